@@ -58,9 +58,9 @@ func isLimit(e ast.Expr) bool {
 	return false
 }
 
-// Each algorithm's arithmetic exists once: what is typical of it is in internal/algorithm alone. Oracles
-// share no code with it: the models of verify and decidetest, the conformance suite of weirtest, and tests. Nor do the
-// modules of contrib, which are users of the published packages.
+// Each algorithm's arithmetic exists once: what is typical of it is in internal/algorithm alone.
+// Oracles share no code with it: the models of verify and decidetest, the conformance suite of
+// weirtest, and tests. Nor do the modules of contrib, which are users of the published packages.
 func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {
 	found := map[string]bool{}
 	fset := token.NewFileSet()
@@ -68,7 +68,8 @@ func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (path == "verify" || path == "internal/decidetest" || path == "weirtest" || path == "contrib" || d.Name() == "testdata" ||
+		case d.IsDir() && (path == "verify" || path == "internal/decidetest" || path == "weirtest" ||
+			path == "contrib" || d.Name() == "testdata" ||
 			len(path) > 1 && strings.HasPrefix(d.Name(), ".")):
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):

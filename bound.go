@@ -103,8 +103,9 @@ func (b *bound) unsupported(what string) error {
 	return fmt.Errorf("weir: %s cannot %s: %w", b.name(), what, errors.ErrUnsupported)
 }
 
-// NameOf returns the plain name of s, such as "sliding window": that of a [Named] Strategy, or of the
-// one that s wraps by a method Unwrap, or what String returns. The name of any other is its type.
+// NameOf returns the plain name of s, such as "sliding window": that of a [Named] Strategy, or of
+// the one that s wraps by a method Unwrap, or what String returns. The name of any other is its
+// type.
 func NameOf(s Strategy) string {
 	switch s := s.(type) {
 	case Named:

@@ -9,15 +9,17 @@ import (
 
 // Bucket is what one ID has used in one window.
 type Bucket struct {
-	ID       string
-	Scale    time.Duration // of the window
-	Calendar string        // that of the window, such as "month:17@Europe/Berlin"; empty if it is in none
-	Number   int64         // of the window: Unix time divided by Scale, rounded down; in a calendar, of its end
-	Count    uint64        // admitted cost
-	Denied   uint64        // denied hits; they are in no count
-	Created  time.Time     // first hit, to 128 ns; zero if there was none
-	Modified time.Time     // last hit, admitted or denied; early by at most 1/65,536 of Scale, and 17 ms
-	Ends     time.Time     // when the window ends
+	ID    string
+	Scale time.Duration // of the window
+	// that of the window, such as "month:17@Europe/Berlin"; empty if it is in none
+	Calendar string
+	// of the window: Unix time divided by Scale, rounded down; in a calendar, of its end
+	Number   int64
+	Count    uint64    // admitted cost
+	Denied   uint64    // denied hits; they are in no count
+	Created  time.Time // first hit, to 128 ns; zero if there was none
+	Modified time.Time // last hit, admitted or denied; early by at most 1/65,536 of Scale, and 17 ms
+	Ends     time.Time // when the window ends
 }
 
 // bucket returns the Bucket in a slot of a fixed window. The shard's mutex is held.

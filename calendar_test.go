@@ -105,7 +105,8 @@ func TestCalendarsCountApart(t *testing.T) {
 	assert.EqualValues(t, 1, count(l.FixedWindow()))
 	assert.EqualValues(t, 1, count(l.Calendar(Month, time.UTC)))
 	assert.EqualValues(t, 1, count(l.Calendar(Month.From(2), time.UTC)))
-	assert.EqualValues(t, 2, count(l.Calendar(Month.From(2).From(1), time.UTC)), "the first is the usual day")
+	assert.EqualValues(t, 2, count(l.Calendar(Month.From(2).From(1), time.UTC)),
+		"the first is the usual day")
 	assert.EqualValues(t, 1, count(l.Calendar(Day, zone(t, "Europe/Berlin"))))
 	assert.EqualValues(t, 2, count(l.Calendar(Day, zone(t, "Europe/Berlin"))))
 	assert.EqualValues(t, 1, count(l.Calendar(Day, time.FixedZone("Z", 60))))
@@ -257,7 +258,8 @@ func TestCalendarChecksItsArguments(t *testing.T) {
 		assert.Error(t, u.Check(), "%d", u)
 		assert.Panics(t, func() { l.Calendar(u, nil) })
 	}
-	for _, u := range []CalendarUnit{Hour, Day, Week.From(7), Month.From(31), Year.From(229), Month.From(0)} {
+	for _, u := range []CalendarUnit{Hour, Day, Week.From(7), Month.From(31), Year.From(229),
+		Month.From(0)} {
 		assert.NoError(t, u.Check(), "%d", u)
 	}
 	s := l.Calendar(Month.From(17), nil)
@@ -327,7 +329,8 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 	last, err := s.Run(context.Background(), &Request{Key: "k", Limit: 10})
 	require.NoError(t, err)
 	now = end
-	require.NoError(t, s.Refund(context.Background(), &Request{Key: "k", Limit: 10}, last), "it has ended")
+	require.NoError(t, s.Refund(context.Background(), &Request{Key: "k", Limit: 10}, last),
+		"it has ended")
 	b, err := s.Inspect("k")
 	require.NoError(t, err)
 	assert.Zero(t, b.Count)
@@ -355,12 +358,16 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	assert.Equal(t, before.Add(23*time.Hour), at())
 
 	s := l.onSlots(fixedKind)
-	_, err = s.update("k", ws.scale, true, noInstant, func(v visit) content { v.N = 7; return v.content })
+	_, err = s.update("k", ws.scale, true, noInstant, func(v visit) content {
+		v.N = 7
+		return v.content
+	})
 	require.NoError(t, err)
 	var saved bytes.Buffer
 	require.NoError(t, l.Save(&saved))
 	other := calendarAt(t, &now)
-	require.ErrorIs(t, other.Load(bytes.NewReader(saved.Bytes())), ErrSnapshot, "the zone is not known")
+	require.ErrorIs(t, other.Load(bytes.NewReader(saved.Bytes())), ErrSnapshot,
+		"the zone is not known")
 	ws, err = other.calendars.named("day@Here", of(time.FixedZone("", 7200)))
 	require.NoError(t, err)
 	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))

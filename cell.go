@@ -12,7 +12,8 @@ type cell struct {
 	key period
 }
 
-// read returns the state word of the bucket in a cell, and its content, or none if there is no bucket.
+// read returns the state word of the bucket in a cell, and its content, or none if there is no
+// bucket.
 func (c *cell) read(none content) (state uint64, have content) {
 	if c.slot == nil {
 		return 0, none
@@ -24,9 +25,9 @@ func (c *cell) read(none content) (state uint64, have content) {
 // identity distinguishes a bucket from the others of its key. The zero value is no bucket's.
 type identity struct{ mark, slot uint64 }
 
-// identity returns that of the bucket in a cell. In a fixed window it is the stamp of its creation, its
-// slot and the generation: that of two buckets is the same only if the clock stood still while a sweep
-// freed the memory of the first.
+// identity returns that of the bucket in a cell. In a fixed window it is the stamp of its creation,
+// its slot and the generation: that of two buckets is the same only if the clock stood still while
+// a sweep freed the memory of the first.
 func (c *cell) identity() identity {
 	if c.slot == nil {
 		return identity{}
@@ -38,10 +39,10 @@ func (c *cell) identity() identity {
 	return id
 }
 
-// replace changes the content of a cell from have, which was read with the state word state, to next. If
-// there is no bucket it makes one. It begins another epoch only if a still word differs. It reports false if
-// a hit came in between. It fails with ErrFull, and has changed nothing then, if the slot's generations are
-// used up and there is no other slot.
+// replace changes the content of a cell from have, which was read with the state word state, to
+// next. If there is no bucket it makes one. It begins another epoch only if a still word differs.
+// It reports false if a hit came in between. It fails with ErrFull, and has changed nothing then,
+// if the slot's generations are used up and there is no other slot.
 func (c *cell) replace(state uint64, have, next content) (bool, error) {
 	switch {
 	case c.slot == nil:
@@ -92,9 +93,9 @@ func (c *cell) insert(first content, mark uint64) {
 	c.slot, c.n = s, n
 }
 
-// roll begins another epoch of a bucket. Hits without a lock rely on the order: first the generation,
-// then the still words, last the number, which makes the slot live again. A slot with one generation
-// left moves its bucket to another slot.
+// roll begins another epoch of a bucket. Hits without a lock rely on the order: first the
+// generation, then the still words, last the number, which makes the slot live again. A slot with
+// one generation left moves its bucket to another slot.
 func (c *cell) roll(state uint64, next content) bool {
 	s, then := c.slot, nextGeneration(state)
 	if !s.kill(state) {

@@ -37,7 +37,9 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 // Nearly every call finds its bucket in the window that was current last, and ends here. The others
 // begin again in countSlow: in a loop here, each call would first store its variables for a second
 // try.
-func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) (left time.Duration, err error) {
+func (l *Limiter) count(
+	id string, scaleMs, limit, cost int64, r *Result,
+) (left time.Duration, err error) {
 	limit = min(limit, maxCount)
 	w := l.windows.last(scaleMs)
 	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
@@ -98,9 +100,11 @@ func (l *Limiter) countSlow(
 // clock was late: then a denial is returned only if its window still runs by the exact clock. state
 // was read before the key of the slot was compared. cost <= limit <= maxCount.
 //
-// r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies r
-// loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
-func (l *Limiter) hit(s *slot, state uint64, cost, limit int64, stamp uint64, w *window, r *Result) bool {
+// r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies
+// r loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
+func (l *Limiter) hit(
+	s *slot, state uint64, cost, limit int64, stamp uint64, w *window, r *Result,
+) bool {
 	r.ExpiresAt = w.expires
 	for {
 		total := count(state)
@@ -176,8 +180,8 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	return l.inspect(&c, id, scaleMs, b.now), nil
 }
 
-// Buckets yields the buckets of CheckRate, FixedWindow and Calendar that are kept, expired ones too,
-// in no order. Those present for the whole iteration are yielded once; those added or removed
+// Buckets yields the buckets of CheckRate, FixedWindow and Calendar that are kept, expired ones
+// too, in no order. Those present for the whole iteration are yielded once; those added or removed
 // meanwhile may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {

@@ -89,11 +89,13 @@ func TestFixedWindowDecisions(t *testing.T) {
 			{0, 5, 5, true, 5, s}, {0, 1, 3, false, 5, s}, {s, 1, 3, true, 1, 2 * s},
 		}},
 		{"a caller who hammers is let in at the start of the next window", []call{
-			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {s / 2, 1, 1, false, 1, s}, {s - 1, 1, 1, false, 1, s},
+			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {s / 2, 1, 1, false, 1, s},
+			{s - 1, 1, 1, false, 1, s},
 			{s, 1, 1, true, 1, 2 * s},
 		}},
 		{"limits beyond 2^48-2 count as that", []call{
-			{0, math.MaxInt64, math.MaxUint64, true, maxCount, s}, {0, 1, math.MaxUint64, false, maxCount, s},
+			{0, math.MaxInt64, math.MaxUint64, true, maxCount, s},
+			{0, 1, math.MaxUint64, false, maxCount, s},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,11 +222,13 @@ func TestBadRequestsLeaveNoTrace(t *testing.T) {
 		err  error
 	}{
 		{"no key", weir.Request{Limit: 1, Duration: time.Second}, weir.ErrID},
-		{"a key over 1 KiB", weir.Request{Key: strings.Repeat("k", 1025), Limit: 1, Duration: time.Second},
+		{"a key over 1 KiB", weir.Request{Key: strings.Repeat("k", 1025), Limit: 1,
+			Duration: time.Second},
 			weir.ErrID},
 		{"no duration", weir.Request{Key: "k", Limit: 1}, weir.ErrScale},
 		{"a nanosecond", weir.Request{Key: "k", Limit: 1, Duration: 1}, weir.ErrScale},
-		{"a millisecond and a half", weir.Request{Key: "k", Limit: 1, Duration: 1_500_000}, weir.ErrScale},
+		{"a millisecond and a half", weir.Request{Key: "k", Limit: 1, Duration: 1_500_000},
+			weir.ErrScale},
 		{"a negative duration", weir.Request{Key: "k", Limit: 1, Duration: -time.Second}, weir.ErrScale},
 		{"over a year", weir.Request{Key: "k", Limit: 1, Duration: 366 * 24 * time.Hour}, weir.ErrScale},
 		{"no duration at limit 0", weir.Request{Key: "k"}, weir.ErrScale},
@@ -281,7 +285,8 @@ func TestInspectNeitherCountsNorCreates(t *testing.T) {
 	_, err = l.CheckRate("id", 1000, 1)
 	require.NoError(t, err)
 	want.Count, want.Denied = 1, 1
-	want.Created, want.Modified = epoch.Add(1500*time.Millisecond+1), epoch.Add(1600*time.Millisecond+1)
+	want.Created, want.Modified = epoch.Add(1500*time.Millisecond+1),
+		epoch.Add(1600*time.Millisecond+1)
 	for range 2 {
 		got, err = l.Inspect("id", 1000)
 		require.NoError(t, err)
@@ -298,7 +303,8 @@ func TestBucketsYieldsEachBucketOnce(t *testing.T) {
 	seen := map[string]int{}
 	for b := range l.Buckets() {
 		seen[b.ID]++
-		inspected, err := l.Inspect(b.ID, b.Scale.Milliseconds()) // no lock is held; otherwise this would deadlock
+		// no lock is held; otherwise this would deadlock
+		inspected, err := l.Inspect(b.ID, b.Scale.Milliseconds())
 		require.NoError(t, err)
 		assert.Equal(t, inspected, b)
 	}
@@ -382,7 +388,8 @@ func TestStatsAddUp(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{MaxBuckets: 3, Timeout: time.Nanosecond})
 	f := l.FixedWindow()
 	run := func(key string, cost, limit uint64) {
-		_, err := f.Run(t.Context(), &weir.Request{Key: key, Limit: limit, Duration: time.Second, Cost: cost})
+		_, err := f.Run(t.Context(),
+			&weir.Request{Key: key, Limit: limit, Duration: time.Second, Cost: cost})
 		if err != nil {
 			require.ErrorIs(t, err, weir.ErrFull)
 		}
@@ -405,7 +412,8 @@ func TestStatsAddUp(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.Refund(t.Context(), r, res))
 	require.NoError(t, f.Charge(t.Context(), r))
-	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}))
+	require.NoError(t, f.Seed(t.Context(), r,
+		&weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}))
 	require.NoError(t, l.Reset("a", 1000))
 	l.Close()
 	_, err = l.CheckRate("a", 1, 1)
@@ -468,7 +476,8 @@ func TestTableIsFullOfLiveBuckets(t *testing.T) {
 	res, err = l.CheckRate("new", 1000, 0)
 	require.NoError(t, err, "limit 0 needs no bucket")
 	assert.False(t, res.Allowed())
-	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(), &weir.Request{Key: "new", Duration: time.Second}),
+	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(),
+		&weir.Request{Key: "new", Duration: time.Second}),
 		weir.ErrFull)
 	assert.EqualValues(t, 21, l.Stats().Full)
 	clock.Advance(time.Second)
@@ -518,7 +527,8 @@ type parked struct {
 }
 
 func park(start time.Time) *parked {
-	p := &parked{Clock: weirtest.NewClock(start), held: make(chan struct{}), resume: make(chan struct{})}
+	p := &parked{Clock: weirtest.NewClock(start), held: make(chan struct{}),
+		resume: make(chan struct{})}
 	p.skip.Store(-1)
 	return p
 }
@@ -707,8 +717,9 @@ func TestRefundWithinTheSameWindowOnly(t *testing.T) {
 				require.NoError(t, err)
 			}
 			for range c.refunds {
-				require.NoError(t, f.Refund(t.Context(), &weir.Request{Key: "k", Limit: 5, Duration: time.Second,
-					Cost: c.cost}, taken))
+				require.NoError(t, f.Refund(t.Context(),
+					&weir.Request{Key: "k", Limit: 5, Duration: time.Second,
+						Cost: c.cost}, taken))
 			}
 			b, err := l.Inspect("k", 1000)
 			require.NoError(t, err)
@@ -736,13 +747,16 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	clock.Advance(time.Millisecond)
 	require.NoError(t, f.Seed(t.Context(), r,
 		&weir.Result{TotalRequests: 12, ExpiresAt: epoch.Add(time.Microsecond)}))
-	assert.EqualValues(t, 9, count(), "a count that expired, though in the current window, is not applied")
-	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
+	assert.EqualValues(t, 9, count(),
+		"a count that expired, though in the current window, is not applied")
+	require.NoError(t, f.Charge(t.Context(),
+		&weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
 	assert.EqualValues(t, 14, count(), "charged beyond the limit")
 	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second,
 		Cost: math.MaxUint64}))
 	assert.Equal(t, uint64(maxCount), count(), "the count saturates")
-	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
+	require.NoError(t, f.Seed(t.Context(), r,
+		&weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
 	assert.Equal(t, uint64(maxCount), count())
 	assert.Zero(t, l.Stats().Allowed, "another store's hits are not this limiter's")
 	clock.Advance(time.Second)

@@ -85,7 +85,8 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 	}
 	require.Greater(t, seen, 8, "the sources of this package")
 
-	clock, wall := readers(t, "control.go", "package p\nfunc f() int64 { return time.Now().UnixMilli() }")
+	clock, wall := readers(t, "control.go",
+		"package p\nfunc f() int64 { return time.Now().UnixMilli() }")
 	assert.Len(t, clock, 1, "the control reads the clock")
 	assert.Len(t, wall, 1, "the control takes a wall time apart")
 }
@@ -93,7 +94,8 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 func TestClockIgnoresWallClockSteps(t *testing.T) {
 	// Stepping the wall clock after New equals a wall clock that disagrees with the instant recorded
 	// by New.
-	for _, step := range []time.Duration{-time.Hour, -time.Millisecond, time.Hour, 26 * 365 * 24 * time.Hour} {
+	for _, step := range []time.Duration{-time.Hour, -time.Millisecond, time.Hour,
+		26 * 365 * 24 * time.Hour} {
 		c := newClock(nil, 0)
 		c.unix -= int64(step)
 		before := c.unix
@@ -129,10 +131,12 @@ func TestInstantSaturates(t *testing.T) {
 		{"a nanosecond before the epoch is negative", time.Unix(0, -1), -1},
 		{"the zone does not matter", time.Unix(1, 0).In(time.FixedZone("", 3600)), 1e9},
 		{"the first year is the least instant", time.Time{}, math.MinInt64},
-		{"the year 1600 is the least instant", time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC), math.MinInt64},
+		{"the year 1600 is the least instant", time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC),
+			math.MinInt64},
 		{"the year 1700 is counted", time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC), -8520336000e9},
 		{"the year 2200 is counted", time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), 7258118400e9},
-		{"the year 2300 is the last instant", time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC), maxInstant - 1},
+		{"the year 2300 is the last instant", time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC),
+			maxInstant - 1},
 		{"the end of int64 seconds is the last instant", time.Unix(math.MaxInt64/2, 0), maxInstant - 1},
 	} {
 		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, instant(c.at)) })
@@ -149,13 +153,15 @@ func TestClockTimeIsTheInverseOfRead(t *testing.T) {
 			got := c.time(ns)
 			assert.Equal(t, ns, got.UnixNano())
 			assert.Equal(t, ns, c.instantOf(got))
-			assert.Equal(t, ns, c.instantOf(got.Round(0)), "without its monotonic reading, as from another store")
+			assert.Equal(t, ns, c.instantOf(got.Round(0)),
+				"without its monotonic reading, as from another store")
 		}
 		assert.Equal(t, zone, virtual.time(ns).Location(), "times are handed out in the zone of Now")
 	}
 }
 
-// A reading that was published is not taken back, whether the janitor or a reading has published it.
+// A reading that was published is not taken back, whether the janitor or a reading has published
+// it.
 func TestAdvanceNeverGoesBack(t *testing.T) {
 	for _, sign := range []int64{1, -1} {
 		c := newClock(nil, time.Second)

@@ -13,15 +13,16 @@ import (
 // in place of the request's, and under keys of its own, so that two policies of different names on
 // one Strategy never count together. Rules read as values:
 //
+//	burst, daily := limiter.TokenBucket(20), limiter.FixedWindow()
 //	weir.All(
-//		weir.Policy{Name: "burst", Strategy: limiter.TokenBucket(20), Limit: 100, Duration: time.Minute},
-//		weir.Policy{Name: "daily", Strategy: limiter.FixedWindow(), Limit: 10_000, Duration: 24 * time.Hour},
+//		weir.Policy{Name: "burst", Strategy: burst, Limit: 100, Duration: time.Minute},
+//		weir.Policy{Name: "daily", Strategy: daily, Limit: 10_000, Duration: 24 * time.Hour},
 //	)
 //
 // The name and a few bytes more count towards the 1024 bytes of a key. A Policy has every optional
 // interface but [Forecaster] and [PrefixResetter]; what Strategy does not offer fails with
-// [errors.ErrUnsupported]. Its keys that begin with a prefix have no prefix in common; all of them do,
-// JoinKey(Name), which the ResetPrefix of Strategy takes.
+// [errors.ErrUnsupported]. Its keys that begin with a prefix have no prefix in common; all of them
+// do, JoinKey(Name), which the ResetPrefix of Strategy takes.
 type Policy struct {
 	Name     string
 	Strategy Strategy
@@ -42,7 +43,8 @@ func (p Policy) request(r *Request) *Request {
 func forward[T any](p Policy, what string, call func(s T) error) error {
 	s, ok := p.Strategy.(T)
 	if !ok {
-		return fmt.Errorf("weir: policy %q: %s cannot %s: %w", p.Name, NameOf(p.Strategy), what, errors.ErrUnsupported)
+		return fmt.Errorf("weir: policy %q: %s cannot %s: %w", p.Name, NameOf(p.Strategy), what,
+			errors.ErrUnsupported)
 	}
 	return call(s)
 }
@@ -54,19 +56,28 @@ func (p Policy) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Peek implements [Peeker].
 func (p Policy) Peek(ctx context.Context, r *Request) (res *Result, err error) {
-	err = forward(p, "peek", func(s Peeker) (err error) { res, err = s.Peek(ctx, p.request(r)); return })
+	err = forward(p, "peek", func(s Peeker) (err error) {
+		res, err = s.Peek(ctx, p.request(r))
+		return
+	})
 	return
 }
 
 // Admit implements [Admitter].
 func (p Policy) Admit(ctx context.Context, r *Request) (res *Result, giveBack Return, err error) {
-	err = forward(p, "admit", func(s Admitter) (err error) { res, giveBack, err = s.Admit(ctx, p.request(r)); return })
+	err = forward(p, "admit", func(s Admitter) (err error) {
+		res, giveBack, err = s.Admit(ctx, p.request(r))
+		return
+	})
 	return
 }
 
 // Acquire implements [Holder].
 func (p Policy) Acquire(ctx context.Context, r *Request) (res *Result, place Place, err error) {
-	err = forward(p, "hold", func(s Holder) (err error) { res, place, err = s.Acquire(ctx, p.request(r)); return })
+	err = forward(p, "hold", func(s Holder) (err error) {
+		res, place, err = s.Acquire(ctx, p.request(r))
+		return
+	})
 	return
 }
 
@@ -99,8 +110,8 @@ func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (res *Res
 	return
 }
 
-// All returns a Strategy that admits a request if every one of strategies does: [Decide] with an Ask
-// of the request for each. The Result is the one that binds. All has the optional interfaces
+// All returns a Strategy that admits a request if every one of strategies does: [Decide] with an
+// Ask of the request for each. The Result is the one that binds. All has the optional interfaces
 // [Peeker], [Admitter] and [Charger], as far as strategies have them.
 //
 // It is not one atomic step, see Decide. Where all limits are on one key, Tiers is exact.

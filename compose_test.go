@@ -20,7 +20,10 @@ type refundable struct {
 	err      error // returned by Refund
 }
 
-func (s *refundable) Run(context.Context, *Request) (*Result, error) { r := s.result; return &r, nil }
+func (s *refundable) Run(context.Context, *Request) (*Result, error) {
+	r := s.result
+	return &r, nil
+}
 
 func (s *refundable) Refund(ctx context.Context, _ *Request, taken *Result) error {
 	s.contexts, s.refunded = append(s.contexts, ctx), append(s.refunded, *taken)
@@ -68,7 +71,9 @@ func TestAllReportsALostRefund(t *testing.T) {
 	require.ErrorIs(t, err, failed)
 	require.ErrorIs(t, err, lost)
 
-	res, err := All(first, strategyFunc(func(context.Context) (*Result, error) { return new(Result), nil })).
+	res, err := All(first, strategyFunc(func(context.Context) (*Result, error) {
+		return new(Result), nil
+	})).
 		Run(t.Context(), &Request{Key: "id"})
 	require.ErrorIs(t, err, lost)
 	assert.Nil(t, res)
@@ -104,7 +109,8 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 			want, err := minute.Peek(t.Context(), &Request{Key: "id"})
 			require.NoError(t, err)
 			if res.Allowed() {
-				assert.True(t, res.ExpiresAt.Before(l.clock.time(l.clock.read()).Add(2*time.Minute)), "%+v, not %+v", res,
+				assert.True(t, res.ExpiresAt.Before(l.clock.time(l.clock.read()).Add(2*time.Minute)),
+					"%+v, not %+v", res,
 					want)
 			}
 		}

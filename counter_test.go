@@ -143,7 +143,8 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			end := clock.Now().Add(20 * time.Second)
 			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{ExpiresAt: end}))
 			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
-			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 4, ExpiresAt: end.Add(time.Second)}))
+			require.NoError(t, s.Seed(t.Context(), r,
+				&weir.Result{TotalRequests: 4, ExpiresAt: end.Add(time.Second)}))
 			res, err := s.Run(t.Context(), r)
 			require.NoError(t, err)
 			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 10, ExpiresAt: end}, res)
@@ -152,10 +153,12 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			assert.Equal(t, uint64(11), counted(t, s, r))
 			clock.Set(end)
 			assert.Equal(t, uint64(0), counted(t, s, r))
-			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
+			require.NoError(t, s.Seed(t.Context(), r,
+				&weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
 			res, err = s.Peek(t.Context(), r)
 			require.NoError(t, err)
-			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 4, ExpiresAt: end.Add(time.Minute)}, res)
+			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 4,
+				ExpiresAt: end.Add(time.Minute)}, res)
 		})
 	}
 }
@@ -190,7 +193,8 @@ func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 		return &weir.Request{Key: "a", Limit: 100, Duration: time.Minute, Meta: meta, Cost: cost}
 	}
 	var last *weir.Result
-	for _, r := range []*weir.Request{request("", 5), request("x", 2), request("y", 3), request("x", 1),
+	for _, r := range []*weir.Request{request("", 5), request("x", 2), request("y", 3),
+		request("x", 1),
 		request("y", 4)} {
 		var err error
 		last, err = s.Run(t.Context(), r)

@@ -17,20 +17,22 @@ type Ask struct {
 // Decision is the decision on all asks of a [Decide].
 type Decision struct {
 	// Result is that of the Ask that binds: of a denial, the one that lasts longest; of an admission,
-	// the one with the least left of its limit or burst ([Tiers], which have several, are not compared).
+	// the one with the least left of its limit or burst ([Tiers], which have several, are not
+	// compared).
 	Result
 
 	// By is the place of that Ask, from 0; -1 without asks.
 	By int
 
 	// Each is the Result of each Ask. If the request is denied, the TotalRequests of those that would
-	// have admitted it are without its Cost; the Result is zero of a Strategy that cannot peek, and was
-	// not run.
+	// have admitted it are without its Cost; the Result is zero of a Strategy that cannot peek, and
+	// was not run.
 	Each []Result
 }
 
-// Decide admits a request if every Ask is admitted; otherwise nothing is taken anywhere. Asks may be
-// on different keys, strategies, limits and costs: a user and his organisation, requests and tokens.
+// Decide admits a request if every Ask is admitted; otherwise nothing is taken anywhere. Asks may
+// be on different keys, strategies, limits and costs: a user and his organisation, requests and
+// tokens.
 //
 //	d, err := weir.Decide(ctx,
 //		weir.Ask{Strategy: s, Request: weir.Request{
@@ -43,11 +45,11 @@ type Decision struct {
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
 // decide last. Without asks the request is admitted.
 //
-// It is not one atomic step, and [Limits.Take] says what can happen between its steps: a request that
-// is denied in the end may cost another one its admission; never are too many admitted. If a Strategy
-// panics, what those before it have counted stands. Asks on one
-// redislimit.Store, also through package fallback, take one round trip, and a denial one more. On
-// strategies of this package it allocates Each only, for up to four asks.
+// It is not one atomic step, and [Limits.Take] says what can happen between its steps: a request
+// that is denied in the end may cost another one its admission; never are too many admitted. If a
+// Strategy panics, what those before it have counted stands. Asks on one redislimit.Store, also
+// through package fallback, take one round trip, and a denial one more. On strategies of this
+// package it allocates Each only, for up to four asks.
 func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 	l := getLimits(len(asks))
 	defer l.put()

@@ -22,14 +22,16 @@ func every(t *testing.T) decidetest.Source {
 		l, err := weir.New(weir.Config{Now: now})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
-		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(), l.Counter(), l.List(),
+		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(),
+			l.Counter(), l.List(),
 			l.Calendar(weir.Hour, nil), l.InFlight(), decidetest.Tiers(l)}
 	}
 }
 
 func TestDecideEqualsItsModel(t *testing.T) {
 	for seed := range uint64(8) {
-		require.NoError(t, decidetest.Differences(every(t), weir.Decide, false, seed, 3000), "seed %d", seed)
+		require.NoError(t, decidetest.Differences(every(t), weir.Decide, false, seed, 3000), "seed %d",
+			seed)
 	}
 	assert.Error(t, decidetest.Differences(every(t), decidetest.Forgetful, false, 1, 5000))
 }
@@ -81,7 +83,8 @@ func (s recorder) Refund(ctx context.Context, r *weir.Request, taken *weir.Resul
 }
 
 func ask(s weir.Strategy, key string, limit, cost uint64) weir.Ask {
-	return weir.Ask{Strategy: s, Request: weir.Request{Key: key, Limit: limit, Cost: cost, Duration: time.Minute}}
+	return weir.Ask{Strategy: s,
+		Request: weir.Request{Key: key, Limit: limit, Cost: cost, Duration: time.Minute}}
 }
 
 func standing(t testing.TB) *weir.Limiter {
@@ -89,8 +92,8 @@ func standing(t testing.TB) *weir.Limiter {
 	return l
 }
 
-// What a limit in this process denies never reaches another store, which is only peeked at; and what
-// that denies takes nothing in this process.
+// What a limit in this process denies never reaches another store, which is only peeked at; and
+// what that denies takes nothing in this process.
 func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	l := standing(t)
 	var calls []string
@@ -150,10 +153,13 @@ func TestDecideRefusesWhatCannotBeDecided(t *testing.T) {
 		asks []weir.Ask
 		want error
 	}{
-		"no Strategy":                   {[]weir.Ask{ask(s, "a", 1, 1), {}}, errors.ErrUnsupported},
-		"two that cannot give back":     {[]weir.Ask{ask(deny, "a", 1, 1), ask(deny, "b", 1, 1)}, errors.ErrUnsupported},
-		"no key":                        {[]weir.Ask{ask(s, "a", 1, 1), ask(s, "", 1, 1)}, weir.ErrID},
-		"neither a Result nor an error": {[]weir.Ask{ask(only(func() (*weir.Result, error) { return nil, nil }), "a", 1, 1)}, errors.ErrUnsupported},
+		"no Strategy": {[]weir.Ask{ask(s, "a", 1, 1), {}}, errors.ErrUnsupported},
+		"two that cannot give back": {[]weir.Ask{ask(deny, "a", 1, 1), ask(deny, "b", 1, 1)},
+			errors.ErrUnsupported},
+		"no key": {[]weir.Ask{ask(s, "a", 1, 1), ask(s, "", 1, 1)}, weir.ErrID},
+		"neither a Result nor an error": {[]weir.Ask{ask(only(func() (*weir.Result, error) {
+			return nil, nil
+		}), "a", 1, 1)}, errors.ErrUnsupported},
 	} {
 		_, err := weir.Decide(context.Background(), row.asks...)
 		require.ErrorIs(t, err, row.want, name)
@@ -210,15 +216,20 @@ func TestDecideRunsTheOuterRun(t *testing.T) {
 
 type outer struct{ *weir.FixedWindow }
 
-func (outer) Run(context.Context, *weir.Request) (*weir.Result, error) { return new(weir.Result), nil }
+func (outer) Run(context.Context, *weir.Request) (*weir.Result, error) {
+	return new(weir.Result), nil
+}
 
 func TestNames(t *testing.T) {
 	l := standing(t)
 	for want, s := range map[string]weir.Strategy{
-		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(),
-		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(), "list": l.List(),
+		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(),
+		"sliding log":  l.SlidingLog(),
+		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(),
+		"list":  l.List(),
 		"tiers": decidetest.Tiers(l), "weir_test.runOnly": runOnly(nil),
-		"all of fixed window, all of list": weir.All(weir.Policy{Name: "p", Strategy: l.FixedWindow()}, weir.All(l.List())),
+		"all of fixed window, all of list": weir.All(weir.Policy{Name: "p", Strategy: l.FixedWindow()},
+			weir.All(l.List())),
 	} {
 		assert.Equal(t, want, weir.NameOf(s))
 		assert.Equal(t, want, weir.NameOf(weir.Policy{Name: "p", Strategy: watched{s}}))
@@ -259,8 +270,8 @@ func TestReserveAll(t *testing.T) {
 	assert.Equal(t, [2]uint64{2, 950}, counts(), "nothing was taken")
 }
 
-// A Limit that only looks denies once the count is over the limit, and takes nothing; one for a cost
-// that has arisen counts in full, whatever the others say.
+// A Limit that only looks denies once the count is over the limit, and takes nothing; one for a
+// cost that has arisen counts in full, whatever the others say.
 func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	s, ctx := standing(t).TokenBucket(0), context.Background()
 	take := func(cost uint64, set func(m *weir.Limit)) (bool, uint64) {
@@ -277,7 +288,8 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 		cost    uint64
 		allowed bool
 		total   uint64
-	}{{look, 1, true, 0}, {after, 10, true, 10}, {look, 1, true, 10}, {after, 25, false, 35}, {look, 1, false, 35}} {
+	}{{look, 1, true, 0}, {after, 10, true, 10}, {look, 1, true, 10}, {after, 25, false, 35},
+		{look, 1, false, 35}} {
 		allowed, total := take(step.cost, step.set)
 		assert.Equal(t, step.allowed, allowed, "%+v", step)
 		assert.Equal(t, step.total, total, "%+v", step)
@@ -296,8 +308,10 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 
 	for _, set := range []func(m *weir.Limit){look, after} {
 		for want, one := range map[error]weir.Limit{
-			errors.ErrUnsupported: weir.NewLimit(runOnly(func() (*weir.Result, error) { return new(weir.Result), nil })),
-			weir.ErrID:            weir.NewLimit(s),
+			errors.ErrUnsupported: weir.NewLimit(runOnly(func() (*weir.Result, error) {
+				return new(weir.Result), nil
+			})),
+			weir.ErrID: weir.NewLimit(s),
 		} {
 			set(&one)
 			_, err := weir.Limits{one}.Take(ctx, nil)
@@ -306,8 +320,8 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	}
 }
 
-// What a look admits, and a run then does not, does not have the limits before it count twice: here the
-// looks see the same count, or a table that is full.
+// What a look admits, and a run then does not, does not have the limits before it count twice: here
+// the looks see the same count, or a table that is full.
 func TestALookIsNoRun(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{MaxBuckets: 1})
 	s, ctx := l.FixedWindow(), context.Background()
@@ -316,7 +330,9 @@ func TestALookIsNoRun(t *testing.T) {
 		set    func(m *weir.Limit)
 		total  uint64 // of the first
 	}{
-		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *weir.Limit) { m.Advisory = true }, 4},
+		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *weir.Limit) {
+			m.Advisory = true
+		}, 4},
 		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*weir.Limit) {}, 8},
 	} {
 		limits := weir.Limits{weir.NewLimit(s), weir.NewLimit(s), weir.NewLimit(s)}
@@ -324,7 +340,9 @@ func TestALookIsNoRun(t *testing.T) {
 		limits[1].Request = c.second
 		limits[2].Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
 		c.set(&limits[1])
-		allowed, err := limits.Take(ctx, func(err error) bool { return err == nil || errors.Is(err, weir.ErrFull) })
+		allowed, err := limits.Take(ctx, func(err error) bool {
+			return err == nil || errors.Is(err, weir.ErrFull)
+		})
 		require.NoError(t, err)
 		assert.True(t, allowed)
 		assert.True(t, limits[0].Decided())
@@ -355,7 +373,8 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		if name == "policy" {
 			key = weir.JoinKey("p", name)
 		}
-		limits := weir.Limits{weir.NewLimit(wrap(weir.All(l.FixedWindow(), l.SlidingWindow()))), weir.NewLimit(l.Counter())}
+		limits := weir.Limits{weir.NewLimit(wrap(weir.All(l.FixedWindow(), l.SlidingWindow()))),
+			weir.NewLimit(l.Counter())}
 		limits[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
 		limits[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
 		for range 3 {
@@ -403,7 +422,8 @@ func TestAllGivesBackNoMoreThanItTook(t *testing.T) {
 	_, err := s.Run(ctx, &r)
 	require.NoError(t, err)
 	r.Cost = 5
-	_, back, err := weir.All(recorder{Strategy: s, name: "plain", calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
+	_, back, err := weir.All(recorder{Strategy: s, name: "plain",
+		calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
 	require.NoError(t, err)
 	for _, cost := range []uint64{0, 2, 2, 2, 5} {
 		require.NoError(t, back(ctx, cost))
@@ -423,7 +443,8 @@ func (s *storing) Batch(context.Context, weir.Op, []*weir.Limit) { panic("called
 
 func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {
 	s := standing(t).FixedWindow()
-	d, err := weir.Decide(context.Background(), ask(&storing{s}, "a", 5, 1), ask(&storing{s}, "b", 5, 1))
+	d, err := weir.Decide(context.Background(), ask(&storing{s}, "a", 5, 1),
+		ask(&storing{s}, "b", 5, 1))
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 }
@@ -490,7 +511,8 @@ func TestArisenCostsCount(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	s, down := l.FixedWindow(), true
-	undecided, err := fallback.New(outage{s, &down}, s, fallback.Config{OnFail: fallback.FailOpen, Timeout: time.Minute})
+	undecided, err := fallback.New(outage{s, &down}, s,
+		fallback.Config{OnFail: fallback.FailOpen, Timeout: time.Minute})
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -500,12 +522,14 @@ func TestArisenCostsCount(t *testing.T) {
 			ctx = ended
 		}
 		limits := weir.Limits{weir.NewLimit(of)}
-		limits[0].Request, limits[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3, Duration: 24 * time.Hour}, true
+		limits[0].Request, limits[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3,
+			Duration: 24 * time.Hour}, true
 		_, err := limits.Take(ctx, nil)
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, limits[0].Result.TotalRequests, key)
 		down = false // what undecided owes is charged with the next decision
-		res, err := of.Run(context.Background(), &weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
+		res, err := of.Run(context.Background(),
+			&weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
 		require.NoError(t, err)
 		assert.EqualValues(t, 4, res.TotalRequests, key)
 	}

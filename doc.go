@@ -17,15 +17,15 @@
 //	res, err := limiter.SlidingWindow().Run(ctx, &weir.Request{
 //		Key: "10.0.0.7", Limit: 500, Duration: 30 * time.Second})
 //
-// All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of one kind
-// count together for each key and Duration; different kinds count separately. [JoinKey] makes a key
-// of several parts. [Wait] sleeps until a strategy admits, [Hold] admits work until it ends,
+// All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of one
+// kind count together for each key and Duration; different kinds count separately. [JoinKey] makes
+// a key of several parts. [Wait] sleeps until a strategy admits, [Hold] admits work until it ends,
 // [Reserve] takes an estimate and corrects it, and [Decide] holds a request against several.
 //
-// docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose and
-// lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a scripted
-// fake and the conformance suite of every Strategy; httplimit, the HTTP middleware; redislimit, the
-// strategies on Redis; fallback, a local Strategy behind a remote one.
+// docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose
+// and lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a
+// scripted fake and the conformance suite of every Strategy; httplimit, the HTTP middleware;
+// redislimit, the strategies on Redis; fallback, a local Strategy behind a remote one.
 //
 // # Types, by who needs them
 //
@@ -47,7 +47,8 @@
 //	Forecaster  FixedWindow Calendar SlidingWindow TokenBucket Counter List
 //	Holder      InFlight
 //	All         Peeker Charger Admitter Named
-//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter Holder, if its Strategy does
+//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter Holder,
+//	            if its Strategy does
 //
 // # For authors of stores and middlewares
 //

@@ -19,12 +19,16 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// optional returns the names of the optional interfaces of s, in the order of the package's comment.
+// optional returns the names of the optional interfaces of s, in the order of the package's
+// comment.
 func optional(s weir.Strategy) (names []string) {
 	for _, i := range []reflect.Type{
-		reflect.TypeFor[weir.Peeker](), reflect.TypeFor[weir.Refunder](), reflect.TypeFor[weir.Resetter](),
-		reflect.TypeFor[weir.PrefixResetter](), reflect.TypeFor[weir.Seeder](), reflect.TypeFor[weir.Charger](),
-		reflect.TypeFor[weir.Reconciler](), reflect.TypeFor[weir.Admitter](), reflect.TypeFor[weir.Holder](),
+		reflect.TypeFor[weir.Peeker](), reflect.TypeFor[weir.Refunder](),
+		reflect.TypeFor[weir.Resetter](),
+		reflect.TypeFor[weir.PrefixResetter](), reflect.TypeFor[weir.Seeder](),
+		reflect.TypeFor[weir.Charger](),
+		reflect.TypeFor[weir.Reconciler](), reflect.TypeFor[weir.Admitter](),
+		reflect.TypeFor[weir.Holder](),
 		reflect.TypeFor[weir.Named](), reflect.TypeFor[weir.Forecaster](),
 	} {
 		if reflect.TypeOf(s).Implements(i) {
@@ -44,14 +48,16 @@ func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 	require.NoError(t, err)
 	rows := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(strings.TrimPrefix(line, "//\t")); strings.HasPrefix(line, "//\t") && len(words) > 1 {
+		if words := strings.Fields(strings.TrimPrefix(line, "//\t")); strings.HasPrefix(line, "//\t") &&
+			len(words) > 1 {
 			rows[words[0]] = words[1:]
 		}
 	}
 
 	var forecasters, holders []string
 	for _, s := range []weir.Strategy{
-		limiter.FixedWindow(), limiter.Calendar(weir.Month, time.UTC), limiter.SlidingWindow(), limiter.SlidingLog(),
+		limiter.FixedWindow(), limiter.Calendar(weir.Month, time.UTC), limiter.SlidingWindow(),
+		limiter.SlidingLog(),
 		limiter.TokenBucket(0), limiter.LeakyBucket(0), tiers, limiter.Counter(), limiter.List(),
 		limiter.InFlight(),
 	} {
@@ -73,8 +79,8 @@ func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 	assert.Equal(t, strings.Fields(policy), slices.Clone(optional(weir.Policy{Strategy: window})))
 }
 
-// The package's comment names each exported type, and each once in a list of its own: the index of a page sorts by
-// the alphabet, which puts Admitter first.
+// The package's comment names each exported type, and each once in a list of its own: the index of
+// a page sorts by the alphabet, which puts Admitter first.
 func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 	types, who, stores := map[string]bool{}, map[string]int{}, map[string]bool{}
 	files, err := filepath.Glob("*.go")
@@ -83,7 +89,8 @@ func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		for _, decl := range file.Decls {
-			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.TYPE && !strings.HasSuffix(name, "_test.go") {
+			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.TYPE &&
+				!strings.HasSuffix(name, "_test.go") {
 				for _, spec := range d.Specs {
 					if name := spec.(*ast.TypeSpec).Name; name.IsExported() {
 						types[name.Name] = true

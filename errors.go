@@ -7,9 +7,9 @@ import "errors"
 var (
 	// ErrFull: MaxBuckets are in use, and no expired one was found in the part of the table that a
 	// call looks at. Callers who hold a bucket are unaffected, in CheckRate, FixedWindow and Calendar
-	// until its window ends; others are refused until a bucket expires. Also: the logs, tiers and queues
-	// together have reached their bound in bytes (see SlidingLog), which refuses callers of these
-	// strategies who hold a bucket too.
+	// until its window ends; others are refused until a bucket expires. Also: the logs, tiers and
+	// queues together have reached their bound in bytes (see SlidingLog), which refuses callers of
+	// these strategies who hold a bucket too.
 	ErrFull = errors.New("weir: table is full")
 
 	// ErrClosed: the limiter was closed.

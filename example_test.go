@@ -12,7 +12,9 @@ import (
 )
 
 // noon returns the clock of the examples, which stands still so that they always print the same.
-func noon() *weirtest.Clock { return weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)) }
+func noon() *weirtest.Clock {
+	return weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+}
 
 func limiterAt(clock *weirtest.Clock) *weir.Limiter {
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
@@ -262,7 +264,8 @@ func ExampleLimiter_Calendar() {
 		log.Fatal(err)
 	}
 	for _, unit := range []weir.CalendarUnit{weir.Day, weir.Week, weir.Month, weir.Month.From(31)} {
-		res, err := limiter.Calendar(unit, berlin).Run(context.Background(), &weir.Request{Key: "alice", Limit: 10_000})
+		res, err := limiter.Calendar(unit, berlin).Run(context.Background(),
+			&weir.Request{Key: "alice", Limit: 10_000})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -556,8 +559,10 @@ func ExampleAll() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	burst := weir.Policy{Name: "burst", Strategy: limiter.TokenBucket(5), Limit: 60, Duration: time.Minute}
-	daily := weir.Policy{Name: "daily", Strategy: limiter.FixedWindow(), Limit: 2, Duration: 24 * time.Hour}
+	burst := weir.Policy{Name: "burst", Strategy: limiter.TokenBucket(5), Limit: 60,
+		Duration: time.Minute}
+	daily := weir.Policy{Name: "daily", Strategy: limiter.FixedWindow(), Limit: 2,
+		Duration: 24 * time.Hour}
 	r := weir.Request{Key: "10.0.0.7"}
 	verdicts(weir.All(burst, daily), 3, r)
 	verdicts(burst, 4, r) // two of five are used, not three
@@ -604,7 +609,8 @@ func ExampleReserveAll() {
 
 	tokens := weir.Request{Key: "ann", Limit: 1000, Duration: time.Minute, Cost: 400} // an estimate
 	v, err := weir.ReserveAll(context.Background(),
-		weir.Ask{Strategy: limiter.FixedWindow(), Request: weir.Request{Key: "ann", Limit: 60, Duration: time.Minute}},
+		weir.Ask{Strategy: limiter.FixedWindow(),
+			Request: weir.Request{Key: "ann", Limit: 60, Duration: time.Minute}},
 		weir.Ask{Strategy: limiter.SlidingWindow(), Request: tokens},
 	)
 	if err != nil {
@@ -647,7 +653,8 @@ func ExampleLimits() {
 func ExampleNameOf() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
-	fmt.Println(weir.NameOf(weir.All(limiter.SlidingWindow(), weir.Policy{Strategy: limiter.TokenBucket(9)})))
+	fmt.Println(weir.NameOf(weir.All(limiter.SlidingWindow(),
+		weir.Policy{Strategy: limiter.TokenBucket(9)})))
 	// Output: all of sliding window, token bucket
 }
 
@@ -656,8 +663,10 @@ func ExamplePolicy() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	reads := weir.Policy{Name: "reads", Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Minute}
-	writes := weir.Policy{Name: "writes", Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Minute}
+	reads := weir.Policy{Name: "reads", Strategy: limiter.FixedWindow(), Limit: 3,
+		Duration: time.Minute}
+	writes := weir.Policy{Name: "writes", Strategy: limiter.FixedWindow(), Limit: 1,
+		Duration: time.Minute}
 	r := weir.Request{Key: "10.0.0.7"}
 	verdicts(writes, 2, r)
 	verdicts(reads, 2, r)

@@ -10,8 +10,9 @@ import (
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
 // lies across two windows up to twice that. A decision on a key that has a bucket takes no lock.
 //
-// Each window needs a new bucket. So while made-up keys fill the table, known ones get [ErrFull] too
-// from the next window on. The other strategies keep a caller's bucket until its count has expired.
+// Each window needs a new bucket. So while made-up keys fill the table, known ones get [ErrFull]
+// too from the next window on. The other strategies keep a caller's bucket until its count has
+// expired.
 type FixedWindow struct {
 	slotStrategy
 	allAtOnce
@@ -45,7 +46,9 @@ func (f *FixedWindow) run(r *Request, res *Result, at sight) (left time.Duration
 }
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.
-func (*FixedWindow) Lapse(_ *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+func (*FixedWindow) Lapse(
+	_ *Request, expires time.Time,
+) (until time.Time, each time.Duration, ok bool) {
 	return expires, 0, true
 }
 

@@ -27,8 +27,8 @@ func forecasters(l *weir.Limiter) map[string]forecaster {
 	}
 }
 
-// peekMore is what Forecast saves: a look at a request for one more than is left. Its denial names the
-// instant.
+// peekMore is what Forecast saves: a look at a request for one more than is left. Its denial names
+// the instant.
 func peekMore(t *testing.T, s weir.Peeker, r weir.Request, admitted *weir.Result) time.Time {
 	limit := r.Limit
 	if b, ok := s.(interface{ Burst() uint64 }); ok && b.Burst() > 0 {
@@ -59,7 +59,8 @@ func TestForecastIsWhatAPeekFinds(t *testing.T) {
 			}
 			more, err := s.Forecast(context.Background(), &r, res)
 			require.NoError(t, err)
-			require.True(t, peekMore(t, s, r, res).Equal(more), "%s, %+v: %+v, forecast %v", name, r, res, more)
+			require.True(t, peekMore(t, s, r, res).Equal(more), "%s, %+v: %+v, forecast %v", name, r, res,
+				more)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/internal/renewal"
 )
 
-// Held is work that was admitted, and is in flight until Release. Make one with [Hold] or [HoldWait].
-// It is safe for concurrent use.
+// Held is work that was admitted, and is in flight until Release. Make one with [Hold] or
+// [HoldWait]. It is safe for concurrent use.
 type Held struct {
 	place    // in this process
 	released atomic.Bool
@@ -24,8 +24,8 @@ type kept struct {
 	id waitID // of those who wait for it
 }
 
-// DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the request
-// can never pass.
+// DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the
+// request can never pass.
 type DeniedError struct{ Result Result }
 
 // Error implements error.
@@ -33,7 +33,8 @@ func (e *DeniedError) Error() string {
 	if e.Result.ExpiresAt.IsZero() {
 		return "weir: denied: the cost can never pass"
 	}
-	return fmt.Sprintf("weir: denied: %d in flight, until %v at the latest", e.Result.TotalRequests, e.Result.ExpiresAt)
+	return fmt.Sprintf("weir: denied: %d in flight, until %v at the latest", e.Result.TotalRequests,
+		e.Result.ExpiresAt)
 }
 
 // Unwrap returns ErrLimit, or nil.
@@ -46,20 +47,21 @@ func (e *DeniedError) Unwrap() error {
 
 // Hold admits r, and keeps it admitted until Release:
 //
-//	held, err := weir.Hold(ctx, limiter.InFlight(), &weir.Request{Key: user, Limit: 4, Duration: time.Minute})
+//	r := &weir.Request{Key: user, Limit: 4, Duration: time.Minute}
+//	held, err := weir.Hold(ctx, limiter.InFlight(), r)
 //	if err != nil { … } // errors.As finds a *weir.DeniedError, if it is denied
 //	defer held.Release(ctx)
 //
 // s is a [Holder]: [InFlight], that of redislimit, a fallback of both, or a Policy of one of these;
-// with another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and those
-// of s. That ctx ends does not end what is held.
+// with another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and
+// those of s. That ctx ends does not end what is held.
 //
 // Duration is the lease. In this process a place needs none: it ends with its Release, or with the
-// process. A place elsewhere is renewed three times in each Duration, and more often after an error,
-// until it is released. If the process dies its places are given back by themselves, one Duration
-// after they were last renewed. So the Duration must be longer than the pauses of a process and the
-// outages of its store; seconds to minutes. One goroutine renews all places of a Strategy, with up to
-// 16 calls at one time.
+// process. A place elsewhere is renewed three times in each Duration, and more often after an
+// error, until it is released. If the process dies its places are given back by themselves, one
+// Duration after they were last renewed. So the Duration must be longer than the pauses of a
+// process and the outages of its store; seconds to minutes. One goroutine renews all places of a
+// Strategy, with up to 16 calls at one time.
 //
 // Hold is small enough to be inlined: what it returns takes no allocation where it does not escape.
 func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
@@ -111,9 +113,9 @@ func (p *ownPlace) Renew(context.Context) (held bool, err error) { return true, 
 // Release implements [Place].
 func (p *ownPlace) Release(ctx context.Context) error { return (*Held)(p).Release(ctx) }
 
-// Release ends what is held. The first call counts; later ones do nothing and return nil, as does one
-// after the place was lost. An error means that it may count until its lease ends. That ctx has ended
-// does not matter.
+// Release ends what is held. The first call counts; later ones do nothing and return nil, as does
+// one after the place was lost. An error means that it may count until its lease ends. That ctx has
+// ended does not matter.
 func (h *Held) Release(ctx context.Context) error {
 	switch {
 	case h.released.Swap(true):
@@ -141,13 +143,13 @@ func (h *Held) Lost() <-chan struct{} {
 	return h.kept.Lost()
 }
 
-// HoldWait is Hold, and waits its turn as [Wait] does: in order of arrival, behind those who wait for
-// the same limit in this process. It fails with ctx, and at once if the deadline leaves no time for
-// another try.
+// HoldWait is Hold, and waits its turn as [Wait] does: in order of arrival, behind those who wait
+// for the same limit in this process. It fails with ctx, and at once if the deadline leaves no time
+// for another try.
 //
 // In this process the first who waits sleeps until something is released. Elsewhere it asks again
-// after pauses of random length that double, from 5 ms to 250 ms at most; what is released by the same
-// process ends the pause. One try is under way for each limit and process.
+// after pauses of random length that double, from 5 ms to 250 ms at most; what is released by the
+// same process ends the pause. One try is under way for each limit and process.
 func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err error) {
 	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
 		s, r = p.Strategy, p.request(r)
@@ -171,7 +173,8 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 			case !local, c.freed != nil, denied.Result.ExpiresAt.IsZero():
 				return &denied.Result, nil
 			}
-			if c.freed, err = own.freed(r); err != nil { // then once more: something may have been given back before
+			// then once more: something may have been given back before
+			if c.freed, err = own.freed(r); err != nil {
 				return nil, err
 			}
 		}

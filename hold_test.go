@@ -94,7 +94,8 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 		h := mustHold(t, Policy{"p", s, 3, 30 * time.Second}, &Request{Key: "a", Cost: 2})
 		inside := *r
 		inside.Key = JoinKey("p", "a")
-		time.Sleep(time.Second / 2) // no look at the instant of a renewal, which gives back and takes again
+		// no look at the instant of a renewal, which gives back and takes again
+		time.Sleep(time.Second / 2)
 		for range 51 {
 			time.Sleep(7 * time.Second)
 			require.EqualValues(t, 2, inFlight(t, s.InFlight, &inside))
@@ -123,7 +124,8 @@ func TestRenewalsAreRepeatedAfterAnError(t *testing.T) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 1, Duration: time.Minute}
 		h := mustHold(t, s, r)
-		time.Sleep(time.Second / 2) // no try at the instant of a renewal, which gives back and takes again
+		// no try at the instant of a renewal, which gives back and takes again
+		time.Sleep(time.Second / 2)
 		for range 3 {
 			time.Sleep(time.Second)
 			s.down.Store(true)
@@ -178,7 +180,8 @@ func TestLost(t *testing.T) {
 // heldSince returns the counts of the process since before.
 func heldSince(before renewal.Stats) renewal.Stats {
 	now := renewal.Read()
-	return renewal.Stats{Held: now.Held - before.Held, Lapsed: now.Lapsed - before.Lapsed, Waits: now.Waits - before.Waits}
+	return renewal.Stats{Held: now.Held - before.Held, Lapsed: now.Lapsed - before.Lapsed,
+		Waits: now.Waits - before.Waits}
 }
 
 // A place elsewhere is held until it is released or lost, and a place that is lost counts once.
@@ -274,7 +277,8 @@ func TestCountsOfWaits(t *testing.T) {
 	noRenewers(t)
 }
 
-// A thousand places are renewed by one goroutine and Width calls, and released while they are renewed.
+// A thousand places are renewed by one goroutine and Width calls, and released while they are
+// renewed.
 func TestManyPlacesAreRenewedInTime(t *testing.T) {
 	defer noRenewers(t)
 	waiting(t, func(t *testing.T, l *Limiter) {
@@ -318,16 +322,18 @@ func TestHoldFails(t *testing.T) {
 	}
 	assert.Zero(t, l.Stats().Buckets)
 	for at, want := range map[time.Time]string{
-		{}:                      "weir: denied: the cost can never pass",
-		time.Unix(1, 0).UTC():   "weir: denied: 3 in flight, until 1970-01-01 00:00:01 +0000 UTC at the latest",
-		time.Unix(100, 0).UTC(): "weir: denied: 3 in flight, until 1970-01-01 00:01:40 +0000 UTC at the latest",
+		{}: "weir: denied: the cost can never pass",
+		time.Unix(1,
+			0).UTC(): "weir: denied: 3 in flight, until 1970-01-01 00:00:01 +0000 UTC at the latest",
+		time.Unix(100,
+			0).UTC(): "weir: denied: 3 in flight, until 1970-01-01 00:01:40 +0000 UTC at the latest",
 	} {
 		assert.EqualError(t, &DeniedError{Result{TotalRequests: 3, ExpiresAt: at}}, want)
 	}
 }
 
-// holdInTurn has n callers wait for one place, who arrive one after another, and returns the order in which
-// they get it. Each holds it for so long.
+// holdInTurn has n callers wait for one place, who arrive one after another, and returns the order
+// in which they get it. Each holds it for so long.
 func holdInTurn(t *testing.T, s Strategy, n int, each time.Duration) (order []int) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -356,8 +362,8 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 		begun, before := time.Now(), l.Stats().Checks
 		assert.Equal(t, want, holdInTurn(t, l.InFlight(), 50, time.Hour))
 		assert.Equal(t, 50*time.Hour, time.Since(begun), "the next has it at once")
-		// One try when it arrives behind nobody, and those of the first: when its turn comes, at the end of
-		// what would be a lease, and when something is released.
+		// One try when it arrives behind nobody, and those of the first: when its turn comes, at the end
+		// of what would be a lease, and when something is released.
 		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(50*2*64))
 	})
 	waiting(t, func(t *testing.T, l *Limiter) {
@@ -401,9 +407,15 @@ func TestHoldWaitDoesNotStarveLargeCosts(t *testing.T) {
 // What is given back in another way wakes the first, too.
 func TestHoldWaitWakes(t *testing.T) {
 	for name, free := range map[string]func(s *InFlight, r *Request, taken *Result, h *Held) error{
-		"Release": func(_ *InFlight, _ *Request, _ *Result, h *Held) error { return h.Release(t.Context()) },
-		"Refund":  func(s *InFlight, r *Request, taken *Result, _ *Held) error { return s.Refund(t.Context(), r, taken) },
-		"Reset":   func(s *InFlight, r *Request, _ *Result, _ *Held) error { return s.Reset(t.Context(), r) },
+		"Release": func(_ *InFlight, _ *Request, _ *Result, h *Held) error {
+			return h.Release(t.Context())
+		},
+		"Refund": func(s *InFlight, r *Request, taken *Result, _ *Held) error {
+			return s.Refund(t.Context(), r, taken)
+		},
+		"Reset": func(s *InFlight, r *Request, _ *Result, _ *Held) error {
+			return s.Reset(t.Context(), r)
+		},
 		"the end of the lease": func(_ *InFlight, r *Request, _ *Result, _ *Held) error {
 			time.Sleep(r.Duration - time.Second)
 			return nil
@@ -478,7 +490,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Elsewhere a try follows after a pause that doubles, up to a bound, and one more just before the deadline.
+// Elsewhere a try follows after a pause that doubles, up to a bound, and one more just before the
+// deadline.
 func TestHoldWaitTriesElsewhere(t *testing.T) {
 	waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
@@ -506,7 +519,8 @@ func TestHoldWaitTriesElsewhere(t *testing.T) {
 			assert.True(t, c.least <= n && n <= c.most, "%v: %d tries", c.within, n)
 		}
 		lasts := time.Now().Add(30*time.Second - 6*time.Millisecond)
-		time.AfterFunc(time.Until(lasts), func() { assert.NoError(t, s.Reset(t.Context(), r)) }) // by another process
+		// by another process
+		time.AfterFunc(time.Until(lasts), func() { assert.NoError(t, s.Reset(t.Context(), r)) })
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		held, err := HoldWait(ctx, s, r)
@@ -538,7 +552,8 @@ func TestHoldWaitConcurrently(t *testing.T) {
 			}
 			all.Wait()
 			for i := range 4 {
-				res, err := s.(Peeker).Peek(t.Context(), &Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
+				res, err := s.(Peeker).Peek(t.Context(),
+					&Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
 				require.NoError(t, err)
 				assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
 			}

@@ -13,8 +13,9 @@ import (
 // InFlight bounds the work that is in flight at one time. Make one with [Limiter.InFlight].
 type InFlight struct {
 	stateStrategy[flight]
-	places stateStrategy[flight]       // the same, whose admissions are places that are held
-	first  atomic.Pointer[leasePeriod] // of the first Hold; kept, since to compute it takes 77 instructions of 350
+	places stateStrategy[flight] // the same, whose admissions are places that are held
+	// of the first Hold; kept, since to compute it takes 77 instructions of 350
+	first atomic.Pointer[leasePeriod]
 }
 
 // leasePeriod is the period of the places with a Duration.
@@ -26,34 +27,36 @@ type leasePeriod struct {
 // InFlight returns a Strategy that bounds how much of a caller's work is in flight at one time: the
 // cost admitted and not yet released is at most Limit. [Hold] admits work until it is released.
 //
-// Run takes a lease: it counts until it is given back by Refund or a [Return], and ends by itself one
-// Duration later, as when the process that took it has died. What Hold admits in this process does
-// not end by itself: it ends with the process, or a Release. A snapshot has it as leases. So a
+// Run takes a lease: it counts until it is given back by Refund or a [Return], and ends by itself
+// one Duration later, as when the process that took it has died. What Hold admits in this process
+// does not end by itself: it ends with the process, or a Release. A snapshot has it as leases. So a
 // Duration of one key counts separately from another here too.
 //
-// The ExpiresAt of a denial is when enough leases end, or one Duration from now if that needs places
-// that are held: the latest instant that is promised, as a release may come sooner. Reset takes the
-// leases back, and not the places that are held.
+// The ExpiresAt of a denial is when enough leases end, or one Duration from now if that needs
+// places that are held: the latest instant that is promised, as a release may come sooner. Reset
+// takes the leases back, and not the places that are held.
 //
-// It keeps one number for all the places of a caller, and about 330 bytes and 16 for each lease where there
-// are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a known caller who has no lease
-// and for whom nobody waits in HoldWait; other decisions take the caller's lock. Limits and costs over
-// 1,099,511,627,774 (2^40-2) count as that.
+// It keeps one number for all the places of a caller, and about 330 bytes and 16 for each lease
+// where there are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a known
+// caller who has no lease and for whom nobody waits in HoldWait; other decisions take the caller's
+// lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
 	of := func(a stateAlgorithm[flight]) stateStrategy[flight] {
-		return stateStrategy[flight]{reader: reader{l: l, most: maxHeld}, algorithm: a, states: l.flights()}
+		return stateStrategy[flight]{reader: reader{l: l, most: maxHeld}, algorithm: a,
+			states: l.flights()}
 	}
 	return &InFlight{stateStrategy: of(leases{}), places: of(places{})}
 }
 
-// flight is one caller's work in flight where there are leases, or somebody waits for a place. It has an entry
-// only as long as that is so, and no capacity of its own: its slot has taken that.
+// flight is one caller's work in flight where there are leases, or somebody waits for a place. It
+// has an entry only as long as that is so, and no capacity of its own: its slot has taken that.
 type flight struct {
-	algorithm.Log               // the leases
-	*slot                       // the places, with sharedBit; nil: this is not kept, and alone says what they are
-	at            location      // of slot
-	alone         int64         // the cost of the places, as it was found
-	freed         chan struct{} // closed when something is given back; nil if nobody waits for that
+	algorithm.Log // the leases
+	// the places, with sharedBit; nil: this is not kept, and alone says what they are
+	*slot
+	at    location      // of slot
+	alone int64         // the cost of the places, as it was found
+	freed chan struct{} // closed when something is given back; nil if nobody waits for that
 }
 
 // held returns the cost of the places.
@@ -64,8 +67,8 @@ func (f *flight) held() int64 {
 	return heldIn(f.load(stateWord))
 }
 
-// attach has f decide on the places of a caller, whose entry is locked, or only look at them if it is not
-// kept. It reports false if there is no slot to decide on.
+// attach has f decide on the places of a caller, whose entry is locked, or only look at them if it
+// is not kept. It reports false if there is no slot to decide on.
 func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
 	if f.slot != nil {
 		return true
@@ -112,7 +115,8 @@ func (f *flight) Restore(saved *flight) { f.Log = saved.Log }
 // Used returns the cost in flight.
 func (f *flight) Used() int64 { return f.Log.Used() + f.held() }
 
-// Expires returns when f is no longer needed: when the last lease ends, unless somebody waits for a place.
+// Expires returns when f is no longer needed: when the last lease ends, unless somebody waits for a
+// place.
 func (f *flight) Expires(scaleMs int64) int64 {
 	if f.freed != nil && f.held() > 0 {
 		return maxInstant
@@ -158,8 +162,8 @@ func (places) Admit(f *flight, p params, _ int64, _ string) {
 	atomic.AddUint64(&f.slot[stateWord], uint64(p.Cost))
 }
 
-// hold admits a place, or returns the verdict that denies it. It takes no lock for a known caller of whom only
-// places are held, and reads no clock to admit one: At is not set then.
+// hold admits a place, or returns the verdict that denies it. It takes no lock for a known caller
+// of whom only places are held, and reads no clock to admit one: At is not set then.
 func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 	w := s.first.Load()
 	if w == nil || w.duration != r.Duration || uint(len(r.Key)-1) >= maxID || s.l.closed.Load() {
@@ -190,8 +194,8 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 	return s.holdLocked(h, r, state&sharedBit != 0)
 }
 
-// holdLocked is hold after a search without a slot to add to. With shared a flight decides, or nothing will be
-// admitted; else the slot is made first.
+// holdLocked is hold after a search without a slot to add to. With shared a flight decides, or
+// nothing will be admitted; else the slot is made first.
 func (s *InFlight) holdLocked(h *place, r *Request, shared bool) (v verdict, err error) {
 	if !shared {
 		if err = s.l.makePlaces(stateKey{id: r.Key, scale: r.Duration.Milliseconds()}); err != nil {
@@ -271,8 +275,8 @@ func (s *InFlight) reset(h lockedState[flight]) {
 	s.states.unlock(h.handle, changed)
 }
 
-// saveFlight writes the leases, and the places that are held as the newest of them: they end one Duration
-// after the snapshot.
+// saveFlight writes the leases, and the places that are held as the newest of them: they end one
+// Duration after the snapshot.
 func saveFlight(e *encoder, f *flight) {
 	at := e.now
 	if f.Len() > 0 {

@@ -71,7 +71,8 @@ func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
 	_, err := s.Run(t.Context(), one) // a lease beside it
 	require.NoError(t, err)
 	clock.ns.Add(int64(300 * time.Millisecond))
-	assert.Equal(t, clock.now().Add(700*time.Millisecond), deniesHold(t, s, one).Result.ExpiresAt, "the lease's end")
+	assert.Equal(t, clock.now().Add(700*time.Millisecond), deniesHold(t, s, one).Result.ExpiresAt,
+		"the lease's end")
 	clock.ns.Add(int64(700 * time.Millisecond))
 	second := mustHold(t, s, one)
 
@@ -165,7 +166,8 @@ func TestReleaseAfterClose(t *testing.T) {
 	assert.NoError(t, h.Release(t.Context()))
 }
 
-// flights are the operations on work in flight that the model follows: of an InFlight, or of a control.
+// flights are the operations on work in flight that the model follows: of an InFlight, or of a
+// control.
 type flights interface {
 	hold(r *Request) (release func(), res Result)
 	lease(r *Request) (giveBack Return, res Result)
@@ -216,10 +218,12 @@ type modelled struct {
 	finish func()
 }
 
-// differsFromModel makes random holds, leases, late releases, crashes (leases that nobody gives back) and
-// steps of the clock, and returns how the Results differ from the model's: work counts from its
-// admission to its release, or to the end of its lease.
-func differsFromModel(t testing.TB, of func(*InFlight) flights, seed uint64, steps int) (how string) {
+// differsFromModel makes random holds, leases, late releases, crashes (leases that nobody gives
+// back) and steps of the clock, and returns how the Results differ from the model's: work counts
+// from its admission to its release, or to the end of its lease.
+func differsFromModel(
+	t testing.TB, of func(*InFlight) flights, seed uint64, steps int,
+) (how string) {
 	l, clock := newTestLimiter(t, Config{Timeout: time.Minute})
 	defer l.Close()
 	s := l.InFlight()
@@ -234,7 +238,8 @@ func differsFromModel(t testing.TB, of func(*InFlight) flights, seed uint64, ste
 			l.Sweep()
 		}
 		now = clock.now()
-		f.lease(&Request{Key: "a", Limit: limit, Duration: lease, Cost: limit + 1}) // the caller is seen now
+		// the caller is seen now
+		f.lease(&Request{Key: "a", Limit: limit, Duration: lease, Cost: limit + 1})
 		live = slices.DeleteFunc(live, func(w modelled) bool {
 			over := !w.end.IsZero() && !now.Before(w.end)
 			if over && w.finish != nil {
@@ -306,13 +311,17 @@ func TestInFlightFollowsItsModel(t *testing.T) {
 	for seed := range uint64(slow.N(20, 200, 5000)) {
 		require.Empty(t, differsFromModel(t, plain, seed, 1000), "seed %d", seed)
 	}
-	assert.NotEmpty(t, differsFromModel(t, func(s *InFlight) flights { return generous{flightsOf{t, s}} }, 1, 5000),
+	assert.NotEmpty(t, differsFromModel(t, func(s *InFlight) flights {
+		return generous{flightsOf{t, s}}
+	}, 1, 5000),
 		"a late release must not give back what others hold")
 }
 
-// streams runs n streams of random length by 64 goroutines, of 20 callers with 4 places each, and returns
-// the most that one caller had in flight, and how many were admitted.
-func streams(t testing.TB, n int, hold func(r *Request) (release func(), err error)) (most, admitted int64) {
+// streams runs n streams of random length by 64 goroutines, of 20 callers with 4 places each, and
+// returns the most that one caller had in flight, and how many were admitted.
+func streams(
+	t testing.TB, n int, hold func(r *Request) (release func(), err error),
+) (most, admitted int64) {
 	const callers, limit = 20, 4
 	var inside [callers]atomic.Int64
 	var peak, ran atomic.Int64
@@ -414,8 +423,8 @@ func TestInFlightControlIsRejected(t *testing.T) {
 	t.Error("more than the limit must be in flight at some time")
 }
 
-// Held is the cost of the places, of all callers: beside leases, for which nobody holds anything, and while
-// somebody waits too.
+// Held is the cost of the places, of all callers: beside leases, for which nobody holds anything,
+// and while somebody waits too.
 func TestStatsCountWhatIsHeld(t *testing.T) {
 	waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.InFlight()
@@ -429,7 +438,8 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 		held(0)
 		a, b := mustHold(t, s, r("a", 0)), mustHold(t, s, r("a", 3))
 		held(4)
-		long := mustHold(t, Policy{"p", l.InFlight(), 5, time.Hour}, &Request{Key: strings.Repeat("b", 100), Cost: 2})
+		long := mustHold(t, Policy{"p", l.InFlight(), 5, time.Hour},
+			&Request{Key: strings.Repeat("b", 100), Cost: 2})
 		held(6)
 		deniesHold(t, s, r("a", 2))
 		held(6)
@@ -464,7 +474,8 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 	})
 }
 
-// While 64 goroutines hold and release, Held is never more than they may hold, and in the end what is held.
+// While 64 goroutines hold and release, Held is never more than they may hold, and in the end what
+// is held.
 func TestStatsCountWhatIsHeldConcurrently(t *testing.T) {
 	l, err := New(Config{})
 	require.NoError(t, err)
@@ -533,8 +544,8 @@ func TestHeldPlacesAreSmall(t *testing.T) {
 	}
 }
 
-// A caller of whom only places are held has a slot and no flight; one with leases, or for whom somebody waits,
-// has both, which are one bucket.
+// A caller of whom only places are held has a slot and no flight; one with leases, or for whom
+// somebody waits, has both, which are one bucket.
 func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{})
 	s := l.InFlight()
@@ -595,8 +606,8 @@ func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
 	assert.Nil(t, freed, "nothing counts")
 }
 
-// At a full table what was released is removed at once, and what is held never: also after a sweep found it
-// held, and where leases ended beside it.
+// At a full table what was released is removed at once, and what is held never: also after a sweep
+// found it held, and where leases ended beside it.
 func TestReleasedPlacesMakeRoom(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 2})
 	s := l.InFlight()
@@ -632,7 +643,8 @@ func TestHoldsAreCountedExactly(t *testing.T) {
 	s := l.InFlight()
 	want := uint64(0)
 	for _, cost := range []uint64{1, 2, maxHeld / 200} {
-		r := &Request{Key: strconv.FormatUint(cost, 10), Limit: maxHeld, Duration: time.Second, Cost: cost}
+		r := &Request{Key: strconv.FormatUint(cost, 10), Limit: maxHeld, Duration: time.Second,
+			Cost: cost}
 		var held []*Held
 		for range 200 {
 			held = append(held, mustHold(t, s, r))

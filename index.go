@@ -55,15 +55,16 @@ func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n
 			continue
 		}
 		state, rest := s.load(stateWord), s.load(restWord)
-		if state&countMask != 0 && generation(rest) == p.mid && s.load(lowWord) == p.low && s.load(idWord) == k.a &&
+		if state&countMask != 0 && generation(rest) == p.mid && s.load(lowWord) == p.low &&
+			s.load(idWord) == k.a &&
 			s.load(idWord2) == k.b && s.load(tailWord)&keyMask == tail && x.continues(rest, id[headID:]) {
 			return s, state, n
 		}
 	}
 }
 
-// findShort is find for an ID of at most inlineID bytes. It calls nothing, so that its words stay in
-// registers.
+// findShort is find for an ID of at most inlineID bytes. It calls nothing, so that its words stay
+// in registers.
 func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uint64, n int) {
 	low, rest, tail := p.low, p.mid|k.c, p.high|uint64(length)
 	at := uint32(k.hash ^ p.salt)

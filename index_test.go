@@ -88,7 +88,8 @@ func checkChunks(t *testing.T, sh *shard) {
 			require.Equal(t, !used[i*chunkSlots+j], free || gone, "slot %d of chunk %d", j, i)
 		}
 		if i < sh.open {
-			require.True(t, c.closed || c.free == [2]uint64{}, "chunk %d has a free slot, before %d", i, sh.open)
+			require.True(t, c.closed || c.free == [2]uint64{}, "chunk %d has a free slot, before %d", i,
+				sh.open)
 		}
 	}
 }

@@ -42,7 +42,8 @@ type sweeper interface {
 	// save writes the states that have not expired at now.
 	save(e *encoder, now int64)
 
-	// stats adds the admitted cost of fixed windows, or hits of others, the denied hits, and the cost held.
+	// stats adds the admitted cost of fixed windows, or hits of others, the denied hits, and the cost
+	// held.
 	stats(s *Stats)
 }
 
@@ -58,9 +59,9 @@ func (j *janitor) all() []sweeper {
 	return j.tables
 }
 
-// start starts the goroutine unless it runs. It is called after capacity was taken, if running was not
-// set then: either that shows that the goroutine has ended, or the goroutine sees the bucket and does not
-// end.
+// start starts the goroutine unless it runs. It is called after capacity was taken, if running was
+// not set then: either that shows that the goroutine has ended, or the goroutine sees the bucket
+// and does not end.
 func (j *janitor) start() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

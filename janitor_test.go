@@ -101,7 +101,8 @@ func TestJanitorContinuesForANewBucket(t *testing.T) {
 		buf := make([]byte, 1<<20)
 		return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "(*janitor).idle")
 	}, time.Minute, time.Millisecond)
-	time.Sleep(time.Millisecond)          // most likely it waits for the lock by then; otherwise the test proves less
+	// most likely it waits for the lock by then; otherwise the test proves less
+	time.Sleep(time.Millisecond)
 	require.True(t, l.capacity.tryTake()) // finds it running
 	j.mu.Unlock()
 	assert.False(t, <-ended, "the janitor ended although there is a bucket")
@@ -134,7 +135,9 @@ func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
 func TestForwardJumpSweepsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
-		l, err := New(Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+		l, err := New(Config{Now: func() time.Time {
+			return time.Now().Add(time.Duration(ahead.Load()))
+		}})
 		require.NoError(t, err)
 		defer l.Close()
 		first, err := l.CheckRate("id", 60_000, 1)

@@ -91,7 +91,8 @@ func newHasher() hasher {
 	return hasher{seed: maphash.MakeSeed(), keys: keys, mask: math.MaxUint64}
 }
 
-// packedID holds the ID words of a slot for up to inlineID bytes, or for a longer head, and the hash.
+// packedID holds the ID words of a slot for up to inlineID bytes, or for a longer head, and the
+// hash.
 type packedID struct{ a, b, c, hash uint64 }
 
 func (h *hasher) pack(id string) packedID {

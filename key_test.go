@@ -12,7 +12,8 @@ import (
 )
 
 // idLengths are the lengths at which the storage of an ID changes.
-var idLengths = []int{1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 21, inlineID, inlineID + 1, 24, 25, 31, 32, 33,
+var idLengths = []int{1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 21, inlineID, inlineID + 1, 24, 25, 31, 32,
+	33,
 	headID + partBytes - 1, headID + partBytes, headID + partBytes + 1, headID + 2*partBytes, 255,
 	256, 1000, maxID}
 
@@ -39,7 +40,8 @@ func TestSlotHoldsTheKeyItWasGiven(t *testing.T) {
 		require.NotNil(t, s, "%d bytes", n)
 		assert.Equal(t, id, string(x.appendID(nil, s)), "%d bytes", n)
 		k, ms, window := unpackPeriod(s[lowWord], s[restWord], s[tailWord])
-		assert.Equal(t, []int64{int64(fixedKind), scale, number}, []int64{int64(k), ms, window}, "%d bytes", n)
+		assert.Equal(t, []int64{int64(fixedKind), scale, number}, []int64{int64(k), ms, window},
+			"%d bytes", n)
 
 		// With equal hashes, keys are compared in full.
 		find := func(other string) *slot {
@@ -182,23 +184,28 @@ func TestParams(t *testing.T) {
 	}{
 		{"a cost of 0 is 1", Request{Key: "k", Limit: 9, Duration: time.Second},
 			params{Scale: 1000, Limit: 9, Cost: 1}, nil},
-		{"a limit over int64 is the largest int64", Request{Key: "k", Limit: math.MaxUint64, Duration: time.Second},
+		{"a limit over int64 is the largest int64",
+			Request{Key: "k", Limit: math.MaxUint64, Duration: time.Second},
 			params{Scale: 1000, Limit: math.MaxInt64, Cost: 1}, nil},
 		{"so is a cost", Request{Key: "k", Cost: math.MaxUint64, Duration: time.Second},
 			params{Scale: 1000, Cost: math.MaxInt64}, nil},
 		{"a millisecond is the least duration", Request{Key: "k", Duration: time.Millisecond, Meta: "m"},
 			params{Scale: 1, Cost: 1}, nil},
 		{"a nanosecond is not whole", Request{Key: "k", Duration: 1}, params{}, ErrScale},
-		{"nor is a millisecond and one", Request{Key: "k", Duration: time.Millisecond + 1}, params{}, ErrScale},
+		{"nor is a millisecond and one", Request{Key: "k", Duration: time.Millisecond + 1}, params{},
+			ErrScale},
 		{"no duration", Request{Key: "k"}, params{}, ErrScale},
 		{"a negative duration", Request{Key: "k", Duration: -time.Second}, params{}, ErrScale},
 		{"the most negative duration", Request{Key: "k", Duration: math.MinInt64}, params{}, ErrScale},
-		{"a year", Request{Key: "k", Duration: maxScale * time.Millisecond}, params{Scale: maxScale, Cost: 1}, nil},
-		{"over a year", Request{Key: "k", Duration: (maxScale + 1) * time.Millisecond}, params{}, ErrScale},
+		{"a year", Request{Key: "k", Duration: maxScale * time.Millisecond},
+			params{Scale: maxScale, Cost: 1}, nil},
+		{"over a year", Request{Key: "k", Duration: (maxScale + 1) * time.Millisecond}, params{},
+			ErrScale},
 		{"no key", Request{Duration: time.Second}, params{}, ErrID},
 		{"a key of 1 KiB", Request{Key: strings.Repeat("k", 1024), Duration: time.Second},
 			params{Scale: 1000, Cost: 1}, nil},
-		{"a key over 1 KiB", Request{Key: strings.Repeat("k", 1025), Duration: time.Second}, params{}, ErrID},
+		{"a key over 1 KiB", Request{Key: strings.Repeat("k", 1025), Duration: time.Second}, params{},
+			ErrID},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, _ := newTestLimiter(t, Config{})

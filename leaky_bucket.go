@@ -203,7 +203,8 @@ func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, err
 // join appends a waiter to the line, and unlocks it.
 func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 	q := h.state
-	w := &waiter{min(p.Cost*p.Each, math.MaxInt64-q.Waiting), make(chan struct{}, 1)} // at most 292 years
+	// at most 292 years
+	w := &waiter{min(p.Cost*p.Each, math.MaxInt64-q.Waiting), make(chan struct{}, 1)}
 	element := q.line.PushBack(w)
 	q.Waiting += w.interval
 	if q.line.Len() == 1 {

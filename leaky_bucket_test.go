@@ -114,7 +114,8 @@ func TestWaitersAreBoundedInBytes(t *testing.T) {
 		synctest.Wait()
 		_, err = l.LeakyBucket(100).Run(ctx, r)
 		require.ErrorIs(t, err, ErrFull)
-		assert.EqualValues(t, 1, l.Stats().Allowed, "waiting requests are not counted yet, as counts never fall")
+		assert.EqualValues(t, 1, l.Stats().Allowed,
+			"waiting requests are not counted yet, as counts never fall")
 		cancel()
 		require.ErrorIs(t, waiting.Wait(), context.Canceled)
 		assert.Zero(t, l.capacity.bytes.Load())
@@ -126,7 +127,8 @@ func TestWaitersForCenturies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(Config{})
 		require.NoError(t, err)
-		s, r := l.LeakyBucket(3), &Request{Key: "id", Limit: math.MaxInt64, Cost: 1 << 62, Duration: time.Hour}
+		s, r := l.LeakyBucket(3),
+			&Request{Key: "id", Limit: math.MaxInt64, Cost: 1 << 62, Duration: time.Hour}
 		_, err = s.Run(t.Context(), r)
 		require.NoError(t, err)
 		var waiting errgroup.Group

@@ -12,8 +12,8 @@ import (
 // middlewares, which keep them from request to request. They are not safe for concurrent use.
 type Limits []Limit
 
-// Limit is one limit on a request, and its decision. Make one with [NewLimit]; the zero Limit limits
-// nothing.
+// Limit is one limit on a request, and its decision. Make one with [NewLimit]; the zero Limit
+// limits nothing.
 type Limit struct {
 	Request Request
 
@@ -23,13 +23,13 @@ type Limit struct {
 	// Advisory lets the request pass even if this limit denies it.
 	Advisory bool
 
-	// Look takes nothing: the limit denies if its count is over Most. Afterwards counts Request in full,
-	// even if it, or another limit, denies it: its cost has arisen already.
+	// Look takes nothing: the limit denies if its count is over Most. Afterwards counts Request in
+	// full, even if it, or another limit, denies it: its cost has arisen already.
 	Look, Afterwards bool
 
 	// Result is the decision if Decided reports true. Where a request was admitted and not taken, or
-	// given back, TotalRequests is without its Cost; it may be with that of an earlier Limit on the same
-	// count.
+	// given back, TotalRequests is without its Cost; it may be with that of an earlier Limit on the
+	// same count.
 	Result Result
 
 	// Source is the part of the Strategy that decided: "local" is in this process; "primary", "lease",
@@ -57,8 +57,8 @@ func NewLimit(s Strategy) (l Limit) {
 	return l
 }
 
-// Holding returns l for work in flight: what Take admits is held, as by [Hold], until it is given back.
-// It fails with [errors.ErrUnsupported] if the Strategy is no [Holder].
+// Holding returns l for work in flight: what Take admits is held, as by [Hold], until it is given
+// back. It fails with [errors.ErrUnsupported] if the Strategy is no [Holder].
 func (l Limit) Holding() (Limit, error) {
 	var ok bool
 	if l.holder, ok = l.strategy.(Holder); !ok {
@@ -68,8 +68,8 @@ func (l Limit) Holding() (Limit, error) {
 	return l, nil
 }
 
-// TakeHeld returns what is held, for the caller to release: it is no longer given back with the other
-// limits. It returns nil if l is not [Limit.Holding], or has admitted nothing.
+// TakeHeld returns what is held, for the caller to release: it is no longer given back with the
+// other limits. It returns nil if l is not [Limit.Holding], or has admitted nothing.
 func (l *Limit) TakeHeld() (held *Held) {
 	if held = l.held; held != nil {
 		l.held, l.taken = nil, false
@@ -105,8 +105,9 @@ func (l *Limit) Taken() bool { return l.taken }
 // Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst.
 func (l *Limit) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
 
-// Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a reading of
-// the clock. It is 0 if the Strategy does not say, and means nothing if ExpiresAt is zero.
+// Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a
+// reading of the clock. It is 0 if the Strategy does not say, and means nothing if ExpiresAt is
+// zero.
 func (l *Limit) Left() time.Duration { return l.left }
 
 // Remaining returns how much is left of Most.
@@ -119,11 +120,11 @@ func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 // ctx has ended none is accepted.
 //
 // Limits that Look, and those for costs that are known Afterwards, come first, in order; what these
-// count stands, whatever follows. Then limits in this process are peeked at, unless there is only one.
-// Then the others decide, those of one [Batcher.Store] together, and those in this process after them.
-// So what is denied takes nothing from other requests, but for those that come between the steps: a
-// count may be too high for the time of a round trip, and never too low. A Strategy that cannot give
-// back decides last.
+// count stands, whatever follows. Then limits in this process are peeked at, unless there is only
+// one. Then the others decide, those of one [Batcher.Store] together, and those in this process
+// after them. So what is denied takes nothing from other requests, but for those that come between
+// the steps: a count may be too high for the time of a round trip, and never too low. A Strategy
+// that cannot give back decides last.
 func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, true
 	for i := range l {
@@ -154,8 +155,8 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 	return allowed, nil
 }
 
-// admit takes from limits that are all in this process. It reports whether each admits; else it ends at the
-// first that does not, for take to go on.
+// admit takes from limits that are all in this process. It reports whether each admits; else it
+// ends at the first that does not, for take to go on.
 func (l Limits) admit() bool {
 	for i := 1; i < len(l); i++ {
 		m := &l[i]
@@ -214,8 +215,8 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (allowed bo
 	return allowed, err
 }
 
-// precede reports whether m is not to be measured with l: it is measured in another way, or a cost of
-// l on the same key comes first.
+// precede reports whether m is not to be measured with l: it is measured in another way, or a cost
+// of l on the same key comes first.
 func (l Limits) precede(m *Limit) bool {
 	if !m.measures() {
 		return false
@@ -233,7 +234,8 @@ func (l *Limit) measures() bool { return l.Look || l.Afterwards }
 // owes reports whether a cost that is known Afterwards is not counted yet: it was denied, or nobody
 // decided on it.
 func (l *Limit) owes() bool {
-	return l.Afterwards && l.decided && l.Err == nil && !l.charged && (l.Denies() || l.Source == "policy")
+	return l.Afterwards && l.decided && l.Err == nil && !l.charged &&
+		(l.Denies() || l.Source == "policy")
 }
 
 // next returns the place of the Limit that decides next, or -1.
@@ -260,8 +262,8 @@ func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed
 	return allowed, nil
 }
 
-// each calls the method of op of the limits that which selects, until it was called. What is no peek
-// must happen, even if ctx has ended.
+// each calls the method of op of the limits that which selects, until it was called. What is no
+// peek must happen, even if ctx has ended.
 func (l Limits) each(ctx context.Context, op Op, which func(*Limit) bool) {
 	for i := range l {
 		if !which(&l[i]) {
@@ -407,7 +409,8 @@ func (l *Limit) decide(ctx context.Context, op Op) {
 	case res != nil:
 		l.Result = *res
 	case l.Err == nil:
-		l.Err = fmt.Errorf("weir: %s returned neither a Result nor an error: %w", l.name(), errors.ErrUnsupported)
+		l.Err = fmt.Errorf("weir: %s returned neither a Result nor an error: %w", l.name(),
+			errors.ErrUnsupported)
 	}
 }
 

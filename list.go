@@ -24,7 +24,8 @@ type List struct {
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
 	return &List{stateStrategy: stateStrategy[algorithm.Listed]{
-		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, states: l.lists(), plan: listPlan,
+		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, states: l.lists(),
+		plan: listPlan,
 	}}
 }
 

@@ -91,7 +91,8 @@ func TestVerdictIsThatOfTheOriginal(t *testing.T) {
 			n := rnd.IntN(len(scales) * len(limits))
 			scale, limit := scales[n/len(limits)], limits[n%len(limits)]
 			weirs, originals := b.verdicts(t, fmt.Sprint(scale, "-", limit), scale, limit)
-			require.Equal(t, originals, weirs, "seed %d, call %d: scale %d, limit %d", seed, call, scale, limit)
+			require.Equal(t, originals, weirs, "seed %d, call %d: scale %d, limit %d", seed, call, scale,
+				limit)
 			if strings.HasPrefix(weirs, "{fail") {
 				denied++
 			}

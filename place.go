@@ -12,8 +12,8 @@ import (
 //	admitted 6: how many were admitted that are not in the table's tally, as all were when it wraps
 //	held    40: the cost of the places
 //
-// While a place is held, or shared is set, the slot is not released: so a place is given back by an atomic
-// addition, without a search.
+// While a place is held, or shared is set, the slot is not released: so a place is given back by an
+// atomic addition, without a search.
 const (
 	sharedBit    = 1 << 47
 	unnotedBit   = 1 << 46
@@ -57,7 +57,8 @@ func (t *table) locate(id string, p *period) (s *slot, state uint64, at location
 	return s, state, locationOf(i, n)
 }
 
-// addPlace admits a cost to a slot with this state. It reports false if the state is another by now.
+// addPlace admits a cost to a slot with this state. It reports false if the state is another by
+// now.
 func (t *table) addPlace(s *slot, state, cost uint64) bool {
 	next := state + cost + admittedOnce
 	if state&admittedMask == admittedMask {
@@ -99,8 +100,8 @@ func (sh *shard) noteIdle(s *slot, n int, bits int64) {
 	sh.noteEnd(n, noInstant)
 }
 
-// unnote notes that the bounds of a chunk are those of other buckets. It reports false if the state is
-// another by now. The shard's mutex is held.
+// unnote notes that the bounds of a chunk are those of other buckets. It reports false if the state
+// is another by now. The shard's mutex is held.
 func (s *slot) unnote(state uint64) bool {
 	return !s.hasPlaces() || s.swap(state, count(state)|unnotedBit)
 }
@@ -120,8 +121,8 @@ func (p *place) release() {
 	}
 }
 
-// released wakes who waits for the place, and notes that the bucket is idle. state is that after the release.
-// If the bucket is another by now, that does no harm.
+// released wakes who waits for the place, and notes that the bucket is idle. state is that after
+// the release. If the bucket is another by now, that does no harm.
 func (p *place) released(state uint64) {
 	if state&sharedBit == 0 && heldIn(state) > 0 {
 		return

@@ -18,9 +18,11 @@ type Reservation struct {
 	done   atomic.Bool
 }
 
-// returnOf returns what gives a part of an admission back, by give: in all no more than was taken, and
-// nothing after a denial. give gets a request for the part, and how much was given back before.
-func returnOf(r *Request, taken *Result, give func(ctx context.Context, q *Request, before int64) error) Return {
+// returnOf returns what gives a part of an admission back, by give: in all no more than was taken,
+// and nothing after a denial. give gets a request for the part, and how much was given back before.
+func returnOf(
+	r *Request, taken *Result, give func(ctx context.Context, q *Request, before int64) error,
+) Return {
 	whole := *r // r is the caller's
 	var cost uint64
 	if taken.Allowed() {
@@ -48,19 +50,20 @@ func returnOf(r *Request, taken *Result, give func(ctx context.Context, q *Reque
 // and a [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy
 // and All are if those in them are.
 //
-// What is given back is given back to the admission itself where s is an [Admitter], as those strategies
-// are: not to one that came later, nor after a Reset. With a strategy that refunds and charges exactly,
-// at most the limit is admitted, and what commits exceeded their estimates by.
+// What is given back is given back to the admission itself where s is an [Admitter], as those
+// strategies are: not to one that came later, nor after a Reset. With a strategy that refunds and
+// charges exactly, at most the limit is admitted, and what commits exceeded their estimates by.
 //
 // For a cost that is known afterwards to another process, such as a proxy that asks by Envoy's
-// protocol, see "costs: afterwards" in package rules: there the request passes while something is left,
-// and its cost is counted when it ends, without an estimate.
+// protocol, see "costs: afterwards" in package rules: there the request passes while something is
+// left, and its cost is counted when it ends, without an estimate.
 func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
 	return ReserveAll(ctx, Ask{s, *r})
 }
 
-// ReserveAll is Reserve of several asks, decided as by [Decide]: all are admitted, or none. Commit and
-// Cancel correct each; CommitEach corrects them to different costs, as of one request and its tokens.
+// ReserveAll is Reserve of several asks, decided as by [Decide]: all are admitted, or none. Commit
+// and Cancel correct each; CommitEach corrects them to different costs, as of one request and its
+// tokens.
 func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 	limits := make(Limits, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
@@ -74,7 +77,9 @@ func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 // reservable reports whether the Strategy can refund and charge.
 func (b *bound) reservable() bool {
 	if a, ok := b.strategy.(*all); ok {
-		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Limit) bool { return !m.reservable() })
+		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Limit) bool {
+			return !m.reservable()
+		})
 	}
 	return b.refunder != nil && b.charger != nil
 }
@@ -107,13 +112,14 @@ func (v *Reservation) Allowed() bool { return v.result.Allowed() }
 //
 // The first Commit, CommitEach or Cancel counts; later ones do nothing and return nil, even if the
 // first failed: whether a lost call was counted is unknown. An error means that the estimate may
-// stand as it is. That ctx has ended does not matter, so that a client that hangs up is charged too.
+// stand as it is. That ctx has ended does not matter, so that a client that hangs up is charged
+// too.
 func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
 	return v.commit(ctx, func(int) uint64 { return actual })
 }
 
-// CommitEach is Commit with a cost for each Ask of ReserveAll. It fails, and changes nothing, if there
-// are more or fewer.
+// CommitEach is Commit with a cost for each Ask of ReserveAll. It fails, and changes nothing, if
+// there are more or fewer.
 func (v *Reservation) CommitEach(ctx context.Context, actual ...uint64) error {
 	if len(actual) != len(v.limits) {
 		return fmt.Errorf("weir: %d costs for %d asks", len(actual), len(v.limits))

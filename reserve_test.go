@@ -60,8 +60,9 @@ func ExampleReserve() {
 		body, _ := io.ReadAll(w.Result().Body)
 		fmt.Println(w.Code, strings.TrimSpace(string(body)))
 	}
-	res, err := tokens.Peek(context.Background(), &weir.Request{Key: "alice", Limit: 100, Duration: time.Hour,
-		Cost: 100})
+	res, err := tokens.Peek(context.Background(),
+		&weir.Request{Key: "alice", Limit: 100, Duration: time.Hour,
+			Cost: 100})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -164,8 +165,10 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 		"a refund twice": {refund: func(s weir.Refunder, r *weir.Request, taken *weir.Result) error {
 			return errors.Join(s.Refund(ctx, r, taken), s.Refund(ctx, r, taken))
 		}},
-		"a refund to a later period": {refund: func(s weir.Refunder, r *weir.Request, _ *weir.Result) error {
-			res, err := s.(weir.Peeker).Peek(ctx, &weir.Request{Key: r.Key, Limit: 1000, Duration: r.Duration})
+		"a refund to a later period": {refund: func(s weir.Refunder, r *weir.Request,
+			_ *weir.Result) error {
+			res, err := s.(weir.Peeker).Peek(ctx,
+				&weir.Request{Key: r.Key, Limit: 1000, Duration: r.Duration})
 			if err != nil {
 				return err
 			}
@@ -219,8 +222,9 @@ func TestReservationIsSettledOnce(t *testing.T) {
 		require.NoError(t, v.Cancel(t.Context()))
 		assert.Equal(t, uint64(15), counted(t, s, ask))
 	}
-	denied, err := weir.Reserve(t.Context(), s, &weir.Request{Key: "a", Limit: 20, Duration: time.Second,
-		Cost: 10})
+	denied, err := weir.Reserve(t.Context(), s,
+		&weir.Request{Key: "a", Limit: 20, Duration: time.Second,
+			Cost: 10})
 	require.NoError(t, err)
 	require.False(t, denied.Allowed())
 	require.NoError(t, denied.Commit(t.Context(), 30))
@@ -239,8 +243,8 @@ func resettable(t *testing.T, l *weir.Limiter) map[string]weir.Strategy {
 	}
 }
 
-// What was reserved before a Reset is no longer counted, so Cancel takes nothing from what was admitted
-// since.
+// What was reserved before a Reset is no longer counted, so Cancel takes nothing from what was
+// admitted since.
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
 	for name, s := range resettable(t, l) {
@@ -273,7 +277,8 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 // A reservation gives back to its own slice, also if a newer one could have ended with it.
 func TestLateCancelOpensNoShortTier(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: 12, Duration: 10 * time.Second})
+	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
+		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	require.NoError(t, err)
 	r := weir.Request{Key: "a", Cost: 2}
 	early, err := weir.Reserve(t.Context(), tiers, &r)
@@ -292,7 +297,8 @@ func TestLateCancelOpensNoShortTier(t *testing.T) {
 // A plain Refund does not know its slice, but never takes it for one without its cost.
 func TestRefundPassesSlicesWithoutItsCost(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: 12, Duration: 10 * time.Second})
+	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
+		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	require.NoError(t, err)
 	r := weir.Request{Key: "a", Cost: 7}
 	first := run(t, tiers, r)
@@ -344,7 +350,8 @@ func TestAllSeesThroughWrappers(t *testing.T) {
 		r.Key = fmt.Sprint("plain", i)
 		plain := run(t, weir.All(inner.(refunding), l.FixedWindow()), r)
 		r.Key = fmt.Sprint("watched", i)
-		assert.Equal(t, plain, run(t, weir.All(watchedRefunder{watched{inner}, inner.(refunding)}, l.FixedWindow()), r))
+		assert.Equal(t, plain, run(t, weir.All(watchedRefunder{watched{inner}, inner.(refunding)},
+			l.FixedWindow()), r))
 	}
 }
 
@@ -358,12 +365,14 @@ type watchedRefunder struct {
 	weir.Refunder
 }
 
-// A Return gives back no more than was taken, nothing after a denial, and may be called concurrently.
+// A Return gives back no more than was taken, nothing after a denial, and may be called
+// concurrently.
 func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
 	for name, s := range resettable(t, l) {
 		t.Run(name, func(t *testing.T) {
-			r := &weir.Request{Key: name + "return", Limit: 5, Duration: 10 * time.Second, Cost: 2, Meta: "m"}
+			r := &weir.Request{Key: name + "return", Limit: 5, Duration: 10 * time.Second, Cost: 2,
+				Meta: "m"}
 			res, first, err := s.(weir.Admitter).Admit(t.Context(), r)
 			require.NoError(t, err)
 			require.True(t, res.Allowed())

@@ -24,7 +24,8 @@ func ExamplePrefixResetter() {
 	defer limiter.Close()
 	hour := limiter.FixedWindow()
 	for _, key := range []string{"acme/alice", "acme/bob", "other/carol"} {
-		if _, err := hour.Run(context.Background(), &weir.Request{Key: key, Limit: 100, Duration: time.Hour}); err != nil {
+		if _, err := hour.Run(context.Background(),
+			&weir.Request{Key: key, Limit: 100, Duration: time.Hour}); err != nil {
 			panic(err)
 		}
 	}
@@ -57,8 +58,10 @@ func prefixed(t testing.TB, l *weir.Limiter) map[string]weir.Strategy {
 	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Hour})
 	require.NoError(t, err)
 	return map[string]weir.Strategy{
-		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "TokenBucket": l.TokenBucket(0),
-		"SlidingLog": l.SlidingLog(), "LeakyBucket": l.LeakyBucket(0), "Counter": l.Counter(), "List": l.List(),
+		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(),
+		"TokenBucket": l.TokenBucket(0),
+		"SlidingLog":  l.SlidingLog(), "LeakyBucket": l.LeakyBucket(0), "Counter": l.Counter(),
+		"List":  l.List(),
 		"Tiers": tiers,
 	}
 }
@@ -91,7 +94,9 @@ func TestResetPrefix(t *testing.T) {
 	for name, s := range strategies {
 		reset := func(prefix string) int {
 			var seen, done int
-			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) { seen, done = s, r })
+			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) {
+				seen, done = s, r
+			})
 			require.NoError(t, err)
 			assert.Equal(t, n, done, name)
 			assert.GreaterOrEqual(t, seen, n, name)
@@ -137,7 +142,8 @@ func besides(t *testing.T, prefix string) (over int64) {
 				defer done.Add(1)
 				for i := range 600 {
 					for _, key := range []string{fmt.Sprint("a", i), fmt.Sprint("b", i%50)} {
-						res, err := s.Run(t.Context(), &weir.Request{Key: key, Limit: 10, Duration: 300 * 24 * time.Hour})
+						res, err := s.Run(t.Context(),
+							&weir.Request{Key: key, Limit: 10, Duration: 300 * 24 * time.Hour})
 						if err != nil {
 							return fmt.Errorf("%s, %d: %w", name, n, err)
 						}

@@ -22,7 +22,8 @@ func TestResolutionIsNotNegative(t *testing.T) {
 
 func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{Resolution: 10 * time.Millisecond, SweepEvery: time.Second, Timeout: time.Second})
+		l, err := New(Config{Resolution: 10 * time.Millisecond, SweepEvery: time.Second,
+			Timeout: time.Second})
 		require.NoError(t, err)
 		defer l.Close()
 		late := func() time.Duration { return time.Duration(instant(time.Now()) - l.clock.read()) }
@@ -44,8 +45,8 @@ func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 	})
 }
 
-// A denial is decided by the exact clock: a retry at ExpiresAt is admitted by every strategy, though
-// the coarse clock has not come there.
+// A denial is decided by the exact clock: a retry at ExpiresAt is admitted by every strategy,
+// though the coarse clock has not come there.
 func TestCoarseDenialsAreNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := New(Config{Resolution: time.Hour, SweepEvery: 24 * time.Hour})
@@ -74,7 +75,8 @@ func TestCoarseDenialsAreNotLate(t *testing.T) {
 			Decide(context.Context, *Request) (Result, error)
 			Peeker
 		}{
-			l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.SlidingLog(), l.List(), tiers, l.LeakyBucket(0),
+			l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.SlidingLog(), l.List(), tiers,
+			l.LeakyBucket(0),
 		} {
 			r := &Request{Key: "id", Limit: 1, Duration: time.Second}
 			check(fmt.Sprintf("%T", s), func() (Result, error) { return s.Decide(t.Context(), r) })
@@ -247,7 +249,8 @@ func overfull(t *testing.T, cfg Config) (windows int) {
 }
 
 func TestCoarseWindowsNeverAdmitMoreThanTheLimit(t *testing.T) {
-	for _, resolution := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+	for _, resolution := range []time.Duration{100 * time.Microsecond, time.Millisecond,
+		3 * time.Millisecond} {
 		assert.Zero(t, overfull(t, Config{Resolution: resolution}), "%v", resolution)
 	}
 }

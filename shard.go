@@ -13,7 +13,8 @@ type shard struct {
 	hasher   *hasher
 	capacity *capacity
 	index    *atomic.Pointer[index] // replaced under mu
-	earliest atomic.Int64           // at most the instant at which the first bucket expires; written under mu
+	// at most the instant at which the first bucket expires; written under mu
+	earliest atomic.Int64
 
 	mu      sync.Mutex
 	chunks  []chunkInfo // guarded by mu; of index.chunks
@@ -21,10 +22,12 @@ type shard struct {
 	buckets int         // guarded by mu
 	filled  int         // guarded by mu; words of the index that are not empty
 	horizon int64       // guarded by mu; the latest instant at which a bucket was removed or not found
-	marks   uint64      // guarded by mu; the last serial number of a bucket; not used for fixed windows
-	places  int         // guarded by mu; the buckets of places
+	// guarded by mu; the last serial number of a bucket; not used for fixed windows
+	marks  uint64
+	places int // guarded by mu; the buckets of places
 
-	allowed, denied uint64 // guarded by mu; of removed buckets that tally, and hits that no bucket tallies
+	// guarded by mu; of removed buckets that tally, and hits that no bucket tallies
+	allowed, denied uint64
 }
 
 // noteEnd lowers earliest for a bucket that is new, or may expire sooner than before.
@@ -151,8 +154,8 @@ func (sh *shard) visit(i int, f func(*slot)) bool {
 }
 
 // release removes the bucket in a slot whose state word is state. It reports false if a hit came in
-// between. Hits without a lock rely on the order: first the state, by a compare-and-swap that yields
-// the final count; then the tallies' generations; last the index.
+// between. Hits without a lock rely on the order: first the state, by a compare-and-swap that
+// yields the final count; then the tallies' generations; last the index.
 func (sh *shard) release(s *slot, n int, state uint64) bool {
 	if !s.kill(state) {
 		return false

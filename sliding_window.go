@@ -33,9 +33,12 @@ func (l *Limiter) SlidingWindow() *SlidingWindow {
 	return &SlidingWindow{l.onSlots(slidingKind)}
 }
 
-// Forecast implements [Forecaster]. It looks at the count without a lock, and allocates nothing: the
-// Result does not say how much of it each window has. If the count is lower by now, it returns ExpiresAt.
-func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result) (time.Time, error) {
+// Forecast implements [Forecaster]. It looks at the count without a lock, and allocates nothing:
+// the Result does not say how much of it each window has. If the count is lower by now, it returns
+// ExpiresAt.
+func (s *SlidingWindow) Forecast(
+	_ context.Context, r *Request, admitted *Result,
+) (time.Time, error) {
 	p, err := s.parse(r)
 	if err != nil || admitted.TotalRequests == 0 {
 		return time.Time{}, err
@@ -53,7 +56,9 @@ func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends. It
 // counts for as long again, as the window before.
-func (*SlidingWindow) Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+func (*SlidingWindow) Lapse(
+	r *Request, expires time.Time,
+) (until time.Time, each time.Duration, ok bool) {
 	return expires.Add(-r.Duration), 0, true
 }
 

@@ -19,7 +19,8 @@ func TestClockThatCrossesAWindowAtEachReading(t *testing.T) {
 	r := &Request{Key: "id", Limit: 5, Duration: 10 * time.Millisecond}
 	for i := range 100 {
 		r.Key = strconv.Itoa(i % 10)
-		for _, s := range []Strategy{l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(), l.TokenBucket(0)} {
+		for _, s := range []Strategy{l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(),
+			l.TokenBucket(0)} {
 			_, err := s.Run(t.Context(), r)
 			require.NoError(t, err)
 		}

@@ -74,7 +74,8 @@ func (s *slot) load(i int) uint64 { return atomic.LoadUint64(&s[i]) }
 // content returns what a slot says with this state word. It holds if the generation is still the
 // same afterwards.
 func (s *slot) content(state uint64) content {
-	return content{N: int64(state&countMask) - 1, Still1: int64(s.load(stillWord1)), Still2: int64(s.load(stillWord2))}
+	return content{N: int64(state&countMask) - 1, Still1: int64(s.load(stillWord1)),
+		Still2: int64(s.load(stillWord2))}
 }
 
 // swap replaces the number in a state word. It reports false if the word is another by now.

@@ -107,7 +107,8 @@ func (s *slotStrategy) run(r *Request, res *Result, seen sight) (left time.Durat
 			case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
 				s.table.tally.denied.Add(1)
 				return left, nil
-			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state, epoch<<countBits|uint64(next.N+1)):
+			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state,
+				epoch<<countBits|uint64(next.N+1)):
 				s.table.tally.allowed.Add(1)
 				return left, nil
 			}
@@ -121,9 +122,11 @@ func (s *slotStrategy) run(r *Request, res *Result, seen sight) (left time.Durat
 	return s.l.setResult(res, v, b.now), nil
 }
 
-// decideLocked decides under the shard's mutex, for any caller. If count is not set, it counts nothing.
-// It also returns the visit, with the identity of the bucket that it may have made.
-func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict, b visit, err error) {
+// decideLocked decides under the shard's mutex, for any caller. If count is not set, it counts
+// nothing. It also returns the visit, with the identity of the bucket that it may have made.
+func (s *slotStrategy) decideLocked(
+	id string, p params, count bool,
+) (v verdict, b visit, err error) {
 	for late := s.l.clock.resolution > 0; ; late = false {
 		// A new caller's bucket is made, since a cost within the limit is admitted then.
 		var c cell
@@ -166,9 +169,9 @@ type visit struct {
 }
 
 // update replaces the content of a caller's bucket by change of it, and returns the identity of the
-// bucket. If there is none, one is made if create is set; otherwise change is called all the same. change is
-// called again after each concurrent hit: the last call counts. The bucket of a fixed window is that of now,
-// or of since if that is later.
+// bucket. If there is none, one is made if create is set; otherwise change is called all the same.
+// change is called again after each concurrent hit: the last call counts. The bucket of a fixed
+// window is that of now, or of since if that is later.
 func (s *slotStrategy) update(
 	id string, scaleMs int64, create bool, since int64, change func(visit) content,
 ) (identity, error) {
@@ -195,9 +198,11 @@ func (s *slotStrategy) update(
 	}
 }
 
-// lock returns the cell of a caller, and a visit to it now with the content of a caller that has no bucket. It
-// fails as table.lock does, but with errEarlier.
-func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cell, b visit, err error) {
+// lock returns the cell of a caller, and a visit to it now with the content of a caller that has no
+// bucket. It fails as table.lock does, but with errEarlier.
+func (s *slotStrategy) lock(
+	id string, scaleMs, since int64, create bool,
+) (c cell, b visit, err error) {
 	k, key := s.table.pack(id), periodOf(s.kind, scaleMs, 0)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = s.l.clock.read()
@@ -258,14 +263,15 @@ func (s *slotStrategy) see(id string, key *period, at *sight) content {
 			return algorithm.None
 		}
 		c := at.slot.content(at.state)
-		if generation(at.slot.load(stateWord)) == generation(at.state) { // else its words may be of two epochs
+		// else its words may be of two epochs
+		if generation(at.slot.load(stateWord)) == generation(at.state) {
 			return c
 		}
 	}
 }
 
-// sight is where look saw that the bucket of a caller admits him: a run at once goes on from there, as if
-// it had read all this itself.
+// sight is where look saw that the bucket of a caller admits him: a run at once goes on from there,
+// as if it had read all this itself.
 type sight struct {
 	slot  *slot
 	state uint64

@@ -19,8 +19,8 @@ func lockedCell(t *testing.T, s *slotStrategy, r *Request) cell {
 	return c
 }
 
-// A hit that comes between the load of the state and the release, or the roll, is not lost: both fail,
-// and change nothing.
+// A hit that comes between the load of the state and the release, or the roll, is not lost: both
+// fail, and change nothing.
 func TestReleaseAndRollFailAfterAHit(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	r := &Request{Key: "id", Limit: 5, Duration: time.Second}
@@ -60,13 +60,14 @@ func TestAbsenceRaisesTheHorizon(t *testing.T) {
 		require.Nil(t, c.slot)
 		c.shard.mu.Unlock()
 		r.Key = name
-		_, err = s.table.lock(c.packedID, name, &c.key, &reading{now: 1200 * msec, horizon: noInstant}, true)
+		_, err = s.table.lock(c.packedID, name, &c.key, &reading{now: 1200 * msec, horizon: noInstant},
+			true)
 		assert.ErrorIs(t, err, errEarlier, name)
 	}
 }
 
-// A bucket whose slot has used its generations goes on in another slot, with all that it counts and the
-// same identity, also with a long ID.
+// A bucket whose slot has used its generations goes on in another slot, with all that it counts and
+// the same identity, also with a long ID.
 func TestBucketsOutliveTheirSlots(t *testing.T) {
 	for _, id := range []string{"id", "an identifier of 58 bytes, which takes a slot for its tail."} {
 		l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 10})
@@ -158,7 +159,8 @@ func TestLoadCountsRestoredBytes(t *testing.T) {
 func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 	from, _ := newTestLimiter(t, Config{})
 	strategies := func(l *Limiter) []Strategy {
-		return []Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.SlidingLog()}
+		return []Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(),
+			l.SlidingLog()}
 	}
 	const callers, kept = 20, 5
 	for i := range callers {
@@ -186,7 +188,8 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 	}
 }
 
-// A run goes on from what a look saw, and decides as if it had looked by itself, whatever came between.
+// A run goes on from what a look saw, and decides as if it had looked by itself, whatever came
+// between.
 func TestRunAfterALook(t *testing.T) {
 	r := Request{Key: "id", Limit: 5, Duration: time.Hour}
 	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
@@ -212,7 +215,9 @@ func TestRunAfterALook(t *testing.T) {
 			"nothing":      {func(local) {}, Allow, 3, nil},
 			"one hit":      {func(s local) { hits(s, r, 1) }, Allow, 4, nil},
 			"the last hit": {func(s local) { hits(s, r, 3) }, Deny, 5, nil},
-			"a reset":      {func(s local) { require.NoError(t, s.(Resetter).Reset(t.Context(), &r)) }, Allow, 1, nil},
+			"a reset": {func(s local) {
+				require.NoError(t, s.(Resetter).Reset(t.Context(), &r))
+			}, Allow, 1, nil},
 			"another caller": {func(s local) {
 				require.NoError(t, s.(Resetter).Reset(t.Context(), &r))
 				hits(s, other, 2)

@@ -106,7 +106,8 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 		return
 	}
 	if s.hasPlaces() {
-		e.flights = append(e.flights, stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale})
+		e.flights = append(e.flights,
+			stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale})
 		return
 	}
 	e.records++
@@ -127,7 +128,8 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 		return
 	}
 	e.int(c.Still1)
-	e.int(c.Still2) // an older release has the instant of the last use here, and a token bucket's N is 0
+	// an older release has the instant of the last use here, and a token bucket's N is 0
+	e.int(c.Still2)
 }
 
 func (t *states) save(e *encoder, now int64) {
@@ -183,8 +185,9 @@ const maxAhead = int64(time.Minute)
 // It reads r to its end before it changes anything, and holds all of it in memory. It fails with
 // [ErrSnapshot] for what Save did not write, or not to the end, or more than a minute after the
 // limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
-// [ErrFull] if there was no room for some of the buckets: it loads those first that have counted most,
-// of each strategy, since they are the nearest to their limits. It is safe beside all other calls.
+// [ErrFull] if there was no room for some of the buckets: it loads those first that have counted
+// most, of each strategy, since they are the nearest to their limits. It is safe beside all other
+// calls.
 func (l *Limiter) Load(r io.Reader) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -320,7 +323,8 @@ func (d *decoder) all() (records []record) {
 		}
 		d.counted = 0
 		_ = d.record() // fails only if it loads
-		records = append(records, record{data: data[:len(data)-len(d.data)], kind: d.kind, counted: d.counted})
+		records = append(records,
+			record{data: data[:len(data)-len(d.data)], kind: d.kind, counted: d.counted})
 	}
 	return records
 }
@@ -378,8 +382,8 @@ func (d *decoder) slot() error {
 	return s.restore(id, scale, since, s.algorithm.Expires(saved, scale), saved)
 }
 
-// calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to the
-// window that now holds the end of the one that it was counted in.
+// calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to
+// the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
 	ws, err := d.l.calendars.named(d.string(1), nil)
 	id, saved, end := d.string(1), content{N: d.int(0, maxCount)}, ofSecond(d.instant())

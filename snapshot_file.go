@@ -32,9 +32,9 @@ func (l *Limiter) SaveFile(name string) error {
 }
 
 // LoadFile loads the named file, as [Limiter.Load] does. If the file does not exist, as at the
-// first start, the error satisfies errors.Is(err, fs.ErrNotExist), and the caller decides. The other
-// errors are those of the system and of Load. Each names the file. A file that was not loaded stays
-// as it is until SaveFile replaces it: to keep it, rename it first.
+// first start, the error satisfies errors.Is(err, fs.ErrNotExist), and the caller decides. The
+// other errors are those of the system and of Load. Each names the file. A file that was not loaded
+// stays as it is until SaveFile replaces it: to keep it, rename it first.
 func (l *Limiter) LoadFile(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -208,7 +208,9 @@ func TestSaveFileIsNotReplacedByAnEarlierOne(t *testing.T) {
 // The control's saves do not wait for each other.
 func TestSaveFileControlWithoutTheMutexIsRejected(t *testing.T) {
 	rejected(t, func() bool {
-		return staleFile(t, func(l *Limiter, name string) error { return atomicfile.Replace(name, l.Save) })
+		return staleFile(t, func(l *Limiter, name string) error {
+			return atomicfile.Replace(name, l.Save)
+		})
 	})
 }
 
@@ -227,9 +229,12 @@ func startCheckpoint(t *testing.T, dir string, interval time.Duration) *checkpoi
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &checkpoint{l: l, name: filepath.Join(dir, "counts"), cancel: cancel, ended: make(chan error, 1)}
+	c := &checkpoint{l: l, name: filepath.Join(dir, "counts"), cancel: cancel,
+		ended: make(chan error, 1)}
 	go func() {
-		c.ended <- l.Checkpoint(ctx, c.name, interval, func(err error) { c.failed = append(c.failed, err) })
+		c.ended <- l.Checkpoint(ctx, c.name, interval, func(err error) {
+			c.failed = append(c.failed, err)
+		})
 	}()
 	return c
 }

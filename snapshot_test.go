@@ -39,8 +39,9 @@ func subjects(t testing.TB, l *Limiter) map[string]subject {
 	fine, err := tiers.Resolution(250 * time.Millisecond)
 	require.NoError(t, err)
 	return map[string]subject{
-		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "TokenBucket": l.TokenBucket(0),
-		"Counter": l.Counter(), "SlidingLog": l.SlidingLog(), "List": l.List(), "Tiers": tiers,
+		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(),
+		"TokenBucket": l.TokenBucket(0),
+		"Counter":     l.Counter(), "SlidingLog": l.SlidingLog(), "List": l.List(), "Tiers": tiers,
 		"Tiers with a Resolution": fine, "LeakyBucket": l.LeakyBucket(0), "InFlight": l.InFlight(),
 	}
 }
@@ -68,13 +69,15 @@ func history(s subject, c *handClock, seed uint64, n int) (results string) {
 		c.ns.Add(rnd.Int64N(3) * rnd.Int64N(400_000_000))
 		r := &Request{
 			Key: snapshotIDs[rnd.IntN(len(snapshotIDs))], Limit: 12, Cost: rnd.Uint64N(4),
-			Duration: time.Duration(1+rnd.IntN(2)) * time.Second, Meta: []string{"", "m", "longer"}[rnd.IntN(3)],
+			Duration: time.Duration(1+rnd.IntN(2)) * time.Second,
+			Meta:     []string{"", "m", "longer"}[rnd.IntN(3)],
 		}
 		switch rnd.IntN(8) {
 		case 0:
 			results += fmt.Sprint(s.Charge(ctx, r))
 		case 1:
-			results += fmt.Sprint(s.Refund(ctx, r, &Result{State: Allow, ExpiresAt: c.now().Add(r.Duration)}))
+			results += fmt.Sprint(s.Refund(ctx, r,
+				&Result{State: Allow, ExpiresAt: c.now().Add(r.Duration)}))
 		default:
 			res, err := s.Run(ctx, r)
 			results += fmt.Sprint(res, err)
@@ -119,7 +122,8 @@ func TestLoadRaisesCounts(t *testing.T) {
 	}
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
-			for _, tt := range []struct{ have, saved uint64 }{{0, 5}, {5, 0}, {3, 7}, {7, 3}, {4, 4}, {12, 11}} {
+			for _, tt := range []struct{ have, saved uint64 }{{0, 5}, {5, 0}, {3, 7}, {7, 3}, {4, 4},
+				{12, 11}} {
 				l, _ := newTestLimiter(t, Config{})
 				other, _ := newTestLimiter(t, Config{})
 				for to, cost := range map[*Limiter]uint64{l: tt.have, other: tt.saved} {
@@ -422,7 +426,8 @@ func TestLoadRejectsABadEnd(t *testing.T) {
 	records := snapshot[len(snapshotVersion)+1 : len(snapshot)-crc32.Size]
 	require.NoError(t, l.Load(bytes.NewReader(framed(records))))
 	for n := range records {
-		require.ErrorIs(t, l.Load(bytes.NewReader(framed(records[:n]))), ErrSnapshot, "it ends after %d bytes", n)
+		require.ErrorIs(t, l.Load(bytes.NewReader(framed(records[:n]))), ErrSnapshot,
+			"it ends after %d bytes", n)
 	}
 }
 
@@ -480,8 +485,8 @@ func TestLoadReadsTheFirstFormat(t *testing.T) {
 	}
 }
 
-// A snapshot of the release before strategies decided without a lock gives the decisions that were given
-// there: testdata/snapshot.1.txt has those of each strategy, at three instants.
+// A snapshot of the release before strategies decided without a lock gives the decisions that were
+// given there: testdata/snapshot.1.txt has those of each strategy, at three instants.
 func TestLoadReadsOlderSnapshots(t *testing.T) {
 	want, err := os.ReadFile("testdata/snapshot.1.txt")
 	require.NoError(t, err)
@@ -497,7 +502,8 @@ func TestLoadReadsOlderSnapshots(t *testing.T) {
 	var got strings.Builder
 	for _, id := range []string{"a caller", "a caller with an ID that takes more than a slot"} {
 		for _, s := range []Strategy{
-			l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.List(), l.SlidingLog(), tiers,
+			l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.List(), l.SlidingLog(),
+			tiers,
 			l.LeakyBucket(0),
 		} {
 			for _, ms := range []int64{then, then + 4000, then + 20_000} {
@@ -506,7 +512,8 @@ func TestLoadReadsOlderSnapshots(t *testing.T) {
 				res, err := s.(Peeker).Peek(t.Context(), r)
 				require.NoError(t, err)
 				name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*weir.")
-				fmt.Fprintln(&got, name, fmt.Sprint(ms)+":", res.State, res.TotalRequests, res.ExpiresAt.UnixMilli())
+				fmt.Fprintln(&got, name, fmt.Sprint(ms)+":", res.State, res.TotalRequests,
+					res.ExpiresAt.UnixMilli())
 			}
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 )
 
-// stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold the
-// state's lock.
+// stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold
+// the state's lock.
 type stateAlgorithm[S any] interface {
 	// Advance drops what no longer counts at now.
 	Advance(s *S, p params, now int64)
@@ -43,7 +43,9 @@ type lockedState[S any] struct {
 
 // lock returns the state of a caller, locked. If there is none it makes one if create is set, and
 // otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
-func (s *stateStrategy[S]) lock(id string, scaleMs int64, create bool) (h lockedState[S], err error) {
+func (s *stateStrategy[S]) lock(
+	id string, scaleMs int64, create bool,
+) (h lockedState[S], err error) {
 	var of state
 	h.handle, of, err = s.states.lock(stateKey{id, scaleMs, s.plan}, create)
 	if err == nil {
@@ -171,7 +173,9 @@ func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return
 
 // returnTo returns what gives back to the entry in which r was admitted.
 func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at handle) Return {
-	return returnOf(r, taken, func(_ context.Context, q *Request, _ int64) error { return s.refund(q, taken, at) })
+	return returnOf(r, taken, func(_ context.Context, q *Request, _ int64) error {
+		return s.refund(q, taken, at)
+	})
 }
 
 // Reset implements [Resetter].

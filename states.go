@@ -63,16 +63,20 @@ type entry struct {
 	bytes   int64 // reserved for state
 }
 
-const stateShardSize = 2048 // entries of a full shard, which are swept in a fraction of a millisecond
+// entries of a full shard, which are swept in a fraction of a millisecond
+const stateShardSize = 2048
 
 // lazyStates returns a function that makes the table when it is first called.
-func lazyStates(l *Limiter, record byte, empty func() state, write func(*encoder, state)) func() *states {
+func lazyStates(
+	l *Limiter, record byte, empty func() state, write func(*encoder, state),
+) func() *states {
 	return sync.OnceValue(func() *states {
 		n := 1
 		for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
 			n *= 2
 		}
-		t := &states{hasher: newHasher(), l: l, record: record, empty: empty, write: write, shards: make([]stateShard, n)}
+		t := &states{hasher: newHasher(), l: l, record: record, empty: empty, write: write,
+			shards: make([]stateShard, n)}
 		if t.room = &l.capacity; record == flightRecord { // their slots take the capacity
 			t.room = &capacity{max: maxInstant, janitor: &l.janitor}
 		}
@@ -123,9 +127,11 @@ func (t *states) lock(k stateKey, create bool) (handle, state, error) {
 	return handle{max(now, e.latest), e}, e.state, nil
 }
 
-// lockFlight attaches the flight of e, or an empty one if e is nil, to its slot, which it makes if there is
-// none and create is set.
-func (t *states) lockFlight(k stateKey, create bool, e *entry, now int64) (h handle, of state, err error) {
+// lockFlight attaches the flight of e, or an empty one if e is nil, to its slot, which it makes if
+// there is none and create is set.
+func (t *states) lockFlight(
+	k stateKey, create bool, e *entry, now int64,
+) (h handle, of state, err error) {
 	if e == nil {
 		h, of = handle{now: now}, t.empty()
 	} else {
@@ -144,9 +150,9 @@ func (t *states) lockFlight(k stateKey, create bool, e *entry, now int64) (h han
 	return t.lock(k, create)
 }
 
-// lockKey returns the entry of a key, locked, or nil if there is none and create is not set. It reads
-// the clock after it found the entry, which stays in the map while it is locked and not removed. So
-// every earlier entry of the key was removed at an earlier reading.
+// lockKey returns the entry of a key, locked, or nil if there is none and create is not set. It
+// reads the clock after it found the entry, which stays in the map while it is locked and not
+// removed. So every earlier entry of the key was removed at an earlier reading.
 func (t *states) lockKey(k stateKey, create bool) (e *entry, now int64, err error) {
 	sh := t.shard(k)
 	for {
@@ -262,8 +268,8 @@ func (t *states) remove(h handle) {
 	t.delete(h.entry)
 }
 
-// mark marks an entry removed, before it is taken out of the map. Its lock is held. It reports whether the
-// caller has no bucket then.
+// mark marks an entry removed, before it is taken out of the map. Its lock is held. It reports
+// whether the caller has no bucket then.
 func (t *states) mark(e *entry) bool {
 	e.removed = true
 	t.l.capacity.bytes.Add(-e.bytes)

@@ -23,10 +23,13 @@ import (
 func lockedStrategies(t testing.TB, l *Limiter) map[string]Strategy {
 	tiers, err := l.Tiers(Tier{100, 5 * time.Millisecond}, Tier{1000, 10 * time.Millisecond})
 	require.NoError(t, err)
-	return map[string]Strategy{"SlidingLog": l.SlidingLog(), "LeakyBucket": l.LeakyBucket(0), "Tiers": tiers}
+	return map[string]Strategy{"SlidingLog": l.SlidingLog(), "LeakyBucket": l.LeakyBucket(0),
+		"Tiers": tiers}
 }
 
-func hitOf(key string) *Request { return &Request{Key: key, Limit: 1, Duration: 10 * time.Millisecond} }
+func hitOf(key string) *Request {
+	return &Request{Key: key, Limit: 1, Duration: 10 * time.Millisecond}
+}
 
 func TestStatesAreSweptWhenTheTimeoutHasPassed(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 7 * time.Millisecond, SweepEvery: time.Hour})
@@ -225,7 +228,8 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 1, SweepEvery: time.Hour})
 	require.EqualValues(t, 1<<20+256, l.capacity.maxBytes)
 	s := l.SlidingLog()
-	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second, Meta: strings.Repeat("m", 1<<10)}
+	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second,
+		Meta: strings.Repeat("m", 1<<10)}
 	held := func() (n int64) {
 		key := stateKey{"id", 1000, ""}
 		if e := l.logs().shard(key).find(key); e != nil {
@@ -335,8 +339,12 @@ func TestExpirySeesUsesDuringASweep(t *testing.T) {
 		}
 		return false
 	}
-	assert.True(t, rejected(func() lowerBound { return new(noteWrong) }), "control: earliest before noted")
-	assert.True(t, rejected(func() lowerBound { return new(finishWrong) }), "control: noted before earliest")
+	assert.True(t, rejected(func() lowerBound {
+		return new(noteWrong)
+	}), "control: earliest before noted")
+	assert.True(t, rejected(func() lowerBound {
+		return new(finishWrong)
+	}), "control: noted before earliest")
 }
 
 // Seeding a state with its own count neither extends its life nor lets it grow.
@@ -350,7 +358,8 @@ func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 			if name != "LeakyBucket" { // there the seed is more than what remains later
 				clock.ns.Add(5 * msec)
 			}
-			seed := &Result{State: Allow, TotalRequests: res.TotalRequests, ExpiresAt: res.ExpiresAt.Add(time.Second)}
+			seed := &Result{State: Allow, TotalRequests: res.TotalRequests,
+				ExpiresAt: res.ExpiresAt.Add(time.Second)}
 			require.NoError(t, s.(Seeder).Seed(t.Context(), hitOf("id"), seed))
 			assert.Equal(t, bytes, l.capacity.bytes.Load())
 			clock.ns.Store(res.ExpiresAt.UnixNano() + 5*msec + 1)

@@ -37,7 +37,8 @@ func run(t *testing.T, s weir.Strategy, r weir.Request) *weir.Result {
 func TestEqualSeedsDoNotAddUp(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
 	s := l.SlidingWindow()
-	counted := &weir.Result{State: weir.Allow, TotalRequests: 100, ExpiresAt: clock.Now().Add(time.Second)}
+	counted := &weir.Result{State: weir.Allow, TotalRequests: 100,
+		ExpiresAt: clock.Now().Add(time.Second)}
 	for i := range 2000 {
 		r := &weir.Request{Key: strconv.Itoa(i), Limit: 1000, Duration: time.Second}
 		var wg sync.WaitGroup
@@ -55,7 +56,8 @@ func TestSeedOfNothingIsSwept(t *testing.T) {
 	require.NoError(t, err)
 	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Second}
 	for _, s := range []weir.Seeder{l.SlidingLog(), tiers} {
-		require.NoError(t, s.Seed(context.Background(), r, &weir.Result{ExpiresAt: clock.Now().Add(time.Second)}))
+		require.NoError(t, s.Seed(context.Background(), r,
+			&weir.Result{ExpiresAt: clock.Now().Add(time.Second)}))
 	}
 	require.Equal(t, 2, l.Stats().Buckets)
 	clock.Advance(time.Hour)

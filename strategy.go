@@ -19,8 +19,8 @@ type Request struct {
 	Key string
 
 	// Limit is how much cost is admitted in one Duration. 0 denies everything. It counts as 2^63-1 at
-	// most, in FixedWindow, Calendar, SlidingWindow and Counter as 2^48-2, in InFlight as 2^40-2, and so
-	// does a Cost up to Limit.
+	// most, in FixedWindow, Calendar, SlidingWindow and Counter as 2^48-2, in InFlight as 2^40-2, and
+	// so does a Cost up to Limit.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One
@@ -144,8 +144,8 @@ type (
 		Acquire(ctx context.Context, r *Request) (*Result, Place, error)
 	}
 
-	// Place is an admission that counts until it is released, or one Duration after it was last renewed.
-	// Its methods are not called at the same time.
+	// Place is an admission that counts until it is released, or one Duration after it was last
+	// renewed. Its methods are not called at the same time.
 	Place interface {
 		// Renew keeps the place for another Duration, and takes it again if that is over and there is
 		// still room. It reports false if there is none.

@@ -27,7 +27,8 @@ type table struct {
 	// and refunds. A hit of cost 1 does not write it: Stats adds up the buckets' counts instead.
 	extraCost atomic.Int64
 
-	indexes  []atomic.Pointer[index] // one a shard, apart from the shards: readers share no line with writers
+	// one a shard, apart from the shards: readers share no line with writers
+	indexes  []atomic.Pointer[index]
 	shards   []shard
 	capacity *capacity
 }
@@ -82,8 +83,8 @@ func newTable(c *capacity, tallied bool) *table {
 	return t
 }
 
-// find returns the slot of a key, with its state as read before the key was compared; nil if there is
-// none.
+// find returns the slot of a key, with its state as read before the key was compared; nil if there
+// is none.
 func (t *table) find(id string, p *period) (s *slot, state uint64) {
 	if len(id) > inlineID {
 		k := t.pack(id)
@@ -110,14 +111,17 @@ type reading struct {
 	horizon int64
 }
 
-// lock returns the cell of a key, with the shard's mutex held. If the key has no slot, and create is set, it
-// takes capacity for the slot that the caller is to insert. On an error the mutex is free.
+// lock returns the cell of a key, with the shard's mutex held. If the key has no slot, and create
+// is set, it takes capacity for the slot that the caller is to insert. On an error the mutex is
+// free.
 //
 // It fails with ErrFull. It fails with errEarlier if the key has no slot and at.now is before the
 // horizon: the caller reads the clock, and calls lock again with the same at, in which the horizon
 // is set. The new reading is accepted even if the clock went back; otherwise the caller would
 // repeat until the clock has come to the horizon.
-func (t *table) lock(k packedID, id string, p *period, at *reading, create bool) (c cell, err error) {
+func (t *table) lock(
+	k packedID, id string, p *period, at *reading, create bool,
+) (c cell, err error) {
 	sh := &t.shards[t.number(k.hash)]
 	for {
 		sh.mu.Lock()

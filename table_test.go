@@ -38,9 +38,13 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 		"denied":         func() { l.CheckRate("full", 1000, 1) },
 		"never to pass":  func() { l.CheckRate("id", 1000, 0) },
 		"with a long ID": func() { l.CheckRate(long, 1000, math.MaxInt64) },
-		"fixed window":   func() { fixed.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
-		"sliding window": func() { sliding.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
-		"token bucket":   func() { tokens.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
+		"fixed window": func() {
+			fixed.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9})
+		},
+		"sliding window": func() {
+			sliding.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9})
+		},
+		"token bucket": func() { tokens.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
 		"with 200 scales": func() {
 			for scale := range int64(200) {
 				l.CheckRate("id", 1000+scale, math.MaxInt64)
@@ -64,7 +68,8 @@ func TestShardsOfATable(t *testing.T) {
 		max    int64
 		shards int
 	}{
-		{1, 1}, {shardSlots, 1}, {shardSlots + 1, 2}, {1 << 20, 64}, {5_000_000, 256}, {math.MaxInt64, maxShards},
+		{1, 1}, {shardSlots, 1}, {shardSlots + 1, 2}, {1 << 20, 64}, {5_000_000, 256},
+		{math.MaxInt64, maxShards},
 	} {
 		tab := newTable(&capacity{max: c.max}, false)
 		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
@@ -122,7 +127,8 @@ func TestSimilarIDsSpread(t *testing.T) {
 	for _, length := range []int{2, 7, 8, 9, 15, 16, 17, 22, 23, 64} {
 		for _, at := range []int{0, length / 3, length - 2} {
 			id := make([]byte, length)
-			var shards, low, tags [places]int // by the bits for the shard, the place in its index, and the tag
+			// by the bits for the shard, the place in its index, and the tag
+			var shards, low, tags [places]int
 			seen := map[uint64]bool{}
 			for i := range n {
 				id[at], id[at+1] = byte(i), byte(i>>8)
@@ -421,9 +427,11 @@ func TestSweepRemovesExpiredBucketsOnly(t *testing.T) {
 	require.NoError(t, err)
 	_, err = l.CheckRate("long", 1000, 1)
 	require.NoError(t, err)
-	_, err = l.TokenBucket(0).Run(t.Context(), &Request{Key: "token", Limit: 10, Duration: time.Second})
+	_, err = l.TokenBucket(0).Run(t.Context(),
+		&Request{Key: "token", Limit: 10, Duration: time.Second})
 	require.NoError(t, err)
-	_, err = l.SlidingWindow().Run(t.Context(), &Request{Key: "sliding", Limit: 10, Duration: time.Second})
+	_, err = l.SlidingWindow().Run(t.Context(),
+		&Request{Key: "sliding", Limit: 10, Duration: time.Second})
 	require.NoError(t, err)
 	for _, c := range []struct {
 		name string
@@ -500,7 +508,8 @@ func TestIDsAreCopied(t *testing.T) {
 		require.NoError(t, err)
 	}
 	each := float64(liveHeap()-before) / (3 * n)
-	assert.Less(t, each, 600.0, "bytes for each bucket: an ID or a Meta keeps its header of %d bytes in memory",
+	assert.Less(t, each, 600.0,
+		"bytes for each bucket: an ID or a Meta keeps its header of %d bytes in memory",
 		header)
 	runtime.KeepAlive(l)
 }

@@ -70,18 +70,20 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	return t, nil
 }
 
-// Resolution returns the same tiers with slices of d, and with each tier counting one slice more. So
-// at most Limit are admitted in any span of one Duration, and an admission counts for up to d longer
-// than Duration. With a tenth of Duration, a caller that is always back at once gets its Limit in
-// each 1.1 Durations, and in any span of 1.1 Durations at most twice. The longest tier costs up to 16
-// bytes for each d of it, and a decision is no slower: 5000 in 10 s by the tenth of a second takes up
-// to 101 slices in place of 10, 2 KB a caller. It fails with [ErrScale] unless d divides t's slices.
+// Resolution returns the same tiers with slices of d, and with each tier counting one slice more.
+// So at most Limit are admitted in any span of one Duration, and an admission counts for up to d
+// longer than Duration. With a tenth of Duration, a caller that is always back at once gets its
+// Limit in each 1.1 Durations, and in any span of 1.1 Durations at most twice. The longest tier
+// costs up to 16 bytes for each d of it, and a decision is no slower: 5000 in 10 s by the tenth of
+// a second takes up to 101 slices in place of 10, 2 KB a caller. It fails with [ErrScale] unless d
+// divides t's slices.
 func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 	if err := checkRequest("tier", d); err != nil {
 		return nil, err
 	}
 	if t.duration%d != 0 {
-		return nil, fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d, t.duration)
+		return nil, fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d,
+			t.duration)
 	}
 	a, fine := t.algorithm.(*algorithm.Tiers).Cut(d.Milliseconds()), *t
 	durations, _, _ := strings.Cut(t.plan, "/")
@@ -124,7 +126,8 @@ func (d *decoder) tiers() error {
 	if fine && err == nil {
 		t, err = t.Resolution(time.Duration(scale) * time.Millisecond)
 	}
-	if d.bad = d.bad || err != nil || t.plan != plan || t.duration != time.Duration(scale*msec); d.bad {
+	if d.bad = d.bad || err != nil || t.plan != plan ||
+		t.duration != time.Duration(scale*msec); d.bad {
 		return nil
 	}
 	var counts []algorithm.Slice

@@ -102,7 +102,8 @@ func TestTiersRejectAResolutionThatDoesNotDivideTheirSlices(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	s, err := l.Tiers(Tier{3, 2 * time.Second}, Tier{10, 3 * time.Second})
 	require.NoError(t, err)
-	for _, d := range []time.Duration{-1, 0, time.Microsecond, 300 * time.Millisecond, 2 * time.Second, 400 * 24 * time.Hour} {
+	for _, d := range []time.Duration{-1, 0, time.Microsecond, 300 * time.Millisecond, 2 * time.Second,
+		400 * 24 * time.Hour} {
 		_, err := s.Resolution(d)
 		assert.ErrorIs(t, err, ErrScale, "%v", d)
 	}

@@ -27,7 +27,8 @@ type TokenBucket struct {
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	a := &algorithm.TokenBucket{Burst: clampCost(burst)}
-	return &TokenBucket{slotStrategy{reader{l: l, most: math.MaxInt64, preparer: a}, l.callers, tokenKind, a}, burst}
+	return &TokenBucket{slotStrategy{reader{l: l, most: math.MaxInt64, preparer: a}, l.callers,
+		tokenKind, a}, burst}
 }
 
 // Burst returns how many tokens are kept at most; 0 means the request's Limit.
@@ -45,8 +46,11 @@ func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) 
 }
 
 // Lapse implements near.Lapser: tokens that were taken can be used until they flow in again.
-func (*TokenBucket) Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
-	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))), true
+func (*TokenBucket) Lapse(
+	r *Request, expires time.Time,
+) (until time.Time, each time.Duration, ok bool) {
+	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))),
+		true
 }
 
 // Algorithm implements [Named].

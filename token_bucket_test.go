@@ -18,15 +18,17 @@ func TestUnboundedChargesDeny(t *testing.T) {
 		tiers, err := l.Tiers(Tier{5, time.Second})
 		require.NoError(t, err)
 		for name, s := range map[string]Strategy{
-			"fixed": l.FixedWindow(), "sliding": l.SlidingWindow(), "log": l.SlidingLog(), "tokens": l.TokenBucket(0),
-			"tiers": tiers, "queue": l.LeakyBucket(0),
+			"fixed": l.FixedWindow(), "sliding": l.SlidingWindow(), "log": l.SlidingLog(),
+			"tokens": l.TokenBucket(0),
+			"tiers":  tiers, "queue": l.LeakyBucket(0),
 		} {
 			r := &Request{Key: name, Limit: 5, Duration: time.Second, Cost: math.MaxUint64}
 			for range 3 {
 				require.NoError(t, s.(Charger).Charge(t.Context(), r))
 			}
 			end := clock.now().Add(time.Second)
-			require.NoError(t, s.(Seeder).Seed(t.Context(), r, &Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
+			require.NoError(t, s.(Seeder).Seed(t.Context(), r,
+				&Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
 			r.Cost = 1
 			res, err := s.Run(t.Context(), r)
 			require.NoError(t, err)

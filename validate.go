@@ -59,7 +59,8 @@ func (s *reader) parse(r *Request) (p params, err error) {
 		p.Limit-- // both were over most
 	}
 	switch {
-	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale && s.duration == 0, time.Duration(p.Scale*msec) != duration:
+	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale && s.duration == 0,
+		time.Duration(p.Scale*msec) != duration:
 		return p, s.l.fail(checkRequest(r.Key, duration))
 	case s.l.closed.Load():
 		return p, s.l.fail(ErrClosed)
@@ -99,8 +100,8 @@ func allocated[S sight | *sight](
 	return res, nil
 }
 
-// setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return it by
-// value would cost copies.
+// setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return
+// it by value would cost copies.
 func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {
 	r.State, r.TotalRequests = Deny, uint64(v.Total)
 	if v.Allowed {

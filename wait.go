@@ -19,8 +19,8 @@ import (
 // up. A new caller joins the queue even if s would admit it, so a large cost delays those behind it
 // but is not starved by smaller ones. While nobody waits, callers ask s concurrently; a queue asks
 // one call at a time, so over a network it passes at most one caller in each round trip. Run does
-// not queue. Nor do callers whose s cannot be compared with ==, unless it was made by [All]: each of
-// them asks for itself, and any may be the next.
+// not queue. Nor do callers whose s cannot be compared with ==, unless it was made by [All]: each
+// of them asks for itself, and any may be the next.
 //
 // Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
 // instant, or than the one for which the first in the queue waits, Wait returns at once with an
@@ -28,10 +28,10 @@ import (
 // [ErrLimit]: at once too, except behind others with a Cost up to Limit where s is no [Peeker]. An
 // error counts nothing.
 //
-// Wait sleeps in real time, so s must not be on a clock that is moved by hand, but may be on that of
-// a testing/synctest bubble if all who wait for one limit are in the same one. Where the clock of s
-// is behind, or coarse, Wait asks again after a millisecond, and then twice as long each time, until
-// s admits or names a later instant.
+// Wait sleeps in real time, so s must not be on a clock that is moved by hand, but may be on that
+// of a testing/synctest bubble if all who wait for one limit are in the same one. Where the clock
+// of s is behind, or coarse, Wait asks again after a millisecond, and then twice as long each time,
+// until s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
 	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
@@ -48,19 +48,22 @@ type waitCaller struct {
 
 	holds bool            // it is HoldWait: a denial may end before the instant that it names
 	freed <-chan struct{} // is closed, or receives, when that may be so
-	tries time.Duration   // the longest pause until the next try, elsewhere than in this process; else 0
+	// the longest pause until the next try, elsewhere than in this process; else 0
+	tries time.Duration
 
 	instant time.Time     // the latest that a denial named
 	pause   time.Duration // until the next try, at least; doubled each time that it is used
 	next    time.Time     // when to try again; the zero time means at once
 
-	wake chan struct{} // made by joinQueue; receives when it may be the first, or its deadline too near
+	// made by joinQueue; receives when it may be the first, or its deadline too near
+	wake chan struct{}
 }
 
 type decideFunc func(context.Context, *Request) (*Result, error)
 
 func newWaitCaller(ctx context.Context, s Strategy, r *Request, decide decideFunc) *waitCaller {
-	c := &waitCaller{strategy: s, request: r, decide: decide, cost: max(1, r.Cost), deadline: noDeadline}
+	c := &waitCaller{strategy: s, request: r, decide: decide, cost: max(1, r.Cost),
+		deadline: noDeadline}
 	if deadline, ok := ctx.Deadline(); ok {
 		c.deadline = deadline
 	}
@@ -167,8 +170,8 @@ func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {
 	}
 }
 
-// tryAgain returns the time until the next try: a random part of a pause that doubles, and left at the
-// most. If it can, it leaves time for one more try before the deadline.
+// tryAgain returns the time until the next try: a random part of a pause that doubles, and left at
+// the most. If it can, it leaves time for one more try before the deadline.
 func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
 	left = min(left, c.tries/2+rand.N(c.tries/2))
 	c.tries = min(2*c.tries, maxTry)

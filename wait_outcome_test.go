@@ -132,7 +132,8 @@ func TestLargerCostFailsAtOnceIfItsDeadlineIsTooNear(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 57*time.Second+time.Second/2) // until 60.5 s
 		defer cancel()
-		arrive(ctx, s, costing(fivePerMinute, 4)).want(t, 0, context.DeadlineExceeded, "4 would pass at 61 s")
+		arrive(ctx, s, costing(fivePerMinute, 4)).want(t, 0, context.DeadlineExceeded,
+			"4 would pass at 61 s")
 	})
 }
 
@@ -178,7 +179,9 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 func TestImpossibleRequestsFailInTheirTurn(t *testing.T) {
 	for what, in := range map[string]func(s Strategy) Strategy{
 		"a bucket that is no Peeker": func(s Strategy) Strategy { return watchRuns(s) },
-		"a policy on it":             func(s Strategy) Strategy { return Policy{"p", watchRuns(s), 5, time.Minute} },
+		"a policy on it": func(s Strategy) Strategy {
+			return Policy{"p", watchRuns(s), 5, time.Minute}
+		},
 	} {
 		waiting(t, func(t *testing.T, l *Limiter) {
 			s := in(l.TokenBucket(3))
@@ -327,13 +330,14 @@ func TestDifferentLimitsDoNotWaitForEachOther(t *testing.T) {
 			s Strategy
 			r Request
 		}{
-			"another key":            {s, Request{Key: "b", Limit: 1, Duration: time.Minute}},
-			"another duration":       {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
-			"a higher limit":         {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
-			"another strategy":       {l.FixedWindow(), used},
-			"a policy on it":         {Policy{"p", s, 1, time.Minute}, used},
-			"another policy on it":   {Policy{"q", s, 1, time.Minute}, used},
-			"another list of All":    {All(l.FixedWindow()), Request{Key: "c", Limit: 1, Duration: time.Minute}},
+			"another key":          {s, Request{Key: "b", Limit: 1, Duration: time.Minute}},
+			"another duration":     {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
+			"a higher limit":       {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
+			"another strategy":     {l.FixedWindow(), used},
+			"a policy on it":       {Policy{"p", s, 1, time.Minute}, used},
+			"another policy on it": {Policy{"q", s, 1, time.Minute}, used},
+			"another list of All": {All(l.FixedWindow()),
+				Request{Key: "c", Limit: 1, Duration: time.Minute}},
 			"one not to be compared": {uncomparable{l.TokenBucket(0), nil}, used},
 		} {
 			arrive(t.Context(), tt.s, tt.r).want(t, 0, nil, what)

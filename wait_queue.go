@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// waitQueues holds the queues of Wait. They are the process's, as a Strategy need not be of a Limiter.
+// waitQueues holds the queues of Wait. They are the process's, as a Strategy need not be of a
+// Limiter.
 var waitQueues = struct {
 	sync.RWMutex                       // most callers find no queue, and only read
 	byID         map[waitID]*waitQueue // guarded by the RWMutex; no queue in it is empty
@@ -31,8 +32,8 @@ type waitID struct {
 	duration time.Duration
 }
 
-// newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at a
-// higher Limit, a request with a low one may never pass, and must not hold them up.
+// newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
+// a higher Limit, a request with a low one may never pass, and must not hold them up.
 func newWaitID(s Strategy, r *Request) waitID {
 	id := waitID{key: r.Key, limit: r.Limit, duration: r.Duration}
 	switch s := s.(type) {

@@ -52,7 +52,9 @@ type runs struct {
 	most     int            // of those, ever
 }
 
-func watchRuns(s Strategy) watchedRuns { return watchedRuns{s, &runs{inside: make(map[string]int)}} }
+func watchRuns(s Strategy) watchedRuns {
+	return watchedRuns{s, &runs{inside: make(map[string]int)}}
+}
 
 func (w watchedRuns) Run(ctx context.Context, r *Request) (*Result, error) {
 	w.mu.Lock()
@@ -106,7 +108,8 @@ func inTurn(t *testing.T, wait waitFunc, s watchedRuns, asked Strategy) {
 	var all errgroup.Group
 	for _, meta := range numbers(100) {
 		all.Go(func() error {
-			_, err := wait(t.Context(), asked, &Request{Key: "a", Limit: 1, Duration: time.Second, Meta: meta})
+			_, err := wait(t.Context(), asked,
+				&Request{Key: "a", Limit: 1, Duration: time.Second, Meta: meta})
 			return err
 		})
 		synctest.Wait()
@@ -282,24 +285,25 @@ func TestWaitIDs(t *testing.T) {
 		s, other Strategy
 		same     bool
 	}{
-		"a strategy":                        {fixed, fixed, true},
-		"two strategies":                    {fixed, l.FixedWindow(), false},
-		"a struct around a strategy":        {weighted{fixed, 1}, weighted{fixed, 1}, true},
-		"two structs around a strategy":     {weighted{fixed, 1}, weighted{fixed, 2}, false},
-		"All":                               {both, both, true},
-		"All twice":                         {All(fixed), All(fixed), false},
-		"All within All":                    {All(both), All(both), false},
-		"a policy":                          {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 1, 2}, true},
-		"policies of two names":             {Policy{"p", fixed, 1, 2}, Policy{"q", fixed, 1, 2}, false},
-		"policies of two limits":            {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 2, 2}, false},
-		"policies of two durations":         {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 1, 3}, false},
-		"a policy on All":                   {Policy{"p", both, 1, 2}, Policy{"p", both, 1, 2}, true},
-		"policies on a policy":              {Policy{"p", inner, 3, 4}, Policy{"p", inner, 5, 6}, true},
-		"a struct with a slice":             {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
-		"a struct around All":               {weighted{both, 1}, weighted{both, 1}, true},
-		"a function":                        {none, none, false},
-		"a policy on a function":            {Policy{"p", none, 1, 2}, Policy{"p", none, 1, 2}, false},
-		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()}, false},
+		"a strategy":                    {fixed, fixed, true},
+		"two strategies":                {fixed, l.FixedWindow(), false},
+		"a struct around a strategy":    {weighted{fixed, 1}, weighted{fixed, 1}, true},
+		"two structs around a strategy": {weighted{fixed, 1}, weighted{fixed, 2}, false},
+		"All":                           {both, both, true},
+		"All twice":                     {All(fixed), All(fixed), false},
+		"All within All":                {All(both), All(both), false},
+		"a policy":                      {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 1, 2}, true},
+		"policies of two names":         {Policy{"p", fixed, 1, 2}, Policy{"q", fixed, 1, 2}, false},
+		"policies of two limits":        {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 2, 2}, false},
+		"policies of two durations":     {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 1, 3}, false},
+		"a policy on All":               {Policy{"p", both, 1, 2}, Policy{"p", both, 1, 2}, true},
+		"policies on a policy":          {Policy{"p", inner, 3, 4}, Policy{"p", inner, 5, 6}, true},
+		"a struct with a slice":         {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
+		"a struct around All":           {weighted{both, 1}, weighted{both, 1}, true},
+		"a function":                    {none, none, false},
+		"a policy on a function":        {Policy{"p", none, 1, 2}, Policy{"p", none, 1, 2}, false},
+		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()},
+			false},
 	} {
 		one, two := newWaitID(tt.s, &fivePerMinute), newWaitID(tt.other, &fivePerMinute)
 		assert.Equal(t, tt.same, one == two && one.strategy != nil, what)
@@ -373,7 +377,8 @@ func TestWaitQueueKnowsItsEarliestDeadline(t *testing.T) {
 	for _, after := range []time.Duration{4, 2, 3, 5} {
 		q, _ = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: now.Add(after)})
 	}
-	for _, next := range []struct{ next, earliest time.Duration }{{2, 2}, {3, 3}, {3, 3}, {4, 4}, {5, 5}} {
+	for _, next := range []struct{ next, earliest time.Duration }{{2, 2}, {3, 3}, {3, 3}, {4, 4},
+		{5, 5}} {
 		q.asksAt(now.Add(next.next))
 		assert.Equal(t, now.Add(next.earliest), q.earliest)
 	}

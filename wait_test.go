@@ -53,7 +53,8 @@ func ExampleResult_Remaining() {
 
 func TestRemainingIsNeverNegative(t *testing.T) {
 	for _, tt := range []struct{ total, limit, want uint64 }{
-		{0, 0, 0}, {0, 3, 3}, {2, 3, 1}, {3, 3, 0}, {4, 3, 0}, {^uint64(0), 3, 0}, {1, ^uint64(0), ^uint64(0) - 1},
+		{0, 0, 0}, {0, 3, 3}, {2, 3, 1}, {3, 3, 0}, {4, 3, 0}, {^uint64(0), 3, 0},
+		{1, ^uint64(0), ^uint64(0) - 1},
 	} {
 		assert.Equal(t, tt.want, weir.Result{TotalRequests: tt.total}.Remaining(tt.limit), "%+v", tt)
 	}
@@ -117,8 +118,9 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 
 func TestWaitReturnsImpossibleRequests(t *testing.T) {
 	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
-		_, err := weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Limit: 3, Duration: time.Second,
-			Cost: 4})
+		_, err := weir.Wait(t.Context(), l.FixedWindow(),
+			&weir.Request{Key: "a", Limit: 3, Duration: time.Second,
+				Cost: 4})
 		assert.ErrorIs(t, err, weir.ErrLimit)
 		_, err = weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Duration: time.Second})
 		assert.EqualError(t, err, "weir: bad limit: a cost of 1 can never pass")
@@ -188,7 +190,8 @@ func TestWaitBacksOffWhereTheClockOfTheStrategyIsBehind(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var tries []time.Duration
-			waited, err := weir.Wait(t.Context(), behind{tt.late, tt.instants, &tries}, &weir.Request{Key: "a"})
+			waited, err := weir.Wait(t.Context(), behind{tt.late, tt.instants, &tries},
+				&weir.Request{Key: "a"})
 			require.NoError(t, err, tt.what)
 			assert.Equal(t, tt.want, tries, tt.what)
 			assert.Equal(t, tt.want[len(tt.want)-1], waited, tt.what)

@@ -56,7 +56,9 @@ func (w *window) holds(now int64) bool { return w.start <= now && now < w.end }
 // windows longer than three days, in units of up to 128.
 func (w *window) stamp(now int64) uint64 { return uint64(now-w.start) >> (w.shift & 63) }
 
-func stampShift(scaleMs int64) uint { return uint(max(0, bits.Len64(uint64(scaleMs*msec))-countBits)) }
+func stampShift(scaleMs int64) uint {
+	return uint(max(0, bits.Len64(uint64(scaleMs*msec))-countBits))
+}
 
 // windows caches the running window of each scale in use, so that a decision costs neither a
 // division nor the making of a time.Time. It grows with the number of scales, up to maxWindows.

@@ -25,7 +25,8 @@ func TestWindowsCoverTime(t *testing.T) {
 		for _, now := range instants {
 			w := windowAt(now, scale)
 			length := big.NewInt(scale * msec)
-			number, into := new(big.Int).DivMod(big.NewInt(now), length, new(big.Int)) // Euclidean: rounds down
+			// Euclidean: rounds down
+			number, into := new(big.Int).DivMod(big.NewInt(now), length, new(big.Int))
 			name := fmt.Sprint(now, " in windows of ", scale)
 			require.Equal(t, number.Int64(), w.number, name)
 			require.True(t, w.holds(now), name)
@@ -140,7 +141,8 @@ func TestNothingExpiresAfterTheLastInstant(t *testing.T) {
 	defer l.Close()
 	tiers, err := l.Tiers(Tier{1, time.Second})
 	require.NoError(t, err)
-	for name, s := range map[string]Strategy{"log": l.SlidingLog(), "queue": l.LeakyBucket(0), "tiers": tiers} {
+	for name, s := range map[string]Strategy{"log": l.SlidingLog(), "queue": l.LeakyBucket(0),
+		"tiers": tiers} {
 		l.Sweep() // there are no states
 		r := &Request{Key: name, Limit: 1, Duration: 10 * time.Millisecond}
 		for i := range 3 {

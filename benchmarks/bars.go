@@ -33,14 +33,17 @@ var strategyBars = []shareBar{
 	{"token bucket, always denied, vs x/time/rate in a sync.Map", "TokenBucket", &denied, "weir",
 		"x-time-rate", 0.75, 0.55},
 	{"token bucket, hot id, vs throttled", "TokenBucket", &hot, "weir", "throttled", 0.55, 0.45},
-	{"token bucket, always denied, vs throttled", "TokenBucket", &denied, "weir", "throttled", 0.62, 0.45},
+	{"token bucket, always denied, vs throttled", "TokenBucket", &denied, "weir", "throttled", 0.62,
+		0.45},
 	{"sliding window, hot id, vs slidingwindow in a sync.Map", "SlidingWindow", &hot, "weir",
 		"slidingwindow", 0.60, 0.45},
 	{"sliding window, always denied, vs slidingwindow in a sync.Map", "SlidingWindow", &denied, "weir",
 		"slidingwindow", 0.65, 0.35},
 	{"Calendar, hot id, vs FixedWindow", "Strategies", &hot, "Calendar", "FixedWindow", 1.15, 1.15},
-	{"Hold and Release, hot id, vs a semaphore in a sync.Map", "Hold", &hot, "InFlight", "semaphore", 1, 1},
-	{"Hold and Release, 10k ids, vs semaphores in a sync.Map", "Hold", &tenThousand, "InFlight", "semaphore", 1, 1},
+	{"Hold and Release, hot id, vs a semaphore in a sync.Map", "Hold", &hot, "InFlight", "semaphore",
+		1, 1},
+	{"Hold and Release, 10k ids, vs semaphores in a sync.Map", "Hold", &tenThousand, "InFlight",
+		"semaphore", 1, 1},
 	{"Counter, hot id, vs FixedWindow", "Strategies", &hot, "Counter", "FixedWindow", 1.2, 1.2},
 	{"middleware with SlidingWindow, hot id, vs FixedWindow", "Middleware", &hotPeer, "weir-sliding",
 		"weir", 1.08, 1.08},
@@ -79,7 +82,8 @@ type bar struct {
 
 var bars = []bar{
 	share("sliding window, hot id, vs httprate", 0.5, "SlidingWindow", &hot, "httprate"),
-	share("middleware, hot id, vs the fastest rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule",
+	share("middleware, hot id, vs the fastest rival", 0.6, "Middleware", &hotPeer, "go-limiter",
+		"ulule",
 		"httprate"),
 	{is: "allocations for a known id, CheckRate",
 		measured: allocations("CheckRate", "weir", &hot, &denied, &tenThousand, &zipf, &uniform)},
@@ -89,7 +93,9 @@ var bars = []bar{
 		measured: allocations("SlidingWindow", "weir", &hot, &tenThousand, &denied)},
 	{is: "allocations for a known id, sliding log, amortised",
 		measured: allocations("Strategies", "SlidingLog", &hot)},
-	{is: "5M ids: bytes per id", most: 85, measured: func(r *results) float64 { return r.growths[0].Bytes }},
+	{is: "5M ids: bytes per id", most: 85, measured: func(r *results) float64 {
+		return r.growths[0].Bytes
+	}},
 	{is: "5M ids: full garbage collection, vs go-limiter", most: 4, unit: " %",
 		measured: func(r *results) float64 {
 			return 100 * units(r.growths[0].GC, 1) / units(r.growths[1].GC, 1)

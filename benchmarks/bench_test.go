@@ -31,7 +31,9 @@ func benchmark(b *testing.B, name string) {
 }
 
 // laps runs b.N calls in laps. If the workload uses its stream only once, each lap has a new store.
-func laps(b *testing.B, s store, w *workload, run func(in instance, ids []string, n int) (allowed int)) {
+func laps(
+	b *testing.B, s store, w *workload, run func(in instance, ids []string, n int) (allowed int),
+) {
 	ids := w.ids().ids
 	b.ReportAllocs()
 	in := prepare(s, w)

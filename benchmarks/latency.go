@@ -87,7 +87,8 @@ func measureSweeping() sweeping {
 		}
 	}, decision)
 	if swept != ending || l.Stats().Buckets != lasting {
-		panic(fmt.Sprintf("%d buckets were swept and %d are left, want %d and %d", swept, l.Stats().Buckets,
+		panic(fmt.Sprintf("%d buckets were swept and %d are left, want %d and %d", swept,
+			l.Stats().Buckets,
 			ending, lasting))
 	}
 	return s

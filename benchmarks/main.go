@@ -23,7 +23,8 @@ var (
 	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "duration of one measurement")
 	verbs     = flag.Bool("verbs", false, "measure operations other than decisions, and write "+
 		verbsResults)
-	only    = flag.Bool("print", false, "print figures and the bars for them instead of writing the report")
+	only = flag.Bool("print", false,
+		"print figures and the bars for them instead of writing the report")
 	out     = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
 	groupRE = flag.String("group", ".", "with -print: these groups (regular expression)")
 	workRE  = flag.String("workload", ".", "with -print: these workloads (regular expression)")
@@ -116,7 +117,9 @@ func filter[T any](in []T, keep func(T) bool) []T {
 }
 
 // rulesSection returns the last results of the programs in rules and serve.
-func rulesSection() string { return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md") }
+func rulesSection() string {
+	return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md")
+}
 
 // replaySection returns the last results of the program in replay.
 func replaySection() string { return "\n" + read("replay/RESULTS.md") }

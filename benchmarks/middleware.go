@@ -19,7 +19,9 @@ import (
 // The middlewares, each keyed by the address of the TCP peer and with its own default headers.
 var middlewares = []store{
 	{"weir", modWeir, openWeirHTTP(func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() })},
-	{"weir-sliding", modWeir, openWeirHTTP(func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() })},
+	{"weir-sliding", modWeir, openWeirHTTP(func(l *weir.Limiter) weir.Strategy {
+		return l.SlidingWindow()
+	})},
 	{"go-limiter", modGoLimiter, openGoLimiterHTTP},
 	{"ulule", modUlule, openUluleHTTP},
 	{"httprate", modHTTPRate, openHTTPRateHTTP},

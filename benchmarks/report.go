@@ -141,7 +141,9 @@ func table(b *bytes.Buffer, head ...string) {
 	b.WriteString("|---" + strings.Repeat("|--:", len(head)-1) + "|\n")
 }
 
-func row(b *bytes.Buffer, cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+func row(b *bytes.Buffer, cells ...string) {
+	b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+}
 
 // version returns the version of a module in this binary.
 func version(module string) string {

@@ -41,7 +41,8 @@ func made(ours float64) *results {
 		if s.module == modWeir {
 			f = footprint{s.name, ours, unit * time.Millisecond}
 		}
-		r.growths = append(r.growths, growth{f, latencies{1000, 1, 2, 3, unit * 50 * time.Microsecond}, 4, 1})
+		r.growths = append(r.growths,
+			growth{f, latencies{1000, 1, 2, 3, unit * 50 * time.Microsecond}, 4, 1})
 	}
 	r.peak = ours * 1e7
 	return r

@@ -11,10 +11,12 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 	g := &groups[0]
 	at := func(w *workload, s store) cell { return cell{g.name, w.name, oneCore.name, s.name} }
 	weir := g.stores[0]
-	fmt.Fprintf(b, "weir decides on a known caller in %.0f ns and allocates %s. The table shows the time\n"+
-		"of one decision on one core; in parentheses, weir's time divided by the rival's:\n\n",
+	fmt.Fprintf(b,
+		"weir decides on a known caller in %.0f ns and allocates %s. The table shows the time\n"+
+			"of one decision on one core; in parentheses, weir's time divided by the rival's:\n\n",
 		r.ns(at(&hot, weir)), count(r.allocs(at(&hot, weir))))
-	table(b, "", "one busy caller, ns", "10,000 callers, ns", "a million callers, ns", "bytes per caller",
+	table(b, "", "one busy caller, ns", "10,000 callers, ns", "a million callers, ns",
+		"bytes per caller",
 		"allocations")
 	for _, s := range g.stores {
 		cells := []string{s.name}
@@ -25,12 +27,15 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 	}
 	w := r.growths[0]
 	fmt.Fprintf(b, "\nWith five million callers, weir uses %.0f bytes per caller, a full garbage\n"+
-		"collection takes %.0f ms of CPU (go-limiter: %.0f ms), and the longest decision while the table\n"+
+		"collection takes %.0f ms of CPU (go-limiter: %.0f ms), and the longest decision while the "+
+		"table\n"+
 		"grew took %.1f ms.\n",
 		w.Bytes, units(w.GC, time.Millisecond), units(r.growths[1].GC, time.Millisecond),
 		units(w.Max, time.Millisecond))
-	b.WriteString("\nThe stores make different promises: see [how it was measured](#how-it-was-measured).\n" +
-		"The [bars](#bars) that weir should meet come next, with the missed ones marked, then all figures.\n")
+	b.WriteString("\nThe stores make different promises: see [how it was " +
+		"measured](#how-it-was-measured).\n" +
+		"The [bars](#bars) that weir should meet come next, with the missed ones marked, then all " +
+		"figures.\n")
 }
 
 // bytesOf returns the bytes per id of a store, or "" if it was not measured.

@@ -18,7 +18,8 @@ type group struct {
 var groups = []group{
 	{
 		name: "CheckRate", title: "One limit per id",
-		stores:    []store{weirStore, goLimiterStore, ululeStore, throttledStore, httprateStore, xtimeStore},
+		stores: []store{weirStore, goLimiterStore, ululeStore, throttledStore, httprateStore,
+			xtimeStore},
 		workloads: []*workload{&hot, &denied, &tenThousand, &fresh, &zipf, &uniform},
 	},
 	{

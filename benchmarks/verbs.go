@@ -136,7 +136,9 @@ func tickCost() float64 {
 // writeVerbs writes verbsResults.
 func (r *results) writeVerbs() error {
 	var b bytes.Buffer
-	b.WriteString("## Other operations\n\nWritten by `go run . -verbs` and measured like the rest.\n\n")
+	b.WriteString(
+		"## Other operations\n\nWritten by `go run . -verbs` and measured like the rest.\n\n",
+	)
 	if len(r.writeTable(&b, verbBars)) > 0 {
 		b.WriteString("\n" + verbsMissed)
 	}

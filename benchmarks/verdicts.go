@@ -13,7 +13,9 @@ var notes string
 
 // writeBars writes the bars, lists the missed ones, and explains where the time goes.
 func (r *results) writeBars(b *bytes.Buffer) {
-	b.WriteString("\n## Bars\n\nThe time of a decision divided by go-limiter's, in the median turn:\n\n")
+	b.WriteString(
+		"\n## Bars\n\nThe time of a decision divided by go-limiter's, in the median turn:\n\n",
+	)
 	missed := r.writeShares(b)
 	b.WriteString("\nThe time of weir's strategies divided by the rival's:\n\n")
 	missed = append(missed, r.writeTable(b, inEachMode(strategyBars))...)
@@ -60,7 +62,8 @@ func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 // judge returns the row of a bar, and adds the bar to missed if it is not met.
 func (r *results) judge(b bar, missed *[]string) []string {
 	measured := b.measured(r)
-	cells := []string{b.is, fmt.Sprintf("%.2f%s", b.most, b.unit), fmt.Sprintf("%.2f%s", measured, b.unit),
+	cells := []string{b.is, fmt.Sprintf("%.2f%s", b.most, b.unit),
+		fmt.Sprintf("%.2f%s", measured, b.unit),
 		"met"}
 	if !within(measured, b.most) {
 		cells[3] = "**missed**"
@@ -80,13 +83,18 @@ func (r *results) writeMillions(b *bytes.Buffer) {
 			fmt.Sprintf("%.2f", g.Max.Seconds()*1e3),
 			fmt.Sprint(g.Slow), fmt.Sprintf("%.1f", g.P999.Seconds()*1e6), fmt.Sprint(g.P50.Nanoseconds()))
 	}
-	fmt.Fprintf(b, "\nA loop that only read the clock, for as long as weir took, paused for up to %.2f\n"+
-		"ms in the best of five runs.\n", units(r.stall, time.Millisecond))
-	fmt.Fprintf(b, "\nA process with ten million ids and their buckets used at most %.2f GB of resident\n"+
-		"memory.\n\n", r.peak/1e9)
-	b.WriteString("The next table compares the computed size of the data structures with the measured\n" +
-		"one. The number of shards is the smallest power of two with at most 20,000 slots of 64 bytes in\n" +
-		"each. An index word takes 4 bytes; an index starts with 16 words and doubles when three quarters\n" +
+	fmt.Fprintf(b,
+		"\nA loop that only read the clock, for as long as weir took, paused for up to %.2f\n"+
+			"ms in the best of five runs.\n", units(r.stall, time.Millisecond))
+	fmt.Fprintf(b,
+		"\nA process with ten million ids and their buckets used at most %.2f GB of resident\n"+
+			"memory.\n\n", r.peak/1e9)
+	b.WriteString("The next table compares the computed size of the data structures with the " +
+		"measured\n" +
+		"one. The number of shards is the smallest power of two with at most 20,000 slots of 64 bytes " +
+		"in\n" +
+		"each. An index word takes 4 bytes; an index starts with 16 words and doubles when three " +
+		"quarters\n" +
 		"of them are used. The last chunk of 128 slots is half full on average, and each chunk takes 40\n" +
 		"bytes in lists.\n\n")
 	table(b, "ids", "shards", "ids per shard", "slot", "index", "last chunk", "lists", "bytes per id",
@@ -97,12 +105,14 @@ func (r *results) writeMillions(b *bytes.Buffer) {
 		if n == grown {
 			measured = fmt.Sprintf("%.1f", r.growths[0].Bytes)
 		}
-		row(b, fmt.Sprintf("%d million", n/million), fmt.Sprint(l.shards), fmt.Sprintf("%.0f", l.perShard),
+		row(b, fmt.Sprintf("%d million", n/million), fmt.Sprint(l.shards),
+			fmt.Sprintf("%.0f", l.perShard),
 			fmt.Sprint(slotBytes),
 			fmt.Sprintf("%.1f", l.words), fmt.Sprintf("%.1f", l.slack), fmt.Sprintf("%.1f", l.chunks),
 			fmt.Sprintf("%.1f", l.perID()), fmt.Sprintf("%.2f", l.total()/1e9), measured)
 	}
-	fmt.Fprintf(b, "\nThe garbage collector scans one object per 128 ids and none of the ids. For 100\n"+
-		"million ids it takes about 20 times as long as for 5 million: %.1f s of CPU.\n",
+	fmt.Fprintf(b,
+		"\nThe garbage collector scans one object per 128 ids and none of the ids. For 100\n"+
+			"million ids it takes about 20 times as long as for 5 million: %.1f s of CPU.\n",
 		20*r.growths[0].GC.Seconds())
 }

@@ -39,7 +39,8 @@ var (
 	}
 	zipf = workload{
 		name: "ids=1M/mode=allow", is: "1M ids, Zipf",
-		quota: quota{unlimited, day}, known: million, allow: true, ids: lazily(zipfian(1<<20, million), ""),
+		quota: quota{unlimited, day}, known: million, allow: true,
+		ids: lazily(zipfian(1<<20, million), ""),
 	}
 	uniform = workload{
 		name: "ids=1M/mode=uniform", is: "1M ids, uniform",
@@ -47,7 +48,8 @@ var (
 	}
 	fresh = workload{
 		name: "ids=new/mode=allow", is: "new id each call",
-		quota: quota{unlimited, day}, known: 0, allow: true, once: true, ids: lazily(shuffled(million), ""),
+		quota: quota{unlimited, day}, known: 0, allow: true, once: true,
+		ids: lazily(shuffled(million), ""),
 	}
 	denied = workload{
 		name: "ids=1/mode=deny", is: "always denied",

@@ -16,9 +16,9 @@ import (
 // Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
 // debts; while a call of primary is under way, only once that has ended without counting (pending).
 // Back: the next call of primary takes along what primary has missed, a weir.Backlog: a reset; the
-// last count, if primary may have lost it; and the debts, as two numbers of which primary stores the
-// second under the account's number, so that a debt is charged once, however often it is sent. An
-// example is in package debt.
+// last count, if primary may have lost it; and the debts, as two numbers of which primary stores
+// the second under the account's number, so that a debt is charged once, however often it is sent.
+// An example is in package debt.
 //
 // A reset begins another account: requests under way change one that is in use no more.
 type account struct {
@@ -30,7 +30,8 @@ type account struct {
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted tally     // the last count of primary
-	epoch   uint64    // the breaker's when the last answered call began; if it has risen, counted is sent
+	// the breaker's when the last answered call began; if it has risen, counted is sent
+	epoch uint64
 
 	debts   debt.Debts // what local admitted
 	sharing sharing

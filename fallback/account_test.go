@@ -13,7 +13,8 @@ import (
 
 // A Reset begins another account, which owes nothing, and is found from then on.
 func TestAResetBeginsAnotherAccount(t *testing.T) {
-	l, r, now := ledger{Table: callers.New(64, (*account).idle, nil)}, &weir.Request{Key: "a"}, time.Unix(0, 0)
+	l, r, now := ledger{Table: callers.New(64, (*account).idle, nil)}, &weir.Request{Key: "a"},
+		time.Unix(0, 0)
 	before := l.open(r, now, time.Time{})
 	before.debts.Add(5, now.Add(time.Minute), now)
 	after := l.open(r, now, now.Add(time.Hour))

@@ -150,7 +150,8 @@ func TestAdmitByPolicyAndOfDenials(t *testing.T) {
 func TestReturnToALease(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
 	lease := near.Lease(f.server, near.LeaseConfig{Block: 50, Skew: -1, Now: f.clock.Now})
-	one := newFallback(t, lease, limiterOn(t, f.clock).FixedWindow(), with(fallback.Config{Now: f.clock.Now}))
+	one := newFallback(t, lease, limiterOn(t, f.clock).FixedWindow(),
+		with(fallback.Config{Now: f.clock.Now}))
 	admit(t, one, 1) // takes a block
 	admit(t, one, 1)
 	fromLease := admit(t, one, 3)

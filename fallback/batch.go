@@ -58,7 +58,9 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 }
 
 // callTogether makes one call of primaries, and closes over when it has ended.
-func (f *Fallback) callTogether(ctx context.Context, op weir.Op, limits []*weir.Limit, over chan struct{}) {
+func (f *Fallback) callTogether(
+	ctx context.Context, op weir.Op, limits []*weir.Limit, over chan struct{},
+) {
 	safely.Do(func() error {
 		limits[0].Strategy().(weir.Batcher).Batch(f.server.Detached(ctx), op, limits)
 		return nil

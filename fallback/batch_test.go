@@ -73,7 +73,9 @@ func (b *batched) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
 }
 
 // one makes a call by itself.
-func (b *batched) one(ctx context.Context, op weir.Op, r *weir.Request, res weir.Result) (*weir.Result, error) {
+func (b *batched) one(
+	ctx context.Context, op weir.Op, r *weir.Request, res weir.Result,
+) (*weir.Result, error) {
 	l := &weir.Limit{Request: *r, Result: res}
 	b.Batch(ctx, op, []*weir.Limit{l})
 	return &l.Result, l.Err
@@ -97,7 +99,9 @@ func (b *batched) Charge(ctx context.Context, r *weir.Request) error {
 	return err
 }
 
-func (b *batched) Reconcile(ctx context.Context, r *weir.Request, l *weir.Backlog) (*weir.Result, error) {
+func (b *batched) Reconcile(
+	ctx context.Context, r *weir.Request, l *weir.Backlog,
+) (*weir.Result, error) {
 	if err := b.server.trip(ctx); err != nil {
 		return nil, err
 	}
@@ -112,7 +116,9 @@ func (b *batched) Reconcile(ctx context.Context, r *weir.Request, l *weir.Backlo
 }
 
 // together returns limits on two Fallbacks of one server, and what is counted there.
-func together(t *testing.T, took time.Duration, cfg fallback.Config) (*far, weir.Limits, func() [2]uint64) {
+func together(
+	t *testing.T, took time.Duration, cfg fallback.Config,
+) (*far, weir.Limits, func() [2]uint64) {
 	newLimiter := func() *weir.Limiter {
 		l, err := weir.New(weir.Config{})
 		require.NoError(t, err)
@@ -162,28 +168,35 @@ func TestSeveralCallsAreOne(t *testing.T) {
 		assert.EqualValues(t, 2, s.trips.Load())
 		assert.Equal(t, [2]uint64{}, counts())
 		assert.EqualValues(t, 1, take(func(l *weir.Limit) { l.Look = true }))
-		assert.EqualValues(t, 2, take(func(l *weir.Limit) { l.Look, l.Afterwards, l.Request.Cost = false, true, 150 }),
+		assert.EqualValues(t, 2, take(func(l *weir.Limit) {
+			l.Look, l.Afterwards, l.Request.Cost = false, true, 150
+		}),
 			"what is over its limit is charged")
 		assert.Equal(t, [2]uint64{150, 150}, counts())
 
 		local := weir.NewLimit(s.limiter.FixedWindow())
 		local.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
 		limits = append(limits, local)
-		assert.EqualValues(t, 1, take(func(l *weir.Limit) { l.Afterwards = false }), "peeks after a denial")
+		assert.EqualValues(t, 1, take(func(l *weir.Limit) {
+			l.Afterwards = false
+		}), "peeks after a denial")
 	})
 }
 
 // A panic of a user's function reaches the caller, from a call with others too.
 func TestPanicsReachTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, limits, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second, Partition: func(key string) string {
-			if key == "bad" {
-				panic("no partition")
-			}
-			return key
-		}})
+		_, limits, counts := together(t, time.Millisecond,
+			fallback.Config{Timeout: time.Second, Partition: func(key string) string {
+				if key == "bad" {
+					panic("no partition")
+				}
+				return key
+			}})
 		limits[1].Request.Key = "bad"
-		assert.PanicsWithValue(t, "no partition", func() { _, _ = limits.Take(context.Background(), nil) })
+		assert.PanicsWithValue(t, "no partition", func() {
+			_, _ = limits.Take(context.Background(), nil)
+		})
 		limits[1].Request.Key = "b"
 		allowed, err := limits.Take(context.Background(), nil)
 		require.NoError(t, err)
@@ -214,7 +227,9 @@ func TestPrimaryThatExitsInABatch(t *testing.T) {
 func TestCallersThatGiveUpTogetherAreNoFailure(t *testing.T) {
 	failures := func(n int) (failed int64) {
 		var errs atomic.Int64
-		_, limits, _ := together(t, 0, fallback.Config{Timeout: time.Minute, OnError: func(error) { errs.Add(1) }})
+		_, limits, _ := together(t, 0, fallback.Config{Timeout: time.Minute, OnError: func(error) {
+			errs.Add(1)
+		}})
 		for i := range 2000 {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%50)*time.Microsecond)
 			_, _ = limits[:n].Take(ctx, nil)
@@ -228,7 +243,8 @@ func TestCallersThatGiveUpTogetherAreNoFailure(t *testing.T) {
 // A caller that owes something holds up no other one.
 func TestDebtsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, limits, counts := together(t, 120*time.Millisecond, fallback.Config{Timeout: 200 * time.Millisecond})
+		s, limits, counts := together(t, 120*time.Millisecond,
+			fallback.Config{Timeout: 200 * time.Millisecond})
 		s.down.Store(true)
 		_, err := limits[:1].Take(context.Background(), nil)
 		require.NoError(t, err)

@@ -16,7 +16,9 @@ import (
 func calendarFleet(t *testing.T, unit weir.CalendarUnit, n int) *fleet {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
-	f := newFleet(t, n, func(l *weir.Limiter) weir.Strategy { return l.Calendar(unit, berlin) }, tripAtOnce, whole)
+	f := newFleet(t, n, func(l *weir.Limiter) weir.Strategy {
+		return l.Calendar(unit, berlin)
+	}, tripAtOnce, whole)
 	f.clock.Set(time.Date(2026, 3, 29, 1, 0, 0, 0, berlin))
 	return f
 }
@@ -35,7 +37,8 @@ func TestCalendarThroughOutages(t *testing.T) {
 			turn++
 			if res, _ := ask(t, i, r); res.Allowed() {
 				admitted++
-				assert.True(t, res.ExpiresAt.Equal(time.Date(2026, 3, 29, 22, 0, 0, 0, time.UTC)), "%v", res.ExpiresAt)
+				assert.True(t, res.ExpiresAt.Equal(time.Date(2026, 3, 29, 22, 0, 0, 0, time.UTC)), "%v",
+					res.ExpiresAt)
 			}
 		}
 		return admitted

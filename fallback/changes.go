@@ -90,10 +90,12 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	return v.send(ctx, calling(weir.OpRefund, &was))
 }
 
-// revocably calls a method of s, but Admit in place of Run. What that returns is stored in giveBack,
-// and called in place of Refund; it is nil if s is no weir.Admitter, or did not decide by Admit.
+// revocably calls a method of s, but Admit in place of Run. What that returns is stored in
+// giveBack, and called in place of Refund; it is nil if s is no weir.Admitter, or did not decide by
+// Admit.
 func revocably(s *wrap.Strategy, giveBack *weir.Return) method {
-	return func(ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result) (res *weir.Result, err error) {
+	return func(ctx context.Context, op weir.Op, r *weir.Request,
+		taken *weir.Result) (res *weir.Result, err error) {
 		switch {
 		case op == weir.OpRefund && *giveBack != nil:
 			return nil, (*giveBack)(ctx, r.Cost)
@@ -131,7 +133,8 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		to.doPrimary = f.doPrimary
 	}
 	exact := source == FromPrimary && primary != nil
-	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request,
+		taken *weir.Result) error {
 		v := to.visit(r, time.Time{})
 		defer v.end()
 		counts := taken.ExpiresAt.After(f.cfg.Now()) && v.a.number == number
@@ -162,7 +165,8 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	_, err := v.call(ctx, (*visit).catchUp)
 	switch err := wrap.Supported(err); {
 	case err == errUndecided && v.a.temporary:
-		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w", weir.ErrFull)
+		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w",
+			weir.ErrFull)
 	case err != nil && err != errUndecided:
 		return err
 	}

@@ -62,7 +62,8 @@ type Config struct {
 
 	// OwnLimits reports that primary and local have limits of their own and ignore the request's Limit
 	// and Duration. The Tiers of weir and redislimit and weir.Policy are recognized without it, also
-	// inside of wrappers with a method Unwrap; so are their Calendars, which ignore the Duration alone.
+	// inside of wrappers with a method Unwrap; so are their Calendars, which ignore the Duration
+	// alone.
 	OwnLimits bool
 
 	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at

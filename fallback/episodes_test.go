@@ -92,7 +92,10 @@ func (n *network) Reset(ctx context.Context, r *weir.Request) error {
 }
 
 func (n *network) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return n.pass(func() error { n.takenBack(r); return n.inner.(weir.Refunder).Refund(ctx, r, taken) })
+	return n.pass(func() error {
+		n.takenBack(r)
+		return n.inner.(weir.Refunder).Refund(ctx, r, taken)
+	})
 }
 
 func (n *network) Reconcile(ctx context.Context, r *weir.Request,
@@ -133,7 +136,8 @@ type member struct {
 
 // findings counts the violations of one or more episodes.
 type findings struct {
-	overPrimary, overShare uint64 // cost admitted by primary over the limit, and by an instance over its share
+	// cost admitted by primary over the limit, and by an instance over its share
+	overPrimary, overShare uint64
 	// cost charged but not admitted by local, and admitted by local but never charged
 	overcharged, uncharged uint64
 	late                   uint64 // cost that primary counted, and answered after local had decided
@@ -156,7 +160,9 @@ const (
 
 // runEpisode runs one episode. The network fails at random while instances join and leave and make
 // requests, refunds and resets. Then the network recovers, and every key is used on every instance.
-func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool) (out findings) {
+func runEpisode(
+	t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool,
+) (out findings) {
 	rng := rand.New(rand.NewPCG(seed, 1000))
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
@@ -179,7 +185,8 @@ func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shar
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		f := newFallback(t, to(net), l.FixedWindow(), fallback.Config{
-			InstancesFunc: number, MinCalls: 1 + rng.IntN(4), ProbeInterval: 100 * time.Millisecond, Stall: -1,
+			InstancesFunc: number, MinCalls: 1 + rng.IntN(4), ProbeInterval: 100 * time.Millisecond,
+			Stall: -1,
 		})
 		m := &member{f, map[string]uint64{}, 1 << 30}
 		all, present = append(all, m), append(present, m)
@@ -190,7 +197,8 @@ func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shar
 	}
 	request := func() *weir.Request {
 		key := []string{plainKey, plainKey, refundKey, resetKey}[rng.IntN(4)]
-		return &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour, Cost: uint64(1 + rng.IntN(3))}
+		return &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour,
+			Cost: uint64(1 + rng.IntN(3))}
 	}
 	ask := func(m *member, r *weir.Request) {
 		for _, m := range present {
@@ -249,8 +257,9 @@ func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shar
 	for _, m := range all {
 		for _, key := range []string{plainKey, refundKey} {
 			for {
-				_, by, err := m.RunSource(t.Context(), &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour,
-					Cost: manyLimit + 1})
+				_, by, err := m.RunSource(t.Context(),
+					&weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour,
+						Cost: manyLimit + 1})
 				if err != nil {
 					out.errors++
 				}
@@ -286,12 +295,15 @@ func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shar
 
 // episodesOf runs n episodes, each in its own bubble, and returns their findings and the number of
 // goroutines that remain.
-func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares bool) (all findings, left int) {
+func episodesOf(
+	t *testing.T, n int, to func(*network) weir.Strategy, shares bool,
+) (all findings, left int) {
 	before := runtime.NumGoroutine()
 	for seed := range uint64(n) {
 		synctest.Test(t, func(t *testing.T) { all.add(runEpisode(t, seed, to, shares)) })
 	}
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before &&
+		time.Now().Before(end); {
 		time.Sleep(time.Millisecond) // the goroutines of a bubble end shortly after it
 	}
 	return all, runtime.NumGoroutine() - before
@@ -317,7 +329,9 @@ func TestRandomEpisodes(t *testing.T) {
 // forgetful is a server that drops all debts.
 type forgetful struct{ *network }
 
-func (f forgetful) Reconcile(ctx context.Context, r *weir.Request, _ *weir.Backlog) (*weir.Result, error) {
+func (f forgetful) Reconcile(
+	ctx context.Context, r *weir.Request, _ *weir.Backlog,
+) (*weir.Result, error) {
 	return f.Run(ctx, r)
 }
 
@@ -328,7 +342,9 @@ func TestRandomEpisodesControls(t *testing.T) {
 		shares bool
 		found  func(findings) uint64
 	}{
-		"every instance uses the whole limit": {direct, false, func(f findings) uint64 { return f.overShare }},
+		"every instance uses the whole limit": {direct, false, func(f findings) uint64 {
+			return f.overShare
+		}},
 		"charges are repeated": {
 			func(n *network) weir.Strategy {
 				return charging{n, n.server, n, n, n, n}

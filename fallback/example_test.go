@@ -21,7 +21,8 @@ func ExampleNew() {
 				ExpiresAt: now.Truncate(r.Duration).Add(r.Duration)}, nil
 		}
 	}
-	redis := weirtest.Sequence(counted(88), counted(91), weirtest.Fail(errors.New("connection refused")))
+	redis := weirtest.Sequence(counted(88), counted(91),
+		weirtest.Fail(errors.New("connection refused")))
 	redis.Now = clock.Now
 
 	limiter, err := weir.New(weir.Config{Now: clock.Now})

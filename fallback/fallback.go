@@ -34,8 +34,9 @@ func (s Source) String() string {
 }
 
 // Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Admitter,
-// Holder, Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and
-// needs no closing: its goroutines are calls and probes of primary, which end with their timeouts.
+// Holder, Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent
+// use and needs no closing: its goroutines are calls and probes of primary, which end with their
+// timeouts.
 type Fallback struct {
 	*common
 
@@ -45,7 +46,8 @@ type Fallback struct {
 }
 
 // method calls a method of primary or local, as wrap.Do does.
-type method func(ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result) (*weir.Result, error)
+type method func(ctx context.Context, op weir.Op, r *weir.Request,
+	taken *weir.Result) (*weir.Result, error)
 
 // common is what the copies of a Fallback have in common.
 type common struct {
@@ -132,9 +134,9 @@ type common struct {
 //
 // # Work in flight
 //
-// Where both are an InFlight, the Fallback is a weir.Holder: see Acquire. What is held goes on in an
-// outage, and an instance admits more while it holds less than its share, ceil(L/N), its own places
-// of before included. So at one time
+// Where both are an InFlight, the Fallback is a weir.Holder: see Acquire. What is held goes on in
+// an outage, and an instance admits more while it holds less than its share, ceil(L/N), its own
+// places of before included. So at one time
 //
 //	in flight <= L + (N-1)*ceil(L/N)
 //
@@ -164,11 +166,13 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
-	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}}
+	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg,
+		id: rand.Text()}}
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	server := cfg.server()
-	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, wrap.Prompt(primary)
+	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id,
+		wrap.Prompt(primary)
 	f.server = breaker.NewServer(server)
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.store = f
@@ -203,7 +207,9 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 
 // RunSource is Run, and returns where the decision was made: by a lease or cached denial, or else
 // by primary, or else by local.
-func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, source Source, err error) {
+func (f *Fallback) RunSource(
+	ctx context.Context, r *weir.Request,
+) (res *weir.Result, source Source, err error) {
 	// A call of primary that fails takes this path: visit, call (primary.go), decide and backlog
 	// (reconcile.go, account.go), and runLocal (local.go).
 	defer func() { f.decided[source].Add(1) }()
@@ -259,8 +265,8 @@ type visit struct {
 	late  *pending // the call of primary, if it may outlast the visit
 }
 
-// visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if it
-// answers before that.
+// visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
+// it answers before that.
 func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
 	b := f.server.Breaker(r.Key) // first, as Partition may panic
 	now := f.cfg.Now()
@@ -280,7 +286,8 @@ func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
 		return fmt.Errorf("fallback: %w", ctx.Err())
 	case n == 0 || n > 1024:
 		return fmt.Errorf("fallback: key of %d bytes: %w", n, weir.ErrID)
-	case !f.cfg.OwnLimits && f.window == 0 && (d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0):
+	case !f.cfg.OwnLimits && f.window == 0 &&
+		(d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0):
 		return fmt.Errorf("fallback: duration %v: %w", d, weir.ErrScale)
 	}
 	return nil

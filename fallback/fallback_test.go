@@ -134,7 +134,9 @@ func TestAnswersOfPrimary(t *testing.T) {
 			fallback.Closed, true, 0},
 		"nothing": {func() (*weir.Result, error) { return nil, nil }, isDown, fallback.FromLocal, nil,
 			fallback.Open, true, 0},
-		"a bad request": {func() (*weir.Result, error) { return nil, weir.ErrLimit }, isDown, fallback.Nobody,
+		"a bad request": {func() (*weir.Result, error) {
+			return nil, weir.ErrLimit
+		}, isDown, fallback.Nobody,
 			weir.ErrLimit, fallback.Closed, false, 0},
 		"a panic": {func() (*weir.Result, error) { panic("a bug") }, isDown, fallback.FromLocal, nil,
 			fallback.Open, true, 1},
@@ -150,7 +152,9 @@ func TestAnswersOfPrimary(t *testing.T) {
 			cfg := tripAtOnce
 			cfg.IsDown, cfg.Timeout = row.isDown, time.Minute
 			cfg.OnError = func(err error) { reported <- err }
-			f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) { return row.answer() }),
+			f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
+				return row.answer()
+			}),
 				local(t), cfg)
 			r := hour
 			_, by, err := f.RunSource(t.Context(), &r)
@@ -398,7 +402,8 @@ func TestOnFail(t *testing.T) {
 		f := newFallback(t, weirtest.FailAll(errDown), nil, cfg)
 		res, by := ask(t, f, r)
 		assert.Equal(t, weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}, res)
-		assert.WithinRange(t, res.ExpiresAt, clock.Now().Add(time.Second), clock.Now().Add(1100*time.Millisecond),
+		assert.WithinRange(t, res.ExpiresAt, clock.Now().Add(time.Second),
+			clock.Now().Add(1100*time.Millisecond),
 			"until the next probe")
 		assert.Equal(t, fallback.FromPolicy, by)
 	})
@@ -442,7 +447,8 @@ func TestCallbacks(t *testing.T) {
 	f.heal(t)
 	assert.Equal(t, fallback.FromPrimary, source(t, i, hour))
 	now := f.clock.Now()
-	assert.Equal(t, fallback.Change{From: fallback.Closed, To: fallback.Open, At: opened, Cause: errDown},
+	assert.Equal(t, fallback.Change{From: fallback.Closed, To: fallback.Open, At: opened,
+		Cause: errDown},
 		<-changes)
 	assert.Equal(t, fallback.Change{From: fallback.Open, To: fallback.HalfOpen, At: now}, <-changes)
 	assert.Equal(t, fallback.Change{From: fallback.HalfOpen, To: fallback.Closed, At: now}, <-changes)

@@ -24,9 +24,9 @@ type place struct {
 }
 
 // Acquire implements weir.Holder, for weir.Hold, if primary and local do: primary admits, or local
-// when primary cannot, as Run has it. What primary admits is held in local too, whatever its limit. A
-// place that primary does not know is taken there as soon as it answers again, and is lost if it has
-// no room. A Release that primary does not receive takes effect when the lease ends.
+// when primary cannot, as Run has it. What primary admits is held in local too, whatever its limit.
+// A place that primary does not know is taken there as soon as it answers again, and is lost if it
+// has no room. A Release that primary does not receive takes effect when the lease ends.
 func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, nil, err

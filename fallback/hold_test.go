@@ -62,8 +62,8 @@ func (p *leased) Release(ctx context.Context) error {
 	return p.giveBack(ctx, max(1, p.r.Cost))
 }
 
-// In an outage work in flight goes on, each instance admits up to its share, and primary knows of all places
-// again afterwards, as far as it has room.
+// In an outage work in flight goes on, each instance admits up to its share, and primary knows of
+// all places again afterwards, as far as it has room.
 func TestPlacesInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, n, share = 10, 3, 4
@@ -170,8 +170,8 @@ func TestPlacesInAnOutage(t *testing.T) {
 	})
 }
 
-// A primary that answers late has admitted a place for which nobody waits any more, whether local has
-// decided or the caller has left: it is given back.
+// A primary that answers late has admitted a place for which nobody waits any more, whether local
+// has decided or the caller has left: it is given back.
 func TestALatePlaceIsGivenBack(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -182,7 +182,8 @@ func TestALatePlaceIsGivenBack(t *testing.T) {
 			local, err := weir.New(weir.Config{})
 			require.NoError(t, err)
 			defer local.Close()
-			f, err := fallback.New(primary, local.InFlight(), fallback.Config{Timeout: 50 * time.Millisecond})
+			f, err := fallback.New(primary, local.InFlight(),
+				fallback.Config{Timeout: 50 * time.Millisecond})
 			require.NoError(t, err)
 			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -207,12 +208,15 @@ func TestALatePlaceIsGivenBack(t *testing.T) {
 
 type slowHolder struct{ holder }
 
-func (h slowHolder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+func (h slowHolder) Acquire(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, weir.Place, error) {
 	time.Sleep(time.Second)
 	return h.holder.Acquire(ctx, r)
 }
 
-// To release a place that primary does not know is no call of primary, which would count as a success.
+// To release a place that primary does not know is no call of primary, which would count as a
+// success.
 func TestReleaseOfALocalPlaceIsNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.Config{})

@@ -32,7 +32,8 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 	}
 	res.TotalRequests += min(v.r.Limit-own.Limit, math.MaxUint64-res.TotalRequests)
 	if !res.Allowed() && res.ExpiresAt.IsZero() && !v.exceeds(v.r) {
-		res.ExpiresAt = v.b.Next(v.cfg.Now()) // over the share, not over the limit: it passes when primary is back
+		// over the share, not over the limit: it passes when primary is back
+		res.ExpiresAt = v.b.Next(v.cfg.Now())
 	}
 	return res
 }
@@ -110,7 +111,9 @@ func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, windo
 }
 
 // exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.
-func (f *Fallback) exceeds(r *weir.Request) bool { return wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits }
+func (f *Fallback) exceeds(r *weir.Request) bool {
+	return wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits
+}
 
 // policy returns the Result of Config.OnFail.
 func (v *visit) policy() *weir.Result {

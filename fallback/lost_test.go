@@ -22,13 +22,15 @@ type lostAnswers struct {
 	givenBack     uint64 // of debts that such calls took along, less the debts since
 }
 
-// lostHistory has three instances admit, locally and by primary, lose answers and give back what they
-// admitted locally, at random.
+// lostHistory has three instances admit, locally and by primary, lose answers and give back what
+// they admitted locally, at random.
 func lostHistory(t *testing.T, seed uint64, to front) (out lostAnswers) {
 	rng := rand.New(rand.NewPCG(seed, 4))
-	f := newFleet(t, 3, fixedWindow, fallback.Config{MinCalls: 1 << 30}, to) // the breaker stays closed
+	// the breaker stays closed
+	f := newFleet(t, 3, fixedWindow, fallback.Config{MinCalls: 1 << 30}, to)
 	r := weir.Request{Key: "a", Limit: 1 << 40, Duration: 24 * time.Hour}
-	var debts, brought [3]uint64 // that primary has not confirmed; of them, by a call whose answer was lost
+	// that primary has not confirmed; of them, by a call whose answer was lost
+	var debts, brought [3]uint64
 	var period weir.Result
 	take := func(i int) {
 		r.Cost = 1 + rng.Uint64N(9)
@@ -79,22 +81,26 @@ type forgetfulOfTotals struct {
 	calls atomic.Uint64
 }
 
-func (s *forgetfulOfTotals) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s *forgetfulOfTotals) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	own := *b
 	own.Source = fmt.Sprint(b.Source, " ", s.calls.Add(1))
 	return s.server.Reconcile(ctx, r, &own)
 }
 
-// Primary counts what is used, the cost of the calls whose answers were lost, and what was given back
-// of the debts that they took along, until later debts make up for it. The last is more than nothing in
-// some histories. One that forgets the totals it has seen counts more.
+// Primary counts what is used, the cost of the calls whose answers were lost, and what was given
+// back of the debts that they took along, until later debts make up for it. The last is more than
+// nothing in some histories. One that forgets the totals it has seen counts more.
 func TestWhatLostCallsBroughtIsBounded(t *testing.T) {
 	for name, row := range map[string]struct {
 		to    front
 		holds bool
 	}{
-		"totals are remembered":         {whole, true},
-		"control: totals are forgotten": {func(s *server) weir.Strategy { return &forgetfulOfTotals{server: s} }, false},
+		"totals are remembered": {whole, true},
+		"control: totals are forgotten": {func(s *server) weir.Strategy {
+			return &forgetfulOfTotals{server: s}
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over, given := 0, 0

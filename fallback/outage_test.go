@@ -140,7 +140,8 @@ func TestOutageByAnExample(t *testing.T) {
 		return each
 	}
 	assert.Equal(t, []uint64{20, 20, 20}, outage(40, func(i *fallback.Fallback) { ask(t, i, big) }))
-	assert.Equal(t, []uint64{0, 34, 34}, outage(100, func(*fallback.Fallback) {}), "the others have seen nothing")
+	assert.Equal(t, []uint64{0, 34, 34}, outage(100, func(*fallback.Fallback) {}),
+		"the others have seen nothing")
 }
 
 // No window of many episodes exceeds the bound, and the excess over the limit is at most a tenth of
@@ -149,9 +150,11 @@ func TestOutagesAreBounded(t *testing.T) {
 	t.Parallel()
 	n := slow.N(4, 20, 1000)
 	with, without := episodes(t, n, false, whole), episodes(t, n, false, bareFront)
-	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows,
+	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize),
+		with.windows,
 		with.outages)
-	t.Logf("with reconciliation: %d over the limit in total, %d in the worst window; without: %d, %d", with.over,
+	t.Logf("with reconciliation: %d over the limit in total, %d in the worst window; without: %d, %d",
+		with.over,
 		with.worst, without.over, without.worst)
 	require.Greater(t, with.outages, 3*n)
 	assert.Zero(t, with.overBound)
@@ -164,7 +167,8 @@ func TestEmptiedServerIsBounded(t *testing.T) {
 	n := slow.N(10, 20, 1000)
 	with, without := episodes(t, n, true, whole), episodes(t, n, true, bareFront)
 	t.Logf(
-		"%d outages; with reconciliation: %d over the limit in total, %d in the worst window, %d lost; without: "+
+		"%d outages; with reconciliation: %d over the limit in total, %d in the worst window, %d "+
+			"lost; without: "+
 			"%d, %d",
 		with.outages, with.over, with.worst, with.lost, without.over, without.worst)
 	assert.Zero(t, with.overBound)

@@ -40,7 +40,9 @@ func (s *distantServer) Charge(ctx context.Context, r *weir.Request) error {
 	return s.travel(ctx, s.server.Charge(ctx, r))
 }
 
-func (s *distantServer) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s *distantServer) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	res, err := s.server.Reconcile(ctx, r, b)
 	return res, s.travel(ctx, err)
 }
@@ -56,14 +58,18 @@ func hurried(t *testing.T, do func(ctx context.Context) error) {
 
 // newDistant returns an instance whose primary takes 30 ms, and the primary.
 func newDistant(t *testing.T) (*fallback.Fallback, *distantServer) {
-	s := &distantServer{server: newServer(func() weir.Strategy { return local(t) }), roundTrip: 30 * time.Millisecond}
-	return newFallback(t, s, local(t), fallback.Config{Timeout: 100 * time.Millisecond, MinCalls: 1 << 30}), s
+	s := &distantServer{server: newServer(func() weir.Strategy {
+		return local(t)
+	}), roundTrip: 30 * time.Millisecond}
+	return newFallback(t, s, local(t),
+		fallback.Config{Timeout: 100 * time.Millisecond, MinCalls: 1 << 30}), s
 }
 
 // A caller whose deadline is nearer than two round trips is decided locally, and its request counts
 // once: primary's answer settles the debt.
 func TestShortDeadlinesCountOnce(t *testing.T) {
-	for name, forgets := range map[string]bool{"": false, "control: late answers are forgotten": true} {
+	for name, forgets := range map[string]bool{"": false,
+		"control: late answers are forgotten": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, s := newDistant(t)
@@ -76,7 +82,8 @@ func TestShortDeadlinesCountOnce(t *testing.T) {
 						assert.Equal(t, fallback.FromLocal, by)
 						return err
 					})
-					time.Sleep(time.Duration(n%3) * 7 * time.Millisecond) // the next call may begin before the answer arrives
+					// the next call may begin before the answer arrives
+					time.Sleep(time.Duration(n%3) * 7 * time.Millisecond)
 				}
 				time.Sleep(time.Second)
 				stats := f.Stats()

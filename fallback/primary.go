@@ -32,13 +32,15 @@ type operation func(v *visit, ctx context.Context) (*weir.Result, error)
 
 // calling is the operation that is one method of primary.
 func calling(op weir.Op, taken *weir.Result) operation {
-	return func(v *visit, ctx context.Context) (*weir.Result, error) { return v.doPrimary(ctx, op, v.r, taken) }
+	return func(v *visit, ctx context.Context) (*weir.Result, error) {
+		return v.doPrimary(ctx, op, v.r, taken)
+	}
 }
 
-// call has primary do op, unless the breaker is open. It waits for at most Timeout, half of the time
-// that the caller has left, or until the caller gives up, which it may not notice with a Prompt
-// primary. The error is errUndecided, or one for the caller. The operation may continue without its
-// caller, as v.late.
+// call has primary do op, unless the breaker is open. It waits for at most Timeout, half of the
+// time that the caller has left, or until the caller gives up, which it may not notice with a
+// Prompt primary. The error is errUndecided, or one for the caller. The operation may continue
+// without its caller, as v.late.
 func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err error) {
 	err = v.server.Call(ctx, v.b, v.r.Key, v.began, func(ctx context.Context) (err error) {
 		res, err = op(v, ctx)
@@ -50,8 +52,8 @@ func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err e
 	return res, err
 }
 
-// send is call for a change that may be lost: no answer is no error, nor is a primary that lacks the
-// method.
+// send is call for a change that may be lost: no answer is no error, nor is a primary that lacks
+// the method.
 func (v *visit) send(ctx context.Context, op operation) error {
 	if _, err := v.call(ctx, op); err != errUndecided {
 		return wrap.Supported(err)
@@ -59,7 +61,8 @@ func (v *visit) send(ctx context.Context, op operation) error {
 	return nil
 }
 
-// detach returns what has primary do op for v.late, and what is called when that has ended or is late.
+// detach returns what has primary do op for v.late, and what is called when that has ended or is
+// late.
 func (v *visit) detach(op operation) (call func(context.Context) error, end func(error)) {
 	late, r := new(pending), *v.r
 	v.late, v.r = late, &r // the caller may reuse its request before op ends

@@ -27,17 +27,22 @@ import (
 // primaryFunc is a primary that is a function.
 type primaryFunc func(ctx context.Context) (*weir.Result, error)
 
-func (f primaryFunc) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error) { return f(ctx) }
+func (f primaryFunc) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error) {
+	return f(ctx)
+}
 
 func admitted() (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}, nil
 }
 
 // behaviors are the ways in which a primary may answer or fail.
-var behaviors = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{}) (*weir.Result, error){
+var behaviors = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{}) (*weir.Result,
+	error){
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return admitted() },
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return nil, errDown },
-	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return nil, weir.ErrLimit },
+	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) {
+		return nil, weir.ErrLimit
+	},
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return nil, nil },
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { panic("a bug") },
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) {
@@ -260,12 +265,16 @@ func TestDeniedProbesDoNotCloseTheBreaker(t *testing.T) {
 // Every call of primary starts a probe that is due, except Peek.
 func TestEveryCallStartsAProbe(t *testing.T) {
 	for name, call := range map[string]func(*fallback.Fallback, *weir.Request) error{
-		"Run":    func(f *fallback.Fallback, r *weir.Request) error { _, err := f.Run(t.Context(), r); return err },
+		"Run": func(f *fallback.Fallback, r *weir.Request) error {
+			_, err := f.Run(t.Context(), r)
+			return err
+		},
 		"Charge": func(f *fallback.Fallback, r *weir.Request) error { return f.Charge(t.Context(), r) },
 		"Reset":  func(f *fallback.Fallback, r *weir.Request) error { return f.Reset(t.Context(), r) },
 		"Refund": func(f *fallback.Fallback, r *weir.Request) error {
 			r.Cost = 2 // local has admitted 1 of them
-			return f.Refund(t.Context(), r, &weir.Result{State: weir.Allow, ExpiresAt: time.Now().AddDate(9, 0, 0)})
+			return f.Refund(t.Context(), r,
+				&weir.Result{State: weir.Allow, ExpiresAt: time.Now().AddDate(9, 0, 0)})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -362,7 +371,10 @@ func TestPartitions(t *testing.T) {
 		return "abc"[h : h+1]
 	}
 	for name, partition := range map[string]func(key string) string{
-		"prefix":              func(key string) string { before, _, _ := strings.Cut(key, ":"); return before },
+		"prefix": func(key string) string {
+			before, _, _ := strings.Cut(key, ":")
+			return before
+		},
 		"hash":                hash,
 		"hash under policies": hash,
 	} {

@@ -46,7 +46,8 @@ func TestPromptPrimary(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int64
 			p := &promptly{Strategy: local(t), prompt: is}
-			f := newFallback(t, weir.Policy{Name: "p", Strategy: p, Limit: 100, Duration: time.Hour}, local(t),
+			f := newFallback(t, weir.Policy{Name: "p", Strategy: p, Limit: 100, Duration: time.Hour},
+				local(t),
 				fallback.Config{MinCalls: 3, OwnLimits: true, OnCall: func(took time.Duration, err error) {
 					assert.Equal(t, min(p.takes, fallback.DefaultTimeout), took)
 					assert.Equal(t, p.takes > 0, err != nil)
@@ -93,7 +94,8 @@ func TestPromptPrimaryInsideOfNear(t *testing.T) {
 	for _, is := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &promptly{Strategy: local(t), prompt: is}
-			primary := near.Lease(near.Denials(p, near.DenialsConfig{}), near.LeaseConfig{}) // no Lapser: each call is passed on
+			// no Lapser: each call is passed on
+			primary := near.Lease(near.Denials(p, near.DenialsConfig{}), near.LeaseConfig{})
 			f := newFallback(t, primary, local(t), fallback.Config{})
 			before := int64(runtime.NumGoroutine())
 			require.Equal(t, fallback.FromPrimary, source(t, f, hour))
@@ -115,5 +117,6 @@ func TestHealthyCallAllocates(t *testing.T) {
 	}
 	alone := run(p)
 	assert.LessOrEqual(t, run(f), alone+6)
-	assert.Greater(t, run(newFallback(t, local(t), local(t), fallback.Config{})), alone+6, "the control has a goroutine")
+	assert.Greater(t, run(newFallback(t, local(t), local(t), fallback.Config{})), alone+6,
+		"the control has a goroutine")
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// decide has primary decide on the request, together with what it has missed of the caller. A primary
-// that is no weir.Reconciler is first sent that, step by step.
+// decide has primary decide on the request, together with what it has missed of the caller. A
+// primary that is no weir.Reconciler is first sent that, step by step.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	b := v.backlog()
 	if b != nil {
@@ -42,7 +42,8 @@ func (v *visit) backlog() *weir.Backlog {
 	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number)}
 	b.Charged, b.Total = a.debts.Send()
 	if seed {
-		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: a.counted.now(now), ExpiresAt: a.counted.until}
+		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: a.counted.now(now),
+			ExpiresAt: a.counted.until}
 	}
 	return b
 }
@@ -58,7 +59,8 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	if end.After(now) && (window || res.Allowed()) {
 		a.counted = tally{res.TotalRequests, v.began, end, window}
 	}
-	seeds := !a.replaced.Load() && v.localSeeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
+	seeds := !a.replaced.Load() && v.localSeeder != nil && res.TotalRequests > 0 &&
+		!res.ExpiresAt.IsZero()
 	if seeds && a.debts.Owed(now) == 0 {
 		a.sharing.hold(n, end)
 	}
@@ -81,8 +83,8 @@ func (v *visit) caughtUp(b *weir.Backlog) {
 	}
 }
 
-// catchUpInTurn is catchUp, which concurrent calls for one caller share. If it hangs, it holds up no
-// others after its Timeout.
+// catchUpInTurn is catchUp, which concurrent calls for one caller share. If it hangs, it holds up
+// no others after its Timeout.
 func (v *visit) catchUpInTurn(ctx context.Context) error {
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	_, err, _ := v.turns.Do(name, func() (any, error) {
@@ -92,8 +94,8 @@ func (v *visit) catchUpInTurn(ctx context.Context) error {
 	return wrap.Supported(err)
 }
 
-// catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge whose
-// answer is lost is repeated: a debt is charged at least once.
+// catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge
+// whose answer is lost is repeated: a debt is charged at least once.
 func (v *visit) catchUp(ctx context.Context) (_ *weir.Result, err error) {
 	b := v.backlog()
 	if b == nil {
@@ -114,7 +116,8 @@ func (v *visit) catchUp(ctx context.Context) (_ *weir.Result, err error) {
 	}
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	if until := v.a.debts.Last(); err != nil && debt.Cost > 0 && !until.IsZero() { // primary is no Charger
+	// primary is no Charger
+	if until := v.a.debts.Last(); err != nil && debt.Cost > 0 && !until.IsZero() {
 		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), until)
 		v.a.debts.Charged(b.Total)
 	}

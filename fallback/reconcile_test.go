@@ -119,7 +119,8 @@ func TestDebtsDecreaseAsTheBucketRefills(t *testing.T) {
 	}
 	f.heal(t)
 	ask(t, f.instances[0], hundred)
-	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4), "little more than one burst")
+	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4),
+		"little more than one burst")
 }
 
 // A debt to Tiers counts for the longest period, whichever tier the Result describes.
@@ -164,7 +165,8 @@ func TestDebtsToTiers(t *testing.T) {
 func TestLostAnswersChargeOnce(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, whole) // so that the breaker stays closed
+			// so that the breaker stays closed
+			f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, whole)
 			i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
 			f.server.fails(errDown)
 			for range 50 {
@@ -365,7 +367,8 @@ func TestConcurrentReconciliation(t *testing.T) {
 func TestDebtsThatAriseMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func() weir.Strategy { return local(t) })
-		f := newFallback(t, charging{s, s, s, s, s, &slowCharge{server: s}}, local(t), fallback.Config{MinCalls: 1 << 30})
+		f := newFallback(t, charging{s, s, s, s, s, &slowCharge{server: s}}, local(t),
+			fallback.Config{MinCalls: 1 << 30})
 		four, eight := hundred, hundred
 		four.Cost, eight.Cost = 4, 8
 		s.fails(errDown)
@@ -423,7 +426,8 @@ func TestErrUnsupportedMeansAbsent(t *testing.T) {
 		ask(t, i, hundred) // detects the missing methods
 		res, by := ask(t, i, hundred)
 		assert.Equal(t, fallback.FromPrimary, by, name)
-		assert.EqualValues(t, map[string]uint64{"charges": 13, "nothing": 12}[name], res.TotalRequests, name)
+		assert.EqualValues(t, map[string]uint64{"charges": 13, "nothing": 12}[name], res.TotalRequests,
+			name)
 	}
 }
 
@@ -632,7 +636,8 @@ func TestReset(t *testing.T) {
 			ask(t, i, r)
 		}
 		f.heal(t)
-		assert.EqualValues(t, 90, most(t, i, r), "primary was reset, and charged with what was admitted since")
+		assert.EqualValues(t, 90, most(t, i, r),
+			"primary was reset, and charged with what was admitted since")
 	})
 }
 
@@ -721,7 +726,8 @@ func TestResetBeforeAReplyArrives(t *testing.T) {
 		f.server.afterRun(func() { require.NoError(t, reset(i)) })
 		ask(t, i, hundred)
 		f.server.fails(errDown)
-		assert.EqualValues(t, map[string]int{"this caller": 100, "others": 20}[name], most(t, i, hundred), name)
+		assert.EqualValues(t, map[string]int{"this caller": 100, "others": 20}[name], most(t, i, hundred),
+			name)
 	}
 }
 
@@ -745,7 +751,8 @@ func TestPeek(t *testing.T) {
 	same()
 	most(t, i, r)
 	same()
-	_, err := newFallback(t, bare{f.server}, bare{f.server}, fallback.Config{Now: f.clock.Now}).Peek(t.Context(),
+	_, err := newFallback(t, bare{f.server}, bare{f.server},
+		fallback.Config{Now: f.clock.Now}).Peek(t.Context(),
 		&r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
@@ -800,7 +807,9 @@ func TestInstancesThatLeaveAfterADenial(t *testing.T) {
 	}
 	t.Run("more than the limit", func(t *testing.T) {
 		n := 2
-		f := newFleet(t, 1, fixedWindow, with(fallback.Config{InstancesFunc: func() int { return n }}), whole)
+		f := newFleet(t, 1, fixedWindow, with(fallback.Config{InstancesFunc: func() int {
+			return n
+		}}), whole)
 		i, big := f.instances[0], r
 		most(t, i, r)
 		n, big.Cost = 1, 1001

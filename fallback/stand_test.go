@@ -45,7 +45,8 @@ type server struct {
 
 // newServer returns a server that counts with the strategy that make returns.
 func newServer(make func() weir.Strategy) *server {
-	return &server{make: make, inner: make(), seen: map[string]uint64{}, back: map[string]time.Time{}, now: time.Now}
+	return &server{make: make, inner: make(), seen: map[string]uint64{}, back: map[string]time.Time{},
+		now: time.Now}
 }
 
 func (s *server) fails(err error)   { s.mu.Lock(); s.err, s.loses = err, false; s.mu.Unlock() }
@@ -128,7 +129,9 @@ func (s *server) Reset(ctx context.Context, r *weir.Request) error {
 	})
 }
 
-func (s *server) ResetPrefix(ctx context.Context, prefix string, progress func(seen, reset int)) (n int, err error) {
+func (s *server) ResetPrefix(
+	ctx context.Context, prefix string, progress func(seen, reset int),
+) (n int, err error) {
 	err = s.serve(func(inner weir.Strategy) error {
 		n, err = inner.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
 		return err
@@ -138,7 +141,9 @@ func (s *server) ResetPrefix(ctx context.Context, prefix string, progress func(s
 
 func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	s.reconciles.Add(1)
-	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Seeder).Seed(ctx, r, counted) })
+	return s.serve(func(inner weir.Strategy) error {
+		return inner.(weir.Seeder).Seed(ctx, r, counted)
+	})
 }
 
 func (s *server) Charge(ctx context.Context, r *weir.Request) error {
@@ -304,7 +309,9 @@ func local(t testing.TB) weir.Strategy {
 	return l.FixedWindow()
 }
 
-func newFallback(t testing.TB, primary, local weir.Strategy, cfg fallback.Config) *fallback.Fallback {
+func newFallback(
+	t testing.TB, primary, local weir.Strategy, cfg fallback.Config,
+) *fallback.Fallback {
 	f, err := fallback.New(primary, local, cfg)
 	require.NoError(t, err)
 	return f

@@ -33,8 +33,9 @@ func (f *Fallback) Stats() Stats {
 	return Stats{
 		State: s.State, Since: s.Since, OpenPartitions: s.NotClosed,
 		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
-		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(), Policy: decided[FromPolicy].Load(),
-		Opens: s.Opens, Probes: s.Probes, Failures: s.Failures, Panics: s.Panics,
+		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(),
+		Policy: decided[FromPolicy].Load(),
+		Opens:  s.Opens, Probes: s.Probes, Failures: s.Failures, Panics: s.Panics,
 		ShortDeadlines: s.ShortDeadlines, Reconciled: f.reconciled.Load(),
 		Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}

@@ -15,7 +15,8 @@ import (
 func (f *fleet) failsOnce(t *testing.T, i int) {
 	f.clock.Advance(2 * time.Second)
 	f.server.fails(errDown)
-	require.Equal(t, fallback.FromLocal, source(t, f.instances[i], weir.Request{Key: "other", Limit: 10, Duration: time.Hour}))
+	require.Equal(t, fallback.FromLocal,
+		source(t, f.instances[i], weir.Request{Key: "other", Limit: 10, Duration: time.Hour}))
 	f.server.fails(nil)
 	require.Equal(t, fallback.Closed, f.instances[i].Stats().State)
 }
@@ -48,7 +49,9 @@ type seeding struct{ *server }
 
 func alwaysSeeds(s *server) weir.Strategy { return seeding{s} }
 
-func (s seeding) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s seeding) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	if b.Counted != nil {
 		if err := s.Seed(ctx, r, b.Counted); err != nil {
 			return nil, err

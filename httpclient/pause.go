@@ -176,7 +176,8 @@ func dictionaryPause(field string) time.Duration {
 	}
 	remaining, left := members["remaining"]
 	reset, ends := members["reset"]
-	if !left || !ends || remaining.Value != (structuredfield.Bare{Kind: structuredfield.Integer}) || reset.Value.Kind != structuredfield.Integer {
+	if !left || !ends || remaining.Value != (structuredfield.Bare{Kind: structuredfield.Integer}) ||
+		reset.Value.Kind != structuredfield.Integer {
 		return 0
 	}
 	return seconds(max(0, reset.Value.Num))

@@ -41,8 +41,8 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // Transport is an http.RoundTripper that keeps a client within a limit of its own, and pauses when
 // a server asks for it: with Retry-After (seconds or a date) on a 403, 413, 429 or 503, or on any
 // answer with a RateLimit field that reports nothing remaining, in the forms of the drafts up to
-// 11, or with X-RateLimit-Remaining and -Reset or -Reset-After, also spelled X-Rate-Limit. Dates are
-// compared with the answer's own Date. During a pause it sends nothing to that server.
+// 11, or with X-RateLimit-Remaining and -Reset or -Reset-After, also spelled X-Rate-Limit. Dates
+// are compared with the answer's own Date. During a pause it sends nothing to that server.
 //
 // Waiting requests are sent in order of arrival. After a pause the first is sent alone and the
 // others follow at a growing rate, which is unlimited after about 200 ms, so that a server that is
@@ -182,7 +182,8 @@ func (t *Transport) key(r *http.Request) string {
 	}
 	port := r.URL.Port()
 	host := strings.ToLower(strings.TrimRight(strings.TrimSuffix(r.URL.Host, ":"+port), "."))
-	if port == "" || r.URL.Scheme == "http" && port == "80" || r.URL.Scheme == "https" && port == "443" {
+	if port == "" || r.URL.Scheme == "http" && port == "80" ||
+		r.URL.Scheme == "https" && port == "443" {
 		return host
 	}
 	return host + ":" + port

@@ -81,7 +81,8 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 		{"a date by the server's own clock", []string{"429", "Retry-After: Fri, 20 Nov 2026 12:00:09 GMT",
 			"Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 4 * time.Second},
 		{"a date that is past", []string{"429", "Retry-After: Fri, 31 Dec 1999 00:00:09 GMT"}, 0},
-		{"no more than ten minutes", []string{"429", "Retry-After: 999999999999999999999"}, 10 * time.Minute},
+		{"no more than ten minutes", []string{"429", "Retry-After: 999999999999999999999"},
+			10 * time.Minute},
 		{"an invalid value", []string{"429", "Retry-After: soon"}, 0},
 		{"a negative number", []string{"429", "Retry-After: -7"}, 0},
 		{"a fraction", []string{"429", "Retry-After: 7.5"}, 0},
@@ -126,13 +127,15 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 		{"draft 07 with some left", []string{"200", "RateLimit: limit=100, remaining=1, reset=6"}, 0},
 		{"drafts to 06", []string{"200", "RateLimit-Limit: 100", "RateLimit-Remaining: 0",
 			"RateLimit-Reset: 6"}, 6 * time.Second},
-		{"drafts to 06 with some left", []string{"200", "RateLimit-Remaining: 2", "RateLimit-Reset: 6"}, 0},
+		{"drafts to 06 with some left", []string{"200", "RateLimit-Remaining: 2", "RateLimit-Reset: 6"},
+			0},
 		{"legacy, seconds from now",
 			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 6"}, 6 * time.Second},
 		{"legacy, since the epoch", []string{"200", "X-RateLimit-Remaining: 0",
 			fmt.Sprint("X-RateLimit-Reset: ", 2_000_000_000)}, 10 * time.Minute},
 		{"legacy, since the epoch and past",
-			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684799000"}, 0}, // milliseconds
+			// milliseconds
+			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684799000"}, 0},
 		{"legacy, a date", []string{"200", "X-RateLimit-Remaining: 0",
 			"X-RateLimit-Reset: Sat, 01 Jan 2000 00:00:06 GMT"}, 6 * time.Second},
 		{"legacy, since the epoch by the server's own clock, which is ahead", []string{"200",
@@ -141,8 +144,9 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 		{"legacy, milliseconds since the epoch by the server's own clock", []string{"200",
 			"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1795176065000",
 			"Date: Fri, 20 Nov 2026 12:00:05 GMT"}, time.Minute},
-		{"legacy, a date by the server's own clock, which is behind", []string{"200", "X-RateLimit-Remaining: 0",
-			"X-RateLimit-Reset: Fri, 31 Dec 1999 23:56:00 GMT", "Date: Fri, 31 Dec 1999 23:55:00 GMT"},
+		{"legacy, a date by the server's own clock, which is behind",
+			[]string{"200", "X-RateLimit-Remaining: 0",
+				"X-RateLimit-Reset: Fri, 31 Dec 1999 23:56:00 GMT", "Date: Fri, 31 Dec 1999 23:55:00 GMT"},
 			time.Minute},
 		{"legacy, a date of ISO 8601", []string{"200", "X-RateLimit-Remaining: 0",
 			"X-RateLimit-Reset: 2000-01-01T00:00:06Z"}, 6 * time.Second},
@@ -151,13 +155,16 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 		{"legacy, a remainder below 1",
 			[]string{"200", "X-Ratelimit-Remaining: 0.5", "X-Ratelimit-Reset: 6"}, 0},
 		{"legacy, a fraction since the epoch", []string{"200", "X-RateLimit-Remaining: 0",
-			"X-RateLimit-Reset: 1795176011.470", "Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 6470 * time.Millisecond},
+			"X-RateLimit-Reset: 1795176011.470", "Date: Fri, 20 Nov 2026 12:00:05 GMT"},
+			6470 * time.Millisecond},
 		{"legacy, a fraction from now takes precedence", []string{"200", "X-RateLimit-Remaining: 0",
 			"X-RateLimit-Reset: 2000000000.5", "X-RateLimit-Reset-After: 6.250"}, 6250 * time.Millisecond},
-		{"legacy, an invalid fraction", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 6.-5"}, 0},
+		{"legacy, an invalid fraction",
+			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 6.-5"}, 0},
 		{"legacy, the other spelling", []string{"200", "X-Rate-Limit-Remaining: 0",
 			"X-Rate-Limit-Reset: 1795176011", "Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 6 * time.Second},
-		{"legacy with an invalid value", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: tomorrow"},
+		{"legacy with an invalid value",
+			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: tomorrow"},
 			0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -312,7 +319,8 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 }
 
 // never denies, and no wait helps.
-var never = &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+var never = &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result,
+	error) {
 	return weir.Result{}, nil
 }}
 
@@ -590,7 +598,8 @@ func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
 // If the first request starts another pause, the others keep waiting.
 func TestTransportSendsOneRequestBeforeAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := serving([]string{"429", "Retry-After: 10"}, []string{"429", "Retry-After: 10"}, []string{"200"})
+		s := serving([]string{"429", "Retry-After: 10"}, []string{"429", "Retry-After: 10"},
+			[]string{"200"})
 		client := &httpclient.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)

@@ -6,8 +6,8 @@ import "net/http"
 // extracted key collides with it: it makes a joined key of three parts, and theirs have two.
 var sharedPart = string(appendPart(nil, "shared"))
 
-// exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside key,
-// which e has extracted.
+// exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside
+// key, which e has extracted.
 func (m *middleware) exceedsKeys(c *call, r *http.Request, e Extractor, key []byte) bool {
 	if m.keys == nil || oneKeyEach(e) {
 		return false

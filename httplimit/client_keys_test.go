@@ -117,8 +117,11 @@ func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
 	defer limiter.Close()
 	var log strings.Builder
 	guard := New(limiter.FixedWindow(), Config{
-		Extractor: Join(RemoteAddr(), path), Name: "p", Limit: 2, Duration: time.Hour, MaxKeysPerClient: 3,
-		Now: func() time.Time { return noon }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Extractor: Join(RemoteAddr(), path), Name: "p", Limit: 2, Duration: time.Hour,
+		MaxKeysPerClient: 3,
+		Now: func() time.Time {
+			return noon
+		}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})(noop{})
 	passed := func(peer string, paths ...string) (n int) {
 		for _, p := range paths {

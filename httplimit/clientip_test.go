@@ -45,7 +45,8 @@ func TestClientIP(t *testing.T) {
 			from("203.0.113.7:5000", "X-Forwarded-For: 10.0.0.1"), "203.0.113.7"},
 		{"no other header is read",
 			from("10.0.0.1:5000", "X-Real-IP: 198.51.100.9", "True-Client-IP: 198.51.100.9",
-				"CF-Connecting-IP: 198.51.100.9", "Forwarded: for=198.51.100.9", "X-Forwarded-For: 203.0.113.7"),
+				"CF-Connecting-IP: 198.51.100.9", "Forwarded: for=198.51.100.9",
+				"X-Forwarded-For: 203.0.113.7"),
 			"203.0.113.7"},
 		{"behind a proxy the client is the address it appended",
 			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
@@ -74,11 +75,13 @@ func TestClientIP(t *testing.T) {
 			from("10.0.0.1:5000", "X-Forwarded-For: <script>"), ""},
 		{"a name is no address", from("10.0.0.1:5000", "X-Forwarded-For: localhost"), ""},
 		{"a number is no address", from("10.0.0.1:5000", "X-Forwarded-For: 3405803783"), ""},
-		{"an octet with a leading zero is none", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.007"), ""},
+		{"an octet with a leading zero is none", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.007"),
+			""},
 		{"an octet too many is none", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7.1"), ""},
 		{"a Unicode space is no blank", from("10.0.0.1:5000", "X-Forwarded-For: \u00a0203.0.113.7"), ""},
 
-		{"a port is tolerated", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7:49152"), "203.0.113.7"},
+		{"a port is tolerated", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7:49152"),
+			"203.0.113.7"},
 		{"brackets and a port",
 			from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]:49152"), "2001:db8::/64"},
 		{"brackets alone", from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]"), "2001:db8::/64"},
@@ -101,7 +104,8 @@ func TestClientIP(t *testing.T) {
 		{"an embedded IPv4 tail does not escape the prefix",
 			from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8::1.2.3.4"), "2001:db8::/64"},
 
-		{"an IPv6 client is his /64", from("[2001:db8:1:2:aaaa:bbbb:cccc:dddd]:5000"), "2001:db8:1:2::/64"},
+		{"an IPv6 client is his /64", from("[2001:db8:1:2:aaaa:bbbb:cccc:dddd]:5000"),
+			"2001:db8:1:2::/64"},
 		{"and stays it, whatever address he takes in it",
 			from("[2001:db8:1:2::1]:5000"), "2001:db8:1:2::/64"},
 		{"in capitals too", from("[2001:DB8:1:2::1]:5000"), "2001:db8:1:2::/64"},
@@ -127,17 +131,20 @@ func TestClientIP(t *testing.T) {
 func TestRemoteAddrReadsNoHeader(t *testing.T) {
 	r := from("[2001:db8::1]:5000", "X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.1")
 	for _, e := range []httplimit.Extractor{
-		httplimit.RemoteAddr(), httplimit.ClientIP(nil), httplimit.IP{}, httplimit.RemoteAddr().Forwarded(),
+		httplimit.RemoteAddr(), httplimit.ClientIP(nil), httplimit.IP{},
+		httplimit.RemoteAddr().Forwarded(),
 	} {
 		wantKey(t, e, r, "2001:db8::/64")
 	}
-	for _, peer := range []string{"1.2.3.4:80", "255.255.255.255:1", "0.0.0.0:0", "[::]:1", "[::1]:1"} {
+	for _, peer := range []string{"1.2.3.4:80", "255.255.255.255:1", "0.0.0.0:0", "[::]:1",
+		"[::1]:1"} {
 		key, err := httplimit.RemoteAddr().Extract(from(peer))
 		require.NoError(t, err)
 		assert.Equal(t, strings.ReplaceAll(netip.MustParseAddrPort(peer).Addr().String(), "::1", "::"),
 			strings.TrimSuffix(key, "/64"))
 	}
-	for _, peer := range []string{"1.2.3:80", "1.2.3.256:80", "1.2.3.4.5:80", "01.2.3.4:80", "1..3.4:80",
+	for _, peer := range []string{"1.2.3:80", "1.2.3.256:80", "1.2.3.4.5:80", "01.2.3.4:80",
+		"1..3.4:80",
 		".1.2.3:80", "1.2.3.4 :80", "300.2.3.4:80"} {
 		wantKey(t, httplimit.RemoteAddr(), from(peer), "")
 	}
@@ -166,7 +173,8 @@ func TestClientIPByForwarded(t *testing.T) {
 
 		{"unknown is no address", []string{"for=unknown"}, ""},
 		{"nor is an obfuscated name", []string{"for=_SEVKISEK"}, ""},
-		{"unknown is reached from the right only", []string{"for=unknown, for=203.0.113.7"}, "203.0.113.7"},
+		{"unknown is reached from the right only", []string{"for=unknown, for=203.0.113.7"},
+			"203.0.113.7"},
 		{"an element without for hides who it was", []string{"for=203.0.113.7, proto=http"}, ""},
 		{"two for in one element", []string{"for=203.0.113.7;for=198.51.100.1"}, ""},
 		{"IPv6 without brackets: is the last group a port?", []string{`for="2001:db8:cafe::17"`}, ""},
@@ -182,7 +190,8 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"a quote opened to swallow the proxy's element",
 			[]string{`for=198.51.100.1;x=", for=203.0.113.7`}, ""},
 		{"the same against a proxy that quotes", []string{`for=198.51.100.1;x=", for="203.0.113.7"`}, ""},
-		{"the same with an escape", []string{`for=198.51.100.1;x="\, for="203.0.113.7";by="10.0.0.1"`}, ""},
+		{"the same with an escape", []string{`for=198.51.100.1;x="\, for="203.0.113.7";by="10.0.0.1"`},
+			""},
 		{"a malformed line of the client's own is not reached",
 			[]string{`for="`, "for=203.0.113.7"}, "203.0.113.7"},
 	} {
@@ -223,7 +232,8 @@ func TestClientIPTrustsMappedAndUnmaskedPrefixes(t *testing.T) {
 }
 
 func TestAddrIsTheWholeAddress(t *testing.T) {
-	addr, err := httplimit.ClientIP(proxies).Addr(from("10.0.0.1:1", "X-Forwarded-For: 2001:db8::7%eth0"))
+	addr, err := httplimit.ClientIP(proxies).Addr(from("10.0.0.1:1",
+		"X-Forwarded-For: 2001:db8::7%eth0"))
 	require.NoError(t, err)
 	assert.Equal(t, netip.MustParseAddr("2001:db8::7"), addr)
 	_, err = httplimit.RemoteAddr().Addr(from("@"))
@@ -416,7 +426,8 @@ func TestNAT64ClientsHaveDistinctKeys(t *testing.T) {
 	// The deny list compares both forms of the address. A listed translator does not list all of IPv4.
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	for entry, want := range map[string]map[string]bool{
-		"192.0.2.0/24":          {"192.0.2.1": true, "64:ff9b::192.0.2.1": true, "64:ff9b::198.51.100.1": false},
+		"192.0.2.0/24": {"192.0.2.1": true, "64:ff9b::192.0.2.1": true,
+			"64:ff9b::198.51.100.1": false},
 		"64:ff9b::/96":          {"192.0.2.1": false, "64:ff9b::192.0.2.1": true},
 		"64:ff9b::c000:200/120": {"192.0.2.1": false, "64:ff9b::192.0.2.1": true},
 	} {

@@ -120,7 +120,8 @@ func TestConcurrencyAndRatesAreAllOrNothing(t *testing.T) {
 				cfg.Concurrency = httplimit.Policy{Strategy: holder(limiter), Limit: 2}
 				counted := func() uint64 {
 					res, err := limiter.SlidingWindow().Peek(t.Context(),
-						&weir.Request{Key: httplimit.Policy{Name: "rate"}.Key("203.0.113.7"), Limit: 10, Duration: time.Minute})
+						&weir.Request{Key: httplimit.Policy{Name: "rate"}.Key("203.0.113.7"), Limit: 10,
+							Duration: time.Minute})
 					require.NoError(t, err)
 					return res.TotalRequests - 1
 				}
@@ -148,7 +149,8 @@ func TestConcurrencyAndRatesAreAllOrNothing(t *testing.T) {
 					w := httptest.NewRecorder()
 					h.ServeHTTP(w, r())
 					assert.Equal(t, want, w.Code)
-					assert.Zero(t, places(t, limiter.InFlight(), "203.0.113.7"), "what a rate denies keeps no place")
+					assert.Zero(t, places(t, limiter.InFlight(), "203.0.113.7"),
+						"what a rate denies keeps no place")
 				}
 				assert.EqualValues(t, 3, counted())
 			})
@@ -244,7 +246,8 @@ func TestConcurrencyHasAnExtractorOfItsOwn(t *testing.T) {
 		},
 	}
 	outer, inner := nested(limiter.FixedWindow(), cfg,
-		from("203.0.113.7:1", "X-Org: a", "X-Plan: free"), from("203.0.113.8:1", "X-Org: a", "X-Plan: free"),
+		from("203.0.113.7:1", "X-Org: a", "X-Plan: free"),
+		from("203.0.113.8:1", "X-Org: a", "X-Plan: free"),
 		from("203.0.113.8:1", "X-Org: b", "X-Plan: free"), from("203.0.113.8:1", "X-Org: a"),
 		from("203.0.113.8:1", "X-Plan: free"))
 	assert.Equal(t, http.StatusOK, outer.Code)
@@ -260,11 +263,13 @@ func TestConcurrencyAlone(t *testing.T) {
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Concurrency: httplimit.Policy{Limit: 1}}
 	_, inner := nested(limiter.InFlight(), cfg, from("203.0.113.7:1"), from("203.0.113.7:1"))
 	assert.Equal(t, http.StatusTooManyRequests, inner[0].Code)
-	assert.PanicsWithValue(t, "httplimit: a second middleware without a name on one in flight: give its policy "+
-		`"in flight" a Name of its own, or the first one's Name to share the budget`,
+	assert.PanicsWithValue(t,
+		"httplimit: a second middleware without a name on one in flight: give its policy "+
+			`"in flight" a Name of its own, or the first one's Name to share the budget`,
 		func() { httplimit.New(limiter.InFlight(), cfg) })
-	assert.PanicsWithValue(t, "httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): "+
-		"weir: fixed window cannot hold: unsupported operation",
+	assert.PanicsWithValue(t,
+		"httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): "+
+			"weir: fixed window cannot hold: unsupported operation",
 		func() { httplimit.New(limiter.FixedWindow(), cfg) })
 	assert.Panics(t, func() {
 		httplimit.New(limiter.InFlight(), httplimit.Config{
@@ -438,7 +443,9 @@ func TestHijackedConnectionsHoldTheirPlace(t *testing.T) {
 // failingHolder admits places that cannot be released.
 type failingHolder struct{ *weir.InFlight }
 
-func (f failingHolder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+func (f failingHolder) Acquire(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, weir.Place, error) {
 	res, place, err := f.InFlight.Acquire(ctx, r)
 	return res, failingPlace{place}, err
 }
@@ -477,7 +484,9 @@ func TestServeHeldReleasesAtTheEnd(t *testing.T) {
 
 	released = 0
 	assert.Panics(t, func() {
-		httplimit.ServeHeld(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") }),
+		httplimit.ServeHeld(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			panic("handler")
+		}),
 			httptest.NewRecorder(), r, release)
 	})
 	assert.Equal(t, 1, released)

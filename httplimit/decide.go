@@ -132,8 +132,8 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	return applies
 }
 
-// fillOwnKey sets the key of a policy with an Extractor of its own. It reports false if it has ended
-// the request, which has no such key, or one that is listed.
+// fillOwnKey sets the key of a policy with an Extractor of its own. It reports false if it has
+// ended the request, which has no such key, or one that is listed.
 func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
 	var err error
 	if s.own, err = m.extract(s.own, s.key, r); err != nil {

@@ -21,10 +21,11 @@ const (
 	Listed                  // the caller is on the deny list
 	NoKey                   // its key could not be extracted
 	Failed                  // a Strategy could not decide, and the middleware fails closed
-	Bypassed                // a Strategy could not decide, no policy denied, and the middleware fails open
-	Canceled                // the client disconnected, or the context ended, before a Strategy decided
-	Busy                    // too many requests in flight, of all clients or of this one
-	Exempt                  // no limit applied: Skip, NoLimit, or a CORS preflight
+	// a Strategy could not decide, no policy denied, and the middleware fails open
+	Bypassed
+	Canceled // the client disconnected, or the context ended, before a Strategy decided
+	Busy     // too many requests in flight, of all clients or of this one
+	Exempt   // no limit applied: Skip, NoLimit, or a CORS preflight
 
 	outcomes = iota
 )

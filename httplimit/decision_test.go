@@ -38,7 +38,8 @@ func TestDecisionAttributes(t *testing.T) {
 			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z": {
 			denying(100, 9*time.Second), "203.0.113.7:1", nil},
 		"outcome=denied source=strategy policy=100/1m strategy=weirtest.Fake " +
-			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z shadow=true": {
+			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z " +
+			"shadow=true": {
 			denying(100, 9*time.Second), "203.0.113.7:1", func(c *httplimit.Config) { c.Shadow = true }},
 		"outcome=listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(),
 			"198.51.100.1:1", nil},
@@ -48,7 +49,8 @@ func TestDecisionAttributes(t *testing.T) {
 		"outcome=exempt": {weirtest.DenyAll(), "203.0.113.7:1", func(c *httplimit.Config) {
 			c.Skip = func(*http.Request) bool { return true }
 		}},
-		"outcome=\"no key\" error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP address\"": {
+		"outcome=\"no key\" error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP " +
+			"address\"": {
 			weirtest.DenyAll(), "@", nil},
 	} {
 		var text strings.Builder
@@ -73,7 +75,8 @@ func TestLogAttributes(t *testing.T) {
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:1"))
 	assert.Regexp(t, regexp.MustCompile(
-		`outcome=failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
+		`outcome=failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s `+
+			`cost=1 `+
 			`error="the store is down" key=hmac:[0-9a-f]{16}`), log.String())
 }
 

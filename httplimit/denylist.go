@@ -87,7 +87,8 @@ type prefixLength struct {
 // NewDenyList returns an empty list. It panics if a bound is negative.
 func NewDenyList(cfg DenyListConfig) *DenyList {
 	if cfg.MaxEntries < 0 || cfg.MaxPenalties < 0 {
-		panic(fmt.Sprintf("httplimit: MaxEntries is %d, MaxPenalties %d", cfg.MaxEntries, cfg.MaxPenalties))
+		panic(fmt.Sprintf("httplimit: MaxEntries is %d, MaxPenalties %d", cfg.MaxEntries,
+			cfg.MaxPenalties))
 	}
 	l := &DenyList{
 		max:      cmp.Or(cfg.MaxEntries, defaultMaxEntries),
@@ -175,8 +176,8 @@ func (l *DenyList) Remove(e Entry) bool {
 	return l.remove(e)
 }
 
-// Lookup returns the entry that refuses this caller: the key's, as Config's Extractor extracts it, or
-// else the one of the longest prefix that contains addr. No prefix contains the zero Addr.
+// Lookup returns the entry that refuses this caller: the key's, as Config's Extractor extracts it,
+// or else the one of the longest prefix that contains addr. No prefix contains the zero Addr.
 func (l *DenyList) Lookup(key string, addr netip.Addr) (Entry, bool) {
 	return l.lookup("", []byte(key), addr)
 }
@@ -272,7 +273,8 @@ func (l *DenyList) put(e Entry, as listing) {
 		l.penalties++
 	}
 	if e.Key != "" {
-		l.keys[listedKey{e.Policy, strings.Clone(e.Key)}] = as // a key cut from a header must not retain the header
+		// a key cut from a header must not retain the header
+		l.keys[listedKey{e.Policy, strings.Clone(e.Key)}] = as
 	} else {
 		p := unmapPrefix(e.Prefix)
 		if _, ok := l.prefixes[p]; !ok {

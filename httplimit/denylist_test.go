@@ -72,7 +72,8 @@ func TestPrefixesMatchTheClientsAddressNotItsKey(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	require.NoError(t, list.Add(prefix("203.0.113.0/24")))
 	cfg := hundred()
-	cfg.DenyList, cfg.Extractor, cfg.ClientIP = list, httplimit.Headers("X-User"), httplimit.ClientIP(proxies)
+	cfg.DenyList, cfg.Extractor, cfg.ClientIP = list, httplimit.Headers("X-User"),
+		httplimit.ClientIP(proxies)
 
 	w, _ := serve(admitting(1, time.Second), cfg,
 		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 203.0.113.7"))
@@ -100,7 +101,8 @@ func TestEntriesEndAndAreRemoved(t *testing.T) {
 	clock := weirtest.NewClock(noon)
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
 	bob := httplimit.Entry{Key: "bob", Until: noon.Add(time.Minute)}
-	net := httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.77/24"), Until: noon.Add(time.Hour)}
+	net := httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.77/24"),
+		Until: noon.Add(time.Hour)}
 	require.NoError(t, list.Add(bob))
 	require.NoError(t, list.Add(net))
 	require.NoError(t, list.Add(httplimit.Entry{Key: "al"}))
@@ -215,10 +217,13 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
 	var outcomes []httplimit.Outcome
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Second, Now: clock.Now, DenyList: list,
+		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Second, Now: clock.Now,
+		DenyList: list,
 		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 3, Within: time.Minute,
 			For: time.Hour},
-		OnDecision: func(_ *http.Request, d httplimit.Decision) { outcomes = append(outcomes, d.Outcome) },
+		OnDecision: func(_ *http.Request, d httplimit.Decision) {
+			outcomes = append(outcomes, d.Outcome)
+		},
 	})(&hello{})
 	ask := func(peer string, n int) (last *httptest.ResponseRecorder) {
 		for range n {
@@ -233,7 +238,8 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, no, box}, outcomes)
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, "3600", w.Header().Get("Retry-After"))
-	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour)}}, list.Entries())
+	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour)}},
+		list.Entries())
 
 	clock.Advance(30 * time.Minute) // a new window, with half an hour left
 	w = ask("203.0.113.7:1", 1)
@@ -315,7 +321,8 @@ func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {
 
 // Penalties do not use the operator's MaxEntries.
 func TestPenaltiesDoNotUseMaxEntries(t *testing.T) {
-	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 5, MaxPenalties: 3, Now: at(noon)})
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 5, MaxPenalties: 3,
+		Now: at(noon)})
 	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
 		DenyList: list,
@@ -386,7 +393,8 @@ func TestPrefixesDoNotMatchUnixSockets(t *testing.T) {
 
 	// A header that cannot be parsed is an error, as the client may have written it.
 	cfg.ClientIP = httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
-	w, ran = serve(&weirtest.Fake{}, cfg, from("10.0.0.1:1", "X-User: alice", "X-Forwarded-For: rubbish"))
+	w, ran = serve(&weirtest.Fake{}, cfg,
+		from("10.0.0.1:1", "X-User: alice", "X-Forwarded-For: rubbish"))
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusBadRequest, w.Code)
 }

@@ -36,7 +36,8 @@ func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
 // strategies returns the strategies of a limiter that do not wait.
 func strategies(l *weir.Limiter) map[string]weir.Strategy {
 	return map[string]weir.Strategy{
-		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(),
+		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(),
+		"sliding log":            l.SlidingLog(),
 		"token bucket":           l.TokenBucket(0),
 		"watched sliding window": offenders.New(offenders.Config{}).Watch(l.SlidingWindow()),
 	}

@@ -102,7 +102,8 @@ func ExampleConfig_policies() {
 		send(handler, "203.0.113.7", nil, "RateLimit", "Retry-After")
 	}
 	clock.Advance(time.Second)
-	send(handler, "203.0.113.7", nil, "RateLimit") // the denied request did not count toward the daily policy
+	// the denied request did not count toward the daily policy
+	send(handler, "203.0.113.7", nil, "RateLimit")
 	// Output:
 	// 200 | RateLimit: "burst";r=1;t=1, "daily";r=999;t=43200
 	// 200 | RateLimit: "burst";r=0;t=1, "daily";r=998;t=43200
@@ -129,7 +130,8 @@ func ExamplePolicy() {
 	})
 	handler := guard(http.HandlerFunc(ok))
 	for _, user := range []string{"ann", "ann", "ann", "bob", "bob"} {
-		send(handler, "203.0.113.7", []string{"X-User: " + user, "X-Org: acme"}, "RateLimit", "Retry-After")
+		send(handler, "203.0.113.7", []string{"X-User: " + user, "X-Org: acme"}, "RateLimit",
+			"Retry-After")
 	}
 	// Output:
 	// 200 | RateLimit: "user";r=1;t=1, "org";r=2;t=60
@@ -287,7 +289,8 @@ func ExampleMochiweb() {
 	limiter, clock := atNoon()
 	defer limiter.Close()
 	cfg := httplimit.Mochiweb()
-	cfg.Extractor, cfg.Limit, cfg.Duration, cfg.Now = httplimit.RemoteAddr(), 500, 30*time.Second, clock.Now
+	cfg.Extractor, cfg.Limit, cfg.Duration, cfg.Now = httplimit.RemoteAddr(), 500, 30*time.Second,
+		clock.Now
 	handler := httplimit.New(limiter.FixedWindow(), cfg)(http.HandlerFunc(ok))
 	for range 500 {
 		handler.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000"))
@@ -321,7 +324,8 @@ func ExampleRemoteAddr() {
 func ExampleClientIP() {
 	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	extract(byProxy, from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7, 10.0.0.2"))
-	extract(byProxy, from("203.0.113.9:5000", "X-Forwarded-For: 198.51.100.1")) // not through a trusted proxy
+	// not through a trusted proxy
+	extract(byProxy, from("203.0.113.9:5000", "X-Forwarded-For: 198.51.100.1"))
 	extract(byProxy, from("10.0.0.1:5000", "X-Forwarded-For: unknown"))
 	// Output:
 	// "203.0.113.7"
@@ -356,7 +360,8 @@ func ExampleIP_ServeHTTP() {
 func ExampleIP_Forwarded() {
 	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Forwarded()
 	extract(byProxy, from("10.0.0.1:5000",
-		`Forwarded: for=198.51.100.1, for="[2001:db8::7]:4711";proto=https`, "X-Forwarded-For: 192.0.2.1"))
+		`Forwarded: for=198.51.100.1, for="[2001:db8::7]:4711";proto=https`,
+		"X-Forwarded-For: 192.0.2.1"))
 	// Output: "2001:db8::/64"
 }
 
@@ -373,7 +378,8 @@ func ExampleIP_Addr() {
 
 func ExampleHeaders() {
 	extract(httplimit.Headers("X-User"), from("203.0.113.7:5000", "X-User: alice"))
-	extract(httplimit.Headers("X-Org", "X-User"), from("203.0.113.7:5000", "X-Org: acme", "X-User: alice"))
+	extract(httplimit.Headers("X-Org", "X-User"),
+		from("203.0.113.7:5000", "X-Org: acme", "X-User: alice"))
 	extract(httplimit.Headers("X-Org", "X-User"), from("203.0.113.7:5000", "X-User: alice"))
 	// Output:
 	// "alice"
@@ -425,7 +431,8 @@ func ExampleDenyList() {
 	defer limiter.Close()
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now, DenyList: list,
+		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
+		DenyList: list,
 		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: time.Minute,
 			For: time.Hour},
 	})
@@ -457,7 +464,9 @@ func ExampleDenyList() {
 }
 
 func ExamplePerIP() {
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	})
 	h := httplimit.PerIP(2, time.Hour)(hello)
 	for range 3 {
 		w := httptest.NewRecorder()
@@ -471,7 +480,9 @@ func ExamplePerIP() {
 }
 
 func ExamplePerHeader() {
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	})
 	h := httplimit.PerHeader("X-User", 1, time.Hour)(hello) // set by a proxy that has authenticated it
 	for _, user := range []string{"alice", "bob", "alice"} {
 		w := httptest.NewRecorder()

@@ -176,7 +176,8 @@ func Pattern() Extractor { return pattern{} }
 
 func (pattern) Extract(r *http.Request) (string, error) {
 	if r.Pattern == "" {
-		return "", fmt.Errorf("%w: no route has matched yet; the middleware belongs inside the mux", ErrKey)
+		return "", fmt.Errorf("%w: no route has matched yet; the middleware belongs inside the mux",
+			ErrKey)
 	}
 	if len(r.Pattern) > maxKeyLen {
 		return "", tooLong("the matched pattern", len(r.Pattern))

@@ -32,7 +32,8 @@ func TestHeaders(t *testing.T) {
 		r     *http.Request
 		want  string
 	}{
-		{"one header is its value", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: alice"), "alice"},
+		{"one header is its value", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: alice"),
+			"alice"},
 		{"the name in any case", []string{"x-API-key"}, from("1.2.3.4:1", "X-Api-Key: alice"), "alice"},
 		{"blanks around it do not make another caller",
 			[]string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key:  \talice "), "alice"},
@@ -49,7 +50,9 @@ func TestHeaders(t *testing.T) {
 		{"one byte more",
 			[]string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: "+strings.Repeat("k", 1025)), ""},
 	} {
-		t.Run(row.name, func(t *testing.T) { wantKey(t, httplimit.Headers(row.names...), row.r, row.want) })
+		t.Run(row.name, func(t *testing.T) {
+			wantKey(t, httplimit.Headers(row.names...), row.r, row.want)
+		})
 	}
 	noHost := from("1.2.3.4:1")
 	noHost.Host = ""
@@ -113,7 +116,8 @@ func FuzzExtractors(f *testing.F) {
 	f.Add("a\nb", strings.Repeat("x", 1025), "/{$}", "[::1%z]:1")
 	f.Fuzz(func(t *testing.T, a, b, pattern, peer string) {
 		r := from(peer)
-		r.Header["X-A"], r.Header["X-B"], r.Pattern = strings.Split(a, "\n"), strings.Split(b, "\n"), pattern
+		r.Header["X-A"], r.Header["X-B"], r.Pattern = strings.Split(a, "\n"), strings.Split(b, "\n"),
+			pattern
 		single := []httplimit.Extractor{httplimit.Headers("X-A"), httplimit.Headers("X-B"),
 			httplimit.Pattern(), httplimit.RemoteAddr()}
 		parts, failed := make([]string, len(single)), false

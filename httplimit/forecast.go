@@ -33,7 +33,8 @@ func (s *policyState) nextQuota(ctx context.Context) time.Time {
 		switch {
 		case err == nil:
 			return at
-		case !errors.Is(err, errors.ErrUnsupported): // of a wrapper, that is: the wrapped Strategy has none
+		// of a wrapper, that is: the wrapped Strategy has none
+		case !errors.Is(err, errors.ErrUnsupported):
 			return s.ask.Result.ExpiresAt
 		}
 	}

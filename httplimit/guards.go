@@ -32,7 +32,8 @@ func claimDefaultNames(m *middleware) {
 		}
 		if guards.unnamed[id] {
 			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy %s "+
-				"a Name of its own, or the first one's Name to share the budget", p.strategy, structuredfield.Quote(p.Name)))
+				"a Name of its own, or the first one's Name to share the budget", p.strategy,
+				structuredfield.Quote(p.Name)))
 		}
 		claims = append(claims, id)
 	}

@@ -175,8 +175,8 @@ func (m *middleware) setQuotas(c *call) {
 	}
 }
 
-// resetIn returns the time until resetAt, or -1 for never: since the decision, if the Strategy says how
-// long its Result holds, and else from now.
+// resetIn returns the time until resetAt, or -1 for never: since the decision, if the Strategy says
+// how long its Result holds, and else from now.
 func (m *middleware) resetIn(s *policyState) time.Duration {
 	left := s.ask.Left()
 	switch at := s.resetAt(); {
@@ -225,8 +225,8 @@ func (s *policyState) setOriginalFields(f *fields) {
 	}
 }
 
-// until returns the time from the present to t. time.Until takes 60 % of the time of time.Now for a t with
-// a monotonic reading, such as package weir's.
+// until returns the time from the present to t. time.Until takes 60 % of the time of time.Now for a
+// t with a monotonic reading, such as package weir's.
 func (m *middleware) until(t time.Time) time.Duration {
 	if m.realTime {
 		return time.Until(t)

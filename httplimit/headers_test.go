@@ -29,11 +29,13 @@ func TestCeilSeconds(t *testing.T) {
 // parameters in range and printable ASCII, and that a denial's Retry-After is at least 1 and not
 // before any t.
 func FuzzRateLimitFields(f *testing.F) {
-	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second), int64(-5),
+	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second),
+		int64(-5),
 		true, false, int64(0))
 	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64),
 		int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
-	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1, left2 int64,
+	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1,
+		left2 int64,
 		ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
@@ -46,7 +48,8 @@ func FuzzRateLimitFields(f *testing.F) {
 		m.setQuotas(&c)
 		quotas := c.quotas
 		for i := range quotas {
-			quotas[i].Name, quotas[i].Limit, quotas[i].Duration = both[i].Name, both[i].Limit, both[i].Duration
+			quotas[i].Name, quotas[i].Limit, quotas[i].Duration = both[i].Name, both[i].Limit,
+				both[i].Duration
 		}
 		policies := checkField(t, string(quotas.appendPolicies(nil)))
 		require.Len(t, policies, 2)
@@ -91,7 +94,8 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	if left != 0 {
 		res.ExpiresAt = now.Add(time.Duration(left))
 	}
-	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, answer{res: &res},
+	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
+		answer{res: &res},
 		http.StatusTooManyRequests)
 	decided := weir.Limits{p.limit}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
@@ -122,8 +126,9 @@ func checkField(t *testing.T, field string) []structuredfield.Member {
 // The serialiser allocates what net/http requires: a slice for the values, and the string of the
 // field that changes with each request. RateLimit-Policy is built once.
 func TestSerialiserAllocations(t *testing.T) {
-	m := newMiddleware(answer{res: allowed}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
-		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
+	m := newMiddleware(answer{res: allowed},
+		Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
+			Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
 	c := newCall(m.policies)
 	for i := range c.states {
 		s := &c.states[i]
@@ -151,7 +156,8 @@ type answer struct {
 
 func (a answer) Run(context.Context, *weir.Request) (*weir.Result, error) { return a.res, nil }
 
-var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
+var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1,
+	ExpiresAt: time.Now().Add(time.Hour)}
 
 // An admission allocates the joined key, the writer with the values, and the RateLimit field. A
 // sliding window also allocates the Result of a Peek, for the time of the next quota. Callers

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 )
 
-// hijack hands the connection over. For CountIf it watches what the handler writes there: the answer
-// to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until it is
-// closed.
+// hijack hands the connection over. For CountIf it watches what the handler writes there: the
+// answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until
+// it is closed.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
 	counting := w.more.client != nil && w.status == 0

@@ -34,10 +34,10 @@ func (h *handler) serveSlot(w http.ResponseWriter, r *http.Request, c *call) {
 	s.returned = true
 }
 
-// ServeHeld has next serve a request for which something is held, such as a place that [weir.Hold] has
-// admitted, and calls release once, at its end: when next has returned or panicked, and has closed the
-// connection if it has hijacked that. It is for middlewares that decide by themselves; [New]'s has
-// [Config.Concurrency].
+// ServeHeld has next serve a request for which something is held, such as a place that [weir.Hold]
+// has admitted, and calls release once, at its end: when next has returned or panicked, and has
+// closed the connection if it has hijacked that. It is for middlewares that decide by themselves;
+// [New]'s has [Config.Concurrency].
 func ServeHeld(next http.Handler, w http.ResponseWriter, r *http.Request, release func()) {
 	s := &slot{request: r, ended: sync.OnceFunc(release)}
 	s.parts.Store(1)
@@ -109,8 +109,9 @@ func (c *call) hold() {
 // retryPlace is how long a client waits that has no place: one may be free at any time.
 const retryPlace = time.Second
 
-// SetPlaces makes q the state of a limit on requests in flight, of which nobody knows when more of it is
-// free: a client that is Denied may try again in a second, and never if its request cannot pass.
+// SetPlaces makes q the state of a limit on requests in flight, of which nobody knows when more of
+// it is free: a client that is Denied may try again in a second, and never if its request cannot
+// pass.
 func (q *Quota) SetPlaces(never bool) {
 	q.InFlight = true
 	if q.Reset = -1; q.Denied && !never {

@@ -41,12 +41,14 @@ func (m *middleware) logFailures(ctx context.Context, c *call) {
 		}
 		d := Decision{
 			Outcome: c.outcome, Policy: s.Name, Strategy: s.strategy, Source: s.source(),
-			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: m.Shadow, Err: l.Err,
+			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: m.Shadow,
+			Err: l.Err,
 		}
 		if l.Taken() {
 			d.Err = fmt.Errorf("refund: %w", l.Err)
 		}
-		m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key), d.LogValue().Group())
+		m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),
+			d.LogValue().Group())
 	}
 }
 

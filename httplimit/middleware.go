@@ -133,7 +133,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 
 // serveCounting runs the handler and refunds the request if it does not count. A panic of the
 // handler refunds nothing: it must not undo an attempt.
-func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call) {
+func (h *handler) serveCounting(
+	rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call,
+) {
 	h.next.ServeHTTP(w, rw.watch(r))
 	if !h.counts(rw) && c.limits.Refund(r.Context()) != nil {
 		h.logFailures(r.Context(), c)
@@ -162,21 +164,22 @@ type middleware struct {
 	Config
 	key          appender // of Extractor
 	policies     []*policy
-	maxExtracted int              // the longest extracted key that makes no joined key too long
-	headerCount  int              // how many fields the style has
-	sending      writerState      // of a writer with fields: those of the style, and RateLimit-Bypassed
-	exposed      string           // Access-Control-Expose-Headers
-	tolerates    func(error) bool // bypasses
-	forecasts    bool             // a field reports when more is available, and a policy has to find out
-	describes    bool             // OnDecision or a field asks which policy binds, if all admit
-	realTime     bool             // Now is time.Now
-	policyLine   string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
-	calls        sync.Pool
-	all          *semaphore.Weighted // see MaxInFlight; nil: no bound
-	slots        bool                // requests have a slot
-	keys         *clientkeys.Keys    // nil: no bound
-	throttles    throttles
-	unchecked    atomic.Int32 // how many more requests warnOfProxy looks at
+	maxExtracted int // the longest extracted key that makes no joined key too long
+	headerCount  int // how many fields the style has
+	// of a writer with fields: those of the style, and RateLimit-Bypassed
+	sending    writerState
+	exposed    string           // Access-Control-Expose-Headers
+	tolerates  func(error) bool // bypasses
+	forecasts  bool             // a field reports when more is available, and a policy has to find out
+	describes  bool             // OnDecision or a field asks which policy binds, if all admit
+	realTime   bool             // Now is time.Now
+	policyLine string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	calls      sync.Pool
+	all        *semaphore.Weighted // see MaxInFlight; nil: no bound
+	slots      bool                // requests have a slot
+	keys       *clientkeys.Keys    // nil: no bound
+	throttles  throttles
+	unchecked  atomic.Int32 // how many more requests warnOfProxy looks at
 }
 
 // newMiddleware checks cfg and compiles its policies; it panics on a mistake.
@@ -258,7 +261,9 @@ func (m *middleware) check() {
 
 func (m *middleware) checkPolicies() {
 	if len(m.policies) == 0 && m.MaxInFlight == 0 {
-		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, or MaxInFlight")
+		panic(
+			"httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, or MaxInFlight",
+		)
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""
@@ -274,7 +279,8 @@ func (m *middleware) checkPolicies() {
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %s, cannot refund",
 				p.Name, p.strategy))
 		case irrevocable != "":
-			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; only one can decide last",
+			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; only one "+
+				"can decide last",
 				irrevocable, p.Name))
 		}
 		irrevocable = p.Name
@@ -296,7 +302,8 @@ func (m *middleware) precompute() {
 	if static {
 		m.policyLine = string(newCall(m.policies).quotas.appendPolicies(nil))
 	}
-	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
+	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3,
+		HeadersOriginal: 3}[m.Headers]
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
 	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)

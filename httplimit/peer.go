@@ -43,8 +43,10 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 		field = "ClientIP"
 	}
 	var once throttle.Throttle
-	m.log(r.Context(), &once, slog.LevelWarn, "httplimit: requests come from a private address; if it is "+
-		"a proxy's, all its clients share one address: trust it (Caddy: trusted_proxies, weir proxy: --trust)",
+	m.log(r.Context(), &once, slog.LevelWarn,
+		"httplimit: requests come from a private address; if it is "+
+			"a proxy's, all its clients share one address: trust it (Caddy: trusted_proxies, weir proxy: "+
+			"--trust)",
 		peer.String(), []slog.Attr{
 			slog.String("peer", peer.String()),
 			slog.String("line_1", `proxies := []netip.Prefix{netip.MustParsePrefix("`+

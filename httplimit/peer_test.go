@@ -28,12 +28,15 @@ func TestWarnsOfAProxyAtOnce(t *testing.T) {
 		xff       string
 		want      string // the second line; empty: no warning
 	}{
-		"keyed by the peer":         {extractor: httplimit.RemoteAddr(), peer: "10.0.0.5:1", want: "Extractor"},
-		"joined with a header":      {extractor: httplimit.Join(httplimit.RemoteAddr(), keyed), peer: "192.168.0.1:1", want: "Extractor"},
-		"keyed by a header":         {extractor: keyed, peer: "10.0.0.5:1", want: "ClientIP"},
-		"in the cloud's own range":  {extractor: keyed, peer: "100.64.3.2:1", want: "ClientIP"},
-		"IPv6":                      {extractor: keyed, peer: "[fd00::1]:1", want: "ClientIP"},
-		"a proxy on this machine":   {extractor: keyed, peer: "127.0.0.1:1", xff: "192.0.2.1", want: "ClientIP"},
+		"keyed by the peer": {extractor: httplimit.RemoteAddr(), peer: "10.0.0.5:1",
+			want: "Extractor"},
+		"joined with a header": {extractor: httplimit.Join(httplimit.RemoteAddr(), keyed),
+			peer: "192.168.0.1:1", want: "Extractor"},
+		"keyed by a header":        {extractor: keyed, peer: "10.0.0.5:1", want: "ClientIP"},
+		"in the cloud's own range": {extractor: keyed, peer: "100.64.3.2:1", want: "ClientIP"},
+		"IPv6":                     {extractor: keyed, peer: "[fd00::1]:1", want: "ClientIP"},
+		"a proxy on this machine": {extractor: keyed, peer: "127.0.0.1:1", xff: "192.0.2.1",
+			want: "ClientIP"},
 		"a test on this machine":    {extractor: keyed, peer: "127.0.0.1:1"},
 		"clients connect directly":  {extractor: keyed, peer: "203.0.113.7:1", xff: "192.0.2.1"},
 		"the proxy is trusted":      {extractor: trusted, peer: "10.0.0.5:1", xff: "192.0.2.1"},
@@ -43,7 +46,8 @@ func TestWarnsOfAProxyAtOnce(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		h := httplimit.New(admitting(1, time.Minute), httplimit.Config{
-			Extractor: row.extractor, ClientIP: row.clientIP, Limit: 100, Duration: time.Minute, Now: at(noon),
+			Extractor: row.extractor, ClientIP: row.clientIP, Limit: 100, Duration: time.Minute,
+			Now:    at(noon),
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})(http.NotFoundHandler())
 		for range 3 {
@@ -60,7 +64,8 @@ func TestWarnsOfAProxyAtOnce(t *testing.T) {
 		}
 		assert.Equal(t, 1, strings.Count(log.String(), "private address"), name)
 		peer := netip.MustParseAddrPort(row.peer).Addr()
-		assert.Contains(t, log.String(), fmt.Sprintf("MustParsePrefix(\\\"%s/%d", peer, peer.BitLen()), name)
+		assert.Contains(t, log.String(), fmt.Sprintf("MustParsePrefix(\\\"%s/%d", peer, peer.BitLen()),
+			name)
 		assert.Contains(t, log.String(), row.want+": httplimit.ClientIP(proxies),", name)
 	}
 }
@@ -88,7 +93,8 @@ func TestTheAddressSeenIsShownAsText(t *testing.T) {
 	w := httptest.NewRecorder()
 	ip.ServeHTTP(w, r)
 	assert.Equal(t, "key: 192.0.2.7\npeer: 10.0.0.1:5000, trusted\n"+
-		`X-Forwarded-For: "<script>\x1b[2J", not read`+"\n"+`Forwarded: "for=192.0.2.7"`+"\n", w.Body.String())
+		`X-Forwarded-For: "<script>\x1b[2J", not read`+"\n"+`Forwarded: "for=192.0.2.7"`+"\n",
+		w.Body.String())
 	assert.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
 	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
 }

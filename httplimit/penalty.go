@@ -14,7 +14,8 @@ import (
 // three with "shared" as the second.
 var penaltyPrefix = string(appendPart(appendPart(nil, "penalty"), "denied"))
 
-// penaltyPolicy begins those of policies with an Extractor of their own, whose key in the policy follows.
+// penaltyPolicy begins those of policies with an Extractor of their own, whose key in the policy
+// follows.
 var penaltyPolicy = penaltyPrefix + string(appendPart(nil, "policy"))
 
 // Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the
@@ -77,8 +78,8 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 	}
 }
 
-// list puts the caller on the deny list: its key, that of the policy if that has an Extractor of its
-// own, or its address if it uses more than MaxKeysPerClient keys.
+// list puts the caller on the deny list: its key, that of the policy if that has an Extractor of
+// its own, or its address if it uses more than MaxKeysPerClient keys.
 func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 	s := &c.states[c.decider]
 	e := Entry{Key: string(c.key), Until: until}

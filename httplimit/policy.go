@@ -120,7 +120,10 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	c := compile(p, s, deniedStatus)
 	var err error
 	if c.limit, err = c.limit.Holding(); err != nil {
-		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): %v", err))
+		panic(
+			fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): %v",
+				err),
+		)
 	}
 	c.unnamed, c.holds = unnamed, true
 	c.renewsAtOnce = true // nothing can be forecast

@@ -53,7 +53,8 @@ func TestPolicyWithItsOwnKey(t *testing.T) {
 	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { last = d }
 	cfg.CountIf = func(status int) bool { return status != http.StatusTeapot }
 	status := http.StatusOK
-	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := httplimit.New(l.FixedWindow(),
+		cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 	}))
 	send := func(r *http.Request) int { return respond(h, r).Code }
@@ -102,7 +103,8 @@ func TestPenaltyListsThePolicysKey(t *testing.T) {
 	cfg := ofUserAndOrg()
 	cfg.Now = clock.Now
 	cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
-	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 2, Within: time.Minute, For: time.Hour}
+	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 2, Within: time.Minute,
+		For: time.Hour}
 	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
 	users := []string{"ann", "bob", "cid", "dan", "eve"}
 	for i, user := range users {
@@ -122,14 +124,16 @@ func TestListedKeysAreThoseOfTheirPolicy(t *testing.T) {
 	cfg := ofUserAndOrg()
 	cfg.Now = clock.Now
 	cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
-	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 1, Within: time.Minute, For: time.Hour}
+	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 1, Within: time.Minute,
+		For: time.Hour}
 	var last httplimit.Decision
 	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { last = d }
 	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
 	for i := range 6 { // one more than the user's limit
 		respond(h, by(weir.JoinKey("org", "acme"), "o"+string(rune('a'+i))))
 	}
-	require.Equal(t, []httplimit.Entry{{Key: weir.JoinKey("org", "acme"), Until: clock.Now().Add(time.Hour)}},
+	require.Equal(t, []httplimit.Entry{{Key: weir.JoinKey("org", "acme"),
+		Until: clock.Now().Add(time.Hour)}},
 		cfg.DenyList.Entries())
 	assert.Equal(t, 200, respond(h, by("honest", "acme")).Code)
 	for i := range 3 {
@@ -188,9 +192,11 @@ func TestNoGoTypeIsNamed(t *testing.T) {
 		return f
 	}
 	for name, s := range map[string]weir.Strategy{
-		"fixed window":   near.Denials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
-		"sliding window": hybrid(near.Lease(near.Denials(l.SlidingWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 2})),
-		"all of token bucket, fixed window": weir.All(hybrid(weir.Policy{Name: "p", Strategy: l.TokenBucket(0), Limit: 5,
+		"fixed window": near.Denials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
+		"sliding window": hybrid(near.Lease(near.Denials(l.SlidingWindow(), near.DenialsConfig{}),
+			near.LeaseConfig{Block: 2})),
+		"all of token bucket, fixed window": weir.All(hybrid(weir.Policy{Name: "p",
+			Strategy: l.TokenBucket(0), Limit: 5,
 			Duration: time.Minute}), near.Denials(l.FixedWindow(), near.DenialsConfig{})),
 	} {
 		var log bytes.Buffer

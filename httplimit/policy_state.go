@@ -10,8 +10,9 @@ import (
 // policyState is the state of one request in one policy.
 type policyState struct {
 	*policy
-	ask    *weir.Limit  // the Request to the policy's Strategy, and the decision
-	keyLen int          // of the extracted key at the end of the Request's; 0: it ends with a shared key
+	ask *weir.Limit // the Request to the policy's Strategy, and the decision
+	// of the extracted key at the end of the Request's; 0: it ends with a shared key
+	keyLen int
 	own    []byte       // buffer: the key of the policy's own Extractor
 	probe  weir.Request // for forecast
 	more   time.Time    // when more of the limit is available; see middleware.forecast
@@ -51,16 +52,16 @@ func (s *policyState) setKey(key []byte) {
 	s.ask.Request.Key, s.keyLen = string(appendPart(append(buf[:0], s.prefix...), key)), len(key)
 }
 
-// setSharedKey sets the Key of the Request to the one that the client's keys beyond MaxKeysPerClient
-// share.
+// setSharedKey sets the Key of the Request to the one that the client's keys beyond
+// MaxKeysPerClient share.
 func (s *policyState) setSharedKey(client []byte) {
 	var buf [96]byte
 	shared := append(append(buf[:0], s.prefix...), sharedPart...)
 	s.ask.Request.Key, s.keyLen = string(appendPart(shared, client)), 0
 }
 
-// caller returns the extracted key, which is the end of the Request's where that saves an allocation.
-// key is that of Config's Extractor.
+// caller returns the extracted key, which is the end of the Request's where that saves an
+// allocation. key is that of Config's Extractor.
 func (s *policyState) caller(key []byte) string {
 	if s.Extractor != nil {
 		key = s.own

@@ -21,10 +21,11 @@ import (
 
 func TestMissingLimitPanics(t *testing.T) {
 	for name, cfg := range map[string]httplimit.Config{
-		"a Duration alone":       {Duration: time.Minute},
-		"in Policies":            {Policies: []httplimit.Policy{{Duration: time.Minute}}},
-		"a Limit alone":          {Limit: 5},
-		"a Limit and Policies":   {Limit: 5, Policies: []httplimit.Policy{{Limit: 1, Duration: time.Minute}}},
+		"a Duration alone": {Duration: time.Minute},
+		"in Policies":      {Policies: []httplimit.Policy{{Duration: time.Minute}}},
+		"a Limit alone":    {Limit: 5},
+		"a Limit and Policies": {Limit: 5,
+			Policies: []httplimit.Policy{{Limit: 1, Duration: time.Minute}}},
 		"a Name alone":           {Name: "a"},
 		"DenyAll without a time": {DenyAll: true},
 		"DenyAll and a Limit":    {Limit: 5, Duration: time.Minute, DenyAll: true},

@@ -41,7 +41,8 @@ func perKey(e Extractor, limit uint64, duration time.Duration) func(http.Handler
 // field of this package. Set the Extractor and the limit in it; the original's example was 500 hits
 // in 30 s by the peer's address.
 func Mochiweb() Config {
-	return Config{DeniedStatus: http.StatusRequestEntityTooLarge, Headers: HeadersNone, Respond: respondHTML}
+	return Config{DeniedStatus: http.StatusRequestEntityTooLarge, Headers: HeadersNone,
+		Respond: respondHTML}
 }
 
 func respondHTML(w http.ResponseWriter, _ *http.Request, d Decision) {

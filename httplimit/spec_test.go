@@ -59,7 +59,9 @@ func (h *hello) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 // serve sends one request through the middleware, and returns the response and the number of calls
 // of the handler.
-func serve(s weir.Strategy, cfg httplimit.Config, r *http.Request) (*httptest.ResponseRecorder, int) {
+func serve(
+	s weir.Strategy, cfg httplimit.Config, r *http.Request,
+) (*httptest.ResponseRecorder, int) {
 	h := &hello{}
 	if cfg.Name == "" && cfg.Duration != 0 {
 		cfg.Name = httplimit.DefaultName(cfg.Limit, cfg.Duration) // so that a test may use s twice
@@ -146,9 +148,10 @@ func TestADenialForGoodHasNoRetryAfter(t *testing.T) {
 func TestALimitOfZeroIsReportedAsAnyOther(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	for style, want := range map[httplimit.HeaderStyle]http.Header{
-		httplimit.HeadersDraft:    {"Ratelimit-Policy": {`"0/1m";q=0;w=60`}, "Ratelimit": {`"0/1m";r=0`}},
-		httplimit.HeadersLegacy:   {"X-Ratelimit-Limit": {"0"}, "X-Ratelimit-Remaining": {"0"}},
-		httplimit.HeadersOriginal: {"Rate-Limiting-Total-Requests": {"0"}, "Rate-Limiting-State": {"Deny"}},
+		httplimit.HeadersDraft:  {"Ratelimit-Policy": {`"0/1m";q=0;w=60`}, "Ratelimit": {`"0/1m";r=0`}},
+		httplimit.HeadersLegacy: {"X-Ratelimit-Limit": {"0"}, "X-Ratelimit-Remaining": {"0"}},
+		httplimit.HeadersOriginal: {"Rate-Limiting-Total-Requests": {"0"},
+			"Rate-Limiting-State": {"Deny"}},
 	} {
 		cfg := hundred()
 		cfg.Limit, cfg.DenyAll, cfg.Headers = 0, true, style
@@ -233,7 +236,8 @@ func TestHeadersNoneSendsOnlyRetryAfter(t *testing.T) {
 
 func TestMochiwebRespondsLikeTheErlangOriginal(t *testing.T) {
 	cfg := httplimit.Mochiweb()
-	cfg.Extractor, cfg.Limit, cfg.Duration, cfg.Now = httplimit.RemoteAddr(), 500, 30*time.Second, at(noon)
+	cfg.Extractor, cfg.Limit, cfg.Duration, cfg.Now = httplimit.RemoteAddr(), 500, 30*time.Second,
+		at(noon)
 	w, ran := serve(denying(500, 12*time.Second), cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
@@ -247,7 +251,8 @@ func TestSeveralPoliciesAreReportedTogether(t *testing.T) {
 	cfg := hundred()
 	cfg.Name, cfg.Limit, cfg.Duration = "burst", 10, time.Second
 	daily := admitting(588, 10*time.Hour)
-	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 1000, Duration: 24 * time.Hour, Strategy: daily}}
+	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 1000, Duration: 24 * time.Hour,
+		Strategy: daily}}
 	var seen httplimit.Decision
 	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = d }
 
@@ -275,11 +280,13 @@ func TestDenialByOnePolicyIsRefundedToTheOthers(t *testing.T) {
 	w, ran := serve(weirtest.DenyAll(), cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, []string{"Run", "Refund"}, methods(burst))
-	assert.Equal(t, burst.Calls()[0].Result, burst.Calls()[1].Result) // the refund gets the Result of the Run
+	// the refund gets the Result of the Run
+	assert.Equal(t, burst.Calls()[0].Result, burst.Calls()[1].Result)
 	assert.Equal(t, []string{"Run"}, methods(daily))
 	assert.Equal(t, []string{"Peek"}, methods(monthly))
 	// Only violated policies have t, and Retry-After is their latest.
-	assert.Equal(t, `"burst";r=7, "daily";r=0;t=36000, "monthly";r=0;t=72000`, w.Header().Get("RateLimit"))
+	assert.Equal(t, `"burst";r=7, "daily";r=0;t=36000, "monthly";r=0;t=72000`,
+		w.Header().Get("RateLimit"))
 	assert.Equal(t, "72000", w.Header().Get("Retry-After"))
 	assert.Equal(t, []any{"daily", "monthly"}, problemOf(t, w)["violated-policies"])
 }
@@ -351,7 +358,8 @@ func TestPolicyNames(t *testing.T) {
 		{7, 24 * time.Hour, `"7/24h";q=7;w=86400`},
 		{1, 61 * time.Second, `"1/1m1s";q=1;w=61`},
 		{0, time.Second, `"0/1s";q=0;w=1`},
-		{10, 250 * time.Millisecond, `"10/250ms";q=10`}, // the draft has no fractions of a second, so w is omitted
+		// the draft has no fractions of a second, so w is omitted
+		{10, 250 * time.Millisecond, `"10/250ms";q=10`},
 		{10, 1500 * time.Millisecond, `"10/1.5s";q=10`}, // likewise
 		{math.MaxUint64, time.Second, `"18446744073709551615/1s";q=999999999999999;w=1`},
 	} {
@@ -499,7 +507,8 @@ func TestCanceledRequestIsNotAdmitted(t *testing.T) {
 	cfg.FailOpen, cfg.Stats = true, &httplimit.Stats{}
 	// A cancellation is not logged as a failure.
 	cfg.Logger = slog.New(slog.NewTextHandler(failingWriter{t}, nil))
-	_, ran := serve(&weirtest.Fake{Answer: weirtest.Hang}, cfg, from("203.0.113.7:5000").WithContext(ctx))
+	_, ran := serve(&weirtest.Fake{Answer: weirtest.Hang}, cfg,
+		from("203.0.113.7:5000").WithContext(ctx))
 	assert.Zero(t, ran)
 	assert.Equal(t, uint64(1), cfg.Stats.Count(httplimit.Canceled))
 }
@@ -581,7 +590,8 @@ func TestRefundAfterTheClientLeft(t *testing.T) {
 	cfg := hundred()
 	cfg.CountIf = func(int) bool { return false }
 	ctx, hangUp := context.WithCancel(context.Background())
-	guard := httplimit.New(refundCtx{fake}, cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	guard := httplimit.New(refundCtx{fake},
+		cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		hangUp()
 	}))
@@ -624,7 +634,9 @@ func TestAPanicInTheHandlerPassesThroughAndCounts(t *testing.T) {
 		fake := admitting(1, time.Minute)
 		cfg := hundred()
 		cfg.CountIf = countIf
-		abort := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		abort := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		})
 		guard := httplimit.New(fake, cfg)(abort)
 		assert.PanicsWithValue(t, http.ErrAbortHandler,
 			func() { guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000")) })
@@ -642,8 +654,9 @@ func TestOnDecisionSeesEachRequestOnceBeforeTheAnswer(t *testing.T) {
 	}
 	httplimit.New(denying(100, time.Second), cfg)(&hello{}).ServeHTTP(w, from("203.0.113.7:5000"))
 	assert.Equal(t, []httplimit.Decision{{
-		Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100, Duration: time.Minute,
-		Cost: 1, Status: 429,
+		Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100,
+		Duration: time.Minute,
+		Cost:     1, Status: 429,
 		Strategy: "weirtest.Fake", Source: httplimit.SourceStrategy,
 		Result: weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: noon.Add(time.Second)},
 	}}, seen)
@@ -665,7 +678,8 @@ func TestRespondReplacesTheResponse(t *testing.T) {
 
 func TestLogLinesCannotBeForged(t *testing.T) {
 	rng := rand.New(rand.NewPCG(42, 4))
-	evil := []string{"bob", "\r\n", "\n", "level=INFO", `"`, "\x1b[2J", "\u2028", "\u202e", "\xff", "\x00",
+	evil := []string{"bob", "\r\n", "\n", "level=INFO", `"`, "\x1b[2J", "\u2028", "\u202e", "\xff",
+		"\x00",
 		`\`, "é", "\x7f", "\u0085"}
 	var log strings.Builder
 	down := &failWith{}
@@ -690,7 +704,8 @@ func TestLogLinesCannotBeForged(t *testing.T) {
 		clock.Advance(time.Second) // at most one line is logged each second
 		logKeys := i%2 == 0
 		down.err = errors.New("no room for " + key)
-		guards[logKeys].ServeHTTP(httptest.NewRecorder(), &http.Request{Header: http.Header{"X-User": {key}}})
+		guards[logKeys].ServeHTTP(httptest.NewRecorder(),
+			&http.Request{Header: http.Header{"X-User": {key}}})
 		line := log.String()
 		require.Equal(t, 1, strings.Count(line, "\n"), line)
 		require.Empty(t, strings.Trim(line, printable+"\n"), "%q", line)
@@ -752,7 +767,10 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 			return noRefund{}
 		},
 		"a name not ASCII": func(c *httplimit.Config) weir.Strategy { c.Name = "año"; return noRefund{} },
-		"a name with CR":   func(c *httplimit.Config) weir.Strategy { c.Name = "a\r\nb"; return noRefund{} },
+		"a name with CR": func(c *httplimit.Config) weir.Strategy {
+			c.Name = "a\r\nb"
+			return noRefund{}
+		},
 		"LimitFunc without a name": func(c *httplimit.Config) weir.Strategy {
 			c.LimitFunc = func(*http.Request) (uint64, time.Duration) { return 1, time.Second }
 			return noRefund{}
@@ -769,16 +787,20 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 			c.Policies = []httplimit.Policy{{Limit: 100, Duration: time.Minute}}
 			return &weirtest.Fake{}
 		},
-		"an invalid status": func(c *httplimit.Config) weir.Strategy { c.DeniedStatus = 200; return noRefund{} },
-		"an invalid style":  func(c *httplimit.Config) weir.Strategy { c.Headers = 4; return noRefund{} },
-		"negative jitter":   func(c *httplimit.Config) weir.Strategy { c.Jitter = -1; return noRefund{} },
+		"an invalid status": func(c *httplimit.Config) weir.Strategy {
+			c.DeniedStatus = 200
+			return noRefund{}
+		},
+		"an invalid style": func(c *httplimit.Config) weir.Strategy { c.Headers = 4; return noRefund{} },
+		"negative jitter":  func(c *httplimit.Config) weir.Strategy { c.Jitter = -1; return noRefund{} },
 		"a penalty without a list": func(c *httplimit.Config) weir.Strategy {
 			c.Penalty = httplimit.Penalty{Strategy: noRefund{}, Denials: 1, Within: time.Second,
 				For: time.Second}
 			return noRefund{}
 		},
 		"a penalty without a strategy": func(c *httplimit.Config) weir.Strategy {
-			c.DenyList, c.Penalty = list, httplimit.Penalty{Denials: 1, Within: time.Second, For: time.Second}
+			c.DenyList, c.Penalty = list,
+				httplimit.Penalty{Denials: 1, Within: time.Second, For: time.Second}
 			return noRefund{}
 		},
 		"a penalty without a period": func(c *httplimit.Config) weir.Strategy {

@@ -17,6 +17,7 @@ func TestWatchingBringsNoLibrary(t *testing.T) {
 		".", "..", "../httplimit", "../fallback", "../near").Output()
 	require.NoError(t, err)
 	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
-	assert.Equal(t, []string{"github.com/puzpuzpuz/xsync/v3", "github.com/weirgo/weir", "golang.org/x/sync"},
+	assert.Equal(t, []string{"github.com/puzpuzpuz/xsync/v3", "github.com/weirgo/weir",
+		"golang.org/x/sync"},
 		modules)
 }

@@ -43,8 +43,8 @@ func (d Desc) PrometheusName() string {
 	return name
 }
 
-// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback], [Leases] or [Holds],
-// or of your own.
+// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback], [Leases] or
+// [Holds], or of your own.
 type Source struct {
 	// Descs are the metrics; read-only.
 	Descs []Desc
@@ -101,8 +101,9 @@ func gauge[S any](name, help, unit string, of func(s S) float64) metric[S] {
 // weir_buckets / weir_max_buckets.
 func Limiter(stats func() weir.Stats) Source {
 	return sourceOf(stats, []metric[weir.Stats]{
-		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Unit: "{check}", Counter: true,
-			Label: "outcome"},
+		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Unit: "{check}",
+			Counter: true,
+			Label:   "outcome"},
 			func(s weir.Stats) []point {
 				return []point{
 					{"allowed", float64(s.Allowed)}, {"denied", float64(s.Denied)},
@@ -129,8 +130,9 @@ func Limiter(stats func() weir.Stats) Source {
 func HTTP(count func(httplimit.Outcome) uint64) Source {
 	type counts = func(httplimit.Outcome) uint64
 	return sourceOf(func() counts { return count }, []metric[counts]{
-		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}", Counter: true,
-			Label: "outcome"},
+		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}",
+			Counter: true,
+			Label:   "outcome"},
 			func(count counts) (points []point) {
 				for _, o := range httplimit.Outcomes() {
 					points = append(points, point{o.String(), float64(count(o))})
@@ -155,7 +157,8 @@ func Fallback(stats func() fallback.Stats) Source {
 					{fallback.FromPolicy.String(), float64(s.Policy)},
 				}
 			}},
-		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.", Unit: "{state}",
+		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.",
+			Unit:  "{state}",
 			Label: "state"},
 			func(s stat) (points []point) {
 				for _, state := range []fallback.State{fallback.Closed, fallback.Open, fallback.HalfOpen} {
@@ -173,7 +176,8 @@ func Fallback(stats func() fallback.Stats) Source {
 			func(s stat) uint64 { return s.Opens }),
 		counter("weir.fallback.probes", "Probes of the primary.", "{probe}",
 			func(s stat) uint64 { return s.Probes }),
-		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.", "{call}",
+		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.",
+			"{call}",
 			func(s stat) uint64 { return s.Failures }),
 		counter("weir.fallback.short_deadlines",
 			"Calls of the primary for which the caller's deadline left too little time.", "{call}",
@@ -203,15 +207,16 @@ func Leases(stats func() near.LeaseStats) Source {
 	})
 }
 
-// Holds returns the metrics of weir.Hold and weir.HoldWait that are those of the process, whatever the
-// Strategy: register them once. The places that a Limiter holds are in its own.
+// Holds returns the metrics of weir.Hold and weir.HoldWait that are those of the process, whatever
+// the Strategy: register them once. The places that a Limiter holds are in its own.
 func Holds() Source {
 	return sourceOf(renewal.Read, []metric[renewal.Stats]{
 		gauge("weir.hold.leases", "Places elsewhere that this process holds and renews.", "{place}",
 			func(s renewal.Stats) float64 { return float64(s.Held) }),
 		counter("weir.hold.waits", "Calls of HoldWait that had to wait.", "{call}",
 			func(s renewal.Stats) uint64 { return s.Waits }),
-		counter("weir.hold.lapsed", "Places elsewhere that were lost, since their lease ended.", "{place}",
+		counter("weir.hold.lapsed", "Places elsewhere that were lost, since their lease ended.",
+			"{place}",
 			func(s renewal.Stats) uint64 { return s.Lapsed }),
 	})
 }
@@ -221,7 +226,8 @@ func Holds() Source {
 var (
 	// Decisions has the labels policy, outcome and source.
 	Decisions = Desc{
-		Name: "weir.decisions", Help: "Decisions of the HTTP middleware.", Unit: "{decision}", Counter: true,
+		Name: "weir.decisions", Help: "Decisions of the HTTP middleware.", Unit: "{decision}",
+		Counter: true,
 	}
 
 	// Calls is a histogram with the label result.

@@ -66,17 +66,21 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 			Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second, Held: 11,
 		},
 		fallback.Stats{
-			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5, Policy: 6,
-			Opens: 7, Probes: 8, Failures: 9, Reconciled: 10, Dropped: 11, Callers: 12, Panics: 13,
+			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5,
+			Policy: 6,
+			Opens:  7, Probes: 8, Failures: 9, Reconciled: 10, Dropped: 11, Callers: 12, Panics: 13,
 			ShortDeadlines: 14,
 		})
 	got := map[string]float64{}
 	for _, s := range sources {
-		s.Read(func(i int, label string, value float64) { got[s.Descs[i].PrometheusName()+" "+label] = value })
+		s.Read(func(i int, label string, value float64) {
+			got[s.Descs[i].PrometheusName()+" "+label] = value
+		})
 	}
 	for sample, want := range map[string]float64{
 		"weir_checks_total allowed": 1, "weir_checks_total denied": 2, "weir_checks_total invalid": 3,
-		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6, "weir_max_buckets ": 7,
+		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6,
+		"weir_max_buckets ":         7,
 		"weir_hold_places ":         11,
 		"weir_swept_buckets_total ": 8, "weir_sweeps_total ": 9, "weir_last_sweep_seconds ": 10,
 		"weir_requests_total denied":            float64(httplimit.Denied),

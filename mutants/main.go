@@ -29,10 +29,11 @@ import (
 
 // config holds the flags.
 type config struct {
-	root    string        // the directory of the root package
-	pkg     string        // the package to mutate, from root
-	n       int           // how many mutants to choose; 0 for all
-	skip    int           // how many of them to leave out, from the first: to go on where a run was ended
+	root string // the directory of the root package
+	pkg  string // the package to mutate, from root
+	n    int    // how many mutants to choose; 0 for all
+	// how many of them to leave out, from the first: to go on where a run was ended
+	skip    int
 	seed    uint64        // of the selection
 	only    string        // a file
 	id      string        // the beginning of an identifier
@@ -47,7 +48,8 @@ func main() {
 	flag.StringVar(&cfg.root, "root", ".", "`directory` of the root package")
 	flag.StringVar(&cfg.pkg, "package", ".", "`directory` of the package to mutate, from the root")
 	flag.IntVar(&cfg.n, "n", 300, "number of mutants to choose; 0 for all")
-	flag.IntVar(&cfg.skip, "skip", 0, "number of those to leave out, to go on with a run that was ended")
+	flag.IntVar(&cfg.skip, "skip", 0,
+		"number of those to leave out, to go on with a run that was ended")
 	flag.Uint64Var(&cfg.seed, "seed", 1, "seed of their selection")
 	flag.StringVar(&cfg.only, "only", "", "mutate this `file` alone")
 	flag.StringVar(&cfg.id, "id", "", "test the mutants whose identifier begins with this")
@@ -150,7 +152,8 @@ func report(results []result, equivalents map[string]string, allowed int) error 
 		count[r.outcome]++
 	}
 	total := len(results) - count[notCompiled]
-	fmt.Printf("\n%d mutants: %d killed, %d of them by the time limit; %d survived; %d equivalent\n", total,
+	fmt.Printf("\n%d mutants: %d killed, %d of them by the time limit; %d survived; %d equivalent\n",
+		total,
 		count[killed]+count[timedOut], count[timedOut], count[survived], count[equivalent])
 	for _, r := range results {
 		if _, listed := equivalents[r.mutant.id]; r.outcome == survived || listed {
@@ -158,7 +161,8 @@ func report(results []result, equivalents map[string]string, allowed int) error 
 		}
 	}
 	if 100*count[survived] > allowed*total {
-		return fmt.Errorf("%d of %d mutants survive unexplained, at most %d %%", count[survived], total, allowed)
+		return fmt.Errorf("%d of %d mutants survive unexplained, at most %d %%", count[survived], total,
+			allowed)
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func mutantsOf(t *testing.T, src string) []mutant {
 func TestEveryOperatorApplies(t *testing.T) {
 	var changes []string
 	for _, m := range mutantsOf(t, source) {
-		if _, err := parser.ParseFile(token.NewFileSet(), "p.go", m.apply([]byte(source)), 0); err != nil {
+		if _, err := parser.ParseFile(token.NewFileSet(), "p.go", m.apply([]byte(source)),
+			0); err != nil {
 			t.Errorf("%s: %v", m, err)
 		}
 		changes = append(changes, m.operator+": "+m.change)
@@ -99,7 +100,8 @@ func TestAnotherPackageIsTestedByItsOwnTests(t *testing.T) {
 		}
 	}
 	suites := newTester(config{pkg: "internal/arith"}).suites
-	if len(suites) != 1 || suites[0].dir != "." || !slices.Equal(suites[0].args, []string{"./internal/arith"}) {
+	if len(suites) != 1 || suites[0].dir != "." ||
+		!slices.Equal(suites[0].args, []string{"./internal/arith"}) {
 		t.Errorf("suites %v", suites)
 	}
 }

@@ -39,8 +39,8 @@ type generator struct {
 	mutants  []mutant
 }
 
-// generate makes the mutants of a file. pure adds those of value: few enough to test them all only in
-// a small package.
+// generate makes the mutants of a file. pure adds those of value: few enough to test them all only
+// in a small package.
 func generate(fset *token.FileSet, name string, src []byte, file *ast.File, pure bool) []mutant {
 	g := &generator{fset: fset, name: name, src: src, pure: pure, seen: map[string]int{}}
 	for _, decl := range file.Decls {
@@ -83,8 +83,9 @@ func (g *generator) text(n ast.Node) string {
 
 // add makes a mutant in which the source from one position to another is replaced.
 func (g *generator) add(operator string, from, to token.Pos, with string) {
-	m := mutant{operator: operator, file: g.name, line: g.fset.Position(from).Line, from: g.offset(from),
-		to: g.offset(to), with: with}
+	m := mutant{operator: operator, file: g.name, line: g.fset.Position(from).Line,
+		from: g.offset(from),
+		to:   g.offset(to), with: with}
 	start, end := m.from, m.to
 	for start > 0 && g.src[start-1] != '\n' {
 		start--

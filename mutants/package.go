@@ -65,7 +65,8 @@ func goList(dir string, args ...string) ([]byte, error) {
 
 // exports returns an importer of what the package in dir depends on.
 func exports(fset *token.FileSet, dir string) (types.Importer, error) {
-	out, err := goList(dir, "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}", ".")
+	out, err := goList(dir, "-export", "-deps", "-f",
+		"{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}", ".")
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,8 @@ var errNotCompiled = errors.New("does not compile")
 
 // check returns errNotCompiled if the mutant does not compile.
 func (p *pkg) check(m mutant) error {
-	mutated, err := parser.ParseFile(p.fset, m.file, m.apply(p.sources[m.file]), parser.SkipObjectResolution)
+	mutated, err := parser.ParseFile(p.fset, m.file, m.apply(p.sources[m.file]),
+		parser.SkipObjectResolution)
 	if err != nil {
 		return errNotCompiled
 	}
@@ -95,7 +97,8 @@ func (p *pkg) check(m mutant) error {
 		files = append(files, p.files[name])
 	}
 	cfg := types.Config{Importer: p.importer, Sizes: types.SizesFor("gc", "amd64")}
-	if _, err := cfg.Check(path.Join("github.com/weirgo/weir", p.dir), p.fset, files, nil); err != nil {
+	if _, err := cfg.Check(path.Join("github.com/weirgo/weir", p.dir), p.fset, files,
+		nil); err != nil {
 		return errNotCompiled
 	}
 	return nil

@@ -24,7 +24,8 @@ func BenchmarkNear(b *testing.B) {
 				s = near.Denials(l.FixedWindow(), near.DenialsConfig{})
 			}
 			for n := range requests {
-				requests[n] = weir.Request{Key: fmt.Sprint("caller ", n), Limit: limit, Duration: 24 * time.Hour}
+				requests[n] = weir.Request{Key: fmt.Sprint("caller ", n), Limit: limit,
+					Duration: 24 * time.Hour}
 				ask(b, s, requests[n])
 				ask(b, s, requests[n])
 				ask(b, s, requests[n])

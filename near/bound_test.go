@@ -57,9 +57,15 @@ type checked struct {
 // A refund moves the instant at which a bucket is full, and not those at which what other instances
 // hold lapses: a block of each may be admitted beside.
 var bounded = []checked{
-	{"SlidingWindow", func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, 1, slidingModel},
-	{"TokenBucket", func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, 0, bucketModel(0, 0)},
-	{"TokenBucket of 30", func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(30) }, 0, bucketModel(30, 0)},
+	{"SlidingWindow", func(l *weir.Limiter) weir.Strategy {
+		return l.SlidingWindow()
+	}, 1, slidingModel},
+	{"TokenBucket", func(l *weir.Limiter) weir.Strategy {
+		return l.TokenBucket(0)
+	}, 0, bucketModel(0, 0)},
+	{"TokenBucket of 30", func(l *weir.Limiter) weir.Strategy {
+		return l.TokenBucket(30)
+	}, 0, bucketModel(30, 0)},
 	{"refunds to a TokenBucket", func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, 3,
 		bucketModel(0, 3*maxBlock)},
 }
@@ -74,8 +80,9 @@ func violations(t *testing.T, seed uint64, of checked) (n, saved uint64) {
 	server, m := &remote{Strategy: of.of(limiterOn(t, clock))}, of.model()
 	var fleet []*near.Leases
 	for range 3 {
-		fleet = append(fleet, near.Lease(server, near.LeaseConfig{Block: 1 + rng.IntN(maxBlock), Instances: 3,
-			Skew: -1, Now: clock.Now}))
+		fleet = append(fleet, near.Lease(server,
+			near.LeaseConfig{Block: 1 + rng.IntN(maxBlock), Instances: 3,
+				Skew: -1, Now: clock.Now}))
 	}
 	r := weir.Request{Key: "a", Limit: 1 + rng.Uint64N(300), Duration: time.Minute}
 	pace := time.Minute / time.Duration(1+rng.IntN(500))

@@ -47,8 +47,9 @@ func (d *denial) ended(now time.Time) bool { return !now.Before(d.until) }
 // same request: the same key, Duration, Limit and Cost; its TotalRequests is as of the decision. An
 // attack on a full window then costs s nothing. It never denies a request that s would admit,
 // except after a Refund or Reset by another process, of which it does not know, and after s lost
-// its counts. So it is not for InFlight, where a release may come long before that instant. A flood of keys evicts denials, which costs one decision of s each. It panics without
-// s, and with a negative Size.
+// its counts. So it is not for InFlight, where a release may come long before that instant. A flood
+// of keys evicts denials, which costs one decision of s each. It panics without s, and with a
+// negative Size.
 func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 	if cfg.Size < 0 {
 		panic("near: Denials with a negative number")
@@ -66,7 +67,9 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 }
 
 // Admit implements weir.Admitter.
-func (d *DenialCache) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+func (d *DenialCache) Admit(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, weir.Return, error) {
 	q, giveBack := *r, weir.Return(nil) // r is the caller's
 	res, err := d.decide(r, func() (res *weir.Result, err error) {
 		res, giveBack, err = d.Strategy.Admit(ctx, r)
@@ -82,12 +85,16 @@ func (d *DenialCache) Admit(ctx context.Context, r *weir.Request) (*weir.Result,
 }
 
 // Reconcile implements weir.Reconciler.
-func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (d *DenialCache) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	return d.learn(r, func() (*weir.Result, error) { return d.Strategy.Reconcile(ctx, r, b) })
 }
 
 // decide returns the denial that holds for r, or has the wrapped strategy decide.
-func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
+func (d *DenialCache) decide(
+	r *weir.Request, by func() (*weir.Result, error),
+) (*weir.Result, error) {
 	if res := d.known(r); res != nil {
 		return res, nil
 	}
@@ -96,7 +103,9 @@ func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (
 
 // learn has the wrapped strategy decide, and stores its denial in place of an earlier one, which is
 // out of date, as it is after an admission.
-func (d *DenialCache) learn(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
+func (d *DenialCache) learn(
+	r *weir.Request, by func() (*weir.Result, error),
+) (*weir.Result, error) {
 	removals := d.callers.Removals(r)
 	res, err := by()
 	if err != nil || res == nil {

@@ -84,8 +84,9 @@ func TestDenialsOfManyAttackers(t *testing.T) {
 // A denial decided before a refund and received after it is not cached.
 func TestDenialsAndARefundMeanwhile(t *testing.T) {
 	clock, server := minute(t)
-	d, one := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), weir.Request{Key: "a", Limit: 1,
-		Duration: time.Minute}
+	d, one := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}),
+		weir.Request{Key: "a", Limit: 1,
+			Duration: time.Minute}
 	taken := ask(t, d, one)
 	server.afterRun(func() { assert.NoError(t, d.Refund(t.Context(), &one, &taken)) })
 	assert.False(t, ask(t, d, one).Allowed())

@@ -16,8 +16,8 @@ import (
 // hangs.
 const fetchTimeout = time.Second
 
-// lease is what a key can spend without a call. The table's lock guards it. After a Reset, or when a
-// call hangs, another is in the table, and this one is only for those who still wait.
+// lease is what a key can spend without a call. The table's lock guards it. After a Reset, or when
+// a call hangs, another is in the table, and this one is only for those who still wait.
 //
 // A flight makes the calls that the callers of a key wait for, in rounds. In a round one call takes
 // a block that suffices for all who wait. If the limit leaves less, the next block is for the first
@@ -123,8 +123,8 @@ func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
 		}
 	}
 	if together > 0 {
-		// As much as the Block while there is plenty, and less near the limit, so that the other instances
-		// find some budget too.
+		// As much as the Block while there is plenty, and less near the limit, so that the other
+		// instances find some budget too.
 		ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/b.instances)
 		block.request.Cost = max(together-min(together, left), ahead, 1)
 		l.start(ctx, b, block)

@@ -18,10 +18,13 @@ import (
 func TestLeasesKnowTheInstancesOfAFallback(t *testing.T) {
 	for name, compose := range map[string]func(s, local weir.Strategy, lease near.LeaseConfig,
 		cfg fallback.Config) (weir.Strategy, error){
-		"inside": func(s, local weir.Strategy, lease near.LeaseConfig, cfg fallback.Config) (weir.Strategy, error) {
-			return fallback.New(near.Lease(near.Denials(s, near.DenialsConfig{Now: cfg.Now}), lease), local, cfg)
+		"inside": func(s, local weir.Strategy, lease near.LeaseConfig,
+			cfg fallback.Config) (weir.Strategy, error) {
+			return fallback.New(near.Lease(near.Denials(s, near.DenialsConfig{Now: cfg.Now}), lease), local,
+				cfg)
 		},
-		"around": func(s, local weir.Strategy, lease near.LeaseConfig, cfg fallback.Config) (weir.Strategy, error) {
+		"around": func(s, local weir.Strategy, lease near.LeaseConfig,
+			cfg fallback.Config) (weir.Strategy, error) {
 			f, err := fallback.New(s, local, cfg)
 			return near.Lease(f, lease), err
 		},
@@ -53,6 +56,7 @@ func TestLeasesKnowTheInstancesOfAFallback(t *testing.T) {
 			fallback.Config{InstancesFunc: func() int { return 3 }}), name)
 		alone := wrongly(near.LeaseConfig{Instances: 1}, fallback.Config{Instances: 3})
 		assert.Less(t, 4*own, alone, "%s: its own number has precedence", name)
-		t.Logf("%s: of 2000 requests %d are denied, %d if leases take the instance for the only one", name, own, alone)
+		t.Logf("%s: of 2000 requests %d are denied, %d if leases take the instance for the only one",
+			name, own, alone)
 	}
 }

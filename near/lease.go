@@ -76,7 +76,7 @@ type Lapser interface {
 //   - in a sliding window until then, too; the rest counts in the next window, as the one before,
 //   - in a token bucket until its tokens have flowed in again, one after the other; then they can
 //     be taken from the bucket once more, so that slow callers save less, but lose nothing. A block
-//     that is taken before the one before is used up lapses as if it had been taken right after that.
+//     taken while another is not used up lapses as if it had been taken right after that one.
 //
 // A Refund to a token bucket moves no token that others hold, so that after one a block of each
 // instance may be admitted beside. With other strategies, where neither s nor what it wraps is a
@@ -95,7 +95,8 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	l := &Leases{cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended), cfg: cfg,
+	l := &Leases{cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended),
+		cfg:    cfg,
 		lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s)}
 	instances := cfg.InstancesFunc
 	if instances == nil {
@@ -173,7 +174,8 @@ func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir
 	case res == nil:
 		return l.Strategy.Admit(ctx, r)
 	}
-	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request,
+		taken *weir.Result) error {
 		if l.callers.Removals(r) != removals {
 			return nil
 		}
@@ -252,7 +254,9 @@ func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 }
 
 // Reconcile implements weir.Reconciler.
-func (l *Leases) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (l *Leases) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	if b.Reset {
 		defer l.callers.Remove(r)
 	}

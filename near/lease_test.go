@@ -41,7 +41,8 @@ func TestLeaseAdmitsTheWholeLimit(t *testing.T) {
 					clock, server := minute(t)
 					var fleet []weir.Strategy
 					for range n {
-						fleet = append(fleet, near.Lease(server, near.LeaseConfig{Block: block, Instances: n, Now: clock.Now}))
+						fleet = append(fleet, near.Lease(server,
+							near.LeaseConfig{Block: block, Instances: n, Now: clock.Now}))
 					}
 					rng := rand.New(rand.NewPCG(limit, uint64(block)))
 					r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour}
@@ -95,7 +96,8 @@ func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtes
 
 func TestLeaseNeverOverAdmits(t *testing.T) {
 	for seed := range uint64(slow.N(15, 160, 4000)) {
-		over := spend(t, seed, func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy {
+		over := spend(t, seed, func(s weir.Strategy, clock *weirtest.Clock,
+			rng *rand.Rand) weir.Strategy {
 			s = near.Denials(s, near.DenialsConfig{Size: 8, Now: clock.Now})
 			return near.Lease(s, near.LeaseConfig{Block: 1 + rng.IntN(50), Instances: 3, Now: clock.Now})
 		})
@@ -139,9 +141,11 @@ func (e *overAdmitting) Run(ctx context.Context, r *weir.Request) (*weir.Result,
 // are lost.
 func TestLeaseOnlyOfLapsers(t *testing.T) {
 	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
-		"SlidingLog":    func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
-		"Counter":       func(l *weir.Limiter) weir.Strategy { return l.Counter() },
-		"no known type": func(l *weir.Limiter) weir.Strategy { return struct{ weir.Strategy }{l.FixedWindow()} },
+		"SlidingLog": func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
+		"Counter":    func(l *weir.Limiter) weir.Strategy { return l.Counter() },
+		"no known type": func(l *weir.Limiter) weir.Strategy {
+			return struct{ weir.Strategy }{l.FixedWindow()}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, _ := minute(t)
@@ -261,13 +265,15 @@ func TestLeaseOfManyFirstRequests(t *testing.T) {
 		require.NoError(t, err)
 		defer limiter.Close()
 		server := &remote{Strategy: limiter.FixedWindow()}
-		server.afterRun(func() { time.Sleep(5 * time.Millisecond) }) // the others wait for the first fetch
+		// the others wait for the first fetch
+		server.afterRun(func() { time.Sleep(5 * time.Millisecond) })
 		l := near.Lease(server, near.LeaseConfig{Block: 100})
 		var admitted atomic.Int64
 		var callers sync.WaitGroup
 		for range limit {
 			callers.Go(func() {
-				res, err := l.Run(t.Context(), &weir.Request{Key: "a", Limit: limit, Duration: 365 * 24 * time.Hour})
+				res, err := l.Run(t.Context(),
+					&weir.Request{Key: "a", Limit: limit, Duration: 365 * 24 * time.Hour})
 				assert.NoError(t, err)
 				admitted.Add(int64(res.State))
 			})
@@ -456,7 +462,11 @@ func TestLeasesAreEvicted(t *testing.T) {
 	clock, server := minute(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 10, Keys: 640, Now: clock.Now})
 	regular := weir.Request{Key: "regular", Limit: 1e9, Duration: time.Minute}
-	before := func() uint64 { n := server.calls.Load(); ask(t, l, regular); return server.calls.Load() - n }
+	before := func() uint64 {
+		n := server.calls.Load()
+		ask(t, l, regular)
+		return server.calls.Load() - n
+	}
 	before()
 	fetches := uint64(0)
 	for n := range slow.N(6_000, 25_000, 200_000) {
@@ -467,7 +477,8 @@ func TestLeasesAreEvicted(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, l.Stats().Keys, 640)
-	assert.LessOrEqual(t, fetches, uint64(slow.N(6_000, 25_000, 200_000)/20/8), "of every 20th request")
+	assert.LessOrEqual(t, fetches, uint64(slow.N(6_000, 25_000, 200_000)/20/8),
+		"of every 20th request")
 }
 
 // Seed includes the hits that are leased.
@@ -484,7 +495,8 @@ func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 func TestLeaseAndACharge(t *testing.T) {
 	for _, cost := range []uint64{200, math.MaxUint64} {
 		clock, _ := minute(t)
-		l, r := near.Lease(limiterOn(t, clock).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
+		l, r := near.Lease(limiterOn(t, clock).FixedWindow(),
+			near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 		ask(t, l, hundred)
 		r.Cost = cost
 		for range 2 {
@@ -535,6 +547,7 @@ func TestLeaseOfAStrategyWithItsOwnLimits(t *testing.T) {
 	own := weir.Policy{Name: "p", Strategy: server, Limit: 100, Duration: time.Minute}
 	for limit, key := range map[uint64]string{10: "below", 100: "equal", 1000: "above"} {
 		l := near.Lease(own, near.LeaseConfig{Skew: -1, Now: clock.Now})
-		assert.EqualValues(t, 100, most(t, l, weir.Request{Key: key, Limit: limit, Duration: time.Minute}), key)
+		assert.EqualValues(t, 100,
+			most(t, l, weir.Request{Key: key, Limit: limit, Duration: time.Minute}), key)
 	}
 }

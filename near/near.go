@@ -24,7 +24,8 @@ type cache[V any] struct {
 // cacheOf returns a cache of at most size callers. A skew of 0 stands for DefaultSkew, a negative
 // one for none. It panics without s.
 func cacheOf[V any](
-	s weir.Strategy, size int, skew time.Duration, now func() time.Time, ended func(*V, time.Time) bool,
+	s weir.Strategy, size int, skew time.Duration, now func() time.Time,
+	ended func(*V, time.Time) bool,
 ) cache[V] {
 	if s == nil {
 		panic("near: no strategy")

@@ -63,7 +63,9 @@ func (s *remote) Reset(ctx context.Context, r *weir.Request) error {
 	return s.Strategy.(weir.Resetter).Reset(ctx, r)
 }
 
-func (s *remote) ResetPrefix(ctx context.Context, prefix string, progress func(seen, reset int)) (int, error) {
+func (s *remote) ResetPrefix(
+	ctx context.Context, prefix string, progress func(seen, reset int),
+) (int, error) {
 	return s.Strategy.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
 }
 
@@ -136,7 +138,9 @@ func skips(reason string, laws ...string) map[string]string {
 func TestConformance(t *testing.T) {
 	laws := weirtest.Laws{Span: twice, Aligned: true, Histories: slow.N(3, 20, 100)}
 	clockBack := map[string]string{"ClockBack": "a denial is good by the clock"}
-	fixed := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).FixedWindow() }
+	fixed := func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+		return limiterOn(t, c).FixedWindow()
+	}
 	log := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).SlidingLog() }
 	lease := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
 		return near.Lease(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
@@ -149,18 +153,26 @@ func TestConformance(t *testing.T) {
 		laws weirtest.Laws
 		skip map[string]string
 	}{
-		"Lease": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(fixed(t, c), c) }, laws,
+		"Lease": {func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+			return lease(fixed(t, c), c)
+		}, laws,
 			nil},
-		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(fixed(t, c), c) },
+		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+			return denials(fixed(t, c), c)
+		},
 			laws, clockBack},
 		"Lease of a SlidingWindow": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(limiterOn(t, c).SlidingWindow(), c) },
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+				return lease(limiterOn(t, c).SlidingWindow(), c)
+			},
 			weirtest.Laws{Span: twice, Aligned: true, Histories: slow.N(3, 20, 100)}, skips(
 				"what is left of a lease counts in the next window, and TotalRequests is as of the last block",
 				"DenialTakesNothing", "Hammering", "RetryInstant", "TotalRequests", "Refund", "Charge"),
 		},
 		"Lease of a TokenBucket": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(limiterOn(t, c).TokenBucket(0), c) },
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+				return lease(limiterOn(t, c).TokenBucket(0), c)
+			},
 			weirtest.Laws{Span: twice, Proportional: true, Histories: slow.N(3, 20, 100)}, skips(
 				"of a token that has flowed in again in part nothing is left, and blocks are of one Limit",
 				"DenialTakesNothing", "LimitChange", "Refund", "Charge"),
@@ -194,7 +206,9 @@ func TestConformance(t *testing.T) {
 // reconciling is a remote with a Reconcile that only resets.
 type reconciling struct{ *remote }
 
-func (s reconciling) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s reconciling) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	if b.Reset {
 		if err := s.Reset(ctx, r); err != nil {
 			return nil, err
@@ -245,8 +259,10 @@ func TestUnsupported(t *testing.T) {
 		_, prefix := s.ResetPrefix(ctx, "", nil)
 		_, reconcile := s.Reconcile(ctx, &r, &weir.Backlog{Source: "x"})
 		for call, err := range map[string]error{
-			"Peek": peek, "Refund": s.Refund(ctx, &r, res), "Reset": s.Reset(ctx, &r), "Seed": s.Seed(ctx, &r, res),
-			"Charge": s.Charge(ctx, &r), "ResetPrefix": prefix, "Reconcile": reconcile, "Warm": s.Warm(ctx, &r),
+			"Peek": peek, "Refund": s.Refund(ctx, &r, res), "Reset": s.Reset(ctx, &r),
+			"Seed":   s.Seed(ctx, &r, res),
+			"Charge": s.Charge(ctx, &r), "ResetPrefix": prefix, "Reconcile": reconcile,
+			"Warm": s.Warm(ctx, &r),
 		} {
 			assert.ErrorIs(t, err, errors.ErrUnsupported, "%s of %s", call, name)
 			assert.ErrorContains(t, err, "fixed window cannot", "%s of %s", call, name)

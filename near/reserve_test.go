@@ -23,12 +23,16 @@ func TestReserve(t *testing.T) {
 		return near.Denials(s, near.DenialsConfig{Size: 8, Skew: -1, Now: now})
 	}
 	for name, to := range map[string]func(l *weir.Limiter, now clock) weir.Strategy{
-		"lease":   func(l *weir.Limiter, now clock) weir.Strategy { return lease(l.FixedWindow(), now) },
-		"denials": func(l *weir.Limiter, now clock) weir.Strategy { return denials(l.FixedWindow(), now) },
+		"lease": func(l *weir.Limiter, now clock) weir.Strategy { return lease(l.FixedWindow(), now) },
+		"denials": func(l *weir.Limiter, now clock) weir.Strategy {
+			return denials(l.FixedWindow(), now)
+		},
 		"both": func(l *weir.Limiter, now clock) weir.Strategy {
 			return lease(denials(l.FixedWindow(), now), now)
 		},
-		"denials of a log": func(l *weir.Limiter, now clock) weir.Strategy { return denials(l.SlidingLog(), now) },
+		"denials of a log": func(l *weir.Limiter, now clock) weir.Strategy {
+			return denials(l.SlidingLog(), now)
+		},
 		"denials of a token bucket": func(l *weir.Limiter, now clock) weir.Strategy {
 			return denials(l.TokenBucket(0), now)
 		},

@@ -15,8 +15,8 @@
 //
 // The first 16,384 denials are all counted. Later ones are sampled: one in Sample, drawn at random,
 // counts as that many, so that a flood of them costs next to nothing. This adds an error of its own
-// to a count of n: for all but one key in 10,000 it is less than 4*sqrt(n*Sample) + 3*Sample. With a
-// Sample of 1 there is none.
+// to a count of n: for all but one key in 10,000 it is less than 4*sqrt(n*Sample) + 3*Sample. With
+// a Sample of 1 there is none.
 package offenders
 
 import (
@@ -123,7 +123,9 @@ func (w *watched) Admit(ctx context.Context, r *weir.Request) (*weir.Result, wei
 func (w *watched) Lookup(r *weir.Request) *weir.Result { return w.count(r, w.Strategy.Lookup(r)) }
 
 // Reconcile implements weir.Reconciler.
-func (w *watched) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (w *watched) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	res, err := w.Strategy.Reconcile(ctx, r, b)
 	return w.count(r, res), err
 }

@@ -28,7 +28,8 @@ func Example() {
 	worst := offenders.New(offenders.Config{})
 	strategy := worst.Watch(limiter.SlidingLog())
 
-	for i, key := range []string{"10.0.0.7", "10.0.0.7", "10.0.0.7", "10.0.0.8", "10.0.0.8", "10.0.0.9"} {
+	for i, key := range []string{"10.0.0.7", "10.0.0.7", "10.0.0.7", "10.0.0.8", "10.0.0.8",
+		"10.0.0.9"} {
 		r := &weir.Request{Key: key, Limit: 1, Duration: time.Hour}
 		if _, err := strategy.Run(context.Background(), r); err != nil {
 			panic(fmt.Sprint(i, err))
@@ -45,7 +46,8 @@ func Example() {
 	// of 3
 }
 
-// bounded returns which documented bounds the table breaks after so many denials of a million callers, Zipf.
+// bounded returns which documented bounds the table breaks after so many denials of a million
+// callers, Zipf.
 func bounded(table *offenders.Table, size, sample, denials int) error {
 	const callers = 1_000_000
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), 1.01, 1, callers-1)
@@ -99,7 +101,8 @@ func TestDocumentedErrorHoldsForAMillionCallers(t *testing.T) {
 // The control has a smaller table than it says, and loses frequent callers.
 func TestDocumentedErrorControlIsRejected(t *testing.T) {
 	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 100, Sample: 1}), 1000, 1, 50_000))
-	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 1000, Sample: 1024}), 1000, 2, 150_000))
+	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 1000, Sample: 1024}), 1000, 2,
+		150_000))
 }
 
 func TestWatchChangesNothing(t *testing.T) {
@@ -107,7 +110,9 @@ func TestWatchChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	now := time.Unix(1_700_000_000, 0)
-	worst := offenders.New(offenders.Config{Size: -1, Sample: -1, Now: func() time.Time { return now }})
+	worst := offenders.New(offenders.Config{Size: -1, Sample: -1, Now: func() time.Time {
+		return now
+	}})
 	s := worst.Watch(l.FixedWindow())
 	r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
 	for _, want := range []weir.State{weir.Allow, weir.Allow, weir.Deny} {
@@ -123,7 +128,8 @@ func TestWatchChangesNothing(t *testing.T) {
 	_, err = s.(weir.Reconciler).Reconcile(t.Context(), r, &weir.Backlog{})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 
-	v, err := weir.Reserve(t.Context(), s, &weir.Request{Key: "b", Limit: 2, Duration: time.Hour, Cost: 3})
+	v, err := weir.Reserve(t.Context(), s,
+		&weir.Request{Key: "b", Limit: 2, Duration: time.Hour, Cost: 3})
 	require.NoError(t, err)
 	assert.False(t, v.Allowed(), "a reservation that is denied counts")
 	top, total := worst.Top(1)
@@ -166,7 +172,8 @@ type nothing struct{}
 func (nothing) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, nil }
 
 func TestWatchReportsAStrategyWithoutAResult(t *testing.T) {
-	_, err := offenders.New(offenders.Config{}).Watch(nothing{}).Run(t.Context(), &weir.Request{Key: "a"})
+	_, err := offenders.New(offenders.Config{}).Watch(nothing{}).Run(t.Context(),
+		&weir.Request{Key: "a"})
 	assert.ErrorContains(t, err, "neither a Result nor an error")
 }
 

@@ -50,7 +50,8 @@ func (t *spaceSaving) add(key string, n uint64, now time.Time) (total uint64) {
 	return t.total
 }
 
-// top returns the n keys with the highest counts, highest first, and how often keys have come in all.
+// top returns the n keys with the highest counts, highest first, and how often keys have come in
+// all.
 func (t *spaceSaving) top(n int) ([]Offender, uint64) {
 	t.mu.Lock()
 	all := make([]Offender, len(t.heap))
@@ -60,7 +61,8 @@ func (t *spaceSaving) top(n int) ([]Offender, uint64) {
 	total := t.total
 	t.mu.Unlock()
 	slices.SortFunc(all, func(a, b Offender) int {
-		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Error, b.Error), strings.Compare(a.Key, b.Key))
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Error, b.Error),
+			strings.Compare(a.Key, b.Key))
 	})
 	return all[:min(n, len(all))], total
 }

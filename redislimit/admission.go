@@ -47,7 +47,8 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		return nil, nil, err
 	}
 	own := v[script.values-admissionValues:]
-	a.hit, a.end, a.slice, a.reset = instant{own[0], own[1]}, d.at, d.slice, strconv.FormatInt(own[2], 10)
+	a.hit, a.end, a.slice, a.reset = instant{own[0], own[1]}, d.at, d.slice,
+		strconv.FormatInt(own[2], 10)
 	var taken uint64
 	if d.allowed {
 		taken = uint64(cost(r))

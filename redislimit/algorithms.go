@@ -111,7 +111,9 @@ type lapser interface {
 	lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration)
 }
 
-func (fixed) lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration) { return expires, 0 }
+func (fixed) lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration) {
+	return expires, 0
+}
 
 func (sliding) lapse(r *weir.Request, expires time.Time) (time.Time, time.Duration) {
 	return expires.Add(-r.Duration), 0
@@ -122,7 +124,9 @@ func (token) lapse(r *weir.Request, expires time.Time) (time.Time, time.Duration
 }
 
 // Lapse implements near.Lapser. It reports true for a FixedWindow, SlidingWindow and TokenBucket.
-func (s *Strategy) Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+func (s *Strategy) Lapse(
+	r *weir.Request, expires time.Time,
+) (until time.Time, each time.Duration, ok bool) {
 	l, ok := s.protocol.(lapser)
 	if !ok {
 		return until, 0, false

@@ -37,7 +37,8 @@ func TestAutoPipeline(t *testing.T) {
 		for range 64 {
 			all.Go(func() {
 				for asked.Add(1) <= 5000 {
-					res, err := s.Run(context.Background(), &weir.Request{Key: name, Limit: 3000, Duration: 24 * time.Hour})
+					res, err := s.Run(context.Background(),
+						&weir.Request{Key: name, Limit: 3000, Duration: 24 * time.Hour})
 					if assert.NoError(t, err) && res.Allowed() {
 						admitted.Add(1)
 					}

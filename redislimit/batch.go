@@ -66,7 +66,8 @@ type call struct {
 // prepare sets args, or the Err of the limit.
 func (c *call) prepare(op weir.Op) {
 	r, taken := &c.limit.Request, &c.limit.Result
-	name := [...]any{weir.OpRun: opRun, weir.OpPeek: opPeek, weir.OpRefund: "refund", weir.OpCharge: "charge"}[op]
+	name := [...]any{weir.OpRun: opRun, weir.OpPeek: opPeek, weir.OpRefund: "refund",
+		weir.OpCharge: "charge"}[op]
 	key, args, possible, err := c.strategy.prepare(name, r, cost(r))
 	if c.limit.Err = err; err != nil {
 		return

@@ -32,7 +32,8 @@ func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Strategy 
 	// The name of a zone may be anything, and a key has its braces around the caller.
 	name := strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(of.String())
 	return &Strategy{
-		store: s, kind: "calendar", script: calendarWindow, protocol: &dated{of: of, name: name, now: now},
+		store: s, kind: "calendar", script: calendarWindow,
+		protocol: &dated{of: of, name: name, now: now},
 	}
 }
 

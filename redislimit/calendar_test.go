@@ -89,7 +89,8 @@ func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
 	res, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 5})
 	require.NoError(t, err)
 	if res.ExpiresAt.Equal(taken.ExpiresAt) { // else an hour began meanwhile
-		assert.EqualValues(t, 1+5+1, res.TotalRequests, "the debt is charged, as no call before has done it")
+		assert.EqualValues(t, 1+5+1, res.TotalRequests,
+			"the debt is charged, as no call before has done it")
 	}
 }
 
@@ -118,13 +119,17 @@ func TestCalendarOnAClockThatStepsBack(t *testing.T) {
 
 func TestCalendarsOnRedisCountApart(t *testing.T) {
 	server := redistest.Start(t)
-	store, other := open(t, server.Addr, redislimit.Config{}), open(t, server.Addr, redislimit.Config{})
+	store, other := open(t, server.Addr, redislimit.Config{}),
+		open(t, server.Addr, redislimit.Config{})
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
 	all := []*redislimit.Strategy{
-		store.Calendar(weir.Year, nil), store.Calendar(weir.Year.From(229), nil), store.Calendar(weir.Year, berlin),
-		store.Calendar(weir.Year, time.FixedZone("*", 60)), store.Calendar(weir.Year, time.FixedZone("{*}:{", 60)),
-		store.Calendar(weir.Year, time.FixedZone("%7B*", 60)), store.Calendar(weir.Month, nil), store.FixedWindow(),
+		store.Calendar(weir.Year, nil), store.Calendar(weir.Year.From(229), nil),
+		store.Calendar(weir.Year, berlin),
+		store.Calendar(weir.Year, time.FixedZone("*", 60)),
+		store.Calendar(weir.Year, time.FixedZone("{*}:{", 60)),
+		store.Calendar(weir.Year, time.FixedZone("%7B*", 60)), store.Calendar(weir.Month, nil),
+		store.FixedWindow(),
 	}
 	r := &weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour}
 	counts := func(s weir.Strategy, want uint64) {

@@ -20,10 +20,11 @@ func TestOnCall(t *testing.T) {
 	client := redis.NewClient(redislimit.Options(server.Addr))
 	defer client.Close()
 	var calls []redislimit.Class
-	store, err := redislimit.New(client, redislimit.Config{OnCall: func(took time.Duration, err error) {
-		assert.Positive(t, took)
-		calls = append(calls, redislimit.Classify(err))
-	}})
+	store, err := redislimit.New(client,
+		redislimit.Config{OnCall: func(took time.Duration, err error) {
+			assert.Positive(t, took)
+			calls = append(calls, redislimit.Classify(err))
+		}})
 	require.NoError(t, err)
 	s := store.FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Hour}

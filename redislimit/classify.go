@@ -50,12 +50,15 @@ var (
 
 	// ErrClock: of a Calendar: the server's clock shows an instant that is in none of the windows
 	// around the time of this process. Nothing was counted.
-	ErrClock = errors.New("redislimit: the clocks of this process and of the server differ by more than a window")
+	ErrClock = errors.New(
+		"redislimit: the clocks of this process and of the server differ by more than a window",
+	)
 )
 
 // downPrefixes begin the messages of a server that is there and cannot serve.
 var downPrefixes = []string{
-	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "BUSY", "MISCONF",
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "BUSY",
+	"MISCONF",
 	"MOVED", "ASK",
 	"max number of clients",
 }

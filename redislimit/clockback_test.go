@@ -123,7 +123,8 @@ func TestStepBackKeepsTheNextWindow(t *testing.T) {
 			clock.Set(now)
 			_, err := test.s.Run(t.Context(), r)
 			require.NoError(t, err)
-			ttl, err := server.Client().PTTL(t.Context(), redislimit.DefaultPrefix+name+":60000:{a}").Result()
+			ttl, err := server.Client().PTTL(t.Context(),
+				redislimit.DefaultPrefix+name+":60000:{a}").Result()
 			require.NoError(t, err)
 			assert.Greater(t, ttl, test.life, "%s at %v", name, now)
 		}

@@ -24,8 +24,9 @@ func TestClusterSlotMoves(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
-		DialTimeout: time.Second, DisableIdentity: true,
+		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialerRetries: 1,
+		DialTimeout:   time.Second, DisableIdentity: true,
 	})
 	defer client.Close()
 	still := time.Unix(1_700_000_000, 0)
@@ -61,7 +62,9 @@ func TestClusterSlotMoves(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	redistest.Eventually(t, 30*time.Second, "enough decisions", func() bool { return admitted.Load() > 500 })
+	redistest.Eventually(t, 30*time.Second, "enough decisions", func() bool {
+		return admitted.Load() > 500
+	})
 	close(stop)
 	wg.Wait()
 
@@ -85,8 +88,10 @@ func TestClusterNodeDies(t *testing.T) {
 	}
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
-		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DisableIdentity: true,
+		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialerRetries: 1,
+		DialTimeout:   o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		DisableIdentity: true,
 	})
 	defer client.Close()
 	store, err := redislimit.New(client, redislimit.Config{})
@@ -114,7 +119,8 @@ func TestClusterNodeDies(t *testing.T) {
 	late := redistest.Watch()
 	failed, slowest := ask()
 	allowed := late()
-	t.Logf("%d of 60 callers failed, the slowest took %v; the machine was late by %v", failed, slowest, allowed)
+	t.Logf("%d of 60 callers failed, the slowest took %v; the machine was late by %v", failed, slowest,
+		allowed)
 	assert.NotZero(t, failed)
 	assert.Less(t, failed, 60)
 	assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+3*slack+allowed)

@@ -22,7 +22,8 @@ func twice(limit uint64) uint64 { return 2 * limit }
 func TestConformance(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout = generous, generous, generous, time.Second
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout = generous, generous, generous,
+		time.Second
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 
@@ -42,7 +43,8 @@ func TestConformance(t *testing.T) {
 		},
 		"Calendar": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.Calendar(weir.Hour, nil) },
-			weirtest.Laws{Span: twice, Aligned: true, FixedDuration: true, Durations: []time.Duration{time.Hour}},
+			weirtest.Laws{Span: twice, Aligned: true, FixedDuration: true,
+				Durations: []time.Duration{time.Hour}},
 		},
 		"SlidingWindow": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.SlidingWindow() },
@@ -98,8 +100,9 @@ func TestConformance(t *testing.T) {
 	t.Run("originals", func(t *testing.T) {
 		t.Parallel()
 		own := redistest.Start(t).Client()
-		for name, tt := range map[string]weirtest.Laws{"counter": firstHit, "sorted set": {Durations: hours},
-			"list": firstHit} {
+		for name, tt := range map[string]weirtest.Laws{"counter": firstHit,
+			"sorted set": {Durations: hours},
+			"list":       firstHit} {
 			t.Run(name, func(t *testing.T) {
 				tt.Histories = slow.N(2, 8, 100)
 				weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
@@ -136,7 +139,8 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, s.Refund(ctx, ask(4), second))
 			require.Equal(t, uint64(3), counted())
-			require.NoError(t, s.Refund(ctx, ask(4), &weir.Result{State: weir.Deny, ExpiresAt: second.ExpiresAt}))
+			require.NoError(t, s.Refund(ctx, ask(4),
+				&weir.Result{State: weir.Deny, ExpiresAt: second.ExpiresAt}))
 			require.Equal(t, uint64(3), counted(), "a denial is not counted")
 			require.NoError(t, s.Refund(ctx, ask(5), first))
 			require.Equal(t, uint64(0), counted(), "not below zero")

@@ -20,7 +20,8 @@ func source(t testing.TB, server *redistest.Server) decidetest.Source {
 	return func(now func() time.Time) []weir.Strategy {
 		server.Do("flushall")
 		s := open(t, server.Addr, redislimit.Config{Now: now})
-		return []weir.Strategy{s.FixedWindow(), s.SlidingWindow(), s.TokenBucket(0), s.SlidingLog(), s.Counter(), s.List(),
+		return []weir.Strategy{s.FixedWindow(), s.SlidingWindow(), s.TokenBucket(0), s.SlidingLog(),
+			s.Counter(), s.List(),
 			s.Calendar(weir.Hour, nil), decidetest.Tiers(s)}
 	}
 }
@@ -28,7 +29,8 @@ func source(t testing.TB, server *redistest.Server) decidetest.Source {
 func TestDecideEqualsItsModel(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(3) {
-		require.NoError(t, decidetest.Differences(source(t, server), weir.Decide, true, seed, 1000), "seed %d", seed)
+		require.NoError(t, decidetest.Differences(source(t, server), weir.Decide, true, seed, 1000),
+			"seed %d", seed)
 	}
 	assert.Error(t, decidetest.Differences(source(t, server), decidetest.Forgetful, true, 1, 1000))
 }
@@ -53,7 +55,8 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 		"windows": {ask(s.FixedWindow(), 1), ask(s.SlidingWindow(), 5), ask(s.TokenBucket(0), 5),
 			ask(s.Calendar(weir.Month, nil), 5)},
 		"logs": {ask(s.SlidingLog(), 5), ask(s.List(), 5), ask(tiers, 5), ask(s.Counter(), 1)},
-		"policies": {ask(weir.Policy{Name: "p", Strategy: s.FixedWindow(), Limit: 1, Duration: time.Minute}, 1),
+		"policies": {ask(weir.Policy{Name: "p", Strategy: s.FixedWindow(), Limit: 1,
+			Duration: time.Minute}, 1),
 			ask(weir.Policy{Name: "q", Strategy: s.FixedWindow(), Limit: 9, Duration: time.Minute}, 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +84,8 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	}
 	var all []weir.Strategy
 	for i := range 3 {
-		all = append(all, weir.Policy{Name: fmt.Sprint(i), Strategy: s.FixedWindow(), Limit: 1, Duration: time.Minute})
+		all = append(all, weir.Policy{Name: fmt.Sprint(i), Strategy: s.FixedWindow(), Limit: 1,
+			Duration: time.Minute})
 	}
 	proxy.Forget()
 	res, err := weir.All(all...).Run(ctx, &weir.Request{Key: "a"})
@@ -130,8 +134,14 @@ func TestOneLimitNeedsNoPipeline(t *testing.T) {
 	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()
 	limits := weir.Limits{weir.NewLimit(s)}
 	limits[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
-	run := testing.AllocsPerRun(500, func() { _, err := s.Run(ctx, &limits[0].Request); require.NoError(t, err) })
-	take := testing.AllocsPerRun(500, func() { _, err := limits.Take(ctx, nil); require.NoError(t, err) })
+	run := testing.AllocsPerRun(500, func() {
+		_, err := s.Run(ctx, &limits[0].Request)
+		require.NoError(t, err)
+	})
+	take := testing.AllocsPerRun(500, func() {
+		_, err := limits.Take(ctx, nil)
+		require.NoError(t, err)
+	})
 	assert.LessOrEqual(t, take, run)
 }
 
@@ -169,11 +179,13 @@ func TestDecideIsNotRetried(t *testing.T) {
 
 func TestBatchOfBadRequests(t *testing.T) {
 	s := open(t, redistest.Start(t).Addr, redislimit.Config{})
-	good := weir.Ask{Strategy: s.FixedWindow(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Minute}}
+	good := weir.Ask{Strategy: s.FixedWindow(),
+		Request: weir.Request{Key: "a", Limit: 5, Duration: time.Minute}}
 	for want, bad := range map[error]weir.Request{
 		weir.ErrID: {Limit: 5, Duration: time.Minute}, weir.ErrScale: {Key: "a", Limit: 5},
 	} {
-		_, err := weir.Decide(context.Background(), good, weir.Ask{Strategy: s.SlidingLog(), Request: bad})
+		_, err := weir.Decide(context.Background(), good,
+			weir.Ask{Strategy: s.SlidingLog(), Request: bad})
 		require.ErrorIs(t, err, want)
 	}
 	res, err := s.FixedWindow().Peek(context.Background(), &good.Request)

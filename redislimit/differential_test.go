@@ -45,7 +45,8 @@ func counters(t *testing.T, c redis.UniversalClient, prefix string,
 // pairs returns a pair of each kind with the same clock.
 func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
 	l, s := counters(t, c, prefix, now)
-	return append(plainPairs(l, s), tiersPair(t, l, s, "Tiers", tier(30, 1), tier(50, 10), tier(70, 15)))
+	return append(plainPairs(l, s),
+		tiersPair(t, l, s, "Tiers", tier(30, 1), tier(50, 10), tier(70, 15)))
 }
 
 // tierOrders returns pairs of Tiers in various orders. The limits of the last two are so low that
@@ -74,7 +75,9 @@ func tier(limit uint64, seconds time.Duration) weir.Tier {
 	return weir.Tier{Limit: limit, Duration: seconds * time.Second}
 }
 
-func tiersPair(t *testing.T, l *weir.Limiter, s *redislimit.Store, name string, tiers ...weir.Tier) pair {
+func tiersPair(
+	t *testing.T, l *weir.Limiter, s *redislimit.Store, name string, tiers ...weir.Tier,
+) pair {
 	local, err := l.Tiers(tiers...)
 	require.NoError(t, err)
 	remote, err := s.Tiers(tiers...)
@@ -98,7 +101,9 @@ func plainPairs(l *weir.Limiter, s *redislimit.Store) []pair {
 
 // calendarPairs returns pairs of Calendars of each unit, in zones whose clocks are set by half an
 // hour, or at midnight, or that have left out a day.
-func calendarPairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) (all []pair) {
+func calendarPairs(
+	t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time,
+) (all []pair) {
 	l, s := counters(t, c, prefix, now)
 	const day = 24 * time.Hour
 	for _, of := range []struct {
@@ -181,7 +186,8 @@ func (x *trace) move(last *weir.Result) {
 	case 2:
 		x.clock.Advance(time.Duration(x.random.IntN(3)))
 	case 3, 4:
-		if last != nil && last.ExpiresAt.After(x.clock.Now()) && last.ExpiresAt.Sub(x.clock.Now()) <= 3*d {
+		if last != nil && last.ExpiresAt.After(x.clock.Now()) &&
+			last.ExpiresAt.Sub(x.clock.Now()) <= 3*d {
 			x.clock.Set(last.ExpiresAt.Add(-time.Duration(x.random.IntN(2))))
 		}
 	default:
@@ -317,7 +323,8 @@ func TestDifferential(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			batched := newBatching(t.Context(), client)
-			var running sync.WaitGroup // Traces have their own clocks and keys, and mostly wait for the server.
+			// Traces have their own clocks and keys, and mostly wait for the server.
+			var running sync.WaitGroup
 			for n := range traces {
 				clock := weirtest.NewClock(starts[n%len(starts)])
 				p := all(batched, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]

@@ -58,8 +58,8 @@
 // leave, and for FixedWindow, Calendar, SlidingWindow, Counter, Tiers and the totals of Reconcile
 // HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX; for
 // SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH; for InFlight ZADD, ZRANGE,
-// ZRANGEBYLEX and ZREM. NewSortedSetCounterStrategy needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is a
-// Misconfigured error.
+// ZRANGEBYLEX and ZREM. NewSortedSetCounterStrategy needs ZADD, ZCARD, ZCOUNT, ZRANGE,
+// ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is a Misconfigured error.
 //
 // # Throughput
 //

@@ -30,8 +30,8 @@ const (
 	mortalGrace  = 2 * time.Second
 )
 
-// TestMain runs the clients of TestEveryKeyExpires and of TestPlacesOfAKilledProcessComeBackAfterOneLease in
-// child processes.
+// TestMain runs the clients of TestEveryKeyExpires and of
+// TestPlacesOfAKilledProcessComeBackAfterOneLease in child processes.
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // go-redis logs each failed connection
 	if addr := os.Getenv(childEnv); addr != "" {
@@ -141,7 +141,8 @@ func TestLostExpiryIsRestored(t *testing.T) {
 			tooMuch := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod, Cost: 99}
 			taken, err := s.Run(ctx, r)
 			require.NoError(t, err)
-			require.NoError(t, s.Charge(ctx, &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod, Cost: 90}))
+			require.NoError(t, s.Charge(ctx, &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod,
+				Cost: 90}))
 			keys := server.Do("keys", "*{"+name+"}").([]any)
 			require.Len(t, keys, 1)
 			for what, call := range map[string]func() error{

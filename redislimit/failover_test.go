@@ -93,8 +93,10 @@ func TestSentinelFailover(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: redistest.MasterName, SentinelAddrs: []string{sentinel.Addr},
 		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true, Dialer: o.Dialer,
-		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, DialTimeout: o.DialTimeout,
-		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout, DisableIdentity: true,
+		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout,
+		DialTimeout: o.DialTimeout,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
+		DisableIdentity: true,
 	})
 	defer client.Close()
 	store, err := redislimit.New(client, redislimit.Config{})
@@ -123,7 +125,8 @@ func TestSentinelFailover(t *testing.T) {
 		})
 		took := redistest.Eventually(t, 10*time.Second, "decides again", try)
 		allowed := late()
-		t.Logf("promoted after %v, decides again %v later, slowest call %v; the machine was late by %v", promoted,
+		t.Logf("promoted after %v, decides again %v later, slowest call %v; the machine was late by %v",
+			promoted,
 			took, slowest, allowed)
 		assert.LessOrEqual(t, took, time.Second+allowed)
 		assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+2*slack+allowed)

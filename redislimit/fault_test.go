@@ -117,11 +117,12 @@ var faults = []fault{
 		b.server.Do("script", "flush")
 		return func() {}
 	}},
-	{name: "restart", direct: true, harmless: true, cold: true, with: func(_ *testing.T, b *bench) func() {
-		b.server.Kill()
-		b.server.Restart()
-		return func() {}
-	}},
+	{name: "restart", direct: true, harmless: true, cold: true,
+		with: func(_ *testing.T, b *bench) func() {
+			b.server.Kill()
+			b.server.Restart()
+			return func() {}
+		}},
 	{name: "connection refused", with: func(_ *testing.T, b *bench) func() {
 		b.proxy.Refuse(true)
 		return func() { b.proxy.Refuse(false) }
@@ -146,7 +147,8 @@ func busy(t *testing.T, b *bench) func() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1, ReadTimeout: time.Minute})
+		c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1,
+			ReadTimeout: time.Minute})
 		defer c.Close()
 		_ = c.Eval(context.Background(), "while true do end", nil).Err()
 	}()

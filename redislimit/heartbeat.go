@@ -60,9 +60,11 @@ type Heartbeat struct {
 //		fallback.Config{Instances: 3, InstancesFunc: beat.Instances})
 func (s *Store) Heartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
 	if strings.ContainsAny(cfg.Fleet, "{}") || cfg.Every < 0 || cfg.Keep < 0 {
-		return nil, fmt.Errorf("%w: heartbeat of %q every %v, kept for %v", ErrConfig, cfg.Fleet, cfg.Every, cfg.Keep)
+		return nil, fmt.Errorf("%w: heartbeat of %q every %v, kept for %v", ErrConfig, cfg.Fleet,
+			cfg.Every, cfg.Keep)
 	}
-	cfg.Every, cfg.Keep = max(time.Millisecond, cmp.Or(cfg.Every, DefaultBeat)), cmp.Or(cfg.Keep, DefaultKeepBeat)
+	cfg.Every, cfg.Keep = max(time.Millisecond, cmp.Or(cfg.Every, DefaultBeat)),
+		cmp.Or(cfg.Keep, DefaultKeepBeat)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Heartbeat{store: s, cfg: cfg, id: rand.Text(), stop: stop, done: make(chan struct{})}
 	go h.run(ctx)

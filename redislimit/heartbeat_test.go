@@ -13,7 +13,9 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-func beating(t *testing.T, store *redislimit.Store, cfg redislimit.HeartbeatConfig) *redislimit.Heartbeat {
+func beating(
+	t *testing.T, store *redislimit.Store, cfg redislimit.HeartbeatConfig,
+) *redislimit.Heartbeat {
 	h, err := store.Heartbeat(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close() })
@@ -22,7 +24,9 @@ func beating(t *testing.T, store *redislimit.Store, cfg redislimit.HeartbeatConf
 
 func awaitInstances(t *testing.T, h *redislimit.Heartbeat, want int) {
 	t.Helper()
-	redistest.Eventually(t, 20*time.Second, "the number of instances", func() bool { return h.Instances() == want })
+	redistest.Eventually(t, 20*time.Second, "the number of instances", func() bool {
+		return h.Instances() == want
+	})
 }
 
 // Instances of one fleet are counted, from the first beat until they leave or stop, and no number
@@ -36,7 +40,8 @@ func TestHeartbeatCountsInstances(t *testing.T) {
 	awaitInstances(t, first, 1)
 	second := beating(t, store, cfg)
 	third := beating(t, open(t, proxy.Addr, redislimit.Config{}), cfg)
-	other := beating(t, store, redislimit.HeartbeatConfig{Every: 20 * time.Millisecond, Fleet: "other"})
+	other := beating(t, store,
+		redislimit.HeartbeatConfig{Every: 20 * time.Millisecond, Fleet: "other"})
 	for _, h := range []*redislimit.Heartbeat{first, second, third} {
 		awaitInstances(t, h, 3)
 	}
@@ -60,7 +65,9 @@ func TestHeartbeatInAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})
 	var failed atomic.Int64
-	cfg := redislimit.HeartbeatConfig{Every: 10 * time.Millisecond, OnError: func(error) { failed.Add(1) }}
+	cfg := redislimit.HeartbeatConfig{Every: 10 * time.Millisecond, OnError: func(error) {
+		failed.Add(1)
+	}}
 	long := beating(t, store, cfg)
 	cfg.Keep = 300 * time.Millisecond
 	short := beating(t, store, cfg)
@@ -78,7 +85,8 @@ func TestHeartbeatInAnOutage(t *testing.T) {
 	assert.Positive(t, failed.Load())
 	admitted := 0
 	for range 100 {
-		res, by, err := f.RunSource(t.Context(), &weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour})
+		res, by, err := f.RunSource(t.Context(),
+			&weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour})
 		require.NoError(t, err)
 		require.Equal(t, fallback.FromLocal, by)
 		admitted += int(res.State)

@@ -14,8 +14,8 @@ type InFlight struct{ Strategy }
 // InFlight bounds how much of a caller's work is in flight at one time, in all processes together:
 // it is a weir.Holder. Each place is a lease of r.Duration by the server's clock, which weir.Hold
 // renews until it is released, so a process that dies gives its places back one Duration after it
-// last renewed them. Run takes a lease that nobody renews. It is a sorted set with a member of about
-// 40 bytes for each lease. The counterpart of weir's InFlight.
+// last renewed them. Run takes a lease that nobody renews. It is a sorted set with a member of
+// about 40 bytes for each lease. The counterpart of weir's InFlight.
 //
 // Reset takes all leases back, also of work that is in flight: it is counted again with its next
 // renewal, if there is room.
@@ -47,7 +47,8 @@ type place struct {
 	ends    instant // as far as is known
 }
 
-// Acquire implements weir.Holder. If its answer was lost, what it has taken counts for one Duration.
+// Acquire implements weir.Holder. If its answer was lost, what it has taken counts for one
+// Duration.
 func (f *InFlight) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
 	p := &place{of: f, request: *r, id: newID("h")}
 	key, args, possible, err := f.prepare(opRun, r, cost(r))

@@ -34,8 +34,8 @@ func (p places) each(t *testing.T, call func(weir.Place) error) {
 	}
 }
 
-// In process and on Redis the same work in flight gives the same verdicts: held and released, renewed in
-// time, and leases that are given back, or not.
+// In process and on Redis the same work in flight gives the same verdicts: held and released,
+// renewed in time, and leases that are given back, or not.
 func TestInFlightEqualsThatInProcess(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
 	client := redis.NewClient(generousOptions(redistest.Start(t).Addr))
@@ -52,7 +52,8 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 		require.Equal(t, a.State, b.State, "step %d", step)
 		require.Equal(t, a.TotalRequests, b.TotalRequests, "step %d", step)
 		if a.Allowed() || len(held) == 0 { // else only Redis has a lease for each place
-			require.True(t, a.ExpiresAt.Equal(b.ExpiresAt), "step %d: %v, %v", step, a.ExpiresAt, b.ExpiresAt)
+			require.True(t, a.ExpiresAt.Equal(b.ExpiresAt), "step %d: %v, %v", step, a.ExpiresAt,
+				b.ExpiresAt)
 		}
 		if a.Allowed() {
 			allowed++
@@ -112,7 +113,8 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 
 func generousOptions(addr string) *redis.Options {
 	o := redislimit.Options(addr)
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous, generous
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous,
+		generous
 	return o
 }
 
@@ -131,10 +133,13 @@ func (g greedy) Renew(ctx context.Context) (bool, error) {
 	return held, err
 }
 
-// leases makes random calls on leases that are renewed in time, late or never, and released late or never,
-// on a clock that also steps back, and returns how the results differ from the model's: a lease counts until
-// it is released, or one Duration after its last renewal, and never are more alive than the limit.
-func leases(t *testing.T, s *redislimit.InFlight, clock *weirtest.Clock, key string, control bool, steps int) string {
+// leases makes random calls on leases that are renewed in time, late or never, and released late or
+// never, on a clock that also steps back, and returns how the results differ from the model's: a
+// lease counts until it is released, or one Duration after its last renewal, and never are more
+// alive than the limit.
+func leases(
+	t *testing.T, s *redislimit.InFlight, clock *weirtest.Clock, key string, control bool, steps int,
+) string {
 	const limit, lease = 8, 10 * time.Second
 	type modelled struct {
 		place weir.Place
@@ -174,7 +179,8 @@ func leases(t *testing.T, s *redislimit.InFlight, clock *weirtest.Clock, key str
 				total += r.Cost
 			}
 			if res.Allowed() != fits || res.TotalRequests != total {
-				return fmt.Sprintf("step %d: %v %d, want %v %d", step, res.State, res.TotalRequests, fits, total)
+				return fmt.Sprintf("step %d: %v %d, want %v %d", step, res.State, res.TotalRequests, fits,
+					total)
 			}
 			if fits {
 				if control {
@@ -206,10 +212,13 @@ func leases(t *testing.T, s *redislimit.InFlight, clock *weirtest.Clock, key str
 				m.place = nil // its process dies
 			}
 		}
-		all = slices.DeleteFunc(all, func(m *modelled) bool { return m.place == nil && !now.Before(m.end) })
+		all = slices.DeleteFunc(all, func(m *modelled) bool {
+			return m.place == nil && !now.Before(m.end)
+		})
 	}
 	clock.Advance(lease)
-	res, err := s.Peek(t.Context(), &weir.Request{Key: key, Limit: limit, Duration: lease, Cost: limit})
+	res, err := s.Peek(t.Context(),
+		&weir.Request{Key: key, Limit: limit, Duration: lease, Cost: limit})
 	require.NoError(t, err)
 	if !res.Allowed() {
 		return "at the end something is held"
@@ -223,14 +232,16 @@ func TestLeasesFollowTheirModel(t *testing.T) {
 	for n := range slow.N(5, 50, 500) {
 		require.Empty(t, leases(t, s, clock, fmt.Sprint("key", n), false, 1000+n))
 	}
-	assert.NotEmpty(t, leases(t, s, clock, "control", true, 1000), "a place that was given away must not be taken again")
+	assert.NotEmpty(t, leases(t, s, clock, "control", true, 1000),
+		"a place that was given away must not be taken again")
 }
 
 // A renewal and a release whose place the client last saw elsewhere, since an answer was lost.
 func TestAPlaceIsFoundAfterALostAnswer(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
-	s := open(t, proxy.Addr, redislimit.Config{Now: clock.Now, Timeout: 200 * time.Millisecond}).InFlight()
+	s := open(t, proxy.Addr, redislimit.Config{Now: clock.Now,
+		Timeout: 200 * time.Millisecond}).InFlight()
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 3}
 	inFlight := func() uint64 {
 		res, err := s.Peek(t.Context(), &weir.Request{Key: "a", Limit: 1 << 20, Duration: time.Minute})
@@ -297,7 +308,8 @@ func TestStreamsOnRedis(t *testing.T) {
 			s := open(t, addr, redislimit.Config{}).InFlight()
 			for i := next.Add(1); i <= n; i = next.Add(1) {
 				key := (int(i) + g) % len(inside)
-				h, err := weir.HoldWait(t.Context(), s, &weir.Request{Key: fmt.Sprint(key), Limit: limit, Duration: time.Minute})
+				h, err := weir.HoldWait(t.Context(), s,
+					&weir.Request{Key: fmt.Sprint(key), Limit: limit, Duration: time.Minute})
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -311,7 +323,8 @@ func TestStreamsOnRedis(t *testing.T) {
 	all.Wait()
 	s := open(t, addr, redislimit.Config{}).InFlight()
 	for key := range inside {
-		res, err := s.Peek(t.Context(), &weir.Request{Key: fmt.Sprint(key), Limit: limit, Duration: time.Minute})
+		res, err := s.Peek(t.Context(),
+			&weir.Request{Key: fmt.Sprint(key), Limit: limit, Duration: time.Minute})
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
 	}
@@ -331,7 +344,8 @@ func holderRequest() *weir.Request {
 
 // holdUntilKilled holds three places.
 func holdUntilKilled(addr string) {
-	store, err := redislimit.New(redis.NewClient(generousOptions(addr)), redislimit.Config{Timeout: generous})
+	store, err := redislimit.New(redis.NewClient(generousOptions(addr)),
+		redislimit.Config{Timeout: generous})
 	if err != nil {
 		panic(err)
 	}
@@ -344,8 +358,8 @@ func holdUntilKilled(addr string) {
 	select {}
 }
 
-// Three processes hold three places each. One is killed: its places are free again one Duration after it last
-// renewed them, and no sooner, and those of the others stay held.
+// Three processes hold three places each. One is killed: its places are free again one Duration
+// after it last renewed them, and no sooner, and those of the others stay held.
 func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)

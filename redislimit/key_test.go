@@ -20,7 +20,8 @@ import (
 
 // awkward IDs would give equal keys if they were joined without escaping.
 var awkward = []string{
-	"a", "b", "a}", "{a", "{a}", "}", "{", "{}", "}{", "%", "%7D", "%257D", "a%7D", "a:b", ":", "60000", "a b",
+	"a", "b", "a}", "{a", "{a}", "}", "{", "{}", "}{", "%", "%7D", "%257D", "a%7D", "a:b", ":",
+	"60000", "a b",
 	"\x00", "\r\n", "\xff\xfe", "é",
 	"a}:{b", "*", "weir:fixed:60000:{a}", strings.Repeat("k", 1024),
 }
@@ -32,8 +33,9 @@ func TestKeysAreInjectiveAndTagged(t *testing.T) {
 	ctx := context.Background()
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
-		DialTimeout: o.DialTimeout, DisableIdentity: true,
+		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialerRetries: 1,
+		DialTimeout:   o.DialTimeout, DisableIdentity: true,
 	})
 	defer client.Close()
 	store, err := redislimit.New(client, redislimit.Config{Timeout: generous})
@@ -153,7 +155,8 @@ func TestEntries(t *testing.T) {
 	now := time.Unix(1_700_000_000, 123_456_789)
 	store := open(t, server.Addr, redislimit.Config{Now: func() time.Time { return now }})
 	ctx := context.Background()
-	for name, log := range map[string]*redislimit.Log{"SlidingLog": store.SlidingLog(), "List": store.List()} {
+	for name, log := range map[string]*redislimit.Log{"SlidingLog": store.SlidingLog(),
+		"List": store.List()} {
 		t.Run(name, func(t *testing.T) {
 			start := now
 			defer func() { now = start }()

@@ -31,7 +31,8 @@ func TestMemoryOfACaller(t *testing.T) {
 	} {
 		server.Do("flushall")
 		for range 2 {
-			_, err := s.Run(t.Context(), &weir.Request{Key: "198.51.100.100", Limit: 100, Duration: time.Hour})
+			_, err := s.Run(t.Context(),
+				&weir.Request{Key: "198.51.100.100", Limit: 100, Duration: time.Hour})
 			require.NoError(t, err)
 		}
 		keys := server.Do("keys", "*").([]any)
@@ -42,8 +43,8 @@ func TestMemoryOfACaller(t *testing.T) {
 	}
 }
 
-// TestMemoryOfSlices measures Tiers with a resolution: 100 slices and the current one, as in 10 s by the tenth
-// of a second, in the time of 1 s by the hundredth.
+// TestMemoryOfSlices measures Tiers with a resolution: 100 slices and the current one, as in 10 s
+// by the tenth of a second, in the time of 1 s by the hundredth.
 func TestMemoryOfSlices(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))

@@ -61,15 +61,18 @@ func read(c redis.UniversalClient) (settings, bool) {
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:
 		o := c.Options()
-		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout,
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout,
+			o.PoolTimeout,
 			o.ContextTimeoutEnabled}, true
 	case interface{ Options() *redis.ClusterOptions }:
 		o := c.Options()
-		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout,
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout,
+			o.PoolTimeout,
 			o.ContextTimeoutEnabled}, true
 	case interface{ Options() *redis.RingOptions }:
 		o := c.Options()
-		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout,
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout,
+			o.PoolTimeout,
 			o.ContextTimeoutEnabled}, true
 	}
 	return settings{}, false
@@ -84,7 +87,9 @@ func checkClient(c redis.UniversalClient, timeout time.Duration) error {
 	var faults []error
 	if !o.contexts {
 		faults = append(faults,
-			errors.New("ContextTimeoutEnabled is false: a frozen server holds callers beyond their deadline"))
+			errors.New(
+				"ContextTimeoutEnabled is false: a frozen server holds callers beyond their deadline",
+			))
 	}
 	if o.retries > 0 {
 		faults = append(faults,
@@ -97,13 +102,15 @@ func checkClient(c redis.UniversalClient, timeout time.Duration) error {
 	}
 	if o.dial <= 0 || o.dial > maxDial {
 		faults = append(faults,
-			fmt.Errorf("DialTimeout is %v, not at most %v: dials to a dead server hold the pool after its return",
+			fmt.Errorf("DialTimeout is %v, not at most %v: dials to a dead server hold the pool after "+
+				"its return",
 				o.dial, maxDial))
 	}
 	for name, d := range map[string]time.Duration{"ReadTimeout": o.read, "WriteTimeout": o.write,
 		"PoolTimeout": o.pool} {
 		if d > 0 && d < timeout {
-			faults = append(faults, fmt.Errorf("%s is %v: Config.Timeout, %v, has no effect", name, d, timeout))
+			faults = append(faults, fmt.Errorf("%s is %v: Config.Timeout, %v, has no effect", name, d,
+				timeout))
 		}
 	}
 	if faults == nil {

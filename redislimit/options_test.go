@@ -25,8 +25,9 @@ func TestNewRefusesUnsafeClients(t *testing.T) {
 		change(o)
 		return redis.NewClient(o)
 	}
-	cluster := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialerRetries: 1, DialTimeout: safe.DialTimeout}
+	cluster := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1,
+		ContextTimeoutEnabled: true,
+		DialerRetries:         1, DialTimeout: safe.DialTimeout}
 	ring := &redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, MaxRetries: -1,
 		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: safe.DialTimeout}
 	for _, tt := range []struct {
@@ -46,7 +47,9 @@ func TestNewRefusesUnsafeClients(t *testing.T) {
 		{"contexts ignored", single(func(o *redis.Options) { o.ContextTimeoutEnabled = false }),
 			[]string{"ContextTimeoutEnabled"}},
 		{"retries", single(func(o *redis.Options) { o.MaxRetries = 1 }), []string{"MaxRetries is 1"}},
-		{"dial retries", single(func(o *redis.Options) { o.DialerRetries = 2 }), []string{"DialerRetries is 2"}},
+		{"dial retries", single(func(o *redis.Options) {
+			o.DialerRetries = 2
+		}), []string{"DialerRetries is 2"}},
 		{"slow dials", single(func(o *redis.Options) { o.DialTimeout = 2 * time.Second }),
 			[]string{"DialTimeout is 2s"}},
 		{"short reads, with the default of Config.Timeout",
@@ -91,7 +94,8 @@ func TestTimeoutAboveTheDefault(t *testing.T) {
 	slow.Test(t)
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	proxy.Latency(3 * redislimit.DefaultTimeout)
-	_, err := open(t, proxy.Addr, redislimit.Config{Timeout: generous}).FixedWindow().Run(t.Context(), daily)
+	_, err := open(t, proxy.Addr, redislimit.Config{Timeout: generous}).FixedWindow().Run(t.Context(),
+		daily)
 	assert.NoError(t, err)
 }
 
@@ -120,12 +124,14 @@ func TestClassOfDeadlines(t *testing.T) {
 		assert.Equal(t, redislimit.Caller, redislimit.Classify(err), "%v", err)
 	}
 	slices.Sort(took)
-	assert.Less(t, took[len(took)/2], 40*time.Millisecond) // a single call may have waited for a processor
+	// a single call may have waited for a processor
+	assert.Less(t, took[len(took)/2], 40*time.Millisecond)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(5*time.Millisecond, cancel)
 	_, err = s.Run(ctx, daily)
-	assert.Contains(t, []redislimit.Class{redislimit.Caller, redislimit.Down}, redislimit.Classify(err),
+	assert.Contains(t, []redislimit.Class{redislimit.Caller, redislimit.Down},
+		redislimit.Classify(err),
 		"a read ends with the timeout, not with its context")
 	_, err = s.Run(ctx, daily)
 	assert.ErrorIs(t, err, context.Canceled)
@@ -149,8 +155,10 @@ func TestClassify(t *testing.T) {
 		{message("ERR Error running script (call to f_0): @user_script:12: " +
 			"-OOM command not allowed when used memory > 'maxmemory'."), redislimit.Down},
 		{message("NOAUTH Authentication required."), redislimit.Misconfigured},
-		{message("WRONGPASS invalid username-password pair or user is disabled."), redislimit.Misconfigured},
-		{message("NOPERM this user has no permissions to run the 'evalsha' command"), redislimit.Misconfigured},
+		{message("WRONGPASS invalid username-password pair or user is disabled."),
+			redislimit.Misconfigured},
+		{message("NOPERM this user has no permissions to run the 'evalsha' command"),
+			redislimit.Misconfigured},
 		{redis.ErrClosed, redislimit.Misconfigured},
 		{message("WRONGTYPE Operation against a key holding the wrong kind of value"), redislimit.Bug},
 		{message("CROSSSLOT Keys in request don't hash to the same slot"), redislimit.Bug},

@@ -71,7 +71,8 @@ func TestOriginalsInProcess(t *testing.T) {
 
 func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Strategy) {
 	var now atomic.Pointer[time.Time] // also read by the limiter's janitor
-	start := time.Now().Round(0)      // instants of a limiter with a clock of its own have no monotonic reading
+	// instants of a limiter with a clock of its own have no monotonic reading
+	start := time.Now().Round(0)
 	now.Store(&start)
 	set := func(at time.Time) { now.Store(&at) }
 	ctx, s := t.Context(), make(func() time.Time { return *now.Load() })
@@ -79,23 +80,27 @@ func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Str
 	for i := uint64(1); i <= 100; i++ {
 		res, err := s.Run(ctx, r)
 		require.NoError(t, err)
-		require.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: i, ExpiresAt: start.Add(time.Minute)}, res)
+		require.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: i,
+			ExpiresAt: start.Add(time.Minute)}, res)
 	}
 	res, err := s.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res,
+	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100,
+		ExpiresAt: start.Add(time.Minute)}, res,
 		"the 101st call")
 
 	set(start.Add(time.Minute - time.Nanosecond))
 	res, err = s.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res,
+	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100,
+		ExpiresAt: start.Add(time.Minute)}, res,
 		"just before the end of the period")
 
 	set(start.Add(time.Minute))
 	res, err = s.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: start.Add(2 * time.Minute)},
+	assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1,
+		ExpiresAt: start.Add(2 * time.Minute)},
 		res, "one minute after the first call")
 }
 
@@ -206,7 +211,8 @@ func TestExactUnderConcurrency(t *testing.T) {
 	}
 	over := uint64(0)
 	for i := range 10 {
-		admitted, _ := flood(t, readThenWrite{client}, &weir.Request{Key: string(rune('a' + i)), Limit: r.Limit})
+		admitted, _ := flood(t, readThenWrite{client},
+			&weir.Request{Key: string(rune('a' + i)), Limit: r.Limit})
 		over += admitted - min(admitted, r.Limit)
 	}
 	assert.NotZero(t, over, "the control")

@@ -17,9 +17,12 @@ const maxSource = 64
 // one script. It can be repeated when its answer was lost: the debt is charged once, for as long as
 // the server keeps its data. For that the server keeps, beside r.Key's count and for as long, the
 // last Total of each Source.
-func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s *Strategy) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
-		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged, b.Total,
+		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged,
+			b.Total,
 			weir.ErrLimit)
 	}
 	key, decision, possible, err := s.prepare(opRun, r, cost(r))
@@ -116,7 +119,8 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 		args   []any
 	}{
 		{s.script.load().admitting, []any{key, key + resetKey}, own},
-		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey, key + resetKey}, append(none, own...)},
+		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey, key + resetKey},
+			append(none, own...)},
 	} {
 		command := append([]any{eval, step.script.source, len(step.keys)}, step.keys...)
 		command = append(append(command, args[head:head+2]...), step.args...)

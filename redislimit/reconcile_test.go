@@ -19,7 +19,9 @@ import (
 
 // reconcileLocally does what Reconcile does, in three steps on a local strategy. debt is the cost
 // not charged before.
-func reconcileLocally(s strategy, r *weir.Request, counted *weir.Result, debt uint64) (*weir.Result, error) {
+func reconcileLocally(
+	s strategy, r *weir.Request, counted *weir.Result, debt uint64,
+) (*weir.Result, error) {
 	ctx := context.Background()
 	if counted != nil {
 		if err := s.Seed(ctx, r, counted); err != nil {
@@ -67,7 +69,8 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 				for step := range 300 {
 					clock.Advance(time.Duration(rng.Int64N(int64(d)/50 + 2)))
 					source := fmt.Sprint(rng.IntN(2))
-					r := &weir.Request{Key: "a", Limit: limit, Duration: d, Cost: rng.Uint64N(limit/8 + 2), Meta: "m"}
+					r := &weir.Request{Key: "a", Limit: limit, Duration: d, Cost: rng.Uint64N(limit/8 + 2),
+						Meta: "m"}
 					total[source] += rng.Uint64N(limit/8 + 2)
 					b := &weir.Backlog{Source: source, Charged: charged[source], Total: total[source]}
 					if rng.IntN(3) == 0 {
@@ -184,8 +187,10 @@ func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 					return res.TotalRequests - uint64(res.State)
 				}
 				reconcile := func(counted uint64, at time.Time) uint64 {
-					_, err := s.strategy.(weir.Reconciler).Reconcile(ctx, s.request(11), &weir.Backlog{Source: "x", CountedAt: at,
-						Counted: &weir.Result{TotalRequests: counted, ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
+					_, err := s.strategy.(weir.Reconciler).Reconcile(ctx, s.request(11),
+						&weir.Backlog{Source: "x", CountedAt: at,
+							Counted: &weir.Result{TotalRequests: counted,
+								ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
 					require.NoError(s.t, err)
 					return count()
 				}
@@ -199,7 +204,8 @@ func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 				s.clock.Advance(time.Millisecond)
 
 				assert.Equal(s.t, rest, reconcile(6, known), "the count was known before")
-				assert.Equal(s.t, rest, reconcile(6, s.clock.Now().Add(-2*time.Millisecond)), "as well, by a clock that differs")
+				assert.Equal(s.t, rest, reconcile(6, s.clock.Now().Add(-2*time.Millisecond)),
+					"as well, by a clock that differs")
 				s.clock.Advance(time.Second)
 				assert.EqualValues(s.t, 6, reconcile(6, s.clock.Now()), "the count was known later")
 				s.key += " lost"
@@ -231,7 +237,8 @@ func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 		after, err := client.PTTL(t.Context(), keys[0]+":back").Result()
 		require.NoError(t, err)
 		assert.InDelta(t, mark, after, float64(10*time.Second), name)
-		require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "b", Limit: 100, Duration: time.Hour}, res), name)
+		require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "b", Limit: 100, Duration: time.Hour},
+			res), name)
 		left, err := client.Keys(t.Context(), "*{b}*").Result()
 		require.NoError(t, err)
 		assert.Empty(t, left, "%s: there is nothing to take back", name)
@@ -256,7 +263,8 @@ func TestReconcileAfterFailover(t *testing.T) {
 	old := run(s, 80)
 	oldAt := time.Now()
 	time.Sleep(150 * time.Millisecond) // counts of the last 100 ms pass for older ones
-	require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 70}, old))
+	require.NoError(t, s.Refund(t.Context(),
+		&weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 70}, old))
 	time.Sleep(150 * time.Millisecond)
 	redistest.Eventually(t, 5*time.Second, "replication", func() bool {
 		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")

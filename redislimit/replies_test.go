@@ -22,16 +22,20 @@ var hostile = []string{
 	"$-1\r\n", "*-1\r\n", "_\r\n", "+OK\r\n", "+\r\n", "$0\r\n\r\n", ":1\r\n", ":-1\r\n",
 	":9223372036854775808\r\n", "*0\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n", "*1\r\n*1\r\n*1\r\n$1\r\na\r\n",
 	"%1\r\n+a\r\n+b\r\n", "~1\r\n+a\r\n", ",1.5\r\n", "#t\r\n", "(123\r\n", "-ERR no\r\n", "-\r\n",
-	"-NOSCRIPT still not\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n", "-WRONGTYPE no\r\n",
-	"!5\r\nERR x\r\n", "=7\r\ntxt:abc\r\n", "\r\n", "\n", "garbage\r\n", "$3\r\nabc", "$100\r\n1 1 1\r\n",
+	"-NOSCRIPT still not\r\n", "-MOVED 1 127.0.0.1:1\r\n", "-ASK 1 127.0.0.1:1\r\n",
+	"-WRONGTYPE no\r\n",
+	"!5\r\nERR x\r\n", "=7\r\ntxt:abc\r\n", "\r\n", "\n", "garbage\r\n", "$3\r\nabc",
+	"$100\r\n1 1 1\r\n",
 	"$5\r\n1 1 1", "$9223372036854775807\r\n", "$1099511627776\r\n", "$-2\r\n", "*2147483647\r\n",
 	"*9223372036854775807\r\n", "*4294967296\r\n:1\r\n", ">2\r\n+message\r\n+x\r\n",
 	"|1\r\n+a\r\n+b\r\n$1\r\n1\r\n", bulk(""), bulk("1"), bulk("1 1"), bulk("1  1 1"), bulk(" 1 1 1"),
-	bulk("1 1 1 "), bulk("1\x001 1"), bulk("one two three"), bulk("2 1 1"), bulk("-1 1 1 1"), bulk("1 -1 1"),
+	bulk("1 1 1 "), bulk("1\x001 1"), bulk("one two three"), bulk("2 1 1"), bulk("-1 1 1 1"),
+	bulk("1 -1 1"),
 	bulk("1 -1 1 1"), bulk("1 -5 1 1 1"), bulk("1 1.5 1"), bulk("1 1e3 1 1"), bulk("nan inf -inf"),
 	bulk("1 9223372036854775807 1"), bulk("1 9223372036854775808 1 1"), bulk("1 9007199254740993 1 1"),
 	bulk("1 999999 0"), bulk("1 999999 0 0"), bulk("1 999999 0 0 0"), bulk("1 0 0"), bulk("1 0 0 0"),
-	bulk("1 1 9007199254740991"), bulk("1 6 0 -1"), bulk("1 6 0 1000000000"), bulk("1 0 1000000000 0 0"),
+	bulk("1 1 9007199254740991"), bulk("1 6 0 -1"), bulk("1 6 0 1000000000"),
+	bulk("1 0 1000000000 0 0"),
 	bulk("1 99 1 1"), bulk("1 7 1 1"), bulk(strings.Repeat("1 ", 60)), bulk(strings.Repeat("9", 127)),
 	bulk(strings.Repeat("x", 1<<20)), strings.Repeat("*1\r\n", 100_000), strings.Repeat("+", 1<<20),
 	"+" + strings.Repeat("1", 1<<20) + "\r\n",
@@ -77,7 +81,8 @@ func TestHostileRepliesNeverAdmit(t *testing.T) {
 				continue
 			}
 			assert.Nil(t, res)
-			assert.Contains(t, []redislimit.Class{redislimit.Down, redislimit.Bug}, redislimit.Classify(err), "%v",
+			assert.Contains(t, []redislimit.Class{redislimit.Down, redislimit.Bug}, redislimit.Classify(err),
+				"%v",
 				err)
 		}
 	}
@@ -110,9 +115,11 @@ func FuzzReplies(f *testing.F) {
 
 // Random replies made of pieces of real ones never cause a panic or an admission over the limit.
 func TestRandomRepliesNeverExceedLimit(t *testing.T) {
-	pieces := []string{"*", "$", "+", "-", ":", "%", "~", ">", "_", "#", ",", "(", "=", "!", "|", "\r\n", "\n",
+	pieces := []string{"*", "$", "+", "-", ":", "%", "~", ">", "_", "#", ",", "(", "=", "!", "|",
+		"\r\n", "\n",
 		" ", "0", "1", "3", "5", "-1",
-		"16", "60000", "9007199254740991", "9223372036854775807", "MOVED", "ERR", "NOSCRIPT", "$5\r\n1 1 1\r\n",
+		"16", "60000", "9007199254740991", "9223372036854775807", "MOVED", "ERR", "NOSCRIPT",
+		"$5\r\n1 1 1\r\n",
 		"$7\r\n1 1 1 1\r\n", "abc", "\x00", "\xff"}
 	random := rand.New(rand.NewPCG(41, 41))
 	var answer atomic.Pointer[string]

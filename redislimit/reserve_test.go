@@ -30,13 +30,17 @@ func TestReserve(t *testing.T) {
 		span uint64
 		pick func(*redislimit.Store) weir.Strategy
 	}{
-		"FixedWindow":   {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.FixedWindow() }},
-		"SlidingWindow": {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.SlidingWindow() }},
-		"SlidingLog":    {limit, func(s *redislimit.Store) weir.Strategy { return s.SlidingLog() }},
-		"SortedSet":     {limit, func(s *redislimit.Store) weir.Strategy { return redislimit.SortedSet(s) }},
-		"TokenBucket":   {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.TokenBucket(0) }},
-		"Counter":       {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.Counter() }},
-		"List":          {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.List() }},
+		"FixedWindow": {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.FixedWindow() }},
+		"SlidingWindow": {2 * limit, func(s *redislimit.Store) weir.Strategy {
+			return s.SlidingWindow()
+		}},
+		"SlidingLog": {limit, func(s *redislimit.Store) weir.Strategy { return s.SlidingLog() }},
+		"SortedSet": {limit, func(s *redislimit.Store) weir.Strategy {
+			return redislimit.SortedSet(s)
+		}},
+		"TokenBucket": {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.TokenBucket(0) }},
+		"Counter":     {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.Counter() }},
+		"List":        {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.List() }},
 		"Tiers": {2 * limit, func(s *redislimit.Store) weir.Strategy {
 			tiers, err := s.Tiers(weir.Tier{Limit: limit, Duration: reservetest.Duration})
 			require.NoError(t, err)
@@ -50,7 +54,8 @@ func TestReserve(t *testing.T) {
 			t.Parallel()
 			subject := reservetest.Subject{Span: s.span, Make: func(now func() time.Time) weir.Strategy {
 				prefix := fmt.Sprintf("reserve %d:", made.Add(1))
-				store, err := redislimit.New(client, redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
+				store, err := redislimit.New(client,
+					redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
 				require.NoError(t, err)
 				return s.pick(store)
 			}}

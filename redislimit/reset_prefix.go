@@ -49,7 +49,8 @@ func (s *Strategy) ResetPrefix(
 	scan := func(ctx context.Context, on redis.Cmdable) error {
 		for cursor := uint64(0); ; {
 			bounded, cancel := s.store.deadlines.Within(ctx)
-			keys, next, err := on.Scan(bounded, cursor, literal(own)+period+":{"+literal(tag(prefix))+"*}", scanCount).Result()
+			keys, next, err := on.Scan(bounded, cursor, literal(own)+period+":{"+literal(tag(prefix))+"*}",
+				scanCount).Result()
 			cancel()
 			if err != nil {
 				return explain(ctx, err)
@@ -81,7 +82,9 @@ func (s *Strategy) ResetPrefix(
 	if cluster, ok := s.store.client.(interface {
 		ForEachMaster(ctx context.Context, do func(ctx context.Context, node *redis.Client) error) error
 	}); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return scan(ctx, node)
+		})
 		return done, err
 	}
 	return done, scan(ctx, s.store.client)

@@ -21,7 +21,8 @@ import (
 func TestResetPrefix(t *testing.T) {
 	server := redistest.Start(t)
 	store := func(prefix string) *redislimit.Store {
-		s, err := redislimit.New(dial(t, server.Addr), redislimit.Config{Prefix: prefix, Timeout: generous})
+		s, err := redislimit.New(dial(t, server.Addr),
+			redislimit.Config{Prefix: prefix, Timeout: generous})
 		require.NoError(t, err)
 		return s
 	}
@@ -61,14 +62,17 @@ func TestResetPrefix(t *testing.T) {
 				run(of(other), key, time.Hour)
 			}
 			seen, done := 0, 0
-			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) { seen, done = s, r })
+			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) {
+				seen, done = s, r
+			})
 			require.NoError(t, err)
 			assert.Equal(t, [2]int{2, 2}, [2]int{n, done}, "%s, %q", name, prefix)
 			assert.GreaterOrEqual(t, seen, many, "%s, %q", name, prefix)
 			assert.True(t, run(s, in, time.Hour) && run(s, in, 2*time.Hour), "%s, %q", name, prefix)
 			assert.False(t, run(s, out, time.Hour) || run(s, out, 2*time.Hour), "%s, %q", name, prefix)
 			for _, key := range []string{in, out} {
-				assert.False(t, run(own.SlidingWindow(), key, time.Hour) || run(of(other), key, time.Hour), name)
+				assert.False(t, run(own.SlidingWindow(), key, time.Hour) || run(of(other), key, time.Hour),
+					name)
 			}
 		}
 	}
@@ -83,7 +87,8 @@ func TestResetPrefix(t *testing.T) {
 
 // What a Reset of a prefix has reset is not given back by a Return of before.
 func TestReturnAfterResetPrefixGivesNothingBack(t *testing.T) {
-	store, err := redislimit.New(dial(t, redistest.Start(t).Addr), redislimit.Config{Timeout: generous})
+	store, err := redislimit.New(dial(t, redistest.Start(t).Addr),
+		redislimit.Config{Timeout: generous})
 	require.NoError(t, err)
 	s, r := store.FixedWindow(), &weir.Request{Key: "a", Limit: 2, Duration: 24 * time.Hour, Cost: 2}
 	_, giveBack, err := s.Admit(t.Context(), r)
@@ -102,14 +107,16 @@ func TestResetPrefixOnACluster(t *testing.T) {
 	slow.Test(t)
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: redistest.StartCluster(t).Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialerRetries: 1, DialTimeout: time.Second, DisableIdentity: true,
+		Addrs: redistest.StartCluster(t).Addrs(), Dialer: o.Dialer, MaxRetries: -1,
+		ContextTimeoutEnabled: true,
+		DialerRetries:         1, DialTimeout: time.Second, DisableIdentity: true,
 	})
 	defer client.Close()
 	store, err := redislimit.New(client, redislimit.Config{Timeout: generous})
 	require.NoError(t, err)
 	for n := range 300 {
-		_, err := store.FixedWindow().Run(t.Context(), &weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: 24 * time.Hour})
+		_, err := store.FixedWindow().Run(t.Context(),
+			&weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: 24 * time.Hour})
 		require.NoError(t, err)
 	}
 	n, err := store.FixedWindow().ResetPrefix(t.Context(), "1", nil)

@@ -63,8 +63,9 @@ func history(limit uint64, decide func() seen) (legal porcupine.CheckResult, los
 				if out.unknown {
 					end = math.MaxInt64 // it may take effect at any later time
 				}
-				ops[id] = append(ops[id], porcupine.Operation{ClientId: id, Input: limit, Call: call, Output: out,
-					Return: end})
+				ops[id] = append(ops[id],
+					porcupine.Operation{ClientId: id, Input: limit, Call: call, Output: out,
+						Return: end})
 			}
 		})
 	}
@@ -116,8 +117,9 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // no period ends during a history
 	retrying := redis.NewClient(&redis.Options{Addr: proxy.Addr})
 	t.Cleanup(func() { _ = retrying.Close() })
-	unsafe, err := redislimit.New(retrying, redislimit.Config{Prefix: "retrying:", Now: still, Timeout: generous,
-		AllowUnsafeClient: true})
+	unsafe, err := redislimit.New(retrying,
+		redislimit.Config{Prefix: "retrying:", Now: still, Timeout: generous,
+			AllowUnsafeClient: true})
 	require.NoError(t, err)
 
 	for client, store := range map[string]*redislimit.Store{
@@ -139,7 +141,8 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 						undecided++
 					}
 				}
-				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories, unknown,
+				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories,
+					unknown,
 					illegal, undecided)
 				assert.Zero(t, illegal)
 				assert.LessOrEqual(t, undecided, max(1, histories/20))

@@ -96,7 +96,9 @@ func maxReply(values int) int { return 8 + 20*values }
 
 // eval runs a script on one key within the timeout, and returns its numbers; args began as
 // Store.args. One round trip, unless the server does not know the script.
-func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v numbers, err error) {
+func (s *Store) eval(
+	ctx context.Context, sc *script, key string, args []any,
+) (v numbers, err error) {
 	return s.evalKeys(ctx, sc, oneKey, key, args)
 }
 

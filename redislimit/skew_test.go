@@ -15,7 +15,9 @@ import (
 )
 
 // skewed returns a clock that is off by d.
-func skewed(d time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(d) } }
+func skewed(d time.Duration) func() time.Time {
+	return func() time.Time { return time.Now().Add(d) }
+}
 
 // admitted makes as many requests as possible from three instances for two seconds. It returns the
 // number admitted in each whole window, by the end of the window on the true clock. skews are the
@@ -34,7 +36,8 @@ func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Du
 		for range 2 {
 			wg.Go(func() {
 				for time.Since(start) < 2*time.Second {
-					res, err := s.Run(context.Background(), &weir.Request{Key: "a", Limit: limit, Duration: window})
+					res, err := s.Run(context.Background(),
+						&weir.Request{Key: "a", Limit: limit, Duration: window})
 					if !assert.NoError(t, err) {
 						return
 					}

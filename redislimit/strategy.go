@@ -41,8 +41,9 @@ var _ interface {
 
 var names = map[string]string{
 	"fixed": "fixed window", "calendar": "calendar", "sliding": "sliding window", "log": "sliding log",
-	"zset": "sorted set", "token": "token bucket", "tiers": "tiers", "flight": "in flight", "counter": "counter",
-	"list": "list",
+	"zset": "sorted set", "token": "token bucket", "tiers": "tiers", "flight": "in flight",
+	"counter": "counter",
+	"list":    "list",
 }
 
 // Algorithm returns the plain name, for weir.Named.
@@ -123,13 +124,16 @@ func (s *Strategy) Charge(ctx context.Context, r *weir.Request) error {
 // Prompt reports that calls end with the deadline of their context; see fallback.Prompt.
 func (s *Strategy) Prompt() bool { return s.store.prompt }
 
-func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.Result, decision, error) {
+func (s *Strategy) decide(
+	ctx context.Context, op any, r *weir.Request,
+) (*weir.Result, decision, error) {
 	key, args, possible, err := s.prepare(op, r, cost(r))
 	if err != nil {
 		return nil, decision{}, err
 	}
 	if !possible {
-		args[head] = opPeek // A request that can never pass takes nothing; its Result still has the count.
+		// A request that can never pass takes nothing; its Result still has the count.
+		args[head] = opPeek
 	}
 	now := s.store.read()
 	v, err := s.store.eval(ctx, s.script, key, at(args, now))

@@ -27,9 +27,9 @@ type Tiers struct {
 // reads one number for each slice of the longest tier that has a hit: about 0.6 µs of the server's
 // time and 13 bytes each, or 56 bytes with over 512 of them (hash-max-listpack-entries). Up to 1024
 // slices it equals its counterpart. Of longer tiers the older slices are merged, so that a caller
-// has at most about 500 of them (1 s and 24 h), and 32 more for each doubling: then a hit counts for
-// up to 1/32 of its age longer than in the counterpart, never shorter, and a refund of a hit older
-// than 64 slices gives nothing back.
+// has at most about 500 of them (1 s and 24 h), and 32 more for each doubling: then a hit counts
+// for up to 1/32 of its age longer than in the counterpart, never shorter, and a refund of a hit
+// older than 64 slices gives nothing back.
 func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
@@ -53,7 +53,9 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	for i, given := range tiers {
 		t.args = append(t.args, given.Duration.Milliseconds()/t.slice, t.limits[i])
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(len(a)-len(b), strings.Compare(a, b))
+	})
 	t.name = strings.Join(names, "-")
 	return s.tiers(t, slices.Clone(tiers)), nil
 }
@@ -73,7 +75,8 @@ func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 		return nil, err
 	}
 	if fine.slice%ms != 0 {
-		return nil, fmt.Errorf("redislimit: a resolution of %v does not divide slices of %d ms: %w", d, fine.slice, weir.ErrScale)
+		return nil, fmt.Errorf("redislimit: a resolution of %v does not divide slices of %d ms: %w", d,
+			fine.slice, weir.ErrScale)
 	}
 	durations, _, _ := strings.Cut(fine.name, "/")
 	fine.name, fine.slice, fine.args = fmt.Sprint(durations, "/", ms), ms, nil

@@ -23,8 +23,9 @@ func TestTiersAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
-	store := open(t, server.Addr, redislimit.Config{Now: clock.Now, Timeout: generous, AllowUnsafeClient: true,
-		Grace: 400 * 24 * time.Hour})
+	store := open(t, server.Addr,
+		redislimit.Config{Now: clock.Now, Timeout: generous, AllowUnsafeClient: true,
+			Grace: 400 * 24 * time.Hour})
 	const limit = 20_000
 	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: limit, Duration: 24 * time.Hour})

@@ -30,8 +30,9 @@ func TestRollingUpgrade(t *testing.T) {
 	}{
 		"FixedWindow":   {"fixed_window", store.FixedWindow()},
 		"SlidingWindow": {"sliding_window", store.SlidingWindow()},
-		"SlidingLog":    {"sliding_log", &store.SlidingLog().Strategy}, "List": {"list", &store.List().Strategy},
-		"sorted set": {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", &tiers.Strategy},
+		"SlidingLog":    {"sliding_log", &store.SlidingLog().Strategy},
+		"List":          {"list", &store.List().Strategy},
+		"sorted set":    {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", &tiers.Strategy},
 		"long Tiers": {"tiers", &long.Strategy},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -58,7 +58,8 @@ func open(t testing.TB, addr string, cfg redislimit.Config) *redislimit.Store {
 	o := redislimit.Options(addr)
 	if cfg.Timeout == 0 {
 		cfg.Timeout = generous
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous, generous
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous,
+			generous
 	}
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
@@ -92,7 +93,8 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 			}
 			require.NoError(t, s.Reset(ctx, r)) // uploads its script
 			require.NoError(t, s.Refund(ctx, r, taken))
-			_, back, err := s.(weir.Admitter).Admit(ctx, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
+			_, back, err := s.(weir.Admitter).Admit(ctx,
+				&weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
 			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {
 				proxy.Forget()
@@ -105,7 +107,8 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 			for range 10 {
 				require.NoError(t, back(ctx, 1))
 			}
-			assert.Equal(t, map[string]int{"evalsha": 5}, proxy.Seen(), "Return: there is nothing left after the fifth")
+			assert.Equal(t, map[string]int{"evalsha": 5}, proxy.Seen(),
+				"Return: there is nothing left after the fifth")
 		})
 	}
 }

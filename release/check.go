@@ -36,8 +36,8 @@ func newChecker(own string) *checker {
 // the go command.
 func (c *checker) check(dir string, env []string, tests bool, patterns ...string) error {
 	loaded, err := packages.Load(&packages.Config{
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
-			packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes |
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
+			packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes |
 			packages.NeedModule,
 		Dir: dir, Env: append(os.Environ(), env...), Fset: c.fset, Tests: tests, ParseFile: c.parse,
 	}, patterns...)
@@ -48,7 +48,9 @@ func (c *checker) check(dir string, env []string, tests bool, patterns ...string
 		return fmt.Errorf("%s has no packages %v", dir, patterns)
 	}
 	var mistakes []error
-	packages.Visit(loaded, nil, func(p *packages.Package) { mistakes = append(mistakes, c.mistakes(p)...) })
+	packages.Visit(loaded, nil, func(p *packages.Package) {
+		mistakes = append(mistakes, c.mistakes(p)...)
+	})
 	return errors.Join(mistakes...)
 }
 

@@ -15,15 +15,19 @@ func TestCheckFindsMistakesOnOnePlatform(t *testing.T) {
 	for _, tt := range []struct{ name, file, code, want string }{
 		{"an unknown name in a function", "app/app_windows.go", "package app\n\nfunc f() { unknown() }\n",
 			"undefined: unknown"},
-		{"an import that is not used", "app/app_windows.go", "package app\n\nimport _ \"fmt\"\nimport \"os\"\n",
+		{"an import that is not used", "app/app_windows.go",
+			"package app\n\nimport _ \"fmt\"\nimport \"os\"\n",
 			`"os" imported and not used`},
 		{"a syntax error", "app/app_windows.go", "package app\n\nfunc f() {\n", "expected '}'"},
-		{"a package that is not there", "app/app_windows.go", "package app\n\nimport _ \"example.com/none\"\n",
+		{"a package that is not there", "app/app_windows.go",
+			"package app\n\nimport _ \"example.com/none\"\n",
 			"example.com/none"},
 		{"an unknown type elsewhere", "other/other_windows.go", "package other\n\nvar V unknown\n",
 			"undefined: unknown"},
-		{"a name that is not there elsewhere", "other/other_windows.go", "package other\n", "undefined: other.F"},
-		{"no mistake", "other/other_windows.go", "package other\n\nfunc F() int { return unknown }\n", ""},
+		{"a name that is not there elsewhere", "other/other_windows.go", "package other\n",
+			"undefined: other.F"},
+		{"no mistake", "other/other_windows.go", "package other\n\nfunc F() int { return unknown }\n",
+			""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -75,7 +75,8 @@ func TestInstallInEmptyFolder(t *testing.T) {
 			if strings.HasPrefix(m.Dir, "cmd/") {
 				bin := t.TempDir()
 				shell(t, dir, append(env, "GOBIN="+bin), "go install "+m.Path+"@latest")
-				assert.Contains(t, shell(t, dir, env, filepath.Join(bin, filepath.Base(m.Dir))+" --version"), testVersion)
+				assert.Contains(t, shell(t, dir, env, filepath.Join(bin, filepath.Base(m.Dir))+" --version"),
+					testVersion)
 				return
 			}
 			vet := "go vet ./..."
@@ -136,7 +137,9 @@ func TestReadmeInEmptyFolder(t *testing.T) {
 func hasLines(code, part string) bool {
 	rest := slices.Collect(strings.Lines(code))
 	for line := range strings.Lines(part) {
-		i := slices.IndexFunc(rest, func(l string) bool { return strings.TrimSpace(l) == strings.TrimSpace(line) })
+		i := slices.IndexFunc(rest, func(l string) bool {
+			return strings.TrimSpace(l) == strings.TrimSpace(line)
+		})
 		if i < 0 {
 			return false
 		}

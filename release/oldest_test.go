@@ -48,7 +48,8 @@ func TestBuildsWithOldestGo(t *testing.T) {
 		}
 		t.Run(m.Dir, func(t *testing.T) {
 			// The toolchain comes from the module proxy, with the user's settings.
-			root := strings.TrimSpace(shell(t, t.TempDir(), []string{"GOWORK=off", "GOTOOLCHAIN=go" + file.Go.Version},
+			root := strings.TrimSpace(shell(t, t.TempDir(),
+				[]string{"GOWORK=off", "GOTOOLCHAIN=go" + file.Go.Version},
 				"go env GOROOT"))
 			env := append(env, "GOTOOLCHAIN=local", "PATH="+filepath.Join(root, "bin")+":/usr/bin:/bin",
 				"GOROOT="+root)
@@ -58,7 +59,8 @@ func TestBuildsWithOldestGo(t *testing.T) {
 				shell(t, dir, env, "go vet ./...")
 				return
 			}
-			t.Setenv("PATH", filepath.Join(root, "bin")+":/usr/bin:/bin") // that go is found in this process's
+			// that go is found in this process's
+			t.Setenv("PATH", filepath.Join(root, "bin")+":/usr/bin:/bin")
 			require.NoError(t, c.check(dir, append(env, "CGO_ENABLED=0"), true, "./..."))
 		})
 	}

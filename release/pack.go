@@ -48,7 +48,8 @@ func (t *Tree) require(m *Module, version string, packed map[string]sums) error 
 		return err
 	}
 	if m.Published && len(file.Replace) > 0 {
-		return fmt.Errorf("%s: a published module has no replace directive: go install refuses it", m.Path)
+		return fmt.Errorf("%s: a published module has no replace directive: go install refuses it",
+			m.Path)
 	}
 	for _, path := range m.Requires {
 		if _, ok := packed[path]; m.Published && !ok {
@@ -70,7 +71,8 @@ func (t *Tree) require(m *Module, version string, packed map[string]sums) error 
 		return err
 	}
 	for _, path := range slices.Sorted(maps.Keys(t.requiredBy(m))) {
-		others = append(others, path+" "+version+" "+packed[path].zip, path+" "+version+"/go.mod "+packed[path].mod)
+		others = append(others, path+" "+version+" "+packed[path].zip,
+			path+" "+version+"/go.mod "+packed[path].mod)
 	}
 	return t.writeSums(m, others)
 }

@@ -84,7 +84,8 @@ func (t *Tree) dateChangelog(version string) error {
 	if changes, _, _ := strings.Cut(after, "\n## "); !ok || strings.TrimSpace(changes) == "" {
 		return errors.New("CHANGELOG.md has no changes under Unreleased")
 	}
-	heading := "\n## " + strings.TrimPrefix(version, "v") + " - " + time.Now().UTC().Format(time.DateOnly) + "\n"
+	heading := "\n## " + strings.TrimPrefix(version, "v") + " - " +
+		time.Now().UTC().Format(time.DateOnly) + "\n"
 	return os.WriteFile(name, []byte(before+unreleased+heading+after), 0o644)
 }
 
@@ -126,7 +127,8 @@ func (t *Tree) check(version string) (err error) {
 func (t *Tree) directEnv(cache string) []string {
 	return []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE=" + cache,
-		"GOPRIVATE=github.com/weirgo/weir", // taken from the repository, and not looked up in the sum database
+		// taken from the repository, and not looked up in the sum database
+		"GOPRIVATE=github.com/weirgo/weir",
 		"GIT_CONFIG_COUNT=1",
 		"GIT_CONFIG_KEY_0=url." + fileURL(t.Dir) + ".insteadOf", "GIT_CONFIG_VALUE_0=" + repository,
 	}

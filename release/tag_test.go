@@ -33,7 +33,8 @@ func TestTag(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, testVersion, tags[0], "the root module comes first")
 	for _, user := range []string{"cmd/weir/", "contrib/caddy/"} {
-		assert.Greater(t, slices.Index(tags, user+testVersion), slices.Index(tags, "redislimit/"+testVersion),
+		assert.Greater(t, slices.Index(tags, user+testVersion),
+			slices.Index(tags, "redislimit/"+testVersion),
 			"and %s after what it requires", user)
 	}
 	assert.Len(t, tags, len(tree.Published()))
@@ -59,7 +60,8 @@ func TestTagRefuses(t *testing.T) {
 		_, err := tree.Tag(version)
 		assert.ErrorContains(t, err, "not a version", "%q", version)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(tree.Dir, "doc.go"), []byte("package weir\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(tree.Dir, "doc.go"), []byte("package weir\n"),
+		0o644))
 	_, err := tree.Tag(testVersion)
 	assert.ErrorContains(t, err, "uncommitted")
 }

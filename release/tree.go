@@ -91,7 +91,9 @@ func (t *Tree) module(dir string) (*Module, error) {
 func (t *Tree) sort(waiting map[string]*Module) error {
 	for len(waiting) > 0 {
 		ready := slices.DeleteFunc(slices.Sorted(maps.Keys(waiting)), func(path string) bool {
-			return slices.ContainsFunc(waiting[path].Requires, func(r string) bool { return waiting[r] != nil })
+			return slices.ContainsFunc(waiting[path].Requires, func(r string) bool {
+				return waiting[r] != nil
+			})
 		})
 		if len(ready) == 0 {
 			return fmt.Errorf("modules require each other: %v", slices.Sorted(maps.Keys(waiting)))
@@ -128,7 +130,8 @@ func (t *Tree) Copy(dst string) (*Tree, error) {
 
 // files lists the files that git tracks or would track and that exist.
 func (t *Tree) files() ([]string, error) {
-	out, err := command(t.Dir, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	out, err := command(t.Dir, nil, "git", "ls-files", "-z", "--cached", "--others",
+		"--exclude-standard")
 	if err != nil {
 		return nil, err
 	}

@@ -79,8 +79,8 @@ func (s *Describer) of(x *exchange) (Descriptor, bool) {
 	return d, missing == len(s.Actions) && len(d.Entries) > 0
 }
 
-// entries returns the descriptor up to the first action without an entry, and the index of that action,
-// which is len(s.Actions) if each has one.
+// entries returns the descriptor up to the first action without an entry, and the index of that
+// action, which is len(s.Actions) if each has one.
 func (s *Describer) entries(x *exchange) (d Descriptor, missing int) {
 	d = Descriptor{Hits: s.Hits, HasHits: s.HasHits, Entries: make([]Entry, 0, len(s.Actions))}
 	for i := range s.Actions {
@@ -217,8 +217,8 @@ func first(values []string) (string, bool) {
 }
 
 // Path returns an action with the path without the query, in its canonical spelling: /login for
-// /%6Cogin, /LOGIN/ and /x/../login;a=b. With [RequestHeader] of :path, which includes the query and is
-// as the client wrote it, a client could get a new counter for each query and spelling.
+// /%6Cogin, /LOGIN/ and /x/../login;a=b. With [RequestHeader] of :path, which includes the query
+// and is as the client wrote it, a client could get a new counter for each query and spelling.
 //
 // Servers read some paths differently: /x/..;/login is /login for Tomcat and is not for Express. If
 // another reading of a path, such as one with capital letters, has another rule, the request gets a

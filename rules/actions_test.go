@@ -33,42 +33,56 @@ func TestActions(t *testing.T) {
 		want          string // the entries; "none" for no descriptor
 	}{
 		{"a constant", "{generic_key: {descriptor_value: v}}", direct, "generic_key=v"},
-		{"a constant with a key", "{generic_key: {descriptor_value: v, descriptor_key: k}}", direct, "k=v"},
+		{"a constant with a key", "{generic_key: {descriptor_value: v, descriptor_key: k}}", direct,
+			"k=v"},
 		{"the address", "{remote_address: {}}", direct, "remote_address=10.1.2.3"},
 		{"the address, null", "{remote_address: }", direct, "remote_address=10.1.2.3"},
-		{"the address from a trusted proxy", "{remote_address: {}}", proxied, "remote_address=2001:db8::1"},
+		{"the address from a trusted proxy", "{remote_address: {}}", proxied,
+			"remote_address=2001:db8::1"},
 		{"a masked address", "{masked_remote_address: {v4_prefix_mask_len: 24}}", direct,
 			"masked_remote_address=10.1.2.0/24"},
 		{"a masked IPv6 address", "{masked_remote_address: {v6_prefix_mask_len: 32}}", proxied,
 			"masked_remote_address=2001:db8::/32"},
-		{"an address not masked", "{masked_remote_address: {}}", direct, "masked_remote_address=10.1.2.3/32"},
-		{"an address in a range", "{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: " +
-			"[{address_prefix: 192.168.0.0, prefix_len: 16}, {address_prefix: 10.0.0.0, prefix_len: 8}]}}}", direct,
+		{"an address not masked", "{masked_remote_address: {}}", direct,
+			"masked_remote_address=10.1.2.3/32"},
+		{"an address in a range",
+			"{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: " +
+				"[{address_prefix: 192.168.0.0, prefix_len: 16}, {address_prefix: 10.0.0.0, prefix_len: 8}]}}}",
+			direct,
 			"remote_address_match=lan"},
-		{"an address in no range", "{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: " +
-			"[{address_prefix: 10.1.2.4}]}}}", direct, "none"},
-		{"an address in no range, inverted", "{remote_address_match: {descriptor_value: wan, address_matcher: " +
-			"{invert_match: true, ranges: [{address_prefix: 10.1.2.4}]}}}", direct, "remote_address_match=wan"},
-		{"a header's first value", "{request_headers: {header_name: x-plan, descriptor_key: plan}}", direct,
+		{"an address in no range",
+			"{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: " +
+				"[{address_prefix: 10.1.2.4}]}}}", direct, "none"},
+		{"an address in no range, inverted",
+			"{remote_address_match: {descriptor_value: wan, address_matcher: " +
+				"{invert_match: true, ranges: [{address_prefix: 10.1.2.4}]}}}", direct,
+			"remote_address_match=wan"},
+		{"a header's first value", "{request_headers: {header_name: x-plan, descriptor_key: plan}}",
+			direct,
 			"plan=Free"},
 		{"a header that is empty", "{request_headers: {header_name: x-empty, descriptor_key: e}}",
 			direct, "e"},
 		{"a missing header drops the descriptor",
 			"{request_headers: {header_name: x-no, descriptor_key: no}}, {remote_address: {}}", direct,
 			"none"},
-		{"a missing header drops only the entry", "{request_headers: {header_name: x-no, descriptor_key: no, " +
-			"skip_if_absent: true}}, {remote_address: {}}", direct, "remote_address=10.1.2.3"},
+		{"a missing header drops only the entry",
+			"{request_headers: {header_name: x-no, descriptor_key: no, " +
+				"skip_if_absent: true}}, {remote_address: {}}", direct, "remote_address=10.1.2.3"},
 		{"a descriptor without entries is dropped",
 			"{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}", direct,
 			"none"},
-		{"the path with the query", "{request_headers: {header_name: ':path', descriptor_key: p}}", direct,
+		{"the path with the query", "{request_headers: {header_name: ':path', descriptor_key: p}}",
+			direct,
 			`p="/a%20b/c?x=1&x=2&y="`},
-		{"the method", "{request_headers: {header_name: ':method', descriptor_key: m}}", direct, "m=POST"},
+		{"the method", "{request_headers: {header_name: ':method', descriptor_key: m}}", direct,
+			"m=POST"},
 		{"the host", "{request_headers: {header_name: ':authority', descriptor_key: h}}", direct,
 			"h=example.org"},
-		{"the host, as other fields are named", "{request_headers: {header_name: Host, descriptor_key: h}}",
+		{"the host, as other fields are named",
+			"{request_headers: {header_name: Host, descriptor_key: h}}",
 			direct, "h=example.org"},
-		{"the scheme", "{request_headers: {header_name: ':scheme', descriptor_key: s}}", direct, "s=http"},
+		{"the scheme", "{request_headers: {header_name: ':scheme', descriptor_key: s}}", direct,
+			"s=http"},
 		{"the path without the query", "{path: {}}", direct, "path=/a%20b/c"},
 		{"the route", "{path_template: {descriptor_key: route}}", direct, `route="POST /{any}/c"`},
 		{"a context value", "{context_value: {name: user}}", direct, "user=ann"},
@@ -82,10 +96,12 @@ func TestActions(t *testing.T) {
 		{"entries keep the order of the actions",
 			"{path: {}}, {remote_address: {}}, {path: {descriptor_key: again}}", direct,
 			"path=/a%20b/c,remote_address=10.1.2.3,again=/a%20b/c"},
-		{"a query match", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: x, " +
-			"string_match: {exact: '1'}}]}}", direct, "query_match=v"},
-		{"a query match fails", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: " +
-			"z, present_match: true}]}}", direct, "none"},
+		{"a query match",
+			"{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: x, " +
+				"string_match: {exact: '1'}}]}}", direct, "query_match=v"},
+		{"a query match fails",
+			"{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: " +
+				"z, present_match: true}]}}", direct, "none"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, described(t, row.actions, request, row.ip))
@@ -148,18 +164,22 @@ func TestActionErrors(t *testing.T) {
 		{"a missing setting", "[{actions: [{request_headers: {header_name: x}}]}]",
 			"request_headers has no descriptor_key"},
 		{"an unknown setting", "[{actions: [{path: {key: x}}]}]", "unknown key 'key' in path"},
-		{"a setting of the wrong type", "[{actions: [{masked_remote_address: {v4_prefix_mask_len: 33}}]}]",
+		{"a setting of the wrong type",
+			"[{actions: [{masked_remote_address: {v4_prefix_mask_len: 33}}]}]",
 			"cannot unmarshal 33 into v4_prefix_mask_len; want a whole number from 0 to 32"},
 		{"settings that are not a map", "[{actions: [{path: x}]}]",
 			"cannot unmarshal x into path; want a map"},
-		{"a bad regular expression", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: " +
-			"x, safe_regex_match: {regex: '('}}]}}]}]", "error parsing regexp"},
-		{"a bad range", "[{actions: [{remote_address_match: {descriptor_value: v, address_matcher: {ranges: " +
-			"[{address_prefix: x}]}}}]}]", `unable to parse IP`},
+		{"a bad regular expression",
+			"[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: " +
+				"x, safe_regex_match: {regex: '('}}]}}]}]", "error parsing regexp"},
+		{"a bad range",
+			"[{actions: [{remote_address_match: {descriptor_value: v, address_matcher: {ranges: " +
+				"[{address_prefix: x}]}}}]}]", `unable to parse IP`},
 		{"no headers", "[{actions: [{header_value_match: {descriptor_value: v}}]}]",
 			"header_value_match has no headers"},
-		{"an empty string_match", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x, " +
-			"string_match: {}}]}}]}]", "string_match has nothing to match"},
+		{"an empty string_match",
+			"[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x, " +
+				"string_match: {}}]}}]}]", "string_match has nothing to match"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := rules.Load(files("r.yaml", "domain: d\nrate_limits: "+row.limits+"\n"))
@@ -193,8 +213,8 @@ func TestRateLimitsAreASecondDocument(t *testing.T) {
 	assert.ErrorContains(t, err, "domain 'd' has rate_limits already, in r.yaml, line 2")
 }
 
-// TestExplainRequestMakesTheSameDescriptors compares the descriptors of an explanation with those that
-// the engine is asked about, and checks the actions of those that are missing.
+// TestExplainRequestMakesTheSameDescriptors compares the descriptors of an explanation with those
+// that the engine is asked about, and checks the actions of those that are missing.
 func TestExplainRequestMakesTheSameDescriptors(t *testing.T) {
 	set := load(t, `
 domain: d
@@ -228,5 +248,6 @@ rate_limits:
 		require.Equal(t, row.want, got)
 		require.Equal(t, set.RequestOf("d", r, httplimit.RemoteAddr()).Descriptors, made)
 	}
-	require.Empty(t, set.ExplainRequest("other", httptest.NewRequest("GET", "/", nil), httplimit.RemoteAddr()))
+	require.Empty(t, set.ExplainRequest("other", httptest.NewRequest("GET", "/", nil),
+		httplimit.RemoteAddr()))
 }

@@ -108,20 +108,22 @@ var actionKinds = map[string]actionKind{
 		return GenericKey(o.text("descriptor_key", "generic_key"), o.text("descriptor_value", ""))
 	}},
 	"remote_address": {nil, func(o *options) Action { return RemoteAddress() }},
-	"masked_remote_address": {[]string{"v4_prefix_mask_len", "v6_prefix_mask_len"}, func(o *options) Action {
-		return MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32),
-			o.bits("v6_prefix_mask_len", 128))
-	}},
+	"masked_remote_address": {[]string{"v4_prefix_mask_len", "v6_prefix_mask_len"},
+		func(o *options) Action {
+			return MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32),
+				o.bits("v6_prefix_mask_len", 128))
+		}},
 	"remote_address_match": {[]string{"descriptor_value", "descriptor_key", "address_matcher"},
 		func(o *options) Action {
 			ranges, invert := o.addresses()
 			return RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"),
 				o.text("descriptor_value", ""), ranges, invert)
 		}},
-	"request_headers": {[]string{"header_name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
-		return RequestHeader(o.text("header_name", ""), o.text("descriptor_key", ""),
-			o.flag("skip_if_absent", false))
-	}},
+	"request_headers": {[]string{"header_name", "descriptor_key", "skip_if_absent"},
+		func(o *options) Action {
+			return RequestHeader(o.text("header_name", ""), o.text("descriptor_key", ""),
+				o.flag("skip_if_absent", false))
+		}},
 	"header_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "headers"},
 		func(o *options) Action {
 			return HeaderValueMatch(o.text("descriptor_key", "header_match"), o.text("descriptor_value", ""),
@@ -185,7 +187,8 @@ func (d *decoder) options(n *yaml.Node, at position, name string, keys ...string
 // matcherKeys are the keys of a header or query parameter matcher. The keys that end in _match are
 // an older form of string_match.
 var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match", "suffix_match",
-	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match", "ignore_case"}
+	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match",
+	"ignore_case"}
 
 func (o *options) matchers(name string) []Matcher {
 	var list []Matcher

@@ -16,11 +16,12 @@ import (
 var algorithms = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"}
 
 func reported(text, algorithm string) string {
-	return strings.ReplaceAll(text, "OWN", "metadata: {weir: {costs: afterwards, algorithm: "+algorithm+"}}")
+	return strings.ReplaceAll(text, "OWN",
+		"metadata: {weir: {costs: afterwards, algorithm: "+algorithm+"}}")
 }
 
-// A client peeks at two limits, and reports a cost over one of them on both when it is done: from the
-// third call on the larger limit is used up.
+// A client peeks at two limits, and reports a cost over one of them on both when it is done: from
+// the third call on the larger limit is used up.
 func TestReportsOverOneLimitCountInTheOther(t *testing.T) {
 	for _, algorithm := range algorithms {
 		w := newWorld(t, reported(`
@@ -41,8 +42,8 @@ descriptors:
 	}
 }
 
-// Ten tries a second for ten minutes, with 5,000 of 100,000 a minute each: in no minute more is used
-// than the limit and the cost of a call, or in windows twice that.
+// Ten tries a second for ten minutes, with 5,000 of 100,000 a minute each: in no minute more is
+// used than the limit and the cost of a call, or in windows twice that.
 func TestReportsHoldTheLimit(t *testing.T) {
 	const limit, cost = 100_000, 5_000
 	for _, algorithm := range algorithms {
@@ -70,7 +71,8 @@ descriptors:
 		}
 		span := map[string]int{"sliding_log": limit + cost}[algorithm]
 		if span == 0 {
-			span = 2 * (limit + cost) // any span of a minute lies across two windows, or a bucket and what flows in
+			// any span of a minute lies across two windows, or a bucket and what flows in
+			span = 2 * (limit + cost)
 		}
 		assert.LessOrEqual(t, worst, span, algorithm)
 		assert.LessOrEqual(t, len(used)*cost, 11*(limit+cost), "%s: ten minutes and one", algorithm)
@@ -78,8 +80,8 @@ descriptors:
 	}
 }
 
-// counting is Envoy's service without its local cache: INCRBY on every limit, and the verdict of the
-// result.
+// counting is Envoy's service without its local cache: INCRBY on every limit, and the verdict of
+// the result.
 type counting struct {
 	limits map[string]uint64
 	counts map[string]uint64
@@ -109,7 +111,8 @@ descriptors:
 `
 	differences := func(cfg rules.Config) (n int) {
 		w, random := newWorld(t, text, cfg), rand.New(rand.NewPCG(7, 8))
-		model := counting{limits: map[string]uint64{"a": 20, "b": 50, "c": 5}, counts: map[string]uint64{}}
+		model := counting{limits: map[string]uint64{"a": 20, "b": 50, "c": 5},
+			counts: map[string]uint64{}}
 		for range 10_000 {
 			var list []rules.Descriptor
 			for range 1 + random.IntN(3) {
@@ -165,8 +168,9 @@ func TestCountDeniedNeedsAChargerForOverrides(t *testing.T) {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer l.Close()
-	_, err = rules.New(load(t, "domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: token_bucket}}, "+
-		"rate_limit: {unit: minute, requests_per_unit: 5}}]"), rules.Config{
+	_, err = rules.New(load(t,
+		"domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: token_bucket}}, "+
+			"rate_limit: {unit: minute, requests_per_unit: 5}}]"), rules.Config{
 		CountDenied: true,
 		Strategies: func(m rules.Method) (weir.Strategy, error) {
 			if m.Algorithm == rules.TokenBucket {

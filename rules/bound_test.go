@@ -55,10 +55,13 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 		"by default":          {0, 503, "/%d", "203.0.113.7:%d"}, // its bound is above this table
 		"by path, unbound":    {-1, 503, "/%d", "203.0.113.7:%d"},
 		"by address, unbound": {-1, 503, "/%d", "[2001:db8::%x]:1"},
-		"by address, denied":  {-1, 200, "/same?%d", "[2001:db8::%x]:1"}, // what a path denies takes no bucket
+		// what a path denies takes no bucket
+		"by address, denied": {-1, 200, "/same?%d", "[2001:db8::%x]:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: func() time.Time { return start }})
+			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: func() time.Time {
+				return start
+			}})
 			require.NoError(t, err)
 			defer limiter.Close()
 			w := newWorld(t, varied, rules.Config{Strategies: rules.StrategiesOf(limiter)})
@@ -90,13 +93,16 @@ func TestValuesBeyondTheBoundShareACounter(t *testing.T) {
 	}
 	assert.Equal(t, 3, passed("203.0.113.7:1", "/1", "/2", "/3"))
 	assert.Equal(t, 2, passed("203.0.113.7:2", "/4", "/5", "/6", "/7"), "the further ones share")
-	assert.Equal(t, 3, passed("203.0.113.7:3", "/1", "/2", "/3", "/1", "/2", "/3"), "the first ones do not")
-	assert.Equal(t, 3+2, passed("203.0.113.8:1", "/a", "/b", "/c", "/d", "/e", "/f"), "nor do other clients")
+	assert.Equal(t, 3, passed("203.0.113.7:3", "/1", "/2", "/3", "/1", "/2", "/3"),
+		"the first ones do not")
+	assert.Equal(t, 3+2, passed("203.0.113.8:1", "/a", "/b", "/c", "/d", "/e", "/f"),
+		"nor do other clients")
 	assert.Contains(t, log.String(), "share one counter")
 	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 10, "one line a second")
 
 	w.now = w.now.Add(5 * time.Hour)
-	assert.Equal(t, 3, passed("203.0.113.7:1", "/7", "/8", "/9"), "the old ones have no counters any more")
+	assert.Equal(t, 3, passed("203.0.113.7:1", "/7", "/8", "/9"),
+		"the old ones have no counters any more")
 }
 
 // As in Envoy, a request without an address has no descriptor with one. It is logged.
@@ -108,11 +114,15 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 		logged    bool
 	}{
 		"a Unix socket": {"@", "", []rules.Action{rules.RemoteAddress()}, true},
-		"a range, of a Unix socket": {"@", "", []rules.Action{rules.RemoteAddressMatch("k", "v", nil, true)},
+		"a range, of a Unix socket": {"@", "",
+			[]rules.Action{rules.RemoteAddressMatch("k", "v", nil, true)},
 			true},
-		"an invalid X-Forwarded-For": {"10.0.0.1:1", "rubbish", []rules.Action{rules.RemoteAddress()}, true},
-		"a known address":            {"10.0.0.1:1", "192.0.2.1", []rules.Action{rules.RemoteAddress()}, false},
-		"a header that is missing":   {"@", "", []rules.Action{rules.RequestHeader("X-K", "k", false)}, false},
+		"an invalid X-Forwarded-For": {"10.0.0.1:1", "rubbish", []rules.Action{rules.RemoteAddress()},
+			true},
+		"a known address": {"10.0.0.1:1", "192.0.2.1", []rules.Action{rules.RemoteAddress()},
+			false},
+		"a header that is missing": {"@", "", []rules.Action{rules.RequestHeader("X-K", "k", false)},
+			false},
 	} {
 		w := newWorld(t, varied, rules.Config{})
 		var log bytes.Buffer
@@ -130,6 +140,7 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 				assert.Equal(t, 200, answer.Code, name)
 			}
 		}
-		assert.Equal(t, row.logged, strings.Contains(log.String(), "address is unknown"), "%s: %s", name, &log)
+		assert.Equal(t, row.logged, strings.Contains(log.String(), "address is unknown"), "%s: %s", name,
+			&log)
 	}
 }

@@ -62,7 +62,8 @@ var calendarKeys = []string{"unit", "zone", "anchor"}
 // calendar reads the calendar of a rule, whose unit is that of its rate_limit.
 func (d *decoder) calendar(limit *Limit, f field) {
 	if limit.Algorithm == InFlight {
-		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s", inFlightUnit)
+		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s",
+			inFlightUnit)
 		return
 	}
 	at, c := d.at(f.key), Calendar{Unit: calendarUnits[limit.Unit]}
@@ -74,7 +75,8 @@ func (d *decoder) calendar(limit *Limit, f field) {
 			}
 		case "unit":
 			if name, ok := d.str(g); ok && !limit.Unlimited && name != limit.Unit.String() {
-				d.errorf(d.at(g.value), "the unit of the calendar is '%s', and that of the rate_limit %s", name, limit.Unit)
+				d.errorf(d.at(g.value), "the unit of the calendar is '%s', and that of the rate_limit %s", name,
+					limit.Unit)
 			}
 		case "anchor":
 			n, err := strconv.Atoi(g.value.Value) // not as YAML does: 0406 is 6 April
@@ -92,11 +94,13 @@ func (d *decoder) calendar(limit *Limit, f field) {
 	switch {
 	case limit.Unlimited || !limit.Unit.valid(): // as is reported
 	case calendarUnits[limit.Unit] == 0:
-		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s", limit.Unit)
+		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s",
+			limit.Unit)
 	case limit.Multiplier > 1:
 		d.errorf(d.at(f.key), "a calendar has no unit_multiplier")
 	case limit.Algorithm != FixedWindow:
-		d.errorf(d.at(f.key), "calendar applies to fixed_window only; the algorithm is %s", limit.Algorithm)
+		d.errorf(d.at(f.key), "calendar applies to fixed_window only; the algorithm is %s",
+			limit.Algorithm)
 	case c.Zone == "" || c.Zone == "Local":
 		d.errorf(at, "a calendar needs a zone, such as Europe/Berlin")
 	case unknown != nil:

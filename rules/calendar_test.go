@@ -67,7 +67,8 @@ func TestCalendarIsReadAndWritten(t *testing.T) {
 		assert.Empty(t, rules.Diff(set, again))
 		assert.Equal(t, x.Rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
 	}
-	year := load(t, strings.ReplaceAll(monthly("{calendar: {zone: UTC, anchor: 0406}}"), "month", "year"))
+	year := load(t, strings.ReplaceAll(monthly("{calendar: {zone: UTC, anchor: 0406}}"), "month",
+		"year"))
 	assert.Equal(t, rules.Calendar{Unit: weir.Year.From(406), Zone: "UTC"},
 		year.Match("d", entries(t, "user=a")).Limit.Calendar, "an anchor is decimal")
 	changes := rules.Diff(load(t, monthly("{}")), load(t, monthly(billing)))
@@ -77,18 +78,40 @@ func TestCalendarIsReadAndWritten(t *testing.T) {
 
 func TestWrongCalendars(t *testing.T) {
 	for text, want := range map[string]string{
-		monthly("{calendar: {}}"):                                                                                "a calendar needs a zone",
-		monthly("{calendar: month}"):                                                                             "want a map",
-		monthly("{calendar: {zone: Local}}"):                                                                     "a calendar needs a zone",
-		monthly("{calendar: {zone: Europe/Nowhere}}"):                                                            "unknown time zone 'Europe/Nowhere'",
-		monthly("{calendar: {zone: UTC, unit: day}}"):                                                            "the unit of the calendar is 'day', and that of the rate_limit month",
-		monthly("{calendar: {zone: UTC, anchor: 32}}"):                                                           "from 1 to 31",
-		monthly("{calendar: {zone: UTC, anchor: 0}}"):                                                            "anchor",
-		monthly("{calendar: {zone: UTC, anchor: first}}"):                                                        "anchor",
-		monthly("{calendar: {zone: UTC, day: 17}}"):                                                              "unknown key 'day'",
-		monthly("{algorithm: sliding_log, calendar: {zone: UTC}}"):                                               "calendar applies to fixed_window only",
-		strings.ReplaceAll(monthly("{calendar: {zone: UTC}}"), "unit: month", "unit: minute"):                    "the unit is minute",
-		strings.ReplaceAll(monthly("{calendar: {zone: UTC}}"), "unit: month", "unit: month, unit_multiplier: 2"): "a calendar has no unit_multiplier",
+		monthly(
+			"{calendar: {}}",
+		): "a calendar needs a zone",
+		monthly(
+			"{calendar: month}",
+		): "want a map",
+		monthly(
+			"{calendar: {zone: Local}}",
+		): "a calendar needs a zone",
+		monthly(
+			"{calendar: {zone: Europe/Nowhere}}",
+		): "unknown time zone 'Europe/Nowhere'",
+		monthly(
+			"{calendar: {zone: UTC, unit: day}}",
+		): "the unit of the calendar is 'day', and that of the rate_limit month",
+		monthly(
+			"{calendar: {zone: UTC, anchor: 32}}",
+		): "from 1 to 31",
+		monthly(
+			"{calendar: {zone: UTC, anchor: 0}}",
+		): "anchor",
+		monthly(
+			"{calendar: {zone: UTC, anchor: first}}",
+		): "anchor",
+		monthly(
+			"{calendar: {zone: UTC, day: 17}}",
+		): "unknown key 'day'",
+		monthly(
+			"{algorithm: sliding_log, calendar: {zone: UTC}}",
+		): "calendar applies to fixed_window only",
+		strings.ReplaceAll(monthly("{calendar: {zone: UTC}}"), "unit: month",
+			"unit: minute"): "the unit is minute",
+		strings.ReplaceAll(monthly("{calendar: {zone: UTC}}"), "unit: month",
+			"unit: month, unit_multiplier: 2"): "a calendar has no unit_multiplier",
 	} {
 		_, err := rules.Load(files("r.yaml", text))
 		assert.ErrorContains(t, err, want)

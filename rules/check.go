@@ -76,7 +76,8 @@ func (b *builder) unportable(d *domain) {
 	b.collisions(&d.root, d.name)
 	d.root.each(func(n *node) bool {
 		if strings.Contains(n.key, "*") {
-			b.warnf(n.position, "not portable: Envoy's service treats the asterisk in key '%s' as a wildcard",
+			b.warnf(n.position,
+				"not portable: Envoy's service treats the asterisk in key '%s' as a wildcard",
 				n.key)
 		}
 		b.collisions(&n.level, d.name+"."+FormatEntries(n.path()))

@@ -88,13 +88,14 @@ func TestDecide(t *testing.T) {
 			assert.EqualValues(t, 8, w.ask(w.hit("sharedabove=ac,user=u")).Statuses[0].Remaining)
 			assert.EqualValues(t, 9, w.ask(w.hit("sharedabove=ac,user=v")).Statuses[0].Remaining)
 		}},
-		{"entries with equal joined texts have two counters", rules.Config{}, func(t *testing.T, w *world) {
-			set := load(t, "domain: d\ndescriptors:\n"+
-				"- {key: a, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
-			require.NoError(t, w.engine.Swap(set))
-			w.ask(w.hit("a=x_c,c=y"))
-			assert.Equal(t, rules.OK, w.ask(w.hit("a=x,c=c_y")).Code)
-		}},
+		{"entries with equal joined texts have two counters", rules.Config{},
+			func(t *testing.T, w *world) {
+				set := load(t, "domain: d\ndescriptors:\n"+
+					"- {key: a, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
+				require.NoError(t, w.engine.Swap(set))
+				w.ask(w.hit("a=x_c,c=y"))
+				assert.Equal(t, rules.OK, w.ask(w.hit("a=x,c=c_y")).Code)
+			}},
 		{"values may have any length and any bytes", rules.Config{}, func(t *testing.T, w *world) {
 			long := make([]byte, 70_000)
 			for i := range long {
@@ -167,14 +168,15 @@ func TestDecide(t *testing.T) {
 			assert.Nil(t, s.Rule)
 			assert.Equal(t, rules.OverLimit, w.ask(d).Code)
 		}},
-		{"an override needs no rule, and is never shadowed", rules.Config{}, func(t *testing.T, w *world) {
-			for _, text := range []string{"shadow=x", "quota=x", "other=x", "free=x"} {
-				d := w.hit(text)
-				d.Override = &rules.Override{Requests: 1, Unit: rules.Day}
-				assert.Equal(t, rules.OK, w.ask(d).Code, text)
-				assert.Equal(t, rules.OverLimit, w.ask(d).Code, text)
-			}
-		}},
+		{"an override needs no rule, and is never shadowed", rules.Config{},
+			func(t *testing.T, w *world) {
+				for _, text := range []string{"shadow=x", "quota=x", "other=x", "free=x"} {
+					d := w.hit(text)
+					d.Override = &rules.Override{Requests: 1, Unit: rules.Day}
+					assert.Equal(t, rules.OK, w.ask(d).Code, text)
+					assert.Equal(t, rules.OverLimit, w.ask(d).Code, text)
+				}
+			}},
 		{"an override shares the count of a rule", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("ten=x"))
 			d := w.hit("ten=x")
@@ -231,11 +233,12 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hits(10, "ten=x"))
 			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code)
 		}},
-		{"a denied cost takes nothing: 8 of 10, then 3, then 1", rules.Config{}, func(t *testing.T, w *world) {
-			w.ask(w.hits(8, "ten=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
-			assert.EqualValues(t, 1, w.ask(w.hits(1, "ten=x")).Statuses[0].Remaining)
-		}},
+		{"a denied cost takes nothing: 8 of 10, then 3, then 1", rules.Config{},
+			func(t *testing.T, w *world) {
+				w.ask(w.hits(8, "ten=x"))
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
+				assert.EqualValues(t, 1, w.ask(w.hits(1, "ten=x")).Statuses[0].Remaining)
+			}},
 		{"costs afterwards: a report counts in full, and peeks are denied", rules.Config{},
 			func(t *testing.T, w *world) {
 				w.ask(w.hits(8, "later=x"))
@@ -250,20 +253,22 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "later=x")).Code)
 			assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "later=x")).Code)
 		}},
-		{"costs afterwards: counted whatever the other limits say", rules.Config{}, func(t *testing.T, w *world) {
-			w.ask(w.hit("one=x"))
-			overall, each := codes(w.ask(w.hits(4, "later=x"), w.hit("one=x"), w.hit("ten=x")))
-			assert.Equal(t, over, overall)
-			assert.Equal(t, []string{ok, over, ok}, each)
-			assert.EqualValues(t, 6, w.ask(w.hits(0, "later=x")).Statuses[0].Remaining)
-			assert.EqualValues(t, 10, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
-		}},
-		{"costs afterwards: over the limit they deny the request", rules.Config{}, func(t *testing.T, w *world) {
-			overall, each := codes(w.ask(w.hits(40, "later=x"), w.hit("ten=x")))
-			assert.Equal(t, over, overall)
-			assert.Equal(t, []string{over, ok}, each)
-			assert.EqualValues(t, 10, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
-		}},
+		{"costs afterwards: counted whatever the other limits say", rules.Config{},
+			func(t *testing.T, w *world) {
+				w.ask(w.hit("one=x"))
+				overall, each := codes(w.ask(w.hits(4, "later=x"), w.hit("one=x"), w.hit("ten=x")))
+				assert.Equal(t, over, overall)
+				assert.Equal(t, []string{ok, over, ok}, each)
+				assert.EqualValues(t, 6, w.ask(w.hits(0, "later=x")).Statuses[0].Remaining)
+				assert.EqualValues(t, 10, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
+			}},
+		{"costs afterwards: over the limit they deny the request", rules.Config{},
+			func(t *testing.T, w *world) {
+				overall, each := codes(w.ask(w.hits(40, "later=x"), w.hit("ten=x")))
+				assert.Equal(t, over, overall)
+				assert.Equal(t, []string{over, ok}, each)
+				assert.EqualValues(t, 10, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
+			}},
 		{"costs afterwards in shadow_mode deny nothing", rules.Config{}, func(t *testing.T, w *world) {
 			overall, each := codes(w.ask(w.hits(40, "latershadow=x"), w.hit("ten=x")))
 			assert.Equal(t, ok, overall)
@@ -292,17 +297,18 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hit("ten=x"), w.hit("ten=x"))
 			assert.EqualValues(t, 7, w.ask(w.hit("ten=x")).Statuses[0].Remaining)
 		}},
-		{"a descriptor whose neighbour denies is not charged", rules.Config{}, func(t *testing.T, w *world) {
-			w.ask(w.hit("one=x"))
-			for range 3 {
-				r := w.ask(w.hit("ten=x"), w.hit("one=x"), w.hit("ten=y"))
-				overall, each := codes(r)
-				assert.Equal(t, over, overall)
-				assert.Equal(t, []string{ok, over, ok}, each)
-				assert.EqualValues(t, 10, r.Statuses[0].Remaining)
-				assert.EqualValues(t, 10, r.Statuses[2].Remaining)
-			}
-		}},
+		{"a descriptor whose neighbour denies is not charged", rules.Config{},
+			func(t *testing.T, w *world) {
+				w.ask(w.hit("one=x"))
+				for range 3 {
+					r := w.ask(w.hit("ten=x"), w.hit("one=x"), w.hit("ten=y"))
+					overall, each := codes(r)
+					assert.Equal(t, over, overall)
+					assert.Equal(t, []string{ok, over, ok}, each)
+					assert.EqualValues(t, 10, r.Statuses[0].Remaining)
+					assert.EqualValues(t, 10, r.Statuses[2].Remaining)
+				}
+			}},
 		{"each descriptor over its limit has that status", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("one=x"))
 			w.ask(w.hits(9, "ten=x"))
@@ -334,15 +340,16 @@ func TestDecide(t *testing.T) {
 			assert.EqualValues(t, 3, w.ask(d).Statuses[0].Remaining)
 		}},
 
-		{"shadow_mode: OK, nothing remains, nothing is denied", rules.Config{}, func(t *testing.T, w *world) {
-			w.ask(w.hit("shadow=x"))
-			r := w.ask(w.hit("shadow=x"), w.hit("ten=x"))
-			assert.Equal(t, rules.OK, r.Code)
-			assert.Equal(t, rules.OK, r.Statuses[0].Code)
-			assert.Equal(t, rules.Shadowed, r.Statuses[0].Reason)
-			assert.Zero(t, r.Statuses[0].Remaining)
-			assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the other descriptor is charged")
-		}},
+		{"shadow_mode: OK, nothing remains, nothing is denied", rules.Config{},
+			func(t *testing.T, w *world) {
+				w.ask(w.hit("shadow=x"))
+				r := w.ask(w.hit("shadow=x"), w.hit("ten=x"))
+				assert.Equal(t, rules.OK, r.Code)
+				assert.Equal(t, rules.OK, r.Statuses[0].Code)
+				assert.Equal(t, rules.Shadowed, r.Statuses[0].Reason)
+				assert.Zero(t, r.Statuses[0].Remaining)
+				assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the other descriptor is charged")
+			}},
 		{"Config.Shadow: statuses are over, the overall code is OK", rules.Config{Shadow: true},
 			func(t *testing.T, w *world) {
 				w.ask(w.hit("one=x"))
@@ -377,16 +384,17 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, rules.OK, w.ask(w.hit("one=x"), w.hit("other=x")).Code)
 			}},
 
-		{"a token bucket admits its burst and refills evenly", rules.Config{}, func(t *testing.T, w *world) {
-			for i := range 3 {
-				assert.EqualValues(t, 2-i, w.ask(w.hit("bucket=x")).Statuses[0].Remaining)
-			}
-			s := w.ask(w.hit("bucket=x")).Statuses[0]
-			assert.Equal(t, rules.OverLimit, s.Code)
-			assert.Equal(t, time.Second, s.Reset)
-			w.now = w.now.Add(time.Second)
-			assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
-		}},
+		{"a token bucket admits its burst and refills evenly", rules.Config{},
+			func(t *testing.T, w *world) {
+				for i := range 3 {
+					assert.EqualValues(t, 2-i, w.ask(w.hit("bucket=x")).Statuses[0].Remaining)
+				}
+				s := w.ask(w.hit("bucket=x")).Statuses[0]
+				assert.Equal(t, rules.OverLimit, s.Code)
+				assert.Equal(t, time.Second, s.Reset)
+				w.now = w.now.Add(time.Second)
+				assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
+			}},
 		{"a sliding log drops each hit after the period", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(4, "log=x"))
 			w.now = w.now.Add(30 * time.Second)
@@ -480,7 +488,8 @@ func TestHitsThatCannotBeRefunded(t *testing.T) {
 	w.ask(w.hits(2, "log=x"))
 	d := w.hits(1, "log=x")
 	d.GiveBack = true
-	resp, err := w.engine.Decide(t.Context(), &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{d}})
+	resp, err := w.engine.Decide(t.Context(),
+		&rules.Request{Domain: "d", Descriptors: []rules.Descriptor{d}})
 	require.NoError(t, err)
 	assert.ErrorIs(t, resp.Lost, errors.ErrUnsupported)
 	assert.Equal(t, rules.OK, resp.Code)

@@ -22,9 +22,11 @@ func TestErrors(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"a syntax error has its own position, not the block's",
 			"domain: d\ndescriptors:\n  - key: a\n   value: b\n",
-			"r.yaml:4:4: error loading config file: did not find expected '-' indicator while parsing a block " +
+			"r.yaml:4:4: error loading config file: did not find expected '-' indicator while parsing a " +
+				"block " +
 				"collection"},
-		{"an unclosed quote", "domain: \"d\n", "error loading config file: found unexpected end of stream"},
+		{"an unclosed quote", "domain: \"d\n",
+			"error loading config file: found unexpected end of stream"},
 		{"a tab", "\tdomain: d",
 			"r.yaml:1:1: error loading config file: found character that cannot start any token"},
 		{"a control character", "domain: d\n#\x01\n",
@@ -45,7 +47,8 @@ func TestErrors(t *testing.T) {
 		{"a string for a boolean", in("{key: k, shadow_mode: maybe, " + rateLimit + "}"),
 			"error loading config file: cannot unmarshal maybe into shadow_mode; want true or false"},
 		{"a quoted boolean", in("{key: k, shadow_mode: 'true', " + rateLimit + "}"),
-			`error loading config file: cannot unmarshal "true" into shadow_mode; want true or false, without quotes`},
+			`error loading config file: cannot unmarshal "true" into shadow_mode; want true or false, ` +
+				`without quotes`},
 		{"a list for a string", in("{key: [k]}"),
 			"error loading config file: cannot unmarshal a list into key"},
 		{"a map for a list", "domain: d\ndescriptors: {key: k}\n",
@@ -54,7 +57,8 @@ func TestErrors(t *testing.T) {
 			"error loading config file: cannot unmarshal fast into rate_limit"},
 		{"a key that is a number", "domain: d\n0.25: x\n",
 			"r.yaml:2:1: config error, key is not of type string: 0.25"},
-		{"a key that is a boolean", "domain: d\nyes: x\n", "config error, key is not of type string: yes"},
+		{"a key that is a boolean", "domain: d\nyes: x\n",
+			"config error, key is not of type string: yes"},
 		{"an unknown key", in("{key: k, ratelimit: {}}"),
 			"r.yaml:3:14: config error, unknown key 'ratelimit'; did you mean 'rate_limit'?"},
 		{"an unknown key in a limit", in("{key: k, rate_limit: {unit: day, request_per_unit: 1}}"),
@@ -69,7 +73,8 @@ func TestErrors(t *testing.T) {
 			"r.yaml:3:21: error checking config: value is the number 1.5; quote it"},
 		{"infinity for a limit", in("{key: k, rate_limit: {unit: day, requests_per_unit: .inf}}"),
 			"error checking config"},
-		{"a value of more than 63 bits", in("{key: k, value: 9223372036854775808}"), "error checking config"},
+		{"a value of more than 63 bits", in("{key: k, value: 9223372036854775808}"),
+			"error checking config"},
 		{"no domain", "descriptors: []\n", "r.yaml:1:1: config file cannot have empty domain"},
 		{"an empty domain", "domain: ''\n", "r.yaml:1:9: config file cannot have empty domain"},
 		{"an empty file", "", "r.yaml:1:1: config file cannot have empty domain"},
@@ -116,7 +121,8 @@ func TestErrors(t *testing.T) {
 		{"a range with bits beyond its length", in("{key: k, value: {cidr: 10.1.2.3/8}}"),
 			"cidr 10.1.2.3/8 has bits beyond its length; did you mean 10.0.0.0/8?"},
 		{"an empty prefix", in("{key: k, value: {prefix: ''}}"), "prefix is empty; leave out the value"},
-		{"a range twice", in("{key: k, value: {cidr: '::ffff:10.0.0.0/104'}}\n  - {key: k, value: {cidr: 10.0.0.0/8}}"),
+		{"a range twice",
+			in("{key: k, value: {cidr: '::ffff:10.0.0.0/104'}}\n  - {key: k, value: {cidr: 10.0.0.0/8}}"),
 			"duplicate descriptor composite key 'd.k_{cidr:10.0.0.0/8}'"},
 		{"metadata with a key that is a list", in("{key: k, metadata: {[1]: a}}"),
 			"error parsing metadata: config error, key is not of type string: a list"},
@@ -124,7 +130,8 @@ func TestErrors(t *testing.T) {
 			"error parsing metadata: config error, key is not of type string: ~"},
 		{"metadata that JSON cannot express", in("{key: k, metadata: {a: [.nan]}}"),
 			"error parsing metadata: .nan"},
-		{"metadata that is a list", in("{key: k, metadata: [a]}"), "cannot unmarshal a list into metadata"},
+		{"metadata that is a list", in("{key: k, metadata: [a]}"),
+			"cannot unmarshal a list into metadata"},
 
 		// Mistakes for which Envoy's service has no error text.
 		{"a key twice in one map", "domain: d\ndomain: e\n",
@@ -148,8 +155,9 @@ func TestErrors(t *testing.T) {
 			"burst applies to token_bucket only"},
 		{"a burst of 0", in("{key: k, " + rateLimit +
 			", metadata: {weir: {algorithm: token_bucket, burst: 0}}}"), "burst must be at least 1"},
-		{"a burst that takes centuries to refill", in("{key: k, rate_limit: {unit: year, requests_per_unit: 1}, " +
-			"metadata: {weir: {algorithm: token_bucket, burst: 1000}}}"),
+		{"a burst that takes centuries to refill",
+			in("{key: k, rate_limit: {unit: year, requests_per_unit: 1}, " +
+				"metadata: {weir: {algorithm: token_bucket, burst: 1000}}}"),
 			"a burst of 1000 takes more than 146 years to refill"},
 		{"a merge of a number", "domain: d\n<<: 5\n",
 			"map merge requires map or sequence of maps as the value"},
@@ -169,7 +177,8 @@ func TestErrors(t *testing.T) {
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	_, err := rules.Load(files(
-		"a.yaml", "domain: a\ndescriptors:\n  - key: k\n    ratelimit: {unit: day}\n  - key: l\n    rate_limit: "+
+		"a.yaml",
+		"domain: a\ndescriptors:\n  - key: k\n    ratelimit: {unit: day}\n  - key: l\n    rate_limit: "+
 			"{unit: days, requests_per_unit: x}\n",
 		"b.yaml", "domain: a\ndescriptors: 5\n",
 		"c.yml", "domain: [\n",
@@ -177,11 +186,13 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	assert.EqualError(t, err, strings.Join([]string{
 		"a.yaml:4:5: config error, unknown key 'ratelimit'; did you mean 'rate_limit'?",
 		"a.yaml:6:24: invalid rate limit unit 'days'; did you mean 'day'?",
-		"a.yaml:6:49: error loading config file: cannot unmarshal x into requests_per_unit; want a whole number " +
+		"a.yaml:6:49: error loading config file: cannot unmarshal x into requests_per_unit; want a " +
+			"whole number " +
 			"from 0 to 4294967295",
 		"b.yaml:1:9: duplicate domain 'a' in config file; the first is in a.yaml, line 1",
 		"b.yaml:2:14: error loading config file: cannot unmarshal 5 into descriptors; want a list of maps",
-		"c.yml:2:1: error loading config file: did not find expected node content while parsing a flow node",
+		"c.yml:2:1: error loading config file: did not find expected node content while parsing a " +
+			"flow node",
 	}, "\n"))
 }
 
@@ -212,12 +223,14 @@ func TestWarnings(t *testing.T) {
 			"r.yaml:3:60: warning: 'shadow_mode' has no effect in rate_limit; it belongs in a descriptor"},
 		{"a limit's key beside key", in("{key: k, unit: day, " + rateLimit + "}"),
 			"'unit' has no effect in a descriptor; it belongs in rate_limit"},
-		{"replaces with an unknown name", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: " +
-			"fredy, replaces: [{name: freddy}]}}"),
+		{"replaces with an unknown name",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: " +
+				"fredy, replaces: [{name: freddy}]}}"),
 			"replaces 'freddy', but no rule of domain 'd' has this name; did you mean 'fredy'?"},
 		{"a wildcard after one that covers it",
 			in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: 'a*b', " + rateLimit + "}"),
-			"r.yaml:4:5: warning: unreachable: k=a* at line 3 comes first and matches everything that k=a*b matches"},
+			"r.yaml:4:5: warning: unreachable: k=a* at line 3 comes first and matches everything that " +
+				"k=a*b matches"},
 		{"a key without a value and a wildcard for all values",
 			in("{key: k, " + rateLimit + "}\n  - {key: k, value: '*', " + rateLimit + "}"),
 			"r.yaml:3:5: warning: unreachable: k=* at line 4 matches every value of k"},
@@ -263,7 +276,8 @@ func TestNoWarnings(t *testing.T) {
 // interprets differently.
 func TestEnvoyWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
-		{"unit_multiplier", in("{key: k, rate_limit: {unit: day, unit_multiplier: 2, requests_per_unit: 1}}"),
+		{"unit_multiplier",
+			in("{key: k, rate_limit: {unit: day, unit_multiplier: 2, requests_per_unit: 1}}"),
 			"refuses the key unit_multiplier"},
 		{"a second document", "domain: d\n---\ndomain: e\n",
 			"r.yaml:3:1: warning: not portable: Envoy's service reads only the first document"},
@@ -285,7 +299,8 @@ func TestEnvoyWarnings(t *testing.T) {
 }
 
 func TestSettingsInMetadataArePortable(t *testing.T) {
-	file := in("{key: k, " + rateLimit + ", metadata: {team: a, weir: {algorithm: token_bucket, burst: 5}}}")
+	file := in("{key: k, " + rateLimit +
+		", metadata: {team: a, weir: {algorithm: token_bucket, burst: 5}}}")
 	set, found := (&rules.Loader{Envoy: true}).Check(files("r.yaml", file))
 	assert.Empty(t, found)
 	for r := range set.All() {

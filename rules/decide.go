@@ -36,7 +36,9 @@ type decision struct {
 }
 
 // decide is DecideInto with the counters of the rules held to b, and if holds is set Hold.
-func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bound, holds bool) (d decision, err error) {
+func (e *Engine) decide(
+	ctx context.Context, req *Request, resp *Response, b bound, holds bool,
+) (d decision, err error) {
 	if err := req.check(); err != nil {
 		return d, err
 	}
@@ -122,12 +124,13 @@ func (c *call) match(req *Request, statuses []Status) {
 	c.replace(statuses)
 }
 
-// hold holds the hits on key to the limit, which are counted even if they are denied where afterwards;
-// what gives back is held to none. A limit of 0 denies peeks, too, and counts nothing.
+// hold holds the hits on key to the limit, which are counted even if they are denied where
+// afterwards; what gives back is held to none. A limit of 0 denies peeks, too, and counts nothing.
 func (a *ask) hold(key string, hits uint64, giveBack, afterwards bool) {
 	l := a.limit
 	*a.held = a.strategy.limit
-	a.held.Request = weir.Request{Key: key, Limit: uint64(l.Requests), Duration: l.Period(), Cost: max(1, hits)}
+	a.held.Request = weir.Request{Key: key, Limit: uint64(l.Requests), Duration: l.Period(),
+		Cost: max(1, hits)}
 	a.refunds = giveBack && hits > 0
 	a.held.Advisory, a.held.Exempt = a.shadow || a.quota, a.refunds
 	a.held.Look = hits == 0 && l.Requests > 0

@@ -13,7 +13,8 @@ import (
 // TestImportsBringOnlyYAML checks that an importer of the package links only YAML and the
 // dependencies of weir itself.
 func TestImportsBringOnlyYAML(t *testing.T) {
-	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
+		".").Output()
 	require.NoError(t, err)
 	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
 	allowed := []string{

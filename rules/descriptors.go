@@ -14,7 +14,8 @@ var (
 	rootKeys       = []string{"domain", "descriptors", "rate_limits"}
 	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}
-	limitKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "lease", "unlimited", "name", "replaces"}
+	limitKeys = []string{"unit", "unit_multiplier", "requests_per_unit", "lease", "unlimited",
+		"name", "replaces"}
 	replacesKeys = []string{"name"}
 	valueKeys    = []string{"prefix", "cidr"}
 	allKeys      = slices.Compact(slices.Sorted(slices.Values(
@@ -25,7 +26,8 @@ var homes = map[string]string{} // key -> name of the map that it belongs to
 
 func init() {
 	for home, keys := range map[string][]string{
-		"the top of the file": {"domain", "rate_limits"}, "a descriptor": descriptorKeys, "rate_limit": limitKeys,
+		"the top of the file": {"domain", "rate_limits"}, "a descriptor": descriptorKeys,
+		"rate_limit": limitKeys,
 	} {
 		for _, k := range keys {
 			homes[k] = home
@@ -220,8 +222,9 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 	d.settings(x, settings)
 	d.checkFlags(x, fields)
 	if x.share && x.form == exact {
-		d.errorf(d.at(share.key), "share_threshold can only be used with wildcard values (containing '*'), "+
-			"but found key '%s'", composite)
+		d.errorf(d.at(share.key),
+			"share_threshold can only be used with wildcard values (containing '*'), "+
+				"but found key '%s'", composite)
 		x.share = false
 	}
 	if len(below) > 0 {
@@ -243,7 +246,8 @@ func (d *decoder) value(x *node, f field) {
 	}
 	fields := d.mapping(f.value, "value", valueKeys)
 	if len(fields) != 1 {
-		d.errorf(d.at(f.value), "a value that is a map has one of the keys %s", strings.Join(valueKeys, " and "))
+		d.errorf(d.at(f.value), "a value that is a map has one of the keys %s",
+			strings.Join(valueKeys, " and "))
 		return
 	}
 	of := fields[0]
@@ -259,10 +263,12 @@ func (d *decoder) value(x *node, f field) {
 		p, ok := addresses(text)
 		switch {
 		case !ok:
-			d.errorf(d.at(of.value), "cidr is %s; want a range such as 10.0.0.0/8 or 2001:db8::/32", brief(of.value))
+			d.errorf(d.at(of.value), "cidr is %s; want a range such as 10.0.0.0/8 or 2001:db8::/32",
+				brief(of.value))
 			return
 		case p != p.Masked():
-			d.errorf(d.at(of.value), "cidr %s has bits beyond its length; did you mean %s?", text, p.Masked())
+			d.errorf(d.at(of.value), "cidr %s has bits beyond its length; did you mean %s?", text,
+				p.Masked())
 		}
 		p = p.Masked()
 		x.form, x.pattern.cidr, text = inRange, p, p.String()

@@ -115,7 +115,8 @@ func (d *differ) order(a, b *level) {
 		}
 		for _, other := range a.keys[x.key].wildcards.all {
 			y, z := ys.values[x.value], ys.values[other.value]
-			if z == nil || other.order <= x.order || y.order < z.order || !overlap(&x.pattern, &other.pattern) {
+			if z == nil || other.order <= x.order || y.order < z.order ||
+				!overlap(&x.pattern, &other.pattern) {
 				continue
 			}
 			d.add(x, "now comes after "+FormatEntries([]Entry{other.entry()}),
@@ -124,8 +125,8 @@ func (d *differ) order(a, b *level) {
 	}
 }
 
-// overlap reports whether some text may match both patterns. Only their prefixes and suffixes, or two
-// ranges, can exclude that.
+// overlap reports whether some text may match both patterns. Only their prefixes and suffixes, or
+// two ranges, can exclude that.
 func overlap(p, q *pattern) bool {
 	if p.cidr.IsValid() && q.cidr.IsValid() {
 		return p.cidr.Overlaps(q.cidr)
@@ -189,7 +190,8 @@ func counters(x, y *node) string {
 	switch {
 	case x.rule == nil || y.rule == nil || x.rule.Limit.Unlimited || y.rule.Limit.Unlimited:
 		return ""
-	case x.rule.Limit.Period() != y.rule.Limit.Period() || x.rule.Limit.Algorithm != y.rule.Limit.Algorithm ||
+	case x.rule.Limit.Period() != y.rule.Limit.Period() ||
+		x.rule.Limit.Algorithm != y.rule.Limit.Algorithm ||
 		x.rule.Limit.Calendar != y.rule.Limit.Calendar ||
 		!slices.Equal(x.patterns(), y.patterns()):
 		return "counters start at zero"

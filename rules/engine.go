@@ -205,15 +205,19 @@ func (e *Engine) Swap(set *Set) error {
 		return err
 	}
 	if e.cfg.CountDenied && !next.fixed.charges {
-		return errors.New("rules: Config.CountDenied needs a weir.Charger, which the strategy for overrides is not")
+		return errors.New(
+			"rules: Config.CountDenied needs a weir.Charger, which the strategy for overrides is not",
+		)
 	}
 	for r := range set.All() {
 		charger := next.strategies[r.method].charges
 		if r.Limit.Algorithm == InFlight && e.cfg.CountDenied {
-			return fmt.Errorf("rules: %s: Config.CountDenied does not apply to the unit %s", r.Path, inFlightUnit)
+			return fmt.Errorf("rules: %s: Config.CountDenied does not apply to the unit %s", r.Path,
+				inFlightUnit)
 		}
 		if !charger && (r.Limit.Afterwards || e.cfg.CountDenied) {
-			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, which the strategy for %v is not",
+			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, which the "+
+				"strategy for %v is not",
 				r.Path, r.Limit.Algorithm)
 		}
 	}
@@ -234,8 +238,9 @@ func (e *Engine) strategy(m Method, old, next map[Method]*strategy) (*strategy, 
 		}
 		c, ok := made.(counter)
 		if !ok {
-			return nil, fmt.Errorf("rules: strategy for %v: %s does not implement weir.Peeker and weir.Refunder",
-				m, weir.NameOf(made))
+			return nil,
+				fmt.Errorf("rules: strategy for %v: %s does not implement weir.Peeker and weir.Refunder",
+					m, weir.NameOf(made))
 		}
 		_, charges := made.(weir.Charger)
 		s = &strategy{counter: c, limit: weir.NewLimit(made), charges: charges}

@@ -65,16 +65,19 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 type Described struct {
 	Actions    []string // their names, in order
 	Descriptor Descriptor
-	Missing    string // the action without an entry, for which there is no descriptor; "" if there is one
+	// the action without an entry, for which there is no descriptor; "" if there is one
+	Missing string
 }
 
-// ExplainRequest returns what each of the domain's rate_limits makes of a request. [Set.RequestOf] has
-// the descriptors alone.
+// ExplainRequest returns what each of the domain's rate_limits makes of a request. [Set.RequestOf]
+// has the descriptors alone.
 func (s *Set) ExplainRequest(domain string, r *http.Request, ip httplimit.IP) []Described {
 	var all []Described
 	x := exchange{Request: r, ip: ip}
 	for _, spec := range s.Describers(domain) {
-		described := spec.describe(nil, &x, func(entries []Entry) *Rule { return s.Match(domain, entries) })
+		described := spec.describe(nil, &x, func(entries []Entry) *Rule {
+			return s.Match(domain, entries)
+		})
 		for _, d := range described {
 			all = append(all, Described{Actions: spec.names, Descriptor: d})
 		}
@@ -94,7 +97,8 @@ func (s *Set) ExplainRequest(domain string, r *http.Request, ip httplimit.IP) []
 // String returns the actions and their descriptor, or which action has no entry.
 func (d Described) String() string {
 	if d.Missing != "" {
-		return strings.Join(d.Actions, ", ") + ": no descriptor, since the request lacks what " + d.Missing + " needs"
+		return strings.Join(d.Actions, ", ") + ": no descriptor, since the request lacks what " +
+			d.Missing + " needs"
 	}
 	return strings.Join(d.Actions, ", ") + ": " + FormatEntries(d.Descriptor.Entries)
 }

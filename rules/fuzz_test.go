@@ -17,13 +17,20 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(house))
 	f.Add([]byte("domain: d\n---\ndomain: e\ndescriptors: [{key: a, value: '*'}]\n"))
 	f.Add([]byte("domain: d\ndescriptors: &x\n  - key: k\n    descriptors: *x\n"))
-	f.Add([]byte("domain: d\ndescriptors: [{key: a, value: {cidr: '::ffff:10.0.0.0/104'}}, {key: a, value: {prefix: 'x*'}}]\n"))
+	f.Add(
+		[]byte(
+			"domain: d\ndescriptors: [{key: a, value: {cidr: '::ffff:10.0.0.0/104'}}, {key: a, value: " +
+				"{prefix: 'x*'}}]\n",
+		),
+	)
 	f.Add([]byte("domain: d\n<<: &x {<<: *x}\n0.25: x\n"))
-	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: token_bucket, burst: " +
+	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: " +
+		"token_bucket, burst: " +
 		"5}}, " + rateLimit + "}")))
 	f.Add([]byte("domain: d\ndescriptors:\n  - key: a\n   value: b\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		set, found := (&rules.Loader{Envoy: true, MergeDomains: true}).Check(files("r.yaml", string(data)))
+		set, found := (&rules.Loader{Envoy: true, MergeDomains: true}).Check(files("r.yaml",
+			string(data)))
 		for _, p := range found {
 			require.True(t, p.Line > 0 && p.Column > 0 && p.Message != "" && p.File == "r.yaml", "%+v", p)
 			require.False(t, set != nil && !p.Warning, "%+v", p)
@@ -49,7 +56,8 @@ func FuzzLoad(f *testing.F) {
 func FuzzMatch(f *testing.F) {
 	f.Add([]byte(house), "d", "ten=x,user=u")
 	f.Add([]byte(house), "d", `sharedabove="a\xff",user`)
-	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: 'a*b*c'}, {key: k, value: '*', "+rateLimit+"}]\n"),
+	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: 'a*b*c'}, {key: k, value: '*', "+rateLimit+
+		"}]\n"),
 		"d", "k=abc")
 	f.Fuzz(func(t *testing.T, data []byte, domain, descriptor string) {
 		set, _ := (&rules.Loader{MergeDomains: true}).Check(files("r.yaml", string(data)))
@@ -71,11 +79,14 @@ func FuzzMatch(f *testing.F) {
 // FuzzDecide decides twice on an arbitrary request. The engine must answer or fail, and no count
 // may go down unless the request gives hits back.
 func FuzzDecide(f *testing.F) {
-	f.Add([]byte(`{"Domain": "d", "Hits": 2, "Descriptors": [{"Entries": [{"Key": "ten", "Value": "x"}]}, ` +
+	f.Add([]byte(`{"Domain": "d", "Hits": 2, "Descriptors": [{"Entries": [{"Key": "ten", "Value": ` +
+		`"x"}]}, ` +
 		`{"Entries": [{"Key": "one", "Value": "x"}], "HasHits": true, "Hits": 18446744073709551615}]}`))
-	f.Add([]byte(`{"Domain": "d", "Descriptors": [{"Override": {"Unit": 0}}, {}, {"Entries": [{}], "Override": ` +
+	f.Add([]byte(`{"Domain": "d", "Descriptors": [{"Override": {"Unit": 0}}, {}, {"Entries": [{}], ` +
+		`"Override": ` +
 		`{"Unit": 5, "Multiplier": 4294967295}}]}`))
-	f.Add([]byte(`{"Domain": "d", "Descriptors": [{"Entries": [{"Key": "bucket"}], "HasHits": true, "Hits": 9, ` +
+	f.Add([]byte(`{"Domain": "d", "Descriptors": [{"Entries": [{"Key": "bucket"}], "HasHits": ` +
+		`true, "Hits": 9, ` +
 		`"GiveBack": true}, {"Entries": [{"Key": "later"}], "HasHits": true}]}`))
 	set := load(f, house)
 	f.Fuzz(func(t *testing.T, data []byte) {

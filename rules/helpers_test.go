@@ -64,7 +64,8 @@ func newWorld(t testing.TB, text string, cfg rules.Config) *world {
 // ask decides on a request with these descriptors in domain d.
 func (w *world) ask(descriptors ...rules.Descriptor) *rules.Response {
 	w.Helper()
-	resp, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "d", Descriptors: descriptors})
+	resp, err := w.engine.Decide(context.Background(),
+		&rules.Request{Domain: "d", Descriptors: descriptors})
 	require.NoError(w, err)
 	require.NoError(w, resp.Lost)
 	require.Len(w, resp.Statuses, len(descriptors))
@@ -72,7 +73,9 @@ func (w *world) ask(descriptors ...rules.Descriptor) *rules.Response {
 }
 
 // hit is a descriptor with these entries and the default cost.
-func (w *world) hit(text string) rules.Descriptor { return rules.Descriptor{Entries: entries(w, text)} }
+func (w *world) hit(text string) rules.Descriptor {
+	return rules.Descriptor{Entries: entries(w, text)}
+}
 
 // hits is a descriptor with these entries and a cost of n.
 func (w *world) hits(n uint64, text string) rules.Descriptor {

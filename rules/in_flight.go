@@ -17,20 +17,22 @@ const inFlightUnit = "in_flight"
 const defaultLease = time.Minute
 
 // ErrInFlight means that a request matches a rule that limits requests in flight, and is decided by
-// [Engine.Decide], which has no way to release its place, or gives hits back, which name no place. A
-// peek takes no place and does not fail. Nothing was counted.
-var ErrInFlight = errors.New("the rule limits requests in flight, and this decision does not see their end; " +
+// [Engine.Decide], which has no way to release its place, or gives hits back, which name no place.
+// A peek takes no place and does not fail. Nothing was counted.
+var ErrInFlight = errors.New("the rule limits requests in flight, and this decision does not " +
+	"see their end; " +
 	"a Guard, Engine.Hold and weir proxy do")
 
-// Hold is [Engine.DecideInto] for a request whose end the caller knows. It returns the places that the
-// request takes in the rules for requests in flight, none if it is denied. The caller must release all
-// of them when it ends.
+// Hold is [Engine.DecideInto] for a request whose end the caller knows. It returns the places that
+// the request takes in the rules for requests in flight, none if it is denied. The caller must
+// release all of them when it ends.
 func (e *Engine) Hold(ctx context.Context, req *Request, resp *Response) ([]*weir.Held, error) {
 	d, err := e.decide(ctx, req, resp, bound{}, true)
 	return d.held, err
 }
 
-// checkInFlight returns ErrInFlight if a request would take a place, and holds is not set, or gives one back.
+// checkInFlight returns ErrInFlight if a request would take a place, and holds is not set, or gives
+// one back.
 func (c *call) checkInFlight(statuses []Status, holds bool) error {
 	for i := range c.asks {
 		a := &c.asks[i]
@@ -51,8 +53,8 @@ func (c *call) places() (held []*weir.Held) {
 	return held
 }
 
-// inFlight reads the lease of a rule, and checks that it has no field of another unit. A field that is
-// nil is not in the file.
+// inFlight reads the lease of a rule, and checks that it has no field of another unit. A field that
+// is nil is not in the file.
 func (d *decoder) inFlight(limit *Limit, multiplier, lease *field) {
 	if limit.Algorithm != InFlight {
 		if lease != nil && (limit.Unlimited || limit.Unit.valid()) {
@@ -76,7 +78,8 @@ func (d *decoder) inFlight(limit *Limit, multiplier, lease *field) {
 	case err != nil:
 		d.errorf(d.at(lease.value), "lease is %s; want a duration such as 60s or 5m", brief(lease.value))
 	case of < time.Millisecond || of > maxPeriod || of%time.Millisecond != 0:
-		d.errorf(d.at(lease.value), "lease is %s; want whole milliseconds, from 1ms to 365 days", brief(lease.value))
+		d.errorf(d.at(lease.value), "lease is %s; want whole milliseconds, from 1ms to 365 days",
+			brief(lease.value))
 	default:
 		limit.Lease = of
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// concurrent is a file with a rule for requests of a user in flight, the given settings after it in its
-// rate_limit, and rates beside it.
+// concurrent is a file with a rule for requests of a user in flight, the given settings after it in
+// its rate_limit, and rates beside it.
 func concurrent(more string) string {
 	return `
 domain: d
@@ -54,7 +54,8 @@ func send(h http.Handler, header ...string) *httptest.ResponseRecorder {
 	return w
 }
 
-// nestedIn returns the status of a request, and those of others that are sent while it is in flight.
+// nestedIn returns the status of a request, and those of others that are sent while it is in
+// flight.
 func nestedIn(e *rules.Engine, outer []string, inner ...[]string) (codes []int) {
 	var h http.Handler
 	depth := 0
@@ -103,11 +104,12 @@ func TestRequestsInFlightByRules(t *testing.T) {
 	assert.Equal(t, 200, (<-first).Code)
 }
 
-const threeInFlight = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: in_flight, requests_per_unit: 3}}]\n" +
+const threeInFlight = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: in_flight, " +
+	"requests_per_unit: 3}}]\n" +
 	"rate_limits: [{actions: [{request_headers: {header_name: User, descriptor_key: user}}]}]\n"
 
-// mostInFlight has 16 callers send requests of one user, and returns how many were in flight at one time and
-// how many were admitted.
+// mostInFlight has 16 callers send requests of one user, and returns how many were in flight at one
+// time and how many were admitted.
 func mostInFlight(w *world) (most, admitted int64) {
 	var mu sync.Mutex
 	var now int64
@@ -158,9 +160,10 @@ func TestRulesInFlightControlIsRejected(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	w := newWorld(t, threeInFlight, rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
-		return hasty{s}
-	})})
+	w := newWorld(t, threeInFlight,
+		rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
+			return hasty{s}
+		})})
 	most, _ := mostInFlight(w)
 	assert.Greater(t, most, int64(3))
 }
@@ -184,7 +187,9 @@ func peek(w *world, descriptor string) uint64 {
 func TestAPanicReleasesPlaces(t *testing.T) {
 	w := newWorld(t, concurrent(""), rules.Config{})
 	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") })
-	assert.PanicsWithValue(t, "handler", func() { send(rules.Middleware(w.engine)(panics), "User", "ann") })
+	assert.PanicsWithValue(t, "handler", func() {
+		send(rules.Middleware(w.engine)(panics), "User", "ann")
+	})
 	assert.EqualValues(t, 1, peek(w, "user=ann"))
 
 	guard := rules.Guard{Engine: w.engine, Domain: "d",
@@ -197,7 +202,8 @@ func TestAPanicReleasesPlaces(t *testing.T) {
 func TestHijackedConnectionsHoldPlacesOfRules(t *testing.T) {
 	w := newWorld(t, concurrent(""), rules.Config{})
 	conns := make(chan net.Conn)
-	srv := httptest.NewServer(rules.Middleware(w.engine)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	srv := httptest.NewServer(rules.Middleware(w.engine)(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if assert.NoError(t, err) {
 			conns <- conn
@@ -212,7 +218,9 @@ func TestHijackedConnectionsHoldPlacesOfRules(t *testing.T) {
 	conn := <-conns
 	assert.Equal(t, []int{429}, []int{send(rules.Middleware(w.engine)(hello), "User", "ann").Code})
 	require.NoError(t, conn.Close())
-	assert.Eventually(t, func() bool { return peek(w, "user=ann") == 1 }, 20*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool {
+		return peek(w, "user=ann") == 1
+	}, 20*time.Second, time.Millisecond)
 }
 
 // What one limit denies takes nothing from the others.
@@ -311,9 +319,10 @@ func TestAFailedReleaseOfARuleIsLogged(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	engine, err := rules.New(load(t, concurrent("")), rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
-		return failing{s}
-	})})
+	engine, err := rules.New(load(t, concurrent("")),
+		rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
+			return failing{s}
+		})})
 	require.NoError(t, err)
 	var log bytes.Buffer
 	guard := rules.Guard{Engine: engine, Domain: "d", Logger: slog.New(slog.NewTextHandler(&log, nil))}
@@ -326,12 +335,13 @@ func TestAFailedHoldTakesNoPlace(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	engine, err := rules.New(load(t, concurrent("")), rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
-		if m.Algorithm == rules.FixedWindow {
-			return weirtest.FailAll(assert.AnError), nil
-		}
-		return rules.StrategiesOf(limiter)(m)
-	}})
+	engine, err := rules.New(load(t, concurrent("")),
+		rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
+			if m.Algorithm == rules.FixedWindow {
+				return weirtest.FailAll(assert.AnError), nil
+			}
+			return rules.StrategiesOf(limiter)(m)
+		}})
 	require.NoError(t, err)
 	guard := rules.Guard{Engine: engine, Domain: "d", Logger: slog.New(slog.DiscardHandler)}
 	for code, open := range map[int]bool{503: false, 200: true} {
@@ -363,40 +373,54 @@ func TestRulesInFlightAreReadAndWritten(t *testing.T) {
 	short := load(t, strings.ReplaceAll(concurrent(", lease: 5s"), "in_flight", "In_Flight"))
 	changes := rules.Diff(load(t, concurrent("")), short)
 	require.Len(t, changes, 1)
-	assert.Equal(t, "d: user: 1 in flight, lease 1m0s -> 1 in flight, lease 5s; counters start at zero", changes[0].String())
-	changes = rules.Diff(short, load(t, strings.Replace(concurrent(", lease: 5s"), "unit: 1", "unit: 4", 1)))
+	assert.Equal(t,
+		"d: user: 1 in flight, lease 1m0s -> 1 in flight, lease 5s; counters start at zero",
+		changes[0].String())
+	changes = rules.Diff(short,
+		load(t, strings.Replace(concurrent(", lease: 5s"), "unit: 1", "unit: 4", 1)))
 	require.Len(t, changes, 1)
 	assert.Contains(t, changes[0].Effect, "counters are kept")
 
 	_, found := (&rules.Loader{Envoy: true}).Check(files("r.yaml", concurrent("")))
 	require.NotEmpty(t, found)
-	assert.Equal(t, "r.yaml:4:36: warning: not portable: Envoy's service refuses the unit in_flight", found[0].Error())
+	assert.Equal(t, "r.yaml:4:36: warning: not portable: Envoy's service refuses the unit in_flight",
+		found[0].Error())
 }
 
 func TestWrongRulesInFlight(t *testing.T) {
 	with := func(limit, own string) string {
-		return "domain: d\ndescriptors: [{key: k, rate_limit: {" + limit + "}, metadata: {weir: " + own + "}}]\n"
+		return "domain: d\ndescriptors: [{key: k, rate_limit: {" + limit + "}, metadata: {weir: " + own +
+			"}}]\n"
 	}
 	const limit = "unit: in_flight, requests_per_unit: 4"
 	for text, want := range map[string]string{
-		with(limit+", lease: 60", "{}"):                                   "lease is 60; want a duration such as 60s",
-		with(limit+", lease: ''", "{}"):                                   `lease is ""; want a duration such as 60s`,
-		with(limit+", lease: [1s]", "{}"):                                 "want a string",
-		with(limit+", lease: 0s", "{}"):                                   "lease is 0s; want whole milliseconds, from 1ms to 365 days",
-		with(limit+", lease: -1s", "{}"):                                  "from 1ms to 365 days",
-		with(limit+", lease: 999us", "{}"):                                "from 1ms to 365 days",
-		with(limit+", lease: 1.5ms", "{}"):                                "from 1ms to 365 days",
-		with(limit+", lease: 8761h", "{}"):                                "from 1ms to 365 days",
-		with(limit+", unit_multiplier: 2", "{}"):                          "unit_multiplier does not apply to the unit in_flight",
-		with("unit: minute, requests_per_unit: 4, lease: 1s", "{}"):       "lease applies to the unit in_flight only",
-		with("unlimited: true, lease: 1s", "{}"):                          "lease applies to the unit in_flight only",
-		with("unlimited: true, unit: in_flight", "{}"):                    "should not specify rate limit unit when unlimited",
-		with("unit: inflight, requests_per_unit: 4", "{}"):                "did you mean 'in_flight'?",
-		with(limit, "{algorithm: sliding_log}"):                           "the unit in_flight has no algorithm",
+		with(limit+", lease: 60",
+			"{}"): "lease is 60; want a duration such as 60s",
+		with(limit+", lease: ''",
+			"{}"): `lease is ""; want a duration such as 60s`,
+		with(limit+", lease: [1s]", "{}"): "want a string",
+		with(limit+", lease: 0s",
+			"{}"): "lease is 0s; want whole milliseconds, from 1ms to 365 days",
+		with(limit+", lease: -1s", "{}"):   "from 1ms to 365 days",
+		with(limit+", lease: 999us", "{}"): "from 1ms to 365 days",
+		with(limit+", lease: 1.5ms", "{}"): "from 1ms to 365 days",
+		with(limit+", lease: 8761h", "{}"): "from 1ms to 365 days",
+		with(limit+", unit_multiplier: 2",
+			"{}"): "unit_multiplier does not apply to the unit in_flight",
+		with("unit: minute, requests_per_unit: 4, lease: 1s",
+			"{}"): "lease applies to the unit in_flight only",
+		with("unlimited: true, lease: 1s",
+			"{}"): "lease applies to the unit in_flight only",
+		with("unlimited: true, unit: in_flight",
+			"{}"): "should not specify rate limit unit when unlimited",
+		with("unit: inflight, requests_per_unit: 4", "{}"): "did you mean 'in_flight'?",
+		with(limit,
+			"{algorithm: sliding_log}"): "the unit in_flight has no algorithm",
 		with("unit: day, requests_per_unit: 4", "{algorithm: in_flight}"): "no algorithm is named so",
-		with(limit, "{burst: 5}"):                                         "burst applies to token_bucket only; the algorithm is in_flight",
-		with(limit, "{costs: afterwards}"):                                "costs do not apply to the unit in_flight",
-		with(limit, "{calendar: {zone: UTC}}"):                            "the unit is in_flight",
+		with(limit,
+			"{burst: 5}"): "burst applies to token_bucket only; the algorithm is in_flight",
+		with(limit, "{costs: afterwards}"):     "costs do not apply to the unit in_flight",
+		with(limit, "{calendar: {zone: UTC}}"): "the unit is in_flight",
 	} {
 		_, err := rules.Load(files("r.yaml", text))
 		assert.ErrorContains(t, err, want, text)

@@ -94,9 +94,11 @@ func TestPause(t *testing.T) {
 	for _, row := range []struct {
 		work int
 		want time.Duration
-	}{{0, lookEvery}, {lookWork, lookEvery}, {2 * lookWork, 2 * lookEvery}, {1e6 * lookWork, 1e6 * lookEvery}} {
+	}{{0, lookEvery}, {lookWork, lookEvery}, {2 * lookWork, 2 * lookEvery},
+		{1e6 * lookWork, 1e6 * lookEvery}} {
 		assert.Equal(t, row.want, (&source{work: row.work}).pause())
 	}
-	fsys := fstest.MapFS{"d/a.yaml": {Data: make([]byte, 100)}, "d/b.yaml": {Data: make([]byte, 50)}, "d/c.txt": {}}
+	fsys := fstest.MapFS{"d/a.yaml": {Data: make([]byte, 100)}, "d/b.yaml": {Data: make([]byte, 50)},
+		"d/c.txt": {}}
 	assert.Equal(t, 2*fileWork+150+4*entryWork, (&Loader{}).read(fsys, []string{"d"}).work)
 }

@@ -50,7 +50,9 @@ func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
 }
 
 // Parse is Load of files whose contents are known already, such as rules from a database.
-func (l *Loader) Parse(files ...File) (*Set, error) { return loaded(l.parse(&source{files: files})) }
+func (l *Loader) Parse(files ...File) (*Set, error) {
+	return loaded(l.parse(&source{files: files}))
+}
 
 // parse makes a Set from the files that were read.
 func (l *Loader) parse(from *source) (*Set, []*Problem) {
@@ -95,7 +97,8 @@ func (b *builder) file(f File) {
 	b.documents(&d, f.Data)
 	if d.steps < 0 {
 		d.list = nil // the rest was not read
-		d.errorf(position{f.Name, 1, 1}, "error loading config file: aliases make it more than %d nodes long",
+		d.errorf(position{f.Name, 1, 1},
+			"error loading config file: aliases make it more than %d nodes long",
 			maxSteps(len(f.Data)))
 	}
 	b.list = append(b.list, d.list...)

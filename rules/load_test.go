@@ -25,14 +25,16 @@ func TestFiles(t *testing.T) {
 		paths []string
 		want  []string // domains
 	}{
-		{"*.yaml and *.yml, in the order of their names", files("b.yml", "domain: b", "a.yaml", "domain: a"),
+		{"*.yaml and *.yml, in the order of their names",
+			files("b.yml", "domain: b", "a.yaml", "domain: a"),
 			nil, []string{"a", "b"}},
 		{"subdirectories", files("x/y/a.yaml", one), nil, []string{"one"}},
 		{"other files are ignored", files("a.yaml", one, "README.txt", "hello", "b.json", "{}"), nil,
 			[]string{"one"}},
 		{"dot entries, as in a ConfigMap, are ignored",
 			files("a.yaml", one, "..data/a.yaml", one, ".b.yaml", one), nil, []string{"one"}},
-		{"a named file may have any name", files("rules.txt", one), []string{"rules.txt"}, []string{"one"}},
+		{"a named file may have any name", files("rules.txt", one), []string{"rules.txt"},
+			[]string{"one"}},
 		{"a named dot file", files(".rules", one), []string{".rules"}, []string{"one"}},
 		{"a named directory", files("x/a.yaml", one, "y/a.yaml", one), []string{"x"}, []string{"one"}},
 		{"a file named twice is read once", files("x/a.yaml", one), []string{"x/a.yaml", "x"},
@@ -65,7 +67,8 @@ func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_11_21")
 	require.NoError(t, os.Mkdir(version, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(version, "rules.yaml"), []byte("domain: a\n"), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(version, "rules.yaml"), []byte("domain: a\n"),
+		0o644))
 	require.NoError(t, os.Symlink("..2026_11_21", filepath.Join(dir, "..data")))
 	require.NoError(t, os.Symlink("..data/rules.yaml", filepath.Join(dir, "rules.yaml")))
 	set, err := rules.LoadFiles(dir)
@@ -78,8 +81,10 @@ func TestConfigMap(t *testing.T) {
 }
 
 func TestMergeDomains(t *testing.T) {
-	a := "domain: d\ndescriptors: [{key: k, value: 'a*', rate_limit: {unit: day, requests_per_unit: 1}}]\n"
-	b := "domain: d\ndescriptors: [{key: k, value: '*b', rate_limit: {unit: day, requests_per_unit: 2}}]\n"
+	a := "domain: d\ndescriptors: [{key: k, value: 'a*', rate_limit: {unit: day, " +
+		"requests_per_unit: 1}}]\n"
+	b := "domain: d\ndescriptors: [{key: k, value: '*b', rate_limit: {unit: day, " +
+		"requests_per_unit: 2}}]\n"
 	fsys := files("1.yaml", a, "2.yaml", b)
 	_, err := rules.Load(fsys)
 	assert.EqualError(t, err,
@@ -88,7 +93,8 @@ func TestMergeDomains(t *testing.T) {
 	set, err := (&rules.Loader{MergeDomains: true}).Load(fsys)
 	require.NoError(t, err)
 	assert.Equal(t, 2, set.Len())
-	assert.Equal(t, "k=a*", set.Match("d", entries(t, "k=ab")).Path, "the first file's wildcards come first")
+	assert.Equal(t, "k=a*", set.Match("d", entries(t, "k=ab")).Path,
+		"the first file's wildcards come first")
 
 	_, err = (&rules.Loader{MergeDomains: true}).Load(files("1.yaml", a, "2.yaml", a))
 	assert.EqualError(t, err,
@@ -134,7 +140,8 @@ descriptors:
 
 // TestAliasBombs uses short files that become very long when their aliases are expanded.
 func TestAliasBombs(t *testing.T) {
-	lists := "domain: d\ndescriptors:\n  - key: k\n    metadata:\n      a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
+	lists := "domain: d\ndescriptors:\n  - key: k\n    metadata:\n      a0: &a0 " +
+		"[x,x,x,x,x,x,x,x,x,x]\n"
 	for i := range 9 {
 		n, m := string(rune('0'+i)), string(rune('1'+i))
 		lists += "      a" + m + ": &a" + m + " [*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n +
@@ -216,9 +223,11 @@ descriptors:
 	assert.Equal(t, []bool{true, false}, r.ValueToMetric())
 	assert.True(t, r.DetailedMetric())
 	assert.Equal(t, 48*time.Hour, r.Limit.Period())
-	assert.Equal(t, map[string]any{"owner": "me", "list": []any{int64(1), 2.5, int64(-3), true, nil, "x"}},
+	assert.Equal(t, map[string]any{"owner": "me",
+		"list": []any{int64(1), 2.5, int64(-3), true, nil, "x"}},
 		r.Metadata())
-	assert.Equal(t, "a,b: 5 per 2 days by sliding_log, replaces n2, n3 (named n) at r.yaml:7", r.String())
+	assert.Equal(t, "a,b: 5 per 2 days by sliding_log, replaces n2, n3 (named n) at r.yaml:7",
+		r.String())
 	assert.Equal(t, 7, r.Line)
 }
 

@@ -71,11 +71,13 @@ func (d *decoder) plainValue(n *yaml.Node, depth int) any {
 	return d.scalar(n)
 }
 
-// metadataFields is like fields, but a key may be any scalar but null, and is its text: on and 1 are
-// keys, as in Envoy's service. Problems get the prefix that Envoy's service uses for metadata.
+// metadataFields is like fields, but a key may be any scalar but null, and is its text: on and 1
+// are keys, as in Envoy's service. Problems get the prefix that Envoy's service uses for metadata.
 func (d *decoder) metadataFields(n *yaml.Node) []field {
 	before := len(d.list)
-	fields := d.fieldsBy(n, func(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode && !isNull(key) })
+	fields := d.fieldsBy(n, func(key *yaml.Node) bool {
+		return key.Kind == yaml.ScalarNode && !isNull(key)
+	})
 	for _, p := range d.list[before:] {
 		p.Message = "error parsing metadata: " + p.Message
 	}
@@ -138,7 +140,8 @@ func (d *decoder) settings(x *node, n *yaml.Node) {
 		case "costs":
 			d.costs(limit, f)
 		default:
-			d.errorf(d.at(f.key), "unknown key '%s' in metadata.weir%s", f.name, suggest(f.name, settingKeys))
+			d.errorf(d.at(f.key), "unknown key '%s' in metadata.weir%s", f.name,
+				suggest(f.name, settingKeys))
 		}
 	}
 	if burst != nil {
@@ -173,8 +176,9 @@ func (d *decoder) algorithm(limit *Limit, f field) {
 func (d *decoder) costs(limit *Limit, f field) {
 	name, ok := d.str(f)
 	if ok && name != costsAfterwards {
-		d.errorf(d.at(f.value), "unknown costs '%s'; want %s, for hits that are reported when a request ends "+
-			"and count in full, even over the limit; or leave the key out", name, costsAfterwards)
+		d.errorf(d.at(f.value),
+			"unknown costs '%s'; want %s, for hits that are reported when a request ends "+
+				"and count in full, even over the limit; or leave the key out", name, costsAfterwards)
 	}
 	if limit.Algorithm == InFlight {
 		d.errorf(d.at(f.key), "costs do not apply to the unit %s", inFlightUnit)

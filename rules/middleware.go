@@ -72,8 +72,8 @@ func Middleware(e *Engine, describers ...Describer) func(http.Handler) http.Hand
 // fields too, unless the engine is in shadow mode. Wrap panics without an Engine, a Domain or a
 // handler.
 //
-// A request holds its places of rules for requests in flight until next has returned or panicked, and has
-// closed the connection if it has hijacked that.
+// A request holds its places of rules for requests in flight until next has returned or panicked,
+// and has closed the connection if it has hijacked that.
 //
 // A request without descriptors is admitted. As in Envoy, an action without a value drops its whole
 // descriptor. A request whose client's address is unknown, since its peer is a Unix socket or a
@@ -143,7 +143,8 @@ func (g *guarded) answer(w http.ResponseWriter, r *http.Request, resp *Response,
 	g.decided(r, resp, err)
 	switch {
 	case err != nil:
-		g.log(r.Context(), &g.failures, slog.LevelError, "rate limit rules could not decide", "error", err)
+		g.log(r.Context(), &g.failures, slog.LevelError, "rate limit rules could not decide", "error",
+			err)
 		if !g.admits(r.Context(), err) {
 			httplimit.Undecided(w)
 			return
@@ -174,7 +175,8 @@ func (g *guarded) decide(r *http.Request, req *Request) (*Response, []*weir.Held
 	d, err := g.Engine.decide(r.Context(), req, resp, g.boundOf(r), true)
 	if d.shared {
 		g.log(r.Context(), &g.sharings, slog.LevelWarn,
-			"a client's further values share one counter; if it is a proxy, set ClientIP", "max_keys", g.keys.Most())
+			"a client's further values share one counter; if it is a proxy, set ClientIP", "max_keys",
+			g.keys.Most())
 	}
 	if err != nil {
 		return nil, nil, err

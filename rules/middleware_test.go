@@ -34,7 +34,9 @@ rate_limits:
   - actions: [{path: {}}]
 `
 
-var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusOK)
+})
 
 // get sends a request and returns the response.
 func get(h http.Handler, url string) *httptest.ResponseRecorder {
@@ -50,7 +52,8 @@ func TestMiddleware(t *testing.T) {
 
 	first := get(h, "/login?x=1")
 	assert.Equal(t, 200, first.Code)
-	assert.Equal(t, `"address";q=3;w=60, "path=/login";q=2;w=3600`, first.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"address";q=3;w=60, "path=/login";q=2;w=3600`,
+		first.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, `"address";r=2;t=40, "path=/login";r=1;t=40`, first.Header().Get("RateLimit"))
 
 	assert.Equal(t, 200, get(h, "/login?x=2").Code)
@@ -164,7 +167,8 @@ func TestGuardFailsOpen(t *testing.T) {
 }
 
 func TestRequestsWithoutDescriptorsPass(t *testing.T) {
-	w := newWorld(t, "domain: web\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n",
+	w := newWorld(t,
+		"domain: web\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n",
 		rules.Config{})
 	answer := get(rules.Middleware(w.engine)(hello), "/")
 	assert.Equal(t, 200, answer.Code)
@@ -175,7 +179,8 @@ func TestRequestsWithoutDescriptorsPass(t *testing.T) {
 func TestSpellingsOfAPathAreOne(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
 	h := rules.Middleware(w.engine)(hello)
-	for i, spelling := range []string{"/login", "/%6Cogin", "/l%6fgin?x", "/%6c%6f%67%69%6e", "/LOGIN", "/login/",
+	for i, spelling := range []string{"/login", "/%6Cogin", "/l%6fgin?x", "/%6c%6f%67%69%6e", "/LOGIN",
+		"/login/",
 		"/x/..;/login", "/x/../login", "//login", "/%256cogin", "//x/login", "/login;a=b"} {
 		assert.Equal(t, i >= 2, get(h, spelling).Code == 429, spelling)
 	}
@@ -207,7 +212,8 @@ rate_limits: [{actions: [{path: {}}]}]
 		w := newWorld(t, text, rules.Config{})
 		set := w.engine.Set()
 		var got []string
-		for _, d := range set.RequestOf("web", httptest.NewRequest("GET", path, nil), httplimit.IP{}).Descriptors {
+		for _, d := range set.RequestOf("web", httptest.NewRequest("GET", path, nil),
+			httplimit.IP{}).Descriptors {
 			rule := set.Match("web", d.Entries)
 			got = append(got, rule.Name()+" "+rules.FormatEntries(d.Entries))
 		}

@@ -80,8 +80,8 @@ func (p *pattern) match(value string) bool {
 // wildcards are the nodes of one key whose values are patterns.
 //
 // The first match in file order wins. To find it among many patterns, those with a literal prefix
-// are looked up by it, and others by their literal suffix, and ranges by the prefixes of an address;
-// patterns with none of them are tried one by one.
+// are looked up by it, and others by their literal suffix, and ranges by the prefixes of an
+// address; patterns with none of them are tried one by one.
 type wildcards struct {
 	all      []*node // in file order
 	byPrefix affixes
@@ -141,8 +141,8 @@ func insert(sorted []int, n int) []int {
 	return sorted
 }
 
-// find returns the first node that matches value and has the affix of one of its lengths, or best if that
-// comes before.
+// find returns the first node that matches value and has the affix of one of its lengths, or best
+// if that comes before.
 func (a *affixes) find(best *node, value string, affix func(n int) string) *node {
 	for _, n := range a.lengths {
 		if n > len(value) {
@@ -185,8 +185,8 @@ func (w *wildcards) find(value string) *node {
 	return w.bySuffix.find(best, value, func(n int) string { return value[len(value)-n:] })
 }
 
-// covers returns the first node in file order that matches all values that n matches. A wildcard does
-// if and only if it matches the text of n's pattern.
+// covers returns the first node in file order that matches all values that n matches. A wildcard
+// does if and only if it matches the text of n's pattern.
 func (w *wildcards) covers(n *node) *node {
 	switch n.form {
 	case inRange:

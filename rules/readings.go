@@ -15,9 +15,11 @@ func (s *Set) describe(domain string, specs []Describer, x *exchange) (all []Des
 }
 
 // describe appends the descriptor of a request or, if an action has the path and servers read it
-// differently, one for each reading that counts elsewhere: under another rule, or another name of the
-// path.
-func (s *Describer) describe(dst []Descriptor, x *exchange, match func([]Entry) *Rule) []Descriptor {
+// differently, one for each reading that counts elsewhere: under another rule, or another name of
+// the path.
+func (s *Describer) describe(
+	dst []Descriptor, x *exchange, match func([]Entry) *Rule,
+) []Descriptor {
 	x.path = ""
 	d, ok := s.of(x)
 	if !ok {

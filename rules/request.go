@@ -93,7 +93,8 @@ const (
 	Shadowed                // over the limit, but the rule is in shadow mode
 )
 
-var reasons = [...]string{"unknown domain", "no rule", "unlimited", "replaced", "within", "over", "shadowed"}
+var reasons = [...]string{"unknown domain", "no rule", "unlimited", "replaced", "within", "over",
+	"shadowed"}
 
 // String returns the reason in one or two words.
 func (r Reason) String() string { return reasons[r] }

@@ -27,7 +27,8 @@ func (e *Engine) ResetAll(
 	for _, s := range e.state.Load().known {
 		resetter, ok := s.counter.(weir.PrefixResetter)
 		if !ok {
-			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w", weir.NameOf(s.counter),
+			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w",
+				weir.NameOf(s.counter),
 				errors.ErrUnsupported)
 		}
 		before, last := seen, reset

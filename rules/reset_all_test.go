@@ -74,7 +74,8 @@ descriptors:
 }
 
 func TestResetAllOfAStrategyThatCannot(t *testing.T) {
-	set, err := rules.Load(fstest.MapFS{"a.yaml": {Data: []byte("domain: edge\ndescriptors: []\n")}}, "a.yaml")
+	set, err := rules.Load(fstest.MapFS{"a.yaml": {Data: []byte("domain: edge\ndescriptors: []\n")}},
+		"a.yaml")
 	require.NoError(t, err)
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)

@@ -35,7 +35,8 @@ type Rule struct {
 	Path   string // the entries down to the rule, formatted by FormatEntries
 	Limit  Limit
 	Shadow bool // shadow_mode: count and report, but deny nothing
-	Quota  bool // quota_mode: denies only if every quota rule that the request matches is over its limit
+	// quota_mode: denies only if every quota rule that the request matches is over its limit
+	Quota bool
 
 	// Replaces names the rules that do not apply to a request that also matches this rule.
 	Replaces []string

@@ -24,10 +24,12 @@ type source struct {
 	fsys  fs.FS
 	envoy bool            // warn of files that Envoy's service would read
 	seen  map[string]bool // names of files
-	work  int             // of reading them, in bytes: a file and an entry of a directory count as many
+	// of reading them, in bytes: a file and an entry of a directory count as many
+	work int
 }
 
-// The work of opening a file, and of passing an entry of a directory, in bytes that take as long to read.
+// The work of opening a file, and of passing an entry of a directory, in bytes that take as long to
+// read.
 const (
 	fileWork  = 8 << 10
 	entryWork = 512
@@ -97,7 +99,8 @@ func (s *source) path(name string) {
 func (s *source) entry(name string, d fs.DirEntry) bool {
 	if ext := path.Ext(name); ext != ".yaml" && ext != ".yml" {
 		if s.envoy {
-			s.warnf(position{file: name}, "not portable: Envoy's service reads every file, whatever its name")
+			s.warnf(position{file: name},
+				"not portable: Envoy's service reads every file, whatever its name")
 		}
 		return false
 	}

@@ -82,7 +82,8 @@ func underSwaps(t *testing.T, s swapper) findings {
 	}
 	sets := []*rules.Set{load(t, generations[0]), load(t, generations[1])}
 	for n := range swaps {
-		for before := asked.Load(); asked.Load() < before+asking; { // wait for decisions of each generation
+		// wait for decisions of each generation
+		for before := asked.Load(); asked.Load() < before+asking; {
 			runtime.Gosched()
 		}
 		require.NoError(t, s.swap(sets[n%2]))
@@ -204,19 +205,25 @@ func TestSwapKeepsCounters(t *testing.T) {
 		{"the value gets its own rule", before,
 			`{key: k, value: ab, rate_limit: {unit: hour, requests_per_unit: 10}}`, true},
 		{"the same period, written differently", before,
-			`{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`, true},
+			`{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`,
+			true},
 		{"the unit changes", before,
 			`{key: k, value: 'a*', rate_limit: {unit: minute, requests_per_unit: 10}}`, false},
-		{"the algorithm changes", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: ` +
-			`10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
+		{"the algorithm changes", before,
+			`{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: ` +
+				`10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
 		{"values start to share a counter", before,
-			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
+			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
+			false},
 		{"a shared pattern changes",
 			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
-			`{key: k, value: '*b', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
-		{"a bucket's burst changes", `{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: ` +
-			`{weir: {algorithm: token_bucket, burst: 5}}}`,
-			`{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: token_bucket, ` +
+			`{key: k, value: '*b', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
+			false},
+		{"a bucket's burst changes",
+			`{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: ` +
+				`{weir: {algorithm: token_bucket, burst: 5}}}`,
+			`{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: ` +
+				`token_bucket, ` +
 				`burst: 9}}}`, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {

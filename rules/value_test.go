@@ -35,9 +35,11 @@ func TestValueForms(t *testing.T) {
 	require.NoError(t, err)
 	for _, set := range []*rules.Set{set, load(t, string(text))} {
 		for value, want := range map[string]uint32{
-			"10.0.0.1": 1, "10.0.0.2": 2, "::ffff:10.0.0.2": 2, "10.0.0.0/24": 2, "10.0.0.128/25": 2, "10.0.0.0/23": 3,
+			"10.0.0.1": 1, "10.0.0.2": 2, "::ffff:10.0.0.2": 2, "10.0.0.0/24": 2, "10.0.0.128/25": 2,
+			"10.0.0.0/23":    3,
 			"10.255.255.255": 3, "11.0.0.0": 8, "10.0.0.0/7": 8, "2001:db8::1": 4, "2001:db8:1::/48": 4,
-			"fe80::1%eth0": 8, "2001:db9::": 8, "192.0.2.7": 5, "192.0.2.8": 8, "a*": 7, "a*b": 6, "ab": 7, "": 8,
+			"fe80::1%eth0": 8, "2001:db9::": 8, "192.0.2.7": 5, "192.0.2.8": 8, "a*": 7, "a*b": 6, "ab": 7,
+			"":                  8,
 			"{cidr:10.0.0.0/8}": 8, "{prefix:a*}": 8, "10.0.0": 8, "10.0.0.1/x": 8,
 		} {
 			r := set.Match("d", []rules.Entry{{Key: "k", Value: value}})
@@ -47,12 +49,13 @@ func TestValueForms(t *testing.T) {
 	}
 	assert.Empty(t, rules.Diff(set, load(t, string(text))))
 	x := set.Explain("d", []rules.Entry{{Key: "k", Value: "10.9.9.9"}})
-	assert.Contains(t, x.String(), "k=10.9.9.9 -> k={cidr:10.0.0.0/8} (r.yaml:6): first CIDR in the file that matches")
+	assert.Contains(t, x.String(),
+		"k=10.9.9.9 -> k={cidr:10.0.0.0/8} (r.yaml:6): first CIDR in the file that matches")
 	assert.Contains(t, x.String(), "values of the wildcard share a counter")
 }
 
-// TestRangesShareACounter counts two addresses of a range together, since it has share_threshold, and
-// two of another apart.
+// TestRangesShareACounter counts two addresses of a range together, since it has share_threshold,
+// and two of another apart.
 func TestRangesShareACounter(t *testing.T) {
 	w := newWorld(t, forms, rules.Config{})
 	for i, value := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.3"} {
@@ -68,7 +71,8 @@ func TestRangesShareACounter(t *testing.T) {
 func TestManyRanges(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	address := func() netip.Addr { // few bits vary, so that ranges contain each other
-		return netip.AddrFrom4([4]byte{10, byte(random.IntN(2)), byte(random.IntN(4)), byte(random.IntN(256))})
+		return netip.AddrFrom4([4]byte{10, byte(random.IntN(2)), byte(random.IntN(4)),
+			byte(random.IntN(256))})
 	}
 	var list []netip.Prefix
 	text := "domain: d\ndescriptors:\n"
@@ -78,7 +82,10 @@ func TestManyRanges(t *testing.T) {
 		if !seen[p] {
 			seen[p] = true
 			list = append(list, p)
-			text += fmt.Sprintf("  - {key: k, value: {cidr: %s}, rate_limit: {unit: day, requests_per_unit: 1, name: %q}}\n", p, p)
+			text += fmt.Sprintf(
+				"  - {key: k, value: {cidr: %s}, rate_limit: {unit: day, requests_per_unit: 1, name: %q}}\n", p,
+				p,
+			)
 		}
 	}
 	set := load(t, text)
@@ -106,7 +113,8 @@ func TestManyRanges(t *testing.T) {
 func TestValueWarnings(t *testing.T) {
 	const limit = "rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	text := "domain: d\ndescriptors:\n  - {key: k, value: {cidr: 10.0.0.0/8}, " + limit +
-		"  - {key: k, value: {cidr: 10.1.0.0/16}, " + limit + "  - {key: k, value: {cidr: 11.0.0.0/8}, " + limit +
+		"  - {key: k, value: {cidr: 10.1.0.0/16}, " + limit + "  - {key: k, value: {cidr: 11.0.0.0/8}, " +
+		limit +
 		"  - {key: k, value: 'a*', " + limit + "  - {key: k, value: {prefix: ab}, " + limit
 	_, found := (&rules.Loader{Envoy: true}).Check(fstest.MapFS{"r.yaml": {Data: []byte(text)}})
 	var all []string
@@ -114,8 +122,10 @@ func TestValueWarnings(t *testing.T) {
 		all = append(all, p.Error())
 	}
 	lines := strings.Join(all, "\n")
-	assert.Equal(t, 4, strings.Count(lines, "not portable: Envoy's service refuses a map as a value"), lines)
-	assert.Contains(t, lines, "r.yaml:4:5: warning: unreachable: k={cidr:10.0.0.0/8} at line 3 comes first")
+	assert.Equal(t, 4, strings.Count(lines, "not portable: Envoy's service refuses a map as a value"),
+		lines)
+	assert.Contains(t, lines,
+		"r.yaml:4:5: warning: unreachable: k={cidr:10.0.0.0/8} at line 3 comes first")
 	assert.Contains(t, lines, "r.yaml:7:5: warning: unreachable: k=a* at line 6 comes first")
 	assert.Equal(t, 2, strings.Count(lines, "unreachable"), lines)
 }
@@ -123,7 +133,8 @@ func TestValueWarnings(t *testing.T) {
 // TestDiffOfRanges: exchanging two ranges matters if one contains the other.
 func TestDiffOfRanges(t *testing.T) {
 	rule := func(cidr string) string {
-		return "  - {key: k, value: {cidr: " + cidr + "}, rate_limit: {unit: day, requests_per_unit: 1}}\n"
+		return "  - {key: k, value: {cidr: " + cidr +
+			"}, rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	}
 	diff := func(a, b string) int {
 		const top = "domain: d\ndescriptors:\n"

@@ -22,7 +22,9 @@ import (
 func generation(n int) string {
 	text := "domain: d\ndescriptors:\n"
 	for key := range 3 {
-		text += fmt.Sprintf("  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1000000, name: g%d}}\n", key, n)
+		text += fmt.Sprintf(
+			"  - {key: k%d, rate_limit: {unit: year, requests_per_unit: 1000000, name: g%d}}\n", key, n,
+		)
 	}
 	return text
 }
@@ -68,7 +70,8 @@ func (w *writer) byLink(n int) {
 	w.move("..link", "rules.yaml")
 }
 
-// inPlace overwrites the file with a part that is not valid, then with one that is, then as a whole.
+// inPlace overwrites the file with a part that is not valid, then with one that is, then as a
+// whole.
 func (w *writer) inPlace(n int) {
 	text := generation(n)
 	require.NoError(w, os.RemoveAll(filepath.Join(w.dir, "rules.yaml"))) // it may be a link
@@ -105,8 +108,10 @@ func (w *writer) change(set *rules.Set, err error) {
 // decide decides on requests until ctx ends.
 func (w *writer) decide(ctx context.Context) {
 	for ctx.Err() == nil {
-		resp, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
-			{Entries: []rules.Entry{{Key: "k0", Value: "a"}}}, {Entries: []rules.Entry{{Key: "k1", Value: "a"}}}}})
+		resp, err := w.engine.Decide(context.Background(),
+			&rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
+				{Entries: []rules.Entry{{Key: "k0", Value: "a"}}},
+				{Entries: []rules.Entry{{Key: "k1", Value: "a"}}}}})
 		if err != nil || resp.Statuses[0].Rule == nil || resp.Statuses[1].Rule == nil ||
 			resp.Statuses[0].Rule.Limit.Name != resp.Statuses[1].Rule.Limit.Name {
 			w.failed.Add(1)
@@ -116,7 +121,9 @@ func (w *writer) decide(ctx context.Context) {
 }
 
 // swaps changes rules that watch follows, under load.
-func swaps(t *testing.T, times int, watch func(context.Context, []string, func(*rules.Set, error))) *writer {
+func swaps(
+	t *testing.T, times int, watch func(context.Context, []string, func(*rules.Set, error)),
+) *writer {
 	w := &writer{T: t, dir: t.TempDir()}
 	w.byRename(0)
 	synctest.Test(t, func(t *testing.T) {
@@ -152,9 +159,9 @@ func openFiles() int {
 	return len(list)
 }
 
-// TestWatch replaces rules 200 times or more: by renaming a file, by replacing a link, and in place, with
-// states in between that are half-written. Each generation must be in force within a second, and
-// nothing else ever.
+// TestWatch replaces rules 200 times or more: by renaming a file, by replacing a link, and in
+// place, with states in between that are half-written. Each generation must be in force within a
+// second, and nothing else ever.
 func TestWatch(t *testing.T) {
 	before := openFiles()
 	times := slow.N(200, 1000, 5000)
@@ -185,13 +192,14 @@ func TestWatchReportsAMistakeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
 		ctx, stop := context.WithCancel(t.Context())
-		go rules.Watch(ctx, []string{filepath.Join(w.dir, "rules.yaml")}, func(set *rules.Set, err error) {
-			if err != nil {
-				got = append(got, "mistake")
-				return
-			}
-			got = append(got, set.Version()[:4])
-		})
+		go rules.Watch(ctx, []string{filepath.Join(w.dir, "rules.yaml")},
+			func(set *rules.Set, err error) {
+				if err != nil {
+					got = append(got, "mistake")
+					return
+				}
+				got = append(got, set.Version()[:4])
+			})
 		version := func() string {
 			set, err := rules.LoadFiles(filepath.Join(w.dir, "rules.yaml"))
 			require.NoError(t, err)

@@ -17,8 +17,9 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestWatchOfSlowReads watches a named pipe, from which each read takes 300 ms. As on a busy machine that
-// is not the watcher's own work, so it does not look less often for it: the second look is after 800 ms.
+// TestWatchOfSlowReads watches a named pipe, from which each read takes 300 ms. As on a busy
+// machine that is not the watcher's own work, so it does not look less often for it: the second
+// look is after 800 ms.
 func TestWatchOfSlowReads(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, syscall.Mkfifo(name, 0o600))

@@ -74,7 +74,8 @@ func (l *level) yaml() []yamlDescriptor {
 	var list []yamlDescriptor
 	for _, n := range l.nodes {
 		list = append(list, yamlDescriptor{
-			Key: n.key, Value: n.yamlValue(), RateLimit: n.yamlLimit(), ShadowMode: n.shadow, QuotaMode: n.quota,
+			Key: n.key, Value: n.yamlValue(), RateLimit: n.yamlLimit(), ShadowMode: n.shadow,
+			QuotaMode:      n.quota,
 			DetailedMetric: n.detailedMetric, ValueToMetric: n.valueToMetric, ShareThreshold: n.share,
 			Metadata: n.yamlMetadata(), Descriptors: n.level.yaml(),
 		})

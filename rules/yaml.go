@@ -70,7 +70,8 @@ func (d *decoder) syntax(err error, data []byte) {
 func badByte(data []byte) int {
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 || r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f {
+		if r == utf8.RuneError && size == 1 || r < ' ' && r != '\n' && r != '\r' && r != '\t' ||
+			r == 0x7f {
 			return i
 		}
 		i += size
@@ -81,7 +82,8 @@ func badByte(data []byte) int {
 // locate returns the line and column of an offset.
 func locate(data []byte, offset int) (line, column int) {
 	before := data[:min(offset, len(data))]
-	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (1 + bytes.LastIndexByte(before, '\n'))
+	return 1 + bytes.Count(before, []byte("\n")),
+		1 + len(before) - (1 + bytes.LastIndexByte(before, '\n'))
 }
 
 // deref returns the target of an alias, and n itself otherwise.
@@ -122,7 +124,8 @@ func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) []field {
 			continue
 		}
 		if first, ok := at[key.Value]; ok {
-			d.errorf(d.at(n.Content[i]), "error loading config file: key '%s' already set in map, at line %d",
+			d.errorf(d.at(n.Content[i]),
+				"error loading config file: key '%s' already set in map, at line %d",
 				key.Value, first)
 			continue
 		}
@@ -137,8 +140,8 @@ func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) []field {
 
 // merge adds the fields of a merge key's value that are not present yet. Of several mappings the
 // earlier ones win. at maps the present keys to their lines.
-func (d *decoder) merge(fields []field, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool,
-	depth int,
+func (d *decoder) merge(
+	fields []field, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool, depth int,
 ) []field {
 	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
 		return fields
@@ -190,7 +193,8 @@ func isText(n *yaml.Node) bool {
 }
 
 var booleans = map[string]bool{
-	"y": true, "yes": true, "on": true, "true": true, "n": false, "no": false, "off": false, "false": false,
+	"y": true, "yes": true, "on": true, "true": true, "n": false, "no": false, "off": false,
+	"false": false,
 }
 
 // boolean returns the value of a YAML 1.1 boolean, in lower case, capitals or with a first capital.

@@ -181,9 +181,11 @@ func TestMemoryIsBounded(t *testing.T) {
 	slow.Test(t)
 	f := inChild(t, flood{IDs: slow.N(0, 2_500_000, 100_000_000), Room: 1_000_000, Cycles: 1})
 	full := f.Full[0] - f.Before[0]
-	t.Logf("%d IDs: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B for each bucket), "+
+	t.Logf("%d IDs: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B for each "+
+		"bucket), "+
 		"%.1f MiB after; %d admitted, %d ErrFull",
-		f.IDs, f.MostBuckets, f.PeakRSS/mib, full/mib, full/int64(f.Room), float64(f.After[0]-f.Before[0])/mib,
+		f.IDs, f.MostBuckets, f.PeakRSS/mib, full/mib, full/int64(f.Room),
+		float64(f.After[0]-f.Before[0])/mib,
 		f.Admitted, f.Refused)
 	assert.LessOrEqual(t, f.MostBuckets, f.Room)
 	assert.Equal(t, f.Room, f.MostBuckets, "the table was never full")

@@ -95,7 +95,8 @@ func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker)
 		limiters[i], strategies[i] = l, s.make(l, clock)
 	}
 	for range rapid.IntRange(1, 20).Draw(t, "calls") {
-		a := ask{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "id"), 10, 3, rapid.Int64Range(1, 4).Draw(t, "cost")}
+		a := ask{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "id"), 10, 3,
+			rapid.Int64Range(1, 4).Draw(t, "cost")}
 		peekLater(t, peeked(strategies[1]), &now, a.request())
 		now += rapid.Int64Range(0, 6).Draw(t, "pause")
 		if rapid.Bool().Draw(t, "sweep") {
@@ -152,14 +153,16 @@ func TestPeekControlThatCountsIsRejected(t *testing.T) {
 	for _, s := range subjects() {
 		rejected := false
 		rapid.Check(t, func(t *rapid.T) {
-			rejected = rejected || peeksLeaveNoTrace(t, s, func(s weir.Strategy) peeker { return peekThatCounts{s} })
+			rejected = rejected || peeksLeaveNoTrace(t, s, func(s weir.Strategy) peeker {
+				return peekThatCounts{s}
+			})
 		})
 		assert.True(t, rejected, s.name)
 	}
 }
 
-// inEpoch is the model of a strategy whose state fits a slot: it decides at the reading, and not before
-// the window of the state.
+// inEpoch is the model of a strategy whose state fits a slot: it decides at the reading, and not
+// before the window of the state.
 type inEpoch struct{ model }
 
 func (m inEpoch) ask(now int64, a ask) (model, answer, bool) {
@@ -200,13 +203,15 @@ func (m latest) ask(now int64, a ask) (model, answer, bool) {
 	if res.expires == sought {
 		res.expires = soonest(m.model, at, a)
 	}
-	if m.kept || res.allowed || res.expires != never { // a request that can never pass creates no state
+	// a request that can never pass creates no state
+	if m.kept || res.allowed || res.expires != never {
 		m = latest{next, true, at}
 	}
 	return m, res, ok
 }
 
-// untilIdle is latest for a strategy that forgets a key, with its latest instant, when no lease is left.
+// untilIdle is latest for a strategy that forgets a key, with its latest instant, when no lease is
+// left.
 type untilIdle struct{ latest }
 
 func (m untilIdle) ask(now int64, a ask) (model, answer, bool) {
@@ -219,8 +224,8 @@ func (m untilIdle) ask(now int64, a ask) (model, answer, bool) {
 	return m, res, ok
 }
 
-// Readings of the clock that arrive out of order admit no more than ordered ones: a strategy decides at
-// the reading, or at a later one that came before, never at an earlier one.
+// Readings of the clock that arrive out of order admit no more than ordered ones: a strategy
+// decides at the reading, or at a later one that came before, never at an earlier one.
 func TestReadingsOutOfOrder(t *testing.T) {
 	checks(t, slow.N(30, 400, 100_000))
 	for _, s := range subjects() {

@@ -118,7 +118,8 @@ func TestResetsAtAWindowsEdgeAreNotLost(t *testing.T) {
 				return s.Reset(ctx, r)
 			})
 		require.Equal(t, peeked, ran, "Peek before Run")
-		require.LessOrEqual(t, ran.TotalRequests, uint64(2), "the 5 were reset; only the 1 may have come later")
+		require.LessOrEqual(t, ran.TotalRequests, uint64(2),
+			"the 5 were reset; only the 1 may have come later")
 		l.Close()
 	}
 }
@@ -133,10 +134,12 @@ func TestSeedDelayedPastItsPeriodHasNoEffect(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			for readings := range int64(3) {
 				clock := newHold()
-				strategy := s.make(newLimiter(t, weir.Config{Now: clock.now, SweepEvery: still}), clock.now).(changer)
+				strategy := s.make(newLimiter(t, weir.Config{Now: clock.now, SweepEvery: still}),
+					clock.now).(changer)
 				r := &weir.Request{Key: "id", Limit: 5, Duration: 10 * time.Millisecond}
-				counted, err := strategy.Run(t.Context(), &weir.Request{Key: "other", Limit: 5, Duration: r.Duration,
-					Cost: 2})
+				counted, err := strategy.Run(t.Context(),
+					&weir.Request{Key: "other", Limit: 5, Duration: r.Duration,
+						Cost: 2})
 				require.NoError(t, err)
 				clock.skip.Store(readings)
 				var g errgroup.Group

@@ -69,7 +69,9 @@ func TestExactUnderConcurrency(t *testing.T) {
 		t.Run(fmt.Sprintf("keys=%d", c.keys), func(t *testing.T) {
 			var clock atomic.Int64
 			l := newLimiter(t, weir.Config{
-				Now: func() time.Time { return at(clock.Load()) }, Timeout: 1, SweepEvery: 100 * time.Microsecond,
+				Now: func() time.Time {
+					return at(clock.Load())
+				}, Timeout: 1, SweepEvery: 100 * time.Microsecond,
 			})
 			start := time.Now()
 			over, under := crowd(t, l, &clock, c.keys, c.windows, c.calls, c.limit)
@@ -109,7 +111,9 @@ func TestExactAcrossWindows(t *testing.T) {
 	calls := slow.N(10_000, 20_000, 200_000)
 	var ns atomic.Int64
 	l := newLimiter(t, weir.Config{
-		Now: func() time.Time { return time.Unix(0, ns.Add(20_000)) }, Timeout: 1, SweepEvery: time.Microsecond,
+		Now: func() time.Time {
+			return time.Unix(0, ns.Add(20_000))
+		}, Timeout: 1, SweepEvery: time.Microsecond,
 	})
 	var mu sync.Mutex
 	admitted := map[int64]int{}
@@ -162,7 +166,8 @@ func mix(t *testing.T, l *weir.Limiter, clock *movingClock, g, n int) {
 	}
 	for i := g; i < n+g; i++ {
 		s := strategies[i%len(strategies)]
-		r := &weir.Request{Key: fmt.Sprint(i % 13), Limit: 3, Duration: 10 * time.Millisecond, Cost: uint64(i % 5)}
+		r := &weir.Request{Key: fmt.Sprint(i % 13), Limit: 3, Duration: 10 * time.Millisecond,
+			Cost: uint64(i % 5)}
 		res, err := s.Run(ctx, r)
 		switch i % 11 {
 		case 0:
@@ -176,7 +181,8 @@ func mix(t *testing.T, l *weir.Limiter, clock *movingClock, g, n int) {
 		case 3:
 			_ = s.(weir.Charger).Charge(ctx, r)
 		case 4:
-			_ = s.(weir.Seeder).Seed(ctx, r, &weir.Result{TotalRequests: 2, ExpiresAt: clock.now().Add(time.Second)})
+			_ = s.(weir.Seeder).Seed(ctx, r,
+				&weir.Result{TotalRequests: 2, ExpiresAt: clock.now().Add(time.Second)})
 		case 5:
 			_, _ = s.(weir.Peeker).Peek(ctx, r)
 		case 6:

@@ -34,7 +34,8 @@ func importRuntime(file, before string) edit {
 // that counts a hit.
 var beforeSwap = edit{"checkrate.go",
 	"\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
-	"\t\truntime.Gosched()\n\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {"}
+	"\t\truntime.Gosched()\n\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, " +
+		"state+uint64(cost)) {"}
 
 var faults = []fault{
 	{
@@ -45,7 +46,8 @@ var faults = []fault{
 				"func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }",
 				"func nextGeneration(state uint64) uint64 { return generation(state) }"},
 			// Then only the state shows whether the slot is in use.
-			{"checkrate.go", "generation(state) != old {", "generation(state) != old || state&countMask == 0 {"},
+			{"checkrate.go", "generation(state) != old {",
+				"generation(state) != old || state&countMask == 0 {"},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -84,7 +86,8 @@ var faults = []fault{
 		name: "denied hits are tallied without the generation",
 		widen: []edit{
 			importRuntime("checkrate.go", "("),
-			{"checkrate.go", "\t\t\tif l.clock.resolution > 0 &&", "\t\t\truntime.Gosched()\n\t\t\tif l.clock.resolution > 0 &&"},
+			{"checkrate.go", "\t\t\tif l.clock.resolution > 0 &&",
+				"\t\t\truntime.Gosched()\n\t\t\tif l.clock.resolution > 0 &&"},
 			// Short IDs only: the fault would also change the parts of long ones, and their list would be
 			// endless.
 			{"verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
@@ -97,15 +100,16 @@ var faults = []fault{
 	},
 }
 
-// beforeRoll lets other goroutines run between the load of a slot's state and the compare-and-swap of a
-// decision, and between the words that a roll stores.
+// beforeRoll lets other goroutines run between the load of a slot's state and the compare-and-swap
+// of a decision, and between the words that a roll stores.
 var beforeRoll = []edit{
 	importRuntime("slot_strategy.go", "("),
 	{"slot_strategy.go", "\t\t\tv, next := s.algorithm.Decide(have, p, now)\n",
 		"\t\t\tv, next := s.algorithm.Decide(have, p, now)\n\t\t\truntime.Gosched()\n"},
 	importRuntime("cell.go", `"sync/atomic"`),
 	{"cell.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
-		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n\truntime.Gosched()\n"},
+		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
+			"\truntime.Gosched()\n"},
 }
 
 func init() {
@@ -115,7 +119,8 @@ func init() {
 			widen: beforeRoll,
 			breaks: []edit{
 				{"cell.go", "\ts, then := c.slot, nextGeneration(state)\n\tif !s.kill(state) {",
-					"\ts, then := c.slot, generation(state)\n\tif !atomic.CompareAndSwapUint64(&s[stateWord], state, state) {"},
+					"\ts, then := c.slot, generation(state)\n\tif !atomic.CompareAndSwapUint64(&s[stateWord], " +
+						"state, state) {"},
 			},
 			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
@@ -123,7 +128,8 @@ func init() {
 		fault{
 			name:  "a roll does not hold the mutex",
 			widen: beforeRoll,
-			breaks: []edit{{"slot_strategy.go", "\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n",
+			breaks: []edit{{"slot_strategy.go",
+				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n",
 				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n" +
 					"\t\t\t\tk := s.table.pack(r.Key)\n" +
 					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
@@ -166,7 +172,8 @@ func init() {
 			name: "a place is given back by a store",
 			widen: []edit{
 				importRuntime("place.go", "("),
-				{"place.go", "\tif state := atomic.AddUint64(", "\truntime.Gosched()\n\tif state := atomic.AddUint64("},
+				{"place.go", "\tif state := atomic.AddUint64(",
+					"\truntime.Gosched()\n\tif state := atomic.AddUint64("},
 			},
 			breaks: []edit{{"place.go", "atomic.AddUint64(&p.slot[stateWord], p.back); state",
 				"p.load(stateWord) + p.back; func() bool {\n\t\truntime.Gosched()\n" +
@@ -192,7 +199,8 @@ func TestFaultsOfTheProtocolAreRejected(t *testing.T) {
 			require.True(t, strings.Contains(out, "--- PASS: "+f.test), "without the fault: %s", out)
 
 			out = testCore(t, f.test, append(f.widen[:len(f.widen):len(f.widen)], f.breaks...))
-			require.True(t, strings.Contains(out, "--- FAIL: "+f.test), "the fault was not detected: %s", out)
+			require.True(t, strings.Contains(out, "--- FAIL: "+f.test), "the fault was not detected: %s",
+				out)
 			assert.True(t, strings.Contains(out, f.says), "%s", out)
 		})
 	}
@@ -215,17 +223,20 @@ func testCore(t *testing.T, test string, edits []edit) string {
 		require.NoError(t, err)
 		require.Equal(t, 1, strings.Count(string(src), e.text), "%s must contain this text once:\n%s",
 			e.file, e.text)
-		require.NoError(t, os.WriteFile(edited, []byte(strings.Replace(string(src), e.text, e.with, 1)), 0o600))
+		require.NoError(t, os.WriteFile(edited, []byte(strings.Replace(string(src), e.text, e.with, 1)),
+			0o600))
 		overlay.Replace[path] = edited
 	}
 	text, err := json.Marshal(overlay)
 	require.NoError(t, err)
 	file := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=50", "-failfast", "-v",
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=50", "-failfast",
+		"-v",
 		"-timeout", "1m",
 		"-run", "^"+strings.ReplaceAll(test, "/", "$/^")+"$", ".")
-	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes and many runs: a fault shows only by chance
-	out, _ := cmd.CombinedOutput()                 // fails if the test fails
+	// small sizes and many runs: a fault shows only by chance
+	cmd.Env = append(os.Environ(), "WEIR_VERIFY=")
+	out, _ := cmd.CombinedOutput() // fails if the test fails
 	return string(out[:min(len(out), 4000)])
 }

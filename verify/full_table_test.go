@@ -89,8 +89,9 @@ func TestFloodDoesNotBlockKnownCallers(t *testing.T) {
 			l := newLimiter(t, weir.Config{MaxBuckets: room, Now: clock, SweepEvery: still})
 			strategy := s.make(l, clock)
 			ask := func(id string) error {
-				_, err := strategy.Run(t.Context(), &weir.Request{Key: id, Limit: 5, Duration: 10 * time.Millisecond,
-					Cost: 2})
+				_, err := strategy.Run(t.Context(),
+					&weir.Request{Key: id, Limit: 5, Duration: 10 * time.Millisecond,
+						Cost: 2})
 				return err
 			}
 			for i := range known {

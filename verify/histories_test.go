@@ -54,21 +54,33 @@ var spans = []weir.Tier{{Limit: 3, Duration: 4 * time.Millisecond},
 
 func subjects() []subject {
 	return []subject{
-		{"FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.FixedWindow() },
+		{"FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return l.FixedWindow()
+		},
 			fixed{}},
-		{"SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingWindow() },
+		{"SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return l.SlidingWindow()
+		},
 			sliding{}},
 		{"SlidingLog", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingLog() },
 			rolling{}},
-		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(0) },
+		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return l.TokenBucket(0)
+		},
 			bucket{}},
-		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(2) },
+		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return l.TokenBucket(2)
+		},
 			bucket{burst: 2}},
 		{"InFlight", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.InFlight() },
 			rolling{}},
-		{"Counter", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.Counter() }, anchored{}},
+		{"Counter", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return l.Counter()
+		}, anchored{}},
 		{"List", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.List() }, anchored{}},
-		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.LeakyBucket(0) },
+		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return l.LeakyBucket(0)
+		},
 			leaky{}},
 		{"Tiers", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
 			s, err := l.Tiers(spans...)
@@ -352,7 +364,8 @@ func TestLinearizableControlsAreRejected(t *testing.T) {
 		assert.GreaterOrEqual(t, sum.illegal.Load(), int64(n*95/100))
 	}
 	t.Run("read then increment", func(t *testing.T) {
-		rejected(t, subject{model: fixed{}, make: func(_ *weir.Limiter, now func() time.Time) weir.Strategy {
+		rejected(t, subject{model: fixed{}, make: func(_ *weir.Limiter,
+			now func() time.Time) weir.Strategy {
 			return &readThenIncrement{now: now, counts: map[string]fixed{}}
 		}})
 	})

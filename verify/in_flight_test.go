@@ -92,7 +92,9 @@ var flightModel = porcupine.Model{
 }
 
 // recordFlights has concurrent callers take and give back, while a sweeper removes whatever it may.
-func recordFlights(t *testing.T, of func(*weir.InFlight) flights, seed uint64) (history []porcupine.Operation) {
+func recordFlights(
+	t *testing.T, of func(*weir.InFlight) flights, seed uint64,
+) (history []porcupine.Operation) {
 	cfg := weir.Config{Now: func() time.Time { return at(1000) }, Timeout: 1}
 	if seed%2 == 0 {
 		cfg.MaxBuckets = 2
@@ -189,8 +191,9 @@ func TestWorkInFlightIsLinearizable(t *testing.T) {
 	assert.GreaterOrEqual(t, illegalFlights(t, broken, n), n*9/10)
 }
 
-// While places and leases are taken and given back, and slots swept and recycled, as fast as possible, never
-// more than the limit is in flight, no place is lost or counted twice, and nothing is left.
+// While places and leases are taken and given back, and slots swept and recycled, as fast as
+// possible, never more than the limit is in flight, no place is lost or counted twice, and nothing
+// is left.
 func TestPlacesCountExactly(t *testing.T) {
 	const goroutines, limit = 64, 4
 	steps := slow.N(20_000, 200_000, 10_000_000)
@@ -234,7 +237,8 @@ func TestPlacesCountExactly(t *testing.T) {
 	}
 	require.NoError(t, g.Wait())
 	s := l.Stats()
-	t.Logf("%d admitted, %d denied, %d ErrFull; %d swept", admitted.Load(), denied.Load(), full.Load(), s.Swept)
+	t.Logf("%d admitted, %d denied, %d ErrFull; %d swept", admitted.Load(), denied.Load(), full.Load(),
+		s.Swept)
 	assert.Zero(t, over.Load(), "admissions beyond the limit")
 	assert.EqualValues(t, admitted.Load(), s.Allowed)
 	assert.EqualValues(t, denied.Load(), s.Denied)

@@ -189,7 +189,9 @@ func TestIDsAreCopiedAndBounded(t *testing.T) {
 
 func TestFloodResetsNoCounter(t *testing.T) {
 	const capacity, limit, scale = 100, 5, 60_000
-	l := newLimiter(t, weir.Config{MaxBuckets: capacity, Now: func() time.Time { return at(0) }, Timeout: 1})
+	l := newLimiter(t, weir.Config{MaxBuckets: capacity, Now: func() time.Time {
+		return at(0)
+	}, Timeout: 1})
 	ask := func(id string) weir.Result {
 		res, err := l.CheckRate(id, scale, limit)
 		require.NoError(t, err)
@@ -253,7 +255,9 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 		weir.Resetter
 	}
 	l := newLimiter(t, weir.Config{})
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.CheckRate("id", 60_000, math.MaxInt64) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() {
+		_, _ = l.CheckRate("id", 60_000, math.MaxInt64)
+	}))
 	for _, s := range subjects() {
 		strategy := s.make(l, time.Now).(decider)
 		for _, limit := range []uint64{1, 1 << 40} {

@@ -125,12 +125,15 @@ func TestRecycledSlotsCountExactly(t *testing.T) {
 	calls := slow.N(20_000, 500_000, 10_000_000)
 	var clock atomic.Int64
 	l := newLimiter(t, weir.Config{
-		Now: func() time.Time { return at(clock.Load()) }, MaxBuckets: 2, Timeout: 1, SweepEvery: time.Microsecond,
+		Now: func() time.Time {
+			return at(clock.Load())
+		}, MaxBuckets: 2, Timeout: 1, SweepEvery: time.Microsecond,
 	})
 	start := time.Now()
 	saw := recycle(t, l, &clock, calls, limit)
 	s := l.Stats()
-	t.Logf("%d calls in %v: %d admitted, %d denied, %d ErrFull, in %d buckets; %d sweeps, %d swept", calls,
+	t.Logf("%d calls in %v: %d admitted, %d denied, %d ErrFull, in %d buckets; %d sweeps, %d swept",
+		calls,
 		time.Since(start).Round(time.Millisecond), saw.admitted, saw.denied, saw.full, len(saw.counters),
 		s.Sweeps, s.Swept)
 	assert.Zero(t, saw.wrong(limit), "windows in which not exactly min(asked, limit) was admitted")

@@ -111,7 +111,8 @@ type sliding struct {
 	window, prev, cur int64
 }
 
-// A denial changes nothing: of two concurrent calls the one that is denied may have the later instant.
+// A denial changes nothing: of two concurrent calls the one that is denied may have the later
+// instant.
 func (m sliding) ask(now int64, a ask) (model, answer, bool) {
 	n, before := floor(now, a.scale), m
 	switch {
@@ -248,7 +249,9 @@ type tiers struct {
 
 func (m tiers) slice() int64 {
 	for g := m.of[0].Duration.Milliseconds(); ; g-- {
-		if !slices.ContainsFunc(m.of, func(t weir.Tier) bool { return t.Duration.Milliseconds()%g != 0 }) {
+		if !slices.ContainsFunc(m.of, func(t weir.Tier) bool {
+			return t.Duration.Milliseconds()%g != 0
+		}) {
 			return g
 		}
 	}

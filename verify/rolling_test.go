@@ -33,11 +33,17 @@ const rollingLimit = 15
 func rollingSubjects() []rollingSubject {
 	short := weir.Request{Limit: rollingLimit, Duration: time.Millisecond}
 	return []rollingSubject{
-		{"FixedWindow", func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }, short, time.Millisecond, 20,
+		{"FixedWindow", func(l *weir.Limiter) weir.Strategy {
+			return l.FixedWindow()
+		}, short, time.Millisecond, 20,
 			func(admitted []weir.Result) string { return notCountedInTurn(admitted, false) }},
-		{"SlidingWindow", func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, short, time.Millisecond, 20,
+		{"SlidingWindow", func(l *weir.Limiter) weir.Strategy {
+			return l.SlidingWindow()
+		}, short, time.Millisecond, 20,
 			func(admitted []weir.Result) string { return notCountedInTurn(admitted, true) }},
-		{"Counter", func(l *weir.Limiter) weir.Strategy { return l.Counter() }, short, time.Millisecond, 20,
+		{"Counter", func(l *weir.Limiter) weir.Strategy {
+			return l.Counter()
+		}, short, time.Millisecond, 20,
 			func(admitted []weir.Result) string { return notCountedInTurn(admitted, false) }},
 		// A token takes a day, so that the base moves with every fourth hit.
 		{"TokenBucket", func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) },
@@ -46,8 +52,8 @@ func rollingSubjects() []rollingSubject {
 }
 
 // notCountedInTurn checks the totals of the admissions of one key, an epoch being what has one
-// ExpiresAt: they are 1, 2, 3 and so on, or with sliding go on from those of the window before, which
-// counts in full in windows of 1 ms.
+// ExpiresAt: they are 1, 2, 3 and so on, or with sliding go on from those of the window before,
+// which counts in full in windows of 1 ms.
 func notCountedInTurn(admitted []weir.Result, sliding bool) string {
 	totals := map[int64]uint64{} // by epoch: a bit for each total
 	for _, res := range admitted {
@@ -84,9 +90,9 @@ func notSpaced(admitted []weir.Result) string {
 	return ""
 }
 
-// rollAndRecycle decides from 64 goroutines on keys of all lengths while the clock moves: a key is used
-// for some epochs, and its slots by others then, since there is room for three buckets only. It
-// returns what was admitted by key, and how many were denied or found no room.
+// rollAndRecycle decides from 64 goroutines on keys of all lengths while the clock moves: a key is
+// used for some epochs, and its slots by others then, since there is room for three buckets only.
+// It returns what was admitted by key, and how many were denied or found no room.
 func rollAndRecycle(
 	t *testing.T, s weir.Strategy, of rollingSubject, clock *atomic.Int64, calls int,
 ) (admitted [][]weir.Result, denied, full int) {
@@ -136,8 +142,8 @@ func rollAndRecycle(
 	return admitted, denied, full
 }
 
-// While epochs roll and slots are recycled as fast as possible, no hit is lost or counted twice, and
-// none is decided on the words of two epochs.
+// While epochs roll and slots are recycled as fast as possible, no hit is lost or counted twice,
+// and none is decided on the words of two epochs.
 func TestRollingEpochsCountExactly(t *testing.T) {
 	for _, of := range rollingSubjects() {
 		t.Run(of.name, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 // and an adversary that knows its arithmetic reaches that, so the table does not overstate it.
 func TestMostInAnySpan(t *testing.T) {
 	const limit, burst, span = 20, 10, 100 // span in ms
-	tiers := []weir.Tier{{Limit: limit, Duration: span * time.Millisecond}, {Limit: 60, Duration: 5 * span * time.Millisecond}}
+	tiers := []weir.Tier{{Limit: limit, Duration: span * time.Millisecond},
+		{Limit: 60, Duration: 5 * span * time.Millisecond}}
 	for _, s := range []struct {
 		name string
 		most int // in any span of one Duration
@@ -28,7 +29,9 @@ func TestMostInAnySpan(t *testing.T) {
 		{"TokenBucket", burst + limit - 1, func(l *weir.Limiter) (weir.Strategy, error) {
 			return l.TokenBucket(burst), nil // less than burst + limit: a span does not include its end
 		}},
-		{"LeakyBucket", limit, func(l *weir.Limiter) (weir.Strategy, error) { return l.LeakyBucket(0), nil }},
+		{"LeakyBucket", limit, func(l *weir.Limiter) (weir.Strategy, error) {
+			return l.LeakyBucket(0), nil
+		}},
 		{"Tiers", 2 * limit, func(l *weir.Limiter) (weir.Strategy, error) { return l.Tiers(tiers...) }},
 		{"Tiers with a Resolution of a tenth", limit, func(l *weir.Limiter) (weir.Strategy, error) {
 			s, err := l.Tiers(tiers...)
@@ -54,7 +57,8 @@ func TestMostInAnySpan(t *testing.T) {
 					tries = 1
 				}
 				for range tries {
-					res, err := strategy.Run(t.Context(), &weir.Request{Key: "a", Limit: limit, Duration: span * time.Millisecond})
+					res, err := strategy.Run(t.Context(),
+						&weir.Request{Key: "a", Limit: limit, Duration: span * time.Millisecond})
 					require.NoError(t, err)
 					if !res.Allowed() {
 						break
@@ -74,12 +78,14 @@ func TestMostInAnySpan(t *testing.T) {
 	}
 }
 
-func strategyOf[S weir.Strategy](of func(*weir.Limiter) S) func(*weir.Limiter) (weir.Strategy, error) {
+func strategyOf[S weir.Strategy](
+	of func(*weir.Limiter) S,
+) func(*weir.Limiter) (weir.Strategy, error) {
 	return func(l *weir.Limiter) (weir.Strategy, error) { return of(l), nil }
 }
 
-// instants returns when an adversary tries, in order, ms: around the edges of periods and slices, and now
-// and then. At first it tries at the end of a window, and at each millisecond of the next.
+// instants returns when an adversary tries, in order, ms: around the edges of periods and slices,
+// and now and then. At first it tries at the end of a window, and at each millisecond of the next.
 func instants(round int, span int64) (ms []int64) {
 	if round == 1 {
 		for i := range span {

@@ -28,7 +28,8 @@ func pause(lines ...string) time.Duration {
 	header := http.Header{"Ratelimit": lines}
 	t := &httpclient.Transport{NoWait: true, MaxPause: 1 << 62,
 		Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody, Request: r}, nil
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody, Request: r},
+				nil
 		})}
 	now := time.Unix(1_800_000_000, 0)
 	t.Now = func() time.Time { return now }
@@ -91,7 +92,8 @@ var (
 		`"\a"`, `"`, `(`, `("a""b")`, `?2`, `é`, `1.`, "\x7f", ``,
 	}
 	params = []string{
-		`;r=0`, `;r=0`, `;t=5`, `;t=60`, `;r=1`, `; t=7`, `;r="0"`, `;r=0.0`, `;r=-0`, `;t=-5`, `;r`, `;x=?1`,
+		`;r=0`, `;r=0`, `;t=5`, `;t=60`, `;r=1`, `; t=7`, `;r="0"`, `;r=0.0`, `;r=-0`, `;t=-5`, `;r`,
+		`;x=?1`,
 		`;x=@1659578233`, `;x=:YQ==:`,
 		`;x=::`, `;x=%"f%c3%bc"`, `;x=1.5`, `; y=*`, `;  z`, `;t=999999999999999`, `;r=00`,
 		`;x=?2`, `;x=@1.5`, `;x=%"%C3"`, `;x=%"%c3"`, `;x=1.`, `;x=1.2345`, `;X=1`, ` ;z`, `;=1`,
@@ -143,9 +145,11 @@ func TestRateLimitFieldsAreReadAsTheReferenceDoes(t *testing.T) {
 func TestEachByteIsAcceptedWhereTheReferenceDoes(t *testing.T) {
 	for c := range 256 {
 		for _, form := range []string{
-			`%s"a";r=0;t=5`, `"a%s";r=0;t=5`, `"a\%s";r=0;t=5`, `"a"%s;r=0;t=5`, `"a";%sr=0;t=5`, `"a";r%s=0;t=5`,
+			`%s"a";r=0;t=5`, `"a%s";r=0;t=5`, `"a\%s";r=0;t=5`, `"a"%s;r=0;t=5`, `"a";%sr=0;t=5`,
+			`"a";r%s=0;t=5`,
 			`"a";r=%s0;t=5`, `"a";r=0%s;t=5`,
-			`%s;r=0;t=5`, `a%s;r=0;t=5`, `"a";x=%s;r=0;t=5`, `"a";%s;r=0;t=5`, `"a";x%s;r=0;t=5`, `"a";x=?%s;r=0;t=5`,
+			`%s;r=0;t=5`, `a%s;r=0;t=5`, `"a";x=%s;r=0;t=5`, `"a";%s;r=0;t=5`, `"a";x%s;r=0;t=5`,
+			`"a";x=?%s;r=0;t=5`,
 			`"a";x=%%"%s";r=0;t=5`,
 			`"a";x=%%"%%%s0";r=0;t=5`, `"a";x=%%"%%6%s";r=0;t=5`, `"a";r=0;t=5%s`, `"b"%s"a";r=0;t=5`,
 			`(%s);r=0, "a";r=0;t=5`, `("b"%s"b"), "a";r=0;t=5`,
@@ -161,7 +165,8 @@ func TestNumbersOfEachLength(t *testing.T) {
 		for fraction := range 6 {
 			for _, sign := range []string{"", "-", "--"} {
 				for _, dot := range []string{"", ".", ".."} {
-					field := `"a";x=` + sign + strings.Repeat("1", whole) + dot + strings.Repeat("1", fraction) + `;r=0;t=5`
+					field := `"a";x=` + sign + strings.Repeat("1", whole) + dot + strings.Repeat("1", fraction) +
+						`;r=0;t=5`
 					require.Equal(t, wantPause(field), pause(field), "%q", field)
 				}
 			}

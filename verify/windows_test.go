@@ -22,10 +22,13 @@ const year = 365 * 24 * 60 * 60 * 1000 // ms
 // Instants and scales of any size belong to the window that arithmetic without overflow gives.
 func TestWindowArithmeticIsTotal(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
-	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, -1_000_000, -1, 0, 1, 1_000_000, 1 << 62,
+	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, -1_000_000, -1, 0, 1, 1_000_000,
+		1 << 62,
 		math.MaxInt64 - 1, math.MaxInt64}
 	var now int64
-	l := newLimiter(t, weir.Config{Now: func() time.Time { return time.Unix(0, now) }, SweepEvery: still})
+	l := newLimiter(t, weir.Config{Now: func() time.Time {
+		return time.Unix(0, now)
+	}, SweepEvery: still})
 	for i := range slow.N(20_000, 200_000, 100_000_000) {
 		now = int64(rnd.Uint64())
 		scale := 1 + rnd.Int64N(year)>>rnd.IntN(36)
@@ -37,7 +40,8 @@ func TestWindowArithmeticIsTotal(t *testing.T) {
 			t.Fatalf("at %d in %d ms: %+v, %v", now, scale, res, err)
 		}
 		b, err := l.Inspect("id", scale)
-		if err != nil || b.Number != numberOf(now, scale) || !b.Ends.Equal(res.ExpiresAt) || b.Count != 1 {
+		if err != nil || b.Number != numberOf(now, scale) || !b.Ends.Equal(res.ExpiresAt) ||
+			b.Count != 1 {
 			t.Fatalf("at %d in %d ms: %+v, %v; want number %d", now, scale, b, err, numberOf(now, scale))
 		}
 		left := res.ExpiresAt.Sub(time.Unix(0, now))
@@ -76,7 +80,9 @@ func most(instants []int64, span int64) (n int) {
 func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 	const scale, limit = 20, 5
 	var now int64
-	l := newLimiter(t, weir.Config{Now: func() time.Time { return at(now) }, Timeout: 1, SweepEvery: still})
+	l := newLimiter(t, weir.Config{Now: func() time.Time {
+		return at(now)
+	}, Timeout: 1, SweepEvery: still})
 	rnd := rand.New(rand.NewPCG(8, 8))
 	worst := 0
 	runs := slow.N(5_000, 50_000, 1_000_000)
@@ -135,7 +141,8 @@ func TestDenialsDelayNoAdmission(t *testing.T) {
 	for i := range denials {
 		now = 200 + i*800/denials // up to the end of the window
 		res, err := l.CheckRate("id", scale, limit)
-		if err != nil || res.Allowed() || res.TotalRequests != limit || res.ExpiresAt.UnixMilli() != scale {
+		if err != nil || res.Allowed() || res.TotalRequests != limit ||
+			res.ExpiresAt.UnixMilli() != scale {
 			t.Fatalf("denial %d: %+v, %v", i, res, err)
 		}
 	}

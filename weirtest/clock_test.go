@@ -20,8 +20,12 @@ func TestClockStandsStillUntilItIsMoved(t *testing.T) {
 		{"it reads what it was made with", func(*weirtest.Clock) {}, start},
 		{"it advances", func(c *weirtest.Clock) { c.Advance(time.Second) }, start.Add(time.Second)},
 		{"it steps back", func(c *weirtest.Clock) { c.Advance(-time.Second) }, start.Add(-time.Second)},
-		{"it is set ahead", func(c *weirtest.Clock) { c.Set(start.AddDate(1, 0, 0)) }, start.AddDate(1, 0, 0)},
-		{"it is set to before the epoch", func(c *weirtest.Clock) { c.Set(time.Unix(-1, 0)) }, time.Unix(-1, 0)},
+		{"it is set ahead", func(c *weirtest.Clock) {
+			c.Set(start.AddDate(1, 0, 0))
+		}, start.AddDate(1, 0, 0)},
+		{"it is set to before the epoch", func(c *weirtest.Clock) {
+			c.Set(time.Unix(-1, 0))
+		}, time.Unix(-1, 0)},
 		{"it is set to the zero time", func(c *weirtest.Clock) { c.Set(time.Time{}) }, time.Time{}},
 	} {
 		c := weirtest.NewClock(start)

@@ -133,7 +133,8 @@ func ExampleTestStrategy() {
 		t.Cleanup(func() { limiter.Close() })
 		return limiter.FixedWindow()
 	}, weirtest.Laws{
-		Span:    func(limit uint64) uint64 { return 2 * limit }, // the most that is admitted across a window's edge
+		// the most that is admitted across a window's edge
+		Span:    func(limit uint64) uint64 { return 2 * limit },
 		Aligned: true,
 	})
 }

@@ -36,7 +36,8 @@ func (f *Fake) Unmet() string {
 	var missing []string
 	for _, x := range f.expected {
 		if seen := f.seen(x); seen < wanted[x] {
-			missing = append(missing, fmt.Sprintf("expected %s, seen %s", x.sentence(wanted[x]), times(seen)))
+			missing = append(missing,
+				fmt.Sprintf("expected %s, seen %s", x.sentence(wanted[x]), times(seen)))
 		}
 		delete(wanted, x) // reported once
 	}

@@ -53,7 +53,8 @@ type Call struct {
 // Allow is the Answer that admits: TotalRequests is the request's own cost, and the period ends one
 // Duration from now.
 func Allow(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
-	return weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1), ExpiresAt: now.Add(r.Duration)}, nil
+	return weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1),
+		ExpiresAt: now.Add(r.Duration)}, nil
 }
 
 // Deny is the Answer that denies: the limit is used up, and the request would pass one Duration
@@ -64,7 +65,9 @@ func Deny(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error
 
 // Fail returns the Answer of a strategy that cannot decide, because of err.
 func Fail(err error) Answer {
-	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) { return weir.Result{}, err }
+	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+		return weir.Result{}, err
+	}
 }
 
 // Hang is the Answer of a store that does not respond: it waits until ctx is done, and returns its
@@ -80,7 +83,8 @@ func DenyAll() *Fake { return &Fake{Answer: Deny} }
 // DenyKeys returns a Fake that denies these keys and admits all others.
 func DenyKeys(keys ...string) *Fake {
 	keys = slices.Clone(keys)
-	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result,
+		error) {
 		if slices.Contains(keys, r.Key) {
 			return Deny(ctx, r, now)
 		}
@@ -93,7 +97,8 @@ func DenyKeys(keys ...string) *Fake {
 // "4:5/1m9:192.0.2.1". [DenyKeys] compares whole keys.
 func DenyCallers(callers ...string) *Fake {
 	callers = slices.Clone(callers)
-	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result,
+		error) {
 		if slices.Contains(callers, lastPart(r.Key)) {
 			return Deny(ctx, r, now)
 		}

@@ -61,7 +61,8 @@ func TestFakeAnswersAsScripted(t *testing.T) {
 		{"the zero value admits everything", &weirtest.Fake{}, []string{"Allow", "Allow", "Allow"}},
 		{"DenyAll denies everything", weirtest.DenyAll(), []string{"Deny", "Deny", "Deny"}},
 		{"DenyKeys denies these keys", weirtest.DenyKeys("a", "c"), []string{"Deny", "Allow", "Deny"}},
-		{"DenyKeys without keys admits everything", weirtest.DenyKeys(), []string{"Allow", "Allow", "Allow"}},
+		{"DenyKeys without keys admits everything", weirtest.DenyKeys(),
+			[]string{"Allow", "Allow", "Allow"}},
 		{"FailAll never decides", weirtest.FailAll(errRedis), []string{"redis is down", "redis is down",
 			"redis is down"}},
 		{"a sequence repeats its last answer", weirtest.Sequence(weirtest.Allow, weirtest.Deny),
@@ -82,11 +83,13 @@ func TestFakeUsesItsClock(t *testing.T) {
 	f.Now = clock.Now
 	res, err := f.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: time.Unix(160, 0)}, *res)
+	assert.Equal(t, weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: time.Unix(160, 0)},
+		*res)
 	clock.Advance(time.Second)
 	res, err = f.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, weir.Result{State: weir.Deny, TotalRequests: 5, ExpiresAt: time.Unix(161, 0)}, *res)
+	assert.Equal(t, weir.Result{State: weir.Deny, TotalRequests: 5, ExpiresAt: time.Unix(161, 0)},
+		*res)
 	assert.Equal(t, time.Unix(101, 0), f.Calls()[1].At)
 }
 
@@ -194,7 +197,8 @@ func TestUnmetNamesMissingCalls(t *testing.T) {
 		{
 			"another method, and another limit",
 			func(f *weirtest.Fake) {
-				f.Expect("Refund", alice).Expect("Run", weir.Request{Limit: 6, Duration: time.Hour, Cost: 1, Meta: "m"})
+				f.Expect("Refund", alice).Expect("Run",
+					weir.Request{Limit: 6, Duration: time.Hour, Cost: 1, Meta: "m"})
 			},
 			"expected a Refund of \"alice\", seen never\n" +
 				"expected a Run of any key limit 6 in 1h0m0s cost 1 meta \"m\", seen never\n" +
@@ -223,7 +227,8 @@ func TestVerifyFailsTheTest(t *testing.T) {
 	var met, unmet recorder
 	f := new(weirtest.Fake).Expect("Run", weir.Request{Key: "alice"})
 	f.Verify(&unmet)
-	assert.Equal(t, []string{"weirtest.Fake: expected a Run of \"alice\", seen never\nthere were no calls"},
+	assert.Equal(t,
+		[]string{"weirtest.Fake: expected a Run of \"alice\", seen never\nthere were no calls"},
 		unmet.errors)
 	script(f, "alice")
 	f.Verify(&met)

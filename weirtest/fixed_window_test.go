@@ -12,7 +12,9 @@ import (
 )
 
 // conforms tests a strategy of package weir against laws, sweeping included.
-func conforms(t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, laws weirtest.Laws) {
+func conforms(
+	t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, laws weirtest.Laws,
+) {
 	var last *weir.Limiter
 	laws.Sweep = func() { last.Sweep() }
 	weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
@@ -49,13 +51,16 @@ func TestCalendarConforms(t *testing.T) {
 		{weir.Hour, nil, time.Hour}, {weir.Day, nil, day}, {weir.Week.From(4), nil, 7 * day},
 		{weir.Month.From(17), berlin, 28 * day},
 	} {
-		laws := weirtest.Laws{Histories: histories, Durations: []time.Duration{c.duration}, FixedDuration: true,
-			Span: twice, Aligned: c.zone == nil}
+		laws := weirtest.Laws{Histories: histories, Durations: []time.Duration{c.duration},
+			FixedDuration: true,
+			Span:          twice, Aligned: c.zone == nil}
 		if !laws.Aligned {
 			laws.Skip = map[string]string{"ClockBack": "the step back leads into the window before"}
 		}
 		t.Run(c.unit.String(), func(t *testing.T) {
-			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.Calendar(c.unit, c.zone) }, laws)
+			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
+				return l.Calendar(c.unit, c.zone)
+			}, laws)
 		})
 	}
 }

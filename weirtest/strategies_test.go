@@ -15,7 +15,9 @@ import (
 
 func TestSlidingWindowConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
-	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, weirtest.Laws{
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
+		return l.SlidingWindow()
+	}, weirtest.Laws{
 		Histories: histories,
 		// The whole limit at the end of one window, and at the end of the next what the previous window's
 		// weight leaves.
@@ -39,7 +41,9 @@ func TestInFlightConforms(t *testing.T) {
 func TestTokenBucketConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	t.Run("burst of the limit", func(t *testing.T) {
-		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, weirtest.Laws{
+		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
+			return l.TokenBucket(0)
+		}, weirtest.Laws{
 			Histories: histories,
 			// A full bucket, and the tokens that are added before the last instant of the span.
 			Span:         func(limit uint64) uint64 { return 2*limit - 1 },
@@ -100,7 +104,8 @@ func TestTiersConform(t *testing.T) {
 		{"one tier", []weir.Tier{{Limit: 10, Duration: time.Second}}, 10, time.Second, 20, nil},
 		{
 			"a second one that never binds",
-			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: math.MaxUint64, Duration: 3 * time.Second}},
+			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second},
+				{Limit: math.MaxUint64, Duration: 3 * time.Second}},
 			10, 2 * time.Second, 20, []string{"FreshAgain"},
 		},
 		{

@@ -106,7 +106,9 @@ type Laws struct {
 //     place at ExpiresAt.
 //   - GivingUp: a caller whose context is done leaves at once, and those behind it move up.
 //   - Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge: as above.
-func TestStrategy(t *testing.T, newStrategy func(t testing.TB, clock *Clock) weir.Strategy, laws Laws) {
+func TestStrategy(
+	t *testing.T, newStrategy func(t testing.TB, clock *Clock) weir.Strategy, laws Laws,
+) {
 	t.Helper()
 	newClock := func(start time.Time, bubble bool) conformance.Clock {
 		if bubble {

@@ -122,7 +122,8 @@ const (
 func (s *stand) asks(key string) [3]weir.Ask {
 	var asks [3]weir.Ask
 	for i, d := range periods {
-		asks[i] = weir.Ask{Strategy: s.window, Request: weir.Request{Key: key, Limit: s.limits[i], Duration: d}}
+		asks[i] = weir.Ask{Strategy: s.window,
+			Request: weir.Request{Key: key, Limit: s.limits[i], Duration: d}}
 	}
 	return asks
 }

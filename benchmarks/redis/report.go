@@ -28,7 +28,8 @@ func (m *meter) report(ctx context.Context) (string, error) {
 		"claim, or if Redis did not count exactly the admitted hits.\n\n"+
 		"%s, %s, %s/%s, %d × %s. redis-server %s, %s, go-redis %s.\n",
 		*callers, *keys, *benchtime, *rounds,
-		time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH,
+		runtime.NumCPU(),
 		cpuModel(), info["Server"]["redis_version"],
 		rival+" "+version("github.com/go-redis/redis_rate/v10"), version("github.com/redis/go-redis/v9"))
 	for _, load := range []string{admitted, denied, deniedByThird} {
@@ -37,15 +38,22 @@ func (m *meter) report(ctx context.Context) (string, error) {
 	for _, callers := range crowds {
 		m.table(&b, several(callers))
 	}
-	ratio := func(load string) float64 { return m.entrant(tiers, load).ratio(m.entrant(threeRivals, load)) }
-	fmt.Fprintf(&b, "\n%s checks its three limits in one round trip and charges all of them or none. %s\n"+
-		"needs a round trip for each limit, up to the first that denies, and a request that the last one\n"+
-		"denies has already spent the others. %[1]s makes %.2[3]f times as many decisions where requests "+
-		"are\n"+
-		"admitted, %.2[4]f where the first limit denies and %.2[5]f where the last one does.\n",
+	ratio := func(load string) float64 {
+		return m.entrant(tiers, load).ratio(m.entrant(threeRivals, load))
+	}
+	fmt.Fprintf(&b,
+		"\n%s checks its three limits in one round trip and charges all of them or none. %s\n"+
+			"needs a round trip for each limit, up to the first that denies, and a request that the last "+
+			"one\n"+
+			"denies has already spent the others. %[1]s makes %.2[3]f times as many decisions where "+
+			"requests "+
+			"are\n"+
+			"admitted, %.2[4]f where the first limit denies and %.2[5]f where the last one does.\n",
 		tiers, rival, ratio(admitted), ratio(denied), ratio(deniedByThird))
-	fmt.Fprintf(&b, "\nThe limits of one Decide may be of different keys and strategies. It takes one round trip, as one call\n"+
-		"of %s does, and makes", rival)
+	fmt.Fprintf(&b,
+		"\nThe limits of one Decide may be of different keys and strategies. It takes one round trip, "+
+			"as one call\n"+
+			"of %s does, and makes", rival)
 	for i, callers := range crowds {
 		load := several(callers)
 		fmt.Fprintf(&b, "%s %.2f", []string{"", ",", " and"}[i],

@@ -12,7 +12,8 @@ import (
 // agents are the user agents of the log.
 var agents = []string{
 	"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
-	"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Safari/605.1.15",
+	"Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) " +
+		"Version/18.0 Safari/605.1.15",
 	"python-requests/2.32.3",
 }
 

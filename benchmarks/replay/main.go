@@ -1,5 +1,5 @@
-// Command replay measures weir replay: its time for a log in order compared with the time to count the
-// log's lines, its time for the same log shuffled, and its memory. It writes
+// Command replay measures weir replay: its time for a log in order compared with the time to count
+// the log's lines, its time for the same log shuffled, and its memory. It writes
 // benchmarks/replay/RESULTS.md, which is the end of BENCHMARKS.md.
 //
 //	go run ./benchmarks/replay            # takes a minute and 4 GB of disk
@@ -22,9 +22,10 @@ var (
 	lines   = flag.Int("lines", 10_000_000, "requests in the log")
 	callers = flag.Int("callers", 100_000, "their callers")
 	rounds  = flag.Int("rounds", 5, "measure each task this often; the median counts")
-	out     = flag.String("o", "benchmarks/replay/RESULTS.md", "write the report to this file; none if empty")
-	keep    = flag.String("logs", "", "keep the logs in this folder, or use those there")
-	write   = flag.String("write", "", "write the logs to this folder, and do nothing else")
+	out     = flag.String("o", "benchmarks/replay/RESULTS.md",
+		"write the report to this file; none if empty")
+	keep  = flag.String("logs", "", "keep the logs in this folder, or use those there")
+	write = flag.String("write", "", "write the logs to this folder, and do nothing else")
 )
 
 // The files of the logs.
@@ -91,7 +92,8 @@ func report(b *bytes.Buffer, rows []*row) {
 	wc, ordered, shuffled := rows[0], rows[1], rows[2]
 	fmt.Fprintf(b, "## Replay\n\n"+
 		"Written by `go run ./benchmarks/replay`, %s. One limit is replayed on a log of\n"+
-		"%d million lines and %d callers in the combined format. Each figure is the median of %d rounds;\n"+
+		"%d million lines and %d callers in the combined format. Each figure is the median of %d "+
+		"rounds;\n"+
 		"every task runs in its own process. Ratios are medians of the ratios within a round.\n\n",
 		machine(), *lines/1_000_000, *callers, *rounds)
 	fmt.Fprintf(b, "|  | time | CPU time | memory |\n|---|--:|--:|--:|\n")
@@ -110,7 +112,9 @@ func report(b *bytes.Buffer, rows []*row) {
 	bar("CPU time shuffled, vs in order", 2, ratio(shuffled.cpu, ordered.cpu), "×")
 	bar("memory, shuffled", 300, median(shuffled.memory), " MB")
 	fmt.Fprintf(b,
-		"\nIn CPU time, replaying a log in order takes %.1f times as long as counting its lines. By the clock,\n"+
-			"which depends on other load on the machine, a shuffled log took %.2f times as long as one in order.\n",
+		"\nIn CPU time, replaying a log in order takes %.1f times as long as counting its lines. By "+
+			"the clock,\n"+
+			"which depends on other load on the machine, a shuffled log took %.2f times as long as one "+
+			"in order.\n",
 		ratio(ordered.cpu, wc.cpu), ratio(shuffled.wall, ordered.wall))
 }

@@ -21,7 +21,8 @@ type row struct {
 
 // measure runs the task once, in its own process.
 func (r *row) measure() error {
-	cmd := exec.CommandContext(context.Background(), r.command[0], append(slices.Clone(r.command[1:]), r.file)...)
+	cmd := exec.CommandContext(context.Background(), r.command[0],
+		append(slices.Clone(r.command[1:]), r.file)...)
 	cmd.Stderr = os.Stderr
 	start := time.Now()
 	text, err := cmd.Output()
@@ -58,6 +59,7 @@ func machine() string {
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		load, _, _ = strings.Cut(string(text), " ")
 	}
-	return fmt.Sprintf("on %s with %s, %d cores, load average %s", time.Now().UTC().Format(time.DateOnly),
+	return fmt.Sprintf("on %s with %s, %d cores, load average %s",
+		time.Now().UTC().Format(time.DateOnly),
 		runtime.Version(), runtime.NumCPU(), load)
 }

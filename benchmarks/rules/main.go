@@ -105,12 +105,16 @@ func median(list []float64) float64 {
 func report(results []result) []byte {
 	var b bytes.Buffer
 	b.WriteString("## Rules\n\n")
-	fmt.Fprintf(&b, "Written by `go run ./benchmarks/rules`, on %s with %s. The table shows the CPU time\n"+
-		"of one call, the median of %d rounds. A round measures weir and the rival in turn; the ratio is\n"+
-		"the median of the ratios within a round. The rival of matching is a copy of the look-up in\n"+
-		"Envoy's rate limit service: a map of keys and values joined by underscores, and wildcards tried\n"+
-		"one by one. The rival of loading decodes the same YAML into structs, strictly and with the same\n"+
-		"parser, and checks nothing.\n\n",
+	fmt.Fprintf(&b,
+		"Written by `go run ./benchmarks/rules`, on %s with %s. The table shows the CPU time\n"+
+			"of one call, the median of %d rounds. A round measures weir and the rival in turn; the "+
+			"ratio is\n"+
+			"the median of the ratios within a round. The rival of matching is a copy of the look-up in\n"+
+			"Envoy's rate limit service: a map of keys and values joined by underscores, and wildcards "+
+			"tried\n"+
+			"one by one. The rival of loading decodes the same YAML into structs, strictly and with the "+
+			"same\n"+
+			"parser, and checks nothing.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), *rounds)
 	b.WriteString("|  | weir | at most |  | allocations | rival | weir / rival |\n" +
 		"|---|--:|--:|---|--:|--:|--:|\n")

@@ -22,7 +22,9 @@ type okServer struct {
 	pb.UnimplementedRateLimitServiceServer
 }
 
-func (okServer) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (okServer) ShouldRateLimit(
+	context.Context, *pb.RateLimitRequest,
+) (*pb.RateLimitResponse, error) {
 	return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
 }
 

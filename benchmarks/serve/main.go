@@ -161,13 +161,15 @@ func over(figures []figure, concurrency int, f func(figure) float64) float64 {
 func report(figures []figure) []byte {
 	var b bytes.Buffer
 	b.WriteString("## Decision server\n\n")
-	fmt.Fprintf(&b, "Written by `go run ./benchmarks/serve`, on %s with %s. One client sends requests\n"+
-		"over one connection in a closed loop, for 10,000 values of one rule, in memory and below the\n"+
-		"limit. Client and server share %d cores and connect over loopback. The ceiling is a gRPC server\n"+
-		"that answers OK without work. There are %d rounds of %v each; a ratio is the median of the\n"+
-		"ratios within a round, which has the same load for both. CPU is the server's CPU time per\n"+
-		"request. The bars at concurrency 8 and 64: at least 0.85 of the ceiling's throughput, and at\n"+
-		"most 1.5 times its p99. The load average at the end was %s.\n\n",
+	fmt.Fprintf(&b,
+		"Written by `go run ./benchmarks/serve`, on %s with %s. One client sends requests\n"+
+			"over one connection in a closed loop, for 10,000 values of one rule, in memory and below the\n"+
+			"limit. Client and server share %d cores and connect over loopback. The ceiling is a gRPC "+
+			"server\n"+
+			"that answers OK without work. There are %d rounds of %v each; a ratio is the median of the\n"+
+			"ratios within a round, which has the same load for both. CPU is the server's CPU time per\n"+
+			"request. The bars at concurrency 8 and 64: at least 0.85 of the ceiling's throughput, and at\n"+
+			"most 1.5 times its p99. The load average at the end was %s.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), *rounds, *benchtime,
 		loadAverage())
 	b.WriteString("| concurrency | ceiling, requests/s | weir serve | ratio | " +
@@ -193,7 +195,8 @@ func report(figures []figure) []byte {
 		tails := over(figures, c, func(f figure) float64 {
 			return float64(f.loads[weir].p99) / float64(f.loads[ceiling].p99)
 		})
-		fmt.Fprintf(&b, "| %d | %.0f | %.0f | %.2f | %s | %v | %v | %.2f | %s | %.1fµs | %.1fµs | %.2f |\n",
+		fmt.Fprintf(&b,
+			"| %d | %.0f | %.0f | %.2f | %s | %v | %v | %.2f | %s | %.1fµs | %.1fµs | %.2f |\n",
 			c, rate(ceiling), rate(weir), rates,
 			verdict(c, rates >= 0.85), micros(p99(ceiling)), micros(p99(weir)), tails,
 			verdict(c, tails <= 1.5), cpu(ceiling)/1e3, cpu(weir)/1e3, cpus)

@@ -55,7 +55,8 @@ func (b *bar) show(p replay.Progress) {
 	}
 	full := int(share * width)
 	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %s, %s/s ", share*100, strings.Repeat("=", full),
-		strings.Repeat(" ", width-full), lines(float64(p.Lines)), lines(float64(p.Lines)/now.Sub(b.start).Seconds()))
+		strings.Repeat(" ", width-full), lines(float64(p.Lines)),
+		lines(float64(p.Lines)/now.Sub(b.start).Seconds()))
 }
 
 // lines formats a number of lines: in millions, if there is a tenth of one.

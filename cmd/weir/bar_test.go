@@ -16,7 +16,8 @@ func TestBarShowsProgress(t *testing.T) {
 	b.show(replay.Progress{Bytes: 100, Lines: 3_000_000})
 	assert.Regexp(t, `^\r 35 % \[={10} {20}\] 3\.0 M lines, 1\.[45] M lines/s $`, out.String())
 	b.show(replay.Progress{Bytes: 150, Lines: 4_000_000})
-	assert.Regexp(t, `^\r 35 %[^\r]*$`, out.String(), "two updates within a tenth of a second draw the bar once")
+	assert.Regexp(t, `^\r 35 %[^\r]*$`, out.String(),
+		"two updates within a tenth of a second draw the bar once")
 	b.shown = time.Time{}
 	b.show(replay.Progress{Bytes: 200, Lines: 6_000_000, Decided: 3_000_000, Requests: 6_000_000})
 	assert.Contains(t, out.String(), "\r 85 % [=")

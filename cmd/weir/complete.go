@@ -14,8 +14,9 @@ import (
 
 // values are those that the shell offers for a flag, by its name.
 var values = map[string][]string{
-	"access-log":       {"text", "json", "off"},
-	"by":               {"ip", "header:", "host", "user", "path", "pattern", "agent", "ip+path", "ip+pattern"},
+	"access-log": {"text", "json", "off"},
+	"by": {"ip", "header:", "host", "user", "path", "pattern", "agent", "ip+path",
+		"ip+pattern"},
 	"fail":             {"open", "closed"},
 	"format":           accesslog.Formats(),
 	"log":              {"text", "json"},
@@ -34,7 +35,8 @@ func complete(cmd *cobra.Command) {
 				return name == "by" && !strings.Contains(flag.Usage, strings.TrimSuffix(value, ":"))
 			})
 			// It fails for a flag that does not exist, or has a function already.
-			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
+			_ = cmd.RegisterFlagCompletionFunc(name,
+				cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}
 	for _, sub := range cmd.Commands() {

@@ -22,9 +22,11 @@ func TestTheShellOffersValues(t *testing.T) {
 	} {
 		var out, errs bytes.Buffer
 		args := append([]string{"__complete"}, strings.Fields(row.command)...)
-		require.Equal(t, exitOK, run(append(args, "--"+row.flag, ""), strings.NewReader(""), &out, &errs), errs.String())
+		require.Equal(t, exitOK, run(append(args, "--"+row.flag, ""), strings.NewReader(""), &out, &errs),
+			errs.String())
 		offered, _, _ := strings.Cut(out.String(), ":4\n") // no names of files
-		assert.ElementsMatch(t, strings.Fields(row.want), strings.Fields(offered), "%s --%s", row.command, row.flag)
+		assert.ElementsMatch(t, strings.Fields(row.want), strings.Fields(offered), "%s --%s", row.command,
+			row.flag)
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 
 const repository = "../.."
 
-// checked names the tests outside of this file that check blocks, by how the page and the heading begin.
+// checked names the tests outside of this file that check blocks, by how the page and the heading
+// begin.
 var checked = map[string]string{
 	"README.md # weir":                           "release TestReadmeInEmptyFolder",
 	"docs/frameworks.md ## Caddy":                "contrib/caddy TestDocsShowTheseTests",
@@ -59,12 +60,14 @@ func TestCheckedBlocksNameTests(t *testing.T) {
 	}
 }
 
-// foreign are the languages of the programs from which docs/switching.md leads away: they print nothing there.
+// foreign are the languages of the programs from which docs/switching.md leads away: they print
+// nothing there.
 var foreign = map[string]bool{"erlang": true, "elixir": true, "nginx": true}
 
 // scenes are what the commands under a heading run in, where that is more than the usual files.
 var scenes = map[string]docblocks.Shell{
-	"docs/http.md ## The proxy": {Replace: map[string]string{"10/10s": "10/1d"}}, // no window ends meanwhile
+	// no window ends meanwhile
+	"docs/http.md ## The proxy": {Replace: map[string]string{"10/10s": "10/1d"}},
 	"docs/redis.md ## An outage to try out": {
 		Ports: []string{"16379", "18081", "18082"},
 		Replace: map[string]string{
@@ -83,7 +86,8 @@ done
 	},
 }
 
-// tool is weir in the commands of a page: on the ports of the test, and a server without & only until it listens.
+// tool is weir in the commands of a page: on the ports of the test, and a server without & only
+// until it listens.
 const tool = `
 weir() {
   case "$1 $2" in
@@ -100,10 +104,10 @@ weir() {
 }
 `
 
-// TestEveryBlockOfThePagesIsTested goes through all blocks of the README and of docs, except those of Go, which
-// TestEveryPieceOfGoIsCompiled and TestReadmeInEmptyFolder compile, and those for which another test is named.
-// Commands are run, heading by heading, and print the text that follows them. A block that nothing checks is an
-// error.
+// TestEveryBlockOfThePagesIsTested goes through all blocks of the README and of docs, except those
+// of Go, which TestEveryPieceOfGoIsCompiled and TestReadmeInEmptyFolder compile, and those for
+// which another test is named. Commands are run, heading by heading, and print the text that
+// follows them. A block that nothing checks is an error.
 func TestEveryBlockOfThePagesIsTested(t *testing.T) {
 	pages, err := filepath.Glob(repository + "/docs/*.md")
 	require.NoError(t, err)
@@ -154,7 +158,8 @@ func check(t testing.TB, at string, blocks []docblocks.Block) {
 			want[len(commands)-1] = b.Code
 		case b.Language == "text" && at == "docs/http.md ## Decisions":
 			line := strings.TrimSpace(logOfDenial(t))
-			assert.True(t, docblocks.Shows(strings.ReplaceAll(strings.TrimSpace(b.Code), "\n", " "), line), line)
+			assert.True(t, docblocks.Shows(strings.ReplaceAll(strings.TrimSpace(b.Code), "\n", " "), line),
+				line)
 		case b.Language == "yaml" && strings.HasPrefix(b.Code, "domain:"):
 			_, err := (&rules.Loader{}).Parse(rules.File{Name: at, Data: []byte(b.Code)})
 			assert.NoError(t, err)
@@ -178,11 +183,13 @@ func check(t testing.TB, at string, blocks []docblocks.Block) {
 // The negative control: what is wrong on a page is an error.
 func TestBlocksThatAreWrong(t *testing.T) {
 	for what, blocks := range map[string][]docblocks.Block{
-		"nothing checks it":      {{Language: "text", Code: "hello\n"}},
-		"another output":         {{Language: "sh", Code: "weir --version\n"}, {Language: "text", Code: "weir 3\n"}},
+		"nothing checks it": {{Language: "text", Code: "hello\n"}},
+		"another output": {{Language: "sh", Code: "weir --version\n"},
+			{Language: "text", Code: "weir 3\n"}},
 		"an unknown flag":        {{Language: "sh", Code: "weir proxy --limt 10/10s\n"}},
 		"a mistake in the rules": {{Language: "yaml", Code: "domain: edge\nrules: []\n"}},
-		"no field of Envoy's":    {{Language: "yaml", Code: "rate_limits:\n  - action: [{remote_address: {}}]\n"}},
+		"no field of Envoy's": {{Language: "yaml",
+			Code: "rate_limits:\n  - action: [{remote_address: {}}]\n"}},
 	} {
 		r := &recorder{TB: t}
 		check(r, "", blocks)
@@ -231,12 +238,16 @@ func shellOf(t testing.TB, at string) docblocks.Shell {
 	common := tail.ReplaceAllString(log, "")
 	for name, text := range map[string]string{
 		"access.log": log, "testdata/access.log": log, "access.log.1.gz": packed.String(),
-		"nginx.log": common, "apache.log": regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(common, "example.com $1"),
+		"nginx.log": common, "apache.log": regexp.MustCompile(`(?m)^(.)`).ReplaceAllString(common,
+			"example.com $1"),
 		"app.log": strings.Repeat(
-			`{"ts": "2026-11-20T12:00:00Z", "client": {"addr": "192.0.2.1"}, "http": {"url": "/", "code": 200}}`+"\n"+
-				`{"ts": "2026-11-20T12:00:09Z", "client": {"addr": "192.0.2.2"}, "http": {"url": "/", "code": 200}}`+"\n", 9),
+			`{"ts": "2026-11-20T12:00:00Z", "client": {"addr": "192.0.2.1"}, "http": {"url": "/", `+
+				`"code": 200}}`+"\n"+
+				`{"ts": "2026-11-20T12:00:09Z", "client": {"addr": "192.0.2.2"}, "http": {"url": "/", `+
+				`"code": 200}}`+"\n", 9),
 		"limits.yaml": limits, "limits.new.yaml": strings.Replace(limits, "20", "10", 1),
-		"rules/testdata/limits.yaml": limits, "rules/testdata/mistakes.yaml": read("rules/testdata/mistakes.yaml"),
+		"rules/testdata/limits.yaml":   limits,
+		"rules/testdata/mistakes.yaml": read("rules/testdata/mistakes.yaml"),
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(s.Dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600))

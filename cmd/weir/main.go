@@ -6,8 +6,9 @@
 // The first reports what the limit would have done to the requests of an access log; the second is
 // a reverse proxy that enforces it. See their --help.
 //
-// It exits with 1 on a failure, with 2 if its arguments or its input are wrong, and with 3 if a replay
-// is in doubt of its input. Data goes to the standard output, everything else to the standard error.
+// It exits with 1 on a failure, with 2 if its arguments or its input are wrong, and with 3 if a
+// replay is in doubt of its input. Data goes to the standard output, everything else to the
+// standard error.
 package main
 
 import (

@@ -38,7 +38,8 @@ type logged struct {
 // line returns the request as JSON with the names of nginx's variables.
 func (r logged) line() string {
 	return fmt.Sprintf(`{"msec":"%d.%03d","remote_addr":"%s","http_x_forwarded_for":"%s","remote_user":"%s",`+
-		`"request_method":"%s","request_uri":"%s","status":"%d"}`, r.at.Unix(), r.at.UnixMilli()%1000, r.peer,
+		`"request_method":"%s","request_uri":"%s","status":"%d"}`, r.at.Unix(), r.at.UnixMilli()%1000,
+		r.peer,
 		r.forwarded, r.user, r.method, r.target, r.status)
 }
 
@@ -47,12 +48,14 @@ func (r logged) line() string {
 func someLogged() (all []logged) {
 	r := rand.New(rand.NewPCG(11, 12))
 	at := time.Date(2026, 11, 20, 9, 59, 50, 0, time.UTC)
-	targets := []string{"/", "/login", "/LOGIN/", "/login/x?y=1", "/login-help", "/favicon.ico", "/favicon.ico",
+	targets := []string{"/", "/login", "/LOGIN/", "/login/x?y=1", "/login-help", "/favicon.ico",
+		"/favicon.ico",
 		"/favicon.icox", "/api/a", "/api/b?c", "/apix", "/%6cogin"}
 	peers := []string{"10.0.0.1", "10.0.0.2", "203.0.113.1", "2001:db8:0:1::1", "2001:db8:0:2::1"}
 	for range 300 {
 		at = at.Add(time.Duration(1+r.IntN(4000)) * time.Millisecond)
-		q := logged{at: at, peer: peers[min(r.IntN(6), 4)], method: []string{"GET", "GET", "POST", "HEAD"}[r.IntN(4)],
+		q := logged{at: at, peer: peers[min(r.IntN(6), 4)],
+			method: []string{"GET", "GET", "POST", "HEAD"}[r.IntN(4)],
 			target: targets[r.IntN(len(targets))], status: []int{200, 200, 401, 500}[r.IntN(4)]}
 		if strings.HasPrefix(q.peer, "10.") {
 			q.forwarded = fmt.Sprintf("192.0.2.%d", r.IntN(4))
@@ -98,8 +101,9 @@ func words(command string) (all []string) {
 	return all
 }
 
-// TestPrintedCommands replays a log with each filter and key, runs each command that the report prints,
-// the replays on the same log and the proxies with the requests of it, and compares the denials.
+// TestPrintedCommands replays a log with each filter and key, runs each command that the report
+// prints, the replays on the same log and the proxies with the requests of it, and compares the
+// denials.
 func TestPrintedCommands(t *testing.T) {
 	requests := someLogged()
 	var text strings.Builder
@@ -131,22 +135,31 @@ func TestPrintedCommands(t *testing.T) {
 		{"--method GET --path /api", always, func(r logged) bool {
 			return r.method != "POST" && under(r.target, "/api")
 		}},
-		{"--by user --force", func(r logged) bool { return r.user != "" }, func(r logged) bool { return r.user != "" }},
+		{"--by user --force", func(r logged) bool {
+			return r.user != ""
+		}, func(r logged) bool { return r.user != "" }},
 		{"--by path --path /api", always, func(r logged) bool { return under(r.target, "/api") }},
 		{"--by ip+path --path /api", always, func(r logged) bool { return under(r.target, "/api") }},
 		{"--count-if 401,5xx", always, always},
-		{"--count-if 401 --path /login", always, func(r logged) bool { return under(r.target, "/login") }},
+		{"--count-if 401 --path /login", always, func(r logged) bool {
+			return under(r.target, "/login")
+		}},
 		{"--trust 10.0.0.0/8", always, always},
-		{"--trust 10.0.0.1,10.0.0.2 --ipv6-prefix 48 --method HEAD", always, func(r logged) bool { return r.method == "HEAD" }},
+		{"--trust 10.0.0.1,10.0.0.2 --ipv6-prefix 48 --method HEAD", always, func(r logged) bool {
+			return r.method == "HEAD"
+		}},
 		{"--since " + since.Format(time.RFC3339Nano) + " --until " + until.Format(time.RFC3339Nano),
 			func(r logged) bool { return !r.at.Before(since) && r.at.Before(until) },
 			func(r logged) bool { return !r.at.Before(since) && r.at.Before(until) }},
-		{"--format json --map time=msec,ip=remote_addr,path=request_uri,method=request_method --path /login", always,
+		{"--format json --map time=msec,ip=remote_addr,path=request_uri,method=request_method --path " +
+			"/login", always,
 			func(r logged) bool { return under(r.target, "/login") }},
 	} {
 		t.Run(row.flags, func(t *testing.T) {
-			args := append([]string{"replay", "--suggest", "--deny-at-most", "30%", "-l", "5/1m", "-l", "n=3/1m:log",
-				"-l", "3/10s,6/5m", "-s", "fixed,sliding,token", "--burst", "2", file}, strings.Fields(row.flags)...)
+			args := append([]string{"replay", "--suggest", "--deny-at-most", "30%", "-l", "5/1m", "-l",
+				"n=3/1m:log",
+				"-l", "3/10s,6/5m", "-s", "fixed,sliding,token", "--burst", "2", file},
+				strings.Fields(row.flags)...)
 			if strings.Contains(row.flags, "--trust") == strings.Contains(row.flags, "--force") {
 				args = append(args, "--force")
 			}
@@ -154,7 +167,8 @@ func TestPrintedCommands(t *testing.T) {
 		})
 	}
 	for flags, why := range map[string]string{"--status 401": "status", "--force": ""} {
-		steps := replayJSON(t, append([]string{"replay", "-l", "5/1m", "--force", file}, strings.Fields(flags)...)...).Next
+		steps := replayJSON(t, append([]string{"replay", "-l", "5/1m", "--force", file},
+			strings.Fields(flags)...)...).Next
 		require.Len(t, steps, 1)
 		assert.Equal(t, why == "", steps[0].Command != "", flags)
 		assert.Contains(t, steps[0].What, why)
@@ -185,7 +199,9 @@ func checkSteps(t *testing.T, r replayed, requests []logged, mine, keep func(log
 			assert.Equal(t, r.Rules[i].Denied, deniedBy(t, args, requests, mine), step.Command)
 			denials += r.Rules[i].Denied
 		default:
-			limit := args[slices.IndexFunc(args, func(w string) bool { return w == "--limit" || w == "--route" })+1]
+			limit := args[slices.IndexFunc(args, func(w string) bool {
+				return w == "--limit" || w == "--route"
+			})+1]
 			limit = limit[strings.LastIndexByte(limit, '=')+1:]
 			limit, _, _ = strings.Cut(limit, ":")
 			for _, rule := range seen.Rules {
@@ -200,8 +216,8 @@ func checkSteps(t *testing.T, r replayed, requests []logged, mine, keep func(log
 	assert.Positive(t, denials)
 }
 
-// deniedBy runs the command of a proxy on the clock of the log, and returns how many of the requests
-// it denies.
+// deniedBy runs the command of a proxy on the clock of the log, and returns how many of the
+// requests it denies.
 func deniedBy(t *testing.T, args []string, requests []logged, mine func(logged) bool) (denied int) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -67,7 +67,8 @@ func prometheusProcess(t *testing.T, targets map[string]string) (read func(path 
 func TestPrometheusScrapes(t *testing.T) {
 	slow.Test(t)
 	redis := redistest.Start(t)
-	shared := []string{"--redis", "redis://" + redis.Addr, "--instances", "2", "--redis-timeout", "200ms"}
+	shared := []string{"--redis", "redis://" + redis.Addr, "--instances", "2", "--redis-timeout",
+		"200ms"}
 	p := proxyProcess(t, append(shared, "--limit", "40/1d", "--access-log", "off")...)
 	s := serveProcess(t, append(shared, "--rules", rulesFile(t, yearly))...)
 	conn := s.dial(t, nil)
@@ -102,7 +103,8 @@ func TestPrometheusScrapes(t *testing.T) {
 	traffic("the outage is seen",
 		`rate(weir_primary_call_duration_seconds_count{job="proxy", result!="ok"}[10s]) > 0 `+
 			`and on (job) weir_fallback_breaker_state{job="proxy", state="closed"} == 0`)
-	traffic("the decision server sees it, too", `weir_fallback_breaker_state{job="serve", state="open"} == 1`)
+	traffic("the decision server sees it, too",
+		`weir_fallback_breaker_state{job="serve", state="open"} == 1`)
 
 	for _, job := range []string{"proxy", "serve"} {
 		assert.Len(t, query(fmt.Sprintf(`weir_buckets{job=%q} / weir_max_buckets`, job)).Result, 1, job)
@@ -140,5 +142,6 @@ func TestPrometheusScrapes(t *testing.T) {
 	}
 	assert.Contains(t, []string{"pending", "firing"}, states["WeirPrimaryDown"])
 	delete(states, "WeirPrimaryDown")
-	assert.Equal(t, map[string]string{"WeirTableNearlyFull": "inactive", "WeirUndecided": "inactive"}, states)
+	assert.Equal(t, map[string]string{"WeirTableNearlyFull": "inactive", "WeirUndecided": "inactive"},
+		states)
 }

@@ -198,7 +198,8 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
 		"the `URL` to pass requests on to, http, https or h2c (default a built-in page)")
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
-		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas (repeatable)")
+		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
+			"(repeatable)")
 	f.rules.add(cmd)
 	flags.StringVarP(&f.strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")
@@ -213,13 +214,16 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.IntVar(&f.maxKeys, "max-keys", 1000,
 		"how many keys, or counters of rules, one address may use; further ones share a budget")
 	flags.StringSliceVar(&f.trust, "trust", nil,
-		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are believed")
+		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are "+
+			"believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
-	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address tell callers apart")
+	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64,
+		"how many `bits` of an IPv6 address tell callers apart")
 	flags.StringVar(&f.addressPath, "address-path", "",
 		"answer this `path` with the address that a request counts for, to try --trust out")
 	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
-	flags.StringSliceVar(&f.deny, "deny", nil, "refuse these addresses, prefixes and `keys` from the start")
+	flags.StringSliceVar(&f.deny, "deny", nil,
+		"refuse these addresses, prefixes and `keys` from the start")
 	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")
 	flags.StringVar(&f.state, "state", "", "keep the counts in this `file` over a restart")
 	flags.IntVar(&f.maxDeny, "max-deny", 10_000,
@@ -240,7 +244,8 @@ func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 		"add up to this to Retry-After, so that clients denied together do not retry together")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
 		"count only requests answered with these `statuses`: 401, 4xx")
-	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil, "`origins` whose scripts may read denials, or *")
+	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil,
+		"`origins` whose scripts may read denials, or *")
 	flags.BoolVar(&f.corsCredentials, "cors-credentials", false, "also on requests with cookies")
 	flags.BoolVar(&f.countPreflights, "count-preflights", false, "also count CORS preflight requests")
 	flags.StringVar(&f.fail, "fail", "closed",
@@ -306,7 +311,8 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 }
 
 // maxBucketsText describes --max-buckets.
-const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 bytes each"
+const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 " +
+	"bytes each"
 
 // usage100 prints the usage within 100 columns.
 func usage100(cmd *cobra.Command) error {

@@ -38,22 +38,28 @@ func TestProxyFlags(t *testing.T) {
 	var f proxyFlags
 	cmd := f.command()
 	require.NoError(t,
-		cmd.ParseFlags(strings.Split("--listen :1 --upstream http://u:2/x --limit a=1/1m --limit 2/1h:leaky "+
+		cmd.ParseFlags(strings.Split("--listen :1 --upstream http://u:2/x --limit a=1/1m --limit "+
+			"2/1h:leaky "+
 			"--strategy token --burst 3 --queue 4 --route /r --by path --trust 10.0.0.0/8,::1 --forwarded "+
 			"--ipv6-prefix 56 "+
-			"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 --jitter 8s "+
+			"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 "+
+			"--jitter 8s "+
 			"--count-if 401 "+
-			"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s "+
+			"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 "+
+			"--keep 12s "+
 			"--sweep-every 13s "+
 			"--access-log json --log-keys --admin 127.0.0.1:14 --admin-token-file "+token+
 			" --admin-remote --admin-host h "+
-			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms "+
+			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: "+
+			"--redis-timeout 16ms "+
 			"--redis-probe 17s "+
 			"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+
 			" --normalize-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
-			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
+			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit "+
+			"--tls-cert c "+
 			"--tls-key k --max-conns 21 "+
-			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
+			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 "+
+			"--body-rate 26 "+
 			"--drain-delay 27s --state s --send-timeout 28s --address-path /a", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
@@ -67,7 +73,8 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, "path", cfg.By.String())
 	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))
 	assert.Equal(t, []any{true, 56, 5}, []any{cfg.Forwarded, cfg.IPv6Bits, cfg.MaxDeny})
-	assert.Equal(t, []httplimit.Entry{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, {Key: "k"}}, cfg.Deny)
+	assert.Equal(t, []httplimit.Entry{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, {Key: "k"}},
+		cfg.Deny)
 	assert.Equal(t, proxy.Penalty{Denials: 6, Within: time.Minute, For: 7 * time.Minute}, cfg.Penalty)
 	g := cfg.Guard
 	assert.Equal(t, []any{httplimit.HeadersLegacy, 418, 8 * time.Second, true, true, true},
@@ -86,21 +93,26 @@ func TestProxyFlags(t *testing.T) {
 			ProbeInterval: 17 * time.Second,
 		}, Lease: 18, Denials: 19}, cfg.Redis)
 
-	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second,
+	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"},
+		27 * time.Second,
 		28 * time.Second, "/a"},
-		[]any{cfg.NormalizePaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay,
+		[]any{cfg.NormalizePaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS,
+			cfg.DrainDelay,
 			cfg.SendTimeout, cfg.AddressPath})
-	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr,
-		cfg.MaxInFlight, cfg.MaxInFlightPerClient})
+	assert.Equal(t, []int{20, 21, 22, 23, 24},
+		[]int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr,
+			cfg.MaxInFlight, cfg.MaxInFlightPerClient})
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
 	assert.Equal(t, []any{true, httplimit.FullAdmit}, []any{g.CountPreflights, g.OnFull})
 
-	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d", "--merge-domains"}))
+	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d",
+		"--merge-domains"}))
 	_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	assert.ErrorContains(t, err, "--limit and --rules exclude each other")
 	require.NoError(t, f.setTraffic(&cfg))
-	assert.Equal(t, []any{[]string{"r.yaml"}, true}, []any{cfg.Rules.Paths, cfg.Rules.Loader.MergeDomains})
+	assert.Equal(t, []any{[]string{"r.yaml"}, true},
+		[]any{cfg.Rules.Paths, cfg.Rules.Loader.MergeDomains})
 	_, err = cfg.Rules.Domain(new(rules.Set))
 	assert.ErrorContains(t, err, `no domain "d"`)
 
@@ -116,8 +128,8 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, all, set, "this test must set every flag")
 }
 
-// TestDefaultsOfTheProxy pins those that bound what a client can do, of which the help gives the numbers.
-// A limit means the same in a replay.
+// TestDefaultsOfTheProxy pins those that bound what a client can do, of which the help gives the
+// numbers. A limit means the same in a replay.
 func TestDefaultsOfTheProxy(t *testing.T) {
 	var f proxyFlags
 	cmd := f.command()
@@ -179,7 +191,8 @@ func TestHelpFitsIn100Columns(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)
 	}
-	for _, text := range []string{"/-/metrics", `"what"`, `"for"`, "7d", "--max-conns", "SIGHUP", "csv:endpoints"} {
+	for _, text := range []string{"/-/metrics", `"what"`, `"for"`, "7d", "--max-conns", "SIGHUP",
+		"csv:endpoints"} {
 		assert.Contains(t, out.String(), text)
 	}
 }
@@ -400,7 +413,8 @@ func TestSilentConnectionsStarveNoPort(t *testing.T) {
 	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer upstream.Close()
 	cmd := proxyCommand("--limit", "1000/1d", "--upstream", upstream.URL, "--trust", "127.0.0.1")
-	limited := exec.Command("sh", append([]string{"-c", `ulimit -n 200 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)...)
+	limited := exec.Command("sh",
+		append([]string{"-c", `ulimit -n 200 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)...)
 	limited.Env = cmd.Env
 	p := startProcess(t, limited)
 	for _, url := range []string{p.front, p.back} {
@@ -410,7 +424,8 @@ func TestSilentConnectionsStarveNoPort(t *testing.T) {
 			defer conn.Close()
 		}
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true},
+		Timeout: 20 * time.Second}
 	for range 20 {
 		for _, url := range []string{p.front, p.back + "/-/healthz"} {
 			resp, err := client.Get(url)

@@ -18,7 +18,9 @@ import (
 )
 
 // config returns the Config for the flags; given reports whether a flag was set.
-func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (proxy.Config, error) {
+func (f *proxyFlags) config(
+	given func(string) bool, stdout, stderr io.Writer,
+) (proxy.Config, error) {
 	cfg := proxy.Config{
 		Listen:          f.listen,
 		PreserveHost:    f.preserveHost,
@@ -48,7 +50,8 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		return cfg, err
 	}
 	cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery = f.maxBuckets, f.keep, f.sweepEvery
-	for _, set := range []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setAdmin, f.setRedis} {
+	sets := []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setAdmin, f.setRedis}
+	for _, set := range sets {
 		if err := set(&cfg); err != nil {
 			return cfg, err
 		}
@@ -71,7 +74,9 @@ func (f *proxyFlags) setNumbers(*proxy.Config) error {
 	case f.keep <= 0 || f.sweepEvery <= 0:
 		return errors.New("keep and sweep-every must be positive")
 	case f.drain < 0 || f.drainDelay < 0 || f.upstreamTimeout < 0 || f.sendTimeout < 0 || f.jitter < 0:
-		return errors.New("drain, drain-delay, upstream-timeout, send-timeout and jitter must not be negative")
+		return errors.New(
+			"drain, drain-delay, upstream-timeout, send-timeout and jitter must not be negative",
+		)
 	case f.maxKeys < 1:
 		return fmt.Errorf("max-keys must be at least 1, not %d", f.maxKeys)
 	case f.redis.instances < 1:
@@ -214,7 +219,8 @@ func adminToken(file string) (string, error) {
 	token, err := secret("admin-token-file", file, "WEIR_ADMIN_TOKEN")
 	if n := len(token); err == nil && 0 < n && n < minToken {
 		return "", fmt.Errorf("the admin token in %s is too short: it has %d bytes; want at least %d, "+
-			"such as those that \"openssl rand -hex 16\" prints", cmp.Or(file, "$WEIR_ADMIN_TOKEN"), n, minToken)
+			"such as those that \"openssl rand -hex 16\" prints", cmp.Or(file, "$WEIR_ADMIN_TOKEN"), n,
+			minToken)
 	}
 	return token, err
 }

@@ -144,7 +144,8 @@ func (f *replayFlags) command() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
-		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas (repeatable)")
+		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
+			"(repeatable)")
 	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Default},
 		"how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0,
@@ -157,18 +158,22 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.Float64Var(&f.replicas.Skew, "skew", 0,
 		"instance i gets requests in proportion to 1/i^`S`; 0 spreads them evenly")
 	flags.BoolVar(&f.crawlers, "crawlers", false,
-		"look for known crawlers, by their user agents, and show their requests apart; --by agent does too")
+		"look for known crawlers, by their user agents, and show their requests apart; --by agent "+
+			"does too")
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
-	flags.BoolVar(&f.byRoute, "by-route", false, "suggest for each endpoint: methods and paths with their ids folded")
+	flags.BoolVar(&f.byRoute, "by-route", false,
+		"suggest for each endpoint: methods and paths with their ids folded")
 	flags.StringVar(&f.rulesOut, "rules-out", "",
 		"write the limits that --by-route suggests for a minute to this `file`, as rules")
 	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%",
 		"the `share` of callers that a suggested limit may deny")
-	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user, agent or ip+path")
+	flags.StringVar(&f.by, "by", string(replay.ByIP),
+		"what callers are keyed by: ip, path, user, agent or ip+path")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
-	flags.BoolVar(&f.force, "force", false, "make suggestions although the callers seem not to be clients")
+	flags.BoolVar(&f.force, "force", false,
+		"make suggestions although the callers seem not to be clients")
 	f.addInput(cmd)
 	f.addOutput(cmd)
 	cmd.SetUsageFunc(usage100)
@@ -193,7 +198,8 @@ func (f *replayFlags) addInput(cmd *cobra.Command) {
 	flags.StringVar(&f.until, "until", "", "leave out requests at or after this `time`")
 	flags.StringSliceVar(&f.paths, "path", nil,
 		"only requests with one of these `paths` or below it, read as weir proxy reads a --route")
-	flags.StringSliceVar(&f.methods, "method", nil, "only requests with one of these `methods`; GET includes HEAD")
+	flags.StringSliceVar(&f.methods, "method", nil,
+		"only requests with one of these `methods`; GET includes HEAD")
 	flags.StringSliceVar(&f.statuses, "status", nil,
 		"only requests answered with one of these `statuses`: 200, 4xx")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
@@ -268,7 +274,8 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 		return failure{result.Failed[0].Err}
 	}
 	if result.Doubtful {
-		return doubt{errors.New(strings.Join(result.Doubts, "; ") + "; --force suggests limits all the same")}
+		return doubt{errors.New(strings.Join(result.Doubts, "; ") +
+			"; --force suggests limits all the same")}
 	}
 	return nil
 }

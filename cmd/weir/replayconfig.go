@@ -71,7 +71,8 @@ func (f *replayFlags) logLines() (format accesslog.Format, err error) {
 }
 
 // selecting are the flags that select and read the requests.
-var selecting = []string{"by", "ipv6-prefix", "trust", "format", "map", "log-format", "strip-prefix", "since",
+var selecting = []string{"by", "ipv6-prefix", "trust", "format", "map", "log-format",
+	"strip-prefix", "since",
 	"until", "path", "method", "status", "count-if", "max-buckets"}
 
 // args returns the words that select and read the same requests again. Times relative to now become
@@ -117,7 +118,8 @@ func (f *replayFlags) check(files []string) error {
 		return errors.New("csv:endpoints needs --by-route")
 	case f.output == "csv:compared" && f.compare == "":
 		return errors.New("csv:compared needs --compare")
-	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" && f.output != "csv:endpoints" &&
+	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
+		f.output != "csv:endpoints" &&
 		len(f.limits)+len(f.rules.paths) == 0:
 		return fmt.Errorf("%s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
@@ -290,7 +292,8 @@ func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
 }
 
 // timeLayouts are the accepted forms of a time. Those without a zone are UTC.
-var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04",
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
+	"2006-01-02 15:04",
 	"2006-01-02"}
 
 // parseTime parses a time, or a duration that it subtracts from now. For an empty text it returns
@@ -307,6 +310,7 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := rule.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, fmt.Errorf("%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or "+
-		"2006-01-02, or 24h for 24 hours ago", flag, text)
+	return time.Time{},
+		fmt.Errorf("%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or "+
+			"2006-01-02, or 24h for 24 hours ago", flag, text)
 }

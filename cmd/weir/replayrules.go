@@ -13,7 +13,8 @@ import (
 )
 
 // algorithms are the names of strategies in rules.
-var algorithms = map[string]string{rule.Fixed: "fixed_window", rule.Sliding: "sliding_window", rule.Log: "sliding_log",
+var algorithms = map[string]string{rule.Fixed: "fixed_window", rule.Sliding: "sliding_window",
+	rule.Log:   "sliding_log",
 	rule.Token: "token_bucket"}
 
 // writeRules writes the limits that are suggested for a minute, of the first strategy, as rules.
@@ -31,9 +32,12 @@ func (f *replayFlags) writeRules(r *replay.Result) error {
 		return fmt.Errorf("rules-out: no endpoint has %d callers or more", endpoint.MinCallers)
 	}
 	action, key := callerAction(r)
-	comment := fmt.Sprintf("The least limits for a minute that deny a request to at most %s of the callers of an endpoint,\n"+
-		"by weir replay, from %s of %s to %s.\n%s\n", f.denyAtMost, report.Printable(strings.Join(r.Files, ", ")),
-		r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339), strings.ReplaceAll(endpoint.How, ". ", ".\n"))
+	comment := fmt.Sprintf("The least limits for a minute that deny a request to at most %s of the "+
+		"callers of an endpoint,\n"+
+		"by weir replay, from %s of %s to %s.\n%s\n", f.denyAtMost,
+		report.Printable(strings.Join(r.Files, ", ")),
+		r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339),
+		strings.ReplaceAll(endpoint.How, ". ", ".\n"))
 	text, err := endpoint.Rules(comment, limits, r.Names, action, key)
 	if err != nil {
 		return err

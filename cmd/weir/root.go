@@ -22,7 +22,9 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.AddCommand(newReplay(), newProxy(), newRules(), newServe(), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "weir", root.Version) },
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "weir", root.Version)
+		},
 	})
 	complete(root)
 	return root
@@ -37,9 +39,11 @@ func version() string {
 	parts := []string{info.Main.Version}
 	for _, s := range info.Settings {
 		switch {
-		case s.Key == "vcs.revision" && !strings.Contains(info.Main.Version, s.Value[:min(12, len(s.Value))]):
+		case s.Key == "vcs.revision" &&
+			!strings.Contains(info.Main.Version, s.Value[:min(12, len(s.Value))]):
 			parts = append(parts, s.Value[:min(12, len(s.Value))])
-		case s.Key == "vcs.modified" && s.Value == "true" && !strings.Contains(info.Main.Version, "dirty"):
+		case s.Key == "vcs.modified" && s.Value == "true" &&
+			!strings.Contains(info.Main.Version, "dirty"):
 			parts = append(parts, "modified")
 		}
 	}

@@ -130,9 +130,9 @@ func newRulesDiff() *cobra.Command {
 what changes, whether the rule keeps its counters, and which rule now limits the requests that
 another limited before.
 
-With --log it also replays an access log by both, and prints how many requests only one of them would
-have denied, and whose. "weir replay --rules OLD --compare NEW" does the same with all options of a
-replay.
+With --log it also replays an access log by both, and prints how many requests only one of them
+would have denied, and whose. "weir replay --rules OLD --compare NEW" does the same with all options
+of a replay.
 
 The exit code is 1 if there are changes.`,
 		Example: "  weir rules diff limits.yaml limits.new.yaml\n" +
@@ -140,8 +140,10 @@ The exit code is 1 if there are changes.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, paths []string) error { return f.run(cmd, paths[0], paths[1]) },
 	}
-	cmd.Flags().StringArrayVar(&f.logs, "log", nil, "replay this access log `file` by both (repeatable)")
-	cmd.Flags().StringVar(&f.domain, "domain", "", "the `domain` to replay, if the rules have several; needs --log")
+	cmd.Flags().StringArrayVar(&f.logs, "log", nil,
+		"replay this access log `file` by both (repeatable)")
+	cmd.Flags().StringVar(&f.domain, "domain", "",
+		"the `domain` to replay, if the rules have several; needs --log")
 	mergeFlag(cmd, &f.loader)
 	return cmd
 }
@@ -173,11 +175,13 @@ func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
 	return nil
 }
 
-// replay prints what only one of the rules would have denied in the logs, as weir replay --compare does.
+// replay prints what only one of the rules would have denied in the logs, as weir replay --compare
+// does.
 func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
 	var of replayFlags
 	of.command() // sets the defaults
-	of.rules, of.compare, of.force = rulesFlags{paths: []string{from}, domain: f.domain, loader: f.loader}, to, true
+	of.rules, of.compare, of.force = rulesFlags{paths: []string{from}, domain: f.domain,
+		loader: f.loader}, to, true
 	cfg, err := of.config(f.logs)
 	if err != nil {
 		return err

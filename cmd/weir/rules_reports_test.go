@@ -45,7 +45,8 @@ func (r *reports) call(cost uint64, keys ...string) (passed bool) {
 // Reports hold their limits on Redis, behind a fallback, and in an outage, with every algorithm.
 func TestReportsHoldTheLimitEverywhere(t *testing.T) {
 	server := redistest.Start(t)
-	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log",
+		"token_bucket"} {
 		for _, where := range []string{"Redis", "fallback", "outage"} {
 			t.Run(algorithm+" "+where, func(t *testing.T) {
 				server.Do("FLUSHALL")

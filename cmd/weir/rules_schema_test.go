@@ -30,36 +30,50 @@ func TestRulesSchema(t *testing.T) {
 	in := func(descriptor string) string { return "domain: d\ndescriptors:\n  - " + descriptor + "\n" }
 	for _, row := range []struct{ name, file string }{
 		{"a rule", in("{key: k, value: v, " + limit + "}")},
-		{"everything", in("{key: k, value: 'v*', share_threshold: true, shadow_mode: false, quota_mode: true, " +
-			"detailed_metric: true, value_to_metric: true, metadata: {a: [1, {b: 2}], weir: {algorithm: " +
-			"token_bucket, burst: 5}}, rate_limit: {unit: Day, unit_multiplier: 2, requests_per_unit: 7, name: n}, " +
-			"descriptors: [{key: l}]}")},
+		{"everything",
+			in("{key: k, value: 'v*', share_threshold: true, shadow_mode: false, quota_mode: true, " +
+				"detailed_metric: true, value_to_metric: true, metadata: {a: [1, {b: 2}], weir: {algorithm: " +
+				"token_bucket, burst: 5}}, rate_limit: {unit: Day, unit_multiplier: 2, requests_per_unit: " +
+				"7, name: n}, " +
+				"descriptors: [{key: l}]}")},
 		{"unlimited", in("{key: k, rate_limit: {unlimited: true}}")},
-		{"replaces", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - " +
-			"{key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
+		{"replaces",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - " +
+				"{key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
 		{"an algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: sliding_log}}}")},
-		{"a calendar", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: " +
-			"{zone: Europe/Berlin, unit: month, anchor: 17}}}}")},
-		{"a calendar without a zone", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
-			"{weir: {calendar: {anchor: 17}}}}")},
+		{"a calendar",
+			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: " +
+				"{zone: Europe/Berlin, unit: month, anchor: 17}}}}")},
+		{"a calendar without a zone",
+			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
+				"{weir: {calendar: {anchor: 17}}}}")},
 		{"a calendar that is a text",
-			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: month}}}")},
-		{"a calendar with an unknown key", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
-			"{weir: {calendar: {zone: UTC, day: 17}}}}")},
-		{"requests in flight", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, metadata: {a: 1, weir: {}}}")},
-		{"requests in flight in capitals", in("{key: k, rate_limit: {unit: IN_FLIGHT, requests_per_unit: 4, lease: 1h30m}}")},
-		{"requests in flight with a fraction", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 1.5s}}")},
+			in(
+				"{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: month}}}",
+			)},
+		{"a calendar with an unknown key",
+			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
+				"{weir: {calendar: {zone: UTC, day: 17}}}}")},
+		{"requests in flight",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, metadata: {a: 1, weir: {}}}")},
+		{"requests in flight in capitals",
+			in("{key: k, rate_limit: {unit: IN_FLIGHT, requests_per_unit: 4, lease: 1h30m}}")},
+		{"requests in flight with a fraction",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 1.5s}}")},
 		{"requests in flight with a multiplier",
 			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, unit_multiplier: 2}}")},
 		{"requests in flight with a number for the lease",
 			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 60}}")},
 		{"requests in flight with an empty lease",
 			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: ''}}")},
-		{"requests in flight with an algorithm", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
-			"metadata: {weir: {algorithm: sliding_log}}}")},
-		{"requests in flight with costs", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
-			"metadata: {weir: {costs: afterwards}}}")},
-		{"a lease of minutes", in("{key: k, rate_limit: {unit: minute, requests_per_unit: 4, lease: 60s}}")},
+		{"requests in flight with an algorithm",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
+				"metadata: {weir: {algorithm: sliding_log}}}")},
+		{"requests in flight with costs",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
+				"metadata: {weir: {costs: afterwards}}}")},
+		{"a lease of minutes",
+			in("{key: k, rate_limit: {unit: minute, requests_per_unit: 4, lease: 60s}}")},
 		{"unlimited with a lease", in("{key: k, rate_limit: {unlimited: true, lease: 60s}}")},
 		{"unlimited in flight", in("{key: k, rate_limit: {unlimited: true, unit: in_flight}}")},
 		{"numbers for texts", "domain: 5\ndescriptors: [{key: 1, value: 010}]\n"},
@@ -71,7 +85,8 @@ func TestRulesSchema(t *testing.T) {
 		{"a list at the top", "- domain: d\n"},
 		{"an unknown key at the top", "domain: d\nx: 1\n"},
 		{"an unknown key in a descriptor", in("{key: k, ratelimit: {}}")},
-		{"an unknown key in a limit", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, x: 1}}")},
+		{"an unknown key in a limit",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, x: 1}}")},
 		{"an unknown setting", in("{key: k, " + limit + ", metadata: {weir: {x: 1}}}")},
 		{"a key at the wrong level",
 			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}")},
@@ -101,7 +116,8 @@ func TestRulesSchema(t *testing.T) {
 		{"a burst without a bucket", in("{key: k, " + limit + ", metadata: {weir: {burst: 5}}}")},
 		{"a burst of 0", in("{key: k, " + limit +
 			", metadata: {weir: {algorithm: token_bucket, burst: 0}}}")},
-		{"replaces of texts", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [n]}}")},
+		{"replaces of texts",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [n]}}")},
 		{"descriptors that are a map", "domain: d\ndescriptors: {key: k}\n"},
 		{"a descriptor that is a text", "domain: d\ndescriptors: [k]\n"},
 	} {
@@ -113,7 +129,8 @@ func TestRulesSchema(t *testing.T) {
 			assert.Equal(t, len(found) == 0, err == nil, "%v, %v", found, err)
 		})
 	}
-	for _, algorithm := range []rules.Algorithm{rules.FixedWindow, rules.SlidingWindow, rules.SlidingLog,
+	for _, algorithm := range []rules.Algorithm{rules.FixedWindow, rules.SlidingWindow,
+		rules.SlidingLog,
 		rules.TokenBucket, rules.InFlight} {
 		assert.True(t, strings.Contains(string(rules.Schema()), `"`+algorithm.String()+`"`), algorithm)
 	}

@@ -90,10 +90,10 @@ func newRulesReset() *cobra.Command {
 If several values share a counter, it resets the counter for all of them. The exit code is 1 if no
 rule limits the descriptor.
 
-With --all it resets every descriptor that begins with this one, and prints its progress. If the last
-entry has no value, that stands for every value; without -d every descriptor of the domain is reset.
-The server looks at every counter for that: in memory a million take a tenth of a second, on Redis 2 s
-and a round trip for each that is reset. It goes on deciding meanwhile.`,
+With --all it resets every descriptor that begins with this one, and prints its progress. If the
+last entry has no value, that stands for every value; without -d every descriptor of the domain is
+reset. The server looks at every counter for that: in memory a million take a tenth of a second, on
+Redis 2 s and a round trip for each that is reset. It goes on deciding meanwhile.`,
 		Example: "  weir rules reset -d remote_address=192.0.2.7\n" +
 			"  weir rules reset -d tenant=acme --all\n" +
 			"  weir rules reset -d remote_address --all",
@@ -156,7 +156,8 @@ rules have a mistake, it keeps the old rules, and reload prints the mistakes and
 			if err := f.ask(cmd.Context(), http.MethodPost, "/-/reload", &loaded); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d rules, version %s\n", loaded.Rules, live.Short(loaded.Version))
+			fmt.Fprintf(cmd.OutOrStdout(), "%d rules, version %s\n", loaded.Rules,
+				live.Short(loaded.Version))
 			return nil
 		},
 	}

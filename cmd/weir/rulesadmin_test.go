@@ -23,13 +23,15 @@ func TestResetAllPrintsItsProgress(t *testing.T) {
 		`{"seen":1000,"reset":3}`:                      {1, "", "ended the reset early"},
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			assert.Equal(t, "DELETE /-/callers d k=v", fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.FormValue("domain"),
-				" ", r.FormValue("descriptor")))
+			assert.Equal(t, "DELETE /-/callers d k=v",
+				fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.FormValue("domain"),
+					" ", r.FormValue("descriptor")))
 			_, _ = fmt.Fprintln(w, answer)
 		}))
 		defer server.Close()
 		var out, errors strings.Builder
-		code := run([]string{"rules", "reset", "--admin", server.URL, "--domain", "d", "-d", "k=v", "--all"}, nil, &out,
+		code := run([]string{"rules", "reset", "--admin", server.URL, "--domain", "d", "-d", "k=v",
+			"--all"}, nil, &out,
 			&errors)
 		assert.Equal(t, want.code, code)
 		assert.Equal(t, want.out, out.String())

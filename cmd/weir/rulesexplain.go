@@ -35,7 +35,8 @@ type explainFlags struct {
 func newRulesExplain() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain PATH... --descriptor KEY=VALUE,... | --request FILE | --http REQUEST | --line LINE",
+		Use: "explain PATH... --descriptor KEY=VALUE,... | --request FILE | --http REQUEST | --line " +
+			"LINE",
 		Short: "Print which rule limits a request, and why",
 		Long: `Explain looks up each descriptor of a request in the rules. It prints which descriptor of the
 file is chosen at each step, and why, and then what the rules decide on the request if it is the
@@ -51,7 +52,8 @@ log, in the formats of weir replay. Explain prints which descriptor each of the 
 makes of it, by which actions, and then the rule, the limit and the verdict of each descriptor.`,
 		Example: "  weir rules explain limits.yaml --descriptor plan=free,user=ann\n" +
 			"  weir rules explain limits.yaml --request request.json\n" +
-			"  weir rules explain limits.yaml --http 'POST /login' --header 'Plan: free' --address 192.0.2.7\n" +
+			"  weir rules explain limits.yaml --http 'POST /login' --header 'Plan: free' --address " +
+			"192.0.2.7\n" +
 			"  weir rules explain limits.yaml --line \"$(tail -n 1 access.log)\"",
 		Args: cobra.MinimumNArgs(1),
 		RunE: f.run,
@@ -61,7 +63,8 @@ makes of it, by which actions, and then the rule, the limit and the verdict of e
 	flags.StringArrayVarP(&f.descriptors, "descriptor", "d", nil,
 		"a descriptor, `KEY=VALUE,...` (repeatable)")
 	flags.StringVar(&f.domain, "domain", "", "the domain of the descriptors (default the only one)")
-	flags.StringVar(&f.request, "request", "", "a JSON `file` with a request, or - for the standard input")
+	flags.StringVar(&f.request, "request", "",
+		"a JSON `file` with a request, or - for the standard input")
 	flags.StringVar(&f.target, "http", "", "an HTTP request, `'METHOD PATH'`; without METHOD, GET")
 	flags.StringArrayVar(&f.headers, "header", nil, "a header of --http, `'NAME: VALUE'` (repeatable)")
 	flags.StringVar(&f.http.Address, "address", "", "the client's `address` for --http")
@@ -116,10 +119,12 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	return nil
 }
 
-// read returns the request given by the flags, or nil for an HTTP request, which the rules describe.
+// read returns the request given by the flags, or nil for an HTTP request, which the rules
+// describe.
 func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, error) {
 	ways := 0
-	for _, given := range []bool{f.request != "", len(f.descriptors) > 0, f.target != "", f.line != ""} {
+	for _, given := range []bool{f.request != "", len(f.descriptors) > 0, f.target != "",
+		f.line != ""} {
 		if given {
 			ways++
 		}
@@ -149,7 +154,8 @@ func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, er
 	return req, nil
 }
 
-// describe returns the HTTP request of the flags as the domain's rate_limits describe it, and prints how.
+// describe returns the HTTP request of the flags as the domain's rate_limits describe it, and
+// prints how.
 func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, error) {
 	domain, err := (&rulesFlags{domain: f.domain}).choose(set)
 	if err != nil {
@@ -189,7 +195,8 @@ func (f *explainFlags) httpRequest() (*http.Request, error) {
 	if !ok {
 		method, path = "", method
 	}
-	f.http.Method, f.http.Path, f.http.Headers = method, strings.TrimSpace(path), make(map[string]string)
+	f.http.Method, f.http.Path, f.http.Headers = method, strings.TrimSpace(path),
+		make(map[string]string)
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" {

@@ -46,8 +46,9 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	}
 	domain, err := f.choose(set)
 	if err == nil {
-		err = live.RefuseInFlight(set, domain, "the unit in_flight cannot be replayed, since a log does not say which "+
-			"requests were in flight; replay a copy of the file without the rule")
+		err = live.RefuseInFlight(set, domain,
+			"the unit in_flight cannot be replayed, since a log does not say which "+
+				"requests were in flight; replay a copy of the file without the rule")
 	}
 	if err != nil {
 		return nil, err
@@ -59,13 +60,16 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	if f.loader.MergeDomains {
 		words = append(words, "--merge-domains")
 	}
-	return &replay.RuleSet{Set: set, Name: strings.Join(f.paths, ", "), Domain: domain, Flags: words}, nil
+	return &replay.RuleSet{Set: set, Name: strings.Join(f.paths, ", "), Domain: domain, Flags: words},
+		nil
 }
 
 // choose returns the requested domain or, if none is requested, the only one that has rate_limits.
 func (f *rulesFlags) choose(set *rules.Set) (string, error) {
 	name := f.domain
-	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Describers(d) == nil })
+	domains := slices.DeleteFunc(set.Domains(), func(d string) bool {
+		return set.Describers(d) == nil
+	})
 	switch {
 	case name != "" && !set.Has(name):
 		return "", fmt.Errorf("the rules have no domain %q; they have %s", name,
@@ -76,7 +80,8 @@ func (f *rulesFlags) choose(set *rules.Set) (string, error) {
 	case name != "":
 		return name, nil
 	case len(domains) == 0:
-		return "", errors.New("the rules have no rate_limits, which say how a request becomes descriptors")
+		return "",
+			errors.New("the rules have no rate_limits, which say how a request becomes descriptors")
 	case len(domains) > 1:
 		return "", fmt.Errorf("the rules have several domains, %s: choose one by --domain",
 			strings.Join(domains, ", "))

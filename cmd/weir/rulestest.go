@@ -45,9 +45,9 @@ verdict with the expected ones:
 
 A test has a descriptor, a list of descriptors with a list of rules, a request as Envoy's service
 accepts it at /json, or an HTTP request, by its parts or as a line of an access log, of which the
-domain's rate_limits make descriptors. The one rule expected of an HTTP request is that of one of its
-descriptors. Only the fields given are compared. Each test starts with empty counters, and its clock
-stands still.
+domain's rate_limits make descriptors. The one rule expected of an HTTP request is that of one of
+its descriptors. Only the fields given are compared. Each test starts with empty counters, and its
+clock stands still.
 
 The exit code is 1 if a test fails.`,
 		Example: "  weir rules test limits.yaml --tests limits.tests.yaml",
@@ -55,7 +55,8 @@ The exit code is 1 if a test fails.`,
 		RunE:    f.run,
 	}
 	cmd.Flags().StringArrayVar(&f.tests, "tests", nil, "a `file` of tests (repeatable)")
-	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "also print the names of the tests that pass")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false,
+		"also print the names of the tests that pass")
 	mergeFlag(cmd, &f.loader)
 	if err := cmd.MarkFlagRequired("tests"); err != nil {
 		panic(err) // the flag is defined above

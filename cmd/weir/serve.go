@@ -94,7 +94,8 @@ func (f *serveFlags) command() *cobra.Command {
 		"allow a domain to be in several files or documents")
 	f.xds.add(flags)
 	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")
-	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080", "the `address` of /json and /healthcheck, or off")
+	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080",
+		"the `address` of /json and /healthcheck, or off")
 	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070",
 		"the `address` of the page and the metrics, or off")
 	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false,
@@ -107,7 +108,8 @@ func (f *serveFlags) command() *cobra.Command {
 		"accept only clients with a certificate signed by an authority in this `file`")
 	flags.DurationVar(&f.cfg.Connections.MaxConnectionAge, "grpc-max-connection-age", 24*time.Hour,
 		"how long a connection lasts; its client then connects again, perhaps to a newer server")
-	flags.DurationVar(&f.cfg.Connections.MaxConnectionAgeGrace, "grpc-max-connection-age-grace", time.Hour,
+	flags.DurationVar(&f.cfg.Connections.MaxConnectionAgeGrace, "grpc-max-connection-age-grace",
+		time.Hour,
 		"how long calls may take after that")
 	flags.DurationVar(&f.cfg.Connections.Time, "grpc-keepalive-time", 2*time.Hour,
 		"how long a connection may be silent before the server pings the client")
@@ -125,7 +127,8 @@ func (f *serveFlags) command() *cobra.Command {
 		"the `name` of the first of these headers")
 	flags.StringVar(&names.Remaining, "remaining-header", serve.DefaultHeaders.Remaining,
 		"the `name` of the second")
-	flags.StringVar(&names.Reset, "reset-header", serve.DefaultHeaders.Reset, "the `name` of the third")
+	flags.StringVar(&names.Reset, "reset-header", serve.DefaultHeaders.Reset,
+		"the `name` of the third")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
 	f.redis.add(flags, 1, " (0: none decides)")

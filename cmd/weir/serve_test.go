@@ -139,7 +139,9 @@ func (s *server) dial(t *testing.T, cfg *tls.Config) *grpc.ClientConn {
 }
 
 // ask requests one hit on a key.
-func ask(ctx context.Context, conn *grpc.ClientConn, key string) (pb.RateLimitResponse_Code, error) {
+func ask(
+	ctx context.Context, conn *grpc.ClientConn, key string,
+) (pb.RateLimitResponse_Code, error) {
 	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "d",
 		Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: key,
@@ -267,8 +269,9 @@ func TestServeJSON(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	require.NoError(t, err)
 	post := func(body string) string {
-		out, err := exec.Command(curl, "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", body, "http://"+
-			s.http+"/json").Output()
+		out, err := exec.Command(curl, "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", body,
+			"http://"+
+				s.http+"/json").Output()
 		require.NoError(t, err)
 		return string(out)
 	}
@@ -303,11 +306,12 @@ func TestServeHybrid(t *testing.T) {
 	assert.Equal(t, 20, admitted(t, conns[1], "many", 70))
 }
 
-// TestServeOnRedis checks that a server decides alone by default while Redis hangs and when it is gone,
-// and that with --instances 0 it decides nothing and says Unavailable.
+// TestServeOnRedis checks that a server decides alone by default while Redis hangs and when it is
+// gone, and that with --instances 0 it decides nothing and says Unavailable.
 func TestServeOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
-	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout", "1s"}
+	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr,
+		"--redis-timeout", "1s"}
 	one := serveProcess(t, args...).dial(t, nil)
 	two := serveProcess(t, append(args, "--instances", "0")...).dial(t, nil)
 	assert.Equal(t, 3, admitted(t, one, "three", 2)+admitted(t, two, "three", 5))
@@ -327,7 +331,8 @@ func TestServeOnRedis(t *testing.T) {
 // nevertheless.
 func TestServeRedisPassword(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "correct horse")
-	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout",
+	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr,
+		"--redis-timeout",
 		"1s"}
 	password := rulesFile(t, "correct horse\n")
 	s := serveProcess(t, append(args, "--redis-password-file", password)...)
@@ -375,7 +380,8 @@ func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key s
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: by.cert == nil,
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA:                  by.cert == nil,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	parent, signer := by.cert, by.key
@@ -437,7 +443,8 @@ func TestServeTLS(t *testing.T) {
 	renewed := serialOf(t, plain.grpc, a)
 	assert.NotEqual(t, old, renewed, "a renewed certificate is used")
 	require.NoError(t, os.WriteFile(cert, []byte("the half of one"), 0o600))
-	assert.Equal(t, renewed, serialOf(t, plain.grpc, a), "the old one is used until the new one is complete")
+	assert.Equal(t, renewed, serialOf(t, plain.grpc, a),
+		"the old one is used until the new one is complete")
 	a.issue(t, "server", a)
 
 	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca",
@@ -448,9 +455,9 @@ func TestServeTLS(t *testing.T) {
 		"a certificate of another authority")
 }
 
-// TestServeConnectionAge starts a second server behind the address of the first. A client that makes calls
-// all the time is moved to it within the age of its connection and the grace, and no call fails. Without
-// the flags it stays.
+// TestServeConnectionAge starts a second server behind the address of the first. A client that
+// makes calls all the time is moved to it within the age of its connection and the grace, and no
+// call fails. Without the flags it stays.
 func TestServeConnectionAge(t *testing.T) {
 	const age, grace = time.Second, time.Minute
 	for _, limited := range []bool{true, false} {
@@ -458,7 +465,8 @@ func TestServeConnectionAge(t *testing.T) {
 		within := 3 * age
 		if limited {
 			within = age*11/10 + grace // the age varies by a tenth
-			flags = []string{"--grpc-max-connection-age", age.String(), "--grpc-max-connection-age-grace", grace.String()}
+			flags = []string{"--grpc-max-connection-age", age.String(), "--grpc-max-connection-age-grace",
+				grace.String()}
 		}
 		for _, name := range []string{"first", "second"} {
 			file := rulesFile(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, "+
@@ -466,7 +474,8 @@ func TestServeConnectionAge(t *testing.T) {
 			servers = append(servers, serveProcess(t, append(flags, "--rules", file)...).grpc)
 		}
 		var current atomic.Int64
-		conn, err := grpc.NewClient("passthrough:///both", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		conn, err := grpc.NewClient("passthrough:///both",
+			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "tcp", servers[current.Load()])
 			}))
@@ -474,8 +483,9 @@ func TestServeConnectionAge(t *testing.T) {
 		defer conn.Close()
 		began, moved := time.Now(), false
 		for calls := 0; !moved && time.Since(began) < within; calls++ {
-			resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d",
-				Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k"}}}}})
+			resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+				&pb.RateLimitRequest{Domain: "d",
+					Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k"}}}}})
 			require.NoError(t, err, "call %d", calls)
 			moved = resp.Statuses[0].CurrentLimit.Name == "second"
 			current.Store(1) // the second server is there
@@ -526,8 +536,9 @@ func TestServeXDS(t *testing.T) {
 				assert.Equal(t, want, next.Status)
 				snapshot, err := cache.NewSnapshot("1", map[resource.Type][]types.Resource{
 					resource.RateLimitConfigType: {&rlsconf.RateLimitConfig{Name: "r", Domain: "d",
-						Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "three", RateLimit: &rlsconf.RateLimitPolicy{
-							Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 3}}}}}})
+						Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "three",
+							RateLimit: &rlsconf.RateLimitPolicy{
+								Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 3}}}}}})
 				require.NoError(t, err)
 				require.NoError(t, configs.SetSnapshot(t.Context(), "me", snapshot))
 			}
@@ -567,7 +578,8 @@ func TestRulesAdmin(t *testing.T) {
 	} {
 		weir := func(args ...string) (int, string) {
 			var out bytes.Buffer
-			code := run(append([]string{"rules", args[0], "--admin", at.admin}, args[1:]...), nil, &out, &out)
+			code := run(append([]string{"rules", args[0], "--admin", at.admin}, args[1:]...), nil, &out,
+				&out)
 			return code, out.String()
 		}
 		for range 3 {

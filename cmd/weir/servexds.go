@@ -15,7 +15,8 @@ import (
 type xdsFlags struct{ addr, node, ca, cert, key string }
 
 func (f *xdsFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.addr, "xds", "", "the `address` of an xDS server that has the rules, instead of --rules")
+	flags.StringVar(&f.addr, "xds", "",
+		"the `address` of an xDS server that has the rules, instead of --rules")
 	flags.StringVar(&f.node, "xds-node", "default", "the `name` of this server for the xDS server")
 	flags.StringVar(&f.ca, "xds-ca", "",
 		"use TLS for xDS; the `file` has the authority of the server's certificate")

@@ -35,10 +35,11 @@ const (
 
 // TestSoak runs the proxy in its own process with attackers and clients at the same time: slow
 // bodies, slow readers, silent connections, upgrades, hang-ups, resets, a million addresses, and
-// callers that send twice their limit. Every health check must be answered, 49 of 50 in time, and half
-// of the requests within the allowance of a handler that does nothing; memory must stay below soakMemory,
-// open files must return, and exactly the limit of each caller's requests must reach the upstream. That
-// one connection waits longer than those beside it is chance on a machine as busy as this makes it.
+// callers that send twice their limit. Every health check must be answered, 49 of 50 in time, and
+// half of the requests within the allowance of a handler that does nothing; memory must stay below
+// soakMemory, open files must return, and exactly the limit of each caller's requests must reach
+// the upstream. That one connection waits longer than those beside it is chance on a machine as
+// busy as this makes it.
 func TestSoak(t *testing.T) {
 	slow.Test(t)
 	var reached sync.Map // number of requests, by caller
@@ -65,7 +66,8 @@ func TestSoak(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), length)
 	defer stop()
 	for n, attack := range map[int]func(context.Context){
-		250: s.slowBody, 600: s.silent, 10: s.upgrade, 11: s.hangUp, 4: s.addresses, 50: s.slowReader, 12: s.reset,
+		250: s.slowBody, 600: s.silent, 10: s.upgrade, 11: s.hangUp, 4: s.addresses, 50: s.slowReader,
+		12: s.reset,
 	} {
 		for range n {
 			s.all.Go(func() { attack(ctx) })
@@ -90,10 +92,13 @@ func TestSoak(t *testing.T) {
 		require.True(t, ok)
 		assert.EqualValues(t, soakLimit, n.(*atomic.Int64).Load(), "caller %d", i)
 	}
-	require.Eventually(t, func() bool { return openFiles(t, p.Process.Pid) <= filesBefore+10 }, time.Minute,
+	require.Eventually(t, func() bool {
+		return openFiles(t, p.Process.Pid) <= filesBefore+10
+	}, time.Minute,
 		100*time.Millisecond, "the descriptors return")
 	peak := peakMemory(t, p.Process.Pid)
-	t.Logf("files: %d before, %d after; memory after: %d MiB", filesBefore, openFiles(t, p.Process.Pid),
+	t.Logf("files: %d before, %d after; memory after: %d MiB", filesBefore,
+		openFiles(t, p.Process.Pid),
 		memory(t, p.Process.Pid, "VmRSS:")>>20)
 	t.Logf("%d health checks; %d requests of the million addresses; peak memory %d MiB",
 		len(probes), s.served.Load(), peak>>20)
@@ -227,10 +232,11 @@ func answer(url string) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true},
+	Timeout: 10 * time.Second}
 
-// allowance is soakHealth and what half of the requests to an idle process take: on a machine that is
-// busy with other things everything takes longer.
+// allowance is soakHealth and what half of the requests to an idle process take: on a machine that
+// is busy with other things everything takes longer.
 func allowance(probes []probe) time.Duration {
 	return soakHealth + median(probes, func(p probe) time.Duration { return p.idle })
 }
@@ -303,8 +309,9 @@ func (s *soak) silent(ctx context.Context) {
 func (s *soak) upgrade(ctx context.Context) {
 	s.again(ctx, 50*time.Millisecond, func(c net.Conn) {
 		protocol := []string{"h2c", "websocket", "TLS/1.0"}[rand.N(3)]
-		_, _ = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.2\r\nConnection: "+
-			"Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
+		_, _ = fmt.Fprintf(c,
+			"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.2\r\nConnection: "+
+				"Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
 		_, _ = http.ReadResponse(bufio.NewReader(c), nil)
 	})
 }
@@ -326,7 +333,8 @@ func (s *soak) slowReader(ctx context.Context) {
 
 // askLong asks for a response without an end, from an address that is not over the limit.
 func askLong(c net.Conn) {
-	_, _ = fmt.Fprintf(c, "GET /long HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.201.%d.%d\r\n\r\n", rand.N(256),
+	_, _ = fmt.Fprintf(c, "GET /long HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.201.%d.%d\r\n\r\n",
+		rand.N(256),
 		rand.N(256))
 }
 

@@ -37,14 +37,17 @@ func envoySection(t *testing.T) string {
 
 // fenced returns the blocks of a language.
 func fenced(text, language string) (all []string) {
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+
+		"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
 		all = append(all, strings.TrimSpace(m[1]))
 	}
 	return all
 }
 
 // login is a request for a login of one address; it counts nothing with 0 hits.
-func login(t *testing.T, client pb.RateLimitServiceClient, addr netip.Addr, hits uint64) *pb.RateLimitResponse {
+func login(
+	t *testing.T, client pb.RateLimitServiceClient, addr netip.Addr, hits uint64,
+) *pb.RateLimitResponse {
 	t.Helper()
 	in := &pb.RateLimitRequest{Domain: "edge"}
 	for _, e := range []*common.RateLimitDescriptor_Entry{
@@ -59,15 +62,18 @@ func login(t *testing.T, client pb.RateLimitServiceClient, addr netip.Addr, hits
 }
 
 // TestSwitchingFromEnvoy goes the way that docs/switching.md describes: it runs the commands of the
-// text with the rules of the text, on a real Redis, the second while the first still runs. The first
-// step counts a denied login on both limits, as the table says of the service before, and the second
-// on none. The counts are kept from one to the other, and both survive a Redis that is down.
+// text with the rules of the text, on a real Redis, the second while the first still runs. The
+// first step counts a denied login on both limits, as the table says of the service before, and the
+// second on none. The counts are kept from one to the other, and both survive a Redis that is down.
 func TestSwitchingFromEnvoy(t *testing.T) {
 	section := envoySection(t)
 	commands, files := fenced(section, "sh"), fenced(section, "yaml")
 	require.Len(t, commands, 2)
 	require.Len(t, files, 1)
-	row := regexp.MustCompile(`(?m)^\| a sixth login, denied by .path.: left of the 100 of .remote_address. \| (\d+) \| (\d+) \|$`).
+	row := regexp.MustCompile(
+		`(?m)^\| a sixth login, denied by .path.: left of the 100 of .remote_address. \| (\d+) \| ` +
+			`(\d+) \|$`,
+	).
 		FindStringSubmatch(section)
 	require.NotNil(t, row)
 	assert.Contains(t, newServe().Example, commands[1], "the help shows the same command")
@@ -84,7 +90,8 @@ func TestSwitchingFromEnvoy(t *testing.T) {
 		require.Equal(t, []string{"weir", "serve"}, args[:2])
 		require.Equal(t, i == 0, slices.Contains(args, "--count-denied"))
 		for at, arg := range args { // the ports of this test
-			args[at] = map[string]string{":8081": "127.0.0.1:0", "redis://127.0.0.1:6379": "redis://" + server.Addr}[arg]
+			args[at] = map[string]string{":8081": "127.0.0.1:0",
+				"redis://127.0.0.1:6379": "redis://" + server.Addr}[arg]
 			if args[at] == "" {
 				args[at] = arg
 			}
@@ -114,8 +121,9 @@ func TestSwitchingFromEnvoy(t *testing.T) {
 	server.Kill()
 	for _, client := range clients {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, err := client.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
-			{Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.3"}}}}})
+		_, err := client.ShouldRateLimit(ctx,
+			&pb.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
+				{Entries: []*common.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.3"}}}}})
 		cancel()
 		assert.NoError(t, err, "each server goes on with its part of the limit")
 	}

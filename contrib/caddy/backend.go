@@ -71,7 +71,8 @@ type backendKey struct {
 // another password makes another backend. Its errors do not contain the URL, which may have a
 // password.
 func (h *Handler) backendKey() (backendKey, error) {
-	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst, maxBuckets: h.MaxBuckets}
+	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst,
+		maxBuckets: h.MaxBuckets}
 	if h.Redis == nil {
 		return key, nil
 	}
@@ -215,7 +216,8 @@ func (b *backend) on(key backendKey) error {
 	}
 	b.client = redis.NewClient(options)
 	timeout := time.Duration(key.redis.Timeout)
-	store, err := redislimit.New(b.client, redislimit.Config{Prefix: key.redis.Prefix, Timeout: timeout})
+	store, err := redislimit.New(b.client,
+		redislimit.Config{Prefix: key.redis.Prefix, Timeout: timeout})
 	if err != nil {
 		return err
 	}
@@ -226,12 +228,14 @@ func (b *backend) on(key backendKey) error {
 		IsDown:    func(err error) bool { return redislimit.Classify(err) != redislimit.Bug },
 		OnChange: func(c fallback.Change) {
 			logger := caddy.Log().Named("http.handlers.weir") // a reload may have replaced it
-			logger.Warn("redis breaker", zap.String("from", c.From.String()), zap.String("to", c.To.String()),
+			logger.Warn("redis breaker", zap.String("from", c.From.String()),
+				zap.String("to", c.To.String()),
 				zap.NamedError("cause", c.Cause))
 		},
 		Now: now,
 	}
-	if b.strategy, err = fallback.New(remote(key, store), local(key, share(key), b.limiter), cfg); err != nil {
+	if b.strategy, err = fallback.New(remote(key, store), local(key, share(key), b.limiter),
+		cfg); err != nil {
 		return err
 	}
 	b.places, err = fallback.New(store.InFlight(), b.places, cfg)

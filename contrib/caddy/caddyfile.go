@@ -149,9 +149,9 @@ func (h *Handler) set(name, text string) (err error) {
 	case "ipv6_prefix":
 		h.IPv6Prefix, err = strconv.Atoi(text)
 	default:
-		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, headers, "+
-			"status, jitter, max_keys, max_buckets, count_if, cost, max_in_flight, max_in_flight_per_client, "+
-			"ipv4_prefix, ipv6_prefix, shadow or redis", name)
+		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, "+
+			"headers, status, jitter, max_keys, max_buckets, count_if, cost, max_in_flight, "+
+			"max_in_flight_per_client, ipv4_prefix, ipv6_prefix, shadow or redis", name)
 	}
 	return err
 }
@@ -283,7 +283,8 @@ func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 		}
 		if l.Name = l.period(); names[l.Name] {
 			return nil, helper.Errf("there are two limits for a period of %[1]s: give each a name, such as "+
-				"login=%[2]d/%[1]s and search=%[2]d/%[1]s, or both the same one to share budgets", l.Name, l.Limit)
+				"login=%[2]d/%[1]s and search=%[2]d/%[1]s, or both the same one to share budgets", l.Name,
+				l.Limit)
 		}
 		names[l.Name] = true
 	}

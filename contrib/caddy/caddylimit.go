@@ -108,8 +108,8 @@ type Handler struct {
 	MaxInFlight int `json:"max_in_flight,omitempty"`
 
 	// MaxInFlightPerClient bounds those of one key, streams and WebSockets too; one too many is
-	// answered with Status. It holds over all Caddys that share a Redis. It is counted under the name of
-	// the first limit. Default: no bound.
+	// answered with Status. It holds over all Caddys that share a Redis. It is counted under the name
+	// of the first limit. Default: no bound.
 	MaxInFlightPerClient int `json:"max_in_flight_per_client,omitempty"`
 
 	// IPv4Prefix and IPv6Prefix are the leading bits of an address that the key ip goes by. Default:
@@ -156,7 +156,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	previous := predecessors(key)
-	value, _, err := backends.LoadOrNew(key, func() (caddy.Destructor, error) { return newBackend(key, previous) })
+	value, _, err := backends.LoadOrNew(key, func() (caddy.Destructor, error) {
+		return newBackend(key, previous)
+	})
 	if err != nil {
 		return fmt.Errorf("weir: %w", err)
 	}
@@ -204,11 +206,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if client, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok {
 		seen.RemoteAddr = net.JoinHostPort(client, "0")
 	}
-	_, err := h.guard.Run(r, w, seen, "", func(w http.ResponseWriter, seen *http.Request) (int, error) {
-		r.Body = seen.Body // Caddy's handlers communicate through the request itself, so they get the original
-		err := next.ServeHTTP(w, r)
-		return status(err), err
-	})
+	_, err := h.guard.Run(r, w, seen, "",
+		func(w http.ResponseWriter, seen *http.Request) (int, error) {
+			// Caddy's handlers communicate through the request itself, so they get the original
+			r.Body = seen.Body
+			err := next.ServeHTTP(w, r)
+			return status(err), err
+		})
 	return err
 }
 

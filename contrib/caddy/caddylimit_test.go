@@ -424,7 +424,8 @@ func TestPrefixes(t *testing.T) {
 		client string
 		want   int
 	}{
-		{alice, 200}, {bob, 429}, {"203.0.114.7", 200}, {"2001:db8:1:2::1", 200}, {"2001:db8:1:3::1", 429},
+		{alice, 200}, {bob, 429}, {"203.0.114.7", 200}, {"2001:db8:1:2::1", 200},
+		{"2001:db8:1:3::1", 429},
 		{"2001:db8:2::1", 200},
 	} {
 		resp, _ := get(t, url, step.client)
@@ -552,7 +553,8 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"a period that is too fine", "weir 10/1us", `"1us" is not a period`},
 		{"no name", "weir =10/1m", "a name stands before the equals sign"},
 		{"two of one name", "weir a=10/1m a=20/1h", `there are two of the name "a"`},
-		{"an unknown key", "weir 10/1m {\nkey ipp\n}", `there is no key "ipp": want ip, all or a {placeholder}`},
+		{"an unknown key", "weir 10/1m {\nkey ipp\n}",
+			`there is no key "ipp": want ip, all or a {placeholder}`},
 		{"an unknown strategy", "weir 10/1m {\nstrategy leaky\n}",
 			`there is no strategy "leaky": want sliding, fixed, log, token`},
 		{"a burst without a bucket", "weir 10/1m {\nburst 3\n}", "burst is for strategy token"},
@@ -571,9 +573,12 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"two handlers of one limit", "weir /a 10/1m\nweir /b 10/1m",
 			"there are two limits for a period of 1m: give each a name"},
 		{"two limits for one period", "weir /a 10/1m\nweir 20/1m", "such as login=20/1m"},
-		{"a status that counts and is none", "weir 1/1m {\ncount_if 6xx\n}", "is not a status such as 401 or 5xx"},
-		{"a cost that is none", "weir 1/1m {\ncost much\n}", "neither a number from 1 nor a {placeholder}"},
-		{"a prefix that is too long", "weir 1/1m {\nipv4_prefix 33\n}", "ipv4_prefix 33 is not in 1 to 32"},
+		{"a status that counts and is none", "weir 1/1m {\ncount_if 6xx\n}",
+			"is not a status such as 401 or 5xx"},
+		{"a cost that is none", "weir 1/1m {\ncost much\n}",
+			"neither a number from 1 nor a {placeholder}"},
+		{"a prefix that is too long", "weir 1/1m {\nipv4_prefix 33\n}",
+			"ipv4_prefix 33 is not in 1 to 32"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := adapt(t, "http://127.0.0.1:1 {\n"+tt.directive+"\n}\n")
@@ -604,10 +609,11 @@ func TestConfigurationErrors(t *testing.T) {
 	url, _ := run(t, "weir 1/1m\nrespond hello")
 	for handler, want := range map[string]string{
 		`{"handler": "weir"}`: "no limit",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                                      "whole number of milliseconds",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:                        "no error status",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`:                    "max_buckets",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "http://x:secret@"}}`: "want redis://",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                   "whole number of milliseconds",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:     "no error status",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`: "max_buckets",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": ` +
+			`"http://x:secret@"}}`: "want redis://",
 		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": ` +
 			`{"url": "redis://:{env.WEIR_TEST_UNSET}@secret"}}`: "a placeholder of the URL",
 		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": ` +

@@ -102,7 +102,9 @@ func countIf(list []string) func(status int) bool {
 		ranges = append(ranges, of)
 	}
 	return func(status int) bool {
-		return slices.ContainsFunc(ranges, func(of [2]int) bool { return of[0] <= status && status <= of[1] })
+		return slices.ContainsFunc(ranges, func(of [2]int) bool {
+			return of[0] <= status && status <= of[1]
+		})
 	}
 }
 

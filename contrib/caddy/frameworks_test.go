@@ -18,7 +18,8 @@ import (
 
 // The configurations of these tests are in the docs.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.Check(t, "../../docs/frameworks.md", "## Caddy", "frameworks_test.go", "cmd/caddy/main.go")
+	docblocks.Check(t, "../../docs/frameworks.md", "## Caddy", "frameworks_test.go",
+		"cmd/caddy/main.go")
 	docblocks.Check(t, "../../docs/http.md", "### The same in Caddy", "frameworks_test.go")
 }
 
@@ -171,7 +172,9 @@ http://:8080 {
 }
 `
 	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte("{\nadmin off\npersist_config off\n"+
+	config, _, err := caddyconfig.GetAdapter(
+		"caddyfile",
+	).Adapt([]byte("{\nadmin off\npersist_config off\n"+
 		"storage file_system "+t.TempDir()+strings.NewReplacer(
 		"10.0.0.0/8", "127.0.0.1/32", ":8080", addr, "127.0.0.1:9000", upstream.Listener.Addr().String(),
 		"{\n\tservers", "\tservers").Replace(file)), nil)

@@ -74,7 +74,9 @@ func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 }
 
 // WrapStreamingHandler implements connect.Interceptor, and does nothing.
-func (c *Client) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (c *Client) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return next
 }
 
@@ -87,11 +89,15 @@ type clientMessages struct{ client *Client }
 
 func (clientMessages) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
-func (clientMessages) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (clientMessages) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return next
 }
 
-func (m clientMessages) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (m clientMessages) WrapStreamingClient(
+	next connect.StreamingClientFunc,
+) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		conn := next(ctx, spec)
 		return &messageClientConn{conn, ctx, m.client, m.client.key(ctx, conn.Peer(), spec)}

@@ -276,9 +276,12 @@ func TestCountIf(t *testing.T) {
 func TestCountIfSeesContextErrors(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
 		coded := connect.NewError(connect.CodeNotFound, context.Canceled)
-		for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499, coded: 404} {
+		for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499,
+			coded: 404} {
 			statuses := make(chan int, 1)
-			server := serve(t, func(context.Context, http.Header) error { return err }, connectlimit.NewServer(
+			server := serve(t, func(context.Context, http.Header) error {
+				return err
+			}, connectlimit.NewServer(
 				&weirtest.Fake{}, httplimit.Config{
 					Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 					CountIf: func(status int) bool { statuses <- status; return true },
@@ -316,7 +319,8 @@ func TestInterceptorsOnTheOtherSide(t *testing.T) {
 	deny := connectlimit.NewServer(weirtest.DenyAll(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 	})
-	never := &connectlimit.Client{Transport: httpclient.Transport{Strategy: weirtest.DenyAll(), NoWait: true}}
+	never := &connectlimit.Client{Transport: httpclient.Transport{Strategy: weirtest.DenyAll(),
+		NoWait: true}}
 	server := serve(t, nil, never)
 	assert.NoError(t, unary(t, server, nil, connect.WithInterceptors(deny)).err)
 	assert.NoError(t, stream(t, server, nil, connect.WithInterceptors(deny)).err)
@@ -350,7 +354,8 @@ func TestClientFollowsServer(t *testing.T) {
 		limiter, clock := newLimiter(t)
 		var stats httplimit.Stats
 		server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
-			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Stats: &stats,
+			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
+			Stats: &stats,
 		}))
 		paused := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{NoWait: true,
 			Now: clock.Now}})
@@ -376,7 +381,8 @@ func TestClientErrors(t *testing.T) {
 		slow := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
 			Strategy: weirtest.FailAll(context.DeadlineExceeded), Limit: 1, Duration: time.Minute,
 		}})
-		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, slow).code(), "a Strategy's own timeout")
+		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, slow).code(),
+			"a Strategy's own timeout")
 		late := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
 			Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Hour,
 		}})

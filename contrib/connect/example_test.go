@@ -38,7 +38,8 @@ func ExampleNewServer() {
 
 	client := connect.NewClient[emptypb.Empty, emptypb.Empty](server.Client(), server.URL+procedure)
 	for range 3 {
-		if _, err := client.CallUnary(context.Background(), connect.NewRequest(&emptypb.Empty{})); err != nil {
+		if _, err := client.CallUnary(context.Background(),
+			connect.NewRequest(&emptypb.Empty{})); err != nil {
 			fmt.Println(connect.CodeOf(err), connectlimit.RetryDelay(err) > 0)
 			continue
 		}

@@ -98,7 +98,9 @@ func TestOnDenied(t *testing.T) {
 
 	limit.OnDenied = func(context.Context, httplimit.Decision) error { return nil }
 	assert.ErrorContains(t, unary(t, server, nil).err, `over the limit "100/1m"`)
-	limit.OnDenied = func(context.Context, httplimit.Decision) error { return context.DeadlineExceeded }
+	limit.OnDenied = func(context.Context, httplimit.Decision) error {
+		return context.DeadlineExceeded
+	}
 	assert.Equal(t, connect.CodeUnknown, unary(t, server, nil).code())
 }
 
@@ -117,7 +119,9 @@ func echo(_ context.Context, s *connect.BidiStream[message, message]) error {
 
 // sendAll sends messages in a stream until one fails, at most 30, and returns how many were
 // answered.
-func sendAll(t *testing.T, server *httptest.Server, options ...connect.ClientOption) (n int, err error) {
+func sendAll(
+	t *testing.T, server *httptest.Server, options ...connect.ClientOption,
+) (n int, err error) {
 	s := connect.NewClient[message, message](server.Client(), server.URL+streamProcedure, options...).
 		CallBidiStream(deadline(t))
 	for n < 30 && err == nil {
@@ -142,7 +146,8 @@ func TestMessages(t *testing.T) {
 		Limit:     100,
 		Duration:  time.Minute,
 	})
-	handler := connect.NewBidiStreamHandler(streamProcedure, echo, connect.WithInterceptors(messages.Messages()))
+	handler := connect.NewBidiStreamHandler(streamProcedure, echo,
+		connect.WithInterceptors(messages.Messages()))
 	server := start(t, handler)
 	n, err := sendAll(t, server)
 	assert.Equal(t, 20, n)

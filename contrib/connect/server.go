@@ -67,16 +67,19 @@ func (s *Server) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return next(ctx, req)
 		}
 		info, _ := connect.CallInfoForHandlerContext(ctx)
-		err = s.run(ctx, callOf(req.Spec(), req.Peer(), req.Header()), info, func(ctx context.Context) error {
-			resp, err = next(ctx, req)
-			return err
-		})
+		err = s.run(ctx, callOf(req.Spec(), req.Peer(), req.Header()), info,
+			func(ctx context.Context) error {
+				resp, err = next(ctx, req)
+				return err
+			})
 		return resp, err
 	}
 }
 
 // WrapStreamingHandler implements connect.Interceptor. A stream counts once, when it is opened.
-func (s *Server) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (s *Server) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		call := callOf(conn.Spec(), conn.Peer(), conn.RequestHeader())
 		return s.run(ctx, call, conn, func(ctx context.Context) error { return next(ctx, conn) })
@@ -144,7 +147,9 @@ func (messages) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 	return next
 }
 
-func (m messages) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (m messages) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		call := callOf(conn.Spec(), conn.Peer(), conn.RequestHeader())
 		return next(ctx, &messageConn{conn, ctx, m.server, call})

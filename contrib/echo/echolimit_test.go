@@ -84,8 +84,9 @@ func TestDenialAndRecovery(t *testing.T) {
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
-		Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
+		Duration: time.Minute,
+		Now:      clock.Now,
 	})
 	url := serve(t, func(e *echo.Echo) {
 		limit := echolimit.New(guard)
@@ -143,7 +144,10 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 			Logger: slog.New(slog.DiscardHandler),
 		})
-		resp, text := get(t, serve(t, func(e *echo.Echo) { e.Use(echolimit.New(guard)); e.GET("/", hello) }))
+		resp, text := get(t, serve(t, func(e *echo.Echo) {
+			e.Use(echolimit.New(guard))
+			e.GET("/", hello)
+		}))
 		assert.Equal(t, want, resp.StatusCode)
 		assert.Equal(t, open, text == "bypassed", text)
 	}
@@ -203,7 +207,8 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		assert.Equal(t, step.want, <-statuses, step.path)
 	}
 	resp, _ := get(t, url+"/login")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "the second attempt after a failed one")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
+		"the second attempt after a failed one")
 }
 
 // What runs around the guard sees a refusal's status.

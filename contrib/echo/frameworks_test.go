@@ -104,7 +104,8 @@ func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	url := serve(t, func(e *echo.Echo) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), // the proxy
+			// the proxy
+			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
 			Limit:     100,
 			Duration:  time.Minute,
 		})
@@ -120,7 +121,8 @@ func TestBehindAProxy(t *testing.T) {
 
 func TestOwnDenialBody(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	url := serve(t, func(e *echo.Echo) {
 		cfg.Respond = echolimit.OnDenied(func(c *echo.Context, d httplimit.Decision) error {
 			return c.JSON(d.Status, map[string]string{"error": "too many requests", "limit": d.Policy})
@@ -136,7 +138,8 @@ func TestOwnDenialBody(t *testing.T) {
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	url := serve(t, func(e *echo.Echo) {
 		e.HTTPErrorHandler = func(c *echo.Context, err error) {
 			var failure *echo.HTTPError

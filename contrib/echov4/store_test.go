@@ -59,8 +59,9 @@ func TestStoreDenialAndRecovery(t *testing.T) {
 
 func TestAllowWithoutARequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	store := echolimit.NewStore(limiter.FixedWindow(), httplimit.Config{Limit: 1, Duration: time.Minute,
-		Now: clock.Now})
+	store := echolimit.NewStore(limiter.FixedWindow(),
+		httplimit.Config{Limit: 1, Duration: time.Minute,
+			Now: clock.Now})
 	for _, want := range []bool{true, false} {
 		allowed, err := store.Allow("alice")
 		require.NoError(t, err)

@@ -25,8 +25,9 @@ func assertDenialFields(t *testing.T, resp *http.Response) {
 // A middleware of one's own can call AllowContext, as Echo v5 does.
 func TestAllowContextSetsTheFields(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	store := echolimit.NewStore(limiter.FixedWindow(), httplimit.Config{Limit: 1, Duration: time.Minute,
-		Now: clock.Now})
+	store := echolimit.NewStore(limiter.FixedWindow(),
+		httplimit.Config{Limit: 1, Duration: time.Minute,
+			Now: clock.Now})
 	url := serve(t, func(e *echo.Echo) {
 		e.GET("/", func(c echo.Context) error {
 			if allowed, err := store.AllowContext(c, "alice"); !allowed {

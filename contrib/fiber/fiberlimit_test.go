@@ -102,8 +102,9 @@ func TestDenialAndRecovery(t *testing.T) {
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
-		Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
+		Duration: time.Minute,
+		Now:      clock.Now,
 	})
 	limit := fiberlimit.New(guard)
 	url := serve(t, func(app *fiber.App) {
@@ -172,7 +173,10 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 			Logger: slog.New(slog.DiscardHandler),
 		})
-		resp, text := get(t, serve(t, func(app *fiber.App) { app.Use(fiberlimit.New(guard)); app.Get("/", hello) }))
+		resp, text := get(t, serve(t, func(app *fiber.App) {
+			app.Use(fiberlimit.New(guard))
+			app.Get("/", hello)
+		}))
 		assert.Equal(t, want, resp.StatusCode)
 		assert.Equal(t, open, text == "bypassed", text)
 	}
@@ -217,7 +221,8 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		want int
 		body string
 	}{
-		{"/", 200, "hello"}, {"/empty", 204, ""}, {"/nowhere", 404, "Not Found"}, {"/broken", 500, "broken"},
+		{"/", 200, "hello"}, {"/empty", 204, ""}, {"/nowhere", 404, "Not Found"},
+		{"/broken", 500, "broken"},
 		{"/login", 401, "wrong password"},
 	} {
 		resp, text := get(t, url+step.path)
@@ -227,12 +232,14 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		assert.Equal(t, step.want, <-statuses, step.path)
 	}
 	resp, _ := get(t, url+"/login")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "the second attempt after a failed one")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
+		"the second attempt after a failed one")
 }
 
 // The handlers run inside of the guard: a request is in flight until they return.
 func TestInFlightIsBounded(t *testing.T) {
-	guard := httplimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
+	guard := httplimit.New(&weirtest.Fake{},
+		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
 	inside, leave := make(chan bool), make(chan bool)
 	url := serve(t, func(app *fiber.App) {
 		app.Use(fiberlimit.New(guard))

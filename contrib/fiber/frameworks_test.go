@@ -85,7 +85,8 @@ func TestPerUser(t *testing.T) {
 	url := serve(t, func(app *fiber.App) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-				return fiber.Locals[string](fiberlimit.Context(r), "user"), nil // set by authenticate; empty: 400
+				// set by authenticate; empty: 400
+				return fiber.Locals[string](fiberlimit.Context(r), "user"), nil
 			}),
 			Limit:    100,
 			Duration: time.Minute,
@@ -104,7 +105,8 @@ func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	url := serve(t, func(app *fiber.App) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), // the proxy
+			// the proxy
+			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
 			Limit:     100,
 			Duration:  time.Minute,
 		})
@@ -120,7 +122,8 @@ func TestBehindAProxy(t *testing.T) {
 
 func TestOwnDenialBody(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	url := serve(t, func(app *fiber.App) {
 		cfg.Respond = fiberlimit.OnDenied(func(c fiber.Ctx, d httplimit.Decision) error {
 			return c.Status(d.Status).JSON(fiber.Map{"error": "too many requests", "limit": d.Policy})
@@ -136,7 +139,8 @@ func TestOwnDenialBody(t *testing.T) {
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	app := fiber.New(fiber.Config{ErrorHandler: func(c fiber.Ctx, err error) error {
 		var failure *fiber.Error
 		if errors.As(err, &failure) {
@@ -211,9 +215,10 @@ func TestFibersOwnLimiter(t *testing.T) {
 	weirLimiter, _ := newLimiter(t)
 	url := serve(t, func(app *fiber.App) {
 		app.Use(limiter.New(limiter.Config{
-			Max:               100,
-			Expiration:        time.Minute,
-			LimiterMiddleware: fiberlimit.Handler(weirLimiter.SlidingWindow(), httplimit.Config{Name: "api"}),
+			Max:        100,
+			Expiration: time.Minute,
+			LimiterMiddleware: fiberlimit.Handler(weirLimiter.SlidingWindow(),
+				httplimit.Config{Name: "api"}),
 		}))
 		app.Get("/", hello)
 	})
@@ -228,7 +233,8 @@ func TestFibersOwnLimiter(t *testing.T) {
 // A Respond that answers by the fiber.Ctx keeps the fields, as it does in other frameworks.
 func TestRespondByTheContextKeepsTheFields(t *testing.T) {
 	weirLimiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	cfg.Respond = func(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) {
 		_ = fiberlimit.Context(r).Status(d.Status).JSON(fiber.Map{"error": "too many requests"})
 	}
@@ -244,7 +250,8 @@ func TestRespondByTheContextKeepsTheFields(t *testing.T) {
 
 // A stream is no longer in flight once its client has hung up.
 func TestAStreamEndsWithItsClient(t *testing.T) {
-	guard := httplimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
+	guard := httplimit.New(&weirtest.Fake{},
+		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
 	url := serve(t, func(app *fiber.App) {
 		app.Get("/", fiberlimit.New(guard), func(c fiber.Ctx) error {
 			return c.SendStreamWriter(func(w *bufio.Writer) {
@@ -266,7 +273,8 @@ func TestAStreamEndsWithItsClient(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	require.Eventually(t, func() bool {
 		resp, err := http.Get(url)
-		return assert.NoError(t, err) && assert.NoError(t, resp.Body.Close()) && resp.StatusCode == http.StatusOK
+		return assert.NoError(t, err) && assert.NoError(t, resp.Body.Close()) &&
+			resp.StatusCode == http.StatusOK
 	}, time.Minute, time.Millisecond)
 }
 
@@ -297,9 +305,11 @@ func TestPatternOfAGroup(t *testing.T) {
 		app.Use("/api/sub", sub)
 		url := start(t, app)
 		for path, want := range map[string]string{
-			"/before": "GET /before", "/api/Users/1": "GET /api/Users/:id?", "/api/Users": "GET /api/Users/:id?",
-			"/api/files/a/b": "GET /api/files/*", "/api/nowhere": "", "/api/sub/orders/7": "GET /api/sub/orders/:id",
-			"/api/early": "none",
+			"/before": "GET /before", "/api/Users/1": "GET /api/Users/:id?",
+			"/api/Users":     "GET /api/Users/:id?",
+			"/api/files/a/b": "GET /api/files/*", "/api/nowhere": "",
+			"/api/sub/orders/7": "GET /api/sub/orders/:id",
+			"/api/early":        "none",
 		} {
 			pattern = "none"
 			_, _ = ask(t, url+path)

@@ -28,7 +28,8 @@ func TestHandlerDenialAndRecovery(t *testing.T) {
 	l, clock := newLimiter(t)
 	url := serve(t, limited(limiter.Config{
 		Max: 2, Expiration: time.Minute, KeyGenerator: byUser,
-		LimiterMiddleware: fiberlimit.Handler(l.FixedWindow(), httplimit.Config{Name: "api", Now: clock.Now}),
+		LimiterMiddleware: fiberlimit.Handler(l.FixedWindow(),
+			httplimit.Config{Name: "api", Now: clock.Now}),
 	}))
 	for _, left := range []string{"1", "0"} {
 		resp, text := get(t, url+"?user=alice")
@@ -69,7 +70,8 @@ func TestHandlerGoesByFibersConfig(t *testing.T) {
 			},
 			SkipFailedRequests: true,
 			DisableHeaders:     true,
-			LimiterMiddleware:  fiberlimit.Handler(l.FixedWindow(), httplimit.Config{Name: "api", Now: clock.Now}),
+			LimiterMiddleware: fiberlimit.Handler(l.FixedWindow(),
+				httplimit.Config{Name: "api", Now: clock.Now}),
 		}))
 		app.Get("/", hello)
 		app.Get("/fail", func(fiber.Ctx) error { return errors.New("failed") })

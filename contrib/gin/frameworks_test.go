@@ -97,7 +97,8 @@ func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	url := serve(t, func(engine *gin.Engine) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), // the proxy
+			// the proxy
+			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
 			Limit:     100,
 			Duration:  time.Minute,
 		})
@@ -113,7 +114,8 @@ func TestBehindAProxy(t *testing.T) {
 
 func TestOwnDenialBody(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	url := serve(t, func(engine *gin.Engine) {
 		cfg.Respond = ginlimit.OnDenied(func(c *gin.Context, d httplimit.Decision) error {
 			c.JSON(d.Status, gin.H{"error": "too many requests", "limit": d.Policy})
@@ -130,7 +132,8 @@ func TestOwnDenialBody(t *testing.T) {
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: clock.Now}
 	url := serve(t, func(engine *gin.Engine) {
 		engine.Use(func(c *gin.Context) {
 			c.Next()

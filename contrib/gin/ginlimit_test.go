@@ -87,8 +87,9 @@ func TestDenialAndRecovery(t *testing.T) {
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
-		Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
+		Duration: time.Minute,
+		Now:      clock.Now,
 	})
 	url := serve(t, func(e *gin.Engine) {
 		api := e.Group("/api", ginlimit.New(guard))
@@ -140,7 +141,10 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 			Logger: slog.New(slog.DiscardHandler),
 		})
-		resp, text := get(t, serve(t, func(e *gin.Engine) { e.Use(ginlimit.New(guard)); e.GET("/", hello) }))
+		resp, text := get(t, serve(t, func(e *gin.Engine) {
+			e.Use(ginlimit.New(guard))
+			e.GET("/", hello)
+		}))
 		assert.Equal(t, want, resp.StatusCode)
 		assert.Equal(t, open, text == "bypassed", text)
 	}
@@ -187,7 +191,8 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		assert.Equal(t, step.want, <-statuses, step.path)
 	}
 	resp, _ := get(t, url+"/login")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "the second attempt after a failed one")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
+		"the second attempt after a failed one")
 }
 
 // The status counts that the answer began with, though the client hangs up before the handler

@@ -31,7 +31,8 @@ func unlimited(t *testing.T) (addr string, stats *httplimit.Stats) {
 }
 
 func limited(t *testing.T, addr string, c *grpclimit.Client) grpc_health_v1.HealthClient {
-	return dial(t, addr, grpc.WithChainUnaryInterceptor(c.Unary), grpc.WithChainStreamInterceptor(c.Stream))
+	return dial(t, addr, grpc.WithChainUnaryInterceptor(c.Unary),
+		grpc.WithChainStreamInterceptor(c.Stream))
 }
 
 func TestClientKeepsToItsLimit(t *testing.T) {
@@ -94,9 +95,11 @@ func TestClientFollowsServer(t *testing.T) {
 			limiter, clock := newLimiter(t)
 			var stats httplimit.Stats
 			addr := serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Stats: &stats,
+				Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
+				Stats: &stats,
 			}))
-			client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{NoWait: true, Now: clock.Now}})
+			client := limited(t, addr,
+				&grpclimit.Client{Transport: httpclient.Transport{NoWait: true, Now: clock.Now}})
 			require.NoError(t, call(deadline(t), client).err)
 			for range 3 {
 				a := call(deadline(t), client)
@@ -141,7 +144,9 @@ func TestRetryDelay(t *testing.T) {
 		return status.Error(codes.Unavailable, "restarting")
 	}}, grpclimit.NewServer(&weirtest.Fake{}, httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
-		Skip: func(r *http.Request) bool { return r.URL.Path == grpc_health_v1.Health_Check_FullMethodName },
+		Skip: func(r *http.Request) bool {
+			return r.URL.Path == grpc_health_v1.Health_Check_FullMethodName
+		},
 	}))
 	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{NoWait: true}})
 	for range 2 {

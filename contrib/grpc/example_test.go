@@ -29,7 +29,8 @@ func ExampleNewServer() {
 		Limit:     2,
 		Duration:  time.Hour,
 	})
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary),
+		grpc.ChainStreamInterceptor(limit.Stream))
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

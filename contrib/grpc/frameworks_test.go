@@ -89,7 +89,8 @@ func admitted(t *testing.T, c grpc_health_v1.HealthClient, md ...string) answer 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.Headers("X-User"), // metadata that an interceptor before this one has checked
+		// metadata that an interceptor before this one has checked
+		Extractor: httplimit.Headers("X-User"),
 		Limit:     100,
 		Duration:  time.Minute,
 	})
@@ -110,9 +111,11 @@ func TestBehindAProxy(t *testing.T) {
 		Limit:     100,
 		Duration:  time.Minute,
 	})
-	c := grpc_health_v1.NewHealthClient(start(t, grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))))
+	c := grpc_health_v1.NewHealthClient(start(t,
+		grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))))
 	admitted(t, c, "x-forwarded-for", "203.0.113.1")
-	assert.Equal(t, codes.ResourceExhausted, check(t, c, "x-forwarded-for", "198.51.100.7, 203.0.113.1").code())
+	assert.Equal(t, codes.ResourceExhausted,
+		check(t, c, "x-forwarded-for", "198.51.100.7, 203.0.113.1").code())
 	assert.NoError(t, check(t, c, "x-forwarded-for", "203.0.113.2").err)
 }
 
@@ -132,10 +135,12 @@ func TestOnDenied(t *testing.T) {
 		seen = err
 		return resp, err
 	}
-	c := grpc_health_v1.NewHealthClient(start(t, grpc.NewServer(grpc.ChainUnaryInterceptor(outer, limit.Unary))))
+	c := grpc_health_v1.NewHealthClient(start(t,
+		grpc.NewServer(grpc.ChainUnaryInterceptor(outer, limit.Unary))))
 	denied := admitted(t, c)
 	assert.Equal(t, "100 calls in 1m0s are enough", status.Convert(denied.err).Message())
-	assert.Equal(t, codes.ResourceExhausted, status.Code(seen), "the interceptor before it has the error")
+	assert.Equal(t, codes.ResourceExhausted, status.Code(seen),
+		"the interceptor before it has the error")
 
 	limit.OnDenied = func(context.Context, httplimit.Decision) error { return nil }
 	assert.Equal(t, `over the limit "100/1m"`, status.Convert(check(t, c).err).Message())
@@ -214,7 +219,9 @@ func TestPeersWithoutAnAddress(t *testing.T) {
 			conn = run(t, server, listener, "unix:"+path)
 		} else {
 			listener := bufconn.Listen(1 << 16)
-			dialer := func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }
+			dialer := func(ctx context.Context, _ string) (net.Conn, error) {
+				return listener.DialContext(ctx)
+			}
 			conn = run(t, server, listener, "passthrough:///bufconn", grpc.WithContextDialer(dialer))
 		}
 		assert.NoError(t, check(t, grpc_health_v1.NewHealthClient(conn)).err, network)

@@ -46,13 +46,17 @@ func (s service) Check(ctx context.Context,
 	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
 }
 
-func (s service) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc_health_v1.Health_WatchServer) error {
+func (s service) Watch(
+	_ *grpc_health_v1.HealthCheckRequest, stream grpc_health_v1.Health_WatchServer,
+) error {
 	if s.check != nil {
 		if err := s.check(stream.Context()); err != nil {
 			return err
 		}
 	}
-	return stream.Send(&grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING})
+	return stream.Send(
+		&grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING},
+	)
 }
 
 // serve starts a server on loopback and returns its address.
@@ -74,7 +78,8 @@ func serve(t *testing.T, s service, limit *grpclimit.Server, opts ...grpc.Server
 
 func dial(t *testing.T, addr string, opts ...grpc.DialOption) grpc_health_v1.HealthClient {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(addr,
+		append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, conn.Close()) })
 	return grpc_health_v1.NewHealthClient(conn)
@@ -147,9 +152,10 @@ func TestDenialAndRecovery(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
 			limiter, clock := newLimiter(t)
-			client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
-			})))
+			client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(),
+				httplimit.Config{
+					Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
+				})))
 			for _, left := range []string{"1", "0"} {
 				a := call(deadline(t), client)
 				require.NoError(t, a.err)
@@ -192,7 +198,8 @@ func TestLimitsPerMethodAndPeer(t *testing.T) {
 	assert.NoError(t, rpcs["stream"](deadline(t), client).err)
 	assert.Equal(t, codes.ResourceExhausted, rpcs["stream"](deadline(t), client).code())
 
-	other := dial(t, addr, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+	other := dial(t, addr, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn,
+		error) {
 		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 		return from.DialContext(ctx, "tcp", addr)
 	}))
@@ -217,7 +224,8 @@ func TestRequestOfAnRPC(t *testing.T) {
 			assert.Equal(t, "198.51.100.7", d.Key, "of x-forwarded-for, which a trusted proxy wrote")
 		},
 	})
-	addr := serve(t, service{}, limit, grpc.Creds(credentials.NewServerTLSFromCert(&https.TLS.Certificates[0])))
+	addr := serve(t, service{}, limit,
+		grpc.Creds(credentials.NewServerTLSFromCert(&https.TLS.Certificates[0])))
 	roots := https.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 	conn, err := grpc.NewClient(addr,
 		grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(roots, "example.com")))
@@ -256,7 +264,8 @@ func TestPolicies(t *testing.T) {
 	denied = check(t, client, "api-key", "a")
 	assert.ErrorContains(t, denied.err, `"hourly"`)
 	assert.Equal(t, time.Hour-time.Second, denied.retryInfo())
-	assert.Equal(t, []string{`"burst";q=2;w=1, "hourly";q=3;w=3600`}, denied.trailer["ratelimit-policy"])
+	assert.Equal(t, []string{`"burst";q=2;w=1, "hourly";q=3;w=3600`},
+		denied.trailer["ratelimit-policy"])
 }
 
 func TestFailOpenOrClosed(t *testing.T) {
@@ -331,7 +340,8 @@ func TestCountIfSeesContextErrors(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
 			coded := status.Error(codes.NotFound, "canceled")
-			for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499, coded: 404} {
+			for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499,
+				coded: 404} {
 				statuses := make(chan int, 1)
 				client := dial(t, serve(t, service{check: func(context.Context) error {
 					return err
@@ -390,7 +400,8 @@ func TestRetryPolicyFollowsPushback(t *testing.T) {
 	})), grpc.WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,
 		"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,
 		"retryableStatusCodes":["RESOURCE_EXHAUSTED"]}}]}`))
-	for stats.Count(httplimit.Denied) == 0 { // a slow machine may take longer than the bucket for one RPC
+	// a slow machine may take longer than the bucket for one RPC
+	for stats.Count(httplimit.Denied) == 0 {
 		require.NoError(t, check(t, client).err,
 			"a second attempt right away would be denied, and there is no third")
 	}
@@ -423,7 +434,8 @@ func TestConcurrency(t *testing.T) {
 		Extractor: httplimit.RemoteAddr(), Concurrency: httplimit.Policy{Limit: 3},
 	})
 	inside, leave := make(chan bool), make(chan bool)
-	recovering := func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+	recovering := func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
+		h grpc.StreamHandler) (err error) {
 		defer func() {
 			if recover() != nil {
 				err = status.Error(codes.Internal, "a panic")

@@ -32,8 +32,9 @@ func TestGRPCMiddleware(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	limit := grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
-		Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
+		Duration: time.Minute,
+		Now:      clock.Now,
 	}).Limiter()
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(ratelimit.UnaryServerInterceptor(limit)),

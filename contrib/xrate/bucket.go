@@ -48,7 +48,8 @@ var earliest = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 // to flow in. rate.Limit(0.5), a token each two seconds, is NewBucket(1, 2*time.Second, burst).
 func NewBucket(limit uint64, duration time.Duration, burst int) (*Bucket, error) {
 	if limit == 0 || burst <= 0 {
-		return nil, fmt.Errorf("xrate: %d tokens in %v and a burst of %d admit nothing", limit, duration, burst)
+		return nil, fmt.Errorf("xrate: %d tokens in %v and a burst of %d admit nothing", limit, duration,
+			burst)
 	}
 	clock := new(atomic.Int64)
 	clock.Store(earliest)
@@ -208,7 +209,8 @@ func (r *Reservation) CancelAt(t time.Time) {
 	}
 	b.advance(t)
 	q.Cost = uint64(n - later)
-	_ = b.tokens.Refund(context.Background(), &q, &r.taken) // it fails for bad input or after Close only
+	// it fails for bad input or after Close only
+	_ = b.tokens.Refund(context.Background(), &q, &r.taken)
 	if before := r.act.Add(-time.Duration(n) * b.each); later == 0 && !before.Before(t) {
 		b.last = before
 	}

@@ -116,9 +116,9 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	return f.err
 }
 
-// marked returns the errors of a Strategy as a failure, to distinguish them from those of weir.Wait,
-// which mean that waiting is of no use. It is a value, so that those of one Strategy are equal and
-// the callers of Wait have one queue.
+// marked returns the errors of a Strategy as a failure, to distinguish them from those of
+// weir.Wait, which mean that waiting is of no use. It is a value, so that those of one Strategy are
+// equal and the callers of Wait have one queue.
 type marked struct{ weir.Strategy }
 
 type failure struct{ err error }

@@ -36,7 +36,8 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 	defer l.Close()
 	for name, s := range map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
-		"TokenBucket": l.TokenBucket(0), "Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 3,
+		"TokenBucket": l.TokenBucket(0),
+		"Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 3,
 			Duration: time.Minute},
 	} {
 		lim := xrate.New(s, xrate.Config{Key: name, Limit: 3, Duration: time.Minute})
@@ -107,7 +108,8 @@ func TestWaitOnAStrategyThatTimesOut(t *testing.T) {
 // A Strategy that cannot peek has no Tokens.
 func TestTokensWithoutPeeker(t *testing.T) {
 	run := struct{ weir.Strategy }{&weirtest.Fake{}}
-	assert.True(t, math.IsNaN(xrate.New(run, xrate.Config{Key: "k", Limit: 1, Duration: time.Minute}).Tokens()))
+	assert.True(t, math.IsNaN(xrate.New(run,
+		xrate.Config{Key: "k", Limit: 1, Duration: time.Minute}).Tokens()))
 }
 
 func TestLimiterWaits(t *testing.T) {
@@ -175,7 +177,8 @@ func TestBucketReserves(t *testing.T) {
 	assert.False(t, b.AllowN(start.Add(300*time.Millisecond), 1))
 	reserved[4].CancelAt(start.Add(100 * time.Millisecond))
 	reserved[4].CancelAt(start.Add(100 * time.Millisecond))
-	assert.True(t, b.AllowN(start.Add(300*time.Millisecond), 1), "the token of the one that was canceled")
+	assert.True(t, b.AllowN(start.Add(300*time.Millisecond), 1),
+		"the token of the one that was canceled")
 	assert.False(t, b.AllowN(start.Add(300*time.Millisecond), 1))
 	reserved[0].CancelAt(start.Add(400 * time.Millisecond)) // too late
 	assert.Equal(t, 1.0, b.TokensAt(start.Add(400*time.Millisecond)))

@@ -38,7 +38,8 @@ type policy struct {
 func ask(policies ...policy) http.Header {
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: func() time.Time { return noon }}
 	for _, p := range policies {
-		fake := &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+		fake := &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result,
+			error) {
 			res := weir.Result{State: p.state, TotalRequests: p.total}
 			if p.left != 0 {
 				res.ExpiresAt = noon.Add(p.left)
@@ -149,14 +150,16 @@ func randomPolicy(rng *rand.Rand, name string) policy {
 	}
 	figures := []uint64{0, 1, rng.Uint64N(1000), rng.Uint64(), math.MaxUint64}
 	p.limit, p.total = figures[rng.IntN(len(figures))], figures[rng.IntN(len(figures))]
-	lefts := []time.Duration{0, 1, -time.Hour, time.Duration(rng.Int64N(int64(time.Hour))), math.MaxInt64}
+	lefts := []time.Duration{0, 1, -time.Hour, time.Duration(rng.Int64N(int64(time.Hour))),
+		math.MaxInt64}
 	p.left = lefts[rng.IntN(len(lefts))]
 	return p
 }
 
 // The parser is a judge: what weir must not write, it refuses.
 func TestTheParserRefusesWhatTheDraftForbids(t *testing.T) {
-	for _, bad := range []string{`"a";q=1000000000000000`, `"a;q=1`, `"añ";q=1`, `"a";q=1,`, `"a";q="`} {
+	for _, bad := range []string{`"a";q=1000000000000000`, `"a;q=1`, `"añ";q=1`, `"a";q=1,`,
+		`"a";q="`} {
 		_, err := httpsfv.UnmarshalList([]string{bad})
 		assert.Error(t, err, bad)
 	}

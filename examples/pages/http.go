@@ -1,5 +1,5 @@
-// Package pages has the pieces of code in the README and in docs that are in no program and in no test, so
-// that they compile.
+// Package pages has the pieces of code in the README and in docs that are in no program and in no
+// test, so that they compile.
 package pages
 
 import (
@@ -33,13 +33,16 @@ func Policies() httplimit.Config {
 // Concurrency is in docs/http.md.
 func Concurrency(limiter *weir.Limiter) httplimit.Config {
 	return httplimit.Config{
-		Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 4, Extractor: httplimit.Headers("X-User")},
+		Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 4,
+			Extractor: httplimit.Headers("X-User")},
 	}
 }
 
 // Names is in docs/http.md.
 func Names() []httplimit.Config {
-	login := httplimit.Config{Name: "login", Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
-	search := httplimit.Config{Name: "search", Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
+	login := httplimit.Config{Name: "login", Extractor: httplimit.RemoteAddr(), Limit: 5,
+		Duration: time.Minute}
+	search := httplimit.Config{Name: "search", Extractor: httplimit.RemoteAddr(), Limit: 5,
+		Duration: time.Minute}
 	return []httplimit.Config{login, search}
 }

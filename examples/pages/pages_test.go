@@ -16,8 +16,9 @@ import (
 
 const root = "../.."
 
-// Every piece of Go in the README and in docs stands in a Go file of the repository, which is compiled. A
-// whole program is compiled by the tests of the release, which paste it into an empty folder.
+// Every piece of Go in the README and in docs stands in a Go file of the repository, which is
+// compiled. A whole program is compiled by the tests of the release, which paste it into an empty
+// folder.
 func TestEveryPieceOfGoIsCompiled(t *testing.T) {
 	var files []string
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

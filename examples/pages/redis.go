@@ -14,7 +14,8 @@ import (
 // Redis is in the README.
 func Redis(client redis.UniversalClient, limiter *weir.Limiter) (*fallback.Fallback, error) {
 	store, err := redislimit.New(client, redislimit.Config{})
-	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(), fallback.Config{Instances: 2})
+	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
+		fallback.Config{Instances: 2})
 	return hybrid, err
 }
 
@@ -32,14 +33,16 @@ func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallba
 
 // Near is in docs/redis.md.
 func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 50})
+	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}),
+		near.LeaseConfig{Block: 50})
 	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
 	return hybrid, err
 }
 
 // Scaling is in docs/scaling.md.
 func Scaling(store *redislimit.Store, limiter *weir.Limiter, n int) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 100})
+	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}),
+		near.LeaseConfig{Block: 100})
 	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: n})
 	return hybrid, err
 }

@@ -20,7 +20,8 @@ func Descriptors(ctx context.Context, engine *rules.Engine) (*rules.Response, er
 		Domain: "edge",
 		Descriptors: []rules.Descriptor{
 			{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
-			{Entries: []rules.Entry{{Key: "path", Value: "/login"}, {Key: "remote_address", Value: "192.0.2.7"}}},
+			{Entries: []rules.Entry{{Key: "path", Value: "/login"},
+				{Key: "remote_address", Value: "192.0.2.7"}}},
 		},
 	})
 	return resp, err
@@ -49,7 +50,8 @@ func Watch(ctx context.Context) *rules.Engine {
 
 // Decisions is in docs/rules.md.
 func Decisions(engine *rules.Engine, limiter *weir.Limiter) rules.Guard {
-	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "limit_decisions_total"}, []string{"rule", "code"})
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "limit_decisions_total"},
+		[]string{"rule", "code"})
 	prometheus.MustRegister(decisions, weirprom.New("", metrics.Limiter(limiter.Stats)))
 	guard := rules.Guard{Engine: engine, Domain: "edge"}
 	guard.OnDecision = func(_ *http.Request, resp *rules.Response, err error) {

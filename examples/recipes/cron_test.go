@@ -16,9 +16,13 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// OncePerDay runs job if no replica has done so since midnight UTC. If it fails, the next replica tries.
-func OncePerDay(ctx context.Context, shared *redislimit.Store, name string, job func() error) error {
-	once, today := shared.FixedWindow(), &weir.Request{Key: "cron:" + name, Limit: 1, Duration: 24 * time.Hour}
+// OncePerDay runs job if no replica has done so since midnight UTC. If it fails, the next replica
+// tries.
+func OncePerDay(
+	ctx context.Context, shared *redislimit.Store, name string, job func() error,
+) error {
+	once, today := shared.FixedWindow(),
+		&weir.Request{Key: "cron:" + name, Limit: 1, Duration: 24 * time.Hour}
 	res, err := once.Run(ctx, today)
 	if err != nil || !res.Allowed() {
 		return err // not known: it may have run, so it does not; nil: another replica was first

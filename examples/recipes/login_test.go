@@ -21,14 +21,16 @@ func Example_failedLogins() {
 	})
 
 	account := httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		return cmp.Or(strings.ToLower(r.PostFormValue("user")), "none"), nil // an empty key would be an error
+		// an empty key would be an error
+		return cmp.Or(strings.ToLower(r.PostFormValue("user")), "none"), nil
 	})
 	byAddress := httplimit.RemoteAddr() // behind a proxy: ClientIP
 	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: byAddress, Limit: 20, Duration: 15 * time.Minute,
 		Policies: []httplimit.Policy{{
 			Name: "account", Strategy: limiter.SlidingWindow(), Limit: 5, Duration: 15 * time.Minute,
-			Extractor: httplimit.Join(byAddress, account), // without the address anybody could lock anybody out
+			// without the address anybody could lock anybody out
+			Extractor: httplimit.Join(byAddress, account),
 		}},
 		CountIf: func(status int) bool { return status == http.StatusUnauthorized },
 	})

@@ -23,8 +23,11 @@ type Plan struct {
 	Zone       *time.Location
 }
 
-// Quota admits a request of a customer in the month that was paid for, or says when the next one begins.
-func Quota(ctx context.Context, limiter *weir.Limiter, customer string, plan Plan) (*weir.Result, error) {
+// Quota admits a request of a customer in the month that was paid for, or says when the next one
+// begins.
+func Quota(
+	ctx context.Context, limiter *weir.Limiter, customer string, plan Plan,
+) (*weir.Result, error) {
 	month := weir.Month.From(plan.BillingDay)
 	if err := month.Check(); err != nil {
 		return nil, err
@@ -37,7 +40,8 @@ func Example_quotaByTheMonth() {
 	ctx, limiter := context.Background(), newLimiter()
 	defer limiter.Close()
 
-	berlin, err := time.LoadLocation("Europe/Berlin") // in a container without zones: import _ "time/tzdata"
+	// in a container without zones: import _ "time/tzdata"
+	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -47,7 +51,8 @@ func Example_quotaByTheMonth() {
 		if err != nil {
 			log.Fatal(err) // could not decide
 		}
-		fmt.Println(res.Allowed(), res.TotalRequests, "of 2 until", res.ExpiresAt.In(berlin).Format(time.DateTime))
+		fmt.Println(res.Allowed(), res.TotalRequests, "of 2 until",
+			res.ExpiresAt.In(berlin).Format(time.DateTime))
 	}
 	// Output:
 	// true 1 of 2 until 2026-11-30 00:00:00
@@ -91,7 +96,8 @@ descriptors:
 func TestQuotaByRules(t *testing.T) {
 	set, err := rules.Load(fstest.MapFS{"limits.yaml": {Data: []byte(monthly)}})
 	require.NoError(t, err)
-	clock := weirtest.NewClock(time.Date(2026, 11, 16, 22, 59, 0, 0, time.UTC)) // a minute before the 17th in Berlin
+	// a minute before the 17th in Berlin
+	clock := weirtest.NewClock(time.Date(2026, 11, 16, 22, 59, 0, 0, time.UTC))
 	engine, err := rules.New(set, rules.Config{Now: clock.Now})
 	require.NoError(t, err)
 	defer engine.Close()
@@ -104,9 +110,10 @@ func TestQuotaByRules(t *testing.T) {
 
 func allowed(t *testing.T, engine *rules.Engine) bool {
 	t.Helper()
-	resp, err := engine.Decide(t.Context(), &rules.Request{Domain: "api", Descriptors: []rules.Descriptor{
-		{Entries: []rules.Entry{{Key: "plan", Value: "small"}, {Key: "customer", Value: "acme"}}},
-	}})
+	resp, err := engine.Decide(t.Context(),
+		&rules.Request{Domain: "api", Descriptors: []rules.Descriptor{
+			{Entries: []rules.Entry{{Key: "plan", Value: "small"}, {Key: "customer", Value: "acme"}}},
+		}})
 	require.NoError(t, err)
 	return resp.Allowed()
 }

@@ -29,11 +29,14 @@ func TestPagesAreTested(t *testing.T) {
 func TestQuestionsHaveHeadings(t *testing.T) {
 	for page, questions := range map[string][]string{
 		"strategies.md": {"choose a strategy", "call a strategy", "build a key"},
-		"production.md": {"behind a load balancer", "two replicas", "restart forgets", "total memory", "number", "fail open or closed"},
+		"production.md": {"behind a load balancer", "two replicas", "restart forgets", "total memory",
+			"number", "fail open or closed"},
 	} {
 		text, err := os.ReadFile("../../docs/" + page)
 		require.NoError(t, err)
-		headings := strings.ToLower(strings.Join(regexp.MustCompile(`(?m)^#+ .*$`).FindAllString(string(text), -1), "\n"))
+		headings := strings.ToLower(
+			strings.Join(regexp.MustCompile(`(?m)^#+ .*$`).FindAllString(string(text), -1), "\n"),
+		)
 		for _, question := range questions {
 			assert.Contains(t, headings, question, page)
 		}
@@ -65,7 +68,8 @@ func Example_twoReplicas() {
 	admitted := 0
 	for range 100 {
 		for _, limiter := range replicas {
-			res, err := limiter.SlidingWindow().Run(ctx, &weir.Request{Key: "10.0.0.7", Limit: 10, Duration: time.Minute})
+			res, err := limiter.SlidingWindow().Run(ctx,
+				&weir.Request{Key: "10.0.0.7", Limit: 10, Duration: time.Minute})
 			if err == nil && res.Allowed() {
 				admitted++
 			}
@@ -79,7 +83,8 @@ func Example_twoReplicas() {
 func TestWhatARestartForgets(t *testing.T) {
 	admitted := func(limiter *weir.Limiter) (n int) {
 		for range 10 {
-			res, err := limiter.SlidingWindow().Run(t.Context(), &weir.Request{Key: "a", Limit: 3, Duration: time.Hour})
+			res, err := limiter.SlidingWindow().Run(t.Context(),
+				&weir.Request{Key: "a", Limit: 3, Duration: time.Hour})
 			require.NoError(t, err)
 			n += int(res.State)
 		}
@@ -104,7 +109,8 @@ var (
 // anchors returns those of a page's headings, as GitHub makes them.
 func anchors(page string) (all []string) {
 	for _, h := range heading.FindAllStringSubmatch(page, -1) {
-		all = append(all, strings.ReplaceAll(unkept.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+		all = append(all, strings.ReplaceAll(unkept.ReplaceAllString(strings.ToLower(h[1]), ""), " ",
+			"-"))
 	}
 	return all
 }
@@ -121,7 +127,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
 			file, anchor, _ := strings.Cut(m[1], "#")
-			if strings.Contains(m[1], ":") || !strings.ContainsAny(m[1], "./#") || strings.Contains(m[1], "(") {
+			if strings.Contains(m[1], ":") || !strings.ContainsAny(m[1], "./#") ||
+				strings.Contains(m[1], "(") {
 				continue // another site, or code
 			}
 			target := page

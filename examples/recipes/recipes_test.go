@@ -1,5 +1,5 @@
-// Package recipes has the code of docs/recipes.md. A recipe that prints is an Example; one that waits is
-// a test in a synctest bubble.
+// Package recipes has the code of docs/recipes.md. A recipe that prints is an Example; one that
+// waits is a test in a synctest bubble.
 package recipes
 
 import (
@@ -38,7 +38,8 @@ func TestRecipesHaveCode(t *testing.T) {
 	}
 }
 
-// newLimiter returns a limiter on a clock that stands still, so that an Example prints the same at any time.
+// newLimiter returns a limiter on a clock that stands still, so that an Example prints the same at
+// any time.
 func newLimiter() *weir.Limiter {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	limiter, err := weir.New(weir.Config{Now: clock.Now})

@@ -70,8 +70,8 @@ func TestStreamsAtOneTimeByRules(t *testing.T) {
 	checkStreams(t, rules.Middleware(engine)(generate), writing, end)
 }
 
-// checkStreams checks that a user may have two answers at one time. The handler sends to writing when it
-// begins one, and ends it with what it receives.
+// checkStreams checks that a user may have two answers at one time. The handler sends to writing
+// when it begins one, and ends it with what it receives.
 func checkStreams(t *testing.T, handler http.Handler, writing, end chan struct{}) {
 	t.Helper()
 	ask := func(user string) int {

@@ -86,7 +86,8 @@ func TestBytesArePaced(t *testing.T) {
 
 			copied.Reset()
 			start = time.Now()
-			n, err := PacedWriter{t.Context(), &copied, pace("write")}.Write(data) // more than the burst at once
+			// more than the burst at once
+			n, err := PacedWriter{t.Context(), &copied, pace("write")}.Write(data)
 			require.NoError(t, err)
 			assert.Equal(t, len(data), n)
 			assert.True(t, bytes.Equal(data, copied.Bytes()))
@@ -155,8 +156,11 @@ type Job struct {
 	Run    func()
 }
 
-// Worker runs jobs, of each tenant at most ten a second. A tenant over its limit keeps no others waiting.
-func Worker(ctx context.Context, tenants weir.Strategy, jobs <-chan Job, later func(Job, time.Time)) error {
+// Worker runs jobs, of each tenant at most ten a second. A tenant over its limit keeps no others
+// waiting.
+func Worker(
+	ctx context.Context, tenants weir.Strategy, jobs <-chan Job, later func(Job, time.Time),
+) error {
 	for job := range jobs {
 		res, err := tenants.Run(ctx, &weir.Request{Key: job.Tenant, Limit: 10, Duration: time.Second})
 		switch {

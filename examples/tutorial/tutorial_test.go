@@ -34,7 +34,8 @@ func TestTutorialShowsItsPrograms(t *testing.T) {
 		require.NoError(t, err)
 		blocks := docblocks.Of(t, page, step.section)
 		require.Len(t, blocks, 3, step.section)
-		assert.Equal(t, docblocks.Block{Heading: step.section, Language: "go", Code: string(program)}, blocks[0])
+		assert.Equal(t, docblocks.Block{Heading: step.section, Language: "go", Code: string(program)},
+			blocks[0])
 		assert.Equal(t, []string{"sh", "text"}, []string{blocks[1].Language, blocks[2].Language})
 	}
 	installs := docblocks.Of(t, page, "## Before")                // TestReadmeInEmptyFolder runs them
@@ -46,7 +47,8 @@ func TestTutorialShowsItsPrograms(t *testing.T) {
 func TestTutorialPrints(t *testing.T) {
 	slow.Test(t)
 	bin := t.TempDir()
-	build := exec.Command("go", append(append([]string{"build"}, raceFlag...), "-ldflags", "-s -w", "-o", bin, "./...")...)
+	build := exec.Command("go",
+		append(append([]string{"build"}, raceFlag...), "-ldflags", "-s -w", "-o", bin, "./...")...)
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, step := range steps {
@@ -54,13 +56,15 @@ func TestTutorialPrints(t *testing.T) {
 			t.Parallel()
 			blocks := docblocks.Of(t, page, step.section)
 			got := docblocks.Shell{
-				Dir:   t.TempDir(),
-				Env:   []string{"PROGRAM=" + filepath.Join(bin, step.dir), "LISTEN=127.0.0.1:8080", "REDIS=127.0.0.1:6379"},
+				Dir: t.TempDir(),
+				Env: []string{"PROGRAM=" + filepath.Join(bin, step.dir), "LISTEN=127.0.0.1:8080",
+					"REDIS=127.0.0.1:6379"},
 				Ports: []string{"8080", "8082", "6379"},
 				Replace: map[string]string{ // it is built already
 					"go run .": `"$PROGRAM"`, "go build -o hello .": `cp "$PROGRAM" hello`},
 			}.Run(t, blocks[1].Code)[0]
-			assert.True(t, docblocks.Shows(blocks[2].Code, got), "the page has\n%s\nbut the commands print\n%s",
+			assert.True(t, docblocks.Shows(blocks[2].Code, got),
+				"the page has\n%s\nbut the commands print\n%s",
 				blocks[2].Code, got)
 		})
 	}

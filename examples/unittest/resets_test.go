@@ -41,7 +41,8 @@ func TestMailGoesOutWhenTheLimiterIsDown(t *testing.T) {
 	sent := mailbox{}
 	resets := &Resets{weirtest.FailAll(errors.New("redis is down")), sent.mail}
 
-	if err := resets.Request(t.Context(), "alice@example.com"); err != nil || sent["alice@example.com"] != 1 {
+	if err := resets.Request(t.Context(), "alice@example.com"); err != nil ||
+		sent["alice@example.com"] != 1 {
 		t.Errorf("got %v and sent %v, want one mail", err, sent)
 	}
 }

@@ -46,8 +46,9 @@ func TestRetryDelay(t *testing.T) {
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
 	require.NoError(t, err)
 	defer limiter.Close()
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Name: "exact", Limit: 1, Duration: time.Minute,
-		Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Name: "exact", Limit: 1,
+		Duration: time.Minute,
+		Now:      clock.Now}
 	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
 	guard := rpclimit.New(limiter.FixedWindow(), cfg)
 	require.Nil(t, guard.Run(context.Background(), call, admit))
@@ -79,7 +80,8 @@ func TestCodeOfRefusal(t *testing.T) {
 		"no key": {context.Background(), "", weirtest.FailAll(weir.ErrID), rpclimit.InvalidArgument},
 		"an undecided call": {context.Background(), "192.0.2.1:1", weirtest.FailAll(weir.ErrFull),
 			rpclimit.Unavailable},
-		"a client that hung up": {ended, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.Canceled},
+		"a client that hung up": {ended, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang},
+			rpclimit.Canceled},
 		"a deadline": {late, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang},
 			rpclimit.DeadlineExceeded},
 	} {
@@ -102,14 +104,16 @@ func TestLocalPeer(t *testing.T) {
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 			OnDecision: func(_ *http.Request, d httplimit.Decision) { assert.Equal(t, want, d.Key, peer) },
 		})
-		assert.Nil(t, guard.Run(context.Background(), rpclimit.Call{Method: "/a.B/C", Peer: peer}, admit), peer)
+		assert.Nil(t, guard.Run(context.Background(), rpclimit.Call{Method: "/a.B/C", Peer: peer}, admit),
+			peer)
 	}
 }
 
 func TestHTTPStatus(t *testing.T) {
 	assert.Equal(t, http.StatusOK, rpclimit.OK.HTTPStatus())
 	assert.Equal(t, http.StatusUnauthorized, rpclimit.Code(16).HTTPStatus())
-	assert.Equal(t, http.StatusInternalServerError, rpclimit.Code(17).HTTPStatus(), "an undefined code")
+	assert.Equal(t, http.StatusInternalServerError, rpclimit.Code(17).HTTPStatus(),
+		"an undefined code")
 }
 
 // A call is in flight until its handler returns.
@@ -117,13 +121,14 @@ func TestMaxInFlight(t *testing.T) {
 	guard := rpclimit.New(&weirtest.Fake{},
 		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
 	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
-	require.Nil(t, guard.Run(context.Background(), call, func(context.Context, http.Header) rpclimit.Code {
-		refusal := guard.Run(context.Background(), call, nil)
-		require.NotNil(t, refusal)
-		assert.Equal(t, rpclimit.Unavailable, refusal.Code)
-		assert.Equal(t, time.Second, refusal.RetryDelay)
-		return rpclimit.OK
-	}))
+	require.Nil(t, guard.Run(context.Background(), call,
+		func(context.Context, http.Header) rpclimit.Code {
+			refusal := guard.Run(context.Background(), call, nil)
+			require.NotNil(t, refusal)
+			assert.Equal(t, rpclimit.Unavailable, refusal.Code)
+			assert.Equal(t, time.Second, refusal.RetryDelay)
+			return rpclimit.OK
+		}))
 	assert.Nil(t, guard.Run(context.Background(), call, admit))
 	assert.ErrorContains(t, guard.CheckNoHandler(), "in flight")
 }
@@ -142,19 +147,25 @@ func TestNotSent(t *testing.T) {
 		code      rpclimit.Code
 		wait      time.Duration
 	}{
-		"a client that does not wait": {soon, httpclient.Transport{NoWait: true}, rpclimit.ResourceExhausted,
+		"a client that does not wait": {soon, httpclient.Transport{NoWait: true},
+			rpclimit.ResourceExhausted,
 			time.Hour},
-		"a deadline that is too early": {soon, httpclient.Transport{}, rpclimit.DeadlineExceeded, time.Hour},
-		"a call that was given up":     {ended, httpclient.Transport{}, rpclimit.Canceled, 0},
-		"a call that can never pass": {soon, httpclient.Transport{Strategy: &weirtest.Fake{Answer: never}},
+		"a deadline that is too early": {soon, httpclient.Transport{}, rpclimit.DeadlineExceeded,
+			time.Hour},
+		"a call that was given up": {ended, httpclient.Transport{}, rpclimit.Canceled, 0},
+		"a call that can never pass": {soon,
+			httpclient.Transport{Strategy: &weirtest.Fake{Answer: never}},
 			rpclimit.ResourceExhausted, 0},
 		"no decision": {soon, httpclient.Transport{Strategy: weirtest.FailAll(weir.ErrFull)},
 			rpclimit.Unavailable, 0},
 		"a Strategy that times out": {soon,
-			httpclient.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable, 0},
-		"a Strategy that gives up": {soon, httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+			httpclient.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable,
+			0},
+		"a Strategy that gives up": {soon,
+			httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
 			rpclimit.Unavailable, 0},
-		"a Strategy that was given up": {ended, httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+		"a Strategy that was given up": {ended,
+			httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
 			rpclimit.Canceled, 0},
 	} {
 		if c.transport.Strategy == nil {

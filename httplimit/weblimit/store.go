@@ -27,7 +27,8 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 	case cfg.Extractor != nil:
 		panic(adapter + ": a Store has no Extractor: the identifier is the key")
 	case cfg.CountIf != nil, cfg.MaxInFlight != 0, !cfg.Concurrency.IsZero():
-		panic(adapter + ": a Store does not see the handler: use New for CountIf, MaxInFlight and Concurrency")
+		panic(adapter +
+			": a Store does not see the handler: use New for CountIf, MaxInFlight and Concurrency")
 	case cfg.Respond != nil, len(cfg.CORS.Origins) > 0, cfg.DeniedStatus != 0:
 		panic(adapter + ": a Store does not write the answer: use the DenyHandler, or New")
 	}
@@ -44,7 +45,9 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 	if err != nil {
 		panic(err) // its arguments are constants
 	}
-	admit := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { decisionOf(r).admitted = true })
+	admit := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		decisionOf(r).admitted = true
+	})
 	return &Store{guard: httplimit.New(s, cfg)(admit), blank: blank}
 }
 

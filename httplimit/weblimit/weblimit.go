@@ -38,7 +38,9 @@ type Next func(w http.ResponseWriter, r *http.Request) (status int, err error)
 // A framework that sends the body after its handlers have returned gives a w with a method
 // OnSent(func()) bool. The guard calls it at the end of an admitted request: if it returns true,
 // the request is in flight until it calls the function.
-func (g Guard[C]) Run(c C, w http.ResponseWriter, r *http.Request, route string, next Next) (bool, error) {
+func (g Guard[C]) Run(
+	c C, w http.ResponseWriter, r *http.Request, route string, next Next,
+) (bool, error) {
 	call := &call[C]{of: c, next: next, writer: writer{ResponseWriter: w}}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, call))
 	r.Pattern = ""

@@ -43,11 +43,12 @@ func TestStatusIsForTheGuardAlone(t *testing.T) {
 	assert.Empty(t, w.Result().Header.Get("Content-Type"), "nothing was written")
 
 	w = httptest.NewRecorder()
-	_, err = guard.Run("of", w, request(), "/users/:id", func(w http.ResponseWriter, _ *http.Request) (int, error) {
-		n, err := io.Copy(w, strings.NewReader("hello"))
-		assert.EqualValues(t, 5, n)
-		return 0, err
-	})
+	_, err = guard.Run("of", w, request(), "/users/:id",
+		func(w http.ResponseWriter, _ *http.Request) (int, error) {
+			n, err := io.Copy(w, strings.NewReader("hello"))
+			assert.EqualValues(t, 5, n)
+			return 0, err
+		})
 	assert.NoError(t, err)
 	assert.Equal(t, "hello", w.Body.String())
 	assert.Equal(t, []int{http.StatusTeapot, http.StatusOK}, seen)
@@ -73,7 +74,9 @@ func TestOnDeniedAnswers(t *testing.T) {
 	assert.PanicsWithValue(t, "weblimit: OnDenied: the guard runs outside of its adapter", func() {
 		middleware(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), request())
 	})
-	assert.PanicsWithValue(t, "adapter: no middleware", func() { weblimit.New[string]("adapter", nil) })
+	assert.PanicsWithValue(t, "adapter: no middleware", func() {
+		weblimit.New[string]("adapter", nil)
+	})
 }
 
 // later sends the body after the handlers have returned.
@@ -92,9 +95,10 @@ func TestInFlightUntilTheBodyIsSent(t *testing.T) {
 		Extractor: httplimit.RemoteAddr(), MaxInFlight: 1,
 	}))
 	run := func(w http.ResponseWriter) bool {
-		passed, err := guard.Run("", w, request(), "", func(http.ResponseWriter, *http.Request) (int, error) {
-			return http.StatusOK, nil
-		})
+		passed, err := guard.Run("", w, request(), "",
+			func(http.ResponseWriter, *http.Request) (int, error) {
+				return http.StatusOK, nil
+			})
 		require.NoError(t, err)
 		return passed
 	}

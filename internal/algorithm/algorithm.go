@@ -28,15 +28,15 @@ type Params struct {
 	Each  int64 // ns between two hits, where they are spaced: Spacing
 }
 
-// State is what an algorithm keeps of a caller where that has a fixed size: a number that moves from
-// decision to decision, from 0 to MaxCount, and two that are still for an epoch.
+// State is what an algorithm keeps of a caller where that has a fixed size: a number that moves
+// from decision to decision, from 0 to MaxCount, and two that are still for an epoch.
 type State struct{ N, Still1, Still2 int64 }
 
 // None is the State of a caller that has none.
 var None = State{Still1: Never, Still2: Never}
 
-// MaxCount is the largest State.N: a slot has 48 bits for it, and stores it plus one. Where N is a count
-// it is also the largest Limit and Cost.
+// MaxCount is the largest State.N: a slot has 48 bits for it, and stores it plus one. Where N is a
+// count it is also the largest Limit and Cost.
 const MaxCount = 1<<48 - 2
 
 // addCount returns a+b, at most MaxCount.
@@ -53,8 +53,8 @@ type Verdict struct {
 	Tier    int   // of Tiers: the one that binds, the shortest being 0
 }
 
-// Verdict decides on p where used, at least 0, is counted; at is when a denial ends, or an admission
-// expires.
+// Verdict decides on p where used, at least 0, is counted; at is when a denial ends, or an
+// admission expires.
 func (p Params) Verdict(used, at int64) Verdict {
 	if used <= p.Limit-p.Cost { // below 0 if p exceeds the limit
 		return Verdict{Allowed: true, Total: used + p.Cost, At: at}

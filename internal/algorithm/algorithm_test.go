@@ -16,7 +16,8 @@ const (
 	minute = int64(time.Minute)
 )
 
-// step is a row of a table: at this time after the Unix epoch a request of this cost gets this verdict.
+// step is a row of a table: at this time after the Unix epoch a request of this cost gets this
+// verdict.
 type step struct {
 	name string
 	at   time.Duration
@@ -28,7 +29,9 @@ func admitted(total int64, expires time.Duration) Verdict {
 	return Verdict{Allowed: true, Total: total, At: int64(expires)}
 }
 
-func denied(total int64, until time.Duration) Verdict { return Verdict{Total: total, At: int64(until)} }
+func denied(total int64, until time.Duration) Verdict {
+	return Verdict{Total: total, At: int64(until)}
+}
 
 func deniedForever(total int64) Verdict { return Verdict{Total: total, At: Never} }
 
@@ -41,10 +44,12 @@ func play(t *testing.T, p Params, steps []step, decide func(p Params, now int64)
 	}
 }
 
-// requireExact checks the instant of a verdict on p at now. after decides on other requests after the
-// decision, and counts none of them: a denial ends at the instant, and not 1 ns sooner, and so does
-// all that was admitted.
-func requireExact(t *testing.T, v Verdict, p Params, now int64, after func(p Params, now int64) Verdict) {
+// requireExact checks the instant of a verdict on p at now. after decides on other requests after
+// the decision, and counts none of them: a denial ends at the instant, and not 1 ns sooner, and so
+// does all that was admitted.
+func requireExact(
+	t *testing.T, v Verdict, p Params, now int64, after func(p Params, now int64) Verdict,
+) {
 	t.Helper()
 	if v.At == Never {
 		require.True(t, p.ExceedsLimit())
@@ -71,7 +76,8 @@ func saturate(n *big.Int) int64 {
 	return n.Int64()
 }
 
-// requireExactStates checks the instants of random decisions of an algorithm with states of fixed size.
+// requireExactStates checks the instants of random decisions of an algorithm with states of fixed
+// size.
 func requireExactStates(t *testing.T, a interface {
 	Decide(s State, p Params, now int64) (Verdict, State)
 }, next func(rnd *rand.Rand, p Params, now int64) (Params, int64)) {

@@ -47,8 +47,8 @@ func (a *Counter) Refund(s State, p Params, _, expires int64) State {
 	return s
 }
 
-// Raise raises the count to total. A period that began elsewhere goes on here, and ends at expires or,
-// if that is sooner, one period after now.
+// Raise raises the count to total. A period that began elsewhere goes on here, and ends at expires
+// or, if that is sooner, one period after now.
 func (a *Counter) Raise(s State, p Params, now, expires, total int64) State {
 	if total > 0 && now >= a.Expires(s, p.Scale) {
 		s = State{Still1: min(now, arith.Sub(expires, p.Scale*msec))}

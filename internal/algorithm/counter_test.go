@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// The single counter of the Redis documentation ("INCR", pattern: rate limiter 2): the first INCR of a
-// key sets EXPIRE, here of 1 s, and 10 requests pass until the key has expired.
+// The single counter of the Redis documentation ("INCR", pattern: rate limiter 2): the first INCR
+// of a key sets EXPIRE, here of 1 s, and 10 requests pass until the key has expired.
 func TestCounterCountsAsIncrAndExpire(t *testing.T) {
 	a, s := &Counter{}, None
 	const ms = time.Millisecond
@@ -41,23 +41,30 @@ func TestCounterChanges(t *testing.T) {
 		{"an admission counts", a.Admit(s, p, end-1), State{8, start, 0}},
 		{"an admission after the end begins a period", a.Admit(s, p, end), State{3, end, 0}},
 		{"the first admission begins a period", a.Admit(None, p, start), State{3, start, 0}},
-		{"an admission over the limit counts", a.Admit(State{10, start, 0}, p, start), State{13, start, 0}},
-		{"counts have a most", a.Admit(State{MaxCount - 1, start, 0}, p, start), State{MaxCount, start, 0}},
+		{"an admission over the limit counts", a.Admit(State{10, start, 0}, p, start),
+			State{13, start, 0}},
+		{"counts have a most", a.Admit(State{MaxCount - 1, start, 0}, p, start),
+			State{MaxCount, start, 0}},
 		{"a refund in the period", a.Refund(s, p, start, end), State{2, start, 0}},
 		{"a refund of an earlier period does nothing", a.Refund(s, p, start, end-1), s},
 		{"a refund of a later period does nothing", a.Refund(s, p, start, end+1), s},
-		{"a refund leaves no less than nothing", a.Refund(State{2, start, 0}, p, start, end), State{0, start, 0}},
+		{"a refund leaves no less than nothing", a.Refund(State{2, start, 0}, p, start, end),
+			State{0, start, 0}},
 		{"a total that is less does not lower the count", a.Raise(s, p, start, end, 4), s},
 		{"a total that is more raises it", a.Raise(s, p, end-1, end+1, 6), State{6, start, 0}},
 		{"a total has a most", a.Raise(s, p, end-1, end, MaxCount+1), State{MaxCount, start, 0}},
-		{"a total after the end begins one", a.Raise(s, p, late, late+700*msec, 1), State{1, late - 300*msec, 0}},
+		{"a total after the end begins one", a.Raise(s, p, late, late+700*msec, 1),
+			State{1, late - 300*msec, 0}},
 		{"which begins now at the latest", a.Raise(s, p, late, late+1001*msec, 1), State{1, late, 0}},
 		{"a total of nothing begins no period", a.Raise(s, p, late, late+700*msec, 0), s},
-		{"merging raises the count", a.Merge(s, State{6, start + msec, 0}, 1000, end-1, 0), State{6, start, 0}},
+		{"merging raises the count", a.Merge(s, State{6, start + msec, 0}, 1000, end-1, 0),
+			State{6, start, 0}},
 		{"merging does not lower it", a.Merge(s, State{4, start + msec, 0}, 1000, end-1, 0), s},
 		{"a period that is over raises nothing", a.Merge(s, State{9, start - 1, 0}, 1000, end-1, 0), s},
-		{"a period goes on", a.Merge(s, State{1, start + 1, Never}, 1000, end, 0), State{1, start + 1, 0}},
-		{"also without a count", a.Merge(s, State{0, start + 1, 0}, 1000, end, 0), State{0, start + 1, 0}},
+		{"a period goes on", a.Merge(s, State{1, start + 1, Never}, 1000, end, 0),
+			State{1, start + 1, 0}},
+		{"also without a count", a.Merge(s, State{0, start + 1, 0}, 1000, end, 0),
+			State{0, start + 1, 0}},
 	} {
 		assert.Equal(t, c.want, c.have, c.name)
 	}

@@ -4,14 +4,15 @@ import "github.com/weirgo/weir/internal/arith"
 
 // FixedWindow counts in windows aligned to the Unix epoch, or in others.
 //
-// State.N is the cost admitted in the window that holds the instant of the decision: there is a state
-// for each window.
+// State.N is the cost admitted in the window that holds the instant of the decision: there is a
+// state for each window.
 type FixedWindow struct {
 	// End returns when the window that holds now ends; nil stands for WindowEnd.
 	End func(scaleMs, now int64) int64
 }
 
-// Window returns the number of the window that holds now, and when it starts and ends. They saturate.
+// Window returns the number of the window that holds now, and when it starts and ends. They
+// saturate.
 func Window(scaleMs, now int64) (number, start, end int64) {
 	number, into := arith.FloorDiv(now, scaleMs*msec)
 	return number, arith.Sub(now, into), arith.Add(now, scaleMs*msec-into)
@@ -67,4 +68,6 @@ func (a *FixedWindow) Merge(s, other State, _, _, _ int64) State {
 }
 
 // Expires returns when the window ends of which Still1 is the start.
-func (a *FixedWindow) Expires(s State, scaleMs int64) int64 { return arith.Add(s.Still1, scaleMs*msec) }
+func (a *FixedWindow) Expires(s State, scaleMs int64) int64 {
+	return arith.Add(s.Still1, scaleMs*msec)
+}

@@ -6,8 +6,8 @@ import "github.com/weirgo/weir/internal/arith"
 // period after they were taken, and places that are held, which end only when they are released.
 type InFlight struct{ SlidingLog }
 
-// Decide returns the verdict on p at now, beside places of the cost held. If the leases alone leave no
-// room, a denial ends one period from now at the latest: no place is promised for longer.
+// Decide returns the verdict on p at now, beside places of the cost held. If the leases alone leave
+// no room, a denial ends one period from now at the latest: no place is promised for longer.
 func (InFlight) Decide(g *Log, held int64, p Params, now int64) Verdict {
 	left := p
 	left.Limit = max(0, p.Limit-held)

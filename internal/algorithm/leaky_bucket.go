@@ -27,7 +27,8 @@ func (b LeakyBucket) Decide(p Params, now int64, room bool, freeAt int64) Verdic
 	case p.ExceedsLimit():
 		return Verdict{Total: level, At: Never}
 	case b.Free(now) || room:
-		return Verdict{Allowed: true, Total: arith.Add(level, p.Cost), At: arith.Add(b.Empty(now), p.Cost*p.Each)}
+		return Verdict{Allowed: true, Total: arith.Add(level, p.Cost),
+			At: arith.Add(b.Empty(now), p.Cost*p.Each)}
 	}
 	return Verdict{Total: level, At: freeAt}
 }

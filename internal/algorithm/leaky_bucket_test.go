@@ -39,9 +39,9 @@ func (c *leakyCaller) decide(p Params, now int64) Verdict {
 	return v
 }
 
-// The leaky bucket as a queue (J. Turner, "New Directions in Communications", 1986): arrivals leave at a
-// constant rate, here two a second, and one that finds the bucket full is lost; here two may wait. Total
-// is what is in the bucket, and At is when all of it has leaked.
+// The leaky bucket as a queue (J. Turner, "New Directions in Communications", 1986): arrivals leave
+// at a constant rate, here two a second, and one that finds the bucket full is lost; here two may
+// wait. Total is what is in the bucket, and At is when all of it has leaked.
 func TestLeakyBucketLeaksAsTurners(t *testing.T) {
 	c := leakyCaller{LeakyBucket: LeakyBucket{Next: Never}, length: 2}
 	const ms = time.Millisecond

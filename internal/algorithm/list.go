@@ -47,8 +47,8 @@ func (List) Admit(g *Listed, p Params, now int64, meta string) { g.Add(now, p.Co
 const maxRefunded = 1000
 
 // Refund takes p.Cost from the hit of its admission, found by its instant and its meta. If the
-// instant is not known, it takes it from the newest hits that have the meta, then from the newest of
-// the others, of the last thousand.
+// instant is not known, it takes it from the newest hits that have the meta, then from the newest
+// of the others, of the last thousand.
 func (List) Refund(g *Listed, p Params, _ int64, t Taken, meta string) {
 	if t.Expires != g.Expires(p.Scale) {
 		return
@@ -71,8 +71,8 @@ func (List) Refund(g *Listed, p Params, _ int64, t Taken, meta string) {
 	}
 }
 
-// Raise adds what is missing to total as one hit. A period that began elsewhere goes on here, and ends
-// at expires.
+// Raise adds what is missing to total as one hit. A period that began elsewhere goes on here, and
+// ends at expires.
 func (List) Raise(g *Listed, p Params, now, expires, total int64, meta string) {
 	if g.hits.Len() == 0 {
 		now = min(now, arith.Sub(expires, p.Scale*msec))

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The list of the Redis documentation ("INCR", pattern: rate limiter 2, with RPUSH): the first hit makes
-// the list and sets EXPIRE, here of 1 s, and LLEN is the count.
+// The list of the Redis documentation ("INCR", pattern: rate limiter 2, with RPUSH): the first hit
+// makes the list and sets EXPIRE, here of 1 s, and LLEN is the count.
 func TestListCountsAsRpushAndExpire(t *testing.T) {
 	g, a := new(Listed), List{}
 	const ms = time.Millisecond
@@ -109,7 +109,8 @@ func TestListRefunds(t *testing.T) {
 		{"all", 20, Never, "b", logModel{{Hit{10, 0}, "a"}}},
 	} {
 		g := listOf(have)
-		List{}.Refund(g, Params{Scale: 1000, Cost: c.cost}, 0, Taken{Expires: second + 10, At: c.at}, c.meta)
+		List{}.Refund(g, Params{Scale: 1000, Cost: c.cost}, 0, Taken{Expires: second + 10, At: c.at},
+			c.meta)
 		assert.Equal(t, c.want, entriesOf(&g.Log), c.name)
 		assert.Equal(t, c.want.total(), g.Used(), c.name)
 	}
@@ -119,7 +120,8 @@ func TestListRefunds(t *testing.T) {
 	}{
 		{"an only hit", logModel{{Hit{-30, 2}, "a"}}, logModel{{Hit{-30, 0}, "a"}}},
 		{"more than all hits of the instant, before 1970",
-			logModel{{Hit{-30, 1}, "a"}, {Hit{-30, 2}, ""}, {Hit{-30, 2}, "a"}}, logModel{{Hit{-30, 0}, "a"}}},
+			logModel{{Hit{-30, 1}, "a"}, {Hit{-30, 2}, ""}, {Hit{-30, 2}, "a"}},
+			logModel{{Hit{-30, 0}, "a"}}},
 		{"no further than to what is given back",
 			logModel{{Hit{-30, 0}, "a"}, {Hit{-30, 0}, "a"}, {Hit{-30, 7}, "a"}},
 			logModel{{Hit{-30, 0}, "a"}, {Hit{-30, 0}, "a"}}},
@@ -138,8 +140,8 @@ func TestListRefunds(t *testing.T) {
 	assert.Zero(t, *g, "an empty list")
 }
 
-// A refund of an unknown instant looks at the newest thousand hits, and one of a known instant at those
-// from its admission on.
+// A refund of an unknown instant looks at the newest thousand hits, and one of a known instant at
+// those from its admission on.
 func TestListRefundsOfLongLists(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -164,7 +166,8 @@ func TestListRefundsOfLongLists(t *testing.T) {
 	short := logModel{{Hit{1, 1}, "x"}, {Hit{2, 1}, ""}}
 	g := listOf(short)
 	List{}.Refund(g, Params{Scale: 1000, Cost: 1}, 0, Taken{Expires: second + 1, At: Never}, "x")
-	assert.Equal(t, logModel{{Hit{1, 0}, "x"}, {Hit{2, 1}, ""}}, entriesOf(&g.Log), "all of a short list")
+	assert.Equal(t, logModel{{Hit{1, 0}, "x"}, {Hit{2, 1}, ""}}, entriesOf(&g.Log),
+		"all of a short list")
 	long := listOf(short)
 	for i := range int64(998) {
 		long.Add(3+i, 1, "")
@@ -192,7 +195,8 @@ func TestListRaises(t *testing.T) {
 		{"no more", logModel{{Hit{10, 2}, "a"}}, 500, second, 2, logModel{{Hit{10, 2}, "a"}}},
 		{"no less", logModel{{Hit{10, 2}, "a"}}, 500, second, 1, logModel{{Hit{10, 2}, "a"}}},
 		{"a period that began elsewhere", logModel{}, 500, second + 400, 5, logModel{{Hit{400, 5}, "m"}}},
-		{"which begins now at the latest", logModel{}, 500, second + 501, 5, logModel{{Hit{500, 5}, "m"}}},
+		{"which begins now at the latest", logModel{}, 500, second + 501, 5,
+			logModel{{Hit{500, 5}, "m"}}},
 		{"a total of nothing begins none", logModel{}, 500, second, 0, logModel{}},
 	} {
 		g := listOf(c.have)

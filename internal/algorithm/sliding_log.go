@@ -43,8 +43,8 @@ func (g *Log) meta(i int) string {
 	return *g.metas.At(i)
 }
 
-// Bytes returns how many bytes a log takes beside itself, and Growth how many more it may take with a
-// hit with meta.
+// Bytes returns how many bytes a log takes beside itself, and Growth how many more it may take with
+// a hit with meta.
 func (g *Log) Bytes() int64 {
 	return int64(g.hits.Cap()*hitBytes+g.metas.Cap()*stringBytes) + g.bytes
 }

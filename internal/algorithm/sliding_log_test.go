@@ -46,7 +46,8 @@ func TestGrowthOfALogIsKnownInAdvance(t *testing.T) {
 	}
 }
 
-// A log whose first meta comes late has as much memory for metas as for hits, and no more than Growth says.
+// A log whose first meta comes late has as much memory for metas as for hits, and no more than
+// Growth says.
 func TestGrowthOfALogByItsFirstMeta(t *testing.T) {
 	g, a := new(Log), SlidingLog{}
 	assert.Zero(t, g.Bytes())
@@ -69,9 +70,9 @@ func contents[T any](r *ring.Ring[T]) (list []T) {
 	return list
 }
 
-// The log of the article "Better Rate Limiting With Redis Sorted Sets" (ClassDojo, 2015): a set of the
-// instants of the hits, of which those that are one period old are removed before they are counted.
-// Here a denied request leaves nothing.
+// The log of the article "Better Rate Limiting With Redis Sorted Sets" (ClassDojo, 2015): a set of
+// the instants of the hits, of which those that are one period old are removed before they are
+// counted. Here a denied request leaves nothing.
 func TestSlidingLogCountsAsASortedSet(t *testing.T) {
 	g, a := new(Log), SlidingLog{}
 	const ms, sec = time.Millisecond, time.Second
@@ -169,7 +170,8 @@ func TestSlidingLogAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 }
 
 func TestSizesOfStateElements(t *testing.T) {
-	held := []uintptr{unsafe.Sizeof(Hit{}), unsafe.Sizeof(""), unsafe.Sizeof(Slice{}), unsafe.Sizeof(sum{})}
+	held := []uintptr{unsafe.Sizeof(Hit{}), unsafe.Sizeof(""), unsafe.Sizeof(Slice{}),
+		unsafe.Sizeof(sum{})}
 	for i, charged := range []uintptr{hitBytes, stringBytes, sliceBytes, sumBytes} {
 		if bits.UintSize == 64 {
 			assert.Equal(t, held[i], charged)

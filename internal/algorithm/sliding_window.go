@@ -6,16 +6,16 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// SlidingWindow counts in windows aligned to the Unix epoch, and adds the window before, weighted by
-// how much of it the last period covers: the hits in it are taken to be evenly spread. Its instants
-// are whole milliseconds.
+// SlidingWindow counts in windows aligned to the Unix epoch, and adds the window before, weighted
+// by how much of it the last period covers: the hits in it are taken to be evenly spread. Its
+// instants are whole milliseconds.
 //
 // State.N is the cost admitted in the current window, Still1 that of the window before, and Still2
 // the start of the current window.
 type SlidingWindow struct{}
 
-// Decide returns the verdict on p at now, and the state after it. An instant before the current window
-// counts as its start.
+// Decide returns the verdict on p at now, and the state after it. An instant before the current
+// window counts as its start.
 func (a *SlidingWindow) Decide(s State, p Params, now int64) (Verdict, State) {
 	next, end := s, s.Still2+p.Scale*msec
 	if now >= end { // also if end overflows
@@ -33,7 +33,8 @@ func (a *SlidingWindow) Decide(s State, p Params, now int64) (Verdict, State) {
 	}
 }
 
-// estimate returns the cost counted at now, rounded up: it is never below the weight that it stands for.
+// estimate returns the cost counted at now, rounded up: it is never below the weight that it stands
+// for.
 func estimate(s State, scaleMs, now int64) int64 {
 	if s.Still1 <= 0 {
 		return s.N
@@ -56,8 +57,8 @@ func slide(s State, scaleMs, now int64) State {
 	return next
 }
 
-// early returns how many milliseconds before the end of the current window at most rest is counted, if
-// nothing else is admitted; after its end, if negative. More than rest is counted now.
+// early returns how many milliseconds before the end of the current window at most rest is counted,
+// if nothing else is admitted; after its end, if negative. More than rest is counted now.
 func early(s State, scaleMs, rest int64) int64 {
 	if spare := rest - s.N; spare >= 0 {
 		return mulDiv(spare, scaleMs, s.Still1, 0) // the window before has more
@@ -65,8 +66,8 @@ func early(s State, scaleMs, rest int64) int64 {
 	return mulDiv(rest, scaleMs, s.N, 0) - scaleMs // the current window will be the one before
 }
 
-// More returns when less than total is counted, if nothing else is admitted; Never if it is so at the
-// start of the window.
+// More returns when less than total is counted, if nothing else is admitted; Never if it is so at
+// the start of the window.
 func (a *SlidingWindow) More(s State, scaleMs, total int64) int64 {
 	if total > s.N+max(s.Still1, 0) {
 		return Never

@@ -10,9 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The example of Cloudflare's article ("How we built rate limiting capable of scaling to millions of
-// domains", 2017): of 50 a minute there were 42 in the minute before, and there are 18 in this one, 15 s
-// into it: 42*(60-15)/60 + 18 = 49.5. The estimate is rounded up, so that 49.5 and one do not pass.
+// The example of Cloudflare's article ("How we built rate limiting capable of scaling to millions
+// of domains", 2017): of 50 a minute there were 42 in the minute before, and there are 18 in this
+// one, 15 s into it: 42*(60-15)/60 + 18 = 49.5. The estimate is rounded up, so that 49.5 and one do
+// not pass.
 func TestSlidingWindowEstimatesAsCloudflare(t *testing.T) {
 	a, state := &SlidingWindow{}, None
 	const ms, s, m = time.Millisecond, time.Second, time.Minute
@@ -24,7 +25,8 @@ func TestSlidingWindowEstimatesAsCloudflare(t *testing.T) {
 		{"1 ms before, 42*44.286/60 + 18 = 49.0002", 2*m + 15_714*ms, 1, denied(50, 2*m+15_715*ms)},
 		{"42*44.285/60 + 18 and one", 2*m + 15_715*ms, 1, admitted(50, 4*m)},
 		{"31 have to wait for the window's end", 2*m + 20*s, 31, denied(47, 3*m)},
-		{"32 for a part of the next one: until 19*56.842/60 = 17.99997", 2*m + 20*s, 32, denied(47, 3*m+3158*ms)},
+		{"32 for a part of the next one: until 19*56.842/60 = 17.99997", 2*m + 20*s, 32,
+			denied(47, 3*m+3158*ms)},
 		{"50 for two windows", 2*m + 20*s, 50, denied(47, 4*m)},
 		{"51 never pass", 2*m + 20*s, 51, deniedForever(47)},
 		{"the end of the window: the 19 are the minute before", 3 * m, 31, admitted(50, 5*m)},
@@ -79,7 +81,8 @@ func TestSlidingWindowInstantsAreExactOfLargeCounts(t *testing.T) {
 	for range 5_000 {
 		p := Params{Scale: 1 + rnd.Int64N(year), Limit: 1 + rnd.Int64N(1<<48)}
 		p.Cost = 1 + rnd.Int64N(p.Limit)
-		s := State{rnd.Int64N(p.Limit + 1), rnd.Int64N(p.Limit + 1), WindowStart(rnd.Int64N(20)-10, p.Scale)}
+		s := State{rnd.Int64N(p.Limit + 1), rnd.Int64N(p.Limit + 1),
+			WindowStart(rnd.Int64N(20)-10, p.Scale)}
 		now := s.Still2 + rnd.Int64N(p.Scale*msec)
 		v, next := a.Decide(s, p, now)
 		requireExact(t, v, p, now, func(p Params, now int64) Verdict {
@@ -135,16 +138,19 @@ func TestSlidingWindowChanges(t *testing.T) {
 	}{
 		{"an admission counts", a.Admit(s, p, end-1), State{7, 5, start}},
 		{"an admission in the next window", a.Admit(s, p, end), State{3, 4, end}},
-		{"counts have a most", a.Admit(State{MaxCount - 1, 5, start}, p, start), State{MaxCount, 5, start}},
+		{"counts have a most", a.Admit(State{MaxCount - 1, 5, start}, p, start),
+			State{MaxCount, 5, start}},
 		{"a refund in the window", a.Refund(s, p, start, end+minute), State{1, 5, start}},
 		{"a refund in the next window", a.Refund(s, p, end, end+minute), State{0, 1, end}},
 		{"a refund of the window before", a.Refund(s, p, start, end), State{4, 2, start}},
 		{"a refund of the window before that does nothing", a.Refund(s, p, start, start), s},
 		{"a refund of the next window does nothing", a.Refund(s, p, start, end+2*minute), s},
-		{"a refund leaves no less than 0", a.Refund(State{2, 2, start}, p, start, end+minute), State{0, 2, start}},
+		{"a refund leaves no less than 0", a.Refund(State{2, 2, start}, p, start, end+minute),
+			State{0, 2, start}},
 		{"nor of nothing before", a.Refund(State{2, Never, start}, p, start, end), State{2, 0, start}},
 		{"nor before", a.Refund(State{2, 2, start}, p, start, end), State{2, 0, start}},
-		{"a total that is more: 5/2 and 4 are 7", a.Raise(s, p, start+minute/2, 0, 9), State{6, 5, start}},
+		{"a total that is more: 5/2 and 4 are 7", a.Raise(s, p, start+minute/2, 0, 9),
+			State{6, 5, start}},
 		{"a total that is counted", a.Raise(s, p, start+minute/2, 0, 7), s},
 		{"a total that is less", a.Raise(s, p, start+minute/2, 0, 6), s},
 		{"a total in the next window", a.Raise(s, p, end, 0, 5), State{1, 4, end}},
@@ -155,7 +161,8 @@ func TestSlidingWindowChanges(t *testing.T) {
 		{"merging with a later window", merge(State{6, 7, end}, end-20*second), State{6, 7, end}},
 		{"merging with one too far ahead", merge(State{6, 7, end}, end-20*second-1), State{6, 7, start}},
 		{"merging with any instant of a window", merge(State{6, 7, end - 1}, end-1), State{6, 7, start}},
-		{"of which that is the one before", merge(State{6, 7, start + 5*second}, end+10*second), State{0, 6, end}},
+		{"of which that is the one before", merge(State{6, 7, start + 5*second}, end+10*second),
+			State{0, 6, end}},
 		{"merging nothing", merge(None, end-1), s},
 	} {
 		assert.Equal(t, c.want, c.have, c.name)
@@ -174,15 +181,16 @@ func TestSlidingWindowAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	assert.Equal(t, Verdict{Total: most, At: End}, v, "the end saturates")
 	v, _ = a.Decide(State{most, most, minute}, p, minute)
 	assert.Equal(t, Verdict{Total: 2 * most, At: 3 * minute}, v)
-	v, _ = a.Decide(State{0, 5, End / minute * minute}, Params{Scale: 60_000, Limit: 7, Cost: 1}, Never)
+	v, _ = a.Decide(State{0, 5, End / minute * minute}, Params{Scale: 60_000, Limit: 7, Cost: 1},
+		Never)
 	assert.EqualValues(t, 6, v.Total, "an instant long before the window counts as its start")
 	v, s = a.Decide(None, Params{Scale: 1000, Limit: 7, Cost: 1}, Never)
 	assert.Equal(t, Verdict{Allowed: true, Total: 1, At: Never + 2*second}, v)
 	assert.Equal(t, State{1, Never, Never}, s)
 }
 
-// In Cloudflare's example 50 are counted of 50, 15 s into the minute. The 42 of the minute before weigh less
-// and less; then the 18 of this one do.
+// In Cloudflare's example 50 are counted of 50, 15 s into the minute. The 42 of the minute before
+// weigh less and less; then the 18 of this one do.
 func TestSlidingWindowSaysWhenMoreIsLeft(t *testing.T) {
 	a, s := &SlidingWindow{}, State{18, 42, 2 * minute}
 	for _, c := range []struct {

@@ -9,10 +9,11 @@ import (
 	"github.com/weirgo/weir/internal/ring"
 )
 
-// Tiers is the arithmetic of several limits at once. Time is cut into slices; a tier counts those of
-// its period, the current one included.
+// Tiers is the arithmetic of several limits at once. Time is cut into slices; a tier counts those
+// of its period, the current one included.
 type Tiers struct {
-	slice  int64   // ms: the greatest common divisor of the tiers' periods, unless Cut has made it less
+	// ms: the greatest common divisor of the tiers' periods, unless Cut has made it less
+	slice  int64
 	bounds []bound // the shortest first
 	order  []int   // of bounds: as given
 	least  int64   // the lowest limit
@@ -45,8 +46,8 @@ func NewTiers(tiers []Tier) *Tiers {
 	return a
 }
 
-// Cut returns the same tiers with slices of ms, a divisor of a.Slice. Each tier counts one slice more
-// than its period has, since a span as long as its period touches so many.
+// Cut returns the same tiers with slices of ms, a divisor of a.Slice. Each tier counts one slice
+// more than its period has, since a span as long as its period touches so many.
 func (a *Tiers) Cut(ms int64) *Tiers {
 	cut := *a
 	cut.slice, cut.more, cut.bounds = ms, 1, slices.Clone(a.bounds)
@@ -98,7 +99,9 @@ func (s *Slices) Restore(saved *Slices) { *s = *saved }
 func (s *Slices) Used() int64 { return s.sums[len(s.sums)-1].cost }
 
 // Latest returns when the newest slice begins.
-func (s *Slices) Latest(sliceMs int64) int64 { return WindowStart(s.counts.Newest().Number, sliceMs) }
+func (s *Slices) Latest(sliceMs int64) int64 {
+	return WindowStart(s.counts.Newest().Number, sliceMs)
+}
 
 // Bytes returns how many bytes the counts take beside themselves, and Growth how many more they may
 // take with a hit.
@@ -174,7 +177,8 @@ func (a *Tiers) Advance(s *Slices, _ Params, now int64) {
 }
 
 // Decide returns the verdict on p at now of the tier that binds: a denial before an admission, of
-// denials the one that ends last, of admissions the one with the least left, of equals the first given.
+// denials the one that ends last, of admissions the one with the least left, of equals the first
+// given.
 func (a *Tiers) Decide(s *Slices, p Params, now int64) (v Verdict) {
 	current, highest := a.current(now), int64(math.MinInt64)
 	for _, i := range a.order {
@@ -220,8 +224,8 @@ func (a *Tiers) Admit(s *Slices, p Params, now int64, _ string) {
 	}
 }
 
-// Refund gives back to the slice of the admission. If that is not known, it gives back to the newest
-// slice with a cost that a tier has end at the instant given.
+// Refund gives back to the slice of the admission. If that is not known, it gives back to the
+// newest slice with a cost that a tier has end at the instant given.
 func (a *Tiers) Refund(s *Slices, p Params, _ int64, t Taken, _ string) {
 	end, _ := arith.FloorDiv(t.Expires, a.slice*msec)
 	for j := s.counts.Len() - 1; j >= 0; j-- {

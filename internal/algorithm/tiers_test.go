@@ -16,9 +16,9 @@ func tier(n int, v Verdict) Verdict {
 	return v
 }
 
-// The per-second counters that are summed with MGET in Redis: 1000 in 1 s, 5000 in 10 s, 7000 in 15 s.
-// A request counts in its second, and a tier adds up the seconds of its period. The tier of 10 s is given
-// first, so it binds among equals.
+// The per-second counters that are summed with MGET in Redis: 1000 in 1 s, 5000 in 10 s, 7000 in 15
+// s. A request counts in its second, and a tier adds up the seconds of its period. The tier of 10 s
+// is given first, so it binds among equals.
 func TestTiersCountBySecond(t *testing.T) {
 	a, s := NewTiers([]Tier{{5000, 10_000}, {1000, 1000}, {7000, 15_000}}), new(Slices)
 	assert.EqualValues(t, 1000, a.Slice())
@@ -39,7 +39,8 @@ func TestTiersCountBySecond(t *testing.T) {
 		{"nor 5001, and the tier of 10 s is given first", 5 * sec, 5001, tier(1, deniedForever(5000))},
 		{"second 10", 10 * sec, 1000, tier(1, admitted(5000, 20*sec))},
 		{"second 11 leaves 2 of 10 s, and 2 of 15 s", 11 * sec, 998, tier(1, admitted(4998, 21*sec))},
-		{"15 s have 6998, of which second 0 is the first to go", 12 * sec, 3, tier(2, denied(6998, 15*sec))},
+		{"15 s have 6998, of which second 0 is the first to go", 12 * sec, 3,
+			tier(2, denied(6998, 15*sec))},
 		{"two fit", 12 * sec, 2, tier(2, admitted(7000, 27*sec))},
 		{"second 0 is 15 s old", 15 * sec, 1000, tier(0, admitted(1000, 16*sec))},
 		{"long after", time.Hour, 1, tier(0, admitted(1, time.Hour+sec))},
@@ -172,7 +173,9 @@ func TestTiersByTheirDefinition(t *testing.T) {
 			for _, tier := range m.tiers {
 				require.LessOrEqual(t, p.Limit, tier.Limit)
 			}
-			require.True(t, slices.ContainsFunc(m.tiers, func(tier Tier) bool { return tier.Limit == p.Limit }))
+			require.True(t, slices.ContainsFunc(m.tiers, func(tier Tier) bool {
+				return tier.Limit == p.Limit
+			}))
 			want := m.decide(p.Cost, now)
 			require.Equal(t, want, a.Decide(s, p, now), "%v", m)
 			if rnd.IntN(3) == 0 {
@@ -268,7 +271,8 @@ func TestTiersAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	a.Advance(s, p, now)
 	a.Admit(s, Params{Cost: 5}, now-second, "")
 	a.Admit(s, p, now, "")
-	assert.Equal(t, Slice{now / second, most - 5}, s.At(1), "what is added is what is subtracted later")
+	assert.Equal(t, Slice{now / second, most - 5}, s.At(1),
+		"what is added is what is subtracted later")
 	assert.Equal(t, tier(1, Verdict{Total: most, At: End}), a.Decide(s, p, now))
 	a.Advance(s, p, now)
 	a.Refund(s, p, now, Taken{Expires: End, At: now}, "")

@@ -7,8 +7,8 @@ import (
 )
 
 // TokenBucket is a token bucket as the generic cell rate algorithm (GCRA) keeps it: the theoretical
-// arrival time, the instant at which the bucket is full again. It keeps at most Burst tokens; 0 means
-// the limit.
+// arrival time, the instant at which the bucket is full again. It keeps at most Burst tokens; 0
+// means the limit.
 //
 // The arrival time is Still1+N.
 type TokenBucket struct{ Burst int64 }
@@ -20,8 +20,8 @@ func Spacing(scaleMs, limit int64) int64 { return (scaleMs*msec-1)/max(limit, 1)
 // maxFill is the longest time that a bucket may take to fill: 146 years.
 const maxFill = 1 << 62
 
-// Prepare sets p.Limit to what the bucket holds, and p.Each. It reports false for a bucket that takes
-// longer to fill than can be counted.
+// Prepare sets p.Limit to what the bucket holds, and p.Each. It reports false for a bucket that
+// takes longer to fill than can be counted.
 func (a *TokenBucket) Prepare(p Params) (Params, bool) {
 	if p.Limit == 0 {
 		return p, true
@@ -65,14 +65,15 @@ func Missing(full, now, each int64) int64 {
 	switch {
 	case full <= now || each == 0: // full, or never to be
 		return 0
-	case ns <= uint64(each): // most callers stay below their limit, and a division costs as much as a look-up
+	// most callers stay below their limit, and a division costs as much as a look-up
+	case ns <= uint64(each):
 		return 1
 	}
 	return int64((min(ns, End)-1)/uint64(each) + 1)
 }
 
-// More returns when a token more is back than at an admission that left total missing, of a bucket that is
-// full at expires.
+// More returns when a token more is back than at an admission that left total missing, of a bucket
+// that is full at expires.
 func (a *TokenBucket) More(p Params, total, expires int64) int64 {
 	return arith.Sub(expires, arith.Mul(uint64(total-1), p.Each))
 }

@@ -20,9 +20,9 @@ func playBucket(t *testing.T, p Params, steps []step) {
 	})
 }
 
-// The committed bucket of RFC 2697 (1999), section 3: it is full at first, with CBS tokens; it gets CIR
-// tokens a second up to CBS, and a packet of B bytes is green, and takes B tokens, if it has B. Here
-// CIR = 1000 bytes a second and CBS = 1500 bytes. Total is what CBS lacks.
+// The committed bucket of RFC 2697 (1999), section 3: it is full at first, with CBS tokens; it gets
+// CIR tokens a second up to CBS, and a packet of B bytes is green, and takes B tokens, if it has B.
+// Here CIR = 1000 bytes a second and CBS = 1500 bytes. Total is what CBS lacks.
 func TestTokenBucketFillsAsInRFC2697(t *testing.T) {
 	const ms, sec = time.Millisecond, time.Second
 	playBucket(t, Params{Limit: 1500, Each: Spacing(1000, 1000)}, []step{
@@ -41,9 +41,9 @@ func TestTokenBucketFillsAsInRFC2697(t *testing.T) {
 }
 
 // The generic cell rate algorithm, virtual scheduling, of ATM Forum Traffic Management 4.0 (1996),
-// section 4.4.2: a cell at t conforms to GCRA(I, L) if t >= TAT - L, and sets TAT to max(t, TAT) + I; at
-// first TAT is the first t. Here I = 10 s and L = 3 s: a cell is 10 tokens, one a second, and the bucket
-// has I + L of them. At of an admission is TAT, and of another cell TAT - L.
+// section 4.4.2: a cell at t conforms to GCRA(I, L) if t >= TAT - L, and sets TAT to max(t, TAT) +
+// I; at first TAT is the first t. Here I = 10 s and L = 3 s: a cell is 10 tokens, one a second, and
+// the bucket has I + L of them. At of an admission is TAT, and of another cell TAT - L.
 func TestTokenBucketIsGCRA(t *testing.T) {
 	const s = time.Second
 	playBucket(t, Params{Limit: 13, Each: second}, []step{
@@ -218,8 +218,8 @@ func TestTokenBucketAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 		decide(None, Params{Limit: most, Cost: most, Each: 1}, 0), "the largest cost")
 }
 
-// In the example of RFC 2697 above 1500 tokens are missing at 10.1 s, and come one a millisecond; then at
-// 10.1005 s, half a token later.
+// In the example of RFC 2697 above 1500 tokens are missing at 10.1 s, and come one a millisecond;
+// then at 10.1005 s, half a token later.
 func TestTokenBucketSaysWhenMoreIsBack(t *testing.T) {
 	p := Params{Each: Spacing(1000, 1000)}
 	a, full := &TokenBucket{}, 11*second+600*msec

@@ -132,7 +132,8 @@ func TestReplaceErrorsNameTheFile(t *testing.T) {
 func TestReplaceRemovesAbandonedFiles(t *testing.T) {
 	dir := t.TempDir()
 	others := []string{
-		"other.saving-1", "file.saving-", "file.saving-1x", "file.saving-1.saving-2", "file.1", "x.file.saving-1",
+		"other.saving-1", "file.saving-", "file.saving-1x", "file.saving-1.saving-2", "file.1",
+		"x.file.saving-1",
 	}
 	for _, n := range append(others, "file.saving-1", "file.saving-234567890") {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, n), []byte("half"), 0o600))
@@ -175,8 +176,8 @@ func TestReplaceKeepsTheFilesOfLiveWriters(t *testing.T) {
 	assert.Equal(t, []string{"file"}, files(t, dir))
 }
 
-// race replaces a file from several goroutines and reads it meanwhile. It returns the first error of
-// a writer, or that a reader found a torn file.
+// race replaces a file from several goroutines and reads it meanwhile. It returns the first error
+// of a writer, or that a reader found a torn file.
 func race(t *testing.T, replace func(name string, write func(io.Writer) error) error) error {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,6 +1,6 @@
 // Package breaker calls a server as long as it answers. A [Breaker] decides whether it may be
-// called, by the share of calls that failed; it calls no other code and does not block: the clock is
-// an argument. A [Server] makes the calls, and probes that close an open breaker.
+// called, by the share of calls that failed; it calls no other code and does not block: the clock
+// is an argument. A [Server] makes the calls, and probes that close an open breaker.
 package breaker
 
 import (

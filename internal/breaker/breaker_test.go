@@ -14,7 +14,8 @@ import (
 var errTest = errors.New("connection refused")
 
 // defaults are those of fallback.Config.
-var defaults = Config{Interval: time.Second, Stall: 50 * time.Millisecond, MinCalls: 5, FailureRate: 0.5,
+var defaults = Config{Interval: time.Second, Stall: 50 * time.Millisecond, MinCalls: 5,
+	FailureRate:   0.5,
 	ProbeInterval: time.Second}
 
 // testBreaker returns a breaker with the defaults at the instant 100 s. It opens after 5 calls if
@@ -34,7 +35,8 @@ func TestBreakerJudgesShares(t *testing.T) {
 		over  time.Duration
 		opens bool
 	}{
-		{name: "every call for 100 ms, and none before", fail: 20, over: 100 * time.Millisecond, opens: true},
+		{name: "every call for 100 ms, and none before", fail: 20, over: 100 * time.Millisecond,
+			opens: true},
 		{name: "every call for 100 ms, and ten times as many before", ok: 200, fail: 20,
 			over: 100 * time.Millisecond},
 		{name: "as many as before", ok: 100, fail: 101, over: 200 * time.Millisecond, opens: true},
@@ -45,7 +47,8 @@ func TestBreakerJudgesShares(t *testing.T) {
 		{name: "five in ten seconds", fail: 5, over: 10 * time.Second},
 		{name: "an outage under heavy traffic, after a second", ok: 100_000, fail: 1000,
 			over: 1200 * time.Millisecond, opens: true},
-		{name: "an outage under heavy traffic, at first", ok: 100_000, fail: 200, over: 200 * time.Millisecond},
+		{name: "an outage under heavy traffic, at first", ok: 100_000, fail: 200,
+			over: 200 * time.Millisecond},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var now time.Time
@@ -68,7 +71,8 @@ func TestBreakerJudgesShares(t *testing.T) {
 // duration of a stall.
 func TestFailuresBeforeTheIntervalDoNotCount(t *testing.T) {
 	var now time.Time
-	b := New(Config{Interval: 10 * time.Second, Stall: 200 * time.Millisecond, MinCalls: 4, FailureRate: 0.5,
+	b := New(Config{Interval: 10 * time.Second, Stall: 200 * time.Millisecond, MinCalls: 4,
+		FailureRate:   0.5,
 		ProbeInterval: time.Second}, "", now)
 	for _, ms := range []int{0, 9900, 10_010, 10_011, 10_012, 10_013} {
 		now = time.Time{}.Add(time.Duration(ms) * time.Millisecond)
@@ -106,7 +110,8 @@ func TestBreakerStates(t *testing.T) {
 	assert.Equal(t, Closed, b.Finish(now, now, nil).To)
 	assert.Equal(t, "true false", call())
 	for range 4 {
-		assert.Nil(t, b.Record(now.Add(time.Second/2), errTest), "failures before the outage no longer count")
+		assert.Nil(t, b.Record(now.Add(time.Second/2), errTest),
+			"failures before the outage no longer count")
 	}
 }
 
@@ -125,7 +130,8 @@ func TestBreakerSlowsDownForStuckProbes(t *testing.T) {
 
 func TestTheLongestProbeIntervalNeverProbes(t *testing.T) {
 	now := time.Now()
-	b := New(Config{Interval: time.Second, MinCalls: 1, Stall: -1, FailureRate: 0.5, ProbeInterval: math.MaxInt64}, "", now)
+	b := New(Config{Interval: time.Second, MinCalls: 1, Stall: -1, FailureRate: 0.5,
+		ProbeInterval: math.MaxInt64}, "", now)
 	require.NotNil(t, b.Record(now, errTest), "it opens")
 	assert.Nil(t, b.ProbeDue(now.Add(200*365*24*time.Hour)))
 	b.Probes.Add(100)

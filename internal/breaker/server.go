@@ -70,13 +70,13 @@ func (s *Server) Detached(ctx context.Context) context.Context { return s.deadli
 
 // Call calls the server, unless b, the breaker of key, is open: then it starts a probe, if one is
 // due. It waits for at most Timeout, half of the time that the caller has left, or until the caller
-// gives up, which it does not notice while it makes the call itself. The error is ErrNoAnswer, one of
-// ctx, or a Refused one. A nil Breaker does not record how the call ends.
+// gives up, which it does not notice while it makes the call itself. The error is ErrNoAnswer, one
+// of ctx, or a Refused one. A nil Breaker does not record how the call ends.
 //
 // A Prompt server is called by here, on this goroutine, unless the caller has little time. The call
 // began at began. Otherwise detach returns what makes the call on a goroutine of its own, possibly
-// for longer than Call waits or Timeout, and what is called once with its error, after Timeout at the
-// latest.
+// for longer than Call waits or Timeout, and what is called once with its error, after Timeout at
+// the latest.
 func (s *Server) Call(
 	ctx context.Context, b *Breaker, key string, began time.Time, here func(context.Context) error,
 	detach func() (op func(context.Context) error, end func(error)),
@@ -118,7 +118,9 @@ func (s *Server) Call(
 	}
 }
 
-func gaveUp(ctx context.Context) error { return fmt.Errorf("weir: the caller gave up: %w", ctx.Err()) }
+func gaveUp(ctx context.Context) error {
+	return fmt.Errorf("weir: the caller gave up: %w", ctx.Err())
+}
 
 // startProbe starts a probe, if one is due, in a goroutine of its own, which ends with ProbeTimeout
 // if the server respects its context.
@@ -218,7 +220,10 @@ func (s *Server) judge(b *Breaker, err error, now time.Time) error {
 
 // isDown reports whether err counts against the server. If Config.IsDown panics, it does.
 func (s *Server) isDown(err error) (down bool) {
-	return s.cfg.IsDown == nil || s.safely(func() error { down = s.cfg.IsDown(err); return nil }) != nil || down
+	return s.cfg.IsDown == nil || s.safely(func() error {
+		down = s.cfg.IsDown(err)
+		return nil
+	}) != nil || down
 }
 
 // called calls OnCall. A method that the server lacks was no call.
@@ -255,7 +260,8 @@ func (s *Server) counted(err error) error {
 
 // Stats are the counts of a [Server] so far.
 type Stats struct {
-	State                           State // of its breaker; of several, of the first that is not closed
+	// of its breaker; of several, of the first that is not closed
+	State                           State
 	Since                           time.Time
 	NotClosed                       int // breakers
 	Opens, Probes, Failures, Panics uint64

@@ -17,12 +17,15 @@ import (
 var errBad = errors.New("a bad request")
 
 // fail returns a call that ends with err.
-func fail(err error) func(context.Context) error { return func(context.Context) error { return err } }
+func fail(err error) func(context.Context) error {
+	return func(context.Context) error { return err }
+}
 
 // testServer returns a Server whose breaker opens at the first failure.
 func testServer(change func(*ServerConfig)) *Server {
 	cfg := ServerConfig{
-		Config:  Config{Interval: time.Second, Stall: -1, MinCalls: 1, FailureRate: 0.5, ProbeInterval: time.Second},
+		Config: Config{Interval: time.Second, Stall: -1, MinCalls: 1, FailureRate: 0.5,
+			ProbeInterval: time.Second},
 		Timeout: 50 * time.Millisecond, ProbeTimeout: time.Second, Now: time.Now,
 		Partition: func(string) string { return "" },
 		Refused:   func(err error) bool { return err == errBad },
@@ -35,8 +38,12 @@ func testServer(change func(*ServerConfig)) *Server {
 }
 
 // detach returns a detached call.
-func detach(op func(context.Context) error, ends chan<- error) func() (func(context.Context) error, func(error)) {
-	return func() (func(context.Context) error, func(error)) { return op, func(err error) { ends <- err } }
+func detach(
+	op func(context.Context) error, ends chan<- error,
+) func() (func(context.Context) error, func(error)) {
+	return func() (func(context.Context) error, func(error)) {
+		return op, func(err error) { ends <- err }
+	}
 }
 
 // Each way in which a call ends: the error of its caller, the breaker's state, and what is counted,
@@ -51,14 +58,21 @@ func TestEndsOfCalls(t *testing.T) {
 		failures, panics uint64
 		took             time.Duration
 	}{
-		"an answer":    {op: fail(nil)},
-		"bad request":  {op: fail(errBad), want: errBad},
-		"a failure":    {op: fail(errTest), want: ErrNoAnswer, state: Open, failures: 1},
-		"its deadline": {op: late, want: ErrNoAnswer, state: Open, failures: 1, took: 50 * time.Millisecond},
-		"no deadline": {func(context.Context) error { time.Sleep(time.Hour); return nil }, true, ErrNoAnswer, Open,
+		"an answer":   {op: fail(nil)},
+		"bad request": {op: fail(errBad), want: errBad},
+		"a failure":   {op: fail(errTest), want: ErrNoAnswer, state: Open, failures: 1},
+		"its deadline": {op: late, want: ErrNoAnswer, state: Open, failures: 1,
+			took: 50 * time.Millisecond},
+		"no deadline": {func(context.Context) error {
+			time.Sleep(time.Hour)
+			return nil
+		}, true, ErrNoAnswer, Open,
 			1, 0, 50 * time.Millisecond},
 		"a panic": {func(context.Context) error { panic("a bug") }, true, ErrNoAnswer, Open, 1, 1, 0},
-		"its goroutine": {func(context.Context) error { runtime.Goexit(); return nil }, true, ErrNoAnswer, Open,
+		"its goroutine": {func(context.Context) error {
+			runtime.Goexit()
+			return nil
+		}, true, ErrNoAnswer, Open,
 			1, 0, 0},
 	} {
 		for _, alone := range []bool{true, false} {
@@ -100,9 +114,11 @@ func TestCallsThatAreNotRecorded(t *testing.T) {
 	other := errors.New("a bug")
 	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), nil, "a", time.Now(), fail(errTest), nil))
 	assert.Equal(t, Closed, s.Stats().State)
-	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), "a", time.Now(), fail(other), nil))
+	assert.Equal(t, ErrNoAnswer,
+		s.Call(t.Context(), s.Breaker("a"), "a", time.Now(), fail(other), nil))
 	assert.Equal(t, Closed, s.Stats().State)
-	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), "a", time.Now(), fail(errTest), nil))
+	assert.Equal(t, ErrNoAnswer,
+		s.Call(t.Context(), s.Breaker("a"), "a", time.Now(), fail(errTest), nil))
 	assert.Equal(t, Open, s.Stats().State)
 	assert.Equal(t, []error{errTest, other, errTest}, errs)
 }
@@ -118,7 +134,8 @@ func TestProbes(t *testing.T) {
 		state    State
 	}{
 		{"it answers", []time.Duration{50 * time.Millisecond}, nil, 1, Closed},
-		{"it is slow at first", []time.Duration{51 * time.Millisecond, 200 * time.Millisecond, 0}, nil, 3, Closed},
+		{"it is slow at first", []time.Duration{51 * time.Millisecond, 200 * time.Millisecond, 0}, nil, 3,
+			Closed},
 		{"it is slow", []time.Duration{60e6, 60e6, 60e6, 60e6}, nil, 4, Open},
 		{"it fails", []time.Duration{0}, errTest, 1, Open},
 		{"it hangs", []time.Duration{time.Hour}, nil, 1, Open},
@@ -153,7 +170,8 @@ func TestProbes(t *testing.T) {
 			assert.Zero(t, time.Since(began), "nobody waits for the probe")
 			time.Sleep(1050 * time.Millisecond)
 			synctest.Wait()
-			assert.Equal(t, []any{row.attempts, []State{Open, HalfOpen, row.state}}, []any{tried, changes}, row.name)
+			assert.Equal(t, []any{row.attempts, []State{Open, HalfOpen, row.state}}, []any{tried, changes},
+				row.name)
 			assert.Equal(t, row.state == Closed, b.Closed(), row.name)
 			assert.EqualValues(t, 1, s.Stats().Probes, row.name)
 			time.Sleep(time.Hour)
@@ -180,9 +198,12 @@ func TestCallersWithLittleTime(t *testing.T) {
 		short    uint64
 		state    State
 	}{
-		{"an answer in time", 40 * time.Millisecond, 19 * time.Millisecond, 19 * time.Millisecond, nil, 0, Closed},
-		{"a short deadline", 40 * time.Millisecond, 30 * time.Millisecond, 20 * time.Millisecond, ErrNoAnswer, 1, Closed},
-		{"too late for all", 40 * time.Millisecond, 60 * time.Millisecond, 20 * time.Millisecond, ErrNoAnswer, 1, Open},
+		{"an answer in time", 40 * time.Millisecond, 19 * time.Millisecond, 19 * time.Millisecond, nil, 0,
+			Closed},
+		{"a short deadline", 40 * time.Millisecond, 30 * time.Millisecond, 20 * time.Millisecond,
+			ErrNoAnswer, 1, Closed},
+		{"too late for all", 40 * time.Millisecond, 60 * time.Millisecond, 20 * time.Millisecond,
+			ErrNoAnswer, 1, Open},
 		{"enough time", time.Minute, 60 * time.Millisecond, 50 * time.Millisecond, ErrNoAnswer, 0, Open},
 		{"it gives up", 0, 30 * time.Millisecond, 7 * time.Millisecond, context.Canceled, 0, Closed},
 	} {

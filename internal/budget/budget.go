@@ -68,7 +68,8 @@ func (b *Budget) Learn(block Cost, res *weir.Result, skew time.Duration, now tim
 	default:
 		counts = res.ExpiresAt
 	}
-	b.known = Cost{res.TotalRequests, counts.Add(max(0, each-1)), each} // a part of a hit counts as one
+	// a part of a hit counts as one
+	b.known = Cost{res.TotalRequests, counts.Add(max(0, each-1)), each}
 }
 
 func (b *Budget) add(block Cost, skew time.Duration, now time.Time) {
@@ -84,8 +85,8 @@ func (b *Budget) add(block Cost, skew time.Duration, now time.Time) {
 	b.left = block
 }
 
-// Take admits n, or returns nil if too little is left. A limit lower than that of the blocks holds at
-// once. At the zero time nothing has lapsed.
+// Take admits n, or returns nil if too little is left. A limit lower than that of the blocks holds
+// at once. At the zero time nothing has lapsed.
 func (b *Budget) Take(n, limit uint64, now time.Time) *weir.Result {
 	left, spent := b.left.at(now), b.Spent(now)
 	if n > left || n > limit || spent > limit-n {

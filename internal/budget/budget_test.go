@@ -27,7 +27,8 @@ func TestRestsOfBlocksLapseInTime(t *testing.T) {
 			if rng.IntN(8) == 0 { // a request of another limit
 				kind++
 			}
-			c := Cost{N: 1 + rng.Uint64N(9), Each: []time.Duration{0, 0, time.Second, 2 * time.Second}[kind%4]}
+			c := Cost{N: 1 + rng.Uint64N(9),
+				Each: []time.Duration{0, 0, time.Second, 2 * time.Second}[kind%4]}
 			if c.Each > 0 {
 				if full.Before(now) {
 					full = now

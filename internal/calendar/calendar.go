@@ -34,8 +34,9 @@ var units = [...]struct {
 	hours       time.Duration
 	first, last int
 }{
-	Hour: {"hour", 1, 0, 0}, Day: {"day", 24, 0, 0}, Week: {"week", 7 * 24, 1, 7}, Month: {"month", 31 * 24, 1, 31},
-	Year: {"year", 365 * 24, 101, 1231},
+	Hour: {"hour", 1, 0, 0}, Day: {"day", 24, 0, 0}, Week: {"week", 7 * 24, 1, 7},
+	Month: {"month", 31 * 24, 1, 31},
+	Year:  {"year", 365 * 24, 101, 1231},
 }
 
 // From returns u with an anchor; 0 stands for the first one.

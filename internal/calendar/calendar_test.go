@@ -14,7 +14,8 @@ import (
 // zones are those whose clocks do what others do not: by half an hour, at midnight, by a quarter of
 // an hour from UTC, or with a day left out.
 var zones = []string{
-	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "America/Sao_Paulo",
+	"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu",
+	"America/Sao_Paulo",
 	"Pacific/Apia", "America/St_Johns", "Asia/Tehran", "Africa/Casablanca",
 }
 
@@ -39,7 +40,8 @@ func dawn(year int, month time.Month, day int, zone *time.Location) int64 {
 		if at.Format(time.DateTime) != want.Format(time.DateTime) {
 			continue // no clock shows that minute
 		}
-		for _, back := range []time.Duration{2 * time.Hour, time.Hour, 30 * time.Minute} { // of two such the first
+		// of two such the first
+		for _, back := range []time.Duration{2 * time.Hour, time.Hour, 30 * time.Minute} {
 			if earlier := at.Add(-back); earlier.Format(time.DateTime) == at.Format(time.DateTime) {
 				return earlier.Unix()
 			}
@@ -68,7 +70,8 @@ func begins(c Calendar, from, to int) (all []int64) {
 				add(year, month, min(c.anchor, time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()))
 			}
 		default:
-			for day := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() == year; day = day.AddDate(0, 0, 1) {
+			for day := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC); day.Year() == year; day = day.AddDate(0,
+				0, 1) {
 				if c.unit == Day || int(day.Weekday()+6)%7 == c.anchor-1 {
 					add(year, day.Month(), day.Day())
 				}
@@ -83,7 +86,8 @@ func begins(c Calendar, from, to int) (all []int64) {
 func hours(zone *time.Location, from, to int) (all []int64) {
 	ahead := func(at int64) int64 {
 		local := time.Unix(at, 0).In(zone)
-		return time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), local.Second(), 0,
+		return time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(),
+			local.Second(), 0,
 			time.UTC).Unix() - at
 	}
 	at := time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
@@ -120,7 +124,8 @@ func TestWindowsAreThoseOfTheClock(t *testing.T) {
 				at := begins(c, from, to)
 				for i := 1; i < len(at); i++ {
 					start, end := at[i-1], at[i]
-					require.LessOrEqual(t, time.Duration(end-start)*time.Second, u.Length()+min(u.Length()-time.Hour, 25*time.Hour))
+					require.LessOrEqual(t, time.Duration(end-start)*time.Second,
+						u.Length()+min(u.Length()-time.Hour, 25*time.Hour))
 					for _, in := range []int64{start, (start + end) / 2, end - 1} {
 						s, e := c.Window(in)
 						if s != start || e != end {
@@ -164,7 +169,8 @@ func TestDaysOnWhichClocksAreSet(t *testing.T) {
 func TestMonthsOfABillingDay(t *testing.T) {
 	c := of(t, Month.From(31), "America/New_York")
 	at := time.Date(2027, 12, 31, 0, 0, 0, 0, c.zone)
-	for _, want := range []string{"2028-01-31", "2028-02-29", "2028-03-31", "2028-04-30", "2028-05-31"} {
+	for _, want := range []string{"2028-01-31", "2028-02-29", "2028-03-31", "2028-04-30",
+		"2028-05-31"} {
 		_, end := c.Window(at.Unix())
 		at = time.Unix(end, 0).In(c.zone)
 		assert.Equal(t, want+" 00:00:00", at.Format(time.DateTime))
@@ -186,8 +192,10 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 	assert.Equal(t, Month.From(2), Month.From(17).From(2))
 	assert.Equal(t, Month, Month.From(17).From(0))
 	for _, u := range []Unit{
-		0, 6, -1, -13, Hour.From(1), Day.From(1), Day.From(-1), Week.From(8), Week.From(-1), Month.From(32),
-		Month.From(-1), Month.From(1 << 30), Year.From(100), Year.From(230), Year.From(1232), Year.From(1301),
+		0, 6, -1, -13, Hour.From(1), Day.From(1), Day.From(-1), Week.From(8), Week.From(-1),
+		Month.From(32),
+		Month.From(-1), Month.From(1 << 30), Year.From(100), Year.From(230), Year.From(1232),
+		Year.From(1301),
 		Year.From(1), Year.From(431),
 	} {
 		assert.Error(t, u.Check(), "%v", u)
@@ -196,7 +204,8 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 		_, err = ParseUnit(u.String())
 		assert.Error(t, err, "%v", u)
 	}
-	for _, text := range []string{"", "Month", "months", "month:", "month:0", "month:-1", "month:x", "month:17:1", "day:1",
+	for _, text := range []string{"", "Month", "months", "month:", "month:0", "month:-1", "month:x",
+		"month:17:1", "day:1",
 		" day"} {
 		_, err := ParseUnit(text)
 		assert.Error(t, err, "%q", text)
@@ -206,8 +215,9 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 func TestNamesOfCalendars(t *testing.T) {
 	for name, zone := range map[string]*time.Location{
 		"month:17@UTC": nil, "month:17@Europe/Berlin": location(t, "Europe/Berlin"),
-		"month:17@Etc/GMT+5-18000": location(t, "Etc/GMT+5"), "month:17@mine+1234": time.FixedZone("mine", 1234),
-		"month:17@-60": time.FixedZone("", -60), "month:17@a@b+0": time.FixedZone("a@b", 0),
+		"month:17@Etc/GMT+5-18000": location(t, "Etc/GMT+5"),
+		"month:17@mine+1234":       time.FixedZone("mine", 1234),
+		"month:17@-60":             time.FixedZone("", -60), "month:17@a@b+0": time.FixedZone("a@b", 0),
 	} {
 		c, err := New(Month.From(17), zone)
 		require.NoError(t, err)
@@ -221,7 +231,8 @@ func TestNamesOfCalendars(t *testing.T) {
 			require.Equal(t, []int64{start, end}, []int64{s, e})
 		}
 	}
-	for _, name := range []string{"", "month", "month@", "@UTC", "month@Europe/Nowhere", "month@x+", "month@x+y",
+	for _, name := range []string{"", "month", "month@", "@UTC", "month@Europe/Nowhere", "month@x+",
+		"month@x+y",
 		"day:2@UTC"} {
 		_, err := Parse(name)
 		assert.Error(t, err, "%q", name)

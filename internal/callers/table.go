@@ -130,7 +130,9 @@ func (t *Table[V]) RemovePrefix(prefix string) {
 		s := &t.shards[i]
 		s.removals.Add(1) // first, as in Remove
 		s.mu.Lock()
-		maps.DeleteFunc(s.entries, func(c caller, _ *entry[V]) bool { return strings.HasPrefix(c.key, prefix) })
+		maps.DeleteFunc(s.entries, func(c caller, _ *entry[V]) bool {
+			return strings.HasPrefix(c.key, prefix)
+		})
 		s.mu.Unlock()
 	}
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/weirgo/weir/internal/callers"
 )
 
-func request(n int) *weir.Request { return &weir.Request{Key: fmt.Sprint(n), Duration: time.Minute} }
+func request(n int) *weir.Request {
+	return &weir.Request{Key: fmt.Sprint(n), Duration: time.Minute}
+}
 
 // value returns the value of r's caller, or nil.
 func value(table *callers.Table[int], r *weir.Request) (found *int) {
@@ -89,7 +91,9 @@ func TestTableConcurrently(t *testing.T) {
 }
 
 func TestEndedValuesAreRemovedWhenLookedUp(t *testing.T) {
-	table := callers.New(1000, nil, func(end *int, now time.Time) bool { return now.Unix() >= int64(*end) })
+	table := callers.New(1000, nil, func(end *int, now time.Time) bool {
+		return now.Unix() >= int64(*end)
+	})
 	r, end := &weir.Request{Key: "a"}, 10
 	table.Update(r, time.Unix(0, 0), func(*int) *int { return &end })
 	table.Find(r, time.Unix(9, 0), func(n *int) { assert.Equal(t, 10, *n) })
@@ -124,5 +128,6 @@ func TestPrefix(t *testing.T) {
 	assert.Equal(t, 189, table.Len())
 	assert.Nil(t, value(table, request(17)))
 	assert.NotNil(t, value(table, request(2)))
-	assert.NotEqual(t, before, table.Removals(request(299)), "what began before is out of date, for any key")
+	assert.NotEqual(t, before, table.Removals(request(299)),
+		"what began before is out of date, for any key")
 }

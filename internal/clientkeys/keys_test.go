@@ -15,7 +15,9 @@ func TestAKeyIsForgottenWhenItsBucketsAreOver(t *testing.T) {
 	k := New(2)
 	k.Lives(time.Minute)
 	client := []byte("203.0.113.7")
-	admit := func(key string, at time.Duration) bool { return k.Admit(client, []byte(key), noon.Add(at)) }
+	admit := func(key string, at time.Duration) bool {
+		return k.Admit(client, []byte(key), noon.Add(at))
+	}
 	assert.True(t, admit("a", 0))
 	assert.True(t, admit("b", 0))
 	assert.False(t, admit("c", 0))

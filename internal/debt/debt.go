@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Debts are what one caller owes primary. They are sent to it as two numbers, charged and total, and
-// it charges total less charged, or less the largest total that it was sent before, if that is more.
-// So a debt is charged once, however often it is sent:
+// Debts are what one caller owes primary. They are sent to it as two numbers, charged and total,
+// and it charges total less charged, or less the largest total that it was sent before, if that is
+// more. So a debt is charged once, however often it is sent:
 //
 //	                                              debts up to   total   charged   sent
 //	1. local admits 5                             5                 5         0      0
@@ -42,9 +42,10 @@ type debt struct {
 	from, until time.Time
 }
 
-// Add adds cost that counts until an instant: to the last debt, if that lapses no sooner or begins to
-// lapse less than a quarter of the time earlier, and otherwise as a debt of its own. So there are
-// few debts, in the order in which they lapse, and those of fixed windows lapse with their windows.
+// Add adds cost that counts until an instant: to the last debt, if that lapses no sooner or begins
+// to lapse less than a quarter of the time earlier, and otherwise as a debt of its own. So there
+// are few debts, in the order in which they lapse, and those of fixed windows lapse with their
+// windows.
 func (d *Debts) Add(cost uint64, until, now time.Time) {
 	d.lapse(now)
 	d.total += min(cost, math.MaxUint64-d.total)

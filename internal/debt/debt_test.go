@@ -21,7 +21,8 @@ func TestDebtsByAnExample(t *testing.T) {
 			upTo = append(upTo, d.upTo)
 		}
 		require.Equal(t, debts, upTo, "step %d", step)
-		require.Equal(t, []uint64{total, charged, sent}, []uint64{a.total, a.charged, a.sent}, "step %d", step)
+		require.Equal(t, []uint64{total, charged, sent}, []uint64{a.total, a.charged, a.sent}, "step %d",
+			step)
 	}
 	a.Add(5, soon, now)
 	is(1, 5, 0, 0, 5)

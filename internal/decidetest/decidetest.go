@@ -41,19 +41,20 @@ func newClock() *clock {
 	return c
 }
 
-// Differences makes steps random decisions, of one to five asks each, no two of them on one count, and
-// returns the first difference from the model. remote says that the strategies run before all are
-// known to admit, so that a request that is denied may begin a period.
+// Differences makes steps random decisions, of one to five asks each, no two of them on one count,
+// and returns the first difference from the model. remote says that the strategies run before all
+// are known to admit, so that a request that is denied may begin a period.
 func Differences(source Source, decide Decide, remote bool, seed uint64, steps int) error {
 	random, at := rand.New(rand.NewPCG(seed, 0)), newClock()
 	strategies, m := source(at.now), &model{map[caller]counted{}, remote}
 	for step := range steps {
 		var asks []weir.Ask
 		for i := range min(random.IntN(5)+1, len(strategies)) {
-			asks = append(asks, weir.Ask{Strategy: strategies[(step+i)%len(strategies)], Request: weir.Request{
-				Key: strconv.Itoa(random.IntN(3)), Limit: random.Uint64N(9), Cost: random.Uint64N(4),
-				Duration: time.Duration(random.IntN(2)*2+1) * time.Second,
-			}})
+			asks = append(asks, weir.Ask{Strategy: strategies[(step+i)%len(strategies)],
+				Request: weir.Request{
+					Key: strconv.Itoa(random.IntN(3)), Limit: random.Uint64N(9), Cost: random.Uint64N(4),
+					Duration: time.Duration(random.IntN(2)*2+1) * time.Second,
+				}})
 		}
 		allowed, each, totals := m.decide(at.ns.Load(), asks)
 		d, err := decide(context.Background(), asks...)
@@ -61,7 +62,8 @@ func Differences(source Source, decide Decide, remote bool, seed uint64, steps i
 			return fmt.Errorf("step %d: %w", step, err)
 		}
 		if d.Allowed() != allowed || len(d.Each) != len(asks) {
-			return fmt.Errorf("step %d: %+v of %+v: %+v, want %v, %v, %v", step, d, asks, d.Allowed(), allowed, each, totals)
+			return fmt.Errorf("step %d: %+v of %+v: %+v, want %v, %v, %v", step, d, asks, d.Allowed(),
+				allowed, each, totals)
 		}
 		for i, a := range asks {
 			want, name := totals[i], weir.NameOf(a.Strategy)
@@ -69,7 +71,8 @@ func Differences(source Source, decide Decide, remote bool, seed uint64, steps i
 				want += max(1, int64(a.Request.Cost))
 			}
 			if d.Each[i].Allowed() != each[i] || name != "tiers" && int64(d.Each[i].TotalRequests) != want {
-				return fmt.Errorf("step %d: ask %d, %s of %+v: %+v, want %v, %d", step, i, name, a.Request, d.Each[i], each[i], want)
+				return fmt.Errorf("step %d: ask %d, %s of %+v: %+v, want %v, %d", step, i, name, a.Request,
+					d.Each[i], each[i], want)
 			}
 		}
 		if err := checkBinding(d, asks); err != nil {
@@ -101,9 +104,9 @@ func checkBinding(d weir.Decision, asks []weir.Ask) error {
 	return nil
 }
 
-// Concurrently has 64 callers decide on overlapping asks while time stands still, and returns what is
-// wrong: a count that exceeds its limit at some instant, or that is not what was admitted once all is
-// over.
+// Concurrently has 64 callers decide on overlapping asks while time stands still, and returns what
+// is wrong: a count that exceeds its limit at some instant, or that is not what was admitted once
+// all is over.
 func Concurrently(source Source, decide Decide, each int) error {
 	at := newClock()
 	strategies := source(at.now)
@@ -171,10 +174,13 @@ func Concurrently(source Source, decide Decide, each int) error {
 
 // Forgetful is a Decide that gives nothing back: it is to be rejected.
 func Forgetful(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
-	return inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) { return a.Strategy.Run(ctx, &a.Request) })
+	return inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
+		return a.Strategy.Run(ctx, &a.Request)
+	})
 }
 
-// Hasty is a Decide that charges what all asks would admit, in a step of its own: it is to be rejected.
+// Hasty is a Decide that charges what all asks would admit, in a step of its own: it is to be
+// rejected.
 func Hasty(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
 	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.(weir.Peeker).Peek(ctx, &a.Request)
@@ -187,7 +193,9 @@ func Hasty(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
 	return d, err
 }
 
-func inOrder(ctx context.Context, asks []weir.Ask, run func(weir.Ask) (*weir.Result, error)) (weir.Decision, error) {
+func inOrder(
+	ctx context.Context, asks []weir.Ask, run func(weir.Ask) (*weir.Result, error),
+) (weir.Decision, error) {
 	d := weir.Decision{Result: weir.Result{State: weir.Allow}, Each: make([]weir.Result, len(asks))}
 	for i, a := range asks {
 		res, err := run(a)

@@ -47,7 +47,8 @@ func (c counted) used(kind string, limit, d, now int64) (used int64) {
 			case 1:
 				before += h.cost
 			}
-		case (kind == "sliding log" || kind == "in flight") && h.at > now-d, kind == "tiers" && h.at/1e9 > now/1e9-d/1e9,
+		case (kind == "sliding log" || kind == "in flight") && h.at > now-d,
+			kind == "tiers" && h.at/1e9 > now/1e9-d/1e9,
 			(kind == "counter" || kind == "list") && h.at >= c.begin && now < c.begin+d:
 			used += h.cost
 		}
@@ -75,7 +76,8 @@ func (c counted) admit(kind string, limit, d, now, cost int64) counted {
 	return c
 }
 
-// decide returns whether all asks are admitted at now, and for each of them whether it would be, and its count.
+// decide returns whether all asks are admitted at now, and for each of them whether it would be,
+// and its count.
 func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, totals []int64) {
 	next := maps.Clone(m.callers)
 	allowed = true
@@ -93,7 +95,8 @@ func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, t
 		for _, t := range limits {
 			fits = fits && next[of].used(kind, int64(t.Limit), int64(t.Duration), now)+cost <= int64(t.Limit)
 		}
-		each, totals = append(each, fits), append(totals, next[of].used(kind, limit, int64(limits[0].Duration), now))
+		each, totals = append(each, fits),
+			append(totals, next[of].used(kind, limit, int64(limits[0].Duration), now))
 		if allowed = allowed && fits; fits {
 			next[of] = next[of].admit(kind, limit, int64(r.Duration), now, cost)
 		}

@@ -34,7 +34,9 @@ func Read(t testing.TB, files ...string) (code Code) {
 
 // Has reports whether a block stands in one of the files. Indentation does not matter.
 func (c Code) Has(block string) bool {
-	return slices.ContainsFunc(c, func(code string) bool { return strings.Contains(code, flat(block)) })
+	return slices.ContainsFunc(c, func(code string) bool {
+		return strings.Contains(code, flat(block))
+	})
 }
 
 // Block is a block of code on a page.
@@ -44,7 +46,8 @@ type Block struct {
 	Code     string
 }
 
-// Of returns the blocks in a section of a page, "## Gin" and all below it. It fails t if there are none.
+// Of returns the blocks in a section of a page, "## Gin" and all below it. It fails t if there are
+// none.
 func Of(t testing.TB, page, section string) []Block {
 	t.Helper()
 	blocks := blocksOf(read(t, page), section)

@@ -9,11 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const page = "# Page\n```go\nno()\n```\n## A\n```go\nif a {\n\tb()\n}\n```\n### Below A\n```sh\nrun\n```\n" +
+const page = "# Page\n```go\nno()\n```\n## A\n```go\nif a {\n\tb()\n}\n```\n### Below A\n```sh\n" +
+	"run\n```\n" +
 	"## B\n```go\nc()\n```\n"
 
 func TestBlocksOfASection(t *testing.T) {
-	assert.Equal(t, []Block{{"## A", "go", "if a {\n\tb()\n}\n"}, {"### Below A", "sh", "run\n"}}, blocksOf(page, "## A"))
+	assert.Equal(t, []Block{{"## A", "go", "if a {\n\tb()\n}\n"}, {"### Below A", "sh", "run\n"}},
+		blocksOf(page, "## A"))
 	assert.Equal(t, []Block{{"### Below A", "sh", "run\n"}}, blocksOf(page, "### Below A"))
 	assert.Equal(t, []Block{{"## B", "go", "c()\n"}}, blocksOf(page, "## B"))
 	assert.Empty(t, blocksOf(page, "## C"))
@@ -69,7 +71,8 @@ func TestAnEllipsisStandsForAnything(t *testing.T) {
 func TestShellPrintsWhatEachBlockPrints(t *testing.T) {
 	sh := Shell{Dir: t.TempDir(), Env: []string{"AT=127.0.0.1:8080"}, Ports: []string{"8080"},
 		Replace: map[string]string{"tool": "echo ran"}, Prelude: "twice() { echo $1 $1; }\n"}
-	printed := sh.Run(t, "tool\nx=b\n", "", "twice $x\n", "[ $AT = 127.0.0.1:8080 ] && [ ${AT##*:} != 80''80 ] && echo a free port\n")
+	printed := sh.Run(t, "tool\nx=b\n", "", "twice $x\n",
+		"[ $AT = 127.0.0.1:8080 ] && [ ${AT##*:} != 80''80 ] && echo a free port\n")
 	assert.Equal(t, []string{"ran\n", "", "b b\n", "a free port\n"}, printed)
 
 	r := &recorder{TB: t}

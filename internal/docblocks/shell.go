@@ -20,8 +20,8 @@ type Shell struct {
 	Prelude string            // commands that run first
 }
 
-// prelude has await PORT, which waits until a server listens there, or fails once nothing runs in the
-// background. Whatever still runs at the end is killed.
+// prelude has await PORT, which waits until a server listens there, or fails once nothing runs in
+// the background. Whatever still runs at the end is killed.
 const prelude = `await() {
   for i in $(seq 300); do
     (: </dev/tcp/127.0.0.1/$1) 2>/dev/null && return
@@ -37,8 +37,8 @@ set -eo pipefail
 // mark stands between the outputs of two blocks.
 const mark = "\x1e\n"
 
-// Run runs blocks of commands, one after the other in the same shell, and returns what each prints. It
-// fails t unless they succeed. A `sleep 1` that ends a line waits for the ports instead.
+// Run runs blocks of commands, one after the other in the same shell, and returns what each prints.
+// It fails t unless they succeed. A `sleep 1` that ends a line waits for the ports instead.
 func (s Shell) Run(t testing.TB, blocks ...string) []string {
 	t.Helper()
 	script := strings.Join(blocks, "printf '"+`\x1e\n`+"'\n")

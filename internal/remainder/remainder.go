@@ -7,8 +7,8 @@ import (
 )
 
 // Parts returns a function that calls give for parts of amount, in all no more than that: for n, or
-// what is left if that is less, and how much was given before. It does nothing when nothing is left.
-// It is safe for concurrent use if give is.
+// what is left if that is less, and how much was given before. It does nothing when nothing is
+// left. It is safe for concurrent use if give is.
 func Parts(
 	amount uint64, give func(ctx context.Context, n, before uint64) error,
 ) func(ctx context.Context, n uint64) error {

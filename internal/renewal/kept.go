@@ -94,7 +94,8 @@ func (k *Kept) ended() {
 	counts.held.Add(-1)
 }
 
-// Release releases the place, unless it is lost, once a call has ended that renews it. It is called once.
+// Release releases the place, unless it is lost, once a call has ended that renews it. It is called
+// once.
 func (k *Kept) Release(ctx context.Context) (err error) {
 	k.mu.Lock()
 	if k.place != nil {

@@ -10,9 +10,9 @@ import (
 // Width is how many calls of one Renewer are made at one time.
 const Width = 16
 
-// Renewer makes the calls of its items when they are due. It has one goroutine while there are items,
-// and one for each call that is under way, Width at most. The zero value is ready. It is safe for
-// concurrent use.
+// Renewer makes the calls of its items when they are due. It has one goroutine while there are
+// items, and one for each call that is under way, Width at most. The zero value is ready. It is
+// safe for concurrent use.
 type Renewer struct {
 	mu      sync.Mutex
 	items   items // guarded by mu, as all below
@@ -21,8 +21,8 @@ type Renewer struct {
 	wake    chan struct{} // receives when the goroutine has to look again
 }
 
-// Caller has the call of an item. It returns when to call again; 0: never. An item is called once at a
-// time.
+// Caller has the call of an item. It returns when to call again; 0: never. An item is called once
+// at a time.
 type Caller interface{ Call() (again time.Duration) }
 
 // Item is a call that is repeated. It is part of its Caller, and guarded by its Renewer.

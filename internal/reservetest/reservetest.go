@@ -190,7 +190,8 @@ func (s *Subject) CheckSpans(seed uint64, steps int) error {
 			exceeded += v.actual - min(v.actual, v.estimate)
 		}
 		if used > s.Span+exceeded {
-			return fmt.Errorf("%d used from %v on, at most %d, and %d by commits", used, first.at, s.Span, exceeded)
+			return fmt.Errorf("%d used from %v on, at most %d, and %d by commits", used, first.at, s.Span,
+				exceeded)
 		}
 	}
 	return nil

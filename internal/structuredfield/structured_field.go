@@ -1,5 +1,5 @@
-// Package structuredfield writes and parses structured field values for HTTP (RFC 9651), as far as the
-// fields of rate limits need them.
+// Package structuredfield writes and parses structured field values for HTTP (RFC 9651), as far as
+// the fields of rate limits need them.
 package structuredfield
 
 import (

@@ -14,10 +14,10 @@ var (
 	ErrDots      = errors.New("the path has a dot segment that servers read differently")
 )
 
-// Normalize returns a path as RFC 3986 section 6.2.2 normalizes it: escapes are in capital letters and
-// only where they are needed, and dot segments are removed. It also merges slashes. It fails if servers
-// read the path differently even so. Parameters, letter case and a final slash stay: a limit must still
-// match any of the Readings of the result.
+// Normalize returns a path as RFC 3986 section 6.2.2 normalizes it: escapes are in capital letters
+// and only where they are needed, and dot segments are removed. It also merges slashes. It fails if
+// servers read the path differently even so. Parameters, letter case and a final slash stay: a
+// limit must still match any of the Readings of the result.
 func Normalize(path string) (string, error) {
 	if plain(path) {
 		return path, nil

@@ -120,7 +120,9 @@ var upstreams = []upstream{
 	}), false, true},
 	{"Node, decodeURIComponent(request.url)", reads(unescaped), false, false},
 	{"Go, URL.Path", reads(unescaped), false, false},
-	{"Go, path.Clean(URL.Path)", reads(func(raw string) string { return path.Clean(unescaped(raw)) }), false, false},
+	{"Go, path.Clean(URL.Path)", reads(func(raw string) string {
+		return path.Clean(unescaped(raw))
+	}), false, false},
 	{"Go, ServeMux", reads(func(raw string) string { return path.Clean(raw) }), false, true},
 	{"Tomcat", refuses(regexp.MustCompile(`(?i)%2f|%5c|%00`), func(raw string) string {
 		return dotsRemoved(merged(unescaped(parameter.ReplaceAllString(raw, ""))))
@@ -134,7 +136,9 @@ var upstreams = []upstream{
 		return dotsRemoved(merged(s))
 	}), false, false},
 	{"PHP, Symfony", reads(unescaped), false, false},
-	{"PHP, Laravel", reads(func(raw string) string { return "/" + strings.Trim(unescaped(raw), "/") }), false, false},
+	{"PHP, Laravel", reads(func(raw string) string {
+		return "/" + strings.Trim(unescaped(raw), "/")
+	}), false, false},
 	{"PHP behind Apache, AllowEncodedSlashes", reads(func(raw string) string {
 		return dotsRemoved(merged(unescaped(raw)))
 	}), false, false},

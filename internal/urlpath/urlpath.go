@@ -41,7 +41,8 @@ type Reading struct {
 	Key string
 }
 
-// maxDecodings is how often a path is decoded: once by a proxy or a framework, and once by a program.
+// maxDecodings is how often a path is decoded: once by a proxy or a framework, and once by a
+// program.
 const maxDecodings = 2
 
 // text is a path after some steps of reading it.
@@ -70,8 +71,9 @@ var steps = []struct {
 	{dropAuthority, 0},
 }
 
-// Readings appends the readings of a path to dst, without duplicates. A plain path has one, and takes
-// one look at its bytes and no memory, unless it has capital letters. The error is ErrReadings.
+// Readings appends the readings of a path to dst, without duplicates. A plain path has one, and
+// takes one look at its bytes and no memory, unless it has capital letters. The error is
+// ErrReadings.
 func Readings(dst []Reading, path string) ([]Reading, error) {
 	if plain(path) {
 		return append(dst, Reading{path, fold(path)}), nil

@@ -58,7 +58,8 @@ func TestReadings(t *testing.T) {
 func TestSpellingsAreCountedTogether(t *testing.T) {
 	for name, spellings := range map[string][]string{
 		"/login": {"/LOGIN", "/login/", "//login", "/./login", "/x/../login", "/%6cogin", "/%256cogin",
-			"/login;a=b", "/login%3Ba=b", "/x/..;/login", "/x%2f..%2Flogin", `/x\..\login`, "/login/.", "/;a/login/;b",
+			"/login;a=b", "/login%3Ba=b", "/x/..;/login", "/x%2f..%2Flogin", `/x\..\login`, "/login/.",
+			"/;a/login/;b",
 			"/%2e/login", "/x/.%2E/login"},
 		"/a/b":       {"/a%2Fb", "/a%5cb", "/a%252fb"},
 		"/caf%C3%A9": {"/caf\xc3\xa9", "/CAF%C3%89", "/caf%25C3%25A9"},
@@ -78,11 +79,13 @@ func TestSpellingsAreCountedTogether(t *testing.T) {
 func TestAppendCanonicalIsCanonical(t *testing.T) {
 	paths := []string{""}
 	for from := 0; len(paths[from]) < 4; from++ {
-		for _, next := range []string{"/", ".", "a", "Z", "*", "%", "%2e", ";", `\\`, " ", "\xff", "\x00"} {
+		for _, next := range []string{"/", ".", "a", "Z", "*", "%", "%2e", ";", `\\`, " ", "\xff",
+			"\x00"} {
 			paths = append(paths, paths[from]+next, "/"+paths[from]+next)
 		}
 	}
-	for _, path := range append(paths, "/Users/42/", "/a//B", "/.hidden/C", "/x/../D", "*", "/%41b/C;d=E") {
+	for _, path := range append(paths, "/Users/42/", "/a//B", "/.hidden/C", "/x/../D", "*",
+		"/%41b/C;d=E") {
 		got := urlpath.AppendCanonical([]byte("GET "), []byte(path))
 		require.Equal(t, "GET "+urlpath.Canonical(path), string(got), "%q", path)
 	}
@@ -168,22 +171,24 @@ func spell(path string, how []byte) string {
 	for i, h := range how[:min(len(how), 12)] {
 		at := int(h>>4) * 7 % (len(path) + 1)
 		path = path[:at] + [...]string{
-			"/", "//", "/./", "/x/../", ";a", "/..;/", "%2f", "%5c", "%252f", "%2e", "..%2f", "%3b", "A", "%00",
+			"/", "//", "/./", "/x/../", ";a", "/..;/", "%2f", "%5c", "%252f", "%2e", "..%2f", "%3b", "A",
+			"%00",
 			`\`, "%25",
 		}[h&15] + path[at:]
 		if i%2 == 1 && len(path) > 1 { // and escape a byte
 			at := (at + 1) % len(path)
 			if c := path[at]; c != '/' && c != '%' {
-				path = path[:at] + "%" + string("0123456789abcdef"[c>>4]) + string("0123456789ABCDEF"[c&15]) + path[at+1:]
+				path = path[:at] + "%" +
+					string("0123456789abcdef"[c>>4]) + string("0123456789ABCDEF"[c&15]) + path[at+1:]
 			}
 		}
 	}
 	return path
 }
 
-// FuzzSpellings compares spellings of a path: those that some server reads as one path must all have
-// one Key in common, so that they are counted together, and what the server reads must be among the
-// readings of each.
+// FuzzSpellings compares spellings of a path: those that some server reads as one path must all
+// have one Key in common, so that they are counted together, and what the server reads must be
+// among the readings of each.
 func FuzzSpellings(f *testing.F) {
 	f.Add("/login", []byte{0x13}, []byte{0x05}, []byte{})
 	f.Add("/a/b", []byte("/..;"), []byte("\x04\x16\x39"), []byte{0x4e})
@@ -218,7 +223,8 @@ func FuzzSpellings(f *testing.F) {
 					continue
 				}
 				maps.DeleteFunc(common[reads], func(key string, _ bool) bool { return !keys[key] })
-				assert.NotEmpty(t, common[reads], "%s reads %q and %q as %q, but they are counted apart", u.name,
+				assert.NotEmpty(t, common[reads], "%s reads %q and %q as %q, but they are counted apart",
+					u.name,
 					read[reads], p, reads)
 			}
 		}
@@ -240,7 +246,8 @@ func shape(read string, isEscaped bool) string {
 				continue
 			}
 		}
-		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(kept, c) >= 0 {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' ||
+			strings.IndexByte(kept, c) >= 0 {
 			b.WriteByte(c)
 			continue
 		}
@@ -261,8 +268,8 @@ func sets(path string) (keys, paths map[string]bool, ok bool) {
 	return keys, paths, err == nil
 }
 
-// TestOneReadingIsNotEnough is the negative control of FuzzSpellings: with one reading of each path,
-// some server takes two paths for one that have different keys.
+// TestOneReadingIsNotEnough is the negative control of FuzzSpellings: with one reading of each
+// path, some server takes two paths for one that have different keys.
 func TestOneReadingIsNotEnough(t *testing.T) {
 	const p, q = "/a;%2F..%2Fb", "/b"
 	assert.NotEqual(t, urlpath.Canonical(p), urlpath.Canonical(q))

@@ -50,8 +50,10 @@ func Of(s weir.Strategy) Strategy {
 	n := absent{s}
 	return Strategy{
 		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n),
-		or[weir.Resetter](s, n), or[weir.PrefixResetter](s, n), or[weir.Seeder](s, n), or[weir.Charger](s, n),
-		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[weir.Holder](s, n), or[Warmer](s, n), or[Cache](s, n),
+		or[weir.Resetter](s, n), or[weir.PrefixResetter](s, n), or[weir.Seeder](s, n),
+		or[weir.Charger](s, n),
+		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[weir.Holder](s, n), or[Warmer](s, n),
+		or[Cache](s, n),
 	}
 }
 
@@ -116,7 +118,9 @@ func Do(ctx context.Context, op weir.Op, s interface {
 }
 
 // Do calls the method op.
-func (s *Strategy) Do(ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result) (*weir.Result, error) {
+func (s *Strategy) Do(
+	ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
+) (*weir.Result, error) {
 	return Do(ctx, op, s, r, taken)
 }
 
@@ -126,7 +130,9 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 }
 
 // Reconcile implements weir.Reconciler.
-func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s *Strategy) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	return s.Decided(s.Reconciler.Reconcile(ctx, r, b))
 }
 
@@ -148,12 +154,20 @@ func (a absent) err(what string) error {
 	return fmt.Errorf("weir: %s cannot %s: %w", weir.NameOf(a.s), what, errors.ErrUnsupported)
 }
 
-func (a absent) Peek(context.Context, *weir.Request) (*weir.Result, error) { return nil, a.err("peek") }
-func (a absent) Reset(context.Context, *weir.Request) error                { return a.err("reset") }
-func (a absent) Charge(context.Context, *weir.Request) error               { return a.err("charge") }
-func (a absent) Warm(context.Context, *weir.Request) error                 { return a.err("warm up") }
-func (a absent) Refund(context.Context, *weir.Request, *weir.Result) error { return a.err("refund") }
-func (a absent) Seed(context.Context, *weir.Request, *weir.Result) error   { return a.err("seed") }
+func (a absent) Peek(context.Context, *weir.Request) (*weir.Result, error) {
+	return nil, a.err("peek")
+}
+func (a absent) Reset(context.Context, *weir.Request) error { return a.err("reset") }
+func (a absent) Charge(context.Context, *weir.Request) error {
+	return a.err("charge")
+}
+func (a absent) Warm(context.Context, *weir.Request) error {
+	return a.err("warm up")
+}
+func (a absent) Refund(context.Context, *weir.Request, *weir.Result) error {
+	return a.err("refund")
+}
+func (a absent) Seed(context.Context, *weir.Request, *weir.Result) error { return a.err("seed") }
 
 func (a absent) ResetPrefix(context.Context, string, func(seen, reset int)) (int, error) {
 	return 0, a.err("reset a prefix")

@@ -105,9 +105,11 @@ func TestScrape(t *testing.T) {
 		Stats: stats, OnDecision: decisions.OnDecision,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	registration, err := weirotel.Register(meter, "edge",
-		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(f.Stats), metrics.Holds())
+		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(f.Stats),
+		metrics.Holds())
 	require.NoError(t, err)
-	held, err := weir.Hold(t.Context(), limiter.InFlight(), &weir.Request{Key: "caller-a", Limit: 3, Duration: time.Minute})
+	held, err := weir.Hold(t.Context(), limiter.InFlight(),
+		&weir.Request{Key: "caller-a", Limit: 3, Duration: time.Minute})
 	require.NoError(t, err)
 	ask := func(key string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -124,7 +126,8 @@ func TestScrape(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	samples, families := scrape(t, server)
 	for sample, want := range map[string]float64{
-		"weir_requests_total name=edge,outcome=admitted": 2, "weir_requests_total name=edge,outcome=denied": 1,
+		"weir_requests_total name=edge,outcome=admitted":                            2,
+		"weir_requests_total name=edge,outcome=denied":                              1,
 		"weir_decisions_total name=edge,outcome=denied,policy=per key,source=local": 1,
 		"weir_fallback_breaker_state name=edge,state=open":                          1,
 		"weir_fallback_decisions_total name=edge,source=local":                      3,

@@ -95,7 +95,8 @@ type Decisions struct {
 func NewDecisions(name string) *Decisions {
 	d := metrics.Decisions
 	opts := prometheus.CounterOpts{Name: d.PrometheusName(), Help: d.Help, ConstLabels: labels(name)}
-	return &Decisions{CounterVec: prometheus.NewCounterVec(opts, []string{"policy", "outcome", "source"})}
+	return &Decisions{CounterVec: prometheus.NewCounterVec(opts,
+		[]string{"policy", "outcome", "source"})}
 }
 
 // OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues
@@ -122,7 +123,8 @@ func NewCalls(name string, classify func(error) string) *Calls {
 	opts := prometheus.HistogramOpts{
 		Name: d.PrometheusName(), Help: d.Help, ConstLabels: labels(name), Buckets: metrics.CallBounds(),
 	}
-	return &Calls{HistogramVec: prometheus.NewHistogramVec(opts, []string{d.Label}), classify: classify}
+	return &Calls{HistogramVec: prometheus.NewHistogramVec(opts, []string{d.Label}),
+		classify: classify}
 }
 
 // OnCall measures a call.

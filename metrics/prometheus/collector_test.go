@@ -109,7 +109,9 @@ func scrape(t *testing.T,
 }
 
 // value returns the sample of a family whose labels include these pairs.
-func value(t *testing.T, families map[string]*dto.MetricFamily, name string, pairs ...string) float64 {
+func value(
+	t *testing.T, families map[string]*dto.MetricFamily, name string, pairs ...string,
+) float64 {
 	t.Helper()
 	require.Contains(t, families, name)
 	for _, m := range families[name].Metric {
@@ -138,7 +140,8 @@ func TestScrape(t *testing.T) {
 	for _, want := range []int{200, 200, 429} {
 		assert.Equal(t, want, s.ask("a"))
 	}
-	held, err := weir.Hold(t.Context(), s.places, &weir.Request{Key: "a", Limit: 3, Duration: time.Minute})
+	held, err := weir.Hold(t.Context(), s.places,
+		&weir.Request{Key: "a", Limit: 3, Duration: time.Minute})
 	require.NoError(t, err)
 	s.down = true
 	for range 3 {
@@ -174,7 +177,8 @@ func TestScrape(t *testing.T) {
 	assert.Positive(t, of("weir_checks_total", "outcome", "allowed"))
 	assert.Contains(t, families, "weir_last_sweep_seconds")
 	assert.EqualValues(t, 1, of("weir_hold_places"))
-	for _, name := range []string{"weir_hold_leases", "weir_hold_waits_total", "weir_hold_lapsed_total"} {
+	for _, name := range []string{"weir_hold_leases", "weir_hold_waits_total",
+		"weir_hold_lapsed_total"} {
 		assert.Zero(t, of(name), name)
 	}
 	require.NoError(t, held.Release(t.Context()))
@@ -259,7 +263,8 @@ func TestCallsWithoutClassify(t *testing.T) {
 	calls.OnCall(time.Second, errDown)
 	families, text := scrape(t, registry)
 	assert.EqualValues(t, 1, value(t, families, "weir_primary_call_duration_seconds", "result", "ok"))
-	assert.EqualValues(t, 1, value(t, families, "weir_primary_call_duration_seconds", "result", "error"))
+	assert.EqualValues(t, 1, value(t, families, "weir_primary_call_duration_seconds", "result",
+		"error"))
 	assert.Contains(t, text, `weir_primary_call_duration_seconds_bucket{result="ok",le="0.025"} 0`)
 	assert.Contains(t, text, `weir_primary_call_duration_seconds_bucket{result="ok",le="0.05"} 1`)
 }

@@ -55,7 +55,8 @@ func ExampleNew() {
 		get("/")
 	}
 	for line := range strings.Lines(get("/metrics")) {
-		if !strings.HasPrefix(line, "#") && (strings.Contains(line, "_decisions") || strings.Contains(line, "_buckets ")) {
+		if !strings.HasPrefix(line, "#") &&
+			(strings.Contains(line, "_decisions") || strings.Contains(line, "_buckets ")) {
 			fmt.Print(line)
 		}
 	}

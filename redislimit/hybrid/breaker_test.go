@@ -51,7 +51,8 @@ func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	}
 	intervals := int64(time.Since(start)/probeInterval) + 1
 	p99 := quantile(took, 0.99)
-	t.Logf("%d decisions in %v: %d dials; p50 %v, p99 %v", len(took), time.Since(start).Round(time.Millisecond),
+	t.Logf("%d decisions in %v: %d dials; p50 %v, p99 %v", len(took),
+		time.Since(start).Round(time.Millisecond),
 		dials.Load(),
 		quantile(took, 0.5), p99)
 	assert.LessOrEqual(t, dials.Load(), intervals)

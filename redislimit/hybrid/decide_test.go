@@ -35,7 +35,8 @@ func hybrids(t testing.TB, server *redistest.Server, addr string) decidetest.Sou
 		var all []weir.Strategy
 		for _, pair := range [][2]weir.Strategy{
 			{store.FixedWindow(), l.FixedWindow()}, {store.SlidingWindow(), l.SlidingWindow()},
-			{store.TokenBucket(0), l.TokenBucket(0)}, {store.SlidingLog(), l.SlidingLog()}, {store.Counter(), l.Counter()},
+			{store.TokenBucket(0), l.TokenBucket(0)}, {store.SlidingLog(), l.SlidingLog()},
+			{store.Counter(), l.Counter()},
 			{store.List(), l.List()}, {store.Calendar(weir.Hour, nil), l.Calendar(weir.Hour, nil)},
 			{decidetest.Tiers(store), decidetest.Tiers(l)},
 		} {
@@ -63,8 +64,8 @@ func TestDecideConcurrently(t *testing.T) {
 	assert.Error(t, decidetest.Concurrently(source, decidetest.Forgetful, 20))
 }
 
-// Limits through fallback take the round trips of those without: one, and one more for a denial. In an
-// outage each is decided locally, and what local admitted and gave back is not charged.
+// Limits through fallback take the round trips of those without: one, and one more for a denial. In
+// an outage each is decided locally, and what local admitted and gave back is not charged.
 func TestDecideTakesOneRoundTrip(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -103,7 +104,8 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	assert.True(t, d.Allowed())
 	server.Restart()
 	assert.Eventually(t, func() bool {
-		_, by, err := strategies[0].(*fallback.Fallback).RunSource(ctx, &weir.Request{Key: "b", Limit: 5, Duration: time.Hour})
+		_, by, err := strategies[0].(*fallback.Fallback).RunSource(ctx,
+			&weir.Request{Key: "b", Limit: 5, Duration: time.Hour})
 		return err == nil && by == fallback.FromPrimary
 	}, 30*time.Second, 10*time.Millisecond)
 	d, err = weir.Decide(ctx, asks("a", 5, 5)...)

@@ -63,7 +63,8 @@ var faults = []fault{
 		slept := make(chan struct{})
 		go func() {
 			defer close(slept)
-			c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1, ReadTimeout: time.Minute})
+			c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1,
+				ReadTimeout: time.Minute})
 			defer c.Close()
 			_ = c.Do(context.Background(), "debug", "sleep", "2").Err()
 		}()
@@ -100,7 +101,8 @@ func busy(t *testing.T, b *bench) func() {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1, ReadTimeout: time.Minute})
+		c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1,
+			ReadTimeout: time.Minute})
 		defer c.Close()
 		_ = c.Eval(context.Background(), "while true do end", nil).Err()
 	}()

@@ -29,8 +29,8 @@ type taken struct {
 	cost uint64
 }
 
-// history is a random sequence of takes, refunds, resets and failures on three instances, and a model of
-// what primary must have counted.
+// history is a random sequence of takes, refunds, resets and failures on three instances, and a
+// model of what primary must have counted.
 type history struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -51,21 +51,25 @@ type history struct {
 	over, under uint64
 }
 
-func newHistory(t *testing.T, seed uint64, front func(*redislimit.Strategy) weir.Strategy, args ...string) *history {
+func newHistory(
+	t *testing.T, seed uint64, front func(*redislimit.Strategy) weir.Strategy, args ...string,
+) *history {
 	h := &history{t: t, rng: rand.New(rand.NewPCG(seed, 27)), server: redistest.Start(t, args...),
 		clock: weirtest.NewClock(time.Now())}
 	for i := range historyInstances {
 		h.proxies[i] = redistest.NewProxy(t, h.server.Addr)
 		client := redis.NewClient(redislimit.Options(h.proxies[i].Addr))
 		t.Cleanup(func() { _ = client.Close() })
-		store, err := redislimit.New(client, redislimit.Config{Timeout: 5 * time.Second, Now: h.clock.Now})
+		store, err := redislimit.New(client,
+			redislimit.Config{Timeout: 5 * time.Second, Now: h.clock.Now})
 		require.NoError(t, err)
 		l, err := weir.New(weir.Config{Now: h.clock.Now})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		// The breaker stays closed, and after each failure primary may have lost its counts.
 		h.instances[i], err = fallback.New(front(store.FixedWindow()), l.FixedWindow(), fallback.Config{
-			Instances: historyInstances, Timeout: 5 * time.Second, MinCalls: 1 << 30, ProbeInterval: 1, Now: h.clock.Now})
+			Instances: historyInstances, Timeout: 5 * time.Second, MinCalls: 1 << 30, ProbeInterval: 1,
+			Now: h.clock.Now})
 		require.NoError(t, err)
 	}
 	return h
@@ -140,7 +144,8 @@ func (h *history) restart(loses bool) {
 	h.server.Kill()
 	h.server.Restart()
 	for _, instance := range h.instances {
-		_, _, err := instance.RunSource(context.Background(), &weir.Request{Key: "other", Limit: 1, Duration: time.Hour})
+		_, _, err := instance.RunSource(context.Background(),
+			&weir.Request{Key: "other", Limit: 1, Duration: time.Hour})
 		require.NoError(h.t, err, "the connections that broke fail one call at least")
 	}
 	if loses {
@@ -152,8 +157,8 @@ func (h *history) restart(loses bool) {
 	}
 }
 
-// run makes n random steps, and returns how much more than it should have primary has counted in the
-// end, and how much less.
+// run makes n random steps, and returns how much more than it should have primary has counted in
+// the end, and how much less.
 func (h *history) run(n int, restart func()) (more, less uint64) {
 	for range n {
 		h.clock.Advance(time.Duration(h.rng.IntN(10_000)) * time.Millisecond)
@@ -193,13 +198,16 @@ func (h *history) run(n int, restart func()) (more, less uint64) {
 		counted = res.TotalRequests
 	}
 	most, least := h.used+h.lost+h.over, h.used-min(h.used, h.under)
-	h.t.Logf("used %d, counted %d; lost answers of %d, lost counts +%d -%d", h.used, counted, h.lost, h.over, h.under)
+	h.t.Logf("used %d, counted %d; lost answers of %d, lost counts +%d -%d", h.used, counted, h.lost,
+		h.over, h.under)
 	return counted - min(counted, most), least - min(least, counted)
 }
 
 // histories returns the sums of what primary counted too much and too little in 20 histories, of
 // which every one must stay within the bound.
-func histories(t *testing.T, persists bool, steps int, front func(*redislimit.Strategy) weir.Strategy) (more, less uint64) {
+func histories(
+	t *testing.T, persists bool, steps int, front func(*redislimit.Strategy) weir.Strategy,
+) (more, less uint64) {
 	var args []string
 	if persists {
 		args = durable
@@ -240,7 +248,9 @@ type broken struct {
 	always bool // it takes every count for one that was lost, or else none
 }
 
-func (s broken) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s broken) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	own := *b
 	if own.Counted = nil; s.always && b.Counted != nil {
 		if err := s.Seed(ctx, r, b.Counted); err != nil {
@@ -250,16 +260,20 @@ func (s broken) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog)
 	return s.Strategy.Reconcile(ctx, r, &own)
 }
 
-// The controls: without seeds an emptied server counts too little, and with seeds whatever was taken
-// back since, any server counts too much.
+// The controls: without seeds an emptied server counts too little, and with seeds whatever was
+// taken back since, any server counts too much.
 func TestHistoriesControls(t *testing.T) {
 	slow.Test(t)
 	t.Run("always seeds", func(t *testing.T) {
-		more, _ := histories(t, true, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, true} })
+		more, _ := histories(t, true, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy {
+			return broken{s, true}
+		})
 		assert.Greater(t, more, uint64(1000))
 	})
 	t.Run("never seeds", func(t *testing.T) {
-		_, less := histories(t, false, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, false} })
+		_, less := histories(t, false, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy {
+			return broken{s, false}
+		})
 		assert.Greater(t, less, uint64(1000))
 	})
 }

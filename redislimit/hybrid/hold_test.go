@@ -88,10 +88,11 @@ func (h *holders) onServer(t *testing.T) int {
 	return int(res.TotalRequests) - 1
 }
 
-// A server that stops while work is in flight: each instance goes on with what it holds, and up to its
-// share. When the server is back, with nothing stored, it knows of all places again, up to the limit;
-// what it has no room for is lost. Never are more in flight than the limit and the shares of the other
-// instances. The negative control, instances that take the whole limit for their share, has more.
+// A server that stops while work is in flight: each instance goes on with what it holds, and up to
+// its share. When the server is back, with nothing stored, it knows of all places again, up to the
+// limit; what it has no room for is lost. Never are more in flight than the limit and the shares of
+// the other instances. The negative control, instances that take the whole limit for their share,
+// has more.
 func TestWorkInFlightThroughAnOutage(t *testing.T) {
 	const limit, instances = 10, 2
 	const bound = limit + (instances-1)*limit/instances

@@ -59,7 +59,8 @@ func hybridAt(t testing.TB, addr string, cfg fallback.Config,
 	if cfg.IsDown == nil {
 		cfg.IsDown = isDown
 	}
-	var primary weir.Strategy = storeAt(t, addr, cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow()
+	var primary weir.Strategy = storeAt(t, addr,
+		cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow()
 	for _, wrap := range front {
 		primary = wrap(primary)
 	}

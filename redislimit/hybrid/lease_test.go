@@ -31,7 +31,8 @@ func TestLease(t *testing.T) {
 	var fleet []*fallback.Fallback
 	for range 3 {
 		// The timeout is not under test, and the machine may be busy.
-		fleet = append(fleet, hybridAt(t, b.proxy.Addr, fallback.Config{Instances: 3, Timeout: 5 * time.Second},
+		fleet = append(fleet, hybridAt(t, b.proxy.Addr,
+			fallback.Config{Instances: 3, Timeout: 5 * time.Second},
 			leases(100)))
 	}
 	ask(t, fleet[0], day) // connects and loads the script
@@ -94,8 +95,8 @@ func TestLeaseOverManyWindows(t *testing.T) {
 	t.Logf("%d windows", len(counts))
 }
 
-// Strategies on Redis lapse as those in memory do, and three instances that lease them admit what the
-// strategy allows with a fraction of the round trips.
+// Strategies on Redis lapse as those in memory do, and three instances that lease them admit what
+// the strategy allows with a fraction of the round trips.
 func TestLeaseOfEachStrategy(t *testing.T) {
 	b := newBench(t)
 	store := storeAt(t, b.proxy.Addr, 5*time.Second)
@@ -140,7 +141,8 @@ func TestLeaseOfEachStrategy(t *testing.T) {
 		assert.GreaterOrEqual(t, admitted.Load(), uint64(limit*95/100), name)
 		assert.Less(t, seen["evalsha"]+seen["eval"], limit/10, name)
 	}
-	for name, s := range map[string]weir.Strategy{"SlidingLog": store.SlidingLog(), "Counter": store.Counter()} {
+	for name, s := range map[string]weir.Strategy{"SlidingLog": store.SlidingLog(),
+		"Counter": store.Counter()} {
 		_, _, ok := s.(near.Lapser).Lapse(&r, time.Now())
 		assert.False(t, ok, name)
 	}

@@ -41,7 +41,8 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, addr string, reconciles bool) *fleet {
-	f := &fleet{clock: weirtest.NewClock(time.Unix(1_700_000_040, 0)), admitted: map[time.Time]uint64{}}
+	f := &fleet{clock: weirtest.NewClock(time.Unix(1_700_000_040, 0)),
+		admitted: map[time.Time]uint64{}}
 	const timeout = 10 * time.Second // slow machines must not cause failures
 	for range instances {
 		l, err := weir.New(weir.Config{Now: f.clock.Now})
@@ -121,7 +122,8 @@ func (f *fleet) verdict(t *testing.T) (over, worst uint64) {
 		worst = max(worst, n)
 	}
 	t.Logf(
-		"breakers opened %d times, %d windows, %d over the limit in total, at most %d in a window (limit %d, "+
+		"breakers opened %d times, %d windows, %d over the limit in total, at most %d in a window "+
+			"(limit %d, "+
 			"bound %d)",
 		opens, len(f.admitted), over, worst, limit, most)
 	return over, worst

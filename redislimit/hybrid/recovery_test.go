@@ -66,12 +66,15 @@ func (o outage) client(b *bench) *redis.Client {
 		return redis.NewClient(opts)
 	}
 	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: redistest.MasterName, SentinelAddrs: []string{b.sentinel.Addr}, MaxRetries: opts.MaxRetries,
-		PoolSize: opts.PoolSize,
-		Dialer:   opts.Dialer, DisableIdentity: true,
-		ContextTimeoutEnabled: true, DialerRetries: opts.DialerRetries, DialerRetryTimeout: opts.DialerRetryTimeout,
-		DialTimeout: opts.DialTimeout, ReadTimeout: opts.ReadTimeout, WriteTimeout: opts.WriteTimeout,
-		PoolTimeout: opts.PoolTimeout,
+		MasterName: redistest.MasterName, SentinelAddrs: []string{b.sentinel.Addr},
+		MaxRetries: opts.MaxRetries,
+		PoolSize:   opts.PoolSize,
+		Dialer:     opts.Dialer, DisableIdentity: true,
+		ContextTimeoutEnabled: true, DialerRetries: opts.DialerRetries,
+		DialerRetryTimeout: opts.DialerRetryTimeout,
+		DialTimeout:        opts.DialTimeout, ReadTimeout: opts.ReadTimeout,
+		WriteTimeout: opts.WriteTimeout,
+		PoolTimeout:  opts.PoolTimeout,
 	})
 }
 
@@ -90,27 +93,32 @@ var outages = []outage{
 	{name: "kill and restart, nothing persisted", lasts: 2 * time.Second, cut: cutKill},
 	{name: "freeze", lasts: 2 * time.Second, direct: true, cut: cutFreeze},
 	{name: "partition of 3 s", lasts: 3 * time.Second, cut: cutPartition},
-	{name: "partition of 3 s, 64 callers an instance", lasts: 3 * time.Second, workers: 64, cut: cutPartition},
+	{name: "partition of 3 s, 64 callers an instance", lasts: 3 * time.Second, workers: 64,
+		cut: cutPartition},
 	{name: "partition of 30 s", lasts: 30 * time.Second, cut: cutPartition},
-	{name: "100 ms of extra latency", lasts: 2 * time.Second, cut: func(_ *testing.T, b *bench) func() {
-		b.proxy.Latency(100 * time.Millisecond)
-		return func() { b.proxy.Latency(0) }
-	}},
+	{name: "100 ms of extra latency", lasts: 2 * time.Second,
+		cut: func(_ *testing.T, b *bench) func() {
+			b.proxy.Latency(100 * time.Millisecond)
+			return func() { b.proxy.Latency(0) }
+		}},
 	{name: "lost replies", lasts: 2 * time.Second, cut: act(redistest.LoseReply)},
 	{name: "READONLY", lasts: 2 * time.Second, cut: func(_ *testing.T, b *bench) func() {
 		b.server.Do("replicaof", "127.0.0.1", "1")
 		return func() { b.server.Do("replicaof", "no", "one") }
 	}},
-	{name: "failover by Sentinel", direct: true, sentinel: true, cut: func(t *testing.T, b *bench) func() {
-		b.server.Kill()
-		return func() {
-			redistest.Eventually(t, 30*time.Second, "the Sentinel names the replica as master", func() bool {
-				at, _ := b.sentinel.Do("sentinel", "get-master-addr-by-name", redistest.MasterName).([]any)
-				return len(at) == 2 && net.JoinHostPort(at[0].(string), at[1].(string)) == b.sentinel.Replica.Addr
-			})
-			b.server = b.sentinel.Replica
-		}
-	}},
+	{name: "failover by Sentinel", direct: true, sentinel: true,
+		cut: func(t *testing.T, b *bench) func() {
+			b.server.Kill()
+			return func() {
+				redistest.Eventually(t, 30*time.Second, "the Sentinel names the replica as master",
+					func() bool {
+						at, _ := b.sentinel.Do("sentinel", "get-master-addr-by-name", redistest.MasterName).([]any)
+						return len(at) == 2 && net.JoinHostPort(at[0].(string),
+							at[1].(string)) == b.sentinel.Replica.Addr
+					})
+				b.server = b.sentinel.Replica
+			}
+		}},
 	{name: "OOM", lasts: 2 * time.Second, cut: set("maxmemory", "1", "0")},
 	{name: "2 s at a round trip of 1 ms", roundTrip: time.Millisecond, lasts: 2 * time.Second,
 		cut: cutPartition},
@@ -118,10 +126,12 @@ var outages = []outage{
 		cut: cutPartition},
 	{name: "2 s at a round trip of 15 ms", roundTrip: 15 * time.Millisecond, lasts: 2 * time.Second,
 		cut: cutPartition},
-	{name: "2 s at a round trip of 20 ms", roundTrip: 20 * time.Millisecond, timeout: 80 * time.Millisecond,
-		lasts: 2 * time.Second, cut: cutPartition},
-	{name: "2 s at a round trip of 40 ms", roundTrip: 40 * time.Millisecond, timeout: 160 * time.Millisecond,
-		lasts: 2 * time.Second, cut: cutPartition},
+	{name: "2 s at a round trip of 20 ms", roundTrip: 20 * time.Millisecond,
+		timeout: 80 * time.Millisecond,
+		lasts:   2 * time.Second, cut: cutPartition},
+	{name: "2 s at a round trip of 40 ms", roundTrip: 40 * time.Millisecond,
+		timeout: 160 * time.Millisecond,
+		lasts:   2 * time.Second, cut: cutPartition},
 }
 
 // dialsIn delays the dials of o by a round trip of p, as handshakes are answered by the kernel
@@ -149,9 +159,10 @@ type row struct {
 	errors    int64
 	admitted  uint64 // the most admitted for one key
 	over      uint64 // cost admitted over the bound
-	charged   int64  // the most counted by primary for one key beyond what was admitted or whose reply was lost
-	perCall   float64
-	opens     uint64
+	// the most counted by primary for one key beyond what was admitted or whose reply was lost
+	charged int64
+	perCall float64
+	opens   uint64
 }
 
 // stalls records when the machine stalls. A decision or probe that is late because of a stall says
@@ -200,9 +211,10 @@ type recoveringFleet struct {
 	instances []*fallback.Fallback
 	failed    atomic.Int64
 
-	mu        sync.Mutex
-	admitted  [recoveryCallers]uint64      // guarded by mu
-	uncertain [recoveryCallers]uint64      // guarded by mu; decided locally, perhaps after primary counted them
+	mu       sync.Mutex
+	admitted [recoveryCallers]uint64 // guarded by mu
+	// guarded by mu; decided locally, perhaps after primary counted them
+	uncertain [recoveryCallers]uint64
 	first     [recoveryInstances]time.Time // guarded by mu; first decision by primary after repaired
 	calls     [recoveryInstances]int       // guarded by mu
 	repaired  time.Time                    // guarded by mu
@@ -385,7 +397,8 @@ func (f *recoveringFleet) checkCounts(t *testing.T, b *bench, out *row) {
 		require.NoError(t, err)
 		out.admitted = max(out.admitted, f.admitted[k])
 		out.over += f.admitted[k] - min(f.admitted[k], bound)
-		out.charged = max(out.charged, int64(res.TotalRequests)-int64(f.admitted[k])-int64(f.uncertain[k]))
+		out.charged = max(out.charged,
+			int64(res.TotalRequests)-int64(f.admitted[k])-int64(f.uncertain[k]))
 	}
 	out.errors = f.failed.Load()
 	for _, i := range f.instances {
@@ -399,7 +412,8 @@ func (f *recoveringFleet) checkCounts(t *testing.T, b *bench, out *row) {
 // shorter probe interval and a lower limit.
 func TestRecoveryTable(t *testing.T) {
 	slow.Test(t)
-	path, probeInterval, limit := os.Getenv("RECOVERY_TABLE"), fallback.DefaultProbeInterval, uint64(600)
+	path, probeInterval, limit := os.Getenv("RECOVERY_TABLE"), fallback.DefaultProbeInterval,
+		uint64(600)
 	short := path == "" && slow.N(0, 0, 1) == 0
 	latest := probeInterval*11/10 + 300*time.Millisecond
 	if short {
@@ -429,12 +443,14 @@ func TestRecoveryTable(t *testing.T) {
 				if !o.direct {
 					commands = fmt.Sprintf("%.1f", r.perCall)
 				}
-				rows[i] = fmt.Sprintf("| %s | %.2f s | %d | %d | %d | %s |\n", o.name, r.recovered.Seconds(), r.errors,
+				rows[i] = fmt.Sprintf("| %s | %.2f s | %d | %d | %d | %s |\n", o.name, r.recovered.Seconds(),
+					r.errors,
 					r.admitted, max(0, r.charged), commands)
 			})
 		}
 	})
-	table := "| Outage | primary decides again on all instances after | callers' errors | admitted, at most, " +
+	table := "| Outage | primary decides again on all instances after | callers' errors | " +
+		"admitted, at most, " +
 		"of 600 (bound 1000) " +
 		"| counted beyond admitted and lost answers | commands a decision |\n|---|--:|--:|--:|--:|--:|\n" +
 		strings.Join(rows, "")

@@ -26,8 +26,10 @@ func TestShardsFailAlone(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: cluster.Addrs(), MaxRedirects: 3, MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true,
 		Dialer:        o.Dialer,
-		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, DialTimeout: o.DialTimeout,
-		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout, DisableIdentity: true,
+		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout,
+		DialTimeout: o.DialTimeout,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
+		DisableIdentity: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	const timeout = time.Second // only a dead shard exceeds it, even on a busy machine
@@ -38,7 +40,8 @@ func TestShardsFailAlone(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		f, err := fallback.New(store.FixedWindow(), l.FixedWindow(), fallback.Config{
-			Partition: partition, Timeout: timeout, MinCalls: 3, FailureRate: 0.2, Interval: 10 * time.Second,
+			Partition: partition, Timeout: timeout, MinCalls: 3, FailureRate: 0.2,
+			Interval:      10 * time.Second,
 			Stall:         -1,
 			ProbeInterval: 200 * time.Millisecond, IsDown: isDown,
 		})
@@ -174,8 +177,9 @@ func TestLostReplies(t *testing.T) {
 			if name == "token bucket" {
 				primary, local = store.TokenBucket(0), l.TokenBucket(0)
 			}
-			f, err := fallback.New(primary, local, fallback.Config{Timeout: 5 * time.Second, MinCalls: 1 << 30,
-				IsDown: isDown})
+			f, err := fallback.New(primary, local,
+				fallback.Config{Timeout: 5 * time.Second, MinCalls: 1 << 30,
+					IsDown: isDown})
 			require.NoError(t, err)
 			r := weir.Request{Key: "a", Limit: 1000, Duration: 24 * time.Hour}
 			ask(t, f, r)

@@ -38,7 +38,8 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	Eventually(t, startTimeout, "cluster comes together", func() bool {
 		for _, n := range c.Nodes {
 			info, _ := n.Do("cluster", "info").(string)
-			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3") {
+			if !strings.Contains(info, "cluster_state:ok") ||
+				!strings.Contains(info, "cluster_known_nodes:3") {
 				return false
 			}
 		}

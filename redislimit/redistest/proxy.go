@@ -17,11 +17,12 @@ type Action int
 
 // The actions.
 const (
-	Pass      Action = iota // forward the command, deliver the reply
-	LoseReply               // forward the command, and break the connection instead of delivering the reply
-	HoldReply               // forward the command, and never deliver the reply: a black hole behind the server
-	BlackHole               // neither forward the command nor reply
-	Reset                   // break the connection instead of forwarding the command
+	Pass Action = iota // forward the command, deliver the reply
+	// forward the command, and break the connection instead of delivering the reply
+	LoseReply
+	HoldReply // forward the command, and never deliver the reply: a black hole behind the server
+	BlackHole // neither forward the command nor reply
+	Reset     // break the connection instead of forwarding the command
 )
 
 // Proxy stands between clients and one server and speaks the protocol: it sees each command and
@@ -64,7 +65,11 @@ func NewProxy(t testing.TB, target string) *Proxy {
 
 // OnCommand has f choose what happens to each command from now on, by the words of the command; nil
 // passes all. f is called from many goroutines.
-func (p *Proxy) OnCommand(f func(command []string) Action) { p.mu.Lock(); p.decide = f; p.mu.Unlock() }
+func (p *Proxy) OnCommand(f func(command []string) Action) {
+	p.mu.Lock()
+	p.decide = f
+	p.mu.Unlock()
+}
 
 // Answer has f answer commands in the server's place, in the bytes of the protocol, where it
 // reports true; nil: none.
@@ -146,8 +151,8 @@ func (p *Proxy) Seen() map[string]int {
 	return maps.Clone(p.seen)
 }
 
-// Trips returns how many round trips there were: commands that were sent together, in one write of at
-// most 4 KB, are one.
+// Trips returns how many round trips there were: commands that were sent together, in one write of
+// at most 4 KB, are one.
 func (p *Proxy) Trips() int { return int(p.trips.Load()) }
 
 // Forget starts Seen anew.
@@ -260,7 +265,9 @@ func (p *Proxy) relay(client, server net.Conn, out *bufio.Reader, raw []byte, wo
 }
 
 // note counts a command and returns what is set now.
-func (p *Proxy) note(words []string) (func([]string) Action, func([]string) ([]byte, bool), time.Duration) {
+func (p *Proxy) note(
+	words []string,
+) (func([]string) Action, func([]string) ([]byte, bool), time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(words) > 0 {

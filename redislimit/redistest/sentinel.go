@@ -33,7 +33,8 @@ sentinel monitor %s %s %s 1
 sentinel down-after-milliseconds %s 500
 sentinel failover-timeout %s 1000
 `, own, MasterName, host, port, MasterName, MasterName))
-	s := &Sentinel{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(own)), Master: master, Replica: replica}
+	s := &Sentinel{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(own)), Master: master,
+		Replica: replica}
 	s.process = &Server{Addr: s.Addr, t: t, args: []string{conf, "--sentinel"}}
 	if !s.process.start() {
 		t.Fatalf("the Sentinel does not start:\n%s", s.process.log)

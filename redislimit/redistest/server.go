@@ -76,7 +76,8 @@ func (s *Server) start() bool {
 	s.done = done
 	cmd := s.cmd
 	go func() { _ = cmd.Wait(); close(done) }()
-	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	const pause = 5 * time.Millisecond
+	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(pause) {
 		select {
 		case <-done:
 			return false

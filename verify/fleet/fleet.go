@@ -32,17 +32,20 @@ type Fleet struct {
 	Limit     uint64        // of each caller in each Window
 	Window    time.Duration // a fixed one, unless Strategy is set
 	Callers   int
-	Skew      float64       // the exponent of a Zipf distribution of requests over callers; 0: all ask alike
-	Rate      float64       // requests a second, of all callers
-	Cost      uint64        // the largest cost of a request, of which each from 1 is as likely; 0: all are 1
+	// the exponent of a Zipf distribution of requests over callers; 0: all ask alike
+	Skew float64
+	Rate float64 // requests a second, of all callers
+	// the largest cost of a request, of which each from 1 is as likely; 0: all are 1
+	Cost      uint64
 	Length    time.Duration // of the run: whole Windows
 	RoundTrip time.Duration // to Redis
 	Service   time.Duration // of Redis for a command; the others wait in a queue. 0: none
 
-	// Sample, if not 0, is how many requests of each octave of callers (the first, the next two, the next
-	// four, and so on) are simulated at least. Counts of different keys do not affect each other, but for
-	// the queue of Redis, so the others are taken to be like these. At least four callers of an octave
-	// are simulated. Decisions, Commands and Hot are those of all, and Peak, Over and Unused of the sample.
+	// Sample, if not 0, is how many requests of each octave of callers (the first, the next two, the
+	// next four, and so on) are simulated at least. Counts of different keys do not affect each other,
+	// but for the queue of Redis, so the others are taken to be like these. At least four callers of
+	// an octave are simulated. Decisions, Commands and Hot are those of all, and Peak, Over and Unused
+	// of the sample.
 	Sample float64
 
 	// Strategy makes what counts, in Redis and in each instance. nil: FixedWindow. With another one
@@ -169,7 +172,8 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 	defer limiter.Close()
 	r := &run{
 		Fleet: f,
-		server: &redis{strategy: f.Strategy(limiter), roundTrip: f.RoundTrip, service: f.Service, start: time.Now(),
+		server: &redis{strategy: f.Strategy(limiter), roundTrip: f.RoundTrip, service: f.Service,
+			start:  time.Now(),
 			perKey: make(map[string]uint64)},
 		random:   rand.New(rand.NewPCG(seed, 0)),
 		admitted: make(map[window]uint64),

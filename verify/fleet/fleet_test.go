@@ -35,8 +35,8 @@ func small() fleet.Fleet {
 	}
 }
 
-// Without an outage no limit is exceeded, and at most one block of each instance stays unused, while
-// instances come and go, whatever the costs of requests that wait for one another.
+// Without an outage no limit is exceeded, and at most one block of each instance stays unused,
+// while instances come and go, whatever the costs of requests that wait for one another.
 func TestBoundsOfLeases(t *testing.T) {
 	slow.Test(t)
 	for _, cost := range []uint64{1, 20} {
@@ -66,9 +66,9 @@ func TestBoundsOfLeases(t *testing.T) {
 	}
 }
 
-// What leases of each strategy save on three instances with skewed callers, and how many requests are
-// denied that are admitted without leases. docs/redis.md has the figures of the log of
-// the longest form.
+// What leases of each strategy save on three instances with skewed callers, and how many requests
+// are denied that are admitted without leases. docs/redis.md has the figures of the log of the
+// longest form.
 func TestLeasesOfEachStrategy(t *testing.T) {
 	slow.Test(t)
 	for name, of := range map[string]func(*weir.Limiter) fleet.Counter{
@@ -84,7 +84,8 @@ func TestLeasesOfEachStrategy(t *testing.T) {
 			out := simulate(t, f)
 			saved := 1 - float64(out.Commands)/float64(without.Commands)
 			denied := (float64(without.Admitted) - float64(out.Admitted)) / float64(without.Decisions)
-			t.Logf("%s, lease of %d: %.1f %% of %d calls saved, %.2f %% of %d requests wrongly denied", name, block,
+			t.Logf("%s, lease of %d: %.1f %% of %d calls saved, %.2f %% of %d requests wrongly denied", name,
+				block,
 				100*saved, without.Commands, 100*denied, without.Decisions)
 			assert.Greater(t, saved, 0.45)
 			assert.Less(t, denied, 0.01)
@@ -124,8 +125,8 @@ func TestBoundRejectsInstancesThatDoNotShare(t *testing.T) {
 	assert.Greater(t, f.Limit+simulate(t, f).Over, f.Bound())
 }
 
-// A sample of the callers costs as many commands for a decision as all of them, within 5 %. Fewer callers, the
-// control, do not.
+// A sample of the callers costs as many commands for a decision as all of them, within 5 %. Fewer
+// callers, the control, do not.
 func TestSampleEqualsTheWhole(t *testing.T) {
 	slow.Test(t)
 	f := fleet.Fleet{

@@ -24,13 +24,15 @@ import (
 	"github.com/weirgo/weir/verify/fleet"
 )
 
-// Three processes of weir proxy on a real Redis need as many commands for a decision as the simulation of
-// such a fleet says, within 15 %. Without leases, the control, the simulation says something else.
+// Three processes of weir proxy on a real Redis need as many commands for a decision as the
+// simulation of such a fleet says, within 15 %. Without leases, the control, the simulation says
+// something else.
 func TestModelEqualsProcesses(t *testing.T) {
 	slow.Test(t)
 	const requests = 12_000
 	f := fleet.Fleet{
-		Instances: 3, Block: 20, Denials: true, Limit: 500, Window: 4 * time.Second, Length: 4 * time.Second,
+		Instances: 3, Block: 20, Denials: true, Limit: 500, Window: 4 * time.Second,
+		Length:  4 * time.Second,
 		Callers: 200, Skew: 1, Rate: requests / 4, RoundTrip: time.Millisecond,
 	}
 	commands, admitted := processes(t, f, requests)
@@ -43,11 +45,12 @@ func TestModelEqualsProcesses(t *testing.T) {
 
 	f.Block = 0
 	out = simulate(t, f)
-	assert.Greater(t, math.Abs(float64(out.Commands)/float64(out.Decisions)-real), 0.15*real, "the control")
+	assert.Greater(t, math.Abs(float64(out.Commands)/float64(out.Decisions)-real), 0.15*real,
+		"the control")
 }
 
-// processes runs f as processes, which get requests of callers drawn as in a simulation. It returns how many
-// commands Redis ran, and how many requests were admitted.
+// processes runs f as processes, which get requests of callers drawn as in a simulation. It returns
+// how many commands Redis ran, and how many requests were admitted.
 func processes(t *testing.T, f fleet.Fleet, requests int) (commands, admitted int) {
 	weir := filepath.Join(t.TempDir(), "weir")
 	build := exec.Command("go", "build", "-o", weir, ".")
@@ -61,9 +64,12 @@ func processes(t *testing.T, f fleet.Fleet, requests int) (commands, admitted in
 	for range f.Instances {
 		addr := free(t)
 		// Each caller has one window, whenever the test runs.
-		start(t, addr, weir, "proxy", "--listen", addr, "--admin", "off", "--access-log", "off", "--by", "header:Caller",
-			"--limit", fmt.Sprintf("%d/365d:fixed", f.Limit), "--redis", "redis://"+redis, "--redis-timeout", "5s",
-			"--instances", strconv.Itoa(f.Instances), "--redis-lease", strconv.Itoa(f.Block), "--redis-denials", "16384")
+		start(t, addr, weir, "proxy", "--listen", addr, "--admin", "off", "--access-log", "off", "--by",
+			"header:Caller",
+			"--limit", fmt.Sprintf("%d/365d:fixed", f.Limit), "--redis", "redis://"+redis, "--redis-timeout",
+			"5s",
+			"--instances", strconv.Itoa(f.Instances), "--redis-lease", strconv.Itoa(f.Block),
+			"--redis-denials", "16384")
 		urls = append(urls, "http://"+addr)
 	}
 	before := commandsRun(t, redis)

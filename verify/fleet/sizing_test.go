@@ -56,17 +56,19 @@ var sizes = []size{
 	{1000, 1e9, 1e7, routed},
 }
 
-// sizing computes the table from the constants and from the commands for each decision in the table of
-// constant load.
+// sizing computes the table from the constants and from the commands for each decision in the table
+// of constant load.
 func sizing(t *testing.T, load string) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString(
-		"| instances | callers | decisions/s | composition | memory of an instance | cores of the fleet | " +
+		"| instances | callers | decisions/s | composition | memory of an instance | cores of the " +
+			"fleet | " +
 			"Redis commands/s | Redis cores | servers | Redis memory | how |\n" +
 			"|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, s := range sizes {
-		cells := []string{strconv.Itoa(s.instances), amount(s.callers), amount(s.decisions), s.composition}
+		cells := []string{strconv.Itoa(s.instances), amount(s.callers), amount(s.decisions),
+			s.composition}
 		switch s.composition {
 		case alone, routed:
 			memory, cores := s.callers*bytesCaller/float64(s.instances), s.decisions*nsDecision/1e9
@@ -91,12 +93,13 @@ func sizing(t *testing.T, load string) string {
 	return b.String()
 }
 
-// commandsADecision reads from the table of constant load how many commands a fleet with leases of 100 needs
-// for each decision, with a million callers for each instance.
+// commandsADecision reads from the table of constant load how many commands a fleet with leases of
+// 100 needs for each decision, with a million callers for each instance.
 func commandsADecision(t *testing.T, load string, instances int, composition string) float64 {
 	t.Helper()
 	_, skew, _ := strings.Cut(composition, withLease+", ")
-	_, row, ok := strings.Cut(load, fmt.Sprintf("| 10^6 callers for each instance, %s | %d | ", skew, instances))
+	_, row, ok := strings.Cut(load,
+		fmt.Sprintf("| 10^6 callers for each instance, %s | %d | ", skew, instances))
 	require.True(t, ok, "no row of %d instances and %s", instances, skew)
 	n, err := strconv.ParseFloat(strings.Fields(row)[2], 64)
 	require.NoError(t, err)

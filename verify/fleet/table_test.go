@@ -76,7 +76,10 @@ func oneFleet(t *testing.T) string {
 			row(t, &b, s.name, size, f)
 		}
 	}
-	b.WriteString("\nThe outage with a lease of 100, in fleets of other sizes that have the same 16,000 requests a second:\n\n")
+	b.WriteString(
+		"\nThe outage with a lease of 100, in fleets of other sizes that have the same 16,000 " +
+			"requests a second:\n\n",
+	)
 	header(&b, "instances")
 	for _, n := range []int{1, 4, 10, 100, 1000} {
 		f := large()
@@ -106,8 +109,9 @@ const rateOfEach = 10_000 // decisions a second of an instance
 func (l load) fleet(n int) fleet.Fleet {
 	f := fleet.Fleet{
 		Instances: n, Limit: 5000, Window: 4 * time.Second, Callers: l.perInstance * n, Skew: l.skew,
-		Rate: float64(rateOfEach * n), Length: 4 * time.Second, RoundTrip: time.Millisecond, Denials: true,
-		Block: 100, Sample: 20_000,
+		Rate: float64(rateOfEach * n), Length: 4 * time.Second, RoundTrip: time.Millisecond,
+		Denials: true,
+		Block:   100, Sample: 20_000,
 	}
 	if l.perInstance == 0 {
 		f.Callers, f.Limit = 1000, 5000*uint64(n)
@@ -118,7 +122,8 @@ func (l load) fleet(n int) fleet.Fleet {
 // constantLoad returns the table of fleets in which each instance has the same load.
 func constantLoad(t *testing.T) string {
 	var b strings.Builder
-	b.WriteString("| | instances | decisions/s | commands a decision | commands/s | Redis cores | busiest key, commands/s | " +
+	b.WriteString("| | instances | decisions/s | commands a decision | commands/s | Redis cores | " +
+		"busiest key, commands/s | " +
 		"of the server that has it |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
 	for _, l := range loads {
 		for _, n := range []int{1, 10, 100, 1000} {
@@ -136,7 +141,10 @@ func constantLoad(t *testing.T) string {
 				each*float64(rateOfEach*n)*usServer/1e6, amount(hot), 100*hot*usServer/1e6)
 		}
 	}
-	b.WriteString("\nTen instances without leases, on one Redis that takes 22.6 µs for a command and has others wait:\n\n")
+	b.WriteString(
+		"\nTen instances without leases, on one Redis that takes 22.6 µs for a command and has others " +
+			"wait:\n\n",
+	)
 	queue(t, &b)
 	return b.String()
 }
@@ -149,13 +157,15 @@ func queue(t *testing.T, b *strings.Builder) {
 		f.Instances, f.Denials, f.Service = 10, false, usServer*1000*time.Nanosecond
 		f.Rate = load * 1e6 / usServer
 		out := simulate(t, f)
-		fmt.Fprintf(b, "| %.0f | %.0f %% | %.1f %% |\n", f.Rate, 100*load, 100*float64(out.Local)/float64(out.Decisions))
+		fmt.Fprintf(b, "| %.0f | %.0f %% | %.1f %% |\n", f.Rate, 100*load,
+			100*float64(out.Local)/float64(out.Decisions))
 	}
 }
 
 func header(b *strings.Builder, of string) {
 	fmt.Fprintf(b,
-		"| | %s | commands a decision | commands/s, peak | decided locally | not given out, mean | at most | "+
+		"| | %s | commands a decision | commands/s, peak | decided locally | not given out, mean | at "+
+			"most | "+
 			"over-admitted, at most | bound |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n", of)
 }
 
@@ -164,7 +174,9 @@ func row(t *testing.T, b *strings.Builder, name, size string, f fleet.Fleet) {
 	t.Helper()
 	out := simulate(t, f)
 	assert.LessOrEqual(t, f.Limit+out.Over, f.Bound(), "%s, %s", name, size)
-	percent := func(part, of uint64) string { return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of)) }
+	percent := func(part, of uint64) string {
+		return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of))
+	}
 	fmt.Fprintf(b, "| %s | %s | %.3f | %d | %s | %.1f %% | %s | %s | %s |\n", name, size,
 		float64(out.Commands)/float64(out.Decisions), out.Peak, percent(out.Local, out.Decisions),
 		100*out.UnusedMean,

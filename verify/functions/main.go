@@ -25,7 +25,8 @@ const module = "github.com/weirgo/weir"
 
 func main() {
 	verbose := flag.Bool("v", false, "print the names of the functions")
-	dir := flag.String("decide", "", "make the decisions, and write their counters to this `directory`")
+	dir := flag.String("decide", "",
+		"make the decisions, and write their counters to this `directory`")
 	flag.Parse()
 	run := func() error { return report(*verbose) }
 	if *dir != "" {

@@ -58,7 +58,8 @@ func row(t *testing.T, what, before, after string) {
 
 // blocks returns the code blocks of a language.
 func blocks(language string) (found []string) {
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(document(),
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+
+		"\n(.*?)^```$").FindAllStringSubmatch(document(),
 		-1) {
 		found = append(found, m[1])
 	}
@@ -204,10 +205,12 @@ func TestHTTPRate(t *testing.T) {
 			require.NoError(t, err)
 			return time.Unix(ends, 0)
 		})
-		after := passes(httprate.After(newLimiter(t, weir.Config{}))(hello), func(*http.Response) time.Time {
-			return time.Now().Truncate(time.Minute).Add(time.Minute)
-		})
-		row(t, "three requests in one window; the next passes in the window after it at second", before, after)
+		after := passes(httprate.After(newLimiter(t, weir.Config{}))(hello),
+			func(*http.Response) time.Time {
+				return time.Now().Truncate(time.Minute).Add(time.Minute)
+			})
+		row(t, "three requests in one window; the next passes in the window after it at second", before,
+			after)
 	})
 }
 
@@ -269,12 +272,14 @@ func TestRedisRate(t *testing.T) {
 	require.NoError(t, err)
 	store, err := redislimit.New(client, redislimit.Config{})
 	require.NoError(t, err)
-	own, err := store.TokenBucket(0).Run(ctx, &weir.Request{Key: "much", Limit: 3, Duration: time.Minute,
-		Cost: 4})
+	own, err := store.TokenBucket(0).Run(ctx,
+		&weir.Request{Key: "much", Limit: 3, Duration: time.Minute,
+			Cost: 4})
 	require.NoError(t, err)
 	assert.False(t, own.Allowed())
 	assert.Zero(t, theirs.Allowed)
-	row(t, "a cost of 4, over the burst of 3", fmt.Sprintf("denied, `RetryAfter` of %v", theirs.RetryAfter),
+	row(t, "a cost of 4, over the burst of 3",
+		fmt.Sprintf("denied, `RetryAfter` of %v", theirs.RetryAfter),
 		fmt.Sprintf("denied, `ExpiresAt` %s: it can never pass",
 			map[bool]string{true: "zero"}[own.ExpiresAt.IsZero()]))
 }
@@ -309,7 +314,8 @@ func TestExRated(t *testing.T) {
 	for i := range 6 {
 		answer, err := exrated.After(l)
 		require.NoError(t, err)
-		assert.Equal(t, map[bool]string{true: fmt.Sprintf("{:ok, %d}", i+1), false: "{:error, 5}"}[i < 5], answer)
+		assert.Equal(t, map[bool]string{true: fmt.Sprintf("{:ok, %d}", i+1), false: "{:error, 5}"}[i < 5],
+			answer)
 	}
 	res, err := l.CheckRate("my-rate-limited-api", 10_000, 6)
 	require.NoError(t, err)
@@ -395,7 +401,8 @@ func (n *nginx) allow(ms int64) bool {
 		n.known, n.last = true, ms
 		return true
 	}
-	excess := max(0, n.excess-n.rate*(ms-n.last)+1000) // rate a second is rate thousandths a millisecond
+	// rate a second is rate thousandths a millisecond
+	excess := max(0, n.excess-n.rate*(ms-n.last)+1000)
 	if excess > n.burst*1000 {
 		return false
 	}

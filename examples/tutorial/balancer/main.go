@@ -23,7 +23,9 @@ func main() {
 	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: client, Limit: 3, Duration: time.Hour,
 	})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	})
 	mux := http.NewServeMux()
 	mux.Handle("/", guard(hello))
 	mux.Handle("GET /which-address", client) // until you have seen that it is right

@@ -30,7 +30,9 @@ func main() {
 	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: httplimit.ClientIP(balancers), Limit: 3, Duration: time.Hour,
 	})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	})
 	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080"), Handler: guard(hello)}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,7 +44,8 @@ func main() {
 	<-ctx.Done()
 	stop() // a second signal ends the process at once
 	// First the requests end, then the counts are saved.
-	if err := errors.Join(server.Shutdown(context.Background()), limiter.SaveFile("counts")); err != nil {
+	if err := errors.Join(server.Shutdown(context.Background()),
+		limiter.SaveFile("counts")); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -20,7 +20,9 @@ func main() {
 	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 3, Duration: time.Hour,
 	})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	})
 	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
 	log.Fatal(http.ListenAndServe(addr, guard(hello)))
 }

@@ -21,7 +21,8 @@ func main() {
 		for _, s := range strategies {
 			admitted := 0
 			for range 10 {
-				res, err := s.Run(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 3, Duration: 30 * time.Second})
+				res, err := s.Run(context.Background(),
+					&weir.Request{Key: "10.0.0.7", Limit: 3, Duration: 30 * time.Second})
 				if err != nil {
 					log.Fatal(err)
 				}

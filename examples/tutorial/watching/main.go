@@ -27,9 +27,12 @@ func main() {
 		Extractor: httplimit.RemoteAddr(), Limit: 3, Duration: time.Hour,
 		Stats: stats, Shadow: true, // report and count, but let every request pass
 	})
-	prometheus.MustRegister(weirprom.New("", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
+	prometheus.MustRegister(weirprom.New("", metrics.Limiter(limiter.Stats),
+		metrics.HTTP(stats.Count)))
 
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "hello")
+	})
 	mux := http.NewServeMux()
 	mux.Handle("/", guard(hello))
 	mux.Handle("GET /metrics", promhttp.Handler()) // in production at an address of its own

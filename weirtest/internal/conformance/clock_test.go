@@ -13,7 +13,9 @@ type testClock struct {
 	now time.Time // guarded by mu
 }
 
-func newTestClock(start time.Time, bubble bool) Clock { return &testClock{bubble: bubble, now: start} }
+func newTestClock(start time.Time, bubble bool) Clock {
+	return &testClock{bubble: bubble, now: start}
+}
 
 func (c *testClock) Now() time.Time {
 	if c.bubble {

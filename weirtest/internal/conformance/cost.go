@@ -260,7 +260,8 @@ func limitZero(s *suite) {
 // hugeLimit checks that a limit near math.MaxUint64 is counted, or refused with ErrLimit, and never
 // wraps around.
 func hugeLimit(s *suite) {
-	for _, limit := range []uint64{math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
+	for _, limit := range []uint64{math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64 + 1,
+		math.MaxUint64} {
 		if s.Burst(limit) < 3 {
 			continue
 		}

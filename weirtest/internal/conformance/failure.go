@@ -61,7 +61,8 @@ func (e event) row(w *tabwriter.Writer, origin time.Time) {
 	if len(key) > 12 {
 		key = key[:12] + "…"
 	}
-	fmt.Fprintf(w, "%v\t%s\t%q\t%d in %v\t%d\t", e.at.Sub(origin), e.call, key, e.r.Limit, e.r.Duration,
+	fmt.Fprintf(w, "%v\t%s\t%q\t%d in %v\t%d\t", e.at.Sub(origin), e.call, key, e.r.Limit,
+		e.r.Duration,
 		max(e.r.Cost, 1))
 	waited := ""
 	if e.took != 0 {
@@ -75,6 +76,7 @@ func (e event) row(w *tabwriter.Writer, origin time.Time) {
 	case e.res.ExpiresAt.IsZero():
 		fmt.Fprintf(w, "%v%s\t%d\tnever\n", e.res.State, waited, e.res.TotalRequests)
 	default:
-		fmt.Fprintf(w, "%v%s\t%d\t%v\n", e.res.State, waited, e.res.TotalRequests, e.res.ExpiresAt.Sub(origin))
+		fmt.Fprintf(w, "%v%s\t%d\t%v\n", e.res.State, waited, e.res.TotalRequests,
+			e.res.ExpiresAt.Sub(origin))
 	}
 }

@@ -12,10 +12,11 @@ import (
 
 // acquire calls Acquire, and returns the Place of an admission.
 func (tr *trial) acquire(r weir.Request) (place weir.Place, res weir.Result) {
-	res = tr.decided("Acquire", r, func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-		res, place, err = tr.Strategy.(weir.Holder).Acquire(ctx, r)
-		return res, err
-	})
+	res = tr.decided("Acquire", r,
+		func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+			res, place, err = tr.Strategy.(weir.Holder).Acquire(ctx, r)
+			return res, err
+		})
 	return place, res
 }
 
@@ -48,8 +49,8 @@ func (tr *trial) renew(r weir.Request, p weir.Place) (held bool) {
 	return held
 }
 
-// hold checks that a place counts until it is released, as long as it is renewed, and then leaves no
-// trace; and that a place that ended by itself is not given back at another's cost.
+// hold checks that a place counts until it is released, as long as it is renewed, and then leaves
+// no trace; and that a place that ended by itself is not given back at another's cost.
 func hold(s *suite) {
 	if !s.canHold() {
 		return
@@ -78,7 +79,8 @@ func hold(s *suite) {
 	}
 }
 
-// canHold reports whether the strategy can hold: a wrapper may have the method, and what it wraps not.
+// canHold reports whether the strategy can hold: a wrapper may have the method, and what it wraps
+// not.
 func (s *suite) canHold() (can bool) {
 	s.try(func(tr *trial) {
 		r := s.request(s.Limits[0])

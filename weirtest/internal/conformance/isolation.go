@@ -22,7 +22,9 @@ func keys(s *suite) {
 	s.search(v, func(h history) {
 		full := s.trace(h)
 		for _, k := range v.keys {
-			s.replay(full, "the Result with requests for other keys", func(i int) bool { return h[i].r.Key == k })
+			s.replay(full, "the Result with requests for other keys", func(i int) bool {
+				return h[i].r.Key == k
+			})
 		}
 	})
 }
@@ -59,7 +61,8 @@ func limitChange(s *suite) {
 					used += max(step.r.Cost, 1)
 				}
 				if res.Allowed() != fits || res.TotalRequests != used {
-					tr.failf("a changed limit keeps the count: the last TotalRequests must be %d, and Allowed %v", used,
+					tr.failf("a changed limit keeps the count: the last TotalRequests must be %d, and Allowed %v",
+						used,
 						fits)
 				}
 			}
@@ -80,7 +83,9 @@ func (s *suite) keepsShare() {
 				tr.total(costing(s.request(limit), used), used, "the key is new")
 				got := tr.admits(s.request(changed), "there is room").TotalRequests
 				if got+1 < want || got > want+1 { // a limit need not divide the Duration
-					tr.failf("a changed limit keeps the share of the count: the last TotalRequests must be about %d", want)
+					tr.failf(
+						"a changed limit keeps the share of the count: the last TotalRequests must be about %d", want,
+					)
 				}
 			})
 		}
@@ -104,7 +109,8 @@ func (s *suite) badRequests() []badRequest {
 	if s.FixedDuration {
 		return all
 	}
-	for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 1500 * time.Microsecond, -1 << 63,
+	for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 1500 * time.Microsecond,
+		-1 << 63,
 		365*day + time.Millisecond, 1<<63 - 1} {
 		r := good
 		r.Duration = d
@@ -154,7 +160,8 @@ func (tr *trial) refuses(bad badRequest, call string,
 	tr.record(event{at: tr.clock.Now(), call: call, r: bad.r, err: err}, res)
 	switch {
 	case !errors.Is(err, bad.want):
-		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want, len(bad.r.Key),
+		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want,
+			len(bad.r.Key),
 			bad.r.Duration)
 	case res != nil:
 		tr.failf("with an error the Result must be nil")
@@ -225,7 +232,8 @@ func requestStays(s *suite) {
 		res := unchanged(tr.Run(context.Background(), &r))
 		was := *res
 		// Both belong to the caller now.
-		r = weir.Request{Key: "another", Limit: 1, Duration: 2 * original.Duration, Cost: 1 << 40, Meta: "another"}
+		r = weir.Request{Key: "another", Limit: 1, Duration: 2 * original.Duration, Cost: 1 << 40,
+			Meta: "another"}
 		if tr.suite.Waits {
 			tr.run(original)
 			return

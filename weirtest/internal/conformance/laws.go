@@ -53,10 +53,16 @@ var queueLaws = []law{
 }
 
 var (
-	ifFixed         = unless(func(s *suite) bool { return !s.Fixed }, "the strategy has its own limit and duration")
-	ifFixedDuration = unless(func(s *suite) bool { return !s.FixedDuration }, "the strategy has its own duration")
-	ifUnaligned     = unless(func(s *suite) bool { return s.Aligned }, "periods are not declared to be aligned")
-	ifUnswept       = unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")
+	ifFixed = unless(func(s *suite) bool {
+		return !s.Fixed
+	}, "the strategy has its own limit and duration")
+	ifFixedDuration = unless(func(s *suite) bool {
+		return !s.FixedDuration
+	}, "the strategy has its own duration")
+	ifUnaligned = unless(func(s *suite) bool {
+		return s.Aligned
+	}, "periods are not declared to be aligned")
+	ifUnswept = unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")
 )
 
 func unless(holds func(*suite) bool, why string) func(*suite) string {

@@ -117,9 +117,11 @@ func (s *suite) refundsLate(h history) {
 		tr.clock.Advance(h[last].after)
 		tr.refund(first.r, taken)
 		res, most := tr.run(h[last].r), never.verdicts[last-1]
-		if res.State == most.State && res.TotalRequests < most.TotalRequests || res.Allowed() && !most.Allowed() {
+		if res.State == most.State && res.TotalRequests < most.TotalRequests ||
+			res.Allowed() && !most.Allowed() {
 			tr.failf(
-				"the first request was refunded late: the key must not gain by it, compared with no first request")
+				"the first request was refunded late: the key must not gain by it, compared with no first " +
+					"request")
 		}
 	})
 }

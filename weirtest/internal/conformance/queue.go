@@ -51,7 +51,8 @@ func (tr *trial) visit(arrivals ...arrival) []outcome {
 
 // call makes the call of an arrival. Its context ends long after its turn must have come.
 func (tr *trial) call(a arrival) (o outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(3*tr.suite.Queue+100)*a.r.Duration)
+	ctx, cancel := context.WithTimeout(context.Background(),
+		time.Duration(3*tr.suite.Queue+100)*a.r.Duration)
 	defer cancel()
 	if a.givesUp != 0 {
 		timer := time.AfterFunc(a.givesUp-a.at, cancel)
@@ -64,7 +65,8 @@ func (tr *trial) call(a arrival) (o outcome) {
 
 // note adds a call to the history that a failure shows.
 func (tr *trial) note(a arrival, o outcome) {
-	tr.record(event{at: tr.origin.Add(a.at), call: "Run", r: a.r, err: o.err, took: o.done - a.at}, o.res)
+	tr.record(event{at: tr.origin.Add(a.at), call: "Run", r: a.r, err: o.err, took: o.done - a.at},
+		o.res)
 }
 
 // turn returns the interval between two admissions of cost 1.
@@ -103,7 +105,9 @@ func (s *suite) eachVisit(check func(*trial, []arrival, []outcome)) {
 }
 
 // fewer returns the failure with as few arrivals, at times as round, as it finds.
-func (s *suite) fewer(arrivals []arrival, first *failure, check func(*trial, []arrival, []outcome)) *failure {
+func (s *suite) fewer(
+	arrivals []arrival, first *failure, check func(*trial, []arrival, []outcome),
+) *failure {
 	try := func(simpler []arrival) bool {
 		f := s.visited(simpler, check)
 		if f != nil {
@@ -121,7 +125,8 @@ func (s *suite) fewer(arrivals []arrival, first *failure, check func(*trial, []a
 		cheap[i].r.Cost = 1
 		try(cheap)
 	}
-	for _, round := range []time.Duration{time.Millisecond, turn(arrivals[0].r) / 2, turn(arrivals[0].r)} {
+	for _, round := range []time.Duration{time.Millisecond, turn(arrivals[0].r) / 2,
+		turn(arrivals[0].r)} {
 		rounder := slices.Clone(arrivals)
 		for i := range rounder {
 			rounder[i].at = s.grain(rounder[i].at.Truncate(round))
@@ -154,7 +159,8 @@ func pace(s *suite) {
 			due := max(free, arrivals[i].at)
 			if o.done < due-s.Granule+1 || o.done > due+s.Granule-1 {
 				tr.failf(
-					"caller %d arrived at %v and was admitted at %v, must be at %v: at once, or after the turn before",
+					"caller %d arrived at %v and was admitted at %v, must be at %v: at once, or after the turn "+
+						"before",
 					i+1, arrivals[i].at, o.done, due)
 			}
 			free = o.done + each
@@ -255,7 +261,8 @@ func givingUp(s *suite) {
 			outcomes := tr.visit(arrivals...)
 			gone := outcomes[leaver]
 			if gone.res != nil || !errors.Is(gone.err, context.Canceled) || gone.done != leaves {
-				tr.failf("the context of caller %d was done at %v: Run must return its error then, and no Result",
+				tr.failf("the context of caller %d was done at %v: Run must return its error then, and no "+
+					"Result",
 					leaver+1, leaves)
 			}
 			turns := time.Duration(0)
@@ -296,14 +303,16 @@ func separateQueues(s *suite) {
 // no place.
 func neverPasses(s *suite) {
 	limit := s.Limits[0]
-	bad := []weir.Request{costing(s.request(limit), s.Burst(limit)+1), costing(s.request(limit), math.MaxUint64)}
+	bad := []weir.Request{costing(s.request(limit), s.Burst(limit)+1),
+		costing(s.request(limit), math.MaxUint64)}
 	if !s.Fixed {
 		bad = append(bad, s.request(0))
 	}
 	for _, r := range bad {
 		s.try(func(tr *trial) {
 			outcomes := tr.visit(arrival{r: r}, arrival{r: s.request(limit)})
-			if o := outcomes[0]; o.err != nil || o.res == nil || o.res.Allowed() || !o.res.ExpiresAt.IsZero() ||
+			if o := outcomes[0]; o.err != nil || o.res == nil || o.res.Allowed() ||
+				!o.res.ExpiresAt.IsZero() ||
 				o.done != 0 {
 				tr.failf("the first request can never pass: it must be denied at once, with the zero ExpiresAt")
 			}

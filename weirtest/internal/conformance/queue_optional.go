@@ -89,7 +89,8 @@ func queueCharge(s *suite) {
 func queueSeed(s *suite) {
 	r := s.request(s.Limits[0])
 	counted := func(tr *trial) weir.Result {
-		return weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: tr.clock.Now().Add(2 * turn(r))}
+		return weir.Result{State: weir.Allow, TotalRequests: 2,
+			ExpiresAt: tr.clock.Now().Add(2 * turn(r))}
 	}
 	s.try(func(tr *trial) {
 		tr.seed(r, counted(tr))
@@ -99,7 +100,8 @@ func queueSeed(s *suite) {
 	s.try(func(tr *trial) {
 		tr.admits(costing(r, min(3, r.Limit)), "the queue is empty")
 		tr.seed(r, counted(tr))
-		tr.waits(r, time.Duration(min(3, r.Limit))*turn(r), "more passed here than another store had counted")
+		tr.waits(r, time.Duration(min(3, r.Limit))*turn(r),
+			"more passed here than another store had counted")
 	})
 	s.try(func(tr *trial) {
 		old := counted(tr)
@@ -116,7 +118,8 @@ func (tr *trial) waits(r weir.Request, want time.Duration, why string) {
 	switch {
 	case o.err != nil || o.res == nil:
 		tr.failf("Run failed on a valid request: %v", o.err)
-	case o.admitted() && o.done-now != want, !o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
+	case o.admitted() && o.done-now != want,
+		!o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
 		tr.failf("the last caller must be admitted %v later: %s", want, why)
 	}
 }

@@ -94,7 +94,9 @@ func (s *queueStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result,
 }
 
 // wait queues the caller in l until it is admitted. mu is held.
-func (s *queueStrategy) wait(ctx context.Context, l *queueState, each time.Duration) (*weir.Result, error) {
+func (s *queueStrategy) wait(
+	ctx context.Context, l *queueState, each time.Duration,
+) (*weir.Result, error) {
 	me := new(byte)
 	if at := len(l.waiting); s.lastFirst {
 		l.waiting = slices.Insert(l.waiting, 0, me)
@@ -142,7 +144,8 @@ func (s *queueStrategy) Peek(_ context.Context, r *weir.Request) (*weir.Result, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.of(*r)
-	if mustWait := len(l.waiting) > 0 || l.next.After(time.Now()); mustWait && len(l.waiting) >= s.places &&
+	if mustWait := len(l.waiting) > 0 ||
+		l.next.After(time.Now()); mustWait && len(l.waiting) >= s.places &&
 		!s.peekAdmits {
 		return &weir.Result{ExpiresAt: l.next}, nil
 	}

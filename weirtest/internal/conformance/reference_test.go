@@ -35,38 +35,41 @@ type hit struct {
 
 // flaws are defects of a rolling window, for tests that set one of them. The zero value has none.
 type flaws struct {
-	slot              func(weir.Request) slot         // which requests share a count
-	spare             uint64                          // the cost admitted over the limit
-	late              time.Duration                   // how much longer a hit counts
-	early             time.Duration                   // how much too early ExpiresAt of a denial is
-	tooLong           time.Duration                   // how much too late ExpiresAt of an admission is
-	readsThenWrites   bool                            // reads the count, yields, and then writes it
-	countsDenials     bool                            // counts denied requests
-	extendsWait       bool                            // a denial extends the wait
-	wholeDuration     bool                            // ExpiresAt of a denial is always one Duration later
-	excludesSelf      bool                            // TotalRequests excludes this request
-	overflows         bool                            // sums may overflow
-	admitsFirst       bool                            // admits the first request at any limit
-	retriesImpossible bool                            // a cost over the limit gets an ExpiresAt
-	clearsOnChange    bool                            // a changed limit clears the count
-	keepsRequest      bool                            // keeps the Request and reads its Cost later
-	skipsValidation   bool                            // does not validate requests
-	peekCounts        bool                            // Peek counts
-	anyPeriod         bool                            // Refund applies to any period
-	refundsBelowZero  bool                            // refunds more than was counted
-	resetsAll         bool                            // Reset applies to every key
-	seedLowers        bool                            // Seed may lower the count
-	seedsLate         bool                            // Seed applies a count that has expired
-	racyChanges       bool                            // Refund and Charge read, yield, and then write
-	chargesToCap      bool                            // Charge stops at the limit
-	releasesOthers    bool                            // Release gives back what others hold, if its own has ended
-	renewsNothing     bool                            // Renew has no effect
-	renewsOver        bool                            // Renew takes a place again though there is no room
-	sweeps            func(age, d time.Duration) bool // also removes states of this age
+	slot            func(weir.Request) slot // which requests share a count
+	spare           uint64                  // the cost admitted over the limit
+	late            time.Duration           // how much longer a hit counts
+	early           time.Duration           // how much too early ExpiresAt of a denial is
+	tooLong         time.Duration           // how much too late ExpiresAt of an admission is
+	readsThenWrites bool                    // reads the count, yields, and then writes it
+	countsDenials   bool                    // counts denied requests
+	extendsWait     bool                    // a denial extends the wait
+	// ExpiresAt of a denial is always one Duration later
+	wholeDuration     bool
+	excludesSelf      bool // TotalRequests excludes this request
+	overflows         bool // sums may overflow
+	admitsFirst       bool // admits the first request at any limit
+	retriesImpossible bool // a cost over the limit gets an ExpiresAt
+	clearsOnChange    bool // a changed limit clears the count
+	keepsRequest      bool // keeps the Request and reads its Cost later
+	skipsValidation   bool // does not validate requests
+	peekCounts        bool // Peek counts
+	anyPeriod         bool // Refund applies to any period
+	refundsBelowZero  bool // refunds more than was counted
+	resetsAll         bool // Reset applies to every key
+	seedLowers        bool // Seed may lower the count
+	seedsLate         bool // Seed applies a count that has expired
+	racyChanges       bool // Refund and Charge read, yield, and then write
+	chargesToCap      bool // Charge stops at the limit
+	// Release gives back what others hold, if its own has ended
+	releasesOthers bool
+	renewsNothing  bool                            // Renew has no effect
+	renewsOver     bool                            // Renew takes a place again though there is no room
+	sweeps         func(age, d time.Duration) bool // also removes states of this age
 }
 
 func newRolling(clock Clock, flaws flaws) *rolling {
-	return &rolling{flaws: flaws, now: clock.Now, hits: make(map[slot][]hit), limit: make(map[slot]uint64)}
+	return &rolling{flaws: flaws, now: clock.Now, hits: make(map[slot][]hit),
+		limit: make(map[slot]uint64)}
 }
 
 func (s *rolling) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {

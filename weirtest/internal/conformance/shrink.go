@@ -112,7 +112,8 @@ func cheaper(r weir.Request) (all []weir.Request) {
 // shorter returns pauses that are rounder than after or shorter: half of it, three quarters, seven
 // eighths, down to a millisecond less.
 func (s *suite) shorter(after, d time.Duration) (all []time.Duration) {
-	all = []time.Duration{0, after / d * d, after.Truncate(time.Second), after.Truncate(time.Millisecond)}
+	all = []time.Duration{0, after / d * d, after.Truncate(time.Second),
+		after.Truncate(time.Millisecond)}
 	for less := after / 2; less >= time.Millisecond; less /= 2 {
 		all = append(all, (after - less).Truncate(time.Millisecond))
 	}

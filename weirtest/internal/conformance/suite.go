@@ -116,7 +116,8 @@ func newSuite(t testing.TB, name string, newClock NewClock, factory Factory, law
 	// others.
 	seed := fnv.New64a()
 	seed.Write([]byte(name))
-	s := &suite{Laws: laws, t: t, clock: newClock, make: factory, rng: rand.New(rand.NewPCG(1, seed.Sum64()))}
+	s := &suite{Laws: laws, t: t, clock: newClock, make: factory,
+		rng: rand.New(rand.NewPCG(1, seed.Sum64()))}
 	s.offers = factory(t, s.newClock())
 	return s
 }

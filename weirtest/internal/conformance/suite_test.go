@@ -191,7 +191,9 @@ func TestLawsEndOnStrategiesThatAlwaysFail(t *testing.T) {
 
 func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 	withRun := func(run func(*rolling, *weir.Request) (*weir.Result, error)) Factory {
-		return func(_ testing.TB, clock Clock) weir.Strategy { return &customRun{newRolling(clock, flaws{}), run} }
+		return func(_ testing.TB, clock Clock) weir.Strategy {
+			return &customRun{newRolling(clock, flaws{}), run}
+		}
 	}
 	ctx := context.Background()
 	for _, broken := range []struct {
@@ -202,15 +204,18 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		laws Laws    // with make
 	}{
 		{what: "admits one over the limit", law: "Exact", flaws: flaws{spare: 1}},
-		{what: "reads the count and increments it later", law: "Exact", flaws: flaws{readsThenWrites: true}},
+		{what: "reads the count and increments it later", law: "Exact",
+			flaws: flaws{readsThenWrites: true}},
 		{what: "a denial is charged", law: "DenialTakesNothing", flaws: flaws{countsDenials: true}},
 		{what: "a denial extends the wait", law: "Hammering", flaws: flaws{extendsWait: true}},
 		{what: "ExpiresAt of a denial is always one Duration later", law: "RetryInstant",
 			flaws: flaws{wholeDuration: true}},
 		{what: "the window's edge is a millisecond late", law: "RetryInstant",
 			flaws: flaws{late: time.Millisecond}},
-		{what: "the window's edge is a millisecond early", law: "Span", flaws: flaws{late: -time.Millisecond}},
-		{what: "the windows are not aligned to the epoch", law: "Aligned", make: windows(time.Millisecond),
+		{what: "the window's edge is a millisecond early", law: "Span",
+			flaws: flaws{late: -time.Millisecond}},
+		{what: "the windows are not aligned to the epoch", law: "Aligned",
+			make: windows(time.Millisecond),
 			laws: windowLaws},
 		{what: "a fixed window claims to be a rolling one", law: "Span", make: windows(0)},
 		{what: "cost is ignored", law: "Cost",
@@ -228,25 +233,33 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 			flaws: flaws{sweeps: func(age, d time.Duration) bool { return age > d*2/3 }}},
 		{what: "the sweeper is a nanosecond early", law: "Sweep",
 			flaws: flaws{sweeps: func(age, d time.Duration) bool { return age >= d-1 }}},
-		{what: "a clock that steps back adds tokens", law: "ClockBack", make: buckets(bucketFlaws{goesBack: true}),
+		{what: "a clock that steps back adds tokens", law: "ClockBack",
+			make: buckets(bucketFlaws{goesBack: true}),
 			laws: bucketLaws},
-		{what: "the retry instant is a nanosecond too early", law: "RetryInstant", flaws: flaws{early: 1}},
-		{what: "the retry instant is a nanosecond too late", law: "RetryInstant", flaws: flaws{early: -1}},
-		{what: "the period ends a nanosecond later than it says", law: "FreshAgain", flaws: flaws{tooLong: -1}},
-		{what: "the period ends a nanosecond earlier than it says", law: "FreshAgain", flaws: flaws{tooLong: 1}},
+		{what: "the retry instant is a nanosecond too early", law: "RetryInstant",
+			flaws: flaws{early: 1}},
+		{what: "the retry instant is a nanosecond too late", law: "RetryInstant",
+			flaws: flaws{early: -1}},
+		{what: "the period ends a nanosecond later than it says", law: "FreshAgain",
+			flaws: flaws{tooLong: -1}},
+		{what: "the period ends a nanosecond earlier than it says", law: "FreshAgain",
+			flaws: flaws{tooLong: 1}},
 		{what: "key and duration are joined without a separator", law: "Keys",
 			flaws: flaws{slot: func(r weir.Request) slot {
 				return slot{key: strings.TrimSuffix(r.Key+r.Duration.String(), "s")}
 			}}},
-		{what: "keys are compared without case", law: "Keys", flaws: flaws{slot: func(r weir.Request) slot {
-			return slot{strings.ToLower(r.Key), r.Duration}
-		}}},
+		{what: "keys are compared without case", law: "Keys",
+			flaws: flaws{slot: func(r weir.Request) slot {
+				return slot{strings.ToLower(r.Key), r.Duration}
+			}}},
 		{what: "duration is ignored", law: "Durations",
 			flaws: flaws{slot: func(r weir.Request) slot { return slot{r.Key, 0} }}},
-		{what: "duration is cut to seconds", law: "Durations", flaws: flaws{slot: func(r weir.Request) slot {
-			return slot{r.Key, r.Duration.Truncate(time.Second)}
-		}}},
-		{what: "a changed limit clears the count", law: "LimitChange", flaws: flaws{clearsOnChange: true}},
+		{what: "duration is cut to seconds", law: "Durations",
+			flaws: flaws{slot: func(r weir.Request) slot {
+				return slot{r.Key, r.Duration.Truncate(time.Second)}
+			}}},
+		{what: "a changed limit clears the count", law: "LimitChange",
+			flaws: flaws{clearsOnChange: true}},
 		{what: "a changed limit keeps tokens, not their share", law: "LimitChange",
 			make: buckets(bucketFlaws{keepsTokens: true}), laws: bucketLaws},
 		{what: "the request's pointer is kept", law: "Request", flaws: flaws{keepsRequest: true}},
@@ -255,16 +268,18 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 				r.Meta = "seen"
 				return s.Run(ctx, r)
 			})},
-		{what: "the result is shared", law: "Request", make: func(_ testing.TB, clock Clock) weir.Strategy {
-			shared := new(weir.Result)
-			return &customRun{newRolling(clock, flaws{}), func(s *rolling, r *weir.Request) (*weir.Result, error) {
-				res, err := s.Run(ctx, r)
-				if err == nil {
-					*shared = *res
-				}
-				return shared, err
-			}}
-		}, laws: Laws{Inexact: true}}, // otherwise the race detector reports it first
+		{what: "the result is shared", law: "Request",
+			make: func(_ testing.TB, clock Clock) weir.Strategy {
+				shared := new(weir.Result)
+				return &customRun{newRolling(clock, flaws{}),
+					func(s *rolling, r *weir.Request) (*weir.Result, error) {
+						res, err := s.Run(ctx, r)
+						if err == nil {
+							*shared = *res
+						}
+						return shared, err
+					}}
+			}, laws: Laws{Inexact: true}}, // otherwise the race detector reports it first
 		{what: "input is not checked", law: "BadInput", flaws: flaws{skipsValidation: true}},
 		{what: "an error comes with a result", law: "BadInput",
 			make: withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
@@ -291,7 +306,8 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		}},
 		{what: "peeking counts", law: "Peek", flaws: flaws{peekCounts: true}},
 		{what: "refunds into the next period", law: "Refund", flaws: flaws{anyPeriod: true}},
-		{what: "refunds hits that no longer count", law: "Refund", make: buckets(bucketFlaws{refundsExpired: true}),
+		{what: "refunds hits that no longer count", law: "Refund",
+			make: buckets(bucketFlaws{refundsExpired: true}),
 			laws: bucketLaws},
 		{what: "refunds below zero", law: "Refund", flaws: flaws{refundsBelowZero: true}},
 		{what: "resets every key", law: "Reset", flaws: flaws{resetsAll: true}},
@@ -300,7 +316,8 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		{what: "reads the count and refunds later", law: "Refund", flaws: flaws{racyChanges: true}},
 		{what: "reads the count and charges later", law: "Charge", flaws: flaws{racyChanges: true}},
 		{what: "charges only up to the limit", law: "Charge", flaws: flaws{chargesToCap: true}},
-		{what: "a late release gives back what another holds", law: "Hold", flaws: flaws{releasesOthers: true}},
+		{what: "a late release gives back what another holds", law: "Hold",
+			flaws: flaws{releasesOthers: true}},
 		{what: "a renewal has no effect", law: "Hold", flaws: flaws{renewsNothing: true}},
 		{what: "a place that was given away is taken again", law: "Hold", flaws: flaws{renewsOver: true}},
 		{what: "holds one over the limit", law: "Hold", flaws: flaws{spare: 1}},

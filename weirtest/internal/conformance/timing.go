@@ -105,7 +105,8 @@ func (tr *trial) equal(got, want weir.Result, why string) {
 	if !want.ExpiresAt.IsZero() {
 		until = want.ExpiresAt.Sub(tr.origin).String()
 	}
-	tr.failf("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests, until, why)
+	tr.failf("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests,
+		until, why)
 }
 
 // hammering checks that a caller that retries early gets the same ExpiresAt each time, and is

@@ -33,7 +33,8 @@ func (s *window) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	case cost > limit:
 		return &weir.Result{State: weir.Deny, TotalRequests: used}, nil
 	case used > limit-cost:
-		return &weir.Result{State: weir.Deny, TotalRequests: used, ExpiresAt: start.Add(r.Duration + s.late)}, nil
+		return &weir.Result{State: weir.Deny, TotalRequests: used,
+			ExpiresAt: start.Add(r.Duration + s.late)}, nil
 	}
 	s.used[name] = used + cost
 	return &weir.Result{State: weir.Allow, TotalRequests: used + cost,
@@ -109,7 +110,8 @@ func (s *bucket) Refund(_ context.Context, r *weir.Request, taken *weir.Result) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, now := fmt.Sprintf("%q %d", r.Key, r.Duration), s.now()
-	back := (r.Duration + time.Duration(r.Limit) - 1) / time.Duration(r.Limit) * time.Duration(max(r.Cost, 1))
+	limit := time.Duration(r.Limit)
+	back := (r.Duration + limit - 1) / limit * time.Duration(max(r.Cost, 1))
 	if !s.refundsExpired {
 		back = min(back, max(0, taken.ExpiresAt.Sub(now)))
 	}

@@ -4,8 +4,8 @@
 // extended logs; and other text by its log_format.
 //
 // Containers and log collectors put their own words in front of a line. Parse removes those that it
-// knows. A line of text that still leaves open which of its words is the client is an error, so that
-// a part of a prefix never becomes a caller.
+// knows. A line of text that still leaves open which of its words is the client is an error, so
+// that a part of a prefix never becomes a caller.
 package accesslog
 
 import (
@@ -55,10 +55,14 @@ type Entry struct {
 
 // The reasons why a line cannot be parsed.
 var (
-	ErrEmpty    = errors.New("the line is empty")
-	ErrFormat   = errors.New("neither the common or combined format nor JSON; --format and --log-format name others")
-	ErrLayout   = errors.New("not in the given format")
-	ErrCaller   = errors.New("it is not clear which word is the client: give --log-format or --strip-prefix")
+	ErrEmpty  = errors.New("the line is empty")
+	ErrFormat = errors.New(
+		"neither the common or combined format nor JSON; --format and --log-format name others",
+	)
+	ErrLayout = errors.New("not in the given format")
+	ErrCaller = errors.New(
+		"it is not clear which word is the client: give --log-format or --strip-prefix",
+	)
 	ErrList     = errors.New("several addresses: give --trust with those of your proxies")
 	ErrTime     = errors.New("invalid time")
 	ErrJSON     = errors.New("broken JSON")
@@ -101,8 +105,8 @@ func (p *Parser) Parse(line []byte, e *Entry) error {
 	return p.unwrapped(line, e, maxWrappers)
 }
 
-// unwrapped parses a line that at most so many wrappers are around. A line in a given format of text
-// is parsed without a wrapper first: the words of a wrapper could stand for fields.
+// unwrapped parses a line that at most so many wrappers are around. A line in a given format of
+// text is parsed without a wrapper first: the words of a wrapper could stand for fields.
 func (p *Parser) unwrapped(line []byte, e *Entry, most int) error {
 	given := p.format.layout != nil
 	err := ErrLayout

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	nginxLine  = `127.0.0.1 - - [20/Nov/2026:09:34:23 +0000] "GET /a%20b?x=\x22q\x22 HTTP/1.1" 200 2 "-" "t \x22q\x22 \x5C \xC3\xA9"`
-	apacheLine = `2001:db8::7 - frank [10/Oct/2000:13:55:36 -0700] "GET /q\"uote\\ HTTP/1.0" 200 2326 "http://x/?a=[b]" "agent \"x\" [y]"`
-	caddyLine  = `{"level":"info","ts":1763631263.1234567,"logger":"http.log.access.log0","msg":"handled request",` +
+	nginxLine = `127.0.0.1 - - [20/Nov/2026:09:34:23 +0000] "GET /a%20b?x=\x22q\x22 HTTP/1.1" 200 ` +
+		`2 "-" "t \x22q\x22 \x5C \xC3\xA9"`
+	apacheLine = `2001:db8::7 - frank [10/Oct/2000:13:55:36 -0700] "GET /q\"uote\\ HTTP/1.0" 200 ` +
+		`2326 "http://x/?a=[b]" "agent \"x\" [y]"`
+	caddyLine = `{"level":"info","ts":1763631263.1234567,"logger":"http.log.access.log0","msg":"handled request",` +
 		`"request":{"remote_ip":"10.0.0.1","remote_port":"51234","client_ip":"10.0.0.9","proto":"HTTP/2.0","method":"GET",` +
 		`"host":"example.com","uri":"/a?b=c","headers":{"User-Agent":["curl/8.5.0"],"Accept":["*/*"]},` +
 		`"tls":{"resumed":false,"version":772,"cipher_suite":4865,"proto":"h2","server_name":"example.com"}},` +
@@ -35,14 +37,16 @@ func TestParse(t *testing.T) {
 		coarse         bool
 		ip, user, path string
 	}{
-		{"nginx combined, with escapes", nginxLine, "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
+		{"nginx combined, with escapes", nginxLine, "2026-11-20T09:34:23Z", true, "127.0.0.1", "",
+			"/a%20b"},
 		{"Apache combined, an escaped quote in the path", apacheLine, "2000-10-10T20:55:36Z", true,
 			"2001:db8::7", "frank", `/q\"uote\\`},
 		{"common", `h.example - - [01/Jan/1970:00:00:00 +0000] "HEAD / HTTP/1.1" 304 -`,
 			"1970-01-01T00:00:00Z", true, "h.example", "", "/"},
 		{"before 1970", `1.2.3.4 - - [31/Dec/1969:23:59:59 +0000] "GET / HTTP/1.1" 200 1`,
 			"1969-12-31T23:59:59Z", true, "1.2.3.4", "", "/"},
-		{"a leap day in a half-hour zone", `1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`,
+		{"a leap day in a half-hour zone",
+			`1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`,
 			"2024-02-28T18:40:00Z", true, "1.2.3.4", "", "/"},
 		{"a leap second becomes the next minute",
 			`1.2.3.4 - - [31/Dec/2016:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, "2017-01-01T00:00:00Z", true,
@@ -73,12 +77,14 @@ func TestParse(t *testing.T) {
 		{"Caddy before 2.5", `{"ts":1,"request":{"remote_addr":"[::1]:80","uri":"/"}}`,
 			"1970-01-01T00:00:01Z", false, "::1", "", "/"},
 		{"Caddy, RFC 3339 and a duration as text",
-			`{"ts":"2024-05-01T12:00:00.25+02:00","duration":"250ms","request":{"remote_ip":"a","uri":"/"}}`, "2024-05-01T10:00:00Z", false, "a", "", "/"},
+			`{"ts":"2024-05-01T12:00:00.25+02:00","duration":"250ms","request":{"remote_ip":"a","uri":"/"}}`,
+			"2024-05-01T10:00:00Z", false, "a", "", "/"},
 		{"Caddy, milliseconds", `{"ts":1700000000123.5,"request":{"remote_ip":"a"}}`,
 			"2023-11-14T22:13:20.1235Z", false, "a", "", ""},
 		{"Caddy, nanoseconds", `{"ts":1700000000123456789,"request":{"remote_ip":"a"}}`,
 			"2023-11-14T22:13:20.123456789Z", false, "a", "", ""},
-		{"Caddy, an exponent", `{"ts":1.7e9,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20Z", false, "a",
+		{"Caddy, an exponent", `{"ts":1.7e9,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20Z", false,
+			"a",
 			"", ""},
 		{"Caddy, escapes in values",
 			`{"ts":1,"user_id":"\u00e9\n","request":{"remote_ip":"\u0031","uri":"\/x\"?y"}}`,
@@ -132,17 +138,25 @@ func TestPresets(t *testing.T) {
 		ip, user, method, path string
 		status                 int
 	}{
-		{"weir", `{"time":"2026-11-21T20:00:01.25Z","level":"INFO","msg":"request","client":"2001:db8::1","method":"POST","host":"x","path":"/login","status":429,"bytes":9,"ms":250.5,"outcome":"denied","policy":"5/1m"}`,
+		{"weir",
+			`{"time":"2026-11-21T20:00:01.25Z","level":"INFO","msg":"request","client":"2001:db8::1","method":"POST","host":"x","path":"/login","status":429,"bytes":9,"ms":250.5,"outcome":"denied","policy":"5/1m"}`,
 			"2026-11-21T20:00:00.9995Z", false, "2001:db8::1", "", "POST", "/login", 429},
-		{"nginx", `{"time_iso8601":"2026-11-21T20:00:01+01:00","remote_addr":"10.0.0.1","remote_user":"","request_method":"GET","request_uri":"/a?b","status":"200","request_time":"0.000"}`,
+		{"nginx",
+			`{"time_iso8601":"2026-11-21T20:00:01+01:00","remote_addr":"10.0.0.1","remote_user":"","request_method":"GET","request_uri":"/a?b","status":"200","request_time":"0.000"}`,
 			"2026-11-21T19:00:01Z", true, "10.0.0.1", "", "GET", "/a", 200},
-		{"nginx", `{"msec":"1700000000.123","remote_addr":"10.0.0.1","remote_user":"ann","request":"PUT /a?b HTTP/1.1","status":"201","request_time":"1.023"}`,
+		{"nginx",
+			`{"msec":"1700000000.123","remote_addr":"10.0.0.1","remote_user":"ann","request":"PUT /a?b ` +
+				`HTTP/1.1","status":"201","request_time":"1.023"}`,
 			"2023-11-14T22:13:19.1Z", false, "10.0.0.1", "ann", "PUT", "/a", 201},
-		{"nginx", `{"time_local":"20/Nov/2026:09:34:23 +0000","remote_addr":"10.0.0.1","remote_user":"-","request":"GET / HTTP/1.1","status":200}`,
+		{"nginx",
+			`{"time_local":"20/Nov/2026:09:34:23 ` +
+				`+0000","remote_addr":"10.0.0.1","remote_user":"-","request":"GET / HTTP/1.1","status":200}`,
 			"2026-11-20T09:34:23Z", true, "10.0.0.1", "", "GET", "/", 200},
-		{"traefik", `{"ClientAddr":"10.0.0.1:5555","ClientHost":"10.0.0.1","ClientUsername":"-","DownstreamStatus":404,"Duration":12345,"RequestMethod":"GET","RequestPath":"/x?y=1","StartUTC":"2026-11-21T20:00:00.5Z","time":"2026-11-21T20:00:01Z"}`,
+		{"traefik",
+			`{"ClientAddr":"10.0.0.1:5555","ClientHost":"10.0.0.1","ClientUsername":"-","DownstreamStatus":404,"Duration":12345,"RequestMethod":"GET","RequestPath":"/x?y=1","StartUTC":"2026-11-21T20:00:00.5Z","time":"2026-11-21T20:00:01Z"}`,
 			"2026-11-21T20:00:00.5Z", false, "10.0.0.1", "", "GET", "/x", 404},
-		{"envoy", `{"start_time":"2026-11-21T20:00:00.123Z","method":"GET","path":"/p?q","response_code":200,"duration":15,"downstream_remote_address":"[2001:db8::1]:443"}`,
+		{"envoy",
+			`{"start_time":"2026-11-21T20:00:00.123Z","method":"GET","path":"/p?q","response_code":200,"duration":15,"downstream_remote_address":"[2001:db8::1]:443"}`,
 			"2026-11-21T20:00:00.123Z", false, "2001:db8::1", "", "GET", "/p", 200},
 		{"caddy", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "GET", "/a", 200},
 	} {
@@ -172,10 +186,12 @@ func TestMap(t *testing.T) {
 	var e Entry
 	for _, line := range []string{
 		`{"at":1700000000500,"who":{"ip":"1.2.3.4:80","name":"ann"},"url":"/a?b","code":"503","took":250,"verb":"GET","extra":[1,{"at":2}]}`,
-		`{"t":{"end":"2023-11-14 22:13:20.500"},"code":503,"took":"250ms","url":"/a","verb":"GET","who":{"deep":{"ip":"9"},"name":"ann","ip":"1.2.3.4"},"at":null}`,
+		`{"t":{"end":"2023-11-14 ` +
+			`22:13:20.500"},"code":503,"took":"250ms","url":"/a","verb":"GET","who":{"deep":{"ip":"9"},"name":"ann","ip":"1.2.3.4"},"at":null}`,
 	} {
 		require.NoError(t, p.Parse([]byte(line), &e), line)
-		assert.Equal(t, "2023-11-14T22:13:20.25Z", time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), line)
+		assert.Equal(t, "2023-11-14T22:13:20.25Z", time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano),
+			line)
 		assert.Equal(t, "1.2.3.4 ann GET /a 503",
 			fmt.Sprintf("%s %s %s %s %d", e.IP, e.User, e.Method, e.Path, e.Status), line)
 		assert.False(t, e.Coarse)
@@ -202,8 +218,10 @@ func TestMap(t *testing.T) {
 }
 
 func TestWithoutPort(t *testing.T) {
-	for addr, want := range map[string]string{"1.2.3.4:5": "1.2.3.4", "1.2.3.4": "1.2.3.4", "[::1]:80": "::1",
-		"[::1]": "::1", "::1": "::1", "2001:db8::7": "2001:db8::7", "": "", "[": "[", "host:80": "host"} {
+	for addr, want := range map[string]string{"1.2.3.4:5": "1.2.3.4", "1.2.3.4": "1.2.3.4",
+		"[::1]:80": "::1",
+		"[::1]":    "::1", "::1": "::1", "2001:db8::7": "2001:db8::7", "": "", "[": "[",
+		"host:80": "host"} {
 		assert.Equal(t, want, string(withoutPort([]byte(addr))), addr)
 	}
 }
@@ -245,8 +263,10 @@ func TestParseRefuses(t *testing.T) {
 		{"a negative duration", `{"ts":1,"duration":-1,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"a duration of years", `{"ts":1,"duration":1e9,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"an address with a space", `{"ts":1,"request":{"remote_ip":"a b"}}`, ErrField},
-		{"a time of zero bytes", "192.0.2.1 - - [" + strings.Repeat("\x00", stampLen) + `] "GET / HTTP/1.1" 200 1`, ErrTime},
-		{"a date of zero bytes", "192.0.2.1 - - [" + strings.Repeat("\x00", dateLen) + `:10:05:03 +0000] "GET / HTTP/1.1" 200 1`,
+		{"a time of zero bytes", "192.0.2.1 - - [" + strings.Repeat("\x00",
+			stampLen) + `] "GET / HTTP/1.1" 200 1`, ErrTime},
+		{"a date of zero bytes", "192.0.2.1 - - [" + strings.Repeat("\x00",
+			dateLen) + `:10:05:03 +0000] "GET / HTTP/1.1" 200 1`,
 			ErrTime},
 		{"a port without an address", `{"ts":1,"request":{"remote_addr":":80"}}`, ErrField},
 		{"a leading zero", `{"ts":01,"request":{"remote_ip":"a"}}`, ErrField},
@@ -269,7 +289,8 @@ func TestClockAgreesWithTheStandardLibrary(t *testing.T) {
 	const layout = "02/Jan/2006:15:04:05 -0700"
 	var c clock
 	zone := time.FixedZone("", -(3*3600 + 30*60))
-	steps := []time.Duration{0, time.Second, time.Second, 59 * time.Second, -30 * time.Second, time.Minute, 0,
+	steps := []time.Duration{0, time.Second, time.Second, 59 * time.Second, -30 * time.Second,
+		time.Minute, 0,
 		time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, -11 * time.Hour}
 	now := time.Date(1901, 2, 27, 23, 59, 58, 0, time.UTC)
 	for i := range 2000 {
@@ -297,7 +318,8 @@ func TestClockDoesNotCacheInvalidTimes(t *testing.T) {
 
 // TestParseDoesNotAllocate: replay parses over a million lines per second.
 func TestParseDoesNotAllocate(t *testing.T) {
-	for name, line := range map[string]string{"nginx": nginxLine, "apache": apacheLine, "caddy": caddyLine} {
+	for name, line := range map[string]string{"nginx": nginxLine, "apache": apacheLine,
+		"caddy": caddyLine} {
 		var p Parser
 		var e Entry
 		b := []byte(line)

@@ -28,7 +28,8 @@ type cachedAddress struct {
 
 // isAddress reports whether text is an address, with or without a port, or a list of addresses.
 func (p *Parser) isAddress(text []byte) bool {
-	if plain := plainIPv4(text); plain || bytes.IndexByte(text, ':') < 0 && bytes.IndexByte(text, ',') < 0 {
+	if plain := plainIPv4(text); plain ||
+		bytes.IndexByte(text, ':') < 0 && bytes.IndexByte(text, ',') < 0 {
 		return plain
 	}
 	c := &p.address
@@ -53,8 +54,9 @@ func isList(text string) bool {
 // plainIPv4 reports whether addr is an IPv4 address as net/netip formats it.
 func plainIPv4(addr []byte) bool { return len(addr) > 0 && ipv4Len(addr) == len(addr) }
 
-// ipv4Len returns the length of the IPv4 address, as net/netip formats it, that begins text; 0 if none
-// does. Nearly all lines begin with one; to parse it would take a fifth of the time that a line takes.
+// ipv4Len returns the length of the IPv4 address, as net/netip formats it, that begins text; 0 if
+// none does. Nearly all lines begin with one; to parse it would take a fifth of the time that a
+// line takes.
 func ipv4Len(text []byte) int {
 	i := 0
 	for dots := 0; ; dots++ {
@@ -112,9 +114,9 @@ func withoutPort(addr []byte) []byte {
 	return addr
 }
 
-// Forwarded returns the X-Forwarded-For of the request, and whether the log has such a field. In the
-// combined format it is the quoted field after the user agent, as in the configuration that nginx
-// comes with.
+// Forwarded returns the X-Forwarded-For of the request, and whether the log has such a field. In
+// the combined format it is the quoted field after the user agent, as in the configuration that
+// nginx comes with.
 func (e *Entry) Forwarded() (list string, logged bool) {
 	if len(e.forwarded) > 0 {
 		return string(e.forwarded), true
@@ -132,7 +134,8 @@ func (e *Entry) ListsAddresses() bool {
 	}
 	text, rest, ok := nextQuoted(e.rest)
 	for ; ok; text, rest, ok = nextQuoted(rest) {
-		if len(text) > 0 && strings.IndexByte("0123456789abcdefABCDEF:[", text[0]) >= 0 && isList(field(text)) {
+		if len(text) > 0 && strings.IndexByte("0123456789abcdefABCDEF:[", text[0]) >= 0 &&
+			isList(field(text)) {
 			return true
 		}
 	}

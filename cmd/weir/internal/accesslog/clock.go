@@ -17,8 +17,8 @@ const (
 	dateLen  = len("17/May/2015")
 )
 
-// clock parses the time of the common format. Consecutive lines often have the same second and nearly
-// always the same day, and comparing bytes is several times cheaper than parsing them.
+// clock parses the time of the common format. Consecutive lines often have the same second and
+// nearly always the same day, and comparing bytes is several times cheaper than parsing them.
 type clock struct {
 	stamp    [stampLen]byte // the last text parsed
 	second   int64          // its time, in seconds since the Unix epoch; 0 if there is none
@@ -32,12 +32,14 @@ func (c *clock) read(text []byte) (int64, bool) {
 	if c.second != 0 && string(text) == string(c.stamp[:]) {
 		return c.second, true
 	}
-	if text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' || !c.readDate(text[:dateLen]) {
+	if text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' ||
+		!c.readDate(text[:dateLen]) {
 		return 0, false
 	}
 	hour, minute, second := digits(text[12:14]), digits(text[15:17]), digits(text[18:20])
 	zoneHour, zoneMinute := digits(text[22:24]), digits(text[24:26])
-	if hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 || // a leap second
+	// a leap second
+	if hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 ||
 		zoneHour < 0 || zoneHour > 23 || zoneMinute < 0 || zoneMinute > 59 {
 		return 0, false
 	}
@@ -59,7 +61,8 @@ func (c *clock) readDate(text []byte) bool {
 	if c.midnight != 0 && string(text) == string(c.date[:]) {
 		return true
 	}
-	day, month, century, year := digits(text[0:2]), month(text[3:6]), digits(text[7:9]), digits(text[9:11])
+	day, month, century, year := digits(text[0:2]), month(text[3:6]), digits(text[7:9]),
+		digits(text[9:11])
 	if text[2] != '/' || text[6] != '/' || century < 0 || year < 0 || month < 1 {
 		return false
 	}

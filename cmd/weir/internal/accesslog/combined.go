@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/crawler"
 )
 
-// Headers returns the unescaped referer and user agent. They are empty if the log does not have them
-// or has a hyphen.
+// Headers returns the unescaped referer and user agent. They are empty if the log does not have
+// them or has a hyphen.
 func (e *Entry) Headers() (referer, agent string) {
 	if e.rest == nil {
 		return field(e.referer), field(e.agent)

@@ -42,7 +42,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	return p.client(ip, e)
 }
 
-// clientOf returns the address and the user of a line, and the text after the bracket before the time.
+// clientOf returns the address and the user of a line, and the text after the bracket before the
+// time.
 func (p *Parser) clientOf(line []byte) (ip, user, rest []byte, err error) {
 	ip, rest, ok := cutAddresses(line)
 	if !ok {
@@ -82,8 +83,8 @@ func cutSpace(s []byte) (before, after []byte, found bool) {
 // atTime reports whether a time, a bracket and a quote begin text, which is long enough.
 func atTime(text []byte) bool { return string(text[stampLen:stampLen+3]) == `] "` }
 
-// cutAddresses splits a line after the first word or, if that ends in a comma, after the list that it
-// begins.
+// cutAddresses splits a line after the first word or, if that ends in a comma, after the list that
+// it begins.
 func cutAddresses(line []byte) (addrs, rest []byte, ok bool) {
 	for n := 0; ; n++ {
 		i := bytes.IndexByte(line[n:], ' ')
@@ -96,7 +97,8 @@ func cutAddresses(line []byte) (addrs, rest []byte, ok bool) {
 	}
 }
 
-// hasAddress reports whether a word is an address, with or without quotes or a name and an equals sign.
+// hasAddress reports whether a word is an address, with or without quotes or a name and an equals
+// sign.
 func (p *Parser) hasAddress(word []byte) bool {
 	word = word[bytes.LastIndexByte(word, '=')+1:]
 	return p.isAddress(bytes.Trim(word, `"'(),;`))

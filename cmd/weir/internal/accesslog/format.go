@@ -18,8 +18,8 @@ type Format struct {
 	// it and Entry.Forwarded returns the others.
 	Lists bool
 
-	// NoTarget is set if Entry.Method, Path and Query are not needed: to cut them out of a line takes a
-	// tenth of the time of a replay. They may be set all the same.
+	// NoTarget is set if Entry.Method, Path and Query are not needed: to cut them out of a line takes
+	// a tenth of the time of a replay. They may be set all the same.
 	NoTarget bool
 
 	textOnly, jsonOnly bool
@@ -68,26 +68,32 @@ var presetTrees = func() (all []*tree) {
 // texts are the formats of text with a name, as nginx would write them. A field that is not needed
 // is an underscore.
 var texts = []struct{ name, format string }{
-	{"alb", `$_ $_ $_ $remote_addr $_ $_ $_ $_ $status $_ $_ $_ "$request" "$http_user_agent" $_ $_ $_ "$_" ` +
-		`"$_" "$_" $_ $time_iso8601`},
-	{"envoy-text", `[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ "$remote_addr" "$http_user_agent" $_`},
+	{"alb",
+		`$_ $_ $_ $remote_addr $_ $_ $_ $_ $status $_ $_ $_ "$request" "$http_user_agent" ` +
+			`$_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`},
+	{"envoy-text",
+		`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ "$remote_addr" "$http_user_agent" $_`},
 	{"haproxy", `$remote_addr [$time_local] $_ $_ $_ $status $_ "$request"`},
-	{"s3", `$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status $_ $_ $_ $_ $_ ` +
-		`"$http_referer" "$http_user_agent"`},
+	{"s3",
+		`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status $_ $_ $_ $_ $_ ` +
+			`"$http_referer" "$http_user_agent"`},
 }
 
 // directives are the fields of W3C logs with a name, for parts of a log without them.
 var directives = []struct{ name, fields string }{
-	{"cloudfront", "date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status " +
-		"cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id " +
-		"x-host-header cs-protocol cs-bytes time-taken x-forwarded-for"},
-	{"iis", "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) " +
-		"cs(Referer) sc-status sc-substatus sc-win32-status time-taken"},
+	{"cloudfront",
+		"date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status " +
+			"cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id " +
+			"x-host-header cs-protocol cs-bytes time-taken x-forwarded-for"},
+	{"iis",
+		"date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) " +
+			"cs(Referer) sc-status sc-substatus sc-win32-status time-taken"},
 }
 
 // named are the formats with a name. Common and combined both read lines of either.
 var named = func() []namedFormat {
-	all := []namedFormat{{"auto", Format{}}, {"common", Format{textOnly: true}}, {"combined", Format{textOnly: true}}}
+	all := []namedFormat{{"auto", Format{}}, {"common", Format{textOnly: true}},
+		{"combined", Format{textOnly: true}}}
 	for i, p := range presets {
 		all = append(all, namedFormat{p.name, Format{jsonOnly: true, maps: presetTrees[i : i+1]}})
 	}
@@ -117,10 +123,10 @@ func Formats() (names []string) {
 	return append(names, "json")
 }
 
-// ParseFormat returns the format with that name. For json, fields is FIELD=PATH,FIELD=PATH..., such as
-// time=ts,ip=client.address: where the fields of a JSON line are, with dots between nested keys. A
-// FIELD that occurs again adds another PATH, which is used if a line does not have the first or has
-// it empty.
+// ParseFormat returns the format with that name. For json, fields is FIELD=PATH,FIELD=PATH..., such
+// as time=ts,ip=client.address: where the fields of a JSON line are, with dots between nested keys.
+// A FIELD that occurs again adds another PATH, which is used if a line does not have the first or
+// has it empty.
 func ParseFormat(name, fields string) (Format, error) {
 	if name == "json" || fields != "" {
 		if name != "json" && name != "auto" {
@@ -137,7 +143,8 @@ func ParseFormat(name, fields string) (Format, error) {
 			return f.Format, nil
 		}
 	}
-	return Format{}, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(Formats(), ", "))
+	return Format{}, fmt.Errorf("unknown format %q: want one of %s", name,
+		strings.Join(Formats(), ", "))
 }
 
 // The parts of a request that a line can have.
@@ -170,9 +177,11 @@ type fieldName struct {
 // fieldNames are the fields of a map. With a duration, the time is that of the end of the request.
 var fieldNames = []fieldName{
 	{"time", slotTime, 0}, {"ip", slotIP, 0}, {"user", slotUser, 0}, {"method", slotMethod, 0},
-	{"path", slotPath, 0}, {"status", slotStatus, 0}, {"request", slotRequest, 0}, {"xff", slotForwarded, 0},
+	{"path", slotPath, 0}, {"status", slotStatus, 0}, {"request", slotRequest, 0},
+	{"xff", slotForwarded, 0},
 	{"referer", slotReferer, 0}, {"agent", slotAgent, 0}, {"duration", slotDuration, time.Second},
-	{"duration_ms", slotDuration, time.Millisecond}, {"duration_ns", slotDuration, 1}, {"line", slotLine, 0},
+	{"duration_ms", slotDuration, time.Millisecond}, {"duration_ns", slotDuration, 1},
+	{"line", slotLine, 0},
 }
 
 // schema is what a format says about its fields.

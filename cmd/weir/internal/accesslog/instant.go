@@ -12,9 +12,10 @@ var (
 	maxInstant = time.Date(maxYear+1, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1
 )
 
-// instant parses a time: a number of seconds (with or without a fraction), milliseconds, microseconds
-// or nanoseconds; such a number as text; RFC 3339, where UTC is the default zone; or the time of the
-// common format, or that of HAProxy. coarse reports whether it has only whole seconds.
+// instant parses a time: a number of seconds (with or without a fraction), milliseconds,
+// microseconds or nanoseconds; such a number as text; RFC 3339, where UTC is the default zone; or
+// the time of the common format, or that of HAProxy. coarse reports whether it has only whole
+// seconds.
 func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
 	switch {
 	case !v.str || isNumber(v.text):
@@ -48,7 +49,8 @@ func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 
 func isoInstant(text []byte) (ns int64, coarse, ok bool) {
 	t, err := time.Parse(time.RFC3339Nano, string(text))
-	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04:05Z0700",
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05",
+		"2006-01-02T15:04:05Z0700",
 		"02/Jan/2006:15:04:05"} {
 		if err != nil {
 			t, err = time.Parse(layout, string(text))

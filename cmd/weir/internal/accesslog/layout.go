@@ -22,18 +22,19 @@ type part struct {
 	until []byte
 }
 
-// variables are the slots of nginx's variables. The time of a request that nginx logs is that of its
-// end.
+// variables are the slots of nginx's variables. The time of a request that nginx logs is that of
+// its end.
 var variables = map[string]int{
 	"remote_addr": slotIP, "remote_user": slotUser, "time_local": slotTime, "time_iso8601": slotTime,
-	"msec": slotTime, "request_time": slotDuration, "request": slotRequest, "request_method": slotMethod,
-	"request_uri": slotPath, "uri": slotPath, "status": slotStatus, "http_referer": slotReferer,
+	"msec": slotTime, "request_time": slotDuration, "request": slotRequest,
+	"request_method": slotMethod,
+	"request_uri":    slotPath, "uri": slotPath, "status": slotStatus, "http_referer": slotReferer,
 	"http_user_agent": slotAgent, "http_x_forwarded_for": slotForwarded,
 	"proxy_add_x_forwarded_for": slotIP,
 }
 
-// apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so its
-// durations are not needed.
+// apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so
+// its durations are not needed.
 var apache = map[string]string{
 	"h": "$remote_addr", "a": "$remote_addr", "{c}a": "$remote_addr", "u": "$remote_user",
 	"t": "[$time_local]", "{sec}t": "$msec", "{msec}t": "$msec", "{usec}t": "$msec", "r": "$request",
@@ -43,11 +44,13 @@ var apache = map[string]string{
 }
 
 var (
-	apacheDirective = regexp.MustCompile(`%[!,0-9]*[<>]?[!,0-9]*((?:\{[^}]*\})?(?:\^t[io]|[a-zA-Z]|%))`)
-	nginxVariable   = regexp.MustCompile(`\$(?:\{[a-z0-9_]+\}|[a-z0-9_]+)`)
-	configured      = regexp.MustCompile(`^\s*(?i:log_format\s+\S+|logformat)\s+(?:escape=\w+\s+)?`)
-	configuredName  = regexp.MustCompile(`(["'])\s+\w+\s*$`)
-	configuredText  = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
+	apacheDirective = regexp.MustCompile(
+		`%[!,0-9]*[<>]?[!,0-9]*((?:\{[^}]*\})?(?:\^t[io]|[a-zA-Z]|%))`,
+	)
+	nginxVariable  = regexp.MustCompile(`\$(?:\{[a-z0-9_]+\}|[a-z0-9_]+)`)
+	configured     = regexp.MustCompile(`^\s*(?i:log_format\s+\S+|logformat)\s+(?:escape=\w+\s+)?`)
+	configuredName = regexp.MustCompile(`(["'])\s+\w+\s*$`)
+	configuredText = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
 )
 
 // ParseLayout returns the format of lines that nginx writes with the log_format text or Apache with
@@ -91,7 +94,8 @@ func unquoteConfig(text string) string {
 	body = configuredName.ReplaceAllString(body, "$1")
 	var b strings.Builder
 	for _, m := range configuredText.FindAllStringSubmatch(body, -1) {
-		b.WriteString(strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, "\t", `\\`, `\`).Replace(m[1] + m[2]))
+		b.WriteString(strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, "\t", `\\`,
+			`\`).Replace(m[1] + m[2]))
 	}
 	return b.String()
 }
@@ -125,8 +129,8 @@ func newLayout(format string) (*layout, error) {
 	return l.complete()
 }
 
-// complete returns l if it has all slots that a request must have. A forwarded address stands in for
-// that of the peer if the format has no other.
+// complete returns l if it has all slots that a request must have. A forwarded address stands in
+// for that of the peer if the format has no other.
 func (l *layout) complete() (*layout, error) {
 	for i, p := range l.parts {
 		if p.slot == slotForwarded && !l.needs[slotIP] {
@@ -134,7 +138,8 @@ func (l *layout) complete() (*layout, error) {
 		}
 	}
 	if !l.needs[slotTime] || !l.needs[slotIP] {
-		return nil, fmt.Errorf("it needs a time ($time_local, $msec or %%t) and an address ($remote_addr or %%h)")
+		return nil,
+			fmt.Errorf("it needs a time ($time_local, $msec or %%t) and an address ($remote_addr or %%h)")
 	}
 	return l, nil
 }
@@ -187,7 +192,8 @@ func (t *part) length(s []byte, inQuotes bool) (n int, ok bool) {
 
 // w3cFields are the slots of the fields of W3C logs.
 var w3cFields = map[string]int{
-	"date": slotDate, "time": slotTime, "c-ip": slotIP, "cs-username": slotUser, "cs-method": slotMethod,
+	"date": slotDate, "time": slotTime, "c-ip": slotIP, "cs-username": slotUser,
+	"cs-method":   slotMethod,
 	"cs-uri-stem": slotPath, "cs-uri-query": slotQuery, "cs-uri": slotPath, "sc-status": slotStatus,
 	"time-taken": slotDuration, "cs(Referer)": slotReferer, "cs(User-Agent)": slotAgent,
 	"x-forwarded-for": slotForwarded, "X-Forwarded-For": slotForwarded,

@@ -29,7 +29,9 @@ var known = map[string]func(line string) string{
 	"Docker's JSON": func(l string) string {
 		return `{"log":` + quoteJSON(l+"\n") + `,"stream":"stdout","time":"2026-11-23T05:38:03.1Z"}`
 	},
-	"CRI":                   func(l string) string { return "2026-11-23T05:38:03.123456789+01:00 stdout F " + l },
+	"CRI": func(l string) string {
+		return "2026-11-23T05:38:03.123456789+01:00 stdout F " + l
+	},
 	"kubectl logs --prefix": func(l string) string { return "[pod/web-7d4f/nginx] " + l },
 	"syslog":                func(l string) string { return "Nov 23 05:38:03 host nginx: " + l },
 	"syslog, a day of one digit": func(l string) string {
@@ -45,12 +47,16 @@ var known = map[string]func(line string) string{
 		return "<190>1 2026-11-23T05:38:03Z host nginx 77 - - " + l
 	},
 	"RFC 5424 with data and a mark": func(l string) string {
-		return `<190>1 2026-11-23T05:38:03Z 10.9.9.9 nginx - ID [a@1 ip="192.0.2.9" b="\"]"][c@1] ` + "\ufeff" + l
+		return `<190>1 2026-11-23T05:38:03Z 10.9.9.9 nginx - ID [a@1 ip="192.0.2.9" b="\"]"][c@1] ` +
+			"\ufeff" + l
 	},
-	"journalctl":           func(l string) string { return "Nov 23 05:38:03 host nginx[123]: " + l },
-	"journalctl short-iso": func(l string) string { return "2026-11-23T05:38:03+0000 host nginx[123]: " + l },
+	"journalctl": func(l string) string { return "Nov 23 05:38:03 host nginx[123]: " + l },
+	"journalctl short-iso": func(l string) string {
+		return "2026-11-23T05:38:03+0000 host nginx[123]: " + l
+	},
 	"journalctl JSON": func(l string) string {
-		return `{"__REALTIME_TIMESTAMP":"1700000000000000","_HOSTNAME":"host","MESSAGE":` + quoteJSON(l) + `}`
+		return `{"__REALTIME_TIMESTAMP":"1700000000000000","_HOSTNAME":"host","MESSAGE":` + quoteJSON(l) +
+			`}`
 	},
 	"Docker's JSON of CRI": func(l string) string {
 		return `{"log":` + quoteJSON("2026-11-23T05:38:03Z stderr F "+l) + `}`
@@ -67,24 +73,29 @@ func quoteJSON(s string) string {
 
 // strange are prefixes that no rule knows.
 var strange = []string{"web-1 ", "web ", "web web ", "10.9.9.9 ", "10.9.9.9 web ", "10.9.9.9 web: ",
-	"10.9.9.9 - ", "web - ", "web - - ", "access.log:", "access.log:12:", "web-1|", "[web] ", "(web) ", "1 ",
+	"10.9.9.9 - ", "web - ", "web - - ", "access.log:", "access.log:12:", "web-1|", "[web] ", "(web) ",
+	"1 ",
 	"12:00:01 ", "2026-11-23 ", "2026/11/23 05:38:03 ", "INFO ", "level=info msg=", "pod nginx ",
-	"nginx | ", "\x1b[36mweb-1  |\x1b[0m ", "web\t", `"`, "host=10.9.9.9 ", "192.0.2.5:80 ", "192.0.2.5, ",
+	"nginx | ", "\x1b[36mweb-1  |\x1b[0m ", "web\t", `"`, "host=10.9.9.9 ", "192.0.2.5:80 ",
+	"192.0.2.5, ",
 	"2001:db8::1 ", "- ", "- - ", "x - ann [", "a b c d e f "}
 
-// orders are formats of the common kind with the address of the client or of the peer in some place.
+// orders are formats of the common kind with the address of the client or of the peer in some
+// place.
 var orders = []string{
 	`PEER - - REQ "-" "curl/8" "CLIENT"`, `PEER - ann REQ "-" "curl/8" "CLIENT"`, `CLIENT - - REQ`,
 	`CLIENT - - REQ "-" "curl/8"`, `CLIENT - ann lee REQ "http://10.8.8.8/" "curl"`,
 	`CLIENT, PEER - - REQ "-" "curl"`, `CLIENT,PEER - - REQ`, `9.9.9.9, CLIENT, PEER - - REQ "-" "x"`,
-	`PEER CLIENT - REQ`, `CLIENT PEER - REQ`, `PEER CLIENT, 10.0.0.2 - REQ`, `CLIENT, 10.0.0.2 PEER - REQ`,
+	`PEER CLIENT - REQ`, `CLIENT PEER - REQ`, `PEER CLIENT, 10.0.0.2 - REQ`,
+	`CLIENT, 10.0.0.2 PEER - REQ`,
 	`PEER - CLIENT REQ`, `PEER - CLIENT, 10.0.0.2 REQ`, `example.com CLIENT - - REQ`,
 	`example.com:443 CLIENT - ann REQ "-" "x"`, `PEER example.com CLIENT - - REQ`,
-	`- PEER - - REQ`, `PEER "CLIENT" - REQ`, `PEER xff=CLIENT - REQ`, `example.com CLIENT, PEER - - REQ`,
+	`- PEER - - REQ`, `PEER "CLIENT" - REQ`, `PEER xff=CLIENT - REQ`,
+	`example.com CLIENT, PEER - - REQ`,
 }
 
-// TestNeverAnotherCaller parses lines with every prefix and the address in every place. Each line has
-// the right client or is refused: never is another word the caller.
+// TestNeverAnotherCaller parses lines with every prefix and the address in every place. Each line
+// has the right client or is refused: never is another word the caller.
 func TestNeverAnotherCaller(t *testing.T) {
 	read := 0
 	check := func(name, line string, f Format, mustRead bool) {
@@ -143,7 +154,8 @@ func TestForwarded(t *testing.T) {
 		line, ip, list string
 		logged         bool
 	}{
-		{`10.0.0.1 - - ` + request + ` "-" "x" "1.2.3.4, 10.0.0.2"`, "10.0.0.1", "1.2.3.4, 10.0.0.2", true},
+		{`10.0.0.1 - - ` + request + ` "-" "x" "1.2.3.4, 10.0.0.2"`, "10.0.0.1", "1.2.3.4, 10.0.0.2",
+			true},
 		{`10.0.0.1 - - ` + request + ` "-" "x" "-"`, "10.0.0.1", "", true},
 		{`10.0.0.1 - - ` + request + ` "-" "9.9.9.9"`, "10.0.0.1", "", false},
 		{`1.2.3.4, 10.0.0.2:80 - - ` + request, "10.0.0.2", "1.2.3.4", true},
@@ -157,6 +169,7 @@ func TestForwarded(t *testing.T) {
 		var e Entry
 		require.NoError(t, NewParser(Format{Lists: true}).Parse([]byte(row.line), &e), row.line)
 		list, logged := e.Forwarded()
-		assert.Equal(t, fmt.Sprint(row.ip, row.list, row.logged), fmt.Sprint(string(e.IP), list, logged), row.line)
+		assert.Equal(t, fmt.Sprint(row.ip, row.list, row.logged), fmt.Sprint(string(e.IP), list, logged),
+			row.line)
 	}
 }

@@ -68,8 +68,8 @@ func (w *walker) object(field func(key []byte) error) error {
 	})
 }
 
-// members parses what is between a bracket and the one that closes it, and calls member for each of what
-// commas separate; member must parse it.
+// members parses what is between a bracket and the one that closes it, and calls member for each of
+// what commas separate; member must parse it.
 func (w *walker) members(closing byte, member func() error) error {
 	w.i++
 	if w.peek() == closing {

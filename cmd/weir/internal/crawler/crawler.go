@@ -1,5 +1,5 @@
-// Package crawler recognizes the crawlers of search engines, of archives and of models, the fetchers of
-// link previews, and monitors, by the names that they have in their user agents.
+// Package crawler recognizes the crawlers of search engines, of archives and of models, the
+// fetchers of link previews, and monitors, by the names that they have in their user agents.
 package crawler
 
 import "bytes"
@@ -9,12 +9,16 @@ import "bytes"
 var names = []string{
 	// search engines
 	"Googlebot", "GoogleOther", "Google-InspectionTool", "AdsBot-Google", "Mediapartners-Google",
-	"FeedFetcher-Google", "Storebot-Google", "bingbot", "BingPreview", "msnbot", "adidxbot", "DuckDuckBot",
-	"Baiduspider", "Yandex", "Applebot", "Slurp", "Sogou", "PetalBot", "SeznamBot", "Qwantbot", "coccocbot",
+	"FeedFetcher-Google", "Storebot-Google", "bingbot", "BingPreview", "msnbot", "adidxbot",
+	"DuckDuckBot",
+	"Baiduspider", "Yandex", "Applebot", "Slurp", "Sogou", "PetalBot", "SeznamBot", "Qwantbot",
+	"coccocbot",
 	"Amazonbot", "Yeti/", "Exabot", "Qwantify", "MojeekBot",
 	// models and their searches
-	"GPTBot", "OAI-SearchBot", "ChatGPT-User", "ClaudeBot", "Claude-User", "Claude-SearchBot", "PerplexityBot",
-	"Perplexity-User", "CCBot", "Bytespider", "meta-externalagent", "DuckAssistBot", "MistralAI-User", "cohere-ai",
+	"GPTBot", "OAI-SearchBot", "ChatGPT-User", "ClaudeBot", "Claude-User", "Claude-SearchBot",
+	"PerplexityBot",
+	"Perplexity-User", "CCBot", "Bytespider", "meta-externalagent", "DuckAssistBot", "MistralAI-User",
+	"cohere-ai",
 	// archives
 	"archive.org_bot", "ia_archiver", "heritrix",
 	// link previews
@@ -65,9 +69,10 @@ func (m *Memo) Is(agent []byte) bool {
 // shortest is less than the length of every browser's user agent.
 const shortest = 40
 
-// Maybe reports whether the end of a line in the combined format may be that of a known crawler. The
-// others are nearly all lines: their last field is over 40 bytes long and ends in a digit, as the user
-// agent of a browser, and they have no plus sign, which most crawlers have before their address.
+// Maybe reports whether the end of a line in the combined format may be that of a known crawler.
+// The others are nearly all lines: their last field is over 40 bytes long and ends in a digit, as
+// the user agent of a browser, and they have no plus sign, which most crawlers have before their
+// address.
 func Maybe(end []byte) bool {
 	n := len(end)
 	if n < shortest || end[n-1] != '"' || end[n-2] < '0' || end[n-2] > '9' {

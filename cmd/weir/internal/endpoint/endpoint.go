@@ -1,5 +1,5 @@
-// Package endpoint finds the endpoints of a server in the paths of its log: methods and paths in which
-// ids are folded, such as GET /users/{id}. It writes limits for them as rules.
+// Package endpoint finds the endpoints of a server in the paths of its log: methods and paths in
+// which ids are folded, such as GET /users/{id}. It writes limits for them as rules.
 package endpoint
 
 import (
@@ -9,8 +9,10 @@ import (
 )
 
 // How says how endpoints are found.
-const How = "Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, 24 or more letters " +
-	"and digits. Over 20 names below one path with fewer than 10 callers each are folded to {name}. Assets, " +
+const How = "Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, 24 " +
+	"or more letters " +
+	"and digits. Over 20 names below one path with fewer than 10 callers each are folded to " +
+	"{name}. Assets, " +
 	"health checks and other endpoints with fewer than 10 callers are apart and get no limit."
 
 const (
@@ -38,12 +40,17 @@ const (
 )
 
 // idPattern matches an id, in small letters.
-const idPattern = `(?:[0-9]+|[0-9a-f]{8,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-z]{24,})`
+const idPattern = `(?:[0-9]+|[0-9a-f]{8,}|` +
+	`[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-z]{24,})`
 
 var (
-	id     = regexp.MustCompile(`^` + idPattern + `$`)
-	asset  = regexp.MustCompile(`\.(?:avif|bmp|css|eot|gif|ico|jpe?g|js|map|mjs|mp[34]|og[gv]|otf|png|svg|ttf|webm|webp|woff2?)$`)
-	health = regexp.MustCompile(`^(?:/[^/]+)?/(?:health|healthz|healthcheck|health[-_]check|livez?|readyz?|ping|up|status)$`)
+	id    = regexp.MustCompile(`^` + idPattern + `$`)
+	asset = regexp.MustCompile(
+		`\.(?:avif|bmp|css|eot|gif|ico|jpe?g|js|map|mjs|mp[34]|og[gv]|otf|png|svg|ttf|webm|webp|woff2?)$`,
+	)
+	health = regexp.MustCompile(
+		`^(?:/[^/]+)?/(?:health|healthz|healthcheck|health[-_]check|livez?|readyz?|ping|up|status)$`,
+	)
 )
 
 // Of returns the name of the endpoint of a request, of whose path only ids are folded. The path is
@@ -73,8 +80,8 @@ type node struct {
 	folded  map[string]bool
 }
 
-// Fold returns the names of endpoints in which rare names are folded too, by the names of Of. callers has
-// the number of callers of each.
+// Fold returns the names of endpoints in which rare names are folded too, by the names of Of.
+// callers has the number of callers of each.
 func Fold(callers map[string]int) map[string]string {
 	root := &node{}
 	for name, n := range callers {

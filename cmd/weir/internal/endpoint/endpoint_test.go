@@ -39,8 +39,8 @@ func TestOf(t *testing.T) {
 	assert.Equal(t, "POST /login", Of("POST", "/login"))
 }
 
-// TestFold checks that rare names are folded where they are many, and names with callers of their own
-// are not.
+// TestFold checks that rare names are folded where they are many, and names with callers of their
+// own are not.
 func TestFold(t *testing.T) {
 	callers := map[string]int{"GET /blog/popular": 10, "GET /blog/{id}": 3, Assets: 5, Others: 1,
 		"GET /": 100, "POST /blog/post1": 2}
@@ -60,8 +60,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestRulesDescribeEachRequestOnce writes rules for the endpoints of random paths, and checks that each
-// request, however its path is spelled, has the descriptor of its endpoint and no other.
+// TestRulesDescribeEachRequestOnce writes rules for the endpoints of random paths, and checks that
+// each request, however its path is spelled, has the descriptor of its endpoint and no other.
 func TestRulesDescribeEachRequestOnce(t *testing.T) {
 	for seed := range uint64(4) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -90,7 +90,8 @@ func TestRulesDescribeEachRequestOnce(t *testing.T) {
 		set := load(t, limits, names)
 		for _, path := range paths {
 			want := folded[Of("GET", path)]
-			for _, spelling := range []string{path, "/" + path, strings.ToUpper(path), path + "/", path + "?x=/a/b",
+			for _, spelling := range []string{path, "/" + path, strings.ToUpper(path), path + "/",
+				path + "?x=/a/b",
 				path + "/?y=1"} {
 				u, err := url.ParseRequestURI(spelling)
 				require.NoError(t, err)
@@ -117,7 +118,8 @@ func TestRulesDescribeEachRequestOnce(t *testing.T) {
 
 func load(t *testing.T, limits []Limit, names []string) *rules.Set {
 	t.Helper()
-	text, err := Rules("how\nthey were found\n", limits, names, map[string]any{"remote_address": map[string]any{}},
+	text, err := Rules("how\nthey were found\n", limits, names,
+		map[string]any{"remote_address": map[string]any{}},
 		"remote_address")
 	require.NoError(t, err)
 	require.True(t, strings.HasPrefix(string(text), "# how\n# they were found\n"))
@@ -129,11 +131,13 @@ func load(t *testing.T, limits []Limit, names []string) *rules.Set {
 }
 
 func TestRulesOfEachAlgorithm(t *testing.T) {
-	set := load(t, []Limit{{Name: "GET /a", Unit: "minute", Requests: 7, Algorithm: "token_bucket", Burst: 3},
+	set := load(t, []Limit{{Name: "GET /a", Unit: "minute", Requests: 7, Algorithm: "token_bucket",
+		Burst: 3},
 		{Name: "GET /b", Unit: "minute", Requests: 8}}, []string{"GET /a", "GET /b"})
 	var got []string
 	for r := range set.All() {
-		got = append(got, fmt.Sprint(r.Path, " ", r.Limit.Requests, " ", r.Limit.Algorithm, " ", r.Limit.Burst))
+		got = append(got, fmt.Sprint(r.Path, " ", r.Limit.Requests, " ", r.Limit.Algorithm, " ",
+			r.Limit.Burst))
 	}
 	assert.Equal(t, []string{`endpoint="GET /a",remote_address 7 token_bucket 3`,
 		`endpoint="GET /b",remote_address 8 fixed_window 0`}, got)

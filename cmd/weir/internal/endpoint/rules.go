@@ -18,9 +18,11 @@ type Limit struct {
 	Burst     uint64 // of a token bucket; 0 means Requests
 }
 
-// Rules returns limits as rules. names are all endpoints; caller is the action that keys callers, and key
-// the key of its entry. The comment stands first.
-func Rules(comment string, limits []Limit, names []string, caller map[string]any, key string) ([]byte, error) {
+// Rules returns limits as rules. names are all endpoints; caller is the action that keys callers,
+// and key the key of its entry. The comment stands first.
+func Rules(
+	comment string, limits []Limit, names []string, caller map[string]any, key string,
+) ([]byte, error) {
 	type item = map[string]any
 	var descriptors, describers []item
 	for _, l := range limits {
@@ -32,9 +34,11 @@ func Rules(comment string, limits []Limit, names []string, caller map[string]any
 			}
 			limit["metadata"] = item{"weir": of}
 		}
-		descriptors = append(descriptors, item{"key": "endpoint", "value": l.Name, "descriptors": []item{limit}})
+		descriptors = append(descriptors,
+			item{"key": "endpoint", "value": l.Name, "descriptors": []item{limit}})
 		method, path, _ := strings.Cut(l.Name, " ")
-		headers := []item{{"name": ":method", "string_match": item{"exact": method}}, matches(pattern(path) + `/*(\?.*)?$`)}
+		headers := []item{{"name": ":method", "string_match": item{"exact": method}},
+			matches(pattern(path) + `/*(\?.*)?$`)}
 		for _, other := range except(l.Name, names) {
 			not := matches(other + `([/?].*)?$`)
 			not["invert_match"] = true
@@ -48,7 +52,8 @@ func Rules(comment string, limits []Limit, names []string, caller map[string]any
 		fmt.Fprintf(&b, "# %s", line)
 	}
 	b.WriteString("\n")
-	text, err := yaml.Dump(item{"domain": "endpoints", "descriptors": descriptors, "rate_limits": describers})
+	text, err := yaml.Dump(item{"domain": "endpoints", "descriptors": descriptors,
+		"rate_limits": describers})
 	b.Write(text)
 	return b.Bytes(), err
 }
@@ -58,8 +63,8 @@ func matches(regex string) map[string]any {
 		"string_match": map[string]any{"safe_regex": map[string]any{"regex": regex}}}
 }
 
-// pattern returns a regular expression for the beginning of paths, with any letter case and number of
-// slashes.
+// pattern returns a regular expression for the beginning of paths, with any letter case and number
+// of slashes.
 func pattern(path string) string {
 	var b strings.Builder
 	b.WriteString(`(?i)^`)
@@ -77,8 +82,8 @@ func pattern(path string) string {
 	return b.String()
 }
 
-// except returns patterns for the paths that begin as one of the other endpoints does where name has a
-// folded name.
+// except returns patterns for the paths that begin as one of the other endpoints does where name
+// has a folded name.
 func except(name string, names []string) (all []string) {
 	segments := strings.Split(name, "/")
 	seen := make(map[string]bool)

@@ -125,7 +125,8 @@ func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
 	if end.Reset = n; err != nil {
 		end.Done, end.Error = false, err.Error()
 	}
-	r.cfg.Log.Info("callers reset", "domain", domain, "descriptor", rules.FormatEntries(entries), "counts", n,
+	r.cfg.Log.Info("callers reset", "domain", domain, "descriptor", rules.FormatEntries(entries),
+		"counts", n,
 		"error", end.Error)
 	_ = lines.Encode(end)
 }

@@ -31,8 +31,9 @@ type figure struct {
 	warned throttle.Throttle
 }
 
-// Figure holds the hits of a rule. Hits is Within plus Over; Within includes Near, and Over includes
-// Shadowed and Lost. Lost are the hits that a rule which is peeked at denied, and so did not count.
+// Figure holds the hits of a rule. Hits is Within plus Over; Within includes Near, and Over
+// includes Shadowed and Lost. Lost are the hits that a rule which is peeked at denied, and so did
+// not count.
 type Figure struct{ Hits, Within, Near, Over, Shadowed, Lost uint64 }
 
 func newFigures(counting rules.Config) *Figures {
@@ -65,8 +66,8 @@ func (f *Figures) follow(set *rules.Set) {
 	f.rules.Store(&next)
 }
 
-// Count adds n hits of a rule with the given status, of a request that was denied or not. It reports,
-// at most once a minute for each rule, that they are Lost.
+// Count adds n hits of a rule with the given status, of a request that was denied or not. It
+// reports, at most once a minute for each rule, that they are Lost.
 func (f *Figures) Count(s *rules.Status, n uint64, denied bool) (lost bool) {
 	of := (*f.rules.Load())[s.Rule]
 	if of == nil {
@@ -76,7 +77,8 @@ func (f *Figures) Count(s *rules.Status, n uint64, denied bool) (lost bool) {
 	switch {
 	case n == 0 && !of.peeked.Load():
 		of.peeked.Store(true)
-	case n > 0 && denied && s.Limit != nil && of.peeked.Load() && !f.counting.CountDenied && !s.Rule.Limit.Afterwards:
+	case n > 0 && denied && s.Limit != nil && of.peeked.Load() && !f.counting.CountDenied &&
+		!s.Rule.Limit.Afterwards:
 		of.lost.Add(n)
 		_, lost = of.warned.Allow(time.Now(), time.Minute)
 	}

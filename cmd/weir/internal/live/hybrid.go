@@ -35,8 +35,8 @@ func Hybrid(remote, local rules.Strategies, cfg fallback.Config, log *slog.Logge
 	}
 }
 
-// share returns m with a process's share of the burst. fallback divides only the limit of a request,
-// and the burst is not in the request.
+// share returns m with a process's share of the burst. fallback divides only the limit of a
+// request, and the burst is not in the request.
 func share(m rules.Method, instances int) rules.Method {
 	if m.Burst > 0 {
 		m.Burst = (m.Burst-1)/uint64(max(1, instances)) + 1

@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// RefuseInFlight returns an error for each rule that limits requests in flight, in one domain or, if that
-// is empty, in all. why says what is missing here.
+// RefuseInFlight returns an error for each rule that limits requests in flight, in one domain or,
+// if that is empty, in all. why says what is missing here.
 func RefuseInFlight(set *rules.Set, domain, why string) error {
 	var errs []error
 	for r := range set.All() {

@@ -22,7 +22,8 @@ import (
 )
 
 func text(requests int) string {
-	return fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]\n",
+	return fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, "+
+		"requests_per_unit: %d}}]\n",
 		requests)
 }
 
@@ -86,8 +87,8 @@ func TestChangesAreFound(t *testing.T) {
 	})
 }
 
-// TestRulesThatComeBackAreNoLongerRefused removes the file of the rules, and the directory, and puts
-// the same back. The status must say again that the rules in force are those of the files.
+// TestRulesThatComeBackAreNoLongerRefused removes the file of the rules, and the directory, and
+// puts the same back. The status must say again that the rules in force are those of the files.
 func TestRulesThatComeBackAreNoLongerRefused(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "rules")
@@ -203,7 +204,8 @@ func TestARefusedSetIsNotInForce(t *testing.T) {
 	assert.ErrorContains(t, r.Reload(), "no such strategy")
 	assert.EqualValues(t, 1, r.limit())
 	for rule := range r.Figures.All() {
-		assert.Equal(t, rules.FixedWindow, rule.Limit.Algorithm, "the figures belong to the current rules")
+		assert.Equal(t, rules.FixedWindow, rule.Limit.Algorithm,
+			"the figures belong to the current rules")
 	}
 	write(t, name, text(3))
 	assert.NoError(t, r.Reload())

@@ -95,7 +95,8 @@ func (r *Rules) use(set *rules.Set) error {
 }
 
 func (s *Status) loaded(set *rules.Set) {
-	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = set.Version(), time.Now(), set.Len(), set.Domains(),
+	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = set.Version(), time.Now(), set.Len(),
+		set.Domains(),
 		len(set.Warnings())
 	s.Successes++
 	s.Err = nil

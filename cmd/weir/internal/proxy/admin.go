@@ -216,7 +216,8 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	if p.denyFile != nil {
 		if err := p.denyFile.save(p.denied); err != nil {
 			p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
-			http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".", http.StatusInternalServerError)
+			http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".",
+				http.StatusInternalServerError)
 			return
 		}
 	}

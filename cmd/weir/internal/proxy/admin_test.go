@@ -85,7 +85,8 @@ func TestForgedRequestsChangeNothing(t *testing.T) {
 		assert.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), name)
 		assert.Zero(t, s.denied.Len(), name)
 	}
-	assert.Equal(t, http.StatusMethodNotAllowed, status(t, "GET", s.back.URL+"/-/deny", changeHeader, "1"))
+	assert.Equal(t, http.StatusMethodNotAllowed,
+		status(t, "GET", s.back.URL+"/-/deny", changeHeader, "1"))
 
 	// The page's own request must pass, or the test would also pass if every request failed.
 	resp, text := send(t, "POST", s.back.URL+"/-/deny", body(), changeHeader, "1", "Sec-Fetch-Site",
@@ -123,7 +124,8 @@ func TestTheTokenIsNeeded(t *testing.T) {
 	assert.Contains(t, body, "needs the admin token: give it in $WEIR_ADMIN_TOKEN")
 	_, body = send(t, "GET", s.back.URL+"/-/stats", nil, "Authorization", "Bearer x")
 	assert.Contains(t, body, "admin token is wrong: give the one that the server was started with")
-	for _, wrong := range []string{"Bearer ", "Bearer correct horse batter", "Bearer correct horse battery ",
+	for _, wrong := range []string{"Bearer ", "Bearer correct horse batter",
+		"Bearer correct horse battery ",
 		"Basic x", "correct horse battery"} {
 		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats", "Authorization", wrong+"x"), wrong)
 	}
@@ -141,7 +143,8 @@ func TestTheTokenIsNeeded(t *testing.T) {
 
 func TestThePageIsLockedDown(t *testing.T) {
 	s := serve(t, config(t, "1/1d"))
-	for _, path := range []string{"/-/", "/-/page.js", "/-/page.css", "/-/stats", "/-/healthz", "/nothing"} {
+	for _, path := range []string{"/-/", "/-/page.js", "/-/page.css", "/-/stats", "/-/healthz",
+		"/nothing"} {
 		resp, _ := send(t, "GET", s.back.URL+path, nil)
 		policy := resp.Header.Get("Content-Security-Policy")
 		assert.Contains(t, policy, "default-src 'none'", path)

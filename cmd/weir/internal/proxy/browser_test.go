@@ -91,13 +91,22 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
 	page.sees(`document.getElementById("admitted-rate").textContent === "3"`)
 	page.sees(`document.getElementById("denied-rate").textContent === "1"`)
-	page.sees(`document.querySelectorAll("#chart rect.a").length === 1 && document.querySelectorAll("#chart ` +
+	page.sees(`document.querySelectorAll("#chart rect.a").length === 1 && ` +
+		`document.querySelectorAll("#chart ` +
 		`rect.d").length === 1`)
-	page.sees(`document.getElementById("totals").textContent === "3 admitted and 1 denied since the start"`)
+	page.sees(
+		`document.getElementById("totals").textContent === "3 admitted and 1 denied since the start"`,
+	)
 	page.sees(`document.getElementById("undecided").textContent === "0"`)
-	page.sees(`document.getElementById("undecided-of").textContent === "not decided: no key, or the limiter failed"`)
+	page.sees(
+		`document.getElementById("undecided-of").textContent === "not decided: no key, or the limiter ` +
+			`failed"`,
+	)
 	require.Equal(t, 400, ask("nobody"))
-	page.sees(`document.getElementById("undecided-of").textContent.startsWith("not decided: 1 without a key, 0 refused")`)
+	page.sees(
+		`document.getElementById("undecided-of").textContent.startsWith("not decided: 1 without a ` +
+			`key, 0 refused")`,
+	)
 	page.sees(`document.querySelectorAll("#limits tbody tr").length === 2`)
 	page.sees(`document.querySelector("#worst tbody td").textContent === "192.0.2.1"`)
 

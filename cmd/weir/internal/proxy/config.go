@@ -29,8 +29,9 @@ type Config struct {
 	PreserveHost bool
 
 	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
-	SendTimeout     time.Duration // for the client to take a piece of a response, up to 32 KiB; 0: no bound
-	Drain           time.Duration // how long requests in flight may take after a stop
+	// for the client to take a piece of a response, up to 32 KiB; 0: no bound
+	SendTimeout time.Duration
+	Drain       time.Duration // how long requests in flight may take after a stop
 	// from the stop, when health checks begin to fail, to the closing of the listener
 	DrainDelay time.Duration
 
@@ -137,7 +138,9 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	limited := len(c.Limits) > 0 || slices.ContainsFunc(c.Routes, func(r Route) bool { return len(r.Limits) > 0 })
+	limited := len(c.Limits) > 0 || slices.ContainsFunc(c.Routes, func(r Route) bool {
+		return len(r.Limits) > 0
+	})
 	if limited == (len(c.Rules.Paths) > 0) {
 		return errors.New("want limits or rules")
 	}
@@ -175,7 +178,8 @@ const (
 // connBounds returns the bounds on the connections of clients. Each may need a second file for a
 // connection to the upstream.
 func (c *Config) connBounds() connBounds {
-	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr, send: c.SendTimeout, admin: maxAdminConns}
+	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr, send: c.SendTimeout,
+		admin: maxAdminConns}
 	files := maxFiles()
 	if files > 0 {
 		b.admin = max(1, min(b.admin, files/8))

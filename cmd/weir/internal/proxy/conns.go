@@ -50,7 +50,8 @@ type conns struct {
 type conn struct {
 	*net.TCPConn
 	owner *conns
-	until atomic.Int64 // the write deadline that net/http or crypto/tls set, in ns since the epoch; 0: none
+	// the write deadline that net/http or crypto/tls set, in ns since the epoch; 0: none
+	until atomic.Int64
 	addr  netip.Prefix // the peer's, as perAddr counts it; zero: perAddr does not count it
 
 	serving int           // guarded by owner.mu; requests
@@ -198,8 +199,8 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// begin and end mark the start and the end of a request on c. HTTP/2 serves several at a time. begin
-// reports false if the address has too many.
+// begin and end mark the start and the end of a request on c. HTTP/2 serves several at a time.
+// begin reports false if the address has too many.
 func (c *conn) begin() bool {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()

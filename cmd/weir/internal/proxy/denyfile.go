@@ -26,11 +26,12 @@ type denyFile struct {
 	text string     // guarded by mu; of the file when the list was made from it, or it from the list
 }
 
-const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
+const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is " +
+	"changed.\n" +
 	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
 
-// create writes a file without entries if there is none: a directory that is missing or read-only is
-// noticed at the start, and a file that is missing later is a mistake and no empty list.
+// create writes a file without entries if there is none: a directory that is missing or read-only
+// is noticed at the start, and a file that is missing later is a mistake and no empty list.
 func (f *denyFile) create() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,8 +89,8 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	return e, nil
 }
 
-// save writes the list to the file, unless the file has lines that are not in the list: it has changed
-// since, or its last reload failed. mu is held.
+// save writes the list to the file, unless the file has lines that are not in the list: it has
+// changed since, or its last reload failed. mu is held.
 func (f *denyFile) save(list *httplimit.DenyList) error {
 	text, err := os.ReadFile(f.name)
 	if err == nil && string(text) != f.text {

@@ -22,8 +22,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// load sends POSTs on keep-alive connections until the server takes no more, and counts the requests
-// that were sent and not answered.
+// load sends POSTs on keep-alive connections until the server takes no more, and counts the
+// requests that were sent and not answered.
 type load struct {
 	url            string
 	protocols      *http.Protocols
@@ -40,7 +40,8 @@ func http1() *http.Protocols {
 
 // client sends a request each 100 ms.
 func (l *load) client(ctx context.Context) {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: l.protocols}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		Protocols: l.protocols}
 	defer transport.CloseIdleConnections()
 	for ctx.Err() == nil {
 		sent := false
@@ -77,8 +78,8 @@ func (l *load) client(ctx context.Context) {
 	}
 }
 
-// TestAStopLosesNoRequest stops proxies under load: 50 clients send 500 POSTs a second on keep-alive
-// connections. Each request that was sent must be answered.
+// TestAStopLosesNoRequest stops proxies under load: 50 clients send 500 POSTs a second on
+// keep-alive connections. Each request that was sent must be answered.
 func TestAStopLosesNoRequest(t *testing.T) {
 	dir := t.TempDir()
 	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
@@ -88,7 +89,9 @@ func TestAStopLosesNoRequest(t *testing.T) {
 			answered, lost := int64(0), int64(0)
 			for range slow.N(2, 6, 20) {
 				cfg := config(t, "1000000/1d")
-				cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+				cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body)
+				})
 				if protocol == "HTTP/2" {
 					cfg.TLS = cert
 				}
@@ -104,7 +107,9 @@ func TestAStopLosesNoRequest(t *testing.T) {
 				for range 50 {
 					l.clients.Go(func() { l.client(ctx) })
 				}
-				require.Eventually(t, func() bool { return l.answered.Load() > 150 }, time.Minute, time.Millisecond)
+				require.Eventually(t, func() bool {
+					return l.answered.Load() > 150
+				}, time.Minute, time.Millisecond)
 				p.stop()
 				assert.NoError(t, <-p.done)
 				l.clients.Wait()
@@ -130,7 +135,9 @@ func TestAnAbruptStopLosesRequests(t *testing.T) {
 	for range 50 {
 		l.clients.Go(func() { l.client(ctx) })
 	}
-	require.Eventually(t, func() bool { return l.answered.Load() > 100 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return l.answered.Load() > 100
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, s.Config.Close())
 	l.clients.Wait()
 	assert.NotZero(t, l.lost.Load())

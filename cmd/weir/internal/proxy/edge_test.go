@@ -65,7 +65,8 @@ func TestAChangeKeepsAnEditedDenyFile(t *testing.T) {
 	assert.Contains(t, string(got), "192.0.2.7/32\n192.0.2.8/32\n")
 }
 
-// TestADenyFileWithTooManyEntriesChangesNothing reloads a file of which only a part fits in the list.
+// TestADenyFileWithTooManyEntriesChangesNothing reloads a file of which only a part fits in the
+// list.
 func TestADenyFileWithTooManyEntriesChangesNothing(t *testing.T) {
 	cfg := config(t, "1/1d")
 	cfg.DenyFile, cfg.MaxDeny = filepath.Join(t.TempDir(), "deny"), 2
@@ -95,7 +96,8 @@ func TestAMissingDirectoryIsNoticedAtTheStart(t *testing.T) {
 
 func TestAChangeIsOneValue(t *testing.T) {
 	s := serve(t, config(t, "1/1d"))
-	for _, body := range []string{`{"what":"192.0.2.1"}{"what":"192.0.2.2"}`, `{"what":"192.0.2.1"} x`} {
+	for _, body := range []string{`{"what":"192.0.2.1"}{"what":"192.0.2.2"}`,
+		`{"what":"192.0.2.1"} x`} {
 		assert.Equal(t, 400, code(deny(t, s, "POST", body)), body)
 	}
 	assert.Empty(t, s.denied.Added())
@@ -165,7 +167,8 @@ func TestAdminHostInAnySpelling(t *testing.T) {
 	cfg.Admin.Hosts = []string{"Ops.Example."}
 	s := serve(t, cfg)
 	for host, want := range map[string]int{
-		"LOCALHOST": 200, "localhost.": 200, "localhost:80": 200, "[::1]:80": 200, "127.0.0.1": 200, "ops.example": 200,
+		"LOCALHOST": 200, "localhost.": 200, "localhost:80": 200, "[::1]:80": 200, "127.0.0.1": 200,
+		"ops.example":    200,
 		"OPS.example.:1": 200, "localhost.evil.example": 421, "": 421,
 	} {
 		r, err := http.NewRequest("GET", s.back.URL+"/-/stats", nil)
@@ -203,7 +206,8 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 	var requests sync.WaitGroup
 	var admitted, refused atomic.Int64
 	for range 2 {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
 		client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
 		resp, err := client.Get(p.front + "/first") // so that the others share its connection
@@ -228,15 +232,18 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 	assert.EqualValues(t, bound, most.Load())
 	p.stop()
 	assert.NoError(t, <-p.done)
-	assert.Empty(t, p.conns.Load().serving) // a client may have its answer before the handler has returned
+	// a client may have its answer before the handler has returned
+	assert.Empty(t, p.conns.Load().serving)
 }
 
-// The path of the address shows whom a request counts for, is limited as all paths are, and hides no
-// other path of the upstream.
+// The path of the address shows whom a request counts for, is limited as all paths are, and hides
+// no other path of the upstream.
 func TestTheAddressPathShowsTheKey(t *testing.T) {
 	cfg := config(t, "2/1d")
 	cfg.AddressPath, cfg.Trust = "/which-address", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "upstream") })
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "upstream")
+	})
 	p := run(t, cfg)
 	get := func(path string) (int, string) {
 		r, err := http.NewRequest(http.MethodGet, "http://"+p.front+path, nil)

@@ -37,7 +37,8 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Gate{limiter: l, window: l.FixedWindow(), want: sha256.Sum256([]byte(token)), log: log}, nil
+	return &Gate{limiter: l, window: l.FixedWindow(), want: sha256.Sum256([]byte(token)), log: log},
+		nil
 }
 
 // NoToken answers requests for which a server that has no token would need one.
@@ -75,8 +76,9 @@ func (g *Gate) has(r *http.Request) bool {
 // address that has used its tries is refused even with the right token.
 func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") == "" { // a browser, which prompts for it
-		unauthorized(w, "This needs the admin token: give it in $WEIR_ADMIN_TOKEN, in --admin-token-file, or "+
-			"as the field Authorization: Bearer TOKEN.")
+		unauthorized(w,
+			"This needs the admin token: give it in $WEIR_ADMIN_TOKEN, in --admin-token-file, or "+
+				"as the field Authorization: Bearer TOKEN.")
 		return false
 	}
 	ctx := context.WithoutCancel(r.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// guard returns next behind the limits: those of the request's route or, if it has none of its own, the
-// general ones. A request with several targets is held to the limits of each.
+// guard returns next behind the limits: those of the request's route or, if it has none of its own,
+// the general ones. A request with several targets is held to the limits of each.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	limits := map[string][]httplimit.Policy{} // by route; the general ones by ""
 	var order []string
@@ -68,7 +68,9 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 
 // several returns policies that hold a request to the limits of all its targets. Each limit has a
 // policy for each number of a target with its key; a policy that does not apply has no limit.
-func (p *Proxy) several(order []string, limits map[string][]httplimit.Policy) (all []httplimit.Policy) {
+func (p *Proxy) several(
+	order []string, limits map[string][]httplimit.Policy,
+) (all []httplimit.Policy) {
 	copies := 1
 	if p.cfg.By.path || p.cfg.By.pattern {
 		copies = maxTargets
@@ -80,7 +82,8 @@ func (p *Proxy) several(order []string, limits map[string][]httplimit.Policy) (a
 			for i := range copies {
 				policy := l
 				policy.Name = otherName(names, l.Name)
-				policy.Strategy = &renamed{l.Strategy.(backend), weir.JoinKey(policy.Name), weir.JoinKey(l.Name)}
+				policy.Strategy = &renamed{l.Strategy.(backend), weir.JoinKey(policy.Name),
+					weir.JoinKey(l.Name)}
 				if policy.Name == l.Name {
 					policy.Strategy = l.Strategy
 				}
@@ -99,8 +102,8 @@ func (p *Proxy) several(order []string, limits map[string][]httplimit.Policy) (a
 	return all
 }
 
-// has reports whether the limits of a route apply to target i, or to any target if there is one copy
-// of each limit.
+// has reports whether the limits of a route apply to target i, or to any target if there is one
+// copy of each limit.
 func (t *targets) has(route string, i, copies int, rs *routes) bool {
 	if copies == 1 {
 		return slices.ContainsFunc(t.list, func(t target) bool { return rs.owner(t.pattern) == route })
@@ -108,7 +111,8 @@ func (t *targets) has(route string, i, copies int, rs *routes) bool {
 	return i < len(t.list) && rs.owner(t.list[i].pattern) == route
 }
 
-// otherName returns name, or one that begins alike and that names does not have, and adds it to names.
+// otherName returns name, or one that begins alike and that names does not have, and adds it to
+// names.
 func otherName(names map[string]bool, name string) string {
 	const longest = 64 // of httplimit
 	other := name
@@ -148,7 +152,9 @@ func (s *renamed) Refund(ctx context.Context, r *weir.Request, taken *weir.Resul
 }
 
 // middleware returns next behind a middleware for these limits.
-func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (h http.Handler, err error) {
+func (p *Proxy) middleware(
+	policies []httplimit.Policy, next http.Handler,
+) (h http.Handler, err error) {
 	cfg := p.cfg.Guard
 	cfg.Extractor = p.cfg.By.extractor(p.ip, 0)
 	cfg.ClientIP = p.ip
@@ -216,7 +222,8 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 // requests in flight of all clients, which no limit sees.
 func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	n := p.stats.Count(o)
-	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow { // or the limits see it, too
+	// or the limits see it, too
+	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow {
 		n += p.flight.Count(o)
 	}
 	if p.ruled != nil {

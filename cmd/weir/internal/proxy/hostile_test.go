@@ -61,7 +61,8 @@ func tunnel(requests *atomic.Int64) http.HandlerFunc {
 
 func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 	for protocol, want := range map[string]int{
-		"h2c": 200, "H2C": 200, "TLS/1.0": 200, "websocket, h2c": 200, "h2c, websocket": 200, "anything": 200,
+		"h2c": 200, "H2C": 200, "TLS/1.0": 200, "websocket, h2c": 200, "h2c, websocket": 200,
+		"anything":  200,
 		"websocket": 101, "WebSocket": 101,
 	} {
 		var requests atomic.Int64
@@ -112,7 +113,8 @@ func TestCONNECTIsRefused(t *testing.T) {
 func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 	for name, body := range map[string]string{
 		"with a whole body": "Content-Length: 2\r\n\r\n{}",
-		"without its end":   "Content-Length: 3\r\n\r\n{}", // enough for a server that parses while it reads
+		// enough for a server that parses while it reads
+		"without its end": "Content-Length: 3\r\n\r\n{}",
 	} {
 		var attempts atomic.Int64
 		var here sync.WaitGroup
@@ -211,7 +213,8 @@ func raw(t *testing.T, s served, method, target string) int {
 	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", method, target)
+	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", method,
+		target)
 	require.NoError(t, err)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
@@ -264,10 +267,13 @@ func plainReader(path string) string {
 // differently. Each route has a limit of 1, and so has everything else: no upstream may get two
 // requests for what it takes for one route.
 func TestNoReadingOfAPathPassesItsLimit(t *testing.T) {
-	spellings := []string{"/users/42/reset", "/users/42%2Fx/reset", "/users/4%2F2/reset", "/USERS/42/RESET/",
+	spellings := []string{"/users/42/reset", "/users/42%2Fx/reset", "/users/4%2F2/reset",
+		"/USERS/42/RESET/",
 		"/x/../users/1/reset", "/users/1;a/reset;b", "/users/%34/%72eset", "/search/a", "/search/../foo",
-		"/search/..;/foo", "/search/%2e%2e/foo", "//search/foo", "//x/search/foo", "/x/..;/search/a", "/search",
-		"/x%2f..%2fsearch/b", "/a;%2f../search/c", "/search/;/c", `/search\x`, "/search%5Cx", "/SEARCH/x", "/%73earch/1",
+		"/search/..;/foo", "/search/%2e%2e/foo", "//search/foo", "//x/search/foo", "/x/..;/search/a",
+		"/search",
+		"/x%2f..%2fsearch/b", "/a;%2f../search/c", "/search/;/c", `/search\x`, "/search%5Cx", "/SEARCH/x",
+		"/%73earch/1",
 		"/..;/users/1/reset", "/foo", "/foo//", "/sea%2572ch/1", "/users/1/reset/", "/users/1/reset%00"}
 	for name, read := range readers {
 		var got []string
@@ -294,8 +300,8 @@ func TestNoReadingOfAPathPassesItsLimit(t *testing.T) {
 	}
 }
 
-// TestPathsAreForwardedAsTheyCame checks that nothing is rewritten, but for bytes that may not stand in
-// a path.
+// TestPathsAreForwardedAsTheyCame checks that nothing is rewritten, but for bytes that may not
+// stand in a path.
 func TestPathsAreForwardedAsTheyCame(t *testing.T) {
 	cfg := config(t, "100/1d")
 	got := ""
@@ -342,7 +348,8 @@ func TestNormalizedPathsAreForwarded(t *testing.T) {
 	cfg.Routes = []Route{route}
 	s := serve(t, cfg)
 	for target, want := range map[string]string{
-		"/x/%2e%2e/login?a=%2F": "/login?a=%2F", "//login": "/login", "/log%69n": "/login", "/./login": "/login",
+		"/x/%2e%2e/login?a=%2F": "/login?a=%2F", "//login": "/login", "/log%69n": "/login",
+		"/./login":        "/login",
 		"http://a//login": "/login",
 	} {
 		assert.Equal(t, 200, raw(t, s, "GET", target), target)
@@ -355,7 +362,8 @@ func TestNormalizedPathsAreForwarded(t *testing.T) {
 	}
 }
 
-// TestAPathThatServersReadDifferentlyCountsUnderEachName uses one that is /a for Tomcat and /b for nginx.
+// TestAPathThatServersReadDifferentlyCountsUnderEachName uses one that is /a for Tomcat and /b for
+// nginx.
 func TestAPathThatServersReadDifferentlyCountsUnderEachName(t *testing.T) {
 	for _, name := range []string{"/a", "/b"} {
 		cfg := config(t, "1/1d")
@@ -398,7 +406,8 @@ func TestSpellingsOfAPathAreOneKey(t *testing.T) {
 	require.NoError(t, err)
 	s := serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/b"))
-	for _, path := range []string{"/A/B", "/a/b/", "/a//b", "/a/x/../b", "/a/%62", "/a;x/b;y", "/a/./b"} {
+	for _, path := range []string{"/A/B", "/a/b/", "/a//b", "/a/x/../b", "/a/%62", "/a;x/b;y",
+		"/a/./b"} {
 		assert.Equal(t, 429, status(t, "GET", s.front.URL+path), path)
 	}
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/c"))
@@ -528,7 +537,8 @@ func TestSlowBodiesEnd(t *testing.T) {
 	assert.Less(t, took, 8*time.Second, "the whole body would take 20 s")
 	dribble(20*time.Millisecond, "x")
 	status, took = dribble(20*time.Millisecond, "x")
-	assert.Contains(t, []int{0, 429}, status, "denied, and the body that nobody wants is not waited for")
+	assert.Contains(t, []int{0, 429}, status,
+		"denied, and the body that nobody wants is not waited for")
 	assert.Less(t, took, 8*time.Second)
 }
 
@@ -662,7 +672,8 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 				open++
 			}
 		}
-		assert.Equal(t, map[bool]int{false: 3, true: 10}[trusted], open, "a proxy in front has many clients")
+		assert.Equal(t, map[bool]int{false: 3, true: 10}[trusted], open,
+			"a proxy in front has many clients")
 		p.stop()
 		<-p.done
 	}
@@ -772,7 +783,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.Forwarded = true
 	s = serve(t, cfg)
-	_, got = send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For", "6.6.6.6",
+	_, got = send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For",
+		"6.6.6.6",
 		"X-Forwarded-Host", "evil", "X_Forwarded_For", "6.6.6.6", "True-Client-Ip", "192.0.2.1")
 	assert.NotContains(t, got, "6.6.6.6")
 	assert.NotContains(t, got, "evil")
@@ -813,7 +825,8 @@ func TestTheTokenCannotBeGuessed(t *testing.T) {
 	}
 	for range 50 {
 		assert.Equal(t, 200, get(cfg.Admin.Token), "right tokens do not count")
-		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats"), "requests without a token do not count")
+		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats"),
+			"requests without a token do not count")
 	}
 	codes := make(map[int]int)
 	for range 1000 {

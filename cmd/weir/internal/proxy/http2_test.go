@@ -30,7 +30,9 @@ type echoService struct {
 	testgrpc.UnimplementedTestServiceServer
 }
 
-func (echoService) UnaryCall(_ context.Context, r *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+func (echoService) UnaryCall(
+	_ context.Context, r *testgrpc.SimpleRequest,
+) (*testgrpc.SimpleResponse, error) {
 	if r.FillUsername {
 		return nil, grpcstatus.Error(codes.NotFound, "no such user")
 	}
@@ -138,7 +140,9 @@ func TestAConnectionHasAtMostAHundredStreams(t *testing.T) {
 	p := run(t, config(t, "1/1d"))
 	conn, err := net.Dial("tcp", p.front)
 	require.NoError(t, err)
-	_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00") // no settings
+	// no settings
+	_, err = io.WriteString(conn,
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	require.NoError(t, err)
 	head := make([]byte, 9)
 	_, err = io.ReadFull(conn, head)

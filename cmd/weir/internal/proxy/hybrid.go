@@ -29,7 +29,8 @@ type Redis struct {
 	// Fallback configures decisions without Redis. IsDown, OnChange and OnError are set here.
 	Fallback fallback.Config
 
-	Lease   int // the block that windows and buckets take from Redis at once; 0: each decision is a round trip
+	// the block that windows and buckets take from Redis at once; 0: each decision is a round trip
+	Lease   int
 	Denials int // the size of the denial cache; 0: none
 }
 
@@ -70,7 +71,8 @@ func newShared(r Redis, log *slog.Logger) (*shared, error) {
 		return nil, err
 	}
 	s := &shared{Redis: r, cfg: r.Fallback, client: redis.NewClient(o), log: log}
-	s.store, err = redislimit.New(s.client, redislimit.Config{Prefix: r.Prefix, Timeout: s.cfg.Timeout})
+	s.store, err = redislimit.New(s.client,
+		redislimit.Config{Prefix: r.Prefix, Timeout: s.cfg.Timeout})
 	if err != nil {
 		return nil, errors.Join(err, s.client.Close())
 	}

@@ -145,7 +145,8 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 	}{fallback.FailOpen: {200, "open"}, fallback.FailClosed: {429, "closed"}} {
 		cfg := config(t, "1/1d")
 		cfg.Redis = Redis{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)),
-			Fallback: fallback.Config{OnFail: onFail, MinCalls: 1}} // a busy machine makes few calls in an Interval
+			// a busy machine makes few calls in an Interval
+			Fallback: fallback.Config{OnFail: onFail, MinCalls: 1}}
 		var log bytes.Buffer
 		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
 		p := serve(t, cfg)

@@ -67,7 +67,8 @@ func TestRequestsOfAClientInFlight(t *testing.T) {
 		"rules": func() Config {
 			cfg, _ := rulesConfig(t, ruleText)
 			own := perClient(t)
-			cfg.MaxInFlightPerClient, cfg.Trust, cfg.Upstream = own.MaxInFlightPerClient, own.Trust, own.Upstream
+			cfg.MaxInFlightPerClient, cfg.Trust, cfg.Upstream = own.MaxInFlightPerClient, own.Trust,
+				own.Upstream
 			return cfg
 		},
 	} {
@@ -90,7 +91,8 @@ func TestRequestsOfAClientInFlight(t *testing.T) {
 			end()
 			f := s.figures()
 			assert.EqualValues(t, 2, f.Requests["denied"])
-			assert.Equal(t, limitShown{Name: "in flight", Limit: "2 at a time", Strategy: "in flight"}, f.Limits[0])
+			assert.Equal(t, limitShown{Name: "in flight", Limit: "2 at a time", Strategy: "in flight"},
+				f.Limits[0])
 			assert.Contains(t, s.metrics(), `outcome="denied",policy="in flight"`)
 
 			ends[0]()
@@ -144,7 +146,8 @@ func TestRequestsInFlightOverSeveralProxies(t *testing.T) {
 	require.Equal(t, 200, code)
 	code, second := openStream(t, proxies[1].front.URL, "192.0.2.1")
 	require.Equal(t, 200, code)
-	assert.Contains(t, proxies[0].metrics(), "\nweir_hold_leases 2\n", "of the process, with both proxies")
+	assert.Contains(t, proxies[0].metrics(), "\nweir_hold_leases 2\n",
+		"of the process, with both proxies")
 	short := func(i int) int {
 		return status(t, "GET", proxies[i].front.URL+"/short", "X-Forwarded-For", "192.0.2.1")
 	}
@@ -153,7 +156,8 @@ func TestRequestsInFlightOverSeveralProxies(t *testing.T) {
 	assert.Eventually(t, func() bool { return short(1) == 200 }, 20*time.Second, 10*time.Millisecond)
 
 	server.Kill()
-	assert.Equal(t, []int{200, 429}, []int{short(0), short(1)}, "each has one: the second's is in flight")
+	assert.Equal(t, []int{200, 429}, []int{short(0), short(1)},
+		"each has one: the second's is in flight")
 	second()
 	assert.Eventually(t, func() bool { return short(1) == 200 }, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, "in flight", proxies[0].figures().Deciding[0].Limit)
@@ -169,8 +173,8 @@ domain: web
 rate_limits: [{actions: [{remote_address: {}}]}]
 `
 
-// A rule limits the requests of an address in flight: in this process, and over proxies that share a
-// Redis, which have their shares without it.
+// A rule limits the requests of an address in flight: in this process, and over proxies that share
+// a Redis, which have their shares without it.
 func TestRequestsInFlightByRules(t *testing.T) {
 	rulesOf := func(r Redis) Config {
 		cfg, _ := rulesConfig(t, placesText)
@@ -179,7 +183,9 @@ func TestRequestsInFlightByRules(t *testing.T) {
 		return cfg
 	}
 	open := func(s served) (int, func()) { return openStream(t, s.front.URL, "192.0.2.1") }
-	short := func(s served) int { return status(t, "GET", s.front.URL+"/short", "X-Forwarded-For", "192.0.2.1") }
+	short := func(s served) int {
+		return status(t, "GET", s.front.URL+"/short", "X-Forwarded-For", "192.0.2.1")
+	}
 	passes := func(s served) {
 		assert.Eventually(t, func() bool { return short(s) == 200 }, 20*time.Second, 10*time.Millisecond)
 	}
@@ -219,7 +225,8 @@ func TestRequestsInFlightByRules(t *testing.T) {
 	first()
 	passes(proxies[1])
 	server.Kill()
-	assert.Equal(t, []int{200, 429}, []int{short(proxies[0]), short(proxies[1])}, "each has one: the second's is in flight")
+	assert.Equal(t, []int{200, 429}, []int{short(proxies[0]), short(proxies[1])},
+		"each has one: the second's is in flight")
 	second()
 	passes(proxies[1])
 	var deciding []string

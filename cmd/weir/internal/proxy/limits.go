@@ -29,7 +29,8 @@ func (s *strategies) policy(l Limit) (httplimit.Policy, error) {
 	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
 		Strategy: strategy}
 	if l.Strategy == rule.Tiers {
-		p.Strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers), most: most}
+		p.Strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers),
+			most: most}
 	}
 	return p, nil
 }
@@ -45,8 +46,8 @@ func (s *strategies) strategy(l Limit) (weir.Strategy, error) {
 // places is the limit on requests of one caller in flight, whose places all routes share.
 const places = "in flight"
 
-// concurrency returns the middleware's policy for at most n requests of one caller in flight; the zero
-// Policy for 0.
+// concurrency returns the middleware's policy for at most n requests of one caller in flight; the
+// zero Policy for 0.
 func (s *strategies) concurrency(n int) (p httplimit.Policy, err error) {
 	if n == 0 {
 		return p, nil
@@ -89,7 +90,9 @@ func (t *tiered) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 }
 
 // RunSource is Run and the source of the decision, if the backend reports one.
-func (t *tiered) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error) {
+func (t *tiered) RunSource(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, fallback.Source, error) {
 	f, ok := t.backend.(*fallback.Fallback)
 	if !ok {
 		res, err := t.Run(ctx, r)

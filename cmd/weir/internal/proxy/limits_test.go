@@ -14,7 +14,8 @@ import (
 // TestBindingAgreesWithRunTier checks that binding finds the same tier as weir's RunTier
 // from ExpiresAt alone, at any time within a slice.
 func TestBindingAgreesWithRunTier(t *testing.T) {
-	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second},
+	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second},
+		{Limit: 25, Duration: 6 * time.Second},
 		{Limit: 40, Duration: 15 * time.Second}}
 	now := time.UnixMilli(1_700_000_000_123)
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})

@@ -102,8 +102,10 @@ func (c collect) Collect(ch chan<- prometheus.Metric) { c(ch) }
 
 var (
 	descConns   = prometheus.NewDesc("weir_connections", "Connections of clients.", nil, nil)
-	descWaiting = prometheus.NewDesc("weir_connections_waiting", "Connections without a request.", nil, nil)
-	descRefused = prometheus.NewDesc("weir_connections_refused_total", "Connections, and requests of an address, over a bound.", nil, nil)
+	descWaiting = prometheus.NewDesc("weir_connections_waiting", "Connections without a request.", nil,
+		nil)
+	descRefused = prometheus.NewDesc("weir_connections_refused_total",
+		"Connections, and requests of an address, over a bound.", nil, nil)
 	descEvicted = prometheus.NewDesc("weir_connections_evicted_total",
 		"Connections without a request, closed for new ones.", nil, nil)
 )
@@ -119,8 +121,10 @@ func (p *Proxy) collectConns(ch chan<- prometheus.Metric) {
 	c.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(descConns, prometheus.GaugeValue, float64(open))
 	ch <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(waiting))
-	ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(c.refused.Load()))
-	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, float64(c.evicted.Load()))
+	ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue,
+		float64(c.refused.Load()))
+	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue,
+		float64(c.evicted.Load()))
 }
 
 // collect collects the figures of each limit on Redis, by its name. Limits of one name are

@@ -71,7 +71,8 @@ func TestTLSWithARenewedCertificate(t *testing.T) {
 	ask := func() (name, protocol string) {
 		client := &http.Client{Transport: &http.Transport{
 			//nolint:gosec // self-signed
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true,
+			DisableKeepAlives: true,
 		}}
 		resp, err := client.Get("https://" + addr)
 		require.NoError(t, err)
@@ -121,7 +122,8 @@ func TestMetrics(t *testing.T) {
 	s := serve(t, cfg)
 	assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/metrics"))
 	read := func() (string, int) {
-		resp, text := send(t, "GET", s.back.URL+"/-/metrics", nil, "Authorization", "Bearer 0123456789abcdef")
+		resp, text := send(t, "GET", s.back.URL+"/-/metrics", nil, "Authorization",
+			"Bearer 0123456789abcdef")
 		require.Equal(t, 200, resp.StatusCode)
 		assert.Contains(t, resp.Header.Get("Content-Type"), "text/plain; version=0.0.4; charset=utf-8")
 		parser, samples := expfmt.NewTextParser(model.UTF8Validation), 0
@@ -169,7 +171,8 @@ func TestMetricsOfTheUpstream(t *testing.T) {
 	for path, want := range map[string]int{"/200": 200, "/404": 404, "/reset": 502} {
 		assert.Equal(t, want, status(t, "POST", s.front.URL+path))
 	}
-	resp, _ := send(t, "POST", s.front.URL+"/large", io.MultiReader(strings.NewReader("more than ten bytes")))
+	resp, _ := send(t, "POST", s.front.URL+"/large",
+		io.MultiReader(strings.NewReader("more than ten bytes")))
 	assert.Equal(t, 413, resp.StatusCode)
 	ctx, hangUp := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, "GET", s.front.URL+"/hang", nil)
@@ -184,7 +187,8 @@ func TestMetricsOfTheUpstream(t *testing.T) {
 
 	text := s.metrics()
 	for class, want := range map[string]int{"2xx": 1, "4xx": 1, "error": 1} {
-		assert.Contains(t, text, fmt.Sprintf("weir_upstream_duration_seconds_count{status=%q} %d\n", class, want))
+		assert.Contains(t, text, fmt.Sprintf("weir_upstream_duration_seconds_count{status=%q} %d\n",
+			class, want))
 	}
 	assert.Equal(t, 3, strings.Count(text, "weir_upstream_duration_seconds_count"))
 	assert.Contains(t, text, `weir_upstream_duration_seconds_bucket{status="2xx",le="60"} 1`+"\n")
@@ -246,7 +250,8 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 
 	// An edited file is read on a signal: entries removed from it are removed, except those of the
 	// command line. A mistake changes nothing.
-	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"), 0o600))
+	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"),
+		0o600))
 	require.NoError(t, again.Reload())
 	assert.Len(t, again.denied.Added(), 2)
 	for _, text := range []string{"moon", "192.0.2.1 soon", `"no end`, `""`} {

@@ -46,7 +46,8 @@ type Route struct {
 func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	fields := strings.Fields(text)
 	n := len(fields)
-	for n > 0 && (strings.HasPrefix(fields[n-1], "cost=") || strings.HasPrefix(fields[n-1], "limit=")) {
+	for n > 0 && (strings.HasPrefix(fields[n-1], "cost=") ||
+		strings.HasPrefix(fields[n-1], "limit=")) {
 		n--
 	}
 	r := Route{Pattern: strings.Join(fields[:n], " ")}

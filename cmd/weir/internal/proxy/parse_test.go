@@ -34,7 +34,8 @@ func TestParseLimit(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "x", "name=", "=", "1/1m:wish", "1/1us", "-1/1m", "1/1m:", "a=b=1/1m",
+	for _, text := range []string{"", "x", "name=", "=", "1/1m:wish", "1/1us", "-1/1m", "1/1m:",
+		"a=b=1/1m",
 		"5/1s,9/10s:log"} {
 		_, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed})
 		assert.Error(t, err, text)
@@ -96,11 +97,13 @@ func TestParseEntry(t *testing.T) {
 	}
 	for text, addr := range map[string]string{
 		"192.0.2.1:80": "192.0.2.1", "192.0.2.1:80/24": "192.0.2.1", "192.0.2.1/33": "192.0.2.1",
-		"192.0.2.1/255.255.255.0": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
+		"192.0.2.1/255.255.255.0": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1",
+		"[2001:db8::1]":   "2001:db8::1",
 		"[2001:db8::]/32": "2001:db8::", "2001:db8::1/129": "2001:db8::1",
 	} {
 		_, err := ParseEntry(text)
-		assert.ErrorContains(t, err, "want an address without a port or brackets, such as "+addr+",", text)
+		assert.ErrorContains(t, err, "want an address without a port or brackets, such as "+addr+",",
+			text)
 		assert.ErrorContains(t, err, text)
 	}
 }
@@ -217,7 +220,8 @@ func TestAdminAddressIsLoopbackByDefault(t *testing.T) {
 		assert.NoError(t, a.check(), "%+v", a)
 	}
 	for _, a := range []Admin{
-		{Addr: ":1"}, {Addr: "0.0.0.0:1"}, {Addr: "[::]:1"}, {Addr: "10.0.0.1:1"}, {Addr: "example.com:1"},
+		{Addr: ":1"}, {Addr: "0.0.0.0:1"}, {Addr: "[::]:1"}, {Addr: "10.0.0.1:1"},
+		{Addr: "example.com:1"},
 		{Addr: "127.0.0.1"},
 		{Addr: ":1", Remote: true}, {Addr: ":1", Token: long}, {Addr: "127.0.0.1.example.com:1"},
 	} {

@@ -68,7 +68,8 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(), watch: newWatch(),
+		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(),
+		watch:   newWatch(),
 		started: time.Now(),
 	}
 	p.worst = offenders.New(offenders.Config{Size: worstKeys, Sample: 1})
@@ -351,8 +352,8 @@ func (p *Proxy) announce(front, back *server) {
 // cannot avoid; HTTP/2 tells it to repeat the request.
 const linger = time.Second
 
-// drain ends the connections, each after its next response, and waits for the requests in flight. The
-// admin address keeps serving meanwhile, with a failing health check.
+// drain ends the connections, each after its next response, and waits for the requests in flight.
+// The admin address keeps serving meanwhile, with a failing health check.
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
 	p.stopping.Store(true) // responses close their connections
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())

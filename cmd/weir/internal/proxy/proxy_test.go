@@ -71,7 +71,9 @@ func upstreamOf(t testing.TB, h http.HandlerFunc) *url.URL {
 
 // send sends a request and returns the response with its body read. Headers are pairs of name and
 // value.
-func send(t testing.TB, method, target string, body io.Reader, header ...string) (*http.Response, string) {
+func send(
+	t testing.TB, method, target string, body io.Reader, header ...string,
+) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
 	require.NoError(t, err)
@@ -127,14 +129,16 @@ func TestExactlyTheLimitReachesTheUpstream(t *testing.T) {
 func TestTheUpstreamGetsTheClientsAddress(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded",
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+			"Forwarded",
 			"X-Real-Ip"} {
 			fmt.Fprintf(w, "%s=%s;", name, strings.Join(r.Header[name], "|"))
 		}
 		fmt.Fprintf(w, "uri=%s;host=%s", r.RequestURI, r.Host)
 	})
 	cfg.Upstream.Path = "/base"
-	lies := []string{"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "lie", "X-Forwarded-Proto", "https",
+	lies := []string{"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "lie", "X-Forwarded-Proto",
+		"https",
 		"Forwarded", "for=6.6.6.6", "X-Real-IP", "6.6.6.6", "Host", "www.example.com"}
 
 	s := serve(t, cfg)
@@ -170,7 +174,8 @@ func TestCallersBehindATrustedProxyAreDistinguished(t *testing.T) {
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))
 	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "6.6.6.6, 10.0.0.2"))
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "2001:db8::1"))
-	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "2001:db8::2"), "the same /64")
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "2001:db8::2"),
+		"the same /64")
 	assert.Equal(t, 400, status(t, "GET", s.front.URL, "X-Forwarded-For", "unknown"))
 }
 
@@ -188,7 +193,8 @@ func TestRoutes(t *testing.T) {
 	}
 	resp, _ := send(t, "POST", s.front.URL+"/x/../%6Cogin", nil)
 	assert.Equal(t, 429, resp.StatusCode)
-	assert.Equal(t, `"10/1d";q=10;w=86400, "2/1d POST /login";q=2;w=86400`, resp.Header.Get("Ratelimit-Policy"),
+	assert.Equal(t, `"10/1d";q=10;w=86400, "2/1d POST /login";q=2;w=86400`,
+		resp.Header.Get("Ratelimit-Policy"),
 		"some server takes it for another path")
 	resp, _ = send(t, "GET", s.front.URL+"/login", nil)
 	assert.Equal(t, `"10/1d";r=8`, strings.Split(resp.Header.Get("Ratelimit"), ";t=")[0],
@@ -218,7 +224,8 @@ func TestFieldsOfSeveralPolicies(t *testing.T) {
 	status(t, "GET", s.front.URL)
 	resp, body := send(t, "GET", s.front.URL, nil)
 	assert.Equal(t, 429, resp.StatusCode)
-	assert.Contains(t, resp.Header.Get("Ratelimit"), `"daily";r=1`, "a denial takes nothing from the other")
+	assert.Contains(t, resp.Header.Get("Ratelimit"), `"daily";r=1`,
+		"a denial takes nothing from the other")
 	assert.Contains(t, body, `"violated-policies":["burst"]`)
 }
 
@@ -251,7 +258,8 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, 200, status(t, "GET", s.front.URL))
 	}
-	assert.EqualValues(t, 2, s.figures().Requests["denied"], "it counts the requests it would have denied")
+	assert.EqualValues(t, 2, s.figures().Requests["denied"],
+		"it counts the requests it would have denied")
 	assert.True(t, s.figures().Shadow)
 
 	var err error
@@ -265,7 +273,8 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 
 // TestAFullTable checks that a full table cannot decide on a new caller, even when failing open.
 func TestAFullTable(t *testing.T) {
-	for on, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503, httplimit.FullAdmit: 200} {
+	for on, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503,
+		httplimit.FullAdmit: 200} {
 		cfg := config(t, "5/1d:fixed")
 		cfg.Table.MaxBuckets = 1
 		cfg.Guard.FailOpen, cfg.Guard.OnFull = true, on
@@ -306,7 +315,9 @@ func TestCountIf(t *testing.T) {
 	cfg.Guard.CountIf, err = ParseStatuses([]string{"401"})
 	require.NoError(t, err)
 	answer := http.StatusOK
-	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) })
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(answer)
+	})
 	s := serve(t, cfg)
 	for range 3 {
 		assert.Equal(t, 200, status(t, "GET", s.front.URL))

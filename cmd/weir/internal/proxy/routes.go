@@ -23,7 +23,8 @@ type routes struct {
 
 func newRoutes(all []Route, by By) (*routes, error) {
 	rs := &routes{
-		given: make(map[string]string), costs: make(map[string]uint64), own: make(map[string]bool), by: by,
+		given: make(map[string]string), costs: make(map[string]uint64), own: make(map[string]bool),
+		by: by,
 	}
 	if len(all) == 0 {
 		return rs, nil
@@ -84,7 +85,8 @@ func (rs *routes) read(t *targets, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: plainHost(r.Host), URL: new(url.URL)}
+	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: plainHost(r.Host),
+		URL: new(url.URL)}
 	for _, reading := range all {
 		rs.match(plain, reading.Path, func(pattern string) {
 			t.cost = max(t.cost, rs.costs[pattern])
@@ -99,8 +101,8 @@ func (rs *routes) read(t *targets, r *http.Request) error {
 	return nil
 }
 
-// owner returns the route whose limits apply to requests of a pattern: itself, or "" for the general
-// ones.
+// owner returns the route whose limits apply to requests of a pattern: itself, or "" for the
+// general ones.
 func (rs *routes) owner(pattern string) string {
 	if rs.own[pattern] {
 		return pattern
@@ -178,8 +180,8 @@ func setPath(u *url.URL, escaped string) {
 	}
 }
 
-// Matcher returns a function that reports whether one of the patterns matches a request, as that of a
-// Route would.
+// Matcher returns a function that reports whether one of the patterns matches a request, as that of
+// a Route would.
 func Matcher(patterns []string) (func(*http.Request) bool, error) {
 	var all []Route
 	for _, pattern := range patterns {
@@ -192,7 +194,9 @@ func Matcher(patterns []string) (func(*http.Request) bool, error) {
 	return func(r *http.Request) bool {
 		var t targets
 		err := routes.read(&t, r)
-		return err != nil || slices.ContainsFunc(t.list, func(t target) bool { return t.pattern != elsewhere })
+		return err != nil || slices.ContainsFunc(t.list, func(t target) bool {
+			return t.pattern != elsewhere
+		})
 	}, nil
 }
 

@@ -86,7 +86,8 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
-		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, MaxKeysPerClient: -1, // they have no bucket
+		// they have no bucket
+		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, MaxKeysPerClient: -1,
 		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: p.concurrency,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
@@ -135,7 +136,8 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	case resp.Allowed() && !resp.Shadowed:
 		d.Outcome = httplimit.Admitted
 	default:
-		d.Outcome, d.Status = httplimit.Denied, cmp.Or(p.cfg.Guard.DeniedStatus, http.StatusTooManyRequests)
+		d.Outcome, d.Status = httplimit.Denied,
+			cmp.Or(p.cfg.Guard.DeniedStatus, http.StatusTooManyRequests)
 	}
 	if resp != nil {
 		for i := range resp.Statuses {
@@ -224,7 +226,8 @@ func (r *ruled) shown() *rulesShown {
 	}
 	out.Count = len(out.Top)
 	slices.SortFunc(out.Top, func(a, b ruleShown) int {
-		return cmp.Or(cmp.Compare(b.Over, a.Over), cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Rule, b.Rule))
+		return cmp.Or(cmp.Compare(b.Over, a.Over), cmp.Compare(b.Hits, a.Hits),
+			cmp.Compare(a.Rule, b.Rule))
 	})
 	out.Top = out.Top[:min(len(out.Top), maxRulesShown)]
 	return out

@@ -132,7 +132,8 @@ func TestRulesInShadowMode(t *testing.T) {
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
 	f := s.figures().Requests
-	assert.Equal(t, []uint64{1, 0}, []uint64{f["listed"], f["admitted"]}, "the deny list comes before the rules")
+	assert.Equal(t, []uint64{1, 0}, []uint64{f["listed"], f["admitted"]},
+		"the deny list comes before the rules")
 }
 
 // TestRulesWithoutRoom fills the table and checks that requests that cannot be decided on get the
@@ -142,7 +143,8 @@ func TestRulesWithoutRoom(t *testing.T) {
 		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "value: /login, ", "", 1))
 		cfg.Table.MaxBuckets, cfg.Guard.FailOpen, cfg.Guard.Shadow = 2, true, shadow
 		s := serve(t, cfg)
-		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"), "one unit of the address, one of the path")
+		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"),
+			"one unit of the address, one of the path")
 		assert.Equal(t, want, status(t, "GET", s.front.URL+"/two"))
 		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"))
 		f := s.figures().Requests
@@ -232,9 +234,11 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 
 	cfg.Admin.Token = ""
 	open := serve(t, cfg)
-	for _, call := range [][2]string{{"POST", "/-/reload"}, {"DELETE", "/-/caller"}, {"DELETE", "/-/callers"},
+	for _, call := range [][2]string{{"POST", "/-/reload"}, {"DELETE", "/-/caller"},
+		{"DELETE", "/-/callers"},
 		{"GET", "/-/caller"}} {
-		assert.Equal(t, 403, status(t, call[0], open.back.URL+call[1], changeHeader, "1"), "%s without a token", call)
+		assert.Equal(t, 403, status(t, call[0], open.back.URL+call[1], changeHeader, "1"),
+			"%s without a token", call)
 	}
 }
 
@@ -285,7 +289,8 @@ func TestRulesOnRedis(t *testing.T) {
 	assert.Equal(t, 40, spendTogether(60), "exactly the rest")
 	server.Kill()
 	assert.Zero(t, spendTogether(10), "the counts are kept")
-	assert.Contains(t, proxies[0].metrics(), `weir_fallback_breaker_state{name="fixed window",state="open"}`)
+	assert.Contains(t, proxies[0].metrics(),
+		`weir_fallback_breaker_state{name="fixed window",state="open"}`)
 }
 
 // TestTheBuiltInPageOfRules checks that the built-in page mentions the rules.

@@ -24,7 +24,9 @@ func flood(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer conn.Close()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_, _ = rw.WriteString(
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		)
 		_ = rw.Flush()
 		for err == nil {
 			_, err = conn.Write(piece)
@@ -42,7 +44,8 @@ func flood(w http.ResponseWriter, r *http.Request) {
 
 // holdStream asks for a response without an end over HTTP/2, and reads none of it.
 func holdStream(t *testing.T, url string) {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: protocols(false)}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		Protocols: protocols(false)}
 	t.Cleanup(transport.CloseIdleConnections)
 	r, err := http.NewRequest("GET", url+"/flood", nil)
 	require.NoError(t, err)
@@ -102,7 +105,8 @@ func TestAStreamWithoutDataIsNotSlow(t *testing.T) {
 		cfg.Upstream = upstreamOf(t, flood)
 		cfg.SendTimeout, cfg.TLS = 200*time.Millisecond, files
 		p := run(t, cfg)
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+			ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
 		url := p.front
 		if files == (TLS{}) {

@@ -140,8 +140,8 @@ func TestUnwritableStateIsAnErrorAtTheStart(t *testing.T) {
 	assert.ErrorContains(t, err, "its directory must exist")
 }
 
-// TestStateInUseIsAnErrorAtTheStart checks that a second proxy on one file is refused and leaves the
-// file as it is, and that closing the first one unlocks it.
+// TestStateInUseIsAnErrorAtTheStart checks that a second proxy on one file is refused and leaves
+// the file as it is, and that closing the first one unlocks it.
 func TestStateInUseIsAnErrorAtTheStart(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state")
 	cfg := config(t, "1/1d")

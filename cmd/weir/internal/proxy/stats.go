@@ -33,9 +33,10 @@ type figures struct {
 	Denials   uint64            `json:"denials"`
 	Worst     []caller          `json:"worst"`
 	DenyList  []listed          `json:"deny_list"`
-	Listed    int               `json:"listed"` // the number of entries, of which DenyList may be a part
-	Deciding  []deciding        `json:"deciding"`
-	Rules     *rulesShown       `json:"rules,omitempty"`
+	// the number of entries, of which DenyList may be a part
+	Listed   int         `json:"listed"`
+	Deciding []deciding  `json:"deciding"`
+	Rules    *rulesShown `json:"rules,omitempty"`
 }
 
 type (
@@ -138,7 +139,8 @@ func (p *Proxy) limitsShown() []limitShown {
 	}
 	var shown []limitShown
 	if n := p.cfg.MaxInFlightPerClient; n > 0 {
-		shown = append(shown, limitShown{Name: places, Limit: fmt.Sprintf("%d at a time", n), Strategy: places})
+		shown = append(shown, limitShown{Name: places, Limit: fmt.Sprintf("%d at a time", n),
+			Strategy: places})
 	}
 	for _, l := range p.cfg.Limits {
 		shown = append(shown, show(l, ""))

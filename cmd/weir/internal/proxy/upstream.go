@@ -71,9 +71,9 @@ func keepWebSocketsOnly(h http.Header) {
 // newVia returns a name for this process in the Via field.
 func newVia() string { return "weir-" + strings.ToLower(rand.Text()[:12]) }
 
-// forwarded returns the URL of a request with the path that the upstream gets: the client's, in which
-// only bytes that may not stand in a path are escaped, or its normalized form. The error says why the
-// path is refused.
+// forwarded returns the URL of a request with the path that the upstream gets: the client's, in
+// which only bytes that may not stand in a path are escaped, or its normalized form. The error says
+// why the path is refused.
 func (p *Proxy) forwarded(r *http.Request) (*url.URL, error) {
 	path := cmp.Or(r.URL.RawPath, r.URL.EscapedPath(), "/")
 	switch {
@@ -101,8 +101,8 @@ func (p *Proxy) forwarded(r *http.Request) (*url.URL, error) {
 
 var errTarget = errors.New("the target is neither a path nor a URL")
 
-// refuse refuses CONNECT, which would open a tunnel, requests that have passed this proxy before, and
-// those with a path that cannot be read.
+// refuse refuses CONNECT, which would open a tunnel, requests that have passed this proxy before,
+// and those with a path that cannot be read.
 func (p *Proxy) refuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refusal := recordOf(r.Context()).refusal
@@ -159,7 +159,8 @@ var addressFields = []string{
 	"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4",
 	"Fastly-Client-Ip", "Fly-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded",
 	"Forwarded-For", "X-Original-Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr",
-	"X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip", "X-Proxyuser-Ip",
+	"X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip",
+	"X-Proxyuser-Ip",
 }
 
 // forward sets the forwarding fields. The incoming ones are kept from a trusted peer only, as in
@@ -241,8 +242,8 @@ func protocols(http1 bool) *http.Protocols {
 	return p
 }
 
-// timed observes how long the upstream takes until the header of its response. Requests that fail by
-// the client's fault say nothing of the upstream and are left out.
+// timed observes how long the upstream takes until the header of its response. Requests that fail
+// by the client's fault say nothing of the upstream and are left out.
 type timed struct {
 	http.RoundTripper
 	seconds *prometheus.HistogramVec // by class of status

@@ -48,7 +48,8 @@ func (b *bucketSearch) see(q question) {
 		return
 	}
 	size := cmp.Or(b.burst, t.limit) + b.extra
-	v, next := deciders[rule.Token](t.bucket, bucketParams(uint64(t.limit), uint64(size), b.length), q.ns)
+	v, next := deciders[rule.Token](t.bucket, bucketParams(uint64(t.limit), uint64(size), b.length),
+		q.ns)
 	if t.denied = !v.Allowed; q.counted {
 		t.bucket = next
 	}
@@ -88,7 +89,8 @@ func searchPeaks(s *Suggest, open func() *stream, peaks [][]Peak) {
 		extra, isBucket := map[string]Peak{rule.Token: 0, rule.Leaky: 1}[strategy]
 		for k, d := range s.Durations {
 			if isBucket {
-				searches = append(searches, newBucketSearch(int64(d), Peak(s.Burst), extra, peaks[i*len(s.Durations)+k]))
+				searches = append(searches,
+					newBucketSearch(int64(d), Peak(s.Burst), extra, peaks[i*len(s.Durations)+k]))
 			}
 		}
 	}

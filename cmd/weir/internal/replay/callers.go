@@ -117,8 +117,8 @@ func forward(r *http.Request, peer, list string) *http.Request {
 	return r
 }
 
-// hidesClient reports whether the peer of a request seems to be a proxy in front of the client: it is
-// private or trusted, and the log has a client's address that is not read, or should have.
+// hidesClient reports whether the peer of a request seems to be a proxy in front of the client: it
+// is private or trusted, and the log has a client's address that is not read, or should have.
 func (k *keyer) hidesClient(e *accesslog.Entry) bool {
 	if k.trusts {
 		if _, logged := e.Forwarded(); logged {
@@ -169,8 +169,8 @@ func shorten(key []byte) []byte {
 	return append(append(make([]byte, 0, maxName), key[:maxName-len(digest)]...), digest...)
 }
 
-// UTF8 returns s with \xHH for each byte that is not of UTF-8, so that different texts stay different
-// in the JSON report.
+// UTF8 returns s with \xHH for each byte that is not of UTF-8, so that different texts stay
+// different in the JSON report.
 func UTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -96,12 +96,13 @@ func TestCallersAreNumbered(t *testing.T) {
 	}
 }
 
-// TestSpellingsOfAPathAreOneCaller checks that spellings under which one handler is reached are counted
-// together, as by the proxy.
+// TestSpellingsOfAPathAreOneCaller checks that spellings under which one handler is reached are
+// counted together, as by the proxy.
 func TestSpellingsOfAPathAreOneCaller(t *testing.T) {
 	for by, want := range map[By]string{ByPath: "/login", ByIPPath: "1.2.3.4 /login"} {
 		k := newKeyer(&Config{By: by})
-		for _, path := range []string{"/login", "/LOGIN", "/login/", "//login", "/x/../login", "/x/%2e%2e/login",
+		for _, path := range []string{"/login", "/LOGIN", "/login/", "//login", "/x/../login",
+			"/x/%2e%2e/login",
 			"/login;v=1", "/%6Cogin", "/x/..;/login", "/login?x=1"} {
 			line := `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET ` + path + ` HTTP/1.1" 200 1`
 			var e accesslog.Entry

@@ -64,7 +64,8 @@ func (c *Comparison) finish(callers, paths []string, top int) {
 	}
 	for i := range c.Only {
 		one := &c.Only[i]
-		one.Met, one.Callers, one.Paths = len(one.callers), most(one.callers, callers), most(one.paths, paths)
+		one.Met, one.Callers, one.Paths = len(one.callers), most(one.callers, callers),
+			most(one.paths, paths)
 		one.callers, one.paths = nil, nil
 	}
 }

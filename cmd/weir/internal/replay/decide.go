@@ -10,15 +10,16 @@ type part struct {
 	rows      []row
 	denied    []bool // denials of the current requests: by request, then by row
 	timeline  *Timeline
-	bin       int         // of timeline, that of the last request
-	binEnd    int64       // in nanoseconds since the Unix epoch
-	described *described  // nil if the numbers are those of callers
-	owners    []uint32    // the callers of descriptions, or nil
-	metered   []uint32    // the numbers by which suggestions are made, by code; nil if those are callers
-	apart     Apart       // all requests
-	compared  *Comparison // nil unless two limits are compared
-	meters    []meter
-	peaks     [][]Peak // indexed by meter, then by caller
+	bin       int        // of timeline, that of the last request
+	binEnd    int64      // in nanoseconds since the Unix epoch
+	described *described // nil if the numbers are those of callers
+	owners    []uint32   // the callers of descriptions, or nil
+	// the numbers by which suggestions are made, by code; nil if those are callers
+	metered  []uint32
+	apart    Apart       // all requests
+	compared *Comparison // nil unless two limits are compared
+	meters   []meter
+	peaks    [][]Peak // indexed by meter, then by caller
 }
 
 // row counts the denials of one row of the report.
@@ -35,8 +36,8 @@ type encounters struct {
 	first  int64 // when the first was, in nanoseconds since the Unix epoch
 }
 
-// prepare creates the judges, and a timeline from first to last. name returns the name of a caller of
-// this part.
+// prepare creates the judges, and a timeline from first to last. name returns the name of a caller
+// of this part.
 func (p *part) prepare(specs []spec, name func(caller uint32) string, first, last int64) error {
 	p.from = []int{0}
 	for _, s := range specs {

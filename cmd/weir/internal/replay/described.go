@@ -24,10 +24,10 @@ type RuleSet struct {
 	Flags  []string // the words of a command line that load Set
 }
 
-// Rules decide on descriptors, which several callers may share, and some reports are by endpoint or by
-// path too. Such a replay numbers distinct descriptions instead of callers while it reads a log. A
-// description is a text: the caller of a request, its endpoint or path, and the descriptors that each
-// set of rules makes of it. Memory grows with the number of descriptions.
+// Rules decide on descriptors, which several callers may share, and some reports are by endpoint or
+// by path too. Such a replay numbers distinct descriptions instead of callers while it reads a log.
+// A description is a text: the caller of a request, its endpoint or path, and the descriptors that
+// each set of rules makes of it. Memory grows with the number of descriptions.
 
 // describes reports whether requests are described.
 func (cfg *Config) describes() bool { return cfg.RuleSets != nil || cfg.Compare || cfg.ByEndpoint }
@@ -42,11 +42,12 @@ type describer struct {
 }
 
 func newDescriber(cfg *Config, keys *keyer) *describer {
-	return &describer{keys: keys, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust), header: make(http.Header)}
+	return &describer{keys: keys, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust),
+		header: make(http.Header)}
 }
 
-// append appends the description of a request. Rules decide on a request without a caller too, as in
-// the middleware, with a hyphen as its caller.
+// append appends the description of a request. Rules decide on a request without a caller too, as
+// in the middleware, with a hyphen as its caller.
 func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	if d.caller = d.keys.append(d.caller[:0], e); len(d.caller) == 0 {
 		if d.cfg.RuleSets == nil {
@@ -84,8 +85,9 @@ func (cfg *Config) place(e *accesslog.Entry) string {
 	return path
 }
 
-// Request returns the request with the fields that the log has: the address, the method, the target, the
-// user as the context value "user", and in the combined format the referer and the user agent, in header.
+// Request returns the request with the fields that the log has: the address, the method, the
+// target, the user as the context value "user", and in the combined format the referer and the user
+// agent, in header.
 func Request(e *accesslog.Entry, header http.Header) *http.Request {
 	u := urlOf(e)
 	clear(header)
@@ -157,9 +159,9 @@ func (d *description) read(req *rules.Request) {
 	}
 }
 
-// described holds the descriptions after all files are read. They are in a fixed order: requests of one
-// instant are decided on in the order of their codes, where callers share a counter the first one gets
-// the last free unit, and no report may depend on the order of the lines.
+// described holds the descriptions after all files are read. They are in a fixed order: requests of
+// one instant are decided on in the order of their codes, where callers share a counter the first
+// one gets the last free unit, and no report may depend on the order of the lines.
 type described struct {
 	names  []string // the descriptions, indexed by code
 	owners []uint32 // the caller, indexed by code
@@ -171,15 +173,17 @@ type described struct {
 	pairs, pair []uint32
 }
 
-// divide takes the texts that r numbered as descriptions, and numbers their callers instead. It sorts
-// the descriptions by their callers, then by their places.
+// divide takes the texts that r numbered as descriptions, and numbers their callers instead. It
+// sorts the descriptions by their callers, then by their places.
 func (r *run) divide() {
 	all := r.callers
 	order := make([]uint32, len(all.names)) // the numbers of the descriptions
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortFunc(order, func(a, b uint32) int { return strings.Compare(all.names[a], all.names[b]) })
+	slices.SortFunc(order, func(a, b uint32) int {
+		return strings.Compare(all.names[a], all.names[b])
+	})
 	r.callers = newCallers()
 	owners, places := make([]uint32, len(order)), make([]string, len(order))
 	for _, i := range order {
@@ -202,7 +206,8 @@ func (r *run) divide() {
 			}
 			d.pairs = append(d.pairs, uint32(len(d.pair)-1))
 		}
-		d.names, d.owners, d.places = append(d.names, all.names[i]), append(d.owners, owners[i]), append(d.places, at)
+		d.names, d.owners, d.places = append(d.names, all.names[i]), append(d.owners, owners[i]),
+			append(d.places, at)
 		codes[i] = uint32(code)
 	}
 	for _, run := range r.parts[0].spool.runs { // descriptions have one part

@@ -9,8 +9,8 @@ import (
 // fewRequests is the number of requests below which nothing can be said about their callers.
 const fewRequests = 10
 
-// doubts returns sentences that say why the callers of a log are probably not its clients. Limits for
-// such callers would deny the wrong requests.
+// doubts returns sentences that say why the callers of a log are probably not its clients. Limits
+// for such callers would deny the wrong requests.
 func (r *run) doubts() (all []string) {
 	res, callers := r.result, len(r.callers.names)
 	if res.Requests < fewRequests {
@@ -22,10 +22,12 @@ func (r *run) doubts() (all []string) {
 			r.callers.names[0]))
 	}
 	if byAddress && 2*r.hidden > r.inspected && len(r.cfg.Trust) == 0 {
-		all = append(all, "most requests come from private addresses, with a forwarded one that is not read: "+
-			"give --trust with the addresses of your proxies")
+		all = append(all,
+			"most requests come from private addresses, with a forwarded one that is not read: "+
+				"give --trust with the addresses of your proxies")
 	} else if byAddress && 2*r.hidden > r.inspected {
-		all = append(all, "most requests come from trusted proxies, and the log has no X-Forwarded-For of them")
+		all = append(all,
+			"most requests come from trusted proxies, and the log has no X-Forwarded-For of them")
 	}
 	if callers == 1 && res.Filtered == 0 {
 		all = append(all, "all requests have one caller")

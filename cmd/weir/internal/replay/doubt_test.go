@@ -20,7 +20,8 @@ func logOf(t *testing.T, n int, who func(i int) (before, after string)) string {
 	var b strings.Builder
 	for i := range n {
 		before, after := who(i)
-		fmt.Fprintf(&b, "%s - - [20/Nov/2026:09:34:%02d +0000] \"GET /%d HTTP/1.1\" 200 2 \"-\" \"x\"%s\n", before,
+		fmt.Fprintf(&b,
+			"%s - - [20/Nov/2026:09:34:%02d +0000] \"GET /%d HTTP/1.1\" 200 2 \"-\" \"x\"%s\n", before,
 			i/10%60, i, after)
 	}
 	return writeText(t, "a.log", b.String())
@@ -35,25 +36,36 @@ func TestDoubts(t *testing.T) {
 		who   func(i int) (before, after string)
 		want  string // none if empty
 	}{
-		{"addresses", 100, nil, func(i int) (string, string) { return fmt.Sprintf("192.0.2.%d", i%9), "" }, ""},
-		{"IPv6 addresses", 100, nil, func(i int) (string, string) { return fmt.Sprintf("2001:db8:%d::1", i%9), "" }, ""},
+		{"addresses", 100, nil, func(i int) (string, string) {
+			return fmt.Sprintf("192.0.2.%d", i%9), ""
+		}, ""},
+		{"IPv6 addresses", 100, nil, func(i int) (string, string) {
+			return fmt.Sprintf("2001:db8:%d::1", i%9), ""
+		}, ""},
 		{"most are names", 100, nil, func(i int) (string, string) {
-			return map[bool]string{true: "192.0.2.1", false: fmt.Sprintf("host-%d.example", i%3)}[i%4 == 0], ""
+			return map[bool]string{true: "192.0.2.1", false: fmt.Sprintf("host-%d.example", i%3)}[i%4 == 0],
+				""
 		}, "3 of 4 callers are no addresses"},
 		{"some are names", 100, nil, func(i int) (string, string) {
 			return map[bool]string{true: "host.example", false: fmt.Sprintf("192.0.2.%d", i%9)}[i%4 == 0], ""
 		}, ""},
 		{"one caller", 100, nil, func(int) (string, string) { return "192.0.2.1", "" }, "one caller"},
-		{"every line another caller", 100, nil, func(i int) (string, string) { return fmt.Sprintf("192.0.2.%d", i), "" },
+		{"every line another caller", 100, nil, func(i int) (string, string) {
+			return fmt.Sprintf("192.0.2.%d", i), ""
+		},
 			"as many callers as lines"},
-		{"too few lines to say", fewRequests - 1, nil, func(int) (string, string) { return "192.0.2.1", "" }, ""},
+		{"too few lines to say", fewRequests - 1, nil, func(int) (string, string) {
+			return "192.0.2.1", ""
+		}, ""},
 		{"a balancer in front, not trusted", 100, nil, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
 		}, "give --trust"},
 		{"a balancer in front, trusted", 100, trust, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
 		}, ""},
-		{"trusted, but no field", 100, trust, func(i int) (string, string) { return fmt.Sprintf("10.0.0.%d", i%9), "" },
+		{"trusted, but no field", 100, trust, func(i int) (string, string) {
+			return fmt.Sprintf("10.0.0.%d", i%9), ""
+		},
 			"no X-Forwarded-For"},
 	} {
 		for _, force := range []bool{false, true} {
@@ -78,11 +90,13 @@ func TestDoubts(t *testing.T) {
 // TestTrustIsThatOfTheMiddleware replays chains of addresses: the caller is the key that
 // httplimit.ClientIP has for the same peer and header.
 func TestTrustIsThatOfTheMiddleware(t *testing.T) {
-	trust := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:1::/48")}
+	trust := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+		netip.MustParsePrefix("2001:db8:1::/48")}
 	ip := httplimit.ClientIP(trust)
 	refused := map[string]bool{"unknown, 192.0.2.1": true, "192.0.2.1, unknown": true, "x": true,
 		"192.0.2.1,, 10.0.0.2": true}
-	for _, chain := range []string{"192.0.2.1", "192.0.2.1, 10.0.0.2", "192.0.2.9, 192.0.2.1", "10.0.0.3, 10.0.0.2",
+	for _, chain := range []string{"192.0.2.1", "192.0.2.1, 10.0.0.2", "192.0.2.9, 192.0.2.1",
+		"10.0.0.3, 10.0.0.2",
 		"2001:db8:2::1, 2001:db8:1::1", "[2001:db8:2::1]:80", "192.0.2.1:443", "unknown, 192.0.2.1",
 		"192.0.2.1, unknown", "x", "-", "192.0.2.1,, 10.0.0.2"} {
 		for _, peer := range []string{"10.0.0.1", "198.51.100.1", "2001:db8:1::9", "host.example"} {
@@ -95,13 +109,16 @@ func TestTrustIsThatOfTheMiddleware(t *testing.T) {
 				want, err = peer, nil // a server that looks up names
 			}
 			lines := map[string]string{
-				"the field last": peer + ` - - [20/Nov/2026:09:34:23 +0000] "GET / HTTP/1.1" 200 2 "-" "x" "` + chain + `"`,
-				"JSON":           `{"time":1,"ip":"` + peer + `","xff":"` + chain + `"}`,
-				"one list":       chain + ", " + peer + ` - - [20/Nov/2026:09:34:23 +0000] "GET / HTTP/1.1" 200 2`,
+				"the field last": peer + ` - - [20/Nov/2026:09:34:23 +0000] "GET / HTTP/1.1" 200 2 "-" "x" "` +
+					chain + `"`,
+				"JSON": `{"time":1,"ip":"` + peer + `","xff":"` + chain + `"}`,
+				"one list": chain + ", " + peer +
+					` - - [20/Nov/2026:09:34:23 +0000] "GET / HTTP/1.1" 200 2`,
 				"JSON, one list": `{"time":1,"ip":"` + chain + ", " + peer + `"}`,
 			}
 			for name, line := range lines {
-				if listed := strings.HasSuffix(name, "list"); listed && (chain == "-" || peer == "host.example") {
+				if listed := strings.HasSuffix(name, "list"); listed &&
+					(chain == "-" || peer == "host.example") {
 					continue
 				}
 				cfg := config(t, []string{writeText(t, "a.log", line)}, "1/1h")

@@ -18,7 +18,9 @@ import (
 // begins selects the paths with one of the prefixes.
 func begins(prefixes ...string) *Routes {
 	return &Routes{Match: func(r *http.Request) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
+		return slices.ContainsFunc(prefixes, func(p string) bool {
+			return strings.HasPrefix(r.URL.Path, p)
+		})
 	}}
 }
 

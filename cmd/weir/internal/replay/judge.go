@@ -71,9 +71,9 @@ func bucketSize(r rule.Rule) uint64 {
 	return r.Burst
 }
 
-// stateJudge decides by the states of its callers, each of which is its caller's number in state. weir's own
-// strategies keep the same in tables, and take ten times as long. TestJudgesSayWhatWeirSays compares
-// each with weir's strategy.
+// stateJudge decides by the states of its callers, each of which is its caller's number in state.
+// weir's own strategies keep the same in tables, and take ten times as long.
+// TestJudgesSayWhatWeirSays compares each with weir's strategy.
 type stateJudge struct {
 	decider decider
 	params  algorithm.Params
@@ -97,10 +97,11 @@ func (j *stateJudge) verdict(q question) algorithm.Verdict {
 }
 
 // decider returns the verdict on p at ns, which is not before the last, and the state after it.
-type decider func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict, algorithm.State)
+type decider func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict,
+	algorithm.State)
 
-// deciders are those of the strategies whose state has a fixed size. The size of a bucket is the limit of
-// its params.
+// deciders are those of the strategies whose state has a fixed size. The size of a bucket is the
+// limit of its params.
 var deciders = map[string]decider{
 	rule.Fixed:   windowDecider(new(algorithm.FixedWindow)),
 	rule.Sliding: new(algorithm.SlidingWindow).Decide,

@@ -20,7 +20,8 @@ func BenchmarkJudge(b *testing.B) {
 			who[i] %= callers / 50
 		}
 	}
-	for _, r := range crossed(b, []string{"10/10s"}, rule.Fixed, rule.Sliding, rule.Token, rule.Leaky) {
+	for _, r := range crossed(b, []string{"10/10s"}, rule.Fixed, rule.Sliding, rule.Token,
+		rule.Leaky) {
 		b.Run("strategy="+r.Strategy, func(b *testing.B) {
 			j, err := limitSpec(r, 1, 1).open(nil, callers)
 			if err != nil {

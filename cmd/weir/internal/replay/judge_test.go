@@ -24,7 +24,8 @@ func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	out := make([]bool, len(at))
 	for i, when := range at {
 		denied := []bool{false}
-		require.NoError(t, j.decide(question{caller: 1, ns: when.UnixNano(), counted: counted(i)}, denied))
+		require.NoError(t, j.decide(question{caller: 1, ns: when.UnixNano(), counted: counted(i)},
+			denied))
 		out[i] = !denied[0]
 	}
 	return out
@@ -184,7 +185,8 @@ func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 // TestJudgesAreFoundOut checks that the test above fails for a broken judge.
 func TestJudgesAreFoundOut(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 59, 0, time.UTC)
-	right, err := rule.Cross([]string{"4/2s"}, []string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
+	right, err := rule.Cross([]string{"4/2s"},
+		[]string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
 	require.NoError(t, err)
 	for i, r := range right {
 		other := right[(i+1)%len(right)]

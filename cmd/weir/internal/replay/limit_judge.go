@@ -91,10 +91,12 @@ func (j *limitJudge) decide(q question, denied []bool) error {
 	if !q.counted {
 		ask = j.counts.(weir.Peeker).Peek
 	}
-	j.request.Key = string(binary.BigEndian.AppendUint32(nil, q.caller)) // shorter than the caller's name
+	// shorter than the caller's name
+	j.request.Key = string(binary.BigEndian.AppendUint32(nil, q.caller))
 	res, err := ask(context.Background(), &j.request)
 	if err != nil {
-		return fmt.Errorf("%s: %w", j.rule, j.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", j.enough)))
+		return fmt.Errorf("%s: %w", j.rule,
+			j.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", j.enough)))
 	}
 	j.decided()
 	denied[0] = !res.Allowed()

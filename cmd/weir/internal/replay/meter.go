@@ -12,8 +12,8 @@ import (
 type meter interface{ see(q question) }
 
 // stateMeter computes peaks for fixed windows, the most requests of a caller in one window, and for
-// sliding windows, the highest estimate for a caller. At its limit nothing is denied, so the estimate
-// covers all requests.
+// sliding windows, the highest estimate for a caller. At its limit nothing is denied, so the
+// estimate covers all requests.
 type stateMeter struct {
 	stateJudge
 	peaks []Peak
@@ -49,9 +49,9 @@ func (m *rollingMeter) see(q question) {
 	}
 }
 
-// openMeters sets the meters of a part, for each strategy and each duration in order, and the peaks,
-// which they fill. The peaks for buckets are computed by a rollingMeter first, as the start of the
-// search.
+// openMeters sets the meters of a part, for each strategy and each duration in order, and the
+// peaks, which they fill. The peaks for buckets are computed by a rollingMeter first, as the start
+// of the search.
 func (p *part) openMeters(s *Suggest, callers int) {
 	for _, strategy := range s.Strategies {
 		for _, d := range s.Durations {

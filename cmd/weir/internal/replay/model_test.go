@@ -199,7 +199,8 @@ func TestStreamSpreadsSeconds(t *testing.T) {
 			sp.add(stamp(2*second), code)
 			continue
 		}
-		ns := second + rnd.Int64N(100)*(s/100) + 12_345 // several at one instant; spreading puts none there
+		// several at one instant; spreading puts none there
+		ns := second + rnd.Int64N(100)*(s/100) + 12_345
 		want = append(want, came{ns, code})
 		sp.add(stamp(2*ns+1), code)
 	}

@@ -36,8 +36,8 @@ func decided(t *testing.T, r rule.Rule, requests []request) (denied []bool) {
 	return denied
 }
 
-// TestComparedIsWhatOneDeniesAlone compares a comparison with the decisions of weir's strategies on each
-// request, with the lines in any order.
+// TestComparedIsWhatOneDeniesAlone compares a comparison with the decisions of weir's strategies on
+// each request, with the lines in any order.
 func TestComparedIsWhatOneDeniesAlone(t *testing.T) {
 	for seed := range uint64(3) {
 		requests := traffic(seed+40, 1500)
@@ -100,8 +100,8 @@ func tallies(counts map[string]uint64, top int) []Tally {
 	return all[:min(top, len(all))]
 }
 
-// TestWholeSecondsAreSpreadAlikeByPath checks that a comparison, which numbers callers and paths, spreads
-// a caller's requests of a second as other replays do.
+// TestWholeSecondsAreSpreadAlikeByPath checks that a comparison, which numbers callers and paths,
+// spreads a caller's requests of a second as other replays do.
 func TestWholeSecondsAreSpreadAlikeByPath(t *testing.T) {
 	file := write(t, "a.log", traffic(9, 1500), request.common)
 	cfg := config(t, []string{file}, "2/1500ms:log", "2/700ms:token")
@@ -114,7 +114,8 @@ func TestWholeSecondsAreSpreadAlikeByPath(t *testing.T) {
 	require.Equal(t, plain.Rules, got.Rules)
 }
 
-// TestRulesBesideSuggestions checks that suggestions are the same beside rules, limits and a comparison.
+// TestRulesBesideSuggestions checks that suggestions are the same beside rules, limits and a
+// comparison.
 func TestRulesBesideSuggestions(t *testing.T) {
 	file := write(t, "a.log", traffic(8, 1500), request.common)
 	cfg := config(t, []string{file})
@@ -172,7 +173,8 @@ func TestReplicasDecideOnTheirOwn(t *testing.T) {
 	}
 }
 
-// TestRequestsGoToInstancesByTheirShare draws many requests, and checks the shares against 1/i^Skew.
+// TestRequestsGoToInstancesByTheirShare draws many requests, and checks the shares against
+// 1/i^Skew.
 func TestRequestsGoToInstancesByTheirShare(t *testing.T) {
 	const n = 40_000
 	for _, of := range []Replicas{{N: 4}, {N: 3, Skew: 1}, {N: 3, Skew: 2}} {
@@ -195,7 +197,8 @@ func TestRequestsGoToInstancesByTheirShare(t *testing.T) {
 // TestReplicasOfRules checks that a set of rules on one instance decides as the set does.
 func TestReplicasOfRules(t *testing.T) {
 	cfg := Config{Files: []string{write(t, "a.log", traffic(12, 1500), request.caddy)}, By: ByIP,
-		RuleSets: []*RuleSet{ruleSet(t, ruleText)}, MaxBuckets: 1 << 20, Top: 10, Replicas: Replicas{N: 2, Skew: 100}}
+		RuleSets: []*RuleSet{ruleSet(t, ruleText)}, MaxBuckets: 1 << 20, Top: 10,
+		Replicas: Replicas{N: 2, Skew: 100}}
 	got, err := Run(cfg)
 	require.NoError(t, err)
 	last := got.Rules[len(got.Rules)-1]
@@ -225,7 +228,8 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 		}
 	}
 	cfg := config(t, []string{write(t, "a.log", requests, request.common)}, "9/1m")
-	cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed, rule.Token}, Durations: Durations, Share: 0.02}
+	cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed, rule.Token}, Durations: Durations,
+		Share: 0.02}
 	cfg.ByEndpoint = true
 	got, err := Run(cfg)
 	require.NoError(t, err)
@@ -256,7 +260,8 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 		require.Equal(t, want.Suggestions, e.Suggestions, e.Name)
 	}
 	require.Equal(t, got.Requests, sum)
-	for _, name := range []string{"GET /users/{id}", "GET /login", endpoint.Assets, endpoint.Others, "GET /p1"} {
+	for _, name := range []string{"GET /users/{id}", "GET /login", endpoint.Assets, endpoint.Others,
+		"GET /p1"} {
 		require.True(t, seen[name], name)
 	}
 	require.Contains(t, got.Names, "GET /rare", "what rules must know of")
@@ -270,7 +275,8 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 func TestApart(t *testing.T) {
 	var text string
 	line := func(ip string, second, status int, agent string) {
-		text += fmt.Sprintf(`%s - - [01/Jan/2026:00:00:%02d +0000] "GET /a HTTP/1.1" %d 1 "-" "%s"`+"\n", ip, second,
+		text += fmt.Sprintf(`%s - - [01/Jan/2026:00:00:%02d +0000] "GET /a HTTP/1.1" %d 1 "-" "%s"`+"\n",
+			ip, second,
 			status, agent)
 	}
 	const bot = "Mozilla/5.0 (compatible; bingbot/2.0; +http://www.bing.com/bingbot.htm)"
@@ -298,5 +304,6 @@ func TestApart(t *testing.T) {
 	got, err := Run(cfg)
 	require.NoError(t, err)
 	require.Equal(t, 2, got.Callers)
-	assert.Equal(t, Caller{bot, 6, 3, time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)}, got.Rules[0].Worst[0])
+	assert.Equal(t, Caller{bot, 6, 3, time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)},
+		got.Rules[0].Worst[0])
 }

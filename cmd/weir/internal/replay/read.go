@@ -135,7 +135,8 @@ func (r *run) take(b *block) {
 	}
 }
 
-// endOfFile records an empty file, and a file that is not an access log or cannot be read to its end.
+// endOfFile records an empty file, and a file that is not an access log or cannot be read to its
+// end.
 func (r *run) endOfFile(b *block, lines, bad uint64) {
 	s := b.source
 	r.bytes += s.raw.n.Load()

@@ -3,8 +3,8 @@
 //
 // It reads the log once, on all cores: it parses blocks of lines into records, numbers the callers
 // and stores each request in one of several spools, chosen by its caller. Then each spool returns
-// its requests in order of time, and they are decided on. Memory grows with the number of requests, by
-// 16 bytes each, and with that of callers.
+// its requests in order of time, and they are decided on. Memory grows with the number of requests,
+// by 16 bytes each, and with that of callers.
 package replay
 
 import (
@@ -57,29 +57,33 @@ type Progress struct {
 	Decided, Requests uint64 // Requests is 0 until all files are read
 }
 
-// Result is what a replay found. All its text is UTF-8: of what a log has, other bytes are written \xHH.
-// The JSON report has its fields under the names in their tags.
+// Result is what a replay found. All its text is UTF-8: of what a log has, other bytes are written
+// \xHH. The JSON report has its fields under the names in their tags.
 type Result struct {
-	Config      `json:"-"`
-	Empty       []string     `json:"empty_files"` // files without a line
-	Failed      []Failure    `json:"-"`
-	Lines       uint64       `json:"lines"`     // the sum of Requests, Filtered, Unkeyed and Unreadable.Count
-	Requests    uint64       `json:"requests"`  // decided on
-	Uncounted   uint64       `json:"uncounted"` // requests whose status does not count
-	Filtered    uint64       `json:"filtered"`  // left out by the filter
-	Unkeyed     uint64       `json:"unkeyed"`   // without the field that callers are keyed by; not decided on
-	Unreadable  Unreadable   `json:"unreadable"`
-	Coarse      bool         `json:"whole_seconds"` // some times of the log are whole seconds
-	Callers     int          `json:"callers"`
-	First       time.Time    `json:"first"` // time of the first request
-	Last        time.Time    `json:"last"`  // time of the last request
-	Timeline    *Timeline    `json:"-"`
-	Apart       Apart        `json:"apart"` // of Requests
-	Endpoints   []Endpoint   `json:"-"`     // with Config.ByEndpoint, in place of Suggestions; the most requested first
-	Names       []string     `json:"-"`     // of all endpoints, also those without a suggestion
-	Suggestions []Suggestion `json:"-"`     // sorted by strategy, then by duration
+	Config `json:"-"`
+	Empty  []string  `json:"empty_files"` // files without a line
+	Failed []Failure `json:"-"`
+	// the sum of Requests, Filtered, Unkeyed and Unreadable.Count
+	Lines     uint64 `json:"lines"`
+	Requests  uint64 `json:"requests"`  // decided on
+	Uncounted uint64 `json:"uncounted"` // requests whose status does not count
+	Filtered  uint64 `json:"filtered"`  // left out by the filter
+	// without the field that callers are keyed by; not decided on
+	Unkeyed    uint64     `json:"unkeyed"`
+	Unreadable Unreadable `json:"unreadable"`
+	Coarse     bool       `json:"whole_seconds"` // some times of the log are whole seconds
+	Callers    int        `json:"callers"`
+	First      time.Time  `json:"first"` // time of the first request
+	Last       time.Time  `json:"last"`  // time of the last request
+	Timeline   *Timeline  `json:"-"`
+	Apart      Apart      `json:"apart"` // of Requests
+	// with Config.ByEndpoint, in place of Suggestions; the most requested first
+	Endpoints   []Endpoint   `json:"-"`
+	Names       []string     `json:"-"` // of all endpoints, also those without a suggestion
+	Suggestions []Suggestion `json:"-"` // sorted by strategy, then by duration
 
-	// Rules are as in Config.Rules; for a RuleSet, the whole set, then each rule; then those of Replicas.
+	// Rules are as in Config.Rules; for a RuleSet, the whole set, then each rule; then those of
+	// Replicas.
 	Rules []RuleResult `json:"-"`
 
 	Compared *Comparison `json:"compared,omitempty"` // nil without Config.Compare
@@ -96,15 +100,16 @@ type RuleResult struct {
 	Set      *RuleSet `json:"-"`                  // that the rule is of; nil if it is a limit
 	Replicas int      `json:"replicas,omitempty"` // how many instances decided; 0 means one
 	Apart    Apart    `json:"denied_apart"`       // of Denied
-	Matched  uint64   `json:"matched"`            // requests that the rule applies to: all, except for a rule of a RuleSet
-	Denied   uint64   `json:"denied"`             // of the matched requests
-	Met      int      `json:"callers_denied"`     // callers with at least one denial
+	// requests that the rule applies to: all, except for a rule of a RuleSet
+	Matched uint64 `json:"matched"`
+	Denied  uint64 `json:"denied"`         // of the matched requests
+	Met     int    `json:"callers_denied"` // callers with at least one denial
 
 	// Shadow is set if Denied counts requests that the rule would deny if it were not in shadow mode.
 	Shadow bool `json:"shadow,omitempty"`
 
-	// Worst are the Config.Top callers with the most denials; ties go to the most requests, then to the
-	// earliest denial.
+	// Worst are the Config.Top callers with the most denials; ties go to the most requests, then to
+	// the earliest denial.
 	Worst []Caller `json:"worst"`
 }
 
@@ -135,13 +140,15 @@ type run struct {
 	hidden    uint64 // requests whose peer seems to be a proxy in front of the client
 }
 
-// Run replays the logs. A file that cannot be opened or read to its end, or none of whose lines can be
-// read, is in Result.Failed. If that is so for all files that are not empty, Run returns the first
-// error: an InputError unless reading failed midway. It returns an InputError if no requests are left
-// to decide on, and another error if a limiter cannot decide. The Result does not depend on the order of the lines.
+// Run replays the logs. A file that cannot be opened or read to its end, or none of whose lines can
+// be read, is in Result.Failed. If that is so for all files that are not empty, Run returns the
+// first error: an InputError unless reading failed midway. It returns an InputError if no requests
+// are left to decide on, and another error if a limiter cannot decide. The Result does not depend
+// on the order of the lines.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{}, Unreadable: Unreadable{Examples: []Example{}}}}
+		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{},
+			Unreadable: Unreadable{Examples: []Example{}}}}
 	r.result.Files = nil
 	for _, name := range cfg.Files {
 		r.result.Files = append(r.result.Files, UTF8(name))
@@ -155,7 +162,8 @@ func Run(cfg Config) (*Result, error) {
 	if err := r.read(); err != nil {
 		return nil, err
 	}
-	if failed := r.result.Failed; len(failed) > 0 && len(failed)+len(r.result.Empty) == len(cfg.Files) {
+	if failed := r.result.Failed; len(failed) > 0 &&
+		len(failed)+len(r.result.Empty) == len(cfg.Files) {
 		return nil, failed[0].Err
 	}
 	if r.result.Requests == 0 {

@@ -27,7 +27,8 @@ type request struct {
 }
 
 func (r request) common() string {
-	return fmt.Sprintf(`%s - %s [%s] "GET %s?q=1 HTTP/1.1" %d 12 "-" "test"`, r.ip, cmp.Or(r.user, "-"),
+	return fmt.Sprintf(`%s - %s [%s] "GET %s?q=1 HTTP/1.1" %d 12 "-" "test"`, r.ip,
+		cmp.Or(r.user, "-"),
 		r.at.Format("02/Jan/2006:15:04:05 -0700"), r.path, r.status())
 }
 

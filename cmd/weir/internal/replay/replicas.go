@@ -7,11 +7,12 @@ import (
 	"sort"
 )
 
-// Replicas are instances without a shared store, each of which admits what the limit allows. The zero
-// value means one.
+// Replicas are instances without a shared store, each of which admits what the limit allows. The
+// zero value means one.
 type Replicas struct {
-	N    int
-	Skew float64 // instance i gets a share of the requests in proportion to 1/i^Skew: 0 spreads them evenly
+	N int
+	// instance i gets a share of the requests in proportion to 1/i^Skew: 0 spreads them evenly
+	Skew float64
 }
 
 // shares returns the share of requests that the instances up to each get together.
@@ -27,8 +28,8 @@ func (r Replicas) shares() []float64 {
 	return all
 }
 
-// replicaJudge decides as several instances do. A request goes to one of them at random: by a hash of
-// its caller and of how many the caller sent before, so that a report is the same each time.
+// replicaJudge decides as several instances do. A request goes to one of them at random: by a hash
+// of its caller and of how many the caller sent before, so that a report is the same each time.
 type replicaJudge struct {
 	instances []judge
 	shares    []float64

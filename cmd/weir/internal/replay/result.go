@@ -141,11 +141,13 @@ func (r *run) instant(ns int64) time.Time {
 // order are exact.
 func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 	for i, c := range callers {
-		if c.denied == 0 || len(top) == r.cfg.Top && (r.cfg.Top == 0 || c.denied < top[len(top)-1].Denied) {
+		if c.denied == 0 || len(top) == r.cfg.Top &&
+			(r.cfg.Top == 0 || c.denied < top[len(top)-1].Denied) {
 			continue
 		}
 		number := i*len(r.parts) + n
-		caller := Caller{UTF8(r.callers.names[number]), r.callers.requests[number], c.denied, r.instant(c.first)}
+		caller := Caller{UTF8(r.callers.names[number]), r.callers.requests[number], c.denied,
+			r.instant(c.first)}
 		at, _ := slices.BinarySearchFunc(top, caller, worse)
 		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
 			top = top[:r.cfg.Top]

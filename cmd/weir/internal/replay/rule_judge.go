@@ -38,7 +38,8 @@ func ruleSpec(s *RuleSet, index, maxBuckets int) spec {
 		if err != nil {
 			return nil, err
 		}
-		j.engine, err = rules.New(s.Set, rules.Config{Strategies: rules.StrategiesOf(j.limiter), Now: j.now})
+		j.engine, err = rules.New(s.Set,
+			rules.Config{Strategies: rules.StrategiesOf(j.limiter), Now: j.now})
 		if err != nil {
 			j.close()
 			return nil, err
@@ -105,7 +106,8 @@ var strategyOf = map[rules.Algorithm]string{
 func (s *RuleSet) results(name string) []RuleResult {
 	all := []RuleResult{{Rule: rule.Rule{Name: name}, Set: s, Worst: []Caller{}}}
 	for _, r := range s.list() {
-		rr := RuleResult{Set: s, Worst: []Caller{}, Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
+		rr := RuleResult{Set: s, Worst: []Caller{}, Shadow: r.Shadow,
+			Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
 		if !r.Limit.Unlimited {
 			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit,
 				Multiplier: r.Limit.Multiplier, Calendar: r.Limit.Calendar}

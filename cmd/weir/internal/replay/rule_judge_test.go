@@ -52,14 +52,17 @@ func ruleSet(t testing.TB, text string) *RuleSet {
 }
 
 // askEngine returns an engine's decisions on requests one by one.
-func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, matched map[string]uint64) {
+func askEngine(
+	t *testing.T, s *RuleSet, requests []request,
+) (denied []uint64, matched map[string]uint64) {
 	var now time.Time
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	defer limiter.Close()
-	engine, err := rules.New(s.Set, rules.Config{Strategies: rules.StrategiesOf(limiter), Now: func() time.Time {
-		return now
-	}})
+	engine, err := rules.New(s.Set,
+		rules.Config{Strategies: rules.StrategiesOf(limiter), Now: func() time.Time {
+			return now
+		}})
 	require.NoError(t, err)
 	denied, matched = make([]uint64, 1+len(s.list())), make(map[string]uint64)
 	for _, r := range requests {
@@ -69,7 +72,8 @@ func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, m
 		if r.user != "" {
 			in = in.WithContext(rules.WithValue(in.Context(), "user", r.user))
 		}
-		resp, err := engine.Decide(context.Background(), s.Set.RequestOf("web", in, httplimit.RemoteAddr()))
+		resp, err := engine.Decide(context.Background(),
+			s.Set.RequestOf("web", in, httplimit.RemoteAddr()))
 		require.NoError(t, err)
 		if !resp.Allowed() {
 			denied[0]++
@@ -104,7 +108,8 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	})
 	for name, lines := range map[string][]request{"in order": requests, "in any order": shuffled} {
 		file := write(t, "a.log", lines, func(r request) string { return r.caddy() })
-		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByIP, MaxBuckets: 1 << 20, Top: 10,
+		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByIP,
+			MaxBuckets: 1 << 20, Top: 10,
 			maxRun: 50})
 		require.NoError(t, err, name)
 		addsUp(t, got)
@@ -141,7 +146,8 @@ func TestRulesInAnyOrder(t *testing.T) {
 			}
 			return line
 		})
-		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByUser, MaxBuckets: 1 << 20, Top: 10,
+		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByUser,
+			MaxBuckets: 1 << 20, Top: 10,
 			maxRun: 100})
 		require.NoError(t, err)
 		got.Config = Config{}
@@ -171,8 +177,9 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: all, descriptor_value: x
 		for _, ip := range ips {
 			requests = append(requests, request{at: at, ip: ip, path: "/"})
 		}
-		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)}, RuleSets: []*RuleSet{s},
-			By: ByIP, MaxBuckets: 10, Top: 2})
+		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)},
+			RuleSets: []*RuleSet{s},
+			By:       ByIP, MaxBuckets: 10, Top: 2})
 		require.NoError(t, err)
 		require.Len(t, got.Rules[1].Worst, 1)
 		assert.Equal(t, "10.0.0.2", got.Rules[1].Worst[0].Name, "whatever line is first")
@@ -201,7 +208,8 @@ func TestDescriptions(t *testing.T) {
 		{"query", "query_parameters: {query_parameter_name: y, descriptor_key: k}", combined, "k=2"},
 		{"user", "context_value: {name: user}", combined, "user=ann"},
 		{"agent", "request_headers: {header_name: user-agent, descriptor_key: k}", combined, "k=curl/8"},
-		{"referer", "request_headers: {header_name: Referer, descriptor_key: k}", combined, "k=http://r/"},
+		{"referer", "request_headers: {header_name: Referer, descriptor_key: k}", combined,
+			"k=http://r/"},
 		{"a header that no log has", "request_headers: {header_name: X-Key, descriptor_key: k}",
 			combined, ""},
 		{"no request", "path: {}", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03" 400 0`, "path=/"},

@@ -77,7 +77,8 @@ type scanner struct {
 
 func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
-	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil && cfg.By != ByPath && cfg.By != ByIPPath
+	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil && cfg.By != ByPath &&
+		cfg.By != ByIPPath
 	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg),
 		looks: cfg.Crawlers}
 	s.keys = s.caller
@@ -145,7 +146,8 @@ func (s *scanner) line(b *block, line []byte) {
 	if s.looks && e.Crawler(&s.crawlers) {
 		m |= crawled
 	}
-	b.records = append(b.records, record{at: at, from: uint32(from), to: uint32(len(b.arena)), marks: m})
+	b.records = append(b.records,
+		record{at: at, from: uint32(from), to: uint32(len(b.arena)), marks: m})
 	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
 }

@@ -40,8 +40,9 @@ type source struct {
 	skipping bool   // the rest of a line that is too long is to be dropped
 }
 
-// open opens a file, or stdin if name is Stdin. It recognizes gzip and zstd by the first bytes, not by
-// the name, and skips a byte order mark. The source is not nil; after an error it has only a name.
+// open opens a file, or stdin if name is Stdin. It recognizes gzip and zstd by the first bytes, not
+// by the name, and skips a byte order mark. The source is not nil; after an error it has only a
+// name.
 func open(name string, stdin io.Reader) (*source, error) {
 	s := &source{name: UTF8(name)}
 	if name == Stdin {
@@ -88,8 +89,8 @@ func (s *source) close() {
 	}
 }
 
-// fill reads the next lines into b, also those before an error. It sets b.last for the last block of
-// a file, which may be empty. If a line is too long, the block holds only its beginning.
+// fill reads the next lines into b, also those before an error. It sets b.last for the last block
+// of a file, which may be empty. If a line is too long, the block holds only its beginning.
 func (s *source) fill(b *block) error {
 	buf := b.buf
 	n := copy(buf, s.rest)

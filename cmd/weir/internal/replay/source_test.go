@@ -157,7 +157,8 @@ func TestOneBadFileOfMany(t *testing.T) {
 	whole, err := os.ReadFile(write(t, "a.log.gz", traffic(1, 5000), request.common))
 	require.NoError(t, err)
 	for name, part := range map[string]bool{good + ".not": false, t.TempDir(): false,
-		writeText(t, "prose.log", "a\nb\n"): false, writeText(t, "cut.log", string(whole[:len(whole)/2])): true} {
+		writeText(t, "prose.log", "a\nb\n"):                   false,
+		writeText(t, "cut.log", string(whole[:len(whole)/2])): true} {
 		for _, files := range [][]string{{name, good}, {good, name}} {
 			got, err := Run(config(t, files, "1/1m"))
 			require.NoError(t, err, name)
@@ -203,7 +204,8 @@ func TestZstd(t *testing.T) {
 	require.NoError(t, err)
 	z, err := zstd.NewWriter(nil)
 	require.NoError(t, err)
-	got, err := Run(config(t, []string{writeText(t, "a.zst", string(z.EncodeAll(plain, nil)))}, "1/1h"))
+	got, err := Run(config(t, []string{writeText(t, "a.zst", string(z.EncodeAll(plain, nil)))},
+		"1/1h"))
 	require.NoError(t, err)
 	assert.EqualValues(t, 3000, got.Requests)
 }

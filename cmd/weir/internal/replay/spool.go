@@ -74,7 +74,9 @@ func compareEvents(a, b event) int {
 type merged [][]event
 
 func newMerged(runs [][]event) merged {
-	return slices.SortedFunc(slices.Values(runs), func(a, b []event) int { return compareEvents(a[0], b[0]) })
+	return slices.SortedFunc(slices.Values(runs), func(a, b []event) int {
+		return compareEvents(a[0], b[0])
+	})
 }
 
 // drop removes the first n events, which must be of the first run.

@@ -24,7 +24,8 @@ func (s *spool) open(owners []uint32) *stream {
 
 func (s *stream) questionOf(ns int64, code uint32) question {
 	m := marks(code & (1<<markBits - 1))
-	return question{caller: s.owner(code), code: code >> markBits, ns: ns, marks: m, counted: m&uncounted == 0}
+	return question{caller: s.owner(code), code: code >> markBits, ns: ns, marks: m,
+		counted: m&uncounted == 0}
 }
 
 func (s *stream) owner(code uint32) uint32 {

@@ -31,9 +31,10 @@ type Suggestion struct {
 	Strategy string        `json:"strategy"`
 	Burst    uint64        `json:"burst,omitempty"` // 0 means the limit, or a strategy without a burst
 	Duration time.Duration `json:"-"`
-	Limit    Peak          `json:"limit"`          // NoLimit if too many callers send more than Burst at one instant
-	Denied   int           `json:"callers_denied"` // callers with a peak above Limit or of NoLimit
-	Peaks    Peaks         `json:"peaks"`
+	// NoLimit if too many callers send more than Burst at one instant
+	Limit  Peak  `json:"limit"`
+	Denied int   `json:"callers_denied"` // callers with a peak above Limit or of NoLimit
+	Peaks  Peaks `json:"peaks"`
 	// Histogram has no empty bins at the end and no peaks of NoLimit.
 	Histogram []PeakBin `json:"histogram"`
 }
@@ -94,8 +95,11 @@ func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []Peak) Sug
 	// callers that may be denied; the share is a decimal fraction, which a float does not represent
 	// exactly
 	over := min(int(s.Share*float64(n)+1e-9), n-1)
-	out := Suggestion{Strategy: strategy, Burst: s.BurstOf(strategy), Duration: d, Limit: peaks[n-1-over]}
-	out.Denied = n - sort.Search(n, func(i int) bool { return peaks[i] > out.Limit || peaks[i] == NoLimit })
+	out := Suggestion{Strategy: strategy, Burst: s.BurstOf(strategy), Duration: d,
+		Limit: peaks[n-1-over]}
+	out.Denied = n - sort.Search(n, func(i int) bool {
+		return peaks[i] > out.Limit || peaks[i] == NoLimit
+	})
 	at := func(permille int) Peak { return peaks[(permille*n+999)/1000-1] }
 	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1]}
 	out.Histogram = histogram(peaks, out.Limit)

@@ -89,7 +89,8 @@ func TestSuggestion(t *testing.T) {
 			return b.To == got.Limit
 		}), "no bin is on both sides of the limit")
 	}
-	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute, []Peak{NoLimit, NoLimit, 4})
+	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute,
+		[]Peak{NoLimit, NoLimit, 4})
 	require.Equal(t, NoLimit, got.Limit)
 	require.Equal(t, 2, got.Denied, "every limit denies two")
 }

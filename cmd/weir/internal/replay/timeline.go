@@ -34,8 +34,8 @@ type Timeline struct {
 	Rows  [][]uint64 // all of the same length: the requests, then the denials of each rule
 }
 
-// newTimeline returns a timeline with the bins from first to last, in nanoseconds since the Unix epoch:
-// at most so many, and no narrower than width.
+// newTimeline returns a timeline with the bins from first to last, in nanoseconds since the Unix
+// epoch: at most so many, and no narrower than width.
 func newTimeline(first, last int64, rows, most int, width time.Duration) *Timeline {
 	for {
 		from, _ := arith.FloorDiv(first, int64(width))

@@ -36,7 +36,8 @@ const layoutScript = `(() => {
     labels.forEach((a, i) => {
       if (a.r.height < 11) out.SmallTexts.push(a.text);
       for (const b of labels.slice(i + 1))
-        if (a.r.left < b.r.right && b.r.left < a.r.right && a.r.top < b.r.bottom && b.r.top < a.r.bottom)
+        if (a.r.left < b.r.right && b.r.left < a.r.right &&
+            a.r.top < b.r.bottom && b.r.top < a.r.bottom)
           out.Overlaps.push(a.text + ' and ' + b.text);
     });
   }

@@ -25,8 +25,9 @@ var csvTables = []struct {
 	columns string // separated by spaces
 	rows    func(r *replay.Result, add func(cells ...any))
 }{
-	{"limits", ruleColumns + "start end lines unreadable unkeyed filtered uncounted callers callers_denied" +
-		countColumns + " shadow replicas denied_crawled denied_answered_429",
+	{"limits",
+		ruleColumns + "start end lines unreadable unkeyed filtered uncounted callers callers_denied" +
+			countColumns + " shadow replicas denied_crawled denied_answered_429",
 		func(r *replay.Result, add func(...any)) {
 			for i := range r.Rules {
 				rr := &r.Rules[i]

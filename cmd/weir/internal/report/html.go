@@ -16,17 +16,23 @@ var pageText string
 
 // page escapes all text but the drawings, which consist only of numbers and times.
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"headline": headline, "fileList": fileList, "stamp": stamp, "span": span, "notes": Notes, "next": Next,
+	"headline": headline, "fileList": fileList, "stamp": stamp, "span": span, "notes": Notes,
+	"next":       Next,
 	"assumption": Assumption, "apart": apartText, "shown": shown, "heading": heading, "title": title,
-	"count": count[uint64], "plural": plural, "percent": percent, "met": met, "printable": Printable, "short": short,
-	"rulesTable": rulesTable, "worstTable": worstTable, "timelineChart": timelineChart, "onlyTables": onlyTables,
-	"byStrategy": byStrategy, "strategyTitle": strategyTitle, "shareText": shareText, "suggested": suggested,
+	"count": count[uint64], "plural": plural, "percent": percent, "met": met, "printable": Printable,
+	"short":      short,
+	"rulesTable": rulesTable, "worstTable": worstTable, "timelineChart": timelineChart,
+	"onlyTables": onlyTables,
+	"byStrategy": byStrategy, "strategyTitle": strategyTitle, "shareText": shareText,
+	"suggested":        suggested,
 	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "durationText": durationText,
 	"endpointsTable": endpointsTable, "examplesTable": examplesTable,
 	"share":  func(part, whole int) string { return percent(uint64(part), uint64(whole)) },
 	"method": func() string { return Method },
 	"how":    func() string { return endpoint.How },
-	"width":  func(percent string) string { return strings.Trim(strings.TrimSuffix(percent, " %"), "<>") + "%" },
+	"width": func(percent string) string {
+		return strings.Trim(strings.TrimSuffix(percent, " %"), "<>") + "%"
+	},
 }).Parse(pageText))
 
 // htmlPage is the data of the page.
@@ -39,7 +45,8 @@ type htmlPage struct {
 
 // HTML writes the report as one page without scripts or other files. Times are UTC.
 func HTML(w io.Writer, r *replay.Result) error {
-	p := htmlPage{Result: r, Heading: "What would the limit have done?", Bins: r.Timeline.Coarser(htmlBins)}
+	p := htmlPage{Result: r, Heading: "What would the limit have done?",
+		Bins: r.Timeline.Coarser(htmlBins)}
 	switch {
 	case r.RuleSets != nil:
 		p.Heading = "What would the rules have done?"

@@ -42,7 +42,8 @@ type (
 		Admitted    uint64   `json:"admitted"`
 		DeniedShare float64  `json:"denied_share"`    // from 0 to 1
 		Timeline    []uint64 `json:"denied_timeline"` // by bin of the report's timeline
-		Enforce     string   `json:"enforce"`         // command that enforces the rule; empty if there is none
+		// command that enforces the rule; empty if there is none
+		Enforce string `json:"enforce"`
 	}
 	jsonEndpoint struct {
 		replay.Endpoint
@@ -51,7 +52,8 @@ type (
 	jsonSuggestion struct {
 		replay.Suggestion
 		DurationSeconds float64 `json:"duration_seconds"`
-		DenyAtMost      float64 `json:"deny_at_most"` // the given share of callers that may be denied, from 0 to 1
+		// the given share of callers that may be denied, from 0 to 1
+		DenyAtMost float64 `json:"deny_at_most"`
 	}
 )
 

@@ -18,8 +18,8 @@ type Step struct {
 	Command string `json:"command,omitempty"`
 }
 
-// Next returns the commands that enforce what was replayed or replay what is suggested. Each decides
-// on the same requests as the replay did; where no command does, the step says why.
+// Next returns the commands that enforce what was replayed or replay what is suggested. Each
+// decides on the same requests as the replay did; where no command does, the step says why.
 func Next(r *replay.Result) []Step {
 	var steps []Step
 	if r.Doubtful {
@@ -55,8 +55,8 @@ func enforce(r *replay.Result, rr *replay.RuleResult, name string) Step {
 	return Step{"enforce " + name, command}
 }
 
-// Enforce returns the command line that enforces a rule, or the set that it is of, in front of a server.
-// If there is none, it returns why.
+// Enforce returns the command line that enforces a rule, or the set that it is of, in front of a
+// server. If there is none, it returns why.
 func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 	l := rr.Rule
 	words := []string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}
@@ -64,7 +64,8 @@ func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 	case r.Doubtful:
 		return "", "the callers are in doubt"
 	case f.Statuses != nil:
-		return "", "only requests with some statuses were replayed, and a limit cannot know the status before"
+		return "",
+			"only requests with some statuses were replayed, and a limit cannot know the status before"
 	case rr.Set != nil && f.Routes != nil:
 		return "", "only some methods and paths were replayed, and rules are for all"
 	case rr.Set != nil:
@@ -85,8 +86,8 @@ func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 	return shell(words, keyFlags(r)), ""
 }
 
-// limitFlags returns the flags of proxy for a limit. If the replay was of some methods and paths, these
-// are its routes, which share a budget by its name.
+// limitFlags returns the flags of proxy for a limit. If the replay was of some methods and paths,
+// these are its routes, which share a budget by its name.
 func limitFlags(r *replay.Result, name, limit string) (words []string) {
 	if r.Filter.Routes != nil { // a route has no spaces in its limit
 		name = cmp.Or(strings.Join(strings.Fields(name), "-"), "selected")
@@ -105,7 +106,9 @@ func limitFlags(r *replay.Result, name, limit string) (words []string) {
 
 // domainFlag returns the flag that chooses the domain, if the rules have several.
 func domainFlag(s *replay.RuleSet) []string {
-	described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool { return s.Set.Describers(d) == nil })
+	described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool {
+		return s.Set.Describers(d) == nil
+	})
 	if len(described) > 1 {
 		return []string{"--domain", s.Domain}
 	}

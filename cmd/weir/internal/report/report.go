@@ -35,7 +35,8 @@ func Notes(r *replay.Result) []string {
 		notes = append(notes, doubtful+doubt)
 	}
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
-	add(r.Unkeyed, "request", "had no %s and %s left out", strings.TrimPrefix(string(r.By), "ip+"), were(r.Unkeyed))
+	add(r.Unkeyed, "request", "had no %s and %s left out", strings.TrimPrefix(string(r.By), "ip+"),
+		were(r.Unkeyed))
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
 	add(r.Uncounted, "request",
 		"had a status that does not count: decided on, they took nothing from any limit")
@@ -101,7 +102,8 @@ func idleNote(r *replay.Result) string {
 		names = append(names[:maxNamed], "…")
 	}
 	return "no request matched " + plural(n, "rule") + ": " + strings.Join(names, ", ") +
-		"; a log has no headers but the referer and the user agent, and no values of an application but the user"
+		"; a log has no headers but the referer and the user agent, and no values of an application " +
+		"but the user"
 }
 
 // dependsOnFractions reports whether a figure depends noticeably on when in its second a request
@@ -138,7 +140,8 @@ func title(rr *replay.RuleResult) string {
 		name += ", shadow mode"
 	}
 	if rr.Replicas > 0 {
-		name = strings.TrimPrefix(name+", "+plural(uint64(rr.Replicas), "instance")+" without a shared store", ", ")
+		name = strings.TrimPrefix(name+", "+plural(uint64(rr.Replicas), "instance")+
+			" without a shared store", ", ")
 	}
 	return name
 }
@@ -165,7 +168,8 @@ func heading(r rule.Rule) string {
 // rule with denials have one.
 func shown(r *replay.Result, i int) bool {
 	rr := &r.Rules[i]
-	return rr.Set == nil || rr.Rule.Strategy == "" && rr.Rule.Tiers == nil && rr.Rule.Limit == "" || rr.Denied > 0
+	return rr.Set == nil || rr.Rule.Strategy == "" && rr.Rule.Tiers == nil && rr.Rule.Limit == "" ||
+		rr.Denied > 0
 }
 
 // share returns part divided by whole, or 0 if whole is 0.

@@ -74,9 +74,11 @@ func example() *replay.Result {
 				Durations: []time.Duration{time.Second, time.Minute}},
 		},
 		Empty: []string{"logs/\x1b[31mempty.log"},
-		Failed: []replay.Failure{{Name: "logs/\x1b[31mcut.gz", Err: errors.New("\x1b[31mcut.gz: unexpected EOF"),
+		Failed: []replay.Failure{{Name: "logs/\x1b[31mcut.gz",
+			Err:  errors.New("\x1b[31mcut.gz: unexpected EOF"),
 			Part: true}},
-		Lines: sum(requests) + 7 + 12 + 5, Requests: sum(requests), Unkeyed: 12, Filtered: 5, Uncounted: 1,
+		Lines: sum(requests) + 7 + 12 + 5, Requests: sum(requests), Unkeyed: 12, Filtered: 5,
+		Uncounted: 1,
 		Unreadable: replay.Unreadable{Count: 7, Examples: []replay.Example{
 			{File: "logs/\x1b[31maccess.log", Line: 3, Reason: "the line is empty", Text: ""},
 			{File: "-", Line: 4711, Reason: "broken JSON", Text: "{\"\x00\x1b[2J<b>\u202e" +
@@ -87,14 +89,17 @@ func example() *replay.Result {
 		Timeline: &replay.Timeline{Start: first, Width: time.Second,
 			Rows: [][]uint64{requests, few, many, none, few}},
 		Apart: apart,
-		Compared: &replay.Comparison{Names: [2]string{"20/1m fixed", "\x1b[31mnew.yaml"}, Both: 1000, Only: [2]replay.OnlyOne{
-			{Callers: []replay.Tally{}, Paths: []replay.Tally{}},
-			{Denied: 9000, Met: 10, Callers: only, Paths: []replay.Tally{{Name: "/login", Denied: 8999}}}}},
+		Compared: &replay.Comparison{Names: [2]string{"20/1m fixed", "\x1b[31mnew.yaml"}, Both: 1000,
+			Only: [2]replay.OnlyOne{
+				{Callers: []replay.Tally{}, Paths: []replay.Tally{}},
+				{Denied: 9000, Met: 10, Callers: only, Paths: []replay.Tally{{Name: "/login", Denied: 8999}}}}},
 		Endpoints: []replay.Endpoint{
-			{Name: "GET /users/{id}", Requests: 3000, Callers: 400, Suggestions: slices.Repeat([]replay.Suggestion{
-				suggestionOf(rule.Fixed, 0, time.Minute, 75, 400, 700, 300)}, 4)},
+			{Name: "GET /users/{id}", Requests: 3000, Callers: 400,
+				Suggestions: slices.Repeat([]replay.Suggestion{
+					suggestionOf(rule.Fixed, 0, time.Minute, 75, 400, 700, 300)}, 4)},
 			{Name: "P\x1b[2J<b>T /" + strings.Repeat("long/", 30), Requests: 900, Callers: 12,
-				Suggestions: slices.Repeat([]replay.Suggestion{{Limit: replay.NoLimit, Histogram: []replay.PeakBin{}}}, 4)},
+				Suggestions: slices.Repeat([]replay.Suggestion{{Limit: replay.NoLimit,
+					Histogram: []replay.PeakBin{}}}, 4)},
 			{Name: "assets", Requests: 12, Callers: 3}},
 		Rules: []replay.RuleResult{
 			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests),
@@ -139,7 +144,10 @@ func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most re
 
 // forms returns the report in each form.
 var forms = map[string]func(io.Writer, *replay.Result) error{
-	"report.txt": func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 80}); return nil },
+	"report.txt": func(w io.Writer, r *replay.Result) error {
+		Text(w, r, Style{Width: 80})
+		return nil
+	},
 	"color.txt": func(w io.Writer, r *replay.Result) error {
 		Text(w, r, Style{Width: 100, Color: true})
 		return nil
@@ -222,7 +230,9 @@ func TestHTMLIsWellFormed(t *testing.T) {
 		switch e := token.(type) {
 		case xml.StartElement:
 			depth++
-			if e.Name.Local == "svg" && slices.ContainsFunc(e.Attr, func(a xml.Attr) bool { return a.Name.Local == "viewBox" }) {
+			if e.Name.Local == "svg" && slices.ContainsFunc(e.Attr, func(a xml.Attr) bool {
+				return a.Name.Local == "viewBox"
+			}) {
 				svgs++
 			}
 		case xml.EndElement:
@@ -338,12 +348,14 @@ func TestEnforce(t *testing.T) {
 	r = &replay.Result{Config: replay.Config{By: replay.ByIPPath, IPv6Bits: 48,
 		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}}
 	got, _ := Enforce(r, &replay.RuleResult{Rule: rule.Rule{Limit: "1/1s", Strategy: rule.Default}})
-	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by "+
-		"ip+path --ipv6-prefix 48", got)
+	assert.Equal(t,
+		"weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by "+
+			"ip+path --ipv6-prefix 48", got)
 }
 
 func TestDurationText(t *testing.T) {
-	for d, want := range map[time.Duration]string{time.Second: "1s", time.Minute: "1m", time.Hour: "1h",
+	for d, want := range map[time.Duration]string{time.Second: "1s", time.Minute: "1m",
+		time.Hour:      "1h",
 		24 * time.Hour: "1d", 7 * 24 * time.Hour: "7d",
 		90 * time.Minute: "1h30m", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m",
 		36 * time.Hour: "36h", 90 * time.Second: "1m30s"} {
@@ -363,7 +375,8 @@ func TestCount(t *testing.T) {
 }
 
 func TestSpan(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0s", 500 * time.Millisecond: "500ms", time.Second: "1s",
+	for d, want := range map[time.Duration]string{0: "0s", 500 * time.Millisecond: "500ms",
+		time.Second:             "1s",
 		90 * time.Second:        "1m 30s",
 		time.Hour + time.Second: "1h", 26 * time.Hour: "1d 2h", 4000 * 24 * time.Hour: "4,000d"} {
 		assert.Equal(t, want, span(d))
@@ -411,8 +424,8 @@ func TestNiceTop(t *testing.T) {
 	}
 }
 
-// TestPageIsReadByEveryone checks what an accessibility checker and a reader without a mouse need: the
-// verdict first, a table behind each chart, captions and scopes, and colors that are far apart.
+// TestPageIsReadByEveryone checks what an accessibility checker and a reader without a mouse need:
+// the verdict first, a table behind each chart, captions and scopes, and colors that are far apart.
 func TestPageIsReadByEveryone(t *testing.T) {
 	got := render(t, "report.html")
 	verdict, suggested := strings.Index(got, "met a denial"), strings.Index(got, "Suggested limits")
@@ -421,10 +434,12 @@ func TestPageIsReadByEveryone(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(got, "<details open>"), "one suggestion is open")
 	assert.Equal(t, strings.Count(got, "<table"), strings.Count(got, "<caption>"))
 	assert.NotRegexp(t, "<th(?: class=[^>]*)?>", got, "each th has a scope")
-	assert.Equal(t, strings.Count(got, "<svg viewBox"), strings.Count(got, `<div class="numbers" tabindex="0"`))
+	assert.Equal(t, strings.Count(got, "<svg viewBox"),
+		strings.Count(got, `<div class="numbers" tabindex="0"`))
 	values := regexp.MustCompile(`<title>([^<]*)</title></rect>`).FindAllString(got, -1)
 	rows := regexp.MustCompile(`(?s)class="numbers".*?</table>`).FindAllString(got, -1)
-	assert.Equal(t, len(values), strings.Count(strings.Join(rows, ""), `<th scope="row"`), "all values are in a table")
+	assert.Equal(t, len(values), strings.Count(strings.Join(rows, ""), `<th scope="row"`),
+		"all values are in a table")
 	themes := regexp.MustCompile(`:root \{ ?[^}]*\}`).FindAllString(got, -1)
 	require.Len(t, themes, 2, "light and dark")
 	for _, css := range themes {
@@ -436,10 +451,12 @@ func TestPageIsReadByEveryone(t *testing.T) {
 		for _, pair := range []struct {
 			a, b  string
 			least float64
-		}{{"ok", "no", 3}, {"ok", "card", 3}, {"no", "card", 3}, {"ink", "card", 4.5}, {"soft", "card", 4.5},
+		}{{"ok", "no", 3}, {"ok", "card", 3}, {"no", "card", 3}, {"ink", "card", 4.5},
+			{"soft", "card", 4.5},
 			{"soft", "bg", 4.5}, {"bad", "card", 4.5}} {
 			a, b := color(pair.a), color(pair.b)
-			assert.GreaterOrEqual(t, (max(a, b)+.05)/(min(a, b)+.05), pair.least, "%s on %s in %.40s", pair.a, pair.b, css)
+			assert.GreaterOrEqual(t, (max(a, b)+.05)/(min(a, b)+.05), pair.least, "%s on %s in %.40s",
+				pair.a, pair.b, css)
 		}
 	}
 }

@@ -17,7 +17,8 @@ const (
 	htmlBins   = 240
 	plotWidth  = 1000
 	plotHeight = 200
-	leastBar   = 4.0 // least height of denied requests: even one shows more than a stripe of the pattern
+	// least height of denied requests: even one shows more than a stripe of the pattern
+	leastBar = 4.0
 )
 
 // plot builds a drawing.
@@ -46,11 +47,12 @@ func (p *plot) bar(x, width, cut, top float64) {
 	}
 }
 
-// note adds a row of the table, which consists of numbers and times. It is also shown while the mouse is
-// over x to x+width.
+// note adds a row of the table, which consists of numbers and times. It is also shown while the
+// mouse is over x to x+width.
 func (p *plot) note(x, width float64, name, all, denied string) {
 	p.numbers.add(name, all, denied)
-	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s: %s %s, %s %s</title></rect>`, x,
+	fmt.Fprintf(&p.hover,
+		`<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s: %s %s, %s %s</title></rect>`, x,
 		width, plotHeight, name, all, p.numbers.Columns[1].Name, denied, p.numbers.Columns[2].Name)
 }
 
@@ -79,9 +81,11 @@ func (p *plot) html(aria string) drawing {
 		&p.marks, &p.hover, &p.xAxis)), p.numbers}
 }
 
-// timelineChart draws a bar for each bin: the requests denied by rule number i on top of the admitted ones.
+// timelineChart draws a bar for each bin: the requests denied by rule number i on top of the
+// admitted ones.
 func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
-	p := plot{numbers: newTable(full(rr)+": requests per "+span(t.Width)+"; times without requests are left out",
+	p := plot{numbers: newTable(full(rr)+": requests per "+span(t.Width)+
+		"; times without requests are left out",
 		"from (UTC)", "admitted", "denied")}
 	row := 1 + i
 	top := niceTop(tallest(t))
@@ -131,7 +135,8 @@ func timeLabels(p *plot, t *replay.Timeline) {
 // limit: the callers to its right would be denied requests. Heights are logarithmic, so that these
 // few callers are visible.
 func peakChart(s replay.Suggestion) drawing {
-	p := plot{numbers: newTable("Callers by their peak in "+durationText(s.Duration), "peak", "callers",
+	p := plot{numbers: newTable("Callers by their peak in "+durationText(s.Duration), "peak",
+		"callers",
 		"denied by "+suggested(s))}
 	bins := s.Histogram
 	most := 1
@@ -188,7 +193,8 @@ func ticks(t *replay.Timeline) (every time.Duration, layout string) {
 	every = 24 * time.Hour
 	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
 		15 * time.Second,
-		30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+		30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
+		15 * time.Minute,
 		30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour} {
 		if whole/d <= most {
 			every = d

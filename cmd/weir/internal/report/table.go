@@ -9,8 +9,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// table is a table of the text and of the page. The first column has names; the others have figures,
-// unless they are of text. All cells are Printable.
+// table is a table of the text and of the page. The first column has names; the others have
+// figures, unless they are of text. All cells are Printable.
 type table struct {
 	Caption string
 	Columns []column
@@ -46,7 +46,8 @@ func (t *table) write(w io.Writer, width int) {
 		}
 		rest += 2 + widths[i]
 	}
-	widths[0] = min(widths[0], max(40, width-rest+widths[0])) // an IPv6 address has up to 39 characters
+	// an IPv6 address has up to 39 characters
+	widths[0] = min(widths[0], max(40, width-rest+widths[0]))
 	for _, cells := range lines {
 		line := ""
 		for i, cell := range cells {
@@ -64,7 +65,8 @@ func (t *table) write(w io.Writer, width int) {
 
 // rulesTable has what each rule denies.
 func rulesTable(r *replay.Result) *table {
-	t := newTable("What each limit denies", "limit", "strategy", "admitted", "denied", "share", "callers denied")
+	t := newTable("What each limit denies", "limit", "strategy", "admitted", "denied", "share",
+		"callers denied")
 	t.Columns[1].Text = true
 	for i := range r.Rules {
 		if rr := &r.Rules[i]; rr.Matched > 0 {
@@ -77,7 +79,8 @@ func rulesTable(r *replay.Result) *table {
 
 // worstTable has the callers that a rule denied most.
 func worstTable(rr *replay.RuleResult) *table {
-	t := newTable("The callers with the most denials", "caller", "requests", "denied", "share", "first denial (UTC)")
+	t := newTable("The callers with the most denials", "caller", "requests", "denied", "share",
+		"first denial (UTC)")
 	for _, c := range rr.Worst {
 		t.add(Printable(c.Name), count(c.Requests), count(c.Denied), percent(c.Denied, c.Requests),
 			stamp(c.FirstDenied))
@@ -102,11 +105,13 @@ func onlyTables(name string, only *replay.OnlyOne) (tables []*table) {
 
 // suggestionsTable has the suggestions of one strategy.
 func suggestionsTable(all []replay.Suggestion) *table {
-	t := newTable("Suggested limits and the peaks of the callers", "limit", "callers denied", "p50", "p90", "p99",
+	t := newTable("Suggested limits and the peaks of the callers", "limit", "callers denied", "p50",
+		"p90", "p99",
 		"p99.9", "max")
 	for _, s := range all {
 		p := s.Peaks
-		t.add(suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99), peak(p.P999), peak(p.Max))
+		t.add(suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99), peak(p.P999),
+			peak(p.Max))
 	}
 	return t
 }

@@ -94,8 +94,10 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 // suggestions writes the suggested limits of each strategy.
 func suggestions(w io.Writer, r *replay.Result, style Style) {
 	for _, all := range byStrategy(r) {
-		fmt.Fprintf(w, "\n%s\n", style.paint(bold, "suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
-		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n", shareText(r.Suggest.Share),
+		fmt.Fprintf(w, "\n%s\n", style.paint(bold,
+			"suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
+		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
+			shareText(r.Suggest.Share),
 			met(r.Callers))
 		suggestionsTable(all).write(w, style.Width)
 	}
@@ -109,7 +111,8 @@ func Compared(w io.Writer, r *replay.Result, style Style) {
 	if r.Compared == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n%s\n  both deny %s\n", style.paint(bold, "compared"), plural(r.Compared.Both, "request"))
+	fmt.Fprintf(w, "\n%s\n  both deny %s\n", style.paint(bold, "compared"),
+		plural(r.Compared.Both, "request"))
 	for i, name := range r.Compared.Names {
 		one := &r.Compared.Only[i]
 		fmt.Fprintf(w, "  only %s denies %s of %s\n", Printable(name), plural(one.Denied, "request"),
@@ -128,7 +131,8 @@ func endpoints(w io.Writer, r *replay.Result, style Style) {
 	}
 	for i, strategy := range r.Suggest.Strategies {
 		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
-			style.paint(bold, "suggested limits by endpoint, "+strategyTitle(strategy, r.Suggest.BurstOf(strategy))),
+			style.paint(bold, "suggested limits by endpoint, "+strategyTitle(strategy,
+				r.Suggest.BurstOf(strategy))),
 			shareText(r.Suggest.Share))
 		endpointsTable(r, i).write(w, style.Width)
 	}
@@ -137,7 +141,8 @@ func endpoints(w io.Writer, r *replay.Result, style Style) {
 
 // Method explains a suggestion.
 const Method = "A caller's peak is the least limit that denies none of the caller's requests, " +
-	"worked out exactly from all of them. The percentiles and the maximum are those of the callers' peaks."
+	"worked out exactly from all of them. The percentiles and the maximum are those of the " +
+	"callers' peaks."
 
 // byStrategy returns the suggestions of each strategy.
 func byStrategy(r *replay.Result) (groups [][]replay.Suggestion) {

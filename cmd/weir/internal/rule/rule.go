@@ -49,11 +49,13 @@ var Strategies = []string{Fixed, Sliding, Log, Token, Leaky}
 
 // Rule is a limit and a strategy.
 type Rule struct {
-	Name     string      `json:"name,omitempty"`  // may be empty
-	Limit    string      `json:"limit"`           // COUNT/DURATION as the user wrote it, or several of them
-	Strategy string      `json:"strategy"`        // one of the names
-	Burst    uint64      `json:"burst,omitempty"` // size of a token bucket or of a leaky bucket's queue; 0 means the limit
-	Tiers    []weir.Tier `json:"-"`               // one, unless Strategy is Tiers
+	Name string `json:"name,omitempty"` // may be empty
+	// COUNT/DURATION as the user wrote it, or several of them
+	Limit    string `json:"limit"`
+	Strategy string `json:"strategy"` // one of the names
+	// size of a token bucket or of a leaky bucket's queue; 0 means the limit
+	Burst uint64      `json:"burst,omitempty"`
+	Tiers []weir.Tier `json:"-"` // one, unless Strategy is Tiers
 
 	// Of a Calendar, whose tier is as long as most of its windows.
 	Unit weir.CalendarUnit `json:"-"`
@@ -85,10 +87,12 @@ func (r Rule) AtOnce() uint64 {
 	}
 }
 
-// atOnce returns the least that tiers admit at once. The shortest may be one slice of time, which is a
-// fixed window.
+// atOnce returns the least that tiers admit at once. The shortest may be one slice of time, which
+// is a fixed window.
 func atOnce(tiers []weir.Tier) uint64 {
-	shortest := slices.MinFunc(tiers, func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })
+	shortest := slices.MinFunc(tiers, func(a, b weir.Tier) int {
+		return cmp.Compare(a.Duration, b.Duration)
+	})
 	least := 2 * shortest.Limit
 	for _, t := range tiers {
 		if t != shortest {
@@ -170,7 +174,10 @@ func (w *written) calendar(text string) error {
 	}
 	zone, err := time.LoadLocation(place)
 	if err != nil || place == "" {
-		return fmt.Errorf("limit %q: no time zone %q: want one such as Europe/Berlin, and no strategy after it", text, place)
+		return fmt.Errorf(
+			"limit %q: no time zone %q: want one such as Europe/Berlin, and no strategy after it", text,
+			place,
+		)
 	}
 	w.limit, w.strategy, w.unit, w.zone = text, Calendar, weir.CalendarUnit(u), zone
 	w.tiers = []weir.Tier{{Limit: count, Duration: u.Length()}}
@@ -186,7 +193,8 @@ func checkStrategy(name string) error {
 
 // rule applies the defaults.
 func (w written) rule(d Defaults) (Rule, error) {
-	r := Rule{Name: w.name, Limit: w.limit, Strategy: w.strategy, Tiers: w.tiers, Unit: w.unit, Zone: w.zone}
+	r := Rule{Name: w.name, Limit: w.limit, Strategy: w.strategy, Tiers: w.tiers, Unit: w.unit,
+		Zone: w.zone}
 	switch {
 	case len(w.tiers) > 1:
 		r.Strategy = Tiers
@@ -243,7 +251,9 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 }
 
 // ErrBurst means that a burst was given and no strategy uses it.
-var ErrBurst = errors.New("burst applies only to the strategies token and leaky, and neither is given")
+var ErrBurst = errors.New(
+	"burst applies only to the strategies token and leaky, and neither is given",
+)
 
 // calendar returns the name of a Calendar's division of time.
 func (r Rule) calendar() string {

@@ -28,7 +28,8 @@ func TestParseLimit(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "100", "/1m", "100/", "-1/1m", "+1/1m", "1.5/1m", "1e3/1m", "1/1",
+	for _, text := range []string{"", "100", "/1m", "100/", "-1/1m", "+1/1m", "1.5/1m", "1e3/1m",
+		"1/1",
 		"1/1x", "1/m1", "1/1.5d",
 		"9223372036854775808/1s", "1/1m,", "1/1m,,2/1h", "1/1m/2", "1/99999d", "1/-1dd"} {
 		_, err := ParseLimit(text)
@@ -43,7 +44,8 @@ func TestCross(t *testing.T) {
 	for _, r := range rules {
 		got = append(got, r.String())
 	}
-	assert.Equal(t, []string{"10/1s fixed", "10/1s token burst 7", "1000/1s,5000/10s tiers", "20/1m fixed",
+	assert.Equal(t, []string{"10/1s fixed", "10/1s token burst 7", "1000/1s,5000/10s tiers",
+		"20/1m fixed",
 		"20/1m token burst 7"}, got)
 }
 
@@ -79,7 +81,8 @@ func TestCrossTakesNamesAndStrategies(t *testing.T) {
 	for _, r := range rules {
 		got = append(got, r.Name+"|"+r.String())
 	}
-	assert.Equal(t, []string{"login|5/1m log", "|9/1s,20/1m tiers", "|3/1s fixed", "|3/1s leaky burst 4"},
+	assert.Equal(t, []string{"login|5/1m log", "|9/1s,20/1m tiers", "|3/1s fixed",
+		"|3/1s leaky burst 4"},
 		got)
 }
 
@@ -150,11 +153,12 @@ func FuzzParseLimit(f *testing.F) {
 	})
 }
 
-// TestAtOnce runs each rule on requests that come at once: at the end of a window and at the start of the
-// next for the fixed window, which has both.
+// TestAtOnce runs each rule on requests that come at once: at the end of a window and at the start
+// of the next for the fixed window, which has both.
 func TestAtOnce(t *testing.T) {
 	for text, want := range map[string]uint64{
-		"20/4s": 20, "20/4s:fixed": 40, "20/4s:log": 20, "20/4s:token": 7, "20/4s:leaky": 1, "20/1s,30/10s": 30, "0/1s": 0,
+		"20/4s": 20, "20/4s:fixed": 40, "20/4s:log": 20, "20/4s:token": 7, "20/4s:leaky": 1,
+		"20/1s,30/10s": 30, "0/1s": 0,
 	} {
 		r, err := Parse(text, Defaults{Strategy: Default, Burst: 7})
 		require.NoError(t, err)
@@ -205,13 +209,15 @@ func TestParseCalendar(t *testing.T) {
 		assert.Equal(t, 2*want.Tiers[0].Limit, got.AtOnce())
 	}
 	for _, text := range []string{
-		"1/month@", "1/month@Nowhere", "/month@UTC", "1/@UTC", "1/month:32@UTC", "1/month:0@UTC", "1/minute@UTC", "1/1d@UTC",
+		"1/month@", "1/month@Nowhere", "/month@UTC", "1/@UTC", "1/month:32@UTC", "1/month:0@UTC",
+		"1/minute@UTC", "1/1d@UTC",
 		"1/month@UTC:fixed", "1/month@UTC,5/1s", "5/1s,1/month@UTC", "1@UTC", "-1/month@UTC",
 	} {
 		_, err := Parse(text, d)
 		assert.Error(t, err, text)
 	}
-	rules, err := Cross([]string{"1/month@UTC", "1/month:2@UTC", "1/month@Europe/Berlin", "1/1m"}, []string{Fixed, Log}, 0)
+	rules, err := Cross([]string{"1/month@UTC", "1/month:2@UTC", "1/month@Europe/Berlin", "1/1m"},
+		[]string{Fixed, Log}, 0)
 	require.NoError(t, err)
 	assert.Len(t, rules, 3+2)
 	_, err = Cross([]string{"1/month@UTC", "1/month:1@UTC"}, []string{Fixed}, 0)

@@ -97,7 +97,8 @@ func read(n *yaml.Node, domain string) (Test, error) {
 	if err := n.Load(&e, yaml.WithKnownFields()); err != nil {
 		return Test{}, err
 	}
-	t := Test{Name: e.Name, Line: n.Line, after: e.After, rules: e.Rules, verdict: strings.ToUpper(e.Verdict)}
+	t := Test{Name: e.Name, Line: n.Line, after: e.After, rules: e.Rules,
+		verdict: strings.ToUpper(e.Verdict)}
 	if e.Domain == "" {
 		e.Domain = domain
 	}
@@ -129,11 +130,12 @@ func read(n *yaml.Node, domain string) (Test, error) {
 	return t, err
 }
 
-// request returns the request of e, which is given in one of five ways: its descriptors, or the HTTP
-// request that the rules describe.
+// request returns the request of e, which is given in one of five ways: its descriptors, or the
+// HTTP request that the rules describe.
 func (e *entry) request() (*rules.Request, *http.Request, error) {
 	ways := 0
-	for _, given := range []bool{e.Descriptor != "", len(e.Descriptors) > 0, e.Request != nil, e.HTTP != nil,
+	for _, given := range []bool{e.Descriptor != "", len(e.Descriptors) > 0, e.Request != nil,
+		e.HTTP != nil,
 		e.Line != ""} {
 		if given {
 			ways++
@@ -196,8 +198,9 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 	defer engine.Close()
 	if t.http != nil {
 		if len(set.Describers(t.request.Domain)) == 0 {
-			return nil, fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors",
-				t.request.Domain)
+			return nil,
+				fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors",
+					t.request.Domain)
 		}
 		t.request = set.RequestOf(t.request.Domain, t.http, httplimit.RemoteAddr())
 	}
@@ -218,8 +221,8 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 	return failures, nil
 }
 
-// compare returns the differences of the rules from the expected ones. For the one rule expected of an
-// HTTP request, which may have several descriptors, one of them must have it, or all none.
+// compare returns the differences of the rules from the expected ones. For the one rule expected of
+// an HTTP request, which may have several descriptors, one of them must have it, or all none.
 func (t *Test) compare(set *rules.Set, resp *rules.Response) (failures []string) {
 	want := t.rules
 	if t.http != nil && len(want) == 1 {
@@ -232,7 +235,8 @@ func (t *Test) compare(set *rules.Set, resp *rules.Response) (failures []string)
 		want = slices.Repeat(want, len(resp.Statuses))
 	}
 	if t.http != nil && len(t.rules) > 0 && (len(want) != len(resp.Statuses) || len(want) == 0) {
-		return []string{fmt.Sprintf("the request has %d descriptors, and the test %d rules", len(resp.Statuses),
+		return []string{fmt.Sprintf("the request has %d descriptors, and the test %d rules",
+			len(resp.Statuses),
 			len(t.rules))}
 	}
 	for i, want := range want {

@@ -29,7 +29,8 @@ func TestConnectionsMoveToANewServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := Config{}
 			if limited {
-				cfg.Connections = keepalive.ServerParameters{MaxConnectionAge: age, MaxConnectionAgeGrace: grace}
+				cfg.Connections = keepalive.ServerParameters{MaxConnectionAge: age,
+					MaxConnectionAgeGrace: grace}
 			}
 			var servers []*bufconn.Listener
 			for n := range 2 {
@@ -50,8 +51,9 @@ func TestConnectionsMoveToANewServer(t *testing.T) {
 			defer conn.Close()
 			began, moved := time.Now(), false
 			for n := 0; !moved && time.Since(began) < 2*age; n++ {
-				resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
-					Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("user", fmt.Sprint(n))}})
+				resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(),
+					&pb.RateLimitRequest{
+						Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("user", fmt.Sprint(n))}})
 				require.NoError(t, err)
 				moved = resp.Statuses[0].CurrentLimit.Name == "g1"
 				current.Store(1) // the second server is there

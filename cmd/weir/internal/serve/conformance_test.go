@@ -33,10 +33,11 @@ import (
 //
 //	go test ./internal/serve -run TestConformance -record 127.0.0.1:8081,127.0.0.1:8080
 //
-// The file has the answers of envoyproxy/ratelimit v1.4.1-0.20260122083618-3fb702589d36 with an empty
-// Redis, testdata/envoy.yaml as its only rules, and RESPONSE_DYNAMIC_METADATA and
+// The file has the answers of envoyproxy/ratelimit v1.4.1-0.20260122083618-3fb702589d36 with an
+// empty Redis, testdata/envoy.yaml as its only rules, and RESPONSE_DYNAMIC_METADATA and
 // LIMIT_RESPONSE_HEADERS_ENABLED set to true.
-var record = flag.String("record", "", "record the answers of the server at these `addresses`: GRPC,HTTP")
+var record = flag.String("record", "",
+	"record the answers of the server at these `addresses`: GRPC,HTTP")
 
 // step is a request, and what envoyproxy/ratelimit answers to it after those before.
 type step struct {
@@ -48,7 +49,9 @@ type step struct {
 }
 
 // answer makes the request of a step.
-func (s *step) answer(t *testing.T, client pb.RateLimitServiceClient, httpAt string) (code string, answer any) {
+func (s *step) answer(
+	t *testing.T, client pb.RateLimitServiceClient, httpAt string,
+) (code string, answer any) {
 	if s.Request != nil {
 		var in pb.RateLimitRequest
 		require.NoError(t, protojson.Unmarshal(s.Request, &in))
@@ -72,8 +75,8 @@ func (s *step) answer(t *testing.T, client pb.RateLimitServiceClient, httpAt str
 }
 
 // comparable returns a response without what depends on the time, once that is checked, and without
-// what only one of the servers has: Retry-After is weir's own, and quotaModeEnabled that of one version
-// of envoyproxy/ratelimit.
+// what only one of the servers has: Retry-After is weir's own, and quotaModeEnabled that of one
+// version of envoyproxy/ratelimit.
 func comparable(t *testing.T, resp *pb.RateLimitResponse) any {
 	resets := map[string]bool{}
 	for _, s := range resp.Statuses {
@@ -83,20 +86,24 @@ func comparable(t *testing.T, resp *pb.RateLimitResponse) any {
 		}
 		resets[strconv.FormatInt(s.DurationUntilReset.Seconds, 10)] = true
 		assert.Positive(t, s.DurationUntilReset.Seconds)
-		assert.LessOrEqual(t, s.DurationUntilReset.AsDuration(), rules.Unit(s.CurrentLimit.Unit).Duration())
+		assert.LessOrEqual(t, s.DurationUntilReset.AsDuration(),
+			rules.Unit(s.CurrentLimit.Unit).Duration())
 		s.DurationUntilReset.Seconds = 0
 	}
-	resp.ResponseHeadersToAdd = slices.DeleteFunc(resp.ResponseHeadersToAdd, func(h *core.HeaderValue) bool {
-		if h.Key == "RateLimit-Reset" || h.Key == "Retry-After" {
-			assert.Contains(t, resets, h.Value)
-			h.Value = ""
-		}
-		return h.Key == "Retry-After"
-	})
+	resp.ResponseHeadersToAdd = slices.DeleteFunc(resp.ResponseHeadersToAdd,
+		func(h *core.HeaderValue) bool {
+			if h.Key == "RateLimit-Reset" || h.Key == "Retry-After" {
+				assert.Contains(t, resets, h.Value)
+				h.Value = ""
+			}
+			return h.Key == "Retry-After"
+		})
 	delete(resp.DynamicMetadata.GetFields(), "quotaModeEnabled")
 	for _, d := range resp.DynamicMetadata.GetFields()["descriptors"].GetListValue().GetValues() {
 		if l := d.GetStructValue().GetFields()["limit"]; l != nil { // the number of its spaces is random
-			d.GetStructValue().Fields["limit"] = structpb.NewStringValue(strings.Join(strings.Fields(l.GetStringValue()), " "))
+			d.GetStructValue().Fields["limit"] = structpb.NewStringValue(
+				strings.Join(strings.Fields(l.GetStringValue()), " "),
+			)
 		}
 	}
 	text, err := protojson.Marshal(resp)
@@ -106,9 +113,9 @@ func comparable(t *testing.T, resp *pb.RateLimitResponse) any {
 	return out
 }
 
-// TestConformance makes requests with go-control-plane's client whose answers envoyproxy/ratelimit has
-// given to the same client: names, limits, metadata, headers, codes and errors must be the same, in
-// memory and on Redis.
+// TestConformance makes requests with go-control-plane's client whose answers envoyproxy/ratelimit
+// has given to the same client: names, limits, metadata, headers, codes and errors must be the
+// same, in memory and on Redis.
 func TestConformance(t *testing.T) {
 	const file = "testdata/envoy.json"
 	text, err := os.ReadFile(file)
@@ -125,10 +132,12 @@ func TestConformance(t *testing.T) {
 	defer client.Close()
 	store, err := redislimit.New(client, redislimit.Config{Timeout: 10 * time.Second})
 	require.NoError(t, err)
-	for name, strategies := range map[string]rules.Strategies{"memory": nil, "redis": rules.StrategiesOf(store)} {
+	for name, strategies := range map[string]rules.Strategies{"memory": nil,
+		"redis": rules.StrategiesOf(store)} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, string(limits), func(c *Config) {
-				c.Strategies, c.CountDenied, c.Answers = strategies, true, Answers{Headers: true, Metadata: true}
+				c.Strategies, c.CountDenied, c.Answers = strategies, true,
+					Answers{Headers: true, Metadata: true}
 			})
 			for _, step := range steps {
 				code, answer := step.answer(t, s.client, s.Addresses().HTTP)

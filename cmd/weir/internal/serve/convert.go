@@ -42,7 +42,8 @@ func override(l *common.RateLimitDescriptor_RateLimitOverride) *rules.Override {
 	if l == nil {
 		return nil
 	}
-	o := &rules.Override{Requests: l.GetRequestsPerUnit(), Unit: rules.Unit(l.GetUnit()), Multiplier: 1}
+	o := &rules.Override{Requests: l.GetRequestsPerUnit(), Unit: rules.Unit(l.GetUnit()),
+		Multiplier: 1}
 	if m := l.GetUnitMultiplier(); m != nil {
 		o.Multiplier = m.GetValue()
 		if o.Multiplier == 0 {

@@ -99,7 +99,8 @@ func start(t testing.TB, text string, change func(*Config)) *running {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	r.conn, err = grpc.NewClient(r.Addresses().GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	r.conn, err = grpc.NewClient(r.Addresses().GRPC,
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	r.client = pb.NewRateLimitServiceClient(r.conn)
 	r.stop = sync.OnceValue(func() error {
@@ -123,7 +124,9 @@ func descriptor(keysAndValues ...string) *common.RateLimitDescriptor {
 	return d
 }
 
-func (r *running) ask(t testing.TB, descriptors ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
+func (r *running) ask(
+	t testing.TB, descriptors ...*common.RateLimitDescriptor,
+) *pb.RateLimitResponse {
 	t.Helper()
 	resp, err := r.client.ShouldRateLimit(t.Context(),
 		&pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
@@ -262,9 +265,11 @@ func TestAnswers(t *testing.T) {
 	}
 	own := descriptor("ten", "x")
 	own.HitsAddend = wrapperspb.UInt64(0)
-	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7, Unit: typev3.RateLimitUnit_DAY}
+	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7,
+		Unit: typev3.RateLimitUnit_DAY}
 	metadata = s.ask(t, own).DynamicMetadata.AsMap()
-	assert.Equal(t, []any{map[string]any{"entries": []any{"ten=x"}, "limit": "requests_per_unit:7 unit:DAY",
+	assert.Equal(t, []any{map[string]any{"entries": []any{"ten=x"},
+		"limit":      "requests_per_unit:7 unit:DAY",
 		"hitsAddend": 0.}}, metadata["descriptors"])
 
 	s.ask(t, descriptor("one", "x"))
@@ -319,8 +324,8 @@ func TestHalfSentBodiesEnd(t *testing.T) {
 	}
 }
 
-// A rule that is peeked at, and whose reports are denied, by its own limit or by another, is named once a
-// minute in the log and counted, unless it is marked.
+// A rule that is peeked at, and whose reports are denied, by its own limit or by another, is named
+// once a minute in the log and counted, unless it is marked.
 func TestLostReportsAreNamed(t *testing.T) {
 	s := start(t, `
 domain: d
@@ -412,11 +417,13 @@ func TestAdmin(t *testing.T) {
 	assert.Contains(t, page, "d: one=x", "who was denied")
 	assert.Regexp(t,
 		`Version <code>[0-9a-f]{12}</code> of the rules, loaded \d+m?s ago\. Loads: 1, refused: 0`, page)
-	assert.Regexp(t, `<b>one</b></td><td class="wide">1 per year</td><td class="n" data-is="hits">2</td>`,
+	assert.Regexp(t,
+		`<b>one</b></td><td class="wide">1 per year</td><td class="n" data-is="hits">2</td>`,
 		page)
 	assert.Contains(t, page, `<b class="no">1</b><span>denied</span>`)
 	_, metrics := s.http(t, "GET", at+"/metrics", "")
-	assert.Contains(t, metrics, `ratelimit_service_rate_limit_over_limit_total{domain="d",rule="one"} 1`)
+	assert.Contains(t, metrics,
+		`ratelimit_service_rate_limit_over_limit_total{domain="d",rule="one"} 1`)
 	assert.NotContains(t, metrics, `"x"`, "no values")
 	_, config := s.http(t, "GET", at+"/rlconfig", "")
 	assert.Contains(t, config, "d: ten: 10 per year (named tens) at ")
@@ -543,7 +550,8 @@ func replace(t testing.TB, dir, text string) {
 func link(t testing.TB, dir string, n int) {
 	version := fmt.Sprintf("..v%d", n)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, version, "rules.yaml"), []byte(generation(n)), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, version, "rules.yaml"), []byte(generation(n)),
+		0o644))
 	require.NoError(t, os.Symlink(version, filepath.Join(dir, "..tmp")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
 	if info, err := os.Lstat(filepath.Join(dir, "rules.yaml")); err == nil &&
@@ -714,7 +722,8 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 
 // FuzzJSON posts arbitrary bodies: the response must be 200, 429 or 400.
 func FuzzJSON(f *testing.F) {
-	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": ` +
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], ` +
+		`"hitsAddend": ` +
 		`"18446744073709551615"}]}`))
 	f.Add([]byte(`{"domain": "d", "hits_addend": 4294967295, "descriptors": [{"limit": {"unit": 0, ` +
 		`"unitMultiplier": 0}}, {}]}`))

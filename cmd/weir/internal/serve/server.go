@@ -73,7 +73,8 @@ type Server struct {
 }
 
 // noEnd is why a rule for requests in flight is refused.
-const noEnd = "the unit in_flight does not work for Envoy, whose protocol does not report that a request ends; " +
+const noEnd = "the unit in_flight does not work for Envoy, whose protocol does not report that " +
+	"a request ends; " +
 	"weir proxy and rules.Middleware hold to it: put the rule in a file for them"
 
 // New loads the rules and listens. It fails if the rules have a mistake, since there are no older
@@ -131,7 +132,8 @@ func checkAdmin(cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("admin address %q: %w", cfg.Admin, err)
 	}
-	if addr, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
+	if addr, err := netip.ParseAddr(host); host != "localhost" &&
+		(err != nil || !addr.Unmap().IsLoopback()) {
 		return fmt.Errorf("admin address %q is not a loopback address: "+
 			"anyone who can reach it could see the denied callers; "+
 			"say --admin-remote if that is meant", cfg.Admin)
@@ -162,20 +164,22 @@ func (s *Server) closeListeners() {
 	}
 }
 
-// pingEvery is how often a client may send keepalive pings, on idle connections too. By default grpc-go
-// closes the connection of a client that pings more than once in five minutes; proxies do so.
+// pingEvery is how often a client may send keepalive pings, on idle connections too. By default
+// grpc-go closes the connection of a client that pings more than once in five minutes; proxies do
+// so.
 const pingEvery = 5 * time.Second
 
-// streamWorkers is the number of goroutines that are kept for calls. They save up to a third of a call's
-// instructions: the stack of a new goroutine is too small for a call, and is copied. Of more calls at once,
-// each starts a goroutine.
+// streamWorkers is the number of goroutines that are kept for calls. They save up to a third of a
+// call's instructions: the stack of a new goroutine is too small for a call, and is copied. Of more
+// calls at once, each starts a goroutine.
 const streamWorkers = 64
 
 func (s *Server) newGRPC() {
 	options := []grpc.ServerOption{
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(s.cfg.Connections),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery,
+			PermitWithoutStream: true}),
 	}
 	if s.cfg.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS)))
@@ -307,7 +311,8 @@ var (
 	descRefusals = prometheus.NewDesc(namespace+"config_load_error_total", "Rules refused.", nil, nil)
 	descLoaded   = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds",
 		"When the rules in force were loaded.", nil, nil)
-	descRules = prometheus.NewDesc(namespace+"config_rules", "Rules in force, by the hash of their files.",
+	descRules = prometheus.NewDesc(namespace+"config_rules",
+		"Rules in force, by the hash of their files.",
 		[]string{"version"}, nil)
 	descStale = prometheus.NewDesc(namespace+"config_refused",
 		"1 if the last rules were refused and older ones are in force.", nil, nil)

@@ -51,7 +51,8 @@ type exchange struct {
 
 func newService(engine *rules.Engine, answers Answers, t *tally) *service {
 	n := &answers.Names
-	*n = HeaderNames{cmp.Or(n.Limit, DefaultHeaders.Limit), cmp.Or(n.Remaining, DefaultHeaders.Remaining),
+	*n = HeaderNames{cmp.Or(n.Limit, DefaultHeaders.Limit),
+		cmp.Or(n.Remaining, DefaultHeaders.Remaining),
 		cmp.Or(n.Reset, DefaultHeaders.Reset)}
 	s := &service{engine: engine, answers: answers, tally: t}
 	s.pool.New = func() any { return new(exchange) }
@@ -60,8 +61,9 @@ func newService(engine *rules.Engine, answers Answers, t *tally) *service {
 
 // ShouldRateLimit decides on a request. Its errors have the code Unknown, like those of Envoy's
 // service, but Unavailable if the store, such as Redis, failed or if there are no rules yet.
-func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse,
-	error) {
+func (s *service) ShouldRateLimit(
+	ctx context.Context, in *pb.RateLimitRequest,
+) (*pb.RateLimitResponse, error) {
 	x := s.pool.Get().(*exchange)
 	defer s.pool.Put(x)
 	x.read(in)

@@ -71,10 +71,12 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 	}
 }
 
-// countRule counts the decision of a rule. It logs a rule that loses costs which are reported afterwards.
+// countRule counts the decision of a rule. It logs a rule that loses costs which are reported
+// afterwards.
 func (t *tally) countRule(s *rules.Status, hits uint64, denied bool) {
 	if t.rules.Count(s, hits, denied) {
-		t.log.Warn("a rule is peeked at, and denied reports are not counted in it; if its costs are known afterwards, "+
+		t.log.Warn("a rule is peeked at, and denied reports are not counted in it; if its costs are "+
+			"known afterwards, "+
 			"add to its descriptor: metadata: {weir: {costs: afterwards}}",
 			"domain", s.Rule.Domain, "rule", s.Rule.Path, "file", s.Rule.File, "line", s.Rule.Line)
 	}
@@ -94,8 +96,10 @@ const namespace = "ratelimit_service_"
 
 var (
 	ruleLabels = []string{"domain", "rule"}
-	descHits   = prometheus.NewDesc(namespace+"rate_limit_hits_total", "Hits of a rule.", ruleLabels, nil)
-	descWithin = prometheus.NewDesc(namespace+"rate_limit_within_limit_total", "Hits within the limit.",
+	descHits   = prometheus.NewDesc(namespace+"rate_limit_hits_total", "Hits of a rule.", ruleLabels,
+		nil)
+	descWithin = prometheus.NewDesc(namespace+"rate_limit_within_limit_total",
+		"Hits within the limit.",
 		ruleLabels, nil)
 	descNear = prometheus.NewDesc(namespace+"rate_limit_near_limit_total",
 		"Hits within the limit, over 0.8 of it.", ruleLabels, nil)
@@ -108,8 +112,9 @@ var (
 	descLimit = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.",
 		ruleLabels, nil)
 
-	descRequests = prometheus.NewDesc(namespace+"requests_total", "Requests decided.", []string{"code"}, nil)
-	descErrors   = prometheus.NewDesc(namespace+"should_rate_limit_error_total", "Requests not decided.",
+	descRequests = prometheus.NewDesc(namespace+"requests_total", "Requests decided.",
+		[]string{"code"}, nil)
+	descErrors = prometheus.NewDesc(namespace+"should_rate_limit_error_total", "Requests not decided.",
 		[]string{"err_type"}, nil)
 	descUnknown = prometheus.NewDesc(namespace+"domain_not_found_total",
 		"Requests for a domain without rules.", nil, nil)

@@ -73,8 +73,8 @@ enum_type {
   value { name: "WEEK" number: 7 }
 }`
 
-// configType is the type of the message RateLimitConfig. It is not registered, so that a program may
-// link its published Go code too.
+// configType is the type of the message RateLimitConfig. It is not registered, so that a program
+// may link its published Go code too.
 var configType = func() protoreflect.MessageDescriptor {
 	var file descriptorpb.FileDescriptorProto
 	if err := prototext.Unmarshal([]byte(schema), &file); err != nil {

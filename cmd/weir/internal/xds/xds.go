@@ -62,7 +62,8 @@ func New(cfg Config) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstWait, Multiplier: 1.6, Jitter: 0.2, MaxDelay: lastWait},
+			Backoff: backoff.Config{BaseDelay: firstWait, Multiplier: 1.6, Jitter: 0.2,
+				MaxDelay: lastWait},
 			MinConnectTimeout: 5 * time.Second,
 		}))
 	if err != nil {
@@ -72,8 +73,8 @@ func New(cfg Config) (*Client, error) {
 }
 
 // Run calls accept with each set of rules that the server sends, or with the error of a set with a
-// mistake, until ctx ends. If accept returns an error the server gets it, and the rules of accept stay
-// as they are. After a failure Run connects again. It closes the Client.
+// mistake, until ctx ends. If accept returns an error the server gets it, and the rules of accept
+// stay as they are. After a failure Run connects again. It closes the Client.
 func (c *Client) Run(ctx context.Context, accept func(*rules.Set, error) error) {
 	defer func() { _ = c.conn.Close() }()
 	for {
@@ -98,8 +99,8 @@ func (c *Client) stream(ctx context.Context, accept func(*rules.Set, error) erro
 	if err != nil {
 		return err
 	}
-	// The first request names no version, even if rules of an earlier stream are in force: a server that
-	// has started again may count its versions from the beginning, and would not send its rules.
+	// The first request names no version, even if rules of an earlier stream are in force: a server
+	// that has started again may count its versions from the beginning, and would not send its rules.
 	next, version, refused := &discovery.DiscoveryRequest{}, "", ""
 	for {
 		next.TypeUrl, next.Node = typeURL, &core.Node{Id: c.cfg.Node}
@@ -144,8 +145,8 @@ func (c *Client) load(resources []*anypb.Any) (*rules.Set, error) {
 // waits is the time before the next attempt, without jitter; 0 means firstWait.
 type waits time.Duration
 
-// next returns the time before the next attempt, which doubles. It is random by a fifth, so that many
-// processes do not return at once to a server that restarts.
+// next returns the time before the next attempt, which doubles. It is random by a fifth, so that
+// many processes do not return at once to a server that restarts.
 func (w *waits) next() time.Duration {
 	wait := max(time.Duration(*w), firstWait)
 	*w = waits(min(2*wait, lastWait))

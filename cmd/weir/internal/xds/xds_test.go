@@ -42,7 +42,8 @@ type control struct {
 func (c *control) start() {
 	c.cache = cache.NewSnapshotCache(true, cache.IDHash{}, nil)
 	c.grpc = grpc.NewServer()
-	callbacks := server.CallbackFuncs{StreamRequestFunc: func(_ int64, r *discovery.DiscoveryRequest) error {
+	callbacks := server.CallbackFuncs{StreamRequestFunc: func(_ int64,
+		r *discovery.DiscoveryRequest) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.requests = append(c.requests, r)
@@ -77,8 +78,9 @@ func (c *control) refusals() (all []string) {
 
 // domain returns the rules of a domain: a limit of n for the key k.
 func domain(name string, n uint32) *pb.RateLimitConfig {
-	return &pb.RateLimitConfig{Name: name, Domain: name, Descriptors: []*pb.RateLimitDescriptor{{Key: "k",
-		RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_HOUR, RequestsPerUnit: n}}}}
+	return &pb.RateLimitConfig{Name: name, Domain: name,
+		Descriptors: []*pb.RateLimitDescriptor{{Key: "k",
+			RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_HOUR, RequestsPerUnit: n}}}}
 }
 
 // eventually waits for a condition.
@@ -91,8 +93,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// TestRulesFollowTheServer adds, changes and removes rules, sends a set with a mistake, and starts the
-// server again. Rules that were accepted stay in force until other correct ones arrive.
+// TestRulesFollowTheServer adds, changes and removes rules, sends a set with a mistake, and starts
+// the server again. Rules that were accepted stay in force until other correct ones arrive.
 func TestRulesFollowTheServer(t *testing.T) {
 	c := &control{TB: t, addr: "127.0.0.1:0"}
 	c.start()
@@ -136,7 +138,8 @@ func TestRulesFollowTheServer(t *testing.T) {
 	assert.Equal(t, "b 2", inForce(), "the whole set is refused")
 	assert.ErrorContains(t, r.Status().Err, "invalid rate limit unit")
 	time.Sleep(300 * time.Millisecond)
-	assert.LessOrEqual(t, len(c.refusals()), 2, "the server repeats the set at once, but is not answered so")
+	assert.LessOrEqual(t, len(c.refusals()), 2,
+		"the server repeats the set at once, but is not answered so")
 	c.set("6", domain("b", 4), domain("c", 3))
 	becomes("b 4, c 3")
 
@@ -151,11 +154,13 @@ func TestRulesFollowTheServer(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.requests {
-		assert.True(t, r.GetResponseNonce() != "" || r.GetVersionInfo() == "", "a stream begins without a version")
+		assert.True(t, r.GetResponseNonce() != "" || r.GetVersionInfo() == "",
+			"a stream begins without a version")
 	}
 }
 
-// TestWaits: the time before another attempt doubles up to lastWait, and begins again after success.
+// TestWaits: the time before another attempt doubles up to lastWait, and begins again after
+// success.
 func TestWaits(t *testing.T) {
 	var w waits
 	want := firstWait
@@ -183,12 +188,14 @@ func TestFields(t *testing.T) {
 	set, err := (&rules.Loader{}).Parse(list...)
 	require.NoError(t, err)
 	r := set.Match("d", []rules.Entry{{Key: "k", Value: "vx"}})
-	assert.Equal(t, rules.Limit{Requests: 7, Unit: rules.Week, Multiplier: 1, Name: "a: \"b\"\n\u2028😀",
+	assert.Equal(t, rules.Limit{Requests: 7, Unit: rules.Week, Multiplier: 1,
+		Name:      "a: \"b\"\n\u2028😀",
 		Algorithm: rules.SlidingLog}, r.Limit)
 	assert.True(t, r.Shadow && r.Quota && r.DetailedMetric())
 	assert.Equal(t, []string{"x"}, r.Replaces)
 	assert.Equal(t, map[string]any{"on": []any{int64(1), 2.5, nil}}, r.Metadata())
-	assert.True(t, set.Match("d", []rules.Entry{{Key: "k", Value: "v"}, {Key: "free", Value: "v"}}).Limit.Unlimited)
+	assert.True(t, set.Match("d", []rules.Entry{{Key: "k", Value: "v"},
+		{Key: "free", Value: "v"}}).Limit.Unlimited)
 
 	for want, bad := range map[string]*anypb.Any{
 		"want \"type.googleapis.com/ratelimit": {TypeUrl: "x"},

@@ -25,7 +25,8 @@ func After(limiter *weir.Limiter) map[string]algorithm {
 }
 
 func (a algorithm) Hit(key string) (string, error) {
-	res, err := a.strategy.Run(context.Background(), &weir.Request{Key: key, Limit: a.limit, Duration: a.duration})
+	res, err := a.strategy.Run(context.Background(),
+		&weir.Request{Key: key, Limit: a.limit, Duration: a.duration})
 	switch {
 	case err != nil:
 		return "", err
