@@ -5,9 +5,9 @@
 # not say "not published" have no replace directive, and require real versions of each other.
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
 CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go.work))
-# Those that compile many libraries for a few tests are tested in make verify.
-LATER     := ./benchmarks ./metrics/otel ./metrics/prometheus
-TESTED    := $(filter-out $(LATER),$(MODULES))
+# Those that compile many libraries for a few tests are tested in make verify; release in make packing.
+LATER     := ./tools/benchmarks ./metrics/otel ./metrics/prometheus
+TESTED    := $(filter-out ./tools $(LATER),$(MODULES)) ./tools/fleet ./tools/mutants
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
@@ -39,7 +39,7 @@ recovery: need ## measure the recovery table of docs/redis.md; writes recovery.m
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
 scaling: ## simulate and compute the tables of docs/scaling.md; writes them into it
-	cd verify && SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./fleet
+	SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./tools/fleet
 
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; benchmarks, contrib
 	@.ci/need prometheus
@@ -55,16 +55,16 @@ nightly: need ## every test in its longest form, every fuzz target, and mutants
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors
-	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m work
+	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED:=/...) $(LATER:=/...)
 
 386: ## the core on a 32-bit machine
 	GOARCH=386 CGO_ENABLED=0 go test .
 
 standalone: ## each module by itself, as its importers see it
-	@cd release && go run . standalone vet ./...
+	@go run ./tools/release standalone vet ./...
 
 packing: ## go install and go get in an empty folder, from a file-based module proxy
-	@cd release && go test -timeout 20m ./...
+	@go test -timeout 20m ./tools/release
 
 cross: ## the published modules on Linux, macOS, Windows, FreeBSD and js/wasm
 	@.ci/cross $(PUBLISHED)
@@ -73,19 +73,19 @@ dist: ## static binaries of the tool for Linux, macOS and Windows, and of Caddy 
 	@.ci/dist
 
 release: ## commit and tag VERSION=v0.2.0 of every published module; pushes nothing
-	@cd release && go run . tag "$(VERSION)"
+	@go run ./tools/release tag "$(VERSION)"
 
 pictures: ## the README's pictures, in docs
 	@.ci/need chromium curl
 	@.ci/pictures
 
 tidy: ## go mod tidy in each module; it finds the others unreleased
-	@cd release && go run . tidy
+	@go run ./tools/release tidy
 
 # vet is one of the linters, so that test, verify and contrib leave it out. What contrib imports is compiled
 # once, with the race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
-	@failed=; for m in $(MODULES) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
+	@failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
 	  for m in $(CONTRIB); do echo "== contrib/$$m"; (cd contrib/$$m && GOFLAGS=-race $(LINT) run ./...) || failed="$$failed contrib/$$m"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
@@ -98,14 +98,14 @@ fuzz: ## every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
 mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself, and of all in PURE
-	go run ./mutants -n $(MUTANTS)
-	@for p in $(PURE); do echo "== $$p"; go run ./mutants -n 0 -package $$p || exit 1; done
+	go run ./tools/mutants -n $(MUTANTS)
+	@for p in $(PURE); do echo "== $$p"; go run ./tools/mutants -n 0 -package $$p || exit 1; done
 
 functions: ## how many functions a decision passes, and how many lines of code the core has
 	go run ./verify/functions
 
 bench: ## the rivals side by side; writes BENCHMARKS.md
-	cd benchmarks && go run .
+	cd tools/benchmarks && go run .
 
 ci: ## what every change must pass
 	@.ci/run

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// A checker type-checks packages and all that they import, from source, for any platform and any
+// Go. The modules of contrib import a thousand packages: to compile these takes minutes for each
+// platform, to check them five seconds. It does not look into the functions of other projects;
+// whatever else a compiler would reject, it finds.
+type checker struct {
+	own  string // a directory: functions of packages within are checked too
+	fset *token.FileSet
+
+	mu sync.Mutex
+	// Guarded by mu; other projects' files, by name: most are the same on all platforms.
+	files map[string]*ast.File
+}
+
+func newChecker(own string) *checker {
+	return &checker{own: own + string(filepath.Separator), fset: token.NewFileSet(),
+		files: map[string]*ast.File{}}
+}
+
+// check type-checks what the patterns match in dir, and the tests if tests is set. env is that of
+// the go command.
+func (c *checker) check(dir string, env []string, tests bool, patterns ...string) error {
+	loaded, err := packages.Load(&packages.Config{
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
+			packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax |
+			packages.NeedTypesSizes | packages.NeedModule,
+		Dir: dir, Env: append(os.Environ(), env...), Fset: c.fset, Tests: tests, ParseFile: c.parse,
+	}, patterns...)
+	if err != nil {
+		return err
+	}
+	if len(loaded) == 0 {
+		return fmt.Errorf("%s has no packages %v", dir, patterns)
+	}
+	var mistakes []error
+	packages.Visit(loaded, nil, func(p *packages.Package) {
+		mistakes = append(mistakes, c.mistakes(p)...)
+	})
+	return errors.Join(mistakes...)
+}
+
+// mistakes returns the errors of a package, but for those that come of removing bodies: imports
+// that are not used.
+func (c *checker) mistakes(p *packages.Package) (mistakes []error) {
+	for _, err := range p.Errors {
+		if err.Kind != packages.TypeError {
+			mistakes = append(mistakes, err)
+		}
+	}
+	for _, err := range p.TypeErrors {
+		if !err.Soft || c.owns(c.fset.Position(err.Pos).Filename) {
+			mistakes = append(mistakes, err)
+		}
+	}
+	return mistakes
+}
+
+func (c *checker) owns(file string) bool { return strings.HasPrefix(file, c.own) }
+
+// parse parses a file. Functions of other projects get a body that never returns, so that it needs
+// no result.
+func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
+	if c.owns(name) {
+		return parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+	}
+	c.mu.Lock()
+	file := c.files[name]
+	c.mu.Unlock()
+	if file != nil {
+		return file, nil
+	}
+	file, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+	if err != nil {
+		return file, err
+	}
+	for _, decl := range file.Decls {
+		if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
+			f.Body = &ast.BlockStmt{List: []ast.Stmt{&ast.ForStmt{Body: &ast.BlockStmt{}}}}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.files[name] = file
+	return file, nil
+}
+
+// elsewhere lists the platforms that modules of contrib do not build on because the framework does
+// not, with the reason. docs/frameworks.md repeats it.
+var elsewhere = map[string]map[string]string{
+	"contrib/caddy": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
+}
+
+// Platforms type-checks the published modules of contrib for each platform, such as linux/amd64. It
+// goes on after a mistake.
+func (t *Tree) Platforms(platforms ...string) error {
+	dir, err := filepath.Abs(t.Dir)
+	if err != nil {
+		return err
+	}
+	c := newChecker(dir)
+	var failed []error
+	for _, platform := range platforms {
+		goos, goarch, _ := strings.Cut(platform, "/")
+		env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
+		fmt.Println("==", platform)
+		if err := c.check(filepath.Join(dir, contrib), env, false, t.patterns(platform)...); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", platform, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// patterns returns the patterns, in contrib, of the modules that build on a platform.
+func (t *Tree) patterns(platform string) (patterns []string) {
+	for _, m := range t.Published() {
+		if m.Workspace != contrib {
+			continue
+		}
+		if reason := elsewhere[m.Dir][platform]; reason != "" {
+			fmt.Printf("%s: without %s: %s\n", platform, m.Dir, reason)
+			continue
+		}
+		patterns = append(patterns, "./"+strings.TrimPrefix(m.Dir, contrib+"/")+"/...")
+	}
+	return patterns
+}

@@ -1,0 +1,74 @@
+// Command release packs, checks and tags the modules of the workspaces.
+//
+//	release standalone vet ./...   run a go command in every module without the workspace;
+//	                               type-check contrib
+//	release platforms linux/amd64… type-check the modules of contrib for platforms
+//	release tidy                   run go mod tidy in every module
+//	release pack DIR VERSION       pack the published modules into a module proxy in DIR
+//	release tag VERSION            commit and tag a release of every published module
+//
+// Published modules require versions of each other that may not be released yet. Each command packs
+// them into a file-based module proxy, in which the go command finds them.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | " +
+	"pack DIR VERSION | tag VERSION"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	root, err := command(".", nil, "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	tree, err := Open(strings.TrimSpace(string(root)))
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) > 1 && args[0] == "standalone":
+		return tree.Standalone(args[1:]...)
+	case len(args) > 1 && args[0] == "platforms":
+		return tree.Platforms(args[1:]...)
+	case len(args) == 1 && args[0] == "tidy":
+		return tree.Tidy()
+	case len(args) == 3 && args[0] == "pack":
+		return packCopy(tree, args[1], args[2])
+	case len(args) == 2 && args[0] == "tag":
+		tags, err := tree.Tag(args[1])
+		if err == nil {
+			fmt.Println("git push --atomic origin HEAD " + strings.Join(tags, " "))
+		}
+		return err
+	}
+	return fmt.Errorf("%s", usage)
+}
+
+// packCopy packs a copy of the tree: packing changes go.mod and go.sum.
+func packCopy(t *Tree, proxy, version string) error {
+	dir, err := os.MkdirTemp("", "weir-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	copied, err := t.Copy(dir)
+	if err != nil {
+		return err
+	}
+	if proxy, err = filepath.Abs(proxy); err != nil {
+		return err
+	}
+	return copied.Pack(proxy, version)
+}
