@@ -42,15 +42,15 @@ func newBucketSearch(length int64, burst, extra Peak, peaks []Peak) *bucketSearc
 
 func (t *bucketTry) found() bool { return t.high != 0 && t.high == t.low+1 || t.high == NoLimit }
 
-func (b *bucketSearch) see(q question) {
-	t := &b.tries[q.caller]
+func (b *bucketSearch) see(h hit) {
+	t := &b.tries[h.caller]
 	if t.denied || t.found() {
 		return
 	}
 	size := cmp.Or(b.burst, t.limit) + b.extra
-	v, next := deciders[rule.Token](t.bucket, bucketParams(uint64(t.limit), uint64(size), b.length),
-		q.ns)
-	if t.denied = !v.Allowed; q.counted {
+	v, next := decideFuncs[rule.Token](t.bucket, bucketParams(uint64(t.limit), uint64(size), b.length),
+		h.ns)
+	if t.denied = !v.Allowed; h.counted {
 		t.bucket = next
 	}
 }
@@ -96,9 +96,9 @@ func searchPeaks(s *Suggest, open func() *stream, peaks [][]Peak) {
 	}
 	for len(searches) > 0 {
 		in := open()
-		for q, ok := in.next(); ok; q, ok = in.next() {
+		for h, ok := in.next(); ok; h, ok = in.next() {
 			for _, b := range searches {
-				b.see(q)
+				b.see(h)
 			}
 		}
 		searches = slices.DeleteFunc(searches, func(b *bucketSearch) bool { return !b.narrow() })

@@ -16,14 +16,14 @@ type Comparison struct {
 type OnlyOne struct {
 	Denied  uint64  `json:"denied"`
 	Met     int     `json:"callers_denied"` // callers of such a request
-	Callers []Tally `json:"callers"`        // the Config.Top with the most of them
-	Paths   []Tally `json:"paths"`
+	Callers []Count `json:"callers"`        // the Config.Top with the most of them
+	Paths   []Count `json:"paths"`
 
 	callers, paths map[uint32]uint64 // all, by number, until the end
 }
 
-// Tally is a share of the requests of an OnlyOne.
-type Tally struct {
+// Count is a share of the requests of an OnlyOne.
+type Count struct {
 	Name   string `json:"name"`
 	Denied uint64 `json:"denied"`
 }
@@ -52,12 +52,12 @@ func (c *Comparison) count(a, b bool, caller, path uint32) {
 
 // finish sets the top callers and paths.
 func (c *Comparison) finish(callers, paths []string, top int) {
-	most := func(counts map[uint32]uint64, names []string) []Tally {
-		all := []Tally{}
+	most := func(counts map[uint32]uint64, names []string) []Count {
+		all := []Count{}
 		for i, n := range counts {
-			all = append(all, Tally{UTF8(names[i]), n})
+			all = append(all, Count{UTF8(names[i]), n})
 		}
-		slices.SortFunc(all, func(a, b Tally) int {
+		slices.SortFunc(all, func(a, b Count) int {
 			return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))
 		})
 		return all[:min(top, len(all))]

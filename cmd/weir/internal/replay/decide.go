@@ -1,12 +1,12 @@
 package replay
 
 // part decides on the requests of some callers. Callers share no counters, so each part has its own
-// judges and its own goroutine; if a judge shares counters between callers there is one part.
+// deciders and its own goroutine; if a decider shares counters between callers there is one part.
 type part struct {
 	spool     *spool
 	callers   int
-	judges    []judge
-	from      []int // judge i has the rows from[i] up to from[i+1]
+	deciders  []decider
+	from      []int // decider i has the rows from[i] up to from[i+1]
 	rows      []row
 	denied    []bool // denials of the current requests: by request, then by row
 	timeline  *Timeline
@@ -26,26 +26,26 @@ type part struct {
 type row struct {
 	denied  uint64
 	apart   Apart
-	met     int          // callers with at least one denial
-	callers []encounters // indexed by caller
+	met     int             // callers with at least one denial
+	callers []callerDenials // indexed by caller
 }
 
-// encounters counts one caller's denials.
-type encounters struct {
+// callerDenials counts one caller's denials.
+type callerDenials struct {
 	denied uint64
 	first  int64 // when the first was, in nanoseconds since the Unix epoch
 }
 
-// prepare creates the judges, and a timeline from first to last. name returns the name of a caller
-// of this part.
+// prepare creates the deciders, and a timeline from first to last. name returns the name of a
+// caller of this part.
 func (p *part) prepare(specs []spec, name func(caller uint32) string, first, last int64) error {
 	p.from = []int{0}
 	for _, s := range specs {
-		j, err := s.open(name, p.callers)
+		d, err := s.open(name, p.callers)
 		if err != nil {
 			return err
 		}
-		p.judges = append(p.judges, j)
+		p.deciders = append(p.deciders, d)
 		p.from = append(p.from, p.from[len(p.from)-1]+s.rows)
 	}
 	rows := p.from[len(specs)]
@@ -56,31 +56,31 @@ func (p *part) prepare(specs []spec, name func(caller uint32) string, first, las
 }
 
 func (p *part) close() {
-	for _, j := range p.judges {
-		j.close()
+	for _, d := range p.deciders {
+		d.close()
 	}
 }
 
 // openMetered opens a stream for the suggestions.
 func (p *part) openMetered() *stream { return p.spool.open(p.metered) }
 
-// batchSize is how many requests are decided on at a time. One judge after the other decides on the
-// whole batch, so the processor waits for the state of many callers at once.
+// batchSize is how many requests are decided on at a time. One decider after the other decides on
+// the whole batch, so the processor waits for the state of many callers at once.
 const batchSize = 512
 
-// decide has every judge decide on every request.
+// decide has every decider decide on every request.
 func (p *part) decide(progress func(n int)) error {
 	in := p.spool.open(p.owners)
 	p.denied = make([]bool, batchSize*len(p.rows))
-	batch := make([]question, 0, batchSize)
+	batch := make([]hit, 0, batchSize)
 	for {
 		batch = batch[:0]
 		for len(batch) < cap(batch) {
-			q, ok := in.next()
+			h, ok := in.next()
 			if !ok {
 				break
 			}
-			batch = append(batch, q)
+			batch = append(batch, h)
 		}
 		if len(batch) == 0 {
 			return nil
@@ -92,63 +92,63 @@ func (p *part) decide(progress func(n int)) error {
 	}
 }
 
-// ask has every judge decide on a batch of requests and counts the denials.
-func (p *part) ask(batch []question) error {
+// ask has every decider decide on a batch of requests and counts the denials.
+func (p *part) ask(batch []hit) error {
 	clear(p.denied)
 	rows := len(p.rows)
-	for i, j := range p.judges {
+	for i, d := range p.deciders {
 		from, to := p.from[i], p.from[i+1]
-		for k, q := range batch {
-			if err := j.decide(q, p.denied[k*rows+from:k*rows+to]); err != nil {
+		for k, h := range batch {
+			if err := d.decide(h, p.denied[k*rows+from:k*rows+to]); err != nil {
 				return err
 			}
 		}
 	}
-	for k, q := range batch {
-		p.count(q, p.denied[k*rows:(k+1)*rows])
+	for k, h := range batch {
+		p.count(h, p.denied[k*rows:(k+1)*rows])
 	}
 	for _, m := range p.meters {
-		for _, q := range batch {
+		for _, h := range batch {
 			if p.metered != nil {
-				q.caller = p.metered[q.code]
+				h.caller = p.metered[h.code]
 			}
-			m.see(q)
+			m.see(h)
 		}
 	}
 	return nil
 }
 
-// count adds the judges' decisions on one request.
-func (p *part) count(q question, denied []bool) {
-	for q.ns >= p.binEnd {
+// count adds the deciders' decisions on one request.
+func (p *part) count(h hit, denied []bool) {
+	for h.ns >= p.binEnd {
 		p.bin++
 		p.binEnd = p.timeline.end(p.bin)
 	}
 	p.timeline.Rows[0][p.bin]++
-	p.apart.count(q.marks)
+	p.apart.count(h.marks)
 	if p.compared != nil {
-		p.compared.count(denied[0], denied[p.from[1]], q.caller, p.described.places[q.code])
+		p.compared.count(denied[0], denied[p.from[1]], h.caller, p.described.places[h.code])
 	}
 	for i, denied := range denied {
 		if denied {
 			p.timeline.Rows[1+i][p.bin]++
-			p.rows[i].deny(q)
+			p.rows[i].deny(h)
 		}
 	}
 }
 
-func (r *row) deny(q question) {
-	for int(q.caller) >= len(r.callers) {
-		r.callers = append(r.callers, encounters{})
+func (r *row) deny(h hit) {
+	for int(h.caller) >= len(r.callers) {
+		r.callers = append(r.callers, callerDenials{})
 	}
-	c := &r.callers[q.caller]
+	c := &r.callers[h.caller]
 	if c.denied == 0 {
-		c.first = q.ns
+		c.first = h.ns
 		r.met++
 	}
 	c.denied++
 	r.denied++
-	r.apart.count(q.marks)
+	r.apart.count(h.marks)
 }
 
 // Apart counts requests that a limit is perhaps not for.

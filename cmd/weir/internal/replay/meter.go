@@ -9,18 +9,18 @@ import (
 )
 
 // meter computes the peaks of callers from their requests in order of time.
-type meter interface{ see(q question) }
+type meter interface{ see(h hit) }
 
 // stateMeter computes peaks for fixed windows, the most requests of a caller in one window, and for
 // sliding windows, the highest estimate for a caller. At its limit nothing is denied, so the
 // estimate covers all requests.
 type stateMeter struct {
-	stateJudge
+	stateDecider
 	peaks []Peak
 }
 
-func (m *stateMeter) see(q question) {
-	m.peaks[q.caller] = max(m.peaks[q.caller], Peak(m.verdict(q).Total))
+func (m *stateMeter) see(h hit) {
+	m.peaks[h.caller] = max(m.peaks[h.caller], Peak(m.verdict(h).Total))
 }
 
 // rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
@@ -31,20 +31,20 @@ type rollingMeter struct {
 	counts []Peak // indexed by caller
 	peaks  []Peak
 	late   *stream
-	next   question // of late
+	next   hit // of late
 	more   bool
 }
 
-func (m *rollingMeter) see(q question) {
-	for m.more && m.next.ns <= q.ns-m.length {
+func (m *rollingMeter) see(h hit) {
+	for m.more && m.next.ns <= h.ns-m.length {
 		if m.next.counted {
 			m.counts[m.next.caller]--
 		}
 		m.next, m.more = m.late.next()
 	}
-	n := &m.counts[q.caller]
-	m.peaks[q.caller] = max(m.peaks[q.caller], *n+1)
-	if q.counted {
+	n := &m.counts[h.caller]
+	m.peaks[h.caller] = max(m.peaks[h.caller], *n+1)
+	if h.counted {
 		*n++
 	}
 }
@@ -58,7 +58,7 @@ func (p *part) openMeters(s *Suggest, callers int) {
 			peaks := make([]Peak, callers)
 			p.peaks = append(p.peaks, peaks)
 			if strategy == rule.Fixed || strategy == rule.Sliding {
-				p.meters = append(p.meters, &stateMeter{stateJudge{deciders[strategy],
+				p.meters = append(p.meters, &stateMeter{stateDecider{decideFuncs[strategy],
 					windowParams(math.MaxInt64, int64(d)),
 					slices.Repeat([]algorithm.State{algorithm.None}, callers)}, peaks})
 				continue

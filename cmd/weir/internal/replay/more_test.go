@@ -89,12 +89,12 @@ func TestComparedIsWhatOneDeniesAlone(t *testing.T) {
 	}
 }
 
-func tallies(counts map[string]uint64, top int) []Tally {
-	all := []Tally{}
+func tallies(counts map[string]uint64, top int) []Count {
+	all := []Count{}
 	for name, n := range counts {
-		all = append(all, Tally{name, n})
+		all = append(all, Count{name, n})
 	}
-	slices.SortFunc(all, func(a, b Tally) int {
+	slices.SortFunc(all, func(a, b Count) int {
 		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))
 	})
 	return all[:min(top, len(all))]
@@ -150,7 +150,7 @@ func TestReplicasDecideOnTheirOwn(t *testing.T) {
 		for i, r := range cfg.Rules {
 			var alone, together uint64
 			for ip, at := range instantsOf(requests, keys[ByIP], false) {
-				j := &replicaJudge{shares: of.shares(), sent: make([]uint32, 1)}
+				j := &replicaDecider{shares: of.shares(), sent: make([]uint32, 1)}
 				each := make([][]int64, of.N)
 				for _, ns := range at {
 					k := j.pick(ip, 0)
@@ -178,7 +178,7 @@ func TestReplicasDecideOnTheirOwn(t *testing.T) {
 func TestRequestsGoToInstancesByTheirShare(t *testing.T) {
 	const n = 40_000
 	for _, of := range []Replicas{{N: 4}, {N: 3, Skew: 1}, {N: 3, Skew: 2}} {
-		j := &replicaJudge{shares: of.shares(), sent: make([]uint32, 4)}
+		j := &replicaDecider{shares: of.shares(), sent: make([]uint32, 4)}
 		got := make([]float64, of.N)
 		for i := range n {
 			got[j.pick(fmt.Sprint("caller", i%4), uint32(i%4))]++

@@ -136,12 +136,12 @@ func addsUp(t *testing.T, r *Result) {
 // TestMemoryIsBoundedByTheCallers checks that the number of buckets stays small over many windows
 // with few callers.
 func TestMemoryIsBoundedByTheCallers(t *testing.T) {
-	j, err := newLimitJudge(crossed(t, []string{"1/1s"}, rule.Log)[0], 1<<24, 0)
+	j, err := newLimitDecider(crossed(t, []string{"1/1s"}, rule.Log)[0], 1<<24, 0)
 	require.NoError(t, err)
 	defer j.close()
 	most := 0
 	for i := range slow.N(2, 4, 40) * sweepEvery {
-		require.NoError(t, j.decide(question{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9,
+		require.NoError(t, j.decide(hit{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9,
 			counted: true}, []bool{false}))
 		if i%(sweepEvery/2) == sweepEvery/2-2 { // rarely: Stats visits every bucket
 			most = max(most, j.limiter.Stats().Buckets)
@@ -154,7 +154,7 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 func TestWorstIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	r := &run{cfg: Config{Top: 10}, callers: newCallers(), result: &Result{}, parts: make([]*part, 2)}
-	var met [2][]encounters
+	var met [2][]callerDenials
 	var all []Caller
 	for i := range 500 {
 		name := fmt.Sprint("caller", i)
@@ -162,7 +162,7 @@ func TestWorstIsExact(t *testing.T) {
 		c := Caller{name, uint64(20 + rnd.IntN(3)), uint64(rnd.IntN(20)),
 			time.Unix(0, int64(rnd.IntN(3))).UTC()}
 		r.callers.requests[i] = c.Requests
-		met[i%2] = append(met[i%2], encounters{c.Denied, c.FirstDenied.UnixNano()})
+		met[i%2] = append(met[i%2], callerDenials{c.Denied, c.FirstDenied.UnixNano()})
 		if c.Denied > 0 {
 			all = append(all, c)
 		}

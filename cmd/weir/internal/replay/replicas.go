@@ -28,10 +28,11 @@ func (r Replicas) shares() []float64 {
 	return all
 }
 
-// replicaJudge decides as several instances do. A request goes to one of them at random: by a hash
-// of its caller and of how many the caller sent before, so that a report is the same each time.
-type replicaJudge struct {
-	instances []judge
+// replicaDecider decides as several instances do. A request goes to one of them at random: by a
+// hash of its caller and of how many the caller sent before, so that a report is the same each
+// time.
+type replicaDecider struct {
+	instances []decider
 	shares    []float64
 	names     func(code uint32) string
 	sent      []uint32 // indexed by caller
@@ -40,39 +41,39 @@ type replicaJudge struct {
 
 // on returns the spec of the instances of s. Of a set of rules, its row is that of all rules.
 func (r Replicas) on(s spec) spec {
-	return spec{rows: 1, open: func(names func(uint32) string, callers int) (judge, error) {
-		j := &replicaJudge{shares: r.shares(), names: names, sent: make([]uint32, callers),
+	return spec{rows: 1, open: func(names func(uint32) string, callers int) (decider, error) {
+		d := &replicaDecider{shares: r.shares(), names: names, sent: make([]uint32, callers),
 			denied: make([]bool, s.rows)}
 		for range r.N {
 			one, err := s.open(names, callers)
 			if err != nil {
-				j.close()
+				d.close()
 				return nil, err
 			}
-			j.instances = append(j.instances, one)
+			d.instances = append(d.instances, one)
 		}
-		return j, nil
+		return d, nil
 	}}
 }
 
-func (j *replicaJudge) decide(q question, denied []bool) error {
-	clear(j.denied)
-	err := j.instances[j.pick(j.names(q.code), q.caller)].decide(q, j.denied)
-	denied[0] = j.denied[0]
+func (d *replicaDecider) decide(h hit, denied []bool) error {
+	clear(d.denied)
+	err := d.instances[d.pick(d.names(h.code), h.caller)].decide(h, d.denied)
+	denied[0] = d.denied[0]
 	return err
 }
 
 // pick returns the instance of the next request of a caller.
-func (j *replicaJudge) pick(name string, caller uint32) int {
+func (d *replicaDecider) pick(name string, caller uint32) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
-	x := rand.NewPCG(h.Sum64(), uint64(j.sent[caller])).Uint64()
-	j.sent[caller]++
-	return min(sort.SearchFloat64s(j.shares, float64(x>>11)/(1<<53)), len(j.shares)-1)
+	x := rand.NewPCG(h.Sum64(), uint64(d.sent[caller])).Uint64()
+	d.sent[caller]++
+	return min(sort.SearchFloat64s(d.shares, float64(x>>11)/(1<<53)), len(d.shares)-1)
 }
 
-func (j *replicaJudge) close() {
-	for _, one := range j.instances {
+func (d *replicaDecider) close() {
+	for _, one := range d.instances {
 		one.close()
 	}
 }

@@ -56,7 +56,7 @@ func (r *run) results() []RuleResult {
 			name += " of " + s.Name
 		}
 		rows := s.results(name)
-		for k, n := range r.parts[0].judges[i].(*ruleJudge).matched {
+		for k, n := range r.parts[0].deciders[i].(*ruleDecider).matched {
 			rows[k].Matched = n
 		}
 		all, whole = append(all, rows...), append(whole, rows[0])
@@ -139,7 +139,7 @@ func (r *run) instant(ns int64) time.Time {
 
 // worst adds the callers of part n to the top. It looks at every caller, so the counts and the
 // order are exact.
-func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
+func (r *run) worst(top []Caller, callers []callerDenials, n int) []Caller {
 	for i, c := range callers {
 		if c.denied == 0 || len(top) == r.cfg.Top &&
 			(r.cfg.Top == 0 || c.denied < top[len(top)-1].Denied) {

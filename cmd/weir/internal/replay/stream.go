@@ -22,9 +22,9 @@ func (s *spool) open(owners []uint32) *stream {
 	return &stream{runs: newMerged(s.runs), owners: owners}
 }
 
-func (s *stream) questionOf(ns int64, code uint32) question {
+func (s *stream) hitOf(ns int64, code uint32) hit {
 	m := marks(code & (1<<markBits - 1))
-	return question{caller: s.owner(code), code: code >> markBits, ns: ns, marks: m,
+	return hit{caller: s.owner(code), code: code >> markBits, ns: ns, marks: m,
 		counted: m&uncounted == 0}
 }
 
@@ -36,7 +36,7 @@ func (s *stream) owner(code uint32) uint32 {
 }
 
 // next returns the next request. It returns false at the end.
-func (s *stream) next() (q question, ok bool) {
+func (s *stream) next() (h hit, ok bool) {
 	left := s.handed < len(s.spread)
 	if !left && len(s.runs) > 0 && s.runs[0][0].at&1 == 0 {
 		s.gather()
@@ -46,15 +46,15 @@ func (s *stream) next() (q question, ok bool) {
 		head := s.runs[0][0]
 		if !left || head.at&1 == 1 && head.at.nanoseconds() < s.first() {
 			s.runs.drop(1)
-			return s.questionOf(head.at.nanoseconds(), head.code), true
+			return s.hitOf(head.at.nanoseconds(), head.code), true
 		}
 	}
 	if !left {
-		return question{}, false
+		return hit{}, false
 	}
-	q = s.questionOf(s.first(), uint32(s.spread[s.handed]))
+	h = s.hitOf(s.first(), uint32(s.spread[s.handed]))
 	s.handed++
-	return q, true
+	return h, true
 }
 
 // first returns the instant of the next request in spread.

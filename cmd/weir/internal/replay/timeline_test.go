@@ -22,11 +22,11 @@ func TestTimelineCountsWhatCameInEachBin(t *testing.T) {
 			at += rnd.Int64N(step)
 			all = append(all, at)
 		}
-		none := spec{rows: 1, open: func(func(uint32) string, int) (judge, error) { return nil, nil }}
+		none := spec{rows: 1, open: func(func(uint32) string, int) (decider, error) { return nil, nil }}
 		var p part
 		require.NoError(t, p.prepare([]spec{none}, nil, all[0], at))
 		for _, ns := range all {
-			p.count(question{ns: ns}, nil)
+			p.count(hit{ns: ns}, nil)
 		}
 		full := p.timeline
 		for _, n := range []int{maxBins, 240, 66, 7, 2} {

@@ -59,9 +59,9 @@ func example() *replay.Result {
 		}
 		return n
 	}
-	var only []replay.Tally
+	var only []replay.Count
 	for i, name := range hostile {
-		only = append(only, replay.Tally{Name: name, Denied: uint64(900 - i)})
+		only = append(only, replay.Count{Name: name, Denied: uint64(900 - i)})
 	}
 	apart := replay.Apart{Crawled: 1234, Answered: 5}
 	tier := []weir.Tier{{Limit: 20, Duration: time.Minute}}
@@ -91,8 +91,8 @@ func example() *replay.Result {
 		Apart: apart,
 		Compared: &replay.Comparison{Names: [2]string{"20/1m fixed", "\x1b[31mnew.yaml"}, Both: 1000,
 			Only: [2]replay.OnlyOne{
-				{Callers: []replay.Tally{}, Paths: []replay.Tally{}},
-				{Denied: 9000, Met: 10, Callers: only, Paths: []replay.Tally{{Name: "/login", Denied: 8999}}}}},
+				{Callers: []replay.Count{}, Paths: []replay.Count{}},
+				{Denied: 9000, Met: 10, Callers: only, Paths: []replay.Count{{Name: "/login", Denied: 8999}}}}},
 		Endpoints: []replay.Endpoint{
 			{Name: "GET /users/{id}", Requests: 3000, Callers: 400,
 				Suggestions: slices.Repeat([]replay.Suggestion{

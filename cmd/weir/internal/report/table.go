@@ -90,11 +90,11 @@ func worstTable(rr *replay.RuleResult) *table {
 
 // onlyTables have the callers and the paths of what only one of two limits denies.
 func onlyTables(name string, only *replay.OnlyOne) (tables []*table) {
-	for by, all := range [][]replay.Tally{only.Callers, only.Paths} {
+	for by, all := range [][]replay.Count{only.Callers, only.Paths} {
 		key := []string{"caller", "path"}[by]
 		t := newTable("By "+key+": denied only by "+Printable(name), key, "denied")
-		for _, tally := range all {
-			t.add(Printable(tally.Name), count(tally.Denied))
+		for _, c := range all {
+			t.add(Printable(c.Name), count(c.Denied))
 		}
 		if len(t.Rows) > 0 {
 			tables = append(tables, t)

@@ -59,9 +59,9 @@ func (l *logLimiter) explain(err error, advice string) error {
 	return err
 }
 
-// limitJudge decides by one rule with a weir limiter. It serves sliding logs and tiers, whose state
-// grows with the limit.
-type limitJudge struct {
+// limitDecider decides by one rule with a weir limiter. It serves sliding logs and tiers, whose
+// state grows with the limit.
+type limitDecider struct {
 	logLimiter
 	rule    rule.Rule
 	counts  weir.Strategy
@@ -72,33 +72,33 @@ type limitJudge struct {
 // sweepEvery is the minimum number of decisions between two sweeps.
 const sweepEvery = 1 << 14
 
-func newLimitJudge(r rule.Rule, maxBuckets, enough int) (*limitJudge, error) {
-	j := &limitJudge{rule: r, enough: enough}
-	err := j.open(maxBuckets)
+func newLimitDecider(r rule.Rule, maxBuckets, enough int) (*limitDecider, error) {
+	d := &limitDecider{rule: r, enough: enough}
+	err := d.open(maxBuckets)
 	if err != nil {
 		return nil, err
 	}
-	if j.counts, j.request, err = r.On(j.limiter); err != nil {
-		j.limiter.Close()
+	if d.counts, d.request, err = r.On(d.limiter); err != nil {
+		d.limiter.Close()
 		return nil, err
 	}
-	return j, nil
+	return d, nil
 }
 
-func (j *limitJudge) decide(q question, denied []bool) error {
-	j.ns.Store(q.ns)
-	ask := j.counts.Run
-	if !q.counted {
-		ask = j.counts.(weir.Peeker).Peek
+func (d *limitDecider) decide(h hit, denied []bool) error {
+	d.ns.Store(h.ns)
+	ask := d.counts.Run
+	if !h.counted {
+		ask = d.counts.(weir.Peeker).Peek
 	}
 	// shorter than the caller's name
-	j.request.Key = string(binary.BigEndian.AppendUint32(nil, q.caller))
-	res, err := ask(context.Background(), &j.request)
+	d.request.Key = string(binary.BigEndian.AppendUint32(nil, h.caller))
+	res, err := ask(context.Background(), &d.request)
 	if err != nil {
-		return fmt.Errorf("%s: %w", j.rule,
-			j.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", j.enough)))
+		return fmt.Errorf("%s: %w", d.rule,
+			d.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", d.enough)))
 	}
-	j.decided()
+	d.decided()
 	denied[0] = !res.Allowed()
 	return nil
 }

@@ -11,48 +11,49 @@ import (
 	"github.com/weirgo/weir/internal/calendar"
 )
 
-// judge decides on requests in order of time. It is used by one goroutine.
+// decider decides on requests in order of time. It is used by one goroutine.
 //
-// A limit has one judge with one row in the report. A set of rules has one judge with a row for
+// A limit has one decider with one row in the report. A set of rules has one decider with a row for
 // each rule, and decides for all callers, since they share counters.
-type judge interface {
-	// decide sets denied[i] if row i denies q. All of denied is false when it is called.
-	decide(q question, denied []bool) error
+type decider interface {
+	// decide sets denied[i] if row i denies h. All of denied is false when it is called.
+	decide(h hit, denied []bool) error
 	close()
 }
 
-// question is a request.
-type question struct {
-	caller  uint32 // numbered from 0 among this judge's callers
+// hit is a request of a caller at an instant.
+type hit struct {
+	caller  uint32 // numbered from 0 among this decider's callers
 	code    uint32 // the number of its description; that of the caller if there are no descriptions
 	ns      int64  // time in nanoseconds since the Unix epoch
 	marks   marks
 	counted bool // if false, decide but count nothing
 }
 
-// spec creates judges.
+// spec creates deciders.
 type spec struct {
 	rows int // in the report
-	open func(names func(code uint32) string, callers int) (judge, error)
+	open func(names func(code uint32) string, callers int) (decider, error)
 }
 
-// limitSpec creates judges for one rule. If they need limiters, all parts together keep at most
+// limitSpec creates deciders for one rule. If they need limiters, all parts together keep at most
 // maxBuckets buckets.
 func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
-	return spec{rows: 1, open: func(_ func(uint32) string, callers int) (judge, error) {
+	return spec{rows: 1, open: func(_ func(uint32) string, callers int) (decider, error) {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
-		decide := deciders[r.Strategy]
+		decide := decideFuncs[r.Strategy]
 		if r.Strategy == rule.Calendar {
-			decide = calendarDecider(r)
+			decide = calendarDecide(r)
 		}
 		if decide == nil {
-			return newLimitJudge(r, (maxBuckets-1)/parts+1, parts*(callers+1))
+			return newLimitDecider(r, (maxBuckets-1)/parts+1, parts*(callers+1))
 		}
 		params := windowParams(limit, length)
 		if r.HasBurst() {
 			params = bucketParams(limit, bucketSize(r), length)
 		}
-		return &stateJudge{decide, params, slices.Repeat([]algorithm.State{algorithm.None}, callers)}, nil
+		return &stateDecider{decide, params, slices.Repeat([]algorithm.State{algorithm.None}, callers)},
+			nil
 	}}
 }
 
@@ -71,46 +72,46 @@ func bucketSize(r rule.Rule) uint64 {
 	return r.Burst
 }
 
-// stateJudge decides by the states of its callers, each of which is its caller's number in state.
+// stateDecider decides by the states of its callers, each of which is its caller's number in state.
 // weir's own strategies keep the same in tables, and take ten times as long.
-// TestJudgesSayWhatWeirSays compares each with weir's strategy.
-type stateJudge struct {
-	decider decider
+// TestDecidersEqualWeir compares each with weir's strategy.
+type stateDecider struct {
+	decides decideFunc
 	params  algorithm.Params
 	state   []algorithm.State
 }
 
-func (j *stateJudge) close() {}
+func (d *stateDecider) close() {}
 
-func (j *stateJudge) decide(q question, denied []bool) error {
-	denied[0] = !j.verdict(q).Allowed
+func (d *stateDecider) decide(h hit, denied []bool) error {
+	denied[0] = !d.verdict(h).Allowed
 	return nil
 }
 
-func (j *stateJudge) verdict(q question) algorithm.Verdict {
-	s := &j.state[q.caller]
-	v, next := j.decider(*s, j.params, q.ns)
-	if q.counted {
+func (d *stateDecider) verdict(h hit) algorithm.Verdict {
+	s := &d.state[h.caller]
+	v, next := d.decides(*s, d.params, h.ns)
+	if h.counted {
 		*s = next
 	}
 	return v
 }
 
-// decider returns the verdict on p at ns, which is not before the last, and the state after it.
-type decider func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict,
+// decideFunc returns the verdict on p at ns, which is not before the last, and the state after it.
+type decideFunc func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict,
 	algorithm.State)
 
-// deciders are those of the strategies whose state has a fixed size. The size of a bucket is the
+// decideFuncs are those of the strategies whose state has a fixed size. The size of a bucket is the
 // limit of its params.
-var deciders = map[string]decider{
-	rule.Fixed:   windowDecider(new(algorithm.FixedWindow)),
+var decideFuncs = map[string]decideFunc{
+	rule.Fixed:   windowDecide(new(algorithm.FixedWindow)),
 	rule.Sliding: new(algorithm.SlidingWindow).Decide,
 	rule.Token:   new(algorithm.TokenBucket).Decide,
 	rule.Leaky:   new(algorithm.TokenBucket).Decide,
 }
 
-// windowDecider returns the decider by a's windows.
-func windowDecider(a *algorithm.FixedWindow) decider {
+// windowDecide returns the decideFunc by a's windows.
+func windowDecide(a *algorithm.FixedWindow) decideFunc {
 	return func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict, algorithm.State) {
 		if ns >= s.Still1 { // the end of the window
 			s = algorithm.State{Still1: a.Ends(p.Scale, ns)}
@@ -119,15 +120,15 @@ func windowDecider(a *algorithm.FixedWindow) decider {
 	}
 }
 
-// calendarDecider returns the decider by r's calendar, for one judge.
-func calendarDecider(r rule.Rule) decider {
+// calendarDecide returns the decideFunc by r's calendar, for one decider.
+func calendarDecide(r rule.Rule) decideFunc {
 	of, err := calendar.New(calendar.Unit(r.Unit), r.Zone)
 	if err != nil {
 		panic(err) // rule.Parse has checked it
 	}
 	const second = int64(time.Second)
 	var start, end int64 // of the latest window
-	return windowDecider(&algorithm.FixedWindow{End: func(_, ns int64) int64 {
+	return windowDecide(&algorithm.FixedWindow{End: func(_, ns int64) int64 {
 		if ns < start || ns >= end {
 			at, _ := arith.FloorDiv(ns, second)
 			from, to := of.Window(at)

@@ -11,10 +11,10 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// ruleJudge decides by rules, with an engine on the clock of the log. Its first row counts the
+// ruleDecider decides by rules, with an engine on the clock of the log. Its first row counts the
 // requests that the set of rules denies. The others count, for each rule in order, the requests
 // that the rule denies or, in shadow mode, would deny.
-type ruleJudge struct {
+type ruleDecider struct {
 	logLimiter
 	engine  *rules.Engine
 	index   int // of its descriptors in a description
@@ -25,27 +25,28 @@ type ruleJudge struct {
 	resp    rules.Response
 }
 
-// ruleSpec creates the one judge of a set of rules.
+// ruleSpec creates the one decider of a set of rules.
 func ruleSpec(s *RuleSet, index, maxBuckets int) spec {
-	return spec{rows: 1 + len(s.list()), open: func(names func(uint32) string, _ int) (judge, error) {
-		j := &ruleJudge{names: names, index: index, rows: make(map[*rules.Rule]int),
-			req: rules.Request{Domain: s.Domain}}
-		for i, r := range s.list() {
-			j.rows[r] = 1 + i
-		}
-		j.matched = make([]uint64, 1+len(j.rows))
-		err := j.open(maxBuckets)
-		if err != nil {
-			return nil, err
-		}
-		j.engine, err = rules.New(s.Set,
-			rules.Config{Strategies: rules.StrategiesOf(j.limiter), Now: j.now})
-		if err != nil {
-			j.close()
-			return nil, err
-		}
-		return j, nil
-	}}
+	return spec{rows: 1 + len(s.list()),
+		open: func(names func(uint32) string, _ int) (decider, error) {
+			d := &ruleDecider{names: names, index: index, rows: make(map[*rules.Rule]int),
+				req: rules.Request{Domain: s.Domain}}
+			for i, r := range s.list() {
+				d.rows[r] = 1 + i
+			}
+			d.matched = make([]uint64, 1+len(d.rows))
+			err := d.open(maxBuckets)
+			if err != nil {
+				return nil, err
+			}
+			d.engine, err = rules.New(s.Set,
+				rules.Config{Strategies: rules.StrategiesOf(d.limiter), Now: d.now})
+			if err != nil {
+				d.close()
+				return nil, err
+			}
+			return d, nil
+		}}
 }
 
 // list returns the rules of the domain.
@@ -55,42 +56,42 @@ func (s *RuleSet) list() []*rules.Rule {
 	})
 }
 
-func (j *ruleJudge) decide(q question, denied []bool) error {
-	j.ns.Store(q.ns)
-	rest := description(j.names(q.code))
+func (d *ruleDecider) decide(h hit, denied []bool) error {
+	d.ns.Store(h.ns)
+	rest := description(d.names(h.code))
 	rest.text() // skips the caller
 	rest.text() // and the place
-	for range j.index + 1 {
-		rest.read(&j.req)
+	for range d.index + 1 {
+		rest.read(&d.req)
 	}
-	j.matched[0]++
-	if len(j.req.Descriptors) == 0 {
+	d.matched[0]++
+	if len(d.req.Descriptors) == 0 {
 		return nil
 	}
-	err := j.engine.DecideInto(context.Background(), &j.req, &j.resp)
-	if err = errors.Join(err, j.resp.Lost); err != nil {
-		return fmt.Errorf("rules: %w", j.explain(err, "give a larger --max-buckets"))
+	err := d.engine.DecideInto(context.Background(), &d.req, &d.resp)
+	if err = errors.Join(err, d.resp.Lost); err != nil {
+		return fmt.Errorf("rules: %w", d.explain(err, "give a larger --max-buckets"))
 	}
-	j.decided()
-	denied[0] = !j.resp.Allowed()
-	j.seen(denied)
+	d.decided()
+	denied[0] = !d.resp.Allowed()
+	d.seen(denied)
 	return nil
 }
 
 // seen records the decisions of the rules that matched. If two descriptors of a request match the
 // same rule, that is one request.
-func (j *ruleJudge) seen(denied []bool) {
-	for i := range j.resp.Statuses {
-		s := &j.resp.Statuses[i]
+func (d *ruleDecider) seen(denied []bool) {
+	for i := range d.resp.Statuses {
+		s := &d.resp.Statuses[i]
 		if s.Rule == nil {
 			continue
 		}
-		row := j.rows[s.Rule]
-		again := slices.ContainsFunc(j.resp.Statuses[:i], func(o rules.Status) bool {
+		row := d.rows[s.Rule]
+		again := slices.ContainsFunc(d.resp.Statuses[:i], func(o rules.Status) bool {
 			return o.Rule == s.Rule
 		})
 		if !again {
-			j.matched[row]++
+			d.matched[row]++
 		}
 		denied[row] = denied[row] || s.Reason == rules.Shadowed || s.Reason == rules.Over && denied[0]
 	}

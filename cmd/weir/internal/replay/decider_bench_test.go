@@ -8,9 +8,9 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// BenchmarkJudge measures one decision of the judges without a limiter, on 100,000 callers of whom
-// half are denied some requests.
-func BenchmarkJudge(b *testing.B) {
+// BenchmarkDecider measures one decision of the deciders without a limiter, on 100,000 callers of
+// whom half are denied some requests.
+func BenchmarkDecider(b *testing.B) {
 	const callers, batch = 100_000, 1 << 16
 	rnd := rand.New(rand.NewPCG(7, 7))
 	who := make([]uint32, batch)
@@ -30,7 +30,7 @@ func BenchmarkJudge(b *testing.B) {
 			ns, all, out, n := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano(), 0, []bool{false}, 0
 			b.ReportAllocs()
 			for b.Loop() {
-				q := question{caller: who[n%batch], ns: ns, counted: true}
+				q := hit{caller: who[n%batch], ns: ns, counted: true}
 				ns, n, out[0] = ns+200_000, n+1, false
 				if err := j.decide(q, out); err != nil {
 					b.Fatal(err)

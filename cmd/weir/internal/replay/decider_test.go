@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// verdicts returns a judge's decisions on one caller's requests at the given instants.
+// verdicts returns a decider's decisions on one caller's requests at the given instants.
 func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
 	j, err := limitSpec(r, 1<<10, 1).open(nil, 2)
@@ -24,7 +24,7 @@ func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	out := make([]bool, len(at))
 	for i, when := range at {
 		denied := []bool{false}
-		require.NoError(t, j.decide(question{caller: 1, ns: when.UnixNano(), counted: counted(i)},
+		require.NoError(t, j.decide(hit{caller: 1, ns: when.UnixNano(), counted: counted(i)},
 			denied))
 		out[i] = !denied[0]
 	}
@@ -50,7 +50,7 @@ func instants(seed uint64, start time.Time) []time.Time {
 	return out
 }
 
-// TestLeakyBucketIsReplayedAsItRuns checks that the judge of a leaky bucket, in which nothing
+// TestLeakyBucketIsReplayedAsItRuns checks that the decider of a leaky bucket, in which nothing
 // waits, admits the same requests as Run, where callers wait.
 func TestLeakyBucketIsReplayedAsItRuns(t *testing.T) {
 	for seed := range uint64(20) {
@@ -107,9 +107,9 @@ func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool 
 	return res.Allowed()
 }
 
-// TestJudgesSayWhatWeirSays compares judges with weir's strategies: all strategies, before and
+// TestDecidersEqualWeir compares deciders with weir's strategies: all strategies, before and
 // after the Unix epoch.
-func TestJudgesSayWhatWeirSays(t *testing.T) {
+func TestDecidersEqualWeir(t *testing.T) {
 	rules, err := rule.Cross([]string{"4/2s", "1/1500ms", "0/1s", "3/1s,4/3s", "7/10s"},
 		[]string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func TestJudgesSayWhatWeirSays(t *testing.T) {
 }
 
 // Days of 23 and 25 hours, and windows of half an hour, as in weir's strategy.
-func TestJudgeOfACalendarSaysWhatWeirSays(t *testing.T) {
+func TestCalendarDeciderEqualsWeir(t *testing.T) {
 	for text, start := range map[string]time.Time{
 		"3/hour@Australia/Lord_Howe":        time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC),
 		"20/day@America/Sao_Paulo":          time.Date(2018, 11, 2, 0, 0, 0, 0, time.UTC),
@@ -182,8 +182,8 @@ func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	return out
 }
 
-// TestJudgesAreFoundOut checks that the test above fails for a broken judge.
-func TestJudgesAreFoundOut(t *testing.T) {
+// TestDecidersThatDifferAreRejected checks that the test above fails for a broken decider.
+func TestDecidersThatDifferAreRejected(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 59, 0, time.UTC)
 	right, err := rule.Cross([]string{"4/2s"},
 		[]string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
