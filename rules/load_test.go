@@ -118,6 +118,9 @@ descriptors:
       requests_per_unit: 0x10
   - {key: l, shadow_mode: on, rate_limit: *limit}
   - {key: "quo\"ted", value: "1.5", rate_limit: {unit: Week, requests_per_unit: +7}}
+  - key: m
+    rate_limit: &daily {<<: *limit, unit: day}
+  - {key: n, rate_limit: {<<: *daily}}
 `)
 	assert.Equal(t, []string{"10"}, set.Domains())
 	for _, row := range []struct {
@@ -128,6 +131,8 @@ descriptors:
 		{"a merged map does not replace the map's own keys", "k=yes", "1000 per hour"},
 		{"several maps merged", "2020-01-01=x", "16 per hour"},
 		{"an alias", "l=x", "1000 per hour"},
+		{"a map with keys of its own after a merge key", "m=x", "1000 per day"},
+		{"a merged map with keys of its own after a merge key", "n=x", "1000 per day"},
 		{"quoted", `"quo\"ted"="1.5"`, "7 per week"},
 	} {
 		r := set.Match("10", entries(t, row.path))

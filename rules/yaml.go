@@ -107,68 +107,46 @@ func (d *decoder) fields(n *yaml.Node) []field { return d.fieldsBy(n, isText) }
 
 // fieldsBy is fields of a mapping whose keys are those for which isKey returns true.
 func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) []field {
-	if d.steps -= len(n.Content); d.steps < 0 {
-		return nil // load reports it
-	}
-	fields := make([]field, 0, len(n.Content)/2)
-	at := make(map[string]int, len(n.Content)/2) // line of each key
-	var merges []*yaml.Node
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := deref(n.Content[i]), deref(n.Content[i+1])
-		if isMerge(key) {
-			merges = append(merges, value)
-			continue
-		}
-		if !isKey(key) {
-			d.errorf(d.at(n.Content[i]), "config error, key is not of type string: %s", brief(key))
-			continue
-		}
-		if first, ok := at[key.Value]; ok {
-			d.errorf(d.at(n.Content[i]),
-				"error loading config file: key '%s' already set in map, at line %d",
-				key.Value, first)
-			continue
-		}
-		at[key.Value] = n.Content[i].Line
-		fields = append(fields, field{key.Value, n.Content[i], value})
-	}
-	for _, m := range merges {
-		fields = d.merge(fields, at, m, isKey, 0)
-	}
-	return fields
+	return d.collect(nil, make(map[string]int, len(n.Content)/2), n, isKey, 0)
 }
 
-// merge adds the fields of a merge key's value that are not present yet. Of several mappings the
-// earlier ones win. at maps the present keys to their lines.
-func (d *decoder) merge(
-	fields []field, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool, depth int,
+// collect adds the fields of a mapping that are not in fs yet: its own, and then those of its merge
+// keys, of which the earlier ones win. from is the mapping, or at a depth the value of a merge key,
+// of which no key is reported. at maps the names in fs to their lines.
+func (d *decoder) collect(
+	fs []field, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool, depth int,
 ) []field {
 	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
-		return fields
+		return fs // load reports it
 	}
-	switch from.Kind {
-	case yaml.SequenceNode:
-		for _, n := range from.Content {
-			fields = d.merge(fields, at, deref(n), isKey, depth+1)
-		}
-	case yaml.MappingNode:
+	merges := from.Content
+	if from.Kind == yaml.MappingNode {
+		merges = nil
 		for i := 0; i+1 < len(from.Content); i += 2 {
-			key, value := deref(from.Content[i]), deref(from.Content[i+1])
+			key, value := deref(from.Content[i]), from.Content[i+1]
+			first, present := at[key.Value]
 			switch {
 			case isMerge(key):
-				fields = d.merge(fields, at, value, isKey, depth+1)
+				merges = append(merges, value)
+			case isKey(key) && !present:
+				at[key.Value] = from.Content[i].Line
+				fs = append(fs, field{key.Value, from.Content[i], deref(value)})
+			case depth > 0:
 			case isKey(key):
-				if _, ok := at[key.Value]; !ok {
-					at[key.Value] = from.Content[i].Line
-					fields = append(fields, field{key.Value, from.Content[i], value})
-				}
+				d.errorf(d.at(from.Content[i]),
+					"error loading config file: key '%s' already set in map, at line %d", key.Value, first)
+			default:
+				d.errorf(d.at(from.Content[i]), "config error, key is not of type string: %s", brief(key))
 			}
 		}
-	default:
+	} else if from.Kind != yaml.SequenceNode {
 		d.errorf(d.at(from),
 			"error loading config file: map merge requires map or sequence of maps as the value")
 	}
-	return fields
+	for _, n := range merges {
+		fs = d.collect(fs, at, deref(n), isKey, depth+1)
+	}
+	return fs
 }
 
 func isMerge(key *yaml.Node) bool {
