@@ -15,28 +15,24 @@ import (
 var ratelimitKeys = []string{"actions", "hits_addend"}
 
 // rateLimits reads rate_limits.
-func (d *decoder) rateLimits(f field) []Describer {
+func (d *decoder) rateLimits(f *field) []Describer {
 	var specs []Describer
 	for _, n := range d.listOf(f) {
 		var s Describer
-		empty := true
-		for _, f := range d.mapping(n, "an item of rate_limits", ratelimitKeys) {
-			switch f.name {
-			case "actions":
-				for _, a := range d.listOf(f) {
-					empty = false
-					for _, made := range d.action(a) {
-						s.Actions, s.names = append(s.Actions, made), append(s.names, a.Content[0].Value)
-					}
-				}
-			case "hits_addend":
-				for _, g := range d.mapping(f.value, "hits_addend", []string{"number"}) {
-					s.Hits, s.HasHits = d.count(g, math.MaxUint32)
-				}
+		in := d.mapping(n, "an item of rate_limits", ratelimitKeys)
+		actions := d.listOf(in.get("actions"))
+		for _, a := range actions {
+			for _, made := range d.action(a) {
+				s.Actions, s.names = append(s.Actions, made), append(s.names, a.Content[0].Value)
 			}
 		}
-		if empty {
+		if len(actions) == 0 {
 			d.errorf(d.at(n), "an item of rate_limits has no actions")
+		}
+		if f := in.get("hits_addend"); f != nil {
+			if g := d.mapping(f.value, "hits_addend", []string{"number"}).get("number"); g != nil {
+				s.Hits, s.HasHits = d.count(g, math.MaxUint32)
+			}
 		}
 		specs = append(specs, s)
 	}
@@ -47,18 +43,9 @@ func (d *decoder) rateLimits(f field) []Describer {
 // error.
 type options struct {
 	*decoder
-	name   string
-	at     position
-	fields []field
-}
-
-func (o *options) get(name string) *field {
-	for i := range o.fields {
-		if o.fields[i].name == name {
-			return &o.fields[i]
-		}
-	}
-	return nil
+	fields
+	name string
+	at   position
 }
 
 // need is get of a setting that is required.
@@ -74,7 +61,7 @@ func (o *options) need(name string) *field {
 func (o *options) text(name, otherwise string) string {
 	s := otherwise
 	if f := o.get(name); f != nil {
-		s, _ = o.str(*f)
+		s, _ = o.str(f)
 	}
 	if s == "" {
 		o.errorf(o.at, "%s has no %s", o.name, name)
@@ -84,14 +71,14 @@ func (o *options) text(name, otherwise string) string {
 
 func (o *options) flag(name string, otherwise bool) bool {
 	if f := o.get(name); f != nil {
-		return o.decoder.flag(*f)
+		return o.decoder.flag(f)
 	}
 	return otherwise
 }
 
 func (o *options) bits(name string, most uint64) int {
 	if f := o.get(name); f != nil {
-		n, _ := o.count(*f, most)
+		n, _ := o.count(f, most)
 		return int(n)
 	}
 	return int(most)
@@ -179,9 +166,10 @@ func (d *decoder) action(n *yaml.Node) []Action {
 
 // options reads the settings in keys of an action, or of a part of one, and reports the others.
 func (d *decoder) options(n *yaml.Node, at position, name string, keys ...string) *options {
-	return &options{d, name, at, d.known(n, name, keys, func(f field) {
+	in := d.known(n, name, keys, func(f field) {
 		d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, suggest(f.name, keys))
-	})}
+	})
+	return &options{d, in, name, at}
 }
 
 // matcherKeys are the keys of a header or query parameter matcher. The keys that end in _match are
@@ -192,10 +180,8 @@ var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match"
 
 func (o *options) matchers(name string) []Matcher {
 	var list []Matcher
-	if f := o.need(name); f != nil {
-		for _, n := range o.listOf(*f) {
-			list = append(list, o.options(n, o.decoder.at(n), "a matcher", matcherKeys...).matcher())
-		}
+	for _, n := range o.listOf(o.need(name)) {
+		list = append(list, o.options(n, o.decoder.at(n), "a matcher", matcherKeys...).matcher())
 	}
 	return list
 }
@@ -208,21 +194,21 @@ func (o *options) matcher() Matcher {
 	for kind, key := range map[string]string{"exact": "exact_match", "prefix": "prefix_match",
 		"suffix": "suffix_match", "contains": "contains_match", "safe_regex": "safe_regex_match"} {
 		if f := o.get(key); f != nil {
-			m.Test = o.test(kind, *f, o.flag("ignore_case", false))
+			m.Test = o.test(kind, f, o.flag("ignore_case", false))
 		}
 	}
 	if f := o.get("string_match"); f != nil {
-		m.Test = o.stringMatch(*f)
+		m.Test = o.stringMatch(f)
 	}
 	if f := o.get("range_match"); f != nil {
-		r := o.sub(*f, "range_match", "start", "end")
+		r := o.sub(f, "range_match", "start", "end")
 		m.Test = rangeTest(r.whole("start"), r.whole("end"))
 	}
 	return m
 }
 
 // sub returns the fields of a setting that is itself a map.
-func (o *options) sub(f field, name string, keys ...string) *options {
+func (o *options) sub(f *field, name string, keys ...string) *options {
 	return o.options(f.value, o.decoder.at(f.key), name, keys...)
 }
 
@@ -233,16 +219,16 @@ func (o *options) whole(name string) int64 {
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(f.value.Value, "_", ""), 0, 64)
 	if err != nil || !plain(f.value) || f.value.Tag != "!!int" {
-		o.mistyped(*f, "a whole number")
+		o.mistyped(f, "a whole number")
 	}
 	return n
 }
 
-func (o *options) stringMatch(f field) func(string) bool {
+func (o *options) stringMatch(f *field) func(string) bool {
 	s := o.sub(f, "string_match", "exact", "prefix", "suffix", "contains", "safe_regex", "ignore_case")
 	fold := s.flag("ignore_case", false)
-	for _, g := range s.fields {
-		if g.name != "ignore_case" {
+	for i := range s.fields {
+		if g := &s.fields[i]; g.name != "ignore_case" {
 			return s.test(g.name, g, fold)
 		}
 	}
@@ -250,7 +236,7 @@ func (o *options) stringMatch(f field) func(string) bool {
 	return nil
 }
 
-func (o *options) test(kind string, f field, fold bool) func(string) bool {
+func (o *options) test(kind string, f *field, fold bool) func(string) bool {
 	var want string
 	if kind == "safe_regex" && f.value.Kind == yaml.MappingNode {
 		want = o.sub(f, f.name, "regex", "google_re2").text("regex", "")
@@ -270,12 +256,8 @@ func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 	if f == nil {
 		return nil, false
 	}
-	m := o.sub(*f, "address_matcher", "ranges", "invert_match")
-	list := m.need("ranges")
-	if list == nil {
-		return nil, false
-	}
-	for _, n := range o.listOf(*list) {
+	m := o.sub(f, "address_matcher", "ranges", "invert_match")
+	for _, n := range o.listOf(m.need("ranges")) {
 		r := o.options(n, o.decoder.at(n), "a range", "address_prefix", "prefix_len")
 		addr, err := netip.ParseAddr(r.text("address_prefix", ""))
 		if err != nil {

@@ -60,34 +60,34 @@ func (c Calendar) yaml() map[string]any {
 var calendarKeys = []string{"unit", "zone", "anchor"}
 
 // calendar reads the calendar of a rule, whose unit is that of its rate_limit.
-func (d *decoder) calendar(limit *Limit, f field) {
-	if limit.Algorithm == InFlight {
+func (d *decoder) calendar(limit *Limit, f *field) {
+	switch {
+	case f == nil:
+		return
+	case limit.Algorithm == InFlight:
 		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s",
 			inFlightUnit)
 		return
 	}
 	at, c := d.at(f.key), Calendar{Unit: calendarUnits[limit.Unit]}
-	for _, g := range d.mapping(f.value, "calendar", calendarKeys) {
-		switch g.name {
-		case "zone":
-			if name, ok := d.str(g); ok {
-				c.Zone, at = name, d.at(g.value)
-			}
-		case "unit":
-			if name, ok := d.str(g); ok && !limit.Unlimited && name != limit.Unit.String() {
-				d.errorf(d.at(g.value), "the unit of the calendar is '%s', and that of the rate_limit %s", name,
-					limit.Unit)
-			}
-		case "anchor":
-			n, err := strconv.Atoi(g.value.Value) // not as YAML does: 0406 is 6 April
-			if err != nil || n < 1 {
-				d.mistyped(g, "a day, such as 17")
-				continue
-			}
-			c.Unit = c.Unit.From(n)
-			if err := c.Unit.Check(); err != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0 {
-				d.errorf(d.at(g.value), "%v", err)
-			}
+	in := d.mapping(f.value, "calendar", calendarKeys)
+	if zone := in.get("zone"); zone != nil {
+		c.Zone, _ = d.str(zone)
+		at = d.at(zone.value)
+	}
+	unit := in.get("unit")
+	if name, ok := d.str(unit); unit != nil && ok && !limit.Unlimited && name != limit.Unit.String() {
+		d.errorf(d.at(unit.value), "the unit of the calendar is '%s', and that of the rate_limit %s",
+			name, limit.Unit)
+	}
+	if anchor := in.get("anchor"); anchor != nil {
+		n, err := strconv.Atoi(anchor.value.Value) // not as YAML does: 0406 is 6 April
+		c.Unit = c.Unit.From(n)
+		switch bad := c.Unit.Check(); {
+		case err != nil || n < 1:
+			d.mistyped(anchor, "a day, such as 17")
+		case bad != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0:
+			d.errorf(d.at(anchor.value), "%v", bad)
 		}
 	}
 	_, unknown := c.location()

@@ -37,15 +37,14 @@ func init() {
 
 // mapping returns the fields of n whose names are in keys, and reports all others. name is the name
 // of the map. It returns nil if n is not a map.
-func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
+func (d *decoder) mapping(n *yaml.Node, name string, keys []string) fields {
 	return d.known(n, name, keys, func(f field) { d.stray(f, name, keys) })
 }
 
 // known is mapping with another report of a field whose name is not in keys.
-func (d *decoder) known(n *yaml.Node, name string, keys []string, stray func(field)) []field {
+func (d *decoder) known(n *yaml.Node, name string, keys []string, stray func(field)) fields {
 	if n.Kind != yaml.MappingNode {
-		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
-			brief(n), name)
+		d.mistyped(&field{name: name, value: n}, "a map")
 		return nil
 	}
 	return slices.DeleteFunc(d.fields(n), func(f field) bool {
@@ -108,12 +107,13 @@ func (d *decoder) maps(n *yaml.Node) []*yaml.Node {
 	return maps
 }
 
-// listOf returns the maps of the list in a field. Null counts as an empty list.
-func (d *decoder) listOf(f field) []*yaml.Node {
+// listOf returns the maps of the list in a field. A field that is absent counts as an empty list.
+func (d *decoder) listOf(f *field) []*yaml.Node {
 	switch {
+	case f.absent():
 	case f.value.Kind == yaml.SequenceNode:
 		return d.maps(f.value)
-	case !isNull(f.value):
+	default:
 		d.mistyped(f, "a list of maps")
 	}
 	return nil
@@ -137,26 +137,22 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	if isNull(n) {
 		n = &yaml.Node{Kind: yaml.MappingNode, Line: max(1, n.Line), Column: max(1, n.Column)}
 	}
-	fields := d.mapping(n, "the top of the file", rootKeys)
-	if fields == nil {
+	top := d.mapping(n, "the top of the file", rootKeys)
+	if n.Kind != yaml.MappingNode {
 		return doc, false
 	}
-	valid := true
-	for _, f := range fields {
-		switch f.name {
-		case "domain":
-			doc.name, valid = d.str(f)
-			doc.at = d.at(f.value)
-		case "descriptors":
-			doc.descriptors = d.listOf(f)
-		case "rate_limits":
-			doc.requests, doc.specs = true, d.rateLimits(f)
-			doc.requestsAt = d.at(f.key)
-			doc.specsNode = d.plainCopy(f.value, 0)
-		}
+	name := top.get("domain")
+	if name != nil {
+		doc.at = d.at(name.value)
 	}
-	if doc.name == "" && valid {
+	var valid bool
+	if doc.name, valid = d.str(name); doc.name == "" && valid {
 		d.errorf(doc.at, "config file cannot have empty domain")
+	}
+	doc.descriptors = d.listOf(top.get("descriptors"))
+	if f := top.get("rate_limits"); f != nil {
+		doc.requests, doc.specs, doc.requestsAt = true, d.rateLimits(f), d.at(f.key)
+		doc.specsNode = d.plainCopy(f.value, 0)
 	}
 	return doc, true
 }
@@ -178,36 +174,14 @@ func (d *decoder) descriptors(l *level, list []*yaml.Node, parent *node, path st
 
 func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, depth int) {
 	x := &node{position: d.at(n), parent: parent}
-	fields := d.mapping(n, "a descriptor", descriptorKeys)
-	var limit, share *field
-	var settings *yaml.Node
-	var below []*yaml.Node
-	named := true
-	for i := range fields {
-		f := fields[i]
-		switch f.name {
-		case "key":
-			x.key, named = d.str(f)
-		case "value":
-			d.value(x, f)
-		case "rate_limit":
-			limit = &fields[i]
-		case "descriptors":
-			below = d.listOf(f)
-		case "shadow_mode":
-			x.shadow = d.flag(f)
-		case "quota_mode":
-			x.quota = d.flag(f)
-		case "detailed_metric":
-			x.detailedMetric = d.flag(f)
-		case "value_to_metric":
-			x.valueToMetric = d.flag(f)
-		case "share_threshold":
-			x.share, share = d.flag(f), &fields[i]
-		case "metadata":
-			settings = d.metadata(x, f)
-		}
-	}
+	in := d.mapping(n, "a descriptor", descriptorKeys)
+	d.value(x, in.get("value"))
+	x.shadow, x.quota = d.flag(in.get("shadow_mode")), d.flag(in.get("quota_mode"))
+	x.detailedMetric = d.flag(in.get("detailed_metric"))
+	x.valueToMetric = d.flag(in.get("value_to_metric"))
+	x.share = d.flag(in.get("share_threshold"))
+	var named bool
+	x.key, named = d.str(in.get("key"))
 	composite := compositeKey(x.key, x.value)
 	path += "." + composite
 	if x.key == "" && named {
@@ -216,25 +190,28 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 		d.errorf(x.position, "duplicate descriptor composite key '%s'; the first is at line %d", path,
 			same.line)
 	}
-	if limit != nil && !isNull(limit.value) {
+	if limit := in.get("rate_limit"); !limit.absent() {
 		d.rateLimit(x, limit)
 	}
-	d.settings(x, settings)
-	d.checkFlags(x, fields)
+	d.settings(x, d.metadata(x, in.get("metadata")))
+	for name, set := range map[string]bool{"shadow_mode": x.shadow, "quota_mode": x.quota} {
+		if set && x.rule == nil {
+			d.warnf(d.at(in.get(name).key), "'%s' has no effect without a rate_limit", name)
+		}
+	}
 	if x.share && x.form == exact {
-		d.errorf(d.at(share.key),
-			"share_threshold can only be used with wildcard values (containing '*'), "+
-				"but found key '%s'", composite)
+		d.errorf(d.at(in.get("share_threshold").key), "share_threshold can only be used with wildcard "+
+			"values (containing '*'), but found key '%s'", composite)
 		x.share = false
 	}
-	if len(below) > 0 {
+	if below := d.listOf(in.get("descriptors")); len(below) > 0 {
 		d.descriptors(&x.level, below, x, path, depth+1)
 	}
 }
 
 // value reads a descriptor's value: text, {prefix: TEXT} or {cidr: RANGE}.
-func (d *decoder) value(x *node, f field) {
-	if f.value.Kind != yaml.MappingNode {
+func (d *decoder) value(x *node, f *field) {
+	if f == nil || f.value.Kind != yaml.MappingNode {
 		x.value, _ = d.str(f)
 		if isPattern(x.value) {
 			x.form, x.pattern = wildcard, compilePattern(x.value)
@@ -250,7 +227,7 @@ func (d *decoder) value(x *node, f field) {
 			strings.Join(valueKeys, " and "))
 		return
 	}
-	of := fields[0]
+	of := &fields[0]
 	text, ok := d.str(of)
 	switch {
 	case !ok:
@@ -284,76 +261,35 @@ func compositeKey(key, value string) string {
 	return key + "_" + value
 }
 
-// checkFlags warns of flags that have no effect without a limit.
-func (d *decoder) checkFlags(x *node, fields []field) {
-	if x.rule != nil {
-		return
-	}
-	for _, f := range fields {
-		if x.shadow && f.name == "shadow_mode" || x.quota && f.name == "quota_mode" {
-			d.warnf(d.at(f.key), "'%s' has no effect without a rate_limit", f.name)
-		}
-	}
-}
-
 // rateLimit reads a rate_limit and stores it as x's rule.
 func (d *decoder) rateLimit(x *node, from *field) {
 	x.limitAt = d.at(from.key)
 	r := &Rule{Shadow: x.shadow, Quota: x.quota, File: d.file, Line: x.line, Column: x.column, node: x}
 	r.Limit.Multiplier = 1
 	if from.value.Kind != yaml.MappingNode {
-		d.mistyped(*from, "a map")
+		d.mistyped(from, "a map")
 		return
 	}
-	fields := d.mapping(from.value, "rate_limit", limitKeys)
-	var unit, requests, multiplier, lease, replaces *field
-	counted := true
-	for i := range fields {
-		f := &fields[i]
-		switch f.name {
-		case "unit":
-			unit = f
-		case "unit_multiplier":
-			multiplier = f
-		case "lease":
-			lease = f
-		case "requests_per_unit":
-			requests = f
-			n, ok := d.count(*f, math.MaxUint32)
-			r.Limit.Requests, counted = uint32(n), ok
-		case "unlimited":
-			r.Limit.Unlimited = d.flag(*f)
-		case "name":
-			r.Limit.Name, _ = d.str(*f)
-		case "replaces":
-			replaces = f
-		}
-	}
-	d.unit(r, x.limitAt, unit)
-	if d.inFlight(&r.Limit, multiplier, lease); r.Limit.Algorithm != InFlight {
-		d.multiplier(r, multiplier)
-	}
-	if counted {
-		d.checkRequests(r, x.limitAt, requests)
-	}
-	if replaces != nil {
-		d.replaces(r, *replaces)
-	}
+	in := d.mapping(from.value, "rate_limit", limitKeys)
+	r.Limit.Unlimited = d.flag(in.get("unlimited"))
+	r.Limit.Name, _ = d.str(in.get("name"))
+	d.unit(r, x.limitAt, in.get("unit"))
+	d.inFlight(&r.Limit, in.get("unit_multiplier"), in.get("lease"))
+	d.multiplier(r, in.get("unit_multiplier"))
+	d.requests(r, x.limitAt, in.get("requests_per_unit"))
+	d.replaces(r, in.get("replaces"))
 	x.rule = r
 }
 
 func (d *decoder) unit(r *Rule, at position, f *field) {
-	name := ""
 	if f != nil {
-		var ok bool
 		at = d.at(f.value)
-		if name, ok = d.str(*f); !ok {
-			return
-		}
 	}
+	name, ok := d.str(f)
 	u, known := ParseUnit(name)
 	inFlight := isInFlight(name)
 	switch {
+	case !ok:
 	case r.Limit.Unlimited && (known || inFlight):
 		d.errorf(at, "should not specify rate limit unit when unlimited")
 	case r.Limit.Unlimited && name != "":
@@ -371,10 +307,10 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 }
 
 func (d *decoder) multiplier(r *Rule, f *field) {
-	if f == nil {
+	if f == nil || r.Limit.Algorithm == InFlight { // as is reported
 		return
 	}
-	n, ok := d.count(*f, math.MaxUint32)
+	n, ok := d.count(f, math.MaxUint32)
 	switch {
 	case !ok:
 	case r.Limit.Unlimited:
@@ -392,8 +328,11 @@ func (d *decoder) multiplier(r *Rule, f *field) {
 	}
 }
 
-func (d *decoder) checkRequests(r *Rule, at position, f *field) {
+func (d *decoder) requests(r *Rule, at position, f *field) {
+	n, ok := d.count(f, math.MaxUint32)
+	r.Limit.Requests = uint32(n)
 	switch {
+	case !ok:
 	case r.Limit.Unlimited && f != nil:
 		d.warnf(d.at(f.key), "requests_per_unit has no effect: the rule is unlimited")
 		r.Limit.Requests = 0
@@ -405,14 +344,14 @@ func (d *decoder) checkRequests(r *Rule, at position, f *field) {
 	}
 }
 
-func (d *decoder) replaces(r *Rule, f field) {
+func (d *decoder) replaces(r *Rule, f *field) {
 	for _, n := range d.listOf(f) {
-		name, ok := "", true
 		at := d.at(n)
-		for _, f := range d.mapping(n, "replaces", replacesKeys) {
-			name, ok = d.str(f)
+		f := d.mapping(n, "replaces", replacesKeys).get("name")
+		if f != nil {
 			at = d.at(f.value)
 		}
+		name, ok := d.str(f)
 		switch {
 		case !ok:
 		case name == "":

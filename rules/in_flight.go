@@ -69,7 +69,7 @@ func (d *decoder) inFlight(limit *Limit, multiplier, lease *field) {
 	if lease == nil {
 		return
 	}
-	text, ok := d.str(*lease)
+	text, ok := d.str(lease)
 	if !ok {
 		return
 	}

@@ -20,9 +20,9 @@ const costsAfterwards = "afterwards"
 
 // metadata reads a descriptor's metadata into x. It returns weir's own settings, or nil if there
 // are none.
-func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
+func (d *decoder) metadata(x *node, f *field) (settings *field) {
 	switch {
-	case isNull(f.value):
+	case f.absent():
 		return nil
 	case f.value.Kind != yaml.MappingNode:
 		d.mistyped(f, "a map")
@@ -33,16 +33,10 @@ func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 	if len(d.list) > before {
 		return nil
 	}
-	for _, g := range d.metadataFields(f.value) {
-		if g.name == ownKey {
-			settings = g.value
-		}
-	}
-	delete(v, ownKey)
-	if len(v) > 0 {
+	if delete(v, ownKey); len(v) > 0 {
 		x.metadata = v
 	}
-	return settings
+	return d.metadataFields(f.value).get(ownKey)
 }
 
 // plainValue converts a node to a Go value that JSON can represent.
@@ -73,7 +67,7 @@ func (d *decoder) plainValue(n *yaml.Node, depth int) any {
 
 // metadataFields is like fields, but a key may be any scalar but null, and is its text: on and 1
 // are keys, as in Envoy's service. Problems get the prefix that Envoy's service uses for metadata.
-func (d *decoder) metadataFields(n *yaml.Node) []field {
+func (d *decoder) metadataFields(n *yaml.Node) fields {
 	before := len(d.list)
 	fields := d.fieldsBy(n, func(key *yaml.Node) bool {
 		return key.Kind == yaml.ScalarNode && !isNull(key)
@@ -114,66 +108,51 @@ func (d *decoder) scalar(n *yaml.Node) any {
 }
 
 // settings reads weir's own settings into x's limit.
-func (d *decoder) settings(x *node, n *yaml.Node) {
+func (d *decoder) settings(x *node, f *field) {
 	switch {
-	case n == nil || isNull(n):
+	case f.absent():
 		return
-	case n.Kind != yaml.MappingNode:
-		d.errorf(d.at(n), "metadata.weir is %s; want a map", brief(n))
+	case f.value.Kind != yaml.MappingNode:
+		d.errorf(d.at(f.value), "metadata.weir is %s; want a map", brief(f.value))
 		return
 	case x.rule == nil && x.limitAt.line == 0:
-		d.warnf(d.at(n), "metadata.weir has no effect without a rate_limit")
+		d.warnf(d.at(f.value), "metadata.weir has no effect without a rate_limit")
 	}
 	limit := &Limit{}
 	if x.rule != nil {
 		limit = &x.rule.Limit
 	}
-	var burst, calendar *field
-	for _, f := range d.fields(n) {
-		switch f.name {
-		case "algorithm":
-			d.algorithm(limit, f)
-		case "burst":
-			burst = &f
-		case "calendar":
-			calendar = &f
-		case "costs":
-			d.costs(limit, f)
-		default:
-			d.errorf(d.at(f.key), "unknown key '%s' in metadata.weir%s", f.name,
-				suggest(f.name, settingKeys))
-		}
-	}
-	if burst != nil {
-		d.burst(limit, *burst)
-	}
-	if calendar != nil && x.rule != nil {
-		d.calendar(limit, *calendar)
+	in := d.options(f.value, d.at(f.key), "metadata.weir", settingKeys...)
+	d.algorithm(limit, in.get("algorithm"))
+	d.costs(limit, in.get("costs"))
+	d.burst(limit, in.get("burst"))
+	if x.rule != nil {
+		d.calendar(limit, in.get("calendar"))
 	}
 	if x.rule != nil && limit.Unlimited {
-		d.warnf(d.at(n), "metadata.weir has no effect: the rule is unlimited")
+		d.warnf(d.at(f.value), "metadata.weir has no effect: the rule is unlimited")
 		limit.Algorithm, limit.Burst, limit.Calendar, limit.Afterwards = FixedWindow, 0, Calendar{}, false
 	}
 }
 
-func (d *decoder) algorithm(limit *Limit, f field) {
+func (d *decoder) algorithm(limit *Limit, f *field) {
 	name, ok := d.str(f)
-	if !ok {
-		return
-	}
-	if limit.Algorithm == InFlight || name == inFlightUnit {
-		d.errorf(d.at(f.key), "the unit %s has no algorithm, and no algorithm is named so", inFlightUnit)
-		return
-	}
 	i := slices.Index(algorithmNames, name)
-	if i < 0 {
+	switch {
+	case f == nil || !ok:
+	case limit.Algorithm == InFlight || name == inFlightUnit:
+		d.errorf(d.at(f.key), "the unit %s has no algorithm, and no algorithm is named so", inFlightUnit)
+	case i < 0:
 		d.errorf(d.at(f.value), "unknown algorithm '%s'%s", name, oneOf(name, algorithmNames))
-		return
+	default:
+		limit.Algorithm = Algorithm(i)
 	}
-	limit.Algorithm = Algorithm(i)
 }
 
-func (d *decoder) costs(limit *Limit, f field) {
+func (d *decoder) costs(limit *Limit, f *field) {
+	if f == nil {
+		return
+	}
 	name, ok := d.str(f)
 	if ok && name != costsAfterwards {
 		d.errorf(d.at(f.value),
@@ -187,10 +166,10 @@ func (d *decoder) costs(limit *Limit, f field) {
 	limit.Afterwards = ok
 }
 
-func (d *decoder) burst(limit *Limit, f field) {
+func (d *decoder) burst(limit *Limit, f *field) {
 	n, ok := d.count(f, math.MaxUint32)
 	switch {
-	case !ok:
+	case f == nil || !ok:
 	case n == 0:
 		d.errorf(d.at(f.value), "burst must be at least 1")
 	case limit.Algorithm != TokenBucket:

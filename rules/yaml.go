@@ -101,12 +101,28 @@ type field struct {
 	value *yaml.Node // not an alias
 }
 
+// absent reports whether f is nil, for a key that a mapping does not have, or null.
+func (f *field) absent() bool { return f == nil || isNull(f.value) }
+
+// fields are those of a mapping.
+type fields []field
+
+// get returns the field with that name, or nil.
+func (fs fields) get(name string) *field {
+	for i := range fs {
+		if fs[i].name == name {
+			return &fs[i]
+		}
+	}
+	return nil
+}
+
 // fields returns the fields of a mapping, including those of its merge keys that the mapping does
 // not have itself. It reports keys that are not strings and duplicate keys.
-func (d *decoder) fields(n *yaml.Node) []field { return d.fieldsBy(n, isText) }
+func (d *decoder) fields(n *yaml.Node) fields { return d.fieldsBy(n, isText) }
 
 // fieldsBy is fields of a mapping whose keys are those for which isKey returns true.
-func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) []field {
+func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) fields {
 	return d.collect(nil, make(map[string]int, len(n.Content)/2), n, isKey, 0)
 }
 
@@ -114,8 +130,8 @@ func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) []field {
 // keys, of which the earlier ones win. from is the mapping, or at a depth the value of a merge key,
 // of which no key is reported. at maps the names in fs to their lines.
 func (d *decoder) collect(
-	fs []field, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool, depth int,
-) []field {
+	fs fields, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool, depth int,
+) fields {
 	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
 		return fs // load reports it
 	}
@@ -188,14 +204,15 @@ func boolean(n *yaml.Node) (value, ok bool) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// str reads a string. Numbers without a fraction and booleans keep their text; null is the empty
-// string.
-func (d *decoder) str(f field) (string, bool) {
+// str reads a string. Numbers without a fraction and booleans keep their text. A field that is
+// absent is the empty string.
+func (d *decoder) str(f *field) (string, bool) {
+	if f.absent() {
+		return "", true
+	}
 	n := f.value
 	switch {
 	case n.Kind != yaml.ScalarNode:
-	case isNull(n):
-		return "", true
 	case n.Tag == "!!float" || n.Tag == "!!int" && outOfRange(n.Value):
 		d.errorf(d.at(n), "error checking config: %s is the number %s; quote it", f.name, brief(n))
 		return "", false
@@ -211,9 +228,9 @@ func outOfRange(text string) bool {
 	return errors.Is(err, strconv.ErrRange)
 }
 
-// flag reads a boolean. Null is false.
-func (d *decoder) flag(f field) bool {
-	if isNull(f.value) {
+// flag reads a boolean. A field that is absent is false.
+func (d *decoder) flag(f *field) bool {
+	if f.absent() {
 		return false
 	}
 	v, ok := boolean(f.value)
@@ -223,12 +240,12 @@ func (d *decoder) flag(f field) bool {
 	return v
 }
 
-// count reads an unsigned number up to most. Null is 0.
-func (d *decoder) count(f field, most uint64) (uint64, bool) {
-	n := f.value
-	if isNull(n) {
+// count reads an unsigned number up to most. A field that is absent is 0.
+func (d *decoder) count(f *field, most uint64) (uint64, bool) {
+	if f.absent() {
 		return 0, true
 	}
+	n := f.value
 	if plain(n) && n.Tag == "!!int" {
 		v, err := strconv.ParseUint(strings.TrimPrefix(strings.ReplaceAll(n.Value, "_", ""), "+"), 0, 64)
 		if err == nil && v <= most {
@@ -252,7 +269,7 @@ func unquoted(n *yaml.Node) string {
 }
 
 // mistyped reports a value that is not of the wanted type.
-func (d *decoder) mistyped(f field, want string) {
+func (d *decoder) mistyped(f *field, want string) {
 	if plain(f.value) && f.value.Tag == "!!float" {
 		d.errorf(d.at(f.value), "error checking config: %s is %s; want %s", f.name, brief(f.value), want)
 		return
