@@ -3,34 +3,19 @@ module github.com/weirgo/weir/contrib/interop // not published
 go 1.26.0
 
 require (
-	github.com/didip/tollbooth/v7 v7.0.2
-	github.com/go-chi/httprate v0.16.1
-	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4
-	github.com/redis/go-redis/v9 v9.23.0
-	github.com/sethvargo/go-limiter v0.7.1
 	github.com/stretchr/testify v1.12.1
-	github.com/ulule/limiter/v3 v3.11.2
 	github.com/weirgo/weir v0.1.0
 	github.com/weirgo/weir/contrib/grpc v0.1.0
 	github.com/weirgo/weir/contrib/xrate v0.1.0
-	github.com/weirgo/weir/redislimit v0.1.0
-	github.com/weirgo/weir/rules v0.1.0
 	golang.org/x/time v0.16.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/client-go v0.37.2
 )
 
 require (
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/go-pkgz/expirable-cache/v3 v3.0.0 // indirect
-	github.com/klauspost/cpuid/v2 v2.4.0 // indirect
-	github.com/pkg/errors v0.9.1 // indirect
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
-	github.com/zeebo/xxh3 v1.1.0 // indirect
-	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sync v0.23.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect

@@ -26,15 +26,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/contrib/interop/switching/exrated"
-	"github.com/weirgo/weir/contrib/interop/switching/golimiter"
-	"github.com/weirgo/weir/contrib/interop/switching/hammer"
-	"github.com/weirgo/weir/contrib/interop/switching/httprate"
-	"github.com/weirgo/weir/contrib/interop/switching/raterlimiter"
-	"github.com/weirgo/weir/contrib/interop/switching/redisrate"
-	"github.com/weirgo/weir/contrib/interop/switching/tollbooth"
-	"github.com/weirgo/weir/contrib/interop/switching/ulule"
-	"github.com/weirgo/weir/contrib/interop/switching/xtimerate"
+	"github.com/weirgo/weir/examples/switching/exrated"
+	"github.com/weirgo/weir/examples/switching/golimiter"
+	"github.com/weirgo/weir/examples/switching/hammer"
+	"github.com/weirgo/weir/examples/switching/httprate"
+	"github.com/weirgo/weir/examples/switching/raterlimiter"
+	"github.com/weirgo/weir/examples/switching/redisrate"
+	"github.com/weirgo/weir/examples/switching/tollbooth"
+	"github.com/weirgo/weir/examples/switching/ulule"
+	"github.com/weirgo/weir/examples/switching/xtimerate"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/rules"
@@ -42,7 +43,7 @@ import (
 )
 
 var document = sync.OnceValue(func() string {
-	text, err := os.ReadFile("../../../docs/switching.md")
+	text, err := os.ReadFile("../../docs/switching.md")
 	if err != nil {
 		panic(err)
 	}
@@ -251,6 +252,7 @@ func TestTollbooth(t *testing.T) {
 }
 
 func TestRedisRate(t *testing.T) {
+	slow.Test(t) // the program keeps redislimit.DefaultTimeout
 	ctx := context.Background()
 	server := redistest.Start(t)
 	before := redisrate.Before(server.Addr)
