@@ -11,10 +11,14 @@ import (
 type Bucket struct {
 	ID    string
 	Scale time.Duration // of the window
-	// that of the window, such as "month:17@Europe/Berlin"; empty if it is in none
+
+	// Calendar is that of the window, such as "month:17@Europe/Berlin"; empty if it is in none.
 	Calendar string
-	// of the window: Unix time divided by Scale, rounded down; in a calendar, of its end
-	Number   int64
+
+	// Number is that of the window: Unix time divided by Scale, rounded down; in a calendar that of
+	// its end.
+	Number int64
+
 	Count    uint64    // admitted cost
 	Denied   uint64    // denied hits; they are in no count
 	Created  time.Time // first hit, to 128 ns; zero if there was none

@@ -79,9 +79,8 @@ type Config struct {
 // bubble is made in the bubble, and closed before the bubble ends.
 func New(cfg Config) (*Limiter, error) {
 	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 || cfg.Resolution < 0 {
-		return nil,
-			fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, Resolution %v",
-				cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
+		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, "+
+			"Resolution %v", cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
 	}
 	l := &Limiter{clock: newClock(cfg.Now, cfg.Resolution)}
 	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)

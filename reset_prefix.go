@@ -16,8 +16,9 @@ import (
 // reset, with the lock of at most 128 buckets held at a time; on Redis it is a SCAN of the
 // database, and a round trip for each count that is reset.
 type PrefixResetter interface {
-	ResetPrefix(ctx context.Context, prefix string, progress func(seen, reset int)) (reset int,
-		err error)
+	ResetPrefix(
+		ctx context.Context, prefix string, progress func(seen, reset int),
+	) (reset int, err error)
 }
 
 // prefixReset is a reset of a prefix under way.

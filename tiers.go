@@ -126,8 +126,8 @@ func (d *decoder) tiers() error {
 	if fine && err == nil {
 		t, err = t.Resolution(time.Duration(scale) * time.Millisecond)
 	}
-	if d.bad = d.bad || err != nil || t.plan != plan ||
-		t.duration != time.Duration(scale*msec); d.bad {
+	d.bad = d.bad || err != nil || t.plan != plan || t.duration != time.Duration(scale*msec)
+	if d.bad {
 		return nil
 	}
 	var counts []algorithm.Slice

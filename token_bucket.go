@@ -27,8 +27,8 @@ type TokenBucket struct {
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	a := &algorithm.TokenBucket{Burst: clampCost(burst)}
-	return &TokenBucket{slotStrategy{reader{l: l, most: math.MaxInt64, preparer: a}, l.callers,
-		tokenKind, a}, burst}
+	of := reader{l: l, most: math.MaxInt64, preparer: a}
+	return &TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}
 }
 
 // Burst returns how many tokens are kept at most; 0 means the request's Limit.
@@ -49,8 +49,8 @@ func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) 
 func (*TokenBucket) Lapse(
 	r *Request, expires time.Time,
 ) (until time.Time, each time.Duration, ok bool) {
-	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))),
-		true
+	spacing := algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))
+	return expires, time.Duration(spacing), true
 }
 
 // Algorithm implements [Named].

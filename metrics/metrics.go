@@ -176,8 +176,8 @@ func Fallback(stats func() fallback.Stats) Source {
 			func(s stat) uint64 { return s.Opens }),
 		counter("weir.fallback.probes", "Probes of the primary.", "{probe}",
 			func(s stat) uint64 { return s.Probes }),
-		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.",
-			"{call}",
+		counter("weir.fallback.failures",
+			"Calls and probes of the primary that failed or were late.", "{call}",
 			func(s stat) uint64 { return s.Failures }),
 		counter("weir.fallback.short_deadlines",
 			"Calls of the primary for which the caller's deadline left too little time.", "{call}",
@@ -215,8 +215,8 @@ func Holds() Source {
 			func(s renewal.Stats) float64 { return float64(s.Held) }),
 		counter("weir.hold.waits", "Calls of HoldWait that had to wait.", "{call}",
 			func(s renewal.Stats) uint64 { return s.Waits }),
-		counter("weir.hold.lapsed", "Places elsewhere that were lost, since their lease ended.",
-			"{place}",
+		counter("weir.hold.lapsed",
+			"Places elsewhere that were lost, since their lease ended.", "{place}",
 			func(s renewal.Stats) uint64 { return s.Lapsed }),
 	})
 }

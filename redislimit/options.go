@@ -62,18 +62,15 @@ func read(c redis.UniversalClient) (settings, bool) {
 	case interface{ Options() *redis.Options }:
 		o := c.Options()
 		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout,
-			o.PoolTimeout,
-			o.ContextTimeoutEnabled}, true
+			o.PoolTimeout, o.ContextTimeoutEnabled}, true
 	case interface{ Options() *redis.ClusterOptions }:
 		o := c.Options()
 		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout,
-			o.PoolTimeout,
-			o.ContextTimeoutEnabled}, true
+			o.PoolTimeout, o.ContextTimeoutEnabled}, true
 	case interface{ Options() *redis.RingOptions }:
 		o := c.Options()
 		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout,
-			o.PoolTimeout,
-			o.ContextTimeoutEnabled}, true
+			o.PoolTimeout, o.ContextTimeoutEnabled}, true
 	}
 	return settings{}, false
 }

@@ -19,10 +19,8 @@ import (
 func ParseURL(url string) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
-		return nil,
-			errors.New(
-				"redislimit: want redis://[user:password@]host[:port][/database], rediss:// or unix://",
-			)
+		return nil, errors.New("redislimit: want redis://[user:password@]host[:port][/database], " +
+			"rediss:// or unix://")
 	}
 	safe := Options(o.Addr)
 	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled

@@ -158,9 +158,8 @@ func pace(s *suite) {
 			each := turn(arrivals[i].r) * time.Duration(max(arrivals[i].r.Cost, 1))
 			due := max(free, arrivals[i].at)
 			if o.done < due-s.Granule+1 || o.done > due+s.Granule-1 {
-				tr.failf(
-					"caller %d arrived at %v and was admitted at %v, must be at %v: at once, or after the turn "+
-						"before",
+				tr.failf("caller %d arrived at %v and was admitted at %v, must be at %v: "+
+					"at once, or after the turn before",
 					i+1, arrivals[i].at, o.done, due)
 			}
 			free = o.done + each
@@ -261,9 +260,8 @@ func givingUp(s *suite) {
 			outcomes := tr.visit(arrivals...)
 			gone := outcomes[leaver]
 			if gone.res != nil || !errors.Is(gone.err, context.Canceled) || gone.done != leaves {
-				tr.failf("the context of caller %d was done at %v: Run must return its error then, and no "+
-					"Result",
-					leaver+1, leaves)
+				tr.failf("the context of caller %d was done at %v: Run must return its error then, "+
+					"and no Result", leaver+1, leaves)
 			}
 			turns := time.Duration(0)
 			for i, o := range outcomes {
