@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"maps"
 
 	"go.yaml.in/yaml/v4"
@@ -12,11 +11,7 @@ type (
 	yamlDomain struct {
 		Domain      string           `yaml:"domain"`
 		Descriptors []yamlDescriptor `yaml:"descriptors,omitempty"`
-	}
-
-	yamlRequests struct {
-		Domain     string    `yaml:"domain"`
-		RateLimits yaml.Node `yaml:"rate_limits"`
+		RateLimits  *yaml.Node       `yaml:"rate_limits,omitempty"`
 	}
 
 	yamlDescriptor struct {
@@ -33,41 +28,27 @@ type (
 	}
 
 	yamlLimit struct {
-		Name       string         `yaml:"name,omitempty"`
-		Unlimited  bool           `yaml:"unlimited,omitempty"`
-		Requests   *uint32        `yaml:"requests_per_unit,omitempty"`
-		Unit       string         `yaml:"unit,omitempty"`
-		Multiplier uint32         `yaml:"unit_multiplier,omitempty"`
-		Lease      string         `yaml:"lease,omitempty"`
-		Replaces   []yamlReplaces `yaml:"replaces,omitempty"`
-	}
-
-	yamlReplaces struct {
-		Name string `yaml:"name"`
+		Name       string              `yaml:"name,omitempty"`
+		Unlimited  bool                `yaml:"unlimited,omitempty"`
+		Requests   *uint32             `yaml:"requests_per_unit,omitempty"`
+		Unit       string              `yaml:"unit,omitempty"`
+		Multiplier uint32              `yaml:"unit_multiplier,omitempty"`
+		Lease      string              `yaml:"lease,omitempty"`
+		Replaces   []map[string]string `yaml:"replaces,omitempty"`
 	}
 )
 
 // YAML returns the rules as one file, with one document for each domain and one for its
 // rate_limits, in the order of loading. Loading it gives an equal Set. Comments are lost.
 func (s *Set) YAML() ([]byte, error) {
-	var b bytes.Buffer
-	d, err := yaml.NewDumper(&b)
-	if err != nil {
-		return nil, err
-	}
-	for _, from := range s.order {
-		if err := d.Dump(yamlDomain{from.name, from.root.yaml()}); err != nil {
-			return nil, err
-		}
-		if from.specsNode == nil {
-			continue
-		}
-		if err := d.Dump(yamlRequests{from.name, *from.specsNode}); err != nil {
-			return nil, err
+	var docs []yamlDomain
+	for _, d := range s.order {
+		docs = append(docs, yamlDomain{Domain: d.name, Descriptors: d.root.yaml()})
+		if d.specsNode != nil {
+			docs = append(docs, yamlDomain{Domain: d.name, RateLimits: d.specsNode})
 		}
 	}
-	err = d.Close()
-	return b.Bytes(), err
+	return yaml.Dump(docs, yaml.WithAllDocuments())
 }
 
 func (l *level) yaml() []yamlDescriptor {
@@ -111,7 +92,7 @@ func (n *node) yamlLimit() *yamlLimit {
 		}
 	}
 	for _, name := range n.rule.Replaces {
-		y.Replaces = append(y.Replaces, yamlReplaces{name})
+		y.Replaces = append(y.Replaces, map[string]string{"name": name})
 	}
 	return y
 }
