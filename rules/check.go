@@ -1,17 +1,18 @@
 package rules
 
 import (
+	"maps"
+	"slices"
 	"strings"
 )
 
 // check reports rules that Envoy's service accepts but that are almost certainly mistakes.
-func (b *builder) check(d *domain) {
+func (b *builder) check(d *domain, rules []*Rule) {
 	b.unreachable(&d.root)
-	d.root.each(func(n *node) bool {
+	for n := range d.root.all() {
 		b.unreachable(&n.level)
-		return true
-	})
-	b.unknownReplaces(d)
+	}
+	b.unknownReplaces(d.name, rules)
 	if b.loader.Envoy {
 		b.unportable(d)
 	}
@@ -42,47 +43,39 @@ func (b *builder) unreachable(l *level) {
 	}
 }
 
-// unknownReplaces warns of names in replaces that no rule of the domain has.
-func (b *builder) unknownReplaces(d *domain) {
+// unknownReplaces warns of names in replaces that none of the domain's rules has.
+func (b *builder) unknownReplaces(domain string, rules []*Rule) {
 	names := make(map[string]bool)
-	var known []string
-	d.root.each(func(n *node) bool {
-		if n.rule != nil && n.rule.Limit.Name != "" && !names[n.rule.Limit.Name] {
-			names[n.rule.Limit.Name] = true
-			known = append(known, n.rule.Limit.Name)
-		}
-		return true
-	})
+	for _, r := range rules {
+		names[r.Limit.Name] = true
+	}
+	delete(names, "")
+	known := slices.Sorted(maps.Keys(names))
 	if len(known) > 1000 {
 		known = nil // suggesting one of so many names would take seconds
 	}
-	d.root.each(func(n *node) bool {
-		if n.rule == nil {
-			return true
-		}
-		for i, name := range n.rule.Replaces {
+	for _, r := range rules {
+		for i, name := range r.Replaces {
 			if !names[name] {
-				b.warnf(n.rule.replacesAt[i], "replaces '%s', but no rule of domain '%s' has this name%s",
-					name, d.name, suggest(name, known))
+				b.warnf(r.replacesAt[i], "replaces '%s', but no rule of domain '%s' has this name%s",
+					name, domain, suggest(name, known))
 			}
 		}
-		return true
-	})
+	}
 }
 
 // unportable warns of rules that Envoy's service interprets differently because it joins keys and
 // values by underscores.
 func (b *builder) unportable(d *domain) {
 	b.collisions(&d.root, d.name)
-	d.root.each(func(n *node) bool {
+	for n := range d.root.all() {
 		if strings.Contains(n.key, "*") {
 			b.warnf(n.position,
 				"not portable: Envoy's service treats the asterisk in key '%s' as a wildcard",
 				n.key)
 		}
 		b.collisions(&n.level, d.name+"."+FormatEntries(n.path()))
-		return true
-	})
+	}
 }
 
 func (b *builder) collisions(l *level, path string) {

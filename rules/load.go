@@ -184,24 +184,24 @@ func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
 func (b *builder) finish() {
 	methods := make(map[Method]int)
 	for _, d := range b.set.order {
-		d.root.each(func(n *node) bool {
-			if r := n.rule; r != nil {
-				r.Domain = d.name
-				r.Path = FormatEntries(n.path())
-				r.shared = n.patterns()
-				b.set.rules++
-				m := Method{r.Limit.Algorithm, r.Limit.Burst, r.Limit.Calendar}
-				i, ok := methods[m]
-				if !ok {
-					i = len(b.set.methods)
-					methods[m] = i
-					b.set.methods = append(b.set.methods, m)
-				}
-				r.method = i
+		from := len(b.set.rules)
+		for n := range d.root.all() {
+			r := n.rule
+			if r == nil {
+				continue
 			}
-			return true
-		})
-		b.check(d)
+			r.Domain, r.Path, r.shared = d.name, FormatEntries(n.path()), n.patterns()
+			b.set.rules = append(b.set.rules, r)
+			m := Method{r.Limit.Algorithm, r.Limit.Burst, r.Limit.Calendar}
+			i, ok := methods[m]
+			if !ok {
+				i = len(b.set.methods)
+				methods[m] = i
+				b.set.methods = append(b.set.methods, m)
+			}
+			r.method = i
+		}
+		b.check(d, b.set.rules[from:])
 	}
 }
 

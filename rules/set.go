@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -14,7 +15,7 @@ type Set struct {
 	order    []*domain // in the order of loading
 	warnings []*Problem
 	methods  []Method // without duplicates; Rule.method is an index
-	rules    int
+	rules    []*Rule  // domain by domain in file order
 	version  string
 }
 
@@ -53,12 +54,7 @@ type Rule struct {
 
 // Name returns the rule's name, or its path if it has no name. Names need not be unique; paths are
 // unique within a domain.
-func (r *Rule) Name() string {
-	if r.Limit.Name != "" {
-		return r.Limit.Name
-	}
-	return r.Path
-}
+func (r *Rule) Name() string { return cmp.Or(r.Limit.Name, r.Path) }
 
 // Metadata returns the descriptor's metadata without weir's own settings: a map with values of the
 // types map, slice, string, int64, uint64, float64, bool and nil. It is nil if there is none. The
@@ -91,21 +87,13 @@ func (s *Set) Domains() []string {
 func (s *Set) Has(domain string) bool { return s.domains[domain] != nil }
 
 // Len returns the number of rules.
-func (s *Set) Len() int { return s.rules }
+func (s *Set) Len() int { return len(s.rules) }
 
 // Version returns a hash of the names and contents of the files that the rules were loaded from.
 func (s *Set) Version() string { return s.version }
 
 // All returns the rules, domain by domain in file order, parents before children.
-func (s *Set) All() iter.Seq[*Rule] {
-	return func(yield func(*Rule) bool) {
-		for _, d := range s.order {
-			if !d.root.each(func(n *node) bool { return n.rule == nil || yield(n.rule) }) {
-				return
-			}
-		}
-	}
-}
+func (s *Set) All() iter.Seq[*Rule] { return slices.Values(s.rules) }
 
 // Warnings returns likely mistakes that do not keep the rules from being used, ordered by file and
 // line.
@@ -196,6 +184,11 @@ func (a *alternatives) same(value string) *node {
 		return a.any
 	}
 	return a.values[value]
+}
+
+// all yields the nodes below l, parents first.
+func (l *level) all() iter.Seq[*node] {
+	return func(yield func(*node) bool) { l.each(yield) }
 }
 
 // each calls f for each node below l, parents first, until f returns false.
