@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -34,21 +35,20 @@ func (c Change) String() string {
 func Diff(old, new *Set) []Change {
 	d := differ{old: old, new: new}
 	for _, a := range old.order {
+		d.domain = a.name
 		if b := new.domains[a.name]; b != nil {
-			d.domain = a.name
 			d.level(&a.root, &b.root)
 			if !reflect.DeepEqual(a.specsNode, b.specsNode) {
 				d.add(nil, "rate_limits change", "HTTP requests get other descriptors")
 			}
 		} else {
-			d.domain = a.name
 			d.add(nil, "removed", "its requests are no longer limited")
 		}
 	}
 	for _, b := range new.order {
 		if old.domains[b.name] == nil {
 			d.domain = b.name
-			d.add(nil, "added", fmt.Sprintf("with %s", plural(b.rules(), "rule")))
+			d.add(nil, "added", "with "+plural(b.root.rules(), "rule"))
 		}
 	}
 	return d.changes
@@ -61,14 +61,13 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-func (d *domain) rules() int {
-	n := 0
-	d.root.each(func(x *node) bool {
+// rules returns the number of rules below l.
+func (l *level) rules() (n int) {
+	for x := range l.all() {
 		if x.rule != nil {
 			n++
 		}
-		return true
-	})
+	}
 	return n
 }
 
@@ -140,8 +139,8 @@ func (d *differ) node(x, y *node) {
 	was, is := x.facts(), y.facts()
 	var what []string
 	for i := range was {
-		if was[i].text != is[i].text {
-			what = append(what, fmt.Sprintf("%s%s -> %s", was[i].name, was[i].text, is[i].text))
+		if was[i] != is[i] {
+			what = append(what, was[i][0]+was[i][1]+" -> "+is[i][1])
 		}
 	}
 	if !reflect.DeepEqual(x.metadata, y.metadata) {
@@ -153,36 +152,23 @@ func (d *differ) node(x, y *node) {
 	d.level(&x.level, &y.level)
 }
 
-// fact is one property of a descriptor.
-type fact struct{ name, text string }
-
-func (n *node) facts() []fact {
-	limit, name, replaces := "no limit", "none", "none"
+// facts returns the properties of a descriptor: the name of each, and a text.
+func (n *node) facts() [][2]string {
+	var name string
+	var replaces []string
 	if n.rule != nil {
-		limit = n.rule.Limit.String()
-		if n.rule.Limit.Name != "" {
-			name = n.rule.Limit.Name
-		}
-		if len(n.rule.Replaces) > 0 {
-			replaces = strings.Join(quoted(n.rule.Replaces), ",")
+		name = n.rule.Limit.Name
+		for _, other := range n.rule.Replaces {
+			replaces = append(replaces, quote(other))
 		}
 	}
-	return []fact{
-		{"", limit}, {"name ", name}, {"replaces ", replaces},
+	return [][2]string{
+		{"", by(n.rule)}, {"name ", cmp.Or(name, "none")},
+		{"replaces ", cmp.Or(strings.Join(replaces, ","), "none")},
 		{"shadow_mode ", fmt.Sprint(n.shadow)}, {"quota_mode ", fmt.Sprint(n.quota)},
 		{"share_threshold ", fmt.Sprint(n.share)}, {"detailed_metric ", fmt.Sprint(n.detailedMetric)},
 		{"value_to_metric ", fmt.Sprint(n.valueToMetric)},
 	}
-}
-
-func quoted(words []string) []string {
-	words = slices.Clone(words)
-	for i, w := range words {
-		var b strings.Builder
-		writeWord(&b, w)
-		words[i] = b.String()
-	}
-	return words
 }
 
 // counters returns the effect on the counters when x becomes y.
@@ -204,14 +190,7 @@ func counters(x, y *node) string {
 // effect returns the consequence of adding or removing n for the requests that match it.
 func (d *differ) effect(n *node) string {
 	if n.rule == nil && len(n.level.nodes) > 0 {
-		rules := 0
-		n.level.each(func(x *node) bool {
-			if x.rule != nil {
-				rules++
-			}
-			return true
-		})
-		return fmt.Sprintf("with %s below it", plural(rules, "rule"))
+		return fmt.Sprintf("with %s below it", plural(n.level.rules(), "rule"))
 	}
 	sample := sampleOf(n)
 	was, is := d.old.Match(d.domain, sample), d.new.Match(d.domain, sample)

@@ -14,36 +14,24 @@ type Entry struct{ Key, Value string }
 // contains a comma, an equals sign, a quote, a space or an unprintable character is quoted as in
 // Go. An empty value has no equals sign. [ParseEntries] is the inverse.
 func FormatEntries(entries []Entry) string {
-	var b strings.Builder
+	words := make([]string, len(entries))
 	for i, e := range entries {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		writeEntry(&b, e)
-	}
-	return b.String()
-}
-
-func writeEntry(b *strings.Builder, e Entry) {
-	writeWord(b, e.Key)
-	if e.Value != "" {
-		b.WriteByte('=')
-		writeWord(b, e.Value)
-	}
-}
-
-func writeWord(b *strings.Builder, s string) {
-	for _, r := range s {
-		if r == ',' || r == '=' || r == '"' || r == ' ' || !strconv.IsPrint(r) {
-			b.WriteString(strconv.Quote(s))
-			return
+		if words[i] = quote(e.Key); e.Value != "" {
+			words[i] += "=" + quote(e.Value)
 		}
 	}
-	if s == "" || strings.ContainsRune(s, '\uFFFD') { // U+FFFD may stand for invalid UTF-8
-		b.WriteString(strconv.Quote(s))
-		return
+	return strings.Join(words, ",")
+}
+
+// quote returns a key or value as [FormatEntries] writes it.
+func quote(s string) string {
+	special := func(r rune) bool {
+		return strings.ContainsRune(",=\" \uFFFD", r) || !strconv.IsPrint(r) // U+FFFD: invalid UTF-8
 	}
-	b.WriteString(s)
+	if s == "" || strings.ContainsFunc(s, special) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // ParseEntries parses the format of [FormatEntries]. It also accepts words that are quoted without
