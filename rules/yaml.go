@@ -7,7 +7,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -47,7 +46,7 @@ func (d *decoder) documents(data []byte) []*yaml.Node {
 
 // syntax reports a parser's error.
 func (d *decoder) syntax(err error, data []byte) {
-	at := position{file: d.file}
+	at := position{d.file, 1, 1}
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	var e *yaml.LoadError
 	if errors.As(err, &e) {
@@ -56,27 +55,11 @@ func (d *decoder) syntax(err error, data []byte) {
 			text += " " + e.ContextMsg
 		}
 		at.line, at.column = e.Mark.Line, e.Mark.Column
-		if at.line == 0 && e.Mark.Index > 0 { // the reader has only the offset
+		if at.line == 0 { // the reader has only the offset
 			at.line, at.column = locate(data, e.Mark.Index)
 		}
 	}
-	if at.line == 0 {
-		at.line, at.column = locate(data, badByte(data))
-	}
 	d.errorf(at, "error loading config file: %s", text)
-}
-
-// badByte returns the offset of the first byte that is not allowed in YAML.
-func badByte(data []byte) int {
-	for i := 0; i < len(data); {
-		r, size := utf8.DecodeRune(data[i:])
-		if r == utf8.RuneError && size == 1 || r < ' ' && r != '\n' && r != '\r' && r != '\t' ||
-			r == 0x7f {
-			return i
-		}
-		i += size
-	}
-	return 0
 }
 
 // locate returns the line and column of an offset.
