@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,10 +112,6 @@ func (s *Set) Describers(domain string) []Describer {
 	return nil
 }
 
-func always(e Entry) Action {
-	return Action{entry: func(*exchange) (Entry, presence) { return e, present }}
-}
-
 // value returns an action whose value may be missing. If it is, skip drops only the entry and not
 // the descriptor.
 func value(key string, skip bool, of func(x *exchange) (string, bool)) Action {
@@ -138,7 +135,9 @@ func condition(e Entry, holds func(x *exchange) bool) Action {
 }
 
 // GenericKey returns an action with a constant entry.
-func GenericKey(key, value string) Action { return always(Entry{key, value}) }
+func GenericKey(key, value string) Action {
+	return condition(Entry{key, value}, func(*exchange) bool { return true })
+}
 
 // RemoteAddress returns an action with the key remote_address and the client's address without its
 // port. If the address is unknown, the request gets no descriptor, see [Guard.Wrap].
@@ -173,15 +172,8 @@ func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		addr, err := x.addr()
-		if err != nil {
-			return false
-		}
-		for _, p := range ranges {
-			if p.Contains(addr) {
-				return !invert
-			}
-		}
-		return invert
+		within := func(p netip.Prefix) bool { return p.Contains(addr) }
+		return err == nil && slices.ContainsFunc(ranges, within) != invert
 	})
 }
 

@@ -205,20 +205,17 @@ func (e *Engine) Swap(set *Set) error {
 		return err
 	}
 	if e.cfg.CountDenied && !next.fixed.charges {
-		return errors.New(
-			"rules: Config.CountDenied needs a weir.Charger, which the strategy for overrides is not",
-		)
+		return errors.New("rules: Config.CountDenied needs a weir.Charger, " +
+			"which the strategy for overrides is not")
 	}
 	for r := range set.All() {
-		charger := next.strategies[r.method].charges
-		if r.Limit.Algorithm == InFlight && e.cfg.CountDenied {
+		switch {
+		case r.Limit.Algorithm == InFlight && e.cfg.CountDenied:
 			return fmt.Errorf("rules: %s: Config.CountDenied does not apply to the unit %s", r.Path,
 				inFlightUnit)
-		}
-		if !charger && (r.Limit.Afterwards || e.cfg.CountDenied) {
-			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, which the "+
-				"strategy for %v is not",
-				r.Path, r.Limit.Algorithm)
+		case (r.Limit.Afterwards || e.cfg.CountDenied) && !next.strategies[r.method].charges:
+			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, "+
+				"which the strategy for %v is not", r.Path, r.Limit.Algorithm)
 		}
 	}
 	e.state.Store(next)

@@ -57,7 +57,14 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 			Step{e, FormatEntries([]Entry{n.entry()}), l.reason(n, why), n.file, n.line})
 		l = &n.level
 	}
-	x.conclude(n)
+	switch x.Rule = n.rule; {
+	case n.rule != nil:
+		x.Verdict = n.rule.String()
+	case len(n.level.nodes) > 0:
+		x.Verdict = "no limit: the descriptor ends here, and only those below have a rate_limit"
+	default:
+		x.Verdict = "no limit: the descriptor has no rate_limit, so it always passes"
+	}
 	return x
 }
 
@@ -75,9 +82,7 @@ func (s *Set) ExplainRequest(domain string, r *http.Request, ip httplimit.IP) []
 	var all []Described
 	x := exchange{Request: r, ip: ip}
 	for _, spec := range s.Describers(domain) {
-		described := spec.describe(nil, &x, func(entries []Entry) *Rule {
-			return s.Match(domain, entries)
-		})
+		described := spec.describe(nil, &x, s, domain)
 		for _, d := range described {
 			all = append(all, Described{Actions: spec.names, Descriptor: d})
 		}
@@ -101,18 +106,6 @@ func (d Described) String() string {
 			d.Missing + " needs"
 	}
 	return strings.Join(d.Actions, ", ") + ": " + FormatEntries(d.Descriptor.Entries)
-}
-
-func (x *Explanation) conclude(n *node) {
-	x.Rule = n.rule
-	switch {
-	case n.rule != nil:
-		x.Verdict = n.rule.String()
-	case len(n.level.nodes) > 0:
-		x.Verdict = "no limit: the descriptor ends here, and only those below have a rate_limit"
-	default:
-		x.Verdict = "no limit: the descriptor has no rate_limit, so it always passes"
-	}
 }
 
 // reason returns why n was chosen.

@@ -9,17 +9,15 @@ import (
 // describe returns the descriptors that specs compute from a request to a domain.
 func (s *Set) describe(domain string, specs []Describer, x *exchange) (all []Descriptor) {
 	for i := range specs {
-		all = specs[i].describe(all, x, func(entries []Entry) *Rule { return s.Match(domain, entries) })
+		all = specs[i].describe(all, x, s, domain)
 	}
 	return all
 }
 
 // describe appends the descriptor of a request or, if an action has the path and servers read it
-// differently, one for each reading that counts elsewhere: under another rule, or another name of
-// the path.
-func (s *Describer) describe(
-	dst []Descriptor, x *exchange, match func([]Entry) *Rule,
-) []Descriptor {
+// differently, one for each reading that counts elsewhere: under another rule of the domain in set,
+// or another name of the path.
+func (s *Describer) describe(dst []Descriptor, x *exchange, set *Set, domain string) []Descriptor {
 	x.path = ""
 	d, ok := s.of(x)
 	if !ok {
@@ -46,7 +44,7 @@ func (s *Describer) describe(
 		for _, path := range []string{r.Key, r.Path, urlpath.Lower(r.Path), urlpath.TrimSlashes(r.Path)} {
 			x.path = path
 			d, _ := s.of(x)
-			c := count{match(d.Entries), r.Key}
+			c := count{set.Match(domain, d.Entries), r.Key}
 			if c.rule != nil && !slices.Contains(counts, c) {
 				counts, dst = append(counts, c), append(dst, d)
 			}
