@@ -1,6 +1,8 @@
 package fleet_test
 
 import (
+	"bytes"
+	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -12,16 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The measured constants of the sizing table and their sources.
+// The constants of the sizing table and their sources.
 const (
-	bytesCaller      = 73      // BENCHMARKS.md, at a glance
-	nsDecision       = 587     // BENCHMARKS.md, a million callers with equal load
 	bytesLedger      = 280     // fallback.Config.MaxCallers
 	bytesLease       = 300     // near.LeaseConfig.Keys
 	bytesDenial      = 250     // near.DenialsConfig.Size
-	usClient         = 28.8    // tools/benchmarks/redis/RESULTS.md, FixedWindow, admitted, client
-	usServer         = 22.6    // the same, server
-	usLeased         = 1.0     // the same, leases of 100, client
 	bytesRedis       = 200     // docs/scaling.md, rounded up
 	ledger           = 1 << 17 // fallback.DefaultMaxCallers
 	leasesHeld       = 1 << 16 // near.DefaultKeys
@@ -32,6 +29,51 @@ const (
 	skewed           = withLease + ", skew 1.5"
 	lessSkewed       = withLease + ", skew 1.0"
 )
+
+// costs are those that reports of measurements hold.
+type costs struct {
+	bytesCaller, nsDecision      float64 // of a Limiter, with a million callers alike
+	usClient, usServer, usLeased float64 // CPU of a decision on Redis, and of one from a lease of 100
+}
+
+// measured reads the costs from BENCHMARKS.md and from the report of the benchmarks with Redis.
+func measured(t *testing.T) (c costs) {
+	t.Helper()
+	row := func(report, heading, begins string) []string {
+		text, err := os.ReadFile("../../" + report)
+		require.NoError(t, err)
+		_, text, _ = bytes.Cut(text, []byte(heading))
+		_, text, ok := bytes.Cut(text, []byte("\n| "+begins+" | "))
+		require.True(t, ok, "%s: no row %q after %q", report, begins, heading)
+		line, _, _ := strings.Cut(string(text), " |\n")
+		return strings.Split(line, " | ")
+	}
+	number := func(cell string) float64 {
+		n, err := strconv.ParseFloat(cell, 64)
+		require.NoError(t, err)
+		return n
+	}
+	c.bytesCaller = number(row("BENCHMARKS.md", "\n## Memory\n", "weir")[0])
+	c.nsDecision = number(row("BENCHMARKS.md", "\n## One limit per id\n", "weir")[5])
+	cpu := func(begins string) (client, server float64) {
+		cell := row("tools/benchmarks/redis/RESULTS.md", "\n| admitted |", begins)[2]
+		of, on, ok := strings.Cut(cell, " + ")
+		require.True(t, ok, cell)
+		return number(of), number(on)
+	}
+	c.usClient, c.usServer = cpu("FixedWindow")
+	c.usLeased, _ = cpu("FixedWindow, leases of 100")
+	return c
+}
+
+// text is the part of the page that names the costs.
+func (c costs) text() string {
+	return fmt.Sprintf(`- A caller takes %.0f bytes, and a decision among a million callers who ask evenly %.0f ns of a core
+  ([BENCHMARKS.md](../BENCHMARKS.md)).
+- A decision on Redis takes %.1f µs of the client's CPU and %.1f µs of the server's; one from a lease of 100 takes %.1f µs of
+  the client's ([tools/benchmarks/redis](../tools/benchmarks/redis/RESULTS.md)).
+`, c.bytesCaller, c.nsDecision, c.usClient, c.usServer, c.usLeased)
+}
 
 // size is one row of the sizing table.
 type size struct {
@@ -60,33 +102,33 @@ var sizes = []size{
 // of constant load.
 func sizing(t *testing.T, load string) string {
 	t.Helper()
+	c := measured(t)
 	var b strings.Builder
 	b.WriteString(
-		"| instances | callers | decisions/s | composition | memory of an instance | cores of the " +
-			"fleet | " +
-			"Redis commands/s | Redis cores | servers | Redis memory | how |\n" +
+		"| instances | callers | decisions/s | composition | memory of an instance " +
+			"| cores of the fleet | Redis commands/s | Redis cores | servers | Redis memory | how |\n" +
 			"|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, s := range sizes {
 		cells := []string{strconv.Itoa(s.instances), amount(s.callers), amount(s.decisions),
 			s.composition}
 		switch s.composition {
 		case alone, routed:
-			memory, cores := s.callers*bytesCaller/float64(s.instances), s.decisions*nsDecision/1e9
-			cells = append(cells, bytes(memory), fmt.Sprintf("%.2f", cores), "–", "–", "–", "–", "computed")
+			memory, cores := s.callers*c.bytesCaller/float64(s.instances), s.decisions*c.nsDecision/1e9
+			cells = append(cells, inBytes(memory), fmt.Sprintf("%.2f", cores), "–", "–", "–", "–", "computed")
 		default:
-			perDecision, how, client := 1.0, "computed", s.decisions*usClient
+			perDecision, how, client := 1.0, "computed", s.decisions*c.usClient
 			// Limited by the default MaxBuckets.
-			memory := min(s.callers, ledger)*bytesLedger + min(s.callers, 1<<20)*bytesCaller
+			memory := min(s.callers, ledger)*bytesLedger + min(s.callers, 1<<20)*c.bytesCaller
 			if s.composition != plain {
 				perDecision = commandsADecision(t, load, s.instances, s.composition)
 				how = fmt.Sprintf("computed; %.3f commands a decision simulated", perDecision)
-				client = s.decisions * (usLeased + perDecision*usClient)
+				client = s.decisions * (c.usLeased + perDecision*c.usClient)
 				memory += min(s.callers, leasesHeld)*bytesLease + min(s.callers, denialsHeld)*bytesDenial
 			}
 			commands := s.decisions * perDecision
-			cores := commands * usServer / 1e6
-			cells = append(cells, bytes(memory), fmt.Sprintf("%.2f", client/1e6), amount(commands),
-				fmt.Sprintf("%.2f", cores), fmt.Sprint(math.Ceil(cores/busy)), bytes(s.callers*bytesRedis), how)
+			cores := commands * c.usServer / 1e6
+			cells = append(cells, inBytes(memory), fmt.Sprintf("%.2f", client/1e6), amount(commands),
+				fmt.Sprintf("%.2f", cores), fmt.Sprint(math.Ceil(cores/busy)), inBytes(s.callers*bytesRedis), how)
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
@@ -115,7 +157,7 @@ func amount(n float64) string {
 	return fmt.Sprintf("%.0f", math.Round(n/e)*e)
 }
 
-func bytes(n float64) string {
+func inBytes(n float64) string {
 	for _, unit := range []string{"B", "KB", "MB"} {
 		if n < 1000 {
 			return fmt.Sprintf("%.3g %s", n, unit)
@@ -145,11 +187,19 @@ func part(t *testing.T, page, name string) (before, text, after string) {
 	return before + begin, text, end + after
 }
 
-// The document's sizing table equals the one computed from its constants and simulated tables.
+var rewrite = flag.Bool("write", false, "write the sizing table to docs/scaling.md")
+
+// TestSizingTableIsComputed checks that the page has the costs of the reports, and the sizing table
+// that follows from them and from the simulated tables. With -write it writes both.
 func TestSizingTableIsComputed(t *testing.T) {
-	page, err := os.ReadFile(document)
+	text, err := os.ReadFile(document)
 	require.NoError(t, err)
-	_, load, _ := part(t, string(page), "load")
-	_, computed, _ := part(t, string(page), "computed")
-	assert.Equal(t, sizing(t, load), strings.Trim(computed, "\n")+"\n")
+	page := string(text)
+	_, load, _ := part(t, page, "load")
+	want := replace(t, replace(t, page, "measured", measured(t).text()), "computed", sizing(t, load))
+	if *rewrite {
+		require.NoError(t, os.WriteFile(document, []byte(want), 0o644))
+		return
+	}
+	assert.Equal(t, want, page, "go test ./tools/fleet -run Sizing -write computes it anew")
 }

@@ -57,6 +57,7 @@ func TestScalingTables(t *testing.T) {
 	page, err := os.ReadFile(name)
 	require.NoError(t, err)
 	_, load, _ := part(t, string(page), "load")
+	write(t, "measured", measured(t).text())
 	write(t, "computed", sizing(t, load))
 }
 
@@ -125,6 +126,7 @@ func constantLoad(t *testing.T) string {
 	b.WriteString("| | instances | decisions/s | commands a decision | commands/s | Redis cores | " +
 		"busiest key, commands/s | " +
 		"of the server that has it |\n|---|--:|--:|--:|--:|--:|--:|--:|\n")
+	usServer := measured(t).usServer
 	for _, l := range loads {
 		for _, n := range []int{1, 10, 100, 1000} {
 			f := l.fleet(n)
@@ -141,20 +143,18 @@ func constantLoad(t *testing.T) string {
 				each*float64(rateOfEach*n)*usServer/1e6, amount(hot), 100*hot*usServer/1e6)
 		}
 	}
-	b.WriteString(
-		"\nTen instances without leases, on one Redis that takes 22.6 µs for a command and has others " +
-			"wait:\n\n",
-	)
-	queue(t, &b)
+	fmt.Fprintf(&b, "\nTen instances without leases, on one Redis that takes %.1f µs for a command "+
+		"and has others wait:\n\n", usServer)
+	queue(t, &b, usServer)
 	return b.String()
 }
 
 // queue writes what a server that is too busy means for those that wait for it.
-func queue(t *testing.T, b *strings.Builder) {
+func queue(t *testing.T, b *strings.Builder, usServer float64) {
 	b.WriteString("| decisions/s | load of the server | decided locally |\n|--:|--:|--:|\n")
 	for _, load := range []float64{0.6, 0.9, 1.1, 1.5} {
 		f := large()
-		f.Instances, f.Denials, f.Service = 10, false, usServer*1000*time.Nanosecond
+		f.Instances, f.Denials, f.Service = 10, false, time.Duration(usServer*1000)
 		f.Rate = load * 1e6 / usServer
 		out := simulate(t, f)
 		fmt.Fprintf(b, "| %.0f | %.0f %% | %.1f %% |\n", f.Rate, 100*load,
