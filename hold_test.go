@@ -54,7 +54,7 @@ func (p *lease) Renew(ctx context.Context) (held bool, err error) {
 	storeMax(p.of.mostUnderway, p.of.underway.Add(1))
 	defer p.of.underway.Add(-1)
 	p.of.renewals.Add(1)
-	time.Sleep(p.of.takes)
+	time.Sleep(p.of.takes) // in a bubble
 	if p.of.down.Load() {
 		return false, errDown
 	}
@@ -417,7 +417,7 @@ func TestHoldWaitWakes(t *testing.T) {
 			return s.Reset(t.Context(), r)
 		},
 		"the end of the lease": func(_ *InFlight, r *Request, _ *Result, _ *Held) error {
-			time.Sleep(r.Duration - time.Second)
+			time.Sleep(r.Duration - time.Second) // in a bubble
 			return nil
 		},
 	} {

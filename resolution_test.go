@@ -169,7 +169,7 @@ func goesBack(read func() int64, setTicking func(bool)) (times int64) {
 	}
 	for i := range 100 {
 		setTicking(i%2 == 0)
-		time.Sleep(time.Microsecond)
+		time.Sleep(time.Microsecond) // the readers go on meanwhile
 	}
 	stop.Store(true)
 	wg.Wait()
@@ -233,7 +233,7 @@ func overfull(t *testing.T, cfg Config) (windows int) {
 					mu.Unlock()
 				}
 				if i%200 == 0 {
-					time.Sleep(3 * time.Millisecond)
+					time.Sleep(3 * time.Millisecond) // the table empties
 				}
 			}
 		})

@@ -342,7 +342,7 @@ func concurrently(t *testing.T, save func(l *Limiter) []byte) (over int64) {
 		})
 	}
 	for admitted.Load() < limit*ids/8 {
-		time.Sleep(time.Microsecond)
+		time.Sleep(time.Microsecond) // between two looks
 	}
 	inFlight := int64(4) // decided, and not counted in since
 	saving.Store(true)

@@ -22,7 +22,7 @@ type delayed struct {
 }
 
 func (s *delayed) Run(context.Context, *weir.Request) (*weir.Result, error) {
-	time.Sleep(s.takes)
+	time.Sleep(s.takes) // in a bubble
 	return &weir.Result{State: weir.Allow}, s.err
 }
 

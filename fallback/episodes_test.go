@@ -36,7 +36,7 @@ func (n *network) pass(call func() error) error {
 	n.mu.Lock()
 	delay, down, lost := n.delay, n.down, n.rng.Float64() < n.loses
 	n.mu.Unlock()
-	time.Sleep(delay)
+	time.Sleep(delay) // in a bubble
 	if down {
 		return errDown
 	}

@@ -211,7 +211,7 @@ type slowHolder struct{ holder }
 func (h slowHolder) Acquire(
 	ctx context.Context, r *weir.Request,
 ) (*weir.Result, weir.Place, error) {
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // in a bubble
 	return h.holder.Acquire(ctx, r)
 }
 

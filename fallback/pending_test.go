@@ -162,7 +162,7 @@ type stubborn struct{ *server }
 
 func (s stubborn) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := s.server.Run(ctx, r)
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // in a bubble
 	return res, err
 }
 

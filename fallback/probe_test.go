@@ -56,7 +56,7 @@ var behaviors = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{})
 	},
 	// slow, and ignores its context
 	func(_ context.Context, rng *rand.Rand, _ <-chan struct{}) (*weir.Result, error) {
-		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // in a bubble
 		return admitted()
 	},
 	// hangs until the end, and ignores its context

@@ -394,14 +394,14 @@ func (s *slowCharge) Charge(ctx context.Context, r *weir.Request) error {
 	if r.Cost == 4 && !s.refused.Swap(true) {
 		return errDown
 	}
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // in a bubble
 	return s.server.Charge(ctx, r)
 }
 
 type slowSeed struct{ *server }
 
 func (s *slowSeed) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // in a bubble
 	return s.server.Seed(ctx, r, counted)
 }
 

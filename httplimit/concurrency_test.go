@@ -416,7 +416,7 @@ func TestHijackedConnectionsHoldTheirPlace(t *testing.T) {
 				close(resume)
 				for range 50 { // the handler has long returned by some of these
 					require.EqualValues(t, 1, held())
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // between two looks
 				}
 				var wg sync.WaitGroup
 				for range 8 {

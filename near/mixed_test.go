@@ -88,7 +88,7 @@ type failsFor struct {
 
 func (s failsFor) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if r.Cost == s.cost {
-		time.Sleep(s.takes)
+		time.Sleep(s.takes) // in a bubble
 		return nil, errDown
 	}
 	return s.distant.Run(ctx, r)

@@ -59,7 +59,7 @@ func TestClusterSlotMoves(t *testing.T) {
 	for range 3 {
 		for to := range cluster.Nodes {
 			cluster.Move(slot, to)
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // time for decisions on this node
 		}
 	}
 	redistest.Eventually(t, 30*time.Second, "enough decisions", func() bool {

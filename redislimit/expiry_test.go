@@ -85,7 +85,7 @@ func kill(addr string) error {
 	if err == nil && line != "ready\n" {
 		err = fmt.Errorf("the process says %q", line)
 	}
-	time.Sleep(time.Duration(rand.Int64N(int64(10 * time.Millisecond))))
+	time.Sleep(rand.N(10 * time.Millisecond)) // it is killed at any point of its work
 	err = errors.Join(err, child.Process.Kill())
 	_ = child.Wait()
 	return err

@@ -314,7 +314,7 @@ func TestStreamsOnRedis(t *testing.T) {
 					return
 				}
 				assert.LessOrEqual(t, inside[key].Add(1), int64(limit))
-				time.Sleep(rand.N(500 * time.Microsecond))
+				time.Sleep(rand.N(500 * time.Microsecond)) // the work in flight
 				inside[key].Add(-1)
 				assert.NoError(t, h.Release(t.Context()))
 			}
@@ -402,7 +402,7 @@ func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 			free = res
 		} else {
 			last = res.ExpiresAt
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // between two looks
 		}
 	}
 	admitted := free.ExpiresAt.Add(-holderLease) // by the server's clock, as all here

@@ -265,7 +265,7 @@ func TestReconcileAfterFailover(t *testing.T) {
 	time.Sleep(150 * time.Millisecond) // counts of the last 100 ms pass for older ones
 	require.NoError(t, s.Refund(t.Context(),
 		&weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 70}, old))
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(150 * time.Millisecond) // as before
 	redistest.Eventually(t, 5*time.Second, "replication", func() bool {
 		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")
 	})

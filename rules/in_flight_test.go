@@ -122,7 +122,7 @@ func mostInFlight(w *world) (most, admitted int64) {
 	h := rules.Middleware(w.engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		add(1)
 		defer add(-1)
-		time.Sleep(10 * time.Microsecond)
+		time.Sleep(10 * time.Microsecond) // the work in flight
 	}))
 	var callers sync.WaitGroup
 	for range 16 {

@@ -85,7 +85,7 @@ func (w *writer) inPlace(n int) {
 // broken leaves half of a file for a second.
 func (w *writer) broken(n int) {
 	w.write("rules.yaml", generation(n)[:80])
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // a look, in a bubble or in real time
 	w.byRename(n)
 }
 
@@ -116,7 +116,7 @@ func (w *writer) decide(ctx context.Context) {
 			resp.Statuses[0].Rule.Limit.Name != resp.Statuses[1].Rule.Limit.Name {
 			w.failed.Add(1)
 		}
-		time.Sleep(11 * time.Millisecond)
+		time.Sleep(11 * time.Millisecond) // the pace of the caller, in a bubble or in real time
 	}
 }
 

@@ -32,7 +32,7 @@ func TestWatchOfSlowReads(t *testing.T) {
 			if !assert.NoError(t, err) {
 				return
 			}
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(300 * time.Millisecond) // longer than a look
 			_, _ = f.WriteString(generation(0))
 			assert.NoError(t, f.Close())
 			time.Sleep(50 * time.Millisecond) // the reader ends

@@ -316,7 +316,7 @@ func TestClose(t *testing.T) {
 			assert.Less(t, took, 100*time.Millisecond)
 		}
 		left := l.Stats().Buckets
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // time for a sweep, of which there must be none
 		assert.Equal(t, left, l.Stats().Buckets, "the janitor outlived Close")
 	})
 }

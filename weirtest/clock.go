@@ -46,7 +46,7 @@ func (c *Clock) Now() time.Time {
 // Advance moves the clock by d; a negative d steps it back.
 func (c *Clock) Advance(d time.Duration) {
 	if c.live {
-		time.Sleep(d)
+		time.Sleep(d) // in a bubble
 		return
 	}
 	c.mu.Lock()
@@ -58,7 +58,7 @@ func (c *Clock) Advance(d time.Duration) {
 // Set moves the clock to t, which may be earlier than the time it reads.
 func (c *Clock) Set(t time.Time) {
 	if c.live {
-		time.Sleep(time.Until(t))
+		time.Sleep(time.Until(t)) // in a bubble
 		return
 	}
 	c.mu.Lock()

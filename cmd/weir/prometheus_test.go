@@ -94,7 +94,7 @@ func TestPrometheusScrapes(t *testing.T) {
 				resp.Body.Close()
 				admitted(t, conn, "many", 1)
 			}
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond) // the pace of the clients
 			return len(query(until).Result) > 0
 		})
 	}

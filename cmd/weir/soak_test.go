@@ -174,7 +174,9 @@ func serveControl() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("/late", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * soakHealth) })
+	mux.HandleFunc("/late", func(http.ResponseWriter, *http.Request) {
+		time.Sleep(20 * soakHealth) // a control that is late
+	})
 	go func() { _ = http.Serve(l, mux) }()
 }
 

@@ -41,7 +41,7 @@ func TestFlowStops(t *testing.T) {
 	go func() { flow.Accept(); close(accepted) }()
 	go func() { waited <- flow.Wait(context.Background()) }()
 	for bucket.Tokens() > -2 { // both wait for a token
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between two looks
 	}
 	flow.Stop()
 	<-accepted

@@ -268,7 +268,7 @@ func TestBucketNeedsNoClose(t *testing.T) {
 		if runtime.NumGoroutine() <= before {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // between two collections
 	}
 	assert.LessOrEqual(t, runtime.NumGoroutine(), before)
 }

@@ -64,7 +64,7 @@ func TestEndsOfCalls(t *testing.T) {
 		"its deadline": {op: late, want: ErrNoAnswer, state: Open, failures: 1,
 			took: 50 * time.Millisecond},
 		"no deadline": {func(context.Context) error {
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) // in a bubble
 			return nil
 		}, true, ErrNoAnswer, Open,
 			1, 0, 50 * time.Millisecond},

@@ -28,7 +28,7 @@ func (c *call) Call() time.Duration {
 		}
 		defer c.busy.Add(-1)
 	}
-	time.Sleep(c.takes)
+	time.Sleep(c.takes) // in a bubble
 	return c.again
 }
 

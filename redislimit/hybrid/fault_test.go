@@ -295,6 +295,7 @@ func (f fault) hold(t *testing.T, h *fallback.Fallback, hold time.Duration) {
 		return
 	}
 	opens := h.Stats().Opens
+	// The pace of a client.
 	for start := time.Now(); time.Since(start) < hold; time.Sleep(5 * time.Millisecond) {
 		_, by := ask(t, h, day)
 		require.Equal(t, fallback.FromLocal, by)

@@ -108,7 +108,7 @@ func callAll(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late t
 				}
 				const nap = 5 * time.Millisecond
 				start := time.Now()
-				time.Sleep(nap)
+				time.Sleep(nap) // how late the machine is, is what it measures
 				overslept[i] += time.Since(start) - nap
 			}
 		})

@@ -72,6 +72,7 @@ func TestLeaseOverManyWindows(t *testing.T) {
 		h := hybridAt(t, b.server.Addr, fallback.Config{Instances: 3}, leases(50))
 		for range 4 {
 			all.Go(func() {
+				// The pace of a client.
 				for start := time.Now(); time.Since(start) < 3*time.Second; time.Sleep(100 * time.Microsecond) {
 					before := time.Now()
 					res, by, err := h.RunSource(context.Background(),

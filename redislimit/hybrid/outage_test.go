@@ -85,7 +85,7 @@ func (f *fleet) ask(t *testing.T, n int) {
 		all.Wait()
 		for _, i := range f.instances {
 			for i.Stats().State == fallback.HalfOpen {
-				time.Sleep(100 * time.Microsecond)
+				time.Sleep(100 * time.Microsecond) // between two looks
 			}
 		}
 		f.clock.Advance(window / rounds)

@@ -140,7 +140,7 @@ func dialsIn(o *redis.Options, p *redistest.Proxy) {
 	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if rtt := p.RoundTrip(); rtt > 0 {
-			time.Sleep(rtt)
+			time.Sleep(rtt) // as long as a handshake over that network takes
 		}
 		return dial(ctx, network, addr)
 	}
@@ -186,8 +186,8 @@ func watch(ctx context.Context, server *redistest.Server, limit time.Duration) *
 		}
 	}
 	const nap = 2 * time.Millisecond
-	go loop(func() { time.Sleep(nap) }, nap)
-	go loop(func() { _ = client.Ping(ctx).Err(); time.Sleep(nap) }, nap)
+	go loop(func() { time.Sleep(nap) }, nap)                             // measures how late that is
+	go loop(func() { _ = client.Ping(ctx).Err(); time.Sleep(nap) }, nap) // between two PINGs
 	return s
 }
 
@@ -252,7 +252,7 @@ func (f *recoveringFleet) load(ctx context.Context, o outage) *sync.WaitGroup {
 		all.Go(func() {
 			for n := w; ctx.Err() == nil; n++ {
 				f.ask(w%recoveryInstances, n%recoveryCallers)
-				time.Sleep(time.Duration(workers) * time.Second / 400)
+				time.Sleep(time.Duration(workers) * time.Second / 400) // the pace of the callers
 			}
 		})
 	}
@@ -313,7 +313,7 @@ func runOutage(t *testing.T, o outage, probeInterval time.Duration, limit uint64
 		return true
 	})
 	repair := o.cut(t, b)
-	time.Sleep(o.lasts)
+	time.Sleep(o.lasts) // the outage
 	repair()
 	stalls := watch(ctx, b.server, cmp.Or(o.timeout, fallback.DefaultTimeout)/2)
 	f.mu.Lock()
@@ -348,7 +348,7 @@ func (f *recoveringFleet) commands(b *bench) (sent, calls uint64) {
 // perCall returns the commands for each call during half a second.
 func (f *recoveringFleet) perCall(b *bench) float64 {
 	sent, calls := f.commands(b)
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // what is counted in this time is the result
 	sentThen, callsThen := f.commands(b)
 	return float64(sentThen-sent) / float64(max(1, callsThen-calls))
 }

@@ -43,7 +43,7 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 				return false
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) // between two looks
 		return true
 	})
 	return c

@@ -11,7 +11,7 @@ func Watch() (late func() time.Duration) {
 		var w time.Duration
 		for {
 			start := time.Now()
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // how late it returns is what is measured
 			w = max(w, time.Since(start)-time.Millisecond)
 			select {
 			case <-stop:

@@ -257,7 +257,7 @@ func (p *Proxy) relay(client, server net.Conn, out *bufio.Reader, raw []byte, wo
 		return false
 	}
 	if latency > 0 {
-		time.Sleep(latency)
+		time.Sleep(latency) // the network's
 	}
 	p.await()
 	_, err = client.Write(reply)

@@ -77,6 +77,7 @@ func (s *Server) start() bool {
 	cmd := s.cmd
 	go func() { _ = cmd.Wait(); close(done) }()
 	const pause = 5 * time.Millisecond
+	// The pause is between two looks.
 	for end := time.Now().Add(startTimeout); time.Now().Before(end); time.Sleep(pause) {
 		select {
 		case <-done:
@@ -206,7 +207,7 @@ func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 		if time.Since(start) > limit {
 			t.Fatalf("%s: not within %v", what, limit)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // between two looks
 	}
 	return time.Since(start)
 }

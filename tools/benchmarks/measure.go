@@ -159,6 +159,6 @@ func prepare(s store, w *workload) instance {
 func settle() {
 	for range 3 {
 		runtime.GC()
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // time for the finalizers
 	}
 }

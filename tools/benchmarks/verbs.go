@@ -127,7 +127,7 @@ func tickCost() float64 {
 		must(l.CheckRate("id", day.Milliseconds(), 1))
 		const during = 2 * time.Second
 		before := cpuTime()
-		time.Sleep(during)
+		time.Sleep(during) // what the clock uses in this time is the result
 		return float64(cpuTime()-before) / float64(during)
 	}
 	return max(0, cost(time.Millisecond)-cost(0))

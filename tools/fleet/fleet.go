@@ -284,7 +284,7 @@ func (r *run) simulate() error {
 		for due += r.Rate * tick.Seconds(); due >= 1; due-- {
 			ask(r.instances[r.random.IntN(len(r.instances))], r.pick(), 1+r.random.Uint64N(max(1, r.Cost)))
 		}
-		time.Sleep(tick)
+		time.Sleep(tick) // in a bubble
 	}
 	requests.Wait()
 	select {

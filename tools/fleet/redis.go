@@ -29,8 +29,8 @@ type redis struct {
 
 // command runs the effect of a command, half a round trip from now.
 func (s *redis) command(key string, do func() error) error {
-	time.Sleep(s.roundTrip / 2)
-	defer time.Sleep(s.roundTrip / 2)
+	time.Sleep(s.roundTrip / 2)       // in a bubble
+	defer time.Sleep(s.roundTrip / 2) // in a bubble
 	if s.down.Load() {
 		return errDown
 	}
@@ -48,7 +48,7 @@ func (s *redis) command(key string, do func() error) error {
 	s.free = s.free.Add(s.service)
 	wait := s.free.Sub(now)
 	s.mu.Unlock()
-	time.Sleep(wait)
+	time.Sleep(wait) // in a bubble
 	return do()
 }
 

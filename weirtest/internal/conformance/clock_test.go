@@ -30,7 +30,7 @@ func (c *testClock) Advance(d time.Duration) { c.Set(c.Now().Add(d)) }
 
 func (c *testClock) Set(t time.Time) {
 	if c.bubble {
-		time.Sleep(time.Until(t))
+		time.Sleep(time.Until(t)) // in a bubble
 		return
 	}
 	c.mu.Lock()

@@ -37,7 +37,7 @@ func (tr *trial) visit(arrivals ...arrival) []outcome {
 	outcomes := make([]outcome, len(arrivals))
 	var wg sync.WaitGroup
 	for i, a := range arrivals {
-		time.Sleep(time.Until(tr.origin.Add(a.at)))
+		time.Sleep(time.Until(tr.origin.Add(a.at))) // in a bubble
 		synctest.Wait()
 		wg.Go(func() { outcomes[i] = tr.call(a) })
 		synctest.Wait()

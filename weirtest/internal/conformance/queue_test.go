@@ -78,7 +78,7 @@ func (s *queueStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result,
 		len(l.waiting) >= s.places+s.extra {
 		if s.deniesLate {
 			s.mu.Unlock()
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // in a bubble
 			s.mu.Lock()
 		}
 		until := l.next.Add(-s.early)

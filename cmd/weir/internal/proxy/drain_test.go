@@ -127,7 +127,7 @@ func TestAStopLosesNoRequest(t *testing.T) {
 func TestAnAbruptStopLosesRequests(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // requests are in flight when the server stops
 	}))
 	l := &load{url: s.URL, protocols: http1()}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

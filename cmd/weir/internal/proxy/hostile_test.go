@@ -521,7 +521,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 				if _, err := io.WriteString(conn, piece); err != nil {
 					return
 				}
-				time.Sleep(every)
+				time.Sleep(every) // the pace of a slow client
 			}
 		}()
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)

@@ -37,7 +37,7 @@ func flood(w http.ResponseWriter, r *http.Request) {
 		}
 	case "/events":
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(600 * time.Millisecond)
+		time.Sleep(600 * time.Millisecond) // longer than SendTimeout
 		_, _ = io.WriteString(w, "event")
 	}
 }

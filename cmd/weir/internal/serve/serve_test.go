@@ -464,7 +464,7 @@ func TestBadRulesAtTheStart(t *testing.T) {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+	for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) { // between two looks
 		if time.Since(began) > time.Minute {
 			t.Fatalf("not within a minute: %s", what)
 		}
@@ -503,7 +503,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				case resp.OverallCode == pb.RateLimitResponse_OK:
 					admitted.Add(1)
 				}
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // the pace of a client
 			}
 		})
 	}

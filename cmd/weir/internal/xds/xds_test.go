@@ -86,7 +86,7 @@ func domain(name string, n uint32) *pb.RateLimitConfig {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+	for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) { // between two looks
 		if time.Since(began) > time.Minute {
 			t.Fatalf("not within a minute: %s", what)
 		}
@@ -137,14 +137,14 @@ func TestRulesFollowTheServer(t *testing.T) {
 	assert.Contains(t, c.refusals()[0], "invalid rate limit unit ''")
 	assert.Equal(t, "b 2", inForce(), "the whole set is refused")
 	assert.ErrorContains(t, r.Status().Err, "invalid rate limit unit")
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(300 * time.Millisecond) // time for more refusals
 	assert.LessOrEqual(t, len(c.refusals()), 2,
 		"the server repeats the set at once, but is not answered so")
 	c.set("6", domain("b", 4), domain("c", 3))
 	becomes("b 4, c 3")
 
 	c.grpc.Stop()
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // time to notice that the server is gone
 	assert.Equal(t, "b 4, c 3", inForce(), "without the server")
 	c.start()
 	c.set("6", domain("b", 5)) // a server that starts again may count its versions from the beginning
