@@ -2,11 +2,16 @@ package main
 
 import (
 	"bytes"
+	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
 // The shell offers the values of a flag, and each of them is accepted by the command.
@@ -20,20 +25,35 @@ func TestTheShellOffersValues(t *testing.T) {
 		{"replay --limit 5/1m", "by", "ip user path agent ip+path"},
 		{"serve", "log", "text json"},
 	} {
-		var out, errs bytes.Buffer
 		args := append([]string{"__complete"}, strings.Fields(row.command)...)
-		require.Equal(t, exitOK, run(append(args, "--"+row.flag, ""), strings.NewReader(""), &out, &errs),
-			errs.String())
-		offered, _, _ := strings.Cut(out.String(), ":4\n") // no names of files
-		assert.ElementsMatch(t, strings.Fields(row.want), strings.Fields(offered), "%s --%s", row.command,
-			row.flag)
+		out, err := exec.Command("weir", append(args, "--"+row.flag, "")...).Output()
+		require.NoError(t, err)
+		offered, _, _ := strings.Cut(string(out), ":4\n") // no names of files
+		assert.ElementsMatch(t, strings.Fields(row.want), strings.Fields(offered), "%s --%s", row.command, row.flag)
 	}
 }
 
 func TestVersionIsACommandToo(t *testing.T) {
 	var command, flag, errs bytes.Buffer
-	require.Equal(t, exitOK, run([]string{"version"}, strings.NewReader(""), &command, &errs))
-	require.Equal(t, exitOK, run([]string{"--version"}, strings.NewReader(""), &flag, &errs))
+	require.Equal(t, cli.ExitOK, run([]string{"version"}, strings.NewReader(""), &command, &errs))
+	require.Equal(t, cli.ExitOK, run([]string{"--version"}, strings.NewReader(""), &flag, &errs))
 	assert.Equal(t, flag.String(), command.String())
 	assert.Regexp(t, `^weir \S+.* go1\.`, command.String())
+}
+
+func TestHelpFitsIn100Columns(t *testing.T) {
+	var out bytes.Buffer
+	for _, cmd := range []*cobra.Command{newReplay(), newRulesExplain()} {
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"--help"})
+		require.NoError(t, cmd.Execute())
+	}
+	for line := range strings.Lines(out.String()) {
+		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)
+	}
+	assert.Contains(t, out.String(), "csv:endpoints")
+}
+
+func TestDefaultStrategyOfAReplay(t *testing.T) {
+	assert.Equal(t, "["+rule.Default+"]", newReplay().Flags().Lookup("strategy").DefValue, "as of the proxy")
 }

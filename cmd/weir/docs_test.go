@@ -27,7 +27,7 @@ const repository = "../.."
 // checked names the tests outside of this file that check blocks, by how the page and the heading
 // begin.
 var checked = map[string]string{
-	"README.md # weir":                           "release TestReadmeInEmptyFolder",
+	"README.md # weir":                           "tools/release TestReadmeInEmptyFolder",
 	"docs/frameworks.md ## Caddy":                "contrib/caddy TestDocsShowTheseTests",
 	"docs/frameworks.md ### Caddy":               "contrib/caddy TestDocsShowTheseTests",
 	"docs/http.md ### The same in Caddy":         "contrib/caddy TestDocsShowTheseTests",

@@ -7,12 +7,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/servers"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"weir": func() {
+	testscript.Main(m, map[string]func(){"weir": main, serverProgram: func() {
 		serveControl()
-		main()
+		os.Exit(cli.Run(servers.Root(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}})
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -23,8 +22,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/servers"
 )
 
 // logged is a request of the log of TestPrintedCommands.
@@ -87,7 +88,7 @@ func replayJSON(t *testing.T, args ...string) (out replayed) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code := run(append(args, "-o", "json", "-q"), strings.NewReader(""), &stdout, &stderr)
-	require.Equal(t, exitOK, code, "%q: %s", args, stderr.String())
+	require.Equal(t, cli.ExitOK, code, "%q: %s", args, stderr.String())
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &out))
 	return out
 }
@@ -226,10 +227,7 @@ func deniedBy(t *testing.T, args []string, requests []logged, mine func(logged) 
 		w.WriteHeader(status)
 	}))
 	defer upstream.Close()
-	f := new(proxyFlags)
-	cmd := f.command()
-	require.NoError(t, cmd.ParseFlags(args[2:]))
-	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	cfg, err := servers.ProxyConfig(args[2:])
 	require.NoError(t, err, args)
 	cfg.Upstream, err = url.Parse(upstream.URL)
 	require.NoError(t, err)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -201,7 +202,7 @@ func byReplay(t *testing.T, file string, requests []oneRequest) denials {
 			r.agent)
 	}
 	args := []string{"replay", "--rules", file, "--top", "1000", "-o", "json", "-q", "-"}
-	require.Equal(t, exitOK, run(args, &log, &out, &errs), errs.String())
+	require.Equal(t, cli.ExitOK, run(args, &log, &out, &errs), errs.String())
 	var report struct {
 		Rules []struct {
 			Name   string

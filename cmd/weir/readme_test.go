@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/internal/docblocks"
 )
 
@@ -16,10 +17,8 @@ import (
 func showsWhatPrints(t *testing.T, command, block string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	require.Equal(t, exitOK, run(strings.Fields(command), strings.NewReader(""), &out, &errs),
-		errs.String())
-	assert.True(t, docblocks.Shows(block, out.String()), "the page has\n%s\nbut %s prints\n%s", block,
-		command, &out)
+	require.Equal(t, cli.ExitOK, run(strings.Fields(command), strings.NewReader(""), &out, &errs), errs.String())
+	assert.True(t, docblocks.Shows(block, out.String()), "the page has\n%s\nbut %s prints\n%s", block, command, &out)
 }
 
 // TestTutorialShowsWhatReplayPrints runs the commands of the tutorial's last step.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -118,7 +119,7 @@ type replayFlags struct {
 	since, until       string
 	paths, methods     []string
 	statuses, countIf  []string
-	rules              rulesFlags
+	rules              cli.Rules
 	compare            string
 	replicas           replay.Replicas
 	crawlers           bool
@@ -150,7 +151,7 @@ func (f *replayFlags) command() *cobra.Command {
 		"how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0,
 		"size of the token bucket or of the leaky bucket's queue (default the limit)")
-	f.rules.add(cmd)
+	f.rules.Add(cmd)
 	flags.StringVar(&f.compare, "compare", "",
 		"compare with this `limit`, or with --rules these rules: what only one of them denies")
 	flags.IntVar(&f.replicas.N, "replicas", 1,
@@ -176,7 +177,7 @@ func (f *replayFlags) command() *cobra.Command {
 		"make suggestions although the callers seem not to be clients")
 	f.addInput(cmd)
 	f.addOutput(cmd)
-	cmd.SetUsageFunc(usage100)
+	cmd.SetUsageFunc(cli.Usage)
 	return cmd
 }
 
@@ -239,7 +240,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if !f.suggest {
 		others = append(others, "strategy", "burst")
 	}
-	if err := f.rules.exclude(cmd.Flags().Changed, others); err != nil {
+	if err := f.rules.Exclude(cmd.Flags().Changed, others); err != nil {
 		return err
 	}
 	cfg, err := f.config(files)
@@ -256,26 +257,26 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	if f.html != "" {
 		if err := writeHTML(f.html, result); err != nil {
-			return failure{err}
+			return cli.Failure(err)
 		}
 	}
 	if f.rulesOut != "" && !result.Doubtful {
 		if err := f.writeRules(result); err != nil {
-			return failure{err}
+			return cli.Failure(err)
 		}
 	}
 	if !f.quiet {
 		f.remark(cmd.ErrOrStderr(), result)
 	}
 	if err := f.print(cmd.OutOrStdout(), result); err != nil {
-		return failure{err}
+		return cli.Failure(err)
 	}
 	if len(result.Failed) > 0 {
-		return failure{result.Failed[0].Err}
+		return cli.Failure(result.Failed[0].Err)
 	}
 	if result.Doubtful {
-		return doubt{errors.New(strings.Join(result.Doubts, "; ") +
-			"; --force suggests limits all the same")}
+		return cli.Doubt(errors.New(strings.Join(result.Doubts, "; ") +
+			"; --force suggests limits all the same"))
 	}
 	return nil
 }
@@ -285,7 +286,7 @@ func classify(err error) error {
 	if errors.As(err, new(*replay.InputError)) {
 		return err
 	}
-	return failure{err}
+	return cli.Failure(err)
 }
 
 // remark prints to the standard error what was left out, unless the report itself says so.

@@ -14,9 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 )
 
 // config returns the Config for the flags.
@@ -31,7 +32,7 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 		return cfg, err
 	}
 	cfg.Crawlers = f.crawlers || cfg.By == replay.ByAgent
-	if cfg.Trust, err = proxy.ParsePrefixes("trust", f.trust); err != nil {
+	if cfg.Trust, err = values.Prefixes("trust", f.trust); err != nil {
 		return cfg, err
 	}
 	if cfg.Format, err = f.logLines(); err != nil {
@@ -40,7 +41,7 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if cfg.Filter, err = f.filter(time.Now()); err != nil {
 		return cfg, err
 	}
-	if len(f.rules.paths) > 0 {
+	if len(f.rules.Paths) > 0 {
 		cfg.RuleSets, err = f.ruleSets()
 	} else {
 		cfg.Rules, err = f.limitRules()
@@ -103,7 +104,7 @@ func (f *replayFlags) check(files []string) error {
 		}
 	}
 	switch {
-	case len(f.limits)+len(f.rules.paths) == 0 && !f.suggest:
+	case len(f.limits)+len(f.rules.Paths) == 0 && !f.suggest:
 		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE; " +
 			"--suggest finds limits that fit the log")
 	case len(files) == 0:
@@ -120,7 +121,7 @@ func (f *replayFlags) check(files []string) error {
 		return errors.New("csv:compared needs --compare")
 	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
 		f.output != "csv:endpoints" &&
-		len(f.limits)+len(f.rules.paths) == 0:
+		len(f.limits)+len(f.rules.Paths) == 0:
 		return fmt.Errorf("%s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
@@ -139,7 +140,7 @@ func (f *replayFlags) check(files []string) error {
 // checkMore returns an error for flags that need others.
 func (f *replayFlags) checkMore() error {
 	switch {
-	case f.compare != "" && len(f.rules.paths) == 0 && len(f.limits) != 1:
+	case f.compare != "" && len(f.rules.Paths) == 0 && len(f.limits) != 1:
 		return errors.New("compare needs one --limit, or --rules, to compare with")
 	case f.replicas.N < 1 || f.replicas.N > maxReplicas:
 		return fmt.Errorf("replicas must be from 1 to %d, not %d", maxReplicas, f.replicas.N)
@@ -147,7 +148,7 @@ func (f *replayFlags) checkMore() error {
 		return fmt.Errorf("skew must be from 0 to %d, not %g", maxSkew, f.replicas.Skew)
 	case f.replicas.Skew > 0 && f.replicas.N == 1:
 		return errors.New("skew needs --replicas")
-	case f.replicas.N > 1 && len(f.limits)+len(f.rules.paths) == 0:
+	case f.replicas.N > 1 && len(f.limits)+len(f.rules.Paths) == 0:
 		return errors.New("replicas needs a --limit or --rules")
 	case f.byRoute && !f.suggest:
 		return errors.New("by-route needs --suggest")
@@ -180,13 +181,13 @@ func checkFile(flag, out string, files []string) error {
 
 // ruleSets returns the rules, and those to compare them with.
 func (f *replayFlags) ruleSets() ([]*replay.RuleSet, error) {
-	set, err := f.rules.replayed()
+	set, err := ruleSet(&f.rules)
 	if err != nil || f.compare == "" {
 		return []*replay.RuleSet{set}, err
 	}
 	other := f.rules
-	other.paths = []string{f.compare}
-	second, err := other.replayed()
+	other.Paths = []string{f.compare}
+	second, err := ruleSet(&other)
 	return []*replay.RuleSet{set, second}, err
 }
 
@@ -276,12 +277,12 @@ func (f *replayFlags) selected() (*replay.Routes, error) {
 			patterns = append(patterns, strings.TrimSpace(pattern))
 		}
 	}
-	match, err := proxy.Matcher(patterns)
+	match, err := routes.Matcher(patterns)
 	return &replay.Routes{Patterns: patterns, Match: match}, err
 }
 
 func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
-	match, err := proxy.ParseStatuses(texts)
+	match, err := values.Statuses(texts)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", flag, err)
 	}

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -56,4 +58,29 @@ func callerAction(r *replay.Result) (action map[string]any, key string) {
 	}
 	return map[string]any{"masked_remote_address": map[string]any{"v6_prefix_mask_len": r.IPv6Bits}},
 		"masked_remote_address"
+}
+
+// ruleSet loads the rules for a replay.
+func ruleSet(f *cli.Rules) (*replay.RuleSet, error) {
+	set, err := f.Loader.LoadFiles(f.Paths...)
+	if err != nil {
+		return nil, err
+	}
+	domain, err := f.Choose(set)
+	if err == nil {
+		err = live.RefuseInFlight(set, domain, "the unit in_flight cannot be replayed, since a log does "+
+			"not say which requests were in flight; replay a copy of the file without the rule")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var words []string
+	for _, path := range f.Paths {
+		words = append(words, "--rules", path)
+	}
+	if f.Loader.MergeDomains {
+		words = append(words, "--merge-domains")
+	}
+	return &replay.RuleSet{Set: set, Name: strings.Join(f.Paths, ", "), Domain: domain,
+		Flags: words}, nil
 }

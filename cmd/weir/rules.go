@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/rules"
@@ -55,12 +56,6 @@ func newRules() *cobra.Command {
 	return cmd
 }
 
-// mergeFlag adds --merge-domains.
-func mergeFlag(cmd *cobra.Command, to *rules.Loader) {
-	cmd.Flags().BoolVar(&to.MergeDomains, "merge-domains", false,
-		"allow a domain to be in several files or documents")
-}
-
 func newRulesLint() *cobra.Command {
 	var loader rules.Loader
 	var strict bool
@@ -82,7 +77,7 @@ The exit code is 1 if there are mistakes.`,
 	cmd.Flags().BoolVar(&loader.Envoy, "envoy", false,
 		"also warn of what Envoy's service would refuse or understand differently")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there are warnings")
-	mergeFlag(cmd, &loader)
+	cli.MergeDomains(cmd, &loader)
 	return cmd
 }
 
@@ -98,9 +93,9 @@ func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, s
 	warnings := len(found) - mistakes
 	switch {
 	case mistakes > 0:
-		return failure{errors.New(count(mistakes, "mistake"))}
+		return cli.Failure(errors.New(count(mistakes, "mistake")))
 	case strict && warnings > 0:
-		return failure{errors.New(count(warnings, "warning"))}
+		return cli.Failure(errors.New(count(warnings, "warning")))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", count(set.Len(), "rule"),
 		count(len(set.Domains()), "domain"))
@@ -144,7 +139,7 @@ The exit code is 1 if there are changes.`,
 		"replay this access log `file` by both (repeatable)")
 	cmd.Flags().StringVar(&f.domain, "domain", "",
 		"the `domain` to replay, if the rules have several; needs --log")
-	mergeFlag(cmd, &f.loader)
+	cli.MergeDomains(cmd, &f.loader)
 	return cmd
 }
 
@@ -170,7 +165,7 @@ func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
 		}
 	}
 	if len(changes) > 0 {
-		return failure{errors.New(count(len(changes), "change"))}
+		return cli.Failure(errors.New(count(len(changes), "change")))
 	}
 	return nil
 }
@@ -180,8 +175,8 @@ func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
 func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
 	var of replayFlags
 	of.command() // sets the defaults
-	of.rules, of.compare, of.force = rulesFlags{paths: []string{from}, domain: f.domain,
-		loader: f.loader}, to, true
+	of.rules, of.compare, of.force = cli.Rules{Paths: []string{from}, Domain: f.domain,
+		Loader: f.loader}, to, true
 	cfg, err := of.config(f.logs)
 	if err != nil {
 		return err
@@ -196,7 +191,7 @@ func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", note)
 	}
 	if len(result.Failed) > 0 {
-		return failure{result.Failed[0].Err}
+		return cli.Failure(result.Failed[0].Err)
 	}
 	return nil
 }

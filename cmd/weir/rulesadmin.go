@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 )
@@ -122,16 +123,17 @@ func (f *adminFlags) resetAll(ctx context.Context, out, progress io.Writer) erro
 	}
 	resp, err := respond(req)
 	if err != nil {
-		return failed(err)
+		return cli.Failure(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	for lines := json.NewDecoder(resp.Body); ; {
 		var p live.Progress
 		switch err := lines.Decode(&p); {
 		case err != nil:
-			return failed(fmt.Errorf("the server ended the reset early: %w", err))
+			return cli.Failure(fmt.Errorf("the server ended the reset early: %w", err))
 		case p.Error != "":
-			return failed(fmt.Errorf("%d counters reset, and then: %s", p.Reset, report.Printable(p.Error)))
+			return cli.Failure(fmt.Errorf("%d counters reset, and then: %s", p.Reset,
+				report.Printable(p.Error)))
 		case p.Done:
 			fmt.Fprintf(out, "%d counters reset\n", p.Reset)
 			return nil
@@ -176,12 +178,12 @@ func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error
 	if err != nil {
 		return err
 	}
-	return failed(send(req, to))
+	return cli.Failure(send(req, to))
 }
 
 // request makes a request to the admin address.
 func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Request, error) {
-	token, err := secret("admin-token-file", f.token, "WEIR_ADMIN_TOKEN")
+	token, err := cli.Secret("admin-token-file", f.token, "WEIR_ADMIN_TOKEN")
 	if err != nil {
 		return nil, err
 	}
@@ -208,14 +210,6 @@ func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Re
 	return req, nil
 }
 
-// failed returns err as a failure, or nil.
-func failed(err error) error {
-	if err == nil {
-		return nil
-	}
-	return failure{err}
-}
-
 // maxAnswer bounds the bytes read of a response. A reload may return every mistake in the rules.
 const maxAnswer = 4 << 20
 
@@ -233,7 +227,7 @@ func respond(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, errors.New(printableLines(strings.TrimSpace(string(text))))
+	return nil, errors.New(cli.Printable(strings.TrimSpace(string(text))))
 }
 
 func send(req *http.Request, to any) error {
@@ -247,13 +241,4 @@ func send(req *http.Request, to any) error {
 		return err
 	}
 	return json.Unmarshal(text, to)
-}
-
-// printableLines applies report.Printable to each line.
-func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = report.Printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 )
 
 // "weir rules reset --all" prints its progress apart from the outcome, and fails if the server does
@@ -17,7 +19,7 @@ func TestResetAllPrintsItsProgress(t *testing.T) {
 		code        int
 		out, errors string
 	}{
-		`{"seen":1000,"reset":3}` + "\n" + `{"seen":2000,"reset":7,"done":true}`: {exitOK,
+		`{"seen":1000,"reset":3}` + "\n" + `{"seen":2000,"reset":7,"done":true}`: {cli.ExitOK,
 			"7 counters reset\n", "1000 counters looked at, 3 reset\n"},
 		`{"seen":1000,"reset":3,"error":"down\u001b"}`: {1, "", `3 counters reset, and then: down\x1b`},
 		`{"seen":1000,"reset":3}`:                      {1, "", "ended the reset early"},

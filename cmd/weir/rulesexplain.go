@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
-	"github.com/weirgo/weir/cmd/weir/internal/serve"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -74,8 +74,8 @@ makes of it, by which actions, and then the rule, the limit and the verdict of e
 	flags.StringVar(&f.lines.logFormat, "log-format", "", "the format of --line, as for weir replay")
 	flags.StringSliceVar(&f.lines.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
-	mergeFlag(cmd, &f.loader)
-	cmd.SetUsageFunc(usage100)
+	cli.MergeDomains(cmd, &f.loader)
+	cmd.SetUsageFunc(cli.Usage)
 	return cmd
 }
 
@@ -96,7 +96,7 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	}
 	engine, err := rules.New(set, rules.Config{})
 	if err != nil {
-		return failure{err}
+		return cli.Failure(err)
 	}
 	defer engine.Close()
 	if len(req.Descriptors) == 0 {
@@ -109,11 +109,11 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	}
 	for i, d := range req.Descriptors {
 		if d.Override != nil {
-			fmt.Fprintf(out, "domain %s\nthe request overrides the rules\n", printable(req.Domain))
+			fmt.Fprintf(out, "domain %s\nthe request overrides the rules\n", cli.Printable(req.Domain))
 		} else {
-			fmt.Fprint(out, printable(set.Explain(req.Domain, d.Entries).String()))
+			fmt.Fprint(out, cli.Printable(set.Explain(req.Domain, d.Entries).String()))
 		}
-		fmt.Fprintf(out, "first request: %s\n\n", printable(resp.Statuses[i].String()))
+		fmt.Fprintf(out, "first request: %s\n\n", cli.Printable(resp.Statuses[i].String()))
 	}
 	fmt.Fprintf(out, "overall: %v\n", resp.Code)
 	return nil
@@ -157,7 +157,7 @@ func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, er
 // describe returns the HTTP request of the flags as the domain's rate_limits describe it, and
 // prints how.
 func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, error) {
-	domain, err := (&rulesFlags{domain: f.domain}).choose(set)
+	domain, err := (&cli.Rules{Domain: f.domain}).Choose(set)
 	if err != nil {
 		return nil, err
 	}
@@ -165,15 +165,15 @@ func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, 
 	if err != nil {
 		return nil, err
 	}
-	trusted, err := proxy.ParsePrefixes("trust", f.lines.trust)
+	trusted, err := values.Prefixes("trust", f.lines.trust)
 	if err != nil {
 		return nil, err
 	}
 	req := &rules.Request{Domain: domain}
-	fmt.Fprintf(out, "%s %s from %s\n", printable(in.Method), printable(in.URL.RequestURI()),
-		printable(cmp.Or(in.RemoteAddr, "no address")))
+	fmt.Fprintf(out, "%s %s from %s\n", cli.Printable(in.Method), cli.Printable(in.URL.RequestURI()),
+		cli.Printable(cmp.Or(in.RemoteAddr, "no address")))
 	for i, d := range set.ExplainRequest(domain, in, httplimit.ClientIP(trusted)) {
-		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, printable(d.String()))
+		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, cli.Printable(d.String()))
 		if d.Missing == "" {
 			req.Descriptors = append(req.Descriptors, d.Descriptor)
 		}
@@ -212,7 +212,7 @@ func (f *explainFlags) readFile(stdin io.Reader) (*rules.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req, err := serve.ParseRequest(data)
+	req, err := rulestest.ParseRequest(data)
 	if err != nil {
 		return nil, err
 	}

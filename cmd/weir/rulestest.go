@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
 	"github.com/weirgo/weir/rules"
 )
@@ -57,7 +58,7 @@ The exit code is 1 if a test fails.`,
 	cmd.Flags().StringArrayVar(&f.tests, "tests", nil, "a `file` of tests (repeatable)")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false,
 		"also print the names of the tests that pass")
-	mergeFlag(cmd, &f.loader)
+	cli.MergeDomains(cmd, &f.loader)
 	if err := cmd.MarkFlagRequired("tests"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -89,7 +90,7 @@ func (f *testFlags) run(cmd *cobra.Command, paths []string) error {
 		return errors.New("there are no tests")
 	}
 	if failed > 0 {
-		return failure{fmt.Errorf("%d of %s failed", failed, count(ran, "test"))}
+		return cli.Failure(fmt.Errorf("%d of %s failed", failed, count(ran, "test")))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s passed\n", count(ran, "test"))
 	return nil
@@ -98,9 +99,9 @@ func (f *testFlags) run(cmd *cobra.Command, paths []string) error {
 func (f *testFlags) print(cmd *cobra.Command, file string, t rulestest.Test, failures []string) {
 	out := cmd.OutOrStdout()
 	if f.verbose && len(failures) == 0 {
-		fmt.Fprintf(out, "pass: %s\n", printable(t.Name))
+		fmt.Fprintf(out, "pass: %s\n", cli.Printable(t.Name))
 	}
 	for _, why := range failures {
-		fmt.Fprintln(out, printable(fmt.Sprintf("%s:%d: %s: %s", file, t.Line, t.Name, why)))
+		fmt.Fprintln(out, cli.Printable(fmt.Sprintf("%s:%d: %s: %s", file, t.Line, t.Name, why)))
 	}
 }

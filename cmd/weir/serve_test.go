@@ -34,7 +34,6 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	xdsserver "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -167,20 +166,6 @@ func rulesFile(t *testing.T, text string) string {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
-}
-
-// TestServeListensOnLoopback checks that a server with default flags is reachable only from the
-// same machine.
-func TestServeListensOnLoopback(t *testing.T) {
-	for _, cmd := range []*cobra.Command{newServe(), newProxy()} {
-		for _, name := range []string{"grpc", "http", "admin", "listen"} {
-			if flag := cmd.Flags().Lookup(name); flag != nil {
-				host, _, err := net.SplitHostPort(flag.DefValue)
-				require.NoError(t, err)
-				assert.True(t, net.ParseIP(host).IsLoopback(), "%s --%s", cmd.Name(), name)
-			}
-		}
-	}
 }
 
 // TestServeStopsGracefully checks that a stop waits for a request in flight, and that health checks

@@ -52,8 +52,8 @@ func TestModelEqualsProcesses(t *testing.T) {
 // processes runs f as processes, which get requests of callers drawn as in a simulation. It returns
 // how many commands Redis ran, and how many requests were admitted.
 func processes(t *testing.T, f fleet.Fleet, requests int) (commands, admitted int) {
-	weir := filepath.Join(t.TempDir(), "weir")
-	build := exec.Command("go", "build", "-o", weir, ".")
+	weir := filepath.Join(t.TempDir(), "weir-server")
+	build := exec.Command("go", "build", "-o", weir, "./weir-server")
 	build.Dir = "../../cmd/weir"
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

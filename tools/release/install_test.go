@@ -74,9 +74,12 @@ func TestInstallInEmptyFolder(t *testing.T) {
 			dir := t.TempDir()
 			if strings.HasPrefix(m.Dir, "cmd/") {
 				bin := t.TempDir()
-				shell(t, dir, append(env, "GOBIN="+bin), "go install "+m.Path+"@latest")
-				assert.Contains(t, shell(t, dir, env, filepath.Join(bin, filepath.Base(m.Dir))+" --version"),
-					testVersion)
+				tool, env := filepath.Join(bin, filepath.Base(m.Dir)), append(env, "GOBIN="+bin)
+				shell(t, dir, env, "go install "+m.Path+"@latest")
+				assert.Contains(t, shell(t, dir, env, tool+" --version"), testVersion)
+				// What it says if a command needs its other program.
+				install := shell(t, dir, env, "! "+tool+" proxy 2>&1 | grep -o 'go install .*'")
+				assert.Contains(t, shell(t, dir, env, install+tool+" proxy --help"), "weir proxy --limit")
 				return
 			}
 			vet := "go vet ./..."

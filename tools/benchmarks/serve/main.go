@@ -98,12 +98,12 @@ descriptors:
 `
 
 func startServers(ctx context.Context, dir string) ([]server, error) {
-	rules, tool := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "weir")
+	rules, tool := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "weir-server")
 	if err := os.WriteFile(rules, []byte(ruleFile), 0o644); err != nil {
 		return nil, err
 	}
 	if text, err := exec.CommandContext(ctx, "go", "build", "-o", tool,
-		"./cmd/weir").CombinedOutput(); err != nil {
+		"./cmd/weir/weir-server").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
 	self, err := os.Executable()

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -73,9 +76,9 @@ func secure(next http.Handler) http.Handler {
 // addresses are allowed: a site cannot rebind one.
 func (p *Proxy) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := plainHost(r.Host)
+		host := routes.PlainHost(r.Host)
 		_, err := netip.ParseAddr(host)
-		named := func(name string) bool { return plainHost(name) == host }
+		named := func(name string) bool { return routes.PlainHost(name) == host }
 		if err != nil && host != "localhost" && !slices.ContainsFunc(p.cfg.Admin.Hosts, named) {
 			http.Error(w, "This server does not accept that host name; see --admin-host.",
 				http.StatusMisdirectedRequest)
@@ -151,9 +154,9 @@ type change struct {
 func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	switch {
 	case c.What != "" && c.Prefix == "" && c.ID == "":
-		e, err = ParseEntry(c.What)
+		e, err = values.Entry(c.What)
 	case c.What == "" && c.Prefix != "" && c.ID == "":
-		e.Prefix, err = ParsePrefix(c.Prefix)
+		e.Prefix, err = values.Prefix(c.Prefix)
 	case c.What == "" && c.Prefix == "" && c.ID != "":
 		e.Key, err = keyOf(c.ID)
 	default:
@@ -161,7 +164,7 @@ func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	}
 	if err == nil && c.For != "" {
 		var d time.Duration
-		if d, err = ParseDuration(c.For); err == nil && d <= 0 {
+		if d, err = rule.ParseDuration(c.For); err == nil && d <= 0 {
 			err = fmt.Errorf("%q is over already", c.For)
 		}
 		e.Until = now.Add(d)

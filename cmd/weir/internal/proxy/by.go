@@ -7,14 +7,16 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
 // By selects the key of a client: parts joined by plus signs. Make one with ParseBy.
 type By struct {
-	text          string
-	parts         []string
-	path, pattern bool // they are among the parts
+	text  string
+	parts []string
+	keys  routes.Keys // path and pattern, if they are among the parts
 }
 
 // byParts lists the parts in error messages.
@@ -28,7 +30,8 @@ func ParseBy(text string) (By, error) {
 		if _, err := extractor(b.parts[i], httplimit.IP{}, 0); err != nil {
 			return b, fmt.Errorf("by %q: %w", text, err)
 		}
-		b.path, b.pattern = b.path || b.parts[i] == "path", b.pattern || b.parts[i] == "pattern"
+		b.keys.Path = b.keys.Path || b.parts[i] == "path"
+		b.keys.Pattern = b.keys.Pattern || b.parts[i] == "pattern"
 	}
 	return b, nil
 }
@@ -55,7 +58,7 @@ func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 func extractor(part string, ip httplimit.IP, i int) (e httplimit.Extractor, err error) {
 	switch name, isHeader := strings.CutPrefix(part, "header:"); {
 	case isHeader:
-		err = attempt(func() { e = httplimit.Headers(name) })
+		err = values.Attempt(func() { e = httplimit.Headers(name) })
 		return e, err
 	case part == "ip":
 		return ip, nil
@@ -64,9 +67,9 @@ func extractor(part string, ip httplimit.IP, i int) (e httplimit.Extractor, err 
 	case part == "user":
 		return httplimit.ExtractorFunc(user), nil
 	case part == "path":
-		return targetExtractor(i, func(t target) string { return bounded(t.path) }), nil
+		return targetExtractor(i, func(t routes.Target) string { return bounded(t.Path) }), nil
 	case part == "pattern":
-		return targetExtractor(i, func(t target) string { return t.pattern }), nil
+		return targetExtractor(i, func(t routes.Target) string { return t.Pattern }), nil
 	}
 	return nil, fmt.Errorf("%q is none of %s", part, byParts)
 }
@@ -81,9 +84,9 @@ func user(r *http.Request) (string, error) {
 }
 
 // targetExtractor keys by a part of target i of a request.
-func targetExtractor(i int, part func(target) string) httplimit.Extractor {
+func targetExtractor(i int, part func(routes.Target) string) httplimit.Extractor {
 	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		return part(recordOf(r.Context()).targets.list[i]), nil
+		return part(recordOf(r.Context()).targets.List[i]), nil
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -147,7 +148,7 @@ func (c *Config) check() error {
 	if len(c.Rules.Paths) > 0 && len(c.Routes) > 0 {
 		return errors.New("routes have no meaning with rules")
 	}
-	if len(c.Routes) == 0 && c.By.pattern {
+	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}
 	if c.AddressPath != "" && !strings.HasPrefix(c.AddressPath, "/") {
@@ -217,4 +218,13 @@ func (c *Config) ip() httplimit.IP {
 		ip = ip.IPv6Bits(c.IPv6Bits)
 	}
 	return ip
+}
+
+// routes returns the table of the Routes.
+func (c *Config) routes() (*routes.Table, error) {
+	all := make([]routes.Route, len(c.Routes))
+	for i, r := range c.Routes {
+		all[i] = routes.Route{Pattern: r.Pattern, Cost: r.Cost, Limited: len(r.Limits) > 0}
+	}
+	return routes.New(all, c.By.keys)
 }

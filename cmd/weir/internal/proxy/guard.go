@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -49,7 +51,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		}
 		own[route] = h
 	}
-	if len(p.cfg.Routes) == 0 && !p.cfg.By.path {
+	if len(p.cfg.Routes) == 0 && !p.cfg.By.keys.Path {
 		return own[""], nil
 	}
 	several, err := p.middleware(p.several(order, limits), next)
@@ -58,11 +60,11 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &recordOf(r.Context()).targets
-		if len(t.list) > 1 {
+		if len(t.List) > 1 {
 			several.ServeHTTP(w, r)
 			return
 		}
-		own[p.routes.owner(t.list[0].pattern)].ServeHTTP(w, r)
+		own[p.routes.Owner(t.List[0].Pattern)].ServeHTTP(w, r)
 	}), nil
 }
 
@@ -72,12 +74,12 @@ func (p *Proxy) several(
 	order []string, limits map[string][]httplimit.Policy,
 ) (all []httplimit.Policy) {
 	copies := 1
-	if p.cfg.By.path || p.cfg.By.pattern {
-		copies = maxTargets
+	if p.cfg.By.keys.Path || p.cfg.By.keys.Pattern {
+		copies = routes.MaxTargets
 	}
 	names := make(map[string]bool)
-	for _, route := range order {
-		for _, l := range limits[route] {
+	for _, owner := range order {
+		for _, l := range limits[owner] {
 			limit, duration := l.Limit, l.Duration
 			for i := range copies {
 				policy := l
@@ -89,7 +91,7 @@ func (p *Proxy) several(
 				}
 				policy.Limit, policy.Duration, policy.DenyAll = 0, 0, false
 				policy.LimitFunc = func(r *http.Request) (uint64, time.Duration) {
-					if recordOf(r.Context()).targets.has(route, i, copies, p.routes) {
+					if has(&recordOf(r.Context()).targets, owner, i, copies, p.routes) {
 						return limit, duration
 					}
 					return httplimit.NoLimit, time.Second
@@ -104,11 +106,13 @@ func (p *Proxy) several(
 
 // has reports whether the limits of a route apply to target i, or to any target if there is one
 // copy of each limit.
-func (t *targets) has(route string, i, copies int, rs *routes) bool {
+func has(t *routes.Targets, owner string, i, copies int, rs *routes.Table) bool {
 	if copies == 1 {
-		return slices.ContainsFunc(t.list, func(t target) bool { return rs.owner(t.pattern) == route })
+		return slices.ContainsFunc(t.List, func(t routes.Target) bool {
+			return rs.Owner(t.Pattern) == owner
+		})
 	}
-	return i < len(t.list) && rs.owner(t.list[i].pattern) == route
+	return i < len(t.List) && rs.Owner(t.List[i].Pattern) == owner
 }
 
 // otherName returns name, or one that begins alike and that names does not have, and adds it to
@@ -159,8 +163,8 @@ func (p *Proxy) middleware(
 	cfg.Extractor = p.cfg.By.extractor(p.ip, 0)
 	cfg.ClientIP = p.ip
 	cfg.Skip = p.allowed()
-	if len(p.routes.costs) > 0 {
-		cfg.CostFunc = func(r *http.Request) uint64 { return recordOf(r.Context()).targets.cost }
+	if p.routes.HaveCosts() {
+		cfg.CostFunc = func(r *http.Request) uint64 { return recordOf(r.Context()).targets.Cost }
 	}
 	cfg.DenyList = p.denied
 	cfg.Stats = &p.stats
@@ -176,7 +180,7 @@ func (p *Proxy) middleware(
 	if len(policies) == 0 { // all limits are those of routes: only the lists apply
 		cfg.MaxInFlight = math.MaxInt
 	}
-	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
+	err = values.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
 
@@ -201,7 +205,7 @@ func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
 			}
 		},
 	}
-	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
+	err = values.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
 

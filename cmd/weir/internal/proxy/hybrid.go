@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/throttle"
@@ -41,7 +41,7 @@ func (r *Redis) check() error {
 	if r.Lease < 0 || r.Denials < 0 {
 		return errors.New("redis: the lease and the number of denials must not be negative")
 	}
-	_, err := live.RedisOptions(r.URL, r.Password)
+	_, err := onredis.Options(r.URL, r.Password)
 	return err
 }
 
@@ -66,7 +66,7 @@ type hybrid struct {
 }
 
 func newShared(r Redis, log *slog.Logger) (*shared, error) {
-	o, err := live.RedisOptions(r.URL, r.Password)
+	o, err := onredis.Options(r.URL, r.Password)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -180,7 +180,7 @@ func TestRedisAddresses(t *testing.T) {
 	for _, text := range []string{"redis://127.0.0.1:6379", "redis://user:secret@example.com/3",
 		"rediss://example.com", "unix:///run/redis.sock"} {
 		r := Redis{URL: text}
-		o, err := live.RedisOptions(r.URL, r.Password)
+		o, err := onredis.Options(r.URL, r.Password)
 		require.NoError(t, err, text)
 		assert.Equal(t, -1, o.MaxRetries)
 		assert.True(t, o.ContextTimeoutEnabled)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -56,61 +56,15 @@ func TestParseRoute(t *testing.T) {
 		_, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		assert.Error(t, err, text)
 	}
-	_, err = newRoutes([]Route{{Pattern: "no slash"}}, By{})
+	_, err = (&Config{Routes: []Route{{Pattern: "no slash"}}}).routes()
 	assert.Error(t, err)
-	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}}, By{})
+	_, err = (&Config{Routes: []Route{{Pattern: "/a"}, {Pattern: "/a"}}}).routes()
 	assert.Error(t, err, "the same route twice")
-}
-
-func TestParsePrefixUnmaps(t *testing.T) {
-	for text, want := range map[string]string{
-		"10.0.0.7":            "10.0.0.7/32",
-		"10.1.2.3/8":          "10.0.0.0/8",
-		"::ffff:10.0.0.7":     "10.0.0.7/32",
-		"::ffff:10.0.0.0/104": "10.0.0.0/8",
-		"2001:db8::1":         "2001:db8::1/128",
-		"2001:db8::1/64":      "2001:db8::/64",
-		"fe80::1%eth0":        "fe80::1/128",
-	} {
-		p, err := ParsePrefix(text)
-		require.NoError(t, err, text)
-		assert.Equal(t, want, p.String(), text)
-	}
-	_, err := ParsePrefix("example.com")
-	assert.Error(t, err)
-}
-
-// TestParseEntry checks that an address with a port, which is no client's key, is an error.
-func TestParseEntry(t *testing.T) {
-	for text, want := range map[string]httplimit.Entry{
-		"example.com":      {Key: "example.com"},
-		"example.com:80":   {Key: "example.com:80"},
-		"/a/b":             {Key: "/a/b"},
-		"1.2.3":            {Key: "1.2.3"},
-		" 192.0.2.1 ":      {Prefix: netip.MustParsePrefix("192.0.2.1/32")},
-		"2001:db8::1:80":   {Prefix: netip.MustParsePrefix("2001:db8::1:80/128")},
-		"2001:db8::1%eth0": {Prefix: netip.MustParsePrefix("2001:db8::1/128")},
-	} {
-		e, err := ParseEntry(text)
-		require.NoError(t, err, text)
-		assert.Equal(t, want, e, text)
-	}
-	for text, addr := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1", "192.0.2.1:80/24": "192.0.2.1", "192.0.2.1/33": "192.0.2.1",
-		"192.0.2.1/255.255.255.0": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1",
-		"[2001:db8::1]":   "2001:db8::1",
-		"[2001:db8::]/32": "2001:db8::", "2001:db8::1/129": "2001:db8::1",
-	} {
-		_, err := ParseEntry(text)
-		assert.ErrorContains(t, err, "want an address without a port or brackets, such as "+addr+",",
-			text)
-		assert.ErrorContains(t, err, text)
-	}
 }
 
 func entry(t *testing.T, text string) httplimit.Entry {
 	t.Helper()
-	e, err := ParseEntry(text)
+	e, err := values.Entry(text)
 	require.NoError(t, err)
 	return e
 }
@@ -122,21 +76,6 @@ func TestParsePenalty(t *testing.T) {
 	for _, text := range []string{"", "20/1m", "0/1m=1m", "20/1m=0s", "20/1m=-1s", "20/1m=x",
 		"1/1s,2/2s=1m"} {
 		_, err := ParsePenalty(text)
-		assert.Error(t, err, text)
-	}
-}
-
-func TestParseStatuses(t *testing.T) {
-	f, err := ParseStatuses([]string{"401", "5xx"})
-	require.NoError(t, err)
-	for status, want := range map[int]bool{401: true, 400: false, 500: true, 599: true, 200: false} {
-		assert.Equal(t, want, f(status), status)
-	}
-	f, err = ParseStatuses(nil)
-	require.NoError(t, err)
-	assert.Nil(t, f)
-	for _, text := range []string{"", "4", "6xx", "xx", "600", "-xx", "4xxx"} {
-		_, err := ParseStatuses([]string{text})
 		assert.Error(t, err, text)
 	}
 }
@@ -187,10 +126,10 @@ func TestByDistinguishesCallers(t *testing.T) {
 // keyOfRequest returns the key of a request to a proxy with one route.
 func keyOfRequest(t *testing.T, b By, r *http.Request) (string, error) {
 	t.Helper()
-	routes, err := newRoutes([]Route{{Pattern: "GET /users/{id}"}}, b)
+	routes, err := (&Config{Routes: []Route{{Pattern: "GET /users/{id}"}}, By: b}).routes()
 	require.NoError(t, err)
 	rec := new(record)
-	require.NoError(t, routes.read(&rec.targets, r))
+	require.NoError(t, routes.Read(&rec.targets, r))
 	return b.extractor(httplimit.RemoteAddr(), 0).Extract(r.WithContext(
 		context.WithValue(r.Context(), recordKey{}, rec)))
 }

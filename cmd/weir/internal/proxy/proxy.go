@@ -13,6 +13,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/offenders"
 )
@@ -24,7 +26,7 @@ type Proxy struct {
 	via     string // this process in the Via field
 	limiter *weir.Limiter
 	make    strategies
-	routes  *routes
+	routes  *routes.Table
 	ruled   *ruled // nil: no rules
 	bounds  connBounds
 	conns   atomic.Pointer[conns] // of clients; nil before Run
@@ -104,7 +106,7 @@ func (p *Proxy) build() (err error) {
 		}
 		p.make.shared.cfg.OnCall = p.watch.calls.OnCall
 	}
-	if p.routes, err = newRoutes(p.cfg.Routes, p.cfg.By); err != nil {
+	if p.routes, err = p.cfg.routes(); err != nil {
 		return err
 	}
 	if err := p.fillDenyList(); err != nil {
@@ -252,7 +254,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 	defer p.keepState()()
 	if s := p.make.shared; s != nil {
-		live.PingRedis(ctx, s.client, s.log, onFailNames[s.cfg.OnFail])
+		onredis.Ping(ctx, s.client, s.log, onFailNames[s.cfg.OnFail])
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

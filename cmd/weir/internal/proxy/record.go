@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -18,7 +19,7 @@ import (
 type record struct {
 	decision httplimit.Decision
 	decided  bool
-	targets  targets
+	targets  routes.Targets
 	refusal  error        // why the path is refused; nil if it is not
 	fault    atomic.Int32 // the status of a body that failed, or 0; set by the goroutine that reads it
 }
@@ -42,7 +43,7 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 		rec, start := new(record), time.Now()
 		observed := r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
 		if observed.URL, rec.refusal = p.forwarded(r); rec.refusal == nil {
-			rec.refusal = p.routes.read(&rec.targets, observed)
+			rec.refusal = p.routes.Read(&rec.targets, observed)
 		}
 		meter := &writer{ResponseWriter: w, stopping: &p.stopping}
 		if r.ProtoMajor == 2 {

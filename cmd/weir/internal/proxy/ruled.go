@@ -13,7 +13,9 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/urlpath"
@@ -68,7 +70,7 @@ func (s *strategies) source(log *slog.Logger) rules.Strategies {
 	}
 	cfg := s.shared.cfg
 	cfg.OnError = s.shared.failed
-	return live.Hybrid(rules.StrategiesOf(s.shared.store), local, cfg, log,
+	return onredis.Strategies(rules.StrategiesOf(s.shared.store), local, cfg, log,
 		func(name string, f *fallback.Fallback) {
 			if name == places {
 				name = "in flight, by rules"
@@ -101,7 +103,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
 	}
 	var listed http.Handler
-	err := attempt(func() { listed = httplimit.New(p.limiter.FixedWindow(), cfg)(behind) })
+	err := values.Attempt(func() { listed = httplimit.New(p.limiter.FixedWindow(), cfg)(behind) })
 	allowed := p.allowed()
 	if err != nil || allowed == nil {
 		return listed, err

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/throttle"
 	"github.com/weirgo/weir/internal/urlpath"
@@ -95,7 +96,7 @@ func (p *Proxy) forwarded(r *http.Request) (*url.URL, error) {
 		return r.URL, nil
 	}
 	u := *r.URL
-	setPath(&u, path)
+	routes.SetPath(&u, path)
 	return &u, nil
 }
 

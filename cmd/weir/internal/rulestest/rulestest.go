@@ -17,7 +17,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -160,7 +159,7 @@ func (e *entry) request() (*rules.Request, *http.Request, error) {
 	case e.Request != nil:
 		var data []byte
 		if data, err = json.Marshal(e.Request); err == nil {
-			req, err = serve.ParseRequest(data)
+			req, err = ParseRequest(data)
 		}
 	default:
 		err = e.describe(req)

@@ -1,15 +1,12 @@
 package serve
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protojson"
-
-	"github.com/weirgo/weir/rules"
 )
 
 // maxBody bounds a request at /json.
@@ -43,17 +40,6 @@ func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(out) // an error means that the client disconnected
-}
-
-// ParseRequest parses the JSON form of the protocol's request, as /json does.
-func ParseRequest(data []byte) (*rules.Request, error) {
-	var in pb.RateLimitRequest
-	if err := protojson.Unmarshal(data, &in); err != nil {
-		return nil, fmt.Errorf("request: %w", err)
-	}
-	var x exchange
-	x.read(&in)
-	return &x.req, nil
 }
 
 // clean replaces invalid UTF-8, which a message must not contain.

@@ -1,10 +1,11 @@
-package main
+package servers
 
 import (
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/fallback"
 )
 
@@ -32,5 +33,5 @@ func (f *redisFlags) add(flags *pflag.FlagSet, instances int, zeroText string) {
 
 // password returns the password of Redis, or the empty string if none is given.
 func (f *redisFlags) password() (string, error) {
-	return secret("redis-password-file", f.passwordFile, "WEIR_REDIS_PASSWORD")
+	return cli.Secret("redis-password-file", f.passwordFile, "WEIR_REDIS_PASSWORD")
 }

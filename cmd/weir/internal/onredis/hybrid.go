@@ -1,4 +1,5 @@
-package live
+// Package onredis makes strategies that count on Redis, and in memory while Redis is down.
+package onredis
 
 import (
 	"context"
@@ -10,10 +11,10 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Hybrid returns Strategies that count on remote, and on local while remote is down. Each of the
-// cfg.Instances processes then has an equal part of every limit. Hybrid logs changes of a breaker
-// and, if made is not nil, calls it for each strategy with its name.
-func Hybrid(remote, local rules.Strategies, cfg fallback.Config, log *slog.Logger,
+// Strategies returns Strategies that count on remote, and on local while remote is down. Each of
+// the cfg.Instances processes then has an equal part of every limit. Strategies logs changes of a
+// breaker and, if made is not nil, calls it for each strategy with its name.
+func Strategies(remote, local rules.Strategies, cfg fallback.Config, log *slog.Logger,
 	made func(name string, f *fallback.Fallback)) rules.Strategies {
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	return func(m rules.Method) (weir.Strategy, error) {

@@ -1,21 +1,31 @@
-package main
+package servers
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
+
+// ProxyConfig returns the Config of a weir proxy that gets these arguments and logs nothing.
+func ProxyConfig(args []string) (proxy.Config, error) {
+	var f proxyFlags
+	cmd := f.command()
+	if err := cmd.ParseFlags(args); err != nil {
+		return proxy.Config{}, err
+	}
+	return f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+}
 
 // config returns the Config for the flags; given reports whether a flag was set.
 func (f *proxyFlags) config(
@@ -43,10 +53,10 @@ func (f *proxyFlags) config(
 		Bodies: proxy.Bodies{Max: f.maxBody, Rate: f.bodyRate},
 	}
 	limited := func(route string) bool { return strings.Contains(route, " limit=") }
-	if len(f.limits)+len(f.rules.paths) == 0 && !slices.ContainsFunc(f.routes, limited) {
+	if len(f.limits)+len(f.rules.Paths) == 0 && !slices.ContainsFunc(f.routes, limited) {
 		return cfg, errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
 	}
-	if err := f.rules.exclude(given, notWithRules); err != nil {
+	if err := f.rules.Exclude(given, notWithRules); err != nil {
 		return cfg, err
 	}
 	cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery = f.maxBuckets, f.keep, f.sweepEvery
@@ -107,12 +117,12 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		}
 		cfg.Routes = append(cfg.Routes, r)
 	}
-	cfg.Rules = proxy.Rules{Paths: f.rules.paths, Loader: f.rules.loader, Domain: f.rules.choose}
+	cfg.Rules = proxy.Rules{Paths: f.rules.Paths, Loader: f.rules.Loader, Domain: f.rules.Choose}
 	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
 		return err
 	}
 	for _, text := range f.deny {
-		e, err := proxy.ParseEntry(text)
+		e, err := values.Entry(text)
 		if err != nil {
 			return fmt.Errorf("deny: %w", err)
 		}
@@ -123,10 +133,10 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return err
 		}
 	}
-	if cfg.Allow, err = proxy.ParsePrefixes("allow", f.allow); err != nil {
+	if cfg.Allow, err = values.Prefixes("allow", f.allow); err != nil {
 		return err
 	}
-	cfg.Trust, err = proxy.ParsePrefixes("trust", f.trust)
+	cfg.Trust, err = values.Prefixes("trust", f.trust)
 	return err
 }
 
@@ -157,7 +167,7 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 	guard.MaxKeysPerClient = f.maxKeys
 	guard.CORS = httplimit.CORS{Origins: f.corsOrigins, Credentials: f.corsCredentials}
 	guard.CountPreflights = f.countPreflights
-	guard.CountIf, err = proxy.ParseStatuses(f.countIf)
+	guard.CountIf, err = values.Statuses(f.countIf)
 	cfg.Guard = guard
 	return err
 }
@@ -186,43 +196,12 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 	if f.admin == "off" || f.admin == "" {
 		return nil
 	}
-	token, err := adminToken(f.adminToken)
+	token, err := cli.AdminToken(f.adminToken)
 	if err != nil {
 		return err
 	}
 	cfg.Admin = proxy.Admin{Addr: f.admin, Remote: f.adminRemote, Token: token, Hosts: f.adminHosts}
 	return nil
-}
-
-// secret returns the text of the file that a flag names, or else of an environment variable. The
-// text is not a flag itself: all users of a machine can read the arguments of a process.
-func secret(flag, file, variable string) (string, error) {
-	if file == "" {
-		return strings.TrimSpace(os.Getenv(variable)), nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("--%s: %w", flag, err)
-	}
-	s := strings.TrimSpace(string(text))
-	if s == "" {
-		return "", fmt.Errorf("--%s: the file %s is empty", flag, file)
-	}
-	return s, nil
-}
-
-// minToken is the length of the shortest admin token: 16 random characters cannot be guessed.
-const minToken = 16
-
-// adminToken returns the token that a server asks for; empty if none is given.
-func adminToken(file string) (string, error) {
-	token, err := secret("admin-token-file", file, "WEIR_ADMIN_TOKEN")
-	if n := len(token); err == nil && 0 < n && n < minToken {
-		return "", fmt.Errorf("the admin token in %s is too short: it has %d bytes; want at least %d, "+
-			"such as those that \"openssl rand -hex 16\" prints", cmp.Or(file, "$WEIR_ADMIN_TOKEN"), n,
-			minToken)
-	}
-	return token, err
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {

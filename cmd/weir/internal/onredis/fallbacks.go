@@ -1,4 +1,4 @@
-package live
+package onredis
 
 import (
 	"maps"

@@ -1,4 +1,5 @@
-package proxy
+// Package routes matches requests to patterns of http.ServeMux, for every reading of their paths.
+package routes
 
 import (
 	"fmt"
@@ -8,23 +9,35 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/internal/urlpath"
 )
 
-// routes matches requests to Routes with an http.ServeMux that serves no request. A request matches
+// Route is a part of the traffic.
+type Route struct {
+	Pattern string // of http.ServeMux
+	Cost    uint64 // 0: 1
+	Limited bool   // it has limits of its own
+}
+
+// Keys says which parts of a Target are in the keys of clients.
+type Keys struct{ Path, Pattern bool }
+
+// Table matches requests to Routes with an http.ServeMux that serves no request. A request matches
 // the route of every reading of its path, since any of them may be the upstream's.
-type routes struct {
+type Table struct {
 	exact, folded *http.ServeMux    // folded has the patterns in small letters; nil: no routes
 	given         map[string]string // the patterns as given, by those in a mux
 	costs         map[string]uint64 // by the pattern as given
 	own           map[string]bool   // the patterns, as given, of routes with limits of their own
-	by            By
+	keys          Keys
 }
 
-func newRoutes(all []Route, by By) (*routes, error) {
-	rs := &routes{
+// New returns the Table of all. It fails if http.ServeMux refuses a pattern.
+func New(all []Route, keys Keys) (*Table, error) {
+	rs := &Table{
 		given: make(map[string]string), costs: make(map[string]uint64), own: make(map[string]bool),
-		by: by,
+		keys: keys,
 	}
 	if len(all) == 0 {
 		return rs, nil
@@ -43,7 +56,7 @@ func newRoutes(all []Route, by By) (*routes, error) {
 			capitals = capitals || fold && rs.given[pattern] == ""
 			rs.given[pattern] = route.Pattern
 		}
-		rs.own[route.Pattern] = len(route.Limits) > 0
+		rs.own[route.Pattern] = route.Limited
 		if route.Cost > 0 {
 			rs.costs[route.Pattern] = route.Cost
 		}
@@ -57,27 +70,27 @@ func newRoutes(all []Route, by By) (*routes, error) {
 // elsewhere is the pattern of requests without a route.
 const elsewhere = "(no route)"
 
-// target is what one reading of a request counts as.
-type target struct {
-	pattern string // as given, or elsewhere; empty if there are no routes
-	path    string // the name of the path among counts
+// Target is what one reading of a request counts as.
+type Target struct {
+	Pattern string // as given, or elsewhere; empty if there are no routes
+	Path    string // the name of the path among counts
 }
 
-// targets is what a request counts as. Targets that count alike are one.
-type targets struct {
-	list []target // the first one is of a reading that leaves the path as it is
-	cost uint64   // the highest of the routes'; 0: 1
-	one  [1]target
+// Targets is what a request counts as. Targets that count alike are one.
+type Targets struct {
+	List []Target // the first one is of a reading that leaves the path as it is
+	Cost uint64   // the highest of the routes'; 0: 1
+	one  [1]Target
 }
 
-// maxTargets bounds the targets of a request whose key has its path or pattern.
-const maxTargets = 8
+// MaxTargets bounds the targets of a request whose key has its path or pattern.
+const MaxTargets = 8
 
-// read sets t to the targets of r. It fails if there are too many.
-func (rs *routes) read(t *targets, r *http.Request) error {
-	t.list = t.one[:0]
-	if rs.folded == nil && !rs.by.path {
-		t.list = append(t.list, target{})
+// Read sets t to the targets of r. It fails if there are too many.
+func (rs *Table) Read(t *Targets, r *http.Request) error {
+	t.List = t.one[:0]
+	if rs.folded == nil && !rs.keys.Path {
+		t.List = append(t.List, Target{})
 		return nil
 	}
 	var buf [4]urlpath.Reading
@@ -85,25 +98,28 @@ func (rs *routes) read(t *targets, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: plainHost(r.Host),
+	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: PlainHost(r.Host),
 		URL: new(url.URL)}
 	for _, reading := range all {
 		rs.match(plain, reading.Path, func(pattern string) {
-			t.cost = max(t.cost, rs.costs[pattern])
-			rs.add(t, target{pattern, reading.Key})
+			t.Cost = max(t.Cost, rs.costs[pattern])
+			rs.add(t, Target{pattern, reading.Key})
 		})
 	}
-	if rs.by.path || rs.by.pattern {
-		if len(t.list) > maxTargets {
+	if rs.keys.Path || rs.keys.Pattern {
+		if len(t.List) > MaxTargets {
 			return urlpath.ErrReadings
 		}
 	}
 	return nil
 }
 
-// owner returns the route whose limits apply to requests of a pattern: itself, or "" for the
+// HaveCosts reports whether a route has a cost.
+func (rs *Table) HaveCosts() bool { return len(rs.costs) > 0 }
+
+// Owner returns the route whose limits apply to requests of a pattern: itself, or "" for the
 // general ones.
-func (rs *routes) owner(pattern string) string {
+func (rs *Table) Owner(pattern string) string {
 	if rs.own[pattern] {
 		return pattern
 	}
@@ -111,28 +127,28 @@ func (rs *routes) owner(pattern string) string {
 }
 
 // add adds a target unless t has one that counts alike.
-func (rs *routes) add(t *targets, one target) {
-	if !rs.by.path {
-		one.path = ""
+func (rs *Table) add(t *Targets, one Target) {
+	if !rs.keys.Path {
+		one.Path = ""
 	}
-	alike := func(other target) bool {
-		return one.path == other.path && rs.owner(one.pattern) == rs.owner(other.pattern) &&
-			(one.pattern == other.pattern || !rs.by.pattern)
+	alike := func(other Target) bool {
+		return one.Path == other.Path && rs.Owner(one.Pattern) == rs.Owner(other.Pattern) &&
+			(one.Pattern == other.Pattern || !rs.keys.Pattern)
 	}
-	if !slices.ContainsFunc(t.list, alike) {
-		t.list = append(t.list, one)
+	if !slices.ContainsFunc(t.List, alike) {
+		t.List = append(t.List, one)
 	}
 }
 
 // match calls found with the pattern, as given, for each spelling of a path that differs in letter
 // case and final slashes only. It sets the URL of r.
-func (rs *routes) match(r *http.Request, path string, found func(pattern string)) {
+func (rs *Table) match(r *http.Request, path string, found func(pattern string)) {
 	if rs.folded == nil {
 		found("")
 		return
 	}
 	find := func(mux *http.ServeMux, path string) {
-		setPath(r.URL, opaqueSegments(path))
+		SetPath(r.URL, opaqueSegments(path))
 		pattern := elsewhere
 		if _, matched := mux.Handler(r); matched != "" {
 			pattern = rs.given[matched]
@@ -171,8 +187,8 @@ func opaqueSegments(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// setPath sets the path of u to an escaped one.
-func setPath(u *url.URL, escaped string) {
+// SetPath sets the path of u to an escaped one.
+func SetPath(u *url.URL, escaped string) {
 	u.RawPath = escaped
 	var err error
 	if u.Path, err = url.PathUnescape(escaped); err != nil {
@@ -187,21 +203,21 @@ func Matcher(patterns []string) (func(*http.Request) bool, error) {
 	for _, pattern := range patterns {
 		all = append(all, Route{Pattern: pattern})
 	}
-	routes, err := newRoutes(all, By{pattern: true})
+	table, err := New(all, Keys{Pattern: true})
 	if err != nil {
 		return nil, err
 	}
 	return func(r *http.Request) bool {
-		var t targets
-		err := routes.read(&t, r)
-		return err != nil || slices.ContainsFunc(t.list, func(t target) bool {
-			return t.pattern != elsewhere
+		var t Targets
+		err := table.Read(&t, r)
+		return err != nil || slices.ContainsFunc(t.List, func(t Target) bool {
+			return t.Pattern != elsewhere
 		})
 	}, nil
 }
 
-// plainHost returns the host in lower case, without a port and a final dot.
-func plainHost(host string) string {
+// PlainHost returns the host in lower case, without a port and a final dot.
+func PlainHost(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
@@ -225,7 +241,7 @@ func plainPattern(pattern string, fold bool) string {
 			segments[i] = plainSegment(s, fold)
 		}
 	}
-	plain := plainHost(host) + "/" + strings.Join(segments, "/")
+	plain := PlainHost(host) + "/" + strings.Join(segments, "/")
 	if method != "" {
 		plain = strings.ToUpper(method) + " " + plain
 	}
@@ -242,4 +258,9 @@ func plainSegment(s string, fold bool) string {
 		return urlpath.Lower(url.PathEscape(s))
 	}
 	return url.PathEscape(s)
+}
+
+// checkPattern registers pattern and returns the error of http.ServeMux.
+func checkPattern(mux *http.ServeMux, pattern string, h http.Handler) error {
+	return values.Attempt(func() { mux.Handle(pattern, h) })
 }

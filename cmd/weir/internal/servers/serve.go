@@ -1,4 +1,4 @@
-package main
+package servers
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/metrics"
@@ -86,7 +87,7 @@ func (f *serveFlags) command() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.SetUsageFunc(usage100)
+	cmd.SetUsageFunc(cli.Usage)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
@@ -150,7 +151,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	defer closeStore()
 	s, err := serve.New(f.cfg)
 	if errors.As(err, new(*net.OpError)) {
-		return failure{err} // cannot listen
+		return cli.Failure(err) // cannot listen
 	}
 	if err != nil {
 		return err
@@ -172,7 +173,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		}
 	}()
 	if err := s.Run(ctx); err != nil {
-		return failure{err}
+		return cli.Failure(err)
 	}
 	return nil
 }
@@ -217,7 +218,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 		}
 	}
 	var err error
-	if f.cfg.AdminToken, err = adminToken(f.adminToken); err != nil {
+	if f.cfg.AdminToken, err = cli.AdminToken(f.adminToken); err != nil {
 		return err
 	}
 	if err := f.setTLS(); err != nil {
@@ -242,7 +243,7 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	options, err := live.RedisOptions(f.redis.url, password)
+	options, err := onredis.Options(f.redis.url, password)
 	if err != nil {
 		return nil, err
 	}
@@ -259,11 +260,11 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	meanwhile := "no decisions"
 	if f.redis.instances > 0 {
 		meanwhile = "local"
-		made := new(live.Fallbacks)
-		f.cfg.Strategies = live.Hybrid(remote, local,
+		made := new(onredis.Fallbacks)
+		f.cfg.Strategies = onredis.Strategies(remote, local,
 			fallback.Config{Instances: f.redis.instances, Timeout: f.redis.timeout}, f.cfg.Log, made.Add)
 		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}
-	f.cfg.Started = func(ctx context.Context) { live.PingRedis(ctx, client, f.cfg.Log, meanwhile) }
+	f.cfg.Started = func(ctx context.Context) { onredis.Ping(ctx, client, f.cfg.Log, meanwhile) }
 	return func() { _, _ = client.Close(), limiter.Close() }, nil
 }

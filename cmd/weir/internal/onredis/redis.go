@@ -1,4 +1,4 @@
-package live
+package onredis
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// RedisOptions returns the settings of a Redis URL and, for the rest, the ones that redislimit
+// Options returns the settings of a Redis URL and, for the rest, the ones that redislimit
 // needs. A password that is not empty replaces the one in the URL.
-func RedisOptions(url, password string) (*redis.Options, error) {
+func Options(url, password string) (*redis.Options, error) {
 	o, err := redislimit.ParseURL(url)
 	if err == nil && password != "" {
 		o.Password = password
@@ -20,9 +20,9 @@ func RedisOptions(url, password string) (*redis.Options, error) {
 	return o, err
 }
 
-// PingRedis logs a warning if Redis cannot be reached within a second. Call it at the start: a
+// Ping logs a warning if Redis cannot be reached within a second. Call it at the start: a
 // server starts nevertheless, since Redis may start later. Until then it decides as meanwhile says.
-func PingRedis(ctx context.Context, client *redis.Client, log *slog.Logger, meanwhile string) {
+func Ping(ctx context.Context, client *redis.Client, log *slog.Logger, meanwhile string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if err := client.Ping(ctx).Err(); err != nil && ctx.Err() != context.Canceled {

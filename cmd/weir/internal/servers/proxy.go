@@ -1,9 +1,8 @@
-package main
+package servers
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"os/signal"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
@@ -132,7 +132,7 @@ type proxyFlags struct {
 	maxInFlightPerClient     int
 	maxBody, bodyRate        int64
 	limits, routes           []string
-	rules                    rulesFlags
+	rules                    cli.Rules
 	strategy                 string
 	burst, queue             uint64
 	by                       string
@@ -176,7 +176,7 @@ func (f *proxyFlags) command() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().SortFlags = false
-	cmd.SetUsageFunc(usage100)
+	cmd.SetUsageFunc(cli.Usage)
 	f.addLimits(cmd)
 	f.addAnswers(cmd)
 	f.addServer(cmd)
@@ -200,7 +200,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
 			"(repeatable)")
-	f.rules.add(cmd)
+	f.rules.Add(cmd)
 	flags.StringVarP(&f.strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket (default the limit)")
@@ -310,17 +310,6 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 		"number of denials to cache, so that an attack does not reach Redis")
 }
 
-// maxBucketsText describes --max-buckets.
-const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 " +
-	"bytes each"
-
-// usage100 prints the usage within 100 columns.
-func usage100(cmd *cobra.Command) error {
-	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s",
-		cmd.UseLine(), cmd.Example, cmd.LocalFlags().FlagUsagesWrapped(100))
-	return err
-}
-
 func (f *proxyFlags) run(cmd *cobra.Command) error {
 	stdout := proxy.NewLines(cmd.OutOrStdout())
 	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
@@ -343,7 +332,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process
 	if err := errors.Join(p.Run(ctx), stdout.Flush()); err != nil {
-		return failure{err}
+		return cli.Failure(err)
 	}
 	return nil
 }

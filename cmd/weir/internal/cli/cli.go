@@ -1,0 +1,123 @@
+// Package cli has what the programs of the tool share: how they run a command line, and the flags
+// that several commands have.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"strings"
+	_ "time/tzdata" // limits by the calendar of a time zone, also where the system has no zones
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir/cmd/weir/internal/report"
+)
+
+// The exit codes.
+const (
+	ExitOK      = 0
+	ExitFailure = 1
+	ExitUsage   = 2
+	ExitDoubt   = 3
+)
+
+// Root returns the root command of a program, with the given commands.
+func Root(short string, commands ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         short,
+		Args:          cobra.NoArgs,
+		Version:       version(),
+		SilenceErrors: true, // Run prints them
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
+	root.AddCommand(append(commands, &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "weir", root.Version)
+		},
+	})...)
+	return root
+}
+
+// Run runs the command line args and returns the exit code.
+func Run(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return ExitOK
+	}
+	fmt.Fprintf(stderr, "weir: %s\n", Printable(err.Error())) // err may quote a hostile log
+	switch {
+	case errors.As(err, new(failure)):
+		return ExitFailure
+	case errors.As(err, new(doubt)):
+		return ExitDoubt
+	}
+	fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
+	return ExitUsage
+}
+
+// failure is an error of a command with correct arguments and input. All other errors but doubt
+// exit with ExitUsage.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+// Failure returns err as the error of a command with correct arguments and input, which exits with
+// ExitFailure; nil for nil.
+func Failure(err error) error {
+	if err == nil {
+		return nil
+	}
+	return failure{err}
+}
+
+type doubt struct{ error }
+
+// Doubt returns err as the error of a command whose input was read, but whose result is probably
+// not what was asked for. It exits with ExitDoubt.
+func Doubt(err error) error { return doubt{err} }
+
+// Printable applies report.Printable to each line.
+func Printable(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = report.Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Usage prints the usage of a command within 100 columns. It is for cobra's SetUsageFunc.
+func Usage(cmd *cobra.Command) error {
+	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s",
+		cmd.UseLine(), cmd.Example, cmd.LocalFlags().FlagUsagesWrapped(100))
+	return err
+}
+
+// version returns the version of the binary and of Go.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	parts := []string{info.Main.Version}
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" &&
+			!strings.Contains(info.Main.Version, s.Value[:min(12, len(s.Value))]):
+			parts = append(parts, s.Value[:min(12, len(s.Value))])
+		case s.Key == "vcs.modified" && s.Value == "true" &&
+			!strings.Contains(info.Main.Version, "dirty"):
+			parts = append(parts, "modified")
+		}
+	}
+	return strings.Join(append(parts, info.GoVersion), " ")
+}

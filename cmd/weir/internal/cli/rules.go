@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// Rules are the flags that name the rules that limit HTTP requests.
+type Rules struct {
+	Paths  []string
+	Domain string
+	Loader rules.Loader
+}
+
+// Add adds the flags.
+func (f *Rules) Add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.Paths, "rules", nil, "a `file` or directory of rules (repeatable)")
+	flags.StringVar(&f.Domain, "domain", "", "the `domain` of the rules, if they have several")
+	MergeDomains(cmd, &f.Loader)
+}
+
+// Exclude returns an error if --rules is given together with one of the flags others.
+func (f *Rules) Exclude(given func(string) bool, others []string) error {
+	for _, name := range others {
+		if len(f.Paths) > 0 && given(name) {
+			return fmt.Errorf("--%s and --rules exclude each other: leave out one of them", name)
+		}
+	}
+	return nil
+}
+
+// Choose returns the requested domain or, if none is requested, the only one that has rate_limits.
+func (f *Rules) Choose(set *rules.Set) (string, error) {
+	name := f.Domain
+	domains := slices.DeleteFunc(set.Domains(), func(d string) bool {
+		return set.Describers(d) == nil
+	})
+	switch {
+	case name != "" && !set.Has(name):
+		return "", fmt.Errorf("the rules have no domain %q; they have %s", name,
+			strings.Join(set.Domains(), ", "))
+	case name != "" && !slices.Contains(domains, name):
+		return "",
+			fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors", name)
+	case name != "":
+		return name, nil
+	case len(domains) == 0:
+		return "", errors.New("the rules have no rate_limits, which say how a request becomes " +
+			"descriptors")
+	case len(domains) > 1:
+		return "", fmt.Errorf("the rules have several domains, %s: choose one by --domain",
+			strings.Join(domains, ", "))
+	}
+	return domains[0], nil
+}
+
+// MergeDomains adds --merge-domains.
+func MergeDomains(cmd *cobra.Command, to *rules.Loader) {
+	cmd.Flags().BoolVar(&to.MergeDomains, "merge-domains", false,
+		"allow a domain to be in several files or documents")
+}

@@ -1,0 +1,33 @@
+// Package servers has the commands of the tool that serve: weir proxy and weir serve.
+package servers
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// Root returns the root command of weir-server.
+func Root() *cobra.Command {
+	root := cli.Root("The commands weir proxy and weir serve", newProxy(), newServe())
+	cli.Complete(root, map[string][]string{
+		"access-log":       {"text", "json", "off"},
+		"by":               {"ip", "header:", "host", "user", "path", "pattern", "ip+pattern"},
+		"fail":             {"open", "closed"},
+		"headers":          slices.Sorted(maps.Keys(proxy.HeaderStyles)),
+		"log":              {"text", "json"},
+		"on-full":          slices.Sorted(maps.Keys(proxy.FullPolicies)),
+		"on-redis-failure": {"local", "open", "closed"},
+		"strategy":         rule.Strategies,
+	})
+	return root
+}
+
+// maxBucketsText describes --max-buckets.
+const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 " +
+	"bytes each"

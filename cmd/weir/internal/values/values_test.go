@@ -1,0 +1,70 @@
+package values
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+func TestPrefixUnmaps(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.7":            "10.0.0.7/32",
+		"10.1.2.3/8":          "10.0.0.0/8",
+		"::ffff:10.0.0.7":     "10.0.0.7/32",
+		"::ffff:10.0.0.0/104": "10.0.0.0/8",
+		"2001:db8::1":         "2001:db8::1/128",
+		"2001:db8::1/64":      "2001:db8::/64",
+		"fe80::1%eth0":        "fe80::1/128",
+	} {
+		p, err := Prefix(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, p.String(), text)
+	}
+	_, err := Prefix("example.com")
+	assert.Error(t, err)
+}
+
+func TestStatuses(t *testing.T) {
+	f, err := Statuses([]string{"401", "5xx"})
+	require.NoError(t, err)
+	for status, want := range map[int]bool{401: true, 400: false, 500: true, 599: true, 200: false} {
+		assert.Equal(t, want, f(status), status)
+	}
+	f, err = Statuses(nil)
+	require.NoError(t, err)
+	assert.Nil(t, f)
+	for _, text := range []string{"", "4", "6xx", "xx", "600", "-xx", "4xxx"} {
+		_, err := Statuses([]string{text})
+		assert.Error(t, err, text)
+	}
+}
+
+// TestEntry checks that an address with a port, which is no client's key, is an error.
+func TestEntry(t *testing.T) {
+	for text, want := range map[string]httplimit.Entry{
+		"example.com":      {Key: "example.com"},
+		"example.com:80":   {Key: "example.com:80"},
+		"/a/b":             {Key: "/a/b"},
+		"1.2.3":            {Key: "1.2.3"},
+		" 192.0.2.1 ":      {Prefix: netip.MustParsePrefix("192.0.2.1/32")},
+		"2001:db8::1:80":   {Prefix: netip.MustParsePrefix("2001:db8::1:80/128")},
+		"2001:db8::1%eth0": {Prefix: netip.MustParsePrefix("2001:db8::1/128")},
+	} {
+		e, err := Entry(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, e, text)
+	}
+	for text, addr := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "192.0.2.1:80/24": "192.0.2.1", "192.0.2.1/33": "192.0.2.1",
+		"192.0.2.1/255.255.255.0": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
+		"[2001:db8::]/32": "2001:db8::", "2001:db8::1/129": "2001:db8::1",
+	} {
+		_, err := Entry(text)
+		assert.ErrorContains(t, err, "want an address without a port or brackets, such as "+addr+",", text)
+		assert.ErrorContains(t, err, text)
+	}
+}
