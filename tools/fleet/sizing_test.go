@@ -68,10 +68,11 @@ func measured(t *testing.T) (c costs) {
 
 // text is the part of the page that names the costs.
 func (c costs) text() string {
-	return fmt.Sprintf(`- A caller takes %.0f bytes, and a decision among a million callers who ask evenly %.0f ns of a core
-  ([BENCHMARKS.md](../BENCHMARKS.md)).
-- A decision on Redis takes %.1f µs of the client's CPU and %.1f µs of the server's; one from a lease of 100 takes %.1f µs of
-  the client's ([tools/benchmarks/redis](../tools/benchmarks/redis/RESULTS.md)).
+	return fmt.Sprintf(`- A caller takes %.0f bytes, and a decision among a million callers who ask
+  evenly %.0f ns of a core ([BENCHMARKS.md](../BENCHMARKS.md)).
+- A decision on Redis takes %.1f µs of the client's CPU and %.1f µs of the server's; one from a
+  lease of 100 takes %.1f µs of the client's
+  ([tools/benchmarks/redis](../tools/benchmarks/redis/RESULTS.md)).
 `, c.bytesCaller, c.nsDecision, c.usClient, c.usServer, c.usLeased)
 }
 
