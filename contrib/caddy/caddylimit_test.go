@@ -1,6 +1,7 @@
 package caddylimit_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net/http"
@@ -438,11 +439,12 @@ func TestPrefixes(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	server := redistest.Start(t)
 	atQuarter(t)
+	policy := rand.Text() // the process counts decisions, of earlier runs of this test too
 	site := `
 		metrics /metrics
 		route /metered {
-			weir metered=1/1m
-			weir redis=5/1h {
+			weir ` + policy + `=1/1m
+			weir redis` + policy + `=5/1h {
 				redis redis://` + server.Addr + `
 			}
 			respond hello
@@ -453,9 +455,9 @@ func TestMetrics(t *testing.T) {
 	get(t, url+"/metered", alice)
 	_, text := get(t, url+"/metrics", alice)
 	for _, want := range []string{
-		`weir_decisions_total{outcome="admitted",policy="metered",source="local"} 1`,
-		`weir_decisions_total{outcome="denied",policy="metered",source="local"} 1`,
-		`weir_decisions_total{outcome="admitted",policy="redis",source="primary"} 1`,
+		`weir_decisions_total{outcome="admitted",policy="` + policy + `",source="local"} 1`,
+		`weir_decisions_total{outcome="denied",policy="` + policy + `",source="local"} 1`,
+		`weir_decisions_total{outcome="admitted",policy="redis` + policy + `",source="primary"} 1`,
 		`weir_buckets{name="sliding"} 1`,
 		`weir_hold_waits_total 0`, `weir_hold_lapsed_total 0`,
 		`weir_fallback_breaker_state{name="sliding, redis weir:",state="closed"} 1`,
