@@ -39,7 +39,7 @@ type bound struct {
 type local interface {
 	// run is Run, and look is Peek, that set res, and return how long it holds. After an error res is
 	// undefined. If at is not nil, a look that admits may set it instead of res, for a run at once.
-	run(r *Request, res *Result, at sight) (left time.Duration, err error)
+	run(r *Request, res *Result, at *sight) (left time.Duration, err error)
 	look(r *Request, res *Result, at *sight) (left time.Duration, err error)
 
 	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,11 +37,7 @@ func (u CalendarUnit) String() string { return calendar.Unit(u).String() }
 
 // Calendar is the fixed window counter in windows of the calendar. Make one with
 // [Limiter.Calendar].
-type Calendar struct {
-	slotStrategy
-	allAtOnce
-	windows *calendarWindows
-}
+type Calendar struct{ windowStrategy }
 
 // Calendar returns the fixed window counter as a Strategy whose windows are the hours, days, weeks,
 // months or years of a time zone: in each exactly Limit is admitted. They follow each other without
@@ -65,37 +60,7 @@ func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	s := l.onSlots(fixedKind)
 	s.duration = time.Duration(ws.scale * msec)
 	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return ws.window(now).end }}
-	return &Calendar{slotStrategy: s, windows: ws}
-}
-
-// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (c *Calendar) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(c.run, r)
-}
-
-// Decide is Run without the allocation of a Result.
-func (c *Calendar) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = c.run(r, &res, sight{})
-	return
-}
-
-// run implements local.
-func (c *Calendar) run(r *Request, res *Result, at sight) (left time.Duration, err error) {
-	p, err := c.parse(r)
-	if err != nil {
-		return 0, err
-	}
-	if at.slot != nil && c.l.hit(at.slot, at.state, p.Cost, p.Limit, at.w.stamp(at.now), at.w, res) {
-		return time.Duration(at.w.end - at.now), nil
-	}
-	w := c.windows.current.Load()
-	slot, state := c.table.find(r.Key, &w.fixed)
-	now := c.l.clock.read()
-	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||
-		!c.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res) {
-		return c.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
-	}
-	return time.Duration(w.end - now), nil
+	return &Calendar{windowStrategy{slotStrategy: s, windows: ws}}
 }
 
 // Inspect returns the Bucket of a key in the current window, as [Limiter.Inspect] does.

@@ -13,36 +13,52 @@ import (
 // Each window needs a new bucket. So while made-up keys fill the table, known ones get [ErrFull]
 // too from the next window on. The other strategies keep a caller's bucket until its count has
 // expired.
-type FixedWindow struct {
-	slotStrategy
-	allAtOnce
-}
+type FixedWindow struct{ windowStrategy }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
 func (l *Limiter) FixedWindow() *FixedWindow {
-	return &FixedWindow{slotStrategy: l.onSlots(fixedKind)}
+	return &FixedWindow{windowStrategy{slotStrategy: l.onSlots(fixedKind)}}
+}
+
+// windowStrategy is what [FixedWindow] and [Calendar] have in common.
+type windowStrategy struct {
+	slotStrategy
+	allAtOnce
+	windows *calendarWindows // nil: those of the request's Duration
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (f *FixedWindow) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(f.run, r)
+func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
+	return allocated(s.run, r)
 }
 
 // Decide is Run without the allocation of a Result.
-func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = f.run(r, &res, sight{})
+func (s *windowStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
+	_, err = s.run(r, &res, nil)
 	return
 }
 
-func (f *FixedWindow) run(r *Request, res *Result, at sight) (left time.Duration, err error) {
-	p, err := f.parse(r)
-	if err != nil {
-		return 0, err
-	}
-	if at.slot != nil && f.l.hit(at.slot, at.state, p.Cost, p.Limit, at.w.stamp(at.now), at.w, res) {
+// run implements local.
+func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	if at != nil && at.slot != nil &&
+		s.l.hit(at.slot, at.state, at.Cost, at.Limit, at.w.stamp(at.now), at.w, res) {
 		return time.Duration(at.w.end - at.now), nil
 	}
-	return f.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
+	p, err := s.parse(r)
+	switch {
+	case err != nil:
+		return 0, err
+	case s.windows == nil:
+		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
+	}
+	w := s.windows.current.Load()
+	slot, state := s.table.find(r.Key, &w.fixed)
+	now := s.l.clock.read()
+	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||
+		!s.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res) {
+		return s.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
+	}
+	return time.Duration(w.end - now), nil
 }
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.

@@ -168,7 +168,7 @@ func (l Limits) admit() bool {
 	}
 	for i := range l {
 		m := &l[i]
-		m.left, m.Err = m.local.run(&m.Request, &m.Result, m.seen)
+		m.left, m.Err = m.local.run(&m.Request, &m.Result, &m.seen)
 		if m.Err != nil {
 			m.Result = Result{}
 		}
@@ -358,7 +358,7 @@ func (l *Limit) waits() bool { return l.strategy != nil && !l.Exempt && !l.decid
 func (l *Limit) reset() {
 	l.decided, l.taken, l.charged = false, false, false
 	if l.seen.slot != nil {
-		l.seen = sight{}
+		l.seen.slot = nil
 	}
 	if l.Err != nil {
 		l.Err = nil
@@ -375,7 +375,7 @@ func (l *Limit) reset() {
 func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
-		l.left, l.Err = l.local.run(&l.Request, &l.Result, sight{})
+		l.left, l.Err = l.local.run(&l.Request, &l.Result, nil)
 	case op == OpPeek && l.local != nil:
 		l.left, l.Err = l.local.look(&l.Request, &l.Result, nil)
 	case op == OpRefund:

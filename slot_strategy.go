@@ -67,7 +67,7 @@ func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
 // decision begins another epoch.
 func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, sight{})
+	_, err = s.run(r, &res, nil)
 	return
 }
 
@@ -78,17 +78,20 @@ func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err er
 // the reading is not before one at which an earlier bucket of the key was removed.
 //
 // res is stored before the compare-and-swap, for the reason given at hit.
-func (s *slotStrategy) run(r *Request, res *Result, seen sight) (left time.Duration, err error) {
-	p, err := s.parse(r)
-	if err != nil {
-		return 0, err
-	}
-	if seen.slot == nil {
-		key := periodOf(s.kind, p.Scale, 0)
+func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	var seen sight
+	if at != nil && at.slot != nil {
+		seen = *at
+	} else {
+		if seen.params, err = s.parse(r); err != nil {
+			return 0, err
+		}
+		key := periodOf(s.kind, seen.Scale, 0)
 		if seen.slot, seen.state = s.table.find(r.Key, &key); seen.slot != nil {
 			seen.now = s.l.clock.read()
 		}
 	}
+	p := seen.params
 	if slot, state, now := seen.slot, seen.state, seen.now; slot != nil {
 		have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
 		late := s.l.clock.resolution > 0
@@ -229,18 +232,18 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 	if err != nil {
 		return 0, err
 	}
-	var seen sight
-	key := periodOf(s.kind, p.Scale, 0)
+	seen := sight{params: p}
+	var v verdict
 	if s.kind == fixedKind { // its slots are those of one window
 		seen.now = s.l.clock.read()
 		seen.w = s.l.window(seen.now, p.Scale)
-		key = seen.w.fixed
-	}
-	have := s.see(r.Key, &key, &seen)
-	if s.kind != fixedKind {
+		v = p.Verdict(s.see(r.Key, &seen.w.fixed, &seen).N, seen.w.end)
+	} else {
+		key := periodOf(s.kind, p.Scale, 0)
+		have := s.see(r.Key, &key, &seen)
 		seen.now = s.l.clock.read() // after the slot was found, as in run
+		v, _ = s.algorithm.Decide(have, p, seen.now)
 	}
-	v, _ := s.algorithm.Decide(have, p, seen.now)
 	if at != nil && seen.slot != nil && v.Allowed {
 		*at = seen
 		return 0, nil
@@ -255,7 +258,7 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 	return s.l.setResult(res, v, seen.now), nil
 }
 
-// see finds a caller, and returns what his bucket says. It takes no lock.
+// see finds a caller, and returns what its bucket holds. It takes no lock.
 func (s *slotStrategy) see(id string, key *period, at *sight) content {
 	for {
 		at.slot, at.state = s.table.find(id, key)
@@ -270,10 +273,11 @@ func (s *slotStrategy) see(id string, key *period, at *sight) content {
 	}
 }
 
-// sight is where look saw that the bucket of a caller admits him: a run at once goes on from there,
-// as if it had read all this itself.
+// sight is where look saw that a bucket admits a request: a run at once goes on from there, as if
+// it had read all this itself.
 type sight struct {
-	slot  *slot
+	params
+	slot  *slot // nil: look saw no such bucket
 	state uint64
 	now   int64
 	w     *window // of a fixed window

@@ -195,7 +195,7 @@ func TestRunAfterALook(t *testing.T) {
 	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
 	hits := func(s local, r Request, n int) {
 		for range n {
-			_, err := s.run(&r, new(Result), sight{})
+			_, err := s.run(&r, new(Result), nil)
 			require.NoError(t, err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestRunAfterALook(t *testing.T) {
 				require.NotNil(t, seen.slot)
 				c.change(s)
 				var res Result
-				if _, err = s.run(&r, &res, seen); c.err == nil {
+				if _, err = s.run(&r, &res, &seen); c.err == nil {
 					require.NoError(t, err)
 					assert.Equal(t, Result{c.want, c.total, res.ExpiresAt}, res)
 					return

@@ -69,12 +69,12 @@ func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (s *stateStrategy[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, sight{})
+	_, err = s.run(r, &res, nil)
 	return
 }
 
 // run implements local.
-func (s *stateStrategy[S]) run(r *Request, res *Result, _ sight) (left time.Duration, err error) {
+func (s *stateStrategy[S]) run(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
 	v, at, err := s.decide(r)
 	if err != nil {
 		return 0, err

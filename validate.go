@@ -90,11 +90,11 @@ func (l *Limiter) result(v verdict) *Result {
 }
 
 // allocated returns what Run or Peek does, given run or look.
-func allocated[S sight | *sight](
-	decide func(r *Request, res *Result, at S) (time.Duration, error), r *Request,
+func allocated(
+	decide func(r *Request, res *Result, at *sight) (time.Duration, error), r *Request,
 ) (*Result, error) {
-	res, none := new(Result), *new(S)
-	if _, err := decide(r, res, none); err != nil {
+	res := new(Result)
+	if _, err := decide(r, res, nil); err != nil {
 		return nil, err
 	}
 	return res, nil
