@@ -73,12 +73,9 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	case <-w.done:
 	case <-ctx.Done():
 		l.callers.Update(r, now, func(found *lease) *lease {
-			b.reply(func(other *waiter) (res *weir.Result, err error) {
-				if other == w { // no answer came first
-					err = fmt.Errorf("near: %w", ctx.Err())
-				}
-				return nil, err
-			})
+			if n := slices.Index(b.waiting, w); n >= 0 { // no answer came first
+				b.waiting, w.err = slices.Delete(b.waiting, n, n+1), fmt.Errorf("near: %w", ctx.Err())
+			}
 			return found
 		})
 	}
@@ -152,27 +149,25 @@ func lacking(r *weir.Request, left uint64) weir.Request {
 func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 	b.calls++
 	l.fetched.Add(1)
-	go func() {
+	go safely.Do(func() (err error) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		safely.Do(func() (err error) {
-			q := c.request
-			if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
-				c.block.N = q.Cost
-				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
+		q := c.request
+		if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
+			c.block.N = q.Cost
+			c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
+		}
+		return err
+	}, func(err error) {
+		now := l.now()
+		l.callers.Update(&c.request, now, func(found *lease) *lease {
+			l.land(b, c, err, now)
+			if b.calls--; b.calls == 0 {
+				l.proceed(ctx, b, now)
 			}
-			return err
-		}, func(err error) {
-			now := l.now()
-			l.callers.Update(&c.request, now, func(found *lease) *lease {
-				l.land(b, c, err, now)
-				if b.calls--; b.calls == 0 {
-					l.proceed(ctx, b, now)
-				}
-				return found
-			})
+			return found
 		})
-	}()
+	})
 }
 
 // land hands out the answer to a call.
