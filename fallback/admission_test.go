@@ -30,7 +30,13 @@ func giveBack(t *testing.T, to weir.Return, cost uint64) {
 }
 
 func TestReturnToPrimary(t *testing.T) {
-	for name, to := range fronts {
+	for name, to := range map[string]front{
+		"reconciles":        whole,
+		"seeds and charges": chargingFront,
+		"is no Admitter in denials": func(s *server) weir.Strategy {
+			return near.Denials(chargingFront(s), near.DenialsConfig{Now: s.now})
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), to)
 			one := f.instances[0]

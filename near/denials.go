@@ -63,71 +63,67 @@ func (d *DenialCache) Repeated() uint64 { return d.repeated.Load() }
 
 // Run implements weir.Strategy.
 func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return d.decide(r, func() (*weir.Result, error) { return d.Strategy.Run(ctx, r) })
+	if res := d.known(r); res != nil {
+		return res, nil
+	}
+	removals := d.callers.Removals(r)
+	res, err := d.Strategy.Run(ctx, r)
+	d.learn(r, res, removals)
+	return res, err
 }
 
 // Admit implements weir.Admitter.
 func (d *DenialCache) Admit(
 	ctx context.Context, r *weir.Request,
 ) (*weir.Result, weir.Return, error) {
-	q, giveBack := *r, weir.Return(nil) // r is the caller's
-	res, err := d.decide(r, func() (res *weir.Result, err error) {
-		res, giveBack, err = d.Strategy.Admit(ctx, r)
-		return res, err
-	})
+	if res := d.known(r); res != nil {
+		return res, func(context.Context, uint64) error { return nil }, nil
+	}
+	q, removals := *r, d.callers.Removals(r) // r is the caller's
+	res, giveBack, err := d.Strategy.Admit(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.learn(r, res, removals)
 	return res, func(ctx context.Context, cost uint64) error {
-		if giveBack == nil { // a repeated denial
-			return nil
-		}
 		defer d.callers.Remove(&q)
 		return giveBack(ctx, cost)
-	}, err
+	}, nil
 }
 
 // Reconcile implements weir.Reconciler.
 func (d *DenialCache) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,
 ) (*weir.Result, error) {
-	return d.learn(r, func() (*weir.Result, error) { return d.Strategy.Reconcile(ctx, r, b) })
-}
-
-// decide returns the denial that holds for r, or has the wrapped strategy decide.
-func (d *DenialCache) decide(
-	r *weir.Request, by func() (*weir.Result, error),
-) (*weir.Result, error) {
-	if res := d.known(r); res != nil {
-		return res, nil
-	}
-	return d.learn(r, by)
-}
-
-// learn has the wrapped strategy decide, and stores its denial in place of an earlier one, which is
-// out of date, as it is after an admission.
-func (d *DenialCache) learn(
-	r *weir.Request, by func() (*weir.Result, error),
-) (*weir.Result, error) {
 	removals := d.callers.Removals(r)
-	res, err := by()
-	if err != nil || res == nil {
-		return res, err
+	res, err := d.Strategy.Reconcile(ctx, r, b)
+	d.learn(r, res, removals)
+	return res, err
+}
+
+// learn stores res, if it is a denial, in place of an earlier one, which is out of date, as it is
+// after an admission. So is res if there were removals since its call began. It is nil if that
+// failed.
+func (d *DenialCache) learn(r *weir.Request, res *weir.Result, removals uint64) {
+	if res == nil {
+		return
 	}
 	now, until := d.now(), res.ExpiresAt.Add(-d.skew)
-	d.callers.Update(r, now, func(kept *denial) *denial {
-		switch {
-		case res.Allowed(), !until.After(now):
+	d.callers.Update(r, now, func(*denial) *denial {
+		if res.Allowed() || !until.After(now) || d.callers.Removals(r) != removals {
 			return nil
-		case d.callers.Removals(r) != removals:
-			return kept
 		}
 		return &denial{r.Limit, wrap.Cost(r), *res, until}
 	})
-	return res, nil
 }
 
-// Lookup returns the denial that holds for r, or nil.
+// Lookup returns the denial that holds for r, or what the wrapped strategy decides without a round
+// trip, or nil.
 func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
-	res, _ := d.decide(r, func() (*weir.Result, error) { return d.Strategy.Lookup(r), nil })
-	return res
+	if res := d.known(r); res != nil {
+		return res
+	}
+	return d.Strategy.Lookup(r)
 }
 
 func (d *DenialCache) known(r *weir.Request) (res *weir.Result) {
