@@ -47,7 +47,7 @@ type Config struct {
 	Trust     []netip.Prefix // proxies in front whose forwarding fields are trusted
 	Allow     []netip.Prefix // exempt clients
 	Forwarded bool           // the trusted proxies write Forwarded, not X-Forwarded-For
-	IPv6Bits  int            // 0: httplimit's default
+	IPv6Bits  int            // 1 to 128; 0: httplimit's default
 
 	// AddressPath is answered with the address that the request counts for, behind the limits. Empty:
 	// none.
@@ -62,13 +62,13 @@ type Config struct {
 	Bodies                            Bodies
 
 	// Guard holds the middleware's settings that this package passes on, such as the headers, the
-	// status and FailOpen. New sets its Extractor, limits, DenyList, hooks and Stats.
+	// status and FailOpen. New sets its Extractor, limits, DenyList, hooks and Stats, and the Strategy
+	// of its Penalty.
 	Guard httplimit.Config
 
 	// DeniedPage is read again by Reload; its Respond is Guard's. nil: none.
 	DeniedPage *DeniedPage
 
-	Penalty  Penalty
 	Deny     []httplimit.Entry // entries of the deny list from the start
 	DenyFile string            // stores the deny list; empty: changes are lost at a restart
 	MaxDeny  int               // 0: httplimit's default
@@ -83,12 +83,6 @@ type Config struct {
 	Log    *slog.Logger // errors, starts and stops
 	Access *slog.Logger // one line for each request; nil: none
 	LogKey bool         // log the client's key in the access log
-}
-
-// Penalty is httplimit's Penalty without its Strategy. The zero value: none.
-type Penalty struct {
-	Denials     uint64
-	Within, For time.Duration
 }
 
 // Admin is the address of the status page, the statistics and the deny list.

@@ -170,11 +170,8 @@ func (p *Proxy) middleware(
 	cfg.Stats = &p.stats
 	cfg.OnDecision = p.onDecision
 	cfg.Logger = p.cfg.Log
-	if p.cfg.Penalty != (Penalty{}) {
-		in := p.cfg.Penalty
-		cfg.Penalty = httplimit.Penalty{
-			Strategy: p.limiter.FixedWindow(), Denials: in.Denials, Within: in.Within, For: in.For,
-		}
+	if cfg.Penalty != (httplimit.Penalty{}) {
+		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
 	cfg.Policies, cfg.Concurrency = policies, p.concurrency
 	if len(policies) == 0 { // all limits are those of routes: only the lists apply

@@ -218,7 +218,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	cfg := config(t, "1/1d")
 	cfg.DenyFile = name
 	cfg.Deny = []httplimit.Entry{entry(t, "10.9.9.9")}
-	cfg.Penalty = Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
+	cfg.Guard.Penalty = httplimit.Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
 	s := serve(t, cfg)
 	change := func(method, body string) int {
 		resp, _ := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body), "Weir-Admin", "1")

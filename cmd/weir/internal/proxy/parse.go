@@ -68,21 +68,22 @@ func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	return r, nil
 }
 
-// ParsePenalty parses DENIALS/WITHIN=FOR.
-func ParsePenalty(text string) (Penalty, error) {
+// ParsePenalty parses DENIALS/WITHIN=FOR. The Penalty has no Strategy.
+func ParsePenalty(text string) (p httplimit.Penalty, err error) {
+	invalid := fmt.Errorf("penalty box %q: want DENIALS/WITHIN=FOR, such as 20/1m=10m", text)
 	often, long, ok := strings.Cut(text, "=")
 	if !ok {
-		return Penalty{}, fmt.Errorf("penalty box %q: want DENIALS/WITHIN=FOR, such as 20/1m=10m", text)
+		return p, invalid
 	}
 	tiers, err := rule.ParseLimit(often)
 	if err != nil {
-		return Penalty{}, fmt.Errorf("penalty box: %w", err)
+		return p, fmt.Errorf("penalty box: %w", err)
 	}
 	stay, err := rule.ParseDuration(long)
 	if err != nil || stay <= 0 || len(tiers) != 1 || tiers[0].Limit == 0 {
-		return Penalty{}, fmt.Errorf("penalty box %q: want DENIALS/WITHIN=FOR, such as 20/1m=10m", text)
+		return p, invalid
 	}
-	return Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
+	return httplimit.Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
 }
 
 // FullPolicies are the values of --on-full.

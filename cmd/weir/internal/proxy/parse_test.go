@@ -72,7 +72,7 @@ func entry(t *testing.T, text string) httplimit.Entry {
 func TestParsePenalty(t *testing.T) {
 	p, err := ParsePenalty("20/1m=10m")
 	require.NoError(t, err)
-	assert.Equal(t, Penalty{20, time.Minute, 10 * time.Minute}, p)
+	assert.Equal(t, httplimit.Penalty{Denials: 20, Within: time.Minute, For: 10 * time.Minute}, p)
 	for _, text := range []string{"", "20/1m", "0/1m=1m", "20/1m=0s", "20/1m=-1s", "20/1m=x",
 		"1/1s,2/2s=1m"} {
 		_, err := ParsePenalty(text)

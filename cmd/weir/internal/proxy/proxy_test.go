@@ -290,7 +290,7 @@ func TestAFullTable(t *testing.T) {
 
 func TestPenaltyBox(t *testing.T) {
 	cfg := config(t, "1/1d")
-	cfg.Penalty = Penalty{Denials: 3, Within: 24 * time.Hour, For: time.Hour}
+	cfg.Guard.Penalty = httplimit.Penalty{Denials: 3, Within: 24 * time.Hour, For: time.Hour}
 	s := serve(t, cfg)
 	for range 4 {
 		status(t, "GET", s.front.URL)

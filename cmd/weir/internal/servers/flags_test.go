@@ -62,7 +62,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))
 	assert.Equal(t, []any{true, 56, 5}, []any{cfg.Forwarded, cfg.IPv6Bits, cfg.MaxDeny})
 	assert.Equal(t, []httplimit.Entry{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, {Key: "k"}}, cfg.Deny)
-	assert.Equal(t, proxy.Penalty{Denials: 6, Within: time.Minute, For: 7 * time.Minute}, cfg.Penalty)
+	assert.Equal(t, httplimit.Penalty{Denials: 6, Within: time.Minute, For: 7 * time.Minute}, cfg.Guard.Penalty)
 	g := cfg.Guard
 	assert.Equal(t, []any{httplimit.HeadersLegacy, 418, 8 * time.Second, true, true, true},
 		[]any{g.Headers, g.DeniedStatus, g.Jitter, g.FailOpen, g.Shadow, g.LogKeys})
@@ -148,9 +148,8 @@ func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r"}))
 	require.NoError(t, s.complete(cmd))
 	assert.Equal(t, cfg.Admin.Token, s.cfg.AdminToken)
-	password, err := s.redis.password()
-	require.NoError(t, err)
-	assert.Equal(t, cfg.Redis.Password, password)
+	require.NoError(t, s.redis.setPassword())
+	assert.Equal(t, cfg.Redis.Password, s.redis.cfg.Password)
 }
 
 func TestHelpFitsIn100Columns(t *testing.T) {

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,56 +108,20 @@ const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen :443 --tls-cert cert.pem --tls-key key.pem --upstream http://127.0.0.1:9000 \
     --limit 100/1m --redis redis://127.0.0.1:6379 --instances 2`
 
-// proxyFlags are the flags of weir proxy.
+// proxyFlags are the flags of weir proxy: those that are fields of its Config, and the texts of the
+// others.
 type proxyFlags struct {
-	listen, upstream         string
-	preserveHost             bool
-	upstreamTimeout, drain   time.Duration
-	sendTimeout              time.Duration
-	drainDelay               time.Duration
-	tlsCert, tlsKey          string
-	normalizePaths           bool
-	allow                    []string
-	maxKeys                  int
-	denyFile, state          string
-	onFull                   string
-	corsOrigins              []string
-	corsCredentials          bool
-	countPreflights          bool
-	maxConns, maxConnsPerIP  int
-	maxInFlight              int
-	maxInFlightPerClient     int
-	maxBody, bodyRate        int64
-	limits, routes           []string
-	rules                    cli.Rules
-	strategy                 string
-	burst, queue             uint64
-	by                       string
-	trust                    []string
-	forwarded                bool
-	ipv6Prefix               int
-	addressPath              string
-	headers, fail            string
-	status                   int
-	mochiweb                 bool
-	deniedPage               string
-	shadow                   bool
-	jitter                   time.Duration
-	countIf                  []string
-	deny                     []string
-	maxDeny                  int
-	penalty                  string
-	maxBuckets               int
-	keep, sweepEvery         time.Duration
-	accessLog                string
-	logKeys                  bool
-	admin, adminToken        string
-	adminRemote              bool
-	adminHosts               []string
-	redis                    redisFlags
-	onFail                   string
-	redisProbe               time.Duration
-	redisLease, redisDenials int
+	cfg                                proxy.Config
+	upstream, by, penalty              string
+	limits, routes, trust, allow, deny []string
+	limit                              rule.Defaults
+	rules                              cli.Rules
+	mochiweb                           bool
+	headers, fail, onFull, deniedPage  string
+	countIf                            []string
+	accessLog, adminToken              string
+	redis                              redisFlags
+	onFail                             string
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -193,107 +154,116 @@ var notWithRules = []string{
 }
 
 func (f *proxyFlags) addLimits(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
+	flags, cfg := cmd.Flags(), &f.cfg
+	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
 		"the `URL` to pass requests on to, http, https or h2c (default a built-in page)")
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
 			"(repeatable)")
 	f.rules.Add(cmd)
-	flags.StringVarP(&f.strategy, "strategy", "s", rule.Default,
+	flags.StringVarP(&f.limit.Strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")
-	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket (default the limit)")
-	flags.Uint64Var(&f.queue, "queue", 0, "depth of the leaky bucket's queue (default the limit)")
+	flags.Uint64Var(&f.limit.Burst, "burst", 0, "size of the token bucket (default the limit)")
+	flags.Uint64Var(&f.limit.Queue, "queue", 0,
+		"depth of the leaky bucket's queue (default the limit)")
 	flags.StringArrayVar(&f.routes, "route", nil,
 		"`PATTERN [cost=N] [limit=LIMIT]`: a cost or a limit for a part of the traffic (repeatable)")
-	flags.BoolVar(&f.normalizePaths, "normalize-paths", false,
+	flags.BoolVar(&cfg.NormalizePaths, "normalize-paths", false,
 		"pass paths on in one spelling, and refuse those that servers read differently even so")
 	flags.StringVar(&f.by, "by", "ip",
 		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
-	flags.IntVar(&f.maxKeys, "max-keys", 1000,
+	flags.IntVar(&cfg.Guard.MaxKeysPerClient, "max-keys", 1000,
 		"how many keys, or counters of rules, one address may use; further ones share a budget")
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are "+
 			"believed")
-	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
-	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64,
+	flags.BoolVar(&cfg.Forwarded, "forwarded", false,
+		"believe the Forwarded header of RFC 7239 instead")
+	flags.IntVar(&cfg.IPv6Bits, "ipv6-prefix", 64,
 		"how many `bits` of an IPv6 address tell callers apart")
-	flags.StringVar(&f.addressPath, "address-path", "",
+	flags.StringVar(&cfg.AddressPath, "address-path", "",
 		"answer this `path` with the address that a request counts for, to try --trust out")
-	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
+	flags.StringSliceVar(&f.allow, "allow", nil,
+		"addresses and `prefixes` of clients without a limit")
 	flags.StringSliceVar(&f.deny, "deny", nil,
 		"refuse these addresses, prefixes and `keys` from the start")
-	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")
-	flags.StringVar(&f.state, "state", "", "keep the counts in this `file` over a restart")
-	flags.IntVar(&f.maxDeny, "max-deny", 10_000,
+	flags.StringVar(&cfg.DenyFile, "deny-file", "", "keep the deny list in this `file`")
+	flags.StringVar(&cfg.StateFile, "state", "", "keep the counts in this `file` over a restart")
+	flags.IntVar(&cfg.MaxDeny, "max-deny", 10_000,
 		"maximum entries of the deny list, and of the penalty box")
 	flags.StringVar(&f.penalty, "penalty-box", "",
 		"`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
 }
 
 func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
-	flags := cmd.Flags()
+	flags, cfg := cmd.Flags(), &f.cfg
 	flags.StringVar(&f.headers, "headers", "draft",
 		"response fields: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
-	flags.IntVar(&f.status, "status", http.StatusTooManyRequests, "the status of a denial")
+	flags.IntVar(&cfg.Guard.DeniedStatus, "status", http.StatusTooManyRequests,
+		"the status of a denial")
 	flags.BoolVar(&f.mochiweb, "mochiweb", false,
 		"respond like the Erlang original: 413, a page in HTML and no fields")
 	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
-	flags.DurationVar(&f.jitter, "jitter", 0,
+	flags.DurationVar(&cfg.Guard.Jitter, "jitter", 0,
 		"add up to this to Retry-After, so that clients denied together do not retry together")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
 		"count only requests answered with these `statuses`: 401, 4xx")
-	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil,
+	flags.StringSliceVar(&cfg.Guard.CORS.Origins, "cors-origin", nil,
 		"`origins` whose scripts may read denials, or *")
-	flags.BoolVar(&f.corsCredentials, "cors-credentials", false, "also on requests with cookies")
-	flags.BoolVar(&f.countPreflights, "count-preflights", false, "also count CORS preflight requests")
+	flags.BoolVar(&cfg.Guard.CORS.Credentials, "cors-credentials", false,
+		"also on requests with cookies")
+	flags.BoolVar(&cfg.Guard.CountPreflights, "count-preflights", false,
+		"also count CORS preflight requests")
 	flags.StringVar(&f.fail, "fail", "closed",
 		"requests on which the limiter cannot decide: open (admit) or closed (503)")
 	flags.StringVar(&f.onFull, "on-full", "refuse",
 		"new callers while the table is full: refuse (503) or admit")
-	flags.BoolVar(&f.shadow, "shadow", false, "decide, report and count, but let every request pass")
+	flags.BoolVar(&cfg.Guard.Shadow, "shadow", false,
+		"decide, report and count, but let every request pass")
 }
 
 func (f *proxyFlags) addServer(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVar(&f.tlsCert, "tls-cert", "",
+	flags, cfg := cmd.Flags(), &f.cfg
+	flags.StringVar(&cfg.TLS.Cert, "tls-cert", "",
 		"serve HTTPS and HTTP/2 with the certificate in this PEM `file`, read again when it changes")
-	flags.StringVar(&f.tlsKey, "tls-key", "", "the `file` with its key")
-	flags.BoolVar(&f.preserveHost, "preserve-host", false,
+	flags.StringVar(&cfg.TLS.Key, "tls-key", "", "the `file` with its key")
+	flags.BoolVar(&cfg.PreserveHost, "preserve-host", false,
 		"pass the client's Host to the upstream, not the upstream's own")
-	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute,
+	flags.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", time.Minute,
 		"how long the upstream may take to begin its response; 0: no bound")
-	flags.DurationVar(&f.sendTimeout, "send-timeout", time.Minute,
+	flags.DurationVar(&cfg.SendTimeout, "send-timeout", time.Minute,
 		"how long a client may take to read a piece of a response, up to 32 KiB; 0: no bound")
-	flags.IntVar(&f.maxConns, "max-conns", 0,
+	flags.IntVar(&cfg.MaxConns, "max-conns", 0,
 		"connections at the same time (default half of what the process may open, up to 10000)")
-	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256,
+	flags.IntVar(&cfg.MaxConnsPerAddr, "max-conns-per-ip", 256,
 		"connections, and requests in flight, of one untrusted address or IPv6 /64; 0: no bound")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at the same time; 0: no bound")
-	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0,
+	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "requests at the same time; 0: no bound")
+	flags.IntVar(&cfg.MaxInFlightPerClient, "max-in-flight-per-client", 0,
 		"requests and streams of one caller at the same time, over all proxies on one Redis; 0: no bound")
-	flags.Int64Var(&f.maxBody, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
-	flags.Int64Var(&f.bodyRate, "body-rate", 1<<10,
+	flags.Int64Var(&cfg.Bodies.Max, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
+	flags.Int64Var(&cfg.Bodies.Rate, "body-rate", 1<<10,
 		"minimum `bytes` a second of a request body, after 10s; 0: no bound")
-	flags.DurationVar(&f.drainDelay, "drain-delay", 0,
+	flags.DurationVar(&cfg.DrainDelay, "drain-delay", 0,
 		"how long to accept new connections after SIGTERM, while the health check fails")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second,
+	flags.DurationVar(&cfg.Drain, "drain", 30*time.Second,
 		"how long requests in flight, WebSockets and streams may take after that")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, maxBucketsText)
-	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept after it expires")
-	flags.DurationVar(&f.sweepEvery, "sweep-every", 10*time.Second, "the time between two sweeps")
+	flags.IntVar(&cfg.Table.MaxBuckets, "max-buckets", 1<<20, maxBucketsText)
+	flags.DurationVar(&cfg.Table.Timeout, "keep", time.Minute,
+		"how long a bucket is kept after it expires")
+	flags.DurationVar(&cfg.Table.SweepEvery, "sweep-every", 10*time.Second,
+		"the time between two sweeps")
 	flags.StringVar(&f.accessLog, "access-log", "text",
 		"format of the access log and of the other log: text, json, or off")
-	flags.BoolVar(&f.logKeys, "log-keys", false,
+	flags.BoolVar(&cfg.LogKey, "log-keys", false,
 		"log the callers' keys, which may be secrets; addresses are always logged")
-	flags.StringVar(&f.admin, "admin", "127.0.0.1:8081",
+	flags.StringVar(&cfg.Admin.Addr, "admin", "127.0.0.1:8081",
 		"the `address` of the page, the metrics and the health check, or off")
-	flags.BoolVar(&f.adminRemote, "admin-remote", false,
+	flags.BoolVar(&cfg.Admin.Remote, "admin-remote", false,
 		"allow --admin to be other than a loopback address; needs a token")
 	flags.StringVar(&f.adminToken, "admin-token-file", "",
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
-	flags.StringSliceVar(&f.adminHosts, "admin-host", nil,
+	flags.StringSliceVar(&cfg.Admin.Hosts, "admin-host", nil,
 		"host `names`, besides localhost, that --admin accepts in requests")
 }
 
@@ -302,11 +272,11 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	f.redis.add(flags, 1, "")
 	flags.StringVar(&f.onFail, "on-redis-failure", "local",
 		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
-	flags.DurationVar(&f.redisProbe, "redis-probe", fallback.DefaultProbeInterval,
-		"how often to try a Redis that is down")
-	flags.IntVar(&f.redisLease, "redis-lease", 0,
+	flags.DurationVar(&f.redis.cfg.Fallback.ProbeInterval, "redis-probe",
+		fallback.DefaultProbeInterval, "how often to try a Redis that is down")
+	flags.IntVar(&f.redis.cfg.Lease, "redis-lease", 0,
 		"take a caller's budget in blocks of this size, for fewer calls to Redis (windows and buckets)")
-	flags.IntVar(&f.redisDenials, "redis-denials", 0,
+	flags.IntVar(&f.redis.cfg.Denials, "redis-denials", 0,
 		"number of denials to cache, so that an attack does not reach Redis")
 }
 
@@ -320,19 +290,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, syscall.SIGHUP)
-	defer signal.Stop(hangUp)
-	go func() {
-		for range hangUp {
-			_ = p.Reload() // logs its error
-		}
-	}()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process
-	if err := errors.Join(p.Run(ctx), stdout.Flush()); err != nil {
-		return cli.Failure(err)
-	}
-	return nil
+	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
+		return errors.Join(p.Run(ctx), stdout.Flush())
+	}, p.Reload)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
@@ -31,27 +30,7 @@ func ProxyConfig(args []string) (proxy.Config, error) {
 func (f *proxyFlags) config(
 	given func(string) bool, stdout, stderr io.Writer,
 ) (proxy.Config, error) {
-	cfg := proxy.Config{
-		Listen:          f.listen,
-		PreserveHost:    f.preserveHost,
-		UpstreamTimeout: f.upstreamTimeout,
-		SendTimeout:     f.sendTimeout,
-		Drain:           f.drain,
-		Forwarded:       f.forwarded,
-		IPv6Bits:        f.ipv6Prefix,
-		AddressPath:     f.addressPath,
-		MaxDeny:         f.maxDeny,
-		LogKey:          f.logKeys,
-
-		NormalizePaths: f.normalizePaths,
-		DrainDelay:     f.drainDelay,
-		DenyFile:       f.denyFile,
-		StateFile:      f.state,
-		TLS:            proxy.TLS{Cert: f.tlsCert, Key: f.tlsKey},
-		MaxConns:       f.maxConns, MaxConnsPerAddr: f.maxConnsPerIP,
-		MaxInFlight: f.maxInFlight, MaxInFlightPerClient: f.maxInFlightPerClient,
-		Bodies: proxy.Bodies{Max: f.maxBody, Rate: f.bodyRate},
-	}
+	cfg := f.cfg
 	limited := func(route string) bool { return strings.Contains(route, " limit=") }
 	if len(f.limits)+len(f.rules.Paths) == 0 && !slices.ContainsFunc(f.routes, limited) {
 		return cfg, errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
@@ -59,9 +38,10 @@ func (f *proxyFlags) config(
 	if err := f.rules.Exclude(given, notWithRules); err != nil {
 		return cfg, err
 	}
-	cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery = f.maxBuckets, f.keep, f.sweepEvery
-	sets := []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setAdmin, f.setRedis}
-	for _, set := range sets {
+	if err := f.checkNumbers(); err != nil {
+		return cfg, err
+	}
+	for _, set := range []func(*proxy.Config) error{f.setTraffic, f.setAdmin, f.setRedis} {
 		if err := set(&cfg); err != nil {
 			return cfg, err
 		}
@@ -72,25 +52,26 @@ func (f *proxyFlags) config(
 	return cfg, f.setLogs(&cfg, stdout, stderr)
 }
 
-// setNumbers returns an error for numbers whose zero or negative value would select a default.
-func (f *proxyFlags) setNumbers(*proxy.Config) error {
+// checkNumbers returns an error for numbers whose zero or negative value would select a default.
+func (f *proxyFlags) checkNumbers() error {
+	cfg := &f.cfg
 	switch {
-	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
-		return fmt.Errorf("ipv6-prefix must be from 1 to 128, not %d", f.ipv6Prefix)
-	case f.maxDeny <= 0:
-		return fmt.Errorf("max-deny must be positive, not %d", f.maxDeny)
-	case f.maxBuckets <= 0:
-		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
-	case f.keep <= 0 || f.sweepEvery <= 0:
+	case cfg.IPv6Bits < 1 || cfg.IPv6Bits > 128:
+		return fmt.Errorf("ipv6-prefix must be from 1 to 128, not %d", cfg.IPv6Bits)
+	case cfg.MaxDeny <= 0:
+		return fmt.Errorf("max-deny must be positive, not %d", cfg.MaxDeny)
+	case cfg.Table.MaxBuckets <= 0:
+		return fmt.Errorf("max-buckets must be positive, not %d", cfg.Table.MaxBuckets)
+	case cfg.Table.Timeout <= 0 || cfg.Table.SweepEvery <= 0:
 		return errors.New("keep and sweep-every must be positive")
-	case f.drain < 0 || f.drainDelay < 0 || f.upstreamTimeout < 0 || f.sendTimeout < 0 || f.jitter < 0:
+	case min(cfg.Drain, cfg.DrainDelay, cfg.UpstreamTimeout, cfg.SendTimeout, cfg.Guard.Jitter) < 0:
 		return errors.New(
 			"drain, drain-delay, upstream-timeout, send-timeout and jitter must not be negative",
 		)
-	case f.maxKeys < 1:
-		return fmt.Errorf("max-keys must be at least 1, not %d", f.maxKeys)
-	case f.redis.instances < 1:
-		return fmt.Errorf("instances must be at least 1, not %d", f.redis.instances)
+	case cfg.Guard.MaxKeysPerClient < 1:
+		return fmt.Errorf("max-keys must be at least 1, not %d", cfg.Guard.MaxKeysPerClient)
+	case f.redis.cfg.Fallback.Instances < 1:
+		return fmt.Errorf("instances must be at least 1, not %d", f.redis.cfg.Fallback.Instances)
 	}
 	return nil
 }
@@ -102,16 +83,15 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return fmt.Errorf("upstream: want a URL such as http://127.0.0.1:9000")
 		}
 	}
-	defaults := rule.Defaults{Strategy: f.strategy, Burst: f.burst, Queue: f.queue}
 	for _, text := range f.limits {
-		l, err := proxy.ParseLimit(text, defaults)
+		l, err := proxy.ParseLimit(text, f.limit)
 		if err != nil {
 			return err
 		}
 		cfg.Limits = append(cfg.Limits, l)
 	}
 	for _, text := range f.routes {
-		r, err := proxy.ParseRoute(text, defaults)
+		r, err := proxy.ParseRoute(text, f.limit)
 		if err != nil {
 			return err
 		}
@@ -129,7 +109,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		cfg.Deny = append(cfg.Deny, e)
 	}
 	if f.penalty != "" {
-		if cfg.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {
+		if cfg.Guard.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {
 			return err
 		}
 	}
@@ -142,18 +122,20 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 
 // setGuard sets the responses of the middleware.
 func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err error) {
-	guard := httplimit.Config{DeniedStatus: f.status}
-	if f.mochiweb {
-		guard = httplimit.Mochiweb()
-	}
 	if err := f.checkGuard(); err != nil {
 		return err
 	}
-	if !f.mochiweb || given("headers") {
-		guard.Headers = proxy.HeaderStyles[f.headers]
-	}
-	if !f.mochiweb || given("status") {
-		guard.DeniedStatus = f.status
+	guard := &cfg.Guard
+	guard.Headers = proxy.HeaderStyles[f.headers]
+	if f.mochiweb {
+		original := httplimit.Mochiweb()
+		guard.Respond = original.Respond
+		if !given("headers") {
+			guard.Headers = original.Headers
+		}
+		if !given("status") {
+			guard.DeniedStatus = original.DeniedStatus
+		}
 	}
 	if f.deniedPage != "" {
 		if cfg.DeniedPage, err = proxy.NewDeniedPage(f.deniedPage); err != nil {
@@ -161,14 +143,9 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 		}
 		guard.Respond = cfg.DeniedPage.Respond
 	}
-	guard.FailOpen, guard.Shadow, guard.Jitter, guard.LogKeys = f.fail == "open", f.shadow, f.jitter,
-		f.logKeys
+	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
 	guard.OnFull = proxy.FullPolicies[f.onFull]
-	guard.MaxKeysPerClient = f.maxKeys
-	guard.CORS = httplimit.CORS{Origins: f.corsOrigins, Credentials: f.corsCredentials}
-	guard.CountPreflights = f.countPreflights
 	guard.CountIf, err = values.Statuses(f.countIf)
-	cfg.Guard = guard
 	return err
 }
 
@@ -179,29 +156,28 @@ func (f *proxyFlags) checkGuard() error {
 	if _, ok := proxy.FullPolicies[f.onFull]; !ok {
 		return fmt.Errorf("on-full is refuse or admit, not %q", f.onFull)
 	}
+	guard := &f.cfg.Guard
 	switch {
-	case f.status < 400 || f.status > 599:
-		return fmt.Errorf("status must be from 400 to 599, not %d", f.status)
+	case guard.DeniedStatus < 400 || guard.DeniedStatus > 599:
+		return fmt.Errorf("status must be from 400 to 599, not %d", guard.DeniedStatus)
 	case f.fail != "open" && f.fail != "closed":
 		return fmt.Errorf("fail is open or closed, not %q", f.fail)
 	case f.mochiweb && f.deniedPage != "":
 		return errors.New("mochiweb and denied-page are two answers: choose one")
-	case f.corsCredentials && slices.Contains(f.corsOrigins, "*"):
+	case guard.CORS.Credentials && slices.Contains(guard.CORS.Origins, "*"):
 		return errors.New("cors-credentials needs named origins: browsers send no cookies to *")
 	}
 	return nil
 }
 
-func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
-	if f.admin == "off" || f.admin == "" {
+// setAdmin reads the token, if there is an admin address.
+func (f *proxyFlags) setAdmin(cfg *proxy.Config) (err error) {
+	if cfg.Admin.Addr == "off" || cfg.Admin.Addr == "" {
+		cfg.Admin.Addr = ""
 		return nil
 	}
-	token, err := cli.AdminToken(f.adminToken)
-	if err != nil {
-		return err
-	}
-	cfg.Admin = proxy.Admin{Addr: f.admin, Remote: f.adminRemote, Token: token, Hosts: f.adminHosts}
-	return nil
+	cfg.Admin.Token, err = cli.AdminToken(f.adminToken)
+	return err
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
@@ -211,24 +187,13 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	if !ok {
 		return fmt.Errorf("on-redis-failure is local, open or closed, not %q", f.onFail)
 	}
-	if f.redis.url == "" && f.redis.instances > 1 {
+	if f.redis.cfg.URL == "" && f.redis.cfg.Fallback.Instances > 1 {
 		return errors.New("instances share a limit only through Redis: also give --redis")
 	}
-	password, err := f.redis.password()
-	if err != nil {
-		return err
-	}
-	cfg.Redis = proxy.Redis{
-		URL:      f.redis.url,
-		Password: password,
-		Prefix:   f.redis.prefix,
-		Fallback: fallback.Config{
-			OnFail: onFail, Instances: f.redis.instances, Timeout: f.redis.timeout,
-			ProbeInterval: f.redisProbe,
-		},
-		Lease: f.redisLease, Denials: f.redisDenials,
-	}
-	return nil
+	err := f.redis.setPassword()
+	cfg.Redis = f.redis.cfg
+	cfg.Redis.Fallback.OnFail = onFail
+	return err
 }
 
 // setLogs writes the access log to the standard output and the other log to the standard error.

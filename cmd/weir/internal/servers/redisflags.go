@@ -1,37 +1,36 @@
 package servers
 
 import (
-	"time"
-
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/fallback"
 )
 
 // redisFlags are the flags that weir proxy and weir serve have for Redis.
 type redisFlags struct {
-	url, passwordFile, prefix string
-	timeout                   time.Duration
-	instances                 int
+	cfg          proxy.Redis
+	passwordFile string
 }
 
 // add adds the flags, with a default for instances. zeroText describes instances of 0 if that is a
 // valid number.
 func (f *redisFlags) add(flags *pflag.FlagSet, instances int, zeroText string) {
-	flags.StringVar(&f.url, "redis", "",
+	flags.StringVar(&f.cfg.URL, "redis", "",
 		"count on the Redis at this `URL`: redis://[user@]host[:port][/database]")
 	flags.StringVar(&f.passwordFile, "redis-password-file", "",
 		"the `file` with its password (default $WEIR_REDIS_PASSWORD)")
-	flags.StringVar(&f.prefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
-	flags.DurationVar(&f.timeout, "redis-timeout", fallback.DefaultTimeout,
+	flags.StringVar(&f.cfg.Prefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
+	flags.DurationVar(&f.cfg.Fallback.Timeout, "redis-timeout", fallback.DefaultTimeout,
 		"how long a decision may wait for Redis")
-	flags.IntVar(&f.instances, "instances", instances,
+	flags.IntVar(&f.cfg.Fallback.Instances, "instances", instances,
 		"number of processes that share the Redis: without Redis, each uses 1/instances of a limit"+
 			zeroText)
 }
 
-// password returns the password of Redis, or the empty string if none is given.
-func (f *redisFlags) password() (string, error) {
-	return cli.Secret("redis-password-file", f.passwordFile, "WEIR_REDIS_PASSWORD")
+// setPassword sets the password of Redis, if one is given.
+func (f *redisFlags) setPassword() (err error) {
+	f.cfg.Password, err = cli.Secret("redis-password-file", f.passwordFile, "WEIR_REDIS_PASSWORD")
+	return err
 }

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
-	"os/signal"
 	"regexp"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +17,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
-	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/metrics"
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
@@ -156,26 +152,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	go func() {
-		for {
-			select {
-			case <-hangup:
-				_ = s.Reload() // logs its error
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	if err := s.Run(ctx); err != nil {
-		return cli.Failure(err)
-	}
-	return nil
+	return runUntilSignal(cmd.Context(), s.Run, s.Reload)
 }
 
 // headerName matches the names that a header field may have (RFC 9110, 5.6.2).
@@ -202,10 +179,10 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	default:
 		return fmt.Errorf("log is text or json, not %q", f.logFormat)
 	}
-	if cmd.Flags().Changed("instances") && f.redis.url == "" {
+	if cmd.Flags().Changed("instances") && f.redis.cfg.URL == "" {
 		return errors.New("instances share counts only through Redis: also give --redis")
 	}
-	if f.redis.instances < 0 || f.maxBuckets <= 0 {
+	if f.redis.cfg.Fallback.Instances < 0 || f.maxBuckets <= 0 {
 		return errors.New("instances must not be negative, and max-buckets must be positive")
 	}
 	for _, name := range []string{"limit-header", "remaining-header", "reset-header"} {
@@ -236,21 +213,21 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	local := rules.StrategiesOf(limiter)
 	f.cfg.Strategies = local
 	f.cfg.Metrics = []prometheus.Collector{weirprom.New("", metrics.Limiter(limiter.Stats))}
-	if f.redis.url == "" {
+	if f.redis.cfg.URL == "" {
 		return func() { _ = limiter.Close() }, nil
 	}
-	password, err := f.redis.password()
-	if err != nil {
+	if err := f.redis.setPassword(); err != nil {
 		return nil, err
 	}
-	options, err := onredis.Options(f.redis.url, password)
+	options, err := onredis.Options(f.redis.cfg.URL, f.redis.cfg.Password)
 	if err != nil {
 		return nil, err
 	}
 	client := redis.NewClient(options)
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
-	store, err := redislimit.New(client,
-		redislimit.Config{Prefix: f.redis.prefix, Timeout: f.redis.timeout, OnCall: calls.OnCall})
+	store, err := redislimit.New(client, redislimit.Config{
+		Prefix: f.redis.cfg.Prefix, Timeout: f.redis.cfg.Fallback.Timeout, OnCall: calls.OnCall,
+	})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -258,11 +235,10 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	f.cfg.Strategies = remote
 	f.cfg.Metrics = append(f.cfg.Metrics, calls)
 	meanwhile := "no decisions"
-	if f.redis.instances > 0 {
+	if f.redis.cfg.Fallback.Instances > 0 {
 		meanwhile = "local"
 		made := new(onredis.Fallbacks)
-		f.cfg.Strategies = onredis.Strategies(remote, local,
-			fallback.Config{Instances: f.redis.instances, Timeout: f.redis.timeout}, f.cfg.Log, made.Add)
+		f.cfg.Strategies = onredis.Strategies(remote, local, f.redis.cfg.Fallback, f.cfg.Log, made.Add)
 		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}
 	f.cfg.Started = func(ctx context.Context) { onredis.Ping(ctx, client, f.cfg.Log, meanwhile) }

@@ -2,8 +2,12 @@
 package servers
 
 import (
+	"context"
 	"maps"
+	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -31,3 +35,22 @@ func Root() *cobra.Command {
 // maxBucketsText describes --max-buckets.
 const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 " +
 	"bytes each"
+
+// runUntilSignal runs a server until SIGTERM or SIGINT; a second signal ends the process at once.
+// On SIGHUP it calls reload, which logs its error.
+func runUntilSignal(
+	ctx context.Context, run func(context.Context) error, reload func() error,
+) error {
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, syscall.SIGHUP)
+	defer signal.Stop(hangUp)
+	go func() {
+		for range hangUp {
+			_ = reload()
+		}
+	}()
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return cli.Failure(run(ctx))
+}
