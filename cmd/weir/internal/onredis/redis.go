@@ -1,31 +1,181 @@
+// Package onredis makes strategies that count on Redis, and in memory while Redis is down.
 package onredis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/metrics"
+	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/rules"
 )
 
-// Options returns the settings of a Redis URL and, for the rest, the ones that redislimit
-// needs. A password that is not empty replaces the one in the URL.
-func Options(url, password string) (*redis.Options, error) {
-	o, err := redislimit.ParseURL(url)
-	if err == nil && password != "" {
-		o.Password = password
+// Config configures a Store.
+type Config struct {
+	URL      string // empty: none, limits are local
+	Password string // replaces the one in URL, which other users of the machine can read
+	Prefix   string // of the keys; empty: redislimit's default
+
+	// Fallback configures decisions without Redis. IsDown and OnChange are set here.
+	Fallback fallback.Config
+
+	OnCall func(took time.Duration, err error) // redislimit's
+}
+
+// Options returns the settings of the URL and, for the rest, the ones that redislimit needs.
+func (cfg *Config) Options() (*redis.Options, error) {
+	o, err := redislimit.ParseURL(cfg.URL)
+	if err == nil && cfg.Password != "" {
+		o.Password = cfg.Password
 	}
 	return o, err
 }
 
+// Store makes strategies on Redis, and hybrids of them and of local ones, each with its own
+// breaker. It is a prometheus.Collector of the hybrids' figures, and safe for concurrent use.
+type Store struct {
+	*redislimit.Store
+	cfg    Config
+	client *redis.Client
+	log    *slog.Logger
+
+	mu      sync.Mutex
+	hybrids []Hybrid // guarded by mu: a reload of rules may add to them
+}
+
+// Hybrid is a Fallback and what it is for: the limit of this name and text.
+type Hybrid struct {
+	*fallback.Fallback
+	Name, Limit string
+}
+
+// Open returns a Store, which connects when it is used. Changes of its breakers are logged.
+func Open(cfg Config, log *slog.Logger) (*Store, error) {
+	o, err := cfg.Options()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Fallback.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
+	s := &Store{cfg: cfg, client: redis.NewClient(o), log: log}
+	s.Store, err = redislimit.New(s.client, redislimit.Config{
+		Prefix: cfg.Prefix, Timeout: cfg.Fallback.Timeout, OnCall: cfg.OnCall,
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close closes the connections.
+func (s *Store) Close() error { return s.client.Close() }
+
 // Ping logs a warning if Redis cannot be reached within a second. Call it at the start: a
 // server starts nevertheless, since Redis may start later. Until then it decides as meanwhile says.
-func Ping(ctx context.Context, client *redis.Client, log *slog.Logger, meanwhile string) {
+func (s *Store) Ping(ctx context.Context, meanwhile string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil && ctx.Err() != context.Canceled {
-		log.Warn("redis cannot be reached", "error", err.Error(), "until_then", meanwhile)
+	if err := s.client.Ping(ctx).Err(); err != nil && ctx.Err() != context.Canceled {
+		s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", meanwhile)
+	}
+}
+
+// Strategies returns Strategies that count on the Store, and on local while Redis is down. Each of
+// the processes then has an equal part of every limit.
+func (s *Store) Strategies(local rules.Strategies) rules.Strategies {
+	remote := rules.StrategiesOf(s)
+	return func(m rules.Method) (weir.Strategy, error) {
+		primary, err := remote(m)
+		if err != nil {
+			return nil, err
+		}
+		part := m
+		part.Burst = s.Share(m.Burst)
+		behind, err := local(part)
+		if err != nil {
+			return nil, err
+		}
+		h := Hybrid{Name: m.String()}
+		if m.Algorithm == rules.InFlight {
+			h.Name += ", by rules" // the proxy has places of its own, by that name
+		}
+		return s.hybrid(h, primary, behind, "strategy", m.String())
+	}
+}
+
+// Share returns a process's part of a burst, or of another limit that is not in the request:
+// fallback divides only those that are.
+func (s *Store) Share(total uint64) uint64 {
+	if total == 0 {
+		return 0
+	}
+	return (total-1)/uint64(max(1, s.cfg.Fallback.Instances)) + 1
+}
+
+// Hybrid returns a strategy that counts on primary, and on local while Redis is down. It is for the
+// limit of this name and text, and replaces an older one for the same.
+func (s *Store) Hybrid(name, limit string, primary, local weir.Strategy) (weir.Strategy, error) {
+	return s.hybrid(Hybrid{Name: name, Limit: limit}, primary, local, "limit", name)
+}
+
+// hybrid makes h, whose attribute in the log is of this key and name.
+func (s *Store) hybrid(
+	h Hybrid, primary, local weir.Strategy, key, name string,
+) (weir.Strategy, error) {
+	cfg := s.cfg.Fallback
+	cfg.OnChange = func(c fallback.Change) {
+		level, cause := slog.LevelInfo, ""
+		if c.To == fallback.Open {
+			level = slog.LevelWarn
+		}
+		if c.Cause != nil {
+			cause = c.Cause.Error()
+		}
+		s.log.Log(context.Background(), level, "redis breaker",
+			key, name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
+	}
+	var err error
+	if h.Fallback, err = fallback.New(primary, local, cfg); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := func(o Hybrid) bool { return o.Name == h.Name && o.Limit == h.Limit }
+	s.hybrids = append(slices.DeleteFunc(slices.Clone(s.hybrids), same), h)
+	return h.Fallback, nil
+}
+
+// Hybrids returns the current hybrids, which the caller must not change.
+func (s *Store) Hybrids() []Hybrid {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hybrids
+}
+
+// Describe implements prometheus.Collector.
+func (s *Store) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector. Hybrids of one name are numbered.
+func (s *Store) Collect(ch chan<- prometheus.Metric) {
+	known := make(map[string]bool)
+	for _, h := range s.Hybrids() {
+		first := strings.ToValidUTF8(h.Name, "\uFFFD")
+		name := first
+		for n := 2; known[name]; n++ {
+			name = fmt.Sprintf("%s (%d)", first, n)
+		}
+		known[name] = true
+		weirprom.New(name, metrics.Fallback(h.Stats)).Collect(ch)
 	}
 }

@@ -4,13 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/redislimit"
 )
 
 func TestCalendarLimit(t *testing.T) {
@@ -19,8 +18,7 @@ func TestCalendarLimit(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	local := &strategies{limiter: limiter}
-	p, err := local.policy(Limit{Rule: r})
+	p, err := (&Proxy{limiter: limiter}).policy(Limit{Rule: r})
 	require.NoError(t, err)
 	res, err := p.Strategy.Run(t.Context(), &weir.Request{Key: "a", Limit: p.Limit})
 	require.NoError(t, err)
@@ -31,11 +29,10 @@ func TestCalendarLimit(t *testing.T) {
 	assert.Equal(t, "00:00:00", ends.Format(time.TimeOnly))
 	assert.Equal(t, "calendar", weir.NameOf(p.Strategy))
 
-	client := redis.NewClient(redislimit.Options("127.0.0.1:1"))
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{})
+	store, err := onredis.Open(onredis.Config{URL: "redis://127.0.0.1:1"}, nil)
 	require.NoError(t, err)
-	remote, err := (&shared{store: store}).primary(Limit{Rule: r})
+	defer store.Close()
+	remote, err := onRedis(store, Limit{Rule: r})
 	require.NoError(t, err)
 	assert.Equal(t, "calendar", weir.NameOf(remote))
 }

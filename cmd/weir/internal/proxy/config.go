@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -77,7 +78,10 @@ type Config struct {
 	// StateFile stores the counts over a restart. Empty: they are lost.
 	StateFile string
 
-	Redis Redis
+	Redis   onredis.Config // its OnError and OnCall are set here
+	Lease   int            // what windows and buckets take from Redis at once; 0: none
+	Denials int            // the size of the cache of Redis's denials; 0: none
+
 	Admin Admin
 
 	Log    *slog.Logger // errors, starts and stops
@@ -158,8 +162,8 @@ func (c *Config) check() error {
 		min(c.Bodies.Max, c.Bodies.Rate) < 0 {
 		return errors.New("a bound is negative")
 	}
-	if err := c.Redis.check(); err != nil {
-		return err
+	if c.Lease < 0 || c.Denials < 0 {
+		return errors.New("redis: the lease and the number of denials must not be negative")
 	}
 	return c.Admin.check()
 }

@@ -24,7 +24,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	add := func(route string, all []Limit) error {
 		order = append(order, route)
 		for _, l := range all {
-			policy, err := p.make.policy(l)
+			policy, err := p.policy(l)
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
 	proxies := make([]served, n)
 	for i := range proxies {
 		cfg := config(t, limit)
-		cfg.Redis = Redis{
+		cfg.Redis = onredis.Config{
 			URL: "redis://" + s.Addr,
 			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
 				MinCalls: 1, Stall: -1},
@@ -128,8 +128,8 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 func TestLeasesAndDenialsSaveRoundTrips(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")
-	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Timeout: patient}, Lease: 10,
-		Denials: 100}
+	cfg.Redis = onredis.Config{URL: "redis://" + s.Addr, Fallback: fallback.Config{Timeout: patient}}
+	cfg.Lease, cfg.Denials = 10, 100
 	proxies := []served{serve(t, cfg)}
 	assert.Equal(t, 40, spend(t, proxies, 100))
 	counts := proxies[0].figures().Deciding[0].Counts
@@ -144,7 +144,7 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 		source string
 	}{fallback.FailOpen: {200, "open"}, fallback.FailClosed: {429, "closed"}} {
 		cfg := config(t, "1/1d")
-		cfg.Redis = Redis{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)),
+		cfg.Redis = onredis.Config{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)),
 			// a busy machine makes few calls in an Interval
 			Fallback: fallback.Config{OnFail: onFail, MinCalls: 1}}
 		var log bytes.Buffer
@@ -161,36 +161,39 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 }
 
 func TestTheLocalStrategyHasItsShare(t *testing.T) {
-	s := &shared{cfg: fallback.Config{Instances: 3}}
+	s, err := onredis.Open(onredis.Config{URL: "redis://127.0.0.1:1",
+		Fallback: fallback.Config{Instances: 3}}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer s.Close()
 	tiers, err := ParseLimit("10/1s,100/10s", rule.Defaults{Strategy: rule.Fixed})
 	require.NoError(t, err)
-	got := s.share(tiers)
+	got := share(s, tiers)
 	assert.EqualValues(t, 4, got.Tiers[0].Limit, "rounded up")
 	assert.EqualValues(t, 34, got.Tiers[1].Limit)
 	assert.EqualValues(t, 10, tiers.Tiers[0].Limit, "the original is unchanged")
 	bucket, err := ParseLimit("10/1s:token", rule.Defaults{Strategy: rule.Fixed, Burst: 7})
 	require.NoError(t, err)
-	assert.EqualValues(t, 3, s.share(bucket).Burst)
-	assert.EqualValues(t, 10, s.share(bucket).Tiers[0].Limit, "fallback divides it")
-	assert.Zero(t, divide(0, 3))
-	assert.Equal(t, uint64(1<<63), divide(math.MaxUint64, 2))
+	assert.EqualValues(t, 3, share(s, bucket).Burst)
+	assert.EqualValues(t, 10, share(s, bucket).Tiers[0].Limit, "fallback divides it")
+	assert.Zero(t, s.Share(0))
+	assert.Equal(t, uint64(math.MaxUint64/3), s.Share(math.MaxUint64))
 }
 
 func TestRedisAddresses(t *testing.T) {
 	for _, text := range []string{"redis://127.0.0.1:6379", "redis://user:secret@example.com/3",
 		"rediss://example.com", "unix:///run/redis.sock"} {
-		r := Redis{URL: text}
-		o, err := onredis.Options(r.URL, r.Password)
+		r := onredis.Config{URL: text}
+		o, err := r.Options()
 		require.NoError(t, err, text)
 		assert.Equal(t, -1, o.MaxRetries)
 		assert.True(t, o.ContextTimeoutEnabled)
-		p, err := newShared(r, slog.New(slog.DiscardHandler))
+		p, err := onredis.Open(r, slog.New(slog.DiscardHandler))
 		require.NoError(t, err, "redislimit accepts the settings")
-		assert.NoError(t, p.close())
+		assert.NoError(t, p.Close())
 	}
 	for _, text := range []string{"127.0.0.1:6379", "http://127.0.0.1", "redis://user:secret@host/x"} {
-		r := Redis{URL: text}
-		err := r.check()
+		r := onredis.Config{URL: text}
+		_, err := onredis.Open(r, slog.New(slog.DiscardHandler))
 		require.Error(t, err, text)
 		assert.NotContains(t, err.Error(), "secret")
 	}
@@ -206,21 +209,22 @@ func TestMetricsOfLimitsOfAnyName(t *testing.T) {
 		l.Name = name
 		limits = append(limits, l)
 	}
-	s, err := newShared(Redis{URL: "redis://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	s, err := onredis.Open(onredis.Config{URL: "redis://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	defer s.close()
+	defer s.Close()
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
+	p := &Proxy{limiter: limiter, redis: s}
 	for range 2 {
 		for _, l := range limits {
-			_, err := s.strategy(l, limiter)
+			_, err := p.strategy(l)
 			require.NoError(t, err)
 		}
 	}
-	assert.Len(t, s.all(), 4)
+	assert.Len(t, s.Hybrids(), 4)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collect(s.collect))
+	registry.MustRegister(s)
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	for _, f := range families {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -135,7 +136,7 @@ func TestRequestsInFlightOverSeveralProxies(t *testing.T) {
 	var proxies []served
 	for range 2 {
 		cfg := perClient(t, "1000/1d")
-		cfg.Redis = Redis{
+		cfg.Redis = onredis.Config{
 			URL: "redis://" + server.Addr,
 			Fallback: fallback.Config{Instances: 2, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
 				MinCalls: 1, Stall: -1},
@@ -176,7 +177,7 @@ rate_limits: [{actions: [{remote_address: {}}]}]
 // A rule limits the requests of an address in flight: in this process, and over proxies that share
 // a Redis, which have their shares without it.
 func TestRequestsInFlightByRules(t *testing.T) {
-	rulesOf := func(r Redis) Config {
+	rulesOf := func(r onredis.Config) Config {
 		cfg, _ := rulesConfig(t, placesText)
 		own := perClient(t)
 		cfg.Trust, cfg.Upstream, cfg.Redis = own.Trust, own.Upstream, r
@@ -190,7 +191,7 @@ func TestRequestsInFlightByRules(t *testing.T) {
 		assert.Eventually(t, func() bool { return short(s) == 200 }, 20*time.Second, 10*time.Millisecond)
 	}
 
-	alone := serve(t, rulesOf(Redis{}))
+	alone := serve(t, rulesOf(onredis.Config{}))
 	code, first := open(alone)
 	require.Equal(t, 200, code)
 	code, second := open(alone)
@@ -209,7 +210,7 @@ func TestRequestsInFlightByRules(t *testing.T) {
 	server := redistest.Start(t)
 	var proxies []served
 	for range 2 {
-		cfg := rulesOf(Redis{
+		cfg := rulesOf(onredis.Config{
 			URL: "redis://" + server.Addr,
 			Fallback: fallback.Config{Instances: 2, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
 				MinCalls: 1, Stall: -1},

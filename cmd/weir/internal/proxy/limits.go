@@ -12,51 +12,45 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// strategies makes the strategies of limits: local ones, or hybrids of local ones and their
-// counterparts on Redis.
-type strategies struct {
-	limiter *weir.Limiter
-	shared  *shared // nil: limits are local
-}
-
 // policy returns the middleware's policy for l.
-func (s *strategies) policy(l Limit) (httplimit.Policy, error) {
-	strategy, err := s.strategy(l)
+func (p *Proxy) policy(l Limit) (httplimit.Policy, error) {
+	strategy, err := p.strategy(l)
 	if err != nil {
 		return httplimit.Policy{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
 	most, longest := bounds(l.Tiers)
-	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
-		Strategy: strategy}
 	if l.Strategy == rule.Tiers {
-		p.Strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers),
+		strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers),
 			most: most}
 	}
-	return p, nil
+	return httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
+		Strategy: strategy}, nil
 }
 
-func (s *strategies) strategy(l Limit) (weir.Strategy, error) {
-	if s.shared != nil {
-		return s.shared.strategy(l, s.limiter)
+// strategy returns the strategy of l: a local one, or a hybrid of it and its counterpart on Redis.
+func (p *Proxy) strategy(l Limit) (weir.Strategy, error) {
+	if p.redis != nil {
+		return p.hybrid(l)
 	}
-	strategy, _, err := l.On(s.limiter)
+	strategy, _, err := l.On(p.limiter)
 	return strategy, err
 }
 
 // places is the limit on requests of one caller in flight, whose places all routes share.
 const places = "in flight"
 
-// concurrency returns the middleware's policy for at most n requests of one caller in flight; the
-// zero Policy for 0.
-func (s *strategies) concurrency(n int) (p httplimit.Policy, err error) {
+// setConcurrency sets the middleware's policy for requests of one caller in flight.
+func (p *Proxy) setConcurrency() (err error) {
+	n := p.cfg.MaxInFlightPerClient
 	if n == 0 {
-		return p, nil
+		return nil
 	}
-	p = httplimit.Policy{Name: places, Limit: uint64(n), Strategy: s.limiter.InFlight()}
-	if s.shared != nil {
-		p.Strategy, err = s.shared.before(Limit{Name: places}, s.shared.store.InFlight(), p.Strategy)
+	of := &p.concurrency
+	*of = httplimit.Policy{Name: places, Limit: uint64(n), Strategy: p.limiter.InFlight()}
+	if p.redis != nil {
+		of.Strategy, err = p.redis.Hybrid(places, "", p.redis.InFlight(), of.Strategy)
 	}
-	return p, err
+	return err
 }
 
 // bounds returns the highest Limit and the longest Duration.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -56,8 +55,8 @@ func (p *Proxy) serveMetrics() http.Handler {
 			func() float64 { return oneIf(p.stopping.Load()) }),
 		collect(p.collectConns),
 	)
-	if p.make.shared != nil {
-		registry.MustRegister(p.watch.calls, collect(p.make.shared.collect))
+	if p.redis != nil {
+		registry.MustRegister(p.watch.calls, p.redis)
 	}
 	if p.ruled != nil {
 		registry.MustRegister(collect(p.ruled.collect),
@@ -125,21 +124,6 @@ func (p *Proxy) collectConns(ch chan<- prometheus.Metric) {
 		float64(c.refused.Load()))
 	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue,
 		float64(c.evicted.Load()))
-}
-
-// collect collects the figures of each limit on Redis, by its name. Limits of one name are
-// numbered.
-func (s *shared) collect(ch chan<- prometheus.Metric) {
-	known := make(map[string]bool)
-	for _, h := range s.all() {
-		first := strings.ToValidUTF8(h.limit.Name, "\uFFFD")
-		name := first
-		for n := 2; known[name]; n++ {
-			name = fmt.Sprintf("%s (%d)", first, n)
-		}
-		known[name] = true
-		weirprom.New(name, metrics.Fallback(h.Stats)).Collect(ch)
-	}
 }
 
 var (

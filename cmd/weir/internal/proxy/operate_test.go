@@ -30,7 +30,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -329,7 +328,7 @@ func TestUnreachableRedisIsReportedAtTheStart(t *testing.T) {
 	}), nil))
 	p, err := New(cfg)
 	require.NoError(t, err)
-	o, err := onredis.Options(cfg.Redis.URL, cfg.Redis.Password)
+	o, err := cfg.Redis.Options()
 	require.NoError(t, err)
 	assert.Equal(t, "secret", o.Password)
 	assert.NoError(t, p.Run(ctx))

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/throttle"
 	"github.com/weirgo/weir/offenders"
 )
 
@@ -25,7 +26,7 @@ type Proxy struct {
 	ip      httplimit.IP
 	via     string // this process in the Via field
 	limiter *weir.Limiter
-	make    strategies
+	redis   *onredis.Store // nil: limits are local
 	routes  *routes.Table
 	ruled   *ruled // nil: no rules
 	bounds  connBounds
@@ -45,8 +46,9 @@ type Proxy struct {
 	meter   meter
 	table   tableFigures
 	watch   watch
-	loops   loopLog
 	started time.Time
+
+	loops, redisFailed throttle.Throttle // of their records in the log
 
 	handler http.Handler // served on Listen
 	admin   http.Handler // served on Admin.Addr
@@ -55,6 +57,9 @@ type Proxy struct {
 	open     atomic.Int64   // the number of these
 	stopping atomic.Bool
 }
+
+// logEvery bounds the records of one kind in the log.
+const logEvery = 10 * time.Second
 
 // worstKeys is the number of denied callers that are counted: a caller with more than a thousandth
 // of all denials is always among them.
@@ -99,12 +104,10 @@ func (p *Proxy) build() (err error) {
 			return fmt.Errorf("state: %w", err)
 		}
 	}
-	p.make = strategies{limiter: p.limiter}
 	if p.cfg.Redis.URL != "" {
-		if p.make.shared, err = newShared(p.cfg.Redis, p.cfg.Log); err != nil {
+		if err := p.openRedis(); err != nil {
 			return err
 		}
-		p.make.shared.cfg.OnCall = p.watch.calls.OnCall
 	}
 	if p.routes, err = p.cfg.routes(); err != nil {
 		return err
@@ -112,7 +115,7 @@ func (p *Proxy) build() (err error) {
 	if err := p.fillDenyList(); err != nil {
 		return err
 	}
-	if p.concurrency, err = p.make.concurrency(p.cfg.MaxInFlightPerClient); err != nil {
+	if err := p.setConcurrency(); err != nil {
 		return err
 	}
 	next, err := p.limited()
@@ -206,8 +209,8 @@ func (p *Proxy) Reload() error {
 // close releases what New acquired.
 func (p *Proxy) close() error {
 	var err error
-	if p.make.shared != nil {
-		err = p.make.shared.close()
+	if p.redis != nil {
+		err = p.redis.Close()
 	}
 	if p.gate != nil {
 		err = errors.Join(err, p.gate.Close())
@@ -253,8 +256,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 		defer stop()
 	}
 	defer p.keepState()()
-	if s := p.make.shared; s != nil {
-		onredis.Ping(ctx, s.client, s.log, onFailNames[s.cfg.OnFail])
+	if p.redis != nil {
+		p.redis.Ping(ctx, onFailNames[p.cfg.Redis.Fallback.OnFail])
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

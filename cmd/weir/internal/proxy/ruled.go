@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,10 +12,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/values"
-	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/urlpath"
 	"github.com/weirgo/weir/rules"
@@ -43,6 +40,10 @@ type ruled struct {
 // newRuled loads the rules.
 func (p *Proxy) newRuled() (err error) {
 	cfg := p.cfg.Rules
+	strategies := rules.StrategiesOf(p.limiter)
+	if p.redis != nil {
+		strategies = p.redis.Strategies(strategies)
+	}
 	r := &ruled{keys: p.cfg.By.extractor(p.ip, 0)}
 	check := func(s *rules.Set) error {
 		domain, err := cfg.Domain(s)
@@ -56,27 +57,10 @@ func (p *Proxy) newRuled() (err error) {
 	}
 	r.Rules, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: cfg.Loader, Check: check, Log: p.cfg.Log,
-		Engine: rules.Config{Strategies: p.make.source(p.cfg.Log), Shadow: p.cfg.Guard.Shadow},
+		Engine: rules.Config{Strategies: strategies, Shadow: p.cfg.Guard.Shadow},
 	})
 	p.ruled = r
 	return err
-}
-
-// source returns the source of the rules' strategies.
-func (s *strategies) source(log *slog.Logger) rules.Strategies {
-	local := rules.StrategiesOf(s.limiter)
-	if s.shared == nil {
-		return local
-	}
-	cfg := s.shared.cfg
-	cfg.OnError = s.shared.failed
-	return onredis.Strategies(rules.StrategiesOf(s.shared.store), local, cfg, log,
-		func(name string, f *fallback.Fallback) {
-			if name == places {
-				name = "in flight, by rules"
-			}
-			s.shared.add(hybrid{f, Limit{Name: name}, cfg.OnFail})
-		})
 }
 
 // guardByRules returns next behind the rules, and the rules behind the deny and allow lists.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/rules"
@@ -262,7 +263,7 @@ func TestRulesOnRedis(t *testing.T) {
 	for range 2 {
 		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "requests_per_unit: 5",
 			"requests_per_unit: 60", 1))
-		cfg.Redis = Redis{URL: "redis://" + server.Addr, Prefix: "p:"}
+		cfg.Redis = onredis.Config{URL: "redis://" + server.Addr, Prefix: "p:"}
 		cfg.Redis.Fallback.Instances, cfg.Redis.Fallback.Timeout = 2, time.Second
 		proxies = append(proxies, serve(t, cfg))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
@@ -125,9 +126,9 @@ func (p *Proxy) figures() *figures {
 	if p.ruled != nil {
 		f.Rules = p.ruled.shown()
 	}
-	if p.make.shared != nil {
-		for _, h := range p.make.shared.all() {
-			f.Deciding = append(f.Deciding, h.deciding())
+	if p.redis != nil {
+		for _, h := range p.redis.Hybrids() {
+			f.Deciding = append(f.Deciding, p.deciding(h))
 		}
 	}
 	return f
@@ -205,10 +206,10 @@ var onFailNames = [...]string{
 	fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed",
 }
 
-func (h hybrid) deciding() deciding {
+func (p *Proxy) deciding(h onredis.Hybrid) deciding {
 	s := h.Stats()
 	d := deciding{
-		Limit:   h.limit.Name,
+		Limit:   h.Name,
 		Source:  "redis",
 		Breaker: s.State.String(),
 		Since:   s.Since.UnixMilli(),
@@ -219,7 +220,7 @@ func (h hybrid) deciding() deciding {
 		},
 	}
 	if s.State != fallback.Closed {
-		d.Source = onFailNames[h.onFail]
+		d.Source = onFailNames[p.cfg.Redis.Fallback.OnFail]
 	}
 	return d
 }

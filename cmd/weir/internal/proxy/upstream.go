@@ -23,7 +23,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/throttle"
 	"github.com/weirgo/weir/internal/urlpath"
 )
 
@@ -111,7 +110,9 @@ func (p *Proxy) refuse(next http.Handler) http.Handler {
 		case r.Method == http.MethodConnect:
 			http.Error(w, "This proxy makes no tunnels.", http.StatusMethodNotAllowed)
 		case p.wasHere(r):
-			p.loops.log(p.cfg.Log)
+			if dropped, ok := p.loops.Allow(time.Now(), logEvery); ok {
+				p.cfg.Log.Error("a request came back: the upstream leads to this proxy", "not_logged", dropped)
+			}
 			http.Error(w, "This proxy is its own upstream.", http.StatusLoopDetected)
 		case refusal != nil:
 			http.Error(w, "This proxy does not forward this: "+refusal.Error()+".", http.StatusBadRequest)
@@ -130,15 +131,6 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 		}
 	}
 	return false
-}
-
-// loopLog logs loops, at most once in logEvery.
-type loopLog struct{ noisy throttle.Throttle }
-
-func (l *loopLog) log(log *slog.Logger) {
-	if dropped, ok := l.noisy.Allow(time.Now(), logEvery); ok {
-		log.Error("a request came back: the upstream leads to this proxy", "not_logged", dropped)
-	}
 }
 
 // dropOwnFields removes the upstream's rate limit fields that the middleware sets too: with two

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
@@ -74,11 +75,12 @@ func TestProxyFlags(t *testing.T) {
 	assert.IsType(t, &slog.JSONHandler{}, cfg.Access.Handler())
 	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true,
 		Hosts: []string{"h"}}, cfg.Admin)
-	assert.Equal(t, proxy.Redis{URL: "redis://r", Password: "0123456789abcdef", Prefix: "p:",
+	assert.Equal(t, onredis.Config{URL: "redis://r", Password: "0123456789abcdef", Prefix: "p:",
 		Fallback: fallback.Config{
 			OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond,
 			ProbeInterval: 17 * time.Second,
-		}, Lease: 18, Denials: 19}, cfg.Redis)
+		}}, cfg.Redis)
+	assert.Equal(t, []int{18, 19}, []int{cfg.Lease, cfg.Denials})
 
 	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second,
 		28 * time.Second, "/a"},

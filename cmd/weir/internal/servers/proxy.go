@@ -274,9 +274,9 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
 	flags.DurationVar(&f.redis.cfg.Fallback.ProbeInterval, "redis-probe",
 		fallback.DefaultProbeInterval, "how often to try a Redis that is down")
-	flags.IntVar(&f.redis.cfg.Lease, "redis-lease", 0,
+	flags.IntVar(&f.cfg.Lease, "redis-lease", 0,
 		"take a caller's budget in blocks of this size, for fewer calls to Redis (windows and buckets)")
-	flags.IntVar(&f.redis.cfg.Denials, "redis-denials", 0,
+	flags.IntVar(&f.cfg.Denials, "redis-denials", 0,
 		"number of denials to cache, so that an attack does not reach Redis")
 }
 

@@ -4,13 +4,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/fallback"
 )
 
 // redisFlags are the flags that weir proxy and weir serve have for Redis.
 type redisFlags struct {
-	cfg          proxy.Redis
+	cfg          onredis.Config
 	passwordFile string
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir"
@@ -219,28 +218,19 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	if err := f.redis.setPassword(); err != nil {
 		return nil, err
 	}
-	options, err := onredis.Options(f.redis.cfg.URL, f.redis.cfg.Password)
+	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
+	f.redis.cfg.OnCall = calls.OnCall
+	store, err := onredis.Open(f.redis.cfg, f.cfg.Log)
 	if err != nil {
 		return nil, err
 	}
-	client := redis.NewClient(options)
-	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
-	store, err := redislimit.New(client, redislimit.Config{
-		Prefix: f.redis.cfg.Prefix, Timeout: f.redis.cfg.Fallback.Timeout, OnCall: calls.OnCall,
-	})
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	remote := rules.StrategiesOf(store)
-	f.cfg.Strategies = remote
-	f.cfg.Metrics = append(f.cfg.Metrics, calls)
+	f.cfg.Metrics = append(f.cfg.Metrics, calls, store)
+	f.cfg.Strategies = rules.StrategiesOf(store)
 	meanwhile := "no decisions"
 	if f.redis.cfg.Fallback.Instances > 0 {
 		meanwhile = "local"
-		made := new(onredis.Fallbacks)
-		f.cfg.Strategies = onredis.Strategies(remote, local, f.redis.cfg.Fallback, f.cfg.Log, made.Add)
-		f.cfg.Metrics = append(f.cfg.Metrics, made)
+		f.cfg.Strategies = store.Strategies(local)
 	}
-	f.cfg.Started = func(ctx context.Context) { onredis.Ping(ctx, client, f.cfg.Log, meanwhile) }
-	return func() { _, _ = client.Close(), limiter.Close() }, nil
+	f.cfg.Started = func(ctx context.Context) { store.Ping(ctx, meanwhile) }
+	return func() { _, _ = store.Close(), limiter.Close() }, nil
 }
