@@ -111,57 +111,54 @@ type Defaults struct {
 
 // Parse parses one limit. It fails if the text is not a limit or if weir rejects it.
 func Parse(text string, d Defaults) (Rule, error) {
-	w, err := split(text)
+	r, err := parse(text)
 	if err != nil {
 		return Rule{}, err
 	}
-	r, err := w.rule(d)
-	if err != nil {
-		return Rule{}, err
+	if r.Strategy == "" {
+		if err := checkStrategy(d.Strategy); err != nil {
+			return Rule{}, err
+		}
 	}
+	r = r.with(d)
 	return r, r.check()
 }
 
-// written is a parsed limit.
-type written struct {
-	name, limit, strategy string // empty if not given
-	tiers                 []weir.Tier
-	unit                  weir.CalendarUnit
-	zone                  *time.Location
-}
-
-func split(text string) (written, error) {
-	var w written
+// parse parses one limit. Its strategy is empty if d would choose it, and it has no burst.
+func parse(text string) (Rule, error) {
+	var r Rule
 	rest := text
 	if name, limit, named := strings.Cut(text, "="); named {
 		if name == "" {
-			return w, fmt.Errorf("limit %q: the name before the equals sign is empty", text)
+			return r, fmt.Errorf("limit %q: the name before the equals sign is empty", text)
 		}
-		w.name, rest = name, limit
+		r.Name, rest = name, limit
 	}
 	if strings.Contains(rest, "@") {
-		err := w.calendar(rest)
-		return w, err
+		err := r.parseCalendar(rest)
+		return r, err
 	}
 	limit, strategy, own := strings.Cut(rest, ":")
 	tiers, err := ParseLimit(limit)
 	if err != nil {
-		return w, err
+		return r, err
 	}
-	if own && len(tiers) > 1 {
-		return w, fmt.Errorf("limit %q: several tiers cannot have a strategy", text)
-	}
-	if own {
+	r.Limit, r.Strategy, r.Tiers = limit, strategy, tiers
+	switch several := len(tiers) > 1; {
+	case own && several:
+		return r, fmt.Errorf("limit %q: several tiers cannot have a strategy", text)
+	case own:
 		if err := checkStrategy(strategy); err != nil {
-			return w, fmt.Errorf("limit %q: %w", text, err)
+			return r, fmt.Errorf("limit %q: %w", text, err)
 		}
+	case several:
+		r.Strategy = Tiers
 	}
-	w.limit, w.strategy, w.tiers = limit, strategy, tiers
-	return w, nil
+	return r, nil
 }
 
-// calendar reads a limit in windows of the calendar.
-func (w *written) calendar(text string) error {
+// parseCalendar parses a limit in windows of the calendar.
+func (r *Rule) parseCalendar(text string) error {
 	limit, per, _ := strings.Cut(text, "/")
 	unit, place, _ := strings.Cut(per, "@")
 	count, err := parseCount(limit, text)
@@ -174,13 +171,11 @@ func (w *written) calendar(text string) error {
 	}
 	zone, err := time.LoadLocation(place)
 	if err != nil || place == "" {
-		return fmt.Errorf(
-			"limit %q: no time zone %q: want one such as Europe/Berlin, and no strategy after it", text,
-			place,
-		)
+		return fmt.Errorf("limit %q: no time zone %q: want one such as Europe/Berlin, and no strategy "+
+			"after it", text, place)
 	}
-	w.limit, w.strategy, w.unit, w.zone = text, Calendar, weir.CalendarUnit(u), zone
-	w.tiers = []weir.Tier{{Limit: count, Duration: u.Length()}}
+	r.Limit, r.Strategy, r.Unit, r.Zone = text, Calendar, weir.CalendarUnit(u), zone
+	r.Tiers = []weir.Tier{{Limit: count, Duration: u.Length()}}
 	return nil
 }
 
@@ -191,26 +186,16 @@ func checkStrategy(name string) error {
 	return nil
 }
 
-// rule applies the defaults.
-func (w written) rule(d Defaults) (Rule, error) {
-	r := Rule{Name: w.name, Limit: w.limit, Strategy: w.strategy, Tiers: w.tiers, Unit: w.unit,
-		Zone: w.zone}
-	switch {
-	case len(w.tiers) > 1:
-		r.Strategy = Tiers
-	case r.Strategy == "":
-		r.Strategy = d.Strategy
-		if err := checkStrategy(r.Strategy); err != nil {
-			return r, err
-		}
-	}
+// with applies the defaults.
+func (r Rule) with(d Defaults) Rule {
+	r.Strategy = cmp.Or(r.Strategy, d.Strategy)
 	switch r.Strategy {
 	case Token:
 		r.Burst = d.Burst
 	case Leaky:
 		r.Burst = d.Queue
 	}
-	return r, nil
+	return r
 }
 
 // Cross returns a Rule for each limit with each strategy, in that order. A limit that names its
@@ -225,24 +210,25 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	}
 	var rules []Rule
 	for _, text := range limits {
-		w, err := split(text)
+		r, err := parse(text)
 		if err != nil {
 			return nil, err
 		}
 		each := strategies
-		if w.strategy != "" || len(w.tiers) > 1 {
-			each = []string{w.strategy}
+		if r.Strategy != "" {
+			each = []string{r.Strategy}
 		}
 		for _, s := range each {
-			r, err := w.rule(Defaults{Strategy: s, Burst: burst, Queue: burst})
-			if err != nil {
-				return nil, err
-			}
-			rules = append(rules, r)
+			rules = append(rules, r.with(Defaults{Strategy: s, Burst: burst, Queue: burst}))
 		}
 	}
-	if err := checkAll(rules); err != nil {
-		return nil, err
+	for i, r := range rules {
+		if slices.ContainsFunc(rules[:i], r.equal) {
+			return nil, fmt.Errorf("%s is given twice", r)
+		}
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", r, err)
+		}
 	}
 	if burst > 0 && !slices.ContainsFunc(rules, Rule.HasBurst) {
 		return nil, ErrBurst
@@ -250,36 +236,18 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	return rules, nil
 }
 
-// ErrBurst means that a burst was given and no strategy uses it.
-var ErrBurst = errors.New(
-	"burst applies only to the strategies token and leaky, and neither is given",
-)
-
-// calendar returns the name of a Calendar's division of time.
-func (r Rule) calendar() string {
-	if r.Strategy != Calendar {
-		return ""
-	}
-	return r.Unit.String() + "@" + r.Zone.String()
+// equal reports whether two rules of one burst count alike.
+func (r Rule) equal(o Rule) bool {
+	return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) &&
+		o.Unit.String() == r.Unit.String() && o.Zone.String() == r.Zone.String()
 }
+
+// ErrBurst means that a burst was given and no strategy uses it.
+var ErrBurst = errors.New("burst applies only to the strategies token and leaky, and neither is " +
+	"given")
 
 // HasBurst reports whether the rule's strategy has a Burst.
 func (r Rule) HasBurst() bool { return r.Strategy == Token || r.Strategy == Leaky }
-
-// checkAll checks each rule and rejects duplicates.
-func checkAll(rules []Rule) error {
-	for i, r := range rules {
-		if slices.ContainsFunc(rules[:i], func(o Rule) bool {
-			return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) && o.calendar() == r.calendar()
-		}) {
-			return fmt.Errorf("%s is given twice", r)
-		}
-		if err := r.check(); err != nil {
-			return fmt.Errorf("%s: %w", r, err)
-		}
-	}
-	return nil
-}
 
 // ParseLimit parses one limit, or several separated by commas. A duration may be in days, such as
 // 7d, and a leading 1 may be omitted: 100/m is 100/1m.
@@ -359,11 +327,7 @@ func (r Rule) On(l *weir.Limiter) (weir.Strategy, weir.Request, error) {
 
 // Queue returns the size of a leaky bucket's queue.
 func (r Rule) Queue() int {
-	depth := r.Burst
-	if depth == 0 {
-		depth = r.Tiers[0].Limit
-	}
-	return int(min(depth, math.MaxInt32))
+	return int(min(cmp.Or(r.Burst, r.Tiers[0].Limit), math.MaxInt32))
 }
 
 // check returns an error if weir rejects the rule.
