@@ -32,13 +32,6 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 }
 
-func (f *adminFlags) addCaller(cmd *cobra.Command) {
-	f.addDescriptor(cmd)
-	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
-		panic(err) // the flag is defined there
-	}
-}
-
 func (f *adminFlags) addDescriptor(cmd *cobra.Command) {
 	f.add(cmd)
 	cmd.Flags().StringVarP(&f.descriptor, "descriptor", "d", "",
@@ -65,7 +58,8 @@ takes nothing from the limit. Write the descriptor as the admin page and "weir r
 			return nil
 		},
 	}
-	f.addCaller(cmd)
+	f.addDescriptor(cmd)
+	cobra.CheckErr(cmd.MarkFlagRequired("descriptor"))
 	return cmd
 }
 
@@ -102,7 +96,7 @@ Redis 2 s and a round trip for each that is reset. It goes on deciding meanwhile
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case all:
-				return f.resetAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+				return f.resetAll(cmd)
 			case f.descriptor == "":
 				return errors.New("want --descriptor, or --all")
 			}
@@ -116,30 +110,22 @@ Redis 2 s and a round trip for each that is reset. It goes on deciding meanwhile
 
 // resetAll resets the descriptors that begin with f's, and prints how many that were, and meanwhile
 // its progress.
-func (f *adminFlags) resetAll(ctx context.Context, out, progress io.Writer) error {
-	req, err := f.request(ctx, http.MethodDelete, "/-/callers")
-	if err != nil {
-		return err
-	}
-	resp, err := respond(req)
-	if err != nil {
-		return cli.Failure(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	for lines := json.NewDecoder(resp.Body); ; {
-		var p live.Progress
-		switch err := lines.Decode(&p); {
-		case err != nil:
-			return cli.Failure(fmt.Errorf("the server ended the reset early: %w", err))
-		case p.Error != "":
-			return cli.Failure(fmt.Errorf("%d counters reset, and then: %s", p.Reset,
-				report.Printable(p.Error)))
-		case p.Done:
-			fmt.Fprintf(out, "%d counters reset\n", p.Reset)
-			return nil
+func (f *adminFlags) resetAll(cmd *cobra.Command) error {
+	return f.call(cmd.Context(), http.MethodDelete, "/-/callers", func(body io.Reader) error {
+		for lines := json.NewDecoder(body); ; {
+			var p live.Progress
+			switch err := lines.Decode(&p); {
+			case err != nil:
+				return fmt.Errorf("the server ended the reset early: %w", err)
+			case p.Error != "":
+				return fmt.Errorf("%d counters reset, and then: %s", p.Reset, report.Printable(p.Error))
+			case p.Done:
+				fmt.Fprintf(cmd.OutOrStdout(), "%d counters reset\n", p.Reset)
+				return nil
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%d counters looked at, %d reset\n", p.Seen, p.Reset)
 		}
-		fmt.Fprintf(progress, "%d counters looked at, %d reset\n", p.Seen, p.Reset)
-	}
+	})
 }
 
 func newRulesReload() *cobra.Command {
@@ -167,18 +153,48 @@ rules have a mistake, it keeps the old rules, and reload prints the mistakes and
 	return cmd
 }
 
-// adminTimeout bounds the time of a call to a server.
-const adminTimeout = 10 * time.Second
+const (
+	adminTimeout = 10 * time.Second // of a call to a server
 
-// ask sends a request to the admin address and decodes the JSON of the response into to.
+	// maxAnswer bounds the bytes read of a response. A reload may return every mistake in the rules.
+	maxAnswer = 4 << 20
+)
+
+// ask calls the admin address and decodes the JSON of the response into to.
 func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
+	return f.call(ctx, method, path, func(body io.Reader) error {
+		text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(text, to)
+	})
+}
+
+// call sends a request to the admin address and has read read the response, unless that is an
+// error.
+func (f *adminFlags) call(ctx context.Context, method, path string,
+	read func(body io.Reader) error,
+) error {
 	req, err := f.request(ctx, method, path)
 	if err != nil {
 		return err
 	}
-	return cli.Failure(send(req, to))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return cli.Failure(fmt.Errorf("%w; give the admin address of a running server by --admin", err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusOK {
+		return cli.Failure(read(resp.Body))
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err == nil {
+		err = errors.New(cli.Printable(strings.TrimSpace(string(text))))
+	}
+	return cli.Failure(err)
 }
 
 // request makes a request to the admin address.
@@ -208,37 +224,4 @@ func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Re
 	}
 	req.Header.Set("Weir-Admin", "1")
 	return req, nil
-}
-
-// maxAnswer bounds the bytes read of a response. A reload may return every mistake in the rules.
-const maxAnswer = 4 << 20
-
-// respond sends a request, and returns an error if the answer is one. The caller closes the body.
-func respond(req *http.Request) (*http.Response, error) {
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("%w; give the admin address of a running server by --admin", err)
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp, nil
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, err
-	}
-	return nil, errors.New(cli.Printable(strings.TrimSpace(string(text))))
-}
-
-func send(req *http.Request, to any) error {
-	resp, err := respond(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(text, to)
 }

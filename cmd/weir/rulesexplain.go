@@ -35,8 +35,8 @@ type explainFlags struct {
 func newRulesExplain() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use: "explain PATH... --descriptor KEY=VALUE,... | --request FILE | --http REQUEST | --line " +
-			"LINE",
+		Use: "explain PATH... " +
+			"--descriptor KEY=VALUE,... | --request FILE | --http REQUEST | --line LINE",
 		Short: "Print which rule limits a request, and why",
 		Long: `Explain looks up each descriptor of a request in the rules. It prints which descriptor of the
 file is chosen at each step, and why, and then what the rules decide on the request if it is the
@@ -52,8 +52,8 @@ log, in the formats of weir replay. Explain prints which descriptor each of the 
 makes of it, by which actions, and then the rule, the limit and the verdict of each descriptor.`,
 		Example: "  weir rules explain limits.yaml --descriptor plan=free,user=ann\n" +
 			"  weir rules explain limits.yaml --request request.json\n" +
-			"  weir rules explain limits.yaml --http 'POST /login' --header 'Plan: free' --address " +
-			"192.0.2.7\n" +
+			"  weir rules explain limits.yaml " +
+			"--http 'POST /login' --header 'Plan: free' --address 192.0.2.7\n" +
 			"  weir rules explain limits.yaml --line \"$(tail -n 1 access.log)\"",
 		Args: cobra.MinimumNArgs(1),
 		RunE: f.run,
@@ -121,7 +121,7 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 
 // read returns the request given by the flags, or nil for an HTTP request, which the rules
 // describe.
-func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, error) {
+func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (req *rules.Request, err error) {
 	ways := 0
 	for _, given := range []bool{f.request != "", len(f.descriptors) > 0, f.target != "",
 		f.line != ""} {
@@ -139,19 +139,11 @@ func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, er
 	case len(f.descriptors) == 0:
 		return nil, nil
 	}
-	domain, err := domainOf(set, f.domain)
-	if err != nil {
-		return nil, err
+	req = new(rules.Request)
+	if req.Domain, err = domainOf(set, f.domain); err == nil {
+		req.Descriptors, err = rulestest.ParseDescriptors(f.descriptors)
 	}
-	req := &rules.Request{Domain: domain}
-	for _, text := range f.descriptors {
-		entries, err := rules.ParseEntries(text)
-		if err != nil {
-			return nil, err
-		}
-		req.Descriptors = append(req.Descriptors, rules.Descriptor{Entries: entries})
-	}
-	return req, nil
+	return req, err
 }
 
 // describe returns the HTTP request of the flags as the domain's rate_limits describe it, and
@@ -191,12 +183,10 @@ func (f *explainFlags) httpRequest() (*http.Request, error) {
 		}
 		return rulestest.Line(f.line, format)
 	}
-	method, path, ok := strings.Cut(strings.TrimSpace(f.target), " ")
-	if !ok {
-		method, path = "", method
+	f.http.Path, f.http.Headers = strings.TrimSpace(f.target), make(map[string]string)
+	if method, path, ok := strings.Cut(f.http.Path, " "); ok {
+		f.http.Method, f.http.Path = method, strings.TrimSpace(path)
 	}
-	f.http.Method, f.http.Path, f.http.Headers = method, strings.TrimSpace(path),
-		make(map[string]string)
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" {
@@ -208,24 +198,19 @@ func (f *explainFlags) httpRequest() (*http.Request, error) {
 }
 
 func (f *explainFlags) readFile(stdin io.Reader) (*rules.Request, error) {
-	data, err := readInput(f.request, stdin)
+	var data []byte
+	var err error
+	if f.request == replay.Stdin {
+		data, err = io.ReadAll(stdin)
+	} else {
+		data, err = os.ReadFile(f.request)
+	}
 	if err != nil {
 		return nil, err
 	}
 	req, err := rulestest.ParseRequest(data)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		req.Domain = cmp.Or(f.domain, req.Domain)
 	}
-	if f.domain != "" {
-		req.Domain = f.domain
-	}
-	return req, nil
-}
-
-// readInput reads a file or the standard input.
-func readInput(name string, stdin io.Reader) ([]byte, error) {
-	if name == replay.Stdin {
-		return io.ReadAll(stdin)
-	}
-	return os.ReadFile(name)
+	return req, err
 }

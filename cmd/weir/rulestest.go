@@ -59,9 +59,7 @@ The exit code is 1 if a test fails.`,
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false,
 		"also print the names of the tests that pass")
 	cli.MergeDomains(cmd, &f.loader)
-	if err := cmd.MarkFlagRequired("tests"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	cobra.CheckErr(cmd.MarkFlagRequired("tests"))
 	return cmd
 }
 

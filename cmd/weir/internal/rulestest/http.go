@@ -1,6 +1,7 @@
 package rulestest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,11 +31,8 @@ func (h HTTP) Request() (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &http.Request{Method: strings.ToUpper(h.Method), URL: u, Header: make(http.Header),
-		RemoteAddr: h.Address}
-	if r.Method == "" {
-		r.Method = http.MethodGet
-	}
+	r := &http.Request{Method: strings.ToUpper(cmp.Or(h.Method, http.MethodGet)), URL: u,
+		Header: make(http.Header), RemoteAddr: h.Address}
 	for name, value := range h.Headers {
 		r.Header.Set(name, value)
 	}

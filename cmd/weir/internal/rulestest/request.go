@@ -126,7 +126,7 @@ func decode(data []byte, to any) error {
 	if _, err := values.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is more than one value")
 	}
-	text, err := json.Marshal(camel(all))
+	text, err := json.Marshal(joined(all))
 	if err != nil {
 		return err
 	}
@@ -135,25 +135,32 @@ func decode(data []byte, to any) error {
 	return strict.Decode(to)
 }
 
-// camel returns v with names such as hits_addend written hitsAddend.
-func camel(v any) any {
+// joined returns v with names such as hits_addend written hitsaddend, which decode as hitsAddend.
+func joined(v any) any {
 	switch v := v.(type) {
 	case []any:
 		for i := range v {
-			v[i] = camel(v[i])
+			v[i] = joined(v[i])
 		}
 	case map[string]any:
 		named := make(map[string]any, len(v))
 		for name, value := range v {
-			first, rest, _ := strings.Cut(name, "_")
-			for part := range strings.SplitSeq(rest, "_") {
-				if part != "" {
-					first += strings.ToUpper(part[:1]) + part[1:]
-				}
-			}
-			named[first] = camel(value)
+			named[strings.ReplaceAll(name, "_", "")] = joined(value)
 		}
 		return named
 	}
 	return v
+}
+
+// ParseDescriptors parses descriptors that are written KEY=VALUE,KEY=VALUE.
+func ParseDescriptors(texts []string) ([]rules.Descriptor, error) {
+	var all []rules.Descriptor
+	for _, text := range texts {
+		entries, err := rules.ParseEntries(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rules.Descriptor{Entries: entries})
+	}
+	return all, nil
 }

@@ -2,7 +2,7 @@
 package rulestest
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,16 +21,24 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Test is a request and the expected decision.
+// Test is a request and the expected decision. The request is given in one of five ways.
 type Test struct {
-	Name string
-	Line int // in its file
+	Name        string         `yaml:"name"`
+	Line        int            `yaml:"-"` // in its file
+	Domain      string         `yaml:"domain"`
+	Descriptor  string         `yaml:"descriptor"`
+	Descriptors []string       `yaml:"descriptors"`
+	Request     map[string]any `yaml:"request"`
+	HTTP        *HTTP          `yaml:"http"`
+	LogLine     string         `yaml:"line"`
+	Hits        *uint64        `yaml:"hits"`
+	After       int            `yaml:"after"`
+	Rule        string         `yaml:"rule"`
+	Rules       []string       `yaml:"rules"`   // of each descriptor; nil means not compared
+	Verdict     string         `yaml:"verdict"` // OK or OVER_LIMIT; "" means not compared
 
 	request *rules.Request
 	http    *http.Request // described by the rules of request.Domain, unless nil
-	after   int
-	rules   []string // expected rule of each descriptor; nil means not compared
-	verdict string   // OK or OVER_LIMIT; "" means not compared
 }
 
 // None stands for the rule of a descriptor without a limit.
@@ -39,151 +47,100 @@ const None = "none"
 // maxAfter bounds the number of requests that a test makes before the one it checks.
 const maxAfter = 1_000_000
 
-type file struct {
-	Domain string      `yaml:"domain"`
-	Tests  []yaml.Node `yaml:"tests"`
-}
-
-type entry struct {
-	Name        string         `yaml:"name"`
-	Domain      string         `yaml:"domain"`
-	Descriptor  string         `yaml:"descriptor"`
-	Descriptors []string       `yaml:"descriptors"`
-	Request     map[string]any `yaml:"request"`
-	HTTP        *HTTP          `yaml:"http"`
-	Line        string         `yaml:"line"`
-	Hits        *uint64        `yaml:"hits"`
-	After       int            `yaml:"after"`
-	Rule        string         `yaml:"rule"`
-	Rules       []string       `yaml:"rules"`
-	Verdict     string         `yaml:"verdict"`
-}
-
-// ReadFile reads a file of tests.
+// ReadFile reads a file of tests and reports every invalid test.
 func ReadFile(name string) ([]Test, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	tests, err := Read(name, data)
-	if err != nil {
-		return nil, err
+	type file struct {
+		Domain string      `yaml:"domain"`
+		Tests  []yaml.Node `yaml:"tests"`
 	}
-	return tests, nil
-}
-
-// Read parses a file of tests and reports every invalid test.
-func Read(name string, data []byte) ([]Test, error) {
 	var f file
 	if err := yaml.Load(data, &f, yaml.WithKnownFields()); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	var tests []Test
+	tests := make([]Test, len(f.Tests))
 	var errs []error
 	for i := range f.Tests {
-		n := &f.Tests[i]
-		t, err := read(n, f.Domain)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: test %d: %w", name, n.Line, i+1, err))
+		if err := tests[i].read(&f.Tests[i], f.Domain); err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: test %d: %w", name, f.Tests[i].Line, i+1, err))
 		}
-		tests = append(tests, t)
 	}
 	return tests, errors.Join(errs...)
 }
 
-func read(n *yaml.Node, domain string) (Test, error) {
-	var e entry
-	if err := n.Load(&e, yaml.WithKnownFields()); err != nil {
-		return Test{}, err
+// read reads a test. domain is that of its file.
+func (t *Test) read(n *yaml.Node, domain string) error {
+	if err := n.Load(t, yaml.WithKnownFields()); err != nil {
+		return err
 	}
-	t := Test{Name: e.Name, Line: n.Line, after: e.After, rules: e.Rules,
-		verdict: strings.ToUpper(e.Verdict)}
-	if e.Domain == "" {
-		e.Domain = domain
+	t.Name, t.Line, t.request = cmp.Or(t.Name, "test"), n.Line, new(rules.Request)
+	if err := t.readRequest(); err != nil {
+		return err
 	}
-	var err error
-	if t.request, t.http, err = e.request(); err != nil {
-		return t, err
+	t.request.Domain = cmp.Or(t.request.Domain, t.Domain, domain)
+	if t.Rule != "" {
+		t.Rules = append(t.Rules, t.Rule)
 	}
-	if t.request.Domain == "" {
-		t.request.Domain = e.Domain
-	}
-	if e.Rule != "" {
-		t.rules = append(t.rules, e.Rule)
-	}
-	if t.Name == "" {
-		t.Name = "test"
-	}
+	given := t.Verdict
+	t.Verdict = strings.ToUpper(given)
 	switch {
 	case t.request.Domain == "":
-		err = errors.New("neither the test nor the file has a domain")
-	case e.After < 0 || e.After > maxAfter:
-		err = fmt.Errorf("after must be from 0 to %d, not %d", maxAfter, e.After)
-	case t.http == nil && len(t.rules) > 0 && len(t.rules) != len(t.request.Descriptors):
-		err = fmt.Errorf("%d rules for %d descriptors", len(t.rules), len(t.request.Descriptors))
-	case t.verdict != "" && t.verdict != rules.OK.String() && t.verdict != rules.OverLimit.String():
-		err = fmt.Errorf("the verdict must be OK or OVER_LIMIT, not %q", e.Verdict)
-	case len(t.rules) == 0 && t.verdict == "":
-		err = errors.New("nothing to check: give a rule or a verdict")
+		return errors.New("neither the test nor the file has a domain")
+	case t.After < 0 || t.After > maxAfter:
+		return fmt.Errorf("after must be from 0 to %d, not %d", maxAfter, t.After)
+	case t.http == nil && len(t.Rules) > 0 && len(t.Rules) != len(t.request.Descriptors):
+		return fmt.Errorf("%d rules for %d descriptors", len(t.Rules), len(t.request.Descriptors))
+	case t.Verdict != "" && t.Verdict != rules.OK.String() && t.Verdict != rules.OverLimit.String():
+		return fmt.Errorf("the verdict must be OK or OVER_LIMIT, not %q", given)
+	case len(t.Rules) == 0 && t.Verdict == "":
+		return errors.New("nothing to check: give a rule or a verdict")
 	}
-	return t, err
+	return nil
 }
 
-// request returns the request of e, which is given in one of five ways: its descriptors, or the
-// HTTP request that the rules describe.
-func (e *entry) request() (*rules.Request, *http.Request, error) {
+// readRequest sets the request, or the HTTP request that the rules describe.
+func (t *Test) readRequest() (err error) {
 	ways := 0
-	for _, given := range []bool{e.Descriptor != "", len(e.Descriptors) > 0, e.Request != nil,
-		e.HTTP != nil,
-		e.Line != ""} {
+	for _, given := range []bool{t.Descriptor != "", len(t.Descriptors) > 0, t.Request != nil,
+		t.HTTP != nil, t.LogLine != ""} {
 		if given {
 			ways++
 		}
 	}
 	switch {
 	case ways != 1:
-		return nil, nil, errors.New("want exactly one of descriptor, descriptors, request, http and line")
-	case e.Hits != nil && e.Request != nil:
-		return nil, nil, errors.New("give the hits of a request inside it, as hitsAddend")
-	case e.Hits != nil && (e.HTTP != nil || e.Line != ""):
-		return nil, nil, errors.New("the rate_limits say how many hits an HTTP request is")
-	}
-	req := &rules.Request{Domain: e.Domain}
-	var in *http.Request
-	var err error
-	switch {
-	case e.HTTP != nil:
-		in, err = e.HTTP.Request()
-	case e.Line != "":
-		in, err = Line(e.Line, accesslog.Format{})
-	case e.Request != nil:
-		var data []byte
-		if data, err = json.Marshal(e.Request); err == nil {
-			req, err = ParseRequest(data)
+		return errors.New("want exactly one of descriptor, descriptors, request, http and line")
+	case t.Hits != nil && t.Request != nil:
+		return errors.New("give the hits of a request inside it, as hitsAddend")
+	case t.Hits != nil && (t.HTTP != nil || t.LogLine != ""):
+		return errors.New("the rate_limits say how many hits an HTTP request is")
+	case t.HTTP != nil:
+		t.http, err = t.HTTP.Request()
+		return err
+	case t.LogLine != "":
+		t.http, err = Line(t.LogLine, accesslog.Format{})
+		return err
+	case t.Request != nil:
+		data, err := json.Marshal(t.Request)
+		if err == nil {
+			t.request, err = ParseRequest(data)
 		}
-	default:
-		err = e.describe(req)
+		return err
 	}
-	return req, in, err
-}
-
-// describe adds the descriptors of e to req.
-func (e *entry) describe(req *rules.Request) error {
-	if e.Descriptor != "" {
-		e.Descriptors = []string{e.Descriptor}
+	if t.Descriptor != "" {
+		t.Descriptors = []string{t.Descriptor}
 	}
-	for _, text := range e.Descriptors {
-		entries, err := rules.ParseEntries(text)
-		if err != nil {
-			return err
+	t.request.Descriptors, err = ParseDescriptors(t.Descriptors)
+	if t.Hits != nil {
+		for i := range t.request.Descriptors {
+			d := &t.request.Descriptors[i]
+			d.Hits, d.HasHits = *t.Hits, true
 		}
-		d := rules.Descriptor{Entries: entries}
-		if e.Hits != nil {
-			d.Hits, d.HasHits = *e.Hits, true
-		}
-		req.Descriptors = append(req.Descriptors, d)
 	}
-	return nil
+	return err
 }
 
 // Run decides on the request by set and returns the differences from the expectation. It fails if
@@ -197,14 +154,13 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 	defer engine.Close()
 	if t.http != nil {
 		if len(set.Describers(t.request.Domain)) == 0 {
-			return nil,
-				fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors",
-					t.request.Domain)
+			return nil, fmt.Errorf("domain %q has no rate_limits, which say how a request becomes "+
+				"descriptors", t.request.Domain)
 		}
 		t.request = set.RequestOf(t.request.Domain, t.http, httplimit.RemoteAddr())
 	}
 	resp := rules.Response{Code: rules.OK}
-	for range t.after + 1 {
+	for range t.After + 1 {
 		if len(t.request.Descriptors) == 0 {
 			break // the request is not limited
 		}
@@ -213,9 +169,9 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 		}
 	}
 	failures = t.compare(set, &resp)
-	if got := resp.Code.String(); t.verdict != "" && got != t.verdict {
+	if got := resp.Code.String(); t.Verdict != "" && got != t.Verdict {
 		failures = append(failures, fmt.Sprintf("the verdict is %s, not %s\n%s",
-			got, t.verdict, strings.TrimRight(indent(resp.String()), "\n")))
+			got, t.Verdict, indent(resp.String())))
 	}
 	return failures, nil
 }
@@ -223,7 +179,7 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 // compare returns the differences of the rules from the expected ones. For the one rule expected of
 // an HTTP request, which may have several descriptors, one of them must have it, or all none.
 func (t *Test) compare(set *rules.Set, resp *rules.Response) (failures []string) {
-	want := t.rules
+	want := t.Rules
 	if t.http != nil && len(want) == 1 {
 		is := func(s rules.Status) bool { return isRule(&s, want[0]) }
 		others := func(s rules.Status) bool { return !isRule(&s, None) }
@@ -233,17 +189,16 @@ func (t *Test) compare(set *rules.Set, resp *rules.Response) (failures []string)
 		}
 		want = slices.Repeat(want, len(resp.Statuses))
 	}
-	if t.http != nil && len(t.rules) > 0 && (len(want) != len(resp.Statuses) || len(want) == 0) {
+	if t.http != nil && len(t.Rules) > 0 && (len(want) != len(resp.Statuses) || len(want) == 0) {
 		return []string{fmt.Sprintf("the request has %d descriptors, and the test %d rules",
-			len(resp.Statuses),
-			len(t.rules))}
+			len(resp.Statuses), len(t.Rules))}
 	}
 	for i, want := range want {
 		s := &resp.Statuses[i]
 		if got := ruleOf(s); !isRule(s, want) {
 			walk := set.Explain(t.request.Domain, t.request.Descriptors[i].Entries).String()
-			failures = append(failures, fmt.Sprintf("the rule of descriptor %d is %s, not %s\n%s",
-				i, got, want, strings.TrimRight(indent(walk), "\n")))
+			failures = append(failures, fmt.Sprintf("the rule of descriptor %d is %s, not %s\n%s", i, got,
+				want, indent(walk)))
 		}
 	}
 	return failures
@@ -264,9 +219,5 @@ func isRule(s *rules.Status, want string) bool {
 }
 
 func indent(text string) string {
-	var b bytes.Buffer
-	for line := range strings.Lines(text) {
-		b.WriteString("    " + line)
-	}
-	return b.String()
+	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ")
 }
