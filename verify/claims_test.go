@@ -47,14 +47,31 @@ func testsIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// Every row of CLAIMS.md names a test.
-func TestEveryClaimHasATest(t *testing.T) {
+// Every row of CLAIMS.md names a test, and a negative control or why none is needed. The test of a
+// claim whose control is a fault is in the table of faults, and no other is.
+func TestEveryClaimHasATestAndAControl(t *testing.T) {
 	text, err := os.ReadFile("CLAIMS.md")
 	require.NoError(t, err)
+	faulty := map[string]bool{}
+	for _, f := range claimFaults {
+		faulty["`"+f.dir+"` "+f.test] = true
+	}
 	for line := range strings.Lines(string(text)) {
-		if claim, proof, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok &&
-			!strings.HasPrefix(line, "| claim") {
-			assert.Regexp(t, named, proof, claim)
+		cells := strings.Split(strings.TrimSuffix(line, "\n"), " |")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| claim |") {
+			continue
+		}
+		if !assert.Len(t, cells, 4, "claim, test, control: %s", line) {
+			continue
+		}
+		proof, control := cells[1], strings.TrimSpace(cells[2])
+		assert.Regexp(t, named, proof, cells[0])
+		if _, reason, none := strings.Cut(control, "none needed: "); !none || len(reason) < 10 {
+			assert.Regexp(t, named, control, "the control of %s", cells[0])
+		}
+		for _, test := range named.FindAllString(proof, -1) {
+			delete(faulty, test)
 		}
 	}
+	assert.Empty(t, faulty, "faults of no claim's test")
 }

@@ -1,0 +1,166 @@
+package verify
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// Negative controls of claims about one goroutine or of exact figures: with one line of the code
+// wrong, the test that proves the claim must fail.
+var claimFaults = []struct {
+	dir, test string
+	edits     []edit
+}{
+	{"verify", "TestAtMostTwiceTheLimitInAnySpan",
+		[]edit{{"checkrate.go", "if total > limit-cost {", "if total > limit {"}}},
+	{"verify", "TestMostInAnySpan",
+		[]edit{{"internal/algorithm/counter.go", "case next.N > p.Limit-p.Cost:", "case next.N > p.Limit:"}}},
+	{"verify", "TestExactAcrossWindows",
+		[]edit{{"checkrate.go", "if total > limit-cost {", "if total > limit {"}}},
+	{"verify", "TestDenialTakesNothing",
+		[]edit{{"checkrate.go", "\t\t\tr.State, r.TotalRequests = Deny, uint64(total)\n",
+			"\t\t\tr.State, r.TotalRequests = Deny, uint64(total)\n" +
+				"\t\t\tatomic.AddUint64(&s[stateWord], 1)\n"}}},
+	{"verify", "TestDenialsDelayNoAdmission",
+		[]edit{{"checkrate.go", "\t\t\tr.State, r.TotalRequests = Deny, uint64(total)\n",
+			"\t\t\tr.State, r.TotalRequests = Deny, uint64(total)\n" +
+				"\t\t\tatomic.AddUint64(&s[stateWord], 1)\n"}}},
+	{"verify", "TestRetryInstantIsExact",
+		[]edit{{"window.go", "w.expires = l.clock.time(w.end)", "w.expires = l.clock.time(w.end - 1)"}}},
+	{"verify", "TestStepBackWithinTimeoutLosesNothing",
+		[]edit{{"sweep.go", "if now < arith.Add(end, timeout) {", "if now < arith.Add(end, 0*timeout) {"}}},
+	{"verify", "TestReadingsOutOfOrder",
+		[]edit{{"states.go", "return handle{max(now, e.latest), e}, e.state, nil",
+			"return handle{now, e}, e.state, nil"}}},
+	{"verify", "TestIDsAreCopiedAndBounded",
+		[]edit{{"states.go", "k.id = strings.Clone(k.id) //", "_ = strings.Clone //"}}},
+	{"verify", "TestFloodResetsNoCounter",
+		[]edit{
+			{"sweep.go", "\tif sh.chunks[i].earliest > now {\n\t\treturn 0\n", "\tif false {\n\t\treturn 0\n"},
+			{"sweep.go", "if now < arith.Add(end, timeout) {", "if now < arith.Add(end, timeout)-6e13 {"},
+		}},
+	{"verify", "TestReclaimNeverFailsWhenABucketHasExpired",
+		[]edit{{"table.go", "if err == nil && !t.capacity.janitor.reclaim(at.now) {", "if err == nil {"}}},
+	{"verify", "TestFloodDoesNotBlockKnownCallers",
+		[]edit{{"table.go", "case c.slot != nil:\n\t\t\treturn c, nil\n",
+			"case c.slot != nil && t.capacity.used() < t.capacity.max:\n\t\t\treturn c, nil\n"}}},
+	{"verify", "TestFullTableServesKnownIDs",
+		[]edit{
+			{"checkrate.go", "case s == nil,", "case s == nil, l.capacity.used() >= l.capacity.max,"},
+			{"table.go", "case c.slot != nil:\n\t\t\treturn c, nil\n",
+				"case c.slot != nil && t.capacity.used() < t.capacity.max:\n\t\t\treturn c, nil\n"},
+		}},
+	{"verify", "TestKnownIDAllocatesNothing",
+		[]edit{
+			{"checkrate.go", "import (\n", "import (\n\t\"runtime\"\n"},
+			{"checkrate.go", "\tr.ExpiresAt = w.expires\n",
+				"\tr.ExpiresAt = w.expires\n\tnumber := new(int)\n" +
+					"\truntime.SetFinalizer(number, nil)\n"},
+		}},
+	{"verify", "TestKeysAreInjective",
+		[]edit{
+			{"key.go", "p := period{low: uint64(number)<<16 | x&0xffff,",
+				"p := period{low: uint64(number) << 16,"},
+			{"key.go", "p.salt = hi ^ lo", "p.salt = 0 * (hi ^ lo)"},
+		}},
+	{".", "TestReleaseAndRollFailAfterAHit",
+		[]edit{{"slot.go",
+			"\treturn atomic.CompareAndSwapUint64(&s[stateWord], state, nextGeneration(state))",
+			"\tatomic.StoreUint64(&s[stateWord], nextGeneration(state))\n\treturn true"}}},
+	{".", "TestForecastIsWhatAPeekFinds",
+		[]edit{{"forecast.go", "return admitted.ExpiresAt, nil", "return admitted.ExpiresAt.Add(1), nil"}}},
+	{".", "TestBadInputIsNotCounted",
+		[]edit{{"validate.go", "case limit < 0:", "case false:"}}},
+	{".", "TestCoarseDenialsAreNotLate",
+		[]edit{{"checkrate.go", "if l.clock.resolution > 0 && l.clock.advance() >= w.end || !s.deny(state) {",
+			"if !s.deny(state) {"}}},
+	{".", "TestClockIgnoresWallClockSteps",
+		[]edit{{"clock.go", "\treturn c.unix + int64(time.Since(c.start))\n",
+			"\treturn time.Now().UnixNano()\n"}}},
+	{".", "TestJoinKeyIsInjective",
+		[]edit{{"key.go", "\t\tb.WriteString(strconv.Itoa(len(p)))\n", "\t\t_ = strconv.Itoa\n"}}},
+	{".", "TestCorrectWithBrokenHash",
+		[]edit{{"index.go", "(s.load(lowWord)^low)|(s.load(idWord)^k.a)|", "(s.load(lowWord)^low)|"}}},
+	{".", "TestFloodAimedAtOneShard",
+		[]edit{{"key.go", "return packedID{a, b, c, (hi ^ lo) & h.mask}",
+			"return packedID{a, b, c, (a ^ b ^ c) & h.mask}"}}},
+	{".", "TestHeldPlacesAreLeasesInASnapshot",
+		[]edit{{"in_flight.go", "e.int(f.held())", "e.int(0)"}}},
+	{".", "TestAPlaceIsHeldUntilItsRelease",
+		[]edit{{"hold.go", "case h.released.Swap(true):", "case false:"}}},
+	{".", "TestHoldWaitWakes",
+		[]edit{{"in_flight.go", "\t\tclose(f.freed)\n", ""}}},
+	{".", "TestHoldWaitIsInOrder",
+		[]edit{{"wait_queue.go", "return q.callers.Front() == place, q.next", "return true, q.next"}}},
+	{".", "TestNextWaiterTakesOverFromOneThatFails",
+		[]edit{{"wait_queue.go", "\t\tq.next = time.Time{}\n\t\tnext.Value.(*waitCaller).signal()\n", ""}}},
+	{".", "TestWaitersFailWhenTheyCanKnowThatTheirDeadlineIsTooNear",
+		[]edit{{"wait.go", "if c.deadline.Before(next) {", "if false {"}}},
+	{".", "TestCancelAfterResetGivesNothingBack",
+		[]edit{{"cell.go", "id := identity{mark: c.load(tailWord) >> 16}", "id := identity{mark: 1}"}}},
+	{".", "TestRestoredLimiterDecidesAsTheSavedOne",
+		[]edit{{"snapshot.go", "Merge(b.content, saved, scaleMs, b.now, maxAhead)",
+			"Merge(b.content, content{N: saved.N}, scaleMs, b.now, maxAhead)"}}},
+	{".", "TestLoadRaisesCounts",
+		[]edit{{"internal/algorithm/fixed_window.go", "s.N = max(s.N, other.N)", "s.N += other.N"}}},
+	{".", "TestLoadKeepsWhoHasCountedMost",
+		[]edit{{"snapshot.go", "\t\tmostCountedFirst(records)\n", ""}}},
+	{".", "TestReturnGivesBackWhatWasTaken",
+		[]edit{{"reserve.go", "\tif taken.Allowed() {\n", "\tif true {\n"}}},
+	{".", "TestForwardJumpSweepsOnce",
+		[]edit{{"janitor.go", "\t\t\tj.sweep(now)\n", "\t\t\tj.sweep(now)\n\t\t\tj.sweep(now)\n"}}},
+	{"rules", "TestKeysDoNotCollide",
+		[]edit{{"rules/key.go", "dst = strconv.AppendInt(dst, int64(len(s)), 10)",
+			"dst = strconv.AppendInt(dst, 1, 10)"}}},
+	{"redislimit", "TestLostExpiryIsRestored",
+		[]edit{{"redislimit/lua/sliding_window.lua", "if call('PTTL', key) == -1 then", "if false then"}}},
+	{"httplimit", "TestRetryAfterIsExact",
+		[]edit{{"httplimit/headers.go", "\t\ts++\n", ""}}},
+	{"metrics", "TestLabelIsBounded",
+		[]edit{{"metrics/metrics.go", "if l.n.Load() >= MaxValues || l.n.Add(1) > MaxValues {",
+			"if l.n.Add(1) > 2*MaxValues {"}}},
+	{"httplimit", "TestJitterOnlyAddsDelay",
+		[]edit{{"httplimit/decide.go", "= jitterSeconds(m.Jitter)", "= -jitterSeconds(m.Jitter)"}}},
+	{"httplimit", "TestAddressNotationsShareKey",
+		[]edit{{"httplimit/clientip.go", "return addr.Unmap().WithZone(", "return addr.WithZone("}}},
+	{"httplimit", "TestLogLinesCannotBeForged",
+		[]edit{{"httplimit/log.go", "\t\treturn strconv.QuoteToASCII(key)\n", "\t\treturn key\n"}}},
+	{"httplimit", "TestHijackedWithoutAStatusCounts",
+		[]edit{{"httplimit/count_if.go", "return status <= 0 || h.CountIf(status)",
+			"return h.CountIf(status)"}}},
+	{"httplimit", "TestCountIfSeesEveryStatusAndKeepsInterfaces",
+		[]edit{{"httplimit/count_if.go", "return status <= 0 || h.CountIf(status)",
+			"_ = status\n\t\treturn true"}}},
+}
+
+// Each fault changes a text that is there once.
+func TestFaultsOfClaimsAreCurrent(t *testing.T) {
+	for _, f := range claimFaults {
+		for _, e := range f.edits {
+			src, err := os.ReadFile(filepath.Join("..", e.file))
+			require.NoError(t, err)
+			assert.Equal(t, 1, strings.Count(string(src), e.text), "of %s, in %s:\n%s",
+				f.test, e.file, e.text)
+		}
+	}
+}
+
+func TestFaultsOfClaimsAreRejected(t *testing.T) {
+	if slow.N(0, 0, 1) == 0 {
+		t.Skip("slow, for it compiles each fault: make nightly runs it")
+	}
+	for _, f := range claimFaults {
+		t.Run(f.test, func(t *testing.T) {
+			t.Parallel()
+			out := testEdited(t, f.dir, f.test, f.edits, "-timeout", "2m")
+			assert.True(t, strings.Contains(out, "--- FAIL: "+f.test), "not detected:\n%s", head(out))
+		})
+	}
+}
