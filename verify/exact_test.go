@@ -82,7 +82,9 @@ func TestExactUnderConcurrency(t *testing.T) {
 			assert.Zero(t, under)
 			assert.EqualValues(t, c.windows*c.calls, s.Checks)
 			assert.EqualValues(t, c.limit*int64(c.keys*c.windows), s.Allowed)
-			assert.Positive(t, s.Swept, "the sweeper removed nothing")
+			if slow.N(0, 1, 1) == 1 { // the quick form may end before a sweep
+				assert.Positive(t, s.Swept, "the sweeper removed nothing")
+			}
 		})
 	}
 }
