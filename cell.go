@@ -42,20 +42,26 @@ func (c *cell) identity() identity {
 // replace changes the content of a cell from have, which was read with the state word state, to
 // next. If there is no bucket it makes one. It begins another epoch only if a still word differs.
 // It reports false if a hit came in between. It fails with ErrFull, and has changed nothing then,
-// if the slot's generations are used up and there is no other slot.
-func (c *cell) replace(state uint64, have, next content) (bool, error) {
+// if the slot's generations are used up and there is no other slot. What it counts is no hit to
+// Stats: the caller adds one to the shard's sum for an admission.
+func (c *cell) replace(state uint64, have, next content) (done bool, err error) {
 	switch {
 	case c.slot == nil:
 		c.insert(next, 0)
-		return true, nil
+		done = true
 	case next == have:
 		return true, nil
 	case next.Still1 == have.Still1 && next.Still2 == have.Still2:
-		return c.swap(state, next.N), nil
+		done = c.swap(state, next.N)
 	case nextGeneration(state)>>countBits == lastGeneration && len(c.shard.chunks) > maxChunks:
 		return false, ErrFull
+	default:
+		done = c.roll(state, next)
 	}
-	return c.roll(state, next), nil
+	if done && c.shard.tallied {
+		c.shard.allowed -= uint64(next.N - have.N)
+	}
+	return done, err
 }
 
 // insert makes the slot of a cell that has none. mark is 0 for a new bucket.

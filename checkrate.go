@@ -155,9 +155,7 @@ func (l *Limiter) countLocked(
 	case c.slot == nil:
 		c.insert(content{N: cost, Still2: int64(stamp)}, 0)
 		c.shard.noteEnd(c.n, w.end)
-		if cost > 1 {
-			l.buckets.extraCost.Add(cost - 1)
-		}
+		c.shard.allowed -= uint64(cost - 1)
 		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.expires}
 	case cost > limit:
 		state := c.load(stateWord)

@@ -127,7 +127,7 @@ type Stats struct {
 
 // Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing.
 // It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls
-// falls: costs, charges and refunds under way may make Allowed too high, until as much more is
+// falls: hits under way whose cost is over 1 may make Allowed too high, until as much more is
 // admitted.
 func (l *Limiter) Stats() Stats {
 	extra := l.buckets.extraCost.Load()
@@ -144,7 +144,7 @@ func (l *Limiter) Stats() Stats {
 	for _, t := range l.janitor.all() {
 		t.stats(&s)
 	}
-	extra = max(extra, l.buckets.extraCost.Load()) // the larger leaves out costs and refunds under way
+	extra = max(extra, l.buckets.extraCost.Load()) // the larger leaves out hits under way
 	// Metrics take a count that falls for a restart.
 	s.Allowed = uint64(storeMax(&l.allowed, int64(s.Allowed)-extra))
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed

@@ -26,7 +26,8 @@ type shard struct {
 	marks  uint64
 	places int // guarded by mu; the buckets of places
 
-	// guarded by mu; of removed buckets that tally, and hits that no bucket tallies
+	// guarded by mu; of removed buckets that tally, and hits that no bucket tallies; allowed less what
+	// buckets count that is no hit, which may wrap around
 	allowed, denied uint64
 }
 

@@ -144,23 +144,21 @@ func (s *slotStrategy) decideLocked(
 			}
 			if done, err = c.replace(state, have, next); done {
 				c.shard.noteEnd(c.n, v.At)
-				s.table.moved(next.N - have.N)
+				c.shard.allowed++
 			}
+		}
+		if count && !v.Allowed && !late {
+			c.shard.denied++
 		}
 		b.in = c.identity()
 		c.shard.mu.Unlock()
 		switch {
 		case err != nil:
 			return v, b, s.l.fail(err)
-		case !v.Allowed && late:
-			s.l.clock.advance()
-			continue
-		case v.Allowed && count:
-			s.table.tally.allowed.Add(1)
-		case count:
-			s.table.tally.denied.Add(1)
+		case v.Allowed || !late:
+			return v, b, nil
 		}
-		return v, b, nil
+		s.l.clock.advance()
 	}
 }
 
@@ -193,7 +191,6 @@ func (s *slotStrategy) update(
 		done, err := c.replace(state, b.content, next)
 		if done {
 			c.shard.noteEnd(c.n, c.end(next))
-			s.table.moved(next.N - b.N)
 		}
 		if done || err != nil {
 			return c.identity(), err

@@ -23,8 +23,8 @@ type table struct {
 	tallied bool // true for fixed windows: Stats adds up their counts, and tally is not used
 	tally   tally
 
-	// extraCost is the admitted cost of fixed windows less their admitted hits: costs over 1, charges
-	// and refunds. A hit of cost 1 does not write it: Stats adds up the buckets' counts instead.
+	// extraCost is the cost over 1 of hits of fixed windows, which Stats subtracts from the sum of the
+	// buckets' counts. A hit of cost 1 does not write it.
 	extraCost atomic.Int64
 
 	// one a shard, apart from the shards: readers share no line with writers
@@ -42,14 +42,6 @@ type tally struct {
 	_       [56]byte
 	denied  atomic.Uint64
 	_       [56]byte
-}
-
-// moved notes a change of a count that is no hit of cost 1. Stats subtracts it from the sum of the
-// counts.
-func (t *table) moved(by int64) {
-	if t.tallied && by != 0 {
-		t.extraCost.Add(by)
-	}
 }
 
 const (
