@@ -41,7 +41,7 @@ func (l *Limiter) count(
 	id string, scaleMs, limit, cost int64, r *Result,
 ) (left time.Duration, err error) {
 	limit = min(limit, maxCount)
-	w := l.windows.last(scaleMs)
+	w := l.windows.table.Load().place(scaleMs, 0).Load() // the one that was current last
 	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
 		return l.countSlow(id, scaleMs, limit, cost, 0, noWindow, r)
 	}
@@ -82,7 +82,7 @@ func (l *Limiter) countSlow(
 			w = l.window(at.now, scaleMs)
 		}
 		if w != tried && cost <= limit {
-			s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().find(k, id, &w.fixed)
+			s, state, _ := l.buckets.find(id, &w.fixed)
 			if s != nil && l.hit(s, state, cost, limit, w.stamp(at.now), w, r) {
 				return time.Duration(w.end - at.now), nil
 			}

@@ -52,7 +52,7 @@ func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Dura
 		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
 	}
 	w := s.windows.current.Load()
-	slot, state := s.table.find(r.Key, &w.fixed)
+	slot, state, _ := s.table.find(r.Key, &w.fixed)
 	now := s.l.clock.read()
 	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||
 		!s.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res) {

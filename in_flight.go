@@ -86,7 +86,7 @@ func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
 	for ; kept && !slot.swap(state, count(state)|sharedBit); state = slot.load(stateWord) {
 	}
 	if kept {
-		f.slot, f.at = slot, locationOf(shard, n)
+		f.slot, f.at = slot, location(shard)<<32|location(n)
 	}
 	return true
 }
@@ -175,7 +175,7 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 		s.first.CompareAndSwap(nil, w)
 	}
 	limit, cost := int64(min(r.Limit, maxHeld)), min(max(1, r.Cost), maxHeld+1)
-	slot, state, at := s.l.callers.locate(r.Key, &w.period)
+	slot, state, at := s.l.callers.find(r.Key, &w.period)
 	if slot == nil || int64(cost) > limit {
 		return s.holdLocked(h, r, int64(cost) > limit)
 	}

@@ -38,24 +38,8 @@ func (s *slot) hasPlaces() bool {
 // location is where a slot of a table is: the number of the shard 32, that of the slot 32.
 type location uint64
 
-func locationOf(shard, n int) location { return location(shard)<<32 | location(n) }
-
 // shardOf returns the shard of a location, and the number of the slot.
 func (t *table) shardOf(at location) (*shard, int) { return &t.shards[at>>32], int(uint32(at)) }
-
-// locate is find with the location.
-func (t *table) locate(id string, p *period) (s *slot, state uint64, at location) {
-	if len(id) > inlineID {
-		k := t.pack(id)
-		i := t.number(k.hash)
-		s, state, n := t.indexes[i].Load().find(k, id, p)
-		return s, state, locationOf(i, n)
-	}
-	k := t.packShort(id)
-	i := t.number(k.hash)
-	s, state, n := t.indexes[i].Load().findShort(k, len(id), p)
-	return s, state, locationOf(i, n)
-}
 
 // addPlace admits a cost to a slot with this state. It reports false if the state is another by
 // now.

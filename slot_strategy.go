@@ -87,7 +87,7 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 			return 0, err
 		}
 		key := periodOf(s.kind, seen.Scale, 0)
-		if seen.slot, seen.state = s.table.find(r.Key, &key); seen.slot != nil {
+		if seen.slot, seen.state, _ = s.table.find(r.Key, &key); seen.slot != nil {
 			seen.now = s.l.clock.read()
 		}
 	}
@@ -258,7 +258,7 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 // see finds a caller, and returns what its bucket holds. It takes no lock.
 func (s *slotStrategy) see(id string, key *period, at *sight) content {
 	for {
-		at.slot, at.state = s.table.find(id, key)
+		at.slot, at.state, _ = s.table.find(id, key)
 		if at.slot == nil {
 			return algorithm.None
 		}

@@ -75,17 +75,20 @@ func newTable(c *capacity, tallied bool) *table {
 	return t
 }
 
-// find returns the slot of a key, with its state as read before the key was compared; nil if there
-// is none.
-func (t *table) find(id string, p *period) (s *slot, state uint64) {
+// find returns the slot of a key, with its state as read before the key was compared, and its
+// location; nil if there is none.
+func (t *table) find(id string, p *period) (s *slot, state uint64, at location) {
+	var i, n int
 	if len(id) > inlineID {
 		k := t.pack(id)
-		s, state, _ = t.indexes[t.number(k.hash)].Load().find(k, id, p)
-		return s, state
+		i = t.number(k.hash)
+		s, state, n = t.indexes[i].Load().find(k, id, p)
+	} else {
+		k := t.packShort(id)
+		i = int(k.hash>>32) & (len(t.indexes) - 1)
+		s, state, n = t.indexes[i].Load().findShort(k, len(id), p)
 	}
-	k := t.packShort(id)
-	s, state, _ = t.indexes[int(k.hash>>32)&(len(t.indexes)-1)].Load().findShort(k, len(id), p)
-	return s, state
+	return s, state, location(i)<<32 | location(n)
 }
 
 // number returns the number of a hash's shard. An index uses the low half of the hash.
@@ -114,7 +117,7 @@ type reading struct {
 func (t *table) lock(
 	k packedID, id string, p *period, at *reading, create bool,
 ) (c cell, err error) {
-	sh := &t.shards[t.number(k.hash)]
+	sh := &t.shards[int(k.hash>>32)&(len(t.shards)-1)]
 	for {
 		sh.mu.Lock()
 		c = cell{shard: sh, packedID: k, id: id, key: *p}

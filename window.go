@@ -85,9 +85,6 @@ func (t windowTable) place(scaleMs int64, way int) *atomic.Pointer[window] {
 	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
 }
 
-// last returns the window that was current last, or one of another scale.
-func (ws *windows) last(scaleMs int64) *window { return ws.table.Load().place(scaleMs, 0).Load() }
-
 // store keeps w, which holds now, in the place of an earlier window of its scale or of one that has
 // ended. If there is none it doubles the table, which look-ups then fill again.
 func (ws *windows) store(w *window, now int64) {

@@ -78,10 +78,10 @@ func TestWindowsAreKept(t *testing.T) {
 	made := l.window(0, 1000)
 	assert.Same(t, made, l.window(0, 1000))
 	assert.Same(t, made, l.window(1000*msec-1, 1000))
-	assert.Same(t, made, l.windows.last(1000))
+	assert.Same(t, made, l.windows.table.Load().place(1000, 0).Load())
 	next := l.window(1000*msec, 1000)
 	assert.NotSame(t, made, next)
-	assert.Same(t, next, l.windows.last(1000))
+	assert.Same(t, next, l.windows.table.Load().place(1000, 0).Load())
 	assert.Equal(t, clock.now().Add(2e9), next.expires)
 
 	for _, scales := range []int64{40, 200, 1000} {

@@ -49,8 +49,8 @@ func slide(s State, scaleMs, now int64) State {
 	if now < arith.Add(s.Still2, scale) {
 		return s
 	}
-	_, start, _ := Window(scaleMs, now)
-	next := State{Still2: start}
+	_, into := arith.FloorDiv(now, scale)
+	next := State{Still2: arith.Sub(now, into)}
 	if arith.Sub(next.Still2, scale) == s.Still2 {
 		next.Still1 = s.N
 	}

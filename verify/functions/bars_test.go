@@ -16,15 +16,15 @@ import (
 // that a change that passes more of them says why. They are meant to fall: to 18 and 25 functions,
 // and 3,700 lines.
 var most = map[string][]int{
-	"CheckRate":     {14, 16, 25},
-	"FixedWindow":   {16, 18, 27},
-	"Calendar":      {15, 17, 24},
-	"SlidingWindow": {17, 19, 37},
-	"TokenBucket":   {19, 18, 35},
-	"Counter":       {15, 15, 33},
+	"CheckRate":     {13, 15, 23},
+	"FixedWindow":   {15, 17, 25},
+	"Calendar":      {15, 17, 23},
+	"SlidingWindow": {17, 19, 34},
+	"TokenBucket":   {19, 18, 33},
+	"Counter":       {15, 15, 31},
 }
 
-const mostLines = 5925
+const mostLines = 5909
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
