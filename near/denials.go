@@ -38,10 +38,7 @@ type DenialCache struct {
 type denial struct {
 	limit, cost uint64
 	res         weir.Result
-	until       time.Time
 }
-
-func (d *denial) ended(now time.Time) bool { return !now.Before(d.until) }
 
 // Denials returns a Strategy that repeats each denial of s, until the instant it states, to the
 // same request: the same key, Duration, Limit and Cost; its TotalRequests is as of the decision. An
@@ -55,7 +52,7 @@ func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 		panic("near: Denials with a negative number")
 	}
 	size := cmp.Or(cfg.Size, DefaultDenials)
-	return &DenialCache{cache: cacheOf(s, size, cfg.Skew, cfg.Now, (*denial).ended)}
+	return &DenialCache{cache: cacheOf[denial](s, size, cfg.Skew, cfg.Now, nil)}
 }
 
 // Repeated returns how many denials were repeated.
@@ -108,12 +105,12 @@ func (d *DenialCache) learn(r *weir.Request, res *weir.Result, removals uint64) 
 	if res == nil {
 		return
 	}
-	now, until := d.now(), res.ExpiresAt.Add(-d.skew)
-	d.callers.Update(r, now, func(*denial) *denial {
-		if res.Allowed() || !until.After(now) || d.callers.Removals(r) != removals {
+	soon := d.now().Add(d.skew)
+	d.callers.Update(r, soon, func(*denial) *denial {
+		if res.Allowed() || !res.ExpiresAt.After(soon) || d.callers.Removals(r) != removals {
 			return nil
 		}
-		return &denial{r.Limit, wrap.Cost(r), *res, until}
+		return &denial{r.Limit, wrap.Cost(r), *res}
 	})
 }
 
@@ -126,9 +123,11 @@ func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 	return d.Strategy.Lookup(r)
 }
 
+// known returns the denial that holds for r, or nil.
 func (d *DenialCache) known(r *weir.Request) (res *weir.Result) {
-	d.find(r, func(kept *denial, _ time.Time) {
-		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
+	d.find(r, func(kept *denial, now time.Time) {
+		soon := now.Add(d.skew)
+		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) && kept.res.ExpiresAt.After(soon) {
 			res = less(&kept.res, 0)
 			d.repeated.Add(1)
 		}
