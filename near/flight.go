@@ -72,12 +72,10 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		l.callers.Update(r, now, func(found *lease) *lease {
-			if n := slices.Index(b.waiting, w); n >= 0 { // no answer came first
-				b.waiting, w.err = slices.Delete(b.waiting, n, n+1), fmt.Errorf("near: %w", ctx.Err())
-			}
-			return found
-		})
+		defer l.callers.Lock(r).Unlock()
+		if n := slices.Index(b.waiting, w); n >= 0 { // no answer came first
+			b.waiting, w.err = slices.Delete(b.waiting, n, n+1), fmt.Errorf("near: %w", ctx.Err())
+		}
 	}
 	return w.res, w.err
 }
@@ -106,35 +104,33 @@ func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
 		return
 	}
 	b.began = now
-	block := &call{request: b.waiting[0].request}
-	limit, left := l.limit(&block.request), b.Left(now)
+	block := b.waiting[0].request
+	limit, left := l.limit(&block), b.Left(now)
 	together, room := uint64(0), limit-min(limit, b.Spent(now))
 	if b.denied > 0 {
 		room = min(room, left+b.denied-1)
 	}
 	b.denied = 0
 	for _, w := range b.waiting {
-		w.call = block
 		if n := wrap.Cost(&w.request); l.limit(&w.request) == limit && n <= room-together {
 			together += n
 		}
 	}
-	if together > 0 {
-		// As much as the Block while there is plenty, and less near the limit, so that the other
-		// instances find some budget too.
-		ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/b.instances)
-		block.request.Cost = max(together-min(together, left), ahead, 1)
-		l.start(ctx, b, block)
-		return
-	}
+	// As much as the Block while there is plenty, and less near the limit, so that the other instances
+	// find some budget too.
+	ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/b.instances)
+	block.Cost = max(together-min(together, left), ahead, 1)
 	calls := map[weir.Request]*call{}
 	for _, w := range b.waiting {
-		lacks := lacking(&w.request, left)
-		if calls[lacks] == nil {
-			calls[lacks] = &call{request: lacks, denies: true}
-			l.start(ctx, b, calls[lacks])
+		q := block
+		if together == 0 {
+			q = lacking(&w.request, left)
 		}
-		w.call = calls[lacks]
+		if w.call = calls[q]; w.call == nil {
+			w.call = &call{request: q, denies: together == 0}
+			calls[q] = w.call
+			l.start(ctx, b, w.call)
+		}
 	}
 }
 
@@ -149,25 +145,25 @@ func lacking(r *weir.Request, left uint64) weir.Request {
 func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 	b.calls++
 	l.fetched.Add(1)
-	go safely.Do(func() (err error) {
+	go func() {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		q := c.request
-		if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
-			c.block.N = q.Cost
-			c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
-		}
-		return err
-	}, func(err error) {
-		now := l.now()
-		l.callers.Update(&c.request, now, func(found *lease) *lease {
+		safely.Do(func() (err error) {
+			q := c.request
+			if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
+				c.block.N = q.Cost
+				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
+			}
+			return err
+		}, func(err error) {
+			now := l.now()
+			defer l.callers.Lock(&c.request).Unlock()
 			l.land(b, c, err, now)
 			if b.calls--; b.calls == 0 {
 				l.proceed(ctx, b, now)
 			}
-			return found
 		})
-	})
+	}()
 }
 
 // land hands out the answer to a call.

@@ -100,6 +100,13 @@ func (t *Table[V]) Find(r *weir.Request, now time.Time, f func(*V)) {
 	})
 }
 
+// Lock locks the value of r's caller, and returns the lock.
+func (t *Table[V]) Lock(r *weir.Request) *sync.Mutex {
+	mu := &t.shard(r).mu
+	mu.Lock()
+	return mu
+}
+
 // evict removes the least recently used of those that are idle among a few entries. Their order is
 // random: a full shard must not make each new caller pay for all others.
 func (t *Table[V]) evict(s *shard[V], now time.Time) (found bool) {
