@@ -95,9 +95,8 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	l := &Leases{cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended),
-		cfg:    cfg,
-		lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s)}
+	l := &Leases{cfg: cfg, lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s),
+		cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)}
 	instances := cfg.InstancesFunc
 	if instances == nil {
 		instances = func() int { return cfg.Instances }
@@ -142,11 +141,10 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
 // decide decides on r, or returns nothing if it is to be passed on.
 func (l *Leases) decide(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res := l.Lookup(r)
-	if res == nil && ctx.Err() == nil && l.leasable(r) {
-		return l.fetch(ctx, r)
+	if res := l.Lookup(r); res != nil || ctx.Err() != nil || !l.leasable(r) {
+		return res, nil
 	}
-	return res, nil
+	return l.fetch(ctx, r)
 }
 
 // leasable reports whether r may be decided from a lease now: its window must not be about to end.
@@ -217,12 +215,11 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, e
 // then has at most a Block left, and otherwise to the wrapped strategy.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	rest := *r
-	if rest.Cost = wrap.Cost(r); !taken.Allowed() || rest.Cost > l.limit(r) {
-		return l.Strategy.Refund(ctx, r, taken)
+	if rest.Cost = wrap.Cost(r); taken.Allowed() && rest.Cost <= l.limit(r) {
+		l.find(r, func(b *lease, now time.Time) {
+			rest.Cost = b.GiveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
+		})
 	}
-	l.find(r, func(b *lease, now time.Time) {
-		rest.Cost = b.GiveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
-	})
 	if rest.Cost == 0 {
 		return nil
 	}
