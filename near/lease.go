@@ -141,10 +141,11 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
 // decide decides on r, or returns nothing if it is to be passed on.
 func (l *Leases) decide(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res := l.Lookup(r); res != nil || ctx.Err() != nil || !l.leasable(r) {
-		return res, nil
+	res := l.Lookup(r)
+	if res == nil && ctx.Err() == nil && l.leasable(r) {
+		return l.fetch(ctx, r)
 	}
-	return l.fetch(ctx, r)
+	return res, nil
 }
 
 // leasable reports whether r may be decided from a lease now: its window must not be about to end.
