@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/race"
 )
 
 var proxies = []netip.Prefix{
@@ -245,7 +246,7 @@ func TestAddrIsTheWholeAddress(t *testing.T) {
 // simulates the proxies.
 func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	requests := 1_000_000
-	if httplimit.RaceEnabled {
+	if race.Enabled {
 		requests /= 50 // one goroutine, twenty times slower
 	}
 	xff, fwd := httplimit.ClientIP(proxies), httplimit.ClientIP(proxies).Forwarded()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/structuredfield"
 )
 
@@ -166,7 +167,7 @@ func TestAdmissionAllocations(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	if RaceEnabled {
+	if race.Enabled {
 		return // sync.Pool drops items at random then
 	}
 	for _, s := range []weir.Strategy{

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -691,7 +692,7 @@ func TestLogLinesCannotBeForged(t *testing.T) {
 			LogKeys: logKeys, Logger: slog.New(plainHandler{&log})})(&hello{})
 	}
 	keys := 100_000
-	if httplimit.RaceEnabled {
+	if race.Enabled {
 		keys /= 20
 	}
 	for i := range keys {

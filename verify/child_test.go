@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -140,7 +141,7 @@ func peakRSS() int64 {
 // child returns the test binary to run: this one, or one built without the race detector, which
 // needs many times the memory and time.
 var child = sync.OnceValues(func() (string, error) {
-	if !raceDetector {
+	if !race.Enabled {
 		return os.Args[0], nil
 	}
 	dir, err := os.MkdirTemp("", "weir-verify")

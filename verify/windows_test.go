@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -86,7 +87,7 @@ func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))
 	worst := 0
 	runs := slow.N(5_000, 50_000, 1_000_000)
-	if raceDetector {
+	if race.Enabled {
 		runs /= 5 // nothing runs concurrently
 	}
 	for run := range runs {

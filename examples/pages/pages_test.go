@@ -3,7 +3,6 @@ package pages
 import (
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/docblocks"
+	"github.com/weirgo/weir/internal/race"
 )
 
 const root = "../.."
@@ -57,7 +57,7 @@ func TestReadmeProgramPrints(t *testing.T) {
 	program := docblocks.Of(t, root+"/README.md", "# weir")[0]
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(program.Code), 0o600))
-	out, err := exec.Command("go", "run", file).CombinedOutput()
+	out, err := race.Command(t.Context(), "run", file).CombinedOutput()
 	assert.NoError(t, err)
 	assert.Regexp(t, `^(true 0s\n){3}false \d+(\.\d+)?[mµ]?s\n$`, string(out))
 }

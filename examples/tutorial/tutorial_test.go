@@ -3,7 +3,6 @@ package tutorial
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/docblocks"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -47,8 +47,7 @@ func TestTutorialShowsItsPrograms(t *testing.T) {
 func TestTutorialPrints(t *testing.T) {
 	slow.Test(t)
 	bin := t.TempDir()
-	build := exec.Command("go",
-		append(append([]string{"build"}, raceFlag...), "-ldflags", "-s -w", "-o", bin, "./...")...)
+	build := race.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, step := range steps {

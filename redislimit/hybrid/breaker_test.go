@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/race"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -57,7 +58,7 @@ func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 		quantile(took, 0.5), p99)
 	assert.LessOrEqual(t, dials.Load(), intervals)
 	assert.Positive(t, dials.Load())
-	if !raceEnabled {
+	if !race.Enabled {
 		assert.LessOrEqual(t, p99, 5*time.Microsecond)
 	}
 

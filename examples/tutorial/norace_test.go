@@ -1,5 +1,0 @@
-//go:build !race
-
-package tutorial
-
-var raceFlag []string

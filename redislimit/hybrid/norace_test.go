@@ -1,5 +1,0 @@
-//go:build !race
-
-package hybrid_test
-
-const raceEnabled = false

@@ -1,6 +1,0 @@
-//go:build race
-
-package verify
-
-// raceDetector reports whether the race detector runs.
-const raceDetector = true
