@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -97,7 +98,7 @@ func TestRulesDecideAlikeEverywhere(t *testing.T) {
 }
 
 func rulesOf(t testing.TB, text string) *rules.Set {
-	set, err := rules.Load(rulesFS(text))
+	set, err := rules.Load(fstest.MapFS{"r.yaml": {Data: []byte(text)}})
 	require.NoError(t, err)
 	return set
 }

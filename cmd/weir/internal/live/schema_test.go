@@ -1,4 +1,4 @@
-package main
+package live
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-func rulesFS(text string) fstest.MapFS { return fstest.MapFS{"r.yaml": {Data: []byte(text)}} }
-
 // TestRulesSchema compares the schema with the loader: the schema accepts what loads without a
-// problem and rejects what does not, except for mistakes that a schema cannot express.
+// problem and rejects what does not, except for mistakes that a schema cannot express. It is not
+// with the tool's tests, since those start some hundred processes, and each would take 23 ms longer
+// to initialize jsonschema.
 func TestRulesSchema(t *testing.T) {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
 	require.NoError(t, err)
@@ -124,7 +124,8 @@ func TestRulesSchema(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			var value any
 			require.NoError(t, yaml.Load([]byte(row.file), &value))
-			_, found := (&rules.Loader{}).Check(rulesFS(row.file))
+			file := fstest.MapFS{"r.yaml": {Data: []byte(row.file)}}
+			_, found := (&rules.Loader{}).Check(file)
 			err := schema.Validate(value)
 			assert.Equal(t, len(found) == 0, err == nil, "%v, %v", found, err)
 		})
