@@ -1,5 +1,6 @@
-// Package live holds the current rules of the proxy and of the decision server. It loads them,
-// reloads them when their files change, and counts the decisions of each rule.
+// Package live has the parts that the proxy and the decision server share: the rules, which are
+// loaded again when their files change, with the decisions of each, the certificate, and the
+// requests of the admin address.
 package live
 
 import (

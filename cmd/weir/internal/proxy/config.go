@@ -89,6 +89,9 @@ type Config struct {
 	LogKey bool         // log the client's key in the access log
 }
 
+// TLS names the files of the certificate, in PEM. The zero value: plain HTTP.
+type TLS struct{ Cert, Key string }
+
 // Admin is the address of the status page, the statistics and the deny list.
 type Admin struct {
 	Addr   string   // empty: none

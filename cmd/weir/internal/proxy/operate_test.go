@@ -91,9 +91,6 @@ func TestTLSWithARenewedCertificate(t *testing.T) {
 
 	// A change is noticed without a signal. An invalid file leaves the old certificate in use.
 	writeCertificate(t, files, "third")
-	p.cert.mu.Lock()
-	p.cert.looked, p.cert.written = time.Time{}, [2]time.Time{}
-	p.cert.mu.Unlock()
 	name, _ = ask()
 	assert.Equal(t, "third", name)
 	require.NoError(t, os.WriteFile(files.Cert, []byte("rubbish"), 0o600))

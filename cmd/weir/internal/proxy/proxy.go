@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,7 +33,7 @@ type Proxy struct {
 	bounds  connBounds
 	conns   atomic.Pointer[conns] // of clients; nil before Run
 	gate    *Gate                 // nil: no token
-	cert    *certificate          // nil: plain HTTP
+	cert    *live.Certificate     // nil: plain HTTP
 
 	denied   *httplimit.DenyList
 	denyFile *denyFile  // nil: none
@@ -95,7 +96,7 @@ func (p *Proxy) build() (err error) {
 		}
 	}
 	if p.cfg.TLS.Cert != "" {
-		if p.cert, err = newCertificate(p.cfg.TLS, p.cfg.Log); err != nil {
+		if p.cert, err = live.NewCertificate(p.cfg.TLS.Cert, p.cfg.TLS.Key, p.cfg.Log); err != nil {
 			return err
 		}
 	}
@@ -189,7 +190,7 @@ func (p *Proxy) fillDenyList() error {
 func (p *Proxy) Reload() error {
 	errs := []error{p.reloadDenyFile()}
 	if p.cert != nil {
-		errs = append(errs, p.cert.reload())
+		errs = append(errs, p.cert.Reload())
 	}
 	if p.cfg.DeniedPage != nil {
 		errs = append(errs, p.cfg.DeniedPage.reload())
@@ -287,7 +288,7 @@ type server struct {
 }
 
 func (p *Proxy) listen(
-	flag, addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate,
+	flag, addr string, h http.Handler, requests context.Context, b connBounds, cert *live.Certificate,
 ) (*server, error) {
 	l, err := live.Listen(requests, flag, addr)
 	if err != nil {
@@ -312,7 +313,7 @@ func (p *Proxy) listen(
 	}
 	serve := func() error { return s.Serve(s.conns) }
 	if cert != nil {
-		s.TLSConfig = cert.config()
+		s.TLSConfig = &tls.Config{GetCertificate: cert.Get, MinVersion: tls.VersionTLS12}
 		serve = func() error { return s.ServeTLS(s.conns, "", "") }
 	}
 	go func() {

@@ -5,9 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"sync/atomic"
+
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 )
 
 // setTLS sets the certificates of the gRPC service.
@@ -18,11 +18,11 @@ func (f *serveFlags) setTLS() error {
 		}
 		return nil
 	}
-	certificate, err := latestCertificate(f.cert, f.key, f.cfg.Log)
+	certificate, err := live.NewCertificate(f.cert, f.key, f.cfg.Log)
 	if err != nil {
 		return err
 	}
-	f.cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
+	f.cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
 	if f.clientCA == "" {
 		return nil
 	}
@@ -42,27 +42,4 @@ func certificates(name string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("there is no certificate in %s", name)
 	}
 	return pool, nil
-}
-
-// latestCertificate returns a GetCertificate that reads the files for each connection, so that a
-// renewed certificate is used. If they cannot be read, the last one stays in use: a renewal may
-// have replaced only one of them.
-func latestCertificate(cert, key string, log *slog.Logger) (
-	get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error,
-) {
-	first, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, err
-	}
-	var latest atomic.Pointer[tls.Certificate]
-	latest.Store(&first)
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			log.Error("the certificate cannot be read; the old one is kept", "error", err.Error())
-			return latest.Load(), nil
-		}
-		latest.Store(&pair)
-		return &pair, nil
-	}, nil
 }

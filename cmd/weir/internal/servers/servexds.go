@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/cmd/weir/internal/xds"
 	"github.com/weirgo/weir/rules"
@@ -44,12 +45,12 @@ func (f *xdsFlags) set(cfg *serve.Config) error {
 		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
 	}
 	if f.cert != "" {
-		latest, err := latestCertificate(f.cert, f.key, cfg.Log)
+		latest, err := live.NewCertificate(f.cert, f.key, cfg.Log)
 		if err != nil {
 			return err
 		}
 		config.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return latest(nil)
+			return latest.Get(nil)
 		}
 	}
 	client, err := xds.New(config)
