@@ -23,8 +23,9 @@ func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 
 // caller parses the descriptor that a request names; if all is set there may be none. The domain
 // may be omitted if there is only one.
-func (r *Rules) caller(w http.ResponseWriter, req *http.Request, all bool) (domain string,
-	entries []rules.Entry, ok bool) {
+func (r *Rules) caller(
+	w http.ResponseWriter, req *http.Request, all bool,
+) (domain string, entries []rules.Entry, ok bool) {
 	var err error
 	if text := req.FormValue("descriptor"); text != "" || !all {
 		entries, err = rules.ParseEntries(text)
@@ -59,16 +60,18 @@ func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	resp, err := r.Engine.Decide(req.Context(),
-		&rules.Request{Domain: domain, Descriptors: []rules.Descriptor{
-			{Entries: entries, HasHits: true}}})
+	resp, err := r.Engine.Decide(req.Context(), &rules.Request{
+		Domain: domain, Descriptors: []rules.Descriptor{{Entries: entries, HasHits: true}},
+	})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	s := &resp.Statuses[0]
-	answer := Caller{Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining,
-		ResetSeconds: s.ResetSeconds()}
+	answer := Caller{
+		Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining,
+		ResetSeconds: s.ResetSeconds(),
+	}
 	if s.Rule != nil {
 		answer.Rule, answer.Limit = s.Rule.Path, s.Rule.Limit.String()
 	}
@@ -125,9 +128,8 @@ func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
 	if end.Reset = n; err != nil {
 		end.Done, end.Error = false, err.Error()
 	}
-	r.cfg.Log.Info("callers reset", "domain", domain, "descriptor", rules.FormatEntries(entries),
-		"counts", n,
-		"error", end.Error)
+	r.cfg.Log.Info("callers reset", "domain", domain,
+		"descriptor", rules.FormatEntries(entries), "counts", n, "error", end.Error)
 	_ = lines.Encode(end)
 }
 

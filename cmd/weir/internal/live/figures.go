@@ -1,7 +1,10 @@
 package live
 
 import (
+	"cmp"
 	"iter"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,11 +106,35 @@ func (f *Figures) Count(s *rules.Status, n uint64, denied bool) (lost bool) {
 func (f *Figures) All() iter.Seq2[*rules.Rule, Figure] {
 	return func(yield func(*rules.Rule, Figure) bool) {
 		for r, of := range *f.rules.Load() {
-			now := Figure{of.hits.Load(), of.within.Load(), of.near.Load(), of.over.Load(), of.shadow.Load(),
-				of.lost.Load()}
+			now := Figure{
+				of.hits.Load(), of.within.Load(), of.near.Load(), of.over.Load(), of.shadow.Load(),
+				of.lost.Load(),
+			}
 			if !yield(r, now) {
 				return
 			}
 		}
 	}
+}
+
+// Row is a rule with its Figure.
+type Row struct {
+	*rules.Rule
+	Figure
+}
+
+// Top returns the n rules of a domain, or of all if it is empty, with the most hits over their
+// limits or, of equal ones, with the most hits, and the number of the other rules.
+func (f *Figures) Top(n int, domain string) (top []Row, others int) {
+	for r, figure := range f.All() {
+		if domain == "" || r.Domain == domain {
+			top = append(top, Row{r, figure})
+		}
+	}
+	slices.SortFunc(top, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(b.Over, a.Over), cmp.Compare(b.Hits, a.Hits),
+			strings.Compare(a.Domain+a.Path, b.Domain+b.Path))
+	})
+	n = min(n, len(top))
+	return top[:n], len(top) - n
 }

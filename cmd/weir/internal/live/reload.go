@@ -54,13 +54,13 @@ func (r *Rules) accept(set *rules.Set, err error) error {
 		r.status.Err, r.status.Failed = err, time.Now()
 		r.status.Failures++
 		if !repeated {
-			r.cfg.Log.Error("rules refused; the old ones stay in force", "version", Short(r.status.Version),
-				"error", err)
+			r.cfg.Log.Error("rules refused; the old ones stay in force",
+				"version", Short(r.status.Version), "error", err)
 		}
 		return err
 	}
-	r.cfg.Log.Info("rules loaded", "version", Short(set.Version()), "rules", set.Len(), "domains",
-		len(set.Domains()))
+	r.cfg.Log.Info("rules loaded", "version", Short(set.Version()), "rules", set.Len(),
+		"domains", len(set.Domains()))
 	return nil
 }
 

@@ -96,9 +96,8 @@ func (r *Rules) use(set *rules.Set) error {
 }
 
 func (s *Status) loaded(set *rules.Set) {
-	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = set.Version(), time.Now(), set.Len(),
-		set.Domains(),
-		len(set.Warnings())
+	s.Version, s.Loaded = set.Version(), time.Now()
+	s.Rules, s.Domains, s.Warnings = set.Len(), set.Domains(), len(set.Warnings())
 	s.Successes++
 	s.Err = nil
 }

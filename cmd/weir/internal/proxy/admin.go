@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
-	"slices"
 	"time"
 
-	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
@@ -44,7 +42,8 @@ func (p *Proxy) adminHandler() http.Handler {
 		mux.Handle("DELETE /-/caller", p.tokenOnly(changes(p.ruled.ServeReset)))
 		mux.Handle("DELETE /-/callers", p.tokenOnly(changes(p.ruled.ServeResetAll)))
 	}
-	guarded := p.known(p.authorized(mux))
+	guarded := live.Known(p.cfg.Admin.Hosts,
+		"This server does not accept that host name; see --admin-host.", p.authorized(mux))
 
 	// Health checks need no token, may use any name, and reveal nothing else.
 	outer := http.NewServeMux()
@@ -57,8 +56,7 @@ func (p *Proxy) adminHandler() http.Handler {
 // cache nothing.
 func secure(next http.Handler) http.Handler {
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-		"img-src data:; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
@@ -68,22 +66,6 @@ func secure(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})
-}
-
-// known refuses requests whose Host is another name than this server's, against DNS rebinding. IP
-// addresses are allowed: a site cannot rebind one.
-func (p *Proxy) known(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := routes.PlainHost(r.Host)
-		_, err := netip.ParseAddr(host)
-		named := func(name string) bool { return routes.PlainHost(name) == host }
-		if err != nil && host != "localhost" && !slices.ContainsFunc(p.cfg.Admin.Hosts, named) {
-			http.Error(w, "This server does not accept that host name; see --admin-host.",
-				http.StatusMisdirectedRequest)
-			return
-		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -101,7 +83,7 @@ func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
 	if p.gate != nil {
 		return next // authorized requires it
 	}
-	return http.HandlerFunc(NoToken)
+	return p.gate.Wrap(next)
 }
 
 // changeHeader is required on requests that change something: a form cannot send it, and a script

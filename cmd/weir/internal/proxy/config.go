@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
@@ -104,13 +104,10 @@ func (a Admin) check() error {
 	if a.Addr == "" {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(a.Addr)
-	if err != nil {
-		return fmt.Errorf("admin address %q: %w", a.Addr, err)
-	}
+	local, err := live.IsLoopback(a.Addr)
 	switch {
-	case isLoopback(host):
-		return nil
+	case err != nil || local:
+		return err
 	case !a.Remote:
 		return fmt.Errorf("admin address %q is not a loopback address: "+
 			"anyone who can reach it could change the deny list; "+
@@ -120,15 +117,6 @@ func (a Admin) check() error {
 			"give one in --admin-token-file or $WEIR_ADMIN_TOKEN", a.Addr)
 	}
 	return nil
-}
-
-// isLoopback does not resolve names: the answer may change.
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }
 
 func (c *Config) check() error {

@@ -32,7 +32,7 @@ type Proxy struct {
 	ruled   *ruled // nil: no rules
 	bounds  connBounds
 	conns   atomic.Pointer[conns] // of clients; nil before Run
-	gate    *Gate                 // nil: no token
+	gate    *live.Gate            // nil: no token
 	cert    *live.Certificate     // nil: plain HTTP
 
 	denied   *httplimit.DenyList
@@ -90,10 +90,8 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 func (p *Proxy) build() (err error) {
-	if p.cfg.Admin.Token != "" {
-		if p.gate, err = NewGate(p.cfg.Admin.Token, p.cfg.Log); err != nil {
-			return err
-		}
+	if p.gate, err = live.NewGate(p.cfg.Admin.Token, p.cfg.Log); err != nil {
+		return err
 	}
 	if p.cfg.TLS.Cert != "" {
 		if p.cert, err = live.NewCertificate(p.cfg.TLS.Cert, p.cfg.TLS.Key, p.cfg.Log); err != nil {
@@ -209,12 +207,9 @@ func (p *Proxy) Reload() error {
 
 // close releases what New acquired.
 func (p *Proxy) close() error {
-	var err error
+	err := p.gate.Close()
 	if p.redis != nil {
-		err = p.redis.Close()
-	}
-	if p.gate != nil {
-		err = errors.Join(err, p.gate.Close())
+		err = errors.Join(err, p.redis.Close())
 	}
 	if p.state != nil {
 		p.state.unlock()

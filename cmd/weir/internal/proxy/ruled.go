@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -169,8 +168,7 @@ func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
 	p.onDecision(r, d)
 }
 
-// maxRulesShown bounds the rules on the page. Rules with the most hits over their limits come
-// first.
+// maxRulesShown bounds the rules on the page.
 const maxRulesShown = 200
 
 // ruleShown is a rule on the page.
@@ -203,18 +201,12 @@ func (r *ruled) shown() *rulesShown {
 	if s.Err != nil {
 		out.Error, out.Failed = report.Printable(s.Err.Error()), s.Failed.UnixMilli()
 	}
-	for rule, f := range r.Figures.All() {
-		if rule.Domain == r.domain {
-			out.Top = append(out.Top, ruleShown{
-				report.Printable(rule.Path), rule.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed,
-			})
-		}
+	top, others := r.Figures.Top(maxRulesShown, r.domain)
+	out.Count = len(top) + others
+	for _, t := range top {
+		out.Top = append(out.Top, ruleShown{
+			report.Printable(t.Path), t.Limit.String(), t.Hits, t.Within, t.Over, t.Shadowed,
+		})
 	}
-	out.Count = len(out.Top)
-	slices.SortFunc(out.Top, func(a, b ruleShown) int {
-		return cmp.Or(cmp.Compare(b.Over, a.Over), cmp.Compare(b.Hits, a.Hits),
-			cmp.Compare(a.Rule, b.Rule))
-	})
-	out.Top = out.Top[:min(len(out.Top), maxRulesShown)]
 	return out
 }

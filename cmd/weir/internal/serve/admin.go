@@ -3,17 +3,12 @@ package serve
 import (
 	"embed"
 	"html/template"
-	"net"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/offenders"
 )
 
@@ -37,22 +32,13 @@ func (s *Server) admin() http.Handler {
 	mux.Handle("GET /-/caller", s.authorized(s.live.ServeCaller))
 	mux.Handle("DELETE /-/caller", s.authorized(s.live.ServeReset))
 	mux.Handle("DELETE /-/callers", s.authorized(s.live.ServeResetAll))
-	return known(mux)
+	return live.Known(nil, "This server is known by its address and as localhost only.", secure(mux))
 }
 
-// known refuses requests whose Host is a name, since a site may make its own name resolve to this
-// address.
-func known(next http.Handler) http.Handler {
+// secure sets the fields that make a browser run nothing, refuse to frame the page and cache
+// nothing.
+func secure(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
-			http.Error(w, "This server is known by its address and as localhost only.",
-				http.StatusMisdirectedRequest)
-			return
-		}
 		h := w.Header()
 		h.Set("Content-Security-Policy",
 			"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
@@ -64,9 +50,6 @@ func known(next http.Handler) http.Handler {
 
 // authorized passes only requests with the admin token. Without a configured token it refuses all.
 func (s *Server) authorized(next http.HandlerFunc) http.Handler {
-	if s.gate == nil {
-		return http.HandlerFunc(proxy.NoToken)
-	}
 	var origin http.CrossOriginProtection // browsers that know the token bring it for any site
 	return origin.Handler(s.gate.Wrap(next))
 }
@@ -85,7 +68,7 @@ type pageData struct {
 	Age        time.Duration
 	OK, Over   uint64
 	Undecided  uint64
-	Rules      []ruleRow
+	Rules      []live.Row
 	More       int
 	TopDenied  []offenders.Offender
 	ShortHash  string
@@ -93,12 +76,7 @@ type pageData struct {
 	LastFailed string
 }
 
-type ruleRow struct {
-	Domain, Path, Limit        string
-	Hits, Within, Over, Shadow uint64
-}
-
-// maxRows bounds the rules on the page. Rules with the most hits over their limits come first.
+// maxRows bounds the rules on the page.
 const maxRows = 200
 
 func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
@@ -107,29 +85,13 @@ func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
 		Status: st, Age: time.Since(st.Loaded).Round(time.Second), ShortHash: live.Short(st.Version),
 		OK: s.tally.ok.Load(), Over: s.tally.over.Load(),
 	}
+	data.Rules, data.More = s.live.Figures.Top(maxRows, "")
 	data.TopDenied, _ = s.tally.denied.Top(20)
 	for i := range s.tally.errors {
 		data.Undecided += s.tally.errors[i].Load()
 	}
 	if st.Err != nil {
 		data.LastError, data.LastFailed = st.Err.Error(), st.Failed.UTC().Format(time.RFC3339)
-	}
-	for r, f := range s.live.Figures.All() {
-		data.Rules = append(data.Rules,
-			ruleRow{r.Domain, r.Path, r.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed})
-	}
-	slices.SortFunc(data.Rules, func(a, b ruleRow) int {
-		switch {
-		case a.Over != b.Over:
-			return int(min(b.Over, 1<<40)) - int(min(a.Over, 1<<40))
-		case a.Hits != b.Hits:
-			return int(min(b.Hits, 1<<40)) - int(min(a.Hits, 1<<40))
-		}
-		return strings.Compare(a.Domain+a.Path, b.Domain+b.Path)
-	})
-	if len(data.Rules) > maxRows {
-		data.More = len(data.Rules) - maxRows
-		data.Rules = data.Rules[:maxRows]
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_ = page.Execute(w, data) // an error means that the client disconnected

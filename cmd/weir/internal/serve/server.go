@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -62,7 +60,7 @@ const healthName = "ratelimit"
 type Server struct {
 	cfg      Config
 	live     *live.Rules
-	gate     *proxy.Gate // nil without a token
+	gate     *live.Gate
 	tally    *tally
 	service  *service
 	registry *prometheus.Registry
@@ -74,8 +72,7 @@ type Server struct {
 
 // noEnd is why a rule for requests in flight is refused.
 const noEnd = "the unit in_flight does not work for Envoy, whose protocol does not report that " +
-	"a request ends; " +
-	"weir proxy and rules.Middleware hold to it: put the rule in a file for them"
+	"a request ends; weir proxy and rules.Middleware hold to it: put the rule in a file for them"
 
 // New loads the rules and listens. It fails if the rules have a mistake, since there are no older
 // rules to use.
@@ -100,13 +97,13 @@ func New(cfg Config) (*Server, error) {
 	s.tally = newTally(s.live.Figures, cfg.Log)
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.service.waiting.Store(cfg.Rules != nil)
-	s.registry.MustRegister(s.tally, statusCollector{s.live}, collectors.NewGoCollector(),
+	s.live.Register(s.registry, namespace+"config")
+	s.registry.MustRegister(live.Metrics(s.tally.collect), live.Metrics(s.collectRules),
+		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(cfg.Metrics...)
-	if cfg.AdminToken != "" {
-		if s.gate, err = proxy.NewGate(cfg.AdminToken, cfg.Log); err != nil {
-			return nil, errors.Join(err, s.close())
-		}
+	if s.gate, err = live.NewGate(cfg.AdminToken, cfg.Log); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	if err := s.listen(); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -116,29 +113,19 @@ func New(cfg Config) (*Server, error) {
 }
 
 // close releases everything that New made except the listeners.
-func (s *Server) close() error {
-	err := s.live.Engine.Close()
-	if s.gate != nil {
-		err = errors.Join(err, s.gate.Close())
-	}
-	return err
-}
+func (s *Server) close() error { return errors.Join(s.live.Engine.Close(), s.gate.Close()) }
 
 func checkAdmin(cfg Config) error {
 	if cfg.Admin == "" || cfg.AdminRemote {
 		return nil
 	}
-	host, _, err := net.SplitHostPort(cfg.Admin)
-	if err != nil {
-		return fmt.Errorf("admin address %q: %w", cfg.Admin, err)
-	}
-	if addr, err := netip.ParseAddr(host); host != "localhost" &&
-		(err != nil || !addr.Unmap().IsLoopback()) {
-		return fmt.Errorf("admin address %q is not a loopback address: "+
+	local, err := live.IsLoopback(cfg.Admin)
+	if err == nil && !local {
+		err = fmt.Errorf("admin address %q is not a loopback address: "+
 			"anyone who can reach it could see the denied callers; "+
 			"say --admin-remote if that is meant", cfg.Admin)
 	}
-	return nil
+	return err
 }
 
 func (s *Server) listen() (err error) {
@@ -178,8 +165,9 @@ func (s *Server) newGRPC() {
 	options := []grpc.ServerOption{
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(s.cfg.Connections),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery,
-			PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
+			MinTime: pingEvery, PermitWithoutStream: true,
+		}),
 	}
 	if s.cfg.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS)))
@@ -218,8 +206,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	at := s.Addresses()
-	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin, "rules",
-		s.live.Engine.Set().Len())
+	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin,
+		"rules", s.live.Engine.Set().Len())
 	failed := make(chan error, 3)
 	go func() { failed <- s.grpc.Serve(s.grpcAt) }()
 	var servers []*http.Server
@@ -303,37 +291,9 @@ func (s *Server) public() http.Handler {
 	return mux
 }
 
-// statusCollector exports the status of the rules.
-type statusCollector struct{ *live.Rules }
-
-var (
-	descLoads    = prometheus.NewDesc(namespace+"config_load_success_total", "Rules loaded.", nil, nil)
-	descRefusals = prometheus.NewDesc(namespace+"config_load_error_total", "Rules refused.", nil, nil)
-	descLoaded   = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds",
-		"When the rules in force were loaded.", nil, nil)
-	descRules = prometheus.NewDesc(namespace+"config_rules",
-		"Rules in force, by the hash of their files.",
-		[]string{"version"}, nil)
-	descStale = prometheus.NewDesc(namespace+"config_refused",
-		"1 if the last rules were refused and older ones are in force.", nil, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (statusCollector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect implements prometheus.Collector.
-func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.Status()
-	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
-	}
-	send(descLoads, prometheus.CounterValue, float64(s.Successes))
-	send(descRefusals, prometheus.CounterValue, float64(s.Failures))
-	send(descLoaded, prometheus.GaugeValue, float64(s.Loaded.UnixMilli())/1000)
-	send(descRules, prometheus.GaugeValue, float64(s.Rules), live.Short(s.Version))
-	stale := 0.0
-	if s.Err != nil {
-		stale = 1
-	}
-	send(descStale, prometheus.GaugeValue, stale)
+// collectRules collects the number of the rules.
+func (s *Server) collectRules(ch chan<- prometheus.Metric) {
+	st := s.live.Status()
+	ch <- prometheus.MustNewConstMetric(descRules, prometheus.GaugeValue, float64(st.Rules),
+		live.Short(st.Version))
 }

@@ -51,9 +51,9 @@ type exchange struct {
 
 func newService(engine *rules.Engine, answers Answers, t *tally) *service {
 	n := &answers.Names
-	*n = HeaderNames{cmp.Or(n.Limit, DefaultHeaders.Limit),
-		cmp.Or(n.Remaining, DefaultHeaders.Remaining),
-		cmp.Or(n.Reset, DefaultHeaders.Reset)}
+	n.Limit = cmp.Or(n.Limit, DefaultHeaders.Limit)
+	n.Remaining = cmp.Or(n.Remaining, DefaultHeaders.Remaining)
+	n.Reset = cmp.Or(n.Reset, DefaultHeaders.Reset)
 	s := &service{engine: engine, answers: answers, tally: t}
 	s.pool.New = func() any { return new(exchange) }
 	return s

@@ -75,9 +75,8 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 // afterwards.
 func (t *tally) countRule(s *rules.Status, hits uint64, denied bool) {
 	if t.rules.Count(s, hits, denied) {
-		t.log.Warn("a rule is peeked at, and denied reports are not counted in it; if its costs are "+
-			"known afterwards, "+
-			"add to its descriptor: metadata: {weir: {costs: afterwards}}",
+		t.log.Warn("a rule is peeked at, and denied reports are not counted in it; if its costs "+
+			"are known afterwards, add to its descriptor: metadata: {weir: {costs: afterwards}}",
 			"domain", s.Rule.Domain, "rule", s.Rule.Path, "file", s.Rule.File, "line", s.Rule.Line)
 	}
 }
@@ -89,39 +88,33 @@ func hits(req *rules.Request, i int) uint64 {
 	return max(1, req.Hits)
 }
 
-// Describe implements prometheus.Collector. It is empty since the metrics depend on the rules.
-func (t *tally) Describe(chan<- *prometheus.Desc) {}
-
 const namespace = "ratelimit_service_"
 
 var (
-	ruleLabels = []string{"domain", "rule"}
-	descHits   = prometheus.NewDesc(namespace+"rate_limit_hits_total", "Hits of a rule.", ruleLabels,
-		nil)
-	descWithin = prometheus.NewDesc(namespace+"rate_limit_within_limit_total",
-		"Hits within the limit.",
-		ruleLabels, nil)
-	descNear = prometheus.NewDesc(namespace+"rate_limit_near_limit_total",
-		"Hits within the limit, over 0.8 of it.", ruleLabels, nil)
-	descOver = prometheus.NewDesc(namespace+"rate_limit_over_limit_total",
-		"Hits over the limit, shadowed ones included.", ruleLabels, nil)
-	descShadow = prometheus.NewDesc(namespace+"rate_limit_shadow_mode_total",
-		"Hits over the limit of a rule in shadow mode.", ruleLabels, nil)
-	descLost = prometheus.NewDesc(namespace+"rate_limit_lost_total",
-		"Hits of denied requests on a rule that is peeked at, which were not counted.", ruleLabels, nil)
-	descLimit = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.",
-		ruleLabels, nil)
-
-	descRequests = prometheus.NewDesc(namespace+"requests_total", "Requests decided.",
-		[]string{"code"}, nil)
-	descErrors = prometheus.NewDesc(namespace+"should_rate_limit_error_total", "Requests not decided.",
-		[]string{"err_type"}, nil)
-	descUnknown = prometheus.NewDesc(namespace+"domain_not_found_total",
-		"Requests for a domain without rules.", nil, nil)
+	descHits   = ruleDesc("hits_total", "Hits of a rule.")
+	descWithin = ruleDesc("within_limit_total", "Hits within the limit.")
+	descNear   = ruleDesc("near_limit_total", "Hits within the limit, over 0.8 of it.")
+	descOver   = ruleDesc("over_limit_total", "Hits over the limit, shadowed ones included.")
+	descShadow = ruleDesc("shadow_mode_total", "Hits over the limit of a rule in shadow mode.")
+	descLost   = ruleDesc("lost_total", "Hits of denied requests on a rule that is peeked at, "+
+		"which were not counted.")
+	descLimit    = ruleDesc("limit", "Requests per period of a rule.")
+	descRequests = desc("requests_total", "Requests decided.", "code")
+	descErrors   = desc("should_rate_limit_error_total", "Requests not decided.", "err_type")
+	descUnknown  = desc("domain_not_found_total", "Requests for a domain without rules.")
+	descRules    = desc("config_rules", "Rules in force, by the hash of their files.", "version")
 )
 
-// Collect implements prometheus.Collector.
-func (t *tally) Collect(ch chan<- prometheus.Metric) {
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(namespace+name, help, labels, nil)
+}
+
+func ruleDesc(name, help string) *prometheus.Desc {
+	return desc("rate_limit_"+name, help, "domain", "rule")
+}
+
+// collect collects the metrics.
+func (t *tally) collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}

@@ -1,4 +1,4 @@
-package proxy
+package live
 
 import (
 	"context"
@@ -19,10 +19,13 @@ import (
 const (
 	maxGuesses    = 10 // wrong tokens of one address within guessesWithin
 	guessesWithin = time.Minute
+
+	logGuessEvery = 10 * time.Second
 )
 
 // Gate requires the admin token and bounds how often one address may guess it. It has a limiter of
-// its own, which the proxied traffic cannot fill.
+// its own, which the proxied traffic cannot fill. A nil Gate, of a server without a token, refuses
+// all requests.
 type Gate struct {
 	limiter *weir.Limiter
 	window  *weir.FixedWindow
@@ -31,30 +34,36 @@ type Gate struct {
 	noisy   throttle.Throttle
 }
 
-// NewGate returns a Gate for a token. Close ends it.
+// NewGate returns a Gate for a token, and nil for the empty one. Close ends it.
 func NewGate(token string, log *slog.Logger) (*Gate, error) {
+	if token == "" {
+		return nil, nil
+	}
 	l, err := weir.New(weir.Config{MaxBuckets: 10_000})
 	if err != nil {
 		return nil, err
 	}
-	return &Gate{limiter: l, window: l.FixedWindow(), want: sha256.Sum256([]byte(token)), log: log},
-		nil
-}
-
-// NoToken answers requests for which a server that has no token would need one.
-func NoToken(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "This needs an admin token, and the server has none: start it with one in "+
-		"--admin-token-file or $WEIR_ADMIN_TOKEN.", http.StatusForbidden)
+	want := sha256.Sum256([]byte(token))
+	return &Gate{limiter: l, window: l.FixedWindow(), want: want, log: log}, nil
 }
 
 // Close closes the Gate's limiter.
-func (g *Gate) Close() error { return g.limiter.Close() }
+func (g *Gate) Close() error {
+	if g == nil {
+		return nil
+	}
+	return g.limiter.Close()
+}
 
 // Wrap passes only requests with the token to next: as a Bearer token, or as the password of Basic
 // authorization, for which browsers prompt.
 func (g *Gate) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.try(w, r) {
+		switch {
+		case g == nil:
+			http.Error(w, "This needs an admin token, and the server has none: start it with one in "+
+				"--admin-token-file or $WEIR_ADMIN_TOKEN.", http.StatusForbidden)
+		case g.try(w, r):
 			next.ServeHTTP(w, r)
 		}
 	})
@@ -76,9 +85,8 @@ func (g *Gate) has(r *http.Request) bool {
 // address that has used its tries is refused even with the right token.
 func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") == "" { // a browser, which prompts for it
-		unauthorized(w,
-			"This needs the admin token: give it in $WEIR_ADMIN_TOKEN, in --admin-token-file, or "+
-				"as the field Authorization: Bearer TOKEN.")
+		unauthorized(w, "This needs the admin token: give it in $WEIR_ADMIN_TOKEN, "+
+			"in --admin-token-file, or as the field Authorization: Bearer TOKEN.")
 		return false
 	}
 	ctx := context.WithoutCancel(r.Context())
@@ -99,7 +107,7 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 		}
 		return true
 	}
-	if dropped, ok := g.noisy.Allow(time.Now(), logEvery); ok {
+	if dropped, ok := g.noisy.Allow(time.Now(), logGuessEvery); ok {
 		g.log.Warn("wrong admin token", "client", report.Printable(r.RemoteAddr), "not_logged", dropped)
 	}
 	unauthorized(w, "This admin token is wrong: give the one that the server was started with.")

@@ -1,0 +1,37 @@
+package live
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
+)
+
+// IsLoopback reports whether only this machine can reach the admin address. It does not resolve
+// names: the answer may change.
+func IsLoopback(admin string) (bool, error) {
+	host, _, err := net.SplitHostPort(admin)
+	if err != nil {
+		return false, fmt.Errorf("admin address %q: %w", admin, err)
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback(), nil
+}
+
+// Known answers requests whose Host is another name than localhost and names with refusal, against
+// DNS rebinding. IP addresses are allowed: a site cannot rebind one.
+func Known(names []string, refusal string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := routes.PlainHost(r.Host)
+		_, err := netip.ParseAddr(host)
+		named := func(name string) bool { return routes.PlainHost(name) == host }
+		if err != nil && host != "localhost" && !slices.ContainsFunc(names, named) {
+			http.Error(w, refusal, http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
