@@ -87,7 +87,7 @@ type prefixLength struct {
 // NewDenyList returns an empty list. It panics if a bound is negative.
 func NewDenyList(cfg DenyListConfig) *DenyList {
 	if cfg.MaxEntries < 0 || cfg.MaxPenalties < 0 {
-		panic(fmt.Sprintf("httplimit: MaxEntries is %d, MaxPenalties %d", cfg.MaxEntries,
+		panic(fmt.Sprintf("httplimit: NewDenyList: MaxEntries is %d, MaxPenalties %d", cfg.MaxEntries,
 			cfg.MaxPenalties))
 	}
 	l := &DenyList{

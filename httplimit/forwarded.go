@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -79,7 +80,7 @@ func forwardedElement(p *structuredfield.Parser) (hop string, err error) {
 		}
 		if strings.EqualFold(name, "for") {
 			if seen {
-				return "", fmt.Errorf("an element with two for parameters")
+				return "", errors.New("an element with two for parameters")
 			}
 			hop, seen = value, true
 		}
@@ -114,5 +115,5 @@ func forwardedValue(p *structuredfield.Parser) (string, error) {
 			b.WriteByte(c)
 		}
 	}
-	return "", fmt.Errorf("a quote that does not end")
+	return "", errors.New("a quote that does not end")
 }

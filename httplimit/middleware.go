@@ -252,7 +252,7 @@ func (m *middleware) check() {
 	case m.Jitter < 0:
 		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.Jitter))
 	case m.MaxInFlight < 0:
-		panic("httplimit: MaxInFlight is negative")
+		panic(fmt.Sprintf("httplimit: the MaxInFlight %d is negative", m.MaxInFlight))
 	case m.CORS.Credentials && slices.Contains(m.CORS.Origins, "*"):
 		panic("httplimit: CORS: browsers send no credentials to the origin *")
 	}

@@ -80,7 +80,7 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 	case strings.ContainsAny(cfg.Prefix, "{}"):
 		return nil, fmt.Errorf("%w: braces in prefix %q", ErrConfig, cfg.Prefix)
 	case cfg.Timeout < 0:
-		return nil, fmt.Errorf("%w: timeout %v", ErrConfig, cfg.Timeout)
+		return nil, fmt.Errorf("%w: the timeout %v is negative", ErrConfig, cfg.Timeout)
 	}
 	err := checkClient(c, cmp.Or(cfg.Timeout, DefaultTimeout))
 	if err != nil && !cfg.AllowUnsafeClient {

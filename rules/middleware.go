@@ -121,7 +121,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if x.unknown != nil {
 		g.log(r.Context(), &g.unknowns, slog.LevelWarn,
-			"a request lacks descriptors, as its client's address is unknown", "error", x.unknown)
+			"rules: a request lacks descriptors, as its client's address is unknown", "error", x.unknown)
 	}
 	if len(req.Descriptors) == 0 {
 		g.decided(r, nil, nil)
@@ -143,8 +143,7 @@ func (g *guarded) answer(w http.ResponseWriter, r *http.Request, resp *Response,
 	g.decided(r, resp, err)
 	switch {
 	case err != nil:
-		g.log(r.Context(), &g.failures, slog.LevelError, "rate limit rules could not decide", "error",
-			err)
+		g.log(r.Context(), &g.failures, slog.LevelError, "rules: cannot decide", "error", err)
 		if !g.admits(r.Context(), err) {
 			httplimit.Undecided(w)
 			return
@@ -175,8 +174,8 @@ func (g *guarded) decide(r *http.Request, req *Request) (*Response, []*weir.Held
 	d, err := g.Engine.decide(r.Context(), req, resp, g.boundOf(r), true)
 	if d.shared {
 		g.log(r.Context(), &g.sharings, slog.LevelWarn,
-			"a client's further values share one counter; if it is a proxy, set ClientIP", "max_keys",
-			g.keys.Most())
+			"rules: a client's further values share one counter; if it is a proxy, set ClientIP",
+			"max_keys", g.keys.Most())
 	}
 	if err != nil {
 		return nil, nil, err
@@ -189,7 +188,7 @@ func (g *guarded) release(r *http.Request, held []*weir.Held) {
 	for _, place := range held {
 		if err := place.Release(r.Context()); err != nil {
 			g.log(r.Context(), &g.releases, slog.LevelError,
-				"a place in flight was not released, and counts until its lease ends", "error", err)
+				"rules: a place in flight was not released, and counts until its lease ends", "error", err)
 		}
 	}
 }
@@ -198,7 +197,7 @@ func (g *guarded) release(r *http.Request, held []*weir.Held) {
 func (g *guarded) log(ctx context.Context, t *throttle.Throttle, level slog.Level, msg, name string,
 	value any) {
 	if dropped, ok := t.Allow(time.Now(), time.Second); ok {
-		g.Logger.Log(ctx, level, msg, "domain", g.Domain, name, value, "more", dropped)
+		g.Logger.Log(ctx, level, msg, "domain", g.Domain, name, value, "not_logged", dropped)
 	}
 }
 

@@ -130,7 +130,7 @@ func TestGuardThatCannotDecide(t *testing.T) {
 	assert.Equal(t, 200, get(g.Wrap(hello), "/").Code)
 	require.Len(t, errs, 2)
 	assert.True(t, errors.Is(errs[0], weir.ErrClosed))
-	assert.Contains(t, log.String(), "rate limit rules could not decide")
+	assert.Contains(t, log.String(), "rules: cannot decide")
 }
 
 // TestGuardFailsOpen has an engine on which a decision fails with err.

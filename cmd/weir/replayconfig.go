@@ -60,12 +60,12 @@ func (f *replayFlags) logLines() (format accesslog.Format, err error) {
 	if f.logFormat == "" {
 		format, err = accesslog.ParseFormat(f.format, f.fields)
 	} else if format, err = accesslog.ParseLayout(f.logFormat); f.format != "auto" || f.fields != "" {
-		return format, errors.New("log-format excludes format and map: leave out one of them")
+		return format, errors.New("--log-format excludes --format and --map: leave out one of them")
 	}
 	format.Lists = len(f.trust) > 0
 	if err == nil && f.stripPrefix != "" {
 		if format.Prefix, err = regexp.Compile(`^(?:` + f.stripPrefix + `)`); err != nil {
-			err = fmt.Errorf("strip-prefix: %w", err)
+			err = fmt.Errorf("--strip-prefix: %w", err)
 		}
 	}
 	return format, err
@@ -112,24 +112,24 @@ func (f *replayFlags) check(files []string) error {
 	case stdins > 1:
 		return errors.New("the standard input can be read only once")
 	case !slices.Contains(outputs, f.output):
-		return fmt.Errorf("output is %s, not %q", strings.Join(outputs, ", "), f.output)
+		return fmt.Errorf("--output must be one of %s, not %q", strings.Join(outputs, ", "), f.output)
 	case f.output == "csv:suggest" && (!f.suggest || f.byRoute):
-		return errors.New("csv:suggest needs --suggest, without --by-route")
+		return errors.New("--output csv:suggest needs --suggest, without --by-route")
 	case f.output == "csv:endpoints" && !f.byRoute:
-		return errors.New("csv:endpoints needs --by-route")
+		return errors.New("--output csv:endpoints needs --by-route")
 	case f.output == "csv:compared" && f.compare == "":
-		return errors.New("csv:compared needs --compare")
+		return errors.New("--output csv:compared needs --compare")
 	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
 		f.output != "csv:endpoints" &&
 		len(f.limits)+len(f.rules.Paths) == 0:
-		return fmt.Errorf("%s needs a limit or rules; the table of --suggest is csv:suggest",
+		return fmt.Errorf("--output %s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
-		return fmt.Errorf("ipv6-prefix must be from 1 to 128, not %d", f.ipv6Prefix)
+		return fmt.Errorf("--ipv6-prefix must be from 1 to 128, not %d", f.ipv6Prefix)
 	case f.top < 0:
-		return fmt.Errorf("top must not be negative, but is %d", f.top)
+		return fmt.Errorf("--top must not be negative, but is %d", f.top)
 	case f.maxBuckets <= 0:
-		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
+		return fmt.Errorf("--max-buckets must be positive, not %d", f.maxBuckets)
 	}
 	if err := f.checkMore(); err != nil {
 		return err
@@ -141,23 +141,23 @@ func (f *replayFlags) check(files []string) error {
 func (f *replayFlags) checkMore() error {
 	switch {
 	case f.compare != "" && len(f.rules.Paths) == 0 && len(f.limits) != 1:
-		return errors.New("compare needs one --limit, or --rules, to compare with")
+		return errors.New("--compare needs one --limit, or --rules, to compare with")
 	case f.replicas.N < 1 || f.replicas.N > maxReplicas:
-		return fmt.Errorf("replicas must be from 1 to %d, not %d", maxReplicas, f.replicas.N)
+		return fmt.Errorf("--replicas must be from 1 to %d, not %d", maxReplicas, f.replicas.N)
 	case !(f.replicas.Skew >= 0 && f.replicas.Skew <= maxSkew):
-		return fmt.Errorf("skew must be from 0 to %d, not %g", maxSkew, f.replicas.Skew)
+		return fmt.Errorf("--skew must be from 0 to %d, not %g", maxSkew, f.replicas.Skew)
 	case f.replicas.Skew > 0 && f.replicas.N == 1:
-		return errors.New("skew needs --replicas")
+		return errors.New("--skew needs --replicas")
 	case f.replicas.N > 1 && len(f.limits)+len(f.rules.Paths) == 0:
-		return errors.New("replicas needs a --limit or --rules")
+		return errors.New("--replicas needs a --limit or --rules")
 	case f.byRoute && !f.suggest:
-		return errors.New("by-route needs --suggest")
+		return errors.New("--by-route needs --suggest")
 	case f.byRoute && (f.compare != "" || strings.Contains(f.by, "path")):
-		return errors.New("by-route excludes --compare and --by path: leave out one of them")
+		return errors.New("--by-route excludes --compare and --by path: leave out one of them")
 	case f.rulesOut != "" && !f.byRoute:
-		return errors.New("rules-out needs --suggest --by-route")
+		return errors.New("--rules-out needs --suggest --by-route")
 	case f.rulesOut != "" && f.strategies[0] == rule.Leaky:
-		return errors.New("rules-out: rules have no leaky bucket")
+		return errors.New("--rules-out: rules have no leaky bucket")
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func checkFile(flag, out string, files []string) error {
 	for _, name := range files {
 		log, logErr := os.Stat(name)
 		if out != "" && (name == out || err == nil && logErr == nil && os.SameFile(page, log)) {
-			return fmt.Errorf("%s %s is a log that is read: name another file", flag, out)
+			return fmt.Errorf("--%s %s is a log that is read: name another file", flag, out)
 		}
 	}
 	return nil
@@ -203,7 +203,7 @@ func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 	}
 	second, err := rule.Cross([]string{f.compare}, f.strategies, 0)
 	if rules = append(rules, second...); err == nil && len(rules) != 2 {
-		err = errors.New("compare needs one strategy for each limit")
+		err = errors.New("--compare needs one strategy for each limit")
 	}
 	return rules, err
 }
@@ -211,7 +211,7 @@ func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 func (f *replayFlags) suggestion() (*replay.Suggest, error) {
 	share, err := parsePercent(f.denyAtMost)
 	if err != nil {
-		return nil, fmt.Errorf("deny-at-most: %w", err)
+		return nil, fmt.Errorf("--deny-at-most: %w", err)
 	}
 	s := &replay.Suggest{Burst: f.burst, Durations: replay.Durations, Share: share}
 	for _, name := range f.strategies {
@@ -243,7 +243,7 @@ func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
 		return out, err
 	}
 	if !out.Since.IsZero() && !out.Until.IsZero() && !out.Since.Before(out.Until) {
-		return out, fmt.Errorf("until %s is not after since %s", f.until, f.since)
+		return out, fmt.Errorf("--until %s is not after --since %s", f.until, f.since)
 	}
 	if out.Routes, err = f.selected(); err != nil {
 		return out, err
@@ -271,7 +271,7 @@ func (f *replayFlags) selected() (*replay.Routes, error) {
 	for _, method := range methods {
 		for _, path := range paths {
 			if !strings.HasPrefix(path, "/") {
-				return nil, fmt.Errorf("path %q does not begin with a slash", path)
+				return nil, fmt.Errorf("--path %q does not begin with a slash", path)
 			}
 			pattern := strings.ToUpper(method) + " " + strings.TrimRight(path, "/") + "/"
 			patterns = append(patterns, strings.TrimSpace(pattern))
@@ -284,7 +284,7 @@ func (f *replayFlags) selected() (*replay.Routes, error) {
 func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
 	match, err := values.Statuses(texts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", flag, err)
+		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}
 	if match == nil {
 		return nil, nil
@@ -312,6 +312,6 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 		return now.Add(-d), nil
 	}
 	return time.Time{},
-		fmt.Errorf("%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or "+
+		fmt.Errorf("--%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or "+
 			"2006-01-02, or 24h for 24 hours ago", flag, text)
 }

@@ -31,7 +31,7 @@ func (f *replayFlags) writeRules(r *replay.Result) error {
 		}
 	}
 	if len(limits) == 0 {
-		return fmt.Errorf("rules-out: no endpoint has %d callers or more", endpoint.MinCallers)
+		return fmt.Errorf("--rules-out: no endpoint has %d callers or more", endpoint.MinCallers)
 	}
 	action, key := callerAction(r)
 	comment := fmt.Sprintf("The least limits for a minute that deny a request to at most %s of the "+

@@ -145,7 +145,7 @@ The exit code is 1 if there are changes.`,
 
 func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
 	if f.domain != "" && len(f.logs) == 0 {
-		return errors.New("domain needs --log")
+		return errors.New("--domain needs --log")
 	}
 	old, err := f.loader.LoadFiles(from)
 	if err != nil {

@@ -209,7 +209,7 @@ func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Re
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("admin: want an address, such as 127.0.0.1:6070, not %q", f.at)
+		return nil, fmt.Errorf("--admin: want an address, such as 127.0.0.1:6070, not %q", f.at)
 	}
 	u.Path = path
 	if f.descriptor != "" || f.domain != "" {

@@ -190,7 +190,7 @@ func (f *explainFlags) httpRequest() (*http.Request, error) {
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" {
-			return nil, fmt.Errorf("header %q: want 'NAME: VALUE'", h)
+			return nil, fmt.Errorf("--header %q: want 'NAME: VALUE'", h)
 		}
 		f.http.Headers[name] = strings.TrimSpace(value)
 	}

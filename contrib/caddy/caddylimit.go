@@ -184,7 +184,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 // Validate makes sure that Provision has been successful.
 func (h *Handler) Validate() error {
 	if h.guard == nil {
-		return fmt.Errorf("weir: not provisioned")
+		return errors.New("weir: not provisioned")
 	}
 	return nil
 }

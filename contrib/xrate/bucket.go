@@ -136,7 +136,7 @@ func (b *Bucket) Wait(ctx context.Context) error { return b.WaitN(ctx, 1) }
 // ends before, and returns the tokens if possible.
 func (b *Bucket) WaitN(ctx context.Context, n int) error {
 	if n > b.burst {
-		return fmt.Errorf("%w: xrate: %d is over the burst of %d", weir.ErrLimit, n, b.burst)
+		return fmt.Errorf("xrate: %d is over the burst of %d: %w", n, b.burst, weir.ErrLimit)
 	}
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -221,7 +222,7 @@ func newTree(fields string) (*tree, error) {
 		}
 		f := fieldNames[i]
 		if f.unit > 0 && ranks[f.slot] > 0 && t.unit != f.unit {
-			return t, fmt.Errorf("map: durations in two units")
+			return t, errors.New("map: durations in two units")
 		}
 		if f.unit > 0 {
 			t.unit = f.unit

@@ -9,6 +9,7 @@ package replay
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -218,7 +219,7 @@ func (r *run) nothing() error {
 	case res.Filtered > 0:
 		return &InputError{fmt.Errorf("none of the %d requests is one of those asked for", res.Filtered)}
 	}
-	return &InputError{fmt.Errorf("there is no request in the log: each file is empty")}
+	return &InputError{errors.New("there is no request in the log: each file is empty")}
 }
 
 // decide decides on all requests, with one goroutine per part.

@@ -57,21 +57,21 @@ func (f *proxyFlags) checkNumbers() error {
 	cfg := &f.cfg
 	switch {
 	case cfg.IPv6Bits < 1 || cfg.IPv6Bits > 128:
-		return fmt.Errorf("ipv6-prefix must be from 1 to 128, not %d", cfg.IPv6Bits)
+		return fmt.Errorf("--ipv6-prefix must be from 1 to 128, not %d", cfg.IPv6Bits)
 	case cfg.MaxDeny <= 0:
-		return fmt.Errorf("max-deny must be positive, not %d", cfg.MaxDeny)
+		return fmt.Errorf("--max-deny must be positive, not %d", cfg.MaxDeny)
 	case cfg.Table.MaxBuckets <= 0:
-		return fmt.Errorf("max-buckets must be positive, not %d", cfg.Table.MaxBuckets)
+		return fmt.Errorf("--max-buckets must be positive, not %d", cfg.Table.MaxBuckets)
 	case cfg.Table.Timeout <= 0 || cfg.Table.SweepEvery <= 0:
-		return errors.New("keep and sweep-every must be positive")
+		return errors.New("--keep and --sweep-every must be positive")
 	case min(cfg.Drain, cfg.DrainDelay, cfg.UpstreamTimeout, cfg.SendTimeout, cfg.Guard.Jitter) < 0:
 		return errors.New(
-			"drain, drain-delay, upstream-timeout, send-timeout and jitter must not be negative",
+			"--drain, --drain-delay, --upstream-timeout, --send-timeout and --jitter must not be negative",
 		)
 	case cfg.Guard.MaxKeysPerClient < 1:
-		return fmt.Errorf("max-keys must be at least 1, not %d", cfg.Guard.MaxKeysPerClient)
+		return fmt.Errorf("--max-keys must be at least 1, not %d", cfg.Guard.MaxKeysPerClient)
 	case f.redis.cfg.Fallback.Instances < 1:
-		return fmt.Errorf("instances must be at least 1, not %d", f.redis.cfg.Fallback.Instances)
+		return fmt.Errorf("--instances must be at least 1, not %d", f.redis.cfg.Fallback.Instances)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (f *proxyFlags) checkNumbers() error {
 func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if f.upstream != "" {
 		if cfg.Upstream, err = url.Parse(f.upstream); err != nil {
-			return fmt.Errorf("upstream: want a URL such as http://127.0.0.1:9000")
+			return errors.New("--upstream: want a URL such as http://127.0.0.1:9000")
 		}
 	}
 	for _, text := range f.limits {
@@ -104,7 +104,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	for _, text := range f.deny {
 		e, err := values.Entry(text)
 		if err != nil {
-			return fmt.Errorf("deny: %w", err)
+			return fmt.Errorf("--deny: %w", err)
 		}
 		cfg.Deny = append(cfg.Deny, e)
 	}
@@ -145,27 +145,29 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 	}
 	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
 	guard.OnFull = proxy.FullPolicies[f.onFull]
-	guard.CountIf, err = values.Statuses(f.countIf)
-	return err
+	if guard.CountIf, err = values.Statuses(f.countIf); err != nil {
+		return fmt.Errorf("--count-if: %w", err)
+	}
+	return nil
 }
 
 func (f *proxyFlags) checkGuard() error {
 	if _, ok := proxy.HeaderStyles[f.headers]; !ok {
-		return fmt.Errorf("headers are draft, legacy, original or none, not %q", f.headers)
+		return fmt.Errorf("--headers must be draft, legacy, original or none, not %q", f.headers)
 	}
 	if _, ok := proxy.FullPolicies[f.onFull]; !ok {
-		return fmt.Errorf("on-full is refuse or admit, not %q", f.onFull)
+		return fmt.Errorf("--on-full must be refuse or admit, not %q", f.onFull)
 	}
 	guard := &f.cfg.Guard
 	switch {
 	case guard.DeniedStatus < 400 || guard.DeniedStatus > 599:
-		return fmt.Errorf("status must be from 400 to 599, not %d", guard.DeniedStatus)
+		return fmt.Errorf("--status must be from 400 to 599, not %d", guard.DeniedStatus)
 	case f.fail != "open" && f.fail != "closed":
-		return fmt.Errorf("fail is open or closed, not %q", f.fail)
+		return fmt.Errorf("--fail must be open or closed, not %q", f.fail)
 	case f.mochiweb && f.deniedPage != "":
-		return errors.New("mochiweb and denied-page are two answers: choose one")
+		return errors.New("--mochiweb and --denied-page exclude each other: leave out one of them")
 	case guard.CORS.Credentials && slices.Contains(guard.CORS.Origins, "*"):
-		return errors.New("cors-credentials needs named origins: browsers send no cookies to *")
+		return errors.New("--cors-credentials needs named origins: browsers send no cookies to *")
 	}
 	return nil
 }
@@ -185,10 +187,10 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 		"local": fallback.FailLocal, "open": fallback.FailOpen, "closed": fallback.FailClosed,
 	}[f.onFail]
 	if !ok {
-		return fmt.Errorf("on-redis-failure is local, open or closed, not %q", f.onFail)
+		return fmt.Errorf("--on-redis-failure must be local, open or closed, not %q", f.onFail)
 	}
 	if f.redis.cfg.URL == "" && f.redis.cfg.Fallback.Instances > 1 {
-		return errors.New("instances share a limit only through Redis: also give --redis")
+		return errors.New("--instances needs --redis, through which they share a limit")
 	}
 	err := f.redis.setPassword()
 	cfg.Redis = f.redis.cfg
@@ -208,7 +210,7 @@ func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error 
 	case "off":
 		cfg.Log = text(stderr)
 	default:
-		return fmt.Errorf("access-log is text, json or off, not %q", f.accessLog)
+		return fmt.Errorf("--access-log must be text, json or off, not %q", f.accessLog)
 	}
 	return nil
 }

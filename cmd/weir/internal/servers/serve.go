@@ -176,13 +176,13 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	case "json":
 		f.cfg.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
 	default:
-		return fmt.Errorf("log is text or json, not %q", f.logFormat)
+		return fmt.Errorf("--log must be text or json, not %q", f.logFormat)
 	}
 	if cmd.Flags().Changed("instances") && f.redis.cfg.URL == "" {
-		return errors.New("instances share counts only through Redis: also give --redis")
+		return errors.New("--instances needs --redis, through which they share counts")
 	}
 	if f.redis.cfg.Fallback.Instances < 0 || f.maxBuckets <= 0 {
-		return errors.New("instances must not be negative, and max-buckets must be positive")
+		return errors.New("--instances must not be negative, and --max-buckets must be positive")
 	}
 	for _, name := range []string{"limit-header", "remaining-header", "reset-header"} {
 		flag := cmd.Flags().Lookup(name)

@@ -62,7 +62,7 @@ func Prefixes(flag string, texts []string) ([]netip.Prefix, error) {
 	for _, text := range texts {
 		p, err := Prefix(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", flag, err)
+			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
 		all = append(all, p)
 	}
