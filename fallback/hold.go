@@ -17,7 +17,7 @@ type place struct {
 	f        *Fallback
 	request  weir.Request
 	local    weir.Place  // nil: none
-	released atomic.Bool // set before mu is locked to release primary
+	released atomic.Bool // set before renew gives the place back
 
 	mu      sync.Mutex // held for each call of primary, which may outlast the wait for it
 	primary weir.Place // nil: none
@@ -59,36 +59,32 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	return res, p, nil
 }
 
-// renew renews the place of primary, or takes one if there is none.
-func (p *place) renew(v *visit, ctx context.Context) (*weir.Result, error) {
+// renew has primary hold the place: it renews the one that primary has admitted, or takes one. If
+// the place was released it gives that back; if there is none, the error is errors.ErrUnsupported,
+// which is no call.
+func (p *place) renew(v *visit, ctx context.Context) (res *weir.Result, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.primary != nil {
-		res := new(weir.Result)
-		held, err := p.primary.Renew(ctx)
-		if held {
+	switch {
+	case p.released.Load():
+		err = errors.ErrUnsupported
+	case p.primary == nil:
+		var held weir.Place
+		if res, held, err = v.primary.Acquire(ctx, v.r); err == nil && res.Allowed() {
+			p.primary = held
+		}
+	default:
+		var held bool
+		res = new(weir.Result)
+		if held, err = p.primary.Renew(ctx); held {
 			res.State = weir.Allow
 		}
-		return res, err
 	}
-	res, held, err := v.primary.Acquire(ctx, v.r)
-	if err == nil && res.Allowed() {
-		if p.primary = held; p.released.Load() {
-			return res, p.give(ctx)
-		}
+	if held := p.primary; held != nil && p.released.Load() {
+		p.primary = nil
+		err = held.Release(ctx)
 	}
 	return res, err
-}
-
-// give gives the place of primary back. Without one it is errors.ErrUnsupported, which is no call.
-// mu is held.
-func (p *place) give(ctx context.Context) error {
-	if p.primary == nil {
-		return errors.ErrUnsupported
-	}
-	held := p.primary
-	p.primary = nil
-	return held.Release(ctx)
 }
 
 // Renew implements weir.Place. While primary does not answer, the place is held by local.
@@ -114,9 +110,5 @@ func (p *place) Release(ctx context.Context) (err error) {
 	p.released.Store(true)
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()
-	return cmp.Or(err, v.send(ctx, func(_ *visit, ctx context.Context) (*weir.Result, error) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return nil, p.give(ctx)
-	}))
+	return cmp.Or(err, v.send(ctx, p.renew))
 }
