@@ -150,9 +150,6 @@ func (c Config) withDefaults() (Config, error) {
 		errs = append(errs, fmt.Errorf("%w: OnFail is %d", ErrConfig, c.OnFail))
 	}
 	c.Stall = cmp.Or(c.Stall, c.Timeout)
-	if c.Partition == nil {
-		c.Partition = func(string) string { return "" }
-	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}

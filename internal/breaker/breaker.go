@@ -91,9 +91,6 @@ func New(cfg Config, partition string, now time.Time) *Breaker {
 // Epoch returns how often the server may have lost its data.
 func (b *Breaker) Epoch() uint64 { return b.epoch.Load() }
 
-// Opens returns how often the breaker opened.
-func (b *Breaker) Opens() uint64 { return b.opens.Load() }
-
 // State returns the state, and since when it is that.
 func (b *Breaker) State() (State, time.Time) {
 	b.mu.Lock()
@@ -187,44 +184,4 @@ func (b *Breaker) Next(now time.Time) time.Time {
 		return now.Add(b.cfg.ProbeInterval)
 	}
 	return now.Add(max(0, time.Duration(gate)-now.Sub(b.start)))
-}
-
-// maxParts bounds the parts that have a breaker of their own.
-const maxParts = 1024
-
-// Set holds a breaker for each part of a server. Make one with [NewSet].
-type Set struct {
-	cfg Config
-	one *Breaker     // of the part "", which is most often all, and for parts beyond maxParts
-	all sync.Map     // of *Breaker, by part
-	n   atomic.Int64 // parts
-}
-
-// NewSet returns a Set with the breaker of the part "".
-func NewSet(cfg Config, now time.Time) *Set {
-	return &Set{cfg: cfg, one: New(cfg, "", now)}
-}
-
-// Of returns the breaker of a part, and makes it at the instant that now returns.
-func (s *Set) Of(part string, now func() time.Time) *Breaker {
-	if part == "" {
-		return s.one
-	}
-	found, ok := s.all.Load(part)
-	if !ok {
-		if s.n.Add(1) > maxParts {
-			s.n.Add(-1)
-			return s.one
-		}
-		if found, ok = s.all.LoadOrStore(part, New(s.cfg, part, now())); ok {
-			s.n.Add(-1) // another call has made it
-		}
-	}
-	return found.(*Breaker)
-}
-
-// Range calls f with each breaker.
-func (s *Set) Range(f func(*Breaker)) {
-	f(s.one)
-	s.all.Range(func(_, one any) bool { f(one.(*Breaker)); return true })
 }

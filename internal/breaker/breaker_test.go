@@ -153,11 +153,11 @@ func TestEpochIsRaisedOnceAnInterval(t *testing.T) {
 }
 
 func TestBreakersAreBounded(t *testing.T) {
-	s := NewSet(defaults, time.Now())
+	s := testServer(func(c *ServerConfig) { c.Partition = func(key string) string { return key } })
 	for i := range 2 * maxParts {
 		part := fmt.Sprint(i)
-		require.Same(t, s.Of(part, time.Now), s.Of(part, time.Now))
-		assert.Equal(t, i < maxParts, s.Of(part, time.Now) != s.Of("", time.Now))
+		require.Same(t, s.Breaker(part), s.Breaker(part))
+		assert.Equal(t, i < maxParts, s.Breaker(part) != s.Breaker(""))
 	}
-	assert.EqualValues(t, maxParts, s.n.Load())
+	assert.EqualValues(t, maxParts, s.parts.Load())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,8 +27,8 @@ const attempts = 4
 type ServerConfig struct {
 	Config
 	Timeout, ProbeTimeout time.Duration
-	Prompt                bool // see fallback.Prompt
-	Partition             func(key string) string
+	Prompt                bool                                // see fallback.Prompt
+	Partition             func(key string) string             // nil: there is one part, ""
 	IsDown                func(error) bool                    // nil: every error
 	OnCall                func(took time.Duration, err error) // may be nil, as the next two
 	OnChange              func(Change)
@@ -48,21 +49,43 @@ type ServerConfig struct {
 // safe for concurrent use.
 type Server struct {
 	cfg       ServerConfig
-	breakers  *Set
+	one       *Breaker     // of the part "", which is most often all, and for parts beyond maxParts
+	others    sync.Map     // of *Breaker, by part
+	parts     atomic.Int64 // that have one of others
 	deadlines deadline.Shared
 
 	probes, failures, panics, shortDeadlines atomic.Uint64
 }
 
+// maxParts bounds the parts that have a breaker of their own.
+const maxParts = 1024
+
 // NewServer returns a Server whose breakers are closed.
 func NewServer(cfg ServerConfig) *Server {
-	return &Server{cfg: cfg, breakers: NewSet(cfg.Config, cfg.Now()),
+	if cfg.Partition == nil {
+		cfg.Partition = func(string) string { return "" }
+	}
+	return &Server{cfg: cfg, one: New(cfg.Config, "", cfg.Now()),
 		deadlines: deadline.Shared{Timeout: cfg.Timeout}}
 }
 
 // Breaker returns the breaker of the part that key belongs to.
 func (s *Server) Breaker(key string) *Breaker {
-	return s.breakers.Of(s.cfg.Partition(key), s.cfg.Now)
+	part := s.cfg.Partition(key)
+	if part == "" {
+		return s.one
+	}
+	found, ok := s.others.Load(part)
+	if !ok {
+		if s.parts.Add(1) > maxParts {
+			s.parts.Add(-1)
+			return s.one
+		}
+		if found, ok = s.others.LoadOrStore(part, New(s.cfg.Config, part, s.cfg.Now())); ok {
+			s.parts.Add(-1) // another call has made it
+		}
+	}
+	return found.(*Breaker)
 }
 
 // Detached returns a context that ends after Timeout, whenever ctx ends.
@@ -272,8 +295,9 @@ type Stats struct {
 func (s *Server) Stats() Stats {
 	st := Stats{Probes: s.probes.Load(), Failures: s.failures.Load(), Panics: s.panics.Load(),
 		ShortDeadlines: s.shortDeadlines.Load()}
-	s.breakers.Range(func(b *Breaker) {
-		st.Opens += b.Opens()
+	add := func(_, one any) bool {
+		b := one.(*Breaker)
+		st.Opens += b.opens.Load()
 		state, since := b.State()
 		if state != Closed {
 			st.NotClosed++
@@ -281,6 +305,9 @@ func (s *Server) Stats() Stats {
 		if st.Since.IsZero() || state != Closed && st.State == Closed {
 			st.State, st.Since = state, since
 		}
-	})
+		return true
+	}
+	add("", s.one)
+	s.others.Range(add)
 	return st
 }

@@ -27,9 +27,8 @@ func testServer(change func(*ServerConfig)) *Server {
 		Config: Config{Interval: time.Second, Stall: -1, MinCalls: 1, FailureRate: 0.5,
 			ProbeInterval: time.Second},
 		Timeout: 50 * time.Millisecond, ProbeTimeout: time.Second, Now: time.Now,
-		Partition: func(string) string { return "" },
-		Refused:   func(err error) bool { return err == errBad },
-		Probe:     func(context.Context, string) (time.Time, error) { return time.Now(), nil },
+		Refused: func(err error) bool { return err == errBad },
+		Probe:   func(context.Context, string) (time.Time, error) { return time.Now(), nil },
 	}
 	if change != nil {
 		change(&cfg)
