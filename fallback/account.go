@@ -29,7 +29,7 @@ type account struct {
 
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
-	counted tally     // the last count of primary
+	counted count     // the last of primary
 	// the breaker's when the last answered call began; if it has risen, counted is sent
 	epoch uint64
 
@@ -59,8 +59,8 @@ func (s *sharing) hold(n uint64, until time.Time) { *s = sharing{n, later(s.unti
 // later returns the later of two instants.
 func later(t, u time.Time) time.Time { return slices.MaxFunc([]time.Time{t, u}, time.Time.Compare) }
 
-// tally is a count of primary.
-type tally struct {
+// count is a count of primary.
+type count struct {
 	total     uint64
 	at, until time.Time // at: it was known, or before; until: nothing of it counts any more
 	constant  bool      // all of it counts until then, as in a fixed window
@@ -68,14 +68,14 @@ type tally struct {
 
 // now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to
 // decrease evenly, as it does in a token bucket.
-func (t *tally) now(now time.Time) uint64 {
-	if !now.Before(t.until) {
+func (c *count) now(now time.Time) uint64 {
+	switch {
+	case !now.Before(c.until):
 		return 0
+	case c.constant || !now.After(c.at):
+		return c.total
 	}
-	if t.constant || !now.After(t.at) {
-		return t.total
-	}
-	return uint64(float64(t.total) * float64(t.until.Sub(now)) / float64(t.until.Sub(t.at)))
+	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))
 }
 
 // uncount takes cost from the last count of primary, or primary would be seeded with it after an

@@ -57,7 +57,7 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	a.mu.Lock()
 	v.caughtUp(b)
 	if end.After(now) && (window || res.Allowed()) {
-		a.counted = tally{res.TotalRequests, v.began, end, window}
+		a.counted = count{res.TotalRequests, v.began, end, window}
 	}
 	seeds := !a.replaced.Load() && v.localSeeder != nil && res.TotalRequests > 0 &&
 		!res.ExpiresAt.IsZero()
