@@ -49,7 +49,7 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 		}
 	}
 	if len(met) > 0 {
-		go f.callTogether(ctx, op, met, m.over)
+		go m.call(f.server.Detached(ctx), op, met)
 	}
 	all.Wait()
 	if p := panicked.Load(); p != nil {
@@ -57,25 +57,23 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 	}
 }
 
-// callTogether makes one call of primaries, and closes over when it has ended.
-func (f *Fallback) callTogether(
-	ctx context.Context, op weir.Op, limits []*weir.Limit, over chan struct{},
-) {
+// meeting is where the calls of several primaries become one.
+type meeting struct {
+	coming chan *weir.Limit // of primary, once from each that attends; nil: it does without
+	over   chan struct{}    // closed when the call has ended
+}
+
+// call makes one call of the primaries of limits.
+func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Limit) {
 	safely.Do(func() error {
-		limits[0].Strategy().(weir.Batcher).Batch(f.server.Detached(ctx), op, limits)
+		limits[0].Strategy().(weir.Batcher).Batch(ctx, op, limits)
 		return nil
 	}, func(err error) {
 		for _, l := range limits {
 			l.Err = cmp.Or(err, l.Err)
 		}
-		close(over)
+		close(m.over)
 	})
-}
-
-// meeting is where the calls of several primaries become one.
-type meeting struct {
-	coming chan *weir.Limit // of primary, once from each that attends; nil: it does without
-	over   chan struct{}    // closed when the call has ended
 }
 
 // attend makes the call of op for l, and that of its primary in the meeting.
