@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,11 +40,8 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 		return fmt.Errorf("fallback: local: %w", err)
 	}
 	own.Cost = 1
-	counted, err := f.local.Peek(ctx, &own)
-	if err != nil {
-		counted = new(weir.Result)
-	}
-	v.recordDebt(n, counted)
+	counted, _ := f.local.Peek(ctx, &own) // without it, the debt counts for a Duration
+	v.recordDebt(n, cmp.Or(counted, new(weir.Result)))
 	return nil
 }
 
@@ -132,7 +130,6 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	if source != FromPrimary {
 		to.doPrimary = f.doPrimary
 	}
-	exact := source == FromPrimary && primary != nil
 	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request,
 		taken *weir.Result) error {
 		v := to.visit(r, time.Time{})
@@ -143,7 +140,7 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 			return v.refund(ctx, taken)
 		case counts && source != FromPolicy:
 			v.a.uncount(r.Cost)
-		case !exact: // Refund would give back what counts no more
+		case source != FromPrimary || primary == nil: // Refund would give back what counts no more
 			return nil
 		}
 		return v.send(ctx, calling(weir.OpRefund, taken))

@@ -171,8 +171,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	server := cfg.server()
-	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id,
-		wrap.Prompt(primary)
+	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, f.primary.Prompt()
 	f.server = breaker.NewServer(server)
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.store = f
