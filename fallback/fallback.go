@@ -52,7 +52,7 @@ type method func(ctx context.Context, op weir.Op, r *weir.Request,
 // common is what the copies of a Fallback have in common.
 type common struct {
 	primary, local wrap.Strategy
-	localSeeder    weir.Seeder // nil if local is none
+	seeder         weir.Seeder // local, or nil if it is none
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
@@ -173,7 +173,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	server := cfg.server()
 	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, f.primary.Prompt()
 	f.server = breaker.NewServer(server)
-	f.localSeeder, _ = local.(weir.Seeder)
+	f.seeder, _ = local.(weir.Seeder)
 	f.store = f
 	if asked := weir.NewLimit(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}

@@ -68,15 +68,11 @@ func (v *visit) detach(op operation) (call func(context.Context) error, end func
 	v.late, v.r = late, &r // the caller may reuse its request before op ends
 	v.a.users.Add(1)       // the account stays until op has ended
 	return func(ctx context.Context) (err error) {
-			defer v.end()
-			late.res, err = op(v, ctx)
-			v.settle(err == nil && (late.res == nil || late.res.Allowed()))
-			return err
-		}, func(err error) {
-			if err != nil {
-				v.settle(false)
-			}
-		}
+		defer v.end()
+		late.res, err = op(v, ctx)
+		v.settle(err == nil && (late.res == nil || late.res.Allowed()))
+		return err
+	}, func(error) { v.settle(false) } // does nothing once op has returned
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then

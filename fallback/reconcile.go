@@ -59,8 +59,7 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	if end.After(now) && (window || res.Allowed()) {
 		a.counted = count{res.TotalRequests, v.began, end, window}
 	}
-	seeds := !a.replaced.Load() && v.localSeeder != nil && res.TotalRequests > 0 &&
-		!res.ExpiresAt.IsZero()
+	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds && a.debts.Owed(now) == 0 {
 		a.sharing.hold(n, end)
 	}
@@ -68,7 +67,7 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	if seeds {
 		counted := *res
 		counted.TotalRequests = share(res.TotalRequests, n)
-		_ = v.localSeeder.Seed(ctx, v.toShare(n), &counted)
+		_ = v.seeder.Seed(ctx, v.toShare(n), &counted)
 	}
 }
 
