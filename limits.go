@@ -13,7 +13,7 @@ import (
 type Limits []Limit
 
 // Limit is one limit on a request, and its decision. Make one with [NewLimit]; the zero Limit
-// limits nothing.
+// limits nothing. Of several, only one may have no [Limit.CanRefund].
 type Limit struct {
 	Request Request
 

@@ -64,7 +64,7 @@ func ClientIP(trusted []netip.Prefix) IP {
 
 // IPv6Bits returns an extractor like ip that keys IPv6 clients by this many leading bits, 1 to 128;
 // 64 is the default. With fewer bits neighbors share a budget, with more one client has several. It
-// panics on any other number.
+// panics on any other number. [IP.IPv4Bits] does so for IPv4.
 func (ip IP) IPv6Bits(bits int) IP {
 	if bits < 1 || bits > 128 {
 		panic(fmt.Sprintf("httplimit: IPv6Bits(%d) is not in 1 to 128", bits))

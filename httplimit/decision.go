@@ -51,7 +51,7 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// Source is the part that decided on a request.
+// Source is the part that decided on a request, from SourceNone to SourceBypass.
 type Source uint8
 
 // The sources.

@@ -20,7 +20,7 @@ var penaltyPolicy = penaltyPrefix + string(appendPart(nil, "policy"))
 
 // Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the
 // deny list For a while. A listed caller is refused before any policy runs, and these refusals do
-// not count as denials.
+// not count as denials. DenyListConfig.MaxPenalties bounds how many are listed.
 type Penalty struct {
 	// Strategy counts the denials, under keys of its own. It must use the request's Limit and
 	// Duration, as a fixed window does.

@@ -10,7 +10,7 @@ import (
 )
 
 // Quotas are the states of the limits on one request, for middlewares that decide by themselves and
-// answer as [New]'s does.
+// answer as [New]'s does, by SetFields and Deny, or [Undecided].
 type Quotas []Quota
 
 // Quota is the state of one limit.

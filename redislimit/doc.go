@@ -29,8 +29,8 @@
 //
 // An error means "could not decide", and never an admission. A command is sent once: when its reply
 // is lost, the request may have been counted or not; to send it again could count it twice. So the
-// error is returned, and the count errs towards denying a little early. [Classify] returns the kind
-// of an error.
+// error is returned, and the count errs towards denying a little early. [Classify] returns the
+// [Class] of an error: [ErrTimeout] is Down, [ErrReply] a Bug.
 //
 // # Limits of the exactness
 //

@@ -24,7 +24,7 @@ var ErrUnsafeClient = errors.New("redislimit: unsafe client settings")
 
 // Options returns settings for redis.NewClient with which every promise of this package holds.
 // Change what is of no concern to them: credentials, TLS, the database, the pool's size. For
-// Cluster, Sentinel and Ring, set the same fields.
+// Cluster, Sentinel and Ring, set the same fields, with [Dialer]. [ParseURL] takes a URL.
 //
 // The client's own defaults hold a caller for 2 s when the server is gone and for 5 s when it is
 // frozen, whatever the context says, and count a hit twice when a reply is lost.

@@ -17,7 +17,9 @@ import (
 
 // Action computes one entry of a descriptor from an HTTP request, like an action of Envoy's
 // rate_limits. The functions below return Envoy's actions under Envoy's names, and a few of weir's
-// own.
+// own: [GenericKey], [RemoteAddress], [MaskedRemoteAddress], [RemoteAddressMatch], [RequestHeader],
+// [HeaderValueMatch], [QueryParameter], [QueryParameterValueMatch], [Path], [PathTemplate] and
+// [ContextValue].
 type Action struct {
 	// entry returns the entry, or reports that it is missing and whether that drops the descriptor
 	// or only the entry.

@@ -206,15 +206,3 @@ func (r *Response) String() string {
 	}
 	return b.String()
 }
-
-// Denying returns the rules that are over their limits and not shadowed. An override appears as
-// nil.
-func (r *Response) Denying() []*Rule {
-	var rules []*Rule
-	for i := range r.Statuses {
-		if r.Statuses[i].Reason == Over {
-			rules = append(rules, r.Statuses[i].Rule)
-		}
-	}
-	return rules
-}

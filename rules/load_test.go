@@ -225,8 +225,10 @@ descriptors:
 	assert.Equal(t, "n", r.Name())
 	assert.Equal(t, "a,b", r.Path)
 	assert.Equal(t, []string{"n2", "n3"}, r.Replaces)
-	assert.Equal(t, []bool{true, false}, r.ValueToMetric())
-	assert.True(t, r.DetailedMetric())
+	written, err := set.YAML()
+	require.NoError(t, err)
+	assert.Contains(t, string(written), "value_to_metric: true")
+	assert.Contains(t, string(written), "detailed_metric: true")
 	assert.Equal(t, 48*time.Hour, r.Limit.Period())
 	assert.Equal(t, map[string]any{"owner": "me",
 		"list": []any{int64(1), 2.5, int64(-3), true, nil, "x"}},

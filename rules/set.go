@@ -61,19 +61,6 @@ func (r *Rule) Name() string { return cmp.Or(r.Limit.Name, r.Path) }
 // caller must not change it.
 func (r *Rule) Metadata() map[string]any { return r.node.metadata }
 
-// DetailedMetric returns the setting detailed_metric.
-func (r *Rule) DetailedMetric() bool { return r.node.detailedMetric }
-
-// ValueToMetric returns the setting value_to_metric of each level, from the domain down.
-func (r *Rule) ValueToMetric() []bool {
-	var set []bool
-	for n := r.node; n != nil; n = n.parent {
-		set = append(set, n.valueToMetric)
-	}
-	slices.Reverse(set)
-	return set
-}
-
 // Domains returns the names of the domains in the order of loading.
 func (s *Set) Domains() []string {
 	names := make([]string, len(s.order))

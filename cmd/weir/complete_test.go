@@ -2,16 +2,20 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/servers"
 )
 
 // The shell offers the values of a flag, and each of them is accepted by the command.
@@ -52,6 +56,27 @@ func TestHelpFitsIn100Columns(t *testing.T) {
 		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)
 	}
 	assert.Contains(t, out.String(), "csv:endpoints")
+}
+
+// Each flag stands on a page of the documentation, and not in the help alone.
+func TestEveryFlagIsOnAPage(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	var text []byte
+	for _, page := range append(pages, "../../README.md") {
+		read, err := os.ReadFile(page)
+		require.NoError(t, err)
+		text = append(text, read...)
+	}
+	commands := append(append(newRules().Commands(), newReplay()), servers.Root().Commands()...)
+	seen := 0
+	for _, cmd := range commands {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			seen++
+			assert.Regexp(t, "--"+f.Name+`\b`, string(text), "weir %s", cmd.Name())
+		})
+	}
+	assert.Greater(t, seen, 100)
 }
 
 func TestDefaultStrategyOfAReplay(t *testing.T) {

@@ -191,7 +191,10 @@ func TestFields(t *testing.T) {
 	assert.Equal(t, rules.Limit{Requests: 7, Unit: rules.Week, Multiplier: 1,
 		Name:      "a: \"b\"\n\u2028😀",
 		Algorithm: rules.SlidingLog}, r.Limit)
-	assert.True(t, r.Shadow && r.Quota && r.DetailedMetric())
+	assert.True(t, r.Shadow && r.Quota)
+	written, err := set.YAML()
+	require.NoError(t, err)
+	assert.Contains(t, string(written), "detailed_metric: true")
 	assert.Equal(t, []string{"x"}, r.Replaces)
 	assert.Equal(t, map[string]any{"on": []any{int64(1), 2.5, nil}}, r.Metadata())
 	assert.True(t, set.Match("d", []rules.Entry{{Key: "k", Value: "v"},
