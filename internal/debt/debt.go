@@ -90,7 +90,7 @@ func (d *Debts) Refund(cost uint64, now time.Time) uint64 {
 }
 
 // Send returns the numbers to send, which primary may have seen even if its answer is lost. The
-// total is never less than charged.
+// total is never less than charged. If they are not sent after all, nothing changes.
 func (d *Debts) Send() (charged, total uint64) {
 	d.sent = max(d.sent, d.total, d.charged)
 	return d.charged, max(d.total, d.charged)

@@ -125,3 +125,44 @@ func TestTotalsAreMonotone(t *testing.T) {
 		}
 	}
 }
+
+// Numbers that were taken and not sent, as by a Peek or a call that is refused a connection, change
+// nothing of what is owed and charged.
+func TestNumbersThatAreNotSentChangeNothing(t *testing.T) {
+	sum := uint64(0)
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		now := time.Unix(0, 0)
+		var as, seen, charged [2]uint64 // of a caller who is peeked at, and of one who is not
+		var d [2]Debts
+		for range 60 {
+			now = now.Add(time.Duration(rng.Int64N(int64(20 * time.Second))))
+			op, cost, span := rng.IntN(6), 1+rng.Uint64N(9), time.Duration(1+rng.IntN(60))*time.Second
+			for i := range d {
+				switch op {
+				case 0, 1:
+					d[i].Add(cost, now.Add(span), now)
+				case 2:
+					as[i] = d[i].Refund(cost, now)
+				case 3, 4: // primary charges; of some calls the answer is lost
+					as[i] = d[i].Owed(now)
+					from, total := d[i].Send()
+					from = max(from, seen[i])
+					seen[i] = max(seen[i], total)
+					charged[i] += total - min(total, from)
+					if op == 3 {
+						d[i].Charged(total)
+					}
+				case 5:
+					if as[i] = d[i].Owed(now); i == 0 {
+						d[i].Send()
+					}
+				}
+			}
+			require.Equal(t, as[1], as[0], "seed %d", seed)
+			require.Equal(t, charged[1], charged[0], "seed %d", seed)
+		}
+		sum += charged[0]
+	}
+	require.Positive(t, sum)
+}
