@@ -4,6 +4,7 @@
 package live
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -52,31 +53,24 @@ func New(cfg Config) (*Rules, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Rules{cfg: cfg, Figures: newFigures(cfg.Engine)}
-	set, err := r.first()
+	set, err := cfg.Loader.Parse()
 	if err != nil {
 		return nil, err
 	}
-	if r.Engine, err = rules.New(set, cfg.Engine); err != nil {
+	engine, err := rules.New(set, cfg.Engine)
+	if err != nil {
 		return nil, err
 	}
-	r.Figures.follow(set)
+	r := &Rules{cfg: cfg, Engine: engine, Figures: newFigures(cfg.Engine)}
 	if len(cfg.Paths) > 0 {
-		r.status.loaded(set)
+		if set, err = cfg.Loader.LoadFiles(cfg.Paths...); err == nil {
+			err = r.use(set)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
 	}
 	return r, nil
-}
-
-// first returns the rules to begin with.
-func (r *Rules) first() (*rules.Set, error) {
-	if len(r.cfg.Paths) == 0 {
-		return r.cfg.Loader.Parse()
-	}
-	set, err := r.cfg.Loader.LoadFiles(r.cfg.Paths...)
-	if err == nil && r.cfg.Check != nil {
-		err = r.cfg.Check(set)
-	}
-	return set, err
 }
 
 // use makes set the current rules.

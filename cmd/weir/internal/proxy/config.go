@@ -128,9 +128,7 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	limited := len(c.Limits) > 0 || slices.ContainsFunc(c.Routes, func(r Route) bool {
-		return len(r.Limits) > 0
-	})
+	limited := slices.ContainsFunc(c.limited(), func(r Route) bool { return len(r.Limits) > 0 })
 	if limited == (len(c.Rules.Paths) > 0) {
 		return errors.New("want limits or rules")
 	}
@@ -207,6 +205,18 @@ func (c *Config) ip() httplimit.IP {
 		ip = ip.IPv6Bits(c.IPv6Bits)
 	}
 	return ip
+}
+
+// limited returns the general limits, as those of a route without a pattern, and the routes with
+// limits of their own.
+func (c *Config) limited() []Route {
+	all := []Route{{Limits: c.Limits}}
+	for _, r := range c.Routes {
+		if len(r.Limits) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // routes returns the table of the Routes.

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -49,21 +48,15 @@ func (f *denyFile) load() (text string, entries []httplimit.Entry, err error) {
 		return "", nil, err
 	}
 	text = string(all)
-	lines := bufio.NewScanner(strings.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		e, err := parseDenyLine(line)
 		if err != nil {
-			return "", nil, fmt.Errorf("%s:%d: %w", f.name, n, err)
+			return "", nil, fmt.Errorf("%s:%d: %w", f.name, i+1, err)
 		}
 		entries = append(entries, e)
-	}
-	if err := lines.Err(); err != nil {
-		return "", nil, fmt.Errorf("%s: %w", f.name, err)
 	}
 	return text, entries, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -20,36 +19,21 @@ import (
 // the general ones. A request with several targets is held to the limits of each.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	limits := map[string][]httplimit.Policy{} // by route; the general ones by ""
+	own := make(map[string]http.Handler)
 	var order []string
-	add := func(route string, all []Limit) error {
-		order = append(order, route)
-		for _, l := range all {
+	for _, route := range p.cfg.limited() {
+		order = append(order, route.Pattern)
+		for _, l := range route.Limits {
 			policy, err := p.policy(l)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			limits[route] = append(limits[route], policy)
+			limits[route.Pattern] = append(limits[route.Pattern], policy)
 		}
-		return nil
-	}
-	if err := add("", p.cfg.Limits); err != nil {
-		return nil, err
-	}
-	for _, route := range p.cfg.Routes {
-		if len(route.Limits) == 0 {
-			continue
-		}
-		if err := add(route.Pattern, route.Limits); err != nil {
+		var err error
+		if own[route.Pattern], err = p.middleware(limits[route.Pattern], next); err != nil {
 			return nil, err
 		}
-	}
-	own := make(map[string]http.Handler)
-	for _, route := range order {
-		h, err := p.middleware(limits[route], next)
-		if err != nil {
-			return nil, err
-		}
-		own[route] = h
 	}
 	if len(p.cfg.Routes) == 0 && !p.cfg.By.keys.Path {
 		return own[""], nil
@@ -156,20 +140,12 @@ func (s *renamed) Refund(ctx context.Context, r *weir.Request, taken *weir.Resul
 }
 
 // middleware returns next behind a middleware for these limits.
-func (p *Proxy) middleware(
-	policies []httplimit.Policy, next http.Handler,
-) (h http.Handler, err error) {
+func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http.Handler, error) {
 	cfg := p.cfg.Guard
-	cfg.Extractor = p.cfg.By.extractor(p.ip, 0)
-	cfg.ClientIP = p.ip
-	cfg.Skip = p.allowed()
 	if p.routes.HaveCosts() {
 		cfg.CostFunc = func(r *http.Request) uint64 { return recordOf(r.Context()).targets.Cost }
 	}
-	cfg.DenyList = p.denied
-	cfg.Stats = &p.stats
-	cfg.OnDecision = p.onDecision
-	cfg.Logger = p.cfg.Log
+	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied, &p.stats, p.onDecision, p.cfg.Log
 	if cfg.Penalty != (httplimit.Penalty{}) {
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
@@ -177,19 +153,15 @@ func (p *Proxy) middleware(
 	if len(policies) == 0 { // all limits are those of routes: only the lists apply
 		cfg.MaxInFlight = math.MaxInt
 	}
-	err = values.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
-	return h, err
+	return p.wrap(cfg, next)
 }
 
 // boundInFlight returns next behind the bound on requests in flight, over all routes and clients.
-func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
+func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 	if p.cfg.MaxInFlight == 0 {
 		return next, nil
 	}
-	cfg := httplimit.Config{
-		Extractor:   p.cfg.By.extractor(p.ip, 0),
-		ClientIP:    p.ip,
-		Skip:        p.allowed(),
+	return p.wrap(httplimit.Config{
 		MaxInFlight: p.cfg.MaxInFlight,
 		Respond:     p.cfg.Guard.Respond,
 		CORS:        p.cfg.Guard.CORS,
@@ -201,7 +173,12 @@ func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
 				p.onDecision(r, d)
 			}
 		},
-	}
+	}, next)
+}
+
+// wrap returns next behind a middleware that tells clients apart as configured.
+func (p *Proxy) wrap(cfg httplimit.Config, next http.Handler) (h http.Handler, err error) {
+	cfg.Extractor, cfg.ClientIP, cfg.Skip = p.cfg.By.extractor(p.ip, 0), p.ip, p.allowed()
 	err = values.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
@@ -213,9 +190,7 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 	}
 	return func(r *http.Request) bool {
 		addr, err := p.ip.Addr(r)
-		return err == nil && slices.ContainsFunc(p.cfg.Allow, func(a netip.Prefix) bool {
-			return a.Contains(addr)
-		})
+		return err == nil && contain(p.cfg.Allow, addr)
 	}
 }
 

@@ -2,12 +2,14 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,7 +78,8 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(),
+		cfg: cfg, ip: cfg.ip(), via: "weir-" + strings.ToLower(rand.Text()[:12]),
+		limiter: limiter, bounds: cfg.connBounds(),
 		watch:   newWatch(),
 		started: time.Now(),
 	}
@@ -245,15 +248,13 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 	p.announce(front, back)
 	if p.ruled != nil {
-		watching, stop := context.WithCancel(ctx)
-		var watch sync.WaitGroup
-		watch.Go(func() { p.ruled.Watch(watching) })
-		defer watch.Wait()
-		defer stop()
+		defer background(ctx, p.ruled.Watch)()
 	}
-	defer p.keepState()()
+	if p.state != nil { // until the last request has been counted
+		defer background(context.WithoutCancel(ctx), p.state.run)()
+	}
 	if p.redis != nil {
-		p.redis.Ping(ctx, onFailNames[p.cfg.Redis.Fallback.OnFail])
+		p.redis.Ping(ctx, OnFailNames[p.cfg.Redis.Fallback.OnFail])
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -268,6 +269,17 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 		case <-ctx.Done():
 			return p.drain(requests, front, cut)
 		}
+	}
+}
+
+// background runs f until the returned function is called, which waits for it.
+func background(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
 	}
 }
 
@@ -334,12 +346,12 @@ func (p *Proxy) announce(front, back *server) {
 	if back.conns != nil {
 		attrs = append(attrs, "admin", "http://"+back.conns.Addr().String()+"/-/")
 	}
-	for _, l := range p.cfg.Limits {
-		attrs = append(attrs, "limit", l.Rule.String(), "at_once", l.AtOnce())
-	}
-	for _, r := range p.cfg.Routes {
+	for _, r := range p.cfg.limited() {
 		for _, l := range r.Limits {
-			attrs = append(attrs, "route", r.Pattern, "limit", l.Rule.String(), "at_once", l.AtOnce())
+			if r.Pattern != "" {
+				attrs = append(attrs, "route", r.Pattern)
+			}
+			attrs = append(attrs, "limit", l.Rule.String(), "at_once", l.AtOnce())
 		}
 	}
 	if p.ruled != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/urlpath"
 	"github.com/weirgo/weir/rules"
@@ -71,8 +70,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
-		// they have no bucket
-		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, MaxKeysPerClient: -1,
+		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
 		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: p.concurrency,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
@@ -85,8 +83,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	if p.cfg.MaxInFlightPerClient > 0 {
 		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
 	}
-	var listed http.Handler
-	err := values.Attempt(func() { listed = httplimit.New(p.limiter.FixedWindow(), cfg)(behind) })
+	listed, err := p.wrap(cfg, behind)
 	allowed := p.allowed()
 	if err != nil || allowed == nil {
 		return listed, err

@@ -97,20 +97,3 @@ func (s *stateFile) report(err error) {
 		s.log.Error("state not saved", "file", s.name, "error", err.Error())
 	}
 }
-
-// keepState saves the state while the proxy runs. The returned function saves it for the last time.
-func (p *Proxy) keepState() (stop func()) {
-	if p.state == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.state.run(ctx)
-	}()
-	return func() {
-		cancel()
-		<-done
-	}
-}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,7 +41,7 @@ func TestStateIsSavedEveryMinute(t *testing.T) {
 		l := newLimiter(t)
 		s := open(t, name, l, silent)
 		defer s.unlock()
-		stop := sync.OnceFunc((&Proxy{state: s}).keepState())
+		stop := sync.OnceFunc(background(context.Background(), s.run))
 		defer stop()
 		count := func() uint64 {
 			from := newLimiter(t)
@@ -73,7 +74,7 @@ func TestBadStateIsKept(t *testing.T) {
 		s := open(t, name, newLimiter(t), slog.New(slog.NewTextHandler(&said, nil)))
 		defer s.unlock()
 		require.ErrorIs(t, s.bad, weir.ErrSnapshot)
-		stop := (&Proxy{state: s}).keepState()
+		stop := background(context.Background(), s.run)
 		time.Sleep(10 * time.Minute)
 		stop()
 		assert.Contains(t, said.String(), "state not loaded")
@@ -81,7 +82,7 @@ func TestBadStateIsKept(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "not a snapshot", string(text))
 
-		stop = (&Proxy{state: s}).keepState()
+		stop = background(context.Background(), s.run)
 		require.NoError(t, os.Rename(name, filepath.Join(dir, "bad")))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -100,7 +101,7 @@ func TestBadStateMovedAwayBeforeTheEnd(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("not a snapshot"), 0o600))
 	s := open(t, name, newLimiter(t), silent)
 	defer s.unlock()
-	stop := (&Proxy{state: s}).keepState()
+	stop := background(context.Background(), s.run)
 	require.NoError(t, os.Remove(name))
 	stop()
 	assert.NoError(t, newLimiter(t).LoadFile(name))
@@ -115,7 +116,7 @@ func TestFailedSaveIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, name, newLimiter(t), slog.New(slog.NewTextHandler(&said, nil)))
 		defer s.unlock()
-		stop := (&Proxy{state: s}).keepState()
+		stop := background(context.Background(), s.run)
 		require.NoError(t, os.RemoveAll(dir))
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -135,20 +135,14 @@ func (p *Proxy) figures() *figures {
 }
 
 func (p *Proxy) limitsShown() []limitShown {
-	show := func(l Limit, route string) limitShown {
-		return limitShown{Name: l.Name, Limit: l.Limit, Strategy: rule.Titles[l.Strategy], Route: route}
-	}
 	var shown []limitShown
 	if n := p.cfg.MaxInFlightPerClient; n > 0 {
 		shown = append(shown, limitShown{Name: places, Limit: fmt.Sprintf("%d at a time", n),
 			Strategy: places})
 	}
-	for _, l := range p.cfg.Limits {
-		shown = append(shown, show(l, ""))
-	}
-	for _, r := range p.cfg.Routes {
+	for _, r := range p.cfg.limited() {
 		for _, l := range r.Limits {
-			shown = append(shown, show(l, r.Pattern))
+			shown = append(shown, limitShown{l.Name, l.Limit, rule.Titles[l.Strategy], r.Pattern})
 		}
 	}
 	return shown
@@ -202,7 +196,8 @@ func describe(e httplimit.Entry) string {
 	return e.Prefix.String()
 }
 
-var onFailNames = [...]string{
+// OnFailNames are the values of --on-redis-failure.
+var OnFailNames = []string{
 	fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed",
 }
 
@@ -220,7 +215,7 @@ func (p *Proxy) deciding(h onredis.Hybrid) deciding {
 		},
 	}
 	if s.State != fallback.Closed {
-		d.Source = onFailNames[p.cfg.Redis.Fallback.OnFail]
+		d.Source = OnFailNames[p.cfg.Redis.Fallback.OnFail]
 	}
 	return d
 }

@@ -3,7 +3,6 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,9 +66,6 @@ func keepWebSocketsOnly(h http.Header) {
 	h.Del("Connection")
 	h.Del("Http2-Settings")
 }
-
-// newVia returns a name for this process in the Via field.
-func newVia() string { return "weir-" + strings.ToLower(rand.Text()[:12]) }
 
 // forwarded returns the URL of a request with the path that the upstream gets: the client's, in
 // which only bytes that may not stand in a path are escaped, or its normalized form. The error says
@@ -161,7 +157,7 @@ var addressFields = []string{
 func (p *Proxy) forward(r *httputil.ProxyRequest) {
 	dropAliases(r.Out.Header)
 	r.Out.Header.Del("Proxy") // CGI programs see it as HTTP_PROXY
-	if !p.trusts(r.In.RemoteAddr) {
+	if !p.trusts(r.In) {
 		for _, name := range addressFields {
 			r.Out.Header.Del(name)
 		}
@@ -182,7 +178,8 @@ func (p *Proxy) forward(r *httputil.ProxyRequest) {
 // X-Forwarded-For may be the client's.
 func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
 	copyField(r, "Forwarded")
-	if addr, err := p.ip.Addr(r.In); err == nil && addr != peerAddr(r.In.RemoteAddr) {
+	peer, _ := httplimit.RemoteAddr().Addr(r.In)
+	if addr, err := p.ip.Addr(r.In); err == nil && addr != peer {
 		r.Out.Header.Set("X-Forwarded-For", addr.String()) // SetXForwarded appends the peer to it
 	}
 	r.SetXForwarded()
@@ -203,27 +200,23 @@ func dropAliases(h http.Header) {
 	}
 }
 
-func peerAddr(peer string) netip.Addr {
-	ap, err := netip.ParseAddrPort(peer)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return ap.Addr().Unmap().WithZone("")
-}
-
 func copyField(r *httputil.ProxyRequest, name string) {
 	if values := r.In.Header[name]; len(values) > 0 {
 		r.Out.Header[name] = values
 	}
 }
 
-func (p *Proxy) trusts(peer string) bool {
-	addr := peerAddr(peer)
-	return addr.IsValid() && p.trustsAddr(addr)
+// trusts reports whether the peer of a request is a trusted proxy.
+func (p *Proxy) trusts(r *http.Request) bool {
+	peer, err := httplimit.RemoteAddr().Addr(r)
+	return err == nil && p.trustsAddr(peer)
 }
 
-func (p *Proxy) trustsAddr(addr netip.Addr) bool {
-	return slices.ContainsFunc(p.cfg.Trust, func(t netip.Prefix) bool { return t.Contains(addr) })
+func (p *Proxy) trustsAddr(addr netip.Addr) bool { return contain(p.cfg.Trust, addr) }
+
+// contain reports whether addr is in one of all.
+func contain(all []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(all, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // protocols returns HTTP/2, with and without TLS, and HTTP/1 if http1 is set.

@@ -136,7 +136,7 @@ func TestConformance(t *testing.T) {
 		"redis": rules.StrategiesOf(store)} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, string(limits), func(c *Config) {
-				c.Strategies, c.CountDenied, c.Answers = strategies, true,
+				c.Engine.Strategies, c.Engine.CountDenied, c.Answers = strategies, true,
 					Answers{Headers: true, Metadata: true}
 			})
 			for _, step := range steps {

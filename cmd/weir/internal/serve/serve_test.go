@@ -364,7 +364,7 @@ func TestAFailingStoreIsLogged(t *testing.T) {
 	defer client.Close()
 	store, err := redislimit.New(client, redislimit.Config{Timeout: 50 * time.Millisecond})
 	require.NoError(t, err)
-	r := start(t, yearly, func(c *Config) { c.Strategies = rules.StrategiesOf(store) })
+	r := start(t, yearly, func(c *Config) { c.Engine.Strategies = rules.StrategiesOf(store) })
 	const requests = 50
 	for range requests {
 		_, err := r.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
@@ -386,7 +386,7 @@ func TestMemoryAndRedisAgree(t *testing.T) {
 	store, err := redislimit.New(client, redislimit.Config{Timeout: time.Second})
 	require.NoError(t, err)
 	memory := start(t, yearly, nil)
-	shared := start(t, yearly, func(c *Config) { c.Strategies = rules.StrategiesOf(store) })
+	shared := start(t, yearly, func(c *Config) { c.Engine.Strategies = rules.StrategiesOf(store) })
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 150 {
 		var list []*common.RateLimitDescriptor

@@ -26,8 +26,9 @@ import (
 
 // Config configures a Server. Paths or Rules, and the addresses must be set.
 type Config struct {
-	Paths        []string // files and directories of rules
-	MergeDomains bool     // in Paths
+	Paths  []string // files and directories of rules
+	Loader rules.Loader
+	Engine rules.Config // how they count
 
 	// Rules, if not nil, calls accept with rules from elsewhere until ctx ends. The Server decides
 	// nothing before the first ones.
@@ -38,11 +39,8 @@ type Config struct {
 	AdminToken        string // for requests that inspect or change counts; empty refuses them
 	TLS               *tls.Config
 
-	Strategies    rules.Strategies       // nil counts in memory
-	Metrics       []prometheus.Collector // of the Strategies
-	Shadow, Quota bool
-	CountDenied   bool // a denied request counts on all its limits
-	Answers       Answers
+	Metrics []prometheus.Collector // of the Engine's Strategies
+	Answers Answers
 
 	Connections keepalive.ServerParameters // of gRPC; zero fields mean those of grpc-go
 
@@ -86,10 +84,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, registry: prometheus.NewRegistry(), health: health.NewServer()}
 	var err error
 	s.live, err = live.New(live.Config{
-		Paths: cfg.Paths, Loader: rules.Loader{MergeDomains: cfg.MergeDomains}, Log: cfg.Log,
+		Paths: cfg.Paths, Loader: cfg.Loader, Engine: cfg.Engine, Log: cfg.Log,
 		Check: func(set *rules.Set) error { return live.RefuseInFlight(set, "", noEnd) },
-		Engine: rules.Config{Strategies: cfg.Strategies, Shadow: cfg.Shadow, Quota: cfg.Quota,
-			CountDenied: cfg.CountDenied},
 	})
 	if err != nil {
 		return nil, err

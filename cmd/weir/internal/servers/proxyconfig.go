@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
@@ -183,10 +182,8 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) (err error) {
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
-	onFail, ok := map[string]fallback.OnFail{
-		"local": fallback.FailLocal, "open": fallback.FailOpen, "closed": fallback.FailClosed,
-	}[f.onFail]
-	if !ok {
+	onFail := slices.Index(proxy.OnFailNames, f.onFail)
+	if onFail < 0 {
 		return fmt.Errorf("--on-redis-failure must be local, open or closed, not %q", f.onFail)
 	}
 	if f.redis.cfg.URL == "" && f.redis.cfg.Fallback.Instances > 1 {
@@ -194,23 +191,20 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	}
 	err := f.redis.setPassword()
 	cfg.Redis = f.redis.cfg
-	cfg.Redis.Fallback.OnFail = onFail
+	cfg.Redis.Fallback.OnFail = fallback.OnFail(onFail)
 	return err
 }
 
 // setLogs writes the access log to the standard output and the other log to the standard error.
 func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error {
-	text := func(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+	json := f.accessLog == "json"
 	switch f.accessLog {
-	case "text":
-		cfg.Access, cfg.Log = text(stdout), text(stderr)
-	case "json":
-		cfg.Access, cfg.Log = slog.New(slog.NewJSONHandler(stdout, nil)),
-			slog.New(slog.NewJSONHandler(stderr, nil))
+	case "text", "json":
+		cfg.Access = newLog(stdout, json)
 	case "off":
-		cfg.Log = text(stderr)
 	default:
 		return fmt.Errorf("--access-log must be text, json or off, not %q", f.accessLog)
 	}
+	cfg.Log = newLog(stderr, json)
 	return nil
 }

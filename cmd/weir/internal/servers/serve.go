@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"regexp"
 	"time"
@@ -86,8 +85,7 @@ func (f *serveFlags) command() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
-	flags.BoolVar(&f.cfg.MergeDomains, "merge-domains", false,
-		"allow a domain to be in several files or documents")
+	cli.MergeDomains(cmd, &f.cfg.Loader)
 	f.xds.add(flags)
 	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")
 	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080",
@@ -111,10 +109,10 @@ func (f *serveFlags) command() *cobra.Command {
 		"how long a connection may be silent before the server pings the client")
 	flags.DurationVar(&f.cfg.Connections.Timeout, "grpc-keepalive-timeout", 20*time.Second,
 		"how long the server waits for the answer before it closes the connection")
-	flags.BoolVar(&f.cfg.Shadow, "shadow", false,
+	flags.BoolVar(&f.cfg.Engine.Shadow, "shadow", false,
 		"admit every request; the statuses show what would have been denied")
-	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as if in quota mode")
-	flags.BoolVar(&f.cfg.CountDenied, "count-denied", false,
+	flags.BoolVar(&f.cfg.Engine.Quota, "quota", false, "treat every descriptor as if in quota mode")
+	flags.BoolVar(&f.cfg.Engine.CountDenied, "count-denied", false,
 		"count denied requests too, on all their limits, as Envoy's rate limit service does")
 	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false,
 		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
@@ -170,14 +168,10 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 			*addr = ""
 		}
 	}
-	switch f.logFormat {
-	case "text":
-		f.cfg.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-	case "json":
-		f.cfg.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
-	default:
+	if f.logFormat != "text" && f.logFormat != "json" {
 		return fmt.Errorf("--log must be text or json, not %q", f.logFormat)
 	}
+	f.cfg.Log = newLog(cmd.ErrOrStderr(), f.logFormat == "json")
 	if cmd.Flags().Changed("instances") && f.redis.cfg.URL == "" {
 		return errors.New("--instances needs --redis, through which they share counts")
 	}
@@ -210,7 +204,7 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 		return nil, err
 	}
 	local := rules.StrategiesOf(limiter)
-	f.cfg.Strategies = local
+	f.cfg.Engine.Strategies = local
 	f.cfg.Metrics = []prometheus.Collector{weirprom.New("", metrics.Limiter(limiter.Stats))}
 	if f.redis.cfg.URL == "" {
 		return func() { _ = limiter.Close() }, nil
@@ -225,11 +219,11 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 		return nil, err
 	}
 	f.cfg.Metrics = append(f.cfg.Metrics, calls, store)
-	f.cfg.Strategies = rules.StrategiesOf(store)
+	f.cfg.Engine.Strategies = rules.StrategiesOf(store)
 	meanwhile := "no decisions"
 	if f.redis.cfg.Fallback.Instances > 0 {
 		meanwhile = "local"
-		f.cfg.Strategies = store.Strategies(local)
+		f.cfg.Engine.Strategies = store.Strategies(local)
 	}
 	f.cfg.Started = func(ctx context.Context) { store.Ping(ctx, meanwhile) }
 	return func() { _, _ = store.Close(), limiter.Close() }, nil

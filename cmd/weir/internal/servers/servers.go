@@ -3,6 +3,8 @@ package servers
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
@@ -26,7 +28,7 @@ func Root() *cobra.Command {
 		"headers":          slices.Sorted(maps.Keys(proxy.HeaderStyles)),
 		"log":              {"text", "json"},
 		"on-full":          slices.Sorted(maps.Keys(proxy.FullPolicies)),
-		"on-redis-failure": {"local", "open", "closed"},
+		"on-redis-failure": proxy.OnFailNames,
 		"strategy":         rule.Strategies,
 	})
 	return root
@@ -35,6 +37,14 @@ func Root() *cobra.Command {
 // maxBucketsText describes --max-buckets.
 const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 " +
 	"bytes each"
+
+// newLog returns a log on w, in JSON or as text.
+func newLog(w io.Writer, json bool) *slog.Logger {
+	if json {
+		return slog.New(slog.NewJSONHandler(w, nil))
+	}
+	return slog.New(slog.NewTextHandler(w, nil))
+}
 
 // runUntilSignal runs a server until SIGTERM or SIGINT; a second signal ends the process at once.
 // On SIGHUP it calls reload, which logs its error.

@@ -9,7 +9,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/cmd/weir/internal/xds"
-	"github.com/weirgo/weir/rules"
 )
 
 // xdsFlags name the xDS server that has the rules.
@@ -36,7 +35,7 @@ func (f *xdsFlags) set(cfg *serve.Config) error {
 		return errors.New("give --xds-cert, --xds-key and --xds-ca together")
 	}
 	config := xds.Config{Addr: f.addr, Node: f.node, Log: cfg.Log,
-		Loader: rules.Loader{MergeDomains: cfg.MergeDomains}}
+		Loader: cfg.Loader}
 	if f.ca != "" {
 		pool, err := certificates(f.ca)
 		if err != nil {

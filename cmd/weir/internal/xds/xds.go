@@ -155,12 +155,10 @@ func (w *waits) next() time.Duration {
 
 // sleep waits for d, and reports whether ctx is still valid.
 func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	}
 }
