@@ -56,21 +56,28 @@ type DenyList struct {
 	maxPenalties int
 	now          func() time.Time
 
-	size   atomic.Int64 // of both maps; written under mu
-	prefix atomic.Int64 // of prefixes; written under mu
+	size     atomic.Int64 // of listed; written under mu
+	prefixes atomic.Int64 // how many of listed are prefixes; written under mu
 
 	mu        sync.RWMutex
-	keys      map[listedKey]listing    // guarded by mu
-	prefixes  map[netip.Prefix]listing // guarded by mu; masked
-	lengths   map[prefixLength]int     // guarded by mu; how many prefixes there are of each length
-	penalties int                      // guarded by mu; how many entries are penalties
-	purged    time.Time                // guarded by mu; when a full list was last searched
+	listed    map[caller]listing   // guarded by mu
+	lengths   map[prefixLength]int // guarded by mu; how many prefixes there are of each length
+	penalties int                  // guarded by mu; how many entries are penalties
+	purged    time.Time            // guarded by mu; when a full list was last searched
 }
 
-// listedKey is the Policy and the Key of an entry.
-type listedKey struct{ policy, key string }
+// caller is whom an entry is for: the Policy and the Key, or the Prefix, masked.
+type caller struct {
+	policy, key string
+	prefix      netip.Prefix
+}
 
-func keyOf(e Entry) listedKey { return listedKey{e.Policy, e.Key} }
+func callerOf(e Entry) caller {
+	if e.Key != "" {
+		return caller{policy: e.Policy, key: e.Key}
+	}
+	return caller{prefix: unmapPrefix(e.Prefix)}
+}
 
 // listing is the end of an entry and its origin.
 type listing struct {
@@ -91,11 +98,10 @@ func NewDenyList(cfg DenyListConfig) *DenyList {
 			cfg.MaxPenalties))
 	}
 	l := &DenyList{
-		max:      cmp.Or(cfg.MaxEntries, defaultMaxEntries),
-		now:      cfg.Now,
-		keys:     make(map[listedKey]listing),
-		prefixes: make(map[netip.Prefix]listing),
-		lengths:  make(map[prefixLength]int),
+		max:     cmp.Or(cfg.MaxEntries, defaultMaxEntries),
+		now:     cfg.Now,
+		listed:  make(map[caller]listing),
+		lengths: make(map[prefixLength]int),
 	}
 	l.maxPenalties = cmp.Or(cfg.MaxPenalties, l.max)
 	if l.now == nil {
@@ -113,41 +119,41 @@ func (l *DenyList) Add(e Entry) error {
 	if len(e.Key) > maxKeyLen {
 		return tooLong("the deny list entry", len(e.Key))
 	}
-	now := l.now()
+	now, c := l.now(), callerOf(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if over(e.Until, now) {
-		l.remove(e)
+		l.remove(c)
 		return nil
 	}
-	old, listed := l.get(e)
+	old, listed := l.listed[c]
 	if (!listed || old.penalty) && l.full(false) {
 		l.purge(now)
-		old, listed = l.get(e)
+		old, listed = l.listed[c]
 	}
 	if (!listed || old.penalty) && l.full(false) {
 		return fmt.Errorf("%w: %d entries", ErrDenyListFull, l.max)
 	}
-	l.put(e, listing{until: e.Until})
+	l.put(c, listing{until: e.Until})
 	return nil
 }
 
 // extend is Add for the penalty box, which may list many callers in a short time: it never shortens
 // an entry, and searches a full list for ended entries at most once per purgeEvery.
 func (l *DenyList) extend(e Entry) error {
-	now := l.now()
+	now, c := l.now(), callerOf(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old, listed := l.get(e)
+	old, listed := l.listed[c]
 	if listed && over(old.until, now) {
-		l.remove(e) // an ended entry of the operator does not make e one
+		l.remove(c) // an ended entry of the operator does not make e one
 		listed = false
 	}
 	if listed && (old.until.IsZero() || old.until.After(e.Until)) {
 		return nil
 	}
 	if listed {
-		l.put(e, listing{e.Until, old.penalty})
+		l.put(c, listing{e.Until, old.penalty})
 		return nil
 	}
 	if since := now.Sub(l.purged); l.full(true) && (since < 0 || since >= purgeEvery) {
@@ -156,7 +162,7 @@ func (l *DenyList) extend(e Entry) error {
 	if l.full(true) {
 		return fmt.Errorf("%w: %d penalties", ErrDenyListFull, l.maxPenalties)
 	}
-	l.put(e, listing{e.Until, true})
+	l.put(c, listing{e.Until, true})
 	return nil
 }
 
@@ -165,7 +171,7 @@ func (l *DenyList) full(penalty bool) bool {
 	if penalty {
 		return l.penalties >= l.maxPenalties
 	}
-	return len(l.keys)+len(l.prefixes)-l.penalties >= l.max
+	return len(l.listed)-l.penalties >= l.max
 }
 
 // Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A
@@ -173,7 +179,7 @@ func (l *DenyList) full(penalty bool) bool {
 func (l *DenyList) Remove(e Entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.remove(e)
+	return l.remove(callerOf(e))
 }
 
 // Lookup returns the entry that refuses this caller: the key's, as Config's Extractor extracts it,
@@ -188,7 +194,7 @@ func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bo
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if e, ok := l.keys[listedKey{policy, string(key)}]; ok && !l.over(e.until) {
+	if e, ok := l.listed[caller{policy: policy, key: string(key)}]; ok && !l.over(e.until) {
 		return Entry{Key: string(key), Policy: policy, Until: e.until}, true
 	}
 	addr = normalize(addr)
@@ -211,19 +217,13 @@ func (l *DenyList) Added() []Entry { return l.entries(false) }
 func (l *DenyList) entries(penalties bool) []Entry {
 	now := l.now()
 	l.mu.RLock()
-	entries := make([]Entry, 0, len(l.keys)+len(l.prefixes))
-	for p, e := range l.prefixes {
-		if penalties || !e.penalty {
-			entries = append(entries, Entry{Prefix: p, Until: e.until})
-		}
-	}
-	for k, e := range l.keys {
-		if penalties || !e.penalty {
-			entries = append(entries, Entry{Key: k.key, Policy: k.policy, Until: e.until})
+	entries := make([]Entry, 0, len(l.listed))
+	for c, e := range l.listed {
+		if !over(e.until, now) && (penalties || !e.penalty) {
+			entries = append(entries, Entry{c.key, c.policy, c.prefix, e.until})
 		}
 	}
 	l.mu.RUnlock()
-	entries = slices.DeleteFunc(entries, func(e Entry) bool { return over(e.Until, now) })
 	slices.SortFunc(entries, func(a, b Entry) int {
 		if c := cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key)); c != 0 {
 			return c
@@ -247,83 +247,58 @@ func (l *DenyList) lookupAddr(addr netip.Addr) (Entry, bool) {
 			continue
 		}
 		p, _ := addr.Prefix(length.bits)
-		if e, ok := l.prefixes[p]; ok && !l.over(e.until) {
+		if e, ok := l.listed[caller{prefix: p}]; ok && !l.over(e.until) {
 			best, found = Entry{Prefix: p, Until: e.until}, true
 		}
 	}
 	return best, found
 }
 
-// get returns the listing of e's Key or Prefix. mu is held.
-func (l *DenyList) get(e Entry) (old listing, ok bool) {
-	if e.Key != "" {
-		old, ok = l.keys[keyOf(e)]
-	} else {
-		old, ok = l.prefixes[unmapPrefix(e.Prefix)]
-	}
-	return old, ok
-}
-
-// put enters e. mu is held.
-func (l *DenyList) put(e Entry, as listing) {
-	if old, ok := l.get(e); ok && old.penalty {
+// put enters c. mu is held.
+func (l *DenyList) put(c caller, as listing) {
+	old, listed := l.listed[c]
+	if old.penalty {
 		l.penalties--
 	}
 	if as.penalty {
 		l.penalties++
 	}
-	if e.Key != "" {
-		// a key cut from a header must not retain the header
-		l.keys[listedKey{e.Policy, strings.Clone(e.Key)}] = as
-	} else {
-		p := unmapPrefix(e.Prefix)
-		if _, ok := l.prefixes[p]; !ok {
-			l.lengths[lengthOf(p)]++
-		}
-		l.prefixes[p] = as
+	if !listed && c.key == "" {
+		l.lengths[lengthOf(c.prefix)]++
+		l.prefixes.Add(1)
 	}
-	l.resized()
+	c.key = strings.Clone(c.key) // it must not retain the header that it was cut from
+	l.listed[c] = as
+	l.size.Store(int64(len(l.listed)))
 }
 
 // remove is Remove. mu is held.
-func (l *DenyList) remove(e Entry) bool {
-	old, ok := l.get(e)
+func (l *DenyList) remove(c caller) bool {
+	old, ok := l.listed[c]
 	if !ok {
 		return false
 	}
 	if old.penalty {
 		l.penalties--
 	}
-	if e.Key != "" {
-		delete(l.keys, keyOf(e))
-	} else {
-		p := unmapPrefix(e.Prefix)
-		delete(l.prefixes, p)
-		if l.lengths[lengthOf(p)]--; l.lengths[lengthOf(p)] == 0 {
-			delete(l.lengths, lengthOf(p))
+	if c.key == "" {
+		n := lengthOf(c.prefix)
+		if l.lengths[n]--; l.lengths[n] == 0 {
+			delete(l.lengths, n)
 		}
+		l.prefixes.Add(-1)
 	}
-	l.resized()
+	delete(l.listed, c)
+	l.size.Store(int64(len(l.listed)))
 	return true
-}
-
-// resized publishes the sizes to readers without the lock. mu is held.
-func (l *DenyList) resized() {
-	l.size.Store(int64(len(l.keys) + len(l.prefixes)))
-	l.prefix.Store(int64(len(l.prefixes)))
 }
 
 // purge removes the entries that have ended. mu is held.
 func (l *DenyList) purge(now time.Time) {
 	l.purged = now
-	for k, e := range l.keys {
+	for c, e := range l.listed {
 		if over(e.until, now) {
-			l.remove(Entry{Key: k.key, Policy: k.policy})
-		}
-	}
-	for p, e := range l.prefixes {
-		if over(e.until, now) {
-			l.remove(Entry{Prefix: p})
+			l.remove(c)
 		}
 	}
 }
@@ -342,7 +317,7 @@ func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(),
 // in no prefix.
 func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err error) {
 	var addr netip.Addr
-	if m.DenyList.prefix.Load() > 0 {
+	if m.DenyList.prefixes.Load() > 0 {
 		if addr, err = m.ClientIP.Addr(r); err != nil && !errors.As(err, new(peerError)) {
 			return Entry{}, false, err
 		}
