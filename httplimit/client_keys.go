@@ -1,6 +1,9 @@
 package httplimit
 
-import "net/http"
+import (
+	"log/slog"
+	"net/http"
+)
 
 // sharedPart begins the part of a joined key that a client's keys beyond the bound share. No
 // extracted key collides with it: it makes a joined key of three parts, and theirs have two.
@@ -16,7 +19,9 @@ func (m *middleware) exceedsKeys(c *call, r *http.Request, e Extractor, key []by
 	if c.client = client; !ok || m.keys.Admit(client, key, m.Now()) {
 		return false
 	}
-	m.logShared(r.Context(), string(client))
+	m.log(r.Context(), &m.throttles.shared, slog.LevelWarn,
+		"httplimit: a client's further keys share one budget; if it is a proxy, set ClientIP",
+		string(client), slog.Int("max_keys", m.keys.Most()))
 	return true
 }
 

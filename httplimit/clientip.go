@@ -136,6 +136,15 @@ func (ip IP) appendKey(dst []byte, r *http.Request) ([]byte, error) {
 }
 
 func (ip IP) appendAddr(dst []byte, addr netip.Addr) []byte {
+	p := ip.prefix(addr)
+	if p.IsSingleIP() {
+		return p.Addr().AppendTo(dst)
+	}
+	return p.AppendTo(dst)
+}
+
+// prefix returns the addresses that have the key of addr.
+func (ip IP) prefix(addr netip.Addr) netip.Prefix {
 	if v4, ok := fromNAT64(addr); ok {
 		addr = v4
 	}
@@ -143,11 +152,8 @@ func (ip IP) appendAddr(dst []byte, addr netip.Addr) []byte {
 	if addr.Is4() {
 		bits = cmp.Or(int(ip.bits4), 32)
 	}
-	if bits == addr.BitLen() {
-		return addr.AppendTo(dst)
-	}
-	prefix, _ := addr.Prefix(bits) // bits is valid
-	return prefix.AppendTo(dst)
+	p, _ := addr.Prefix(bits) // bits is valid
+	return p
 }
 
 func (ip IP) trusts(addr netip.Addr) bool {
@@ -261,19 +267,6 @@ func fromNAT64(addr netip.Addr) (v4 netip.Addr, ok bool) {
 	}
 	b := addr.As16()
 	return netip.AddrFrom4([4]byte(b[12:])), true
-}
-
-// clientPrefix returns the addresses that one client commonly has: one IPv4 address, or a /64.
-func clientPrefix(addr netip.Addr) netip.Prefix {
-	bits := defaultIPv6Bits
-	if v4, ok := fromNAT64(addr); ok {
-		addr = v4
-	}
-	if addr.Is4() {
-		bits = 32
-	}
-	p, _ := addr.Prefix(bits) // bits is valid
-	return p
 }
 
 // unmapPrefix masks p and turns a prefix of IPv4-mapped addresses into an IPv4 prefix.

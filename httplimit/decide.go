@@ -62,9 +62,6 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	if c.slot != nil {
-		c.hold()
-	}
 	allowed, err := c.limits.Take(ctx, m.tolerates)
 	if c.slot != nil {
 		c.slot.held = c.limits[0].TakeHeld()
@@ -101,6 +98,9 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	for i := range c.states {
 		s := &c.states[i]
 		s.ask.Request.Cost = cost
+		if s.holds {
+			s.ask.Request.Cost = 1
+		}
 		if s.LimitFunc != nil {
 			s.askLimit(r)
 			if s.ask.Exempt {
@@ -162,17 +162,11 @@ func (m *middleware) bypasses(err error) bool {
 		return m.OnFull == FullAdmit
 	case errors.Is(err, weir.ErrID):
 		return false // the key is the client's choice, and a bad one would be a way through
-	case isMistake(err):
-		return false
+	case errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),
+		errors.Is(err, errors.ErrUnsupported):
+		return false // a mistake in the program does not end: it would mean no limit at all
 	}
 	return m.FailOpen
-}
-
-// isMistake reports whether err is a mistake in the program. Unlike an outage it does not end, so
-// failing open would mean no limit at all.
-func isMistake(err error) bool {
-	return errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit) ||
-		errors.Is(err, errors.ErrUnsupported)
 }
 
 // endUndecided ends a request that a policy could not decide and that is refused for it.

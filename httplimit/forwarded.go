@@ -38,8 +38,8 @@ func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) 
 // its last group may be a port.
 func parseNode(s string) (netip.Addr, error) {
 	if !strings.HasPrefix(s, "[") && strings.Count(s, ":") > 1 {
-		return netip.Addr{},
-			fmt.Errorf("%w: forwarded for %.100q, an IPv6 address without brackets", ErrKey, s)
+		err := fmt.Errorf("%w: forwarded for %.100q, an IPv6 address without brackets", ErrKey, s)
+		return netip.Addr{}, err
 	}
 	return parseHop(s)
 }

@@ -168,10 +168,9 @@ func (m *middleware) setQuotas(c *call) {
 			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.ask.Request.Limit, s.ask.Request.Duration
 		}
 		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
-		q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s)
-	}
-	if c.slot != nil {
-		c.setPlaces()
+		if q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s); s.holds {
+			q.SetPlaces(s.ask.Result.ExpiresAt.IsZero())
+		}
 	}
 }
 
@@ -245,12 +244,7 @@ func ceilSeconds(d time.Duration) int64 {
 }
 
 // ceilTime rounds up to a whole second.
-func ceilTime(t time.Time) time.Time {
-	if whole := t.Truncate(time.Second); !whole.Equal(t) {
-		return whole.Add(time.Second)
-	}
-	return t
-}
+func ceilTime(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }
 
 // jitterSeconds returns a random number of whole seconds, 0 to d, each as likely.
 func jitterSeconds(d time.Duration) int64 {

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -89,20 +88,9 @@ func (s *slot) release() {
 	}
 	ctx := s.request.Context()
 	if err := s.held.Release(ctx); err != nil {
-		s.logRelease(ctx, err)
-	}
-}
-
-func (m *middleware) logRelease(ctx context.Context, err error) {
-	m.log(ctx, &m.throttles.release, slog.LevelError,
-		"httplimit: a place in flight was not released, and counts until its lease ends", "",
-		[]slog.Attr{slog.String("error", escape(err.Error()))})
-}
-
-// hold holds the request to Concurrency, if that is set: it takes one place.
-func (c *call) hold() {
-	if s := &c.states[0]; s.holds {
-		s.ask.Request.Cost = 1
+		s.log(ctx, &s.throttles.release, slog.LevelError,
+			"httplimit: a place in flight was not released, and counts until its lease ends", "",
+			slog.String("error", escape(err.Error())))
 	}
 }
 
@@ -116,12 +104,5 @@ func (q *Quota) SetPlaces(never bool) {
 	q.InFlight = true
 	if q.Reset = -1; q.Denied && !never {
 		q.Reset = retryPlace
-	}
-}
-
-// setPlaces sets the quota of Concurrency, of which nobody knows when more of it is free.
-func (c *call) setPlaces() {
-	if s := &c.states[0]; s.holds {
-		c.quotas[0].SetPlaces(s.ask.Result.ExpiresAt.IsZero())
 	}
 }

@@ -48,24 +48,13 @@ func (m *middleware) logFailures(ctx context.Context, c *call) {
 			d.Err = fmt.Errorf("refund: %w", l.Err)
 		}
 		m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),
-			d.LogValue().Group())
+			d.LogValue().Group()...)
 	}
-}
-
-func (m *middleware) logPenalty(ctx context.Context, key string, err error) {
-	m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", key,
-		[]slog.Attr{slog.String("error", escape(err.Error()))})
-}
-
-func (m *middleware) logShared(ctx context.Context, client string) {
-	m.log(ctx, &m.throttles.shared, slog.LevelWarn,
-		"httplimit: a client's further keys share one budget; if it is a proxy, set ClientIP", client,
-		[]slog.Attr{slog.Int("max_keys", m.keys.Most())})
 }
 
 // log writes a record if t allows it.
 func (m *middleware) log(
-	ctx context.Context, t *throttle.Throttle, level slog.Level, msg, key string, attrs []slog.Attr,
+	ctx context.Context, t *throttle.Throttle, level slog.Level, msg, key string, attrs ...slog.Attr,
 ) {
 	dropped, ok := t.Allow(m.Now(), logEvery)
 	if !ok {

@@ -103,6 +103,7 @@ func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
+// It refunds a request that does not count.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 	counting := h.CountIf != nil && c.taken()
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
@@ -118,36 +119,23 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 	if sends {
 		rw.more = &h.sending
 		f := newFields(w.Header(), rw.values[:])
-		h.setAdmittedFields(&f, c)
+		if h.setFields(&f, c); c.outcome == Bypassed {
+			f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
+		}
 	}
 	if held {
 		rw.more = &writerState{style: rw.more.style, slot: c.slot}
 	}
-	if counting {
-		h.serveCounting(rw, wrapped, marked, c)
+	if !counting {
+		h.calls.Put(c)
+		h.next.ServeHTTP(wrapped, marked)
 		return
 	}
-	h.calls.Put(c)
-	h.next.ServeHTTP(wrapped, marked)
-}
-
-// serveCounting runs the handler and refunds the request if it does not count. A panic of the
-// handler refunds nothing: it must not undo an attempt.
-func (h *handler) serveCounting(
-	rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call,
-) {
-	h.next.ServeHTTP(w, rw.watch(r))
+	h.next.ServeHTTP(wrapped, rw.watch(marked)) // a panic refunds nothing: it must not undo an attempt
 	if !h.counts(rw) && c.limits.Refund(r.Context()) != nil {
 		h.logFailures(r.Context(), c)
 	}
 	h.calls.Put(c)
-}
-
-func (h *handler) setAdmittedFields(f *fields, c *call) {
-	h.setFields(f, c)
-	if c.outcome == Bypassed {
-		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
-	}
 }
 
 // bypassed marks the request for IsBypassed if no Strategy decided on it.
@@ -261,9 +249,8 @@ func (m *middleware) check() {
 
 func (m *middleware) checkPolicies() {
 	if len(m.policies) == 0 && m.MaxInFlight == 0 {
-		panic(
-			"httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, or MaxInFlight",
-		)
+		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, " +
+			"or MaxInFlight")
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""
@@ -279,9 +266,8 @@ func (m *middleware) checkPolicies() {
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %s, cannot refund",
 				p.Name, p.strategy))
 		case irrevocable != "":
-			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; only one "+
-				"can decide last",
-				irrevocable, p.Name))
+			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; "+
+				"only one can decide last", irrevocable, p.Name))
 		}
 		irrevocable = p.Name
 	}

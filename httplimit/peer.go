@@ -44,15 +44,12 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 	}
 	var once throttle.Throttle
 	m.log(r.Context(), &once, slog.LevelWarn,
-		"httplimit: requests come from a private address; if it is "+
-			"a proxy's, all its clients share one address: trust it (Caddy: trusted_proxies, weir proxy: "+
-			"--trust)",
-		peer.String(), []slog.Attr{
-			slog.String("peer", peer.String()),
-			slog.String("line_1", `proxies := []netip.Prefix{netip.MustParsePrefix("`+
-				netip.PrefixFrom(peer, peer.BitLen()).String()+`")}`),
-			slog.String("line_2", field+`: httplimit.ClientIP(proxies),`),
-		})
+		"httplimit: requests come from a private address; if it is a proxy's, all its clients share "+
+			"one address: trust it (Caddy: trusted_proxies, weir proxy: --trust)",
+		peer.String(), slog.String("peer", peer.String()),
+		slog.String("line_1", `proxies := []netip.Prefix{netip.MustParsePrefix("`+
+			netip.PrefixFrom(peer, peer.BitLen()).String()+`")}`),
+		slog.String("line_2", field+`: httplimit.ClientIP(proxies),`))
 }
 
 // ServeHTTP answers with what ip sees of a request: the TCP peer, the fields that name further

@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -74,7 +75,8 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 		err = m.list(c, r, m.Now().Add(m.Penalty.For))
 	}
 	if err != nil {
-		m.logPenalty(ctx, c.caller(), err)
+		m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
+			slog.String("error", escape(err.Error())))
 	}
 }
 
@@ -91,7 +93,7 @@ func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 		if err != nil {
 			return nil //nolint:nilerr // the chain is invalid: the address is a proxy's, not the client's
 		}
-		e = Entry{Prefix: clientPrefix(addr), Until: until}
+		e = Entry{Prefix: IP{}.prefix(addr), Until: until} // what one client commonly has
 	}
 	return m.DenyList.extend(e)
 }

@@ -92,12 +92,20 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		checkDuration(p.Name, p.Duration)
 		checkLimit(p)
 	}
-	c := &policy{Policy: p, unnamed: unnamed, prefix: appendPart(nil, p.Name), item: itemOf(p.Name)}
+	c := &policy{
+		Policy: p, unnamed: unnamed, limit: weir.NewLimit(p.Strategy), strategy: weir.NameOf(p.Strategy),
+		prefix: appendPart(nil, p.Name), item: itemOf(p.Name),
+		problem: deniedProblem(deniedStatus, detailUsedUp, p.Name),
+	}
 	if p.Extractor != nil {
 		c.key = appenderOf(p.Extractor)
 	}
-	c.inspectStrategy()
-	c.problem = deniedProblem(deniedStatus, detailUsedUp, p.Name)
+	c.peeker, _ = p.Strategy.(weir.Peeker)
+	c.forecaster, _ = p.Strategy.(weir.Forecaster)
+	switch p.Strategy.(type) {
+	case *weir.FixedWindow, *weir.Calendar:
+		c.renewsAtOnce = true
+	}
 	return c
 }
 
@@ -120,26 +128,11 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	c := compile(p, s, deniedStatus)
 	var err error
 	if c.limit, err = c.limit.Holding(); err != nil {
-		panic(
-			fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): %v",
-				err),
-		)
+		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, "+
+			"such as limiter.InFlight(): %v", err))
 	}
-	c.unnamed, c.holds = unnamed, true
-	c.renewsAtOnce = true // nothing can be forecast
+	c.unnamed, c.holds, c.renewsAtOnce = unnamed, true, true // nothing can be forecast
 	return c
-}
-
-// inspectStrategy sets the optional interfaces of the Strategy.
-func (p *policy) inspectStrategy() {
-	p.limit = weir.NewLimit(p.Strategy)
-	p.peeker, _ = p.Strategy.(weir.Peeker)
-	p.forecaster, _ = p.Strategy.(weir.Forecaster)
-	p.strategy = weir.NameOf(p.Strategy)
-	switch p.Strategy.(type) {
-	case *weir.FixedWindow, *weir.Calendar:
-		p.renewsAtOnce = true
-	}
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".
