@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -20,13 +21,10 @@ func (h *handler) counts(w *responseWriter) bool {
 		status := int(conn.status.Load())
 		return status <= 0 || h.CountIf(status)
 	}
-	switch {
-	case w.status == 0 && w.clientGone(), w.lost:
+	if w.lost || w.status == 0 && w.clientGone() {
 		return true
-	case w.status == 0:
-		return h.CountIf(http.StatusOK)
 	}
-	return h.CountIf(int(w.status))
+	return h.CountIf(cmp.Or(int(w.status), http.StatusOK))
 }
 
 // watch makes w and the returned request record what counts needs.

@@ -15,10 +15,10 @@ import (
 // guards holds the Strategies on which a middleware uses default names. Two such middlewares with
 // equal limits would share budgets unnoticed. An entry is removed when its middleware is garbage
 // collected.
-var guards struct {
+var guards = struct {
 	mu      sync.Mutex
 	unnamed map[any]bool // guarded by mu; by identity
-}
+}{unnamed: make(map[any]bool)}
 
 // claimDefaultNames panics if m and another middleware use default names on one Strategy.
 func claimDefaultNames(m *middleware) {
@@ -31,17 +31,14 @@ func claimDefaultNames(m *middleware) {
 			continue
 		}
 		if guards.unnamed[id] {
-			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy %s "+
-				"a Name of its own, or the first one's Name to share the budget", p.strategy,
+			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy "+
+				"%s a Name of its own, or the first one's Name to share the budget", p.strategy,
 				structuredfield.Quote(p.Name)))
 		}
 		claims = append(claims, id)
 	}
 	if len(claims) == 0 {
 		return
-	}
-	if guards.unnamed == nil {
-		guards.unnamed = make(map[any]bool)
 	}
 	for _, id := range claims {
 		guards.unnamed[id] = true

@@ -87,11 +87,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		}
 		p.Name = defaultName(p.Limit, p.Duration)
 	}
-	checkName(p.Name)
-	if p.LimitFunc == nil {
-		checkDuration(p.Name, p.Duration)
-		checkLimit(p)
-	}
+	p.check()
 	c := &policy{
 		Policy: p, unnamed: unnamed, limit: weir.NewLimit(p.Strategy), strategy: weir.NameOf(p.Strategy),
 		prefix: appendPart(nil, p.Name), item: itemOf(p.Name),
@@ -147,31 +143,17 @@ func defaultName(limit uint64, d time.Duration) string {
 	return strconv.FormatUint(limit, 10) + "/" + period
 }
 
-// checkName panics unless name can stand in a header field as it is.
-func checkName(name string) {
-	if len(name) > maxNameLen {
-		panic(fmt.Sprintf("httplimit: the policy name %q is longer than %d bytes", name, maxNameLen))
+// check panics unless the Name can stand in a header field as it is, and there is a LimitFunc, or a
+// Duration and either a Limit or DenyAll.
+func (p Policy) check() {
+	if printableName(p.Name) != p.Name {
+		panic(fmt.Sprintf("httplimit: the policy name %q is not 1 to %d bytes of printable ASCII", p.Name,
+			maxNameLen))
 	}
-	for i := range len(name) {
-		if name[i] < ' ' || name[i] > '~' {
-			panic(fmt.Sprintf("httplimit: the policy name %q is not printable ASCII", name))
-		}
+	if p.LimitFunc != nil {
+		return
 	}
-}
-
-func checkDuration(name string, d time.Duration) {
-	if !validDuration(d) {
-		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of milliseconds "+
-			"from 1 ms to 365 days", name, d))
-	}
-}
-
-func validDuration(d time.Duration) bool {
-	return d >= time.Millisecond && d <= 365*24*time.Hour && d%time.Millisecond == 0
-}
-
-// checkLimit panics if there is neither a Limit nor DenyAll, or both.
-func checkLimit(p Policy) {
+	checkDuration(p.Name, p.Duration)
 	switch {
 	case p.Limit == 0 && !p.DenyAll:
 		panic(fmt.Sprintf("httplimit: policy %q has no Limit and would deny everything; "+
@@ -179,4 +161,15 @@ func checkLimit(p Policy) {
 	case p.Limit != 0 && p.DenyAll:
 		panic(fmt.Sprintf("httplimit: policy %q has both a Limit and DenyAll", p.Name))
 	}
+}
+
+func checkDuration(name string, d time.Duration) {
+	if !validDuration(d) {
+		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of "+
+			"milliseconds from 1 ms to 365 days", name, d))
+	}
+}
+
+func validDuration(d time.Duration) bool {
+	return d >= time.Millisecond && d <= 365*24*time.Hour && d%time.Millisecond == 0
 }

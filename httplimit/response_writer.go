@@ -75,9 +75,9 @@ func (w *responseWriter) writeInformational(status int) {
 	all := make(map[string][]string, len(w.more.removed))
 	for name, value := range w.more.removed {
 		all[name] = h[name]
-		if others := without(h[name], value); len(others) > 0 {
-			h[name] = others
-		} else {
+		others := slices.Clone(h[name])
+		h[name] = slices.DeleteFunc(others, func(v string) bool { return v == value })
+		if len(h[name]) == 0 {
 			delete(h, name)
 		}
 	}
@@ -92,19 +92,13 @@ func (w *responseWriter) writeInformational(status int) {
 // own returns the fields in h that the middleware has set.
 func (w *responseWriter) own(h http.Header) map[string]string {
 	own := make(map[string]string, len(w.more.style))
+	set := func(value string) bool { return slices.Contains(w.values[:], value) }
 	for _, name := range w.more.style {
-		for _, value := range h[name] {
-			if slices.Contains(w.values[:], value) {
-				own[name] = value
-				break
-			}
+		if i := slices.IndexFunc(h[name], set); i >= 0 {
+			own[name] = h[name][i]
 		}
 	}
 	return own
-}
-
-func without(values []string, value string) []string {
-	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == value })
 }
 
 // release restores the fields that were removed since the last 1xx.
