@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirgo/weir/internal/ipaddr"
 	"github.com/weirgo/weir/internal/structuredfield"
 )
 
@@ -57,7 +58,7 @@ func ClientIP(trusted []netip.Prefix) IP {
 		if !p.IsValid() {
 			panic(fmt.Sprintf("httplimit: ClientIP: prefix %d is not valid", i))
 		}
-		prefixes[i] = unmapPrefix(p)
+		prefixes[i] = ipaddr.PlainPrefix(p).Masked()
 	}
 	return IP{trusted: prefixes}
 }
@@ -199,7 +200,7 @@ func cutLast(list string) (last, rest string, more bool) {
 // as some servers and tests leave it.
 func parsePeer(s string) (netip.Addr, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return normalize(ap.Addr()), nil
+		return ipaddr.Plain(ap.Addr()), nil
 	}
 	addr, err := parseHop(s)
 	if err != nil {
@@ -237,24 +238,20 @@ func plainIPv4(hostport string) string {
 // parseHop parses one hop of a chain: an address, with or without a port, in brackets or not.
 func parseHop(s string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
-		return normalize(addr), nil
+		return ipaddr.Plain(addr), nil
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return normalize(ap.Addr()), nil
+		return ipaddr.Plain(ap.Addr()), nil
 	}
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		if inner, ok = strings.CutSuffix(inner, "]"); ok {
 			if addr, err := netip.ParseAddr(inner); err == nil && addr.Is6() {
-				return normalize(addr), nil
+				return ipaddr.Plain(addr), nil
 			}
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, which is no IP address", ErrKey, s)
 }
-
-// normalize removes what netip.Prefix.Contains does not accept: the mapping of an IPv4 address, and
-// a zone.
-func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 // nat64 is the well-known prefix of RFC 6052, followed by the client's IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
@@ -267,12 +264,4 @@ func fromNAT64(addr netip.Addr) (v4 netip.Addr, ok bool) {
 	}
 	b := addr.As16()
 	return netip.AddrFrom4([4]byte(b[12:])), true
-}
-
-// unmapPrefix masks p and turns a prefix of IPv4-mapped addresses into an IPv4 prefix.
-func unmapPrefix(p netip.Prefix) netip.Prefix {
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
-	}
-	return p.Masked()
 }

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/ipaddr"
 )
 
 // ErrDenyListFull is returned by [DenyList.Add] when MaxEntries entries are listed and none has
@@ -76,7 +78,7 @@ func callerOf(e Entry) caller {
 	if e.Key != "" {
 		return caller{policy: e.Policy, key: e.Key}
 	}
-	return caller{prefix: unmapPrefix(e.Prefix)}
+	return caller{prefix: ipaddr.PlainPrefix(e.Prefix).Masked()}
 }
 
 // listing is the end of an entry and its origin.
@@ -197,7 +199,7 @@ func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bo
 	if e, ok := l.listed[caller{policy: policy, key: string(key)}]; ok && !l.over(e.until) {
 		return Entry{Key: string(key), Policy: policy, Until: e.until}, true
 	}
-	addr = normalize(addr)
+	addr = ipaddr.Plain(addr)
 	if e, ok := l.lookupAddr(addr); ok {
 		return e, true
 	}

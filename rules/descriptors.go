@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/internal/ipaddr"
 )
 
 // The keys of a rules file, grouped by the map that they belong to.
@@ -237,9 +239,9 @@ func (d *decoder) value(x *node, f *field) {
 	case of.name == "prefix":
 		x.form, x.pattern = prefixed, pattern{prefix: text}
 	default:
-		p, ok := addresses(text)
+		p, err := ipaddr.ParsePrefix(text)
 		switch {
-		case !ok:
+		case err != nil:
 			d.errorf(d.at(of.value), "cidr is %s; want a range such as 10.0.0.0/8 or 2001:db8::/32",
 				brief(of.value))
 			return

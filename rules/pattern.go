@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/ipaddr"
 )
 
 // form says how a descriptor's value is compared with that of a request.
@@ -26,20 +28,6 @@ type pattern struct {
 	cidr           netip.Prefix
 }
 
-// addresses returns the range of addresses that a value names: an IP address or a prefix.
-func addresses(value string) (netip.Prefix, bool) {
-	if strings.IndexByte(value, '/') < 0 {
-		addr, err := netip.ParseAddr(value)
-		addr = addr.Unmap().WithZone("")
-		return netip.PrefixFrom(addr, addr.BitLen()), err == nil
-	}
-	p, err := netip.ParsePrefix(value)
-	if addr := p.Addr(); addr.Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(addr.Unmap(), p.Bits()-96)
-	}
-	return p, err == nil
-}
-
 // isPattern reports whether the text of a rule's value is a pattern.
 func isPattern(value string) bool { return strings.Contains(value, "*") }
 
@@ -59,8 +47,8 @@ func compilePattern(value string) pattern {
 // most text for the following parts.
 func (p *pattern) match(value string) bool {
 	if p.cidr.IsValid() {
-		of, ok := addresses(value)
-		return ok && of.Bits() >= p.cidr.Bits() && p.cidr.Contains(of.Addr())
+		of, err := ipaddr.ParsePrefix(value)
+		return err == nil && of.Bits() >= p.cidr.Bits() && p.cidr.Contains(of.Addr())
 	}
 	if len(value) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
@@ -177,7 +165,7 @@ func (w *wildcards) find(value string) *node {
 	}
 	best := earliest(nil, w.rest, value)
 	if len(w.byRange.nodes) > 0 {
-		if of, ok := addresses(value); ok {
+		if of, err := ipaddr.ParsePrefix(value); err == nil {
 			best = w.byRange.find(best, of)
 		}
 	}

@@ -9,24 +9,18 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/ipaddr"
 )
 
 // Prefix parses an address or a prefix. IPv4-mapped ones become IPv4.
 func Prefix(text string) (netip.Prefix, error) {
-	if addr, err := netip.ParseAddr(text); err == nil {
-		addr = addr.Unmap().WithZone("")
-		return netip.PrefixFrom(addr, addr.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
+	p, err := ipaddr.ParsePrefix(text)
 	if err != nil {
 		if addr, ok := spelledAddr(text); ok {
 			return p, fmt.Errorf("want an address without a port or brackets, such as %s, "+
 				"or a prefix, such as 10.0.0.0/8, not %q", addr, text)
 		}
 		return p, fmt.Errorf("%q is neither an address nor a prefix such as 10.0.0.0/8", text)
-	}
-	if p.Addr().Is4In6() && p.Bits() >= 96 {
-		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	return p.Masked(), nil
 }
