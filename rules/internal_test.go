@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -29,8 +30,8 @@ func FuzzPattern(f *testing.F) {
 			return
 		}
 		p := compilePattern(text)
-		if re.MatchString(value) != p.match(value) && strings.ToValidUTF8(value, "") == value {
-			t.Errorf("%q on %q: %v", text, value, p.match(value))
+		if re.MatchString(value) != p.match(value, netip.Prefix{}) && strings.ToValidUTF8(value, "") == value {
+			t.Errorf("%q on %q: %v", text, value, p.match(value, netip.Prefix{}))
 		}
 	})
 }

@@ -44,11 +44,10 @@ func compilePattern(value string) pattern {
 
 // match reports whether value consists of the prefix, the middle parts in order and the suffix,
 // without overlap. Taking the leftmost match of each middle part is enough, since it leaves the
-// most text for the following parts.
-func (p *pattern) match(value string) bool {
+// most text for the following parts. of are the addresses that value names, if it names any.
+func (p *pattern) match(value string, of netip.Prefix) bool {
 	if p.cidr.IsValid() {
-		of, err := ipaddr.ParsePrefix(value)
-		return err == nil && of.Bits() >= p.cidr.Bits() && p.cidr.Contains(of.Addr())
+		return of.Bits() >= p.cidr.Bits() && p.cidr.Contains(of.Addr())
 	}
 	if len(value) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
@@ -72,71 +71,39 @@ func (p *pattern) match(value string) bool {
 // address; patterns with none of them are tried one by one.
 type wildcards struct {
 	all      []*node // in file order
-	byPrefix affixes
-	bySuffix affixes
-	byRange  ranges
+	byPrefix parts[string]
+	bySuffix parts[string]
+	byRange  parts[netip.Prefix]
 	rest     []*node // in file order
 }
 
-// ranges finds nodes by the range of addresses that their values are.
-type ranges struct {
-	nodes   map[netip.Prefix]*node
-	lengths []int // of the keys of nodes, ascending
+// parts finds nodes by a part of the values that they match: a literal prefix or suffix, or the
+// first bits of an address.
+type parts[T comparable] struct {
+	nodes   map[T][]*node // each in file order
+	lengths []int         // of the keys of nodes, ascending
 }
 
-func (r *ranges) add(n *node) {
-	if r.nodes == nil {
-		r.nodes = make(map[netip.Prefix]*node)
+func (p *parts[T]) add(part T, length int, n *node) {
+	if p.nodes == nil {
+		p.nodes = make(map[T][]*node)
 	}
-	r.nodes[n.pattern.cidr] = n
-	r.lengths = insert(r.lengths, n.pattern.cidr.Bits())
+	p.nodes[part] = append(p.nodes[part], n)
+	if i, found := slices.BinarySearch(p.lengths, length); !found {
+		p.lengths = slices.Insert(p.lengths, i, length)
+	}
 }
 
-// find returns the first node in file order whose range contains all of of, or best if that comes
-// before.
-func (r *ranges) find(best *node, of netip.Prefix) *node {
-	for _, bits := range r.lengths {
-		if bits > of.Bits() {
+// find returns the first node that matches a value of this length, by one of its parts, or best if
+// that comes before.
+func (p *parts[T]) find(
+	best *node, value string, of netip.Prefix, length int, part func(n int) T,
+) *node {
+	for _, n := range p.lengths {
+		if n > length {
 			break
 		}
-		around, _ := of.Addr().Prefix(bits)
-		if n := r.nodes[around]; n != nil && (best == nil || n.order < best.order) {
-			best = n
-		}
-	}
-	return best
-}
-
-// affixes finds nodes by the literal prefix or suffix of a value.
-type affixes struct {
-	nodes   map[string][]*node // each in file order
-	lengths []int              // of the keys of nodes, ascending
-}
-
-func (a *affixes) add(affix string, n *node) {
-	if a.nodes == nil {
-		a.nodes = make(map[string][]*node)
-	}
-	a.nodes[affix] = append(a.nodes[affix], n)
-	a.lengths = insert(a.lengths, len(affix))
-}
-
-// insert adds a number to those in ascending order, once.
-func insert(sorted []int, n int) []int {
-	if i, found := slices.BinarySearch(sorted, n); !found {
-		return slices.Insert(sorted, i, n)
-	}
-	return sorted
-}
-
-// find returns the first node that matches value and has the affix of one of its lengths, or best
-// if that comes before.
-func (a *affixes) find(best *node, value string, affix func(n int) string) *node {
-	for _, n := range a.lengths {
-		if n > len(value) {
-			break
-		}
-		best = earliest(best, a.nodes[affix(n)], value)
+		best = earliest(best, p.nodes[part(n)], value, of)
 	}
 	return best
 }
@@ -148,11 +115,11 @@ func (w *wildcards) add(n *node) {
 	w.all = append(w.all, n)
 	switch {
 	case n.form == inRange:
-		w.byRange.add(n)
+		w.byRange.add(n.pattern.cidr, n.pattern.cidr.Bits(), n)
 	case n.pattern.prefix != "":
-		w.byPrefix.add(n.pattern.prefix, n)
+		w.byPrefix.add(n.pattern.prefix, len(n.pattern.prefix), n)
 	case n.pattern.suffix != "":
-		w.bySuffix.add(n.pattern.suffix, n)
+		w.bySuffix.add(n.pattern.suffix, len(n.pattern.suffix), n)
 	default:
 		w.rest = append(w.rest, n)
 	}
@@ -160,17 +127,23 @@ func (w *wildcards) add(n *node) {
 
 // find returns the first node in file order whose pattern matches value, or nil.
 func (w *wildcards) find(value string) *node {
-	if len(w.all) <= few {
-		return earliest(nil, w.all, value)
-	}
-	best := earliest(nil, w.rest, value)
+	var of netip.Prefix
 	if len(w.byRange.nodes) > 0 {
-		if of, err := ipaddr.ParsePrefix(value); err == nil {
-			best = w.byRange.find(best, of)
-		}
+		of, _ = ipaddr.ParsePrefix(value)
 	}
-	best = w.byPrefix.find(best, value, func(n int) string { return value[:n] })
-	return w.bySuffix.find(best, value, func(n int) string { return value[len(value)-n:] })
+	if len(w.all) <= few {
+		return earliest(nil, w.all, value, of)
+	}
+	size := len(value)
+	best := earliest(nil, w.rest, value, of)
+	best = w.byRange.find(best, value, of, of.Bits(), around(of))
+	best = w.byPrefix.find(best, value, of, size, func(n int) string { return value[:n] })
+	return w.bySuffix.find(best, value, of, size, func(n int) string { return value[size-n:] })
+}
+
+// around returns the range of so many bits that p is in.
+func around(p netip.Prefix) func(bits int) netip.Prefix {
+	return func(bits int) netip.Prefix { return netip.PrefixFrom(p.Addr(), bits).Masked() }
 }
 
 // covers returns the first node in file order that matches all values that n matches. A wildcard
@@ -178,7 +151,8 @@ func (w *wildcards) find(value string) *node {
 func (w *wildcards) covers(n *node) *node {
 	switch n.form {
 	case inRange:
-		return w.byRange.find(w.find("*"), n.pattern.cidr)
+		cidr := n.pattern.cidr
+		return w.byRange.find(w.find("*"), "", cidr, cidr.Bits(), around(cidr))
 	case prefixed:
 		return w.find(n.pattern.prefix + "*")
 	}
@@ -186,12 +160,12 @@ func (w *wildcards) covers(n *node) *node {
 }
 
 // earliest returns the first of nodes that matches value if it precedes best, and otherwise best.
-func earliest(best *node, nodes []*node, value string) *node {
+func earliest(best *node, nodes []*node, value string, of netip.Prefix) *node {
 	for _, n := range nodes {
 		if best != nil && best.order < n.order {
 			return best
 		}
-		if n.pattern.match(value) {
+		if n.pattern.match(value, of) {
 			return n
 		}
 	}
