@@ -145,9 +145,6 @@ func (c *call) matchRule(d *domain, from *Descriptor, s *Status, a *ask) {
 		return
 	}
 	for _, name := range r.Replaces {
-		if c.replaced == nil {
-			c.replaced = make(map[string]bool)
-		}
 		c.replaced[name] = true
 	}
 	if r.Limit.Unlimited {

@@ -1,9 +1,11 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -161,7 +163,7 @@ type strategy struct {
 // New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
 func New(set *Set, cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg}
-	e.calls.New = func() any { return new(call) }
+	e.calls.New = func() any { return &call{replaced: make(map[string]bool)} }
 	if e.cfg.Now == nil {
 		e.cfg.Now = time.Now
 	}
@@ -193,17 +195,17 @@ func (e *Engine) Swap(set *Set) error {
 		known = old.known
 	}
 	next := &state{set: set, known: make(map[Method]*strategy)}
-	for _, m := range set.methods {
-		s, err := e.strategy(m, known, next.known)
-		if err != nil {
-			return err
+	for _, m := range append(slices.Clip(set.methods), Method{}) { // that of overrides
+		s := cmp.Or(next.known[m], known[m])
+		if s == nil {
+			var err error
+			if s, err = e.strategy(m); err != nil {
+				return fmt.Errorf("rules: no strategy for %v: %w", m, err)
+			}
 		}
-		next.strategies = append(next.strategies, s)
+		next.known[m], next.strategies = s, append(next.strategies, s)
 	}
-	var err error
-	if next.fixed, err = e.strategy(Method{}, known, next.known); err != nil {
-		return err
-	}
+	next.fixed = next.known[Method{}]
 	if e.cfg.CountDenied && !next.fixed.charges {
 		return errors.New("rules: Config.CountDenied needs a weir.Charger, " +
 			"which the strategy for overrides is not")
@@ -222,39 +224,30 @@ func (e *Engine) Swap(set *Set) error {
 	return nil
 }
 
-// strategy returns the strategy for m and adds it to next. It reuses one in next or old.
-func (e *Engine) strategy(m Method, old, next map[Method]*strategy) (*strategy, error) {
-	if s := next[m]; s != nil {
-		return s, nil
+// strategy makes the strategy for m.
+func (e *Engine) strategy(m Method) (*strategy, error) {
+	made, err := e.cfg.Strategies(m)
+	if err != nil {
+		return nil, err
 	}
-	s := old[m]
-	if s == nil {
-		made, err := e.cfg.Strategies(m)
+	c, ok := made.(counter)
+	if !ok {
+		return nil, fmt.Errorf("%s does not implement weir.Peeker and weir.Refunder", weir.NameOf(made))
+	}
+	s := &strategy{counter: c, limit: weir.NewLimit(made)}
+	_, s.charges = made.(weir.Charger)
+	if m.Algorithm == InFlight {
+		if s.limit, err = s.limit.Holding(); err != nil {
+			return nil, err
+		}
+	}
+	if m.Calendar != (Calendar{}) {
+		of, err := m.Calendar.windows()
 		if err != nil {
-			return nil, fmt.Errorf("rules: no strategy for %v: %w", m, err)
+			return nil, err
 		}
-		c, ok := made.(counter)
-		if !ok {
-			return nil,
-				fmt.Errorf("rules: strategy for %v: %s does not implement weir.Peeker and weir.Refunder",
-					m, weir.NameOf(made))
-		}
-		_, charges := made.(weir.Charger)
-		s = &strategy{counter: c, limit: weir.NewLimit(made), charges: charges}
-		if m.Algorithm == InFlight {
-			if s.limit, err = s.limit.Holding(); err != nil {
-				return nil, fmt.Errorf("rules: strategy for %v: %w", m, err)
-			}
-		}
-		if m.Calendar != (Calendar{}) {
-			of, err := m.Calendar.windows()
-			if err != nil {
-				return nil, fmt.Errorf("rules: strategy for %v: %w", m, err)
-			}
-			s.windows = &of
-		}
+		s.windows = &of
 	}
-	next[m] = s
 	return s, nil
 }
 

@@ -299,7 +299,7 @@ func TestEnginesThatCannotHold(t *testing.T) {
 		return limiter.FixedWindow(), nil
 	}})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
-	assert.ErrorContains(t, err, "rules: strategy for in flight: ")
+	assert.ErrorContains(t, err, "rules: no strategy for in flight: ")
 }
 
 // failing is a Strategy whose places cannot be released.
