@@ -128,11 +128,17 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	resp, held, err := g.decide(r, &req)
-	if len(held) > 0 { // before OnDecision, which may panic
+	resp := new(Response)
+	d, err := g.Engine.decide(r.Context(), &req, resp, g.boundOf(r), true)
+	if d.shared {
+		g.log(r.Context(), &g.sharings, slog.LevelWarn,
+			"rules: a client's further values share one counter; if it is a proxy, set ClientIP",
+			"max_keys", g.keys.Most())
+	}
+	if len(d.held) > 0 { // before OnDecision, which may panic
 		httplimit.ServeHeld(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			g.answer(w, r, resp, nil)
-		}), w, r, func() { g.release(r, held) })
+		}), w, r, func() { g.release(r, d.held) })
 		return
 	}
 	g.answer(w, r, resp, err)
@@ -140,11 +146,15 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answer answers a request on which the engine has decided, by the next handler if it may pass.
 func (g *guarded) answer(w http.ResponseWriter, r *http.Request, resp *Response, err error) {
+	if err != nil {
+		resp = nil // undefined
+	}
 	g.decided(r, resp, err)
 	switch {
 	case err != nil:
 		g.log(r.Context(), &g.failures, slog.LevelError, "rules: cannot decide", "error", err)
-		if !g.admits(r.Context(), err) {
+		open := g.FailOpen && !errors.Is(err, weir.ErrFull) && r.Context().Err() == nil
+		if !open && !g.Engine.cfg.Shadow {
 			httplimit.Undecided(w)
 			return
 		}
@@ -157,30 +167,10 @@ func (g *guarded) answer(w http.ResponseWriter, r *http.Request, resp *Response,
 	g.next.ServeHTTP(w, r)
 }
 
-// admits reports whether to admit a request on which the engine failed with err.
-func (g *guarded) admits(ctx context.Context, err error) bool {
-	return g.Engine.cfg.Shadow || g.FailOpen && !errors.Is(err, weir.ErrFull) && ctx.Err() == nil
-}
-
 func (g *guarded) decided(r *http.Request, resp *Response, err error) {
 	if g.OnDecision != nil {
 		g.OnDecision(r, resp, err)
 	}
-}
-
-// decide decides on a request with the counters of its client bounded.
-func (g *guarded) decide(r *http.Request, req *Request) (*Response, []*weir.Held, error) {
-	resp := new(Response)
-	d, err := g.Engine.decide(r.Context(), req, resp, g.boundOf(r), true)
-	if d.shared {
-		g.log(r.Context(), &g.sharings, slog.LevelWarn,
-			"rules: a client's further values share one counter; if it is a proxy, set ClientIP",
-			"max_keys", g.keys.Most())
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return resp, d.held, nil
 }
 
 // release releases the places of a request that has ended.
