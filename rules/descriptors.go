@@ -24,17 +24,17 @@ var (
 		slices.Concat(rootKeys, descriptorKeys, limitKeys, replacesKeys))))
 )
 
-var homes = map[string]string{} // key -> name of the map that it belongs to
-
-func init() {
-	for home, keys := range map[string][]string{
-		"the top of the file": {"domain", "rate_limits"}, "a descriptor": descriptorKeys,
-		"rate_limit": limitKeys,
-	} {
-		for _, k := range keys {
-			homes[k] = home
-		}
+// homeOf returns the name of the map that a key belongs to, or "".
+func homeOf(key string) string {
+	switch {
+	case key == "domain" || key == "rate_limits":
+		return "the top of the file"
+	case slices.Contains(descriptorKeys, key):
+		return "a descriptor"
+	case slices.Contains(limitKeys, key):
+		return "rate_limit"
 	}
+	return ""
 }
 
 // mapping returns the fields of n whose names are in keys, and reports all others. name is the name
@@ -60,7 +60,7 @@ func (d *decoder) known(n *yaml.Node, name string, keys []string, stray func(fie
 
 // stray reports a field that has no meaning where it is.
 func (d *decoder) stray(f field, in string, keys []string) {
-	if home, ok := homes[f.name]; ok {
+	if home := homeOf(f.name); home != "" {
 		d.warnf(d.at(f.key), "'%s' has no effect in %s; it belongs in %s", f.name, in, home)
 		if f.name != "metadata" {
 			d.checkStray(f.value, 0)
@@ -80,8 +80,8 @@ func (d *decoder) checkStray(n *yaml.Node, depth int) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		for _, f := range d.fields(n) {
-			switch _, known := homes[f.name]; {
-			case !known:
+			switch {
+			case homeOf(f.name) == "":
 				d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, suggest(f.name, allKeys))
 			case f.name != "metadata":
 				d.checkStray(f.value, depth+1)

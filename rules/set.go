@@ -141,7 +141,7 @@ func (l *level) add(n *node) (duplicate *node) {
 	}
 	a := l.keys[n.key]
 	if a == nil {
-		a = &alternatives{}
+		a = &alternatives{values: make(map[string]*node)}
 		l.keys[n.key] = a
 	}
 	if duplicate = a.same(n.value); duplicate != nil {
@@ -152,9 +152,6 @@ func (l *level) add(n *node) (duplicate *node) {
 	if n.value == "" {
 		a.any = n
 		return nil
-	}
-	if a.values == nil {
-		a.values = make(map[string]*node)
 	}
 	a.values[n.value] = n
 	if n.form != exact {
