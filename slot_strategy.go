@@ -102,7 +102,7 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 				now, late = s.l.clock.advance(), false
 				continue
 			}
-			if next.Still1 != have.Still1 || next.Still2 != have.Still2 {
+			if have.N = next.N; next != have {
 				break // another epoch begins
 			}
 			left = s.l.setResult(res, v, now)

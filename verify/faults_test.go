@@ -129,8 +129,8 @@ func init() {
 			name:  "a roll does not hold the mutex",
 			widen: beforeRoll,
 			breaks: []edit{{"slot_strategy.go",
-				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n",
-				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n" +
+				"\t\t\tif have.N = next.N; next != have {\n",
+				"\t\t\tif have.N = next.N; next != have {\n" +
 					"\t\t\t\tk := s.table.pack(r.Key)\n" +
 					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
 					"\t\t\t\t\tpackedID: k, id: r.Key, key: periodOf(s.kind, p.Scale, 0)}\n" +
