@@ -40,7 +40,7 @@ type Limiter struct {
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
 type Config struct {
 	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
-	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
+	// time. 0 means 1<<20. A bucket takes about 73 bytes, and 64 more for each 40 bytes beyond the
 	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket, and of
 	// InFlight where a caller has leases, take about 300 bytes, and their contents, bounded as
 	// [Limiter.SlidingLog] says. At a full table expired buckets are removed at once; if there is

@@ -33,8 +33,8 @@ const originalTimeout = 500 * time.Millisecond
 
 // NewCounterStrategy returns a Strategy that counts in a period of the request's Duration that
 // starts with the first hit. Within one minute and with a limit of 100, the 101st call is a Deny
-// with TotalRequests 100. See Store.Counter. [NewSortedSetCounterStrategy] and [NewListStrategy] are
-// the other two originals.
+// with TotalRequests 100. See Store.Counter. [NewSortedSetCounterStrategy] and [NewListStrategy]
+// are the other two originals.
 func NewCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
 	return original(c, now).Counter()
 }

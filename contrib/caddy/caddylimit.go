@@ -92,7 +92,7 @@ type Handler struct {
 	// one. Default: 10,000; negative: no bound.
 	MaxKeys int `json:"max_keys,omitempty"`
 
-	// MaxBuckets bounds the budgets that are kept in memory, about 72 bytes each. Default: 1,048,576.
+	// MaxBuckets bounds the budgets that are kept in memory, about 73 bytes each. Default: 1,048,576.
 	MaxBuckets int `json:"max_buckets,omitempty"`
 
 	// CountIf lists statuses of answers, such as "401" or "5xx": only requests that are answered with
