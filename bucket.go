@@ -52,23 +52,23 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: number, Ends: ends}, start
 }
 
-// inspect returns the Bucket in a cell of a fixed window at now, and unlocks the shard.
-func (l *Limiter) inspect(c *cell, id string, scaleMs, now int64) Bucket {
+// inspect returns the Bucket in a cell of a fixed window, and unlocks the shard.
+func (l *Limiter) inspect(c *cell, scaleMs int64) Bucket {
 	defer c.shard.mu.Unlock()
 	if c.slot != nil {
 		return l.bucket(c.shard.index.Load(), c.slot)
 	}
-	b, _ := l.newBucket(id, scaleMs, l.window(now, scaleMs).number)
+	b, _ := l.newBucket(c.id, scaleMs, l.window(c.now, scaleMs).number)
 	return b
 }
 
 // lockWindow returns the cell of id in the current window, with the shard's mutex held.
-func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, b visit, err error) {
+func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, err error) {
 	if err = checkArgs(id, scaleMs, 0); err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	if err != nil {
-		return c, b, l.fail(err)
+		return c, l.fail(err)
 	}
 	s := l.onSlots(fixedKind)
 	return s.lock(id, scaleMs, noInstant, false)

@@ -69,11 +69,11 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 	if err != nil {
 		return Bucket{}, err
 	}
-	at, b, err := c.lock(key, p.Scale, noInstant, false)
+	at, err := c.lock(key, p.Scale, noInstant, false)
 	if err != nil {
 		return Bucket{}, err
 	}
-	return c.l.inspect(&at, key, p.Scale, b.now), nil
+	return c.l.inspect(&at, p.Scale), nil
 }
 
 // Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.

@@ -5,21 +5,16 @@ import "sync/atomic"
 // cell is a key with its shard locked, and its slot; that is nil where there is none.
 type cell struct {
 	*slot
-	n     int // number of the slot
+	n     int    // number of the slot
+	state uint64 // as read last: a hit may have changed it since
 	shard *shard
 	packedID
 	id  string
 	key period
-}
 
-// read returns the state word of the bucket in a cell, and its content, or none if there is no
-// bucket.
-func (c *cell) read(none content) (state uint64, have content) {
-	if c.slot == nil {
-		return 0, none
-	}
-	state = c.load(stateWord)
-	return state, c.content(state)
+	// set by slotStrategy.lock
+	now  int64   // the reading of the clock
+	have content // with state; that of a caller without a bucket if there is no slot
 }
 
 // identity distinguishes a bucket from the others of its key. The zero value is no bucket's.
@@ -39,29 +34,33 @@ func (c *cell) identity() identity {
 	return id
 }
 
-// replace changes the content of a cell from have, which was read with the state word state, to
-// next. If there is no bucket it makes one. It begins another epoch only if a still word differs.
-// It reports false if a hit came in between. It fails with ErrFull, and has changed nothing then,
-// if the slot's generations are used up and there is no other slot. What it counts is no hit to
-// Stats: the caller adds one to the shard's sum for an admission.
-func (c *cell) replace(state uint64, have, next content) (done bool, err error) {
+// replace changes the content of a cell from c.have to next. If there is no bucket it makes one. It
+// begins another epoch only if a still word differs. It reports false if a hit came in between, and
+// reads the content again. It fails with ErrFull, and has changed nothing then, if the slot's
+// generations are used up and there is no other slot. What it counts is no hit to Stats: the caller
+// adds one to the shard's sum for an admission.
+func (c *cell) replace(next content) (done bool, err error) {
 	switch {
 	case c.slot == nil:
 		c.insert(next, 0)
 		done = true
-	case next == have:
+	case next == c.have:
 		return true, nil
-	case next.Still1 == have.Still1 && next.Still2 == have.Still2:
-		done = c.swap(state, next.N)
-	case nextGeneration(state)>>countBits == lastGeneration && len(c.shard.chunks) > maxChunks:
+	case next.Still1 == c.have.Still1 && next.Still2 == c.have.Still2:
+		done = c.swap(c.state, next.N)
+	case nextGeneration(c.state)>>countBits == lastGeneration && len(c.shard.chunks) > maxChunks:
 		return false, ErrFull
 	default:
-		done = c.roll(state, next)
+		done = c.roll(c.state, next)
 	}
-	if done && c.shard.tallied {
-		c.shard.allowed -= uint64(next.N - have.N)
+	switch {
+	case !done:
+		c.state = c.load(stateWord)
+		c.have = c.content(c.state)
+	case c.shard.tallied:
+		c.shard.allowed -= uint64(next.N - c.have.N)
 	}
-	return done, err
+	return done, nil
 }
 
 // insert makes the slot of a cell that has none. mark is 0 for a new bucket.

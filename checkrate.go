@@ -171,11 +171,11 @@ func (l *Limiter) countLocked(
 // Inspect returns the Bucket of id in the current window of scaleMs. It creates none: that of an id
 // without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
-	c, b, err := l.lockWindow(id, scaleMs)
+	c, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return Bucket{}, err
 	}
-	return l.inspect(&c, id, scaleMs, b.now), nil
+	return l.inspect(&c, scaleMs), nil
 }
 
 // Buckets yields the buckets of CheckRate, FixedWindow and Calendar that are kept, expired ones
@@ -201,7 +201,7 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 // Reset removes the bucket of id in the current window of scaleMs, if there is one. Stats keeps its
 // counts. It fails as Inspect does.
 func (l *Limiter) Reset(id string, scaleMs int64) error {
-	c, _, err := l.lockWindow(id, scaleMs)
+	c, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return err
 	}

@@ -132,17 +132,16 @@ func (s *slotStrategy) decideLocked(
 ) (v verdict, b visit, err error) {
 	for late := s.l.clock.resolution > 0; ; late = false {
 		// A new caller's bucket is made, since a cost within the limit is admitted then.
-		var c cell
-		if c, b, err = s.lock(id, p.Scale, noInstant, count && p.Cost <= p.Limit); err != nil {
+		c, err := s.lock(id, p.Scale, noInstant, count && p.Cost <= p.Limit)
+		if err != nil {
 			return v, b, s.l.fail(err)
 		}
 		for done := false; !done && err == nil; {
-			state, have := c.read(b.content)
 			var next content
-			if v, next = s.algorithm.Decide(have, p, b.now); !v.Allowed || !count {
+			if v, next = s.algorithm.Decide(c.have, p, c.now); !v.Allowed || !count {
 				break
 			}
-			if done, err = c.replace(state, have, next); done {
+			if done, err = c.replace(next); done {
 				c.shard.noteEnd(c.n, v.At)
 				c.shard.allowed++
 			}
@@ -150,7 +149,7 @@ func (s *slotStrategy) decideLocked(
 		if count && !v.Allowed && !late {
 			c.shard.denied++
 		}
-		b.in = c.identity()
+		b = visit{c.have, c.now, c.identity()}
 		c.shard.mu.Unlock()
 		switch {
 		case err != nil:
@@ -176,44 +175,40 @@ type visit struct {
 func (s *slotStrategy) update(
 	id string, scaleMs int64, create bool, since int64, change func(visit) content,
 ) (identity, error) {
-	c, b, err := s.lock(id, scaleMs, since, create)
+	c, err := s.lock(id, scaleMs, since, create)
 	if err != nil {
-		return b.in, err
+		return identity{}, err
 	}
 	defer c.shard.mu.Unlock()
-	for none := b.content; ; {
-		var state uint64
-		state, b.content = c.read(none)
-		next := change(b)
+	for done := false; !done && err == nil; {
+		next := change(visit{c.have, c.now, c.identity()})
 		if c.slot == nil && !create {
-			return b.in, nil
+			break
 		}
-		done, err := c.replace(state, b.content, next)
-		if done {
+		if done, err = c.replace(next); done {
 			c.shard.noteEnd(c.n, c.end(next))
 		}
-		if done || err != nil {
-			return c.identity(), err
-		}
 	}
+	return c.identity(), err
 }
 
-// lock returns the cell of a caller, and a visit to it now with the content of a caller that has no
-// bucket. It fails as table.lock does, but with errEarlier.
-func (s *slotStrategy) lock(
-	id string, scaleMs, since int64, create bool,
-) (c cell, b visit, err error) {
+// lock returns the cell of a caller, whose content without a bucket is that at the reading of the
+// clock. It fails as table.lock does, but with errEarlier.
+func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cell, err error) {
 	k, key := s.table.pack(id), periodOf(s.kind, scaleMs, 0)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = s.l.clock.read()
-		b = visit{now: at.now, content: algorithm.None}
+		have := algorithm.None
 		if s.kind == fixedKind {
 			w := s.l.window(max(at.now, since), scaleMs)
-			key, b.content = w.fixed, content{Still2: int64(w.stamp(max(at.now, since)))}
+			key, have = w.fixed, content{Still2: int64(w.stamp(max(at.now, since)))}
 		}
 		if c, err = s.table.lock(k, id, &key, &at, create); err != errEarlier {
-			b.in = c.identity()
-			return c, b, err
+			if c.slot != nil {
+				have = c.content(c.state)
+			}
+			c.now, c.have = at.now, have
+			return c, err
 		}
 	}
 }
@@ -328,7 +323,7 @@ func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	c, _, err := s.lock(r.Key, p.Scale, noInstant, false)
+	c, err := s.lock(r.Key, p.Scale, noInstant, false)
 	if err == nil {
 		c.remove()
 	}

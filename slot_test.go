@@ -13,7 +13,7 @@ import (
 // lockedCell returns the cell of a caller of a strategy, locked.
 func lockedCell(t *testing.T, s *slotStrategy, r *Request) cell {
 	t.Helper()
-	c, _, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
+	c, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
 	require.NoError(t, err)
 	require.NotNil(t, c.slot)
 	return c
@@ -31,14 +31,12 @@ func TestReleaseAndRollFailAfterAHit(t *testing.T) {
 		_, err := s.Run(t.Context(), r)
 		require.NoError(t, err)
 		c := lockedCell(t, s, r)
-		stale := c.load(stateWord)
-		have := c.content(stale)
-		require.True(t, c.swap(stale, have.N+1)) // as a hit does, without the mutex
+		require.True(t, c.swap(c.state, c.have.N+1)) // as a hit does, without the mutex
 		before, held := *c.slot, l.capacity.used()
-		assert.False(t, c.shard.release(c.slot, c.n, stale))
-		next := have
+		assert.False(t, c.shard.release(c.slot, c.n, c.state))
+		next := c.have
 		next.Still2++
-		done, err := c.replace(stale, have, next)
+		done, err := c.replace(next)
 		require.NoError(t, err)
 		assert.False(t, done)
 		assert.Equal(t, before, *c.slot)
@@ -55,7 +53,7 @@ func TestAbsenceRaisesTheHorizon(t *testing.T) {
 		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
 	} {
 		clock.setMs(1500)
-		c, _, err := s.lock(name, 1000, noInstant, false)
+		c, err := s.lock(name, 1000, noInstant, false)
 		require.NoError(t, err)
 		require.Nil(t, c.slot)
 		c.shard.mu.Unlock()

@@ -121,7 +121,7 @@ func (t *table) lock(
 	for {
 		sh.mu.Lock()
 		c = cell{shard: sh, packedID: k, id: id, key: *p}
-		c.slot, _, c.n = sh.index.Load().find(k, id, p)
+		c.slot, c.state, c.n = sh.index.Load().find(k, id, p)
 		switch {
 		case c.slot != nil:
 			return c, nil

@@ -45,13 +45,13 @@ func estimate(s State, scaleMs, now int64) int64 {
 
 // slide returns the state in the window that holds now, or in its own if now is before that.
 func slide(s State, scaleMs, now int64) State {
-	scale := scaleMs * msec
-	if now < arith.Add(s.Still2, scale) {
+	end := arith.Add(s.Still2, scaleMs*msec)
+	if now < end {
 		return s
 	}
-	_, into := arith.FloorDiv(now, scale)
+	_, into := arith.FloorDiv(now, scaleMs*msec)
 	next := State{Still2: arith.Sub(now, into)}
-	if arith.Sub(next.Still2, scale) == s.Still2 {
+	if next.Still2 == end {
 		next.Still1 = s.N
 	}
 	return next
