@@ -1,6 +1,8 @@
 package near_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -65,4 +67,37 @@ func TestReturns(t *testing.T) {
 			})
 		}
 	}
+}
+
+// returnless is an Admitter that has a Return only for what it admits.
+type returnless struct{ weir.Strategy }
+
+func (s returnless) Admit(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, weir.Return, error) {
+	res, giveBack, err := s.Strategy.(weir.Admitter).Admit(ctx, r)
+	if err == nil && !res.Allowed() {
+		giveBack = nil
+	}
+	return res, giveBack, err
+}
+
+// What the wrapped strategy cannot give back is not given back by a Return of the cache either,
+// and its denial is repeated.
+func TestAdmitWithoutAReturn(t *testing.T) {
+	clock, server := minute(t)
+	r := weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+	none := near.Denials(struct{ weir.Strategy }{server}, near.DenialsConfig{Now: clock.Now})
+	_, giveBack, err := none.Admit(t.Context(), &r)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.Nil(t, giveBack)
+
+	d := near.Denials(returnless{server.Strategy}, near.DenialsConfig{Now: clock.Now})
+	for n := range 3 {
+		res, giveBack, err := d.Admit(t.Context(), &r)
+		require.NoError(t, err)
+		assert.Equal(t, n == 0, res.Allowed())
+		assert.Equal(t, n == 1, giveBack == nil)
+	}
+	assert.EqualValues(t, 1, d.Repeated())
 }

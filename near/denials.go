@@ -78,10 +78,10 @@ func (d *DenialCache) Admit(
 	}
 	q, removals := *r, d.callers.Removals(r) // r is the caller's
 	res, giveBack, err := d.Strategy.Admit(ctx, r)
-	if err != nil {
-		return nil, nil, err
-	}
 	d.learn(r, res, removals)
+	if err != nil || giveBack == nil {
+		return res, nil, err
+	}
 	return res, func(ctx context.Context, cost uint64) error {
 		defer d.callers.Remove(&q)
 		return giveBack(ctx, cost)
