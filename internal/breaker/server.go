@@ -243,35 +243,34 @@ func (s *Server) judge(b *Breaker, err error, now time.Time) error {
 
 // isDown reports whether err counts against the server. If Config.IsDown panics, it does.
 func (s *Server) isDown(err error) (down bool) {
-	return s.cfg.IsDown == nil || s.safely(func() error {
-		down = s.cfg.IsDown(err)
-		return nil
-	}) != nil || down
+	return s.cfg.IsDown == nil || s.safely(func() { down = s.cfg.IsDown(err) }) != nil || down
 }
 
 // called calls OnCall. A method that the server lacks was no call.
 func (s *Server) called(took time.Duration, err error) {
 	if s.cfg.OnCall != nil && !errors.Is(err, errors.ErrUnsupported) {
-		_ = s.safely(func() error { s.cfg.OnCall(took, err); return nil })
+		_ = s.safely(func() { s.cfg.OnCall(took, err) })
 	}
 }
 
 // report calls OnError.
 func (s *Server) report(err error) {
 	if s.cfg.OnError != nil {
-		_ = s.safely(func() error { s.cfg.OnError(err); return nil })
+		_ = s.safely(func() { s.cfg.OnError(err) })
 	}
 }
 
 // notify calls OnChange, unless c is nil.
 func (s *Server) notify(c *Change) {
 	if c != nil && s.cfg.OnChange != nil {
-		_ = s.safely(func() error { s.cfg.OnChange(*c); return nil })
+		_ = s.safely(func() { s.cfg.OnChange(*c) })
 	}
 }
 
 // safely calls a user's function, with no lock held, and returns its panic as an error.
-func (s *Server) safely(f func() error) error { return s.counted(safely.Call(f)) }
+func (s *Server) safely(f func()) error {
+	return s.counted(safely.Call(func() error { f(); return nil }))
+}
 
 // counted counts err if it is of a panic.
 func (s *Server) counted(err error) error {
