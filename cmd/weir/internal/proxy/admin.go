@@ -104,13 +104,9 @@ func changes(next http.HandlerFunc) http.Handler {
 
 // page serves one of the embedded files.
 func page(name, contentType string) http.Handler {
-	text, err := pageFiles.ReadFile("page/" + name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(text)
+		http.ServeFileFS(w, r, pageFiles, "page/"+name)
 	})
 }
 

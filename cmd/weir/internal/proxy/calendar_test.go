@@ -18,7 +18,7 @@ func TestCalendarLimit(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	p, err := (&Proxy{limiter: limiter}).policy(Limit{Rule: r})
+	p, err := (&Proxy{limiter: limiter}).policy(r)
 	require.NoError(t, err)
 	res, err := p.Strategy.Run(t.Context(), &weir.Request{Key: "a", Limit: p.Limit})
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestCalendarLimit(t *testing.T) {
 	store, err := onredis.Open(onredis.Config{URL: "redis://127.0.0.1:1"}, nil)
 	require.NoError(t, err)
 	defer store.Close()
-	remote, err := onRedis(store, Limit{Rule: r})
+	remote, err := onRedis(store, r)
 	require.NoError(t, err)
 	assert.Equal(t, "calendar", weir.NameOf(remote))
 }

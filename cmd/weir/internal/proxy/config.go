@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -41,7 +42,7 @@ type Config struct {
 	// refuses.
 	NormalizePaths bool
 
-	Limits    []Limit
+	Limits    []rule.Rule // with names
 	Routes    []Route
 	Rules     Rules // replaces Limits and Routes
 	By        By

@@ -156,8 +156,13 @@ func (cs *conns) remove(c *conn) {
 	if cs.byAddr[c.addr]--; cs.byAddr[c.addr] == 0 {
 		delete(cs.byAddr, c.addr)
 	}
+	c.leave()
+}
+
+// leave takes c out of waiting, if it is there. mu is held.
+func (c *conn) leave() {
 	if c.waits != nil {
-		cs.waiting.Remove(c.waits)
+		c.owner.waiting.Remove(c.waits)
 		c.waits = nil
 	}
 }
@@ -211,10 +216,7 @@ func (c *conn) begin() bool {
 		c.owner.serving[c.addr]++
 	}
 	c.serving++
-	if c.waits != nil {
-		c.owner.waiting.Remove(c.waits)
-		c.waits = nil
-	}
+	c.leave()
 	return true
 }
 

@@ -25,7 +25,7 @@ func (p *Proxy) openRedis() (err error) {
 
 // hybrid returns the strategy of l on Redis, with its local one for when Redis is down. The denial
 // cache and the lease save round trips.
-func (p *Proxy) hybrid(l Limit) (weir.Strategy, error) {
+func (p *Proxy) hybrid(l rule.Rule) (weir.Strategy, error) {
 	primary, err := onRedis(p.redis, l)
 	if err != nil {
 		return nil, err
@@ -40,11 +40,11 @@ func (p *Proxy) hybrid(l Limit) (weir.Strategy, error) {
 	if p.cfg.Lease > 0 { // of a log and of tiers near passes on each request
 		primary = near.Lease(primary, near.LeaseConfig{Block: p.cfg.Lease})
 	}
-	return p.redis.Hybrid(l.Name, l.Rule.String(), primary, local)
+	return p.redis.Hybrid(l.Name, l.String(), primary, local)
 }
 
 // onRedis returns l's strategy on s.
-func onRedis(s *onredis.Store, l Limit) (weir.Strategy, error) {
+func onRedis(s *onredis.Store, l rule.Rule) (weir.Strategy, error) {
 	switch l.Strategy {
 	case rule.Fixed:
 		return s.FixedWindow(), nil
@@ -65,8 +65,8 @@ func onRedis(s *onredis.Store, l Limit) (weir.Strategy, error) {
 
 // share returns l with this instance's part of the limits that the Request does not carry: the
 // tiers' limits and the burst.
-func share(s *onredis.Store, l Limit) rule.Rule {
-	part := l.Rule
+func share(s *onredis.Store, l rule.Rule) rule.Rule {
+	part := l
 	part.Burst = s.Share(l.Burst)
 	if l.Strategy == rule.Tiers {
 		part.Tiers = make([]weir.Tier, len(l.Tiers))

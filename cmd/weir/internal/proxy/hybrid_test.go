@@ -202,7 +202,7 @@ func TestRedisAddresses(t *testing.T) {
 // TestMetricsOfLimitsOfAnyName checks that the metrics distinguish limits on Redis whatever their
 // names, and that a limit created again by a reload of rules replaces the old one.
 func TestMetricsOfLimitsOfAnyName(t *testing.T) {
-	var limits []Limit
+	var limits []rule.Rule
 	for i, name := range []string{"a", "a (2)", "a", "caf\xe9"} {
 		l, err := ParseLimit(fmt.Sprintf("%d/1d", i+1), rule.Defaults{Strategy: rule.Fixed})
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 )
 
 // policy returns the middleware's policy for l.
-func (p *Proxy) policy(l Limit) (httplimit.Policy, error) {
+func (p *Proxy) policy(l rule.Rule) (httplimit.Policy, error) {
 	strategy, err := p.strategy(l)
 	if err != nil {
 		return httplimit.Policy{}, fmt.Errorf("limit %s: %w", l.Name, err)
@@ -28,7 +28,7 @@ func (p *Proxy) policy(l Limit) (httplimit.Policy, error) {
 }
 
 // strategy returns the strategy of l: a local one, or a hybrid of it and its counterpart on Redis.
-func (p *Proxy) strategy(l Limit) (weir.Strategy, error) {
+func (p *Proxy) strategy(l rule.Rule) (weir.Strategy, error) {
 	if p.redis != nil {
 		return p.hybrid(l)
 	}

@@ -10,29 +10,19 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Limit is one policy: a rule with a name.
-type Limit struct {
-	Name string // in the client's fields; by default the limit as given
-	rule.Rule
-}
-
-// ParseLimit parses a limit as rule.Parse does. The default name is the limit as given, without the
-// strategy.
-func ParseLimit(text string, d rule.Defaults) (Limit, error) {
+// ParseLimit parses a limit as rule.Parse does. Its default name, in the client's fields, is the
+// limit as given, without the strategy.
+func ParseLimit(text string, d rule.Defaults) (rule.Rule, error) {
 	r, err := rule.Parse(text, d)
-	if err != nil {
-		return Limit{}, err
-	}
-	l := Limit{Name: cmp.Or(r.Name, r.Limit), Rule: r}
-	l.Rule.Name = ""
-	return l, nil
+	r.Name = cmp.Or(r.Name, r.Limit)
+	return r, err
 }
 
 // Route is a part of the traffic with its own cost or limits.
 type Route struct {
 	Pattern string // of http.ServeMux
 	Cost    uint64 // 0: 1
-	Limits  []Limit
+	Limits  []rule.Rule
 }
 
 // ParseRoute parses PATTERN [cost=N] [limit=LIMIT]..., LIMIT as in ParseLimit. The name of a limit

@@ -18,17 +18,17 @@ import (
 )
 
 func TestParseLimit(t *testing.T) {
-	for text, want := range map[string]Limit{
-		"100/1m": {"100/1m", rule.Rule{Limit: "100/1m", Strategy: "fixed",
-			Tiers: []weir.Tier{{Limit: 100, Duration: time.Minute}}}},
-		"daily=9/1d": {"daily", rule.Rule{Limit: "9/1d", Strategy: "fixed",
-			Tiers: []weir.Tier{{Limit: 9, Duration: 24 * time.Hour}}}},
-		"burst=10/1s:token": {"burst", rule.Rule{Limit: "10/1s", Strategy: "token", Burst: 7,
-			Tiers: []weir.Tier{{Limit: 10, Duration: time.Second}}}},
-		"5/1s,9/10s": {"5/1s,9/10s", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers",
-			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
-		"both=5/1s,9/10s": {"both", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers",
-			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
+	for text, want := range map[string]rule.Rule{
+		"100/1m": {Name: "100/1m", Limit: "100/1m", Strategy: "fixed",
+			Tiers: []weir.Tier{{Limit: 100, Duration: time.Minute}}},
+		"daily=9/1d": {Name: "daily", Limit: "9/1d", Strategy: "fixed",
+			Tiers: []weir.Tier{{Limit: 9, Duration: 24 * time.Hour}}},
+		"burst=10/1s:token": {Name: "burst", Limit: "10/1s", Strategy: "token", Burst: 7,
+			Tiers: []weir.Tier{{Limit: 10, Duration: time.Second}}},
+		"5/1s,9/10s": {Name: "5/1s,9/10s", Limit: "5/1s,9/10s", Strategy: "tiers",
+			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}},
+		"both=5/1s,9/10s": {Name: "both", Limit: "5/1s,9/10s", Strategy: "tiers",
+			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}},
 	} {
 		got, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed, Burst: 7})
 		require.NoError(t, err, text)

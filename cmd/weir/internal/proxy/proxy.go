@@ -351,7 +351,7 @@ func (p *Proxy) announce(front, back *server) {
 			if r.Pattern != "" {
 				attrs = append(attrs, "route", r.Pattern)
 			}
-			attrs = append(attrs, "limit", l.Rule.String(), "at_once", l.AtOnce())
+			attrs = append(attrs, "limit", l.String(), "at_once", l.AtOnce())
 		}
 	}
 	if p.ruled != nil {
@@ -370,7 +370,7 @@ const linger = time.Second
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
 	p.stopping.Store(true) // responses close their connections
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
-	p.delayDrain(requests, front)
+	time.Sleep(p.cfg.DrainDelay) // load balancers need time to notice the failing health check
 	deadline, cancel := context.WithTimeout(requests, p.cfg.Drain)
 	defer cancel()
 	front.conns.refuse()
@@ -386,18 +386,6 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 		return nil // only connections without a request were left
 	}
 	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
-}
-
-// delayDrain keeps serving for DrainDelay while the health check fails: load balancers need time to
-// notice.
-func (p *Proxy) delayDrain(requests context.Context, front *server) {
-	if p.cfg.DrainDelay <= 0 {
-		return
-	}
-	select {
-	case <-time.After(p.cfg.DrainDelay):
-	case <-requests.Done():
-	}
 }
 
 // finished waits for hijacked connections, which Shutdown does not: ReverseProxy still serves their

@@ -75,8 +75,6 @@ func (s *stateFile) run(ctx context.Context) {
 // movedAway waits until the invalid file is not there. It returns false if it still is when ctx has
 // ended.
 func (s *stateFile) movedAway(ctx context.Context) bool {
-	ticker := time.NewTicker(stateEvery)
-	defer ticker.Stop()
 	for {
 		if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
 			return true
@@ -85,7 +83,7 @@ func (s *stateFile) movedAway(ctx context.Context) bool {
 			return false
 		}
 		select {
-		case <-ticker.C:
+		case <-time.After(stateEvery):
 		case <-ctx.Done():
 		}
 	}

@@ -15,17 +15,15 @@ const maxBody = 4 << 20
 // serveJSON answers /json as Envoy's service does: for any method, 200 or 429 with the response, or
 // 400 if the request is invalid or cannot be decided.
 func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		http.Error(w, "Bad Request", http.StatusBadRequest)
-		return
-	}
 	var in pb.RateLimitRequest
-	if err := protojson.Unmarshal(body, &in); err != nil {
-		http.Error(w, "Bad Request", http.StatusBadRequest)
-		return
+	var resp *pb.RateLimitResponse
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = protojson.Unmarshal(body, &in)
 	}
-	resp, err := s.ShouldRateLimit(r.Context(), &in)
+	if err == nil {
+		resp, err = s.ShouldRateLimit(r.Context(), &in)
+	}
 	if err != nil {
 		http.Error(w, "Bad Request", http.StatusBadRequest)
 		return

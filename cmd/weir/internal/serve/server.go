@@ -125,26 +125,20 @@ func checkAdmin(cfg Config) error {
 }
 
 func (s *Server) listen() (err error) {
-	listen := func(flag, addr string, to *net.Listener) {
+	listen := func(flag, addr string) (l net.Listener) {
 		if err == nil && addr != "" {
-			*to, err = live.Listen(context.Background(), flag, addr)
+			l, err = live.Listen(context.Background(), flag, addr)
 		}
+		return l
 	}
-	listen("grpc", s.cfg.GRPC, &s.grpcAt)
-	listen("http", s.cfg.HTTP, &s.httpAt)
-	listen("admin", s.cfg.Admin, &s.adminAt)
-	if err != nil {
-		s.closeListeners()
-	}
-	return err
-}
-
-func (s *Server) closeListeners() {
+	s.grpcAt, s.httpAt, s.adminAt = listen("grpc", s.cfg.GRPC), listen("http", s.cfg.HTTP),
+		listen("admin", s.cfg.Admin)
 	for _, l := range []net.Listener{s.grpcAt, s.httpAt, s.adminAt} {
-		if l != nil {
+		if err != nil && l != nil {
 			_ = l.Close()
 		}
 	}
+	return err
 }
 
 // pingEvery is how often a client may send keepalive pings, on idle connections too. By default

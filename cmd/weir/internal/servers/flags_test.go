@@ -55,9 +55,9 @@ func TestProxyFlags(t *testing.T) {
 
 	assert.Equal(t, ":1", cfg.Listen)
 	assert.Equal(t, "http://u:2/x", cfg.Upstream.String())
-	assert.Equal(t, "1/1m token burst 3", cfg.Limits[0].Rule.String())
+	assert.Equal(t, "1/1m token burst 3", cfg.Limits[0].String())
 	assert.Equal(t, "a", cfg.Limits[0].Name)
-	assert.Equal(t, "2/1h leaky burst 4", cfg.Limits[1].Rule.String())
+	assert.Equal(t, "2/1h leaky burst 4", cfg.Limits[1].String())
 	assert.Equal(t, "/r", cfg.Routes[0].Pattern)
 	assert.Equal(t, "path", cfg.By.String())
 	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))

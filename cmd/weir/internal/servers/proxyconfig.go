@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -151,24 +152,17 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 }
 
 func (f *proxyFlags) checkGuard() error {
-	if _, ok := proxy.HeaderStyles[f.headers]; !ok {
-		return fmt.Errorf("--headers must be draft, legacy, original or none, not %q", f.headers)
-	}
-	if _, ok := proxy.FullPolicies[f.onFull]; !ok {
-		return fmt.Errorf("--on-full must be refuse or admit, not %q", f.onFull)
-	}
 	guard := &f.cfg.Guard
 	switch {
 	case guard.DeniedStatus < 400 || guard.DeniedStatus > 599:
 		return fmt.Errorf("--status must be from 400 to 599, not %d", guard.DeniedStatus)
-	case f.fail != "open" && f.fail != "closed":
-		return fmt.Errorf("--fail must be open or closed, not %q", f.fail)
 	case f.mochiweb && f.deniedPage != "":
 		return errors.New("--mochiweb and --denied-page exclude each other: leave out one of them")
 	case guard.CORS.Credentials && slices.Contains(guard.CORS.Origins, "*"):
 		return errors.New("--cors-credentials needs named origins: browsers send no cookies to *")
 	}
-	return nil
+	return cmp.Or(oneOf("headers", f.headers, "draft", "legacy", "original", "none"),
+		oneOf("on-full", f.onFull, "refuse", "admit"), oneOf("fail", f.fail, "open", "closed"))
 }
 
 // setAdmin reads the token, if there is an admin address.
@@ -182,29 +176,26 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) (err error) {
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
-	onFail := slices.Index(proxy.OnFailNames, f.onFail)
-	if onFail < 0 {
-		return fmt.Errorf("--on-redis-failure must be local, open or closed, not %q", f.onFail)
+	if err := oneOf("on-redis-failure", f.onFail, proxy.OnFailNames...); err != nil {
+		return err
 	}
 	if f.redis.cfg.URL == "" && f.redis.cfg.Fallback.Instances > 1 {
 		return errors.New("--instances needs --redis, through which they share a limit")
 	}
 	err := f.redis.setPassword()
 	cfg.Redis = f.redis.cfg
-	cfg.Redis.Fallback.OnFail = fallback.OnFail(onFail)
+	cfg.Redis.Fallback.OnFail = fallback.OnFail(slices.Index(proxy.OnFailNames, f.onFail))
 	return err
 }
 
 // setLogs writes the access log to the standard output and the other log to the standard error.
 func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error {
-	json := f.accessLog == "json"
-	switch f.accessLog {
-	case "text", "json":
-		cfg.Access = newLog(stdout, json)
-	case "off":
-	default:
-		return fmt.Errorf("--access-log must be text, json or off, not %q", f.accessLog)
+	if err := oneOf("access-log", f.accessLog, "text", "json", "off"); err != nil {
+		return err
 	}
-	cfg.Log = newLog(stderr, json)
+	cfg.Log = newLog(stderr, f.accessLog)
+	if f.accessLog != "off" {
+		cfg.Access = newLog(stdout, f.accessLog)
+	}
 	return nil
 }

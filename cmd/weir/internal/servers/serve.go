@@ -168,10 +168,10 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 			*addr = ""
 		}
 	}
-	if f.logFormat != "text" && f.logFormat != "json" {
-		return fmt.Errorf("--log must be text or json, not %q", f.logFormat)
+	if err := oneOf("log", f.logFormat, "text", "json"); err != nil {
+		return err
 	}
-	f.cfg.Log = newLog(cmd.ErrOrStderr(), f.logFormat == "json")
+	f.cfg.Log = newLog(cmd.ErrOrStderr(), f.logFormat)
 	if cmd.Flags().Changed("instances") && f.redis.cfg.URL == "" {
 		return errors.New("--instances needs --redis, through which they share counts")
 	}

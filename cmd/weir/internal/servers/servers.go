@@ -3,12 +3,14 @@ package servers
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -38,9 +40,19 @@ func Root() *cobra.Command {
 const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 " +
 	"bytes each"
 
-// newLog returns a log on w, in JSON or as text.
-func newLog(w io.Writer, json bool) *slog.Logger {
-	if json {
+// oneOf returns an error if the value of a flag is none of choices, of which there are several.
+func oneOf(flag, value string, choices ...string) error {
+	if slices.Contains(choices, value) {
+		return nil
+	}
+	last := len(choices) - 1
+	return fmt.Errorf("--%s must be %s or %s, not %q", flag,
+		strings.Join(choices[:last], ", "), choices[last], value)
+}
+
+// newLog returns a log on w, in JSON or else as text.
+func newLog(w io.Writer, format string) *slog.Logger {
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, nil))
 	}
 	return slog.New(slog.NewTextHandler(w, nil))
