@@ -44,11 +44,7 @@ func newCall(policies []*policy) *call {
 // reset writes no pointer that is zero already: while the garbage collector marks, it notes every
 // write of one.
 func (c *call) reset() {
-	for i := range c.states {
-		if s := &c.states[i]; !s.more.IsZero() {
-			s.more = time.Time{}
-		}
-	}
+	c.key = c.key[:0]
 	c.outcome, c.status = Admitted, 0
 	if c.err != nil {
 		c.err = nil

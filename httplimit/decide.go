@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/weirgo/weir"
 )
@@ -14,6 +15,10 @@ import (
 // policies, in this order, as far as needed. It leaves the decision in c.
 func (m *middleware) decide(c *call, r *http.Request) {
 	c.reset()
+	if m.Skip != nil && m.Skip(r) {
+		c.end(Exempt, 0, nil)
+		return
+	}
 	if m.unchecked.Load() > 0 {
 		m.warnOfProxy(r)
 	}
@@ -97,8 +102,10 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
 	for i := range c.states {
 		s := &c.states[i]
-		s.ask.Request.Cost = cost
-		if s.holds {
+		if !s.more.IsZero() { // see call.reset
+			s.more = time.Time{}
+		}
+		if s.ask.Request.Cost = cost; s.holds {
 			s.ask.Request.Cost = 1
 		}
 		if s.LimitFunc != nil {

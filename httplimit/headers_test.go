@@ -142,7 +142,7 @@ func TestSerialiserAllocations(t *testing.T) {
 	write := func() {
 		c.limits[0].Result.TotalRequests++ // the numbers differ each time
 		clear(header)
-		f := newFields(header, make([]string, m.headerCount))
+		f := newFields(header, make([]string, len(styleFields[m.Headers])))
 		m.setFields(&f, c)
 	}
 	write() // the buffers grow once

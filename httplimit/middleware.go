@@ -51,10 +51,6 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if h.Skip != nil && h.Skip(r) {
-		h.skip(w, r)
-		return
-	}
 	c := h.calls.Get().(*call)
 	if h.slots {
 		h.serveSlot(w, r, c)
@@ -76,7 +72,7 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, c *call) {
 		h.OnDecision(r, h.report(c))
 	}
 	if c.status != 0 && !h.Shadow {
-		f := newFields(w.Header(), make([]string, h.headerCount+deniedFields))
+		f := newFields(w.Header(), make([]string, len(styleFields[h.Headers])+refusalFields))
 		if c.decider != none {
 			h.setFields(&f, c)
 		}
@@ -87,20 +83,9 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, c *call) {
 	h.serve(w, r, c)
 }
 
-// deniedFields is the number of fields of a refusal besides the style's: X-Ratelimit-Retry-After,
-// Retry-After, Content-Type, Cache-Control.
-const deniedFields = 4
-
-// skip serves an exempt request.
-func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
-	if h.Stats != nil {
-		h.Stats.counts[Exempt].Add(1)
-	}
-	if h.OnDecision != nil {
-		h.OnDecision(r, Decision{Outcome: Exempt, Shadow: h.Shadow})
-	}
-	h.next.ServeHTTP(w, r)
-}
+// refusalFields is the number of fields of a refusal besides the style's: Retry-After, Content-Type,
+// Cache-Control.
+const refusalFields = 3
 
 // serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
 // It refunds a request that does not count.
@@ -153,7 +138,6 @@ type middleware struct {
 	key          appender // of Extractor
 	policies     []*policy
 	maxExtracted int // the longest extracted key that makes no joined key too long
-	headerCount  int // how many fields the style has
 	// of a writer with fields: those of the style, and RateLimit-Bypassed
 	sending    writerState
 	exposed    string           // Access-Control-Expose-Headers
@@ -288,8 +272,6 @@ func (m *middleware) precompute() {
 	if static {
 		m.policyLine = string(newCall(m.policies).quotas.appendPolicies(nil))
 	}
-	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3,
-		HeadersOriginal: 3}[m.Headers]
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
 	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
