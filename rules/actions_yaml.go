@@ -125,8 +125,8 @@ var actionKinds = map[string]actionKind{
 		[]string{"descriptor_value", "descriptor_key", "expect_match", "query_parameters"},
 		func(o *options) Action {
 			return QueryParameterValueMatch(o.text("descriptor_key", "query_match"),
-				o.text("descriptor_value", ""),
-				o.flag("expect_match", true), o.matchers("query_parameters")...)
+				o.text("descriptor_value", ""), o.flag("expect_match", true),
+				o.matchers("query_parameters")...)
 		}},
 
 	// Not in Envoy.

@@ -47,8 +47,7 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 		return a.refundEntries(ctx, log, req)
 	case a.limit.Algorithm == SlidingLog:
 		return fmt.Errorf("rules: a %s lists no entries to give back: %w",
-			weir.NameOf(a.strategy.counter),
-			errors.ErrUnsupported)
+			weir.NameOf(a.strategy.counter), errors.ErrUnsupported)
 	case taken.Allowed():
 		return a.strategy.Refund(ctx, &req, taken)
 	}

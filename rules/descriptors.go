@@ -289,7 +289,7 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 	}
 	name, ok := d.str(f)
 	u, known := ParseUnit(name)
-	inFlight := isInFlight(name)
+	inFlight := strings.EqualFold(name, inFlightUnit)
 	switch {
 	case !ok:
 	case r.Limit.Unlimited && (known || inFlight):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -20,8 +19,7 @@ const defaultLease = time.Minute
 // [Engine.Decide], which has no way to release its place, or gives hits back, which name no place.
 // A peek takes no place and does not fail. Nothing was counted.
 var ErrInFlight = errors.New("the rule limits requests in flight, and this decision does not " +
-	"see their end; " +
-	"a Guard, Engine.Hold and weir proxy do")
+	"see their end; a Guard, Engine.Hold and weir proxy do")
 
 // Hold is [Engine.DecideInto] for a request whose end the caller knows. It returns the places that
 // the request takes in the rules for requests in flight, none if it is denied. The caller must
@@ -66,15 +64,10 @@ func (d *decoder) inFlight(limit *Limit, multiplier, lease *field) {
 	if multiplier != nil {
 		d.errorf(d.at(multiplier.key), "unit_multiplier does not apply to the unit %s", inFlightUnit)
 	}
-	if lease == nil {
-		return
-	}
 	text, ok := d.str(lease)
-	if !ok {
-		return
-	}
 	of, err := time.ParseDuration(text)
 	switch {
+	case lease == nil || !ok:
 	case err != nil:
 		d.errorf(d.at(lease.value), "lease is %s; want a duration such as 60s or 5m", brief(lease.value))
 	case of < time.Millisecond || of > maxPeriod || of%time.Millisecond != 0:
@@ -84,5 +77,3 @@ func (d *decoder) inFlight(limit *Limit, multiplier, lease *field) {
 		limit.Lease = of
 	}
 }
-
-func isInFlight(unit string) bool { return strings.EqualFold(unit, inFlightUnit) }

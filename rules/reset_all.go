@@ -28,8 +28,7 @@ func (e *Engine) ResetAll(
 		resetter, ok := s.counter.(weir.PrefixResetter)
 		if !ok {
 			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w",
-				weir.NameOf(s.counter),
-				errors.ErrUnsupported)
+				weir.NameOf(s.counter), errors.ErrUnsupported)
 		}
 		before, last := seen, reset
 		n, err := resetter.ResetPrefix(ctx, string(prefix), func(found, done int) {

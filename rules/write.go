@@ -55,9 +55,9 @@ func (l *level) yaml() []yamlDescriptor {
 	var list []yamlDescriptor
 	for _, n := range l.nodes {
 		list = append(list, yamlDescriptor{
-			Key: n.key, Value: n.yamlValue(), RateLimit: n.yamlLimit(), ShadowMode: n.shadow,
-			QuotaMode:      n.quota,
-			DetailedMetric: n.detailedMetric, ValueToMetric: n.valueToMetric, ShareThreshold: n.share,
+			Key: n.key, Value: n.yamlValue(), RateLimit: n.yamlLimit(),
+			ShadowMode: n.shadow, QuotaMode: n.quota, ShareThreshold: n.share,
+			DetailedMetric: n.detailedMetric, ValueToMetric: n.valueToMetric,
 			Metadata: n.yamlMetadata(), Descriptors: n.level.yaml(),
 		})
 	}
