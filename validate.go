@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
-const maxID = 1024 // bytes
+const maxID = bounds.MaxKey // bytes
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
 func checkArgs(id string, scaleMs, limit int64) error {

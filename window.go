@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 const (
 	msec       = int64(time.Millisecond)
-	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year; a larger scale stands for a calendar
+	maxScale   = bounds.MaxScale // ms: a larger scale stands for a calendar
 	maxInstant = algorithm.End
 	noInstant  = algorithm.Never
 )

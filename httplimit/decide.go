@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // decide finds the caller of r and consults the deny list, the bound on requests in flight and the
@@ -113,7 +114,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 			if s.ask.Exempt {
 				continue
 			}
-			if m.keys != nil && validDuration(s.ask.Request.Duration) {
+			if m.keys != nil && bounds.Duration(s.ask.Request.Duration) {
 				m.keys.Lives(2 * s.ask.Request.Duration)
 			}
 		}

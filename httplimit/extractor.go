@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirgo/weir/internal/bounds"
 	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // maxKeyLen is the longest key that a Strategy accepts. Longer keys are refused here, as bad
 // requests. A Strategy would fail with them, and a long header would pass a middleware that fails
 // open.
-const maxKeyLen = 1024
+const maxKeyLen = bounds.MaxKey
 
 // ErrKey is wrapped by every error of this package's extractors: the request has no key, or one
 // that is invalid or cannot be trusted.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 const maxNameLen = 64
@@ -164,12 +165,8 @@ func (p Policy) check() {
 }
 
 func checkDuration(name string, d time.Duration) {
-	if !validDuration(d) {
+	if !bounds.Duration(d) {
 		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of "+
 			"milliseconds from 1 ms to 365 days", name, d))
 	}
-}
-
-func validDuration(d time.Duration) bool {
-	return d >= time.Millisecond && d <= 365*24*time.Hour && d%time.Millisecond == 0
 }

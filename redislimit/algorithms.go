@@ -8,9 +8,8 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/bounds"
 )
-
-const maxDuration = 365 * 24 * time.Hour
 
 // FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice
 // the limit in any span of one Duration. The counterpart of weir's FixedWindow.
@@ -33,7 +32,7 @@ func (s *Store) Counter() *Strategy {
 type byDuration struct{}
 
 func (byDuration) period(r *weir.Request) (string, error) {
-	if r.Duration < time.Millisecond || r.Duration > maxDuration || r.Duration%time.Millisecond != 0 {
+	if !bounds.Duration(r.Duration) {
 		return "", fmt.Errorf("redislimit: duration %v: %w", r.Duration, weir.ErrScale)
 	}
 	return strconv.FormatInt(r.Duration.Milliseconds(), 10), nil

@@ -7,12 +7,10 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
-const (
-	maxKey   = 1024      // bytes
-	maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
-)
+const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 
 // Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Admitter, Peeker,
 // Refunder, Resetter, Seeder, Charger and Reconciler, each call of which is one script in one round
@@ -191,8 +189,8 @@ func (s *Strategy) prepare(op any, r *weir.Request,
 // tag, which puts all of one caller's keys into one slot of a Cluster. No two of (kind, period,
 // caller) have one key.
 func (s *Strategy) key(r *weir.Request) (string, error) {
-	if n := len(r.Key); n == 0 || n > maxKey {
-		return "", fmt.Errorf("redislimit: key of %d bytes: %w", n, weir.ErrID)
+	if !bounds.Key(r.Key) {
+		return "", fmt.Errorf("redislimit: key of %d bytes: %w", len(r.Key), weir.ErrID)
 	}
 	period, err := s.protocol.period(r)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // ample is a limit that no count reaches. A window does not store the limit with its count, so a
@@ -57,7 +58,7 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 // lastTaken returns a Result of the current period, for Refund.
 func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error) {
 	if a.limit.Algorithm == TokenBucket {
-		return &weir.Result{State: weir.Allow, ExpiresAt: now.Add(maxPeriod)}, nil
+		return &weir.Result{State: weir.Allow, ExpiresAt: now.Add(bounds.MaxDuration)}, nil
 	}
 	req := a.held.Request
 	req.Cost, req.Limit = 1, ample

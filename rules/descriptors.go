@@ -8,6 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weirgo/weir/internal/bounds"
 	"github.com/weirgo/weir/internal/ipaddr"
 )
 
@@ -321,7 +322,7 @@ func (d *decoder) multiplier(r *Rule, f *field) {
 		d.errorf(d.at(f.value), "unit_multiplier must be at least 1")
 	default:
 		r.Limit.Multiplier = uint32(n)
-		if r.Limit.Period() > maxPeriod {
+		if r.Limit.Period() > bounds.MaxDuration {
 			d.errorf(d.at(f.value), "%d %ss are longer than 365 days", n, r.Limit.Unit)
 		}
 	}

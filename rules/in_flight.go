@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // inFlightUnit is the unit of a rule that limits how many requests are in flight at one time.
@@ -70,7 +71,7 @@ func (d *decoder) inFlight(limit *Limit, multiplier, lease *field) {
 	case lease == nil || !ok:
 	case err != nil:
 		d.errorf(d.at(lease.value), "lease is %s; want a duration such as 60s or 5m", brief(lease.value))
-	case of < time.Millisecond || of > maxPeriod || of%time.Millisecond != 0:
+	case !bounds.Duration(of):
 		d.errorf(d.at(lease.value), "lease is %s; want whole milliseconds, from 1ms to 365 days",
 			brief(lease.value))
 	default:

@@ -109,9 +109,6 @@ type Limit struct {
 	Lease time.Duration // after which the places of a process that died are free; 0 unless InFlight
 }
 
-// maxPeriod is the longest Duration that a weir.Request may have.
-const maxPeriod = 365 * 24 * time.Hour
-
 // Period returns the length of time that Requests is for: Multiplier units, or the maximum Duration
 // if that overflows. For InFlight it is the Lease.
 func (l *Limit) Period() time.Duration {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // ownKey is the key of weir's settings in a descriptor's metadata. Envoy's service rejects unknown
@@ -174,17 +176,16 @@ func (d *decoder) burst(limit *Limit, f *field) {
 		d.errorf(d.at(f.value), "burst must be at least 1")
 	case limit.Algorithm != TokenBucket:
 		d.errorf(d.at(f.key), "burst applies to token_bucket only; the algorithm is %s", limit.Algorithm)
-	case limit.Requests > 0 && refill(limit, n) > maxRefill:
+	case !refills(limit, n):
 		d.errorf(d.at(f.value), "a burst of %d takes more than 146 years to refill", n)
 	default:
 		limit.Burst = n
 	}
 }
 
-// maxRefill is the longest time that a weir.TokenBucket may take to refill, in nanoseconds.
-const maxRefill = 1 << 62
-
-// refill returns the time that a bucket of that size takes to refill, in nanoseconds.
-func refill(limit *Limit, size uint64) float64 {
-	return float64(limit.Period()) / float64(limit.Requests) * float64(size)
+// refills reports whether a weir.TokenBucket of that size refills soon enough.
+func refills(limit *Limit, size uint64) bool {
+	p := algorithm.Params{Scale: limit.Period().Milliseconds(), Limit: int64(limit.Requests)}
+	_, ok := (&algorithm.TokenBucket{Burst: int64(size)}).Prepare(p)
+	return ok
 }

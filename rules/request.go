@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // Request is a request for a decision, in the terms of Envoy's rate limit protocol.
@@ -151,7 +153,7 @@ func (r *Request) check() error {
 			continue
 		}
 		l := o.limit()
-		if !o.Unit.valid() || l.Period() > maxPeriod {
+		if !o.Unit.valid() || l.Period() > bounds.MaxDuration {
 			return fmt.Errorf("%w: descriptor %d: %s", ErrOverride, i, l.String())
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // UnmarshalCaddyfile reads the directive. Each option is described at the field of [Handler] or
@@ -228,8 +230,7 @@ func parseLimit(text string) (l Limit, err error) {
 	if l.Limit, err = strconv.ParseUint(count, 10, 63); err != nil || l.Limit == 0 {
 		return l, fmt.Errorf("limit %q: %q is not a count from 1", text, count)
 	}
-	if l.Period, err = duration(period); err != nil || l.Period <= 0 ||
-		time.Duration(l.Period)%time.Millisecond != 0 {
+	if l.Period, err = duration(period); err != nil || !bounds.Duration(time.Duration(l.Period)) {
 		return l, fmt.Errorf("limit %q: %q is not a period such as 500ms, 30s, 1h30m or 7d", text, period)
 	}
 	return l, nil

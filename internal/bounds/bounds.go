@@ -1,0 +1,20 @@
+// Package bounds has the bounds of a weir.Request, each once, for whoever checks them: the
+// strategies of this process and on Redis, middlewares, and loaders of rules.
+package bounds
+
+import "time"
+
+// The bounds. Limit and Cost have none.
+const (
+	MaxKey      = 1024                      // bytes of a Key, which has at least one
+	MaxScale    = 365 * 24 * 60 * 60 * 1000 // ms of a Duration, which has at least one
+	MaxDuration = MaxScale * time.Millisecond
+)
+
+// Key reports whether a Request may have the key.
+func Key(key string) bool { return 0 < len(key) && len(key) <= MaxKey }
+
+// Duration reports whether a Request may have the Duration: a whole number of milliseconds.
+func Duration(d time.Duration) bool {
+	return 0 < d && d <= MaxDuration && d%time.Millisecond == 0
+}

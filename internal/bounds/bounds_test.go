@@ -1,0 +1,27 @@
+package bounds
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestKey(t *testing.T) {
+	for n, want := range map[int]bool{0: false, 1: true, 1024: true, 1025: false} {
+		assert.Equal(t, want, Key(strings.Repeat("k", n)), "%d bytes", n)
+	}
+}
+
+func TestDuration(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for d, want := range map[time.Duration]bool{
+		math.MinInt64: false, -time.Millisecond: false, 0: false, 1: false,
+		time.Millisecond - 1: false, time.Millisecond: true, time.Millisecond + 1: false,
+		year - 1: false, year: true, year + time.Millisecond: false, math.MaxInt64: false,
+	} {
+		assert.Equal(t, want, Duration(d), d)
+	}
+}
