@@ -13,11 +13,17 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// The columns of ruleCells and countCells.
+// The columns of a rule.Rule and of counts.
 const (
 	ruleColumns  = "name limit strategy burst "
 	countColumns = " requests admitted denied denied_share"
 )
+
+// counts are the requests of a row.
+type counts struct{ requests, denied uint64 }
+
+// burst is the size of a bucket, if it is not 0.
+type burst uint64
 
 // csvTables are the tables that CSV writes, by name. All rows of a table have the same kind.
 var csvTables = []struct {
@@ -29,29 +35,25 @@ var csvTables = []struct {
 		ruleColumns + "start end lines unreadable unkeyed filtered uncounted callers callers_denied" +
 			countColumns + " shadow replicas denied_crawled denied_answered_429",
 		func(r *replay.Result, add func(...any)) {
-			for i := range r.Rules {
-				rr := &r.Rules[i]
-				cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed,
-					r.Filtered, r.Uncounted, r.Callers, rr.Met)
-				cells = append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)
-				add(append(cells, max(1, rr.Replicas), rr.Apart.Crawled, rr.Apart.Answered)...)
+			for _, rr := range r.Rules {
+				add(rr.Rule, r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed, r.Filtered, r.Uncounted,
+					r.Callers, rr.Met, counts{rr.Matched, rr.Denied}, rr.Shadow, max(1, rr.Replicas),
+					rr.Apart.Crawled, rr.Apart.Answered)
 			}
 		}},
 	{"callers", ruleColumns + "caller" + countColumns + " first_denied",
 		func(r *replay.Result, add func(...any)) {
-			for i := range r.Rules {
-				for _, c := range r.Rules[i].Worst {
-					cells := append(ruleCells(r.Rules[i].Rule), c.Name)
-					cells = append(cells, countCells(c.Requests, c.Denied)...)
-					add(append(cells, c.FirstDenied)...)
+			for _, rr := range r.Rules {
+				for _, c := range rr.Worst {
+					add(rr.Rule, c.Name, counts{c.Requests, c.Denied}, c.FirstDenied)
 				}
 			}
 		}},
 	{"timeline", ruleColumns + "start end" + countColumns, func(r *replay.Result, add func(...any)) {
-		for i := range r.Rules {
+		for i, rr := range r.Rules {
 			for b, requests := range r.Timeline.Rows[0] {
-				cells := append(ruleCells(r.Rules[i].Rule), r.Timeline.At(b), r.Timeline.At(b+1))
-				add(append(cells, countCells(requests, r.Timeline.Rows[1+i][b])...)...)
+				add(rr.Rule, r.Timeline.At(b), r.Timeline.At(b+1),
+					counts{requests, r.Timeline.Rows[1+i][b]})
 			}
 		}
 	}},
@@ -60,7 +62,7 @@ var csvTables = []struct {
 		func(r *replay.Result, add func(...any)) {
 			for _, s := range r.Suggestions {
 				p := s.Peaks
-				add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
+				add(s.Strategy, burst(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
 					s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
 			}
 		}},
@@ -78,7 +80,7 @@ var csvTables = []struct {
 		func(r *replay.Result, add func(...any)) {
 			for _, e := range r.Endpoints {
 				for _, s := range e.Suggestions {
-					add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(),
+					add(e.Name, e.Requests, e.Callers, s.Strategy, burst(s.Burst), s.Duration.Seconds(),
 						s.Limit, s.Denied)
 				}
 			}
@@ -104,42 +106,36 @@ func CSV(w io.Writer, r *replay.Result, table string) error {
 	out := csv.NewWriter(w)
 	// Write's errors are in out.Error too.
 	_ = out.Write(append([]string{"schema"}, strings.Fields(csvTables[i].columns)...))
-	csvTables[i].rows(r, func(cells ...any) {
-		row := []string{path.Base(Schema)} // the version
-		for _, c := range cells {
-			row = append(row, cell(c))
-		}
-		_ = out.Write(row)
+	csvTables[i].rows(r, func(row ...any) {
+		_ = out.Write(append([]string{path.Base(Schema)}, cells(row...)...)) // the version
 	})
 	out.Flush()
 	return out.Error()
 }
 
-func cell(v any) string {
-	switch v := v.(type) {
-	case string:
-		return harmless(v)
-	case time.Time:
-		return v.Format(time.RFC3339Nano)
-	case replay.Peak:
-		if v == replay.NoLimit {
-			return ""
+func cells(row ...any) (texts []string) {
+	for _, v := range row {
+		text := fmt.Sprint(v)
+		switch v := v.(type) {
+		case rule.Rule:
+			texts = append(texts, cells(v.Name, v.Limit, v.Strategy, burst(v.Burst))...)
+			continue
+		case counts:
+			texts = append(texts, cells(v.requests, v.requests-v.denied, v.denied,
+				share(v.denied, v.requests))...)
+			continue
+		case string:
+			text = harmless(v)
+		case time.Time:
+			text = v.Format(time.RFC3339Nano)
+		case burst, replay.Peak:
+			if v == burst(0) || v == replay.NoLimit {
+				text = ""
+			}
 		}
+		texts = append(texts, text)
 	}
-	return fmt.Sprint(v)
-}
-
-func ruleCells(l rule.Rule) []any { return []any{l.Name, l.Limit, l.Strategy, burstCell(l.Burst)} }
-
-func burstCell(burst uint64) any {
-	if burst == 0 {
-		return ""
-	}
-	return burst
-}
-
-func countCells(requests, denied uint64) []any {
-	return []any{requests, requests - denied, denied, share(denied, requests)}
+	return texts
 }
 
 // harmless makes a name safe to open in a spreadsheet, which evaluates cells that begin with one of
