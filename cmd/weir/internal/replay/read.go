@@ -2,103 +2,35 @@ package replay
 
 import (
 	"fmt"
-	"io"
 	"runtime"
-	"sync"
 )
 
-// read reads all files and adds their requests to the spools. Several goroutines take turns to read
-// a block, then parse it; this one collects the blocks in order.
-func (r *run) read() error {
+// read reads all files and adds their requests to the spools. One goroutine reads blocks of lines,
+// several parse them, and this one collects them in the order of the files.
+func (r *run) read() (err error) {
 	workers := min(runtime.GOMAXPROCS(0), maxParts)
 	blocks := 2*workers + 1
-	in := &reader{files: r.cfg.Files, stdin: r.cfg.Stdin, free: make(chan *block, blocks),
-		order: make(chan *block, blocks)}
+	free, read, order := make(chan *block, blocks), make(chan *block, blocks),
+		make(chan *block, blocks)
 	for range blocks {
-		in.free <- &block{buf: make([]byte, maxBlock), parsed: make(chan struct{}, 1)}
+		free <- &block{buf: make([]byte, maxBlock), parsed: make(chan struct{}, 1)}
 	}
-	var all sync.WaitGroup
+	go r.readBlocks(free, order, read)
 	for range workers {
-		all.Go(func() {
+		go func() {
 			s := newScanner(&r.cfg)
-			for b := in.next(); b != nil; b = in.next() {
+			for b := range read {
 				s.scan(b)
 				b.parsed <- struct{}{}
 			}
-		})
+		}()
 	}
-	err := r.collect(in)
-	in.stop()
-	all.Wait()
-	return err
-}
-
-// reader returns the blocks of all files. The goroutine that read a block also parses it, since the
-// block is in its processor's cache.
-type reader struct {
-	files []string
-	stdin io.Reader
-	free  chan *block
-	order chan *block // blocks in the order they were read; closed at the end
-
-	mu     sync.Mutex // guards the rest
-	source *source    // source of the next block; nil if the next file is not open yet
-	ended  bool
-}
-
-// next returns the next block, or nil at the end.
-func (in *reader) next() *block {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.ended {
-		return nil
-	}
-	if len(in.files) == 0 {
-		in.ended = true
-		close(in.order)
-		return nil
-	}
-	b, ok := <-in.free
-	if !ok {
-		return nil
-	}
-	in.read(b)
-	in.order <- b // does not wait: order has room for all blocks
-	return b
-}
-
-// read fills a block. It opens and closes files as needed. An error ends a file.
-func (in *reader) read(b *block) {
-	b.data, b.last, b.err = nil, false, nil
-	if in.source == nil {
-		in.source, b.err = open(in.files[0], in.stdin)
-	}
-	if b.source = in.source; b.err == nil {
-		b.err = in.source.fill(b)
-	}
-	if b.last = b.last || b.err != nil; b.last {
-		in.source.close()
-		in.source, in.files = nil, in.files[1:]
-	}
-}
-
-// stop ends the reading early. No block may be returned to the reader after it.
-func (in *reader) stop() {
-	close(in.free)
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.source.close()
-	in.ended = true
-}
-
-// collect receives the blocks in order.
-func (r *run) collect(in *reader) error {
-	res := r.result
 	var lines, requests, bad uint64 // of the file
-	for b := range in.order {
+	res := r.result
+	for b := range order {
 		<-b.parsed
-		if r.take(b); len(r.callers.names) > maxCallers {
-			return fmt.Errorf("more than %d callers", maxCallers)
+		if err == nil {
+			err = r.take(b)
 		}
 		res.Unreadable.merge(&b.bad, b.source.name, lines)
 		lines += b.lines
@@ -115,13 +47,34 @@ func (r *run) collect(in *reader) error {
 			r.endOfFile(b, requests, bad)
 			lines, requests, bad = 0, 0, 0
 		}
-		in.free <- b
+		free <- b
 	}
-	return nil
+	return err
+}
+
+// readBlocks fills free blocks with the lines of all files, in order. An error ends a file.
+func (r *run) readBlocks(free <-chan *block, order, read chan<- *block) {
+	defer close(order)
+	defer close(read)
+	for _, name := range r.cfg.Files {
+		s, err := open(name, r.cfg.Stdin)
+		for last := false; !last; {
+			b := <-free
+			b.source, b.data, b.last = s, nil, false
+			if b.err = err; err == nil {
+				b.err = s.fill(b)
+			}
+			b.last = b.last || b.err != nil
+			last = b.last
+			order <- b // does not wait, nor does the next: there is room for all blocks
+			read <- b
+		}
+		s.close()
+	}
 }
 
 // take numbers the callers and adds the block's requests to their callers' spools.
-func (r *run) take(b *block) {
+func (r *run) take(b *block) error {
 	r.result.Requests += uint64(len(b.records))
 	r.result.Uncounted += b.uncounted
 	r.inspected, r.hidden = r.inspected+b.inspected, r.hidden+b.hidden
@@ -133,6 +86,10 @@ func (r *run) take(b *block) {
 		r.callers.requests[caller]++
 		r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.marks))
 	}
+	if len(r.callers.names) > maxCallers {
+		return fmt.Errorf("more than %d callers", maxCallers)
+	}
+	return nil
 }
 
 // endOfFile records an empty file, and a file that is not an access log or cannot be read to its

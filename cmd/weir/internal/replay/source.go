@@ -84,7 +84,7 @@ func open(name string, stdin io.Reader) (*source, error) {
 }
 
 func (s *source) close() {
-	if s != nil && s.file != nil {
+	if s.file != nil {
 		s.file.Close()
 	}
 }
