@@ -56,13 +56,11 @@ type Entry struct {
 // The reasons why a line cannot be parsed.
 var (
 	ErrEmpty  = errors.New("the line is empty")
-	ErrFormat = errors.New(
-		"neither the common or combined format nor JSON; --format and --log-format name others",
-	)
+	ErrFormat = errors.New("neither the common or combined format nor JSON; --format and " +
+		"--log-format name others")
 	ErrLayout = errors.New("not in the given format")
-	ErrCaller = errors.New(
-		"it is not clear which word is the client: give --log-format or --strip-prefix",
-	)
+	ErrCaller = errors.New("it is not clear which word is the client: give --log-format or " +
+		"--strip-prefix")
 	ErrList     = errors.New("several addresses: give --trust with those of your proxies")
 	ErrTime     = errors.New("invalid time")
 	ErrJSON     = errors.New("broken JSON")
@@ -139,12 +137,12 @@ func (p *Parser) parse(line []byte, e *Entry) error {
 		return ErrText
 	case line[0] == '#' && !p.format.textOnly:
 		return p.directive(line)
-	case p.fields != nil && bytes.IndexByte(line, '\t') >= 0:
+	case p.fields == nil:
+		return p.common(line, e)
+	case bytes.IndexByte(line, '\t') >= 0:
 		return p.text(p.fields.tabbed, line, e)
-	case p.fields != nil:
-		return p.text(p.fields, line, e)
 	}
-	return p.common(line, e)
+	return p.text(p.fields, line, e)
 }
 
 // cutQuery splits a request target into the path and the query. It removes the scheme and the host

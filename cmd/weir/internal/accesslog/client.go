@@ -121,9 +121,7 @@ func (e *Entry) Forwarded() (list string, logged bool) {
 	if len(e.forwarded) > 0 {
 		return string(e.forwarded), true
 	}
-	_, rest, _ := nextQuoted(e.rest)
-	_, rest, _ = nextQuoted(rest)
-	text, _, ok := nextQuoted(rest)
+	text, ok := e.afterStatus(2)
 	return field(text), ok
 }
 

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"math"
 	"strings"
 	"time"
 )
@@ -38,17 +37,13 @@ func (c *clock) read(text []byte) (int64, bool) {
 	}
 	hour, minute, second := digits(text[12:14]), digits(text[15:17]), digits(text[18:20])
 	zoneHour, zoneMinute := digits(text[22:24]), digits(text[24:26])
-	// a leap second
-	if hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 ||
-		zoneHour < 0 || zoneHour > 23 || zoneMinute < 0 || zoneMinute > 59 {
+	if hour > 23 || minute > 59 || second > 60 || zoneHour > 23 || zoneMinute > 59 { // a leap second
 		return 0, false
 	}
 	zone := int64(zoneHour*3600 + zoneMinute*60)
-	switch text[21] {
-	case '-':
+	if text[21] == '-' {
 		zone = -zone
-	case '+':
-	default:
+	} else if text[21] != '+' {
 		return 0, false
 	}
 	copy(c.stamp[:], text)
@@ -61,13 +56,14 @@ func (c *clock) readDate(text []byte) bool {
 	if c.midnight != 0 && string(text) == string(c.date[:]) {
 		return true
 	}
-	day, month, century, year := digits(text[0:2]), month(text[3:6]), digits(text[7:9]),
-		digits(text[9:11])
-	if text[2] != '/' || text[6] != '/' || century < 0 || year < 0 || month < 1 {
+	const months = "JanFebMarAprMayJunJulAugSepOctNovDec"
+	day, century, year := digits(text[0:2]), digits(text[7:9]), digits(text[9:11])
+	month := strings.Index(months, string(text[3:6]))
+	if text[2] != '/' || text[6] != '/' || year == notDigits || month%3 != 0 {
 		return false
 	}
 	year += century * 100
-	midnight := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	midnight := time.Date(year, time.Month(month/3+1), day, 0, 0, 0, 0, time.UTC)
 	if year < minYear || year > maxYear || midnight.Day() != day { // 31 April would be 1 May
 		return false
 	}
@@ -76,20 +72,14 @@ func (c *clock) readDate(text []byte) bool {
 	return true
 }
 
-// digits returns the value of two digits, or math.MinInt if they are not digits.
+// notDigits is greater than any two digits.
+const notDigits = 100
+
+// digits returns the value of two digits, or notDigits.
 func digits(two []byte) int {
 	hi, lo := two[0]-'0', two[1]-'0'
 	if hi > 9 || lo > 9 {
-		return math.MinInt
+		return notDigits
 	}
 	return int(hi)*10 + int(lo)
-}
-
-// month returns 1 to 12 for the first three letters of an English month, and 0 otherwise.
-func month(name []byte) int {
-	const names = "JanFebMarAprMayJunJulAugSepOctNovDec"
-	if i := strings.Index(names, string(name)); i%3 == 0 {
-		return i/3 + 1
-	}
-	return 0
 }

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"strconv"
+	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/crawler"
 )
@@ -13,9 +14,18 @@ func (e *Entry) Headers() (referer, agent string) {
 	if e.rest == nil {
 		return field(e.referer), field(e.agent)
 	}
-	first, rest, _ := nextQuoted(e.rest)
-	second, _, _ := nextQuoted(rest)
+	first, _ := e.afterStatus(0)
+	second, _ := e.afterStatus(1)
 	return field(first), field(second)
+}
+
+// afterStatus returns a field in quotes after the status, by its index.
+func (e *Entry) afterStatus(i int) (text []byte, ok bool) {
+	rest := e.rest
+	for range i + 1 {
+		text, rest, ok = nextQuoted(rest)
+	}
+	return text, ok
 }
 
 // Crawler reports whether the user agent is that of a known crawler.
@@ -25,8 +35,7 @@ func (e *Entry) Crawler(known *crawler.Memo) bool {
 		if !crawler.Maybe(e.rest) {
 			return false
 		}
-		_, rest, _ := nextQuoted(e.rest)
-		agent, _, _ = nextQuoted(rest)
+		agent, _ = e.afterStatus(1)
 	}
 	return len(agent) > 0 && known.Is(agent)
 }
@@ -67,11 +76,11 @@ func field(s []byte) string {
 				continue
 			}
 		}
-		if at := bytes.IndexByte([]byte("ntrbvf"), s[i]); at >= 0 {
-			out = append(out, "\n\t\r\b\v\f"[at])
-			continue
+		c := s[i]
+		if at := strings.IndexByte("ntrbvf", c); at >= 0 {
+			c = "\n\t\r\b\v\f"[at]
 		}
-		out = append(out, s[i])
+		out = append(out, c)
 	}
 	return string(out)
 }

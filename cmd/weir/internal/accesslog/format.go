@@ -29,92 +29,74 @@ type Format struct {
 	fields             *layout // of a W3C log whose fields are not in the file
 }
 
-// presets are the JSON formats with a name, in the order in which they are tried, in the syntax of
-// ParseFormat. exact means that a whole number of seconds is as precise as one with a fraction.
-var presets = []struct {
-	name, fields string
-	exact        bool
-}{
-	{"caddy", "time=ts,duration=duration,ip=request.client_ip,ip=request.remote_ip," +
-		"ip=request.remote_addr,user=user_id,method=request.method,path=request.uri,status=status," +
-		"xff=request.headers.X-Forwarded-For,referer=request.headers.Referer," +
-		"agent=request.headers.User-Agent", true},
-	{"weir", "time=time,duration_ms=ms,ip=client,method=method,path=path,status=status", false},
-	{"nginx", "time=msec,time=time_iso8601,time=time_local,time=time,time=@timestamp,time=timestamp," +
-		"duration=request_time,ip=remote_addr,user=remote_user,method=request_method,method=method," +
-		"path=request_uri,path=uri,status=status,request=request,xff=http_x_forwarded_for," +
-		"referer=http_referer,agent=http_user_agent", false},
-	{"traefik", "time=StartUTC,time=StartLocal,ip=ClientHost,ip=ClientAddr,user=ClientUsername," +
-		"method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
-		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent", false},
-	{"envoy", "time=start_time,ip=downstream_remote_address,method=method,path=path," +
-		"status=response_code,xff=x_forwarded_for,agent=user_agent", false},
-	{"cloudflare", "time=EdgeStartTimestamp,ip=ClientIP,method=ClientRequestMethod," +
-		"path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
-		"agent=ClientRequestUserAgent", false},
-	{"gcp", "time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
-		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
-		"agent=httpRequest.userAgent", false},
-}
-
-var presetTrees = func() (all []*tree) {
-	for _, p := range presets {
-		t := mustTree(p.fields)
-		t.exact = p.exact
-		all = append(all, t)
-	}
-	return all
-}()
-
-// texts are the formats of text with a name, as nginx would write them. A field that is not needed
-// is an underscore.
-var texts = []struct{ name, format string }{
-	{"alb",
-		`$_ $_ $_ $remote_addr $_ $_ $_ $_ $status $_ $_ $_ "$request" "$http_user_agent" ` +
-			`$_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`},
-	{"envoy-text",
-		`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ "$remote_addr" "$http_user_agent" $_`},
-	{"haproxy", `$remote_addr [$time_local] $_ $_ $_ $status $_ "$request"`},
-	{"s3",
-		`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status $_ $_ $_ $_ $_ ` +
-			`"$http_referer" "$http_user_agent"`},
-}
-
-// directives are the fields of W3C logs with a name, for parts of a log without them.
-var directives = []struct{ name, fields string }{
-	{"cloudfront",
-		"date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status " +
-			"cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id " +
-			"x-host-header cs-protocol cs-bytes time-taken x-forwarded-for"},
-	{"iis",
-		"date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) " +
-			"cs(Referer) sc-status sc-substatus sc-win32-status time-taken"},
-}
-
-// named are the formats with a name. Common and combined both read lines of either.
-var named = func() []namedFormat {
-	all := []namedFormat{{"auto", Format{}}, {"common", Format{textOnly: true}},
-		{"combined", Format{textOnly: true}}}
-	for i, p := range presets {
-		all = append(all, namedFormat{p.name, Format{jsonOnly: true, maps: presetTrees[i : i+1]}})
-	}
-	for _, t := range texts {
-		f, err := ParseLayout(t.format)
-		if err != nil {
-			panic(err)
-		}
-		all = append(all, namedFormat{t.name, f})
-	}
-	for _, d := range directives {
-		all = append(all, namedFormat{d.name, Format{fields: w3c(d.fields)}})
-	}
-	return all
-}()
-
-type namedFormat struct {
+// named are the formats with a name. Common and combined both read lines of either. Those of JSON
+// stand in the order in which they are tried.
+var named = []struct {
 	name string
 	Format
+}{
+	{"auto", Format{}},
+	{"common", Format{textOnly: true}},
+	{"combined", Format{textOnly: true}},
+	{"caddy", preset("time=ts,duration=duration,ip=request.client_ip,ip=request.remote_ip," +
+		"ip=request.remote_addr,user=user_id,method=request.method,path=request.uri,status=status," +
+		"xff=request.headers.X-Forwarded-For,referer=request.headers.Referer," +
+		"agent=request.headers.User-Agent")},
+	{"weir", preset("time=time,duration_ms=ms,ip=client,method=method,path=path,status=status")},
+	{"nginx", preset("time=msec,time=time_iso8601,time=time_local,time=time,time=@timestamp," +
+		"time=timestamp,duration=request_time,ip=remote_addr,user=remote_user," +
+		"method=request_method,method=method,path=request_uri,path=uri,status=status," +
+		"request=request,xff=http_x_forwarded_for,referer=http_referer,agent=http_user_agent")},
+	{"traefik", preset("time=StartUTC,time=StartLocal,ip=ClientHost,ip=ClientAddr," +
+		"user=ClientUsername,method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
+		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent")},
+	{"envoy", preset("time=start_time,ip=downstream_remote_address,method=method,path=path," +
+		"status=response_code,xff=x_forwarded_for,agent=user_agent")},
+	{"cloudflare", preset("time=EdgeStartTimestamp,ip=ClientIP,method=ClientRequestMethod," +
+		"path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
+		"agent=ClientRequestUserAgent")},
+	{"gcp", preset("time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
+		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
+		"agent=httpRequest.userAgent")},
+	{"alb", mustLayout(`$_ $_ $_ $remote_addr $_ $_ $_ $_ $status $_ $_ $_ "$request" ` +
+		`"$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`)},
+	{"envoy-text", mustLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ "$remote_addr" ` +
+		`"$http_user_agent" $_`)},
+	{"haproxy", mustLayout(`$remote_addr [$time_local] $_ $_ $_ $status $_ "$request"`)},
+	{"s3", mustLayout(`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status ` +
+		`$_ $_ $_ $_ $_ "$http_referer" "$http_user_agent"`)},
+	{"cloudfront", Format{fields: w3c("date time x-edge-location sc-bytes c-ip cs-method cs(Host) " +
+		"cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) " +
+		"x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken " +
+		"x-forwarded-for")}},
+	{"iis", Format{fields: w3c("date time s-ip cs-method cs-uri-stem cs-uri-query s-port " +
+		"cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-substatus sc-win32-status " +
+		"time-taken")}},
 }
+
+// preset returns the format of JSON with the fields of a map.
+func preset(fields string) Format {
+	return Format{jsonOnly: true, maps: []*tree{mustTree(fields)}}
+}
+
+// mustLayout is ParseLayout for formats that are known to be valid. A field that is not needed is
+// an underscore.
+func mustLayout(format string) Format {
+	f, err := ParseLayout(format)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+// presetTrees are the maps of JSON with a name.
+var presetTrees = func() (all []*tree) {
+	for _, f := range named {
+		all = append(all, f.maps...)
+	}
+	all[0].exact = true // Caddy's
+	return all
+}()
 
 // Formats returns the names that ParseFormat accepts.
 func Formats() (names []string) {
@@ -168,21 +150,18 @@ const (
 	slots
 )
 
-// fieldName is a field of a map.
-type fieldName struct {
+// fieldNames are the fields of a map, and the units of durations. With a duration, the time is that
+// of the end of the request.
+var fieldNames = []struct {
 	name string
 	slot int
-	unit time.Duration // of a duration
-}
-
-// fieldNames are the fields of a map. With a duration, the time is that of the end of the request.
-var fieldNames = []fieldName{
+	unit time.Duration
+}{
 	{"time", slotTime, 0}, {"ip", slotIP, 0}, {"user", slotUser, 0}, {"method", slotMethod, 0},
 	{"path", slotPath, 0}, {"status", slotStatus, 0}, {"request", slotRequest, 0},
-	{"xff", slotForwarded, 0},
-	{"referer", slotReferer, 0}, {"agent", slotAgent, 0}, {"duration", slotDuration, time.Second},
-	{"duration_ms", slotDuration, time.Millisecond}, {"duration_ns", slotDuration, 1},
-	{"line", slotLine, 0},
+	{"xff", slotForwarded, 0}, {"referer", slotReferer, 0}, {"agent", slotAgent, 0},
+	{"duration", slotDuration, time.Second}, {"duration_ms", slotDuration, time.Millisecond},
+	{"duration_ns", slotDuration, 1}, {"line", slotLine, 0},
 }
 
 // schema is what a format says about its fields.
@@ -216,9 +195,16 @@ func newTree(fields string) (*tree, error) {
 		if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
 			return t, fmt.Errorf("map %q: want FIELD=PATH, such as time=ts or ip=request.client_ip", part)
 		}
-		i := slices.IndexFunc(fieldNames, func(f fieldName) bool { return f.name == name })
-		if i < 0 {
-			return t, fmt.Errorf("map: unknown field %q; want one of %s", name, mapFields())
+		i := 0
+		for i < len(fieldNames) && fieldNames[i].name != name {
+			i++
+		}
+		if i == len(fieldNames) {
+			var names []string
+			for _, f := range fieldNames[:len(fieldNames)-1] {
+				names = append(names, f.name)
+			}
+			return t, fmt.Errorf("map: unknown field %q; want one of %s", name, strings.Join(names, ", "))
 		}
 		f := fieldNames[i]
 		if f.unit > 0 && ranks[f.slot] > 0 && t.unit != f.unit {
@@ -236,15 +222,6 @@ func newTree(fields string) (*tree, error) {
 		t.needs[f.slot] = f.slot == slotTime || f.slot == slotIP
 	}
 	return t, nil
-}
-
-// mapFields lists the fields of a map.
-func mapFields() string {
-	var names []string
-	for _, f := range fieldNames[:len(fieldNames)-1] {
-		names = append(names, f.name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // mustTree is newTree for maps that are known to be valid.

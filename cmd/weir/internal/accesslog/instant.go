@@ -50,8 +50,7 @@ func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 func isoInstant(text []byte) (ns int64, coarse, ok bool) {
 	t, err := time.Parse(time.RFC3339Nano, string(text))
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05",
-		"2006-01-02T15:04:05Z0700",
-		"02/Jan/2006:15:04:05"} {
+		"2006-01-02T15:04:05Z0700", "02/Jan/2006:15:04:05"} {
 		if err != nil {
 			t, err = time.Parse(layout, string(text))
 		}
@@ -133,7 +132,7 @@ func statusOf(s []byte) int {
 	if len(s) != 3 || s[0] < '1' || s[0] > '9' {
 		return 0
 	}
-	if tail := digits(s[1:]); tail >= 0 {
+	if tail := digits(s[1:]); tail != notDigits {
 		return int(s[0]-'0')*100 + tail
 	}
 	return 0

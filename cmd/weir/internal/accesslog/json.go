@@ -144,12 +144,7 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 	if query := v[slotQuery].text; len(query) > 0 {
 		e.Query = query
 	}
-	return p.addressed(f, e)
-}
-
-// addressed fills in the address of e.
-func (p *Parser) addressed(f *schema, e *Entry) error {
-	ip := p.values[slotIP].text
+	ip := v[slotIP].text
 	if f.text && !p.isAddress(ip) {
 		return ErrCaller
 	}

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -26,11 +27,10 @@ type part struct {
 // its end.
 var variables = map[string]int{
 	"remote_addr": slotIP, "remote_user": slotUser, "time_local": slotTime, "time_iso8601": slotTime,
-	"msec": slotTime, "request_time": slotDuration, "request": slotRequest,
-	"request_method": slotMethod,
-	"request_uri":    slotPath, "uri": slotPath, "status": slotStatus, "http_referer": slotReferer,
-	"http_user_agent": slotAgent, "http_x_forwarded_for": slotForwarded,
-	"proxy_add_x_forwarded_for": slotIP,
+	"msec": slotTime, "request_time": slotDuration, "request": slotRequest, "uri": slotPath,
+	"request_method": slotMethod, "request_uri": slotPath, "status": slotStatus,
+	"http_referer": slotReferer, "http_user_agent": slotAgent,
+	"http_x_forwarded_for": slotForwarded, "proxy_add_x_forwarded_for": slotIP,
 }
 
 // apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so
@@ -38,19 +38,19 @@ var variables = map[string]int{
 var apache = map[string]string{
 	"h": "$remote_addr", "a": "$remote_addr", "{c}a": "$remote_addr", "u": "$remote_user",
 	"t": "[$time_local]", "{sec}t": "$msec", "{msec}t": "$msec", "{usec}t": "$msec", "r": "$request",
-	"m": "$request_method", "U": "$uri", "q": "$args", "s": "$status",
+	"m": "$request_method", "U": "$uri", "q": "$args", "s": "$status", "%": "%",
 	"{referer}i": "$http_referer", "{user-agent}i": "$http_user_agent",
-	"{x-forwarded-for}i": "$http_x_forwarded_for", "%": "%",
+	"{x-forwarded-for}i": "$http_x_forwarded_for",
 }
 
 var (
-	apacheDirective = regexp.MustCompile(
-		`%[!,0-9]*[<>]?[!,0-9]*((?:\{[^}]*\})?(?:\^t[io]|[a-zA-Z]|%))`,
-	)
-	nginxVariable  = regexp.MustCompile(`\$(?:\{[a-z0-9_]+\}|[a-z0-9_]+)`)
-	configured     = regexp.MustCompile(`^\s*(?i:log_format\s+\S+|logformat)\s+(?:escape=\w+\s+)?`)
-	configuredName = regexp.MustCompile(`(["'])\s+\w+\s*$`)
-	configuredText = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
+	apacheDirective = regexp.MustCompile(`%[!,0-9]*[<>]?[!,0-9]*` +
+		`((?:\{[^}]*\})?(?:\^t[io]|[a-zA-Z]|%))`)
+	nginxVariable    = regexp.MustCompile(`\$(?:\{[a-z0-9_]+\}|[a-z0-9_]+)`)
+	configured       = regexp.MustCompile(`^\s*(?i:log_format\s+\S+|logformat)\s+(?:escape=\w+\s+)?`)
+	configuredName   = regexp.MustCompile(`(["'])\s+\w+\s*$`)
+	configuredEscape = strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, "\t", `\\`, `\`)
+	configuredText   = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
 )
 
 // ParseLayout returns the format of lines that nginx writes with the log_format text or Apache with
@@ -94,8 +94,7 @@ func unquoteConfig(text string) string {
 	body = configuredName.ReplaceAllString(body, "$1")
 	var b strings.Builder
 	for _, m := range configuredText.FindAllStringSubmatch(body, -1) {
-		b.WriteString(strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, "\t", `\\`,
-			`\`).Replace(m[1] + m[2]))
+		b.WriteString(configuredEscape.Replace(m[1] + m[2]))
 	}
 	return b.String()
 }
@@ -117,8 +116,7 @@ func newLayout(format string) (*layout, error) {
 		until := []byte(format[m[1]:end])
 		if n := len(l.parts); n > 0 && len(l.parts[n-1].until) == 0 {
 			if l.parts[n-1].slot != slotPath || slot != slotNone {
-				return nil, fmt.Errorf("nothing stands between the variables before %q",
-					format[m[0]:m[1]])
+				return nil, fmt.Errorf("nothing stands between the variables before %q", format[m[0]:m[1]])
 			}
 			l.parts[n-1].until = until // of $uri$is_args$args or %U%q
 			continue
@@ -138,8 +136,8 @@ func (l *layout) complete() (*layout, error) {
 		}
 	}
 	if !l.needs[slotTime] || !l.needs[slotIP] {
-		return nil,
-			fmt.Errorf("it needs a time ($time_local, $msec or %%t) and an address ($remote_addr or %%h)")
+		return nil, errors.New("it needs a time ($time_local, $msec or %t) and an address " +
+			"($remote_addr or %h)")
 	}
 	return l, nil
 }
@@ -192,12 +190,11 @@ func (t *part) length(s []byte, inQuotes bool) (n int, ok bool) {
 
 // w3cFields are the slots of the fields of W3C logs.
 var w3cFields = map[string]int{
-	"date": slotDate, "time": slotTime, "c-ip": slotIP, "cs-username": slotUser,
-	"cs-method":   slotMethod,
-	"cs-uri-stem": slotPath, "cs-uri-query": slotQuery, "cs-uri": slotPath, "sc-status": slotStatus,
-	"time-taken": slotDuration, "cs(Referer)": slotReferer, "cs(User-Agent)": slotAgent,
-	"x-forwarded-for": slotForwarded, "X-Forwarded-For": slotForwarded,
-	"cs(X-Forwarded-For)": slotForwarded,
+	"date": slotDate, "time": slotTime, "time-taken": slotDuration, "c-ip": slotIP,
+	"cs-username": slotUser, "cs-method": slotMethod, "cs-uri": slotPath, "cs-uri-stem": slotPath,
+	"cs-uri-query": slotQuery, "sc-status": slotStatus, "cs(Referer)": slotReferer,
+	"cs(User-Agent)": slotAgent, "x-forwarded-for": slotForwarded,
+	"X-Forwarded-For": slotForwarded, "cs(X-Forwarded-For)": slotForwarded,
 }
 
 // w3c returns the layout of a W3C log. IIS separates fields by spaces and logs the time taken in
