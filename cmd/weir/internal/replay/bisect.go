@@ -85,13 +85,10 @@ func (b *bucketSearch) narrow() (again bool) {
 // where the search starts.
 func searchPeaks(s *Suggest, open func() *stream, peaks [][]Peak) {
 	var searches []*bucketSearch
-	for i, strategy := range s.Strategies {
-		extra, isBucket := map[string]Peak{rule.Token: 0, rule.Leaky: 1}[strategy]
-		for k, d := range s.Durations {
-			if isBucket {
-				searches = append(searches,
-					newBucketSearch(int64(d), Peak(s.Burst), extra, peaks[i*len(s.Durations)+k]))
-			}
+	for i := range peaks {
+		strategy, d := s.row(i)
+		if extra, isBucket := map[string]Peak{rule.Token: 0, rule.Leaky: 1}[strategy]; isBucket {
+			searches = append(searches, newBucketSearch(int64(d), Peak(s.Burst), extra, peaks[i]))
 		}
 	}
 	for len(searches) > 0 {

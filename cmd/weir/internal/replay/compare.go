@@ -28,26 +28,25 @@ type Count struct {
 	Denied uint64 `json:"denied"`
 }
 
-// newComparison returns a Comparison to count in.
-func newComparison() *Comparison {
-	c := &Comparison{}
-	for i := range c.Only {
-		c.Only[i].callers, c.Only[i].paths = map[uint32]uint64{}, map[uint32]uint64{}
-	}
-	return c
-}
-
 // count counts a request that the first denies if a is set, and the second if b is.
 func (c *Comparison) count(a, b bool, caller, path uint32) {
 	switch {
 	case a && b:
 		c.Both++
-	case a != b:
-		one := &c.Only[map[bool]int{true: 0, false: 1}[a]]
-		one.Denied++
-		one.callers[caller]++
-		one.paths[path]++
+	case a:
+		c.Only[0].count(caller, path)
+	case b:
+		c.Only[1].count(caller, path)
 	}
+}
+
+func (o *OnlyOne) count(caller, path uint32) {
+	if o.Denied == 0 {
+		o.callers, o.paths = map[uint32]uint64{}, map[uint32]uint64{}
+	}
+	o.Denied++
+	o.callers[caller]++
+	o.paths[path]++
 }
 
 // finish sets the top callers and paths.
@@ -63,9 +62,8 @@ func (c *Comparison) finish(callers, paths []string, top int) {
 		return all[:min(top, len(all))]
 	}
 	for i := range c.Only {
-		one := &c.Only[i]
-		one.Met, one.Callers, one.Paths = len(one.callers), most(one.callers, callers),
-			most(one.paths, paths)
-		one.callers, one.paths = nil, nil
+		o := &c.Only[i]
+		o.Met, o.Callers, o.Paths = len(o.callers), most(o.callers, callers), most(o.paths, paths)
+		o.callers, o.paths = nil, nil
 	}
 }

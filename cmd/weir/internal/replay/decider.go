@@ -3,7 +3,6 @@ package replay
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/internal/algorithm"
@@ -52,8 +51,7 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 		if r.HasBurst() {
 			params = bucketParams(limit, bucketSize(r), length)
 		}
-		return &stateDecider{decide, params, slices.Repeat([]algorithm.State{algorithm.None}, callers)},
-			nil
+		return newStateDecider(decide, params, callers), nil
 	}}
 }
 
@@ -81,6 +79,10 @@ type stateDecider struct {
 	state   []algorithm.State
 }
 
+func newStateDecider(decides decideFunc, p algorithm.Params, callers int) *stateDecider {
+	return &stateDecider{decides, p, slices.Repeat([]algorithm.State{algorithm.None}, callers)}
+}
+
 func (d *stateDecider) close() {}
 
 func (d *stateDecider) decide(h hit, denied []bool) error {
@@ -97,9 +99,9 @@ func (d *stateDecider) verdict(h hit) algorithm.Verdict {
 	return v
 }
 
-// decideFunc returns the verdict on p at ns, which is not before the last, and the state after it.
-type decideFunc func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict,
-	algorithm.State)
+// decideFunc returns the verdict on a state at an instant in nanoseconds, which is not before the
+// last, and the state after it.
+type decideFunc func(algorithm.State, algorithm.Params, int64) (algorithm.Verdict, algorithm.State)
 
 // decideFuncs are those of the strategies whose state has a fixed size. The size of a bucket is the
 // limit of its params.
@@ -126,13 +128,12 @@ func calendarDecide(r rule.Rule) decideFunc {
 	if err != nil {
 		panic(err) // rule.Parse has checked it
 	}
-	const second = int64(time.Second)
 	var start, end int64 // of the latest window
 	return windowDecide(&algorithm.FixedWindow{End: func(_, ns int64) int64 {
 		if ns < start || ns >= end {
-			at, _ := arith.FloorDiv(ns, second)
-			from, to := of.Window(at)
-			start, end = from*second, to*second
+			second, _ := arith.FloorDiv(ns, 1e9)
+			start, end = of.Window(second)
+			start, end = start*1e9, end*1e9
 		}
 		return end
 	}})

@@ -41,11 +41,6 @@ type describer struct {
 	header http.Header
 }
 
-func newDescriber(cfg *Config, keys *keyer) *describer {
-	return &describer{keys: keys, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust),
-		header: make(http.Header)}
-}
-
 // append appends the description of a request. Rules decide on a request without a caller too, as
 // in the middleware, with a hyphen as its caller.
 func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
@@ -93,8 +88,8 @@ func Request(e *accesslog.Entry, header http.Header) *http.Request {
 	clear(header)
 	referer, agent := e.Headers()
 	list, _ := e.Forwarded()
-	for name, value := range map[string]string{"Referer": referer, "User-Agent": agent,
-		"X-Forwarded-For": list} {
+	all := map[string]string{"Referer": referer, "User-Agent": agent, "X-Forwarded-For": list}
+	for name, value := range all {
 		if value != "" {
 			header.Set(name, value)
 		}
@@ -115,7 +110,7 @@ func urlOf(e *accesslog.Entry) *url.URL {
 	}
 	u, err := url.ParseRequestURI(target)
 	if err != nil { // a server would answer such a request without its limits
-		u = &url.URL{Path: string(e.Path), RawQuery: string(e.Query)}
+		return &url.URL{Path: string(e.Path), RawQuery: string(e.Query)}
 	}
 	return u
 }
@@ -206,8 +201,8 @@ func (r *run) divide() {
 			}
 			d.pairs = append(d.pairs, uint32(len(d.pair)-1))
 		}
-		d.names, d.owners, d.places = append(d.names, all.names[i]), append(d.owners, owners[i]),
-			append(d.places, at)
+		d.names = append(d.names, all.names[i])
+		d.owners, d.places = append(d.owners, owners[i]), append(d.places, at)
 		codes[i] = uint32(code)
 	}
 	for _, run := range r.parts[0].spool.runs { // descriptions have one part

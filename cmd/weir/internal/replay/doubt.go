@@ -21,13 +21,12 @@ func (r *run) doubts() (all []string) {
 		all = append(all, fmt.Sprintf("%d of %d callers are no addresses, such as %q", names, callers,
 			r.callers.names[0]))
 	}
-	if byAddress && 2*r.hidden > r.inspected && len(r.cfg.Trust) == 0 {
-		all = append(all,
-			"most requests come from private addresses, with a forwarded one that is not read: "+
-				"give --trust with the addresses of your proxies")
-	} else if byAddress && 2*r.hidden > r.inspected {
-		all = append(all,
-			"most requests come from trusted proxies, and the log has no X-Forwarded-For of them")
+	if hidden := byAddress && 2*r.hidden > r.inspected; hidden && len(r.cfg.Trust) == 0 {
+		all = append(all, "most requests come from private addresses, with a forwarded one that is not "+
+			"read: give --trust with the addresses of your proxies")
+	} else if hidden {
+		all = append(all, "most requests come from trusted proxies, and the log has no X-Forwarded-For "+
+			"of them")
 	}
 	if callers == 1 && res.Filtered == 0 {
 		all = append(all, "all requests have one caller")

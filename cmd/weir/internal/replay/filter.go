@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"math"
 	"net/http"
 	"time"
 
@@ -30,27 +29,12 @@ type Statuses struct {
 }
 
 func (f *Filter) matches(e *accesslog.Entry) bool {
-	if !f.Since.IsZero() && e.Start < nanoseconds(f.Since) ||
-		!f.Until.IsZero() && e.Start >= nanoseconds(f.Until) {
+	if at := time.Unix(0, e.Start); !f.Since.IsZero() && at.Before(f.Since) ||
+		!f.Until.IsZero() && !at.Before(f.Until) {
 		return false
 	}
 	if f.Statuses != nil && !f.Statuses.Match(e.Status) {
 		return false
 	}
 	return f.Routes == nil || f.Routes.Match(&http.Request{Method: string(e.Method), URL: urlOf(e)})
-}
-
-// nanoseconds returns t.UnixNano, or a bound of int64 if that would overflow.
-func nanoseconds(t time.Time) int64 {
-	switch year := t.Year(); {
-	case year > 2261:
-		return math.MaxInt64
-	case year < 1679:
-		return math.MinInt64
-	}
-	return t.UnixNano()
-}
-
-func (f *Filter) counts(e *accesslog.Entry) bool {
-	return f.CountIf == nil || f.CountIf.Match(e.Status)
 }

@@ -2,10 +2,8 @@ package replay
 
 import (
 	"math"
-	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // meter computes the peaks of callers from their requests in order of time.
@@ -15,7 +13,7 @@ type meter interface{ see(h hit) }
 // sliding windows, the highest estimate for a caller. At its limit nothing is denied, so the
 // estimate covers all requests.
 type stateMeter struct {
-	stateDecider
+	*stateDecider
 	peaks []Peak
 }
 
@@ -53,20 +51,19 @@ func (m *rollingMeter) see(h hit) {
 // peaks, which they fill. The peaks for buckets are computed by a rollingMeter first, as the start
 // of the search.
 func (p *part) openMeters(s *Suggest, callers int) {
-	for _, strategy := range s.Strategies {
-		for _, d := range s.Durations {
-			peaks := make([]Peak, callers)
-			p.peaks = append(p.peaks, peaks)
-			if strategy == rule.Fixed || strategy == rule.Sliding {
-				p.meters = append(p.meters, &stateMeter{stateDecider{decideFuncs[strategy],
-					windowParams(math.MaxInt64, int64(d)),
-					slices.Repeat([]algorithm.State{algorithm.None}, callers)}, peaks})
-				continue
-			}
-			m := &rollingMeter{length: int64(d), counts: make([]Peak, callers), peaks: peaks,
-				late: p.openMetered()}
-			m.next, m.more = m.late.next()
-			p.meters = append(p.meters, m)
+	p.peaks = make([][]Peak, len(s.Strategies)*len(s.Durations))
+	for i := range p.peaks {
+		strategy, d := s.row(i)
+		peaks := make([]Peak, callers)
+		p.peaks[i] = peaks
+		if strategy == rule.Fixed || strategy == rule.Sliding {
+			p.meters = append(p.meters, &stateMeter{newStateDecider(decideFuncs[strategy],
+				windowParams(math.MaxInt64, int64(d)), callers), peaks})
+			continue
 		}
+		m := &rollingMeter{length: int64(d), counts: make([]Peak, callers), peaks: peaks,
+			late: p.openMetered()}
+		m.next, m.more = m.late.next()
+		p.meters = append(p.meters, m)
 	}
 }

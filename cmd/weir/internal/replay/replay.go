@@ -212,14 +212,13 @@ func (r *run) setParts() {
 
 // nothing returns an error that says why no requests are left.
 func (r *run) nothing() error {
-	res := r.result
-	switch {
-	case res.Unkeyed > 0:
-		return &InputError{fmt.Errorf("none of the %d requests has a %s", res.Unkeyed, r.cfg.By)}
-	case res.Filtered > 0:
-		return &InputError{fmt.Errorf("none of the %d requests is one of those asked for", res.Filtered)}
+	err := errors.New("there is no request in the log: each file is empty")
+	if res := r.result; res.Unkeyed > 0 {
+		err = fmt.Errorf("none of the %d requests has a %s", res.Unkeyed, r.cfg.By)
+	} else if res.Filtered > 0 {
+		err = fmt.Errorf("none of the %d requests is one of those asked for", res.Filtered)
 	}
-	return &InputError{errors.New("there is no request in the log: each file is empty")}
+	return &InputError{err}
 }
 
 // decide decides on all requests, with one goroutine per part.
@@ -252,7 +251,7 @@ func (r *run) decidePart(p *part, i int) error {
 		p.openMeters(suggest, metered)
 	}
 	if r.cfg.Compare {
-		p.compared = newComparison()
+		p.compared = &Comparison{Names: r.names()}
 	}
 	err := p.decide(func(n int) {
 		decided := r.decided.Add(uint64(n))

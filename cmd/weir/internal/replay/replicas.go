@@ -16,11 +16,11 @@ type Replicas struct {
 }
 
 // shares returns the share of requests that the instances up to each get together.
-func (r Replicas) shares() []float64 {
-	all, sum := make([]float64, r.N), 0.0
-	for i := range all {
+func (r Replicas) shares() (all []float64) {
+	sum := 0.0
+	for i := range r.N {
 		sum += math.Pow(float64(i+1), -r.Skew)
-		all[i] = sum
+		all = append(all, sum)
 	}
 	for i := range all {
 		all[i] /= sum

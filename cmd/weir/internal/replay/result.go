@@ -29,9 +29,8 @@ func (r *run) report() {
 		res.Rules = append(res.Rules, rr)
 	}
 	if r.cfg.Compare {
-		p := r.parts[0]
-		res.Compared, p.compared.Names = p.compared, r.names()
-		p.compared.finish(r.callers.names, p.described.place.names, r.cfg.Top)
+		res.Compared = r.parts[0].compared
+		res.Compared.finish(r.callers.names, r.described.place.names, r.cfg.Top)
 	}
 	r.suggest()
 }

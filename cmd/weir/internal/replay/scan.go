@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/crawler"
+	"github.com/weirgo/weir/httplimit"
 )
 
 // block is a piece of a file and the content of its lines.
@@ -49,13 +50,6 @@ type record struct {
 // log gives more than whole seconds. So requests with whole seconds come first in their second.
 type stamp int64
 
-func stampOf(e *accesslog.Entry) stamp {
-	if e.Coarse {
-		return stamp(e.Start * 2)
-	}
-	return stamp(e.Start*2 + 1)
-}
-
 func (s stamp) nanoseconds() int64 { return int64(s >> 1) }
 
 // maxInspected bounds the records of a block that are inspected.
@@ -77,13 +71,14 @@ type scanner struct {
 
 func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
-	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil && cfg.By != ByPath &&
-		cfg.By != ByIPPath
+	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil &&
+		cfg.By != ByPath && cfg.By != ByIPPath
 	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg),
 		looks: cfg.Crawlers}
 	s.keys = s.caller
 	if cfg.describes() {
-		s.keys = newDescriber(cfg, s.caller)
+		s.keys = &describer{keys: s.caller, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust),
+			header: make(http.Header)}
 	}
 	return s
 }
@@ -112,15 +107,14 @@ func (s *scanner) line(b *block, line []byte) {
 	if len(line) <= maxLine {
 		err = s.parser.Parse(line, e)
 	}
-	if err == accesslog.ErrDirective {
+	switch {
+	case err == accesslog.ErrDirective:
 		b.directives++
 		return
-	}
-	if err != nil {
+	case err != nil:
 		b.bad.add(b.lines, line, err)
 		return
-	}
-	if !s.filter.matches(e) {
+	case !s.filter.matches(e):
 		b.filtered++
 		return
 	}
@@ -135,8 +129,11 @@ func (s *scanner) line(b *block, line []byte) {
 			b.hidden++
 		}
 	}
-	at, m := stampOf(e), marks(0)
-	if !s.filter.counts(e) {
+	at, m := stamp(e.Start*2), marks(0)
+	if !e.Coarse {
+		at++
+	}
+	if c := s.filter.CountIf; c != nil && !c.Match(e.Status) {
 		m |= uncounted
 		b.uncounted++
 	}
@@ -146,8 +143,7 @@ func (s *scanner) line(b *block, line []byte) {
 	if s.looks && e.Crawler(&s.crawlers) {
 		m |= crawled
 	}
-	b.records = append(b.records,
-		record{at: at, from: uint32(from), to: uint32(len(b.arena)), marks: m})
+	b.records = append(b.records, record{at, uint32(from), uint32(len(b.arena)), m})
 	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
 }

@@ -148,7 +148,7 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // InputError is an error in the input, which the user can correct.
-type InputError struct{ err error }
+type InputError struct{ error }
 
-func (e *InputError) Error() string { return e.err.Error() }
-func (e *InputError) Unwrap() error { return e.err }
+// Unwrap returns the error itself.
+func (e *InputError) Unwrap() error { return e.error }

@@ -79,11 +79,18 @@ func (s *Suggest) BurstOf(strategy string) uint64 {
 	return 0
 }
 
-// suggestions computes the suggestions for each strategy, then each duration.
+// row returns the strategy and the duration of a row of peaks: there is one for each strategy, then
+// for each duration.
+func (s *Suggest) row(i int) (strategy string, d time.Duration) {
+	n := len(s.Durations)
+	return s.Strategies[i/n], s.Durations[i%n]
+}
+
+// suggestions computes the suggestion of each row.
 func (s *Suggest) suggestions(peaks [][]Peak) (all []Suggestion) {
-	for i, one := range peaks {
-		n := len(s.Durations)
-		all = append(all, s.suggestion(s.Strategies[i/n], s.Durations[i%n], one))
+	for i, row := range peaks {
+		strategy, d := s.row(i)
+		all = append(all, s.suggestion(strategy, d, row))
 	}
 	return all
 }

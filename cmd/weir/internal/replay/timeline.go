@@ -12,9 +12,9 @@ const maxBins = 600
 // widths are the possible widths of bins. Each divides the next, so that whole bins merge; after
 // the last they double.
 var widths = []time.Duration{
-	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute,
-	10 * time.Minute,
-	30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second,
+	time.Minute, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+	time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
 // wider returns the next larger width.
