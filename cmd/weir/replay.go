@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
@@ -175,14 +176,21 @@ func (f *replayFlags) command() *cobra.Command {
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
 	flags.BoolVar(&f.force, "force", false,
 		"make suggestions although the callers seem not to be clients")
-	f.addInput(cmd)
-	f.addOutput(cmd)
+	f.addInput(flags)
+	flags.StringVarP(&f.output, "output", "o", "text",
+		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
+	flags.StringVar(&f.html, "html", "",
+		"also write the report as an HTML page to this `file`; - prints it instead of the text")
+	flags.IntVar(&f.top, "top", 10, "how many callers to list for each limit")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24,
+		"how many callers a sliding log or tiers may keep at the same time")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the report: no progress, no notes")
 	cmd.SetUsageFunc(cli.Usage)
 	return cmd
 }
 
-func (f *replayFlags) addInput(cmd *cobra.Command) {
-	flags := cmd.Flags()
+// addInput adds the flags that read and select the requests.
+func (f *replayFlags) addInput(flags *pflag.FlagSet) {
 	flags.StringVar(&f.format, "format", "auto",
 		"the log's format: "+strings.Join(accesslog.Formats(), ", ")+" (with --map)")
 	flags.StringVar(&f.fields, "map", "",
@@ -205,18 +213,6 @@ func (f *replayFlags) addInput(cmd *cobra.Command) {
 		"only requests answered with one of these `statuses`: 200, 4xx")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
 		"count only requests answered with one of these `statuses`: 401, 4xx")
-}
-
-func (f *replayFlags) addOutput(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	flags.StringVarP(&f.output, "output", "o", "text",
-		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
-	flags.StringVar(&f.html, "html", "",
-		"also write the report as an HTML page to this `file`; - prints it instead of the text")
-	flags.IntVar(&f.top, "top", 10, "how many callers to list for each limit")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24,
-		"how many callers a sliding log or tiers may keep at the same time")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the report: no progress, no notes")
 }
 
 // outputs are the values of --output.
@@ -255,20 +251,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return classify(err)
 	}
-	if f.html != "" {
-		if err := writeHTML(f.html, result); err != nil {
-			return cli.Failure(err)
-		}
-	}
-	if f.rulesOut != "" && !result.Doubtful {
-		if err := f.writeRules(result); err != nil {
-			return cli.Failure(err)
-		}
-	}
-	if !f.quiet {
-		f.remark(cmd.ErrOrStderr(), result)
-	}
-	if err := f.print(cmd.OutOrStdout(), result); err != nil {
+	if err := f.write(cmd, result); err != nil {
 		return cli.Failure(err)
 	}
 	if len(result.Failed) > 0 {
@@ -289,43 +272,51 @@ func classify(err error) error {
 	return cli.Failure(err)
 }
 
-// remark prints to the standard error what was left out, unless the report itself says so.
-func (f *replayFlags) remark(stderr io.Writer, r *replay.Result) {
-	if f.output == "text" || f.output == "html" {
-		return // the report contains the notes
-	}
-	for _, note := range report.Notes(r) {
-		fmt.Fprintf(stderr, "weir: %s\n", note)
-	}
-}
-
-// print writes the report in a single write.
-func (f *replayFlags) print(stdout io.Writer, r *replay.Result) error {
+// write writes the report, each form of it when it is complete. It notes on the standard error what
+// was left out, unless the report itself does.
+func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 	var b bytes.Buffer
+	if f.html != "" {
+		err := report.HTML(&b, r)
+		if err == nil {
+			err = os.WriteFile(f.html, b.Bytes(), 0o666)
+		}
+		if err != nil {
+			return err
+		}
+		b.Reset()
+	}
+	if f.rulesOut != "" && !r.Doubtful {
+		if err := f.writeRules(r); err != nil {
+			return err
+		}
+	}
 	var err error
 	switch f.output {
 	case "text":
-		report.Text(&b, r, textStyle(stdout))
-	case "json":
-		err = report.JSON(&b, r)
+		report.Text(&b, r, textStyle(cmd.OutOrStdout()))
 	case "html":
 		err = report.HTML(&b, r)
+	case "json":
+		err = report.JSON(&b, r)
 	default:
-		err = report.CSV(&b, r, f.csvTable())
+		_, table, _ := strings.Cut(f.output, ":")
+		err = report.CSV(&b, r, cmp.Or(table, "limits"))
+	}
+	if !f.quiet && f.output != "text" && f.output != "html" {
+		remark(cmd, r)
 	}
 	if err == nil {
-		_, err = stdout.Write(b.Bytes())
+		_, err = cmd.OutOrStdout().Write(b.Bytes())
 	}
 	return err
 }
 
-// csvTable returns TABLE of csv:TABLE.
-func (f *replayFlags) csvTable() string {
-	const prefix = "csv:"
-	if len(f.output) > len(prefix) {
-		return f.output[len(prefix):]
+// remark prints the notes of the report to the standard error.
+func remark(cmd *cobra.Command, r *replay.Result) {
+	for _, note := range report.Notes(r) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", note)
 	}
-	return "limits"
 }
 
 // textStyle returns the style of the report: on a terminal, its width, and colors unless NO_COLOR
@@ -339,18 +330,4 @@ func textStyle(stdout io.Writer) report.Style {
 		}
 	}
 	return style
-}
-
-// writeHTML writes the report to a file. It does not open the file until the report is complete.
-func writeHTML(name string, r *replay.Result) error {
-	var b bytes.Buffer
-	if err := report.HTML(&b, r); err != nil {
-		return err
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b.Bytes())
-	return cmp.Or(err, f.Close())
 }

@@ -73,8 +73,7 @@ func (f *replayFlags) logLines() (format accesslog.Format, err error) {
 
 // selecting are the flags that select and read the requests.
 var selecting = []string{"by", "ipv6-prefix", "trust", "format", "map", "log-format",
-	"strip-prefix", "since",
-	"until", "path", "method", "status", "count-if", "max-buckets"}
+	"strip-prefix", "since", "until", "path", "method", "status", "count-if", "max-buckets"}
 
 // args returns the words that select and read the same requests again. Times relative to now become
 // absolute.
@@ -97,19 +96,14 @@ func args(flags *pflag.FlagSet, filter *replay.Filter) (words []string) {
 
 // check returns an error for flags that are wrong by themselves.
 func (f *replayFlags) check(files []string) error {
-	stdins := 0
-	for _, name := range files {
-		if name == replay.Stdin {
-			stdins++
-		}
-	}
+	limited := len(f.limits)+len(f.rules.Paths) > 0
 	switch {
-	case len(f.limits)+len(f.rules.Paths) == 0 && !f.suggest:
+	case !limited && !f.suggest:
 		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE; " +
 			"--suggest finds limits that fit the log")
 	case len(files) == 0:
 		return errors.New(`which log? Name a file, or - for the standard input`)
-	case stdins > 1:
+	case len(slices.DeleteFunc(slices.Clone(files), isFile)) > 1:
 		return errors.New("the standard input can be read only once")
 	case !slices.Contains(outputs, f.output):
 		return fmt.Errorf("--output must be one of %s, not %q", strings.Join(outputs, ", "), f.output)
@@ -119,9 +113,8 @@ func (f *replayFlags) check(files []string) error {
 		return errors.New("--output csv:endpoints needs --by-route")
 	case f.output == "csv:compared" && f.compare == "":
 		return errors.New("--output csv:compared needs --compare")
-	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
-		f.output != "csv:endpoints" &&
-		len(f.limits)+len(f.rules.Paths) == 0:
+	case strings.HasPrefix(f.output, "csv") && !limited &&
+		f.output != "csv:suggest" && f.output != "csv:endpoints":
 		return fmt.Errorf("--output %s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
@@ -136,6 +129,8 @@ func (f *replayFlags) check(files []string) error {
 	}
 	return cmp.Or(checkFile("html", f.html, files), checkFile("rules-out", f.rulesOut, files))
 }
+
+func isFile(name string) bool { return name != replay.Stdin }
 
 // checkMore returns an error for flags that need others.
 func (f *replayFlags) checkMore() error {
@@ -283,10 +278,10 @@ func (f *replayFlags) selected() (*replay.Routes, error) {
 
 func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
 	match, err := values.Statuses(texts)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("--%s: %w", flag, err)
-	}
-	if match == nil {
+	case match == nil:
 		return nil, nil
 	}
 	return &replay.Statuses{Text: strings.Join(texts, ","), Match: match}, nil
@@ -294,8 +289,7 @@ func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
 
 // timeLayouts are the accepted forms of a time. Those without a zone are UTC.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05",
-	"2006-01-02 15:04",
-	"2006-01-02"}
+	"2006-01-02 15:04", "2006-01-02"}
 
 // parseTime parses a time, or a duration that it subtracts from now. For an empty text it returns
 // the zero time.
@@ -311,7 +305,6 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := rule.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{},
-		fmt.Errorf("--%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or "+
-			"2006-01-02, or 24h for 24 hours ago", flag, text)
+	return time.Time{}, fmt.Errorf("--%s %q: want a time such as 2006-01-02T15:04:05Z, "+
+		"2006-01-02 15:04 or 2006-01-02, or 24h for 24 hours ago", flag, text)
 }

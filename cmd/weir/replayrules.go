@@ -16,8 +16,7 @@ import (
 
 // algorithms are the names of strategies in rules.
 var algorithms = map[string]string{rule.Fixed: "fixed_window", rule.Sliding: "sliding_window",
-	rule.Log:   "sliding_log",
-	rule.Token: "token_bucket"}
+	rule.Log: "sliding_log", rule.Token: "token_bucket"}
 
 // writeRules writes the limits that are suggested for a minute, of the first strategy, as rules.
 func (f *replayFlags) writeRules(r *replay.Result) error {
@@ -35,11 +34,9 @@ func (f *replayFlags) writeRules(r *replay.Result) error {
 	}
 	action, key := callerAction(r)
 	comment := fmt.Sprintf("The least limits for a minute that deny a request to at most %s of the "+
-		"callers of an endpoint,\n"+
-		"by weir replay, from %s of %s to %s.\n%s\n", f.denyAtMost,
-		report.Printable(strings.Join(r.Files, ", ")),
-		r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339),
-		strings.ReplaceAll(endpoint.How, ". ", ".\n"))
+		"callers of an endpoint,\nby weir replay, from %s of %s to %s.\n%s\n", f.denyAtMost,
+		report.Printable(strings.Join(r.Files, ", ")), r.First.Format(time.RFC3339),
+		r.Last.Format(time.RFC3339), strings.ReplaceAll(endpoint.How, ". ", ".\n"))
 	text, err := endpoint.Rules(comment, limits, r.Names, action, key)
 	if err != nil {
 		return err
@@ -81,6 +78,6 @@ func ruleSet(f *cli.Rules) (*replay.RuleSet, error) {
 	if f.Loader.MergeDomains {
 		words = append(words, "--merge-domains")
 	}
-	return &replay.RuleSet{Set: set, Name: strings.Join(f.Paths, ", "), Domain: domain,
-		Flags: words}, nil
+	name := strings.Join(f.Paths, ", ")
+	return &replay.RuleSet{Set: set, Name: name, Domain: domain, Flags: words}, nil
 }

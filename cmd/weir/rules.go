@@ -175,8 +175,8 @@ func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
 func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
 	var of replayFlags
 	of.command() // sets the defaults
-	of.rules, of.compare, of.force = cli.Rules{Paths: []string{from}, Domain: f.domain,
-		Loader: f.loader}, to, true
+	of.rules = cli.Rules{Paths: []string{from}, Domain: f.domain, Loader: f.loader}
+	of.compare, of.force = to, true
 	cfg, err := of.config(f.logs)
 	if err != nil {
 		return err
@@ -187,9 +187,7 @@ func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
 		return classify(err)
 	}
 	report.Compared(cmd.OutOrStdout(), result, textStyle(cmd.OutOrStdout()))
-	for _, note := range report.Notes(result) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", note)
-	}
+	remark(cmd, result)
 	if len(result.Failed) > 0 {
 		return cli.Failure(result.Failed[0].Err)
 	}

@@ -2,7 +2,11 @@
 // fetchers of link previews, and monitors, by the names that they have in their user agents.
 package crawler
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
 
 // names are in the user agents of crawlers, and in those of no browser, as the crawlers' operators
 // document them.
@@ -10,15 +14,12 @@ var names = []string{
 	// search engines
 	"Googlebot", "GoogleOther", "Google-InspectionTool", "AdsBot-Google", "Mediapartners-Google",
 	"FeedFetcher-Google", "Storebot-Google", "bingbot", "BingPreview", "msnbot", "adidxbot",
-	"DuckDuckBot",
-	"Baiduspider", "Yandex", "Applebot", "Slurp", "Sogou", "PetalBot", "SeznamBot", "Qwantbot",
-	"coccocbot",
-	"Amazonbot", "Yeti/", "Exabot", "Qwantify", "MojeekBot",
+	"DuckDuckBot", "Baiduspider", "Yandex", "Applebot", "Slurp", "Sogou", "PetalBot", "SeznamBot",
+	"Qwantbot", "coccocbot", "Amazonbot", "Yeti/", "Exabot", "Qwantify", "MojeekBot",
 	// models and their searches
 	"GPTBot", "OAI-SearchBot", "ChatGPT-User", "ClaudeBot", "Claude-User", "Claude-SearchBot",
-	"PerplexityBot",
-	"Perplexity-User", "CCBot", "Bytespider", "meta-externalagent", "DuckAssistBot", "MistralAI-User",
-	"cohere-ai",
+	"PerplexityBot", "Perplexity-User", "CCBot", "Bytespider", "meta-externalagent",
+	"DuckAssistBot", "MistralAI-User", "cohere-ai",
 	// archives
 	"archive.org_bot", "ia_archiver", "heritrix",
 	// link previews
@@ -31,21 +32,9 @@ var names = []string{
 	"UptimeRobot", "Pingdom", "StatusCake", "Site24x7", "GTmetrix", "Better Uptime Bot",
 }
 
-var texts = func() (all [][]byte) {
-	for _, name := range names {
-		all = append(all, []byte(name))
-	}
-	return all
-}()
-
 // Is reports whether a user agent, as logged, is that of a known crawler.
-func Is(agent []byte) bool {
-	for _, name := range texts {
-		if bytes.Contains(agent, name) {
-			return true
-		}
-	}
-	return false
+func Is(agent string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(agent, name) })
 }
 
 // Memo remembers the user agents that it was asked about, which are few. The zero value is empty.
@@ -58,7 +47,7 @@ const maxKnown = 4096
 func (m *Memo) Is(agent []byte) bool {
 	is, ok := m.known[string(agent)]
 	if !ok {
-		if is = Is(agent); m.known == nil || len(m.known) == maxKnown {
+		if is = Is(string(agent)); m.known == nil || len(m.known) == maxKnown {
 			m.known = make(map[string]bool)
 		}
 		m.known[string(agent)] = is

@@ -42,7 +42,7 @@ var documented = []string{
 
 func TestDocumentedCrawlers(t *testing.T) {
 	for _, agent := range documented {
-		assert.True(t, Is([]byte(agent)), agent)
+		assert.True(t, Is(agent), agent)
 		for _, end := range []string{`123 "-" "` + agent + `"`,
 			`123 "https://example.com/a" "` + agent + `" "-"`} {
 			assert.True(t, Maybe([]byte(end)), end)
@@ -58,11 +58,11 @@ func TestBrowsers(t *testing.T) {
 		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) " +
 			"Version/18.0 Mobile/15E148 Safari/604.1",
 	} {
-		assert.False(t, Is([]byte(agent)), agent)
+		assert.False(t, Is(agent), agent)
 		assert.False(t, Maybe([]byte(`1 "-" "`+agent+`"`)), "it costs two looks at the line: %s", agent)
 	}
 	for _, agent := range []string{"", "-", "curl/8.5.0", "python-requests/2.32.3"} {
-		assert.False(t, Is([]byte(agent)), agent)
+		assert.False(t, Is(agent), agent)
 	}
 	assert.False(t, Maybe(nil))
 }
