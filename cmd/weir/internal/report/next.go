@@ -21,10 +21,10 @@ type Step struct {
 // Next returns the commands that enforce what was replayed or replay what is suggested. Each
 // decides on the same requests as the replay did; where no command does, the step says why.
 func Next(r *replay.Result) []Step {
-	var steps []Step
 	if r.Doubtful {
 		return nil
 	}
+	var steps []Step
 	for _, s := range r.RuleSets {
 		name := "the rules"
 		if len(r.RuleSets) > 1 {
@@ -64,8 +64,8 @@ func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 	case r.Doubtful:
 		return "", "the callers are in doubt"
 	case f.Statuses != nil:
-		return "",
-			"only requests with some statuses were replayed, and a limit cannot know the status before"
+		return "", "only requests with some statuses were replayed, and a limit cannot know the " +
+			"status before"
 	case rr.Set != nil && f.Routes != nil:
 		return "", "only some methods and paths were replayed, and rules are for all"
 	case rr.Set != nil:
@@ -75,7 +75,14 @@ func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 	if l.Strategy != rule.Default && slices.Contains(rule.Strategies, l.Strategy) {
 		limit += ":" + l.Strategy
 	}
-	words = append(words, limitFlags(r, l.Name, limit)...)
+	if r.Filter.Routes == nil {
+		words = append(words, "--limit", named(l.Name, limit))
+	} else { // routes share a budget by its name, which has no spaces
+		limit = named(cmp.Or(strings.Join(strings.Fields(l.Name), "-"), "selected"), limit)
+		for _, pattern := range r.Filter.Routes.Patterns {
+			words = append(words, "--route", pattern+" limit="+limit)
+		}
+	}
 	if l.Burst > 0 {
 		flag := map[bool]string{true: "--queue", false: "--burst"}[l.Strategy == rule.Leaky]
 		words = append(words, flag, strconv.FormatUint(l.Burst, 10))
@@ -86,22 +93,12 @@ func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 	return shell(words, keyFlags(r)), ""
 }
 
-// limitFlags returns the flags of proxy for a limit. If the replay was of some methods and paths,
-// these are its routes, which share a budget by its name.
-func limitFlags(r *replay.Result, name, limit string) (words []string) {
-	if r.Filter.Routes != nil { // a route has no spaces in its limit
-		name = cmp.Or(strings.Join(strings.Fields(name), "-"), "selected")
+// named returns a limit with its name, if it has one.
+func named(name, limit string) string {
+	if name == "" {
+		return limit
 	}
-	if name != "" {
-		limit = name + "=" + limit
-	}
-	if r.Filter.Routes == nil {
-		return []string{"--limit", limit}
-	}
-	for _, pattern := range r.Filter.Routes.Patterns {
-		words = append(words, "--route", pattern+" limit="+limit)
-	}
-	return words
+	return name + "=" + limit
 }
 
 // domainFlag returns the flag that chooses the domain, if the rules have several.
@@ -142,9 +139,10 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 		if s.Limit == replay.NoLimit {
 			continue
 		}
-		words = append(words, "--limit", limitText(s))
+		limit := fmt.Sprintf("%d/%s", s.Limit, durationText(s.Duration))
+		words = append(words, "--limit", limit)
 		if chosen.Limit == "" || s.Duration <= time.Minute {
-			chosen = rule.Rule{Limit: limitText(s), Strategy: s.Strategy, Burst: s.Burst}
+			chosen = rule.Rule{Limit: limit, Strategy: s.Strategy, Burst: s.Burst}
 		}
 	}
 	if chosen.Limit == "" {
@@ -159,11 +157,6 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 	name := strategyTitle(all[0].Strategy, all[0].Burst)
 	return []Step{{"see whom the suggested limits deny, " + name, shell(words, r.Args, r.Files)},
 		enforce(r, &replay.RuleResult{Rule: chosen}, "one of them, "+name)}
-}
-
-// limitText formats a suggestion as a limit.
-func limitText(s replay.Suggestion) string {
-	return fmt.Sprintf("%d/%s", s.Limit, durationText(s.Duration))
 }
 
 // durationText formats a duration as in a limit.

@@ -54,9 +54,9 @@ func Notes(r *replay.Result) []string {
 		notes = append(notes, idle)
 	}
 	if r.Coarse && dependsOnFractions(r) {
-		notes = append(notes,
-			"the log has whole seconds, over which each caller's requests were spread evenly: what limits "+
-				"on a second or less would do is an estimate, except for fixed windows of 1s")
+		notes = append(notes, "the log has whole seconds, over which each caller's requests were spread "+
+			"evenly: what limits on a second or less would do is an estimate, except for fixed windows "+
+			"of 1s")
 	}
 	return notes
 }
@@ -168,8 +168,7 @@ func heading(r rule.Rule) string {
 // rule with denials have one.
 func shown(r *replay.Result, i int) bool {
 	rr := &r.Rules[i]
-	return rr.Set == nil || rr.Rule.Strategy == "" && rr.Rule.Tiers == nil && rr.Rule.Limit == "" ||
-		rr.Denied > 0
+	return rr.Set == nil || rr.Rule.Limit == "" || rr.Denied > 0
 }
 
 // share returns part divided by whole, or 0 if whole is 0.
@@ -238,19 +237,15 @@ func span(d time.Duration) string {
 			continue
 		}
 		s := count(int(d/u.of)) + u.name
-		if i+1 < len(units) {
-			if rest := d % u.of / units[i+1].of; rest > 0 {
-				s += " " + count(int(rest)) + units[i+1].name
-			}
+		if i+1 < len(units) && d%u.of >= units[i+1].of {
+			s += " " + count(int(d%u.of/units[i+1].of)) + units[i+1].name
 		}
 		return s
 	}
 	return ""
 }
 
-const stampLayout = "2006-01-02 15:04:05"
-
-func stamp(t time.Time) string { return t.Format(stampLayout) }
+func stamp(t time.Time) string { return t.Format(time.DateTime) }
 
 // Printable escapes what a terminal would interpret or not show: control characters, characters
 // that change the direction of text, and invalid UTF-8. It does not escape a backslash, so the

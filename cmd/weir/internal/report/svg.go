@@ -85,8 +85,7 @@ func (p *plot) html(aria string) drawing {
 // admitted ones.
 func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
 	p := plot{numbers: newTable(full(rr)+": requests per "+span(t.Width)+
-		"; times without requests are left out",
-		"from (UTC)", "admitted", "denied")}
+		"; times without requests are left out", "from (UTC)", "admitted", "denied")}
 	row := 1 + i
 	top := niceTop(tallest(t))
 	for i := range uint64(5) {
@@ -136,8 +135,7 @@ func timeLabels(p *plot, t *replay.Timeline) {
 // few callers are visible.
 func peakChart(s replay.Suggestion) drawing {
 	p := plot{numbers: newTable("Callers by their peak in "+durationText(s.Duration), "peak",
-		"callers",
-		"denied by "+suggested(s))}
+		"callers", "denied by "+suggested(s))}
 	bins := s.Histogram
 	most := 1
 	for _, b := range bins {
@@ -191,11 +189,10 @@ func ticks(t *replay.Timeline) (every time.Duration, layout string) {
 	const most = 7
 	whole := time.Duration(t.Bins()) * t.Width
 	every = 24 * time.Hour
-	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
-		15 * time.Second,
-		30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
-		15 * time.Minute,
-		30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour} {
+	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second,
+		10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute,
+		5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
+		2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour} {
 		if whole/d <= most {
 			every = d
 			break

@@ -97,8 +97,7 @@ func suggestions(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "\n%s\n", style.paint(bold,
 			"suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
 		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
-			shareText(r.Suggest.Share),
-			met(r.Callers))
+			shareText(r.Suggest.Share), met(r.Callers))
 		suggestionsTable(all).write(w, style.Width)
 	}
 	if len(r.Suggestions) > 0 {
@@ -130,10 +129,9 @@ func endpoints(w io.Writer, r *replay.Result, style Style) {
 		return
 	}
 	for i, strategy := range r.Suggest.Strategies {
+		title := "suggested limits by endpoint, " + strategyTitle(strategy, r.Suggest.BurstOf(strategy))
 		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
-			style.paint(bold, "suggested limits by endpoint, "+strategyTitle(strategy,
-				r.Suggest.BurstOf(strategy))),
-			shareText(r.Suggest.Share))
+			style.paint(bold, title), shareText(r.Suggest.Share))
 		endpointsTable(r, i).write(w, style.Width)
 	}
 	fmt.Fprintf(w, "\n%s\n", wrap(endpoint.How, "  ", style))
