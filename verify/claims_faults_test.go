@@ -129,7 +129,7 @@ var claimFaults = []struct {
 	{"httplimit", "TestJitterOnlyAddsDelay",
 		[]edit{{"httplimit/decide.go", "= jitterSeconds(m.Jitter)", "= -jitterSeconds(m.Jitter)"}}},
 	{"httplimit", "TestAddressNotationsShareKey",
-		[]edit{{"httplimit/clientip.go", "return addr.Unmap().WithZone(", "return addr.WithZone("}}},
+		[]edit{{"internal/ipaddr/ipaddr.go", "return addr.Unmap().WithZone(", "return addr.WithZone("}}},
 	{"httplimit", "TestLogLinesCannotBeForged",
 		[]edit{{"httplimit/log.go", "\t\treturn strconv.QuoteToASCII(key)\n", "\t\treturn key\n"}}},
 	{"httplimit", "TestHijackedWithoutAStatusCounts",
