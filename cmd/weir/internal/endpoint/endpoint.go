@@ -9,11 +9,10 @@ import (
 )
 
 // How says how endpoints are found.
-const How = "Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, 24 " +
-	"or more letters " +
-	"and digits. Over 20 names below one path with fewer than 10 callers each are folded to " +
-	"{name}. Assets, " +
-	"health checks and other endpoints with fewer than 10 callers are apart and get no limit."
+const How = "Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, " +
+	"24 or more letters and digits. Over 20 names below one path with fewer than 10 callers " +
+	"each are folded to {name}. Assets, health checks and other endpoints with fewer than 10 " +
+	"callers are apart and get no limit."
 
 const (
 	// MinCallers is how many callers an endpoint must have for a limit to be suggested.

@@ -26,9 +26,9 @@ type denyFile struct {
 	text string     // guarded by mu; of the file when the list was made from it, or it from the list
 }
 
-const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is " +
-	"changed.\n" +
-	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
+const denyFileHead = `# The deny list of weir proxy, which rewrites this file when the list is changed.
+# ADDRESS, PREFIX or "KEY" [END, as in 2026-11-20T12:00:00Z]
+`
 
 // create writes a file without entries if there is none: a directory that is missing or read-only
 // is noticed at the start, and a file that is missing later is a mistake and no empty list.

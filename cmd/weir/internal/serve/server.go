@@ -20,6 +20,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/weirgo/weir/cmd/weir/internal/gauges"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/rules"
 )
@@ -93,8 +94,8 @@ func New(cfg Config) (*Server, error) {
 	s.tally = newTally(s.live.Figures, cfg.Log)
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.service.waiting.Store(cfg.Rules != nil)
-	s.live.Register(s.registry, namespace+"config")
-	s.registry.MustRegister(live.Metrics(s.tally.collect), live.Metrics(s.collectRules),
+	gauges.Register(s.registry, s.live, namespace+"config")
+	s.registry.MustRegister(gauges.Metrics(s.tally.collect), gauges.Metrics(s.collectRules),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(cfg.Metrics...)
