@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/ipaddr"
 )
 
 // connBounds bounds the connections of one server.
@@ -270,7 +272,7 @@ func (cs *conns) counted(peer net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	addr := ipaddr.Plain(tcp.AddrPort().Addr())
 	if cs.exempt != nil && cs.exempt(addr) {
 		return netip.Prefix{}
 	}
