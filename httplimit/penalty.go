@@ -57,12 +57,13 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
 	s := &c.states[c.decider]
-	key := []byte(penaltyPrefix)
+	key, e := []byte(penaltyPrefix), Entry{Key: string(c.key)}
 	switch {
 	case s.keyLen == 0:
-		key = appendPart(append(key, sharedPart...), c.client)
+		key, e.Key = appendPart(append(key, sharedPart...), c.client), ""
 	case s.Extractor != nil:
 		key = appendPart([]byte(penaltyPolicy), s.ask.Request.Key)
+		e.Key, e.Policy = string(s.own), s.Name
 	default:
 		key = appendPart(key, c.key)
 	}
@@ -72,7 +73,7 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 		Duration: m.Penalty.Within,
 	})
 	if err == nil && res != nil && !res.Allowed() {
-		err = m.list(c, r, m.Now().Add(m.Penalty.For))
+		err = m.list(e, r)
 	}
 	if err != nil {
 		m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
@@ -80,20 +81,16 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 	}
 }
 
-// list puts the caller on the deny list: its key, that of the policy if that has an Extractor of
-// its own, or its address if it uses more than MaxKeysPerClient keys.
-func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
-	s := &c.states[c.decider]
-	e := Entry{Key: string(c.key), Until: until}
-	if s.Extractor != nil {
-		e.Key, e.Policy = string(s.own), s.Name
-	}
-	if s.keyLen == 0 {
+// list puts e on the deny list: a key, or without one, of a client that uses more than
+// MaxKeysPerClient keys, the addresses that it commonly has.
+func (m *middleware) list(e Entry, r *http.Request) error {
+	if e.Key == "" {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {
 			return nil //nolint:nilerr // the chain is invalid: the address is a proxy's, not the client's
 		}
-		e = Entry{Prefix: IP{}.prefix(addr), Until: until} // what one client commonly has
+		e.Prefix = IP{}.prefix(addr)
 	}
+	e.Until = m.Now().Add(m.Penalty.For)
 	return m.DenyList.extend(e)
 }
