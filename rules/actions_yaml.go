@@ -106,28 +106,11 @@ var actionKinds = map[string]actionKind{
 			return RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"),
 				o.text("descriptor_value", ""), ranges, invert)
 		}},
-	"request_headers": {[]string{"header_name", "descriptor_key", "skip_if_absent"},
-		func(o *options) Action {
-			return RequestHeader(o.text("header_name", ""), o.text("descriptor_key", ""),
-				o.flag("skip_if_absent", false))
-		}},
-	"header_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "headers"},
-		func(o *options) Action {
-			return HeaderValueMatch(o.text("descriptor_key", "header_match"), o.text("descriptor_value", ""),
-				o.flag("expect_match", true), o.matchers("headers")...)
-		}},
-	"query_parameters": {[]string{"query_parameter_name", "descriptor_key", "skip_if_absent"},
-		func(o *options) Action {
-			return QueryParameter(o.text("query_parameter_name", ""), o.text("descriptor_key", ""),
-				o.flag("skip_if_absent", false))
-		}},
-	"query_parameter_value_match": {
-		[]string{"descriptor_value", "descriptor_key", "expect_match", "query_parameters"},
-		func(o *options) Action {
-			return QueryParameterValueMatch(o.text("descriptor_key", "query_match"),
-				o.text("descriptor_value", ""), o.flag("expect_match", true),
-				o.matchers("query_parameters")...)
-		}},
+	"request_headers":    valueOf("header_name", RequestHeader),
+	"header_value_match": matchOf("headers", "header_match", HeaderValueMatch),
+	"query_parameters":   valueOf("query_parameter_name", QueryParameter),
+	"query_parameter_value_match": matchOf("query_parameters", "query_match",
+		QueryParameterValueMatch),
 
 	// Not in Envoy.
 	"path": {[]string{"descriptor_key"}, func(o *options) Action {
@@ -140,6 +123,24 @@ var actionKinds = map[string]actionKind{
 		name := o.text("name", "")
 		return ContextValue(name, o.text("descriptor_key", name), o.flag("skip_if_absent", false))
 	}},
+}
+
+// valueOf is an action with the value of a header or parameter, whose name is in a setting.
+func valueOf(setting string, action func(name, key string, skip bool) Action) actionKind {
+	return actionKind{[]string{setting, "descriptor_key", "skip_if_absent"}, func(o *options) Action {
+		return action(o.text(setting, ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
+	}}
+}
+
+// matchOf is an action with tests of headers or parameters, which are in a setting, and a key.
+func matchOf(
+	setting, key string, action func(key, value string, expect bool, tests ...Matcher) Action,
+) actionKind {
+	keys := []string{"descriptor_value", "descriptor_key", "expect_match", setting}
+	return actionKind{keys, func(o *options) Action {
+		return action(o.text("descriptor_key", key), o.text("descriptor_value", ""),
+			o.flag("expect_match", true), o.matchers(setting)...)
+	}}
 }
 
 var actionNames = slices.Sorted(maps.Keys(actionKinds))
