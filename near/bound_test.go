@@ -111,7 +111,7 @@ func TestLeasesAdmitWhatTheStrategyWould(t *testing.T) {
 	for _, of := range bounded {
 		t.Run(of.name, func(t *testing.T) {
 			saved := uint64(0)
-			for seed := range uint64(slow.N(40, 120, 4000)) {
+			for seed := range uint64(slow.N(15, 120, 4000)) {
 				n, leased := violations(t, seed, of)
 				require.Zero(t, n, "seed %d", seed)
 				saved += leased
