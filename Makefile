@@ -6,8 +6,10 @@
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
 CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go.work))
 # Those that compile many libraries for a few tests are tested in make verify; release in make packing.
-LATER     := ./tools/benchmarks ./metrics/otel ./metrics/prometheus
-TESTED    := $(filter-out ./tools $(LATER),$(MODULES)) ./tools/fleet ./tools/mutants
+LATER     := ./tools/benchmarks ./tools/fleet ./tools/mutants ./metrics/otel ./metrics/prometheus \
+             ./examples/switching ./verify/functions
+EXAMPLES  := $(patsubst %/,./%,$(sort $(dir $(wildcard examples/*/*.go))))
+TESTED    := ./verify $(addsuffix /...,$(filter-out ./tools ./examples ./verify $(LATER),$(MODULES) $(EXAMPLES)))
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
@@ -24,7 +26,7 @@ export GORACE ?= atexit_sleep_ms=0
 GOTEST := GOGC=400 go test -race -vet=off -shuffle=on -ldflags '-s -w' -exec 'env -u GOGC'
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need recovery scaling contrib
+.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need recovery scaling contrib
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +35,10 @@ need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
 test: need ## the tests, with the race detector: at most 3 minutes on 2 cores
-	$(GOTEST) -timeout 8m ./verify ./redislimit $(TESTED:=/...) # the longest first
+	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
+
+quick: ## the tests of the core and of fallback, without the race detector: half a minute
+	GOGC=400 go test -vet=off -exec 'env -u GOGC' . ./internal/algorithm ./fallback
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
@@ -55,7 +60,7 @@ nightly: need ## every test in its longest form, every fuzz target, and mutants
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors
-	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED:=/...) $(LATER:=/...)
+	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED) $(LATER:=/...)
 
 386: ## the core on a 32-bit machine
 	GOARCH=386 CGO_ENABLED=0 go test .
