@@ -83,8 +83,8 @@ func (h *handler) handle(w http.ResponseWriter, r *http.Request, c *call) {
 	h.serve(w, r, c)
 }
 
-// refusalFields is the number of fields of a refusal besides the style's: Retry-After, Cache-Control
-// and Content-Type.
+// refusalFields is the number of fields of a refusal besides the style's: Retry-After,
+// Cache-Control and Content-Type.
 const refusalFields = 3
 
 // serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
