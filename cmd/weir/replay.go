@@ -109,26 +109,22 @@ const replayExample = `  weir replay --limit 100/1m access.log
 
 // replayFlags are the flags of weir replay.
 type replayFlags struct {
+	cfg                replay.Config // the fields that are flags
 	limits, strategies []string
 	burst              uint64
 	by, format, fields string
-	ipv6Prefix         int
 	trust              []string
 	logFormat          string
 	stripPrefix        string
-	force              bool
 	since, until       string
 	paths, methods     []string
 	statuses, countIf  []string
 	rules              cli.Rules
 	compare            string
-	replicas           replay.Replicas
-	crawlers           bool
-	suggest, byRoute   bool
+	suggest            bool
 	rulesOut           string
 	denyAtMost         string
 	output, html       string
-	top, maxBuckets    int
 	quiet              bool
 }
 
@@ -155,15 +151,14 @@ func (f *replayFlags) command() *cobra.Command {
 	f.rules.Add(cmd)
 	flags.StringVar(&f.compare, "compare", "",
 		"compare with this `limit`, or with --rules these rules: what only one of them denies")
-	flags.IntVar(&f.replicas.N, "replicas", 1,
+	flags.IntVar(&f.cfg.Replicas.N, "replicas", 1,
 		"also replay what this `number` of instances without a shared store would have admitted")
-	flags.Float64Var(&f.replicas.Skew, "skew", 0,
+	flags.Float64Var(&f.cfg.Replicas.Skew, "skew", 0,
 		"instance i gets requests in proportion to 1/i^`S`; 0 spreads them evenly")
-	flags.BoolVar(&f.crawlers, "crawlers", false,
-		"look for known crawlers, by their user agents, and show their requests apart; --by agent "+
-			"does too")
+	flags.BoolVar(&f.cfg.Crawlers, "crawlers", false, "look for known crawlers, by their user "+
+		"agents, and show their requests apart; --by agent does too")
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
-	flags.BoolVar(&f.byRoute, "by-route", false,
+	flags.BoolVar(&f.cfg.ByEndpoint, "by-route", false,
 		"suggest for each endpoint: methods and paths with their ids folded")
 	flags.StringVar(&f.rulesOut, "rules-out", "",
 		"write the limits that --by-route suggests for a minute to this `file`, as rules")
@@ -171,18 +166,18 @@ func (f *replayFlags) command() *cobra.Command {
 		"the `share` of callers that a suggested limit may deny")
 	flags.StringVar(&f.by, "by", string(replay.ByIP),
 		"what callers are keyed by: ip, path, user, agent or ip+path")
-	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
+	flags.IntVar(&f.cfg.IPv6Bits, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
-	flags.BoolVar(&f.force, "force", false,
+	flags.BoolVar(&f.cfg.Force, "force", false,
 		"make suggestions although the callers seem not to be clients")
 	f.addInput(flags)
 	flags.StringVarP(&f.output, "output", "o", "text",
 		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
 	flags.StringVar(&f.html, "html", "",
 		"also write the report as an HTML page to this `file`; - prints it instead of the text")
-	flags.IntVar(&f.top, "top", 10, "how many callers to list for each limit")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24,
+	flags.IntVar(&f.cfg.Top, "top", 10, "how many callers to list for each limit")
+	flags.IntVar(&f.cfg.MaxBuckets, "max-buckets", 1<<24,
 		"how many callers a sliding log or tiers may keep at the same time")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the report: no progress, no notes")
 	cmd.SetUsageFunc(cli.Usage)

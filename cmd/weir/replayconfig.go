@@ -22,8 +22,8 @@ import (
 
 // config returns the Config for the flags.
 func (f *replayFlags) config(files []string) (replay.Config, error) {
-	cfg := replay.Config{Files: files, IPv6Bits: f.ipv6Prefix, MaxBuckets: f.maxBuckets, Top: f.top,
-		Force: f.force, ByEndpoint: f.byRoute, Compare: f.compare != "", Replicas: f.replicas}
+	cfg := f.cfg
+	cfg.Files, cfg.Compare = files, f.compare != ""
 	err := f.check(files)
 	if err != nil {
 		return cfg, err
@@ -31,7 +31,7 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if cfg.By, err = replay.ParseBy(f.by); err != nil {
 		return cfg, err
 	}
-	cfg.Crawlers = f.crawlers || cfg.By == replay.ByAgent
+	cfg.Crawlers = f.cfg.Crawlers || cfg.By == replay.ByAgent
 	if cfg.Trust, err = values.Prefixes("trust", f.trust); err != nil {
 		return cfg, err
 	}
@@ -107,9 +107,9 @@ func (f *replayFlags) check(files []string) error {
 		return errors.New("the standard input can be read only once")
 	case !slices.Contains(outputs, f.output):
 		return fmt.Errorf("--output must be one of %s, not %q", strings.Join(outputs, ", "), f.output)
-	case f.output == "csv:suggest" && (!f.suggest || f.byRoute):
+	case f.output == "csv:suggest" && (!f.suggest || f.cfg.ByEndpoint):
 		return errors.New("--output csv:suggest needs --suggest, without --by-route")
-	case f.output == "csv:endpoints" && !f.byRoute:
+	case f.output == "csv:endpoints" && !f.cfg.ByEndpoint:
 		return errors.New("--output csv:endpoints needs --by-route")
 	case f.output == "csv:compared" && f.compare == "":
 		return errors.New("--output csv:compared needs --compare")
@@ -117,12 +117,12 @@ func (f *replayFlags) check(files []string) error {
 		f.output != "csv:suggest" && f.output != "csv:endpoints":
 		return fmt.Errorf("--output %s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
-	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
-		return fmt.Errorf("--ipv6-prefix must be from 1 to 128, not %d", f.ipv6Prefix)
-	case f.top < 0:
-		return fmt.Errorf("--top must not be negative, but is %d", f.top)
-	case f.maxBuckets <= 0:
-		return fmt.Errorf("--max-buckets must be positive, not %d", f.maxBuckets)
+	case f.cfg.IPv6Bits < 1 || f.cfg.IPv6Bits > 128:
+		return fmt.Errorf("--ipv6-prefix must be from 1 to 128, not %d", f.cfg.IPv6Bits)
+	case f.cfg.Top < 0:
+		return fmt.Errorf("--top must not be negative, but is %d", f.cfg.Top)
+	case f.cfg.MaxBuckets <= 0:
+		return fmt.Errorf("--max-buckets must be positive, not %d", f.cfg.MaxBuckets)
 	}
 	if err := f.checkMore(); err != nil {
 		return err
@@ -137,19 +137,19 @@ func (f *replayFlags) checkMore() error {
 	switch {
 	case f.compare != "" && len(f.rules.Paths) == 0 && len(f.limits) != 1:
 		return errors.New("--compare needs one --limit, or --rules, to compare with")
-	case f.replicas.N < 1 || f.replicas.N > maxReplicas:
-		return fmt.Errorf("--replicas must be from 1 to %d, not %d", maxReplicas, f.replicas.N)
-	case !(f.replicas.Skew >= 0 && f.replicas.Skew <= maxSkew):
-		return fmt.Errorf("--skew must be from 0 to %d, not %g", maxSkew, f.replicas.Skew)
-	case f.replicas.Skew > 0 && f.replicas.N == 1:
+	case f.cfg.Replicas.N < 1 || f.cfg.Replicas.N > maxReplicas:
+		return fmt.Errorf("--replicas must be from 1 to %d, not %d", maxReplicas, f.cfg.Replicas.N)
+	case !(f.cfg.Replicas.Skew >= 0 && f.cfg.Replicas.Skew <= maxSkew):
+		return fmt.Errorf("--skew must be from 0 to %d, not %g", maxSkew, f.cfg.Replicas.Skew)
+	case f.cfg.Replicas.Skew > 0 && f.cfg.Replicas.N == 1:
 		return errors.New("--skew needs --replicas")
-	case f.replicas.N > 1 && len(f.limits)+len(f.rules.Paths) == 0:
+	case f.cfg.Replicas.N > 1 && len(f.limits)+len(f.rules.Paths) == 0:
 		return errors.New("--replicas needs a --limit or --rules")
-	case f.byRoute && !f.suggest:
+	case f.cfg.ByEndpoint && !f.suggest:
 		return errors.New("--by-route needs --suggest")
-	case f.byRoute && (f.compare != "" || strings.Contains(f.by, "path")):
+	case f.cfg.ByEndpoint && (f.compare != "" || strings.Contains(f.by, "path")):
 		return errors.New("--by-route excludes --compare and --by path: leave out one of them")
-	case f.rulesOut != "" && !f.byRoute:
+	case f.rulesOut != "" && !f.cfg.ByEndpoint:
 		return errors.New("--rules-out needs --suggest --by-route")
 	case f.rulesOut != "" && f.strategies[0] == rule.Leaky:
 		return errors.New("--rules-out: rules have no leaky bucket")

@@ -176,7 +176,7 @@ func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
 	var of replayFlags
 	of.command() // sets the defaults
 	of.rules = cli.Rules{Paths: []string{from}, Domain: f.domain, Loader: f.loader}
-	of.compare, of.force = to, true
+	of.compare, of.cfg.Force = to, true
 	cfg, err := of.config(f.logs)
 	if err != nil {
 		return err

@@ -49,8 +49,7 @@ func runServer(name string, args []string) error {
 // findServer returns the path of serverProgram, which was installed with this program or elsewhere.
 func findServer() (string, error) {
 	if own, err := os.Executable(); err == nil {
-		path, err := exec.LookPath(filepath.Join(filepath.Dir(own), serverProgram))
-		if err == nil {
+		if path, err := exec.LookPath(filepath.Join(filepath.Dir(own), serverProgram)); err == nil {
 			return path, nil
 		}
 	}

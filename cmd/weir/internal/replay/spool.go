@@ -73,12 +73,6 @@ func compareEvents(a, b event) int {
 // merged reads runs in order. It is a heap with the run of the first event at index 0.
 type merged [][]event
 
-func newMerged(runs [][]event) merged {
-	return slices.SortedFunc(slices.Values(runs), func(a, b []event) int {
-		return compareEvents(a[0], b[0])
-	})
-}
-
 // drop removes the first n events, which must be of the first run.
 func (m *merged) drop(n int) {
 	h := *m

@@ -19,7 +19,10 @@ type stream struct {
 
 // open returns a stream. Of descriptions, owners has the callers.
 func (s *spool) open(owners []uint32) *stream {
-	return &stream{runs: newMerged(s.runs), owners: owners}
+	runs := slices.SortedFunc(slices.Values(s.runs), func(a, b []event) int {
+		return compareEvents(a[0], b[0])
+	})
+	return &stream{runs: runs, owners: owners}
 }
 
 func (s *stream) hitOf(ns int64, code uint32) hit {

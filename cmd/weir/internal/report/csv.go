@@ -52,8 +52,8 @@ var csvTables = []struct {
 	{"timeline", ruleColumns + "start end" + countColumns, func(r *replay.Result, add func(...any)) {
 		for i, rr := range r.Rules {
 			for b, requests := range r.Timeline.Rows[0] {
-				add(rr.Rule, r.Timeline.At(b), r.Timeline.At(b+1),
-					counts{requests, r.Timeline.Rows[1+i][b]})
+				denied := r.Timeline.Rows[1+i][b]
+				add(rr.Rule, r.Timeline.At(b), r.Timeline.At(b+1), counts{requests, denied})
 			}
 		}
 	}},

@@ -223,7 +223,7 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 		}
 	}
 	for i, r := range rules {
-		if slices.ContainsFunc(rules[:i], r.equal) {
+		if slices.ContainsFunc(rules[:i], r.countsAs) {
 			return nil, fmt.Errorf("%s is given twice", r)
 		}
 		if err := r.check(); err != nil {
@@ -236,8 +236,8 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	return rules, nil
 }
 
-// equal reports whether two rules of one burst count alike.
-func (r Rule) equal(o Rule) bool {
+// countsAs reports whether two rules with the same burst are one.
+func (r Rule) countsAs(o Rule) bool {
 	return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) &&
 		o.Unit.String() == r.Unit.String() && o.Zone.String() == r.Zone.String()
 }

@@ -212,10 +212,7 @@ func ruleOf(s *rules.Status) string {
 }
 
 func isRule(s *rules.Status, want string) bool {
-	if s.Rule == nil {
-		return want == None
-	}
-	return want == s.Rule.Path || want == s.Rule.Limit.Name
+	return want == ruleOf(s) || s.Rule != nil && want == s.Rule.Limit.Name
 }
 
 func indent(text string) string {
