@@ -44,8 +44,6 @@ func (c *cell) replace(next content) (done bool, err error) {
 	case c.slot == nil:
 		c.insert(next, 0)
 		done = true
-	case next == c.have:
-		return true, nil
 	case next.Still1 == c.have.Still1 && next.Still2 == c.have.Still2:
 		done = c.swap(c.state, next.N)
 	case nextGeneration(c.state)>>countBits == lastGeneration && len(c.shard.chunks) > maxChunks:
