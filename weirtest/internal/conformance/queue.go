@@ -75,75 +75,36 @@ func turn(r weir.Request) time.Duration {
 	return (r.Duration + n - 1) / n
 }
 
-// visits returns random arrivals, more than the queue holds.
-func (s *suite) visits(r weir.Request) []arrival {
-	all := make([]arrival, 2+s.rng.IntN(2*s.Queue+4))
-	var at time.Duration
-	for i := range all {
+// visits returns a random history of arrivals for r, more than the queue holds.
+func (s *suite) visits(r weir.Request) history {
+	h := make(history, 2+s.rng.IntN(2*s.Queue+4))
+	for i := range h {
+		h[i].r = r
 		switch s.rng.IntN(3) {
 		case 0:
-			at += s.grain(s.within(turn(r)))
+			h[i].after = s.grain(s.within(turn(r)))
 		case 1:
-			at += s.grain(s.within(3 * turn(r)))
+			h[i].after = s.grain(s.within(3 * turn(r)))
 		}
-		all[i] = arrival{at: at, r: r}
 		if s.rng.IntN(4) == 0 {
-			all[i].r.Cost = 1 + s.rng.Uint64N(min(s.Burst(r.Limit), 3))
+			h[i].r.Cost = 1 + s.rng.Uint64N(min(s.Burst(r.Limit), 3))
 		}
 	}
-	return all
+	return h
 }
 
 // eachVisit calls check with the outcomes of random arrivals.
 func (s *suite) eachVisit(check func(*trial, []arrival, []outcome)) {
-	for range s.Histories {
-		arrivals := s.visits(s.request(s.pick(s.Limits)))
-		if f := s.visited(arrivals, check); f != nil {
-			panic(s.fewer(arrivals, f, check))
+	next := func() history { return s.visits(s.request(s.pick(s.Limits))) }
+	s.searchIn(next, func(h history) {
+		arrivals := make([]arrival, len(h))
+		var at time.Duration
+		for i, step := range h {
+			at += step.after
+			arrivals[i] = arrival{at: at, r: step.r}
 		}
-	}
-}
-
-// fewer returns the failure with as few arrivals, at times as round, as it finds.
-func (s *suite) fewer(
-	arrivals []arrival, first *failure, check func(*trial, []arrival, []outcome),
-) *failure {
-	try := func(simpler []arrival) bool {
-		f := s.visited(simpler, check)
-		if f != nil {
-			arrivals, first = simpler, f
-		}
-		return f != nil
-	}
-	for i := 0; i < len(arrivals); {
-		if !try(slices.Delete(slices.Clone(arrivals), i, i+1)) {
-			i++
-		}
-	}
-	for i := range arrivals {
-		cheap := slices.Clone(arrivals)
-		cheap[i].r.Cost = 1
-		try(cheap)
-	}
-	for _, round := range []time.Duration{time.Millisecond, turn(arrivals[0].r) / 2,
-		turn(arrivals[0].r)} {
-		rounder := slices.Clone(arrivals)
-		for i := range rounder {
-			rounder[i].at = s.grain(rounder[i].at.Truncate(round))
-		}
-		try(rounder)
-	}
-	return first
-}
-
-func (s *suite) visited(arrivals []arrival, check func(*trial, []arrival, []outcome)) *failure {
-	err := catch(func() {
 		s.try(func(tr *trial) { check(tr, arrivals, tr.visit(arrivals...)) })
 	})
-	if err == nil {
-		return nil
-	}
-	return err.(*failure)
 }
 
 // pace checks that callers are admitted Duration/Limit apart, times the cost of the one before, the
