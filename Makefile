@@ -34,7 +34,7 @@ help: ## list the targets
 need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
-test: need ## the tests, with the race detector: at most 3 minutes on 2 cores
+test: need ## the tests, with the race detector: at most 3 minutes on 2 cores once their imports are compiled
 	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
 
 quick: ## the tests of the core and of fallback, without the race detector: half a minute
