@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/callers"
 	"github.com/weirgo/weir/internal/wrap"
@@ -280,14 +281,13 @@ func (v *visit) end() { v.a.users.Add(-1) }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
-	switch n, d := len(r.Key), r.Duration; {
+	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("fallback: %w", ctx.Err())
-	case n == 0 || n > 1024:
-		return fmt.Errorf("fallback: key of %d bytes: %w", n, weir.ErrID)
-	case !f.cfg.OwnLimits && f.window == 0 &&
-		(d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0):
-		return fmt.Errorf("fallback: duration %v: %w", d, weir.ErrScale)
+	case !bounds.Key(r.Key):
+		return fmt.Errorf("fallback: key of %d bytes: %w", len(r.Key), weir.ErrID)
+	case !f.cfg.OwnLimits && f.window == 0 && !bounds.Duration(r.Duration):
+		return fmt.Errorf("fallback: duration %v: %w", r.Duration, weir.ErrScale)
 	}
 	return nil
 }
