@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 )
 
 // config returns the Config for the flags.
@@ -32,7 +32,7 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 		return cfg, err
 	}
 	cfg.Crawlers = f.cfg.Crawlers || cfg.By == replay.ByAgent
-	if cfg.Trust, err = values.Prefixes("trust", f.trust); err != nil {
+	if cfg.Trust, err = cli.Prefixes("trust", f.trust); err != nil {
 		return cfg, err
 	}
 	if cfg.Format, err = f.logLines(); err != nil {
@@ -277,7 +277,7 @@ func (f *replayFlags) selected() (*replay.Routes, error) {
 }
 
 func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
-	match, err := values.Statuses(texts)
+	match, err := cli.Statuses(texts)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("--%s: %w", flag, err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
-	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -65,7 +64,7 @@ func ruleSet(f *cli.Rules) (*replay.RuleSet, error) {
 	}
 	domain, err := f.Choose(set)
 	if err == nil {
-		err = live.RefuseInFlight(set, domain, "the unit in_flight cannot be replayed, since a log does "+
+		err = cli.RefuseInFlight(set, domain, "the unit in_flight cannot be replayed, since a log does "+
 			"not say which requests were in flight; replay a copy of the file without the rule")
 	}
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 )
 
@@ -50,7 +49,7 @@ takes nothing from the limit. Write the descriptor as the admin page and "weir r
 			"  weir rules inspect --admin 127.0.0.1:8081 -d path=/login,remote_address=192.0.2.7",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var c live.Caller
+			var c cli.Caller
 			if err := f.ask(cmd.Context(), http.MethodGet, "/-/caller", &c); err != nil {
 				return err
 			}
@@ -64,7 +63,7 @@ takes nothing from the limit. Write the descriptor as the admin page and "weir r
 }
 
 // printCaller prints the state of a caller on one line.
-func printCaller(w io.Writer, c live.Caller) {
+func printCaller(w io.Writer, c cli.Caller) {
 	line := c.Code + ": " + c.Reason
 	if c.Rule != "" {
 		line += fmt.Sprintf(", rule %s, %s", c.Rule, c.Limit)
@@ -113,7 +112,7 @@ Redis 2 s and a round trip for each that is reset. It goes on deciding meanwhile
 func (f *adminFlags) resetAll(cmd *cobra.Command) error {
 	return f.call(cmd.Context(), http.MethodDelete, "/-/callers", func(body io.Reader) error {
 		for lines := json.NewDecoder(body); ; {
-			var p live.Progress
+			var p cli.Progress
 			switch err := lines.Decode(&p); {
 			case err != nil:
 				return fmt.Errorf("the server ended the reset early: %w", err)
@@ -144,8 +143,8 @@ rules have a mistake, it keeps the old rules, and reload prints the mistakes and
 			if err := f.ask(cmd.Context(), http.MethodPost, "/-/reload", &loaded); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%d rules, version %s\n", loaded.Rules,
-				live.Short(loaded.Version))
+			fmt.Fprintf(cmd.OutOrStdout(), "%d rules, version %.12s\n", loaded.Rules,
+				loaded.Version)
 			return nil
 		},
 	}

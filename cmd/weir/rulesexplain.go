@@ -14,7 +14,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -157,7 +156,7 @@ func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, 
 	if err != nil {
 		return nil, err
 	}
-	trusted, err := values.Prefixes("trust", f.lines.trust)
+	trusted, err := cli.Prefixes("trust", f.lines.trust)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -44,17 +45,7 @@ func (r *Rules) caller(
 	return domain, entries, true
 }
 
-// Caller is the state of a descriptor's limit.
-type Caller struct {
-	Code         string `json:"code"`
-	Reason       string `json:"reason"`
-	Rule         string `json:"rule,omitempty"`
-	Limit        string `json:"limit,omitempty"`
-	Remaining    uint64 `json:"remaining"`
-	ResetSeconds int64  `json:"resetSeconds"`
-}
-
-// ServeCaller answers with the Caller of a descriptor and counts nothing.
+// ServeCaller answers with the cli.Caller of a descriptor and counts nothing.
 func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 	domain, entries, ok := r.caller(w, req, false)
 	if !ok {
@@ -68,7 +59,7 @@ func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	s := &resp.Statuses[0]
-	answer := Caller{
+	answer := cli.Caller{
 		Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining,
 		ResetSeconds: s.ResetSeconds(),
 	}
@@ -98,17 +89,9 @@ func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// Progress is a line of the answer of ServeResetAll. The last one is Done, or has an Error.
-type Progress struct {
-	Seen  int    `json:"seen"`
-	Reset int    `json:"reset"`
-	Done  bool   `json:"done,omitempty"`
-	Error string `json:"error,omitempty"`
-}
-
 // ServeResetAll deletes the counts of the descriptors that begin with a descriptor, as
-// rules.Engine.ResetAll does; without one, all of the domain. It answers with a line of Progress
-// every second, and ends if the client disconnects.
+// rules.Engine.ResetAll does; without one, all of the domain. It answers with a cli.Progress on a
+// line every second, and ends if the client disconnects.
 func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
 	domain, entries, ok := r.caller(w, req, true)
 	if !ok {
@@ -116,12 +99,12 @@ func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	lines, last := json.NewEncoder(w), time.Now()
-	end := Progress{Done: true}
+	end := cli.Progress{Done: true}
 	n, err := r.Engine.ResetAll(req.Context(), domain, entries, func(seen, reset int) {
 		end.Seen = seen
 		if time.Since(last) >= time.Second {
 			last = time.Now()
-			_ = lines.Encode(Progress{Seen: seen, Reset: reset}) // an error ends the request's context
+			_ = lines.Encode(cli.Progress{Seen: seen, Reset: reset}) // an error ends the request's context
 			_ = http.NewResponseController(w).Flush()
 		}
 	})

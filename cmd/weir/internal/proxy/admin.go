@@ -10,9 +10,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -132,9 +132,9 @@ type change struct {
 func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	switch {
 	case c.What != "" && c.Prefix == "" && c.ID == "":
-		e, err = values.Entry(c.What)
+		e, err = cli.Entry(c.What)
 	case c.What == "" && c.Prefix != "" && c.ID == "":
-		e.Prefix, err = values.Prefix(c.Prefix)
+		e.Prefix, err = cli.Prefix(c.Prefix)
 	case c.What == "" && c.Prefix == "" && c.ID != "":
 		e.Key, err = keyOf(c.ID)
 	default:

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -58,7 +57,7 @@ func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 func extractor(part string, ip httplimit.IP, i int) (e httplimit.Extractor, err error) {
 	switch name, isHeader := strings.CutPrefix(part, "header:"); {
 	case isHeader:
-		err = values.Attempt(func() { e = httplimit.Headers(name) })
+		err = routes.Attempt(func() { e = httplimit.Headers(name) })
 		return e, err
 	case part == "ip":
 		return ip, nil

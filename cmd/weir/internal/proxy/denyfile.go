@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirgo/weir/cmd/weir/internal/values"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/atomicfile"
 )
@@ -72,7 +72,7 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 			return e, fmt.Errorf("%s is not a valid key", quoted)
 		}
 		until = line[len(quoted):]
-	} else if e.Prefix, err = values.Prefix(what); err != nil {
+	} else if e.Prefix, err = cli.Prefix(what); err != nil {
 		return e, fmt.Errorf("%w; a key is written in quotes", err)
 	}
 	if until = strings.TrimSpace(until); until != "" {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -179,7 +178,7 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 // wrap returns next behind a middleware that tells clients apart as configured.
 func (p *Proxy) wrap(cfg httplimit.Config, next http.Handler) (h http.Handler, err error) {
 	cfg.Extractor, cfg.ClientIP, cfg.Skip = p.cfg.By.extractor(p.ip, 0), p.ip, p.allowed()
-	err = values.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
+	err = routes.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
 

@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -121,7 +121,7 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 		var here sync.WaitGroup
 		cfg := config(t, "3/1d")
 		var err error
-		cfg.Guard.CountIf, err = values.Statuses([]string{"401"})
+		cfg.Guard.CountIf, err = cli.Statuses([]string{"401"})
 		require.NoError(t, err)
 		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 			if attempts.Add(1) > 3 {

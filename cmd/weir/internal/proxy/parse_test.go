@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -64,7 +64,7 @@ func TestParseRoute(t *testing.T) {
 
 func entry(t *testing.T, text string) httplimit.Entry {
 	t.Helper()
-	e, err := values.Entry(text)
+	e, err := cli.Entry(text)
 	require.NoError(t, err)
 	return e
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -313,7 +313,7 @@ func atoi(t testing.TB, s string) (n int) {
 func TestCountIf(t *testing.T) {
 	cfg := config(t, "1/1d")
 	var err error
-	cfg.Guard.CountIf, err = values.Statuses([]string{"401"})
+	cfg.Guard.CountIf, err = cli.Statuses([]string{"401"})
 	require.NoError(t, err)
 	answer := http.StatusOK
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/internal/urlpath"
 )
 
@@ -262,5 +261,17 @@ func plainSegment(s string, fold bool) string {
 
 // checkPattern registers pattern and returns the error of http.ServeMux.
 func checkPattern(mux *http.ServeMux, pattern string, h http.Handler) error {
-	return values.Attempt(func() { mux.Handle(pattern, h) })
+	return Attempt(func() { mux.Handle(pattern, h) })
+}
+
+// Attempt calls f and returns its panic as an error: f panics on mistakes in its arguments, which
+// are the user's here.
+func Attempt(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	f()
+	return nil
 }

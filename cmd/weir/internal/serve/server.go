@@ -20,6 +20,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/gauges"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/rules"
@@ -86,7 +87,7 @@ func New(cfg Config) (*Server, error) {
 	var err error
 	s.live, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: cfg.Loader, Engine: cfg.Engine, Log: cfg.Log,
-		Check: func(set *rules.Set) error { return live.RefuseInFlight(set, "", noEnd) },
+		Check: func(set *rules.Set) error { return cli.RefuseInFlight(set, "", noEnd) },
 	})
 	if err != nil {
 		return nil, err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
-	"github.com/weirgo/weir/cmd/weir/internal/values"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -102,7 +101,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		return err
 	}
 	for _, text := range f.deny {
-		e, err := values.Entry(text)
+		e, err := cli.Entry(text)
 		if err != nil {
 			return fmt.Errorf("--deny: %w", err)
 		}
@@ -113,10 +112,10 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return err
 		}
 	}
-	if cfg.Allow, err = values.Prefixes("allow", f.allow); err != nil {
+	if cfg.Allow, err = cli.Prefixes("allow", f.allow); err != nil {
 		return err
 	}
-	cfg.Trust, err = values.Prefixes("trust", f.trust)
+	cfg.Trust, err = cli.Prefixes("trust", f.trust)
 	return err
 }
 
@@ -145,7 +144,7 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 	}
 	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
 	guard.OnFull = proxy.FullPolicies[f.onFull]
-	if guard.CountIf, err = values.Statuses(f.countIf); err != nil {
+	if guard.CountIf, err = cli.Statuses(f.countIf); err != nil {
 		return fmt.Errorf("--count-if: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package values
+package cli
 
 import (
 	"net/netip"

@@ -1,5 +1,4 @@
-// Package values parses the values of flags that several commands have.
-package values
+package cli
 
 import (
 	"fmt"
@@ -85,16 +84,4 @@ func Statuses(texts []string) (func(status int) bool, error) {
 	return func(status int) bool {
 		return slices.Contains(statuses, status) || slices.Contains(classes, status/100)
 	}, nil
-}
-
-// Attempt calls f and returns its panic as an error: f panics on mistakes in its arguments, which
-// are the user's here.
-func Attempt(f func()) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%v", p)
-		}
-	}()
-	f()
-	return nil
 }
