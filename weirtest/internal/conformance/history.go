@@ -50,6 +50,20 @@ func (s *suite) against(t trace, f func(*trial)) {
 	})
 }
 
+// compare plays random histories, and calls check for each step of them on another strategy, at the
+// same instant, with the Result that the step had.
+func (s *suite) compare(v variety, check func(tr *trial, h history, i int, want weir.Result)) {
+	s.search(v, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				check(tr, h, i, full.verdicts[i])
+			}
+		})
+	})
+}
+
 // last returns the last request, its Result and its time.
 func (t trace) last() (weir.Request, weir.Result, time.Time) {
 	n := len(t.history) - 1

@@ -55,19 +55,13 @@ func hold(s *suite) {
 	if !s.canHold() {
 		return
 	}
-	s.search(variety{}, func(h history) {
-		full := s.trace(h)
-		s.against(full, func(tr *trial) {
-			for i, step := range h {
-				tr.clock.Advance(step.after)
-				tr.expect(step.r, full.verdicts[i], "the Result without the places that were released")
-				if i+1 < len(h) {
-					if place, res := tr.acquire(h[i+1].r); res.Allowed() {
-						tr.release(h[i+1].r, place)
-					}
-				}
+	s.compare(variety{}, func(tr *trial, h history, i int, want weir.Result) {
+		tr.expect(h[i].r, want, "the Result without the places that were released")
+		if i+1 < len(h) {
+			if place, res := tr.acquire(h[i+1].r); res.Allowed() {
+				tr.release(h[i+1].r, place)
 			}
-		})
+		}
 	})
 	for _, limit := range s.Limits {
 		s.holdsAll(limit)

@@ -38,14 +38,9 @@ func decide(s *suite) {
 			return &res, err
 		}
 	}
-	s.search(variety{keys: []string{key, "other"}}, func(h history) {
-		full := s.trace(h)
-		s.against(full, func(tr *trial) {
-			for i, step := range h {
-				tr.clock.Advance(step.after)
-				tr.equal(tr.decided("Decide", step.r, call(tr)), full.verdicts[i], "that is what Run says here")
-			}
-		})
+	v := variety{keys: []string{key, "other"}}
+	s.compare(v, func(tr *trial, h history, i int, want weir.Result) {
+		tr.equal(tr.decided("Decide", h[i].r, call(tr)), want, "that is what Run says here")
 	})
 	for _, bad := range s.badRequests() {
 		s.try(func(tr *trial) { tr.refuses(bad, "Decide", call(tr)) })
@@ -54,35 +49,24 @@ func decide(s *suite) {
 
 // peek checks that Peek returns what Run would, and counts nothing.
 func peek(s *suite) {
-	s.search(variety{keys: []string{key, "other"}}, func(h history) {
-		full := s.trace(h)
-		s.against(full, func(tr *trial) {
-			for i, step := range h {
-				tr.clock.Advance(step.after)
-				want := full.verdicts[i]
-				tr.equal(tr.peek(step.r), want, "that is what Run says here if nobody peeks")
-				tr.equal(tr.peek(step.r), want, "it was only peeked at before")
-				tr.expect(step.r, want, "it was only peeked at before")
-			}
-		})
+	v := variety{keys: []string{key, "other"}}
+	s.compare(v, func(tr *trial, h history, i int, want weir.Result) {
+		r := h[i].r
+		tr.equal(tr.peek(r), want, "that is what Run says here if nobody peeks")
+		tr.equal(tr.peek(r), want, "it was only peeked at before")
+		tr.expect(r, want, "it was only peeked at before")
 	})
 }
 
 // refund checks that a refunded request leaves no trace, and that refunding more than was taken
 // gains nothing.
 func refund(s *suite) {
-	s.search(variety{}, func(h history) {
-		full := s.trace(h)
-		s.against(full, func(tr *trial) {
-			for i, step := range h {
-				tr.clock.Advance(step.after)
-				tr.expect(step.r, full.verdicts[i], "the Result without the refunded requests")
-				if i+1 < len(h) { // one more of another cost, which is refunded
-					more := h[i+1].r
-					tr.refund(more, tr.run(more))
-				}
-			}
-		})
+	s.compare(variety{}, func(tr *trial, h history, i int, want weir.Result) {
+		tr.expect(h[i].r, want, "the Result without the refunded requests")
+		if i+1 < len(h) { // one more of another cost, which is refunded
+			more := h[i+1].r
+			tr.refund(more, tr.run(more))
+		}
 	})
 	s.search(variety{}, s.refundsLate)
 	for _, limit := range s.Limits {
@@ -262,18 +246,12 @@ func (s *suite) seedExpires(r weir.Request, counted weir.Result, most uint64) {
 
 // charge checks that a charged cost counts as an admitted one, also beyond the limit.
 func charge(s *suite) {
-	s.search(variety{}, func(h history) {
-		full := s.trace(h)
-		s.against(full, func(tr *trial) {
-			for i, step := range h {
-				tr.clock.Advance(step.after)
-				if i%2 == 0 && full.verdicts[i].Allowed() {
-					tr.charge(step.r)
-				} else {
-					tr.expect(step.r, full.verdicts[i], "the Result with requests in place of the charges")
-				}
-			}
-		})
+	s.compare(variety{}, func(tr *trial, h history, i int, want weir.Result) {
+		if i%2 == 0 && want.Allowed() {
+			tr.charge(h[i].r)
+		} else {
+			tr.expect(h[i].r, want, "the Result with requests in place of the charges")
+		}
 	})
 	for _, limit := range s.Limits {
 		s.chargesBeyond(s.request(limit), s.Burst(limit))
