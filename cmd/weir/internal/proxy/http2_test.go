@@ -53,22 +53,28 @@ func (echoService) FullDuplexCall(s testgrpc.TestService_FullDuplexCallServer) e
 	}
 }
 
-// TestGRPCPassesWithoutTLS calls a gRPC server through the proxy: messages in both directions and
-// the statuses, which are trailers, arrive, and calls over the limit are Unavailable.
-func TestGRPCPassesWithoutTLS(t *testing.T) {
+// runGRPC runs a proxy in front of an echoService, and returns a client of it.
+func runGRPC(t *testing.T, limit string) (running, testgrpc.TestServiceClient) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpc.NewServer()
 	testgrpc.RegisterTestServiceServer(s, echoService{})
 	go func() { _ = s.Serve(l) }()
-	defer s.Stop()
-	cfg := config(t, "3/1d")
+	t.Cleanup(s.Stop)
+	cfg := config(t, limit)
 	cfg.Upstream = &url.URL{Scheme: "h2c", Host: l.Addr().String()}
 	p := run(t, cfg)
 	conn, err := grpc.NewClient(p.front, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
-	defer conn.Close()
-	client := testgrpc.NewTestServiceClient(conn)
+	t.Cleanup(func() { _ = conn.Close() })
+	return p, testgrpc.NewTestServiceClient(conn)
+}
+
+// TestGRPCPassesWithoutTLS calls a gRPC server through the proxy: messages in both directions and
+// the statuses, which are trailers, arrive, and calls over the limit are Unavailable.
+func TestGRPCPassesWithoutTLS(t *testing.T) {
+	p, client := runGRPC(t, "3/1d")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
@@ -94,6 +100,18 @@ func TestGRPCPassesWithoutTLS(t *testing.T) {
 	_, err = client.UnaryCall(ctx, &testgrpc.SimpleRequest{Payload: payload})
 	assert.Equal(t, codes.Unavailable, grpcstatus.Code(err), err)
 	assert.ErrorContains(t, err, "429")
+	p.stop()
+	assert.NoError(t, <-p.done)
+}
+
+// TestGRPCStatusWithoutAMessage checks that the header of a response without a body ends the stream.
+// Clients take another one for a failure of the server.
+func TestGRPCStatusWithoutAMessage(t *testing.T) {
+	p, client := runGRPC(t, "1000/1d")
+	for range 50 {
+		_, err := client.UnaryCall(t.Context(), &testgrpc.SimpleRequest{FillUsername: true})
+		require.Equal(t, codes.NotFound, grpcstatus.Code(err), err)
+	}
 	p.stop()
 	assert.NoError(t, <-p.done)
 }

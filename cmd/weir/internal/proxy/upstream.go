@@ -46,9 +46,8 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 			p.forward(r)
 			r.Out.Header.Add("Via", fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, p.via))
 		},
-		ModifyResponse: p.dropOwnFields,
+		ModifyResponse: p.modify,
 		Transport:      timed{next, p.watch.upstream},
-		FlushInterval:  -1, // flush each piece of the answer at once
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 		ErrorHandler:   p.badGateway,
@@ -129,10 +128,15 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 	return false
 }
 
-// dropOwnFields removes the upstream's rate limit fields that the middleware sets too: with two
-// values for a field of one value, a client could not choose. The draft's fields are lists and
-// stay.
-func (p *Proxy) dropOwnFields(resp *http.Response) error {
+// modify has ReverseProxy flush each piece of a body at once, as it does without a length. An empty
+// one is not flushed, since its header ends the stream over HTTP/2: it may be a status of gRPC.
+//
+// It also removes the upstream's rate limit fields that the middleware sets too: with two values
+// for a field of one value, a client could not choose. The draft's fields are lists and stay.
+func (p *Proxy) modify(resp *http.Response) error {
+	if resp.ContentLength > 0 {
+		resp.ContentLength = -1 // the header keeps it
+	}
 	if p.cfg.Guard.Headers == httplimit.HeadersDraft || p.cfg.Guard.Shadow {
 		return nil
 	}
