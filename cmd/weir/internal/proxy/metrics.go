@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/gauges"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/metrics"
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
@@ -46,24 +46,24 @@ func (p *Proxy) serveMetrics() http.Handler {
 		p.watch.upstream,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		gauges.Gauge("weir_requests_in_flight", "Requests that are served now.",
+		live.Gauge("weir_requests_in_flight", "Requests that are served now.",
 			func() float64 { return float64(p.open.Load()) }),
-		gauges.Gauge("weir_deny_list_entries", "Entries on the deny list.",
+		live.Gauge("weir_deny_list_entries", "Entries on the deny list.",
 			func() float64 { return float64(p.denied.Len()) }),
-		gauges.Gauge("weir_start_time_seconds", "When the proxy started, since the epoch.",
+		live.Gauge("weir_start_time_seconds", "When the proxy started, since the epoch.",
 			func() float64 { return float64(p.started.UnixMilli()) / 1e3 }),
-		gauges.Gauge("weir_stopping", "1 while the proxy drains.",
-			func() float64 { return gauges.OneIf(p.stopping.Load()) }),
-		gauges.Metrics(p.collectConns),
+		live.Gauge("weir_stopping", "1 while the proxy drains.",
+			func() float64 { return live.OneIf(p.stopping.Load()) }),
+		live.Metrics(p.collectConns),
 	)
 	if p.redis != nil {
 		registry.MustRegister(p.watch.calls, p.redis)
 	}
 	if p.ruled != nil {
-		registry.MustRegister(gauges.Metrics(p.ruled.collect),
-			gauges.Gauge("weir_rules", "Rules in force.",
+		registry.MustRegister(live.Metrics(p.ruled.collect),
+			live.Gauge("weir_rules", "Rules in force.",
 				func() float64 { return float64(p.ruled.Status().Rules) }))
-		gauges.Register(registry, p.ruled.Rules, "weir_rules")
+		p.ruled.Register(registry, "weir_rules")
 	}
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }

@@ -21,12 +21,11 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/gauges"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/rules"
 )
 
-// Config configures a Server. Paths or Rules, and the addresses must be set.
+// Config configures a Server. Paths or Rules, and GRPC must be set.
 type Config struct {
 	Paths  []string // files and directories of rules
 	Loader rules.Loader
@@ -36,7 +35,7 @@ type Config struct {
 	// nothing before the first ones.
 	Rules func(ctx context.Context, accept func(*rules.Set, error) error)
 
-	GRPC, HTTP, Admin string // addresses; Admin may be empty
+	GRPC, HTTP, Admin string // addresses; HTTP and Admin may be empty
 	AdminRemote       bool   // Admin may be other than a loopback address
 	AdminToken        string // for requests that inspect or change counts; empty refuses them
 	TLS               *tls.Config
@@ -95,8 +94,8 @@ func New(cfg Config) (*Server, error) {
 	s.tally = newTally(s.live.Figures, cfg.Log)
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.service.waiting.Store(cfg.Rules != nil)
-	gauges.Register(s.registry, s.live, namespace+"config")
-	s.registry.MustRegister(gauges.Metrics(s.tally.collect), gauges.Metrics(s.collectRules),
+	s.live.Register(s.registry, namespace+"config")
+	s.registry.MustRegister(live.Metrics(s.tally.collect), live.Metrics(s.collectRules),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(cfg.Metrics...)

@@ -1,12 +1,6 @@
-// Package gauges has the metrics of Prometheus that the proxy and the decision server share. It is
-// apart from package live since the commands that serve nothing do without Prometheus.
-package gauges
+package live
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/weirgo/weir/cmd/weir/internal/live"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Metrics is a prometheus.Collector of metrics that are not known beforehand.
 type Metrics func(ch chan<- prometheus.Metric)
@@ -35,8 +29,8 @@ func OneIf(is bool) float64 {
 	return 0
 }
 
-// Register registers the metrics of the loads of r, whose names begin with prefix.
-func Register(to prometheus.Registerer, r *live.Rules, prefix string) {
+// Register registers the metrics of the loads of the rules, whose names begin with prefix.
+func (r *Rules) Register(to prometheus.Registerer, prefix string) {
 	to.MustRegister(
 		Gauge(prefix+"_loaded_timestamp_seconds", "When the rules in force were loaded.",
 			func() float64 { return float64(r.Status().Loaded.UnixMilli()) / 1e3 }),
