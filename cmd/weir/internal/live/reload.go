@@ -11,7 +11,9 @@ import (
 // Reload loads the rules again, whether or not their files have changed.
 func (r *Rules) Reload() error {
 	if len(r.cfg.Paths) == 0 {
-		return errors.New("the rules come from a server, which sends them when they change")
+		err := errors.New("the rules come from a server, which sends them when they change")
+		r.cfg.Log.Warn("rules not loaded again", "error", err)
+		return err
 	}
 	r.mu.Lock() // before the files are read: Watch may not accept newer ones meanwhile
 	defer r.mu.Unlock()

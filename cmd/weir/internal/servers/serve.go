@@ -33,7 +33,7 @@ its part of each limit. With --instances 0 no server decides then, and calls fai
 Unavailable. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of a machine can
 read the arguments of a process.
 
-Serve loads the rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
+Serve loads --rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
 counts. If rules have a mistake, the old rules stay in force, and the log, the page at --admin and
 the metrics show the reason. A change is in force within a second, and once the files have been the
 same for 200 ms; a file that takes longer to write should be renamed to its name when it is whole.
@@ -175,8 +175,11 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("instances") && f.redis.cfg.URL == "" {
 		return errors.New("--instances needs --redis, through which they share counts")
 	}
-	if f.redis.cfg.Fallback.Instances < 0 || f.maxBuckets <= 0 {
-		return errors.New("--instances must not be negative, and --max-buckets must be positive")
+	if n := f.redis.cfg.Fallback.Instances; n < 0 {
+		return fmt.Errorf("--instances must be at least 0, not %d", n)
+	}
+	if f.maxBuckets <= 0 {
+		return fmt.Errorf("--max-buckets must be positive, not %d", f.maxBuckets)
 	}
 	for _, name := range []string{"limit-header", "remaining-header", "reset-header"} {
 		flag := cmd.Flags().Lookup(name)
