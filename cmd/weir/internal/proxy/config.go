@@ -79,7 +79,7 @@ type Config struct {
 	// StateFile stores the counts over a restart. Empty: they are lost.
 	StateFile string
 
-	Redis   onredis.Config // its OnError and OnCall are set here
+	Redis   onredis.Config // its Fallback's OnError and OnCall are set here
 	Lease   int            // what windows and buckets take from Redis at once; 0: none
 	Denials int            // the size of the cache of Redis's denials; 0: none
 
@@ -146,14 +146,15 @@ func (c *Config) check() error {
 		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		return errors.New("a certificate needs its key, and a key its certificate")
+		return errors.New("--tls-cert needs --tls-key, and --tls-key needs --tls-cert")
 	}
 	if min(c.MaxConns, c.MaxConnsPerAddr, c.MaxInFlight, c.MaxInFlightPerClient) < 0 ||
 		min(c.Bodies.Max, c.Bodies.Rate) < 0 {
-		return errors.New("a bound is negative")
+		return errors.New("--max-conns, --max-conns-per-ip, --max-in-flight, --max-in-flight-per-client, " +
+			"--max-body and --body-rate must not be negative")
 	}
 	if c.Lease < 0 || c.Denials < 0 {
-		return errors.New("redis: the lease and the number of denials must not be negative")
+		return errors.New("--redis-lease and --redis-denials must not be negative")
 	}
 	return c.Admin.check()
 }
