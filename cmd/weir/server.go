@@ -36,7 +36,7 @@ func newServer(name, short string, args []string) *cobra.Command {
 	return cmd
 }
 
-// runServer runs serverProgram in place of this process. It returns only if it fails.
+// runServer runs serverProgram, on Unix in place of this process. It returns only if it fails.
 func runServer(name string, args []string) error {
 	path, err := findServer()
 	if err != nil {

@@ -73,7 +73,7 @@ var (
 )
 
 // Parser parses lines. It caches the last second it parsed, since the next line usually has the
-// same one. The zero value reads every preset format. A Parser is not safe for concurrent use; use
+// same one. The zero value reads what the zero Format recognizes. A Parser is not safe for concurrent use; use
 // one for each goroutine.
 type Parser struct {
 	format  Format
@@ -122,6 +122,8 @@ func (p *Parser) unwrapped(line []byte, e *Entry, most int) error {
 	return err
 }
 
+// parse parses a line without a wrapper. It chooses the format by the one that is given, or else by
+// the first byte.
 func (p *Parser) parse(line []byte, e *Entry) error {
 	for len(line) > 0 && line[len(line)-1] <= ' ' {
 		line = line[:len(line)-1]

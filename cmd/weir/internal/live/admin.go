@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// The handlers below need the admin token: they show and change the counts of a client.
+// The handlers below show and change the counts of a client. The servers put them behind a Gate.
 
 // ServeReload loads the rules again. It answers with their version, or with 422 and the mistakes.
 func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {

@@ -43,7 +43,7 @@ func (p *Proxy) adminHandler() http.Handler {
 		mux.Handle("DELETE /-/callers", p.tokenOnly(changes(p.ruled.ServeResetAll)))
 	}
 	guarded := live.Known(p.cfg.Admin.Hosts,
-		"This server does not accept that host name; see --admin-host.", p.authorized(mux))
+		"This server does not accept that host name; see --admin-host.", p.tokenIfSet(mux))
 
 	// Health checks need no token, may use any name, and reveal nothing else.
 	outer := http.NewServeMux()
@@ -70,8 +70,8 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// authorized requires the token, if one is set.
-func (p *Proxy) authorized(next http.Handler) http.Handler {
+// tokenIfSet requires the token, if one is set.
+func (p *Proxy) tokenIfSet(next http.Handler) http.Handler {
 	if p.gate == nil {
 		return next
 	}
@@ -81,7 +81,7 @@ func (p *Proxy) authorized(next http.Handler) http.Handler {
 // tokenOnly refuses all requests if no token is set.
 func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
 	if p.gate != nil {
-		return next // authorized requires it
+		return next // tokenIfSet requires it
 	}
 	return p.gate.Wrap(next)
 }

@@ -7,8 +7,14 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/near"
 )
+
+// OnFailNames are the values of --on-redis-failure.
+var OnFailNames = []string{
+	fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed",
+}
 
 // openRedis connects the limits to Redis.
 func (p *Proxy) openRedis() (err error) {

@@ -196,11 +196,6 @@ func describe(e httplimit.Entry) string {
 	return e.Prefix.String()
 }
 
-// OnFailNames are the values of --on-redis-failure.
-var OnFailNames = []string{
-	fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed",
-}
-
 func (p *Proxy) deciding(h onredis.Hybrid) deciding {
 	s := h.Stats()
 	d := deciding{

@@ -122,7 +122,7 @@ func cells(row ...any) (texts []string) {
 			continue
 		case counts:
 			texts = append(texts, cells(v.requests, v.requests-v.denied, v.denied,
-				share(v.denied, v.requests))...)
+				fraction(v.denied, v.requests))...)
 			continue
 		case string:
 			text = harmless(v)

@@ -71,7 +71,7 @@ func JSON(w io.Writer, r *replay.Result) error {
 	for i := range r.Rules {
 		rr := &r.Rules[i]
 		command, _ := Enforce(r, rr)
-		out.Rules = append(out.Rules, jsonRule{rr, rr.Admitted(), share(rr.Denied, rr.Matched),
+		out.Rules = append(out.Rules, jsonRule{rr, rr.Admitted(), fraction(rr.Denied, rr.Matched),
 			r.Timeline.Rows[1+i], command})
 	}
 	for _, e := range r.Endpoints {

@@ -171,8 +171,8 @@ func shown(r *replay.Result, i int) bool {
 	return rr.Set == nil || rr.Rule.Limit == "" || rr.Denied > 0
 }
 
-// share returns part divided by whole, or 0 if whole is 0.
-func share(part, whole uint64) float64 {
+// fraction returns part divided by whole, or 0 if whole is 0.
+func fraction(part, whole uint64) float64 {
 	if whole == 0 {
 		return 0
 	}
@@ -181,7 +181,7 @@ func share(part, whole uint64) float64 {
 
 // percent formats a share as a percentage. It never rounds another share to 0 or 100 %.
 func percent(part, whole uint64) string {
-	switch s := 100 * share(part, whole); {
+	switch s := 100 * fraction(part, whole); {
 	case part == 0:
 		return "0 %"
 	case part == whole:

@@ -21,17 +21,17 @@ var page = template.Must(template.ParseFS(pageFile, "page.html"))
 // inspect or change the rules and counts.
 //
 // A browser on the same machine can send requests here on behalf of any site. So the Host must be
-// an address or localhost, and a request that changes anything must carry the token, which no site
-// knows.
+// an address or localhost, and a request that inspects or changes a count must carry the token,
+// which no site knows. The page, the rules and the metrics need none.
 func (s *Server) admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.servePage)
 	mux.HandleFunc("GET /rlconfig", s.serveRules)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
-	mux.Handle("POST /-/reload", s.authorized(s.live.ServeReload))
-	mux.Handle("GET /-/caller", s.authorized(s.live.ServeCaller))
-	mux.Handle("DELETE /-/caller", s.authorized(s.live.ServeReset))
-	mux.Handle("DELETE /-/callers", s.authorized(s.live.ServeResetAll))
+	mux.Handle("POST /-/reload", s.tokenOnly(s.live.ServeReload))
+	mux.Handle("GET /-/caller", s.tokenOnly(s.live.ServeCaller))
+	mux.Handle("DELETE /-/caller", s.tokenOnly(s.live.ServeReset))
+	mux.Handle("DELETE /-/callers", s.tokenOnly(s.live.ServeResetAll))
 	return live.Known(nil, "This server is known by its address and as localhost only.", secure(mux))
 }
 
@@ -48,8 +48,8 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// authorized passes only requests with the admin token. Without a configured token it refuses all.
-func (s *Server) authorized(next http.HandlerFunc) http.Handler {
+// tokenOnly passes only requests with the admin token. Without a configured token it refuses all.
+func (s *Server) tokenOnly(next http.HandlerFunc) http.Handler {
 	var origin http.CrossOriginProtection // browsers that know the token bring it for any site
 	return origin.Handler(s.gate.Wrap(next))
 }
