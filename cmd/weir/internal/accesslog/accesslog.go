@@ -73,8 +73,8 @@ var (
 )
 
 // Parser parses lines. It caches the last second it parsed, since the next line usually has the
-// same one. The zero value reads what the zero Format recognizes. A Parser is not safe for concurrent use; use
-// one for each goroutine.
+// same one. The zero value reads what the zero Format recognizes. A Parser is not safe for
+// concurrent use; use one for each goroutine.
 type Parser struct {
 	format  Format
 	maps    []*tree // the JSON maps to try

@@ -150,8 +150,8 @@ func (c *Config) check() error {
 	}
 	if min(c.MaxConns, c.MaxConnsPerAddr, c.MaxInFlight, c.MaxInFlightPerClient) < 0 ||
 		min(c.Bodies.Max, c.Bodies.Rate) < 0 {
-		return errors.New("--max-conns, --max-conns-per-ip, --max-in-flight, --max-in-flight-per-client, " +
-			"--max-body and --body-rate must not be negative")
+		return errors.New("--max-conns, --max-conns-per-ip, --max-in-flight, " +
+			"--max-in-flight-per-client, --max-body and --body-rate must not be negative")
 	}
 	if c.Lease < 0 || c.Denials < 0 {
 		return errors.New("--redis-lease and --redis-denials must not be negative")
