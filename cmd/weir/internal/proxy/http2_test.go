@@ -104,8 +104,8 @@ func TestGRPCPassesWithoutTLS(t *testing.T) {
 	assert.NoError(t, <-p.done)
 }
 
-// TestGRPCStatusWithoutAMessage checks that the header of a response without a body ends the stream.
-// Clients take another one for a failure of the server.
+// TestGRPCStatusWithoutAMessage checks that the header of a response without a body ends the
+// stream. Clients take another one for a failure of the server.
 func TestGRPCStatusWithoutAMessage(t *testing.T) {
 	p, client := runGRPC(t, "1000/1d")
 	for range 50 {
