@@ -41,6 +41,9 @@ type number[N uint32 | uint64] struct{ n N }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (n *number[N]) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil // as if it were not given
+	}
 	digits := strings.Trim(string(text), `"`)
 	v, err := strconv.ParseUint(digits, 10, 64)
 	if f, notFloat := strconv.ParseFloat(digits, 64); err != nil && notFloat == nil &&
@@ -65,6 +68,7 @@ func (u *unitJSON) UnmarshalJSON(text []byte) error {
 	}
 	name := strings.Trim(string(text), `"`)
 	unit, ok := rules.ParseUnit(name)
+	ok = ok && unit != rules.Week // the protocol has its number only
 	if !ok && name != "UNKNOWN" || name != strings.ToUpper(name) {
 		return fmt.Errorf("%s is no unit such as \"MINUTE\"", text)
 	}

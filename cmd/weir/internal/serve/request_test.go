@@ -37,6 +37,7 @@ func TestRequestsAreReadAlike(t *testing.T) {
 		`{"descriptors": [{"limit": {"requests_per_unit": "3", "unit": 7, "unit_multiplier": 5}}]}`,
 		`{"descriptors": [{"limit": {"unit": "UNKNOWN", "unitMultiplier": 0}}]}`,
 		`{"descriptors": [{"limit": {"unit": "YEAR", "unitMultiplier": null}}]}`,
+		`{"descriptors": [{"limit": {"unit": "YEAR", "requestsPerUnit": null}}]}`,
 	} {
 		want, err := requestOf([]byte(body))
 		require.NoError(t, err, body)
@@ -57,7 +58,8 @@ func TestRequestsAreReadAlike(t *testing.T) {
 		`{"descriptors": [{"entries": [null]}]}`, `{"descriptors": [{"entries": [{"name": "k"}]}]}`,
 		`{"descriptors": [{"hitsAddend": "18446744073709551616"}]}`,
 		`{"descriptors": [{"limit": {"unit": "minute"}}]}`, `{"descriptors": [{"limit": {"unit": "WISH"}}]}`,
-		`{"descriptors": [{"limit": {"unit": true}}]}`,
+		`{"descriptors": [{"limit": {"unit": true}}]}`, `{"descriptors": [{"limit": {"unit": "WEEK"}}]}`,
+		`{"descriptors": [{"limit": {"unit": "IN_FLIGHT"}}]}`,
 	} {
 		_, err := requestOf([]byte(body))
 		require.Error(t, err, body)
