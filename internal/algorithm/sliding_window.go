@@ -45,13 +45,13 @@ func estimate(s State, scaleMs, now int64) int64 {
 
 // slide returns the state in the window that holds now, or in its own if now is before that.
 func slide(s State, scaleMs, now int64) State {
-	end := arith.Add(s.Still2, scaleMs*msec)
-	if now < end {
+	scale := scaleMs * msec
+	if now < arith.Add(s.Still2, scale) {
 		return s
 	}
-	_, into := arith.FloorDiv(now, scaleMs*msec)
+	_, into := arith.FloorDiv(now, scale)
 	next := State{Still2: arith.Sub(now, into)}
-	if next.Still2 == end {
+	if arith.Sub(next.Still2, scale) == s.Still2 { // the first instant, too, starts a window
 		next.Still1 = s.N
 	}
 	return next

@@ -125,6 +125,8 @@ func TestSlidingWindowMovesOn(t *testing.T) {
 	}
 	assert.Equal(t, State{Still2: -minute}, slide(None, 60_000, -1))
 	assert.Equal(t, State{0, 3, 0}, slide(State{3, 4, -minute}, 60_000, 0))
+	first := State{3, 4, Never} // its window would start before the first instant
+	assert.Equal(t, State{0, 3, Never / minute * minute}, slide(first, 60_000, Never+minute))
 }
 
 func TestSlidingWindowChanges(t *testing.T) {
