@@ -129,17 +129,20 @@ func TestPrometheusScrapes(t *testing.T) {
 				panel.Title, target.Expr)
 		}
 	}
-	var rules struct {
-		Groups []struct {
-			Rules []struct{ Name, State, Health, LastError string }
-		}
-	}
-	read("/api/v1/rules", &rules)
 	states := map[string]string{}
-	for _, r := range rules.Groups[0].Rules {
-		assert.Equal(t, "ok", r.Health, r.LastError)
-		states[r.Name] = r.State
-	}
+	redistest.Eventually(t, time.Minute, "the rules are evaluated again", func() bool {
+		var rules struct {
+			Groups []struct {
+				Rules []struct{ Name, State, Health, LastError string }
+			}
+		}
+		read("/api/v1/rules", &rules)
+		for _, r := range rules.Groups[0].Rules {
+			assert.Equal(t, "ok", r.Health, r.LastError)
+			states[r.Name] = r.State
+		}
+		return states["WeirPrimaryDown"] != "inactive"
+	})
 	assert.Contains(t, []string{"pending", "firing"}, states["WeirPrimaryDown"])
 	delete(states, "WeirPrimaryDown")
 	assert.Equal(t, map[string]string{"WeirTableNearlyFull": "inactive", "WeirUndecided": "inactive"},

@@ -335,6 +335,8 @@ func (r *run) ask(in *instance, caller int, cost uint64) error {
 func (r *run) result() Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.server.mu.Lock() // for blocks that nobody waits for any more
+	defer r.server.mu.Unlock()
 	out := r.out
 	out.Early = 1
 	for _, in := range append(r.instances, r.retired...) {
