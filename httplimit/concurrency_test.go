@@ -385,9 +385,9 @@ func TestHijackedConnectionsHoldTheirPlace(t *testing.T) {
 			if countIf {
 				cfg.CountIf = func(status int) bool { return status != http.StatusSwitchingProtocols }
 			}
-			srv := httptest.NewServer(httplimit.New(limiter.FixedWindow(), cfg)(
+			guard := httplimit.New(limiter.FixedWindow(), cfg)(
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					conn, rw, err := w.(http.Hijacker).Hijack()
+					conn, rw, err := http.NewResponseController(w).Hijack()
 					if !assert.NoError(t, err) {
 						return
 					}
@@ -400,7 +400,13 @@ func TestHijackedConnectionsHoldTheirPlace(t *testing.T) {
 					if how == "panics" {
 						panic(http.ErrAbortHandler)
 					}
-				})))
+				}))
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if countIf { // the writer of another middleware, which has no Hijack of its own
+					w = unwrapper{w}
+				}
+				guard.ServeHTTP(w, r)
+			}))
 			held := func() uint64 { return places(t, limiter.InFlight(), "127.0.0.1") }
 			client, err := net.Dial("tcp", srv.Listener.Addr().String())
 			require.NoError(t, err)
@@ -439,6 +445,10 @@ func TestHijackedConnectionsHoldTheirPlace(t *testing.T) {
 		}
 	}
 }
+
+type unwrapper struct{ http.ResponseWriter }
+
+func (w unwrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // failingHolder admits places that cannot be released.
 type failingHolder struct{ *weir.InFlight }

@@ -12,7 +12,7 @@ import (
 // answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until
 // it is closed.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	counting := w.more.client != nil && w.status == 0
 	if err != nil || !counting && w.more.slot == nil {
 		return conn, rw, err
@@ -31,6 +31,20 @@ func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return &halfConn{c, half}, rw, nil
 	}
 	return c, rw, nil
+}
+
+// hijackable reports whether http.ResponseController can hijack the connection.
+func hijackable(w http.ResponseWriter) bool {
+	for {
+		switch under := w.(type) {
+		case http.Hijacker:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = under.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 // hijackedConn notes the status of the answer that is written to it, and its end.

@@ -161,11 +161,13 @@ type onlyHijackWriter struct{ responseWriter }
 
 func (w *onlyHijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
 
-// newResponseWriter returns a responseWriter on w, and the same writer with exactly the optional
-// interfaces of w: handlers find them by type assertion, and must not find one that does not work.
+// newResponseWriter returns a responseWriter on w, and the same writer with the optional interfaces
+// of w: handlers find them by type assertion, and must not find one that does not work. It has
+// Hijack also if only http.ResponseController finds that, below w: no connection is handed over past
+// the responseWriter.
 func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
 	_, canFlush := w.(http.Flusher)
-	_, canHijack := w.(http.Hijacker)
+	canHijack := hijackable(w)
 	switch {
 	case canFlush && canHijack:
 		h := &hijackWriter{}
