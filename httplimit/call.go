@@ -18,7 +18,7 @@ type call struct {
 	quotas  Quotas        // the states of the policies for the fields, of HeadersDraft and of a denial
 	decider int           // index in states of the policy that the Decision describes, or none
 	jitter  int64         // seconds
-	slot    *slot         // nil: requests in flight are not bounded, and for all requests if one is
+	slot    *slot         // nil if no requests in flight are bounded; else set for each
 	key     []byte        // buffer: the extracted key
 	client  []byte        // buffer: the client's address or prefix
 	line    []byte        // buffer: a field

@@ -133,16 +133,17 @@ type Config struct {
 	// Stats counts the decisions; several middlewares may share one. nil: none.
 	Stats *Stats
 
-	// Logger gets a record at level Error when a Strategy fails, at most one a second for each kind
-	// of failure, with the number of those left out. nil: slog.Default().
+	// Logger gets a record at level Error when a Strategy fails, and at level Warn when keys share a
+	// budget or the address of a proxy counts: at most one a second of each kind, with the number of
+	// those left out. nil: slog.Default().
 	Logger *slog.Logger
 
 	// LogKeys logs the caller's key, quoted. By default a record carries a digest of it under a
 	// secret of this process, which distinguishes callers and does not reveal them.
 	LogKeys bool
 
-	// Now is the clock for the fields sent to the client; it must agree with the Strategy's. nil:
-	// time.Now.
+	// Now is the clock for the fields sent to the client, the ends of penalties and the ages of a
+	// client's keys. It must agree with the Strategy's and the DenyList's. nil: time.Now.
 	Now func() time.Time
 }
 

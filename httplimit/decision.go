@@ -24,7 +24,7 @@ const (
 	// a Strategy could not decide, no policy denied, and the middleware fails open
 	Bypassed
 	Canceled // the client disconnected, or the context ended, before a Strategy decided
-	Busy     // too many requests in flight, of all clients or of this one
+	Busy     // MaxInFlight requests are in flight; Concurrency denies
 	Exempt   // no limit applied: Skip, NoLimit, or a CORS preflight
 
 	outcomes = iota

@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/internal/structuredfield"
 )
 
-// This file writes the fields that report limits to clients; backoff.go reads the ones that servers
-// send.
+// This file writes the fields that report limits to clients. Package httpclient reads those that
+// servers send.
 
 // HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among
 // them: a denial has it in every style, unless the request can never pass.

@@ -11,7 +11,7 @@ import (
 type policyState struct {
 	*policy
 	ask *weir.Limit // the Request to the policy's Strategy, and the decision
-	// of the extracted key at the end of the Request's; 0: it ends with a shared key
+	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
 	own    []byte       // buffer: the key of the policy's own Extractor
 	probe  weir.Request // for forecast

@@ -197,7 +197,7 @@ func refusalCode(ctx context.Context, d httplimit.Decision) Code {
 		}
 		return Canceled
 	}
-	switch d.Status { // Listed for good or for a while, Busy with all clients or with one, Failed
+	switch d.Status { // Listed for good or for a while, Busy, Failed
 	case http.StatusForbidden:
 		return PermissionDenied
 	case http.StatusServiceUnavailable:
