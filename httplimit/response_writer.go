@@ -163,8 +163,8 @@ func (w *onlyHijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { retur
 
 // newResponseWriter returns a responseWriter on w, and the same writer with the optional interfaces
 // of w: handlers find them by type assertion, and must not find one that does not work. It has
-// Hijack also if only http.ResponseController finds that, below w: no connection is handed over past
-// the responseWriter.
+// Hijack also if only http.ResponseController finds that, below w, so that no connection is handed
+// over past the responseWriter.
 func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
 	_, canFlush := w.(http.Flusher)
 	canHijack := hijackable(w)
