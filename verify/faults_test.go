@@ -24,6 +24,7 @@ type fault struct {
 	breaks []edit
 	test   string // the test that fails
 	says   string // part of its output
+	panics bool   // it may break the table before a count is wrong
 }
 
 func importRuntime(file, before string) edit {
@@ -138,8 +139,9 @@ func init() {
 					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
 					"\t\t\t\t\treturn s.l.setResult(res, v, now), nil\n" +
 					"\t\t\t\t}\n"}},
-			test: "TestRollingEpochsCountExactly/Counter",
-			says: "Error:",
+			test:   "TestRollingEpochsCountExactly/Counter",
+			says:   "Error:",
+			panics: true,
 		},
 		fault{
 			name:  "the still words move under a hit",
@@ -199,6 +201,9 @@ func TestFaultsOfTheProtocolAreRejected(t *testing.T) {
 			require.True(t, strings.Contains(out, "--- PASS: "+f.test), "without the fault: %s", head(out))
 
 			out = testCore(t, f.test, append(f.widen[:len(f.widen):len(f.widen)], f.breaks...))
+			if f.panics && strings.Contains(out, "panic: runtime error: ") {
+				return
+			}
 			require.True(t, strings.Contains(out, "--- FAIL: "+f.test), "the fault was not detected: %s",
 				head(out))
 			assert.True(t, strings.Contains(out, f.says), "%s", head(out))
