@@ -92,12 +92,12 @@ func decideOnce(s, k, turn int, dir string) error {
 		}
 	}
 	id := "10.0.0." + strconv.Itoa(turn)
-	for range kind.before {
+	await()
+	for range kind.before { // right before the decision, so that it has no last use to store
 		if _, err := decide(id, kind.limit); err != nil {
 			return err
 		}
 	}
-	await()
 	if err := coverage.ClearCounters(); err != nil {
 		return err
 	}
