@@ -150,13 +150,15 @@ const (
 	slots
 )
 
-// fieldNames are the fields of a map, and the units of durations. With a duration, the time is that
-// of the end of the request.
-var fieldNames = []struct {
+// fieldName is a field of a map. With a duration, of a unit, the time is that of the end of the
+// request.
+type fieldName struct {
 	name string
 	slot int
 	unit time.Duration
-}{
+}
+
+var fieldNames = []fieldName{
 	{"time", slotTime, 0}, {"ip", slotIP, 0}, {"user", slotUser, 0}, {"method", slotMethod, 0},
 	{"path", slotPath, 0}, {"status", slotStatus, 0}, {"request", slotRequest, 0},
 	{"xff", slotForwarded, 0}, {"referer", slotReferer, 0}, {"agent", slotAgent, 0},
@@ -195,11 +197,8 @@ func newTree(fields string) (*tree, error) {
 		if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
 			return t, fmt.Errorf("map %q: want FIELD=PATH, such as time=ts or ip=request.client_ip", part)
 		}
-		i := 0
-		for i < len(fieldNames) && fieldNames[i].name != name {
-			i++
-		}
-		if i == len(fieldNames) {
+		i := slices.IndexFunc(fieldNames, func(f fieldName) bool { return f.name == name })
+		if i < 0 {
 			var names []string
 			for _, f := range fieldNames[:len(fieldNames)-1] {
 				names = append(names, f.name)
