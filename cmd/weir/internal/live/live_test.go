@@ -118,7 +118,8 @@ func TestRulesThatComeBackAreNoLongerRefused(t *testing.T) {
 
 // TestRulesFromElsewhere has no files.
 func TestRulesFromElsewhere(t *testing.T) {
-	r, err := New(Config{})
+	var log strings.Builder
+	r, err := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, err)
 	defer r.Engine.Close()
 	assert.Zero(t, r.Status())
@@ -128,6 +129,7 @@ func TestRulesFromElsewhere(t *testing.T) {
 	assert.Error(t, r.Accept(nil, errors.New("no rules")))
 	assert.EqualValues(t, 1, r.limit())
 	assert.Error(t, r.Reload())
+	assert.Contains(t, log.String(), "the rules come from a server", "SIGHUP has no other answer")
 }
 
 // configMap writes rules to dir as Kubernetes mounts a ConfigMap: the files are in their own
