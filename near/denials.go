@@ -92,10 +92,8 @@ func (d *DenialCache) Admit(
 func (d *DenialCache) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,
 ) (*weir.Result, error) {
-	removals := d.callers.Removals(r)
-	res, err := d.Strategy.Reconcile(ctx, r, b)
-	d.learn(r, res, removals)
-	return res, err
+	defer d.callers.Remove(r)
+	return d.Strategy.Reconcile(ctx, r, b)
 }
 
 // learn stores res, if it is a denial, in place of an earlier one, which is out of date, as it is
@@ -105,9 +103,9 @@ func (d *DenialCache) learn(r *weir.Request, res *weir.Result, removals uint64) 
 	if res == nil {
 		return
 	}
-	soon := d.now().Add(d.skew)
-	d.callers.Update(r, soon, func(*denial) *denial {
-		if res.Allowed() || !res.ExpiresAt.After(soon) || d.callers.Removals(r) != removals {
+	now := d.now()
+	d.callers.Update(r, now, func(*denial) *denial {
+		if res.Allowed() || res.ExpiresAt.Sub(now) <= d.skew || d.callers.Removals(r) != removals {
 			return nil
 		}
 		return &denial{r.Limit, wrap.Cost(r), *res}
@@ -126,8 +124,7 @@ func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 // known returns the denial that holds for r, or nil.
 func (d *DenialCache) known(r *weir.Request) (res *weir.Result) {
 	d.find(r, func(kept *denial, now time.Time) {
-		soon := now.Add(d.skew)
-		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) && kept.res.ExpiresAt.After(soon) {
+		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) && kept.res.ExpiresAt.Sub(now) > d.skew {
 			res = less(&kept.res, 0)
 			d.repeated.Add(1)
 		}
