@@ -187,14 +187,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 }
 
 // Instances returns N, the number of instances, at least 1.
-func (f *Fallback) Instances() int {
-	if f.cfg.InstancesFunc != nil {
-		if n := f.cfg.InstancesFunc(); n > 0 {
-			return n
-		}
-	}
-	return f.cfg.Instances
-}
+func (f *Fallback) Instances() int { return wrap.Instances(f.cfg.Instances, f.cfg.InstancesFunc) }
 
 // Unwrap returns primary.
 func (f *Fallback) Unwrap() weir.Strategy { return f.primary.Strategy }

@@ -29,7 +29,7 @@ type lease struct {
 	waiting   []*waiter // in order
 	calls     int       // under way: 0 without a flight
 	denied    uint64    // the cost of the round's block, if it was denied: the next is smaller
-	instances uint64    // when the last caller came
+	instances int       // when the last caller came
 	began     time.Time // the round
 }
 
@@ -57,8 +57,8 @@ type call struct {
 // fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
 // goes on if its callers leave.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	w := &waiter{request: *r, done: make(chan struct{})}
-	now, instances, b := l.now(), l.instances(), (*lease)(nil)
+	w, b := &waiter{request: *r, done: make(chan struct{})}, (*lease)(nil)
+	now, instances := l.now(), wrap.Instances(l.cfg.Instances, *l.fleet.Load())
 	l.callers.Update(r, now, func(found *lease) *lease {
 		if b = found; b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
 			b = new(lease)
@@ -118,7 +118,7 @@ func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
 	}
 	// As much as the Block while there is plenty, and less near the limit, so that the other instances
 	// find some budget too.
-	ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/b.instances)
+	ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/uint64(b.instances))
 	block.Cost = max(together-min(together, left), ahead, 1)
 	calls := map[weir.Request]*call{}
 	for _, w := range b.waiting {

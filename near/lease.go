@@ -29,7 +29,7 @@ type LeaseConfig struct {
 	Instances int
 
 	// InstancesFunc, if set, is called in place of Instances for each caller that needs a block. Below
-	// 1 counts as 1.
+	// 1 it does not know, and Instances holds.
 	InstancesFunc func() int
 
 	// Skew is how far the wrapped strategy's clock may be from Now: a lease ends that much before its
@@ -52,7 +52,7 @@ type Leases struct {
 	cfg    LeaseConfig
 	lapser Lapser                     // nil: nothing can be leased
 	burst  uint64                     // of a token bucket; 0: the request's Limit
-	fleet  atomic.Pointer[func() int] // the number of instances
+	fleet  atomic.Pointer[func() int] // InstancesFunc, or that of a fallback
 
 	leased, fetched atomic.Uint64
 }
@@ -97,11 +97,7 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
 	l := &Leases{cfg: cfg, lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s),
 		cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)}
-	instances := cfg.InstancesFunc
-	if instances == nil {
-		instances = func() int { return cfg.Instances }
-	}
-	l.fleet.Store(&instances)
+	l.fleet.Store(&cfg.InstancesFunc)
 	if f := wrap.Find[interface{ Instances() int }](s); f != nil {
 		l.ShareWith(f.Instances)
 	}
@@ -115,9 +111,6 @@ func (l *Leases) ShareWith(instances func() int) {
 		l.fleet.Store(&instances)
 	}
 }
-
-// instances returns how many processes lease from the same counts.
-func (l *Leases) instances() uint64 { return uint64(max(1, (*l.fleet.Load())())) }
 
 // LeaseStats counts the decisions and fetches of [Leases].
 type LeaseStats struct {

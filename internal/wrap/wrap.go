@@ -2,6 +2,7 @@
 package wrap
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -290,3 +291,12 @@ func Supported(err error) error {
 
 // Cost returns r.Cost, of which 0 means 1.
 func Cost(r *weir.Request) uint64 { return max(1, r.Cost) }
+
+// Instances returns the number of instances: that of count, unless that is nil or returns less than
+// 1, and else n, at least 1.
+func Instances(n int, count func() int) int {
+	if count != nil {
+		n = cmp.Or(max(0, count()), n)
+	}
+	return max(1, n)
+}
