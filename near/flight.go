@@ -28,7 +28,6 @@ type lease struct {
 
 	waiting   []*waiter // in order
 	calls     int       // under way: 0 without a flight
-	denied    uint64    // the cost of the round's block, if it was denied: the next is smaller
 	instances int       // when the last caller came
 	began     time.Time // the round
 }
@@ -45,13 +44,14 @@ type waiter struct {
 	done    chan struct{} // closed when res or err is set
 }
 
-// call takes request.Cost, for the waiters that have it.
+// call takes request.Cost, for the waiters that have it. Its answer is set before it lands.
 type call struct {
 	request weir.Request
-	denies  bool // its denial is theirs: they lack that much each
+	apart   bool // for waiters of one cost: its denial is theirs, they lack that much each
 
-	res   *weir.Result // set before its answer lands, unless it failed
-	block budget.Cost  // that it asks for, and the Lapser's word on res
+	res   *weir.Result
+	err   error
+	block budget.Cost // request.Cost and, unless it failed, the Lapser's word on res
 }
 
 // fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
@@ -65,7 +65,7 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		}
 		b.waiting, b.instances = append(b.waiting, w), instances
 		if b.calls == 0 {
-			l.proceed(context.WithoutCancel(ctx), b, now)
+			l.proceed(context.WithoutCancel(ctx), b, new(call), now)
 		}
 		return b
 	})
@@ -80,37 +80,46 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return w.res, w.err
 }
 
-// reply removes the waiters that answer has a Result or an error for.
-func (b *lease) reply(answer func(*waiter) (*weir.Result, error)) {
-	b.waiting = slices.DeleteFunc(b.waiting, func(w *waiter) bool {
-		if w.res, w.err = answer(w); w.res == nil && w.err == nil {
-			return false
-		}
-		close(w.done)
-		return true
-	})
-}
-
 // take admits r, or returns nil if too little is left.
 func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
 	return b.Take(wrap.Cost(r), l.limit(r), now)
 }
 
-// proceed begins a round, or ends the flight.
-func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
-	b.reply(func(w *waiter) (*weir.Result, error) { return l.take(b, &w.request, now), nil })
-	if len(b.waiting) == 0 {
-		b.waiting = nil // it may have been long
-		return
+// proceed answers those who wait as far as c suffices, the call that has landed, or a new one. When
+// no call is under way it begins a round, or ends the flight.
+func (l *Leases) proceed(ctx context.Context, b *lease, c *call, now time.Time) {
+	rest := slices.DeleteFunc(b.waiting, func(w *waiter) bool {
+		switch ours := w.call == c; {
+		case ours && c.err != nil:
+			w.err = c.err
+		case ours && c.res.Allowed(): // they get it even if it has lapsed meanwhile
+			w.res = l.take(b, &w.request, time.Time{})
+		case ours && c.apart:
+			w.res = less(c.res, b.Left(now))
+		default:
+			w.res = l.take(b, &w.request, now)
+		}
+		if w.res == nil && w.err == nil {
+			return false
+		}
+		close(w.done)
+		return true
+	})
+	b.waiting = append([]*waiter(nil), rest...) // it may have been long
+	if b.calls == 0 && len(rest) > 0 {
+		l.round(ctx, b, c, now)
 	}
+}
+
+// round starts the calls for those who wait after c.
+func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
 	b.began = now
 	block := b.waiting[0].request
-	limit, left := l.limit(&block), b.Left(now)
-	together, room := uint64(0), limit-min(limit, b.Spent(now))
-	if b.denied > 0 {
-		room = min(room, left+b.denied-1)
+	limit, together := l.limit(&block), uint64(0)
+	room := limit - min(limit, b.Spent(now))
+	if c.res != nil && !c.res.Allowed() && !c.apart { // each block that is denied is smaller
+		room = min(room, b.Left(now)+c.block.N-1)
 	}
-	b.denied = 0
 	for _, w := range b.waiting {
 		if n := wrap.Cost(&w.request); l.limit(&w.request) == limit && n <= room-together {
 			together += n
@@ -118,27 +127,21 @@ func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
 	}
 	// As much as the Block while there is plenty, and less near the limit, so that the other instances
 	// find some budget too.
-	ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/uint64(b.instances))
-	block.Cost = max(together-min(together, left), ahead, 1)
+	ahead := min(uint64(l.cfg.Block), b.Lacking(room, now)/2/uint64(b.instances))
+	block.Cost = max(b.Lacking(together, now), ahead)
 	calls := map[weir.Request]*call{}
 	for _, w := range b.waiting {
 		q := block
 		if together == 0 {
-			q = lacking(&w.request, left)
+			q = w.request
+			q.Cost = b.Lacking(wrap.Cost(&q), now)
 		}
 		if w.call = calls[q]; w.call == nil {
-			w.call = &call{request: q, denies: together == 0}
+			w.call = &call{request: q, apart: together == 0, block: budget.Cost{N: q.Cost}}
 			calls[q] = w.call
 			l.start(ctx, b, w.call)
 		}
 	}
-}
-
-// lacking returns r with the cost that is not left, at least 1: what is left is counted already.
-func lacking(r *weir.Request, left uint64) weir.Request {
-	q, n := *r, wrap.Cost(r)
-	q.Cost = n - min(n-1, left)
-	return q
 }
 
 // start makes a call in the background.
@@ -151,38 +154,18 @@ func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 		safely.Do(func() (err error) {
 			q := c.request
 			if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
-				c.block.N = q.Cost
 				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
 			}
 			return err
 		}, func(err error) {
 			now := l.now()
 			defer l.callers.Lock(&c.request).Unlock()
-			l.land(b, c, err, now)
-			if b.calls--; b.calls == 0 {
-				l.proceed(ctx, b, now)
+			if b.calls--; err == nil {
+				b.Learn(c.block, c.res, l.skew, now)
+			} else {
+				c.err = fmt.Errorf("near: %s: %w", weir.NameOf(l), err)
 			}
+			l.proceed(ctx, b, c, now)
 		})
 	}()
-}
-
-// land hands out the answer to a call.
-func (l *Leases) land(b *lease, c *call, err error, now time.Time) {
-	if err != nil {
-		err = fmt.Errorf("near: %s: %w", weir.NameOf(l), err)
-	} else if b.Learn(c.block, c.res, l.skew, now); !c.res.Allowed() && !c.denies {
-		b.denied = c.request.Cost
-	}
-	b.reply(func(w *waiter) (*weir.Result, error) {
-		switch {
-		case w.call != c:
-		case err != nil:
-			return nil, err
-		case c.res.Allowed(): // those it was taken for get it even if it has lapsed meanwhile
-			return l.take(b, &w.request, time.Time{}), nil
-		case c.denies:
-			return less(c.res, b.Left(now)), nil
-		}
-		return nil, nil
-	})
 }

@@ -190,15 +190,15 @@ func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 
 // Peek implements weir.Peeker.
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	left := uint64(0)
+	left, q := uint64(0), *r
 	l.find(r, func(b *lease, now time.Time) {
 		own := *b
-		left, res = own.Left(now), l.take(&own, r, now)
+		left, q.Cost = own.Left(now), own.Lacking(wrap.Cost(r), now)
+		res = l.take(&own, r, now)
 	})
 	if res != nil {
 		return res, nil
 	}
-	q := lacking(r, left)
 	if res, err = l.Strategy.Peek(ctx, &q); err == nil && !res.Allowed() {
 		res = less(res, left)
 	}
@@ -222,9 +222,6 @@ func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 
 // withRest returns a count of this Strategy plus what is left, as the wrapped strategy counts.
 func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
-	if counted == nil {
-		return nil
-	}
 	all := *counted
 	l.find(r, func(b *lease, now time.Time) { all.TotalRequests += b.Left(now) })
 	return &all
@@ -252,6 +249,8 @@ func (l *Leases) Reconcile(
 		defer l.callers.Remove(r)
 	}
 	all := *b
-	all.Counted = l.withRest(r, b.Counted)
+	if b.Counted != nil {
+		all.Counted = l.withRest(r, b.Counted)
+	}
 	return l.Strategy.Reconcile(ctx, r, &all)
 }

@@ -51,6 +51,11 @@ func (b *Budget) Spent(now time.Time) uint64 {
 	return counted - min(counted, b.left.at(now))
 }
 
+// Lacking returns how much is to be taken for n, at least 1: what is left is counted already.
+func (b *Budget) Lacking(n uint64, now time.Time) uint64 {
+	return max(1, n-min(n, b.left.at(now)))
+}
+
 // Ended reports whether b says no more than a new Budget.
 func (b *Budget) Ended(now time.Time) bool { return b.known.at(now) == 0 }
 
