@@ -9,20 +9,20 @@ import (
 // call is the state of one request while it is decided. Calls are pooled: a Strategy does not keep
 // its Request.
 type call struct {
-	outcome Outcome
-	status  int // see Decision.Status
-	err     error
-	until   time.Time     // when the caller's listing ends
-	limits  weir.Limits   // one for each policy
-	states  []policyState // one for each of limits
-	quotas  Quotas        // the states of the policies for the fields, of HeadersDraft and of a denial
-	decider int           // index in states of the policy that the Decision describes, or none
-	jitter  int64         // seconds
-	slot    *slot         // nil if no requests in flight are bounded; else set for each
-	key     []byte        // buffer: the extracted key
-	client  []byte        // buffer: the client's address or prefix
-	line    []byte        // buffer: a field
-	last    string        // the RateLimit field of the last request
+	outcome  Outcome
+	status   int // see Decision.Status
+	err      error
+	until    time.Time     // when the caller's listing ends
+	limits   weir.Limits   // one for each policy
+	states   []policyState // one for each of limits
+	quotas   Quotas        // the states of the policies for the fields, of HeadersDraft and of a denial
+	decider  int           // index in states of the policy that the Decision describes, or none
+	jitter   int64         // seconds
+	inFlight *inFlight     // nil if no requests in flight are bounded; else set for each
+	key      []byte        // buffer: the extracted key
+	client   []byte        // buffer: the client's address or prefix
+	line     []byte        // buffer: a field
+	last     string        // the RateLimit field of the last request
 }
 
 const none = -1

@@ -67,7 +67,7 @@ type Config struct {
 	Skip func(*http.Request) bool
 
 	// MaxInFlight bounds the requests inside the handler at one time, over all clients. One too
-	// many is answered with 503, before any policy is run. 0: no bound. A slot is released when
+	// many is answered with 503, before any policy is run. 0: no bound. A place is released when
 	// the handler returns or panics.
 	MaxInFlight int
 

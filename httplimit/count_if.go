@@ -30,7 +30,7 @@ func (h *handler) counts(w *responseWriter) bool {
 // watch makes w and the returned request record what counts needs.
 func (w *responseWriter) watch(r *http.Request) *http.Request {
 	c := &client{ctx: r.Context()}
-	w.more = &writerState{style: w.more.style, client: c, slot: w.more.slot}
+	w.more = &writerState{style: w.more.style, client: c, inFlight: w.more.inFlight}
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}

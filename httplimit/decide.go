@@ -43,7 +43,7 @@ func (m *middleware) decide(c *call, r *http.Request) {
 			return
 		}
 	}
-	if c.slot != nil && !c.slot.enter(c) {
+	if c.inFlight != nil && !c.inFlight.enter(c) {
 		return
 	}
 	if preflight {
@@ -69,8 +69,8 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 	}
 	ctx := r.Context()
 	allowed, err := c.limits.Take(ctx, m.tolerates)
-	if c.slot != nil {
-		c.slot.held = c.limits[0].TakeHeld()
+	if c.inFlight != nil {
+		c.inFlight.held = c.limits[0].TakeHeld()
 	}
 	if c.decider = 0; !allowed || m.describes {
 		c.decider = c.limits.Binding()

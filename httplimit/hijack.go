@@ -14,12 +14,12 @@ import (
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	counting := w.more.client != nil && w.status == 0
-	if err != nil || !counting && w.more.slot == nil {
+	if err != nil || !counting && w.more.inFlight == nil {
 		return conn, rw, err
 	}
-	c := &hijackedConn{Conn: conn, slot: w.more.slot}
-	if c.slot != nil {
-		c.slot.parts.Add(1)
+	c := &hijackedConn{Conn: conn, inFlight: w.more.inFlight}
+	if c.inFlight != nil {
+		c.inFlight.parts.Add(1)
 	}
 	if counting {
 		w.more.client.hijacked = c
@@ -50,9 +50,9 @@ func hijackable(w http.ResponseWriter) bool {
 // hijackedConn notes the status of the answer that is written to it, and its end.
 type hijackedConn struct {
 	net.Conn
-	status atomic.Int32 // 0: nothing was written; unknownStatus
-	slot   *slot        // nil: no place is held
-	closed atomic.Bool
+	status   atomic.Int32 // 0: nothing was written; unknownStatus
+	inFlight *inFlight    // nil: no place is held
+	closed   atomic.Bool
 }
 
 func (c *hijackedConn) Write(p []byte) (int, error) {
@@ -66,8 +66,8 @@ func (c *hijackedConn) Write(p []byte) (int, error) {
 // Close closes the connection. The place is released with it if the handler has returned.
 func (c *hijackedConn) Close() error {
 	err := c.Conn.Close()
-	if c.slot != nil && !c.closed.Swap(true) && c.slot.parts.Add(-1) == 0 {
-		c.slot.release()
+	if c.inFlight != nil && !c.closed.Swap(true) && c.inFlight.parts.Add(-1) == 0 {
+		c.inFlight.release()
 	}
 	return err
 }

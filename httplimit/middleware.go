@@ -52,8 +52,8 @@ type handler struct {
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.calls.Get().(*call)
-	if h.slots {
-		h.serveSlot(w, r, c)
+	if h.boundsInFlight {
+		h.serveInFlight(w, r, c)
 		return
 	}
 	h.handle(w, r, c)
@@ -93,7 +93,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 	counting := h.CountIf != nil && c.taken()
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
 	marked := bypassed(r, c)
-	held := c.slot != nil && c.slot.held != nil
+	held := c.inFlight != nil && c.inFlight.held != nil
 	if !counting && !sends && !held {
 		h.calls.Put(c) // first: the handler may take long
 		h.next.ServeHTTP(w, marked)
@@ -109,7 +109,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 		}
 	}
 	if held {
-		rw.more = &writerState{style: rw.more.style, slot: c.slot}
+		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
 	}
 	if !counting {
 		h.calls.Put(c)
@@ -139,19 +139,19 @@ type middleware struct {
 	policies     []*policy
 	maxExtracted int // the longest extracted key that makes no joined key too long
 	// of a writer with fields: those of the style, and RateLimit-Bypassed
-	sending    writerState
-	exposed    string           // Access-Control-Expose-Headers
-	tolerates  func(error) bool // bypasses
-	forecasts  bool             // a field reports when more is available, and a policy has to find out
-	describes  bool             // OnDecision or a field asks which policy binds, if all admit
-	realTime   bool             // Now is time.Now
-	policyLine string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
-	calls      sync.Pool
-	all        *semaphore.Weighted // see MaxInFlight; nil: no bound
-	slots      bool                // requests have a slot
-	keys       *clientkeys.Keys    // nil: no bound
-	throttles  throttles
-	unchecked  atomic.Int32 // how many more requests warnOfProxy looks at
+	sending        writerState
+	exposed        string           // Access-Control-Expose-Headers
+	tolerates      func(error) bool // bypasses
+	forecasts      bool             // a field reports when more is available, and a policy has to find out
+	describes      bool             // OnDecision or a field asks which policy binds, if all admit
+	realTime       bool             // Now is time.Now
+	policyLine     string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	calls          sync.Pool
+	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
+	boundsInFlight bool                // by MaxInFlight or Concurrency
+	keys           *clientkeys.Keys    // nil: no bound
+	throttles      throttles
+	unchecked      atomic.Int32 // how many more requests warnOfProxy looks at
 }
 
 // newMiddleware checks cfg and compiles its policies; it panics on a mistake.
@@ -175,7 +175,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	if m.MaxInFlight > 0 {
 		m.all = semaphore.NewWeighted(int64(m.MaxInFlight))
 	}
-	m.slots = m.all != nil || !m.Concurrency.IsZero()
+	m.boundsInFlight = m.all != nil || !m.Concurrency.IsZero()
 	m.boundKeys()
 	if m.usesAddress() {
 		m.unchecked.Store(peersChecked)

@@ -36,6 +36,19 @@ type Quota struct {
 	item              string // computed before: `"name";r=`
 }
 
+// retryPlace is how long a client waits that has no place: one may be free at any time.
+const retryPlace = time.Second
+
+// SetPlaces makes q the state of a limit on requests in flight, of which nobody knows when more of
+// it is free: a client that is Denied may try again in a second, and never if its request cannot
+// pass.
+func (q *Quota) SetPlaces(never bool) {
+	q.InFlight = true
+	if q.Reset = -1; q.Denied && !never {
+		q.Reset = retryPlace
+	}
+}
+
 // SetFields adds the fields of [HeadersDraft] for the quotas: RateLimit-Policy and RateLimit. If a
 // quota is Denied, only the items of denied quotas have a t.
 func (q Quotas) SetFields(h http.Header) {

@@ -27,10 +27,10 @@ type responseWriter struct {
 
 // writerState is what the responseWriters of most requests have in common.
 type writerState struct {
-	style   []string          // the names of the fields that the middleware set; read-only
-	client  *client           // nil: CountIf is not set
-	slot    *slot             // nil: no place of Concurrency is held
-	removed map[string]string // fields to add to the final answer, after a 1xx
+	style    []string          // the names of the fields that the middleware set; read-only
+	client   *client           // nil: CountIf is not set
+	inFlight *inFlight         // nil: no place of Concurrency is held
+	removed  map[string]string // fields to add to the final answer, after a 1xx
 }
 
 // silent is the writerState of a writer without fields.
@@ -70,7 +70,7 @@ func (w *responseWriter) clientGone() bool { return w.more.client != nil && w.mo
 func (w *responseWriter) writeInformational(status int) {
 	h := w.Header()
 	if w.more.removed == nil {
-		w.more = &writerState{w.more.style, w.more.client, w.more.slot, w.own(h)}
+		w.more = &writerState{w.more.style, w.more.client, w.more.inFlight, w.own(h)}
 	}
 	all := make(map[string][]string, len(w.more.removed))
 	for name, value := range w.more.removed {

@@ -71,8 +71,8 @@ func raise(peak *atomic.Int64, n int64) {
 	}
 }
 
-// A slot is released however the request ends.
-func TestASlotIsAlwaysReleased(t *testing.T) {
+// A place of MaxInFlight is released however the request ends.
+func TestAPlaceOfMaxInFlightIsAlwaysReleased(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"returns":         func(http.ResponseWriter, *http.Request) {},
 		"panics":          func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -120,7 +120,7 @@ func TestASlotIsAlwaysReleased(t *testing.T) {
 				ok = ok && !strings.Contains(last.Body.String(), "are in flight") &&
 					!strings.Contains(last.Body.String(), `"in flight"`)
 			}
-			assert.True(t, ok, "the second finds the slot free")
+			assert.True(t, ok, "the second finds the place free")
 		})
 	}
 }
