@@ -31,7 +31,7 @@ func newCall(policies []*policy) *call {
 	n := len(policies)
 	c := &call{limits: make(weir.Limits, n), states: make([]policyState, n), quotas: make(Quotas, n)}
 	for i, p := range policies {
-		c.limits[i] = p.limit
+		c.limits[i] = p.template
 		c.limits[i].Request.Limit, c.limits[i].Request.Duration = p.Limit, p.Duration
 		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
 		c.quotas[i] = Quota{

@@ -244,7 +244,7 @@ func (m *middleware) checkPolicies() {
 		}
 		names[p.Name] = true
 		switch {
-		case p.limit.CanRefund():
+		case p.template.CanRefund():
 			continue
 		case m.CountIf != nil:
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %s, cannot refund",

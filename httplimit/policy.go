@@ -60,7 +60,7 @@ func (p Policy) Key(caller string) string {
 // policy is a compiled Policy; read-only after New.
 type policy struct {
 	Policy
-	limit      weir.Limit      // of Strategy
+	template   weir.Limit      // of Strategy; each call has a copy
 	key        appender        // of Extractor, if there is one
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
@@ -90,7 +90,8 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	}
 	p.check()
 	c := &policy{
-		Policy: p, unnamed: unnamed, limit: weir.NewLimit(p.Strategy), strategy: weir.NameOf(p.Strategy),
+		Policy: p, unnamed: unnamed,
+		template: weir.NewLimit(p.Strategy), strategy: weir.NameOf(p.Strategy),
 		prefix: appendPart(nil, p.Name), item: itemOf(p.Name),
 		problem: deniedProblem(deniedStatus, detailUsedUp, p.Name),
 	}
@@ -124,7 +125,7 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	p.Name, p.Duration = cmp.Or(p.Name, concurrencyName), cmp.Or(p.Duration, defaultLease)
 	c := compile(p, s, deniedStatus)
 	var err error
-	if c.limit, err = c.limit.Holding(); err != nil {
+	if c.template, err = c.template.Holding(); err != nil {
 		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, "+
 			"such as limiter.InFlight(): %v", err))
 	}
