@@ -17,7 +17,7 @@ import (
 // the handler wrote nothing, net/http sends 200. A handler that hijacked the connection writes the
 // status line itself; without one the request counts.
 func (h *handler) counts(w *responseWriter) bool {
-	if conn := w.more.client.hijacked; conn != nil {
+	if conn := w.more.watched.hijacked; conn != nil {
 		status := int(conn.status.Load())
 		return status <= 0 || h.CountIf(status)
 	}
@@ -29,20 +29,20 @@ func (h *handler) counts(w *responseWriter) bool {
 
 // watch makes w and the returned request record what counts needs.
 func (w *responseWriter) watch(r *http.Request) *http.Request {
-	c := &client{ctx: r.Context()}
-	w.more = &writerState{style: w.more.style, client: c, inFlight: w.more.inFlight}
+	c := &watched{ctx: r.Context()}
+	w.more = &writerState{style: w.more.style, watched: c, inFlight: w.more.inFlight}
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
 	c.body.ReadCloser = r.Body
-	watched := new(http.Request)
-	*watched = *r
-	watched.Body = &c.body
-	return watched
+	out := new(http.Request)
+	*out = *r
+	out.Body = &c.body
+	return out
 }
 
-// client is the state of the connection to a client.
-type client struct {
+// watched is what CountIf watches besides the status.
+type watched struct {
 	ctx  context.Context // of the request
 	body requestBody     // without a ReadCloser if the request has no body
 
@@ -50,7 +50,7 @@ type client struct {
 }
 
 // gone reports whether the client hung up, or the body broke off.
-func (c *client) gone() bool { return c.ctx.Err() != nil || c.body.failed.Load() }
+func (c *watched) gone() bool { return c.ctx.Err() != nil || c.body.failed.Load() }
 
 // requestBody records that a body broke off. Handlers such as httputil.ReverseProxy read it in
 // another goroutine.

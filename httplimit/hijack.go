@@ -13,7 +13,7 @@ import (
 // it is closed.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	counting := w.more.client != nil && w.status == 0
+	counting := w.more.watched != nil && w.status == 0
 	if err != nil || !counting && w.more.inFlight == nil {
 		return conn, rw, err
 	}
@@ -22,7 +22,7 @@ func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 		c.inFlight.parts.Add(1)
 	}
 	if counting {
-		w.more.client.hijacked = c
+		w.more.watched.hijacked = c
 		if rw != nil {
 			rw.Writer.Reset(c) // nothing is in it yet
 		}

@@ -28,7 +28,7 @@ type responseWriter struct {
 // writerState is what the responseWriters of most requests have in common.
 type writerState struct {
 	style    []string          // the names of the fields that the middleware set; read-only
-	client   *client           // nil: CountIf is not set
+	watched  *watched          // nil: CountIf is not set
 	inFlight *inFlight         // nil: no place of Concurrency is held
 	removed  map[string]string // fields to add to the final answer, after a 1xx
 }
@@ -62,7 +62,7 @@ func (w *responseWriter) begin(status int) {
 
 // clientGone reports whether the client hung up, or the body broke off. It is false without
 // CountIf.
-func (w *responseWriter) clientGone() bool { return w.more.client != nil && w.more.client.gone() }
+func (w *responseWriter) clientGone() bool { return w.more.watched != nil && w.more.watched.gone() }
 
 // writeInformational writes a 1xx answer without the middleware's fields. It restores them at once,
 // and release restores them again before the final answer, since handlers such as
@@ -70,7 +70,7 @@ func (w *responseWriter) clientGone() bool { return w.more.client != nil && w.mo
 func (w *responseWriter) writeInformational(status int) {
 	h := w.Header()
 	if w.more.removed == nil {
-		w.more = &writerState{w.more.style, w.more.client, w.more.inFlight, w.own(h)}
+		w.more = &writerState{w.more.style, w.more.watched, w.more.inFlight, w.own(h)}
 	}
 	all := make(map[string][]string, len(w.more.removed))
 	for name, value := range w.more.removed {
