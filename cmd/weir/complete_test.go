@@ -15,7 +15,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/servers"
+	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
 )
 
 // The shell offers the values of a flag, and each of them is accepted by the command.
@@ -68,7 +68,7 @@ func TestEveryFlagIsOnAPage(t *testing.T) {
 		require.NoError(t, err)
 		text = append(text, read...)
 	}
-	commands := append(append(newRules().Commands(), newReplay()), servers.Root().Commands()...)
+	commands := append(append(newRules().Commands(), newReplay()), servercmd.Root().Commands()...)
 	seen := 0
 	for _, cmd := range commands {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -9,13 +9,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/servers"
+	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
 )
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"weir": main, serverProgram: func() {
 		serveControl()
-		os.Exit(cli.Run(servers.Root(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(cli.Run(servercmd.Root(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}})
 }
 

@@ -25,7 +25,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
-	"github.com/weirgo/weir/cmd/weir/internal/servers"
+	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -234,7 +234,7 @@ func deniedBy(t *testing.T, args []string, requests []logged, mine func(logged) 
 		w.WriteHeader(status)
 	}))
 	defer upstream.Close()
-	cfg, err := servers.ProxyConfig(args[2:])
+	cfg, err := servercmd.ProxyConfig(args[2:])
 	require.NoError(t, err, args)
 	cfg.Upstream, err = url.Parse(upstream.URL)
 	require.NoError(t, err)

@@ -7,9 +7,9 @@ import (
 	"os"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/servers"
+	"github.com/weirgo/weir/cmd/weir/internal/servercmd"
 )
 
 func main() {
-	os.Exit(cli.Run(servers.Root(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(cli.Run(servercmd.Root(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

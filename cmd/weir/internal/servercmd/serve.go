@@ -1,4 +1,4 @@
-package servers
+package servercmd
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/envoy"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
-	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/metrics"
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
@@ -59,7 +59,7 @@ The exit code is 2 if the rules have a mistake at the start.`
 
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
-	cfg                 serve.Config
+	cfg                 envoy.Config
 	rules               []string
 	cert, key, clientCA string
 	xds                 xdsFlags
@@ -117,11 +117,11 @@ func (f *serveFlags) command() *cobra.Command {
 	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false,
 		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
 	names := &f.cfg.Answers.Names
-	flags.StringVar(&names.Limit, "limit-header", serve.DefaultHeaders.Limit,
+	flags.StringVar(&names.Limit, "limit-header", envoy.DefaultHeaders.Limit,
 		"the `name` of the first of these headers")
-	flags.StringVar(&names.Remaining, "remaining-header", serve.DefaultHeaders.Remaining,
+	flags.StringVar(&names.Remaining, "remaining-header", envoy.DefaultHeaders.Remaining,
 		"the `name` of the second")
-	flags.StringVar(&names.Reset, "reset-header", serve.DefaultHeaders.Reset,
+	flags.StringVar(&names.Reset, "reset-header", envoy.DefaultHeaders.Reset,
 		"the `name` of the third")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
@@ -142,7 +142,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer closeStore()
-	s, err := serve.New(f.cfg)
+	s, err := envoy.New(f.cfg)
 	if errors.As(err, new(*net.OpError)) {
 		return cli.Failure(err) // cannot listen
 	}

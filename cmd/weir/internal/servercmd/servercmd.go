@@ -1,5 +1,5 @@
-// Package servers has the commands of the tool that serve: weir proxy and weir serve.
-package servers
+// Package servercmd has the commands of the tool that serve: weir proxy and weir serve.
+package servercmd
 
 import (
 	"context"

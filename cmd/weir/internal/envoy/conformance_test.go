@@ -1,4 +1,4 @@
-package serve
+package envoy
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ import (
 
 // record makes TestConformance write what another server answers:
 //
-//	go test ./internal/serve -run TestConformance -record 127.0.0.1:8081,127.0.0.1:8080
+//	go test ./internal/envoy -run TestConformance -record 127.0.0.1:8081,127.0.0.1:8080
 //
 // The file has the answers of envoyproxy/ratelimit v1.4.1-0.20260122083618-3fb702589d36 with an
 // empty Redis, testdata/envoy.yaml as its only rules, and RESPONSE_DYNAMIC_METADATA and

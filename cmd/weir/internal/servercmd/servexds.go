@@ -1,4 +1,4 @@
-package servers
+package servercmd
 
 import (
 	"crypto/tls"
@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weirgo/weir/cmd/weir/internal/envoy"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/cmd/weir/internal/xds"
 )
 
@@ -25,7 +25,7 @@ func (f *xdsFlags) add(flags *pflag.FlagSet) {
 }
 
 // set makes cfg receive the rules if there is an address.
-func (f *xdsFlags) set(cfg *serve.Config) error {
+func (f *xdsFlags) set(cfg *envoy.Config) error {
 	switch {
 	case f.addr == "" && *f != xdsFlags{node: f.node}:
 		return errors.New("--xds-ca, --xds-cert and --xds-key need --xds")

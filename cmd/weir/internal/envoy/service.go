@@ -1,6 +1,6 @@
-// Package serve is the decision server behind weir serve: Envoy's rate limit service, with rules
+// Package envoy is the decision server behind weir serve: Envoy's rate limit service, with rules
 // that are reloaded when they change.
-package serve
+package envoy
 
 import (
 	"cmp"
