@@ -16,7 +16,7 @@ LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 # The packages of pure functions, whose own tests must kill every mutant.
-PURE      := $(wildcard internal/algorithm)
+PURE      := internal/algorithm internal/budget
 
 # By default each program with the race detector sleeps for a second before it exits: the tests of each
 # package, and each run of the tool in its tests.

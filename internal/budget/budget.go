@@ -83,7 +83,7 @@ func (b *Budget) add(block Cost, skew time.Duration, now time.Time) {
 	switch {
 	case block.Each != b.left.Each, block.Each == 0 && !block.Until.Equal(b.left.Until):
 		n = 0
-	case n > 0 && block.Each > 0 && soonest.Before(block.Until):
+	case n > 0 && soonest.Before(block.Until):
 		block.Until = soonest
 	}
 	block.N += n
