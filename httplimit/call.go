@@ -15,7 +15,7 @@ type call struct {
 	until    time.Time     // when the caller's listing ends
 	limits   weir.Limits   // one for each policy
 	states   []policyState // one for each of limits
-	quotas   Quotas        // the states of the policies for the fields, of HeadersDraft and of a denial
+	quotas   Quotas        // states of the policies for the fields, of HeadersDraft and of a denial
 	decider  int           // index in states of the policy that the Decision describes, or none
 	jitter   int64         // seconds
 	inFlight *inFlight     // nil if no requests in flight are bounded; else set for each

@@ -142,7 +142,7 @@ type middleware struct {
 	sending        writerState
 	exposed        string           // Access-Control-Expose-Headers
 	tolerates      func(error) bool // bypasses
-	forecasts      bool             // a field reports when more is available, and a policy has to find out
+	forecasts      bool             // a field reports when more is available, and a policy must tell
 	describes      bool             // OnDecision or a field asks which policy binds, if all admit
 	realTime       bool             // Now is time.Now
 	policyLine     string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
