@@ -120,6 +120,8 @@ func (a Admin) check() error {
 	return nil
 }
 
+// check checks what the fields are together. Each number by itself is checked where it is a flag,
+// since 0 means the default here.
 func (c *Config) check() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -142,19 +144,8 @@ func (c *Config) check() error {
 	if c.AddressPath != "" && !strings.HasPrefix(c.AddressPath, "/") {
 		return fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)
 	}
-	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
-		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)
-	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		return errors.New("--tls-cert needs --tls-key, and --tls-key needs --tls-cert")
-	}
-	if min(c.MaxConns, c.MaxConnsPerAddr, c.MaxInFlight, c.MaxInFlightPerClient) < 0 ||
-		min(c.Bodies.Max, c.Bodies.Rate) < 0 {
-		return errors.New("--max-conns, --max-conns-per-ip, --max-in-flight, " +
-			"--max-in-flight-per-client, --max-body and --body-rate must not be negative")
-	}
-	if c.Lease < 0 || c.Denials < 0 {
-		return errors.New("--redis-lease and --redis-denials must not be negative")
 	}
 	return c.Admin.check()
 }

@@ -51,7 +51,8 @@ func (f *proxyFlags) config(
 	return cfg, f.setLogs(&cfg, stdout, stderr)
 }
 
-// checkNumbers returns an error for numbers whose zero or negative value would select a default.
+// checkNumbers returns an error for a number that is out of its range, or whose zero would select a
+// default.
 func (f *proxyFlags) checkNumbers() error {
 	cfg := &f.cfg
 	switch {
@@ -71,6 +72,12 @@ func (f *proxyFlags) checkNumbers() error {
 		return fmt.Errorf("--max-keys must be at least 1, not %d", cfg.Guard.MaxKeysPerClient)
 	case f.redis.cfg.Fallback.Instances < 1:
 		return fmt.Errorf("--instances must be at least 1, not %d", f.redis.cfg.Fallback.Instances)
+	case min(cfg.MaxConns, cfg.MaxConnsPerAddr, cfg.MaxInFlight, cfg.MaxInFlightPerClient) < 0 ||
+		min(cfg.Bodies.Max, cfg.Bodies.Rate) < 0:
+		return errors.New("--max-conns, --max-conns-per-ip, --max-in-flight, " +
+			"--max-in-flight-per-client, --max-body and --body-rate must not be negative")
+	case cfg.Lease < 0 || cfg.Denials < 0:
+		return errors.New("--redis-lease and --redis-denials must not be negative")
 	}
 	return nil
 }
