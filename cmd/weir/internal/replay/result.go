@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 )
 
 // report adds up the results of the parts.
@@ -75,57 +73,6 @@ func (r *run) results() []RuleResult {
 	return all
 }
 
-// suggest computes suggestions from the callers' peaks.
-func (r *run) suggest() {
-	s := r.cfg.Suggest
-	if s == nil {
-		return
-	}
-	if r.cfg.ByEndpoint {
-		r.suggestByEndpoint(s)
-		return
-	}
-	peaks := make([][]Peak, len(s.Strategies)*len(s.Durations))
-	for i := range peaks {
-		for _, p := range r.parts {
-			peaks[i] = append(peaks[i], p.peaks[i]...)
-		}
-	}
-	r.result.Suggestions = s.suggestions(peaks)
-}
-
-// Endpoint is a method and a path with its ids folded, and the limits that fit its callers.
-type Endpoint struct {
-	Name        string       `json:"endpoint"`
-	Requests    uint64       `json:"requests"`
-	Callers     int          `json:"callers"`
-	Suggestions []Suggestion `json:"-"` // as in Result; nil for endpoint.Apart
-}
-
-// suggestByEndpoint computes suggestions from the peaks of the callers of each endpoint.
-func (r *run) suggestByEndpoint(s *Suggest) {
-	d, p := r.described, r.parts[0]
-	peaks := make([][][]Peak, len(d.place.names)) // by endpoint, then by strategy and duration
-	for i := range p.peaks {
-		for pair, at := range d.pair {
-			for len(peaks[at]) <= i {
-				peaks[at] = append(peaks[at], nil)
-			}
-			peaks[at][i] = append(peaks[at][i], p.peaks[i][pair])
-		}
-	}
-	for at, name := range d.place.names {
-		one := Endpoint{Name: UTF8(name), Requests: d.place.requests[at], Callers: len(peaks[at][0])}
-		if !endpoint.Apart(name) {
-			one.Suggestions = s.suggestions(peaks[at])
-		}
-		r.result.Endpoints = append(r.result.Endpoints, one)
-	}
-	slices.SortFunc(r.result.Endpoints, func(a, b Endpoint) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
-	})
-}
-
 // instant returns ns as a time, in whole seconds if the log has only those: a stream chose the
 // place within the second.
 func (r *run) instant(ns int64) time.Time {
@@ -160,3 +107,18 @@ func worse(a, b Caller) int {
 	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Requests, a.Requests),
 		a.FirstDenied.Compare(b.FirstDenied), cmp.Compare(a.Name, b.Name))
 }
+
+// Apart counts requests that a limit is perhaps not for.
+type Apart struct {
+	Crawled  uint64 `json:"crawled"`      // requests by known crawlers
+	Answered uint64 `json:"answered_429"` // requests that the server answered with 429
+}
+
+func (a *Apart) count(m marks) {
+	if m&(crawled|answered) != 0 {
+		a.Crawled += uint64(m & crawled / crawled)
+		a.Answered += uint64(m & answered / answered)
+	}
+}
+
+func (a *Apart) add(o Apart) { a.Crawled, a.Answered = a.Crawled+o.Crawled, a.Answered+o.Answered }

@@ -11,6 +11,14 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
+// RuleSet is rules to replay, in place of limits.
+type RuleSet struct {
+	Set    *rules.Set
+	Name   string // the files
+	Domain string
+	Flags  []string // the words of a command line that load Set
+}
+
 // ruleDecider decides by rules, with an engine on the clock of the log. Its first row counts the
 // requests that the set of rules denies. The others count, for each rule in order, the requests
 // that the rule denies or, in shadow mode, would deny.

@@ -1,12 +1,14 @@
 package replay
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
 	"strconv"
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
@@ -69,6 +71,57 @@ type PeakBin struct {
 	From    Peak `json:"from"`
 	To      Peak `json:"to"`
 	Callers int  `json:"callers"`
+}
+
+// suggest computes suggestions from the callers' peaks.
+func (r *run) suggest() {
+	s := r.cfg.Suggest
+	if s == nil {
+		return
+	}
+	if r.cfg.ByEndpoint {
+		r.suggestByEndpoint(s)
+		return
+	}
+	peaks := make([][]Peak, len(s.Strategies)*len(s.Durations))
+	for i := range peaks {
+		for _, p := range r.parts {
+			peaks[i] = append(peaks[i], p.peaks[i]...)
+		}
+	}
+	r.result.Suggestions = s.suggestions(peaks)
+}
+
+// Endpoint is a method and a path with its ids folded, and the limits that fit its callers.
+type Endpoint struct {
+	Name        string       `json:"endpoint"`
+	Requests    uint64       `json:"requests"`
+	Callers     int          `json:"callers"`
+	Suggestions []Suggestion `json:"-"` // as in Result; nil for endpoint.Apart
+}
+
+// suggestByEndpoint computes suggestions from the peaks of the callers of each endpoint.
+func (r *run) suggestByEndpoint(s *Suggest) {
+	d, p := r.described, r.parts[0]
+	peaks := make([][][]Peak, len(d.place.names)) // by endpoint, then by strategy and duration
+	for i := range p.peaks {
+		for pair, at := range d.pair {
+			for len(peaks[at]) <= i {
+				peaks[at] = append(peaks[at], nil)
+			}
+			peaks[at][i] = append(peaks[at][i], p.peaks[i][pair])
+		}
+	}
+	for at, name := range d.place.names {
+		one := Endpoint{Name: UTF8(name), Requests: d.place.requests[at], Callers: len(peaks[at][0])}
+		if !endpoint.Apart(name) {
+			one.Suggestions = s.suggestions(peaks[at])
+		}
+		r.result.Endpoints = append(r.result.Endpoints, one)
+	}
+	slices.SortFunc(r.result.Endpoints, func(a, b Endpoint) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // BurstOf returns the burst of a strategy.

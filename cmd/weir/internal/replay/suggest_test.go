@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
@@ -93,4 +95,85 @@ func TestSuggestion(t *testing.T) {
 		[]Peak{NoLimit, NoLimit, 4})
 	require.Equal(t, NoLimit, got.Limit)
 	require.Equal(t, 2, got.Denied, "every limit denies two")
+}
+
+// TestRulesBesideSuggestions checks that suggestions are the same beside rules, limits and a
+// comparison.
+func TestRulesBesideSuggestions(t *testing.T) {
+	file := write(t, "a.log", traffic(8, 1500), request.common)
+	cfg := config(t, []string{file})
+	cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, Share: 0.01}
+	want, err := Run(cfg)
+	require.NoError(t, err)
+	for name, change := range map[string]func(*Config){
+		"rules":      func(c *Config) { c.RuleSets = []*RuleSet{ruleSet(t, ruleText)} },
+		"two limits": func(c *Config) { c.Rules, c.Compare = crossed(t, []string{"5/1m", "6/1m"}), true },
+	} {
+		cfg := cfg
+		change(&cfg)
+		got, err := Run(cfg)
+		require.NoError(t, err)
+		require.NotZero(t, got.Rules[0].Denied, name)
+		require.Equal(t, want.Suggestions, got.Suggestions, name)
+	}
+}
+
+// TestSuggestionsForEachEndpoint compares the limits of each endpoint with those of a replay of its
+// requests alone.
+func TestSuggestionsForEachEndpoint(t *testing.T) {
+	requests := traffic(50, 3000)
+	for i := range requests {
+		switch k := i % 5; {
+		case k == 0:
+			requests[i].path = fmt.Sprintf("/users/%d", i)
+		case k == 1:
+			requests[i].path = "/login"
+		case k == 2 && i < 300:
+			requests[i].path = "/app.css"
+		case k == 3 && requests[i].ip == "10.0.0.1":
+			requests[i].path = "/rare"
+		}
+	}
+	cfg := config(t, []string{write(t, "a.log", requests, request.common)}, "9/1m")
+	cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed, rule.Token}, Durations: Durations,
+		Share: 0.02}
+	cfg.ByEndpoint = true
+	got, err := Run(cfg)
+	require.NoError(t, err)
+	addsUp(t, got)
+	require.Empty(t, got.Suggestions)
+	sum, seen := uint64(0), map[string]bool{}
+	for _, e := range got.Endpoints {
+		sum, seen[e.Name] = sum+e.Requests, true
+		var of []request
+		for _, r := range requests {
+			name := endpoint.Of("GET", r.path)
+			if name == "GET /rare" {
+				name = endpoint.Others
+			}
+			if name == e.Name {
+				of = append(of, r)
+			}
+		}
+		alone := config(t, []string{write(t, "b.log", of, request.common)})
+		alone.Suggest, alone.Force = cfg.Suggest, true
+		want, err := Run(alone)
+		require.NoError(t, err)
+		require.Equal(t, want.Requests, e.Requests, e.Name)
+		require.Equal(t, want.Callers, e.Callers, e.Name)
+		if endpoint.Apart(e.Name) {
+			want.Suggestions = nil
+		}
+		require.Equal(t, want.Suggestions, e.Suggestions, e.Name)
+	}
+	require.Equal(t, got.Requests, sum)
+	for _, name := range []string{"GET /users/{id}", "GET /login", endpoint.Assets, endpoint.Others,
+		"GET /p1"} {
+		require.True(t, seen[name], name)
+	}
+	require.Contains(t, got.Names, "GET /rare", "what rules must know of")
+	cfg.ByEndpoint = false
+	plain, err := Run(cfg)
+	require.NoError(t, err)
+	require.Equal(t, plain.Rules, got.Rules, "limits are counted as ever")
 }

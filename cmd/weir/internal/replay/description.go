@@ -16,14 +16,6 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// RuleSet is rules to replay, in place of limits.
-type RuleSet struct {
-	Set    *rules.Set
-	Name   string // the files
-	Domain string
-	Flags  []string // the words of a command line that load Set
-}
-
 // Rules decide on descriptors, which several callers may share, and some reports are by endpoint or
 // by path too. Such a replay numbers distinct descriptions instead of callers while it reads a log.
 // A description is a text: the caller of a request, its endpoint or path, and the descriptors that

@@ -28,6 +28,18 @@ const (
 	maxBlock = maxLine + blockSize
 )
 
+// block is a piece of a file and the content of its lines.
+type block struct {
+	buf    []byte // blockSize
+	data   []byte // whole lines
+	source *source
+	fields []byte        // the directive of a W3C log that precedes data
+	last   bool          // it is the last of its source
+	err    error         // from reading
+	parsed chan struct{} // receives when content is set
+	content
+}
+
 // source cuts one file into blocks of whole lines.
 type source struct {
 	name     string

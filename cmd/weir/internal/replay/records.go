@@ -11,18 +11,6 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// block is a piece of a file and the content of its lines.
-type block struct {
-	buf    []byte // blockSize
-	data   []byte // whole lines
-	source *source
-	fields []byte        // the directive of a W3C log that precedes data
-	last   bool          // it is the last of its source
-	err    error         // from reading
-	parsed chan struct{} // receives when content is set
-	content
-}
-
 // content is what was read from the lines of a block.
 type content struct {
 	records      []record

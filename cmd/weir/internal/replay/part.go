@@ -150,18 +150,3 @@ func (r *row) deny(h hit) {
 	r.denied++
 	r.apart.count(h.marks)
 }
-
-// Apart counts requests that a limit is perhaps not for.
-type Apart struct {
-	Crawled  uint64 `json:"crawled"`      // requests by known crawlers
-	Answered uint64 `json:"answered_429"` // requests that the server answered with 429
-}
-
-func (a *Apart) count(m marks) {
-	if m&(crawled|answered) != 0 {
-		a.Crawled += uint64(m & crawled / crawled)
-		a.Answered += uint64(m & answered / answered)
-	}
-}
-
-func (a *Apart) add(o Apart) { a.Crawled, a.Answered = a.Crawled+o.Crawled, a.Answered+o.Answered }

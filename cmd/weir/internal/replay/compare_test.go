@@ -1,0 +1,97 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// decided returns the requests that weir's strategy denies, each asked in turn.
+func decided(t *testing.T, r rule.Rule, requests []request) (denied []bool) {
+	t.Helper()
+	var now time.Time
+	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	defer l.Close()
+	strategy, ask, err := r.On(l)
+	require.NoError(t, err)
+	for _, one := range requests {
+		now, ask.Key = one.at, one.ip
+		res, err := strategy.Run(context.Background(), &ask)
+		require.NoError(t, err)
+		denied = append(denied, !res.Allowed())
+	}
+	return denied
+}
+
+// TestComparedIsWhatOneDeniesAlone compares a comparison with the decisions of weir's strategies on
+// each request, with the lines in any order.
+func TestComparedIsWhatOneDeniesAlone(t *testing.T) {
+	for seed := range uint64(3) {
+		requests := traffic(seed+40, 1500)
+		for i := range requests {
+			requests[i].at = requests[i].at.Add(time.Duration(i)) // different times
+		}
+		rules := crossed(t, []string{"5/10s", "20/1m:sliding", "3/5s:token"}, rule.Fixed)
+		a, b := rules[seed%3], rules[(seed+1)%3]
+		byA, byB := decided(t, a, requests), decided(t, b, requests)
+		want := Comparison{Names: [2]string{a.String(), b.String()}}
+		callers, paths := [2]map[string]uint64{{}, {}}, [2]map[string]uint64{{}, {}}
+		for i, one := range requests {
+			switch {
+			case byA[i] && byB[i]:
+				want.Both++
+			case byA[i] || byB[i]:
+				side := 0
+				if byB[i] {
+					side = 1
+				}
+				want.Only[side].Denied++
+				callers[side][one.ip]++
+				paths[side][one.path]++
+			}
+		}
+		for i := range want.Only {
+			want.Only[i].Met = len(callers[i])
+			want.Only[i].Callers, want.Only[i].Paths = tallies(callers[i], 4), tallies(paths[i], 4)
+		}
+		require.NotZero(t, want.Only[0].Denied+want.Only[1].Denied)
+		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
+			requests[i], requests[j] = requests[j], requests[i]
+		})
+		cfg := config(t, []string{write(t, "a.log", requests, request.caddy)})
+		cfg.Rules, cfg.Compare, cfg.Top = []rule.Rule{a, b}, true, 4
+		got, err := Run(cfg)
+		require.NoError(t, err)
+		addsUp(t, got)
+		require.Equal(t, want, *got.Compared)
+		require.Equal(t, got.Rules[0].Denied, want.Both+want.Only[0].Denied)
+		cfg.Compare, cfg.Top = false, 10
+		plain, err := Run(cfg)
+		require.NoError(t, err)
+		cfg.Compare = true
+		again, err := Run(cfg)
+		require.NoError(t, err)
+		again.Config, again.Compared = plain.Config, nil
+		require.Equal(t, plain, again, "the rest of the report is the same")
+	}
+}
+
+func tallies(counts map[string]uint64, top int) []Count {
+	all := []Count{}
+	for name, n := range counts {
+		all = append(all, Count{name, n})
+	}
+	slices.SortFunc(all, func(a, b Count) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))
+	})
+	return all[:min(top, len(all))]
+}
