@@ -31,7 +31,7 @@ func FuzzReplay(f *testing.F) {
 		}
 		r, err := replay.Run(replay.Config{Files: []string{replay.Stdin}, Stdin: strings.NewReader(log),
 			Rules: rules, By: replay.ByIPPath, MaxBuckets: 1 << 16, Top: 10,
-			Suggest: &replay.Suggest{Strategies: rule.Strategies, Durations: replay.Durations, Share: 0.1}})
+			Suggest: &replay.Suggest{Strategies: rule.Strategies, Durations: replay.Durations, DenyAtMost: 0.1}})
 		if err != nil {
 			if !errors.As(err, new(*replay.InputError)) && !strings.HasPrefix(log, "\x1f\x8b") {
 				t.Fatal(err)

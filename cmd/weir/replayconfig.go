@@ -204,11 +204,11 @@ func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 }
 
 func (f *replayFlags) suggestion() (*replay.Suggest, error) {
-	share, err := parsePercent(f.denyAtMost)
+	fraction, err := parsePercent(f.denyAtMost)
 	if err != nil {
 		return nil, fmt.Errorf("--deny-at-most: %w", err)
 	}
-	s := &replay.Suggest{Burst: f.burst, Durations: replay.Durations, Share: share}
+	s := &replay.Suggest{Burst: f.burst, Durations: replay.Durations, DenyAtMost: fraction}
 	for _, name := range f.strategies {
 		if !slices.Contains(s.Strategies, name) {
 			s.Strategies = append(s.Strategies, name)
@@ -217,7 +217,7 @@ func (f *replayFlags) suggestion() (*replay.Suggest, error) {
 	return s, nil
 }
 
-// parsePercent parses a percentage and returns it as a share from 0 to 1.
+// parsePercent parses a percentage and returns it as a fraction from 0 to 1.
 func parsePercent(text string) (float64, error) {
 	number, ok := strings.CutSuffix(text, "%")
 	percent, err := strconv.ParseFloat(strings.TrimSpace(number), 64)

@@ -22,7 +22,7 @@ type OnlyOne struct {
 	callers, paths map[uint32]uint64 // all, by number, until the end
 }
 
-// Count is a share of the requests of an OnlyOne.
+// Count is a part of the requests of an OnlyOne.
 type Count struct {
 	Name   string `json:"name"`
 	Denied uint64 `json:"denied"`

@@ -160,7 +160,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 		})
 		cfg := config(t, []string{file}, "3/1s", "5/1m:sliding", "4/10s:token", "9/1m,2/2s")
 		cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
-		cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, Share: 0.01}
+		cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, DenyAtMost: 0.01}
 		cfg.maxRun = 100
 		cfg.parts = 1 + int(seed)
 		got, err := Run(cfg)

@@ -117,7 +117,7 @@ type RuleResult struct {
 // Admitted returns how many of the matched requests the rule would have admitted.
 func (r *RuleResult) Admitted() uint64 { return r.Matched - r.Denied }
 
-// Caller is one caller's share of a RuleResult.
+// Caller is one caller's part of a RuleResult.
 type Caller struct {
 	Name        string    `json:"caller"`
 	Requests    uint64    `json:"requests"`

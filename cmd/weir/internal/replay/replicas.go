@@ -11,12 +11,12 @@ import (
 // zero value means one.
 type Replicas struct {
 	N int
-	// instance i gets a share of the requests in proportion to 1/i^Skew: 0 spreads them evenly
+	// instance i gets a part of the requests in proportion to 1/i^Skew: 0 spreads them evenly
 	Skew float64
 }
 
-// shares returns the share of requests that the instances up to each get together.
-func (r Replicas) shares() (all []float64) {
+// cumulative returns the fraction of requests that the instances up to each get together.
+func (r Replicas) cumulative() (all []float64) {
 	sum := 0.0
 	for i := range r.N {
 		sum += math.Pow(float64(i+1), -r.Skew)
@@ -33,7 +33,7 @@ func (r Replicas) shares() (all []float64) {
 // time.
 type replicaDecider struct {
 	instances []decider
-	shares    []float64
+	upTo      []float64 // cumulative
 	names     func(code uint32) string
 	sent      []uint32 // indexed by caller
 	denied    []bool   // rows of an instance
@@ -42,7 +42,7 @@ type replicaDecider struct {
 // on returns the spec of the instances of s. Of a set of rules, its row is that of all rules.
 func (r Replicas) on(s spec) spec {
 	return spec{rows: 1, open: func(names func(uint32) string, callers int) (decider, error) {
-		d := &replicaDecider{shares: r.shares(), names: names, sent: make([]uint32, callers),
+		d := &replicaDecider{upTo: r.cumulative(), names: names, sent: make([]uint32, callers),
 			denied: make([]bool, s.rows)}
 		for range r.N {
 			one, err := s.open(names, callers)
@@ -69,7 +69,7 @@ func (d *replicaDecider) pick(name string, caller uint32) int {
 	_, _ = h.Write([]byte(name)) // never fails
 	x := rand.NewPCG(h.Sum64(), uint64(d.sent[caller])).Uint64()
 	d.sent[caller]++
-	return min(sort.SearchFloat64s(d.shares, float64(x>>11)/(1<<53)), len(d.shares)-1)
+	return min(sort.SearchFloat64s(d.upTo, float64(x>>11)/(1<<53)), len(d.upTo)-1)
 }
 
 func (d *replicaDecider) close() {

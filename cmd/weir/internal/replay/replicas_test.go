@@ -26,7 +26,7 @@ func TestReplicasDecideOnTheirOwn(t *testing.T) {
 		for i, r := range cfg.Rules {
 			var alone, together uint64
 			for ip, at := range instantsOf(requests, keys[ByIP], false) {
-				j := &replicaDecider{shares: of.shares(), sent: make([]uint32, 1)}
+				j := &replicaDecider{upTo: of.cumulative(), sent: make([]uint32, 1)}
 				each := make([][]int64, of.N)
 				for _, ns := range at {
 					k := j.pick(ip, 0)
@@ -49,12 +49,12 @@ func TestReplicasDecideOnTheirOwn(t *testing.T) {
 	}
 }
 
-// TestRequestsGoToInstancesByTheirShare draws many requests, and checks the shares against
+// TestRequestsAreSpreadByTheSkew draws many requests, and checks the fractions against
 // 1/i^Skew.
-func TestRequestsGoToInstancesByTheirShare(t *testing.T) {
+func TestRequestsAreSpreadByTheSkew(t *testing.T) {
 	const n = 40_000
 	for _, of := range []Replicas{{N: 4}, {N: 3, Skew: 1}, {N: 3, Skew: 2}} {
-		j := &replicaDecider{shares: of.shares(), sent: make([]uint32, 4)}
+		j := &replicaDecider{upTo: of.cumulative(), sent: make([]uint32, 4)}
 		got := make([]float64, of.N)
 		for i := range n {
 			got[j.pick(fmt.Sprint("caller", i%4), uint32(i%4))]++

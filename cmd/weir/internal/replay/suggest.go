@@ -17,18 +17,18 @@ type Suggest struct {
 	Strategies []string // names of package rule, except Tiers
 	Burst      uint64   // of token and leaky buckets; 0 means the limit
 	Durations  []time.Duration
-	Share      float64 // share of callers that may be denied a request, from 0 to 1
+	DenyAtMost float64 // the fraction of callers that may be denied a request, from 0 to 1
 }
 
 // Durations are the default durations of suggested limits.
 var Durations = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
 // Suggestion is the lowest limit, for one strategy and duration, that denies a request to at most a
-// share of the callers.
+// fraction of the callers.
 //
 // It is exact. A caller's peak is the lowest limit that denies none of the caller's requests,
-// computed from all of them; the suggestion is the lowest peak that at most Share of the callers
-// exceed.
+// computed from all of them; the suggestion is the lowest peak that at most DenyAtMost of the
+// callers exceed.
 type Suggestion struct {
 	Strategy string        `json:"strategy"`
 	Burst    uint64        `json:"burst,omitempty"` // 0 means the limit, or a strategy without a burst
@@ -152,9 +152,9 @@ func (s *Suggest) suggestions(peaks [][]Peak) (all []Suggestion) {
 func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []Peak) Suggestion {
 	slices.Sort(peaks)
 	n := len(peaks)
-	// callers that may be denied; the share is a decimal fraction, which a float does not represent
+	// callers that may be denied; DenyAtMost is a decimal fraction, which a float does not represent
 	// exactly
-	over := min(int(s.Share*float64(n)+1e-9), n-1)
+	over := min(int(s.DenyAtMost*float64(n)+1e-9), n-1)
 	out := Suggestion{Strategy: strategy, Burst: s.BurstOf(strategy), Duration: d,
 		Limit: peaks[n-1-over]}
 	out.Denied = n - sort.Search(n, func(i int) bool {

@@ -74,7 +74,7 @@ func TestSuggestion(t *testing.T) {
 		0.5:    {Limit: 1, Denied: 999},
 		1:      {Limit: 1, Denied: 999},
 	} {
-		s := &Suggest{Share: share}
+		s := &Suggest{DenyAtMost: share}
 		got := s.suggestion(rule.Fixed, time.Minute, slices.Clone(peaks))
 		require.Equal(t, want.Limit, got.Limit, "%v", share)
 		require.Equal(t, want.Denied, got.Denied, "%v", share)
@@ -91,7 +91,7 @@ func TestSuggestion(t *testing.T) {
 			return b.To == got.Limit
 		}), "no bin is on both sides of the limit")
 	}
-	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute,
+	got := (&Suggest{DenyAtMost: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute,
 		[]Peak{NoLimit, NoLimit, 4})
 	require.Equal(t, NoLimit, got.Limit)
 	require.Equal(t, 2, got.Denied, "every limit denies two")
@@ -102,7 +102,7 @@ func TestSuggestion(t *testing.T) {
 func TestRulesBesideSuggestions(t *testing.T) {
 	file := write(t, "a.log", traffic(8, 1500), request.common)
 	cfg := config(t, []string{file})
-	cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, Share: 0.01}
+	cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, DenyAtMost: 0.01}
 	want, err := Run(cfg)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*Config){
@@ -136,7 +136,7 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 	}
 	cfg := config(t, []string{write(t, "a.log", requests, request.common)}, "9/1m")
 	cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed, rule.Token}, Durations: Durations,
-		Share: 0.02}
+		DenyAtMost: 0.02}
 	cfg.ByEndpoint = true
 	got, err := Run(cfg)
 	require.NoError(t, err)

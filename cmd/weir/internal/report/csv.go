@@ -62,7 +62,7 @@ var csvTables = []struct {
 		func(r *replay.Result, add func(...any)) {
 			for _, s := range r.Suggestions {
 				p := s.Peaks
-				add(s.Strategy, burst(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
+				add(s.Strategy, burst(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.DenyAtMost, r.Callers,
 					s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
 			}
 		}},

@@ -18,15 +18,15 @@ var pageText string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"headline": headline, "fileList": fileList, "stamp": stamp, "span": span, "notes": Notes,
 	"next": Next, "assumption": Assumption, "apart": apartText, "shown": shown, "heading": heading,
-	"title": title, "count": count[uint64], "plural": plural, "percent": percent, "met": met,
+	"title": title, "count": count[uint64], "plural": plural, "percent": percent[uint64], "met": met,
 	"printable": Printable, "short": short, "rulesTable": rulesTable, "worstTable": worstTable,
 	"timelineChart": timelineChart, "onlyTables": onlyTables, "byStrategy": byStrategy,
-	"strategyTitle": strategyTitle, "shareText": shareText, "suggested": suggested,
+	"strategyTitle": strategyTitle, "exactPercent": exactPercent, "suggested": suggested,
 	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "durationText": durationText,
 	"endpointsTable": endpointsTable, "examplesTable": examplesTable,
-	"share":  func(part, whole int) string { return percent(uint64(part), uint64(whole)) },
-	"method": func() string { return Method },
-	"how":    func() string { return endpoint.How },
+	"percentOf": percent[int],
+	"method":    func() string { return Method },
+	"how":       func() string { return endpoint.How },
 	"width": func(percent string) string {
 		return strings.Trim(strings.TrimSuffix(percent, " %"), "<>") + "%"
 	},

@@ -39,9 +39,9 @@ type (
 	}
 	jsonRule struct {
 		*replay.RuleResult
-		Admitted    uint64   `json:"admitted"`
-		DeniedShare float64  `json:"denied_share"`    // from 0 to 1
-		Timeline    []uint64 `json:"denied_timeline"` // by bin of the report's timeline
+		Admitted   uint64   `json:"admitted"`
+		DeniedPart float64  `json:"denied_share"`    // from 0 to 1
+		Timeline   []uint64 `json:"denied_timeline"` // by bin of the report's timeline
 		// command that enforces the rule; empty if there is none
 		Enforce string `json:"enforce"`
 	}
@@ -52,7 +52,7 @@ type (
 	jsonSuggestion struct {
 		replay.Suggestion
 		DurationSeconds float64 `json:"duration_seconds"`
-		// the given share of callers that may be denied, from 0 to 1
+		// the given fraction of callers that may be denied, from 0 to 1
 		DenyAtMost float64 `json:"deny_at_most"`
 	}
 )
@@ -86,7 +86,7 @@ func JSON(w io.Writer, r *replay.Result) error {
 func jsonSuggestions(r *replay.Result, all []replay.Suggestion) []jsonSuggestion {
 	out := []jsonSuggestion{}
 	for _, s := range all {
-		out = append(out, jsonSuggestion{s, s.Duration.Seconds(), r.Suggest.Share})
+		out = append(out, jsonSuggestion{s, s.Duration.Seconds(), r.Suggest.DenyAtMost})
 	}
 	return out
 }

@@ -179,9 +179,9 @@ func fraction(part, whole uint64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// percent formats a share as a percentage. It never rounds another share to 0 or 100 %.
-func percent(part, whole uint64) string {
-	switch s := 100 * fraction(part, whole); {
+// percent formats a part of a whole as a percentage. It rounds no other part to 0 or 100 %.
+func percent[T ~uint64 | int](part, whole T) string {
+	switch s := 100 * fraction(uint64(part), uint64(whole)); {
 	case part == 0:
 		return "0 %"
 	case part == whole:

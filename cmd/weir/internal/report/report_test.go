@@ -70,7 +70,7 @@ func example() *replay.Result {
 			Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath, IPv6Bits: 48,
 			Args:   []string{"--by", "ip+path", "--ipv6-prefix", "48", "--count-if", "401,5xx"},
 			Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}},
-			Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, Share: 0.001,
+			Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, DenyAtMost: 0.001,
 				Durations: []time.Duration{time.Second, time.Minute}},
 		},
 		Empty: []string{"logs/\x1b[31mempty.log"},

@@ -80,7 +80,7 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 		fmt.Fprintf(w, "           of the denied, %s\n", text)
 	}
 	fmt.Fprintf(w, "  callers  %s of %s met a denial (%s)\n", count(rr.Met), count(r.Callers),
-		percent(uint64(rr.Met), uint64(r.Callers)))
+		percent(rr.Met, r.Callers))
 	if len(rr.Worst) > 0 {
 		fmt.Fprintln(w)
 		worstTable(rr).write(w, style.Width)
@@ -97,7 +97,7 @@ func suggestions(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "\n%s\n", style.paint(bold,
 			"suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
 		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
-			shareText(r.Suggest.Share), met(r.Callers))
+			exactPercent(r.Suggest.DenyAtMost), met(r.Callers))
 		suggestionsTable(all).write(w, style.Width)
 	}
 	if len(r.Suggestions) > 0 {
@@ -131,7 +131,7 @@ func endpoints(w io.Writer, r *replay.Result, style Style) {
 	for i, strategy := range r.Suggest.Strategies {
 		title := "suggested limits by endpoint, " + strategyTitle(strategy, r.Suggest.BurstOf(strategy))
 		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
-			style.paint(bold, title), shareText(r.Suggest.Share))
+			style.paint(bold, title), exactPercent(r.Suggest.DenyAtMost))
 		endpointsTable(r, i).write(w, style.Width)
 	}
 	fmt.Fprintf(w, "\n%s\n", wrap(endpoint.How, "  ", style))
@@ -163,9 +163,9 @@ func peak(n replay.Peak) string {
 	return count(n)
 }
 
-// shareText formats a share as a percentage with as many digits as needed.
-func shareText(share float64) string {
-	return strconv.FormatFloat(math.Round(share*1e8)/1e6, 'f', -1, 64) + " %"
+// exactPercent formats a fraction as a percentage with as many digits as needed.
+func exactPercent(fraction float64) string {
+	return strconv.FormatFloat(math.Round(fraction*1e8)/1e6, 'f', -1, 64) + " %"
 }
 
 // wrap breaks text into lines that begin with an indent.
