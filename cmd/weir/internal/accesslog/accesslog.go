@@ -82,7 +82,7 @@ type Parser struct {
 	fields  *layout // of a W3C log
 	clock   clock
 	json    walker
-	values  [slots]value
+	values  [kinds]value
 	joined  []byte // a date and a time
 	address cachedAddress
 }

@@ -116,7 +116,7 @@ func ParseFormat(name, fields string) (Format, error) {
 			return Format{}, fmt.Errorf("a map of fields needs the format json, not %s", name)
 		}
 		t, err := newTree(fields)
-		if err == nil && !t.needs[slotTime] {
+		if err == nil && !t.needs[kindTime] {
 			err = fmt.Errorf("map %q: time is missing", fields)
 		}
 		return Format{jsonOnly: true, maps: []*tree{t}}, err
@@ -130,40 +130,40 @@ func ParseFormat(name, fields string) (Format, error) {
 		strings.Join(Formats(), ", "))
 }
 
-// The parts of a request that a line can have.
+// The kinds of values of a request that a line can have.
 const (
-	slotNone = iota // of a field that is not needed
-	slotTime
-	slotDate // of the time, if that is in another field
-	slotDuration
-	slotIP
-	slotUser
-	slotMethod
-	slotPath
-	slotQuery
-	slotStatus
-	slotRequest // METHOD TARGET PROTOCOL in one, for logs without method and path
-	slotForwarded
-	slotReferer
-	slotAgent
-	slotLine // a whole line, as in the JSON of containers
-	slots
+	kindNone = iota // of a field that is not needed
+	kindTime
+	kindDate // of the time, if that is in another field
+	kindDuration
+	kindIP
+	kindUser
+	kindMethod
+	kindPath
+	kindQuery
+	kindStatus
+	kindRequest // METHOD TARGET PROTOCOL in one, for logs without method and path
+	kindForwarded
+	kindReferer
+	kindAgent
+	kindLine // a whole line, as in the JSON of containers
+	kinds
 )
 
 // fieldName is a field of a map. With a duration, of a unit, the time is that of the end of the
 // request.
 type fieldName struct {
 	name string
-	slot int
+	kind int
 	unit time.Duration
 }
 
 var fieldNames = []fieldName{
-	{"time", slotTime, 0}, {"ip", slotIP, 0}, {"user", slotUser, 0}, {"method", slotMethod, 0},
-	{"path", slotPath, 0}, {"status", slotStatus, 0}, {"request", slotRequest, 0},
-	{"xff", slotForwarded, 0}, {"referer", slotReferer, 0}, {"agent", slotAgent, 0},
-	{"duration", slotDuration, time.Second}, {"duration_ms", slotDuration, time.Millisecond},
-	{"duration_ns", slotDuration, 1}, {"line", slotLine, 0},
+	{"time", kindTime, 0}, {"ip", kindIP, 0}, {"user", kindUser, 0}, {"method", kindMethod, 0},
+	{"path", kindPath, 0}, {"status", kindStatus, 0}, {"request", kindRequest, 0},
+	{"xff", kindForwarded, 0}, {"referer", kindReferer, 0}, {"agent", kindAgent, 0},
+	{"duration", kindDuration, time.Second}, {"duration_ms", kindDuration, time.Millisecond},
+	{"duration_ns", kindDuration, 1}, {"line", kindLine, 0},
 }
 
 // schema is what a format says about its fields.
@@ -171,7 +171,7 @@ type schema struct {
 	unit  time.Duration // of a duration that is a number
 	exact bool
 	text  bool        // the address must be one
-	needs [slots]bool // the slots that a request must have
+	needs [kinds]bool // the kinds that a request must have
 }
 
 // tree is a map of fields in the form that the walker needs: the keys of an object and, below them,
@@ -185,13 +185,13 @@ type node struct {
 	name string
 	kids []*node
 	leaf bool
-	slot int
-	rank int // among the paths of slot, from 1; the lowest rank wins
+	kind int
+	rank int // among the paths of kind, from 1; the lowest rank wins
 }
 
 func newTree(fields string) (*tree, error) {
 	t := &tree{schema: schema{unit: time.Second}}
-	var ranks [slots]int
+	var ranks [kinds]int
 	for part := range strings.SplitSeq(fields, ",") {
 		name, path, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
@@ -206,7 +206,7 @@ func newTree(fields string) (*tree, error) {
 			return t, fmt.Errorf("map: unknown field %q; want one of %s", name, strings.Join(names, ", "))
 		}
 		f := fieldNames[i]
-		if f.unit > 0 && ranks[f.slot] > 0 && t.unit != f.unit {
+		if f.unit > 0 && ranks[f.kind] > 0 && t.unit != f.unit {
 			return t, errors.New("map: durations in two units")
 		}
 		if f.unit > 0 {
@@ -216,9 +216,9 @@ func newTree(fields string) (*tree, error) {
 		for name := range strings.SplitSeq(path, ".") {
 			n = n.kid(name)
 		}
-		ranks[f.slot]++
-		n.leaf, n.slot, n.rank = true, f.slot, ranks[f.slot]
-		t.needs[f.slot] = f.slot == slotTime || f.slot == slotIP
+		ranks[f.kind]++
+		n.leaf, n.kind, n.rank = true, f.kind, ranks[f.kind]
+		t.needs[f.kind] = f.kind == kindTime || f.kind == kindIP
 	}
 	return t, nil
 }

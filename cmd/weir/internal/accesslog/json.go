@@ -40,7 +40,7 @@ func (p *Parser) object(line []byte, e *Entry) error {
 
 // walk reads the values of a JSON line.
 func (p *Parser) walk(t *tree, line []byte) error {
-	p.values = [slots]value{}
+	p.values = [kinds]value{}
 	p.json = walker{s: line}
 	if p.json.peek() != '{' {
 		return ErrJSON
@@ -94,13 +94,13 @@ func (p *Parser) scalar(k *node) error {
 	if err != nil {
 		return err
 	}
-	p.set(k.slot, v)
+	p.set(k.kind, v)
 	return nil
 }
 
-// set stores a value unless it is missing or another path of the slot comes first.
-func (p *Parser) set(slot int, v value) {
-	was := &p.values[slot]
+// set stores a value unless it is missing or another path of the kind comes first.
+func (p *Parser) set(kind int, v value) {
+	was := &p.values[kind]
 	if len(v.text) > 0 && string(v.text) != "-" && (was.rank == 0 || v.rank <= was.rank) {
 		*was = v
 	}
@@ -109,21 +109,21 @@ func (p *Parser) set(slot int, v value) {
 // entry fills e from the values.
 func (p *Parser) entry(f *schema, e *Entry) error {
 	v := &p.values
-	for slot, needed := range f.needs {
-		if needed && v[slot].rank == 0 {
+	for kind, needed := range f.needs {
+		if needed && v[kind].rank == 0 {
 			return ErrNoAccess
 		}
 	}
-	if date := v[slotDate].text; len(date) > 0 {
-		p.joined = append(append(append(p.joined[:0], date...), ' '), v[slotTime].text...)
-		v[slotTime].text = p.joined
+	if date := v[kindDate].text; len(date) > 0 {
+		p.joined = append(append(append(p.joined[:0], date...), ' '), v[kindTime].text...)
+		v[kindTime].text = p.joined
 	}
-	end, coarse, ok := p.instant(v[slotTime])
+	end, coarse, ok := p.instant(v[kindTime])
 	if !ok {
 		return ErrTime
 	}
-	coarse = coarse && (v[slotTime].str || !f.exact)
-	took, ok := span(v[slotDuration], int64(f.unit))
+	coarse = coarse && (v[kindTime].str || !f.exact)
+	took, ok := span(v[kindDuration], int64(f.unit))
 	if !ok {
 		return ErrTime
 	}
@@ -135,16 +135,16 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 		_, rest := arith.FloorDiv(start, int64(time.Second))
 		start -= rest
 	}
-	*e = Entry{Start: start, Coarse: coarse, User: v[slotUser].text, Method: v[slotMethod].text,
-		Status: statusOf(v[slotStatus].text), forwarded: v[slotForwarded].text,
-		referer: v[slotReferer].text, agent: v[slotAgent].text}
-	if e.Path, e.Query = cutQuery(v[slotPath].text); v[slotRequest].rank > 0 && v[slotPath].rank == 0 {
-		e.Method, e.Path, e.Query = requestLine(v[slotRequest].text)
+	*e = Entry{Start: start, Coarse: coarse, User: v[kindUser].text, Method: v[kindMethod].text,
+		Status: statusOf(v[kindStatus].text), forwarded: v[kindForwarded].text,
+		referer: v[kindReferer].text, agent: v[kindAgent].text}
+	if e.Path, e.Query = cutQuery(v[kindPath].text); v[kindRequest].rank > 0 && v[kindPath].rank == 0 {
+		e.Method, e.Path, e.Query = requestLine(v[kindRequest].text)
 	}
-	if query := v[slotQuery].text; len(query) > 0 {
+	if query := v[kindQuery].text; len(query) > 0 {
 		e.Query = query
 	}
-	ip := v[slotIP].text
+	ip := v[kindIP].text
 	if f.text && !p.isAddress(ip) {
 		return ErrCaller
 	}

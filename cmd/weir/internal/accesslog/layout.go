@@ -19,18 +19,18 @@ type layout struct {
 }
 
 type part struct {
-	slot  int
+	kind  int
 	until []byte
 }
 
-// variables are the slots of nginx's variables. The time of a request that nginx logs is that of
+// variables are the kinds of nginx's variables. The time of a request that nginx logs is that of
 // its end.
 var variables = map[string]int{
-	"remote_addr": slotIP, "remote_user": slotUser, "time_local": slotTime, "time_iso8601": slotTime,
-	"msec": slotTime, "request_time": slotDuration, "request": slotRequest, "uri": slotPath,
-	"request_method": slotMethod, "request_uri": slotPath, "status": slotStatus,
-	"http_referer": slotReferer, "http_user_agent": slotAgent,
-	"http_x_forwarded_for": slotForwarded, "proxy_add_x_forwarded_for": slotIP,
+	"remote_addr": kindIP, "remote_user": kindUser, "time_local": kindTime, "time_iso8601": kindTime,
+	"msec": kindTime, "request_time": kindDuration, "request": kindRequest, "uri": kindPath,
+	"request_method": kindMethod, "request_uri": kindPath, "status": kindStatus,
+	"http_referer": kindReferer, "http_user_agent": kindAgent,
+	"http_x_forwarded_for": kindForwarded, "proxy_add_x_forwarded_for": kindIP,
 }
 
 // apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so
@@ -108,34 +108,34 @@ func newLayout(format string) (*layout, error) {
 	}
 	l.lead = []byte(format[:at[0][0]])
 	for i, m := range at {
-		slot := variables[strings.Trim(format[m[0]:m[1]], "${}")]
+		kind := variables[strings.Trim(format[m[0]:m[1]], "${}")]
 		end := len(format)
 		if i+1 < len(at) {
 			end = at[i+1][0]
 		}
 		until := []byte(format[m[1]:end])
 		if n := len(l.parts); n > 0 && len(l.parts[n-1].until) == 0 {
-			if l.parts[n-1].slot != slotPath || slot != slotNone {
+			if l.parts[n-1].kind != kindPath || kind != kindNone {
 				return nil, fmt.Errorf("nothing stands between the variables before %q", format[m[0]:m[1]])
 			}
 			l.parts[n-1].until = until // of $uri$is_args$args or %U%q
 			continue
 		}
-		l.parts = append(l.parts, part{slot, until})
-		l.needs[slot] = slot == slotIP || slot == slotTime
+		l.parts = append(l.parts, part{kind, until})
+		l.needs[kind] = kind == kindIP || kind == kindTime
 	}
 	return l.complete()
 }
 
-// complete returns l if it has all slots that a request must have. A forwarded address stands in
+// complete returns l if it has all kinds that a request must have. A forwarded address stands in
 // for that of the peer if the format has no other.
 func (l *layout) complete() (*layout, error) {
 	for i, p := range l.parts {
-		if p.slot == slotForwarded && !l.needs[slotIP] {
-			l.parts[i].slot, l.needs[slotIP] = slotIP, true
+		if p.kind == kindForwarded && !l.needs[kindIP] {
+			l.parts[i].kind, l.needs[kindIP] = kindIP, true
 		}
 	}
-	if !l.needs[slotTime] || !l.needs[slotIP] {
+	if !l.needs[kindTime] || !l.needs[kindIP] {
 		return nil, errors.New("it needs a time ($time_local, $msec or %t) and an address " +
 			"($remote_addr or %h)")
 	}
@@ -144,7 +144,7 @@ func (l *layout) complete() (*layout, error) {
 
 // text parses a line of text.
 func (p *Parser) text(l *layout, line []byte, e *Entry) error {
-	p.values = [slots]value{}
+	p.values = [kinds]value{}
 	rest, ok := bytes.CutPrefix(line, l.lead)
 	before := l.lead
 	if !ok {
@@ -155,8 +155,8 @@ func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 		if !ok {
 			return ErrLayout
 		}
-		if part.slot != slotNone {
-			p.set(part.slot, value{text: rest[:n], str: true, rank: 1})
+		if part.kind != kindNone {
+			p.set(part.kind, value{text: rest[:n], str: true, rank: 1})
 		}
 		rest, before = rest[min(n+len(part.until), len(rest)):], part.until
 	}
@@ -166,7 +166,7 @@ func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 // length returns the length of the field at the beginning of s.
 func (t *part) length(s []byte, inQuotes bool) (n int, ok bool) {
 	if len(t.until) == 0 { // a log may have more fields than its format
-		if n = bytes.IndexAny(s, " \t"); n < 0 || t.slot == slotAgent || t.slot == slotReferer {
+		if n = bytes.IndexAny(s, " \t"); n < 0 || t.kind == kindAgent || t.kind == kindReferer {
 			n = len(s)
 		}
 		return n, true
@@ -181,20 +181,20 @@ func (t *part) length(s []byte, inQuotes bool) (n int, ok bool) {
 			return 0, false
 		}
 		n += i
-		if n == 0 || s[n-1] != ',' || t.slot != slotIP && t.slot != slotForwarded {
+		if n == 0 || s[n-1] != ',' || t.kind != kindIP && t.kind != kindForwarded {
 			return n, true
 		}
 		n++ // a list of addresses has a space after each comma
 	}
 }
 
-// w3cFields are the slots of the fields of W3C logs.
+// w3cFields are the kinds of the fields of W3C logs.
 var w3cFields = map[string]int{
-	"date": slotDate, "time": slotTime, "time-taken": slotDuration, "c-ip": slotIP,
-	"cs-username": slotUser, "cs-method": slotMethod, "cs-uri": slotPath, "cs-uri-stem": slotPath,
-	"cs-uri-query": slotQuery, "sc-status": slotStatus, "cs(Referer)": slotReferer,
-	"cs(User-Agent)": slotAgent, "x-forwarded-for": slotForwarded,
-	"X-Forwarded-For": slotForwarded, "cs(X-Forwarded-For)": slotForwarded,
+	"date": kindDate, "time": kindTime, "time-taken": kindDuration, "c-ip": kindIP,
+	"cs-username": kindUser, "cs-method": kindMethod, "cs-uri": kindPath, "cs-uri-stem": kindPath,
+	"cs-uri-query": kindQuery, "sc-status": kindStatus, "cs(Referer)": kindReferer,
+	"cs(User-Agent)": kindAgent, "x-forwarded-for": kindForwarded,
+	"X-Forwarded-For": kindForwarded, "cs(X-Forwarded-For)": kindForwarded,
 }
 
 // w3c returns the layout of a W3C log. IIS separates fields by spaces and logs the time taken in
@@ -206,7 +206,7 @@ func w3c(fields string) *layout {
 			l.parts = append(l.parts, part{w3cFields[name], []byte(by)})
 		}
 		l.parts[len(l.parts)-1].until = nil
-		l.needs[slotTime], l.needs[slotDate], l.needs[slotIP] = true, true, true
+		l.needs[kindTime], l.needs[kindDate], l.needs[kindIP] = true, true, true
 		return l
 	}
 	l := separated(" ", time.Millisecond)

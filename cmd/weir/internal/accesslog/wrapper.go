@@ -32,10 +32,10 @@ var wrapped = mustTree("line=log,line=MESSAGE")
 // unwrap returns a line without the first wrapper around it, or nil if there is none.
 func (p *Parser) unwrap(line []byte) []byte {
 	if len(line) > 0 && line[0] == '{' {
-		if p.walk(wrapped, line) != nil || p.values[slotLine].rank == 0 {
+		if p.walk(wrapped, line) != nil || p.values[kindLine].rank == 0 {
 			return nil
 		}
-		return bytes.Clone(p.values[slotLine].text)
+		return bytes.Clone(p.values[kindLine].text)
 	}
 	for _, w := range wrappers {
 		if prefix := w.FindIndex(line); prefix != nil {
