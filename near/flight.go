@@ -12,17 +12,21 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// fetchTimeout bounds a call. After it another flight for the key may start, even if this one still
-// hangs.
+// fetchTimeout bounds a call of a strategy that respects its context. After it another flight for
+// the key may start, even if this one still hangs: who waits for that goes on waiting.
 const fetchTimeout = time.Second
 
 // lease is what a key can spend without a call. The table's lock guards it. After a Reset, or when
-// a call hangs, another is in the table, and this one is only for those who still wait.
+// a call hangs, another is in the table, and this one is only for those who still wait: what it has
+// left then is admitted to nobody.
 //
 // A flight makes the calls that the callers of a key wait for, in rounds. In a round one call takes
-// a block that suffices for all who wait. If the limit leaves less, the next block is for the first
-// of them that it leaves enough for. If it does not leave enough for any, one call for each cost
-// says until when that is denied.
+// a block for all who wait or, if the limit does not suffice, for those that fit, in order: of
+// costs of 5, 2 and 4, if 6 are left, for the 5. A block that is denied is followed by a smaller
+// one. If none fits, one call for each cost says until when that is denied. Who comes away
+// empty-handed from two calls that were admitted does not wait for a third: a token bucket may gain
+// so little in each round that no call is denied, and those who come later may use up what was
+// left.
 type lease struct {
 	budget.Budget
 
@@ -39,9 +43,10 @@ func (b *lease) ended(now time.Time) bool { return b.calls == 0 && b.Ended(now) 
 type waiter struct {
 	request weir.Request
 	call    *call // the last one that is for it, or nil
+	missed  int   // such calls that were admitted
 	res     *weir.Result
 	err     error
-	done    chan struct{} // closed when res or err is set
+	done    chan struct{} // closed when it waits no longer: without res and err, it is to ask itself
 }
 
 // call takes request.Cost, for the waiters that have it. Its answer is set before it lands.
@@ -54,8 +59,8 @@ type call struct {
 	block budget.Cost // request.Cost and, unless it failed, the Lapser's word on res
 }
 
-// fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
-// goes on if its callers leave.
+// fetch decides on r when a flight has brought enough; it starts one if there is none. It returns
+// nothing if r is to be passed on. The flight goes on if its callers leave.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	w, b := &waiter{request: *r, done: make(chan struct{})}, (*lease)(nil)
 	now, instances := l.now(), wrap.Instances(l.cfg.Instances, *l.fleet.Load())
@@ -85,21 +90,22 @@ func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
 	return b.Take(wrap.Cost(r), l.limit(r), now)
 }
 
-// proceed answers those who wait as far as c suffices, the call that has landed, or a new one. When
-// no call is under way it begins a round, or ends the flight.
+// proceed answers those who wait as far as c allows, the call that has just landed, and what is
+// left. At the start of a flight c is nobody's. When no call is under way it begins a round, or
+// ends the flight.
 func (l *Leases) proceed(ctx context.Context, b *lease, c *call, now time.Time) {
 	rest := slices.DeleteFunc(b.waiting, func(w *waiter) bool {
 		switch ours := w.call == c; {
 		case ours && c.err != nil:
 			w.err = c.err
-		case ours && c.res.Allowed(): // they get it even if it has lapsed meanwhile
-			w.res = l.take(b, &w.request, time.Time{})
+		case ours && c.res.Allowed(): // they get it even if it has lapsed: at the zero time nothing has
+			w.res, w.missed = l.take(b, &w.request, time.Time{}), w.missed+1
 		case ours && c.apart:
 			w.res = less(c.res, b.Left(now))
 		default:
 			w.res = l.take(b, &w.request, now)
 		}
-		if w.res == nil && w.err == nil {
+		if w.res == nil && w.err == nil && w.missed < 2 {
 			return false
 		}
 		close(w.done)
@@ -117,7 +123,7 @@ func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
 	block := b.waiting[0].request
 	limit, together := l.limit(&block), uint64(0)
 	room := limit - min(limit, b.Spent(now))
-	if c.res != nil && !c.res.Allowed() && !c.apart { // each block that is denied is smaller
+	if c.res != nil && !c.res.Allowed() && !c.apart { // less than was denied, with what is left
 		room = min(room, b.Left(now)+c.block.N-1)
 	}
 	for _, w := range b.waiting {

@@ -54,8 +54,8 @@ func TestLeasesKnowTheInstancesOfAFallback(t *testing.T) {
 		assert.Equal(t, own, wrongly(near.LeaseConfig{}, fallback.Config{Instances: 3}), name)
 		assert.Equal(t, own, wrongly(near.LeaseConfig{},
 			fallback.Config{InstancesFunc: func() int { return 3 }}), name)
-		assert.Equal(t, own, wrongly(near.LeaseConfig{Instances: 3, InstancesFunc: func() int { return 0 }},
-			fallback.Config{}), name)
+		assert.Equal(t, own, wrongly(near.LeaseConfig{Instances: 3,
+			InstancesFunc: func() int { return 0 }}, fallback.Config{}), name)
 		alone := wrongly(near.LeaseConfig{Instances: 1}, fallback.Config{Instances: 3})
 		assert.Less(t, 4*own, alone, "%s: its own number has precedence", name)
 		t.Logf("%s: of 2000 requests %d are denied, %d if leases take the instance for the only one",

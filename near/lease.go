@@ -11,10 +11,7 @@ import (
 )
 
 // The defaults of LeaseConfig.
-const (
-	DefaultBlock = 16
-	DefaultKeys  = 1 << 16
-)
+const DefaultBlock, DefaultKeys = 16, 1 << 16
 
 // LeaseConfig bounds [Leases]. The zero value of a field is its default.
 type LeaseConfig struct {
@@ -63,8 +60,9 @@ type Leases struct {
 type Lapser interface {
 	// Lapse returns until when cost that was admitted for r can be used, if its Result had this
 	// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
-	// r.Duration that is aligned to the Unix epoch. Otherwise each is when one hit before the last
-	// lapses, as that token flows in again. It reports false if the cost is only for r, at once.
+	// r.Duration that is aligned to the Unix epoch. Otherwise the hits lapse one after the other, as
+	// their tokens flow in again: the last at until, and each of the others sooner than the next by
+	// each. It reports false if the cost is only for r, at once.
 	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 
@@ -86,8 +84,10 @@ type Lapser interface {
 // The callers of a key that find too little left wait for one block together, each until its own
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
 // more than cfg.Block of a key is held unused, but for what was taken for callers whose contexts
-// ended meanwhile. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their
-// Limit, are passed on.
+// ended meanwhile, or who were overtaken by smaller requests. A request that two blocks did not
+// suffice for is passed on: so a denial takes some round trips where more is asked for than a token
+// bucket gains. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their
+// Limit, are passed on at once.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
@@ -182,7 +182,7 @@ func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	switch {
 	case res != nil:
 		l.leased.Add(1)
-	case left == 0: // else a denial may be from before that was given back
+	case left == 0: // else a denial may be older than a Refund to this lease
 		res = l.Strategy.Lookup(r)
 	}
 	return res

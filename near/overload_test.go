@@ -1,0 +1,95 @@
+package near_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+)
+
+// remoteness is a server of which the way back, too, takes time.
+type remoteness struct{ distant }
+
+func (s remoteness) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := s.distant.Run(ctx, r)
+	time.Sleep(s.takes) // in a bubble
+	return res, err
+}
+
+// Where more is asked for than the strategy admits, nobody waits for long: neither for the next
+// tokens, of which some flow in during each round trip, nor to be denied.
+func TestLeaseInOverload(t *testing.T) {
+	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
+		"TokenBucket":   func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) },
+		"a small burst": func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(20) },
+		"SlidingWindow": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
+		"FixedWindow":   func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter, err := weir.New(weir.Config{})
+				require.NoError(t, err)
+				defer limiter.Close()
+				server := far(t, time.Millisecond/2)
+				server.Strategy = of(limiter)
+				l := near.Lease(remoteness{server}, near.LeaseConfig{})
+				r := weir.Request{Key: "a", Limit: 2000, Duration: time.Second}
+				var mu sync.Mutex
+				var longest time.Duration
+				answers := map[bool]int{}
+				var callers sync.WaitGroup
+				for range 2 * 5000 { // in two seconds
+					callers.Go(func() {
+						r, start := r, time.Now()
+						res, err := l.Run(context.Background(), &r)
+						mu.Lock()
+						defer mu.Unlock()
+						assert.NoError(t, err)
+						answers[res.Allowed()]++
+						longest = max(longest, time.Since(start))
+					})
+					time.Sleep(time.Second / 5000)
+				}
+				callers.Wait()
+				t.Logf("%v, the longest took %v, %d calls", answers, longest, server.calls.Load())
+				assert.LessOrEqual(t, longest, 6*time.Millisecond)
+				assert.LessOrEqual(t, answers[true], 3*2000+20)
+				assert.GreaterOrEqual(t, answers[true], 2*2000-20)
+				assert.Less(t, server.calls.Load(), uint64(1.2*2*5000), "about as many as without leases")
+			})
+		})
+	}
+}
+
+// A request that costs more than a Block is admitted although so many small ones come meanwhile
+// that they use up what was left for it.
+func TestLeaseOfALargeCostAmongSmallOnes(t *testing.T) {
+	for _, cost := range []uint64{40, 200} {
+		synctest.Test(t, func(t *testing.T) {
+			l := near.Lease(far(t, time.Millisecond), near.LeaseConfig{Block: 16})
+			r := weir.Request{Key: "a", Limit: 100_000, Duration: 24 * time.Hour}
+			ask(t, l, r) // 15 are left
+			start, took := time.Now(), time.Duration(0)
+			var callers sync.WaitGroup
+			callers.Go(func() {
+				large := r
+				large.Cost = cost
+				assert.True(t, ask(t, l, large).Allowed())
+				took = time.Since(start)
+			})
+			for range 20 * 100 {
+				time.Sleep(time.Millisecond / 20)
+				callers.Go(func() { assert.True(t, ask(t, l, r).Allowed()) })
+			}
+			callers.Wait()
+			assert.LessOrEqual(t, took, 5*time.Millisecond, "cost %d", cost)
+		})
+	}
+}
