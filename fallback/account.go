@@ -16,9 +16,10 @@ import (
 // Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
 // debts; while a call of primary is under way, only once that has ended without counting (pending).
 // Back: the next call of primary takes along what primary has missed, a weir.Backlog: a reset; the
-// last count, if primary may have lost it; and the debts, as two numbers of which primary stores
-// the second under the account's number, so that a debt is charged once, however often it is sent.
-// An example is in package debt.
+// last count, if primary may have lost it; and the debts, as two running totals: charged, up to
+// which primary has charged them or they have lapsed, and total. Primary stores the largest total
+// under the account's number, and charges what a total is more than that and than charged: so a
+// debt is charged once, however often it is sent. An example is in package debt.
 //
 // A reset begins another account: requests under way change one that is in use no more.
 type account struct {
@@ -30,7 +31,8 @@ type account struct {
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted count     // the last of primary
-	// the breaker's when the last answered call began; if it has risen, counted is sent
+	// the breaker's Epoch when the last answered call began: if it has risen since, primary may have
+	// lost its counts, and counted is sent
 	epoch uint64
 
 	debts   debt.Debts // what local admitted
@@ -101,14 +103,14 @@ type ledger struct {
 
 	mu sync.Mutex
 
-	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds,
-	// until none of that cost counts any more. Guarded by mu.
+	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds, as
+	// theirs were temporary, until none of that cost counts any more. Guarded by mu.
 	unrecorded sharing
 }
 
 // open returns the account of r's caller, and makes it if there is none, or if the caller is reset:
-// then reset is not zero. It is not removed until the caller of open, and each call of primary by
-// then, has subtracted 1 from its users.
+// then reset is not zero. open adds 1 to its users, and each call of primary that may outlast the
+// visit another 1: it is not removed until all are subtracted.
 func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 	if !l.Update(r, now, func(found *account) *account {
 		if a = found; a == nil || !reset.IsZero() {

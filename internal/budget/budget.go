@@ -106,7 +106,7 @@ func (b *Budget) Take(n, limit uint64, now time.Time) *weir.Result {
 func (b *Budget) Charge(n uint64) { b.known.add(n) }
 
 // GiveBack returns n of an admission to what is left, as far as no more than most is left then. It
-// returns how much the strategy is to take back: never what it counts for what is left.
+// returns how much the strategy is to take back: only what does not stay here.
 func (b *Budget) GiveBack(taken *weir.Result, n, most uint64, now time.Time) uint64 {
 	if b.known.Each == 0 && !taken.ExpiresAt.Equal(b.expires) || !taken.ExpiresAt.After(now) {
 		return n // of another window

@@ -208,8 +208,8 @@ func TestBlockOfABucket(t *testing.T) {
 	assertStates(t, &b, map[float64]state{0: {6, 5}})
 }
 
-// A bucket may gain a token a nanosecond, and a block of it lapses so, whatever was left of one that
-// has lapsed.
+// A bucket may gain a token a nanosecond, and a block of it lapses so, whatever one that has lapsed
+// was.
 func TestBlocksOfAFastBucket(t *testing.T) {
 	var b Budget
 	for _, now := range []time.Time{start, after(1)} {

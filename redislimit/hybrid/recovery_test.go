@@ -452,7 +452,7 @@ func TestRecoveryTable(t *testing.T) {
 	table := "| Outage | primary decides again on all instances after | callers' errors | " +
 		"admitted, at most, " +
 		"of 600 (bound 1000) " +
-		"| counted beyond admitted and lost answers | commands a decision |\n|---|--:|--:|--:|--:|--:|\n" +
+		"| counted, less admitted and lost answers | commands a decision |\n|---|--:|--:|--:|--:|--:|\n" +
 		strings.Join(rows, "")
 	if path != "" {
 		require.NoError(t, os.WriteFile(path, []byte(table), 0o644))
