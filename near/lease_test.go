@@ -311,6 +311,59 @@ func TestLeaseRespectsEachContext(t *testing.T) {
 	})
 }
 
+// What is taken for a caller who leaves is left for others, and nothing more is taken for it.
+func TestLeaseOfACallerWhoLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := far(t, 10*time.Millisecond)
+		l := near.Lease(server, near.LeaseConfig{Block: 1})
+		r := weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+		var callers sync.WaitGroup
+		for i, leaves := range []time.Duration{time.Hour, 15 * time.Millisecond, time.Hour,
+			8 * time.Millisecond} { // the first has a call of its own, and the last leaves before any
+			callers.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), leaves)
+				defer cancel()
+				r := r
+				r.Cost = min(5, 1+4*uint64(i))
+				res, err := l.Run(ctx, &r)
+				if i%2 == 1 {
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.Nil(t, res)
+					return
+				}
+				assert.NoError(t, err)
+				assert.EqualValues(t, 1+5*i/2, res.TotalRequests)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		callers.Wait()
+		r.Cost = 5
+		assert.True(t, ask(t, l, r).Allowed())
+		assert.Equal(t, near.LeaseStats{Leased: 1, Fetched: 2, Keys: 1}, l.Stats())
+	})
+}
+
+// A call for a cost that does not fit takes only what is lacking, since what is left is counted
+// already: after a Refund elsewhere that is enough.
+func TestLeaseTakesWhatIsLacking(t *testing.T) {
+	clock, server := minute(t)
+	l := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now})
+	r := weir.Request{Key: "a", Limit: 20, Duration: time.Minute, Cost: 8}
+	for _, cost := range []uint64{1, 6} {
+		r.Cost = cost
+		require.True(t, ask(t, l, r).Allowed()) // of a block of 10
+	}
+	r.Cost = 8
+	taken := ask(t, server, r)
+	for _, back := range []uint64{0, 2} {
+		if r.Cost = back; back > 0 {
+			require.NoError(t, server.Strategy.(weir.Refunder).Refund(t.Context(), &r, &taken))
+		}
+		r.Cost = 7
+		assert.Equal(t, back > 0, ask(t, l, r).Allowed(), "%d were given back", back)
+	}
+}
+
 // A fetch that hangs and ignores its context does not block its key for ever.
 func TestLeaseFetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
