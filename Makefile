@@ -8,8 +8,13 @@ CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go
 # Those that compile many libraries for a few tests are tested in make verify; release in make packing.
 LATER     := ./tools/benchmarks ./tools/fleet ./tools/mutants ./metrics/otel ./metrics/prometheus \
              ./examples/switching ./verify/functions
+# The packages of the tool that import gRPC, by themselves or in their tests: it and what comes with it is half
+# of what would be compiled. -e lists those with mistakes, too.
+SERVERS    = $(sort $(patsubst %.test,%,$(shell go list -e -test -f \
+             '{{range .Deps}}{{if eq . "google.golang.org/grpc"}}{{or $$.ForTest $$.ImportPath}}{{end}}{{end}}' ./cmd/weir/...)))
 EXAMPLES  := $(patsubst %/,./%,$(sort $(dir $(wildcard examples/*/*.go))))
-TESTED    := ./verify $(addsuffix /...,$(filter-out ./tools ./examples ./verify $(LATER),$(MODULES) $(EXAMPLES)))
+TESTED     = ./verify $(addsuffix /...,$(filter-out ./cmd/weir ./tools ./examples ./verify $(LATER),$(MODULES) $(EXAMPLES))) \
+             $(filter-out $(SERVERS),$(shell go list -e ./cmd/weir/...))
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
@@ -34,7 +39,7 @@ help: ## list the targets
 need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
-test: need ## the tests, with the race detector: at most 3 minutes on 2 cores once their imports are compiled
+test: need ## the tests, with the race detector, without those of verify: at most 3 minutes on 2 cores
 	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
 
 quick: ## the tests of the core and of fallback, without the race detector: half a minute
@@ -46,9 +51,9 @@ recovery: need ## measure the recovery table of docs/redis.md; writes recovery.m
 scaling: ## simulate and compute the tables of docs/scaling.md; writes them into it
 	SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./tools/fleet
 
-verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; benchmarks, contrib
+verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, benchmarks, contrib
 	@.ci/need prometheus
-	@.ci/verify $(LATER:=/...)
+	@.ci/verify $(LATER:=/...) $(SERVERS)
 
 contrib: need ## the tests of the modules in contrib, each in the framework itself, with the race detector
 	cd contrib && WEIR_VERIFY=$${WEIR_VERIFY:-1} $(GOTEST) -timeout 15m work
@@ -60,7 +65,7 @@ nightly: need ## every test in its longest form, every fuzz target, and mutants
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors
-	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED) $(LATER:=/...)
+	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED) $(LATER:=/...) $(SERVERS)
 
 386: ## the core on a 32-bit machine
 	GOARCH=386 CGO_ENABLED=0 go test .
