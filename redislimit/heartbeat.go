@@ -12,8 +12,8 @@ import (
 
 // The defaults of HeartbeatConfig.
 const (
-	DefaultBeat     = 2 * time.Second
-	DefaultKeepBeat = time.Hour
+	defaultEvery = 2 * time.Second
+	defaultKeep  = time.Hour
 )
 
 // HeartbeatConfig bounds a Heartbeat. The zero value of a field is its default.
@@ -22,12 +22,11 @@ type HeartbeatConfig struct {
 	// "". No braces.
 	Fleet string
 
-	// Every is how often an instance reports itself: one command. Default DefaultBeat. An instance
-	// that stops without Close is counted for three times as long, and a number falls only after
-	// that.
+	// Every is how often an instance reports itself: one command. Default 2 s. An instance that
+	// stops without Close is counted for three times as long, and a number falls only after that.
 	Every time.Duration
 
-	// Keep is how long the last number holds when Redis does not answer. Default DefaultKeepBeat.
+	// Keep is how long the last number holds when Redis does not answer. Default 1 h.
 	Keep time.Duration
 
 	// OnError is called with the error of each beat that failed. nil: none.
@@ -63,8 +62,8 @@ func (s *Store) Heartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
 		return nil, fmt.Errorf("%w: heartbeat of %q every %v, kept for %v", ErrConfig, cfg.Fleet,
 			cfg.Every, cfg.Keep)
 	}
-	cfg.Every, cfg.Keep = max(time.Millisecond, cmp.Or(cfg.Every, DefaultBeat)),
-		cmp.Or(cfg.Keep, DefaultKeepBeat)
+	cfg.Every, cfg.Keep = max(time.Millisecond, cmp.Or(cfg.Every, defaultEvery)),
+		cmp.Or(cfg.Keep, defaultKeep)
 	ctx, stop := context.WithCancel(context.Background())
 	h := &Heartbeat{store: s, cfg: cfg, id: rand.Text(), stop: stop, done: make(chan struct{})}
 	go h.run(ctx)
