@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -135,14 +134,7 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".
 func defaultName(limit uint64, d time.Duration) string {
-	period := d.String()
-	if strings.HasSuffix(period, "m0s") {
-		period = strings.TrimSuffix(period, "0s")
-	}
-	if strings.HasSuffix(period, "h0m") {
-		period = strings.TrimSuffix(period, "0m")
-	}
-	return strconv.FormatUint(limit, 10) + "/" + period
+	return strconv.FormatUint(limit, 10) + "/" + bounds.Text(d)
 }
 
 // check panics unless the Name can stand in a header field as it is, and there is a LimitFunc, or a

@@ -282,7 +282,7 @@ func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 		if l.Name != "" {
 			continue
 		}
-		if l.Name = l.period(); names[l.Name] {
+		if l.Name = bounds.Text(time.Duration(l.Period)); names[l.Name] {
 			return nil, helper.Errf("there are two limits for a period of %[1]s: give each a name, such as "+
 				"login=%[2]d/%[1]s and search=%[2]d/%[1]s, or both the same one to share budgets", l.Name,
 				l.Limit)

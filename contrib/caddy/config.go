@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // The names in the configuration, the default first.
@@ -171,7 +172,7 @@ func (l Limit) name() string {
 	if l.Name != "" {
 		return l.Name
 	}
-	return strconv.FormatUint(l.Limit, 10) + "/" + l.period()
+	return strconv.FormatUint(l.Limit, 10) + "/" + bounds.Text(time.Duration(l.Period))
 }
 
 // placesName returns the name of the limit MaxInFlightPerClient. Handlers that a request passes one
@@ -180,18 +181,6 @@ func (h *Handler) placesName() string {
 	const longest, suffix = 64, " in flight" // longest: of httplimit
 	name := h.Limits[0].name()
 	return name[:min(len(name), longest-len(suffix))] + suffix
-}
-
-// period returns the Period as people write it.
-func (l Limit) period() string {
-	period := time.Duration(l.Period).String()
-	if strings.HasSuffix(period, "m0s") {
-		period = strings.TrimSuffix(period, "0s")
-	}
-	if strings.HasSuffix(period, "h0m") {
-		period = strings.TrimSuffix(period, "0m")
-	}
-	return period
 }
 
 // denyList returns the list of these addresses, prefixes and keys; nil if there are none.

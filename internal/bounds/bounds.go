@@ -2,7 +2,10 @@
 // strategies of this process and on Redis, middlewares, and loaders of rules.
 package bounds
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // The bounds. Limit and Cost have none.
 const (
@@ -17,4 +20,15 @@ func Key(key string) bool { return 0 < len(key) && len(key) <= MaxKey }
 // Duration reports whether a Request may have the Duration: a whole number of milliseconds.
 func Duration(d time.Duration) bool {
 	return 0 < d && d <= MaxDuration && d%time.Millisecond == 0
+}
+
+// Text formats a Duration as people write it: 1m, 1h30m or 250ms.
+func Text(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }

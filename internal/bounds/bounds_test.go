@@ -25,3 +25,13 @@ func TestDuration(t *testing.T) {
 		assert.Equal(t, want, Duration(d), d)
 	}
 }
+
+func TestText(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		250 * time.Millisecond: "250ms", 1500 * time.Millisecond: "1.5s", 30 * time.Second: "30s",
+		time.Minute: "1m", 90 * time.Second: "1m30s", 10 * time.Minute: "10m", time.Hour: "1h",
+		time.Hour + time.Second: "1h0m1s", 90 * time.Minute: "1h30m", 24 * time.Hour: "24h",
+	} {
+		assert.Equal(t, want, Text(d))
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // Step is a suggested next step and its command, which is empty if there is none.
@@ -165,13 +166,7 @@ func durationText(d time.Duration) string {
 	if d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)
 	}
-	text := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
+	return bounds.Text(d)
 }
 
 // shell joins words for a shell, and quotes them where needed.
