@@ -55,21 +55,20 @@ func Run(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.
 		return ExitOK
 	}
 	fmt.Fprintf(stderr, "weir: %s\n", Printable(err.Error())) // err may quote a hostile log
-	switch {
-	case errors.As(err, new(failure)):
-		return ExitFailure
-	case errors.As(err, new(doubt)):
-		return ExitDoubt
+	if coded, ok := errors.AsType[coded](err); ok {
+		return coded.code
 	}
 	fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
 	return ExitUsage
 }
 
-// failure is an error of a command with correct arguments and input. All other errors but doubt
-// exit with ExitUsage.
-type failure struct{ error }
+// coded is an error with an exit code. All others exit with ExitUsage.
+type coded struct {
+	error
+	code int
+}
 
-func (f failure) Unwrap() error { return f.error }
+func (c coded) Unwrap() error { return c.error }
 
 // Failure returns err as the error of a command with correct arguments and input, which exits with
 // ExitFailure; nil for nil.
@@ -77,14 +76,12 @@ func Failure(err error) error {
 	if err == nil {
 		return nil
 	}
-	return failure{err}
+	return coded{err, ExitFailure}
 }
-
-type doubt struct{ error }
 
 // Doubt returns err as the error of a command whose input was read, but whose result is probably
 // not what was asked for. It exits with ExitDoubt.
-func Doubt(err error) error { return doubt{err} }
+func Doubt(err error) error { return coded{err, ExitDoubt} }
 
 // Printable applies report.Printable to each line.
 func Printable(text string) string {

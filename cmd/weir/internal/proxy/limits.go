@@ -10,6 +10,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // policy returns the middleware's policy for l.
@@ -134,9 +135,7 @@ func (t *tiered) binding(expires, now time.Time) weir.Tier {
 // Durations.
 func sliceOf(tiers []weir.Tier) (slice time.Duration) {
 	for _, t := range tiers {
-		for d := t.Duration; d != 0; {
-			slice, d = d, slice%d
-		}
+		slice = time.Duration(arith.GCD(int64(slice), int64(t.Duration)))
 	}
 	return slice
 }

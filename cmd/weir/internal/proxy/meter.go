@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/weirgo/weir/httplimit"
@@ -49,5 +50,5 @@ func (m *meter) totals() second {
 func (m *meter) past() []second {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]second(nil), m.seconds...)
+	return slices.Clone(m.seconds)
 }
