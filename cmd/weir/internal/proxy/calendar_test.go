@@ -32,7 +32,7 @@ func TestCalendarLimit(t *testing.T) {
 	store, err := onredis.Open(onredis.Config{URL: "redis://127.0.0.1:1"}, nil)
 	require.NoError(t, err)
 	defer store.Close()
-	remote, err := onRedis(store, r)
+	remote, err := rule.On(r, store)
 	require.NoError(t, err)
 	assert.Equal(t, "calendar", weir.NameOf(remote))
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -32,11 +31,11 @@ func (p *Proxy) openRedis() (err error) {
 // hybrid returns the strategy of l on Redis, with its local one for when Redis is down. The denial
 // cache and the lease save round trips.
 func (p *Proxy) hybrid(l rule.Rule) (weir.Strategy, error) {
-	primary, err := onRedis(p.redis, l)
+	primary, err := rule.On(l, p.redis)
 	if err != nil {
 		return nil, err
 	}
-	local, _, err := share(p.redis, l).On(p.limiter)
+	local, err := rule.On(share(p.redis, l), p.limiter)
 	if err != nil {
 		return nil, err
 	}
@@ -47,26 +46,6 @@ func (p *Proxy) hybrid(l rule.Rule) (weir.Strategy, error) {
 		primary = near.Lease(primary, near.LeaseConfig{Block: p.cfg.Lease})
 	}
 	return p.redis.Hybrid(l.Name, l.String(), primary, local)
-}
-
-// onRedis returns l's strategy on s.
-func onRedis(s *onredis.Store, l rule.Rule) (weir.Strategy, error) {
-	switch l.Strategy {
-	case rule.Fixed:
-		return s.FixedWindow(), nil
-	case rule.Sliding:
-		return s.SlidingWindow(), nil
-	case rule.Log:
-		return s.SlidingLog(), nil
-	case rule.Token:
-		return s.TokenBucket(l.Burst), nil
-	case rule.Tiers:
-		return s.Tiers(l.Tiers...)
-	case rule.Calendar:
-		return s.Calendar(l.Unit, l.Zone), nil
-	}
-	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; "+
-		"choose another with --redis", l.Strategy)
 }
 
 // share returns l with this instance's part of the limits that the Request does not carry: the

@@ -33,8 +33,7 @@ func (p *Proxy) strategy(l rule.Rule) (weir.Strategy, error) {
 	if p.redis != nil {
 		return p.hybrid(l)
 	}
-	strategy, _, err := l.On(p.limiter)
-	return strategy, err
+	return rule.On(l, p.limiter)
 }
 
 // places is the limit on requests of one caller in flight, whose places all routes share.

@@ -21,8 +21,9 @@ func decided(t *testing.T, r rule.Rule, requests []request) (denied []bool) {
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	defer l.Close()
-	strategy, ask, err := r.On(l)
+	strategy, err := rule.On(r, l)
 	require.NoError(t, err)
+	ask := r.Request()
 	for _, one := range requests {
 		now, ask.Key = one.at, one.ip
 		res, err := strategy.Run(context.Background(), &ask)

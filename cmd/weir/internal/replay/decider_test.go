@@ -74,8 +74,9 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer l.Close()
-	strategy, ask, err := r.On(l)
+	strategy, err := rule.On(r, l)
 	require.NoError(t, err)
+	ask := r.Request()
 	ask.Key = "caller"
 	out := make([]bool, len(at))
 	for i, when := range at {
@@ -165,8 +166,9 @@ func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	defer l.Close()
-	strategy, ask, err := r.On(l)
+	strategy, err := rule.On(r, l)
 	require.NoError(t, err)
+	ask := r.Request()
 	ask.Key = "caller"
 	out := make([]bool, len(at))
 	for i, when := range at {

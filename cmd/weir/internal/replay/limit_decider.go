@@ -73,12 +73,12 @@ type limitDecider struct {
 const sweepEvery = 1 << 14
 
 func newLimitDecider(r rule.Rule, maxBuckets, enough int) (*limitDecider, error) {
-	d := &limitDecider{rule: r, enough: enough}
+	d := &limitDecider{rule: r, request: r.Request(), enough: enough}
 	err := d.open(maxBuckets)
 	if err != nil {
 		return nil, err
 	}
-	if d.counts, d.request, err = r.On(d.limiter); err != nil {
+	if d.counts, err = rule.On(r, d.limiter); err != nil {
 		d.limiter.Close()
 		return nil, err
 	}

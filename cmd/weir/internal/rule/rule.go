@@ -302,27 +302,41 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// On returns the rule's strategy on l, and a Request for it without the key.
-func (r Rule) On(l *weir.Limiter) (weir.Strategy, weir.Request, error) {
-	ask := weir.Request{Limit: r.Tiers[0].Limit, Duration: r.Tiers[0].Duration}
+// Request returns a Request for the rule's strategy, without the key.
+func (r Rule) Request() weir.Request {
+	return weir.Request{Limit: r.Tiers[0].Limit, Duration: r.Tiers[0].Duration}
+}
+
+// On returns r's strategy on s, a weir.Limiter or a redislimit.Store.
+func On[F, S, L, T, M, C weir.Strategy](r Rule, s interface {
+	FixedWindow() F
+	SlidingWindow() S
+	SlidingLog() L
+	TokenBucket(burst uint64) T
+	Tiers(tiers ...weir.Tier) (M, error)
+	Calendar(unit weir.CalendarUnit, zone *time.Location) C
+}) (weir.Strategy, error) {
 	switch r.Strategy {
 	case Fixed:
-		return l.FixedWindow(), ask, nil
+		return s.FixedWindow(), nil
 	case Sliding:
-		return l.SlidingWindow(), ask, nil
+		return s.SlidingWindow(), nil
 	case Log:
-		return l.SlidingLog(), ask, nil
+		return s.SlidingLog(), nil
 	case Token:
-		return l.TokenBucket(r.Burst), ask, nil
-	case Leaky:
-		return l.LeakyBucket(r.Queue()), ask, nil
+		return s.TokenBucket(r.Burst), nil
 	case Tiers:
-		s, err := l.Tiers(r.Tiers...)
-		return s, ask, err
+		return s.Tiers(r.Tiers...)
 	case Calendar:
-		return l.Calendar(r.Unit, r.Zone), ask, nil
+		return s.Calendar(r.Unit, r.Zone), nil
+	case Leaky:
+		if l, ok := any(s).(*weir.Limiter); ok {
+			return l.LeakyBucket(r.Queue()), nil
+		}
+		return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; "+
+			"choose another with --redis", r.Strategy)
 	}
-	return nil, ask, fmt.Errorf("no strategy %q", r.Strategy)
+	return nil, fmt.Errorf("no strategy %q", r.Strategy)
 }
 
 // Queue returns the size of a leaky bucket's queue.
@@ -337,10 +351,11 @@ func (r Rule) check() error {
 		return err
 	}
 	defer l.Close()
-	s, ask, err := r.On(l)
+	s, err := On(r, l)
 	if err != nil {
 		return err
 	}
+	ask := r.Request()
 	ask.Key = "any"
 	_, err = s.(weir.Peeker).Peek(context.Background(), &ask)
 	return err

@@ -123,8 +123,9 @@ func TestOn(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rules, 5)
 	for _, r := range rules {
-		s, ask, err := r.On(l)
+		s, err := On(r, l)
 		require.NoError(t, err)
+		ask := r.Request()
 		ask.Key = "k" + r.String()
 		for i := range 5 {
 			res, err := s.Run(context.Background(), &ask)
@@ -166,8 +167,9 @@ func TestAtOnce(t *testing.T) {
 		now := time.UnixMilli(100_000*4_000 - 1)
 		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 		require.NoError(t, err)
-		s, ask, err := r.On(l)
+		s, err := On(r, l)
 		require.NoError(t, err)
+		ask := r.Request()
 		ask.Key = "k"
 		admitted := uint64(0)
 		for range 2 {
