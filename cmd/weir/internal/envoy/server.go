@@ -116,12 +116,7 @@ func checkAdmin(cfg Config) error {
 	if cfg.Admin == "" || cfg.AdminRemote {
 		return nil
 	}
-	local, err := live.IsLoopback(cfg.Admin)
-	if err == nil && !local {
-		err = fmt.Errorf("admin address %q is not a loopback address: "+
-			"anyone who can reach it could see the denied callers; "+
-			"say --admin-remote if that is meant", cfg.Admin)
-	}
+	_, err := live.CheckAdmin(cfg.Admin, false, "see the denied callers")
 	return err
 }
 

@@ -10,15 +10,23 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 )
 
-// IsLoopback reports whether only this machine can reach the admin address. It does not resolve
-// names: the answer may change.
-func IsLoopback(admin string) (bool, error) {
+// CheckAdmin reports whether only this machine can reach the admin address. It does not resolve
+// names: the answer may change. If others can, it fails unless remote is set. harm is what they
+// could do.
+func CheckAdmin(admin string, remote bool, harm string) (local bool, err error) {
 	host, _, err := net.SplitHostPort(admin)
 	if err != nil {
 		return false, fmt.Errorf("admin address %q: %w", admin, err)
 	}
 	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.Unmap().IsLoopback(), nil
+	if host == "localhost" || err == nil && addr.Unmap().IsLoopback() {
+		return true, nil
+	}
+	if !remote {
+		return false, fmt.Errorf("admin address %q is not a loopback address: "+
+			"anyone who can reach it could %s; say --admin-remote if that is meant", admin, harm)
+	}
+	return false, nil
 }
 
 // Known answers requests whose Host is another name than localhost and names with refusal, against

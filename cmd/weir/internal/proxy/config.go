@@ -105,19 +105,12 @@ func (a Admin) check() error {
 	if a.Addr == "" {
 		return nil
 	}
-	local, err := live.IsLoopback(a.Addr)
-	switch {
-	case err != nil || local:
-		return err
-	case !a.Remote:
-		return fmt.Errorf("admin address %q is not a loopback address: "+
-			"anyone who can reach it could change the deny list; "+
-			"say --admin-remote if that is meant", a.Addr)
-	case a.Token == "":
-		return fmt.Errorf("admin address %q is not a loopback address, so it needs a token: "+
+	local, err := live.CheckAdmin(a.Addr, a.Remote, "change the deny list")
+	if err == nil && !local && a.Token == "" {
+		err = fmt.Errorf("admin address %q is not a loopback address, so it needs a token: "+
 			"give one in --admin-token-file or $WEIR_ADMIN_TOKEN", a.Addr)
 	}
-	return nil
+	return err
 }
 
 // check checks what the fields are together. Each number by itself is checked where it is a flag,

@@ -797,17 +797,18 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 // TestTheUpstreamsFieldsAreNotDuplicated checks that fields with a single value are the proxy's,
 // since a client could not choose between two. The fields of the draft are lists.
 func TestTheUpstreamsFieldsAreNotDuplicated(t *testing.T) {
-	for style, want := range map[string]int{"legacy": 1, "original": 1, "draft": 2} {
+	for style, want := range map[httplimit.HeaderStyle]int{httplimit.HeadersLegacy: 1,
+		httplimit.HeadersOriginal: 1, httplimit.HeadersDraft: 2} {
 		cfg := config(t, "1000/1d")
-		cfg.Guard.Headers = HeaderStyles[style]
+		cfg.Guard.Headers = style
 		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
-			for _, name := range HeaderStyles[style].Fields() {
+			for _, name := range style.Fields() {
 				w.Header().Set(name, "7")
 			}
 		})
 		s := serve(t, cfg)
 		resp, _ := send(t, "GET", s.front.URL, nil)
-		for _, name := range HeaderStyles[style].Fields() {
+		for _, name := range style.Fields() {
 			if name != "X-Ratelimit-Retry-After" {
 				assert.Len(t, resp.Header[name], want, name)
 			}

@@ -76,16 +76,11 @@ func ParsePenalty(text string) (p httplimit.Penalty, err error) {
 	return httplimit.Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
 }
 
-// FullPolicies are the values of --on-full.
-var FullPolicies = map[string]httplimit.FullPolicy{
-	"refuse": httplimit.FullRefuse,
-	"admit":  httplimit.FullAdmit,
-}
+// FullPolicies are the values of --on-full, by httplimit's.
+var FullPolicies = []string{httplimit.FullRefuse: "refuse", httplimit.FullAdmit: "admit"}
 
-// HeaderStyles are the values of --headers.
-var HeaderStyles = map[string]httplimit.HeaderStyle{
-	"draft":    httplimit.HeadersDraft,
-	"legacy":   httplimit.HeadersLegacy,
-	"original": httplimit.HeadersOriginal,
-	"none":     httplimit.HeadersNone,
+// HeaderStyles are the values of --headers, by httplimit's.
+var HeaderStyles = []string{
+	httplimit.HeadersDraft: "draft", httplimit.HeadersLegacy: "legacy",
+	httplimit.HeadersOriginal: "original", httplimit.HeadersNone: "none",
 }

@@ -335,13 +335,14 @@ func TestMochiwebAndTheOtherHeaders(t *testing.T) {
 	assert.Equal(t, 413, resp.StatusCode)
 	assert.Equal(t, "text/html", resp.Header.Get("Content-Type"))
 	assert.Contains(t, body, "Request Entity Too Large")
-	for name, field := range map[string]string{"draft": "Ratelimit", "legacy": "X-Ratelimit-Limit",
-		"original": "Rate-Limiting-State", "none": ""} {
+	for style, field := range []string{httplimit.HeadersDraft: "Ratelimit",
+		httplimit.HeadersLegacy: "X-Ratelimit-Limit", httplimit.HeadersOriginal: "Rate-Limiting-State",
+		httplimit.HeadersNone: ""} {
 		cfg := config(t, "5/1d")
-		cfg.Guard.Headers = HeaderStyles[name]
+		cfg.Guard.Headers = httplimit.HeaderStyle(style)
 		resp, _ := send(t, "GET", serve(t, cfg).front.URL, nil)
 		for _, f := range []string{"Ratelimit", "X-Ratelimit-Limit", "Rate-Limiting-State"} {
-			assert.Equal(t, f == field, resp.Header.Get(f) != "", "%s %s", name, f)
+			assert.Equal(t, f == field, resp.Header.Get(f) != "", "%s %s", HeaderStyles[style], f)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 		return err
 	}
 	guard := &cfg.Guard
-	guard.Headers = proxy.HeaderStyles[f.headers]
+	guard.Headers = httplimit.HeaderStyle(slices.Index(proxy.HeaderStyles, f.headers))
 	if f.mochiweb {
 		original := httplimit.Mochiweb()
 		guard.Respond = original.Respond
@@ -150,7 +150,7 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 		guard.Respond = cfg.DeniedPage.Respond
 	}
 	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
-	guard.OnFull = proxy.FullPolicies[f.onFull]
+	guard.OnFull = httplimit.FullPolicy(slices.Index(proxy.FullPolicies, f.onFull))
 	if guard.CountIf, err = cli.Statuses(f.countIf); err != nil {
 		return fmt.Errorf("--count-if: %w", err)
 	}
@@ -167,8 +167,8 @@ func (f *proxyFlags) checkGuard() error {
 	case guard.CORS.Credentials && slices.Contains(guard.CORS.Origins, "*"):
 		return errors.New("--cors-credentials needs named origins: browsers send no cookies to *")
 	}
-	return cmp.Or(oneOf("headers", f.headers, "draft", "legacy", "original", "none"),
-		oneOf("on-full", f.onFull, "refuse", "admit"), oneOf("fail", f.fail, "open", "closed"))
+	return cmp.Or(oneOf("headers", f.headers, proxy.HeaderStyles...),
+		oneOf("on-full", f.onFull, proxy.FullPolicies...), oneOf("fail", f.fail, "open", "closed"))
 }
 
 // setAdmin reads the token, if there is an admin address.

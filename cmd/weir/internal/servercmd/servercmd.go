@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -27,9 +26,9 @@ func Root() *cobra.Command {
 		"access-log":       {"text", "json", "off"},
 		"by":               {"ip", "header:", "host", "user", "path", "pattern", "ip+pattern"},
 		"fail":             {"open", "closed"},
-		"headers":          slices.Sorted(maps.Keys(proxy.HeaderStyles)),
+		"headers":          slices.Sorted(slices.Values(proxy.HeaderStyles)),
 		"log":              {"text", "json"},
-		"on-full":          slices.Sorted(maps.Keys(proxy.FullPolicies)),
+		"on-full":          slices.Sorted(slices.Values(proxy.FullPolicies)),
 		"on-redis-failure": proxy.OnFailNames,
 		"strategy":         rule.Strategies,
 	})
