@@ -17,9 +17,9 @@
 //
 // Inside of a fallback, as above, leases and denials are of the primary alone. They are used up or
 // repeated during an outage too, before local decides, and they are no evidence of the primary's
-// health: the breaker judges only calls that take round trips, up to some five where callers wait
-// for one block. What is left of a lease is admitted beside local's share, so an outage over-admits
-// up to a Block more for each instance than fallback.New says. This is the recommended order.
+// health: the breaker judges only calls that take round trips, up to five where callers wait for
+// one block. What is left of a lease is admitted beside local's share, so an outage over-admits up
+// to a Block more for each instance than fallback.New says. This is the recommended order.
 //
 // Around a fallback, Lease takes blocks from whichever strategy decides. Each is counted as a
 // whole, so during an outage local admits a block at once and charges it as a whole. Denials around

@@ -24,9 +24,9 @@ const fetchTimeout = time.Second
 // a block for all who wait or, if the limit does not suffice, for those that fit, in order: of
 // costs of 5, 2 and 4, if 6 are left, for the 5. A block that is denied is followed by a smaller
 // one. If none fits, one call for each cost says until when that is denied. Who comes away
-// empty-handed from two calls that were admitted does not wait for a third: a token bucket may gain
-// so little in each round that no call is denied, and those who come later may use up what was
-// left.
+// empty-handed from three calls does not wait for a fourth: a token bucket may gain so little in
+// each round that no call is denied, other instances may take what a denial has left, and those who
+// come later what is left here.
 type lease struct {
 	budget.Budget
 
@@ -43,7 +43,7 @@ func (b *lease) ended(now time.Time) bool { return b.calls == 0 && b.Ended(now) 
 type waiter struct {
 	request weir.Request
 	call    *call // the last one that is for it, or nil
-	missed  int   // such calls that were admitted
+	calls   int   // how many there were
 	res     *weir.Result
 	err     error
 	done    chan struct{} // closed when it waits no longer: without res and err, it is to ask itself
@@ -99,13 +99,13 @@ func (l *Leases) proceed(ctx context.Context, b *lease, c *call, now time.Time) 
 		case ours && c.err != nil:
 			w.err = c.err
 		case ours && c.res.Allowed(): // they get it even if it has lapsed: at the zero time nothing has
-			w.res, w.missed = l.take(b, &w.request, time.Time{}), w.missed+1
+			w.res = l.take(b, &w.request, time.Time{})
 		case ours && c.apart:
 			w.res = less(c.res, b.Left(now))
 		default:
 			w.res = l.take(b, &w.request, now)
 		}
-		if w.res == nil && w.err == nil && w.missed < 2 {
+		if w.res == nil && w.err == nil && (w.call != c || w.calls < 3) {
 			return false
 		}
 		close(w.done)
@@ -147,6 +147,7 @@ func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
 			calls[q] = w.call
 			l.start(ctx, b, w.call)
 		}
+		w.calls++
 	}
 }
 

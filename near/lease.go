@@ -75,6 +75,8 @@ type Lapser interface {
 //   - in a token bucket until its tokens have flowed in again, one after the other; then they can
 //     be taken from the bucket once more, so that slow callers save less, but lose nothing. A block
 //     taken while another is not used up lapses as if it had been taken right after that one.
+//     A burst should be more than flows in within some five round trips: callers of one block ask
+//     again together, and what flows in meanwhile and does not fit is lost.
 //
 // A Refund to a token bucket moves no token that others hold, so that after one a block of each
 // instance may be admitted beside. With other strategies, where neither s nor what it wraps is a
@@ -84,10 +86,10 @@ type Lapser interface {
 // The callers of a key that find too little left wait for one block together, each until its own
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
 // more than cfg.Block of a key is held unused, but for what was taken for callers whose contexts
-// ended meanwhile, or who were overtaken by smaller requests. A request that two blocks did not
-// suffice for is passed on: so a denial takes some round trips where more is asked for than a token
-// bucket gains. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their
-// Limit, are passed on at once.
+// ended meanwhile, or who were overtaken by smaller requests. A request that three calls did not
+// suffice for is passed on: so where more is asked for than is admitted, a decision takes up to five
+// round trips. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their Limit,
+// are passed on at once.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
