@@ -52,7 +52,7 @@ type waitCaller struct {
 	tries time.Duration
 
 	instant time.Time     // the latest that a denial named
-	pause   time.Duration // until the next try, at least; doubled each time that it is used
+	pause   time.Duration // until the next try after that; doubled each time that it is used
 	next    time.Time     // when to try again; the zero time means at once
 
 	// made by joinQueue; receives when it may be the first, or its deadline too near
@@ -138,7 +138,7 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 	}
 	now := time.Now()
 	left := c.instant.Sub(now)
-	if left < c.pause {
+	if left <= 0 {
 		left = c.pause
 		c.pause *= 2
 	}

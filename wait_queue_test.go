@@ -335,6 +335,30 @@ func TestWaitersWithoutAQueue(t *testing.T) {
 	}
 }
 
+// However near the instants are, a queue passes as many as the limit.
+func TestWaitersPassAtTheRateOfTheLimit(t *testing.T) {
+	const gap = 10 * time.Microsecond
+	r := Request{Key: "a", Limit: 100_000, Duration: time.Second}
+	for name, made := range map[string]func(l *Limiter) Strategy{
+		"TokenBucket": func(l *Limiter) Strategy { return l.TokenBucket(1) },
+		"LeakyBucket": func(l *Limiter) Strategy { return l.LeakyBucket(0) },
+	} {
+		waiting(t, func(t *testing.T, l *Limiter) {
+			s, start := watchRuns(made(l)), time.Now()
+			var all errgroup.Group
+			for range 1000 {
+				all.Go(func() error {
+					_, err := Wait(t.Context(), s, &r)
+					return err
+				})
+			}
+			require.NoError(t, all.Wait())
+			assert.Equal(t, 999*gap, time.Since(start), name)
+			assert.LessOrEqual(t, s.n, 3000, "calls of Run")
+		})
+	}
+}
+
 // A waiter leaves the queue at a cost that does not depend on its length: it looks at its neighbors
 // only.
 func TestLeavingAWaitQueueIsCheap(t *testing.T) {

@@ -184,9 +184,9 @@ func TestWaitBacksOffWhereTheClockOfTheStrategyIsBehind(t *testing.T) {
 			10 * ms, []time.Duration{60 * ms, 100 * ms},
 			[]time.Duration{0, 60 * ms, 61 * ms, 63 * ms, 67 * ms, 75 * ms,
 				100 * ms, 101 * ms, 103 * ms, 107 * ms, 115 * ms}},
-		{"a later instant that is nearer than a millisecond counts as one",
+		{"at a later instant that is nearer than a millisecond",
 			2 * ms, []time.Duration{60 * ms, 63*ms + ms/2},
-			[]time.Duration{0, 60 * ms, 61 * ms, 63 * ms, 64 * ms, 66 * ms}},
+			[]time.Duration{0, 60 * ms, 61 * ms, 63 * ms, 63*ms + ms/2, 64*ms + ms/2, 66*ms + ms/2}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var tries []time.Duration
