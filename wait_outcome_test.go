@@ -300,6 +300,25 @@ func TestNextWaiterAsksAtOnce(t *testing.T) {
 	})
 }
 
+// A caller who has looked at the limit on arrival, and then waited for its turn, goes by what it
+// finds then, even if that is earlier.
+func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := l.TokenBucket(60)
+		r := Request{Key: "a", Limit: 60, Duration: time.Minute, Cost: 60}
+		taken, err := s.Run(t.Context(), &r)
+		require.NoError(t, err)
+		ctx, leave := context.WithCancel(t.Context())
+		arrive(ctx, s, costing(r, 20))
+		second := arrive(t.Context(), s, costing(r, 40))
+		refunded := costing(r, 30)
+		require.NoError(t, s.Refund(t.Context(), &refunded, taken))
+		leave()
+		time.Sleep(10 * time.Second)
+		second.want(t, 10*time.Second, nil, "40 tokens, of which 30 were given back")
+	})
+}
+
 // The Limit may be 0 where a strategy has limits of its own.
 func TestWaitersOnALimitOfTheStrategy(t *testing.T) {
 	waiting(t, func(t *testing.T, l *Limiter) {

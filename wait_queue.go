@@ -119,7 +119,7 @@ func (q *waitQueue) await(ctx context.Context, place *list.Element) error {
 		}
 		select {
 		case <-c.wake:
-			c.next = time.Time{} // what its first try found is out of date
+			c.next, c.instant = time.Time{}, time.Time{} // what its first try found is out of date
 		case <-ctx.Done():
 			return ctx.Err()
 		}
