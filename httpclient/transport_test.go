@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httpclient"
@@ -651,6 +652,24 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 		assert.False(t, limited.Server)
 		wg.Wait()
 		assert.Equal(t, want, windows)
+	})
+}
+
+// However near the instants of its own limit are, the client sends as many as it allows.
+func TestTransportReachesItsOwnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		client := &httpclient.Transport{Strategy: limiter.TokenBucket(1), Limit: 10_000,
+			Duration: time.Second}
+		var all errgroup.Group
+		start := time.Now()
+		for range 1000 {
+			all.Go(func() error { return client.Admit(t.Context(), "a.example") })
+		}
+		require.NoError(t, all.Wait())
+		assert.Equal(t, 99900*time.Microsecond, time.Since(start))
 	})
 }
 

@@ -153,9 +153,13 @@ func (t *turns) purge(now time.Time) bool {
 	return len(t.keys) < maxPaused
 }
 
-// sleep waits for d, at least a millisecond, or until ctx is done.
+// sleep waits for d, or until ctx is done. An instant that has passed, as on a clock that is behind,
+// is waited for a millisecond.
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(max(d, time.Millisecond))
+	if d <= 0 {
+		d = time.Millisecond
+	}
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
