@@ -125,7 +125,8 @@ func (a *queues) Raise(q *queue, p params, now, _, total int64, _ string) {
 	q.move(q.LeakyBucket.Raise(p, now, total))
 }
 
-// Reset implements [Resetter]: the first in line may leave at once.
+// Reset implements [Resetter]: the first in line may leave at once. A Refund or [Return] of what left
+// before moves the line up as if there had been none.
 func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	_, h, err := b.find(r)
 	if err != nil {
@@ -237,7 +238,7 @@ func (b *LeakyBucket) wait(
 		if left <= 0 {
 			q.remove(element)
 			q.move(q.Leave(h.now, w.interval))
-			res := b.l.result(verdict{Allowed: true, Total: q.Level(h.now, p.Each), At: q.Empty(h.now)})
+			res := b.l.result(verdict{Allowed: true, Total: q.Level(h.now, p.Each), At: q.Next})
 			b.states.unlock(h.handle, admitted)
 			return res, nil
 		}

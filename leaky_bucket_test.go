@@ -146,3 +146,32 @@ func TestWaitersForCenturies(t *testing.T) {
 		require.ErrorIs(t, waiting.Wait(), ErrClosed)
 	})
 }
+
+// What waited can be given back until its own cost has leaked, however many wait behind it.
+func TestRefundOfOneThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		b, r := l.LeakyBucket(10), &Request{Key: "a", Limit: 1, Duration: time.Second}
+		start, backs, left := time.Now(), make(chan Return, 6), make(chan time.Duration, 6)
+		for range 6 {
+			go func() {
+				res, giveBack, err := b.Admit(t.Context(), r)
+				assert.NoError(t, err)
+				assert.Equal(t, time.Now().Add(time.Second), res.ExpiresAt)
+				left <- time.Since(start)
+				backs <- giveBack
+			}()
+			synctest.Wait()
+		}
+		time.Sleep(2500 * time.Millisecond)
+		for range 3 { // of which the third has half of its cost in the bucket
+			require.NoError(t, (<-backs)(t.Context(), 1))
+		}
+		const s = time.Second
+		for _, want := range []time.Duration{0, s, 2 * s, 5 * s / 2, 7 * s / 2, 9 * s / 2} {
+			assert.Equal(t, want, <-left)
+		}
+	})
+}
