@@ -125,8 +125,8 @@ func (a *queues) Raise(q *queue, p params, now, _, total int64, _ string) {
 	q.move(q.LeakyBucket.Raise(p, now, total))
 }
 
-// Reset implements [Resetter]: the first in line may leave at once. A Refund or [Return] of what left
-// before moves the line up as if there had been none.
+// Reset implements [Resetter]: the first in line may leave at once. A Refund or [Return] of what
+// left before moves the line up as if there had been no Reset.
 func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	_, h, err := b.find(r)
 	if err != nil {

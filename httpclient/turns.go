@@ -153,8 +153,8 @@ func (t *turns) purge(now time.Time) bool {
 	return len(t.keys) < maxPaused
 }
 
-// sleep waits for d, or until ctx is done. An instant that has passed, as on a clock that is behind,
-// is waited for a millisecond.
+// sleep waits for d, or until ctx is done. If d is 0, as where the Strategy's clock is behind, it
+// waits for a millisecond.
 func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		d = time.Millisecond
