@@ -49,12 +49,12 @@ func (b *bar) show(p replay.Progress) {
 	}
 	b.shown = now
 	const width, reading = 30, 0.7
-	share := reading * min(1, float64(p.Bytes)/float64(b.total))
+	done := reading * min(1, float64(p.Bytes)/float64(b.total))
 	if p.Requests > 0 {
-		share += (1 - reading) * float64(p.Decided) / float64(p.Requests)
+		done += (1 - reading) * float64(p.Decided) / float64(p.Requests)
 	}
-	full := int(share * width)
-	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %s, %s/s ", share*100, strings.Repeat("=", full),
+	full := int(done * width)
+	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %s, %s/s ", done*100, strings.Repeat("=", full),
 		strings.Repeat(" ", width-full), lines(float64(p.Lines)),
 		lines(float64(p.Lines)/now.Sub(b.start).Seconds()))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// nearLimit is the share of a limit above which hits count as near it.
+// nearLimit is the fraction of a limit above which hits count as near it.
 const nearLimit = 0.8
 
 // maxRules bounds the number of rules that have figures.

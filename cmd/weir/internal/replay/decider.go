@@ -45,7 +45,7 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 			decide = calendarDecide(r)
 		}
 		if decide == nil {
-			return newLimitDecider(r, (maxBuckets-1)/parts+1, parts*(callers+1))
+			return newLimiterDecider(r, (maxBuckets-1)/parts+1, parts*(callers+1))
 		}
 		params := windowParams(limit, length)
 		if r.HasBurst() {

@@ -136,7 +136,7 @@ func addsUp(t *testing.T, r *Result) {
 // TestMemoryIsBoundedByTheCallers checks that the number of buckets stays small over many windows
 // with few callers.
 func TestMemoryIsBoundedByTheCallers(t *testing.T) {
-	j, err := newLimitDecider(crossed(t, []string{"1/1s"}, rule.Log)[0], 1<<24, 0)
+	j, err := newLimiterDecider(crossed(t, []string{"1/1s"}, rule.Log)[0], 1<<24, 0)
 	require.NoError(t, err)
 	defer j.close()
 	most := 0

@@ -59,9 +59,9 @@ func (l *logLimiter) explain(err error, advice string) error {
 	return err
 }
 
-// limitDecider decides by one rule with a weir limiter. It serves sliding logs and tiers, whose
+// limiterDecider decides by one rule with a weir limiter. It serves sliding logs and tiers, whose
 // state grows with the limit.
-type limitDecider struct {
+type limiterDecider struct {
 	logLimiter
 	rule    rule.Rule
 	counts  weir.Strategy
@@ -72,8 +72,8 @@ type limitDecider struct {
 // sweepEvery is the minimum number of decisions between two sweeps.
 const sweepEvery = 1 << 14
 
-func newLimitDecider(r rule.Rule, maxBuckets, enough int) (*limitDecider, error) {
-	d := &limitDecider{rule: r, request: r.Request(), enough: enough}
+func newLimiterDecider(r rule.Rule, maxBuckets, enough int) (*limiterDecider, error) {
+	d := &limiterDecider{rule: r, request: r.Request(), enough: enough}
 	err := d.open(maxBuckets)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func newLimitDecider(r rule.Rule, maxBuckets, enough int) (*limitDecider, error)
 	return d, nil
 }
 
-func (d *limitDecider) decide(h hit, denied []bool) error {
+func (d *limiterDecider) decide(h hit, denied []bool) error {
 	d.ns.Store(h.ns)
 	ask := d.counts.Run
 	if !h.counted {
