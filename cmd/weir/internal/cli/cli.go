@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"strings"
 	_ "time/tzdata" // limits by the calendar of a time zone, also where the system has no zones
 
@@ -117,4 +118,19 @@ func version() string {
 		}
 	}
 	return strings.Join(append(parts, info.GoVersion), " ")
+}
+
+// Complete has the shell offer values of the flags of cmd and of its subcommands, by the name of
+// the flag.
+func Complete(cmd *cobra.Command, values map[string][]string) {
+	for name, all := range values {
+		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Value.Type() != "bool" {
+			// It fails for a flag that does not exist, or has a function already.
+			_ = cmd.RegisterFlagCompletionFunc(name,
+				cobra.FixedCompletions(slices.Clone(all), cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		Complete(sub, values)
+	}
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -42,4 +43,13 @@ func Known(names []string, refusal string, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// Listen listens on the TCP address of a flag. Its error names the flag.
+func Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w; choose another address by --%s", err, flag)
+	}
+	return l, nil
 }
