@@ -351,8 +351,10 @@ func TestLeaseTakesWhatIsLacking(t *testing.T) {
 	r := weir.Request{Key: "a", Limit: 20, Duration: time.Minute, Cost: 8}
 	for _, cost := range []uint64{1, 6} {
 		r.Cost = cost
-		require.True(t, ask(t, l, r).Allowed()) // of a block of 10
+		require.True(t, ask(t, l, r).Allowed())
+		clock.Advance(2 * time.Second)
 	}
+	require.EqualValues(t, 1, l.Stats().Fetched, "both are of one block of 10")
 	r.Cost = 8
 	taken := ask(t, server, r)
 	for _, back := range []uint64{0, 2} {
