@@ -198,7 +198,9 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 		if r.URL.Path == "/first" {
 			return
 		}
-		most.Store(max(most.Load(), now.Add(1)))
+		n := now.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
 		<-release
 		now.Add(-1)
 	})
