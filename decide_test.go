@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/decidetest"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/near"
 )
 
@@ -29,7 +30,7 @@ func every(t *testing.T) decidetest.Source {
 }
 
 func TestDecideEqualsItsModel(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(slow.N(4, 8, 100)) {
 		require.NoError(t, decidetest.Differences(every(t), weir.Decide, false, seed, 3000), "seed %d",
 			seed)
 	}

@@ -354,7 +354,7 @@ func holdInTurn(t *testing.T, s Strategy, n int, each time.Duration) (order []in
 }
 
 func TestHoldWaitIsInOrder(t *testing.T) {
-	const callers = 20
+	const callers = 10
 	want := make([]int, callers)
 	for i := range want {
 		want[i] = i

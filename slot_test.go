@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // lockedCell returns the cell of a caller of a strategy, locked.
@@ -77,7 +79,7 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 		first, identity := c.slot, c.identity()
 		c.shard.mu.Unlock()
 		moved := 0
-		for ms := int64(1); moved < 2; ms++ {
+		for ms := int64(1); moved < slow.N(1, 2, 2); ms++ {
 			if ms >= 1<<18 {
 				t.Fatal("the bucket still has its slot")
 			}

@@ -62,7 +62,7 @@ func TestConformance(t *testing.T) {
 		"both around, and down": {fixed, down, both, cached},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row.laws.Histories = slow.N(3, 10, 100)
+			row.laws.Histories = slow.N(2, 10, 100)
 			t.Parallel()
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 				primary := row.inner(row.of(limiterOn(t, clock)), clock)

@@ -66,7 +66,7 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 					d = p.length
 				}
 				total, charged, seen := map[string]uint64{}, map[string]uint64{}, map[string]uint64{}
-				for step := range 300 {
+				for step := range slow.N(100, 300, 300) {
 					clock.Advance(time.Duration(rng.Int64N(int64(d)/50 + 2)))
 					source := fmt.Sprint(rng.IntN(2))
 					r := &weir.Request{Key: "a", Limit: limit, Duration: d, Cost: rng.Uint64N(limit/8 + 2),
