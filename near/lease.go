@@ -87,9 +87,9 @@ type Lapser interface {
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
 // more than cfg.Block of a key is held unused, but for what was taken for callers whose contexts
 // ended meanwhile, or who were overtaken by smaller requests. A request that three calls did not
-// suffice for is passed on: so where more is asked for than is admitted, a decision takes up to five
-// round trips. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their Limit,
-// are passed on at once.
+// suffice for is passed on: so where more is asked for than is admitted, a decision takes up to
+// five round trips. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their
+// Limit, are passed on at once.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {

@@ -26,8 +26,8 @@ func (s remoteness) Run(ctx context.Context, r *weir.Request) (*weir.Result, err
 }
 
 // Where more is asked for than the strategy admits, nobody waits for long: neither for the next
-// tokens, of which some flow in during each round trip, nor for what other instances take first, nor
-// to be denied.
+// tokens, of which some flow in during each round trip, nor for what other instances take first,
+// nor to be denied.
 func TestLeaseInOverload(t *testing.T) {
 	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
 		"TokenBucket":   func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) },
