@@ -96,7 +96,7 @@ func revocably(s *wrap.Strategy, giveBack *weir.Return) method {
 		taken *weir.Result) (res *weir.Result, err error) {
 		switch {
 		case op == weir.OpRefund && *giveBack != nil:
-			return nil, (*giveBack)(ctx, r.Cost)
+			return nil, (*giveBack)(ctx, wrap.Cost(r))
 		case op == weir.OpRun:
 			res, *giveBack, err = s.Admit(ctx, r)
 			if !errors.Is(err, errors.ErrUnsupported) {

@@ -76,10 +76,10 @@ type common struct {
 // Callers see no error of primary, and never wait for it longer than Config.Timeout, even if it
 // ignores its context: local decides in the same call. A caller whose deadline is nearer than twice
 // that waits for half of what it has left; when primary answers later, its admission is not charged
-// again. Callers see the errors of weir for a bad request, of their own context, and of local, if
-// it has to decide and cannot. While the breaker is open primary costs nothing. The TotalRequests
-// of a Result of local is the limit less the cost that this instance can still admit: the shares of
-// others count as used.
+// again, and is given back if local has denied. Callers see the errors of weir for a bad request,
+// of their own context, and of local, if it has to decide and cannot. While the breaker is open
+// primary costs nothing. The TotalRequests of a Result of local is the limit less the cost that
+// this instance can still admit: the shares of others count as used.
 //
 // # How counts carry over
 //
@@ -102,13 +102,14 @@ type common struct {
 //	counted <= used + the cost of the calls whose answers were lost
 //
 // and, until later debts make up for it, what is given back of the debts that such a call took
-// along. The answer of a caller that has left counts as lost if local denied, or did not decide. A
-// primary that loses its data at once with what it remembers is seeded with the largest last count
-// of all instances. That exceeds what is used by at most what other instances took back after this
-// one's last call for that caller: up to the limit, 100 of 100, until the period ends, in the worst
-// case, and nothing if each caller stays on one instance. A primary that is a Seeder and no
-// Reconciler remembers nothing: the same holds for it after every failure. What an instance
-// admitted in an outage is charged to primary even if another instance has reset the caller since.
+// along. An admission for a caller that has left, and that local denied or did not decide on, is
+// given back to a primary that is a Refunder; it counts as lost if that fails. A primary that loses
+// its data at once with what it remembers is seeded with the largest last count of all instances.
+// That exceeds what is used by at most what other instances took back after this one's last call
+// for that caller: up to the limit, 100 of 100, until the period ends, in the worst case, and
+// nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler
+// remembers nothing: the same holds for it after every failure. What an instance admitted in an
+// outage is charged to primary even if another instance has reset the caller since.
 //
 // # How much an outage can over-admit
 //
@@ -217,14 +218,16 @@ func (f *Fallback) RunSource(
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	res, err = v.call(ctx, (*visit).decide)
-	switch err {
-	case nil:
+	if res, err = v.call(ctx, (*visit).decide); err == nil {
 		return res, FromPrimary, nil
-	case errUndecided:
-		return v.runLocal(ctx, weir.OpRun)
 	}
-	return nil, Nobody, err
+	if err == errUndecided {
+		res, source, err = v.runLocal(ctx, weir.OpRun)
+	}
+	if v.late != nil && (err != nil || !res.Allowed()) {
+		v.late.unused.Store(true)
+	}
+	return res, source, err
 }
 
 // Peek returns the Result that Run would return, and counts nothing. It calls primary, or local

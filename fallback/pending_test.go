@@ -2,6 +2,8 @@ package fallback_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +36,13 @@ func (s *distantServer) travel(ctx context.Context, err error) error {
 func (s *distantServer) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := s.server.Run(ctx, r)
 	return res, s.travel(ctx, err)
+}
+
+func (s *distantServer) Admit(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, weir.Return, error) {
+	res, giveBack, err := s.server.Admit(ctx, r)
+	return res, giveBack, s.travel(ctx, err)
 }
 
 func (s *distantServer) Charge(ctx context.Context, r *weir.Request) error {
@@ -131,6 +140,104 @@ func TestLateDenialsAndFailuresAreCharged(t *testing.T) {
 				assert.Equal(t, fallback.FromPrimary, by)
 				assert.Equal(t, row.want, res.TotalRequests)
 				assert.EqualValues(t, 1, f.Stats().Reconciled)
+			})
+		})
+	}
+}
+
+// What primary admits after its caller was denied by local, or has left, is given back, unless the
+// caller was reset meanwhile.
+func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
+	for name, row := range map[string]struct {
+		do   func(t *testing.T, f *fallback.Fallback, r weir.Request)
+		want uint64
+	}{
+		"denied": {func(t *testing.T, f *fallback.Fallback, r weir.Request) {
+			hurried(t, func(ctx context.Context) error {
+				res, by, err := f.RunSource(ctx, &r)
+				assert.Equal(t, fallback.FromLocal, by)
+				assert.False(t, res.Allowed())
+				return err
+			})
+		}, 0},
+		"left": {func(t *testing.T, f *fallback.Fallback, r weir.Request) {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(10*time.Millisecond, cancel)
+			_, err := f.Run(ctx, &r)
+			assert.ErrorIs(t, err, context.Canceled)
+		}, 0},
+		"denied by Admit": {func(t *testing.T, f *fallback.Fallback, r weir.Request) {
+			r.Limit, r.Cost = 1, 0
+			ask(t, f, r) // the share of local is used up
+			r.Limit = 2
+			hurried(t, func(ctx context.Context) error {
+				res, _, err := f.Admit(ctx, &r)
+				assert.False(t, res.Allowed())
+				return err
+			})
+		}, 1},
+		"reset": {func(t *testing.T, f *fallback.Fallback, r weir.Request) {
+			hurried(t, func(ctx context.Context) error { _, err := f.Run(ctx, &r); return err })
+			require.NoError(t, f.Reset(t.Context(), &r))
+			r.Cost = 10
+			ask(t, f, r)
+		}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &distantServer{server: newServer(func() weir.Strategy { return local(t) }),
+					roundTrip: 30 * time.Millisecond}
+				f := newFallback(t, s, local(t),
+					fallback.Config{Timeout: 100 * time.Millisecond, Instances: 2})
+				r := hundred
+				r.Cost, r.Duration = 60, 24*time.Hour // over the share of local
+				row.do(t, f, r)
+				time.Sleep(time.Second)
+				r.Cost = 1
+				assert.Equal(t, row.want, total(t, s.server, r))
+				assert.Zero(t, f.Stats().Failures)
+			})
+		})
+	}
+}
+
+// Where more is asked for than is admitted, and callers leave sooner than primary answers, about as
+// much is admitted as if they waited.
+func TestShortDeadlinesInOverload(t *testing.T) {
+	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
+		"TokenBucket":   func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(20) },
+		"SlidingWindow": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
+		"SlidingLog":    func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				behind := func() weir.Strategy {
+					l, err := weir.New(weir.Config{})
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = l.Close() })
+					return of(l)
+				}
+				s := &distantServer{server: newServer(behind), roundTrip: 30 * time.Millisecond}
+				f := newFallback(t, s, behind(), fallback.Config{Timeout: 100 * time.Millisecond})
+				r := weir.Request{Key: "a", Limit: 400, Duration: time.Second}
+				var admitted atomic.Int64
+				var callers sync.WaitGroup
+				for range 3 * 1000 { // in three seconds
+					callers.Go(func() {
+						hurried(t, func(ctx context.Context) error {
+							res, err := f.Run(ctx, &r)
+							if err == nil && res.Allowed() {
+								admitted.Add(1)
+							}
+							return err
+						})
+					})
+					time.Sleep(time.Second / 1000)
+				}
+				callers.Wait()
+				time.Sleep(time.Second) // until the last calls have ended
+				assert.GreaterOrEqual(t, admitted.Load(), int64(3*400-100))
+				assert.LessOrEqual(t, admitted.Load(), int64(3*400+20))
 			})
 		})
 	}

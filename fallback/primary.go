@@ -3,6 +3,7 @@ package fallback
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -70,7 +71,12 @@ func (v *visit) detach(op operation) (call func(context.Context) error, end func
 	return func(ctx context.Context) (err error) {
 		defer v.end()
 		late.res, err = op(v, ctx)
-		v.settle(err == nil && (late.res == nil || late.res.Allowed()))
+		counted := err == nil && (late.res == nil || late.res.Allowed())
+		if v.settle(counted); counted && late.unused.Load() && !v.a.replaced.Load() {
+			v.a.uncount(wrap.Cost(v.r))
+			back, ctx := *v, context.WithoutCancel(ctx)
+			go func() { _ = back.send(ctx, calling(weir.OpRefund, late.res)) }()
+		}
 		return err
 	}, func(error) { v.settle(false) } // does nothing once op has returned
 }
@@ -79,7 +85,8 @@ func (v *visit) detach(op operation) (call func(context.Context) error, end func
 // decides. What local admits is a debt only if primary has not counted the request, and that is
 // known when the call ends.
 type pending struct {
-	res *weir.Result // read only if the call ended in time without an error
+	res    *weir.Result // read only if the call ended in time without an error
+	unused atomic.Bool  // the caller was denied, or has left: an admission is to be given back
 
 	// Guarded by the account's mu.
 	ended, counted bool      // the call has ended; primary has counted the request
