@@ -92,7 +92,7 @@ func (c *waitCaller) wait(ctx context.Context) error {
 	for {
 		if !c.next.IsZero() {
 			if !c.holds {
-				q.asksAt(c.next)
+				q.asksAt(c.next, time.Until(c.next))
 			}
 			sleep(ctx, time.Until(c.next), c.freed) // if ctx ends it, ask fails
 		}

@@ -132,13 +132,16 @@ func (q *waitQueue) state(place *list.Element) (first bool, next time.Time) {
 	return q.callers.Front() == place, q.next
 }
 
-// asksAt notes when the first asks, and wakes the callers whose deadline is before that. It looks
-// at the others only if there may be such a one.
-func (q *waitQueue) asksAt(next time.Time) {
+// asksAt notes that the first asks after left, at next, and wakes the callers whose deadline is
+// before that. It looks at the others only if there may be such a one, and if left is a microsecond
+// for each of them at least: else their own deadlines wake them as soon, and a queue would pass
+// fewer the longer it is.
+func (q *waitQueue) asksAt(next time.Time, left time.Duration) {
 	waitQueues.Lock()
 	defer waitQueues.Unlock()
 	q.next = next
-	if !q.earliest.Before(next) {
+	least := time.Duration(q.callers.Len()) * time.Microsecond
+	if !q.earliest.Before(next) || left < least {
 		return
 	}
 	q.earliest = noDeadline

@@ -379,7 +379,7 @@ func TestLeavingAWaitQueueIsCheap(t *testing.T) {
 			place.Value = nil // to look at it would panic
 		}
 	}
-	assert.NotPanics(t, func() { q.asksAt(time.Now()) }, "no caller has a deadline")
+	assert.NotPanics(t, func() { q.asksAt(time.Now(), time.Minute) }, "no caller has a deadline")
 	delete(waitQueues.byID, q.id)
 }
 
@@ -397,16 +397,31 @@ func TestWaitersKeepTheirSignal(t *testing.T) {
 // The first looks at the others once for each deadline that is too near.
 func TestWaitQueueKnowsItsEarliestDeadline(t *testing.T) {
 	now := time.Now()
+	at := func(seconds time.Duration) time.Time { return now.Add(seconds * time.Second) }
 	var q *waitQueue
 	for _, after := range []time.Duration{4, 2, 3, 5} {
-		q, _ = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: now.Add(after)})
+		q, _ = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: at(after)})
 	}
 	for _, next := range []struct{ next, earliest time.Duration }{{2, 2}, {3, 3}, {3, 3}, {4, 4},
 		{5, 5}} {
-		q.asksAt(now.Add(next.next))
-		assert.Equal(t, now.Add(next.earliest), q.earliest)
+		q.asksAt(at(next.next), next.next*time.Second)
+		assert.Equal(t, at(next.earliest), q.earliest)
 	}
-	q.asksAt(now.Add(6))
+	q.asksAt(at(6), 6*time.Second)
 	assert.Equal(t, noDeadline, q.earliest)
+	delete(waitQueues.byID, q.id)
+}
+
+// Where the first asks again soon, it does not look at all others each time.
+func TestAskingFromALongQueueIsCheap(t *testing.T) {
+	now := time.Now()
+	var q *waitQueue
+	for range 1000 {
+		q, _ = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: now})
+	}
+	q.asksAt(now.Add(1), time.Millisecond-1)
+	assert.Empty(t, q.callers.Back().Value.(*waitCaller).wake)
+	q.asksAt(now.Add(1), time.Millisecond)
+	assert.Len(t, q.callers.Back().Value.(*waitCaller).wake, 1)
 	delete(waitQueues.byID, q.id)
 }
