@@ -59,9 +59,10 @@ func (e *DeniedError) Unwrap() error {
 // Duration is the lease. In this process a place needs none: it ends with its Release, or with the
 // process. A place elsewhere is renewed three times in each Duration, and more often after an
 // error, until it is released. If the process dies its places are given back by themselves, one
-// Duration after they were last renewed. So the Duration must be longer than the pauses of a
-// process and the outages of its store; seconds to minutes. One goroutine renews all places of a
-// Strategy, with up to 16 calls at one time.
+// Duration after they were last renewed. So the Duration must be three times as long as the pauses
+// of a process and the outages of its store, which may come just before a renewal and end just
+// after the next try; seconds to minutes. One goroutine renews all places of a Strategy, with up to
+// 16 calls at one time.
 //
 // Hold is small enough to be inlined: what it returns takes no allocation where it does not escape.
 func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {

@@ -117,7 +117,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 	})
 }
 
-// An outage shorter than two thirds of the lease is not noticed.
+// An outage shorter than seven twelfths of the lease is not noticed, if calls fail at once.
 func TestRenewalsAreRepeatedAfterAnError(t *testing.T) {
 	defer noRenewers(t)
 	waiting(t, func(t *testing.T, l *Limiter) {
