@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -14,13 +13,15 @@ import (
 
 // place is work in flight: a place of primary, of local, or of both.
 type place struct {
-	f        *Fallback
-	request  weir.Request
-	local    weir.Place  // nil: none
-	released atomic.Bool // set before renew gives the place back
+	f       *Fallback
+	request weir.Request
+	local   weir.Place // nil: none
 
-	mu      sync.Mutex // held for each call of primary, which may outlast the wait for it
-	primary weir.Place // nil: none
+	calls sync.Mutex // held for each call of primary, which may outlast the wait for it
+
+	mu       sync.Mutex
+	primary  weir.Place // guarded by mu; nil: none. Changes with calls held
+	released bool       // guarded by mu; primary gives the place back
 }
 
 // Acquire implements weir.Holder, for weir.Hold, if primary and local do: primary admits, or local
@@ -42,7 +43,9 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 		own.Limit = math.MaxUint64
 		_, p.local, _ = f.local.Acquire(ctx, &own) // without room there, local admits nobody else either
 	case err != nil:
-		p.released.Store(true) // an admission of primary comes too late
+		if p.release() { // primary has admitted it after all, at the same time
+			_ = p.Release(ctx)
+		}
 		source = Nobody
 	}
 	if err == errUndecided {
@@ -63,28 +66,46 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 // the place was released it gives that back; if there is none, the error is errors.ErrUnsupported,
 // which is no call.
 func (p *place) renew(v *visit, ctx context.Context) (res *weir.Result, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.calls.Lock()
+	defer p.calls.Unlock()
+	held := p.primary
 	switch {
-	case p.released.Load():
+	case p.keep(held):
 		err = errors.ErrUnsupported
-	case p.primary == nil:
-		var held weir.Place
-		if res, held, err = v.primary.Acquire(ctx, v.r); err == nil && res.Allowed() {
-			p.primary = held
+	case held == nil:
+		var taken weir.Place
+		if res, taken, err = v.primary.Acquire(ctx, v.r); err == nil && res.Allowed() {
+			held = taken
 		}
 	default:
-		var held bool
+		var still bool
 		res = new(weir.Result)
-		if held, err = p.primary.Renew(ctx); held {
+		if still, err = held.Renew(ctx); still {
 			res.State = weir.Allow
 		}
 	}
-	if held := p.primary; held != nil && p.released.Load() {
-		p.primary = nil
+	if p.keep(held) && held != nil {
+		p.keep(nil)
 		err = held.Release(ctx)
 	}
 	return res, err
+}
+
+// keep notes what primary holds, and reports whether it is to be given back.
+func (p *place) keep(held weir.Place) (released bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.primary = held
+	return p.released
+}
+
+// release has a call of primary that is under way, and later ones, give the place back. It reports
+// whether primary holds it by now.
+func (p *place) release() (held bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = true
+	return p.primary != nil
 }
 
 // Renew implements weir.Place. While primary does not answer, the place is held by local.
@@ -107,7 +128,7 @@ func (p *place) Release(ctx context.Context) (err error) {
 	if p.local != nil {
 		err = p.local.Release(ctx)
 	}
-	p.released.Store(true)
+	p.release()
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()
 	return cmp.Or(err, v.send(ctx, p.renew))

@@ -178,7 +178,7 @@ func TestALatePlaceIsGivenBack(t *testing.T) {
 			l, err := weir.New(weir.Config{})
 			require.NoError(t, err)
 			defer l.Close()
-			primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}}
+			primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}, time.Second}
 			local, err := weir.New(weir.Config{})
 			require.NoError(t, err)
 			defer local.Close()
@@ -206,12 +206,44 @@ func TestALatePlaceIsGivenBack(t *testing.T) {
 	}
 }
 
-type slowHolder struct{ holder }
+// So is one that primary admits at the instant at which the wait for it ends.
+func TestAPlaceThatIsJustTooLateIsGivenBack(t *testing.T) {
+	const takes = 50 * time.Millisecond
+	for i := range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer l.Close()
+			primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}, takes}
+			cfg, ctx := fallback.Config{Timeout: takes}, t.Context()
+			if i%2 == 1 {
+				cfg.Timeout = time.Minute
+				short, cancel := context.WithCancel(ctx)
+				defer time.AfterFunc(takes, cancel).Stop()
+				ctx = short
+			}
+			f := newFallback(t, primary, l.InFlight(), cfg)
+			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
+			if h, err := weir.Hold(ctx, f, r); err == nil {
+				require.NoError(t, h.Release(t.Context()))
+			}
+			time.Sleep(time.Minute)
+			res, err := primary.Peek(t.Context(), r)
+			require.NoError(t, err)
+			require.EqualValues(t, 1, res.TotalRequests, "primary holds nothing")
+		})
+	}
+}
+
+type slowHolder struct {
+	holder
+	takes time.Duration
+}
 
 func (h slowHolder) Acquire(
 	ctx context.Context, r *weir.Request,
 ) (*weir.Result, weir.Place, error) {
-	time.Sleep(time.Second) // in a bubble
+	time.Sleep(h.takes) // in a bubble
 	return h.holder.Acquire(ctx, r)
 }
 
