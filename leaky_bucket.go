@@ -218,8 +218,13 @@ func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 // wait returns when the turn of a waiter has come, or gives its place up.
 func (b *LeakyBucket) wait(
 	ctx context.Context, p params, h lockedState[queue], element *list.Element,
-) (*Result, error) {
+) (res *Result, err error) {
 	q, w := h.state, element.Value.(*waiter)
+	defer func() {
+		if res == nil { // an error, or a panic of Config.Now
+			b.quit(h, element)
+		}
+	}()
 	timer := time.NewTimer(math.MaxInt64)
 	defer timer.Stop()
 	for {
@@ -227,9 +232,9 @@ func (b *LeakyBucket) wait(
 		case <-w.turn:
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, b.quit(h, element, ctx.Err())
+			return nil, ctx.Err()
 		case <-b.l.janitor.stop:
-			return nil, b.quit(h, element, b.l.fail(ErrClosed))
+			return nil, b.l.fail(ErrClosed)
 		}
 		now := b.l.clock.read()
 		h.entry.mu.Lock()
@@ -238,7 +243,7 @@ func (b *LeakyBucket) wait(
 		if left <= 0 {
 			q.remove(element)
 			q.move(q.Leave(h.now, w.interval))
-			res := b.l.result(verdict{Allowed: true, Total: q.Level(h.now, p.Each), At: q.Next})
+			res = b.l.result(verdict{Allowed: true, Total: q.Level(h.now, p.Each), At: q.Next})
 			b.states.unlock(h.handle, admitted)
 			return res, nil
 		}
@@ -251,7 +256,7 @@ func (b *LeakyBucket) wait(
 }
 
 // quit takes a waiter out of the line.
-func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err error) error {
+func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element) {
 	h.entry.mu.Lock()
 	first := h.state.line.Front() == element
 	h.state.remove(element)
@@ -260,7 +265,6 @@ func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err erro
 	}
 	h.now = h.entry.latest
 	b.states.unlock(h.handle, changed)
-	return err
 }
 
 func (d *decoder) queue() error {

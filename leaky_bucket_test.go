@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -173,5 +174,35 @@ func TestRefundOfOneThatWaited(t *testing.T) {
 		for _, want := range []time.Duration{0, s, 2 * s, 5 * s / 2, 7 * s / 2, 9 * s / 2} {
 			assert.Equal(t, want, <-left)
 		}
+	})
+}
+
+// A panic of Config.Now does not leave its caller in the line, before all others for good.
+func TestWaiterWhoseClockPanicsLeavesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Bool
+		l, err := New(Config{Now: func() time.Time {
+			if panics.Swap(false) {
+				panic("no time")
+			}
+			return time.Now()
+		}})
+		require.NoError(t, err)
+		defer l.Close()
+		b, r := l.LeakyBucket(10), &Request{Key: "a", Limit: 1, Duration: time.Second}
+		_, err = b.Run(t.Context(), r)
+		require.NoError(t, err)
+		caught := make(chan any, 1)
+		go func() {
+			defer func() { caught <- recover() }()
+			_, _ = b.Run(t.Context(), r)
+		}()
+		synctest.Wait()
+		panics.Store(true)
+		assert.Equal(t, "no time", <-caught)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err = b.Run(ctx, r)
+		assert.NoError(t, err)
 	})
 }
