@@ -255,14 +255,11 @@ func (b *LeakyBucket) wait(
 	}
 }
 
-// quit takes a waiter out of the line.
+// quit takes a waiter out of the line. It may have been the first.
 func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element) {
 	h.entry.mu.Lock()
-	first := h.state.line.Front() == element
 	h.state.remove(element)
-	if first {
-		h.state.wake()
-	}
+	h.state.wake()
 	h.now = h.entry.latest
 	b.states.unlock(h.handle, changed)
 }

@@ -35,14 +35,12 @@ type waitID struct {
 // newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
 // a higher Limit, a request with a low one may never pass, and must not hold them up.
 func newWaitID(s Strategy, r *Request) waitID {
+	if p, ok := s.(Policy); ok {
+		return newWaitID(p.Strategy, p.request(r))
+	}
 	id := waitID{key: r.Key, limit: r.Limit, duration: r.Duration}
-	switch s := s.(type) {
-	case Policy:
-		return newWaitID(s.Strategy, s.request(r))
-	default:
-		if equal(s, s) { // false for a NaN too, which no map finds again
-			id.strategy = s
-		}
+	if equal(s, s) { // false for a NaN too, which no map finds again
+		id.strategy = s
 	}
 	return id
 }
@@ -140,8 +138,7 @@ func (q *waitQueue) asksAt(next time.Time, left time.Duration) {
 	waitQueues.Lock()
 	defer waitQueues.Unlock()
 	q.next = next
-	least := time.Duration(q.callers.Len()) * time.Microsecond
-	if !q.earliest.Before(next) || left < least {
+	if !q.earliest.Before(next) || left < time.Duration(q.callers.Len())*time.Microsecond {
 		return
 	}
 	q.earliest = noDeadline
