@@ -152,8 +152,8 @@ func (l *Limiter) Stats() Stats {
 }
 
 // Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
-// that decide, read or change a count fail with [ErrClosed]. It may be called more than once, and
-// from Config.Now. It always returns nil.
+// that decide, read or change a count fail with [ErrClosed], those of [Wait] and [HoldWait] when
+// they ask again. It may be called more than once, and from Config.Now. It always returns nil.
 func (l *Limiter) Close() error {
 	l.closed.Store(true)
 	l.janitor.close()

@@ -47,9 +47,11 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // Waiting requests are sent in order of arrival. After a pause the first is sent alone and the
 // others follow at a growing rate, which is unlimited after about 200 ms, so that a server that is
 // not ready yet can ask for another pause. A request waits as long as its context allows, and fails
-// at once with a [LimitError] if the context's deadline is earlier than the end of the wait. The
-// rate grows slowly for waiting requests only: if none waits, because of NoWait or because all
-// deadlines are shorter than the pause, the full rate returns as soon as the pause ends.
+// at once with a [LimitError] if the context's deadline is earlier than the end of the pause, or
+// than the instant at which its own limit admits a request: those that wait before it do not count,
+// and only contexts bound how many do. The rate grows slowly for waiting requests only: if none
+// waits, because of NoWait or because all deadlines are shorter than the pause, the full rate
+// returns as soon as the pause ends.
 //
 // Transport never sends a request twice: retries are the caller's affair. The zero value has no
 // limit of its own and pauses when servers ask for it. It is safe for concurrent use, and must not
