@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"sync"
 	"time"
 
@@ -25,9 +24,10 @@ type place struct {
 }
 
 // Acquire implements weir.Holder, for weir.Hold, if primary and local do: primary admits, or local
-// when primary cannot, as Run has it. What primary admits is held in local too, whatever its limit.
-// A place that primary does not know is taken there as soon as it answers again, and is lost if it
-// has no room. A Release that primary does not receive takes effect when the lease ends.
+// when primary cannot, as Run has it. What primary admits is held in local too, which denies if all
+// of the limit is in flight in this instance: primary does not know what local has admitted. That
+// is taken there with its next renewal once primary answers again, and is lost if it has no room. A
+// Release that primary does not receive takes effect when the lease ends.
 func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, nil, err
@@ -39,9 +39,13 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	source := FromPrimary
 	switch {
 	case err == nil && res.Allowed():
-		own := *r
-		own.Limit = math.MaxUint64
-		_, p.local, _ = f.local.Acquire(ctx, &own) // without room there, local admits nobody else either
+		var here *weir.Result
+		here, p.local, _ = f.local.Acquire(ctx, r)
+		// an error, as without room, is not for the caller: local admits nobody else either
+		if here != nil && !here.Allowed() && !f.cfg.OwnLimits {
+			_ = p.Release(ctx)
+			res, source = here, FromLocal
+		}
 	case err != nil:
 		if p.release() { // primary has admitted it after all, at the same time
 			_ = p.Release(ctx)

@@ -170,6 +170,45 @@ func TestPlacesInAnOutage(t *testing.T) {
 	})
 }
 
+// An instance that is alone never has more than the limit in flight, though primary does not know
+// what local has admitted until that is renewed.
+func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute}
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		local, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer local.Close()
+		primary := holder{l.InFlight(), new(atomic.Bool)}
+		f := newFallback(t, primary, local.InFlight(), tripAtOnce)
+		var held []*weir.Held
+		for _, down := range []bool{false, true, false} {
+			primary.down.Store(down)
+			for range 6 { // with time for a probe, and not for a renewal
+				time.Sleep(time.Second)
+				if h, err := weir.Hold(t.Context(), f, r); err == nil {
+					held = append(held, h)
+				}
+			}
+		}
+		require.Len(t, held, 10)
+		_, err = weir.Hold(t.Context(), f, r)
+		var denied *weir.DeniedError
+		require.ErrorAs(t, err, &denied)
+		assert.False(t, denied.Result.ExpiresAt.IsZero(), "it can pass later")
+		for _, h := range held {
+			require.NoError(t, h.Release(t.Context()))
+		}
+		for _, s := range []weir.Peeker{primary, local.InFlight()} {
+			res, err := s.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
+		}
+	})
+}
+
 // A primary that answers late has admitted a place for which nobody waits any more, whether local
 // has decided or the caller has left: it is given back.
 func TestALatePlaceIsGivenBack(t *testing.T) {
