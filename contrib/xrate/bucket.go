@@ -133,7 +133,9 @@ func (b *Bucket) Wait(ctx context.Context) error { return b.WaitN(ctx, 1) }
 // WaitN waits until n events may happen, in order of arrival. It fails at once, and takes nothing,
 // if n is over the burst, with an error that wraps weir.ErrLimit, or if the deadline of ctx is too
 // early, with one that wraps context.DeadlineExceeded. It fails with the context's error if that
-// ends before, and returns the tokens if possible.
+// ends before, and returns the tokens if possible: in overload those of most callers are not, as
+// with a rate.Limiter, and the next ones wait for them. There, give contexts deadlines, or take a
+// [Limiter], which takes nothing before its turn.
 func (b *Bucket) WaitN(ctx context.Context, n int) error {
 	if n > b.burst {
 		return fmt.Errorf("xrate: %d is over the burst of %d: %w", n, b.burst, weir.ErrLimit)
