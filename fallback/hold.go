@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -16,11 +15,11 @@ type place struct {
 	request weir.Request
 	local   weir.Place // nil: none
 
-	calls sync.Mutex // held for each call of primary, which may outlast the wait for it
-
-	mu       sync.Mutex
-	primary  weir.Place // guarded by mu; nil: none. Changes with calls held
-	released bool       // guarded by mu; primary gives the place back
+	// calls has room for one: the call of primary under way, which may outlast the wait for it. What
+	// follows is that one's.
+	calls    chan struct{}
+	primary  weir.Place // nil: none
+	released bool
 }
 
 // Acquire implements weir.Holder, for weir.Hold, if primary and local do: primary admits, or local
@@ -32,7 +31,7 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	if err := f.validate(ctx, r); err != nil {
 		return nil, nil, err
 	}
-	p := &place{f: f, request: *r}
+	p := &place{f: f, request: *r, calls: make(chan struct{}, 1)}
 	v := f.visit(r, time.Time{})
 	defer v.end()
 	res, err := v.call(ctx, p.renew)
@@ -47,13 +46,12 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 			res, source = here, FromLocal
 		}
 	case err != nil:
-		if p.release() { // primary has admitted it after all, at the same time
-			_ = p.Release(ctx)
-		}
+		// primary may admit it after all
+		go func(p *place) { _ = p.Release(context.WithoutCancel(ctx)) }(p)
 		source = Nobody
 	}
 	if err == errUndecided {
-		p = &place{f: f, request: *r}
+		p = &place{f: f, request: *r, calls: make(chan struct{}, 1)}
 		res, source, err = v.locally(func(own *weir.Request, _ uint64) (res *weir.Result, err error) {
 			res, p.local, err = f.local.Acquire(ctx, own)
 			return res, err
@@ -67,49 +65,38 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 }
 
 // renew has primary hold the place: it renews the one that primary has admitted, or takes one. If
-// the place was released it gives that back; if there is none, the error is errors.ErrUnsupported,
-// which is no call.
+// the place was released the error is errors.ErrUnsupported, which is no call.
 func (p *place) renew(v *visit, ctx context.Context) (res *weir.Result, err error) {
-	p.calls.Lock()
-	defer p.calls.Unlock()
-	held := p.primary
+	p.calls <- struct{}{}
+	defer func() { <-p.calls }()
 	switch {
-	case p.keep(held):
-		err = errors.ErrUnsupported
-	case held == nil:
-		var taken weir.Place
-		if res, taken, err = v.primary.Acquire(ctx, v.r); err == nil && res.Allowed() {
-			held = taken
+	case p.released:
+		return nil, errors.ErrUnsupported
+	case p.primary == nil:
+		var held weir.Place
+		if res, held, err = v.primary.Acquire(ctx, v.r); err == nil && res.Allowed() {
+			p.primary = held
 		}
 	default:
-		var still bool
+		var held bool
 		res = new(weir.Result)
-		if still, err = held.Renew(ctx); still {
+		if held, err = p.primary.Renew(ctx); held {
 			res.State = weir.Allow
 		}
-	}
-	if p.keep(held) && held != nil {
-		p.keep(nil)
-		err = held.Release(ctx)
 	}
 	return res, err
 }
 
-// keep notes what primary holds, and reports whether it is to be given back.
-func (p *place) keep(held weir.Place) (released bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.primary = held
-	return p.released
-}
-
-// release has a call of primary that is under way, and later ones, give the place back. It reports
-// whether primary holds it by now.
-func (p *place) release() (held bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.released = true
-	return p.primary != nil
+// giveBack has primary take back what it holds, after a call that is under way. If that is nothing,
+// the error is errors.ErrUnsupported.
+func (p *place) giveBack(_ *visit, ctx context.Context) (*weir.Result, error) {
+	p.calls <- struct{}{}
+	defer func() { <-p.calls }()
+	held := p.primary
+	if p.primary, p.released = nil, true; held == nil {
+		return nil, errors.ErrUnsupported
+	}
+	return nil, held.Release(ctx)
 }
 
 // Renew implements weir.Place. While primary does not answer, the place is held by local.
@@ -132,8 +119,7 @@ func (p *place) Release(ctx context.Context) (err error) {
 	if p.local != nil {
 		err = p.local.Release(ctx)
 	}
-	p.release()
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()
-	return cmp.Or(err, v.send(ctx, p.renew))
+	return cmp.Or(err, v.send(ctx, p.giveBack))
 }
