@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +23,9 @@ func TestLeaseOfMixedCosts(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			server := far(t, time.Millisecond)
-			var admitted, before atomic.Uint64 // before the first denial
-			var once sync.Once
+			var mu sync.Mutex
+			var first time.Time // denial
+			admitted := map[time.Time]uint64{}
 			var callers sync.WaitGroup
 			for n := range uint64(instances) {
 				l := near.Lease(server, near.LeaseConfig{Block: block, Instances: instances})
@@ -35,22 +35,35 @@ func TestLeaseOfMixedCosts(t *testing.T) {
 						for {
 							r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour, Cost: 1 + rng.Uint64N(50)}
 							res, err := l.Run(t.Context(), &r)
+							mu.Lock()
+							now := time.Now()
 							if !assert.NoError(t, err) || !res.Allowed() {
-								once.Do(func() { before.Store(admitted.Load()) })
+								if first.IsZero() {
+									first = now
+								}
+								mu.Unlock()
 								return
 							}
-							admitted.Add(r.Cost)
+							admitted[now] += r.Cost
+							mu.Unlock()
 						}
 					})
 				}
 			}
 			callers.Wait()
 			res := ask(t, server, weir.Request{Key: "a", Limit: limit, Duration: time.Hour, Cost: limit})
+			before, all := uint64(0), uint64(0)
+			for at, cost := range admitted {
+				all += cost
+				if !at.After(first) {
+					before += cost
+				}
+			}
 			t.Logf("first denial at %d, %d admitted, %d counted, %d round trips, %d at once",
-				before.Load(), admitted.Load(), res.TotalRequests, server.calls.Load(), server.most.Load())
-			assert.GreaterOrEqual(t, before.Load(), uint64(limit*95/100))
-			assert.LessOrEqual(t, admitted.Load(), uint64(limit))
-			assert.LessOrEqual(t, res.TotalRequests-admitted.Load(), uint64(instances*block))
+				before, all, res.TotalRequests, server.calls.Load(), server.most.Load())
+			assert.GreaterOrEqual(t, before, uint64(limit*95/100))
+			assert.LessOrEqual(t, all, uint64(limit))
+			assert.LessOrEqual(t, res.TotalRequests-all, uint64(instances*block))
 		})
 	}
 }
