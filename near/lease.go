@@ -10,8 +10,11 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// The defaults of LeaseConfig.
-const DefaultBlock, DefaultKeys = 16, 1 << 16
+// DefaultBlock is the default of LeaseConfig.Block.
+const DefaultBlock = 16
+
+// DefaultKeys is the default of LeaseConfig.Keys.
+const DefaultKeys = 1 << 16
 
 // LeaseConfig bounds [Leases]. The zero value of a field is its default.
 type LeaseConfig struct {
