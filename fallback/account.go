@@ -80,12 +80,12 @@ func (c *count) now(now time.Time) uint64 {
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))
 }
 
-// uncount takes cost from the last count of primary, or primary would be seeded with it after an
-// outage.
-func (a *account) uncount(cost uint64) {
+// recount changes the last count of primary, with which primary may be seeded after an outage.
+func (a *account) recount(more, less uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.counted.total -= min(a.counted.total, cost)
+	a.counted.total += min(more, ^a.counted.total)
+	a.counted.total -= min(less, a.counted.total)
 }
 
 // idle reports whether the account may be removed. The last count is lost with it, which matters

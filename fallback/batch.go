@@ -12,9 +12,7 @@ import (
 )
 
 // Store implements weir.Batcher: the calls of Fallbacks go together if those of their primaries do.
-func (f *Fallback) Store() (store any, of weir.Strategy) {
-	return f.store, f
-}
+func (f *Fallback) Store() (store any, of weir.Strategy) { return f.store, f }
 
 // batched is the Store of Fallbacks on primaries of one Store.
 type batched struct{ primaries any }

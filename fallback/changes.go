@@ -29,9 +29,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	n := v.sharedAmong()
 	own := *v.toShare(n)
 	if err == nil {
-		v.a.mu.Lock()
-		v.a.counted.total += min(wrap.Cost(r), ^v.a.counted.total)
-		v.a.mu.Unlock()
+		v.a.recount(wrap.Cost(r), 0)
 		own.Cost = share(wrap.Cost(r), n)
 		_ = f.local.Charge(ctx, &own) // if local has no room for the key, it denies its requests too
 		return nil
@@ -71,7 +69,7 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	owed := v.a.debts.Refund(cost, v.cfg.Now())
 	v.a.mu.Unlock()
 	if counted {
-		v.a.uncount(cost - owed)
+		v.a.recount(0, cost-owed)
 	}
 	if owed > 0 {
 		own := *v.toShare(v.sharedAmong())
@@ -139,7 +137,7 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		case counts && source == FromLocal:
 			return v.refund(ctx, taken)
 		case counts && source != FromPolicy:
-			v.a.uncount(r.Cost)
+			v.a.recount(0, r.Cost)
 		case source != FromPrimary || primary == nil: // Refund would give back what counts no more
 			return nil
 		}

@@ -70,8 +70,8 @@ type Config struct {
 	// least three round trips, since a new connection takes two before it carries a decision; with a
 	// near.Lease inside at least six. It does not follow the latency: where machines are short of
 	// processor time, make it longer than the slowest answers (docs/redis.md has figures), or healthy
-	// calls are decided locally. A caller whose deadline is nearer than twice Timeout waits for half of
-	// the time it has left, so that local can still decide (Stats.ShortDeadlines). The call goes on
+	// calls are decided locally. A caller whose deadline is nearer than twice Timeout waits for half
+	// of the time it has left, so that local can still decide (Stats.ShortDeadlines). The call goes on
 	// without it, and counts as late only after all of Timeout; an admission that arrives even later
 	// settles what local admitted and primary was not charged with.
 	Timeout time.Duration

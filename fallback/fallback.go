@@ -225,7 +225,7 @@ func (f *Fallback) RunSource(
 		res, source, err = v.runLocal(ctx, weir.OpRun)
 	}
 	if v.late != nil && (err != nil || !res.Allowed()) {
-		v.late.unused.Store(true)
+		v.settle(ctx, known{unused: true})
 	}
 	return res, source, err
 }

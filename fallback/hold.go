@@ -38,19 +38,18 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	source := FromPrimary
 	switch {
 	case err == nil && res.Allowed():
-		var here *weir.Result
-		here, p.local, _ = f.local.Acquire(ctx, r)
+		here, local, _ := f.local.Acquire(ctx, r)
 		// an error, as without room, is not for the caller: local admits nobody else either
-		if here != nil && !here.Allowed() && !f.cfg.OwnLimits {
+		if p.local = local; here != nil && !here.Allowed() && !f.cfg.OwnLimits {
 			_ = p.Release(ctx)
 			res, source = here, FromLocal
 		}
 	case err != nil:
 		// primary may admit it after all
 		go func(p *place) { _ = p.Release(context.WithoutCancel(ctx)) }(p)
-		source = Nobody
-	}
-	if err == errUndecided {
+		if source = Nobody; err != errUndecided {
+			break
+		}
 		p = &place{f: f, request: *r, calls: make(chan struct{}, 1)}
 		res, source, err = v.locally(func(own *weir.Request, _ uint64) (res *weir.Result, err error) {
 			res, p.local, err = f.local.Acquire(ctx, own)

@@ -38,6 +38,9 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 	return res
 }
 
+// deciding is a decision of local on own, with one nth of the limit.
+type deciding func(own *weir.Request, n uint64) (*weir.Result, error)
+
 // runLocal has local Run or Peek, and records what it admits.
 func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source, error) {
 	return v.locally(func(own *weir.Request, n uint64) (*weir.Result, error) {
@@ -50,9 +53,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 }
 
 // locally has decide do so on own, with one nth of the limit, unless Config.OnFail does.
-func (v *visit) locally(
-	decide func(own *weir.Request, n uint64) (*weir.Result, error),
-) (*weir.Result, Source, error) {
+func (v *visit) locally(decide deciding) (*weir.Result, Source, error) {
 	if v.cfg.OnFail != FailLocal {
 		return v.policy(), FromPolicy, nil
 	}

@@ -201,6 +201,30 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 	}
 }
 
+// So is what primary admits at the very instant at which local denies.
+func TestAdmissionsJustTooLateAreGivenBack(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			s := &distantServer{server: newServer(func() weir.Strategy { return local(t) }),
+				roundTrip: 20 * time.Millisecond} // half of the time that callers have
+			f := newFallback(t, s, local(t), fallback.Config{Timeout: 100 * time.Millisecond, Instances: 2})
+			r := hundred
+			r.Cost, r.Duration = 60, 24*time.Hour // over the share of local
+			used := uint64(0)
+			hurried(t, func(ctx context.Context) error {
+				res, err := f.Run(ctx, &r)
+				if err == nil && res.Allowed() {
+					used = r.Cost
+				}
+				return err
+			})
+			time.Sleep(time.Second)
+			r.Cost = 1
+			require.Equal(t, used, total(t, s.server, r))
+		})
+	}
+}
+
 // Where more is asked for than is admitted, and callers leave sooner than primary answers, about as
 // much is admitted as if they waited.
 func TestShortDeadlinesInOverload(t *testing.T) {

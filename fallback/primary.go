@@ -3,7 +3,6 @@ package fallback
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -72,42 +71,49 @@ func (v *visit) detach(op operation) (call func(context.Context) error, end func
 		defer v.end()
 		late.res, err = op(v, ctx)
 		counted := err == nil && (late.res == nil || late.res.Allowed())
-		if v.settle(counted); counted && late.unused.Load() && !v.a.replaced.Load() {
-			v.a.uncount(wrap.Cost(v.r))
-			back, ctx := *v, context.WithoutCancel(ctx)
-			go func() { _ = back.send(ctx, calling(weir.OpRefund, late.res)) }()
-		}
+		v.settle(ctx, known{ended: true, counted: counted})
 		return err
-	}, func(error) { v.settle(false) } // does nothing once op has returned
+	}, func(error) { v.settle(context.Background(), known{ended: true}) } // nothing once op has ended
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
 // decides. What local admits is a debt only if primary has not counted the request, and that is
 // known when the call ends.
 type pending struct {
-	res    *weir.Result // read only if the call ended in time without an error
-	unused atomic.Bool  // the caller was denied, or has left: an admission is to be given back
+	res *weir.Result // read only if the call has ended without an error
 
 	// Guarded by the account's mu.
-	ended, counted bool      // the call has ended; primary has counted the request
-	cost           uint64    // that local has admitted meanwhile, or 0
-	until          time.Time // when that counts no more
+	known
+	cost  uint64    // that local has admitted meanwhile, or 0
+	until time.Time // when that counts no more
 }
 
-// settle records that the call has ended, and whether primary counted the request. A call that
-// ignores its context ends twice: at its timeout, and when it returns.
-func (v *visit) settle(counted bool) {
+// known is what is known of a pending call: that it has ended, that primary has counted the
+// request, and that its caller was denied or has left.
+type known struct{ ended, counted, unused bool }
+
+// settle records what is known now. What primary has counted for a caller that was denied or has
+// left, it is to give back. A call that ignores its context ends twice: at its timeout, and when it
+// returns.
+func (v *visit) settle(ctx context.Context, now known) {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	p := v.late
-	switch now := v.cfg.Now(); {
+	p, was := v.late, v.late.known
+	p.known = known{was.ended || now.ended, was.counted || now.counted, was.unused || now.unused}
+	switch {
 	case p.cost == 0: // local has not decided, or has denied
-	case !p.ended && !counted:
-		v.a.debts.Add(p.cost, p.until, now)
-	case p.ended && !p.counted && counted:
-		v.a.debts.Refund(p.cost, now)
+	case p.ended && !was.ended && !p.counted:
+		v.a.debts.Add(p.cost, p.until, v.cfg.Now())
+	case was.ended && !was.counted && p.counted:
+		v.a.debts.Refund(p.cost, v.cfg.Now())
 	}
-	p.ended, p.counted = true, p.counted || counted
+	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
+		back := *v
+		go func() {
+			back.a.recount(0, wrap.Cost(back.r))
+			_ = back.send(context.WithoutCancel(ctx), calling(weir.OpRefund, p.res))
+		}()
+	}
 }
 
 // refused reports whether err depends on the request alone.

@@ -77,7 +77,7 @@ var claimFaults = []struct {
 	{"fallback", "TestLateAdmissionsOfNobodyAreGivenBack",
 		[]edit{{"fallback/primary.go", " && !v.a.replaced.Load() {", " {"}}},
 	{"fallback", "TestShortDeadlinesInOverload",
-		[]edit{{"fallback/fallback.go", "v.late.unused.Store(true)", ""}}},
+		[]edit{{"fallback/fallback.go", "v.settle(ctx, known{unused: true})", ""}}},
 	{"near", "TestLeaseInOverload",
 		[]edit{{"near/flight.go", "(w.call != c || w.calls < 3)", "true"}}},
 	{"near", "TestLeaseOfALargeCostAmongSmallOnes",
