@@ -48,7 +48,9 @@ type LeaseConfig struct {
 // Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for
 // concurrent use.
 type Leases struct {
+	// the wrapped Strategy, and the leases by caller
 	cache[lease]
+
 	cfg    LeaseConfig
 	lapser Lapser                     // nil: nothing can be leased
 	burst  uint64                     // of a token bucket; 0: the request's Limit
