@@ -312,6 +312,27 @@ func TestFailuresHoldNoPlace(t *testing.T) {
 	}
 }
 
+type panicking struct{ weir.Strategy }
+
+func (panicking) Run(context.Context, *weir.Request) (*weir.Result, error) { panic("strategy") }
+
+// net/http goes on after a panic, so a place that is held by nobody would be lost for good.
+func TestAPanicOfAStrategyHoldsNoPlace(t *testing.T) {
+	for far, holder := range map[string]func(l *weir.Limiter) weir.Strategy{
+		"in this process": func(l *weir.Limiter) weir.Strategy { return l.InFlight() },
+		"elsewhere":       func(l *weir.Limiter) weir.Strategy { return farHolder{l.InFlight()} },
+	} {
+		limiter := newLimiter(t, at(noon))
+		cfg := hundred()
+		cfg.Concurrency = httplimit.Policy{Strategy: holder(limiter), Limit: 1}
+		h := httplimit.New(panicking{limiter.FixedWindow()}, cfg)(http.NotFoundHandler())
+		assert.PanicsWithValue(t, "strategy", func() {
+			h.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+		})
+		assert.Zero(t, places(t, limiter.InFlight(), "203.0.113.7"), far)
+	}
+}
+
 // server starts a server behind Concurrency, and returns its places.
 func server(t *testing.T, http2 bool, handle http.HandlerFunc) (*httptest.Server, func() uint64) {
 	limiter := newLimiter(t, nil)

@@ -68,10 +68,7 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	allowed, err := c.limits.Take(ctx, m.tolerates)
-	if c.inFlight != nil {
-		c.inFlight.held = c.limits[0].TakeHeld()
-	}
+	allowed, err := m.take(ctx, c)
 	if c.decider = 0; !allowed || m.describes {
 		c.decider = c.limits.Binding()
 	}
@@ -90,6 +87,14 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 		return
 	}
 	m.logFailures(ctx, c)
+}
+
+// take has the policies decide. The place is the request's even if one of them panics.
+func (m *middleware) take(ctx context.Context, c *call) (allowed bool, err error) {
+	if c.inFlight != nil {
+		defer func() { c.inFlight.held = c.limits[0].TakeHeld() }()
+	}
+	return c.limits.Take(ctx, m.tolerates)
 }
 
 // fill makes the Requests of all policies. It reports whether they are to be decided; else it has
