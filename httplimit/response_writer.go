@@ -81,7 +81,17 @@ func (w *responseWriter) writeInformational(status int) {
 			delete(h, name)
 		}
 	}
+	// net/http sends a copy of a header with this key by HTTP/2. It may read it after WriteHeader has
+	// returned, if the client has left.
+	const copied = "Content-Length"
+	_, has := h[copied]
+	if !has {
+		h[copied] = nil
+	}
 	w.ResponseWriter.WriteHeader(status)
+	if !has {
+		delete(h, copied)
+	}
 	for name, values := range all {
 		if values != nil {
 			h[name] = values

@@ -1,14 +1,17 @@
 package httplimit_test
 
 import (
+	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/textproto"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,3 +119,33 @@ type pusher struct {
 }
 
 func (p pusher) Push(target string, _ *http.PushOptions) error { *p.pushed = target; return nil }
+
+// A client of HTTP/2 that leaves during a 1xx ends WriteHeader while net/http still reads what it
+// has to send; the race detector finds a change of that.
+func TestClientsThatLeaveDuringA1xx(t *testing.T) {
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1e6, Duration: time.Hour}
+	limiter := newLimiter(t, nil)
+	srv := httptest.NewUnstartedServer(httplimit.New(limiter.FixedWindow(), cfg)(http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+		})))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for range 25 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(5e6)))
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+				if resp, err := srv.Client().Do(r); err == nil {
+					_ = resp.Body.Close()
+				}
+				cancel()
+			}
+		})
+	}
+	clients.Wait()
+}
