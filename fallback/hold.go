@@ -45,8 +45,9 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 			res, source = here, FromLocal
 		}
 	case err != nil:
-		// primary may admit it after all
-		go func(p *place) { _ = p.Release(context.WithoutCancel(ctx)) }(p)
+		if v.late != nil { // primary may admit it after all
+			go func(p *place) { _ = p.Release(context.WithoutCancel(ctx)) }(p)
+		}
 		if source = Nobody; err != errUndecided {
 			break
 		}
@@ -107,8 +108,7 @@ func (p *place) Renew(ctx context.Context) (held bool, err error) {
 	case err != nil:
 		return false, err
 	case !res.Allowed() && p.local != nil:
-		err = p.local.Release(ctx)
-		p.local = nil
+		err, p.local = p.local.Release(ctx), nil
 	}
 	return res.Allowed(), err
 }

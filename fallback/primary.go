@@ -108,11 +108,10 @@ func (v *visit) settle(ctx context.Context, now known) {
 		v.a.debts.Refund(p.cost, v.cfg.Now())
 	}
 	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
-		back := *v
-		go func() {
-			back.a.recount(0, wrap.Cost(back.r))
-			_ = back.send(context.WithoutCancel(ctx), calling(weir.OpRefund, p.res))
-		}()
+		go func(v visit) { // of its own: the call is another late one
+			v.a.recount(0, wrap.Cost(v.r))
+			_ = v.send(context.WithoutCancel(ctx), calling(weir.OpRefund, p.res))
+		}(*v)
 	}
 }
 
