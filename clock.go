@@ -18,7 +18,7 @@ import (
 // shown to have ended is current for no later one.
 type clock struct {
 	now        func() time.Time // Config.Now; nil for the real clock
-	start      time.Time        // when the limiter was made, with its monotonic reading
+	start      time.Time        // when the limiter was made, with its monotonic reading; 1970 with now
 	unix       int64            // start, as an instant
 	resolution time.Duration    // Config.Resolution; 0 with Config.Now
 
@@ -35,6 +35,9 @@ func newClock(now func() time.Time, resolution time.Duration) clock {
 	t := start()
 	if t.Unix() <= 0 {
 		resolution = 0
+	}
+	if now != nil {
+		t = time.Unix(0, 0).In(t.Location())
 	}
 	return clock{now: now, start: t, unix: instant(t), resolution: resolution}
 }
@@ -90,9 +93,6 @@ func (c *clock) setTicking(on bool) {
 // time is the inverse of read. On the real clock the result carries a monotonic reading, so that
 // its distance to time.Now stays right when the wall clock is stepped.
 func (c *clock) time(ns int64) time.Time {
-	if c.now != nil {
-		return time.Unix(0, ns).In(c.start.Location())
-	}
 	return c.start.Add(time.Duration(ns - c.unix))
 }
 

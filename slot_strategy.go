@@ -95,7 +95,8 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 	if slot, state, now := seen.slot, seen.state, seen.now; slot != nil {
 		have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
 		late := s.l.clock.resolution > 0
-		for epoch := state >> countBits; state>>countBits == epoch; state = slot.load(stateWord) {
+		epoch := state >> countBits
+		for state = slot.load(stateWord); state>>countBits == epoch; state = slot.load(stateWord) {
 			have.N = int64(state&countMask) - 1
 			v, next := s.algorithm.Decide(have, p, now)
 			if !v.Allowed && late {
