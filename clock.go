@@ -28,16 +28,12 @@ type clock struct {
 }
 
 func newClock(now func() time.Time, resolution time.Duration) clock {
-	start := time.Now
+	t := time.Now()
 	if now != nil {
-		start, resolution = now, 0
+		t = time.Unix(0, 0).In(now().Location())
 	}
-	t := start()
 	if t.Unix() <= 0 {
 		resolution = 0
-	}
-	if now != nil {
-		t = time.Unix(0, 0).In(t.Location())
 	}
 	return clock{now: now, start: t, unix: instant(t), resolution: resolution}
 }
