@@ -37,8 +37,7 @@ func (c *cell) identity() identity {
 // replace changes the content of a cell from c.have to next. If there is no bucket it makes one. It
 // begins another epoch only if a still word differs. It reports false if a hit came in between, and
 // reads the content again. It fails with ErrFull, and has changed nothing then, if the slot's
-// generations are used up and there is no other slot. What it counts is no hit to Stats: the caller
-// adds one to the shard's sum for an admission.
+// generations are used up and there is no other slot. It leaves shard.allowed to the caller.
 func (c *cell) replace(next content) (done bool, err error) {
 	switch {
 	case c.slot == nil:
@@ -51,12 +50,9 @@ func (c *cell) replace(next content) (done bool, err error) {
 	default:
 		done = c.roll(c.state, next)
 	}
-	switch {
-	case !done:
+	if !done {
 		c.state = c.load(stateWord)
 		c.have = c.content(c.state)
-	case c.shard.tallied:
-		c.shard.allowed -= uint64(next.N - c.have.N)
 	}
 	return done, nil
 }

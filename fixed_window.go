@@ -34,13 +34,13 @@ func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (s *windowStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, nil)
+	_, err = s.run(r, &res, noSight)
 	return
 }
 
 // run implements local.
 func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	if at != nil && at.slot != nil &&
+	if at.slot != nil &&
 		s.l.hit(at.slot, at.state, at.Cost, at.Limit, at.w.stamp(at.now), at.w, res) {
 		return time.Duration(at.w.end - at.now), nil
 	}

@@ -130,7 +130,6 @@ type Stats struct {
 // falls: hits under way whose cost is over 1 may make Allowed too high, until as much more is
 // admitted.
 func (l *Limiter) Stats() Stats {
-	extra := l.buckets.extraCost.Load()
 	s := Stats{
 		Invalid:    l.invalid.Load(),
 		Full:       l.full.Load(),
@@ -144,9 +143,8 @@ func (l *Limiter) Stats() Stats {
 	for _, t := range l.janitor.all() {
 		t.stats(&s)
 	}
-	extra = max(extra, l.buckets.extraCost.Load()) // the larger leaves out hits under way
 	// Metrics take a count that falls for a restart.
-	s.Allowed = uint64(storeMax(&l.allowed, int64(s.Allowed)-extra))
+	s.Allowed = uint64(storeMax(&l.allowed, int64(s.Allowed)))
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s
 }

@@ -375,9 +375,9 @@ func (l *Limit) reset() {
 func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
-		l.left, l.Err = l.local.run(&l.Request, &l.Result, nil)
+		l.left, l.Err = l.local.run(&l.Request, &l.Result, noSight)
 	case op == OpPeek && l.local != nil:
-		l.left, l.Err = l.local.look(&l.Request, &l.Result, nil)
+		l.left, l.Err = l.local.look(&l.Request, &l.Result, noSight)
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
 	case op == OpCharge && l.charger == nil:

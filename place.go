@@ -50,7 +50,7 @@ func (t *table) addPlace(s *slot, state, cost uint64) bool {
 	}
 	added := atomic.CompareAndSwapUint64(&s[stateWord], state, next)
 	if added && next&admittedMask == 0 {
-		t.tally.allowed.Add(admittedIn(state) + 1)
+		t.tally.places.Add(admittedIn(state) + 1)
 	}
 	return added
 }
@@ -68,7 +68,6 @@ func (l *Limiter) makePlaces(k stateKey) error {
 			return err
 		case c.slot == nil:
 			c.insert(content{}, 0)
-			c.shard.places++
 			c.shard.noteEnd(c.n, noInstant)
 		}
 		c.shard.mu.Unlock()

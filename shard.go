@@ -9,7 +9,7 @@ import (
 
 // shard is the slots of a part of the keys: chunks of them, and an index.
 type shard struct {
-	tallied  bool // as the table
+	tallied  bool // for fixed windows: the slots tally denied hits
 	hasher   *hasher
 	capacity *capacity
 	index    *atomic.Pointer[index] // replaced under mu
@@ -23,11 +23,10 @@ type shard struct {
 	filled  int         // guarded by mu; words of the index that are not empty
 	horizon int64       // guarded by mu; the latest instant at which a bucket was removed or not found
 	// guarded by mu; the last serial number of a bucket; not used for fixed windows
-	marks  uint64
-	places int // guarded by mu; the buckets of places
+	marks uint64
 
-	// guarded by mu; of removed buckets that tally, and hits that no bucket tallies; allowed less what
-	// buckets count that is no hit, which may wrap around
+	// guarded by mu; of removed buckets, and hits that no bucket counts; allowed less what buckets
+	// count that is no hit, which may wrap around
 	allowed, denied uint64
 }
 
@@ -161,14 +160,11 @@ func (sh *shard) release(s *slot, n int, state uint64) bool {
 	if !s.kill(state) {
 		return false
 	}
+	sh.allowed += s.admitted(state)
 	if sh.tallied {
 		next := nextGeneration(state)
-		sh.allowed += uint64(count(state))
 		sh.denied += atomic.SwapUint64(&s[deniedWord], next) & countMask
 		atomic.StoreUint64(&s[usedWord], next)
-	} else if s.hasPlaces() {
-		sh.allowed += admittedIn(state)
-		sh.places--
 	}
 	sh.capacity.give()
 	sh.unlink(s, n)

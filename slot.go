@@ -112,6 +112,16 @@ func (s *slot) end(c content) int64 {
 	return slotAlgorithms[k].Expires(c, scale)
 }
 
+// admitted returns what Stats adds up of a bucket with this state word: the number of places that
+// were admitted, the cost of other hits, and of token buckets 0; see tally.
+func (s *slot) admitted(state uint64) uint64 {
+	if s.hasPlaces() {
+		return admittedIn(state)
+	}
+	k, _, _ := s.period()
+	return uint64(count(state) * perCost[k])
+}
+
 // deny tallies a denied hit in a fixed window. It reports false if the slot was released since its
 // state was read.
 func (s *slot) deny(state uint64) bool {

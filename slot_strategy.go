@@ -42,12 +42,16 @@ var slotAlgorithms = [...]slotAlgorithm{
 	counterKind: new(algorithm.Counter),
 }
 
+// perCost is what a cost of 1 adds to State.N, by kind.
+var perCost = [...]int64{fixedKind: 1, slidingKind: 1, tokenKind: 0, counterKind: 1}
+
 // slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type slotStrategy struct {
 	reader
 	table     *table
 	kind      kind
 	algorithm slotAlgorithm
+	perCost   int64
 }
 
 // onSlots returns the strategy of a kind, whose State.N is a count.
@@ -56,7 +60,7 @@ func (l *Limiter) onSlots(k kind) slotStrategy {
 	if k == fixedKind {
 		t = l.buckets
 	}
-	return slotStrategy{reader{l: l, most: maxCount}, t, k, slotAlgorithms[k]}
+	return slotStrategy{reader{l: l, most: maxCount}, t, k, slotAlgorithms[k], perCost[k]}
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
@@ -67,7 +71,7 @@ func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
 // decision begins another epoch.
 func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, nil)
+	_, err = s.run(r, &res, noSight)
 	return
 }
 
@@ -80,7 +84,7 @@ func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err er
 // res is stored before the compare-and-swap, for the reason given at hit.
 func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	var seen sight
-	if at != nil && at.slot != nil {
+	if at.slot != nil {
 		seen = *at
 	} else {
 		if seen.params, err = s.parse(r); err != nil {
@@ -113,7 +117,9 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 				return left, nil
 			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state,
 				epoch<<countBits|uint64(next.N+1)):
-				s.table.tally.allowed.Add(1)
+				if n := 1 - p.Cost*s.perCost; n != 0 {
+					s.table.tally.allowed.Add(uint64(n))
+				}
 				return left, nil
 			}
 		}
@@ -144,7 +150,7 @@ func (s *slotStrategy) decideLocked(
 			}
 			if done, err = c.replace(next); done {
 				c.shard.noteEnd(c.n, v.At)
-				c.shard.allowed++
+				c.shard.allowed += uint64(1 - s.perCost*(next.N-c.have.N))
 			}
 		}
 		if count && !v.Allowed && !late {
@@ -187,6 +193,7 @@ func (s *slotStrategy) update(
 			break
 		}
 		if done, err = c.replace(next); done {
+			c.shard.allowed -= uint64(s.perCost * (next.N - c.have.N)) // no hit
 			c.shard.noteEnd(c.n, c.end(next))
 		}
 	}
@@ -237,7 +244,7 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 		seen.now = s.l.clock.read() // after the slot was found, as in run
 		v, _ = s.algorithm.Decide(have, p, seen.now)
 	}
-	if at != nil && seen.slot != nil && v.Allowed {
+	if at != noSight && seen.slot != nil && v.Allowed {
 		*at = seen
 		return 0, nil
 	}
@@ -275,6 +282,9 @@ type sight struct {
 	now   int64
 	w     *window // of a fixed window
 }
+
+// noSight stands for a run without a look, or a look that no run follows. It is never set.
+var noSight = new(sight)
 
 // Refund implements [Refunder].
 func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) error {

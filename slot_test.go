@@ -197,7 +197,7 @@ func TestRunAfterALook(t *testing.T) {
 	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
 	hits := func(s local, r Request, n int) {
 		for range n {
-			_, err := s.run(&r, new(Result), nil)
+			_, err := s.run(&r, new(Result), noSight)
 			require.NoError(t, err)
 		}
 	}
@@ -241,7 +241,7 @@ func TestRunAfterALook(t *testing.T) {
 					return
 				}
 				require.ErrorIs(t, err, c.err)
-				_, err = s.look(&other, &res, nil)
+				_, err = s.look(&other, &res, noSight)
 				require.NoError(t, err)
 				assert.EqualValues(t, 3, res.TotalRequests, "two hits, and the one that the look would add")
 			})

@@ -69,7 +69,7 @@ func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (s *stateStrategy[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, nil)
+	_, err = s.run(r, &res, noSight)
 	return
 }
 

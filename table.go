@@ -20,12 +20,7 @@ import (
 // not raise horizon: the window goes on.
 type table struct {
 	hasher
-	tallied bool // true for fixed windows: Stats adds up their counts, and tally is not used
-	tally   tally
-
-	// extraCost is the cost over 1 of hits of fixed windows, which Stats subtracts from the sum of the
-	// buckets' counts. A hit of cost 1 does not write it.
-	extraCost atomic.Int64
+	tally tally
 
 	// one a shard, apart from the shards: readers share no line with writers
 	indexes  []atomic.Pointer[index]
@@ -33,14 +28,14 @@ type table struct {
 	capacity *capacity
 }
 
-// tally counts the hits of buckets that keep no sum of them: a sliding window drops its older
-// counts, and a token bucket holds an instant. It has cache lines of its own, so that counting a
-// hit does not invalidate those that decisions read.
+// tally counts the hits that no slot does. It has cache lines of its own, so that counting a hit
+// does not invalidate those that decisions read.
 type tally struct {
 	_       [64]byte
-	allowed atomic.Uint64
-	_       [56]byte
-	denied  atomic.Uint64
+	allowed atomic.Uint64 // of token buckets, less the cost over 1 that slots count: may wrap
+	places  atomic.Uint64 // 64 at a time, each from one slot
+	_       [48]byte
+	denied  atomic.Uint64 // of all but fixed windows
 	_       [56]byte
 }
 
@@ -60,7 +55,6 @@ func newTable(c *capacity, tallied bool) *table {
 	}
 	t := &table{
 		hasher:   newHasher(),
-		tallied:  tallied,
 		indexes:  make([]atomic.Pointer[index], n),
 		shards:   make([]shard, n),
 		capacity: c,
@@ -145,27 +139,27 @@ func (t *table) lock(
 	}
 }
 
-// stats holds a shard's mutex, so that no bucket is missed or counted twice.
+// stats holds a shard's mutex, so that no bucket is missed or counted twice. Places are read before
+// the slots, and allowed after them, so that hits under way make Allowed too low, which
+// Limiter.Stats mends, rather than too high.
 func (t *table) stats(sum *Stats) {
-	sum.Allowed += t.tally.allowed.Load()
+	sum.Allowed += t.tally.places.Load()
 	sum.Denied += t.tally.denied.Load()
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
 		sum.Allowed += sh.allowed
 		sum.Denied += sh.denied
-		if t.tallied || sh.places > 0 {
-			for _, s := range sh.slots(0, len(sh.chunks)) {
-				switch state := s.load(stateWord); {
-				case t.tallied:
-					sum.Allowed += uint64(count(state))
-					sum.Denied += s.load(deniedWord) & countMask
-				case s.hasPlaces():
-					sum.Allowed += admittedIn(state)
-					sum.Held += uint64(heldIn(state))
-				}
+		for _, s := range sh.slots(0, len(sh.chunks)) {
+			state := s.load(stateWord)
+			sum.Allowed += s.admitted(state)
+			if sh.tallied {
+				sum.Denied += s.load(deniedWord) & countMask
+			} else if s.hasPlaces() {
+				sum.Held += uint64(heldIn(state))
 			}
 		}
 		sh.mu.Unlock()
 	}
+	sum.Allowed += t.tally.allowed.Load()
 }

@@ -95,7 +95,7 @@ func allocated(
 	decide func(r *Request, res *Result, at *sight) (time.Duration, error), r *Request,
 ) (*Result, error) {
 	res := new(Result)
-	if _, err := decide(r, res, nil); err != nil {
+	if _, err := decide(r, res, noSight); err != nil {
 		return nil, err
 	}
 	return res, nil

@@ -136,7 +136,7 @@ func init() {
 					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
 					"\t\t\t\t\tpackedID: k, id: r.Key, key: periodOf(s.kind, p.Scale, 0)}\n" +
 					"\t\t\t\tif c.roll(state, next) {\n" +
-					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
+					"\t\t\t\t\ts.table.tally.allowed.Add(uint64(count(state) - next.N + 1))\n" +
 					"\t\t\t\t\treturn s.l.setResult(res, v, now), nil\n" +
 					"\t\t\t\t}\n"}},
 			test:   "TestRollingEpochsCountExactly/Counter",
