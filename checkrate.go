@@ -118,7 +118,7 @@ func (l *Limiter) hit(
 		r.State, r.TotalRequests = Allow, uint64(total+cost)
 		if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
 			if cost > 1 {
-				l.buckets.tally.allowed.Add(uint64(1 - cost))
+				l.buckets.allowed.add(l.buckets.allowed.one.Load(), 1-cost)
 			}
 			break
 		}

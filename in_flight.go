@@ -213,7 +213,7 @@ func (s *InFlight) holdLocked(h *place, r *Request, shared bool) (v verdict, err
 
 // deny tallies a denial beside places of the cost held, and returns its verdict.
 func (s *InFlight) deny(held int64, r *Request) verdict {
-	s.l.callers.tally.denied.Add(1)
+	s.l.callers.denied.add(s.l.callers.denied.one.Load(), 1)
 	s.l.clock.advance() // a coarse clock may be late
 	return verdict{Total: held, At: arith.Add(s.l.clock.read(), int64(r.Duration))}
 }

@@ -9,7 +9,7 @@ import (
 //
 //	shared  a flight of the caller decides, with its lock held
 //	unnoted the bounds of the chunk may be too late for the end of the bucket
-//	admitted 6: how many were admitted that are not in the table's tally, as all were when it wraps
+//	admitted 6: how many were admitted that are not in table.places, as all were when it wraps
 //	held    40: the cost of the places
 //
 // While a place is held, or shared is set, the slot is not released: so a place is given back by an
@@ -50,7 +50,7 @@ func (t *table) addPlace(s *slot, state, cost uint64) bool {
 	}
 	added := atomic.CompareAndSwapUint64(&s[stateWord], state, next)
 	if added && next&admittedMask == 0 {
-		t.tally.places.Add(admittedIn(state) + 1)
+		t.places.add(t.places.one.Load(), int64(admittedIn(state)+1))
 	}
 	return added
 }

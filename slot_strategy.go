@@ -113,12 +113,12 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 			left = s.l.setResult(res, v, now)
 			switch {
 			case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
-				s.table.tally.denied.Add(1)
+				s.table.denied.add(s.table.denied.one.Load(), 1)
 				return left, nil
 			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state,
 				epoch<<countBits|uint64(next.N+1)):
 				if n := 1 - p.Cost*s.perCost; n != 0 {
-					s.table.tally.allowed.Add(uint64(n))
+					s.table.allowed.add(s.table.allowed.one.Load(), n)
 				}
 				return left, nil
 			}

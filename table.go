@@ -20,23 +20,16 @@ import (
 // not raise horizon: the window goes on.
 type table struct {
 	hasher
-	tally tally
+
+	// of hits that no slot counts
+	allowed tally // of token buckets, less the cost over 1 that slots count: it may wrap around
+	places  tally // 64 at a time, each from one slot
+	denied  tally // of all but fixed windows
 
 	// one a shard, apart from the shards: readers share no line with writers
 	indexes  []atomic.Pointer[index]
 	shards   []shard
 	capacity *capacity
-}
-
-// tally counts the hits that no slot does. It has cache lines of its own, so that counting a hit
-// does not invalidate those that decisions read.
-type tally struct {
-	_       [64]byte
-	allowed atomic.Uint64 // of token buckets, less the cost over 1 that slots count: may wrap
-	places  atomic.Uint64 // 64 at a time, each from one slot
-	_       [48]byte
-	denied  atomic.Uint64 // of all but fixed windows
-	_       [56]byte
 }
 
 const (
@@ -143,8 +136,8 @@ func (t *table) lock(
 // the slots, and allowed after them, so that hits under way make Allowed too low, which
 // Limiter.Stats mends, rather than too high.
 func (t *table) stats(sum *Stats) {
-	sum.Allowed += t.tally.places.Load()
-	sum.Denied += t.tally.denied.Load()
+	sum.Allowed += t.places.load()
+	sum.Denied += t.denied.load()
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
@@ -161,5 +154,5 @@ func (t *table) stats(sum *Stats) {
 		}
 		sh.mu.Unlock()
 	}
-	sum.Allowed += t.tally.allowed.Load()
+	sum.Allowed += t.allowed.load()
 }

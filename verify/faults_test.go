@@ -136,7 +136,7 @@ func init() {
 					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
 					"\t\t\t\t\tpackedID: k, id: r.Key, key: periodOf(s.kind, p.Scale, 0)}\n" +
 					"\t\t\t\tif c.roll(state, next) {\n" +
-					"\t\t\t\t\ts.table.tally.allowed.Add(uint64(count(state) - next.N + 1))\n" +
+					"\t\t\t\t\ts.table.allowed.add(s.table.allowed.one.Load(), count(state)-next.N+1)\n" +
 					"\t\t\t\t\treturn s.l.setResult(res, v, now), nil\n" +
 					"\t\t\t\t}\n"}},
 			test:   "TestRollingEpochsCountExactly/Counter",
@@ -157,6 +157,15 @@ func init() {
 }
 
 func init() {
+	faults = append(faults, fault{
+		name: "a tally is stored",
+		widen: []edit{importRuntime("tally.go", "("),
+			{"tally.go", "\tif one > striped/2 ||", "\truntime.Gosched()\n\tif one > striped/2 ||"}},
+		breaks: []edit{{"tally.go", "!t.one.CompareAndSwap(one, one+n)",
+			"t.one.Swap(one+n) == -1"}},
+		test: "TestRollingEpochsCountExactly/SlidingWindow",
+		says: "Not equal",
+	})
 	const test, says = "TestPlacesCountExactly", "Error:"
 	faults = append(faults,
 		fault{

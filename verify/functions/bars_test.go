@@ -19,12 +19,12 @@ var most = map[string][]int{
 	"CheckRate":     {13, 15, 23},
 	"FixedWindow":   {15, 17, 25},
 	"Calendar":      {15, 17, 23},
-	"SlidingWindow": {17, 19, 33},
-	"TokenBucket":   {19, 18, 32},
-	"Counter":       {15, 15, 30},
+	"SlidingWindow": {17, 20, 33},
+	"TokenBucket":   {20, 19, 32},
+	"Counter":       {15, 16, 30},
 }
 
-const mostLines = 5899
+const mostLines = 5942
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
