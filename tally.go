@@ -26,7 +26,7 @@ type stripes struct {
 	}
 }
 
-// add adds n, given t.one as loaded just now: with the load it were too long to be inlined.
+// add adds n, given t.one as loaded just now: with the load it would be too long to be inlined.
 func (t *tally) add(one, n int64) {
 	if one > striped/2 || !t.one.CompareAndSwap(one, one+n) {
 		t.addStriped(n)
