@@ -1,21 +1,23 @@
 package weir
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 )
 
-// tally is a sum that decisions add to. It shares no cache line with what they read. It is one word
-// until two of them add at once; from then on it is one a processor, so that none waits for
-// another, which costs a decision that has no company 7 ns.
+// tally is a sum that decisions add to, and may wrap around. It shares no cache line with what they
+// read. It is one word until two of them add at once; from then on it is one a processor, so that
+// none waits for another, which costs a decision that has no company 7 ns.
 type tally struct {
 	_       [64]byte
-	one     atomic.Int64 // striped more once there are stripes
+	one     atomic.Int64 // the sum, or striped if there are stripes
 	stripes atomic.Pointer[stripes]
-	_       [48]byte
+	mu      sync.Mutex // held while the sum moves to stripes, and while it is read
+	_       [40]byte
 }
 
-const striped = 1 << 62
+const striped = math.MinInt64
 
 type stripes struct {
 	free sync.Pool // of pointers to sums: a processor takes the one that it gave back last
@@ -28,16 +30,16 @@ type stripes struct {
 
 // add adds n, given t.one as loaded just now: with the load it would be too long to be inlined.
 func (t *tally) add(one, n int64) {
-	if one > striped/2 || !t.one.CompareAndSwap(one, one+n) {
+	if one == striped || !t.one.CompareAndSwap(one, one+n) {
 		t.addStriped(n)
 	}
 }
 
 func (t *tally) addStriped(n int64) {
-	if t.stripes.Load() == nil && t.stripes.CompareAndSwap(nil, new(stripes)) {
-		t.one.Add(striped)
-	}
 	s := t.stripes.Load()
+	if s == nil {
+		s = t.stripe()
+	}
 	sum, _ := s.free.Get().(*atomic.Int64)
 	if sum == nil {
 		sum = &s.sums[s.next.Add(1)%uint32(len(s.sums))].Int64
@@ -46,15 +48,28 @@ func (t *tally) addStriped(n int64) {
 	s.free.Put(sum)
 }
 
+// stripe returns the stripes, and moves the sum to them if there were none.
+func (t *tally) stripe() *stripes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stripes.Load() == nil {
+		s := new(stripes)
+		s.sums[0].Store(t.one.Swap(striped))
+		t.stripes.Store(s)
+	}
+	return t.stripes.Load()
+}
+
 func (t *tally) load() uint64 {
-	n := t.one.Load()
-	if n > striped/2 {
-		n -= striped
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.stripes.Load()
+	if s == nil {
+		return uint64(t.one.Load())
 	}
-	if s := t.stripes.Load(); s != nil {
-		for i := range s.sums {
-			n += s.sums[i].Load()
-		}
+	sum := int64(0)
+	for i := range s.sums {
+		sum += s.sums[i].Load()
 	}
-	return uint64(n)
+	return uint64(sum)
 }

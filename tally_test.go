@@ -18,7 +18,7 @@ func TestTallyAddsUp(t *testing.T) {
 		want += n
 		require.Equal(t, want, int64(sum.load()))
 	}
-	for _, n := range []int64{1, 1, -5, 1 << 48, -1 << 49, 1} {
+	for _, n := range []int64{1, 1, -5, 1 << 48, -1 << 62, -1 << 62, -1 << 62, 1} {
 		add(n)
 	}
 	require.Nil(t, sum.stripes.Load(), "nobody else adds")
@@ -26,7 +26,7 @@ func TestTallyAddsUp(t *testing.T) {
 	want += 3
 	require.NotNil(t, sum.stripes.Load())
 	one := sum.one.Load()
-	for _, n := range []int64{0, 1, -1 << 49, 1 << 50, 7} {
+	for _, n := range []int64{0, 1, -1 << 62, -1 << 62, -1 << 62, 1 << 50, 7} {
 		add(n)
 	}
 	assert.Equal(t, one, sum.one.Load(), "it is written no more")

@@ -160,7 +160,7 @@ func init() {
 	faults = append(faults, fault{
 		name: "a tally is stored",
 		widen: []edit{importRuntime("tally.go", "("),
-			{"tally.go", "\tif one > striped/2 ||", "\truntime.Gosched()\n\tif one > striped/2 ||"}},
+			{"tally.go", "\tif one == striped ||", "\truntime.Gosched()\n\tif one == striped ||"}},
 		breaks: []edit{{"tally.go", "!t.one.CompareAndSwap(one, one+n)",
 			"t.one.Swap(one+n) == -1"}},
 		test: "TestRollingEpochsCountExactly/SlidingWindow",
