@@ -3,7 +3,6 @@ package weir
 import (
 	"iter"
 	"math"
-	"sync/atomic"
 	"time"
 )
 
@@ -116,10 +115,7 @@ func (l *Limiter) hit(
 			break
 		}
 		r.State, r.TotalRequests = Allow, uint64(total+cost)
-		if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
-			if cost > 1 {
-				l.buckets.allowed.add(l.buckets.allowed.one.Load(), 1-cost)
-			}
+		if l.buckets.admit(s, state, state+uint64(cost), 1-cost) {
 			break
 		}
 		old := generation(state)

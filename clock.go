@@ -30,7 +30,7 @@ type clock struct {
 func newClock(now func() time.Time, resolution time.Duration) clock {
 	t := time.Now()
 	if now != nil {
-		t = time.Unix(0, 0).In(now().Location())
+		t = time.Unix(0, 0).In(now().Location()) // so resolution is ignored
 	}
 	if t.Unix() <= 0 {
 		resolution = 0

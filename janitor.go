@@ -42,8 +42,7 @@ type sweeper interface {
 	// save writes the states that have not expired at now.
 	save(e *encoder, now int64)
 
-	// stats adds the admitted cost of fixed windows, or hits of others, the denied hits, and the cost
-	// held.
+	// stats adds the hits admitted and denied, and the cost held.
 	stats(s *Stats)
 }
 

@@ -125,10 +125,9 @@ type Stats struct {
 	LastSweep  time.Duration // how long the last one took, in real time
 }
 
-// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing.
-// It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls
-// falls: hits under way whose cost is over 1 may make Allowed too high, until as much more is
-// admitted.
+// Stats adds up the counts of all buckets, about 10 ns each, so that most decisions count nothing
+// else. It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of
+// calls falls.
 func (l *Limiter) Stats() Stats {
 	s := Stats{
 		Invalid:    l.invalid.Load(),
@@ -143,7 +142,8 @@ func (l *Limiter) Stats() Stats {
 	for _, t := range l.janitor.all() {
 		t.stats(&s)
 	}
-	// Metrics take a count that falls for a restart.
+	// Of a hit under way only the cost may be known, which is taken off. Metrics take a count that
+	// falls for a restart.
 	s.Allowed = uint64(storeMax(&l.allowed, int64(s.Allowed)))
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s

@@ -113,7 +113,7 @@ func (s *slot) end(c content) int64 {
 }
 
 // admitted returns what Stats adds up of a bucket with this state word: the number of places that
-// were admitted, the cost of other hits, and of token buckets 0; see tally.
+// were admitted, the cost of other hits, and of token buckets 0; see table.allowed.
 func (s *slot) admitted(state uint64) uint64 {
 	if s.hasPlaces() {
 		return admittedIn(state)

@@ -3,7 +3,6 @@ package weir
 import (
 	"context"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
@@ -42,7 +41,7 @@ var slotAlgorithms = [...]slotAlgorithm{
 	counterKind: new(algorithm.Counter),
 }
 
-// perCost is what a cost of 1 adds to State.N, by kind.
+// perCost is how much of State.N Stats counts for a cost of 1, by kind: none if N is no count.
 var perCost = [...]int64{fixedKind: 1, slidingKind: 1, tokenKind: 0, counterKind: 1}
 
 // slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
@@ -77,9 +76,10 @@ func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err er
 
 // run implements local.
 //
-// The still words are read after the state. If an admission then finds the same state, or a denial
-// the same generation, all words were of one epoch. The clock is read after the slot was found, so
-// the reading is not before one at which an earlier bucket of the key was removed.
+// The clock is read after the slot was found, so the reading is not before one at which an earlier
+// bucket of the key was removed. Then the still words are read, and the state again, since another
+// hit may have come while the clock was read. If an admission finds that state unchanged, or a
+// denial its generation, and the slot was found in that generation, all words were of one epoch.
 //
 // res is stored before the compare-and-swap, for the reason given at hit.
 func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
@@ -99,6 +99,7 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 	if slot, state, now := seen.slot, seen.state, seen.now; slot != nil {
 		have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
 		late := s.l.clock.resolution > 0
+		n := 1 - p.Cost*s.perCost // of the hit, what its slot does not count
 		epoch := state >> countBits
 		for state = slot.load(stateWord); state>>countBits == epoch; state = slot.load(stateWord) {
 			have.N = int64(state&countMask) - 1
@@ -115,9 +116,8 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 			case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
 				s.table.denied.add(s.table.denied.one.Load(), 1)
 				return left, nil
-			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state,
-				epoch<<countBits|uint64(next.N+1)):
-				if n := 1 - p.Cost*s.perCost; n != 0 {
+			case v.Allowed && s.table.admit(slot, state, epoch<<countBits|uint64(next.N+1), n):
+				if n > 0 {
 					s.table.allowed.add(s.table.allowed.one.Load(), n)
 				}
 				return left, nil
@@ -283,7 +283,7 @@ type sight struct {
 	w     *window // of a fixed window
 }
 
-// noSight stands for a run without a look, or a look that no run follows. It is never set.
+// noSight stands for a run without a look, or a look that no run follows. Nothing writes it.
 var noSight = new(sight)
 
 // Refund implements [Refunder].

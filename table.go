@@ -132,9 +132,28 @@ func (t *table) lock(
 	}
 }
 
+// admit replaces the state of a slot by that after a hit, of which n is what the slot does not
+// count. It adds n to allowed if it is negative, and before the hit: Stats is never too high then.
+func (t *table) admit(s *slot, state, next uint64, n int64) bool {
+	if n >= 0 {
+		return atomic.CompareAndSwapUint64(&s[stateWord], state, next)
+	}
+	return t.admitCost(s, state, next, n)
+}
+
+func (t *table) admitCost(s *slot, state, next uint64, n int64) bool {
+	sum := t.allowed.stripe() // one word, so that no reader sees only that n is taken back
+	sum.Add(n)
+	if atomic.CompareAndSwapUint64(&s[stateWord], state, next) {
+		return true
+	}
+	sum.Add(-n)
+	return false
+}
+
 // stats holds a shard's mutex, so that no bucket is missed or counted twice. Places are read before
 // the slots, and allowed after them, so that hits under way make Allowed too low, which
-// Limiter.Stats mends, rather than too high.
+// Limiter.Stats mends, and never too high.
 func (t *table) stats(sum *Stats) {
 	sum.Allowed += t.places.load()
 	sum.Denied += t.denied.load()

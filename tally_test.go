@@ -46,7 +46,7 @@ func TestTallyAddsUpConcurrently(t *testing.T) {
 					sum.add(sum.one.Load(), n)
 					mine += n
 				}
-				want.addStriped(mine)
+				want.stripe().Add(mine)
 			})
 		}
 		all.Wait()

@@ -34,9 +34,8 @@ func importRuntime(file, before string) edit {
 // beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
 // that counts a hit.
 var beforeSwap = edit{"checkrate.go",
-	"\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
-	"\t\truntime.Gosched()\n\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, " +
-		"state+uint64(cost)) {"}
+	"\t\tif l.buckets.admit(s, state, state+uint64(cost), 1-cost) {",
+	"\t\truntime.Gosched()\n\t\tif l.buckets.admit(s, state, state+uint64(cost), 1-cost) {"}
 
 var faults = []fault{
 	{
@@ -165,6 +164,18 @@ func init() {
 			"t.one.Swap(one+n) == -1"}},
 		test: "TestRollingEpochsCountExactly/SlidingWindow",
 		says: "Not equal",
+	})
+	faults = append(faults, fault{
+		name: "a cost is taken off after its hit",
+		widen: []edit{importRuntime("table.go", "("),
+			{"table.go", "\tsum.Add(n)\n\tif", "\truntime.Gosched()\n\tsum.Add(n)\n\tif"},
+			{"table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
+				"\t\truntime.Gosched()\n\t\treturn true\n\t}\n\tsum.Add(-n)\n"}},
+		breaks: []edit{{"table.go", "\tsum.Add(n)\n\tif", "\tif"},
+			{"table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
+				"\t\tsum.Add(n)\n\t\treturn true\n\t}\n"}},
+		test: "TestStatsLeaveOutTheCostOfHitsUnderWay",
+		says: "Error:",
 	})
 	const test, says = "TestPlacesCountExactly", "Error:"
 	faults = append(faults,
