@@ -50,7 +50,6 @@ type slotStrategy struct {
 	table     *table
 	kind      kind
 	algorithm slotAlgorithm
-	perCost   int64
 }
 
 // onSlots returns the strategy of a kind, whose State.N is a count.
@@ -59,7 +58,7 @@ func (l *Limiter) onSlots(k kind) slotStrategy {
 	if k == fixedKind {
 		t = l.buckets
 	}
-	return slotStrategy{reader{l: l, most: maxCount}, t, k, slotAlgorithms[k], perCost[k]}
+	return slotStrategy{reader{l: l, most: maxCount}, t, k, slotAlgorithms[k]}
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
@@ -99,7 +98,7 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 	if slot, state, now := seen.slot, seen.state, seen.now; slot != nil {
 		have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
 		late := s.l.clock.resolution > 0
-		n := 1 - p.Cost*s.perCost // of the hit, what its slot does not count
+		n := 1 - p.Cost*perCost[s.kind] // of the hit, what its slot does not count
 		epoch := state >> countBits
 		for state = slot.load(stateWord); state>>countBits == epoch; state = slot.load(stateWord) {
 			have.N = int64(state&countMask) - 1
@@ -150,7 +149,7 @@ func (s *slotStrategy) decideLocked(
 			}
 			if done, err = c.replace(next); done {
 				c.shard.noteEnd(c.n, v.At)
-				c.shard.allowed += uint64(1 - s.perCost*(next.N-c.have.N))
+				c.shard.allowed += uint64(1 - perCost[s.kind]*(next.N-c.have.N))
 			}
 		}
 		if count && !v.Allowed && !late {
@@ -193,7 +192,7 @@ func (s *slotStrategy) update(
 			break
 		}
 		if done, err = c.replace(next); done {
-			c.shard.allowed -= uint64(s.perCost * (next.N - c.have.N)) // no hit
+			c.shard.allowed -= uint64(perCost[s.kind] * (next.N - c.have.N)) // no hit
 			c.shard.noteEnd(c.n, c.end(next))
 		}
 	}

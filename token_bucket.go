@@ -28,7 +28,7 @@ type TokenBucket struct {
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	a := &algorithm.TokenBucket{Burst: clampCost(burst)}
 	of := reader{l: l, most: math.MaxInt64, preparer: a}
-	return &TokenBucket{slotStrategy{of, l.callers, tokenKind, a, perCost[tokenKind]}, burst}
+	return &TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}
 }
 
 // Burst returns how many tokens are kept at most; 0 means the request's Limit.
