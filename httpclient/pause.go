@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -14,50 +15,90 @@ import (
 
 const never = time.Duration(math.MaxInt64)
 
-// pausesOn reports whether a Retry-After on this status asks for a pause. RFC 9110 defines it for
-// 503 and 413, RFC 6585 for 429, and some APIs send it with the 403 of their abuse limits.
+// statusOverloaded reports an overload; it is not registered. APIs of language models send it.
+const statusOverloaded = 529
+
+// pausesOn reports whether one of the retryFields on this status asks for a pause. RFC 9110 defines
+// Retry-After for 503 and 413, RFC 6585 for 429, and some APIs send it with the 403 of their abuse
+// limits.
 func pausesOn(status int) bool {
 	switch status {
 	case http.StatusForbidden, http.StatusRequestEntityTooLarge,
-		http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded:
 		return true
 	}
 	return false
 }
 
-// requestedPause returns the pause that the server requests, or 0. Retry-After takes precedence.
-func requestedPause(resp *http.Response, now time.Time) time.Duration {
+// field is a field that parsePause parses.
+type field struct {
+	name string
+	unit string // of a number without one
+}
+
+// retryFields ask for a pause. The first valid one counts.
+var retryFields = []field{
+	{"Retry-After-Ms", "ms"},      // OpenAI and Azure, beside a Retry-After that is rounded
+	{"X-Ms-Retry-After-Ms", "ms"}, // Azure
+	{"Retry-After", "s"},
+}
+
+// quotas are the fields that report a quota. If nothing remains the first valid one of resets says
+// until when.
+var quotas = [...]struct {
+	remaining string
+	resets    []field
+}{
+	// The drafts to 06, and GitLab, DigitalOcean and others with an instant.
+	{"Ratelimit-Remaining", seconds("Ratelimit-Reset")},
+	// Most APIs; Reset-After is Discord's.
+	{"X-Ratelimit-Remaining", seconds("X-Ratelimit-Reset-After", "X-Ratelimit-Reset")},
+	// X, Okta and others.
+	{"X-Rate-Limit-Remaining", seconds("X-Rate-Limit-Reset-After", "X-Rate-Limit-Reset")},
+	// OpenAI, Azure, Groq and others: durations.
+	{"X-Ratelimit-Remaining-Requests", seconds("X-Ratelimit-Reset-Requests")},
+	{"X-Ratelimit-Remaining-Tokens", seconds("X-Ratelimit-Reset-Tokens")},
+	// Anthropic: dates.
+	{"Anthropic-Ratelimit-Requests-Remaining", seconds("Anthropic-Ratelimit-Requests-Reset")},
+	{"Anthropic-Ratelimit-Tokens-Remaining", seconds("Anthropic-Ratelimit-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Input-Tokens-Remaining", seconds("Anthropic-Ratelimit-Input-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Output-Tokens-Remaining", seconds("Anthropic-Ratelimit-Output-Tokens-Reset")},
+}
+
+func seconds(names ...string) (fields []field) {
+	for _, name := range names {
+		fields = append(fields, field{name, "s"})
+	}
+	return fields
+}
+
+// requestedPause returns the pause that the server requests, or 0. The retryFields take precedence.
+// Of several quotas the longest pause counts.
+func requestedPause(resp *http.Response, now time.Time) (d time.Duration) {
 	h := resp.Header
+	now = serverTime(h, now)
 	if pausesOn(resp.StatusCode) {
-		if d, ok := parseRetryAfter(h.Get("Retry-After"), serverTime(h, now)); ok {
+		if d, ok := firstPause(h, retryFields, now); ok {
 			return d
 		}
 	}
 	if age := h.Get("Age"); age != "" && age != "0" {
 		return 0 // from a cache: the figures are an earlier request's
 	}
-	if values := h["Ratelimit"]; len(values) > 0 {
-		return rateLimitPause(strings.Join(values, ","))
-	}
-	if h.Get("Ratelimit-Remaining") == "0" {
-		d, _ := parseSeconds(h.Get("Ratelimit-Reset"))
-		return d
-	}
-	for _, prefix := range legacyPrefixes {
-		if zero(h.Get(prefix + "Remaining")) {
-			return legacyPause(h, prefix, serverTime(h, now))
+	d = rateLimitPause(strings.Join(h["Ratelimit"], ","), now)
+	for _, q := range quotas {
+		if nothing(h.Get(q.remaining)) {
+			reset, _ := firstPause(h, q.resets, now)
+			d = max(d, reset)
 		}
 	}
-	return 0
+	return d
 }
 
-// legacyPrefixes begin the fields that most APIs send, and those of others, such as X and Okta.
-var legacyPrefixes = [...]string{"X-Ratelimit-", "X-Rate-Limit-"}
-
-// zero reports whether s is the number 0, with decimals or not: Reddit sends "0.0".
-func zero(s string) bool {
-	digits, decimals, _ := strings.Cut(s, ".")
-	return digits != "" && strings.Trim(digits+decimals, "0") == ""
+// nothing reports whether a number is 0, with decimals or not (Reddit sends "0.0"), or below.
+func nothing(remaining string) bool {
+	n, err := strconv.ParseFloat(remaining, 64)
+	return err == nil && n <= 0
 }
 
 // serverTime returns the server's clock reading, to compare its dates with: the clocks may differ
@@ -69,78 +110,96 @@ func serverTime(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// parseRetryAfter parses a Retry-After field (RFC 9110 section 10.2.3): seconds, or a date.
-func parseRetryAfter(s string, now time.Time) (time.Duration, bool) {
+// firstPause parses the first valid field.
+func firstPause(h http.Header, fields []field, now time.Time) (time.Duration, bool) {
+	for _, f := range fields {
+		if d, ok := parsePause(h.Get(f.name), f.unit, now); ok {
+			return d, true
+		}
+	}
+	return 0, false
+}
+
+// A number of at least minInstant seconds is no delta: 31 years from now, or 2001 as an instant.
+// Numbers from minMillis on are milliseconds since the epoch, those from tooLarge on neither.
+const (
+	minInstant = 1e9 * time.Second
+	minMillis  = 1e11 // 1973, or 5138 in seconds
+	tooLarge   = 1e14 // 5138
+)
+
+// parsePause parses the end of a pause in each of the forms that servers use: a number of units
+// from now, with or without decimals; a duration in Go's notation; a number of seconds or
+// milliseconds since the epoch; or a date. It returns the time from now, the server's clock
+// reading: 0 if the instant is past. Numbers that are out of range, infinite or not a number
+// saturate.
+func parsePause(s, unit string, now time.Time) (time.Duration, bool) {
 	s = strings.Trim(s, structuredfield.Blanks)
-	if d, ok := parseSeconds(s); ok {
-		return d, true
+	n, err := strconv.ParseFloat(s, 64)
+	if errors.Is(err, strconv.ErrSyntax) {
+		if d, ok := parseDuration(s); ok {
+			return d, true
+		}
+		date, ok := parseDate(s)
+		return max(0, date.Sub(now)), ok
 	}
-	date, err := http.ParseTime(s)
-	if err != nil {
+	if n < 0 {
 		return 0, false
 	}
-	return max(0, date.Sub(now)), true
-}
-
-// parseSeconds parses digits as seconds, saturating.
-func parseSeconds(s string) (time.Duration, bool) {
-	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return never, true // digits only, so it is out of range
-	}
-	return seconds(n), true
-}
-
-// legacyPause parses the field Reset-After, which has the seconds from now, or else Reset, which
-// servers send in several forms: seconds from now, seconds or milliseconds since the epoch, or a
-// date. now is the server's clock reading.
-func legacyPause(h http.Header, prefix string, now time.Time) time.Duration {
-	if d, ok := parseDecimal(h.Get(prefix + "Reset-After")); ok {
-		return d
-	}
-	reset := h.Get(prefix + "Reset")
-	d, ok := parseDecimal(reset)
+	d := duration(n, unit)
 	switch {
-	case !ok:
-		return max(0, parseDate(reset, now).Sub(now))
-	case d < 1e9*time.Second: // 31 years from now, or 2001
-		return d
-	case d < never: // before 2262; milliseconds since the epoch saturate
-		return max(0, time.Unix(0, int64(d)).Sub(now))
+	case d < minInstant:
+		return d, true
+	case n < minMillis:
+		d = duration(n, "s")
+	case n < tooLarge:
+		d = duration(n, "ms")
+	default:
+		return never, true
 	}
-	ms, err := strconv.ParseInt(reset, 10, 64)
+	return max(0, time.Unix(0, int64(d)).Sub(now)), true
+}
+
+// duration returns n units, saturating. It is exact to the nanosecond if n has up to 15 digits.
+func duration(n float64, unit string) time.Duration {
+	d, err := time.ParseDuration(strconv.FormatFloat(n, 'f', -1, 64) + unit)
 	if err != nil {
-		return 0
+		return never
 	}
-	return max(0, time.UnixMilli(ms).Sub(now))
+	return d
 }
 
-// parseDate parses a date of HTTP or, as Atlassian sends it, of ISO 8601; otherwise it returns now.
-func parseDate(s string, now time.Time) time.Time {
+// parseDuration parses a duration in Go's notation, such as 1m3.5s. Unlike [time.ParseDuration] it
+// saturates.
+func parseDuration(s string) (sum time.Duration, ok bool) {
+	number := func(c byte) bool { return c == '.' || '0' <= c && c <= '9' }
+	for p := (structuredfield.Parser{Rest: s}); p.Rest != ""; {
+		n, err := strconv.ParseFloat(p.While(number), 64)
+		unit := p.While(func(c byte) bool { return !number(c) })
+		_, unknown := time.ParseDuration("1" + unit)
+		if errors.Is(err, strconv.ErrSyntax) || unknown != nil {
+			return 0, false
+		}
+		d := duration(n, unit)
+		sum += min(d, never-sum)
+	}
+	return sum, s != ""
+}
+
+// parseDate parses a date of HTTP, also one with UTC in place of GMT, or one of RFC 3339, as
+// Anthropic sends it, also without seconds, as Atlassian does.
+func parseDate(s string) (date time.Time, ok bool) {
 	if date, err := http.ParseTime(s); err == nil {
-		return date
+		return date, true
 	}
-	if date, err := time.Parse(time.RFC3339, s); err == nil {
-		return date
+	for _, layout := range [...]string{
+		time.RFC3339, "2006-01-02T15:04Z07:00", "Mon, 02 Jan 2006 15:04:05 UTC",
+	} {
+		if date, err := time.Parse(layout, s); err == nil {
+			return date, true
+		}
 	}
-	return now
-}
-
-// parseDecimal parses seconds with decimals, as Discord sends them, saturating.
-func parseDecimal(s string) (time.Duration, bool) {
-	digits, decimals, _ := strings.Cut(s, ".")
-	d, ok := parseSeconds(digits)
-	fraction, valid := parseSeconds("0" + decimals)
-	if !ok || !valid {
-		return 0, false
-	}
-	for range decimals {
-		fraction /= 10
-	}
-	return max(d, d+fraction), true // the sum may overflow
+	return date, false
 }
 
 // rateLimitPause parses a RateLimit field and returns the longest t of the members with nothing
@@ -148,45 +207,40 @@ func parseDecimal(s string) (time.Duration, bool) {
 //
 // It accepts the List of the drafts from 08 on ("name";r=0;t=5, …), with names as Tokens too, and
 // the Dictionary of draft 07 (limit=10, remaining=0, reset=5). A member whose parameters have other
-// types is ignored.
-func rateLimitPause(field string) time.Duration {
+// types is ignored, but t and reset may be Decimals.
+func rateLimitPause(field string, now time.Time) (longest time.Duration) {
 	list, ok := structuredfield.ParseList(field)
 	if !ok {
-		return dictionaryPause(field)
+		return dictionaryPause(field, now)
 	}
-	var longest int64
 	for _, m := range list {
 		if m.Value.Kind != structuredfield.String && m.Value.Kind != structuredfield.Token {
 			continue
 		}
-		if r, ok := m.Integer("r"); !ok || r > 0 {
-			continue
-		}
-		if t, ok := m.Integer("t"); ok {
-			longest = max(longest, t)
+		if r, ok := m.Integer("r"); ok && r == 0 {
+			longest = max(longest, numberPause(m.Params["t"], now))
 		}
 	}
-	return seconds(longest)
+	return longest
 }
 
-func dictionaryPause(field string) time.Duration {
+func dictionaryPause(field string, now time.Time) time.Duration {
 	members, ok := structuredfield.ParseDictionary(field)
 	if !ok {
 		return 0
 	}
 	remaining, left := members["remaining"]
-	reset, ends := members["reset"]
-	if !left || !ends || remaining.Value != (structuredfield.Bare{Kind: structuredfield.Integer}) ||
-		reset.Value.Kind != structuredfield.Integer {
+	if !left || remaining.Value.Kind != structuredfield.Integer || remaining.Value.Num != 0 {
 		return 0
 	}
-	return seconds(max(0, reset.Value.Num))
+	return numberPause(members["reset"].Value, now)
 }
 
-// seconds converts n, which is not negative, saturating.
-func seconds(n int64) time.Duration {
-	if n > int64(never/time.Second) {
-		return never
+// numberPause returns the pause until an Integer or a Decimal, or 0 for other types.
+func numberPause(v structuredfield.Bare, now time.Time) time.Duration {
+	if v.Kind != structuredfield.Integer && v.Kind != structuredfield.Decimal {
+		return 0
 	}
-	return time.Duration(n) * time.Second
+	d, _ := parsePause(v.Text, "s", now)
+	return d
 }

@@ -39,10 +39,24 @@ func (e *LimitError) Error() string {
 func (e *LimitError) Unwrap() error { return e.Err }
 
 // Transport is an http.RoundTripper that keeps a client within a limit of its own, and pauses when
-// a server asks for it: with Retry-After (seconds or a date) on a 403, 413, 429 or 503, or on any
-// answer with a RateLimit field that reports nothing remaining, in the forms of the drafts up to
-// 11, or with X-RateLimit-Remaining and -Reset or -Reset-After, also spelled X-Rate-Limit. Dates
-// are compared with the answer's own Date. During a pause it sends nothing to that server.
+// a server asks for it. During a pause it sends nothing to that server.
+//
+// A response asks for a pause in one of two ways:
+//
+//   - A 403, 413, 429, 503 or 529 has a Retry-After-Ms, X-Ms-Retry-After-Ms or Retry-After field.
+//     The first valid one counts, and no other field.
+//   - A response that is not from a cache reports a quota with nothing remaining, and until when:
+//     by RateLimit, in the forms of the drafts up to 11; by X-RateLimit-Remaining and
+//     X-RateLimit-Reset-After or -Reset, also spelled RateLimit- or X-Rate-Limit-; by
+//     X-RateLimit-Remaining-Requests or -Tokens and the same with Reset, as of OpenAI; or by
+//     Anthropic-RateLimit-Requests-Remaining and -Reset, also with Tokens, Input-Tokens or
+//     Output-Tokens. Of several such quotas the longest pause counts. A quota with something
+//     remaining asks for no pause, whatever its reset.
+//
+// The time is a number of seconds, or of milliseconds where the name of the field says so, with
+// decimals or without; a duration such as 1m3s; a date of HTTP or of RFC 3339; or a number of
+// seconds or milliseconds since the epoch, as each number of more than 31 years is. Dates and
+// instants are compared with the response's Date, or with Now if it has none.
 //
 // Waiting requests are sent in order of arrival. After a pause the first is sent alone and the
 // others follow at a growing rate, which is unlimited after about 200 ms, so that a server that is

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ func pause(lines ...string) time.Duration {
 			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody, Request: r},
 				nil
 		})}
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(start, 0)
 	t.Now = func() time.Time { return now }
 	r, err := http.NewRequest(http.MethodGet, "http://a.example/", nil)
 	if err != nil {
@@ -58,7 +59,7 @@ func wantPause(field string) time.Duration {
 	if err != nil {
 		return 0
 	}
-	var longest int64
+	var longest time.Duration
 	for _, m := range list {
 		item, ok := m.(httpsfv.Item)
 		if !ok {
@@ -74,15 +75,29 @@ func wantPause(field string) time.Duration {
 		if r, ok := r.(int64); !ok || r != 0 {
 			continue
 		}
-		if t, ok := t.(int64); ok {
-			longest = max(longest, t)
+		switch t := t.(type) {
+		case int64:
+			longest = max(longest, wantSeconds(t))
+		case float64:
+			longest = max(longest, time.Duration(math.Round(t*1000))*time.Millisecond)
 		}
 	}
-	if longest > int64(1<<62/time.Second) {
-		return 1 << 62 // MaxPause
-	}
-	return time.Duration(longest) * time.Second
+	return longest
 }
+
+// wantSeconds returns the pause for an Integer that is a delta or an instant.
+func wantSeconds(n int64) time.Duration {
+	switch {
+	case n < 1e9:
+		return time.Duration(n) * time.Second
+	case n < 1e11:
+		return time.Unix(n, 0).Sub(time.Unix(start, 0))
+	}
+	return 1 << 62 // MaxPause
+}
+
+// start is the clock's reading.
+const start = 1_800_000_000
 
 // Parts of members; the last ones of each list are invalid.
 var (
@@ -96,6 +111,7 @@ var (
 		`;x=?1`,
 		`;x=@1659578233`, `;x=:YQ==:`,
 		`;x=::`, `;x=%"f%c3%bc"`, `;x=1.5`, `; y=*`, `;  z`, `;t=999999999999999`, `;r=00`,
+		`;t=2.5`, `;t=7.125`, `;t=-2.5`, `;t=1800000025`, `;t=1799999999`,
 		`;x=?2`, `;x=@1.5`, `;x=%"%C3"`, `;x=%"%c3"`, `;x=1.`, `;x=1.2345`, `;X=1`, ` ;z`, `;=1`,
 		`;t=1000000000000000`, `;`, "\t;r=0",
 	}

@@ -44,7 +44,7 @@ const (
 type Bare struct {
 	Kind Kind
 	Num  int64  // of an Integer, a Date, and a Boolean (0 or 1)
-	Text string // of a String, a Token and a Display String
+	Text string // of a String, a Token and a Display String; of a number as written
 }
 
 // Member is a member of a List or, with a key, of a Dictionary.
@@ -224,7 +224,7 @@ func (p *Parser) bareItem() (v Bare, ok bool) {
 
 // number parses an Integer or a Decimal (section 4.2.4).
 func (p *Parser) number() (v Bare, ok bool) {
-	sign := int64(1)
+	text, sign := p.Rest, int64(1)
 	if p.Take('-') {
 		sign = -1
 	}
@@ -234,10 +234,11 @@ func (p *Parser) number() (v Bare, ok bool) {
 	}
 	if !p.Take('.') {
 		n, err := strconv.ParseInt(whole, 10, 64)
-		return Bare{Kind: Integer, Num: sign * n}, err == nil
+		return Bare{Integer, sign * n, text[:len(text)-len(p.Rest)]}, err == nil
 	}
 	fraction := p.While(isDigit)
-	return Bare{Kind: Decimal}, len(whole) <= 12 && 1 <= len(fraction) && len(fraction) <= 3
+	return Bare{Kind: Decimal, Text: text[:len(text)-len(p.Rest)]},
+		len(whole) <= 12 && 1 <= len(fraction) && len(fraction) <= 3
 }
 
 // str parses a String (section 4.2.5).
