@@ -72,18 +72,22 @@ func seconds(names ...string) (fields []field) {
 	return fields
 }
 
-// requestedPause returns the pause that the server requests, or 0. The retryFields take precedence.
-// Of several quotas the longest pause counts.
-func requestedPause(resp *http.Response, now time.Time) (d time.Duration) {
+// resourceField names the resource of the quotas, as GitHub sends it.
+const resourceField = "X-Ratelimit-Resource"
+
+// requestedPause returns the pause that the server requests, or 0. quota reports whether the reason
+// is a quota with nothing remaining: the retryFields take precedence. Of several quotas the longest
+// pause counts.
+func requestedPause(resp *http.Response, now time.Time) (d time.Duration, quota bool) {
 	h := resp.Header
 	now = serverTime(h, now)
 	if pausesOn(resp.StatusCode) {
 		if d, ok := firstPause(h, retryFields, now); ok {
-			return d
+			return d, false
 		}
 	}
 	if age := h.Get("Age"); age != "" && age != "0" {
-		return 0 // from a cache: the figures are an earlier request's
+		return 0, false // from a cache: the figures are an earlier request's
 	}
 	d = rateLimitPause(strings.Join(h["Ratelimit"], ","), now)
 	for _, q := range quotas {
@@ -92,7 +96,7 @@ func requestedPause(resp *http.Response, now time.Time) (d time.Duration) {
 			d = max(d, reset)
 		}
 	}
-	return d
+	return d, true
 }
 
 // nothing reports whether a number is 0, with decimals or not (Reddit sends "0.0"), or below.

@@ -113,23 +113,35 @@ func exactPause(s string, nanos int64) time.Duration {
 	return time.Duration(max(0, d.Int64()-now.UnixNano()))
 }
 
-// FuzzRequestedPause checks that no header causes a panic or a negative pause.
+// FuzzRequestedPause checks that no response causes a panic or a negative pause, or asks for a pause
+// by a quota with something remaining.
 func FuzzRequestedPause(f *testing.F) {
-	f.Add(429, "7", `"a";r=0;t=5`, "0", "6", "0", "2000000000", "", "")
-	f.Add(200, "", "limit=1, remaining=0, reset=7", "0", "x", "0", "99999999999999", "0",
+	f.Add(429, "7", `"a";r=0;t=5`, "0", "6", "2000000000", "", "")
+	f.Add(200, "", "limit=1, remaining=0, reset=7", "0", "x", "99999999999999", "0",
 		"Fri, 20 Nov 2026 12:00:05 GMT")
-	f.Add(503, "Sat", `"a\"b";r=0;t=5;pk=:YQ==:, tok;r=1`, "", "", "0", "9223372036854775807", "3",
-		"x")
+	f.Add(503, "Sat", `"a\"b";r=0;t=5;pk=:YQ==:, tok;r=1`, "-1", "1m3s", "9223372036854775807", "3", "x")
+	f.Add(529, "NaN", "", "0.0", "2026-11-20T12:00:30Z", "", "", "")
 	f.Fuzz(func(t *testing.T, status int,
-		after, limit, remaining, reset, legacyRemaining, legacyReset, age, date string) {
+		after, limit, remaining, reset, resetAfter, age, date string) {
 		resp := &http.Response{StatusCode: status, Header: http.Header{
-			"Retry-After": {after}, "Ratelimit-Remaining": {remaining}, "Ratelimit-Reset": {reset},
-			"Date":                  {date},
-			"X-Ratelimit-Remaining": {legacyRemaining}, "X-Ratelimit-Reset": {legacyReset}, "Age": {age},
+			"Retry-After": {after}, "Age": {age}, "Date": {date},
 		}}
+		for _, q := range quotas {
+			resp.Header.Set(q.remaining, remaining)
+			for i, f := range q.resets {
+				resp.Header.Set(f.name, []string{reset, resetAfter}[i])
+			}
+		}
 		if limit != "" {
 			resp.Header["Ratelimit"] = []string{limit}
 		}
-		require.GreaterOrEqual(t, requestedPause(resp, time.Unix(1_800_000_000, 0)), time.Duration(0))
+		d, quota := requestedPause(resp, now)
+		require.GreaterOrEqual(t, d, time.Duration(0))
+		if quota && limit == "" && !nothing(remaining) {
+			require.Zero(t, d)
+		}
+		if !quota && !pausesOn(status) {
+			require.Zero(t, d)
+		}
 	})
 }

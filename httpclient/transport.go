@@ -58,14 +58,20 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // seconds or milliseconds since the epoch, as each number of more than 31 years is. Dates and
 // instants are compared with the response's Date, or with Now if it has none.
 //
-// Waiting requests are sent in order of arrival. After a pause the first is sent alone and the
-// others follow at a growing rate, which is unlimited after about 200 ms, so that a server that is
-// not ready yet can ask for another pause. A request waits as long as its context allows, and fails
-// at once with a [LimitError] if the context's deadline is earlier than the end of the pause, or
-// than the instant at which its own limit admits a request: those that wait before it do not count,
-// and only contexts bound how many do. The rate grows slowly for waiting requests only: if none
-// waits, because of NoWait or because all deadlines are shorter than the pause, the full rate
-// returns as soon as the pause ends.
+// A pause holds back the requests with the response's Key. If the response names the resource of
+// its quota, as GitHub does by X-RateLimit-Resource, a pause for the quota holds back only requests
+// for that resource: those whose path has the same first segment as an earlier request that was
+// answered with it. Others are sent. Where a server has limits by path, by model or by token and
+// does not name a resource, let Key tell them apart.
+//
+// Requests that wait for a key, or for one of its resources, are sent in order of arrival. After a
+// pause the first is sent alone and the others follow at a growing rate, which is unlimited after
+// about 200 ms, so that a server that is not ready yet can ask for another pause. A request waits
+// as long as its context allows, and fails at once with a [LimitError] if the context's deadline is
+// earlier than the end of the pause, or than the instant at which its own limit admits a request:
+// those that wait before it do not count, and only contexts bound how many do. The rate grows
+// slowly for waiting requests only: if none waits, because of NoWait or because all deadlines are
+// shorter than the pause, the full rate returns as soon as the pause ends.
 //
 // Transport never sends a request twice: retries are the caller's affair. The zero value has no
 // limit of its own and pauses when servers ask for it. It is safe for concurrent use, and must not
@@ -100,14 +106,18 @@ type Transport struct {
 	// Now is the clock for waits; it must agree with the Strategy's. nil: time.Now.
 	Now func() time.Time
 
-	turns turns
+	turns     turns
+	resources resources
 }
+
+// errHeld is the error of a request whose resource is paused.
+var errHeld = errors.New("httpclient: the resource of the request is paused")
 
 // RoundTrip sends r when the limit and the server's pauses allow it. It closes the body if it does
 // not send r.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	key := t.key(r)
-	if err := t.Admit(r.Context(), key); err != nil {
+	key, path := t.key(r), firstSegment(r.URL.Path)
+	if err := t.admit(r.Context(), key, path); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // nothing was read from it
 		}
@@ -115,7 +125,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base().RoundTrip(r)
 	if err == nil {
-		t.pauseFor(key, resp)
+		t.pauseFor(key, path, resp)
 	}
 	return resp, err
 }
@@ -124,38 +134,73 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // waits for its turn. If the request must not be sent the error is a [LimitError], the Strategy's,
 // or that of ctx if it has ended. Admit and Pause are for clients of other protocols; they do not
 // use Base and Key.
-func (t *Transport) Admit(ctx context.Context, key string) error {
+func (t *Transport) Admit(ctx context.Context, key string) error { return t.admit(ctx, key, "") }
+
+// admit waits until a request of this path may be sent: first for its resource, if that is known,
+// and then for its key. If a pause of the resource begins meanwhile it starts again.
+func (t *Transport) admit(ctx context.Context, key, path string) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing is counted for a caller who has gone
 	}
-	if t.turns.free(key, t.now()) {
-		res, err := t.run(ctx, key)
+	for {
+		if s, ok := t.resources.find(key, path); ok && !t.turns.free(s, t.now()) {
+			if err := t.waitForPause(ctx, s, path); err != nil {
+				return err
+			}
+		}
+		if err := t.admitByKey(ctx, scope{key: key}, path); !errors.Is(err, errHeld) {
+			return err
+		}
+	}
+}
+
+// waitForPause waits for a turn in s, unless its pause lasts for longer than the request can wait.
+func (t *Transport) waitForPause(ctx context.Context, s scope, path string) error {
+	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
+		return t.refusal(s.key, d, true)
+	}
+	return t.wait(ctx, s, path, nil)
+}
+
+// admitByKey runs the Strategy and waits for a turn in s, which is a whole key. The error is errHeld
+// if the resource of path is paused.
+func (t *Transport) admitByKey(ctx context.Context, s scope, path string) error {
+	if t.turns.free(s, t.now()) {
+		res, err := t.run(ctx, s.key)
 		switch {
 		case err != nil:
 			return err
 		case !res.Allowed():
 			if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
-				return t.refusal(key, d, false)
+				return t.refusal(s.key, d, false)
 			}
-			return t.wait(ctx, key, nil)
-		case t.turns.free(key, t.now()):
+			return t.wait(ctx, s, path, nil)
+		case t.turns.free(s, t.now()) && !t.held(s.key, path):
 			return nil
 		}
-		return t.wait(ctx, key, res) // a pause has begun while the Strategy ran
+		return t.wait(ctx, s, path, res) // a pause has begun while the Strategy ran
 	}
-	if d := t.turns.pause(key, t.now()); d > 0 && t.hopeless(ctx, d) {
-		return t.refusal(key, d, true)
+	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
+		return t.refusal(s.key, d, true)
 	}
-	if err := t.peek(ctx, key); err != nil {
+	if err := t.peek(ctx, s.key); err != nil {
 		return err
 	}
-	return t.wait(ctx, key, nil)
+	return t.wait(ctx, s, path, nil)
+}
+
+// held reports whether the resource of path is paused.
+func (t *Transport) held(key, path string) bool {
+	s, ok := t.resources.find(key, path)
+	return ok && t.turns.pause(s, t.now()) > 0
 }
 
 // Pause holds requests of this key back for d, as an answer with Retry-After does: MaxPause bounds
 // it, and Jitter is added. A pause that is shorter than the current one, or not positive, changes
 // nothing.
-func (t *Transport) Pause(key string, d time.Duration) {
+func (t *Transport) Pause(key string, d time.Duration) { t.pause(scope{key: key}, d) }
+
+func (t *Transport) pause(s scope, d time.Duration) {
 	limit := t.MaxPause
 	if limit == 0 {
 		limit = defaultMaxPause
@@ -168,7 +213,7 @@ func (t *Transport) Pause(key string, d time.Duration) {
 		d += rand.N(t.Jitter)
 	}
 	now := t.now()
-	t.turns.extend(key, now.Add(d), now)
+	t.turns.extend(s, now.Add(d), now)
 }
 
 // CloseIdleConnections closes the idle connections of Base, for [http.Client.CloseIdleConnections].
@@ -205,31 +250,35 @@ func (t *Transport) key(r *http.Request) string {
 	return host + ":" + port
 }
 
-// wait waits until a request may be sent. taken is the Strategy's Result if it has admitted the
-// request already; otherwise wait runs it.
-func (t *Transport) wait(ctx context.Context, key string, taken *weir.Result) error {
-	place, first := t.turns.join(key)
+// wait waits until a request of path has its turn in s and, if that is a whole key, its limit admits
+// the request. taken is the Strategy's Result if it has admitted the request already; otherwise wait
+// runs it. The error is errHeld if the resource of path is paused when the key would admit it.
+func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.Result) error {
+	place, first := t.turns.join(s)
 	sent := false
-	defer func() { t.turns.leave(key, place, sent, t.now()) }()
+	defer func() { t.turns.leave(s, place, sent, t.now()) }()
 	defer func() {
 		if !sent && taken != nil {
-			t.refund(ctx, key, taken) // before the next request's turn
+			t.refund(ctx, s.key, taken) // before the next request's turn
 		}
 	}()
 	select {
 	case <-first:
 	case <-ctx.Done():
-		d := t.turns.pause(key, t.now())
-		return &LimitError{Key: key, Wait: d, Server: d > 0, Err: ctx.Err()}
+		d := t.turns.pause(s, t.now())
+		return &LimitError{Key: s.key, Wait: d, Server: d > 0, Err: ctx.Err()}
 	}
 	for {
-		d, server := t.turns.ready(key, t.now()), true
+		d, server := t.turns.ready(s, t.now()), true
 		if d == 0 {
-			if taken != nil {
+			if s.resource == "" && t.held(s.key, path) {
+				return errHeld
+			}
+			if s.resource != "" || taken != nil {
 				sent = true
 				return nil
 			}
-			res, err := t.run(ctx, key)
+			res, err := t.run(ctx, s.key)
 			if err != nil {
 				return err
 			}
@@ -240,10 +289,10 @@ func (t *Transport) wait(ctx context.Context, key string, taken *weir.Result) er
 			d, server = res.RetryAfter(t.now()), false
 		}
 		if t.hopeless(ctx, d) {
-			return t.refusal(key, d, server)
+			return t.refusal(s.key, d, server)
 		}
 		if err := sleep(ctx, d); err != nil {
-			return &LimitError{Key: key, Wait: d, Server: server, Err: err}
+			return &LimitError{Key: s.key, Wait: d, Server: server, Err: err}
 		}
 	}
 }
@@ -309,7 +358,13 @@ func (t *Transport) refusal(key string, d time.Duration, server bool) error {
 	return e
 }
 
-// pauseFor records the pause that resp asks for.
-func (t *Transport) pauseFor(key string, resp *http.Response) {
-	t.Pause(key, requestedPause(resp, t.now()))
+// pauseFor records the pause that resp asks for, and the resource of path that it names.
+func (t *Transport) pauseFor(key, path string, resp *http.Response) {
+	d, quota := requestedPause(resp, t.now())
+	s := scope{key: key}
+	name := resp.Header.Get(resourceField)
+	if name != "" && t.resources.learn(key, path, name) && quota {
+		s.resource = name
+	}
+	t.pause(s, d)
 }

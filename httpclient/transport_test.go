@@ -466,6 +466,139 @@ func TestTransportLimitsByTheCallersKey(t *testing.T) {
 	assert.Equal(t, weir.Request{Key: "GET", Limit: 3, Duration: time.Minute}, fake.Calls()[0].Request)
 }
 
+// search has nothing left of a quota of a resource.
+var search = []string{"200", "X-RateLimit-Resource: search", "X-RateLimit-Remaining: 0",
+	"X-RateLimit-Reset: 60"}
+
+// Each row has the responses of a server, and the requests to it with the second in which they are
+// sent.
+func TestTransportPausesOneResource(t *testing.T) {
+	type request struct {
+		path string
+		want time.Duration
+	}
+	core := []string{"200", "X-RateLimit-Resource: core", "X-RateLimit-Remaining: 4999",
+		"X-RateLimit-Reset: 3600"}
+	noCore := []string{"403", "X-RateLimit-Resource: core", "X-RateLimit-Remaining: 0",
+		"X-RateLimit-Reset: 90"}
+	for _, row := range []struct {
+		name     string
+		answers  [][]string
+		requests []request
+	}{
+		{"other paths do not wait, the same path does", [][]string{search, core},
+			[]request{{"/search/code?q=a", 0}, {"/repos/a", 0}, {"/search/issues", time.Minute}}},
+		{"all known paths of the resource wait", [][]string{core, core, noCore, core, core},
+			[]request{{"/user", 0}, {"/orgs/a", 0}, {"/repos/a", 0}, {"/search/code", 0},
+				{"/user", 90 * time.Second}, {"/orgs/b", 90 * time.Second}}},
+		{"a path that is not known is sent once", [][]string{noCore},
+			[]request{{"/repos/a", 0}, {"/user", 0}, {"/user", 90 * time.Second}}},
+		{"two resources wait for their own pauses", [][]string{search, noCore, core},
+			[]request{{"/search", 0}, {"/repos", 0}, {"/search", time.Minute}, {"/repos", 90 * time.Second}}},
+		{"Retry-After holds back all resources", [][]string{core, core,
+			{"403", "Retry-After: 30", "X-RateLimit-Resource: core", "X-RateLimit-Remaining: 0",
+				"X-RateLimit-Reset: 90"}, core},
+			[]request{{"/search", 0}, {"/repos", 0}, {"/repos", 0}, {"/search", 30 * time.Second},
+				{"/repos", 30 * time.Second}}},
+		{"the end of the longer of two pauses counts", [][]string{search,
+			{"503", "Retry-After: 90"}, core},
+			[]request{{"/search", 0}, {"/user", 0}, {"/search", 90 * time.Second}}},
+		{"without a resource all paths wait", [][]string{
+			{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60"}, core},
+			[]request{{"/search", 0}, {"/repos", time.Minute}}},
+		{"a name that is too long is none", [][]string{
+			{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60",
+				"X-RateLimit-Resource: " + strings.Repeat("x", 101)}, core},
+			[]request{{"/search", 0}, {"/repos", time.Minute}}},
+		{"the root", [][]string{search, core}, []request{{"", 0}, {"/repos", 0}, {"/", time.Minute}}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := serving(row.answers...)
+				client := &httpclient.Transport{Base: s}
+				for i, r := range row.requests {
+					_, err := get(t.Context(), client, "http://api.example"+r.path)
+					require.NoError(t, err)
+					assert.Equal(t, r.want, s.requests[i].Truncate(time.Second), r.path)
+				}
+			})
+		})
+	}
+}
+
+// A request for a resource fails at once if it cannot wait for the end of its pause.
+func TestTransportRefusesPausedResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &httpclient.Transport{Base: serving(search), NoWait: true}
+		_, err := get(t.Context(), client, "http://a.example/search")
+		require.NoError(t, err)
+		_, err = get(t.Context(), client, "http://a.example/search")
+		var limited *httpclient.LimitError
+		require.ErrorAs(t, err, &limited)
+		assert.Equal(t, httpclient.LimitError{Key: "a.example", Wait: time.Minute, Server: true}, *limited)
+		assert.NoError(t, client.Admit(t.Context(), "a.example"), "it has no path")
+	})
+}
+
+// Requests that wait for the client's own limit when a pause of their resource begins wait for its
+// end too, are counted once each, and are sent in order of arrival. Others do not wait for them.
+func TestTransportHoldsBackARowThatWaitsForItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		s := serving(search, []string{"200"})
+		var mu sync.Mutex
+		var paths []string // guarded by mu
+		client := &httpclient.Transport{
+			Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Second,
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				paths = append(paths, r.URL.Path)
+				mu.Unlock()
+				return s.RoundTrip(r)
+			}),
+		}
+		var all errgroup.Group
+		for _, path := range []string{"/search/0", "/search/1", "/search/2", "/repos"} {
+			all.Go(func() error {
+				_, err := get(t.Context(), client, "http://a.example"+path)
+				return err
+			})
+			synctest.Wait()
+		}
+		require.NoError(t, all.Wait())
+		assert.Equal(t, []string{"/search/0", "/repos", "/search/1", "/search/2"}, paths)
+		assert.Equal(t, time.Second, s.requests[1])
+		assert.Equal(t, time.Minute, s.requests[2])
+		assert.Equal(t, 61*time.Second, s.requests[3])
+	})
+}
+
+// A server that names a new resource in each response cannot fill the memory: beyond a bound, a
+// pause holds back the whole key.
+func TestTransportRecordsABoundedNumberOfResources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n int
+		s := serving([]string{"200"})
+		client := &httpclient.Transport{NoWait: true, Base: roundTripper(
+			func(r *http.Request) (*http.Response, error) {
+				n++
+				resp, err := s.RoundTrip(r)
+				resp.Header.Set("X-RateLimit-Resource", fmt.Sprint(n))
+				resp.Header.Set("X-RateLimit-Remaining", "0")
+				resp.Header.Set("X-RateLimit-Reset", "60")
+				return resp, err
+			})}
+		for i := range 101 {
+			_, err := get(t.Context(), client, fmt.Sprintf("http://a.example/%d", i))
+			require.NoError(t, err)
+		}
+		_, err := get(t.Context(), client, "http://a.example/new")
+		assert.Error(t, err)
+	})
+}
+
 func TestTransportCanIgnorePauses(t *testing.T) {
 	s := serving([]string{"429", "Retry-After: 60"})
 	client := &httpclient.Transport{Base: s, MaxPause: -1, NoWait: true}

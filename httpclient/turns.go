@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxPaused bounds the keys with a pause. Beyond it, pauses are ignored.
+	// maxPaused bounds the scopes with a pause. Beyond it, pauses are ignored.
 	maxPaused = 10_000
 
 	// firstGap is the mean time between the first two requests after a pause. Each further gap is
@@ -19,16 +19,22 @@ const (
 	leastGap = time.Millisecond
 )
 
-// turns orders the waiting requests of each key: the first waits for the pause and the limit, the
-// others for their turn, so that they are sent in order of arrival. A key has an entry while it is
-// paused or has waiting requests; after a pause the entry stays until the next request of the key,
-// or until purge removes it.
-type turns struct {
-	mu   sync.Mutex
-	keys map[string]*queue // guarded by mu
+// scope is what a pause holds back: all requests of a key, or those that count for a resource.
+type scope struct {
+	key      string
+	resource string // "": all
 }
 
-// queue is guarded by turns.mu.
+// turns orders the waiting requests of each scope: the first waits for the pause and the limit, the
+// others for their turn, so that they are sent in order of arrival. A scope has an entry while it is
+// paused or has waiting requests; after a pause the entry stays until the next request of the scope,
+// or until purge removes it.
+type turns struct {
+	mu     sync.Mutex
+	queues map[scope]*queue // guarded by mu
+}
+
+// queue is one scope's, guarded by turns.mu.
 type queue struct {
 	until   time.Time     // the end of the pause
 	next    time.Time     // no request before it; set by the previous request
@@ -47,39 +53,39 @@ func (q *queue) earliest() time.Time {
 	return q.until
 }
 
-// pause returns the rest of the pause of key.
-func (t *turns) pause(key string, now time.Time) time.Duration {
+// pause returns the rest of the pause of s.
+func (t *turns) pause(s scope, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.keys[key]
+	q := t.queues[s]
 	if q == nil {
 		return 0
 	}
 	return max(0, q.until.Sub(now))
 }
 
-// free reports whether a request of key need not wait for a pause or for other requests.
-func (t *turns) free(key string, now time.Time) bool {
+// free reports whether a request of s need not wait for a pause or for other requests.
+func (t *turns) free(s scope, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.keys[key]
+	q := t.queues[s]
 	if q == nil {
 		return true
 	}
 	if q.waiting.Len() > 0 || q.earliest().After(now) {
 		return false
 	}
-	delete(t.keys, key)
+	delete(t.queues, s)
 	return true
 }
 
-// join appends a request to the queue of key. The channel is closed when the request is first.
-func (t *turns) join(key string) (*list.Element, <-chan struct{}) {
+// join appends a request to the queue of s. The channel is closed when the request is first.
+func (t *turns) join(s scope) (*list.Element, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.keys[key]
+	q := t.queues[s]
 	if q == nil {
-		q = t.add(key)
+		q = t.add(s)
 	}
 	w := make(turn)
 	if q.waiting.Len() == 0 {
@@ -89,10 +95,10 @@ func (t *turns) join(key string) (*list.Element, <-chan struct{}) {
 }
 
 // leave removes place from the queue; sent reports whether its request is sent now.
-func (t *turns) leave(key string, place *list.Element, sent bool, now time.Time) {
+func (t *turns) leave(s scope, place *list.Element, sent bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.keys[key]
+	q := t.queues[s]
 	wasFirst := q.waiting.Front() == place
 	q.waiting.Remove(place)
 	if sent && q.gap > 0 {
@@ -105,52 +111,52 @@ func (t *turns) leave(key string, place *list.Element, sent bool, now time.Time)
 	case first != nil && wasFirst:
 		close(first.Value.(turn))
 	case first == nil && !q.earliest().After(now):
-		delete(t.keys, key)
+		delete(t.queues, s)
 	}
 }
 
 // ready returns how long the first request has to wait for a pause or a gap.
-func (t *turns) ready(key string, now time.Time) time.Duration {
+func (t *turns) ready(s scope, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return max(0, t.keys[key].earliest().Sub(now))
+	return max(0, t.queues[s].earliest().Sub(now))
 }
 
 // extend makes a pause last until the given instant, unless it lasts longer already: answers may
 // arrive out of order.
-func (t *turns) extend(key string, until, now time.Time) {
+func (t *turns) extend(s scope, until, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	q := t.keys[key]
+	q := t.queues[s]
 	if q == nil {
-		if len(t.keys) >= maxPaused && !t.purge(now) {
+		if len(t.queues) >= maxPaused && !t.purge(now) {
 			return
 		}
-		q = t.add(key)
+		q = t.add(s)
 	}
 	if until.After(q.until) {
 		q.until, q.gap = until, firstGap
 	}
 }
 
-// add adds a queue for key. mu is held.
-func (t *turns) add(key string) *queue {
-	if t.keys == nil {
-		t.keys = make(map[string]*queue)
+// add adds a queue for s. mu is held.
+func (t *turns) add(s scope) *queue {
+	if t.queues == nil {
+		t.queues = make(map[scope]*queue)
 	}
 	q := &queue{}
-	t.keys[key] = q
+	t.queues[s] = q
 	return q
 }
 
 // purge removes the entries whose pause has ended and reports whether there is room. mu is held.
 func (t *turns) purge(now time.Time) bool {
-	for key, q := range t.keys {
+	for s, q := range t.queues {
 		if q.waiting.Len() == 0 && !q.earliest().After(now) {
-			delete(t.keys, key)
+			delete(t.queues, s)
 		}
 	}
-	return len(t.keys) < maxPaused
+	return len(t.queues) < maxPaused
 }
 
 // sleep waits for d, or until ctx is done. If d is 0, as where the Strategy's clock is behind, it

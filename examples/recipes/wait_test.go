@@ -150,6 +150,36 @@ func TestClientKeepsTheServersLimit(t *testing.T) {
 	})
 }
 
+// A pause holds back the requests of one key.
+func TestClientWithALimitForEachPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}
+			if r.URL.Path == "/search" {
+				resp.Header.Set("X-RateLimit-Remaining", "0")
+				resp.Header.Set("X-RateLimit-Reset", "60")
+			}
+			return resp, nil
+		})
+
+		client := &http.Client{Transport: &httplimit.Transport{
+			Key:  func(r *http.Request) string { return r.URL.Host + r.URL.Path }, // a limit for each path
+			Base: server,
+		}}
+
+		start := time.Now()
+		for _, row := range []struct {
+			path string
+			want time.Duration
+		}{{"/search", 0}, {"/user", 0}, {"/search", time.Minute}} {
+			resp, err := client.Get("http://api.example.com" + row.path)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, row.want, time.Since(start), row.path)
+		}
+	})
+}
+
 // Job is a job of a tenant.
 type Job struct {
 	Tenant string
