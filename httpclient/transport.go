@@ -96,7 +96,8 @@ type Transport struct {
 	// NoWait makes a request that would have to wait fail at once.
 	NoWait bool
 
-	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: none.
+	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: servers cannot
+	// ask for a pause; [math.MaxInt64]: no bound.
 	MaxPause time.Duration
 
 	// Jitter spreads clients that a server gave the same time: a random duration up to Jitter is
@@ -210,7 +211,7 @@ func (t *Transport) pause(s scope, d time.Duration) {
 		return
 	}
 	if t.Jitter > 0 {
-		d += rand.N(t.Jitter)
+		d += min(rand.N(t.Jitter), never-d)
 	}
 	now := t.now()
 	t.turns.extend(s, now.Add(d), now)

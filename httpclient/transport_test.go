@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -597,6 +598,24 @@ func TestTransportRecordsABoundedNumberOfResources(t *testing.T) {
 		_, err := get(t.Context(), client, "http://a.example/new")
 		assert.Error(t, err)
 	})
+}
+
+// The bound of pauses can be taken away, and adding the jitter does not wrap around.
+func TestTransportWithoutABoundOfPauses(t *testing.T) {
+	for after, want := range map[string]time.Duration{
+		"86400": 24 * time.Hour, "Inf": math.MaxInt64,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &httpclient.Transport{Base: serving([]string{"429", "Retry-After: " + after}),
+				MaxPause: math.MaxInt64, Jitter: 1, NoWait: true}
+			_, err := get(t.Context(), client, "http://a.example/")
+			require.NoError(t, err)
+			_, err = get(t.Context(), client, "http://a.example/")
+			var limited *httpclient.LimitError
+			require.ErrorAs(t, err, &limited)
+			assert.Equal(t, want, limited.Wait)
+		})
+	}
 }
 
 func TestTransportCanIgnorePauses(t *testing.T) {
