@@ -50,22 +50,23 @@ var quotas = [...]struct {
 	resets    []field
 }{
 	// The drafts to 06, and GitLab, DigitalOcean and others with an instant.
-	{"Ratelimit-Remaining", seconds("Ratelimit-Reset")},
+	{"Ratelimit-Remaining", inSeconds("Ratelimit-Reset")},
 	// Most APIs; Reset-After is Discord's.
-	{"X-Ratelimit-Remaining", seconds("X-Ratelimit-Reset-After", "X-Ratelimit-Reset")},
+	{"X-Ratelimit-Remaining", inSeconds("X-Ratelimit-Reset-After", "X-Ratelimit-Reset")},
 	// X, Okta and others.
-	{"X-Rate-Limit-Remaining", seconds("X-Rate-Limit-Reset-After", "X-Rate-Limit-Reset")},
+	{"X-Rate-Limit-Remaining", inSeconds("X-Rate-Limit-Reset-After", "X-Rate-Limit-Reset")},
 	// OpenAI, Azure, Groq and others: durations.
-	{"X-Ratelimit-Remaining-Requests", seconds("X-Ratelimit-Reset-Requests")},
-	{"X-Ratelimit-Remaining-Tokens", seconds("X-Ratelimit-Reset-Tokens")},
+	{"X-Ratelimit-Remaining-Requests", inSeconds("X-Ratelimit-Reset-Requests")},
+	{"X-Ratelimit-Remaining-Tokens", inSeconds("X-Ratelimit-Reset-Tokens")},
 	// Anthropic: dates.
-	{"Anthropic-Ratelimit-Requests-Remaining", seconds("Anthropic-Ratelimit-Requests-Reset")},
-	{"Anthropic-Ratelimit-Tokens-Remaining", seconds("Anthropic-Ratelimit-Tokens-Reset")},
-	{"Anthropic-Ratelimit-Input-Tokens-Remaining", seconds("Anthropic-Ratelimit-Input-Tokens-Reset")},
-	{"Anthropic-Ratelimit-Output-Tokens-Remaining", seconds("Anthropic-Ratelimit-Output-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Requests-Remaining", inSeconds("Anthropic-Ratelimit-Requests-Reset")},
+	{"Anthropic-Ratelimit-Tokens-Remaining", inSeconds("Anthropic-Ratelimit-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Input-Tokens-Remaining", inSeconds("Anthropic-Ratelimit-Input-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Output-Tokens-Remaining", inSeconds("Anthropic-Ratelimit-Output-Tokens-Reset")},
 }
 
-func seconds(names ...string) (fields []field) {
+// inSeconds returns fields in which a number is one of seconds.
+func inSeconds(names ...string) (fields []field) {
 	for _, name := range names {
 		fields = append(fields, field{name, "s"})
 	}
@@ -75,28 +76,34 @@ func seconds(names ...string) (fields []field) {
 // resourceField names the resource of the quotas, as GitHub sends it.
 const resourceField = "X-Ratelimit-Resource"
 
-// requestedPause returns the pause that the server requests, or 0. quota reports whether the reason
-// is a quota with nothing remaining: the retryFields take precedence. Of several quotas the longest
-// pause counts.
+// requestedPause returns the pause that the server requests, or 0. The retryFields take precedence
+// over quotas. quota reports whether a quota has nothing remaining, which is the reason then.
 func requestedPause(resp *http.Response, now time.Time) (d time.Duration, quota bool) {
-	h := resp.Header
-	now = serverTime(h, now)
+	now = serverTime(resp.Header, now)
+	d, quota = quotaPause(resp.Header, now)
 	if pausesOn(resp.StatusCode) {
-		if d, ok := firstPause(h, retryFields, now); ok {
-			return d, false
+		if after, ok := firstPause(resp.Header, retryFields, now); ok {
+			d = after
 		}
 	}
+	return d, quota
+}
+
+// quotaPause returns the longest pause for the quotas with nothing remaining, and whether there are
+// any.
+func quotaPause(h http.Header, now time.Time) (d time.Duration, quota bool) {
 	if age := h.Get("Age"); age != "" && age != "0" {
 		return 0, false // from a cache: the figures are an earlier request's
 	}
 	d = rateLimitPause(strings.Join(h["Ratelimit"], ","), now)
+	quota = d > 0
 	for _, q := range quotas {
 		if nothing(h.Get(q.remaining)) {
 			reset, _ := firstPause(h, q.resets, now)
-			d = max(d, reset)
+			d, quota = max(d, reset), true
 		}
 	}
-	return d, true
+	return d, quota
 }
 
 // nothing reports whether a number is 0, with decimals or not (Reddit sends "0.0"), or below.

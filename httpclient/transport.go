@@ -58,11 +58,11 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // seconds or milliseconds since the epoch, as each number of more than 31 years is. Dates and
 // instants are compared with the response's Date, or with Now if it has none.
 //
-// A pause holds back the requests with the response's Key. If the response names the resource of
-// its quota, as GitHub does by X-RateLimit-Resource, a pause for the quota holds back only requests
-// for that resource: those whose path has the same first segment as an earlier request that was
-// answered with it. Others are sent. Where a server has limits by path, by model or by token and
-// does not name a resource, let Key tell them apart.
+// A pause holds back the requests with the response's Key. If a quota has nothing remaining and the
+// response names its resource, as GitHub does by X-RateLimit-Resource, the pause holds back only
+// requests for that resource: those whose path has the same first segment as an earlier request
+// that was answered with it. Others are sent. Where a server has limits by path, by model or by
+// token and does not name a resource, let Key tell them apart.
 //
 // Requests that wait for a key, or for one of its resources, are sent in order of arrival. After a
 // pause the first is sent alone and the others follow at a growing rate, which is unlimited after
@@ -163,8 +163,8 @@ func (t *Transport) waitForPause(ctx context.Context, s scope, path string) erro
 	return t.wait(ctx, s, path, nil)
 }
 
-// admitByKey runs the Strategy and waits for a turn in s, which is a whole key. The error is errHeld
-// if the resource of path is paused.
+// admitByKey runs the Strategy and waits for a turn in s, which is a whole key. The error is
+// errHeld if the resource of path is paused.
 func (t *Transport) admitByKey(ctx context.Context, s scope, path string) error {
 	if t.turns.free(s, t.now()) {
 		res, err := t.run(ctx, s.key)
@@ -251,9 +251,9 @@ func (t *Transport) key(r *http.Request) string {
 	return host + ":" + port
 }
 
-// wait waits until a request of path has its turn in s and, if that is a whole key, its limit admits
-// the request. taken is the Strategy's Result if it has admitted the request already; otherwise wait
-// runs it. The error is errHeld if the resource of path is paused when the key would admit it.
+// wait waits until a request of path has its turn in s and, if that is a whole key, until its limit
+// admits the request. taken is the Strategy's Result if it has admitted the request already;
+// otherwise wait runs it. The error is errHeld if the resource of path is paused at its turn.
 func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.Result) error {
 	place, first := t.turns.join(s)
 	sent := false

@@ -26,9 +26,9 @@ type scope struct {
 }
 
 // turns orders the waiting requests of each scope: the first waits for the pause and the limit, the
-// others for their turn, so that they are sent in order of arrival. A scope has an entry while it is
-// paused or has waiting requests; after a pause the entry stays until the next request of the scope,
-// or until purge removes it.
+// others for their turn, so that they are sent in order of arrival. A scope has an entry while it
+// is paused or has waiting requests; after a pause the entry stays until the next request of the
+// scope, or until purge removes it.
 type turns struct {
 	mu     sync.Mutex
 	queues map[scope]*queue // guarded by mu
