@@ -113,8 +113,8 @@ func exactPause(s string, nanos int64) time.Duration {
 	return time.Duration(max(0, d.Int64()-now.UnixNano()))
 }
 
-// FuzzRequestedPause checks that no response causes a panic or a negative pause, or asks for a pause
-// by a quota with something remaining.
+// FuzzRequestedPause checks that no response causes a panic or a negative pause, or asks for a
+// pause by a quota with something remaining.
 func FuzzRequestedPause(f *testing.F) {
 	f.Add(429, "7", `"a";r=0;t=5`, "0", "6", "2000000000", "", "")
 	f.Add(200, "", "limit=1, remaining=0, reset=7", "0", "x", "99999999999999", "0",

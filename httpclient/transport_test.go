@@ -241,6 +241,8 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 			[]string{"200", "X-Ratelimit-Remaining: -1", "X-Ratelimit-Reset: 6"}, 6 * time.Second},
 		{"legacy, a remainder that is not a number",
 			[]string{"200", "X-Ratelimit-Remaining: NaN", "X-Ratelimit-Reset: 6"}, 0},
+		{"legacy, an invalid remainder",
+			[]string{"200", "X-Ratelimit-Remaining: none", "X-Ratelimit-Reset: 6"}, 0},
 		{"legacy, a remainder with a decimal",
 			[]string{"200", "X-Ratelimit-Remaining: 0.0", "X-Ratelimit-Reset: 6"}, 6 * time.Second},
 		{"legacy, a remainder below 1",
@@ -508,6 +510,9 @@ func TestTransportPausesOneResource(t *testing.T) {
 		{"the end of the longer of two pauses counts", [][]string{search,
 			{"503", "Retry-After: 90"}, core},
 			[]request{{"/search", 0}, {"/user", 0}, {"/search", 90 * time.Second}}},
+		{"RateLimit with a resource", [][]string{
+			{"200", "X-RateLimit-Resource: search", `RateLimit: "a";r=0;t=60`}, core},
+			[]request{{"/search", 0}, {"/repos", 0}, {"/search", time.Minute}}},
 		{"without a resource all paths wait", [][]string{
 			{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60"}, core},
 			[]request{{"/search", 0}, {"/repos", time.Minute}}},
@@ -542,6 +547,28 @@ func TestTransportRefusesPausedResources(t *testing.T) {
 		require.ErrorAs(t, err, &limited)
 		assert.Equal(t, httpclient.LimitError{Key: "a.example", Wait: time.Minute, Server: true}, *limited)
 		assert.NoError(t, client.Admit(t.Context(), "a.example"), "it has no path")
+
+		client.NoWait = false
+		ended, end := context.WithCancel(t.Context())
+		go func() { _, _ = get(ended, client, "http://a.example/search") }()
+		synctest.Wait() // it is first in the row
+		short, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+		defer cancel()
+		before := time.Now()
+		_, err = get(short, client, "http://a.example/search")
+		require.ErrorAs(t, err, &limited)
+		assert.Zero(t, time.Since(before), "it fails without waiting")
+		end()
+		synctest.Wait()
+	})
+}
+
+// slowly answers as s does, after so long.
+func slowly(s http.RoundTripper, d time.Duration) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := s.RoundTrip(r)
+		time.Sleep(d)
+		return resp, err
 	})
 }
 
@@ -557,15 +584,15 @@ func TestTransportHoldsBackARowThatWaitsForItsLimit(t *testing.T) {
 		var paths []string // guarded by mu
 		client := &httpclient.Transport{
 			Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Second,
-			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			Base: slowly(roundTripper(func(r *http.Request) (*http.Response, error) {
 				mu.Lock()
 				paths = append(paths, r.URL.Path)
 				mu.Unlock()
 				return s.RoundTrip(r)
-			}),
+			}), time.Second/2),
 		}
 		var all errgroup.Group
-		for _, path := range []string{"/search/0", "/search/1", "/search/2", "/repos"} {
+		for _, path := range []string{"/search/0", "/search/1", "/search/2", "/repos", "/search/3"} {
 			all.Go(func() error {
 				_, err := get(t.Context(), client, "http://a.example"+path)
 				return err
@@ -573,51 +600,100 @@ func TestTransportHoldsBackARowThatWaitsForItsLimit(t *testing.T) {
 			synctest.Wait()
 		}
 		require.NoError(t, all.Wait())
-		assert.Equal(t, []string{"/search/0", "/repos", "/search/1", "/search/2"}, paths)
-		assert.Equal(t, time.Second, s.requests[1])
-		assert.Equal(t, time.Minute, s.requests[2])
-		assert.Equal(t, 61*time.Second, s.requests[3])
+		assert.Equal(t, []string{"/search/0", "/repos", "/search/1", "/search/2", "/search/3"}, paths)
+		var seconds []time.Duration
+		for _, at := range s.requests {
+			seconds = append(seconds, at.Truncate(time.Second))
+		}
+		assert.Equal(t, []time.Duration{0, time.Second, 60 * time.Second, 61 * time.Second,
+			62 * time.Second}, seconds)
 	})
 }
 
-// A server that names a new resource in each response cannot fill the memory: beyond a bound, a
-// pause holds back the whole key.
-func TestTransportRecordsABoundedNumberOfResources(t *testing.T) {
+// A request that its limit is still deciding on when a pause of its resource begins waits for the
+// end of the pause.
+func TestTransportHoldsBackARequestThatItsLimitDecidesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var n int
-		s := serving([]string{"200"})
-		client := &httpclient.Transport{NoWait: true, Base: roundTripper(
-			func(r *http.Request) (*http.Response, error) {
-				n++
-				resp, err := s.RoundTrip(r)
-				resp.Header.Set("X-RateLimit-Resource", fmt.Sprint(n))
-				resp.Header.Set("X-RateLimit-Remaining", "0")
-				resp.Header.Set("X-RateLimit-Reset", "60")
-				return resp, err
-			})}
-		for i := range 101 {
-			_, err := get(t.Context(), client, fmt.Sprintf("http://a.example/%d", i))
-			require.NoError(t, err)
+		s := serving(search, []string{"200"})
+		fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
+			now time.Time) (weir.Result, error) {
+			time.Sleep(2 * time.Second)
+			return weirtest.Allow(ctx, r, now)
+		}}
+		client := &httpclient.Transport{Base: slowly(s, time.Second), Strategy: fake, Limit: 1,
+			Duration: time.Minute}
+		var all errgroup.Group
+		for range 2 {
+			all.Go(func() error {
+				_, err := get(t.Context(), client, "http://a.example/search")
+				return err
+			})
+			time.Sleep(2 * time.Second)
 		}
-		_, err := get(t.Context(), client, "http://a.example/new")
-		assert.Error(t, err)
+		require.NoError(t, all.Wait())
+		assert.Equal(t, []time.Duration{2 * time.Second, 65 * time.Second}, s.requests,
+			"3 s, a minute, and the Strategy's 2 s")
+		var methods []string
+		for _, call := range fake.Calls() {
+			methods = append(methods, call.Method)
+		}
+		assert.Equal(t, []string{"Run", "Run", "Refund", "Run"}, methods)
 	})
+}
+
+// Resources are recorded up to a bound, so that no server can fill the memory. Beyond it a pause
+// holds back the whole key.
+func TestTransportRecordsABoundedNumberOfResources(t *testing.T) {
+	for name, row := range map[string]struct {
+		requests          int
+		host, path, named string // "%d": the number of the request
+	}{
+		"a name of its own in each response": {100, "a.example", "/same", "resource %d"},
+		"paths":                              {100, "a.example", "/%d", "same"},
+		"servers":                            {10_000, "%d.example", "/same", "same"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				fill := func(s string) string { return strings.ReplaceAll(s, "%d", fmt.Sprint(sent)) }
+				client := &httpclient.Transport{NoWait: true, Base: roundTripper(
+					func(r *http.Request) (*http.Response, error) {
+						h := http.Header{}
+						h.Set("X-RateLimit-Resource", fill(row.named))
+						h.Set("X-RateLimit-Remaining", fmt.Sprint(max(0, row.requests-sent)))
+						h.Set("X-RateLimit-Reset", "60")
+						return &http.Response{StatusCode: 200, Header: h, Body: http.NoBody, Request: r}, nil
+					})}
+				for ; sent <= row.requests; sent++ {
+					_, err := get(t.Context(), client, fill("http://"+row.host+row.path))
+					require.NoError(t, err)
+				}
+				sent--
+				_, err := get(t.Context(), client, fill("http://"+row.host+"/other"))
+				assert.Error(t, err)
+			})
+		})
+	}
 }
 
 // The bound of pauses can be taken away, and adding the jitter does not wrap around.
 func TestTransportWithoutABoundOfPauses(t *testing.T) {
-	for after, want := range map[string]time.Duration{
-		"86400": 24 * time.Hour, "Inf": math.MaxInt64,
+	for _, row := range []struct {
+		after  string
+		jitter time.Duration
+		want   time.Duration
+	}{
+		{"86400", 0, 24 * time.Hour}, {"Inf", 0, math.MaxInt64}, {"Inf", time.Hour, math.MaxInt64},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client := &httpclient.Transport{Base: serving([]string{"429", "Retry-After: " + after}),
-				MaxPause: math.MaxInt64, Jitter: 1, NoWait: true}
+			client := &httpclient.Transport{Base: serving([]string{"429", "Retry-After: " + row.after}),
+				MaxPause: math.MaxInt64, Jitter: row.jitter, NoWait: true}
 			_, err := get(t.Context(), client, "http://a.example/")
 			require.NoError(t, err)
 			_, err = get(t.Context(), client, "http://a.example/")
 			var limited *httpclient.LimitError
 			require.ErrorAs(t, err, &limited)
-			assert.Equal(t, want, limited.Wait)
+			assert.Equal(t, row.want, limited.Wait)
 		})
 	}
 }
