@@ -7,15 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirgo/weir/internal/ipaddr"
 	"github.com/weirgo/weir/internal/throttle"
 )
 
 // peersChecked is how many requests a middleware looks at before it takes it that clients connect
 // to it directly.
 const peersChecked = 1000
-
-// sharedNet is the range of RFC 6598, which clouds use as a private one.
-var sharedNet = netip.MustParsePrefix("100.64.0.0/10")
 
 // usesAddress reports whether an address matters: as a key, or for MaxKeysPerClient.
 func (m *middleware) usesAddress() bool {
@@ -34,7 +32,7 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 		return
 	}
 	forwarded := len(r.Header["X-Forwarded-For"]) > 0 || len(r.Header["Forwarded"]) > 0
-	private := peer.IsPrivate() || sharedNet.Contains(peer) || peer.IsLoopback() && forwarded
+	private := ipaddr.IsPrivate(peer) || peer.IsLoopback() && forwarded
 	if !private || m.unchecked.Swap(0) <= 0 {
 		return // or another request logs it, or was the last to be looked at
 	}

@@ -1,4 +1,5 @@
-// Package ipaddr gives each IP address one notation, so that none gives a client a second key.
+// Package ipaddr gives each IP address one notation, so that none gives a client a second key, and
+// has the ranges that only a network of one's own uses.
 package ipaddr
 
 import (
@@ -27,4 +28,15 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	addr, err := netip.ParseAddr(text)
 	addr = Plain(addr)
 	return netip.PrefixFrom(addr, addr.BitLen()), err
+}
+
+// shared is the range of RFC 6598, which clouds and overlay networks use as a private one.
+var shared = netip.MustParsePrefix("100.64.0.0/10")
+
+// IsPrivate reports whether addr is in a range that is not routed on the Internet, so that a peer
+// with it may be a load balancer: private, shared (100.64.0.0/10), or link-local. Loopback addresses
+// are not among them.
+func IsPrivate(addr netip.Addr) bool {
+	addr = Plain(addr)
+	return addr.IsPrivate() || addr.IsLinkLocalUnicast() || shared.Contains(addr)
 }

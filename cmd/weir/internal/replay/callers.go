@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/ipaddr"
 	"github.com/weirgo/weir/internal/urlpath"
 )
 
@@ -128,10 +129,10 @@ func (k *keyer) hidesClient(e *accesslog.Entry) bool {
 		return err == nil && addr.String() == "192.0.2.1" && string(e.IP) != "192.0.2.1"
 	}
 	if len(e.IP) == 0 || strings.IndexByte("1fF:", e.IP[0]) < 0 || !e.ListsAddresses() {
-		return false // 10.0.0.0/8, 127.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7 and ::1
+		return false // no private address and no loopback address begins so
 	}
 	addr, err := netip.ParseAddr(string(e.IP))
-	return err == nil && (addr.IsPrivate() || addr.IsLoopback())
+	return err == nil && (ipaddr.IsPrivate(addr) || addr.IsLoopback())
 }
 
 // callers numbers callers in order of appearance.

@@ -60,6 +60,12 @@ func TestDoubts(t *testing.T) {
 		{"a balancer in front, not trusted", 100, nil, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
 		}, "give --trust"},
+		{"balancers in the range that clouds share", 100, nil, func(i int) (string, string) {
+			return fmt.Sprintf("100.64.0.%d", i%2), fmt.Sprintf(" \"203.0.113.%d\"", i%12)
+		}, "give --trust"},
+		{"balancers on the same link", 100, nil, func(i int) (string, string) {
+			return fmt.Sprintf("fe80::%d", i%2+1), fmt.Sprintf(" \"203.0.113.%d\"", i%12)
+		}, "give --trust"},
 		{"a balancer in front, trusted", 100, trust, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
 		}, ""},
