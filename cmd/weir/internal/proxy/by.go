@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
@@ -16,6 +17,8 @@ type By struct {
 	text  string
 	parts []string
 	keys  routes.Keys // path and pattern, if they are among the parts
+
+	headers []string // the names of the parts header:NAME, canonical
 }
 
 // byParts lists the parts in error messages.
@@ -29,6 +32,9 @@ func ParseBy(text string) (By, error) {
 		if _, err := extractor(b.parts[i], httplimit.IP{}, 0); err != nil {
 			return b, fmt.Errorf("by %q: %w", text, err)
 		}
+		if name, ok := strings.CutPrefix(b.parts[i], "header:"); ok {
+			b.headers = append(b.headers, http.CanonicalHeaderKey(name))
+		}
 		b.keys.Path = b.keys.Path || b.parts[i] == "path"
 		b.keys.Pattern = b.keys.Pattern || b.parts[i] == "pattern"
 	}
@@ -37,6 +43,13 @@ func ParseBy(text string) (By, error) {
 
 // String returns b as it was given.
 func (b By) String() string { return b.text }
+
+// shadows reports whether a field, whose plainName is plain, is another spelling of one that b reads,
+// so that the upstream may read a key that was not counted.
+func (b By) shadows(name, plain string) bool {
+	return !slices.Contains(b.headers, name) &&
+		slices.ContainsFunc(b.headers, func(read string) bool { return plainName(read) == plain })
+}
 
 // extractor returns the Extractor of the keys for target i of requests.
 func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {

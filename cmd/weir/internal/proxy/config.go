@@ -205,6 +205,11 @@ func (c *Config) limited() []Route {
 	return all
 }
 
+// byTarget reports whether limits depend on the path or the method of requests.
+func (c *Config) byTarget() bool {
+	return len(c.Routes) > 0 || len(c.Rules.Paths) > 0 || c.By.keys.Path
+}
+
 // routes returns the table of the Routes.
 func (c *Config) routes() (*routes.Table, error) {
 	all := make([]routes.Route, len(c.Routes))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,11 +16,13 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -758,40 +761,143 @@ func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	assert.Contains(t, log.String(), "a request came back")
 }
 
-// TestForgedAddressFieldsDoNotPass checks that forged address fields are not forwarded, in any
-// spelling.
-func TestForgedAddressFieldsDoNotPass(t *testing.T) {
-	cfg := config(t, "1000/1d")
-	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
-		for name, values := range r.Header {
-			fmt.Fprintf(w, "%s=%s\n", name, strings.Join(values, "|"))
-		}
-	})
-	lies := []string{}
-	for _, name := range append([]string{
-		"X-Forwarded-For", "X_Forwarded_For", "X-Forwarded_For", "x_real_ip", "Forwarded", "Proxy",
-		"X_Forwarded_Host", "True_Client_IP",
-	}, addressFields...) {
-		lies = append(lies, name, "6.6.6.6")
+// spellings returns a name with each byte that may stand in a field's name in place of its hyphens.
+func spellings(name string) []string {
+	all := []string{name, strings.ToUpper(name), strings.Replace(name, "-", "_", 1)}
+	for _, c := range "!#$%&'*+.^_`|~" {
+		all = append(all, strings.ReplaceAll(name, "-", string(c)))
 	}
+	return all
+}
+
+// cgi is an upstream that sees fields as CGI programs do, of which it shows all that a proxy may set.
+func cgi(w http.ResponseWriter, r *http.Request) {
+	env := make(map[string]string)
+	for name, values := range r.Header {
+		variable := "HTTP_" + strings.Map(func(c rune) rune {
+			if unicode.IsLetter(c) || unicode.IsDigit(c) {
+				return unicode.ToUpper(c)
+			}
+			return '_'
+		}, name)
+		env[variable] += strings.Join(values, "|")
+	}
+	for _, variable := range slices.Sorted(maps.Keys(env)) {
+		fmt.Fprintf(w, "%s=%s\n", variable, env[variable])
+	}
+}
+
+// TestForgedAddressFieldsDoNotPass sends each field that only a proxy may set, in each spelling that
+// is the same one for a CGI program, over HTTP/1 and HTTP/2.
+func TestForgedAddressFieldsDoNotPass(t *testing.T) {
+	cfg := config(t, "100000/1d")
+	cfg.Upstream = upstreamOf(t, cgi)
+	names := append(slices.Sorted(maps.Keys(proxyFields)), "Proxy", "X-Forwarded", "X-Forwarded-For",
+		"X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Ssl",
+		"X-Forwarded-Scheme", "X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-User",
+		"X-Original-Url", "X-Original-Host", "X-Original-Forwarded-For")
 	s := serve(t, cfg)
-	_, got := send(t, "GET", s.front.URL, nil, lies...)
-	assert.NotContains(t, got, "6.6.6.6")
-	assert.Contains(t, got, "X-Forwarded-For=127.0.0.1\n")
-	assert.Regexp(t, `Via=1\.1 weir-[a-z0-9]{12}\n`, got)
+	h2 := &http.Client{Transport: &http.Transport{Protocols: protocols(false)}}
+	defer h2.CloseIdleConnections()
+	for _, name := range names {
+		lies := []string{"X-Api_key", "passes"}
+		for _, spelling := range spellings(name) {
+			lies = append(lies, spelling, "6.6.6.6")
+		}
+		_, got := send(t, "GET", s.front.URL, nil, lies...)
+		require.NotContains(t, got, "6.6.6.6", name)
+		assert.Contains(t, got, "HTTP_X_FORWARDED_FOR=127.0.0.1\n", name)
+		assert.Contains(t, got, "HTTP_X_API_KEY=passes\n")
+		assert.Regexp(t, `HTTP_VIA=1\.1 weir-[a-z0-9]{12}\n`, got)
+	}
+
+	// A field of each kind over HTTP/2, and in the trailer.
+	plain := httptest.NewUnstartedServer(s.handler)
+	plain.Config.Protocols = protocols(true)
+	plain.Start()
+	defer plain.Close()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", plain.URL, io.NopCloser(strings.NewReader("a")))
+	require.NoError(t, err)
+	r.Trailer = http.Header{"X.real.ip": {"6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"}}
+	for _, name := range []string{"x.forwarded.for", "x_real_ip", "true+client+ip", "remote.user"} {
+		r.Header[name] = []string{"6.6.6.6"}
+	}
+	resp, err := h2.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, 2, resp.ProtoMajor)
+	assert.NotContains(t, string(got), "6.6.6.6")
+	assert.Contains(t, string(got), "HTTP_X_FORWARDED_FOR=127.0.0.1\n")
 
 	// A trusted proxy that sets Forwarded passes the client's own X-Forwarded-For through.
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.Forwarded = true
 	s = serve(t, cfg)
-	_, got = send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For",
-		"6.6.6.6",
-		"X-Forwarded-Host", "evil", "X_Forwarded_For", "6.6.6.6", "True-Client-Ip", "192.0.2.1")
-	assert.NotContains(t, got, "6.6.6.6")
-	assert.NotContains(t, got, "evil")
-	assert.Contains(t, got, "X-Forwarded-For=192.0.2.1, 127.0.0.1\n")
-	assert.Contains(t, got, "Forwarded=for=192.0.2.1\n")
-	assert.Contains(t, got, "True-Client-Ip=192.0.2.1\n", "which a trusted proxy may set")
+	_, body := send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For",
+		"6.6.6.6", "X-Forwarded-Port", "6.6.6.6", "X-Forwarded-Host", "evil", "X_Forwarded_For", "6.6.6.6",
+		"X.Forwarded.For", "6.6.6.6", "True-Client-Ip", "192.0.2.1", "True+Client+Ip", "6.6.6.6",
+		"X-Original-Url", "/trusted")
+	assert.NotContains(t, body, "6.6.6.6")
+	assert.NotContains(t, body, "evil")
+	assert.Contains(t, body, "HTTP_X_FORWARDED_FOR=192.0.2.1, 127.0.0.1\n")
+	assert.Contains(t, body, "HTTP_FORWARDED=for=192.0.2.1\n")
+	assert.Contains(t, body, "HTTP_TRUE_CLIENT_IP=192.0.2.1\n", "which a trusted proxy may set")
+	assert.Contains(t, body, "HTTP_X_ORIGINAL_URL=/trusted\n", "no limit depends on the path")
+}
+
+// TestNoFieldChangesWhatWasCounted checks that a request reaches the upstream with the URL, the
+// method and the key that it was counted by.
+func TestNoFieldChangesWhatWasCounted(t *testing.T) {
+	route, err := ParseRoute("POST /login limit=5/1d", rule.Defaults{Strategy: rule.Fixed})
+	require.NoError(t, err)
+	byPath, err := ParseBy("ip+path")
+	require.NoError(t, err)
+	ruled, _ := rulesConfig(t, ruleText)
+	for name, row := range map[string]struct {
+		set    func(*Config)
+		passes bool
+	}{
+		"one limit for all":          {passes: true, set: func(*Config) {}},
+		"a route":                    {set: func(c *Config) { c.Routes = []Route{route} }},
+		"callers told apart by path": {set: func(c *Config) { c.By = byPath }},
+		"rules":                      {set: func(c *Config) { c.Limits, c.Rules = nil, ruled.Rules }},
+	} {
+		cfg := config(t, "100000/1d")
+		cfg.Upstream = upstreamOf(t, cgi)
+		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		row.set(&cfg)
+		s := serve(t, cfg)
+		for i, field := range slices.Sorted(maps.Keys(targetFields)) {
+			from := []string{"X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i)}
+			_, got := send(t, "GET", s.front.URL, nil, append(from, field, "DELETE")...)
+			assert.Equal(t, row.passes, strings.Contains(got, "DELETE"), "%s: %s", name, field)
+			if row.passes {
+				continue
+			}
+			for _, spelling := range spellings(field) {
+				from = append(from, spelling, "DELETE")
+			}
+			_, got = send(t, "GET", s.front.URL, nil, from...)
+			assert.NotContains(t, got, "DELETE", name)
+			assert.Contains(t, got, "HTTP_VIA", name)
+		}
+	}
+
+	cfg := config(t, "100000/1d")
+	cfg.By, err = ParseBy("header:X-Api-Key+header:x_plan")
+	require.NoError(t, err)
+	cfg.Upstream = upstreamOf(t, cgi)
+	s := serve(t, cfg)
+	lies := []string{"X-Api-Key", "counted", "X_plan", "counted", "X-Plan", "forged"}
+	for _, spelling := range spellings("X-Api-Key")[2:] {
+		lies = append(lies, spelling, "forged")
+	}
+	_, got := send(t, "GET", s.front.URL, nil, lies...)
+	assert.NotContains(t, got, "forged")
+	assert.Contains(t, got, "HTTP_X_API_KEY=counted\n")
+	assert.Contains(t, got, "HTTP_X_PLAN=counted\n")
 }
 
 // TestTheUpstreamsFieldsAreNotDuplicated checks that fields with a single value are the proxy's,

@@ -37,7 +37,8 @@ budgets as it likes, so use header and user only for values that were verified b
 comes here; path alone limits a path, not a caller. One address has at most --max-keys keys; further
 ones share a budget. Behind another proxy, --trust its address; otherwise all requests count as its
 own. It must set X-Forwarded-For, -Host and -Proto, which are then believed and passed on: a client
-can forge those that it does not set.
+can forge those that it does not set. Fields of clients that name an address, a host, a user or a
+URL are stripped; where limits depend on the path or the method, so are those that change these.
 
 A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit:
   --route 'GET /search cost=5' --route 'POST /login limit=5/1m'

@@ -1,0 +1,111 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httputil"
+	"strings"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// proxyFields are the fields, beside those that begin with X-Forwarded or X-Original-, by which a
+// proxy tells a server of the client's address, its connection, its user, or of the host and the URL
+// that it requested. Only trusted proxies may set them.
+var proxyFields = setOf(
+	"Forwarded", "Forwarded-For", "Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Real-Ip",
+	"X-Remote-Ip", "X-Remote-Addr", "X-Originating-Ip", "X-Proxyuser-Ip", "True-Client-Ip",
+	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "Fly-Client-Ip",
+	"X-Envoy-External-Address", "X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip",
+	"X-Appengine-Remote-Addr", "Cloudfront-Viewer-Address",
+	"Front-End-Https", "X-Url-Scheme", "X-Scheme", "X-Host", "X-Real-Port", "X-Client-Port",
+	"X-Rewrite-Url", "X-Override-Url", "X-Http-Host-Override",
+	"Remote-User", "X-Remote-User", "X-Webauth-User",
+)
+
+// targetFields are the fields that some servers take for the URL or the method of a request. If a
+// limit depends on these, nobody may set them: the upstream would not serve the request that was
+// counted.
+var targetFields = setOf(
+	"X-Original-Url", "X-Original-Uri", "X-Rewrite-Url", "X-Override-Url",
+	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
+)
+
+func setOf(names ...string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
+}
+
+// ofProxy reports whether only a trusted proxy may set a field.
+func ofProxy(name string) bool {
+	return proxyFields[name] || strings.HasPrefix(name, "X-Forwarded") ||
+		strings.HasPrefix(name, "X-Original-")
+}
+
+// plainName returns the name of a field with hyphens for all that is neither a letter nor a digit.
+// Programs behind CGI or WSGI cannot tell such spellings apart: X.Real_IP is their HTTP_X_REAL_IP.
+func plainName(name string) string {
+	return http.CanonicalHeaderKey(strings.Map(func(c rune) rune {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' {
+			return c
+		}
+		return '-'
+	}, name))
+}
+
+// strip removes the fields that the peer of a request may not set, and other spellings of those and
+// of the fields that callers are told apart by.
+func (p *Proxy) strip(h http.Header, trusted bool) {
+	for name := range h {
+		plain := plainName(name)
+		switch {
+		case ofProxy(plain) && (!trusted || name != plain),
+			p.cfg.By.shadows(name, plain),
+			p.cfg.byTarget() && targetFields[plain]:
+			delete(h, name)
+		}
+	}
+	h.Del("Proxy") // CGI programs see it as HTTP_PROXY
+}
+
+// forward sets the forwarding fields. The incoming ones are kept from a trusted peer only, as in
+// the limiter, and of the two fields for chains only the one that trusted peers write.
+func (p *Proxy) forward(r *httputil.ProxyRequest) {
+	trusted := p.trusts(r.In)
+	p.strip(r.Out.Header, trusted)
+	switch {
+	case trusted && p.cfg.Forwarded:
+		p.forwardChain(r)
+	case trusted:
+		copyField(r, "X-Forwarded-For") // SetXForwarded appends the peer to it
+		r.SetXForwarded()
+		copyField(r, "X-Forwarded-Host")
+		copyField(r, "X-Forwarded-Proto") // TLS may end at the peer
+	default:
+		r.SetXForwarded()
+	}
+}
+
+// forwardChain keeps Forwarded and derives X-Forwarded-For from it, since the incoming fields that
+// begin with X-Forwarded may be the client's.
+func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
+	for name := range r.Out.Header {
+		if strings.HasPrefix(name, "X-Forwarded") {
+			delete(r.Out.Header, name)
+		}
+	}
+	copyField(r, "Forwarded")
+	peer, _ := httplimit.RemoteAddr().Addr(r.In)
+	if addr, err := p.ip.Addr(r.In); err == nil && addr != peer {
+		r.Out.Header.Set("X-Forwarded-For", addr.String()) // SetXForwarded appends the peer to it
+	}
+	r.SetXForwarded()
+}
+
+func copyField(r *httputil.ProxyRequest, name string) {
+	if values := r.In.Header[name]; len(values) > 0 {
+		r.Out.Header[name] = values
+	}
+}
