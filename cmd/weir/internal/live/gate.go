@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -19,6 +20,7 @@ import (
 const (
 	maxGuesses    = 10 // wrong tokens of one address within guessesWithin
 	guessesWithin = time.Minute
+	maxGuessers   = 10_000 // addresses within guessesWithin; further ones share the tries of one
 
 	logGuessEvery = 10 * time.Second
 )
@@ -27,11 +29,11 @@ const (
 // its own, which the proxied traffic cannot fill. A nil Gate, of a server without a token, refuses
 // all requests.
 type Gate struct {
-	limiter *weir.Limiter
-	window  *weir.FixedWindow
-	want    [sha256.Size]byte // the token's digest
-	log     *slog.Logger
-	noisy   throttle.Throttle
+	tries  *weir.Limiter     // by address
+	shared *weir.Limiter     // of all addresses for which tries has no bucket
+	want   [sha256.Size]byte // the token's digest
+	log    *slog.Logger
+	noisy  throttle.Throttle
 }
 
 // NewGate returns a Gate for a token, and nil for the empty one. Close ends it.
@@ -39,20 +41,23 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 	if token == "" {
 		return nil, nil
 	}
-	l, err := weir.New(weir.Config{MaxBuckets: 10_000})
-	if err != nil {
+	g := &Gate{want: sha256.Sum256([]byte(token)), log: log}
+	var err error
+	if g.tries, err = weir.New(weir.Config{MaxBuckets: maxGuessers}); err != nil {
 		return nil, err
 	}
-	want := sha256.Sum256([]byte(token))
-	return &Gate{limiter: l, window: l.FixedWindow(), want: want, log: log}, nil
+	if g.shared, err = weir.New(weir.Config{}); err != nil {
+		return nil, errors.Join(err, g.tries.Close())
+	}
+	return g, nil
 }
 
-// Close closes the Gate's limiter.
+// Close closes the Gate's limiters.
 func (g *Gate) Close() error {
 	if g == nil {
 		return nil
 	}
-	return g.limiter.Close()
+	return errors.Join(g.tries.Close(), g.shared.Close())
 }
 
 // Wrap passes only requests with the token to next: as a Bearer token, or as the password of Basic
@@ -94,17 +99,24 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if key, err := httplimit.RemoteAddr().Extract(r); err == nil {
 		ask.Key = key
 	}
-	taken, err := g.window.Run(ctx, ask)
-	if err == nil && !taken.Allowed() {
+	window := g.tries.FixedWindow()
+	taken, err := window.Run(ctx, ask)
+	if errors.Is(err, weir.ErrFull) {
+		window, ask.Key = g.shared.FixedWindow(), "others"
+		taken, err = window.Run(ctx, ask)
+	}
+	if err != nil { // the server has ended
+		http.Error(w, "The admin token cannot be checked: "+err.Error()+".", http.StatusServiceUnavailable)
+		return false
+	}
+	if !taken.Allowed() {
 		w.Header().Set("Retry-After", strconv.Itoa(int(taken.RetryAfter(time.Now())/time.Second)+1))
-		http.Error(w, "Too many wrong admin tokens came from this address; try again in a minute.",
-			http.StatusTooManyRequests)
+		http.Error(w, "Too many wrong admin tokens came from this address, or from too many; "+
+			"try again in a minute.", http.StatusTooManyRequests)
 		return false
 	}
 	if g.has(r) {
-		if err == nil {
-			_ = g.window.Refund(ctx, ask, taken) // a local limiter does not fail
-		}
+		_ = window.Refund(ctx, ask, taken) // a local limiter does not fail
 		return true
 	}
 	if dropped, ok := g.noisy.Allow(time.Now(), logGuessEvery); ok {
