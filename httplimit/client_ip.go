@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/internal/ipaddr"
@@ -87,7 +88,8 @@ func (ip IP) IPv4Bits(bits int) IP {
 // Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 in place of
 // X-Forwarded-For. Use it only if the trusted proxies write that header: a proxy that does not
 // passes on the client's own, which is why the two are never combined. An element with no for
-// parameter, with "unknown", or with an obfuscated name is no address.
+// parameter, with "unknown", or with an obfuscated name is no address. Nor is an IPv6 address without
+// quotes and brackets, as some load balancers of AWS write it, since its last group may be a port.
 func (ip IP) Forwarded() IP {
 	ip.forwarded = true
 	return ip
@@ -235,7 +237,9 @@ func plainIPv4(hostport string) string {
 	return ""
 }
 
-// parseHop parses one hop of a chain: an address, with or without a port, in brackets or not.
+// parseHop parses one hop of a chain: an address, with or without a port, in brackets or not. An
+// IPv6 address without brackets has a port if it would be none with it, as in
+// ::ffff:192.0.2.1:49152 or after eight groups.
 func parseHop(s string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		return ipaddr.Plain(addr), nil
@@ -248,6 +252,12 @@ func parseHop(s string) (netip.Addr, error) {
 			if addr, err := netip.ParseAddr(inner); err == nil && addr.Is6() {
 				return ipaddr.Plain(addr), nil
 			}
+		}
+	}
+	if i := strings.LastIndexByte(s, ':'); i >= 0 {
+		_, badPort := strconv.ParseUint(s[i+1:], 10, 16)
+		if addr, err := netip.ParseAddr(s[:i]); err == nil && badPort == nil {
+			return ipaddr.Plain(addr), nil
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, which is no IP address", ErrKey, s)

@@ -86,6 +86,25 @@ func TestClientIP(t *testing.T) {
 		{"brackets and a port",
 			from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]:49152"), "2001:db8::/64"},
 		{"brackets alone", from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]"), "2001:db8::/64"},
+		{"a port after a mapped address",
+			from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:203.0.113.7:12345"), "203.0.113.7"},
+		{"the same of few digits",
+			from("10.0.0.1:5000", "X-Forwarded-For: ::FFFF:203.0.113.7:80"), "203.0.113.7"},
+		{"a port after eight groups",
+			from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8:1:2:3:4:5:6:443"), "2001:db8:1:2::/64"},
+		{"a port after groups that the address ends with",
+			from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8:1:2:::443"), "2001:db8:1:2::/64"},
+		{"a port that is no group",
+			from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8:1:2::5:40001"), "2001:db8:1:2::/64"},
+		{"of trusted proxies too", from("10.0.0.1:5000",
+			"X-Forwarded-For: 203.0.113.7, ::ffff:10.0.0.3:12345, 2001:db8:feed:0:0:0:0:5:443"),
+			"203.0.113.7"},
+		{"as the peer", from("::ffff:203.0.113.7:12345"), "203.0.113.7"},
+		{"nine groups and a port", from("10.0.0.1:5000", "X-Forwarded-For: 1:2:3:4:5:6:7:8:9:443"), ""},
+		{"a port over 65535", from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:203.0.113.7:70000"), ""},
+		{"a port with a sign", from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:203.0.113.7:+80"), ""},
+		{"no port after the colon", from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:203.0.113.7:"), ""},
+		{"two ports", from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:203.0.113.7:80:80"), ""},
 		{"half a bracket", from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1"), ""},
 		{"brackets around IPv4", from("10.0.0.1:5000", "X-Forwarded-For: [203.0.113.7]"), ""},
 
@@ -168,6 +187,11 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"IPv6 in quotes and brackets", []string{`for="[2001:db8:cafe::17]"`}, "2001:db8:cafe::/64"},
 		{"with a port", []string{`for="[2001:db8:cafe::17]:4711"`}, "2001:db8:cafe::/64"},
 		{"IPv4 with a port", []string{`for="203.0.113.7:4711"`}, "203.0.113.7"},
+		{"an obfuscated port", []string{`for="[2001:db8:cafe::17]:_obf"`}, "2001:db8:cafe::/64"},
+		{"an obfuscated port of IPv4", []string{`for="203.0.113.7:_p-1.x_"`}, "203.0.113.7"},
+		{"an empty pair at the end", []string{"for=203.0.113.7;"}, "203.0.113.7"},
+		{"empty pairs anywhere", []string{"for=198.51.100.1; ,;;for=203.0.113.7; ;proto=http;;"},
+			"203.0.113.7"},
 		{"an escape in the quotes", []string{`for="203.0.113\.7"`}, "203.0.113.7"},
 		{"empty elements", []string{", ,for=203.0.113.7,,"}, "203.0.113.7"},
 		{"the other header is not read", nil, "10.0.0.1"},
@@ -179,6 +203,13 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"an element without for hides who it was", []string{"for=203.0.113.7, proto=http"}, ""},
 		{"two for in one element", []string{"for=203.0.113.7;for=198.51.100.1"}, ""},
 		{"IPv6 without brackets: is the last group a port?", []string{`for="2001:db8:cafe::17"`}, ""},
+		{"an obfuscated port without a name", []string{`for="203.0.113.7:_"`}, ""},
+		{"an obfuscated port of other bytes", []string{`for="203.0.113.7:_a b"`}, ""},
+		{"a port and an obfuscated one", []string{`for="203.0.113.7:80:_a"`}, ""},
+		{"the same after brackets", []string{`for="[2001:db8::1]:80:_a"`}, ""},
+		{"an obfuscated port without brackets", []string{`for="2001:db8::1:_a"`}, ""},
+		{"empty pairs alone", []string{"for=203.0.113.7, ;;"}, ""},
+		{"a pair after nothing but a blank", []string{"for=203.0.113.7 proto=http"}, ""},
 		{"IPv6 without quotes", []string{"for=[2001:db8:cafe::17]"}, ""},
 		{"no value", []string{"for="}, ""},
 		{"an empty value", []string{`for=""`}, ""},
@@ -203,6 +234,19 @@ func TestClientIPByForwarded(t *testing.T) {
 			r.RemoteAddr = "198.51.100.9:5000"
 			wantKey(t, httplimit.ClientIP(proxies).Forwarded(), r, "198.51.100.9")
 		})
+	}
+}
+
+// An address in the notation of some load balancers is refused, and the error says which field to
+// read.
+func TestTheErrorOfAnAddressWithoutBracketsSaysWhatToDo(t *testing.T) {
+	for _, line := range []string{"for=2001:db8::17", "for=2001:db8:1:2:3:4:5:6;proto=https",
+		"by=::1;for=::ffff:203.0.113.7", "for=[2001:db8::17]", "for=203.0.113.7:443", `for="2001:db8::17"`,
+		`for="2001:db8::17:443"`} {
+		_, err := httplimit.ClientIP(proxies).Forwarded().Extract(from("10.0.0.1:5000", "Forwarded: "+line))
+		require.ErrorIs(t, err, httplimit.ErrKey, line)
+		assert.ErrorContains(t, err, "needs quotes and brackets", line)
+		assert.ErrorContains(t, err, "read that: ClientIP without Forwarded", line)
 	}
 }
 
@@ -350,12 +394,19 @@ func notation(rng *rand.Rand, addr netip.Addr, node bool) string {
 	if addr.Is6() && node {
 		return "[" + addr.String() + "]"
 	}
-	switch rng.IntN(3) {
+	switch mapped := "::ffff:" + addr.String(); rng.IntN(4) {
 	case 0:
 		return netip.AddrPortFrom(addr, 49152).String()
 	case 1:
 		if addr.Is4() && !node {
-			return "::ffff:" + addr.String()
+			return mapped
+		}
+	case 2:
+		if addr.Is4() && !node {
+			return mapped + ":443"
+		}
+		if !node {
+			return addr.StringExpanded() + ":443"
 		}
 	}
 	return addr.String()

@@ -34,14 +34,28 @@ func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) 
 	return client, nil
 }
 
-// parseNode parses a node of RFC 7239 section 6. An IPv6 address without brackets is refused, since
-// its last group may be a port.
+// errNotation is the error of an address that is not in the notation of RFC 7239, section 6, which
+// some load balancers do not write: the last group of their IPv6 addresses may be a port.
+var errNotation = errors.New("an IPv6 address needs quotes and brackets, and one with a port needs " +
+	"quotes, by RFC 7239; if the proxy also writes X-Forwarded-For, read that: " +
+	"ClientIP without Forwarded (weir proxy: without --forwarded)")
+
+// parseNode parses a node of RFC 7239, section 6. A port may be obfuscated.
 func parseNode(s string) (netip.Addr, error) {
 	if !strings.HasPrefix(s, "[") && strings.Count(s, ":") > 1 {
-		err := fmt.Errorf("%w: forwarded for %.100q, an IPv6 address without brackets", ErrKey, s)
-		return netip.Addr{}, err
+		return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q: %w", ErrKey, s, errNotation)
+	}
+	if name, port, ok := strings.Cut(s, ":_"); ok && isObfuscated(port) &&
+		(strings.HasSuffix(name, "]") || !strings.Contains(name, ":")) {
+		s = name
 	}
 	return parseHop(s)
+}
+
+// isObfuscated reports whether s can follow the underscore of an obfuscated port.
+func isObfuscated(s string) bool {
+	return s != "" && strings.Trim(s, "._-0123456789"+
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // forwardedFor returns the for parameter of each element of a Forwarded line, "" for an element
@@ -65,11 +79,18 @@ func forwardedFor(line string) ([]string, error) {
 	}
 }
 
-// forwardedElement reads the name=value pairs up to the next comma and returns the value of "for".
+// forwardedElement reads the name=value pairs up to the next comma, of which some may be empty, and
+// returns the value of "for".
 func forwardedElement(p *structuredfield.Parser) (hop string, err error) {
 	seen := false
 	for {
 		p.Skip(structuredfield.Blanks)
+		switch {
+		case p.Rest == "" || p.Take(','):
+			return hop, nil
+		case p.Take(';'):
+			continue
+		}
 		name := p.While(structuredfield.IsTokenByte)
 		if name == "" || !p.Take('=') {
 			return "", fmt.Errorf("no name=value at %.20q", p.Rest)
@@ -85,10 +106,7 @@ func forwardedElement(p *structuredfield.Parser) (hop string, err error) {
 			hop, seen = value, true
 		}
 		p.Skip(structuredfield.Blanks)
-		switch {
-		case p.Rest == "" || p.Take(','):
-			return hop, nil
-		case !p.Take(';'):
+		if p.Rest != "" && p.Rest[0] != ',' && p.Rest[0] != ';' {
 			return "", fmt.Errorf("no separator at %.20q", p.Rest)
 		}
 	}
@@ -97,10 +115,14 @@ func forwardedElement(p *structuredfield.Parser) (hop string, err error) {
 // forwardedValue parses a token, or a quoted string without its quotes.
 func forwardedValue(p *structuredfield.Parser) (string, error) {
 	if !p.Take('"') {
-		if v := p.While(structuredfield.IsTokenByte); v != "" {
-			return v, nil
+		v := p.While(structuredfield.IsTokenByte)
+		switch {
+		case strings.HasPrefix(p.Rest, ":") || v == "" && strings.HasPrefix(p.Rest, "["):
+			return "", errNotation
+		case v == "":
+			return "", fmt.Errorf("no value at %.20q", p.Rest)
 		}
-		return "", fmt.Errorf("no value at %.20q", p.Rest)
+		return v, nil
 	}
 	var b strings.Builder
 	for i := 0; i < len(p.Rest); i++ {
