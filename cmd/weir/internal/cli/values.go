@@ -35,18 +35,39 @@ func spelledAddr(text string) (netip.Addr, bool) {
 	return a, err == nil
 }
 
-// Entry parses an entry of the deny list: an address, a prefix, or else a key. An address with
-// a port is an error: as a key it would match no client.
+// Entry parses an entry of the deny list: an address, a prefix, or else a key. Text that looks like
+// an address or a prefix and is none is an error, since as a key it would match no client;
+// key:TEXT is the key TEXT whatever that looks like.
 func Entry(text string) (httplimit.Entry, error) {
 	text = strings.TrimSpace(text)
+	if key, ok := strings.CutPrefix(text, "key:"); ok {
+		return httplimit.Entry{Key: key}, nil
+	}
 	p, err := Prefix(text)
 	if err == nil {
 		return httplimit.Entry{Prefix: p}, nil
 	}
-	if _, ok := spelledAddr(text); ok {
-		return httplimit.Entry{}, err
+	if looksLikeAddr(text) {
+		return httplimit.Entry{}, fmt.Errorf("%w; if it is a key, write key:%s", err, text)
 	}
 	return httplimit.Entry{Key: text}, nil
+}
+
+// looksLikeAddr reports whether text has the form of an address, a prefix, a range or a list of
+// them: numbers with dots, groups with colons, or a length at the end. A path is none.
+func looksLikeAddr(text string) bool {
+	if _, ok := spelledAddr(text); ok {
+		return true
+	}
+	const digits, between = "0123456789", ".*-/[], "
+	only := func(s, cutset string) bool { return strings.Trim(s, cutset) == "" }
+	if i := strings.LastIndexByte(text, '/'); i > 0 && text[0] != '/' && i+1 < len(text) &&
+		only(text[i+1:], digits) {
+		return true
+	}
+	text, _, _ = strings.Cut(text, "%")
+	return only(text, digits+between) && strings.Contains(text, ".") && strings.ContainsAny(text, digits) ||
+		only(text, digits+between+"abcdefABCDEF:") && strings.Count(text, ":") > 1
 }
 
 // Prefixes parses addresses and prefixes.

@@ -43,13 +43,23 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// TestEntry checks that an address with a port, which is no client's key, is an error.
+// TestEntry checks that what was meant as an address and is none is an error, since as a key it
+// would match no client.
 func TestEntry(t *testing.T) {
 	for text, want := range map[string]httplimit.Entry{
 		"example.com":      {Key: "example.com"},
 		"example.com:80":   {Key: "example.com:80"},
 		"/a/b":             {Key: "/a/b"},
-		"1.2.3":            {Key: "1.2.3"},
+		"/users/7":         {Key: "/users/7"},
+		"a/b":              {Key: "a/b"},
+		"dead.beef":        {Key: "dead.beef"},
+		"10":               {Key: "10"},
+		"2026-11-26":       {Key: "2026-11-26"},
+		"12:30":            {Key: "12:30"},
+		"":                 {},
+		"key:300.1.1.1":    {Key: "300.1.1.1"},
+		" key:192.0.2.1 ":  {Key: "192.0.2.1"},
+		"key:key:a":        {Key: "key:a"},
 		" 192.0.2.1 ":      {Prefix: netip.MustParsePrefix("192.0.2.1/32")},
 		"2001:db8::1:80":   {Prefix: netip.MustParsePrefix("2001:db8::1:80/128")},
 		"2001:db8::1%eth0": {Prefix: netip.MustParsePrefix("2001:db8::1/128")},
@@ -66,5 +76,13 @@ func TestEntry(t *testing.T) {
 		_, err := Entry(text)
 		assert.ErrorContains(t, err, "want an address without a port or brackets, such as "+addr+",", text)
 		assert.ErrorContains(t, err, text)
+	}
+	for _, text := range []string{
+		"300.1.1.1", "not an ip/99", "10.0.0", "10.0.0.0/8/8", "10.0.0.*", "10.0.0.1-10.0.0.9", "10.0.0.1, 10.0.0.2",
+		"10.0.0.0/-8", "192.0.2.01", "1.2.3.4.5", "2001:db8:::1", "2001:db8::/200", "2001:db8::1::", "::1 ::2",
+		"[::1", "1:2:3:4:5:6:7:8:9", "fe80:::%eth0", "a/8",
+	} {
+		_, err := Entry(text)
+		assert.ErrorContains(t, err, "if it is a key, write key:"+text, text)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
@@ -123,10 +125,64 @@ func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request) {
 // change is the body of a request that adds an entry to the deny list or removes it. Exactly one of
 // the first three fields is set.
 type change struct {
-	What   string `json:"what"`   // an address, a prefix or a key, as an operator writes it
-	Prefix string `json:"prefix"` // an address or a prefix
-	ID     string `json:"id"`     // a key as in serveStats
-	For    string `json:"for"`    // how long, as in 10m or 7d; empty: without end
+	What    string `json:"what"`    // an address, a prefix or a key, as an operator writes it
+	Prefix  string `json:"prefix"`  // an address or a prefix
+	ID      string `json:"id"`      // a key as in serveStats
+	For     string `json:"for"`     // how long, as in 10m or 7d; empty: without end
+	Confirm int    `json:"confirm"` // the number of callers in a doubt about the same change
+}
+
+// doubt is the answer, with status 409, to a change that would stop more than the operator may
+// have meant.
+type doubt struct {
+	Error   string `json:"error"`
+	Confirm int    `json:"confirm"` // how many callers it stops, at least 1; repeats the change
+}
+
+// doubtOf returns the doubt about adding e, or nil: it stops more than a quarter of the callers of
+// the last minute or of all addresses, or the client that sent r. A confirmed number may have doubled
+// since, as callers come and go.
+func (p *Proxy) doubtOf(e httplimit.Entry, r *http.Request, confirmed int) *doubt {
+	alone := p.newDenyList()
+	if alone.Add(e) != nil {
+		return nil // it cannot be added to the list either
+	}
+	stops := func(key string, addr netip.Addr) bool {
+		_, ok := alone.Lookup(key, addr)
+		return ok
+	}
+	var reasons []string
+	stopped, all := p.recent.count(time.Now(), stops)
+	if 4*stopped > all {
+		reasons = append(reasons, fmt.Sprintf("%d of the %d callers of the last minute", stopped, all))
+	}
+	if e.Key == "" && isWide(e.Prefix) {
+		reasons = append(reasons, "more than a quarter of all addresses")
+	}
+	if addr, err := p.ip.Addr(r); err == nil && !contain(p.cfg.Allow, addr) {
+		key := ""
+		if p.cfg.By.text == "ip" {
+			key, _ = p.ip.Extract(r) // Addr has not failed
+		}
+		if stops(key, addr) {
+			reasons = append(reasons, fmt.Sprintf("you, at %s", addr))
+		}
+	}
+	stopped = max(stopped, 1)
+	if len(reasons) == 0 || (stopped+1)/2 <= confirmed {
+		return nil
+	}
+	return &doubt{fmt.Sprintf("%s would stop %s; to do so, repeat it with \"confirm\": %d", describe(e),
+		strings.Join(reasons, ", and "), stopped), stopped}
+}
+
+// isWide reports whether p has more than a quarter of the addresses that clients have: of IPv6,
+// those are 2000::/3.
+func isWide(p netip.Prefix) bool {
+	if p.Addr().Is4() {
+		return p.Bits() < 2
+	}
+	return p.Bits() < 5
 }
 
 func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
@@ -175,6 +231,14 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	}
+	if r.Method == http.MethodPost {
+		if d := p.doubtOf(e, r, c.Confirm); d != nil {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusConflict)
+			_ = json.NewEncoder(w).Encode(d) // the client is gone
+			return
+		}
 	}
 	if p.denyFile != nil {
 		p.denyFile.mu.Lock()

@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -23,8 +25,9 @@ func deny(t testing.TB, s served, method, body string, header ...string) (int, s
 
 func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 	s := serve(t, config(t, "100/1d"))
-	for _, body := range []string{`{"what":"127.0.0.1"}`, `{"what":"127.0.0.0/8","for":"1h"}`,
-		`{"prefix":"127.0.0.1"}`, `{"id":"` + idOf("127.0.0.1") + `"}`} {
+	for _, body := range []string{`{"what":"127.0.0.1","confirm":1}`,
+		`{"what":"127.0.0.0/8","for":"1h","confirm":1}`, `{"what":"key:127.0.0.1","confirm":1}`,
+		`{"prefix":"127.0.0.1","confirm":1}`, `{"id":"` + idOf("127.0.0.1") + `","confirm":1}`} {
 		require.Equal(t, 200, status(t, "GET", s.front.URL))
 		code, text := deny(t, s, "POST", body)
 		require.Equal(t, http.StatusNoContent, code, text)
@@ -41,6 +44,72 @@ func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 	}
 }
 
+// TestWhatWouldStopManyNeedsTheirNumber adds entries while twelve clients come, from eight addresses
+// of one range and four others. The operator is at 127.0.0.1.
+func TestWhatWouldStopManyNeedsTheirNumber(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	s := serve(t, cfg)
+	for i := range 12 {
+		from := fmt.Sprintf("192.0.2.%d", i)
+		if i >= 8 {
+			from = fmt.Sprintf("2001:db8:%d::1", i)
+		}
+		require.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", from))
+	}
+	const quarter = " of the 12 callers of the last minute"
+	for _, row := range []struct {
+		body    string
+		confirm int    // 0: it is added at once
+		reason  string // in the error
+	}{
+		{`{"what":"192.0.2.1"}`, 0, ""},
+		{`{"id":"` + idOf("192.0.2.1") + `"}`, 0, ""},
+		{`{"what":"192.0.2.0/31"}`, 0, ""},
+		{`{"what":"198.51.100.0/24"}`, 0, ""},
+		{`{"what":"192.0.2.0/30"}`, 4, "4" + quarter},
+		{`{"what":"192.0.2.0/24","for":"1m"}`, 8, "8" + quarter},
+		{`{"prefix":"0.0.0.0/0"}`, 8, "8" + quarter + ", and more than a quarter of all addresses, and you, at 127.0.0.1"},
+		{`{"what":"::/0"}`, 4, "4" + quarter + ", and more than a quarter of all addresses"},
+		{`{"what":"::ffff:0:0/96"}`, 8, "8" + quarter},
+		{`{"what":"128.0.0.0/1"}`, 8, "8" + quarter},
+		{`{"what":"2000::/4"}`, 4, "more than a quarter of all addresses"},
+		{`{"what":"64.0.0.0/1"}`, 1, "would stop more than a quarter of all addresses, and you, at 127.0.0.1"},
+		{`{"what":"127.0.0.1"}`, 1, "127.0.0.1/32 would stop you, at 127.0.0.1"},
+		{`{"what":"key:127.0.0.1"}`, 1, "127.0.0.1 would stop you, at 127.0.0.1"},
+	} {
+		code, text := deny(t, s, "POST", row.body)
+		if row.confirm == 0 {
+			assert.Equal(t, http.StatusNoContent, code, "%s: %s", row.body, text)
+		} else {
+			var d doubt
+			assert.Equal(t, http.StatusConflict, code, row.body)
+			require.NoError(t, json.Unmarshal([]byte(text), &d), text)
+			assert.Contains(t, d.Error, row.reason, row.body)
+			assert.Contains(t, d.Error, fmt.Sprintf(`repeat it with "confirm": %d`, d.Confirm))
+			assert.Equal(t, row.confirm, d.Confirm, row.body)
+			assert.Zero(t, s.denied.Len(), row.body)
+
+			confirmed := func(n int) string {
+				return strings.TrimSuffix(row.body, "}") + fmt.Sprintf(`,"confirm":%d}`, n)
+			}
+			code, _ = deny(t, s, "POST", confirmed((row.confirm-1)/2))
+			assert.Equal(t, http.StatusConflict, code, "%s: not that many were confirmed", row.body)
+			code, text = deny(t, s, "POST", confirmed(d.Confirm))
+			assert.Equal(t, http.StatusNoContent, code, "%s: %s", row.body, text)
+		}
+		assert.Equal(t, 1, s.denied.Len(), row.body)
+		code, text = deny(t, s, "DELETE", row.body)
+		assert.Equal(t, http.StatusNoContent, code, "%s: to admit needs no number: %s", row.body, text)
+	}
+
+	// Clients without a limit are not stopped, and so need no confirmation.
+	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	s = serve(t, cfg)
+	code, text := deny(t, s, "POST", `{"what":"127.0.0.1"}`)
+	assert.Equal(t, http.StatusNoContent, code, text)
+}
+
 func TestInvalidChanges(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.MaxDeny = 1
@@ -50,6 +119,8 @@ func TestInvalidChanges(t *testing.T) {
 		`{"what":"a","for":"soon"}`,
 		`{"what":"a","for":"-1s"}`, `{"what":"a","for":"0s"}`, `{"what":"a","until":1}`,
 		`{"what":"192.0.2.1:80"}`, `{"what":"[2001:db8::1]:80"}`, `{"prefix":"192.0.2.1:80"}`,
+		`{"what":"300.1.1.1"}`, `{"what":"not an ip/99"}`, `{"what":"10.0.0.0/33"}`, `{"what":"key:"}`,
+		`{"what":"a","confirm":"yes"}`,
 		`{"what":"` + strings.Repeat("a", 2000) + `"}`, `{"what":"` + strings.Repeat("a", 20_000) + `"}`,
 	} {
 		code, _ := deny(t, s, "POST", body)
@@ -66,7 +137,7 @@ func TestInvalidChanges(t *testing.T) {
 // send change nothing.
 func TestForgedRequestsChangeNothing(t *testing.T) {
 	s := serve(t, config(t, "100/1d"))
-	body := func() *strings.Reader { return strings.NewReader(`{"what":"127.0.0.1"}`) }
+	body := func() *strings.Reader { return strings.NewReader(`{"what":"127.0.0.1","confirm":1}`) }
 	for name, header := range map[string][]string{
 		"a form":                   {"Content-Type", "text/plain"},
 		"a form of another site":   {"Sec-Fetch-Site", "cross-site"},

@@ -213,6 +213,10 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 	if rec := recordOf(r.Context()); rec != nil {
 		rec.decision, rec.decided = d, true
 	}
+	if d.Key != "" {
+		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
+		p.recent.see(d.Key, addr, time.Now())
+	}
 	if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
 		p.worst.Denied(d.Key)
 	}

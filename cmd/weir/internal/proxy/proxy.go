@@ -43,6 +43,7 @@ type Proxy struct {
 	stats    httplimit.Stats
 	flight   httplimit.Stats // of the bound on requests in flight of all clients
 	worst    *offenders.Table
+	recent   *recent
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 
@@ -81,7 +82,7 @@ func New(cfg Config) (*Proxy, error) {
 		cfg: cfg, ip: cfg.ip(), via: "weir-" + strings.ToLower(rand.Text()[:12]),
 		limiter: limiter, bounds: cfg.connBounds(),
 		watch:   newWatch(),
-		started: time.Now(),
+		started: time.Now(), recent: newRecent(),
 	}
 	p.worst = offenders.New(offenders.Config{Size: worstKeys, Sample: 1})
 	p.bounds.exempt = p.trustsAddr

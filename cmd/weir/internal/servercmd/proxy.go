@@ -83,8 +83,11 @@ $WEIR_ADMIN_TOKEN. Set a token if others use the machine. The address serves
   DELETE /-/caller   resets it; "weir rules inspect" and "weir rules reset" call these two
   DELETE /-/callers  resets all descriptors that begin with it, and answers with lines of JSON
 
-Changes need the header Weir-Admin: 1. Without "for", a denial does not end. Instead of "what" they
-accept "prefix", or "id", a key from /-/stats. --deny-file keeps the list over a restart.
+Changes need the header Weir-Admin: 1. Without "for", a denial does not end. A key that looks like
+an address is written key:KEY. Instead of "what" they accept "prefix", or "id", a key from
+/-/stats. What would stop more than a quarter of the callers of the last minute or of all addresses,
+or the client that sends it, is answered with 409 and a number of callers, and is repeated with that
+number in "confirm". --deny-file keeps the list over a restart.
 
   curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
     -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny

@@ -1,0 +1,91 @@
+package proxy
+
+import (
+	"hash/maphash"
+	"maps"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+)
+
+// recent holds the callers of the last minute, so that an entry of the deny list can be weighed
+// before it stops them. Of many callers it holds a sample.
+type recent struct {
+	seed maphash.Seed
+
+	mu    sync.Mutex
+	spans [3]span // guarded by mu; one after the other, the newest first
+}
+
+// span holds the callers of spanLength: those of which the last level bits of the key's hash are 0,
+// one in 2^level. The choice of callers does not depend on how many requests they send.
+type span struct {
+	from  time.Time
+	level int
+	addrs map[string]netip.Addr // by key, the last address; invalid if it is unknown
+}
+
+const (
+	spanLength = 30 * time.Second // two whole spans are always held
+	maxSampled = 4096             // callers of a span
+)
+
+func newRecent() *recent { return &recent{seed: maphash.MakeSeed()} }
+
+// see notes a request of a caller.
+func (r *recent) see(key string, addr netip.Addr, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turn(now)
+	s := &r.spans[0]
+	if !r.sampled(key, s.level) {
+		return
+	}
+	if _, ok := s.addrs[key]; !ok {
+		key = strings.Clone(key) // it must not retain the header that it was cut from
+	}
+	s.addrs[key] = addr
+	for len(s.addrs) > maxSampled {
+		s.level++
+		maps.DeleteFunc(s.addrs, func(key string, _ netip.Addr) bool { return !r.sampled(key, s.level) })
+	}
+}
+
+// count returns the number of callers and how many of them stops reports true for. Both are
+// estimates if there are more than maxSampled.
+func (r *recent) count(now time.Time, stops func(key string, addr netip.Addr) bool) (stopped, all int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turn(now)
+	level := max(r.spans[0].level, r.spans[1].level, r.spans[2].level)
+	counted := make(map[string]bool)
+	for _, s := range r.spans {
+		for key, addr := range s.addrs {
+			if counted[key] || !r.sampled(key, level) {
+				continue
+			}
+			counted[key] = true
+			if stops(key, addr) {
+				stopped++
+			}
+		}
+	}
+	return stopped << level, len(counted) << level
+}
+
+// turn begins the span that now is in. mu is held.
+func (r *recent) turn(now time.Time) {
+	for i := 0; i < len(r.spans) && now.Sub(r.spans[0].from) >= spanLength; i++ {
+		from := r.spans[0].from.Add(spanLength)
+		if i == len(r.spans)-1 {
+			from = now // nobody came for longer than all spans
+		}
+		copy(r.spans[1:], r.spans[:])
+		r.spans[0] = span{from: from, addrs: make(map[string]netip.Addr)}
+	}
+}
+
+func (r *recent) sampled(key string, level int) bool {
+	return maphash.String(r.seed, key)&(1<<level-1) == 0
+}
