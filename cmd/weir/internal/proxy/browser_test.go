@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
 )
 
 // browser starts Chromium, which must be installed. Errors of scripts and violations of the
@@ -42,7 +44,7 @@ func browser(t *testing.T) tab {
 			t.Errorf("the page says: %s", e.Args[0].Value)
 		}
 	}))
-	bounded, cancelTime := context.WithTimeout(ctx, time.Minute)
+	bounded, cancelTime := context.WithTimeout(ctx, 4*time.Minute)
 	t.Cleanup(cancelTime)
 	return tab{t, bounded}
 }
@@ -113,13 +115,20 @@ func TestThePageInARealBrowser(t *testing.T) {
 	// Add an entry, see the caller refused, remove it, see it admitted.
 	require.Equal(t, 200, ask("198.51.100.7"))
 	page.do(chromedp.SendKeys("#deny-what", "198.51.100.0/24"), chromedp.Click("#deny button"))
+	page.sees(`document.getElementById("deny-error").textContent === "198.51.100.0/24 would stop 1 of the ` +
+		`2 callers of the last minute. Type 1 to deny it all the same."`)
+	assert.Zero(t, s.denied.Len())
+	page.do(chromedp.SendKeys("#confirm-number", "1"), chromedp.Click("#confirm button"))
 	page.sees(`document.querySelector("#list tbody td")?.textContent === "198.51.100.0/24"`)
 	assert.Equal(t, 429, ask("198.51.100.7"), "it is on the list, for ten minutes")
 	page.do(chromedp.Click("#list tbody button"))
 	page.sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 	assert.Equal(t, 200, ask("198.51.100.7"))
 
-	// Deny one of the worst callers by a click.
+	// Deny one of the worst callers by a click. Of the others it would be a third.
+	for i := range 3 {
+		require.Equal(t, 200, ask(fmt.Sprintf("198.51.100.%d", i)))
+	}
 	page.do(chromedp.Click("#worst tbody button"))
 	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
 	page.sees(`document.querySelector("#worst tbody td:last-child").textContent === "listed"`)
@@ -136,6 +145,63 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.sees(`document.querySelector("#list tbody td")?.textContent.startsWith("<img src=x")`)
 	assert.Equal(t, "weir proxy", eval[string](page, "document.title"))
 	assert.Zero(t, eval[int](page, `document.querySelectorAll("img").length`))
+}
+
+// TestTheDenyBoxAsksBeforeItStopsMany types entries that stop everybody, and some that stop nobody
+// since they are no addresses.
+func TestTheDenyBoxAsksBeforeItStopsMany(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	s := serve(t, cfg)
+	for i := range 8 {
+		require.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i)))
+	}
+	page := browser(t)
+	page.do(chromedp.Navigate(s.back.URL + "/-/"))
+	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
+	deny := func(what string) {
+		page.do(chromedp.SetValue("#deny-what", what), chromedp.Click("#deny button"))
+	}
+	says := func(text string) {
+		page.sees(fmt.Sprintf(`!document.getElementById("deny-error").hidden && `+
+			`document.getElementById("deny-error").textContent.includes(%q)`, text))
+	}
+	for _, what := range []string{"300.1.1.1", "not an ip/99", "10.0.0.0/33"} {
+		deny(what)
+		says("if it is a key, write key:" + what)
+	}
+	for what, text := range map[string]string{
+		"0.0.0.0/0":    "0.0.0.0/0 would stop 8 of the 8 callers of the last minute",
+		"192.0.2.0/29": "192.0.2.0/29 would stop 8 of the 8 callers of the last minute. Type 8 to deny it all the same.",
+		"::/0":         "::/0 would stop more than a quarter of all addresses. Type 1",
+		"127.0.0.1":    "127.0.0.1/32 would stop you, at 127.0.0.1. Type 1",
+	} {
+		deny(what)
+		says(text)
+		assert.Equal(t, "confirm-number", eval[string](page, "document.activeElement.id"))
+		page.do(chromedp.SendKeys("#confirm-number", "7"), chromedp.Click("#confirm button"))
+		page.do(chromedp.Click("#confirm-cancel"))
+		page.sees(`document.getElementById("confirm").hidden && document.getElementById("deny-error").hidden`)
+		assert.Zero(t, s.denied.Len(), what)
+	}
+	deny("192.0.2.0/30")
+	says("Type 4 to deny")
+	page.do(chromedp.SendKeys("#confirm-number", "4"), chromedp.Click("#confirm button"))
+	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.0/30"`)
+	assert.True(t, eval[bool](page, `document.getElementById("confirm").hidden`))
+	deny("key:300.1.1.1")
+	page.sees(`document.querySelectorAll("#list tbody td.name")[1]?.textContent === "300.1.1.1"`)
+	assert.Equal(t, []httplimit.Entry{{Key: "300.1.1.1"}}, keysOf(s.denied.Entries()))
+}
+
+// keysOf returns the entries with a key, without their ends.
+func keysOf(entries []httplimit.Entry) (keys []httplimit.Entry) {
+	for _, e := range entries {
+		if e.Key != "" {
+			keys = append(keys, httplimit.Entry{Key: e.Key})
+		}
+	}
+	return keys
 }
 
 // The horizontal axis is as long as the history, of which there is little after the start.

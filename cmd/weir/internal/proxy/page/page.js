@@ -10,32 +10,99 @@ const SPANS = [
   { name: "two minutes", at: [120, 90, 60, 30, 0] }, { name: "three minutes", at: [180, 120, 60, 0] },
 ];
 
+// set changes a text only if it differs, so that a selection in it stays.
+function set(node, value) {
+  if (node.textContent !== String(value)) node.textContent = value;
+}
+
 function text(id, value) {
-  if ($(id).textContent !== String(value)) $(id).textContent = value;
+  set($(id), value);
 }
 
-function cell(row, value, className) {
-  const td = row.insertCell();
-  td.textContent = value;
-  if (className) td.className = className;
-  return td;
+// Rows are sorted this seldom, and a press is ignored this long on a row that sorting has moved: it may have been
+// meant for the row that was there before.
+const SORT_MS = 10000, SETTLE_MS = 700;
+const MAX_HELD = 400; // rows of a table that is held
+
+// held returns the table that the pointer, the focus or a selection is in, if any.
+function held() {
+  const selection = getSelection();
+  return [...document.querySelectorAll("table")].find((table) => table.matches(":hover, :has(:focus-visible)") ||
+    !selection.isCollapsed && selection.containsNode(table, true));
 }
 
-function button(cell, label, title, act) {
-  const b = document.createElement("button");
-  b.textContent = label;
-  b.title = title;
-  b.onclick = act;
-  cell.append(b);
+// put shows a cell: a text, perhaps with a bar below it, or a button, which without an act is only a text.
+function put(row, td, c) {
+  if (td.className !== (c.className || "")) td.className = c.className || "";
+  let node = td.firstChild;
+  if (c.button) {
+    if (!node) {
+      node = td.appendChild(document.createElement("button"));
+      node.onclick = (event) => press(row, event);
+    }
+    row.act = c.act;
+    row.done = c.done;
+    node.ariaDisabled = c.act ? "false" : "true";
+  } else if (!node) {
+    node = td.appendChild(document.createTextNode(""));
+    if (c.bar !== undefined) td.appendChild(document.createElement("span")).className = "bar";
+  }
+  set(node, c.button || c.text);
+  (c.button ? node : td).title = c.title || "";
+  if (c.bar !== undefined) td.lastChild.style.width = c.bar + "%";
 }
 
-// fill rebuilds the rows of a table, unless nothing has changed, so that a button is not replaced while it is clicked.
-function fill(body, rows, build) {
-  const state = JSON.stringify(rows);
-  if (body.dataset.state === state) return;
-  body.dataset.state = state;
-  body.replaceChildren();
-  for (const r of rows) build(body.insertRow(), r);
+async function press(row, event) {
+  const td = event.target.parentNode;
+  if (!row.act) return;
+  if (event.detail > 0 && performance.now() - row.moved < SETTLE_MS) { // not by keyboard
+    complain("The rows have just moved: press again.");
+    return;
+  }
+  if (await row.act()) put(row, td, { button: row.done });
+}
+
+// fill shows items in a table. An item has the same row, found by its key, as long as it is shown. While a table is
+// held, no row of any table is moved or removed, unless all are, and new ones are added below it only, or at its end.
+// The button of a row without an item says ended, if given.
+function fill(body, items, keyOf, cells, ended) {
+  const table = body.closest("table"), holder = held(), rows = new Map(), now = performance.now();
+  if (items.length === 0) body.replaceChildren();
+  for (const row of body.rows) rows.set(row.dataset.key, row);
+  const order = [], used = new Set();
+  items.forEach((item, i) => {
+    let key = String(keyOf(item, i));
+    while (used.has(key)) key += "'"; // names may be shown alike
+    used.add(key);
+    let row = rows.get(key);
+    if (!row) {
+      if (holder && (body.rows.length >= MAX_HELD ||
+        table.compareDocumentPosition(holder) & Node.DOCUMENT_POSITION_FOLLOWING)) return;
+      row = body.insertRow();
+      row.dataset.key = key;
+    }
+    cells(item).forEach((c, i) => put(row, row.cells[i] || row.insertCell(), c));
+    order.push(row);
+    rows.delete(key);
+  });
+  for (const row of body.rows) row.classList.toggle("gone", rows.has(row.dataset.key));
+  if (ended) for (const row of rows.values()) put(row, row.cells[row.cells.length - 1], { button: ended });
+  if (!holder && !(now - body.sorted < SORT_MS)) sort(body, order, now);
+}
+
+// sort puts the rows in order, and removes all others but the focused one, which is not touched: a row that is taken
+// out of the page, even to be moved, loses the focus.
+function sort(body, order, now) {
+  const focused = document.activeElement.closest("tr"), old = [...body.rows];
+  if (focused && focused.parentNode === body && !order.includes(focused)) order.push(focused);
+  const at = order.indexOf(focused);
+  for (const row of old) if (!order.includes(row)) row.remove();
+  order.forEach((row, i) => {
+    if (i < at) focused.before(row);
+    else if (i > at) body.append(row);
+    if (old[i] !== row && body.sorted) row.moved = now;
+  });
+  body.sorted = now;
 }
 
 // span writes a time as a person would.
@@ -95,46 +162,63 @@ function chart(series) {
   });
 }
 
+function complain(why) {
+  text("deny-error", why);
+  $("deny-error").hidden = false;
+}
+
 async function change(method, body) {
-  $("deny-error").hidden = true;
+  $("deny-error").hidden = $("confirm").hidden = true;
   const r = await fetch("/-/deny", {
     method, body: JSON.stringify(body), headers: { "Content-Type": "application/json", "Weir-Admin": "1" },
   }).catch((e) => ({ ok: false, text: async () => e.message }));
+  if (r.status === 409) {
+    doubt(body, await r.json());
+    return false;
+  }
   if (!r.ok) {
-    text("deny-error", await r.text());
-    $("deny-error").hidden = false;
+    complain(await r.text());
     return false;
   }
   await look();
   return true;
 }
 
+// doubt asks for the number of callers that a denial would stop.
+function doubt(body, d) {
+  complain(d.error.split(";")[0] + ". Type " + d.confirm + " to deny it all the same.");
+  $("confirm").hidden = false;
+  $("confirm-number").value = "";
+  $("confirm-number").focus();
+  $("confirm").onsubmit = async (event) => {
+    event.preventDefault();
+    if ($("confirm-number").value.trim() !== String(d.confirm)) $("confirm-number").select();
+    else if (await change("POST", { ...body, confirm: d.confirm })) $("deny-what").value = "";
+  };
+}
+
 function worst(rows, now) {
   const most = rows.length ? rows[0].n : 1;
-  fill($("worst").tBodies[0], rows.map((c) => ({ ...c, last: now - c.last < 5000 ? "now" : span(now - c.last) })), (row, c) => {
-    const name = cell(row, c.name, "name");
-    const bar = document.createElement("span");
-    bar.className = "bar";
-    bar.style.width = 100 * c.n / most + "%";
-    name.append(bar);
-    const n = cell(row, (c.error ? "≤ " : "") + number.format(c.n));
-    if (c.error) n.title = "between " + number.format(c.n - c.error) + " and " + number.format(c.n);
-    cell(row, c.last);
-    const action = cell(row, "");
-    if (c.listed) action.textContent = "listed";
-    else button(action, "deny", "deny for 10 minutes", () => change("POST", { id: c.id, for: "10m" }));
-  });
+  fill($("worst").tBodies[0], rows, (c) => c.id, (c) => [
+    { text: c.name, className: "name", bar: 100 * c.n / most },
+    { text: (c.error ? "≤ " : "") + number.format(c.n),
+      title: c.error ? "between " + number.format(c.n - c.error) + " and " + number.format(c.n) : "" },
+    { text: now - c.last < 5000 ? "now" : span(now - c.last) },
+    c.listed ? { button: "listed" } :
+      { button: "deny", title: "deny " + c.name + " for 10 minutes", done: "listed",
+        act: () => change("POST", { id: c.id, for: "10m" }) },
+  ]);
   $("worst-none").hidden = rows.length > 0;
   $("worst").hidden = rows.length === 0;
 }
 
 function list(rows, total, now) {
-  fill($("list").tBodies[0], rows.map((e) => ({ ...e, until: e.until ? "in " + span(e.until - now) : "never" })), (row, e) => {
-    cell(row, e.name, "name");
-    cell(row, e.until);
-    button(cell(row, ""), "remove", "take " + e.name + " off the list",
-      () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }));
-  });
+  fill($("list").tBodies[0], rows, (e) => e.id ? "key " + e.id : e.prefix, (e) => [
+    { text: e.name, className: "name" },
+    { text: e.until ? "in " + span(e.until - now) : "never" },
+    { button: "remove", title: "take " + e.name + " off the list", done: "removed",
+      act: () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }) },
+  ], "removed");
   text("listed-of", total > rows.length ? "the first " + rows.length + " of " + number.format(total) : total || "");
   $("list-none").hidden = total > 0;
   $("list").hidden = total === 0;
@@ -142,17 +226,16 @@ function list(rows, total, now) {
 
 function deciding(rows, now) {
   $("deciding").hidden = !rows;
-  fill($("deciding").querySelector("tbody"), (rows || []).map((d) => ({ ...d, since: span(now - d.since) })), (row, d) => {
-    const c = d.counts;
-    cell(row, d.limit, "name");
-    const who = { redis: "Redis", local: "this process, for its share", open: "nobody: all pass", closed: "nobody: none passes" };
-    cell(row, who[d.source], "left " + (d.source === "redis" ? "ok" : "no"));
-    cell(row, d.breaker + " for " + d.since, "left");
-    cell(row, number.format(c.primary + c.lease + c.denials));
-    cell(row, number.format(c.local + c.policy));
-    cell(row, number.format(c.outages));
-    cell(row, number.format(c.carried_back));
-  });
+  const who = { redis: "Redis", local: "this process, for its share", open: "nobody: all pass", closed: "nobody: none passes" };
+  fill($("deciding").querySelector("tbody"), rows || [], (d) => d.limit, (d) => [
+    { text: d.limit, className: "name" },
+    { text: who[d.source], className: "left " + (d.source === "redis" ? "ok" : "no") },
+    { text: d.breaker + " for " + span(now - d.since), className: "left" },
+    { text: number.format(d.counts.primary + d.counts.lease + d.counts.denials) },
+    { text: number.format(d.counts.local + d.counts.policy) },
+    { text: number.format(d.counts.outages) },
+    { text: number.format(d.counts.carried_back) },
+  ]);
 }
 
 function show(s) {
@@ -182,12 +265,12 @@ function show(s) {
   text("by", "callers told apart by " + s.by);
   const limits = s.limits || [];
   const routed = limits.some((l) => l.route);
-  fill($("limits").tBodies[0], limits, (row, l) => {
-    cell(row, l.name, "name");
-    cell(row, l.limit, "left");
-    cell(row, l.strategy, "left");
-    cell(row, l.route || (routed ? "all others" : "all"), "left");
-  });
+  fill($("limits").tBodies[0], limits, (_, i) => i, (l) => [
+    { text: l.name, className: "name" },
+    { text: l.limit, className: "left" },
+    { text: l.strategy, className: "left" },
+    { text: l.route || (routed ? "all others" : "all"), className: "left" },
+  ]);
 }
 
 function ruled(r, now) {
@@ -197,20 +280,27 @@ function ruled(r, now) {
   text("rules-about", number.format(r.count) + " of domain " + r.domain + ", version " + r.version + ", loaded " + span(now - r.loaded) + " ago");
   $("rules-error").hidden = !r.error;
   text("rules-error", r.error ? "Refused " + span(now - r.failed) + " ago; the rules below stay in force: " + r.error : "");
-  fill($("rules").tBodies[0], r.top, (row, l) => {
-    cell(row, l.rule, "name");
-    cell(row, l.limit, "left");
-    cell(row, number.format(l.hits));
-    cell(row, number.format(l.over));
-    cell(row, number.format(l.shadowed));
-  });
+  fill($("rules").tBodies[0], r.top || [], (l) => l.rule, (l) => [
+    { text: l.rule, className: "name" },
+    { text: l.limit, className: "left" },
+    { text: number.format(l.hits) },
+    { text: number.format(l.over) },
+    { text: number.format(l.shadowed) },
+  ]);
+}
+
+// steady shows the figures and scrolls by what the row under the pointer, or the focused one, has moved meanwhile.
+function steady(s) {
+  const row = document.querySelector("tbody tr:hover") || document.activeElement.closest("tr"), top = row?.getBoundingClientRect().top;
+  show(s);
+  if (row?.isConnected) scrollBy(0, row.getBoundingClientRect().top - top);
 }
 
 async function look() {
   try {
     const r = await fetch("/-/stats", { cache: "no-store" });
     if (!r.ok) throw new Error(r.status + " " + r.statusText);
-    show(await r.json());
+    steady(await r.json());
   } catch (e) {
     text("state", "no answer: " + e.message);
     $("state").className = "chip down";
@@ -223,6 +313,8 @@ $("deny").onsubmit = async (event) => {
   if ($("deny-for").value) body.for = $("deny-for").value;
   if (await change("POST", body)) $("deny-what").value = "";
 };
+
+$("confirm-cancel").onclick = () => { $("confirm").hidden = $("deny-error").hidden = true; };
 
 (async function watch() {
   await look();

@@ -1,0 +1,219 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// crowd is a proxy whose callers are denied so that the order of the worst of them changes all the
+// time, and its page in a browser.
+type crowd struct {
+	served
+	tab
+	denials [60]int // by caller
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	cfg := config(t, "1/1d")
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
+	c := &crowd{served: serve(t, cfg), tab: browser(t)}
+	c.churn() // the first request of each is admitted
+	c.churn()
+	c.do(chromedp.Navigate(c.back.URL + "/-/"))
+	c.sees(`document.querySelectorAll("#worst tbody tr").length === 20`)
+	return c
+}
+
+// churn sends a request of each caller, and makes five of them the worst.
+func (c *crowd) churn() {
+	send := func(i int) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-Forwarded-For", fmt.Sprintf("198.51.100.%d", i))
+		c.handler.ServeHTTP(httptest.NewRecorder(), r)
+		c.denials[i]++
+	}
+	for i := range c.denials {
+		send(i)
+	}
+	for range 5 {
+		most, i := slices.Max(c.denials[:]), rand.IntN(len(c.denials))
+		for c.denials[i] <= most {
+			send(i)
+		}
+	}
+}
+
+// target is a button of the page, and the caller beside it.
+type target struct {
+	Name string
+	X, Y float64
+}
+
+// look returns the button of a random caller who is not denied.
+func (c *crowd) look() target {
+	return eval[target](c.tab, `(() => {
+		const seen = [...document.querySelectorAll("#worst tbody tr")].filter((row) => {
+			const b = row.querySelector("button")?.getBoundingClientRect();
+			return b && b.top > 0 && b.bottom < innerHeight && row.querySelector("button").textContent === "deny";
+		});
+		const row = seen[Math.floor(Math.random() * seen.length)], b = row.querySelector("button").getBoundingClientRect();
+		return { Name: row.cells[0].textContent, X: b.x + b.width / 2, Y: b.y + b.height / 2 };
+	})()`)
+}
+
+func (c *crowd) mouse(what input.DispatchMouseEventType, at target) {
+	c.do(chromedp.MouseEvent(what, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+}
+
+// leave moves the pointer out of the table, and has the rows sorted.
+func (c *crowd) leave() {
+	c.mouse(input.DispatchMouseEventTypeMouseMoved, target{X: 3, Y: 3})
+	c.sorted()
+}
+
+func (c *crowd) sorted() {
+	eval[bool](c.tab, `document.querySelectorAll("tbody").forEach((body) => { body.sorted = -1e9; }), true`)
+	c.refresh()
+}
+
+// refresh has the page show the newest figures, after the order of the callers has changed.
+func (c *crowd) refresh() {
+	c.churn()
+	_, err := chromedp.Run(c.ctx, chromedp.Evaluate[bool](`look().then(() => true)`, chromedp.EvalAwaitPromise))
+	require.NoError(c, err)
+}
+
+// outcome says what a press on a target did, and takes it back.
+func (c *crowd) outcome(at target) string {
+	c.refresh()
+	entries := c.denied.Entries()
+	for _, e := range entries {
+		c.denied.Remove(e)
+	}
+	c.refresh()
+	switch {
+	case len(entries) == 0:
+		return "lost"
+	case len(entries) == 1 && entries[0].Key == at.Name:
+		return "hit"
+	}
+	return "wrong"
+}
+
+// press looks at a caller, moves the pointer there, presses the button after a while and releases it
+// after another.
+func (c *crowd) press(before, during func()) string {
+	at := c.look()
+	c.mouse(input.DispatchMouseEventTypeMouseMoved, at)
+	before()
+	c.mouse(input.DispatchMouseEventTypeMousePressed, at)
+	during()
+	c.mouse(input.DispatchMouseEventTypeMouseReleased, at)
+	return c.outcome(at)
+}
+
+// rebuild makes the page replace all rows each time, as pages do that are written without care.
+const rebuild = `fill = (body, items, keyOf, cells) => {
+	body.replaceChildren();
+	for (const item of items) {
+		const row = body.insertRow();
+		for (const c of cells(item)) put(row, row.insertCell(), c);
+	}
+}, true`
+
+// TestAPressDeniesTheCallerThatWasLookedAt presses buttons of a table whose order changes between
+// the look and the press, and between the press and the release.
+func TestAPressDeniesTheCallerThatWasLookedAt(t *testing.T) {
+	c := newCrowd(t)
+	outcomes := make(map[string]int)
+	for i := range 15 {
+		if i%5 == 4 {
+			c.leave()
+			eval[bool](c.tab, `document.querySelectorAll("tr").forEach((row) => { row.moved = -1e9; }), true`)
+		}
+		outcomes[c.press(c.refresh, c.refresh)]++
+	}
+	assert.Equal(t, map[string]int{"hit": 15}, outcomes)
+
+	// A finger is nowhere before it presses, and the rows may move: it denies nobody else.
+	outcomes = make(map[string]int)
+	for range 8 {
+		c.leave()
+		at := c.look()
+		c.sorted()
+		c.mouse(input.DispatchMouseEventTypeMousePressed, at)
+		c.mouse(input.DispatchMouseEventTypeMouseReleased, at)
+		outcomes[c.outcome(at)]++
+	}
+	assert.Zero(t, outcomes["wrong"], outcomes)
+
+	// The control: the same presses on a page that rebuilds its rows.
+	eval[bool](c.tab, rebuild)
+	outcomes = make(map[string]int)
+	for range 8 {
+		outcomes[c.press(c.refresh, func() {})]++
+	}
+	assert.NotZero(t, outcomes["wrong"], outcomes)
+}
+
+// TestAHundredPressesUnderLoad is the same at a person's pace, while the page refreshes itself.
+func TestAHundredPressesUnderLoad(t *testing.T) {
+	slow.Test(t)
+	c := newCrowd(t)
+	pause := func(d time.Duration) func() {
+		return func() {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			for ctx.Err() == nil {
+				c.churn()
+			}
+		}
+	}
+	outcomes := make(map[string]int)
+	for range 100 {
+		outcomes[c.press(pause(600*time.Millisecond), pause(100*time.Millisecond))]++
+	}
+	assert.Equal(t, map[string]int{"hit": 100}, outcomes)
+}
+
+// TestFocusAndSelectionStay refreshes a page whose callers change their order.
+func TestFocusAndSelectionStay(t *testing.T) {
+	c := newCrowd(t)
+	c.leave()
+	eval[bool](c.tab, `window.was = document.querySelectorAll("#worst tbody tr")[7], was.querySelector("button").focus(), true`)
+	for i := range 5 {
+		c.refresh()
+		if i > 2 {
+			c.sorted() // the row stays the same one, wherever the others go
+		}
+		require.True(t, eval[bool](c.tab, `document.activeElement === was.querySelector("button")`))
+	}
+	name := eval[string](c.tab, `was.cells[0].textContent`)
+	c.do(chromedp.KeyEvent("\r"))
+	require.Eventually(t, func() bool { return c.denied.Len() == 1 }, 20*time.Second, 10*time.Millisecond)
+	assert.Equal(t, name, c.denied.Entries()[0].Key)
+	c.sees(`was.querySelector("button").textContent === "listed"`)
+	assert.True(t, eval[bool](c.tab, `document.activeElement === was.querySelector("button")`))
+
+	eval[bool](c.tab, `document.activeElement.blur(), getSelection().selectAllChildren(document.querySelectorAll("#worst .name")[3]), true`)
+	name = eval[string](c.tab, `getSelection().toString().trim()`)
+	require.Contains(t, name, "198.51.100.")
+	for range 3 {
+		c.sorted()
+		require.Equal(t, name, eval[string](c.tab, `getSelection().toString().trim()`))
+	}
+}
