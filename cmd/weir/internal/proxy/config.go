@@ -31,7 +31,7 @@ type Config struct {
 	// PreserveHost sends the client's Host to the upstream instead of the upstream's own.
 	PreserveHost bool
 
-	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
+	UpstreamTimeout time.Duration // for the header of an answer, or a piece of a body; 0: no bound
 	// for the client to take a piece of a response, up to 32 KiB; 0: no bound
 	SendTimeout time.Duration
 	Drain       time.Duration // how long requests in flight may take after a stop

@@ -33,7 +33,7 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 		plain.Scheme, target = "http", &plain
 		next.Protocols = protocols(false)
 	}
-	return &httputil.ReverseProxy{
+	return boundUnread(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
 			if r.In.URL.Path == "*" {
@@ -43,6 +43,9 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 				r.Out.Host = r.In.Host
 			}
 			keepWebSocketsOnly(r.Out.Header)
+			// The transport would not read the body if the upstream answers without it, and net/http notices
+			// that a client has left only after the body. With its first Read it answers 100 itself.
+			r.Out.Header.Del("Expect")
 			p.forward(r)
 			r.Out.Header.Add("Via", fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, p.via))
 		},
@@ -51,7 +54,7 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 		ErrorHandler:   p.badGateway,
-	}
+	}, p.cfg.UpstreamTimeout)
 }
 
 // keepWebSocketsOnly strips every other upgrade. An upgraded connection is a tunnel: requests in
@@ -134,6 +137,11 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 // It also removes the upstream's rate limit fields that the middleware sets too: with two values
 // for a field of one value, a client could not choose. The draft's fields are lists and stay.
 func (p *Proxy) modify(resp *http.Response) error {
+	if r := resp.Request; resp.ProtoMajor == 2 && r.Body != nil && r.Body != http.NoBody {
+		// Over HTTP/2 the transport does not notice that the request is canceled while the upstream does
+		// not read its body.
+		context.AfterFunc(r.Context(), func() { _ = resp.Body.Close() })
+	}
 	if resp.ContentLength > 0 {
 		resp.ContentLength = -1 // the header keeps it
 	}
@@ -212,13 +220,17 @@ func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, http.StatusText(status), status)
 		return
 	}
-	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
+	unread := errors.Is(context.Cause(r.Context()), errUnread)
+	if r.Context().Err() != nil && errors.Is(err, context.Canceled) && !unread {
 		w.WriteHeader(statusGone) // for the access log
 		return
 	}
 	status := http.StatusBadGateway
 	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() {
+	if unread {
+		err = errUnread
+	}
+	if unread || errors.As(err, &timeout) && timeout.Timeout() {
 		status = http.StatusGatewayTimeout
 	}
 	p.cfg.Log.Warn("the upstream failed", "method", report.Printable(r.Method),

@@ -235,7 +235,7 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags.BoolVar(&cfg.PreserveHost, "preserve-host", false,
 		"pass the client's Host to the upstream, not the upstream's own")
 	flags.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", time.Minute,
-		"how long the upstream may take to begin its response; 0: no bound")
+		"how long the upstream may take to begin its response, or to read a piece of a body; 0: no bound")
 	flags.DurationVar(&cfg.SendTimeout, "send-timeout", time.Minute,
 		"how long a client may take to read a piece of a response, up to 32 KiB; 0: no bound")
 	flags.IntVar(&cfg.MaxConns, "max-conns", 0,
