@@ -36,8 +36,8 @@ func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) 
 
 // errNotation is the error of an address that is not in the notation of RFC 7239, section 6, which
 // some load balancers do not write: the last group of their IPv6 addresses may be a port.
-var errNotation = errors.New("an IPv6 address needs quotes and brackets, and one with a port needs " +
-	"quotes, by RFC 7239; if the proxy also writes X-Forwarded-For, read that: " +
+var errNotation = errors.New("by RFC 7239 an address with a port needs quotes, and an IPv6 " +
+	"address quotes and brackets; if the proxy also writes X-Forwarded-For, read that: " +
 	"ClientIP without Forwarded (weir proxy: without --forwarded)")
 
 // parseNode parses a node of RFC 7239, section 6. A port may be obfuscated.

@@ -66,8 +66,9 @@ func looksLikeAddr(text string) bool {
 		return true
 	}
 	text, _, _ = strings.Cut(text, "%")
-	return only(text, digits+between) && strings.Contains(text, ".") && strings.ContainsAny(text, digits) ||
-		only(text, digits+between+"abcdefABCDEF:") && strings.Count(text, ":") > 1
+	dots, colons := strings.Count(text, "."), strings.Count(text, ":")
+	return dots > 0 && only(text, digits+between) && strings.ContainsAny(text, digits) ||
+		colons > 1 && only(text, digits+between+"abcdefABCDEF:")
 }
 
 // Prefixes parses addresses and prefixes.

@@ -106,7 +106,8 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 		taken, err = window.Run(ctx, ask)
 	}
 	if err != nil { // the server has ended
-		http.Error(w, "The admin token cannot be checked: "+err.Error()+".", http.StatusServiceUnavailable)
+		http.Error(w, "The admin token cannot be checked: "+err.Error()+".",
+			http.StatusServiceUnavailable)
 		return false
 	}
 	if !taken.Allowed() {

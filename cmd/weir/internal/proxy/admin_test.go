@@ -44,8 +44,8 @@ func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 	}
 }
 
-// TestWhatWouldStopManyNeedsTheirNumber adds entries while twelve clients come, from eight addresses
-// of one range and four others. The operator is at 127.0.0.1.
+// TestWhatWouldStopManyNeedsTheirNumber adds entries while twelve clients come, eight of one range
+// and four others. The operator is at 127.0.0.1.
 func TestWhatWouldStopManyNeedsTheirNumber(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -69,7 +69,8 @@ func TestWhatWouldStopManyNeedsTheirNumber(t *testing.T) {
 		{`{"what":"198.51.100.0/24"}`, 0, ""},
 		{`{"what":"192.0.2.0/30"}`, 4, "4" + quarter},
 		{`{"what":"192.0.2.0/24","for":"1m"}`, 8, "8" + quarter},
-		{`{"prefix":"0.0.0.0/0"}`, 8, "8" + quarter + ", and more than a quarter of all addresses, and you, at 127.0.0.1"},
+		{`{"prefix":"0.0.0.0/0"}`, 8, "8" + quarter +
+			", and more than a quarter of all addresses, and you, at 127.0.0.1"},
 		{`{"what":"::/0"}`, 4, "4" + quarter + ", and more than a quarter of all addresses"},
 		{`{"what":"::ffff:0:0/96"}`, 8, "8" + quarter},
 		{`{"what":"128.0.0.0/1"}`, 8, "8" + quarter},

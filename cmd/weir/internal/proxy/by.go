@@ -44,8 +44,8 @@ func ParseBy(text string) (By, error) {
 // String returns b as it was given.
 func (b By) String() string { return b.text }
 
-// shadows reports whether a field, whose plainName is plain, is another spelling of one that b reads,
-// so that the upstream may read a key that was not counted.
+// shadows reports whether a field, whose plainName is plain, is another spelling of one that b
+// reads, so that the upstream may read a key that was not counted.
 func (b By) shadows(name, plain string) bool {
 	return !slices.Contains(b.headers, name) &&
 		slices.ContainsFunc(b.headers, func(read string) bool { return plainName(read) == plain })

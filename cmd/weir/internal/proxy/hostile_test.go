@@ -770,7 +770,7 @@ func spellings(name string) []string {
 	return all
 }
 
-// cgi is an upstream that sees fields as CGI programs do, of which it shows all that a proxy may set.
+// cgi is an upstream that answers with the fields of a request as CGI programs see them.
 func cgi(w http.ResponseWriter, r *http.Request) {
 	env := make(map[string]string)
 	for name, values := range r.Header {
@@ -787,8 +787,8 @@ func cgi(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestForgedAddressFieldsDoNotPass sends each field that only a proxy may set, in each spelling that
-// is the same one for a CGI program, over HTTP/1 and HTTP/2.
+// TestForgedAddressFieldsDoNotPass sends each field that only a proxy may set, in each spelling
+// that is the same one for a CGI program, over HTTP/1 and HTTP/2.
 func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	cfg := config(t, "100000/1d")
 	cfg.Upstream = upstreamOf(t, cgi)
@@ -816,7 +816,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	plain.Config.Protocols = protocols(true)
 	plain.Start()
 	defer plain.Close()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", plain.URL, io.NopCloser(strings.NewReader("a")))
+	r, err := http.NewRequestWithContext(t.Context(), "POST", plain.URL,
+		io.NopCloser(strings.NewReader("a")))
 	require.NoError(t, err)
 	r.Trailer = http.Header{"X.real.ip": {"6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"}}
 	for _, name := range []string{"x.forwarded.for", "x_real_ip", "true+client+ip", "remote.user"} {

@@ -54,7 +54,9 @@ func (r *recent) see(key string, addr netip.Addr, now time.Time) {
 
 // count returns the number of callers and how many of them stops reports true for. Both are
 // estimates if there are more than maxSampled.
-func (r *recent) count(now time.Time, stops func(key string, addr netip.Addr) bool) (stopped, all int) {
+func (r *recent) count(
+	now time.Time, stops func(key string, addr netip.Addr) bool,
+) (stopped, all int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turn(now)

@@ -11,7 +11,9 @@ import (
 
 func TestRecentCallers(t *testing.T) {
 	r, now := newRecent(), time.Unix(1_800_000_000, 0)
-	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
+	addr := func(i int) netip.Addr {
+		return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+	}
 	half := func(_ string, addr netip.Addr) bool { return addr.As4()[3]%2 == 0 }
 	counts := func() string {
 		stopped, all := r.count(now, half)

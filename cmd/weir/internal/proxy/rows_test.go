@@ -70,7 +70,8 @@ func (c *crowd) look() target {
 			const b = row.querySelector("button")?.getBoundingClientRect();
 			return b && b.top > 0 && b.bottom < innerHeight && row.querySelector("button").textContent === "deny";
 		});
-		const row = seen[Math.floor(Math.random() * seen.length)], b = row.querySelector("button").getBoundingClientRect();
+		const row = seen[Math.floor(Math.random() * seen.length)];
+		const b = row.querySelector("button").getBoundingClientRect();
 		return { Name: row.cells[0].textContent, X: b.x + b.width / 2, Y: b.y + b.height / 2 };
 	})()`)
 }
@@ -114,8 +115,8 @@ func (c *crowd) outcome(at target) string {
 	return "wrong"
 }
 
-// press looks at a caller, moves the pointer there, presses the button after a while and releases it
-// after another.
+// press looks at a caller, moves the pointer there, presses the button after before, and releases
+// it after during.
 func (c *crowd) press(before, during func()) string {
 	at := c.look()
 	c.mouse(input.DispatchMouseEventTypeMouseMoved, at)
@@ -194,7 +195,8 @@ func TestAHundredPressesUnderLoad(t *testing.T) {
 func TestFocusAndSelectionStay(t *testing.T) {
 	c := newCrowd(t)
 	c.leave()
-	eval[bool](c.tab, `window.was = document.querySelectorAll("#worst tbody tr")[7], was.querySelector("button").focus(), true`)
+	eval[bool](c.tab, `window.was = document.querySelectorAll("#worst tbody tr")[7],
+		was.querySelector("button").focus(), true`)
 	for i := range 5 {
 		c.refresh()
 		if i > 2 {
@@ -204,12 +206,14 @@ func TestFocusAndSelectionStay(t *testing.T) {
 	}
 	name := eval[string](c.tab, `was.cells[0].textContent`)
 	c.do(chromedp.KeyEvent("\r"))
-	require.Eventually(t, func() bool { return c.denied.Len() == 1 }, 20*time.Second, 10*time.Millisecond)
+	denied := func() bool { return c.denied.Len() == 1 }
+	require.Eventually(t, denied, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, name, c.denied.Entries()[0].Key)
 	c.sees(`was.querySelector("button").textContent === "listed"`)
 	assert.True(t, eval[bool](c.tab, `document.activeElement === was.querySelector("button")`))
 
-	eval[bool](c.tab, `document.activeElement.blur(), getSelection().selectAllChildren(document.querySelectorAll("#worst .name")[3]), true`)
+	eval[bool](c.tab, `document.activeElement.blur(),
+		getSelection().selectAllChildren(document.querySelectorAll("#worst .name")[3]), true`)
 	name = eval[string](c.tab, `getSelection().toString().trim()`)
 	require.Contains(t, name, "198.51.100.")
 	for range 3 {
