@@ -221,8 +221,164 @@ func TestWithoutPort(t *testing.T) {
 	for addr, want := range map[string]string{"1.2.3.4:5": "1.2.3.4", "1.2.3.4": "1.2.3.4",
 		"[::1]:80": "::1",
 		"[::1]":    "::1", "::1": "::1", "2001:db8::7": "2001:db8::7", "": "", "[": "[",
-		"host:80": "host"} {
+		"host:80": "host", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2:3:4:5:6",
+		"2001:db8:1:2:3:4:5:6:443": "2001:db8:1:2:3:4:5:6", "2001:db8::5:40001": "2001:db8::5",
+		"2001:db8::5:8000": "2001:db8::5:8000", "::ffff:192.0.2.1": "::ffff:192.0.2.1",
+		"::ffff:192.0.2.1:443": "::ffff:192.0.2.1", "1::3:4:5:6:7:8": "1::3:4:5:6:7:8",
+		"1::3:4:5:6:7:8:443": "1::3:4:5:6:7:8", "::2:3:4:5:6:7:8": "::2:3:4:5:6:7:8",
+		"1:2:3:4:5:6:7::": "1:2:3:4:5:6:7::", "1:2:3:4:5:6:7:8:x": "1:2:3:4:5:6:7:8:x"} {
 		assert.Equal(t, want, string(withoutPort([]byte(addr))), addr)
+	}
+}
+
+// TestPortsThatAlwaysFollow: a format that has a port after each address says which group is the
+// port, where the address by itself does not.
+func TestPortsThatAlwaysFollow(t *testing.T) {
+	const haproxy = ` [25/Mar/2026:14:12:00.294] in app/s 0/0/0/9/9 200 867 - - ---- 1/1/0/0/0 0/0 ` +
+		`"GET / HTTP/1.1"`
+	named := func(name string) Format {
+		f, err := ParseFormat(name, "")
+		require.NoError(t, err)
+		return f
+	}
+	layout := func(text string) Format {
+		f, err := ParseLayout(text)
+		require.NoError(t, err)
+		return f
+	}
+	jsonPort, err := ParseFormat("json", "time=t,ip_port=a")
+	require.NoError(t, err)
+	jsonIP, err := ParseFormat("json", "time=t,ip=a")
+	require.NoError(t, err)
+	alb := `http 2018-07-02T22:23:00.186641Z app/x/5 ADDR 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 ` +
+		`"GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1" "-" "-" 0 ` +
+		`2018-07-02T22:22:48.364000Z "forward"`
+	forms := map[string]struct {
+		Format
+		line string
+	}{
+		"HAProxy": {named("haproxy"), "ADDR" + haproxy},
+		"ALB":     {named("alb"), alb},
+		"nginx": {layout(`$remote_addr:$remote_port [$time_local] "$request"`),
+			`ADDR [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1"`},
+		"nginx, at the end": {layout(`$msec $remote_addr:$remote_port`), `1774447920.000 ADDR`},
+		"Apache": {layout(`%h:%{remote}p %t "%r"`),
+			`ADDR [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1"`},
+		"Envoy": {layout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS%`), `2026-03-25T14:12:00Z ADDR`},
+		"Envoy, by hand": {layout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%:%DOWNSTREAM_REMOTE_PORT%`),
+			`2026-03-25T14:12:00Z ADDR`},
+		"JSON": {jsonPort, `{"t":1774447920,"a":"ADDR"}`},
+	}
+	for name, form := range forms {
+		for addr, want := range map[string]string{
+			"192.0.2.1:40001": "192.0.2.1", "192.0.2.1": "192.0.2.1", "[2001:db8::5]:8000": "2001:db8::5",
+			"2001:db8:1:2:3:4:5:6:40001": "2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6:80": "2001:db8:1:2:3:4:5:6",
+			"::ffff:203.0.113.7:40001": "::ffff:203.0.113.7", "2001:db8:1::5:8000": "2001:db8:1::5",
+			"2001:db8:1::5:8004": "2001:db8:1::5", "2001:db8:1:2:3:4:5:8000": "", "::1:80": "::1",
+			"::1": "", "2001:db8::7": "", "host:80": "", "unix:1": ""} {
+			var e Entry
+			err := NewParser(form.Format).Parse([]byte(strings.ReplaceAll(form.line, "ADDR", addr)), &e)
+			if want == "" { // it is no address with a port after it
+				assert.Error(t, err, "%s: %s is read as %s", name, addr, e.IP)
+				continue
+			}
+			require.NoError(t, err, "%s: %s", name, addr)
+			assert.Equal(t, want, string(e.IP), "%s: %s", name, addr)
+		}
+	}
+	for addr, want := range map[string]string{"2001:db8:1:2:3:4:5:6:80": "2001:db8:1:2:3:4:5:6",
+		"2001:db8::5:8000": "2001:db8::5:8000", "2001:db8::5:40001": "2001:db8::5"} {
+		var e Entry
+		require.NoError(t, NewParser(jsonIP).Parse([]byte(`{"t":1774447920,"a":"`+addr+`"}`), &e), addr)
+		assert.Equal(t, want, string(e.IP), "only one reading of %s is an address", addr)
+		require.NoError(t, new(Parser).Parse([]byte(addr+` - - [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1" 200 1`), &e))
+		assert.Equal(t, want, string(e.IP), "the common format: %s", addr)
+	}
+}
+
+// TestTimes: the forms of a time in JSON, in a given format, and in the common format.
+func TestTimes(t *testing.T) {
+	layout, err := ParseLayout(`$remote_addr [$time_local] "$request"`)
+	require.NoError(t, err)
+	for text, want := range map[string]string{
+		"2026/03/25 14:12:00":                 "2026-03-25T14:12:00Z", // Caddy's wall
+		"2026/03/25 14:12:00.294":             "2026-03-25T14:12:00.294Z",
+		"2026/03/25 14:12:00.294123456":       "2026-03-25T14:12:00.294123456Z",
+		"25/Mar/2026 14:12:00":                "2026-03-25T14:12:00Z", // Python's http.server
+		"25/Mar/2026:14:12:00 +0100":          "2026-03-25T13:12:00Z",
+		"25/Mar/2026 14:12:00 +0100":          "2026-03-25T13:12:00Z",
+		"25/Mar/2026:14:12:00.294 -0330":      "2026-03-25T17:42:00.294Z",
+		"2026-03-25 14:12:00 +0100":           "2026-03-25T13:12:00Z",
+		"2026-03-25 14:12:00.5 +01:00":        "2026-03-25T13:12:00.5Z",
+		"2026-03-25T14:12:00,500+01":          "2026-03-25T13:12:00.5Z",
+		"2026-03-25T14:12:00.123456789+01:00": "2026-03-25T13:12:00.123456789Z",
+		"2026-03-25 14:12:00 UTC":             "2026-03-25T14:12:00Z",
+		"2026-03-25T23:59:60Z":                "2026-03-26T00:00:00Z",
+		"2026-02-29 14:12:00":                 "", "2026-13-01 14:12:00": "", "2026/03-25 14:12:00": "",
+		"2026-03-25 24:00:00": "", "2026-03-25 14:12": "", "2026-03-25 14:12:00 +0": "",
+		"2026-03-25 14:12:00 +2400": "", "2026-03-25 14:12:00 CET": "", "2026-03-25 14:12:00.": "",
+		"1899-12-31T23:59:59Z": "", "2100-01-01 00:00:00": "", "25/mar/2026 14:12:00": "",
+		"2026-03-25_14:12:00": "", "2026-03-25 14:12:00 ": "", "2026-03-25 14:12:00  +0100": "",
+	} {
+		lines := map[string]string{
+			"JSON":       `{"ts":"` + text + `","request":{"remote_ip":"192.0.2.1"}}`,
+			"the common": `192.0.2.1 - - [` + text + `] "GET / HTTP/1.1" 200 1`,
+			"a layout":   `192.0.2.1 [` + text + `] "GET / HTTP/1.1"`,
+		}
+		for name, line := range lines {
+			p := new(Parser)
+			if name == "a layout" {
+				p = NewParser(layout)
+			}
+			var e Entry
+			if err := p.Parse([]byte(line), &e); want == "" {
+				assert.Error(t, err, "%s: %s", name, text)
+				continue
+			} else {
+				require.NoError(t, err, "%s: %s", name, text)
+			}
+			assert.Equal(t, want, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), "%s: %s", name, text)
+			assert.Equal(t, !strings.ContainsAny(text, ".,"), e.Coarse, "%s: %s", name, text)
+			assert.Equal(t, "192.0.2.1", string(e.IP), "%s: %s", name, text)
+		}
+	}
+}
+
+// TestConsole: a line of Caddy's console log is read as the JSON of the same request.
+func TestConsole(t *testing.T) {
+	const request = `{"request": {"remote_ip": "10.0.0.1", "client_ip": "192.0.2.1", "method": "GET", ` +
+		`"uri": "/a?b", "headers": {"Accept": ["*/*"], "User-Agent": ["curl/8.7.1"]}}, "user_id": "", ` +
+		`"duration": 0.25, "size": 12, "status": 404}`
+	for ts, want := range map[string]string{
+		"2026/03/25 14:12:00.500": "2026-03-25T14:12:00.25Z", "1.774447920500e+09": "2026-03-25T14:12:00.25Z",
+		"2026-03-25T14:12:00.500Z": "2026-03-25T14:12:00.25Z", "1774447920.5": "2026-03-25T14:12:00.25Z",
+	} {
+		for _, logger := range []string{"http.log.access", "http.log.access.log0"} {
+			for _, level := range []string{"INFO", "info", "\x1b[34mINFO\x1b[0m"} {
+				line := strings.Join([]string{ts, level, logger, "handled request", request}, "\t")
+				for name, wrap := range known {
+					for _, format := range []string{"auto", "caddy"} {
+						f, err := ParseFormat(format, "")
+						require.NoError(t, err)
+						var e Entry
+						require.NoError(t, NewParser(f).Parse([]byte(wrap(line)), &e), "%s: %q", name, line)
+						assert.Equal(t, want, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), line)
+						_, agent := e.Headers()
+						assert.Equal(t, "192.0.2.1 GET /a b 404 curl/8.7.1", fmt.Sprintf("%s %s %s %s %d %s", e.IP,
+							e.Method, e.Path, e.Query, e.Status, agent), line)
+					}
+				}
+			}
+		}
+	}
+	for _, line := range []string{
+		"2026/03/25 14:12:00\tINFO\ttls\tcleaning storage\t" + `{"request":{"remote_ip":"10.0.0.1"}}`,
+		"2026/03/25 14:12:00\tINFO\thttp.log.access\thandled request",
+		"yesterday\tINFO\thttp.log.access\thandled request\t" + request,
+		`","request":{"remote_ip":"6.6.6.6"},"x":"` + "\tINFO\thttp.log.access\thandled request\t" + request,
+	} {
+		var e Entry
+		assert.Error(t, new(Parser).Parse([]byte(line), &e), line)
 	}
 }
 

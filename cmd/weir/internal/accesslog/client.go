@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"net/netip"
 	"strings"
+
+	"github.com/weirgo/weir/internal/ipaddr"
 )
 
 // client sets the address of e. text is an address, with or without a port, or a list of them as in
@@ -101,6 +103,7 @@ func isHost(text []byte) bool {
 }
 
 // withoutPort removes the port from addresses such as 1.2.3.4:56 and [::1]:56, and the brackets.
+// Without brackets, the last group of an IPv6 address is a port only if it cannot be of the address.
 func withoutPort(addr []byte) []byte {
 	if len(addr) > 0 && addr[0] == '[' {
 		if i := bytes.IndexByte(addr, ']'); i > 0 {
@@ -108,32 +111,86 @@ func withoutPort(addr []byte) []byte {
 		}
 		return addr
 	}
-	if i := bytes.IndexByte(addr, ':'); i >= 0 && bytes.IndexByte(addr[i+1:], ':') < 0 {
+	i := bytes.LastIndexByte(addr, ':')
+	if i >= 0 && (bytes.IndexByte(addr, ':') == i || hasExtraGroup(addr, addr[i+1:])) {
 		return addr[:i]
 	}
 	return addr
 }
 
+// hasExtraGroup reports whether last, the last group of an IPv6 address, is one more than the
+// address can have: it has five digits, it follows an IPv4 address, or it is the ninth.
+func hasExtraGroup(addr, last []byte) bool {
+	if run(last) < len(last) || len(last) == 0 || len(last) > maxPortLen {
+		return false
+	}
+	groups, most := 0, 8
+	for i, c := range addr {
+		switch {
+		case c == '.':
+			return true
+		case c == ':' && i > 0 && addr[i-1] == ':':
+			most = 7
+		case c != ':' && (i == 0 || addr[i-1] == ':'):
+			groups++
+		}
+	}
+	return len(last) == maxPortLen || groups > most
+}
+
+const maxPortLen = len("65535")
+
+// cutPort removes the port from an address, or from the last one of a list, that one always
+// follows: its last group, also where that could be of an IPv6 address.
+func cutPort(addr []byte) []byte {
+	i := bytes.LastIndexByte(addr, ':')
+	if i < 0 || run(addr[i+1:]) < len(addr)-i-1 {
+		return addr
+	}
+	return addr[:i]
+}
+
 // Forwarded returns the X-Forwarded-For of the request, and whether the log has such a field. In
 // the combined format it is the quoted field after the user agent, as in the configuration that
-// nginx comes with.
+// nginx comes with, if that has the address of a client. Traefik and HAProxy write the name of a
+// router or of a frontend there, and others $upstream_addr.
 func (e *Entry) Forwarded() (list string, logged bool) {
 	if len(e.forwarded) > 0 {
 		return string(e.forwarded), true
 	}
 	text, ok := e.afterStatus(2)
-	return field(text), ok
+	list = field(text)
+	if list != "" && !namesClient(list) {
+		return "", false
+	}
+	return list, ok
 }
 
-// ListsAddresses reports whether some field after the status is a list of addresses.
+// namesClient reports whether a list, as of X-Forwarded-For, has the address of a client. Clients
+// send what they like before it. An address of a private network with a port is that of an upstream.
+func namesClient(list string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		text := []byte(strings.TrimSpace(one))
+		bare := withoutPort(text)
+		addr, err := netip.ParseAddr(string(bare))
+		ported := len(text) > len(bare) && text[len(text)-1] != ']'
+		if err == nil && !(ported && (ipaddr.IsPrivate(addr) || addr.IsLoopback())) {
+			return true
+		}
+	}
+	return false
+}
+
+// ListsAddresses reports whether some field after the status is a list of addresses of clients,
+// other than the peer.
 func (e *Entry) ListsAddresses() bool {
 	if len(e.forwarded) > 0 {
-		return isList(string(e.forwarded))
+		return isList(string(e.forwarded)) && !bytes.Equal(e.forwarded, e.IP)
 	}
 	text, rest, ok := nextQuoted(e.rest)
 	for ; ok; text, rest, ok = nextQuoted(rest) {
 		if len(text) > 0 && strings.IndexByte("0123456789abcdefABCDEF:[", text[0]) >= 0 &&
-			isList(field(text)) {
+			isList(field(text)) && namesClient(field(text)) {
 			return true
 		}
 	}

@@ -31,23 +31,16 @@ func (c *clock) read(text []byte) (int64, bool) {
 	if c.second != 0 && string(text) == string(c.stamp[:]) {
 		return c.second, true
 	}
-	if text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' ||
-		!c.readDate(text[:dateLen]) {
+	if text[11] != ':' || text[20] != ' ' || !c.readDate(text[:dateLen]) {
 		return 0, false
 	}
-	hour, minute, second := digits(text[12:14]), digits(text[15:17]), digits(text[18:20])
-	zoneHour, zoneMinute := digits(text[22:24]), digits(text[24:26])
-	if hour > 23 || minute > 59 || second > 60 || zoneHour > 23 || zoneMinute > 59 { // a leap second
-		return 0, false
-	}
-	zone := int64(zoneHour*3600 + zoneMinute*60)
-	if text[21] == '-' {
-		zone = -zone
-	} else if text[21] != '+' {
+	second, valid := timeOfDay(text[12:20])
+	offset, known := zoneOffset(text[21:])
+	if !valid || !known {
 		return 0, false
 	}
 	copy(c.stamp[:], text)
-	c.second = c.midnight + int64(hour*3600+minute*60+second) - zone
+	c.second = c.midnight + second - offset
 	return c.second, true
 }
 
@@ -62,14 +55,19 @@ func (c *clock) readDate(text []byte) bool {
 	if text[2] != '/' || text[6] != '/' || year == notDigits || month%3 != 0 {
 		return false
 	}
-	year += century * 100
-	midnight := time.Date(year, time.Month(month/3+1), day, 0, 0, 0, 0, time.UTC)
-	if year < minYear || year > maxYear || midnight.Day() != day { // 31 April would be 1 May
-		return false
+	midnight, ok := midnightOf(century*100+year, month/3+1, day)
+	if ok {
+		copy(c.date[:], text)
+		c.midnight = midnight
 	}
-	copy(c.date[:], text)
-	c.midnight = midnight.Unix()
-	return true
+	return ok
+}
+
+// midnightOf returns the midnight, in UTC, of a date in the range of valid years.
+func midnightOf(year, month, day int) (second int64, ok bool) {
+	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	// 31 April would be 1 May
+	return t.Unix(), year >= minYear && year <= maxYear && t.Day() == day && t.Month() == time.Month(month)
 }
 
 // notDigits is greater than any two digits.

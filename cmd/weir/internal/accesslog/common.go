@@ -6,13 +6,15 @@ import "bytes"
 //
 //	ADDRESS IDENT USER [02/Jan/2006:15:04:05 -0700] "REQUEST" STATUS BYTES ...
 //
-// which is the common format and the beginning of the combined one. It ignores the fields after the
-// status, since servers append their own.
+// which is the common format and the beginning of the combined one. The time may be another one
+// that dateTime parses: Python's servers write 02/Jan/2006 15:04:05. It ignores the fields after
+// the status, since servers append their own.
 func (p *Parser) common(line []byte, e *Entry) error {
 	var user []byte
 	var err error
 	n := ipv4Len(line)
 	ip, rest, v4 := line[:n], line[n:], n > 0
+	n = stampLen // of the time
 	// Nearly all lines begin so, and the rest of the function takes a third of the time.
 	if v4 && len(rest) > 6+stampLen+2 && string(rest[:6]) == " - - [" && atTime(rest[6:]) {
 		rest = rest[6:]
@@ -20,18 +22,26 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		return err
 	} else {
 		v4 = plainIPv4(ip)
+		n = timeBefore(rest)
 	}
-	second, ok := p.clock.read(rest[:stampLen])
+	second, ok := int64(0), false
+	if n == stampLen {
+		second, ok = p.clock.read(rest[:n])
+	}
+	start, coarse := second*1e9, true
+	if !ok {
+		start, coarse, ok = dateTime(rest[:n])
+	}
 	if !ok {
 		return ErrTime
 	}
-	rest = rest[stampLen+len(`] "`):]
+	rest = rest[n+len(`] "`):]
 	request, ok := quoted(rest)
 	if !ok {
 		return ErrFormat
 	}
 	status, rest, _ := cutSpace(bytes.TrimPrefix(rest[len(request)+1:], space))
-	e.Start, e.Coarse, e.User, e.Status, e.rest = second*1e9, true, user, statusOf(status), rest
+	e.Start, e.Coarse, e.User, e.Status, e.rest = start, coarse, user, statusOf(status), rest
 	e.forwarded, e.referer, e.agent = nil, nil, nil
 	if e.Method, e.Path, e.Query = nil, nil, nil; !p.format.NoTarget {
 		e.Method, e.Path, e.Query = requestLine(request)
@@ -83,6 +93,25 @@ func cutSpace(s []byte) (before, after []byte, found bool) {
 // atTime reports whether a time, a bracket and a quote begin text, which is long enough.
 func atTime(text []byte) bool { return string(text[stampLen:stampLen+3]) == `] "` }
 
+// maxTimeLen bounds the length of a time: 2006-01-02T15:04:05.123456789+01:00.
+const maxTimeLen = 35
+
+// timeBefore returns the length of the time that begins text and that a bracket and a quote follow,
+// or 0. A time of another length than that of the common format must be valid.
+func timeBefore(text []byte) int {
+	if len(text) > stampLen+2 && atTime(text) {
+		return stampLen
+	}
+	n := bytes.IndexByte(text[:min(len(text), maxTimeLen+1)], ']')
+	if n < 0 || !bytes.HasPrefix(text[n:], []byte(`] "`)) {
+		return 0
+	}
+	if _, _, ok := dateTime(text[:n]); !ok {
+		return 0
+	}
+	return n
+}
+
 // cutAddresses splits a line after the first word or, if that ends in a comma, after the list that
 // it begins.
 func cutAddresses(line []byte) (addrs, rest []byte, ok bool) {
@@ -129,7 +158,7 @@ func cutUser(rest []byte) (user, after []byte, ok bool) {
 		}
 		n += i + 1
 		user, after = rest[:max(0, n-2)], rest[n:]
-		ok = n > 1 && rest[n-2] == ' ' && len(after) > stampLen+2 && atTime(after)
+		ok = n > 1 && rest[n-2] == ' ' && timeBefore(after) > 0
 	}
 	if string(user) == "-" || string(user) == `""` { // Apache writes an empty user as two quotes
 		user = nil

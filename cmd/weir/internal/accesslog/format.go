@@ -45,8 +45,9 @@ var named = []struct {
 	{"weir", preset("time=time,duration_ms=ms,ip=client,method=method,path=path,status=status")},
 	{"nginx", preset("time=msec,time=time_iso8601,time=time_local,time=time,time=@timestamp," +
 		"time=timestamp,duration=request_time,ip=remote_addr,user=remote_user," +
-		"method=request_method,method=method,path=request_uri,path=uri,status=status," +
-		"request=request,xff=http_x_forwarded_for,referer=http_referer,agent=http_user_agent")},
+		"method=request_method,method=method,path=request_uri,path=uri,path=path," +
+		"query=request_query,status=status,request=request,xff=http_x_forwarded_for," +
+		"xff=x_forwarded_for,referer=http_referer,referer=http_referrer,agent=http_user_agent")},
 	{"traefik", preset("time=StartUTC,time=StartLocal,ip=ClientHost,ip=ClientAddr," +
 		"user=ClientUsername,method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
 		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent")},
@@ -58,11 +59,12 @@ var named = []struct {
 	{"gcp", preset("time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
 		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
 		"agent=httpRequest.userAgent")},
-	{"alb", mustLayout(`$_ $_ $_ $remote_addr $_ $_ $_ $_ $status $_ $_ $_ "$request" ` +
+	{"alb", mustLayout(`$_ $_ $_ $remote_addr:$remote_port $_ $_ $_ $_ $status $_ $_ $_ "$request" ` +
 		`"$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`)},
-	{"envoy-text", mustLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ "$remote_addr" ` +
-		`"$http_user_agent" $_`)},
-	{"haproxy", mustLayout(`$remote_addr [$time_local] $_ $_ $_ $status $_ "$request"`)},
+	{"envoy-text", mustLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ ` +
+		`"$http_x_forwarded_for" "$http_user_agent" $_`)},
+	{"haproxy", cutShort(mustLayout(`$remote_addr:$remote_port [$time_local] $_ $_ $_ $status $_ ` +
+		`"$request"`))},
 	{"s3", mustLayout(`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status ` +
 		`$_ $_ $_ $_ $_ "$http_referer" "$http_user_agent"`)},
 	{"cloudfront", Format{fields: w3c("date time x-edge-location sc-bytes c-ip cs-method cs(Host) " +
@@ -89,12 +91,21 @@ func mustLayout(format string) Format {
 	return f
 }
 
+// cutShort returns a format whose last field may lack its end, and the closing quote: syslog cuts a
+// line after some length.
+func cutShort(f Format) Format {
+	f.layout.cut = true
+	return f
+}
+
 // presetTrees are the maps of JSON with a name.
 var presetTrees = func() (all []*tree) {
 	for _, f := range named {
 		all = append(all, f.maps...)
 	}
 	all[0].exact = true // Caddy's
+	// ingress-nginx documents a log with an empty remote_addr unless it gets the PROXY protocol.
+	all[2].standIn = true // nginx's
 	return all
 }()
 
@@ -158,9 +169,13 @@ type fieldName struct {
 	unit time.Duration
 }
 
+// ipPort is the field of an address that a port always follows.
+const ipPort = "ip_port"
+
 var fieldNames = []fieldName{
-	{"time", kindTime, 0}, {"ip", kindIP, 0}, {"user", kindUser, 0}, {"method", kindMethod, 0},
-	{"path", kindPath, 0}, {"status", kindStatus, 0}, {"request", kindRequest, 0},
+	{"time", kindTime, 0}, {"ip", kindIP, 0}, {ipPort, kindIP, 0}, {"user", kindUser, 0},
+	{"method", kindMethod, 0}, {"path", kindPath, 0}, {"query", kindQuery, 0},
+	{"status", kindStatus, 0}, {"request", kindRequest, 0},
 	{"xff", kindForwarded, 0}, {"referer", kindReferer, 0}, {"agent", kindAgent, 0},
 	{"duration", kindDuration, time.Second}, {"duration_ms", kindDuration, time.Millisecond},
 	{"duration_ns", kindDuration, 1}, {"line", kindLine, 0},
@@ -168,10 +183,11 @@ var fieldNames = []fieldName{
 
 // schema is what a format says about its fields.
 type schema struct {
-	unit  time.Duration // of a duration that is a number
-	exact bool
-	text  bool        // the address must be one
-	needs [kinds]bool // the kinds that a request must have
+	unit    time.Duration // of a duration that is a number
+	exact   bool
+	text    bool        // the address must be one
+	standIn bool        // a forwarded address is that of the client if a line has no other
+	needs   [kinds]bool // the kinds that a request must have
 }
 
 // tree is a map of fields in the form that the walker needs: the keys of an object and, below them,
@@ -187,6 +203,8 @@ type node struct {
 	leaf bool
 	kind int
 	rank int // among the paths of kind, from 1; the lowest rank wins
+
+	ported bool // of a kindIP: a port always follows the address
 }
 
 func newTree(fields string) (*tree, error) {
@@ -217,7 +235,7 @@ func newTree(fields string) (*tree, error) {
 			n = n.kid(name)
 		}
 		ranks[f.kind]++
-		n.leaf, n.kind, n.rank = true, f.kind, ranks[f.kind]
+		n.leaf, n.kind, n.rank, n.ported = true, f.kind, ranks[f.kind], f.name == ipPort
 		t.needs[f.kind] = f.kind == kindTime || f.kind == kindIP
 	}
 	return t, nil

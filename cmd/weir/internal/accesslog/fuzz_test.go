@@ -2,6 +2,8 @@ package accesslog
 
 import (
 	"encoding/json"
+	"errors"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -146,5 +148,70 @@ func FuzzParse(f *testing.F) {
 			string(a.User) != string(b.User) || string(a.Path) != string(b.Path)) {
 			t.Fatalf("after %q, %q is read as %+v, else as %+v", first, second, a, b)
 		}
+	})
+}
+
+// FuzzDateTime compares dateTime with the standard library on the forms that both know.
+func FuzzDateTime(f *testing.F) {
+	for _, seed := range []string{"2026-03-25T14:12:00Z", "2026/03/25 14:12:00.294", "25/Mar/2026 14:12:00 +0100",
+		"25/Mar/2026:14:12:00.29", "2026-03-25 14:12:00,5 -03:30", "2026-03-25T14:12:00+24:00", "2026-03-25T14:12:60 GMT"} {
+		f.Add(seed)
+	}
+	var layouts []string
+	for _, date := range []string{"2006-01-02", "2006/01/02", "02/Jan/2006"} {
+		for _, between := range []string{"T", " ", ":"} {
+			for _, zone := range []string{"", "Z07:00", "Z0700", "Z07", " Z07:00", " Z0700", " Z07", " UTC", " GMT", "UTC", "GMT"} {
+				layouts = append(layouts, date+between+"15:04:05"+zone)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var want time.Time
+		err, same := errors.New("no layout"), false
+		for _, layout := range layouts {
+			if err != nil {
+				want, err = time.Parse(layout, text)
+				same = err == nil && want.Format(layout) == text
+			}
+		}
+		_, offset := want.Zone()
+		same = same && want.Year() >= minYear && want.Year() <= maxYear && max(offset, -offset) < 24*3600
+		got, coarse, ok := dateTime([]byte(text))
+		switch {
+		case strings.Contains(text, ":60"): // a leap second
+		case err != nil && ok:
+			t.Fatalf("%q: the library knows no such time, dateTime has %d", text, got)
+		case same && !ok: // the library reads other forms too, such as an hour of one digit
+			t.Fatalf("%q: dateTime does not know %s", text, want)
+		case ok && err == nil && (got != want.UnixNano() || coarse == strings.ContainsAny(text, ".,")):
+			t.Fatalf("%q: %d, want %d", text, got, want.UnixNano())
+		}
+	})
+}
+
+// FuzzLayout: whatever a format and a line are, an address of a layout is an address, and a format
+// of text never panics.
+func FuzzLayout(f *testing.F) {
+	const stamp = ` [25/Mar/2026:14:12:00 +0000] "GET /a HTTP/1.1"`
+	f.Add(`$remote_addr:$remote_port [$time_local] "$request"`, `2001:db8::5:8000`+stamp)
+	f.Add(`%h:%{remote}p %t "%r"`, `::ffff:1.2.3.4:80`+stamp)
+	f.Add(envoyDefault, `[2026-11-20T09:34:23.250Z] "GET /a?b HTTP/2" 204 - 1 0 2 1 "-" "c" "c" "e" "1.1.1.1:8"`)
+	f.Add(`%START_TIME(%s.%3f)% %DOWNSTREAM_REMOTE_ADDRESS%`, `1700000000.250 [2001:db8::1]:443`)
+	f.Add(`$http_x_forwarded_for $msec`, `9.9.9.9, [::1]:80 1700000000.250`)
+	f.Fuzz(func(t *testing.T, layout, line string) {
+		format, err := ParseLayout(layout)
+		if err != nil {
+			return
+		}
+		format.Lists = true
+		var e Entry
+		if NewParser(format).Parse([]byte(line), &e) != nil || len(e.IP) == 0 {
+			return
+		}
+		if _, err := netip.ParseAddr(string(e.IP)); err != nil {
+			t.Fatalf("%q: %q: the caller is %q", layout, line, e.IP)
+		}
+		list, _ := e.Forwarded()
+		_, _ = list, e.ListsAddresses()
 	})
 }

@@ -9,9 +9,10 @@ import (
 
 // value is a scalar of a line.
 type value struct {
-	text []byte // the contents of a string, or the digits of a number
-	str  bool   // it is a string
-	rank int    // 0 if the value is missing
+	text   []byte // the contents of a string, or the digits of a number
+	str    bool   // it is a string
+	ported bool   // it is an address, and its last group is a port
+	rank   int    // 0 if the value is missing
 }
 
 // object parses a JSON line. It first tries the map that parsed the previous line, then the others.
@@ -77,7 +78,7 @@ func (p *Parser) below(n *node) error {
 // scalar parses the value of a leaf. A value of lower rank that was already parsed is kept.
 func (p *Parser) scalar(k *node) error {
 	w := &p.json
-	v := value{rank: k.rank}
+	v := value{rank: k.rank, ported: k.ported}
 	var err error
 	switch w.peek() {
 	case '"':
@@ -109,6 +110,9 @@ func (p *Parser) set(kind int, v value) {
 // entry fills e from the values.
 func (p *Parser) entry(f *schema, e *Entry) error {
 	v := &p.values
+	if f.standIn && v[kindIP].rank == 0 {
+		v[kindIP], v[kindForwarded] = v[kindForwarded], value{}
+	}
 	for kind, needed := range f.needs {
 		if needed && v[kind].rank == 0 {
 			return ErrNoAccess
@@ -144,8 +148,11 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 	if query := v[kindQuery].text; len(query) > 0 {
 		e.Query = query
 	}
-	ip := v[kindIP].text
-	if f.text && !p.isAddress(ip) {
+	ip, ported := v[kindIP].text, v[kindIP].ported
+	if ported {
+		ip = cutPort(ip)
+	}
+	if (f.text || ported) && v[kindIP].rank > 0 && !p.isAddress(ip) {
 		return ErrCaller
 	}
 	if err := p.client(ip, e); err != nil {

@@ -15,12 +15,14 @@ type layout struct {
 	schema
 	lead   []byte // the text before the first field
 	parts  []part
+	cut    bool    // the last field may lack its end
 	tabbed *layout // of a W3C log, for lines with tabs between the fields
 }
 
 type part struct {
-	kind  int
-	until []byte
+	kind   int
+	until  []byte
+	ported bool // an address that a port always follows
 }
 
 // variables are the kinds of nginx's variables. The time of a request that nginx logs is that of
@@ -53,35 +55,45 @@ var (
 	configuredText   = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
 )
 
-// ParseLayout returns the format of lines that nginx writes with the log_format text or Apache with
-// the LogFormat text. The text may be as in their configuration, with its quotes, or without.
+// ParseLayout returns the format of lines that nginx writes with the log_format text, Apache with
+// the LogFormat text, or Envoy with the format string text. The text may be as in their
+// configuration, with its quotes, or without.
 func ParseLayout(text string) (Format, error) {
 	format := unquoteConfig(text)
-	if !strings.Contains(format, "$") {
-		var err error
-		format = apacheDirective.ReplaceAllStringFunc(format, func(d string) string {
-			name := apacheDirective.FindStringSubmatch(d)[1]
-			if open := strings.IndexByte(name, '}'); open > 0 && name[open+1:] == "i" {
-				name = strings.ToLower(name)
-			}
-			v, ok := apache[name]
-			if !ok && strings.HasSuffix(name, "}t") {
-				err = fmt.Errorf("log format: a time as %s cannot be read; log %%t or %%{usec}t", d)
-			}
-			if !ok {
-				return "$_"
-			}
-			return v
-		})
-		if err != nil {
-			return Format{}, err
-		}
+	var err error
+	switch {
+	case envoyOperator.MatchString(format):
+		format, err = fromEnvoy(format)
+	case !strings.Contains(format, "$"):
+		format, err = fromApache(format)
+	}
+	if err != nil {
+		return Format{}, err
 	}
 	l, err := newLayout(format)
 	if err != nil {
 		return Format{}, fmt.Errorf("log format %q: %w", text, err)
 	}
 	return Format{layout: l}, nil
+}
+
+// fromApache returns a format of Apache with nginx's variables.
+func fromApache(format string) (_ string, err error) {
+	format = apacheDirective.ReplaceAllStringFunc(format, func(d string) string {
+		name := apacheDirective.FindStringSubmatch(d)[1]
+		if open := strings.IndexByte(name, '}'); open > 0 && name[open+1:] == "i" {
+			name = strings.ToLower(name)
+		}
+		v, ok := apache[name]
+		if !ok && strings.HasSuffix(name, "}t") {
+			err = fmt.Errorf("log format: a time as %s cannot be read; log %%t or %%{usec}t", d)
+		}
+		if !ok {
+			return "$_"
+		}
+		return v
+	})
+	return format, err
 }
 
 // unquoteConfig returns the format of a line of a configuration: log_format NAME 'text' 'text'; or
@@ -114,28 +126,30 @@ func newLayout(format string) (*layout, error) {
 			end = at[i+1][0]
 		}
 		until := []byte(format[m[1]:end])
-		if n := len(l.parts); n > 0 && len(l.parts[n-1].until) == 0 {
+		n := len(l.parts)
+		if n > 0 && kind == kindNone && l.parts[n-1].kind == kindIP && string(l.parts[n-1].until) == ":" {
+			l.parts[n-1] = part{kindIP, until, true} // $remote_addr:$remote_port or %h:%{remote}p
+			continue
+		}
+		if n > 0 && len(l.parts[n-1].until) == 0 {
 			if l.parts[n-1].kind != kindPath || kind != kindNone {
 				return nil, fmt.Errorf("nothing stands between the variables before %q", format[m[0]:m[1]])
 			}
 			l.parts[n-1].until = until // of $uri$is_args$args or %U%q
 			continue
 		}
-		l.parts = append(l.parts, part{kind, until})
+		l.parts = append(l.parts, part{kind: kind, until: until})
 		l.needs[kind] = kind == kindIP || kind == kindTime
 	}
 	return l.complete()
 }
 
 // complete returns l if it has all kinds that a request must have. A forwarded address stands in
-// for that of the peer if the format has no other.
+// for that of the peer if the format has no other; then a request may have none.
 func (l *layout) complete() (*layout, error) {
-	for i, p := range l.parts {
-		if p.kind == kindForwarded && !l.needs[kindIP] {
-			l.parts[i].kind, l.needs[kindIP] = kindIP, true
-		}
-	}
-	if !l.needs[kindTime] || !l.needs[kindIP] {
+	l.standIn = !l.needs[kindIP] &&
+		slices.ContainsFunc(l.parts, func(p part) bool { return p.kind == kindForwarded })
+	if !l.needs[kindTime] || !l.needs[kindIP] && !l.standIn {
 		return nil, errors.New("it needs a time ($time_local, $msec or %t) and an address " +
 			"($remote_addr or %h)")
 	}
@@ -150,13 +164,16 @@ func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 	if !ok {
 		return ErrLayout
 	}
-	for _, part := range l.parts {
+	for i, part := range l.parts {
 		n, ok := part.length(rest, bytes.HasSuffix(before, []byte{'"'}))
+		if !ok && l.cut && i == len(l.parts)-1 {
+			n, ok = len(rest), true
+		}
 		if !ok {
 			return ErrLayout
 		}
 		if part.kind != kindNone {
-			p.set(part.kind, value{text: rest[:n], str: true, rank: 1})
+			p.set(part.kind, value{text: rest[:n], str: true, ported: part.ported, rank: 1})
 		}
 		rest, before = rest[min(n+len(part.until), len(rest)):], part.until
 	}
@@ -203,7 +220,7 @@ func w3c(fields string) *layout {
 	separated := func(by string, unit time.Duration) *layout {
 		l := &layout{schema: schema{unit: unit, text: true}}
 		for name := range strings.FieldsSeq(fields) {
-			l.parts = append(l.parts, part{w3cFields[name], []byte(by)})
+			l.parts = append(l.parts, part{kind: w3cFields[name], until: []byte(by)})
 		}
 		l.parts[len(l.parts)-1].until = nil
 		l.needs[kindTime], l.needs[kindDate], l.needs[kindIP] = true, true, true

@@ -21,6 +21,17 @@ var samples = []struct{ format, lines, start, ip, user, method, path, query, age
 			`static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html ` +
 			`HTTP/1.1"`,
 		"2009-02-06T12:14:14.655Z", "10.0.1.2", "", "GET", "/index.html", "", ""},
+	{"haproxy",
+		`2001:db8:1:2:3:4:5:6:40001 [25/Mar/2026:14:12:00.294] in app/s 0/0/0/9/9 200 867 - - ---- ` +
+			`1/1/0/0/0 0/0 "GET /cut/by/sysl`,
+		"2026-03-25T14:12:00.294Z", "2001:db8:1:2:3:4:5:6", "", "GET", "/cut/by/sysl", "", ""},
+	{"ingress-nginx",
+		`{"time": "2026-03-25T14:12:00+00:00", "remote_addr": "", "x_forwarded_for": "203.0.113.7", ` +
+			`"request_id": "5", "remote_user": "", "bytes_sent": 162, "request_time": 0.000, "status": 200, ` +
+			`"vhost": "example.com", "request_proto": "HTTP/1.1", "path": "/a", "request_query": "b=c", ` +
+			`"request_length": 80, "duration": 0.000,"method": "GET", "http_referrer": "", ` +
+			`"http_user_agent": "curl/8" }`,
+		"2026-03-25T14:12:00Z", "203.0.113.7", "", "GET", "/a", "b=c", "curl/8"},
 	{"alb",
 		`http 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 ` +
 			`10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" ` +
@@ -101,8 +112,11 @@ func TestDocumentedSamples(t *testing.T) {
 	for _, s := range samples {
 		lines := strings.Split(s.lines, "\n")
 		names := []string{s.format, "auto"}
-		if s.format == "w3c" { // by its fields alone
+		switch s.format {
+		case "w3c": // by its fields alone
 			names = names[1:]
+		case "ingress-nginx":
+			names[0] = "nginx"
 		}
 		for _, name := range names {
 			f, err := ParseFormat(name, "")
@@ -145,6 +159,30 @@ func TestNamedFormatsRefuseOthers(t *testing.T) {
 	}
 }
 
+// envoyDefault is the format string that Envoy documents as its default.
+const envoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" ` +
+	`%RESPONSE_CODE% %RESPONSE_FLAGS% %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ` +
+	`%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" ` +
+	`"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%"`
+
+// TestNoAddressIsNoCaller: a request without a forwarded address, where the format has no other, is
+// read and has no address.
+func TestNoAddressIsNoCaller(t *testing.T) {
+	envoy, err := ParseFormat("envoy-text", "")
+	require.NoError(t, err)
+	nginx, err := ParseLayout(`$http_x_forwarded_for [$time_local] "$request"`)
+	require.NoError(t, err)
+	for line, f := range map[string]Format{
+		`[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 204 - 154 0 226 100 "-" "x" "c" "l" "tcp://10.0.2.1:80"`: envoy,
+		`- [20/Nov/2026:09:34:23 +0000] "GET /a HTTP/1.1"`:                                                   nginx,
+	} {
+		var e Entry
+		require.NoError(t, NewParser(f).Parse([]byte(line), &e), line)
+		assert.Equal(t, "/a", string(e.Path), line)
+		assert.Empty(t, e.IP, line)
+	}
+}
+
 func TestLayouts(t *testing.T) {
 	const stamp = "20/Nov/2026:09:34:23 +0000"
 	for _, row := range []struct{ format, line, start, rest string }{
@@ -172,6 +210,19 @@ func TestLayouts(t *testing.T) {
 		{`web-1 [$time_local] $http_x_forwarded_for "$request"`,
 			`web-1 [` + stamp + `] 9.9.9.9, 1.2.3.4 "GET /a HTTP/1.1"`, "2026-11-20T09:34:23Z",
 			"1.2.3.4  GET /a  0"},
+		// Envoy's default, and the same without a forwarded address
+		{envoyDefault, `[2026-11-20T09:34:23.250Z] "GET /a?b HTTP/2" 204 - 154 0 226 100 "9.9.9.9,1.2.3.4" ` +
+			`"curl" "cc21d9b0" "example.com" "10.0.2.1:80"`, "2026-11-20T09:34:23.25Z", "1.2.3.4  GET /a b 204"},
+		{envoyDefault, `[2026-11-20T09:34:23.250Z] "GET /a?b HTTP/2" 204 - 154 0 226 100 "-" "curl" "cc21d9b0" ` +
+			`"example.com" "10.0.2.1:80"`, "2026-11-20T09:34:23.25Z", "  GET /a b 204"},
+		{`"` + strings.ReplaceAll(envoyDefault, `"`, `\"`) + `\n"`, // as in YAML
+			`[2026-11-20T09:34:23.250Z] "GET /a HTTP/2" 204 - 154 0 226 100 "1.2.3.4" "curl" "c" "x" "10.0.2.1:80"`,
+			"2026-11-20T09:34:23.25Z", "1.2.3.4  GET /a  204"},
+		{`%START_TIME(%s.%3f)% %DOWNSTREAM_REMOTE_ADDRESS% %REQ(:method)% %REQ(:PATH):20% %RESPONSE_CODE% ` +
+			`%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%`, `1700000000.250 [2001:db8::1]:443 GET /a?b 200 10.0.0.1:80`,
+			"2023-11-14T22:13:20.25Z", "2001:db8::1  GET /a b 200"},
+		{`%START_TIME(%Y/%m/%dT%H:%M:%S%z)% %DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT% %PATH(NQ)%`,
+			`2026/11/20T10:34:23+0100 1.2.3.4 /a`, "2026-11-20T09:34:23Z", "1.2.3.4   /a  0"},
 	} {
 		f, err := ParseLayout(row.format)
 		require.NoError(t, err, row.format)
@@ -189,7 +240,8 @@ func TestLayouts(t *testing.T) {
 	}
 	for _, format := range []string{"", "x", "$remote_addr", "$time_local $status",
 		"$remote_addr$time_local",
-		"%h %{%d/%b/%Y}t", "%h", "%l %u"} {
+		"%h %{%d/%b/%Y}t", "%h", "%l %u", "%START_TIME%", "%DOWNSTREAM_REMOTE_ADDRESS%",
+		"%START_TIME(%c)% %DOWNSTREAM_REMOTE_ADDRESS%", "%START_TIME(%Y %s)% %DOWNSTREAM_REMOTE_ADDRESS%"} {
 		_, err := ParseLayout(format)
 		assert.Error(t, err, format)
 	}

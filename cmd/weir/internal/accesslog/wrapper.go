@@ -3,6 +3,8 @@ package accesslog
 import (
 	"bytes"
 	"regexp"
+	"slices"
+	"strconv"
 )
 
 // rfc3339 matches a time as containers and collectors write it.
@@ -26,6 +28,23 @@ var wrappers = []*regexp.Regexp{
 	regexp.MustCompile(`^` + rfc3339 + ` `),
 }
 
+// console matches a line of Caddy's access log in the format console, up to the JSON: the time, the
+// level and the logger stand before it, with tabs between them.
+var console = regexp.MustCompile(`^(\d[\d/:.,TZe+-]*(?: [\d:.]+)?)\t[^\t]*\thttp\.log\.access[^\t]*\t[^\t]*\t\{`)
+
+// unwrapConsole returns a line of Caddy's console format as one of its format json, or nil.
+func unwrapConsole(line []byte) []byte {
+	m := console.FindSubmatchIndex(line)
+	if m == nil {
+		return nil
+	}
+	ts := string(line[m[2]:m[3]])
+	if _, err := strconv.ParseFloat(ts, 64); err != nil {
+		ts = `"` + ts + `"`
+	}
+	return slices.Concat([]byte(`{"ts":`+ts+`,`), line[m[1]:])
+}
+
 // wrapped finds the line in the JSON of Docker and of journalctl.
 var wrapped = mustTree("line=log,line=MESSAGE")
 
@@ -42,5 +61,5 @@ func (p *Parser) unwrap(line []byte) []byte {
 			return line[prefix[1]:]
 		}
 	}
-	return nil
+	return unwrapConsole(line)
 }
