@@ -247,7 +247,7 @@ func (m *middleware) checkPolicies() {
 		case p.template.CanRefund():
 			continue
 		case m.CountIf != nil:
-			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %s, cannot refund",
+			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, %s, cannot refund",
 				p.Name, p.strategy))
 		case irrevocable != "":
 			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; "+

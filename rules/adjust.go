@@ -47,7 +47,7 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	case ok:
 		return a.refundEntries(ctx, log, req)
 	case a.limit.Algorithm == SlidingLog:
-		return fmt.Errorf("rules: a %s lists no entries to give back: %w",
+		return fmt.Errorf("rules: %s lists no entries to give back: %w",
 			weir.NameOf(a.strategy.counter), errors.ErrUnsupported)
 	case taken.Allowed():
 		return a.strategy.Refund(ctx, &req, taken)

@@ -170,7 +170,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
 	flags.BoolVar(&f.cfg.Force, "force", false,
-		"make suggestions although the callers seem not to be clients")
+		"suggest limits, and print commands, although the callers seem not to be clients")
 	f.addInput(flags)
 	flags.StringVarP(&f.output, "output", "o", "text",
 		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
@@ -253,8 +253,11 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 		return cli.Failure(result.Failed[0].Err)
 	}
 	if result.Doubtful {
-		return cli.Doubt(errors.New(strings.Join(result.Doubts, "; ") +
-			"; --force suggests limits all the same"))
+		doubt := report.Printable(strings.Join(result.Doubts, "; "))
+		if f.suggest {
+			doubt += "; --force suggests limits all the same"
+		}
+		return cli.Doubt(errors.New(doubt))
 	}
 	return nil
 }

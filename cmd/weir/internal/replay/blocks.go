@@ -3,6 +3,7 @@ package replay
 import (
 	"bufio"
 	"bytes"
+	"compress/bzip2"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -52,9 +53,9 @@ type source struct {
 	skipping bool   // the rest of a line that is too long is to be dropped
 }
 
-// open opens a file, or stdin if name is Stdin. It recognizes gzip and zstd by the first bytes, not
-// by the name, and skips a byte order mark. The source is not nil; after an error it has only a
-// name.
+// open opens a file, or stdin if name is Stdin. It recognizes compressed files by the first
+// bytes, not by the name, and skips a byte order mark. The source is not nil; after an error it has
+// only a name.
 func open(name string, stdin io.Reader) (*source, error) {
 	s := &source{name: UTF8(name)}
 	if name == Stdin {
@@ -71,18 +72,10 @@ func open(name string, stdin io.Reader) (*source, error) {
 		s.raw.r, s.file = f, f
 	}
 	in := bufio.NewReaderSize(&s.raw, 64<<10)
-	magic, _ := in.Peek(4)
-	var unpacked io.Reader
-	var err error
-	switch {
-	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
-		unpacked, err = gzip.NewReader(in)
-	case string(magic) == "\x28\xb5\x2f\xfd":
-		unpacked, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
-	}
+	unpacked, err := unpack(in)
 	if err != nil {
 		s.close()
-		return s, &InputError{fmt.Errorf("%s: %w", name, err)}
+		return s, &InputError{fmt.Errorf("%s: %w", s.name, err)}
 	}
 	if unpacked != nil {
 		in = bufio.NewReaderSize(unpacked, 64<<10)
@@ -93,6 +86,43 @@ func open(name string, stdin io.Reader) (*source, error) {
 	first, _ := in.Peek(1)
 	s.in, s.w3c = in, string(first) == "#"
 	return s, nil
+}
+
+// packed are the compressed formats, by their first bytes. Those without a function are only named
+// in an error.
+var packed = []struct {
+	magic, name string
+	unpack      func(io.Reader) (io.Reader, error)
+}{
+	{"\x1f\x8b", "gzip", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+	{"\x28\xb5\x2f\xfd", "zstd", func(r io.Reader) (io.Reader, error) {
+		return zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
+	}},
+	{"BZh", "bzip2", func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+	{"\xfd7zXZ\x00", "xz", nil},
+	{"\x04\x22\x4d\x18", "lz4", nil},
+	{"LZIP", "lzip", nil},
+	{"7z\xbc\xaf\x27\x1c", "7z", nil},
+	{"PK\x03\x04", "zip", nil},
+	{"\x1f\x9d", "compress", nil},
+}
+
+const longestMagic = 6
+
+// unpack returns a reader of the content of a compressed file, or nil if it is not compressed.
+func unpack(in *bufio.Reader) (io.Reader, error) {
+	first, _ := in.Peek(longestMagic)
+	for _, f := range packed {
+		if !bytes.HasPrefix(first, []byte(f.magic)) {
+			continue
+		}
+		if f.unpack == nil {
+			return nil, fmt.Errorf("it is compressed (%s), and only gzip, zstd and bzip2 are read; decompress it "+
+				"into the standard input, which is named -", f.name)
+		}
+		return f.unpack(in)
+	}
+	return nil, nil
 }
 
 func (s *source) close() {

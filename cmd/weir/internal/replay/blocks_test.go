@@ -1,11 +1,13 @@
 package replay
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
 func TestEmptyFilesAreNoted(t *testing.T) {
@@ -45,6 +48,24 @@ func TestByteOrderMarksAreSkipped(t *testing.T) {
 	}
 }
 
+func TestCompressedFilesAreReadOrNamed(t *testing.T) {
+	text, err := base64.StdEncoding.DecodeString(`QlpoOTFBWSZTWZ23biYAACpfgEAQUAvx8ALBRAoAAIEAIABoFVRpoGjQBoAqqaaNNAGgBgxeK4T0koikmivZDRBcgsUfI1VbLUHF` +
+		`atRGqKM0JoSYJKOFj1ckuXrV6Jy7bJpqO0Hix49fPxdyRThQkJ23biY=`)
+	require.NoError(t, err)
+	got, err := Run(config(t, []string{writeText(t, "access.log.1", string(text))}, "1/1m"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, got.Requests, "bzip2")
+	_, err = Run(config(t, []string{writeText(t, "cut.log", string(text[:len(text)-9]))}, "1/1m"))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a truncated bzip2 file is an error")
+
+	for name, first := range map[string]string{"xz": "\xfd7zXZ\x00\x00\x04", "lz4": "\x04\x22\x4d\x18\x64\x40",
+		"lzip": "LZIP\x01", "7z": "7z\xbc\xaf\x27\x1c\x00", "zip": "PK\x03\x04\x14", "compress": "\x1f\x9d\x90"} {
+		_, err := Run(config(t, []string{writeText(t, "packed.log", first+strings.Repeat("x\n", 99))}, "1/1m"))
+		require.ErrorContains(t, err, "packed.log: it is compressed ("+name+")")
+		assert.True(t, errors.As(err, new(*InputError)), "the user can correct it")
+	}
+}
+
 func TestUnreadableLinesAreCountedAndShown(t *testing.T) {
 	good := traffic(1, 3)
 	text := "garbage 1\n" + good[0].common() + "\n\n" + good[1].common() + "\r\n" +
@@ -63,6 +84,40 @@ func TestUnreadableLinesAreCountedAndShown(t *testing.T) {
 	}
 	assert.Equal(t, []uint64{1, 3, 5, 7, 8}, lines)
 	assert.Equal(t, "the line is over 256 KiB", got.Unreadable.Examples[2].Reason)
+	assert.Equal(t, []Reason{{accesslog.ErrFormat.Error(), 4}, {accesslog.ErrEmpty.Error(), 1},
+		{errTooLong.Error(), 1}, {accesslog.ErrJSON.Error(), 1}}, got.Unreadable.Reasons)
+}
+
+// TestOneExampleOfEachReason: a reason that is met after many lines of another has an example too,
+// in whichever block of lines it is.
+func TestOneExampleOfEachReason(t *testing.T) {
+	good := traffic(1, 400)
+	var b strings.Builder
+	for i, r := range good {
+		b.WriteString(strings.Repeat("garbage\n", 100) + r.common() + "\n")
+		switch i {
+		case 150:
+			b.WriteString("{\n")
+		case 390:
+			b.WriteString(strings.Replace(r.common(), "[", "[x", 1) + "\n" + `{"level":"info"}` + "\n")
+		}
+	}
+	b.WriteString("\n")
+	got, err := Run(config(t, []string{writeText(t, "a.log", b.String())}, "1/1h"))
+	require.NoError(t, err)
+	addsUp(t, got)
+	total := uint64(0)
+	for _, r := range got.Unreadable.Reasons {
+		total += r.Count
+		assert.True(t, slices.ContainsFunc(got.Unreadable.Examples, func(e Example) bool {
+			return e.Reason == r.Reason
+		}), "no example of %s", r.Reason)
+	}
+	assert.Equal(t, got.Unreadable.Count, total)
+	assert.Len(t, got.Unreadable.Reasons, 4)
+	assert.Len(t, got.Unreadable.Examples, maxExamples)
+	assert.Equal(t, "a.log:1", fmt.Sprintf("%s:%d", filepath.Base(got.Unreadable.Examples[0].File),
+		got.Unreadable.Examples[0].Line))
 }
 
 func TestBadInput(t *testing.T) {
@@ -77,6 +132,10 @@ func TestBadInput(t *testing.T) {
 		"no readable line": {[]string{writeText(t, "prose.log", "a\nb\n")}, ByIP,
 			"none of its 2 lines"},
 		"gzip in its first bytes only": {[]string{writeText(t, "z.log", "\x1f\x8bxx")}, ByIP, "z.log"},
+		"no agent": {[]string{writeText(t, "a.log",
+			`192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1`)}, ByAgent, "has an agent"},
+		"no address": {[]string{writeText(t, "a.log", `{"ts":1,"request":{"remote_ip":"a"}}`)}, ByIPPath,
+			"has an ip+path"},
 		"nobody was logged in": {[]string{writeText(t, "a.log",
 			request{at: time.Now(), ip: "a", path: "/"}.common())}, ByUser, "has a user"},
 		"nothing but empty files": {[]string{writeText(t, "empty.log.gz", ""),

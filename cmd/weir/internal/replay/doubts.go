@@ -9,12 +9,29 @@ import (
 // fewRequests is the number of requests below which nothing can be said about their callers.
 const fewRequests = 10
 
+// A log of which more than one line in maxUnread could not be read says too little of its clients.
+// A few per cent are garbage that clients send, lines that were cut, and messages among requests.
+const maxUnread = 20
+
+// unreadLines returns a sentence that says which lines could not be read if they are too many.
+func (r *run) unreadLines() string {
+	blank := r.unread.blank()
+	bad, lines := r.unread.Count-blank, r.lines-blank
+	if lines < fewRequests || bad*maxUnread <= lines {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d lines could not be read: %s", bad, lines, r.unread.kinds())
+}
+
 // doubts returns sentences that say why the callers of a log are probably not its clients. Limits
 // for such callers would deny the wrong requests.
 func (r *run) doubts() (all []string) {
 	res, callers := r.result, len(r.callers.names)
+	if r.cfg.By == ByIP && res.Unkeyed > res.Requests && res.Unkeyed+res.Requests >= fewRequests {
+		all = append(all, fmt.Sprintf("%d of %d requests have no address", res.Unkeyed, res.Unkeyed+res.Requests))
+	}
 	if res.Requests < fewRequests {
-		return nil
+		return all
 	}
 	byAddress := r.cfg.By == ByIP || r.cfg.By == ByIPPath
 	if names := r.callers.withoutAddress(); byAddress && 2*names > callers {

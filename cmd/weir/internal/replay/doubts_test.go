@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 
@@ -69,6 +70,15 @@ func TestDoubts(t *testing.T) {
 		{"a balancer in front, trusted", 100, trust, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
 		}, ""},
+		{"Traefik's common format, trusted", 100, trust, func(i int) (string, string) {
+			return fmt.Sprintf("10.0.0.%d", i%9), ` 7 "web@docker" "http://172.17.0.3:80" 2ms`
+		}, "no X-Forwarded-For"},
+		{"$upstream_addr after the agent, trusted", 100, trust, func(i int) (string, string) {
+			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "172.17.0.%d:80"`, i%3)
+		}, "no X-Forwarded-For"},
+		{"$upstream_addr after the agent, not trusted", 100, nil, func(i int) (string, string) {
+			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "172.17.0.%d:80"`, i%3)
+		}, ""},
 		{"trusted, but no field", 100, trust, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%9), ""
 		},
@@ -90,6 +100,80 @@ func TestDoubts(t *testing.T) {
 			assert.Equal(t, doubtful, got.Doubtful, row.name)
 			assert.Equal(t, doubtful, len(got.Suggestions) == 0, row.name)
 		}
+	}
+}
+
+// TestUnreadLinesAreADoubt: from a share of lines that could not be read on, nothing is suggested, and
+// the doubt says which lines.
+func TestUnreadLinesAreADoubt(t *testing.T) {
+	logOf := func(good int, others ...string) string {
+		var b strings.Builder
+		for i := range good {
+			fmt.Fprintf(&b, "192.0.2.%d - - [20/Nov/2026:09:34:%02d +0000] \"GET / HTTP/1.1\" 200 2\n", i%9, i%60)
+		}
+		return b.String() + strings.Join(others, "")
+	}
+	most := logOf(100, strings.Repeat("garbage\n", 880), strings.Repeat("{\n", 20))
+	for _, row := range []struct {
+		name  string
+		files []string
+		want  string // no doubt if empty
+	}{
+		{"most", []string{most}, "900 of 1000 lines could not be read: 880 such as 0.log:101 (" +
+			accesslog.ErrFormat.Error() + "), 20 such as 0.log:981 (" + accesslog.ErrJSON.Error() + ")"},
+		{"all but a few requests", []string{logOf(3, strings.Repeat("garbage\n", 97))}, "97 of 100 lines could not be read"},
+		{"in one of two files", []string{logOf(50), logOf(10, strings.Repeat("garbage\n", 40))}, "40 of 100 lines"},
+		{"over 5 %", []string{logOf(94, strings.Repeat("garbage\n", 6))}, "6 of 100 lines"},
+		{"5 %", []string{logOf(95, strings.Repeat("garbage\n", 5))}, ""},
+		{"empty lines", []string{logOf(95, strings.Repeat("\n", 95))}, ""},
+		{"a file that is left out", []string{logOf(95), strings.Repeat("garbage\n", 95)}, ""},
+		{"too few lines to say", []string{logOf(5, "garbage\n")}, ""},
+	} {
+		for _, force := range []bool{false, true} {
+			dir, files := t.TempDir(), []string{}
+			t.Chdir(dir)
+			for i, text := range row.files {
+				name := fmt.Sprintf("%d.log", i)
+				require.NoError(t, os.WriteFile(name, []byte(text), 0o666))
+				files = append(files, name)
+			}
+			cfg := config(t, files, "1/1m")
+			cfg.Force, cfg.Suggest = force, &Suggest{Strategies: []string{rule.Fixed}, Durations: Durations}
+			got, err := Run(cfg)
+			require.NoError(t, err, row.name)
+			addsUp(t, got)
+			if row.want == "" {
+				assert.Empty(t, got.Doubts, row.name)
+			} else {
+				require.NotEmpty(t, got.Doubts, row.name)
+				assert.Contains(t, got.Doubts[0], row.want, row.name)
+			}
+			assert.Equal(t, row.want != "", got.Unread, row.name)
+			assert.Equal(t, row.want != "" && !force, got.Doubtful, row.name)
+			assert.Equal(t, row.want != "" && !force, len(got.Suggestions) == 0, row.name)
+		}
+	}
+}
+
+// TestMostRequestsWithoutAnAddress: what is left of such a log says too little of its clients.
+func TestMostRequestsWithoutAnAddress(t *testing.T) {
+	for without, want := range map[int]string{20: "", 21: "21 of 41 requests have no address"} {
+		var b strings.Builder
+		for i := range 20 + without {
+			addr := fmt.Sprintf("192.0.2.%d", i%9)
+			if i >= 20 {
+				addr = "-"
+			}
+			fmt.Fprintf(&b, "[2016-04-15T20:17:%02d.310Z] \"GET / HTTP/2\" 204 - 154 0 226 100 %q \"x\" \"c\" \"l\" \"u\"\n",
+				i, addr)
+		}
+		cfg := config(t, []string{writeText(t, "a.log", b.String())}, "1/1m")
+		cfg.Format, _ = accesslog.ParseFormat("envoy-text", "")
+		got, err := Run(cfg)
+		require.NoError(t, err)
+		addsUp(t, got)
+		assert.EqualValues(t, without, got.Unkeyed)
+		assert.Equal(t, want, strings.Join(got.Doubts, "; "))
 	}
 }
 

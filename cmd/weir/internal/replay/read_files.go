@@ -25,17 +25,17 @@ func (r *run) read() (err error) {
 			}
 		}()
 	}
-	var lines, requests, bad uint64 // of the file
+	var lines, requests uint64 // of the file
+	var bad Unreadable
 	res := r.result
 	for b := range order {
 		<-b.parsed
 		if err == nil {
 			err = r.take(b)
 		}
-		res.Unreadable.merge(&b.bad, b.source.name, lines)
+		bad.merge(&b.bad, b.source.name, lines)
 		lines += b.lines
 		requests += b.lines - b.directives
-		bad += b.bad.Count
 		res.Lines += b.lines - b.directives
 		res.Filtered += b.filtered
 		res.Unkeyed += b.unkeyed
@@ -44,8 +44,8 @@ func (r *run) read() (err error) {
 			r.cfg.Progress(Progress{Bytes: r.bytes + b.source.raw.n.Load(), Lines: res.Lines})
 		}
 		if b.last {
-			r.endOfFile(b, requests, bad)
-			lines, requests, bad = 0, 0, 0
+			r.endOfFile(b, requests, &bad)
+			lines, requests, bad = 0, 0, Unreadable{}
 		}
 		free <- b
 	}
@@ -92,19 +92,23 @@ func (r *run) take(b *block) error {
 	return nil
 }
 
-// endOfFile records an empty file, and a file that is not an access log or cannot be read to its
-// end.
-func (r *run) endOfFile(b *block, lines, bad uint64) {
+// endOfFile records the unreadable lines of a file, an empty file, and a file that is not an access
+// log or cannot be read to its end.
+func (r *run) endOfFile(b *block, lines uint64, bad *Unreadable) {
 	s := b.source
 	r.bytes += s.raw.n.Load()
+	r.result.Unreadable.merge(bad, s.name, 0)
+	if lines > bad.Count {
+		r.lines += lines
+		r.unread.merge(bad, s.name, 0)
+	}
 	switch err := b.err; {
 	case err != nil:
-		r.result.Failed = append(r.result.Failed, Failure{s.name, err, lines > bad})
+		r.result.Failed = append(r.result.Failed, Failure{s.name, err, lines > bad.Count})
 	case lines == 0:
 		r.result.Empty = append(r.result.Empty, s.name)
-	case lines == bad:
-		err = &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines,
-			r.result.Unreadable.why(s.name))}
+	case lines == bad.Count:
+		err = &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines, bad.why())}
 		r.result.Failed = append(r.result.Failed, Failure{s.name, err, false})
 	}
 }

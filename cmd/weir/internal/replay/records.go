@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/crawler"
@@ -139,7 +141,14 @@ func (s *scanner) line(b *block, line []byte) {
 // Unreadable describes the lines that could not be read.
 type Unreadable struct {
 	Count    uint64    `json:"count"`
-	Examples []Example `json:"examples"` // the first few
+	Reasons  []Reason  `json:"reasons,omitempty"` // in the order of their first lines
+	Examples []Example `json:"examples"`          // the first few, and the first of each reason
+}
+
+// Reason counts the lines that could not be read for one reason.
+type Reason struct {
+	Reason string `json:"reason"`
+	Count  uint64 `json:"count"`
 }
 
 // Example is a line that could not be read.
@@ -151,40 +160,97 @@ type Example struct {
 }
 
 const (
-	maxExamples = 5
+	maxExamples = 5 // unless there are more reasons
 	maxExcerpt  = 160
 )
 
 func (u *Unreadable) add(number uint64, line []byte, reason error) {
-	u.Count++
-	if len(u.Examples) == maxExamples {
+	e := Example{Line: number, Reason: reason.Error()}
+	if isNew := u.count(e.Reason, 1); !isNew && len(u.Examples) >= maxExamples {
 		return
 	}
 	line = bytes.TrimRight(line, "\r\n")
-	text := UTF8(string(line[:min(len(line), maxExcerpt)]))
-	u.Examples = append(u.Examples, Example{Line: number, Reason: reason.Error(), Text: text})
+	e.Text = UTF8(string(line[:min(len(line), maxExcerpt)]))
+	u.show(e)
+}
+
+// count adds n lines for a reason, and reports whether they are the first ones.
+func (u *Unreadable) count(reason string, n uint64) (isNew bool) {
+	u.Count += n
+	for i := range u.Reasons {
+		if u.Reasons[i].Reason == reason {
+			u.Reasons[i].Count += n
+			return false
+		}
+	}
+	u.Reasons = append(u.Reasons, Reason{reason, n})
+	return true
+}
+
+// show adds an example if there is room, or if it is the first of its reason. Then it takes the
+// place of one that is not.
+func (u *Unreadable) show(e Example) {
+	firstOf := func(i int) bool {
+		return i == slices.IndexFunc(u.Examples, func(o Example) bool { return o.Reason == u.Examples[i].Reason })
+	}
+	if len(u.Examples) >= maxExamples {
+		if slices.ContainsFunc(u.Examples, func(o Example) bool { return o.Reason == e.Reason }) {
+			return
+		}
+		for i := len(u.Examples) - 1; i >= 0; i-- {
+			if !firstOf(i) {
+				u.Examples = slices.Delete(u.Examples, i, i+1)
+				break
+			}
+		}
+	}
+	u.Examples = append(u.Examples, e)
 }
 
 // merge adds the unreadable lines of a block. before is the number of lines of the file that
 // precede the block.
 func (u *Unreadable) merge(o *Unreadable, file string, before uint64) {
-	u.Count += o.Count
+	for _, r := range o.Reasons {
+		u.count(r.Reason, r.Count)
+	}
 	for _, e := range o.Examples {
-		if len(u.Examples) == maxExamples {
-			return
-		}
 		e.File = file
 		e.Line += before
-		u.Examples = append(u.Examples, e)
+		u.show(e)
 	}
 }
 
-// why returns the first example of a file, as the end of a sentence.
-func (u *Unreadable) why(file string) string {
-	for _, e := range u.Examples {
-		if e.File == file {
-			return fmt.Sprintf("; line %d: %s: %q", e.Line, e.Reason, e.Text)
+// blank returns the number of empty lines, which are no requests.
+func (u *Unreadable) blank() uint64 {
+	for _, r := range u.Reasons {
+		if r.Reason == accesslog.ErrEmpty.Error() {
+			return r.Count
 		}
 	}
+	return 0
+}
+
+// why returns the first example, as the end of a sentence.
+func (u *Unreadable) why() string {
+	for _, e := range u.Examples {
+		return fmt.Sprintf("; line %d: %s: %q", e.Line, e.Reason, e.Text)
+	}
 	return ""
+}
+
+// kinds returns how many lines have each reason, and which is the first of them.
+func (u *Unreadable) kinds() string {
+	var all []string
+	for _, r := range u.Reasons {
+		if r.Reason == accesslog.ErrEmpty.Error() {
+			continue
+		}
+		for _, e := range u.Examples {
+			if e.Reason == r.Reason {
+				all = append(all, fmt.Sprintf("%d such as %s:%d (%s)", r.Count, e.File, e.Line, r.Reason))
+				break
+			}
+		}
+	}
+	return strings.Join(all, ", ")
 }

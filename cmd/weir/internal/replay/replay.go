@@ -15,6 +15,7 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -89,9 +90,11 @@ type Result struct {
 
 	Compared *Comparison `json:"compared,omitempty"` // nil without Config.Compare
 
-	// Doubts say why the callers are probably not the clients. Doubtful is set if there are some,
-	// unless Config.Force is: then nothing is suggested.
+	// Doubts say why the callers are probably not the clients. Unread is set if the first of them is
+	// that too many lines could not be read. Doubtful is set if there are some, unless Config.Force
+	// is: then nothing is suggested.
 	Doubts   []string `json:"doubts"`
+	Unread   bool     `json:"-"`
 	Doubtful bool     `json:"-"`
 }
 
@@ -137,8 +140,10 @@ type run struct {
 	last      stamp
 	bytes     uint64 // of all files read so far
 	decided   atomic.Uint64
-	inspected uint64 // requests that were inspected for hidden
-	hidden    uint64 // requests whose peer seems to be a proxy in front of the client
+	lines     uint64     // of the files that are in the result
+	unread    Unreadable // of these lines
+	inspected uint64     // requests that were inspected for hidden
+	hidden    uint64     // requests whose peer seems to be a proxy in front of the client
 }
 
 // Run replays the logs. A file that cannot be opened or read to its end, or none of whose lines can
@@ -172,6 +177,9 @@ func Run(cfg Config) (*Result, error) {
 	}
 	if cfg.describes() {
 		r.divide()
+	}
+	if unread := r.unreadLines(); unread != "" {
+		r.result.Doubts, r.result.Unread = append(r.result.Doubts, unread), true
 	}
 	r.result.Doubts = append(r.result.Doubts, r.doubts()...)
 	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
@@ -214,7 +222,11 @@ func (r *run) setParts() {
 func (r *run) nothing() error {
 	err := errors.New("there is no request in the log: each file is empty")
 	if res := r.result; res.Unkeyed > 0 {
-		err = fmt.Errorf("none of the %d requests has a %s", res.Unkeyed, r.cfg.By)
+		article := "a"
+		if strings.IndexByte("ai", r.cfg.By[0]) >= 0 {
+			article = "an"
+		}
+		err = fmt.Errorf("none of the %d requests has %s %s", res.Unkeyed, article, r.cfg.By)
 	} else if res.Filtered > 0 {
 		err = fmt.Errorf("none of the %d requests is one of those asked for", res.Filtered)
 	}

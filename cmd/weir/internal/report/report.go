@@ -27,12 +27,8 @@ func Notes(r *replay.Result) []string {
 			notes = append(notes, plural(n, noun)+" "+fmt.Sprintf(format, args...))
 		}
 	}
-	doubtful := "the callers may not be your clients: "
-	if r.Doubtful {
-		doubtful = "these callers are probably not your clients, so nothing is suggested: "
-	}
-	for _, doubt := range r.Doubts {
-		notes = append(notes, doubtful+doubt)
+	for i, doubt := range r.Doubts {
+		notes = append(notes, doubtful(r, i == 0 && r.Unread)+Printable(doubt))
 	}
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
 	add(r.Unkeyed, "request", "had no %s and %s left out", strings.TrimPrefix(string(r.By), "ip+"),
@@ -59,6 +55,23 @@ func Notes(r *replay.Result) []string {
 			"of 1s")
 	}
 	return notes
+}
+
+// doubtful returns the beginning of the note on a doubt, of which the rest is the reason.
+func doubtful(r *replay.Result, unread bool) string {
+	so := ", so no command is printed: "
+	if r.Suggest != nil {
+		so = ", so nothing is suggested: "
+	}
+	switch {
+	case unread && r.Doubtful:
+		return "too much of the log is missing from this report" + so
+	case unread:
+		return "much of the log is missing from this report: "
+	case r.Doubtful:
+		return "these callers are probably not your clients" + so
+	}
+	return "the callers may not be your clients: "
 }
 
 // apartText says how many of some requests a limit is perhaps not for; it is empty if none is.
