@@ -26,16 +26,17 @@ have denied most, and when. With --suggest it reports which limits fit the log.
 
 Files have the common or the combined format of nginx and Apache, a W3C format (IIS, CloudFront), or
 JSON as Caddy, nginx, Traefik, Envoy, Cloudflare, Google Cloud and weir proxy write it; for other
-JSON, --map names the fields, and for other text --format or --log-format the format. Gzip and zstd
-are recognized by their content; "-" is the standard input. Lines that cannot be read are counted
-and the first few shown. The report does not depend on the order of the lines or of the files.
+JSON, --map names the fields, and for other text --format or --log-format the format. Gzip, zstd and
+bzip2 are recognized by their content; "-" is the standard input. Lines that cannot be read are
+counted, and an example of each reason is shown. The report does not depend on the order of the
+lines or of the files.
 
 The prefixes that Docker, Kubernetes, syslog and journalctl put in front of a line are removed;
 --strip-prefix removes others. A line that leaves open which of its words is the client is not read.
 If a log lists the addresses of proxies in X-Forwarded-For, or has only those of your balancer,
---trust names the proxies, as for weir proxy. If most callers are no addresses or seem to be
-proxies, if there is one caller only, or as many as lines, replay says so, suggests nothing and
-exits with 3.
+--trust names the proxies, as for weir proxy. If over 5 % of the lines cannot be read, if most
+callers are no addresses or seem to be proxies, if there is one caller only, or as many as lines,
+replay says so, suggests nothing, prints no command, and exits with 3.
 
 A limit is [NAME=]COUNT/DURATION[:STRATEGY], as for weir proxy: 100/1m, login=5/500ms, 10000/1d:log.
 Durations are from 1ms to 365d, in whole milliseconds. Several counts and durations, separated by
@@ -189,10 +190,10 @@ func (f *replayFlags) addInput(flags *pflag.FlagSet) {
 	flags.StringVar(&f.format, "format", "auto",
 		"the log's format: "+strings.Join(accesslog.Formats(), ", ")+" (with --map)")
 	flags.StringVar(&f.fields, "map", "",
-		"the fields of a JSON line, `FIELD=PATH,...`: time, ip, user, method, path, status, request, "+
-			"xff, referer, agent, duration, duration_ms or duration_ns")
+		"the fields of a JSON line, `FIELD=PATH,...`: time, ip (ip_port if a port always follows), user, "+
+			"method, path, query, status, request, xff, referer, agent, duration, duration_ms or duration_ns")
 	flags.StringVar(&f.logFormat, "log-format", "",
-		"the log's format as `text` of nginx's log_format or Apache's LogFormat")
+		"the log's format as `text` of nginx's log_format, Apache's LogFormat, or Envoy's format string")
 	flags.StringVar(&f.stripPrefix, "strip-prefix", "",
 		"remove what this `regexp` matches at the beginning of each line; the prefixes of Docker, "+
 			"Kubernetes, syslog and journalctl are known")
