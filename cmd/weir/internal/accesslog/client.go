@@ -119,24 +119,20 @@ func withoutPort(addr []byte) []byte {
 }
 
 // hasExtraGroup reports whether last, the last group of an IPv6 address, is one more than the
-// address can have: it has five digits, it follows an IPv4 address, or it is the ninth.
+// address can have: it has five digits, it follows an IPv4 address, or it is the ninth, where two
+// colons in a row stand for one group at least.
 func hasExtraGroup(addr, last []byte) bool {
 	if run(last) < len(last) || len(last) == 0 || len(last) > maxPortLen {
 		return false
 	}
-	groups, most := 0, 8
-	for i, c := range addr {
-		switch {
-		case c == '.':
-			return true
-		case c == ':' && i > 0 && addr[i-1] == ':':
-			most = 7
-		case c != ':' && (i == 0 || addr[i-1] == ':'):
-			groups++
-		}
+	most := 7 // colons of eight groups
+	if addr[0] == ':' {
+		most = 8
 	}
-	return len(last) == maxPortLen || groups > most
+	return len(last) == maxPortLen || bytes.IndexByte(addr, '.') >= 0 || bytes.Count(addr, colon) > most
 }
+
+var colon = []byte(":")
 
 const maxPortLen = len("65535")
 
@@ -160,7 +156,8 @@ func (e *Entry) Forwarded() (list string, logged bool) {
 	}
 	text, ok := e.afterStatus(2)
 	list = field(text)
-	if list != "" && !namesClient(list) {
+	last := text[bytes.LastIndexByte(text, ',')+1:]
+	if list != "" && !plainIPv4(bytes.TrimPrefix(last, space)) && !namesClient(list) {
 		return "", false
 	}
 	return list, ok
