@@ -163,6 +163,18 @@ func (e *Entry) Forwarded() (list string, logged bool) {
 	return list, ok
 }
 
+// PortAfterAgent returns the port of the last address in X-Forwarded-For, if that is the quoted field
+// after the user agent. If all requests have the same one, the addresses are those of upstreams.
+func (e *Entry) PortAfterAgent() (port string) {
+	list, logged := e.Forwarded()
+	last := []byte(list[strings.LastIndexByte(list, ',')+1:])
+	bare := withoutPort(last)
+	if !logged || len(e.forwarded) > 0 || len(bare) == len(last) || bytes.HasSuffix(last, []byte("]")) {
+		return ""
+	}
+	return string(last[bytes.LastIndexByte(last, ':')+1:])
+}
+
 // namesClient reports whether a list, as of X-Forwarded-For, has the address of a client. Clients
 // send what they like before it. An address of a private network with a port is that of an upstream.
 func namesClient(list string) bool {

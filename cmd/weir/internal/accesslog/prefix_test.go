@@ -149,6 +149,17 @@ func TestPartsOfLinesAreRefused(t *testing.T) {
 	assert.ErrorIs(t, p.Parse([]byte(client+", 10.0.0.1 - - "+request), &e), ErrList)
 }
 
+func TestPortAfterAgent(t *testing.T) {
+	for list, want := range map[string]string{"1.2.3.4:80": "80", "9.9.9.9, 1.2.3.4:80": "80", "1.2.3.4": "",
+		"[2001:db8::1]:80": "80", "[2001:db8::1]": "", "2001:db8::1": "", "2001:db8::1:50123": "50123", "-": "",
+		"web@docker": "", "http://1.2.3.4:80": "", "10.0.0.9:80": ""} {
+		var e Entry
+		line := `10.0.0.1 - - ` + request + ` "-" "x" "` + list + `"`
+		require.NoError(t, new(Parser).Parse([]byte(line), &e), line)
+		assert.Equal(t, want, e.PortAfterAgent(), line)
+	}
+}
+
 func TestForwarded(t *testing.T) {
 	for _, row := range []struct {
 		line, ip, list string

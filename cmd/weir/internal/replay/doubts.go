@@ -45,6 +45,10 @@ func (r *run) doubts() (all []string) {
 		all = append(all, "most requests come from trusted proxies, and the log has no X-Forwarded-For "+
 			"of them")
 	}
+	if byAddress && 2*r.ports.n > r.inspected && !r.ports.mixed {
+		all = append(all, fmt.Sprintf("the field after the user agent has port %s in most requests, as the "+
+			"addresses of upstreams have: give --log-format with that of X-Forwarded-For", r.ports.port))
+	}
 	if callers == 1 && res.Filtered == 0 {
 		all = append(all, "all requests have one caller")
 	}

@@ -79,6 +79,12 @@ func TestDoubts(t *testing.T) {
 		{"$upstream_addr after the agent, not trusted", 100, nil, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "172.17.0.%d:80"`, i%3)
 		}, ""},
+		{"public upstreams after the agent, trusted", 100, trust, func(i int) (string, string) {
+			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "192.0.2.%d:443"`, i%3)
+		}, "has port 443 in most requests"},
+		{"clients with their ports after the agent, trusted", 100, trust, func(i int) (string, string) {
+			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "192.0.2.%d:%d"`, i%3, 50000+i%7)
+		}, ""},
 		{"trusted, but no field", 100, trust, func(i int) (string, string) {
 			return fmt.Sprintf("10.0.0.%d", i%9), ""
 		},

@@ -78,6 +78,8 @@ func (r *run) take(b *block) error {
 	r.result.Requests += uint64(len(b.records))
 	r.result.Uncounted += b.uncounted
 	r.inspected, r.hidden = r.inspected+b.inspected, r.hidden+b.hidden
+	r.ports.add(b.ports.n, b.ports.port)
+	r.ports.mixed = r.ports.mixed || b.ports.mixed
 	r.first, r.last = min(r.first, b.first), max(r.last, b.final)
 	n := uint32(len(r.parts))
 	for i := range b.records {

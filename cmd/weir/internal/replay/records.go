@@ -25,6 +25,7 @@ type content struct {
 	unkeyed      uint64
 	inspected    uint64 // records of which hidden is known: to look at all would take a tenth longer
 	hidden       uint64 // records whose client seems to be behind the peer
+	ports        ports  // of the inspected records
 	coarse       bool   // some of the records have whole seconds
 	bad          Unreadable
 }
@@ -118,6 +119,9 @@ func (s *scanner) line(b *block, line []byte) {
 		if s.caller.hidesClient(e) {
 			b.hidden++
 		}
+		if s.caller.trusts {
+			b.ports.add(1, e.PortAfterAgent())
+		}
 	}
 	at, m := stamp(e.Start*2), marks(0)
 	if !e.Coarse {
@@ -136,6 +140,21 @@ func (s *scanner) line(b *block, line []byte) {
 	b.records = append(b.records, record{at, uint32(from), uint32(len(b.arena)), m})
 	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
+}
+
+// ports counts the requests that were forwarded for an address with a port.
+type ports struct {
+	n     uint64
+	port  string // of all of them, unless mixed is set
+	mixed bool
+}
+
+func (p *ports) add(n uint64, port string) {
+	if port == "" {
+		return
+	}
+	p.mixed = p.mixed || p.n > 0 && port != p.port
+	p.n, p.port = p.n+n, port
 }
 
 // Unreadable describes the lines that could not be read.

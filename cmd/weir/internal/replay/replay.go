@@ -143,6 +143,7 @@ type run struct {
 	lines     uint64     // of the files that are in the result
 	unread    Unreadable // of these lines
 	inspected uint64     // requests that were inspected for hidden
+	ports     ports      // of the inspected requests
 	hidden    uint64     // requests whose peer seems to be a proxy in front of the client
 }
 
