@@ -63,13 +63,18 @@ func Of(method, path string) string {
 	case health.MatchString(path):
 		return Health
 	}
+	return method + " " + FoldIDs(path)
+}
+
+// FoldIDs returns a canonical path with its ids folded to {id}.
+func FoldIDs(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
 		if id.MatchString(s) {
 			segments[i] = anyID
 		}
 	}
-	return method + " " + strings.Join(segments, "/")
+	return strings.Join(segments, "/")
 }
 
 // node is a segment of the paths.

@@ -3,6 +3,8 @@ package replay
 import (
 	"cmp"
 	"slices"
+
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 )
 
 // Comparison counts the requests that only one of two limits, or of two sets of rules, denies.
@@ -49,12 +51,21 @@ func (o *OnlyOne) count(caller, path uint32) {
 	o.paths[path]++
 }
 
-// finish sets the top callers and paths.
+// finish sets the top callers and paths. Paths that differ only by their ids are one.
 func (c *Comparison) finish(callers, paths []string, top int) {
-	most := func(counts map[uint32]uint64, names []string) []Count {
-		all := []Count{}
+	most := func(counts map[uint32]uint64, names []string, folded func(string) string) []Count {
+		kinds := map[string]Count{}
 		for i, n := range counts {
-			all = append(all, Count{UTF8(names[i]), n})
+			key := folded(names[i])
+			one := Count{key, n + kinds[key].Denied}
+			if kinds[key].Denied == 0 {
+				one.Name = names[i] // it may be the only one
+			}
+			kinds[key] = one
+		}
+		all := []Count{}
+		for _, one := range kinds {
+			all = append(all, Count{UTF8(one.Name), one.Denied})
 		}
 		slices.SortFunc(all, func(a, b Count) int {
 			return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))
@@ -63,7 +74,9 @@ func (c *Comparison) finish(callers, paths []string, top int) {
 	}
 	for i := range c.Only {
 		o := &c.Only[i]
-		o.Met, o.Callers, o.Paths = len(o.callers), most(o.callers, callers), most(o.paths, paths)
+		o.Met = len(o.callers)
+		o.Callers = most(o.callers, callers, func(name string) string { return name })
+		o.Paths = most(o.paths, paths, endpoint.FoldIDs)
 		o.callers, o.paths = nil, nil
 	}
 }

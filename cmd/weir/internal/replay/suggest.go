@@ -124,6 +124,10 @@ func (r *run) suggestByEndpoint(s *Suggest) {
 	})
 }
 
+// Denies returns how many of the callers a suggested limit may deny. DenyAtMost is a decimal
+// fraction, which a float does not represent exactly.
+func (s *Suggest) Denies(callers int) int { return int(s.DenyAtMost*float64(callers) + 1e-9) }
+
 // BurstOf returns the burst of a strategy.
 func (s *Suggest) BurstOf(strategy string) uint64 {
 	if (rule.Rule{Strategy: strategy}).HasBurst() {
@@ -152,9 +156,7 @@ func (s *Suggest) suggestions(peaks [][]Peak) (all []Suggestion) {
 func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []Peak) Suggestion {
 	slices.Sort(peaks)
 	n := len(peaks)
-	// callers that may be denied; DenyAtMost is a decimal fraction, which a float does not represent
-	// exactly
-	over := min(int(s.DenyAtMost*float64(n)+1e-9), n-1)
+	over := min(s.Denies(n), n-1)
 	out := Suggestion{Strategy: strategy, Burst: s.BurstOf(strategy), Duration: d,
 		Limit: peaks[n-1-over]}
 	out.Denied = n - sort.Search(n, func(i int) bool {

@@ -7,6 +7,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,6 +49,9 @@ func Notes(r *replay.Result) []string {
 	}
 	if idle := idleNote(r); idle != "" {
 		notes = append(notes, idle)
+	}
+	if nobody := nobodyNote(r); nobody != "" {
+		notes = append(notes, nobody)
 	}
 	if r.Coarse && dependsOnFractions(r) {
 		notes = append(notes, "the log has whole seconds, over which each caller's requests were spread "+
@@ -117,6 +121,22 @@ func idleNote(r *replay.Result) string {
 	return "no request matched " + plural(n, "rule") + ": " + strings.Join(names, ", ") +
 		"; a log has no headers but the referer and the user agent, and no values of an application " +
 		"but the user"
+}
+
+// nobodyNote says that the suggested limits deny nobody if the share that they may deny is less than
+// one of the callers. It is empty if that is what was asked for.
+func nobodyNote(r *replay.Result) string {
+	if len(r.Suggestions) == 0 || r.Suggest.DenyAtMost == 0 || r.Suggest.Denies(r.Callers) > 0 {
+		return ""
+	}
+	n := 1 / float64(r.Callers)
+	one := math.Ceil(100*n) / 100
+	if r.Callers >= 100 {
+		one = math.Ceil(1000*n) / 1000
+	}
+	return fmt.Sprintf("%s of %s is none, so the suggested limits deny nobody: with --deny-at-most %s they may "+
+		"deny one", exactPercent(r.Suggest.DenyAtMost), met(r.Callers),
+		strings.ReplaceAll(exactPercent(one), " ", ""))
 }
 
 // dependsOnFractions reports whether a figure depends noticeably on when in its second a request
