@@ -103,7 +103,8 @@ func isHost(text []byte) bool {
 }
 
 // withoutPort removes the port from addresses such as 1.2.3.4:56 and [::1]:56, and the brackets.
-// Without brackets, the last group of an IPv6 address is a port only if it cannot be of the address.
+// Without brackets, the last group of an IPv6 address is a port only if it cannot be of the
+// address.
 func withoutPort(addr []byte) []byte {
 	if len(addr) > 0 && addr[0] == '[' {
 		if i := bytes.IndexByte(addr, ']'); i > 0 {
@@ -129,7 +130,8 @@ func hasExtraGroup(addr, last []byte) bool {
 	if addr[0] == ':' {
 		most = 8
 	}
-	return len(last) == maxPortLen || bytes.IndexByte(addr, '.') >= 0 || bytes.Count(addr, colon) > most
+	return len(last) == maxPortLen || bytes.IndexByte(addr, '.') >= 0 ||
+		bytes.Count(addr, colon) > most
 }
 
 var colon = []byte(":")
@@ -163,27 +165,31 @@ func (e *Entry) Forwarded() (list string, logged bool) {
 	return list, ok
 }
 
-// PortAfterAgent returns the port of the last address in X-Forwarded-For, if that is the quoted field
-// after the user agent. If all requests have the same one, the addresses are those of upstreams.
+// PortAfterAgent returns the port of the last address in X-Forwarded-For, if that is the quoted
+// field after the user agent. If all requests have the same one, the addresses are those of
+// upstreams.
 func (e *Entry) PortAfterAgent() (port string) {
 	list, logged := e.Forwarded()
 	last := []byte(list[strings.LastIndexByte(list, ',')+1:])
-	bare := withoutPort(last)
-	if !logged || len(e.forwarded) > 0 || len(bare) == len(last) || bytes.HasSuffix(last, []byte("]")) {
+	if !logged || len(e.forwarded) > 0 || !hasPort(last) {
 		return ""
 	}
 	return string(last[bytes.LastIndexByte(last, ':')+1:])
 }
 
+// hasPort reports whether a port follows an address.
+func hasPort(addr []byte) bool {
+	return len(withoutPort(addr)) < len(addr) && addr[len(addr)-1] != ']'
+}
+
 // namesClient reports whether a list, as of X-Forwarded-For, has the address of a client. Clients
-// send what they like before it. An address of a private network with a port is that of an upstream.
+// send what they like before it. An address of a private network with a port is that of an
+// upstream.
 func namesClient(list string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		text := []byte(strings.TrimSpace(one))
-		bare := withoutPort(text)
-		addr, err := netip.ParseAddr(string(bare))
-		ported := len(text) > len(bare) && text[len(text)-1] != ']'
-		if err == nil && !(ported && (ipaddr.IsPrivate(addr) || addr.IsLoopback())) {
+		addr, err := netip.ParseAddr(string(withoutPort(text)))
+		if err == nil && !(hasPort(text) && (ipaddr.IsPrivate(addr) || addr.IsLoopback())) {
 			return true
 		}
 	}

@@ -66,8 +66,8 @@ func (c *clock) readDate(text []byte) bool {
 // midnightOf returns the midnight, in UTC, of a date in the range of valid years.
 func midnightOf(year, month, day int) (second int64, ok bool) {
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	// 31 April would be 1 May
-	return t.Unix(), year >= minYear && year <= maxYear && t.Day() == day && t.Month() == time.Month(month)
+	exists := t.Day() == day && t.Month() == time.Month(month) // 31 April would be 1 May
+	return t.Unix(), exists && year >= minYear && year <= maxYear
 }
 
 // notDigits is greater than any two digits.

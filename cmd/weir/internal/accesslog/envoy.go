@@ -53,9 +53,10 @@ func fromEnvoy(format string) (string, error) {
 }
 
 // sampleTime writes one instant by the specifiers that Envoy takes over from strftime.
-var sampleTime = strings.NewReplacer("%Y", "2006", "%m", "01", "%d", "02", "%b", "Jan", "%F", "2006-01-02",
-	"%H", "15", "%M", "04", "%S", "05", "%T", "15:04:05", "%z", "+0000", "%Ez", "+00:00", "%Z", "UTC",
-	"%s", "1136214245", "%3f", "000", "%6f", "000000", "%9f", "000000000", "%f", "000000000")
+var sampleTime = strings.NewReplacer("%Y", "2006", "%m", "01", "%d", "02", "%b", "Jan",
+	"%F", "2006-01-02", "%H", "15", "%M", "04", "%S", "05", "%T", "15:04:05", "%z", "+0000",
+	"%Ez", "+00:00", "%Z", "UTC", "%s", "1136214245", "%3f", "000", "%6f", "000000",
+	"%9f", "000000000", "%f", "000000000")
 
 // readsTime reports whether a time that Envoy writes by a format can be parsed. An empty format is
 // RFC 3339.

@@ -48,8 +48,8 @@ func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 
 // dateTime parses a date, a time of day and a zone. The date is 2006-01-02, 2006/01/02 or
 // 02/Jan/2006; a T, a space or a colon follows it, then 15:04:05, with or without a fraction of a
-// second. The zone is Z, UTC, GMT, or an offset such as +01, +0100 and +01:00, after a space or not;
-// UTC is the default.
+// second. The zone is Z, UTC, GMT, or an offset such as +01, +0100 and +01:00, after a space or
+// not; UTC is the default.
 func dateTime(text []byte) (ns int64, coarse, ok bool) {
 	var c clock
 	day, rest := int64(0), text
@@ -83,11 +83,11 @@ const (
 
 // isoDate returns the midnight, in UTC, of a date such as 2006-01-02 or 2006/01/02.
 func isoDate(text []byte) (midnight int64, ok bool) {
-	century, year, month, day := digits(text[:2]), digits(text[2:4]), digits(text[5:7]), digits(text[8:])
+	century, year := digits(text[:2]), digits(text[2:4])
 	if text[7] != text[4] || century == notDigits || year == notDigits {
 		return 0, false
 	}
-	return midnightOf(century*100+year, month, day)
+	return midnightOf(century*100+year, digits(text[5:7]), digits(text[8:]))
 }
 
 // timeOfDay parses a time such as 15:04:05. A leap second is the first of the next minute.
@@ -140,8 +140,8 @@ func zoneOffset(zone []byte) (offset int64, ok bool) {
 	if zone[0] == '-' {
 		offset = -offset
 	}
-	colon := len(zone) < len("+01:00") || zone[3] == ':'
-	return offset, (zone[0] == '+' || zone[0] == '-') && colon && h <= 23 && m <= 59
+	ok = (zone[0] == '+' || zone[0] == '-') && h <= 23 && m <= 59
+	return offset, ok && (len(zone) < len("+01:00") || zone[3] == ':')
 }
 
 // isNumber reports whether s consists of digits and at most one point, and is longer than a year.

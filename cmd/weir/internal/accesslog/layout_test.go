@@ -241,7 +241,8 @@ func TestLayouts(t *testing.T) {
 	for _, format := range []string{"", "x", "$remote_addr", "$time_local $status",
 		"$remote_addr$time_local",
 		"%h %{%d/%b/%Y}t", "%h", "%l %u", "%START_TIME%", "%DOWNSTREAM_REMOTE_ADDRESS%",
-		"%START_TIME(%c)% %DOWNSTREAM_REMOTE_ADDRESS%", "%START_TIME(%Y %s)% %DOWNSTREAM_REMOTE_ADDRESS%"} {
+		"%START_TIME(%c)% %DOWNSTREAM_REMOTE_ADDRESS%",
+		"%START_TIME(%Y %s)% %DOWNSTREAM_REMOTE_ADDRESS%"} {
 		_, err := ParseLayout(format)
 		assert.Error(t, err, format)
 	}

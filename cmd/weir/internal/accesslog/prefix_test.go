@@ -150,8 +150,9 @@ func TestPartsOfLinesAreRefused(t *testing.T) {
 }
 
 func TestPortAfterAgent(t *testing.T) {
-	for list, want := range map[string]string{"1.2.3.4:80": "80", "9.9.9.9, 1.2.3.4:80": "80", "1.2.3.4": "",
-		"[2001:db8::1]:80": "80", "[2001:db8::1]": "", "2001:db8::1": "", "2001:db8::1:50123": "50123", "-": "",
+	for list, want := range map[string]string{"1.2.3.4:80": "80", "9.9.9.9, 1.2.3.4:80": "80",
+		"1.2.3.4": "", "[2001:db8::1]:80": "80", "[2001:db8::1]": "", "2001:db8::1": "",
+		"2001:db8::1:50123": "50123", "-": "",
 		"web@docker": "", "http://1.2.3.4:80": "", "10.0.0.9:80": ""} {
 		var e Entry
 		line := `10.0.0.1 - - ` + request + ` "-" "x" "` + list + `"`

@@ -117,8 +117,8 @@ func unpack(in *bufio.Reader) (io.Reader, error) {
 			continue
 		}
 		if f.unpack == nil {
-			return nil, fmt.Errorf("it is compressed (%s), and only gzip, zstd and bzip2 are read; decompress it "+
-				"into the standard input, which is named -", f.name)
+			return nil, fmt.Errorf("it is compressed (%s), and only gzip, zstd and bzip2 are read; "+
+				"decompress it into the standard input, which is named -", f.name)
 		}
 		return f.unpack(in)
 	}

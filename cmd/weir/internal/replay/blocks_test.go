@@ -58,8 +58,9 @@ func TestCompressedFilesAreReadOrNamed(t *testing.T) {
 	_, err = Run(config(t, []string{writeText(t, "cut.log", string(text[:len(text)-9]))}, "1/1m"))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a truncated bzip2 file is an error")
 
-	for name, first := range map[string]string{"xz": "\xfd7zXZ\x00\x00\x04", "lz4": "\x04\x22\x4d\x18\x64\x40",
-		"lzip": "LZIP\x01", "7z": "7z\xbc\xaf\x27\x1c\x00", "zip": "PK\x03\x04\x14", "compress": "\x1f\x9d\x90"} {
+	for name, first := range map[string]string{"xz": "\xfd7zXZ\x00\x00\x04",
+		"lz4": "\x04\x22\x4d\x18\x64\x40", "lzip": "LZIP\x01", "7z": "7z\xbc\xaf\x27\x1c\x00",
+		"zip": "PK\x03\x04\x14", "compress": "\x1f\x9d\x90"} {
 		_, err := Run(config(t, []string{writeText(t, "packed.log", first+strings.Repeat("x\n", 99))}, "1/1m"))
 		require.ErrorContains(t, err, "packed.log: it is compressed ("+name+")")
 		assert.True(t, errors.As(err, new(*InputError)), "the user can correct it")

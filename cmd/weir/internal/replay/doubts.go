@@ -28,7 +28,8 @@ func (r *run) unreadLines() string {
 func (r *run) doubts() (all []string) {
 	res, callers := r.result, len(r.callers.names)
 	if r.cfg.By == ByIP && res.Unkeyed > res.Requests && res.Unkeyed+res.Requests >= fewRequests {
-		all = append(all, fmt.Sprintf("%d of %d requests have no address", res.Unkeyed, res.Unkeyed+res.Requests))
+		all = append(all, fmt.Sprintf("%d of %d requests have no address", res.Unkeyed,
+			res.Unkeyed+res.Requests))
 	}
 	if res.Requests < fewRequests {
 		return all
@@ -46,8 +47,8 @@ func (r *run) doubts() (all []string) {
 			"of them")
 	}
 	if byAddress && 2*r.ports.n > r.inspected && !r.ports.mixed {
-		all = append(all, fmt.Sprintf("the field after the user agent has port %s in most requests, as the "+
-			"addresses of upstreams have: give --log-format with that of X-Forwarded-For", r.ports.port))
+		all = append(all, fmt.Sprintf("the field after the user agent has port %s in most requests, as "+
+			"the addresses of upstreams have: give --log-format with X-Forwarded-For", r.ports.port))
 	}
 	if callers == 1 && res.Filtered == 0 {
 		all = append(all, "all requests have one caller")

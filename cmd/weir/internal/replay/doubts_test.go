@@ -97,20 +97,27 @@ func TestDoubts(t *testing.T) {
 			got, err := Run(cfg)
 			require.NoError(t, err, row.name)
 			addsUp(t, got)
-			if row.want == "" {
-				assert.Empty(t, got.Doubts, row.name)
-			} else {
-				assert.Contains(t, strings.Join(got.Doubts, "; "), row.want, row.name)
-			}
-			doubtful := row.want != "" && !force
-			assert.Equal(t, doubtful, got.Doubtful, row.name)
-			assert.Equal(t, doubtful, len(got.Suggestions) == 0, row.name)
+			checkDoubts(t, got, row.name, row.want)
 		}
 	}
 }
 
-// TestUnreadLinesAreADoubt: from a share of lines that could not be read on, nothing is suggested, and
-// the doubt says which lines.
+// checkDoubts checks that the doubts of a replay with suggestions contain a text, or that there are
+// none, and that nothing is suggested then.
+func checkDoubts(t *testing.T, got *Result, name, want string) {
+	t.Helper()
+	if want == "" {
+		assert.Empty(t, got.Doubts, name)
+	} else {
+		assert.Contains(t, strings.Join(got.Doubts, "; "), want, name)
+	}
+	doubtful := want != "" && !got.Force
+	assert.Equal(t, doubtful, got.Doubtful, name)
+	assert.Equal(t, doubtful, len(got.Suggestions) == 0, name)
+}
+
+// TestUnreadLinesAreADoubt: from a share of lines that could not be read on, nothing is suggested,
+// and the doubt says which lines.
 func TestUnreadLinesAreADoubt(t *testing.T) {
 	logOf := func(good int, others ...string) string {
 		var b strings.Builder
@@ -148,15 +155,8 @@ func TestUnreadLinesAreADoubt(t *testing.T) {
 			got, err := Run(cfg)
 			require.NoError(t, err, row.name)
 			addsUp(t, got)
-			if row.want == "" {
-				assert.Empty(t, got.Doubts, row.name)
-			} else {
-				require.NotEmpty(t, got.Doubts, row.name)
-				assert.Contains(t, got.Doubts[0], row.want, row.name)
-			}
+			checkDoubts(t, got, row.name, row.want)
 			assert.Equal(t, row.want != "", got.Unread, row.name)
-			assert.Equal(t, row.want != "" && !force, got.Doubtful, row.name)
-			assert.Equal(t, row.want != "" && !force, len(got.Suggestions) == 0, row.name)
 		}
 	}
 }

@@ -110,7 +110,8 @@ func (r *run) endOfFile(b *block, lines uint64, bad *Unreadable) {
 	case lines == 0:
 		r.result.Empty = append(r.result.Empty, s.name)
 	case lines == bad.Count:
-		err = &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines, bad.why())}
+		err = &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines,
+			bad.why())}
 		r.result.Failed = append(r.result.Failed, Failure{s.name, err, false})
 	}
 }

@@ -207,17 +207,17 @@ func (u *Unreadable) count(reason string, n uint64) (isNew bool) {
 }
 
 // show adds an example if there is room, or if it is the first of its reason. Then it takes the
-// place of one that is not.
+// place of the last one that is not.
 func (u *Unreadable) show(e Example) {
-	firstOf := func(i int) bool {
-		return i == slices.IndexFunc(u.Examples, func(o Example) bool { return o.Reason == u.Examples[i].Reason })
+	first := func(reason string) int {
+		return slices.IndexFunc(u.Examples, func(o Example) bool { return o.Reason == reason })
 	}
 	if len(u.Examples) >= maxExamples {
-		if slices.ContainsFunc(u.Examples, func(o Example) bool { return o.Reason == e.Reason }) {
+		if first(e.Reason) >= 0 {
 			return
 		}
 		for i := len(u.Examples) - 1; i >= 0; i-- {
-			if !firstOf(i) {
+			if first(u.Examples[i].Reason) < i {
 				u.Examples = slices.Delete(u.Examples, i, i+1)
 				break
 			}

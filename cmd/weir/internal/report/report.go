@@ -123,8 +123,8 @@ func idleNote(r *replay.Result) string {
 		"but the user"
 }
 
-// nobodyNote says that the suggested limits deny nobody if the share that they may deny is less than
-// one of the callers. It is empty if that is what was asked for.
+// nobodyNote says that the suggested limits deny nobody if the share that they may deny is less
+// than one of the callers. It is empty if that is what was asked for.
 func nobodyNote(r *replay.Result) string {
 	if len(r.Suggestions) == 0 || r.Suggest.DenyAtMost == 0 || r.Suggest.Denies(r.Callers) > 0 {
 		return ""
@@ -134,8 +134,8 @@ func nobodyNote(r *replay.Result) string {
 	if r.Callers >= 100 {
 		one = math.Ceil(1000*n) / 1000
 	}
-	return fmt.Sprintf("%s of %s is none, so the suggested limits deny nobody: with --deny-at-most %s they may "+
-		"deny one", exactPercent(r.Suggest.DenyAtMost), met(r.Callers),
+	return fmt.Sprintf("%s of %s is none, so the suggested limits deny nobody: with --deny-at-most %s "+
+		"they may deny one", exactPercent(r.Suggest.DenyAtMost), met(r.Callers),
 		strings.ReplaceAll(exactPercent(one), " ", ""))
 }
 

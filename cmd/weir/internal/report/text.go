@@ -75,7 +75,9 @@ func fileList(r *replay.Result, width int) string {
 // read returns the files of which some lines are in the result, and the empty ones.
 func read(r *replay.Result) []string {
 	return slices.DeleteFunc(slices.Clone(r.Files), func(name string) bool {
-		return slices.ContainsFunc(r.Failed, func(f replay.Failure) bool { return f.Name == name && !f.Part })
+		return slices.ContainsFunc(r.Failed, func(f replay.Failure) bool {
+			return f.Name == name && !f.Part
+		})
 	})
 }
 
