@@ -156,7 +156,7 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 		}
 	}
 	name := strategyTitle(all[0].Strategy, all[0].Burst)
-	return []Step{{"see whom the suggested limits deny, " + name, shell(words, r.Args, read(r))},
+	return []Step{{"see whom the suggested limits deny, " + name, shell(words, r.Args, filesRead(r))},
 		enforce(r, &replay.RuleResult{Rule: chosen}, "one of them, "+name)}
 }
 

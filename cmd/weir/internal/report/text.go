@@ -66,14 +66,14 @@ func headline(r *replay.Result) string {
 
 func fileList(r *replay.Result, width int) string {
 	var names []string
-	for _, f := range read(r) {
+	for _, f := range filesRead(r) {
 		names = append(names, fileName(f))
 	}
 	return short(strings.Join(names, ", "), width)
 }
 
-// read returns the files of which some lines are in the result, and the empty ones.
-func read(r *replay.Result) []string {
+// filesRead returns the files of which some lines are in the result, and the empty ones.
+func filesRead(r *replay.Result) []string {
 	return slices.DeleteFunc(slices.Clone(r.Files), func(name string) bool {
 		return slices.ContainsFunc(r.Failed, func(f replay.Failure) bool {
 			return f.Name == name && !f.Part
