@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -400,4 +401,58 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 			assert.Equal(t, 3, admitted, "2 of 5 stay taken")
 		})
 	}
+}
+
+// A Return in parts gives back as much as one Return of them all, whatever has flowed in or expired
+// since. Another admission shows what would be too much.
+func TestReturnInPartsGivesBackAsMuchAsOne(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	for name, s := range resettable(t, l) {
+		t.Run(name, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(1, 0))
+			for range slow.N(300, 1000, 10_000) {
+				clock.Advance(time.Minute + time.Duration(rnd.Int64N(int64(time.Second))))
+				request := func(key string, cost uint64) *weir.Request {
+					return &weir.Request{Key: key, Limit: 5, Duration: 10 * time.Second, Cost: cost, Meta: "m"}
+				}
+				admit := func(cost uint64) (whole, parts weir.Return) {
+					var returns []weir.Return
+					for _, key := range []string{name + "whole", name + "parts"} {
+						_, r, err := s.(weir.Admitter).Admit(t.Context(), request(key, cost))
+						require.NoError(t, err)
+						returns = append(returns, r)
+					}
+					return returns[0], returns[1]
+				}
+				whole, parts := admit(1 + rnd.Uint64N(4))
+				clock.Advance(time.Duration(rnd.Int64N(int64(time.Second))))
+				admit(1 + rnd.Uint64N(4))
+				clock.Advance(time.Duration(rnd.Int64N(int64(12 * time.Second))))
+				back := 1 + rnd.Uint64N(4)
+				require.NoError(t, whole(t.Context(), back))
+				for range back {
+					require.NoError(t, parts(t.Context(), 1))
+				}
+				assert.Equal(t, counted(t, s.(weir.Peeker), request(name+"whole", 1)),
+					counted(t, s.(weir.Peeker), request(name+"parts", 1)), "%d given back", back)
+			}
+		})
+	}
+}
+
+// The last tokens of an admission flow in last, so those that flowed in already are not given back
+// by a second Return either.
+func TestPartialReturnsOfATokenBucket(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	s := l.TokenBucket(0)
+	ask := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: 5} // one comes back in 6 s
+	_, first, err := s.Admit(t.Context(), ask)
+	require.NoError(t, err)
+	require.True(t, run(t, s, *ask).Allowed())
+	clock.Advance(24 * time.Second)
+	require.EqualValues(t, 6, counted(t, s, ask), "four are back")
+	require.NoError(t, first(t.Context(), 2))
+	assert.EqualValues(t, 5, counted(t, s, ask), "one was missing")
+	require.NoError(t, first(t.Context(), 3))
+	assert.EqualValues(t, 5, counted(t, s, ask), "no other was")
 }
