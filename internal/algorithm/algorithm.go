@@ -12,10 +12,10 @@ import (
 
 const (
 	// Never is the instant of a Verdict on a request that can never pass, and before all others.
-	Never = math.MinInt64
+	Never int64 = math.MinInt64
 
 	// End is after every instant.
-	End = math.MaxInt64
+	End int64 = math.MaxInt64
 
 	msec = int64(time.Millisecond)
 )

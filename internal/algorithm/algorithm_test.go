@@ -111,7 +111,7 @@ func fewMs(rnd *rand.Rand, p Params, now int64) (Params, int64) {
 
 func TestCountsFitAState(t *testing.T) {
 	assert.Equal(t, State{0, math.MinInt64, math.MinInt64}, None)
-	assert.EqualValues(t, 1<<48-2, MaxCount, "a slot stores it plus one in 48 bits")
+	assert.Equal(t, int64(1<<48-2), int64(MaxCount), "a slot stores it plus one in 48 bits")
 }
 
 func TestVerdict(t *testing.T) {

@@ -149,7 +149,7 @@ func TestSlidingLogByItsDefinition(t *testing.T) {
 }
 
 func TestSlidingLogAtTheEndsOfTimeAndOfCounts(t *testing.T) {
-	const most = math.MaxInt64
+	const most int64 = math.MaxInt64
 	g, a, p := new(Log), SlidingLog{}, Params{Scale: 1000, Limit: most, Cost: most}
 	v := a.Decide(g, p, End-1)
 	assert.Equal(t, Verdict{Allowed: true, Total: most, At: End}, v)

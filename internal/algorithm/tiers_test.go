@@ -260,7 +260,7 @@ func TestTiersRefundIsNotSwallowedByAnEmptySlice(t *testing.T) {
 }
 
 func TestTiersAtTheEndsOfTimeAndOfCounts(t *testing.T) {
-	const most = math.MaxInt64
+	const most int64 = math.MaxInt64
 	a, s := NewTiers([]Tier{{most, 1000}, {most, 3000}}), new(Slices)
 	p, _ := a.Prepare(Params{Cost: most})
 	assert.EqualValues(t, most, p.Limit)

@@ -69,7 +69,7 @@ func Missing(full, now, each int64) int64 {
 	case ns <= uint64(each):
 		return 1
 	}
-	return int64((min(ns, End)-1)/uint64(each) + 1)
+	return int64((min(ns, uint64(End))-1)/uint64(each) + 1)
 }
 
 // More returns when a token more is back than at an admission that left total missing, of a bucket
