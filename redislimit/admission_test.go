@@ -80,6 +80,32 @@ func TestReturnAfterResetGivesNothingBack(t *testing.T) {
 	})
 }
 
+// What was reserved before a Reset is no longer counted, so Cancel takes nothing from what was
+// admitted since, of one ask and of several that could share a round trip.
+func TestCancelAfterResetGivesNothingBack(t *testing.T) {
+	forEachAdmitter(t, func(s *admitting) {
+		for _, asks := range []int{1, 2} {
+			reserve := func() *weir.Reservation {
+				var all []weir.Ask
+				for range asks {
+					all = append(all, weir.Ask{Strategy: s.strategy, Request: *s.request(uint64(4 / asks))})
+				}
+				v, err := weir.ReserveAll(s.t.Context(), all...)
+				require.NoError(s.t, err)
+				require.True(s.t, v.Allowed())
+				return v
+			}
+			before := reserve()
+			s.reset()
+			since := reserve()
+			require.NoError(s.t, before.Cancel(s.t.Context()))
+			s.counts(4, "what was reserved before the reset is not given back")
+			require.NoError(s.t, since.Cancel(s.t.Context()))
+			s.counts(0, "what was reserved after it is")
+		}
+	})
+}
+
 func TestPartialReturns(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		first := s.admit(6)

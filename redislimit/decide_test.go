@@ -129,6 +129,27 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 	assert.EqualValues(t, 17, res.TotalRequests)
 }
 
+// Work in flight is held, and not only counted, beside a limit that could decide in the same round
+// trip.
+func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
+	s := open(t, redistest.Start(t).Addr, redislimit.Config{})
+	held, err := weir.NewLimit(s.InFlight()).Holding()
+	require.NoError(t, err)
+	limits := weir.Limits{weir.NewLimit(s.FixedWindow()), held}
+	for i := range limits {
+		limits[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
+	}
+	allowed, err := limits.Take(t.Context(), nil)
+	require.NoError(t, err)
+	require.True(t, allowed)
+	place := limits[1].TakeHeld()
+	require.NotNil(t, place)
+	require.NoError(t, place.Release(t.Context()))
+	res, err := s.InFlight().Peek(t.Context(), &limits[1].Request)
+	require.NoError(t, err)
+	assert.True(t, res.Allowed(), "the place is free again")
+}
+
 // One limit costs no more allocations than its Run does, but one for the Limit.
 func TestOneLimitNeedsNoPipeline(t *testing.T) {
 	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()

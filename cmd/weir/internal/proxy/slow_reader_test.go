@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
 )
 
 // flood is an upstream whose response, or WebSocket, has no end.
@@ -93,6 +96,45 @@ func TestSlowReadersKeepNobodyOut(t *testing.T) {
 			assert.NoError(t, <-p.done)
 		})
 	}
+}
+
+// TestTheLastPieceIsBoundedToo makes two requests over HTTP/2 and takes nothing of their responses:
+// of one from the upstream, and of a denial, which net/http sends when the handlers have returned.
+// Both streams end.
+func TestTheLastPieceIsBoundedToo(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "piece")
+	})
+	cfg.SendTimeout = 200 * time.Millisecond
+	p := run(t, cfg)
+	conn, err := net.Dial("tcp", p.front)
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	const settings, window = "\x00\x00\x06\x04\x00\x00\x00\x00\x00", "\x00\x04\x00\x00\x00\x00" // of 0 bytes
+	const acknowledged = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
+	const first, second = "\x00\x00\x06\x01\x05\x00\x00\x00\x01", "\x00\x00\x06\x01\x05\x00\x00\x00\x03"
+	const get = "\x82\x84\x86\x41\x01a" // http://a/
+	_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings+window+acknowledged+
+		first+get+second+get)
+	require.NoError(t, err)
+	const data, resetStream = 0, 3
+	for open := 2; open > 0; {
+		head := make([]byte, 9)
+		_, err = io.ReadFull(conn, head)
+		require.NoError(t, err, "a stream has not ended")
+		require.NotEqualValues(t, data, head[3], "the client has no room for it")
+		if head[3] == resetStream {
+			open--
+		}
+		_, err = io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(head)>>8))
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 1, p.count(httplimit.Denied))
+	require.NoError(t, conn.Close())
+	p.stop()
+	assert.NoError(t, <-p.done)
 }
 
 // TestAStreamWithoutDataIsNotSlow has an event after three times the time that a client may take.
