@@ -6,7 +6,7 @@
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
 CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go.work))
 # Those that compile many libraries for a few tests are tested in make verify; release in make packing.
-LATER     := ./tools/benchmarks ./tools/fleet ./tools/mutants ./metrics/otel ./metrics/prometheus \
+LATER     := ./tools/benchmarks ./tools/fleet ./tools/inventory ./tools/mutants ./metrics/otel ./metrics/prometheus \
              ./examples/switching ./verify/functions
 # The packages of the tool that import gRPC, by themselves or in their tests: it and what comes with it is half
 # of what would be compiled. -e lists those with mistakes, too.
@@ -84,7 +84,7 @@ packing: ## go install and go get in an empty folder, from a file-based module p
 cross: ## the published modules on Linux, macOS, Windows, FreeBSD and js/wasm
 	@.ci/cross $(PUBLISHED)
 
-dist: ## static binaries of the tool for Linux, macOS and Windows, and of Caddy with its module for Linux
+dist: ## static binaries of the tool for Linux, macOS and Windows, and of Caddy for Linux, with licences and SBOMs
 	@.ci/dist
 
 release: ## commit and tag VERSION=v0.2.0 of every published module; pushes nothing
