@@ -25,7 +25,7 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 // DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
 // the contents of resp are undefined.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
-	_, err := e.decide(ctx, req, resp, bound{}, false)
+	_, err := e.decide(ctx, e.state.Load(), req, resp, bound{}, false)
 	return err
 }
 
@@ -35,9 +35,9 @@ type decision struct {
 	held   []*weir.Held // for the caller to release
 }
 
-// decide is DecideInto with the counters of the rules held to b, and if holds is set Hold.
+// decide is DecideInto by the rules of st with their counters held to b, and if holds is set Hold.
 func (e *Engine) decide(
-	ctx context.Context, req *Request, resp *Response, b bound, holds bool,
+	ctx context.Context, st *state, req *Request, resp *Response, b bound, holds bool,
 ) (d decision, err error) {
 	if err := req.check(); err != nil {
 		return d, err
@@ -46,7 +46,7 @@ func (e *Engine) decide(
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
 	c := e.calls.Get().(*call)
 	defer e.calls.Put(c)
-	c.engine, c.state, c.bound, c.shared = e, e.state.Load(), b, false
+	c.engine, c.state, c.bound, c.shared = e, st, b, false
 	c.match(req, resp.Statuses)
 	d.shared = c.shared
 	if err := c.checkInFlight(resp.Statuses, holds); err != nil {

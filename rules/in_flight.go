@@ -26,7 +26,7 @@ var ErrInFlight = errors.New("the rule limits requests in flight, and this decis
 // the request takes in the rules for requests in flight, none if it is denied. The caller must
 // release all of them when it ends.
 func (e *Engine) Hold(ctx context.Context, req *Request, resp *Response) ([]*weir.Held, error) {
-	d, err := e.decide(ctx, req, resp, bound{}, true)
+	d, err := e.decide(ctx, e.state.Load(), req, resp, bound{}, true)
 	return d.held, err
 }
 

@@ -108,12 +108,12 @@ type guarded struct {
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	set, specs := g.Engine.Set(), g.Describers
+	st, specs := g.Engine.state.Load(), g.Describers // st describes and decides, whatever Swap does
 	if specs == nil {
-		specs = set.Describers(g.Domain)
+		specs = st.set.Describers(g.Domain)
 	}
 	x := exchange{Request: r, ip: g.ClientIP}
-	req := Request{Domain: g.Domain, Descriptors: set.describe(g.Domain, specs, &x)}
+	req := Request{Domain: g.Domain, Descriptors: st.set.describe(g.Domain, specs, &x)}
 	if x.refused != nil && !g.Engine.cfg.Shadow {
 		g.decided(r, nil, x.refused)
 		http.Error(w, "This request is refused: "+x.refused.Error()+".", http.StatusBadRequest)
@@ -129,7 +129,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp := new(Response)
-	d, err := g.Engine.decide(r.Context(), &req, resp, g.boundOf(r), true)
+	d, err := g.Engine.decide(r.Context(), st, &req, resp, g.boundOf(r), true)
 	if d.shared {
 		g.log(r.Context(), &g.sharings, slog.LevelWarn,
 			"rules: a client's further values share one counter; if it is a proxy, set ClientIP",

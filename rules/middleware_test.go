@@ -107,6 +107,46 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: who, descriptor_value: a
 	assert.Equal(t, 429, get(h, "/").Code)
 }
 
+// swapping is a context that swaps the rules when an action reads a value of it.
+type swapping struct {
+	context.Context
+	swap func()
+}
+
+func (c swapping) Value(key any) any {
+	c.swap()
+	return c.Context.Value(key)
+}
+
+// A request is described and decided by the same rules, also if Swap comes between: each of the two
+// sets denies it, and the descriptors of one have no limit in the other.
+func TestGuardDecidesByTheRulesThatDescribed(t *testing.T) {
+	const none = "rate_limit: {unit: hour, requests_per_unit: 0}"
+	w := newWorld(t, `
+domain: web
+descriptors: [{key: user, `+none+`}]
+rate_limits: [{actions: [{context_value: {name: user}}]}]
+`, rules.Config{})
+	next := load(t, `
+domain: web
+descriptors: [{key: path, `+none+`}]
+rate_limits: [{actions: [{path: {}}]}]
+`)
+	swaps := 0
+	ctx := swapping{rules.WithValue(t.Context(), "user", "ann"), func() {
+		require.NoError(t, w.engine.Swap(next))
+		swaps++
+	}}
+	h := (&rules.Guard{Engine: w.engine, Domain: "web"}).Wrap(hello)
+	for range 2 {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
+		assert.Equal(t, 429, rec.Code)
+	}
+	assert.Positive(t, swaps)
+	assert.Same(t, next, w.engine.Set())
+}
+
 func TestGuardThatCannotDecide(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
 	w.engine.Close()
