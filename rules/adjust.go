@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/bounds"
 )
 
-// ample is a limit that no count reaches. A window does not store the limit with its count, so a
-// request with this limit reads the same count.
-const ample = 1 << 40
+// ample is a limit that only a count reaches that is as high as its store can hold. A window does
+// not store the limit with its count, so a request with this limit reads the same count.
+const ample = math.MaxInt64
 
 // giveBack returns the hits of descriptors that give them back, and peeks at what is left.
 func (c *call) giveBack(ctx context.Context) error {
@@ -49,10 +51,8 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	case a.limit.Algorithm == SlidingLog:
 		return fmt.Errorf("rules: %s lists no entries to give back: %w",
 			weir.NameOf(a.strategy.counter), errors.ErrUnsupported)
-	case taken.Allowed():
-		return a.strategy.Refund(ctx, &req, taken)
 	}
-	return nil
+	return a.strategy.Refund(ctx, &req, taken)
 }
 
 // lastTaken returns a Result of the current period, for Refund.
@@ -62,7 +62,16 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 	}
 	req := a.held.Request
 	req.Cost, req.Limit = 1, ample
-	return a.strategy.Peek(ctx, &req)
+	taken, err := a.strategy.Peek(ctx, &req)
+	if err != nil || taken.Allowed() {
+		return taken, err
+	}
+	taken.State = weir.Allow // a fixed window ends at ExpiresAt of a denial, too
+	if a.limit.Algorithm == SlidingWindow {
+		_, into := arith.FloorDiv(now.UnixNano(), int64(req.Duration))
+		taken.ExpiresAt = now.Add(2*req.Duration - time.Duration(into))
+	}
+	return taken, nil
 }
 
 // entries is implemented by sliding logs.

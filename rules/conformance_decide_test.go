@@ -41,6 +41,8 @@ descriptors:
   - {key: later, metadata: {weir: {costs: afterwards}}, rate_limit: {unit: minute, requests_per_unit: 10}}
   - {key: laterbucket, metadata: {weir: {costs: afterwards, algorithm: token_bucket, burst: 3}}, rate_limit: {unit: minute, requests_per_unit: 60}}
   - {key: latershadow, shadow_mode: true, metadata: {weir: {costs: afterwards}}, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: slidelater, metadata: {weir: {costs: afterwards, algorithm: sliding_window}}, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: loglater, metadata: {weir: {costs: afterwards, algorithm: sliding_log}}, rate_limit: {unit: minute, requests_per_unit: 10}}
   - {key: slide, metadata: {weir: {algorithm: sliding_window}}, rate_limit: {unit: minute, requests_per_unit: 5}}
 `
 
@@ -328,6 +330,16 @@ func TestDecide(t *testing.T) {
 			assert.EqualValues(t, 10, w.ask(d).Statuses[0].Remaining)
 			assert.Equal(t, rules.OK, w.ask(w.hits(10, "ten=x")).Code)
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("ten=x")).Code)
+		}},
+		{"GiveBack refunds hits of any count", rules.Config{}, func(t *testing.T, w *world) {
+			for _, text := range []string{"later=x", "slidelater=x", "loglater=x"} {
+				for _, n := range []uint64{1 << 40, 1<<48 - 10, math.MaxUint64} {
+					w.ask(w.hits(n, text))
+					d := w.hits(n, text)
+					d.GiveBack = true
+					assert.EqualValues(t, 10, w.ask(d).Statuses[0].Remaining, "%s %d", text, n)
+				}
+			}
 		}},
 		{"GiveBack is OK over the limit", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(20, "later=x"))

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -105,6 +106,39 @@ descriptors:
 				assert.LessOrEqual(t, used, 11*105_000)
 				assert.GreaterOrEqual(t, used, 8*100_000)
 			})
+		}
+	}
+}
+
+// Hits are given back whatever the count is, also if it is the highest that Redis holds.
+func TestHitsOfAnyCountAreGivenBackOnRedis(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(redislimit.Options(server.Addr))
+	defer client.Close()
+	now := time.Date(2026, 7, 1, 12, 0, 20, 0, time.UTC)
+	clock := func() time.Time { return now }
+	store, err := redislimit.New(client, redislimit.Config{Now: clock, Timeout: time.Second})
+	require.NoError(t, err)
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log"} {
+		engine, err := rules.New(rulesOf(t, fmt.Sprintf(`
+domain: d
+descriptors:
+  - key: k
+    metadata: {weir: {costs: afterwards, algorithm: %s}}
+    rate_limit: {unit: minute, requests_per_unit: 10}
+`, algorithm)), rules.Config{Strategies: rules.StrategiesOf(store), Now: clock})
+		require.NoError(t, err)
+		defer engine.Close()
+		for _, n := range []uint64{1 << 40, 1 << 53, math.MaxUint64} {
+			req := &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
+				{Entries: []rules.Entry{{Key: "k", Value: algorithm}}, Hits: n, HasHits: true}}}
+			var resp *rules.Response
+			for _, req.Descriptors[0].GiveBack = range []bool{false, true} {
+				resp, err = engine.Decide(context.Background(), req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Lost)
+			}
+			assert.EqualValues(t, 10, resp.Statuses[0].Remaining, "%s %d", algorithm, n)
 		}
 	}
 }
