@@ -2,6 +2,7 @@ package xds
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strconv"
@@ -169,6 +170,27 @@ func TestWaits(t *testing.T) {
 		want = min(2*want, lastWait)
 	}
 	assert.Equal(t, lastWait, want)
+}
+
+// TestAnAcceptedSetEndsTheWaits: after rules that are accepted the next failure waits as the first
+// one does. After rules that are refused it waits longer than the one before.
+func TestAnAcceptedSetEndsTheWaits(t *testing.T) {
+	c := &control{TB: t, addr: "127.0.0.1:0"}
+	c.start()
+	defer c.grpc.Stop()
+	c.set("1", domain("a", 1))
+	client, err := New(Config{Addr: c.addr, Node: "node", Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer client.conn.Close()
+	for verdict, want := range map[error]waits{nil: 0, errors.New("refused"): waits(lastWait)} {
+		client.waits = waits(lastWait)
+		ctx, cancel := context.WithCancel(t.Context())
+		require.Error(t, client.stream(ctx, func(*rules.Set, error) error {
+			cancel()
+			return verdict
+		}))
+		assert.Equal(t, want, client.waits, "%v", verdict)
+	}
 }
 
 // TestFields converts a message with every field, such as a rules file may have.
