@@ -94,6 +94,32 @@ func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
 	}
 }
 
+// A process at 12:30 sends the hour of 12:00 and its neighbours: the server counts in each of them
+// from its first instant to its last, and an instant before or after fails.
+func TestCalendarAtTheEdgesOfTheWindowsThatAreSent(t *testing.T) {
+	server := redistest.Start(t)
+	eleven := time.Date(2026, 7, 1, 11, 0, 0, 0, time.UTC)
+	var now time.Time // of the server
+	store := open(t, server.Addr, redislimit.Config{Now: func() time.Time { return now }})
+	s := store.Calendar(weir.Hour, nil)
+	redislimit.SetClock(s, func() time.Time { return eleven.Add(90 * time.Minute) })
+	r := &weir.Request{Key: "a", Limit: 1 << 40} // larger than the instants beside it
+	for hour := range time.Duration(3) {
+		begins, ends := eleven.Add(hour*time.Hour), eleven.Add((hour+1)*time.Hour)
+		for i, at := range []time.Time{begins, ends.Add(-1)} {
+			now = at
+			res, err := s.Run(t.Context(), r)
+			require.NoError(t, err, now)
+			assert.EqualValues(t, i+1, res.TotalRequests, now)
+			assert.True(t, res.ExpiresAt.Equal(ends), "%v: %v", now, res.ExpiresAt)
+		}
+	}
+	for _, now = range []time.Time{eleven.Add(-1), eleven.Add(3 * time.Hour)} {
+		_, err := s.Run(t.Context(), r)
+		assert.ErrorIs(t, err, redislimit.ErrClock, now)
+	}
+}
+
 // One has no control over the clock of a server, but a step of Config.Now is a step of that too: a
 // window that the clock returns to has its count, and the one after it keeps its own.
 func TestCalendarOnAClockThatStepsBack(t *testing.T) {
