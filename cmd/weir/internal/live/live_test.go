@@ -21,9 +21,12 @@ import (
 )
 
 func text(requests int) string {
-	return fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, "+
-		"requests_per_unit: %d}}]\n",
-		requests)
+	return in(fmt.Sprintf("{unit: year, requests_per_unit: %d}", requests))
+}
+
+// in returns rules with one limit.
+func in(limit string) string {
+	return "domain: d\ndescriptors: [{key: k, rate_limit: " + limit + "}]\n"
 }
 
 func write(t *testing.T, name, text string) {
@@ -81,6 +84,12 @@ func TestChangesAreFound(t *testing.T) {
 		assert.EqualValues(t, 2, after().Failures, "but for a request")
 		assert.EqualValues(t, 2, r.limit())
 		assert.Equal(t, 1, strings.Count(log.String(), "rules refused"), "logged once for each cause")
+		write(t, name, in("{unit: days}"))
+		s = after()
+		assert.ErrorContains(t, s.Err, "invalid rate limit unit 'days'", "another mistake")
+		assert.EqualValues(t, 3, s.Failures)
+		assert.Equal(t, 2, strings.Count(log.String(), "rules refused"))
+		assert.Contains(t, log.String(), "invalid rate limit unit 'days'")
 		stop()
 		synctest.Wait()
 	})
