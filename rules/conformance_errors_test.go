@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -295,6 +296,51 @@ func TestEnvoyWarnings(t *testing.T) {
 			}
 			assert.Empty(t, load(t, row.file).Warnings(), "without Envoy")
 		})
+	}
+}
+
+// TestWhatEnvoyRefusesWhereverItStands has every key of Envoy's service at every level, with values
+// that it refuses at each. They are mistakes; other values of a key at the wrong level are none.
+func TestWhatEnvoyRefusesWhereverItStands(t *testing.T) {
+	const descriptor = " key value descriptors rate_limit shadow_mode quota_mode detailed_metric " +
+		"value_to_metric share_threshold "
+	const limit = " unit requests_per_unit unlimited name replaces "
+	refused := []string{"5.5", "1e3", ".inf", ".NAN", "9223372036854775808", "[a]", "[~]", "[[]]",
+		"{5.5: a}", "{yes: a}", "{bogus: a}", "[{bogus: a}]", "{unit: 5.5}", "[{key: {value: [{unit: .inf}]}}]",
+		"{metadata: {[a]: b}}", "[{metadata: [{{a: b}: c}]}]"}
+	harmless := []string{"text", "5", "-5", "'5.5'", "true", "~", "{}", "[]", "[{key: 5, unit: {name: ~}}]",
+		"{metadata: {5: 5.5, ~: .inf, bogus: [a]}}"}
+	const first = "domain: d\ndescriptors: [{key: k, "
+	for level, home := range map[string]string{
+		"domain: d\n%s: %s\n":                                                      " domain descriptors ",
+		first + "%s: %s}]\n":                                                       descriptor,
+		first + "descriptors: [{key: l, %s: %s}]}]\n":                              descriptor,
+		first + "unit: {%s: %s}}]\n":                                               "",
+		first + "unit: [{%s: %s}]}]\n":                                             "",
+		first + "rate_limit: {unlimited: true, %s: %s}}]\n":                        limit,
+		first + "rate_limit: {unlimited: true, replaces: [{name: n, %s: %s}]}}]\n": " name ",
+	} {
+		for _, key := range strings.Fields("domain" + descriptor + limit) {
+			for _, value := range refused {
+				text := fmt.Sprintf(level, key, value)
+				_, err := rules.Load(files("r.yaml", text))
+				assert.Error(t, err, text)
+			}
+			for _, value := range harmless {
+				text := fmt.Sprintf(level, key, value)
+				if !strings.Contains(home, " "+key+" ") {
+					_, err := rules.Load(files("r.yaml", text))
+					assert.NoError(t, err, text)
+				}
+			}
+		}
+		for _, key := range []string{"unit_multiplier", "lease"} {
+			if home == limit {
+				continue
+			}
+			_, found := (&rules.Loader{Envoy: true}).Check(files("r.yaml", fmt.Sprintf(level, key, "5")))
+			assert.Contains(t, fmt.Sprint(found), "Envoy's service refuses the key "+key)
+		}
 	}
 }
 

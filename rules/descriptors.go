@@ -21,6 +21,7 @@ var (
 		"name", "replaces"}
 	replacesKeys = []string{"name"}
 	valueKeys    = []string{"prefix", "cidr"}
+	ownKeys      = []string{"rate_limits", "unit_multiplier", "lease"} // Envoy's service has no such
 	allKeys      = slices.Compact(slices.Sorted(slices.Values(
 		slices.Concat(rootKeys, descriptorKeys, limitKeys, replacesKeys))))
 )
@@ -63,35 +64,63 @@ func (d *decoder) known(n *yaml.Node, name string, keys []string, stray func(fie
 func (d *decoder) stray(f field, in string, keys []string) {
 	if home := homeOf(f.name); home != "" {
 		d.warnf(d.at(f.key), "'%s' has no effect in %s; it belongs in %s", f.name, in, home)
-		if f.name != "metadata" {
-			d.checkStray(f.value, 0)
+	}
+	d.checkStray(f, keys, 0)
+}
+
+// checkStray checks the name of a field that has no effect, and the keys and types of its value, as
+// Envoy's service does wherever they stand. keys are preferred to others as what is meant.
+func (d *decoder) checkStray(f field, keys []string, depth int) {
+	if homeOf(f.name) == "" {
+		d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name,
+			cmp.Or(suggest(f.name, keys), suggest(f.name, allKeys)))
+		return
+	}
+	d.portableKey(&f)
+	maps := []*yaml.Node{f.value}
+	switch {
+	case f.name == "metadata":
+		d.checkKeys(f.value, depth)
+		return
+	case f.value.Kind == yaml.SequenceNode:
+		maps = d.maps(f.value)
+	case f.value.Kind == yaml.ScalarNode:
+		if refusedNumber(f.value) {
+			d.errorf(d.at(f.value), "error checking config: %s is the number %s", f.name, brief(f.value))
 		}
 		return
 	}
-	d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name,
-		cmp.Or(suggest(f.name, keys), suggest(f.name, allKeys)))
+	for _, n := range maps {
+		if d.steps--; d.steps < 0 || depth > maxDepth {
+			return
+		}
+		for _, f := range d.fields(n) {
+			d.checkStray(f, nil, depth+1)
+		}
+	}
 }
 
-// checkStray checks the keys and types of a value that has no effect, as far as Envoy's service
-// does.
-func (d *decoder) checkStray(n *yaml.Node, depth int) {
+// checkKeys reports the keys of metadata that has no effect that are maps or lists.
+func (d *decoder) checkKeys(n *yaml.Node, depth int) {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return
 	}
-	switch n.Kind {
-	case yaml.MappingNode:
-		for _, f := range d.fields(n) {
-			switch {
-			case homeOf(f.name) == "":
-				d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, suggest(f.name, allKeys))
-			case f.name != "metadata":
-				d.checkStray(f.value, depth+1)
-			}
+	if n.Kind == yaml.SequenceNode {
+		for _, e := range n.Content {
+			d.checkKeys(deref(e), depth+1)
 		}
-	case yaml.SequenceNode:
-		for _, e := range d.maps(n) {
-			d.checkStray(e, depth+1)
+	} else if n.Kind == yaml.MappingNode {
+		isScalar := func(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode }
+		for _, f := range d.fieldsBy(n, isScalar) {
+			d.checkKeys(f.value, depth+1)
 		}
+	}
+}
+
+// portableKey warns of a key that Envoy's service does not know.
+func (d *decoder) portableKey(f *field) {
+	if d.envoy && slices.Contains(ownKeys, f.name) {
+		d.warnf(d.at(f.key), "not portable: Envoy's service refuses the key %s", f.name)
 	}
 }
 
@@ -326,9 +355,7 @@ func (d *decoder) multiplier(r *Rule, f *field) {
 			d.errorf(d.at(f.value), "%d %ss are longer than 365 days", n, r.Limit.Unit)
 		}
 	}
-	if d.envoy {
-		d.warnf(d.at(f.key), "not portable: Envoy's service refuses the key unit_multiplier in a file")
-	}
+	d.portableKey(f)
 }
 
 func (d *decoder) requests(r *Rule, at position, f *field) {

@@ -196,7 +196,7 @@ func (d *decoder) str(f *field) (string, bool) {
 	n := f.value
 	switch {
 	case n.Kind != yaml.ScalarNode:
-	case n.Tag == "!!float" || n.Tag == "!!int" && outOfRange(n.Value):
+	case refusedNumber(n):
 		d.errorf(d.at(n), "error checking config: %s is the number %s; quote it", f.name, brief(n))
 		return "", false
 	case n.Tag == "!!str" || n.Tag == "!!int" || n.Tag == "!!bool" || n.Tag == "!!timestamp":
@@ -206,8 +206,13 @@ func (d *decoder) str(f *field) (string, bool) {
 	return "", false
 }
 
-func outOfRange(text string) bool {
-	_, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, 64)
+// refusedNumber reports whether a scalar is a number that Envoy's service refuses wherever it
+// stands: one with a fraction or of more than 63 bits.
+func refusedNumber(n *yaml.Node) bool {
+	if n.Tag != "!!int" {
+		return n.Tag == "!!float"
+	}
+	_, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
 	return errors.Is(err, strconv.ErrRange)
 }
 
