@@ -63,16 +63,17 @@ func (t *table) write(w io.Writer, width int) {
 	}
 }
 
-// rulesTable has what each rule denies.
+// rulesTable has what each rule denies, also the rules that match no request.
 func rulesTable(r *replay.Result) *table {
 	t := newTable("What each limit denies", "limit", "strategy", "admitted", "denied", "share",
 		"callers denied")
 	t.Columns[1].Text = true
 	for i := range r.Rules {
-		if rr := &r.Rules[i]; rr.Matched > 0 {
-			t.add(heading(rr.Rule), title(rr), count(rr.Admitted()), count(rr.Denied),
-				percent(rr.Denied, rr.Matched), count(rr.Met))
+		rr, share := &r.Rules[i], "–"
+		if rr.Matched > 0 {
+			share = percent(rr.Denied, rr.Matched)
 		}
+		t.add(heading(rr.Rule), title(rr), count(rr.Admitted()), count(rr.Denied), share, count(rr.Met))
 	}
 	return t
 }
