@@ -25,6 +25,9 @@ type Action struct {
 	// or only the entry.
 	entry func(x *exchange) (Entry, presence)
 	path  bool // the value is exchange.path
+
+	made Entry // the entry, with the value "" if a request has it
+	skip bool  // without a value only the entry is dropped
 }
 
 // presence says whether an action has an entry.
@@ -71,6 +74,7 @@ type Describer struct {
 	HasHits bool
 
 	names []string // of the actions in the file; nil for a Describer of a program
+	at    position // in the file
 }
 
 // Describe returns a Describer with the given actions, in order. If an action has no entry for a
@@ -121,7 +125,7 @@ func value(key string, skip bool, of func(x *exchange) (string, bool)) Action {
 	if skip {
 		without = skipped
 	}
-	return Action{entry: func(x *exchange) (Entry, presence) {
+	return Action{made: Entry{Key: key}, skip: skip, entry: func(x *exchange) (Entry, presence) {
 		v, ok := of(x)
 		if !ok {
 			return Entry{}, without
@@ -133,7 +137,9 @@ func value(key string, skip bool, of func(x *exchange) (string, bool)) Action {
 // condition returns an action with a constant entry for requests for which holds returns true.
 // Other requests get no descriptor.
 func condition(e Entry, holds func(x *exchange) bool) Action {
-	return value(e.Key, false, func(x *exchange) (string, bool) { return e.Value, holds(x) })
+	a := value(e.Key, false, func(x *exchange) (string, bool) { return e.Value, holds(x) })
+	a.made = e
+	return a
 }
 
 // GenericKey returns an action with a constant entry.

@@ -18,7 +18,7 @@ var ratelimitKeys = []string{"actions", "hits_addend"}
 func (d *decoder) rateLimits(f *field) []Describer {
 	var specs []Describer
 	for _, n := range d.listOf(f) {
-		var s Describer
+		s := Describer{at: d.at(n)}
 		in := d.mapping(n, "an item of rate_limits", ratelimitKeys)
 		actions := d.listOf(in.get("actions"))
 		for _, a := range actions {

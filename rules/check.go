@@ -13,6 +13,9 @@ func (b *builder) check(d *domain, rules []*Rule) {
 		b.unreachable(&n.level)
 	}
 	b.unknownReplaces(d.name, rules)
+	if d.specsNode != nil && !slices.ContainsFunc(b.list, func(p *Problem) bool { return !p.Warning }) {
+		b.unreached(d)
+	}
 	if b.loader.Envoy {
 		b.unportable(d)
 	}
@@ -22,25 +25,35 @@ func (b *builder) check(d *domain, rules []*Rule) {
 // all their values. A request whose value is the text of the pattern itself still reaches the
 // pattern, but patterns are not meant for that.
 func (b *builder) unreachable(l *level) {
-	for key, a := range l.keys {
-		if a.wildcards == nil {
-			continue
-		}
-		for _, n := range a.wildcards.all {
-			if by := a.wildcards.covers(n); by != n {
-				b.warnf(n.position,
-					"unreachable: %s=%s at line %d comes first and matches everything that %s=%s matches",
-					key, by.value, by.line, key, n.value)
-			}
-		}
-		if a.any == nil {
-			continue
-		}
-		if by := a.wildcards.find("*"); by != nil {
-			b.warnf(a.any.position, "unreachable: %s=%s at line %d matches every value of %s", key, by.value,
-				by.line, key)
+	for _, n := range l.nodes {
+		n.hiddenBy = l.keys[n.key].hides(n)
+		switch by := n.hiddenBy; {
+		case by == nil:
+		case n.value == "":
+			b.warnf(n.position, "unreachable: %s=%s at line %d matches every value of %s", n.key, by.value,
+				by.line, n.key)
+		default:
+			b.warnf(n.position,
+				"unreachable: %s=%s at line %d comes first and matches everything that %s=%s matches",
+				n.key, by.value, by.line, n.key, n.value)
 		}
 	}
+}
+
+// hides returns the wildcard that matches all values of n before n does, or nil if there is none.
+func (a *alternatives) hides(n *node) *node {
+	switch {
+	case a.wildcards == nil:
+		return nil
+	case n == a.any:
+		return a.wildcards.find("*")
+	case n.form == exact:
+		return nil
+	}
+	if by := a.wildcards.covers(n); by != n {
+		return by
+	}
+	return nil
 }
 
 // unknownReplaces warns of names in replaces that none of the domain's rules has.
@@ -51,9 +64,6 @@ func (b *builder) unknownReplaces(domain string, rules []*Rule) {
 	}
 	delete(names, "")
 	known := slices.Sorted(maps.Keys(names))
-	if len(known) > 1000 {
-		known = nil // suggesting one of so many names would take seconds
-	}
 	for _, r := range rules {
 		for i, name := range r.Replaces {
 			if !names[name] {

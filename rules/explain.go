@@ -61,12 +61,15 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 	case n.rule != nil:
 		x.Verdict = n.rule.String()
 	case len(n.level.nodes) > 0:
-		x.Verdict = "no limit: the descriptor ends here, and only those below have a rate_limit"
+		x.Verdict = "no limit: " + endsAbove
 	default:
 		x.Verdict = "no limit: the descriptor has no rate_limit, so it always passes"
 	}
 	return x
 }
+
+// endsAbove is why a descriptor that ends at a node without a rule has no limit.
+const endsAbove = "the descriptor ends here, and only those below have a rate_limit"
 
 // Described is the descriptor that one of a domain's rate_limits makes of a request, or none.
 type Described struct {

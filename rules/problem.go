@@ -60,8 +60,11 @@ func (p *problems) split() (errors, warnings []*Problem) {
 }
 
 // suggest returns "; did you mean 'x'?" for the candidate that is most similar to word, or "" if
-// none is similar.
+// none is similar or there are over 1,000, which would take seconds for a file of mistakes.
 func suggest(word string, candidates []string) string {
+	if len(candidates) > 1000 {
+		return ""
+	}
 	best, least := "", 1+max(1, len(word)/3)
 	for _, c := range candidates {
 		if d := distance(strings.ToLower(word), c, least); d < least {

@@ -98,12 +98,13 @@ type node struct {
 	key, value string // value "" matches any; {prefix:TEXT} and {cidr:RANGE} stand for those forms
 	limitAt    position
 
-	parent  *node // nil at the top
-	order   int   // among its siblings
-	form    form
-	pattern pattern // unless form is exact
-	rule    *Rule   // nil: a request that ends here is admitted
-	level   level   // the descriptors below
+	parent   *node // nil at the top
+	order    int   // among its siblings
+	form     form
+	pattern  pattern // unless form is exact
+	hiddenBy *node   // an earlier wildcard with all its values; nil if there is none
+	rule     *Rule   // nil: a request that ends here is admitted
+	level    level   // the descriptors below
 
 	shadow, quota, share, detailedMetric, valueToMetric bool
 	metadata                                            map[string]any // without weir's own settings

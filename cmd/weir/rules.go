@@ -63,10 +63,11 @@ func newRulesLint() *cobra.Command {
 		Use:   "lint PATH...",
 		Short: "Print every mistake in rules, with its file, line and column",
 		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE. It warns of what can be
-loaded but is probably a mistake: a rule that no request reaches, a limit of 0, a key at the wrong
-level.
+loaded but is probably a mistake: a rule that no request reaches, since an earlier one has all its
+values or no descriptor of the rate_limits matches it, rate_limits without a rule, a limit of 0, a
+key at the wrong level.
 
-The exit code is 1 if there are mistakes.`,
+The exit code is 1 if there are mistakes, and with --strict also if there are warnings.`,
 		Example: "  weir rules lint limits.yaml\n  weir rules lint --envoy --merge-domains config/",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -97,8 +98,11 @@ func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, s
 	case strict && warnings > 0:
 		return cli.Failure(errors.New(count(warnings, "warning")))
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", count(set.Len(), "rule"),
-		count(len(set.Domains()), "domain"))
+	summary := count(set.Len(), "rule") + " in " + count(len(set.Domains()), "domain")
+	if warnings > 0 {
+		summary += ", " + count(warnings, "warning")
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), summary)
 	return nil
 }
 
