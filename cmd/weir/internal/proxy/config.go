@@ -134,6 +134,12 @@ func (c *Config) check() error {
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}
+	for _, r := range c.Routes {
+		if len(r.Limits) == 0 && r.Cost == 0 && !c.By.keys.Pattern {
+			return fmt.Errorf("route %q: want a limit or a cost, such as %q; cost=1 takes it out of a "+
+				"wider route", r.Pattern, r.Pattern+" limit=5/1m")
+		}
+	}
 	if c.AddressPath != "" && !strings.HasPrefix(c.AddressPath, "/") {
 		return fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)
 	}

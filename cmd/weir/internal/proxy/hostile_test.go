@@ -325,7 +325,7 @@ func TestPathsAreForwardedAsTheyCame(t *testing.T) {
 
 func TestAPathWithTooManyReadingsIsRefused(t *testing.T) {
 	cfg := config(t, "100/1d")
-	cfg.Routes = []Route{{Pattern: "/a"}}
+	cfg.Routes = []Route{{Pattern: "/a", Cost: 1}}
 	s := serve(t, cfg)
 	assert.Equal(t, 400, raw(t, s, "GET", strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)))
 }

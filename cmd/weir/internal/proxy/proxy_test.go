@@ -398,7 +398,7 @@ func TestInvalidConfigs(t *testing.T) {
 		"no host":                func(c *Config) { c.Upstream = parse("http:///x") },
 		"a password":             func(c *Config) { c.Upstream = parse("http://u:p@example.com") },
 		"a query":                func(c *Config) { c.Upstream = parse("http://example.com/?a=b") },
-		"a route that is none":   func(c *Config) { c.Routes = []Route{{Pattern: "x y z"}} },
+		"a route that is none":   func(c *Config) { c.Routes = []Route{{Pattern: "x y z", Cost: 1}} },
 		"by routes without one":  func(c *Config) { c.By, _ = ParseBy("ip+pattern") },
 		"an address for all":     func(c *Config) { c.Admin.Addr = ":8081" },
 		"a Redis that is none":   func(c *Config) { c.Redis.URL = "http://127.0.0.1" },

@@ -40,7 +40,8 @@ own. It must set X-Forwarded-For, -Host and -Proto, which are then believed and 
 can forge those that it does not set. Fields of clients that name an address, a host, a user or a
 URL are stripped; where limits depend on the path or the method, so are those that change these.
 
-A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit:
+A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit;
+--by pattern, it needs neither:
   --route 'GET /search cost=5' --route 'POST /login limit=5/1m'
 A request is held to the limits of each route that any reading of its path matches, since servers
 differ: /x/..;/a is /a for Tomcat and is not for Express. Letter case, final slashes, encoding, dot
