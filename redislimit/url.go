@@ -14,7 +14,9 @@ import (
 //	unix://[[user]:password@]/path[?db=database]
 //
 // Parameters such as pool_size are those of redis.ParseURL; retries and timeouts are not taken from
-// the URL. It fails if url is none of these. The error does not quote url, which may hold a
+// the URL. Over TLS the certificate must be for the host and of an authority that the system
+// trusts, unless the URL ends in ?skip_verify=true, which accepts any, also that of an attacker
+// between. It fails if url is none of these. The error does not quote url, which may hold a
 // password.
 func ParseURL(url string) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)

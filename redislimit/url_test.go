@@ -1,13 +1,20 @@
 package redislimit_test
 
 import (
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // ParseURL applies the settings of a URL, and New accepts the result.
@@ -25,6 +32,49 @@ func TestParseURL(t *testing.T) {
 	defer client.Close()
 	_, err = redislimit.New(client, redislimit.Config{})
 	assert.NoError(t, err)
+}
+
+// A server with TLS, whose certificate no authority has signed, decides if the URL says that it need
+// not be checked, and only then.
+func TestTLSByURL(t *testing.T) {
+	server := redistest.Start(t)
+	issuer := httptest.NewTLSServer(nil)
+	defer issuer.Close()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: issuer.TLS.Certificates})
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				backend, err := net.Dial("tcp", server.Addr)
+				if err != nil {
+					return
+				}
+				defer backend.Close()
+				go func() { _, _ = io.Copy(backend, client) }()
+				_, _ = io.Copy(client, backend)
+			}()
+		}
+	}()
+	for parameter, want := range map[string]string{"?skip_verify=true": "", "": "certificate"} {
+		o, err := redislimit.ParseURL("rediss://" + l.Addr().String() + parameter)
+		require.NoError(t, err)
+		client := redis.NewClient(o)
+		defer client.Close()
+		store, err := redislimit.New(client, redislimit.Config{Timeout: 10 * time.Second})
+		require.NoError(t, err)
+		_, err = store.FixedWindow().Run(t.Context(), &weir.Request{Key: "a", Limit: 1, Duration: time.Hour})
+		if want == "" {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, want)
+		}
+	}
 }
 
 func TestParseURLDoesNotQuoteThePassword(t *testing.T) {

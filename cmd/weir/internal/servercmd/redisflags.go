@@ -18,7 +18,8 @@ type redisFlags struct {
 // valid number.
 func (f *redisFlags) add(flags *pflag.FlagSet, instances int, zeroText string) {
 	flags.StringVar(&f.cfg.URL, "redis", "",
-		"count on the Redis at this `URL`: redis://[user@]host[:port][/database]")
+		"count on the Redis at this `URL`: redis://[user@]host[:port][/database], with TLS rediss://, "+
+			"which with ?skip_verify=true accepts any certificate, or unix:///path")
 	flags.StringVar(&f.passwordFile, "redis-password-file", "",
 		"the `file` with its password (default $WEIR_REDIS_PASSWORD)")
 	flags.StringVar(&f.cfg.Prefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
