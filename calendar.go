@@ -11,11 +11,12 @@ import (
 	"github.com/weirgo/weir/internal/calendar"
 )
 
-// CalendarUnit is the length of the windows of a [Calendar], and the day on which they begin.
+// CalendarUnit is the length of the windows of a [Calendar], and the day and the time of day at
+// which they begin.
 type CalendarUnit int
 
-// The units. A Week begins on Monday, as in ISO 8601, a Month on its first day, and a Year on 1
-// January; see [CalendarUnit.From].
+// The units. A Week begins on Monday, as in ISO 8601, a Month on its first day, a Year on 1 January,
+// and all of them at midnight; see [CalendarUnit.From] and [CalendarUnit.At].
 const (
 	Hour  = CalendarUnit(calendar.Hour)
 	Day   = CalendarUnit(calendar.Day)
@@ -29,10 +30,18 @@ const (
 // last day. 0 stands for the first day. Check fails for a day that u does not have.
 func (u CalendarUnit) From(day int) CalendarUnit { return CalendarUnit(calendar.Unit(u).From(day)) }
 
-// Check returns an error if there is no such unit, or if it cannot begin on its day.
+// At returns u with windows that begin at another time of day than midnight, such as 6*time.Hour:
+// Day.At(6*time.Hour) is from 6:00 to 6:00 on the next day. Check fails for an Hour, and for a time
+// that is not in whole minutes from 0 to 23h59m.
+func (u CalendarUnit) At(clock time.Duration) CalendarUnit {
+	return CalendarUnit(calendar.Unit(u).At(clock))
+}
+
+// Check returns an error if there is no such unit, or if it cannot begin on its day or at its time.
 func (u CalendarUnit) Check() error { return calendar.Unit(u).Check() }
 
-// String returns the name, such as "month", or "month:17" for Month.From(17).
+// String returns the name, such as "month", "month:17" for Month.From(17), or "day:6h" for
+// Day.At(6*time.Hour).
 func (u CalendarUnit) String() string { return calendar.Unit(u).String() }
 
 // Calendar is the fixed window counter in windows of the calendar. Make one with
@@ -44,12 +53,12 @@ type Calendar struct{ windowStrategy }
 // a gap, and ExpiresAt is when the window ends: on a day on which clocks are set it may have 23 or
 // 25 hours. The Duration of a request is ignored. A nil zone is UTC. It panics if unit.Check fails.
 //
-// A day begins when the clock first shows it or a later one: at 1:00 if the clock is set from 0:00
-// to 1:00, and at the first of two midnights. An hour in which it is set by a part of one ends
-// there.
+// A day begins when the clock first shows its time on that day or a later one: at 1:00 if the clock
+// is set from 0:00 to 1:00, and at the first of two midnights. An hour in which it is set by a part
+// of one ends there.
 //
 // Buckets, and the cost of a decision, are those of [FixedWindow]. Calendars of one Limiter count
-// together if they have the same unit, first day and name of the zone. If a zone has other rules
+// together if they have the same unit, first day, time and name of the zone. If a zone has other rules
 // than in an earlier call, they hold from the next window on.
 func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	of, err := calendar.New(calendar.Unit(unit), zone)

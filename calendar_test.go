@@ -111,6 +111,9 @@ func TestCalendarsCountApart(t *testing.T) {
 	assert.EqualValues(t, 2, count(l.Calendar(Day, zone(t, "Europe/Berlin"))))
 	assert.EqualValues(t, 1, count(l.Calendar(Day, time.FixedZone("Z", 60))))
 	assert.EqualValues(t, 1, count(l.Calendar(Day, time.FixedZone("Z", 120))))
+	assert.EqualValues(t, 1, count(l.Calendar(Day.At(6*time.Hour), time.UTC)))
+	assert.EqualValues(t, 1, count(l.Calendar(Month.From(2).At(6*time.Hour), time.UTC)))
+	assert.EqualValues(t, 2, count(l.Calendar(Month.At(6*time.Hour).From(2), time.UTC)))
 
 	names := map[string]uint64{}
 	for b := range l.Buckets() {
@@ -118,7 +121,7 @@ func TestCalendarsCountApart(t *testing.T) {
 	}
 	assert.Equal(t, map[string]uint64{
 		"": 1, "day@UTC": 2, "month@UTC": 2, "month:2@UTC": 1, "day@Europe/Berlin": 2,
-		"day@Z+60": 1, "day@Z+120": 1,
+		"day@Z+60": 1, "day@Z+120": 1, "day:6h@UTC": 1, "month:2:6h@UTC": 2,
 	}, names)
 	reset, err := l.FixedWindow().ResetPrefix(context.Background(), "", nil)
 	require.NoError(t, err)

@@ -151,7 +151,8 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 	require.NoError(t, err)
 	all := []*redislimit.Strategy{
 		store.Calendar(weir.Year, nil), store.Calendar(weir.Year.From(229), nil),
-		store.Calendar(weir.Year, berlin),
+		store.Calendar(weir.Year, berlin), store.Calendar(weir.Year.At(6*time.Hour), nil),
+		store.Calendar(weir.Year.From(229).At(6*time.Hour), nil),
 		store.Calendar(weir.Year, time.FixedZone("*", 60)),
 		store.Calendar(weir.Year, time.FixedZone("{*}:{", 60)),
 		store.Calendar(weir.Year, time.FixedZone("%7B*", 60)), store.Calendar(weir.Month, nil),
@@ -185,7 +186,7 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 	_, _, ok := all[0].Lapse(r, time.Now())
 	assert.False(t, ok, "near.Lease has windows of the Duration")
 	assert.Equal(t, "calendar", weir.NameOf(all[0]))
-	for _, u := range []weir.CalendarUnit{0, weir.Day.From(1)} {
+	for _, u := range []weir.CalendarUnit{0, weir.Day.From(1), weir.Day.At(24 * time.Hour), weir.Hour.At(time.Minute)} {
 		assert.Panics(t, func() { store.Calendar(u, nil) })
 	}
 }

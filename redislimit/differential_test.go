@@ -114,6 +114,7 @@ func calendarPairs(
 	}{
 		{weir.Hour, "Australia/Lord_Howe", time.Hour, time.Date(2026, 10, 3, 14, 0, 0, 0, time.UTC)},
 		{weir.Day, "America/Sao_Paulo", day, time.Date(2018, 11, 3, 0, 0, 0, 0, time.UTC)},
+		{weir.Day.At(150 * time.Minute), "Europe/Berlin", day, time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC)},
 		{weir.Week.From(7), "Pacific/Apia", 7 * day, time.Date(2011, 12, 20, 0, 0, 0, 0, time.UTC)},
 		{weir.Month.From(31), "Europe/Berlin", 30 * day, time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)},
 		{weir.Year.From(229), "Asia/Kathmandu", 20 * day, time.Date(1983, 12, 1, 0, 0, 0, 0, time.UTC)},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/bounds"
 	"github.com/weirgo/weir/internal/calendar"
 )
 
@@ -21,8 +22,8 @@ var calendarUnits = map[Unit]weir.CalendarUnit{
 	Hour: weir.Hour, Day: weir.Day, Week: weir.Week, Month: weir.Month, Year: weir.Year,
 }
 
-// String returns the unit, with its first day, and the zone, such as "month:17@Europe/Berlin", or
-// nothing for the zero value.
+// String returns the unit, with its first day and its time, and the zone, such as
+// "month:17@Europe/Berlin" or "day:6h@UTC", or nothing for the zero value.
 func (c Calendar) String() string {
 	if c == (Calendar{}) {
 		return ""
@@ -49,15 +50,18 @@ func (c Calendar) windows() (of calendar.Calendar, err error) {
 
 // yaml returns c as a file has it.
 func (c Calendar) yaml() map[string]any {
-	unit, anchor := calendar.Unit(c.Unit).Split()
+	unit, anchor, clock := calendar.Unit(c.Unit).Split()
 	m := map[string]any{"zone": c.Zone, "unit": unit.String()}
 	if anchor > 0 {
 		m["anchor"] = anchor
 	}
+	if clock > 0 {
+		m["time"] = bounds.Text(clock)
+	}
 	return m
 }
 
-var calendarKeys = []string{"unit", "zone", "anchor"}
+var calendarKeys = []string{"unit", "zone", "anchor", "time"}
 
 // calendar reads the calendar of a rule, whose unit is that of its rate_limit.
 func (d *decoder) calendar(limit *Limit, f *field) {
@@ -88,6 +92,17 @@ func (d *decoder) calendar(limit *Limit, f *field) {
 			d.mistyped(anchor, "a day, such as 17")
 		case bad != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0:
 			d.errorf(d.at(anchor.value), "%v", bad)
+		}
+	}
+	if f := in.get("time"); f != nil {
+		text, _ := d.str(f)
+		clock, err := time.ParseDuration(text)
+		c.Unit = c.Unit.At(clock)
+		switch bad := calendarUnits[limit.Unit].At(clock).Check(); {
+		case err != nil:
+			d.mistyped(f, "a time of day, such as 6h or 6h30m")
+		case bad != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0:
+			d.errorf(d.at(f.value), "%v", bad)
 		}
 	}
 	_, unknown := c.location()

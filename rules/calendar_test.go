@@ -49,12 +49,30 @@ func TestCalendarOfARule(t *testing.T) {
 	assert.EqualValues(t, 2, w.ask(w.hit("user=a")).Statuses[0].Remaining)
 }
 
+// A day of a rule may begin at another time than midnight, in its zone.
+func TestCalendarOfARuleFromAnotherHour(t *testing.T) {
+	w := newWorld(t, in("{key: user, rate_limit: {unit: day, requests_per_unit: 1}, "+
+		"metadata: {weir: {calendar: {zone: Europe/Berlin, time: 6h}}}}"), rules.Config{})
+	w.now = time.Date(2026, 3, 29, 3, 59, 59, 0, time.UTC) // a second before six, an hour after the clock is set
+	assert.True(t, w.ask(w.hit("user=a")).Allowed())
+	resp := w.ask(w.hit("user=a"))
+	assert.False(t, resp.Allowed())
+	assert.Equal(t, time.Second, resp.Statuses[0].Reset)
+	w.now = w.now.Add(time.Second)
+	resp = w.ask(w.hit("user=a"))
+	assert.True(t, resp.Allowed())
+	assert.Equal(t, 24*time.Hour, resp.Statuses[0].Reset)
+}
+
 func TestCalendarIsReadAndWritten(t *testing.T) {
 	for own, want := range map[string]string{
-		billing:                                "3 per month:17@Europe/Berlin",
-		"{calendar: {zone: Asia/Kathmandu}}":   "3 per month@Asia/Kathmandu",
-		"{calendar: {zone: UTC, anchor: 1}}":   "3 per month@UTC",
-		"{calendar: {zone: UTC, unit: month}}": "3 per month@UTC",
+		billing:                                                     "3 per month:17@Europe/Berlin",
+		"{calendar: {zone: Asia/Kathmandu}}":                        "3 per month@Asia/Kathmandu",
+		"{calendar: {zone: UTC, anchor: 1}}":                        "3 per month@UTC",
+		"{calendar: {zone: UTC, unit: month}}":                      "3 per month@UTC",
+		"{calendar: {zone: UTC, time: 6h}}":                         "3 per month:6h@UTC",
+		"{calendar: {zone: UTC, time: 0h}}":                         "3 per month@UTC",
+		"{calendar: {zone: Europe/Berlin, time: 390m, anchor: 17}}": "3 per month:17:6h30m@Europe/Berlin",
 		"{algorithm: fixed_window, calendar: {zone: UTC, anchor: 31}, costs: afterwards}": "3 per month:31@UTC, costs afterwards",
 	} {
 		set := load(t, monthly(own))
@@ -71,9 +89,11 @@ func TestCalendarIsReadAndWritten(t *testing.T) {
 		"year"))
 	assert.Equal(t, rules.Calendar{Unit: weir.Year.From(406), Zone: "UTC"},
 		year.Match("d", entries(t, "user=a")).Limit.Calendar, "an anchor is decimal")
-	changes := rules.Diff(load(t, monthly("{}")), load(t, monthly(billing)))
-	require.Len(t, changes, 1)
-	assert.Equal(t, "counters start at zero", changes[0].Effect)
+	for _, from := range []string{"{}", strings.Replace(billing, "anchor", "time: 6h, anchor", 1)} {
+		changes := rules.Diff(load(t, monthly(from)), load(t, monthly(billing)))
+		require.Len(t, changes, 1)
+		assert.Equal(t, "counters start at zero", changes[0].Effect)
+	}
 }
 
 func TestWrongCalendars(t *testing.T) {
@@ -105,6 +125,14 @@ func TestWrongCalendars(t *testing.T) {
 		monthly(
 			"{calendar: {zone: UTC, day: 17}}",
 		): "unknown key 'day'",
+		monthly("{calendar: {zone: UTC, time: 24h}}"):    "month:24h: the time of day is in whole minutes",
+		monthly("{calendar: {zone: UTC, time: 1h1s}}"):   "the time of day is in whole minutes, less than 24h",
+		monthly("{calendar: {zone: UTC, time: -1h}}"):    "the time of day is in whole minutes, less than 24h",
+		monthly("{calendar: {zone: UTC, time: 6}}"):      "want a time of day, such as 6h or 6h30m",
+		monthly("{calendar: {zone: UTC, time: '6:00'}}"): "want a time of day, such as 6h or 6h30m",
+		monthly("{calendar: {zone: UTC, time: [6h]}}"):   "want a string",
+		strings.ReplaceAll(monthly("{calendar: {zone: UTC, time: 6h}}"), "month",
+			"hour"): "one hour has no time of day",
 		monthly(
 			"{algorithm: sliding_log, calendar: {zone: UTC}}",
 		): "calendar applies to fixed_window only",

@@ -49,7 +49,7 @@ func TestCalendarConforms(t *testing.T) {
 		duration time.Duration
 	}{
 		{weir.Hour, nil, time.Hour}, {weir.Day, nil, day}, {weir.Week.From(4), nil, 7 * day},
-		{weir.Month.From(17), berlin, 28 * day},
+		{weir.Month.From(17), berlin, 28 * day}, {weir.Day.At(6 * time.Hour), berlin, 23 * time.Hour},
 	} {
 		laws := weirtest.Laws{Histories: histories, Durations: []time.Duration{c.duration},
 			FixedDuration: true,

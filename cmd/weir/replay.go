@@ -51,7 +51,8 @@ times to compare limits in one run. Limits without a strategy are replayed with 
            have waited count as admitted
 
 10000/month@Europe/Berlin counts in the months of a time zone, and so do hour, day, week and year;
-month:17 begins on the 17th, week:7 on Sunday, and year:406 on 6 April.
+month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h and month:17:6h at
+six in the morning.
 
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
 --help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/bounds"
 )
 
-// Unit is the length of a window and the day that it begins with: one of the constants, and ten
-// times the anchor. That is the day of a Week, from 1 for Monday to 7, the day of a Month, or the
-// month and day of a Year, 101 to 1231; 0 stands for the first. Where a month is shorter, it is the
-// last day.
+// Unit is the length of a window, and the day and the time at which it begins: one of the
+// constants, 10 times the anchor, and 100,000 times the minutes since midnight. The anchor is the
+// day of a Week, from 1 for Monday to 7, the day of a Month, or the month and day of a Year, 101 to
+// 1231; 0 stands for the first. Where a month is shorter, it is the last day.
 type Unit int
 
 // The units.
@@ -26,6 +27,9 @@ const (
 	Year
 
 	anchorUnit = 10
+	minuteUnit = 100_000
+
+	minutesPerDay = 24 * 60
 )
 
 // units has the name of each, its length and its anchors.
@@ -44,34 +48,55 @@ func (u Unit) From(anchor int) Unit {
 	if anchor < 0 || anchor > units[Year].last {
 		anchor = units[Year].last + 1 // which no unit has
 	}
-	return u%anchorUnit + anchorUnit*Unit(anchor)
+	return u%anchorUnit + anchorUnit*Unit(anchor) + u/minuteUnit*minuteUnit
 }
 
-// Split returns u without its anchor, and that.
-func (u Unit) Split() (unit Unit, anchor int) { return u % anchorUnit, int(u / anchorUnit) }
+// At returns u with a time of day.
+func (u Unit) At(clock time.Duration) Unit {
+	minutes := clock / time.Minute
+	if clock < 0 || clock%time.Minute != 0 || minutes > minutesPerDay {
+		minutes = minutesPerDay // which no day has
+	}
+	return u%minuteUnit + minuteUnit*Unit(minutes)
+}
 
-// known reports whether u is one of the units, with an anchor or not.
+// Split returns u without its anchor and its time of day, and these.
+func (u Unit) Split() (unit Unit, anchor int, clock time.Duration) {
+	return u % anchorUnit, int(u % minuteUnit / anchorUnit), time.Duration(u/minuteUnit) * time.Minute
+}
+
+// known reports whether u is one of the units, whatever its anchor and time are.
 func (u Unit) known() bool { return u%anchorUnit >= Hour && u%anchorUnit <= Year }
 
-// String returns the name, and the anchor if that is not the first one: "month", "month:17".
+// String returns the name, the anchor if that is not the first one, and the time if that is not
+// midnight: "month", "month:17", "day:6h", "month:17:6h30m".
 func (u Unit) String() string {
-	unit, anchor := u.Split()
-	switch {
-	case !u.known():
+	if !u.known() {
 		return fmt.Sprintf("unit %d", int(u))
-	case anchor == 0 || anchor == units[unit].first:
-		return units[unit].name
 	}
-	return fmt.Sprintf("%s:%d", units[unit].name, anchor)
+	unit, anchor, clock := u.Split()
+	text := units[unit].name
+	if anchor != 0 && anchor != units[unit].first {
+		text += ":" + strconv.Itoa(anchor)
+	}
+	if clock != 0 {
+		text += ":" + bounds.Text(clock)
+	}
+	return text
 }
 
-// Check returns an error if there is no such unit, or if it cannot begin on its anchor.
+// Check returns an error if there is no such unit, or if it cannot begin on its anchor or at its
+// time.
 func (u Unit) Check() error {
-	unit, anchor := u.Split()
 	if !u.known() {
 		return fmt.Errorf("%v: a calendar has hour, day, week, month and year", u)
 	}
+	unit, anchor, clock := u.Split()
 	switch of := units[unit]; {
+	case clock != 0 && unit == Hour:
+		return fmt.Errorf("%v: one hour has no time of day", u)
+	case clock >= 24*time.Hour:
+		return fmt.Errorf("%v: the time of day is in whole minutes, less than 24h", u)
 	case anchor == 0:
 	case of.last == 0:
 		return fmt.Errorf("%v: one %s has no anchor", u, of.name)
@@ -89,27 +114,39 @@ func isDate(monthAndDay int) bool {
 
 // ParseUnit is the inverse of [Unit.String].
 func ParseUnit(text string) (Unit, error) {
-	name, anchor, anchored := strings.Cut(text, ":")
+	parts := strings.Split(text, ":")
 	for u := Hour; u <= Year; u++ {
-		if units[u].name != name {
-			continue
+		if units[u].name == parts[0] {
+			return u.begins(text, parts[1:])
 		}
-		if anchored {
-			n, err := strconv.Atoi(anchor)
-			if err != nil || n == 0 {
-				return 0, fmt.Errorf("%q: the anchor is no number from 1", text)
-			}
-			u = u.From(n)
-		}
-		return u, u.Check()
 	}
 	return 0, fmt.Errorf("%q: a calendar has hour, day, week, month and year", text)
+}
+
+// begins returns u with the anchor and the time that parts of text name.
+func (u Unit) begins(text string, parts []string) (Unit, error) {
+	if len(parts) > 0 {
+		if anchor, err := strconv.Atoi(parts[0]); err == nil && anchor != 0 {
+			u, parts = u.From(anchor), parts[1:]
+		}
+	}
+	if len(parts) > 0 {
+		_, number := strconv.Atoi(parts[0])
+		if clock, err := time.ParseDuration(parts[0]); err == nil && number != nil {
+			u, parts = u.At(clock), parts[1:]
+		}
+	}
+	if len(parts) > 0 {
+		return 0, fmt.Errorf("%q: want an anchor from 1, a time such as 6h or 6h30m, or both, as in "+
+			"month:17:6h", text)
+	}
+	return u, u.Check()
 }
 
 // Length returns how long windows are: an hour, or 1, 7, 31 or 365 days. Some are shorter, and
 // where there is a leap day or clocks are set back one is longer.
 func (u Unit) Length() time.Duration {
-	unit, _ := u.Split()
+	unit, _, _ := u.Split()
 	return units[unit].hours * time.Hour
 }
 
@@ -117,6 +154,7 @@ func (u Unit) Length() time.Duration {
 type Calendar struct {
 	unit   Unit
 	anchor int // 0 for an Hour and a Day
+	clock  time.Duration
 	zone   *time.Location
 }
 
@@ -128,12 +166,12 @@ func New(u Unit, zone *time.Location) (Calendar, error) {
 	if zone == nil {
 		zone = time.UTC
 	}
-	unit, anchor := u.Split()
-	return Calendar{unit, max(anchor, units[unit].first), zone}, nil
+	unit, anchor, clock := u.Split()
+	return Calendar{unit, max(anchor, units[unit].first), clock, zone}, nil
 }
 
-// Unit returns the unit with its anchor.
-func (c Calendar) Unit() Unit { return c.unit.From(c.anchor) }
+// Unit returns the unit with its anchor and its time.
+func (c Calendar) Unit() Unit { return c.unit.From(c.anchor).At(c.clock) }
 
 // String returns the name, such as "month:17@Europe/Berlin". The name of a zone whose clocks are
 // never set is followed by its seconds ahead of UTC, "hour@mine+1800": it may be a [time.FixedZone]
@@ -225,18 +263,18 @@ const secondsPerDay = 24 * 60 * 60
 // monday returns the first day of week 0: 1 January 1970 was a Thursday.
 func (c Calendar) monday() int64 { return int64(c.anchor) - 4 }
 
-// begin returns when window n begins: when the clock first shows its first day.
+// begin returns when window n begins: when the clock first shows the time on its first day.
 func (c Calendar) begin(n int64) int64 {
 	switch c.unit {
 	case Year:
-		return c.midnight(date(n, time.Month(c.anchor/100), c.anchor%100))
+		return c.first(date(n, time.Month(c.anchor/100), c.anchor%100))
 	case Month:
 		year, month := arith.FloorDiv(n, 12)
-		return c.midnight(date(year, time.Month(month+1), c.anchor))
+		return c.first(date(year, time.Month(month+1), c.anchor))
 	case Week:
-		return c.midnight(n*7 + c.monday())
+		return c.first(n*7 + c.monday())
 	}
-	return c.midnight(n)
+	return c.first(n)
 }
 
 // date returns the number of a day since 1 January 1970, or that of the last day of its month.
@@ -250,9 +288,9 @@ func daysIn(year int64, month time.Month) int {
 	return time.Date(int(year), month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 }
 
-// midnight returns the instant at which the clock first shows a day, or a later one.
-func (c Calendar) midnight(days int64) int64 {
-	shows := days * secondsPerDay
+// first returns the instant at which the clock first shows c's time on a day, or a later one.
+func (c Calendar) first(days int64) int64 {
+	shows := days*secondsPerDay + int64(c.clock/time.Second)
 	// No zone is more than a day ahead of UTC, so the clock shows an earlier day then.
 	for at := time.Unix(shows-secondsPerDay-1, 0).In(c.zone); ; {
 		reached := max(at.Unix(), shows-offset(at))

@@ -2,6 +2,7 @@ package calendar
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,10 +32,10 @@ func of(t testing.TB, unit Unit, zone string) Calendar {
 	return c
 }
 
-// dawn returns when the clock first shows a day, or a later one, by asking for each of its minutes
-// which instant shows it.
-func dawn(year int, month time.Month, day int, zone *time.Location) int64 {
-	for minute := 0; ; minute++ {
+// dawn returns when the clock first shows a time on a day, or a later one, by asking for each of its
+// minutes which instant shows it.
+func dawn(year int, month time.Month, day int, clock time.Duration, zone *time.Location) int64 {
+	for minute := int(clock / time.Minute); ; minute++ {
 		at := time.Date(year, month, day, 0, minute, 0, 0, zone)
 		want := time.Date(year, month, day, 0, minute, 0, 0, time.UTC)
 		if at.Format(time.DateTime) != want.Format(time.DateTime) {
@@ -56,7 +57,7 @@ func begins(c Calendar, from, to int) (all []int64) {
 		return hours(c.zone, from, to)
 	}
 	add := func(year int, month time.Month, day int) {
-		if at := dawn(year, month, day, c.zone); len(all) == 0 || at > all[len(all)-1] {
+		if at := dawn(year, month, day, c.clock, c.zone); len(all) == 0 || at > all[len(all)-1] {
 			all = append(all, at)
 		}
 	}
@@ -118,7 +119,9 @@ func TestWindowsAreThoseOfTheClock(t *testing.T) {
 			t.Parallel()
 			for _, u := range []Unit{
 				Hour, Day, Week, Week.From(7), Month, Month.From(17), Month.From(31), Year,
-				Year.From(229), Year.From(406),
+				Year.From(229), Year.From(406), Day.At(6 * time.Hour), Day.At(150 * time.Minute), Day.At(time.Minute),
+				Day.At(24*time.Hour - time.Minute), Week.From(7).At(2 * time.Hour), Month.At(30 * time.Minute),
+				Month.From(31).At(6 * time.Hour), Year.From(229).At(23 * time.Hour),
 			} {
 				c := of(t, u, zone)
 				at := begins(c, from, to)
@@ -166,6 +169,31 @@ func TestDaysOnWhichClocksAreSet(t *testing.T) {
 	}
 }
 
+// A day from 6:00, and one from a time that the clock leaves out or shows twice.
+func TestDaysFromAnotherHour(t *testing.T) {
+	berlin := location(t, "Europe/Berlin")
+	for _, c := range []struct {
+		clock      time.Duration
+		at         string // in Berlin
+		start, end string
+	}{
+		{6 * time.Hour, "2026-07-01 05:59:59", "2026-06-30 06:00:00 +0200", "2026-07-01 06:00:00 +0200"},
+		{6 * time.Hour, "2026-07-01 06:00:00", "2026-07-01 06:00:00 +0200", "2026-07-02 06:00:00 +0200"},
+		{6 * time.Hour, "2026-03-29 05:00:00", "2026-03-28 06:00:00 +0100", "2026-03-29 06:00:00 +0200"},
+		{6 * time.Hour, "2026-10-25 05:00:00", "2026-10-24 06:00:00 +0200", "2026-10-25 06:00:00 +0100"},
+		{150 * time.Minute, "2026-03-29 12:00:00", "2026-03-29 03:00:00 +0200", "2026-03-30 02:30:00 +0200"},
+		{150 * time.Minute, "2026-10-25 12:00:00", "2026-10-25 02:30:00 +0200", "2026-10-26 02:30:00 +0100"},
+	} {
+		at, err := time.ParseInLocation(time.DateTime, c.at, berlin)
+		require.NoError(t, err)
+		start, end := of(t, Day.At(c.clock), "Europe/Berlin").Window(at.Unix())
+		show := func(at int64) string {
+			return time.Unix(at, 0).In(berlin).Format("2006-01-02 15:04:05 -0700")
+		}
+		assert.Equal(t, []string{c.start, c.end}, []string{show(start), show(end)}, "%v at %v", c.clock, c.at)
+	}
+}
+
 func TestMonthsOfABillingDay(t *testing.T) {
 	c := of(t, Month.From(31), "America/New_York")
 	at := time.Date(2027, 12, 31, 0, 0, 0, 0, c.zone)
@@ -181,6 +209,8 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 	for text, u := range map[string]Unit{
 		"hour": Hour, "day": Day, "week": Week, "month": Month, "year": Year, "week:7": Week.From(7),
 		"month:17": Month.From(17), "year:229": Year.From(229), "year:1231": Year.From(1231),
+		"day:6h": Day.At(6 * time.Hour), "day:30m": Day.At(30 * time.Minute), "week:6h30m": Week.At(390 * time.Minute),
+		"month:17:6h": Month.From(17).At(6 * time.Hour), "year:1231:23h59m": Year.At(1439 * time.Minute).From(1231),
 	} {
 		assert.Equal(t, text, u.String())
 		assert.NoError(t, u.Check())
@@ -191,12 +221,14 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 	assert.Equal(t, "week", Week.From(1).String(), "the first is no other")
 	assert.Equal(t, Month.From(2), Month.From(17).From(2))
 	assert.Equal(t, Month, Month.From(17).From(0))
+	assert.Equal(t, Month.From(17), Month.From(17).At(time.Hour).At(0))
 	for _, u := range []Unit{
 		0, 6, -1, -13, Hour.From(1), Day.From(1), Day.From(-1), Week.From(8), Week.From(-1),
 		Month.From(32),
 		Month.From(-1), Month.From(1 << 30), Year.From(100), Year.From(230), Year.From(1232),
 		Year.From(1301),
-		Year.From(1), Year.From(431),
+		Year.From(1), Year.From(431), Hour.At(time.Minute), Day.At(24 * time.Hour), Day.At(-time.Hour),
+		Day.At(time.Second), Day.At(1 << 62), Day.From(1).At(time.Hour), Month.From(32).At(time.Hour),
 	} {
 		assert.Error(t, u.Check(), "%v", u)
 		_, err := New(u, time.UTC)
@@ -205,8 +237,8 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 		assert.Error(t, err, "%v", u)
 	}
 	for _, text := range []string{"", "Month", "months", "month:", "month:0", "month:-1", "month:x",
-		"month:17:1", "day:1",
-		" day"} {
+		"month:17:1", "day:1", " day", "day:24h", "day:-1h", "day:6h:7h", "day:6h:1", "month:6h:17", "month:17:",
+		"month:17:6h:", "day:6", "day:6h0m1s", "hour:30m", "day:0", "month:+0", "month:17:0"} {
 		_, err := ParseUnit(text)
 		assert.Error(t, err, "%q", text)
 	}
@@ -218,8 +250,13 @@ func TestNamesOfCalendars(t *testing.T) {
 		"month:17@Etc/GMT+5-18000": location(t, "Etc/GMT+5"),
 		"month:17@mine+1234":       time.FixedZone("mine", 1234),
 		"month:17@-60":             time.FixedZone("", -60), "month:17@a@b+0": time.FixedZone("a@b", 0),
+		"month:17:6h@UTC": nil, "month:17:6h@Europe/Berlin": location(t, "Europe/Berlin"),
 	} {
-		c, err := New(Month.From(17), zone)
+		u := Month.From(17)
+		if strings.Contains(name, "6h") {
+			u = u.At(6 * time.Hour)
+		}
+		c, err := New(u, zone)
 		require.NoError(t, err)
 		assert.Equal(t, name, c.String())
 		again, err := Parse(name)

@@ -44,6 +44,12 @@ func TestRulesSchema(t *testing.T) {
 		{"a calendar",
 			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: " +
 				"{zone: Europe/Berlin, unit: month, anchor: 17}}}}")},
+		{"a calendar with a time",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1}, metadata: {weir: {calendar: " +
+				"{zone: Europe/Berlin, time: 6h30m}}}}")},
+		{"a calendar with a number for the time",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1}, metadata: {weir: {calendar: " +
+				"{zone: Europe/Berlin, time: 6}}}}")},
 		{"a calendar without a zone",
 			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
 				"{weir: {calendar: {anchor: 17}}}}")},

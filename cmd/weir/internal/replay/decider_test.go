@@ -136,6 +136,8 @@ func TestCalendarDeciderEqualsWeir(t *testing.T) {
 	for text, start := range map[string]time.Time{
 		"3/hour@Australia/Lord_Howe":        time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC),
 		"20/day@America/Sao_Paulo":          time.Date(2018, 11, 2, 0, 0, 0, 0, time.UTC),
+		"20/day:6h@Europe/Berlin":           time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC),
+		"30/month:31:6h30m@Europe/Berlin":   time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
 		"100/week:7@Pacific/Apia":           time.Date(2011, 12, 1, 0, 0, 0, 0, time.UTC),
 		"30/month:31@Europe/Berlin":         time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC),
 		"n=1000/year:229@Asia/Kathmandu":    time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),

@@ -1,7 +1,7 @@
 // Package rule parses limits of the command line and makes strategies from them. A limit is written
 //
 //	[NAME=]COUNT/DURATION[,COUNT/DURATION...][:STRATEGY]
-//	[NAME=]COUNT/UNIT[:ANCHOR]@ZONE
+//	[NAME=]COUNT/UNIT[:ANCHOR][:TIME]@ZONE
 //
 // such as 100/1m, login=5/1m:log, 1000/1s,5000/10s or 10000/month:17@Europe/Berlin.
 package rule

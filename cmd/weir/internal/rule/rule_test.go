@@ -201,6 +201,10 @@ func TestParseCalendar(t *testing.T) {
 			Tiers: []weir.Tier{{Limit: 10_000, Duration: 31 * 24 * time.Hour}}},
 		"5/week:7@UTC": {Unit: weir.Week.From(7), Zone: time.UTC,
 			Tiers: []weir.Tier{{Limit: 5, Duration: 7 * 24 * time.Hour}}},
+		"5/day:6h@UTC": {Unit: weir.Day.At(6 * time.Hour), Zone: time.UTC,
+			Tiers: []weir.Tier{{Limit: 5, Duration: 24 * time.Hour}}},
+		"5/month:17:6h30m@UTC": {Unit: weir.Month.From(17).At(390 * time.Minute), Zone: time.UTC,
+			Tiers: []weir.Tier{{Limit: 5, Duration: 31 * 24 * time.Hour}}},
 		"0/year:229@UTC": {Unit: weir.Year.From(229), Zone: time.UTC,
 			Tiers: []weir.Tier{{Limit: 0, Duration: 365 * 24 * time.Hour}}},
 	} {
@@ -212,7 +216,7 @@ func TestParseCalendar(t *testing.T) {
 	}
 	for _, text := range []string{
 		"1/month@", "1/month@Nowhere", "/month@UTC", "1/@UTC", "1/month:32@UTC", "1/month:0@UTC",
-		"1/minute@UTC", "1/1d@UTC",
+		"1/minute@UTC", "1/1d@UTC", "1/day:24h@UTC", "1/day:6@UTC", "1/hour:30m@UTC", "1/day:6h:17@UTC",
 		"1/month@UTC:fixed", "1/month@UTC,5/1s", "5/1s,1/month@UTC", "1@UTC", "-1/month@UTC",
 	} {
 		_, err := Parse(text, d)
@@ -222,6 +226,8 @@ func TestParseCalendar(t *testing.T) {
 		[]string{Fixed, Log}, 0)
 	require.NoError(t, err)
 	assert.Len(t, rules, 3+2)
-	_, err = Cross([]string{"1/month@UTC", "1/month:1@UTC"}, []string{Fixed}, 0)
-	assert.ErrorContains(t, err, "twice")
+	for same, other := range map[string]string{"1/month@UTC": "1/month:1@UTC", "1/day:6h@UTC": "1/day:360m@UTC"} {
+		_, err = Cross([]string{same, other}, []string{Fixed}, 0)
+		assert.ErrorContains(t, err, "twice")
+	}
 }

@@ -29,7 +29,8 @@ them. Tiers, 1000/1s,5000/10s,7000/15s, do the same in one decision. The strateg
            in it; not available with --redis
 
 10000/month@Europe/Berlin counts in the months of a time zone, and so do hour, day, week and year;
-month:17 begins on the 17th, week:7 on Sunday, and year:406 on 6 April.
+month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h and month:17:6h at
+six in the morning.
 
 Callers are told apart --by ip, header:NAME, host, user (of Basic authorization), path or pattern
 (the --route), joined by plus signs: ip+pattern. A client that can choose its key has as many
