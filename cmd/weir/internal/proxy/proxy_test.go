@@ -205,6 +205,29 @@ func TestRoutes(t *testing.T) {
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
 }
 
+// The page lists every limit and every cost, and what it is for.
+func TestLimitsShown(t *testing.T) {
+	shown := func(routes ...string) (rows []string) {
+		cfg := config(t, "10/1m:fixed")
+		cfg.MaxInFlightPerClient = 3
+		for _, text := range routes {
+			r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Log})
+			require.NoError(t, err)
+			cfg.Routes = append(cfg.Routes, r)
+		}
+		for _, l := range serve(t, cfg).figures().Limits {
+			rows = append(rows, strings.Join([]string{l.Name, l.Limit, l.Strategy, l.Route}, "|"))
+		}
+		return rows[1:]
+	}
+	assert.Equal(t, []string{"10/1m|10/1m|fixed window|"}, shown())
+	assert.Equal(t, []string{"10/1m|10/1m|fixed window|all", "cost|5 a request||GET /search"},
+		shown("GET /search cost=5"))
+	assert.Equal(t, []string{"10/1m|10/1m|fixed window|", "login|5/1h|sliding log|/login",
+		"cost|5 a request||/search", "cost|2 a request||/login"},
+		shown("/search cost=5", "/login limit=login=5/1h cost=2"))
+}
+
 func TestByPatternIsByRoute(t *testing.T) {
 	cfg := config(t, "1/1d")
 	r, err := ParseRoute("/users/{id}", rule.Defaults{Strategy: rule.Fixed})

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -45,7 +46,8 @@ type (
 		Name     string `json:"name"`
 		Limit    string `json:"limit"`
 		Strategy string `json:"strategy"`
-		Route    string `json:"route,omitempty"`
+		// its pattern; empty: all requests, or those of no route with limits of its own
+		Route string `json:"route,omitempty"`
 	}
 
 	perSecond struct {
@@ -134,15 +136,27 @@ func (p *Proxy) figures() *figures {
 	return f
 }
 
+// limitsShown has a row for each limit, and then for each cost of a route.
 func (p *Proxy) limitsShown() []limitShown {
 	var shown []limitShown
 	if n := p.cfg.MaxInFlightPerClient; n > 0 {
 		shown = append(shown, limitShown{Name: places, Limit: fmt.Sprintf("%d at a time", n),
 			Strategy: places})
 	}
-	for _, r := range p.cfg.limited() {
+	limited, general := p.cfg.limited(), ""
+	if len(limited) == 1 && p.routes.HaveCosts() {
+		general = "all" // the page takes an empty one beside others for "all others"
+	}
+	for _, r := range limited {
 		for _, l := range r.Limits {
-			shown = append(shown, limitShown{l.Name, l.Limit, rule.Titles[l.Strategy], r.Pattern})
+			shown = append(shown, limitShown{l.Name, l.Limit, rule.Titles[l.Strategy],
+				cmp.Or(r.Pattern, general)})
+		}
+	}
+	for _, r := range p.cfg.Routes {
+		if r.Cost > 0 {
+			shown = append(shown, limitShown{Name: "cost", Limit: fmt.Sprintf("%d a request", r.Cost),
+				Route: r.Pattern})
 		}
 	}
 	return shown
