@@ -155,6 +155,7 @@ func TestCalendarSurvivesARestart(t *testing.T) {
 	calendars := func(l *Limiter) []Strategy {
 		return []Strategy{
 			l.Calendar(Month.From(17), zone(t, "America/New_York")), l.Calendar(Year, nil),
+			l.Calendar(Day.At(6*time.Hour), zone(t, "Europe/Berlin")),
 			l.Calendar(Hour, time.FixedZone("own", 1234)), l.FixedWindow(),
 		}
 	}
