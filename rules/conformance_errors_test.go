@@ -60,6 +60,10 @@ func TestErrors(t *testing.T) {
 			"r.yaml:2:1: config error, key is not of type string: 0.25"},
 		{"a key that is a boolean", "domain: d\nyes: x\n",
 			"config error, key is not of type string: yes"},
+		{"a key that is a number in a merged map", "domain: d\n<<: {0.25: x}\n",
+			"r.yaml:2:6: config error, key is not of type string: 0.25"},
+		{"a text that is tagged as a number", in("{key: !!int k}"),
+			"error loading config file: cannot unmarshal \"k\" into key; want a string"},
 		{"an unknown key", in("{key: k, ratelimit: {}}"),
 			"r.yaml:3:14: config error, unknown key 'ratelimit'; did you mean 'rate_limit'?"},
 		{"an unknown key in a limit", in("{key: k, rate_limit: {unit: day, request_per_unit: 1}}"),
@@ -201,6 +205,9 @@ func TestAMistakeIsReportedOnce(t *testing.T) {
 	_, found := (&rules.Loader{}).Check(files("r.yaml",
 		in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}")))
 	assert.Len(t, found, 1)
+	_, found = (&rules.Loader{}).Check(files("r.yaml",
+		"domain: d\ndescriptors:\n  - &a {key: k, 5.5: x}\n  - {<<: *a, key: l}\n  - {<<: *a, key: m}\n"))
+	assert.Len(t, found, 1, "an alias repeats none")
 }
 
 // TestWarnings has a row for each likely mistake that Envoy's service accepts.

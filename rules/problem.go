@@ -44,11 +44,14 @@ func (p *problems) warnf(at position, format string, args ...any) {
 	p.list = append(p.list, &Problem{at.file, at.line, at.column, fmt.Sprintf(format, args...), true})
 }
 
-// split sorts the problems by position and returns errors and warnings.
+// split sorts the problems by position and returns errors and warnings. What an alias repeats is
+// one problem.
 func (p *problems) split() (errors, warnings []*Problem) {
 	slices.SortStableFunc(p.list, func(a, b *Problem) int {
-		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column,
+			strings.Compare(a.Message, b.Message))
 	})
+	p.list = slices.CompactFunc(p.list, func(a, b *Problem) bool { return *a == *b })
 	for _, q := range p.list {
 		if q.Warning {
 			warnings = append(warnings, q)

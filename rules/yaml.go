@@ -130,7 +130,7 @@ func (d *decoder) collect(
 			case isKey(key) && !present:
 				at[key.Value] = from.Content[i].Line
 				fs = append(fs, field{key.Value, from.Content[i], deref(value)})
-			case depth > 0:
+			case isKey(key) && depth > 0: // the mapping itself has it, or an earlier merge
 			case isKey(key):
 				d.errorf(d.at(from.Content[i]),
 					"error loading config file: key '%s' already set in map, at line %d", key.Value, first)
@@ -196,9 +196,10 @@ func (d *decoder) str(f *field) (string, bool) {
 	n := f.value
 	switch {
 	case n.Kind != yaml.ScalarNode:
-	case refusedNumber(n):
+	case refusedNumber(n) && plain(n):
 		d.errorf(d.at(n), "error checking config: %s is the number %s; quote it", f.name, brief(n))
 		return "", false
+	case refusedNumber(n):
 	case n.Tag == "!!str" || n.Tag == "!!int" || n.Tag == "!!bool" || n.Tag == "!!timestamp":
 		return n.Value, true
 	}
@@ -207,13 +208,13 @@ func (d *decoder) str(f *field) (string, bool) {
 }
 
 // refusedNumber reports whether a scalar is a number that Envoy's service refuses wherever it
-// stands: one with a fraction or of more than 63 bits.
+// stands: one with a fraction or of more than 63 bits, or with the tag of an integer and none.
 func refusedNumber(n *yaml.Node) bool {
 	if n.Tag != "!!int" {
 		return n.Tag == "!!float"
 	}
 	_, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 0, 64)
-	return errors.Is(err, strconv.ErrRange)
+	return err != nil
 }
 
 // flag reads a boolean. A field that is absent is false.
