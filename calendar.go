@@ -15,8 +15,8 @@ import (
 // which they begin.
 type CalendarUnit int
 
-// The units. A Week begins on Monday, as in ISO 8601, a Month on its first day, a Year on 1 January,
-// and all of them at midnight; see [CalendarUnit.From] and [CalendarUnit.At].
+// The units. A Week begins on Monday, as in ISO 8601, a Month on its first day, a Year on 1
+// January, and all of them at midnight; see [CalendarUnit.From] and [CalendarUnit.At].
 const (
 	Hour  = CalendarUnit(calendar.Hour)
 	Day   = CalendarUnit(calendar.Day)
@@ -58,8 +58,8 @@ type Calendar struct{ windowStrategy }
 // of one ends there.
 //
 // Buckets, and the cost of a decision, are those of [FixedWindow]. Calendars of one Limiter count
-// together if they have the same unit, first day, time and name of the zone. If a zone has other rules
-// than in an earlier call, they hold from the next window on.
+// together if they have the same unit, first day, time and name of the zone. If a zone has other
+// rules than in an earlier call, they hold from the next window on.
 func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	of, err := calendar.New(calendar.Unit(unit), zone)
 	if err != nil {

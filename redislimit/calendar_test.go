@@ -186,7 +186,9 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 	_, _, ok := all[0].Lapse(r, time.Now())
 	assert.False(t, ok, "near.Lease has windows of the Duration")
 	assert.Equal(t, "calendar", weir.NameOf(all[0]))
-	for _, u := range []weir.CalendarUnit{0, weir.Day.From(1), weir.Day.At(24 * time.Hour), weir.Hour.At(time.Minute)} {
+	for _, u := range []weir.CalendarUnit{
+		0, weir.Day.From(1), weir.Day.At(24 * time.Hour), weir.Hour.At(time.Minute),
+	} {
 		assert.Panics(t, func() { store.Calendar(u, nil) })
 	}
 }

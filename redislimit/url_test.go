@@ -34,8 +34,8 @@ func TestParseURL(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// A server with TLS, whose certificate no authority has signed, decides if the URL says that it need
-// not be checked, and only then.
+// A server with TLS, whose certificate no authority has signed, decides if the URL says that it
+// need not be checked, and only then.
 func TestTLSByURL(t *testing.T) {
 	server := redistest.Start(t)
 	issuer := httptest.NewTLSServer(nil)

@@ -84,27 +84,7 @@ func (d *decoder) calendar(limit *Limit, f *field) {
 		d.errorf(d.at(unit.value), "the unit of the calendar is '%s', and that of the rate_limit %s",
 			name, limit.Unit)
 	}
-	if anchor := in.get("anchor"); anchor != nil {
-		n, err := strconv.Atoi(anchor.value.Value) // not as YAML does: 0406 is 6 April
-		c.Unit = c.Unit.From(n)
-		switch bad := c.Unit.Check(); {
-		case err != nil || n < 1:
-			d.mistyped(anchor, "a day, such as 17")
-		case bad != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0:
-			d.errorf(d.at(anchor.value), "%v", bad)
-		}
-	}
-	if f := in.get("time"); f != nil {
-		text, _ := d.str(f)
-		clock, err := time.ParseDuration(text)
-		c.Unit = c.Unit.At(clock)
-		switch bad := calendarUnits[limit.Unit].At(clock).Check(); {
-		case err != nil:
-			d.mistyped(f, "a time of day, such as 6h or 6h30m")
-		case bad != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0:
-			d.errorf(d.at(f.value), "%v", bad)
-		}
-	}
+	c.Unit = d.begins(c.Unit, in)
 	_, unknown := c.location()
 	switch {
 	case limit.Unlimited || !limit.Unit.valid(): // as is reported
@@ -123,4 +103,30 @@ func (d *decoder) calendar(limit *Limit, f *field) {
 	default:
 		limit.Calendar = c
 	}
+}
+
+// begins returns the unit of a calendar with the day and the time at which its windows begin. 0 is
+// no unit, as is reported.
+func (d *decoder) begins(unit weir.CalendarUnit, in fields) weir.CalendarUnit {
+	check := func(f *field, valid bool, want string, begins weir.CalendarUnit) {
+		switch bad := begins.Check(); {
+		case !valid:
+			d.mistyped(f, want)
+		case bad != nil && unit != 0:
+			d.errorf(d.at(f.value), "%v", bad)
+		}
+	}
+	begins := unit
+	if anchor := in.get("anchor"); anchor != nil {
+		n, err := strconv.Atoi(anchor.value.Value) // not as YAML does: 0406 is 6 April
+		check(anchor, err == nil && n > 0, "a day, such as 17", unit.From(n))
+		begins = begins.From(n)
+	}
+	if clock := in.get("time"); clock != nil {
+		text, _ := d.str(clock)
+		t, err := time.ParseDuration(text)
+		check(clock, err == nil, "a time of day, such as 6h or 6h30m", unit.At(t))
+		begins = begins.At(t)
+	}
+	return begins
 }

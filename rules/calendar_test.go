@@ -53,7 +53,8 @@ func TestCalendarOfARule(t *testing.T) {
 func TestCalendarOfARuleFromAnotherHour(t *testing.T) {
 	w := newWorld(t, in("{key: user, rate_limit: {unit: day, requests_per_unit: 1}, "+
 		"metadata: {weir: {calendar: {zone: Europe/Berlin, time: 6h}}}}"), rules.Config{})
-	w.now = time.Date(2026, 3, 29, 3, 59, 59, 0, time.UTC) // a second before six, an hour after the clock is set
+	// A second before six, on the day on which the clock is set.
+	w.now = time.Date(2026, 3, 29, 3, 59, 59, 0, time.UTC)
 	assert.True(t, w.ask(w.hit("user=a")).Allowed())
 	resp := w.ask(w.hit("user=a"))
 	assert.False(t, resp.Allowed())

@@ -13,7 +13,8 @@ func (b *builder) check(d *domain, rules []*Rule) {
 		b.unreachable(&n.level)
 	}
 	b.unknownReplaces(d.name, rules)
-	if d.specsNode != nil && !slices.ContainsFunc(b.list, func(p *Problem) bool { return !p.Warning }) {
+	mistake := func(p *Problem) bool { return !p.Warning }
+	if d.specsNode != nil && !slices.ContainsFunc(b.list, mistake) {
 		b.unreached(d)
 	}
 	if b.loader.Envoy {

@@ -77,11 +77,13 @@ func TestRulesThatNothingReaches(t *testing.T) {
 				plan("free")), []string{"r.yaml:4:5: warning: unreachable: no descriptor of rate_limits has a"}},
 		{"the entries in another order",
 			webRules("  - {key: user, descriptors: [{key: remote_address, "+rateLimit+"}]}\n",
-				address+", "+user), []string{"3:5: warning: unreachable: no descriptor of rate_limits has the key 'user'",
+				address+", "+user), []string{
+				"3:5: warning: unreachable: no descriptor of rate_limits has the key 'user'",
 				"5:5: warning: no rule matches what these actions describe: remote_address: no descriptor"}},
 		{"a limit above the last entry",
 			webRules("  - {key: user, "+rateLimit+", descriptors: [{key: remote_address, "+rateLimit+"}]}\n",
-				user+", "+address), []string{"r.yaml:3:17: warning: unreachable: no descriptor of rate_limits ends here"}},
+				user+", "+address), []string{
+				"r.yaml:3:17: warning: unreachable: no descriptor of rate_limits ends here"}},
 		{"a limit below the last entry",
 			webRules("  - {key: user, descriptors: [{key: remote_address, "+rateLimit+"}]}\n", user), []string{
 				"r.yaml:3:31: warning: unreachable: no descriptor of rate_limits has the key 'remote_address'",

@@ -32,8 +32,8 @@ func of(t testing.TB, unit Unit, zone string) Calendar {
 	return c
 }
 
-// dawn returns when the clock first shows a time on a day, or a later one, by asking for each of its
-// minutes which instant shows it.
+// dawn returns when the clock first shows a time on a day, or a later one, by asking for each of
+// its minutes which instant shows it.
 func dawn(year int, month time.Month, day int, clock time.Duration, zone *time.Location) int64 {
 	for minute := int(clock / time.Minute); ; minute++ {
 		at := time.Date(year, month, day, 0, minute, 0, 0, zone)
@@ -119,7 +119,8 @@ func TestWindowsAreThoseOfTheClock(t *testing.T) {
 			t.Parallel()
 			for _, u := range []Unit{
 				Hour, Day, Week, Week.From(7), Month, Month.From(17), Month.From(31), Year,
-				Year.From(229), Year.From(406), Day.At(6 * time.Hour), Day.At(150 * time.Minute), Day.At(time.Minute),
+				Year.From(229), Year.From(406),
+				Day.At(6 * time.Hour), Day.At(150 * time.Minute), Day.At(time.Minute),
 				Day.At(24*time.Hour - time.Minute), Week.From(7).At(2 * time.Hour), Month.At(30 * time.Minute),
 				Month.From(31).At(6 * time.Hour), Year.From(229).At(23 * time.Hour),
 			} {
@@ -209,8 +210,9 @@ func TestUnitsAndTheirAnchors(t *testing.T) {
 	for text, u := range map[string]Unit{
 		"hour": Hour, "day": Day, "week": Week, "month": Month, "year": Year, "week:7": Week.From(7),
 		"month:17": Month.From(17), "year:229": Year.From(229), "year:1231": Year.From(1231),
-		"day:6h": Day.At(6 * time.Hour), "day:30m": Day.At(30 * time.Minute), "week:6h30m": Week.At(390 * time.Minute),
-		"month:17:6h": Month.From(17).At(6 * time.Hour), "year:1231:23h59m": Year.At(1439 * time.Minute).From(1231),
+		"day:6h": Day.At(6 * time.Hour), "day:30m": Day.At(30 * time.Minute),
+		"week:6h30m": Week.At(390 * time.Minute), "month:17:6h": Month.From(17).At(6 * time.Hour),
+		"year:1231:23h59m": Year.At(1439 * time.Minute).From(1231),
 	} {
 		assert.Equal(t, text, u.String())
 		assert.NoError(t, u.Check())

@@ -226,7 +226,9 @@ func TestParseCalendar(t *testing.T) {
 		[]string{Fixed, Log}, 0)
 	require.NoError(t, err)
 	assert.Len(t, rules, 3+2)
-	for same, other := range map[string]string{"1/month@UTC": "1/month:1@UTC", "1/day:6h@UTC": "1/day:360m@UTC"} {
+	for same, other := range map[string]string{
+		"1/month@UTC": "1/month:1@UTC", "1/day:6h@UTC": "1/day:360m@UTC",
+	} {
 		_, err = Cross([]string{same, other}, []string{Fixed}, 0)
 		assert.ErrorContains(t, err, "twice")
 	}
