@@ -37,6 +37,10 @@ type account struct {
 
 	debts   debt.Debts // what local admitted
 	sharing sharing
+
+	calls *calls // of primary that are under way and that local does not count
+	first calls  // the first that calls points to
+	ahead uint64 // the cost of those under way that local counts
 }
 
 // sharing is the number of instances that local's counts of a caller are a share of, until its
@@ -91,9 +95,12 @@ func (a *account) recount(more, less uint64) {
 // idle reports whether the account may be removed. The last count is lost with it, which matters
 // only if primary loses its counts too.
 func (a *account) idle(now time.Time) bool {
+	if a.users.Load() > 0 { // first: mu may be locked for as long as local takes to decide
+		return false
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.users.Load() == 0 && !now.Before(a.reset) && a.debts.Owed(now) == 0
+	return !now.Before(a.reset) && a.debts.Owed(now) == 0
 }
 
 // ledger holds the accounts of a bounded number of callers.
@@ -115,6 +122,7 @@ func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 	if !l.Update(r, now, func(found *account) *account {
 		if a = found; a == nil || !reset.IsZero() {
 			a = &account{number: l.numbers.Add(1), reset: reset, sharing: l.unrecordedNow()}
+			a.calls = &a.first
 		}
 		if found != nil && found != a {
 			found.replaced.Store(true)

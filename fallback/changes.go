@@ -39,6 +39,8 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	}
 	own.Cost = 1
 	counted, _ := f.local.Peek(ctx, &own) // without it, the debt counts for a Duration
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
 	v.recordDebt(n, cmp.Or(counted, new(weir.Result)))
 	return nil
 }

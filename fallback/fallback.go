@@ -54,6 +54,7 @@ type method func(ctx context.Context, op weir.Op, r *weir.Request,
 type common struct {
 	primary, local wrap.Strategy
 	seeder         weir.Seeder // local, or nil if it is none
+	aware          bool        // local counts calls under way; see calls
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
@@ -176,6 +177,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, f.primary.Prompt()
 	f.server = breaker.NewServer(server)
 	f.seeder, _ = local.(weir.Seeder)
+	_, refunds := local.(weir.Refunder)
+	_, charges := local.(weir.Charger)
+	f.aware = refunds && charges
 	f.store = f
 	if asked := weir.NewLimit(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}
@@ -258,7 +262,10 @@ type visit struct {
 	r     *weir.Request
 	began time.Time
 	epoch uint64   // of the breaker, before the call of primary
+	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
 	late  *pending // the call of primary, if it may outlast the visit
+
+	hurried bool // the caller waits for less than Timeout
 }
 
 // visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if

@@ -41,12 +41,22 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 // deciding is a decision of local on own, with one nth of the limit.
 type deciding func(own *weir.Request, n uint64) (*weir.Result, error)
 
-// runLocal has local Run or Peek, and records what it admits.
+// runLocal has local Run or Peek, and records what it admits. A call of primary that begins
+// meanwhile waits for the record, which it takes along.
 func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source, error) {
 	return v.locally(func(own *weir.Request, n uint64) (*weir.Result, error) {
-		res, err := v.doLocal(ctx, op, own, nil)
-		if err == nil && res.Allowed() && op == weir.OpRun {
-			v.recordDebt(n, res)
+		v.a.mu.Lock()
+		defer v.a.mu.Unlock()
+		v.arrive(ctx, false)
+		res, err := v.countCalls(ctx, op, own)
+		if err == nil && res == nil {
+			res, err = v.doLocal(ctx, op, own, nil)
+			if err == nil && res.Allowed() && op == weir.OpRun {
+				v.recordDebt(n, res)
+			}
+		}
+		if err == nil && res.Allowed() { // as if the calls under way were not
+			res.TotalRequests -= min(res.TotalRequests, v.a.ahead)
 		}
 		return res, err
 	})
@@ -69,14 +79,17 @@ func (v *visit) locally(decide deciding) (*weir.Result, Source, error) {
 // sharedAmong returns the number of instances that share the limit of the caller: N, or an earlier,
 // larger N of the same period.
 func (v *visit) sharedAmong() uint64 {
-	n, now := uint64(v.Instances()), v.cfg.Now()
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	return v.a.sharing.among(n, now)
+	return v.shared()
 }
 
-// recordDebt records that local admitted the request, of a limit shared out to n instances, in the
-// period that res is of: as a debt, unless primary counts the request.
+// shared is sharedAmong, with the account locked.
+func (v *visit) shared() uint64 { return v.a.sharing.among(uint64(v.Instances()), v.cfg.Now()) }
+
+// recordDebt records in the account, which is locked, that local admitted the request, of a limit
+// shared out to n instances, in the period that res is of: as a debt, unless primary counts the
+// request.
 func (v *visit) recordDebt(n uint64, res *weir.Result) {
 	now, a, cost := v.cfg.Now(), v.a, wrap.Cost(v.r)
 	until, _ := v.periodEnd(res, now)
@@ -84,8 +97,6 @@ func (v *visit) recordDebt(n uint64, res *weir.Result) {
 		v.ledger.drop(cost, n, now, until)
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.sharing.hold(n, until)
 	if p := v.late; p != nil {
 		p.cost, p.until = cost, until

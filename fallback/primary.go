@@ -45,7 +45,10 @@ func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err e
 	err = v.server.Call(ctx, v.b, v.r.Key, v.began, func(ctx context.Context) (err error) {
 		res, err = op(v, ctx)
 		return err
-	}, func() (func(context.Context) error, func(error)) { return v.detach(op) })
+	}, func(hurried bool) (func(context.Context) error, func(error)) {
+		v.hurried = hurried
+		return v.detach(op)
+	})
 	if err == nil && v.late != nil {
 		res = v.late.res
 	}

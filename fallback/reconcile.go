@@ -13,11 +13,20 @@ import (
 // decide has primary decide on the request, together with what it has missed of the caller. A
 // primary that is no weir.Reconciler is first sent that, step by step.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
-	b := v.backlog()
+	b := v.depart()
+	defer func() {
+		if res == nil { // it failed, or primary panicked
+			v.a.mu.Lock()
+			defer v.a.mu.Unlock()
+			v.arrive(ctx, false)
+		}
+	}()
 	if b != nil {
 		v.leave()
 		if res, err = v.primary.Reconcile(ctx, v.r, b); errors.Is(err, errors.ErrUnsupported) {
-			b, err = nil, v.catchUpInTurn(ctx)
+			for b, err = nil, nil; err == nil && v.backlog() != nil; {
+				err = v.catchUpInTurn(ctx) // that turn may have begun before a debt of this backlog
+			}
 		}
 	}
 	if err == nil && res == nil {
@@ -31,9 +40,14 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 
 // backlog returns what primary has missed of the caller, or nil if that is nothing.
 func (v *visit) backlog() *weir.Backlog {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	return v.missed()
+}
+
+// missed is backlog, with the account locked.
+func (v *visit) missed() *weir.Backlog {
 	a, now := v.a, v.began
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	v.epoch = v.b.Epoch()
 	reset, seed := now.Before(a.reset), a.epoch != v.epoch && a.counted.now(now) > 0
 	if a.debts.Owed(now) == 0 && !reset && !seed {
@@ -50,24 +64,25 @@ func (v *visit) backlog() *weir.Backlog {
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
 // was reset since the call began. That local may have no room for the count does not matter: then
-// it has none for the caller's requests either.
+// it has none for the caller's requests either. The call is under way until local is seeded.
 func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
-	a.mu.Lock()
-	v.caughtUp(b)
-	if end.After(now) && (window || res.Allowed()) {
-		a.counted = count{res.TotalRequests, v.began, end, window}
-	}
 	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
-	if seeds && a.debts.Owed(now) == 0 {
-		a.sharing.hold(n, end)
-	}
-	a.mu.Unlock()
 	if seeds {
 		counted := *res
 		counted.TotalRequests = share(res.TotalRequests, n)
 		_ = v.seeder.Seed(ctx, v.toShare(n), &counted)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	v.arrive(ctx, res.Allowed())
+	v.caughtUp(b)
+	if end.After(now) && (window || res.Allowed()) {
+		a.counted = count{res.TotalRequests, v.began, end, window}
+	}
+	if seeds && a.debts.Owed(now) == 0 {
+		a.sharing.hold(n, end)
 	}
 }
 

@@ -99,10 +99,10 @@ func (s *Server) Detached(ctx context.Context) context.Context { return s.deadli
 // A Prompt server is called by here, on this goroutine, unless the caller has little time. The call
 // began at began. Otherwise detach returns what makes the call on a goroutine of its own, possibly
 // for longer than Call waits or Timeout, and what is called once with its error, after Timeout at
-// the latest.
+// the latest; hurried is set if Call waits for less than that.
 func (s *Server) Call(
 	ctx context.Context, b *Breaker, key string, began time.Time, here func(context.Context) error,
-	detach func() (op func(context.Context) error, end func(error)),
+	detach func(hurried bool) (op func(context.Context) error, end func(error)),
 ) error {
 	if b != nil && !b.Closed() {
 		s.startProbe(b, key)
@@ -121,7 +121,7 @@ func (s *Server) Call(
 		}
 		return err
 	}
-	op, end := detach()
+	op, end := detach(wait < s.cfg.Timeout)
 	done := make(chan error, 1)
 	go s.attempt(context.WithoutCancel(ctx), s.cfg.Timeout, op, func(err error) {
 		err = s.judge(b, err, s.cfg.Now())

@@ -39,8 +39,8 @@ func testServer(change func(*ServerConfig)) *Server {
 // detach returns a detached call.
 func detach(
 	op func(context.Context) error, ends chan<- error,
-) func() (func(context.Context) error, func(error)) {
-	return func() (func(context.Context) error, func(error)) {
+) func(hurried bool) (func(context.Context) error, func(error)) {
+	return func(bool) (func(context.Context) error, func(error)) {
 		return op, func(err error) { ends <- err }
 	}
 }

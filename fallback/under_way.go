@@ -1,0 +1,100 @@
+package fallback
+
+import (
+	"context"
+	"math"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
+)
+
+// calls are calls of primary that are under way at the same time. Local must not admit what they
+// may still admit: before it decides it counts their cost, and takes back that of each call that
+// then admits nothing. Calls that begin later are others. They take along what local has admitted,
+// so that primary counts it before it decides on them.
+//
+//	                                                     local counts   primary counts
+//	1. two calls begin                                   0              0
+//	2. another call fails: local counts the two, and
+//	   admits its request                                3              0
+//	3. a call begins, and takes the debt of 1 along; it
+//	   is admitted                                       4              2
+//	4. the first call is admitted                        4              3
+//	5. the second fails: local takes it back, and admits
+//	   its request                                       4              3, and is owed 1
+//
+// In step 3 local adds 1, although primary counts less: the first two calls may still be admitted.
+type calls struct {
+	cost     uint64            // of those under way, if local does not count them
+	giveBack func(cost uint64) // takes back from local; nil: it does not count them
+}
+
+// depart begins a call of primary, and returns its backlog.
+func (v *visit) depart() *weir.Backlog {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	if v.aware && !v.hurried && !v.exceeds(v.r) {
+		v.calls = v.a.calls
+		v.calls.cost += wrap.Cost(v.r)
+	}
+	return v.missed()
+}
+
+// arrive ends the call of primary, if one is under way. The account is locked.
+func (v *visit) arrive(ctx context.Context, admitted bool) {
+	c, a, cost := v.calls, v.a, wrap.Cost(v.r)
+	v.calls = nil
+	switch {
+	case c == nil:
+	case c.giveBack == nil:
+		c.cost -= cost
+		if admitted && a.ahead > 0 && !a.replaced.Load() {
+			_ = v.local.Charge(context.WithoutCancel(ctx), v.toShare(v.shared()))
+		}
+	default:
+		a.ahead -= cost
+		if !admitted && !a.replaced.Load() {
+			c.giveBack(cost)
+		}
+	}
+}
+
+// countCalls has local count the calls of primary under way, before it decides on own, a share of
+// the request. The Result is a denial, if local has no room for them, or the one of a Peek, and
+// otherwise nil. The account is locked.
+func (v *visit) countCalls(
+	ctx context.Context, op weir.Op, own *weir.Request,
+) (res *weir.Result, err error) {
+	c, all := v.a.calls, *own
+	if c.cost == 0 {
+		return nil, nil
+	}
+	var giveBack weir.Return
+	local := revocably(&v.local, &giveBack)
+	if all.Cost = c.cost; op == weir.OpPeek {
+		all.Cost += min(wrap.Cost(own), math.MaxUint64-c.cost)
+	}
+	res, err = local(ctx, op, &all, nil)
+	switch {
+	case err != nil:
+	case !res.Allowed():
+		res.TotalRequests += min(c.cost, own.Limit-min(own.Limit, res.TotalRequests))
+		if res.ExpiresAt.IsZero() && !v.exceeds(v.r) { // over the limit together
+			res.ExpiresAt = v.b.Next(v.cfg.Now())
+		}
+	case op == weir.OpPeek:
+		res.TotalRequests -= c.cost
+	default:
+		taken := *res
+		c.giveBack = func(cost uint64) {
+			part := all
+			part.Cost = cost
+			// what it does not take back it counts until its period ends
+			_, _ = local(context.WithoutCancel(ctx), weir.OpRefund, &part, &taken)
+		}
+		v.a.ahead += c.cost
+		v.a.calls = new(calls)
+		res = nil
+	}
+	return res, err
+}

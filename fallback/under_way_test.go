@@ -1,0 +1,408 @@
+package fallback_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// gate is a server whose calls wait until the test lets them through or has them fail.
+type gate struct {
+	*server
+	waiting chan chan error // of each call, in their order
+}
+
+func (g gate) pass() error {
+	c := make(chan error)
+	g.waiting <- c
+	return <-c
+}
+
+func (g gate) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if err := g.pass(); err != nil {
+		return nil, err
+	}
+	return g.server.Run(ctx, r)
+}
+
+func (g gate) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
+	if err := g.pass(); err != nil {
+		return nil, err
+	}
+	return g.server.Reconcile(ctx, r, b)
+}
+
+// atTheGate is an instance in a bubble, and the calls that it has begun.
+type atTheGate struct {
+	f       *fallback.Fallback
+	gate    gate
+	calls   []chan error
+	results []*weir.Result // nil until the call has ended
+}
+
+func newAtTheGate(t *testing.T) *atTheGate {
+	g := gate{newServer(func() weir.Strategy { return local(t) }), make(chan chan error, 1)}
+	return &atTheGate{gate: g, f: newFallback(t, g, local(t),
+		fallback.Config{MinCalls: 1 << 30, Timeout: time.Hour})}
+}
+
+// begin begins n calls.
+func (a *atTheGate) begin(t *testing.T, r weir.Request, n int) {
+	for range n {
+		i := len(a.results)
+		a.results = append(a.results, nil)
+		go func() {
+			res, err := a.f.Run(t.Context(), &r)
+			assert.NoError(t, err)
+			a.results[i] = res
+		}()
+		a.calls = append(a.calls, <-a.gate.waiting)
+	}
+}
+
+// end ends calls, one after another.
+func (a *atTheGate) end(err error, calls ...int) {
+	for _, i := range calls {
+		a.calls[i] <- err
+		synctest.Wait()
+	}
+}
+
+func (a *atTheGate) admitted() (n int) {
+	for _, res := range a.results {
+		if res != nil && res.Allowed() {
+			n++
+		}
+	}
+	return n
+}
+
+// What calls under way may still admit, local does not.
+func TestCallsUnderWayWhenOthersFail(t *testing.T) {
+	for name, row := range map[string]struct {
+		limit uint64
+		do    func(t *testing.T, a *atTheGate, r weir.Request)
+		want  int
+	}{
+		"eight succeed after ten have failed": {10, func(t *testing.T, a *atTheGate, r weir.Request) {
+			a.begin(t, r, 18)
+			a.end(errDown, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+			a.end(nil, 10, 11, 12, 13, 14, 15, 16, 17)
+		}, 10},
+		"and before": {10, func(t *testing.T, a *atTheGate, r weir.Request) {
+			a.begin(t, r, 18)
+			a.end(nil, 10, 11, 12, 13, 14, 15, 16, 17)
+			a.end(errDown, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+		}, 10},
+		"all fail": {10, func(t *testing.T, a *atTheGate, r weir.Request) {
+			a.begin(t, r, 10)
+			a.end(errDown, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+		}, 10},
+		"a later call is admitted before an earlier one": {3,
+			func(t *testing.T, a *atTheGate, r weir.Request) {
+				a.begin(t, r, 2)
+				a.end(errDown, 1)
+				a.begin(t, r, 2)
+				a.end(nil, 2)
+				a.end(errDown, 3)
+				a.end(nil, 0)
+			}, 3},
+		"those that are denied are given back": {2, func(t *testing.T, a *atTheGate, r weir.Request) {
+			large := r
+			large.Cost = 2
+			a.begin(t, r, 1)
+			a.begin(t, large, 1)
+			a.begin(t, r, 2)
+			a.end(errDown, 2)
+			assert.Zero(t, a.admitted(), "local has no room for the two others")
+			a.end(nil, 0, 1)
+			a.end(errDown, 3)
+		}, 2},
+		"a request over the limit is none": {1, func(t *testing.T, a *atTheGate, r weir.Request) {
+			large := r
+			large.Cost = 2
+			a.begin(t, large, 1)
+			a.begin(t, r, 1)
+			a.end(errDown, 1)
+			a.end(nil, 0)
+		}, 1},
+		"those before a reset are none": {2, func(t *testing.T, a *atTheGate, r weir.Request) {
+			a.begin(t, r, 2)
+			a.end(errDown, 1)
+			require.NoError(t, a.f.Reset(t.Context(), &r))
+			a.begin(t, r, 2)
+			a.end(errDown, 2, 0, 3)
+		}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAtTheGate(t)
+				r := weir.Request{Key: "a", Limit: row.limit, Duration: 24 * time.Hour}
+				row.do(t, a, r)
+				assert.Equal(t, row.want, a.admitted())
+				for range 2 { // the first may fail
+					a.begin(t, r, 1)
+					a.end(nil, len(a.calls)-1)
+					assert.False(t, a.results[len(a.calls)-1].Allowed())
+				}
+			})
+		})
+	}
+}
+
+// A denial of local, and the Peek of one, count the calls under way as used, and admissions do not.
+func TestResultsCountCallsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAtTheGate(t)
+		r := weir.Request{Key: "a", Limit: 10, Duration: 24 * time.Hour}
+		now := time.Now()
+		peek := func() weir.Result {
+			res, err := a.f.Peek(t.Context(), &r)
+			require.NoError(t, err)
+			return *res
+		}
+		a.begin(t, r, 12)
+		a.end(errDown, 0)
+		assert.Equal(t, weir.Result{TotalRequests: 10, ExpiresAt: now}, *a.results[0], "in use together")
+		a.end(errDown, 1, 2, 3, 4)
+		assert.EqualValues(t, 3, a.admitted(), "7 others are under way")
+		assert.EqualValues(t, 10, peek().TotalRequests)
+		a.end(errDown, 5)
+		a.begin(t, r, 1)
+		assert.Equal(t, weir.Result{TotalRequests: 10, ExpiresAt: now.Add(24 * time.Hour)}, peek())
+		r.Limit = 20
+		assert.Equal(t, weir.Result{State: weir.Allow, TotalRequests: 5,
+			ExpiresAt: now.Add(24 * time.Hour)}, peek())
+		a.end(errDown, 6, 7, 8, 9, 10, 11, 12)
+	})
+}
+
+// road is a server that calls reach, and whose answers arrive, after random times. It carries out
+// one call at a time, and a part of the calls fail before they reach it: no answer is lost.
+type road struct {
+	*server
+	prompt bool
+
+	mu     sync.Mutex
+	rng    *rand.Rand // guarded by mu, as is breaks
+	breaks float64    // the share of calls that fail
+}
+
+func (s *road) Prompt() bool { return s.prompt }
+
+func (s *road) travel(call func()) error {
+	s.mu.Lock()
+	there := time.Duration(s.rng.IntN(20)) * time.Millisecond
+	back := time.Duration(s.rng.IntN(20)) * time.Millisecond
+	breaks := s.rng.Float64() < s.breaks
+	s.mu.Unlock()
+	time.Sleep(there) // in a bubble, as below
+	if breaks {
+		return errDown
+	}
+	s.mu.Lock()
+	call()
+	s.mu.Unlock()
+	time.Sleep(back)
+	return nil
+}
+
+func (s *road) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+	if broken := s.travel(func() { res, err = s.server.Run(ctx, r) }); broken != nil {
+		return nil, broken
+	}
+	return res, err
+}
+
+func (s *road) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (res *weir.Result, err error) {
+	if broken := s.travel(func() { res, err = s.server.Reconcile(ctx, r, b) }); broken != nil {
+		return nil, broken
+	}
+	return res, err
+}
+
+func (s *road) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) (err error) {
+	if broken := s.travel(func() { err = s.server.Seed(ctx, r, counted) }); broken != nil {
+		return broken
+	}
+	return err
+}
+
+func (s *road) Charge(ctx context.Context, r *weir.Request) (err error) {
+	if broken := s.travel(func() { err = s.server.Charge(ctx, r) }); broken != nil {
+		return broken
+	}
+	return err
+}
+
+// breakRoad sets the share of calls that fail.
+func (s *road) breakRoad(share float64) { s.mu.Lock(); s.breaks = share; s.mu.Unlock() }
+
+// charger is the road to a server that is no weir.Reconciler.
+func (s *road) charger() weir.Strategy { return charging{s, s, s, s, s, s} }
+
+// crowd is how callers use instances while some calls of primary fail.
+type crowd struct {
+	of        strategyOf
+	to        func(*road) weir.Strategy
+	local     func(weir.Strategy) weir.Strategy // nil: the strategy itself
+	instances int
+	giveBack  bool // some callers do, with part of the others under way
+}
+
+// used is the cost that callers have, and the most that they had.
+type used struct {
+	mu        sync.Mutex
+	now, most uint64 // guarded by mu
+}
+
+func (u *used) add(cost uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.now += cost
+	u.most = max(u.most, u.now)
+}
+
+// run makes one episode: calls in several rounds, which fail more or less often, then until all
+// that is left of the limit is used, locally or not.
+func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
+	u = new(used)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	made := func() weir.Strategy {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return c.of(l)
+	}
+	s := &road{server: newServer(made), prompt: rng.IntN(2) == 0, rng: rand.New(rand.NewPCG(seed, 2))}
+	var instances []*fallback.Fallback
+	cfg := fallback.Config{Instances: c.instances, MinCalls: []int{2, 20, 1 << 30}[rng.IntN(3)],
+		ProbeInterval: 50 * time.Millisecond, Stall: -1, Timeout: time.Second} // longer than any call
+	for range c.instances {
+		local := made()
+		if c.local != nil {
+			local = c.local(local)
+		}
+		instances = append(instances, newFallback(t, c.to(s), local, cfg))
+	}
+	r := weir.Request{Key: "a", Limit: uint64(5 + rng.IntN(100)), Duration: 24 * time.Hour}
+	for range 1 + rng.IntN(4) {
+		s.breakRoad([]float64{0, 0.1, 0.5, 0.9, 1}[rng.IntN(5)])
+		var callers sync.WaitGroup
+		for range 1 + rng.IntN(64) {
+			f, r, wait := instances[rng.IntN(c.instances)], r, time.Duration(rng.IntN(60))*time.Millisecond
+			r.Cost = uint64(1 + rng.IntN(2))
+			back := c.giveBack && rng.IntN(4) == 0
+			callers.Go(func() {
+				time.Sleep(wait)
+				res, giveBack, err := f.Admit(t.Context(), &r)
+				if !assert.NoError(t, err) || !res.Allowed() {
+					return
+				}
+				u.add(r.Cost)
+				if back {
+					time.Sleep(wait)
+					u.add(-r.Cost)
+					assert.NoError(t, giveBack(t.Context(), r.Cost))
+				}
+			})
+		}
+		callers.Wait()
+	}
+	for _, breaks := range []float64{float64(rng.IntN(2)), 0} {
+		s.breakRoad(breaks)
+		for _, f := range instances {
+			for denied := 0; denied < 3; time.Sleep(10 * time.Millisecond) {
+				res, by := ask(t, f, r)
+				switch {
+				case res.Allowed():
+					u.add(1)
+				case by == fallback.FromPrimary || breaks > 0:
+					denied++
+				}
+			}
+		}
+	}
+	return u, r.Limit
+}
+
+// ways are the kinds of primary at the end of a road.
+var ways = map[string]func(*road) weir.Strategy{
+	"reconciles":        func(s *road) weir.Strategy { return s },
+	"seeds and charges": (*road).charger,
+}
+
+// One instance admits exactly the limit while some calls of primary fail and others, which are
+// under way meanwhile, succeed.
+func TestOneInstanceAdmitsTheLimit(t *testing.T) {
+	for name, of := range strategies() {
+		for way, to := range ways {
+			t.Run(fmt.Sprint(name, " that ", way), func(t *testing.T) {
+				for seed := range uint64(slow.N(30, 200, 5000)) {
+					synctest.Test(t, func(t *testing.T) {
+						u, limit := crowd{of: of, to: to, instances: 1}.run(t, seed)
+						assert.Equal(t, limit, u.now, "episode %d", seed)
+					})
+				}
+			})
+		}
+	}
+}
+
+// Nor does it admit more where callers give back what they have.
+func TestOneInstanceAdmitsTheLimitWhereCallersGiveBack(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(slow.N(30, 200, 5000)) {
+				synctest.Test(t, func(t *testing.T) {
+					u, limit := crowd{of: of, to: ways["reconciles"], instances: 1, giveBack: true}.run(t, seed)
+					assert.LessOrEqual(t, u.most, limit, "episode %d", seed)
+				})
+			}
+		})
+	}
+}
+
+// Several instances admit no more than New says of the worst case.
+func TestCrowdsAreBounded(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(slow.N(30, 200, 5000)) {
+				synctest.Test(t, func(t *testing.T) {
+					n := 2 + seed%3
+					u, limit := crowd{of: of, to: ways["reconciles"], instances: int(n)}.run(t, seed)
+					assert.LessOrEqual(t, u.most, limit+(n-1)*((limit+n-1)/n), "episode %d", seed)
+				})
+			}
+		})
+	}
+}
+
+// The control: a local that cannot take back counts no calls under way.
+func TestOneInstanceAdmitsTheLimitControl(t *testing.T) {
+	over := 0
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			u, limit := crowd{of: fixedWindow, to: ways["reconciles"], instances: 1,
+				local: func(s weir.Strategy) weir.Strategy { return bare{s} }}.run(t, seed)
+			if u.most > limit {
+				over++
+			}
+		})
+	}
+	assert.Greater(t, over, 5)
+}
