@@ -65,10 +65,11 @@ func (v *visit) arrive(ctx context.Context, admitted bool) {
 func (v *visit) countCalls(
 	ctx context.Context, op weir.Op, own *weir.Request,
 ) (res *weir.Result, err error) {
-	c, all := v.a.calls, *own
+	c := v.a.calls
 	if c.cost == 0 {
 		return nil, nil
 	}
+	all := *own
 	var giveBack weir.Return
 	local := revocably(&v.local, &giveBack)
 	if all.Cost = c.cost; op == weir.OpPeek {
