@@ -229,10 +229,14 @@ func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 		require.Len(t, keys, 1, name)
 		before, err := client.PTTL(t.Context(), keys[0]).Result()
 		require.NoError(t, err)
-		require.NoError(t, s.Refund(t.Context(), r, res), name)
-		mark, err := client.PTTL(t.Context(), keys[0]+":back").Result()
-		require.NoError(t, err)
-		assert.InDelta(t, before, mark, float64(10*time.Second), name)
+		part := *r
+		mark := time.Duration(0)
+		for _, part.Cost = range []uint64{60, 20} { // the second leaves little or nothing of the count
+			require.NoError(t, s.Refund(t.Context(), &part, res), name)
+			mark, err = client.PTTL(t.Context(), keys[0]+":back").Result()
+			require.NoError(t, err)
+			assert.InDelta(t, before, mark, float64(10*time.Second), "%s: %d", name, part.Cost)
+		}
 		require.NoError(t, s.Reset(t.Context(), r), name)
 		after, err := client.PTTL(t.Context(), keys[0]+":back").Result()
 		require.NoError(t, err)
@@ -243,6 +247,89 @@ func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, left, "%s: there is nothing to take back", name)
 		server.Do("flushall")
+	}
+}
+
+// So it is where the count had lost its time to live, which taking back restores.
+func TestTakenBackFromAKeyWithoutATimeToLive(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	store := open(t, server.Addr, redislimit.Config{})
+	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour, Cost: 80}
+	for name, s := range everyStrategy(t, store, r) {
+		res, err := s.Run(t.Context(), r)
+		require.NoError(t, err, name)
+		keys, err := client.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		require.Len(t, keys, 1, name)
+		require.NoError(t, client.Persist(t.Context(), keys[0]).Err())
+		one := *r
+		one.Cost = 1
+		require.NoError(t, s.Refund(t.Context(), &one, res), name)
+		count, err := client.PTTL(t.Context(), keys[0]).Result()
+		require.NoError(t, err)
+		mark, err := client.PTTL(t.Context(), keys[0]+":back").Result()
+		require.NoError(t, err)
+		assert.Positive(t, count, name)
+		assert.InDelta(t, count, mark, float64(10*time.Second), name)
+		server.Do("flushall")
+	}
+}
+
+// late changes the commands of Reconcile: they arrive later than they were sent, and the clock of
+// the process is fast.
+type late struct{ arrives, fast time.Duration }
+
+func (l late) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l late) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l late) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		const argv = 2 + 4 // ARGV[1] is the one after evalsha, the hash, 4 and four keys
+		if args := cmd.Args(); len(args) > argv+9 && fmt.Sprint(args[2]) == "4" {
+			args[argv+8] = args[argv+8].(int64) - l.arrives.Milliseconds()
+			args[argv+9] = args[argv+9].(int64) + l.fast.Milliseconds()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A count of before something was taken back is known as such by the earlier of two instants: by
+// its age, and by the clock of the process.
+func TestReconcileByTheEarlierInstant(t *testing.T) {
+	server := redistest.Start(t)
+	for name, row := range map[string]struct {
+		late
+		want uint64
+	}{
+		"on time":                      {late{}, 1},
+		"the command arrives late":     {late{arrives: time.Hour}, 1},
+		"the clock is fast":            {late{fast: time.Hour}, 1},
+		"the clock is slow":            {late{fast: -time.Hour}, 1},
+		"the control, of both at once": {late{time.Hour, time.Hour}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := redis.NewClient(redislimit.Options(server.Addr))
+			t.Cleanup(func() { _ = c.Close() })
+			c.AddHook(row.late)
+			store, err := redislimit.New(c, redislimit.Config{Timeout: generous})
+			require.NoError(t, err)
+			s, known := store.FixedWindow(), time.Now()
+			r := &weir.Request{Key: name, Limit: 10, Duration: 365 * 24 * time.Hour, Cost: 6}
+			res, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			require.NoError(t, s.Refund(t.Context(), r, res))
+			r.Cost = 11
+			_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", CountedAt: known, Counted: res})
+			require.NoError(t, err)
+			r.Cost = 1
+			got, err := s.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, got.TotalRequests)
+		})
 	}
 }
 
