@@ -201,6 +201,32 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 	}
 }
 
+// What local admitted, primary denied too late, and was charged with since is refunded: the late
+// call's own Return would give nothing back.
+func TestReturnsOfLateDenialsAreRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, s := newDistant(t)
+		r := weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
+		full := r
+		full.Cost = r.Limit
+		_, err := s.server.Run(t.Context(), &full)
+		require.NoError(t, err)
+		var back weir.Return
+		hurried(t, func(ctx context.Context) error {
+			res, giveBack, err := f.Admit(ctx, &r)
+			assert.True(t, res.Allowed())
+			back = giveBack
+			return err
+		})
+		time.Sleep(time.Second)
+		ask(t, f, r)
+		require.EqualValues(t, 1, f.Stats().Reconciled)
+		require.EqualValues(t, 101, total(t, s.server, r))
+		require.NoError(t, back(t.Context(), 1))
+		assert.EqualValues(t, 100, total(t, s.server, r))
+	})
+}
+
 // So is what primary admits at the very instant at which local denies.
 func TestAdmissionsJustTooLateAreGivenBack(t *testing.T) {
 	for range 200 {

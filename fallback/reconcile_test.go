@@ -757,6 +757,23 @@ func TestPeek(t *testing.T) {
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
+// Peek counts what primary is still to be charged with.
+func TestPeekWithDebts(t *testing.T) {
+	eachFront(t, func(t *testing.T, to front) {
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
+		f.server.fails(errDown)
+		for range 3 {
+			ask(t, f.instances[0], hundred)
+		}
+		f.heal(t)
+		assert.EqualValues(t, 3, total(t, f.instances[0], hundred))
+		assert.Zero(t, f.instances[0].Stats().Reconciled)
+		res, by := ask(t, f.instances[0], hundred)
+		assert.Equal(t, fallback.FromPrimary, by)
+		assert.EqualValues(t, 3+1, res.TotalRequests)
+	})
+}
+
 // From 10 instances to 1: an instance keeps its share of a period that began with more instances.
 func TestInstancesThatLeave(t *testing.T) {
 	for name, of := range strategies() {

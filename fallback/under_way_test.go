@@ -52,10 +52,10 @@ type atTheGate struct {
 	results []*weir.Result // nil until the call has ended
 }
 
-func newAtTheGate(t *testing.T) *atTheGate {
+func newAtTheGate(t *testing.T, own weir.Strategy, instances func() int) *atTheGate {
 	g := gate{newServer(func() weir.Strategy { return local(t) }), make(chan chan error, 1)}
-	return &atTheGate{gate: g, f: newFallback(t, g, local(t),
-		fallback.Config{MinCalls: 1 << 30, Timeout: time.Hour})}
+	return &atTheGate{gate: g, f: newFallback(t, g, own,
+		fallback.Config{InstancesFunc: instances, MinCalls: 1 << 30, Timeout: time.Hour})}
 }
 
 // begin begins n calls.
@@ -145,27 +145,86 @@ func TestCallsUnderWayWhenOthersFail(t *testing.T) {
 			a.begin(t, r, 2)
 			a.end(errDown, 2, 0, 3)
 		}, 3},
+		"one that succeeds after a reset is none of local's": {2,
+			func(t *testing.T, a *atTheGate, r weir.Request) {
+				a.begin(t, r, 2)
+				a.end(errDown, 1)
+				a.begin(t, r, 1)
+				require.NoError(t, a.f.Reset(t.Context(), &r))
+				a.end(nil, 2)
+				a.begin(t, r, 2)
+				a.end(errDown, 3, 4, 0)
+			}, 4},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := newAtTheGate(t)
-				r := weir.Request{Key: "a", Limit: row.limit, Duration: 24 * time.Hour}
-				row.do(t, a, r)
-				assert.Equal(t, row.want, a.admitted())
-				for range 2 { // the first may fail
+		for _, admits := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, local is an Admitter %v", name, admits), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					own := local(t)
+					if !admits {
+						own = charging{own, own.(weir.Peeker), own.(weir.Refunder), own.(weir.Resetter),
+							own.(weir.Seeder), own.(weir.Charger)}
+					}
+					a := newAtTheGate(t, own, nil)
+					r := weir.Request{Key: "a", Limit: row.limit, Duration: 24 * time.Hour}
+					row.do(t, a, r)
+					assert.Equal(t, row.want, a.admitted())
 					a.begin(t, r, 1)
 					a.end(nil, len(a.calls)-1)
-					assert.False(t, a.results[len(a.calls)-1].Allowed())
-				}
+					assert.False(t, a.results[len(a.calls)-1].Allowed(), "and no more")
+				})
 			})
-		})
+		}
 	}
+}
+
+// A call whose caller has left is under way until it fails.
+func TestCallsUnderWayOfCallersThatLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAtTheGate(t, local(t), nil)
+		r := weir.Request{Key: "a", Limit: 1, Duration: 24 * time.Hour}
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			r := r
+			_, err := a.f.Run(ctx, &r)
+			left <- err
+		}()
+		call := <-a.gate.waiting
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled)
+		a.begin(t, r, 2)
+		a.end(errDown, 0)
+		assert.Zero(t, a.admitted(), "primary may still admit it")
+		call <- errDown
+		synctest.Wait()
+		a.end(errDown, 1)
+		assert.Equal(t, 1, a.admitted())
+	})
+}
+
+// When instances leave while debts are owed, an answer to a call of before does not make the share
+// of this one larger: those that left may have used theirs.
+func TestAnswersWhileDebtsAreOwedKeepTheShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		instances := 3
+		a := newAtTheGate(t, local(t), func() int { return instances })
+		r := weir.Request{Key: "a", Limit: 30, Duration: 24 * time.Hour}
+		a.begin(t, r, 10)
+		a.end(errDown, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+		assert.Equal(t, 9, a.admitted(), "one is under way")
+		instances = 1
+		a.end(nil, 9)
+		assert.Equal(t, 10, a.admitted(), "a third")
+		a.begin(t, r, 1)
+		a.end(errDown, 10)
+		assert.Equal(t, 10, a.admitted(), "and no more, as others may have admitted 20")
+	})
 }
 
 // A denial of local, and the Peek of one, count the calls under way as used, and admissions do not.
 func TestResultsCountCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAtTheGate(t)
+		a := newAtTheGate(t, local(t), nil)
 		r := weir.Request{Key: "a", Limit: 10, Duration: 24 * time.Hour}
 		now := time.Now()
 		peek := func() weir.Result {
