@@ -15,8 +15,9 @@ const maxSource = 64
 // Reconcile resets the count of r.Key, if b says so, or raises it to b.Counted, unless something
 // was taken back since, charges b's debt as far as it was not charged before, and decides on r, in
 // one script. It can be repeated when its answer was lost: the debt is charged once, for as long as
-// the server keeps its data. For that the server keeps, beside r.Key's count and for as long, the
-// last Total of each Source.
+// the server keeps its data. For that the server keeps, beside r.Key's count, the last Total of each
+// Source, for as long as that, or for as long as a debt may count, if that is longer: for the
+// Duration of a Counter or List, and until a whole token bucket is full.
 func (s *Strategy) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,
 ) (*weir.Result, error) {
@@ -52,6 +53,7 @@ func (s *Strategy) Reconcile(
 		s.script.cost, s.script.width, age, known, reset, len(seed))
 	args = append(args, seed...)
 	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
+	args = append(args, s.life(r).Milliseconds())
 	args = with(at(args, now), key, chargedKey, backKey, resetKey)
 	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, fourKeys, key, args)
 	if err != nil {
@@ -59,6 +61,24 @@ func (s *Strategy) Reconcile(
 	}
 	res, _, err := s.result(r, v, possible, now)
 	return res, err
+}
+
+// life returns how long what a local strategy admits for r may count, or 0 if that is no longer than
+// it counts here. Its period may have begun later, and its share of a bucket fills more slowly.
+func (s *Strategy) life(r *weir.Request) time.Duration {
+	if p, ok := s.protocol.(interface {
+		life(r *weir.Request) time.Duration
+	}); ok {
+		return p.life(r)
+	}
+	return 0
+}
+
+func (anchored) life(r *weir.Request) time.Duration { return r.Duration }
+
+func (t token) life(r *weir.Request) time.Duration {
+	_, p, _ := t.prepare(r)
+	return grow(p.Limit, p.Each)
 }
 
 // numberOf returns the number of a reset that the source has missed. A source has missed only one:
@@ -120,7 +140,7 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 	}{
 		{s.script.load().admitting, []any{key, key + resetKey}, own},
 		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey, key + resetKey},
-			append(none, own...)},
+			append(append(none, own...), 0)},
 	} {
 		command := append([]any{eval, step.script.source, len(step.keys)}, step.keys...)
 		command = append(append(command, args[head:head+2]...), step.args...)

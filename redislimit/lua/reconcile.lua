@@ -14,6 +14,7 @@
 -- ARGV[10]    the number of the reset that was missed, 0 for none; it is done once
 -- ARGV[11]    number of the arguments of a seed, 0 for none; then these
 -- then        number of the arguments of a charge, and of the decision; then those of a charge of 1; then the decision's
+-- the last    how long the debt may count where it was admitted, ms: its period may end later than that of KEYS[1]
 --
 -- Returns what the decision returns.
 
@@ -58,5 +59,6 @@ if debt > 0 then
 end
 
 local reply = step(arguments(op, 13 + seed + own, own))
-redis.call('PEXPIRE', KEYS[2], string.format('%d', 2 * math.max(0, redis.call('PTTL', KEYS[1])) + ARGV[2] + 1000))
+local life = math.max(redis.call('PTTL', KEYS[1]), ARGV[#ARGV] + 0)
+redis.call('PEXPIRE', KEYS[2], string.format('%d', life + ARGV[2] + 1000))
 return reply
