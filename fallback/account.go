@@ -13,8 +13,9 @@ import (
 
 // account is the state of one caller since its last Reset.
 //
-// Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
-// debts; while a call of primary is under way, only once that has ended without counting (pending).
+// Up: primary decides, and counted is its last count. Down: local decides, after it has counted the
+// calls of primary that are under way (calls), and what it admits are debts; while the call of the
+// same request is under way, only once that has ended without counting (pending).
 // Back: the next call of primary takes along what primary has missed, a weir.Backlog: a reset; the
 // last count, if primary may have lost it; and the debts, as two running totals: charged, up to
 // which primary has charged them or they have lapsed, and total. Primary stores the largest total

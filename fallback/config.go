@@ -115,7 +115,7 @@ type Config struct {
 	IsDown func(error) bool
 
 	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about
-	// 280 bytes each, up to 700 in an outage. Default DefaultMaxCallers. What local admits for a
+	// 340 bytes each, up to 750 in an outage. Default DefaultMaxCallers. What local admits for a
 	// caller without a place is not charged to primary (Stats.Dropped). Every call takes a place, also
 	// of Peek; callers who owe nothing make room for others.
 	MaxCallers int

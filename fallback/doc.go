@@ -16,9 +16,10 @@
 // # How it works
 //
 // While the breaker is closed, primary decides. Its counts seed local and are recorded in the
-// ledger, without a further round trip. When too large a share of calls fails or is late, the
-// breaker opens: local decides, and the ledger sums up the cost that local admits for each caller.
-// After each ProbeInterval a request starts a probe in the background; when primary admits the
-// probe's request within Timeout, the breaker closes. The next decision for each caller then
+// ledger, without a further round trip. When a call fails or is late, local decides, as if the
+// calls that are still under way were admitted. When too large a share of calls fails or is late,
+// the breaker opens: local decides, and the ledger sums up the cost that local admits for each
+// caller. After each ProbeInterval a request starts a probe in the background; when primary admits
+// the probe's request within Timeout, the breaker closes. The next decision for each caller then
 // charges primary with that caller's debts.
 package fallback

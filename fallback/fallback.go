@@ -80,7 +80,8 @@ type common struct {
 // again, and is given back if local has denied. Callers see the errors of weir for a bad request,
 // of their own context, and of local, if it has to decide and cannot. While the breaker is open
 // primary costs nothing. The TotalRequests of a Result of local is the limit less the cost that
-// this instance can still admit: the shares of others count as used.
+// this instance can still admit: the shares of others count as used, and in a denial what calls of
+// primary under way may still admit.
 //
 // # How counts carry over
 //
@@ -126,14 +127,17 @@ type common struct {
 //
 //	admitted <= L + (N-1)*ceil(L/N)
 //
-// and for N = 1 the limit itself: of 100 and three instances 102, and in the worst case 168.
-// Decisions whose answers are lost as primary fails may add themselves; but no instance ever adds
-// more than ceil(L/N) to what primary admits. A primary that loses its counts, as a Redis without
-// persistence does when it restarts, adds c-s each time: c is what it had counted, s what the first
-// instance to call it afterwards seeds, or 0 if that instance saw no failure; a failover to a
-// replica adds what the replica lacked, likewise. Leases around primary, of package near, add what
-// is left of a block for each instance and window. For strategies other than fixed windows the same
-// holds for the period that they count, in place of a window.
+// and for N = 1 the limit itself: of 100 and three instances 102, and in the worst case 168. That
+// includes the calls of primary that are under way while others fail: to local they count as used,
+// until they turn out to admit nothing. Two kinds of requests may add themselves: those of callers
+// that wait for less than Timeout, whose calls are not counted, and those of callers for whom the
+// ledger has no place. No instance ever adds more than ceil(L/N) to what primary admits. A
+// primary that loses its counts, as a Redis without persistence does when it restarts, adds c-s
+// each time: c is what it had counted, s what the first instance to call it afterwards seeds, or 0
+// if that instance saw no failure; a failover to a replica adds what the replica lacked, likewise.
+// Leases around primary, of package near, add what is left of a block for each instance and window.
+// For strategies other than fixed windows the same holds for the period that they count, in place
+// of a window.
 //
 // # Work in flight
 //
@@ -151,8 +155,11 @@ type common struct {
 //
 // Two strategies of one algorithm, on clocks that agree. Local gets the request with its share of
 // the Limit. A local with limits of its own (see Config.OwnLimits; also the burst of a token
-// bucket) must be made with its share of them. A primary that ignores its context costs a goroutine
-// for each call that hangs, until the breaker opens, and then for each probe, which become rarer.
+// bucket) must be made with its share of them. Local must be a weir.Refunder and a weir.Charger to
+// count the calls of primary under way. It decides for one caller at a time, and calls of primary
+// for that caller begin when it has decided: it must not wait, as a weir.LeakyBucket does. A
+// primary that ignores its context costs a goroutine for each call that hangs, until the breaker
+// opens, and then for each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	if part := cfg.Partition; part != nil {
 		cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }

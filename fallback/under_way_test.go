@@ -285,6 +285,15 @@ func (s *road) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err 
 	return res, err
 }
 
+func (s *road) Admit(
+	ctx context.Context, r *weir.Request,
+) (res *weir.Result, giveBack weir.Return, err error) {
+	if broken := s.travel(func() { res, giveBack, err = s.server.Admit(ctx, r) }); broken != nil {
+		return nil, nil, broken
+	}
+	return res, giveBack, err
+}
+
 func (s *road) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,
 ) (res *weir.Result, err error) {
