@@ -155,11 +155,11 @@ type common struct {
 //
 // Two strategies of one algorithm, on clocks that agree. Local gets the request with its share of
 // the Limit. A local with limits of its own (see Config.OwnLimits; also the burst of a token
-// bucket) must be made with its share of them. Local must be a weir.Refunder and a weir.Charger to
-// count the calls of primary under way. It decides for one caller at a time, and calls of primary
-// for that caller begin when it has decided: it must not wait, as a weir.LeakyBucket does. A
-// primary that ignores its context costs a goroutine for each call that hangs, until the breaker
-// opens, and then for each probe, which become rarer.
+// bucket) must be made with its share of them. Local must be a weir.Refunder to count the calls of
+// primary under way. It decides for one caller at a time, and calls of primary for that caller
+// begin when it has decided: it must not wait, as a weir.LeakyBucket does. A primary that ignores
+// its context costs a goroutine for each call that hangs, until the breaker opens, and then for
+// each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	if part := cfg.Partition; part != nil {
 		cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }
@@ -184,9 +184,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, f.primary.Prompt()
 	f.server = breaker.NewServer(server)
 	f.seeder, _ = local.(weir.Seeder)
-	_, refunds := local.(weir.Refunder)
-	_, charges := local.(weir.Charger)
-	f.aware = refunds && charges
+	_, f.aware = local.(weir.Refunder)
 	f.store = f
 	if asked := weir.NewLimit(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}

@@ -47,7 +47,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 	return v.locally(func(own *weir.Request, n uint64) (*weir.Result, error) {
 		v.a.mu.Lock()
 		defer v.a.mu.Unlock()
-		v.arrive(ctx, false)
+		v.arrive(false)
 		res, err := v.countCalls(ctx, op, own)
 		if err == nil && res == nil {
 			res, err = v.doLocal(ctx, op, own, nil)
@@ -56,7 +56,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 			}
 		}
 		if err == nil && res.Allowed() { // as if the calls under way were not
-			res.TotalRequests -= min(res.TotalRequests, v.a.ahead)
+			res.TotalRequests -= min(res.TotalRequests, v.a.ahead.Load())
 		}
 		return res, err
 	})
@@ -79,13 +79,11 @@ func (v *visit) locally(decide deciding) (*weir.Result, Source, error) {
 // sharedAmong returns the number of instances that share the limit of the caller: N, or an earlier,
 // larger N of the same period.
 func (v *visit) sharedAmong() uint64 {
+	n, now := uint64(v.Instances()), v.cfg.Now()
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	return v.shared()
+	return v.a.sharing.among(n, now)
 }
-
-// shared is sharedAmong, with the account locked.
-func (v *visit) shared() uint64 { return v.a.sharing.among(uint64(v.Instances()), v.cfg.Now()) }
 
 // recordDebt records in the account, which is locked, that local admitted the request, of a limit
 // shared out to n instances, in the period that res is of: as a debt, unless primary counts the

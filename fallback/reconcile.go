@@ -18,7 +18,7 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 		if res == nil { // it failed, or primary panicked
 			v.a.mu.Lock()
 			defer v.a.mu.Unlock()
-			v.arrive(ctx, false)
+			v.arrive(false)
 		}
 	}()
 	if b != nil {
@@ -64,19 +64,20 @@ func (v *visit) missed() *weir.Backlog {
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
 // was reset since the call began. That local may have no room for the count does not matter: then
-// it has none for the caller's requests either. The call is under way until local is seeded.
+// it has none for the caller's requests either. The call is under way until local is seeded; of the
+// calls that local counts ahead none may be in the count of primary.
 func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
 	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
 		counted := *res
-		counted.TotalRequests = share(res.TotalRequests, n)
+		counted.TotalRequests = share(res.TotalRequests, n) + a.ahead.Load()
 		_ = v.seeder.Seed(ctx, v.toShare(n), &counted)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	v.arrive(ctx, res.Allowed())
+	v.arrive(res.Allowed())
 	v.caughtUp(b)
 	if end.After(now) && (window || res.Allowed()) {
 		a.counted = count{res.TotalRequests, v.began, end, window}

@@ -23,7 +23,7 @@ import (
 //	5. the second fails: local takes it back, and admits
 //	   its request                                       4              3, and is owed 1
 //
-// In step 3 local adds 1, although primary counts less: the first two calls may still be admitted.
+// In step 3 local comes up to the count of primary and the first two calls, which may not be in it.
 type calls struct {
 	cost     uint64            // of those under way, if local does not count them
 	giveBack func(cost uint64) // takes back from local; nil: it does not count them
@@ -41,18 +41,15 @@ func (v *visit) depart() *weir.Backlog {
 }
 
 // arrive ends the call of primary, if one is under way. The account is locked.
-func (v *visit) arrive(ctx context.Context, admitted bool) {
+func (v *visit) arrive(admitted bool) {
 	c, a, cost := v.calls, v.a, wrap.Cost(v.r)
 	v.calls = nil
 	switch {
 	case c == nil:
 	case c.giveBack == nil:
 		c.cost -= cost
-		if admitted && a.ahead > 0 && !a.replaced.Load() {
-			_ = v.local.Charge(context.WithoutCancel(ctx), v.toShare(v.shared()))
-		}
 	default:
-		a.ahead -= cost
+		a.ahead.Add(-cost)
 		if !admitted && !a.replaced.Load() {
 			c.giveBack(cost)
 		}
@@ -93,7 +90,7 @@ func (v *visit) countCalls(
 			// what it does not take back it counts until its period ends
 			_, _ = local(context.WithoutCancel(ctx), weir.OpRefund, &part, &taken)
 		}
-		v.a.ahead += c.cost
+		v.a.ahead.Add(c.cost)
 		v.a.calls = new(calls)
 		res = nil
 	}

@@ -420,7 +420,9 @@ func TestOneInstanceAdmitsTheLimit(t *testing.T) {
 	for name, of := range strategies() {
 		for way, to := range ways {
 			t.Run(fmt.Sprint(name, " that ", way), func(t *testing.T) {
-				for seed := range uint64(slow.N(30, 200, 5000)) {
+				for i := range uint64(slow.N(30, 200, 5000)) {
+					// In episode 2157 calls under way fail after an answer whose count they hid in local.
+					seed := i + 2157
 					synctest.Test(t, func(t *testing.T) {
 						u, limit := crowd{of: of, to: to, instances: 1}.run(t, seed)
 						assert.Equal(t, limit, u.now, "episode %d", seed)
