@@ -55,7 +55,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 				v.recordDebt(n, res)
 			}
 		}
-		if err == nil && res.Allowed() { // as if the calls under way were not
+		if err == nil && res.Allowed() { // of which calls under way are no part
 			res.TotalRequests -= min(res.TotalRequests, v.a.ahead.Load())
 		}
 		return res, err

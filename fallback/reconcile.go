@@ -64,8 +64,8 @@ func (v *visit) missed() *weir.Backlog {
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
 // was reset since the call began. That local may have no room for the count does not matter: then
-// it has none for the caller's requests either. The call is under way until local is seeded; of the
-// calls that local counts ahead none may be in the count of primary.
+// it has none for the caller's requests either. The count may lack the calls that local counts
+// ahead, so local comes up to both. The call is under way until then.
 func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)

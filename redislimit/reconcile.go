@@ -15,9 +15,9 @@ const maxSource = 64
 // Reconcile resets the count of r.Key, if b says so, or raises it to b.Counted, unless something
 // was taken back since, charges b's debt as far as it was not charged before, and decides on r, in
 // one script. It can be repeated when its answer was lost: the debt is charged once, for as long as
-// the server keeps its data. For that the server keeps, beside r.Key's count, the last Total of each
-// Source, for as long as that, or for as long as a debt may count, if that is longer: for the
-// Duration of a Counter or List, and until a whole token bucket is full.
+// the server keeps its data. For that the server keeps the last Total of each Source beside r.Key's
+// count: for as long as that, or as a debt may count, if that is longer: a Duration of a Counter or
+// List, and the time in which a whole token bucket fills.
 func (s *Strategy) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,
 ) (*weir.Result, error) {
@@ -63,8 +63,8 @@ func (s *Strategy) Reconcile(
 	return res, err
 }
 
-// life returns how long what a local strategy admits for r may count, or 0 if that is no longer than
-// it counts here. Its period may have begun later, and its share of a bucket fills more slowly.
+// life returns how long what a local strategy admits for r may count, or 0 if it counts no longer
+// there than here. Its period may have begun later, and its share of a bucket fills more slowly.
 func (s *Strategy) life(r *weir.Request) time.Duration {
 	if p, ok := s.protocol.(interface {
 		life(r *weir.Request) time.Duration
