@@ -61,7 +61,8 @@ func isLimit(e ast.Expr) bool {
 
 // apart are oracles, which share no code with what they check: models, and the conformance suite.
 // The modules of contrib are users of the published packages.
-var apart = []string{"verify", "tools/fleet", "internal/decidetest", "weirtest", "contrib"}
+var apart = []string{"verify", "tools/fleet", "internal/decidetest", "internal/ratetest",
+	"weirtest", "contrib"}
 
 // Each algorithm's arithmetic exists once: what is typical of it is in internal/algorithm alone.
 func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {

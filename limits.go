@@ -377,7 +377,7 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
 		l.left, l.Err = l.local.run(&l.Request, &l.Result, noSight)
 	case op == OpPeek && l.local != nil:
-		l.left, l.Err = l.local.look(&l.Request, &l.Result, noSight)
+		l.left, l.Err = l.local.look(&l.Request, &l.Result, finalLook)
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
 	case op == OpCharge && l.charger == nil:

@@ -21,7 +21,7 @@ import (
 //	        fixed window         sliding window         token bucket          counter
 //	N       count                count of the window    ns from base to full  count of the period
 //	Still1  denied hits          count of the previous  base, an instant      start of the period
-//	Still2  stamp, last use      start of the window    -                     -
+//	Still2  stamp, last use      start of the window    spacing of tokens     -
 //	mark    stamp, creation      serial number          serial number         serial number
 //
 // The places of work in flight are described in place.go.
@@ -29,7 +29,8 @@ import (
 // A fixed window has one epoch, since its window is in its key. So it needs no still words, and the
 // two hold tallies, which hits change by compare-and-swap; each has the generation beside it, so
 // that a late hit does not change those of the slot's next bucket. A bucket of another kind lives
-// from period to period, and an epoch ends with each.
+// from period to period, and an epoch ends with each; that of a token bucket ends with a request at
+// another rate.
 //
 // A slot that is not live may hold part of a long ID: the number of the next such slot in place of
 // the first still word, beside the generation, and 40 bytes from the fourth word on.

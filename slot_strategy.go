@@ -123,7 +123,7 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 			}
 		}
 	}
-	v, b, err := s.decideLocked(r.Key, p, true)
+	v, b, err := s.decideLocked(r.Key, p, toCount)
 	if err != nil {
 		*res = Result{}
 		return 0, err
@@ -131,28 +131,40 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 	return s.l.setResult(res, v, b.now), nil
 }
 
-// decideLocked decides under the shard's mutex, for any caller. If count is not set, it counts
-// nothing. It also returns the visit, with the identity of the bucket that it may have made.
+// purpose is why a decision is made.
+type purpose uint8
+
+const (
+	toLook  purpose = iota // it changes nothing
+	toDeny                 // what admits changes nothing, since no run follows; a denial keeps its spacing
+	toCount                // it is a run
+)
+
+// decideLocked decides under the shard's mutex, for any caller. It also returns the visit, with the
+// identity of the bucket that it may have made.
 func (s *slotStrategy) decideLocked(
-	id string, p params, count bool,
+	id string, p params, to purpose,
 ) (v verdict, b visit, err error) {
 	for late := s.l.clock.resolution > 0; ; late = false {
 		// A new caller's bucket is made, since a cost within the limit is admitted then.
-		c, err := s.lock(id, p.Scale, noInstant, count && p.Cost <= p.Limit)
+		c, err := s.lock(id, p.Scale, noInstant, to == toCount && p.Cost <= p.Limit)
 		if err != nil {
 			return v, b, s.l.fail(err)
 		}
 		for done := false; !done && err == nil; {
 			var next content
-			if v, next = s.algorithm.Decide(c.have, p, c.now); !v.Allowed || !count {
+			v, next = s.algorithm.Decide(c.have, p, c.now)
+			if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.have {
 				break
 			}
 			if done, err = c.replace(next); done {
 				c.shard.noteEnd(c.n, v.At)
+			}
+			if done && v.Allowed {
 				c.shard.allowed += uint64(1 - perCost[s.kind]*(next.N-c.have.N))
 			}
 		}
-		if count && !v.Allowed && !late {
+		if to == toCount && !v.Allowed && !late {
 			c.shard.denied++
 		}
 		b = visit{c.have, c.now, c.identity()}
@@ -225,31 +237,37 @@ func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
 	return allocated(s.look, r)
 }
 
-// look implements local. It takes no lock for a known caller.
+// look implements local. It takes no lock for a known caller, unless a denial begins another epoch.
 func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return 0, err
 	}
-	seen := sight{params: p}
+	seen, to := sight{params: p}, toDeny
+	if at == noSight {
+		to = toLook
+	}
 	var v verdict
+	var next, have content
 	if s.kind == fixedKind { // its slots are those of one window
 		seen.now = s.l.clock.read()
 		seen.w = s.l.window(seen.now, p.Scale)
 		v = p.Verdict(s.see(r.Key, &seen.w.fixed, &seen).N, seen.w.end)
 	} else {
 		key := periodOf(s.kind, p.Scale, 0)
-		have := s.see(r.Key, &key, &seen)
+		have = s.see(r.Key, &key, &seen)
 		seen.now = s.l.clock.read() // after the slot was found, as in run
-		v, _ = s.algorithm.Decide(have, p, seen.now)
+		v, next = s.algorithm.Decide(have, p, seen.now)
 	}
-	if at != noSight && seen.slot != nil && v.Allowed {
+	if to == toDeny && at != finalLook && seen.slot != nil && v.Allowed {
 		*at = seen
 		return 0, nil
 	}
-	if seen.slot == nil || !v.Allowed && s.l.clock.resolution > 0 { // a coarse clock may be late
+	again := !v.Allowed && (s.l.clock.resolution > 0 || // a coarse clock may be late
+		to == toDeny && next != have)
+	if seen.slot == nil || again {
 		var b visit
-		if v, b, err = s.decideLocked(r.Key, p, false); err != nil {
+		if v, b, err = s.decideLocked(r.Key, p, to); err != nil {
 			return 0, err
 		}
 		seen.now = b.now
@@ -282,8 +300,9 @@ type sight struct {
 	w     *window // of a fixed window
 }
 
-// noSight stands for a run without a look, or a look that no run follows. Nothing writes it.
-var noSight = new(sight)
+// noSight stands for a run without a look, or a Peek; finalLook for a look of a decision that no run
+// follows. Nothing writes them.
+var noSight, finalLook = new(sight), new(sight)
 
 // Refund implements [Refunder].
 func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) error {
@@ -317,7 +336,7 @@ func (s *slotStrategy) Admit(_ context.Context, r *Request) (*Result, Return, er
 	if err != nil {
 		return nil, nil, err
 	}
-	v, b, err := s.decideLocked(r.Key, p, true)
+	v, b, err := s.decideLocked(r.Key, p, toCount)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -128,7 +128,7 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 		return
 	}
 	e.int(c.Still1)
-	// an older release has the instant of the last use here, and a token bucket's N is 0
+	// an older release has the instant of the last use here, or of a token bucket 0
 	e.int(c.Still2)
 }
 
@@ -372,8 +372,8 @@ func (d *decoder) slot() error {
 		return nil
 	}
 	if !d.load {
-		// The total is the count, or of a token bucket what it lacks of a million tokens: the snapshot
-		// does not have its limit.
+		// The total is the count, or of a token bucket the tokens that are missing; of one of an older
+		// release, which has no spacing, what it lacks of a million tokens.
 		all := params{Scale: scale, Limit: maxCount, Cost: 1, Each: scale}
 		v, _ := s.algorithm.Decide(saved, all, d.l.clock.read())
 		d.kind, d.counted = int(k), v.Total

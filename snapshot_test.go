@@ -519,3 +519,69 @@ func TestLoadReadsOlderSnapshots(t *testing.T) {
 	}
 	assert.Equal(t, string(want), got.String())
 }
+
+// A token bucket that an older release has saved has no spacing: it gets that of the first request.
+func TestLoadReadsTokenBucketsWithAndWithoutASpacing(t *testing.T) {
+	const now, sec = 1_700_000_000 * int64(time.Second), int64(time.Second)
+	for _, row := range []struct {
+		name              string
+		n, still1, still2 int64
+		limit             uint64
+		total             uint64
+		wait              time.Duration // until the bucket is full
+	}{
+		{"no spacing", 0, now + 4*sec, 0, 10, 4, 5 * time.Second},
+		{"no spacing, at another rate", 0, now + 4*sec, 0, 20, 8, 4500 * time.Millisecond},
+		{"no spacing, and a base before it", 6 * sec, now - 2*sec, 0, 10, 4, 5 * time.Second},
+		{"the instant of the last use", 0, now + 4*sec, now - sec, 10, 4, 5 * time.Second},
+		{"a spacing", 6 * sec, now - 2*sec, sec, 10, 4, 5 * time.Second},
+		{"a spacing, at another rate", 6 * sec, now - 2*sec, sec, 20, 4, 2500 * time.Millisecond},
+		{"a base ahead of its use", 0, now + 4*sec, -sec, 20, 4, 2500 * time.Millisecond},
+		{"a base ahead of the clock", 1 * sec, now + 3*sec, sec, 10, 1, 5 * time.Second},
+	} {
+		l, clock := newTestLimiter(t, Config{})
+		clock.ns.Store(now)
+		e := encoder{l: l, buf: []byte{slotRecord, byte(tokenKind)}}
+		e.string("a")
+		for _, v := range []int64{10_000, row.n, row.still1, row.still2} {
+			e.int(v)
+		}
+		e.buf = append(e.buf, endRecord)
+		e.int(1)
+		require.NoError(t, l.Load(bytes.NewReader(framed(e.buf))), row.name)
+		res, err := l.TokenBucket(0).Run(t.Context(), &Request{Key: "a", Limit: row.limit,
+			Duration: 10 * time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, Allow, res.State, row.name)
+		assert.Equal(t, row.total+1, res.TotalRequests, row.name)
+		assert.Equal(t, row.wait, res.ExpiresAt.Sub(clock.now()), row.name)
+	}
+}
+
+// A saved bucket has the rate that it had, and joins one of another rate in tokens.
+func TestLoadKeepsTheRateOfATokenBucket(t *testing.T) {
+	r := &Request{Key: "a", Limit: 10, Duration: 10 * time.Second, Cost: 4}
+	was, _ := newTestLimiter(t, Config{})
+	_, err := was.TokenBucket(0).Run(t.Context(), r)
+	require.NoError(t, err)
+	snapshot := saved(t, was)
+	for _, row := range []struct {
+		name  string
+		used  uint64 // at 20 in 10 s, before the snapshot is loaded
+		total uint64
+	}{{"no bucket", 0, 4}, {"one with less", 3, 4}, {"one with more", 5, 5}} {
+		l, _ := newTestLimiter(t, Config{})
+		if row.used > 0 {
+			_, err := l.TokenBucket(0).Run(t.Context(),
+				&Request{Key: "a", Limit: 20, Duration: 10 * time.Second, Cost: row.used})
+			require.NoError(t, err)
+		}
+		require.NoError(t, l.Load(bytes.NewReader(snapshot)))
+		for _, limit := range []uint64{20, 10, 1000} {
+			res, err := l.TokenBucket(0).Peek(t.Context(),
+				&Request{Key: "a", Limit: limit, Duration: 10 * time.Second})
+			require.NoError(t, err)
+			assert.Equal(t, row.total+1, res.TotalRequests, "%s, at %d", row.name, limit)
+		}
+	}
+}

@@ -21,12 +21,19 @@ type TokenBucket struct {
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision on a key that has a bucket takes no lock, but for one admission in
-// 78 hours. A clock that goes back adds no tokens. A change of Limit does not change when tokens
-// already used return. A burst that takes longer than 146 years to flow in is [ErrLimit].
+// 78 hours and the first decision at another Limit. A clock that goes back adds no tokens: with
+// Config.Now the key stays at the instant of its last admission. A burst that takes longer than 146
+// years to flow in is [ErrLimit].
+//
+// What was used stays used, in tokens, when Limit changes: a higher one helps at once, and a lower
+// one gives nothing away. From the first Run at another Limit on, also if it is denied, tokens flow
+// in at the new interval; each change takes less than a nanosecond's tokens. With a burst of 0 more
+// may be used than a lower Limit, and TotalRequests says so. Requests of several plans may share a
+// key. A Peek changes no interval.
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
-	a := &algorithm.TokenBucket{Burst: clampCost(burst)}
+	a := &algorithm.TokenBucket{Burst: clampCost(burst), ClockSteps: l.clock.now != nil}
 	of := reader{l: l, most: math.MaxInt64, preparer: a}
 	return &TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}
 }

@@ -41,7 +41,7 @@ func (b LeakyBucket) Leave(now, interval int64) LeakyBucket {
 
 // Refund moves those in line up, by no more than has yet to leak of what was to be gone at expires.
 func (b LeakyBucket) Refund(p Params, now, expires int64) LeakyBucket {
-	b.Next = refund(b.Next, p, now, expires)
+	b.Next = giveBack(b.Next, now, yetToCome(p, now, expires))
 	return b
 }
 

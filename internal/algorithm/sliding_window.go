@@ -40,7 +40,7 @@ func estimate(s State, scaleMs, now int64) int64 {
 		return s.N
 	}
 	left := scaleMs - (max(now, s.Still2)-s.Still2)/msec // 0 < left <= scaleMs
-	return s.N + mulDiv(s.Still1, left, scaleMs, scaleMs-1)
+	return s.N + mulDiv(uint64(s.Still1), left, scaleMs, scaleMs-1)
 }
 
 // slide returns the state in the window that holds now, or in its own if now is before that.
@@ -61,9 +61,9 @@ func slide(s State, scaleMs, now int64) State {
 // if nothing else is admitted; after its end, if negative. More than rest is counted now.
 func early(s State, scaleMs, rest int64) int64 {
 	if spare := rest - s.N; spare >= 0 {
-		return mulDiv(spare, scaleMs, s.Still1, 0) // the window before has more
+		return mulDiv(uint64(spare), scaleMs, s.Still1, 0) // the window before has more
 	}
-	return mulDiv(rest, scaleMs, s.N, 0) - scaleMs // the current window will be the one before
+	return mulDiv(uint64(rest), scaleMs, s.N, 0) - scaleMs // the current window will be the one before
 }
 
 // More returns when less than total is counted, if nothing else is admitted; Never if it is so at
@@ -75,12 +75,16 @@ func (a *SlidingWindow) More(s State, scaleMs, total int64) int64 {
 	return arith.Sub(arith.Add(s.Still2, scaleMs*msec), early(s, scaleMs, total-1)*msec)
 }
 
-// mulDiv returns (a*b+add)/c in 128 bits. a < c or b <= c, so that the quotient fits.
-func mulDiv(a, b, c, add int64) int64 {
-	hi, lo := bits.Mul64(uint64(a), uint64(b))
+// mulDiv returns (a*b+add)/c in 128 bits, or the largest int64. b and add are not negative, and c is
+// positive.
+func mulDiv(a uint64, b, c, add int64) int64 {
+	hi, lo := bits.Mul64(a, uint64(b))
 	lo, carry := bits.Add64(lo, uint64(add), 0)
-	quo, _ := bits.Div64(hi+carry, lo, uint64(c))
-	return int64(quo)
+	if hi += carry; hi >= uint64(c) {
+		return End
+	}
+	quo, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(quo, End))
 }
 
 // Admit counts p.Cost at now, whether it fits or not.

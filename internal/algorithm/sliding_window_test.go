@@ -99,7 +99,7 @@ func TestMulDiv(t *testing.T) {
 		a, b, add := rnd.Int64()>>rnd.IntN(63), rnd.Int64N(c+1), rnd.Int64N(c)
 		want := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
 		want.Div(want.Add(want, big.NewInt(add)), big.NewInt(c))
-		require.Equal(t, want.Int64(), mulDiv(a, b, c, add), "(%d*%d+%d)/%d", a, b, add, c)
+		require.Equal(t, want.Int64(), mulDiv(uint64(a), b, c, add), "(%d*%d+%d)/%d", a, b, add, c)
 	}
 }
 

@@ -1,17 +1,33 @@
 package algorithm
 
 import (
+	"cmp"
 	"math/bits"
+	"time"
 
 	"github.com/weirgo/weir/internal/arith"
 )
 
 // TokenBucket is a token bucket as the generic cell rate algorithm (GCRA) keeps it: the theoretical
-// arrival time, the instant at which the bucket is full again. It keeps at most Burst tokens; 0
-// means the limit.
+// arrival time, the instant at which the bucket is full again.
 //
-// The arrival time is Still1+N.
-type TokenBucket struct{ Burst int64 }
+// The arrival time is Still1+N. Still2 is the spacing at which tokens flow in until then, and
+// Still1 an instant at which the bucket was used. Still2 is negative where Still1 is no such
+// instant, since the bucket takes longer to fill than N can count. A state of an older release has
+// no spacing in Still2.
+//
+// What was used stays used, in tokens: a request with another spacing finds as many tokens missing
+// as there are at the old one, and the time until the bucket is full is rounded up to a nanosecond.
+// A decision, a charge and a seed keep the spacing of their request, and so does a denial, so that
+// the instant of its verdict holds. A refund keeps that of the bucket: its request is of the past. A
+// smaller burst changes nothing of what is missing, which may be more than it, as after a charge.
+type TokenBucket struct {
+	Burst int64 // how many tokens are kept at most; 0 means the limit
+
+	// ClockSteps has each use at another instant begin an epoch with that instant in Still1: a clock
+	// that steps back then counts as the latest use. Otherwise it counts as the beginning of the epoch.
+	ClockSteps bool
+}
 
 // Spacing returns the nanoseconds between two hits, of which limit come in scaleMs: rounded up, so
 // that never more than limit do.
@@ -34,16 +50,62 @@ func (a *TokenBucket) Prepare(p Params) (Params, bool) {
 	return p, hi == 0 && lo <= maxFill
 }
 
-// at returns s with another arrival time.
-func (s State) at(full int64) State {
-	if n := full - s.Still1; uint64(n) <= MaxCount { // n may overflow; then Still1+N does too
-		return State{N: n, Still1: s.Still1}
+// maxSpacing is the longest spacing of a valid request: one in 365 days.
+const maxSpacing = int64(365 * 24 * time.Hour)
+
+// spacing returns the spacing of s, and 0 if that is not known: that of a state without one is the
+// spacing of the next request.
+func (s State) spacing() int64 {
+	if s.Still2 >= -maxSpacing && s.Still2 <= maxSpacing {
+		return max(s.Still2, -s.Still2)
 	}
-	return State{Still1: full}
+	return 0
 }
 
-// Decide returns the verdict on p at now, and the state after it.
+// seen returns the latest instant, of now and those that s knows of, at which the bucket was used. A
+// clock that goes back adds no tokens.
+func (s State) seen(now int64) int64 {
+	if s.Still2 > 0 && s.Still2 <= maxSpacing {
+		return max(now, s.Still1)
+	}
+	return now
+}
+
+// at returns s with another arrival time and the spacing each, after a use at now.
+func (a *TokenBucket) at(s State, full, now, each int64) State {
+	n, base := full-s.Still1, s.Still2 == each && (!a.ClockSteps || s.Still1 == now)
+	switch {
+	// a difference may overflow; then Still1+N does too
+	case uint64(n) <= MaxCount && (base || s.Still2 == -each):
+		return State{N: n, Still1: s.Still1, Still2: s.Still2}
+	case uint64(full-now) <= MaxCount:
+		return State{N: full - now, Still1: now, Still2: each}
+	}
+	return State{Still1: full, Still2: -each}
+}
+
+// spaced returns s as a request with the spacing each finds it at now: the tokens that are missing at
+// its own spacing are missing at this one. Of a limit of 0, each is 0, and s stays as it is.
+func (a *TokenBucket) spaced(s State, each, now int64) State {
+	own := s.spacing()
+	if own == each || each == 0 {
+		return s
+	}
+	now = s.seen(now)
+	full := s.Still1 + s.N
+	if full > now && own > 0 { // the difference may overflow an int64
+		full = arith.Add(now, mulDiv(uint64(full-now), each, own, own-1))
+	}
+	return a.at(State{}, full, now, each)
+}
+
+// Decide returns the verdict on p at now, and the state after it. That differs from s after an
+// admission, and after a denial that found another spacing.
 func (a *TokenBucket) Decide(s State, p Params, now int64) (Verdict, State) {
+	if s.Still2 != p.Each {
+		return a.decideSpaced(s, p, now)
+	}
+	now = max(now, s.Still1)                                 // seen
 	full, tolerance := s.Still1+s.N, (p.Limit-p.Cost)*p.Each // TAT and L
 	from := max(full, now)
 	switch {
@@ -56,7 +118,23 @@ func (a *TokenBucket) Decide(s State, p Params, now int64) (Verdict, State) {
 	if next < from {
 		next = End
 	}
-	return Verdict{Allowed: true, Total: Missing(next, now, p.Each), At: next}, s.at(next)
+	return Verdict{Allowed: true, Total: Missing(next, now, p.Each), At: next}, a.at(s, next, now, p.Each)
+}
+
+// decideSpaced is Decide where the spacing is another, or Still1 no instant of a use. A request that
+// can never pass leaves the spacing as it is.
+func (a *TokenBucket) decideSpaced(s State, p Params, now int64) (Verdict, State) {
+	spaced := a.spaced(s, p.Each, now)
+	now = spaced.seen(now)
+	full := max(spaced.Still1+spaced.N, now)
+	v, _ := a.Decide(State{N: full - now, Still1: now, Still2: p.Each}, p, now)
+	switch {
+	case v.Allowed:
+		return v, a.at(spaced, v.At, now, p.Each)
+	case p.ExceedsLimit():
+		return v, s
+	}
+	return v, spaced
 }
 
 // Missing returns how many tokens flow in between now and full, one every each ns, rounded up.
@@ -80,28 +158,46 @@ func (a *TokenBucket) More(p Params, total, expires int64) int64 {
 
 // Admit takes p.Cost tokens at now, whether they are there or not.
 func (a *TokenBucket) Admit(s State, p Params, now int64) State {
-	return s.at(arith.Add(max(s.Still1+s.N, now), arith.Mul(uint64(p.Cost), p.Each)))
+	s = a.spaced(s, p.Each, now)
+	now = s.seen(now)
+	return a.at(s, arith.Add(max(s.Still1+s.N, now), arith.Mul(uint64(p.Cost), p.Each)), now, p.Each)
 }
 
-// Refund gives back no more than has yet to flow in again of what was to be back at expires.
+// Refund gives back no more than has yet to flow in again of what was to be back at expires, at the
+// spacing of p: that of its admission.
 func (a *TokenBucket) Refund(s State, p Params, now, expires int64) State {
-	return s.at(refund(s.Still1+s.N, p, now, expires))
+	now = s.seen(now)
+	back := yetToCome(p, now, expires)
+	own := s.spacing()
+	if own > 0 && own != p.Each {
+		back = mulDiv(uint64(back), own, p.Each, 0)
+	}
+	return a.at(s, giveBack(s.Still1+s.N, now, back), now, own)
 }
 
-// refund is Refund of an arrival time.
-func refund(full int64, p Params, now, expires int64) int64 {
-	back := max(0, min(p.Cost*p.Each, arith.Sub(expires, now)))
-	return max(min(full, now), arith.Sub(full, back))
+// yetToCome returns the time in which p.Cost comes, as far as that is before expires and after now.
+func yetToCome(p Params, now, expires int64) int64 {
+	return max(0, min(p.Cost*p.Each, arith.Sub(expires, now)))
 }
+
+// giveBack returns an arrival time that is sooner by back, but no sooner than now.
+func giveBack(full, now, back int64) int64 { return max(min(full, now), arith.Sub(full, back)) }
 
 // Raise leaves at most what a bucket has from which total tokens are missing.
 func (a *TokenBucket) Raise(s State, p Params, now, _, total int64) State {
-	return s.at(max(s.Still1+s.N, arith.Add(now, arith.Mul(uint64(total), p.Each))))
+	s = a.spaced(s, p.Each, now)
+	now = s.seen(now)
+	return a.at(s, max(s.Still1+s.N, arith.Add(now, arith.Mul(uint64(total), p.Each))), now, p.Each)
 }
 
-// Merge leaves what the emptier of two buckets has.
-func (a *TokenBucket) Merge(s, other State, _, _, _ int64) State {
-	return s.at(max(s.Still1+s.N, arith.Add(other.Still1, other.N)))
+// Merge leaves what the emptier of two buckets has, at the spacing of s if that is known. If other
+// was used at a later instant, at most ahead after now, s was used then too.
+func (a *TokenBucket) Merge(s, other State, _, now, ahead int64) State {
+	other.N = arith.Add(other.Still1, other.N) - other.Still1
+	now = s.seen(max(now, min(other.seen(now), arith.Add(now, ahead))))
+	each := cmp.Or(s.spacing(), other.spacing())
+	s, other = a.spaced(s, each, now), a.spaced(other, each, now)
+	return a.at(s, max(s.Still1+s.N, other.Still1+other.N), now, each)
 }
 
 // Expires returns when the bucket is full.

@@ -137,7 +137,7 @@ func TestTokenBucketPrepares(t *testing.T) {
 		{"2^64 ns", 1 << 62, second / 4, 1 << 62, 4, false},
 		{"2^64 ns and a few", 1<<62 + 1, second / 4, 1<<62 + 1, 4, false},
 	} {
-		p, ok := (&TokenBucket{c.burst}).Prepare(Params{Scale: 1000, Limit: c.limit, Cost: 3})
+		p, ok := (&TokenBucket{Burst: c.burst}).Prepare(Params{Scale: 1000, Limit: c.limit, Cost: 3})
 		assert.Equal(t, c.ok, ok, c.name)
 		assert.Equal(t, Params{1000, c.wantedLimit, 3, c.wantedEach}, p, c.name)
 	}
@@ -145,22 +145,31 @@ func TestTokenBucketPrepares(t *testing.T) {
 
 // An arrival time is a base that stays and a number that moves, at most MaxCount ns later.
 func TestTokenBucketKeepsItsBase(t *testing.T) {
-	s := State{N: 5, Still1: 100}
+	s, ahead := State{N: 5, Still1: 100, Still2: 10}, State{N: 5, Still1: 300, Still2: -10}
 	for _, c := range []struct {
-		name string
-		full int64
-		want State
+		name      string
+		have      State
+		full, now int64
+		each      int64
+		want      State
 	}{
-		{"later", 107, State{N: 7, Still1: 100}},
-		{"earlier than before", 101, State{N: 1, Still1: 100}},
-		{"the base", 100, State{Still1: 100}},
-		{"earlier than the base", 99, State{Still1: 99}},
-		{"as late as fits", 100 + MaxCount, State{N: MaxCount, Still1: 100}},
-		{"too late", 101 + MaxCount, State{Still1: 101 + MaxCount}},
+		{"later", s, 107, 102, 10, State{N: 7, Still1: 100, Still2: 10}},
+		{"earlier than before", s, 101, 100, 10, State{N: 1, Still1: 100, Still2: 10}},
+		{"the base", s, 100, 100, 10, State{Still1: 100, Still2: 10}},
+		{"earlier than the base", s, 99, 95, 10, State{N: 4, Still1: 95, Still2: 10}},
+		{"as late as fits", s, 100 + MaxCount, 102, 10, State{N: MaxCount, Still1: 100, Still2: 10}},
+		{"later: the use is the base", s, 101 + MaxCount, 102, 10,
+			State{N: MaxCount - 1, Still1: 102, Still2: 10}},
+		{"too late after the use: ahead of it", s, 103 + MaxCount, 102, 10,
+			State{Still1: 103 + MaxCount, Still2: -10}},
+		{"another spacing: the use is the base", s, 107, 102, 20, State{N: 5, Still1: 102, Still2: 20}},
+		{"a base ahead of its use stays", ahead, 305, 200, 10, State{N: 5, Still1: 300, Still2: -10}},
+		{"a spacing that is not known stays so", State{N: 5, Still1: 100}, 107, 102, 0,
+			State{N: 7, Still1: 100}},
+		{"the difference overflows", None, End, 0, 10, State{Still1: End, Still2: -10}},
 	} {
-		assert.Equal(t, c.want, s.at(c.full), c.name)
+		assert.Equal(t, c.want, new(TokenBucket).at(c.have, c.full, c.now, c.each), c.name)
 	}
-	assert.Equal(t, State{Still1: End}, None.at(End), "the difference overflows")
 }
 
 func TestTokenBucketChanges(t *testing.T) {

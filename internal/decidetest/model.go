@@ -3,6 +3,7 @@ package decidetest
 
 import (
 	"maps"
+	"math/big"
 	"slices"
 
 	"github.com/weirgo/weir"
@@ -30,7 +31,8 @@ type caller struct {
 type counted struct {
 	hits  []hit
 	begin int64 // of the period of a counter or a list
-	full  int64 // when a token bucket is full
+	full  int64 // when a token bucket is full, if a token flows in every each
+	each  int64
 }
 
 type hit struct{ at, cost int64 }
@@ -58,10 +60,21 @@ func (c counted) used(kind string, limit, d, now int64) (used int64) {
 		const ms = 1e6
 		return used + (before*(d/ms-now%d/ms)+d/ms-1)/(d/ms)
 	case kind == "token bucket" && limit > 0:
-		each := (d + limit - 1) / limit
-		return (max(0, c.full-now) + each - 1) / each
+		return (max(0, c.full-now) + c.each - 1) / c.each
 	}
 	return used
+}
+
+// spaced returns a token bucket in which as many tokens are missing at now, and limit flow in in d.
+func (c counted) spaced(limit, d, now int64) counted {
+	each := (d + limit - 1) / limit
+	if c.full > now && c.each != each {
+		ns := big.NewInt(c.full - now)
+		ns.Mul(ns, big.NewInt(each)).Add(ns, big.NewInt(c.each-1)).Quo(ns, big.NewInt(c.each))
+		c.full = now + ns.Int64()
+	}
+	c.each = each
+	return c
 }
 
 // admit returns c with a hit.
@@ -70,7 +83,7 @@ func (c counted) admit(kind string, limit, d, now, cost int64) counted {
 		c.begin = now
 	}
 	if kind == "token bucket" {
-		c.full = max(c.full, now) + cost*((d+limit-1)/limit)
+		c.full = max(c.full, now) + cost*c.each
 	}
 	c.hits = append(slices.Clip(c.hits), hit{now, cost})
 	return c
@@ -79,7 +92,7 @@ func (c counted) admit(kind string, limit, d, now, cost int64) counted {
 // decide returns whether all asks are admitted at now, and for each of them whether it would be,
 // and its count.
 func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, totals []int64) {
-	next := maps.Clone(m.callers)
+	next, kept := maps.Clone(m.callers), map[caller]counted{} // kept: spacings, also after a denial
 	allowed = true
 	for _, a := range asks {
 		kind, r := weir.NameOf(a.Strategy), a.Request
@@ -91,18 +104,30 @@ func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, t
 		case "calendar":
 			of.duration, limits[0].Duration = 0, hour
 		}
+		tokens, was := kind == "token bucket" && limit > 0, next[of]
+		if tokens {
+			next[of] = was.spaced(limit, int64(r.Duration), now)
+		}
 		fits := true
 		for _, t := range limits {
 			fits = fits && next[of].used(kind, int64(t.Limit), int64(t.Duration), now)+cost <= int64(t.Limit)
 		}
 		each, totals = append(each, fits),
 			append(totals, next[of].used(kind, limit, int64(limits[0].Duration), now))
+		switch respaced := next[of]; {
+		case tokens && cost > limit:
+			next[of] = was
+		case tokens && (m.begins || !fits):
+			kept[of] = respaced
+		}
 		if allowed = allowed && fits; fits {
 			next[of] = next[of].admit(kind, limit, int64(r.Duration), now, cost)
 		}
 	}
 	if allowed {
 		m.callers = next
+	} else {
+		maps.Copy(m.callers, kept)
 	}
 	for of, c := range next {
 		if m.begins && c.begin > m.callers[of].begin {
