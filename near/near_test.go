@@ -173,7 +173,7 @@ func TestConformance(t *testing.T) {
 			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
 				return lease(limiterOn(t, c).TokenBucket(0), c)
 			},
-			weirtest.Laws{Span: twice, Proportional: true, Histories: slow.N(3, 20, 100)}, skips(
+			weirtest.Laws{Span: twice, Histories: slow.N(3, 20, 100)}, skips(
 				"of a token that has flowed in again in part nothing is left, and blocks are of one Limit",
 				"DenialTakesNothing", "LimitChange", "Refund", "Charge"),
 		},

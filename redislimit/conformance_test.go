@@ -60,7 +60,7 @@ func TestConformance(t *testing.T) {
 		},
 		"TokenBucket": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.TokenBucket(0) },
-			weirtest.Laws{Span: twice, Proportional: true},
+			weirtest.Laws{Span: twice},
 		},
 		"Tiers": {
 			func(t testing.TB, s *redislimit.Store) weir.Strategy {

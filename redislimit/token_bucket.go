@@ -45,7 +45,9 @@ func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 			weir.ErrLimit)
 	}
 	c, f := ofDuration(grow(n, p.Each)), ofDuration(grow(p.Limit, p.Each))
-	return append(args, c.s, c.ns, f.s, f.ns), r.Limit > 0 && fits(r, cmp.Or(t.burst, r.Limit)), nil
+	each := ofDuration(time.Duration(p.Each))
+	return append(args, c.s, c.ns, f.s, f.ns, fmt.Sprint(each.s, " ", each.ns)),
+		r.Limit > 0 && fits(r, cmp.Or(t.burst, r.Limit)), nil
 }
 
 // grow is the time in which n tokens grow back, or the longest there is.

@@ -46,18 +46,16 @@ func TestTokenBucketConforms(t *testing.T) {
 		}, weirtest.Laws{
 			Histories: histories,
 			// A full bucket, and the tokens that are added before the last instant of the span.
-			Span:         func(limit uint64) uint64 { return 2*limit - 1 },
-			Proportional: true,
+			Span: func(limit uint64) uint64 { return 2*limit - 1 },
 		})
 	})
 	for _, burst := range []uint64{1, 5, 500} {
 		t.Run(fmt.Sprintf("burst of %d", burst), func(t *testing.T) {
 			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) },
 				weirtest.Laws{
-					Histories:    histories,
-					Burst:        func(uint64) uint64 { return burst },
-					Span:         func(limit uint64) uint64 { return burst + limit - 1 },
-					Proportional: true,
+					Histories: histories,
+					Burst:     func(uint64) uint64 { return burst },
+					Span:      func(limit uint64) uint64 { return burst + limit - 1 },
 				})
 		})
 	}

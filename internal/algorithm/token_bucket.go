@@ -158,6 +158,9 @@ func (a *TokenBucket) More(p Params, total, expires int64) int64 {
 
 // Admit takes p.Cost tokens at now, whether they are there or not.
 func (a *TokenBucket) Admit(s State, p Params, now int64) State {
+	if p.Each == 0 { // a limit of 0 has no tokens
+		return s
+	}
 	s = a.spaced(s, p.Each, now)
 	now = s.seen(now)
 	return a.at(s, arith.Add(max(s.Still1+s.N, now), arith.Mul(uint64(p.Cost), p.Each)), now, p.Each)
@@ -168,8 +171,8 @@ func (a *TokenBucket) Admit(s State, p Params, now int64) State {
 func (a *TokenBucket) Refund(s State, p Params, now, expires int64) State {
 	now = s.seen(now)
 	back := yetToCome(p, now, expires)
-	own := s.spacing()
-	if own > 0 && own != p.Each {
+	own := cmp.Or(s.spacing(), p.Each)
+	if own != p.Each {
 		back = mulDiv(uint64(back), own, p.Each, 0)
 	}
 	return a.at(s, giveBack(s.Still1+s.N, now, back), now, own)
@@ -185,6 +188,9 @@ func giveBack(full, now, back int64) int64 { return max(min(full, now), arith.Su
 
 // Raise leaves at most what a bucket has from which total tokens are missing.
 func (a *TokenBucket) Raise(s State, p Params, now, _, total int64) State {
+	if p.Each == 0 {
+		return s
+	}
 	s = a.spaced(s, p.Each, now)
 	now = s.seen(now)
 	return a.at(s, max(s.Still1+s.N, arith.Add(now, arith.Mul(uint64(total), p.Each))), now, p.Each)

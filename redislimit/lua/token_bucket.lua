@@ -1,22 +1,45 @@
--- Token bucket as GCRA: one instant per caller, the theoretical arrival time (TAT) at which the bucket is full again.
+-- Token bucket as GCRA: the theoretical arrival time (TAT), the instant at which the bucket is full again.
 --
--- KEYS[1]     string: the TAT, Unix "seconds nanoseconds"
+-- KEYS[1]     string: "tat_s tat_ns each_s each_ns used_s used_ns": the TAT, Unix seconds and nanoseconds; the spacing at
+--             which tokens flow in until then; when the bucket was last used. The first release has only the TAT: the
+--             spacing is that of the next request then
 -- ARGV[1,2]   op and now, grace: see clock.lua
 -- ARGV[3,4]   cost, as the seconds and nanoseconds in which its tokens grow back (seed: those of the count to come up to)
 -- ARGV[5,6]   the same for a full bucket
+-- ARGV[7]     the same for one token: "seconds nanoseconds"
 --
--- Returns "allowed tat_s tat_ns now_s now_ns": 1 or 0, the TAT with this request if it is allowed, and the clock.
+-- Returns "allowed tat_s tat_ns now_s now_ns": 1 or 0, the TAT with this request if it is allowed, and the clock, or the
+-- last use, if that is later: a clock that is set back adds no tokens. See internal/algorithm for a spacing that changes.
 
 --include clock
 local now = time and time[1] .. ' ' .. time[2] .. '000' or format('%d %d', s, ns)
-local cost_s, cost_ns = args[3] + 0, args[4] + 0
+local cost_s, cost_ns, each = args[3] + 0, args[4] + 0, args[7]
 
-local tat_s, tat_ns = s, ns
+local clock_s, clock_ns = s, ns
+local tat_s, tat_ns, own = s, ns, each
 local stored = call('GET', key)
 if stored then
-  tat_s, tat_ns = match(stored, '^(%-?%d+) (%d+)$')
+  local spacing, used_s, used_ns
+  tat_s, tat_ns, spacing, used_s, used_ns = match(stored, '^(%-?%d+) (%d+) ?(%d* ?%d*) ?(%-?%d*) ?(%d*)$')
   tat_s, tat_ns = tat_s + 0, tat_ns + 0
+  if spacing ~= '' then
+    own, used_s, used_ns = spacing, used_s + 0, used_ns + 0
+    if s < used_s or (s == used_s and ns < used_ns) then s, ns, now = used_s, used_ns, format('%d %d', used_s, used_ns) end
+  end
 end
+
+local changed = own ~= each and each ~= '0 0'
+local scaled
+if changed then
+--include scaled
+  if op ~= 'refund' then
+    tat_s, tat_ns = scaled(tat_s - s, tat_ns - ns, own, each, 1)
+    tat_s, tat_ns = s + tat_s, ns + tat_ns
+    if tat_ns >= 1e9 then tat_s, tat_ns = tat_s + 1, tat_ns - 1e9 end
+    own = each
+  end
+end
+
 local from_s, from_ns = tat_s, tat_ns
 if tat_s < s or (tat_s == s and tat_ns < ns) then from_s, from_ns = s, ns end
 local to_s, to_ns = from_s + cost_s, from_ns + cost_ns
@@ -26,18 +49,16 @@ if op == 'run' or op == 'peek' then
   local full_s, full_ns = s + args[5], ns + args[6]
   if full_ns >= 1e9 then full_s, full_ns = full_s + 1, full_ns - 1e9 end
   local allowed = to_s < full_s or (to_s == full_s and to_ns <= full_ns)
-  if allowed then
-    local text = format('%d %d', to_s, to_ns)
-    if op == 'run' then
-      -- What is left of the period, which ends at the TAT, rounded up.
-      call('PSETEX', key, format('%d', (to_s - s) * 1000 + (to_ns - ns) / 1e6 + 1 + grace), text)
-    end
-    return '1 ' .. text .. ' ' .. now
+  if allowed then tat_s, tat_ns = to_s, to_ns end
+  local text = format('%d %d', tat_s, tat_ns)
+  if op == 'run' and (allowed or changed) then
+    -- What is left of the period, which ends at the TAT, rounded up.
+    local life = (tat_s - clock_s) * 1000 + (tat_ns - clock_ns) / 1e6 + 1 + grace
+    call('PSETEX', key, format('%d', life), text .. ' ' .. each .. ' ' .. now)
+  elseif op == 'run' and call('PTTL', key) == -1 then
+    call('PEXPIRE', key, format('%d', (tat_s - clock_s) * 1000 + (tat_ns - clock_ns) / 1e6 + 1 + grace))
   end
-  if op == 'run' and call('PTTL', key) == -1 then
-    call('PEXPIRE', key, format('%d', (tat_s - s) * 1000 + (tat_ns - ns) / 1e6 + 1 + grace))
-  end
-  return '0 ' .. (stored or now) .. ' ' .. now
+  return (allowed and '1 ' or '0 ') .. text .. ' ' .. now
 end
 
 --include instants
@@ -49,21 +70,21 @@ local function capped(t_s, t_ns)
 end
 
 local function ttl()
-  return math.max(1, millisUp(sub(tat_s, tat_ns, s, ns)) + grace)
+  return math.max(1, millisUp(sub(tat_s, tat_ns, clock_s, clock_ns)) + grace)
 end
 
 local function put()
-  call('PSETEX', key, int(ttl()), format('%d %d', tat_s, tat_ns))
+  call('PSETEX', key, int(ttl()), format('%d %d ', tat_s, tat_ns) .. own .. ' ' .. now)
   alive = true
 end
 
-if op == 'charge' then
+if op == 'charge' and each ~= '0 0' then
   tat_s, tat_ns = capped(to_s, to_ns)
   put()
-elseif op == 'seed' then
+elseif op == 'seed' and each ~= '0 0' then
   to_s, to_ns = capped(add(s, ns, cost_s, cost_ns))
-  if before(s, ns, END_S, END_NS) and before(tat_s, tat_ns, to_s, to_ns) then
-    tat_s, tat_ns = to_s, to_ns
+  if before(clock_s, clock_ns, END_S, END_NS) and (changed or before(tat_s, tat_ns, to_s, to_ns)) then
+    if before(tat_s, tat_ns, to_s, to_ns) then tat_s, tat_ns = to_s, to_ns end
     put()
   end
 elseif op == 'refund' then
@@ -71,6 +92,7 @@ elseif op == 'refund' then
     -- Of what was taken, that which has grown back since is not given back as well.
     local back_s, back_ns = sub(END_S, END_NS, s, ns)
     if before(cost_s, cost_ns, back_s, back_ns) then back_s, back_ns = cost_s, cost_ns end
+    if changed then back_s, back_ns = scaled(back_s, back_ns, each, own, 0) end
     tat_s, tat_ns = sub(tat_s, tat_ns, back_s, back_ns)
     if before(tat_s, tat_ns, s, ns) then tat_s, tat_ns = s, ns end
     put()

@@ -1,0 +1,38 @@
+package redislimit_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/ratetest"
+	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+func tokenBuckets(t testing.TB, server *redistest.Server) ratetest.Source {
+	made := 0
+	return func(burst uint64, now func() time.Time) weir.Strategy {
+		made++
+		return open(t, server.Addr, redislimit.Config{Now: now, Prefix: fmt.Sprint(made, ":")}).TokenBucket(burst)
+	}
+}
+
+// What was used stays used, in tokens, when the rate changes.
+func TestTokenBucketKeepsWhatWasUsedWhenTheRateChanges(t *testing.T) {
+	source := tokenBuckets(t, redistest.Start(t))
+	for _, row := range ratetest.Rows {
+		assert.NoError(t, row.Play(source))
+	}
+}
+
+// In Redis rates that change at random do what they do in memory.
+func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
+	source := tokenBuckets(t, redistest.Start(t))
+	require.NoError(t, ratetest.Differences(source, 1, slow.N(5_000, 100_000, 1_000_000)))
+}
