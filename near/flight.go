@@ -29,6 +29,7 @@ const fetchTimeout = time.Second
 // come later what is left here.
 type lease struct {
 	budget.Budget
+	limit uint64 // of the last request
 
 	waiting   []*waiter // in order
 	calls     int       // under way: 0 without a flight
@@ -85,9 +86,18 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return w.res, w.err
 }
 
-// take admits r, or returns nil if too little is left.
+// take admits r, or returns nil if too little is left, or what is left is of another rate.
 func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
+	b.pace(r.Limit)
 	return b.Take(wrap.Cost(r), l.limit(r), now)
+}
+
+// pace ends what b has of a token bucket at another limit: its tokens flow in at another rate now.
+func (b *lease) pace(limit uint64) {
+	if b.limit != limit && b.Paced() {
+		b.Budget = budget.Budget{}
+	}
+	b.limit = limit
 }
 
 // proceed answers those who wait as far as c allows, the call that has just landed, and what is
@@ -127,7 +137,7 @@ func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
 		room = min(room, b.Left(now)+c.block.N-1)
 	}
 	for _, w := range b.waiting {
-		if n := wrap.Cost(&w.request); l.limit(&w.request) == limit && n <= room-together {
+		if n := wrap.Cost(&w.request); w.request.Limit == block.Limit && n <= room-together {
 			together += n
 		}
 	}
@@ -168,6 +178,7 @@ func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 			now := l.now()
 			defer l.callers.Lock(&c.request).Unlock()
 			if b.calls--; err == nil {
+				b.pace(c.request.Limit)
 				b.Learn(c.block, c.res, l.skew, now)
 			} else {
 				c.err = fmt.Errorf("near: %s: %w", weir.NameOf(l), err)

@@ -59,6 +59,9 @@ func (b *Budget) Lacking(n uint64, now time.Time) uint64 {
 // Ended reports whether b says no more than a new Budget.
 func (b *Budget) Ended(now time.Time) bool { return b.known.at(now) == 0 }
 
+// Paced reports whether what b knows is of a token bucket.
+func (b *Budget) Paced() bool { return b.left.Each > 0 || b.known.Each > 0 }
+
 // Learn sets what is known to the Result of a request for block, and adds the block if it was
 // admitted, of which skew is to be left unused. What is left of one before lapses no later than it
 // did, and is lost if it is of another window or limit.
