@@ -3,6 +3,7 @@ package rules_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -406,6 +407,26 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, time.Second, s.Reset)
 				w.now = w.now.Add(time.Second)
 				assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
+			}},
+		{"a reload keeps what a token bucket has used, in tokens", rules.Config{},
+			func(t *testing.T, w *world) {
+				swap := func(perHour int) {
+					require.NoError(t, w.engine.Swap(load(t, fmt.Sprintf("domain: d\ndescriptors:\n"+
+						"- {key: k, rate_limit: {unit: hour, requests_per_unit: %d}, "+
+						"metadata: {weir: {algorithm: token_bucket, burst: 20}}}\n", perHour))))
+				}
+				swap(10)
+				for range 20 {
+					require.Equal(t, rules.OK, w.ask(w.hit("k=x")).Code)
+				}
+				swap(1000)
+				s := w.ask(w.hit("k=x")).Statuses[0]
+				assert.Equal(t, rules.OverLimit, s.Code)
+				assert.Equal(t, 3600*time.Millisecond, s.Reset, "a raised rate helps at once")
+				swap(6)
+				s = w.ask(w.hit("k=x")).Statuses[0]
+				assert.Equal(t, rules.OverLimit, s.Code)
+				assert.Equal(t, 10*time.Minute, s.Reset, "a lowered rate gives nothing away")
 			}},
 		{"a sliding log drops each hit after the period", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(4, "log=x"))
