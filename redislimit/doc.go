@@ -42,14 +42,15 @@
 // evicts keys forgets counts, and every key here has a time to live, so volatile-… evicts them as
 // allkeys-… does: use maxmemory-policy noeviction.
 //
-// Results equal those of package weir as long as the clock does not step back, and those of
-// FixedWindow as long as it steps back by less than a Duration. After such a step weir stays at the
-// latest instant it has seen of a caller, until the clock has passed it. Here a script knows less:
-// SlidingLog and Tiers stay at the latest admitted hit; SlidingWindow returns to the window that
-// the clock shows, of which it kept the count; TokenBucket goes by the clock, so that a bucket is
-// filled later by as much as the clock stepped back. Tiers of more than 1024 slices, and refunds of
-// hits that more than 1000 others followed, differ too, on the side of denying: see Store.Tiers and
-// Strategy.Refund.
+// Results equal those of package weir on a clock that does not step back. After such a step those of
+// some strategies still do: TokenBucket stays at the instant of a caller's latest admission, until
+// the clock has passed it; Counter and List stay in the caller's period; SlidingWindow stays in the
+// latest window of a caller, at its start or at what the clock shows of it, where more of the window
+// before counts again. FixedWindow goes by the clock, and its Results are equal as long as it steps
+// back by less than a Duration. The others differ: in weir they stay at the latest instant that was
+// seen of a caller, also by a denial, and here SlidingLog and Tiers stay at the latest admitted hit,
+// and InFlight goes by the clock. Tiers of more than 1024 slices, and refunds of hits that more than
+// 1000 others followed, differ too, on the side of denying: see Store.Tiers and Strategy.Refund.
 //
 // # Permissions
 //

@@ -7,7 +7,8 @@
 -- ARGV[5]     cost, hits (seed: the count to come up to)
 --
 -- Returns "allowed current previous now": 1 or 0, the current window's count with this request if it is allowed, the
--- previous window's, and now in Unix ms. The instants follow from these; the client works them out.
+-- previous window's, and now in Unix ms. The instants follow from these; the client works them out. A clock that is set
+-- back over the edge of a window stays at the start of the latest one with a count.
 
 --include clock
 local d, limit, cost = args[3] + 0, args[4] + 0, args[5] + 0
@@ -16,7 +17,14 @@ local left = d - ms % d
 local w = (ms + left) / d - 1
 local field = format('%d', w)
 
-local there = call('HMGET', key, field, format('%d', w - 1))
+local clock = ms
+local there = call('HMGET', key, field, format('%d', w - 1), format('%d', w + 1))
+if there[3] or not there[1] then
+  for _, f in ipairs(call('HKEYS', key)) do
+    if f + 0 > w then w, ms, left, field = f + 0, f * d, d, f end
+  end
+  if ms > clock then there = call('HMGET', key, field, format('%d', w - 1)) end
+end
 local n, previous = (there[1] or 0) + 0, (there[2] or 0) + 0
 
 -- weight is ceil(previous * left / d).
@@ -44,14 +52,14 @@ if there[1] and op == 'run' then
     call('HINCRBY', key, field, args[5])
     reply = '1 %d %d %d'
   end
-  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', left + d + grace)) end
+  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', left + d + ms - clock + grace)) end
   return format(reply, n, previous, ms)
 end
 
 --include instants
 
-local ttl = left + d + grace
-local oldest, after = w - 2, w + 1 -- a clock that is set back over the edge finds both of its own
+local ttl = left + d + ms - clock + grace
+local oldest, after = w - 1, w + 1
 
 --include windows
 
