@@ -162,8 +162,11 @@ func TestPeekControlThatCountsIsRejected(t *testing.T) {
 }
 
 // inEpoch is the model of a strategy whose state fits a slot: it decides at the reading, and not
-// before the window of the state.
-type inEpoch struct{ model }
+// before the window of the state, or the last admission of a bucket.
+type inEpoch struct {
+	model
+	admitted int64
+}
 
 func (m inEpoch) ask(now int64, a ask) (model, answer, bool) {
 	switch s := m.model.(type) {
@@ -175,13 +178,17 @@ func (m inEpoch) ask(now int64, a ask) (model, answer, bool) {
 		if s.begun {
 			now = max(now, s.start)
 		}
+	case bucket:
+		if s.begun {
+			now = max(now, m.admitted)
+		}
 	}
 	next, res, ok := m.model.ask(now, a)
 	if res.expires == sought {
 		res.expires = soonest(m.model, now, a)
 	}
 	if res.allowed {
-		return inEpoch{next}, res, ok
+		return inEpoch{next, now}, res, ok
 	}
 	return m, res, ok
 }
@@ -249,10 +256,10 @@ func TestReadingsOutOfOrder(t *testing.T) {
 						m = untilIdle{latest{model: s.model}}
 					}
 				case sliding, bucket:
-					m = inEpoch{s.model}
+					m = inEpoch{model: s.model}
 				case anchored:
 					if s.name == "Counter" {
-						m = inEpoch{s.model}
+						m = inEpoch{model: s.model}
 					}
 				}
 				for range rapid.IntRange(1, 40).Draw(t, "asks") {
