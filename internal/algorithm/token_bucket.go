@@ -53,22 +53,16 @@ func (a *TokenBucket) Prepare(p Params) (Params, bool) {
 // maxSpacing is the longest spacing of a valid request: one in 365 days.
 const maxSpacing = int64(365 * 24 * time.Hour)
 
-// spacing returns the spacing of s, and 0 if that is not known: that of a state without one is the
-// spacing of the next request.
-func (s State) spacing() int64 {
-	if s.Still2 >= -maxSpacing && s.Still2 <= maxSpacing {
-		return max(s.Still2, -s.Still2)
+// known returns the spacing of s, 0 if it is not known, and the latest instant of now and the uses
+// that s knows of: a clock that goes back adds no tokens.
+func (s State) known(now int64) (each, latest int64) {
+	switch each := s.Still2; {
+	case each > 0 && each <= maxSpacing:
+		return each, max(now, s.Still1)
+	case each < 0 && each >= -maxSpacing:
+		return -each, now
 	}
-	return 0
-}
-
-// seen returns the latest instant, of now and those that s knows of, at which the bucket was used. A
-// clock that goes back adds no tokens.
-func (s State) seen(now int64) int64 {
-	if s.Still2 > 0 && s.Still2 <= maxSpacing {
-		return max(now, s.Still1)
-	}
-	return now
+	return 0, now
 }
 
 // at returns s with another arrival time and the spacing each, after a use at now.
@@ -84,19 +78,19 @@ func (a *TokenBucket) at(s State, full, now, each int64) State {
 	return State{Still1: full, Still2: -each}
 }
 
-// spaced returns s as a request with the spacing each finds it at now: the tokens that are missing at
-// its own spacing are missing at this one. Of a limit of 0, each is 0, and s stays as it is.
-func (a *TokenBucket) spaced(s State, each, now int64) State {
-	own := s.spacing()
+// spaced returns s as a request with the spacing each finds it, and the latest instant that is known:
+// the tokens that are missing at its own spacing, if that is known, are missing at this one. Of a
+// limit of 0, each is 0, and s stays as it is.
+func (a *TokenBucket) spaced(s State, each, now int64) (State, int64) {
+	own, now := s.known(now)
 	if own == each || each == 0 {
-		return s
+		return s, now
 	}
-	now = s.seen(now)
 	full := s.Still1 + s.N
 	if full > now && own > 0 { // the difference may overflow an int64
 		full = arith.Add(now, mulDiv(uint64(full-now), each, own, own-1))
 	}
-	return a.at(State{}, full, now, each)
+	return a.at(State{}, full, now, each), now
 }
 
 // Decide returns the verdict on p at now, and the state after it. That differs from s after an
@@ -105,7 +99,7 @@ func (a *TokenBucket) Decide(s State, p Params, now int64) (Verdict, State) {
 	if s.Still2 != p.Each {
 		return a.decideSpaced(s, p, now)
 	}
-	now = max(now, s.Still1)                                 // seen
+	now = max(now, s.Still1)                                 // known
 	full, tolerance := s.Still1+s.N, (p.Limit-p.Cost)*p.Each // TAT and L
 	from := max(full, now)
 	switch {
@@ -124,8 +118,7 @@ func (a *TokenBucket) Decide(s State, p Params, now int64) (Verdict, State) {
 // decideSpaced is Decide where the spacing is another, or Still1 no instant of a use. A request that
 // can never pass leaves the spacing as it is.
 func (a *TokenBucket) decideSpaced(s State, p Params, now int64) (Verdict, State) {
-	spaced := a.spaced(s, p.Each, now)
-	now = spaced.seen(now)
+	spaced, now := a.spaced(s, p.Each, now)
 	full := max(spaced.Still1+spaced.N, now)
 	v, _ := a.Decide(State{N: full - now, Still1: now, Still2: p.Each}, p, now)
 	switch {
@@ -161,18 +154,16 @@ func (a *TokenBucket) Admit(s State, p Params, now int64) State {
 	if p.Each == 0 { // a limit of 0 has no tokens
 		return s
 	}
-	s = a.spaced(s, p.Each, now)
-	now = s.seen(now)
+	s, now = a.spaced(s, p.Each, now)
 	return a.at(s, arith.Add(max(s.Still1+s.N, now), arith.Mul(uint64(p.Cost), p.Each)), now, p.Each)
 }
 
 // Refund gives back no more than has yet to flow in again of what was to be back at expires, at the
 // spacing of p: that of its admission.
 func (a *TokenBucket) Refund(s State, p Params, now, expires int64) State {
-	now = s.seen(now)
+	own, now := s.known(now)
 	back := yetToCome(p, now, expires)
-	own := cmp.Or(s.spacing(), p.Each)
-	if own != p.Each {
+	if own = cmp.Or(own, p.Each); own != p.Each {
 		back = mulDiv(uint64(back), own, p.Each, 0)
 	}
 	return a.at(s, giveBack(s.Still1+s.N, now, back), now, own)
@@ -191,8 +182,7 @@ func (a *TokenBucket) Raise(s State, p Params, now, _, total int64) State {
 	if p.Each == 0 {
 		return s
 	}
-	s = a.spaced(s, p.Each, now)
-	now = s.seen(now)
+	s, now = a.spaced(s, p.Each, now)
 	return a.at(s, max(s.Still1+s.N, arith.Add(now, arith.Mul(uint64(total), p.Each))), now, p.Each)
 }
 
@@ -200,9 +190,11 @@ func (a *TokenBucket) Raise(s State, p Params, now, _, total int64) State {
 // was used at a later instant, at most ahead after now, s was used then too.
 func (a *TokenBucket) Merge(s, other State, _, now, ahead int64) State {
 	other.N = arith.Add(other.Still1, other.N) - other.Still1
-	now = s.seen(max(now, min(other.seen(now), arith.Add(now, ahead))))
-	each := cmp.Or(s.spacing(), other.spacing())
-	s, other = a.spaced(s, each, now), a.spaced(other, each, now)
+	each, _ := s.known(now)
+	theirs, used := other.known(now)
+	each, now = cmp.Or(each, theirs), max(now, min(used, arith.Add(now, ahead)))
+	other, _ = a.spaced(other, each, now)
+	s, now = a.spaced(s, each, now)
 	return a.at(s, max(s.Still1+s.N, other.Still1+other.N), now, each)
 }
 
