@@ -22,7 +22,8 @@ type LeakyBucket struct{ stateStrategy[queue] }
 // Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed:
 // the caller has then left the queue, those behind it move up, and nothing was counted. There is no
 // goroutine per key. Where Config.Now is set, the first in the queue looks at it every millisecond
-// of real time. A queued request keeps its interval when Limit changes.
+// of real time. When Limit changes, the cost that is in the bucket stays, and all of it leaves and
+// leaks at the new rate, from a Run, a Charge or a Seed at it on.
 //
 // TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
 // In any span of one Duration at most Limit+1 requests of cost 1 leave. A request that waits holds
@@ -46,8 +47,8 @@ type queue struct {
 func newQueue() *queue { return &queue{LeakyBucket: algorithm.LeakyBucket{Next: noInstant}} }
 
 type waiter struct {
-	interval int64         // ns it keeps the next one waiting
-	turn     chan struct{} // receives when it becomes the first in line, or when Next was moved
+	cost int64
+	turn chan struct{} // receives when it becomes the first in line, or when Next was moved
 }
 
 const waiterBytes = 256
@@ -83,7 +84,7 @@ func (q *queue) wake() {
 
 // remove takes a waiter out of the line.
 func (q *queue) remove(element *list.Element) {
-	q.Waiting -= q.line.Remove(element).(*waiter).interval
+	q.Waiting -= q.line.Remove(element).(*waiter).cost
 }
 
 // queues binds the arithmetic of an algorithm.LeakyBucket to a line of so many who wait.
@@ -98,23 +99,25 @@ func (a *queues) Prepare(p params) (params, bool) {
 func (a *queues) Advance(*queue, params, int64) {}
 
 func (a *queues) Decide(q *queue, p params, now int64) verdict {
-	return q.LeakyBucket.Decide(p, now, q.line.Len() < a.length, a.freeAt(q, now))
+	b := q.Spaced(p.Each, now)
+	return b.Decide(p, now, q.line.Len() < a.length, a.freeAt(q, b, now))
 }
 
-// freeAt returns when there is room in the line or, where none may wait, when it is empty.
-func (a *queues) freeAt(q *queue, now int64) int64 {
+// freeAt returns when there is room in the line of q, whose bucket is b, or, where none may wait,
+// when it is empty.
+func (a *queues) freeAt(q *queue, b algorithm.LeakyBucket, now int64) int64 {
 	if a.length == 0 {
-		return q.Empty(now)
+		return b.Empty(now)
 	}
-	at := q.Start(now)
+	var cost int64
 	for e, n := q.line.Front(), q.line.Len()-a.length; n > 0; e, n = e.Next(), n-1 {
-		at = arith.Add(at, e.Value.(*waiter).interval)
+		cost += e.Value.(*waiter).cost
 	}
-	return at
+	return arith.Add(b.Start(now), b.Interval(cost))
 }
 
 func (a *queues) Admit(q *queue, p params, now int64, _ string) {
-	q.move(q.Leave(now, arith.Mul(uint64(p.Cost), p.Each)))
+	q.move(q.Spaced(p.Each, now).Leave(now, p.Cost))
 }
 
 func (a *queues) Refund(q *queue, p params, now int64, t algorithm.Taken, _ string) {
@@ -122,7 +125,7 @@ func (a *queues) Refund(q *queue, p params, now int64, t algorithm.Taken, _ stri
 }
 
 func (a *queues) Raise(q *queue, p params, now, _, total int64, _ string) {
-	q.move(q.LeakyBucket.Raise(p, now, total))
+	q.move(q.Spaced(p.Each, now).Raise(now, total))
 }
 
 // Reset implements [Resetter]: the first in line may leave at once. A Refund or [Return] of what
@@ -181,6 +184,9 @@ func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, err
 			return nil, handle{}, b.l.fail(lockErr)
 		}
 		v := b.algorithm.Decide(h.state, p, h.now)
+		if h.entry != nil && v.At != noInstant && h.state.Each != p.Each {
+			h.state.move(h.state.Spaced(p.Each, h.now))
+		}
 		switch {
 		case !v.Allowed && !exact:
 			exact = b.again(h.handle)
@@ -192,7 +198,7 @@ func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, err
 			b.states.unlock(h.handle, admitted)
 			return b.l.result(v), h.handle, nil
 		case b.states.reserve(h.handle, ""):
-			res, err := b.wait(ctx, p, h, b.join(h, p))
+			res, err := b.wait(ctx, h, b.join(h, p))
 			return res, h.handle, err
 		case !b.states.makeRoom(h.handle):
 			err = b.l.fail(ErrFull)
@@ -204,10 +210,9 @@ func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, err
 // join appends a waiter to the line, and unlocks it.
 func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 	q := h.state
-	// at most 292 years
-	w := &waiter{min(p.Cost*p.Each, math.MaxInt64-q.Waiting), make(chan struct{}, 1)}
+	w := &waiter{min(p.Cost, math.MaxInt64-q.Waiting), make(chan struct{}, 1)}
 	element := q.line.PushBack(w)
-	q.Waiting += w.interval
+	q.Waiting += w.cost
 	if q.line.Len() == 1 {
 		q.wake()
 	}
@@ -217,7 +222,7 @@ func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 
 // wait returns when the turn of a waiter has come, or gives its place up.
 func (b *LeakyBucket) wait(
-	ctx context.Context, p params, h lockedState[queue], element *list.Element,
+	ctx context.Context, h lockedState[queue], element *list.Element,
 ) (res *Result, err error) {
 	q, w := h.state, element.Value.(*waiter)
 	defer func() {
@@ -242,8 +247,8 @@ func (b *LeakyBucket) wait(
 		left := arith.Sub(q.Next, h.now)
 		if left <= 0 {
 			q.remove(element)
-			q.move(q.Leave(h.now, w.interval))
-			res = b.l.result(verdict{Allowed: true, Total: q.Level(h.now, p.Each), At: q.Next})
+			q.move(q.Leave(h.now, w.cost))
+			res = b.l.result(verdict{Allowed: true, Total: q.Level(h.now), At: q.Next})
 			b.states.unlock(h.handle, admitted)
 			return res, nil
 		}

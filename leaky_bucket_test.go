@@ -20,7 +20,7 @@ func TestLeavingALongQueueIsCheap(t *testing.T) {
 	var q queue
 	var line []*list.Element
 	for range 1001 {
-		line = append(line, q.line.PushBack(&waiter{interval: 1}))
+		line = append(line, q.line.PushBack(&waiter{cost: 1}))
 		q.Waiting++
 	}
 	cutLinks(line, 500)

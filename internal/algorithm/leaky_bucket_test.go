@@ -13,11 +13,12 @@ import (
 // leakyCaller is a caller's bucket, and those in line, each of whom leaves at its instant.
 type leakyCaller struct {
 	LeakyBucket
-	line   []int64 // intervals
+	line   []int64 // costs
 	length int
 }
 
 func (c *leakyCaller) decide(p Params, now int64) Verdict {
+	c.LeakyBucket = c.Spaced(p.Each, now)
 	for len(c.line) > 0 && c.Next <= now {
 		c.Waiting -= c.line[0]
 		c.LeakyBucket = c.Leave(c.Next, c.line[0])
@@ -28,13 +29,12 @@ func (c *leakyCaller) decide(p Params, now int64) Verdict {
 		freeAt = c.Empty(now)
 	}
 	v := c.Decide(p, now, len(c.line) < c.length, freeAt)
-	interval := p.Cost * p.Each
 	switch {
 	case v.Allowed && c.Free(now):
-		c.LeakyBucket = c.Leave(now, interval)
+		c.LeakyBucket = c.Leave(now, p.Cost)
 	case v.Allowed:
-		c.line = append(c.line, interval)
-		c.Waiting += interval
+		c.line = append(c.line, p.Cost)
+		c.Waiting += p.Cost
 	}
 	return v
 }
@@ -96,24 +96,32 @@ func TestLeakyBucketByItsDefinition(t *testing.T) {
 
 func TestLeakyBucketChanges(t *testing.T) {
 	p := Params{Limit: 5, Cost: 2, Each: 10}
-	b := LeakyBucket{Next: 150, Waiting: 30}
+	b := LeakyBucket{Next: 150, Waiting: 3, Each: 10}
 	for _, c := range []struct {
 		name       string
 		have, want LeakyBucket
 	}{
-		{"the first in line leaves in time", b.Leave(150, 20), LeakyBucket{170, 30}},
-		{"late", b.Leave(155, 20), LeakyBucket{175, 30}},
-		{"a reading before it", b.Leave(145, 20), LeakyBucket{170, 30}},
-		{"the first of all", LeakyBucket{Next: Never}.Leave(-5, 20), LeakyBucket{15, 0}},
-		{"instants saturate", LeakyBucket{End - 5, 0}.Leave(0, 20), LeakyBucket{End, 0}},
-		{"a refund moves the line up", b.Refund(p, 100, 150), LeakyBucket{130, 30}},
-		{"by what has yet to leak", b.Refund(p, 100, 115), LeakyBucket{135, 30}},
-		{"to now at most", b.Refund(p, 140, 180), LeakyBucket{140, 30}},
+		{"the first in line leaves in time", b.Leave(150, 2), LeakyBucket{170, 3, 10}},
+		{"late", b.Leave(155, 2), LeakyBucket{175, 3, 10}},
+		{"a reading before it", b.Leave(145, 2), LeakyBucket{170, 3, 10}},
+		{"the first of all", LeakyBucket{Never, 0, 10}.Leave(-5, 2), LeakyBucket{15, 0, 10}},
+		{"instants saturate", LeakyBucket{End - 5, 0, 10}.Leave(0, 2), LeakyBucket{End, 0, 10}},
+		{"a refund moves the line up", b.Refund(p, 100, 150), LeakyBucket{130, 3, 10}},
+		{"by what has yet to leak", b.Refund(p, 100, 115), LeakyBucket{135, 3, 10}},
+		{"to now at most", b.Refund(p, 140, 180), LeakyBucket{140, 3, 10}},
 		{"by nothing if all has leaked", b.Refund(p, 100, 100), b},
-		{"the first in line waits for a total", b.Raise(p, 100, 6), LeakyBucket{160, 30}},
-		{"a total that it waits for", b.Raise(p, 100, 5), b},
-		{"a total of nothing", LeakyBucket{Next: 50}.Raise(p, 100, 0), LeakyBucket{Next: 100}},
-		{"totals saturate", b.Raise(p, 100, math.MaxInt64), LeakyBucket{End, 30}},
+		{"by as much cost at another spacing", b.Spaced(15, 100).Refund(p, 100, 150),
+			LeakyBucket{145, 3, 15}},
+		{"the first in line waits for a total", b.Raise(100, 6), LeakyBucket{160, 3, 10}},
+		{"a total that it waits for", b.Raise(100, 5), b},
+		{"a total of nothing", LeakyBucket{50, 0, 10}.Raise(100, 0), LeakyBucket{100, 0, 10}},
+		{"totals saturate", b.Raise(100, math.MaxInt64), LeakyBucket{End, 3, 10}},
+		{"a spacing twice as long", b.Spaced(20, 100), LeakyBucket{200, 3, 20}},
+		{"rounded up", b.Spaced(3, 101), LeakyBucket{116, 3, 3}},
+		{"when all has leaked", b.Spaced(20, 160), LeakyBucket{150, 3, 20}},
+		{"the first spacing", LeakyBucket{150, 3, 0}.Spaced(20, 100), LeakyBucket{150, 3, 20}},
+		{"the same spacing", b.Spaced(10, 100), b},
+		{"a limit of 0", b.Spaced(0, 100), b},
 	} {
 		assert.Equal(t, c.want, c.have, c.name)
 	}
@@ -128,20 +136,20 @@ func TestLeakyBucketLevels(t *testing.T) {
 		level        int64
 		free         bool
 	}{
-		{"nobody came yet", LeakyBucket{Next: Never}, 100, 100, 100, 0, true},
-		{"the last one has leaked", LeakyBucket{Next: 100}, 100, 100, 100, 0, true},
-		{"but for 1 ns", LeakyBucket{Next: 101}, 100, 101, 101, 1, false},
-		{"one waits for it", LeakyBucket{101, 10}, 100, 101, 111, 2, false},
-		{"one could leave", LeakyBucket{90, 10}, 100, 100, 110, 1, false},
-		{"instants saturate", LeakyBucket{End - 1, 10}, 0, End - 1, End, End/10 + 1, false},
+		{"nobody came yet", LeakyBucket{Never, 0, 10}, 100, 100, 100, 0, true},
+		{"the last one has leaked", LeakyBucket{100, 0, 10}, 100, 100, 100, 0, true},
+		{"but for 1 ns", LeakyBucket{101, 0, 10}, 100, 101, 101, 1, false},
+		{"one waits for it", LeakyBucket{101, 1, 10}, 100, 101, 111, 2, false},
+		{"one could leave", LeakyBucket{90, 1, 10}, 100, 100, 110, 1, false},
+		{"instants saturate", LeakyBucket{End - 1, 1, 10}, 0, End - 1, End, End/10 + 2, false},
 	} {
 		assert.Equal(t, c.start, c.b.Start(c.now), c.name)
 		assert.Equal(t, c.empty, c.b.Empty(c.now), c.name)
-		assert.Equal(t, c.level, c.b.Level(c.now, 10), c.name)
+		assert.Equal(t, c.level, c.b.Level(c.now), c.name)
 		assert.Equal(t, c.free, c.b.Free(c.now), c.name)
 	}
-	v := LeakyBucket{End - 1, 10}.Decide(Params{Limit: 5, Cost: 5, Each: 1}, 0, true, 0)
+	v := LeakyBucket{End - 1, 10, 1}.Decide(Params{Limit: 5, Cost: 5, Each: 1}, 0, true, 0)
 	assert.Equal(t, Verdict{Allowed: true, Total: math.MaxInt64, At: End}, v)
-	v = LeakyBucket{Next: 90}.Decide(Params{Limit: 5, Cost: 5, Each: 10}, 100, false, 7)
+	v = LeakyBucket{90, 0, 10}.Decide(Params{Limit: 5, Cost: 5, Each: 10}, 100, false, 7)
 	assert.Equal(t, Verdict{Allowed: true, Total: 5, At: 150}, v, "who leaves at once needs no room")
 }
