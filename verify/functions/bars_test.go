@@ -20,11 +20,11 @@ var most = map[string][]int{
 	"FixedWindow":   {16, 17, 25},
 	"Calendar":      {16, 17, 23},
 	"SlidingWindow": {18, 20, 33},
-	"TokenBucket":   {21, 19, 32},
+	"TokenBucket":   {21, 19, 35},
 	"Counter":       {16, 16, 30},
 }
 
-const mostLines = 5964
+const mostLines = 6071
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
