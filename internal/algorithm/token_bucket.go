@@ -162,11 +162,14 @@ func (a *TokenBucket) Admit(s State, p Params, now int64) State {
 // spacing of p: that of its admission.
 func (a *TokenBucket) Refund(s State, p Params, now, expires int64) State {
 	own, now := s.known(now)
-	back := yetToCome(p, now, expires)
+	full, back := s.Still1+s.N, yetToCome(p, now, expires)
+	if full <= now || back == 0 {
+		return s
+	}
 	if own = cmp.Or(own, p.Each); own != p.Each {
 		back = mulDiv(uint64(back), own, p.Each, 0)
 	}
-	return a.at(s, giveBack(s.Still1+s.N, now, back), now, own)
+	return a.at(s, giveBack(full, now, back), now, own)
 }
 
 // yetToCome returns the time in which p.Cost comes, as far as that is before expires and after now.

@@ -36,6 +36,7 @@ if changed then
     tat_s, tat_ns = scaled(tat_s - s, tat_ns - ns, own, each, 1)
     tat_s, tat_ns = s + tat_s, ns + tat_ns
     if tat_ns >= 1e9 then tat_s, tat_ns = tat_s + 1, tat_ns - 1e9 end
+    if tat_s >= 9223372036 then tat_s, tat_ns = 9223372036, 854775807 end -- the last that a client can count
     own = each
   end
 end
