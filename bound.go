@@ -38,8 +38,8 @@ type bound struct {
 // local is implemented by the strategies of this package.
 type local interface {
 	// run is Run, and look is Peek, that set res, and return how long it holds. After an error res is
-	// undefined. If at is not noSight, the look is part of a decision; if it is not finalLook either, a
-	// look that admits may set it instead of res, for a run that follows at once.
+	// undefined. If at is not noSight, the look is part of a decision; if it is not finalLook either,
+	// a look that admits may set it instead of res, for a run that follows at once.
 	run(r *Request, res *Result, at *sight) (left time.Duration, err error)
 	look(r *Request, res *Result, at *sight) (left time.Duration, err error)
 

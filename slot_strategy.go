@@ -300,8 +300,8 @@ type sight struct {
 	w     *window // of a fixed window
 }
 
-// noSight stands for a run without a look, or a Peek; finalLook for a look of a decision that no run
-// follows. Nothing writes them.
+// noSight stands for a run without a look, or a Peek; finalLook for a look of a decision that no
+// run follows. Nothing writes them.
 var noSight, finalLook = new(sight), new(sight)
 
 // Refund implements [Refunder].

@@ -26,7 +26,8 @@ func bucketsBehind(t testing.TB, down *atomic.Bool) ratetest.Source {
 			t.Cleanup(func() { _ = l.Close() })
 			buckets[i] = l.TokenBucket(burst)
 		}
-		f, err := fallback.New(unreliable{buckets[0], down}, buckets[1], fallback.Config{Now: now, Timeout: time.Minute})
+		f, err := fallback.New(unreliable{buckets[0], down}, buckets[1],
+			fallback.Config{Now: now, Timeout: time.Minute})
 		require.NoError(t, err)
 		return f
 	}
@@ -54,8 +55,8 @@ func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 	require.NoError(t, ratetest.Differences(source, 1, slow.N(20_000, 100_000, 1_000_000)))
 }
 
-// What primary counted before an outage stays used there, in tokens, when the rate changes in it, and
-// what local admitted stays used afterwards.
+// What primary counted before an outage stays used there, in tokens, when the rate changes in it,
+// and what local admitted stays used afterwards.
 func TestRateThatChangesInAnOutageKeepsWhatWasUsed(t *testing.T) {
 	for _, row := range []struct {
 		name     string

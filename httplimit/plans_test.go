@@ -14,8 +14,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Plans of a LimitFunc share the bucket of a client: what one of them has used is used in the other,
-// in requests.
+// Plans of a LimitFunc share the bucket of a client: what one of them has used is used in the
+// other, in requests.
 func TestPlansShareATokenBucket(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	l, err := weir.New(weir.Config{Now: clock.Now})

@@ -43,10 +43,10 @@ type denial struct {
 // Denials returns a Strategy that repeats each denial of s, until the instant it states, to the
 // same request: the same key, Duration, Limit and Cost; its TotalRequests is as of the decision. An
 // attack on a full window then costs s nothing. It never denies a request that s would admit,
-// except after a Refund, a Reset or a request at a higher Limit of a token bucket by another process,
-// of which it does not know, and after s lost its counts. So it is not for InFlight, where a release
-// may come long before that instant. A flood of keys evicts denials, which costs one decision of s
-// each. It panics without s, and with a negative Size.
+// except after a Refund, a Reset or a request at a higher Limit of a token bucket by another
+// process, of which it does not know, and after s lost its counts. So it is not for InFlight, where
+// a release may come long before that instant. A flood of keys evicts denials, which costs one
+// decision of s each. It panics without s, and with a negative Size.
 func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 	if cfg.Size < 0 {
 		panic("near: Denials with a negative number")

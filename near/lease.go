@@ -84,10 +84,10 @@ type Lapser interface {
 //     again together, and what flows in meanwhile and does not fit is lost.
 //
 // A Refund to a token bucket moves no token that others hold, so that after one a block of each
-// instance may be admitted beside; so it is after a request of another instance at a higher Limit. A
-// request at another Limit here ends the block. With other strategies, where neither s nor what it
-// wraps is a [Lapser], each request is passed on. So it is with a weir.Policy, whose limits are its
-// own: put a Policy around the Lease.
+// instance may be admitted beside; so it is after a request of another instance at a higher Limit.
+// A request at another Limit here ends the block. With other strategies, where neither s nor what
+// it wraps is a [Lapser], each request is passed on. So it is with a weir.Policy, whose limits are
+// its own: put a Policy around the Lease.
 //
 // The callers of a key that find too little left wait for one block together, each until its own
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never

@@ -14,8 +14,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A lease of a token bucket keeps what was used, in tokens, when the rate changes: its block counts as
-// used.
+// A lease of a token bucket keeps what was used, in tokens, when the rate changes: its block counts
+// as used.
 func TestLeaseEndsWithTheRate(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	l := limiterOn(t, clock)

@@ -52,8 +52,8 @@ func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64,
 }
 
 // Results differ only as the package comment documents for a clock that steps back: never without
-// steps, not of a TokenBucket, Counter, List and SlidingWindow, and not for fixed windows if the steps
-// are shorter than a Duration. Peek makes no difference.
+// steps, not of a TokenBucket, Counter, List and SlidingWindow, and not for fixed windows if the
+// steps are shorter than a Duration. Peek makes no difference.
 func TestClockStepsBack(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)
@@ -133,8 +133,9 @@ func TestStepBackKeepsTheNextWindow(t *testing.T) {
 	}
 }
 
-// A key stays at the latest instant at which it was used, or at the beginning of its latest window, on
-// a clock that steps back, in memory as on Redis. A bucket never misses more tokens than its burst.
+// A key stays at the latest instant at which it was used, or at the beginning of its latest window,
+// on a clock that steps back, in memory as on Redis. A bucket never misses more tokens than its
+// burst.
 func TestAKeyStaysAtItsLatestUse(t *testing.T) {
 	client := redis.NewClient(redislimit.Options(redistest.Start(t).Addr))
 	t.Cleanup(func() { _ = client.Close() })
@@ -178,7 +179,8 @@ func TestAKeyStaysAtItsLatestUse(t *testing.T) {
 			for n, step := range row.steps {
 				clock.Set(start.Add(step.at))
 				for who, s := range map[string]strategy{"in memory": p.local, "on Redis": p.remote} {
-					res, err := s.Run(t.Context(), &weir.Request{Key: "a", Limit: row.limit, Duration: row.length})
+					res, err := s.Run(t.Context(),
+						&weir.Request{Key: "a", Limit: row.limit, Duration: row.length})
 					require.NoError(t, err)
 					got := stepBack{step.at, res.Allowed(), res.TotalRequests, res.ExpiresAt.Sub(start)}
 					assert.Equal(t, step, got, "%s, step %d, %s", row.name, n, who)

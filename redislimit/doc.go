@@ -42,15 +42,16 @@
 // evicts keys forgets counts, and every key here has a time to live, so volatile-… evicts them as
 // allkeys-… does: use maxmemory-policy noeviction.
 //
-// Results equal those of package weir on a clock that does not step back. After such a step those of
-// some strategies still do: TokenBucket stays at the instant of a caller's latest admission, until
-// the clock has passed it; Counter and List stay in the caller's period; SlidingWindow stays in the
-// latest window of a caller, at its start or at what the clock shows of it, where more of the window
-// before counts again. FixedWindow goes by the clock, and its Results are equal as long as it steps
-// back by less than a Duration. The others differ: in weir they stay at the latest instant that was
-// seen of a caller, also by a denial, and here SlidingLog and Tiers stay at the latest admitted hit,
-// and InFlight goes by the clock. Tiers of more than 1024 slices, and refunds of hits that more than
-// 1000 others followed, differ too, on the side of denying: see Store.Tiers and Strategy.Refund.
+// Results equal those of package weir on a clock that does not step back. After such a step those
+// of some strategies still do: TokenBucket stays at the instant of a caller's latest admission,
+// until the clock has passed it; Counter and List stay in the caller's period; SlidingWindow stays
+// in the latest window of a caller, at its start or at what the clock shows of it, where more of
+// the window before counts again. FixedWindow goes by the clock, and its Results are equal as long
+// as it steps back by less than a Duration. The others differ: in weir they stay at the latest
+// instant that was seen of a caller, also by a denial, and here SlidingLog and Tiers stay at the
+// latest admitted hit, and InFlight goes by the clock. Tiers of more than 1024 slices, and refunds
+// of hits that more than 1000 others followed, differ too, on the side of denying: see Store.Tiers
+// and Strategy.Refund.
 //
 // # Permissions
 //

@@ -10,8 +10,8 @@ type LeakyBucket struct {
 	Each    int64 // ns; 0 before the first, or after a restart: that of the next request
 }
 
-// Spaced returns the bucket as a request with the spacing each finds it at now: what left and has yet
-// to leak does so at that spacing, and those in line leave at it.
+// Spaced returns the bucket as a request with the spacing each finds it at now: what left and has
+// yet to leak does so at that spacing, and those in line leave at it.
 func (b LeakyBucket) Spaced(each, now int64) LeakyBucket {
 	if each == 0 || each == b.Each {
 		return b
@@ -42,8 +42,8 @@ func (b LeakyBucket) Level(now int64) int64 {
 	return arith.Add(b.Waiting, Missing(b.Next, now, b.Each))
 }
 
-// Decide returns the verdict on p, whose spacing b has, at now: there is room in the line, or will be
-// at freeAt.
+// Decide returns the verdict on p, whose spacing b has, at now: there is room in the line, or will
+// be at freeAt.
 func (b LeakyBucket) Decide(p Params, now int64, room bool, freeAt int64) Verdict {
 	level := b.Level(now)
 	switch {
@@ -73,7 +73,8 @@ func (b LeakyBucket) Refund(p Params, now, expires int64) LeakyBucket {
 	return b
 }
 
-// Raise makes the first in line wait for a bucket that holds total at the spacing of p, which b has.
+// Raise makes the first in line wait for a bucket that holds total at the spacing of p, which b
+// has.
 func (b LeakyBucket) Raise(now, total int64) LeakyBucket {
 	b.Next = max(b.Next, arith.Add(now, b.Interval(total)))
 	return b

@@ -75,8 +75,8 @@ func (a *SlidingWindow) More(s State, scaleMs, total int64) int64 {
 	return arith.Sub(arith.Add(s.Still2, scaleMs*msec), early(s, scaleMs, total-1)*msec)
 }
 
-// mulDiv returns (a*b+add)/c in 128 bits, or the largest int64. b and add are not negative, and c is
-// positive.
+// mulDiv returns (a*b+add)/c in 128 bits, or the largest int64. b and add are not negative, and c
+// is positive.
 func mulDiv(a uint64, b, c, add int64) int64 {
 	hi, lo := bits.Mul64(a, uint64(b))
 	lo, carry := bits.Add64(lo, uint64(add), 0)

@@ -19,13 +19,14 @@ import (
 // What was used stays used, in tokens: a request with another spacing finds as many tokens missing
 // as there are at the old one, and the time until the bucket is full is rounded up to a nanosecond.
 // A decision, a charge and a seed keep the spacing of their request, and so does a denial, so that
-// the instant of its verdict holds. A refund keeps that of the bucket: its request is of the past. A
-// smaller burst changes nothing of what is missing, which may be more than it, as after a charge.
+// the instant of its verdict holds. A refund keeps that of the bucket: its request is of the past.
+// A smaller burst changes nothing of what is missing, which may be more than it, as after a charge.
 type TokenBucket struct {
 	Burst int64 // how many tokens are kept at most; 0 means the limit
 
 	// ClockSteps has each use at another instant begin an epoch with that instant in Still1: a clock
-	// that steps back then counts as the latest use. Otherwise it counts as the beginning of the epoch.
+	// that steps back then counts as the latest use. Otherwise it counts as the beginning of the
+	// epoch.
 	ClockSteps bool
 }
 
@@ -78,9 +79,9 @@ func (a *TokenBucket) at(s State, full, now, each int64) State {
 	return State{Still1: full, Still2: -each}
 }
 
-// spaced returns s as a request with the spacing each finds it, and the latest instant that is known:
-// the tokens that are missing at its own spacing, if that is known, are missing at this one. Of a
-// limit of 0, each is 0, and s stays as it is.
+// spaced returns s as a request with the spacing each finds it, and the latest instant that is
+// known: the tokens that are missing at its own spacing, if that is known, are missing at this one.
+// Of a limit of 0, each is 0, and s stays as it is.
 func (a *TokenBucket) spaced(s State, each, now int64) (State, int64) {
 	own, now := s.known(now)
 	if own == each || each == 0 {
@@ -115,8 +116,8 @@ func (a *TokenBucket) Decide(s State, p Params, now int64) (Verdict, State) {
 	return Verdict{Allowed: true, Total: Missing(next, now, p.Each), At: next}, a.at(s, next, now, p.Each)
 }
 
-// decideSpaced is Decide where the spacing is another, or Still1 no instant of a use. A request that
-// can never pass leaves the spacing as it is.
+// decideSpaced is Decide where the spacing is another, or Still1 no instant of a use. A request
+// that can never pass leaves the spacing as it is.
 func (a *TokenBucket) decideSpaced(s State, p Params, now int64) (Verdict, State) {
 	spaced, now := a.spaced(s, p.Each, now)
 	full := max(spaced.Still1+spaced.N, now)

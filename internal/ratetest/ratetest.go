@@ -131,9 +131,9 @@ func newClock() *clock {
 	return c
 }
 
-// bucket is the model of one caller: at full, no token is missing, if one flows in every each. exact
-// is what is missing at the instant at, without any rounding. All but full may be anything in a
-// bucket that is full.
+// bucket is the model of one caller: at full, no token is missing, if one flows in every each.
+// exact is what is missing at the instant at, without any rounding. All but full may be anything in
+// a bucket that is full.
 type bucket struct {
 	full, each int64
 	exact      *big.Rat
