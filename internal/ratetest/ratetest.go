@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
 )
+
+// begin is when all histories do.
+var begin = time.Unix(1_700_000_000, 123_456_789)
 
 // Source returns a token bucket of a store that has counted nothing, on a clock.
 type Source func(burst uint64, now func() time.Time) weir.Strategy
@@ -93,10 +96,10 @@ var Rows = []Row{
 
 // Play plays a row, and returns how a store differs from it.
 func (row *Row) Play(source Source) error {
-	c := newClock()
-	s, first := source(row.Burst, c.now), c.ns.Load()
+	c := weirtest.NewClock(begin)
+	s := source(row.Burst, c.Now)
 	for i, step := range row.Steps {
-		c.ns.Store(first + int64(step.After))
+		c.Set(begin.Add(step.After))
 		var res *weir.Result
 		allowed := 0
 		for range step.Runs {
@@ -110,7 +113,7 @@ func (row *Row) Play(source Source) error {
 		}
 		wait := time.Duration(0)
 		if !res.ExpiresAt.IsZero() {
-			wait = res.ExpiresAt.Sub(c.now())
+			wait = res.ExpiresAt.Sub(c.Now())
 		}
 		if allowed != step.Allowed || res.TotalRequests != step.Total || wait != step.Wait {
 			return fmt.Errorf("%s, step %d: %d allowed, of %d, for %v; want %+v", row.Name, i, allowed,
@@ -118,17 +121,6 @@ func (row *Row) Play(source Source) error {
 		}
 	}
 	return nil
-}
-
-// clock is a clock that is set.
-type clock struct{ ns atomic.Int64 }
-
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
-
-func newClock() *clock {
-	c := new(clock)
-	c.ns.Store(1_700_000_000_123_456_789)
-	return c
 }
 
 // bucket is the model of one caller: at full, no token is missing, if one flows in every each.
@@ -222,29 +214,29 @@ func play(source Source, random *rand.Rand, steps int) error {
 	for i := range rates {
 		rates[i] = limits[random.IntN(len(limits))]
 	}
-	c := newClock()
-	s, buckets, last := source(burst, c.now), map[string]bucket{}, time.Duration(0)
+	c := weirtest.NewClock(begin)
+	s, buckets, last := source(burst, c.Now), map[string]bucket{}, time.Duration(0)
 	for step := range steps {
 		switch random.IntN(6) {
 		case 0:
-			c.ns.Add(random.Int64N(int64(d)/4 + 1))
+			c.Advance(time.Duration(random.Int64N(int64(d)/4 + 1)))
 		case 1, 2:
-			c.ns.Add(random.Int64N(int64(d)/1000 + 2))
+			c.Advance(time.Duration(random.Int64N(int64(d)/1000 + 2)))
 		case 3:
-			c.ns.Add(int64(random.IntN(3)))
+			c.Advance(time.Duration(random.IntN(3)))
 		case 4:
 			if last > 0 && last < d {
-				c.ns.Add(int64(last) - int64(random.IntN(2)))
+				c.Advance(last - time.Duration(random.IntN(2)))
 			}
 		}
 		r := weir.Request{Key: []string{"a", "b"}[random.IntN(2)], Duration: d,
 			Limit: rates[random.IntN(len(rates))], Cost: random.Uint64N(4)}
-		res, err := call(s, &r, random.IntN(10), burst, buckets, c.ns.Load())
+		res, err := call(s, &r, random.IntN(10), burst, buckets, c.Now().UnixNano())
 		if err != nil {
-			return fmt.Errorf("step %d at %v, %+v of %d: %w", step, c.now(), r, burst, err)
+			return fmt.Errorf("step %d at %v, %+v of %d: %w", step, c.Now(), r, burst, err)
 		}
 		if last = 0; res != nil && !res.Allowed() && !res.ExpiresAt.IsZero() {
-			last = res.ExpiresAt.Sub(c.now())
+			last = res.ExpiresAt.Sub(c.Now())
 		}
 	}
 	return nil
