@@ -84,7 +84,7 @@ func mulDiv(a uint64, b, c, add int64) int64 {
 		return End
 	}
 	quo, _ := bits.Div64(hi, lo, uint64(c))
-	return int64(min(quo, End))
+	return int64(min(quo, uint64(End)))
 }
 
 // Admit counts p.Cost at now, whether it fits or not.
