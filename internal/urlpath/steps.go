@@ -1,34 +1,71 @@
 package urlpath
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
 
 // This file has the steps of reading a path. Each is what some server of the table in docs/paths.md
-// does.
+// does. A step takes one pass and returns its argument if it does not apply.
 
 // decode decodes all escapes once. Invalid ones stay.
-func decode(s string) string { return unescape(s, func(byte) bool { return true }) }
+func decode(s string) string { return unescape(s, &decodesAll) }
 
 // decodeSegments decodes all escapes but those of slashes once.
-func decodeSegments(s string) string { return unescape(s, func(c byte) bool { return c != '/' }) }
+func decodeSegments(s string) string { return unescape(s, &decodesSegments) }
 
 // decodeUnreserved decodes the escapes of bytes that never need one (RFC 3986 section 6.2.2.2).
-func decodeUnreserved(s string) string { return unescape(s, unreserved) }
+func decodeUnreserved(s string) string { return unescape(s, &decodesUnreserved) }
 
-func unescape(s string, these func(byte) bool) string {
+// unescapeSlashes decodes only the escapes of slashes and backslashes, both to slashes.
+func unescapeSlashes(s string) string { return unescape(s, &decodesSlashes) }
+
+// decoding has the byte that the escape of each byte is replaced by, and decoded set, or 0 for an
+// escape that stays.
+type decoding [256]uint16
+
+const decoded = 1 << 8
+
+var (
+	decodesAll        = decodes(func(byte) bool { return true })
+	decodesSegments   = decodes(func(c byte) bool { return c != '/' })
+	decodesUnreserved = decodes(unreserved)
+	decodesSlashes    = decoding{'/': decoded | '/', '\\': decoded | '/'}
+
+	// decodesLetters leaves what would be read differently if it were decoded.
+	decodesLetters = decodes(func(c byte) bool { return c != '/' && c != '%' })
+)
+
+func decodes(these func(byte) bool) (of decoding) {
+	for i := range of {
+		if these(byte(i)) {
+			of[i] = decoded | uint16(i)
+		}
+	}
+	return of
+}
+
+func unescape(s string, of *decoding) string {
 	i := strings.IndexByte(s, '%')
 	if i < 0 {
 		return s
 	}
-	b := append(make([]byte, 0, len(s)), s[:i]...)
-	for ; i < len(s); i++ {
-		if c, ok := escaped(s[i:]); ok && these(c) {
-			b = append(b, c)
-			i += 2
-			continue
+	b := make([]byte, len(s))
+	n := copy(b, s[:i])
+	for i < len(s) {
+		if b[n] = s[i]; b[n] == '%' {
+			if c, ok := escaped(s[i:]); ok && of[c] != 0 {
+				b[n] = byte(of[c])
+				i += 2
+			}
 		}
-		b = append(b, s[i])
+		i++
+		n++
 	}
-	return string(b)
+	if n == len(s) {
+		return s
+	}
+	return string(b[:n])
 }
 
 // escaped returns the byte that an escape at the start of s stands for.
@@ -50,27 +87,22 @@ var unhex = func() (of [256]byte) {
 
 // dropParameters removes ;name=value from each segment (RFC 3986 section 3.3).
 func dropParameters(s string) string {
-	if strings.IndexByte(s, ';') < 0 {
+	semicolon := strings.IndexByte(s, ';')
+	if semicolon < 0 {
 		return s
 	}
-	return eachSegment(s, func(segment string) string {
-		segment, _, _ = strings.Cut(segment, ";")
-		return segment
-	})
-}
-
-func eachSegment(s string, change func(string) string) string {
-	segments := strings.Split(s, "/")
-	for i, segment := range segments {
-		segments[i] = change(segment)
+	b := make([]byte, 0, len(s))
+	for semicolon >= 0 {
+		b = append(b, s[:semicolon]...)
+		slash := strings.IndexByte(s[semicolon:], '/')
+		if slash < 0 {
+			return string(b)
+		}
+		s = s[semicolon+slash:]
+		semicolon = strings.IndexByte(s, ';')
 	}
-	return strings.Join(segments, "/")
+	return string(append(b, s...))
 }
-
-// unescapeSlashes decodes only the escapes of slashes and backslashes, both to slashes.
-func unescapeSlashes(s string) string { return slashEscapes.Replace(s) }
-
-var slashEscapes = strings.NewReplacer("%2f", "/", "%2F", "/", "%5c", "/", "%5C", "/")
 
 func backslashesToSlashes(s string) string { return strings.ReplaceAll(s, `\`, "/") }
 
@@ -90,44 +122,74 @@ func mergeSlashes(s string) string {
 
 // removeDots removes the segments . and .. (RFC 3986 section 5.2.4).
 func removeDots(s string) string {
-	return removeSegments(s, func(segment string) string { return segment })
+	if !strings.Contains(s, "/.") {
+		return s
+	}
+	return removeSegments(s, func(segment string) int {
+		if segment == "." || segment == ".." {
+			return len(segment)
+		}
+		return 0
+	})
 }
 
 // removeEscapedDots also removes them if a dot is written %2E.
 func removeEscapedDots(s string) string {
-	return removeSegments(s, func(segment string) string {
-		if len(segment) > len("%2e%2e") {
-			return segment
-		}
-		return strings.ReplaceAll(strings.ToLower(segment), "%2e", ".")
-	})
-}
-
-// removeSegments removes the segments that read returns . or .. for.
-func removeSegments(s string, read func(string) string) string {
 	if !strings.Contains(s, "/.") && !strings.Contains(s, "/%2") {
 		return s
 	}
-	segments := strings.Split(s[1:], "/")
-	kept, removed := segments[:0], false
-	for i, segment := range segments {
-		dots := read(segment)
-		if dots != "." && dots != ".." {
-			kept = append(kept, segment)
+	return removeSegments(s, func(segment string) (dots int) {
+		for ; segment != ""; dots++ {
+			if c, ok := escaped(segment); ok && c == '.' {
+				segment = segment[3:]
+			} else if segment[0] == '.' {
+				segment = segment[1:]
+			} else {
+				return 0
+			}
+			if dots == 2 {
+				return 0
+			}
+		}
+		return dots
+	})
+}
+
+// removeSegments removes the segments that dots returns 1 for, and those that it returns 2 for with
+// the segments before them. It asks only about segments that begin with a dot or an escape.
+func removeSegments(s string, dots func(segment string) int) string {
+	var b []byte
+	from := 0 // of the part that b lacks
+	for i := 0; i+1 < len(s); i++ {
+		if s[i] != '/' || s[i+1] != '.' && s[i+1] != '%' {
 			continue
 		}
-		removed = true
-		if dots == ".." && len(kept) > 0 {
-			kept = kept[:len(kept)-1]
+		end := i + 1
+		if slash := strings.IndexByte(s[end:], '/'); slash >= 0 {
+			end += slash
+		} else {
+			end = len(s)
 		}
-		if i == len(segments)-1 {
-			kept = append(kept, "") // they name a directory
+		n := dots(s[i+1 : end])
+		if n == 0 {
+			i = end - 1
+			continue
 		}
+		if b == nil {
+			b = make([]byte, 0, len(s))
+		}
+		if b = append(b, s[from:i]...); n == 2 {
+			b = b[:max(0, bytes.LastIndexByte(b, '/'))]
+		}
+		if end == len(s) {
+			b = append(b, '/') // they name a directory
+		}
+		from, i = end, end-1
 	}
-	if !removed {
+	if b == nil {
 		return s
 	}
-	return "/" + strings.Join(kept, "/")
+	return string(append(b, s[from:]...))
 }
 
 // dropLeadingSlashes leaves one slash at the start.
@@ -149,71 +211,4 @@ func dropAuthority(s string) string {
 		return s[i:]
 	}
 	return "/"
-}
-
-// escape escapes the bytes of s that may not stand in a path, including percent signs.
-func escape(s string) string { return appendEscaped(nil, s, false) }
-
-// Escape escapes the bytes of a path that may not stand in it. Its escapes stay.
-func Escape(path string) string {
-	var b strings.Builder
-	for i := range len(path) {
-		if c := path[i]; classes[c] == other && c != ';' && c != '%' {
-			b.WriteString(escape(path[i : i+1]))
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
-
-// keepEscapes is for servers that compare escaped text: an escape stays if the byte needs one, and
-// otherwise its percent sign stands for itself.
-func keepEscapes(s string) string {
-	if strings.IndexByte(s, '%') < 0 {
-		return escape(s)
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if c, ok := escaped(s[i:]); ok && (classes[c] == other && c != ';' || c == '/') {
-			b.WriteString(strings.ToUpper(s[i : i+3]))
-			i += 2
-			continue
-		}
-		b.WriteString(escape(s[i : i+1]))
-	}
-	return b.String()
-}
-
-// escapeSegments decodes each segment of s and escapes it again.
-func escapeSegments(s string) string {
-	if strings.IndexByte(s, '%') < 0 {
-		return escape(s)
-	}
-	return eachSegment(s, func(segment string) string {
-		return appendEscaped(nil, decode(segment), true)
-	})
-}
-
-// appendEscaped appends the escaped form of s to b and returns the result as a string; slashes too
-// says whether slashes are escaped. It returns s if there is nothing to escape.
-func appendEscaped(b []byte, s string, slashesToo bool) string {
-	const hex = "0123456789ABCDEF"
-	for i := range len(s) {
-		c := s[i]
-		if classes[c] != other && (c != '/' || !slashesToo) || c == ';' {
-			if b != nil {
-				b = append(b, c)
-			}
-			continue
-		}
-		if b == nil {
-			b = append(make([]byte, 0, len(s)+16), s[:i]...)
-		}
-		b = append(b, '%', hex[c>>4], hex[c&15])
-	}
-	if b == nil {
-		return s
-	}
-	return string(b)
 }

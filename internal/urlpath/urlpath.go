@@ -13,20 +13,40 @@ package urlpath
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// Bounds on the work for one path. No path of a client that has no reason to hide it comes near
-// them: it has one to six readings.
+// MaxLen is the longest path that is read. Servers commonly accept as much in a request line.
+const MaxLen = 8 << 10
+
+// Bounds on the work for one path: on the texts that steps make of it, and on the bytes of all that
+// they return, in which equal texts count each time. No path of a client that has no reason to hide
+// it comes near them: it has one to six readings, of up to 14 texts.
 const (
-	maxTexts = 32
-	maxBytes = 64 << 10 // of all texts
+	maxTexts = 16
+	maxBytes = 8 << 10 // and maxTimes the length of the path
+	maxTimes = 7
 )
 
-// ErrReadings means that a path can be read in too many ways.
-var ErrReadings = errors.New("the path can be read in too many ways")
+// The reasons why Readings refuses a path.
+var (
+	ErrReadings = errors.New("the path can be read in too many ways")
+	ErrLen      = fmt.Errorf("the path is over %d bytes long", MaxLen)
+)
+
+// Status returns the status of the response to a request whose path is refused with err.
+func Status(err error) int {
+	if errors.Is(err, ErrLen) {
+		return http.StatusRequestURITooLong
+	}
+	return http.StatusBadRequest
+}
 
 // Reading is one way to read a path.
 type Reading struct {
@@ -48,7 +68,14 @@ const maxDecodings = 2
 // text is a path after some steps of reading it.
 type text struct {
 	string
-	decoded int
+	decoded int // maxDecodings if there is nothing to decode, so that equal readings are one text
+}
+
+func newText(s string, decoded int) text {
+	if strings.IndexByte(s, '%') < 0 {
+		decoded = maxDecodings
+	}
+	return text{s, decoded}
 }
 
 // steps are the steps of which servers' readings consist. Each returns its argument if it does not
@@ -72,25 +99,45 @@ var steps = []struct {
 }
 
 // Readings appends the readings of a path to dst, without duplicates. A plain path has one, and
-// takes one look at its bytes and no memory, unless it has capital letters. The error is
-// ErrReadings.
+// takes one look at its bytes and no memory, unless it has capital letters. It fails with ErrLen, or
+// with ErrReadings after work that the bounds on texts and bytes limit.
 func Readings(dst []Reading, path string) ([]Reading, error) {
+	if len(path) > MaxLen {
+		return dst, ErrLen
+	}
 	if plain(path) {
 		return append(dst, Reading{path, fold(path)}), nil
 	}
-	var buf [8]text
-	texts, size := append(buf[:0], text{rooted(path), 0}), len(path)
+	var w work
+	return w.readings(dst, path, work{maxTexts, maxBytes + maxTimes*len(path)})
+}
+
+// work counts what reading a path has taken.
+type work struct{ texts, bytes int }
+
+// readings is Readings of a path that is not plain, within these bounds.
+func (w *work) readings(dst []Reading, path string, most work) ([]Reading, error) {
+	var buf [maxTexts]text
+	texts := append(buf[:0], newText(rooted(path), 0))
+	*w = work{1, len(path)}
 	for i := 0; i < len(texts); i++ {
 		of := texts[i]
 		for _, s := range steps {
-			next := text{s.apply(of.string), of.decoded + s.decodes}
-			if next.decoded > maxDecodings || next.string == of.string || slices.Contains(texts, next) {
+			if of.decoded+s.decodes > maxDecodings {
 				continue
 			}
-			if size += len(next.string); len(texts) == maxTexts || size > maxBytes {
+			next := s.apply(of.string)
+			if next == of.string {
+				continue
+			}
+			w.bytes += len(next)
+			if t := newText(next, of.decoded+s.decodes); !slices.Contains(texts, t) {
+				w.texts++
+				texts = append(texts, t)
+			}
+			if w.texts > most.texts || w.bytes > most.bytes {
 				return dst, ErrReadings
 			}
-			texts = append(texts, next)
 		}
 	}
 	from := len(dst)
@@ -111,6 +158,15 @@ func Readings(dst []Reading, path string) ([]Reading, error) {
 		}
 	}
 	return dst, nil
+}
+
+// Of returns the path of a URL, escaped. It fails with ErrLen before it looks at a path that is too
+// long to be read.
+func Of(u *url.URL) (string, error) {
+	if max(len(u.Path), len(u.RawPath)) > MaxLen {
+		return "", ErrLen
+	}
+	return u.EscapedPath(), nil
 }
 
 // Canonical returns the spelling under which all spellings of a path are counted together: decoded
@@ -213,25 +269,19 @@ func TrimSlashes(path string) string {
 	return path
 }
 
-// Lower returns a path, escaped as a Reading is, in small letters.
-func Lower(path string) string {
-	if strings.IndexByte(path, '%') < 0 {
-		return lower(path)
-	}
-	return eachSegment(path, func(segment string) string {
-		return appendEscaped(nil, lower(decode(segment)), true)
-	})
-}
-
 func lower(path string) string {
 	if utf8.ValidString(path) {
 		return strings.ToLower(path)
 	}
-	b := []byte(path) // ToLower would replace all invalid bytes by the same one
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] += 'a' - 'A'
+	b := make([]byte, 0, len(path))
+	for i := 0; i < len(path); {
+		r, size := utf8.DecodeRuneInString(path[i:])
+		if r == utf8.RuneError && size == 1 {
+			b = append(b, path[i]) // ToLower would replace all invalid bytes by the same one
+		} else {
+			b = utf8.AppendRune(b, unicode.ToLower(r))
 		}
+		i += size
 	}
 	return string(b)
 }
