@@ -46,7 +46,11 @@ type exchange struct {
 	query   url.Values // parsed on first use
 	unknown error      // why an action had no client's address; nil if none lacked it
 	path    string     // one reading of the path; "": its canonical spelling
-	refused error      // why the path cannot be read; nil if it can
+	paths   []int      // the indexes of the entries with the path in the last descriptor
+
+	spellings []spelling // set by readPath
+	refused   error      // why the path cannot be read; nil if it can
+	lenient   bool       // a path that cannot be read counts in its canonical spelling
 }
 
 func (x *exchange) addr() (netip.Addr, error) {
@@ -90,10 +94,14 @@ func (s *Describer) of(x *exchange) (Descriptor, bool) {
 // action, which is len(s.Actions) if each has one.
 func (s *Describer) entries(x *exchange) (d Descriptor, missing int) {
 	d = Descriptor{Hits: s.Hits, HasHits: s.HasHits, Entries: make([]Entry, 0, len(s.Actions))}
+	x.paths = x.paths[:0]
 	for i := range s.Actions {
 		e, has := s.Actions[i].entry(x)
 		switch has {
 		case present:
+			if s.Actions[i].path {
+				x.paths = append(x.paths, len(d.Entries))
+			}
 			d.Entries = append(d.Entries, e)
 		case absent:
 			return d, i
@@ -105,7 +113,7 @@ func (s *Describer) entries(x *exchange) (d Descriptor, missing int) {
 // RequestOf converts an HTTP request to a Request with the descriptors of the domain's rate_limits.
 // ip finds the client's address.
 func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
-	x := exchange{Request: r, ip: ip}
+	x := exchange{Request: r, ip: ip, lenient: true}
 	return &Request{Domain: domain, Descriptors: s.describe(domain, s.Describers(domain), &x)}
 }
 

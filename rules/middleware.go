@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/clientkeys"
 	"github.com/weirgo/weir/internal/throttle"
+	"github.com/weirgo/weir/internal/urlpath"
 )
 
 // Guard limits HTTP requests by rules. Engine and Domain are required; the zero values of the other
@@ -112,11 +113,11 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if specs == nil {
 		specs = st.set.Describers(g.Domain)
 	}
-	x := exchange{Request: r, ip: g.ClientIP}
+	x := exchange{Request: r, ip: g.ClientIP, lenient: g.Engine.cfg.Shadow}
 	req := Request{Domain: g.Domain, Descriptors: st.set.describe(g.Domain, specs, &x)}
-	if x.refused != nil && !g.Engine.cfg.Shadow {
+	if x.refused != nil && !x.lenient {
 		g.decided(r, nil, x.refused)
-		http.Error(w, "This request is refused: "+x.refused.Error()+".", http.StatusBadRequest)
+		http.Error(w, "This request is refused: "+x.refused.Error()+".", urlpath.Status(x.refused))
 		return
 	}
 	if x.unknown != nil {

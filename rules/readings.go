@@ -18,21 +18,24 @@ func (s *Set) describe(domain string, specs []Describer, x *exchange) (all []Des
 // differently, one for each reading that counts elsewhere: under another rule of the domain in set,
 // or another name of the path.
 func (s *Describer) describe(dst []Descriptor, x *exchange, set *Set, domain string) []Descriptor {
-	x.path = ""
+	if x.path = ""; !s.hasPath() {
+		if d, ok := s.of(x); ok {
+			dst = append(dst, d)
+		}
+		return dst
+	}
+	spellings := x.readPath()
+	if x.refused != nil && !x.lenient {
+		return dst
+	}
+	if len(spellings) > 0 {
+		x.path = spellings[0].path
+	}
 	d, ok := s.of(x)
 	if !ok {
 		return dst
 	}
-	if !slices.ContainsFunc(s.Actions, func(a Action) bool { return a.path }) {
-		return append(dst, d)
-	}
-	var buf [4]urlpath.Reading
-	readings, err := urlpath.Readings(buf[:0], x.URL.EscapedPath())
-	if err != nil {
-		x.refused = err
-		return append(dst, d)
-	}
-	if len(readings) == 1 && readings[0].Path == readings[0].Key {
+	if len(spellings) <= 1 {
 		return append(dst, d)
 	}
 	type count struct {
@@ -40,19 +43,51 @@ func (s *Describer) describe(dst []Descriptor, x *exchange, set *Set, domain str
 		key  string
 	}
 	var counts []count
-	for _, r := range readings {
-		for _, path := range []string{r.Key, r.Path, urlpath.Lower(r.Path), urlpath.TrimSlashes(r.Path)} {
-			x.path = path
-			d, _ := s.of(x)
-			c := count{set.Match(domain, d.Entries), r.Key}
-			if c.rule != nil && !slices.Contains(counts, c) {
-				counts, dst = append(counts, c), append(dst, d)
-			}
+	entries := slices.Clone(d.Entries)
+	for _, one := range spellings {
+		for _, i := range x.paths {
+			entries[i].Value = one.path
+		}
+		c := count{set.Match(domain, entries), one.key}
+		if c.rule != nil && !slices.Contains(counts, c) {
+			other := d
+			other.Entries = slices.Clone(entries)
+			counts, dst = append(counts, c), append(dst, other)
 		}
 	}
-	x.path = ""
 	if len(counts) == 0 {
 		return append(dst, d)
 	}
 	return dst
+}
+
+func (s *Describer) hasPath() bool {
+	return slices.ContainsFunc(s.Actions, func(a Action) bool { return a.path })
+}
+
+// spelling is a spelling of a reading of a path, by which rules are looked up, and the Key of the
+// reading.
+type spelling struct{ path, key string }
+
+// readPath returns the spellings of the readings of the path, the canonical one first. It reads the
+// path once for all descriptors, and sets x.refused if it cannot be read.
+func (x *exchange) readPath() []spelling {
+	if x.spellings != nil || x.refused != nil {
+		return x.spellings
+	}
+	path, err := urlpath.Of(x.URL)
+	var buf [4]urlpath.Reading
+	var all []urlpath.Reading
+	if err == nil {
+		all, err = urlpath.Readings(buf[:0], path)
+	}
+	x.refused = err
+	for _, r := range all {
+		for _, path := range []string{r.Key, r.Path, urlpath.Lower(r.Path), urlpath.TrimSlashes(r.Path)} {
+			if one := (spelling{path, r.Key}); !slices.Contains(x.spellings, one) {
+				x.spellings = append(x.spellings, one)
+			}
+		}
+	}
+	return x.spellings
 }
