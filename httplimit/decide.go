@@ -154,13 +154,18 @@ func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
 		return false
 	}
 	if m.DenyList != nil {
-		if entry, listed := m.DenyList.lookup(s.Name, s.own, netip.Addr{}); listed {
+		if entry, listed := m.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
 			c.key = append(c.key[:0], s.own...) // of the Decision
 			m.endListed(c, entry)
 			return false
 		}
 	}
-	if s.setKey(s.own); m.exceedsKeys(c, r, s.Extractor, []byte(s.ask.Request.Key)) {
+	s.setKey(s.own)
+	key := s.own
+	if s.listedAs != "" { // it is of another kind than those of Config's Extractor
+		key = []byte(s.ask.Request.Key)
+	}
+	if m.exceedsKeys(c, r, s.Extractor, key) {
 		s.setSharedKey(c.client)
 	}
 	return true

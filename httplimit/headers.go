@@ -164,14 +164,45 @@ func (m *middleware) setFields(f *fields, c *call) {
 func (m *middleware) setQuotas(c *call) {
 	for i := range c.quotas {
 		q, s := &c.quotas[i], &c.states[i]
-		if s.LimitFunc != nil {
-			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.ask.Request.Limit, s.ask.Request.Duration
+		if q.exempt = s.ask.Exempt; s.LimitFunc != nil {
+			q.Limit, q.Duration = s.ask.Request.Limit, s.ask.Request.Duration
 		}
 		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
 		if q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s); s.holds {
 			q.SetPlaces(s.ask.Result.ExpiresAt.IsZero())
 		}
+		if s.Alternate && !q.exempt {
+			c.quotas[:i].yield(q)
+		}
 	}
+}
+
+// yield leaves out either other, or the quota of its name in q, of which there is at most one.
+func (q Quotas) yield(other *Quota) {
+	for i := range q {
+		if q[i].exempt || q[i].Name != other.Name {
+			continue
+		}
+		if other.binds(&q[i]) {
+			q[i].exempt = true
+		} else {
+			other.exempt = true
+		}
+		return
+	}
+}
+
+// binds reports whether q keeps a client waiting for longer than other, or has less remaining.
+func (q *Quota) binds(other *Quota) bool {
+	switch {
+	case q.undecided != other.undecided:
+		return other.undecided
+	case q.Denied != other.Denied:
+		return q.Denied
+	case !q.Denied:
+		return q.Remaining < other.Remaining
+	}
+	return other.Reset >= 0 && (q.Reset < 0 || q.Reset > other.Reset)
 }
 
 // resetIn returns the time until resetAt, or -1 for never: since the decision, if the Strategy says

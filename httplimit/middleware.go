@@ -239,7 +239,11 @@ func (m *middleware) checkPolicies() {
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""
 	for _, p := range m.policies {
-		if names[p.Name] {
+		switch {
+		case p.Alternate && (p.Extractor == nil || !names[p.Name]):
+			panic(fmt.Sprintf("httplimit: the alternate policy %q needs an Extractor, "+
+				"and a policy of its Name before it", p.Name))
+		case !p.Alternate && names[p.Name]:
 			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
 		}
 		names[p.Name] = true
@@ -265,7 +269,7 @@ func (m *middleware) precompute() {
 		if p.Extractor != nil {
 			longest = max(longest, len(penaltyPolicy)+len("1024:")+len(p.prefix))
 		}
-		static = static && p.LimitFunc == nil
+		static = static && p.LimitFunc == nil && !p.Alternate
 		forecasts = forecasts || !p.renewsAtOnce
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")

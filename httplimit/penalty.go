@@ -57,15 +57,14 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
 	s := &c.states[c.decider]
-	key, e := []byte(penaltyPrefix), Entry{Key: string(c.key)}
+	key, e := []byte(penaltyPrefix), Entry{Key: s.caller(c.key), Policy: s.listedAs}
 	switch {
 	case s.keyLen == 0:
-		key, e.Key = appendPart(append(key, sharedPart...), c.client), ""
-	case s.Extractor != nil:
+		key, e = appendPart(append(key, sharedPart...), c.client), Entry{}
+	case s.listedAs != "":
 		key = appendPart([]byte(penaltyPolicy), s.ask.Request.Key)
-		e.Key, e.Policy = string(s.own), s.Name
 	default:
-		key = appendPart(key, c.key)
+		key = appendPart(key, e.Key)
 	}
 	res, err := m.Penalty.Strategy.Run(ctx, &weir.Request{
 		Key:      string(key),

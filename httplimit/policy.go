@@ -45,6 +45,13 @@ type Policy struct {
 	// Extractor returns the key that this policy counts under, such as the organisation of a user. A
 	// request without one gets 400, unless LimitFunc exempts it. nil: Config.Extractor.
 	Extractor Extractor
+
+	// Alternate makes this policy an earlier one of the same Name for one more key of a request, such
+	// as another reading of its path. The keys of its Extractor, which it needs, are of the kind that
+	// Config's extracts: the same budgets, entries of a DenyList and penalties hold for them. Of
+	// policies of one Name, the fields show the one that denies for the longest or, if none denies,
+	// that with the least remaining.
+	Alternate bool
 }
 
 // Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test.
@@ -66,8 +73,9 @@ type policy struct {
 	strategy   string          // its name, for a Decision
 	unnamed    bool            // Name is the default
 
-	renewsAtOnce bool // the whole limit is available again at ExpiresAt, and nothing before
-	holds        bool // it is Config's Concurrency
+	listedAs     string // the Policy of its callers' entries in a DenyList
+	renewsAtOnce bool   // the whole limit is available again at ExpiresAt, and nothing before
+	holds        bool   // it is Config's Concurrency
 
 	prefix  []byte // of every key: the name as the first part of a joined key
 	item    string // see Quota
@@ -96,6 +104,9 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	}
 	if p.Extractor != nil {
 		c.key = appenderOf(p.Extractor)
+		if !p.Alternate {
+			c.listedAs = p.Name
+		}
 	}
 	c.peeker, _ = p.Strategy.(weir.Peeker)
 	c.forecaster, _ = p.Strategy.(weir.Forecaster)
@@ -109,7 +120,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 // IsZero reports whether p is the zero Policy.
 func (p Policy) IsZero() bool {
 	return p.Name == "" && p.Limit == 0 && p.Duration == 0 && p.LimitFunc == nil && !p.DenyAll &&
-		p.Strategy == nil && p.Extractor == nil
+		p.Strategy == nil && p.Extractor == nil && !p.Alternate
 }
 
 // The defaults of Config's Concurrency.

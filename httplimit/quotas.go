@@ -145,7 +145,7 @@ func (q Quotas) retryAfter(jitter int64) int64 {
 // violated returns the names of the quotas that are Denied.
 func (q Quotas) violated() (names []string) {
 	for i := range q {
-		if q[i].Denied {
+		if q[i].Denied && !q[i].exempt {
 			names = append(names, printableName(q[i].Name))
 		}
 	}
