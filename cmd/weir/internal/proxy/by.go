@@ -67,6 +67,20 @@ func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 	return httplimit.Join(all...)
 }
 
+// early returns the Extractor of the keys before a path is read: those of clients, or if these have
+// the path or its pattern, the client's address, or the peer's if the forwarding fields are invalid.
+func (p *Proxy) early() httplimit.Extractor {
+	if by := p.cfg.By; !by.keys.Path && !by.keys.Pattern {
+		return by.extractor(p.ip, 0)
+	}
+	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
+		if key, err := p.ip.Extract(r); err == nil {
+			return key, nil
+		}
+		return r.RemoteAddr, nil
+	})
+}
+
 func extractor(part string, ip httplimit.IP, i int) (e httplimit.Extractor, err error) {
 	switch name, isHeader := strings.CutPrefix(part, "header:"); {
 	case isHeader:

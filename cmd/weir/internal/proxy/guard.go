@@ -1,22 +1,22 @@
 package proxy
 
 import (
-	"context"
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 )
 
 // guard returns next behind the limits: those of the request's route or, if it has none of its own,
-// the general ones. A request with several targets is held to the limits of each.
+// the general ones. A request with several targets is held to the limits of each. The deny list
+// comes before the path is read.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
+	if !p.routes.ReadsPaths() {
+		next = p.rewrite(next)
+	}
 	limits := map[string][]httplimit.Policy{} // by route; the general ones by ""
 	own := make(map[string]http.Handler)
 	var order []string
@@ -34,21 +34,37 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	if len(p.cfg.Routes) == 0 && !p.cfg.By.keys.Path {
+	if !p.routes.ReadsPaths() {
 		return own[""], nil
 	}
 	several, err := p.middleware(p.several(order, limits), next)
 	if err != nil {
 		return nil, err
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	choose := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &recordOf(r.Context()).targets
 		if len(t.List) > 1 {
 			several.ServeHTTP(w, r)
 			return
 		}
 		own[p.routes.Owner(t.List[0].Pattern)].ServeHTTP(w, r)
-	}), nil
+	})
+	if p.cfg.Guard.Shadow { // nobody is refused
+		return p.read(choose), nil
+	}
+	return p.behindLists(httplimit.Policy{}, p.read(choose), p.rewrite(next))
+}
+
+// read returns next behind a handler that finds the targets of a request.
+func (p *Proxy) read(next http.Handler) http.Handler {
+	return p.rewrite(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec := recordOf(r.Context())
+		if err := p.routes.Read(&rec.targets, r, rec.path); err != nil {
+			p.refusePath(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
 }
 
 // several returns policies that hold a request to the limits of all its targets. Each limit has a
@@ -66,12 +82,6 @@ func (p *Proxy) several(
 			limit, duration := l.Limit, l.Duration
 			for i := range copies {
 				policy := l
-				policy.Name = otherName(names, l.Name)
-				policy.Strategy = &renamed{l.Strategy.(backend), weir.JoinKey(policy.Name),
-					weir.JoinKey(l.Name)}
-				if policy.Name == l.Name {
-					policy.Strategy = l.Strategy
-				}
 				policy.Limit, policy.Duration, policy.DenyAll = 0, 0, false
 				policy.LimitFunc = func(r *http.Request) (uint64, time.Duration) {
 					if has(&recordOf(r.Context()).targets, owner, i, copies, p.routes) {
@@ -79,8 +89,10 @@ func (p *Proxy) several(
 					}
 					return httplimit.NoLimit, time.Second
 				}
-				policy.Extractor = p.cfg.By.extractor(p.ip, i)
-				all = append(all, policy)
+				if policy.Alternate = names[l.Name]; policy.Alternate {
+					policy.Extractor = p.cfg.By.extractor(p.ip, i)
+				}
+				names[l.Name], all = true, append(all, policy)
 			}
 		}
 	}
@@ -98,46 +110,6 @@ func has(t *routes.Targets, owner string, i, copies int, rs *routes.Table) bool 
 	return i < len(t.List) && rs.Owner(t.List[i].Pattern) == owner
 }
 
-// otherName returns name, or one that begins alike and that names does not have, and adds it to
-// names.
-func otherName(names map[string]bool, name string) string {
-	const longest = 64 // of httplimit
-	other := name
-	for n := 2; names[other]; n++ {
-		end := fmt.Sprintf(" (%d)", n)
-		other = name[:min(len(name), longest-len(end))] + end
-	}
-	names[other] = true
-	return other
-}
-
-// renamed is the strategy of a policy that counts under the name of another one.
-type renamed struct {
-	backend
-	from, to string // of keys; each is a name as the first part of a joined key
-}
-
-func (s *renamed) rename(r *weir.Request) *weir.Request {
-	other := *r
-	other.Key = s.to + strings.TrimPrefix(r.Key, s.from)
-	return &other
-}
-
-// Run implements weir.Strategy.
-func (s *renamed) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.backend.Run(ctx, s.rename(r))
-}
-
-// Peek implements weir.Peeker.
-func (s *renamed) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.backend.Peek(ctx, s.rename(r))
-}
-
-// Refund implements weir.Refunder.
-func (s *renamed) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return s.backend.Refund(ctx, s.rename(r), taken)
-}
-
 // middleware returns next behind a middleware for these limits.
 func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http.Handler, error) {
 	cfg := p.cfg.Guard
@@ -152,7 +124,7 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http
 	if len(policies) == 0 { // all limits are those of routes: only the lists apply
 		cfg.MaxInFlight = math.MaxInt
 	}
-	return p.wrap(cfg, next)
+	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
 }
 
 // boundInFlight returns next behind the bound on requests in flight, over all routes and clients.
@@ -172,12 +144,49 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 				p.onDecision(r, d)
 			}
 		},
-	}, next)
+	}, p.early(), next)
 }
 
-// wrap returns next behind a middleware that tells clients apart as configured.
-func (p *Proxy) wrap(cfg httplimit.Config, next http.Handler) (h http.Handler, err error) {
-	cfg.Extractor, cfg.ClientIP, cfg.Skip = p.cfg.By.extractor(p.ip, 0), p.ip, p.allowed()
+// behindLists returns next behind the deny list and a bound on requests of one caller in flight, if
+// there is one. A client in Allow passes to upstream instead. The path is not read before.
+func (p *Proxy) behindLists(
+	concurrency httplimit.Policy, next, upstream http.Handler,
+) (http.Handler, error) {
+	cfg := httplimit.Config{
+		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
+		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: concurrency,
+		Respond: p.cfg.Guard.Respond, CORS: p.cfg.Guard.CORS, Jitter: p.cfg.Guard.Jitter,
+		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
+		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
+		OnDecision: func(r *http.Request, d httplimit.Decision) {
+			if d.Status != 0 {
+				p.decided(r, d)
+			}
+		},
+	}
+	if !concurrency.IsZero() {
+		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
+	}
+	listed, err := p.wrap(cfg, p.early(), next)
+	allowed := p.allowed()
+	if err != nil || allowed == nil {
+		return listed, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allowed(r) {
+			p.decided(r, httplimit.Decision{Outcome: httplimit.Exempt})
+			upstream.ServeHTTP(w, r)
+			return
+		}
+		listed.ServeHTTP(w, r)
+	}), nil
+}
+
+// wrap returns next behind a middleware with these keys.
+func (p *Proxy) wrap(
+	cfg httplimit.Config, keys httplimit.Extractor, next http.Handler,
+) (h http.Handler, err error) {
+	cfg.Extractor, cfg.ClientIP, cfg.Skip = keys, p.ip, p.allowed()
 	err = routes.Attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
@@ -201,10 +210,13 @@ func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow {
 		n += p.flight.Count(o)
 	}
-	if p.ruled != nil {
-		n += p.ruled.counts[o].Load()
-	}
-	return n
+	return n + p.counts[o].Load()
+}
+
+// decided counts and records a decision that stats does not count.
+func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
+	p.counts[d.Outcome].Add(1)
+	p.onDecision(r, d)
 }
 
 // onDecision records a decision of the middleware.

@@ -41,7 +41,8 @@ type Proxy struct {
 	denyFile *denyFile  // nil: none
 	state    *stateFile // nil: none
 	stats    httplimit.Stats
-	flight   httplimit.Stats // of the bound on requests in flight of all clients
+	flight   httplimit.Stats   // of the bound on requests in flight of all clients
+	counts   [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
 	worst    *offenders.Table
 	recent   *recent
 

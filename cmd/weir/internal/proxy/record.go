@@ -19,9 +19,9 @@ import (
 type record struct {
 	decision httplimit.Decision
 	decided  bool
-	targets  routes.Targets
-	refusal  error        // why the path is refused; nil if it is not
-	fault    atomic.Int32 // the status of a body that failed, or 0; set by the goroutine that reads it
+	path     string         // as the upstream gets it, escaped; set by rewrite
+	targets  routes.Targets // set by read
+	fault    atomic.Int32   // the status of a body that failed, or 0; set by the goroutine that reads it
 }
 
 type recordKey struct{}
@@ -42,9 +42,6 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 		defer p.open.Add(-1)
 		rec, start := new(record), time.Now()
 		observed := r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
-		if observed.URL, rec.refusal = p.forwarded(r); rec.refusal == nil {
-			rec.refusal = p.routes.Read(&rec.targets, observed)
-		}
 		meter := &writer{ResponseWriter: w, stopping: &p.stopping}
 		if r.ProtoMajor == 2 {
 			meter.send = p.cfg.SendTimeout

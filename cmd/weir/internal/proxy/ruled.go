@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -31,7 +30,6 @@ type Rules struct {
 type ruled struct {
 	*live.Rules
 	domain string
-	counts [16]atomic.Uint64 // by httplimit's Outcome
 	keys   httplimit.Extractor
 }
 
@@ -68,34 +66,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 		MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		FailOpen: p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
 	}
-	behind := guard.Wrap(next)
-	cfg := httplimit.Config{
-		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
-		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: p.concurrency,
-		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
-		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
-		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 {
-				p.decided(r, d)
-			}
-		},
-	}
-	if p.cfg.MaxInFlightPerClient > 0 {
-		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
-	}
-	listed, err := p.wrap(cfg, behind)
-	allowed := p.allowed()
-	if err != nil || allowed == nil {
-		return listed, err
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if allowed(r) {
-			p.decided(r, httplimit.Decision{Outcome: httplimit.Exempt})
-			next.ServeHTTP(w, r)
-			return
-		}
-		listed.ServeHTTP(w, r)
-	}), nil
+	return p.behindLists(p.concurrency, p.read(guard.Wrap(next)), p.rewrite(next))
 }
 
 // onRules records a decision of the rules.
@@ -107,8 +78,8 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	switch {
 	case err != nil && r.Context().Err() != nil:
 		d.Outcome = httplimit.Canceled
-	case errors.Is(err, urlpath.ErrReadings):
-		d.Outcome, d.Status = httplimit.NoKey, http.StatusBadRequest
+	case errors.Is(err, urlpath.ErrReadings), errors.Is(err, urlpath.ErrLen):
+		d.Outcome, d.Status = httplimit.NoKey, urlpath.Status(err)
 	case err != nil && p.cfg.Guard.FailOpen && !errors.Is(err, weir.ErrFull):
 		d.Outcome = httplimit.Bypassed
 	case err != nil:
@@ -157,12 +128,6 @@ func describeRule(d *httplimit.Decision, resp *rules.Response) {
 	if of.Reason == rules.Within {
 		d.Result.State = weir.Allow
 	}
-}
-
-// decided counts and records a decision.
-func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
-	p.ruled.counts[d.Outcome].Add(1)
-	p.onDecision(r, d)
 }
 
 // maxRulesShown bounds the rules on the page.

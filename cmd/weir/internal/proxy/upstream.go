@@ -69,41 +69,67 @@ func keepWebSocketsOnly(h http.Header) {
 	h.Del("Http2-Settings")
 }
 
-// forwarded returns the URL of a request with the path that the upstream gets: the client's, in
-// which only bytes that may not stand in a path are escaped, or its normalized form. The error says
-// why the path is refused.
-func (p *Proxy) forwarded(r *http.Request) (*url.URL, error) {
-	path := cmp.Or(r.URL.RawPath, r.URL.EscapedPath(), "/")
-	switch {
-	case r.URL.Opaque != "" || path == "*" && r.Method != http.MethodOptions:
-		return r.URL, errTarget
-	case path == "*":
-		return r.URL, nil
-	case p.cfg.NormalizePaths:
-		var err error
-		if path, err = urlpath.Normalize(path); err != nil {
-			return r.URL, err
+// rewrite returns next behind a handler that gives a request the path that the upstream gets.
+func (p *Proxy) rewrite(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, path, err := p.forwarded(r.URL)
+		if err != nil {
+			p.refusePath(w, r, err)
+			return
 		}
-	case r.URL.RawPath == "" || r.URL.EscapedPath() == path:
-		return r.URL, nil
+		recordOf(r.Context()).path = path
+		if u != r.URL {
+			r = r.WithContext(r.Context())
+			r.URL = u
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// forwarded returns the URL of a request with the path that the upstream gets, and that path,
+// escaped: the client's, in which only bytes that may not stand in a path are escaped, or its
+// normalized form. The error says why the path is refused.
+func (p *Proxy) forwarded(from *url.URL) (u *url.URL, path string, err error) {
+	if path = from.RawPath; path == "" {
+		path = cmp.Or(from.EscapedPath(), "/")
+	}
+	switch {
+	case path == "*":
+		return from, path, nil
+	case p.cfg.NormalizePaths && len(path) > urlpath.MaxLen:
+		return from, path, urlpath.ErrLen
+	case p.cfg.NormalizePaths:
+		if path, err = urlpath.Normalize(path); err != nil {
+			return from, path, err
+		}
+	case from.RawPath == "" || from.EscapedPath() == path:
+		return from, path, nil
 	default:
 		path = urlpath.Escape(path)
 	}
-	if path == r.URL.EscapedPath() {
-		return r.URL, nil
+	if path == from.EscapedPath() {
+		return from, path, nil
 	}
-	u := *r.URL
-	routes.SetPath(&u, path)
-	return &u, nil
+	to := *from
+	routes.SetPath(&to, path)
+	return &to, path, nil
 }
+
+// refusePath answers a request whose path cannot be read.
+func (p *Proxy) refusePath(w http.ResponseWriter, r *http.Request, err error) {
+	status := urlpath.Status(err)
+	p.decided(r, httplimit.Decision{Outcome: httplimit.NoKey, Status: status, Err: err})
+	http.Error(w, refusal(err), status)
+}
+
+func refusal(err error) string { return "This proxy does not forward this: " + err.Error() + "." }
 
 var errTarget = errors.New("the target is neither a path nor a URL")
 
 // refuse refuses CONNECT, which would open a tunnel, requests that have passed this proxy before,
-// and those with a path that cannot be read.
+// and those whose target is no path.
 func (p *Proxy) refuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refusal := recordOf(r.Context()).refusal
 		switch {
 		case r.Method == http.MethodConnect:
 			http.Error(w, "This proxy makes no tunnels.", http.StatusMethodNotAllowed)
@@ -112,8 +138,8 @@ func (p *Proxy) refuse(next http.Handler) http.Handler {
 				p.cfg.Log.Error("a request came back: the upstream leads to this proxy", "not_logged", dropped)
 			}
 			http.Error(w, "This proxy is its own upstream.", http.StatusLoopDetected)
-		case refusal != nil:
-			http.Error(w, "This proxy does not forward this: "+refusal.Error()+".", http.StatusBadRequest)
+		case r.URL.Opaque != "" || r.URL.Path == "*" && r.Method != http.MethodOptions:
+			http.Error(w, refusal(errTarget), http.StatusBadRequest)
 		default:
 			next.ServeHTTP(w, r)
 		}

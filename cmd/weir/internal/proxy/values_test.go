@@ -129,7 +129,7 @@ func keyOfRequest(t *testing.T, b By, r *http.Request) (string, error) {
 	routes, err := (&Config{Routes: []Route{{Pattern: "GET /users/{id}"}}, By: b}).routes()
 	require.NoError(t, err)
 	rec := new(record)
-	require.NoError(t, routes.Read(&rec.targets, r))
+	require.NoError(t, routes.Read(&rec.targets, r, r.URL.EscapedPath()))
 	return b.extractor(httplimit.RemoteAddr(), 0).Extract(r.WithContext(
 		context.WithValue(r.Context(), recordKey{}, rec)))
 }

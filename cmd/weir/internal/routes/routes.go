@@ -30,6 +30,9 @@ type Table struct {
 	costs         map[string]uint64 // by the pattern as given
 	own           map[string]bool   // the patterns, as given, of routes with limits of their own
 	keys          Keys
+
+	slashes int // the most that a pattern has
+	literal int // the length of the longest segment of a pattern, decoded
 }
 
 // New returns the Table of all. It fails if http.ServeMux refuses a pattern.
@@ -54,6 +57,7 @@ func New(all []Route, keys Keys) (*Table, error) {
 			}
 			capitals = capitals || fold && rs.given[pattern] == ""
 			rs.given[pattern] = route.Pattern
+			rs.measure(pattern)
 		}
 		rs.own[route.Pattern] = route.Limited
 		if route.Cost > 0 {
@@ -85,30 +89,34 @@ type Targets struct {
 // MaxTargets bounds the targets of a request whose key has its path or pattern.
 const MaxTargets = 8
 
-// Read sets t to the targets of r. It fails if there are too many.
-func (rs *Table) Read(t *Targets, r *http.Request) error {
-	t.List = t.one[:0]
-	if rs.folded == nil && !rs.keys.Path {
+// ReadsPaths reports whether the targets of a request depend on its path.
+func (rs *Table) ReadsPaths() bool { return rs.folded != nil || rs.keys.Path }
+
+// Read sets t to the targets of r, whose path this is, escaped. It fails if the path cannot be read,
+// or if there are too many targets.
+func (rs *Table) Read(t *Targets, r *http.Request, path string) error {
+	t.List, t.Cost = t.one[:0], 0
+	if !rs.ReadsPaths() {
 		t.List = append(t.List, Target{})
 		return nil
 	}
 	var buf [4]urlpath.Reading
-	all, err := urlpath.Readings(buf[:0], r.URL.EscapedPath())
+	all, err := urlpath.Readings(buf[:0], path)
 	if err != nil {
 		return err
 	}
-	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: PlainHost(r.Host),
-		URL: new(url.URL)}
-	for _, reading := range all {
-		rs.match(plain, reading.Path, func(pattern string) {
+	if rs.folded == nil {
+		for _, reading := range all {
+			rs.add(t, Target{"", reading.Key})
+		}
+	} else {
+		rs.match(r, all, func(pattern, key string) {
 			t.Cost = max(t.Cost, rs.costs[pattern])
-			rs.add(t, Target{pattern, reading.Key})
+			rs.add(t, Target{pattern, key})
 		})
 	}
-	if rs.keys.Path || rs.keys.Pattern {
-		if len(t.List) > MaxTargets {
-			return urlpath.ErrReadings
-		}
+	if (rs.keys.Path || rs.keys.Pattern) && len(t.List) > MaxTargets {
+		return urlpath.ErrReadings
 	}
 	return nil
 }
@@ -139,31 +147,86 @@ func (rs *Table) add(t *Targets, one Target) {
 	}
 }
 
-// match calls found with the pattern, as given, for each spelling of a path that differs in letter
-// case and final slashes only. It sets the URL of r.
-func (rs *Table) match(r *http.Request, path string, found func(pattern string)) {
-	if rs.folded == nil {
-		found("")
-		return
+// match calls found with the pattern, as given, and the key of each reading of the path of r, in
+// each spelling that differs in letter case and final slashes only.
+func (rs *Table) match(r *http.Request, all []urlpath.Reading, found func(pattern, key string)) {
+	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: PlainHost(r.Host),
+		URL: new(url.URL)}
+	type spelling struct {
+		folded    bool
+		path, key string
 	}
-	find := func(mux *http.ServeMux, path string) {
-		SetPath(r.URL, opaqueSegments(path))
-		pattern := elsewhere
-		if _, matched := mux.Handler(r); matched != "" {
+	var buf [4]spelling
+	seen := buf[:0]
+	find := func(s spelling) {
+		if !rs.keys.Path {
+			s.key = ""
+		}
+		if slices.Contains(seen, s) {
+			return
+		}
+		seen = append(seen, s)
+		mux, pattern := rs.exact, elsewhere
+		if s.folded {
+			mux = rs.folded
+		}
+		SetPath(plain.URL, opaqueSegments(s.path))
+		if _, matched := mux.Handler(plain); matched != "" {
 			pattern = rs.given[matched]
 		}
-		found(pattern)
+		found(pattern, s.key)
 	}
-	trimmed := urlpath.TrimSlashes(path)
-	for _, path := range []string{path, trimmed} {
-		find(rs.exact, path)
-		if lower := urlpath.Lower(path); lower != path || rs.exact != rs.folded {
-			find(rs.folded, lower)
+	for _, reading := range all {
+		trimmed := urlpath.TrimSlashes(reading.Path)
+		for _, path := range []string{reading.Path, trimmed} {
+			short := rs.shorten(path)
+			find(spelling{rs.exact == rs.folded, short, reading.Key})
+			find(spelling{true, urlpath.Lower(short), reading.Key})
+			if path == trimmed {
+				break
+			}
 		}
-		if path == trimmed {
+	}
+}
+
+// measure notes the size of a pattern, without a method.
+func (rs *Table) measure(pattern string) {
+	_, path, _ := strings.Cut(pattern, "/")
+	rs.slashes = max(rs.slashes, 1+strings.Count(path, "/"))
+	for segment := range strings.SplitSeq(path, "/") {
+		rs.literal = max(rs.literal, len(segment))
+	}
+}
+
+// shorten returns a path that the same patterns match, whatever its letter case, and that is not
+// much longer than they are: with one segment more than each of them, and a text that only wildcards
+// match in place of longer segments.
+func (rs *Table) shorten(path string) string {
+	most := 9 * rs.literal // letters of three bytes, each escaped, may have a lower case of one
+	var b []byte
+	from := 0 // of the part that b lacks
+	for i, n := 0, 0; i < len(path); n++ {
+		if n > rs.slashes {
+			path = path[:i]
 			break
 		}
+		end := len(path)
+		if slash := strings.IndexByte(path[i+1:], '/'); slash >= 0 {
+			end = i + 1 + slash
+		}
+		if end-i-1 > most {
+			b = append(b, path[from:i+1]...)
+			for range rs.literal + 1 {
+				b = append(b, 'x')
+			}
+			from = end
+		}
+		i = end
 	}
+	if b == nil {
+		return path
+	}
+	return string(append(b, path[from:]...))
 }
 
 // opaqueSegments replaces the segments of a path that http.ServeMux would remove by ones that match
@@ -208,7 +271,10 @@ func Matcher(patterns []string) (func(*http.Request) bool, error) {
 	}
 	return func(r *http.Request) bool {
 		var t Targets
-		err := table.Read(&t, r)
+		path, err := urlpath.Of(r.URL)
+		if err == nil {
+			err = table.Read(&t, r, path)
+		}
 		return err != nil || slices.ContainsFunc(t.List, func(t Target) bool {
 			return t.Pattern != elsewhere
 		})
