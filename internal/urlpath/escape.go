@@ -1,74 +1,85 @@
 package urlpath
 
-import "strings"
-
 // This file writes paths in escaped form.
 
 // escape escapes the bytes of s that may not stand in a path, including percent signs.
-func escape(s string) string { return encode(s, percentsStand) }
+func escape(s string) string { return string(encode(nil, s, percentsStand)) }
 
 // Escape escapes the bytes of a path that may not stand in it. Its escapes stay.
-func Escape(path string) string { return encode(path, percentsStay) }
-
-// keepEscapes is for servers that compare escaped text: an escape stays if the byte needs one, and
-// otherwise its percent sign stands for itself.
-func keepEscapes(s string) string { return encode(s, escapesStay) }
-
-// escapeSegments decodes each segment of s and escapes it again.
-func escapeSegments(s string) string { return encode(s, escapesAgain) }
+func Escape(path string) string { return string(encode(nil, path, percentsStay)) }
 
 // percents says what encode makes of percent signs.
 type percents uint8
 
 const (
-	percentsStand percents = iota // each stands for itself, and is escaped
-	percentsStay                  // none is escaped
-	escapesStay                   // as percentsStand, but escapes of bytes that need one stay
-	escapesAgain                  // as escapesStay, but the other escapes are decoded
+	// Each stands for itself, and is escaped.
+	percentsStand percents = iota
+
+	// None is escaped.
+	percentsStay
+
+	// As percentsStand, but an escape stays if the byte needs one, for servers that compare escaped
+	// text.
+	escapesStay
+
+	// As escapesStay, but the other escapes are decoded, for servers that decode each segment.
+	escapesAgain
 )
 
-// encode escapes the bytes of s that may not stand in a path. It returns s if there are none.
-func encode(s string, percents percents) string {
+// encode appends s to b, with escapes for the bytes that may not stand in a path.
+func encode(b []byte, s string, percents percents) []byte {
 	const hex = "0123456789ABCDEF"
-	n := 0
-	for i := range len(s) {
-		if needsEscape(s[i]) {
-			n++
-		}
-	}
-	if n == 0 {
-		return s
-	}
-	b := make([]byte, 0, len(s)+2*n)
+	from := 0 // of the part that b lacks
 	for i := 0; i < len(s); i++ {
-		c, escapes := s[i], needsEscape(s[i])
+		if !escapes[s[i]] {
+			continue
+		}
+		b = append(b, s[from:i]...)
+		c, escape := s[i], true
 		if c == '%' {
 			switch of, ok := escaped(s[i:]); {
 			case percents == percentsStay:
-				escapes = false
+				escape = false
 			case percents == percentsStand || !ok:
-			case needsEscape(of) || of == '/':
+			case escapes[of] || of == '/':
 				c, i = of, i+2
 			case percents == escapesAgain:
-				c, i, escapes = of, i+2, false
+				c, i, escape = of, i+2, false
 			}
 		}
-		if escapes {
+		if escape {
 			b = append(b, '%', hex[c>>4], hex[c&15])
 		} else {
 			b = append(b, c)
 		}
+		from = i + 1
 	}
-	return string(b)
+	return append(b, s[from:]...)
 }
 
-// needsEscape reports whether a byte that stands for itself is escaped in a path.
-func needsEscape(c byte) bool { return classes[c] == other && c != ';' }
+// escapes has the bytes that are escaped in a path where they stand for themselves.
+var escapes = func() (of [256]bool) {
+	for i := range of {
+		of[i] = classes[i] == other && i != ';'
+	}
+	return of
+}()
 
 // Lower returns a path, escaped as a Reading is, in small letters.
 func Lower(path string) string {
-	if strings.IndexByte(path, '%') < 0 {
-		return lower(path)
+	b, changed := []byte(path), false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '%' && i+1 < len(b) && b[i+1] >= '8': // a byte over 0x7F
+			return string(encode(b[:0], lower(step(decodeLetters).of(path)), escapesStay))
+		case c == '%':
+			i += 2
+		case 'A' <= c && c <= 'Z':
+			b[i], changed = c+'a'-'A', true
+		}
 	}
-	return encode(lower(unescape(path, &decodesLetters)), escapesStay)
+	if !changed {
+		return path
+	}
+	return string(b)
 }

@@ -64,8 +64,9 @@ func Normalize(path string) (string, error) {
 			return "", ErrDots
 		}
 	}
-	merged := removeDots(mergeSlashes(path))
-	if mergeSlashes(removeDots(path)) != merged {
+	merges, removes := step(mergeSlashes), step(removeDots)
+	merged := removes.of(merges.of(path))
+	if merges.of(removes.of(path)) != merged {
 		return "", ErrDots // .. follows an empty segment
 	}
 	return merged, nil

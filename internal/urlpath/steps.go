@@ -6,19 +6,37 @@ import (
 )
 
 // This file has the steps of reading a path. Each is what some server of the table in docs/paths.md
-// does. A step takes one pass and returns its argument if it does not apply.
+// does.
+
+// step appends what a server makes of s to b, or returns nil if that is s. It takes one pass, and
+// what it makes is no longer than s.
+type step func(b []byte, s string) []byte
+
+// of returns what the step makes of s.
+func (t step) of(s string) string {
+	if b := t(nil, s); b != nil {
+		return string(b)
+	}
+	return s
+}
 
 // decode decodes all escapes once. Invalid ones stay.
-func decode(s string) string { return unescape(s, &decodesAll) }
+func decode(b []byte, s string) []byte { return unescape(b, s, &decodesAll) }
 
 // decodeSegments decodes all escapes but those of slashes once.
-func decodeSegments(s string) string { return unescape(s, &decodesSegments) }
+func decodeSegments(b []byte, s string) []byte { return unescape(b, s, &decodesSegments) }
 
 // decodeUnreserved decodes the escapes of bytes that never need one (RFC 3986 section 6.2.2.2).
-func decodeUnreserved(s string) string { return unescape(s, &decodesUnreserved) }
+func decodeUnreserved(b []byte, s string) []byte { return unescape(b, s, &decodesUnreserved) }
 
 // unescapeSlashes decodes only the escapes of slashes and backslashes, both to slashes.
-func unescapeSlashes(s string) string { return unescape(s, &decodesSlashes) }
+func unescapeSlashes(b []byte, s string) []byte { return unescape(b, s, &decodesSlashes) }
+
+// decodeInert decodes what no other step reads, and what is escaped in each Reading.
+func decodeInert(b []byte, s string) []byte { return unescape(b, s, &decodesInert) }
+
+// decodeLetters leaves what would be read differently if it were decoded.
+func decodeLetters(b []byte, s string) []byte { return unescape(b, s, &decodesLetters) }
 
 // decoding has the byte that the escape of each byte is replaced by, and decoded set, or 0 for an
 // escape that stays.
@@ -27,16 +45,15 @@ type decoding [256]uint16
 const decoded = 1 << 8
 
 var (
-	decodesAll        = decodes(func(byte) bool { return true })
-	decodesSegments   = decodes(func(c byte) bool { return c != '/' })
-	decodesUnreserved = decodes(unreserved)
+	decodesAll        = decodingOf(func(byte) bool { return true })
+	decodesSegments   = decodingOf(func(c byte) bool { return c != '/' })
+	decodesUnreserved = decodingOf(unreserved)
 	decodesSlashes    = decoding{'/': decoded | '/', '\\': decoded | '/'}
-
-	// decodesLetters leaves what would be read differently if it were decoded.
-	decodesLetters = decodes(func(c byte) bool { return c != '/' && c != '%' })
+	decodesInert      = decodingOf(func(c byte) bool { return escapes[c] && c != '\\' && c != '%' })
+	decodesLetters    = decodingOf(func(c byte) bool { return c != '/' && c != '%' })
 )
 
-func decodes(these func(byte) bool) (of decoding) {
+func decodingOf(these func(byte) bool) (of decoding) {
 	for i := range of {
 		if these(byte(i)) {
 			of[i] = decoded | uint16(i)
@@ -45,27 +62,30 @@ func decodes(these func(byte) bool) (of decoding) {
 	return of
 }
 
-func unescape(s string, of *decoding) string {
-	i := strings.IndexByte(s, '%')
-	if i < 0 {
-		return s
+func unescape(b []byte, s string, of *decoding) []byte {
+	i := 0
+	for {
+		next := strings.IndexByte(s[i:], '%')
+		if next < 0 {
+			return nil
+		}
+		i += next
+		if c, ok := escaped(s[i:]); ok && of[c] != 0 {
+			break
+		}
+		i++
 	}
-	b := make([]byte, len(s))
-	n := copy(b, s[:i])
-	for i < len(s) {
+	b = append(b, s...)
+	n := len(b) - len(s) + i
+	for ; i < len(s); i, n = i+1, n+1 {
 		if b[n] = s[i]; b[n] == '%' {
 			if c, ok := escaped(s[i:]); ok && of[c] != 0 {
 				b[n] = byte(of[c])
 				i += 2
 			}
 		}
-		i++
-		n++
 	}
-	if n == len(s) {
-		return s
-	}
-	return string(b[:n])
+	return b[:n]
 }
 
 // escaped returns the byte that an escape at the start of s stands for.
@@ -86,129 +106,124 @@ var unhex = func() (of [256]byte) {
 }()
 
 // dropParameters removes ;name=value from each segment (RFC 3986 section 3.3).
-func dropParameters(s string) string {
+func dropParameters(b []byte, s string) []byte {
 	semicolon := strings.IndexByte(s, ';')
 	if semicolon < 0 {
-		return s
+		return nil
 	}
-	b := make([]byte, 0, len(s))
 	for semicolon >= 0 {
 		b = append(b, s[:semicolon]...)
 		slash := strings.IndexByte(s[semicolon:], '/')
 		if slash < 0 {
-			return string(b)
+			return b
 		}
 		s = s[semicolon+slash:]
 		semicolon = strings.IndexByte(s, ';')
 	}
-	return string(append(b, s...))
+	return append(b, s...)
 }
 
-func backslashesToSlashes(s string) string { return strings.ReplaceAll(s, `\`, "/") }
+func backslashesToSlashes(b []byte, s string) []byte {
+	i := strings.IndexByte(s, '\\')
+	if i < 0 {
+		return nil
+	}
+	from := len(b)
+	b = append(b, s...)
+	for ; i < len(s); i++ {
+		if s[i] == '\\' {
+			b[from+i] = '/'
+		}
+	}
+	return b
+}
 
-func mergeSlashes(s string) string {
+func mergeSlashes(b []byte, s string) []byte {
 	i := strings.Index(s, "//")
 	if i < 0 {
-		return s
+		return nil
 	}
-	b := append(make([]byte, 0, len(s)), s[:i+1]...)
+	b = append(b, s[:i+1]...)
 	for i++; i < len(s); i++ {
 		if s[i] != '/' || s[i-1] != '/' {
 			b = append(b, s[i])
 		}
 	}
-	return string(b)
+	return b
 }
 
 // removeDots removes the segments . and .. (RFC 3986 section 5.2.4).
-func removeDots(s string) string {
-	if !strings.Contains(s, "/.") {
-		return s
-	}
-	return removeSegments(s, func(segment string) int {
-		if segment == "." || segment == ".." {
-			return len(segment)
-		}
-		return 0
-	})
-}
+func removeDots(b []byte, s string) []byte { return removeSegments(b, s, false) }
 
 // removeEscapedDots also removes them if a dot is written %2E.
-func removeEscapedDots(s string) string {
-	if !strings.Contains(s, "/.") && !strings.Contains(s, "/%2") {
-		return s
-	}
-	return removeSegments(s, func(segment string) (dots int) {
-		for ; segment != ""; dots++ {
-			if c, ok := escaped(segment); ok && c == '.' {
-				segment = segment[3:]
-			} else if segment[0] == '.' {
-				segment = segment[1:]
-			} else {
-				return 0
-			}
-			if dots == 2 {
-				return 0
-			}
-		}
-		return dots
-	})
+func removeEscapedDots(b []byte, s string) []byte {
+	return removeSegments(b, s, strings.IndexByte(s, '%') >= 0)
 }
 
-// removeSegments removes the segments that dots returns 1 for, and those that it returns 2 for with
-// the segments before them. It asks only about segments that begin with a dot or an escape.
-func removeSegments(s string, dots func(segment string) int) string {
-	var b []byte
-	from := 0 // of the part that b lacks
+func removeSegments(b []byte, s string, escapes bool) []byte {
+	if !escapes && !strings.Contains(s, "/.") {
+		return nil
+	}
+	start := len(b)
+	from, removed := 0, false // from is that of the part which b lacks
 	for i := 0; i+1 < len(s); i++ {
-		if s[i] != '/' || s[i+1] != '.' && s[i+1] != '%' {
+		if s[i] != '/' || s[i+1] != '.' && (!escapes || s[i+1] != '%') {
 			continue
 		}
-		end := i + 1
-		if slash := strings.IndexByte(s[end:], '/'); slash >= 0 {
-			end += slash
-		} else {
-			end = len(s)
-		}
-		n := dots(s[i+1 : end])
-		if n == 0 {
-			i = end - 1
+		dots, end := dotsAt(s[i:], escapes)
+		if dots == 0 {
 			continue
 		}
-		if b == nil {
-			b = make([]byte, 0, len(s))
+		removed = true
+		if b = append(b, s[from:i]...); dots == 2 {
+			b = b[:start+max(0, bytes.LastIndexByte(b[start:], '/'))]
 		}
-		if b = append(b, s[from:i]...); n == 2 {
-			b = b[:max(0, bytes.LastIndexByte(b, '/'))]
-		}
-		if end == len(s) {
+		if from = i + end; from == len(s) {
 			b = append(b, '/') // they name a directory
 		}
-		from, i = end, end-1
+		i = from - 1
 	}
-	if b == nil {
-		return s
+	if !removed {
+		return nil
 	}
-	return string(append(b, s[from:]...))
+	return append(b, s[from:]...)
+}
+
+// dotsAt returns the dots of the first segment of s, after its slash, if it is . or .., and where it
+// ends, and else 0.
+func dotsAt(s string, escapes bool) (dots, end int) {
+	for end = 1; end < len(s) && s[end] != '/'; dots++ {
+		switch {
+		case dots == 2:
+			return 0, 0
+		case s[end] == '.':
+			end++
+		case escapes && len(s) >= end+3 && s[end:end+2] == "%2" && s[end+2]|0x20 == 'e':
+			end += 3
+		default:
+			return 0, 0
+		}
+	}
+	return dots, end
 }
 
 // dropLeadingSlashes leaves one slash at the start.
-func dropLeadingSlashes(s string) string {
+func dropLeadingSlashes(b []byte, s string) []byte {
 	if !strings.HasPrefix(s, "//") {
-		return s
+		return nil
 	}
-	return "/" + strings.TrimLeft(s, "/")
+	return append(append(b, '/'), strings.TrimLeft(s, "/")...)
 }
 
 // dropAuthority removes the first segment of a path that begins with two slashes: read as a
 // reference, it begins with the name of a host.
-func dropAuthority(s string) string {
+func dropAuthority(b []byte, s string) []byte {
 	if !strings.HasPrefix(s, "//") {
-		return s
+		return nil
 	}
 	s = strings.TrimLeft(s, "/")
 	if i := strings.IndexByte(s, '/'); i >= 0 {
-		return s[i:]
+		return append(b, s[i:]...)
 	}
-	return "/"
+	return append(b, '/')
 }

@@ -12,6 +12,7 @@
 package urlpath
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,12 +27,12 @@ import (
 const MaxLen = 8 << 10
 
 // Bounds on the work for one path: on the texts that steps make of it, and on the bytes of all that
-// they return, in which equal texts count each time. No path of a client that has no reason to hide
-// it comes near them: it has one to six readings, of up to 14 texts.
+// is written, in which equal texts count each time. No path of a client that has no reason to hide
+// it comes near them: it has one to six readings, of up to 13 texts.
 const (
-	maxTexts = 16
+	maxTexts = 14
 	maxBytes = 8 << 10 // and maxTimes the length of the path
-	maxTimes = 7
+	maxTimes = 16
 )
 
 // The reasons why Readings refuses a path.
@@ -71,32 +72,48 @@ type text struct {
 	decoded int // maxDecodings if there is nothing to decode, so that equal readings are one text
 }
 
-func newText(s string, decoded int) text {
-	if strings.IndexByte(s, '%') < 0 {
-		decoded = maxDecodings
-	}
-	return text{s, decoded}
-}
-
-// steps are the steps of which servers' readings consist. Each returns its argument if it does not
-// apply, and any number of them may follow each other in any order, with up to maxDecodings
-// decodings.
-var steps = []struct {
-	apply   func(string) string
+// steps are the steps of which servers' readings consist. Any number of them may follow each other
+// in any order, with up to maxDecodings decodings.
+var steps = [...]struct {
+	step
 	decodes int
 }{
-	{decode, 1},
-	{decodeSegments, 1},
-	{decodeUnreserved, 0},
-	{unescapeSlashes, 0},
-	{dropParameters, 0},
-	{backslashesToSlashes, 0},
-	{mergeSlashes, 0},
-	{removeDots, 0},
-	{removeEscapedDots, 0},
-	{dropLeadingSlashes, 0},
-	{dropAuthority, 0},
+	decodes:       {decode, 1},
+	drops:         {dropParameters, 0},
+	unbackslashes: {backslashesToSlashes, 0},
+	merges:        {mergeSlashes, 0},
+	removes:       {removeDots, 0},
+	5:             {decodeSegments, 1},
+	6:             {decodeUnreserved, 0},
+	7:             {unescapeSlashes, 0},
+	8:             {removeEscapedDots, 0},
+	9:             {dropLeadingSlashes, 0},
+	10:            {dropAuthority, 0},
 }
+
+// The steps of the canonical reading.
+const (
+	decodes = iota
+	drops
+	unbackslashes
+	merges
+	removes
+)
+
+// canonical takes the steps of the canonical reading from a text that was decoded so often.
+func canonical[T any](t T, decoded int, take func(T, int) T) T {
+	for n := decoded; ; n++ {
+		t = take(t, drops)
+		if n == maxDecodings {
+			break
+		}
+		t = take(t, decodes)
+	}
+	return take(take(take(t, unbackslashes), merges), removes)
+}
+
+// keyOf returns the Key of a text after the steps of the canonical reading.
+func keyOf(s string) string { return escape(fold(s)) }
 
 // Readings appends the readings of a path to dst, without duplicates. A plain path has one, and
 // takes one look at its bytes and no memory, unless it has capital letters. It fails with ErrLen, or
@@ -112,52 +129,81 @@ func Readings(dst []Reading, path string) ([]Reading, error) {
 	return w.readings(dst, path, work{maxTexts, maxBytes + maxTimes*len(path)})
 }
 
-// work counts what reading a path has taken.
+// work counts what reading a path has taken: the texts, and the bytes that were written.
 type work struct{ texts, bytes int }
+
+func (w work) exceeds(most work) bool { return w.texts > most.texts || w.bytes > most.bytes }
+
+// node is a text, and where the steps lead to.
+type node struct {
+	text
+	to  [len(steps)]int // the index of a node, its own if a step does not apply
+	key string          // set if it is canonical
+}
 
 // readings is Readings of a path that is not plain, within these bounds.
 func (w *work) readings(dst []Reading, path string, most work) ([]Reading, error) {
-	var buf [maxTexts]text
-	texts := append(buf[:0], newText(rooted(path), 0))
+	var buf [maxTexts]node
+	path = step(decodeInert).of(rooted(path))
+	all := append(buf[:0], node{text: text{path, decodings(0, strings.IndexByte(path, '%') >= 0)}})
 	*w = work{1, len(path)}
-	for i := 0; i < len(texts); i++ {
-		of := texts[i]
-		for _, s := range steps {
-			if of.decoded+s.decodes > maxDecodings {
+	b := make([]byte, 0, 2*len(path))
+	for i := 0; i < len(all); i++ {
+		for s, step := range steps {
+			all[i].to[s] = i
+			decoded := all[i].decoded + step.decodes
+			if decoded > maxDecodings {
 				continue
 			}
-			next := s.apply(of.string)
-			if next == of.string {
+			next := step.step(b[:0], all[i].string)
+			if next == nil {
 				continue
 			}
-			w.bytes += len(next)
-			if t := newText(next, of.decoded+s.decodes); !slices.Contains(texts, t) {
-				w.texts++
-				texts = append(texts, t)
+			decoded = decodings(decoded, bytes.IndexByte(next, '%') >= 0)
+			to := slices.IndexFunc(all, func(n node) bool {
+				return n.decoded == decoded && n.string == string(next)
+			})
+			if to < 0 {
+				to, all = len(all), append(all, node{text: text{string(next), decoded}})
 			}
-			if w.texts > most.texts || w.bytes > most.bytes {
+			all[i].to[s] = to
+			if w.texts, w.bytes = len(all), w.bytes+len(next); w.exceeds(most) {
 				return dst, ErrReadings
 			}
 		}
 	}
 	from := len(dst)
-	for _, t := range texts {
-		key := canonical(t)
-		add := func(path string) {
-			if r := (Reading{path, key}); !slices.Contains(dst[from:], r) {
-				dst = append(dst, r)
+	for i := range all {
+		n := &all[i]
+		last := &all[canonical(i, n.decoded, func(i, step int) int { return all[i].to[step] })]
+		if last.key == "" {
+			last.key = keyOf(last.string)
+		}
+		for _, form := range forms[n.decoded] {
+			b = encode(b[:0], n.string, form)
+			if w.bytes += len(b); w.exceeds(most) {
+				return dst[:from], ErrReadings
 			}
-		}
-		if t.decoded == 0 {
-			add(keepEscapes(t.string))
-		} else {
-			add(escape(t.string))
-		}
-		if t.decoded < maxDecodings {
-			add(escapeSegments(t.string))
+			same := func(r Reading) bool { return r.Key == last.key && r.Path == string(b) }
+			if !slices.ContainsFunc(dst[from:], same) {
+				dst = append(dst, Reading{string(b), last.key})
+			}
 		}
 	}
 	return dst, nil
+}
+
+// forms are the escaped forms of a text that was decoded so often.
+var forms = [maxDecodings + 1][]percents{
+	{escapesStay, escapesAgain}, {percentsStand, escapesAgain}, {percentsStand},
+}
+
+// decodings returns how often a text counts as decoded.
+func decodings(decoded int, percent bool) int {
+	if !percent {
+		return maxDecodings
+	}
+	return decoded
 }
 
 // Of returns the path of a URL, escaped. It fails with ErrLen before it looks at a path that is too
@@ -176,7 +222,9 @@ func Canonical(path string) string {
 	if plain(path) {
 		return fold(path)
 	}
-	return canonical(text{rooted(path), 0})
+	return keyOf(canonical(rooted(path), 0, func(s string, step int) string {
+		return steps[step].of(s)
+	}))
 }
 
 // AppendCanonical appends the Canonical path to dst. A plain path takes one pass and no memory.
@@ -200,18 +248,6 @@ func AppendCanonical(dst, path []byte) []byte {
 		dst = dst[:len(dst)-1] // a plain path does not end in two
 	}
 	return dst
-}
-
-func canonical(t text) string {
-	s := t.string
-	for n := t.decoded; ; n++ {
-		s = dropParameters(s)
-		if n == maxDecodings {
-			break
-		}
-		s = decode(s)
-	}
-	return escape(fold(removeDots(mergeSlashes(backslashesToSlashes(s)))))
 }
 
 // plain reports whether servers agree on a path: it has no escapes, parameters, backslashes, empty
