@@ -31,8 +31,7 @@ const MaxLen = 8 << 10
 // it comes near them: it has one to six readings, of up to 13 texts.
 const (
 	maxTexts = 14
-	maxBytes = 8 << 10 // and maxTimes the length of the path
-	maxTimes = 16
+	maxBytes = 40 << 10
 )
 
 // The reasons why Readings refuses a path.
@@ -126,7 +125,7 @@ func Readings(dst []Reading, path string) ([]Reading, error) {
 		return append(dst, Reading{path, fold(path)}), nil
 	}
 	var w work
-	return w.readings(dst, path, work{maxTexts, maxBytes + maxTimes*len(path)})
+	return w.readings(dst, path, work{maxTexts, maxBytes})
 }
 
 // work counts what reading a path has taken: the texts, and the bytes that were written.
