@@ -284,18 +284,40 @@ func stamp(t time.Time) string { return t.Format(time.DateTime) }
 // that change the direction of text, and invalid UTF-8. It does not escape a backslash, so the
 // result is for people, not programs.
 func Printable(s string) string {
-	var b strings.Builder
-	for _, r := range replay.UTF8(s) {
-		switch {
+	ascii := func(c byte) bool { return ' ' <= c && c <= '~' }
+	i := 0
+	for i < len(s) && ascii(s[i]) {
+		i++
+	}
+	if i == len(s) {
+		return s
+	}
+	b := append(make([]byte, 0, len(s)+16), s[:i]...)
+	for size := 0; i < len(s); i += size {
+		var r rune
+		switch r, size = utf8.DecodeRuneInString(s[i:]); {
+		case r == utf8.RuneError && size == 1:
+			b = appendHex(append(b, `\x`...), rune(s[i]), 2)
 		case unicode.IsPrint(r) || r == utf8.RuneError:
-			b.WriteRune(r)
-		case r < 0x80:
-			fmt.Fprintf(&b, `\x%02x`, r)
+			b = append(b, s[i:i+size]...)
+		case r < utf8.RuneSelf:
+			b = appendHex(append(b, `\x`...), r, 2)
 		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			b = appendHex(append(b, `\u`...), r, 4)
 		}
 	}
-	return b.String()
+	return string(b)
+}
+
+// appendHex appends r in hexadecimal, with at least so many digits.
+func appendHex(b []byte, r rune, digits int) []byte {
+	for n := r >> (4 * digits); n > 0; n >>= 4 {
+		digits++
+	}
+	for digits--; digits >= 0; digits-- {
+		b = append(b, "0123456789abcdef"[r>>(4*digits)&15])
+	}
+	return b
 }
 
 // short removes the middle of s, which is Printable, to leave at most n runes.
