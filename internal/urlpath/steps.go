@@ -63,17 +63,16 @@ func decodingOf(these func(byte) bool) (of decoding) {
 }
 
 func unescape(b []byte, s string, of *decoding) []byte {
-	i := 0
-	for {
-		next := strings.IndexByte(s[i:], '%')
-		if next < 0 {
-			return nil
-		}
-		i += next
-		if c, ok := escaped(s[i:]); ok && of[c] != 0 {
-			break
-		}
+	decodes := func(i int) bool {
+		c, ok := escaped(s[i:])
+		return ok && of[c] != 0
+	}
+	i := strings.IndexByte(s, '%')
+	for i >= 0 && i < len(s) && (s[i] != '%' || !decodes(i)) {
 		i++
+	}
+	if i < 0 || i == len(s) {
+		return nil
 	}
 	b = append(b, s...)
 	n := len(b) - len(s) + i
