@@ -70,7 +70,7 @@ func FuzzWork(f *testing.F) {
 			require.ErrorIs(t, err, ErrReadings)
 			require.Empty(t, all)
 		}
-		require.LessOrEqual(t, len(Canonical(path)), 3*(len(path)+1))
+		require.LessOrEqual(t, len(Canonical(path)), 5*(len(path)+1)) // small letters may be longer
 	})
 }
 

@@ -49,7 +49,8 @@ differ: /x/..;/a is /a for Tomcat and is not for Express. Letter case, final sla
 segments, empty segments, backslashes and path parameters are read in every way, and the path is
 passed on as it came. --normalize-paths passes it on in one spelling instead, and refuses with 400
 what servers read differently even so: %2F, %5C, NUL, double encoding and ..; segments. Use it if
-the upstream needs none of them. docs/paths.md has the table of servers.
+the upstream needs none of them. A path over 8 KiB gets 414, and one with too many readings 400.
+docs/paths.md has the table of servers.
 
 Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
 rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again

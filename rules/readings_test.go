@@ -1,0 +1,55 @@
+package rules_test
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// TestThePathIsReadOnce describes requests by the path and by an entry that takes work, in three
+// descriptors. However many readings the path has, that entry is computed once in each.
+func TestThePathIsReadOnce(t *testing.T) {
+	w := newWorld(t, `
+domain: web
+descriptors:
+  - key: costly
+    descriptors:
+      - {key: path, rate_limit: {unit: hour, requests_per_unit: 100}}
+      - {key: path, value: /search/*, rate_limit: {unit: hour, requests_per_unit: 100}}
+`, rules.Config{})
+	tests := 0
+	costly := rules.HeaderValueMatch("costly", "yes", true, rules.Matcher{Name: "X-Costly",
+		Test: func(string) bool { tests++; return true }})
+	one := rules.Describe(costly, rules.Path("path"))
+	h := rules.Middleware(w.engine, one, one, one)(hello)
+	for path, want := range map[string]int{
+		"/a": 3, "/search/../a": 3, "/a;%2F..%2Fb": 3,
+		strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20): 0, "/" + strings.Repeat("a", 8<<10): 0,
+	} {
+		tests = 0
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("X-Costly", "1")
+		h.ServeHTTP(httptest.NewRecorder(), r)
+		assert.Equal(t, want, tests, "%.30s", path)
+	}
+}
+
+// TestAPathThatCannotBeReadIsRefused has a path that is too long, and one with too many readings.
+func TestAPathThatCannotBeReadIsRefused(t *testing.T) {
+	long, many := "/"+strings.Repeat("a", 8<<10), strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)
+	h := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine)(hello)
+	assert.Equal(t, 414, get(h, long).Code)
+	assert.Equal(t, 414, get(h, long+";").Code)
+	assert.Equal(t, 200, get(h, long[:8<<10]).Code, "it is as long as the bound")
+	assert.Equal(t, 400, get(h, many).Code)
+	shadow := rules.Middleware(newWorld(t, guarded, rules.Config{Shadow: true}).engine)(hello)
+	assert.Equal(t, 200, get(shadow, long).Code)
+	assert.Equal(t, 200, get(shadow, many).Code)
+	noPath := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine,
+		rules.Describe(rules.RemoteAddress()))(hello)
+	assert.Equal(t, 200, get(noPath, long).Code, "no descriptor has the path")
+}
