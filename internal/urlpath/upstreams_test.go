@@ -147,6 +147,17 @@ var upstreams = []upstream{
 	{"IIS", reads(func(raw string) string {
 		return dotsRemoved(merged(strings.ReplaceAll(unescaped(raw), `\`, "/")))
 	}), true, false},
+	{"Caddy", reads(func(raw string) string { return path.Clean(unescaped(raw)) }), true, false},
+	{"lighttpd", reads(func(raw string) string {
+		raw = dotsRemoved(escapedSlash.ReplaceAllString(unreservedUnescaped(raw), "/"))
+		return dotsRemoved(merged(unescaped(raw)))
+	}), false, false},
+	{"HAProxy, normalize-uri", reads(func(raw string) string {
+		return merged(dotsRemoved(merged(unreservedUnescaped(raw))))
+	}), false, true},
+	{"Python, WSGI behind HAProxy", reads(func(raw string) string {
+		return unescaped(dotsRemoved(merged(unreservedUnescaped(raw))))
+	}), false, false},
 	{"a program that decodes what nginx decoded", reads(func(raw string) string {
 		return unescaped(dotsRemoved(merged(unescaped(raw))))
 	}), false, false},

@@ -263,7 +263,7 @@ func shape(read string, isEscaped bool) string {
 }
 
 func sets(path string) (keys, paths map[string]bool, ok bool) {
-	all, err := urlpath.Readings(nil, path)
+	all, err := urlpath.AllReadings(path)
 	keys, paths = map[string]bool{}, map[string]bool{}
 	for _, r := range all {
 		keys[r.Key], paths[urlpath.TrimSlashes(r.Path)] = true, true
