@@ -18,24 +18,22 @@ func (s *Set) describe(domain string, specs []Describer, x *exchange) (all []Des
 // differently, one for each reading that counts elsewhere: under another rule of the domain in set,
 // or another name of the path.
 func (s *Describer) describe(dst []Descriptor, x *exchange, set *Set, domain string) []Descriptor {
-	if x.path = ""; !s.hasPath() {
-		if d, ok := s.of(x); ok {
-			dst = append(dst, d)
-		}
-		return dst
-	}
-	spellings := x.readPath()
-	if x.refused != nil && !x.lenient {
-		return dst
-	}
-	if len(spellings) > 0 {
-		x.path = spellings[0].path
-	}
+	x.path = "/" // until the path is read
 	d, ok := s.of(x)
 	if !ok {
 		return dst
 	}
-	if len(spellings) <= 1 {
+	if len(x.paths) == 0 {
+		return append(dst, d)
+	}
+	spellings := x.readPath()
+	if len(spellings) == 0 {
+		return dst
+	}
+	for _, i := range x.paths {
+		d.Entries[i].Value = spellings[0].path
+	}
+	if len(spellings) == 1 {
 		return append(dst, d)
 	}
 	type count struct {
@@ -61,16 +59,13 @@ func (s *Describer) describe(dst []Descriptor, x *exchange, set *Set, domain str
 	return dst
 }
 
-func (s *Describer) hasPath() bool {
-	return slices.ContainsFunc(s.Actions, func(a Action) bool { return a.path })
-}
-
 // spelling is a spelling of a reading of a path, by which rules are looked up, and the Key of the
 // reading.
 type spelling struct{ path, key string }
 
 // readPath returns the spellings of the readings of the path, the canonical one first. It reads the
-// path once for all descriptors, and sets x.refused if it cannot be read.
+// path once for all descriptors, and sets x.refused if it cannot be read; then the path has only its
+// canonical spelling, or none unless x is lenient.
 func (x *exchange) readPath() []spelling {
 	if x.spellings != nil || x.refused != nil {
 		return x.spellings
@@ -81,7 +76,9 @@ func (x *exchange) readPath() []spelling {
 	if err == nil {
 		all, err = urlpath.Readings(buf[:0], path)
 	}
-	x.refused = err
+	if x.refused = err; err != nil && x.lenient {
+		x.spellings = []spelling{{path: urlpath.Canonical(x.URL.EscapedPath())}}
+	}
 	for _, r := range all {
 		for _, path := range []string{r.Key, r.Path, urlpath.Lower(r.Path), urlpath.TrimSlashes(r.Path)} {
 			if one := (spelling{path, r.Key}); !slices.Contains(x.spellings, one) {

@@ -28,7 +28,7 @@ descriptors:
 	h := rules.Middleware(w.engine, one, one, one)(hello)
 	for path, want := range map[string]int{
 		"/a": 3, "/search/../a": 3, "/a;%2F..%2Fb": 3,
-		strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20): 0, "/" + strings.Repeat("a", 8<<10): 0,
+		strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20): 3, "/" + strings.Repeat("a", 8<<10): 3,
 	} {
 		tests = 0
 		r := httptest.NewRequest("GET", path, nil)
@@ -49,6 +49,9 @@ func TestAPathThatCannotBeReadIsRefused(t *testing.T) {
 	shadow := rules.Middleware(newWorld(t, guarded, rules.Config{Shadow: true}).engine)(hello)
 	assert.Equal(t, 200, get(shadow, long).Code)
 	assert.Equal(t, 200, get(shadow, many).Code)
+	skipped := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine,
+		rules.Describe(rules.Path("path"), rules.RequestHeader("X-User", "user", false)))(hello)
+	assert.Equal(t, 200, get(skipped, many).Code, "the descriptor lacks another entry")
 	noPath := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine,
 		rules.Describe(rules.RemoteAddress()))(hello)
 	assert.Equal(t, 200, get(noPath, long).Code, "no descriptor has the path")

@@ -82,12 +82,12 @@ var steps = [...]struct {
 	unbackslashes: {backslashesToSlashes, 0},
 	merges:        {mergeSlashes, 0},
 	removes:       {removeDots, 0},
-	5:             {decodeSegments, 1},
-	6:             {decodeUnreserved, 0},
-	7:             {unescapeSlashes, 0},
-	8:             {removeEscapedDots, 0},
-	9:             {dropLeadingSlashes, 0},
-	10:            {dropAuthority, 0},
+	{decodeSegments, 1},
+	{decodeUnreserved, 0},
+	{unescapeSlashes, 0},
+	{removeEscapedDots, 0},
+	{dropLeadingSlashes, 0},
+	{dropAuthority, 0},
 }
 
 // The steps of the canonical reading.

@@ -14,7 +14,8 @@ import (
 // the general ones. A request with several targets is held to the limits of each. The deny list
 // comes before the path is read.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
-	if !p.routes.ReadsPaths() {
+	reads := p.routes.ReadsPaths() || p.cfg.NormalizePaths
+	if !reads {
 		next = p.rewrite(next)
 	}
 	limits := map[string][]httplimit.Policy{} // by route; the general ones by ""
@@ -34,7 +35,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 			return nil, err
 		}
 	}
-	if !p.routes.ReadsPaths() {
+	if !reads {
 		return own[""], nil
 	}
 	several, err := p.middleware(p.several(order, limits), next)
@@ -52,7 +53,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	if p.cfg.Guard.Shadow { // nobody is refused
 		return p.read(choose), nil
 	}
-	return p.behindLists(httplimit.Policy{}, p.read(choose), p.rewrite(next))
+	return p.behindLists(httplimit.Policy{}, p.early(), p.read(choose), p.rewrite(next))
 }
 
 // read returns next behind a handler that finds the targets of a request.
@@ -148,9 +149,9 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 }
 
 // behindLists returns next behind the deny list and a bound on requests of one caller in flight, if
-// there is one. A client in Allow passes to upstream instead. The path is not read before.
+// there is one. A client in Allow passes to upstream instead.
 func (p *Proxy) behindLists(
-	concurrency httplimit.Policy, next, upstream http.Handler,
+	concurrency httplimit.Policy, keys httplimit.Extractor, next, upstream http.Handler,
 ) (http.Handler, error) {
 	cfg := httplimit.Config{
 		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
@@ -159,7 +160,7 @@ func (p *Proxy) behindLists(
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 {
+			if d.Status != 0 && !recordOf(r.Context()).decided { // or in shadow mode it counts twice
 				p.decided(r, d)
 			}
 		},
@@ -167,7 +168,7 @@ func (p *Proxy) behindLists(
 	if !concurrency.IsZero() {
 		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
 	}
-	listed, err := p.wrap(cfg, p.early(), next)
+	listed, err := p.wrap(cfg, keys, next)
 	allowed := p.allowed()
 	if err != nil || allowed == nil {
 		return listed, err

@@ -60,13 +60,21 @@ func (p *Proxy) newRuled() (err error) {
 }
 
 // guardByRules returns next behind the rules, and the rules behind the deny and allow lists.
-func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
+func (p *Proxy) guardByRules(next http.Handler) (h http.Handler, err error) {
 	guard := rules.Guard{
 		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip,
 		MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		FailOpen: p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
 	}
-	return p.behindLists(p.concurrency, p.read(guard.Wrap(next)), p.rewrite(next))
+	behind, concurrency := guard.Wrap(next), p.concurrency
+	if p.routes.ReadsPaths() { // the keys of callers have the path
+		keys := p.cfg.By.extractor(p.ip, 0)
+		if behind, err = p.behindLists(concurrency, keys, behind, next); err != nil {
+			return nil, err
+		}
+		concurrency = httplimit.Policy{}
+	}
+	return p.behindLists(concurrency, p.early(), p.read(behind), p.rewrite(next))
 }
 
 // onRules records a decision of the rules.
