@@ -2,6 +2,7 @@ package httplimit_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func TestAnAlternateOfNothingIsAMistake(t *testing.T) {
 	for name, change := range map[string]func(*httplimit.Config){
 		"no Extractor":              func(c *httplimit.Config) { c.Policies[1].Extractor = nil },
 		"another name":              func(c *httplimit.Config) { c.Policies[1].Name = "org" },
-		"before what it belongs to": func(c *httplimit.Config) { c.Policies[0], c.Policies[1] = c.Policies[1], c.Policies[0] },
+		"before what it belongs to": func(c *httplimit.Config) { slices.Reverse(c.Policies) },
 		"two of one name":           func(c *httplimit.Config) { c.Policies[1].Alternate = false },
 	} {
 		cfg := ofUserAndAlias()

@@ -64,8 +64,8 @@ func (s *Describer) describe(dst []Descriptor, x *exchange, set *Set, domain str
 type spelling struct{ path, key string }
 
 // readPath returns the spellings of the readings of the path, the canonical one first. It reads the
-// path once for all descriptors, and sets x.refused if it cannot be read; then the path has only its
-// canonical spelling, or none unless x is lenient.
+// path once for all descriptors. If the path cannot be read, it sets x.refused, and returns only
+// the canonical spelling, or none unless x is lenient.
 func (x *exchange) readPath() []spelling {
 	if x.spellings != nil || x.refused != nil {
 		return x.spellings

@@ -188,8 +188,8 @@ func removeSegments(b []byte, s string, escapes bool) []byte {
 	return append(b, s[from:]...)
 }
 
-// dotsAt returns the dots of the first segment of s, after its slash, if it is . or .., and where it
-// ends, and else 0.
+// dotsAt returns the dots of the first segment of s, after its slash, if it is . or .., and where
+// it ends, and else 0.
 func dotsAt(s string, escapes bool) (dots, end int) {
 	for end = 1; end < len(s) && s[end] != '/'; dots++ {
 		switch {

@@ -115,8 +115,8 @@ func canonical[T any](t T, decoded int, take func(T, int) T) T {
 func keyOf(s string) string { return escape(fold(s)) }
 
 // Readings appends the readings of a path to dst, without duplicates. A plain path has one, and
-// takes one look at its bytes and no memory, unless it has capital letters. It fails with ErrLen, or
-// with ErrReadings after work that the bounds on texts and bytes limit.
+// takes one look at its bytes and no memory, unless it has capital letters. It fails with ErrLen
+// before it looks at the path, or with ErrReadings once the work exceeds the bounds.
 func Readings(dst []Reading, path string) ([]Reading, error) {
 	if len(path) > MaxLen {
 		return dst, ErrLen

@@ -67,8 +67,9 @@ func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 	return httplimit.Join(all...)
 }
 
-// early returns the Extractor of the keys before a path is read: those of clients, or if these have
-// the path or its pattern, the client's address, or the peer's if the forwarding fields are invalid.
+// early returns the Extractor of the keys before a path is read: those of callers, or if these have
+// the path or its pattern, the client's address, or the peer's if the forwarding fields are
+// invalid.
 func (p *Proxy) early() httplimit.Extractor {
 	if by := p.cfg.By; !by.keys.Path && !by.keys.Pattern {
 		return by.extractor(p.ip, 0)

@@ -92,7 +92,7 @@ const MaxTargets = 8
 // ReadsPaths reports whether the targets of a request depend on its path.
 func (rs *Table) ReadsPaths() bool { return rs.folded != nil || rs.keys.Path }
 
-// Read sets t to the targets of r, whose path this is, escaped. It fails if the path cannot be read,
+// Read sets t to the targets of r, whose escaped path this is. It fails if the path cannot be read,
 // or if there are too many targets.
 func (rs *Table) Read(t *Targets, r *http.Request, path string) error {
 	t.List, t.Cost = t.one[:0], 0
@@ -199,8 +199,8 @@ func (rs *Table) measure(pattern string) {
 }
 
 // shorten returns a path that the same patterns match, whatever its letter case, and that is not
-// much longer than they are: with one segment more than each of them, and a text that only wildcards
-// match in place of longer segments.
+// much longer than they are: with at most one segment more than each of them, and a text that only
+// wildcards match in place of longer segments.
 func (rs *Table) shorten(path string) string {
 	most := 9 * rs.literal // letters of three bytes, each escaped, may have a lower case of one
 	var b []byte
