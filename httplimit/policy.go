@@ -46,11 +46,11 @@ type Policy struct {
 	// request without one gets 400, unless LimitFunc exempts it. nil: Config.Extractor.
 	Extractor Extractor
 
-	// Alternate makes this policy an earlier one of the same Name for one more key of a request, such
-	// as another reading of its path. The keys of its Extractor, which it needs, are of the kind that
-	// Config's extracts: the same budgets, entries of a DenyList and penalties hold for them. Of
-	// policies of one Name, the fields show the one that denies for the longest or, if none denies,
-	// that with the least remaining.
+	// Alternate makes this policy count a request under one more key, such as another reading of its
+	// path, beside an earlier policy of the same Name. It needs an Extractor, whose keys are of the
+	// same kind as those of Config's: a key has one budget, and one entry in a DenyList, whichever of
+	// them has extracted it. Of policies of one Name, the fields show the one that denies for the
+	// longest or, if none denies, the one with the least remaining.
 	Alternate bool
 }
 

@@ -242,3 +242,27 @@ func TestALeakyBucketIsLocal(t *testing.T) {
 	_, err := New(cfg)
 	assert.ErrorContains(t, err, "--redis")
 }
+
+// TestReadingsOfAPathShareTheCountsOnRedis has two proxies: a path that is read in two ways counts
+// under the names that each reading by itself has.
+func TestReadingsOfAPathShareTheCountsOnRedis(t *testing.T) {
+	s := redistest.Start(t)
+	proxies := make([]served, 2)
+	for i := range proxies {
+		cfg := by(t, config(t, "2/1d"), "path")
+		cfg.Redis = onredis.Config{URL: "redis://" + s.Addr,
+			Fallback: fallback.Config{Instances: 2, Timeout: patient, MinCalls: 1, Stall: -1}}
+		proxies[i] = serve(t, cfg)
+	}
+	for i, row := range []struct {
+		target string
+		want   int
+	}{
+		{"/a;%2F..%2Fb", 200}, {"/a", 200}, {"/A/", 429}, {"/a;%2F..%2Fb", 429}, {"/b", 200}, {"//b", 429},
+		{"/c", 200},
+	} {
+		resp, body := sendRaw(t, proxies[i%2], row.target)
+		assert.Equal(t, row.want, resp.StatusCode, row.target)
+		assert.NotContains(t, fmt.Sprint(resp.Header, body), "(2)", row.target)
+	}
+}
