@@ -90,9 +90,8 @@ func (p *Proxy) rewrite(next http.Handler) http.Handler {
 // escaped: the client's, in which only bytes that may not stand in a path are escaped, or its
 // normalized form. The error says why the path is refused.
 func (p *Proxy) forwarded(from *url.URL) (u *url.URL, path string, err error) {
-	if path = from.RawPath; path == "" {
-		path = cmp.Or(from.EscapedPath(), "/")
-	}
+	escaped := from.EscapedPath()
+	path = cmp.Or(from.RawPath, escaped, "/")
 	switch {
 	case path == "*":
 		return from, path, nil
@@ -102,12 +101,12 @@ func (p *Proxy) forwarded(from *url.URL) (u *url.URL, path string, err error) {
 		if path, err = urlpath.Normalize(path); err != nil {
 			return from, path, err
 		}
-	case from.RawPath == "" || from.EscapedPath() == path:
+	case from.RawPath == "" || escaped == path:
 		return from, path, nil
 	default:
 		path = urlpath.Escape(path)
 	}
-	if path == from.EscapedPath() {
+	if path == escaped {
 		return from, path, nil
 	}
 	to := *from
