@@ -140,8 +140,8 @@ func (a *all) Algorithm() string {
 	return "all of " + strings.Join(names, ", ")
 }
 
-// ask makes limits, or new ones, Limits on r.
-func (a *all) ask(limits Limits, r *Request) Limits {
+// ask makes limits, or new ones, Attempts on r.
+func (a *all) ask(limits Attempts, r *Request) Attempts {
 	limits = slices.Grow(limits[:0], len(a.strategies))[:len(a.strategies)]
 	for i, s := range a.strategies {
 		limits[i].ask(s, r)
@@ -151,7 +151,7 @@ func (a *all) ask(limits Limits, r *Request) Limits {
 
 // Run implements [Strategy].
 func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
-	l := getLimits(len(a.strategies))
+	l := getAttempts(len(a.strategies))
 	defer l.put()
 	a.ask(*l, r)
 	if err := l.decide(ctx); err != nil {
@@ -163,13 +163,13 @@ func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Peek implements [Peeker].
 func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
-	l := getLimits(len(a.strategies))
+	l := getAttempts(len(a.strategies))
 	defer l.put()
 	a.ask(*l, r)
 	for i := range *l {
 		(*l)[i].strict = true
 	}
-	l.each(ctx, OpPeek, (*Limit).waits)
+	l.each(ctx, OpPeek, (*Attempt).waits)
 	if _, err := l.verdict(ctx, nil); err != nil {
 		return nil, err
 	}

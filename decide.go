@@ -45,13 +45,13 @@ type Decision struct {
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
 // decide last. Without asks the request is admitted.
 //
-// It is not one atomic step, and [Limits.Take] says what can happen between its steps: a request
+// It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
 // Strategy panics, what those before it have counted stands. Asks on one redislimit.Store, also
 // through package fallback, take one round trip, and a denial one more. On strategies of this
 // package it allocates Each only, for up to four asks.
 func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
-	l := getLimits(len(asks))
+	l := getAttempts(len(asks))
 	defer l.put()
 	for i := range asks {
 		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
@@ -70,7 +70,7 @@ func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 }
 
 // decide is Take, which fails if what was denied could not be given back.
-func (l Limits) decide(ctx context.Context) error {
+func (l Attempts) decide(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (l Limits) decide(ctx context.Context) error {
 }
 
 // check fails if there is no Strategy, or if two of them cannot give back.
-func (l Limits) check() error {
+func (l Attempts) check() error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
@@ -96,8 +96,8 @@ func (l Limits) check() error {
 	return nil
 }
 
-// ask makes l a Limit on r of s, or of what is inside of s if that is a Policy.
-func (l *Limit) ask(s Strategy, r *Request) {
+// ask makes l an Attempt on r of s, or of what is inside of s if that is a Policy.
+func (l *Attempt) ask(s Strategy, r *Request) {
 	l.Request = *r
 	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
 		l.Request, s = *p.request(&l.Request), p.Strategy
@@ -105,16 +105,16 @@ func (l *Limit) ask(s Strategy, r *Request) {
 	l.bind(s)
 }
 
-// pooled are Limits for one decision.
-var pooled = sync.Pool{New: func() any { l := make(Limits, 0, 4); return &l }}
+// pooled are Attempts for one decision.
+var pooled = sync.Pool{New: func() any { l := make(Attempts, 0, 4); return &l }}
 
-func getLimits(n int) *Limits {
-	l := pooled.Get().(*Limits)
+func getAttempts(n int) *Attempts {
+	l := pooled.Get().(*Attempts)
 	*l = slices.Grow(*l, n)[:n]
 	return l
 }
 
-func (l *Limits) put() {
+func (l *Attempts) put() {
 	clear(*l)
 	*l = (*l)[:0]
 	pooled.Put(l)

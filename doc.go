@@ -54,9 +54,9 @@
 //
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run.
 // Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
-// [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each [Limit]
-// of a store in one round trip. A [Return] gives back what an [Admitter] took, and a [Place] what a
-// [Holder] holds. A middleware keeps its [Limits] from request to request, and asks a [Forecaster]
+// [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each
+// [Attempt] of a store in one round trip. A [Return] gives back what an [Admitter] took, and a [Place] what a
+// [Holder] holds. A middleware keeps its [Attempts] from request to request, and asks a [Forecaster]
 // when there is more. weirtest.TestStrategy tests what of them there is.
 //
 // # How it works

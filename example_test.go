@@ -628,12 +628,12 @@ func ExampleReserveAll() {
 	// Output: 150 <nil>
 }
 
-// A middleware keeps Limits from request to request.
-func ExampleLimits() {
+// A middleware keeps Attempts from request to request.
+func ExampleAttempts() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	limits := weir.Limits{weir.NewLimit(limiter.FixedWindow()), weir.NewLimit(limiter.SlidingLog())}
+	limits := weir.Attempts{weir.NewAttempt(limiter.FixedWindow()), weir.NewAttempt(limiter.SlidingLog())}
 	limits[1].Advisory = true // it is tried out, and denies nothing
 	for range 3 {
 		limits[0].Request = weir.Request{Key: "ann", Limit: 5, Duration: time.Second}

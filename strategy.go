@@ -163,7 +163,7 @@ type (
 
 		// Batch calls the method of op for each of limits, whose Strategies have this Store, and sets
 		// its Result, of a decision, its Err, and its Source if that is known.
-		Batch(ctx context.Context, op Op, limits []*Limit)
+		Batch(ctx context.Context, op Op, limits []*Attempt)
 	}
 
 	// Named has a plain name, such as "sliding window". A Strategy with a method Unwrap() Strategy has

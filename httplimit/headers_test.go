@@ -98,7 +98,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
 		answer{res: &res},
 		http.StatusTooManyRequests)
-	decided := weir.Limits{p.template}
+	decided := weir.Attempts{p.template}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {
 		panic(err)

@@ -59,7 +59,7 @@ func (p Policy) Key(caller string) string {
 // policy is a compiled Policy; read-only after New.
 type policy struct {
 	Policy
-	template   weir.Limit      // of Strategy; each call has a copy
+	template   weir.Attempt    // of Strategy; each call has a copy
 	key        appender        // of Extractor, if there is one
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
@@ -90,7 +90,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	p.check()
 	c := &policy{
 		Policy: p, unnamed: unnamed,
-		template: weir.NewLimit(p.Strategy), strategy: weir.NameOf(p.Strategy),
+		template: weir.NewAttempt(p.Strategy), strategy: weir.NameOf(p.Strategy),
 		prefix: appendPart(nil, p.Name), item: itemOf(p.Name),
 		problem: deniedProblem(deniedStatus, detailUsedUp, p.Name),
 	}

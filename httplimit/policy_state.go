@@ -10,7 +10,7 @@ import (
 // policyState is the state of one request in one policy.
 type policyState struct {
 	*policy
-	ask *weir.Limit // the Request to the policy's Strategy, and the decision
+	ask *weir.Attempt // the Request to the policy's Strategy, and the decision
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
 	own    []byte       // buffer: the key of the policy's own Extractor
@@ -18,7 +18,7 @@ type policyState struct {
 	more   time.Time    // when more of the limit is available; see middleware.forecast
 }
 
-// sourceOf has the Source for that of a weir.Limit, if it is known.
+// sourceOf has the Source for that of a weir.Attempt, if it is known.
 var sourceOf = map[string]Source{
 	"local": SourceLocal, "primary": SourcePrimary, "lease": SourceLease, "denials": SourceDenialCache,
 	"policy": SourceBypass, "nobody": SourceNone,

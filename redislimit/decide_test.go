@@ -103,10 +103,10 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()
-	trips := func(key string, set func(l *weir.Limit)) int {
-		var limits weir.Limits
+	trips := func(key string, set func(l *weir.Attempt)) int {
+		var limits weir.Attempts
 		for i := range 3 {
-			l := weir.NewLimit(s.FixedWindow())
+			l := weir.NewAttempt(s.FixedWindow())
 			l.Request = weir.Request{Key: key + fmt.Sprint(i), Limit: 10, Cost: 8, Duration: time.Hour}
 			set(&l)
 			limits = append(limits, l)
@@ -116,7 +116,7 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		return proxy.Trips()
 	}
-	look, after := func(l *weir.Limit) { l.Look = true }, func(l *weir.Limit) { l.Afterwards = true }
+	look, after := func(l *weir.Attempt) { l.Look = true }, func(l *weir.Attempt) { l.Afterwards = true }
 	for range 2 { // the first uploads the scripts
 		trips("warm", look)
 		trips("warm", after)
@@ -153,7 +153,7 @@ func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 // One limit costs no more allocations than its Run does, but one for the Limit.
 func TestOneLimitNeedsNoPipeline(t *testing.T) {
 	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()
-	limits := weir.Limits{weir.NewLimit(s)}
+	limits := weir.Attempts{weir.NewAttempt(s)}
 	limits[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
 	run := testing.AllocsPerRun(500, func() {
 		_, err := s.Run(ctx, &limits[0].Request)
