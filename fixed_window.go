@@ -3,6 +3,8 @@ package weir
 import (
 	"context"
 	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
@@ -24,7 +26,15 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 type windowStrategy struct {
 	slotStrategy
 	allAtOnce
-	windows *calendarWindows // nil: those of the request's Duration
+	series *series // of the windows; nil: they are those of the request's Duration
+}
+
+// inWindows returns the strategy whose windows, and counts, are those of a series.
+func (l *Limiter) inWindows(in *series) windowStrategy {
+	s := windowStrategy{slotStrategy: l.onSlots(fixedKind), series: in}
+	s.duration = time.Duration(in.scale() * msec)
+	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.window(now).end }}
+	return s
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
@@ -48,10 +58,10 @@ func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Dura
 	switch {
 	case err != nil:
 		return 0, err
-	case s.windows == nil:
+	case s.series == nil:
 		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
 	}
-	w := s.windows.current.Load()
+	w := s.series.current.Load()
 	slot, state, _ := s.table.find(r.Key, &w.fixed)
 	now := s.l.clock.read()
 	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||

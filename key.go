@@ -19,13 +19,15 @@ const (
 	tokenKind
 	counterKind
 
-	// A kind has two bits, so the places of work in flight are told from a counter by a window number.
+	// A kind has two bits, so the places of work in flight are told from a counter by the first bit of
+	// the window number.
 	placesKind   = counterKind
 	placesNumber = 1
 )
 
 // period is the part of a key beside the ID: kind, scale and window number, as the words of a slot
-// hold them. The number is 0 where state is kept from window to window.
+// hold them. The number is that of the window, or where a state is kept from window to window
+// twice that of its series, and placesNumber.
 type period struct {
 	low  uint64 // number 48 (windows of 1 ms need 45), scale 16
 	mid  uint64 // scale 16, above 48 zero bits

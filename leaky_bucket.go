@@ -277,6 +277,9 @@ func (d *decoder) queue() error {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)
+	if err := d.count(&b.reader); err != nil {
+		return err
+	}
 	h, err := b.lock(id, scale, true)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ type Limiter struct {
 	clock     clock
 	closed    atomic.Bool
 	windows   windows
-	calendars calendars
+	series    registry
 	buckets   *table // of fixed windows
 	callers   *table // of sliding windows, token buckets, counters and places, one a caller
 
@@ -92,8 +92,8 @@ func New(cfg Config) (*Limiter, error) {
 		stop:     make(chan struct{}),
 	}
 	l.windows.table.Store(newWindowTable(minWindows))
-	l.calendars.clock = &l.clock
-	l.calendars.known.Store(new([]*calendarWindows))
+	l.series.clock = &l.clock
+	l.series.all.Store(new([]*series))
 	l.buckets, l.callers = newTable(&l.capacity, true), newTable(&l.capacity, false)
 	l.janitor.add(l.buckets, l.callers)
 	l.logs = lazyStates(l, logRecord, func() state { return new(algorithm.Log) },

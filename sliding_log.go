@@ -79,7 +79,7 @@ func (d *decoder) hits(g *algorithm.Log) {
 
 func (d *decoder) log() error {
 	id, scale, plan := d.key()
-	switch key := (stateKey{id, scale, plan}); plan {
+	switch key := (stateKey{id: id, scale: scale, plan: plan}); plan {
 	case "":
 		g := new(algorithm.Log)
 		d.hits(g)

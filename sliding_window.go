@@ -43,7 +43,7 @@ func (s *SlidingWindow) Forecast(
 	if err != nil || admitted.TotalRequests == 0 {
 		return time.Time{}, err
 	}
-	key := periodOf(s.kind, p.Scale, 0)
+	key := s.period(p.Scale)
 	var at sight
 	if c := s.see(r.Key, &key, &at); at.slot != nil {
 		var a algorithm.SlidingWindow

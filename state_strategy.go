@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -47,11 +48,15 @@ func (s *stateStrategy[S]) lock(
 	id string, scaleMs int64, create bool,
 ) (h lockedState[S], err error) {
 	var of state
-	h.handle, of, err = s.states.lock(stateKey{id, scaleMs, s.plan}, create)
+	h.handle, of, err = s.states.lock(s.key(id, scaleMs), create)
 	if err == nil {
 		h.state = any(of).(*S)
 	}
 	return h, err
+}
+
+func (s *stateStrategy[S]) key(id string, scaleMs int64) stateKey {
+	return stateKey{id, cmp.Or(s.keyScale, scaleMs), s.plan, s.series}
 }
 
 // find parses r, and locks the state that it would count in, if there is one.

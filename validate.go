@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -37,10 +38,25 @@ func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 // reader reads the requests of a strategy.
 type reader struct {
 	l        *Limiter
-	duration time.Duration // in place of a request's; 0: there is none. A Calendar's is over maxScale
+	duration time.Duration // in place of a request's; 0: there is none. That of a series is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
+
+	// set by bind, for a Limit
+	bound    bool
+	limit    uint64 // in place of a request's
+	series   int64  // the number of the counts; 0: they are those of the strategy itself
+	keyScale int64  // in place of the duration, in keys; 0: there is none
 }
+
+// bind returns a reader for a Limit of n in d, whose counts are those of a series.
+func (s reader) bind(n uint64, d time.Duration, in int64) reader {
+	s.bound, s.limit, s.duration, s.series = true, n, d, in
+	return s
+}
+
+// ownScale returns the scale in the keys of a strategy that has one of its own, or 0.
+func (s *reader) ownScale() int64 { return cmp.Or(s.keyScale, s.duration.Milliseconds()) }
 
 // preparer completes params. It reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
@@ -48,15 +64,23 @@ type preparer interface{ Prepare(p params) (params, bool) }
 // Limiter returns the Limiter in which the Strategy counts.
 func (s *reader) Limiter() *Limiter { return s.l }
 
+// numbers returns the limit and the duration that hold for r.
+func (s *reader) numbers(r *Request) (limit uint64, d time.Duration) {
+	if limit, d = r.Limit, s.duration; d == 0 {
+		d = r.Duration
+	}
+	if s.bound {
+		limit = s.limit
+	}
+	return limit, d
+}
+
 // parse returns the params of r. It fails with ErrClosed after Close, and counts errors.
 func (s *reader) parse(r *Request) (p params, err error) {
-	duration := s.duration
-	if duration == 0 {
-		duration = r.Duration
-	}
+	limit, duration := s.numbers(r)
 	p.Scale = int64(uint64(duration) / uint64(msec))
-	p.Limit, p.Cost = int64(min(r.Limit, s.most)), int64(min(max(r.Cost, 1), s.most))
-	if r.Cost > r.Limit && p.Cost == p.Limit {
+	p.Limit, p.Cost = int64(min(limit, s.most)), int64(min(max(r.Cost, 1), s.most))
+	if r.Cost > limit && p.Cost == p.Limit {
 		p.Limit-- // both were over most
 	}
 	switch {
