@@ -39,7 +39,7 @@ type Attempt struct {
 	// Err is why the Strategy could not decide, or could not take back what it had admitted.
 	Err error
 
-	bound
+	abilities
 	seen                    sight         // by the look before a run
 	left                    time.Duration // see Left
 	decided, taken, charged bool
@@ -79,7 +79,7 @@ func (l *Attempt) TakeHeld() (held *Held) {
 
 // bind makes s decide.
 func (l *Attempt) bind(s Strategy) {
-	if l.bound = bind(s); l.local != nil {
+	if l.abilities = abilitiesOf(s); l.local != nil {
 		l.Source = "local"
 	}
 }

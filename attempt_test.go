@@ -105,8 +105,7 @@ func (irrevocableFailure) Run(context.Context, *weir.Request) (*weir.Result, err
 func TestOnlyAHolderHolds(t *testing.T) {
 	_, err := weir.NewAttempt(standing(t).FixedWindow()).Holding()
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
-	held, err := weir.NewAttempt(weir.Policy{Name: "p", Strategy: standing(t).FixedWindow(), Limit: 1,
-		Duration: time.Minute}).Holding()
+	held, err := weir.NewAttempt(weir.Keyed("p", standing(t).FixedWindow(), 1, time.Minute)).Holding()
 	require.NoError(t, err, "its Strategy is not known to be none")
 	held.Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
 	_, err = weir.Attempts{held}.Take(t.Context(), nil)

@@ -81,9 +81,24 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 }
 
 // Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
-func (c *Calendar) Window() time.Duration { return c.series.calendar.Load().Unit().Length() }
+func (c *Calendar) Window() time.Duration { return c.windows.calendar.Load().Unit().Length() }
 
 // Algorithm implements [Named].
 func (c *Calendar) Algorithm() string { return "calendar" }
 
 func (c *Calendar) itself() Strategy { return c }
+
+// Limit returns the limit of n in each window. Its Numbers have about how long that is.
+func (c *Calendar) Limit(n uint64) *Limit { return mustLimit(c, n, c.Window()) }
+
+func (c *Calendar) check(m *Limit) error {
+	m.d = c.Window()
+	return nil
+}
+
+func (c *Calendar) bind(m *Limit) (Strategy, error) {
+	name := m.seriesName()
+	name.calendar = c.windows.seriesName.calendar
+	s, err := c.l.limitedWindows(name, c.windows.calendar.Load(), m.n)
+	return &Calendar{s}, err
+}

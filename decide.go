@@ -8,10 +8,16 @@ import (
 	"sync"
 )
 
-// Ask is one limit that a request is held against.
+// Ask is one limit that a request is held against; see [Limit.For].
 type Ask struct {
 	Strategy Strategy
 	Request  Request
+}
+
+// Cost returns the same ask for a cost, of which 0 means 1.
+func (a Ask) Cost(cost uint64) Ask {
+	a.Request.Cost = cost
+	return a
 }
 
 // Decision is the decision on all asks of a [Decide].
@@ -34,12 +40,7 @@ type Decision struct {
 // be on different keys, strategies, limits and costs: a user and his organisation, requests and
 // tokens.
 //
-//	d, err := weir.Decide(ctx,
-//		weir.Ask{Strategy: s, Request: weir.Request{
-//			Key: weir.JoinKey("user", user), Limit: 10, Duration: time.Second}},
-//		weir.Ask{Strategy: s, Request: weir.Request{
-//			Key: weir.JoinKey("org", org), Limit: 1000, Duration: time.Minute}},
-//	)
+//	d, err := weir.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
@@ -96,11 +97,42 @@ func (l Attempts) check() error {
 	return nil
 }
 
-// ask makes l an Attempt on r of s, or of what is inside of s if that is a Policy.
+// decideOp is decide, or a look, and returns the place of the Attempt that binds.
+func (l Attempts) decideOp(ctx context.Context, op Op) (binding int, err error) {
+	if op != OpPeek {
+		err = l.decide(ctx)
+		return l.Binding(), err
+	}
+	for i := range l {
+		l[i].strict = true
+	}
+	l.each(ctx, OpPeek, (*Attempt).waits)
+	if _, err = l.verdict(ctx, nil); err != nil {
+		return -1, err
+	}
+	binding = l.Binding()
+	if m := &l[binding]; m.Result.Allowed() {
+		m.Result.TotalRequests += m.cost()
+	}
+	return binding, nil
+}
+
+// ask makes l an Attempt on r of s, or of what is inside of s if that is a Limit.
 func (l *Attempt) ask(s Strategy, r *Request) {
 	l.Request = *r
-	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
-		l.Request, s = *p.request(&l.Request), p.Strategy
+	if m, ok := s.(*Limit); ok {
+		d := m.decider()
+		l.Request.Limit, l.Request.Duration = m.n, m.d
+		if d.label != "" && r.Key != "" { // an empty key is to stay an error
+			l.Request.Key = JoinKey(d.label, r.Key)
+		}
+		if l.abilities = d.abilities; l.local != nil {
+			l.Source = "local"
+		}
+		return
+	}
+	for p, ok := s.(keyed); ok; p, ok = s.(keyed) {
+		l.Request, s = *p.request(&l.Request), p.strategy
 	}
 	l.bind(s)
 }

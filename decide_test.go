@@ -229,11 +229,11 @@ func TestNames(t *testing.T) {
 		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(),
 		"list":  l.List(),
 		"tiers": decidetest.Tiers(l), "weir_test.runOnly": runOnly(nil),
-		"all of fixed window, all of list": weir.All(weir.Policy{Name: "p", Strategy: l.FixedWindow()},
-			weir.All(l.List())),
+		"all of fixed window, all of list": weir.AllOf(weir.Keyed("p", l.FixedWindow(), 0, 0),
+			weir.AllOf(l.List())),
 	} {
 		assert.Equal(t, want, weir.NameOf(s))
-		assert.Equal(t, want, weir.NameOf(weir.Policy{Name: "p", Strategy: watched{s}}))
+		assert.Equal(t, want, weir.NameOf(weir.Keyed("p", watched{s}, 0, 0)))
 	}
 }
 
@@ -360,7 +360,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 	l := standing(t)
 	wrappers := map[string]func(s weir.Strategy) weir.Strategy{
 		"policy": func(s weir.Strategy) weir.Strategy {
-			return weir.Policy{Name: "p", Strategy: s, Limit: 5, Duration: time.Minute}
+			return weir.Keyed("p", s, 5, time.Minute)
 		},
 		"near": func(s weir.Strategy) weir.Strategy { return near.Denials(s, near.DenialsConfig{}) },
 		"fallback": func(s weir.Strategy) weir.Strategy {
@@ -374,7 +374,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		if name == "policy" {
 			key = weir.JoinKey("p", name)
 		}
-		limits := weir.Attempts{weir.NewAttempt(wrap(weir.All(l.FixedWindow(), l.SlidingWindow()))),
+		limits := weir.Attempts{weir.NewAttempt(wrap(weir.AllOf(l.FixedWindow(), l.SlidingWindow()))),
 			weir.NewAttempt(l.Counter())}
 		limits[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
 		limits[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
@@ -405,13 +405,14 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 }
 
 func TestDecideNeedsStrategies(t *testing.T) {
-	s, none := standing(t).FixedWindow(), weir.Policy{Name: "none", Limit: 5, Duration: time.Minute}
+	s, none := standing(t).FixedWindow(), weir.Keyed("none", nil, 5, time.Minute)
 	for _, missing := range []weir.Strategy{nil, none} {
 		_, err := weir.Decide(context.Background(), ask(s, "k", 5, 1), ask(missing, "k", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		_, err = weir.ReserveAll(context.Background(), ask(missing, "k", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		assert.Panics(t, func() { weir.All(s, missing) })
+		_, err = weir.AllOf(s, missing).Run(context.Background(), &weir.Request{Key: "k"})
+		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
 }
 
@@ -423,7 +424,7 @@ func TestAllGivesBackNoMoreThanItTook(t *testing.T) {
 	_, err := s.Run(ctx, &r)
 	require.NoError(t, err)
 	r.Cost = 5
-	_, back, err := weir.All(recorder{Strategy: s, name: "plain",
+	_, back, err := weir.AllOf(recorder{Strategy: s, name: "plain",
 		calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
 	require.NoError(t, err)
 	for _, cost := range []uint64{0, 2, 2, 2, 5} {

@@ -307,3 +307,15 @@ func (d *decoder) flight() error {
 func (s *InFlight) Algorithm() string { return "in flight" }
 
 func (s *InFlight) itself() Strategy { return s }
+
+// Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, by Take and after a
+// snapshot was loaded, are of a minute; those of [NewLimit] of its d.
+func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) }
+
+func (s *InFlight) bind(m *Limit) (Strategy, error) {
+	of := s.l.InFlight()
+	of.duration = m.d
+	err := of.bindTo(m)
+	of.places.reader = of.reader
+	return of, err
+}

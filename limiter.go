@@ -18,12 +18,12 @@ import (
 // uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
 // that time, and from then on instants lie behind the wall clock.
 type Limiter struct {
-	clock     clock
-	closed    atomic.Bool
-	windows   windows
-	series    registry
-	buckets   *table // of fixed windows
-	callers   *table // of sliding windows, token buckets, counters and places, one a caller
+	clock   clock
+	closed  atomic.Bool
+	windows windows
+	series  registry
+	buckets *table // of fixed windows
+	callers *table // of sliding windows, token buckets, counters and places, one a caller
 
 	// The states of no fixed size are in tables of their own, made by the first call.
 	logs, lists, queues, slices, flights func() *states

@@ -75,7 +75,7 @@ func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 }
 
 // reservable reports whether the Strategy can refund and charge.
-func (b *bound) reservable() bool {
+func (b *abilities) reservable() bool {
 	if a, ok := b.strategy.(*all); ok {
 		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Attempt) bool {
 			return !m.reservable()

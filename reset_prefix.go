@@ -56,8 +56,8 @@ func (s *slotStrategy) ResetPrefix(
 	return p.reset, ctx.Err()
 }
 
-// counts reports whether a slot is a bucket of s.
-func (s *slotStrategy) counts(in *slot) bool {
+// owns reports whether a slot is a bucket of s.
+func (s *slotStrategy) owns(in *slot) bool {
 	k, scaleMs, number := in.period()
 	own := s.ownScale()
 	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale) &&
@@ -76,7 +76,7 @@ func (sh *shard) resetChunk(i int, of *slotStrategy, p *prefixReset, now int64) 
 	id, prefix := make([]byte, 0, inlineID), []byte(p.prefix)
 	for n, s := range sh.slots(i, i+1) {
 		p.seen++
-		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) || !of.counts(s) {
+		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) || !of.owns(s) {
 			continue
 		}
 		for state := s.load(stateWord); now < s.end(s.content(state)); state = s.load(stateWord) {

@@ -66,3 +66,11 @@ func (*SlidingWindow) Lapse(
 func (s *SlidingWindow) Algorithm() string { return "sliding window" }
 
 func (s *SlidingWindow) itself() Strategy { return s }
+
+// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+func (s *SlidingWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+
+func (s *SlidingWindow) bind(m *Limit) (Strategy, error) {
+	of := *s
+	return &of, of.bindTo(m)
+}

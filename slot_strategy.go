@@ -119,7 +119,16 @@ func (s *slotStrategy) hit(
 	epoch := state >> countBits
 	for state = slot.load(stateWord); state>>countBits == epoch; state = slot.load(stateWord) {
 		have.N = int64(state&countMask) - 1
-		v, next := s.decide(have, p, now)
+		// A direct call takes 3 ns less than one of an interface.
+		var next content
+		switch s.kind {
+		case slidingKind:
+			v, next = new(algorithm.SlidingWindow).Decide(have, p, now)
+		case tokenKind:
+			v, next = s.algorithm.(*algorithm.TokenBucket).Decide(have, p, now)
+		default:
+			v, next = s.algorithm.Decide(have, p, now)
+		}
 		if !v.Allowed && late {
 			now, late = s.l.clock.advance(), false
 			continue
@@ -139,17 +148,6 @@ func (s *slotStrategy) hit(
 		}
 	}
 	return v, now, false
-}
-
-// decide is Decide of the algorithm. A direct call takes 3 ns less than one of an interface.
-func (s *slotStrategy) decide(c content, p params, now int64) (verdict, content) {
-	switch s.kind {
-	case slidingKind:
-		return new(algorithm.SlidingWindow).Decide(c, p, now)
-	case tokenKind:
-		return s.algorithm.(*algorithm.TokenBucket).Decide(c, p, now)
-	}
-	return s.algorithm.Decide(c, p, now)
 }
 
 // period returns that of the buckets of a scale.

@@ -294,8 +294,8 @@ type decoder struct {
 	load    bool // else what is read is only checked
 	bad     bool
 	limit   seriesName // of the record, if it is one of a Limit
-	kind    int   // of the record that was read last
-	counted int64 // by it
+	kind    int        // of the record that was read last
+	counted int64      // by it
 }
 
 // int reads a number from least to most.

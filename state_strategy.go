@@ -133,14 +133,23 @@ func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) 
 
 // look implements local.
 func (s *stateStrategy[S]) look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
-	s.l.clock.advance() // a coarse clock may be late
-	p, h, err := s.find(r)
+	v, now, err := s.see(r)
 	if err != nil {
 		return 0, err
 	}
-	v := s.algorithm.Decide(h.state, p, h.now)
+	return s.l.setResult(res, v, now), nil
+}
+
+// see returns the verdict on r, and when it was decided. It counts nothing.
+func (s *stateStrategy[S]) see(r *Request) (v verdict, now int64, err error) {
+	s.l.clock.advance() // a coarse clock may be late
+	p, h, err := s.find(r)
+	if err != nil {
+		return v, 0, err
+	}
+	v = s.algorithm.Decide(h.state, p, h.now)
 	s.states.unlock(h.handle, seen)
-	return s.l.setResult(res, v, h.now), nil
+	return v, h.now, nil
 }
 
 // Refund implements [Refunder].

@@ -147,3 +147,22 @@ func (d *decoder) tiers() error {
 func (t *Tiers) Algorithm() string { return "tiers" }
 
 func (t *Tiers) itself() Strategy { return t }
+
+// Limit returns the limit by t.
+func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
+
+func (t *Tiers) check(m *Limit) error {
+	m.n, m.d = 0, 0
+	for _, tier := range t.tiers {
+		m.parts = append(m.parts, &Limit{strategy: t, n: tier.Limit, d: tier.Duration})
+	}
+	return nil
+}
+
+func (t *Tiers) bind(m *Limit) (Strategy, error) {
+	of, limits := *t, make([]uint64, len(t.tiers))
+	for i, tier := range t.tiers {
+		limits[i] = tier.Limit
+	}
+	return &of, of.bindTo(m, limits...)
+}

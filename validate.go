@@ -49,10 +49,54 @@ type reader struct {
 	keyScale int64  // in place of the duration, in keys; 0: there is none
 }
 
-// bind returns a reader for a Limit of n in d, whose counts are those of a series.
-func (s reader) bind(n uint64, d time.Duration, in int64) reader {
-	s.bound, s.limit, s.duration, s.series = true, n, d, in
-	return s
+// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and with.
+func (s *reader) bindTo(m *Limit, with ...uint64) error {
+	in, err := s.l.series.named(m.seriesName(with...), nil)
+	if err != nil {
+		return err
+	}
+	s.bound, s.limit, s.series = true, m.n, in.number
+	if s.duration == 0 {
+		s.duration = m.d
+	}
+	return nil
+}
+
+// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
+// counts in no windows.
+func (s *reader) keepAcrossDurations(m *Limit) {
+	if m.name != "" {
+		s.keyScale = 1
+	}
+}
+
+// check implements limitable.
+func (s *reader) check(m *Limit) error {
+	if err := checkDuration(m.d); err != nil {
+		return err
+	}
+	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
+	return err
+}
+
+// params returns those of a hit of a bound strategy.
+func (s *reader) params() params {
+	p := params{Scale: s.duration.Milliseconds(), Limit: int64(min(s.limit, s.most)), Cost: 1}
+	p, _ = s.prepare(p) // check has found it right
+	return p
+}
+
+// prepare completes p.
+func (s *reader) prepare(p params) (params, error) {
+	if s.preparer == nil {
+		return p, nil
+	}
+	p, ok := s.preparer.Prepare(p)
+	if !ok {
+		return p, fmt.Errorf("%w: a burst of %d, one in %v, takes centuries to refill",
+			ErrLimit, p.Limit, time.Duration(p.Each))
+	}
+	return p, nil
 }
 
 // ownScale returns the scale in the keys of a strategy that has one of its own, or 0.
@@ -60,6 +104,13 @@ func (s *reader) ownScale() int64 { return cmp.Or(s.keyScale, s.duration.Millise
 
 // preparer completes params. It reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
+
+// Bound reports whether the Limit and the Duration of a request are ignored, as by a strategy that
+// counts for a [Limit].
+func (s *reader) Bound() bool { return s.bound }
+
+// of returns the Limiter and, of a strategy that counts for a Limit, the series.
+func (s *reader) of() (*Limiter, int64) { return s.l, s.series }
 
 // Limiter returns the Limiter in which the Strategy counts.
 func (s *reader) Limiter() *Limiter { return s.l }
@@ -92,20 +143,46 @@ func (s *reader) parse(r *Request) (p params, err error) {
 	case s.preparer == nil:
 		return p, nil
 	}
-	p, ok := s.preparer.Prepare(p)
-	if !ok {
-		err = s.l.fail(fmt.Errorf("%w: a burst of %d, one in %v, takes centuries to refill",
-			ErrLimit, p.Limit, time.Duration(p.Each)))
+	if p, err = s.prepare(p); err != nil {
+		err = s.l.fail(err)
 	}
 	return p, err
 }
 
+// inputError is an error about bad input, in the words of the call: CheckRate has an ID and a
+// scale, other calls have a key and a duration.
+type inputError struct {
+	text string
+	is   error
+}
+
+// Error implements error.
+func (e *inputError) Error() string { return e.text }
+
+// Unwrap returns ErrID or ErrScale.
+func (e *inputError) Unwrap() error { return e.is }
+
 // checkRequest returns what is wrong with a key and a duration, or nil.
 func checkRequest(key string, d time.Duration) error {
-	if d%time.Millisecond != 0 {
-		return fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, d)
+	switch {
+	case key == "":
+		return &inputError{"weir: bad key: it is empty, want 1 to 1024 bytes", ErrID}
+	case len(key) > maxID:
+		return &inputError{fmt.Sprintf("weir: bad key: %d bytes, at most %d", len(key), maxID), ErrID}
 	}
-	return checkArgs(key, d.Milliseconds(), 0)
+	return checkDuration(d)
+}
+
+// checkDuration returns what is wrong with a duration, or nil.
+func checkDuration(d time.Duration) error {
+	switch {
+	case d < time.Millisecond || d > maxScale*time.Millisecond:
+		return &inputError{fmt.Sprintf("weir: bad duration: %v, want 1ms to 8760h", d), ErrScale}
+	case d%time.Millisecond != 0:
+		return &inputError{
+			fmt.Sprintf("weir: bad duration: %v is not a whole number of milliseconds", d), ErrScale}
+	}
+	return nil
 }
 
 func (l *Limiter) result(v verdict) *Result {

@@ -35,6 +35,7 @@ import (
 // until s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
+	s, r = counting(s, r)
 	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
 	return time.Since(start), err
 }
@@ -159,6 +160,9 @@ func (c *waitCaller) checkDeadline(next time.Time) error {
 	}
 	return nil
 }
+
+// realWait returns how long a denial lasts in real time.
+func realWait(res *Result) time.Duration { return res.RetryAfter(time.Now()) }
 
 // sleep returns after d, or as soon as ctx ends or freed receives.
 func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {
