@@ -114,7 +114,7 @@ type taking struct {
 // it looks at all limits but the first, and then takes from each, unless one denies. It reports
 // false, and has counted nothing, where another call is to decide.
 func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok bool) {
-	if len(d.all) == 0 || len(d.all) > fewLimits {
+	if len(d.all) == 0 || len(d.all) > fewLimits || d.tiers != nil {
 		return false
 	}
 	var room [fewLimits]taking

@@ -33,7 +33,7 @@ type decider struct {
 	key     period          // where it is not that of a window
 	most    uint64          // what Outcome.Left is of
 
-	all    []*Limit // of All, else nil
+	all    []*Limit // of All, and one for each of tiers
 	tiers  *Tiers   // else nil
 	atOnce Strategy // of a LeakyBucket: denies who would have to wait; else nil
 }
@@ -69,6 +69,12 @@ func (m *Limit) newDecider() *decider {
 		d.key, d.most = d.slots.period(d.params.Scale), uint64(d.params.Limit)
 	case *Tiers:
 		d.tiers = s
+		for _, tier := range s.tiers {
+			part := &Limit{strategy: m.strategy, n: tier.Limit, d: tier.Duration, name: m.name,
+				failOpen: m.failOpen}
+			part.made.Store(d)
+			d.all = append(d.all, part)
+		}
 	case *LeakyBucket:
 		d.atOnce = s.withoutLine()
 	case *all:

@@ -37,7 +37,6 @@ type Limit struct {
 	n        uint64
 	d        time.Duration
 	name     string
-	parts    []*Limit // of All, and of Tiers: for Outcome.By
 	failOpen bool
 	made     atomic.Pointer[decider] // by the first call, so that limits without calls take no series
 }
@@ -71,16 +70,21 @@ const maxName = 256
 // fallback, gets a key that begins with the name of the Limit, or with its numbers, and takes a few
 // bytes of the 1024. What it cannot do fails with [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
-	m := &Limit{strategy: s, n: n, d: d}
+	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
 	switch s := s.(type) {
 	case nil:
-		return nil, fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
+		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
 	case *Limit:
-		return nil, fmt.Errorf("%w: %v has its numbers already", ErrLimit, s)
+		err = fmt.Errorf("%w: %v has its numbers already", ErrLimit, s)
 	case limitable:
-		return m, s.check(m)
+		err = s.check(m)
+	default:
+		err = checkDuration(d)
 	}
-	return m, checkDuration(d)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // mustLimit is NewLimit for numbers of a program.
@@ -100,13 +104,12 @@ func (m *Limit) Named(name string) *Limit {
 	if uint(len(name)-1) >= maxName {
 		panic(fmt.Sprintf("weir: bad name: %d bytes of a limit, want 1 to %d", len(name), maxName))
 	}
-	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: name, parts: m.parts,
-		failOpen: m.failOpen}
+	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: name, failOpen: m.failOpen}
 }
 
 // FailOpen returns the same limit, whose Allow returns true if it cannot decide.
 func (m *Limit) FailOpen() *Limit {
-	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, parts: m.parts, failOpen: true}
+	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, failOpen: true}
 }
 
 // Name returns the name, or the empty string.
@@ -261,7 +264,7 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 // decide calls the method of op of any strategy.
 func (m *Limit) decide(ctx context.Context, d *decider, op Op, r *Request) (Outcome, error) {
 	if d.tiers != nil {
-		return m.decideTiers(d.tiers, op, r)
+		return decideTiers(d, op, r)
 	}
 	l := getAttempts(max(1, len(d.all)))
 	defer l.put()
@@ -287,21 +290,21 @@ func (m *Limit) decide(ctx context.Context, d *decider, op Op, r *Request) (Outc
 }
 
 // decideTiers is decide of Tiers.
-func (m *Limit) decideTiers(t *Tiers, op Op, r *Request) (out Outcome, err error) {
+func decideTiers(d *decider, op Op, r *Request) (out Outcome, err error) {
 	var v verdict
 	var now int64
 	if op == OpPeek {
-		v, now, err = t.see(r)
+		v, now, err = d.tiers.see(r)
 	} else {
 		var at handle
-		v, at, err = t.decide(r)
+		v, at, err = d.tiers.decide(r)
 		now = at.now
 	}
-	if err != nil {
-		return out, err
+	if err == nil {
+		tier := d.all[v.Tier]
+		tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
 	}
-	m.parts[v.Tier].setOutcome(&out, t.l, m.parts[v.Tier].n, v, now)
-	return out, nil
+	return out, err
 }
 
 // setOutcome sets out, which is zero, to that of a verdict at now on a limit of most. To return it

@@ -153,9 +153,6 @@ func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
 
 func (t *Tiers) check(m *Limit) error {
 	m.n, m.d = 0, 0
-	for _, tier := range t.tiers {
-		m.parts = append(m.parts, &Limit{strategy: t, n: tier.Limit, d: tier.Duration})
-	}
 	return nil
 }
 
