@@ -52,7 +52,9 @@ func (l *Limiter) inWindows(in *series) windowStrategy {
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.run, r)
+	res := new(Result)
+	_, err := s.run(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // Decide is Run without the allocation of a Result.

@@ -526,3 +526,29 @@ func TestSnapshotsCarryTheNamesOfLimits(t *testing.T) {
 		})
 	}
 }
+
+// Run of a strategy allocates its Result, and no Request where that is the caller's.
+func TestRunAllocatesItsResult(t *testing.T) {
+	l, err := New(Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	fixed, sliding, log := l.FixedWindow(), l.SlidingWindow(), l.SlidingLog()
+	limit := sliding.Limit(5, time.Hour)
+	for name, call := range map[string]func() (*Result, error){
+		"FixedWindow": func() (*Result, error) {
+			return fixed.Run(t.Context(), &Request{Key: "k", Limit: 5, Duration: time.Hour})
+		},
+		"SlidingWindow": func() (*Result, error) {
+			return sliding.Run(t.Context(), &Request{Key: "k", Limit: 5, Duration: time.Hour})
+		},
+		"SlidingLog": func() (*Result, error) {
+			return log.Run(t.Context(), &Request{Key: "k", Limit: 5, Duration: time.Hour})
+		},
+		"a Limit": func() (*Result, error) { return limit.Run(t.Context(), &Request{Key: "k"}) },
+	} {
+		var res *Result
+		n := testing.AllocsPerRun(100, func() { res, _ = call() })
+		assert.False(t, res.Allowed())
+		assert.LessOrEqual(t, n, 1.0, name)
+	}
+}

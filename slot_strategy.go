@@ -65,7 +65,9 @@ func (l *Limiter) onSlots(k kind) slotStrategy {
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.run, r)
+	res := new(Result)
+	_, err := s.run(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
@@ -258,7 +260,9 @@ func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cel
 
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.look, r)
+	res := new(Result)
+	_, err := s.look(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // look implements local. It takes no lock for a known caller, unless a denial begins another epoch.

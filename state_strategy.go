@@ -69,7 +69,9 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h lockedState[S], err err
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.run, r)
+	res := new(Result)
+	_, err := s.run(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // Decide is Run without the allocation of a Result.
@@ -128,7 +130,9 @@ func (s *stateStrategy[S]) again(h handle) (exact bool) {
 
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.look, r)
+	res := new(Result)
+	_, err := s.look(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // look implements local.

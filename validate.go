@@ -191,12 +191,9 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// allocated returns what Run or Peek does, given run or look.
-func allocated(
-	decide func(r *Request, res *Result, at *sight) (time.Duration, error), r *Request,
-) (*Result, error) {
-	res := new(Result)
-	if _, err := decide(r, res, noSight); err != nil {
+// resultOr returns res, unless there is an error.
+func resultOr(res *Result, err error) (*Result, error) {
+	if err != nil {
 		return nil, err
 	}
 	return res, nil
