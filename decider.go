@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // limitable is a Strategy of this package, which counts for a Limit by itself.
@@ -89,7 +91,7 @@ func (m *Limit) label() string {
 	if m.name != "" {
 		return m.name
 	}
-	label := fmt.Sprintf("%d/%v", m.n, m.d)
+	label := fmt.Sprintf("%d/%s", m.n, bounds.Text(m.d))
 	if b, ok := m.strategy.(interface{ Burst() uint64 }); ok && b.Burst() != 0 {
 		label += fmt.Sprintf("/%d", b.Burst())
 	}

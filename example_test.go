@@ -569,9 +569,9 @@ func ExampleAll() {
 	out, err := perMinute.Peek(context.Background(), "10.0.0.7")
 	fmt.Println("left this minute:", out.Left+1, err)
 	// Output:
-	// true by fixed window, 2 in 24h0m0s <nil>
-	// true by fixed window, 2 in 24h0m0s <nil>
-	// false by fixed window, 2 in 24h0m0s <nil>
+	// true by fixed window, 2 in 24h <nil>
+	// true by fixed window, 2 in 24h <nil>
+	// false by fixed window, 2 in 24h <nil>
 	// left this minute: 3 <nil>
 }
 

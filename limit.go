@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/bounds"
 )
 
 // Limit is a limit as a value: so much cost in a Duration, decided by a [Strategy], with counts of
@@ -118,15 +120,18 @@ func (m *Limit) Name() string { return m.name }
 // Numbers returns how much cost is admitted in what time. They are 0 of an All.
 func (m *Limit) Numbers() (n uint64, d time.Duration) { return m.n, m.d }
 
-// String describes the limit, such as "logins: token bucket, 5 in 1m0s".
+// String describes the limit, such as "logins: token bucket, 5 in 1m".
 func (m *Limit) String() string {
 	var b strings.Builder
 	if m.name != "" {
 		b.WriteString(m.name + ": ")
 	}
 	b.WriteString(NameOf(m.strategy))
-	if m.d > 0 {
-		fmt.Fprintf(&b, ", %d in %v", m.n, m.d)
+	switch _, inFlight := m.strategy.(*InFlight); {
+	case inFlight:
+		fmt.Fprintf(&b, ", %d at a time", m.n)
+	case m.d > 0:
+		fmt.Fprintf(&b, ", %d in %s", m.n, bounds.Text(m.d))
 	}
 	return b.String()
 }

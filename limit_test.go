@@ -240,7 +240,7 @@ func TestTiersSayWhichBinds(t *testing.T) {
 	out, err = m.Take(t.Context(), "k", 3)
 	require.NoError(t, err)
 	assert.False(t, out.Allowed())
-	assert.Equal(t, "both: tiers, 4 in 1m0s", out.By.String())
+	assert.Equal(t, "both: tiers, 4 in 1m", out.By.String())
 	assert.EqualValues(t, 2, out.Left)
 	assert.Equal(t, 50*time.Second, out.Wait)
 	assert.True(t, out.By.Allow("k"), "a part decides by all tiers")
@@ -271,7 +271,7 @@ func TestHoldOfALimit(t *testing.T) {
 	_, err = l.InFlight().Limit(1).Named("jobs").Hold(t.Context(), "k")
 	var denied *DeniedError
 	require.ErrorAs(t, err, &denied)
-	assert.EqualError(t, err, "weir: denied by jobs: in flight, 1 in 1m0s: 1 in flight, "+
+	assert.EqualError(t, err, "weir: denied by jobs: in flight, 1 at a time: 1 in flight, "+
 		"until 2026-03-25 12:01:00 +0000 UTC at the latest")
 	other, err := l.InFlight().Limit(1).Named("others").Hold(t.Context(), "k")
 	require.NoError(t, err)
@@ -311,7 +311,7 @@ func TestKeysOfAnotherPackage(t *testing.T) {
 	} {
 		require.True(t, m.Allow("ann"))
 	}
-	assert.Equal(t, []string{JoinKey("5/1s", "ann"), JoinKey("6/1s", "ann"), JoinKey("5/1m0s", "ann"),
+	assert.Equal(t, []string{JoinKey("5/1s", "ann"), JoinKey("6/1s", "ann"), JoinKey("5/1m", "ann"),
 		JoinKey("api", "ann"), JoinKey("api", "ann")}, keys)
 }
 
