@@ -48,6 +48,10 @@ func (a *all) check(*Limit) error { return nil }
 
 func (a *all) bind(*Limit) (Strategy, error) { return a, nil }
 
+func (a *all) itself() Strategy { return a }
+
+func (a *all) of() (*Limiter, int64) { return nil, 0 }
+
 // ask makes attempts, or new ones, Attempts on r.
 func (a *all) ask(attempts Attempts, r *Request) Attempts {
 	attempts = slices.Grow(attempts[:0], len(a.strategies))[:len(a.strategies)]

@@ -18,6 +18,18 @@ type limitable interface {
 
 	// bind returns a strategy that counts for a Limit, in the series of its name or numbers.
 	bind(m *Limit) (Strategy, error)
+
+	// itself is that of local.
+	itself() Strategy
+
+	// of returns the Limiter, and the series if it is bound to one.
+	of() (*Limiter, int64)
+}
+
+// asLimitable returns s as a limitable, if it is one: a type that embeds it may have another Run.
+func asLimitable(s Strategy) (limitable, bool) {
+	own, ok := s.(limitable)
+	return own, ok && own.itself() == s
 }
 
 // decider decides for a Limit. It is immutable.
@@ -51,7 +63,7 @@ func (m *Limit) decider() *decider {
 
 func (m *Limit) newDecider() *decider {
 	d := &decider{strategy: m.strategy, most: m.n}
-	own, ok := m.strategy.(limitable)
+	own, ok := asLimitable(m.strategy)
 	if !ok {
 		d.label = m.label()
 		d.abilities = abilitiesOf(m.strategy)
@@ -60,7 +72,8 @@ func (m *Limit) newDecider() *decider {
 	}
 	s, err := own.bind(m)
 	if err != nil {
-		s = failing{err}
+		l, _ := own.of()
+		s = &failing{l, err}
 	}
 	d.strategy, d.abilities = s, abilitiesOf(s)
 	switch s := s.(type) {
@@ -99,13 +112,16 @@ func (m *Limit) label() string {
 }
 
 // failing is the strategy of a Limit that cannot count.
-type failing struct{ err error }
+type failing struct {
+	l   *Limiter
+	err error
+}
 
 // Run implements [Strategy].
-func (f failing) Run(context.Context, *Request) (*Result, error) { return nil, f.err }
+func (f *failing) Run(context.Context, *Request) (*Result, error) { return nil, f.l.fail(f.err) }
 
 // Peek implements [Peeker].
-func (f failing) Peek(context.Context, *Request) (*Result, error) { return nil, f.err }
+func (f *failing) Peek(context.Context, *Request) (*Result, error) { return nil, f.l.fail(f.err) }
 
 // onSlots is a strategy that keeps one number for a caller.
 type onSlots interface {

@@ -295,6 +295,8 @@ func (d *decoder) queue() error {
 // Algorithm implements [Named].
 func (b *LeakyBucket) Algorithm() string { return "leaky bucket" }
 
+func (b *LeakyBucket) itself() Strategy { return b }
+
 // Limit returns the limit of n in d. Its Take and Wait have callers wait their turn; its Allow
 // admits only who need not. It panics where [NewLimit] fails.
 func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }

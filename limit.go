@@ -73,13 +73,15 @@ const maxName = 256
 // bytes of the 1024. What it cannot do fails with [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
-	switch s := s.(type) {
-	case nil:
+	own, ok := asLimitable(s)
+	bound, isLimit := s.(*Limit)
+	switch {
+	case s == nil:
 		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
-	case *Limit:
-		err = fmt.Errorf("%w: %v has its numbers already", ErrLimit, s)
-	case limitable:
-		err = s.check(m)
+	case isLimit:
+		err = fmt.Errorf("%w: %v has its numbers already", ErrLimit, bound)
+	case ok:
+		err = own.check(m)
 	default:
 		err = checkDuration(d)
 	}

@@ -288,6 +288,16 @@ func TestHoldOfALimit(t *testing.T) {
 	assert.False(t, jobs.Allow("k"), "a lease holds the place for a minute")
 }
 
+// embedding has another Run than the strategy that it embeds.
+type embedding struct{ *SlidingWindow }
+
+func (embedding) Run(context.Context, *Request) (*Result, error) { return new(Result), nil }
+
+func TestLimitOfATypeThatEmbedsAStrategy(t *testing.T) {
+	l, _ := manual(t)
+	assert.False(t, mustLimit(embedding{l.SlidingWindow()}, 5, time.Second).Allow("k"))
+}
+
 // What a strategy of another package cannot do is said.
 func TestLimitOfALesserStrategy(t *testing.T) {
 	m := mustLimit(strategyFunc(func(context.Context) (*Result, error) {
@@ -415,7 +425,9 @@ func TestLimitsAreBounded(t *testing.T) {
 	require.NoError(t, g.Wait())
 	assert.EqualValues(t, maxSeries, made.Load())
 	assert.EqualValues(t, 100_000-maxSeries, refused.Load())
+	before := l.Stats().Invalid
 	_, err = l.SlidingWindow().Limit(200_000, time.Minute).Take(t.Context(), "k", 1)
+	assert.EqualValues(t, before+1, l.Stats().Invalid)
 	assert.EqualError(t, err, "weir: bad limit: 65536 different limits and calendars are in use; "+
 		"put what varies into the key")
 	assert.Equal(t, 1<<16, len(*l.series.all.Load()))
