@@ -169,8 +169,9 @@ func (t *taking) look(now int64) bool {
 		t.v = t.p.Verdict(c.N, t.w.end)
 		return t.w.holds(now) && (t.v.Allowed || t.d.l.clock.resolution == 0)
 	}
-	t.v, _ = t.d.slots.algorithm.Decide(c, t.p, now)
-	return t.v.Allowed || t.d.l.clock.resolution == 0
+	var next content
+	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)
+	return t.v.Allowed || t.d.l.clock.resolution == 0 && next == c
 }
 
 // outweighs reports whether the verdict of t binds rather than that of other, which is before it.
