@@ -88,6 +88,8 @@ func (b *abilities) inspect(s Strategy) (inner Strategy) {
 		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
 	}:
 		b.ownLimits = true
+	case *all:
+		b.ownLimits = true
 	case interface{ Burst() uint64 }:
 		b.burst = s.Burst()
 	case interface{ Unwrap() Strategy }:

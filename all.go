@@ -9,7 +9,7 @@ import (
 )
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
-// each, on one key. Its Outcome is that of the limit that binds, which is in By. As a Strategy it
+// each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit that binds, which is in By. As a Strategy it
 // is an [Admitter] and a [Charger], as far as the strategies of limits are.
 //
 // It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact. It
@@ -19,8 +19,15 @@ func All(limits ...*Limit) *Limit {
 	if len(limits) == 0 {
 		panic("weir: All of no limits")
 	}
-	a := &all{limits: slices.Clone(limits)}
+	a := new(all)
 	for _, m := range limits {
+		if inner, ok := m.strategy.(*all); ok {
+			a.limits = append(a.limits, inner.limits...)
+		} else {
+			a.limits = append(a.limits, m)
+		}
+	}
+	for _, m := range a.limits {
 		a.strategies = append(a.strategies, m)
 	}
 	if err := a.ask(nil, new(Request)).check(); err != nil {
@@ -42,6 +49,23 @@ func (a *all) Algorithm() string {
 		names[i] = NameOf(s)
 	}
 	return "all of " + strings.Join(names, ", ")
+}
+
+// Bound reports that the numbers of a request are ignored.
+func (a *all) Bound() bool { return len(a.limits) > 0 }
+
+// atOnce returns the same without the lines of leaky buckets, or nil if there are none.
+func (a *all) atOnce() Strategy {
+	of, waits := &all{strategies: slices.Clone(a.strategies)}, false
+	for i, m := range a.limits {
+		if d := m.decider(); d.atOnce != nil {
+			of.strategies[i], waits = d.atOnce, true
+		}
+	}
+	if !waits {
+		return nil
+	}
+	return of
 }
 
 func (a *all) check(*Limit) error { return nil }
@@ -140,8 +164,11 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 	}
 	for i := 0; i < len(all) && !denied; i++ {
 		t := &all[i]
-		if t.v, now, ok = t.d.hit(t.slot, t.state, t.w, t.p, now); !ok || !t.v.Allowed {
-			denied = true
+		at := now
+		if t.v, now, ok = t.d.hit(t.slot, t.state, t.w, t.p, now); !ok {
+			now, ok = at, t.run(key, cost)
+		}
+		if denied = !ok || !t.v.Allowed; denied {
 			giveBackAll(all[:i], key, cost)
 		}
 		if !ok {
@@ -172,6 +199,19 @@ func (t *taking) look(now int64) bool {
 	var next content
 	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)
 	return t.v.Allowed || t.d.l.clock.resolution == 0 && next == c
+}
+
+// run decides where hit does not, as where a period begins. It reports false if that fails.
+func (t *taking) run(key string, cost uint64) bool {
+	res, r := Result{}, Request{Key: key, Cost: cost}
+	if _, err := t.d.run(&r, &res); err != nil {
+		return false
+	}
+	t.v = verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: noInstant}
+	if !res.ExpiresAt.IsZero() {
+		t.v.At = t.d.l.clock.instantOf(res.ExpiresAt)
+	}
+	return true
 }
 
 // outweighs reports whether the verdict of t binds rather than that of other, which is before it.

@@ -84,8 +84,8 @@ func TestAllComparesBursts(t *testing.T) {
 	l := newLimiter(t)
 	tiers, err := l.Tiers(Tier{1000, time.Second})
 	require.NoError(t, err)
-	burst := keyed{"burst", l.TokenBucket(20), 100, time.Minute}
-	s := AllOf(tiers, keyed{"daily", l.FixedWindow(), 50, 24 * time.Hour}, burst)
+	burst := keyed{JoinKey("burst"), l.TokenBucket(20), 100, time.Minute}
+	s := AllOf(tiers, keyed{JoinKey("daily"), l.FixedWindow(), 50, 24 * time.Hour}, burst)
 	for i := range uint64(20) {
 		res, err := s.Run(t.Context(), &Request{Key: "id", Limit: 5})
 		require.NoError(t, err)
@@ -100,8 +100,8 @@ func TestAllComparesBursts(t *testing.T) {
 
 func TestAllReportsTheTightestAdmission(t *testing.T) {
 	l := newLimiter(t)
-	day := keyed{"day", l.FixedWindow(), 10, 24 * time.Hour}
-	minute := keyed{"minute", l.FixedWindow(), 3, time.Minute}
+	day := keyed{JoinKey("day"), l.FixedWindow(), 10, 24 * time.Hour}
+	minute := keyed{JoinKey("minute"), l.FixedWindow(), 3, time.Minute}
 	for range 3 { // 1 of 3 leaves less than 1 of 10
 		for _, s := range []Strategy{AllOf(day, minute), AllOf(minute, day)} {
 			res, err := s.Run(t.Context(), &Request{Key: "id"})

@@ -51,8 +51,11 @@ type Attempt struct {
 	alone                   [1]*Attempt // room for a batch of one
 }
 
-// NewAttempt returns an Attempt of s.
+// NewAttempt returns an Attempt of s. With a [Limit] the numbers of Request are ignored.
 func NewAttempt(s Strategy) (l Attempt) {
+	if m, ok := s.(*Limit); ok {
+		s = m.Unwrap()
+	}
 	l.bind(s)
 	return l
 }

@@ -51,7 +51,7 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.name, in.numbers), Calendar: in.seriesName.calendar,
 			Number: number / 1000, Ends: l.clock.time(end)}
 		if in.length > 0 {
-			b.Number = number/in.length - 1
+			b.Scale, b.Number = time.Duration(in.length*msec), number/in.length-1
 		}
 		return b, start
 	}

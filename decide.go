@@ -124,7 +124,7 @@ func (l *Attempt) ask(s Strategy, r *Request) {
 		d := m.decider()
 		l.Request.Limit, l.Request.Duration = m.n, m.d
 		if d.label != "" && r.Key != "" { // an empty key is to stay an error
-			l.Request.Key = JoinKey(d.label, r.Key)
+			l.Request.Key = d.label + JoinKey(r.Key)
 		}
 		if l.abilities = d.abilities; l.local != nil {
 			l.Source = "local"

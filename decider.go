@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -36,7 +37,7 @@ func asLimitable(s Strategy) (limitable, bool) {
 type decider struct {
 	abilities
 	strategy Strategy // counts for the limit, whatever the numbers of a request
-	label    string   // begins the keys of a strategy of another package
+	label    string   // begins the keys of a strategy of another package; see Limit.label
 
 	// of a strategy on slots; nil: it is another one
 	l       *Limiter
@@ -62,11 +63,11 @@ func (m *Limit) decider() *decider {
 }
 
 func (m *Limit) newDecider() *decider {
-	d := &decider{strategy: m.strategy, most: m.n}
+	d := &decider{strategy: m.strategy}
 	own, ok := asLimitable(m.strategy)
 	if !ok {
-		d.label = m.label()
 		d.abilities = abilitiesOf(m.strategy)
+		d.most, d.label = cmp.Or(d.burst, m.n), m.label(d.burst)
 		d.strategy = keyed{d.label, m.strategy, m.n, m.d}
 		return d
 	}
@@ -75,7 +76,7 @@ func (m *Limit) newDecider() *decider {
 		l, _ := own.of()
 		s = &failing{l, err}
 	}
-	d.strategy, d.abilities = s, abilitiesOf(s)
+	d.strategy, d.abilities, d.most = s, abilitiesOf(s), m.n
 	switch s := s.(type) {
 	case onSlots:
 		d.slots, d.windows = s.counts()
@@ -93,22 +94,22 @@ func (m *Limit) newDecider() *decider {
 	case *LeakyBucket:
 		d.atOnce = s.withoutLine()
 	case *all:
-		d.all = s.limits
+		d.all, d.atOnce = s.limits, s.atOnce()
 	}
 	return d
 }
 
-// label begins the keys that count for a limit by a strategy of another package: its name, or its
-// numbers.
-func (m *Limit) label() string {
+// label begins the keys that count for a limit by a strategy of another package: its name as the
+// first part of a joined key, or an empty part and its numbers.
+func (m *Limit) label(burst uint64) string {
 	if m.name != "" {
-		return m.name
+		return JoinKey(m.name)
 	}
-	label := fmt.Sprintf("%d/%s", m.n, bounds.Text(m.d))
-	if b, ok := m.strategy.(interface{ Burst() uint64 }); ok && b.Burst() != 0 {
-		label += fmt.Sprintf("/%d", b.Burst())
+	numbers := fmt.Sprintf("%d/%s", m.n, bounds.Text(m.d))
+	if burst != 0 {
+		numbers += fmt.Sprintf("/%d", burst)
 	}
-	return label
+	return JoinKey("", numbers)
 }
 
 // failing is the strategy of a Limit that cannot count.
@@ -122,6 +123,20 @@ func (f *failing) Run(context.Context, *Request) (*Result, error) { return nil, 
 
 // Peek implements [Peeker].
 func (f *failing) Peek(context.Context, *Request) (*Result, error) { return nil, f.l.fail(f.err) }
+
+// Acquire implements [Holder].
+func (f *failing) Acquire(context.Context, *Request) (*Result, Place, error) {
+	return nil, nil, f.l.fail(f.err)
+}
+
+// Refund implements [Refunder].
+func (f *failing) Refund(context.Context, *Request, *Result) error { return f.l.fail(f.err) }
+
+// Charge implements [Charger].
+func (f *failing) Charge(context.Context, *Request) error { return f.l.fail(f.err) }
+
+// Reset implements [Resetter].
+func (f *failing) Reset(context.Context, *Request) error { return f.l.fail(f.err) }
 
 // onSlots is a strategy that keeps one number for a caller.
 type onSlots interface {

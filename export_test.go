@@ -7,5 +7,5 @@ func AllOf(strategies ...Strategy) Strategy { return &all{strategies: strategies
 
 // Keyed is a strategy of another package that counts for a Limit.
 func Keyed(label string, s Strategy, n uint64, d time.Duration) Strategy {
-	return keyed{label, s, n, d}
+	return keyed{JoinKey(label), s, n, d}
 }

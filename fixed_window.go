@@ -45,7 +45,7 @@ type windowStrategy struct {
 // inWindows returns the strategy whose windows, and counts, are those of a series.
 func (l *Limiter) inWindows(in *series) windowStrategy {
 	s := windowStrategy{slotStrategy: l.onSlots(fixedKind), windows: in}
-	s.duration = time.Duration(in.scale() * msec)
+	s.duration, s.reader.series = time.Duration(in.scale()*msec), in.number
 	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.window(now).end }}
 	return s
 }

@@ -25,7 +25,7 @@ func (p keyed) Unwrap() Strategy { return p.strategy }
 func (p keyed) Bound() bool { return true }
 
 // CountedKey returns the key that the strategy gets.
-func (p keyed) CountedKey(key string) string { return JoinKey(p.label, key) }
+func (p keyed) CountedKey(key string) string { return p.label + JoinKey(key) }
 
 // Prompt is that of the strategy; see fallback.Prompt.
 func (p keyed) Prompt() bool {

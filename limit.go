@@ -40,7 +40,7 @@ type Limit struct {
 	d        time.Duration
 	name     string
 	failOpen bool
-	made     atomic.Pointer[decider] // by the first call, so that limits without calls take no series
+	made     atomic.Pointer[decider] // by the first call or an All: a limit that is only Named takes no series
 }
 
 // Outcome is the decision of a [Limit].
@@ -48,7 +48,8 @@ type Outcome struct {
 	Result
 
 	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of a
-	// token bucket's burst; of Tiers and [All] that of the limit that binds.
+	// token bucket's burst; of Tiers and [All] that of the limit that binds. It is 0 where Tiers bind
+	// in an All.
 	Left uint64
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
@@ -74,12 +75,12 @@ const maxName = 256
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
 	own, ok := asLimitable(s)
-	bound, isLimit := s.(*Limit)
+	bound, hasNumbers := s.(interface{ Bound() bool })
 	switch {
 	case s == nil:
 		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
-	case isLimit:
-		err = fmt.Errorf("%w: %v has its numbers already", ErrLimit, bound)
+	case hasNumbers && bound.Bound():
+		err = fmt.Errorf("%w: %s has its numbers already", ErrLimit, NameOf(s))
 	case ok:
 		err = own.check(m)
 	default:
@@ -111,7 +112,8 @@ func (m *Limit) Named(name string) *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: name, failOpen: m.failOpen}
 }
 
-// FailOpen returns the same limit, whose Allow returns true if it cannot decide.
+// FailOpen returns the same limit, whose Allow returns true if it cannot decide. A key that is empty
+// or too long does not open it, since a client may choose its key.
 func (m *Limit) FailOpen() *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, failOpen: true}
 }
@@ -142,12 +144,15 @@ func (m *Limit) String() string {
 // the Limit and the Duration of requests are ignored.
 func (m *Limit) Unwrap() Strategy { return m.decider().strategy }
 
+// Bound reports that the numbers of a request are ignored.
+func (m *Limit) Bound() bool { return true }
+
 // Algorithm implements [Named].
 func (m *Limit) Algorithm() string { return NameOf(m.strategy) }
 
 // Allow reports whether a hit of key is admitted, and counts it. Where it cannot decide it returns
-// false, or true if the limit is [Limit.FailOpen]; Stats counts that. A leaky bucket admits only
-// who need not wait.
+// false, or true if the limit is [Limit.FailOpen] and the key is not at fault; Stats counts that. A
+// leaky bucket admits only who need not wait.
 func (m *Limit) Allow(key string) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
@@ -163,8 +168,9 @@ func (m *Limit) Allow(key string) bool {
 	return m.allow(key)
 }
 
-// AllowBytes is Allow of a key that is no string: an address, an integer, a UUID. It makes no
-// string for a caller who is known, and does not keep key.
+// AllowBytes is Allow of a key that is no string: an address, an integer, a UUID. It does not keep
+// key, and makes no string of it for a caller who is known, where Allow allocates nothing; an [All]
+// makes one.
 func (m *Limit) AllowBytes(key []byte) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.findBytes(key); slot != nil {
@@ -181,11 +187,15 @@ func (m *Limit) allow(key string) bool {
 	d := m.decider()
 	if d.atOnce != nil {
 		res, err := d.atOnce.Run(context.Background(), &Request{Key: key})
-		return err == nil && res.Allowed() || err != nil && m.failOpen
+		return err == nil && res.Allowed() || m.opens(err)
 	}
 	var out Outcome
 	err := m.take(context.Background(), key, 1, &out)
-	return out.Allowed() || err != nil && m.failOpen
+	return out.Allowed() || m.opens(err)
+}
+
+func (m *Limit) opens(err error) bool {
+	return m.failOpen && err != nil && !errors.Is(err, ErrID)
 }
 
 // Take decides on cost hits of key at once, of which 0 means 1, and counts them if they are
@@ -285,15 +295,15 @@ func (m *Limit) decide(ctx context.Context, d *decider, op Op, r *Request) (Outc
 	if err != nil {
 		return Outcome{}, err
 	}
-	a := &(*l)[i]
-	if a.left == 0 && !a.Result.ExpiresAt.IsZero() { // the strategy is of another package
-		a.left = realWait(&a.Result)
-	}
-	out := m.outcomeOf(a.Result, a.Remaining(), a.left)
+	a, by := &(*l)[i], m
 	if d.all != nil {
-		out.By = d.all[i]
+		by = d.all[i]
 	}
-	return out, nil
+	wait := a.left
+	if a.local == nil && !a.Result.Allowed() && !a.Result.ExpiresAt.IsZero() {
+		wait = waitOf(a.strategy, &a.Result)
+	}
+	return by.outcomeOf(a.Result, a.Result.Remaining(by.decider().most), wait), nil
 }
 
 // decideTiers is decide of Tiers.

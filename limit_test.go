@@ -9,14 +9,17 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirgo/weir/internal/calendar"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -92,7 +95,7 @@ func TestLimitDecides(t *testing.T) {
 			out, err = m.Take(t.Context(), "ann", 6)
 			require.NoError(t, err)
 			assert.False(t, out.Allowed())
-			assert.EqualValues(t, math.MaxInt64, out.Wait, "it can never pass")
+			assert.EqualValues(t, int64(math.MaxInt64), out.Wait, "it can never pass")
 			assert.True(t, m.Allow("ann"))
 			assert.False(t, m.Allow("ann"))
 			assert.False(t, m.AllowBytes([]byte("ann")))
@@ -118,8 +121,8 @@ func TestLimitThatCannotDecide(t *testing.T) {
 			m := of(l, 5, time.Minute)
 			before := l.Stats().Invalid
 			assert.False(t, m.Allow(""))
-			assert.True(t, m.FailOpen().Allow(""))
-			assert.True(t, m.FailOpen().AllowBytes(nil))
+			assert.False(t, m.FailOpen().Allow(""), "a client may choose its key")
+			assert.False(t, m.FailOpen().AllowBytes(make([]byte, 1025)))
 			assert.EqualValues(t, 3, l.Stats().Invalid-before)
 			_, err := m.Take(t.Context(), "", 1)
 			require.ErrorIs(t, err, ErrID)
@@ -160,7 +163,7 @@ func TestNumbersThatCanNeverBeRight(t *testing.T) {
 		"weir: a limit needs a Strategy: unsupported operation": func() (*Limit, error) {
 			return NewLimit(nil, 5, time.Minute)
 		},
-		"weir: bad limit: sliding window, 5 in 1s has its numbers already": func() (*Limit, error) {
+		"weir: bad limit: sliding window has its numbers already": func() (*Limit, error) {
 			return NewLimit(l.SlidingWindow().Limit(5, time.Second), 5, time.Minute)
 		},
 	} {
@@ -321,7 +324,7 @@ func TestKeysOfAnotherPackage(t *testing.T) {
 	} {
 		require.True(t, m.Allow("ann"))
 	}
-	assert.Equal(t, []string{JoinKey("5/1s", "ann"), JoinKey("6/1s", "ann"), JoinKey("5/1m", "ann"),
+	assert.Equal(t, []string{JoinKey("", "5/1s", "ann"), JoinKey("", "6/1s", "ann"), JoinKey("", "5/1m", "ann"),
 		JoinKey("api", "ann"), JoinKey("api", "ann")}, keys)
 }
 
@@ -562,5 +565,180 @@ func TestRunAllocatesItsResult(t *testing.T) {
 		n := testing.AllocsPerRun(100, func() { res, _ = call() })
 		assert.False(t, res.Allowed())
 		assert.LessOrEqual(t, n, 1.0, name)
+	}
+}
+
+// What All takes from one limit before it sees that a period of another one is over is not taken
+// and given back, since Stats would count that.
+func TestAllWhereAPeriodBegins(t *testing.T) {
+	l, now := manual(t)
+	m := All(l.TokenBucket(0).Limit(100, time.Minute), l.Counter().Limit(100, time.Second))
+	for range 10 {
+		require.True(t, m.Allow("k"))
+		*now = now.Add(time.Second)
+	}
+	assert.EqualValues(t, 20, l.Stats().Allowed)
+}
+
+func TestAllOfAll(t *testing.T) {
+	l, _ := manual(t)
+	of := func(n uint64) *Limit { return l.SlidingWindow().Limit(n, time.Minute) }
+	three := of(3)
+	out, err := All(All(of(10), of(20)), three).Take(t.Context(), "k", 1)
+	require.NoError(t, err)
+	assert.Same(t, three, out.By)
+	assert.EqualValues(t, 2, out.Left)
+	d, err := Decide(t.Context(), All(of(10), of(20)).For("k"), three.For("k"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, d.By)
+}
+
+// All does not wait in Allow, and its Wait is by the clock of the limiter.
+func TestAllWithALeakyBucket(t *testing.T) {
+	l, _ := manual(t)
+	leaky := l.LeakyBucket(0).Limit(1, time.Hour)
+	m := All(l.SlidingWindow().Limit(9, time.Hour), l.LeakyBucket(10).Limit(1, time.Hour))
+	require.True(t, m.Allow("k"))
+	assert.False(t, m.Allow("k"))
+	require.True(t, leaky.Allow("k"))
+	out, err := leaky.Take(t.Context(), "k", 1)
+	require.NoError(t, err)
+	assert.Equal(t, time.Hour, out.Wait)
+}
+
+// Take and Peek agree on what is left where numbers are clamped.
+func TestLeftOfClampedNumbers(t *testing.T) {
+	l, _ := manual(t)
+	for _, m := range []*Limit{
+		l.TokenBucket(5).Limit(0, time.Minute), l.TokenBucket(5).Limit(1, time.Minute),
+		l.FixedWindow().Limit(1<<60, time.Minute), l.SlidingWindow().Limit(1<<60, time.Minute),
+	} {
+		peeked, err := m.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		out, err := m.Take(t.Context(), "k", 1)
+		require.NoError(t, err)
+		assert.Equal(t, out.Left, peeked.Left, m)
+	}
+}
+
+// A strategy that has its numbers cannot get others.
+func TestBoundStrategiesKeepTheirNumbers(t *testing.T) {
+	l, _ := manual(t)
+	limit := l.SlidingWindow().Limit(10, time.Minute)
+	for _, s := range []Strategy{limit, limit.Unwrap(), All(limit).Unwrap(),
+		mustLimit(foreign{l.SlidingWindow()}, 1, time.Second).Unwrap()} {
+		_, err := NewLimit(s, 1, time.Hour)
+		require.ErrorIs(t, err, ErrLimit)
+		assert.ErrorContains(t, err, "has its numbers already")
+	}
+}
+
+// A limit that finds no series fails in every way with the error that says so.
+func TestLimitsBeyondTheBound(t *testing.T) {
+	l, _ := manual(t)
+	full := make([]*series, maxSeries)
+	l.series.all.Store(&full)
+	a := l.SlidingWindow().Limit(1, time.Minute)
+	both := All(a, l.InFlight().Limit(1))
+	_, err := both.Take(t.Context(), "k", 1)
+	require.ErrorIs(t, err, ErrLimit)
+	_, err = a.Hold(t.Context(), "k")
+	require.ErrorIs(t, err, ErrLimit)
+	require.ErrorIs(t, a.Reset(t.Context(), "k"), ErrLimit)
+	_, err = ReserveAll(t.Context(), a.For("k"))
+	require.ErrorIs(t, err, ErrLimit)
+	_, err = Decide(t.Context(), a.For("k"), a.For("l"))
+	require.ErrorIs(t, err, ErrLimit)
+	assert.True(t, a.FailOpen().Allow("k"))
+}
+
+// A name is no label of another limit without one, and the burst of a wrapped bucket is in a label.
+func TestLabelsAreApart(t *testing.T) {
+	l, _ := manual(t)
+	s := foreign{l.SlidingWindow()}
+	plain := mustLimit(s, 1, time.Minute)
+	require.True(t, plain.Allow("k"))
+	assert.True(t, plain.Named("1/1m").Allow("k"))
+	small := mustLimit(wrapping{l.TokenBucket(1)}, 10, time.Minute)
+	large := mustLimit(wrapping{l.TokenBucket(5)}, 10, time.Minute)
+	require.True(t, small.Allow("k"))
+	out, err := large.Take(t.Context(), "k", 1)
+	require.NoError(t, err)
+	assert.EqualValues(t, 4, out.Left)
+}
+
+type wrapping struct{ of *TokenBucket }
+
+func (s wrapping) Run(ctx context.Context, r *Request) (*Result, error) { return s.of.Run(ctx, r) }
+func (s wrapping) Unwrap() Strategy                                     { return s.of }
+
+// An Attempt of a Limit has what its strategy has.
+func TestAttemptOfALimit(t *testing.T) {
+	l, _ := manual(t)
+	a, b := l.SlidingWindow().Limit(2, time.Minute), l.SlidingWindow().Limit(1, time.Minute)
+	require.True(t, b.Allow("k"))
+	attempts := Attempts{NewAttempt(a), NewAttempt(b)}
+	for i := range attempts {
+		attempts[i].Request.Key = "k"
+	}
+	allowed, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	assert.False(t, allowed)
+	out, err := a.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, out.TotalRequests, "nothing was taken")
+	_, err = NewAttempt(l.InFlight().Limit(1)).Holding()
+	require.NoError(t, err)
+}
+
+// The rules of a zone that only the program knows hold for a limit of a snapshot.
+func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
+	zone, err := calendar.New(calendar.Day, time.FixedZone("", 7200))
+	require.NoError(t, err)
+	counted := func(l *Limiter) *Limit {
+		in, err := l.series.named(seriesName{calendar: "day@Here"}, &zone)
+		require.NoError(t, err)
+		return (&Calendar{l.inWindows(in)}).Limit(5)
+	}
+	l, _ := manual(t)
+	require.True(t, counted(l).Allow("k"))
+	var saved bytes.Buffer
+	require.NoError(t, l.Save(&saved))
+	other, _ := manual(t)
+	m := counted(other)
+	require.NoError(t, other.Load(&saved))
+	out, err := m.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, out.TotalRequests)
+}
+
+// Callers of equal limits wait in one line, wherever the limits are made.
+func TestEqualLimitsQueueTogether(t *testing.T) {
+	for name, of := range limited {
+		if name == "InFlight" || name == "Calendar" || name == "another package's" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := New(Config{})
+				require.NoError(t, err)
+				defer l.Close()
+				var order []int
+				var mu sync.Mutex
+				var g errgroup.Group
+				for i := range 8 {
+					g.Go(func() error {
+						time.Sleep(time.Duration(i) * time.Microsecond)
+						err := of(l, 1, time.Second).Wait(t.Context(), "k")
+						mu.Lock()
+						defer mu.Unlock()
+						order = append(order, i)
+						return err
+					})
+				}
+				require.NoError(t, g.Wait())
+				assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+			})
+		})
 	}
 }

@@ -16,9 +16,9 @@ import (
 type series struct {
 	seriesName
 	clock    *clock
-	number   int64                             // from 1
-	calendar atomic.Pointer[calendar.Calendar] // of the windows; nil: they are of a length
-	current  atomic.Pointer[window]            // the latest; before the first, one that holds no instant
+	number   int64                              // from 1
+	calendar *atomic.Pointer[calendar.Calendar] // of the windows; nil: they are of a length
+	current  atomic.Pointer[window]             // the latest; before the first, one that holds no instant
 }
 
 // seriesName identifies a series, also in a snapshot.
@@ -37,10 +37,11 @@ var errTooManySeries = fmt.Errorf("%w: %d different limits and calendars are in 
 
 // registry holds the series of a Limiter. A known one is found without a lock.
 type registry struct {
-	clock *clock
-	known sync.Map                  // from seriesName to *series
-	mu    sync.Mutex                // held by writers
-	all   atomic.Pointer[[]*series] // by number; a writer appends
+	clock     *clock
+	calendars sync.Map                  // from names to *atomic.Pointer[calendar.Calendar]
+	known     sync.Map                  // from seriesName to *series
+	mu        sync.Mutex                // held by writers of all
+	all       atomic.Pointer[[]*series] // by number; a writer appends
 }
 
 // of returns the series in whose windows a scale over maxScale counts.
@@ -48,33 +49,44 @@ func (g *registry) of(scaleMs int64) *series { return g.numbered(scaleMs - maxSc
 
 func (g *registry) numbered(number int64) *series { return (*g.all.Load())[number-1] }
 
-// named returns the series of a name, and makes it if there is none. The calendar is c or, if that
-// is nil, the one that is known, or else the one that the name describes. It fails if that has a
-// zone whose rules are not found, and with ErrLimit for more than maxSeries.
-func (g *registry) named(name seriesName, c *calendar.Calendar) (*series, error) {
-	s, ok := g.known.Load(name)
-	if !ok {
-		made, err := g.add(name, c)
-		if err != nil {
-			return nil, err
+// calendar returns what holds the rules of a calendar, for all its series: those of c or, if that is
+// nil, those that are known, or else those of the zone that the name describes. It fails if there
+// are none.
+func (g *registry) calendar(
+	name string, c *calendar.Calendar,
+) (*atomic.Pointer[calendar.Calendar], error) {
+	if at, ok := g.calendars.Load(name); ok {
+		rules := at.(*atomic.Pointer[calendar.Calendar])
+		if c != nil {
+			rules.Store(c)
 		}
-		s = made
+		return rules, nil
 	}
-	of := s.(*series)
-	if c != nil {
-		of.calendar.Store(c)
-	}
-	return of, nil
-}
-
-// add makes the series of a name, unless another call has done so.
-func (g *registry) add(name seriesName, c *calendar.Calendar) (*series, error) {
-	if c == nil && name.calendar != "" {
-		parsed, err := calendar.Parse(name.calendar)
+	if c == nil {
+		parsed, err := calendar.Parse(name)
 		if err != nil {
 			return nil, err
 		}
 		c = &parsed
+	}
+	made := new(atomic.Pointer[calendar.Calendar])
+	made.Store(c)
+	at, _ := g.calendars.LoadOrStore(name, made)
+	return at.(*atomic.Pointer[calendar.Calendar]), nil
+}
+
+// named returns the series of a name, and makes it if there is none, with the calendar that the
+// method of that name returns. It fails as that does, and with ErrLimit for more than maxSeries.
+func (g *registry) named(name seriesName, c *calendar.Calendar) (*series, error) {
+	var rules *atomic.Pointer[calendar.Calendar]
+	if name.calendar != "" {
+		var err error
+		if rules, err = g.calendar(name.calendar, c); err != nil {
+			return nil, err
+		}
+	}
+	if s, ok := g.known.Load(name); ok {
+		return s.(*series), nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,8 +97,7 @@ func (g *registry) add(name seriesName, c *calendar.Calendar) (*series, error) {
 	if len(all) == maxSeries {
 		return nil, errTooManySeries
 	}
-	s := &series{seriesName: name, clock: g.clock, number: int64(len(all)) + 1}
-	s.calendar.Store(c)
+	s := &series{seriesName: name, clock: g.clock, number: int64(len(all)) + 1, calendar: rules}
 	s.current.Store(&window{scale: s.scale()})
 	all = append(all, s) // readers of the old slice do not look beyond its end
 	g.all.Store(&all)
@@ -112,9 +123,9 @@ func (s *series) at(now int64) *window {
 	if w := s.current.Load(); w.holds(now) {
 		return w
 	}
-	if c := s.calendar.Load(); c != nil {
+	if s.calendar != nil {
 		second, _ := arith.FloorDiv(now, 1000*msec)
-		start, end := c.Window(second)
+		start, end := s.calendar.Load().Window(second)
 		return newWindow(s.scale(), 1000*end, ofMilli(1000*start), ofMilli(1000*end))
 	}
 	number, start, end := algorithm.Window(s.length, now)

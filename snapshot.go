@@ -446,7 +446,10 @@ func (d *decoder) series() (*series, error) {
 // the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
 	d.limit.calendar = d.string(1)
-	_, err := d.l.series.named(seriesName{calendar: d.limit.calendar}, nil)
+	if d.bad = d.bad || len(d.limit.calendar) > maxName; d.bad {
+		return nil
+	}
+	_, err := d.l.series.calendar(d.limit.calendar, nil)
 	id, saved := d.string(1), content{N: d.int(0, maxCount)}
 	end := algorithm.WindowStart(d.instant(), 1000)
 	d.counted = saved.N

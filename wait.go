@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/renewal"
 )
 
@@ -161,8 +162,14 @@ func (c *waitCaller) checkDeadline(next time.Time) error {
 	return nil
 }
 
-// realWait returns how long a denial lasts in real time.
-func realWait(res *Result) time.Duration { return res.RetryAfter(time.Now()) }
+// waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
+func waitOf(s Strategy, res *Result) time.Duration {
+	if own, ok := s.(interface{ Limiter() *Limiter }); ok && own.Limiter() != nil {
+		c := &own.Limiter().clock
+		return time.Duration(arith.Sub(c.instantOf(res.ExpiresAt), c.read()))
+	}
+	return res.RetryAfter(time.Now())
+}
 
 // sleep returns after d, or as soon as ctx ends or freed receives.
 func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {

@@ -131,8 +131,8 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 		for composed, in := range map[string]func(Strategy) Strategy{
 			"alone":       func(s Strategy) Strategy { return s },
 			"All":         func(s Strategy) Strategy { return AllOf(s) },
-			"Policy":      func(s Strategy) Strategy { return keyed{"p", s, 1, time.Second} },
-			"Policy{All}": func(s Strategy) Strategy { return keyed{"p", AllOf(s), 1, time.Second} },
+			"Policy":      func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second} },
+			"Policy{All}": func(s Strategy) Strategy { return keyed{JoinKey("p"), AllOf(s), 1, time.Second} },
 		} {
 			t.Run(name+"/"+composed, func(t *testing.T) {
 				waiting(t, func(t *testing.T, l *Limiter) {
@@ -280,7 +280,7 @@ func TestWaitIDs(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	fixed, both, none := l.FixedWindow(), AllOf(l.FixedWindow(), l.TokenBucket(0)), functional(nil)
-	inner := keyed{"q", both, 1, 2}
+	inner := keyed{JoinKey("q"), both, 1, 2}
 	for what, tt := range map[string]struct {
 		s, other Strategy
 		same     bool
@@ -292,16 +292,16 @@ func TestWaitIDs(t *testing.T) {
 		"All":                           {both, both, true},
 		"All twice":                     {AllOf(fixed), AllOf(fixed), false},
 		"All within All":                {AllOf(both), AllOf(both), false},
-		"a policy":                      {keyed{"p", fixed, 1, 2}, keyed{"p", fixed, 1, 2}, true},
-		"policies of two names":         {keyed{"p", fixed, 1, 2}, keyed{"q", fixed, 1, 2}, false},
-		"policies of two limits":        {keyed{"p", fixed, 1, 2}, keyed{"p", fixed, 2, 2}, false},
-		"policies of two durations":     {keyed{"p", fixed, 1, 2}, keyed{"p", fixed, 1, 3}, false},
-		"a policy on All":               {keyed{"p", both, 1, 2}, keyed{"p", both, 1, 2}, true},
-		"policies on a policy":          {keyed{"p", inner, 3, 4}, keyed{"p", inner, 5, 6}, true},
+		"a policy":                      {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 2}, true},
+		"policies of two names":         {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("q"), fixed, 1, 2}, false},
+		"policies of two limits":        {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 2, 2}, false},
+		"policies of two durations":     {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 3}, false},
+		"a policy on All":               {keyed{JoinKey("p"), both, 1, 2}, keyed{JoinKey("p"), both, 1, 2}, true},
+		"policies on a policy":          {keyed{JoinKey("p"), inner, 3, 4}, keyed{JoinKey("p"), inner, 5, 6}, true},
 		"a struct with a slice":         {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
 		"a struct around All":           {weighted{both, 1}, weighted{both, 1}, true},
 		"a function":                    {none, none, false},
-		"a policy on a function":        {keyed{"p", none, 1, 2}, keyed{"p", none, 1, 2}, false},
+		"a policy on a function":        {keyed{JoinKey("p"), none, 1, 2}, keyed{JoinKey("p"), none, 1, 2}, false},
 		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()},
 			false},
 	} {

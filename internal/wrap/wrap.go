@@ -46,8 +46,12 @@ type Cache interface {
 	Forget(r *weir.Request)
 }
 
-// Of returns s with every optional interface.
+// Of returns s, or the strategy that counts for it if that is a limit, with every optional
+// interface.
 func Of(s weir.Strategy) Strategy {
+	if m, ok := s.(*weir.Limit); ok {
+		s = m.Unwrap()
+	}
 	n := absent{s}
 	return Strategy{
 		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n),
