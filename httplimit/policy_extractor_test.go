@@ -191,13 +191,17 @@ func TestNoGoTypeIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
+	limit := func(s weir.Strategy) *weir.Limit {
+		m, err := weir.NewLimit(s, 5, time.Minute)
+		require.NoError(t, err)
+		return m
+	}
 	for name, s := range map[string]weir.Strategy{
 		"fixed window": near.Denials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
 		"sliding window": hybrid(near.Lease(near.Denials(l.SlidingWindow(), near.DenialsConfig{}),
 			near.LeaseConfig{Block: 2})),
-		"all of token bucket, fixed window": weir.All(hybrid(weir.Policy{Name: "p",
-			Strategy: l.TokenBucket(0), Limit: 5,
-			Duration: time.Minute}), near.Denials(l.FixedWindow(), near.DenialsConfig{})),
+		"all of token bucket, fixed window": weir.All(
+			limit(hybrid(l.TokenBucket(0))), limit(near.Denials(l.FixedWindow(), near.DenialsConfig{}))),
 	} {
 		var log bytes.Buffer
 		var seen []httplimit.Decision

@@ -37,8 +37,7 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 	for name, s := range map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
 		"TokenBucket": l.TokenBucket(0),
-		"Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 3,
-			Duration: time.Minute},
+		"Limit":       l.FixedWindow().Limit(3, time.Minute).Unwrap(),
 	} {
 		lim := xrate.New(s, xrate.Config{Key: name, Limit: 3, Duration: time.Minute})
 		other := xrate.New(s, xrate.Config{Key: "other", Limit: 3, Duration: time.Minute})

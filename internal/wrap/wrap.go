@@ -46,8 +46,7 @@ type Cache interface {
 	Forget(r *weir.Request)
 }
 
-// Of returns s, or the strategy that counts for it if that is a limit, with every optional
-// interface.
+// Of returns s with every optional interface. Those of a [weir.Limit] are its strategy's.
 func Of(s weir.Strategy) Strategy {
 	if m, ok := s.(*weir.Limit); ok {
 		s = m.Unwrap()
