@@ -36,26 +36,21 @@ var strategies = []struct {
 			return l.CheckRate(id, day.Milliseconds(), int64(limit))
 		}
 	}},
-	{"FixedWindow", func(l *weir.Limiter) decide { return limits(l.FixedWindow()) }},
-	{"Calendar", func(l *weir.Limiter) decide { return limits(l.Calendar(weir.Month, nil)) }},
-	{"SlidingWindow", func(l *weir.Limiter) decide { return limits(l.SlidingWindow()) }},
-	{"TokenBucket", func(l *weir.Limiter) decide { return limits(l.TokenBucket(0)) }},
-	{"Counter", func(l *weir.Limiter) decide { return limits(l.Counter()) }},
+	{"FixedWindow", func(l *weir.Limiter) decide { return strategy(l.FixedWindow()) }},
+	{"Calendar", func(l *weir.Limiter) decide { return strategy(l.Calendar(weir.Month, nil)) }},
+	{"SlidingWindow", func(l *weir.Limiter) decide { return strategy(l.SlidingWindow()) }},
+	{"TokenBucket", func(l *weir.Limiter) decide { return strategy(l.TokenBucket(0)) }},
+	{"Counter", func(l *weir.Limiter) decide { return strategy(l.Counter()) }},
 }
 
-// limits decides by the Take of limits of s, one for each number.
-func limits(s weir.Strategy) decide {
-	made := map[uint64]*weir.Limit{}
+// strategy decides by Run.
+func strategy(s weir.Strategy) decide {
 	return func(id string, limit uint64) (weir.Result, error) {
-		if made[limit] == nil {
-			m, err := weir.NewLimit(s, limit, day)
-			if err != nil {
-				return weir.Result{}, err
-			}
-			made[limit] = m
+		res, err := s.Run(context.Background(), &weir.Request{Key: id, Limit: limit, Duration: day})
+		if err != nil {
+			return weir.Result{}, err
 		}
-		out, err := made[limit].Take(context.Background(), id, 1)
-		return out.Result, err
+		return *res, nil
 	}
 }
 
