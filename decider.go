@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/bounds"
@@ -105,11 +107,37 @@ func (m *Limit) label(burst uint64) string {
 	if m.name != "" {
 		return JoinKey(m.name)
 	}
-	numbers := fmt.Sprintf("%d/%s", m.n, bounds.Text(m.d))
+	if t, ok := inside[interface{ Tiers() []Tier }](m.strategy); ok {
+		tiers := slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
+			return cmp.Compare(a.Duration, b.Duration)
+		})
+		var all strings.Builder
+		for _, tier := range tiers {
+			all.WriteString(numbersText(tier.Limit, tier.Duration) + " ")
+		}
+		return JoinKey("", all.String())
+	}
+	numbers := numbersText(m.n, m.d)
 	if burst != 0 {
 		numbers += fmt.Sprintf("/%d", burst)
 	}
 	return JoinKey("", numbers)
+}
+
+func numbersText(n uint64, d time.Duration) string { return fmt.Sprintf("%d/%s", n, bounds.Text(d)) }
+
+// inside returns s as a T, or what it wraps if that is one.
+func inside[T any](s Strategy) (t T, ok bool) {
+	for {
+		if t, ok = s.(T); ok {
+			return t, true
+		}
+		w, wraps := s.(interface{ Unwrap() Strategy })
+		if !wraps {
+			return t, false
+		}
+		s = w.Unwrap()
+	}
 }
 
 // failing is the strategy of a Limit that cannot count.

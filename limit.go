@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,7 +85,14 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	case ok:
 		err = own.check(m)
 	default:
-		err = checkDuration(d)
+		if abilitiesOf(s).ownLimits {
+			m.n, m.d = 0, 0
+			break
+		}
+		if c, ok := inside[interface{ Window() time.Duration }](s); ok {
+			m.d = cmp.Or(c.Window(), d)
+		}
+		err = checkDuration(m.d)
 	}
 	if err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ type Config struct {
 	// It must be fast, must not block, and must be safe for concurrent use. Of the keys that extend a
 	// key some must belong to the same part, as with a hash or a prefix: a probe uses such a key. The
 	// key is the one that primary counts: under a weir.Limit it is weir.JoinKey of its name, or of
-	// its numbers such as "100/1m0s", and the request's key.
+	// its numbers such as "100/1m", and the request's key.
 	Partition func(key string) string
 
 	// IsDown reports whether an error of primary counts against it. Default: every error does. If it

@@ -17,6 +17,9 @@ func (s *Strategy) Store() (store any, of weir.Strategy) { return s.store, s }
 func (l *Log) Store() (store any, of weir.Strategy) { return l.store, l }
 
 // Store returns the Store, for weir.Batcher.
+func (c *Calendar) Store() (store any, of weir.Strategy) { return c.store, c }
+
+// Store returns the Store, for weir.Batcher.
 func (t *Tiers) Store() (store any, of weir.Strategy) { return t.store, t }
 
 // itself returns the Strategy that a Log or Tiers has embedded.

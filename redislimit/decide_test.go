@@ -135,9 +135,9 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 // trip.
 func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 	s := open(t, redistest.Start(t).Addr, redislimit.Config{})
-	held, err := weir.NewLimit(s.InFlight()).Holding()
+	held, err := weir.NewAttempt(s.InFlight()).Holding()
 	require.NoError(t, err)
-	limits := weir.Limits{weir.NewLimit(s.FixedWindow()), held}
+	limits := weir.Attempts{weir.NewAttempt(s.FixedWindow()), held}
 	for i := range limits {
 		limits[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
 	}
