@@ -32,8 +32,7 @@ func newCall(policies []*policy) *call {
 	c := &call{limits: make(weir.Attempts, n), states: make([]policyState, n), quotas: make(Quotas, n)}
 	for i, p := range policies {
 		c.limits[i] = p.template
-		c.limits[i].Request.Limit, c.limits[i].Request.Duration = p.Limit, p.Duration
-		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
+		c.states[i] = policyState{policy: p, of: p, ask: &c.limits[i]}
 		c.quotas[i] = Quota{
 			Name: p.Name, Limit: p.Limit, Duration: p.Duration, InFlight: p.holds, item: p.item,
 		}

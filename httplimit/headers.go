@@ -164,8 +164,9 @@ func (m *middleware) setFields(f *fields, c *call) {
 func (m *middleware) setQuotas(c *call) {
 	for i := range c.quotas {
 		q, s := &c.quotas[i], &c.states[i]
-		if s.LimitFunc != nil {
-			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.ask.Request.Limit, s.ask.Request.Duration
+		if s.varies {
+			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.Limit, s.Duration
+			q.Name, q.item = s.Name, s.item
 		}
 		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
 		if q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s); s.holds {

@@ -145,7 +145,7 @@ type middleware struct {
 	forecasts      bool             // a field reports when more is available, and a policy must tell
 	describes      bool             // OnDecision or a field asks which policy binds, if all admit
 	realTime       bool             // Now is time.Now
-	policyLine     string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	policyLine     string           // the RateLimit-Policy field; empty if a policy varies
 	calls          sync.Pool
 	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
 	boundsInFlight bool                // by MaxInFlight or Concurrency
@@ -167,7 +167,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	if !cfg.Concurrency.IsZero() {
 		m.policies = append(m.policies, compileConcurrency(cfg.Concurrency, s, m.DeniedStatus))
 	}
-	for _, p := range cfg.allPolicies() {
+	for _, p := range cfg.allPolicies(s) {
 		m.policies = append(m.policies, compile(p, s, m.DeniedStatus))
 	}
 	m.checkPolicies()
@@ -184,14 +184,16 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	return m
 }
 
-// allPolicies returns the policy in the fields of Config itself, if there is one, and Policies.
-func (cfg *Config) allPolicies() []Policy {
+// allPolicies returns the policy of s and the fields of Config itself, if there is one, and
+// Policies.
+func (cfg *Config) allPolicies(s weir.Strategy) []Policy {
 	first := Policy{
 		Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration,
 		LimitFunc: cfg.LimitFunc, DenyAll: cfg.DenyAll,
 	}
+	_, limited := s.(*weir.Limit)
 	switch {
-	case cfg.Duration != 0 || cfg.LimitFunc != nil:
+	case limited || cfg.Duration != 0 || cfg.LimitFunc != nil:
 		return append([]Policy{first}, cfg.Policies...)
 	case cfg.Limit != 0 || cfg.Name != "" || cfg.DenyAll:
 		panic("httplimit: Limit, Name or DenyAll without a Duration")
@@ -233,13 +235,13 @@ func (m *middleware) check() {
 
 func (m *middleware) checkPolicies() {
 	if len(m.policies) == 0 && m.MaxInFlight == 0 {
-		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, " +
-			"or MaxInFlight")
+		panic("httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
+			"Policies, Concurrency, or MaxInFlight")
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""
 	for _, p := range m.policies {
-		if names[p.Name] {
+		if p.Name != "" && names[p.Name] {
 			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
 		}
 		names[p.Name] = true
@@ -261,11 +263,14 @@ func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
 	static, forecasts := true, false
 	for _, p := range m.policies {
-		longest = max(longest, len(p.prefix))
-		if p.Extractor != nil {
-			longest = max(longest, len(penaltyPolicy)+len("1024:")+len(p.prefix))
+		prefix := max(len(p.part), len(p.prefix))
+		if p.plans != nil && p.plans.of.Name == "" {
+			prefix = max(prefix, len("256:")+maxLimitName)
 		}
-		static = static && p.LimitFunc == nil
+		if longest = max(longest, prefix); p.Extractor != nil {
+			longest = max(longest, len(penaltyPolicy)+len("1024:")+prefix)
+		}
+		static = static && !p.varies
 		forecasts = forecasts || !p.renewsAtOnce
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")

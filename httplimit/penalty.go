@@ -62,7 +62,7 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 	case s.keyLen == 0:
 		key, e.Key = appendPart(append(key, sharedPart...), c.client), ""
 	case s.Extractor != nil:
-		key = appendPart([]byte(penaltyPolicy), s.ask.Request.Key)
+		key = appendPart([]byte(penaltyPolicy), s.distinctKey())
 		e.Key, e.Policy = string(s.own), s.Name
 	default:
 		key = appendPart(key, c.key)

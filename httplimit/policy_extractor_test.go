@@ -84,11 +84,13 @@ func TestPolicyWithItsOwnKey(t *testing.T) {
 func TestExemptPolicyNeedsNoKey(t *testing.T) {
 	l, _ := atNoon()
 	cfg := ofUserAndOrg()
-	cfg.Policies[1].LimitFunc = func(r *http.Request) (uint64, time.Duration) {
+	three := l.FixedWindow().Limit(3, time.Minute)
+	cfg.Policies[1].Limit, cfg.Policies[1].Duration = 0, 0
+	cfg.Policies[1].LimitFunc = func(r *http.Request) *weir.Limit {
 		if r.Header.Get("X-Org") == "" {
-			return httplimit.NoLimit, 0
+			return nil
 		}
-		return 3, time.Minute
+		return three
 	}
 	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
 	assert.Equal(t, 200, respond(h, by("ann", "")).Code)

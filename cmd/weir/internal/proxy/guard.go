@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
@@ -52,7 +51,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 }
 
 // several returns policies that hold a request to the limits of all its targets. Each limit has a
-// policy for each number of a target with its key; a policy that does not apply has no limit.
+// policy for each number of a target with its key; the others do not apply.
 func (p *Proxy) several(
 	order []string, limits map[string][]httplimit.Policy,
 ) (all []httplimit.Policy) {
@@ -63,7 +62,6 @@ func (p *Proxy) several(
 	names := make(map[string]bool)
 	for _, owner := range order {
 		for _, l := range limits[owner] {
-			limit, duration := l.Limit, l.Duration
 			for i := range copies {
 				policy := l
 				policy.Name = otherName(names, l.Name)
@@ -72,12 +70,8 @@ func (p *Proxy) several(
 				if policy.Name == l.Name {
 					policy.Strategy = l.Strategy
 				}
-				policy.Limit, policy.Duration, policy.DenyAll = 0, 0, false
-				policy.LimitFunc = func(r *http.Request) (uint64, time.Duration) {
-					if has(&recordOf(r.Context()).targets, owner, i, copies, p.routes) {
-						return limit, duration
-					}
-					return httplimit.NoLimit, time.Second
+				policy.Applies = func(r *http.Request) bool {
+					return has(&recordOf(r.Context()).targets, owner, i, copies, p.routes)
 				}
 				policy.Extractor = p.cfg.By.extractor(p.ip, i)
 				all = append(all, policy)

@@ -70,10 +70,10 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
-		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
-		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: p.concurrency,
+		MaxKeysPerClient: -1, // they have no bucket
+		DenyList:         p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: p.concurrency,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
-		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
+		LimitFunc: func(*http.Request) *weir.Limit { return nil },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
 			if d.Status != 0 {
 				p.decided(r, d)
