@@ -145,9 +145,9 @@ func (c *policy) setLimit(m *weir.Limit) {
 		}
 		c.Limit, c.Duration = n, d
 	}
-	counted := wrap.Key(m, "")
-	c.prefix = []byte(strings.TrimSuffix(counted, weir.JoinKey("")))
-	if c.Strategy = m.Unwrap(); counted != "" { // a Strategy of another package, whose keys have the name
+	c.Strategy = m.Unwrap()
+	if key := wrap.Key(m, ""); key != "" { // the name is in the keys of another package's Strategy
+		c.prefix = []byte(strings.TrimSuffix(key, weir.JoinKey("")))
 		c.Strategy = c.Strategy.(interface{ Unwrap() weir.Strategy }).Unwrap()
 	}
 }
