@@ -57,10 +57,8 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	url := serve(t, func(e *echo.Echo) {
 		api := e.Group("/api", echolimit.New(guard))
@@ -82,13 +80,11 @@ func TestPerUser(t *testing.T) {
 		}
 	}
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				user, _ := echolimit.Context(r).Get("user").(string) // set by authenticate
 				return user, nil                                     // empty: 400
 			}),
-			Limit:    100,
-			Duration: time.Minute,
 		})
 		e.Use(authenticate, echolimit.New(guard))
 		e.GET("/", hello)
@@ -103,11 +99,9 @@ func TestPerUser(t *testing.T) {
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			// the proxy
 			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
-			Limit:     100,
-			Duration:  time.Minute,
 		})
 		e.Use(echolimit.New(guard))
 		e.GET("/", hello)
@@ -168,11 +162,9 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
-			Limit:       100,
-			Duration:    time.Minute,
-			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
 		e.GET("/events", func(c *echo.Context) error {
 			c.Response().Header().Set("Content-Type", "text/event-stream")
@@ -219,10 +211,8 @@ func TestStoreBesideAGuard(t *testing.T) {
 	})
 	url := serve(t, func(e *echo.Echo) {
 		e.IPExtractor = echo.ExtractIPDirect() // behind proxies: echo.ExtractIPFromXFFHeader
-		e.Use(middleware.RateLimiter(echolimit.NewStore(limiter.SlidingWindow(), httplimit.Config{
-			Name:     "store", // or the guard's, to share its budgets
-			Limit:    100,
-			Duration: time.Minute,
+		e.Use(middleware.RateLimiter(echolimit.NewStore(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+			Name: "store", // or the guard's, to share its budgets
 		})))
 		e.GET("/", hello)
 	})

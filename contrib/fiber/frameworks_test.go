@@ -60,10 +60,8 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	url := serve(t, func(app *fiber.App) {
 		api := app.Group("/api", fiberlimit.New(guard))
@@ -83,13 +81,11 @@ func TestPerUser(t *testing.T) {
 		return c.Next()
 	}
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				// set by authenticate; empty: 400
 				return fiber.Locals[string](fiberlimit.Context(r), "user"), nil
 			}),
-			Limit:    100,
-			Duration: time.Minute,
 		})
 		app.Use(authenticate, fiberlimit.New(guard))
 		app.Get("/", hello)
@@ -104,11 +100,9 @@ func TestPerUser(t *testing.T) {
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			// the proxy
 			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
-			Limit:     100,
-			Duration:  time.Minute,
 		})
 		app.Use(fiberlimit.New(guard))
 		app.Get("/", hello)
@@ -169,11 +163,9 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
-			Limit:       100,
-			Duration:    time.Minute,
-			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
 		app.Get("/events", fiberlimit.New(guard), func(c fiber.Ctx) error {
 			c.Set(fiber.HeaderContentType, "text/event-stream")

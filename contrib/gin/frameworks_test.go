@@ -56,10 +56,8 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	url := serve(t, func(engine *gin.Engine) {
 		api := engine.Group("/api", ginlimit.New(guard))
@@ -76,12 +74,10 @@ func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	authenticate := func(c *gin.Context) { c.Set("user", c.GetHeader("X-User")) }
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				return ginlimit.Context(r).GetString("user"), nil // set by authenticate; empty: 400
 			}),
-			Limit:    100,
-			Duration: time.Minute,
 		})
 		engine.Use(authenticate, ginlimit.New(guard))
 		engine.GET("/", hello)
@@ -96,11 +92,9 @@ func TestPerUser(t *testing.T) {
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			// the proxy
 			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
-			Limit:     100,
-			Duration:  time.Minute,
 		})
 		engine.Use(ginlimit.New(guard))
 		engine.GET("/", hello)
@@ -162,11 +156,9 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
-			Limit:       100,
-			Duration:    time.Minute,
-			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
 		engine.GET("/events", ginlimit.New(guard), func(c *gin.Context) {
 			events := subscribe()

@@ -88,11 +88,9 @@ func admitted(t *testing.T, c grpc_health_v1.HealthClient, md ...string) answer 
 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+	limit := grpclimit.NewServer(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 		// metadata that an interceptor before this one has checked
 		Extractor: httplimit.Headers("X-User"),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(limit.Unary),
@@ -106,10 +104,8 @@ func TestPerUser(t *testing.T) {
 
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+	limit := grpclimit.NewServer(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 		Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), // the proxy
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	c := grpc_health_v1.NewHealthClient(start(t,
 		grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))))
@@ -149,11 +145,9 @@ func TestOnDenied(t *testing.T) {
 // Each message of a stream counts.
 func TestMessages(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	messages := grpclimit.NewServer(limiter.TokenBucket(20), httplimit.Config{
+	messages := grpclimit.NewServer(limiter.TokenBucket(20).Limit(100, time.Minute), httplimit.Config{
 		Name:      "messages",
 		Extractor: httplimit.RemoteAddr(),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	option := grpc.ChainStreamInterceptor(messages.Messages())
 	conn := start(t, grpc.NewServer(option, grpc.UnknownServiceHandler(echo)))
