@@ -1,10 +1,8 @@
 // Package fiberlimit limits requests to a Fiber v3 app by the policies of package httplimit, in
 // either of two ways:
 //
-//	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 //		Extractor: httplimit.RemoteAddr(),
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})))
 //
 // [New] makes a handler with everything that httplimit has. [Handler] makes a LimiterMiddleware for

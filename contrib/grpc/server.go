@@ -1,9 +1,7 @@
 // Package grpclimit limits RPCs of gRPC servers and clients with any [weir.Strategy].
 //
-//	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+//	limit := grpclimit.NewServer(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), // per peer and method
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})
 //	server := grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(limit.Unary),

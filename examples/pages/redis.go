@@ -14,7 +14,7 @@ import (
 // Redis is in the README.
 func Redis(client redis.UniversalClient, limiter *weir.Limiter) (*fallback.Fallback, error) {
 	store, err := redislimit.New(client, redislimit.Config{})
-	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
+	hybrid, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(),
 		fallback.Config{Instances: 2})
 	return hybrid, err
 }
@@ -26,7 +26,7 @@ func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallba
 		log.Fatal(err)
 	}
 	defer beat.Close()
-	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
+	hybrid, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(),
 		fallback.Config{Instances: 3, InstancesFunc: beat.Instances})
 	return hybrid, err
 }
