@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +59,7 @@ func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, e
 	case err != nil:
 	case len(key) > m.maxExtracted:
 		err = tooLong("the key", len(key))
-	case bytes.HasPrefix(key, []byte(sharedKey)):
+	case len(key) >= len(sharedKey) && string(key[:len(sharedKey)]) == sharedKey:
 		err = fmt.Errorf("%w: it begins as those that a client's further keys share", ErrKey)
 	}
 	return key, err

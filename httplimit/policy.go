@@ -80,7 +80,7 @@ func (p Policy) Key(caller string) string {
 // policy is a compiled Policy, whose Strategy is no [weir.Limit]; read-only after New.
 type policy struct {
 	Policy
-	own        bool            // it has a limit besides LimitFunc
+	limited    bool            // it has a limit besides LimitFunc
 	varies     bool            // from request to request: see policyState.choose
 	plans      *plans          // of LimitFunc
 	limit      *weir.Limit     // if the policy was given one
@@ -113,7 +113,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if m, ok := p.Strategy.(*weir.Limit); ok {
 		c.setLimit(m)
 	}
-	if c.own = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil; !c.own {
+	if c.limited = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil; !c.limited {
 		if p.Extractor != nil {
 			c.key = appenderOf(p.Extractor)
 		}
@@ -189,7 +189,7 @@ func (l *plans) policy(m *weir.Limit) *policy {
 	if p, ok := l.known.Load(m); ok {
 		return p.(*policy)
 	}
-	c := &policy{Policy: l.of, own: true, varies: true, plans: l}
+	c := &policy{Policy: l.of, limited: true, varies: true, plans: l}
 	c.Limit, c.Duration = 0, 0
 	c.setLimit(m)
 	c.Name = printableName(cmp.Or(c.Name, defaultName(c.Limit, c.Duration)))
@@ -232,7 +232,7 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if c.plans != nil {
 		c.plans.hold = true
 	}
-	if c.own {
+	if c.limited {
 		c.hold()
 	}
 	c.unnamed, c.holds = unnamed, true
@@ -261,7 +261,7 @@ func (p *policy) check() {
 		panic(fmt.Sprintf("httplimit: the policy name %q is not 1 to %d bytes of printable ASCII", p.Name,
 			maxNameLen))
 	}
-	if !p.own {
+	if !p.limited {
 		return
 	}
 	if p.limit != nil && p.Duration == 0 {

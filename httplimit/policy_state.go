@@ -52,7 +52,7 @@ func (s *policyState) choose(r *http.Request) {
 		*s.ask = p.template
 		s.policy, s.keyLen = p, 0
 	}
-	s.ask.Exempt = !p.own
+	s.ask.Exempt = !p.limited
 }
 
 // setKey sets the Key of the Request to that of an extracted key, unless it is that already:
