@@ -18,7 +18,7 @@ import (
 )
 
 // New returns the middleware that consults s before each request: the handler runs at most once, if
-// s admits it.
+// s admits it. s is a [weir.Limit], or another Strategy with a Limit and a Duration in cfg.
 //
 // Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
 // without a key, 503 if s cannot decide or too many requests are in flight, and to a client on the
@@ -27,14 +27,16 @@ import (
 // process if there are several, and a handful of allocations, most of which net/http needs to hold
 // the header.
 //
-// Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one
-// Strategy are separate if the names of their policies differ, and share budgets if the names are
-// equal. Replicas that share a Redis must share budgets, so New cannot invent a name for each
-// middleware: the default name is made of the limit, and only one New on a Strategy may use it.
+// A limit counts as its own methods do, under the extracted key; another Strategy under
+// [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate if
+// the names of their policies differ, and share budgets if the names are equal. Replicas that share
+// a Redis must share budgets, so New cannot invent a name for each middleware: the default name is
+// made of the limit, and only one New on a Strategy may use it, unless all are given one Limit.
 //
-// New panics on an invalid Config: no s, no Extractor, no limit, a bad name or Duration, a Limit of
-// 0 without DenyAll, two policies of one name, a second middleware with default names on one
-// Strategy, or a Strategy that cannot give back, as CountIf and further policies need it.
+// New panics on an invalid Config: no s, no Extractor, no limit, numbers beside a [weir.Limit] that
+// has its own, a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name, a
+// second middleware with default names on one Strategy, or a Strategy that cannot give back, as
+// CountIf and further policies need it.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 	m := newMiddleware(s, cfg)
 	return func(next http.Handler) http.Handler {

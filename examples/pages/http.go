@@ -13,8 +13,8 @@ import (
 
 // Guard is in the README.
 func Guard(limiter *weir.Limiter, hello http.Handler) {
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, // behind a proxy: ClientIP
+	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), // behind a proxy: ClientIP
 	})
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(hello)))
 }
