@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// The limits of a Fallback count separately through an outage: while the server is down local admits the rest of what it has admitted, and after that
-// the server counts what local has admitted.
+// The limits of a Fallback count separately through an outage. While the server is down, local
+// admits what the server would have; after that the server counts it.
 func TestLimitsThroughAnOutage(t *testing.T) {
 	limitOf := func(t *testing.T, s weir.Strategy, n uint64) *weir.Limit {
 		m, err := weir.NewLimit(s, n, time.Hour)

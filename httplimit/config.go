@@ -32,8 +32,9 @@ type Config struct {
 	Policies []Policy
 
 	// Concurrency bounds the requests of one caller that are in flight at one time, such as its
-	// streams. Its Strategy is a [weir.Holder]: limiter.InFlight(), that of redislimit for all
-	// instances together, or a fallback of both. Each request takes one place as [weir.Hold] does,
+	// streams. Its Strategy is a limit on work in flight, such as limiter.InFlight().Limit(2), or a
+	// [weir.Holder]: limiter.InFlight(), that of redislimit for all instances together, or a fallback
+	// of both. Each request takes one place as [weir.Hold] does,
 	// whatever CostFunc returns, and keeps it until the handler returns or panics, and until a
 	// connection that it has hijacked is closed too. Duration is the lease, by which the places of an
 	// instance that dies are free again; 0: a minute. The default Name is "in flight".

@@ -38,7 +38,7 @@ func claimDefaultNames(m *middleware) {
 		if slices.Contains(claims, id) {
 			continue
 		}
-		if m, ok := guards.unnamed[id]; ok && (m == nil || m != p.limit) {
+		if other, ok := guards.unnamed[id]; ok && (other == nil || other != p.limit) {
 			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy "+
 				"%s a Name of its own, or the first one's Name to share the budget", p.strategy,
 				structuredfield.Quote(p.Name)))

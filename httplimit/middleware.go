@@ -28,10 +28,11 @@ import (
 // the header.
 //
 // A limit counts as its own methods do, under the extracted key; another Strategy under
-// [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate if
-// the names of their policies differ, and share budgets if the names are equal. Replicas that share
-// a Redis must share budgets, so New cannot invent a name for each middleware: the default name is
-// made of the limit, and only one New on a Strategy may use it, unless all are given one Limit.
+// [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate
+// if the names of their policies differ, and share budgets if the names are equal. Replicas that
+// share a Redis must share budgets, so New cannot invent a name for each middleware: the default
+// name is made of the limit, and only one New on a Strategy may use it, unless all are given one
+// and the same Limit.
 //
 // New panics on an invalid Config: no s, no Extractor, no limit, numbers beside a [weir.Limit] that
 // has its own, a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name, a

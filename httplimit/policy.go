@@ -37,17 +37,18 @@ type Policy struct {
 	Duration time.Duration
 
 	// LimitFunc returns the limit of a request, by plan or by route, in place of the policy's own. nil
-	// stands for that one or, in a policy that has none, for no limit, as Applies does. It must rely on authenticated data only: a client that chooses
-	// its plan has no limit. The limits are made once, where the program starts:
+	// stands for that one or, in a policy that has none, for no limit, as if the policy did not apply.
+	// It must rely on authenticated data only: a client that chooses its plan has no limit. The limits
+	// are values, made where the program starts; to choose from up to 1024 costs nothing:
 	//
-	//	plans := map[string]*weir.Limit{"free": s.Limit(100, time.Hour), "paid": s.Limit(5000, time.Hour)}
+	//	free, paid := s.Limit(100, time.Hour), s.Limit(5000, time.Hour)
 	//
-	// They count separately unless Name or their own names are the same, and so does a caller whose
-	// plan has changed.
+	// With a Name, here or of the limits, a caller whose plan changes keeps its count; else each limit
+	// counts for itself.
 	LimitFunc func(*http.Request) *weir.Limit
 
-	// Applies reports whether the policy applies to a request. If not, no bucket is taken, and no field
-	// mentions the policy. nil: it applies to all.
+	// Applies reports whether the policy applies to a request. If not, no bucket is taken, and no
+	// field mentions the policy. nil: it applies to all.
 	Applies func(*http.Request) bool
 
 	// DenyAll makes a Limit of 0 valid: every request is denied.
@@ -65,8 +66,8 @@ type Policy struct {
 }
 
 // Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test.
-// The caller is the extracted key, such as "192.0.2.1", which is the key itself if the Strategy is a
-// [weir.Limit].
+// The caller is the extracted key, such as "192.0.2.1", which is the key itself if the Strategy is
+// a [weir.Limit].
 func (p Policy) Key(caller string) string {
 	if _, ok := p.Strategy.(*weir.Limit); ok {
 		return caller

@@ -1,6 +1,7 @@
 // Package connectlimit limits RPCs of connect-go handlers and clients with any [weir.Strategy].
 //
-//	limit := connectlimit.NewServer(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	limit := connectlimit.NewServer(perClient, httplimit.Config{
 //		// The limit is per peer and procedure.
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 //	})

@@ -211,7 +211,8 @@ func TestStoreBesideAGuard(t *testing.T) {
 	})
 	url := serve(t, func(e *echo.Echo) {
 		e.IPExtractor = echo.ExtractIPDirect() // behind proxies: echo.ExtractIPFromXFFHeader
-		e.Use(middleware.RateLimiter(echolimit.NewStore(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+		perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+		e.Use(middleware.RateLimiter(echolimit.NewStore(perClient, httplimit.Config{
 			Name: "store", // or the guard's, to share its budgets
 		})))
 		e.GET("/", hello)

@@ -1,7 +1,8 @@
 // Package echolimit limits requests to an Echo v4 server by the policies of package httplimit, in
 // either of two ways:
 //
-//	e.Use(echolimit.New(httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	e.Use(echolimit.New(httplimit.New(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 //	})))
 //

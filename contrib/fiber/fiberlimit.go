@@ -1,7 +1,8 @@
 // Package fiberlimit limits requests to a Fiber v3 app by the policies of package httplimit, in
 // either of two ways:
 //
-//	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	app.Use(fiberlimit.New(httplimit.New(perClient, httplimit.Config{
 //		Extractor: httplimit.RemoteAddr(),
 //	})))
 //

@@ -1,6 +1,7 @@
 // Package ginlimit limits requests to a Gin engine by the policies of package httplimit.
 //
-//	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	guard := httplimit.New(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 //	})
 //	api := engine.Group("/api", ginlimit.New(guard))

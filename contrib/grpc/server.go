@@ -1,6 +1,7 @@
 // Package grpclimit limits RPCs of gRPC servers and clients with any [weir.Strategy].
 //
-//	limit := grpclimit.NewServer(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	limit := grpclimit.NewServer(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), // per peer and method
 //	})
 //	server := grpc.NewServer(
