@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
