@@ -44,7 +44,7 @@ func TestLimitsThroughAnOutage(t *testing.T) {
 			take(six, 1, 1)
 			take(six, 1, 0)
 			assert.False(t, six.Allow("a"))
-			res, err := f.server.Peek(t.Context(), &weir.Request{Key: weir.JoinKey("6/1h", "a"), Limit: 100,
+			res, err := f.server.Peek(t.Context(), &weir.Request{Key: weir.JoinKey("", "6/1h", "a"), Limit: 100,
 				Duration: time.Hour})
 			require.NoError(t, err)
 			assert.EqualValues(t, 7, res.TotalRequests, "six were admitted, and all are counted")

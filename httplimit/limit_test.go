@@ -79,7 +79,7 @@ func TestALimitOfAnotherPackageKeepsItsKeys(t *testing.T) {
 		assert.EqualValues(t, 100, call.Request.Limit)
 		assert.Equal(t, time.Minute, call.Request.Duration)
 	}
-	assert.Equal(t, []string{weir.JoinKey("100/1m", "203.0.113.7"), weir.JoinKey("api", "203.0.113.7")},
+	assert.Equal(t, []string{weir.JoinKey("", "100/1m", "203.0.113.7"), weir.JoinKey("api", "203.0.113.7")},
 		keys)
 }
 
