@@ -3,21 +3,11 @@
 package pages
 
 import (
-	"log"
-	"net/http"
 	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 )
-
-// Guard is in the README.
-func Guard(limiter *weir.Limiter, hello http.Handler) {
-	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), // behind a proxy: ClientIP
-	})
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(hello)))
-}
 
 // Policies is in docs/http.md.
 func Policies() httplimit.Config {

@@ -11,14 +11,6 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// Redis is in the README.
-func Redis(client redis.UniversalClient, limiter *weir.Limiter) (*fallback.Fallback, error) {
-	store, err := redislimit.New(client, redislimit.Config{})
-	hybrid, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(),
-		fallback.Config{Instances: 2})
-	return hybrid, err
-}
-
 // Heartbeat is in docs/redis.md.
 func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
 	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
