@@ -25,17 +25,17 @@ func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallba
 
 // Near is in docs/redis.md.
 func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}),
+	primary := near.Lease(near.Denials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 50})
-	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
+	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: 3})
 	return hybrid, err
 }
 
 // Scaling is in docs/scaling.md.
 func Scaling(store *redislimit.Store, limiter *weir.Limiter, n int) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}),
+	primary := near.Lease(near.Denials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 100})
-	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: n})
+	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: n})
 	return hybrid, err
 }
 
