@@ -18,9 +18,10 @@ func Calls(ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Lim
 	err = logins.Wait(ctx, "ann")                                          // until a hit is admitted
 
 	jobs := limiter.InFlight().Limit(20)
-	held, err := jobs.Hold(ctx, "acme") // a *weir.DeniedError while 20 are at work; HoldWait waits
-	defer held.Release(ctx)             // if err is nil
-
+	held, err := jobs.Hold(ctx, "acme")
+	if err == nil { // else 20 are at work, and it is a *weir.DeniedError; HoldWait waits for a place
+		defer held.Release(ctx)
+	}
 	both := weir.All(perUser, logins)    // one limit: all of them count, or none
 	out, err := both.Take(ctx, "ann", 1) // out.By is the one that binds
 	d, err := weir.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
