@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
@@ -11,6 +12,10 @@ import (
 type Bucket struct {
 	ID    string
 	Scale time.Duration // of the window
+
+	// Limit is the name of the [Limit] that counts in the bucket, or its numbers if it has no name;
+	// empty for CheckRate and for a strategy itself.
+	Limit string
 
 	// Calendar is that of the window, such as "month:17@Europe/Berlin"; empty if it is in none.
 	Calendar string
@@ -41,11 +46,14 @@ func (l *Limiter) bucket(x *index, s *slot) Bucket {
 // newBucket returns the Bucket of an ID without a hit, and when its window starts.
 func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start int64) {
 	if scaleMs > maxScale {
-		ws := l.calendars.of(scaleMs)
-		end := ofSecond(number)
-		start = ws.at(end - 1).start
-		return Bucket{ID: id, Scale: time.Duration(end - start), Calendar: ws.name, Number: number,
-			Ends: l.clock.time(end)}, start
+		in, end := l.series.of(scaleMs), ofMilli(number)
+		start = in.at(end - 1).start
+		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.name, in.numbers), Calendar: in.seriesName.calendar,
+			Number: number / 1000, Ends: l.clock.time(end)}
+		if in.length > 0 {
+			b.Scale, b.Number = time.Duration(in.length*msec), number/in.length-1
+		}
+		return b, start
 	}
 	ends := l.clock.time(algorithm.WindowStart(number+1, scaleMs))
 	start = algorithm.WindowStart(number, scaleMs)

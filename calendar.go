@@ -1,13 +1,8 @@
 package weir
 
 import (
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/calendar"
 )
 
@@ -65,11 +60,11 @@ func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	if err != nil {
 		panic("weir: " + err.Error())
 	}
-	ws, _ := l.calendars.named(of.String(), &of) // fails only without of
-	s := l.onSlots(fixedKind)
-	s.duration = time.Duration(ws.scale * msec)
-	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return ws.window(now).end }}
-	return &Calendar{windowStrategy{slotStrategy: s, windows: ws}}
+	ws, err := l.series.named(seriesName{calendar: of.String()}, &of)
+	if err != nil {
+		panic("weir: " + err.Error())
+	}
+	return &Calendar{l.inWindows(ws)}
 }
 
 // Inspect returns the Bucket of a key in the current window, as [Limiter.Inspect] does.
@@ -93,76 +88,17 @@ func (c *Calendar) Algorithm() string { return "calendar" }
 
 func (c *Calendar) itself() Strategy { return c }
 
-// calendars are those that a Limiter knows, by their names. In the keys of its buckets, the n-th
-// has the scale maxScale+n.
-type calendars struct {
-	clock *clock
-	mu    sync.Mutex // held by writers of known
-	known atomic.Pointer[[]*calendarWindows]
+// Limit returns the limit of n in each window. Its Numbers have about how long that is.
+func (c *Calendar) Limit(n uint64) *Limit { return mustLimit(c, n, c.Window()) }
+
+func (c *Calendar) check(m *Limit) error {
+	m.d = c.Window()
+	return nil
 }
 
-// calendarWindows are the windows of one calendar.
-type calendarWindows struct {
-	clock    *clock
-	name     string
-	scale    int64
-	calendar atomic.Pointer[calendar.Calendar]
-	current  atomic.Pointer[window] // the latest; before the first, one that holds no instant
+func (c *Calendar) bind(m *Limit) (Strategy, error) {
+	name := m.seriesName()
+	name.calendar = c.windows.seriesName.calendar
+	s, err := c.l.limitedWindows(name, c.windows.calendar.Load(), m.n)
+	return &Calendar{s}, err
 }
-
-// of returns the windows of a scale.
-func (cs *calendars) of(scaleMs int64) *calendarWindows {
-	return (*cs.known.Load())[scaleMs-maxScale-1]
-}
-
-// named returns the windows of a calendar: c, or if that is nil the one that is known, or else that
-// which the name describes. It fails if that has a zone whose rules are not found.
-func (cs *calendars) named(name string, c *calendar.Calendar) (*calendarWindows, error) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	known := *cs.known.Load()
-	for _, ws := range known {
-		if ws.name == name {
-			if c != nil {
-				ws.calendar.Store(c)
-			}
-			return ws, nil
-		}
-	}
-	if c == nil {
-		parsed, err := calendar.Parse(name)
-		if err != nil {
-			return nil, err
-		}
-		c = &parsed
-	}
-	ws := &calendarWindows{clock: cs.clock, name: name, scale: maxScale + 1 + int64(len(known))}
-	ws.calendar.Store(c)
-	ws.current.Store(&window{scale: ws.scale})
-	known = append(slices.Clip(known), ws)
-	cs.known.Store(&known)
-	return ws, nil
-}
-
-// window returns the window that holds now.
-func (ws *calendarWindows) window(now int64) *window {
-	w := ws.at(now)
-	if w.expires.IsZero() {
-		w.expires = ws.clock.time(w.end)
-		ws.current.Store(w)
-	}
-	return w
-}
-
-// at is window, without its expires if it is not the current one.
-func (ws *calendarWindows) at(now int64) *window {
-	if w := ws.current.Load(); w.holds(now) {
-		return w
-	}
-	second, _ := arith.FloorDiv(now, int64(time.Second))
-	start, end := ws.calendar.Load().Window(second)
-	return newWindow(ws.scale, end, ofSecond(start), ofSecond(end))
-}
-
-// ofSecond returns the instant of a Unix second. It saturates.
-func ofSecond(second int64) int64 { return algorithm.WindowStart(second, 1000) }

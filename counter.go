@@ -1,5 +1,7 @@
 package weir
 
+import "time"
+
 // Counter counts in a period of one Duration that begins with the caller's first hit. Make one with
 // [Limiter.Counter].
 type Counter struct {
@@ -27,3 +29,11 @@ func (l *Limiter) Counter() *Counter {
 func (c *Counter) Algorithm() string { return "counter" }
 
 func (c *Counter) itself() Strategy { return c }
+
+// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+func (c *Counter) Limit(n uint64, d time.Duration) *Limit { return mustLimit(c, n, d) }
+
+func (c *Counter) bind(m *Limit) (Strategy, error) {
+	of := *c
+	return &of, of.bindTo(m)
+}

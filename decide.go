@@ -8,10 +8,16 @@ import (
 	"sync"
 )
 
-// Ask is one limit that a request is held against.
+// Ask is one limit that a request is held against; see [Limit.For].
 type Ask struct {
 	Strategy Strategy
 	Request  Request
+}
+
+// Cost returns the same ask for a cost, of which 0 means 1.
+func (a Ask) Cost(cost uint64) Ask {
+	a.Request.Cost = cost
+	return a
 }
 
 // Decision is the decision on all asks of a [Decide].
@@ -34,24 +40,19 @@ type Decision struct {
 // be on different keys, strategies, limits and costs: a user and his organisation, requests and
 // tokens.
 //
-//	d, err := weir.Decide(ctx,
-//		weir.Ask{Strategy: s, Request: weir.Request{
-//			Key: weir.JoinKey("user", user), Limit: 10, Duration: time.Second}},
-//		weir.Ask{Strategy: s, Request: weir.Request{
-//			Key: weir.JoinKey("org", org), Limit: 1000, Duration: time.Minute}},
-//	)
+//	d, err := weir.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
 // decide last. Without asks the request is admitted.
 //
-// It is not one atomic step, and [Limits.Take] says what can happen between its steps: a request
+// It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
 // Strategy panics, what those before it have counted stands. Asks on one redislimit.Store, also
 // through package fallback, take one round trip, and a denial one more. On strategies of this
 // package it allocates Each only, for up to four asks.
 func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
-	l := getLimits(len(asks))
+	l := getAttempts(len(asks))
 	defer l.put()
 	for i := range asks {
 		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
@@ -70,7 +71,7 @@ func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 }
 
 // decide is Take, which fails if what was denied could not be given back.
-func (l Limits) decide(ctx context.Context) error {
+func (l Attempts) decide(ctx context.Context) error {
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (l Limits) decide(ctx context.Context) error {
 }
 
 // check fails if there is no Strategy, or if two of them cannot give back.
-func (l Limits) check() error {
+func (l Attempts) check() error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
@@ -96,25 +97,56 @@ func (l Limits) check() error {
 	return nil
 }
 
-// ask makes l a Limit on r of s, or of what is inside of s if that is a Policy.
-func (l *Limit) ask(s Strategy, r *Request) {
+// decideOp is decide, or a look, and returns the place of the Attempt that binds.
+func (l Attempts) decideOp(ctx context.Context, op Op) (binding int, err error) {
+	if op != OpPeek {
+		err = l.decide(ctx)
+		return l.Binding(), err
+	}
+	for i := range l {
+		l[i].strict = true
+	}
+	l.each(ctx, OpPeek, (*Attempt).waits)
+	if _, err = l.verdict(ctx, nil); err != nil {
+		return -1, err
+	}
+	binding = l.Binding()
+	if m := &l[binding]; m.Result.Allowed() {
+		m.Result.TotalRequests += m.cost()
+	}
+	return binding, nil
+}
+
+// ask makes l an Attempt on r of s, or of what is inside of s if that is a Limit.
+func (l *Attempt) ask(s Strategy, r *Request) {
 	l.Request = *r
-	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
-		l.Request, s = *p.request(&l.Request), p.Strategy
+	if m, ok := s.(*Limit); ok {
+		d := m.decider()
+		l.Request.Limit, l.Request.Duration = m.n, m.d
+		if d.label != "" && r.Key != "" { // an empty key is to stay an error
+			l.Request.Key = d.label + JoinKey(r.Key)
+		}
+		if l.abilities = d.abilities; l.local != nil {
+			l.Source = "local"
+		}
+		return
+	}
+	for p, ok := s.(keyed); ok; p, ok = s.(keyed) {
+		l.Request, s = *p.request(&l.Request), p.strategy
 	}
 	l.bind(s)
 }
 
-// pooled are Limits for one decision.
-var pooled = sync.Pool{New: func() any { l := make(Limits, 0, 4); return &l }}
+// pooled are Attempts for one decision.
+var pooled = sync.Pool{New: func() any { l := make(Attempts, 0, 4); return &l }}
 
-func getLimits(n int) *Limits {
-	l := pooled.Get().(*Limits)
+func getAttempts(n int) *Attempts {
+	l := pooled.Get().(*Attempts)
 	*l = slices.Grow(*l, n)[:n]
 	return l
 }
 
-func (l *Limits) put() {
+func (l *Attempts) put() {
 	clear(*l)
 	*l = (*l)[:0]
 	pooled.Put(l)

@@ -229,11 +229,11 @@ func TestNames(t *testing.T) {
 		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(),
 		"list":  l.List(),
 		"tiers": decidetest.Tiers(l), "weir_test.runOnly": runOnly(nil),
-		"all of fixed window, all of list": weir.All(weir.Policy{Name: "p", Strategy: l.FixedWindow()},
-			weir.All(l.List())),
+		"all of fixed window, all of list": weir.AllOf(weir.Keyed("p", l.FixedWindow(), 0, 0),
+			weir.AllOf(l.List())),
 	} {
 		assert.Equal(t, want, weir.NameOf(s))
-		assert.Equal(t, want, weir.NameOf(weir.Policy{Name: "p", Strategy: watched{s}}))
+		assert.Equal(t, want, weir.NameOf(weir.Keyed("p", watched{s}, 0, 0)))
 	}
 }
 
@@ -275,17 +275,17 @@ func TestReserveAll(t *testing.T) {
 // cost that has arisen counts in full, whatever the others say.
 func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	s, ctx := standing(t).TokenBucket(0), context.Background()
-	take := func(cost uint64, set func(m *weir.Limit)) (bool, uint64) {
-		l := weir.Limits{weir.NewLimit(s)}
+	take := func(cost uint64, set func(m *weir.Attempt)) (bool, uint64) {
+		l := weir.Attempts{weir.NewAttempt(s)}
 		l[0].Request = weir.Request{Key: "a", Limit: 10, Cost: cost, Duration: time.Minute}
 		set(&l[0])
 		allowed, err := l.Take(ctx, nil)
 		require.NoError(t, err)
 		return allowed, l[0].Result.TotalRequests
 	}
-	look, after := func(m *weir.Limit) { m.Look = true }, func(m *weir.Limit) { m.Afterwards = true }
+	look, after := func(m *weir.Attempt) { m.Look = true }, func(m *weir.Attempt) { m.Afterwards = true }
 	for _, step := range []struct {
-		set     func(m *weir.Limit)
+		set     func(m *weir.Attempt)
 		cost    uint64
 		allowed bool
 		total   uint64
@@ -296,7 +296,7 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 		assert.Equal(t, step.total, total, "%+v", step)
 	}
 
-	l := weir.Limits{weir.NewLimit(s), weir.NewLimit(s)}
+	l := weir.Attempts{weir.NewAttempt(s), weir.NewAttempt(s)}
 	l[0].Request = weir.Request{Key: "b", Limit: 10, Cost: 4, Duration: time.Minute}
 	l[1].Request = weir.Request{Key: "c", Limit: 0, Duration: time.Minute}
 	l[0].Afterwards = true
@@ -307,15 +307,15 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 8, res.TotalRequests, "four count, though the other denies")
 
-	for _, set := range []func(m *weir.Limit){look, after} {
-		for want, one := range map[error]weir.Limit{
-			errors.ErrUnsupported: weir.NewLimit(runOnly(func() (*weir.Result, error) {
+	for _, set := range []func(m *weir.Attempt){look, after} {
+		for want, one := range map[error]weir.Attempt{
+			errors.ErrUnsupported: weir.NewAttempt(runOnly(func() (*weir.Result, error) {
 				return new(weir.Result), nil
 			})),
-			weir.ErrID: weir.NewLimit(s),
+			weir.ErrID: weir.NewAttempt(s),
 		} {
 			set(&one)
-			_, err := weir.Limits{one}.Take(ctx, nil)
+			_, err := weir.Attempts{one}.Take(ctx, nil)
 			require.ErrorIs(t, err, want)
 		}
 	}
@@ -328,15 +328,15 @@ func TestALookIsNoRun(t *testing.T) {
 	s, ctx := l.FixedWindow(), context.Background()
 	for _, c := range []struct {
 		second weir.Request
-		set    func(m *weir.Limit)
+		set    func(m *weir.Attempt)
 		total  uint64 // of the first
 	}{
-		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *weir.Limit) {
+		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *weir.Attempt) {
 			m.Advisory = true
 		}, 4},
-		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*weir.Limit) {}, 8},
+		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*weir.Attempt) {}, 8},
 	} {
-		limits := weir.Limits{weir.NewLimit(s), weir.NewLimit(s), weir.NewLimit(s)}
+		limits := weir.Attempts{weir.NewAttempt(s), weir.NewAttempt(s), weir.NewAttempt(s)}
 		limits[0].Request = weir.Request{Key: "a", Limit: 10, Cost: 3, Duration: time.Minute}
 		limits[1].Request = c.second
 		limits[2].Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
@@ -354,13 +354,13 @@ func TestALookIsNoRun(t *testing.T) {
 }
 
 // Wrappers have every method, whatever is inside of them: what cannot give back decides last, or by
-// Admit, and a Limit that cannot peek does not look.
+// Admit, and an Attempt that cannot peek does not look.
 func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 	ctx := context.Background()
 	l := standing(t)
 	wrappers := map[string]func(s weir.Strategy) weir.Strategy{
 		"policy": func(s weir.Strategy) weir.Strategy {
-			return weir.Policy{Name: "p", Strategy: s, Limit: 5, Duration: time.Minute}
+			return weir.Keyed("p", s, 5, time.Minute)
 		},
 		"near": func(s weir.Strategy) weir.Strategy { return near.Denials(s, near.DenialsConfig{}) },
 		"fallback": func(s weir.Strategy) weir.Strategy {
@@ -374,8 +374,8 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		if name == "policy" {
 			key = weir.JoinKey("p", name)
 		}
-		limits := weir.Limits{weir.NewLimit(wrap(weir.All(l.FixedWindow(), l.SlidingWindow()))),
-			weir.NewLimit(l.Counter())}
+		limits := weir.Attempts{weir.NewAttempt(wrap(weir.AllOf(l.FixedWindow(), l.SlidingWindow()))),
+			weir.NewAttempt(l.Counter())}
 		limits[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
 		limits[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
 		for range 3 {
@@ -393,25 +393,26 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 			ran++
 			return &weir.Result{State: weir.Allow, TotalRequests: 1}, nil
 		}))
-		one := weir.NewLimit(inner)
+		one := weir.NewAttempt(inner)
 		assert.False(t, one.CanRefund(), name)
 		_, err = weir.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "k", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		one.Request, one.Look = weir.Request{Key: "k", Limit: 5, Duration: time.Minute}, true
-		_, err = weir.Limits{one}.Take(ctx, nil)
+		_, err = weir.Attempts{one}.Take(ctx, nil)
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		assert.Zero(t, ran, name)
 	}
 }
 
 func TestDecideNeedsStrategies(t *testing.T) {
-	s, none := standing(t).FixedWindow(), weir.Policy{Name: "none", Limit: 5, Duration: time.Minute}
+	s, none := standing(t).FixedWindow(), weir.Keyed("none", nil, 5, time.Minute)
 	for _, missing := range []weir.Strategy{nil, none} {
 		_, err := weir.Decide(context.Background(), ask(s, "k", 5, 1), ask(missing, "k", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 		_, err = weir.ReserveAll(context.Background(), ask(missing, "k", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported)
-		assert.Panics(t, func() { weir.All(s, missing) })
+		_, err = weir.AllOf(s, missing).Run(context.Background(), &weir.Request{Key: "k"})
+		require.ErrorIs(t, err, errors.ErrUnsupported)
 	}
 }
 
@@ -423,7 +424,7 @@ func TestAllGivesBackNoMoreThanItTook(t *testing.T) {
 	_, err := s.Run(ctx, &r)
 	require.NoError(t, err)
 	r.Cost = 5
-	_, back, err := weir.All(recorder{Strategy: s, name: "plain",
+	_, back, err := weir.AllOf(recorder{Strategy: s, name: "plain",
 		calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
 	require.NoError(t, err)
 	for _, cost := range []uint64{0, 2, 2, 2, 5} {
@@ -440,7 +441,7 @@ type storing struct{ *weir.FixedWindow }
 
 func (s *storing) Store() (any, weir.Strategy) { return []int{1}, s }
 
-func (s *storing) Batch(context.Context, weir.Op, []*weir.Limit) { panic("called") }
+func (s *storing) Batch(context.Context, weir.Op, []*weir.Attempt) { panic("called") }
 
 func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {
 	s := standing(t).FixedWindow()
@@ -459,16 +460,16 @@ func (s *irrevocable) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 	return s.window.Run(ctx, r)
 }
 
-func (s *irrevocable) Batch(ctx context.Context, _ weir.Op, limits []*weir.Limit) {
+func (s *irrevocable) Batch(ctx context.Context, _ weir.Op, limits []*weir.Attempt) {
 	for _, l := range limits {
 		l.Result, l.Err = s.window.Decide(ctx, &l.Request)
 		l.Source = "elsewhere"
 	}
 }
 
-// A Batcher sets the Source of a Limit, whether or not it gives back.
+// A Batcher sets the Source of an Attempt, whether or not it gives back.
 func TestSourceOfOneThatCannotGiveBack(t *testing.T) {
-	l := weir.Limits{weir.NewLimit(&irrevocable{standing(t).FixedWindow()})}
+	l := weir.Attempts{weir.NewAttempt(&irrevocable{standing(t).FixedWindow()})}
 	l[0].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Hour}
 	allowed, err := l.Take(context.Background(), nil)
 	require.NoError(t, err)
@@ -522,7 +523,7 @@ func TestArisenCostsCount(t *testing.T) {
 		if key == "gone" {
 			ctx = ended
 		}
-		limits := weir.Limits{weir.NewLimit(of)}
+		limits := weir.Attempts{weir.NewAttempt(of)}
 		limits[0].Request, limits[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3,
 			Duration: 24 * time.Hour}, true
 		_, err := limits.Take(ctx, nil)
@@ -542,7 +543,7 @@ func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_123)
 	for _, s := range every(t)(func() time.Time { return now })[:6] {
 		for _, key := range []string{"a", "longer than a slot has room for"} {
-			l := weir.Limits{weir.NewLimit(s)}
+			l := weir.Attempts{weir.NewAttempt(s)}
 			l[0].Request = weir.Request{Key: key, Limit: 3, Duration: time.Minute}
 			for i := range 10 {
 				now = now.Add(1234567 * time.Nanosecond)
@@ -553,7 +554,7 @@ func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
 				assert.Equal(t, l[0].Result.ExpiresAt.Sub(now), l[0].Left(), "%s, call %d", weir.NameOf(s), i)
 			}
 		}
-		other := weir.Limits{weir.NewLimit(struct{ weir.Strategy }{s})}
+		other := weir.Attempts{weir.NewAttempt(struct{ weir.Strategy }{s})}
 		other[0].Request = weir.Request{Key: "c", Limit: 3, Duration: time.Minute}
 		_, err := other.Take(t.Context(), nil)
 		require.NoError(t, err)

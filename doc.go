@@ -4,23 +4,35 @@
 //	if err != nil { … }
 //	defer limiter.Close()
 //
-//	res, err := limiter.CheckRate("10.0.0.7", 30_000, 500) // at most 500 hits in 30 s
-//	if err != nil { … } // could not decide: fail open or fail closed, as you choose
-//	if !res.Allowed() { … res.RetryAfter(time.Now()) … }
+//	perClient := limiter.SlidingWindow().Limit(500, 30*time.Second)
+//	if !perClient.Allow("10.0.0.7") { … } // more than 500 in 30 s
 //
 // # Begin here
 //
-// [New] makes a [Limiter], once for a program. [Limiter.CheckRate] counts in fixed windows. That
-// algorithm, and each other one, is a [Strategy] too, which a method of the Limiter returns: Run
-// takes a [Request] and returns a [Result], and on a FixedWindow it counts where CheckRate does.
+// [New] makes a [Limiter], once for a program. Its methods return the algorithms, and the Limit
+// method of each binds one to its numbers: a [Limit] is a value, made where the program starts,
+// that counts by itself. Begin with the sliding window: it has no edge at which a caller gets twice
+// the limit at once, and keeps one number for each caller. Everything else a program needs is a
+// method of the Limit:
 //
-//	res, err := limiter.SlidingWindow().Run(ctx, &weir.Request{
-//		Key: "10.0.0.7", Limit: 500, Duration: 30 * time.Second})
+//	perUser := limiter.SlidingWindow().Limit(100, time.Minute)
+//	logins := limiter.TokenBucket(5).Limit(5, time.Minute).Named("logins")
+//	jobs := limiter.InFlight().Limit(20)
 //
-// All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of one
-// kind count together for each key and Duration; different kinds count separately. [JoinKey] makes
-// a key of several parts. [Wait] sleeps until a strategy admits, [Hold] admits work until it ends,
-// [Reserve] takes an estimate and corrects it, and [Decide] holds a request against several.
+//	perUser.Allow(user)                      // a hit; AllowBytes takes an address or an integer
+//	out, err := perUser.Take(ctx, user, 3)   // a cost; Outcome says what is left, and how long to wait
+//	err = logins.Wait(ctx, user)             // until it is admitted
+//	held, err := jobs.Hold(ctx, tenant)      // until held.Release(ctx)
+//	both := weir.All(perUser, logins)        // both, or neither
+//	d, err := weir.Decide(ctx, perUser.For(user), tokens.For(org).Cost(n)) // on several keys
+//
+// [Limiter.CheckRate] is the call of the original, for code that has a limit in numbers: it counts
+// in fixed windows. A [Strategy] is what a Limit decides by, and the contract with stores: Run
+// takes a [Request] with its own numbers, and returns a [Result]. Equal limits count together,
+// limits that differ count separately, and neither counts with CheckRate or a Strategy's Run.
+//
+// All strategies of a Limiter share its bound on memory, its janitor and its clock. [JoinKey] makes
+// a key of several parts. [Reserve] takes an estimate and corrects it.
 //
 // docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose
 // and lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a
@@ -29,11 +41,11 @@
 //
 // # Types, by who needs them
 //
-//   - Everybody: [Limiter], [Config], [Request], [Result], [State] and [Strategy].
+//   - Everybody: [Limiter], [Config], [Limit] and [Outcome].
 //   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
-//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Entry], [InFlight];
-//     [Policy], and [All], make one of several.
+//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Entry], [InFlight].
 //   - More than one call: [Ask] and [Decision], [Reservation], [Held], [DeniedError].
+//   - To decide by the numbers of each request: [Strategy], [Request], [Result] and [State].
 //   - To look and to correct: [Stats], [Bucket], [Peeker], [Refunder], [Resetter], [PrefixResetter]
 //     and [Named].
 //   - Users of raterlimiter in Erlang: [Verdict].
@@ -46,17 +58,15 @@
 //
 //	Forecaster  FixedWindow Calendar SlidingWindow TokenBucket Counter List
 //	Holder      InFlight
-//	All         Peeker Charger Admitter Named
-//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter Holder,
-//	            if its Strategy does
+//	Limit       Named; its Unwrap is a Strategy with all that its strategy implements
 //
 // # For authors of stores and middlewares
 //
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run.
 // Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
-// [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each [Limit]
-// of a store in one round trip. A [Return] gives back what an [Admitter] took, and a [Place] what a
-// [Holder] holds. A middleware keeps its [Limits] from request to request, and asks a [Forecaster]
+// [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each
+// [Attempt] of a store in one round trip. A [Return] gives back what an [Admitter] took, and a [Place] what a
+// [Holder] holds. A middleware keeps its [Attempts] from request to request, and asks a [Forecaster]
 // when there is more. weirtest.TestStrategy tests what of them there is.
 //
 // # How it works

@@ -74,9 +74,8 @@ func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 	assert.Equal(t, rows["Forecaster"], forecasters)
 	assert.Equal(t, rows["Holder"], holders)
 	window := limiter.FixedWindow()
-	assert.Equal(t, rows["All"], optional(weir.All(window, window)))
-	policy, _, _ := strings.Cut(strings.Join(rows["Policy"], " "), ",")
-	assert.Equal(t, strings.Fields(policy), slices.Clone(optional(weir.Policy{Strategy: window})))
+	assert.Equal(t, []string{"Named;"}, rows["Limit"][:1])
+	assert.Equal(t, []string{"Named"}, optional(window.Limit(1, time.Second)))
 }
 
 // The package's comment names each exported type, and each once in a list of its own: the index of

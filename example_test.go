@@ -554,21 +554,25 @@ func ExampleLimiter_Tiers() {
 	// Deny by 3 in 10s
 }
 
-// If the second strategy denies, the first one's admission is refunded.
+// A hit that the second limit denies takes nothing from the first one.
 func ExampleAll() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	burst := weir.Policy{Name: "burst", Strategy: limiter.TokenBucket(5), Limit: 60,
-		Duration: time.Minute}
-	daily := weir.Policy{Name: "daily", Strategy: limiter.FixedWindow(), Limit: 2,
-		Duration: 24 * time.Hour}
-	r := weir.Request{Key: "10.0.0.7"}
-	verdicts(weir.All(burst, daily), 3, r)
-	verdicts(burst, 4, r) // two of five are used, not three
+	perMinute := limiter.TokenBucket(5).Limit(60, time.Minute)
+	perDay := limiter.FixedWindow().Limit(2, 24*time.Hour)
+	both := weir.All(perMinute, perDay)
+	for range 3 {
+		out, err := both.Take(context.Background(), "10.0.0.7", 1)
+		fmt.Println(out.Allowed(), "by", out.By, err)
+	}
+	out, err := perMinute.Peek(context.Background(), "10.0.0.7")
+	fmt.Println("left this minute:", out.Left+1, err)
 	// Output:
-	// [Allow Allow Deny]
-	// [Allow Allow Allow Deny]
+	// true by fixed window, 2 in 24h <nil>
+	// true by fixed window, 2 in 24h <nil>
+	// false by fixed window, 2 in 24h <nil>
+	// left this minute: 3 <nil>
 }
 
 // A user and an organisation, requests and tokens: all limits admit the request, or none counts it.
@@ -576,14 +580,10 @@ func ExampleDecide() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	requests, tokens := limiter.SlidingWindow(), limiter.TokenBucket(0)
+	requests := limiter.SlidingWindow().Limit(2, time.Minute)
+	tokens := limiter.TokenBucket(0).Limit(1000, time.Minute)
 	ask := func(user, org string, cost uint64) {
-		d, err := weir.Decide(context.Background(),
-			weir.Ask{Strategy: requests, Request: weir.Request{
-				Key: weir.JoinKey("user", user), Limit: 2, Duration: time.Minute}},
-			weir.Ask{Strategy: tokens, Request: weir.Request{
-				Key: weir.JoinKey("org", org), Limit: 1000, Duration: time.Minute, Cost: cost}},
-		)
+		d, err := weir.Decide(context.Background(), requests.For(user), tokens.For(org).Cost(cost))
 		if err != nil {
 			panic(err)
 		}
@@ -628,12 +628,12 @@ func ExampleReserveAll() {
 	// Output: 150 <nil>
 }
 
-// A middleware keeps Limits from request to request.
-func ExampleLimits() {
+// A middleware keeps Attempts from request to request.
+func ExampleAttempts() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	limits := weir.Limits{weir.NewLimit(limiter.FixedWindow()), weir.NewLimit(limiter.SlidingLog())}
+	limits := weir.Attempts{weir.NewAttempt(limiter.FixedWindow()), weir.NewAttempt(limiter.SlidingLog())}
 	limits[1].Advisory = true // it is tried out, and denies nothing
 	for range 3 {
 		limits[0].Request = weir.Request{Key: "ann", Limit: 5, Duration: time.Second}
@@ -653,24 +653,21 @@ func ExampleLimits() {
 func ExampleNameOf() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
-	fmt.Println(weir.NameOf(weir.All(limiter.SlidingWindow(),
-		weir.Policy{Strategy: limiter.TokenBucket(9)})))
+	fmt.Println(weir.NameOf(weir.All(limiter.SlidingWindow().Limit(10, time.Second),
+		limiter.TokenBucket(9).Limit(100, time.Minute))))
 	// Output: all of sliding window, token bucket
 }
 
-// Policies with different names are counted separately.
-func ExamplePolicy() {
+// Limits count separately unless their strategy, their numbers and their name are equal.
+func ExampleLimit() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	reads := weir.Policy{Name: "reads", Strategy: limiter.FixedWindow(), Limit: 3,
-		Duration: time.Minute}
-	writes := weir.Policy{Name: "writes", Strategy: limiter.FixedWindow(), Limit: 1,
-		Duration: time.Minute}
-	r := weir.Request{Key: "10.0.0.7"}
-	verdicts(writes, 2, r)
-	verdicts(reads, 2, r)
+	reads := limiter.SlidingWindow().Limit(2, time.Minute).Named("reads")
+	writes := limiter.SlidingWindow().Limit(2, time.Minute).Named("writes")
+	fmt.Println(reads.Allow("ann"), reads.Allow("ann"), reads.Allow("ann"))
+	fmt.Println(writes.Allow("ann"), writes.Allow("bob"))
 	// Output:
-	// [Allow Deny]
-	// [Allow Allow]
+	// true true false
+	// true true
 }

@@ -3,6 +3,9 @@ package weir
 import (
 	"context"
 	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/calendar"
 )
 
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
@@ -20,16 +23,38 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 	return &FixedWindow{windowStrategy{slotStrategy: l.onSlots(fixedKind)}}
 }
 
+// limitedWindows returns the strategy for a limit of n in the windows of a series.
+func (l *Limiter) limitedWindows(
+	name seriesName, c *calendar.Calendar, n uint64,
+) (s windowStrategy, err error) {
+	in, err := l.series.named(name, c)
+	if err == nil {
+		s = l.inWindows(in)
+		s.bound, s.limit = true, n
+	}
+	return s, err
+}
+
 // windowStrategy is what [FixedWindow] and [Calendar] have in common.
 type windowStrategy struct {
 	slotStrategy
 	allAtOnce
-	windows *calendarWindows // nil: those of the request's Duration
+	windows *series // nil: the windows are those of the request's Duration
+}
+
+// inWindows returns the strategy whose windows, and counts, are those of a series.
+func (l *Limiter) inWindows(in *series) windowStrategy {
+	s := windowStrategy{slotStrategy: l.onSlots(fixedKind), windows: in}
+	s.duration, s.reader.series = time.Duration(in.scale()*msec), in.number
+	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.window(now).end }}
+	return s
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.run, r)
+	res := new(Result)
+	_, err := s.run(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // Decide is Run without the allocation of a Result.
@@ -54,11 +79,19 @@ func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Dura
 	w := s.windows.current.Load()
 	slot, state, _ := s.table.find(r.Key, &w.fixed)
 	now := s.l.clock.read()
-	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||
-		!s.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res) {
+	if !s.hit(slot, state, w, p, now, res) {
 		return s.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
 	}
 	return time.Duration(w.end - now), nil
+}
+
+// hit decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports false
+// if there is none, or if the window does not hold now.
+func (s *windowStrategy) hit(
+	slot *slot, state uint64, w *window, p params, now int64, res *Result,
+) bool {
+	return slot != nil && w.holds(now) && p.Cost <= p.Limit &&
+		s.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res)
 }
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.
@@ -72,3 +105,13 @@ func (*FixedWindow) Lapse(
 func (f *FixedWindow) Algorithm() string { return "fixed window" }
 
 func (f *FixedWindow) itself() Strategy { return f }
+
+// Limit returns the limit of n in each window of d. It panics where [NewLimit] fails.
+func (f *FixedWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(f, n, d) }
+
+func (f *FixedWindow) bind(m *Limit) (Strategy, error) {
+	name := m.seriesName()
+	name.length = m.d.Milliseconds()
+	s, err := f.l.limitedWindows(name, nil, m.n)
+	return &FixedWindow{s}, err
+}

@@ -26,15 +26,22 @@ type kept struct {
 
 // DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the
 // request can never pass.
-type DeniedError struct{ Result Result }
+type DeniedError struct {
+	Result Result
+	Limit  *Limit // that denied; nil without one
+}
 
 // Error implements error.
 func (e *DeniedError) Error() string {
-	if e.Result.ExpiresAt.IsZero() {
-		return "weir: denied: the cost can never pass"
+	what := "weir: denied"
+	if e.Limit != nil {
+		what += " by " + e.Limit.String()
 	}
-	return fmt.Sprintf("weir: denied: %d in flight, until %v at the latest", e.Result.TotalRequests,
-		e.Result.ExpiresAt)
+	if e.Result.ExpiresAt.IsZero() {
+		return what + ": the cost can never pass"
+	}
+	return fmt.Sprintf("%s: %d in flight, until %v at the latest", what, e.Result.TotalRequests,
+		e.Result.ExpiresAt.Round(0)) // without a monotonic reading
 }
 
 // Unwrap returns ErrLimit, or nil.
@@ -71,13 +78,17 @@ func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
 
 // hold is Hold, which returns h.
 func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
+	m, ok := s.(*Limit)
+	if ok {
+		s = m.Unwrap()
+	}
 	if own, ok := s.(*InFlight); ok {
 		v, err := own.hold(&h.place, r)
 		switch {
 		case err != nil:
 			return nil, err
 		case !v.Allowed:
-			return nil, &DeniedError{*own.l.result(v)}
+			return nil, &DeniedError{*own.l.result(v), m}
 		}
 		return h, nil
 	}
@@ -90,7 +101,7 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 	case err != nil:
 		return nil, err
 	case !res.Allowed():
-		return nil, &DeniedError{*res}
+		return nil, &DeniedError{*res, m}
 	}
 	return hold(s, r, place), nil
 }
@@ -152,9 +163,7 @@ func (h *Held) Lost() <-chan struct{} {
 // after pauses of random length that double, from 5 ms to 250 ms at most; what is released by the
 // same process ends the pause. One try is under way for each limit and process.
 func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err error) {
-	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
-		s, r = p.Strategy, p.request(r)
-	}
+	s, r = counting(s, r)
 	c := newWaitCaller(ctx, s, r, nil)
 	own, local := s.(*InFlight)
 	if c.holds = true; !local {

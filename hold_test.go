@@ -91,7 +91,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 	waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 3, Duration: 30 * time.Second, Cost: 2}
-		h := mustHold(t, Policy{"p", s, 3, 30 * time.Second}, &Request{Key: "a", Cost: 2})
+		h := mustHold(t, keyed{JoinKey("p"), s, 3, 30 * time.Second}, &Request{Key: "a", Cost: 2})
 		inside := *r
 		inside.Key = JoinKey("p", "a")
 		// no look at the instant of a renewal, which gives back and takes again
@@ -306,8 +306,8 @@ func TestHoldFails(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	r := &Request{Key: "a", Limit: 1, Duration: time.Second}
 	for name, s := range map[string]Strategy{
-		"SlidingLog": l.SlidingLog(), "All": All(l.InFlight()),
-		"Policy": Policy{"p", l.FixedWindow(), 1, time.Second},
+		"SlidingLog": l.SlidingLog(), "All": AllOf(l.InFlight()),
+		"Policy": keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second},
 	} {
 		_, err := Hold(t.Context(), s, r)
 		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
@@ -328,7 +328,7 @@ func TestHoldFails(t *testing.T) {
 		time.Unix(100,
 			0).UTC(): "weir: denied: 3 in flight, until 1970-01-01 00:01:40 +0000 UTC at the latest",
 	} {
-		assert.EqualError(t, &DeniedError{Result{TotalRequests: 3, ExpiresAt: at}}, want)
+		assert.EqualError(t, &DeniedError{Result: Result{TotalRequests: 3, ExpiresAt: at}}, want)
 	}
 }
 
@@ -368,7 +368,7 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(callers*2*64))
 	})
 	waiting(t, func(t *testing.T, l *Limiter) {
-		assert.Equal(t, want, holdInTurn(t, Policy{"p", l.InFlight(), 1, time.Minute}, callers, time.Hour))
+		assert.Equal(t, want, holdInTurn(t, keyed{JoinKey("p"), l.InFlight(), 1, time.Minute}, callers, time.Hour))
 	})
 	waiting(t, func(t *testing.T, l *Limiter) {
 		begun := time.Now()

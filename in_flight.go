@@ -73,7 +73,7 @@ func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
 	if f.slot != nil {
 		return true
 	}
-	packed, p := l.callers.pack(k.id), placesPeriod(k.scale)
+	packed, p := l.callers.pack(k.id), placesPeriod(k.scale, k.series)
 	shard := l.callers.number(packed.hash)
 	sh := &l.callers.shards[shard]
 	sh.mu.Lock()
@@ -165,19 +165,20 @@ func (places) Admit(f *flight, p params, _ int64, _ string) {
 // hold admits a place, or returns the verdict that denies it. It takes no lock for a known caller
 // of whom only places are held, and reads no clock to admit one: At is not set then.
 func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
+	most, lease := s.numbers(r)
 	w := s.first.Load()
-	if w == nil || w.duration != r.Duration || uint(len(r.Key)-1) >= maxID || s.l.closed.Load() {
+	if w == nil || w.duration != lease || uint(len(r.Key)-1) >= maxID || s.l.closed.Load() {
 		p, err := s.parse(r)
 		if err != nil {
 			return v, err
 		}
-		w = &leasePeriod{r.Duration, placesPeriod(p.Scale)}
+		w = &leasePeriod{lease, placesPeriod(p.Scale, s.series)}
 		s.first.CompareAndSwap(nil, w)
 	}
-	limit, cost := int64(min(r.Limit, maxHeld)), min(max(1, r.Cost), maxHeld+1)
+	limit, cost := int64(min(most, maxHeld)), min(max(1, r.Cost), maxHeld+1)
 	slot, state, at := s.l.callers.find(r.Key, &w.period)
 	if slot == nil || int64(cost) > limit {
-		return s.holdLocked(h, r, int64(cost) > limit)
+		return s.holdLocked(h, r, lease, int64(cost) > limit)
 	}
 	for epoch := state >> countBits; state>>countBits == epoch && state&sharedBit == 0; {
 		held, was := heldIn(state), state
@@ -188,17 +189,19 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 			}
 			state = slot.load(stateWord)
 		} else if state = slot.load(stateWord); state == was { // the key was that of this epoch
-			return s.deny(held, r), nil
+			return s.deny(held, lease), nil
 		}
 	}
-	return s.holdLocked(h, r, state&sharedBit != 0)
+	return s.holdLocked(h, r, lease, state&sharedBit != 0)
 }
 
 // holdLocked is hold after a search without a slot to add to. With shared a flight decides, or
 // nothing will be admitted; else the slot is made first.
-func (s *InFlight) holdLocked(h *place, r *Request, shared bool) (v verdict, err error) {
+func (s *InFlight) holdLocked(
+	h *place, r *Request, lease time.Duration, shared bool,
+) (v verdict, err error) {
 	if !shared {
-		if err = s.l.makePlaces(stateKey{id: r.Key, scale: r.Duration.Milliseconds()}); err != nil {
+		if err = s.l.makePlaces(s.key(r.Key, lease.Milliseconds())); err != nil {
 			return v, s.l.fail(err)
 		}
 		return s.hold(h, r)
@@ -212,10 +215,10 @@ func (s *InFlight) holdLocked(h *place, r *Request, shared bool) (v verdict, err
 }
 
 // deny tallies a denial beside places of the cost held, and returns its verdict.
-func (s *InFlight) deny(held int64, r *Request) verdict {
+func (s *InFlight) deny(held int64, lease time.Duration) verdict {
 	s.l.callers.denied.add(s.l.callers.denied.one.Load(), 1)
 	s.l.clock.advance() // a coarse clock may be late
-	return verdict{Total: held, At: arith.Add(s.l.clock.read(), int64(r.Duration))}
+	return verdict{Total: held, At: arith.Add(s.l.clock.read(), int64(lease))}
 }
 
 // freed returns a channel that is closed when something that counts for r is given back, or nil if
@@ -246,7 +249,8 @@ func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error
 	if !v.Allowed {
 		return s.l.result(v), nil, nil
 	}
-	v.At = arith.Add(s.l.clock.read(), int64(r.Duration))
+	_, lease := s.numbers(r)
+	v.At = arith.Add(s.l.clock.read(), int64(lease))
 	return s.l.result(v), h, nil
 }
 
@@ -303,3 +307,15 @@ func (d *decoder) flight() error {
 func (s *InFlight) Algorithm() string { return "in flight" }
 
 func (s *InFlight) itself() Strategy { return s }
+
+// Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, by Take and after a
+// snapshot was loaded, are of a minute; those of [NewLimit] of its d.
+func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) }
+
+func (s *InFlight) bind(m *Limit) (Strategy, error) {
+	of := s.l.InFlight()
+	of.duration = m.d
+	err := of.bindTo(m)
+	of.places.reader = of.reader
+	return of, err
+}

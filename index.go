@@ -43,6 +43,11 @@ func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n
 	if len(id) <= inlineID {
 		return x.findShort(k, len(id), p)
 	}
+	return findLong(x, k, id, p)
+}
+
+// findLong is find for an ID of more than inlineID bytes.
+func findLong[T idBytes](x *index, k packedID, id T, p *period) (s *slot, state uint64, n int) {
 	tag, tail := uint32(k.hash^p.salt)&^slotMask, p.high|uint64(len(id))
 	for at := uint32(k.hash ^ p.salt); ; at++ {
 		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
@@ -57,7 +62,7 @@ func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n
 		state, rest := s.load(stateWord), s.load(restWord)
 		if state&countMask != 0 && generation(rest) == p.mid && s.load(lowWord) == p.low &&
 			s.load(idWord) == k.a &&
-			s.load(idWord2) == k.b && s.load(tailWord)&keyMask == tail && x.continues(rest, id[headID:]) {
+			s.load(idWord2) == k.b && s.load(tailWord)&keyMask == tail && continues(x, rest, id[headID:]) {
 			return s, state, n
 		}
 	}
@@ -91,7 +96,7 @@ func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uin
 // continues reports whether id, the part of a long ID beyond headID, is held by the slots from the
 // one in rest on. It may be wrong if one is released meanwhile: the caller then finds another
 // generation in the state, which is raised first.
-func (x *index) continues(rest uint64, id string) bool {
+func continues[T idBytes](x *index, rest uint64, id T) bool {
 	for next := int(rest & countMask); ; {
 		s := x.slot(next)
 		if s == nil {

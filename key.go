@@ -19,13 +19,15 @@ const (
 	tokenKind
 	counterKind
 
-	// A kind has two bits, so the places of work in flight are told from a counter by a window number.
+	// A kind has two bits, so the places of work in flight are told from a counter by the first bit of
+	// the window number.
 	placesKind   = counterKind
 	placesNumber = 1
 )
 
 // period is the part of a key beside the ID: kind, scale and window number, as the words of a slot
-// hold them. The number is 0 where state is kept from window to window.
+// hold them. The number is that of the window, or where a state is kept from window to window
+// twice that of its series, and placesNumber.
 type period struct {
 	low  uint64 // number 48 (windows of 1 ms need 45), scale 16
 	mid  uint64 // scale 16, above 48 zero bits
@@ -59,15 +61,18 @@ const (
 	headID   = 16 // where a longer one goes on in other slots
 )
 
+// idBytes is an ID, or a part of one.
+type idBytes interface{ string | []byte }
+
 // word returns the first 8 bytes of s. The compiler makes one load of it.
-func word(s string) uint64 {
+func word[T idBytes](s T) uint64 {
 	_ = s[7]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
 // shortWord is word for a string of at most 8 bytes, padded with zeros.
-func shortWord(s string) (w uint64) {
+func shortWord[T idBytes](s T) (w uint64) {
 	for i := len(s) - 1; i >= 0; i-- {
 		w = w<<8 | uint64(s[i])
 	}

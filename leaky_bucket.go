@@ -277,6 +277,9 @@ func (d *decoder) queue() error {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)
+	if err := d.count(&b.reader); err != nil {
+		return err
+	}
 	h, err := b.lock(id, scale, true)
 	if err != nil {
 		return err
@@ -291,3 +294,22 @@ func (d *decoder) queue() error {
 
 // Algorithm implements [Named].
 func (b *LeakyBucket) Algorithm() string { return "leaky bucket" }
+
+func (b *LeakyBucket) itself() Strategy { return b }
+
+// Limit returns the limit of n in d. Its Take and Wait have callers wait their turn; its Allow
+// admits only who need not. It panics where [NewLimit] fails.
+func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
+
+func (b *LeakyBucket) bind(m *Limit) (Strategy, error) {
+	of := *b
+	of.keepAcrossDurations(m)
+	return &of, of.bindTo(m, uint64(b.algorithm.(*queues).length))
+}
+
+// withoutLine returns the same bucket, in which none waits.
+func (b *LeakyBucket) withoutLine() *LeakyBucket {
+	of, a := *b, new(queues)
+	of.preparer, of.algorithm = a, a
+	return &of
+}

@@ -18,12 +18,12 @@ import (
 // uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
 // that time, and from then on instants lie behind the wall clock.
 type Limiter struct {
-	clock     clock
-	closed    atomic.Bool
-	windows   windows
-	calendars calendars
-	buckets   *table // of fixed windows
-	callers   *table // of sliding windows, token buckets, counters and places, one a caller
+	clock   clock
+	closed  atomic.Bool
+	windows windows
+	series  registry
+	buckets *table // of fixed windows
+	callers *table // of sliding windows, token buckets, counters and places, one a caller
 
 	// The states of no fixed size are in tables of their own, made by the first call.
 	logs, lists, queues, slices, flights func() *states
@@ -92,8 +92,8 @@ func New(cfg Config) (*Limiter, error) {
 		stop:     make(chan struct{}),
 	}
 	l.windows.table.Store(newWindowTable(minWindows))
-	l.calendars.clock = &l.clock
-	l.calendars.known.Store(new([]*calendarWindows))
+	l.series.clock = &l.clock
+	l.series.all.Store(new([]*series))
 	l.buckets, l.callers = newTable(&l.capacity, true), newTable(&l.capacity, false)
 	l.janitor.add(l.buckets, l.callers)
 	l.logs = lazyStates(l, logRecord, func() state { return new(algorithm.Log) },

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
 )
@@ -49,3 +50,11 @@ func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
 func (s *List) Algorithm() string { return "list" }
 
 func (s *List) itself() Strategy { return s }
+
+// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+func (s *List) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+
+func (s *List) bind(m *Limit) (Strategy, error) {
+	of := *s
+	return &of, of.bindTo(m)
+}

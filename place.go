@@ -27,12 +27,14 @@ const (
 func heldIn(state uint64) int64      { return int64(state&heldMask) - 1 }
 func admittedIn(state uint64) uint64 { return state & admittedMask / admittedOnce }
 
-func placesPeriod(scaleMs int64) period { return periodOf(placesKind, scaleMs, placesNumber) }
+func placesPeriod(scaleMs, series int64) period {
+	return periodOf(placesKind, scaleMs, series<<1|placesNumber)
+}
 
 // hasPlaces reports whether a bucket is one of places.
 func (s *slot) hasPlaces() bool {
 	k, _, number := s.period()
-	return k == placesKind && number == placesNumber
+	return k == placesKind && number&placesNumber != 0
 }
 
 // location is where a slot of a table is: the number of the shard 32, that of the slot 32.
@@ -57,7 +59,7 @@ func (t *table) addPlace(s *slot, state, cost uint64) bool {
 
 // makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
 func (l *Limiter) makePlaces(k stateKey) error {
-	packed, p := l.callers.pack(k.id), placesPeriod(k.scale)
+	packed, p := l.callers.pack(k.id), placesPeriod(k.scale, k.series)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = l.clock.read()
 		c, err := l.callers.lock(packed, k.id, &p, &at, true)
@@ -116,7 +118,8 @@ func (p *place) released(state uint64) {
 	state = p.load(stateWord)
 	if state&countMask != 0 && x.slot(n) == p.slot && p.hasPlaces() {
 		if sh.noteIdle(p.slot, n, 0); state&sharedBit != 0 {
-			_, key.scale, _ = p.period()
+			_, key.scale, key.series = p.period()
+			key.series >>= 1
 			key.id = string(x.appendID(nil, p.slot))
 		}
 	}

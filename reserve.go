@@ -14,7 +14,7 @@ import (
 // [Reserve]. It is safe for concurrent use.
 type Reservation struct {
 	result Result
-	limits Limits
+	limits Attempts
 	done   atomic.Bool
 }
 
@@ -65,7 +65,7 @@ func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) 
 // and Cancel correct each; CommitEach corrects them to different costs, as of one request and its
 // tokens.
 func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
-	limits := make(Limits, len(asks)) // the Reservation keeps them
+	limits := make(Attempts, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
 		if limits[i].ask(ask.Strategy, &ask.Request); !limits[i].reservable() {
 			return nil, fmt.Errorf("weir: Reserve: %w", limits[i].unsupported("refund and charge"))
@@ -75,9 +75,9 @@ func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 }
 
 // reservable reports whether the Strategy can refund and charge.
-func (b *bound) reservable() bool {
+func (b *abilities) reservable() bool {
 	if a, ok := b.strategy.(*all); ok {
-		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Limit) bool {
+		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Attempt) bool {
 			return !m.reservable()
 		})
 	}
@@ -85,7 +85,7 @@ func (b *bound) reservable() bool {
 }
 
 // reserve decides on limits, which the Reservation keeps.
-func reserve(ctx context.Context, limits Limits) (*Reservation, error) {
+func reserve(ctx context.Context, limits Attempts) (*Reservation, error) {
 	for i := range limits {
 		limits[i].revocable = true
 	}

@@ -105,14 +105,14 @@ func reservable(t testing.TB) map[string]reservetest.Subject {
 			return s
 		}),
 		"All": of(limit, func(l *weir.Limiter) weir.Strategy {
-			return weir.All(l.SlidingLog(), l.TokenBucket(0), l.FixedWindow())
+			return weir.AllOf(l.SlidingLog(), l.TokenBucket(0), l.FixedWindow())
 		}),
 		"All of Policy and All": of(limit, func(l *weir.Limiter) weir.Strategy {
 			rule := func(name string, s weir.Strategy) weir.Strategy {
-				return weir.Policy{Name: name, Strategy: s, Limit: limit, Duration: duration}
+				return weir.Keyed(name, s, limit, duration)
 			}
-			both := weir.All(rule("a", l.SlidingLog()), rule("b", l.FixedWindow()))
-			return weir.All(both, rule("c", weir.All(l.List(), l.SlidingWindow())))
+			both := weir.AllOf(rule("a", l.SlidingLog()), rule("b", l.FixedWindow()))
+			return weir.AllOf(both, rule("c", weir.AllOf(l.List(), l.SlidingWindow())))
 		}),
 	}
 }
@@ -197,7 +197,7 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 func TestReserveNeedsARefunderAndACharger(t *testing.T) {
 	l := limiterAt(noon())
 	defer l.Close()
-	_, err := weir.Reserve(t.Context(), weir.All(l.FixedWindow(), failing{}),
+	_, err := weir.Reserve(t.Context(), weir.AllOf(l.FixedWindow(), failing{}),
 		&weir.Request{Key: "a", Limit: 1, Duration: time.Second})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Zero(t, l.Stats().Checks, "nothing was counted")
@@ -239,8 +239,8 @@ func resettable(t *testing.T, l *weir.Limiter) map[string]weir.Strategy {
 	return map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
 		"TokenBucket": l.TokenBucket(0), "Counter": l.Counter(), "List": l.List(), "Tiers": tiers,
-		"Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 5, Duration: 10 * time.Second},
-		"All":    weir.All(l.SlidingLog(), l.Counter()),
+		"Policy": weir.Keyed("p", l.FixedWindow(), 5, 10*time.Second),
+		"All":    weir.AllOf(l.SlidingLog(), l.Counter()),
 	}
 }
 
@@ -349,9 +349,9 @@ func TestAllSeesThroughWrappers(t *testing.T) {
 	r := weir.Request{Limit: 10, Duration: time.Minute}
 	for i, inner := range []weir.Strategy{l.TokenBucket(20), tiers} {
 		r.Key = fmt.Sprint("plain", i)
-		plain := run(t, weir.All(inner.(refunding), l.FixedWindow()), r)
+		plain := run(t, weir.AllOf(inner.(refunding), l.FixedWindow()), r)
 		r.Key = fmt.Sprint("watched", i)
-		assert.Equal(t, plain, run(t, weir.All(watchedRefunder{watched{inner}, inner.(refunding)},
+		assert.Equal(t, plain, run(t, weir.AllOf(watchedRefunder{watched{inner}, inner.(refunding)},
 			l.FixedWindow()), r))
 	}
 }

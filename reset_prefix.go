@@ -56,11 +56,12 @@ func (s *slotStrategy) ResetPrefix(
 	return p.reset, ctx.Err()
 }
 
-// counts reports whether a slot is a bucket of s.
-func (s *slotStrategy) counts(in *slot) bool {
-	k, scaleMs, _ := in.period()
-	own := s.duration.Milliseconds()
-	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale) && !in.hasPlaces()
+// owns reports whether a slot is a bucket of s.
+func (s *slotStrategy) owns(in *slot) bool {
+	k, scaleMs, number := in.period()
+	own := s.ownScale()
+	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale) &&
+		(k == fixedKind || number == s.series<<1)
 }
 
 // resetChunk removes the buckets of one chunk that are of a strategy and whose ID begins with the
@@ -75,7 +76,7 @@ func (sh *shard) resetChunk(i int, of *slotStrategy, p *prefixReset, now int64) 
 	id, prefix := make([]byte, 0, inlineID), []byte(p.prefix)
 	for n, s := range sh.slots(i, i+1) {
 		p.seen++
-		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) || !of.counts(s) {
+		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) || !of.owns(s) {
 			continue
 		}
 		for state := s.load(stateWord); now < s.end(s.content(state)); state = s.load(stateWord) {
@@ -117,7 +118,8 @@ func (s *stateStrategy[S]) resetPrefix(
 		}
 		entries.Range(func(k stateKey, _ *entry) bool {
 			p.seen++
-			if k.plan != s.plan || !strings.HasPrefix(k.id, prefix) {
+			if own := s.ownScale(); k.plan != s.plan || k.series != s.series ||
+				own != 0 && k.scale != own || !strings.HasPrefix(k.id, prefix) {
 				return true
 			}
 			if h, err := s.lock(k.id, k.scale, false); err == nil && h.entry != nil {

@@ -35,23 +35,37 @@ func ExamplePrefixResetter() {
 	// Output: 2 <nil>
 }
 
-// All keys of a Policy begin with its name, and those of others do not.
-func TestResetPrefixOfAPolicy(t *testing.T) {
+// A limit's keys are reset by its strategy, and those of no other limit or strategy.
+func TestResetPrefixOfALimit(t *testing.T) {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer l.Close()
-	hour := l.FixedWindow()
-	policy := weir.Policy{Name: "daily", Strategy: hour, Limit: 1, Duration: time.Hour}
-	other := weir.Policy{Name: "dailies", Strategy: hour, Limit: 1, Duration: time.Hour}
-	for _, key := range []string{"a", "bbbbbbbbbb"} {
-		require.True(t, run(t, policy, weir.Request{Key: key}).Allowed())
-		require.True(t, run(t, other, weir.Request{Key: key}).Allowed())
-	}
-	n, err := hour.ResetPrefix(t.Context(), weir.JoinKey(policy.Name), nil)
+	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Hour})
 	require.NoError(t, err)
-	assert.Equal(t, 2, n)
-	assert.True(t, run(t, policy, weir.Request{Key: "a"}).Allowed())
-	assert.False(t, run(t, other, weir.Request{Key: "a"}).Allowed())
+	for name, of := range map[string]func(n uint64, d time.Duration) *weir.Limit{
+		"FixedWindow": l.FixedWindow().Limit, "SlidingWindow": l.SlidingWindow().Limit,
+		"TokenBucket": l.TokenBucket(1).Limit, "SlidingLog": l.SlidingLog().Limit,
+		"LeakyBucket": l.LeakyBucket(0).Limit, "Counter": l.Counter().Limit, "List": l.List().Limit,
+		"Calendar": func(n uint64, _ time.Duration) *weir.Limit {
+			return l.Calendar(weir.Year, nil).Limit(n)
+		},
+		"Tiers": func(uint64, time.Duration) *weir.Limit { return tiers.Limit() },
+	} {
+		daily, other := of(1, time.Hour).Named("daily"), of(1, time.Hour).Named("dailies")
+		unnamed := of(1, time.Hour)
+		for _, key := range []string{"a", "bbbbbbbbbb"} {
+			for _, m := range []*weir.Limit{daily, other, unnamed} {
+				require.True(t, m.Allow(key), "%s: %v", name, m)
+			}
+		}
+		n, err := daily.Unwrap().(weir.PrefixResetter).ResetPrefix(t.Context(), "", nil)
+		require.NoError(t, err)
+		assert.Equal(t, 2, n, name)
+		assert.True(t, daily.Allow("a"), name)
+		assert.False(t, other.Allow("a"), name)
+		assert.False(t, unnamed.Allow("a"), name)
+		assert.False(t, daily.Allow("a"), name)
+	}
 }
 
 // prefixed are the strategies that can reset a prefix: all of them.

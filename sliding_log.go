@@ -79,7 +79,7 @@ func (d *decoder) hits(g *algorithm.Log) {
 
 func (d *decoder) log() error {
 	id, scale, plan := d.key()
-	switch key := (stateKey{id, scale, plan}); plan {
+	switch key := (stateKey{id: id, scale: scale, plan: plan}); plan {
 	case "":
 		g := new(algorithm.Log)
 		d.hits(g)
@@ -97,3 +97,11 @@ func (d *decoder) log() error {
 func (s *SlidingLog) Algorithm() string { return "sliding log" }
 
 func (s *SlidingLog) itself() Strategy { return s }
+
+// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+func (s *SlidingLog) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+
+func (s *SlidingLog) bind(m *Limit) (Strategy, error) {
+	of := *s
+	return &of, of.bindTo(m)
+}

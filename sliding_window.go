@@ -43,7 +43,7 @@ func (s *SlidingWindow) Forecast(
 	if err != nil || admitted.TotalRequests == 0 {
 		return time.Time{}, err
 	}
-	key := periodOf(s.kind, p.Scale, 0)
+	key := s.period(p.Scale)
 	var at sight
 	if c := s.see(r.Key, &key, &at); at.slot != nil {
 		var a algorithm.SlidingWindow
@@ -66,3 +66,11 @@ func (*SlidingWindow) Lapse(
 func (s *SlidingWindow) Algorithm() string { return "sliding window" }
 
 func (s *SlidingWindow) itself() Strategy { return s }
+
+// Limit returns the limit of n in d. It panics where [NewLimit] fails.
+func (s *SlidingWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
+
+func (s *SlidingWindow) bind(m *Limit) (Strategy, error) {
+	of := *s
+	return &of, of.bindTo(m)
+}

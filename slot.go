@@ -106,7 +106,7 @@ func (s *slot) end(c content) int64 {
 		}
 		return maxInstant
 	case k == fixedKind && scale > maxScale:
-		return ofSecond(number)
+		return ofMilli(number)
 	case k == fixedKind:
 		c.Still1 = algorithm.WindowStart(number, scale)
 	}

@@ -25,6 +25,7 @@ const (
 
 	slotRecord     = 'b'
 	calendarRecord = 'c'
+	limitRecord    = 'n' // the name and the numbers of a Limit, and one of the other records
 	logRecord      = 'l'
 	tiersRecord    = 't'
 	queueRecord    = 'q'
@@ -107,19 +108,30 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	}
 	if s.hasPlaces() {
 		e.flights = append(e.flights,
-			stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale})
+			stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale, series: number >> 1})
 		return
 	}
-	e.records++
-	if scale > maxScale {
+	var in *series
+	switch {
+	case scale > maxScale:
+		in = e.l.series.of(scale)
+	case k != fixedKind && number != 0:
+		in = e.l.series.numbered(number >> 1)
+	}
+	e.begin(in)
+	if in != nil && in.seriesName.calendar != "" {
 		e.buf = append(e.buf, calendarRecord)
-		e.string(e.l.calendars.of(scale).name)
+		e.string(in.seriesName.calendar)
+		number, scale = number/1000, 0
 	} else {
 		e.buf = append(e.buf, slotRecord, byte(k))
 	}
+	if in != nil && in.length > 0 {
+		number, scale = number/in.length-1, in.length
+	}
 	e.int(int64(s.load(tailWord) & lenMask))
 	e.buf = sh.index.Load().appendID(e.buf, s)
-	if scale <= maxScale {
+	if scale > 0 {
 		e.int(scale)
 	}
 	e.int(c.N)
@@ -150,6 +162,16 @@ func (t *states) save(e *encoder, now int64) {
 	}
 }
 
+// begin begins a record of a bucket, of the counts of a Limit if in is one's.
+func (e *encoder) begin(in *series) {
+	e.records++
+	if in != nil && (in.name != "" || in.numbers != "") {
+		e.buf = append(e.buf, limitRecord)
+		e.string(in.name)
+		e.string(in.numbers)
+	}
+}
+
 // saveFlights writes the work in flight of the slots in flights. No lock is held.
 func (e *encoder) saveFlights() {
 	for _, key := range e.flights {
@@ -165,7 +187,11 @@ func (e *encoder) saveFlights() {
 
 // state writes the record of a state.
 func (e *encoder) state(t *states, key stateKey, s state) {
-	e.records++
+	var in *series
+	if key.series > 0 {
+		in = e.l.series.numbered(key.series)
+	}
+	e.begin(in)
 	e.buf = append(e.buf, t.record)
 	e.string(key.id)
 	e.int(key.scale)
@@ -267,8 +293,9 @@ type decoder struct {
 	l       *Limiter
 	load    bool // else what is read is only checked
 	bad     bool
-	kind    int   // of the record that was read last
-	counted int64 // by it
+	limit   seriesName // of the record, if it is one of a Limit
+	kind    int        // of the record that was read last
+	counted int64      // by it
 }
 
 // int reads a number from least to most.
@@ -332,6 +359,11 @@ func (d *decoder) all() (records []record) {
 // record reads one record. It fails with ErrFull.
 func (d *decoder) record() error {
 	t := d.byte()
+	if d.limit = (seriesName{}); t == limitRecord {
+		d.limit.name, d.limit.numbers = d.string(0), d.string(0)
+		d.bad = d.bad || max(len(d.limit.name), len(d.limit.numbers)) > maxID
+		t = d.byte()
+	}
 	d.kind = int(t)
 	switch t {
 	case slotRecord:
@@ -357,7 +389,7 @@ func (d *decoder) slot() error {
 		return nil
 	}
 	id, scale := d.id()
-	s, since := d.l.onSlots(k), int64(noInstant)
+	since := int64(noInstant)
 	saved := content{N: d.int(0, maxCount), Still1: d.instant()}
 	if k == fixedKind {
 		number := saved.Still1
@@ -371,6 +403,7 @@ func (d *decoder) slot() error {
 	if d.bad = d.bad || k == slidingKind && saved.Still1 > maxCount; d.bad {
 		return nil
 	}
+	s := d.l.onSlots(k)
 	if !d.load {
 		// The total is the count, or of a token bucket the tokens that are missing; of one of an older
 		// release, which has no spacing, what it lacks of a million tokens.
@@ -379,20 +412,56 @@ func (d *decoder) slot() error {
 		d.kind, d.counted = int(k), v.Total
 		return nil
 	}
-	return s.restore(id, scale, since, s.algorithm.Expires(saved, scale), saved)
+	end := s.algorithm.Expires(saved, scale)
+	if s.kind == fixedKind && d.limit != (seriesName{}) {
+		d.limit.length = scale
+	}
+	if err := d.count(&s.reader); err != nil {
+		return err
+	}
+	if k == fixedKind && s.series != 0 {
+		scale = maxScale + s.series
+	}
+	return s.restore(id, scale, since, end, saved)
+}
+
+// count has s count for the Limit of the record, if it is of one.
+func (d *decoder) count(s *reader) error {
+	in, err := d.series()
+	if in != nil {
+		s.series = in.number
+	}
+	return err
+}
+
+// series returns that of the record, or nil if the record is not of a Limit.
+func (d *decoder) series() (*series, error) {
+	if d.limit == (seriesName{}) {
+		return nil, nil
+	}
+	return d.l.series.named(d.limit, nil)
 }
 
 // calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to
 // the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
-	ws, err := d.l.calendars.named(d.string(1), nil)
-	id, saved, end := d.string(1), content{N: d.int(0, maxCount)}, ofSecond(d.instant())
+	d.limit.calendar = d.string(1)
+	if d.bad = d.bad || len(d.limit.calendar) > maxName; d.bad {
+		return nil
+	}
+	_, err := d.l.series.calendar(d.limit.calendar, nil)
+	id, saved := d.string(1), content{N: d.int(0, maxCount)}
+	end := algorithm.WindowStart(d.instant(), 1000)
 	d.counted = saved.N
 	if d.bad = d.bad || err != nil || len(id) > maxID; d.bad || !d.load {
 		return nil
 	}
+	in, err := d.series()
+	if err != nil {
+		return err
+	}
 	s := d.l.onSlots(fixedKind)
-	return s.restore(id, ws.scale, end-1, end, saved)
+	return s.restore(id, in.scale(), end-1, end, saved)
 }
 
 // restore merges what was saved of a caller, and expires at end. A fixed window is that of since.
@@ -415,6 +484,9 @@ func restore[S any, P totaled[S]](d *decoder, s *stateStrategy[S], key stateKey,
 	d.counted = saved.Used()
 	if d.bad || !d.load || saved.Expires(key.scale) <= d.l.clock.read() {
 		return nil
+	}
+	if err := d.count(&s.reader); err != nil {
+		return err
 	}
 	h, err := s.lock(key.id, key.scale, true)
 	if err != nil {

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -47,11 +48,15 @@ func (s *stateStrategy[S]) lock(
 	id string, scaleMs int64, create bool,
 ) (h lockedState[S], err error) {
 	var of state
-	h.handle, of, err = s.states.lock(stateKey{id, scaleMs, s.plan}, create)
+	h.handle, of, err = s.states.lock(s.key(id, scaleMs), create)
 	if err == nil {
 		h.state = any(of).(*S)
 	}
 	return h, err
+}
+
+func (s *stateStrategy[S]) key(id string, scaleMs int64) stateKey {
+	return stateKey{id, cmp.Or(s.keyScale, scaleMs), s.plan, s.series}
 }
 
 // find parses r, and locks the state that it would count in, if there is one.
@@ -64,7 +69,9 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h lockedState[S], err err
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.run, r)
+	res := new(Result)
+	_, err := s.run(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // Decide is Run without the allocation of a Result.
@@ -123,19 +130,30 @@ func (s *stateStrategy[S]) again(h handle) (exact bool) {
 
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	return allocated(s.look, r)
+	res := new(Result)
+	_, err := s.look(r, res, noSight)
+	return resultOr(res, err)
 }
 
 // look implements local.
 func (s *stateStrategy[S]) look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
-	s.l.clock.advance() // a coarse clock may be late
-	p, h, err := s.find(r)
+	v, now, err := s.see(r)
 	if err != nil {
 		return 0, err
 	}
-	v := s.algorithm.Decide(h.state, p, h.now)
+	return s.l.setResult(res, v, now), nil
+}
+
+// see returns the verdict on r, and when it was decided. It counts nothing.
+func (s *stateStrategy[S]) see(r *Request) (v verdict, now int64, err error) {
+	s.l.clock.advance() // a coarse clock may be late
+	p, h, err := s.find(r)
+	if err != nil {
+		return v, 0, err
+	}
+	v = s.algorithm.Decide(h.state, p, h.now)
 	s.states.unlock(h.handle, seen)
-	return s.l.setResult(res, v, h.now), nil
+	return v, h.now, nil
 }
 
 // Refund implements [Refunder].

@@ -28,6 +28,8 @@ type stateKey struct {
 	id    string
 	scale int64  // ms
 	plan  string // of Tiers: their durations; of a List: listPlan
+	// the number of the series; 0: none
+	series int64
 }
 
 // states is a sharded concurrent map from keys to states. It implements sweeper.
@@ -89,7 +91,7 @@ func lazyStates(
 }
 
 func (t *states) hashKey(k stateKey) uint64 {
-	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, int64(len(k.plan))).salt&t.mask
+	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, k.series<<8|int64(len(k.plan))&0xff).salt&t.mask
 }
 
 func (t *states) shard(k stateKey) *stateShard {

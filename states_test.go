@@ -109,8 +109,8 @@ func TestRemovedEntryIsNotUsed(t *testing.T) {
 	r := &Request{Key: "id", Limit: 2, Duration: time.Second}
 	_, err := s.Run(t.Context(), r)
 	require.NoError(t, err)
-	sh := l.logs().shard(stateKey{"id", 1000, ""})
-	old := sh.find(stateKey{"id", 1000, ""})
+	sh := l.logs().shard(stateKey{id: "id", scale: 1000})
+	old := sh.find(stateKey{id: "id", scale: 1000})
 	require.NotNil(t, old)
 	old.mu.Lock()
 	got := make(chan *Result)
@@ -124,7 +124,7 @@ func TestRemovedEntryIsNotUsed(t *testing.T) {
 	l.logs().mark(old)
 	old.mu.Unlock()
 	assert.EqualValues(t, 1, (<-got).TotalRequests)
-	assert.NotSame(t, old, sh.find(stateKey{"id", 1000, ""}))
+	assert.NotSame(t, old, sh.find(stateKey{id: "id", scale: 1000}))
 	assert.Equal(t, 1, l.Stats().Buckets)
 	require.NoError(t, s.Reset(t.Context(), r))
 	assert.Zero(t, l.Stats().Buckets)
@@ -165,7 +165,7 @@ func TestEmptiedStatesAreKept(t *testing.T) {
 }
 
 func TestEveryRemovalMarksTheEntry(t *testing.T) {
-	key := stateKey{"id", 10, ""}
+	key := stateKey{id: "id", scale: 10}
 	for name, remove := range map[string]func(*Limiter, *SlidingLog){
 		"Reset":   func(_ *Limiter, s *SlidingLog) { _ = s.Reset(t.Context(), hitOf("id")) },
 		"Sweep":   func(l *Limiter, _ *SlidingLog) { l.Sweep() },
@@ -205,7 +205,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second,
 		Meta: header[:6]})
 	require.NoError(t, err)
-	key := stateKey{"m", 1000, ""}
+	key := stateKey{id: "m", scale: 1000}
 	_, meta := l.logs().shard(key).find(key).state.(*algorithm.Log).Hit(0)
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
@@ -231,7 +231,7 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second,
 		Meta: strings.Repeat("m", 1<<10)}
 	held := func() (n int64) {
-		key := stateKey{"id", 1000, ""}
+		key := stateKey{id: "id", scale: 1000}
 		if e := l.logs().shard(key).find(key); e != nil {
 			n = e.state.Bytes()
 		}

@@ -129,9 +129,9 @@ func TestTokenBucketAtExtremeInstants(t *testing.T) {
 
 func TestAllReportsNoUnlimitedPolicyAsTheTightest(t *testing.T) {
 	l, _ := newOnClock(t, weir.Config{})
-	s := weir.All(
-		weir.Policy{Name: "none", Strategy: l.FixedWindow(), Limit: math.MaxUint64, Duration: time.Hour},
-		weir.Policy{Name: "tight", Strategy: l.FixedWindow(), Limit: 3, Duration: time.Minute},
+	s := weir.AllOf(
+		weir.Keyed("none", l.FixedWindow(), math.MaxUint64, time.Hour),
+		weir.Keyed("tight", l.FixedWindow(), 3, time.Minute),
 	)
 	res := run(t, s, weir.Request{Key: "a"})
 	assert.Equal(t, time.Unix(1020, 0), res.ExpiresAt, "the minute's end")

@@ -18,9 +18,9 @@ type Request struct {
 	// Key names the caller: 1 to 1024 bytes, any bytes.
 	Key string
 
-	// Limit is how much cost is admitted in one Duration. 0 denies everything. It counts as 2^63-1 at
-	// most, in FixedWindow, Calendar, SlidingWindow and Counter as 2^48-2, in InFlight as 2^40-2, and
-	// so does a Cost up to Limit.
+	// Limit is how much cost is admitted in one Duration. 0, as in a Request without Limit, denies
+	// everything, and is no error. It counts as 2^63-1 at most, in FixedWindow, Calendar,
+	// SlidingWindow and Counter as 2^48-2, in InFlight as 2^40-2, and so does a Cost up to Limit.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One
@@ -163,7 +163,7 @@ type (
 
 		// Batch calls the method of op for each of limits, whose Strategies have this Store, and sets
 		// its Result, of a decision, its Err, and its Source if that is known.
-		Batch(ctx context.Context, op Op, limits []*Limit)
+		Batch(ctx context.Context, op Op, limits []*Attempt)
 	}
 
 	// Named has a plain name, such as "sliding window". A Strategy with a method Unwrap() Strategy has

@@ -78,6 +78,14 @@ func (t *table) find(id string, p *period) (s *slot, state uint64, at location) 
 	return s, state, location(i)<<32 | location(n)
 }
 
+// findLongBytes is find for an ID of more than inlineID bytes that is no string, without the
+// location.
+func (t *table) findLongBytes(id []byte, p *period) (s *slot, state uint64) {
+	k := packedID{word(id), word(id[8:]), 0, t.hashBytes(id)}
+	s, state, _ = findLong(t.indexes[t.number(k.hash)].Load(), k, id, p)
+	return s, state
+}
+
 // number returns the number of a hash's shard. An index uses the low half of the hash.
 func (t *table) number(hash uint64) int { return int(hash>>32) & (len(t.indexes) - 1) }
 

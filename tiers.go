@@ -64,7 +64,8 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
 	t.stateStrategy = stateStrategy[algorithm.Slices]{
-		reader:    reader{l, time.Duration(a.Slice()) * time.Millisecond, math.MaxInt64, a},
+		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
+			most: math.MaxInt64, preparer: a},
 		algorithm: a, states: l.slices(), plan: plan.String(),
 	}
 	return t, nil
@@ -87,7 +88,7 @@ func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 	}
 	a, fine := t.algorithm.(*algorithm.Tiers).Cut(d.Milliseconds()), *t
 	durations, _, _ := strings.Cut(t.plan, "/")
-	fine.reader = reader{t.l, d, math.MaxInt64, a}
+	fine.preparer, fine.duration = a, d
 	fine.algorithm, fine.plan, fine.resolution = a, fmt.Sprint(durations, "/", d.Milliseconds()), d
 	return &fine, nil
 }
@@ -139,10 +140,26 @@ func (d *decoder) tiers() error {
 	}
 	s := new(algorithm.Slices)
 	t.algorithm.(*algorithm.Tiers).Restore(s, counts)
-	return restore(d, &t.stateStrategy, stateKey{id, scale, plan}, s)
+	return restore(d, &t.stateStrategy, stateKey{id: id, scale: scale, plan: plan}, s)
 }
 
 // Algorithm implements [Named].
 func (t *Tiers) Algorithm() string { return "tiers" }
 
 func (t *Tiers) itself() Strategy { return t }
+
+// Limit returns the limit by t.
+func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
+
+func (t *Tiers) check(m *Limit) error {
+	m.n, m.d = 0, 0
+	return nil
+}
+
+func (t *Tiers) bind(m *Limit) (Strategy, error) {
+	of, limits := *t, make([]uint64, len(t.tiers))
+	for i, tier := range t.tiers {
+		limits[i] = tier.Limit
+	}
+	return &of, of.bindTo(m, limits...)
+}

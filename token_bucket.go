@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -64,3 +65,12 @@ func (*TokenBucket) Lapse(
 func (b *TokenBucket) Algorithm() string { return "token bucket" }
 
 func (b *TokenBucket) itself() Strategy { return b }
+
+// Limit returns the limit of n in d, at most burst at once. It panics where [NewLimit] fails.
+func (b *TokenBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
+
+func (b *TokenBucket) bind(m *Limit) (Strategy, error) {
+	of := *b
+	of.keepAcrossDurations(m)
+	return &of, of.bindTo(m, cmp.Or(b.burst, m.n))
+}

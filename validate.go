@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -37,26 +38,100 @@ func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 // reader reads the requests of a strategy.
 type reader struct {
 	l        *Limiter
-	duration time.Duration // in place of a request's; 0: there is none. A Calendar's is over maxScale
+	duration time.Duration // in place of a request's; 0: there is none. That of a series is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
+
+	// set by bind, for a Limit
+	bound    bool
+	limit    uint64 // in place of a request's
+	series   int64  // the number of the counts; 0: they are those of the strategy itself
+	keyScale int64  // in place of the duration, in keys; 0: there is none
 }
+
+// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and with.
+func (s *reader) bindTo(m *Limit, with ...uint64) error {
+	in, err := s.l.series.named(m.seriesName(with...), nil)
+	if err != nil {
+		return err
+	}
+	s.bound, s.limit, s.series = true, m.n, in.number
+	if s.duration == 0 {
+		s.duration = m.d
+	}
+	return nil
+}
+
+// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
+// counts in no windows.
+func (s *reader) keepAcrossDurations(m *Limit) {
+	if m.name != "" {
+		s.keyScale = 1
+	}
+}
+
+// check implements limitable.
+func (s *reader) check(m *Limit) error {
+	if err := checkDuration(m.d); err != nil {
+		return err
+	}
+	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
+	return err
+}
+
+// params returns those of a hit of a bound strategy.
+func (s *reader) params() params {
+	p := params{Scale: s.duration.Milliseconds(), Limit: int64(min(s.limit, s.most)), Cost: 1}
+	p, _ = s.prepare(p) // check has found it right
+	return p
+}
+
+// prepare completes p.
+func (s *reader) prepare(p params) (params, error) {
+	if s.preparer == nil {
+		return p, nil
+	}
+	p, ok := s.preparer.Prepare(p)
+	if !ok {
+		return p, fmt.Errorf("%w: a burst of %d, one in %v, takes centuries to refill",
+			ErrLimit, p.Limit, time.Duration(p.Each))
+	}
+	return p, nil
+}
+
+// ownScale returns the scale in the keys of a strategy that has one of its own, or 0.
+func (s *reader) ownScale() int64 { return cmp.Or(s.keyScale, s.duration.Milliseconds()) }
 
 // preparer completes params. It reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
 
+// Bound reports whether the Limit and the Duration of a request are ignored, as by a strategy that
+// counts for a [Limit].
+func (s *reader) Bound() bool { return s.bound }
+
+// of returns the Limiter and, of a strategy that counts for a Limit, the series.
+func (s *reader) of() (*Limiter, int64) { return s.l, s.series }
+
 // Limiter returns the Limiter in which the Strategy counts.
 func (s *reader) Limiter() *Limiter { return s.l }
 
+// numbers returns the limit and the duration that hold for r.
+func (s *reader) numbers(r *Request) (limit uint64, d time.Duration) {
+	if limit, d = r.Limit, s.duration; d == 0 {
+		d = r.Duration
+	}
+	if s.bound {
+		limit = s.limit
+	}
+	return limit, d
+}
+
 // parse returns the params of r. It fails with ErrClosed after Close, and counts errors.
 func (s *reader) parse(r *Request) (p params, err error) {
-	duration := s.duration
-	if duration == 0 {
-		duration = r.Duration
-	}
+	limit, duration := s.numbers(r)
 	p.Scale = int64(uint64(duration) / uint64(msec))
-	p.Limit, p.Cost = int64(min(r.Limit, s.most)), int64(min(max(r.Cost, 1), s.most))
-	if r.Cost > r.Limit && p.Cost == p.Limit {
+	p.Limit, p.Cost = int64(min(limit, s.most)), int64(min(max(r.Cost, 1), s.most))
+	if r.Cost > limit && p.Cost == p.Limit {
 		p.Limit-- // both were over most
 	}
 	switch {
@@ -68,20 +143,46 @@ func (s *reader) parse(r *Request) (p params, err error) {
 	case s.preparer == nil:
 		return p, nil
 	}
-	p, ok := s.preparer.Prepare(p)
-	if !ok {
-		err = s.l.fail(fmt.Errorf("%w: a burst of %d, one in %v, takes centuries to refill",
-			ErrLimit, p.Limit, time.Duration(p.Each)))
+	if p, err = s.prepare(p); err != nil {
+		err = s.l.fail(err)
 	}
 	return p, err
 }
 
+// inputError is an error about bad input, in the words of the call: CheckRate has an ID and a
+// scale, other calls have a key and a duration.
+type inputError struct {
+	text string
+	is   error
+}
+
+// Error implements error.
+func (e *inputError) Error() string { return e.text }
+
+// Unwrap returns ErrID or ErrScale.
+func (e *inputError) Unwrap() error { return e.is }
+
 // checkRequest returns what is wrong with a key and a duration, or nil.
 func checkRequest(key string, d time.Duration) error {
-	if d%time.Millisecond != 0 {
-		return fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, d)
+	switch {
+	case key == "":
+		return &inputError{"weir: bad key: it is empty, want 1 to 1024 bytes", ErrID}
+	case len(key) > maxID:
+		return &inputError{fmt.Sprintf("weir: bad key: %d bytes, at most %d", len(key), maxID), ErrID}
 	}
-	return checkArgs(key, d.Milliseconds(), 0)
+	return checkDuration(d)
+}
+
+// checkDuration returns what is wrong with a duration, or nil.
+func checkDuration(d time.Duration) error {
+	switch {
+	case d < time.Millisecond || d > maxScale*time.Millisecond:
+		return &inputError{fmt.Sprintf("weir: bad duration: %v, want 1ms to 8760h", d), ErrScale}
+	case d%time.Millisecond != 0:
+		return &inputError{
+			fmt.Sprintf("weir: bad duration: %v is not a whole number of milliseconds", d), ErrScale}
+	}
+	return nil
 }
 
 func (l *Limiter) result(v verdict) *Result {
@@ -90,12 +191,9 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// allocated returns what Run or Peek does, given run or look.
-func allocated(
-	decide func(r *Request, res *Result, at *sight) (time.Duration, error), r *Request,
-) (*Result, error) {
-	res := new(Result)
-	if _, err := decide(r, res, noSight); err != nil {
+// resultOr returns res, unless there is an error.
+func resultOr(res *Result, err error) (*Result, error) {
+	if err != nil {
 		return nil, err
 	}
 	return res, nil

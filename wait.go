@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/renewal"
 )
 
@@ -35,6 +36,7 @@ import (
 // until s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
+	s, r = counting(s, r)
 	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
 	return time.Since(start), err
 }
@@ -158,6 +160,15 @@ func (c *waitCaller) checkDeadline(next time.Time) error {
 		return fmt.Errorf("weir: wait of %v: %w", time.Until(next), context.DeadlineExceeded)
 	}
 	return nil
+}
+
+// waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
+func waitOf(s Strategy, res *Result) time.Duration {
+	if own, ok := s.(interface{ Limiter() *Limiter }); ok && own.Limiter() != nil {
+		c := &own.Limiter().clock
+		return time.Duration(arith.Sub(c.instantOf(res.ExpiresAt), c.read()))
+	}
+	return res.RetryAfter(time.Now())
 }
 
 // sleep returns after d, or as soon as ctx ends or freed receives.

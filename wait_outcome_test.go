@@ -145,10 +145,10 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 		"a cost over the limit": {func(l *Limiter) Strategy { return l.FixedWindow() }, 6},
 		"a cost over the burst": {func(l *Limiter) Strategy { return l.TokenBucket(3) }, 4},
 		"a cost over a policy": {func(l *Limiter) Strategy {
-			return Policy{"p", l.FixedWindow(), 2, time.Minute}
+			return keyed{JoinKey("p"), l.FixedWindow(), 2, time.Minute}
 		}, 3},
 		"a cost over one of All": {func(l *Limiter) Strategy {
-			return All(l.FixedWindow(), l.TokenBucket(3))
+			return AllOf(l.FixedWindow(), l.TokenBucket(3))
 		}, 4},
 		"a cost over a tier": {func(l *Limiter) Strategy {
 			tiers, err := l.Tiers(Tier{2, time.Second}, Tier{2, time.Minute})
@@ -180,7 +180,7 @@ func TestImpossibleRequestsFailInTheirTurn(t *testing.T) {
 	for what, in := range map[string]func(s Strategy) Strategy{
 		"a bucket that is no Peeker": func(s Strategy) Strategy { return watchRuns(s) },
 		"a policy on it": func(s Strategy) Strategy {
-			return Policy{"p", watchRuns(s), 5, time.Minute}
+			return keyed{JoinKey("p"), watchRuns(s), 5, time.Minute}
 		},
 	} {
 		waiting(t, func(t *testing.T, l *Limiter) {
@@ -322,7 +322,7 @@ func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
 // The Limit may be 0 where a strategy has limits of its own.
 func TestWaitersOnALimitOfTheStrategy(t *testing.T) {
 	waiting(t, func(t *testing.T, l *Limiter) {
-		s := watchRuns(Policy{"p", l.FixedWindow(), 1, time.Second})
+		s := watchRuns(keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second})
 		var all []*outcome
 		for range 10 {
 			all = append(all, arrive(t.Context(), s, Request{Key: "a"}))
@@ -353,9 +353,9 @@ func TestDifferentLimitsDoNotWaitForEachOther(t *testing.T) {
 			"another duration":     {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
 			"a higher limit":       {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
 			"another strategy":     {l.FixedWindow(), used},
-			"a policy on it":       {Policy{"p", s, 1, time.Minute}, used},
-			"another policy on it": {Policy{"q", s, 1, time.Minute}, used},
-			"another list of All": {All(l.FixedWindow()),
+			"a policy on it":       {keyed{JoinKey("p"), s, 1, time.Minute}, used},
+			"another policy on it": {keyed{JoinKey("q"), s, 1, time.Minute}, used},
+			"another list of All": {AllOf(l.FixedWindow()),
 				Request{Key: "c", Limit: 1, Duration: time.Minute}},
 			"one not to be compared": {uncomparable{l.TokenBucket(0), nil}, used},
 		} {

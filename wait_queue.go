@@ -35,14 +35,41 @@ type waitID struct {
 // newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
 // a higher Limit, a request with a low one may never pass, and must not hold them up.
 func newWaitID(s Strategy, r *Request) waitID {
-	if p, ok := s.(Policy); ok {
-		return newWaitID(p.Strategy, p.request(r))
-	}
+	s, r = counting(s, r)
 	id := waitID{key: r.Key, limit: r.Limit, duration: r.Duration}
+	if b, ok := s.(interface{ of() (*Limiter, int64) }); ok {
+		if l, series := b.of(); series != 0 {
+			id.strategy = waitSeries{l, series, NameOf(s)}
+			return id
+		}
+	}
 	if equal(s, s) { // false for a NaN too, which no map finds again
 		id.strategy = s
 	}
 	return id
+}
+
+// waitSeries identifies the strategy of equal limits, which may be made anywhere.
+type waitSeries struct {
+	l         *Limiter
+	series    int64
+	algorithm string
+}
+
+// counting returns the Strategy that counts for s, and the request that it gets for r.
+func counting(s Strategy, r *Request) (Strategy, *Request) {
+	for {
+		switch of := s.(type) {
+		case *Limit:
+			q := *r
+			q.Limit, q.Duration = of.n, of.d
+			s, r = of.Unwrap(), &q
+		case keyed:
+			s, r = of.strategy, of.request(r)
+		default:
+			return s, r
+		}
+	}
 }
 
 // equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.

@@ -130,9 +130,9 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 	} {
 		for composed, in := range map[string]func(Strategy) Strategy{
 			"alone":       func(s Strategy) Strategy { return s },
-			"All":         func(s Strategy) Strategy { return All(s) },
-			"Policy":      func(s Strategy) Strategy { return Policy{"p", s, 1, time.Second} },
-			"Policy{All}": func(s Strategy) Strategy { return Policy{"p", All(s), 1, time.Second} },
+			"All":         func(s Strategy) Strategy { return AllOf(s) },
+			"Policy":      func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second} },
+			"Policy{All}": func(s Strategy) Strategy { return keyed{JoinKey("p"), AllOf(s), 1, time.Second} },
 		} {
 			t.Run(name+"/"+composed, func(t *testing.T) {
 				waiting(t, func(t *testing.T, l *Limiter) {
@@ -279,8 +279,8 @@ func TestWaitIDs(t *testing.T) {
 	l, err := New(Config{})
 	require.NoError(t, err)
 	defer l.Close()
-	fixed, both, none := l.FixedWindow(), All(l.FixedWindow(), l.TokenBucket(0)), functional(nil)
-	inner := Policy{"q", both, 1, 2}
+	fixed, both, none := l.FixedWindow(), AllOf(l.FixedWindow(), l.TokenBucket(0)), functional(nil)
+	inner := keyed{JoinKey("q"), both, 1, 2}
 	for what, tt := range map[string]struct {
 		s, other Strategy
 		same     bool
@@ -290,18 +290,18 @@ func TestWaitIDs(t *testing.T) {
 		"a struct around a strategy":    {weighted{fixed, 1}, weighted{fixed, 1}, true},
 		"two structs around a strategy": {weighted{fixed, 1}, weighted{fixed, 2}, false},
 		"All":                           {both, both, true},
-		"All twice":                     {All(fixed), All(fixed), false},
-		"All within All":                {All(both), All(both), false},
-		"a policy":                      {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 1, 2}, true},
-		"policies of two names":         {Policy{"p", fixed, 1, 2}, Policy{"q", fixed, 1, 2}, false},
-		"policies of two limits":        {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 2, 2}, false},
-		"policies of two durations":     {Policy{"p", fixed, 1, 2}, Policy{"p", fixed, 1, 3}, false},
-		"a policy on All":               {Policy{"p", both, 1, 2}, Policy{"p", both, 1, 2}, true},
-		"policies on a policy":          {Policy{"p", inner, 3, 4}, Policy{"p", inner, 5, 6}, true},
+		"All twice":                     {AllOf(fixed), AllOf(fixed), false},
+		"All within All":                {AllOf(both), AllOf(both), false},
+		"a policy":                      {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 2}, true},
+		"policies of two names":         {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("q"), fixed, 1, 2}, false},
+		"policies of two limits":        {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 2, 2}, false},
+		"policies of two durations":     {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 3}, false},
+		"a policy on All":               {keyed{JoinKey("p"), both, 1, 2}, keyed{JoinKey("p"), both, 1, 2}, true},
+		"policies on a policy":          {keyed{JoinKey("p"), inner, 3, 4}, keyed{JoinKey("p"), inner, 5, 6}, true},
 		"a struct with a slice":         {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
 		"a struct around All":           {weighted{both, 1}, weighted{both, 1}, true},
 		"a function":                    {none, none, false},
-		"a policy on a function":        {Policy{"p", none, 1, 2}, Policy{"p", none, 1, 2}, false},
+		"a policy on a function":        {keyed{JoinKey("p"), none, 1, 2}, keyed{JoinKey("p"), none, 1, 2}, false},
 		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()},
 			false},
 	} {

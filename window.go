@@ -11,13 +11,13 @@ import (
 
 const (
 	msec       = int64(time.Millisecond)
-	maxScale   = bounds.MaxScale // ms: a larger scale stands for a calendar
+	maxScale   = bounds.MaxScale // ms: a larger scale stands for a series of windows
 	maxInstant = algorithm.End
 	noInstant  = algorithm.Never
 )
 
 // window is one window of one scale: window n begins n scales after the Unix epoch. That of a
-// calendar has the Unix second at which it ends as its number; see calendars.
+// series has the Unix millisecond at which it ends as its number.
 type window struct {
 	scale      int64 // ms
 	number     int64
@@ -105,7 +105,7 @@ func (ws *windows) store(w *window, now int64) {
 // window returns the window of scale that holds now.
 func (l *Limiter) window(now, scaleMs int64) *window {
 	if scaleMs > maxScale {
-		return l.calendars.of(scaleMs).window(now)
+		return l.series.of(scaleMs).window(now)
 	}
 	t := l.windows.table.Load()
 	for way := range probes {

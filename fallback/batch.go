@@ -20,14 +20,14 @@ type batched struct{ primaries any }
 // Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or
 // peeked at, given back or charged as by the method of op; but the calls of the primaries are one:
 // it is made once each of them is needed, or its Fallback does without.
-func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 	if f.store == any(f) || len(limits) == 1 {
 		for _, l := range limits {
 			l.Strategy().(*Fallback).one(ctx, op, l)
 		}
 		return
 	}
-	m := meeting{make(chan *weir.Limit, len(limits)), make(chan struct{})}
+	m := meeting{make(chan *weir.Attempt, len(limits)), make(chan struct{})}
 	var all sync.WaitGroup
 	var panicked atomic.Pointer[any]
 	for _, l := range limits {
@@ -40,7 +40,7 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 			m.attend(ctx, op, l)
 		})
 	}
-	var met []*weir.Limit
+	var met []*weir.Attempt
 	for range limits {
 		if l := <-m.coming; l != nil {
 			met = append(met, l)
@@ -57,12 +57,12 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 
 // meeting is where the calls of several primaries become one.
 type meeting struct {
-	coming chan *weir.Limit // of primary, once from each that attends; nil: it does without
-	over   chan struct{}    // closed when the call has ended
+	coming chan *weir.Attempt // of primary, once from each that attends; nil: it does without
+	over   chan struct{}      // closed when the call has ended
 }
 
 // call makes one call of the primaries of limits.
-func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 	safely.Do(func() error {
 		limits[0].Strategy().(weir.Batcher).Batch(ctx, op, limits)
 		return nil
@@ -75,9 +75,9 @@ func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Limit) {
 }
 
 // attend makes the call of op for l, and that of its primary in the meeting.
-func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
+func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Attempt) {
 	var once sync.Once
-	settle := func(as *weir.Limit) (first bool) {
+	settle := func(as *weir.Attempt) (first bool) {
 		once.Do(func() { m.coming <- as; first = true })
 		return first
 	}
@@ -87,7 +87,7 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
 	one.doPrimary = func(
 		ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
 	) (*weir.Result, error) {
-		of := weir.NewLimit(one.primary.Strategy)
+		of := weir.NewAttempt(one.primary.Strategy)
 		if of.Request = *r; taken != nil {
 			of.Result = *taken
 		}
@@ -108,7 +108,7 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
 }
 
 // one makes the call of op for l.
-func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Limit) {
+func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Attempt) {
 	var res *weir.Result
 	if op == weir.OpRun {
 		var source Source

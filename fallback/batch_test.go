@@ -46,7 +46,7 @@ type batched struct {
 
 func (b *batched) Store() (any, weir.Strategy) { return b.server, b }
 
-func (b *batched) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+func (b *batched) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 	if b.server.exits.Load() && len(limits) > 1 {
 		runtime.Goexit()
 	}
@@ -76,8 +76,8 @@ func (b *batched) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
 func (b *batched) one(
 	ctx context.Context, op weir.Op, r *weir.Request, res weir.Result,
 ) (*weir.Result, error) {
-	l := &weir.Limit{Request: *r, Result: res}
-	b.Batch(ctx, op, []*weir.Limit{l})
+	l := &weir.Attempt{Request: *r, Result: res}
+	b.Batch(ctx, op, []*weir.Attempt{l})
 	return &l.Result, l.Err
 }
 
@@ -118,7 +118,7 @@ func (b *batched) Reconcile(
 // together returns limits on two Fallbacks of one server, and what is counted there.
 func together(
 	t *testing.T, took time.Duration, cfg fallback.Config,
-) (*far, weir.Limits, func() [2]uint64) {
+) (*far, weir.Attempts, func() [2]uint64) {
 	newLimiter := func() *weir.Limiter {
 		l, err := weir.New(weir.Config{})
 		require.NoError(t, err)
@@ -126,11 +126,11 @@ func together(
 		return l
 	}
 	s, local := &far{limiter: newLimiter(), took: took}, newLimiter()
-	var limits weir.Limits
+	var limits weir.Attempts
 	for _, key := range []string{"a", "b"} {
 		f, err := fallback.New(&batched{s.limiter.FixedWindow(), s}, local.FixedWindow(), cfg)
 		require.NoError(t, err)
-		l := weir.NewLimit(f)
+		l := weir.NewAttempt(f)
 		l.Request = weir.Request{Key: key, Limit: 100, Duration: time.Hour}
 		limits = append(limits, l)
 	}
@@ -152,7 +152,7 @@ func together(
 func TestSeveralCallsAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, limits, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
-		take := func(set func(l *weir.Limit)) int64 {
+		take := func(set func(l *weir.Attempt)) int64 {
 			for i := range limits {
 				set(&limits[i])
 			}
@@ -162,22 +162,22 @@ func TestSeveralCallsAreOne(t *testing.T) {
 			synctest.Wait()
 			return s.trips.Load()
 		}
-		assert.EqualValues(t, 1, take(func(*weir.Limit) {}))
+		assert.EqualValues(t, 1, take(func(*weir.Attempt) {}))
 		assert.Equal(t, [2]uint64{1, 1}, counts())
 		require.NoError(t, limits.Refund(context.Background()))
 		assert.EqualValues(t, 2, s.trips.Load())
 		assert.Equal(t, [2]uint64{}, counts())
-		assert.EqualValues(t, 1, take(func(l *weir.Limit) { l.Look = true }))
-		assert.EqualValues(t, 2, take(func(l *weir.Limit) {
+		assert.EqualValues(t, 1, take(func(l *weir.Attempt) { l.Look = true }))
+		assert.EqualValues(t, 2, take(func(l *weir.Attempt) {
 			l.Look, l.Afterwards, l.Request.Cost = false, true, 150
 		}),
 			"what is over its limit is charged")
 		assert.Equal(t, [2]uint64{150, 150}, counts())
 
-		local := weir.NewLimit(s.limiter.FixedWindow())
+		local := weir.NewAttempt(s.limiter.FixedWindow())
 		local.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
 		limits = append(limits, local)
-		assert.EqualValues(t, 1, take(func(l *weir.Limit) {
+		assert.EqualValues(t, 1, take(func(l *weir.Attempt) {
 			l.Afterwards = false
 		}), "peeks after a denial")
 	})

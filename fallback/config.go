@@ -61,7 +61,7 @@ type Config struct {
 	InstancesFunc func() int
 
 	// OwnLimits reports that primary and local have limits of their own and ignore the request's Limit
-	// and Duration. The Tiers of weir and redislimit and weir.Policy are recognized without it, also
+	// and Duration. The Tiers of weir and redislimit and a weir.Limit are recognized without it, also
 	// inside of wrappers with a method Unwrap; so are their Calendars, which ignore the Duration
 	// alone.
 	OwnLimits bool
@@ -101,8 +101,8 @@ type Config struct {
 	// shards do not suffer from one that is down; there are at most 1024, and further parts share one.
 	// It must be fast, must not block, and must be safe for concurrent use. Of the keys that extend a
 	// key some must belong to the same part, as with a hash or a prefix: a probe uses such a key. The
-	// key is the one that primary counts: under a weir.Policy it is weir.JoinKey of its name and the
-	// request's key.
+	// key is the one that primary counts: under a weir.Limit it is weir.JoinKey of its name, or of
+	// its numbers such as "100/1m", and the request's key.
 	Partition func(key string) string
 
 	// IsDown reports whether an error of primary counts against it. Default: every error does. If it

@@ -186,7 +186,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.seeder, _ = local.(weir.Seeder)
 	_, f.aware = local.(weir.Refunder)
 	f.store = f
-	if asked := weir.NewLimit(primary); asked.Store() != nil {
+	if asked := weir.NewAttempt(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}
 	}
 	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)

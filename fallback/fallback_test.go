@@ -230,12 +230,10 @@ func TestOwnLimits(t *testing.T) {
 		require.NoError(t, err)
 		return s
 	}
-	policy := func(t testing.TB) weir.Strategy {
-		return weir.Policy{Name: "p", Strategy: local(t), Limit: 10, Duration: time.Hour}
-	}
+	limit := func(t testing.TB) weir.Strategy { return named("p", local(t), 10, time.Hour) }
 	wrapped := func(t testing.TB) weir.Strategy { return near.Denials(tiers(t), near.DenialsConfig{}) }
 	r := weir.Request{Key: "a"}
-	for name, of := range map[string]func(testing.TB) weir.Strategy{"Tiers": tiers, "Policy": policy,
+	for name, of := range map[string]func(testing.TB) weir.Strategy{"Tiers": tiers, "Limit": limit,
 		"wrapped": wrapped} {
 		t.Run(name, func(t *testing.T) {
 			f := newFallback(t, of(t), of(t), fallback.Config{Timeout: time.Minute})

@@ -376,18 +376,18 @@ func TestPartitions(t *testing.T) {
 			before, _, _ := strings.Cut(key, ":")
 			return before
 		},
-		"hash":                hash,
-		"hash under policies": hash,
+		"hash":              hash,
+		"hash under limits": hash,
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, counted := map[string]string{"a": "a:x", "b": "b:x"}, func(key string) string { return key }
 			primary := func(s weir.Strategy) weir.Strategy { return s }
-			if name == "hash under policies" {
+			if name == "hash under limits" {
 				counted = func(key string) string { return weir.JoinKey("inner", weir.JoinKey("outer", key)) }
 				primary = func(s weir.Strategy) weir.Strategy {
-					s = weir.Policy{Name: "inner", Strategy: s, Limit: 100, Duration: time.Hour}
+					s = named("inner", s, 100, time.Hour)
 					s = near.Denials(s, near.DenialsConfig{})
-					return weir.Policy{Name: "outer", Strategy: s, Limit: 100, Duration: time.Hour}
+					return named("outer", s, 100, time.Hour)
 				}
 			}
 			if name != "prefix" {

@@ -47,7 +47,7 @@ func TestPromptPrimary(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int64
 			p := &promptly{Strategy: local(t), prompt: is}
-			f := newFallback(t, weir.Policy{Name: "p", Strategy: p, Limit: 100, Duration: time.Hour},
+			f := newFallback(t, named("p", p, 100, time.Hour),
 				local(t),
 				fallback.Config{MinCalls: 3, OwnLimits: true, OnCall: func(took time.Duration, err error) {
 					assert.Equal(t, min(p.takes, fallback.DefaultTimeout), took)

@@ -409,10 +409,10 @@ func (s *slowSeed) Seed(ctx context.Context, r *weir.Request, counted *weir.Resu
 func TestErrUnsupportedMeansAbsent(t *testing.T) {
 	for name, to := range map[string]front{
 		"charges": func(s *server) weir.Strategy {
-			return weir.Policy{Name: "p", Strategy: chargingFront(s), Limit: 100, Duration: time.Minute}
+			return named("p", chargingFront(s), 100, time.Minute)
 		},
 		"nothing": func(s *server) weir.Strategy {
-			return weir.Policy{Name: "p", Strategy: bare{s}, Limit: 100, Duration: time.Minute}
+			return named("p", bare{s}, 100, time.Minute)
 		},
 	} {
 		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)

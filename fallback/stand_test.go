@@ -293,6 +293,15 @@ func probeFails(t testing.TB, f *fallback.Fallback) {
 	}, 10*time.Second, time.Millisecond)
 }
 
+// named returns a strategy that counts for a limit with a name.
+func named(name string, s weir.Strategy, n uint64, d time.Duration) weir.Strategy {
+	m, err := weir.NewLimit(s, n, d)
+	if err != nil {
+		panic(err)
+	}
+	return m.Named(name).Unwrap()
+}
+
 // limiterOn returns a limiter on a virtual clock.
 func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
 	l, err := weir.New(weir.Config{Now: clock.Now})

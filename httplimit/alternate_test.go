@@ -14,17 +14,13 @@ import (
 
 // ofUserAndAlias limits a user to 3 in a minute, under the names in both fields.
 func ofUserAndAlias() httplimit.Config {
-	alias := func(r *http.Request) (uint64, time.Duration) {
-		if r.Header.Get("X-Org") == "" {
-			return httplimit.NoLimit, time.Second
-		}
-		return 3, time.Minute
-	}
+	aliased := func(r *http.Request) bool { return r.Header.Get("X-Org") != "" }
 	return httplimit.Config{
 		Extractor: httplimit.Headers("X-User"),
 		Policies: []httplimit.Policy{
 			{Name: "user", Limit: 3, Duration: time.Minute},
-			{Name: "user", LimitFunc: alias, Alternate: true, Extractor: httplimit.Headers("X-Org")},
+			{Name: "user", Limit: 3, Duration: time.Minute, Applies: aliased, Alternate: true,
+				Extractor: httplimit.Headers("X-Org")},
 		},
 	}
 }

@@ -13,7 +13,7 @@ type call struct {
 	status   int // see Decision.Status
 	err      error
 	until    time.Time     // when the caller's listing ends
-	limits   weir.Limits   // one for each policy
+	limits   weir.Attempts // one for each policy
 	states   []policyState // one for each of limits
 	quotas   Quotas        // states of the policies for the fields, of HeadersDraft and of a denial
 	decider  int           // index in states of the policy that the Decision describes, or none
@@ -29,11 +29,10 @@ const none = -1
 
 func newCall(policies []*policy) *call {
 	n := len(policies)
-	c := &call{limits: make(weir.Limits, n), states: make([]policyState, n), quotas: make(Quotas, n)}
+	c := &call{limits: make(weir.Attempts, n), states: make([]policyState, n), quotas: make(Quotas, n)}
 	for i, p := range policies {
 		c.limits[i] = p.template
-		c.limits[i].Request.Limit, c.limits[i].Request.Duration = p.Limit, p.Duration
-		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
+		c.states[i] = policyState{policy: p, of: p, ask: &c.limits[i]}
 		c.quotas[i] = Quota{
 			Name: p.Name, Limit: p.Limit, Duration: p.Duration, InFlight: p.holds, item: p.item,
 		}

@@ -9,6 +9,9 @@ import (
 // extracted key collides with it: it makes a joined key of three parts, and theirs have two.
 var sharedPart = string(appendPart(nil, "shared"))
 
+// sharedKey begins such a key where the others are the extracted ones, of which none begins so.
+const sharedKey = "\x00shared"
+
 // exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside
 // key, which e has extracted.
 func (m *middleware) exceedsKeys(c *call, r *http.Request, e Extractor, key []byte) bool {

@@ -84,9 +84,10 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: clock})
 			require.NoError(t, err)
 			defer limiter.Close()
+			limit := limiter.FixedWindow().Limit(1, row.limits)
 			m := newMiddleware(limiter.FixedWindow(), Config{
-				Extractor: path, Name: "p", MaxKeysPerClient: buckets / 4,
-				LimitFunc: func(*http.Request) (uint64, time.Duration) { return 1, row.limits },
+				Extractor: path, MaxKeysPerClient: buckets / 4,
+				LimitFunc: func(*http.Request) *weir.Limit { return limit },
 				Penalty: Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: row.denials,
 					For: time.Second},
 				DenyList: NewDenyList(DenyListConfig{Now: clock}),

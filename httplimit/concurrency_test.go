@@ -235,14 +235,14 @@ func (l *later) OnSent(leave func()) bool {
 // The key of Concurrency may be another than that of the rates.
 func TestConcurrencyHasAnExtractorOfItsOwn(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
-	cfg := hundred()
+	cfg, free := hundred(), limiter.InFlight().Limit(1)
 	cfg.Concurrency = httplimit.Policy{
-		Name: "streams", Strategy: limiter.InFlight(), Extractor: httplimit.Headers("X-Org"),
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+		Name: "streams", Extractor: httplimit.Headers("X-Org"),
+		LimitFunc: func(r *http.Request) *weir.Limit {
 			if r.Header.Get("X-Plan") == "free" {
-				return 1, time.Minute
+				return free
 			}
-			return httplimit.NoLimit, time.Minute
+			return nil
 		},
 	}
 	outer, inner := nested(limiter.FixedWindow(), cfg,

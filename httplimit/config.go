@@ -2,30 +2,28 @@ package httplimit
 
 import (
 	"log/slog"
-	"math"
 	"net/http"
 	"time"
+
+	"github.com/weirgo/weir"
 )
 
-// NoLimit is the limit of callers without one: a LimitFunc that returns it exempts the request from
-// its policy. The Strategy is not run, no bucket is taken, and no field mentions the policy.
-const NoLimit = math.MaxUint64
-
-// Config selects the client key, the limits and the answers. Extractor must be set, and at least
-// one of Duration, LimitFunc, Policies, Concurrency and MaxInFlight. The zero value of every other
-// field is its documented default. [New] reads it once.
+// Config selects the client key, the limits and the answers. Extractor must be set, and there must
+// be a limit: that given to [New], Duration, LimitFunc, Policies, Concurrency or MaxInFlight. The
+// zero value of every other field is its documented default. [New] reads it once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
 	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts
 	// other data.
 	Extractor Extractor
 
-	// Name, Limit, Duration, LimitFunc and DenyAll are the fields of a [Policy] on the Strategy
-	// given to New. It runs before Policies. Leave all of them zero to use Policies alone.
+	// Name, Limit, Duration, LimitFunc and DenyAll are the fields of a [Policy] on the limit or
+	// Strategy given to New. It runs before Policies. With a Strategy that is no [weir.Limit], leave
+	// all of them zero to use Policies alone.
 	Name      string
 	Limit     uint64
 	Duration  time.Duration
-	LimitFunc func(*http.Request) (limit uint64, duration time.Duration)
+	LimitFunc func(*http.Request) *weir.Limit
 	DenyAll   bool
 
 	// Policies are further limits on the same request, such as a burst and a daily one. A request
@@ -34,8 +32,9 @@ type Config struct {
 	Policies []Policy
 
 	// Concurrency bounds the requests of one caller that are in flight at one time, such as its
-	// streams. Its Strategy is a [weir.Holder]: limiter.InFlight(), that of redislimit for all
-	// instances together, or a fallback of both. Each request takes one place as [weir.Hold] does,
+	// streams. Its Strategy is a limit on work in flight, such as limiter.InFlight().Limit(2), or a
+	// [weir.Holder]: limiter.InFlight(), that of redislimit for all instances together, or a fallback
+	// of both. Each request takes one place as [weir.Hold] does,
 	// whatever CostFunc returns, and keeps it until the handler returns or panics, and until a
 	// connection that it has hijacked is closed too. Duration is the lease, by which the places of an
 	// instance that dies are free again; 0: a minute. The default Name is "in flight".
@@ -108,7 +107,7 @@ type Config struct {
 	// FailOpen admits a request when the Strategy cannot decide. The handler sees it by
 	// [IsBypassed], the client by the RateLimit-Bypassed field, which lists the policies that did
 	// not decide. It does not cover a key that cannot be extracted, a full table (see OnFull), or a
-	// mistake in the configuration, such as a LimitFunc that returns no valid duration. false: 503.
+	// mistake in the program, such as too many different limits. false: 503.
 	FailOpen bool
 
 	// Shadow decides, reports and counts, but admits every request, even one without a key, and

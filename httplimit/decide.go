@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/bounds"
 )
 
 // decide finds the caller of r and consults the deny list, the bound on requests in flight and the
@@ -56,8 +55,12 @@ func (m *middleware) decide(c *call, r *http.Request) {
 // extract stores the key that a appends in buf.
 func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, error) {
 	key, err := a.appendKey(buf[:0], r)
-	if err == nil && len(key) > m.maxExtracted {
+	switch {
+	case err != nil:
+	case len(key) > m.maxExtracted:
 		err = tooLong("the key", len(key))
+	case len(key) >= len(sharedKey) && string(key[:len(sharedKey)]) == sharedKey:
+		err = fmt.Errorf("%w: it begins as those that a client's further keys share", ErrKey)
 	}
 	return key, err
 }
@@ -111,17 +114,16 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 		if !s.more.IsZero() { // see call.reset
 			s.more = time.Time{}
 		}
-		if s.ask.Request.Cost = cost; s.holds {
-			s.ask.Request.Cost = 1
-		}
-		if s.LimitFunc != nil {
-			s.askLimit(r)
-			if s.ask.Exempt {
+		if s.varies {
+			if s.choose(r); s.ask.Exempt {
 				continue
 			}
-			if m.keys != nil && bounds.Duration(s.ask.Request.Duration) {
-				m.keys.Lives(2 * s.ask.Request.Duration)
+			if m.keys != nil {
+				m.keys.Lives(2 * s.Duration)
 			}
+		}
+		if s.ask.Request.Cost = cost; s.holds {
+			s.ask.Request.Cost = 1
 		}
 		applies = true
 		switch {
@@ -163,7 +165,7 @@ func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
 	s.setKey(s.own)
 	key := s.own
 	if s.listedAs != "" { // it is of another kind than those of Config's Extractor
-		key = []byte(s.ask.Request.Key)
+		key = s.distinctKey()
 	}
 	if m.exceedsKeys(c, r, s.Extractor, key) {
 		s.setSharedKey(c.client)

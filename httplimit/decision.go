@@ -25,7 +25,7 @@ const (
 	Bypassed
 	Canceled // the client disconnected, or the context ended, before a Strategy decided
 	Busy     // MaxInFlight requests are in flight; Concurrency denies
-	Exempt   // no limit applied: Skip, NoLimit, or a CORS preflight
+	Exempt   // Skip, a CORS preflight, or no policy applies
 
 	outcomes = iota
 )

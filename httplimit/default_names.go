@@ -17,31 +17,40 @@ import (
 // collected.
 var guards = struct {
 	mu      sync.Mutex
-	unnamed map[any]bool // guarded by mu; by identity
-}{unnamed: make(map[any]bool)}
+	unnamed map[any]*weir.Limit // guarded by mu; by identity; nil: of a Strategy with numbers in Config
+}{unnamed: make(map[any]*weir.Limit)}
 
-// claimDefaultNames panics if m and another middleware use default names on one Strategy.
+// claimDefaultNames panics if m and another middleware use default names on one Strategy, unless
+// they are given one and the same Limit.
 func claimDefaultNames(m *middleware) {
 	var claims []any
+	var limits []*weir.Limit
 	guards.mu.Lock()
 	defer guards.mu.Unlock()
 	for _, p := range m.policies {
 		id := identity(p.Strategy)
-		if !p.unnamed || id == nil || slices.Contains(claims, id) {
+		if !p.unnamed || id == nil {
 			continue
 		}
-		if guards.unnamed[id] {
+		if p.limit != nil { // limits that differ count separately
+			id = [2]any{id, p.limit.String()}
+		}
+		if slices.Contains(claims, id) {
+			continue
+		}
+		if other, ok := guards.unnamed[id]; ok && (other == nil || other != p.limit) {
 			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy "+
 				"%s a Name of its own, or the first one's Name to share the budget", p.strategy,
 				structuredfield.Quote(p.Name)))
 		}
 		claims = append(claims, id)
+		limits = append(limits, p.limit)
 	}
 	if len(claims) == 0 {
 		return
 	}
-	for _, id := range claims {
-		guards.unnamed[id] = true
+	for i, id := range claims {
+		guards.unnamed[id] = limits[i]
 	}
 	runtime.AddCleanup(m, releaseClaims, claims)
 }

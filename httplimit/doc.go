@@ -2,10 +2,8 @@
 //
 //	limiter, err := weir.New(weir.Config{})
 //	…
-//	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//	guard := httplimit.New(limiter.SlidingWindow().Limit(100, time.Minute), httplimit.Config{
 //		Extractor: httplimit.RemoteAddr(),
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})
 //	http.ListenAndServe(":8080", guard(mux))
 //

@@ -146,14 +146,15 @@ func ExamplePolicy() {
 func ExampleConfig_limitFunc() {
 	limiter, clock := atNoon()
 	defer limiter.Close()
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	free, paid := limiter.SlidingWindow().Limit(10, time.Hour), limiter.SlidingWindow().Limit(1000, time.Hour)
+	guard := httplimit.New(free, httplimit.Config{
 		Extractor: httplimit.Headers("X-User"), // set by the authentication in front of it
 		Name:      "plan",
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+		LimitFunc: func(r *http.Request) *weir.Limit {
 			if r.Header.Get("X-User") == "alice" {
-				return 1000, time.Hour
+				return paid
 			}
-			return 10, time.Hour
+			return nil // that of New
 		},
 		Now: clock.Now,
 	})
@@ -161,8 +162,8 @@ func ExampleConfig_limitFunc() {
 	send(handler, "203.0.113.7", []string{"X-User: alice"}, "RateLimit-Policy", "RateLimit")
 	send(handler, "203.0.113.7", []string{"X-User: bob"}, "RateLimit-Policy", "RateLimit")
 	// Output:
-	// 200 | RateLimit-Policy: "plan";q=1000;w=3600 | RateLimit: "plan";r=999;t=3600
-	// 200 | RateLimit-Policy: "plan";q=10;w=3600 | RateLimit: "plan";r=9;t=3600
+	// 200 | RateLimit-Policy: "plan";q=1000;w=3600 | RateLimit: "plan";r=999;t=7200
+	// 200 | RateLimit-Policy: "plan";q=10;w=3600 | RateLimit: "plan";r=9;t=7200
 }
 
 func ExampleConfig_costFunc() {

@@ -164,8 +164,8 @@ func (m *middleware) setFields(f *fields, c *call) {
 func (m *middleware) setQuotas(c *call) {
 	for i := range c.quotas {
 		q, s := &c.quotas[i], &c.states[i]
-		if q.exempt = s.ask.Exempt; s.LimitFunc != nil {
-			q.Limit, q.Duration = s.ask.Request.Limit, s.ask.Request.Duration
+		if q.exempt = s.ask.Exempt; s.varies {
+			q.Limit, q.Duration, q.Name, q.item = s.Limit, s.Duration, s.Name, s.item
 		}
 		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
 		if q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s); s.holds {

@@ -98,7 +98,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
 		answer{res: &res},
 		http.StatusTooManyRequests)
-	decided := weir.Limits{p.template}
+	decided := weir.Attempts{p.template}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {
 		panic(err)
@@ -172,8 +172,14 @@ func TestAdmissionAllocations(t *testing.T) {
 	}
 	for _, s := range []weir.Strategy{
 		answer{res: allowed}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
+		limiter.FixedWindow().Limit(1_000_000, time.Minute),
+		limiter.TokenBucket(0).Limit(1_000_000, time.Minute),
 	} {
-		guard := New(s, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute})(noop{})
+		cfg := Config{Extractor: RemoteAddr()}
+		if _, ok := s.(*weir.Limit); !ok {
+			cfg.Limit, cfg.Duration = 1_000_000, time.Minute
+		}
+		guard := New(s, cfg)(noop{})
 		w := &bareWriter{header: make(http.Header, 8)}
 		requests := [2]*http.Request{{RemoteAddr: "203.0.113.7:5000"}, {RemoteAddr: "[2001:db8::1]:5000"}}
 		guard.ServeHTTP(w, requests[0]) // one extra, so that consecutive requests have different numbers
@@ -210,4 +216,30 @@ func TestAppendPartIsJoinKey(t *testing.T) {
 		}
 		assert.Equal(t, weir.JoinKey(parts...), string(key))
 	}
+}
+
+// A LimitFunc costs no allocation, and another plan than that of the last request one: the key.
+func TestPlansAllocateLittle(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	if race.Enabled {
+		return // sync.Pool drops items at random then
+	}
+	plans := [2]*weir.Limit{limiter.FixedWindow().Limit(1_000_000, time.Minute),
+		limiter.TokenBucket(0).Limit(2_000_000, time.Minute)}
+	i := 0
+	perRequest := func(next func(*http.Request) *weir.Limit) float64 {
+		guard := New(plans[0], Config{Extractor: RemoteAddr(), LimitFunc: next})(noop{})
+		w := &bareWriter{header: make(http.Header, 8)}
+		r := &http.Request{RemoteAddr: "203.0.113.7:5000"}
+		return testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			guard.ServeHTTP(w, r)
+			i++
+		})
+	}
+	one := perRequest(func(*http.Request) *weir.Limit { return plans[0] })
+	assert.LessOrEqual(t, perRequest(func(*http.Request) *weir.Limit { return plans[i%2] }), one+1)
+	assert.LessOrEqual(t, one, 4.0)
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // New returns the middleware that consults s before each request: the handler runs at most once, if
-// s admits it.
+// s admits it. s is a [weir.Limit], or another Strategy with a Limit and a Duration in cfg.
 //
 // Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
 // without a key, 503 if s cannot decide or too many requests are in flight, and to a client on the
@@ -27,14 +27,17 @@ import (
 // process if there are several, and a handful of allocations, most of which net/http needs to hold
 // the header.
 //
-// Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one
-// Strategy are separate if the names of their policies differ, and share budgets if the names are
-// equal. Replicas that share a Redis must share budgets, so New cannot invent a name for each
-// middleware: the default name is made of the limit, and only one New on a Strategy may use it.
+// A limit counts as its own methods do, under the extracted key; another Strategy under
+// [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate
+// if the names of their policies differ, and share budgets if the names are equal. Replicas that
+// share a Redis must share budgets, so New cannot invent a name for each middleware: the default
+// name is made of the limit, and only one New on a Strategy may use it, unless all are given one
+// and the same Limit.
 //
-// New panics on an invalid Config: no s, no Extractor, no limit, a bad name or Duration, a Limit of
-// 0 without DenyAll, two policies of one name, a second middleware with default names on one
-// Strategy, or a Strategy that cannot give back, as CountIf and further policies need it.
+// New panics on an invalid Config: no s, no Extractor, no limit, numbers beside a [weir.Limit] that
+// has its own, a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name, a
+// second middleware with default names on one Strategy, or a Strategy that cannot give back, as
+// CountIf and further policies need it.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 	m := newMiddleware(s, cfg)
 	return func(next http.Handler) http.Handler {
@@ -145,7 +148,7 @@ type middleware struct {
 	forecasts      bool             // a field reports when more is available, and a policy must tell
 	describes      bool             // OnDecision or a field asks which policy binds, if all admit
 	realTime       bool             // Now is time.Now
-	policyLine     string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	policyLine     string           // the RateLimit-Policy field; empty if a policy varies
 	calls          sync.Pool
 	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
 	boundsInFlight bool                // by MaxInFlight or Concurrency
@@ -167,7 +170,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	if !cfg.Concurrency.IsZero() {
 		m.policies = append(m.policies, compileConcurrency(cfg.Concurrency, s, m.DeniedStatus))
 	}
-	for _, p := range cfg.allPolicies() {
+	for _, p := range cfg.allPolicies(s) {
 		m.policies = append(m.policies, compile(p, s, m.DeniedStatus))
 	}
 	m.checkPolicies()
@@ -184,14 +187,16 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	return m
 }
 
-// allPolicies returns the policy in the fields of Config itself, if there is one, and Policies.
-func (cfg *Config) allPolicies() []Policy {
+// allPolicies returns the policy of s and the fields of Config itself, if there is one, and
+// Policies.
+func (cfg *Config) allPolicies(s weir.Strategy) []Policy {
 	first := Policy{
 		Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration,
 		LimitFunc: cfg.LimitFunc, DenyAll: cfg.DenyAll,
 	}
+	_, limited := s.(*weir.Limit)
 	switch {
-	case cfg.Duration != 0 || cfg.LimitFunc != nil:
+	case limited || cfg.Duration != 0 || cfg.LimitFunc != nil:
 		return append([]Policy{first}, cfg.Policies...)
 	case cfg.Limit != 0 || cfg.Name != "" || cfg.DenyAll:
 		panic("httplimit: Limit, Name or DenyAll without a Duration")
@@ -233,8 +238,8 @@ func (m *middleware) check() {
 
 func (m *middleware) checkPolicies() {
 	if len(m.policies) == 0 && m.MaxInFlight == 0 {
-		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, " +
-			"or MaxInFlight")
+		panic("httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
+			"Policies, Concurrency, or MaxInFlight")
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""
@@ -243,7 +248,7 @@ func (m *middleware) checkPolicies() {
 		case p.Alternate && (p.Extractor == nil || !names[p.Name]):
 			panic(fmt.Sprintf("httplimit: the alternate policy %q needs an Extractor, "+
 				"and a policy of its Name before it", p.Name))
-		case !p.Alternate && names[p.Name]:
+		case !p.Alternate && p.Name != "" && names[p.Name]:
 			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
 		}
 		names[p.Name] = true
@@ -265,11 +270,14 @@ func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
 	static, forecasts := true, false
 	for _, p := range m.policies {
-		longest = max(longest, len(p.prefix))
-		if p.Extractor != nil {
-			longest = max(longest, len(penaltyPolicy)+len("1024:")+len(p.prefix))
+		prefix := max(len(p.part), len(p.prefix))
+		if p.plans != nil && p.plans.of.Name == "" {
+			prefix = max(prefix, len("256:")+maxLimitName)
 		}
-		static = static && p.LimitFunc == nil && !p.Alternate
+		if longest = max(longest, prefix); p.Extractor != nil {
+			longest = max(longest, len(penaltyPolicy)+len("1024:")+prefix)
+		}
+		static = static && !p.varies && !p.Alternate
 		forecasts = forecasts || !p.renewsAtOnce
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")

@@ -62,7 +62,7 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 	case s.keyLen == 0:
 		key, e = appendPart(append(key, sharedPart...), c.client), Entry{}
 	case s.listedAs != "":
-		key = appendPart([]byte(penaltyPolicy), s.ask.Request.Key)
+		key = appendPart([]byte(penaltyPolicy), s.distinctKey())
 	default:
 		key = appendPart(key, e.Key)
 	}

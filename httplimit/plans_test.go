@@ -21,13 +21,14 @@ func TestPlansShareATokenBucket(t *testing.T) {
 	l, err := weir.New(weir.Config{Now: clock.Now})
 	require.NoError(t, err)
 	defer l.Close()
-	handler := httplimit.New(l.TokenBucket(5), httplimit.Config{
+	free, pro := l.TokenBucket(5).Limit(1, time.Minute), l.TokenBucket(5).Limit(600, time.Minute)
+	handler := httplimit.New(free, httplimit.Config{
 		Now: clock.Now, Name: "plan", Extractor: httplimit.RemoteAddr(),
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+		LimitFunc: func(r *http.Request) *weir.Limit {
 			if r.Header.Get("Plan") == "pro" {
-				return 600, time.Minute
+				return pro
 			}
-			return 1, time.Minute
+			return nil
 		},
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, step := range []struct {

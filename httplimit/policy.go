@@ -5,23 +5,29 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
-const maxNameLen = 64
+const (
+	maxNameLen   = 64
+	maxLimitName = 256 // of a weir.Limit, in bytes
+)
 
 // Policy is one limit on a request.
 type Policy struct {
-	// Name appears in the RateLimit fields and is part of the key. Two policies of one Strategy
-	// share budgets if they have the same Name and Duration, and are separate otherwise. 1 to 64
-	// bytes of printable ASCII.
+	// Name appears in the RateLimit fields and separates budgets: of a [weir.Limit] it is the name, as
+	// by its method Named; of another Strategy it is part of the key, so that two policies share
+	// budgets if they have the same Name and Duration. 1 to 64 bytes of printable ASCII.
 	//
-	// The default is made of Limit and Duration: "100/1m". Since two routes may well have the same
-	// limit, only one [New] on a Strategy may leave names out. A policy with a LimitFunc must have
-	// a Name.
+	// The default is the name of the limit or else made of its numbers: "100/1m". Since two routes
+	// may well have the same limit, only one [New] on a Strategy may leave names out.
 	Name string
 
 	// Limit is the cost admitted in Duration. It must not be 0; see DenyAll.
@@ -30,20 +36,32 @@ type Policy struct {
 	// Duration is the period: a whole number of milliseconds, 1 ms to 365 days.
 	Duration time.Duration
 
-	// LimitFunc returns the limit and duration for a request, by plan or by route, in place of
-	// Limit and Duration; [NoLimit] exempts the request. It must rely on authenticated data only: a
-	// client that chooses its plan has no limit. An invalid duration fails the request with 503,
-	// even with FailOpen.
-	LimitFunc func(*http.Request) (limit uint64, duration time.Duration)
+	// LimitFunc returns the limit of a request, by plan or by route, in place of the policy's own. nil
+	// stands for that one or, in a policy that has none, for no limit, as if the policy did not apply.
+	// It must rely on authenticated data only: a client that chooses its plan has no limit. The limits
+	// are values, made where the program starts; to choose from up to 1024 costs nothing:
+	//
+	//	free, paid := s.Limit(100, time.Hour), s.Limit(5000, time.Hour)
+	//
+	// With a Name, here or of the limits, a caller whose plan changes keeps its count; else each limit
+	// counts for itself.
+	LimitFunc func(*http.Request) *weir.Limit
+
+	// Applies reports whether the policy applies to a request. If not, no bucket is taken, and no
+	// field mentions the policy. nil: it applies to all.
+	Applies func(*http.Request) bool
 
 	// DenyAll makes a Limit of 0 valid: every request is denied.
 	DenyAll bool
 
-	// Strategy runs this policy. nil: the one given to New.
+	// Strategy decides. It is a [weir.Limit], which counts the callers under their extracted keys, as
+	// its own methods do; leave Limit and Duration zero, unless it has no numbers, as [weir.All] and
+	// Tiers have none. Or it is any other Strategy, with a Limit and a Duration, which counts them
+	// under [Policy.Key]. nil: the one given to New.
 	Strategy weir.Strategy
 
 	// Extractor returns the key that this policy counts under, such as the organisation of a user. A
-	// request without one gets 400, unless LimitFunc exempts it. nil: Config.Extractor.
+	// request without one gets 400, unless the policy does not apply. nil: Config.Extractor.
 	Extractor Extractor
 
 	// Alternate makes this policy count a request under one more key, such as another reading of its
@@ -55,18 +73,26 @@ type Policy struct {
 }
 
 // Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test.
-// The caller is the extracted key, such as "192.0.2.1".
+// The caller is the extracted key, such as "192.0.2.1", which is the key itself if the Strategy is
+// a [weir.Limit].
 func (p Policy) Key(caller string) string {
+	if _, ok := p.Strategy.(*weir.Limit); ok {
+		return caller
+	}
 	if p.Name == "" {
 		p.Name = defaultName(p.Limit, p.Duration)
 	}
 	return weir.JoinKey(p.Name, caller)
 }
 
-// policy is a compiled Policy; read-only after New.
+// policy is a compiled Policy, whose Strategy is no [weir.Limit]; read-only after New.
 type policy struct {
 	Policy
-	template   weir.Limit      // of Strategy; each call has a copy
+	limited    bool            // it has a limit besides LimitFunc
+	varies     bool            // from request to request: see policyState.choose
+	plans      *plans          // of LimitFunc
+	limit      *weir.Limit     // if the policy was given one
+	template   weir.Attempt    // of Strategy, with the numbers; each call has a copy
 	key        appender        // of Extractor, if there is one
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
@@ -77,7 +103,8 @@ type policy struct {
 	renewsAtOnce bool   // the whole limit is available again at ExpiresAt, and nothing before
 	holds        bool   // it is Config's Concurrency
 
-	prefix  []byte // of every key: the name as the first part of a joined key
+	part    []byte // the name as the first part of a joined key
+	prefix  []byte // of every key, before its last part; nil: a key is the extracted one
 	item    string // see Quota
 	problem []byte // the body of a denial by this policy alone
 }
@@ -88,39 +115,110 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if p.Strategy == nil {
 		p.Strategy = s
 	}
-	unnamed := p.Name == ""
-	if unnamed {
-		if p.LimitFunc != nil {
-			panic("httplimit: a policy with a LimitFunc needs a Name")
+	c := &policy{Policy: p, varies: p.LimitFunc != nil || p.Applies != nil}
+	if p.LimitFunc != nil {
+		c.plans = &plans{of: p, status: deniedStatus}
+	}
+	if m, ok := p.Strategy.(*weir.Limit); ok {
+		c.setLimit(m)
+	}
+	if c.limited = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil; !c.limited {
+		if p.Extractor != nil {
+			c.key = appenderOf(p.Extractor)
 		}
-		p.Name = defaultName(p.Limit, p.Duration)
+		if p.Name != "" {
+			c.check()
+		}
+		c.part = appendPart(nil, p.Name)
+		return c
 	}
-	p.check()
-	c := &policy{
-		Policy: p, unnamed: unnamed,
-		template: weir.NewLimit(p.Strategy), strategy: weir.NameOf(p.Strategy),
-		prefix: appendPart(nil, p.Name), item: itemOf(p.Name),
-		problem: deniedProblem(deniedStatus, detailUsedUp, p.Name),
+	if c.unnamed = c.Name == ""; c.unnamed {
+		c.Name = defaultName(c.Limit, c.Duration)
 	}
-	if p.Extractor != nil {
-		c.key = appenderOf(p.Extractor)
-		if !p.Alternate {
-			c.listedAs = p.Name
+	c.check()
+	c.complete(deniedStatus)
+	return c
+}
+
+// setLimit has m decide, which has the Name, if there is one.
+func (c *policy) setLimit(m *weir.Limit) {
+	if c.Name == "" {
+		c.Name = m.Name()
+	} else if m.Name() != c.Name {
+		m = m.Named(c.Name)
+	}
+	c.limit = m
+	if n, d := m.Numbers(); d != 0 {
+		if c.Limit != 0 || c.Duration != 0 {
+			panic(fmt.Sprintf("httplimit: the limit %q has numbers of its own: leave Limit and Duration zero", m))
+		}
+		c.Limit, c.Duration = n, d
+	}
+	c.Strategy = m.Unwrap()
+	if key := wrap.Key(m, ""); key != "" { // the name is in the keys of another package's Strategy
+		c.prefix = []byte(strings.TrimSuffix(key, weir.JoinKey("")))
+		c.Strategy = c.Strategy.(interface{ Unwrap() weir.Strategy }).Unwrap()
+	}
+}
+
+// complete computes what follows from the Strategy, the Name and the numbers.
+func (c *policy) complete(deniedStatus int) {
+	c.template, c.strategy = weir.NewAttempt(c.Strategy), weir.NameOf(c.Strategy)
+	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
+	c.item, c.problem = itemOf(c.Name), deniedProblem(deniedStatus, detailUsedUp, c.Name)
+	if c.part = appendPart(nil, c.Name); c.limit == nil {
+		c.prefix = c.part
+	}
+	if c.Extractor != nil {
+		c.key = appenderOf(c.Extractor)
+		if !c.Alternate {
+			c.listedAs = c.Name
 		}
 	}
-	c.peeker, _ = p.Strategy.(weir.Peeker)
-	c.forecaster, _ = p.Strategy.(weir.Forecaster)
-	switch p.Strategy.(type) {
+	c.peeker, _ = c.Strategy.(weir.Peeker)
+	c.forecaster, _ = c.Strategy.(weir.Forecaster)
+	switch c.Strategy.(type) {
 	case *weir.FixedWindow, *weir.Calendar:
 		c.renewsAtOnce = true
+	}
+}
+
+// maxPlans bounds the limits that a LimitFunc is expected to return: further ones are compiled for
+// each request.
+const maxPlans = 1024
+
+// plans are the policies for the limits that a LimitFunc has returned.
+type plans struct {
+	of     Policy
+	status int      // of denials
+	hold   bool     // it is Config's Concurrency
+	known  sync.Map // from *weir.Limit to *policy
+	n      atomic.Int64
+}
+
+// policy returns the policy for a limit.
+func (l *plans) policy(m *weir.Limit) *policy {
+	if p, ok := l.known.Load(m); ok {
+		return p.(*policy)
+	}
+	c := &policy{Policy: l.of, limited: true, varies: true, plans: l}
+	c.Limit, c.Duration = 0, 0
+	c.setLimit(m)
+	c.Name = printableName(cmp.Or(c.Name, defaultName(c.Limit, c.Duration)))
+	c.complete(l.status)
+	if l.hold {
+		c.hold()
+	}
+	if l.n.Add(1) <= maxPlans {
+		l.known.Store(m, c)
 	}
 	return c
 }
 
 // IsZero reports whether p is the zero Policy.
 func (p Policy) IsZero() bool {
-	return p.Name == "" && p.Limit == 0 && p.Duration == 0 && p.LimitFunc == nil && !p.DenyAll &&
-		p.Strategy == nil && p.Extractor == nil && !p.Alternate
+	return p.Name == "" && p.Limit == 0 && p.Duration == 0 && p.LimitFunc == nil && p.Applies == nil &&
+		!p.DenyAll && p.Strategy == nil && p.Extractor == nil && !p.Alternate
 }
 
 // The defaults of Config's Concurrency.
@@ -132,15 +230,35 @@ const (
 // compileConcurrency is compile for Config's Concurrency.
 func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	unnamed := p.Name == ""
-	p.Name, p.Duration = cmp.Or(p.Name, concurrencyName), cmp.Or(p.Duration, defaultLease)
+	if p.Strategy == nil {
+		p.Strategy = s
+	}
+	if m, ok := p.Strategy.(*weir.Limit); ok {
+		p.Name = cmp.Or(p.Name, m.Name())
+		unnamed = p.Name == ""
+	} else if p.Duration == 0 && (p.Limit != 0 || p.LimitFunc == nil) {
+		p.Duration = defaultLease
+	}
+	p.Name = cmp.Or(p.Name, concurrencyName)
 	c := compile(p, s, deniedStatus)
+	if c.plans != nil {
+		c.plans.hold = true
+	}
+	if c.limited {
+		c.hold()
+	}
+	c.unnamed, c.holds = unnamed, true
+	return c
+}
+
+// hold has the Strategy hold what it admits. It panics if it cannot.
+func (c *policy) hold() {
 	var err error
 	if c.template, err = c.template.Holding(); err != nil {
 		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, "+
 			"such as limiter.InFlight(): %v", err))
 	}
-	c.unnamed, c.holds, c.renewsAtOnce = unnamed, true, true // nothing can be forecast
-	return c
+	c.holds, c.renewsAtOnce = true, true // nothing can be forecast
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".
@@ -148,15 +266,18 @@ func defaultName(limit uint64, d time.Duration) string {
 	return strconv.FormatUint(limit, 10) + "/" + bounds.Text(d)
 }
 
-// check panics unless the Name can stand in a header field as it is, and there is a LimitFunc, or a
-// Duration and either a Limit or DenyAll.
-func (p Policy) check() {
+// check panics unless the Name can stand in a header field as it is and, if the policy has a limit
+// of its own, there is a Duration and either a Limit or DenyAll.
+func (p *policy) check() {
 	if printableName(p.Name) != p.Name {
 		panic(fmt.Sprintf("httplimit: the policy name %q is not 1 to %d bytes of printable ASCII", p.Name,
 			maxNameLen))
 	}
-	if p.LimitFunc != nil {
+	if !p.limited {
 		return
+	}
+	if p.limit != nil && p.Duration == 0 {
+		panic(fmt.Sprintf("httplimit: the limit %q has no numbers to show: set Limit and Duration", p.limit))
 	}
 	checkDuration(p.Name, p.Duration)
 	switch {

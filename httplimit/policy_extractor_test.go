@@ -84,11 +84,13 @@ func TestPolicyWithItsOwnKey(t *testing.T) {
 func TestExemptPolicyNeedsNoKey(t *testing.T) {
 	l, _ := atNoon()
 	cfg := ofUserAndOrg()
-	cfg.Policies[1].LimitFunc = func(r *http.Request) (uint64, time.Duration) {
+	three := l.FixedWindow().Limit(3, time.Minute)
+	cfg.Policies[1].Limit, cfg.Policies[1].Duration = 0, 0
+	cfg.Policies[1].LimitFunc = func(r *http.Request) *weir.Limit {
 		if r.Header.Get("X-Org") == "" {
-			return httplimit.NoLimit, 0
+			return nil
 		}
-		return 3, time.Minute
+		return three
 	}
 	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
 	assert.Equal(t, 200, respond(h, by("ann", "")).Code)
@@ -191,13 +193,17 @@ func TestNoGoTypeIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
+	limit := func(s weir.Strategy) *weir.Limit {
+		m, err := weir.NewLimit(s, 5, time.Minute)
+		require.NoError(t, err)
+		return m
+	}
 	for name, s := range map[string]weir.Strategy{
 		"fixed window": near.Denials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
 		"sliding window": hybrid(near.Lease(near.Denials(l.SlidingWindow(), near.DenialsConfig{}),
 			near.LeaseConfig{Block: 2})),
-		"all of token bucket, fixed window": weir.All(hybrid(weir.Policy{Name: "p",
-			Strategy: l.TokenBucket(0), Limit: 5,
-			Duration: time.Minute}), near.Denials(l.FixedWindow(), near.DenialsConfig{})),
+		"all of token bucket, fixed window": weir.All(
+			limit(hybrid(l.TokenBucket(0))), limit(near.Denials(l.FixedWindow(), near.DenialsConfig{}))),
 	} {
 		var log bytes.Buffer
 		var seen []httplimit.Decision

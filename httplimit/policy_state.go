@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -10,7 +11,8 @@ import (
 // policyState is the state of one request in one policy.
 type policyState struct {
 	*policy
-	ask *weir.Limit // the Request to the policy's Strategy, and the decision
+	of  *policy       // as it was configured; policy is that of the limit of LimitFunc
+	ask *weir.Attempt // the Request to the policy's Strategy, and the decision
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
 	own    []byte       // buffer: the key of the policy's own Extractor
@@ -18,7 +20,7 @@ type policyState struct {
 	more   time.Time    // when more of the limit is available; see middleware.forecast
 }
 
-// sourceOf has the Source for that of a weir.Limit, if it is known.
+// sourceOf has the Source for that of a weir.Attempt, if it is known.
 var sourceOf = map[string]Source{
 	"local": SourceLocal, "primary": SourcePrimary, "lease": SourceLease, "denials": SourceDenialCache,
 	"policy": SourceBypass, "nobody": SourceNone,
@@ -34,11 +36,23 @@ func (s *policyState) source() Source {
 
 func (s *policyState) cost() uint64 { return max(s.ask.Request.Cost, 1) }
 
-// askLimit sets the limit of the Request to that of LimitFunc.
-func (s *policyState) askLimit(r *http.Request) {
-	q := &s.ask.Request
-	q.Limit, q.Duration = s.LimitFunc(r)
-	s.ask.Exempt = q.Limit == NoLimit
+// choose has the limit of LimitFunc decide, if the policy applies to r.
+func (s *policyState) choose(r *http.Request) {
+	if s.Applies != nil && !s.Applies(r) {
+		s.ask.Exempt = true
+		return
+	}
+	p := s.of
+	if s.LimitFunc != nil {
+		if m := s.LimitFunc(r); m != nil {
+			p = s.plans.policy(m)
+		}
+	}
+	if p != s.policy {
+		*s.ask = p.template
+		s.policy, s.keyLen = p, 0
+	}
+	s.ask.Exempt = !p.limited
 }
 
 // setKey sets the Key of the Request to that of an extracted key, unless it is that already:
@@ -48,16 +62,31 @@ func (s *policyState) setKey(key []byte) {
 	if len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key) {
 		return
 	}
+	if s.keyLen = len(key); s.prefix == nil {
+		s.ask.Request.Key = string(key)
+		return
+	}
 	var buf [96]byte
-	s.ask.Request.Key, s.keyLen = string(appendPart(append(buf[:0], s.prefix...), key)), len(key)
+	s.ask.Request.Key = string(appendPart(append(buf[:0], s.prefix...), key))
 }
 
 // setSharedKey sets the Key of the Request to the one that the client's keys beyond
 // MaxKeysPerClient share.
 func (s *policyState) setSharedKey(client []byte) {
 	var buf [96]byte
-	shared := append(append(buf[:0], s.prefix...), sharedPart...)
+	shared := append(buf[:0], sharedKey...)
+	if s.prefix != nil {
+		shared = append(append(buf[:0], s.prefix...), sharedPart...)
+	}
 	s.ask.Request.Key, s.keyLen = string(appendPart(shared, client)), 0
+}
+
+// distinctKey returns the key of the policy's own Extractor, as one of this policy.
+func (s *policyState) distinctKey() []byte {
+	if s.prefix != nil {
+		return []byte(s.ask.Request.Key)
+	}
+	return appendPart(slices.Clone(s.part), s.own)
 }
 
 // caller returns the extracted key, which is the end of the Request's where that saves an

@@ -12,10 +12,10 @@ import (
 //
 //	http.ListenAndServe(":8080", httplimit.PerIP(100, time.Minute)(mux))
 //
-// It stands for New on the SlidingWindow of a Limiter of its own, with the zero [weir.Config], and
-// a Config with the Extractor [RemoteAddr] and this Limit and Duration. Each call counts for
-// itself, in this process, until the program ends. Behind a proxy all clients share one address:
-// use [New] with [ClientIP]. PerIP panics where New does.
+// It stands for New on this limit of the SlidingWindow of a Limiter of its own, with the zero
+// [weir.Config], and a Config with the Extractor [RemoteAddr]. Each call counts for itself, in this
+// process, until the program ends. Behind a proxy all clients share one address: use [New] with
+// [ClientIP]. PerIP panics where New does.
 func PerIP(limit uint64, duration time.Duration) func(http.Handler) http.Handler {
 	return perKey(RemoteAddr(), limit, duration)
 }
@@ -33,7 +33,7 @@ func perKey(e Extractor, limit uint64, duration time.Duration) func(http.Handler
 	if err != nil {
 		panic(err) // cannot happen: the zero Config is valid
 	}
-	return New(limiter.SlidingWindow(), Config{Extractor: e, Limit: limit, Duration: duration})
+	return New(limiter.SlidingWindow().Limit(limit, duration), Config{Extractor: e})
 }
 
 // Mochiweb returns a Config that answers as the Erlang limiter raterlimiter did under Mochiweb: a

@@ -378,14 +378,20 @@ func TestPolicyNames(t *testing.T) {
 
 func TestLimitFuncGivesEachPlanItsLimit(t *testing.T) {
 	fake := admitting(1, time.Second)
+	limitOf := func(n uint64, d time.Duration) *weir.Limit {
+		m, err := weir.NewLimit(fake, n, d)
+		require.NoError(t, err)
+		return m
+	}
+	free, gold := limitOf(10, time.Minute), limitOf(1000, time.Hour)
 	cfg := httplimit.Config{
 		Extractor: httplimit.Headers("X-User"),
 		Name:      "plan",
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+		LimitFunc: func(r *http.Request) *weir.Limit {
 			if r.Header.Get("X-Plan") == "gold" {
-				return 1000, time.Hour
+				return gold
 			}
-			return 10, time.Minute
+			return free
 		},
 		Now: at(noon),
 	}
@@ -772,9 +778,10 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 			c.Name = "a\r\nb"
 			return noRefund{}
 		},
-		"LimitFunc without a name": func(c *httplimit.Config) weir.Strategy {
-			c.LimitFunc = func(*http.Request) (uint64, time.Duration) { return 1, time.Second }
-			return noRefund{}
+		"a limit, and numbers": func(*httplimit.Config) weir.Strategy {
+			m, err := weir.NewLimit(&weirtest.Fake{}, 100, time.Minute)
+			require.NoError(t, err)
+			return m
 		},
 		"CountIf without refunds": func(c *httplimit.Config) weir.Strategy {
 			c.CountIf = func(int) bool { return true }

@@ -86,8 +86,8 @@ type Lapser interface {
 // A Refund to a token bucket moves no token that others hold, so that after one a block of each
 // instance may be admitted beside; so it is after a request of another instance at a higher Limit.
 // A request at another Limit here ends the block. With other strategies, where neither s nor what
-// it wraps is a [Lapser], each request is passed on. So it is with a weir.Policy, whose limits are
-// its own: put a Policy around the Lease.
+// it wraps is a [Lapser], each request is passed on. So it is with a weir.Limit, whose numbers are
+// its own: make the Limit of the Lease, by weir.NewLimit.
 //
 // The callers of a key that find too little left wait for one block together, each until its own
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
@@ -103,8 +103,11 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	l := &Leases{cfg: cfg, lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s),
+	l := &Leases{cfg: cfg, burst: wrap.Burst(s),
 		cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)}
+	if !wrap.OwnLimits(s) {
+		l.lapser = wrap.Find[Lapser](s)
+	}
 	l.fleet.Store(&cfg.InstancesFunc)
 	if f := wrap.Find[interface{ Instances() int }](s); f != nil {
 		l.ShareWith(f.Instances)

@@ -599,7 +599,9 @@ func TestRefundOfMoreThanTheLimit(t *testing.T) {
 // do not say how much of it a lease may hold, or until when.
 func TestLeaseOfAStrategyWithItsOwnLimits(t *testing.T) {
 	clock, server := minute(t)
-	own := weir.Policy{Name: "p", Strategy: server, Limit: 100, Duration: time.Minute}
+	m, err := weir.NewLimit(server, 100, time.Minute)
+	require.NoError(t, err)
+	own := m.Unwrap()
 	for limit, key := range map[uint64]string{10: "below", 100: "equal", 1000: "above"} {
 		l := near.Lease(own, near.LeaseConfig{Skew: -1, Now: clock.Now})
 		assert.EqualValues(t, 100,

@@ -22,6 +22,11 @@ func TestReserve(t *testing.T) {
 	denials := func(s weir.Strategy, now clock) weir.Strategy {
 		return near.Denials(s, near.DenialsConfig{Size: 8, Skew: -1, Now: now})
 	}
+	limit := func(s weir.Strategy) *weir.Limit {
+		m, err := weir.NewLimit(s, reservetest.Limit, reservetest.Duration)
+		require.NoError(t, err)
+		return m
+	}
 	for name, to := range map[string]func(l *weir.Limiter, now clock) weir.Strategy{
 		"lease": func(l *weir.Limiter, now clock) weir.Strategy { return lease(l.FixedWindow(), now) },
 		"denials": func(l *weir.Limiter, now clock) weir.Strategy {
@@ -37,7 +42,7 @@ func TestReserve(t *testing.T) {
 			return denials(l.TokenBucket(0), now)
 		},
 		"all": func(l *weir.Limiter, now clock) weir.Strategy {
-			return weir.All(lease(l.FixedWindow(), now), denials(l.SlidingLog(), now))
+			return weir.All(limit(lease(l.FixedWindow(), now)), limit(denials(l.SlidingLog(), now))).Unwrap()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,9 @@ func (s *Strategy) Store() (store any, of weir.Strategy) { return s.store, s }
 func (l *Log) Store() (store any, of weir.Strategy) { return l.store, l }
 
 // Store returns the Store, for weir.Batcher.
+func (c *Calendar) Store() (store any, of weir.Strategy) { return c.store, c }
+
+// Store returns the Store, for weir.Batcher.
 func (t *Tiers) Store() (store any, of weir.Strategy) { return t.store, t }
 
 // itself returns the Strategy that a Log or Tiers has embedded.
@@ -24,7 +27,7 @@ func (s *Strategy) itself() *Strategy { return s }
 
 // Batch implements weir.Batcher: it makes one call for each of limits, all in one pipeline on each
 // node. Whether a call was made if its reply was lost is unknown, as of Run.
-func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 	if len(limits) == 1 {
 		l := limits[0]
 		res, err := wrap.Do(ctx, op, own(l), &l.Request, &l.Result)
@@ -49,11 +52,11 @@ func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 }
 
 // own returns the Strategy of a limit.
-func own(l *weir.Limit) *Strategy { return l.Strategy().(interface{ itself() *Strategy }).itself() }
+func own(l *weir.Attempt) *Strategy { return l.Strategy().(interface{ itself() *Strategy }).itself() }
 
 // call is one call of a batch.
 type call struct {
-	limit    *weir.Limit
+	limit    *weir.Attempt
 	strategy *Strategy
 	script   *script
 	now      *time.Time

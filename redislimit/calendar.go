@@ -9,6 +9,9 @@ import (
 	"github.com/weirgo/weir/internal/calendar"
 )
 
+// Calendar is a Strategy that counts in windows of the calendar. Make one with [Store.Calendar].
+type Calendar struct{ Strategy }
+
 // Calendar counts in hours, days, weeks, months or years of a time zone, whatever r.Duration is. A
 // nil zone is UTC. It panics if unit.Check fails. The counterpart of weir's Calendar.
 //
@@ -20,7 +23,7 @@ import (
 // instant: one whose rules of the zone are older counts windows apart whose ends were changed.
 //
 // ResetPrefix resets the keys of this calendar, and not of others.
-func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Strategy {
+func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Calendar {
 	of, err := calendar.New(calendar.Unit(unit), zone)
 	if err != nil {
 		panic("redislimit: " + err.Error())
@@ -31,10 +34,10 @@ func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Strategy 
 	}
 	// The name of a zone may be anything, and a key has its braces around the caller.
 	name := strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(of.String())
-	return &Strategy{
+	return &Calendar{Strategy{
 		store: s, kind: "calendar", script: calendarWindow,
 		protocol: &dated{of: of, name: name, now: now},
-	}
+	}}
 }
 
 // Window returns about how long the windows of a Calendar are: an hour, or 1, 7, 31 or 365 days; 0

@@ -13,7 +13,7 @@ import (
 )
 
 // hours returns a Calendar of hours of a process whose clock is off by d.
-func hours(store *redislimit.Store, d time.Duration) *redislimit.Strategy {
+func hours(store *redislimit.Store, d time.Duration) *redislimit.Calendar {
 	s := store.Calendar(weir.Hour, nil)
 	redislimit.SetClock(s, skewed(d))
 	return s
@@ -149,13 +149,16 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 		open(t, server.Addr, redislimit.Config{})
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
+	on := func(u weir.CalendarUnit, zone *time.Location) *redislimit.Strategy {
+		return &store.Calendar(u, zone).Strategy
+	}
 	all := []*redislimit.Strategy{
-		store.Calendar(weir.Year, nil), store.Calendar(weir.Year.From(229), nil),
-		store.Calendar(weir.Year, berlin), store.Calendar(weir.Year.At(6*time.Hour), nil),
-		store.Calendar(weir.Year.From(229).At(6*time.Hour), nil),
-		store.Calendar(weir.Year, time.FixedZone("*", 60)),
-		store.Calendar(weir.Year, time.FixedZone("{*}:{", 60)),
-		store.Calendar(weir.Year, time.FixedZone("%7B*", 60)), store.Calendar(weir.Month, nil),
+		on(weir.Year, nil), on(weir.Year.From(229), nil),
+		on(weir.Year, berlin), on(weir.Year.At(6*time.Hour), nil),
+		on(weir.Year.From(229).At(6*time.Hour), nil),
+		on(weir.Year, time.FixedZone("*", 60)),
+		on(weir.Year, time.FixedZone("{*}:{", 60)),
+		on(weir.Year, time.FixedZone("%7B*", 60)), on(weir.Month, nil),
 		store.FixedWindow(),
 	}
 	r := &weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour}

@@ -51,13 +51,16 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	ask := func(s weir.Strategy, limit uint64) weir.Ask {
 		return weir.Ask{Strategy: s, Request: weir.Request{Key: "a", Limit: limit, Duration: time.Minute}}
 	}
+	limit := func(n uint64) *weir.Limit {
+		m, err := weir.NewLimit(s.FixedWindow(), n, time.Minute)
+		require.NoError(t, err)
+		return m
+	}
 	for name, asks := range map[string][]weir.Ask{
 		"windows": {ask(s.FixedWindow(), 1), ask(s.SlidingWindow(), 5), ask(s.TokenBucket(0), 5),
 			ask(s.Calendar(weir.Month, nil), 5)},
-		"logs": {ask(s.SlidingLog(), 5), ask(s.List(), 5), ask(tiers, 5), ask(s.Counter(), 1)},
-		"policies": {ask(weir.Policy{Name: "p", Strategy: s.FixedWindow(), Limit: 1,
-			Duration: time.Minute}, 1),
-			ask(weir.Policy{Name: "q", Strategy: s.FixedWindow(), Limit: 9, Duration: time.Minute}, 1)},
+		"logs":   {ask(s.SlidingLog(), 5), ask(s.List(), 5), ask(tiers, 5), ask(s.Counter(), 1)},
+		"limits": {limit(1).For("a"), limit(9).For("a")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range asks { // dial, and upload the scripts
@@ -68,6 +71,9 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 				}
 				r := &weir.Request{Key: "another", Limit: 5, Duration: time.Minute}
 				taken := &weir.Result{State: weir.Allow, ExpiresAt: time.Now().Add(time.Minute)}
+				if m, ok := a.Strategy.(*weir.Limit); ok {
+					a.Strategy = m.Unwrap()
+				}
 				require.NoError(t, a.Strategy.(weir.Refunder).Refund(ctx, r, taken))
 			}
 			for _, want := range []struct {
@@ -82,18 +88,14 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 			}
 		})
 	}
-	var all []weir.Strategy
-	for i := range 3 {
-		all = append(all, weir.Policy{Name: fmt.Sprint(i), Strategy: s.FixedWindow(), Limit: 1,
-			Duration: time.Minute})
-	}
+	all := weir.All(limit(2), limit(3), limit(4))
 	proxy.Forget()
-	res, err := weir.All(all...).Run(ctx, &weir.Request{Key: "a"})
+	res, err := all.Run(ctx, &weir.Request{Key: "a"})
 	require.NoError(t, err)
 	assert.True(t, res.Allowed())
 	assert.Equal(t, 1, proxy.Trips(), "All")
 	proxy.Forget()
-	_, err = weir.All(all...).(weir.Peeker).Peek(ctx, &weir.Request{Key: "a"})
+	_, err = all.Peek(ctx, "a")
 	require.NoError(t, err)
 	assert.Equal(t, 1, proxy.Trips(), "Peek of All")
 }
@@ -103,10 +105,10 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()
-	trips := func(key string, set func(l *weir.Limit)) int {
-		var limits weir.Limits
+	trips := func(key string, set func(l *weir.Attempt)) int {
+		var limits weir.Attempts
 		for i := range 3 {
-			l := weir.NewLimit(s.FixedWindow())
+			l := weir.NewAttempt(s.FixedWindow())
 			l.Request = weir.Request{Key: key + fmt.Sprint(i), Limit: 10, Cost: 8, Duration: time.Hour}
 			set(&l)
 			limits = append(limits, l)
@@ -116,7 +118,7 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		return proxy.Trips()
 	}
-	look, after := func(l *weir.Limit) { l.Look = true }, func(l *weir.Limit) { l.Afterwards = true }
+	look, after := func(l *weir.Attempt) { l.Look = true }, func(l *weir.Attempt) { l.Afterwards = true }
 	for range 2 { // the first uploads the scripts
 		trips("warm", look)
 		trips("warm", after)
@@ -133,9 +135,9 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 // trip.
 func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 	s := open(t, redistest.Start(t).Addr, redislimit.Config{})
-	held, err := weir.NewLimit(s.InFlight()).Holding()
+	held, err := weir.NewAttempt(s.InFlight()).Holding()
 	require.NoError(t, err)
-	limits := weir.Limits{weir.NewLimit(s.FixedWindow()), held}
+	limits := weir.Attempts{weir.NewAttempt(s.FixedWindow()), held}
 	for i := range limits {
 		limits[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
 	}
@@ -153,7 +155,7 @@ func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 // One limit costs no more allocations than its Run does, but one for the Limit.
 func TestOneLimitNeedsNoPipeline(t *testing.T) {
 	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()
-	limits := weir.Limits{weir.NewLimit(s)}
+	limits := weir.Attempts{weir.NewAttempt(s)}
 	limits[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
 	run := testing.AllocsPerRun(500, func() {
 		_, err := s.Run(ctx, &limits[0].Request)

@@ -22,4 +22,4 @@ func Digest(s *Strategy) string { return s.script.digest.(string) }
 func Beat(ctx context.Context, h *Heartbeat) error { return h.beat(ctx) }
 
 // SetClock sets the clock of this process by which a Calendar sends windows.
-func SetClock(s *Strategy, now func() time.Time) { s.protocol.(*dated).now = now }
+func SetClock(s *Calendar, now func() time.Time) { s.protocol.(*dated).now = now }

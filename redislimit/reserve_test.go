@@ -47,7 +47,8 @@ func TestReserve(t *testing.T) {
 			return tiers
 		}},
 		"All": {limit, func(s *redislimit.Store) weir.Strategy {
-			return weir.All(s.SlidingLog(), s.TokenBucket(0))
+			return weir.All(s.SlidingLog().Limit(limit, reservetest.Duration),
+				s.TokenBucket(0).Limit(limit, reservetest.Duration)).Unwrap()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -86,6 +86,9 @@ func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 	return t.store.tiers(fine, t.tiers), nil
 }
 
+// Tiers returns the tiers, as they were given.
+func (t *Tiers) Tiers() []weir.Tier { return slices.Clone(t.tiers) }
+
 // RunTier is Run, and the tier whose figures the Result has.
 func (t *Tiers) RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error) {
 	res, d, err := t.decide(ctx, opRun, r)

@@ -76,16 +76,16 @@ type call struct {
 	replaced map[string]bool
 	key      []byte
 	bound    bound
-	client   []byte      // buffer: bound.client
-	shared   bool        // a key was replaced by boundKey
-	limits   weir.Limits // one for each ask
+	client   []byte        // buffer: bound.client
+	shared   bool          // a key was replaced by boundKey
+	limits   weir.Attempts // one for each ask
 }
 
 // ask is the request of one descriptor to its strategy.
 type ask struct {
 	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
-	held     *weir.Limit // in limits; zero if there is nothing to count
+	held     *weir.Attempt // in limits; zero if there is nothing to count
 	refunds  bool
 	shadow   bool
 	quota    bool
@@ -100,7 +100,7 @@ func (c *call) match(req *Request, statuses []Status) {
 	for i := range statuses {
 		s, a := &statuses[i], &c.asks[i]
 		*s, *a = Status{Code: OK, Reason: NoDomain}, ask{quota: c.engine.cfg.Quota, held: &c.limits[i]}
-		*a.held = weir.Limit{}
+		*a.held = weir.Attempt{}
 		if d == nil {
 			continue
 		}
@@ -164,7 +164,7 @@ func (c *call) replace(statuses []Status) {
 		s, a := &statuses[i], &c.asks[i]
 		if a.strategy != nil && s.Rule != nil && c.replaced[s.Rule.Limit.Name] {
 			*s = Status{Code: OK, Reason: Replaced, Rule: s.Rule}
-			*a.held = weir.Limit{}
+			*a.held = weir.Attempt{}
 			*a = ask{quota: c.engine.cfg.Quota, held: a.held}
 		}
 	}

@@ -155,7 +155,7 @@ type counter interface {
 
 type strategy struct {
 	counter
-	limit   weir.Limit
+	limit   weir.Attempt
 	charges bool               // it is a weir.Charger
 	windows *calendar.Calendar // nil: they are aligned to the Unix epoch, or there are none
 }
@@ -234,7 +234,7 @@ func (e *Engine) strategy(m Method) (*strategy, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s does not implement weir.Peeker and weir.Refunder", weir.NameOf(made))
 	}
-	s := &strategy{counter: c, limit: weir.NewLimit(made)}
+	s := &strategy{counter: c, limit: weir.NewAttempt(made)}
 	_, s.charges = made.(weir.Charger)
 	if m.Algorithm == InFlight {
 		if s.limit, err = s.limit.Holding(); err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -81,5 +80,3 @@ func (w *world) hit(text string) rules.Descriptor {
 func (w *world) hits(n uint64, text string) rules.Descriptor {
 	return rules.Descriptor{Entries: entries(w, text), Hits: n, HasHits: true}
 }
-
-var _ weir.Strategy = weir.Policy{}

@@ -299,9 +299,9 @@ func TestFixedWindowReadOutOfOrder(t *testing.T) {
 			a := ask{"id", rapid.SampledFrom([]int64{1, 7, 10}).Draw(t, "scale"),
 				rapid.Int64Range(1, 4).Draw(t, "limit"), rapid.Int64Range(1, 5).Draw(t, "cost")}
 			want, _ := m.hit(a.id, a.scale, a.limit, a.cost)
-			res, err := l.FixedWindow().Decide(context.Background(), a.request())
+			res, err := l.FixedWindow().Run(context.Background(), a.request())
 			require.NoError(t, err)
-			if got := answerOf(&res); got != want {
+			if got := answerOf(res); got != want {
 				t.Fatalf("at %d Run(%+v) = %+v, want %+v", m.now, a, got, want)
 			}
 		}

@@ -104,8 +104,8 @@ var faults = []fault{
 // of a decision, and between the words that a roll stores.
 var beforeRoll = []edit{
 	importRuntime("slot_strategy.go", "("),
-	{"slot_strategy.go", "\t\t\tv, next := s.algorithm.Decide(have, p, now)\n",
-		"\t\t\tv, next := s.algorithm.Decide(have, p, now)\n\t\t\truntime.Gosched()\n"},
+	{"slot_strategy.go", "\t\tif !v.Allowed && late {\n",
+		"\t\truntime.Gosched()\n\t\tif !v.Allowed && late {\n"},
 	importRuntime("cell.go", `"sync/atomic"`),
 	{"cell.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
@@ -129,15 +129,16 @@ func init() {
 			name:  "a roll does not hold the mutex",
 			widen: beforeRoll,
 			breaks: []edit{{"slot_strategy.go",
-				"\t\t\tif have.N = next.N; next != have {\n",
-				"\t\t\tif have.N = next.N; next != have {\n" +
-					"\t\t\t\tk := s.table.pack(r.Key)\n" +
-					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
-					"\t\t\t\t\tpackedID: k, id: r.Key, key: periodOf(s.kind, p.Scale, 0)}\n" +
-					"\t\t\t\tif c.roll(state, next) {\n" +
-					"\t\t\t\t\ts.table.allowed.add(s.table.allowed.one.Load(), count(state)-next.N+1)\n" +
-					"\t\t\t\t\treturn s.l.setResult(res, v, now), nil\n" +
-					"\t\t\t\t}\n"}},
+				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n",
+				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n" +
+					"\t\tk, state := s.table.pack(r.Key), seen.slot.load(stateWord)\n" +
+					"\t\tc := cell{slot: seen.slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
+					"\t\t\tpackedID: k, id: r.Key, key: s.period(seen.Scale)}\n" +
+					"\t\tv, next := s.algorithm.Decide(seen.slot.content(state), seen.params, seen.now)\n" +
+					"\t\tif v.Allowed && state&countMask != 0 && c.roll(state, next) {\n" +
+					"\t\t\ts.table.allowed.add(s.table.allowed.one.Load(), count(state)-next.N+1)\n" +
+					"\t\t\treturn s.l.setResult(res, v, seen.now), nil\n" +
+					"\t\t}\n"}},
 			test:   "TestRollingEpochsCountExactly/Counter",
 			says:   "Error:",
 			panics: true,

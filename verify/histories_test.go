@@ -89,7 +89,49 @@ func subjects() []subject {
 			}
 			return s
 		}, tiers{of: spans}},
+		{"Limit of FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return byLimit{l.FixedWindow().Limit, one}
+		}, fixed{}},
+		{"Limit of SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return byLimit{l.SlidingWindow().Limit, one}
+		}, sliding{}},
+		{"Limit of TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return byLimit{l.TokenBucket(0).Limit, one}
+		}, bucket{}},
 	}
+}
+
+// byLimit makes a limit for each request, of one name: equal limits are one, wherever they are made.
+type byLimit struct {
+	limit func(n uint64, d time.Duration) *weir.Limit
+	name  func() string
+}
+
+func (s byLimit) of(r *weir.Request) *weir.Limit {
+	return s.limit(r.Limit, r.Duration).Named(s.name())
+}
+
+func one() string { return "one" }
+
+// Run implements weir.Strategy by Take.
+func (s byLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	out, err := s.of(r).Take(ctx, r.Key, r.Cost)
+	return &out.Result, err
+}
+
+// Peek implements weir.Peeker.
+func (s byLimit) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.of(r).Unwrap().(weir.Peeker).Peek(ctx, r)
+}
+
+// Charge implements weir.Charger.
+func (s byLimit) Charge(ctx context.Context, r *weir.Request) error {
+	return s.of(r).Unwrap().(weir.Charger).Charge(ctx, r)
+}
+
+// Refund implements weir.Refunder.
+func (s byLimit) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return s.of(r).Unwrap().(weir.Refunder).Refund(ctx, r, taken)
 }
 
 // sequential describes a strategy to the checker. The instant of a decision is unknown: any instant
@@ -367,6 +409,12 @@ func TestLinearizableControlsAreRejected(t *testing.T) {
 		rejected(t, subject{model: fixed{}, make: func(_ *weir.Limiter,
 			now func() time.Time) weir.Strategy {
 			return &readThenIncrement{now: now, counts: map[string]fixed{}}
+		}})
+	})
+	t.Run("limits that count apart", func(t *testing.T) {
+		var made atomic.Int64
+		rejected(t, subject{model: fixed{}, make: func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			return byLimit{l.FixedWindow().Limit, func() string { return fmt.Sprint(made.Add(1) % 2) }}
 		}})
 	})
 	for _, s := range subjects() {

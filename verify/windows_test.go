@@ -159,7 +159,7 @@ func TestDenialsDelayNoAdmission(t *testing.T) {
 	require.NoError(t, l.FixedWindow().Charge(t.Context(), r))
 	r.Cost = 5
 	for range 3 {
-		res, err := l.FixedWindow().Decide(t.Context(), r)
+		res, err := l.FixedWindow().Run(t.Context(), r)
 		require.NoError(t, err)
 		assert.False(t, res.Allowed())
 		assert.Equal(t, uint64(maxCount-1), res.TotalRequests)

@@ -93,7 +93,7 @@ func DenyKeys(keys ...string) *Fake {
 }
 
 // DenyCallers returns a Fake that denies these callers and admits all others, behind a middleware
-// or a [weir.Policy]: the caller is the last part of a joined key, such as "192.0.2.1" in
+// or a [weir.Limit]: the caller is the last part of a joined key, such as "192.0.2.1" in
 // "4:5/1m9:192.0.2.1". [DenyKeys] compares whole keys.
 func DenyCallers(callers ...string) *Fake {
 	callers = slices.Clone(callers)

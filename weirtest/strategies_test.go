@@ -148,25 +148,29 @@ func TestLeakyBucketConforms(t *testing.T) {
 	}
 }
 
-func TestPolicyConforms(t *testing.T) {
+func TestLimitConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
-	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
-		return weir.Policy{Name: "hourly", Strategy: l.InFlight(), Limit: 10, Duration: time.Hour}
+	conforms(t, func(t testing.TB, l *weir.Limiter) weir.Strategy {
+		m, err := weir.NewLimit(l.InFlight(), 10, time.Hour)
+		require.NoError(t, err)
+		return m.Named("hourly").Unwrap()
 	}, weirtest.Laws{
 		Histories: histories,
 		Limits:    []uint64{10},
 		Durations: []time.Duration{time.Hour},
 		Fixed:     true,
-		Skip:      map[string]string{"BadInput": "the name takes some of the 1024 bytes of the key"},
 	})
 }
 
 func TestAllConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
-		return weir.All(l.SlidingLog(), l.FixedWindow())
+		return weir.All(l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)).Unwrap()
 	}, weirtest.Laws{
 		Histories: histories,
+		Limits:    []uint64{10},
+		Durations: []time.Duration{time.Hour},
+		Fixed:     true,
 		// The stricter strategy decides. While one caller is being refunded, another may be denied.
 		Inexact: true,
 	})

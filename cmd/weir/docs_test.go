@@ -148,10 +148,6 @@ func check(t testing.TB, at string, blocks []docblocks.Block) {
 	for i, b := range blocks {
 		switch {
 		case foreign[b.Language]:
-		case b.Language == "sh" && b.Code == "make test\n":
-			makefile, err := os.ReadFile(repository + "/Makefile")
-			require.NoError(t, err)
-			assert.Contains(t, string(makefile), "\ntest: ")
 		case b.Language == "sh":
 			commands = append(commands, b.Code)
 		case b.Language == "text" && i > 0 && blocks[i-1].Language == "sh":

@@ -58,10 +58,9 @@ func admitted(t *testing.T, server *httptest.Server, header http.Header) answer 
 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	limit := connectlimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	limit := connectlimit.NewServer(perClient, httplimit.Config{
 		Extractor: httplimit.Headers("X-User"), // that an interceptor before this one has checked
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	handler := connect.NewUnaryHandler(unaryProcedure, ping, connect.WithInterceptors(limit))
 	server := start(t, handler)
@@ -72,11 +71,9 @@ func TestPerUser(t *testing.T) {
 
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	limit := connectlimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), // the proxy
-		Limit:     100,
-		Duration:  time.Minute,
-	})
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	limit := connectlimit.NewServer(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 	server := start(t, connect.NewUnaryHandler(unaryProcedure, ping, connect.WithInterceptors(limit)))
 	admitted(t, server, http.Header{"X-Forwarded-For": {"203.0.113.1"}})
 	assert.Equal(t, connect.CodeResourceExhausted,
@@ -140,12 +137,8 @@ func sendAll(
 // Each message of a stream counts.
 func TestMessages(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	messages := connectlimit.NewServer(limiter.TokenBucket(20), httplimit.Config{
-		Name:      "messages",
-		Extractor: httplimit.RemoteAddr(),
-		Limit:     100,
-		Duration:  time.Minute,
-	})
+	perMessage := limiter.TokenBucket(20).Limit(100, time.Minute).Named("messages")
+	messages := connectlimit.NewServer(perMessage, httplimit.Config{Extractor: httplimit.RemoteAddr()})
 	handler := connect.NewBidiStreamHandler(streamProcedure, echo,
 		connect.WithInterceptors(messages.Messages()))
 	server := start(t, handler)

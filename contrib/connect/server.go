@@ -1,10 +1,9 @@
 // Package connectlimit limits RPCs of connect-go handlers and clients with any [weir.Strategy].
 //
-//	limit := connectlimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	limit := connectlimit.NewServer(perClient, httplimit.Config{
 //		// The limit is per peer and procedure.
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})
 //	path, handler := pingv1connect.NewPingServiceHandler(server, connect.WithInterceptors(limit))
 //

@@ -1,10 +1,9 @@
 // Package echolimit limits requests to an Echo v5 server by the policies of package httplimit, in
 // either of two ways:
 //
-//	e.Use(echolimit.New(httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	e.Use(echolimit.New(httplimit.New(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})))
 //
 // [New] makes a middleware with everything that httplimit has. [NewStore] makes a store for Echo's

@@ -57,10 +57,9 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	guard := httplimit.New(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	url := serve(t, func(e *echo.Echo) {
 		api := e.Group("/api", echolimit.New(guard))
@@ -75,6 +74,7 @@ func TestPerRoute(t *testing.T) {
 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			c.Set("user", c.Request().Header.Get("X-User"))
@@ -82,13 +82,11 @@ func TestPerUser(t *testing.T) {
 		}
 	}
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(perClient, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				user, _ := echolimit.Context(r).Get("user").(string) // set by authenticate
 				return user, nil                                     // empty: 400
 			}),
-			Limit:    100,
-			Duration: time.Minute,
 		})
 		e.Use(authenticate, echolimit.New(guard))
 		e.GET("/", hello)
@@ -102,13 +100,10 @@ func TestPerUser(t *testing.T) {
 
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			// the proxy
-			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
-			Limit:     100,
-			Duration:  time.Minute,
-		})
+		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 		e.Use(echolimit.New(guard))
 		e.GET("/", hello)
 	})
@@ -121,13 +116,13 @@ func TestBehindAProxy(t *testing.T) {
 
 func TestOwnDenialBody(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(e *echo.Echo) {
 		cfg.Respond = echolimit.OnDenied(func(c echo.Context, d httplimit.Decision) error {
 			return c.JSON(d.Status, map[string]string{"error": "too many requests", "limit": d.Policy})
 		})
-		e.Use(echolimit.New(httplimit.New(limiter.SlidingWindow(), cfg)))
+		e.Use(echolimit.New(httplimit.New(perClient, cfg)))
 		e.GET("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -138,8 +133,8 @@ func TestOwnDenialBody(t *testing.T) {
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(e *echo.Echo) {
 		e.HTTPErrorHandler = func(err error, c echo.Context) {
 			var failure *echo.HTTPError
@@ -150,7 +145,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 		cfg.Respond = echolimit.OnDenied(func(_ echo.Context, d httplimit.Decision) error {
 			return echo.NewHTTPError(d.Status, "over the limit "+d.Policy)
 		})
-		e.Use(echolimit.New(httplimit.New(limiter.SlidingWindow(), cfg)))
+		e.Use(echolimit.New(httplimit.New(perClient, cfg)))
 		e.GET("/", hello)
 	})
 	_, text := admitted(t, url)
@@ -160,6 +155,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 // A client has at most two streams at a time, and a stream is in flight until it ends.
 func TestStreams(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	end := make(chan bool)
 	subscribe := func() <-chan string {
 		events := make(chan string, 1)
@@ -168,11 +164,9 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
-			Limit:       100,
-			Duration:    time.Minute,
-			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
 		e.GET("/events", func(c echo.Context) error {
 			c.Response().Header().Set("Content-Type", "text/event-stream")
@@ -214,16 +208,11 @@ func TestStreams(t *testing.T) {
 // The store counts beside the guard of the other examples, on the same limiter.
 func TestStoreBesideAGuard(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now,
-	})
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	httplimit.New(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now})
 	url := serve(t, func(e *echo.Echo) {
 		e.IPExtractor = echo.ExtractIPDirect() // behind proxies: echo.ExtractIPFromXFFHeader
-		e.Use(middleware.RateLimiter(echolimit.NewStore(limiter.SlidingWindow(), httplimit.Config{
-			Name:     "store", // or the guard's, to share its budgets
-			Limit:    100,
-			Duration: time.Minute,
-		})))
+		e.Use(middleware.RateLimiter(echolimit.NewStore(perClient.Named("store"), httplimit.Config{})))
 		e.GET("/", hello)
 	})
 	for range 100 {

@@ -1,10 +1,9 @@
 // Package fiberlimit limits requests to a Fiber v3 app by the policies of package httplimit, in
 // either of two ways:
 //
-//	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	app.Use(fiberlimit.New(httplimit.New(perClient, httplimit.Config{
 //		Extractor: httplimit.RemoteAddr(),
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})))
 //
 // [New] makes a handler with everything that httplimit has. [Handler] makes a LimiterMiddleware for

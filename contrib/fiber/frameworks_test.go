@@ -60,10 +60,9 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	guard := httplimit.New(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	url := serve(t, func(app *fiber.App) {
 		api := app.Group("/api", fiberlimit.New(guard))
@@ -78,18 +77,17 @@ func TestPerRoute(t *testing.T) {
 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	authenticate := func(c fiber.Ctx) error {
 		fiber.Locals(c, "user", c.Get("X-User"))
 		return c.Next()
 	}
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(perClient, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				// set by authenticate; empty: 400
 				return fiber.Locals[string](fiberlimit.Context(r), "user"), nil
 			}),
-			Limit:    100,
-			Duration: time.Minute,
 		})
 		app.Use(authenticate, fiberlimit.New(guard))
 		app.Get("/", hello)
@@ -103,13 +101,10 @@ func TestPerUser(t *testing.T) {
 
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			// the proxy
-			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
-			Limit:     100,
-			Duration:  time.Minute,
-		})
+		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 		app.Use(fiberlimit.New(guard))
 		app.Get("/", hello)
 	})
@@ -122,13 +117,13 @@ func TestBehindAProxy(t *testing.T) {
 
 func TestOwnDenialBody(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(app *fiber.App) {
 		cfg.Respond = fiberlimit.OnDenied(func(c fiber.Ctx, d httplimit.Decision) error {
 			return c.Status(d.Status).JSON(fiber.Map{"error": "too many requests", "limit": d.Policy})
 		})
-		app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow(), cfg)))
+		app.Use(fiberlimit.New(httplimit.New(perClient, cfg)))
 		app.Get("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -139,8 +134,8 @@ func TestOwnDenialBody(t *testing.T) {
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	app := fiber.New(fiber.Config{ErrorHandler: func(c fiber.Ctx, err error) error {
 		var failure *fiber.Error
 		if errors.As(err, &failure) {
@@ -151,7 +146,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 	cfg.Respond = fiberlimit.OnDenied(func(_ fiber.Ctx, d httplimit.Decision) error {
 		return fiber.NewError(d.Status, "over the limit "+d.Policy)
 	})
-	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow(), cfg)))
+	app.Use(fiberlimit.New(httplimit.New(perClient, cfg)))
 	app.Get("/", hello)
 	url := start(t, app)
 	_, text := admitted(t, url)
@@ -161,6 +156,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 // A client has at most two streams at a time, and a stream is in flight until it ends.
 func TestStreams(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	end := make(chan bool)
 	subscribe := func() <-chan string {
 		events := make(chan string, 1)
@@ -169,11 +165,9 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
-			Limit:       100,
-			Duration:    time.Minute,
-			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
 		app.Get("/events", fiberlimit.New(guard), func(c fiber.Ctx) error {
 			c.Set(fiber.HeaderContentType, "text/event-stream")
@@ -233,13 +227,13 @@ func TestFibersOwnLimiter(t *testing.T) {
 // A Respond that answers by the fiber.Ctx keeps the fields, as it does in other frameworks.
 func TestRespondByTheContextKeepsTheFields(t *testing.T) {
 	weirLimiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	cfg.Respond = func(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) {
 		_ = fiberlimit.Context(r).Status(d.Status).JSON(fiber.Map{"error": "too many requests"})
 	}
 	url := serve(t, func(app *fiber.App) {
-		app.Use(fiberlimit.New(httplimit.New(weirLimiter.SlidingWindow(), cfg)))
+		perClient := weirLimiter.SlidingWindow().Limit(100, time.Minute)
+		app.Use(fiberlimit.New(httplimit.New(perClient, cfg)))
 		app.Get("/", hello)
 	})
 	resp, text := admitted(t, url)

@@ -1,8 +1,11 @@
 package fiberlimit
 
 import (
+	"context"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofiber/fiber/v3"
@@ -49,7 +52,12 @@ type handler struct {
 func (h handler) New(config *limiter.Config) fiber.Handler {
 	of := withDefaults(config)
 	cfg := h.cfg
+	_, limited := h.strategy.(*weir.Limit)
 	switch {
+	case limited:
+		panic("fiberlimit: the limit is that of the limiter.Config: give Handler a Strategy, not a weir.Limit")
+	case cfg.Name == "":
+		panic("fiberlimit: a Name is needed")
 	case of.Storage != nil:
 		panic("fiberlimit: Storage has no effect: the Strategy counts")
 	case cfg.Extractor != nil, cfg.Limit != 0, cfg.Duration != 0, cfg.LimitFunc != nil:
@@ -65,7 +73,8 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	cfg.Extractor = httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 		return of.KeyGenerator(Context(r)), nil
 	})
-	cfg.LimitFunc = func(r *http.Request) (uint64, time.Duration) { return limit(&of, Context(r)) }
+	limits := limitsOf(h.strategy)
+	cfg.LimitFunc = func(r *http.Request) *weir.Limit { return limits(limit(&of, Context(r))) }
 	cfg.CountIf = countIf(&of)
 	cfg.Headers = httplimit.HeadersNone
 	cfg.Respond = respond(&of)
@@ -116,7 +125,7 @@ func withDefaults(config *limiter.Config) limiter.Config {
 func limit(of *limiter.Config, c fiber.Ctx) (uint64, time.Duration) {
 	most := of.MaxFunc(c)
 	if most == 0 {
-		return httplimit.NoLimit, 0
+		return 0, 0
 	}
 	period := of.ExpirationFunc(c).Truncate(time.Millisecond)
 	if period <= 0 {
@@ -124,6 +133,41 @@ func limit(of *limiter.Config, c fiber.Ctx) (uint64, time.Duration) {
 	}
 	return uint64(max(most, 0)), period
 }
+
+// maxLimits bounds how many limits are kept: further ones are made for each request.
+const maxLimits = 1024
+
+// limitsOf returns a function that returns the limit of n in d by s, or nil for no d.
+func limitsOf(s weir.Strategy) func(n uint64, d time.Duration) *weir.Limit {
+	type numbers struct {
+		n uint64
+		d time.Duration
+	}
+	var known sync.Map // from numbers to *weir.Limit
+	var kept atomic.Int64
+	return func(n uint64, d time.Duration) *weir.Limit {
+		if d == 0 {
+			return nil
+		}
+		if m, ok := known.Load(numbers{n, d}); ok {
+			return m.(*weir.Limit)
+		}
+		m, err := weir.NewLimit(s, n, d)
+		if err != nil {
+			m, _ = weir.NewLimit(failing{err}, n, time.Minute)
+		}
+		if kept.Add(1) <= maxLimits {
+			known.Store(numbers{n, d}, m)
+		}
+		return m
+	}
+}
+
+// failing is the Strategy of numbers that can never be right.
+type failing struct{ err error }
+
+// Run implements weir.Strategy.
+func (f failing) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, f.err }
 
 // countIf returns nil if every request counts, so that a Strategy without a Refund will do.
 func countIf(of *limiter.Config) func(int) bool {

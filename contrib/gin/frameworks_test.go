@@ -56,10 +56,9 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	guard := httplimit.New(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	url := serve(t, func(engine *gin.Engine) {
 		api := engine.Group("/api", ginlimit.New(guard))
@@ -74,14 +73,13 @@ func TestPerRoute(t *testing.T) {
 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	authenticate := func(c *gin.Context) { c.Set("user", c.GetHeader("X-User")) }
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(perClient, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				return ginlimit.Context(r).GetString("user"), nil // set by authenticate; empty: 400
 			}),
-			Limit:    100,
-			Duration: time.Minute,
 		})
 		engine.Use(authenticate, ginlimit.New(guard))
 		engine.GET("/", hello)
@@ -95,13 +93,10 @@ func TestPerUser(t *testing.T) {
 
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			// the proxy
-			Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}),
-			Limit:     100,
-			Duration:  time.Minute,
-		})
+		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 		engine.Use(ginlimit.New(guard))
 		engine.GET("/", hello)
 	})
@@ -114,14 +109,14 @@ func TestBehindAProxy(t *testing.T) {
 
 func TestOwnDenialBody(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(engine *gin.Engine) {
 		cfg.Respond = ginlimit.OnDenied(func(c *gin.Context, d httplimit.Decision) error {
 			c.JSON(d.Status, gin.H{"error": "too many requests", "limit": d.Policy})
 			return nil
 		})
-		engine.Use(ginlimit.New(httplimit.New(limiter.SlidingWindow(), cfg)))
+		engine.Use(ginlimit.New(httplimit.New(perClient, cfg)))
 		engine.GET("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -132,8 +127,8 @@ func TestOwnDenialBody(t *testing.T) {
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
-		Now: clock.Now}
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(engine *gin.Engine) {
 		engine.Use(func(c *gin.Context) {
 			c.Next()
@@ -144,7 +139,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 		cfg.Respond = ginlimit.OnDenied(func(_ *gin.Context, d httplimit.Decision) error {
 			return fmt.Errorf("over the limit %s", d.Policy)
 		})
-		engine.Use(ginlimit.New(httplimit.New(limiter.SlidingWindow(), cfg)))
+		engine.Use(ginlimit.New(httplimit.New(perClient, cfg)))
 		engine.GET("/", hello)
 	})
 	_, text := admitted(t, url)
@@ -154,6 +149,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 // A client has at most two streams at a time, and a stream is in flight until it ends.
 func TestStreams(t *testing.T) {
 	limiter, _ := newLimiter(t)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	end := make(chan bool)
 	subscribe := func() <-chan string {
 		events := make(chan string, 1)
@@ -162,11 +158,9 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		guard := httplimit.New(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
-			Limit:       100,
-			Duration:    time.Minute,
-			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
 		engine.GET("/events", ginlimit.New(guard), func(c *gin.Context) {
 			events := subscribe()

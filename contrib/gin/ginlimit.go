@@ -1,9 +1,8 @@
 // Package ginlimit limits requests to a Gin engine by the policies of package httplimit.
 //
-//	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	guard := httplimit.New(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})
 //	api := engine.Group("/api", ginlimit.New(guard))
 package ginlimit

@@ -88,11 +88,10 @@ func admitted(t *testing.T, c grpc_health_v1.HealthClient, md ...string) answer 
 
 func TestPerUser(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	limit := grpclimit.NewServer(perClient, httplimit.Config{
 		// metadata that an interceptor before this one has checked
 		Extractor: httplimit.Headers("X-User"),
-		Limit:     100,
-		Duration:  time.Minute,
 	})
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(limit.Unary),
@@ -106,11 +105,9 @@ func TestPerUser(t *testing.T) {
 
 func TestBehindAProxy(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}), // the proxy
-		Limit:     100,
-		Duration:  time.Minute,
-	})
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	limit := grpclimit.NewServer(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 	c := grpc_health_v1.NewHealthClient(start(t,
 		grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary))))
 	admitted(t, c, "x-forwarded-for", "203.0.113.1")
@@ -149,12 +146,8 @@ func TestOnDenied(t *testing.T) {
 // Each message of a stream counts.
 func TestMessages(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	messages := grpclimit.NewServer(limiter.TokenBucket(20), httplimit.Config{
-		Name:      "messages",
-		Extractor: httplimit.RemoteAddr(),
-		Limit:     100,
-		Duration:  time.Minute,
-	})
+	perMessage := limiter.TokenBucket(20).Limit(100, time.Minute).Named("messages")
+	messages := grpclimit.NewServer(perMessage, httplimit.Config{Extractor: httplimit.RemoteAddr()})
 	option := grpc.ChainStreamInterceptor(messages.Messages())
 	conn := start(t, grpc.NewServer(option, grpc.UnknownServiceHandler(echo)))
 	for first := true; ; first = false {

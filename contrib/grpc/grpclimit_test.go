@@ -180,14 +180,16 @@ func TestDenialAndRecovery(t *testing.T) {
 
 func TestLimitsPerMethodAndPeer(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	addr := serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
+	s := limiter.FixedWindow()
+	watches := s.Limit(2, time.Minute)
+	addr := serve(t, service{}, grpclimit.NewServer(s.Limit(1, time.Minute), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 		Name:      "per peer and method",
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+		LimitFunc: func(r *http.Request) *weir.Limit {
 			if r.URL.Path == grpc_health_v1.Health_Watch_FullMethodName {
-				return 2, time.Minute
+				return watches
 			}
-			return 1, time.Minute
+			return nil
 		},
 		Now: clock.Now,
 	}))
@@ -216,10 +218,12 @@ func TestRequestOfAnRPC(t *testing.T) {
 	https := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
 	defer https.Close()
 	seen := make(chan *http.Request, 1)
-	limit := grpclimit.NewServer(&weirtest.Fake{}, httplimit.Config{
+	one, err := weir.NewLimit(&weirtest.Fake{}, 1, time.Minute)
+	require.NoError(t, err)
+	limit := grpclimit.NewServer(one, httplimit.Config{
 		Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}),
 		Name:      "plan",
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) { seen <- r; return 1, time.Minute },
+		LimitFunc: func(r *http.Request) *weir.Limit { seen <- r; return nil },
 		OnDecision: func(_ *http.Request, d httplimit.Decision) {
 			assert.Equal(t, "198.51.100.7", d.Key, "of x-forwarded-for, which a trusted proxy wrote")
 		},

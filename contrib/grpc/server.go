@@ -1,9 +1,8 @@
 // Package grpclimit limits RPCs of gRPC servers and clients with any [weir.Strategy].
 //
-//	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+//	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+//	limit := grpclimit.NewServer(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), // per peer and method
-//		Limit:     100,
-//		Duration:  time.Minute,
 //	})
 //	server := grpc.NewServer(
 //		grpc.ChainUnaryInterceptor(limit.Unary),

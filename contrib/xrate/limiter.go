@@ -1,8 +1,8 @@
 // Package xrate has the methods of golang.org/x/time/rate on the strategies of package weir, for
 // programs that are written to them.
 //
-//	requests := limiter.SlidingWindow()
-//	lim := xrate.New(requests, xrate.Config{Key: tenant, Limit: 100, Duration: time.Minute})
+//	requests := limiter.SlidingWindow().Limit(100, time.Minute)
+//	lim := xrate.New(requests, xrate.Config{Key: tenant})
 //	if !lim.Allow() { … }
 //	if err := lim.Wait(ctx); err != nil { … }
 //
@@ -16,6 +16,7 @@
 package xrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -30,12 +31,12 @@ type Config struct {
 	Key string
 
 	// Limit is how much is admitted in each Duration: a whole number of milliseconds, 1 ms to 365
-	// days.
+	// days. The numbers of a weir.Limit are its own: leave these zero.
 	Limit    uint64
 	Duration time.Duration
 
-	// Burst is the burst that the Strategy was made with, if it is a token bucket; 0 means Limit. Only
-	// Burst and Tokens go by it.
+	// Burst is the burst that the Strategy was made with, if it is a token bucket; 0 means Limit, or
+	// the burst of a weir.Limit. Only Burst and Tokens go by it.
 	Burst uint64
 
 	// FailOpen admits when the Strategy cannot decide. false: Allow returns false, and Wait the error.
@@ -63,9 +64,20 @@ type Limiter struct {
 	cfg      Config
 }
 
-// New returns a Limiter on s. It checks nothing: a bad Key or Duration is an error of the first
-// decision.
-func New(s weir.Strategy, cfg Config) *Limiter { return &Limiter{s, cfg} }
+// New returns a Limiter on s, which may be a [weir.Limit]. It checks nothing: a bad Key or Duration
+// is an error of the first decision.
+func New(s weir.Strategy, cfg Config) *Limiter {
+	if m, ok := s.(*weir.Limit); ok {
+		s = m.Unwrap()
+		if n, d := m.Numbers(); d != 0 {
+			cfg.Limit, cfg.Duration = n, d
+		}
+		if b, ok := s.(interface{ Burst() uint64 }); ok {
+			cfg.Burst = cmp.Or(cfg.Burst, b.Burst())
+		}
+	}
+	return &Limiter{s, cfg}
+}
 
 // Limit returns the rate in events per second.
 func (l *Limiter) Limit() float64 { return float64(l.cfg.Limit) / l.cfg.Duration.Seconds() }

@@ -28,6 +28,19 @@ func newBucket(t *testing.T, limit uint64, d time.Duration, burst int) *xrate.Bu
 	return b
 }
 
+// The numbers of a weir.Limit are its own, and so is its burst.
+func TestLimiterOnALimit(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	lim := xrate.New(l.TokenBucket(2).Limit(10, time.Hour), xrate.Config{Key: "ann"})
+	assert.Equal(t, 2, lim.Burst())
+	assert.True(t, lim.TakeN(2))
+	assert.False(t, lim.Allow())
+	assert.InDelta(t, 10.0/3600, lim.Limit(), 1e-9)
+	assert.InDelta(t, 0, lim.Tokens(), 0.1)
+}
+
 // On every Strategy a Limiter admits the limit and no more, and Tokens counts down.
 func TestLimiterOnEveryStrategy(t *testing.T) {
 	clock := weirtest.NewClock(start)
@@ -37,11 +50,15 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 	for name, s := range map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
 		"TokenBucket": l.TokenBucket(0),
-		"Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 3,
-			Duration: time.Minute},
+		"Limit":       l.FixedWindow().Limit(3, time.Minute),
 	} {
-		lim := xrate.New(s, xrate.Config{Key: name, Limit: 3, Duration: time.Minute})
-		other := xrate.New(s, xrate.Config{Key: "other", Limit: 3, Duration: time.Minute})
+		cfg := xrate.Config{Key: name, Limit: 3, Duration: time.Minute}
+		if name == "Limit" {
+			cfg.Limit, cfg.Duration = 0, 0
+		}
+		lim := xrate.New(s, cfg)
+		cfg.Key = "other"
+		other := xrate.New(s, cfg)
 		assert.Equal(t, 3.0, lim.Tokens(), name)
 		assert.True(t, lim.TakeN(2), name)
 		assert.Equal(t, 1.0, lim.Tokens(), name)

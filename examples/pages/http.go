@@ -1,9 +1,6 @@
-// Package pages has the pieces of code in the README and in docs that are in no program and in no
-// test, so that they compile.
 package pages
 
 import (
-	"log"
 	"net/http"
 	"time"
 
@@ -11,38 +8,39 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Guard is in the README.
-func Guard(limiter *weir.Limiter, hello http.Handler) {
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, // behind a proxy: ClientIP
+// Policies is in docs/http.md.
+func Policies(limiter *weir.Limiter) func(http.Handler) http.Handler {
+	perUser := limiter.SlidingWindow().Limit(10, time.Second).Named("user")
+	perOrg := limiter.SlidingWindow().Limit(1000, time.Minute).Named("org")
+	guard := httplimit.New(perUser, httplimit.Config{
+		Extractor: httplimit.Headers("X-User"), // both set by a proxy that has authenticated them
+		Policies:  []httplimit.Policy{{Strategy: perOrg, Extractor: httplimit.Headers("X-Org")}},
 	})
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(hello)))
+	return guard
 }
 
-// Policies is in docs/http.md.
-func Policies() httplimit.Config {
-	return httplimit.Config{
-		Extractor: httplimit.Headers("X-User"), // both set by a proxy that has authenticated them
-		Policies: []httplimit.Policy{
-			{Name: "user", Limit: 10, Duration: time.Second},
-			{Name: "org", Limit: 1000, Duration: time.Minute, Extractor: httplimit.Headers("X-Org")},
-		},
-	}
+// Plans is in docs/http.md.
+func Plans(limiter *weir.Limiter) func(http.Handler) http.Handler {
+	free := limiter.SlidingWindow().Limit(100, time.Hour)
+	plans := map[string]*weir.Limit{"paid": limiter.SlidingWindow().Limit(5000, time.Hour)}
+	guard := httplimit.New(free, httplimit.Config{
+		Extractor: httplimit.Headers("X-User"),
+		LimitFunc: func(r *http.Request) *weir.Limit { return plans[r.Header.Get("X-Plan")] }, // nil: free
+	})
+	return guard
 }
 
 // Concurrency is in docs/http.md.
 func Concurrency(limiter *weir.Limiter) httplimit.Config {
 	return httplimit.Config{
-		Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 4,
+		Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(4),
 			Extractor: httplimit.Headers("X-User")},
 	}
 }
 
 // Names is in docs/http.md.
-func Names() []httplimit.Config {
-	login := httplimit.Config{Name: "login", Extractor: httplimit.RemoteAddr(), Limit: 5,
-		Duration: time.Minute}
-	search := httplimit.Config{Name: "search", Extractor: httplimit.RemoteAddr(), Limit: 5,
-		Duration: time.Minute}
-	return []httplimit.Config{login, search}
+func Names(limiter *weir.Limiter) []*weir.Limit {
+	login := limiter.SlidingWindow().Limit(5, time.Minute).Named("login")
+	search := limiter.SlidingWindow().Limit(5, time.Minute).Named("search")
+	return []*weir.Limit{login, search}
 }

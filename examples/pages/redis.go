@@ -11,14 +11,6 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// Redis is in the README.
-func Redis(client redis.UniversalClient, limiter *weir.Limiter) (*fallback.Fallback, error) {
-	store, err := redislimit.New(client, redislimit.Config{})
-	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
-		fallback.Config{Instances: 2})
-	return hybrid, err
-}
-
 // Heartbeat is in docs/redis.md.
 func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
 	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
@@ -26,24 +18,24 @@ func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallba
 		log.Fatal(err)
 	}
 	defer beat.Close()
-	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
+	hybrid, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(),
 		fallback.Config{Instances: 3, InstancesFunc: beat.Instances})
 	return hybrid, err
 }
 
 // Near is in docs/redis.md.
 func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}),
+	primary := near.Lease(near.Denials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 50})
-	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
+	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: 3})
 	return hybrid, err
 }
 
 // Scaling is in docs/scaling.md.
 func Scaling(store *redislimit.Store, limiter *weir.Limiter, n int) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}),
+	primary := near.Lease(near.Denials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 100})
-	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: n})
+	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: n})
 	return hybrid, err
 }
 

@@ -21,14 +21,13 @@ import (
 func OncePerDay(
 	ctx context.Context, shared *redislimit.Store, name string, job func() error,
 ) error {
-	once, today := shared.FixedWindow(),
-		&weir.Request{Key: "cron:" + name, Limit: 1, Duration: 24 * time.Hour}
-	res, err := once.Run(ctx, today)
+	once := shared.FixedWindow().Limit(1, 24*time.Hour).Named("cron")
+	res, err := weir.ReserveAll(ctx, once.For(name))
 	if err != nil || !res.Allowed() {
 		return err // not known: it may have run, so it does not; nil: another replica was first
 	}
 	if err := job(); err != nil {
-		return errors.Join(err, once.Refund(ctx, today, res))
+		return errors.Join(err, res.Cancel(ctx))
 	}
 	return nil
 }

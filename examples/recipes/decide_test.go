@@ -19,17 +19,10 @@ func Example_userAndOrganisation() {
 	ctx, limiter := context.Background(), newLimiter()
 	defer limiter.Close()
 
-	window := limiter.SlidingWindow()
-	admit := func(user, org string) (weir.Decision, error) {
-		return weir.Decide(ctx,
-			weir.Ask{Strategy: window, Request: weir.Request{
-				Key: weir.JoinKey("user", user), Limit: 2, Duration: time.Minute}},
-			weir.Ask{Strategy: window, Request: weir.Request{
-				Key: weir.JoinKey("org", org), Limit: 3, Duration: time.Minute}},
-		)
-	}
+	perUser := limiter.SlidingWindow().Limit(2, time.Minute).Named("user")
+	perOrg := limiter.SlidingWindow().Limit(3, time.Minute).Named("org")
 	for _, user := range []string{"ann", "ann", "ann", "bob", "bob"} {
-		d, err := admit(user, "acme")
+		d, err := weir.Decide(ctx, perUser.For(user), perOrg.For("acme"))
 		if err != nil {
 			log.Fatal(err) // could not decide
 		}
@@ -48,10 +41,9 @@ func Example_tokens() {
 	defer limiter.Close()
 	generate := func() uint64 { return 300 } // how many tokens it took
 
-	bucket := limiter.TokenBucket(0)
+	tokens := limiter.TokenBucket(0).Limit(10_000, time.Minute)
 	complete := func(user string, maxTokens uint64) error {
-		res, err := weir.Reserve(ctx, bucket, &weir.Request{
-			Key: user, Limit: 10_000, Duration: time.Minute, Cost: maxTokens})
+		res, err := weir.ReserveAll(ctx, tokens.For(user).Cost(maxTokens))
 		if err != nil {
 			return err
 		}
@@ -73,35 +65,33 @@ func Example_tokens() {
 }
 
 func Example_priorityHeadroom() {
-	ctx, limiter := context.Background(), newLimiter()
+	limiter := newLimiter()
 	defer limiter.Close()
 
-	window := limiter.SlidingWindow()
-	user := weir.Request{Key: "db", Limit: 100, Duration: time.Second}
-	batch := user
-	batch.Limit = 80 // of the same count: 20 are left for users
-	count := func(r weir.Request) (admitted int) {
+	users := limiter.SlidingWindow().Limit(100, time.Second).Named("db")
+	batch := limiter.SlidingWindow().Limit(80, time.Second).Named("db") // 20 are left for users
+	count := func(limit *weir.Limit) (admitted int) {
 		for range 1000 {
-			if res, err := window.Run(ctx, &r); err == nil && res.Allowed() {
+			if limit.Allow("primary") {
 				admitted++
 			}
 		}
 		return admitted
 	}
-	fmt.Println(count(batch), count(user), count(batch))
+	fmt.Println(count(batch), count(users), count(batch))
 	// Output: 80 20 0
 }
 
 func Example_priorityHeadroomOfATokenBucket() {
-	ctx, limiter := context.Background(), newLimiter()
+	limiter := newLimiter()
 	defer limiter.Close()
 
 	// Both flow in at 100 a second, and are one bucket. Batch jobs leave 20 of its 100 tokens.
-	users, batch := limiter.TokenBucket(100), limiter.TokenBucket(80)
-	count := func(s weir.Strategy) (admitted int) {
+	users := limiter.TokenBucket(100).Limit(100, time.Second).Named("db")
+	batch := limiter.TokenBucket(80).Limit(100, time.Second).Named("db")
+	count := func(limit *weir.Limit) (admitted int) {
 		for range 1000 {
-			res, err := s.Run(ctx, &weir.Request{Key: "db", Limit: 100, Duration: time.Second})
-			if err == nil && res.Allowed() {
+			if limit.Allow("primary") {
 				admitted++
 			}
 		}
@@ -115,26 +105,23 @@ func Example_priorityHeadroomOfATokenBucket() {
 func TestHeadroomIsExact(t *testing.T) {
 	limiter := newLimiter()
 	defer limiter.Close()
-	for name, s := range map[string][2]weir.Strategy{
-		"window": {limiter.SlidingWindow(), limiter.SlidingWindow()},
-		"bucket": {limiter.TokenBucket(100), limiter.TokenBucket(80)},
+	window := limiter.SlidingWindow()
+	for name, limits := range map[string][2]*weir.Limit{
+		"window": {window.Limit(100, time.Second), window.Limit(80, time.Second)},
+		"bucket": {limiter.TokenBucket(100).Limit(100, time.Second),
+			limiter.TokenBucket(80).Limit(100, time.Second)},
 	} {
-		limits := [2]uint64{100, 80}
-		if name == "bucket" {
-			limits[1] = 100 // the rate; its burst is lower
-		}
 		race := func(keys [2]string) (users, batch int64) {
 			var admitted [2]atomic.Int64
 			var g errgroup.Group
 			for i := range 8 {
 				g.Go(func() error {
 					for range 50 {
-						r := &weir.Request{Key: keys[i%2], Limit: limits[i%2], Duration: time.Second}
-						res, err := s[i%2].Run(t.Context(), r)
+						out, err := limits[i%2].Named("db").Take(t.Context(), keys[i%2], 1)
 						if err != nil {
 							return err
 						}
-						admitted[i%2].Add(int64(res.State))
+						admitted[i%2].Add(int64(out.State))
 					}
 					return nil
 				})

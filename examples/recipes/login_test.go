@@ -25,10 +25,10 @@ func Example_failedLogins() {
 		return cmp.Or(strings.ToLower(r.PostFormValue("user")), "none"), nil
 	})
 	byAddress := httplimit.RemoteAddr() // behind a proxy: ClientIP
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: byAddress, Limit: 20, Duration: 15 * time.Minute,
+	guard := httplimit.New(limiter.SlidingWindow().Limit(20, 15*time.Minute), httplimit.Config{
+		Extractor: byAddress,
 		Policies: []httplimit.Policy{{
-			Name: "account", Strategy: limiter.SlidingWindow(), Limit: 5, Duration: 15 * time.Minute,
+			Strategy: limiter.SlidingWindow().Limit(5, 15*time.Minute).Named("account"),
 			// without the address anybody could lock anybody out
 			Extractor: httplimit.Join(byAddress, account),
 		}},

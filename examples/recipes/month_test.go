@@ -27,13 +27,12 @@ type Plan struct {
 // begins.
 func Quota(
 	ctx context.Context, limiter *weir.Limiter, customer string, plan Plan,
-) (*weir.Result, error) {
+) (weir.Outcome, error) {
 	month := weir.Month.From(plan.BillingDay)
 	if err := month.Check(); err != nil {
-		return nil, err
+		return weir.Outcome{}, err
 	}
-	r := &weir.Request{Key: customer, Limit: plan.Requests} // without a Duration: the calendar has it
-	return limiter.Calendar(month, plan.Zone).Run(ctx, r)
+	return limiter.Calendar(month, plan.Zone).Limit(plan.Requests).Take(ctx, customer, 1)
 }
 
 func Example_quotaByTheMonth() {
@@ -69,7 +68,7 @@ func TestQuotaOfEachMonth(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	for _, next := range []string{"01-31", "02-29", "03-31", "04-30", "05-31", "06-30"} {
-		var res *weir.Result
+		var res weir.Outcome
 		for n := range 4 {
 			res, err = Quota(t.Context(), limiter, "acme", Plan{3, 31, berlin})
 			require.NoError(t, err)

@@ -47,13 +47,13 @@ func Example_callAStrategy() {
 	ctx, limiter := context.Background(), newLimiter()
 	defer limiter.Close()
 
-	strategy := limiter.SlidingWindow() // or any other
-	res, err := strategy.Run(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Minute})
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute) // or any other
+	out, err := perClient.Take(ctx, "10.0.0.7", 1)
 	if err != nil {
 		log.Fatal(err) // could not decide
 	}
-	fmt.Println(res.Allowed(), res.Remaining(100))
-	// Output: true 99
+	fmt.Println(out.Allowed(), out.Left, perClient.Allow("10.0.0.7"))
+	// Output: true 99 true
 }
 
 func Example_buildAKey() {
@@ -63,14 +63,11 @@ func Example_buildAKey() {
 }
 
 func Example_twoReplicas() {
-	ctx := context.Background()
 	replicas := []*weir.Limiter{newLimiter(), newLimiter()}
 	admitted := 0
 	for range 100 {
 		for _, limiter := range replicas {
-			res, err := limiter.SlidingWindow().Run(ctx,
-				&weir.Request{Key: "10.0.0.7", Limit: 10, Duration: time.Minute})
-			if err == nil && res.Allowed() {
+			if limiter.SlidingWindow().Limit(10, time.Minute).Allow("10.0.0.7") {
 				admitted++
 			}
 		}
@@ -83,10 +80,9 @@ func Example_twoReplicas() {
 func TestWhatARestartForgets(t *testing.T) {
 	admitted := func(limiter *weir.Limiter) (n int) {
 		for range 10 {
-			res, err := limiter.SlidingWindow().Run(t.Context(),
-				&weir.Request{Key: "a", Limit: 3, Duration: time.Hour})
-			require.NoError(t, err)
-			n += int(res.State)
+			if limiter.SlidingWindow().Limit(3, time.Hour).Allow("a") {
+				n++
+			}
 		}
 		return n
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,10 +24,9 @@ func TestStreamsAtOneTime(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 	}
 
-	streams := limiter.InFlight()
+	streams := limiter.InFlight().Limit(2)
 	answer := func(w http.ResponseWriter, r *http.Request) {
-		held, err := weir.Hold(r.Context(), streams, &weir.Request{
-			Key: r.Header.Get("User"), Limit: 2, Duration: time.Minute})
+		held, err := streams.Hold(r.Context(), r.Header.Get("User"))
 		if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
 			http.Error(w, "two answers are under way", http.StatusTooManyRequests)
 			return

@@ -18,15 +18,14 @@ import (
 
 // Pace is how many bytes a second may pass, and how many of them at once.
 type Pace struct {
-	Bucket *weir.TokenBucket // its burst, which is not 0, is the most in one call
-	Key    string            // equal keys share one pace
-	Rate   uint64            // bytes a second
+	Limit *weir.Limit // of a token bucket
+	Burst int         // of the bucket, not 0: the most in one call
+	Key   string      // equal keys share one pace
 }
 
 // wait returns once n bytes may pass.
 func (p *Pace) wait(ctx context.Context, n int) error {
-	_, err := weir.Wait(ctx, p.Bucket, &weir.Request{
-		Key: p.Key, Limit: p.Rate, Duration: time.Second, Cost: uint64(n)})
+	_, err := weir.Wait(ctx, p.Limit, &weir.Request{Key: p.Key, Cost: uint64(n)})
 	return err
 }
 
@@ -38,7 +37,7 @@ type PacedReader struct {
 }
 
 func (r PacedReader) Read(b []byte) (int, error) {
-	n, err := r.R.Read(b[:min(len(b), int(r.Bucket.Burst()))])
+	n, err := r.R.Read(b[:min(len(b), r.Burst)])
 	if n > 0 { // a Cost of 0 is 1
 		if late := r.wait(r.Ctx, n); late != nil {
 			return n, late
@@ -56,7 +55,7 @@ type PacedWriter struct {
 
 func (w PacedWriter) Write(b []byte) (written int, err error) {
 	for written < len(b) && err == nil {
-		part := b[written:min(len(b), written+int(w.Bucket.Burst()))]
+		part := b[written:min(len(b), written+w.Burst)]
 		if err = w.wait(w.Ctx, len(part)); err == nil {
 			var n int
 			n, err = w.W.Write(part)
@@ -73,7 +72,7 @@ func TestBytesArePaced(t *testing.T) {
 			require.NoError(t, err)
 			defer limiter.Close()
 			pace := func(key string) *Pace {
-				return &Pace{limiter.TokenBucket(burst), key, 64 << 10}
+				return &Pace{limiter.TokenBucket(burst).Limit(64<<10, time.Second), int(burst), key}
 			}
 			data := bytes.Repeat([]byte("a line of text\n"), 1<<16) // 960 KiB: 15 s
 			var copied bytes.Buffer
@@ -189,17 +188,17 @@ type Job struct {
 // Worker runs jobs, of each tenant at most ten a second. A tenant over its limit keeps no others
 // waiting.
 func Worker(
-	ctx context.Context, tenants weir.Strategy, jobs <-chan Job, later func(Job, time.Time),
+	ctx context.Context, tenants *weir.Limit, jobs <-chan Job, later func(Job, time.Duration),
 ) error {
 	for job := range jobs {
-		res, err := tenants.Run(ctx, &weir.Request{Key: job.Tenant, Limit: 10, Duration: time.Second})
+		out, err := tenants.Take(ctx, job.Tenant, 1)
 		switch {
 		case err != nil:
 			return err
-		case res.Allowed():
+		case out.Allowed():
 			job.Run()
 		default:
-			later(job, res.ExpiresAt) // it passes then, unless others take its place
+			later(job, out.Wait) // it passes then, unless others take its place
 		}
 	}
 	return nil
@@ -217,11 +216,11 @@ func TestJobsOfATenantKeepNoOthersWaiting(t *testing.T) {
 			jobs <- Job{"big", func() { ran["big"] = append(ran["big"], time.Since(start)) }}
 		}
 		jobs <- Job{"small", func() { ran["small"] = append(ran["small"], time.Since(start)) }}
-		later := func(job Job, at time.Time) {
-			time.AfterFunc(time.Until(at), func() { jobs <- job })
+		later := func(job Job, wait time.Duration) {
+			time.AfterFunc(wait, func() { jobs <- job })
 		}
 		time.AfterFunc(time.Minute, func() { close(jobs) })
-		require.NoError(t, Worker(t.Context(), limiter.FixedWindow(), jobs, later))
+		require.NoError(t, Worker(t.Context(), limiter.FixedWindow().Limit(10, time.Second), jobs, later))
 		assert.Equal(t, []time.Duration{0}, ran["small"])
 		require.Len(t, ran["big"], 25)
 		assert.Equal(t, 2*time.Second, ran["big"][24])

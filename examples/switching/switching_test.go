@@ -274,9 +274,7 @@ func TestRedisRate(t *testing.T) {
 	require.NoError(t, err)
 	store, err := redislimit.New(client, redislimit.Config{})
 	require.NoError(t, err)
-	own, err := store.TokenBucket(0).Run(ctx,
-		&weir.Request{Key: "much", Limit: 3, Duration: time.Minute,
-			Cost: 4})
+	own, err := store.TokenBucket(0).Limit(3, time.Minute).Take(ctx, "much", 4)
 	require.NoError(t, err)
 	assert.False(t, own.Allowed())
 	assert.Zero(t, theirs.Allowed)
@@ -330,9 +328,9 @@ func TestHammer(t *testing.T) {
 		l := newLimiter(t, weir.Config{})
 		admitted := map[string]int{}
 		var denial string
-		for name, a := range hammer.After(l) {
+		for name, limit := range hammer.After(l) {
 			for range 30 {
-				answer, err := a.Hit("user of " + name) // buckets of one caller would be one
+				answer, err := hammer.Hit(limit, "user of "+name) // buckets of one caller would be one
 				require.NoError(t, err)
 				if strings.HasPrefix(answer, "{:allow,") {
 					admitted[name]++
@@ -349,7 +347,7 @@ func TestHammer(t *testing.T) {
 		hits := hammer.After(l)["sliding_window"]
 		passed := 0
 		for range 100 {
-			answer, err := hits.Hit("hammers")
+			answer, err := hammer.Hit(hits, "hammers")
 			require.NoError(t, err)
 			if strings.HasPrefix(answer, "{:allow,") {
 				passed++

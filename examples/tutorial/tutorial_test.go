@@ -18,7 +18,7 @@ const page = "../../docs/tutorial.md"
 
 // steps are the sections with a program, and its directory.
 var steps = []struct{ section, dir string }{
-	{"## 1. A key, a limit, a window", "checkrate"},
+	{"## 1. A key, a limit", "limit"},
 	{"## 2. A strategy", "strategy"},
 	{"## 3. An HTTP server", "server"},
 	{"## 4. Behind a load balancer", "balancer"},

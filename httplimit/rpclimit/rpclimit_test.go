@@ -22,11 +22,13 @@ func admit(context.Context, http.Header) rpclimit.Code { return rpclimit.OK }
 // The functions of the Config see the call as a request.
 func TestCallIsARequest(t *testing.T) {
 	var seen *http.Request
-	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{
+	limit, err := weir.NewLimit(&weirtest.Fake{}, 1, time.Minute)
+	require.NoError(t, err)
+	guard := rpclimit.New(limit, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern(),
 			httplimit.Headers("X-Tenant", "Host")),
 		Name:      "plan",
-		LimitFunc: func(r *http.Request) (uint64, time.Duration) { seen = r; return 1, time.Minute },
+		LimitFunc: func(r *http.Request) *weir.Limit { seen = r; return nil },
 		OnDecision: func(_ *http.Request, d httplimit.Decision) {
 			assert.Equal(t,
 				weir.JoinKey("192.0.2.1", "/shop.Cart/Add", weir.JoinKey("acme", "api.example.com")), d.Key)

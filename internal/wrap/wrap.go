@@ -46,8 +46,11 @@ type Cache interface {
 	Forget(r *weir.Request)
 }
 
-// Of returns s with every optional interface.
+// Of returns s with every optional interface. Those of a [weir.Limit] are its strategy's.
 func Of(s weir.Strategy) Strategy {
+	if m, ok := s.(*weir.Limit); ok {
+		s = m.Unwrap()
+	}
 	n := absent{s}
 	return Strategy{
 		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n),
@@ -197,26 +200,24 @@ func (absent) Forget(*weir.Request)              {}
 // requests.
 func OwnLimits(s weir.Strategy) bool {
 	switch s := s.(type) {
-	case weir.Policy, interface {
-		RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error)
-	}:
-		return true
+	case interface{ Bound() bool }:
+		if s.Bound() {
+			return true
+		}
 	case interface{ Unwrap() weir.Strategy }:
 		return OwnLimits(s.Unwrap())
 	}
-	return false
+	_, tiers := s.(interface {
+		RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error)
+	})
+	return tiers
 }
 
 // Prompt reports whether the calls of s are known to end with the deadline of their context; see
 // fallback.Prompt.
 func Prompt(s weir.Strategy) bool {
-	switch s := s.(type) {
-	case interface{ Prompt() bool }:
-		return s.Prompt()
-	case weir.Policy:
-		return Prompt(s.Strategy)
-	}
-	return false
+	p, ok := s.(interface{ Prompt() bool })
+	return ok && p.Prompt()
 }
 
 // Longest returns the longest tier of s, or of what it wraps, as far as that is known: for so long
@@ -225,8 +226,6 @@ func Longest(s weir.Strategy) time.Duration {
 	switch s := s.(type) {
 	case interface{ Longest() time.Duration }:
 		return s.Longest()
-	case weir.Policy:
-		return Longest(s.Strategy)
 	case interface{ Unwrap() weir.Strategy }:
 		return Longest(s.Unwrap())
 	}
@@ -239,8 +238,6 @@ func Window(s weir.Strategy) time.Duration {
 	switch s := s.(type) {
 	case interface{ Window() time.Duration }:
 		return s.Window()
-	case weir.Policy:
-		return Window(s.Strategy)
 	case interface{ Unwrap() weir.Strategy }:
 		return Window(s.Unwrap())
 	}
@@ -251,8 +248,11 @@ func Window(s weir.Strategy) time.Duration {
 // known.
 func Key(s weir.Strategy, key string) string {
 	switch s := s.(type) {
-	case weir.Policy:
-		return Key(s.Strategy, weir.JoinKey(s.Name, key))
+	case interface {
+		CountedKey(key string) string
+		Unwrap() weir.Strategy
+	}:
+		return Key(s.Unwrap(), s.CountedKey(key))
 	case interface{ Unwrap() weir.Strategy }:
 		return Key(s.Unwrap(), key)
 	}

@@ -26,6 +26,22 @@ var shareBars = []shareBar{
 	{"1M ids, uniform", "CheckRate", &uniform, "weir", "go-limiter", 0.55, 0.50},
 }
 
+// callBars hold the calls of a Limit to CheckRate and to the natural calls of rivals.
+var callBars = []shareBar{
+	{"Allow of the token bucket, hot id, vs x/time/rate in a sync.Map", "Calls", &hot,
+		"Allow, token bucket", "x-time-rate", 0.50, 0.55},
+	{"Allow of the token bucket, always denied, vs x/time/rate in a sync.Map", "Calls", &denied,
+		"Allow, token bucket", "x-time-rate", 0.50, 0.25},
+	{"Allow of the sliding window, hot id, vs slidingwindow in a sync.Map", "Calls", &hot, "Allow",
+		"slidingwindow", 0.45, 0.30},
+	{"Allow of the sliding window, always denied, vs slidingwindow in a sync.Map", "Calls", &denied,
+		"Allow", "slidingwindow", 0.50, 0.20},
+	{"Allow, hot id, vs CheckRate", "Calls", &hot, "Allow", "CheckRate", 1.05, 1.05},
+	{"Allow, 10k ids, vs CheckRate", "Calls", &tenThousand, "Allow", "CheckRate", 1.05, 1.05},
+	{"Take, hot id, vs Allow", "Calls", &hot, "Take", "Allow", 1.25, 1.25},
+	{"All of two, hot id, vs Allow", "Calls", &hot, "All of two", "Allow", 2.3, 2.3},
+}
+
 // strategyBars hold the strategies to their rivals, and to FixedWindow.
 var strategyBars = []shareBar{
 	{"token bucket, hot id, vs x/time/rate in a sync.Map", "TokenBucket", &hot, "weir", "x-time-rate",
@@ -133,7 +149,8 @@ func ratio(is string, most float64, ours cell, rivals ...string) bar {
 
 // ratiosOf returns the bars whose cells were all measured.
 func ratiosOf(f figures) []bar {
-	all := slices.Concat(inEachMode(shareBars), inEachMode(strategyBars), bars, verbBars)
+	all := slices.Concat(inEachMode(callBars), inEachMode(shareBars), inEachMode(strategyBars), bars,
+		verbBars)
 	return filter(all, func(b bar) bool {
 		missing := func(c cell) bool { return f[c] == nil }
 		return b.cells != nil && !slices.ContainsFunc(b.cells, missing)

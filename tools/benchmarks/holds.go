@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -17,14 +18,12 @@ var (
 // openHolds has no size: a sweep removes the callers who hold nothing.
 func openHolds(q quota) instance {
 	l := must(weir.New(weir.Config{}))
-	s := l.InFlight()
+	jobs, ctx := l.InFlight().Limit(uint64(q.limit)), context.Background()
 	return instance{
 		caller: func() decide {
-			req := &weir.Request{Limit: uint64(q.limit), Duration: q.period}
 			return func(id string) bool {
-				req.Key = id
-				held, err := weir.Hold(always, s, req)
-				return err == nil && held.Release(always) == nil
+				held, err := jobs.Hold(ctx, id)
+				return err == nil && held.Release(ctx) == nil
 			}
 		},
 		close: func() { must(0, l.Close()) },

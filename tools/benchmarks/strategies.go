@@ -26,93 +26,73 @@ var (
 )
 
 func openFixed(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.FixedWindow()
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	return openLimit(func(l *weir.Limiter) *weir.Limit {
+		return l.FixedWindow().Limit(uint64(q.limit), q.period)
 	})
 }
 
 func openCalendar(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.Calendar(weir.Month, time.UTC)
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	return openLimit(func(l *weir.Limiter) *weir.Limit {
+		return l.Calendar(weir.Month, time.UTC).Limit(uint64(q.limit))
 	})
 }
 
 func openSliding(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.SlidingWindow()
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
-	})
+	return openLimit(func(l *weir.Limiter) *weir.Limit { return slidingLimit(l, q) })
+}
+
+func slidingLimit(l *weir.Limiter, q quota) *weir.Limit {
+	return l.SlidingWindow().Limit(uint64(q.limit), q.period)
 }
 
 func openTokens(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.TokenBucket(0)
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
-	})
+	return openLimit(func(l *weir.Limiter) *weir.Limit { return tokenLimit(l, q) })
+}
+
+func tokenLimit(l *weir.Limiter, q quota) *weir.Limit {
+	return l.TokenBucket(0).Limit(uint64(q.limit), q.period)
 }
 
 // openLog uses a period of 10 ms. A log with a period of a day would only grow during the
 // measurement.
 func openLog(q quota) instance {
-	q.period = 10 * time.Millisecond
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.SlidingLog()
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	return openLimit(func(l *weir.Limiter) *weir.Limit {
+		return l.SlidingLog().Limit(uint64(q.limit), 10*time.Millisecond)
 	})
 }
 
 func openCounter(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.Counter()
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	return openLimit(func(l *weir.Limiter) *weir.Limit {
+		return l.Counter().Limit(uint64(q.limit), q.period)
 	})
 }
 
-func openList(q quota) instance {
-	q.period = 10 * time.Millisecond // see openLog
-	return openStrategy(q, func(l *weir.Limiter) ask {
-		s := l.List()
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+func openList(q quota) instance { // see openLog
+	return openLimit(func(l *weir.Limiter) *weir.Limit {
+		return l.List().Limit(uint64(q.limit), 10*time.Millisecond)
 	})
 }
 
 func openTiers(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask {
+	return openLimit(func(l *weir.Limiter) *weir.Limit {
 		limit := uint64(q.limit)
-		s := must(l.Tiers(weir.Tier{Limit: limit, Duration: time.Second},
+		return must(l.Tiers(weir.Tier{Limit: limit, Duration: time.Second},
 			weir.Tier{Limit: limit, Duration: 10 * time.Second},
-			weir.Tier{Limit: limit, Duration: 15 * time.Second}))
-		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+			weir.Tier{Limit: limit, Duration: 15 * time.Second})).Limit()
 	})
 }
 
-// ask calls a strategy's Decide or Run on its concrete type, as users do, so that the call can be
-// inlined.
-type ask func(*weir.Request) bool
-
 var always = context.Background()
 
-func passes(r weir.Result, err error) bool {
-	if err != nil {
-		panic(err)
-	}
-	return r.Allowed()
+func openLimit(of func(*weir.Limiter) *weir.Limit) instance {
+	return openCall(func(l *weir.Limiter) decide { return of(l).Allow })
 }
 
-func openStrategy(q quota, of func(*weir.Limiter) ask) instance {
+// openCall opens a limiter that decides by a call as programs write it.
+func openCall(call func(*weir.Limiter) decide) instance {
 	l := must(weir.New(weir.Config{}))
-	ask := of(l)
-	return instance{
-		caller: func() decide {
-			req := &weir.Request{Limit: uint64(q.limit), Duration: q.period}
-			return func(id string) bool {
-				req.Key = id
-				return ask(req)
-			}
-		},
-		size:  func() int { return l.Stats().Buckets },
-		close: func() { must(0, l.Close()) },
-	}
+	in := shared(call(l))
+	in.size = func() int { return l.Stats().Buckets }
+	in.close = func() { must(0, l.Close()) }
+	return in
 }

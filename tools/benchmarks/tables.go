@@ -17,6 +17,12 @@ type group struct {
 
 var groups = []group{
 	{
+		name: "Calls", title: "As programs write it",
+		stores: slices.Concat(calls, []store{goLimiterStore, ululeStore, throttledStore, httprateStore,
+			xtimeStore, slidingwStore}),
+		workloads: []*workload{&hot, &tenThousand, &denied},
+	},
+	{
 		name: "CheckRate", title: "One limit per id",
 		stores: []store{weirStore, goLimiterStore, ululeStore, throttledStore, httprateStore,
 			xtimeStore},
@@ -53,7 +59,7 @@ var groups = []group{
 type cell struct{ group, workload, mode, store string }
 
 // prints are the stores whose memory is measured with a million ids.
-var prints = slices.Concat(groups[0].stores, []store{slidingwStore})
+var prints = slices.Concat(groups[1].stores, []store{slidingwStore})
 
 // figures holds the samples of each cell, one per turn.
 type figures map[cell][]sample

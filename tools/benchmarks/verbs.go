@@ -36,7 +36,7 @@ var zipfDenied = workload{
 }
 
 func openUnwatched(q quota) instance {
-	return openStrategy(q, func(l *weir.Limiter) ask { return running(l.FixedWindow()) })
+	return openCall(func(l *weir.Limiter) decide { return running(l.FixedWindow(), q) })
 }
 
 // openWatched counts denials. It makes so many of them before the measurement that offenders
@@ -46,13 +46,13 @@ func openWatched(q quota) instance {
 	for i := range 1 << 15 {
 		worst.Denied(string(appendID(nil, i)))
 	}
-	return openStrategy(q, func(l *weir.Limiter) ask { return running(worst.Watch(l.FixedWindow())) })
+	return openCall(func(l *weir.Limiter) decide { return running(worst.Watch(l.FixedWindow()), q) })
 }
 
 // running calls a strategy's Run.
-func running(s weir.Strategy) ask {
-	return func(r *weir.Request) bool {
-		res, err := s.Run(always, r)
+func running(s weir.Strategy, q quota) decide {
+	return func(id string) bool {
+		res, err := s.Run(always, &weir.Request{Key: id, Limit: uint64(q.limit), Duration: q.period})
 		if err != nil {
 			panic(err)
 		}

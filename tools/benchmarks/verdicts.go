@@ -17,6 +17,8 @@ func (r *results) writeBars(b *bytes.Buffer) {
 		"\n## Bars\n\nThe time of a decision divided by go-limiter's, in the median turn:\n\n",
 	)
 	missed := r.writeShares(b)
+	b.WriteString("\nThe time of the calls of a Limit divided by the rival's natural call, or by another of weir's:\n\n")
+	missed = append(missed, r.writeTable(b, inEachMode(callBars))...)
 	b.WriteString("\nThe time of weir's strategies divided by the rival's:\n\n")
 	missed = append(missed, r.writeTable(b, inEachMode(strategyBars))...)
 	b.WriteString("\nThe other bars; a ratio (×) compares times on one core:\n\n")
@@ -32,7 +34,7 @@ func (r *results) writeBars(b *bytes.Buffer) {
 // writeShares writes the table of shareBars, with the rivals' own shares, and returns the missed
 // bars.
 func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
-	rivals := groups[0].stores[2:]
+	rivals := groups[1].stores[2:]
 	head := []string{"", "at most", "weir", ""}
 	for _, s := range rivals {
 		head = append(head, s.name)

@@ -97,15 +97,14 @@ func TestInstallInEmptyFolder(t *testing.T) {
 var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 // The install lines of the README, and the programs there and in docs, work when they are pasted
-// into an empty folder. A fragment in the README has lines of one of these programs, in their
-// order.
+// into an empty folder.
 func TestReadmeInEmptyFolder(t *testing.T) {
 	_, env := packed(t)
 	dir := t.TempDir()
 	env = append(env, "GOBIN="+t.TempDir())
 	shell(t, dir, env, "go mod init example.com/app")
 	installed := 0
-	var programs, fragments []string
+	programs, fragments := 0, 0
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	for _, page := range append([]string{"../../README.md"}, pages...) {
@@ -119,36 +118,15 @@ func TestReadmeInEmptyFolder(t *testing.T) {
 			case language == "go" && strings.HasPrefix(code, "package "):
 				require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644))
 				shell(t, dir, env, "go mod tidy && go vet . && test -z \"$(gofmt -l .)\"")
-				programs = append(programs, code)
+				programs++
 			case language == "go" && page == "../../README.md": // docs have other fragments
-				fragments = append(fragments, code)
+				fragments++
 			}
 		}
 	}
-	assert.Equal(t, 3, installed, "two of the README, and those of the tutorial")
-	assert.GreaterOrEqual(t, len(programs), 4)
-	assert.Len(t, fragments, 2)
-	for _, f := range fragments {
-		assert.True(t, slices.ContainsFunc(programs, func(p string) bool { return hasLines(p, f) }),
-			"in no program:\n%s", f)
-	}
-	assert.False(t, hasLines(programs[0], "package main\nfunc main() {\nimport (\n"), "another order")
-}
-
-// hasLines reports whether the lines of part occur in code in their order, however they are
-// indented.
-func hasLines(code, part string) bool {
-	rest := slices.Collect(strings.Lines(code))
-	for line := range strings.Lines(part) {
-		i := slices.IndexFunc(rest, func(l string) bool {
-			return strings.TrimSpace(l) == strings.TrimSpace(line)
-		})
-		if i < 0 {
-			return false
-		}
-		rest = rest[i+1:]
-	}
-	return true
+	assert.Equal(t, 2, installed, "those of the README, and of the tutorial")
+	assert.Equal(t, 1, fragments, "the calls, which examples/pages compiles")
+	assert.GreaterOrEqual(t, programs, 10)
 }
 
 // The negative control: a replace directive, which go install refuses, is noticed.

@@ -43,12 +43,14 @@ var strategies = []struct {
 	{"Counter", func(l *weir.Limiter) decide { return strategy(l.Counter()) }},
 }
 
-// strategy decides by Decide, which is Run without the allocation of a Result.
-func strategy(s interface {
-	Decide(context.Context, *weir.Request) (weir.Result, error)
-}) decide {
+// strategy decides by Run.
+func strategy(s weir.Strategy) decide {
 	return func(id string, limit uint64) (weir.Result, error) {
-		return s.Decide(context.Background(), &weir.Request{Key: id, Limit: limit, Duration: day})
+		res, err := s.Run(context.Background(), &weir.Request{Key: id, Limit: limit, Duration: day})
+		if err != nil {
+			return weir.Result{}, err
+		}
+		return *res, nil
 	}
 }
 

@@ -9,10 +9,8 @@ import (
 )
 
 func After(limiter *weir.Limiter) func(http.Handler) http.Handler {
-	return httplimit.New(limiter.Counter(), httplimit.Config{
+	return httplimit.New(limiter.Counter().Limit(3, time.Minute), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(),
-		Limit:     3,
-		Duration:  time.Minute,
 		Headers:   httplimit.HeadersLegacy, // X-RateLimit-Limit, -Remaining, -Reset
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/redislimit"
 )
 
@@ -15,12 +14,9 @@ func After(addr string) (allow func(ctx context.Context, caller string) (bool, e
 	if err != nil {
 		return nil, err
 	}
-	buckets := store.TokenBucket(0) // the burst is the limit
+	callers := store.TokenBucket(0).Limit(3, time.Minute) // the burst is the limit
 	return func(ctx context.Context, caller string) (bool, error) {
-		res, err := buckets.Run(ctx, &weir.Request{Key: caller, Limit: 3, Duration: time.Minute})
-		if err != nil {
-			return false, err
-		}
-		return res.Allowed(), nil
+		out, err := callers.Take(ctx, caller, 1)
+		return out.Allowed(), err
 	}, nil
 }

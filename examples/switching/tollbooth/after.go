@@ -9,9 +9,7 @@ import (
 )
 
 func After(limiter *weir.Limiter, next http.Handler) http.Handler {
-	return httplimit.New(limiter.TokenBucket(3), httplimit.Config{
+	return httplimit.New(limiter.TokenBucket(3).Limit(3, time.Second), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), // behind a proxy: httplimit.ClientIP, with the proxy's address
-		Limit:     3,
-		Duration:  time.Second,
 	})(next)
 }

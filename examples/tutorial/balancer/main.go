@@ -20,9 +20,8 @@ func main() {
 	}
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} // as narrow as you can
 	client := httplimit.ClientIP(balancers)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: client, Limit: 3, Duration: time.Hour,
-	})
+	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
+	guard := httplimit.New(perClient, httplimit.Config{Extractor: client})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 	})

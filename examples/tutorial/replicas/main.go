@@ -33,10 +33,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	perClient, err := weir.NewLimit(shared, 4, time.Hour)
+	if err != nil {
+		log.Fatal(err)
+	}
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	guard := httplimit.New(shared, httplimit.Config{
-		Extractor: httplimit.ClientIP(balancers), Limit: 4, Duration: time.Hour,
-	})
+	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 	})

@@ -27,9 +27,8 @@ func main() {
 		log.Fatal(err)
 	}
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.ClientIP(balancers), Limit: 3, Duration: time.Hour,
-	})
+	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
+	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 	})

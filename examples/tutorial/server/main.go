@@ -17,9 +17,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 3, Duration: time.Hour,
-	})
+	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
+	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr()})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "hello")
 	})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"log"
 	"time"
@@ -15,22 +14,19 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	strategies := []weir.Strategy{limiter.FixedWindow(), limiter.SlidingWindow()}
+	sliding := limiter.SlidingWindow().Limit(3, 30*time.Second)
 	for _, later := range []time.Duration{0, 2 * time.Second, 18 * time.Second} {
 		now = now.Add(later)
-		for _, s := range strategies {
-			admitted := 0
-			for range 10 {
-				res, err := s.Run(context.Background(),
-					&weir.Request{Key: "10.0.0.7", Limit: 3, Duration: 30 * time.Second})
-				if err != nil {
-					log.Fatal(err)
-				}
-				if res.Allowed() {
-					admitted++
-				}
+		inFixed, inSliding := 0, 0
+		for range 10 {
+			if res, err := limiter.CheckRate("10.0.0.7", 30_000, 3); err == nil && res.Allowed() {
+				inFixed++
 			}
-			fmt.Printf("%s, %s: %d of 10\n", now.Format(time.TimeOnly), weir.NameOf(s), admitted)
+			if sliding.Allow("10.0.0.7") {
+				inSliding++
+			}
 		}
+		fmt.Printf("%s: fixed window %d, sliding window %d of 10\n",
+			now.Format(time.TimeOnly), inFixed, inSliding)
 	}
 }

@@ -23,9 +23,9 @@ func main() {
 		log.Fatal(err)
 	}
 	stats := new(httplimit.Stats)
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 3, Duration: time.Hour,
-		Stats: stats, Shadow: true, // report and count, but let every request pass
+	guard := httplimit.New(limiter.SlidingWindow().Limit(3, time.Hour), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Stats: stats,
+		Shadow: true, // report and count, but let every request pass
 	})
 	prometheus.MustRegister(weirprom.New("", metrics.Limiter(limiter.Stats),
 		metrics.HTTP(stats.Count)))

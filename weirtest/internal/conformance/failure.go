@@ -71,7 +71,7 @@ func (e event) row(w *tabwriter.Writer, origin time.Time) {
 	switch {
 	case e.err != nil:
 		fmt.Fprintf(w, "error%s: %v\t\t\n", waited, e.err)
-	case e.call != "Run" && e.call != "Decide" && e.call != "Peek":
+	case e.call != "Run" && e.call != "Peek":
 		fmt.Fprint(w, "done\t\t\n")
 	case e.res.ExpiresAt.IsZero():
 		fmt.Fprintf(w, "%v%s\t%d\tnever\n", e.res.State, waited, e.res.TotalRequests)

@@ -24,7 +24,6 @@ var decidingLaws = []law{
 	{name: "ClockBack", check: clockBack},
 	{name: "Sweep", check: sweep, inapplicable: ifUnswept},
 	{name: "Context", check: deadContext},
-	{name: "Decide", check: decide, inapplicable: offering[decider]("Decide")},
 	{name: "Peek", check: peek, inapplicable: offering[weir.Peeker]("Peek")},
 	{name: "Refund", check: refund, inapplicable: offering[weir.Refunder]("Refund")},
 	{name: "Reset", check: reset, inapplicable: offering[weir.Resetter]("Reset")},

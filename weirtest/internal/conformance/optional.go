@@ -22,31 +22,6 @@ func offering[O any](name string) func(*suite) string {
 	}
 }
 
-// decider is Run with its Result by value, which the strategies of package weir have.
-type decider interface {
-	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
-}
-
-// decide checks that Decide decides as Run does.
-func decide(s *suite) {
-	call := func(tr *trial) func(context.Context, *weir.Request) (*weir.Result, error) {
-		return func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-			res, err := tr.Strategy.(decider).Decide(ctx, r)
-			if err != nil && res == (weir.Result{}) {
-				return nil, err
-			}
-			return &res, err
-		}
-	}
-	v := variety{keys: []string{key, "other"}}
-	s.compare(v, func(tr *trial, h history, i int, want weir.Result) {
-		tr.equal(tr.decided("Decide", h[i].r, call(tr)), want, "that is what Run says here")
-	})
-	for _, bad := range s.badRequests() {
-		s.try(func(tr *trial) { tr.refuses(bad, "Decide", call(tr)) })
-	}
-}
-
 // peek checks that Peek returns what Run would, and counts nothing.
 func peek(s *suite) {
 	v := variety{keys: []string{key, "other"}}

@@ -301,9 +301,6 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 			make: func(_ testing.TB, clock Clock) weir.Strategy {
 				return &ignoresContext{newRolling(clock, flaws{})}
 			}},
-		{what: "Decide is not Run", law: "Decide", make: func(_ testing.TB, clock Clock) weir.Strategy {
-			return &shortcut{newRolling(clock, flaws{})}
-		}},
 		{what: "peeking counts", law: "Peek", flaws: flaws{peekCounts: true}},
 		{what: "refunds into the next period", law: "Refund", flaws: flaws{anyPeriod: true}},
 		{what: "refunds hits that no longer count", law: "Refund",
@@ -330,19 +327,6 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 			caught(t, broken.law, make, laws)
 		})
 	}
-}
-
-// shortcut has a Decide that ignores the cost.
-type shortcut struct{ *rolling }
-
-func (s *shortcut) Decide(ctx context.Context, r *weir.Request) (weir.Result, error) {
-	one := *r
-	one.Cost = 1
-	res, err := s.Run(ctx, &one)
-	if err != nil {
-		return weir.Result{}, err
-	}
-	return *res, nil
 }
 
 // ignoresContext counts first and checks the context afterwards.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -69,7 +70,7 @@ func (p *Proxy) read(next http.Handler) http.Handler {
 }
 
 // several returns policies that hold a request to the limits of all its targets. Each limit has a
-// policy for each number of a target with its key; a policy that does not apply has no limit.
+// policy for each number of a target with its key; the others do not apply.
 func (p *Proxy) several(
 	order []string, limits map[string][]httplimit.Policy,
 ) (all []httplimit.Policy) {
@@ -80,15 +81,10 @@ func (p *Proxy) several(
 	names := make(map[string]bool)
 	for _, owner := range order {
 		for _, l := range limits[owner] {
-			limit, duration := l.Limit, l.Duration
 			for i := range copies {
 				policy := l
-				policy.Limit, policy.Duration, policy.DenyAll = 0, 0, false
-				policy.LimitFunc = func(r *http.Request) (uint64, time.Duration) {
-					if has(&recordOf(r.Context()).targets, owner, i, copies, p.routes) {
-						return limit, duration
-					}
-					return httplimit.NoLimit, time.Second
+				policy.Applies = func(r *http.Request) bool {
+					return has(&recordOf(r.Context()).targets, owner, i, copies, p.routes)
 				}
 				if policy.Alternate = names[l.Name]; policy.Alternate {
 					policy.Extractor = p.cfg.By.extractor(p.ip, i)
@@ -158,7 +154,7 @@ func (p *Proxy) behindLists(
 		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: concurrency,
 		Respond: p.cfg.Guard.Respond, CORS: p.cfg.Guard.CORS, Jitter: p.cfg.Guard.Jitter,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
-		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
+		LimitFunc: func(*http.Request) *weir.Limit { return nil },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
 			if d.Status != 0 && !recordOf(r.Context()).decided { // or in shadow mode it counts twice
 				p.decided(r, d)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// Limits are the limits that one request is held against: what [Decide] and [All] are made of, for
+// Attempts are the limits that one request is held against: what [Decide] and [All] are made of, for
 // middlewares, which keep them from request to request. They are not safe for concurrent use.
-type Limits []Limit
+type Attempts []Attempt
 
-// Limit is one limit on a request, and its decision. Make one with [NewLimit]; the zero Limit
-// limits nothing. Of several, only one may have no [Limit.CanRefund].
-type Limit struct {
+// Attempt is one limit on a request, and its decision. Make one with [NewAttempt]; the zero Attempt
+// limits nothing. Of several, only one may have no [Attempt.CanRefund].
+type Attempt struct {
 	Request Request
 
 	// Exempt leaves this limit out.
@@ -28,7 +28,7 @@ type Limit struct {
 	Look, Afterwards bool
 
 	// Result is the decision if Decided reports true. Where a request was admitted and not taken, or
-	// given back, TotalRequests is without its Cost; it may be with that of an earlier Limit on the
+	// given back, TotalRequests is without its Cost; it may be with that of an earlier Attempt on the
 	// same count.
 	Result Result
 
@@ -39,27 +39,30 @@ type Limit struct {
 	// Err is why the Strategy could not decide, or could not take back what it had admitted.
 	Err error
 
-	bound
+	abilities
 	seen                    sight         // by the look before a run
 	left                    time.Duration // see Left
 	decided, taken, charged bool
-	revocable               bool      // to be admitted by Admit, if the Strategy has it
-	strict                  bool      // an error of a peek is Err
-	holder                  Holder    // admits in place of Run; nil: see Holding
-	held                    *Held     // by holder, until it is given back or to TakeHeld
-	giveBack                Return    // set by Admit
-	alone                   [1]*Limit // room for a batch of one
+	revocable               bool        // to be admitted by Admit, if the Strategy has it
+	strict                  bool        // an error of a peek is Err
+	holder                  Holder      // admits in place of Run; nil: see Holding
+	held                    *Held       // by holder, until it is given back or to TakeHeld
+	giveBack                Return      // set by Admit
+	alone                   [1]*Attempt // room for a batch of one
 }
 
-// NewLimit returns a Limit of s.
-func NewLimit(s Strategy) (l Limit) {
+// NewAttempt returns an Attempt of s. With a [Limit] the numbers of Request are ignored.
+func NewAttempt(s Strategy) (l Attempt) {
+	if m, ok := s.(*Limit); ok {
+		s = m.Unwrap()
+	}
 	l.bind(s)
 	return l
 }
 
 // Holding returns l for work in flight: what Take admits is held, as by [Hold], until it is given
 // back. It fails with [errors.ErrUnsupported] if the Strategy is no [Holder].
-func (l Limit) Holding() (Limit, error) {
+func (l Attempt) Holding() (Attempt, error) {
 	var ok bool
 	if l.holder, ok = l.strategy.(Holder); !ok {
 		return l, l.unsupported("hold")
@@ -69,8 +72,8 @@ func (l Limit) Holding() (Limit, error) {
 }
 
 // TakeHeld returns what is held, for the caller to release: it is no longer given back with the
-// other limits. It returns nil if l is not [Limit.Holding], or has admitted nothing.
-func (l *Limit) TakeHeld() (held *Held) {
+// other limits. It returns nil if l is not [Attempt.Holding], or has admitted nothing.
+func (l *Attempt) TakeHeld() (held *Held) {
 	if held = l.held; held != nil {
 		l.held, l.taken = nil, false
 	}
@@ -78,54 +81,54 @@ func (l *Limit) TakeHeld() (held *Held) {
 }
 
 // bind makes s decide.
-func (l *Limit) bind(s Strategy) {
-	if l.bound = bind(s); l.local != nil {
+func (l *Attempt) bind(s Strategy) {
+	if l.abilities = abilitiesOf(s); l.local != nil {
 		l.Source = "local"
 	}
 }
 
 // Strategy returns the Strategy that decides.
-func (l *Limit) Strategy() Strategy { return l.strategy }
+func (l *Attempt) Strategy() Strategy { return l.strategy }
 
 // Store returns that of a Strategy that is a [Batcher], or nil.
-func (l *Limit) Store() any { return l.store }
+func (l *Attempt) Store() any { return l.store }
 
 // CanRefund reports whether what the Strategy admits can be given back.
-func (l *Limit) CanRefund() bool { return l.turn != last || l.holder != nil }
+func (l *Attempt) CanRefund() bool { return l.turn != last || l.holder != nil }
 
 // Decided reports whether Result is a decision on Request.
-func (l *Limit) Decided() bool { return l.decided }
+func (l *Attempt) Decided() bool { return l.decided }
 
 // Denies reports whether the Strategy has denied Request.
-func (l *Limit) Denies() bool { return l.decided && !l.Result.Allowed() }
+func (l *Attempt) Denies() bool { return l.decided && !l.Result.Allowed() }
 
 // Taken reports whether the cost of Request is counted.
-func (l *Limit) Taken() bool { return l.taken }
+func (l *Attempt) Taken() bool { return l.taken }
 
 // Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst.
-func (l *Limit) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
+func (l *Attempt) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
 
 // Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a
 // reading of the clock. It is 0 if the Strategy does not say, and means nothing if ExpiresAt is
 // zero.
-func (l *Limit) Left() time.Duration { return l.left }
+func (l *Attempt) Left() time.Duration { return l.left }
 
 // Remaining returns how much is left of Most.
-func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
+func (l *Attempt) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 
-// Take has every Limit decide on its Request, and counts it in all or in none. It reports whether
+// Take has every Attempt decide on its Request, and counts it in all or in none. It reports whether
 // none denies it, Advisory ones left out; else it gives back what was taken, even if ctx has ended,
 // and peeks at the limits that have not decided. It fails with the first error that tolerate does
-// not accept; a Limit whose error is accepted denies nothing. A nil tolerate accepts none, and once
-// ctx has ended none is accepted.
+// not accept; an Attempt whose error is accepted denies nothing. A nil tolerate accepts none, and
+// once ctx has ended none is accepted.
 //
-// Limits that Look, and those for costs that are known Afterwards, come first, in order; what these
-// count stands, whatever follows. Then limits in this process are peeked at, unless there is only
+// Attempts that Look, and those for costs that are known Afterwards, come first, in order; what
+// these count stands, whatever follows. Then limits in this process are peeked at, unless there is only
 // one. Then the others decide, those of one [Batcher.Store] together, and those in this process
 // after them. So what is denied takes nothing from other requests, but for those that come between
 // the steps: a count may be too high for the time of a round trip, and never too low. A Strategy
 // that cannot give back decides last.
-func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
+func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, true
 	for i := range l {
 		m := &l[i]
@@ -150,14 +153,14 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 		return false, err
 	case !allowed:
 		_ = l.Refund(ctx) // see Lost
-		l.each(ctx, OpPeek, func(m *Limit) bool { return m.waits() && m.peeker != nil })
+		l.each(ctx, OpPeek, func(m *Attempt) bool { return m.waits() && m.peeker != nil })
 	}
 	return allowed, nil
 }
 
 // admit takes from limits that are all in this process. It reports whether each admits; else it
 // ends at the first that does not, for take to go on.
-func (l Limits) admit() bool {
+func (l Attempts) admit() bool {
 	for i := 1; i < len(l); i++ {
 		m := &l[i]
 		m.left, m.Err = m.local.look(&m.Request, &m.Result, &m.seen)
@@ -180,21 +183,21 @@ func (l Limits) admit() bool {
 }
 
 // measure decides the limits that Look, and those for costs that are known Afterwards.
-func (l Limits) measure(ctx context.Context) {
+func (l Attempts) measure(ctx context.Context) {
 	for from := 0; from < len(l); {
 		upTo := from + 1
 		for upTo < len(l) && !l[from:upTo].precede(&l[upTo]) {
 			upTo++
 		}
-		l[:upTo].each(ctx, OpPeek, func(m *Limit) bool { return m.Look && m.waits() })
-		l[:upTo].each(ctx, OpRun, func(m *Limit) bool { return m.Afterwards && m.waits() })
-		l[:upTo].each(ctx, OpCharge, (*Limit).owes)
+		l[:upTo].each(ctx, OpPeek, func(m *Attempt) bool { return m.Look && m.waits() })
+		l[:upTo].each(ctx, OpRun, func(m *Attempt) bool { return m.Afterwards && m.waits() })
+		l[:upTo].each(ctx, OpCharge, (*Attempt).owes)
 		from = upTo
 	}
 }
 
 // take decides the limits that wait, one turn after the other, until one denies.
-func (l Limits) take(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
+func (l Attempts) take(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
 	first := l.next()
 	for i := range l {
 		if m := &l[i]; i != first && m.turn == inProcess && m.peeker != nil && m.waits() {
@@ -209,7 +212,7 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (allowed bo
 	}
 	for i := first; i >= 0 && err == nil && allowed; i = l.next() {
 		turn := l[i].turn
-		l.call(ctx, OpRun, i, func(m *Limit) bool { return m.waits() && m.turn == turn })
+		l.call(ctx, OpRun, i, func(m *Attempt) bool { return m.waits() && m.turn == turn })
 		allowed, err = l.verdict(ctx, tolerate)
 	}
 	return allowed, err
@@ -217,7 +220,7 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (allowed bo
 
 // precede reports whether m is not to be measured with l: it is measured in another way, or a cost
 // of l on the same key comes first.
-func (l Limits) precede(m *Limit) bool {
+func (l Attempts) precede(m *Attempt) bool {
 	if !m.measures() {
 		return false
 	}
@@ -229,17 +232,17 @@ func (l Limits) precede(m *Limit) bool {
 	return false
 }
 
-func (l *Limit) measures() bool { return l.Look || l.Afterwards }
+func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 
 // owes reports whether a cost that is known Afterwards is not counted yet: it was denied, or nobody
 // decided on it.
-func (l *Limit) owes() bool {
+func (l *Attempt) owes() bool {
 	return l.Afterwards && l.decided && l.Err == nil && !l.charged &&
 		(l.Denies() || l.Source == "policy")
 }
 
-// next returns the place of the Limit that decides next, or -1.
-func (l Limits) next() int {
+// next returns the place of the Attempt that decides next, or -1.
+func (l Attempts) next() int {
 	next := -1
 	for i := range l {
 		if m := &l[i]; m.waits() && (next < 0 || m.turn < l[next].turn) {
@@ -250,7 +253,7 @@ func (l Limits) next() int {
 }
 
 // verdict returns what follows from the decisions so far.
-func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
+func (l Attempts) verdict(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
 	allowed = true
 	for i := range l {
 		m := &l[i]
@@ -264,7 +267,7 @@ func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed
 
 // each calls the method of op of the limits that which selects, until it was called. What is no
 // peek must happen, even if ctx has ended.
-func (l Limits) each(ctx context.Context, op Op, which func(*Limit) bool) {
+func (l Attempts) each(ctx context.Context, op Op, which func(*Attempt) bool) {
 	for i := range l {
 		if !which(&l[i]) {
 			continue
@@ -277,13 +280,13 @@ func (l Limits) each(ctx context.Context, op Op, which func(*Limit) bool) {
 }
 
 // Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
-func (l Limits) Refund(ctx context.Context) error {
-	l.each(ctx, OpRefund, func(m *Limit) bool { return m.taken && m.Err == nil && !m.Afterwards })
+func (l Attempts) Refund(ctx context.Context) error {
+	l.each(ctx, OpRefund, func(m *Attempt) bool { return m.taken && m.Err == nil && !m.Afterwards })
 	return l.Lost()
 }
 
-// giveBack gives back cost of each Limit that took its Request.
-func (l Limits) giveBack(ctx context.Context, cost uint64) error {
+// giveBack gives back cost of each Attempt that took its Request.
+func (l Attempts) giveBack(ctx context.Context, cost uint64) error {
 	var errs []error
 	for i := range l {
 		if l[i].taken {
@@ -294,7 +297,7 @@ func (l Limits) giveBack(ctx context.Context, cost uint64) error {
 }
 
 // Lost returns the errors of the limits that could not give back what they had taken.
-func (l Limits) Lost() error {
+func (l Attempts) Lost() error {
 	var errs []error
 	for i := range l {
 		if l[i].taken && l[i].Err != nil {
@@ -304,10 +307,10 @@ func (l Limits) Lost() error {
 	return errors.Join(errs...)
 }
 
-// Binding returns the place of the Limit whose Result counts for the whole: if some deny, the one
+// Binding returns the place of the Attempt whose Result counts for the whole: if some deny, the one
 // that does so for the longest, and else the one with the least left, [Tiers] left out, which have
 // several limits. Advisory ones are left out. It returns -1 if no Limit decided.
-func (l Limits) Binding() int {
+func (l Attempts) Binding() int {
 	binding := -1
 	for i := range l {
 		if l[i].decided && !l[i].Advisory && (binding < 0 || l[i].outweighs(&l[binding])) {
@@ -318,7 +321,7 @@ func (l Limits) Binding() int {
 }
 
 // outweighs reports whether l binds rather than m, which is before it.
-func (l *Limit) outweighs(m *Limit) bool {
+func (l *Attempt) outweighs(m *Attempt) bool {
 	switch at, other := &l.Result.ExpiresAt, &m.Result.ExpiresAt; {
 	case l.Denies() != m.Denies():
 		return l.Denies()
@@ -330,8 +333,9 @@ func (l *Limit) outweighs(m *Limit) bool {
 	return l.Remaining() < m.Remaining()
 }
 
-// call calls the method of op of the i-th Limit, and of others on the same store that also selects.
-func (l Limits) call(ctx context.Context, op Op, i int, also func(*Limit) bool) {
+// call calls the method of op of the i-th Attempt, and of others on the same store that also
+// selects.
+func (l Attempts) call(ctx context.Context, op Op, i int, also func(*Attempt) bool) {
 	m := &l[i]
 	if m.batcher == nil || m.revocable {
 		m.call(ctx, op)
@@ -350,12 +354,12 @@ func (l Limits) call(ctx context.Context, op Op, i int, also func(*Limit) bool) 
 	}
 }
 
-// waits reports whether the Limit has yet to decide.
-func (l *Limit) waits() bool { return l.strategy != nil && !l.Exempt && !l.decided && l.Err == nil }
+// waits reports whether the Attempt has yet to decide.
+func (l *Attempt) waits() bool { return l.strategy != nil && !l.Exempt && !l.decided && l.Err == nil }
 
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
-func (l *Limit) reset() {
+func (l *Attempt) reset() {
 	l.decided, l.taken, l.charged = false, false, false
 	if l.seen.slot != nil {
 		l.seen.slot = nil
@@ -372,7 +376,7 @@ func (l *Limit) reset() {
 }
 
 // call calls the method of op.
-func (l *Limit) call(ctx context.Context, op Op) {
+func (l *Attempt) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
 		l.left, l.Err = l.local.run(&l.Request, &l.Result, noSight)
@@ -394,7 +398,7 @@ func (l *Limit) call(ctx context.Context, op Op) {
 }
 
 // decide calls Run or Peek.
-func (l *Limit) decide(ctx context.Context, op Op) {
+func (l *Attempt) decide(ctx context.Context, op Op) {
 	var res *Result
 	l.left = 0
 	switch {
@@ -415,7 +419,7 @@ func (l *Limit) decide(ctx context.Context, op Op) {
 }
 
 // run is Run, or Admit if what is admitted must be given back to the admission itself, or Hold.
-func (l *Limit) run(ctx context.Context) (res *Result, err error) {
+func (l *Attempt) run(ctx context.Context) (res *Result, err error) {
 	if l.holder != nil {
 		return l.hold(ctx)
 	}
@@ -429,7 +433,7 @@ func (l *Limit) run(ctx context.Context) (res *Result, err error) {
 }
 
 // hold is Hold, with the Result of an admission too.
-func (l *Limit) hold(ctx context.Context) (*Result, error) {
+func (l *Attempt) hold(ctx context.Context) (*Result, error) {
 	res, place, err := l.holder.Acquire(ctx, &l.Request)
 	if err == nil && res.Allowed() {
 		l.held = hold(l.strategy, &l.Request, place)
@@ -438,7 +442,7 @@ func (l *Limit) hold(ctx context.Context) (*Result, error) {
 }
 
 // refund gives cost of what was admitted back.
-func (l *Limit) refund(ctx context.Context, cost uint64) error {
+func (l *Attempt) refund(ctx context.Context, cost uint64) error {
 	switch {
 	case l.held != nil:
 		return l.TakeHeld().Release(ctx)
@@ -455,7 +459,7 @@ func (l *Limit) refund(ctx context.Context, cost uint64) error {
 }
 
 // called notes that the method of op was called.
-func (l *Limit) called(op Op) {
+func (l *Attempt) called(op Op) {
 	switch {
 	case op == OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
 		l.Err = nil
@@ -485,4 +489,4 @@ func (l *Limit) called(op Op) {
 }
 
 // cost is that of Request, of which 0 means 1.
-func (l *Limit) cost() uint64 { return max(1, l.Request.Cost) }
+func (l *Attempt) cost() uint64 { return max(1, l.Request.Cost) }

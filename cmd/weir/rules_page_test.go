@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeRules compares the rules in the README with the file that docs/rules.md names.
-func TestReadmeRules(t *testing.T) {
-	page, err := os.ReadFile("../../README.md")
+// TestRulesPageShowsLimits compares the rules in docs/rules.md with the file that it names.
+func TestRulesPageShowsLimits(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rules.md")
 	require.NoError(t, err)
 	limits, err := os.ReadFile("../../rules/testdata/limits.yaml")
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"time"
@@ -14,11 +15,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	perClient := limiter.SlidingWindow().Limit(3, 30*time.Second)
 	for range 4 {
-		res, err := limiter.CheckRate("10.0.0.7", 30_000, 3)
+		out, err := perClient.Take(context.Background(), "10.0.0.7", 1)
 		if err != nil {
 			log.Fatal(err)
 		}
-		fmt.Println(res.Allowed(), res.TotalRequests, res.RetryAfter(now))
+		fmt.Println(out.Allowed(), out.Left, out.Wait)
 	}
+	fmt.Println(perClient.Allow("10.0.0.8"))
 }

@@ -45,7 +45,7 @@ func TestAllRefundsAfterTheContextEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			first := &refundable{result: Result{State: Allow, TotalRequests: 7}}
 			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, "value"))
-			res, err := All(first, strategyFunc(func(context.Context) (*Result, error) {
+			res, err := AllOf(first, strategyFunc(func(context.Context) (*Result, error) {
 				cancel()
 				return last()
 			})).Run(ctx, &Request{Key: "id"})
@@ -66,12 +66,12 @@ func TestAllRefundsAfterTheContextEnded(t *testing.T) {
 func TestAllReportsALostRefund(t *testing.T) {
 	failed, lost := errors.New("down"), errors.New("lost")
 	first := &refundable{result: Result{State: Allow}, err: lost}
-	_, err := All(first, strategyFunc(func(context.Context) (*Result, error) { return nil, failed })).
+	_, err := AllOf(first, strategyFunc(func(context.Context) (*Result, error) { return nil, failed })).
 		Run(t.Context(), &Request{Key: "id"})
 	require.ErrorIs(t, err, failed)
 	require.ErrorIs(t, err, lost)
 
-	res, err := All(first, strategyFunc(func(context.Context) (*Result, error) {
+	res, err := AllOf(first, strategyFunc(func(context.Context) (*Result, error) {
 		return new(Result), nil
 	})).
 		Run(t.Context(), &Request{Key: "id"})
@@ -84,8 +84,8 @@ func TestAllComparesBursts(t *testing.T) {
 	l := newLimiter(t)
 	tiers, err := l.Tiers(Tier{1000, time.Second})
 	require.NoError(t, err)
-	burst := Policy{"burst", l.TokenBucket(20), 100, time.Minute}
-	s := All(tiers, Policy{"daily", l.FixedWindow(), 50, 24 * time.Hour}, burst)
+	burst := keyed{JoinKey("burst"), l.TokenBucket(20), 100, time.Minute}
+	s := AllOf(tiers, keyed{JoinKey("daily"), l.FixedWindow(), 50, 24 * time.Hour}, burst)
 	for i := range uint64(20) {
 		res, err := s.Run(t.Context(), &Request{Key: "id", Limit: 5})
 		require.NoError(t, err)
@@ -100,10 +100,10 @@ func TestAllComparesBursts(t *testing.T) {
 
 func TestAllReportsTheTightestAdmission(t *testing.T) {
 	l := newLimiter(t)
-	day := Policy{"day", l.FixedWindow(), 10, 24 * time.Hour}
-	minute := Policy{"minute", l.FixedWindow(), 3, time.Minute}
+	day := keyed{JoinKey("day"), l.FixedWindow(), 10, 24 * time.Hour}
+	minute := keyed{JoinKey("minute"), l.FixedWindow(), 3, time.Minute}
 	for range 3 { // 1 of 3 leaves less than 1 of 10
-		for _, s := range []Strategy{All(day, minute), All(minute, day)} {
+		for _, s := range []Strategy{AllOf(day, minute), AllOf(minute, day)} {
 			res, err := s.Run(t.Context(), &Request{Key: "id"})
 			require.NoError(t, err)
 			want, err := minute.Peek(t.Context(), &Request{Key: "id"})
@@ -119,7 +119,7 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 	for range 10 {
 		require.NoError(t, day.Charge(t.Context(), &Request{Key: "id"}))
 	}
-	for _, s := range []Strategy{All(day, minute), All(minute, day)} {
+	for _, s := range []Strategy{AllOf(day, minute), AllOf(minute, day)} {
 		for _, ask := range []func(context.Context, *Request) (*Result, error){s.Run, s.(Peeker).Peek} {
 			res, err := ask(t.Context(), &Request{Key: "id"})
 			require.NoError(t, err)

@@ -12,12 +12,12 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// holds is a Limit on work in flight and one on requests, for one key.
-func holds(t *testing.T, l *weir.Limiter, places, rate uint64) weir.Limits {
+// holds is an Attempt on work in flight and one on requests, for one key.
+func holds(t *testing.T, l *weir.Limiter, places, rate uint64) weir.Attempts {
 	t.Helper()
-	held, err := weir.NewLimit(l.InFlight()).Holding()
+	held, err := weir.NewAttempt(l.InFlight()).Holding()
 	require.NoError(t, err)
-	limits := weir.Limits{weir.NewLimit(l.FixedWindow()), held}
+	limits := weir.Attempts{weir.NewAttempt(l.FixedWindow()), held}
 	for i, limit := range []uint64{rate, places} {
 		limits[i].Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
 	}
@@ -86,7 +86,7 @@ func TestLimitsGivePlacesBack(t *testing.T) {
 	assert.Equal(t, []uint64{0, 0}, []uint64{requests, inFlight})
 	assert.Nil(t, limits[1].TakeHeld())
 
-	limits = append(limits, weir.NewLimit(irrevocableFailure{}))
+	limits = append(limits, weir.NewAttempt(irrevocableFailure{}))
 	limits[2].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
 	_, err = limits.Take(t.Context(), nil)
 	require.ErrorIs(t, err, assert.AnError)
@@ -103,12 +103,11 @@ func (irrevocableFailure) Run(context.Context, *weir.Request) (*weir.Result, err
 }
 
 func TestOnlyAHolderHolds(t *testing.T) {
-	_, err := weir.NewLimit(standing(t).FixedWindow()).Holding()
+	_, err := weir.NewAttempt(standing(t).FixedWindow()).Holding()
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
-	held, err := weir.NewLimit(weir.Policy{Name: "p", Strategy: standing(t).FixedWindow(), Limit: 1,
-		Duration: time.Minute}).Holding()
+	held, err := weir.NewAttempt(weir.Keyed("p", standing(t).FixedWindow(), 1, time.Minute)).Holding()
 	require.NoError(t, err, "its Strategy is not known to be none")
 	held.Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
-	_, err = weir.Limits{held}.Take(t.Context(), nil)
+	_, err = weir.Attempts{held}.Take(t.Context(), nil)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }

@@ -17,8 +17,8 @@ const (
 	last                  // it cannot give back
 )
 
-// bound is a Strategy with what is known of it. It is immutable.
-type bound struct {
+// abilities is a Strategy with what is known of it. It is immutable.
+type abilities struct {
 	strategy Strategy
 
 	// The optional interfaces; nil if Strategy has none.
@@ -48,8 +48,8 @@ type local interface {
 }
 
 // bind looks the optional interfaces of s up.
-func bind(s Strategy) bound {
-	b := bound{strategy: s}
+func abilitiesOf(s Strategy) abilities {
+	b := abilities{strategy: s}
 	if own, ok := s.(local); ok && own.itself() == s {
 		b.local = own
 	}
@@ -79,16 +79,16 @@ func both[T any](s, inner Strategy) (t T) {
 
 // inspect sets turn, burst and ownLimits, which may be those of a wrapped Strategy, and returns the
 // innermost.
-func (b *bound) inspect(s Strategy) (inner Strategy) {
+func (b *abilities) inspect(s Strategy) (inner Strategy) {
 	if _, ok := s.(interface{ Limiter() *Limiter }); ok {
 		b.turn = inProcess
 	}
 	switch s := s.(type) {
-	case Policy:
-		return b.inspect(s.Strategy)
 	case interface {
 		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
 	}:
+		b.ownLimits = true
+	case *all:
 		b.ownLimits = true
 	case interface{ Burst() uint64 }:
 		b.burst = s.Burst()
@@ -98,9 +98,9 @@ func (b *bound) inspect(s Strategy) (inner Strategy) {
 	return s
 }
 
-func (b *bound) name() string { return NameOf(b.strategy) }
+func (b *abilities) name() string { return NameOf(b.strategy) }
 
-func (b *bound) unsupported(what string) error {
+func (b *abilities) unsupported(what string) error {
 	return fmt.Errorf("weir: %s cannot %s: %w", b.name(), what, errors.ErrUnsupported)
 }
 
@@ -111,8 +111,6 @@ func NameOf(s Strategy) string {
 	switch s := s.(type) {
 	case Named:
 		return s.Algorithm()
-	case Policy:
-		return NameOf(s.Strategy)
 	case interface{ Unwrap() Strategy }:
 		return NameOf(s.Unwrap())
 	case fmt.Stringer:

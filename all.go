@@ -1,0 +1,235 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
+// each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit that binds, which is in By. As a Strategy it
+// is an [Admitter] and a [Charger], as far as the strategies of limits are.
+//
+// It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact. It
+// panics without limits, and if two of them cannot give back. One that waits decides last if it
+// stands last, and the others are in process.
+func All(limits ...*Limit) *Limit {
+	if len(limits) == 0 {
+		panic("weir: All of no limits")
+	}
+	a := new(all)
+	for _, m := range limits {
+		if inner, ok := m.strategy.(*all); ok {
+			a.limits = append(a.limits, inner.limits...)
+		} else {
+			a.limits = append(a.limits, m)
+		}
+	}
+	for _, m := range a.limits {
+		a.strategies = append(a.strategies, m)
+	}
+	if err := a.ask(nil, new(Request)).check(); err != nil {
+		panic(fmt.Sprintf("weir: All: %v", err))
+	}
+	return &Limit{strategy: a}
+}
+
+// all is the strategy of an All.
+type all struct {
+	strategies []Strategy // the limits
+	limits     []*Limit
+}
+
+// Algorithm implements [Named].
+func (a *all) Algorithm() string {
+	names := make([]string, len(a.strategies))
+	for i, s := range a.strategies {
+		names[i] = NameOf(s)
+	}
+	return "all of " + strings.Join(names, ", ")
+}
+
+// Bound reports that the numbers of a request are ignored.
+func (a *all) Bound() bool { return len(a.limits) > 0 }
+
+// atOnce returns the same without the lines of leaky buckets, or nil if there are none.
+func (a *all) atOnce() Strategy {
+	of, waits := &all{strategies: slices.Clone(a.strategies)}, false
+	for i, m := range a.limits {
+		if d := m.decider(); d.atOnce != nil {
+			of.strategies[i], waits = d.atOnce, true
+		}
+	}
+	if !waits {
+		return nil
+	}
+	return of
+}
+
+func (a *all) check(*Limit) error { return nil }
+
+func (a *all) bind(*Limit) (Strategy, error) { return a, nil }
+
+func (a *all) itself() Strategy { return a }
+
+func (a *all) of() (*Limiter, int64) { return nil, 0 }
+
+// ask makes attempts, or new ones, Attempts on r.
+func (a *all) ask(attempts Attempts, r *Request) Attempts {
+	attempts = slices.Grow(attempts[:0], len(a.strategies))[:len(a.strategies)]
+	for i, s := range a.strategies {
+		attempts[i].ask(s, r)
+	}
+	return attempts
+}
+
+// Run implements [Strategy].
+func (a *all) Run(ctx context.Context, r *Request) (*Result, error) { return a.call(ctx, OpRun, r) }
+
+// Peek implements [Peeker].
+func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) { return a.call(ctx, OpPeek, r) }
+
+func (a *all) call(ctx context.Context, op Op, r *Request) (*Result, error) {
+	l := getAttempts(len(a.strategies))
+	defer l.put()
+	binding, err := a.ask(*l, r).decideOp(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	res := (*l)[binding].Result
+	return &res, nil
+}
+
+// Admit implements [Admitter].
+func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
+	attempts := a.ask(nil, r) // the Return keeps them
+	v, err := reserve(ctx, attempts)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &v.result, returnOf(r, &v.result, func(ctx context.Context, q *Request, _ int64) error {
+		return attempts.giveBack(ctx, q.Cost)
+	}), nil
+}
+
+// Charge implements [Charger].
+func (a *all) Charge(ctx context.Context, r *Request) error {
+	var errs []error
+	for _, m := range a.ask(nil, r) {
+		m.call(ctx, OpCharge)
+		errs = append(errs, m.Err)
+	}
+	return errors.Join(errs...)
+}
+
+// fewLimits is how many limits takeAll decides on.
+const fewLimits = 4
+
+// taking is one limit of a takeAll.
+type taking struct {
+	d     *decider
+	slot  *slot
+	state uint64
+	w     *window // of fixed windows
+	v     verdict
+	p     params
+}
+
+// takeAll is Take of an All whose limits are few and keep one number for a caller each, who is known
+// to all. It does what Attempts.Take does, without its requests, and with one reading of the clock:
+// it looks at all limits but the first, and then takes from each, unless one denies. It reports
+// false, and has counted nothing, where another call is to decide.
+func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok bool) {
+	if len(d.all) == 0 || len(d.all) > fewLimits || d.tiers != nil {
+		return false
+	}
+	var room [fewLimits]taking
+	all := room[:len(d.all)]
+	for i, part := range d.all {
+		t := &all[i]
+		t.d = part.decider()
+		if t.slot, t.state, t.w = t.d.find(key); t.slot == nil || t.d.l != all[0].d.l {
+			return false
+		}
+		t.p = t.d.costing(cost)
+	}
+	now, denied := all[0].d.l.clock.read(), false
+	for i := len(all) - 1; i > 0 || i == 0 && denied; i-- {
+		if ok = all[i].look(now); !ok {
+			return false
+		}
+		denied = denied || !all[i].v.Allowed
+	}
+	for i := 0; i < len(all) && !denied; i++ {
+		t := &all[i]
+		at := now
+		if t.v, now, ok = t.d.hit(t.slot, t.state, t.w, t.p, now); !ok {
+			now, ok = at, t.run(key, cost)
+		}
+		if denied = !ok || !t.v.Allowed; denied {
+			giveBackAll(all[:i], key, cost)
+		}
+		if !ok {
+			return false
+		}
+	}
+	binding := 0
+	for i := range all {
+		if all[i].outweighs(&all[binding]) {
+			binding = i
+		}
+	}
+	t := &all[binding]
+	d.all[binding].setOutcome(out, t.d.l, t.d.most, t.v, now)
+	return true
+}
+
+// look sets the verdict at now. It reports false where another call is to decide.
+func (t *taking) look(now int64) bool {
+	c := t.slot.content(t.state)
+	if generation(t.slot.load(stateWord)) != generation(t.state) {
+		return false // its words may be of two epochs
+	}
+	if t.w != nil {
+		t.v = t.p.Verdict(c.N, t.w.end)
+		return t.w.holds(now) && (t.v.Allowed || t.d.l.clock.resolution == 0)
+	}
+	var next content
+	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)
+	return t.v.Allowed || t.d.l.clock.resolution == 0 && next == c
+}
+
+// run decides where hit does not, as where a period begins. It reports false if that fails.
+func (t *taking) run(key string, cost uint64) bool {
+	res, r := Result{}, Request{Key: key, Cost: cost}
+	if _, err := t.d.run(&r, &res); err != nil {
+		return false
+	}
+	t.v = verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: noInstant}
+	if !res.ExpiresAt.IsZero() {
+		t.v.At = t.d.l.clock.instantOf(res.ExpiresAt)
+	}
+	return true
+}
+
+// outweighs reports whether the verdict of t binds rather than that of other, which is before it.
+func (t *taking) outweighs(other *taking) bool {
+	switch {
+	case t.v.Allowed != other.v.Allowed:
+		return !t.v.Allowed
+	case t.v.Allowed:
+		return int64(t.d.most)-t.v.Total < int64(other.d.most)-other.v.Total
+	}
+	return other.v.At != noInstant && (t.v.At == noInstant || t.v.At > other.v.At)
+}
+
+// giveBackAll gives back what was taken.
+func giveBackAll(taken []taking, key string, cost uint64) {
+	for i := range taken {
+		t := &taken[i]
+		r := &Request{Key: key, Cost: cost}
+		_ = t.d.slots.refund(r, t.d.l.result(t.v), identity{}, 0)
+	}
+}

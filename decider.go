@@ -1,0 +1,261 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/internal/bounds"
+)
+
+// limitable is a Strategy of this package, which counts for a Limit by itself.
+type limitable interface {
+	Strategy
+
+	// check completes a new Limit. It fails if its numbers can never be right.
+	check(m *Limit) error
+
+	// bind returns a strategy that counts for a Limit, in the series of its name or numbers.
+	bind(m *Limit) (Strategy, error)
+
+	// itself is that of local.
+	itself() Strategy
+
+	// of returns the Limiter, and the series if it is bound to one.
+	of() (*Limiter, int64)
+}
+
+// asLimitable returns s as a limitable, if it is one: a type that embeds it may have another Run.
+func asLimitable(s Strategy) (limitable, bool) {
+	own, ok := s.(limitable)
+	return own, ok && own.itself() == s
+}
+
+// decider decides for a Limit. It is immutable.
+type decider struct {
+	abilities
+	strategy Strategy // counts for the limit, whatever the numbers of a request
+	label    string   // begins the keys of a strategy of another package; see Limit.label
+
+	// of a strategy on slots; nil: it is another one
+	l       *Limiter
+	table   *table
+	slots   *slotStrategy
+	windows *windowStrategy // the same, of fixed windows; else nil
+	params  params          // of a cost of 1
+	key     period          // where it is not that of a window
+	most    uint64          // what Outcome.Left is of
+
+	all    []*Limit // of All, and one for each of tiers
+	tiers  *Tiers   // else nil
+	atOnce Strategy // of a LeakyBucket: denies who would have to wait; else nil
+}
+
+// decider returns what decides, and makes it at the first call.
+func (m *Limit) decider() *decider {
+	if d := m.made.Load(); d != nil {
+		return d
+	}
+	m.made.CompareAndSwap(nil, m.newDecider())
+	return m.made.Load()
+}
+
+func (m *Limit) newDecider() *decider {
+	d := &decider{strategy: m.strategy}
+	own, ok := asLimitable(m.strategy)
+	if !ok {
+		d.abilities = abilitiesOf(m.strategy)
+		d.most, d.label = cmp.Or(d.burst, m.n), m.label(d.burst)
+		d.strategy = keyed{d.label, m.strategy, m.n, m.d}
+		return d
+	}
+	s, err := own.bind(m)
+	if err != nil {
+		l, _ := own.of()
+		s = &failing{l, err}
+	}
+	d.strategy, d.abilities, d.most = s, abilitiesOf(s), m.n
+	switch s := s.(type) {
+	case onSlots:
+		d.slots, d.windows = s.counts()
+		d.l, d.table = d.slots.l, d.slots.table
+		d.params = d.slots.params()
+		d.key, d.most = d.slots.period(d.params.Scale), uint64(d.params.Limit)
+	case *Tiers:
+		d.tiers = s
+		for _, tier := range s.tiers {
+			part := &Limit{strategy: m.strategy, n: tier.Limit, d: tier.Duration, name: m.name,
+				failOpen: m.failOpen}
+			part.made.Store(d)
+			d.all = append(d.all, part)
+		}
+	case *LeakyBucket:
+		d.atOnce = s.withoutLine()
+	case *all:
+		d.all, d.atOnce = s.limits, s.atOnce()
+	}
+	return d
+}
+
+// label begins the keys that count for a limit by a strategy of another package: its name as the
+// first part of a joined key, or an empty part and its numbers.
+func (m *Limit) label(burst uint64) string {
+	if m.name != "" {
+		return JoinKey(m.name)
+	}
+	if t, ok := inside[interface{ Tiers() []Tier }](m.strategy); ok {
+		tiers := slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
+			return cmp.Compare(a.Duration, b.Duration)
+		})
+		var all strings.Builder
+		for _, tier := range tiers {
+			all.WriteString(numbersText(tier.Limit, tier.Duration) + " ")
+		}
+		return JoinKey("", all.String())
+	}
+	numbers := numbersText(m.n, m.d)
+	if burst != 0 {
+		numbers += fmt.Sprintf("/%d", burst)
+	}
+	return JoinKey("", numbers)
+}
+
+func numbersText(n uint64, d time.Duration) string { return fmt.Sprintf("%d/%s", n, bounds.Text(d)) }
+
+// inside returns s as a T, or what it wraps if that is one.
+func inside[T any](s Strategy) (t T, ok bool) {
+	for {
+		if t, ok = s.(T); ok {
+			return t, true
+		}
+		w, wraps := s.(interface{ Unwrap() Strategy })
+		if !wraps {
+			return t, false
+		}
+		s = w.Unwrap()
+	}
+}
+
+// failing is the strategy of a Limit that cannot count.
+type failing struct {
+	l   *Limiter
+	err error
+}
+
+// Run implements [Strategy].
+func (f *failing) Run(context.Context, *Request) (*Result, error) { return nil, f.l.fail(f.err) }
+
+// Peek implements [Peeker].
+func (f *failing) Peek(context.Context, *Request) (*Result, error) { return nil, f.l.fail(f.err) }
+
+// Acquire implements [Holder].
+func (f *failing) Acquire(context.Context, *Request) (*Result, Place, error) {
+	return nil, nil, f.l.fail(f.err)
+}
+
+// Refund implements [Refunder].
+func (f *failing) Refund(context.Context, *Request, *Result) error { return f.l.fail(f.err) }
+
+// Charge implements [Charger].
+func (f *failing) Charge(context.Context, *Request) error { return f.l.fail(f.err) }
+
+// Reset implements [Resetter].
+func (f *failing) Reset(context.Context, *Request) error { return f.l.fail(f.err) }
+
+// onSlots is a strategy that keeps one number for a caller.
+type onSlots interface {
+	// counts returns the strategy, as one of fixed windows too if it is that.
+	counts() (*slotStrategy, *windowStrategy)
+}
+
+func (s *slotStrategy) counts() (*slotStrategy, *windowStrategy) { return s, nil }
+
+func (s *windowStrategy) counts() (*slotStrategy, *windowStrategy) { return &s.slotStrategy, s }
+
+func (m *Limit) seriesName(with ...uint64) seriesName {
+	if m.name != "" {
+		return seriesName{name: m.name}
+	}
+	numbers := strconv.FormatUint(m.n, 10)
+	for _, n := range with {
+		numbers += " " + strconv.FormatUint(n, 10)
+	}
+	return seriesName{numbers: numbers}
+}
+
+// costing returns the params of a cost.
+func (d *decider) costing(cost uint64) params {
+	p := d.params
+	if d.slots != nil && cost > 1 {
+		p.Cost = int64(min(cost, d.slots.most))
+		if cost > d.slots.limit && uint64(p.Cost) == d.slots.most {
+			p.Limit = min(p.Limit, p.Cost-1) // both may be over most
+		}
+	}
+	return p
+}
+
+// find returns the slot of a known caller, with its state as read before the key was compared, and
+// its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
+// and limiters that fail.
+func (d *decider) find(key string) (slot *slot, state uint64, w *window) {
+	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
+		return nil, 0, nil
+	}
+	p, t := &d.key, d.table
+	if d.windows != nil {
+		w = d.windows.windows.current.Load()
+		p = &w.fixed
+	}
+	if len(key) > inlineID {
+		slot, state, _ = t.find(key, p)
+		return slot, state, w
+	}
+	k := t.packShort(key)
+	slot, state, _ = t.indexes[t.number(k.hash)].Load().findShort(k, len(key), p)
+	return slot, state, w
+}
+
+// findBytes is find.
+func (d *decider) findBytes(key []byte) (slot *slot, state uint64, w *window) {
+	if len(key) <= inlineID {
+		return d.find(string(key)) // a copy on the stack
+	}
+	if d.slots == nil || len(key) > maxID || d.l.closed.Load() {
+		return nil, 0, nil
+	}
+	p := &d.key
+	if d.windows != nil {
+		w = d.windows.windows.current.Load()
+		p = &w.fixed
+	}
+	slot, state = d.table.findLongBytes(key, p)
+	return slot, state, w
+}
+
+// hit decides p on the bucket in a slot that find has returned, at now. It reports false, and has
+// counted nothing, if run is to decide.
+func (d *decider) hit(
+	slot *slot, state uint64, w *window, p params, now int64,
+) (v verdict, at int64, ok bool) {
+	if w == nil {
+		return d.slots.hit(slot, state, p, now)
+	}
+	var res Result
+	if !d.windows.hit(slot, state, w, p, now, &res) {
+		return v, 0, false
+	}
+	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.end}, now, true
+}
+
+// run decides on any request of a strategy on slots.
+func (d *decider) run(r *Request, res *Result) (left time.Duration, err error) {
+	if d.windows != nil {
+		return d.windows.run(r, res, noSight)
+	}
+	return d.slots.run(r, res, noSight)
+}

@@ -1,0 +1,114 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// keyed is a Strategy of another package that counts for a [Limit]: it runs Strategy with the
+// numbers of the limit in place of the request's, and under keys that begin with a label. It has
+// every optional interface but [Forecaster] and [PrefixResetter]; what Strategy does not offer
+// fails with [errors.ErrUnsupported].
+type keyed struct {
+	label    string
+	strategy Strategy
+	n        uint64
+	d        time.Duration
+}
+
+// Unwrap returns the strategy.
+func (p keyed) Unwrap() Strategy { return p.strategy }
+
+// Bound reports that the numbers of a request are ignored.
+func (p keyed) Bound() bool { return true }
+
+// CountedKey returns the key that the strategy gets.
+func (p keyed) CountedKey(key string) string { return p.label + JoinKey(key) }
+
+// Prompt is that of the strategy; see fallback.Prompt.
+func (p keyed) Prompt() bool {
+	s, ok := p.strategy.(interface{ Prompt() bool })
+	return ok && s.Prompt()
+}
+
+func (p keyed) request(r *Request) *Request {
+	q := *r
+	q.Limit, q.Duration = p.n, p.d
+	if r.Key != "" { // an empty key is to stay an error
+		q.Key = p.CountedKey(r.Key)
+	}
+	return &q
+}
+
+// forward calls a method of the strategy, if that is a T.
+func forward[T any](p keyed, what string, call func(s T) error) error {
+	s, ok := p.strategy.(T)
+	if !ok {
+		return fmt.Errorf("weir: limit %q: %s cannot %s: %w", p.label, NameOf(p.strategy), what,
+			errors.ErrUnsupported)
+	}
+	return call(s)
+}
+
+// Run implements [Strategy].
+func (p keyed) Run(ctx context.Context, r *Request) (*Result, error) {
+	return p.strategy.Run(ctx, p.request(r))
+}
+
+// Peek implements [Peeker].
+func (p keyed) Peek(ctx context.Context, r *Request) (res *Result, err error) {
+	err = forward(p, "peek", func(s Peeker) (err error) {
+		res, err = s.Peek(ctx, p.request(r))
+		return
+	})
+	return
+}
+
+// Admit implements [Admitter].
+func (p keyed) Admit(ctx context.Context, r *Request) (res *Result, giveBack Return, err error) {
+	err = forward(p, "admit", func(s Admitter) (err error) {
+		res, giveBack, err = s.Admit(ctx, p.request(r))
+		return
+	})
+	return
+}
+
+// Acquire implements [Holder].
+func (p keyed) Acquire(ctx context.Context, r *Request) (res *Result, place Place, err error) {
+	err = forward(p, "hold", func(s Holder) (err error) {
+		res, place, err = s.Acquire(ctx, p.request(r))
+		return
+	})
+	return
+}
+
+// Refund implements [Refunder].
+func (p keyed) Refund(ctx context.Context, r *Request, taken *Result) error {
+	return forward(p, "refund", func(s Refunder) error { return s.Refund(ctx, p.request(r), taken) })
+}
+
+// Reset implements [Resetter].
+func (p keyed) Reset(ctx context.Context, r *Request) error {
+	return forward(p, "reset", func(s Resetter) error { return s.Reset(ctx, p.request(r)) })
+}
+
+// Seed implements [Seeder].
+func (p keyed) Seed(ctx context.Context, r *Request, counted *Result) error {
+	return forward(p, "seed", func(s Seeder) error { return s.Seed(ctx, p.request(r), counted) })
+}
+
+// Charge implements [Charger].
+func (p keyed) Charge(ctx context.Context, r *Request) error {
+	return forward(p, "charge", func(s Charger) error { return s.Charge(ctx, p.request(r)) })
+}
+
+// Reconcile implements [Reconciler].
+func (p keyed) Reconcile(ctx context.Context, r *Request, b *Backlog) (res *Result, err error) {
+	err = forward(p, "reconcile", func(s Reconciler) (err error) {
+		res, err = s.Reconcile(ctx, p.request(r), b)
+		return
+	})
+	return
+}

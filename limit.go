@@ -1,0 +1,364 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/bounds"
+)
+
+// Limit is a limit as a value: so much cost in a Duration, decided by a [Strategy], with counts of
+// its own. Make one with the Limit method of a strategy, or with [NewLimit], where the program
+// starts, and use it from any number of goroutines:
+//
+//	perUser := limiter.SlidingWindow().Limit(100, time.Minute)
+//	logins := limiter.TokenBucket(5).Limit(5, time.Minute).Named("logins")
+//
+//	if !perUser.Allow(user) { … }
+//
+// Limits of one strategy with equal numbers and the same name are one limit: they count together,
+// wherever they are made. Limits that differ count separately, and none counts with [Limiter.CheckRate]
+// or the Run of the strategy itself. Equal strategies are those of one Limiter, kind, burst, length of
+// the queue, tiers, unit and zone. A Limiter keeps apart 65,536 limits and calendars; the calls of
+// further ones fail with [ErrLimit]. So what varies from caller to caller belongs into the key.
+//
+// A key names the caller: 1 to 1024 bytes, any bytes. Calls fail as [Limiter.CheckRate] does, or as
+// the strategy does, and count nothing then. Where a strategy keeps one number for a caller, as
+// FixedWindow, Calendar, SlidingWindow, TokenBucket and Counter do, Allow, AllowBytes, Take and
+// Peek of a caller who is known take no lock and allocate nothing.
+//
+// A Limit is a Strategy too: Run takes the Key, the Cost and the Meta of a Request, and its own
+// numbers in place of the Limit and the Duration.
+type Limit struct {
+	strategy Strategy // as given
+	n        uint64
+	d        time.Duration
+	name     string
+	failOpen bool
+	made     atomic.Pointer[decider] // by the first call or an All: a limit that is only Named takes no series
+}
+
+// Outcome is the decision of a [Limit].
+type Outcome struct {
+	Result
+
+	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of a
+	// token bucket's burst; of Tiers and [All] that of the limit that binds. It is 0 where Tiers bind
+	// in an All.
+	Left uint64
+
+	// Wait is how long after the decision the same request would pass, if nothing else is admitted
+	// until then: 0 if it was admitted, and the largest Duration if it can never pass.
+	Wait time.Duration
+
+	// By is the limit that binds: of All one of its limits, of Tiers one with the numbers of a tier,
+	// else the Limit itself.
+	By *Limit
+}
+
+// maxName bounds the name of a Limit, in bytes.
+const maxName = 256
+
+// NewLimit returns the Limit of n in d by s, for numbers that come from a configuration, and for
+// any Strategy. It fails with [ErrScale] unless d is a whole number of milliseconds from 1 ms to
+// 365 days, and with [ErrLimit] if a token bucket takes longer to fill than time can be counted.
+// [Tiers] ignore both numbers, and a [Calendar] d. With an [InFlight] d is the lease.
+//
+// A strategy of this package counts for the Limit by itself. Any other one, on Redis or with a
+// fallback, gets a key that begins with the name of the Limit, or with its numbers, and takes a few
+// bytes of the 1024. What it cannot do fails with [errors.ErrUnsupported].
+func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
+	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
+	own, ok := asLimitable(s)
+	bound, hasNumbers := s.(interface{ Bound() bool })
+	switch {
+	case s == nil:
+		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
+	case hasNumbers && bound.Bound():
+		err = fmt.Errorf("%w: %s has its numbers already", ErrLimit, NameOf(s))
+	case ok:
+		err = own.check(m)
+	default:
+		if abilitiesOf(s).ownLimits {
+			m.n, m.d = 0, 0
+			break
+		}
+		if c, ok := inside[interface{ Window() time.Duration }](s); ok {
+			m.d = cmp.Or(c.Window(), d)
+		}
+		err = checkDuration(m.d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// mustLimit is NewLimit for numbers of a program.
+func mustLimit(s Strategy, n uint64, d time.Duration) *Limit {
+	m, err := NewLimit(s, n, d)
+	if err != nil {
+		panic(err.Error())
+	}
+	return m
+}
+
+// Named returns the limit with a name of 1 to 256 bytes, whose counts are kept when its numbers
+// change: n, and of a token or leaky bucket d and the burst or queue too. Where windows are counted
+// d is their length, so another d counts anew. It panics for another length of the name. Before,
+// the counts were those of the limit without a name.
+func (m *Limit) Named(name string) *Limit {
+	if uint(len(name)-1) >= maxName {
+		panic(fmt.Sprintf("weir: bad name: %d bytes of a limit, want 1 to %d", len(name), maxName))
+	}
+	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: name, failOpen: m.failOpen}
+}
+
+// FailOpen returns the same limit, whose Allow returns true if it cannot decide. A key that is empty
+// or too long does not open it, since a client may choose its key.
+func (m *Limit) FailOpen() *Limit {
+	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, failOpen: true}
+}
+
+// Name returns the name, or the empty string.
+func (m *Limit) Name() string { return m.name }
+
+// Numbers returns how much cost is admitted in what time. They are 0 of an All.
+func (m *Limit) Numbers() (n uint64, d time.Duration) { return m.n, m.d }
+
+// String describes the limit, such as "logins: token bucket, 5 in 1m".
+func (m *Limit) String() string {
+	var b strings.Builder
+	if m.name != "" {
+		b.WriteString(m.name + ": ")
+	}
+	b.WriteString(NameOf(m.strategy))
+	switch _, inFlight := m.strategy.(*InFlight); {
+	case inFlight:
+		fmt.Fprintf(&b, ", %d at a time", m.n)
+	case m.d > 0:
+		fmt.Fprintf(&b, ", %d in %s", m.n, bounds.Text(m.d))
+	}
+	return b.String()
+}
+
+// Unwrap returns a Strategy that counts for the limit, with all that the limit's strategy can do:
+// the Limit and the Duration of requests are ignored.
+func (m *Limit) Unwrap() Strategy { return m.decider().strategy }
+
+// Bound reports that the numbers of a request are ignored.
+func (m *Limit) Bound() bool { return true }
+
+// Algorithm implements [Named].
+func (m *Limit) Algorithm() string { return NameOf(m.strategy) }
+
+// Allow reports whether a hit of key is admitted, and counts it. Where it cannot decide it returns
+// false, or true if the limit is [Limit.FailOpen] and the key is not at fault; Stats counts that. A
+// leaky bucket admits only who need not wait.
+func (m *Limit) Allow(key string) bool {
+	if d := m.made.Load(); d != nil {
+		if slot, state, w := d.find(key); slot != nil {
+			if w == nil {
+				if v, _, ok := d.slots.hit(slot, state, d.params, d.l.clock.read()); ok {
+					return v.Allowed
+				}
+			} else if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.read()); ok {
+				return v.Allowed
+			}
+		}
+	}
+	return m.allow(key)
+}
+
+// AllowBytes is Allow of a key that is no string: an address, an integer, a UUID. It does not keep
+// key, and makes no string of it for a caller who is known, where Allow allocates nothing; an [All]
+// makes one.
+func (m *Limit) AllowBytes(key []byte) bool {
+	if d := m.made.Load(); d != nil {
+		if slot, state, w := d.findBytes(key); slot != nil {
+			if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.read()); ok {
+				return v.Allowed
+			}
+		}
+	}
+	return m.allow(string(key))
+}
+
+// allow is Allow of any key, by any strategy.
+func (m *Limit) allow(key string) bool {
+	d := m.decider()
+	if d.atOnce != nil {
+		res, err := d.atOnce.Run(context.Background(), &Request{Key: key})
+		return err == nil && res.Allowed() || m.opens(err)
+	}
+	var out Outcome
+	err := m.take(context.Background(), key, 1, &out)
+	return out.Allowed() || m.opens(err)
+}
+
+func (m *Limit) opens(err error) bool {
+	return m.failOpen && err != nil && !errors.Is(err, ErrID)
+}
+
+// Take decides on cost hits of key at once, of which 0 means 1, and counts them if they are
+// admitted. One over the limit is denied with the zero ExpiresAt. A leaky bucket has the caller
+// wait its turn. Of an [InFlight] it takes a lease; see [Limit.Hold].
+func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
+	if d := m.made.Load(); d != nil {
+		if slot, state, w := d.find(key); slot != nil {
+			if v, now, ok := d.hit(slot, state, w, d.costing(cost), d.l.clock.read()); ok {
+				m.setOutcome(&out, d.l, d.most, v, now)
+				return out, nil
+			}
+		}
+	}
+	err = m.take(ctx, key, cost, &out)
+	return out, err
+}
+
+// Peek returns what Take of one hit would return, and counts nothing.
+func (m *Limit) Peek(ctx context.Context, key string) (Outcome, error) {
+	return m.decide(ctx, m.decider(), OpPeek, &Request{Key: key})
+}
+
+// Wait waits until a hit of key is admitted, as the function [Wait] does.
+func (m *Limit) Wait(ctx context.Context, key string) error {
+	_, err := Wait(ctx, m, &Request{Key: key})
+	return err
+}
+
+// Hold admits work of key until it is released, as the function [Hold] does. It fails with
+// [errors.ErrUnsupported] unless the limit is one on work in flight.
+func (m *Limit) Hold(ctx context.Context, key string) (*Held, error) {
+	return new(Held).hold(ctx, m, &Request{Key: key})
+}
+
+// HoldWait is Hold, and waits its turn, as the function [HoldWait] does.
+func (m *Limit) HoldWait(ctx context.Context, key string) (*Held, error) {
+	return HoldWait(ctx, m, &Request{Key: key})
+}
+
+// Reset sets the count of key to zero.
+func (m *Limit) Reset(ctx context.Context, key string) error {
+	s, ok := m.Unwrap().(Resetter)
+	if !ok {
+		return fmt.Errorf("weir: %v cannot reset: %w", m, errors.ErrUnsupported)
+	}
+	return s.Reset(ctx, &Request{Key: key, Limit: m.n, Duration: m.d})
+}
+
+// For returns the [Ask] for a hit of key, for [Decide] and [ReserveAll]:
+//
+//	weir.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
+func (m *Limit) For(key string) Ask { return Ask{Strategy: m, Request: Request{Key: key}} }
+
+// Run implements [Strategy]. It allocates the Result.
+func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
+	out, err := m.decide(ctx, m.decider(), OpRun, r)
+	if err != nil {
+		return nil, err
+	}
+	res := out.Result
+	return &res, nil
+}
+
+// take is Take of any key, by any strategy. It sets out.
+func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome) (err error) {
+	d := m.decider()
+	switch {
+	case d.slots != nil:
+		res, r := Result{}, Request{Key: key, Cost: cost}
+		left, err := d.run(&r, &res)
+		if err == nil {
+			*out = m.outcomeOf(res, res.Remaining(d.most), left)
+		}
+		return err
+	case m.takeAll(d, key, cost, out):
+		return nil
+	}
+	*out, err = m.decide(ctx, d, OpRun, &Request{Key: key, Cost: cost})
+	return err
+}
+
+// decide calls the method of op of any strategy.
+func (m *Limit) decide(ctx context.Context, d *decider, op Op, r *Request) (Outcome, error) {
+	if d.tiers != nil {
+		return decideTiers(d, op, r)
+	}
+	l := getAttempts(max(1, len(d.all)))
+	defer l.put()
+	for i, part := range d.all {
+		(*l)[i].ask(part, r)
+	}
+	if d.all == nil {
+		(*l)[0].ask(m, r)
+	}
+	i, err := l.decideOp(ctx, op)
+	if err != nil {
+		return Outcome{}, err
+	}
+	a, by := &(*l)[i], m
+	if d.all != nil {
+		by = d.all[i]
+	}
+	wait := a.left
+	if a.local == nil && !a.Result.Allowed() && !a.Result.ExpiresAt.IsZero() {
+		wait = waitOf(a.strategy, &a.Result)
+	}
+	return by.outcomeOf(a.Result, a.Result.Remaining(by.decider().most), wait), nil
+}
+
+// decideTiers is decide of Tiers.
+func decideTiers(d *decider, op Op, r *Request) (out Outcome, err error) {
+	var v verdict
+	var now int64
+	if op == OpPeek {
+		v, now, err = d.tiers.see(r)
+	} else {
+		var at handle
+		v, at, err = d.tiers.decide(r)
+		now = at.now
+	}
+	if err == nil {
+		tier := d.all[v.Tier]
+		tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
+	}
+	return out, err
+}
+
+// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most. To return it
+// by value would copy words that are being stored, for which each load waits.
+func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now int64) {
+	out.By = m
+	out.TotalRequests = uint64(v.Total)
+	out.Left = most - min(most, out.TotalRequests)
+	switch {
+	case v.Allowed:
+		out.State = Allow
+	case v.At == noInstant:
+		out.Wait = math.MaxInt64
+		return
+	default:
+		out.Wait = time.Duration(v.At - now)
+	}
+	out.ExpiresAt = l.clock.time(v.At)
+}
+
+// outcomeOf returns the Outcome of a Result that holds for wait.
+func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
+	out := Outcome{Result: res, Left: left, By: m}
+	switch {
+	case res.Allowed():
+	case res.ExpiresAt.IsZero():
+		out.Wait = math.MaxInt64
+	default:
+		out.Wait = max(0, wait)
+	}
+	return out
+}

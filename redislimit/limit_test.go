@@ -1,0 +1,147 @@
+package redislimit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// limitsOf returns limits that all differ, by what they are.
+func limitsOf(t *testing.T, s *redislimit.Store) map[string]*weir.Limit {
+	tiers := func(first, second uint64) *redislimit.Tiers {
+		all, err := s.Tiers(weir.Tier{Limit: second, Duration: time.Minute},
+			weir.Tier{Limit: first, Duration: time.Second})
+		require.NoError(t, err)
+		return all
+	}
+	fine, err := tiers(5, 9).Resolution(100 * time.Millisecond)
+	require.NoError(t, err)
+	return map[string]*weir.Limit{
+		"sliding window, 5 in a minute":    s.SlidingWindow().Limit(5, time.Minute),
+		"sliding window, 6 in a minute":    s.SlidingWindow().Limit(6, time.Minute),
+		"sliding window, 5 in an hour":     s.SlidingWindow().Limit(5, time.Hour),
+		"sliding window with a name":       s.SlidingWindow().Limit(5, time.Minute).Named("logins"),
+		"sliding window with another name": s.SlidingWindow().Limit(5, time.Minute).Named("uploads"),
+		"fixed window":                     s.FixedWindow().Limit(5, time.Minute),
+		"counter":                          s.Counter().Limit(5, time.Minute),
+		"sliding log":                      s.SlidingLog().Limit(5, time.Minute),
+		"list":                             s.List().Limit(5, time.Minute),
+		"token bucket":                     s.TokenBucket(0).Limit(5, time.Minute),
+		"token bucket, burst of 7":         s.TokenBucket(7).Limit(5, time.Minute),
+		"token bucket, burst of 8":         s.TokenBucket(8).Limit(5, time.Minute),
+		"5 in a month":                     s.Calendar(weir.Month, nil).Limit(5),
+		"6 in a month":                     s.Calendar(weir.Month, nil).Limit(6),
+		"5 in a day":                       s.Calendar(weir.Day, nil).Limit(5),
+		"in flight, 5":                     s.InFlight().Limit(5),
+		"in flight, 6":                     s.InFlight().Limit(6),
+		"tiers, 5 in 1 s":                  tiers(5, 9).Limit(),
+		"tiers, 6 in 1 s":                  tiers(6, 9).Limit(),
+		"tiers with a name":                tiers(5, 9).Limit().Named("logins"),
+		"tiers, 5 in 1 s, finer":           fine.Limit(),
+	}
+}
+
+// Equal limits count together, in whichever process, and limits that differ count separately, also
+// from the bare strategies.
+func TestLimitsCountTogetherIfAndOnlyIfTheyAreEqual(t *testing.T) {
+	server, clock := redistest.Start(t), weirtest.NewClock(time.Unix(1_700_000_000, 0))
+	cfg := redislimit.Config{Now: clock.Now}
+	one, other := open(t, server.Addr, cfg), open(t, server.Addr, cfg)
+	take := func(m *weir.Limit, want uint64, what string) {
+		t.Helper()
+		out, err := m.Take(t.Context(), "ann", 1)
+		require.NoError(t, err, what)
+		assert.True(t, out.Allowed(), what)
+		assert.Equal(t, want, out.TotalRequests, what)
+	}
+	for name, s := range everyStrategy(t, one, fivePerMinute) {
+		_, err := s.Run(t.Context(), &weir.Request{Key: "ann", Limit: 5, Duration: time.Minute})
+		require.NoError(t, err, name)
+	}
+	for what, m := range limitsOf(t, one) {
+		take(m, 1, what)
+	}
+	for what, m := range limitsOf(t, other) {
+		take(m, 2, what)
+	}
+	wrapped, err := weir.NewLimit(near.Denials(one.TokenBucket(8), near.DenialsConfig{Now: clock.Now}), 5,
+		time.Minute)
+	require.NoError(t, err)
+	take(wrapped, 3, "a wrapper counts as what it wraps")
+	take(one.SlidingWindow().Limit(9, time.Minute).Named("logins"), 3, "a name keeps its counts")
+	require.NoError(t, wrapped.Reset(t.Context(), "ann"))
+	take(wrapped, 1, "it was reset")
+	take(one.TokenBucket(7).Limit(5, time.Minute), 3, "another one was reset")
+}
+
+// A limit with a name counts in the keys that a Policy of that name has left in a server: those that
+// begin with the name as the first part of a joined key.
+func TestLimitsCountInTheKeysOfTheirName(t *testing.T) {
+	store := open(t, redistest.Start(t).Addr, redislimit.Config{})
+	r := weir.Request{Key: weir.JoinKey("logins", "ann"), Limit: 5, Duration: time.Hour}
+	_, err := store.SlidingLog().Run(t.Context(), &r)
+	require.NoError(t, err)
+	for _, m := range []*weir.Limit{
+		store.SlidingLog().Limit(5, time.Hour).Named("logins"),
+		store.SlidingLog().Limit(50, time.Hour).Named("logins"),
+	} {
+		out, err := m.Peek(t.Context(), "ann")
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, out.TotalRequests)
+	}
+}
+
+// A Limit on Redis does all that its strategy does.
+func TestLimitsDoWhatTheirStrategiesDo(t *testing.T) {
+	ctx, store := t.Context(), open(t, redistest.Start(t).Addr, redislimit.Config{})
+	m := store.SlidingLog().Limit(3, time.Hour)
+	out, err := m.Take(ctx, "ann", 2)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, out.Left)
+	assert.True(t, m.AllowBytes([]byte("ann")))
+	assert.False(t, m.Allow("ann"))
+	out, err = m.Peek(ctx, "ann")
+	require.NoError(t, err)
+	assert.False(t, out.Allowed())
+	assert.Positive(t, out.Wait)
+	assert.Same(t, m, out.By)
+
+	jobs := store.InFlight().Limit(1)
+	held, err := jobs.Hold(ctx, "ann")
+	require.NoError(t, err)
+	_, err = jobs.Hold(ctx, "ann")
+	var denied *weir.DeniedError
+	require.ErrorAs(t, err, &denied)
+	require.NoError(t, held.Release(ctx))
+	held, err = jobs.Hold(ctx, "ann")
+	require.NoError(t, err)
+	require.NoError(t, held.Release(ctx))
+
+	two := weir.All(store.SlidingLog().Limit(9, time.Hour), store.TokenBucket(2).Limit(9, time.Hour))
+	for _, want := range []bool{true, true, false} {
+		assert.Equal(t, want, two.Allow("ann"))
+	}
+	out, err = two.Peek(ctx, "ann")
+	require.NoError(t, err)
+	assert.Equal(t, "token bucket, 9 in 1h", out.By.String())
+}
+
+func TestNumbersThatCanNeverBeRight(t *testing.T) {
+	store := open(t, "127.0.0.1:1", redislimit.Config{})
+	assert.PanicsWithValue(t, "weir: bad duration: 0s, want 1ms to 8760h",
+		func() { store.SlidingLog().Limit(5, 0) })
+	assert.Panics(t, func() { store.TokenBucket(1<<50).Limit(1, 365*24*time.Hour) })
+	n, d := store.Calendar(weir.Day, nil).Limit(5).Numbers()
+	assert.EqualValues(t, 5, n)
+	assert.Equal(t, 24*time.Hour, d)
+	_, d = store.InFlight().Limit(5).Numbers()
+	assert.Equal(t, time.Minute, d)
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// calls are weir's calls as programs write them.
+var calls = []store{
+	{"CheckRate", modWeir, openWeir},
+	{"Allow", modWeir, openSliding},
+	{"Allow, token bucket", modWeir, openTokens},
+	{"Allow, fixed window", modWeir, openFixed},
+	{"AllowBytes", modWeir, openBytes},
+	{"Take", modWeir, openTake},
+	{"All of two", modWeir, openAll},
+	{"Run of a Strategy", modWeir, openRun},
+}
+
+// openBytes decides on bytes that each caller writes into a buffer of its own, as
+// netip.Addr.AppendTo does.
+func openBytes(q quota) instance {
+	in := openSliding(q)
+	l := must(weir.New(weir.Config{}))
+	in.size = func() int { return l.Stats().Buckets }
+	in.close = func() { must(0, l.Close()) }
+	in.caller = func() decide {
+		limit, buf := slidingLimit(l, q), make([]byte, 0, 64)
+		return func(id string) bool { return limit.AllowBytes(append(buf, id...)) }
+	}
+	return in
+}
+
+func openTake(q quota) instance {
+	return openCall(func(l *weir.Limiter) decide {
+		limit := slidingLimit(l, q)
+		return func(id string) bool {
+			out, err := limit.Take(always, id, 1)
+			if err != nil {
+				panic(err)
+			}
+			return out.Allowed()
+		}
+	})
+}
+
+func openAll(q quota) instance {
+	in := openCall(func(l *weir.Limiter) decide {
+		longer := q
+		longer.period += time.Hour
+		return weir.All(slidingLimit(l, q), slidingLimit(l, longer)).Allow
+	})
+	buckets := in.size
+	in.size = func() int { return buckets() / 2 }
+	return in
+}
+
+func openRun(q quota) instance {
+	return openCall(func(l *weir.Limiter) decide { return running(l.SlidingWindow(), q) })
+}
