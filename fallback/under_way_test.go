@@ -274,7 +274,7 @@ func (s *road) travel(call func()) error {
 	s.mu.Lock()
 	call()
 	s.mu.Unlock()
-	time.Sleep(back)
+	time.Sleep(back) // in a bubble
 	return nil
 }
 
@@ -376,14 +376,14 @@ func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 			r.Cost = uint64(1 + rng.IntN(2))
 			back := c.giveBack && rng.IntN(4) == 0
 			callers.Go(func() {
-				time.Sleep(wait)
+				time.Sleep(wait) // in a bubble
 				res, giveBack, err := f.Admit(t.Context(), &r)
 				if !assert.NoError(t, err) || !res.Allowed() {
 					return
 				}
 				u.add(r.Cost)
 				if back {
-					time.Sleep(wait)
+					time.Sleep(wait) // in a bubble
 					u.add(-r.Cost)
 					assert.NoError(t, giveBack(t.Context(), r.Cost))
 				}
@@ -394,7 +394,7 @@ func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 	for _, breaks := range []float64{float64(rng.IntN(2)), 0} {
 		s.breakRoad(breaks)
 		for _, f := range instances {
-			for denied := 0; denied < 3; time.Sleep(10 * time.Millisecond) {
+			for denied := 0; denied < 3; time.Sleep(10 * time.Millisecond) { // in a bubble
 				res, by := ask(t, f, r)
 				switch {
 				case res.Allowed():
