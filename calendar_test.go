@@ -387,6 +387,6 @@ func TestCalendarAllocatesNothing(t *testing.T) {
 	l, err := New(Config{})
 	require.NoError(t, err)
 	defer l.Close()
-	s, r := l.Calendar(Month, nil), &Request{Key: "k", Limit: 1 << 40}
-	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = s.Decide(context.Background(), r) }))
+	m := l.Calendar(Month, nil).Limit(1 << 40)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = m.Take(t.Context(), "k", 1) }))
 }

@@ -235,7 +235,6 @@ func TestBadRequestsLeaveNoTrace(t *testing.T) {
 	} {
 		for name, call := range map[string]func() error{
 			"Run":    func() error { res, err := f.Run(ctx, &c.r); assert.Nil(t, res); return err },
-			"Decide": func() error { _, err := f.Decide(ctx, &c.r); return err },
 			"Peek":   func() error { _, err := f.Peek(ctx, &c.r); return err },
 			"Refund": func() error { return f.Refund(ctx, &c.r, taken) },
 			"Reset":  func() error { return f.Reset(ctx, &c.r) },
@@ -501,7 +500,7 @@ func TestClosed(t *testing.T) {
 		"Inspect":   func() error { _, err := l.Inspect("id", 1000); return err },
 		"Reset":     func() error { return l.Reset("id", 1000) },
 		"Run":       func() error { _, err := f.Run(ctx, r); return err },
-		"Decide":    func() error { _, err := f.Decide(ctx, r); return err },
+		"Take":      func() error { _, err := f.Limit(1, time.Second).Take(ctx, "id", 1); return err },
 		"Peek":      func() error { _, err := f.Peek(ctx, r); return err },
 		"Refund":    func() error { return f.Refund(ctx, r, &weir.Result{State: weir.Allow}) },
 		"Seed":      func() error { return f.Seed(ctx, r, &weir.Result{}) },

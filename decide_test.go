@@ -462,7 +462,10 @@ func (s *irrevocable) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 
 func (s *irrevocable) Batch(ctx context.Context, _ weir.Op, limits []*weir.Attempt) {
 	for _, l := range limits {
-		l.Result, l.Err = s.window.Decide(ctx, &l.Request)
+		var res *weir.Result
+		if res, l.Err = s.window.Run(ctx, &l.Request); l.Err == nil {
+			l.Result = *res
+		}
 		l.Source = "elsewhere"
 	}
 }

@@ -308,17 +308,6 @@ func ExampleFixedWindow_Run() {
 	// 2 Allow 10
 }
 
-func ExampleFixedWindow_Decide() {
-	limiter := limiterAt(noon())
-	defer limiter.Close()
-
-	res, err := limiter.FixedWindow().Decide(context.Background(), &weir.Request{
-		Key: "10.0.0.7", Limit: 10, Duration: time.Minute,
-	})
-	fmt.Println(res.State, err)
-	// Output: Allow <nil>
-}
-
 func ExampleFixedWindow_Peek() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()

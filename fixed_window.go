@@ -57,12 +57,6 @@ func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	return resultOr(res, err)
 }
 
-// Decide is Run without the allocation of a Result.
-func (s *windowStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, noSight)
-	return
-}
-
 // run implements local.
 func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	if at.slot != nil &&

@@ -154,15 +154,6 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	return res, err
 }
 
-// Decide is Run.
-func (b *LeakyBucket) Decide(ctx context.Context, r *Request) (Result, error) {
-	res, _, err := b.run(ctx, r)
-	if err != nil {
-		return Result{}, err
-	}
-	return *res, nil
-}
-
 // Admit implements [Admitter]. It waits.
 func (b *LeakyBucket) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
 	res, at, err := b.run(ctx, r)

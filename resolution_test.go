@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -72,15 +71,18 @@ func TestCoarseDenialsAreNotLate(t *testing.T) {
 		}
 		check("CheckRate", func() (Result, error) { return l.CheckRate("id", 1000, 1) })
 		for _, s := range []interface {
-			Decide(context.Context, *Request) (Result, error)
+			Strategy
 			Peeker
 		}{
 			l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.SlidingLog(), l.List(), tiers,
 			l.LeakyBucket(0),
 		} {
 			r := &Request{Key: "id", Limit: 1, Duration: time.Second}
-			check(fmt.Sprintf("%T", s), func() (Result, error) { return s.Decide(t.Context(), r) })
-			denied, err := s.Decide(t.Context(), r)
+			check(fmt.Sprintf("%T", s), func() (Result, error) {
+				res, err := s.Run(t.Context(), r)
+				return *res, err
+			})
+			denied, err := s.Run(t.Context(), r)
 			require.NoError(t, err)
 			time.Sleep(time.Until(denied.ExpiresAt))
 			peeked, err := s.Peek(t.Context(), r)
@@ -127,7 +129,8 @@ func TestSweepAdvancesTheCoarseClock(t *testing.T) {
 	for name, fill := range map[string]func(l *Limiter, id string) (Result, error){
 		"slots": func(l *Limiter, id string) (Result, error) { return l.CheckRate(id, 1000, 1) },
 		"logs": func(l *Limiter, id string) (Result, error) {
-			return l.SlidingLog().Decide(t.Context(), &Request{Key: id, Limit: 1, Duration: time.Second})
+			out, err := l.SlidingLog().Limit(1, time.Second).Take(t.Context(), id, 1)
+			return out.Result, err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

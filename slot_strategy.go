@@ -70,13 +70,6 @@ func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	return resultOr(res, err)
 }
 
-// Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
-// decision begins another epoch.
-func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, noSight)
-	return
-}
-
 // run implements local. The clock is read after the slot was found, so the reading is not before
 // one at which an earlier bucket of the key was removed.
 func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {

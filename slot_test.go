@@ -85,7 +85,7 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 			}
 			clock.setMs(ms)
 			for want := range 3 {
-				res, err := s.Decide(t.Context(), r)
+				res, err := s.Run(t.Context(), r)
 				if err != nil || res.Allowed() != (want < 2) || res.TotalRequests != uint64(min(want+1, 2)) {
 					t.Fatalf("hit %d in period %d: %+v, %v", want+1, ms, res, err)
 				}

@@ -74,12 +74,6 @@ func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
 	return resultOr(res, err)
 }
 
-// Decide is Run without the allocation of a Result.
-func (s *stateStrategy[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res, noSight)
-	return
-}
-
 // run implements local.
 func (s *stateStrategy[S]) run(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
 	v, at, err := s.decide(r)

@@ -141,8 +141,8 @@ func TestManyPlansOfOneTokenBucketAllocateNothing(t *testing.T) {
 	l, _ := newOnClock(t, weir.Config{})
 	s := l.TokenBucket(0)
 	for _, limit := range []uint64{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
-		r := &weir.Request{Key: "a" + strconv.Itoa(int(limit)), Limit: limit, Duration: time.Minute}
-		allocs := testing.AllocsPerRun(100, func() { _, _ = s.Decide(context.Background(), r) })
+		m, key := s.Limit(limit, time.Minute), "a"+strconv.Itoa(int(limit))
+		allocs := testing.AllocsPerRun(100, func() { _, _ = m.Take(context.Background(), key, 1) })
 		assert.Zero(t, allocs, "limit %d", limit)
 	}
 }

@@ -31,28 +31,28 @@ func TestSizes(t *testing.T) {
 func TestKnownIDAllocatesNothing(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	long := strings.Repeat("a long id ", 20)
-	ctx := t.Context()
-	fixed, sliding, tokens := l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0)
+	sliding, tokens := l.SlidingWindow().Limit(1<<40, time.Second), l.TokenBucket(0).Limit(1<<40, time.Second)
+	fixed := l.FixedWindow().Limit(1<<40, time.Second)
+	many := make([]*Limit, 200)
+	for i := range many {
+		many[i] = l.TokenBucket(0).Limit(1<<40+uint64(i), time.Second).Named("one")
+	}
 	for name, f := range map[string]func(){
 		"admitted":       func() { l.CheckRate("id", 1000, math.MaxInt64) },
 		"denied":         func() { l.CheckRate("full", 1000, 1) },
 		"never to pass":  func() { l.CheckRate("id", 1000, 0) },
 		"with a long ID": func() { l.CheckRate(long, 1000, math.MaxInt64) },
-		"fixed window": func() {
-			fixed.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9})
-		},
-		"sliding window": func() {
-			sliding.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9})
-		},
-		"token bucket": func() { tokens.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
+		"fixed window":   func() { fixed.Allow("id") },
+		"sliding window": func() { sliding.Allow("id") },
+		"token bucket":   func() { tokens.Allow("id") },
 		"with 200 scales": func() {
 			for scale := range int64(200) {
 				l.CheckRate("id", 1000+scale, math.MaxInt64)
 			}
 		},
 		"with 200 limits": func() {
-			for limit := range int64(200) {
-				tokens.Decide(ctx, &Request{Key: "id", Limit: 1<<40 + uint64(limit), Duration: 1e9})
+			for _, m := range many {
+				m.Allow("id")
 			}
 		},
 	} {
