@@ -66,7 +66,7 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 		slog.String("client", p.client(r)),
 		slog.String("method", report.Printable(r.Method)),
 		slog.String("host", report.Printable(r.Host)),
-		slog.String("path", report.Printable(r.URL.Path)),
+		slog.String("path", logged(r.URL.Path)),
 		slog.Int("status", w.status),
 		slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(took.Microseconds())/1e3))
@@ -77,6 +77,18 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 		}
 	}
 	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// maxLogged bounds the path in a line of a log, in bytes: the line of a denied request costs more
+// than its decision.
+const maxLogged = 1 << 10
+
+// logged returns a path as a line of a log shows it.
+func logged(path string) string {
+	if len(path) <= maxLogged {
+		return report.Printable(path)
+	}
+	return report.Printable(path[:maxLogged]) + "…"
 }
 
 // client returns the client's address, or the peer's if the forwarding fields are invalid.

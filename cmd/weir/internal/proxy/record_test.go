@@ -39,6 +39,19 @@ func TestTheAccessLogCannotBeForged(t *testing.T) {
 	}
 }
 
+// A denied request costs little, so that the line about it must not cost much.
+func TestTheAccessLogCutsLongPaths(t *testing.T) {
+	var log bytes.Buffer
+	cfg := config(t, "1/1d")
+	cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+	s := serve(t, cfg)
+	status(t, "GET", s.front.URL+"/"+strings.Repeat("a", maxLogged-1))
+	status(t, "GET", s.front.URL+"/"+strings.Repeat("b", maxLogged))
+	s.inFlight.Wait()
+	assert.Contains(t, log.String(), `"/`+strings.Repeat("a", maxLogged-1)+`"`)
+	assert.Contains(t, log.String(), `"/`+strings.Repeat("b", maxLogged-1)+`…"`)
+}
+
 func TestKeysAreLoggedOnlyIfAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		var log bytes.Buffer

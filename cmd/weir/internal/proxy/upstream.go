@@ -259,7 +259,7 @@ func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 		status = http.StatusGatewayTimeout
 	}
 	p.cfg.Log.Warn("the upstream failed", "method", report.Printable(r.Method),
-		"path", report.Printable(r.URL.Path), "error", report.Printable(err.Error()))
+		"path", logged(r.URL.Path), "error", report.Printable(err.Error()))
 	http.Error(w, http.StatusText(status), status)
 }
 
