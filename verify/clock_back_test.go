@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -236,7 +237,7 @@ func (m untilIdle) ask(now int64, a ask) (model, answer, bool) {
 func TestReadingsOutOfOrder(t *testing.T) {
 	checks(t, slow.N(30, 400, 100_000))
 	for _, s := range subjects() {
-		if s.name == "FixedWindow" {
+		if strings.HasSuffix(s.name, "FixedWindow") {
 			continue // it counts in the window of the reading: see TestFixedWindowReadOutOfOrder
 		}
 		t.Run(s.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,7 +81,7 @@ func TestReclaimNeverFailsWhenABucketHasExpired(t *testing.T) {
 func TestFloodDoesNotBlockKnownCallers(t *testing.T) {
 	const room, known, floods = 1000, 600, 2000
 	for _, s := range subjects() {
-		if s.name == "FixedWindow" || s.name == "LeakyBucket" {
+		if strings.HasSuffix(s.name, "FixedWindow") || s.name == "LeakyBucket" {
 			continue // these keep nothing for a caller once its window or turn has passed
 		}
 		t.Run(s.name, func(t *testing.T) {

@@ -129,6 +129,16 @@ func (s byLimit) Charge(ctx context.Context, r *weir.Request) error {
 	return s.of(r).Unwrap().(weir.Charger).Charge(ctx, r)
 }
 
+// Reset implements weir.Resetter.
+func (s byLimit) Reset(ctx context.Context, r *weir.Request) error {
+	return s.of(r).Unwrap().(weir.Resetter).Reset(ctx, r)
+}
+
+// Seed implements weir.Seeder.
+func (s byLimit) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
+	return s.of(r).Unwrap().(weir.Seeder).Seed(ctx, r, counted)
+}
+
 // Refund implements weir.Refunder.
 func (s byLimit) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	return s.of(r).Unwrap().(weir.Refunder).Refund(ctx, r, taken)

@@ -272,6 +272,9 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 	}))
 	for _, s := range subjects() {
 		strategy := s.make(l, time.Now).(decider)
+		if _, ok := strategy.(byLimit); ok {
+			continue // it makes a limit for each request
+		}
 		for _, limit := range []uint64{1, 1 << 40} {
 			r := &weir.Request{Key: fmt.Sprint(limit), Limit: limit, Duration: time.Minute}
 			_, err := strategy.Run(t.Context(), r)
