@@ -2,8 +2,8 @@ package verify
 
 import (
 	"fmt"
-	"sync/atomic"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
