@@ -30,7 +30,7 @@ var checked = map[string]string{
 	"README.md # weir":                           "tools/release TestReadmeInEmptyFolder",
 	"docs/frameworks.md ## Caddy":                "contrib/caddy TestDocsShowTheseTests",
 	"docs/frameworks.md ### Caddy":               "contrib/caddy TestDocsShowTheseTests",
-	"docs/http.md ### The same in Caddy":         "contrib/caddy TestDocsShowTheseTests",
+	"docs/proxy.md ### The same in Caddy":        "contrib/caddy TestDocsShowTheseTests",
 	"docs/recipes.md ":                           "examples/recipes TestRecipesAreTested",
 	"docs/switching.md ## envoyproxy/ratelimit":  "cmd/weir TestSwitchingFromEnvoy",
 	"docs/tutorial.md ## 8. A number from a log": "cmd/weir TestTutorialShowsWhatReplayPrints",
@@ -67,7 +67,7 @@ var foreign = map[string]bool{"erlang": true, "elixir": true, "nginx": true}
 // scenes are what the commands under a heading run in, where that is more than the usual files.
 var scenes = map[string]docblocks.Shell{
 	// no window ends meanwhile
-	"docs/http.md ## The proxy": {Replace: map[string]string{"10/10s": "10/1d"}},
+	"docs/proxy.md # The proxy": {Replace: map[string]string{"10/10s": "10/1d"}},
 	"docs/redis.md ## An outage to try out": {
 		Ports: []string{"16379", "18081", "18082"},
 		Replace: map[string]string{

@@ -20,7 +20,7 @@ import (
 func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.Check(t, "../../docs/frameworks.md", "## Caddy", "frameworks_test.go",
 		"cmd/caddy/main.go")
-	docblocks.Check(t, "../../docs/http.md", "### The same in Caddy", "frameworks_test.go")
+	docblocks.Check(t, "../../docs/proxy.md", "### The same in Caddy", "frameworks_test.go")
 }
 
 // admitted makes sure that a limit of 100 admits so many requests of a client, and denies the next
