@@ -59,5 +59,5 @@ func TestReadmeProgramPrints(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(program.Code), 0o600))
 	out, err := race.Command(t.Context(), "run", file).CombinedOutput()
 	assert.NoError(t, err)
-	assert.Regexp(t, `^(true\n){3}false\nfalse 0 \d+(\.\d+)?[mµ]?s\n$`, string(out))
+	assert.Regexp(t, `^(true\n){3}false\nfalse 0 \d+(\.\d+)?[mµ]?s <nil>\n$`, string(out))
 }

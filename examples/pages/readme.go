@@ -11,10 +11,10 @@ import (
 
 // Calls is in the README.
 func Calls(ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Limit, addr netip.Addr) {
-	res, err := limiter.CheckRate("ann", 30_000, 3) // at most 3 hits in each window of 30,000 ms
+	res, err := limiter.CheckRate("ann", 30_000, 3) // the Erlang original's: 3 hits in each window of 30,000 ms
 
-	logins := limiter.TokenBucket(5).Limit(5, time.Minute).Named("logins") // up to 5 at once
-	ok := logins.AllowBytes(addr.AppendTo(nil))                            // a netip.Addr, an integer
+	logins := limiter.TokenBucket(5).Limit(5, time.Minute).Named("logins") // 5 at once, then one each 12 s
+	ok := logins.AllowBytes(addr.AppendTo(nil))                            // the bytes of a netip.Addr
 	err = logins.Wait(ctx, "ann")                                          // until a hit is admitted
 
 	jobs := limiter.InFlight().Limit(20)
@@ -23,7 +23,7 @@ func Calls(ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Lim
 		defer held.Release(ctx)
 	}
 	both := weir.All(perUser, logins)    // one limit: all of them count, or none
-	out, err := both.Take(ctx, "ann", 1) // out.By is the one that binds
+	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds; it prints, and has a Name
 	d, err := weir.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
 
 	fmt.Println(res, ok, out, d, err)
