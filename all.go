@@ -9,11 +9,12 @@ import (
 )
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
-// each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit that binds, which is in By. As a Strategy it
-// is an [Admitter] and a [Charger], as far as the strategies of limits are.
+// each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit
+// that binds, which is in By. As a Strategy it is an [Admitter] and a [Charger], as far as the
+// strategies of limits are.
 //
-// It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact. It
-// panics without limits, and if two of them cannot give back. One that waits decides last if it
+// It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
+// It panics without limits, and if two of them cannot give back. One that waits decides last if it
 // stands last, and the others are in process.
 func All(limits ...*Limit) *Limit {
 	if len(limits) == 0 {
@@ -89,7 +90,9 @@ func (a *all) ask(attempts Attempts, r *Request) Attempts {
 func (a *all) Run(ctx context.Context, r *Request) (*Result, error) { return a.call(ctx, OpRun, r) }
 
 // Peek implements [Peeker].
-func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) { return a.call(ctx, OpPeek, r) }
+func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
+	return a.call(ctx, OpPeek, r)
+}
 
 func (a *all) call(ctx context.Context, op Op, r *Request) (*Result, error) {
 	l := getAttempts(len(a.strategies))
@@ -137,10 +140,10 @@ type taking struct {
 	p     params
 }
 
-// takeAll is Take of an All whose limits are few and keep one number for a caller each, who is known
-// to all. It does what Attempts.Take does, without its requests, and with one reading of the clock:
-// it looks at all limits but the first, and then takes from each, unless one denies. It reports
-// false, and has counted nothing, where another call is to decide.
+// takeAll is Take of an All whose limits are few and keep one number for a caller each, who is
+// known to all. It does what Attempts.Take does, without its requests, and with one reading of the
+// clock: it looks at all limits but the first, and then takes from each, unless one denies. It
+// reports false, and has counted nothing, where another call is to decide.
 func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok bool) {
 	if len(d.all) == 0 || len(d.all) > fewLimits || d.tiers != nil {
 		return false

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Attempts are the limits that one request is held against: what [Decide] and [All] are made of, for
-// middlewares, which keep them from request to request. They are not safe for concurrent use.
+// Attempts are the limits that one request is held against: what [Decide] and [All] are made of,
+// for middlewares, which keep them from request to request. They are not safe for concurrent use.
 type Attempts []Attempt
 
 // Attempt is one limit on a request, and its decision. Make one with [NewAttempt]; the zero Attempt
@@ -123,11 +123,11 @@ func (l *Attempt) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 // once ctx has ended none is accepted.
 //
 // Attempts that Look, and those for costs that are known Afterwards, come first, in order; what
-// these count stands, whatever follows. Then limits in this process are peeked at, unless there is only
-// one. Then the others decide, those of one [Batcher.Store] together, and those in this process
-// after them. So what is denied takes nothing from other requests, but for those that come between
-// the steps: a count may be too high for the time of a round trip, and never too low. A Strategy
-// that cannot give back decides last.
+// these count stands, whatever follows. Then limits in this process are peeked at, unless there is
+// only one. Then the others decide, those of one [Batcher.Store] together, and those in this
+// process after them. So what is denied takes nothing from other requests, but for those that come
+// between the steps: a count may be too high for the time of a round trip, and never too low. A
+// Strategy that cannot give back decides last.
 func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, true
 	for i := range l {
@@ -253,7 +253,9 @@ func (l Attempts) next() int {
 }
 
 // verdict returns what follows from the decisions so far.
-func (l Attempts) verdict(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
+func (l Attempts) verdict(
+	ctx context.Context, tolerate func(error) bool,
+) (allowed bool, err error) {
 	allowed = true
 	for i := range l {
 		m := &l[i]
@@ -355,7 +357,9 @@ func (l Attempts) call(ctx context.Context, op Op, i int, also func(*Attempt) bo
 }
 
 // waits reports whether the Attempt has yet to decide.
-func (l *Attempt) waits() bool { return l.strategy != nil && !l.Exempt && !l.decided && l.Err == nil }
+func (l *Attempt) waits() bool {
+	return l.strategy != nil && !l.Exempt && !l.decided && l.Err == nil
+}
 
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.

@@ -48,8 +48,8 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 	if scaleMs > maxScale {
 		in, end := l.series.of(scaleMs), ofMilli(number)
 		start = in.at(end - 1).start
-		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.name, in.numbers), Calendar: in.seriesName.calendar,
-			Number: number / 1000, Ends: l.clock.time(end)}
+		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.name, in.numbers),
+			Calendar: in.seriesName.calendar, Number: number / 1000, Ends: l.clock.time(end)}
 		if in.length > 0 {
 			b.Scale, b.Number = time.Duration(in.length*msec), number/in.length-1
 		}

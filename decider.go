@@ -124,7 +124,9 @@ func (m *Limit) label(burst uint64) string {
 	return JoinKey("", numbers)
 }
 
-func numbersText(n uint64, d time.Duration) string { return fmt.Sprintf("%d/%s", n, bounds.Text(d)) }
+func numbersText(n uint64, d time.Duration) string {
+	return fmt.Sprintf("%d/%s", n, bounds.Text(d))
+}
 
 // inside returns s as a T, or what it wraps if that is one.
 func inside[T any](s Strategy) (t T, ok bool) {

@@ -20,7 +20,7 @@
 //	jobs := limiter.InFlight().Limit(20)
 //
 //	perUser.Allow(user)                      // a hit; AllowBytes takes an address or an integer
-//	out, err := perUser.Take(ctx, user, 3)   // a cost; Outcome says what is left, and how long to wait
+//	out, err := perUser.Take(ctx, user, 3)   // a cost; out has what is left, and how long to wait
 //	err = logins.Wait(ctx, user)             // until it is admitted
 //	held, err := jobs.Hold(ctx, tenant)      // until held.Release(ctx)
 //	both := weir.All(perUser, logins)        // both, or neither
@@ -65,9 +65,9 @@
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run.
 // Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
 // [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each
-// [Attempt] of a store in one round trip. A [Return] gives back what an [Admitter] took, and a [Place] what a
-// [Holder] holds. A middleware keeps its [Attempts] from request to request, and asks a [Forecaster]
-// when there is more. weirtest.TestStrategy tests what of them there is.
+// [Attempt] of a store in one round trip. A [Return] gives back what an [Admitter] took, and a
+// [Place] what a [Holder] holds. A middleware keeps its [Attempts] from request to request, and
+// asks a [Forecaster] when there is more. weirtest.TestStrategy tests what of them there is.
 //
 // # How it works
 //

@@ -23,10 +23,11 @@ import (
 //	if !perUser.Allow(user) { … }
 //
 // Limits of one strategy with equal numbers and the same name are one limit: they count together,
-// wherever they are made. Limits that differ count separately, and none counts with [Limiter.CheckRate]
-// or the Run of the strategy itself. Equal strategies are those of one Limiter, kind, burst, length of
-// the queue, tiers, unit and zone. A Limiter keeps apart 65,536 limits and calendars; the calls of
-// further ones fail with [ErrLimit]. So what varies from caller to caller belongs into the key.
+// wherever they are made. Limits that differ count separately, and none counts with
+// [Limiter.CheckRate] or the Run of the strategy itself. Equal strategies are those of one Limiter,
+// kind, burst, length of the queue, tiers, unit and zone. A Limiter keeps apart 65,536 limits and
+// calendars; the calls of further ones fail with [ErrLimit]. So what varies from caller to caller
+// belongs into the key.
 //
 // A key names the caller: 1 to 1024 bytes, any bytes. Calls fail as [Limiter.CheckRate] does, or as
 // the strategy does, and count nothing then. Where a strategy keeps one number for a caller, as
@@ -41,7 +42,7 @@ type Limit struct {
 	d        time.Duration
 	name     string
 	failOpen bool
-	made     atomic.Pointer[decider] // by the first call or an All: a limit that is only Named takes no series
+	made     atomic.Pointer[decider] // by the first call or an All: else a limit takes no series
 }
 
 // Outcome is the decision of a [Limit].
@@ -120,8 +121,8 @@ func (m *Limit) Named(name string) *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: name, failOpen: m.failOpen}
 }
 
-// FailOpen returns the same limit, whose Allow returns true if it cannot decide. A key that is empty
-// or too long does not open it, since a client may choose its key.
+// FailOpen returns the same limit, whose Allow returns true if it cannot decide. A key that is
+// empty or too long does not open it, since a client may choose its key.
 func (m *Limit) FailOpen() *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, failOpen: true}
 }

@@ -18,7 +18,7 @@ type series struct {
 	clock    *clock
 	number   int64                              // from 1
 	calendar *atomic.Pointer[calendar.Calendar] // of the windows; nil: they are of a length
-	current  atomic.Pointer[window]             // the latest; before the first, one that holds no instant
+	current  atomic.Pointer[window]             // the latest; at first one that holds no instant
 }
 
 // seriesName identifies a series, also in a snapshot.
@@ -49,9 +49,9 @@ func (g *registry) of(scaleMs int64) *series { return g.numbered(scaleMs - maxSc
 
 func (g *registry) numbered(number int64) *series { return (*g.all.Load())[number-1] }
 
-// calendar returns what holds the rules of a calendar, for all its series: those of c or, if that is
-// nil, those that are known, or else those of the zone that the name describes. It fails if there
-// are none.
+// calendar returns what holds the rules of a calendar, for all its series: those of c or, if that
+// is nil, those that are known, or else those of the zone that the name describes. It fails if
+// there are none.
 func (g *registry) calendar(
 	name string, c *calendar.Calendar,
 ) (*atomic.Pointer[calendar.Calendar], error) {

@@ -155,7 +155,7 @@ type purpose uint8
 
 const (
 	toLook  purpose = iota // it changes nothing
-	toDeny                 // what admits changes nothing, since no run follows; a denial keeps its spacing
+	toDeny                 // only a denial changes something: it keeps its spacing
 	toCount                // it is a run
 )
 

@@ -38,7 +38,7 @@ func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 // reader reads the requests of a strategy.
 type reader struct {
 	l        *Limiter
-	duration time.Duration // in place of a request's; 0: there is none. That of a series is over maxScale
+	duration time.Duration // in place of a request's; 0: none. That of a series is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
 
@@ -49,7 +49,8 @@ type reader struct {
 	keyScale int64  // in place of the duration, in keys; 0: there is none
 }
 
-// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and with.
+// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
+// with.
 func (s *reader) bindTo(m *Limit, with ...uint64) error {
 	in, err := s.l.series.named(m.seriesName(with...), nil)
 	if err != nil {

@@ -61,8 +61,10 @@ var quotas = [...]struct {
 	// Anthropic: dates.
 	{"Anthropic-Ratelimit-Requests-Remaining", inSeconds("Anthropic-Ratelimit-Requests-Reset")},
 	{"Anthropic-Ratelimit-Tokens-Remaining", inSeconds("Anthropic-Ratelimit-Tokens-Reset")},
-	{"Anthropic-Ratelimit-Input-Tokens-Remaining", inSeconds("Anthropic-Ratelimit-Input-Tokens-Reset")},
-	{"Anthropic-Ratelimit-Output-Tokens-Remaining", inSeconds("Anthropic-Ratelimit-Output-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Input-Tokens-Remaining",
+		inSeconds("Anthropic-Ratelimit-Input-Tokens-Reset")},
+	{"Anthropic-Ratelimit-Output-Tokens-Remaining",
+		inSeconds("Anthropic-Ratelimit-Output-Tokens-Reset")},
 }
 
 // inSeconds returns fields in which a number is one of seconds.

@@ -89,7 +89,8 @@ func (ip IP) IPv4Bits(bits int) IP {
 // X-Forwarded-For. Use it only if the trusted proxies write that header: a proxy that does not
 // passes on the client's own, which is why the two are never combined. An element with no for
 // parameter, with "unknown", or with an obfuscated name is no address. Nor is an IPv6 address
-// without quotes and brackets, as some load balancers of AWS write it: its last group may be a port.
+// without quotes and brackets, as some load balancers of AWS write it: its last group may be a
+// port.
 func (ip IP) Forwarded() IP {
 	ip.forwarded = true
 	return ip

@@ -17,7 +17,7 @@ import (
 // collected.
 var guards = struct {
 	mu      sync.Mutex
-	unnamed map[any]*weir.Limit // guarded by mu; by identity; nil: of a Strategy with numbers in Config
+	unnamed map[any]*weir.Limit // guarded by mu; by identity; nil: its numbers are in Config
 }{unnamed: make(map[any]*weir.Limit)}
 
 // claimDefaultNames panics if m and another middleware use default names on one Strategy, unless

@@ -22,8 +22,8 @@ func counted(t *testing.T, m *weir.Limit, caller string) uint64 {
 	return out.TotalRequests - 1
 }
 
-// A limit says all: its numbers and name are in the fields, and the middleware counts callers as the
-// limit's own methods do, under the extracted keys.
+// A limit says all: its numbers and name are in the fields, and the middleware counts callers as
+// the limit's own methods do, under the extracted keys.
 func TestALimitStandsForItsNumbers(t *testing.T) {
 	l := newLimiter(t, at(noon))
 	tiers, err := l.Tiers(weir.Tier{Limit: 100, Duration: time.Minute})

@@ -122,7 +122,8 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if m, ok := p.Strategy.(*weir.Limit); ok {
 		c.setLimit(m)
 	}
-	if c.limited = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil; !c.limited {
+	c.limited = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil
+	if !c.limited {
 		if p.Extractor != nil {
 			c.key = appenderOf(p.Extractor)
 		}
@@ -150,7 +151,8 @@ func (c *policy) setLimit(m *weir.Limit) {
 	c.limit = m
 	if n, d := m.Numbers(); d != 0 {
 		if c.Limit != 0 || c.Duration != 0 {
-			panic(fmt.Sprintf("httplimit: the limit %q has numbers of its own: leave Limit and Duration zero", m))
+			panic(fmt.Sprintf("httplimit: the limit %q has numbers of its own: "+
+				"leave Limit and Duration zero", m))
 		}
 		c.Limit, c.Duration = n, d
 	}
@@ -277,7 +279,8 @@ func (p *policy) check() {
 		return
 	}
 	if p.limit != nil && p.Duration == 0 {
-		panic(fmt.Sprintf("httplimit: the limit %q has no numbers to show: set Limit and Duration", p.limit))
+		panic(fmt.Sprintf("httplimit: the limit %q has no numbers to show: set Limit and Duration",
+			p.limit))
 	}
 	checkDuration(p.Name, p.Duration)
 	switch {

@@ -52,7 +52,9 @@ func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt
 }
 
 // own returns the Strategy of a limit.
-func own(l *weir.Attempt) *Strategy { return l.Strategy().(interface{ itself() *Strategy }).itself() }
+func own(l *weir.Attempt) *Strategy {
+	return l.Strategy().(interface{ itself() *Strategy }).itself()
+}
 
 // call is one call of a batch.
 type call struct {

@@ -82,8 +82,8 @@ func TestLimitsCountTogetherIfAndOnlyIfTheyAreEqual(t *testing.T) {
 	take(one.TokenBucket(7).Limit(5, time.Minute), 3, "another one was reset")
 }
 
-// A limit with a name counts in the keys that a Policy of that name has left in a server: those that
-// begin with the name as the first part of a joined key.
+// A limit with a name counts in the keys that a Policy of that name has left in a server: those
+// that begin with the name as the first part of a joined key.
 func TestLimitsCountInTheKeysOfTheirName(t *testing.T) {
 	store := open(t, redistest.Start(t).Addr, redislimit.Config{})
 	r := weir.Request{Key: weir.JoinKey("logins", "ann"), Limit: 5, Duration: time.Hour}

@@ -10,9 +10,9 @@ import (
 // Shard returns a function that names the master of the Cluster that counts a key, for
 // fallback.Config.Partition: with it each shard has a breaker of its own. The key is the one that a
 // Strategy of this package gets, as Partition's is: under a weir.Limit it is weir.JoinKey of its
-// name, or of its numbers such as "100/1m", and the request's key. The function uses the client's own view of the Cluster and never
-// waits: until the client has the Cluster, which the first call finds out in the background, every
-// key belongs to the shard "".
+// name, or of its numbers such as "100/1m", and the request's key. The function uses the client's
+// own view of the Cluster and never waits: until the client has the Cluster, which the first call
+// finds out in the background, every key belongs to the shard "".
 func Shard(c *redis.ClusterClient) func(key string) string {
 	var known, asking atomic.Bool
 	name := func(key string) (string, error) {

@@ -30,12 +30,12 @@
 // # Settings of weir's own
 //
 // A descriptor's metadata may hold a map named weir, with the algorithm that counts (fixed_window,
-// which is Envoy's and the default, sliding_window, sliding_log or token_bucket), for a token bucket
-// its burst, and for costs that are known when a request ends "costs: afterwards", see [Engine]. Envoy's service ignores
-// metadata, so it loads the same file. A rate_limit may have a unit_multiplier, the number of units
-// in a period. The protocol has this field, but Envoy's service rejects it in a file. A value may
-// be a range of addresses, {cidr: 10.0.0.0/8}, or a prefix, {prefix: /api/}, which Envoy's service
-// rejects too. [Loader.Envoy] warns of them.
+// which is Envoy's and the default, sliding_window, sliding_log or token_bucket), for a token
+// bucket its burst, and for costs that are known when a request ends "costs: afterwards", see
+// [Engine]. Envoy's service ignores metadata, so it loads the same file. A rate_limit may have a
+// unit_multiplier, the number of units in a period. The protocol has this field, but Envoy's
+// service rejects it in a file. A value may be a range of addresses, {cidr: 10.0.0.0/8}, or a
+// prefix, {prefix: /api/}, which Envoy's service rejects too. [Loader.Envoy] warns of them.
 //
 // # Differences from Envoy's service
 //

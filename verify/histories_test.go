@@ -101,7 +101,8 @@ func subjects() []subject {
 	}
 }
 
-// byLimit makes a limit for each request, of one name: equal limits are one, wherever they are made.
+// byLimit makes a limit for each request, of one name: equal limits are one, wherever they are
+// made.
 type byLimit struct {
 	limit func(n uint64, d time.Duration) *weir.Limit
 	name  func() string

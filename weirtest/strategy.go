@@ -40,8 +40,8 @@ type Laws struct {
 	Aligned bool
 
 	// Proportional declares that what was used keeps its share of the limit when the limit changes, as
-	// in a token bucket that keeps only the instant at which it is full. Otherwise it keeps its number,
-	// as in weir's.
+	// in a token bucket that keeps only the instant at which it is full. Otherwise it keeps its
+	// number, as in weir's.
 	Proportional bool
 
 	// Inexact declares that concurrent callers may be admitted more than the limit, because the

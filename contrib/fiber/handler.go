@@ -55,7 +55,8 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	_, limited := h.strategy.(*weir.Limit)
 	switch {
 	case limited:
-		panic("fiberlimit: the limit is that of the limiter.Config: give Handler a Strategy, not a weir.Limit")
+		panic("fiberlimit: the limit is that of the limiter.Config: " +
+			"give Handler a Strategy, not a weir.Limit")
 	case cfg.Name == "":
 		panic("fiberlimit: a Name is needed")
 	case of.Storage != nil:

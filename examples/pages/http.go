@@ -25,7 +25,8 @@ func Plans(limiter *weir.Limiter) func(http.Handler) http.Handler {
 	plans := map[string]*weir.Limit{"paid": limiter.SlidingWindow().Limit(5000, time.Hour)}
 	guard := httplimit.New(free, httplimit.Config{
 		Extractor: httplimit.Headers("X-User"),
-		LimitFunc: func(r *http.Request) *weir.Limit { return plans[r.Header.Get("X-Plan")] }, // nil: free
+		// nil: free
+		LimitFunc: func(r *http.Request) *weir.Limit { return plans[r.Header.Get("X-Plan")] },
 	})
 	return guard
 }

@@ -10,12 +10,14 @@ import (
 )
 
 // Calls is in the README.
-func Calls(ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Limit, addr netip.Addr) {
-	res, err := limiter.CheckRate("ann", 30_000, 3) // the Erlang original's: 3 hits in each window of 30,000 ms
+func Calls(
+	ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Limit, addr netip.Addr,
+) {
+	res, err := limiter.CheckRate("ann", 30_000, 3) // 3 hits in each window of 30,000 ms
 
-	logins := limiter.TokenBucket(5).Limit(5, time.Minute).Named("logins") // 5 at once, then one each 12 s
-	ok := logins.AllowBytes(addr.AppendTo(nil))                            // the bytes of a netip.Addr
-	err = logins.Wait(ctx, "ann")                                          // until a hit is admitted
+	logins := limiter.TokenBucket(5).Limit(5, time.Minute) // 5 at once, then one each 12 s
+	ok := logins.AllowBytes(addr.AppendTo(nil))            // the bytes of a netip.Addr
+	err = logins.Wait(ctx, "ann")                          // until a hit is admitted
 
 	jobs := limiter.InFlight().Limit(20)
 	held, err := jobs.Hold(ctx, "acme")
@@ -23,7 +25,7 @@ func Calls(ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Lim
 		defer held.Release(ctx)
 	}
 	both := weir.All(perUser, logins)    // one limit: all of them count, or none
-	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds; it prints, and has a Name
+	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds, and prints
 	d, err := weir.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
 
 	fmt.Println(res, ok, out, d, err)

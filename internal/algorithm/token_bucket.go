@@ -113,7 +113,8 @@ func (a *TokenBucket) Decide(s State, p Params, now int64) (Verdict, State) {
 	if next < from {
 		next = End
 	}
-	return Verdict{Allowed: true, Total: Missing(next, now, p.Each), At: next}, a.at(s, next, now, p.Each)
+	v := Verdict{Allowed: true, Total: Missing(next, now, p.Each), At: next}
+	return v, a.at(s, next, now, p.Each)
 }
 
 // decideSpaced is Decide where the spacing is another, or Still1 no instant of a use. A request

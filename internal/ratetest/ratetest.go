@@ -130,7 +130,7 @@ type bucket struct {
 	full, each int64
 	exact      *big.Rat
 	at         int64
-	changes    *big.Rat // one nanosecond's tokens for each change of the rate since the bucket was full
+	changes    *big.Rat // a nanosecond's tokens for each change of the rate since the bucket was full
 }
 
 // spaced returns b at now, at the rate of one token every each.

@@ -130,8 +130,8 @@ func warmUp(t *testing.T, f *fallback.Fallback) {
 	})
 }
 
-// attempts is the most rounds until all calls of one are answered in time. A busy machine delays some
-// calls in some rounds; a missed deadline delays some in every round.
+// attempts is the most rounds until all calls of one are answered in time. A busy machine delays
+// some calls in some rounds; a missed deadline delays some in every round.
 const attempts = 10
 
 // requireLocal makes rounds of calls, which local must admit, until all of one took at most limit

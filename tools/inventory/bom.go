@@ -43,7 +43,9 @@ type property struct {
 }
 
 // buildSettings are those that say which build of the program it is, and of which commit.
-var buildSettings = []string{"GOOS", "GOARCH", "CGO_ENABLED", "vcs.revision", "vcs.time", "vcs.modified"}
+var buildSettings = []string{
+	"GOOS", "GOARCH", "CGO_ENABLED", "vcs.revision", "vcs.time", "vcs.modified",
+}
 
 // bom returns the bill of materials of a program.
 func (p *program) bom() ([]byte, error) {

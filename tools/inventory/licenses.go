@@ -33,7 +33,8 @@ func licenseFiles(m module) (names []string, err error) {
 		case path == m.dir:
 		case !e.IsDir():
 			folder := filepath.Base(filepath.Dir(path))
-			if !code.MatchString(name) && (licenseName.MatchString(name) || strings.EqualFold(folder, "licenses")) {
+			isLicense := licenseName.MatchString(name) || strings.EqualFold(folder, "licenses")
+			if !code.MatchString(name) && isLicense {
 				names = append(names, path)
 			}
 		// What the go command compiles nothing of; and the project and Go have one licence at the top.

@@ -63,7 +63,8 @@ func read(file string) (*program, error) {
 	for _, d := range info.Deps {
 		p.modules = append(p.modules, moduleOf(d, p.main.version))
 	}
-	p.modules = append(p.modules, module{path: stdlib, version: strings.TrimPrefix(info.GoVersion, "go")})
+	p.modules = append(p.modules,
+		module{path: stdlib, version: strings.TrimPrefix(info.GoVersion, "go")})
 	slices.SortFunc(p.modules, module.compare)
 	for _, s := range info.Settings {
 		p.settings[s.Key] = s.Value

@@ -139,9 +139,9 @@ type doubt struct {
 	Confirm int    `json:"confirm"` // how many callers it stops, at least 1; repeats the change
 }
 
-// doubtOf returns the doubt about adding e, or nil if there is none. An entry is in doubt if it stops
-// more than a quarter of the callers of the last minute or of all addresses, or the client that sent
-// r. The number that was confirmed may have doubled since, as callers come and go.
+// doubtOf returns the doubt about adding e, or nil if there is none. An entry is in doubt if it
+// stops more than a quarter of the callers of the last minute or of all addresses, or the client
+// that sent r. The number that was confirmed may have doubled since, as callers come and go.
 func (p *Proxy) doubtOf(e httplimit.Entry, r *http.Request, confirmed int) *doubt {
 	alone := p.newDenyList()
 	if alone.Add(e) != nil {

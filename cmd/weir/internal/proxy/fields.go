@@ -8,9 +8,9 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// proxyFields are the fields by which a proxy passes on the client's address, connection or user, or
-// the host and the URL that were requested. Only trusted proxies may set them, and those that begin
-// with X-Forwarded or X-Original-.
+// proxyFields are the fields by which a proxy passes on the client's address, connection or user,
+// or the host and the URL that were requested. Only trusted proxies may set them, and those that
+// begin with X-Forwarded or X-Original-.
 var proxyFields = setOf(
 	"Forwarded", "Forwarded-For", "Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Real-Ip",
 	"X-Remote-Ip", "X-Remote-Addr", "X-Originating-Ip", "X-Proxyuser-Ip", "True-Client-Ip",

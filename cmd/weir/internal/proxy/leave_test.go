@@ -179,8 +179,8 @@ func TestTheProxyAnswersExpect(t *testing.T) {
 	}
 }
 
-// TestAnUpstreamThatReadsNothingIsGivenUp checks that the client gets an answer, and that an upstream
-// that reads slowly, or answers before it reads, has all the time it needs.
+// TestAnUpstreamThatReadsNothingIsGivenUp checks that the client gets an answer, and that an
+// upstream that reads slowly, or answers before it reads, has all the time it needs.
 func TestAnUpstreamThatReadsNothingIsGivenUp(t *testing.T) {
 	body := strings.Repeat("0", 20_000_000)
 	cfg := config(t, "100/1d")

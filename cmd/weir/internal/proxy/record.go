@@ -21,7 +21,7 @@ type record struct {
 	decided  bool
 	path     string         // as the upstream gets it, escaped; set by rewrite
 	targets  routes.Targets // set by read
-	fault    atomic.Int32   // the status of a body that failed, or 0; set by the goroutine that reads it
+	fault    atomic.Int32   // the status of a body that failed, or 0; set by what reads it
 }
 
 type recordKey struct{}
