@@ -145,7 +145,7 @@ type taking struct {
 // clock: it looks at all limits but the first, and then takes from each, unless one denies. It
 // reports false, and has counted nothing, where another call is to decide.
 func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok bool) {
-	if len(d.all) == 0 || len(d.all) > fewLimits || d.tiers != nil {
+	if d.tiers != nil || uint(len(d.all)-1) >= fewLimits {
 		return false
 	}
 	var room [fewLimits]taking
@@ -158,25 +158,13 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 		}
 		t.p = t.d.costing(cost)
 	}
-	now, denied := all[0].d.l.clock.read(), false
-	for i := len(all) - 1; i > 0 || i == 0 && denied; i-- {
-		if ok = all[i].look(now); !ok {
-			return false
-		}
-		denied = denied || !all[i].v.Allowed
+	now := all[0].d.l.clock.read()
+	denied, ok := lookAll(all, now)
+	if ok && !denied {
+		now, ok = takeEach(all, key, cost, now)
 	}
-	for i := 0; i < len(all) && !denied; i++ {
-		t := &all[i]
-		at := now
-		if t.v, now, ok = t.d.hit(t.slot, t.state, t.w, t.p, now); !ok {
-			now, ok = at, t.run(key, cost)
-		}
-		if denied = !ok || !t.v.Allowed; denied {
-			giveBackAll(all[:i], key, cost)
-		}
-		if !ok {
-			return false
-		}
+	if !ok {
+		return false
 	}
 	binding := 0
 	for i := range all {
@@ -187,6 +175,35 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 	t := &all[binding]
 	d.all[binding].setOutcome(out, t.d.l, t.d.most, t.v, now)
 	return true
+}
+
+// lookAll looks at all but the first and, if one of them denies, at that too. It reports false where
+// another call is to decide.
+func lookAll(all []taking, now int64) (denied, ok bool) {
+	for i := len(all) - 1; i > 0; i-- {
+		if !all[i].look(now) {
+			return false, false
+		}
+		denied = denied || !all[i].v.Allowed
+	}
+	return denied, !denied || all[0].look(now)
+}
+
+// takeEach takes from each, until one denies: then it gives back what it has taken. It returns when
+// it has decided, and reports false where another call is to decide.
+func takeEach(all []taking, key string, cost uint64, now int64) (at int64, ok bool) {
+	for i := range all {
+		t := &all[i]
+		if t.v, at, ok = t.d.hit(t.slot, t.state, t.w, t.p, now); !ok {
+			at, ok = now, t.run(key, cost)
+		}
+		if !ok || !t.v.Allowed {
+			giveBackAll(all[:i], key, cost)
+			return at, ok
+		}
+		now = at
+	}
+	return now, true
 }
 
 // look sets the verdict at now. It reports false where another call is to decide.
