@@ -376,8 +376,8 @@ func TestEqualLimitsMadeAtOnceCountTogether(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			for range slow.N(20, 200, 2000) {
-				l, err := New(Config{})
+			for range slow.N(20, 100, 2000) {
+				l, err := New(Config{MaxBuckets: 100})
 				require.NoError(t, err)
 				var admitted atomic.Int64
 				var g errgroup.Group
@@ -439,7 +439,7 @@ func TestLimitsAreBounded(t *testing.T) {
 // Limits with equal strategies, numbers and names are one limit, and all others are apart: each
 // decides as a strategy on a Limiter of its own does, also after a snapshot was loaded.
 func TestLimitsCountTogetherIfAndOnlyIfTheyAreEqual(t *testing.T) {
-	for seed := range uint64(slow.N(30, 200, 2000)) {
+	for seed := range uint64(slow.N(20, 100, 2000)) {
 		if broken := limitsDiffer(t, seed, func(name string) string { return name }); broken != "" {
 			t.Fatalf("seed %d: %s", seed, broken)
 		}
@@ -462,7 +462,7 @@ func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string 
 	rng := rand.New(rand.NewPCG(seed, 1))
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
 	newOne := func() *Limiter {
-		l, err := New(Config{Now: func() time.Time { return now }})
+		l, err := New(Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		return l
