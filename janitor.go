@@ -168,7 +168,7 @@ func (j *janitor) reclaim(now int64) bool {
 			j.removed.Add(uint64(removed))
 			return true
 		}
-		soonest := int64(maxInstant)
+		soonest := maxInstant
 		for _, t := range tables {
 			soonest = min(soonest, t.soonest())
 		}

@@ -170,19 +170,7 @@ func (s *slotStrategy) decideLocked(
 		if err != nil {
 			return v, b, s.l.fail(err)
 		}
-		for done := false; !done && err == nil; {
-			var next content
-			v, next = s.algorithm.Decide(c.have, p, c.now)
-			if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.have {
-				break
-			}
-			if done, err = c.replace(next); done {
-				c.shard.noteEnd(c.n, v.At)
-			}
-			if done && v.Allowed {
-				c.shard.allowed += uint64(1 - perCost[s.kind]*(next.N-c.have.N))
-			}
-		}
+		v, err = s.decideOn(&c, p, to)
 		if to == toCount && !v.Allowed && !late {
 			c.shard.denied++
 		}
@@ -196,6 +184,24 @@ func (s *slotStrategy) decideLocked(
 		}
 		s.l.clock.advance()
 	}
+}
+
+// decideOn decides on a bucket that is locked.
+func (s *slotStrategy) decideOn(c *cell, p params, to purpose) (v verdict, err error) {
+	for done := false; !done && err == nil; {
+		var next content
+		v, next = s.algorithm.Decide(c.have, p, c.now)
+		if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.have {
+			break
+		}
+		if done, err = c.replace(next); done {
+			c.shard.noteEnd(c.n, v.At)
+		}
+		if done && v.Allowed {
+			c.shard.allowed += uint64(1 - perCost[s.kind]*(next.N-c.have.N))
+		}
+	}
+	return v, err
 }
 
 // visit is a bucket at an instant, with the shard's mutex held.

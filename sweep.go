@@ -58,7 +58,7 @@ func (sh *shard) reclaim(now int64, budget *int) (removed int) {
 }
 
 func (t *table) soonest() int64 {
-	soonest := int64(maxInstant)
+	soonest := maxInstant
 	for i := range t.shards {
 		soonest = min(soonest, t.shards[i].earliest.Load())
 	}
@@ -67,7 +67,7 @@ func (t *table) soonest() int64 {
 
 // findEarliest raises earliest to the earliest of the chunks.
 func (sh *shard) findEarliest() {
-	earliest := int64(maxInstant)
+	earliest := maxInstant
 	for i := range sh.chunks {
 		earliest = min(earliest, sh.chunks[i].earliest)
 	}

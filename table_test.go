@@ -31,7 +31,8 @@ func TestSizes(t *testing.T) {
 func TestKnownIDAllocatesNothing(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	long := strings.Repeat("a long id ", 20)
-	sliding, tokens := l.SlidingWindow().Limit(1<<40, time.Second), l.TokenBucket(0).Limit(1<<40, time.Second)
+	sliding := l.SlidingWindow().Limit(1<<40, time.Second)
+	tokens := l.TokenBucket(0).Limit(1<<40, time.Second)
 	fixed := l.FixedWindow().Limit(1<<40, time.Second)
 	many := make([]*Limit, 200)
 	for i := range many {

@@ -270,25 +270,25 @@ func defaultName(limit uint64, d time.Duration) string {
 
 // check panics unless the Name can stand in a header field as it is and, if the policy has a limit
 // of its own, there is a Duration and either a Limit or DenyAll.
-func (p *policy) check() {
-	if printableName(p.Name) != p.Name {
-		panic(fmt.Sprintf("httplimit: the policy name %q is not 1 to %d bytes of printable ASCII", p.Name,
+func (c *policy) check() {
+	if printableName(c.Name) != c.Name {
+		panic(fmt.Sprintf("httplimit: the policy name %q is not 1 to %d bytes of printable ASCII", c.Name,
 			maxNameLen))
 	}
-	if !p.limited {
+	if !c.limited {
 		return
 	}
-	if p.limit != nil && p.Duration == 0 {
+	if c.limit != nil && c.Duration == 0 {
 		panic(fmt.Sprintf("httplimit: the limit %q has no numbers to show: set Limit and Duration",
-			p.limit))
+			c.limit))
 	}
-	checkDuration(p.Name, p.Duration)
+	checkDuration(c.Name, c.Duration)
 	switch {
-	case p.Limit == 0 && !p.DenyAll:
+	case c.Limit == 0 && !c.DenyAll:
 		panic(fmt.Sprintf("httplimit: policy %q has no Limit and would deny everything; "+
-			"set Limit, or DenyAll if that is meant", p.Name))
-	case p.Limit != 0 && p.DenyAll:
-		panic(fmt.Sprintf("httplimit: policy %q has both a Limit and DenyAll", p.Name))
+			"set Limit, or DenyAll if that is meant", c.Name))
+	case c.Limit != 0 && c.DenyAll:
+		panic(fmt.Sprintf("httplimit: policy %q has both a Limit and DenyAll", c.Name))
 	}
 }
 

@@ -105,11 +105,12 @@ func (d *decoder) checkKeys(n *yaml.Node, depth int) {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return
 	}
-	if n.Kind == yaml.SequenceNode {
+	switch n.Kind {
+	case yaml.SequenceNode:
 		for _, e := range n.Content {
 			d.checkKeys(deref(e), depth+1)
 		}
-	} else if n.Kind == yaml.MappingNode {
+	case yaml.MappingNode:
 		isScalar := func(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode }
 		for _, f := range d.fieldsBy(n, isScalar) {
 			d.checkKeys(f.value, depth+1)

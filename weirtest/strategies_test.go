@@ -165,7 +165,8 @@ func TestLimitConforms(t *testing.T) {
 func TestAllConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
-		return weir.All(l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)).Unwrap()
+		exact, windows := l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)
+		return weir.All(exact, windows).Unwrap()
 	}, weirtest.Laws{
 		Histories: histories,
 		Limits:    []uint64{10},

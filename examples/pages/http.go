@@ -1,3 +1,5 @@
+// Package pages has the pieces of code in the README and in docs that are in no program and in no
+// test, so that they compile.
 package pages
 
 import (

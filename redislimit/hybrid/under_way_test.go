@@ -27,7 +27,8 @@ func killConnections(
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	f, err := fallback.New(storeAt(t, server.Addr, 2*time.Second).FixedWindow(), local(l.FixedWindow()),
+	store := storeAt(t, server.Addr, 2*time.Second)
+	f, err := fallback.New(store.FixedWindow(), local(l.FixedWindow()),
 		fallback.Config{Timeout: 2 * time.Second, MinCalls: 1 << 30, IsDown: isDown})
 	require.NoError(t, err)
 	warmUp(t, f)

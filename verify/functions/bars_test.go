@@ -19,12 +19,12 @@ var most = map[string][]int{
 	"CheckRate":     {14, 15, 23},
 	"FixedWindow":   {18, 19, 27},
 	"Calendar":      {19, 20, 26},
-	"SlidingWindow": {22, 24, 36},
-	"TokenBucket":   {26, 24, 39},
-	"Counter":       {20, 20, 33},
+	"SlidingWindow": {22, 24, 37},
+	"TokenBucket":   {26, 24, 40},
+	"Counter":       {20, 20, 34},
 }
 
-const mostLines = 7045
+const mostLines = 7069
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)

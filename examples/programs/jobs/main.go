@@ -23,6 +23,6 @@ func main() {
 			continue
 		}
 		fmt.Println("working", err)
-		defer held.Release(ctx)
+		defer func() { _ = held.Release(ctx) }()
 	}
 }

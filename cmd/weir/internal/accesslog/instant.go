@@ -52,7 +52,8 @@ func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 // not; UTC is the default.
 func dateTime(text []byte) (ns int64, coarse, ok bool) {
 	var c clock
-	day, rest := int64(0), text
+	var day int64
+	rest := text
 	switch {
 	case len(text) < isoDateLen+timeLen:
 		return 0, false, false

@@ -134,8 +134,8 @@ func nobodyNote(r *replay.Result) string {
 	if r.Callers >= 100 {
 		one = math.Ceil(1000*n) / 1000
 	}
-	return fmt.Sprintf("%s of %s is none, so the suggested limits deny nobody: with --deny-at-most %s "+
-		"they may deny one", exactPercent(r.Suggest.DenyAtMost), met(r.Callers),
+	return fmt.Sprintf("%s of %s is none, so the suggested limits deny nobody: "+
+		"with --deny-at-most %s they may deny one", exactPercent(r.Suggest.DenyAtMost), met(r.Callers),
 		strings.ReplaceAll(exactPercent(one), " ", ""))
 }
 
@@ -293,9 +293,9 @@ func Printable(s string) string {
 		return s
 	}
 	b := append(make([]byte, 0, len(s)+16), s[:i]...)
-	for size := 0; i < len(s); i += size {
-		var r rune
-		switch r, size = utf8.DecodeRuneInString(s[i:]); {
+	for i < len(s) {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
 		case r == utf8.RuneError && size == 1:
 			b = appendHex(append(b, `\x`...), rune(s[i]), 2)
 		case unicode.IsPrint(r) || r == utf8.RuneError:
@@ -305,6 +305,7 @@ func Printable(s string) string {
 		default:
 			b = appendHex(append(b, `\u`...), r, 4)
 		}
+		i += size
 	}
 	return string(b)
 }
