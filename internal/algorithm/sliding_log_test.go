@@ -138,7 +138,7 @@ func TestSlidingLogByItsDefinition(t *testing.T) {
 				requireExact(t, v, p, now, func(p Params, now int64) Verdict { return a.Decide(g, p, now) })
 			}
 			require.Equal(t, model, entriesOf(g))
-			expires := int64(Never)
+			expires := Never
 			if len(model) > 0 {
 				expires = model[len(model)-1].At + scale*msec
 				require.Equal(t, model[len(model)-1].At, g.Latest(scale))

@@ -214,7 +214,7 @@ func TestTiersByTheirDefinition(t *testing.T) {
 func requireSlices(t *testing.T, m tiersModel, s *Slices, now int64) {
 	t.Helper()
 	require.Equal(t, len(m.hits), s.Len())
-	expires := int64(Never)
+	expires := Never
 	for i, h := range m.hits {
 		require.Equal(t, h, s.At(i))
 		require.Equal(t, h.Number*m.slice, WindowStart(h.Number, m.slice/msec))
@@ -264,7 +264,7 @@ func TestTiersAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	a, s := NewTiers([]Tier{{most, 1000}, {most, 3000}}), new(Slices)
 	p, _ := a.Prepare(Params{Cost: most})
 	assert.EqualValues(t, most, p.Limit)
-	now := int64(End - 1)
+	now := End - 1
 	assert.Equal(t, Verdict{Allowed: true, Total: most, At: End}, a.Decide(s, p, now))
 	v := a.Decide(s, Params{Cost: 1}, now)
 	assert.Equal(t, Verdict{Allowed: true, Total: 1, At: End}, v, "most of all is left")

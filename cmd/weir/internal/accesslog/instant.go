@@ -53,7 +53,7 @@ func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 func dateTime(text []byte) (ns int64, coarse, ok bool) {
 	var c clock
 	var day int64
-	rest := text
+	var rest []byte
 	switch {
 	case len(text) < isoDateLen+timeLen:
 		return 0, false, false
