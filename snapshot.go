@@ -389,7 +389,7 @@ func (d *decoder) slot() error {
 		return nil
 	}
 	id, scale := d.id()
-	since := int64(noInstant)
+	since := noInstant
 	saved := content{N: d.int(0, maxCount), Still1: d.instant()}
 	if k == fixedKind {
 		number := saved.Still1

@@ -312,7 +312,7 @@ func (t *states) reclaimSome(now int64, budget *int) int {
 }
 
 func (t *states) soonest() int64 {
-	soonest := int64(maxInstant)
+	soonest := maxInstant
 	for i := range t.shards {
 		soonest = min(soonest, t.shards[i].expiry.earliest.Load())
 	}
@@ -331,7 +331,7 @@ func (t *states) sweepShard(sh *stateShard, now, timeout int64) (removed, seen i
 		return 0, 0
 	}
 	sh.expiry.begin()
-	earliest := int64(maxInstant)
+	earliest := maxInstant
 	sh.entries.Load().Range(func(_ stateKey, e *entry) bool {
 		seen++
 		e.mu.Lock()

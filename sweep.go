@@ -79,7 +79,7 @@ func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 	if sh.chunks[i].earliest > now {
 		return 0
 	}
-	earliest := int64(maxInstant)
+	earliest := maxInstant
 	for n, s := range sh.slots(i, i+1) {
 		for {
 			state := s.load(stateWord)
