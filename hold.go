@@ -96,14 +96,15 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 	if !ok {
 		return nil, fmt.Errorf("weir: %s cannot hold: %w", NameOf(s), errors.ErrUnsupported)
 	}
-	res, place, err := holder.Acquire(ctx, r)
+	remote := *r // so that only a Request for a Holder elsewhere is allocated
+	res, place, err := holder.Acquire(ctx, &remote)
 	switch {
 	case err != nil:
 		return nil, err
 	case !res.Allowed():
 		return nil, &DeniedError{*res, m}
 	}
-	return hold(s, r, place), nil
+	return hold(s, &remote, place), nil
 }
 
 // hold keeps a place that s has admitted for r.

@@ -344,7 +344,7 @@ func TestLimitAllocatesNothing(t *testing.T) {
 	var buf [64]byte
 	for _, n := range []uint64{1, 1 << 40} { // denied, and admitted
 		fixed, sliding := l.FixedWindow().Limit(n, time.Hour), l.SlidingWindow().Limit(n, time.Hour)
-		both := All(fixed, sliding)
+		both, jobs := All(fixed, sliding), l.InFlight().Limit(n)
 		for name, call := range map[string]func(){
 			"Allow of FixedWindow":   func() { fixed.Allow("10.0.0.7") },
 			"Allow of SlidingWindow": func() { sliding.Allow("10.0.0.7") },
@@ -353,8 +353,12 @@ func TestLimitAllocatesNothing(t *testing.T) {
 			"Take":                   func() { _, _ = sliding.Take(t.Context(), "10.0.0.7", 1) },
 			"Take of FixedWindow":    func() { _, _ = fixed.Take(t.Context(), "10.0.0.7", 1) },
 			"Peek":                   func() { _, _ = sliding.Peek(t.Context(), "10.0.0.7") },
-			"Allow of All":           func() { both.Allow("10.0.0.7") },
-			"Take of All":            func() { _, _ = both.Take(t.Context(), "10.0.0.7", 1) },
+			"Hold and Release": func() {
+				held, _ := jobs.Hold(t.Context(), "10.0.0.7")
+				_ = held.Release(t.Context())
+			},
+			"Allow of All": func() { both.Allow("10.0.0.7") },
+			"Take of All":  func() { _, _ = both.Take(t.Context(), "10.0.0.7", 1) },
 			"Take of a log": func() {
 				_, _ = l.SlidingLog().Limit(1, time.Hour).Take(t.Context(), "10.0.0.7", 1)
 			},
