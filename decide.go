@@ -123,8 +123,8 @@ func (l *Attempt) ask(s Strategy, r *Request) {
 	if m, ok := s.(*Limit); ok {
 		d := m.decider()
 		l.Request.Limit, l.Request.Duration = m.n, m.d
-		if d.label != "" && r.Key != "" { // an empty key is to stay an error
-			l.Request.Key = d.label + JoinKey(r.Key)
+		if k, ok := d.strategy.(keyed); ok {
+			k.apply(&l.Request)
 		}
 		if l.abilities = d.abilities; l.local != nil {
 			l.Source = "local"
@@ -132,7 +132,8 @@ func (l *Attempt) ask(s Strategy, r *Request) {
 		return
 	}
 	for p, ok := s.(keyed); ok; p, ok = s.(keyed) {
-		l.Request, s = *p.request(&l.Request), p.strategy
+		p.apply(&l.Request)
+		s = p.strategy
 	}
 	l.bind(s)
 }

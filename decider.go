@@ -39,7 +39,6 @@ func asLimitable(s Strategy) (limitable, bool) {
 type decider struct {
 	abilities
 	strategy Strategy // counts for the limit, whatever the numbers of a request
-	label    string   // begins the keys of a strategy of another package; see Limit.label
 
 	// of a strategy on slots; nil: it is another one
 	l       *Limiter
@@ -69,8 +68,8 @@ func (m *Limit) newDecider() *decider {
 	own, ok := asLimitable(m.strategy)
 	if !ok {
 		d.abilities = abilitiesOf(m.strategy)
-		d.most, d.label = cmp.Or(d.burst, m.n), m.label(d.burst)
-		d.strategy = keyed{d.label, m.strategy, m.n, m.d}
+		d.most = cmp.Or(d.burst, m.n)
+		d.strategy = keyed{m.label(d.burst), m.strategy, m.n, m.d}
 		return d
 	}
 	s, err := own.bind(m)
@@ -208,11 +207,8 @@ func (d *decider) find(key string) (slot *slot, state uint64, w *window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
 	}
-	p, t := &d.key, d.table
-	if d.windows != nil {
-		w = d.windows.windows.current.Load()
-		p = &w.fixed
-	}
+	p, w := d.current()
+	t := d.table
 	if len(key) > inlineID {
 		slot, state, _ = t.find(key, p)
 		return slot, state, w
@@ -230,13 +226,18 @@ func (d *decider) findBytes(key []byte) (slot *slot, state uint64, w *window) {
 	if d.slots == nil || len(key) > maxID || d.l.closed.Load() {
 		return nil, 0, nil
 	}
-	p := &d.key
-	if d.windows != nil {
-		w = d.windows.windows.current.Load()
-		p = &w.fixed
-	}
+	p, w := d.current()
 	slot, state = d.table.findLongBytes(key, p)
 	return slot, state, w
+}
+
+// current returns the period of the buckets and, of fixed windows, the latest window.
+func (d *decider) current() (*period, *window) {
+	if d.windows == nil {
+		return &d.key, nil
+	}
+	w := d.windows.windows.current.Load()
+	return &w.fixed, w
 }
 
 // hit decides p on the bucket in a slot that find has returned, at now. It reports false, and has

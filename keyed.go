@@ -33,12 +33,17 @@ func (p keyed) Prompt() bool {
 	return ok && s.Prompt()
 }
 
+// apply makes r the request that the strategy gets.
+func (p keyed) apply(r *Request) {
+	r.Limit, r.Duration = p.n, p.d
+	if r.Key != "" { // an empty key is to stay an error
+		r.Key = p.CountedKey(r.Key)
+	}
+}
+
 func (p keyed) request(r *Request) *Request {
 	q := *r
-	q.Limit, q.Duration = p.n, p.d
-	if r.Key != "" { // an empty key is to stay an error
-		q.Key = p.CountedKey(r.Key)
-	}
+	p.apply(&q)
 	return &q
 }
 

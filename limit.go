@@ -292,22 +292,20 @@ func (m *Limit) decide(ctx context.Context, d *decider, op Op, r *Request) (Outc
 	if d.tiers != nil {
 		return decideTiers(d, op, r)
 	}
-	l := getAttempts(max(1, len(d.all)))
-	defer l.put()
-	for i, part := range d.all {
-		(*l)[i].ask(part, r)
+	parts := d.all
+	if parts == nil {
+		parts = []*Limit{m}
 	}
-	if d.all == nil {
-		(*l)[0].ask(m, r)
+	l := getAttempts(len(parts))
+	defer l.put()
+	for i, part := range parts {
+		(*l)[i].ask(part, r)
 	}
 	i, err := l.decideOp(ctx, op)
 	if err != nil {
 		return Outcome{}, err
 	}
-	a, by := &(*l)[i], m
-	if d.all != nil {
-		by = d.all[i]
-	}
+	a, by := &(*l)[i], parts[i]
 	wait := a.left
 	if a.local == nil && !a.Result.Allowed() && !a.Result.ExpiresAt.IsZero() {
 		wait = waitOf(a.strategy, &a.Result)

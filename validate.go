@@ -141,8 +141,6 @@ func (s *reader) parse(r *Request) (p params, err error) {
 		return p, s.l.fail(checkRequest(r.Key, duration))
 	case s.l.closed.Load():
 		return p, s.l.fail(ErrClosed)
-	case s.preparer == nil:
-		return p, nil
 	}
 	if p, err = s.prepare(p); err != nil {
 		err = s.l.fail(err)
