@@ -264,6 +264,19 @@ func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 	}
 }
 
+// runOnce runs s on an empty server, and returns the one key that it counts under.
+func runOnce(
+	t *testing.T, client *redis.Client, s weir.Strategy, r *weir.Request,
+) (res *weir.Result, key string) {
+	t.Helper()
+	res, err := s.Run(t.Context(), r)
+	require.NoError(t, err, weir.NameOf(s))
+	keys, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1, weir.NameOf(s))
+	return res, keys[0]
+}
+
 // What was taken back is remembered for as long as a count of before it would have lived.
 func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 	server := redistest.Start(t)
@@ -271,23 +284,19 @@ func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 	store := open(t, server.Addr, redislimit.Config{})
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour, Cost: 80}
 	for name, s := range everyStrategy(t, store, r) {
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err, name)
-		keys, err := client.Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		require.Len(t, keys, 1, name)
-		before, err := client.PTTL(t.Context(), keys[0]).Result()
+		res, key := runOnce(t, client, s, r)
+		before, err := client.PTTL(t.Context(), key).Result()
 		require.NoError(t, err)
 		part := *r
 		mark := time.Duration(0)
 		for _, part.Cost = range []uint64{60, 20} { // the second leaves little or nothing of the count
 			require.NoError(t, s.Refund(t.Context(), &part, res), name)
-			mark, err = client.PTTL(t.Context(), keys[0]+":back").Result()
+			mark, err = client.PTTL(t.Context(), key+":back").Result()
 			require.NoError(t, err)
 			assert.InDelta(t, before, mark, float64(10*time.Second), "%s: %d", name, part.Cost)
 		}
 		require.NoError(t, s.Reset(t.Context(), r), name)
-		after, err := client.PTTL(t.Context(), keys[0]+":back").Result()
+		after, err := client.PTTL(t.Context(), key+":back").Result()
 		require.NoError(t, err)
 		assert.InDelta(t, mark, after, float64(10*time.Second), name)
 		require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "b", Limit: 100, Duration: time.Hour},
@@ -306,18 +315,14 @@ func TestTakenBackFromAKeyWithoutATimeToLive(t *testing.T) {
 	store := open(t, server.Addr, redislimit.Config{})
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour, Cost: 80}
 	for name, s := range everyStrategy(t, store, r) {
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err, name)
-		keys, err := client.Keys(t.Context(), "*").Result()
-		require.NoError(t, err)
-		require.Len(t, keys, 1, name)
-		require.NoError(t, client.Persist(t.Context(), keys[0]).Err())
+		res, key := runOnce(t, client, s, r)
+		require.NoError(t, client.Persist(t.Context(), key).Err())
 		one := *r
 		one.Cost = 1
 		require.NoError(t, s.Refund(t.Context(), &one, res), name)
-		count, err := client.PTTL(t.Context(), keys[0]).Result()
+		count, err := client.PTTL(t.Context(), key).Result()
 		require.NoError(t, err)
-		mark, err := client.PTTL(t.Context(), keys[0]+":back").Result()
+		mark, err := client.PTTL(t.Context(), key+":back").Result()
 		require.NoError(t, err)
 		assert.Positive(t, count, name)
 		assert.InDelta(t, count, mark, float64(10*time.Second), name)
