@@ -8,6 +8,7 @@ import (
 
 // The benchmarks run the driver's workloads one at a time, for profiles and benchstat. To compare
 // stores, use the driver, which interleaves them.
+func BenchmarkCalls(b *testing.B)         { benchmark(b, "Calls") }
 func BenchmarkCheckRate(b *testing.B)     { benchmark(b, "CheckRate") }
 func BenchmarkTokenBucket(b *testing.B)   { benchmark(b, "TokenBucket") }
 func BenchmarkSlidingWindow(b *testing.B) { benchmark(b, "SlidingWindow") }
