@@ -247,9 +247,8 @@ func (t *taking) outweighs(other *taking) bool {
 
 // giveBackAll gives back what was taken.
 func giveBackAll(taken []taking, key string, cost uint64) {
-	for i := range taken {
-		t := &taken[i]
-		r := &Request{Key: key, Cost: cost}
+	r := &Request{Key: key, Cost: cost}
+	for _, t := range taken {
 		_ = t.d.slots.refund(r, t.d.l.result(t.v), identity{}, 0)
 	}
 }

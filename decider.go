@@ -188,10 +188,10 @@ func (m *Limit) seriesName(with ...uint64) seriesName {
 	return seriesName{numbers: numbers}
 }
 
-// costing returns the params of a cost.
+// costing returns the params of a cost, on slots.
 func (d *decider) costing(cost uint64) params {
 	p := d.params
-	if d.slots != nil && cost > 1 {
+	if cost > 1 {
 		p.Cost = int64(min(cost, d.slots.most))
 		if cost > d.slots.limit && uint64(p.Cost) == d.slots.most {
 			p.Limit = min(p.Limit, p.Cost-1) // both may be over most

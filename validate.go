@@ -141,9 +141,10 @@ func (s *reader) parse(r *Request) (p params, err error) {
 		return p, s.l.fail(checkRequest(r.Key, duration))
 	case s.l.closed.Load():
 		return p, s.l.fail(ErrClosed)
-	}
-	if p, err = s.prepare(p); err != nil {
-		err = s.l.fail(err)
+	case s.preparer != nil:
+		if p, err = s.prepare(p); err != nil {
+			err = s.l.fail(err)
+		}
 	}
 	return p, err
 }
