@@ -158,7 +158,7 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 		}
 		t.p = t.d.costing(cost)
 	}
-	now := all[0].d.l.clock.read()
+	now := all[0].d.l.clock.Read()
 	denied, ok := lookAll(all, now)
 	if ok && !denied {
 		now, ok = takeEach(all, key, cost, now)
@@ -214,11 +214,11 @@ func (t *taking) look(now int64) bool {
 	}
 	if t.w != nil {
 		t.v = t.p.Verdict(c.N, t.w.end)
-		return t.w.holds(now) && (t.v.Allowed || t.d.l.clock.resolution == 0)
+		return t.w.holds(now) && (t.v.Allowed || !t.d.l.clock.IsCoarse())
 	}
 	var next content
 	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)
-	return t.v.Allowed || t.d.l.clock.resolution == 0 && next == c
+	return t.v.Allowed || !t.d.l.clock.IsCoarse() && next == c
 }
 
 // run decides where hit does not, as where a period begins. It reports false if that fails.
@@ -229,7 +229,7 @@ func (t *taking) run(key string, cost uint64) bool {
 	}
 	t.v = verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: noInstant}
 	if !res.ExpiresAt.IsZero() {
-		t.v.At = t.d.l.clock.instantOf(res.ExpiresAt)
+		t.v.At = t.d.l.clock.Instant(res.ExpiresAt)
 	}
 	return true
 }

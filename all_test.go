@@ -109,7 +109,7 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 			want, err := minute.Peek(t.Context(), &Request{Key: "id"})
 			require.NoError(t, err)
 			if res.Allowed() {
-				assert.True(t, res.ExpiresAt.Before(l.clock.time(l.clock.read()).Add(2*time.Minute)),
+				assert.True(t, res.ExpiresAt.Before(l.clock.Time(l.clock.Read()).Add(2*time.Minute)),
 					"%+v, not %+v", res,
 					want)
 			}
@@ -124,7 +124,7 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 			res, err := ask(t.Context(), &Request{Key: "id"})
 			require.NoError(t, err)
 			require.False(t, res.Allowed())
-			assert.Equal(t, l.clock.time(86_400_000*msec), res.ExpiresAt)
+			assert.Equal(t, l.clock.Time(86_400_000*msec), res.ExpiresAt)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (l *Limiter) bucket(x *index, s *slot) Bucket {
 	_, scale, number := s.period()
 	b, start := l.newBucket(string(x.appendID(nil, s)), scale, number)
 	at := func(stamp uint64) time.Time {
-		return l.clock.time(arith.Add(start, int64(stamp<<stampShift(scale))))
+		return l.clock.Time(arith.Add(start, int64(stamp<<stampShift(scale))))
 	}
 	b.Count, b.Denied = uint64(count(s.load(stateWord))), s.load(deniedWord)&countMask
 	b.Created, b.Modified = at(s.load(tailWord)>>16), at(s.load(usedWord)&countMask)
@@ -49,13 +49,13 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 		in, end := l.series.of(scaleMs), ofMilli(number)
 		start = in.at(end - 1).start
 		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.name, in.numbers),
-			Calendar: in.seriesName.calendar, Number: number / 1000, Ends: l.clock.time(end)}
+			Calendar: in.seriesName.calendar, Number: number / 1000, Ends: l.clock.Time(end)}
 		if in.length > 0 {
 			b.Scale, b.Number = time.Duration(in.length*msec), number/in.length-1
 		}
 		return b, start
 	}
-	ends := l.clock.time(algorithm.WindowStart(number+1, scaleMs))
+	ends := l.clock.Time(algorithm.WindowStart(number+1, scaleMs))
 	start = algorithm.WindowStart(number, scaleMs)
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: number, Ends: ends}, start
 }

@@ -352,7 +352,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	l := calendarAt(t, &now)
 	ws, err := l.series.named(seriesName{calendar: "day@Here"}, of(time.UTC))
 	require.NoError(t, err)
-	at := func() time.Time { return ws.window(instant(now)).expires.UTC() }
+	at := func() time.Time { return ws.window(now.UnixNano()).expires.UTC() }
 	before := at()
 	again, err := l.series.named(seriesName{calendar: "day@Here"}, of(time.FixedZone("", 3600)))
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func (l *Limiter) count(
 	// Read the clock while the words of the slot are on their way.
 	x := l.buckets.indexes[int(k.hash>>32)&(len(l.buckets.indexes)-1)].Load()
 	s, state, _ := x.findShort(k, len(id), &w.fixed)
-	now := l.clock.read()
+	now := l.clock.Read()
 	switch {
 	case s == nil, now < w.start, now >= w.end, cost > limit, l.closed.Load():
 	default:
@@ -71,11 +71,11 @@ func (l *Limiter) countSlow(
 			return 0, l.fail(err)
 		}
 	}
-	if tried == noWindow || l.clock.resolution > 0 {
-		tried, now = noWindow, l.clock.read()
+	if tried == noWindow || l.clock.IsCoarse() {
+		tried, now = noWindow, l.clock.Read()
 	}
 	k := l.buckets.pack(id)
-	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.read() {
+	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.Read() {
 		w := tried
 		if at.now < w.start || at.now >= w.end {
 			w = l.window(at.now, scaleMs)
@@ -109,7 +109,7 @@ func (l *Limiter) hit(
 		total := count(state)
 		if total > limit-cost {
 			r.State, r.TotalRequests = Deny, uint64(total)
-			if l.clock.resolution > 0 && l.clock.advance() >= w.end || !s.deny(state) { // the clock was late
+			if l.clock.IsCoarse() && l.clock.Advance() >= w.end || !s.deny(state) { // the clock was late
 				return false
 			}
 			break
@@ -207,4 +207,4 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 
 // Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
 // does every SweepEvery, and returns their number. Simulations with a Config.Now call it.
-func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.read()) }
+func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.Read()) }

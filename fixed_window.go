@@ -72,7 +72,7 @@ func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Dura
 	}
 	w := s.windows.current.Load()
 	slot, state, _ := s.table.find(r.Key, &w.fixed)
-	now := s.l.clock.read()
+	now := s.l.clock.Read()
 	if !s.hit(slot, state, w, p, now, res) {
 		return s.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
 	}

@@ -216,9 +216,9 @@ func (s *InFlight) holdLocked(
 
 // deny tallies a denial beside places of the cost held, and returns its verdict.
 func (s *InFlight) deny(held int64, lease time.Duration) verdict {
-	s.l.callers.denied.add(s.l.callers.denied.one.Load(), 1)
-	s.l.clock.advance() // a coarse clock may be late
-	return verdict{Total: held, At: arith.Add(s.l.clock.read(), int64(lease))}
+	s.l.callers.denied.Add(s.l.callers.denied.One(), 1)
+	s.l.clock.Advance() // a coarse clock may be late
+	return verdict{Total: held, At: arith.Add(s.l.clock.Read(), int64(lease))}
 }
 
 // freed returns a channel that is closed when something that counts for r is given back, or nil if
@@ -250,7 +250,7 @@ func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error
 		return s.l.result(v), nil, nil
 	}
 	_, lease := s.numbers(r)
-	v.At = arith.Add(s.l.clock.read(), int64(lease))
+	v.At = arith.Add(s.l.clock.Read(), int64(lease))
 	return s.l.result(v), h, nil
 }
 

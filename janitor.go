@@ -5,12 +5,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/clock"
 )
 
 // janitor sweeps the tables of a limiter. Its goroutine starts with the first bucket and ends with
 // the last, so that an idle limiter holds none.
 type janitor struct {
-	clock    *clock
+	clock    *clock.Clock
 	capacity *capacity
 	every    time.Duration
 	timeout  int64 // ns
@@ -74,7 +76,7 @@ func (j *janitor) start() {
 
 // setRunning has readings of a coarse clock rely on the janitor, or not. mu is held.
 func (j *janitor) setRunning(running bool) {
-	j.clock.setTicking(running)
+	j.clock.SetTicking(running)
 	j.running.Store(running)
 }
 
@@ -83,7 +85,7 @@ func (j *janitor) run() {
 	tick := time.NewTicker(j.every)
 	defer tick.Stop()
 	var coarse <-chan time.Time
-	if r := j.clock.resolution; r > 0 {
+	if r := j.clock.Resolution(); r > 0 {
 		ticks := time.NewTicker(r)
 		defer ticks.Stop()
 		coarse = ticks.C
@@ -93,7 +95,7 @@ func (j *janitor) run() {
 		case <-j.stop:
 			return
 		case <-coarse:
-			j.clock.advance()
+			j.clock.Advance()
 		case <-tick.C:
 			now, ok := j.read()
 			if !ok {
@@ -110,11 +112,11 @@ func (j *janitor) run() {
 // read reads the clock. Config.Now is called in a goroutine of its own, so that it may call Close,
 // which waits for the janitor; read then reports false.
 func (j *janitor) read() (now int64, ok bool) {
-	if j.clock.now == nil {
-		return j.clock.read(), true
+	if !j.clock.ByHand() {
+		return j.clock.Read(), true
 	}
 	read := make(chan int64, 1)
-	go func() { read <- j.clock.read() }()
+	go func() { read <- j.clock.Read() }()
 	select {
 	case now = <-read:
 		return now, true
@@ -172,7 +174,7 @@ func (j *janitor) reclaim(now int64) bool {
 		for _, t := range tables {
 			soonest = min(soonest, t.soonest())
 		}
-		if now = j.clock.read(); now < soonest && j.capacity.taken.Load() == taken {
+		if now = j.clock.Read(); now < soonest && j.capacity.taken.Load() == taken {
 			break
 		}
 	}
@@ -218,5 +220,5 @@ func (j *janitor) close() {
 	}
 	j.mu.Unlock()
 	j.done.Wait()
-	j.clock.setTicking(false)
+	j.clock.SetTicking(false)
 }

@@ -169,7 +169,7 @@ func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, err
 	if err == nil {
 		err = ctx.Err()
 	}
-	for exact := b.l.clock.resolution == 0; err == nil; {
+	for exact := !b.l.clock.IsCoarse(); err == nil; {
 		h, lockErr := b.lock(r.Key, p.Scale, !p.ExceedsLimit())
 		if lockErr != nil {
 			return nil, handle{}, b.l.fail(lockErr)
@@ -232,7 +232,7 @@ func (b *LeakyBucket) wait(
 		case <-b.l.janitor.stop:
 			return nil, b.l.fail(ErrClosed)
 		}
-		now := b.l.clock.read()
+		now := b.l.clock.Read()
 		h.entry.mu.Lock()
 		h.now = max(now, h.entry.latest)
 		left := arith.Sub(q.Next, h.now)
@@ -244,10 +244,10 @@ func (b *LeakyBucket) wait(
 			return res, nil
 		}
 		h.entry.mu.Unlock()
-		if b.l.clock.now != nil {
+		if b.l.clock.ByHand() {
 			left = min(left, msec) // that clock may not go at the timer's pace
 		}
-		timer.Reset(max(time.Duration(left), b.l.clock.resolution)) // a coarse clock has not moved before
+		timer.Reset(max(time.Duration(left), b.l.clock.Resolution())) // a coarse clock has not moved before
 	}
 }
 
@@ -264,7 +264,7 @@ func (d *decoder) queue() error {
 	id, scale, plan := d.key()
 	next := d.instant()
 	d.counted = next
-	if d.bad = d.bad || plan != ""; d.bad || !d.load || next <= d.l.clock.read() {
+	if d.bad = d.bad || plan != ""; d.bad || !d.load || next <= d.l.clock.Read() {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)

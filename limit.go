@@ -166,10 +166,10 @@ func (m *Limit) Allow(key string) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
 			if w == nil {
-				if v, _, ok := d.slots.hit(slot, state, d.params, d.l.clock.read()); ok {
+				if v, _, ok := d.slots.hit(slot, state, d.params, d.l.clock.Read()); ok {
 					return v.Allowed
 				}
-			} else if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.read()); ok {
+			} else if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
 				return v.Allowed
 			}
 		}
@@ -183,7 +183,7 @@ func (m *Limit) Allow(key string) bool {
 func (m *Limit) AllowBytes(key []byte) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.findBytes(key); slot != nil {
-			if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.read()); ok {
+			if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
 				return v.Allowed
 			}
 		}
@@ -213,7 +213,7 @@ func (m *Limit) opens(err error) bool {
 func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
-			if v, now, ok := d.hit(slot, state, w, d.costing(cost), d.l.clock.read()); ok {
+			if v, now, ok := d.hit(slot, state, w, d.costing(cost), d.l.clock.Read()); ok {
 				m.setOutcome(&out, d.l, d.most, v, now)
 				return out, nil
 			}
@@ -346,7 +346,7 @@ func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now
 	default:
 		out.Wait = time.Duration(v.At - now)
 	}
-	out.ExpiresAt = l.clock.time(v.At)
+	out.ExpiresAt = l.clock.Time(v.At)
 }
 
 // outcomeOf returns the Outcome of a Result that holds for wait.

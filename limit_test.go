@@ -90,7 +90,7 @@ func TestLimitDecides(t *testing.T) {
 			assert.EqualValues(t, 1, out.Left)
 			if name != "another package's" { // whose Wait is by the real clock
 				assert.Positive(t, out.Wait)
-				assert.Equal(t, out.ExpiresAt.Sub(l.clock.time(l.clock.read())), out.Wait)
+				assert.Equal(t, out.ExpiresAt.Sub(l.clock.Time(l.clock.Read())), out.Wait)
 			}
 			out, err = m.Take(t.Context(), "ann", 6)
 			require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/clock"
 )
 
 // Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
@@ -18,7 +19,7 @@ import (
 // uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
 // that time, and from then on instants lie behind the wall clock.
 type Limiter struct {
-	clock   clock
+	clock   clock.Clock
 	closed  atomic.Bool
 	windows windows
 	series  registry
@@ -82,7 +83,7 @@ func New(cfg Config) (*Limiter, error) {
 		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, "+
 			"Resolution %v", cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
 	}
-	l := &Limiter{clock: newClock(cfg.Now, cfg.Resolution)}
+	l := &Limiter{clock: clock.New(cfg.Now, cfg.Resolution)}
 	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)
 	l.janitor = janitor{
 		clock:    &l.clock,

@@ -52,7 +52,7 @@ func (t *table) addPlace(s *slot, state, cost uint64) bool {
 	}
 	added := atomic.CompareAndSwapUint64(&s[stateWord], state, next)
 	if added && next&admittedMask == 0 {
-		t.places.add(t.places.one.Load(), int64(admittedIn(state)+1))
+		t.places.Add(t.places.One(), int64(admittedIn(state)+1))
 	}
 	return added
 }
@@ -61,7 +61,7 @@ func (t *table) addPlace(s *slot, state, cost uint64) bool {
 func (l *Limiter) makePlaces(k stateKey) error {
 	packed, p := l.callers.pack(k.id), placesPeriod(k.scale, k.series)
 	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = l.clock.read()
+		at.now = l.clock.Read()
 		c, err := l.callers.lock(packed, k.id, &p, &at, true)
 		switch {
 		case err == errEarlier:

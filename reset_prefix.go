@@ -47,7 +47,7 @@ func (s *slotStrategy) ResetPrefix(
 	p := &prefixReset{ctx: ctx, prefix: prefix, progress: progress}
 	for i := range s.table.shards {
 		sh := &s.table.shards[i]
-		for c := 0; ctx.Err() == nil && sh.resetChunk(c, s, p, s.l.clock.read()); c++ {
+		for c := 0; ctx.Err() == nil && sh.resetChunk(c, s, p, s.l.clock.Read()); c++ {
 		}
 		if !p.next() {
 			break

@@ -2,10 +2,8 @@ package weir
 
 import (
 	"fmt"
-	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +23,7 @@ func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 			Timeout: time.Second})
 		require.NoError(t, err)
 		defer l.Close()
-		late := func() time.Duration { return time.Duration(instant(time.Now()) - l.clock.read()) }
+		late := func() time.Duration { return time.Duration(time.Now().UnixNano() - l.clock.Read()) }
 		for range 2 {
 			for range 3 {
 				require.Zero(t, late(), "the table is empty: the clock is exact")
@@ -141,67 +139,12 @@ func TestSweepAdvancesTheCoarseClock(t *testing.T) {
 				_, err := fill(l, strconv.Itoa(i))
 				require.NoError(t, err)
 			}
-			before := l.clock.read()
-			require.Equal(t, before, l.clock.read(), "the coarse clock stands still")
+			before := l.clock.Read()
+			require.Equal(t, before, l.clock.Read(), "the coarse clock stands still")
 			l.Sweep()
-			assert.Greater(t, l.clock.read(), before)
+			assert.Greater(t, l.clock.Read(), before)
 		})
 	}
-}
-
-// goesBack reads a clock concurrently while it alternates between coarse and exact. It returns how
-// many readings were before one that another goroutine had already seen.
-func goesBack(read func() int64, setTicking func(bool)) (times int64) {
-	var latest, back atomic.Int64
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for !stop.Load() {
-				before := latest.Load()
-				now := read()
-				if now < before {
-					back.Add(1)
-				}
-				for before < now && !latest.CompareAndSwap(before, now) {
-					before = latest.Load()
-				}
-				runtime.Gosched()
-			}
-		})
-	}
-	for i := range 100 {
-		setTicking(i%2 == 0)
-		time.Sleep(time.Microsecond) // the readers go on meanwhile
-	}
-	stop.Store(true)
-	wg.Wait()
-	return back.Load()
-}
-
-func TestCoarseClockNeverGoesBack(t *testing.T) {
-	c := newClock(nil, time.Millisecond)
-	assert.Zero(t, goesBack(c.read, c.setTicking))
-}
-
-// The control reads the exact clock without advancing the coarse one.
-func TestCoarseClockControlIsRejected(t *testing.T) {
-	c := newClock(nil, time.Millisecond)
-	c.setTicking(false)
-	read := func() int64 {
-		if now := c.coarse.Load(); now > 0 {
-			return now
-		}
-		return c.unix + int64(time.Since(c.start))
-	}
-	rejected(t, func() bool {
-		return goesBack(read, func(ticking bool) {
-			if !ticking {
-				c.advance() // the janitor's tick
-			}
-			c.coarse.Store(-c.coarse.Load())
-		}) > 0
-	})
 }
 
 // rejected fails unless one of 20 tries detects a broken limiter.

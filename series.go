@@ -8,6 +8,7 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/clock"
 )
 
 // series is a set of counts that a Limiter keeps apart from those of its bare strategies: of the
@@ -15,7 +16,7 @@ import (
 // buckets. Fixed windows, whose keys have a window number already, have it in place of the scale.
 type series struct {
 	seriesName
-	clock    *clock
+	clock    *clock.Clock
 	number   int64                              // from 1
 	calendar *atomic.Pointer[calendar.Calendar] // of the windows; nil: they are of a length
 	current  atomic.Pointer[window]             // the latest; at first one that holds no instant
@@ -37,7 +38,7 @@ var errTooManySeries = fmt.Errorf("%w: %d different limits and calendars are in 
 
 // registry holds the series of a Limiter. A known one is found without a lock.
 type registry struct {
-	clock     *clock
+	clock     *clock.Clock
 	calendars sync.Map                  // from names to *atomic.Pointer[calendar.Calendar]
 	known     sync.Map                  // from seriesName to *series
 	mu        sync.Mutex                // held by writers of all
@@ -112,7 +113,7 @@ func (s *series) scale() int64 { return maxScale + s.number }
 func (s *series) window(now int64) *window {
 	w := s.at(now)
 	if w.expires.IsZero() {
-		w.expires = s.clock.time(w.end)
+		w.expires = s.clock.Time(w.end)
 		s.current.Store(w)
 	}
 	return w

@@ -52,7 +52,7 @@ func (l *Limiter) entries(g *algorithm.Log, first int) (entries []Entry) {
 	for i := first; i < g.Len(); i++ {
 		h, meta := g.Hit(i)
 		if h.Cost > 0 { // else it was given back
-			entries = append(entries, Entry{At: l.clock.time(h.At), Cost: uint64(h.Cost), Meta: meta})
+			entries = append(entries, Entry{At: l.clock.Time(h.At), Cost: uint64(h.Cost), Meta: meta})
 		}
 	}
 	return entries

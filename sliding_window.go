@@ -48,7 +48,7 @@ func (s *SlidingWindow) Forecast(
 	if c := s.see(r.Key, &key, &at); at.slot != nil {
 		var a algorithm.SlidingWindow
 		if more := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); more != noInstant {
-			return s.l.clock.time(more), nil
+			return s.l.clock.Time(more), nil
 		}
 	}
 	return admitted.ExpiresAt, nil

@@ -82,7 +82,7 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 		}
 		key := s.period(seen.Scale)
 		if seen.slot, seen.state, _ = s.table.find(r.Key, &key); seen.slot != nil {
-			seen.now = s.l.clock.read()
+			seen.now = s.l.clock.Read()
 		}
 	}
 	if seen.slot != nil {
@@ -109,7 +109,7 @@ func (s *slotStrategy) hit(
 	slot *slot, state uint64, p params, now int64,
 ) (v verdict, at int64, ok bool) {
 	have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
-	late := s.l.clock.resolution > 0
+	late := s.l.clock.IsCoarse()
 	n := 1 - p.Cost*perCost[s.kind] // of the hit, what its slot does not count
 	epoch := state >> countBits
 	for state = slot.load(stateWord); state>>countBits == epoch; state = slot.load(stateWord) {
@@ -125,7 +125,7 @@ func (s *slotStrategy) hit(
 			v, next = s.algorithm.Decide(have, p, now)
 		}
 		if !v.Allowed && late {
-			now, late = s.l.clock.advance(), false
+			now, late = s.l.clock.Advance(), false
 			continue
 		}
 		if have.N = next.N; next != have {
@@ -133,11 +133,11 @@ func (s *slotStrategy) hit(
 		}
 		switch {
 		case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
-			s.table.denied.add(s.table.denied.one.Load(), 1)
+			s.table.denied.Add(s.table.denied.One(), 1)
 			return v, now, true
 		case v.Allowed && s.table.admit(slot, state, epoch<<countBits|uint64(next.N+1), n):
 			if n > 0 {
-				s.table.allowed.add(s.table.allowed.one.Load(), n)
+				s.table.allowed.Add(s.table.allowed.One(), n)
 			}
 			return v, now, true
 		}
@@ -164,7 +164,7 @@ const (
 func (s *slotStrategy) decideLocked(
 	id string, p params, to purpose,
 ) (v verdict, b visit, err error) {
-	for late := s.l.clock.resolution > 0; ; late = false {
+	for late := s.l.clock.IsCoarse(); ; late = false {
 		// A new caller's bucket is made, since a cost within the limit is admitted then.
 		c, err := s.lock(id, p.Scale, noInstant, to == toCount && p.Cost <= p.Limit)
 		if err != nil {
@@ -182,7 +182,7 @@ func (s *slotStrategy) decideLocked(
 		case v.Allowed || !late:
 			return v, b, nil
 		}
-		s.l.clock.advance()
+		s.l.clock.Advance()
 	}
 }
 
@@ -241,7 +241,7 @@ func (s *slotStrategy) update(
 func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cell, err error) {
 	k, key := s.table.pack(id), s.period(scaleMs)
 	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = s.l.clock.read()
+		at.now = s.l.clock.Read()
 		have := algorithm.None
 		if s.kind == fixedKind {
 			w := s.l.window(max(at.now, since), scaleMs)
@@ -277,20 +277,20 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 	var v verdict
 	var next, have content
 	if s.kind == fixedKind { // its slots are those of one window
-		seen.now = s.l.clock.read()
+		seen.now = s.l.clock.Read()
 		seen.w = s.l.window(seen.now, p.Scale)
 		v = p.Verdict(s.see(r.Key, &seen.w.fixed, &seen).N, seen.w.end)
 	} else {
 		key := s.period(p.Scale)
 		have = s.see(r.Key, &key, &seen)
-		seen.now = s.l.clock.read() // after the slot was found, as in run
+		seen.now = s.l.clock.Read() // after the slot was found, as in run
 		v, next = s.algorithm.Decide(have, p, seen.now)
 	}
 	if to == toDeny && at != finalLook && seen.slot != nil && v.Allowed {
 		*at = seen
 		return 0, nil
 	}
-	again := !v.Allowed && (s.l.clock.resolution > 0 || // a coarse clock may be late
+	again := !v.Allowed && (s.l.clock.IsCoarse() || // a coarse clock may be late
 		to == toDeny && next != have)
 	if seen.slot == nil || again {
 		var b visit
@@ -347,7 +347,7 @@ func (s *slotStrategy) refund(r *Request, taken *Result, in identity, before int
 	if err != nil || p.ExceedsLimit() {
 		return err
 	}
-	expires := arith.Sub(s.l.clock.instantOf(taken.ExpiresAt), arith.Mul(uint64(before), p.Each))
+	expires := arith.Sub(s.l.clock.Instant(taken.ExpiresAt), arith.Mul(uint64(before), p.Each))
 	_, err = s.update(r.Key, p.Scale, false, noInstant, func(b visit) content {
 		if in != (identity{}) && in != b.in {
 			return b.content
@@ -389,8 +389,8 @@ func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
 // Seed implements [Seeder].
 func (s *slotStrategy) Seed(_ context.Context, r *Request, counted *Result) error {
 	p, err := s.parse(r)
-	expires := s.l.clock.instantOf(counted.ExpiresAt)
-	if err != nil || expires <= s.l.clock.read() {
+	expires := s.l.clock.Instant(counted.ExpiresAt)
+	if err != nil || expires <= s.l.clock.Read() {
 		return err
 	}
 	return s.add(r, p, func(b visit) content {

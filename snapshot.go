@@ -46,7 +46,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (l *Limiter) Save(w io.Writer) error {
 	e := &encoder{w: w, l: l}
 	e.buf = append(e.buf, snapshotVersion...)
-	now := l.clock.read()
+	now := l.clock.Read()
 	e.now = now
 	e.int(now)
 	for _, t := range l.janitor.all() {
@@ -280,9 +280,9 @@ func (l *Limiter) check(data []byte) ([]record, error) {
 	if d.bad {
 		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, end-len(d.data))
 	}
-	if now := l.clock.read(); saved > arith.Add(now, maxAhead) {
+	if now := l.clock.Read(); saved > arith.Add(now, maxAhead) {
 		return nil, fmt.Errorf("%w: it is of %v, and the clock shows %v",
-			ErrSnapshot, l.clock.time(saved), l.clock.time(now))
+			ErrSnapshot, l.clock.Time(saved), l.clock.Time(now))
 	}
 	return records, nil
 }
@@ -408,7 +408,7 @@ func (d *decoder) slot() error {
 		// The total is the count, or of a token bucket the tokens that are missing; of one of an older
 		// release, which has no spacing, what it lacks of a million tokens.
 		all := params{Scale: scale, Limit: maxCount, Cost: 1, Each: scale}
-		v, _ := s.algorithm.Decide(saved, all, d.l.clock.read())
+		v, _ := s.algorithm.Decide(saved, all, d.l.clock.Read())
 		d.kind, d.counted = int(k), v.Total
 		return nil
 	}
@@ -466,7 +466,7 @@ func (d *decoder) calendar() error {
 
 // restore merges what was saved of a caller, and expires at end. A fixed window is that of since.
 func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved content) error {
-	if end <= s.l.clock.read() {
+	if end <= s.l.clock.Read() {
 		return nil
 	}
 	_, err := s.update(id, scaleMs, true, since, func(b visit) content {
@@ -482,7 +482,7 @@ func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved conte
 // that has.
 func restore[S any, P totaled[S]](d *decoder, s *stateStrategy[S], key stateKey, saved P) error {
 	d.counted = saved.Used()
-	if d.bad || !d.load || saved.Expires(key.scale) <= d.l.clock.read() {
+	if d.bad || !d.load || saved.Expires(key.scale) <= d.l.clock.Read() {
 		return nil
 	}
 	if err := d.count(&s.reader); err != nil {

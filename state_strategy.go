@@ -89,7 +89,7 @@ func (s *stateStrategy[S]) decide(r *Request) (v verdict, at handle, err error) 
 	if err != nil {
 		return v, at, err
 	}
-	for exact := s.l.clock.resolution == 0; ; {
+	for exact := !s.l.clock.IsCoarse(); ; {
 		h, err := s.lock(r.Key, p.Scale, !p.ExceedsLimit())
 		if err != nil {
 			return v, at, s.l.fail(err)
@@ -118,7 +118,7 @@ func (s *stateStrategy[S]) decide(r *Request) (v verdict, at handle, err error) 
 // decision is exact.
 func (s *stateStrategy[S]) again(h handle) (exact bool) {
 	s.states.unlock(h, seen)
-	s.l.clock.advance()
+	s.l.clock.Advance()
 	return true
 }
 
@@ -140,7 +140,7 @@ func (s *stateStrategy[S]) look(r *Request, res *Result, _ *sight) (left time.Du
 
 // see returns the verdict on r, and when it was decided. It counts nothing.
 func (s *stateStrategy[S]) see(r *Request) (v verdict, now int64, err error) {
-	s.l.clock.advance() // a coarse clock may be late
+	s.l.clock.Advance() // a coarse clock may be late
 	p, h, err := s.find(r)
 	if err != nil {
 		return v, 0, err
@@ -165,7 +165,7 @@ func (s *stateStrategy[S]) refund(r *Request, taken *Result, at handle) error {
 	known := h.entry != nil && (at.entry == nil || at.entry == h.entry)
 	if known && taken.Allowed() && !p.ExceedsLimit() {
 		s.algorithm.Advance(h.state, p, h.now)
-		t := algorithm.Taken{Expires: s.l.clock.instantOf(taken.ExpiresAt), At: at.now}
+		t := algorithm.Taken{Expires: s.l.clock.Instant(taken.ExpiresAt), At: at.now}
 		s.algorithm.Refund(h.state, p, h.now, t, r.Meta)
 		u = changed
 	}
@@ -205,8 +205,8 @@ func (s *stateStrategy[S]) Reset(_ context.Context, r *Request) error {
 // Seed implements [Seeder].
 func (s *stateStrategy[S]) Seed(_ context.Context, r *Request, counted *Result) error {
 	p, err := s.parse(r)
-	expires := s.l.clock.instantOf(counted.ExpiresAt)
-	if err != nil || expires <= s.l.clock.read() {
+	expires := s.l.clock.Instant(counted.ExpiresAt)
+	if err != nil || expires <= s.l.clock.Read() {
 		return err
 	}
 	return s.change(r, p, func(h lockedState[S]) {

@@ -160,7 +160,7 @@ func (t *states) lockKey(k stateKey, create bool) (e *entry, now int64, err erro
 	for {
 		e = sh.find(k)
 		if e == nil && !create {
-			now = t.l.clock.read()
+			now = t.l.clock.Read()
 			if sh.find(k) == nil { // absent before and after the reading
 				return nil, now, nil
 			}
@@ -171,7 +171,7 @@ func (t *states) lockKey(k stateKey, create bool) (e *entry, now int64, err erro
 				return nil, 0, err
 			}
 		}
-		now = t.l.clock.read()
+		now = t.l.clock.Read()
 		e.mu.Lock()
 		if !e.removed {
 			return e, now, nil
@@ -193,7 +193,7 @@ func (sh *stateShard) find(k stateKey) *entry {
 // so that there are never more buckets than MaxBuckets.
 func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 	for !t.room.tryTake() {
-		if !t.l.janitor.reclaim(t.l.clock.read()) {
+		if !t.l.janitor.reclaim(t.l.clock.Read()) {
 			return nil, ErrFull
 		}
 	}
@@ -282,7 +282,7 @@ func (t *states) mark(e *entry) bool {
 
 func (t *states) sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
-		t.l.clock.advance()
+		t.l.clock.Advance()
 		n, _ := t.sweepShard(&t.shards[i], now, timeout)
 		removed += n
 	}

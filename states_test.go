@@ -169,7 +169,7 @@ func TestEveryRemovalMarksTheEntry(t *testing.T) {
 	for name, remove := range map[string]func(*Limiter, *SlidingLog){
 		"Reset":   func(_ *Limiter, s *SlidingLog) { _ = s.Reset(t.Context(), hitOf("id")) },
 		"Sweep":   func(l *Limiter, _ *SlidingLog) { l.Sweep() },
-		"reclaim": func(l *Limiter, _ *SlidingLog) { l.janitor.reclaimBytes(l.clock.read()) },
+		"reclaim": func(l *Limiter, _ *SlidingLog) { l.janitor.reclaimBytes(l.clock.Read()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: time.Hour})

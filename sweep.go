@@ -19,7 +19,7 @@ func (t *table) sweep(now, timeout int64) (removed int) {
 		for c := 0; c < len(sh.chunks); c++ {
 			removed += sh.sweepChunk(c, now, timeout)
 			sh.mu.Unlock()
-			t.capacity.janitor.clock.advance() // a sweep takes longer than a tick
+			t.capacity.janitor.clock.Advance() // a sweep takes longer than a tick
 			sh.mu.Lock()
 		}
 		sh.findEarliest()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/tally"
 )
 
 // table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is
@@ -22,9 +24,9 @@ type table struct {
 	hasher
 
 	// of hits that no slot counts
-	allowed tally // of token buckets, less the cost over 1 that slots count: it may wrap around
-	places  tally // 64 at a time, each from one slot
-	denied  tally // of all but fixed windows
+	allowed tally.Tally // of token buckets, less the cost over 1 that slots count: it may wrap around
+	places  tally.Tally // 64 at a time, each from one slot
+	denied  tally.Tally // of all but fixed windows
 
 	// one a shard, apart from the shards: readers share no line with writers
 	indexes  []atomic.Pointer[index]
@@ -150,7 +152,7 @@ func (t *table) admit(s *slot, state, next uint64, n int64) bool {
 }
 
 func (t *table) admitCost(s *slot, state, next uint64, n int64) bool {
-	sum := t.allowed.stripe() // one word, so that no reader sees only that n is taken back
+	sum := t.allowed.Stripe() // one word, so that no reader sees only that n is taken back
 	sum.Add(n)
 	if atomic.CompareAndSwapUint64(&s[stateWord], state, next) {
 		return true
@@ -163,8 +165,8 @@ func (t *table) admitCost(s *slot, state, next uint64, n int64) bool {
 // the slots, and allowed after them, so that hits under way make Allowed too low, which
 // Limiter.Stats mends, and never too high.
 func (t *table) stats(sum *Stats) {
-	sum.Allowed += t.places.load()
-	sum.Denied += t.denied.load()
+	sum.Allowed += t.places.Load()
+	sum.Denied += t.denied.Load()
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
@@ -181,5 +183,5 @@ func (t *table) stats(sum *Stats) {
 		}
 		sh.mu.Unlock()
 	}
-	sum.Allowed += t.allowed.load()
+	sum.Allowed += t.allowed.Load()
 }

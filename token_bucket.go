@@ -34,7 +34,7 @@ type TokenBucket struct {
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
-	a := &algorithm.TokenBucket{Burst: clampCost(burst), ClockSteps: l.clock.now != nil}
+	a := &algorithm.TokenBucket{Burst: clampCost(burst), ClockSteps: l.clock.ByHand()}
 	of := reader{l: l, most: math.MaxInt64, preparer: a}
 	return &TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}
 }
@@ -49,8 +49,8 @@ func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) 
 		return time.Time{}, err
 	}
 	var a algorithm.TokenBucket
-	at := a.More(p, clampCost(admitted.TotalRequests), b.l.clock.instantOf(admitted.ExpiresAt))
-	return b.l.clock.time(at), nil
+	at := a.More(p, clampCost(admitted.TotalRequests), b.l.clock.Instant(admitted.ExpiresAt))
+	return b.l.clock.Time(at), nil
 }
 
 // Lapse implements near.Lapser: tokens that were taken can be used until they flow in again.

@@ -207,7 +207,7 @@ func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration
 		r.State = Allow
 	}
 	if r.ExpiresAt = (time.Time{}); v.At != noInstant {
-		r.ExpiresAt = l.clock.time(v.At)
+		r.ExpiresAt = l.clock.Time(v.At)
 		left = time.Duration(v.At - now)
 	}
 	return left

@@ -166,7 +166,7 @@ func (c *waitCaller) checkDeadline(next time.Time) error {
 func waitOf(s Strategy, res *Result) time.Duration {
 	if own, ok := s.(interface{ Limiter() *Limiter }); ok && own.Limiter() != nil {
 		c := &own.Limiter().clock
-		return time.Duration(arith.Sub(c.instantOf(res.ExpiresAt), c.read()))
+		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
 	}
 	return res.RetryAfter(time.Now())
 }

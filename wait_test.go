@@ -70,7 +70,7 @@ func bubbled(t *testing.T, cfg weir.Config, f func(t *testing.T, l *weir.Limiter
 	})
 }
 
-func TestWaitSleepsUntilTheInstantOfTheDenial(t *testing.T) {
+func TestWaitSleepsUntilTheInstantTheDenial(t *testing.T) {
 	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
 		s := l.SlidingLog()
 		r := &weir.Request{Key: "a", Limit: 2, Duration: time.Minute}

@@ -114,7 +114,7 @@ func (l *Limiter) window(now, scaleMs int64) *window {
 		}
 	}
 	w := windowAt(now, scaleMs)
-	w.expires = l.clock.time(w.end)
+	w.expires = l.clock.Time(w.end)
 	l.windows.store(w, now)
 	return w
 }

@@ -1,4 +1,5 @@
-package weir
+// Package tally adds up what decisions count on several processors at once.
+package tally
 
 import (
 	"math"
@@ -6,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// tally is a sum that decisions add to. It may wrap around. It shares no cache line with what they
+// Tally is a sum that decisions add to. It may wrap around. It shares no cache line with what they
 // read. It is one word until two of them add at once. From then on each processor has a word, so
 // that none waits for another; a decision that is alone then takes 7 ns longer.
-type tally struct {
+type Tally struct {
 	_       [64]byte
 	one     atomic.Int64 // the sum, or striped if there are stripes
 	stripes atomic.Pointer[stripes]
@@ -28,19 +29,22 @@ type stripes struct {
 	}
 }
 
-// add adds n, given t.one as loaded just now: with the load, or with addStriped, it would be too
-// long to be inlined.
-func (t *tally) add(one, n int64) {
+// One returns the word that Add adds to.
+func (t *Tally) One() int64 { return t.one.Load() }
+
+// Add adds n, given One as it was just now: with the load, or with addStriped, it would be too long
+// to be inlined.
+func (t *Tally) Add(one, n int64) {
 	if one == striped || !t.one.CompareAndSwap(one, one+n) {
 		t.addStriped(n)
 	}
 }
 
 //go:noinline
-func (t *tally) addStriped(n int64) { t.stripe().Add(n) }
+func (t *Tally) addStriped(n int64) { t.Stripe().Add(n) }
 
-// stripe returns the word of this processor. It makes the stripes if there are none.
-func (t *tally) stripe() *atomic.Int64 {
+// Stripe returns the word of this processor. It makes the stripes if there are none.
+func (t *Tally) Stripe() *atomic.Int64 {
 	s := t.stripes.Load()
 	if s == nil {
 		t.mu.Lock()
@@ -59,7 +63,8 @@ func (t *tally) stripe() *atomic.Int64 {
 	return sum
 }
 
-func (t *tally) load() uint64 {
+// Load returns the sum.
+func (t *Tally) Load() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.stripes.Load()
