@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
@@ -133,8 +135,8 @@ const fewLimits = 4
 // taking is one limit of a takeAll.
 type taking struct {
 	d     *decider
-	slot  *slot
-	state uint64
+	slot  *slots.Slot
+	state slots.State
 	w     *window // of fixed windows
 	v     verdict
 	p     params
@@ -208,15 +210,15 @@ func takeEach(all []taking, key string, cost uint64, now int64) (at int64, ok bo
 
 // look sets the verdict at now. It reports false where another call is to decide.
 func (t *taking) look(now int64) bool {
-	c := t.slot.content(t.state)
-	if generation(t.slot.load(stateWord)) != generation(t.state) {
+	c := t.slot.Content(t.state)
+	if t.slot.State().Epoch() != t.state.Epoch() {
 		return false // its words may be of two epochs
 	}
 	if t.w != nil {
 		t.v = t.p.Verdict(c.N, t.w.end)
 		return t.w.holds(now) && (t.v.Allowed || !t.d.l.clock.IsCoarse())
 	}
-	var next content
+	var next slots.Content
 	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)
 	return t.v.Allowed || !t.d.l.clock.IsCoarse() && next == c
 }
@@ -249,6 +251,6 @@ func (t *taking) outweighs(other *taking) bool {
 func giveBackAll(taken []taking, key string, cost uint64) {
 	r := &Request{Key: key, Cost: cost}
 	for _, t := range taken {
-		_ = t.d.slots.refund(r, t.d.l.result(t.v), identity{}, 0)
+		_ = t.d.slots.refund(r, t.d.l.result(t.v), slots.Identity{}, 0)
 	}
 }

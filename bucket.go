@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // Bucket is what one ID has used in one window.
@@ -32,14 +33,14 @@ type Bucket struct {
 }
 
 // bucket returns the Bucket in a slot of a fixed window. The shard's mutex is held.
-func (l *Limiter) bucket(x *index, s *slot) Bucket {
-	_, scale, number := s.period()
-	b, start := l.newBucket(string(x.appendID(nil, s)), scale, number)
+func (l *Limiter) bucket(sh *slots.Shard, s *slots.Slot) Bucket {
+	_, scale, number := s.Period()
+	b, start := l.newBucket(string(sh.AppendID(nil, s)), scale, number)
 	at := func(stamp uint64) time.Time {
 		return l.clock.Time(arith.Add(start, int64(stamp<<stampShift(scale))))
 	}
-	b.Count, b.Denied = uint64(count(s.load(stateWord))), s.load(deniedWord)&countMask
-	b.Created, b.Modified = at(s.load(tailWord)>>16), at(s.load(usedWord)&countMask)
+	b.Count, b.Denied = uint64(s.State().Count()), s.Denied()
+	b.Created, b.Modified = at(s.Mark()), at(s.Used())
 	return b
 }
 
@@ -61,17 +62,17 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 }
 
 // inspect returns the Bucket in a cell of a fixed window, and unlocks the shard.
-func (l *Limiter) inspect(c *cell, scaleMs int64) Bucket {
-	defer c.shard.mu.Unlock()
-	if c.slot != nil {
-		return l.bucket(c.shard.index.Load(), c.slot)
+func (l *Limiter) inspect(c *lockedSlot, scaleMs int64) Bucket {
+	defer c.Unlock()
+	if c.Slot != nil {
+		return l.bucket(c.Shard, c.Slot)
 	}
-	b, _ := l.newBucket(c.id, scaleMs, l.window(c.now, scaleMs).number)
+	b, _ := l.newBucket(c.ID, scaleMs, l.window(c.now, scaleMs).number)
 	return b
 }
 
 // lockWindow returns the cell of id in the current window, with the shard's mutex held.
-func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, err error) {
+func (l *Limiter) lockWindow(id string, scaleMs int64) (c lockedSlot, err error) {
 	if err = checkArgs(id, scaleMs, 0); err == nil && l.closed.Load() {
 		err = ErrClosed
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 func zone(t testing.TB, name string) *time.Location {
@@ -362,9 +363,9 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	assert.Equal(t, before.Add(23*time.Hour), at())
 
 	s := l.onSlots(fixedKind)
-	_, err = s.update("k", ws.scale(), true, noInstant, func(v visit) content {
+	_, err = s.update("k", ws.scale(), true, noInstant, func(v visit) slots.Content {
 		v.N = 7
-		return v.content
+		return v.Content
 	})
 	require.NoError(t, err)
 	var saved bytes.Buffer
@@ -377,9 +378,9 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
 	now = now.Add(22 * time.Hour)
 	s = other.onSlots(fixedKind)
-	_, _ = s.update("k", ws.scale(), false, noInstant, func(v visit) content {
+	_, _ = s.update("k", ws.scale(), false, noInstant, func(v visit) slots.Content {
 		assert.EqualValues(t, 7, v.N, "it counts in the window that holds the end of the one before")
-		return v.content
+		return v.Content
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"math"
 	"time"
+
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
@@ -41,13 +43,13 @@ func (l *Limiter) count(
 ) (left time.Duration, err error) {
 	limit = min(limit, maxCount)
 	w := l.windows.table.Load().place(scaleMs, 0).Load() // the one that was current last
-	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
+	if w.scale != scaleMs || uint(len(id)-1) >= slots.InlineID {
 		return l.countSlow(id, scaleMs, limit, cost, 0, noWindow, r)
 	}
-	k := l.buckets.packShort(id)
+	k := l.buckets.PackShort(id)
 	// Read the clock while the words of the slot are on their way.
-	x := l.buckets.indexes[int(k.hash>>32)&(len(l.buckets.indexes)-1)].Load()
-	s, state, _ := x.findShort(k, len(id), &w.fixed)
+	x := l.buckets.indexes[l.buckets.number(k.Hash)].Load()
+	s, state, _ := x.FindShort(k, len(id), &w.fixed)
 	now := l.clock.Read()
 	switch {
 	case s == nil, now < w.start, now >= w.end, cost > limit, l.closed.Load():
@@ -74,7 +76,7 @@ func (l *Limiter) countSlow(
 	if tried == noWindow || l.clock.IsCoarse() {
 		tried, now = noWindow, l.clock.Read()
 	}
-	k := l.buckets.pack(id)
+	k := l.buckets.Pack(id)
 	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.Read() {
 		w := tried
 		if at.now < w.start || at.now >= w.end {
@@ -102,29 +104,29 @@ func (l *Limiter) countSlow(
 // r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies
 // r loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
 func (l *Limiter) hit(
-	s *slot, state uint64, cost, limit int64, stamp uint64, w *window, r *Result,
+	s *slots.Slot, state slots.State, cost, limit int64, stamp uint64, w *window, r *Result,
 ) bool {
 	r.ExpiresAt = w.expires
 	for {
-		total := count(state)
+		total := state.Count()
 		if total > limit-cost {
 			r.State, r.TotalRequests = Deny, uint64(total)
-			if l.clock.IsCoarse() && l.clock.Advance() >= w.end || !s.deny(state) { // the clock was late
+			if l.clock.IsCoarse() && l.clock.Advance() >= w.end || !s.Deny(state) { // the clock was late
 				return false
 			}
 			break
 		}
 		r.State, r.TotalRequests = Allow, uint64(total+cost)
-		if l.buckets.admit(s, state, state+uint64(cost), 1-cost) {
+		if l.buckets.admit(s, state, state+slots.State(cost), 1-cost) {
 			break
 		}
-		old := generation(state)
-		if state = s.load(stateWord); generation(state) != old {
+		epoch := state.Epoch()
+		if state = s.State(); state.Epoch() != epoch {
 			return false
 		}
 	}
-	if used := s.load(usedWord) & countMask; int64(stamp-used) > w.touchEvery {
-		s.touch(state, stamp)
+	if int64(stamp-s.Used()) > w.touchEvery {
+		s.Touch(state, stamp)
 	}
 	return true
 }
@@ -133,7 +135,7 @@ func (l *Limiter) hit(
 // cost is over the limit. It fails with errEarlier if the caller is to read the clock and try
 // again.
 func (l *Limiter) countLocked(
-	k packedID, id string, w *window, at *reading, limit, cost int64, r *Result,
+	k slots.Packed, id string, w *window, at *reading, limit, cost int64, r *Result,
 ) error {
 	*r = Result{}
 	c, err := l.buckets.lock(k, id, &w.fixed, at, cost <= limit)
@@ -143,22 +145,22 @@ func (l *Limiter) countLocked(
 	case err != nil:
 		return l.fail(err)
 	}
-	defer c.shard.mu.Unlock()
+	defer c.Unlock()
 	stamp := w.stamp(at.now)
 	switch {
-	case c.slot == nil && cost > limit:
-		c.shard.denied++
-	case c.slot == nil:
-		c.insert(content{N: cost, Still2: int64(stamp)}, 0)
-		c.shard.noteEnd(c.n, w.end)
-		c.shard.allowed -= uint64(cost - 1)
+	case c.Slot == nil && cost > limit:
+		c.Shard.Denied++
+	case c.Slot == nil:
+		c.Insert(slots.Content{N: cost, Still2: int64(stamp)})
+		c.NoteEnd(w.end)
+		c.Shard.Allowed -= uint64(cost - 1)
 		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.expires}
 	case cost > limit:
-		state := c.load(stateWord)
-		c.deny(state)
-		c.touch(state, stamp)
-		r.TotalRequests = uint64(count(state))
-	case !l.hit(c.slot, c.load(stateWord), cost, limit, stamp, w, r):
+		state := c.Slot.State()
+		c.Deny(state)
+		c.Touch(state, stamp)
+		r.TotalRequests = uint64(state.Count())
+	case !l.hit(c.Slot, c.Slot.State(), cost, limit, stamp, w, r):
 		return errEarlier
 	}
 	return nil
@@ -182,8 +184,8 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 		for i := range l.buckets.shards {
 			var found []Bucket
 			sh := &l.buckets.shards[i]
-			add := func(s *slot) { found = append(found, l.bucket(sh.index.Load(), s)) }
-			for c := 0; sh.visit(c, add); c, found = c+1, found[:0] {
+			add := func(_ int, s *slots.Slot) { found = append(found, l.bucket(sh, s)) }
+			for c := 0; sh.Visit(c, add); c, found = c+1, found[:0] {
 				for _, b := range found {
 					if !yield(b) {
 						return
@@ -201,7 +203,7 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 	if err != nil {
 		return err
 	}
-	c.remove()
+	c.Remove()
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // limitable is a Strategy of this package, which counts for a Limit by itself.
@@ -46,7 +47,7 @@ type decider struct {
 	slots   *slotStrategy
 	windows *windowStrategy // the same, of fixed windows; else nil
 	params  params          // of a cost of 1
-	key     period          // where it is not that of a window
+	key     slots.Period    // where it is not that of a window
 	most    uint64          // what Outcome.Left is of
 
 	all    []*Limit // of All, and one for each of tiers
@@ -203,24 +204,24 @@ func (d *decider) costing(cost uint64) params {
 // find returns the slot of a known caller, with its state as read before the key was compared, and
 // its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
 // and limiters that fail.
-func (d *decider) find(key string) (slot *slot, state uint64, w *window) {
+func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
 	}
 	p, w := d.current()
 	t := d.table
-	if len(key) > inlineID {
+	if len(key) > slots.InlineID {
 		slot, state, _ = t.find(key, p)
 		return slot, state, w
 	}
-	k := t.packShort(key)
-	slot, state, _ = t.indexes[t.number(k.hash)].Load().findShort(k, len(key), p)
+	k := t.PackShort(key)
+	slot, state, _ = t.indexes[t.number(k.Hash)].Load().FindShort(k, len(key), p)
 	return slot, state, w
 }
 
 // findBytes is find.
-func (d *decider) findBytes(key []byte) (slot *slot, state uint64, w *window) {
-	if len(key) <= inlineID {
+func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.State, w *window) {
+	if len(key) <= slots.InlineID {
 		return d.find(string(key)) // a copy on the stack
 	}
 	if d.slots == nil || len(key) > maxID || d.l.closed.Load() {
@@ -232,7 +233,7 @@ func (d *decider) findBytes(key []byte) (slot *slot, state uint64, w *window) {
 }
 
 // current returns the period of the buckets and, of fixed windows, the latest window.
-func (d *decider) current() (*period, *window) {
+func (d *decider) current() (*slots.Period, *window) {
 	if d.windows == nil {
 		return &d.key, nil
 	}
@@ -243,7 +244,7 @@ func (d *decider) current() (*period, *window) {
 // hit decides p on the bucket in a slot that find has returned, at now. It reports false, and has
 // counted nothing, if run is to decide.
 func (d *decider) hit(
-	slot *slot, state uint64, w *window, p params, now int64,
+	slot *slots.Slot, state slots.State, w *window, p params, now int64,
 ) (v verdict, at int64, ok bool) {
 	if w == nil {
 		return d.slots.hit(slot, state, p, now)

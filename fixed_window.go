@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
@@ -82,7 +83,7 @@ func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Dura
 // hit decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports false
 // if there is none, or if the window does not hold now.
 func (s *windowStrategy) hit(
-	slot *slot, state uint64, w *window, p params, now int64, res *Result,
+	slot *slots.Slot, state slots.State, w *window, p params, now int64, res *Result,
 ) bool {
 	return slot != nil && w.holds(now) && p.Cost <= p.Limit &&
 		s.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res)

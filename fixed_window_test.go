@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // sharingScales returns two scales whose windows are looked for in the same place first.
@@ -33,7 +35,7 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 		return done
 	}
 	var ids []string
-	for _, length := range []int{1, 8, inlineID, inlineID + 1, headID + partBytes + 1, maxID} {
+	for _, length := range []int{1, 8, slots.InlineID, slots.InlineID + 1, 57, maxID} {
 		ids = append(ids, strings.Repeat("k", length))
 	}
 	for _, id := range ids {
@@ -42,7 +44,7 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 		}
 	}
 	for i := range l.buckets.shards {
-		l.buckets.shards[i].mu.Lock()
+		l.buckets.shards[i].Lock()
 	}
 	for _, id := range ids {
 		for _, scale := range []int64{a, b} {
@@ -67,7 +69,7 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 	for i := range l.buckets.shards {
-		l.buckets.shards[i].mu.Unlock()
+		l.buckets.shards[i].Unlock()
 	}
 	require.True(t, locked, "a new key took no lock")
 	require.True(t, (<-fresh).Allowed())

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,11 +16,12 @@ var hashes = map[string]uint64{"all alike": 0, "16 values": 15, "one shard": 1<<
 
 // breakHash keeps only the bits of each hash that are set in mask.
 func breakHash(l *Limiter, mask uint64) {
-	l.buckets.mask = mask
-	l.callers.mask = mask
-	l.logs().mask = mask
-	l.queues().mask = mask
-	l.slices().mask = mask
+	l.buckets.Mask = mask
+	l.callers.Mask = mask
+	l.places.Mask = mask
+	l.logs().Mask = mask
+	l.queues().Mask = mask
+	l.slices().Mask = mask
 }
 
 // A hash only selects where to search, and keys are compared in full: equal hashes cost time but
@@ -101,5 +103,15 @@ func exactWith(t *testing.T, mask uint64) {
 		for i := range admitted {
 			assert.EqualValues(t, limit, admitted[i].Load(), "id %d in window %d", i, window)
 		}
+	}
+}
+
+func TestIDsOfZeroBytesDiffer(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	breakHash(l, 0)
+	for n := range 100 {
+		res, err := l.CheckRate(strings.Repeat("\x00", n+1), 1000, 1)
+		require.NoError(t, err)
+		require.True(t, res.Allowed(), "%d zero bytes", n+1)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // InFlight bounds the work that is in flight at one time. Make one with [Limiter.InFlight].
@@ -21,7 +22,7 @@ type InFlight struct {
 // leasePeriod is the period of the places with a Duration.
 type leasePeriod struct {
 	duration time.Duration
-	period
+	slots.Period
 }
 
 // InFlight returns a Strategy that bounds how much of a caller's work is in flight at one time: the
@@ -49,11 +50,11 @@ func (l *Limiter) InFlight() *InFlight {
 }
 
 // flight is one caller's work in flight where there are leases, or somebody waits for a place. It
-// has an entry only as long as that is so, and no capacity of its own: its slot has taken that.
+// has an entry only as long as that is so, and no room of its own: its slot has taken that.
 type flight struct {
 	algorithm.Log // the leases
 	// the places, with sharedBit; nil: this is not kept, and alone says what they are
-	*slot
+	slot  *slots.Slot
 	at    location      // of slot
 	alone int64         // the cost of the places, as it was found
 	freed chan struct{} // closed when something is given back; nil if nobody waits for that
@@ -64,7 +65,7 @@ func (f *flight) held() int64 {
 	if f.slot == nil {
 		return f.alone
 	}
-	return heldIn(f.load(stateWord))
+	return heldIn(f.slot.State())
 }
 
 // attach has f decide on the places of a caller, whose entry is locked, or only look at them if it
@@ -73,20 +74,19 @@ func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
 	if f.slot != nil {
 		return true
 	}
-	packed, p := l.callers.pack(k.id), placesPeriod(k.scale, k.series)
-	shard := l.callers.number(packed.hash)
-	sh := &l.callers.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	slot, state, n := sh.index.Load().find(packed, k.id, &p)
-	if slot == nil {
+	packed, p := l.places.Pack(k.id), placesPeriod(k.scale, k.series)
+	shard := l.places.number(packed.Hash)
+	c := l.places.shards[shard].LockKey(packed, k.id, &p)
+	defer c.Unlock()
+	if c.Slot == nil {
 		return !kept
 	}
+	state := c.State
 	f.alone = heldIn(state)
-	for ; kept && !slot.swap(state, count(state)|sharedBit); state = slot.load(stateWord) {
+	for ; kept && !c.Swap(state, state|sharedBit); state = c.Slot.State() {
 	}
 	if kept {
-		f.slot, f.at = slot, location(shard)<<32|location(n)
+		f.slot, f.at = c.Slot, location(shard)<<32|location(c.N)
 	}
 	return true
 }
@@ -97,15 +97,15 @@ func (f *flight) detach(l *Limiter) (idle bool) {
 	if f.slot == nil {
 		return false
 	}
-	sh, n := l.callers.shardOf(f.at)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for state := f.load(stateWord); heldIn(state) == 0; state = f.load(stateWord) {
-		if sh.release(f.slot, n, state) {
+	sh, n := l.places.shardOf(f.at)
+	sh.Lock()
+	defer sh.Unlock()
+	for state := f.slot.State(); heldIn(state) == 0; state = f.slot.State() {
+		if sh.Release(f.slot, n, state) {
 			return true
 		}
 	}
-	sh.noteIdle(f.slot, n, sharedBit)
+	noteIdle(sh, f.slot, n, sharedBit)
 	return false
 }
 
@@ -159,7 +159,7 @@ func (a leases) Raise(f *flight, p params, now, expires, total int64, _ string) 
 type places struct{ leases }
 
 func (places) Admit(f *flight, p params, _ int64, _ string) {
-	atomic.AddUint64(&f.slot[stateWord], uint64(p.Cost))
+	f.slot.Add(uint64(p.Cost))
 }
 
 // hold admits a place, or returns the verdict that denies it. It takes no lock for a known caller
@@ -176,19 +176,19 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 		s.first.CompareAndSwap(nil, w)
 	}
 	limit, cost := int64(min(most, maxHeld)), min(max(1, r.Cost), maxHeld+1)
-	slot, state, at := s.l.callers.find(r.Key, &w.period)
+	slot, state, at := s.l.places.find(r.Key, &w.Period)
 	if slot == nil || int64(cost) > limit {
 		return s.holdLocked(h, r, lease, int64(cost) > limit)
 	}
-	for epoch := state >> countBits; state>>countBits == epoch && state&sharedBit == 0; {
+	for epoch := state.Epoch(); state.Epoch() == epoch && state&sharedBit == 0; {
 		held, was := heldIn(state), state
 		if int64(cost) <= limit-held {
-			if s.l.callers.addPlace(slot, state, cost) {
+			if s.l.places.addPlace(slot, state, slots.State(cost)) {
 				*h = place{slot, s.l, at, -cost}
 				return verdict{Allowed: true, Total: held + int64(cost)}, nil
 			}
-			state = slot.load(stateWord)
-		} else if state = slot.load(stateWord); state == was { // the key was that of this epoch
+			state = slot.State()
+		} else if state = slot.State(); state == was { // the key was that of this epoch
 			return s.deny(held, lease), nil
 		}
 	}
@@ -216,7 +216,7 @@ func (s *InFlight) holdLocked(
 
 // deny tallies a denial beside places of the cost held, and returns its verdict.
 func (s *InFlight) deny(held int64, lease time.Duration) verdict {
-	s.l.callers.denied.Add(s.l.callers.denied.One(), 1)
+	s.l.places.denied.Add(s.l.places.denied.One(), 1)
 	s.l.clock.Advance() // a coarse clock may be late
 	return verdict{Total: held, At: arith.Add(s.l.clock.Read(), int64(lease))}
 }

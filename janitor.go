@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/clock"
+	"github.com/weirgo/weir/internal/room"
 )
 
 // janitor sweeps the tables of a limiter. Its goroutine starts with the first bucket and ends with
 // the last, so that an idle limiter holds none.
 type janitor struct {
-	clock    *clock.Clock
-	capacity *capacity
-	every    time.Duration
-	timeout  int64 // ns
+	clock   *clock.Clock
+	room    *room.Room
+	every   time.Duration
+	timeout int64 // ns
 
 	running atomic.Bool // written under mu
 	mu      sync.Mutex
@@ -60,9 +61,16 @@ func (j *janitor) all() []sweeper {
 	return j.tables
 }
 
-// start starts the goroutine unless it runs. It is called after capacity was taken, if running was
-// not set then: either that shows that the goroutine has ended, or the goroutine sees the bucket
-// and does not end.
+// taken starts the goroutine if a bucket was taken that it does not see.
+func (j *janitor) taken() {
+	if !j.running.Load() {
+		j.start()
+	}
+}
+
+// start starts the goroutine unless it runs. It is called after room was taken, if running was not
+// set then: either that shows that the goroutine has ended, or the goroutine sees the bucket and
+// does not end.
 func (j *janitor) start() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -127,13 +135,13 @@ func (j *janitor) read() (now int64, ok bool) {
 
 // idle ends the goroutine if no bucket is left.
 func (j *janitor) idle() bool {
-	if j.capacity.used() > 0 {
+	if j.room.Used() > 0 {
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.setRunning(false)
-	if j.capacity.used() > 0 { // taken before start could see that the goroutine ends
+	if j.room.Used() > 0 { // taken before start could see that the goroutine ends
 		j.setRunning(true)
 		return false
 	}
@@ -161,9 +169,9 @@ const reclaimBudget = 1 << 14
 // reclaimBudget buckets.
 func (j *janitor) reclaim(now int64) bool {
 	tables := j.all()
-	for budget := reclaimBudget; budget > 0; budget -= chunkSlots {
-		taken := j.capacity.taken.Load()
-		if taken&usedMask < j.capacity.max {
+	for budget := reclaimBudget; budget > 0; budget -= 1 << 7 {
+		before := j.room.Changes()
+		if j.room.Used() < j.room.Max {
 			return true
 		}
 		if removed := j.reclaimSome(tables, now, &budget); removed > 0 {
@@ -174,7 +182,7 @@ func (j *janitor) reclaim(now int64) bool {
 		for _, t := range tables {
 			soonest = min(soonest, t.soonest())
 		}
-		if now = j.clock.Read(); now < soonest && j.capacity.taken.Load() == taken {
+		if now = j.clock.Read(); now < soonest && j.room.Changes() == before {
 			break
 		}
 	}
@@ -187,15 +195,15 @@ func (j *janitor) reclaimBytes(now int64) bool {
 		_, slots := s.(*table) // these hold no bytes
 		return slots
 	})
-	before := j.capacity.bytes.Load()
+	before := j.room.Bytes.Load()
 	for budget := reclaimBudget; budget > 0; {
 		removed := j.reclaimSome(tables, now, &budget)
 		j.removed.Add(uint64(removed))
-		if removed == 0 || j.capacity.bytes.Load() < before {
+		if removed == 0 || j.room.Bytes.Load() < before {
 			break
 		}
 	}
-	return j.capacity.bytes.Load() < before
+	return j.room.Bytes.Load() < before
 }
 
 // reclaimSome looks through the tables. The next call begins after one that used up the budget.

@@ -104,11 +104,11 @@ func TestJanitorContinuesForANewBucket(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	// most likely it waits for the lock by then; otherwise the test proves less
 	time.Sleep(time.Millisecond)
-	require.True(t, l.capacity.tryTake()) // finds it running
+	require.True(t, l.room.Take()) // finds it running
 	j.mu.Unlock()
 	assert.False(t, <-ended, "the janitor ended although there is a bucket")
 	assert.True(t, j.running.Load())
-	l.capacity.give()
+	l.room.Give()
 }
 
 func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
@@ -269,7 +269,7 @@ func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 	const n = 64
 	for range slow.N(50, 200, 5000) {
 		l, clock := newTestLimiter(t, Config{})
-		l.capacity.max = n // after New, so that there are as many shards as in a large table
+		l.room.Max = n // after New, so that there are as many shards as in a large table
 		for i := range n {
 			_, err := l.CheckRate(strconv.Itoa(i), 10, 1)
 			require.NoError(t, err)

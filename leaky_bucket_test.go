@@ -100,7 +100,7 @@ func TestWaitersAreBoundedInBytes(t *testing.T) {
 		l, err := New(Config{MaxBuckets: 1})
 		require.NoError(t, err)
 		defer l.Close()
-		l.capacity.maxBytes = 5 * waiterBytes
+		l.room.MaxBytes = 5 * waiterBytes
 		r := &Request{Key: "id", Limit: 1, Duration: time.Hour}
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting errgroup.Group
@@ -119,7 +119,7 @@ func TestWaitersAreBoundedInBytes(t *testing.T) {
 			"waiting requests are not counted yet, as counts never fall")
 		cancel()
 		require.ErrorIs(t, waiting.Wait(), context.Canceled)
-		assert.Zero(t, l.capacity.bytes.Load())
+		assert.Zero(t, l.room.Bytes.Load())
 		assert.EqualValues(t, 1, l.Stats().Allowed, "canceled requests are not counted")
 	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/clock"
+	"github.com/weirgo/weir/internal/room"
 )
 
 // Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
@@ -24,13 +25,14 @@ type Limiter struct {
 	windows windows
 	series  registry
 	buckets *table // of fixed windows
-	callers *table // of sliding windows, token buckets, counters and places, one a caller
+	callers *table // of sliding windows, token buckets and counters, one a caller
+	places  *table // of work in flight
 
 	// The states of no fixed size are in tables of their own, made by the first call.
 	logs, lists, queues, slices, flights func() *states
 
-	capacity capacity
-	janitor  janitor
+	room    *room.Room
+	janitor janitor
 
 	invalid, full, afterClose atomic.Uint64 // calls that failed
 	allowed                   atomic.Int64  // the largest Allowed that Stats has returned
@@ -84,19 +86,21 @@ func New(cfg Config) (*Limiter, error) {
 			"Resolution %v", cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
 	}
 	l := &Limiter{clock: clock.New(cfg.Now, cfg.Resolution)}
-	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)
+	l.room = room.New(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), l.janitor.taken)
 	l.janitor = janitor{
-		clock:    &l.clock,
-		capacity: &l.capacity,
-		every:    cmp.Or(cfg.SweepEvery, 10*time.Second),
-		timeout:  int64(cmp.Or(cfg.Timeout, time.Minute)),
-		stop:     make(chan struct{}),
+		clock:   &l.clock,
+		room:    l.room,
+		every:   cmp.Or(cfg.SweepEvery, 10*time.Second),
+		timeout: int64(cmp.Or(cfg.Timeout, time.Minute)),
+		stop:    make(chan struct{}),
 	}
 	l.windows.table.Store(newWindowTable(minWindows))
 	l.series.clock = &l.clock
 	l.series.all.Store(new([]*series))
-	l.buckets, l.callers = newTable(&l.capacity, true), newTable(&l.capacity, false)
-	l.janitor.add(l.buckets, l.callers)
+	l.buckets = newTable(l.room, &l.janitor, windowSlots{})
+	l.callers = newTable(l.room, &l.janitor, callerSlots{})
+	l.places = newTable(l.room, &l.janitor, placeSlots{})
+	l.janitor.add(l.buckets, l.callers, l.places)
 	l.logs = lazyStates(l, logRecord, func() state { return new(algorithm.Log) },
 		func(e *encoder, s state) { saveLog(e, s.(*algorithm.Log)) })
 	l.lists = lazyStates(l, logRecord, func() state { return new(algorithm.Listed) },
@@ -134,8 +138,8 @@ func (l *Limiter) Stats() Stats {
 		Invalid:    l.invalid.Load(),
 		Full:       l.full.Load(),
 		Closed:     l.afterClose.Load(),
-		Buckets:    int(l.capacity.used()),
-		MaxBuckets: int(l.capacity.max),
+		Buckets:    int(l.room.Used()),
+		MaxBuckets: int(l.room.Max),
 		Swept:      l.janitor.removed.Load(),
 		Sweeps:     l.janitor.sweeps.Load(),
 		LastSweep:  time.Duration(l.janitor.took.Load()),
@@ -170,4 +174,13 @@ func (l *Limiter) fail(err error) error {
 		l.invalid.Add(1)
 	}
 	return err
+}
+
+// storeMax raises a to at least to, and returns what it is then.
+func storeMax(a *atomic.Int64, to int64) int64 {
+	for {
+		if at := a.Load(); at >= to || a.CompareAndSwap(at, to) {
+			return max(at, to)
+		}
+	}
 }

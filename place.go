@@ -2,7 +2,8 @@ package weir
 
 import (
 	"math"
-	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // The places that are held of one caller are a bucket that has one epoch. The bits of its number:
@@ -24,33 +25,48 @@ const (
 )
 
 // heldIn returns the cost held, and admittedIn the admissions, in a state word.
-func heldIn(state uint64) int64      { return int64(state&heldMask) - 1 }
-func admittedIn(state uint64) uint64 { return state & admittedMask / admittedOnce }
+func heldIn(state slots.State) int64      { return int64(state&heldMask) - 1 }
+func admittedIn(state slots.State) uint64 { return uint64(state & admittedMask / admittedOnce) }
 
-func placesPeriod(scaleMs, series int64) period {
-	return periodOf(placesKind, scaleMs, series<<1|placesNumber)
+func placesPeriod(scaleMs, series int64) slots.Period {
+	return slots.PeriodOf(placesKind, scaleMs, series)
 }
 
-// hasPlaces reports whether a bucket is one of places.
-func (s *slot) hasPlaces() bool {
-	k, _, number := s.period()
-	return k == placesKind && number&placesNumber != 0
+// placeSlots is the meaning of the slots of places.
+type placeSlots struct{}
+
+// End implements meaning.
+func (placeSlots) End(_ *slots.Slot, c slots.Content) int64 {
+	if c.N&(sharedBit|heldMask) == 0 {
+		return noInstant
+	}
+	return maxInstant
 }
+
+// Admitted implements meaning.
+func (placeSlots) Admitted(_ *slots.Slot, state slots.State) uint64 { return admittedIn(state) }
+
+// Stays implements meaning. It notes that the bounds of a chunk are those of other buckets.
+func (placeSlots) Stays(s *slots.Slot, state slots.State) bool {
+	return s.Swap(state, state.With(state.Count()|unnotedBit))
+}
+
+func (placeSlots) held(state slots.State) uint64 { return uint64(heldIn(state)) }
 
 // location is where a slot of a table is: the number of the shard 32, that of the slot 32.
 type location uint64
 
 // shardOf returns the shard of a location, and the number of the slot.
-func (t *table) shardOf(at location) (*shard, int) { return &t.shards[at>>32], int(uint32(at)) }
+func (t *table) shardOf(at location) (*slots.Shard, int) { return &t.shards[at>>32], int(uint32(at)) }
 
 // addPlace admits a cost to a slot with this state. It reports false if the state is another by
 // now.
-func (t *table) addPlace(s *slot, state, cost uint64) bool {
+func (t *table) addPlace(s *slots.Slot, state, cost slots.State) bool {
 	next := state + cost + admittedOnce
 	if state&admittedMask == admittedMask {
 		next = state + cost - admittedMask
 	}
-	added := atomic.CompareAndSwapUint64(&s[stateWord], state, next)
+	added := s.Swap(state, next)
 	if added && next&admittedMask == 0 {
 		t.places.Add(t.places.One(), int64(admittedIn(state)+1))
 	}
@@ -59,41 +75,35 @@ func (t *table) addPlace(s *slot, state, cost uint64) bool {
 
 // makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
 func (l *Limiter) makePlaces(k stateKey) error {
-	packed, p := l.callers.pack(k.id), placesPeriod(k.scale, k.series)
+	packed, p := l.places.Pack(k.id), placesPeriod(k.scale, k.series)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = l.clock.Read()
-		c, err := l.callers.lock(packed, k.id, &p, &at, true)
+		c, err := l.places.lock(packed, k.id, &p, &at, true)
 		switch {
 		case err == errEarlier:
 			continue
 		case err != nil:
 			return err
-		case c.slot == nil:
-			c.insert(content{}, 0)
-			c.shard.noteEnd(c.n, noInstant)
+		case c.Slot == nil:
+			c.Insert(slots.Content{})
+			c.NoteEnd(noInstant)
 		}
-		c.shard.mu.Unlock()
+		c.Unlock()
 		return nil
 	}
 }
 
-// noteIdle clears bits of a bucket of places, and lowers the bounds to its end if it is idle.
-func (sh *shard) noteIdle(s *slot, n int, bits int64) {
-	for state := s.load(stateWord); !s.swap(state, count(state)&^(bits|unnotedBit)); {
-		state = s.load(stateWord)
+// noteIdle clears bits of a bucket of places in sh, and lowers the bounds to its end if it is idle.
+func noteIdle(sh *slots.Shard, s *slots.Slot, n int, bits int64) {
+	for state := s.State(); !s.Swap(state, state.With(state.Count()&^(bits|unnotedBit))); {
+		state = s.State()
 	}
-	sh.noteEnd(n, noInstant)
-}
-
-// unnote notes that the bounds of a chunk are those of other buckets. It reports false if the state
-// is another by now. The shard's mutex is held.
-func (s *slot) unnote(state uint64) bool {
-	return !s.hasPlaces() || s.swap(state, count(state)|unnotedBit)
+	sh.NoteEnd(n, noInstant)
 }
 
 // place is a cost that is held in a slot.
 type place struct {
-	*slot
+	*slots.Slot
 	l    *Limiter
 	at   location
 	back uint64 // the cost, negated
@@ -101,29 +111,28 @@ type place struct {
 
 // release gives the place back. Then the slot may be another bucket's at any time.
 func (p *place) release() {
-	if state := atomic.AddUint64(&p.slot[stateWord], p.back); state&(sharedBit|unnotedBit) != 0 {
+	if state := p.Add(p.back); state&(sharedBit|unnotedBit) != 0 {
 		p.released(state)
 	}
 }
 
 // released wakes who waits for the place, and notes that the bucket is idle. state is that after
 // the release. If the bucket is another by now, that does no harm.
-func (p *place) released(state uint64) {
+func (p *place) released(state slots.State) {
 	if state&sharedBit == 0 && heldIn(state) > 0 {
 		return
 	}
-	sh, n := p.l.callers.shardOf(p.at)
-	sh.mu.Lock()
-	x, key := sh.index.Load(), stateKey{}
-	state = p.load(stateWord)
-	if state&countMask != 0 && x.slot(n) == p.slot && p.hasPlaces() {
-		if sh.noteIdle(p.slot, n, 0); state&sharedBit != 0 {
-			_, key.scale, key.series = p.period()
-			key.series >>= 1
-			key.id = string(x.appendID(nil, p.slot))
+	sh, n := p.l.places.shardOf(p.at)
+	sh.Lock()
+	key := stateKey{}
+	state = p.State()
+	if state.Live() && sh.Slot(n) == p.Slot {
+		if noteIdle(sh, p.Slot, n, 0); state&sharedBit != 0 {
+			_, key.scale, key.series = p.Period()
+			key.id = string(sh.AppendID(nil, p.Slot))
 		}
 	}
-	sh.mu.Unlock()
+	sh.Unlock()
 	if key.id == "" {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"strings"
+
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // PrefixResetter sets the counts of all keys that begin with a prefix to zero, in every Duration;
@@ -47,7 +49,7 @@ func (s *slotStrategy) ResetPrefix(
 	p := &prefixReset{ctx: ctx, prefix: prefix, progress: progress}
 	for i := range s.table.shards {
 		sh := &s.table.shards[i]
-		for c := 0; ctx.Err() == nil && sh.resetChunk(c, s, p, s.l.clock.Read()); c++ {
+		for c := 0; ctx.Err() == nil && s.resetChunk(sh, c, p); c++ {
 		}
 		if !p.next() {
 			break
@@ -57,36 +59,30 @@ func (s *slotStrategy) ResetPrefix(
 }
 
 // owns reports whether a slot is a bucket of s.
-func (s *slotStrategy) owns(in *slot) bool {
-	k, scaleMs, number := in.period()
+func (s *slotStrategy) owns(in *slots.Slot) bool {
+	k, scaleMs, number := in.Period()
 	own := s.ownScale()
 	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale) &&
-		(k == fixedKind || number == s.series<<1)
+		(k == fixedKind || number == s.series)
 }
 
-// resetChunk removes the buckets of one chunk that are of a strategy and whose ID begins with the
-// prefix. It leaves those that have expired to a sweep, which raises the horizon. It reports false
-// if there is no such chunk.
-func (sh *shard) resetChunk(i int, of *slotStrategy, p *prefixReset, now int64) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if i >= len(sh.chunks) {
-		return false
-	}
-	id, prefix := make([]byte, 0, inlineID), []byte(p.prefix)
-	for n, s := range sh.slots(i, i+1) {
+// resetChunk removes the buckets of one chunk that are of s and whose ID begins with the prefix. It
+// leaves those that have expired to a sweep, which raises the horizon. It reports false if there is
+// no such chunk.
+func (s *slotStrategy) resetChunk(sh *slots.Shard, i int, p *prefixReset) bool {
+	now, id, prefix := s.l.clock.Read(), make([]byte, 0, slots.InlineID), []byte(p.prefix)
+	return sh.Visit(i, func(n int, in *slots.Slot) {
 		p.seen++
-		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) || !of.owns(s) {
-			continue
+		if id = sh.AppendID(id[:0], in); !bytes.HasPrefix(id, prefix) || !s.owns(in) {
+			return
 		}
-		for state := s.load(stateWord); now < s.end(s.content(state)); state = s.load(stateWord) {
-			if sh.release(s, n, state) { // else a hit came
+		for state := in.State(); now < sh.End(in, in.Content(state)); state = in.State() {
+			if sh.Release(in, n, state) { // else a hit came
 				p.reset++
-				break
+				return
 			}
 		}
-	}
-	return true
+	})
 }
 
 // ResetPrefix implements [PrefixResetter].

@@ -38,7 +38,7 @@ func TestRefundedHitsLeaveTheLog(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, entries, len(held))
 	}
-	assert.Less(t, l.capacity.bytes.Load(), int64(500))
+	assert.Less(t, l.room.Bytes.Load(), int64(500))
 }
 
 // The memory of logs is bounded. At the bound growth fails with ErrFull, even for known callers,
@@ -47,13 +47,13 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 	for _, meta := range []string{"", strings.Repeat("m", 300)} {
 		l, clock := newTestLimiter(t, Config{MaxBuckets: 100})
 		s := l.SlidingLog()
-		bound := l.capacity.maxBytes
+		bound := l.room.MaxBytes
 		require.EqualValues(t, 1<<20+100*256, bound)
 		hits := 0
 		for full := 0; full < 50; {
 			r := &Request{Key: strconv.Itoa(hits % 50), Limit: 1 << 40, Duration: time.Second, Meta: meta}
 			_, err := s.Run(t.Context(), r)
-			require.LessOrEqual(t, l.capacity.bytes.Load(), bound)
+			require.LessOrEqual(t, l.room.Bytes.Load(), bound)
 			if err == nil {
 				hits++
 				continue
@@ -75,7 +75,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		require.NoError(t, err, "everything is over")
 		clock.setMs(100_000)
 		l.Sweep()
-		assert.Zero(t, l.capacity.bytes.Load())
+		assert.Zero(t, l.room.Bytes.Load())
 		assert.Zero(t, l.Stats().Buckets)
 	}
 }
@@ -116,7 +116,7 @@ func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 			for err := error(nil); err == nil; {
 				_, err = s.Run(t.Context(), &Request{Key: "b", Limit: 1 << 40, Duration: time.Second})
 			}
-			l.capacity.bytes.Store(l.capacity.maxBytes) // no byte is left for the ring to grow
+			l.room.Bytes.Store(l.room.MaxBytes) // no byte is left for the ring to grow
 			r := &Request{Key: "c", Limit: 1, Duration: time.Second}
 			require.ErrorIs(t, run(l, r), ErrFull)
 			clock.setMs(5000)

@@ -8,53 +8,43 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
 // content to the next one.
 type slotAlgorithm interface {
 	// Decide returns the verdict on p at now, and the content after it: c itself after a denial.
-	Decide(c content, p params, now int64) (verdict, content)
+	Decide(c slots.Content, p params, now int64) (verdict, slots.Content)
 
 	// Admit counts p.Cost at now, whether it fits or not.
-	Admit(c content, p params, now int64) content
+	Admit(c slots.Content, p params, now int64) slots.Content
 
 	// Refund takes back what was admitted for p, and was to expire at the instant given.
-	Refund(c content, p params, now, expires int64) content
+	Refund(c slots.Content, p params, now, expires int64) slots.Content
 
 	// Raise raises the count at now to total, the count of another store, which expires at the instant
 	// given. It never lowers it.
-	Raise(c content, p params, now, expires, total int64) content
+	Raise(c slots.Content, p params, now, expires, total int64) slots.Content
 
 	// Merge raises the counts of c to those of a saved content of the same key. The clock may be up to
 	// ahead behind the one that saved it.
-	Merge(c, saved content, scaleMs, now, ahead int64) content
+	Merge(c, saved slots.Content, scaleMs, now, ahead int64) slots.Content
 
 	// Expires returns the instant from which a content counts nothing, if it is not used again.
-	Expires(c content, scaleMs int64) int64
+	Expires(c slots.Content, scaleMs int64) int64
 }
-
-// slotAlgorithms are those of each kind, for what needs no params.
-var slotAlgorithms = [...]slotAlgorithm{
-	fixedKind:   new(algorithm.FixedWindow),
-	slidingKind: new(algorithm.SlidingWindow),
-	tokenKind:   new(algorithm.TokenBucket),
-	counterKind: new(algorithm.Counter),
-}
-
-// perCost is how much of State.N Stats counts for a cost of 1, by kind: none if N is no count.
-var perCost = [...]int64{fixedKind: 1, slidingKind: 1, tokenKind: 0, counterKind: 1}
 
 // slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type slotStrategy struct {
 	reader
 	table     *table
-	kind      kind
+	kind      slots.Kind
 	algorithm slotAlgorithm
 }
 
 // onSlots returns the strategy of a kind, whose State.N is a count.
-func (l *Limiter) onSlots(k kind) slotStrategy {
+func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
 	t := l.callers
 	if k == fixedKind {
 		t = l.buckets
@@ -106,16 +96,16 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 // the clock was read. If an admission finds that state unchanged, or a denial its generation, and
 // the slot was found in that generation, all words were of one epoch.
 func (s *slotStrategy) hit(
-	slot *slot, state uint64, p params, now int64,
+	slot *slots.Slot, state slots.State, p params, now int64,
 ) (v verdict, at int64, ok bool) {
-	have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
+	have := slot.Content(state)
 	late := s.l.clock.IsCoarse()
 	n := 1 - p.Cost*perCost[s.kind] // of the hit, what its slot does not count
-	epoch := state >> countBits
-	for state = slot.load(stateWord); state>>countBits == epoch; state = slot.load(stateWord) {
-		have.N = int64(state&countMask) - 1
+	epoch := state.Epoch()
+	for state = slot.State(); state.Epoch() == epoch; state = slot.State() {
+		have.N = state.Count()
 		// A direct call takes 3 ns less than one of an interface.
-		var next content
+		var next slots.Content
 		switch s.kind {
 		case slidingKind:
 			v, next = new(algorithm.SlidingWindow).Decide(have, p, now)
@@ -132,10 +122,10 @@ func (s *slotStrategy) hit(
 			break
 		}
 		switch {
-		case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
+		case !v.Allowed && slot.State().Epoch() == epoch:
 			s.table.denied.Add(s.table.denied.One(), 1)
 			return v, now, true
-		case v.Allowed && s.table.admit(slot, state, epoch<<countBits|uint64(next.N+1), n):
+		case v.Allowed && s.table.admit(slot, state, state.With(next.N), n):
 			if n > 0 {
 				s.table.allowed.Add(s.table.allowed.One(), n)
 			}
@@ -146,8 +136,8 @@ func (s *slotStrategy) hit(
 }
 
 // period returns that of the buckets of a scale.
-func (s *slotStrategy) period(scaleMs int64) period {
-	return periodOf(s.kind, cmp.Or(s.keyScale, scaleMs), s.series<<1)
+func (s *slotStrategy) period(scaleMs int64) slots.Period {
+	return slots.PeriodOf(s.kind, cmp.Or(s.keyScale, scaleMs), s.series)
 }
 
 // purpose is why a decision is made.
@@ -172,10 +162,10 @@ func (s *slotStrategy) decideLocked(
 		}
 		v, err = s.decideOn(&c, p, to)
 		if to == toCount && !v.Allowed && !late {
-			c.shard.denied++
+			c.Shard.Denied++
 		}
-		b = visit{c.have, c.now, c.identity()}
-		c.shard.mu.Unlock()
+		b = visit{c.Have, c.now, c.Identity()}
+		c.Unlock()
 		switch {
 		case err != nil:
 			return v, b, s.l.fail(err)
@@ -187,28 +177,36 @@ func (s *slotStrategy) decideLocked(
 }
 
 // decideOn decides on a bucket that is locked.
-func (s *slotStrategy) decideOn(c *cell, p params, to purpose) (v verdict, err error) {
+func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict, err error) {
 	for done := false; !done && err == nil; {
-		var next content
-		v, next = s.algorithm.Decide(c.have, p, c.now)
-		if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.have {
+		var next slots.Content
+		v, next = s.algorithm.Decide(c.Have, p, c.now)
+		if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.Have {
 			break
 		}
 		if done, err = c.replace(next); done {
-			c.shard.noteEnd(c.n, v.At)
+			c.NoteEnd(v.At)
 		}
 		if done && v.Allowed {
-			c.shard.allowed += uint64(1 - perCost[s.kind]*(next.N-c.have.N))
+			c.Shard.Allowed += uint64(1 - perCost[s.kind]*(next.N-c.Have.N))
 		}
 	}
 	return v, err
 }
 
+// replace is that of the cell, with the error of a full limiter.
+func (c *lockedSlot) replace(next slots.Content) (done bool, err error) {
+	if done, err = c.Locked.Replace(next); err != nil {
+		err = ErrFull
+	}
+	return done, err
+}
+
 // visit is a bucket at an instant, with the shard's mutex held.
 type visit struct {
-	content
+	slots.Content
 	now int64
-	in  identity // zero if there is no bucket yet
+	in  slots.Identity // zero if there is no bucket yet
 }
 
 // update replaces the content of a caller's bucket by change of it, and returns the identity of the
@@ -216,42 +214,48 @@ type visit struct {
 // change is called again after each concurrent hit: the last call counts. The bucket of a fixed
 // window is that of now, or of since if that is later.
 func (s *slotStrategy) update(
-	id string, scaleMs int64, create bool, since int64, change func(visit) content,
-) (identity, error) {
+	id string, scaleMs int64, create bool, since int64, change func(visit) slots.Content,
+) (slots.Identity, error) {
 	c, err := s.lock(id, scaleMs, since, create)
 	if err != nil {
-		return identity{}, err
+		return slots.Identity{}, err
 	}
-	defer c.shard.mu.Unlock()
+	defer c.Unlock()
 	for done := false; !done && err == nil; {
-		next := change(visit{c.have, c.now, c.identity()})
-		if c.slot == nil && !create {
+		next := change(visit{c.Have, c.now, c.Identity()})
+		if c.Slot == nil && !create {
 			break
 		}
 		if done, err = c.replace(next); done {
-			c.shard.allowed -= uint64(perCost[s.kind] * (next.N - c.have.N)) // no hit
-			c.shard.noteEnd(c.n, c.end(next))
+			c.Shard.Allowed -= uint64(perCost[s.kind] * (next.N - c.Have.N)) // no hit
+			c.NoteEnd(c.End(next))
 		}
 	}
-	return c.identity(), err
+	return c.Identity(), err
+}
+
+// lockedSlot is the cell of a caller at a reading of the clock.
+type lockedSlot struct {
+	slots.Locked
+	now int64
 }
 
 // lock returns the cell of a caller, whose content without a bucket is that at the reading of the
 // clock. It fails as table.lock does, but with errEarlier.
-func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cell, err error) {
-	k, key := s.table.pack(id), s.period(scaleMs)
+func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c lockedSlot, err error) {
+	k, key := s.table.Pack(id), s.period(scaleMs)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = s.l.clock.Read()
 		have := algorithm.None
 		if s.kind == fixedKind {
 			w := s.l.window(max(at.now, since), scaleMs)
-			key, have = w.fixed, content{Still2: int64(w.stamp(max(at.now, since)))}
+			key, have = w.fixed, slots.Content{Still2: int64(w.stamp(max(at.now, since)))}
 		}
-		if c, err = s.table.lock(k, id, &key, &at, create); err != errEarlier {
-			if c.slot != nil {
-				have = c.content(c.state)
+		if c.Locked, err = s.table.lock(k, id, &key, &at, create); err != errEarlier {
+			if c.Slot != nil {
+				have = c.Content(c.State)
 			}
-			c.now, c.have = at.now, have
+			c.now, c.Have = at.now, have
 			return c, err
 		}
 	}
@@ -275,7 +279,7 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 		to = toLook
 	}
 	var v verdict
-	var next, have content
+	var next, have slots.Content
 	if s.kind == fixedKind { // its slots are those of one window
 		seen.now = s.l.clock.Read()
 		seen.w = s.l.window(seen.now, p.Scale)
@@ -303,15 +307,15 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 }
 
 // see finds a caller, and returns what its bucket holds. It takes no lock.
-func (s *slotStrategy) see(id string, key *period, at *sight) content {
+func (s *slotStrategy) see(id string, key *slots.Period, at *sight) slots.Content {
 	for {
 		at.slot, at.state, _ = s.table.find(id, key)
 		if at.slot == nil {
 			return algorithm.None
 		}
-		c := at.slot.content(at.state)
+		c := at.slot.Content(at.state)
 		// else its words may be of two epochs
-		if generation(at.slot.load(stateWord)) == generation(at.state) {
+		if at.slot.State().Epoch() == at.state.Epoch() {
 			return c
 		}
 	}
@@ -321,8 +325,8 @@ func (s *slotStrategy) see(id string, key *period, at *sight) content {
 // it had read all this itself.
 type sight struct {
 	params
-	slot  *slot // nil: look saw no such bucket
-	state uint64
+	slot  *slots.Slot // nil: look saw no such bucket
+	state slots.State
 	now   int64
 	w     *window // of a fixed window
 }
@@ -336,23 +340,23 @@ func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) erro
 	if !taken.Allowed() {
 		return nil
 	}
-	return s.refund(r, taken, identity{}, 0)
+	return s.refund(r, taken, slots.Identity{}, 0)
 }
 
 // refund takes back the cost of r from the admission with the Result taken, if it was made in this
 // bucket; the zero identity stands for any. before is the part of that admission which was taken
 // back already: a token bucket's tokens return that much sooner.
-func (s *slotStrategy) refund(r *Request, taken *Result, in identity, before int64) error {
+func (s *slotStrategy) refund(r *Request, taken *Result, in slots.Identity, before int64) error {
 	p, err := s.parse(r)
 	if err != nil || p.ExceedsLimit() {
 		return err
 	}
 	expires := arith.Sub(s.l.clock.Instant(taken.ExpiresAt), arith.Mul(uint64(before), p.Each))
-	_, err = s.update(r.Key, p.Scale, false, noInstant, func(b visit) content {
-		if in != (identity{}) && in != b.in {
-			return b.content
+	_, err = s.update(r.Key, p.Scale, false, noInstant, func(b visit) slots.Content {
+		if in != (slots.Identity{}) && in != b.in {
+			return b.Content
 		}
-		return s.algorithm.Refund(b.content, p, b.now, expires)
+		return s.algorithm.Refund(b.Content, p, b.now, expires)
 	})
 	return err
 }
@@ -381,7 +385,7 @@ func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
 	}
 	c, err := s.lock(r.Key, p.Scale, noInstant, false)
 	if err == nil {
-		c.remove()
+		c.Remove()
 	}
 	return err
 }
@@ -393,11 +397,11 @@ func (s *slotStrategy) Seed(_ context.Context, r *Request, counted *Result) erro
 	if err != nil || expires <= s.l.clock.Read() {
 		return err
 	}
-	return s.add(r, p, func(b visit) content {
+	return s.add(r, p, func(b visit) slots.Content {
 		if b.now >= expires { // the clock may have passed it since it was read
-			return b.content
+			return b.Content
 		}
-		return s.algorithm.Raise(b.content, p, b.now, expires, clampCost(counted.TotalRequests))
+		return s.algorithm.Raise(b.Content, p, b.now, expires, clampCost(counted.TotalRequests))
 	})
 }
 
@@ -407,11 +411,11 @@ func (s *slotStrategy) Charge(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return s.add(r, p, func(b visit) content { return s.algorithm.Admit(b.content, p, b.now) })
+	return s.add(r, p, func(b visit) slots.Content { return s.algorithm.Admit(b.Content, p, b.now) })
 }
 
 // add makes the bucket of r if there is none, and changes it.
-func (s *slotStrategy) add(r *Request, p params, change func(visit) content) error {
+func (s *slotStrategy) add(r *Request, p params, change func(visit) slots.Content) error {
 	if _, err := s.update(r.Key, p.Scale, true, noInstant, change); err != nil {
 		return s.l.fail(err)
 	}

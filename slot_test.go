@@ -9,58 +9,26 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/slots"
 	"github.com/weirgo/weir/internal/slow"
 )
-
-// lockedCell returns the cell of a caller of a strategy, locked.
-func lockedCell(t *testing.T, s *slotStrategy, r *Request) cell {
-	t.Helper()
-	c, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
-	require.NoError(t, err)
-	require.NotNil(t, c.slot)
-	return c
-}
-
-// A hit that comes between the load of the state and the release, or the roll, is not lost: both
-// fail, and change nothing.
-func TestReleaseAndRollFailAfterAHit(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	r := &Request{Key: "id", Limit: 5, Duration: time.Second}
-	for _, s := range []*slotStrategy{
-		&l.FixedWindow().slotStrategy, &l.SlidingWindow().slotStrategy, &l.TokenBucket(0).slotStrategy,
-		&l.Counter().slotStrategy,
-	} {
-		_, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
-		c := lockedCell(t, s, r)
-		require.True(t, c.swap(c.state, c.have.N+1)) // as a hit does, without the mutex
-		before, held := *c.slot, l.capacity.used()
-		assert.False(t, c.shard.release(c.slot, c.n, c.state))
-		next := c.have
-		next.Still2++
-		done, err := c.replace(next)
-		require.NoError(t, err)
-		assert.False(t, done)
-		assert.Equal(t, before, *c.slot)
-		assert.Equal(t, held, l.capacity.used())
-		c.shard.mu.Unlock()
-	}
-}
 
 // That a key has no bucket raises the horizon, so that no bucket is made at an earlier reading.
 func TestAbsenceRaisesTheHorizon(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	r := &Request{Key: "id", Limit: 5, Duration: time.Second}
 	for name, s := range map[string]*slotStrategy{
 		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
 	} {
 		clock.setMs(1500)
 		c, err := s.lock(name, 1000, noInstant, false)
 		require.NoError(t, err)
-		require.Nil(t, c.slot)
-		c.shard.mu.Unlock()
-		r.Key = name
-		_, err = s.table.lock(c.packedID, name, &c.key, &reading{now: 1200 * msec, horizon: noInstant},
+		require.Nil(t, c.Slot)
+		c.Unlock()
+		key := s.period(1000)
+		if s.kind == fixedKind {
+			key = l.window(1500*msec, 1000).fixed
+		}
+		_, err = s.table.lock(s.table.Pack(name), name, &key, &reading{now: 1200 * msec, horizon: noInstant},
 			true)
 		assert.ErrorIs(t, err, errEarlier, name)
 	}
@@ -75,9 +43,13 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 		r := &Request{Key: id, Limit: 2, Duration: time.Millisecond}
 		_, err := s.Run(t.Context(), r)
 		require.NoError(t, err)
-		c := lockedCell(t, &s.slotStrategy, r)
-		first, identity := c.slot, c.identity()
-		c.shard.mu.Unlock()
+		bucket := func() (*slots.Slot, slots.Identity) {
+			c, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
+			require.NoError(t, err)
+			defer c.Unlock()
+			return c.Slot, c.Identity()
+		}
+		first, identity := bucket()
 		moved := 0
 		for ms := int64(1); moved < slow.N(1, 2, 2); ms++ {
 			if ms >= 1<<18 {
@@ -93,19 +65,18 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 			if ms%1000 > 0 && ms < 65_000 {
 				continue
 			}
-			c := lockedCell(t, &s.slotStrategy, r)
-			require.Equal(t, identity, c.identity())
-			if c.slot != first {
-				first = c.slot
+			now, is := bucket()
+			require.Equal(t, identity, is)
+			if now != first {
+				first = now
 				moved++
 			}
-			c.shard.mu.Unlock()
 		}
 		assert.Equal(t, 1, l.Stats().Buckets)
 		checkTable(t, l.callers)
 		clock.ns.Add(int64(time.Hour))
 		assert.Equal(t, 1, l.Sweep())
-		assert.Zero(t, l.callers.shards[0].buckets)
+		assert.Zero(t, checkTable(t, l.callers))
 	}
 }
 
@@ -154,7 +125,7 @@ func TestLoadCountsRestoredBytes(t *testing.T) {
 		}
 	}
 	require.Positive(t, held)
-	assert.Equal(t, held, to.capacity.bytes.Load())
+	assert.Equal(t, held, to.room.Bytes.Load())
 }
 
 // A small table keeps those of each strategy that have counted most.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
@@ -92,23 +93,32 @@ func (e *encoder) flush(above int) {
 func (t *table) save(e *encoder, now int64) {
 	for i := range t.shards {
 		sh := &t.shards[i]
-		saveSlot := func(s *slot) { sh.saveSlot(e, s, now) }
-		for c := 0; e.err == nil && sh.visit(c, saveSlot); c++ {
+		save := func(_ int, s *slots.Slot) { e.slot(sh, s, now) }
+		if t == e.l.places {
+			save = func(_ int, s *slots.Slot) { e.noteFlight(sh, s, now) }
+		}
+		for c := 0; e.err == nil && sh.Visit(c, save); c++ {
 			e.saveFlights()
 			e.flush(saveBuffer)
 		}
 	}
 }
 
-func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
-	k, scale, number := s.period()
-	c := s.content(s.load(stateWord))
-	if s.end(c) <= now || c.N == 0 && k == fixedKind {
+// noteFlight has saveFlights write the work in flight of a slot.
+func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot, now int64) {
+	if sh.End(s, s.Content(s.State())) <= now {
 		return
 	}
-	if s.hasPlaces() {
-		e.flights = append(e.flights,
-			stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale, series: number >> 1})
+	key := stateKey{id: string(sh.AppendID(nil, s))}
+	_, key.scale, key.series = s.Period()
+	e.flights = append(e.flights, key)
+}
+
+// slot writes the record of a slot.
+func (e *encoder) slot(sh *slots.Shard, s *slots.Slot, now int64) {
+	k, scale, number := s.Period()
+	c := s.Content(s.State())
+	if sh.End(s, c) <= now || c.N == 0 && k == fixedKind {
 		return
 	}
 	var in *series
@@ -116,7 +126,7 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	case scale > maxScale:
 		in = e.l.series.of(scale)
 	case k != fixedKind && number != 0:
-		in = e.l.series.numbered(number >> 1)
+		in = e.l.series.numbered(number)
 	}
 	e.begin(in)
 	if in != nil && in.seriesName.calendar != "" {
@@ -129,8 +139,8 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	if in != nil && in.length > 0 {
 		number, scale = number/in.length-1, in.length
 	}
-	e.int(int64(s.load(tailWord) & lenMask))
-	e.buf = sh.index.Load().appendID(e.buf, s)
+	e.int(int64(s.IDLen()))
+	e.buf = sh.AppendID(e.buf, s)
 	if scale > 0 {
 		e.int(scale)
 	}
@@ -226,7 +236,7 @@ func (l *Limiter) Load(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if int64(len(records)) > l.capacity.max-l.capacity.used() {
+	if int64(len(records)) > l.room.Max-l.room.Used() {
 		mostCountedFirst(records)
 	}
 	full := 0
@@ -384,13 +394,13 @@ func (d *decoder) record() error {
 }
 
 func (d *decoder) slot() error {
-	k := kind(d.byte())
+	k := slots.Kind(d.byte())
 	if d.bad = d.bad || int(k) >= len(slotAlgorithms); d.bad {
 		return nil
 	}
 	id, scale := d.id()
 	since := noInstant
-	saved := content{N: d.int(0, maxCount), Still1: d.instant()}
+	saved := slots.Content{N: d.int(0, maxCount), Still1: d.instant()}
 	if k == fixedKind {
 		number := saved.Still1
 		// A clock that is behind may not have come to the window yet: it is restored all the same.
@@ -450,7 +460,7 @@ func (d *decoder) calendar() error {
 		return nil
 	}
 	_, err := d.l.series.calendar(d.limit.calendar, nil)
-	id, saved := d.string(1), content{N: d.int(0, maxCount)}
+	id, saved := d.string(1), slots.Content{N: d.int(0, maxCount)}
 	end := algorithm.WindowStart(d.instant(), 1000)
 	d.counted = saved.N
 	if d.bad = d.bad || err != nil || len(id) > maxID; d.bad || !d.load {
@@ -465,15 +475,15 @@ func (d *decoder) calendar() error {
 }
 
 // restore merges what was saved of a caller, and expires at end. A fixed window is that of since.
-func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved content) error {
+func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots.Content) error {
 	if end <= s.l.clock.Read() {
 		return nil
 	}
-	_, err := s.update(id, scaleMs, true, since, func(b visit) content {
+	_, err := s.update(id, scaleMs, true, since, func(b visit) slots.Content {
 		if b.now >= end {
-			return b.content
+			return b.Content
 		}
-		return s.algorithm.Merge(b.content, saved, scaleMs, b.now, maxAhead)
+		return s.algorithm.Merge(b.Content, saved, scaleMs, b.now, maxAhead)
 	})
 	return err
 }
@@ -496,7 +506,7 @@ func restore[S any, P totaled[S]](d *decoder, s *stateStrategy[S], key stateKey,
 	s.algorithm.Advance(saved, p, h.now)
 	s.algorithm.Advance(h.state, p, h.now)
 	switch {
-	case have.Used() == 0 && d.l.capacity.tryGrow(saved.Bytes()):
+	case have.Used() == 0 && d.l.room.Grow(saved.Bytes()):
 		h.entry.bytes += saved.Bytes()
 		have.Restore(saved)
 		h.now = max(h.now, latest) // hits stay in order, also on a clock that is behind

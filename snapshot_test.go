@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/slots"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -388,7 +389,7 @@ func framed(records []byte) []byte {
 // A record with a value that Save never writes is invalid, even if the checksum is right.
 func TestLoadRejectsBadRecords(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	load := func(k kind, id string, scale int64) error {
+	load := func(k slots.Kind, id string, scale int64) error {
 		var e encoder
 		e.buf = append(e.buf, slotRecord, byte(k))
 		e.string(id)

@@ -9,6 +9,8 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/room"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 // state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the
@@ -37,13 +39,13 @@ type stateKey struct {
 // A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who
 // finds a removed entry looks again. So no count is lost to a sweep.
 type states struct {
-	hasher
+	slots.Hasher
 	l      *Limiter
 	record byte                  // of the states in a snapshot
 	empty  func() state          // makes the states, which are of one type
 	write  func(*encoder, state) // saves one of them
 	shards []stateShard
-	room   *capacity     // of entries
+	room   *room.Room    // of entries
 	denied atomic.Uint64 // of callers without an entry
 }
 
@@ -74,13 +76,13 @@ func lazyStates(
 ) func() *states {
 	return sync.OnceValue(func() *states {
 		n := 1
-		for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
+		for int64(n)*stateShardSize < l.room.Max && n < 1<<16 {
 			n *= 2
 		}
-		t := &states{hasher: newHasher(), l: l, record: record, empty: empty, write: write,
+		t := &states{Hasher: slots.NewHasher(), l: l, record: record, empty: empty, write: write,
 			shards: make([]stateShard, n)}
-		if t.room = &l.capacity; record == flightRecord { // their slots take the capacity
-			t.room = &capacity{max: maxInstant, janitor: &l.janitor}
+		if t.room = l.room; record == flightRecord { // their slots take the room
+			t.room = room.New(maxInstant, l.janitor.taken)
 		}
 		for i := range t.shards {
 			t.shards[i].expiry.reset()
@@ -91,7 +93,7 @@ func lazyStates(
 }
 
 func (t *states) hashKey(k stateKey) uint64 {
-	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, k.series<<8|int64(len(k.plan))&0xff).salt&t.mask
+	return t.Hash(k.id) ^ slots.PeriodOf(fixedKind, k.scale, k.series<<8|int64(len(k.plan))&0xff).Salt&t.Mask
 }
 
 func (t *states) shard(k stateKey) *stateShard {
@@ -189,10 +191,10 @@ func (sh *stateShard) find(k stateKey) *entry {
 	return nil
 }
 
-// insert returns the entry of a key, which it makes if there is none. It reserves capacity first,
+// insert returns the entry of a key, which it makes if there is none. It takes room first,
 // so that there are never more buckets than MaxBuckets.
 func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
-	for !t.room.tryTake() {
+	for !t.room.Take() {
 		if !t.l.janitor.reclaim(t.l.clock.Read()) {
 			return nil, ErrFull
 		}
@@ -206,7 +208,7 @@ func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 	made := &entry{key: k, shard: sh, state: t.empty(), latest: math.MinInt64}
 	e, loaded := sh.entries.Load().LoadOrStore(k, made)
 	if loaded {
-		t.room.give()
+		t.room.Give()
 	}
 	return e, nil
 }
@@ -215,7 +217,7 @@ func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 func (t *states) delete(e *entry) {
 	e.shard.entries.Load().Compute(e.key, func(in *entry, _ bool) (*entry, bool) {
 		if in == e {
-			t.room.give()
+			t.room.Give()
 		}
 		return in, in == nil || in == e
 	})
@@ -224,7 +226,7 @@ func (t *states) delete(e *entry) {
 // reserve makes room for what an admission adds to a state. It reports false if there is none.
 func (t *states) reserve(h handle, meta string) bool {
 	n := h.entry.state.Growth(meta)
-	if n > 0 && !t.l.capacity.tryGrow(n) {
+	if n > 0 && !t.l.room.Grow(n) {
 		return false
 	}
 	h.entry.bytes += n
@@ -249,7 +251,7 @@ func (t *states) unlock(h handle, u use) {
 		e.latest = h.now
 	}
 	if size := h.entry.state.Bytes(); size != e.bytes {
-		t.l.capacity.bytes.Add(size - e.bytes)
+		t.l.room.Bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
 	if t.record == flightRecord && e.state.Expires(e.key.scale) == noInstant {
@@ -274,7 +276,7 @@ func (t *states) remove(h handle) {
 // whether the caller has no bucket then.
 func (t *states) mark(e *entry) bool {
 	e.removed = true
-	t.l.capacity.bytes.Add(-e.bytes)
+	t.l.room.Bytes.Add(-e.bytes)
 	e.bytes = 0
 	f, ok := e.state.(*flight)
 	return !ok || f.detach(t.l)
@@ -292,13 +294,13 @@ func (t *states) sweep(now, timeout int64) (removed int) {
 // makeRoom unlocks a state for which reserve found no room, and removes expired states of others. A
 // state that counts nothing is removed too. It reports false if that freed nothing.
 func (t *states) makeRoom(h handle) bool {
-	before := t.l.capacity.bytes.Load()
+	before := t.l.room.Bytes.Load()
 	if h.entry.state.Expires(h.entry.key.scale) == noInstant {
 		t.remove(h)
 	} else {
 		t.unlock(h, changed)
 	}
-	return t.l.capacity.bytes.Load() < before || t.l.janitor.reclaimBytes(h.now)
+	return t.l.room.Bytes.Load() < before || t.l.janitor.reclaimBytes(h.now)
 }
 
 func (t *states) reclaimSome(now int64, budget *int) int {
@@ -359,5 +361,36 @@ func (t *states) stats(s *Stats) {
 	for i := range t.shards {
 		s.Allowed += t.shards[i].allowed.Load()
 		s.Denied += t.shards[i].denied.Load()
+	}
+}
+
+// expiry is a lower bound, kept without a mutex, of the instants at which states expire. A sweep of
+// them raises it again: it calls begin, looks at every state, and calls finish with the earliest it
+// saw. States that change meanwhile are in noted. note lowers noted, then earliest; finish stores
+// earliest, then reads noted: so each note is seen by finish, or lowers what finish stored.
+type expiry struct{ earliest, noted atomic.Int64 }
+
+func (e *expiry) reset() {
+	e.earliest.Store(maxInstant)
+	e.noted.Store(maxInstant)
+}
+
+func (e *expiry) note(end int64) {
+	storeMin(&e.noted, end)
+	storeMin(&e.earliest, end)
+}
+
+func (e *expiry) begin() { e.noted.Store(math.MaxInt64) }
+
+func (e *expiry) finish(earliest int64) {
+	e.earliest.Store(earliest)
+	storeMin(&e.earliest, e.noted.Load())
+}
+
+func storeMin(a *atomic.Int64, to int64) {
+	for {
+		if at := a.Load(); at <= to || a.CompareAndSwap(at, to) {
+			return
+		}
 	}
 }

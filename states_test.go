@@ -46,7 +46,7 @@ func TestStatesAreSweptWhenTheTimeoutHasPassed(t *testing.T) {
 			clock.setMs(start + 17)
 			assert.Equal(t, 1, l.Sweep())
 			assert.Zero(t, l.Stats().Buckets)
-			assert.Zero(t, l.capacity.bytes.Load())
+			assert.Zero(t, l.room.Bytes.Load())
 			clock.setMs(start + 1000)
 		})
 	}
@@ -128,7 +128,7 @@ func TestRemovedEntryIsNotUsed(t *testing.T) {
 	assert.Equal(t, 1, l.Stats().Buckets)
 	require.NoError(t, s.Reset(t.Context(), r))
 	assert.Zero(t, l.Stats().Buckets)
-	assert.Zero(t, l.capacity.bytes.Load())
+	assert.Zero(t, l.room.Bytes.Load())
 }
 
 // blockedIn reports whether a goroutine waits for a mutex in the given method of states.
@@ -226,7 +226,7 @@ func keysOf(t *states) (keys []stateKey) {
 // bytes follows the memory of the states and never exceeds its bound.
 func TestBytesOfStatesAreBounded(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 1, SweepEvery: time.Hour})
-	require.EqualValues(t, 1<<20+256, l.capacity.maxBytes)
+	require.EqualValues(t, 1<<20+256, l.room.MaxBytes)
 	s := l.SlidingLog()
 	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second,
 		Meta: strings.Repeat("m", 1<<10)}
@@ -240,15 +240,15 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	admitted := 0
 	for err := error(nil); err == nil; admitted++ {
 		_, err = s.Run(t.Context(), r)
-		require.Equal(t, held(), l.capacity.bytes.Load())
-		require.LessOrEqual(t, held(), l.capacity.maxBytes)
+		require.Equal(t, held(), l.room.Bytes.Load())
+		require.LessOrEqual(t, held(), l.room.MaxBytes)
 		if err != nil {
 			require.ErrorIs(t, err, ErrFull)
 		}
 	}
 	admitted--
 	assert.Greater(t, admitted, 900)
-	assert.LessOrEqual(t, int64(admitted)<<10, l.capacity.maxBytes)
+	assert.LessOrEqual(t, int64(admitted)<<10, l.room.MaxBytes)
 	assert.EqualValues(t, admitted, l.Stats().Allowed)
 	assert.EqualValues(t, 1, l.Stats().Full)
 	require.ErrorIs(t, s.Charge(t.Context(), r), ErrFull)
@@ -257,12 +257,12 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	res, err := s.Run(t.Context(), r)
 	require.NoError(t, err, "all hits have expired")
 	assert.EqualValues(t, 1, res.TotalRequests)
-	assert.Equal(t, held(), l.capacity.bytes.Load())
+	assert.Equal(t, held(), l.room.Bytes.Load())
 	require.NoError(t, s.Refund(t.Context(), r, res))
-	assert.Equal(t, held(), l.capacity.bytes.Load())
+	assert.Equal(t, held(), l.room.Bytes.Load())
 	clock.setMs(100_000)
 	l.Sweep()
-	assert.Zero(t, l.capacity.bytes.Load())
+	assert.Zero(t, l.room.Bytes.Load())
 }
 
 // lowerBound is implemented by expiry and by variants whose stores are in the wrong order.
@@ -354,14 +354,14 @@ func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			res, err := s.Run(t.Context(), hitOf("id"))
 			require.NoError(t, err)
-			bytes := l.capacity.bytes.Load()
+			bytes := l.room.Bytes.Load()
 			if name != "LeakyBucket" { // there the seed is more than what remains later
 				clock.ns.Add(5 * msec)
 			}
 			seed := &Result{State: Allow, TotalRequests: res.TotalRequests,
 				ExpiresAt: res.ExpiresAt.Add(time.Second)}
 			require.NoError(t, s.(Seeder).Seed(t.Context(), hitOf("id"), seed))
-			assert.Equal(t, bytes, l.capacity.bytes.Load())
+			assert.Equal(t, bytes, l.room.Bytes.Load())
 			clock.ns.Store(res.ExpiresAt.UnixNano() + 5*msec + 1)
 			if name != "Tiers" { // its Result may describe the shorter tier
 				clock.ns.Store(res.ExpiresAt.UnixNano() + 1)

@@ -2,9 +2,10 @@ package weir
 
 import (
 	"errors"
-	"math"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/room"
+	"github.com/weirgo/weir/internal/slots"
 	"github.com/weirgo/weir/internal/tally"
 )
 
@@ -21,70 +22,69 @@ import (
 // for a window that was removed, and decides at no instant before one already reported. Reset does
 // not raise horizon: the window goes on.
 type table struct {
-	hasher
+	slots.Hasher
 
 	// of hits that no slot counts
 	allowed tally.Tally // of token buckets, less the cost over 1 that slots count: it may wrap around
-	places  tally.Tally // 64 at a time, each from one slot
+	places  tally.Tally // 64 at a time, each from one slot of places
 	denied  tally.Tally // of all but fixed windows
 
 	// one a shard, apart from the shards: readers share no line with writers
-	indexes  []atomic.Pointer[index]
-	shards   []shard
-	capacity *capacity
+	indexes []atomic.Pointer[slots.Index]
+	shards  []slots.Shard
+	meaning tableMeaning
+	room    *room.Room
+	janitor *janitor
 }
 
 const (
 	shardSlots = 20_000 // buckets of a full shard, whose index is rebuilt in half a millisecond
 	maxShards  = 1 << 13
-
-	// maxChunks leaves two chunks for a bucket with a long ID. Only long IDs, or more buckets than
-	// maxShards are made for, come to it.
-	maxChunks = maxSlots/chunkSlots - 2
 )
 
-func newTable(c *capacity, tallied bool) *table {
+// tableMeaning says what the content of a table's slots means.
+type tableMeaning interface {
+	slots.Meaning
+
+	// held returns the cost that is held in a bucket with this state.
+	held(state slots.State) uint64
+}
+
+func newTable(r *room.Room, j *janitor, m tableMeaning) *table {
+	_, tallied := m.(windowSlots)
 	n := 1
-	for int64(n)*shardSlots < c.max && n < maxShards {
+	for int64(n)*shardSlots < r.Max && n < maxShards {
 		n *= 2
 	}
-	t := &table{
-		hasher:   newHasher(),
-		indexes:  make([]atomic.Pointer[index], n),
-		shards:   make([]shard, n),
-		capacity: c,
-	}
+	t := &table{Hasher: slots.NewHasher(), indexes: make([]atomic.Pointer[slots.Index], n), shards: make([]slots.Shard, n),
+		meaning: m, room: r, janitor: j}
 	for i := range t.shards {
-		t.indexes[i].Store(noIndex)
-		sh := &t.shards[i]
-		sh.tallied, sh.hasher, sh.capacity, sh.index = tallied, &t.hasher, c, &t.indexes[i]
-		sh.earliest.Store(maxInstant)
-		sh.horizon = math.MinInt64
+		t.shards[i].Init(&t.Hasher, &t.indexes[i], m, tallied, r)
 	}
 	return t
 }
 
 // find returns the slot of a key, with its state as read before the key was compared, and its
 // location; nil if there is none.
-func (t *table) find(id string, p *period) (s *slot, state uint64, at location) {
+func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.State, at location) {
 	var i, n int
-	if len(id) > inlineID {
-		k := t.pack(id)
-		i = t.number(k.hash)
-		s, state, n = t.indexes[i].Load().find(k, id, p)
+	if len(id) > slots.InlineID {
+		k := t.Pack(id)
+		i = t.number(k.Hash)
+		s, state, n = t.indexes[i].Load().Find(k, id, p)
 	} else {
-		k := t.packShort(id)
-		i = int(k.hash>>32) & (len(t.indexes) - 1)
-		s, state, n = t.indexes[i].Load().findShort(k, len(id), p)
+		k := t.PackShort(id)
+		i = t.number(k.Hash)
+		s, state, n = t.indexes[i].Load().FindShort(k, len(id), p)
 	}
 	return s, state, location(i)<<32 | location(n)
 }
 
 // findLongBytes is find for an ID of more than inlineID bytes that is no string, without the
 // location.
-func (t *table) findLongBytes(id []byte, p *period) (s *slot, state uint64) {
-	k := packedID{word(id), word(id[8:]), 0, t.hashBytes(id)}
-	s, state, _ = findLong(t.indexes[t.number(k.hash)].Load(), k, id, p)
+func (t *table) findLongBytes(id []byte, p *slots.Period) (s *slots.Slot, state slots.State) {
+	k := t.PackBytes(id)
+	s, state, _ = t.indexes[t.number(k.Hash)].Load().FindBytes(k, id, p)
 	return s, state
 }
 
@@ -104,7 +104,7 @@ type reading struct {
 }
 
 // lock returns the cell of a key, with the shard's mutex held. If the key has no slot, and create
-// is set, it takes capacity for the slot that the caller is to insert. On an error the mutex is
+// is set, it takes room for the slot that the caller is to insert. On an error the mutex is
 // free.
 //
 // It fails with ErrFull. It fails with errEarlier if the key has no slot and at.now is before the
@@ -112,49 +112,47 @@ type reading struct {
 // is set. The new reading is accepted even if the clock went back; otherwise the caller would
 // repeat until the clock has come to the horizon.
 func (t *table) lock(
-	k packedID, id string, p *period, at *reading, create bool,
-) (c cell, err error) {
-	sh := &t.shards[int(k.hash>>32)&(len(t.shards)-1)]
+	k slots.Packed, id string, p *slots.Period, at *reading, create bool,
+) (c slots.Locked, err error) {
+	sh := &t.shards[t.number(k.Hash)]
 	for {
-		sh.mu.Lock()
-		c = cell{shard: sh, packedID: k, id: id, key: *p}
-		c.slot, c.state, c.n = sh.index.Load().find(k, id, p)
+		c = sh.LockKey(k, id, p)
 		switch {
-		case c.slot != nil:
+		case c.Slot != nil:
 			return c, nil
-		case at.now < sh.horizon && at.horizon != sh.horizon:
-			at.horizon, err = sh.horizon, errEarlier
+		case at.now < sh.Horizon && at.horizon != sh.Horizon:
+			at.horizon, err = sh.Horizon, errEarlier
 		case !create:
-			sh.horizon = max(sh.horizon, at.now) // no bucket may be made for an earlier instant from now on
+			sh.Horizon = max(sh.Horizon, at.now) // no bucket may be made for an earlier instant from now on
 			return c, nil
-		case len(sh.chunks) > maxChunks:
+		case sh.Full():
 			err = ErrFull
-		case t.capacity.tryTake():
+		case t.room.Take():
 			return c, nil
 		}
-		sh.mu.Unlock()
-		if err == nil && !t.capacity.janitor.reclaim(at.now) {
+		sh.Unlock()
+		if err == nil && !t.janitor.reclaim(at.now) {
 			err = ErrFull
 		}
 		if err != nil {
-			return cell{}, err
+			return slots.Locked{}, err
 		}
 	}
 }
 
 // admit replaces the state of a slot by that after a hit, of which n is what the slot does not
 // count. It adds n to allowed if it is negative, and before the hit: Stats is never too high then.
-func (t *table) admit(s *slot, state, next uint64, n int64) bool {
+func (t *table) admit(s *slots.Slot, state, next slots.State, n int64) bool {
 	if n >= 0 {
-		return atomic.CompareAndSwapUint64(&s[stateWord], state, next)
+		return s.Swap(state, next)
 	}
 	return t.admitCost(s, state, next, n)
 }
 
-func (t *table) admitCost(s *slot, state, next uint64, n int64) bool {
+func (t *table) admitCost(s *slots.Slot, state, next slots.State, n int64) bool {
 	sum := t.allowed.Stripe() // one word, so that no reader sees only that n is taken back
 	sum.Add(n)
-	if atomic.CompareAndSwapUint64(&s[stateWord], state, next) {
+	if s.Swap(state, next) {
 		return true
 	}
 	sum.Add(-n)
@@ -169,19 +167,41 @@ func (t *table) stats(sum *Stats) {
 	sum.Denied += t.denied.Load()
 	for i := range t.shards {
 		sh := &t.shards[i]
-		sh.mu.Lock()
-		sum.Allowed += sh.allowed
-		sum.Denied += sh.denied
-		for _, s := range sh.slots(0, len(sh.chunks)) {
-			state := s.load(stateWord)
-			sum.Allowed += s.admitted(state)
-			if sh.tallied {
-				sum.Denied += s.load(deniedWord) & countMask
-			} else if s.hasPlaces() {
-				sum.Held += uint64(heldIn(state))
-			}
+		sh.Lock()
+		sum.Allowed += sh.Allowed
+		sum.Denied += sh.Denied
+		for _, s := range sh.All() {
+			state := s.State()
+			sum.Allowed += t.meaning.Admitted(s, state)
+			sum.Held += t.meaning.held(state)
+			sum.Denied += sh.DeniedIn(s)
 		}
-		sh.mu.Unlock()
+		sh.Unlock()
 	}
 	sum.Allowed += t.allowed.Load()
+}
+
+func (t *table) sweep(now, timeout int64) (removed int) {
+	for i := range t.shards {
+		// a sweep takes longer than a tick
+		removed += t.shards[i].Sweep(now, timeout, func() { t.janitor.clock.Advance() })
+	}
+	return removed
+}
+
+func (t *table) reclaimSome(now int64, budget *int) (removed int) {
+	for i := range t.shards {
+		if removed = t.shards[i].Reclaim(now, budget); removed > 0 || *budget <= 0 {
+			break
+		}
+	}
+	return removed
+}
+
+func (t *table) soonest() int64 {
+	soonest := maxInstant
+	for i := range t.shards {
+		soonest = min(soonest, t.shards[i].Soonest())
+	}
+	return soonest
 }

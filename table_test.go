@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -17,13 +16,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/room"
+	"github.com/weirgo/weir/internal/slots"
 )
 
-// A slot is one cache line, and a chunk is a size class of the allocator, so no memory is wasted.
-func TestSizes(t *testing.T) {
-	assert.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
-	assert.EqualValues(t, 8192, reflect.TypeFor[chunk]().Size())
+// checkTable checks the invariants of a table that is not in use, and returns the number of its
+// buckets.
+func checkTable(t *testing.T, tab *table) (live int) {
+	t.Helper()
+	for i := range tab.shards {
+		n, err := tab.shards[i].Check()
+		require.NoError(t, err)
+		live += n
+	}
+	return live
 }
 
 // Services decide on known IDs for each request. An allocation would cost more than the rest of the
@@ -72,7 +78,7 @@ func TestShardsOfATable(t *testing.T) {
 		{1, 1}, {shardSlots, 1}, {shardSlots + 1, 2}, {1 << 20, 64}, {5_000_000, 256},
 		{math.MaxInt64, maxShards},
 	} {
-		tab := newTable(&capacity{max: c.max}, false)
+		tab := newTable(&room.Room{Max: c.max}, nil, callerSlots{})
 		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
 		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
 			require.Less(t, tab.number(hash), c.shards)
@@ -91,7 +97,9 @@ func TestShardsFillEvenly(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for i := range l.buckets.shards {
-		assert.InDelta(t, each, l.buckets.shards[i].buckets, 6*math.Sqrt(each))
+		n, err := l.buckets.shards[i].Check()
+		require.NoError(t, err)
+		assert.InDelta(t, each, n, 6*math.Sqrt(each))
 	}
 }
 
@@ -108,11 +116,11 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 		}
 	}
 	for range 20 {
-		tab := newTable(&capacity{max: 1 << 20}, false)
+		tab := newTable(&room.Room{Max: 1 << 20}, nil, callerSlots{})
 		require.Len(t, tab.shards, shards)
 		var load [shards]int
 		for _, id := range flood {
-			load[tab.number(tab.hash(id))]++
+			load[tab.number(tab.Hash(id))]++
 		}
 		const mean = float64(n) / shards
 		for _, got := range load {
@@ -121,128 +129,25 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 	}
 }
 
-// IDs that differ in two bytes spread, at every length at which the hash function changes.
-func TestSimilarIDsSpread(t *testing.T) {
-	const n, places = 1024, 32
-	h := newHasher()
-	for _, length := range []int{2, 7, 8, 9, 15, 16, 17, 22, 23, 64} {
-		for _, at := range []int{0, length / 3, length - 2} {
-			id := make([]byte, length)
-			// by the bits for the shard, the place in its index, and the tag
-			var shards, low, tags [places]int
-			seen := map[uint64]bool{}
-			for i := range n {
-				id[at], id[at+1] = byte(i), byte(i>>8)
-				hash := h.hash(string(id))
-				if hash != h.hashBytes(id) || seen[hash] {
-					t.Fatalf("%d bytes, changed at %d: %x again, or not of bytes", length, at, hash)
-				}
-				seen[hash] = true
-				shards[hash>>32%places]++
-				low[hash%places]++
-				tags[hash>>27%places]++
-			}
-			for i := range places {
-				for _, got := range [][places]int{shards, low, tags} {
-					require.InDelta(t, n/places, got[i], 3*n/places/2, "%d bytes, changed at %d", length, at)
-				}
-			}
-		}
-	}
-}
-
-// IDs of the same words have different hashes if the order of the words or the length differs.
-func TestOrderAndLengthAreHashed(t *testing.T) {
-	h := newHasher()
-	seen := map[uint64]string{}
-	ids := []string{"aaaaaaaabbbbbbbb", "bbbbbbbbaaaaaaaa", "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}
-	for n := range inlineID + 2 {
-		ids = append(ids, string(make([]byte, n)))
-	}
-	for _, id := range ids {
-		hash := h.hash(id)
-		require.NotContains(t, seen, hash, "%q and %q", id, seen[hash])
-		seen[hash] = id
-	}
-}
-
-// Random insertions, lookups and removals match a Go map, with IDs of all lengths in few positions.
-func TestTableIsAMap(t *testing.T) {
-	for name, mask := range hashes {
-		t.Run(name, func(t *testing.T) {
-			l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour}) // nothing else accesses the shards
-			tab := l.callers
-			tab.mask = mask
-			random := rand.New(rand.NewPCG(1, 2))
-			model := map[string]int64{}
-			p := periodOf(tokenKind, 1000, 0)
-			for step := range slow.N(600, 2000, 40_000) {
-				id := testID(idLengths[random.IntN(len(idLengths))]) + strconv.Itoa(random.IntN(12))
-				if len(id) > maxID {
-					continue
-				}
-				want, known := model[id]
-				s, _, _ := tab.indexes[tab.number(tab.hash(id))].Load().find(tab.pack(id), id, &p)
-				require.Equal(t, known, s != nil, "step %d", step)
-				create := random.IntN(2) == 0
-				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, create)
-				require.NoError(t, err)
-				require.Equal(t, known, c.slot != nil)
-				switch {
-				case !known && !create:
-				case known && random.IntN(3) == 0:
-					require.Equal(t, want, count(c.slot.load(stateWord)))
-					c.shard.release(c.slot, c.n, c.load(stateWord))
-					delete(model, id)
-				case known:
-					require.Equal(t, want, count(c.slot.load(stateWord)))
-					require.True(t, c.slot.swap(c.load(stateWord), want+1))
-					model[id]++
-				default:
-					c.insert(content{}, 0)
-					require.Zero(t, count(c.slot.load(stateWord)))
-					model[id] = 0
-				}
-				c.shard.mu.Unlock()
-				require.EqualValues(t, len(model), l.capacity.used())
-			}
-			for id := range model {
-				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, false)
-				require.NoError(t, err)
-				c.shard.release(c.slot, c.n, c.load(stateWord))
-				c.shard.mu.Unlock()
-			}
-			require.Zero(t, l.capacity.used())
-			for i := range tab.shards {
-				sh := &tab.shards[i]
-				require.Zero(t, sh.buckets)
-				for j := range sh.chunks {
-					require.True(t, sh.chunks[j].empty(), "a slot of a removed bucket was not freed")
-				}
-			}
-		})
-	}
-}
-
 // A window must not begin at a reading of the clock from before the latest removal. A later reading
 // is used, even if the clock has stepped back.
 func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	tab := l.buckets
-	p := periodOf(fixedKind, 10, 0)
-	k := tab.pack("id")
-	sh := &tab.shards[tab.number(k.hash)]
+	p := slots.PeriodOf(fixedKind, 10, 0)
+	k := tab.Pack("id")
+	sh := &tab.shards[tab.number(k.Hash)]
 	lock := func(at *reading) error {
 		c, err := tab.lock(k, "id", &p, at, true)
 		if err == nil {
-			require.Nil(t, c.slot)
-			c.insert(content{}, 0)
-			c.shard.release(c.slot, c.n, c.load(stateWord))
-			c.shard.mu.Unlock()
+			require.Nil(t, c.Slot)
+			c.Insert(slots.Content{})
+			c.NoteEnd(0)
+			c.Remove()
 		}
 		return err
 	}
-	horizon := &sh.horizon
+	horizon := &sh.Horizon
 	at := reading{now: 5, horizon: math.MinInt64}
 	require.NoError(t, lock(&at), "nothing was removed")
 	*horizon = 5
@@ -255,61 +160,9 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	require.ErrorIs(t, lock(&at), errEarlier, "removed since the clock was read again")
 	at.now = 15
 	require.NoError(t, lock(&at), "the clock went back")
-	require.True(t, sh.chunks[0].empty(), "no slot remains in use")
+	require.Zero(t, checkTable(t, tab), "no slot remains in use")
 	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
 	require.ErrorIs(t, err, errEarlier, "a lookup at a reading before the removal")
-}
-
-// A generation is never reused: a slot without unused generations closes its chunk, which is freed
-// with its last bucket.
-func TestGenerationsNeverReturn(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1000})
-	tab := l.callers
-	sh := &tab.shards[0]
-	p := periodOf(tokenKind, 1000, 0)
-	lock := func(id string, create bool) cell {
-		c, err := tab.lock(tab.pack(id), id, &p, &reading{}, create)
-		require.NoError(t, err)
-		if c.slot == nil && create {
-			c.insert(content{}, 0)
-			c.shard.noteEnd(c.n, 0)
-		}
-		return c
-	}
-	keeper := lock("keeper", true)
-	keeper.shard.mu.Unlock()
-	first := sh.index.Load().chunks[0].Load()
-	seen := map[*slot]map[uint64]bool{}
-	for i := 0; !sh.chunks[0].closed; i++ {
-		require.Less(t, i, 1<<17)
-		c := lock("id", true)
-		if seen[c.slot] == nil {
-			seen[c.slot] = map[uint64]bool{}
-		}
-		generation := c.slot.load(stateWord) >> countBits
-		require.False(t, seen[c.slot][generation], "generation %d", generation)
-		seen[c.slot][generation] = true
-		c.shard.release(c.slot, c.n, c.load(stateWord))
-		c.shard.mu.Unlock()
-	}
-	require.Len(t, seen, 1)
-	c := lock("id", true)
-	require.EqualValues(t, 1, c.n/chunkSlots, "a closed chunk hands out no slot")
-	c.shard.mu.Unlock()
-	require.Same(t, first, sh.index.Load().chunks[0].Load(), "the chunk still has a bucket")
-	k := lock("keeper", false)
-	require.NotNil(t, k.slot)
-	k.shard.release(k.slot, k.n, k.load(stateWord))
-	k.shard.mu.Unlock()
-	require.Nil(t, sh.index.Load().chunks[0].Load(), "a closed and empty chunk is freed")
-	for _, s := range first {
-		require.Zero(t, s.load(stateWord)&countMask, "freed memory has no live slot")
-	}
-	d := lock("another", true)
-	require.Zero(t, d.n/chunkSlots, "the number is reused with new memory")
-	require.Zero(t, d.slot.load(stateWord)>>countBits)
-	require.NotSame(t, first, sh.index.Load().chunks[0].Load())
-	d.shard.mu.Unlock()
 }
 
 // A hit on a slot whose bucket was removed is not counted, neither as a hit nor as a denial of the
@@ -319,8 +172,7 @@ func TestStaleHitsFail(t *testing.T) {
 	_, err := l.CheckRate("old", 10, 5)
 	require.NoError(t, err)
 	w := l.window(0, 10)
-	k := l.buckets.pack("old")
-	s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().find(k, "old", &w.fixed)
+	s, state, _ := l.buckets.find("old", &w.fixed)
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())
@@ -331,7 +183,7 @@ func TestStaleHitsFail(t *testing.T) {
 	before := *s
 	assert.False(t, l.hit(s, state, 1, 5, 7, w, new(Result)))
 	assert.False(t, l.hit(s, state, 1, 1, 7, w, new(Result)), "a denial")
-	s.touch(state, 7)
+	s.Touch(state, 7)
 	assert.Equal(t, before, *s)
 	assert.EqualValues(t, 201, l.Stats().Allowed)
 	assert.Zero(t, l.Stats().Denied)
@@ -353,73 +205,27 @@ func TestMemoryIsFreed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, n, l.Sweep())
 	assert.Less(t, liveHeap()-before, full/50, "of %d bytes", full)
-	for i := range l.buckets.shards {
-		sh := &l.buckets.shards[i]
-		used := 0
-		for j := range sh.index.Load().chunks {
-			if sh.index.Load().chunks[j].Load() != nil {
-				used++
-			}
-		}
-		assert.LessOrEqual(t, used, 1)
-		assert.LessOrEqual(t, len(sh.index.Load().words), minIndex)
-	}
+	require.Equal(t, 1, checkTable(t, l.buckets))
 	res, err := l.CheckRate("another", 10, 1)
 	require.NoError(t, err)
 	assert.False(t, res.Allowed(), "a live bucket is kept")
-}
-
-// Hits are counted exactly while the index of their shard is rebuilt and chunks are added and
-// freed.
-func TestHitsDuringGrowth(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{MaxBuckets: 20_000, Timeout: 1})
-	require.Len(t, l.buckets.shards, 1)
-	const callers, known, limit = 4, 50, 300
-	for round := range int64(2) {
-		clock.setMs(round * 1000)
-		var admitted [known]atomic.Int64
-		var callersDone errgroup.Group
-		for c := range callers {
-			callersDone.Go(func() error {
-				for i := range known * limit / 2 {
-					id := (i*7 + c) % known
-					res, err := l.CheckRate("known"+strconv.Itoa(id), 1000, limit)
-					if err != nil {
-						return err
-					}
-					if res.Allowed() {
-						admitted[id].Add(1)
-					}
-					if i%8 == 0 {
-						if _, err := l.CheckRate(fmt.Sprint("new", c, i), 1000, 1); err != nil && err != ErrFull {
-							return err
-						}
-					}
-					if i%1000 == 0 {
-						l.Sweep()
-					}
-				}
-				return nil
-			})
-		}
-		require.NoError(t, callersDone.Wait())
-		for id := range admitted {
-			require.EqualValues(t, limit, admitted[id].Load(), "id %d in round %d", id, round)
-		}
-	}
 }
 
 // The slot numbers of a shard are limited. Beyond that, new buckets fail with ErrFull, and existing
 // ones keep working.
 func TestShardWithoutSlotNumbersIsFull(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	sh := &l.buckets.shards[0]
-	sh.chunks = make([]chunkInfo, maxChunks+1)
-	p := periodOf(fixedKind, 1000, 0)
-	_, err := l.buckets.lock(packedID{}, "id", &p, &reading{}, true)
+	_, err := l.CheckRate("known", 1000, 1)
+	require.NoError(t, err)
+	for i := range l.buckets.shards {
+		l.buckets.shards[i].MaxChunks = -1
+	}
+	_, err = l.CheckRate("new", 1000, 1)
 	require.ErrorIs(t, err, ErrFull)
-	require.Zero(t, l.capacity.used())
-	sh.chunks = nil
+	require.EqualValues(t, 1, l.room.Used())
+	res, err := l.CheckRate("known", 1000, 2)
+	require.NoError(t, err)
+	require.True(t, res.Allowed())
 }
 
 func TestSweepRemovesExpiredBucketsOnly(t *testing.T) {
@@ -479,14 +285,82 @@ func TestEarliestIsALowerBound(t *testing.T) {
 		default:
 			tokens.Run(t.Context(), r)
 		}
-		for _, tab := range []*table{l.buckets, l.callers} {
-			for i := range tab.shards {
-				sh := &tab.shards[i]
-				for n, s := range sh.slots(0, len(sh.chunks)) {
-					require.LessOrEqual(t, sh.chunks[n/chunkSlots].earliest, s.end(s.content(s.load(stateWord))))
-					require.LessOrEqual(t, sh.earliest.Load(), s.end(s.content(s.load(stateWord))))
+		checkTable(t, l.buckets)
+		checkTable(t, l.callers)
+	}
+}
+
+// The invariants hold after each step of a random history of keys of all lengths in few shards.
+func TestTableKeepsItsInvariants(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1, MaxBuckets: 1500})
+	tokens := l.TokenBucket(0)
+	var keys []string
+	for i := range 600 {
+		n := []int{1, 8, 16, 22, 23, 56, 57, 96, 97, 400, 1024}[i%11]
+		keys = append(keys, strings.Repeat(string(rune('a'+i%26)), n-1)+string(rune('0'+i/26)))
+	}
+	for step := range 2500 {
+		key := keys[rnd.IntN(len(keys))]
+		switch rnd.IntN(40) {
+		case 0:
+			clock.ns.Add(rnd.Int64N(30 * msec))
+		case 1:
+			l.Sweep()
+		case 2, 3, 4, 5, 6, 7, 8:
+			require.NoError(t, l.Reset(key, 100))
+		case 9, 10:
+			_, err := tokens.Run(t.Context(), &Request{Key: key, Limit: 5, Duration: 20 * time.Millisecond})
+			require.True(t, err == nil || err == ErrFull, err)
+		default:
+			_, err := l.CheckRate(key, 100, 3)
+			require.True(t, err == nil || err == ErrFull, err)
+		}
+		if step%20 == 0 {
+			require.EqualValues(t, l.room.Used(), checkTable(t, l.buckets)+checkTable(t, l.callers))
+		}
+	}
+	clock.ns.Add(int64(time.Hour))
+	l.Sweep()
+	require.Zero(t, checkTable(t, l.buckets)+checkTable(t, l.callers))
+}
+
+// Hits are counted exactly while the index of their shard is rebuilt and chunks are added and
+// freed.
+func TestHitsDuringGrowth(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{MaxBuckets: 20_000, Timeout: 1})
+	require.Len(t, l.buckets.shards, 1)
+	const callers, known, limit = 4, 50, 300
+	for round := range int64(2) {
+		clock.setMs(round * 1000)
+		var admitted [known]atomic.Int64
+		var callersDone errgroup.Group
+		for c := range callers {
+			callersDone.Go(func() error {
+				for i := range known * limit / 2 {
+					id := (i*7 + c) % known
+					res, err := l.CheckRate("known"+strconv.Itoa(id), 1000, limit)
+					if err != nil {
+						return err
+					}
+					if res.Allowed() {
+						admitted[id].Add(1)
+					}
+					if i%8 == 0 {
+						if _, err := l.CheckRate(fmt.Sprint("new", c, i), 1000, 1); err != nil && err != ErrFull {
+							return err
+						}
+					}
+					if i%1000 == 0 {
+						l.Sweep()
+					}
 				}
-			}
+				return nil
+			})
+		}
+		require.NoError(t, callersDone.Wait())
+		for id := range admitted {
+			require.EqualValues(t, limit, admitted[id].Load(), "id %d in round %d", id, round)
 		}
 	}
 }

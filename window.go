@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/slots"
 )
 
 const (
@@ -21,10 +22,10 @@ const (
 type window struct {
 	scale      int64 // ms
 	number     int64
-	start, end int64  // instants: the window is [start, end)
-	shift      uint   // stampShift(scale)
-	touchEvery int64  // in stamps: a later use than that after the last one stored is stored, at 5 ns
-	fixed      period // keys a fixed window
+	start, end int64        // instants: the window is [start, end)
+	shift      uint         // stampShift(scale)
+	touchEvery int64        // in stamps: a later use than that after the last one stored is stored, at 5 ns
+	fixed      slots.Period // keys a fixed window
 	expires    time.Time
 }
 
@@ -46,7 +47,7 @@ func newWindow(scaleMs, number, start, end int64) *window {
 		end:        end,
 		shift:      stampShift(scaleMs),
 		touchEvery: min((end-start)>>16, 1<<24) >> stampShift(scaleMs),
-		fixed:      periodOf(fixedKind, scaleMs, number),
+		fixed:      slots.PeriodOf(fixedKind, scaleMs, number),
 	}
 }
 
@@ -58,7 +59,7 @@ func (w *window) holds(now int64) bool { return w.start <= now && now < w.end }
 func (w *window) stamp(now int64) uint64 { return uint64(now-w.start) >> (w.shift & 63) }
 
 func stampShift(scaleMs int64) uint {
-	return uint(max(0, bits.Len64(uint64(scaleMs*msec))-countBits))
+	return uint(max(0, bits.Len64(uint64(scaleMs*msec))-slots.CountBits))
 }
 
 // windows caches the running window of each scale in use, so that a decision costs neither a

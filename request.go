@@ -4,13 +4,18 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/bounds"
 )
 
-const maxID = bounds.MaxKey // bytes
+const (
+	maxID    = bounds.MaxKey // bytes
+	maxCount = algorithm.MaxCount
+)
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
 func checkArgs(id string, scaleMs, limit int64) error {
@@ -211,4 +216,16 @@ func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration
 		left = time.Duration(v.At - now)
 	}
 	return left
+}
+
+// JoinKey joins parts into one key, each preceded by its length, so that no two lists of parts give
+// the same key: ("a", "b:c") and ("a:b", "c") are two.
+func JoinKey(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(strconv.Itoa(len(p)))
+		b.WriteByte(':')
+		b.WriteString(p)
+	}
+	return b.String()
 }

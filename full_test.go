@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -11,64 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func TestCapacityIsReserved(t *testing.T) {
-	r := newCapacity(1, new(janitor))
-	r.janitor.closed = true
-	assert.False(t, overshoots(counted{&r}))
-	assert.Zero(t, r.used())
-}
-
-type counted struct{ *capacity }
-
-func (c counted) inUse() int64 { return c.used() }
-
-func TestCapacityControlOvershoots(t *testing.T) {
-	assert.True(t, overshoots(new(checkThenTake)))
-}
-
-// checkThenTake checks for room and then takes it.
-type checkThenTake struct{ used atomic.Int64 }
-
-func (r *checkThenTake) tryTake() bool {
-	if r.used.Load() > 0 {
-		return false
-	}
-	runtime.Gosched()
-	r.used.Add(1)
-	return true
-}
-
-func (r *checkThenTake) give()        { r.used.Add(-1) }
-func (r *checkThenTake) inUse() int64 { return r.used.Load() }
-
-// overshoots reports whether more than one of 8 callers has taken the only place at any time.
-func overshoots(r interface {
-	tryTake() bool
-	give()
-	inUse() int64
-}) bool {
-	var over atomic.Bool
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for i := 0; i < 300_000 && !over.Load(); i++ {
-				if !r.tryTake() {
-					continue
-				}
-				if i%8 == 0 {
-					runtime.Gosched() // lets the others run, even on one processor
-				}
-				if r.inUse() > 1 {
-					over.Store(true)
-				}
-				r.give()
-			}
-		})
-	}
-	wg.Wait()
-	return over.Load()
-}
 
 func TestNeverExceedsCapacity(t *testing.T) {
 	const capacity, callers = 100, 64
@@ -86,7 +27,7 @@ func TestNeverExceedsCapacity(t *testing.T) {
 				default:
 					t.Error(err)
 				}
-				if n := l.capacity.used(); n > capacity {
+				if n := l.room.Used(); n > capacity {
 					t.Errorf("%d buckets, at most %d", n, capacity)
 				}
 			}
@@ -95,7 +36,7 @@ func TestNeverExceedsCapacity(t *testing.T) {
 	wg.Wait()
 	assert.EqualValues(t, capacity, admitted.Load())
 	assert.EqualValues(t, callers*100-capacity, full.Load())
-	assert.EqualValues(t, capacity, l.capacity.used())
+	assert.EqualValues(t, capacity, l.room.Used())
 }
 
 // A caller finds the table full and reads the clock once more. After that reading another caller

@@ -1,15 +1,15 @@
-package weir
+package slots
 
 import "sync/atomic"
 
-// index finds slots by their keys: an open-addressed hash table of words, probed linearly and at
+// Index finds slots by their keys: an open-addressed hash table of words, probed linearly and at
 // most three quarters full. A key's position is the low half of its hash xor its period's salt: a
 // search begins at the place in its low bits, and its high 12 bits are the tag.
 //
 // Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are
 // replaced with the whole index. A reader that has an old one finds what was there, and may miss
 // what came later: a miss is always looked at again under the mutex.
-type index struct {
+type Index struct {
 	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
 	chunks []atomic.Pointer[chunk]
 }
@@ -24,11 +24,11 @@ const (
 )
 
 // noIndex is the index of a shard without buckets.
-var noIndex = &index{words: make([]uint32, 1)}
+var noIndex = &Index{words: make([]uint32, 1)}
 
 // slot returns a slot by its number, or nil if there is none: its chunk was freed or came after the
 // index, or n is -1 or over maxSlots.
-func (x *index) slot(n int) *slot {
+func (x *Index) slot(n int) *Slot {
 	if i := uint(n) / chunkSlots; i < uint(len(x.chunks)) {
 		if c := x.chunks[i].Load(); c != nil {
 			return &c[uint(n)%chunkSlots]
@@ -37,19 +37,24 @@ func (x *index) slot(n int) *slot {
 	return nil
 }
 
-// find returns the slot of a key and its number, with its state as read before the key was
+// Find returns the slot of a key and its number, with its state as read before the key was
 // compared; nil if there is none.
-func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n int) {
-	if len(id) <= inlineID {
-		return x.findShort(k, len(id), p)
+func (x *Index) Find(k Packed, id string, p *Period) (s *Slot, state State, n int) {
+	if len(id) <= InlineID {
+		return x.FindShort(k, len(id), p)
 	}
 	return findLong(x, k, id, p)
 }
 
-// findLong is find for an ID of more than inlineID bytes.
-func findLong[T idBytes](x *index, k packedID, id T, p *period) (s *slot, state uint64, n int) {
-	tag, tail := uint32(k.hash^p.salt)&^slotMask, p.high|uint64(len(id))
-	for at := uint32(k.hash ^ p.salt); ; at++ {
+// FindBytes is find for an ID of more than InlineID bytes that is no string.
+func (x *Index) FindBytes(k Packed, id []byte, p *Period) (s *Slot, state State, n int) {
+	return findLong(x, k, id, p)
+}
+
+// findLong is find for an ID of more than InlineID bytes.
+func findLong[T idBytes](x *Index, k Packed, id T, p *Period) (s *Slot, state State, n int) {
+	tag, tail := uint32(k.Hash^p.Salt)&^slotMask, p.high|uint64(len(id))
+	for at := uint32(k.Hash ^ p.Salt); ; at++ {
 		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
 		if word == emptyWord {
 			return nil, 0, 0
@@ -59,8 +64,8 @@ func findLong[T idBytes](x *index, k packedID, id T, p *period) (s *slot, state 
 		if s == nil {
 			continue
 		}
-		state, rest := s.load(stateWord), s.load(restWord)
-		if state&countMask != 0 && generation(rest) == p.mid && s.load(lowWord) == p.low &&
+		state, rest := s.State(), s.load(restWord)
+		if state.Live() && generation(rest) == p.mid && s.load(lowWord) == p.low &&
 			s.load(idWord) == k.a &&
 			s.load(idWord2) == k.b && s.load(tailWord)&keyMask == tail && continues(x, rest, id[headID:]) {
 			return s, state, n
@@ -68,11 +73,11 @@ func findLong[T idBytes](x *index, k packedID, id T, p *period) (s *slot, state 
 	}
 }
 
-// findShort is find for an ID of at most inlineID bytes. It calls nothing, so that its words stay
+// FindShort is find for an ID of at most InlineID bytes. It calls nothing, so that its words stay
 // in registers.
-func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uint64, n int) {
+func (x *Index) FindShort(k Packed, length int, p *Period) (s *Slot, state State, n int) {
 	low, rest, tail := p.low, p.mid|k.c, p.high|uint64(length)
-	at := uint32(k.hash ^ p.salt)
+	at := uint32(k.Hash ^ p.Salt)
 	tag := at &^ slotMask
 	for ; ; at++ {
 		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
@@ -85,8 +90,8 @@ func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uin
 			continue
 		}
 		// One test of all words takes fewer instructions than five.
-		state := s.load(stateWord)
-		if state&countMask != 0 && (s.load(restWord)^rest)|(s.load(lowWord)^low)|(s.load(idWord)^k.a)|
+		state := s.State()
+		if state.Live() && (s.load(restWord)^rest)|(s.load(lowWord)^low)|(s.load(idWord)^k.a)|
 			(s.load(idWord2)^k.b)|(s.load(tailWord)&keyMask^tail) == 0 {
 			return s, state, n
 		}
@@ -96,7 +101,7 @@ func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uin
 // continues reports whether id, the part of a long ID beyond headID, is held by the slots from the
 // one in rest on. It may be wrong if one is released meanwhile: the caller then finds another
 // generation in the state, which is raised first.
-func continues[T idBytes](x *index, rest uint64, id T) bool {
+func continues[T idBytes](x *Index, rest uint64, id T) bool {
 	for next := int(rest & countMask); ; {
 		s := x.slot(next)
 		if s == nil {
@@ -116,11 +121,11 @@ func continues[T idBytes](x *index, rest uint64, id T) bool {
 }
 
 // appendID appends the ID of a slot. The shard's mutex is held.
-func (x *index) appendID(dst []byte, s *slot) []byte {
-	length := int(s.load(tailWord) & lenMask)
+func (x *Index) appendID(dst []byte, s *Slot) []byte {
+	length := s.IDLen()
 	end, rest := len(dst)+length, s.load(restWord)
 	dst = appendWord(appendWord(dst, s.load(idWord)), s.load(idWord2)>>(8*max(0, headID-length)))
-	if length <= inlineID {
+	if length <= InlineID {
 		return appendWord(dst, rest)[:end]
 	}
 	for next := rest; len(dst) < end; next = s.load(deniedWord) {
@@ -133,7 +138,7 @@ func (x *index) appendID(dst []byte, s *slot) []byte {
 }
 
 // put stores a word in the first free place of its search. It reports whether that place was empty.
-func (x *index) put(at uint32, n int) (wasEmpty bool) {
+func (x *Index) put(at uint32, n int) (wasEmpty bool) {
 	for i := at; ; i++ {
 		word := &x.words[int(i)&(len(x.words)-1)]
 		if was := atomic.LoadUint32(word); was == emptyWord || was == tombstoneWord {
@@ -145,7 +150,7 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 
 // remove takes a word out, and returns how many words became empty: if the next one is empty, no
 // search needs to pass this one and the tombstones before it.
-func (x *index) remove(at uint32, n int) (emptied int) {
+func (x *Index) remove(at uint32, n int) (emptied int) {
 	mask, i := len(x.words)-1, int(at)
 	for atomic.LoadUint32(&x.words[i&mask]) != at&^slotMask|uint32(n+2) {
 		i++

@@ -1,0 +1,68 @@
+package weir
+
+import (
+	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/slots"
+)
+
+// The kinds of buckets that fit a slot. Those of fixed windows, and of places, have a table of
+// their own each.
+const (
+	fixedKind slots.Kind = iota
+	slidingKind
+	tokenKind
+	counterKind
+	placesKind = fixedKind
+)
+
+// slotAlgorithms are those of each kind, for what needs no params.
+var slotAlgorithms = [...]slotAlgorithm{
+	fixedKind:   new(algorithm.FixedWindow),
+	slidingKind: new(algorithm.SlidingWindow),
+	tokenKind:   new(algorithm.TokenBucket),
+	counterKind: new(algorithm.Counter),
+}
+
+// perCost is how much of State.N Stats counts for a cost of 1, by kind: none if N is no count.
+var perCost = [...]int64{fixedKind: 1, slidingKind: 1, tokenKind: 0, counterKind: 1}
+
+// windowSlots is the meaning of the slots of fixed windows. The window is in the key.
+type windowSlots struct{}
+
+// End implements meaning.
+func (windowSlots) End(s *slots.Slot, c slots.Content) int64 {
+	_, scale, number := s.Period()
+	if scale > maxScale {
+		return ofMilli(number)
+	}
+	c.Still1 = algorithm.WindowStart(number, scale)
+	return slotAlgorithms[fixedKind].Expires(c, scale)
+}
+
+// Admitted implements meaning.
+func (windowSlots) Admitted(_ *slots.Slot, state slots.State) uint64 { return uint64(state.Count()) }
+
+// Stays implements meaning.
+func (windowSlots) Stays(*slots.Slot, slots.State) bool { return true }
+
+// callerSlots is the meaning of the slots that a caller keeps from period to period.
+type callerSlots struct{}
+
+func (windowSlots) held(slots.State) uint64 { return 0 }
+
+// End implements meaning.
+func (callerSlots) End(s *slots.Slot, c slots.Content) int64 {
+	k, scale, _ := s.Period()
+	return slotAlgorithms[k].Expires(c, scale)
+}
+
+// Admitted implements meaning.
+func (callerSlots) Admitted(s *slots.Slot, state slots.State) uint64 {
+	k, _, _ := s.Period()
+	return uint64(state.Count() * perCost[k])
+}
+
+// Stays implements meaning.
+func (callerSlots) Stays(*slots.Slot, slots.State) bool { return true }
+
+func (callerSlots) held(slots.State) uint64 { return 0 }
