@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
@@ -137,7 +138,7 @@ type taking struct {
 	d     *decider
 	slot  *slots.Slot
 	state slots.State
-	w     *window // of fixed windows
+	w     *windows.Window // of fixed windows
 	v     verdict
 	p     params
 }
@@ -215,8 +216,8 @@ func (t *taking) look(now int64) bool {
 		return false // its words may be of two epochs
 	}
 	if t.w != nil {
-		t.v = t.p.Verdict(c.N, t.w.end)
-		return t.w.holds(now) && (t.v.Allowed || !t.d.l.clock.IsCoarse())
+		t.v = t.p.Verdict(c.N, t.w.End)
+		return t.w.Holds(now) && (t.v.Allowed || !t.d.l.clock.IsCoarse())
 	}
 	var next slots.Content
 	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)

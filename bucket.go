@@ -7,6 +7,7 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // Bucket is what one ID has used in one window.
@@ -37,7 +38,7 @@ func (l *Limiter) bucket(sh *slots.Shard, s *slots.Slot) Bucket {
 	_, scale, number := s.Period()
 	b, start := l.newBucket(string(sh.AppendID(nil, s)), scale, number)
 	at := func(stamp uint64) time.Time {
-		return l.clock.Time(arith.Add(start, int64(stamp<<stampShift(scale))))
+		return l.clock.Time(arith.Add(start, int64(stamp<<windows.StampShift(scale))))
 	}
 	b.Count, b.Denied = uint64(s.State().Count()), s.Denied()
 	b.Created, b.Modified = at(s.Mark()), at(s.Used())
@@ -47,12 +48,12 @@ func (l *Limiter) bucket(sh *slots.Shard, s *slots.Slot) Bucket {
 // newBucket returns the Bucket of an ID without a hit, and when its window starts.
 func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start int64) {
 	if scaleMs > maxScale {
-		in, end := l.series.of(scaleMs), ofMilli(number)
-		start = in.at(end - 1).start
-		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.name, in.numbers),
-			Calendar: in.seriesName.calendar, Number: number / 1000, Ends: l.clock.Time(end)}
-		if in.length > 0 {
-			b.Scale, b.Number = time.Duration(in.length*msec), number/in.length-1
+		in, end := l.windows.Of(scaleMs), windows.OfMilli(number)
+		start = in.At(end - 1).Start
+		b = Bucket{ID: id, Scale: time.Duration(end - start), Limit: cmp.Or(in.Name, in.Numbers),
+			Calendar: in.SeriesName.Calendar, Number: number / 1000, Ends: l.clock.Time(end)}
+		if in.Length > 0 {
+			b.Scale, b.Number = time.Duration(in.Length*msec), number/in.Length-1
 		}
 		return b, start
 	}
@@ -67,7 +68,7 @@ func (l *Limiter) inspect(c *lockedSlot, scaleMs int64) Bucket {
 	if c.Slot != nil {
 		return l.bucket(c.Shard, c.Slot)
 	}
-	b, _ := l.newBucket(c.ID, scaleMs, l.window(c.now, scaleMs).number)
+	b, _ := l.newBucket(c.ID, scaleMs, l.windows.Running(c.now, scaleMs).Number)
 	return b
 }
 

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // CalendarUnit is the length of the windows of a [Calendar], and the day and the time of day at
@@ -60,7 +61,7 @@ func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	if err != nil {
 		panic("weir: " + err.Error())
 	}
-	ws, err := l.series.named(seriesName{calendar: of.String()}, &of)
+	ws, err := l.named(windows.SeriesName{Calendar: of.String()}, &of)
 	if err != nil {
 		panic("weir: " + err.Error())
 	}
@@ -81,7 +82,7 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 }
 
 // Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
-func (c *Calendar) Window() time.Duration { return c.windows.calendar.Load().Unit().Length() }
+func (c *Calendar) Window() time.Duration { return c.windows.Calendar.Load().Unit().Length() }
 
 // Algorithm implements [Named].
 func (c *Calendar) Algorithm() string { return "calendar" }
@@ -98,7 +99,7 @@ func (c *Calendar) check(m *Limit) error {
 
 func (c *Calendar) bind(m *Limit) (Strategy, error) {
 	name := m.seriesName()
-	name.calendar = c.windows.seriesName.calendar
-	s, err := c.l.limitedWindows(name, c.windows.calendar.Load(), m.n)
+	name.Calendar = c.windows.SeriesName.Calendar
+	s, err := c.l.limitedWindows(name, c.windows.Calendar.Load(), m.n)
 	return &Calendar{s}, err
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir/internal/calendar"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 func zone(t testing.TB, name string) *time.Location {
@@ -351,11 +352,11 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	}
 	now := time.Date(2026, 10, 17, 12, 0, 0, 0, time.UTC)
 	l := calendarAt(t, &now)
-	ws, err := l.series.named(seriesName{calendar: "day@Here"}, of(time.UTC))
+	ws, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, of(time.UTC))
 	require.NoError(t, err)
-	at := func() time.Time { return ws.window(now.UnixNano()).expires.UTC() }
+	at := func() time.Time { return ws.Window(now.UnixNano()).Expires.UTC() }
 	before := at()
-	again, err := l.series.named(seriesName{calendar: "day@Here"}, of(time.FixedZone("", 3600)))
+	again, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, of(time.FixedZone("", 3600)))
 	require.NoError(t, err)
 	assert.Same(t, ws, again)
 	assert.Equal(t, before, at())
@@ -363,7 +364,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	assert.Equal(t, before.Add(23*time.Hour), at())
 
 	s := l.onSlots(fixedKind)
-	_, err = s.update("k", ws.scale(), true, noInstant, func(v visit) slots.Content {
+	_, err = s.update("k", ws.Scale(), true, noInstant, func(v visit) slots.Content {
 		v.N = 7
 		return v.Content
 	})
@@ -373,12 +374,12 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	other := calendarAt(t, &now)
 	require.ErrorIs(t, other.Load(bytes.NewReader(saved.Bytes())), ErrSnapshot,
 		"the zone is not known")
-	ws, err = other.series.named(seriesName{calendar: "day@Here"}, of(time.FixedZone("", 7200)))
+	ws, err = other.windows.Named(windows.SeriesName{Calendar: "day@Here"}, of(time.FixedZone("", 7200)))
 	require.NoError(t, err)
 	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
 	now = now.Add(22 * time.Hour)
 	s = other.onSlots(fixedKind)
-	_, _ = s.update("k", ws.scale(), false, noInstant, func(v visit) slots.Content {
+	_, _ = s.update("k", ws.Scale(), false, noInstant, func(v visit) slots.Content {
 		assert.EqualValues(t, 7, v.N, "it counts in the window that holds the end of the one before")
 		return v.Content
 	})

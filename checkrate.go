@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
@@ -42,20 +43,20 @@ func (l *Limiter) count(
 	id string, scaleMs, limit, cost int64, r *Result,
 ) (left time.Duration, err error) {
 	limit = min(limit, maxCount)
-	w := l.windows.table.Load().place(scaleMs, 0).Load() // the one that was current last
-	if w.scale != scaleMs || uint(len(id)-1) >= slots.InlineID {
-		return l.countSlow(id, scaleMs, limit, cost, 0, noWindow, r)
+	w := l.windows.Latest(scaleMs)
+	if w.Scale != scaleMs || uint(len(id)-1) >= slots.InlineID {
+		return l.countSlow(id, scaleMs, limit, cost, 0, windows.NoWindow, r)
 	}
 	k := l.buckets.PackShort(id)
 	// Read the clock while the words of the slot are on their way.
 	x := l.buckets.indexes[l.buckets.number(k.Hash)].Load()
-	s, state, _ := x.FindShort(k, len(id), &w.fixed)
+	s, state, _ := x.FindShort(k, len(id), &w.Fixed)
 	now := l.clock.Read()
 	switch {
-	case s == nil, now < w.start, now >= w.end, cost > limit, l.closed.Load():
+	case s == nil, now < w.Start, now >= w.End, cost > limit, l.closed.Load():
 	default:
-		if l.hit(s, state, cost, limit, w.stamp(now), w, r) {
-			return time.Duration(w.end - now), nil
+		if l.hit(s, state, cost, limit, w.Stamp(now), w, r) {
+			return time.Duration(w.End - now), nil
 		}
 	}
 	return l.countSlow(id, scaleMs, limit, cost, now, w, r)
@@ -66,30 +67,30 @@ func (l *Limiter) count(
 // cache, with a coarse clock that was late, or with an error. tried is the window in which count
 // found no slot at now. It is noWindow if count searched none; then now is not set.
 func (l *Limiter) countSlow(
-	id string, scaleMs, limit, cost, now int64, tried *window, r *Result,
+	id string, scaleMs, limit, cost, now int64, tried *windows.Window, r *Result,
 ) (left time.Duration, err error) {
-	if tried.scale <= maxScale { // else its Calendar has checked them
+	if tried.Scale <= maxScale { // else its Calendar has checked them
 		if err = checkArgs(id, scaleMs, limit); err != nil {
 			return 0, l.fail(err)
 		}
 	}
-	if tried == noWindow || l.clock.IsCoarse() {
-		tried, now = noWindow, l.clock.Read()
+	if tried == windows.NoWindow || l.clock.IsCoarse() {
+		tried, now = windows.NoWindow, l.clock.Read()
 	}
 	k := l.buckets.Pack(id)
 	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.Read() {
 		w := tried
-		if at.now < w.start || at.now >= w.end {
-			w = l.window(at.now, scaleMs)
+		if at.now < w.Start || at.now >= w.End {
+			w = l.windows.Running(at.now, scaleMs)
 		}
 		if w != tried && cost <= limit {
-			s, state, _ := l.buckets.find(id, &w.fixed)
-			if s != nil && l.hit(s, state, cost, limit, w.stamp(at.now), w, r) {
-				return time.Duration(w.end - at.now), nil
+			s, state, _ := l.buckets.find(id, &w.Fixed)
+			if s != nil && l.hit(s, state, cost, limit, w.Stamp(at.now), w, r) {
+				return time.Duration(w.End - at.now), nil
 			}
 		}
 		if err = l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
-			return time.Duration(w.end - at.now), err
+			return time.Duration(w.End - at.now), err
 		}
 	}
 	*r = Result{} // a hit that failed has set it
@@ -104,14 +105,14 @@ func (l *Limiter) countSlow(
 // r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies
 // r loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
 func (l *Limiter) hit(
-	s *slots.Slot, state slots.State, cost, limit int64, stamp uint64, w *window, r *Result,
+	s *slots.Slot, state slots.State, cost, limit int64, stamp uint64, w *windows.Window, r *Result,
 ) bool {
-	r.ExpiresAt = w.expires
+	r.ExpiresAt = w.Expires
 	for {
 		total := state.Count()
 		if total > limit-cost {
 			r.State, r.TotalRequests = Deny, uint64(total)
-			if l.clock.IsCoarse() && l.clock.Advance() >= w.end || !s.Deny(state) { // the clock was late
+			if l.clock.IsCoarse() && l.clock.Advance() >= w.End || !s.Deny(state) { // the clock was late
 				return false
 			}
 			break
@@ -125,7 +126,7 @@ func (l *Limiter) hit(
 			return false
 		}
 	}
-	if int64(stamp-s.Used()) > w.touchEvery {
+	if int64(stamp-s.Used()) > w.TouchEvery {
 		s.Touch(state, stamp)
 	}
 	return true
@@ -135,10 +136,10 @@ func (l *Limiter) hit(
 // cost is over the limit. It fails with errEarlier if the caller is to read the clock and try
 // again.
 func (l *Limiter) countLocked(
-	k slots.Packed, id string, w *window, at *reading, limit, cost int64, r *Result,
+	k slots.Packed, id string, w *windows.Window, at *reading, limit, cost int64, r *Result,
 ) error {
 	*r = Result{}
-	c, err := l.buckets.lock(k, id, &w.fixed, at, cost <= limit)
+	c, err := l.buckets.lock(k, id, &w.Fixed, at, cost <= limit)
 	switch {
 	case err == errEarlier:
 		return err
@@ -146,15 +147,15 @@ func (l *Limiter) countLocked(
 		return l.fail(err)
 	}
 	defer c.Unlock()
-	stamp := w.stamp(at.now)
+	stamp := w.Stamp(at.now)
 	switch {
 	case c.Slot == nil && cost > limit:
 		c.Shard.Denied++
 	case c.Slot == nil:
 		c.Insert(slots.Content{N: cost, Still2: int64(stamp)})
-		c.NoteEnd(w.end)
+		c.NoteEnd(w.End)
 		c.Shard.Allowed -= uint64(cost - 1)
-		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.expires}
+		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.Expires}
 	case cost > limit:
 		state := c.Slot.State()
 		c.Deny(state)

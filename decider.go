@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/internal/bounds"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // limitable is a Strategy of this package, which counts for a Limit by itself.
@@ -178,15 +179,15 @@ func (s *slotStrategy) counts() (*slotStrategy, *windowStrategy) { return s, nil
 
 func (s *windowStrategy) counts() (*slotStrategy, *windowStrategy) { return &s.slotStrategy, s }
 
-func (m *Limit) seriesName(with ...uint64) seriesName {
+func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 	if m.name != "" {
-		return seriesName{name: m.name}
+		return windows.SeriesName{Name: m.name}
 	}
 	numbers := strconv.FormatUint(m.n, 10)
 	for _, n := range with {
 		numbers += " " + strconv.FormatUint(n, 10)
 	}
-	return seriesName{numbers: numbers}
+	return windows.SeriesName{Numbers: numbers}
 }
 
 // costing returns the params of a cost, on slots.
@@ -204,7 +205,7 @@ func (d *decider) costing(cost uint64) params {
 // find returns the slot of a known caller, with its state as read before the key was compared, and
 // its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
 // and limiters that fail.
-func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *window) {
+func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *windows.Window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
 	}
@@ -220,7 +221,7 @@ func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *wind
 }
 
 // findBytes is find.
-func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.State, w *window) {
+func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.State, w *windows.Window) {
 	if len(key) <= slots.InlineID {
 		return d.find(string(key)) // a copy on the stack
 	}
@@ -233,18 +234,18 @@ func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.State, w 
 }
 
 // current returns the period of the buckets and, of fixed windows, the latest window.
-func (d *decider) current() (*slots.Period, *window) {
+func (d *decider) current() (*slots.Period, *windows.Window) {
 	if d.windows == nil {
 		return &d.key, nil
 	}
-	w := d.windows.windows.current.Load()
-	return &w.fixed, w
+	w := d.windows.windows.Current.Load()
+	return &w.Fixed, w
 }
 
 // hit decides p on the bucket in a slot that find has returned, at now. It reports false, and has
 // counted nothing, if run is to decide.
 func (d *decider) hit(
-	slot *slots.Slot, state slots.State, w *window, p params, now int64,
+	slot *slots.Slot, state slots.State, w *windows.Window, p params, now int64,
 ) (v verdict, at int64, ok bool) {
 	if w == nil {
 		return d.slots.hit(slot, state, p, now)
@@ -253,7 +254,7 @@ func (d *decider) hit(
 	if !d.windows.hit(slot, state, w, p, now, &res) {
 		return v, 0, false
 	}
-	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.end}, now, true
+	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.End}, now, true
 }
 
 // run decides on any request of a strategy on slots.

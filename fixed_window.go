@@ -7,6 +7,7 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/calendar"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
@@ -26,9 +27,9 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 
 // limitedWindows returns the strategy for a limit of n in the windows of a series.
 func (l *Limiter) limitedWindows(
-	name seriesName, c *calendar.Calendar, n uint64,
+	name windows.SeriesName, c *calendar.Calendar, n uint64,
 ) (s windowStrategy, err error) {
-	in, err := l.series.named(name, c)
+	in, err := l.named(name, c)
 	if err == nil {
 		s = l.inWindows(in)
 		s.bound, s.limit = true, n
@@ -40,14 +41,14 @@ func (l *Limiter) limitedWindows(
 type windowStrategy struct {
 	slotStrategy
 	allAtOnce
-	windows *series // nil: the windows are those of the request's Duration
+	windows *windows.Series // nil: the windows are those of the request's Duration
 }
 
 // inWindows returns the strategy whose windows, and counts, are those of a series.
-func (l *Limiter) inWindows(in *series) windowStrategy {
+func (l *Limiter) inWindows(in *windows.Series) windowStrategy {
 	s := windowStrategy{slotStrategy: l.onSlots(fixedKind), windows: in}
-	s.duration, s.reader.series = time.Duration(in.scale()*msec), in.number
-	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.window(now).end }}
+	s.duration, s.reader.series = time.Duration(in.Scale()*msec), in.Number
+	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.Window(now).End }}
 	return s
 }
 
@@ -61,8 +62,8 @@ func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 // run implements local.
 func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	if at.slot != nil &&
-		s.l.hit(at.slot, at.state, at.Cost, at.Limit, at.w.stamp(at.now), at.w, res) {
-		return time.Duration(at.w.end - at.now), nil
+		s.l.hit(at.slot, at.state, at.Cost, at.Limit, at.w.Stamp(at.now), at.w, res) {
+		return time.Duration(at.w.End - at.now), nil
 	}
 	p, err := s.parse(r)
 	switch {
@@ -71,22 +72,22 @@ func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Dura
 	case s.windows == nil:
 		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
 	}
-	w := s.windows.current.Load()
-	slot, state, _ := s.table.find(r.Key, &w.fixed)
+	w := s.windows.Current.Load()
+	slot, state, _ := s.table.find(r.Key, &w.Fixed)
 	now := s.l.clock.Read()
 	if !s.hit(slot, state, w, p, now, res) {
 		return s.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
 	}
-	return time.Duration(w.end - now), nil
+	return time.Duration(w.End - now), nil
 }
 
 // hit decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports false
 // if there is none, or if the window does not hold now.
 func (s *windowStrategy) hit(
-	slot *slots.Slot, state slots.State, w *window, p params, now int64, res *Result,
+	slot *slots.Slot, state slots.State, w *windows.Window, p params, now int64, res *Result,
 ) bool {
-	return slot != nil && w.holds(now) && p.Cost <= p.Limit &&
-		s.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res)
+	return slot != nil && w.Holds(now) && p.Cost <= p.Limit &&
+		s.l.hit(slot, state, p.Cost, p.Limit, w.Stamp(now), w, res)
 }
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.
@@ -106,7 +107,7 @@ func (f *FixedWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit
 
 func (f *FixedWindow) bind(m *Limit) (Strategy, error) {
 	name := m.seriesName()
-	name.length = m.d.Milliseconds()
+	name.Length = m.d.Milliseconds()
 	s, err := f.l.limitedWindows(name, nil, m.n)
 	return &FixedWindow{s}, err
 }

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // sharingScales returns two scales whose windows are looked for in the same place first.
 func sharingScales(l *Limiter) (a, b int64) {
-	places := *l.windows.table.Load()
-	for b = 1001; places.place(b, 0) != places.place(1000, 0); b++ {
+	l.windows.Running(0, 1000)
+	for b = 1001; l.windows.Latest(b).Scale != 1000; b++ {
 	}
 	return 1000, b
 }
@@ -143,7 +144,7 @@ func TestErrorAfterAFailedHitHasNoResult(t *testing.T) {
 
 	require.NoError(t, l.Close())
 	r = Result{State: Allow, TotalRequests: 2}
-	_, err = l.countSlow("id", 1000, 5, 1, 0, noWindow, &r)
+	_, err = l.countSlow("id", 1000, 5, 1, 0, windows.NoWindow, &r)
 	require.ErrorIs(t, err, ErrClosed)
 	require.Zero(t, r)
 }

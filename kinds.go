@@ -3,12 +3,13 @@ package weir
 import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // The kinds of buckets that fit a slot. Those of fixed windows, and of places, have a table of
 // their own each.
 const (
-	fixedKind slots.Kind = iota
+	fixedKind slots.Kind = windows.Kind + iota
 	slidingKind
 	tokenKind
 	counterKind
@@ -33,7 +34,7 @@ type windowSlots struct{}
 func (windowSlots) End(s *slots.Slot, c slots.Content) int64 {
 	_, scale, number := s.Period()
 	if scale > maxScale {
-		return ofMilli(number)
+		return windows.OfMilli(number)
 	}
 	c.Still1 = algorithm.WindowStart(number, scale)
 	return slotAlgorithms[fixedKind].Expires(c, scale)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/weirgo/weir/internal/calendar"
 	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // limited is a strategy of each kind, by what it takes to make a Limit.
@@ -430,14 +432,13 @@ func TestLimitsAreBounded(t *testing.T) {
 		})
 	}
 	require.NoError(t, g.Wait())
-	assert.EqualValues(t, maxSeries, made.Load())
-	assert.EqualValues(t, 100_000-maxSeries, refused.Load())
+	assert.EqualValues(t, windows.MaxSeries, made.Load())
+	assert.EqualValues(t, 100_000-windows.MaxSeries, refused.Load())
 	before := l.Stats().Invalid
 	_, err = l.SlidingWindow().Limit(200_000, time.Minute).Take(t.Context(), "k", 1)
 	assert.EqualValues(t, before+1, l.Stats().Invalid)
 	assert.EqualError(t, err, "weir: bad limit: 65536 different limits and calendars are in use; "+
 		"put what varies into the key")
-	assert.Equal(t, 1<<16, len(*l.series.all.Load()))
 }
 
 // Limits with equal strategies, numbers and names are one limit, and all others are apart: each
@@ -640,8 +641,10 @@ func TestBoundStrategiesKeepTheirNumbers(t *testing.T) {
 // A limit that finds no series fails in every way with the error that says so.
 func TestLimitsBeyondTheBound(t *testing.T) {
 	l, _ := manual(t)
-	full := make([]*series, maxSeries)
-	l.series.all.Store(&full)
+	for i := range windows.MaxSeries {
+		_, err := l.named(windows.SeriesName{Name: strconv.Itoa(i)}, nil)
+		require.NoError(t, err)
+	}
 	a := l.SlidingWindow().Limit(1, time.Minute)
 	both := All(a, l.InFlight().Limit(1))
 	_, err := both.Take(t.Context(), "k", 1)
@@ -700,7 +703,7 @@ func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
 	zone, err := calendar.New(calendar.Day, time.FixedZone("", 7200))
 	require.NoError(t, err)
 	counted := func(l *Limiter) *Limit {
-		in, err := l.series.named(seriesName{calendar: "day@Here"}, &zone)
+		in, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, &zone)
 		require.NoError(t, err)
 		return (&Calendar{l.inWindows(in)}).Limit(5)
 	}

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/calendar"
 	"github.com/weirgo/weir/internal/clock"
 	"github.com/weirgo/weir/internal/room"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
@@ -22,8 +24,7 @@ import (
 type Limiter struct {
 	clock   clock.Clock
 	closed  atomic.Bool
-	windows windows
-	series  registry
+	windows windows.Windows
 	buckets *table // of fixed windows
 	callers *table // of sliding windows, token buckets and counters, one a caller
 	places  *table // of work in flight
@@ -94,9 +95,7 @@ func New(cfg Config) (*Limiter, error) {
 		timeout: int64(cmp.Or(cfg.Timeout, time.Minute)),
 		stop:    make(chan struct{}),
 	}
-	l.windows.table.Store(newWindowTable(minWindows))
-	l.series.clock = &l.clock
-	l.series.all.Store(new([]*series))
+	l.windows.Init(&l.clock)
 	l.buckets = newTable(l.room, &l.janitor, windowSlots{})
 	l.callers = newTable(l.room, &l.janitor, callerSlots{})
 	l.places = newTable(l.room, &l.janitor, placeSlots{})
@@ -161,6 +160,15 @@ func (l *Limiter) Close() error {
 	l.closed.Store(true)
 	l.janitor.close()
 	return nil
+}
+
+// named returns the series of a name. It fails with ErrLimit if there are too many.
+func (l *Limiter) named(name windows.SeriesName, c *calendar.Calendar) (*windows.Series, error) {
+	in, err := l.windows.Named(name, c)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrLimit, err)
+	}
+	return in, err
 }
 
 // fail counts err for Stats.

@@ -15,6 +15,11 @@ import (
 const (
 	maxID    = bounds.MaxKey // bytes
 	maxCount = algorithm.MaxCount
+	maxScale = bounds.MaxScale // ms: a larger scale stands for a series of windows
+
+	msec       = int64(time.Millisecond)
+	maxInstant = algorithm.End
+	noInstant  = algorithm.Never
 )
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
@@ -57,11 +62,11 @@ type reader struct {
 // bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
 // with.
 func (s *reader) bindTo(m *Limit, with ...uint64) error {
-	in, err := s.l.series.named(m.seriesName(with...), nil)
+	in, err := s.l.named(m.seriesName(with...), nil)
 	if err != nil {
 		return err
 	}
-	s.bound, s.limit, s.series = true, m.n, in.number
+	s.bound, s.limit, s.series = true, m.n, in.Number
 	if s.duration == 0 {
 		s.duration = m.d
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
@@ -248,8 +249,8 @@ func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c loc
 		at.now = s.l.clock.Read()
 		have := algorithm.None
 		if s.kind == fixedKind {
-			w := s.l.window(max(at.now, since), scaleMs)
-			key, have = w.fixed, slots.Content{Still2: int64(w.stamp(max(at.now, since)))}
+			w := s.l.windows.Running(max(at.now, since), scaleMs)
+			key, have = w.Fixed, slots.Content{Still2: int64(w.Stamp(max(at.now, since)))}
 		}
 		if c.Locked, err = s.table.lock(k, id, &key, &at, create); err != errEarlier {
 			if c.Slot != nil {
@@ -282,8 +283,8 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 	var next, have slots.Content
 	if s.kind == fixedKind { // its slots are those of one window
 		seen.now = s.l.clock.Read()
-		seen.w = s.l.window(seen.now, p.Scale)
-		v = p.Verdict(s.see(r.Key, &seen.w.fixed, &seen).N, seen.w.end)
+		seen.w = s.l.windows.Running(seen.now, p.Scale)
+		v = p.Verdict(s.see(r.Key, &seen.w.Fixed, &seen).N, seen.w.End)
 	} else {
 		key := s.period(p.Scale)
 		have = s.see(r.Key, &key, &seen)
@@ -328,7 +329,7 @@ type sight struct {
 	slot  *slots.Slot // nil: look saw no such bucket
 	state slots.State
 	now   int64
-	w     *window // of a fixed window
+	w     *windows.Window // of a fixed window
 }
 
 // noSight stands for a run without a look, or a Peek; finalLook for a look of a decision that no

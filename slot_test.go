@@ -26,7 +26,7 @@ func TestAbsenceRaisesTheHorizon(t *testing.T) {
 		c.Unlock()
 		key := s.period(1000)
 		if s.kind == fixedKind {
-			key = l.window(1500*msec, 1000).fixed
+			key = l.windows.Running(1500*msec, 1000).Fixed
 		}
 		_, err = s.table.lock(s.table.Pack(name), name, &key, &reading{now: 1200 * msec, horizon: noInstant},
 			true)

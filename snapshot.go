@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/windows"
 )
 
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
@@ -121,23 +122,23 @@ func (e *encoder) slot(sh *slots.Shard, s *slots.Slot, now int64) {
 	if sh.End(s, c) <= now || c.N == 0 && k == fixedKind {
 		return
 	}
-	var in *series
+	var in *windows.Series
 	switch {
 	case scale > maxScale:
-		in = e.l.series.of(scale)
+		in = e.l.windows.Of(scale)
 	case k != fixedKind && number != 0:
-		in = e.l.series.numbered(number)
+		in = e.l.windows.Numbered(number)
 	}
 	e.begin(in)
-	if in != nil && in.seriesName.calendar != "" {
+	if in != nil && in.SeriesName.Calendar != "" {
 		e.buf = append(e.buf, calendarRecord)
-		e.string(in.seriesName.calendar)
+		e.string(in.SeriesName.Calendar)
 		number, scale = number/1000, 0
 	} else {
 		e.buf = append(e.buf, slotRecord, byte(k))
 	}
-	if in != nil && in.length > 0 {
-		number, scale = number/in.length-1, in.length
+	if in != nil && in.Length > 0 {
+		number, scale = number/in.Length-1, in.Length
 	}
 	e.int(int64(s.IDLen()))
 	e.buf = sh.AppendID(e.buf, s)
@@ -173,12 +174,12 @@ func (t *states) save(e *encoder, now int64) {
 }
 
 // begin begins a record of a bucket, of the counts of a Limit if in is one's.
-func (e *encoder) begin(in *series) {
+func (e *encoder) begin(in *windows.Series) {
 	e.records++
-	if in != nil && (in.name != "" || in.numbers != "") {
+	if in != nil && (in.Name != "" || in.Numbers != "") {
 		e.buf = append(e.buf, limitRecord)
-		e.string(in.name)
-		e.string(in.numbers)
+		e.string(in.Name)
+		e.string(in.Numbers)
 	}
 }
 
@@ -197,9 +198,9 @@ func (e *encoder) saveFlights() {
 
 // state writes the record of a state.
 func (e *encoder) state(t *states, key stateKey, s state) {
-	var in *series
+	var in *windows.Series
 	if key.series > 0 {
-		in = e.l.series.numbered(key.series)
+		in = e.l.windows.Numbered(key.series)
 	}
 	e.begin(in)
 	e.buf = append(e.buf, t.record)
@@ -303,9 +304,9 @@ type decoder struct {
 	l       *Limiter
 	load    bool // else what is read is only checked
 	bad     bool
-	limit   seriesName // of the record, if it is one of a Limit
-	kind    int        // of the record that was read last
-	counted int64      // by it
+	limit   windows.SeriesName // of the record, if it is one of a Limit
+	kind    int                // of the record that was read last
+	counted int64              // by it
 }
 
 // int reads a number from least to most.
@@ -369,9 +370,9 @@ func (d *decoder) all() (records []record) {
 // record reads one record. It fails with ErrFull.
 func (d *decoder) record() error {
 	t := d.byte()
-	if d.limit = (seriesName{}); t == limitRecord {
-		d.limit.name, d.limit.numbers = d.string(0), d.string(0)
-		d.bad = d.bad || max(len(d.limit.name), len(d.limit.numbers)) > maxID
+	if d.limit = (windows.SeriesName{}); t == limitRecord {
+		d.limit.Name, d.limit.Numbers = d.string(0), d.string(0)
+		d.bad = d.bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
 		t = d.byte()
 	}
 	d.kind = int(t)
@@ -406,7 +407,7 @@ func (d *decoder) slot() error {
 		// A clock that is behind may not have come to the window yet: it is restored all the same.
 		since = algorithm.WindowStart(number, max(scale, 1))
 		saved.Still1 = since
-		d.bad = d.bad || windowAt(since, max(scale, 1)).number != number
+		d.bad = d.bad || windows.At(since, max(scale, 1)).Number != number
 	} else {
 		saved.Still2 = d.instant()
 	}
@@ -423,8 +424,8 @@ func (d *decoder) slot() error {
 		return nil
 	}
 	end := s.algorithm.Expires(saved, scale)
-	if s.kind == fixedKind && d.limit != (seriesName{}) {
-		d.limit.length = scale
+	if s.kind == fixedKind && d.limit != (windows.SeriesName{}) {
+		d.limit.Length = scale
 	}
 	if err := d.count(&s.reader); err != nil {
 		return err
@@ -439,27 +440,27 @@ func (d *decoder) slot() error {
 func (d *decoder) count(s *reader) error {
 	in, err := d.series()
 	if in != nil {
-		s.series = in.number
+		s.series = in.Number
 	}
 	return err
 }
 
 // series returns that of the record, or nil if the record is not of a Limit.
-func (d *decoder) series() (*series, error) {
-	if d.limit == (seriesName{}) {
+func (d *decoder) series() (*windows.Series, error) {
+	if d.limit == (windows.SeriesName{}) {
 		return nil, nil
 	}
-	return d.l.series.named(d.limit, nil)
+	return d.l.named(d.limit, nil)
 }
 
 // calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to
 // the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
-	d.limit.calendar = d.string(1)
-	if d.bad = d.bad || len(d.limit.calendar) > maxName; d.bad {
+	d.limit.Calendar = d.string(1)
+	if d.bad = d.bad || len(d.limit.Calendar) > maxName; d.bad {
 		return nil
 	}
-	_, err := d.l.series.calendar(d.limit.calendar, nil)
+	_, err := d.l.windows.Calendar(d.limit.Calendar, nil)
 	id, saved := d.string(1), slots.Content{N: d.int(0, maxCount)}
 	end := algorithm.WindowStart(d.instant(), 1000)
 	d.counted = saved.N
@@ -471,7 +472,7 @@ func (d *decoder) calendar() error {
 		return err
 	}
 	s := d.l.onSlots(fixedKind)
-	return s.restore(id, in.scale(), end-1, end, saved)
+	return s.restore(id, in.Scale(), end-1, end, saved)
 }
 
 // restore merges what was saved of a caller, and expires at end. A fixed window is that of since.

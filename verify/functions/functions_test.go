@@ -17,8 +17,11 @@ const source = `package p
 of two lines */
 
 func (s *set[T]) add(n int) { // 2 lines with the end
-	for range n { s.each(func() { s.n++ }) }
+	for range n { s.each(func() {
+		s.n++ }) }
 }
+
+func (s *set[T]) len() int { return s.n }
 
 const text = ` + "`" + `three
 
@@ -32,7 +35,8 @@ func TestBlocksBelongToTheInnermostFunction(t *testing.T) {
 	for _, tt := range []struct{ name, block, want string }{
 		{"the body of a method", "p.go:7.29,8.16 1 2", "p.go:7 (*set[T]).add"},
 		{"a block in it", "p.go:8.16,8.31 1 1", "p.go:7 (*set[T]).add"},
-		{"a literal in that", "p.go:8.30,8.39 1 1", "p.go:8 func"},
+		{"a literal in that", "p.go:9.3,9.8 1 1", "p.go:8 func"},
+		{"a method of one line", "p.go:12.28,12.40 1 1", ""},
 		{"a block that did not run", "p.go:7.29,8.16 1 0", ""},
 		{"another package", "verify/functions/main.go:1.1,2.2 1 1", ""},
 	} {
@@ -40,12 +44,12 @@ func TestBlocksBelongToTheInnermostFunction(t *testing.T) {
 		require.NoError(t, err, tt.name)
 		assert.Equal(t, tt.want, got, tt.name)
 	}
-	_, err = r.function(module + "/p.go:13.1,13.2 1 1")
+	_, err = r.function(module + "/p.go:15.1,15.2 1 1")
 	assert.ErrorContains(t, err, "in no function")
 }
 
 func TestLinesAreThoseWithCode(t *testing.T) {
-	assert.Equal(t, 1+3+3, linesOf([]byte(source)))
+	assert.Equal(t, 1+4+1+3, linesOf([]byte(source)))
 }
 
 // measured is measure of this tree.

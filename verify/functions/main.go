@@ -5,7 +5,7 @@
 //
 // It builds itself with coverage counters in the packages weir and weir/internal, makes single
 // decisions, and lists the functions with a counter that is not 0. They are those of the source,
-// with those that the compiler inlines.
+// with those that the compiler inlines, and without those of one line.
 package main
 
 import (

@@ -26,6 +26,8 @@ type function struct {
 	to   place
 }
 
+func (f function) ofOneLine() bool { return f.from.line == f.to.line }
+
 type place struct{ line, column int }
 
 func (p place) before(q place) bool {
@@ -33,6 +35,7 @@ func (p place) before(q place) bool {
 }
 
 // passed returns the functions of weir whose counters in dir are not 0, in the order of the source.
+// Those of one line are words, not steps, and are left out.
 func (r reader) passed(dir string) ([]string, error) {
 	profile := filepath.Join(dir, "profile")
 	if _, err := output(r.covdata, "textfmt", "-i", dir, "-o", profile); err != nil {
@@ -56,8 +59,8 @@ func (r reader) passed(dir string) ([]string, error) {
 	return names, nil
 }
 
-// function returns the function of a line of a coverage profile, or "" if it did not run or is none
-// of weir's.
+// function returns the function of a line of a coverage profile, or "" if it did not run, is none of
+// weir's, or is of one line.
 func (r reader) function(block string) (string, error) {
 	path, rest, _ := strings.Cut(strings.TrimPrefix(block, module+"/"), ":")
 	var from, to place
@@ -80,16 +83,19 @@ func (r reader) function(block string) (string, error) {
 		}
 		r.files[path] = all
 	}
-	name := ""
+	var in function
 	for _, f := range all { // the innermost is the last
 		if !from.before(f.from) && from.before(f.to) {
-			name = f.name
+			in = f
 		}
 	}
-	if name == "" {
+	switch {
+	case in.name == "":
 		return "", fmt.Errorf("%q is in no function", block)
+	case in.ofOneLine():
+		return "", nil
 	}
-	return name, nil
+	return in.name, nil
 }
 
 // functions returns the functions of a file, a literal after the function that holds it.
