@@ -19,9 +19,10 @@ func breakHash(l *Limiter, mask uint64) {
 	l.buckets.Mask = mask
 	l.callers.Mask = mask
 	l.places.Mask = mask
-	l.logs().Mask = mask
-	l.queues().Mask = mask
-	l.slices().Mask = mask
+	l.logs.Mask = mask
+	l.queues.Mask = mask
+	l.slices.Mask = mask
+	l.flights.Mask = mask
 }
 
 // A hash only selects where to search, and keys are compared in full: equal hashes cost time but

@@ -9,12 +9,13 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // InFlight bounds the work that is in flight at one time. Make one with [Limiter.InFlight].
 type InFlight struct {
-	stateStrategy[flight]
-	places stateStrategy[flight] // the same, whose admissions are places that are held
+	stateStrategy[*flight]
+	places stateStrategy[*flight] // the same, whose admissions are places that are held
 	// of the first Hold; kept, since to compute it takes 77 instructions of 350
 	first atomic.Pointer[leasePeriod]
 }
@@ -42,9 +43,9 @@ type leasePeriod struct {
 // caller who has no lease and for whom nobody waits in HoldWait; other decisions take the caller's
 // lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
-	of := func(a stateAlgorithm[flight]) stateStrategy[flight] {
-		return stateStrategy[flight]{reader: reader{l: l, most: maxHeld}, algorithm: a,
-			states: l.flights()}
+	of := func(a stateAlgorithm[*flight]) stateStrategy[*flight] {
+		return stateStrategy[*flight]{reader: reader{l: l, most: maxHeld}, algorithm: a,
+			table: &l.flights}
 	}
 	return &InFlight{stateStrategy: of(leases{}), places: of(places{})}
 }
@@ -53,6 +54,8 @@ func (l *Limiter) InFlight() *InFlight {
 // has an entry only as long as that is so, and no room of its own: its slot has taken that.
 type flight struct {
 	algorithm.Log // the leases
+	l             *Limiter
+	key           states.Key
 	// the places, with sharedBit; nil: this is not kept, and alone says what they are
 	slot  *slots.Slot
 	at    location      // of slot
@@ -68,15 +71,15 @@ func (f *flight) held() int64 {
 	return heldIn(f.slot.State())
 }
 
-// attach has f decide on the places of a caller, whose entry is locked, or only look at them if it
-// is not kept. It reports false if there is no slot to decide on.
-func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
+// Attach implements [states.Beside]: the slot holds the places.
+func (f *flight) Attach(kept bool) (ok bool) {
 	if f.slot != nil {
 		return true
 	}
-	packed, p := l.places.Pack(k.id), placesPeriod(k.scale, k.series)
-	shard := l.places.number(packed.Hash)
-	c := l.places.shards[shard].LockKey(packed, k.id, &p)
+	places := f.l.places
+	packed, p := places.Pack(f.key.ID), placesPeriod(f.key.Scale, f.key.Series)
+	shard := places.number(packed.Hash)
+	c := places.shards[shard].LockKey(packed, f.key.ID, &p)
 	defer c.Unlock()
 	if c.Slot == nil {
 		return !kept
@@ -91,13 +94,16 @@ func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
 	return true
 }
 
-// detach has Hold decide on the places again, without a lock. It reports whether nothing is held.
-func (f *flight) detach(l *Limiter) (idle bool) {
+// Make implements [states.Beside].
+func (f *flight) Make() error { return f.l.makePlaces(f.key) }
+
+// Detach implements [states.Beside]: Hold decides on the places again, without a lock.
+func (f *flight) Detach() (idle bool) {
 	f.wake()
 	if f.slot == nil {
 		return false
 	}
-	sh, n := l.places.shardOf(f.at)
+	sh, n := f.l.places.shardOf(f.at)
 	sh.Lock()
 	defer sh.Unlock()
 	for state := f.slot.State(); heldIn(state) == 0; state = f.slot.State() {
@@ -208,7 +214,7 @@ func (s *InFlight) holdLocked(
 	}
 	v, at, err := s.places.decide(r)
 	if err == nil && v.Allowed {
-		f := at.entry.state.(*flight)
+		f := at.State
 		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}
 	}
 	return v, err
@@ -232,11 +238,11 @@ func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, s.l.fail(err)
 	}
-	defer s.states.unlock(h.handle, seen)
-	if f := h.state; f.freed == nil && f.Used() > 0 {
+	defer h.Unlock(states.Seen)
+	if f := h.State; f.freed == nil && f.Used() > 0 {
 		f.freed = make(chan struct{})
 	}
-	return h.state.freed, nil
+	return h.State.freed, nil
 }
 
 // Acquire implements [Holder].
@@ -271,36 +277,36 @@ func (s *InFlight) ResetPrefix(
 }
 
 // reset drops the leases of a caller, if there is one, and unlocks it.
-func (s *InFlight) reset(h lockedState[flight]) {
-	if h.entry != nil {
-		h.state.Log = algorithm.Log{}
-		h.state.wake()
+func (s *InFlight) reset(h states.Locked[*flight]) {
+	if h.Entry != nil {
+		h.State.Log = algorithm.Log{}
+		h.State.wake()
 	}
-	s.states.unlock(h.handle, changed)
+	h.Unlock(states.Changed)
 }
 
-// saveFlight writes the leases, and the places that are held as the newest of them: they end one
+// flight writes the leases, and the places that are held as the newest of them: they end one
 // Duration after the snapshot.
-func saveFlight(e *encoder, f *flight) {
+func (e *encoder) flight(f *flight) {
 	at := e.now
 	if f.Len() > 0 {
 		at = max(at, f.Latest(0))
 	}
 	e.int(at)
 	e.int(f.held())
-	saveLog(e, &f.Log)
+	e.log(&f.Log)
 }
 
 func (d *decoder) flight() error {
 	id, scale, plan := d.key()
 	at, held := d.instant(), d.int(0, math.MaxInt64)
-	f := new(flight)
+	f := new(flight) // kept nowhere
 	d.hits(&f.Log)
 	d.bad = d.bad || plan != "" || f.Len() > 0 && at < f.Latest(0)
 	if held > 0 {
 		f.Add(at, held, "")
 	}
-	return restore(d, &d.l.InFlight().stateStrategy, stateKey{id: id, scale: scale}, f)
+	return restore(d, &d.l.InFlight().stateStrategy, states.Key{ID: id, Scale: scale}, f)
 }
 
 // Algorithm implements [Named].

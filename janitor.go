@@ -17,11 +17,11 @@ type janitor struct {
 	room    *room.Room
 	every   time.Duration
 	timeout int64 // ns
+	tables  []sweeper
 
 	running atomic.Bool // written under mu
 	mu      sync.Mutex
 	closed  bool           // guarded by mu
-	tables  []sweeper      // guarded by mu; replaced, never changed in place
 	stop    chan struct{}  // closed by close
 	done    sync.WaitGroup // counts the goroutine
 
@@ -30,35 +30,20 @@ type janitor struct {
 	turn            atomic.Uint32 // the table that the next reclaim begins with
 }
 
-// sweeper is a table of any state.
+// sweeper is a table of buckets or of states.
 type sweeper interface {
-	// sweep removes the states that at now expired, and were last used, at least timeout ago.
-	sweep(now, timeout int64) (removed int)
+	// Sweep removes what at now expired, and was last used, at least timeout ago.
+	Sweep(now, timeout int64) (removed int)
 
-	// reclaimSome removes some states that have expired at now. It returns 0 if it found none, or has
-	// used up budget: a number of states to look at, which it lowers.
-	reclaimSome(now int64, budget *int) (removed int)
+	// Reclaim removes some of what has expired at now. It returns 0 if it found nothing, or has used up
+	// budget: a number of buckets to look at, which it lowers.
+	Reclaim(now int64, budget *int) (removed int)
 
-	// soonest returns an instant at or before the one at which the first state expires.
-	soonest() int64
+	// Soonest returns an instant at or before the one at which the first bucket expires.
+	Soonest() int64
 
-	// save writes the states that have not expired at now.
-	save(e *encoder, now int64)
-
-	// stats adds the hits admitted and denied, and the cost held.
-	stats(s *Stats)
-}
-
-func (j *janitor) add(tables ...sweeper) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.tables = append(j.tables[:len(j.tables):len(j.tables)], tables...)
-}
-
-func (j *janitor) all() []sweeper {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.tables
+	// HasBytes reports whether buckets hold bytes of the room.
+	HasBytes() bool
 }
 
 // taken starts the goroutine if a bucket was taken that it does not see.
@@ -150,8 +135,8 @@ func (j *janitor) idle() bool {
 
 func (j *janitor) sweep(now int64) (removed int) {
 	start := time.Now()
-	for _, t := range j.all() {
-		removed += t.sweep(now, j.timeout)
+	for _, t := range j.tables {
+		removed += t.Sweep(now, j.timeout)
 	}
 	j.took.Store(int64(time.Since(start)))
 	j.sweeps.Add(1)
@@ -168,7 +153,7 @@ const reclaimBudget = 1 << 14
 // looked and read the clock again and none has expired at that reading, or if it has looked at
 // reclaimBudget buckets.
 func (j *janitor) reclaim(now int64) bool {
-	tables := j.all()
+	tables := j.tables
 	for budget := reclaimBudget; budget > 0; budget -= 1 << 7 {
 		before := j.room.Changes()
 		if j.room.Used() < j.room.Max {
@@ -180,7 +165,7 @@ func (j *janitor) reclaim(now int64) bool {
 		}
 		soonest := maxInstant
 		for _, t := range tables {
-			soonest = min(soonest, t.soonest())
+			soonest = min(soonest, t.Soonest())
 		}
 		if now = j.clock.Read(); now < soonest && j.room.Changes() == before {
 			break
@@ -191,10 +176,7 @@ func (j *janitor) reclaim(now int64) bool {
 
 // reclaimBytes removes expired states until some bytes are free, and reports whether any are.
 func (j *janitor) reclaimBytes(now int64) bool {
-	tables := slices.DeleteFunc(slices.Clone(j.all()), func(s sweeper) bool {
-		_, slots := s.(*table) // these hold no bytes
-		return slots
-	})
+	tables := slices.DeleteFunc(slices.Clone(j.tables), func(s sweeper) bool { return !s.HasBytes() })
 	before := j.room.Bytes.Load()
 	for budget := reclaimBudget; budget > 0; {
 		removed := j.reclaimSome(tables, now, &budget)
@@ -210,7 +192,7 @@ func (j *janitor) reclaimBytes(now int64) bool {
 func (j *janitor) reclaimSome(tables []sweeper, now int64, budget *int) (removed int) {
 	first := int(j.turn.Load())
 	for i := range tables {
-		removed = tables[(first+i)%len(tables)].reclaimSome(now, budget)
+		removed = tables[(first+i)%len(tables)].Reclaim(now, budget)
 		if removed > 0 || *budget <= 0 {
 			j.turn.Store(uint32(first + i + 1))
 			break

@@ -172,11 +172,10 @@ func TestCloseEndsASleepingJanitor(t *testing.T) {
 // sweeps is a table that calls a function when it is swept.
 type sweeps func()
 
-func (f sweeps) sweep(_, _ int64) int        { f(); return 0 }
-func (f sweeps) reclaimSome(int64, *int) int { return 0 }
-func (f sweeps) soonest() int64              { return maxInstant }
-func (f sweeps) save(*encoder, int64)        {}
-func (f sweeps) stats(*Stats)                {}
+func (f sweeps) Sweep(_, _ int64) int    { f(); return 0 }
+func (f sweeps) Reclaim(int64, *int) int { return 0 }
+func (f sweeps) Soonest() int64          { return maxInstant }
+func (f sweeps) HasBytes() bool          { return false }
 
 func TestCloseWaitsForSweep(t *testing.T) {
 	l, early := closeInMidSweep(t, (*Limiter).Close, 10*time.Millisecond)
@@ -201,7 +200,7 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration)
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Millisecond})
 	endSweep := sync.OnceFunc(func() { close(swept) })
 	t.Cleanup(endSweep) // runs before l is closed, which waits for the sweep
-	l.janitor.add(sweeps(func() {
+	l.janitor.tables = append(l.janitor.tables, sweeps(func() {
 		once.Do(func() { sweeping <- struct{}{} })
 		<-swept
 	}))

@@ -8,11 +8,12 @@ import (
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
 // Make one with [Limiter.LeakyBucket].
-type LeakyBucket struct{ stateStrategy[queue] }
+type LeakyBucket struct{ stateStrategy[*queue] }
 
 // LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
 // order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
@@ -33,8 +34,8 @@ type LeakyBucket struct{ stateStrategy[queue] }
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	a := &queues{max(length, 0)}
-	return &LeakyBucket{stateStrategy[queue]{
-		reader: reader{l: l, most: math.MaxInt64, preparer: a}, algorithm: a, states: l.queues(),
+	return &LeakyBucket{stateStrategy[*queue]{
+		reader: reader{l: l, most: math.MaxInt64, preparer: a}, algorithm: a, table: &l.queues,
 	}}
 }
 
@@ -140,12 +141,12 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 }
 
 // reset empties a bucket, if there is one, and unlocks it.
-func (b *LeakyBucket) reset(h lockedState[queue]) {
-	if h.entry != nil {
-		h.state.Next = min(h.state.Next, h.now)
-		h.state.wake()
+func (b *LeakyBucket) reset(h states.Locked[*queue]) {
+	if h.Entry != nil {
+		h.State.Next = min(h.State.Next, h.Now)
+		h.State.wake()
 	}
-	b.states.unlock(h.handle, changed)
+	h.Unlock(states.Changed)
 }
 
 // Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.
@@ -164,7 +165,9 @@ func (b *LeakyBucket) Admit(ctx context.Context, r *Request) (*Result, Return, e
 }
 
 // run is Run, and returns where it decided.
-func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, error) {
+func (b *LeakyBucket) run(
+	ctx context.Context, r *Request,
+) (res *Result, at states.Locked[*queue], err error) {
 	p, err := b.parse(r)
 	if err == nil {
 		err = ctx.Err()
@@ -172,50 +175,52 @@ func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, err
 	for exact := !b.l.clock.IsCoarse(); err == nil; {
 		h, lockErr := b.lock(r.Key, p.Scale, !p.ExceedsLimit())
 		if lockErr != nil {
-			return nil, handle{}, b.l.fail(lockErr)
+			return nil, at, b.l.fail(lockErr)
 		}
-		v := b.algorithm.Decide(h.state, p, h.now)
-		if h.entry != nil && v.At != noInstant && h.state.Each != p.Each {
-			h.state.move(h.state.Spaced(p.Each, h.now))
+		v := b.algorithm.Decide(h.State, p, h.Now)
+		if h.Entry != nil && v.At != noInstant && h.State.Each != p.Each {
+			h.State.move(h.State.Spaced(p.Each, h.Now))
 		}
 		switch {
 		case !v.Allowed && !exact:
-			exact = b.again(h.handle)
+			h.Unlock(states.Seen)
+			b.l.clock.Advance() // the next decision is exact
+			exact = true
 		case !v.Allowed:
-			b.states.unlock(h.handle, denied)
-			return b.l.result(v), h.handle, nil
-		case h.state.Free(h.now):
-			b.algorithm.Admit(h.state, p, h.now, "")
-			b.states.unlock(h.handle, admitted)
-			return b.l.result(v), h.handle, nil
-		case b.states.reserve(h.handle, ""):
+			h.Unlock(states.Denied)
+			return b.l.result(v), h, nil
+		case h.State.Free(h.Now):
+			b.algorithm.Admit(h.State, p, h.Now, "")
+			h.Unlock(states.Admitted)
+			return b.l.result(v), h, nil
+		case h.Reserve(""):
 			res, err := b.wait(ctx, h, b.join(h, p))
-			return res, h.handle, err
-		case !b.states.makeRoom(h.handle):
+			return res, h, err
+		case !h.MakeRoom():
 			err = b.l.fail(ErrFull)
 		}
 	}
-	return nil, handle{}, err
+	return nil, at, err
 }
 
 // join appends a waiter to the line, and unlocks it.
-func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
-	q := h.state
+func (b *LeakyBucket) join(h states.Locked[*queue], p params) *list.Element {
+	q := h.State
 	w := &waiter{min(p.Cost, math.MaxInt64-q.Waiting), make(chan struct{}, 1)}
 	element := q.line.PushBack(w)
 	q.Waiting += w.cost
 	if q.line.Len() == 1 {
 		q.wake()
 	}
-	b.states.unlock(h.handle, changed)
+	h.Unlock(states.Changed)
 	return element
 }
 
 // wait returns when the turn of a waiter has come, or gives its place up.
 func (b *LeakyBucket) wait(
-	ctx context.Context, h lockedState[queue], element *list.Element,
+	ctx context.Context, h states.Locked[*queue], element *list.Element,
 ) (res *Result, err error) {
-	q, w := h.state, element.Value.(*waiter)
+	q, w := h.State, element.Value.(*waiter)
 	defer func() {
 		if res == nil { // an error, or a panic of Config.Now
 			b.quit(h, element)
@@ -232,18 +237,16 @@ func (b *LeakyBucket) wait(
 		case <-b.l.janitor.stop:
 			return nil, b.l.fail(ErrClosed)
 		}
-		now := b.l.clock.Read()
-		h.entry.mu.Lock()
-		h.now = max(now, h.entry.latest)
-		left := arith.Sub(q.Next, h.now)
+		h.Relock(b.l.clock.Read())
+		left := arith.Sub(q.Next, h.Now)
 		if left <= 0 {
 			q.remove(element)
-			q.move(q.Leave(h.now, w.cost))
-			res = b.l.result(verdict{Allowed: true, Total: q.Level(h.now), At: q.Next})
-			b.states.unlock(h.handle, admitted)
+			q.move(q.Leave(h.Now, w.cost))
+			res = b.l.result(verdict{Allowed: true, Total: q.Level(h.Now), At: q.Next})
+			h.Unlock(states.Admitted)
 			return res, nil
 		}
-		h.entry.mu.Unlock()
+		h.LetGo()
 		if b.l.clock.ByHand() {
 			left = min(left, msec) // that clock may not go at the timer's pace
 		}
@@ -252,13 +255,14 @@ func (b *LeakyBucket) wait(
 }
 
 // quit takes a waiter out of the line. It may have been the first.
-func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element) {
-	h.entry.mu.Lock()
-	h.state.remove(element)
-	h.state.wake()
-	h.now = h.entry.latest
-	b.states.unlock(h.handle, changed)
+func (b *LeakyBucket) quit(h states.Locked[*queue], element *list.Element) {
+	h.Relock(math.MinInt64)
+	h.State.remove(element)
+	h.State.wake()
+	h.Unlock(states.Changed)
 }
+
+func (e *encoder) queue(q *queue) { e.int(q.Next) }
 
 func (d *decoder) queue() error {
 	id, scale, plan := d.key()
@@ -275,11 +279,11 @@ func (d *decoder) queue() error {
 	if err != nil {
 		return err
 	}
-	if q := h.state; q.Next < next {
+	if q := h.State; q.Next < next {
 		q.Next = next
 		q.wake()
 	}
-	b.states.unlock(h.handle, changed)
+	h.Unlock(states.Changed)
 	return nil
 }
 

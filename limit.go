@@ -10,7 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // Limit is a limit as a value: so much cost in a Duration, decided by a [Strategy], with counts of
@@ -320,9 +322,9 @@ func decideTiers(d *decider, op Op, r *Request) (out Outcome, err error) {
 	if op == OpPeek {
 		v, now, err = d.tiers.see(r)
 	} else {
-		var at handle
+		var at states.Locked[*algorithm.Slices]
 		v, at, err = d.tiers.decide(r)
-		now = at.now
+		now = at.Now
 	}
 	if err == nil {
 		tier := d.all[v.Tier]

@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir/internal/calendar"
 	"github.com/weirgo/weir/internal/clock"
 	"github.com/weirgo/weir/internal/room"
+	"github.com/weirgo/weir/internal/states"
 	"github.com/weirgo/weir/internal/windows"
 )
 
@@ -29,8 +30,12 @@ type Limiter struct {
 	callers *table // of sliding windows, token buckets and counters, one a caller
 	places  *table // of work in flight
 
-	// The states of no fixed size are in tables of their own, made by the first call.
-	logs, lists, queues, slices, flights func() *states
+	// The states of no fixed size are in tables of their own.
+	logs    states.Table[*algorithm.Log]
+	lists   states.Table[*algorithm.Listed]
+	slices  states.Table[*algorithm.Slices]
+	queues  states.Table[*queue]
+	flights states.Table[*flight]
 
 	room    *room.Room
 	janitor janitor
@@ -99,17 +104,15 @@ func New(cfg Config) (*Limiter, error) {
 	l.buckets = newTable(l.room, &l.janitor, windowSlots{})
 	l.callers = newTable(l.room, &l.janitor, callerSlots{})
 	l.places = newTable(l.room, &l.janitor, placeSlots{})
-	l.janitor.add(l.buckets, l.callers, l.places)
-	l.logs = lazyStates(l, logRecord, func() state { return new(algorithm.Log) },
-		func(e *encoder, s state) { saveLog(e, s.(*algorithm.Log)) })
-	l.lists = lazyStates(l, logRecord, func() state { return new(algorithm.Listed) },
-		func(e *encoder, s state) { saveLog(e, &s.(*algorithm.Listed).Log) })
-	l.slices = lazyStates(l, tiersRecord, func() state { return new(algorithm.Slices) },
-		func(e *encoder, s state) { saveSlices(e, s.(*algorithm.Slices)) })
-	l.flights = lazyStates(l, flightRecord, func() state { return new(flight) },
-		func(e *encoder, s state) { saveFlight(e, s.(*flight)) })
-	l.queues = lazyStates(l, queueRecord, func() state { return newQueue() },
-		func(e *encoder, s state) { e.int(s.(*queue).Next) })
+	shared := &states.Limits{Clock: &l.clock, Room: l.room, Full: l.janitor.reclaim,
+		FullBytes: l.janitor.reclaimBytes}
+	l.logs.Init(shared, func(states.Key) *algorithm.Log { return new(algorithm.Log) })
+	l.lists.Init(shared, func(states.Key) *algorithm.Listed { return new(algorithm.Listed) })
+	l.slices.Init(shared, func(states.Key) *algorithm.Slices { return new(algorithm.Slices) })
+	l.queues.Init(shared, func(states.Key) *queue { return newQueue() })
+	l.flights.Init(shared, func(k states.Key) *flight { return &flight{l: l, key: k} })
+	l.janitor.tables = []sweeper{l.buckets, l.callers, l.places, &l.logs, &l.lists, &l.slices, &l.queues,
+		&l.flights}
 	return l, nil
 }
 
@@ -143,8 +146,15 @@ func (l *Limiter) Stats() Stats {
 		Sweeps:     l.janitor.sweeps.Load(),
 		LastSweep:  time.Duration(l.janitor.took.Load()),
 	}
-	for _, t := range l.janitor.all() {
+	for _, t := range []*table{l.buckets, l.callers, l.places} {
 		t.stats(&s)
+	}
+	for _, t := range []interface{ Sums() (uint64, uint64) }{
+		&l.logs, &l.lists, &l.slices, &l.queues, &l.flights,
+	} {
+		allowed, denied := t.Sums()
+		s.Allowed += allowed
+		s.Denied += denied
 	}
 	// Of a hit under way only the cost may be known, which is taken off. Metrics take a count that
 	// falls for a restart.

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // List is Counter with an entry for each admitted request in place of a number. Make one with
 // [Limiter.List].
 type List struct {
-	stateStrategy[algorithm.Listed]
+	stateStrategy[*algorithm.Listed]
 	allAtOnce
 }
 
@@ -24,8 +25,8 @@ type List struct {
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
-	return &List{stateStrategy: stateStrategy[algorithm.Listed]{
-		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, states: l.lists(),
+	return &List{stateStrategy: stateStrategy[*algorithm.Listed]{
+		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, table: &l.lists,
 		plan: listPlan,
 	}}
 }
@@ -39,11 +40,11 @@ func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.states.unlock(h.handle, seen)
-	if h.state.Over(p.Scale, h.now) {
+	defer h.Unlock(states.Seen)
+	if h.State.Over(p.Scale, h.Now) {
 		return nil, nil
 	}
-	return s.l.entries(&h.state.Log, 0), nil
+	return s.l.entries(&h.State.Log, 0), nil
 }
 
 // Algorithm implements [Named].

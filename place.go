@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // The places that are held of one caller are a bucket that has one epoch. The bits of its number:
@@ -74,11 +75,11 @@ func (t *table) addPlace(s *slots.Slot, state, cost slots.State) bool {
 }
 
 // makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
-func (l *Limiter) makePlaces(k stateKey) error {
-	packed, p := l.places.Pack(k.id), placesPeriod(k.scale, k.series)
+func (l *Limiter) makePlaces(k states.Key) error {
+	packed, p := l.places.Pack(k.ID), placesPeriod(k.Scale, k.Series)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = l.clock.Read()
-		c, err := l.places.lock(packed, k.id, &p, &at, true)
+		c, err := l.places.lock(packed, k.ID, &p, &at, true)
 		switch {
 		case err == errEarlier:
 			continue
@@ -124,21 +125,20 @@ func (p *place) released(state slots.State) {
 	}
 	sh, n := p.l.places.shardOf(p.at)
 	sh.Lock()
-	key := stateKey{}
+	var key states.Key
 	state = p.State()
 	if state.Live() && sh.Slot(n) == p.Slot {
 		if noteIdle(sh, p.Slot, n, 0); state&sharedBit != 0 {
-			_, key.scale, key.series = p.Period()
-			key.id = string(sh.AppendID(nil, p.Slot))
+			_, key.Scale, key.Series = p.Period()
+			key.ID = string(sh.AppendID(nil, p.Slot))
 		}
 	}
 	sh.Unlock()
-	if key.id == "" {
+	if key.ID == "" {
 		return
 	}
-	t := p.l.flights()
-	if h, f, _ := t.lock(key, false); h.entry != nil {
-		f.(*flight).wake()
-		t.unlock(h, seen)
+	if h, _ := p.l.flights.Lock(key, false); h.Entry != nil {
+		h.State.wake()
+		h.Unlock(states.Seen)
 	}
 }

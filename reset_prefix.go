@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // PrefixResetter sets the counts of all keys that begin with a prefix to zero, in every Duration;
@@ -30,6 +31,9 @@ type prefixReset struct {
 	progress    func(seen, reset int)
 	seen, reset int
 }
+
+// progressEvery is how many states are looked at between two calls of progress.
+const progressEvery = 1 << 11
 
 // next reports whether to go on.
 func (p *prefixReset) next() bool {
@@ -89,7 +93,7 @@ func (s *slotStrategy) resetChunk(sh *slots.Shard, i int, p *prefixReset) bool {
 func (s *stateStrategy[S]) ResetPrefix(
 	ctx context.Context, prefix string, progress func(seen, reset int),
 ) (reset int, err error) {
-	return s.resetPrefix(ctx, prefix, progress, func(h lockedState[S]) { s.states.remove(h.handle) })
+	return s.resetPrefix(ctx, prefix, progress, func(h states.Locked[S]) { h.Remove() })
 }
 
 // ResetPrefix implements [PrefixResetter]: the first in each line may leave at once.
@@ -101,32 +105,26 @@ func (b *LeakyBucket) ResetPrefix(
 
 // resetPrefix is ResetPrefix, which resets a state by reset, which unlocks it.
 func (s *stateStrategy[S]) resetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int), reset func(lockedState[S]),
+	ctx context.Context, prefix string, progress func(seen, reset int), reset func(states.Locked[S]),
 ) (int, error) {
 	if s.l.closed.Load() {
 		return 0, s.l.fail(ErrClosed)
 	}
 	p := &prefixReset{ctx: ctx, prefix: prefix, progress: progress}
-	for i := range s.states.shards {
-		entries := s.states.shards[i].entries.Load()
-		if entries == nil {
-			continue
-		}
-		entries.Range(func(k stateKey, _ *entry) bool {
-			p.seen++
-			if own := s.ownScale(); k.plan != s.plan || k.series != s.series ||
-				own != 0 && k.scale != own || !strings.HasPrefix(k.id, prefix) {
-				return true
-			}
-			if h, err := s.lock(k.id, k.scale, false); err == nil && h.entry != nil {
+	for k := range s.table.Keys {
+		p.seen++
+		own := s.ownScale()
+		if k.Plan == s.plan && k.Series == s.series && (own == 0 || k.Scale == own) &&
+			strings.HasPrefix(k.ID, prefix) {
+			if h, err := s.lock(k.ID, k.Scale, false); err == nil && h.Entry != nil {
 				reset(h)
 				p.reset++
 			}
-			return true
-		})
-		if !p.next() {
-			break
+		}
+		if p.seen%progressEvery == 0 && !p.next() {
+			return p.reset, ctx.Err()
 		}
 	}
+	p.next()
 	return p.reset, ctx.Err()
 }

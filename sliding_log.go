@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last
 // Duration. Make one with [Limiter.SlidingLog].
-type SlidingLog struct{ stateStrategy[algorithm.Log] }
+type SlidingLog struct{ stateStrategy[*algorithm.Log] }
 
 // SlidingLog returns the sliding window log as a Strategy: in any span of one Duration at most
 // Limit are admitted, and a request is denied only if it would break that. A hit admitted at t
@@ -23,8 +24,8 @@ type SlidingLog struct{ stateStrategy[algorithm.Log] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{stateStrategy[algorithm.Log]{
-		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.SlidingLog{}, states: l.logs(),
+	return &SlidingLog{stateStrategy[*algorithm.Log]{
+		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.SlidingLog{}, table: &l.logs,
 	}}
 }
 
@@ -42,9 +43,9 @@ func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.states.unlock(h.handle, seen)
-	first, _ := h.state.Expired(p.Scale, h.now)
-	return s.l.entries(h.state, first), nil
+	defer h.Unlock(states.Seen)
+	first, _ := h.State.Expired(p.Scale, h.Now)
+	return s.l.entries(h.State, first), nil
 }
 
 // entries lists the hits from the first on.
@@ -58,7 +59,8 @@ func (l *Limiter) entries(g *algorithm.Log, first int) (entries []Entry) {
 	return entries
 }
 
-func saveLog(e *encoder, g *algorithm.Log) {
+// log writes a log, and list that of a list.
+func (e *encoder) log(g *algorithm.Log) {
 	e.int(int64(g.Len()))
 	for i := range g.Len() {
 		h, meta := g.Hit(i)
@@ -68,7 +70,9 @@ func saveLog(e *encoder, g *algorithm.Log) {
 	}
 }
 
-// hits reads what saveLog has written.
+func (e *encoder) list(g *algorithm.Listed) { e.log(&g.Log) }
+
+// hits reads what log has written.
 func (d *decoder) hits(g *algorithm.Log) {
 	last := int64(math.MinInt64)
 	for n := d.int(0, math.MaxInt64); n > 0 && !d.bad; n-- {
@@ -79,7 +83,7 @@ func (d *decoder) hits(g *algorithm.Log) {
 
 func (d *decoder) log() error {
 	id, scale, plan := d.key()
-	switch key := (stateKey{id: id, scale: scale, plan: plan}); plan {
+	switch key := (states.Key{ID: id, Scale: scale, Plan: plan}); plan {
 	case "":
 		g := new(algorithm.Log)
 		d.hits(g)

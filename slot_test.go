@@ -113,17 +113,7 @@ func TestLoadCountsRestoredBytes(t *testing.T) {
 	}
 	to, _ := newTestLimiter(t, Config{})
 	require.NoError(t, to.Load(bytes.NewReader(saved(t, from))))
-	var held int64
-	for _, t := range []*states{to.logs(), to.lists(), to.slices()} {
-		for i := range t.shards {
-			if m := t.shards[i].entries.Load(); m != nil {
-				m.Range(func(_ stateKey, e *entry) bool {
-					held += e.state.Bytes()
-					return true
-				})
-			}
-		}
-	}
+	held := bytesOf(&to.logs) + bytesOf(&to.lists) + bytesOf(&to.slices)
 	require.Positive(t, held)
 	assert.Equal(t, held, to.room.Bytes.Load())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/states"
 	"github.com/weirgo/weir/internal/windows"
 )
 
@@ -46,14 +47,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // admitted while it runs may be in it or not. No lock is held while it writes. It fails with the
 // error of w; then what was written is no snapshot.
 func (l *Limiter) Save(w io.Writer) error {
-	e := &encoder{w: w, l: l}
+	e := &encoder{w: w, l: l, now: l.clock.Read()}
 	e.buf = append(e.buf, snapshotVersion...)
-	now := l.clock.Read()
-	e.now = now
-	e.int(now)
-	for _, t := range l.janitor.all() {
-		t.save(e, now)
-	}
+	e.int(e.now)
+	e.slots(l.buckets, e.slot)
+	e.slots(l.callers, e.slot)
+	e.slots(l.places, e.noteFlight)
+	saveStates(e, logRecord, &l.logs, e.log)
+	saveStates(e, logRecord, &l.lists, e.list)
+	saveStates(e, tiersRecord, &l.slices, e.tiers)
+	saveStates(e, queueRecord, &l.queues, e.queue)
 	e.buf = append(e.buf, endRecord)
 	e.int(e.records)
 	e.flush(0)
@@ -68,7 +71,7 @@ type encoder struct {
 	l       *Limiter
 	now     int64 // of the limiter's clock, when it began
 	buf     []byte
-	flights []stateKey // with a slot, which are to be saved
+	flights []states.Key // with a slot, which are to be saved
 	sum     uint32
 	records int64
 	err     error
@@ -91,14 +94,12 @@ func (e *encoder) flush(above int) {
 	e.buf = e.buf[:0]
 }
 
-func (t *table) save(e *encoder, now int64) {
+// slots calls save for the buckets of a table, with the mutex of their shard held.
+func (e *encoder) slots(t *table, save func(*slots.Shard, *slots.Slot)) {
 	for i := range t.shards {
 		sh := &t.shards[i]
-		save := func(_ int, s *slots.Slot) { e.slot(sh, s, now) }
-		if t == e.l.places {
-			save = func(_ int, s *slots.Slot) { e.noteFlight(sh, s, now) }
-		}
-		for c := 0; e.err == nil && sh.Visit(c, save); c++ {
+		each := func(_ int, s *slots.Slot) { save(sh, s) }
+		for c := 0; e.err == nil && sh.Visit(c, each); c++ {
 			e.saveFlights()
 			e.flush(saveBuffer)
 		}
@@ -106,20 +107,20 @@ func (t *table) save(e *encoder, now int64) {
 }
 
 // noteFlight has saveFlights write the work in flight of a slot.
-func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot, now int64) {
-	if sh.End(s, s.Content(s.State())) <= now {
+func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
+	if sh.End(s, s.Content(s.State())) <= e.now {
 		return
 	}
-	key := stateKey{id: string(sh.AppendID(nil, s))}
-	_, key.scale, key.series = s.Period()
+	key := states.Key{ID: string(sh.AppendID(nil, s))}
+	_, key.Scale, key.Series = s.Period()
 	e.flights = append(e.flights, key)
 }
 
 // slot writes the record of a slot.
-func (e *encoder) slot(sh *slots.Shard, s *slots.Slot, now int64) {
+func (e *encoder) slot(sh *slots.Shard, s *slots.Slot) {
 	k, scale, number := s.Period()
 	c := s.Content(s.State())
-	if sh.End(s, c) <= now || c.N == 0 && k == fixedKind {
+	if sh.End(s, c) <= e.now || c.N == 0 && k == fixedKind {
 		return
 	}
 	var in *windows.Series
@@ -155,22 +156,15 @@ func (e *encoder) slot(sh *slots.Shard, s *slots.Slot, now int64) {
 	e.int(c.Still2)
 }
 
-func (t *states) save(e *encoder, now int64) {
-	for i := range t.shards {
-		m := t.shards[i].entries.Load()
-		if m == nil || t.record == flightRecord { // those are saved with their slots
-			continue
-		}
-		m.Range(func(key stateKey, in *entry) bool {
-			in.mu.Lock()
-			if s := in.state; !in.removed && s.Expires(key.scale) > now {
-				e.state(t, key, s)
-			}
-			in.mu.Unlock()
-			e.flush(saveBuffer)
-			return e.err == nil
-		})
-	}
+// saveStates writes the states of a table, each by write.
+func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(S)) {
+	t.States(e.now, func(key states.Key, s S) {
+		e.state(record, key)
+		write(s)
+	}, func() bool {
+		e.flush(saveBuffer)
+		return e.err == nil
+	})
 }
 
 // begin begins a record of a bucket, of the counts of a Limit if in is one's.
@@ -186,28 +180,27 @@ func (e *encoder) begin(in *windows.Series) {
 // saveFlights writes the work in flight of the slots in flights. No lock is held.
 func (e *encoder) saveFlights() {
 	for _, key := range e.flights {
-		t := e.l.flights()
-		h, f, _ := t.lock(key, false)
-		if f.(*flight).held() > 0 || f.Expires(key.scale) > e.now {
-			e.state(t, key, f)
+		h, _ := e.l.flights.Lock(key, false) // fails only if it makes one
+		if f := h.State; f.held() > 0 || f.Expires(key.Scale) > e.now {
+			e.state(flightRecord, key)
+			e.flight(f)
 		}
-		t.unlock(h, seen)
+		h.Unlock(states.Seen)
 	}
 	e.flights = e.flights[:0]
 }
 
-// state writes the record of a state.
-func (e *encoder) state(t *states, key stateKey, s state) {
+// state begins the record of a state.
+func (e *encoder) state(record byte, key states.Key) {
 	var in *windows.Series
-	if key.series > 0 {
-		in = e.l.windows.Numbered(key.series)
+	if key.Series > 0 {
+		in = e.l.windows.Numbered(key.Series)
 	}
 	e.begin(in)
-	e.buf = append(e.buf, t.record)
-	e.string(key.id)
-	e.int(key.scale)
-	e.string(key.plan)
-	t.write(e, s)
+	e.buf = append(e.buf, record)
+	e.string(key.ID)
+	e.int(key.Scale)
+	e.string(key.Plan)
 }
 
 // maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
@@ -491,41 +484,39 @@ func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots
 
 // restore makes saved the state of a caller that has counted nothing, or raises the count of one
 // that has.
-func restore[S any, P totaled[S]](d *decoder, s *stateStrategy[S], key stateKey, saved P) error {
+func restore[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key, saved S) error {
 	d.counted = saved.Used()
-	if d.bad || !d.load || saved.Expires(key.scale) <= d.l.clock.Read() {
+	if d.bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
 		return nil
 	}
 	if err := d.count(&s.reader); err != nil {
 		return err
 	}
-	h, err := s.lock(key.id, key.scale, true)
+	h, err := s.lock(key.ID, key.Scale, true)
 	if err != nil {
 		return err
 	}
-	p, have, latest := params{Scale: key.scale}, P(h.state), saved.Latest(key.scale)
-	s.algorithm.Advance(saved, p, h.now)
-	s.algorithm.Advance(h.state, p, h.now)
+	p, have, latest := params{Scale: key.Scale}, h.State, saved.Latest(key.Scale)
+	s.algorithm.Advance(saved, p, h.Now)
+	s.algorithm.Advance(have, p, h.Now)
 	switch {
-	case have.Used() == 0 && d.l.room.Grow(saved.Bytes()):
-		h.entry.bytes += saved.Bytes()
+	case have.Used() == 0 && h.Grow(saved.Bytes()):
 		have.Restore(saved)
-		h.now = max(h.now, latest) // hits stay in order, also on a clock that is behind
-	case have.Used() > 0 && s.states.reserve(h.handle, ""):
-		s.algorithm.Raise(h.state, p, h.now, math.MaxInt64, saved.Used(), "")
+		h.Now = max(h.Now, latest) // hits stay in order, also on a clock that is behind
+	case have.Used() > 0 && h.Reserve(""):
+		s.algorithm.Raise(have, p, h.Now, math.MaxInt64, saved.Used(), "")
 	default:
 		err = ErrFull
 	}
-	s.states.unlock(h.handle, changed)
+	h.Unlock(states.Changed)
 	return err
 }
 
 // totaled is a state that knows how much it counts, once it was advanced, and the instant of its
 // newest hit, until it was.
 type totaled[S any] interface {
-	*S
-	state
+	states.State
 	Used() int64
 	Latest(scaleMs int64) int64
-	Restore(saved *S)
+	Restore(saved S)
 }

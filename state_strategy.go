@@ -5,62 +5,56 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirgo/weir/internal/states"
+
 	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold
 // the state's lock.
-type stateAlgorithm[S any] interface {
+type stateAlgorithm[S states.State] interface {
 	// Advance drops what no longer counts at now.
-	Advance(s *S, p params, now int64)
+	Advance(s S, p params, now int64)
 
 	// Decide returns the verdict on p at now. It changes nothing, and Peek calls it without Advance.
-	Decide(s *S, p params, now int64) verdict
+	Decide(s S, p params, now int64) verdict
 
 	// Admit counts p.Cost at now, whether it fits or not.
-	Admit(s *S, p params, now int64, meta string)
+	Admit(s S, p params, now int64, meta string)
 
 	// Refund takes back what was admitted for p with meta.
-	Refund(s *S, p params, now int64, t algorithm.Taken, meta string)
+	Refund(s S, p params, now int64, t algorithm.Taken, meta string)
 
 	// Raise raises the count at now to total, the count of another store, which expires at the instant
 	// given. It never lowers it.
-	Raise(s *S, p params, now, expires, total int64, meta string)
+	Raise(s S, p params, now, expires, total int64, meta string)
 }
 
 // stateStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
-type stateStrategy[S any] struct {
+type stateStrategy[S states.State] struct {
 	reader
 	algorithm stateAlgorithm[S]
-	states    *states
+	table     *states.Table[S]
 	plan      string // of the keys
-}
-
-// lockedState is a state with its lock held.
-type lockedState[S any] struct {
-	handle
-	state *S
 }
 
 // lock returns the state of a caller, locked. If there is none it makes one if create is set, and
 // otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
 func (s *stateStrategy[S]) lock(
 	id string, scaleMs int64, create bool,
-) (h lockedState[S], err error) {
-	var of state
-	h.handle, of, err = s.states.lock(s.key(id, scaleMs), create)
-	if err == nil {
-		h.state = any(of).(*S)
+) (h states.Locked[S], err error) {
+	if h, err = s.table.Lock(s.key(id, scaleMs), create); err != nil {
+		err = ErrFull
 	}
 	return h, err
 }
 
-func (s *stateStrategy[S]) key(id string, scaleMs int64) stateKey {
-	return stateKey{id, cmp.Or(s.keyScale, scaleMs), s.plan, s.series}
+func (s *stateStrategy[S]) key(id string, scaleMs int64) states.Key {
+	return states.Key{ID: id, Scale: cmp.Or(s.keyScale, scaleMs), Plan: s.plan, Series: s.series}
 }
 
 // find parses r, and locks the state that it would count in, if there is one.
-func (s *stateStrategy[S]) find(r *Request) (p params, h lockedState[S], err error) {
+func (s *stateStrategy[S]) find(r *Request) (p params, h states.Locked[S], err error) {
 	if p, err = s.parse(r); err == nil {
 		h, err = s.lock(r.Key, p.Scale, false)
 	}
@@ -80,11 +74,11 @@ func (s *stateStrategy[S]) run(r *Request, res *Result, _ *sight) (left time.Dur
 	if err != nil {
 		return 0, err
 	}
-	return s.l.setResult(res, v, at.now), nil
+	return s.l.setResult(res, v, at.Now), nil
 }
 
 // decide returns the verdict on r, and where it was decided.
-func (s *stateStrategy[S]) decide(r *Request) (v verdict, at handle, err error) {
+func (s *stateStrategy[S]) decide(r *Request) (v verdict, at states.Locked[S], err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return v, at, err
@@ -94,32 +88,26 @@ func (s *stateStrategy[S]) decide(r *Request) (v verdict, at handle, err error) 
 		if err != nil {
 			return v, at, s.l.fail(err)
 		}
-		if h.entry != nil {
-			s.algorithm.Advance(h.state, p, h.now)
+		if h.Entry != nil {
+			s.algorithm.Advance(h.State, p, h.Now)
 		}
-		v = s.algorithm.Decide(h.state, p, h.now)
+		v = s.algorithm.Decide(h.State, p, h.Now)
 		switch {
 		case !v.Allowed && !exact:
-			exact = s.again(h.handle)
+			h.Unlock(states.Seen)
+			s.l.clock.Advance() // the next decision is exact
+			exact = true
 		case !v.Allowed:
-			s.states.unlock(h.handle, denied)
-			return v, h.handle, nil
-		case s.states.reserve(h.handle, r.Meta):
-			s.algorithm.Admit(h.state, p, h.now, r.Meta)
-			s.states.unlock(h.handle, admitted)
-			return v, h.handle, nil
-		case !s.states.makeRoom(h.handle):
+			h.Unlock(states.Denied)
+			return v, h, nil
+		case h.Reserve(r.Meta):
+			s.algorithm.Admit(h.State, p, h.Now, r.Meta)
+			h.Unlock(states.Admitted)
+			return v, h, nil
+		case !h.MakeRoom():
 			return v, at, s.l.fail(ErrFull)
 		}
 	}
-}
-
-// again unlocks a state on which a coarse clock decided a denial, and advances the clock: the next
-// decision is exact.
-func (s *stateStrategy[S]) again(h handle) (exact bool) {
-	s.states.unlock(h, seen)
-	s.l.clock.Advance()
-	return true
 }
 
 // Peek implements [Peeker].
@@ -145,31 +133,31 @@ func (s *stateStrategy[S]) see(r *Request) (v verdict, now int64, err error) {
 	if err != nil {
 		return v, 0, err
 	}
-	v = s.algorithm.Decide(h.state, p, h.now)
-	s.states.unlock(h.handle, seen)
-	return v, h.now, nil
+	v = s.algorithm.Decide(h.State, p, h.Now)
+	h.Unlock(states.Seen)
+	return v, h.Now, nil
 }
 
 // Refund implements [Refunder].
 func (s *stateStrategy[S]) Refund(_ context.Context, r *Request, taken *Result) error {
-	return s.refund(r, taken, handle{now: noInstant})
+	return s.refund(r, taken, states.Locked[S]{Now: noInstant})
 }
 
 // refund takes back what was admitted at the instant and in the entry given, if they are known.
-func (s *stateStrategy[S]) refund(r *Request, taken *Result, at handle) error {
+func (s *stateStrategy[S]) refund(r *Request, taken *Result, at states.Locked[S]) error {
 	p, h, err := s.find(r)
 	if err != nil {
 		return err
 	}
-	u := seen
-	known := h.entry != nil && (at.entry == nil || at.entry == h.entry)
+	u := states.Seen
+	known := h.Entry != nil && (at.Entry == nil || at.Entry == h.Entry)
 	if known && taken.Allowed() && !p.ExceedsLimit() {
-		s.algorithm.Advance(h.state, p, h.now)
-		t := algorithm.Taken{Expires: s.l.clock.Instant(taken.ExpiresAt), At: at.now}
-		s.algorithm.Refund(h.state, p, h.now, t, r.Meta)
-		u = changed
+		s.algorithm.Advance(h.State, p, h.Now)
+		t := algorithm.Taken{Expires: s.l.clock.Instant(taken.ExpiresAt), At: at.Now}
+		s.algorithm.Refund(h.State, p, h.Now, t, r.Meta)
+		u = states.Changed
 	}
-	s.states.unlock(h.handle, u)
+	h.Unlock(u)
 	return nil
 }
 
@@ -184,7 +172,7 @@ func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return
 }
 
 // returnTo returns what gives back to the entry in which r was admitted.
-func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at handle) Return {
+func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at states.Locked[S]) Return {
 	return returnOf(r, taken, func(_ context.Context, q *Request, _ int64) error {
 		return s.refund(q, taken, at)
 	})
@@ -196,8 +184,8 @@ func (s *stateStrategy[S]) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if h.entry != nil {
-		s.states.remove(h.handle)
+	if h.Entry != nil {
+		h.Remove()
 	}
 	return nil
 }
@@ -209,9 +197,9 @@ func (s *stateStrategy[S]) Seed(_ context.Context, r *Request, counted *Result) 
 	if err != nil || expires <= s.l.clock.Read() {
 		return err
 	}
-	return s.change(r, p, func(h lockedState[S]) {
-		if h.now < expires { // the clock may have passed it since it was read
-			s.algorithm.Raise(h.state, p, h.now, expires, clampCost(counted.TotalRequests), r.Meta)
+	return s.change(r, p, func(h states.Locked[S]) {
+		if h.Now < expires { // the clock may have passed it since it was read
+			s.algorithm.Raise(h.State, p, h.Now, expires, clampCost(counted.TotalRequests), r.Meta)
 		}
 	})
 }
@@ -222,23 +210,23 @@ func (s *stateStrategy[S]) Charge(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return s.change(r, p, func(h lockedState[S]) { s.algorithm.Admit(h.state, p, h.now, r.Meta) })
+	return s.change(r, p, func(h states.Locked[S]) { s.algorithm.Admit(h.State, p, h.Now, r.Meta) })
 }
 
 // change makes the state of p if there is none, and changes it.
-func (s *stateStrategy[S]) change(r *Request, p params, change func(lockedState[S])) error {
+func (s *stateStrategy[S]) change(r *Request, p params, change func(states.Locked[S])) error {
 	for {
 		h, err := s.lock(r.Key, p.Scale, true)
 		if err != nil {
 			return s.l.fail(err)
 		}
-		s.algorithm.Advance(h.state, p, h.now)
-		if s.states.reserve(h.handle, r.Meta) {
+		s.algorithm.Advance(h.State, p, h.Now)
+		if h.Reserve(r.Meta) {
 			change(h)
-			s.states.unlock(h.handle, changed)
+			h.Unlock(states.Changed)
 			return nil
 		}
-		if !s.states.makeRoom(h.handle) {
+		if !h.MakeRoom() {
 			return s.l.fail(ErrFull)
 		}
 	}

@@ -1,21 +1,18 @@
 package weir
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"runtime"
+	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
 
+	"github.com/weirgo/weir/internal/states"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // lockedStrategies returns the strategies with states of variable size. In each of them a hit
@@ -102,46 +99,6 @@ func newLimiter(t testing.TB) *Limiter {
 	return l
 }
 
-// A caller that finds an entry that is removed before it is locked searches again.
-func TestRemovedEntryIsNotUsed(t *testing.T) {
-	l := newLimiter(t)
-	s := l.SlidingLog()
-	r := &Request{Key: "id", Limit: 2, Duration: time.Second}
-	_, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
-	sh := l.logs().shard(stateKey{id: "id", scale: 1000})
-	old := sh.find(stateKey{id: "id", scale: 1000})
-	require.NotNil(t, old)
-	old.mu.Lock()
-	got := make(chan *Result)
-	go func() {
-		res, _ := s.Run(context.Background(), r)
-		got <- res
-	}()
-	for !blockedIn("lock") { // it has found the entry
-		runtime.Gosched()
-	}
-	l.logs().mark(old)
-	old.mu.Unlock()
-	assert.EqualValues(t, 1, (<-got).TotalRequests)
-	assert.NotSame(t, old, sh.find(stateKey{id: "id", scale: 1000}))
-	assert.Equal(t, 1, l.Stats().Buckets)
-	require.NoError(t, s.Reset(t.Context(), r))
-	assert.Zero(t, l.Stats().Buckets)
-	assert.Zero(t, l.room.Bytes.Load())
-}
-
-// blockedIn reports whether a goroutine waits for a mutex in the given method of states.
-func blockedIn(method string) bool {
-	buf := make([]byte, 1<<20)
-	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "weir.(*states)."+method) {
-			return true
-		}
-	}
-	return false
-}
-
 // A state emptied by a refund is also kept for Timeout, so that its time does not go back.
 func TestEmptiedStatesAreKept(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 7 * time.Millisecond, SweepEvery: time.Hour})
@@ -164,28 +121,6 @@ func TestEmptiedStatesAreKept(t *testing.T) {
 	}
 }
 
-func TestEveryRemovalMarksTheEntry(t *testing.T) {
-	key := stateKey{id: "id", scale: 10}
-	for name, remove := range map[string]func(*Limiter, *SlidingLog){
-		"Reset":   func(_ *Limiter, s *SlidingLog) { _ = s.Reset(t.Context(), hitOf("id")) },
-		"Sweep":   func(l *Limiter, _ *SlidingLog) { l.Sweep() },
-		"reclaim": func(l *Limiter, _ *SlidingLog) { l.janitor.reclaimBytes(l.clock.Read()) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: time.Hour})
-			s := l.SlidingLog()
-			_, err := s.Run(t.Context(), hitOf("id"))
-			require.NoError(t, err)
-			e := l.logs().shard(key).find(key)
-			clock.setMs(11)
-			remove(l, s)
-			assert.True(t, e.removed)
-			assert.Nil(t, l.logs().shard(key).find(key))
-			assert.Zero(t, l.Stats().Buckets)
-		})
-	}
-}
-
 // Entries copy the strings of requests: six bytes of a header must not keep the whole header in
 // memory.
 func TestStatesCopyTheirStrings(t *testing.T) {
@@ -197,30 +132,19 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 			require.NoError(t, err, "%s, %d bytes", name, n)
 		}
 	}
-	keys := append(append(keysOf(l.logs()), keysOf(l.queues())...), keysOf(l.slices())...)
-	require.Equal(t, 24, len(keys), "in the map and in the entry")
+	keys := slices.AppendSeq(slices.AppendSeq(slices.Collect(l.logs.Keys), l.queues.Keys), l.slices.Keys)
+	require.Len(t, keys, 12)
 	for _, k := range keys {
-		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.id), "%d bytes", len(k.id))
+		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.ID), "%d bytes", len(k.ID))
 	}
-	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second,
-		Meta: header[:6]})
+	r := &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]}
+	_, err := l.SlidingLog().Run(t.Context(), r)
 	require.NoError(t, err)
-	key := stateKey{id: "m", scale: 1000}
-	_, meta := l.logs().shard(key).find(key).state.(*algorithm.Log).Hit(0)
+	entries, err := l.SlidingLog().Entries(t.Context(), r)
+	require.NoError(t, err)
+	meta := entries[0].Meta
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
-}
-
-func keysOf(t *states) (keys []stateKey) {
-	for i := range t.shards {
-		if m := t.shards[i].entries.Load(); m != nil {
-			m.Range(func(k stateKey, e *entry) bool {
-				keys = append(keys, k, e.key)
-				return true
-			})
-		}
-	}
-	return keys
 }
 
 // bytes follows the memory of the states and never exceeds its bound.
@@ -230,12 +154,11 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	s := l.SlidingLog()
 	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second,
 		Meta: strings.Repeat("m", 1<<10)}
-	held := func() (n int64) {
-		key := stateKey{id: "id", scale: 1000}
-		if e := l.logs().shard(key).find(key); e != nil {
-			n = e.state.Bytes()
-		}
-		return n
+	held := func() int64 {
+		h, err := l.logs.Lock(states.Key{ID: "id", Scale: 1000}, false)
+		require.NoError(t, err)
+		defer h.Unlock(states.Seen)
+		return h.State.Bytes()
 	}
 	admitted := 0
 	for err := error(nil); err == nil; admitted++ {
@@ -265,88 +188,6 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	assert.Zero(t, l.room.Bytes.Load())
 }
 
-// lowerBound is implemented by expiry and by variants whose stores are in the wrong order.
-type lowerBound interface {
-	begin()
-	note(end int64)
-	finish(earliest int64)
-	bound() int64
-}
-
-type rightOrder struct{ expiry }
-
-func (e *rightOrder) bound() int64 { return e.earliest.Load() }
-
-type noteWrong struct{ rightOrder }
-
-func (e *noteWrong) note(end int64) {
-	storeMin(&e.earliest, end)
-	runtime.Gosched()
-	storeMin(&e.noted, end)
-}
-
-type finishWrong struct{ rightOrder }
-
-func (e *finishWrong) finish(earliest int64) {
-	noted := e.noted.Load()
-	runtime.Gosched()
-	e.earliest.Store(min(earliest, noted))
-}
-
-// missed runs a sweep and a use of a state concurrently many times. It returns how often the bound
-// was above the noted end.
-func missed(e lowerBound, rounds int) (n int) {
-	var turn, done atomic.Int64
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for i := 1; i <= rounds; i++ {
-			for turn.Load() < int64(i) {
-				runtime.Gosched()
-			}
-			e.note(5)
-			done.Store(int64(i))
-		}
-	})
-	for i := 1; i <= rounds; i++ {
-		e.begin()
-		turn.Store(int64(i))
-		for range i % 8 {
-			turn.Load()
-		}
-		if i%3 == 0 {
-			runtime.Gosched()
-		}
-		e.finish(maxInstant)
-		for done.Load() < int64(i) {
-			runtime.Gosched()
-		}
-		if e.bound() > 5 {
-			n++
-		}
-	}
-	wg.Wait()
-	return n
-}
-
-func TestExpirySeesUsesDuringASweep(t *testing.T) {
-	const rounds = 30_000
-	assert.Zero(t, missed(new(rightOrder), rounds))
-	rejected := func(make func() lowerBound) bool { // a busy machine may not interleave them at once
-		for range 50 {
-			if missed(make(), rounds) > 0 {
-				return true
-			}
-		}
-		return false
-	}
-	assert.True(t, rejected(func() lowerBound {
-		return new(noteWrong)
-	}), "control: earliest before noted")
-	assert.True(t, rejected(func() lowerBound {
-		return new(finishWrong)
-	}), "control: noted before earliest")
-}
-
 // Seeding a state with its own count neither extends its life nor lets it grow.
 func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: time.Hour})
@@ -370,4 +211,14 @@ func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 		})
 		clock.ns.Add(1000*msec - clock.ns.Load()%msec)
 	}
+}
+
+// bytesOf returns how many bytes the states of a table hold.
+func bytesOf[S states.State](t *states.Table[S]) (n int64) {
+	for k := range t.Keys {
+		h, _ := t.Lock(k, false)
+		n += h.State.Bytes()
+		h.Unlock(states.Seen)
+	}
+	return n
 }

@@ -181,7 +181,8 @@ func (t *table) stats(sum *Stats) {
 	sum.Allowed += t.allowed.Load()
 }
 
-func (t *table) sweep(now, timeout int64) (removed int) {
+// Sweep implements sweeper.
+func (t *table) Sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
 		// a sweep takes longer than a tick
 		removed += t.shards[i].Sweep(now, timeout, func() { t.janitor.clock.Advance() })
@@ -189,7 +190,8 @@ func (t *table) sweep(now, timeout int64) (removed int) {
 	return removed
 }
 
-func (t *table) reclaimSome(now int64, budget *int) (removed int) {
+// Reclaim implements sweeper.
+func (t *table) Reclaim(now int64, budget *int) (removed int) {
 	for i := range t.shards {
 		if removed = t.shards[i].Reclaim(now, budget); removed > 0 || *budget <= 0 {
 			break
@@ -198,7 +200,11 @@ func (t *table) reclaimSome(now int64, budget *int) (removed int) {
 	return removed
 }
 
-func (t *table) soonest() int64 {
+// HasBytes implements sweeper.
+func (t *table) HasBytes() bool { return false }
+
+// Soonest implements sweeper.
+func (t *table) Soonest() int64 {
 	soonest := maxInstant
 	for i := range t.shards {
 		soonest = min(soonest, t.shards[i].Soonest())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/states"
 )
 
 // Tier is one of several limits that hold at once: at most Limit in Duration.
@@ -19,7 +20,7 @@ type Tier struct {
 
 // Tiers holds several limits at once over one key, all or nothing. Make one with [Limiter.Tiers].
 type Tiers struct {
-	stateStrategy[algorithm.Slices]
+	stateStrategy[*algorithm.Slices]
 	tiers      []Tier // the shortest first
 	resolution time.Duration
 }
@@ -63,10 +64,10 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		}
 		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
-	t.stateStrategy = stateStrategy[algorithm.Slices]{
+	t.stateStrategy = stateStrategy[*algorithm.Slices]{
 		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
 			most: math.MaxInt64, preparer: a},
-		algorithm: a, states: l.slices(), plan: plan.String(),
+		algorithm: a, table: &l.slices, plan: plan.String(),
 	}
 	return t, nil
 }
@@ -106,7 +107,7 @@ func (t *Tiers) RunTier(_ context.Context, r *Request) (*Result, Tier, error) {
 	return t.l.result(v), t.tiers[v.Tier], nil
 }
 
-func saveSlices(e *encoder, s *algorithm.Slices) {
+func (e *encoder) tiers(s *algorithm.Slices) {
 	e.int(int64(s.Len()))
 	for i := range s.Len() {
 		e.int(s.At(i).Number)
@@ -140,7 +141,7 @@ func (d *decoder) tiers() error {
 	}
 	s := new(algorithm.Slices)
 	t.algorithm.(*algorithm.Tiers).Restore(s, counts)
-	return restore(d, &t.stateStrategy, stateKey{id: id, scale: scale, plan: plan}, s)
+	return restore(d, &t.stateStrategy, states.Key{ID: id, Scale: scale, Plan: plan}, s)
 }
 
 // Algorithm implements [Named].
