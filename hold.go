@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/turns"
+
 	"github.com/weirgo/weir/internal/renewal"
 )
 
@@ -142,7 +144,7 @@ func (h *Held) Release(ctx context.Context) error {
 
 // release gives the place back, and wakes the first who waits for it.
 func (k *kept) release(ctx context.Context) error {
-	defer signalFirst(k.id)
+	defer turns.Signal(k.id.queue())
 	return k.Release(context.WithoutCancel(ctx))
 }
 

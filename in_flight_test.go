@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirgo/weir/internal/turns"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -395,7 +397,7 @@ func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
 	assert.EqualValues(t, 4, most)
 	assert.EqualValues(t, n, admitted, "all of them, in turn")
 	nothing()
-	assert.Zero(t, countQueues())
+	assert.Zero(t, turns.Queues())
 }
 
 // The control reads, and counts later.

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weirgo/weir/internal/turns"
 
 	"github.com/weirgo/weir/internal/arith"
 	"github.com/weirgo/weir/internal/renewal"
@@ -43,11 +44,10 @@ func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, er
 
 // waitCaller is a call of Wait or HoldWait.
 type waitCaller struct {
+	turns.Caller
 	strategy Strategy
 	request  *Request
 	decide   decideFunc
-	cost     uint64
-	deadline time.Time
 
 	holds bool            // it is HoldWait: a denial may end before the instant that it names
 	freed <-chan struct{} // is closed, or receives, when that may be so
@@ -57,45 +57,42 @@ type waitCaller struct {
 	instant time.Time     // the latest that a denial named
 	pause   time.Duration // until the next try after that; doubled each time that it is used
 	next    time.Time     // when to try again; the zero time means at once
-
-	// made by joinQueue; receives when it may be the first, or its deadline too near
-	wake chan struct{}
 }
 
 type decideFunc func(context.Context, *Request) (*Result, error)
 
 func newWaitCaller(ctx context.Context, s Strategy, r *Request, decide decideFunc) *waitCaller {
-	c := &waitCaller{strategy: s, request: r, decide: decide, cost: max(1, r.Cost),
-		deadline: noDeadline}
+	c := &waitCaller{strategy: s, request: r, decide: decide}
+	c.Cost, c.Deadline = max(1, r.Cost), turns.NoDeadline
 	if deadline, ok := ctx.Deadline(); ok {
-		c.deadline = deadline
+		c.Deadline = deadline
 	}
 	return c
 }
 
-// noDeadline is after every instant that a try can be put off to.
-var noDeadline = time.UnixMilli(math.MaxInt64)
-
 func (c *waitCaller) wait(ctx context.Context) error {
-	id := newWaitID(c.strategy, c.request)
+	id := newWaitID(c.strategy, c.request).queue()
 	if admitted, err := c.arrive(ctx, id); admitted || err != nil {
 		return err
 	}
-	q, place := joinQueue(id, c)
-	defer q.leave(place)
+	c.Join(id)
+	defer c.Leave()
 	if c.holds {
 		renewal.Waited()
 	}
 	if c.tries > 0 {
-		c.freed = c.wake // by signalFirst
+		c.freed = c.Woken() // by what is released
 	}
-	if err := q.await(ctx, place); err != nil {
+	switch waited, err := c.Await(ctx); {
+	case err != nil:
 		return err
+	case waited:
+		c.next, c.instant = time.Time{}, time.Time{} // what its first try found is out of date
 	}
 	for {
 		if !c.next.IsZero() {
 			if !c.holds {
-				q.asksAt(c.next, time.Until(c.next))
+				c.AsksAt(c.next, time.Until(c.next))
 			}
 			sleep(ctx, time.Until(c.next), c.freed) // if ctx ends it, ask fails
 		}
@@ -107,14 +104,14 @@ func (c *waitCaller) wait(ctx context.Context) error {
 
 // arrive asks for c if nobody waits. Behind others c must not be admitted: there it only finds out
 // whether a cost larger than theirs can pass at all.
-func (c *waitCaller) arrive(ctx context.Context, id waitID) (admitted bool, err error) {
-	queued, largest := findQueue(id)
+func (c *waitCaller) arrive(ctx context.Context, id any) (admitted bool, err error) {
+	queued, largest := turns.Find(id)
 	p, peeks := c.strategy.(Peeker)
-	overLimit := 0 < c.request.Limit && c.request.Limit < c.cost
+	overLimit := 0 < c.request.Limit && c.request.Limit < c.Cost
 	switch {
 	case !queued, overLimit && !peeks: // the latter is denied, unless the limit is not the request's
 		return c.ask(ctx, c.decide)
-	case c.cost > largest && peeks:
+	case c.Cost > largest && peeks:
 		if _, err = c.ask(ctx, p.Peek); errors.Is(err, errors.ErrUnsupported) {
 			err = nil
 		}
@@ -135,7 +132,7 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 	case err != nil || res.Allowed():
 		return err == nil, err
 	case res.ExpiresAt.IsZero():
-		return false, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.cost)
+		return false, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.Cost)
 	case res.ExpiresAt.After(c.instant), c.holds && !res.ExpiresAt.Equal(c.instant):
 		c.instant, c.pause = res.ExpiresAt, time.Millisecond
 	}
@@ -151,15 +148,7 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 	if c.next = now.Add(left); c.holds && c.tries == 0 {
 		return false, nil
 	}
-	return false, c.checkDeadline(c.next)
-}
-
-// checkDeadline fails if the deadline is before the next try, of c or of the first in the queue.
-func (c *waitCaller) checkDeadline(next time.Time) error {
-	if c.deadline.Before(next) {
-		return fmt.Errorf("weir: wait of %v: %w", time.Until(next), context.DeadlineExceeded)
-	}
-	return nil
+	return false, c.Check(c.next)
 }
 
 // waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
@@ -187,8 +176,70 @@ func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {
 func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
 	left = min(left, c.tries/2+rand.N(c.tries/2))
 	c.tries = min(2*c.tries, maxTry)
-	if last := c.deadline.Sub(now) - minTry; last >= minTry {
+	if last := c.Deadline.Sub(now) - minTry; last >= minTry {
 		left = min(left, last)
 	}
 	return left
+}
+
+// waitID identifies a limit.
+type waitID struct {
+	strategy any // nil: it cannot be compared
+	key      string
+	limit    uint64
+	duration time.Duration
+}
+
+// queue identifies the queue of those who wait for it.
+func (id waitID) queue() any {
+	if id.strategy == nil {
+		return nil
+	}
+	return id
+}
+
+// newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
+// a higher Limit, a request with a low one may never pass, and must not hold them up.
+func newWaitID(s Strategy, r *Request) waitID {
+	s, r = counting(s, r)
+	id := waitID{key: r.Key, limit: r.Limit, duration: r.Duration}
+	if b, ok := s.(interface{ of() (*Limiter, int64) }); ok {
+		if l, series := b.of(); series != 0 {
+			id.strategy = waitSeries{l, series, NameOf(s)}
+			return id
+		}
+	}
+	if equal(s, s) { // false for a NaN too, which no map finds again
+		id.strategy = s
+	}
+	return id
+}
+
+// waitSeries identifies the strategy of equal limits, which may be made anywhere.
+type waitSeries struct {
+	l         *Limiter
+	series    int64
+	algorithm string
+}
+
+// counting returns the Strategy that counts for s, and the request that it gets for r.
+func counting(s Strategy, r *Request) (Strategy, *Request) {
+	for {
+		switch of := s.(type) {
+		case *Limit:
+			q := *r
+			q.Limit, q.Duration = of.n, of.d
+			s, r = of.Unwrap(), &q
+		case keyed:
+			s, r = of.strategy, of.request(r)
+		default:
+			return s, r
+		}
+	}
+}
+
+// equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.
+func equal(a, b any) (ok bool) {
+	defer func() { _ = recover() }()
+	return a == b
 }

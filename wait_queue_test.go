@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"math"
@@ -14,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirgo/weir/internal/turns"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,13 +30,7 @@ func waiting(t *testing.T, f func(t *testing.T, l *Limiter)) {
 		defer l.Close()
 		f(t, l)
 	})
-	assert.Zero(t, countQueues(), "a queue without waiters is removed")
-}
-
-func countQueues() int {
-	waitQueues.Lock()
-	defer waitQueues.Unlock()
-	return len(waitQueues.byID)
+	assert.Zero(t, turns.Queues(), "a queue without waiters is removed")
 }
 
 // watchedRuns notes the calls of Run. It is compared by value, and no Peeker.
@@ -326,7 +321,7 @@ func TestWaitersWithoutAQueue(t *testing.T) {
 			for range 5 {
 				all = append(all, arrive(t.Context(), s, r))
 			}
-			assert.Zero(t, countQueues(), what)
+			assert.Zero(t, turns.Queues(), what)
 			time.Sleep(4 * time.Minute)
 			for _, o := range all {
 				o.wantOver(t, nil, what)
@@ -357,71 +352,4 @@ func TestWaitersPassAtTheRateOfTheLimit(t *testing.T) {
 			assert.LessOrEqual(t, s.n, 3000, "calls of Run")
 		})
 	}
-}
-
-// A waiter leaves the queue at a cost that does not depend on its length: it looks at its neighbors
-// only.
-func TestLeavingAWaitQueueIsCheap(t *testing.T) {
-	var places []*list.Element
-	var q *waitQueue
-	for range 1001 {
-		var place *list.Element
-		q, place = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: noDeadline})
-		places = append(places, place)
-	}
-	cutLinks(places, 500)
-	q.leave(places[500])
-	assert.Equal(t, 1000, q.callers.Len())
-	assert.Empty(t, places[0].Value.(*waitCaller).wake, "the first is the same")
-
-	for i, place := range places {
-		if i != 500 {
-			place.Value = nil // to look at it would panic
-		}
-	}
-	assert.NotPanics(t, func() { q.asksAt(time.Now(), time.Minute) }, "no caller has a deadline")
-	delete(waitQueues.byID, q.id)
-}
-
-// A signal that comes before its receiver sleeps is not lost.
-func TestWaitersKeepTheirSignal(t *testing.T) {
-	q, first := joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: noDeadline})
-	_, second := joinQueue(q.id, &waitCaller{deadline: noDeadline})
-	q.leave(first)
-	assert.Len(t, second.Value.(*waitCaller).wake, 1)
-	second.Value.(*waitCaller).signal() // does not block
-	q.leave(second)
-	assert.Zero(t, countQueues())
-}
-
-// The first looks at the others once for each deadline that is too near.
-func TestWaitQueueKnowsItsEarliestDeadline(t *testing.T) {
-	now := time.Now()
-	at := func(seconds time.Duration) time.Time { return now.Add(seconds * time.Second) }
-	var q *waitQueue
-	for _, after := range []time.Duration{4, 2, 3, 5} {
-		q, _ = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: at(after)})
-	}
-	for _, next := range []struct{ next, earliest time.Duration }{{2, 2}, {3, 3}, {3, 3}, {4, 4},
-		{5, 5}} {
-		q.asksAt(at(next.next), next.next*time.Second)
-		assert.Equal(t, at(next.earliest), q.earliest)
-	}
-	q.asksAt(at(6), 6*time.Second)
-	assert.Equal(t, noDeadline, q.earliest)
-	delete(waitQueues.byID, q.id)
-}
-
-// Where the first asks again soon, it does not look at all others each time.
-func TestAskingFromALongQueueIsCheap(t *testing.T) {
-	now := time.Now()
-	var q *waitQueue
-	for range 1000 {
-		q, _ = joinQueue(waitID{strategy: "s"}, &waitCaller{deadline: now})
-	}
-	q.asksAt(now.Add(1), time.Millisecond-1)
-	assert.Empty(t, q.callers.Back().Value.(*waitCaller).wake)
-	q.asksAt(now.Add(1), time.Millisecond)
-	assert.Len(t, q.callers.Back().Value.(*waitCaller).wake, 1)
-	delete(waitQueues.byID, q.id)
 }
