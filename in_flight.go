@@ -292,17 +292,17 @@ func (e *encoder) flight(f *flight) {
 	if f.Len() > 0 {
 		at = max(at, f.Latest(0))
 	}
-	e.int(at)
-	e.int(f.held())
+	e.Int(at)
+	e.Int(f.held())
 	e.log(&f.Log)
 }
 
 func (d *decoder) flight() error {
 	id, scale, plan := d.key()
-	at, held := d.instant(), d.int(0, math.MaxInt64)
+	at, held := d.Any(), d.Int(0, math.MaxInt64)
 	f := new(flight) // kept nowhere
 	d.hits(&f.Log)
-	d.bad = d.bad || plan != "" || f.Len() > 0 && at < f.Latest(0)
+	d.Bad = d.Bad || plan != "" || f.Len() > 0 && at < f.Latest(0)
 	if held > 0 {
 		f.Add(at, held, "")
 	}

@@ -262,13 +262,13 @@ func (b *LeakyBucket) quit(h states.Locked[*queue], element *list.Element) {
 	h.Unlock(states.Changed)
 }
 
-func (e *encoder) queue(q *queue) { e.int(q.Next) }
+func (e *encoder) queue(q *queue) { e.Int(q.Next) }
 
 func (d *decoder) queue() error {
 	id, scale, plan := d.key()
-	next := d.instant()
+	next := d.Any()
 	d.counted = next
-	if d.bad = d.bad || plan != ""; d.bad || !d.load || next <= d.l.clock.Read() {
+	if d.Bad = d.Bad || plan != ""; d.Bad || !d.load || next <= d.l.clock.Read() {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)

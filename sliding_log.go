@@ -61,12 +61,12 @@ func (l *Limiter) entries(g *algorithm.Log, first int) (entries []Entry) {
 
 // log writes a log, and list that of a list.
 func (e *encoder) log(g *algorithm.Log) {
-	e.int(int64(g.Len()))
+	e.Int(int64(g.Len()))
 	for i := range g.Len() {
 		h, meta := g.Hit(i)
-		e.int(h.At)
-		e.int(h.Cost)
-		e.string(meta)
+		e.Int(h.At)
+		e.Int(h.Cost)
+		e.Text(meta)
 	}
 }
 
@@ -75,9 +75,9 @@ func (e *encoder) list(g *algorithm.Listed) { e.log(&g.Log) }
 // hits reads what log has written.
 func (d *decoder) hits(g *algorithm.Log) {
 	last := int64(math.MinInt64)
-	for n := d.int(0, math.MaxInt64); n > 0 && !d.bad; n-- {
-		last = d.int(last, math.MaxInt64)
-		g.Add(last, d.int(0, math.MaxInt64-g.Used()), d.string(0))
+	for n := d.Int(0, math.MaxInt64); n > 0 && !d.Bad; n-- {
+		last = d.Int(last, math.MaxInt64)
+		g.Add(last, d.Int(0, math.MaxInt64-g.Used()), d.Text(0))
 	}
 }
 
@@ -93,7 +93,7 @@ func (d *decoder) log() error {
 		d.hits(&g.Log)
 		return restore(d, &d.l.List().stateStrategy, key, g)
 	}
-	d.bad = true
+	d.Bad = true
 	return nil
 }
 

@@ -2,14 +2,14 @@ package weir
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weirgo/weir/internal/snapshot"
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
@@ -21,8 +21,8 @@ import (
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
 var ErrSnapshot = errors.New("weir: bad snapshot")
 
-// A snapshot is its version, the instant of the limiter's clock, a record for each bucket that
-// counts, the number of records, and a checksum (CRC-32C) of all that. Numbers are varints.
+// A snapshot holds the instant of the limiter's clock, a record for each bucket that counts, and the
+// number of records; see package snapshot for the rest.
 const (
 	snapshotVersion = "weir snapshot 1\n"
 
@@ -36,8 +36,6 @@ const (
 	endRecord      = 'e'
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Save writes what is counted now to w, for Load in the next process: the counts of every strategy
 // but those who wait in a LeakyBucket. It takes 15 to 40 bytes and the ID for each bucket that has
 // not expired. Windows are aligned to the Unix epoch, so the counts stay valid as long as the wall
@@ -47,9 +45,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // admitted while it runs may be in it or not. No lock is held while it writes. It fails with the
 // error of w; then what was written is no snapshot.
 func (l *Limiter) Save(w io.Writer) error {
-	e := &encoder{w: w, l: l, now: l.clock.Read()}
-	e.buf = append(e.buf, snapshotVersion...)
-	e.int(e.now)
+	e := &encoder{Writer: snapshot.NewWriter(w, snapshotVersion), l: l, now: l.clock.Read()}
+	e.Int(e.now)
 	e.slots(l.buckets, e.slot)
 	e.slots(l.callers, e.slot)
 	e.slots(l.places, e.noteFlight)
@@ -57,41 +54,18 @@ func (l *Limiter) Save(w io.Writer) error {
 	saveStates(e, logRecord, &l.lists, e.list)
 	saveStates(e, tiersRecord, &l.slices, e.tiers)
 	saveStates(e, queueRecord, &l.queues, e.queue)
-	e.buf = append(e.buf, endRecord)
-	e.int(e.records)
-	e.flush(0)
-	e.buf = binary.LittleEndian.AppendUint32(e.buf, e.sum)
-	e.flush(0)
-	return e.err
+	e.Byte(endRecord)
+	e.Int(e.records)
+	return e.Close()
 }
 
 // encoder is a snapshot on its way out.
 type encoder struct {
-	w       io.Writer
+	*snapshot.Writer
 	l       *Limiter
-	now     int64 // of the limiter's clock, when it began
-	buf     []byte
+	now     int64        // of the limiter's clock, when it began
 	flights []states.Key // with a slot, which are to be saved
-	sum     uint32
 	records int64
-	err     error
-}
-
-const saveBuffer = 1 << 16
-
-func (e *encoder) int(v int64)     { e.buf = binary.AppendVarint(e.buf, v) }
-func (e *encoder) string(s string) { e.int(int64(len(s))); e.buf = append(e.buf, s...) }
-
-// flush writes the buffer if more than so many bytes are in it. No lock is held.
-func (e *encoder) flush(above int) {
-	if len(e.buf) <= above {
-		return
-	}
-	if e.err == nil {
-		_, e.err = e.w.Write(e.buf)
-	}
-	e.sum = crc32.Update(e.sum, castagnoli, e.buf)
-	e.buf = e.buf[:0]
 }
 
 // slots calls save for the buckets of a table, with the mutex of their shard held.
@@ -99,9 +73,9 @@ func (e *encoder) slots(t *table, save func(*slots.Shard, *slots.Slot)) {
 	for i := range t.shards {
 		sh := &t.shards[i]
 		each := func(_ int, s *slots.Slot) { save(sh, s) }
-		for c := 0; e.err == nil && sh.Visit(c, each); c++ {
+		for c := 0; e.Err == nil && sh.Visit(c, each); c++ {
 			e.saveFlights()
-			e.flush(saveBuffer)
+			e.Flush()
 		}
 	}
 }
@@ -132,28 +106,28 @@ func (e *encoder) slot(sh *slots.Shard, s *slots.Slot) {
 	}
 	e.begin(in)
 	if in != nil && in.SeriesName.Calendar != "" {
-		e.buf = append(e.buf, calendarRecord)
-		e.string(in.SeriesName.Calendar)
+		e.Byte(calendarRecord)
+		e.Text(in.SeriesName.Calendar)
 		number, scale = number/1000, 0
 	} else {
-		e.buf = append(e.buf, slotRecord, byte(k))
+		e.Buf = append(e.Buf, slotRecord, byte(k))
 	}
 	if in != nil && in.Length > 0 {
 		number, scale = number/in.Length-1, in.Length
 	}
-	e.int(int64(s.IDLen()))
-	e.buf = sh.AppendID(e.buf, s)
+	e.Int(int64(s.IDLen()))
+	e.Buf = sh.AppendID(e.Buf, s)
 	if scale > 0 {
-		e.int(scale)
+		e.Int(scale)
 	}
-	e.int(c.N)
+	e.Int(c.N)
 	if k == fixedKind {
-		e.int(number)
+		e.Int(number)
 		return
 	}
-	e.int(c.Still1)
+	e.Int(c.Still1)
 	// an older release has the instant of the last use here, or of a token bucket 0
-	e.int(c.Still2)
+	e.Int(c.Still2)
 }
 
 // saveStates writes the states of a table, each by write.
@@ -162,8 +136,8 @@ func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], wri
 		e.state(record, key)
 		write(s)
 	}, func() bool {
-		e.flush(saveBuffer)
-		return e.err == nil
+		e.Flush()
+		return e.Err == nil
 	})
 }
 
@@ -171,9 +145,9 @@ func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], wri
 func (e *encoder) begin(in *windows.Series) {
 	e.records++
 	if in != nil && (in.Name != "" || in.Numbers != "") {
-		e.buf = append(e.buf, limitRecord)
-		e.string(in.Name)
-		e.string(in.Numbers)
+		e.Byte(limitRecord)
+		e.Text(in.Name)
+		e.Text(in.Numbers)
 	}
 }
 
@@ -197,10 +171,10 @@ func (e *encoder) state(record byte, key states.Key) {
 		in = e.l.windows.Numbered(key.Series)
 	}
 	e.begin(in)
-	e.buf = append(e.buf, record)
-	e.string(key.ID)
-	e.int(key.Scale)
-	e.string(key.Plan)
+	e.Byte(record)
+	e.Text(key.ID)
+	e.Int(key.Scale)
+	e.Text(key.Plan)
 }
 
 // maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
@@ -235,7 +209,7 @@ func (l *Limiter) Load(r io.Reader) error {
 	}
 	full := 0
 	for _, r := range records {
-		if d := (&decoder{data: r.data, l: l, load: true}); d.record() != nil {
+		if d := (&decoder{Reader: snapshot.Reader{Data: r.data}, l: l, load: true}); d.record() != nil {
 			full++
 		}
 	}
@@ -271,18 +245,15 @@ func mostCountedFirst(records []record) {
 
 // check reads a snapshot without loading it, and returns its records.
 func (l *Limiter) check(data []byte) ([]record, error) {
-	end := len(data) - crc32.Size
-	switch {
-	case end < len(snapshotVersion) || string(data[:len(snapshotVersion)]) != snapshotVersion:
-		return nil, fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotVersion)
-	case crc32.Checksum(data[:end], castagnoli) != binary.LittleEndian.Uint32(data[end:]):
-		return nil, fmt.Errorf("%w: checksum of %d bytes is wrong", ErrSnapshot, len(data))
+	r, err := snapshot.Open(data, snapshotVersion)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
-	d := &decoder{data: data[len(snapshotVersion):end], l: l}
-	saved := d.instant()
+	d := &decoder{Reader: r, l: l}
+	saved := d.Any()
 	records := d.all()
-	if d.bad {
-		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, end-len(d.data))
+	if d.Bad {
+		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, d.Offset())
 	}
 	if now := l.clock.Read(); saved > arith.Add(now, maxAhead) {
 		return nil, fmt.Errorf("%w: it is of %v, and the clock shows %v",
@@ -293,80 +264,50 @@ func (l *Limiter) check(data []byte) ([]record, error) {
 
 // decoder reads a snapshot. Once something is bad, it reads zeros.
 type decoder struct {
-	data    []byte
+	snapshot.Reader
 	l       *Limiter
-	load    bool // else what is read is only checked
-	bad     bool
+	load    bool               // else what is read is only checked
 	limit   windows.SeriesName // of the record, if it is one of a Limit
 	kind    int                // of the record that was read last
 	counted int64              // by it
 }
 
-// int reads a number from least to most.
-func (d *decoder) int(least, most int64) int64 {
-	v, n := binary.Varint(d.data)
-	if n <= 0 || v < least || v > most {
-		d.bad = true
-		return 0
-	}
-	d.data = d.data[n:]
-	return v
-}
-
-func (d *decoder) instant() int64 { return d.int(math.MinInt64, math.MaxInt64) }
-
-func (d *decoder) string(least int64) string {
-	n := d.int(least, int64(len(d.data)))
-	s := string(d.data[:min(n, int64(len(d.data)))])
-	d.data = d.data[len(s):]
-	return s
-}
-
-func (d *decoder) byte() byte {
-	if d.bad = d.bad || len(d.data) == 0; d.bad {
-		return 0
-	}
-	b := d.data[0]
-	d.data = d.data[1:]
-	return b
-}
-
 // id reads an ID and a scale, and key those and a plan.
 func (d *decoder) id() (id string, scale int64) {
-	id, scale = d.string(1), d.int(1, maxScale)
-	d.bad = d.bad || len(id) > maxID
+	id, scale = d.Text(1), d.Int(1, maxScale)
+	d.Bad = d.Bad || len(id) > maxID
 	return id, scale
 }
 
 func (d *decoder) key() (id string, scale int64, plan string) {
 	id, scale = d.id()
-	return id, scale, d.string(0)
+	return id, scale, d.Text(0)
 }
 
 // all reads the records up to the end.
 func (d *decoder) all() (records []record) {
-	for !d.bad {
-		data := d.data
+	for !d.Bad {
+		data := d.Data
 		if len(data) > 0 && data[0] == endRecord {
-			d.data = data[1:]
-			d.bad = d.int(0, math.MaxInt64) != int64(len(records)) || d.bad || len(d.data) > 0
+			d.Data = data[1:]
+			d.Bad = d.Int(0, math.MaxInt64) != int64(len(records)) || d.Bad || len(d.Data) > 0
 			break
 		}
 		d.counted = 0
 		_ = d.record() // fails only if it loads
 		records = append(records,
-			record{data: data[:len(data)-len(d.data)], kind: d.kind, counted: d.counted})
+			record{data: data[:len(data)-len(d.Data)], kind: d.kind, counted: d.counted})
 	}
 	return records
 }
 
 // record reads one record. It fails with ErrFull.
 func (d *decoder) record() error {
-	t := d.byte()
+	t := d.Byte()
 	if d.limit = (windows.SeriesName{}); t == limitRecord {
-		d.limit.Name, d.limit.Numbers = d.string(0), d.string(0)
-		d.bad = d.bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
-		t = d.byte()
+		d.limit.Name, d.limit.Numbers = d.Text(0), d.Text(0)
+		d.Bad = d.Bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
+		t = d.Byte()
 	}
 	d.kind = int(t)
 	switch t {
@@ -383,28 +324,28 @@ func (d *decoder) record() error {
 	case flightRecord:
 		return d.flight()
 	}
-	d.bad = true
+	d.Bad = true
 	return nil
 }
 
 func (d *decoder) slot() error {
-	k := slots.Kind(d.byte())
-	if d.bad = d.bad || int(k) >= len(slotAlgorithms); d.bad {
+	k := slots.Kind(d.Byte())
+	if d.Bad = d.Bad || int(k) >= len(slotAlgorithms); d.Bad {
 		return nil
 	}
 	id, scale := d.id()
 	since := noInstant
-	saved := slots.Content{N: d.int(0, maxCount), Still1: d.instant()}
+	saved := slots.Content{N: d.Int(0, maxCount), Still1: d.Any()}
 	if k == fixedKind {
 		number := saved.Still1
 		// A clock that is behind may not have come to the window yet: it is restored all the same.
 		since = algorithm.WindowStart(number, max(scale, 1))
 		saved.Still1 = since
-		d.bad = d.bad || windows.At(since, max(scale, 1)).Number != number
+		d.Bad = d.Bad || windows.At(since, max(scale, 1)).Number != number
 	} else {
-		saved.Still2 = d.instant()
+		saved.Still2 = d.Any()
 	}
-	if d.bad = d.bad || k == slidingKind && saved.Still1 > maxCount; d.bad {
+	if d.Bad = d.Bad || k == slidingKind && saved.Still1 > maxCount; d.Bad {
 		return nil
 	}
 	s := d.l.onSlots(k)
@@ -449,15 +390,15 @@ func (d *decoder) series() (*windows.Series, error) {
 // calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to
 // the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
-	d.limit.Calendar = d.string(1)
-	if d.bad = d.bad || len(d.limit.Calendar) > maxName; d.bad {
+	d.limit.Calendar = d.Text(1)
+	if d.Bad = d.Bad || len(d.limit.Calendar) > maxName; d.Bad {
 		return nil
 	}
 	_, err := d.l.windows.Calendar(d.limit.Calendar, nil)
-	id, saved := d.string(1), slots.Content{N: d.int(0, maxCount)}
-	end := algorithm.WindowStart(d.instant(), 1000)
+	id, saved := d.Text(1), slots.Content{N: d.Int(0, maxCount)}
+	end := algorithm.WindowStart(d.Any(), 1000)
 	d.counted = saved.N
-	if d.bad = d.bad || err != nil || len(id) > maxID; d.bad || !d.load {
+	if d.Bad = d.Bad || err != nil || len(id) > maxID; d.Bad || !d.load {
 		return nil
 	}
 	in, err := d.series()
@@ -486,7 +427,7 @@ func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots
 // that has.
 func restore[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key, saved S) error {
 	d.counted = saved.Used()
-	if d.bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
+	if d.Bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
 		return nil
 	}
 	if err := d.count(&s.reader); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -16,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/weirgo/weir/internal/snapshot"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -381,24 +382,27 @@ func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
 
 // framed returns a snapshot with the given records and a valid checksum.
 func framed(records []byte) []byte {
-	b := binary.AppendVarint([]byte(snapshotVersion), 0)
-	b = append(b, records...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	var b bytes.Buffer
+	w := snapshot.NewWriter(&b, snapshotVersion)
+	w.Int(0)
+	w.Buf = append(w.Buf, records...)
+	_ = w.Close()
+	return b.Bytes()
 }
 
 // A record with a value that Save never writes is invalid, even if the checksum is right.
 func TestLoadRejectsBadRecords(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	load := func(k slots.Kind, id string, scale int64) error {
-		var e encoder
-		e.buf = append(e.buf, slotRecord, byte(k))
-		e.string(id)
+		var e snapshot.Writer
+		e.Buf = append(e.Buf, slotRecord, byte(k))
+		e.Text(id)
 		for _, v := range []int64{scale, 1, 0, 0} {
-			e.int(v)
+			e.Int(v)
 		}
-		e.buf = append(e.buf, endRecord)
-		e.int(1)
-		return l.Load(bytes.NewReader(framed(e.buf)))
+		e.Buf = append(e.Buf, endRecord)
+		e.Int(1)
+		return l.Load(bytes.NewReader(framed(e.Buf)))
 	}
 	for k := slidingKind; k <= counterKind; k++ {
 		require.NoError(t, load(k, "a", 1000), "a valid one")
@@ -415,9 +419,9 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 func TestLoadRejectsABadEnd(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	load := func(says int64, after ...byte) error {
-		e := encoder{buf: []byte{endRecord}}
-		e.int(says)
-		return l.Load(bytes.NewReader(framed(append(e.buf, after...))))
+		e := snapshot.Writer{Buf: []byte{endRecord}}
+		e.Int(says)
+		return l.Load(bytes.NewReader(framed(append(e.Buf, after...))))
 	}
 	require.NoError(t, load(0), "a valid one")
 	assert.ErrorIs(t, load(1), ErrSnapshot)
@@ -542,14 +546,14 @@ func TestLoadReadsTokenBucketsWithAndWithoutASpacing(t *testing.T) {
 	} {
 		l, clock := newTestLimiter(t, Config{})
 		clock.ns.Store(now)
-		e := encoder{l: l, buf: []byte{slotRecord, byte(tokenKind)}}
-		e.string("a")
+		e := snapshot.Writer{Buf: []byte{slotRecord, byte(tokenKind)}}
+		e.Text("a")
 		for _, v := range []int64{10_000, row.n, row.still1, row.still2} {
-			e.int(v)
+			e.Int(v)
 		}
-		e.buf = append(e.buf, endRecord)
-		e.int(1)
-		require.NoError(t, l.Load(bytes.NewReader(framed(e.buf))), row.name)
+		e.Buf = append(e.Buf, endRecord)
+		e.Int(1)
+		require.NoError(t, l.Load(bytes.NewReader(framed(e.Buf))), row.name)
 		res, err := l.TokenBucket(0).Run(t.Context(), &Request{Key: "a", Limit: row.limit,
 			Duration: 10 * time.Second})
 		require.NoError(t, err)

@@ -108,10 +108,10 @@ func (t *Tiers) RunTier(_ context.Context, r *Request) (*Result, Tier, error) {
 }
 
 func (e *encoder) tiers(s *algorithm.Slices) {
-	e.int(int64(s.Len()))
+	e.Int(int64(s.Len()))
 	for i := range s.Len() {
-		e.int(s.At(i).Number)
-		e.int(s.At(i).Cost)
+		e.Int(s.At(i).Number)
+		e.Int(s.At(i).Cost)
 	}
 }
 
@@ -121,22 +121,22 @@ func (d *decoder) tiers() error {
 	durations, _, fine := strings.Cut(plan, "/")
 	for ms := range strings.FieldsSeq(durations) {
 		n, err := strconv.ParseInt(ms, 10, 64)
-		d.bad = d.bad || err != nil || n > maxScale
+		d.Bad = d.Bad || err != nil || n > maxScale
 		tiers = append(tiers, Tier{Duration: time.Duration(n) * time.Millisecond})
 	}
 	t, err := d.l.Tiers(tiers...)
 	if fine && err == nil {
 		t, err = t.Resolution(time.Duration(scale) * time.Millisecond)
 	}
-	d.bad = d.bad || err != nil || t.plan != plan || t.duration != time.Duration(scale*msec)
-	if d.bad {
+	d.Bad = d.Bad || err != nil || t.plan != plan || t.duration != time.Duration(scale*msec)
+	if d.Bad {
 		return nil
 	}
 	var counts []algorithm.Slice
 	total, last := int64(0), int64(math.MinInt64)
-	for n := d.int(0, math.MaxInt64); n > 0 && !d.bad; n-- {
-		last = d.int(last, math.MaxInt64)
-		counts = append(counts, algorithm.Slice{Number: last, Cost: d.int(0, math.MaxInt64-total)})
+	for n := d.Int(0, math.MaxInt64); n > 0 && !d.Bad; n-- {
+		last = d.Int(last, math.MaxInt64)
+		counts = append(counts, algorithm.Slice{Number: last, Cost: d.Int(0, math.MaxInt64-total)})
 		total += counts[len(counts)-1].Cost
 	}
 	s := new(algorithm.Slices)
