@@ -41,7 +41,9 @@ func (windowSlots) End(s *slots.Slot, c slots.Content) int64 {
 }
 
 // Admitted implements meaning.
-func (windowSlots) Admitted(_ *slots.Slot, state slots.State) uint64 { return uint64(state.Count()) }
+func (windowSlots) Admitted(_ *slots.Slot, state slots.State) uint64 {
+	return uint64(state.Count())
+}
 
 // Stays implements meaning.
 func (windowSlots) Stays(*slots.Slot, slots.State) bool { return true }

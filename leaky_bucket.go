@@ -250,7 +250,8 @@ func (b *LeakyBucket) wait(
 		if b.l.clock.ByHand() {
 			left = min(left, msec) // that clock may not go at the timer's pace
 		}
-		timer.Reset(max(time.Duration(left), b.l.clock.Resolution())) // a coarse clock has not moved before
+		// a coarse clock has not moved before its resolution
+		timer.Reset(max(time.Duration(left), b.l.clock.Resolution()))
 	}
 }
 

@@ -58,7 +58,9 @@ func (placeSlots) held(state slots.State) uint64 { return uint64(heldIn(state)) 
 type location uint64
 
 // shardOf returns the shard of a location, and the number of the slot.
-func (t *table) shardOf(at location) (*slots.Shard, int) { return &t.shards[at>>32], int(uint32(at)) }
+func (t *table) shardOf(at location) (sh *slots.Shard, n int) {
+	return &t.shards[at>>32], int(uint32(at))
+}
 
 // addPlace admits a cost to a slot with this state. It reports false if the state is another by
 // now.

@@ -21,8 +21,8 @@ import (
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
 var ErrSnapshot = errors.New("weir: bad snapshot")
 
-// A snapshot holds the instant of the limiter's clock, a record for each bucket that counts, and the
-// number of records; see package snapshot for the rest.
+// A snapshot holds the instant of the limiter's clock, a record for each bucket that counts, and
+// the number of records; see package snapshot for the rest.
 const (
 	snapshotVersion = "weir snapshot 1\n"
 

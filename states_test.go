@@ -132,7 +132,8 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 			require.NoError(t, err, "%s, %d bytes", name, n)
 		}
 	}
-	keys := slices.AppendSeq(slices.AppendSeq(slices.Collect(l.logs.Keys), l.queues.Keys), l.slices.Keys)
+	keys := slices.Collect(l.logs.Keys)
+	keys = slices.AppendSeq(slices.AppendSeq(keys, l.queues.Keys), l.slices.Keys)
 	require.Len(t, keys, 12)
 	for _, k := range keys {
 		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.ID), "%d bytes", len(k.ID))

@@ -56,8 +56,14 @@ func newTable(r *room.Room, j *janitor, m tableMeaning) *table {
 	for int64(n)*shardSlots < r.Max && n < maxShards {
 		n *= 2
 	}
-	t := &table{Hasher: slots.NewHasher(), indexes: make([]atomic.Pointer[slots.Index], n), shards: make([]slots.Shard, n),
-		meaning: m, room: r, janitor: j}
+	t := &table{
+		Hasher:  slots.NewHasher(),
+		indexes: make([]atomic.Pointer[slots.Index], n),
+		shards:  make([]slots.Shard, n),
+		meaning: m,
+		room:    r,
+		janitor: j,
+	}
 	for i := range t.shards {
 		t.shards[i].Init(&t.Hasher, &t.indexes[i], m, tallied, r)
 	}

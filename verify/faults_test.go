@@ -34,20 +34,18 @@ func importRuntime(file, before string) edit {
 // beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
 // that counts a hit.
 var beforeSwap = edit{"checkrate.go",
-	"\t\tif l.buckets.admit(s, state, state+uint64(cost), 1-cost) {",
-	"\t\truntime.Gosched()\n\t\tif l.buckets.admit(s, state, state+uint64(cost), 1-cost) {"}
+	"\t\tif l.buckets.admit(s, state, state+slots.State(cost), 1-cost) {",
+	"\t\truntime.Gosched()\n\t\tif l.buckets.admit(s, state, state+slots.State(cost), 1-cost) {"}
 
 var faults = []fault{
 	{
 		name:  "release does not raise the generation",
 		widen: []edit{importRuntime("checkrate.go", "("), beforeSwap},
 		breaks: []edit{
-			{"slot.go",
-				"func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }",
-				"func nextGeneration(state uint64) uint64 { return generation(state) }"},
+			{"internal/slots/word.go", "{ return w>>CountBits<<CountBits + 1<<CountBits }",
+				"{ return w >> CountBits << CountBits }"},
 			// Then only the state shows whether the slot is in use.
-			{"checkrate.go", "generation(state) != old {",
-				"generation(state) != old || state&countMask == 0 {"},
+			{"checkrate.go", "state.Epoch() != epoch {", "state.Epoch() != epoch || !state.Live() {"},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -55,7 +53,7 @@ var faults = []fault{
 	{
 		name: "insertion does not compare the reading of the clock with the horizon",
 		breaks: []edit{{"table.go",
-			"case at.now < sh.horizon && at.horizon != sh.horizon:",
+			"case at.now < sh.Horizon && at.horizon != sh.Horizon:",
 			"case false:"}},
 		test: "TestStalledGoroutineRevivesNoWindow",
 		says: "Not equal",
@@ -63,21 +61,21 @@ var faults = []fault{
 	{
 		name: "the state is published before the key",
 		widen: []edit{
-			importRuntime("index.go", `"sync/atomic"`),
-			{"index.go", "\t\tn := int(word^tag) - 2\n",
+			importRuntime("internal/slots/index.go", `"sync/atomic"`),
+			{"internal/slots/index.go", "\t\tn := int(word^tag) - 2\n",
 				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2\n"},
-			{"index.go", "\t\tn := int(word^tag) - 2 //",
+			{"internal/slots/index.go", "\t\tn := int(word^tag) - 2 //",
 				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2 //"},
-			importRuntime("cell.go", `"sync/atomic"`),
-			{"cell.go", "\ts.write(lowWord, c.key.low)\n",
+			importRuntime("internal/slots/locked.go", "("),
+			{"internal/slots/locked.go", "\ts.write(lowWord, c.key.low)\n",
 				"\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, c.key.low)\n"},
 			// With a limit of 1, a late hit of the previous key uses up the new one.
 			{"verify/recycling_test.go", "const limit = 15\n\tcalls :=", "const limit = 1\n\tcalls :="},
 		},
 		breaks: []edit{
-			{"cell.go", "\tif len(c.id) > inlineID {\n\t\tk.c = ",
-				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(c.id) > inlineID {\n\t\tk.c = "},
-			{"cell.go", "\tatomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))\n", ""},
+			{"internal/slots/locked.go", "\tif len(c.ID) > InlineID {\n\t\tk.c = ",
+				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(c.ID) > InlineID {\n\t\tk.c = "},
+			{"internal/slots/locked.go", "\tatomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))\n", ""},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -86,14 +84,14 @@ var faults = []fault{
 		name: "denied hits are tallied without the generation",
 		widen: []edit{
 			importRuntime("checkrate.go", "("),
-			{"checkrate.go", "\t\t\tif l.clock.resolution > 0 &&",
-				"\t\t\truntime.Gosched()\n\t\t\tif l.clock.resolution > 0 &&"},
+			{"checkrate.go", "\t\t\tif l.clock.IsCoarse() &&",
+				"\t\t\truntime.Gosched()\n\t\t\tif l.clock.IsCoarse() &&"},
 			// Short IDs only: the fault would also change the parts of long ones, and their list would be
 			// endless.
 			{"verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
 		},
-		breaks: []edit{{"slot.go",
-			"if generation(d) != generation(state) {\n\t\t\treturn false",
+		breaks: []edit{{"internal/slots/slot.go",
+			"if State(d).Epoch() != state.Epoch() {\n\t\t\treturn false",
 			"if false {\n\t\t\treturn false"}},
 		test: "TestRecycledSlotsCountExactly",
 		says: "Not equal",
@@ -106,8 +104,8 @@ var beforeRoll = []edit{
 	importRuntime("slot_strategy.go", "("),
 	{"slot_strategy.go", "\t\tif !v.Allowed && late {\n",
 		"\t\truntime.Gosched()\n\t\tif !v.Allowed && late {\n"},
-	importRuntime("cell.go", `"sync/atomic"`),
-	{"cell.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
+	importRuntime("internal/slots/locked.go", "("),
+	{"internal/slots/locked.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
 			"\truntime.Gosched()\n"},
 }
@@ -118,9 +116,8 @@ func init() {
 			name:  "an epoch does not change the word that hits expect",
 			widen: beforeRoll,
 			breaks: []edit{
-				{"cell.go", "\ts, then := c.slot, nextGeneration(state)\n\tif !s.kill(state) {",
-					"\ts, then := c.slot, generation(state)\n\tif !atomic.CompareAndSwapUint64(&s[stateWord], " +
-						"state, state) {"},
+				{"internal/slots/locked.go", "\ts, then := c.Slot, state.next()\n\tif !s.kill(state) {",
+					"\ts, then := c.Slot, state\n\tif !s.Swap(state, state) {"},
 			},
 			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
@@ -131,12 +128,14 @@ func init() {
 			breaks: []edit{{"slot_strategy.go",
 				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n",
 				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n" +
-					"\t\tk, state := s.table.pack(r.Key), seen.slot.load(stateWord)\n" +
-					"\t\tc := cell{slot: seen.slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
-					"\t\t\tpackedID: k, id: r.Key, key: s.period(seen.Scale)}\n" +
-					"\t\tv, next := s.algorithm.Decide(seen.slot.content(state), seen.params, seen.now)\n" +
-					"\t\tif v.Allowed && state&countMask != 0 && c.roll(state, next) {\n" +
-					"\t\t\ts.table.allowed.add(s.table.allowed.one.Load(), count(state)-next.N+1)\n" +
+					"\t\tk, state := s.table.Pack(r.Key), seen.slot.State()\n" +
+					"\t\tc := slots.Locked{Slot: seen.slot, State: state, ID: r.Key,\n" +
+					"\t\t\tHave: seen.slot.Content(state), Shard: &s.table.shards[s.table.number(k.Hash)]}\n" +
+					"\t\tv, next := s.algorithm.Decide(c.Have, seen.params, seen.now)\n" +
+					"\t\tdone := false\n" +
+					"\t\tif v.Allowed && state.Live() {\n\t\t\tdone, _ = c.Replace(next)\n\t\t}\n" +
+					"\t\tif done {\n" +
+					"\t\t\ts.table.allowed.Add(s.table.allowed.One(), state.Count()-next.N+1)\n" +
 					"\t\t\treturn s.l.setResult(res, v, seen.now), nil\n" +
 					"\t\t}\n"}},
 			test:   "TestRollingEpochsCountExactly/Counter",
@@ -146,10 +145,10 @@ func init() {
 		fault{
 			name:  "the still words move under a hit",
 			widen: beforeRoll,
-			breaks: []edit{{"cell.go", "\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits",
+			breaks: []edit{{"internal/slots/locked.go", "\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then.Epoch()",
 				"\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
 					"\tatomic.StoreUint64(&s[stillWord2], uint64(next.Still2))\n\truntime.Gosched()\n" +
-					"\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits"}},
+					"\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then.Epoch()"}},
 			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
 		},
@@ -159,9 +158,9 @@ func init() {
 func init() {
 	faults = append(faults, fault{
 		name: "a tally is stored",
-		widen: []edit{importRuntime("tally.go", "("),
-			{"tally.go", "\tif one == striped ||", "\truntime.Gosched()\n\tif one == striped ||"}},
-		breaks: []edit{{"tally.go", "!t.one.CompareAndSwap(one, one+n)",
+		widen: []edit{importRuntime("internal/tally/tally.go", "("),
+			{"internal/tally/tally.go", "\tif one == striped ||", "\truntime.Gosched()\n\tif one == striped ||"}},
+		breaks: []edit{{"internal/tally/tally.go", "!t.one.CompareAndSwap(one, one+n)",
 			"t.one.Swap(one+n) == -1"}},
 		test: "TestRollingEpochsCountExactly/SlidingWindow",
 		says: "Not equal",
@@ -183,11 +182,11 @@ func init() {
 		fault{
 			name: "a sweep releases a slot with places",
 			breaks: []edit{
-				{"slot.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
+				{"place.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
 				// A place is given back only to a slot that has one, so that the table stays whole.
-				{"place.go", "state := atomic.AddUint64(&p.slot[stateWord], p.back); state",
-					"state := p.load(stateWord); heldIn(state) >= -int64(p.back) &&\n" +
-						"\t\tp.slot.swap(state, count(state)+int64(p.back)) && state"},
+				{"place.go", "state := p.Add(p.back); state",
+					"state := p.State(); heldIn(state) >= -int64(p.back) &&\n" +
+						"\t\tp.Swap(state, state.With(state.Count()+int64(p.back))) && state"},
 			},
 			test: test, says: says,
 		},
@@ -195,18 +194,17 @@ func init() {
 			name: "a place is given back by a store",
 			widen: []edit{
 				importRuntime("place.go", "("),
-				{"place.go", "\tif state := atomic.AddUint64(",
-					"\truntime.Gosched()\n\tif state := atomic.AddUint64("},
+				{"place.go", "\tif state := p.Add(", "\truntime.Gosched()\n\tif state := p.Add("},
 			},
-			breaks: []edit{{"place.go", "atomic.AddUint64(&p.slot[stateWord], p.back); state",
-				"p.load(stateWord) + p.back; func() bool {\n\t\truntime.Gosched()\n" +
-					"\t\tatomic.StoreUint64(&p.slot[stateWord], state)\n\t\treturn true\n\t}() && state"}},
+			breaks: []edit{{"place.go", "p.Add(p.back); state",
+				"p.State() + slots.State(p.back); func() bool {\n\t\truntime.Gosched()\n" +
+					"\t\tp.Slot[0] = uint64(state)\n\t\treturn true\n\t}() && state"}},
 			test: test, says: says,
 		},
 		fault{
 			name: "leases do not count for places",
-			breaks: []edit{{"in_flight.go", "state>>countBits == epoch && state&sharedBit == 0; {",
-				"state>>countBits == epoch; {"}},
+			breaks: []edit{{"in_flight.go", "state.Epoch() == epoch && state&sharedBit == 0; {",
+				"state.Epoch() == epoch; {"}},
 			test: test, says: says,
 		},
 	)

@@ -11,13 +11,13 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// Clock is a clock. Unless it is set by hand it advances by the monotonic clock from the wall time at
-// which it was made, so a step of the wall clock changes nothing.
+// Clock is a clock. Unless it is set by hand it advances by the monotonic clock from the wall time
+// at which it was made, so a step of the wall clock changes nothing.
 //
 // With a resolution every reading is a value of coarse, which only rises. A ticker calls Advance
-// every resolution while it runs; then a reading is one load. Else each reading raises coarse first.
-// So readings never go back, not even between the two ways to read: a window that a reading has
-// shown to have ended is current for no later one.
+// every resolution while it runs; then a reading is one load. Else each reading raises coarse
+// first. So readings never go back, not even between the two ways to read: a window that a reading
+// has shown to have ended is current for no later one.
 type Clock struct {
 	now        func() time.Time // nil for the real clock
 	start      time.Time        // when the clock was made, with its monotonic reading; 1970 with now
@@ -28,8 +28,8 @@ type Clock struct {
 	coarse atomic.Int64
 }
 
-// New returns the clock that now reads, or the real one if it is nil. The resolution of a clock that
-// is set by hand, or made before 1970, is 0.
+// New returns the clock that now reads, or the real one if it is nil. The resolution of a clock
+// that is set by hand, or made before 1970, is 0.
 func New(now func() time.Time, resolution time.Duration) Clock {
 	t := time.Now()
 	if now != nil {

@@ -55,13 +55,13 @@ func (sh *Shard) checkIndex() error {
 		}
 	}
 	if live != sh.buckets || live != len(words) {
-		return fmt.Errorf("%d slots are live, %d are counted, %d have a word", live, sh.buckets, len(words))
+		return fmt.Errorf("%d slots are live, %d counted, %d have a word", live, sh.buckets, len(words))
 	}
 	return nil
 }
 
-// checkChunks checks that every slot is either in use or free, and that no bucket expires before the
-// bounds say.
+// checkChunks checks that every slot is either in use or free, and that no bucket expires before
+// the bounds say.
 func (sh *Shard) checkChunks() error {
 	x := sh.index.Load()
 	used := map[int]bool{}

@@ -25,6 +25,7 @@ const (
 	lenBits   = 11
 )
 
+// PeriodOf returns a period. The number has up to 48 bits, with its sign.
 func PeriodOf(k Kind, scaleMs, number int64) Period {
 	x := uint64(k)<<scaleBits | uint64(scaleMs)
 	p := Period{low: uint64(number)<<16 | x&0xffff, mid: x >> 16 << 48, high: x >> 32 << lenBits}
@@ -42,8 +43,10 @@ func unpackPeriod(low, rest, tail uint64) (k Kind, scaleMs, number int64) {
 }
 
 const (
-	InlineID = 22 // the length of the longest ID that one slot holds
-	headID   = 16 // where a longer one goes on in other slots
+	// InlineID is the length of the longest ID that one slot holds, and headID where a longer one goes
+	// on in other slots.
+	InlineID = 22
+	headID   = 16
 )
 
 // idBytes is an ID, or a part of one.
@@ -76,6 +79,7 @@ type Hasher struct {
 	Mask uint64 // of the bits that count: all, except in tests of a broken hash
 }
 
+// NewHasher returns a Hasher with keys of its own.
 func NewHasher() Hasher {
 	keys := [...]uint64{rand.Uint64(), rand.Uint64(), rand.Uint64()}
 	return Hasher{seed: maphash.MakeSeed(), keys: keys, Mask: math.MaxUint64}
@@ -85,6 +89,7 @@ func NewHasher() Hasher {
 // hash.
 type Packed struct{ a, b, c, Hash uint64 }
 
+// Pack returns the words of an ID.
 func (h *Hasher) Pack(id string) Packed {
 	if len(id) <= InlineID {
 		return h.PackShort(id)
@@ -111,6 +116,7 @@ func (h *Hasher) PackShort(id string) Packed {
 	return Packed{a, b, c, (hi ^ lo) & h.Mask}
 }
 
+// Hash returns the hash of an ID.
 func (h *Hasher) Hash(id string) uint64 { return h.Pack(id).Hash }
 
 // PackBytes is pack for an ID of more than InlineID bytes that is no string.

@@ -42,8 +42,8 @@ type Meaning interface {
 	// Admitted returns how many admitted hits a bucket with this state stands for.
 	Admitted(s *Slot, state State) uint64
 
-	// Stays is called for a bucket whose end a sweep has found to be algorithm.End. It reports false if
-	// the state is another by now. The shard's mutex is held.
+	// Stays is called for a bucket whose end a sweep has found to be algorithm.End. It reports false
+	// if the state is another by now. The shard's mutex is held.
 	Stays(s *Slot, state State) bool
 }
 
@@ -64,8 +64,8 @@ func (sh *Shard) LockKey(k Packed, id string, p *Period) Locked {
 	return c
 }
 
-// Full reports whether there may be no slot for another bucket, beyond MaxChunks. The mutex is held.
-// Only long IDs, or a million buckets in one shard, come to it.
+// Full reports whether there may be no slot for another bucket, beyond MaxChunks. The mutex is
+// held. Only long IDs, or a million buckets in one shard, come to it.
 func (sh *Shard) Full() bool { return len(sh.chunks) > sh.MaxChunks }
 
 // Slot returns a slot by its number, or nil if there is none.
@@ -217,8 +217,8 @@ func (sh *Shard) Visit(i int, f func(n int, s *Slot)) bool {
 }
 
 // Release removes the bucket in a slot whose state word is state. It reports false if a hit came in
-// between. The mutex is held. Hits without a lock rely on the order: first the state, by a compare-and-swap that
-// yields the final count; then the tallies' generations; last the index.
+// between. The mutex is held. Hits without a lock rely on the order: first the state, by a
+// compare-and-swap that yields the final count; then the tallies' generations; last the index.
 func (sh *Shard) Release(s *Slot, n int, state State) bool {
 	if !s.kill(state) {
 		return false

@@ -64,8 +64,8 @@ func TestSizes(t *testing.T) {
 	assert.EqualValues(t, 8192, reflect.TypeFor[chunk]().Size())
 }
 
-// Random insertions, hits, changes of the epoch, removals and sweeps match a Go map, with IDs of all
-// lengths in few positions, and keep the invariants.
+// Random insertions, hits, changes of the epoch, removals and sweeps match a Go map, with IDs of
+// all lengths in few positions, and keep the invariants.
 func TestShardIsAMap(t *testing.T) {
 	for name, mask := range map[string]uint64{"hashed": ^uint64(0), "all alike": 0, "16 values": 15} {
 		for _, tallied := range []bool{false, true} {

@@ -35,7 +35,8 @@ const (
 )
 
 const (
-	CountBits      = 48 // of the numbers in a slot, such as its N and a stamp
+	// CountBits is how long the numbers in a slot are, such as its N and a stamp.
+	CountBits      = 48
 	countMask      = 1<<CountBits - 1
 	lastGeneration = 1<<16 - 1
 	lenMask        = 1<<lenBits - 1
@@ -63,8 +64,8 @@ func (s *Slot) Swap(state, next State) bool {
 	return atomic.CompareAndSwapUint64(&s[stateWord], uint64(state), uint64(next))
 }
 
-// Add adds n to the number of a bucket that cannot be released meanwhile, and returns the state word
-// then.
+// Add adds n to the number of a bucket that cannot be released meanwhile, and returns the state
+// word then.
 func (s *Slot) Add(n uint64) State { return State(atomic.AddUint64(&s[stateWord], n)) }
 
 // kill ends the generation of a state word, and with it the bucket or its epoch: the slot is not
@@ -72,8 +73,8 @@ func (s *Slot) Add(n uint64) State { return State(atomic.AddUint64(&s[stateWord]
 // mutex is held.
 func (s *Slot) kill(state State) bool { return s.Swap(state, state.next()) }
 
-// Mark returns what tells the bucket from others of its key: a serial number or, in a tallied shard,
-// the stamp of its creation.
+// Mark returns what tells the bucket from others of its key: a serial number or, in a tallied
+// shard, the stamp of its creation.
 func (s *Slot) Mark() uint64 { return s.load(tailWord) >> 16 }
 
 // IDLen returns the length of the ID.

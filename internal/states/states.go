@@ -1,5 +1,5 @@
-// Package states holds the states of callers where they have no fixed size, each under a lock of its
-// own.
+// Package states holds the states of callers where they have no fixed size, each under a lock of
+// its own.
 package states
 
 import (
@@ -24,8 +24,8 @@ type State interface {
 	// algorithm.Never if it counts nothing now.
 	Expires(scaleMs int64) int64
 
-	// Bytes returns how many bytes the state holds beside itself, and Growth how many more it may hold
-	// when a request with meta is admitted.
+	// Bytes returns how many bytes the state holds beside itself, and Growth how many more it may
+	// hold when a request with meta is admitted.
 	Bytes() int64
 	Growth(meta string) int64
 }
@@ -33,8 +33,8 @@ type State interface {
 // Beside is a State that is kept beside a slot, which takes the room of the bucket. It leaves the
 // table when it counts nothing.
 type Beside interface {
-	// Attach has the state decide on its slot, or only look at that if it is not kept. It reports false
-	// if there is no slot to decide on. The state is locked, as it is in Detach.
+	// Attach has the state decide on its slot, or only look at that if it is not kept. It reports
+	// false if there is no slot to decide on. The state is locked, as it is in Detach.
 	Attach(kept bool) bool
 
 	// Make makes the slot.
@@ -57,8 +57,8 @@ type Limits struct {
 	Clock *clock.Clock
 	Room  *room.Room
 
-	// Full and FullBytes remove expired states of any table at a full one. They report whether there is
-	// room again.
+	// Full and FullBytes remove expired states of any table at a full one. They report whether there
+	// is room again.
 	Full, FullBytes func(now int64) bool
 }
 

@@ -42,8 +42,8 @@ func (t *Table[S]) Soonest() int64 {
 // HasBytes reports that states hold bytes of the room.
 func (t *Table[S]) HasBytes() bool { return true }
 
-// sweep removes the entries of a shard that expired timeout ago. It returns how many entries it saw:
-// none if nothing can have expired.
+// sweep removes the entries of a shard that expired timeout ago. It returns how many entries it
+// saw: none if nothing can have expired.
 func (t *Table[S]) sweep(sh *shard[S], now, timeout int64) (removed, seen int) {
 	if sh.expiry.earliest.Load() > now {
 		return 0, 0

@@ -1,5 +1,5 @@
-// Package turns queues those who wait for one thing, in order of arrival. It does not know what they
-// wait for.
+// Package turns queues those who wait for one thing, in order of arrival. It does not know what
+// they wait for.
 package turns
 
 import (
@@ -95,8 +95,9 @@ func (c *Caller) Leave() {
 	}
 }
 
-// Await returns when c is the first, and whether it has waited for that: what it found before is out
-// of date then. It fails with ctx, and if the deadline is before the next try of the one that is.
+// Await returns when c is the first, and whether it has waited for that: what it found before is
+// out of date then. It fails with ctx, and if the deadline is before the next try of the one that
+// is.
 func (c *Caller) Await(ctx context.Context) (waited bool, err error) {
 	for {
 		first, next := c.state()

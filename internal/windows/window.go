@@ -23,7 +23,7 @@ type Window struct {
 	Number     int64
 	Start, End int64        // instants: the window is [Start, End)
 	shift      uint         // of a stamp; see StampShift
-	TouchEvery int64        // in stamps: a later use than that after the last one stored is stored, at 5 ns
+	TouchEvery int64        // in stamps: a use that much after the last one stored is stored, at 5 ns
 	Fixed      slots.Period // of its buckets
 	Expires    time.Time    // End
 }
@@ -64,8 +64,8 @@ func StampShift(scaleMs int64) uint {
 
 // Windows are those of a limiter, of every scale and series. They are safe for concurrent use.
 //
-// The running window of each scale in use is kept, so that a decision costs neither a division nor the
-// making of a time.Time. What keeps them grows with the number of scales, up to maxWindows.
+// The running window of each scale in use is kept, so that a decision costs neither a division nor
+// the making of a time.Time. What keeps them grows with the number of scales, up to maxWindows.
 type Windows struct {
 	registry
 	table atomic.Pointer[windowTable]
