@@ -32,8 +32,8 @@ type Attempt struct {
 	// same count.
 	Result Result
 
-	// Source is the part of the Strategy that decided: "local" is in this process; "primary",
-	// "lease", "denials" and "policy" are those of package fallback; "" is not known.
+	// Source is the part of the Strategy that decided: "local" is in this process; "primary", "lease",
+	// "denials" and "policy" are those of package fallback; "" is not known.
 	Source string
 
 	// Err is why the Strategy could not decide, or could not take back what it had admitted.

@@ -363,8 +363,8 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 		begun, before := time.Now(), l.Stats().Checks
 		assert.Equal(t, want, holdInTurn(t, l.InFlight(), callers, time.Hour))
 		assert.Equal(t, callers*time.Hour, time.Since(begun), "the next has it at once")
-		// One try when it arrives behind nobody, and those of the first: when its turn comes, at the
-		// end of what would be a lease, and when something is released.
+		// One try when it arrives behind nobody, and those of the first: when its turn comes, at the end
+		// of what would be a lease, and when something is released.
 		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(callers*2*64))
 	})
 	waiting(t, func(t *testing.T, l *Limiter) {

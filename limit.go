@@ -51,9 +51,9 @@ type Limit struct {
 type Outcome struct {
 	Result
 
-	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of
-	// a token bucket's burst; of Tiers and [All] that of the limit that binds. It is 0 where Tiers
-	// bind in an All.
+	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of a
+	// token bucket's burst; of Tiers and [All] that of the limit that binds. It is 0 where Tiers bind
+	// in an All.
 	Left uint64
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted

@@ -77,9 +77,9 @@ type Config struct {
 	Resolution time.Duration
 
 	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
-	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back:
-	// within Timeout the windows that it returns to still have their counts, before that they start
-	// at 0. The janitor still wakes by real time; see Sweep.
+	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back: within
+	// Timeout the windows that it returns to still have their counts, before that they start at 0. The
+	// janitor still wakes by real time; see Sweep.
 	Now func() time.Time
 }
 

@@ -24,12 +24,12 @@ type slotAlgorithm interface {
 	// Refund takes back what was admitted for p, and was to expire at the instant given.
 	Refund(c slots.Content, p params, now, expires int64) slots.Content
 
-	// Raise raises the count at now to total, the count of another store, which expires at the
-	// instant given. It never lowers it.
+	// Raise raises the count at now to total, the count of another store, which expires at the instant
+	// given. It never lowers it.
 	Raise(c slots.Content, p params, now, expires, total int64) slots.Content
 
-	// Merge raises the counts of c to those of a saved content of the same key. The clock may be up
-	// to ahead behind the one that saved it.
+	// Merge raises the counts of c to those of a saved content of the same key. The clock may be up to
+	// ahead behind the one that saved it.
 	Merge(c, saved slots.Content, scaleMs, now, ahead int64) slots.Content
 
 	// Expires returns the instant from which a content counts nothing, if it is not used again.

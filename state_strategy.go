@@ -25,8 +25,8 @@ type stateAlgorithm[S states.State] interface {
 	// Refund takes back what was admitted for p with meta.
 	Refund(s S, p params, now int64, t algorithm.Taken, meta string)
 
-	// Raise raises the count at now to total, the count of another store, which expires at the
-	// instant given. It never lowers it.
+	// Raise raises the count at now to total, the count of another store, which expires at the instant
+	// given. It never lowers it.
 	Raise(s S, p params, now, expires, total int64, meta string)
 }
 

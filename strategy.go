@@ -118,9 +118,9 @@ type (
 		Seed(ctx context.Context, r *Request, counted *Result) error
 	}
 
-	// Forecaster returns the earliest instant at which more of r.Limit is available than is left
-	// after admitted, the Result of r, if nothing else is admitted until then; the zero time if
-	// nothing was taken. A strategy whose admissions all lapse at ExpiresAt returns that.
+	// Forecaster returns the earliest instant at which more of r.Limit is available than is left after
+	// admitted, the Result of r, if nothing else is admitted until then; the zero time if nothing was
+	// taken. A strategy whose admissions all lapse at ExpiresAt returns that.
 	Forecaster interface {
 		Forecast(ctx context.Context, r *Request, admitted *Result) (time.Time, error)
 	}
@@ -166,8 +166,8 @@ type (
 		Batch(ctx context.Context, op Op, limits []*Attempt)
 	}
 
-	// Named has a plain name, such as "sliding window". A Strategy with a method Unwrap() Strategy
-	// has the name of the one that it wraps.
+	// Named has a plain name, such as "sliding window". A Strategy with a method Unwrap() Strategy has
+	// the name of the one that it wraps.
 	Named interface {
 		Algorithm() string
 	}
@@ -201,8 +201,8 @@ type Backlog struct {
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never
-	// restarts, and falls by what is given back: less than one seen before charges nothing; Charged
-	// is the part of it that is known to be charged or no longer counts. Reconcile charges Total less
+	// restarts, and falls by what is given back: less than one seen before charges nothing; Charged is
+	// the part of it that is known to be charged or no longer counts. Reconcile charges Total less
 	// Charged, or less the largest Total that it has seen of Source, whichever is less. It remembers
 	// that Total for as long as the period.
 	Charged, Total uint64

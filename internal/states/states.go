@@ -24,8 +24,8 @@ type State interface {
 	// algorithm.Never if it counts nothing now.
 	Expires(scaleMs int64) int64
 
-	// Bytes returns how many bytes the state holds beside itself, and Growth how many more it may
-	// hold when a request with meta is admitted.
+	// Bytes returns how many bytes the state holds beside itself, and Growth how many more it may hold
+	// when a request with meta is admitted.
 	Bytes() int64
 	Growth(meta string) int64
 }
