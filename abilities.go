@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -80,22 +79,22 @@ func both[T any](s, inner Strategy) (t T) {
 // inspect sets turn, burst and ownLimits, which may be those of a wrapped Strategy, and returns the
 // innermost.
 func (b *abilities) inspect(s Strategy) (inner Strategy) {
-	if _, ok := s.(interface{ Limiter() *Limiter }); ok {
+	if _, ok := As[inLimiter](s); ok {
 		b.turn = inProcess
 	}
-	switch s := s.(type) {
-	case interface {
-		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
-	}:
-		b.ownLimits = true
-	case *all:
-		b.ownLimits = true
-	case interface{ Burst() uint64 }:
-		b.burst = s.Burst()
-	case interface{ Unwrap() Strategy }:
-		return b.inspect(s.Unwrap())
+	_, tiers := As[tiered](s)
+	_, several := As[*all](s)
+	b.ownLimits = tiers || several
+	if bucket, ok := As[sized](s); ok {
+		b.burst = bucket.Burst()
 	}
-	return s
+	for {
+		w, ok := s.(Wrapper)
+		if !ok {
+			return s
+		}
+		s = w.Unwrap()
+	}
 }
 
 func (b *abilities) name() string { return NameOf(b.strategy) }
@@ -105,13 +104,12 @@ func (b *abilities) unsupported(what string) error {
 }
 
 // NameOf returns the plain name of s, such as "sliding window": that of a [Named] Strategy, or of
-// the one that s wraps by a method Unwrap, or what String returns. The name of any other is its
-// type.
+// the one that s wraps, or what String returns. The name of any other is its type.
 func NameOf(s Strategy) string {
 	switch s := s.(type) {
 	case Named:
 		return s.Algorithm()
-	case interface{ Unwrap() Strategy }:
+	case Wrapper:
 		return NameOf(s.Unwrap())
 	case fmt.Stringer:
 		return s.String()

@@ -353,6 +353,38 @@ func TestALookIsNoRun(t *testing.T) {
 	}
 }
 
+// onlyWraps is a Strategy with another Run, and nothing else of its own.
+type onlyWraps struct{ of weir.Strategy }
+
+func (w onlyWraps) Unwrap() weir.Strategy { return w.of }
+
+func (w onlyWraps) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return w.of.Run(ctx, r)
+}
+
+// What is not said by a wrapper is that of what it wraps, at any depth.
+func TestAWrapperIsRightByDefault(t *testing.T) {
+	l := standing(t)
+	bucket := l.TokenBucket(7)
+	s := onlyWraps{onlyWraps{bucket}}
+	assert.Equal(t, "token bucket", weir.NameOf(s))
+	found, ok := weir.As[*weir.TokenBucket](s)
+	assert.True(t, ok)
+	assert.Same(t, bucket, found)
+	_, ok = weir.As[*weir.Counter](s)
+	assert.False(t, ok)
+	a := weir.NewAttempt(s)
+	a.Request = weir.Request{Limit: 3}
+	assert.EqualValues(t, 7, a.Most())
+
+	tiers, err := l.Tiers(weir.Tier{Limit: 2, Duration: time.Second})
+	require.NoError(t, err)
+	m, err := weir.NewLimit(onlyWraps{tiers}, 0, 0)
+	require.NoError(t, err, "the numbers are those of the tiers")
+	assert.True(t, m.Allow("k"))
+	assert.Equal(t, "tiers", weir.NameOf(m))
+}
+
 // Wrappers have every method, whatever is inside of them: what cannot give back decides last, or by
 // Admit, and an Attempt that cannot peek does not look.
 func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {

@@ -108,7 +108,7 @@ func (m *Limit) label(burst uint64) string {
 	if m.name != "" {
 		return JoinKey(m.name)
 	}
-	if t, ok := inside[interface{ Tiers() []Tier }](m.strategy); ok {
+	if t, ok := As[interface{ Tiers() []Tier }](m.strategy); ok {
 		tiers := slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
 			return cmp.Compare(a.Duration, b.Duration)
 		})
@@ -127,20 +127,6 @@ func (m *Limit) label(burst uint64) string {
 
 func numbersText(n uint64, d time.Duration) string {
 	return fmt.Sprintf("%d/%s", n, bounds.Text(d))
-}
-
-// inside returns s as a T, or what it wraps if that is one.
-func inside[T any](s Strategy) (t T, ok bool) {
-	for {
-		if t, ok = s.(T); ok {
-			return t, true
-		}
-		w, wraps := s.(interface{ Unwrap() Strategy })
-		if !wraps {
-			return t, false
-		}
-		s = w.Unwrap()
-	}
 }
 
 // failing is the strategy of a Limit that cannot count.

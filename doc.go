@@ -67,7 +67,8 @@
 // [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each
 // [Attempt] of a store in one round trip. A [Return] gives back what an [Admitter] took, and a
 // [Place] what a [Holder] holds. A middleware keeps its [Attempts] from request to request, and
-// asks a [Forecaster] when there is more. weirtest.TestStrategy tests what of them there is.
+// asks a [Forecaster] when there is more. What a [Wrapper] wraps, [As] finds. weirtest.TestStrategy
+// tests what of them there is.
 //
 // # How it works
 //

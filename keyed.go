@@ -29,7 +29,7 @@ func (p keyed) CountedKey(key string) string { return p.label + JoinKey(key) }
 
 // Prompt is that of the strategy; see fallback.Prompt.
 func (p keyed) Prompt() bool {
-	s, ok := p.strategy.(interface{ Prompt() bool })
+	s, ok := p.strategy.(prompt)
 	return ok && s.Prompt()
 }
 

@@ -79,7 +79,7 @@ const maxName = 256
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
 	own, ok := asLimitable(s)
-	bound, hasNumbers := s.(interface{ Bound() bool })
+	bound, hasNumbers := s.(bounded)
 	switch {
 	case s == nil:
 		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
@@ -92,7 +92,7 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 			m.n, m.d = 0, 0
 			break
 		}
-		if c, ok := inside[interface{ Window() time.Duration }](s); ok {
+		if c, ok := As[ofCalendar](s); ok {
 			m.d = cmp.Or(c.Window(), d)
 		}
 		err = checkDuration(m.d)

@@ -166,11 +166,54 @@ type (
 		Batch(ctx context.Context, op Op, limits []*Attempt)
 	}
 
-	// Named has a plain name, such as "sliding window". A Strategy with a method Unwrap() Strategy has
-	// the name of the one that it wraps.
+	// Named has a plain name, such as "sliding window".
 	Named interface {
 		Algorithm() string
 	}
+
+	// Wrapper is a Strategy around another one. It has the name of that, its burst and its tiers, and
+	// counts where that counts, unless it says otherwise. Of the interfaces above it has those that it
+	// implements itself, as far as the other one does too.
+	Wrapper interface {
+		Unwrap() Strategy
+	}
+)
+
+// As returns s as a T, or the first of what it wraps that is one; see [Wrapper].
+func As[T any](s Strategy) (t T, ok bool) {
+	for {
+		if t, ok = s.(T); ok {
+			return t, true
+		}
+		w, wraps := s.(Wrapper)
+		if !wraps {
+			return t, false
+		}
+		s = w.Unwrap()
+	}
+}
+
+// What is known of a Strategy beside the optional interfaces, found by [As].
+type (
+	// sized is a token bucket: the burst is how many tokens are kept; 0 means the Limit.
+	sized interface{ Burst() uint64 }
+
+	// inLimiter counts in a Limiter.
+	inLimiter interface{ Limiter() *Limiter }
+
+	// tiered has tiers, and ignores the Limit of a Request.
+	tiered interface {
+		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
+	}
+
+	// bounded ignores the Limit and the Duration of a Request, if it says so.
+	bounded interface{ Bound() bool }
+
+	// ofCalendar counts in windows that are about so long, whatever the Duration of a Request.
+	ofCalendar interface{ Window() time.Duration }
+
+	// prompt says that its calls end with the deadline of their context; see package fallback.
+	prompt interface{ Prompt() bool }
 )
 
 // Op is a method of a Strategy that a [Batcher] calls.

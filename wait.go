@@ -153,7 +153,7 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 
 // waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
 func waitOf(s Strategy, res *Result) time.Duration {
-	if own, ok := s.(interface{ Limiter() *Limiter }); ok && own.Limiter() != nil {
+	if own, ok := s.(inLimiter); ok && own.Limiter() != nil {
 		c := &own.Limiter().clock
 		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
 	}

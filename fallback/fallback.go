@@ -190,7 +190,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		f.store = batched{asked.Store()}
 	}
 	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
-	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
+	if leases, ok := weir.As[interface{ ShareWith(instances func() int) }](primary); ok {
 		leases.ShareWith(f.Instances)
 	}
 	return f, nil

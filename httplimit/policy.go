@@ -159,7 +159,7 @@ func (c *policy) setLimit(m *weir.Limit) {
 	c.Strategy = m.Unwrap()
 	if key := wrap.Key(m, ""); key != "" { // the name is in the keys of another package's Strategy
 		c.prefix = []byte(strings.TrimSuffix(key, weir.JoinKey("")))
-		c.Strategy = c.Strategy.(interface{ Unwrap() weir.Strategy }).Unwrap()
+		c.Strategy = c.Strategy.(weir.Wrapper).Unwrap()
 	}
 }
 

@@ -106,10 +106,10 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	l := &Leases{cfg: cfg, burst: wrap.Burst(s),
 		cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)}
 	if !wrap.OwnLimits(s) {
-		l.lapser = wrap.Find[Lapser](s)
+		l.lapser, _ = weir.As[Lapser](s)
 	}
 	l.fleet.Store(&cfg.InstancesFunc)
-	if f := wrap.Find[interface{ Instances() int }](s); f != nil {
+	if f, ok := weir.As[interface{ Instances() int }](s); ok {
 		l.ShareWith(f.Instances)
 	}
 	return l

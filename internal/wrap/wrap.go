@@ -199,18 +199,11 @@ func (absent) Forget(*weir.Request)              {}
 // OwnLimits reports whether s, or a strategy it wraps, is known to ignore the Limit and Duration of
 // requests.
 func OwnLimits(s weir.Strategy) bool {
-	switch s := s.(type) {
-	case interface{ Bound() bool }:
-		if s.Bound() {
-			return true
-		}
-	case interface{ Unwrap() weir.Strategy }:
-		return OwnLimits(s.Unwrap())
-	}
-	_, tiers := s.(interface {
+	_, tiers := weir.As[interface {
 		RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error)
-	})
-	return tiers
+	}](s)
+	bound, ok := weir.As[interface{ Bound() bool }](s)
+	return tiers || ok && bound.Bound()
 }
 
 // Prompt reports whether the calls of s are known to end with the deadline of their context; see
@@ -223,11 +216,8 @@ func Prompt(s weir.Strategy) bool {
 // Longest returns the longest tier of s, or of what it wraps, as far as that is known: for so long
 // an admission may count, whatever its ExpiresAt.
 func Longest(s weir.Strategy) time.Duration {
-	switch s := s.(type) {
-	case interface{ Longest() time.Duration }:
-		return s.Longest()
-	case interface{ Unwrap() weir.Strategy }:
-		return Longest(s.Unwrap())
+	if t, ok := weir.As[interface{ Longest() time.Duration }](s); ok {
+		return t.Longest()
 	}
 	return 0
 }
@@ -235,11 +225,8 @@ func Longest(s weir.Strategy) time.Duration {
 // Window returns about how long the windows of s, or of what it wraps, are, if that is a Calendar
 // of weir or redislimit, which ignores the Duration of requests, or else 0.
 func Window(s weir.Strategy) time.Duration {
-	switch s := s.(type) {
-	case interface{ Window() time.Duration }:
-		return s.Window()
-	case interface{ Unwrap() weir.Strategy }:
-		return Window(s.Unwrap())
+	if c, ok := weir.As[interface{ Window() time.Duration }](s); ok {
+		return c.Window()
 	}
 	return 0
 }
@@ -249,11 +236,11 @@ func Window(s weir.Strategy) time.Duration {
 func Key(s weir.Strategy, key string) string {
 	switch s := s.(type) {
 	case interface {
+		weir.Wrapper
 		CountedKey(key string) string
-		Unwrap() weir.Strategy
 	}:
 		return Key(s.Unwrap(), s.CountedKey(key))
-	case interface{ Unwrap() weir.Strategy }:
+	case weir.Wrapper:
 		return Key(s.Unwrap(), key)
 	}
 	return key
@@ -261,24 +248,10 @@ func Key(s weir.Strategy, key string) string {
 
 // Burst returns the size of the buckets of s, or of what it wraps; 0 means the request's Limit.
 func Burst(s weir.Strategy) uint64 {
-	if b := Find[interface{ Burst() uint64 }](s); b != nil {
+	if b, ok := weir.As[interface{ Burst() uint64 }](s); ok {
 		return b.Burst()
 	}
 	return 0
-}
-
-// Find returns s as a T, or what it wraps if that is one, or else the zero T.
-func Find[T any](s weir.Strategy) (t T) {
-	for {
-		if t, ok := s.(T); ok {
-			return t
-		}
-		w, ok := s.(interface{ Unwrap() weir.Strategy })
-		if !ok {
-			return t
-		}
-		s = w.Unwrap()
-	}
 }
 
 // Supported returns err, or nil if err is errors.ErrUnsupported.
