@@ -78,18 +78,6 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	for _, row := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abd", 1}, {"abc", "acb", 1},
-		{"kitten", "sitting", 3}, {"abcdef", "fedcba", 5}} {
-		assert.Equal(t, row.want, distance(row.a, row.b, 9), row.a+" "+row.b)
-		assert.Equal(t, row.want, distance(row.b, row.a, 9), row.b+" "+row.a)
-		assert.Equal(t, min(2, row.want), distance(row.a, row.b, 2))
-	}
-}
-
 // TestPause: a bounded amount is read in a second, and up to a megabyte is read every 200 ms.
 func TestPause(t *testing.T) {
 	for _, row := range []struct {
