@@ -3,11 +3,13 @@ package verify
 import (
 	"go/parser"
 	"go/token"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,6 +72,25 @@ func TestLayersOfTheCoreImportDownwards(t *testing.T) {
 	of := func(dir string) []string { return importsOf(t, dir) }
 	assert.Empty(t, upwards(of))
 	assert.Contains(t, of("."), "internal/slots", "the imports are seen")
+}
+
+// The picture of docs/design.md has every layer.
+func TestThePictureHasTheLayers(t *testing.T) {
+	text, err := os.ReadFile("../docs/design.md")
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(text), "## Layers\n\n```text\n")
+	picture, _, ok := strings.Cut(rest, "```")
+	require.True(t, ok)
+	words := strings.FieldsFunc(picture, func(r rune) bool { return !unicode.IsLetter(r) })
+	for _, layer := range layers {
+		for _, dir := range layer {
+			name := "weir"
+			if dir != "." {
+				name = filepath.Base(dir)
+			}
+			assert.Contains(t, words, name)
+		}
+	}
 }
 
 func TestAnImportThatPointsUpIsFound(t *testing.T) {
