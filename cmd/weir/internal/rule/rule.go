@@ -264,11 +264,22 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 		}
 		d, err := ParseDuration(per)
 		if err != nil {
-			return nil, fmt.Errorf("limit %q: %w", text, err)
+			return nil, fmt.Errorf("limit %q: %w%s", text, err, meant(count, per))
 		}
 		tiers = append(tiers, weir.Tier{Limit: limit, Duration: d})
 	}
 	return tiers, nil
+}
+
+// meant returns how a limit in words is written, such as 20/1m for 20/minute, or nothing.
+func meant(count, per string) string {
+	word := strings.ToLower(strings.TrimSuffix(per, "s"))
+	written, ok := map[string]string{"sec": "1s", "second": "1s", "min": "1m", "minute": "1m",
+		"hr": "1h", "hour": "1h", "day": "1d", "week": "7d", "month": "month@UTC", "year": "year@UTC"}[word]
+	if !ok {
+		return ""
+	}
+	return "; did you mean " + count + "/" + written + "?"
 }
 
 func parseCount(count, text string) (uint64, error) {

@@ -214,6 +214,15 @@ func TestParseCalendar(t *testing.T) {
 		assert.Equal(t, want, got)
 		assert.Equal(t, 2*want.Tiers[0].Limit, got.AtOnce())
 	}
+	for text, want := range map[string]string{
+		"20/minute": "20/1m", "20/Hours": "20/1h", "5/sec": "5/1s", "5/day": "5/1d", "5/week": "5/7d",
+		"20/month": "20/month@UTC", "20/years": "20/year@UTC",
+	} {
+		_, err := Parse(text, d)
+		assert.ErrorContains(t, err, "; did you mean "+want+"?")
+		_, err = Parse(want, d)
+		assert.NoError(t, err)
+	}
 	for _, text := range []string{
 		"1/month@", "1/month@Nowhere", "/month@UTC", "1/@UTC", "1/month:32@UTC", "1/month:0@UTC",
 		"1/minute@UTC", "1/1d@UTC", "1/day:24h@UTC", "1/day:6@UTC", "1/hour:30m@UTC", "1/day:6h:17@UTC",
