@@ -22,7 +22,7 @@ import (
 
 const replayLong = `Replay runs the requests of access logs through limits, with the times of the log
 as the clock. It reports how many requests the limits would have denied, which callers they would
-have denied most, and when. With --suggest it reports which limits fit the log.
+have denied most, and when. With --suggest, and without a limit, it reports which limits fit.
 
 Files have the common or the combined format of nginx and Apache, a W3C format (IIS, CloudFront), or
 JSON as Caddy, nginx, Traefik, Envoy, Cloudflare, Google Cloud and weir proxy write it; for other
@@ -97,8 +97,8 @@ distinct descriptors and callers). The exit code is 1 if replay failed or one of
 not be read, 2 if the command line is wrong or the file is not an access log, and 3 if the callers
 are in doubt.`
 
-const replayExample = `  weir replay --limit 100/1m access.log
-  weir replay --suggest access.log
+const replayExample = `  weir replay access.log
+  weir replay --limit 100/1m access.log
   weir replay --rules limits.yaml access.log
   weir replay --rules limits.yaml --compare limits.new.yaml access.log
   weir replay --limit 100/1m --replicas 3 --skew 1 access.log
@@ -159,7 +159,7 @@ func (f *replayFlags) command() *cobra.Command {
 		"instance i gets requests in proportion to 1/i^`S`; 0 spreads them evenly")
 	flags.BoolVar(&f.cfg.Crawlers, "crawlers", false, "look for known crawlers, by their user "+
 		"agents, and show their requests apart; --by agent does too")
-	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
+	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log, as without a limit")
 	flags.BoolVar(&f.cfg.ByEndpoint, "by-route", false,
 		"suggest for each endpoint: methods and paths with their ids folded")
 	flags.StringVar(&f.rulesOut, "rules-out", "",

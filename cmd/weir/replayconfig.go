@@ -97,10 +97,8 @@ func args(flags *pflag.FlagSet, filter *replay.Filter) (words []string) {
 // check returns an error for flags that are wrong by themselves.
 func (f *replayFlags) check(files []string) error {
 	limited := len(f.limits)+len(f.rules.Paths) > 0
+	f.suggest = f.suggest || !limited
 	switch {
-	case !limited && !f.suggest:
-		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE; " +
-			"--suggest finds limits that fit the log")
 	case len(files) == 0:
 		return errors.New(`which log? Name a file, or - for the standard input`)
 	case len(slices.DeleteFunc(slices.Clone(files), isFile)) > 1:
