@@ -44,16 +44,12 @@ weir proxy, weir serve and Go programs use the same rules, and weir replay repor
 have denied in an access log.`
 
 func newRules() *cobra.Command {
-	cmd := &cobra.Command{
+	return cli.Group(&cobra.Command{
 		Use:   "rules",
 		Short: "Check, explain, test and compare limits that are written as rules",
 		Long:  rulesLong,
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newRulesLint(), newRulesExplain(), newRulesTest(), newRulesDiff(), newRulesSchema(),
+	}, newRulesLint(), newRulesExplain(), newRulesTest(), newRulesDiff(), newRulesSchema(),
 		newRulesInspect(), newRulesReset(), newRulesReload())
-	return cmd
 }
 
 func newRulesLint() *cobra.Command {

@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"runtime/debug"
 	"slices"
 	"strings"
 	_ "time/tzdata" // limits by the calendar of a time zone, also where the system has no zones
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/internal/similar"
 )
 
 // The exit codes.
@@ -26,23 +29,61 @@ const (
 
 // Root returns the root command of a program, with the given commands.
 func Root(short string, commands ...*cobra.Command) *cobra.Command {
-	root := &cobra.Command{
+	root := Group(&cobra.Command{
 		Use:           "weir",
 		Short:         short,
-		Args:          cobra.NoArgs,
 		Version:       version(),
 		SilenceErrors: true, // Run prints them
 		SilenceUsage:  true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
+	}, commands...)
 	root.SetVersionTemplate("weir {{.Version}}\n")
-	root.AddCommand(append(commands, &cobra.Command{
+	root.SetFlagErrorFunc(meant)
+	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintln(cmd.OutOrStdout(), "weir", root.Version)
 		},
-	})...)
+	})
 	return root
+}
+
+// Group returns a command that only holds others.
+func Group(group *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	group.Args = known
+	group.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	group.AddCommand(commands...)
+	return group
+}
+
+// known refuses what is no command, and says which was probably meant.
+func known(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(),
+		didYouMean("", similar.To(args[0], names)))
+}
+
+// meant adds to the error of an unknown flag which was probably meant.
+func meant(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return fmt.Errorf("%w%s", err, didYouMean("--", similar.To(unknown.GetSpecifiedName(), names)))
+}
+
+func didYouMean(prefix, name string) string {
+	if name == "" {
+		return ""
+	}
+	return "; did you mean " + prefix + name + "?"
 }
 
 // Run runs the command line args and returns the exit code.
@@ -59,7 +100,9 @@ func Run(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.
 	if coded, ok := errors.AsType[coded](err); ok {
 		return coded.code
 	}
-	fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // help helps with neither
+		fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
+	}
 	return ExitUsage
 }
 
