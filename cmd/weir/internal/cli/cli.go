@@ -100,7 +100,8 @@ func Run(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.
 	if coded, ok := errors.AsType[coded](err); ok {
 		return coded.code
 	}
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) { // help helps with neither
+	// the help helps with neither
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
 	}
 	return ExitUsage

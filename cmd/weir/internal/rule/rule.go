@@ -274,8 +274,10 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 // meant returns how a limit in words is written, such as 20/1m for 20/minute, or nothing.
 func meant(count, per string) string {
 	word := strings.ToLower(strings.TrimSuffix(per, "s"))
-	written, ok := map[string]string{"sec": "1s", "second": "1s", "min": "1m", "minute": "1m",
-		"hr": "1h", "hour": "1h", "day": "1d", "week": "7d", "month": "month@UTC", "year": "year@UTC"}[word]
+	written, ok := map[string]string{
+		"sec": "1s", "second": "1s", "min": "1m", "minute": "1m", "hr": "1h", "hour": "1h",
+		"day": "1d", "week": "7d", "month": "month@UTC", "year": "year@UTC",
+	}[word]
 	if !ok {
 		return ""
 	}
