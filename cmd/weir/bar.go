@@ -54,9 +54,19 @@ func (b *bar) show(p replay.Progress) {
 		done += (1 - reading) * float64(p.Decided) / float64(p.Requests)
 	}
 	full := int(done * width)
-	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %s, %s/s ", done*100, strings.Repeat("=", full),
-		strings.Repeat(" ", width-full), lines(float64(p.Lines)),
-		lines(float64(p.Lines)/now.Sub(b.start).Seconds()))
+	took := now.Sub(b.start)
+	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %s, %s/s%s \x1b[K", done*100, strings.Repeat("=", full),
+		strings.Repeat(" ", width-full), lines(float64(p.Lines)), lines(float64(p.Lines)/took.Seconds()),
+		left(took, done))
+}
+
+// left says how long the rest takes if it goes on like what is done, once that is known well enough.
+func left(took time.Duration, done float64) string {
+	if took < 2*time.Second || done < 0.02 {
+		return ""
+	}
+	rest := time.Duration(float64(took) * (1 - done) / done)
+	return ", " + rest.Round(time.Second).String() + " left"
 }
 
 // lines formats a number of lines: in millions, if there is a tenth of one.

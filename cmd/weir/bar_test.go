@@ -14,7 +14,8 @@ func TestBarShowsProgress(t *testing.T) {
 	var out bytes.Buffer
 	b := &bar{w: &out, total: 200, start: time.Now().Add(-2 * time.Second)}
 	b.show(replay.Progress{Bytes: 100, Lines: 3_000_000})
-	assert.Regexp(t, `^\r 35 % \[={10} {20}\] 3\.0 M lines, 1\.[45] M lines/s $`, out.String())
+	assert.Regexp(t, `^\r 35 % \[={10} {20}\] 3\.0 M lines, 1\.[45] M lines/s, [34]s left \x1b\[K$`,
+		out.String())
 	b.show(replay.Progress{Bytes: 150, Lines: 4_000_000})
 	assert.Regexp(t, `^\r 35 %[^\r]*$`, out.String(),
 		"two updates within a tenth of a second draw the bar once")
@@ -29,7 +30,7 @@ func TestBarCountsFewLines(t *testing.T) {
 	var out bytes.Buffer
 	b := &bar{w: &out, total: 200, start: time.Now().Add(-2 * time.Second)}
 	b.show(replay.Progress{Bytes: 100, Lines: 1500})
-	assert.Regexp(t, ` 1500 lines, 7[45]\d lines/s $`, out.String())
+	assert.Regexp(t, ` 1500 lines, 7[45]\d lines/s, [34]s left `, out.String())
 }
 
 func TestBarIsSilentUnlessOnATerminal(t *testing.T) {
