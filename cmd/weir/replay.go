@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -95,7 +98,7 @@ limits on the same requests, or says why there is none.
 Memory grows by 16 bytes with each request, and with the number of callers (with --rules, of
 distinct descriptors and callers). The exit code is 1 if replay failed or one of several files could
 not be read, 2 if the command line is wrong or the file is not an access log, and 3 if the callers
-are in doubt.`
+are in doubt. Interrupted by Ctrl-C, replay reports what it has read, and exits with 130.`
 
 const replayExample = `  weir replay access.log
   weir replay --limit 100/1m access.log
@@ -244,6 +247,10 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	cfg.Stdin, cfg.Args = cmd.InOrStdin(), args(cmd.Flags(), &cfg.Filter)
 	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
 	cfg.Progress = bar.show
+	interrupted, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+	defer stop()
+	context.AfterFunc(interrupted, stop) // a second one ends the program
+	cfg.Stop = interrupted.Done()
 	result, err := replay.Run(cfg)
 	bar.clear()
 	if err != nil {
@@ -251,6 +258,9 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	if err := f.write(cmd, result); err != nil {
 		return cli.Failure(err)
+	}
+	if slices.ContainsFunc(result.Failed, replay.Failure.Interrupted) {
+		return cli.Interrupted(replay.ErrInterrupted)
 	}
 	if len(result.Failed) > 0 {
 		return cli.Failure(result.Failed[0].Err)
@@ -267,8 +277,11 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 
 // classify marks an error as a failure unless it is in the input.
 func classify(err error) error {
-	if errors.As(err, new(*replay.InputError)) {
+	switch {
+	case errors.As(err, new(*replay.InputError)):
 		return err
+	case err == replay.ErrInterrupted:
+		return cli.Interrupted(err)
 	}
 	return cli.Failure(err)
 }

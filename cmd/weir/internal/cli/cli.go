@@ -25,6 +25,8 @@ const (
 	ExitFailure = 1
 	ExitUsage   = 2
 	ExitDoubt   = 3
+
+	ExitInterrupted = 130 // as shells have it: 128 and the number of the signal
 )
 
 // Root returns the root command of a program, with the given commands.
@@ -127,6 +129,10 @@ func Failure(err error) error {
 // Doubt returns err as the error of a command whose input was read, but whose result is probably
 // not what was asked for. It exits with ExitDoubt.
 func Doubt(err error) error { return coded{err, ExitDoubt} }
+
+// Interrupted returns err as the error of a command that was interrupted, and has printed what there
+// was. It exits with ExitInterrupted.
+func Interrupted(err error) error { return coded{err, ExitInterrupted} }
 
 // Printable applies report.Printable to each line.
 func Printable(text string) string {

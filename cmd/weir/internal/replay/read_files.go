@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 )
@@ -57,12 +58,18 @@ func (r *run) readBlocks(free <-chan *block, order, read chan<- *block) {
 	defer close(order)
 	defer close(read)
 	for _, name := range r.cfg.Files {
-		s, err := open(name, r.cfg.Stdin)
+		s, err := &source{name: UTF8(name)}, r.stopped()
+		if err == nil {
+			s, err = open(name, r.cfg.Stdin)
+		}
 		for last := false; !last; {
 			b := <-free
 			b.source, b.data, b.last = s, nil, false
 			if b.err = err; err == nil {
 				b.err = s.fill(b)
+			}
+			if b.err == nil && !b.last {
+				b.err = r.stopped()
 			}
 			b.last = b.last || b.err != nil
 			last = b.last
@@ -70,6 +77,18 @@ func (r *run) readBlocks(free <-chan *block, order, read chan<- *block) {
 			read <- b
 		}
 		s.close()
+	}
+}
+
+// ErrInterrupted is the error of a file that was not read to its end, as Config.Stop was closed.
+var ErrInterrupted = errors.New("interrupted")
+
+func (r *run) stopped() error {
+	select {
+	case <-r.cfg.Stop:
+		return ErrInterrupted
+	default:
+		return nil
 	}
 }
 
@@ -122,3 +141,9 @@ type Failure struct {
 	Err  error  `json:"-"`
 	Part bool   `json:"part"` // the part before the error is in the result
 }
+
+// Interrupted reports whether the file was not read to its end, as Config.Stop was closed.
+func (f Failure) Interrupted() bool { return f.Err == ErrInterrupted }
+
+// cut reports whether a part was read before that.
+func (f Failure) cut() bool { return f.Part && f.Interrupted() }

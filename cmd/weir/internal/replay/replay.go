@@ -15,6 +15,7 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -48,6 +49,11 @@ type Config struct {
 
 	// Progress is called from time to time, never concurrently. It may be nil.
 	Progress func(Progress)
+
+	// Stop, when it is closed, ends the reading: the Result is of what was read by then, and the file
+	// that was cut, and those that were not read, are in Result.Failed with ErrInterrupted. It may be
+	// nil.
+	Stop <-chan struct{}
 
 	parts  int // goroutines that decide; 0 means one per core
 	maxRun int // of a spool; 0 means maxRun
@@ -169,7 +175,7 @@ func Run(cfg Config) (*Result, error) {
 	if err := r.read(); err != nil {
 		return nil, err
 	}
-	if failed := r.result.Failed; len(failed) > 0 &&
+	if failed := r.result.Failed; len(failed) > 0 && !slices.ContainsFunc(failed, Failure.cut) &&
 		len(failed)+len(r.result.Empty) == len(cfg.Files) {
 		return nil, failed[0].Err
 	}
