@@ -60,7 +60,8 @@ func (b *bar) show(p replay.Progress) {
 		left(took, done))
 }
 
-// left says how long the rest takes if it goes on like what is done, once that is known well enough.
+// left says how long the rest takes if it goes on like what is done, once that is known well
+// enough.
 func left(took time.Duration, done float64) string {
 	if took < 2*time.Second || done < 0.02 {
 		return ""

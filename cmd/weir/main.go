@@ -8,9 +8,9 @@
 // answers Envoy by them. See their --help. weir proxy and weir serve run a second program,
 // weir-server, so that the others do not need its libraries.
 //
-// It exits with 1 on a failure, with 2 if its arguments or its input are wrong, with 3 if a replay is
-// in doubt of its input, and with 130 if one was interrupted. Data goes to the standard output, everything else to the
-// standard error.
+// It exits with 1 on a failure, with 2 if its arguments or its input are wrong, with 3 if a replay
+// is in doubt of its input, and with 130 if one was interrupted. Data goes to the standard output,
+// everything else to the standard error.
 package main
 
 import (

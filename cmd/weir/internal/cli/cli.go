@@ -130,8 +130,8 @@ func Failure(err error) error {
 // not what was asked for. It exits with ExitDoubt.
 func Doubt(err error) error { return coded{err, ExitDoubt} }
 
-// Interrupted returns err as the error of a command that was interrupted, and has printed what there
-// was. It exits with ExitInterrupted.
+// Interrupted returns err as the error of a command that was interrupted, and has printed what
+// there was. It exits with ExitInterrupted.
 func Interrupted(err error) error { return coded{err, ExitInterrupted} }
 
 // Printable applies report.Printable to each line.
