@@ -34,6 +34,7 @@ var checked = map[string]string{
 	"docs/recipes.md ":                           "examples/recipes TestRecipesAreTested",
 	"docs/switching.md ## envoyproxy/ratelimit":  "cmd/weir TestSwitchingFromEnvoy",
 	"docs/tutorial.md ## 8. A number from a log": "cmd/weir TestTutorialShowsWhatReplayPrints",
+	"docs/architecture.md ":                      "verify TestTheArchitecture",
 	"docs/design.md ## Layers":                   "verify TestThePictureHasTheLayers",
 	"docs/tutorial.md ":                          "examples/tutorial TestTutorialShowsItsPrograms",
 }
