@@ -66,8 +66,7 @@ func TestALimitStandsForItsNumbers(t *testing.T) {
 // A limit on another package's strategy counts under the keys that a policy of its name has had.
 func TestALimitOfAnotherPackageKeepsItsKeys(t *testing.T) {
 	fake := admitting(1, time.Second)
-	m, err := weir.NewLimit(fake, 100, time.Minute)
-	require.NoError(t, err)
+	m := fake.Limit(100, time.Minute)
 	for _, m := range []*weir.Limit{m, m.Named("api")} {
 		_, ran := serve(m, httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: at(noon)},
 			from("203.0.113.7:1"))

@@ -378,12 +378,7 @@ func TestPolicyNames(t *testing.T) {
 
 func TestLimitFuncGivesEachPlanItsLimit(t *testing.T) {
 	fake := admitting(1, time.Second)
-	limitOf := func(n uint64, d time.Duration) *weir.Limit {
-		m, err := weir.NewLimit(fake, n, d)
-		require.NoError(t, err)
-		return m
-	}
-	free, gold := limitOf(10, time.Minute), limitOf(1000, time.Hour)
+	free, gold := fake.Limit(10, time.Minute), fake.Limit(1000, time.Hour)
 	cfg := httplimit.Config{
 		Extractor: httplimit.Headers("X-User"),
 		Name:      "plan",
@@ -779,9 +774,7 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 			return noRefund{}
 		},
 		"a limit, and numbers": func(*httplimit.Config) weir.Strategy {
-			m, err := weir.NewLimit(&weirtest.Fake{}, 100, time.Minute)
-			require.NoError(t, err)
-			return m
+			return new(weirtest.Fake).Limit(100, time.Minute)
 		},
 		"CountIf without refunds": func(c *httplimit.Config) weir.Strategy {
 			c.CountIf = func(int) bool { return true }

@@ -128,6 +128,16 @@ func FailAll(err error) *Fake { return &Fake{Answer: Fail(err), Err: err} }
 // everything.
 func Sequence(answers ...Answer) *Fake { return &Fake{script: slices.Clone(answers)} }
 
+// Limit returns the limit of n in d by f, for code that takes a [weir.Limit]. It panics if weir
+// rejects d. The keys of Calls begin with the numbers of the limit.
+func (f *Fake) Limit(n uint64, d time.Duration) *weir.Limit {
+	m, err := weir.NewLimit(f, n, d)
+	if err != nil {
+		panic(err.Error())
+	}
+	return m
+}
+
 // Run returns the next answer and records the call.
 func (f *Fake) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return f.answer(ctx, "Run", r)

@@ -218,9 +218,7 @@ func TestRequestOfAnRPC(t *testing.T) {
 	https := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
 	defer https.Close()
 	seen := make(chan *http.Request, 1)
-	one, err := weir.NewLimit(&weirtest.Fake{}, 1, time.Minute)
-	require.NoError(t, err)
-	limit := grpclimit.NewServer(one, httplimit.Config{
+	limit := grpclimit.NewServer(new(weirtest.Fake).Limit(1, time.Minute), httplimit.Config{
 		Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}),
 		Name:      "plan",
 		LimitFunc: func(r *http.Request) *weir.Limit { seen <- r; return nil },
