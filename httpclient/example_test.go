@@ -22,7 +22,7 @@ func ExampleTransport() {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer server.Close()
 	client := http.Client{Transport: &httpclient.Transport{
-		Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, Now: func() time.Time {
+		Limit: limiter.FixedWindow().Limit(2, time.Minute), Now: func() time.Time {
 			return noon
 		},
 		Key:    func(*http.Request) string { return "the API" },

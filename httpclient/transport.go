@@ -80,13 +80,10 @@ type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Strategy is the client's own limit, run with Limit and Duration for each request, and for one
-	// at a time while requests wait. A request that it admits but that is not sent, because a pause
-	// began meanwhile, is refunded if Strategy is a [weir.Refunder]; otherwise it stays counted.
-	// nil: none.
-	Strategy weir.Strategy
-	Limit    uint64
-	Duration time.Duration
+	// Limit is the client's own, taken for each request, and for one at a time while requests wait. A
+	// request that it admits but that is not sent, because a pause began meanwhile, is refunded if its
+	// strategy is a [weir.Refunder]; otherwise it stays counted. nil: none.
+	Limit *weir.Limit
 
 	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the
 	// host in lower case, without a final dot, and with its port unless that is the scheme's
@@ -104,7 +101,7 @@ type Transport struct {
 	// added to each pause. 0: none.
 	Jitter time.Duration
 
-	// Now is the clock for waits; it must agree with the Strategy's. nil: time.Now.
+	// Now is the clock for pauses; it must agree with that of Limit. nil: time.Now.
 	Now func() time.Time
 
 	turns     turns
@@ -131,9 +128,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Admit waits until a request of this key may be sent, as RoundTrip does: it runs the Strategy and
-// waits for its turn. If the request must not be sent the error is a [LimitError], the Strategy's,
-// or that of ctx if it has ended. Admit and Pause are for clients of other protocols; they do not
+// Admit waits until a request of this key may be sent, as RoundTrip does: it takes the Limit and
+// waits for its turn. If the request must not be sent the error is a [LimitError], the Limit's, or
+// that of ctx if it has ended. Admit and Pause are for clients of other protocols; they do not
 // use Base and Key.
 func (t *Transport) Admit(ctx context.Context, key string) error { return t.admit(ctx, key, "") }
 
@@ -163,23 +160,23 @@ func (t *Transport) waitForPause(ctx context.Context, s scope, path string) erro
 	return t.wait(ctx, s, path, nil)
 }
 
-// admitByKey runs the Strategy and waits for a turn in s, which is a whole key. The error is
+// admitByKey takes the Limit and waits for a turn in s, which is a whole key. The error is
 // errHeld if the resource of path is paused.
 func (t *Transport) admitByKey(ctx context.Context, s scope, path string) error {
 	if t.turns.free(s, t.now()) {
-		res, err := t.run(ctx, s.key)
+		out, err := t.take(ctx, s.key)
 		switch {
 		case err != nil:
 			return err
-		case !res.Allowed():
-			if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
-				return t.refusal(s.key, d, false)
+		case !out.Allowed():
+			if t.hopeless(ctx, out.Wait) {
+				return t.refusal(s.key, out.Wait, false)
 			}
 			return t.wait(ctx, s, path, nil)
 		case t.turns.free(s, t.now()) && !t.held(s.key, path):
 			return nil
 		}
-		return t.wait(ctx, s, path, res) // a pause has begun while the Strategy ran
+		return t.wait(ctx, s, path, &out.Result) // a pause has begun while the Limit decided
 	}
 	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
 		return t.refusal(s.key, d, true)
@@ -252,8 +249,8 @@ func (t *Transport) key(r *http.Request) string {
 }
 
 // wait waits until a request of path has its turn in s and, if that is a whole key, until its limit
-// admits the request. taken is the Strategy's Result if it has admitted the request already;
-// otherwise wait runs it. The error is errHeld if the resource of path is paused at its turn.
+// admits the request. taken is the Limit's Result if it has admitted the request already;
+// otherwise wait takes it. The error is errHeld if the resource of path is paused at its turn.
 func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.Result) error {
 	place, first := t.turns.join(s)
 	sent := false
@@ -279,15 +276,15 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 				sent = true
 				return nil
 			}
-			res, err := t.run(ctx, s.key)
+			out, err := t.take(ctx, s.key)
 			if err != nil {
 				return err
 			}
-			if res.Allowed() {
-				taken = res
+			if out.Allowed() {
+				taken = &out.Result
 				continue // a pause may have begun meanwhile
 			}
-			d, server = res.RetryAfter(t.now()), false
+			d, server = out.Wait, false
 		}
 		if t.hopeless(ctx, d) {
 			return t.refusal(s.key, d, server)
@@ -298,50 +295,39 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 	}
 }
 
-// admitted is the Result without a Strategy.
-var admitted = &weir.Result{State: weir.Allow}
-
-// run runs the Strategy.
-func (t *Transport) run(ctx context.Context, key string) (*weir.Result, error) {
-	if t.Strategy == nil {
-		return admitted, nil
+// take takes one hit of the Limit, if there is one.
+func (t *Transport) take(ctx context.Context, key string) (out weir.Outcome, err error) {
+	if t.Limit == nil {
+		out.State = weir.Allow
+		return out, nil
 	}
-	res, err := t.Strategy.Run(ctx, t.request(key))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("httpclient: request for %q not sent: %w", key, err)
-	case res == nil:
-		return nil, errors.New("httpclient: the strategy returned neither a result nor an error")
+	if out, err = t.Limit.Take(ctx, key, 1); err != nil {
+		err = fmt.Errorf("httpclient: request for %q not sent: %w", key, err)
 	}
-	return res, nil
+	return out, err
 }
 
-// refund gives back what the Strategy admitted, even if ctx has ended.
+// refund gives back what the Limit admitted, even if ctx has ended.
 func (t *Transport) refund(ctx context.Context, key string, taken *weir.Result) {
-	if s, ok := t.Strategy.(weir.Refunder); ok {
-		_ = s.Refund(context.WithoutCancel(ctx), t.request(key), taken) // it stays counted
+	if t.Limit == nil {
+		return
 	}
-}
-
-func (t *Transport) request(key string) *weir.Request {
-	return &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration}
+	if s, ok := t.Limit.Unwrap().(weir.Refunder); ok { // otherwise, or if it fails, it stays counted
+		_ = s.Refund(context.WithoutCancel(ctx), &weir.Request{Key: key, Cost: 1}, taken)
+	}
 }
 
 // peek returns an error if the request would have to wait for its limit for longer than it can, as
-// far as the Strategy can be peeked at.
+// far as the Limit can be peeked at.
 func (t *Transport) peek(ctx context.Context, key string) error {
-	p, ok := t.Strategy.(weir.Peeker)
-	if !ok {
+	if t.Limit == nil {
 		return nil
 	}
-	res, err := p.Peek(ctx, t.request(key))
-	if err != nil || res == nil || res.Allowed() {
-		return nil //nolint:nilerr // Run reports it
+	out, err := t.Limit.Peek(ctx, key)
+	if err != nil || out.Allowed() || !t.hopeless(ctx, out.Wait) {
+		return nil //nolint:nilerr // Take reports it
 	}
-	if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
-		return t.refusal(key, d, false)
-	}
-	return nil
+	return t.refusal(key, out.Wait, false)
 }
 
 // hopeless reports whether the request must not wait for d, or would not be sent after it.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httpclient"
+	"github.com/weirgo/weir/internal/wrap"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -393,8 +394,7 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 		require.NoError(t, err)
 		defer limiter.Close()
 		s := serving([]string{"200"})
-		client := &httpclient.Transport{Base: s, Strategy: limiter.FixedWindow(), Limit: 2,
-			Duration: time.Second}
+		client := &httpclient.Transport{Base: s, Limit: limiter.FixedWindow().Limit(2, time.Second)}
 		for range 5 {
 			_, err := get(t.Context(), client, "http://a.example/")
 			require.NoError(t, err)
@@ -411,6 +411,15 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 	})
 }
 
+// limitOf returns the limit of n in d by any Strategy.
+func limitOf(s weir.Strategy, n uint64, d time.Duration) *weir.Limit {
+	m, err := weir.NewLimit(s, n, d)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
 // never denies, and no wait helps.
 var never = &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result,
 	error) {
@@ -425,21 +434,21 @@ func (neither) Run(context.Context, *weir.Request) (*weir.Result, error) { retur
 func TestTransportFailsAtOnceIfWaitingCannotHelp(t *testing.T) {
 	s := serving([]string{"200"})
 	var limited *httpclient.LimitError
-	client := &httpclient.Transport{Base: s, Strategy: never, Limit: 1, Duration: time.Second}
+	client := &httpclient.Transport{Base: s, Limit: never.Limit(1, time.Second)}
 	_, err := get(t.Context(), client, "http://a.example/")
 	require.ErrorAs(t, err, &limited)
 
-	client.Strategy = weirtest.FailAll(weir.ErrClosed)
+	client.Limit = weirtest.FailAll(weir.ErrClosed).Limit(1, time.Second)
 	_, err = get(t.Context(), client, "http://a.example/")
 	assert.ErrorIs(t, err, weir.ErrClosed)
-	client.Strategy = neither{}
+	client.Limit = limitOf(neither{}, 1, time.Second)
 	_, err = get(t.Context(), client, "http://a.example/")
 	assert.Error(t, err)
 	assert.Empty(t, s.requests)
 }
 
 func TestTransportClosesTheBodyItDoesNotSend(t *testing.T) {
-	client := &httpclient.Transport{Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Second,
+	client := &httpclient.Transport{Limit: weirtest.DenyAll().Limit(1, time.Second),
 		NoWait: true}
 	body := &closeCounter{Reader: strings.NewReader("x")}
 	r, err := http.NewRequest(http.MethodPost, "http://a.example/", body)
@@ -460,13 +469,13 @@ func TestTransportLimitsByTheCallersKey(t *testing.T) {
 	fake := &weirtest.Fake{}
 	boom := errors.New("boom")
 	client := &httpclient.Transport{
-		Base:     roundTripper(func(*http.Request) (*http.Response, error) { return nil, boom }),
-		Strategy: fake, Limit: 3, Duration: time.Minute,
-		Key: func(r *http.Request) string { return r.Method },
+		Base:  roundTripper(func(*http.Request) (*http.Response, error) { return nil, boom }),
+		Limit: fake.Limit(3, time.Minute),
+		Key:   func(r *http.Request) string { return r.Method },
 	}
 	_, err := get(t.Context(), client, "http://a.example/")
 	assert.ErrorIs(t, err, boom)
-	assert.Equal(t, weir.Request{Key: "GET", Limit: 3, Duration: time.Minute}, fake.Calls()[0].Request)
+	assert.Equal(t, wrap.Key(client.Limit, "GET"), fake.Calls()[0].Request.Key)
 }
 
 // search has nothing left of a quota of a resource.
@@ -583,7 +592,7 @@ func TestTransportHoldsBackARowThatWaitsForItsLimit(t *testing.T) {
 		var mu sync.Mutex
 		var paths []string // guarded by mu
 		client := &httpclient.Transport{
-			Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Second,
+			Limit: limiter.FixedWindow().Limit(1, time.Second),
 			Base: slowly(roundTripper(func(r *http.Request) (*http.Response, error) {
 				mu.Lock()
 				paths = append(paths, r.URL.Path)
@@ -620,8 +629,7 @@ func TestTransportHoldsBackARequestThatItsLimitDecidesOn(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			return weirtest.Allow(ctx, r, now)
 		}}
-		client := &httpclient.Transport{Base: slowly(s, time.Second), Strategy: fake, Limit: 1,
-			Duration: time.Minute}
+		client := &httpclient.Transport{Base: slowly(s, time.Second), Limit: fake.Limit(1, time.Minute)}
 		var all errgroup.Group
 		for range 2 {
 			all.Go(func() error {
@@ -740,11 +748,10 @@ func TestTransportKeyOfServer(t *testing.T) {
 		"http://[2001:DB8::1]:80/": "[2001:db8::1]", "http://[2001:db8::1]:8080/": "[2001:db8::1]:8080",
 	} {
 		fake := &weirtest.Fake{}
-		client := &httpclient.Transport{Base: serving([]string{"200"}), Strategy: fake, Limit: 1,
-			Duration: time.Minute}
+		client := &httpclient.Transport{Base: serving([]string{"200"}), Limit: fake.Limit(1, time.Minute)}
 		_, err := get(t.Context(), client, url)
 		require.NoError(t, err)
-		assert.Equal(t, want, fake.Calls()[0].Request.Key, url)
+		assert.Equal(t, wrap.Key(client.Limit, want), fake.Calls()[0].Request.Key, url)
 	}
 }
 
@@ -758,7 +765,7 @@ func TestTransportWaitsForAPauseThatBeganMeanwhile(t *testing.T) {
 			return weirtest.Allow(ctx, r, now)
 		}}
 		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
-		client := &httpclient.Transport{Base: s, Strategy: slow, Limit: 1, Duration: time.Minute}
+		client := &httpclient.Transport{Base: s, Limit: slow.Limit(1, time.Minute)}
 		done := make(chan error)
 		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		time.Sleep(time.Second)
@@ -791,12 +798,12 @@ func TestTransportRefundsUnsentRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := &httpclient.Transport{NoWait: row.noWait, Limit: 1, Duration: time.Hour}
+				client := &httpclient.Transport{NoWait: row.noWait}
 				fake := pausing(client)
-				client.Strategy = struct { // without Peek
+				client.Limit = limitOf(struct { // without Peek
 					weir.Strategy
 					weir.Refunder
-				}{fake, refundCtx{fake}}
+				}{fake, refundCtx{fake}}, 1, time.Hour)
 				client.Pause("db", row.paused)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -832,11 +839,11 @@ func (s refundCtx) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	return s.Fake.Refund(ctx, r, taken)
 }
 
-// pausing returns a Strategy that admits everything and starts a pause of a minute in each Run.
+// pausing returns a Strategy that admits everything and pauses "db" for a minute in each Run.
 func pausing(client *httpclient.Transport) *weirtest.Fake {
 	fake := &weirtest.Fake{}
 	fake.Answer = func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
-		client.Pause(r.Key, time.Minute)
+		client.Pause("db", time.Minute)
 		return weirtest.Allow(ctx, r, now)
 	}
 	return fake
@@ -844,9 +851,9 @@ func pausing(client *httpclient.Transport) *weirtest.Fake {
 
 // Without a Refunder, requests that are not sent stay counted.
 func TestTransportNeedsNoRefunder(t *testing.T) {
-	client := &httpclient.Transport{NoWait: true, Limit: 1, Duration: time.Hour}
+	client := &httpclient.Transport{NoWait: true}
 	fake := pausing(client)
-	client.Strategy = struct{ weir.Strategy }{fake}
+	client.Limit = limitOf(struct{ weir.Strategy }{fake}, 1, time.Hour)
 	var limited *httpclient.LimitError
 	require.ErrorAs(t, client.Admit(t.Context(), "db"), &limited)
 	require.Len(t, fake.Calls(), 1)
@@ -947,7 +954,7 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 		start := time.Now()
 		s := serving([]string{"200"})
 		client := &httpclient.Transport{
-			Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Second,
+			Limit: limiter.FixedWindow().Limit(3, time.Second),
 			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 				mu.Lock()
 				windows[r.URL.Path] = time.Since(start)
@@ -982,8 +989,7 @@ func TestTransportReachesItsOwnLimit(t *testing.T) {
 		limiter, err := weir.New(weir.Config{})
 		require.NoError(t, err)
 		defer limiter.Close()
-		client := &httpclient.Transport{Strategy: limiter.TokenBucket(1), Limit: 10_000,
-			Duration: time.Second}
+		client := &httpclient.Transport{Limit: limiter.TokenBucket(1).Limit(10_000, time.Second)}
 		var all errgroup.Group
 		start := time.Now()
 		for range 1000 {

@@ -20,9 +20,7 @@ import (
 // deadline comes first fails at once. See [httpclient.Transport].
 //
 //	limit := &connectlimit.Client{Transport: httpclient.Transport{
-//		Strategy: limiter.TokenBucket(20),
-//		Limit:    100,
-//		Duration: time.Second,
+//		Limit: limiter.TokenBucket(20).Limit(100, time.Second),
 //	}}
 //	client := pingv1connect.NewPingServiceClient(http.DefaultClient, url,
 //		connect.WithInterceptors(limit))

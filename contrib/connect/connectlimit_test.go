@@ -319,7 +319,7 @@ func TestInterceptorsOnTheOtherSide(t *testing.T) {
 	deny := connectlimit.NewServer(weirtest.DenyAll(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 	})
-	never := &connectlimit.Client{Transport: httpclient.Transport{Strategy: weirtest.DenyAll(),
+	never := &connectlimit.Client{Transport: httpclient.Transport{Limit: weirtest.DenyAll().Limit(1, time.Hour),
 		NoWait: true}}
 	server := serve(t, nil, never)
 	assert.NoError(t, unary(t, server, nil, connect.WithInterceptors(deny)).err)
@@ -334,7 +334,7 @@ func TestClientKeepsToItsLimit(t *testing.T) {
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Stats: &stats,
 		}))
 		limit := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
-			Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, NoWait: true, Now: clock.Now,
+			Limit: limiter.FixedWindow().Limit(2, time.Minute), NoWait: true, Now: clock.Now,
 		}})
 		for range 2 {
 			require.NoError(t, call(t, server, nil, limit).err)
@@ -375,16 +375,16 @@ func TestClientErrors(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
 		server := serve(t, nil)
 		down := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
-			Strategy: weirtest.FailAll(errors.New("connection refused")), Limit: 1, Duration: time.Minute,
+			Limit: weirtest.FailAll(errors.New("connection refused")).Limit(1, time.Minute),
 		}})
 		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, down).code())
 		slow := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
-			Strategy: weirtest.FailAll(context.DeadlineExceeded), Limit: 1, Duration: time.Minute,
+			Limit: weirtest.FailAll(context.DeadlineExceeded).Limit(1, time.Minute),
 		}})
 		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, slow).code(),
 			"a Strategy's own timeout")
 		late := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
-			Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Hour,
+			Limit: weirtest.DenyAll().Limit(1, time.Hour),
 		}})
 		start := time.Now()
 		a := call(t, server, nil, late) // its deadline is a minute

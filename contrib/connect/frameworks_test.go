@@ -160,7 +160,7 @@ func TestMessages(t *testing.T) {
 func TestClientMessages(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	client := &connectlimit.Client{Transport: httpclient.Transport{
-		Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Hour, NoWait: true,
+		Limit: limiter.FixedWindow().Limit(3, time.Hour), NoWait: true,
 	}}
 	server := start(t, connect.NewBidiStreamHandler(streamProcedure, echo))
 	n, err := sendAll(t, server, connect.WithInterceptors(client.Messages()))

@@ -19,9 +19,7 @@ import (
 // See [httpclient.Transport].
 //
 //	client := &grpclimit.Client{Transport: httpclient.Transport{
-//		Strategy: limiter.TokenBucket(20),
-//		Limit:    100,
-//		Duration: time.Second,
+//		Limit: limiter.TokenBucket(20).Limit(100, time.Second),
 //	}}
 //	conn, err := grpc.NewClient(target, grpc.WithChainUnaryInterceptor(client.Unary),
 //		grpc.WithChainStreamInterceptor(client.Stream), …)

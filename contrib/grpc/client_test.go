@@ -41,7 +41,7 @@ func TestClientKeepsToItsLimit(t *testing.T) {
 			limiter, clock := newLimiter(t)
 			addr, stats := unlimited(t)
 			client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
-				Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, NoWait: true, Now: clock.Now,
+				Limit: limiter.FixedWindow().Limit(2, time.Minute), NoWait: true, Now: clock.Now,
 			}})
 			for range 2 {
 				require.NoError(t, call(deadline(t), client).err)
@@ -62,7 +62,7 @@ func TestClientWaits(t *testing.T) {
 	defer limiter.Close()
 	addr, _ := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
-		Strategy: limiter.TokenBucket(1), Limit: 1, Duration: 50 * time.Millisecond,
+		Limit: limiter.TokenBucket(1).Limit(1, 50*time.Millisecond),
 	}})
 	start := time.Now()
 	for range 4 {
@@ -75,7 +75,7 @@ func TestClientFailsAtOnceBeforeADeadline(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	addr, _ := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
-		Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Hour, Now: clock.Now,
+		Limit: limiter.FixedWindow().Limit(1, time.Hour), Now: clock.Now,
 	}})
 	require.NoError(t, check(t, client).err)
 	start := time.Now()
@@ -118,7 +118,7 @@ func TestClientKeysByMethod(t *testing.T) {
 	addr, _ := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{
 		Transport: httpclient.Transport{
-			Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Minute, NoWait: true, Now: clock.Now,
+			Limit: limiter.FixedWindow().Limit(1, time.Minute), NoWait: true, Now: clock.Now,
 		},
 		Key: func(_ context.Context, _, method string) string { return method },
 	})
@@ -130,7 +130,7 @@ func TestClientKeysByMethod(t *testing.T) {
 func TestClientCannotDecide(t *testing.T) {
 	addr, stats := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
-		Strategy: weirtest.FailAll(errors.New("connection refused")), Limit: 1, Duration: time.Minute,
+		Limit: weirtest.FailAll(errors.New("connection refused")).Limit(1, time.Minute),
 	}})
 	assert.Equal(t, codes.Unavailable, check(t, client).code())
 	assert.Zero(t, stats.Count(httplimit.Admitted))

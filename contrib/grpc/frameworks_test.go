@@ -181,7 +181,7 @@ func TestMessages(t *testing.T) {
 func TestClientMessages(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	client := &grpclimit.Client{Transport: httpclient.Transport{
-		Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Hour, NoWait: true,
+		Limit: limiter.FixedWindow().Limit(3, time.Hour), NoWait: true,
 	}}
 	conn := start(t, grpc.NewServer(grpc.UnknownServiceHandler(echo)),
 		grpc.WithChainStreamInterceptor(client.Messages()))

@@ -124,7 +124,7 @@ func TestClientKeepsTheServersLimit(t *testing.T) {
 		})
 
 		client := &http.Client{Transport: &httplimit.Transport{
-			Strategy: limiter.LeakyBucket(0), Limit: 1, Duration: time.Second, // what its documentation says
+			Limit: limiter.LeakyBucket(0).Limit(1, time.Second), // what its documentation says
 			Base: server, // leave out: http.DefaultTransport
 		}}
 

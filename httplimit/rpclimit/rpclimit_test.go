@@ -22,9 +22,7 @@ func admit(context.Context, http.Header) rpclimit.Code { return rpclimit.OK }
 // The functions of the Config see the call as a request.
 func TestCallIsARequest(t *testing.T) {
 	var seen *http.Request
-	limit, err := weir.NewLimit(&weirtest.Fake{}, 1, time.Minute)
-	require.NoError(t, err)
-	guard := rpclimit.New(limit, httplimit.Config{
+	guard := rpclimit.New(new(weirtest.Fake).Limit(1, time.Minute), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern(),
 			httplimit.Headers("X-Tenant", "Host")),
 		Name:      "plan",
@@ -140,9 +138,9 @@ func TestNotSent(t *testing.T) {
 	cancel()
 	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	never := func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+	never := &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
 		return weir.Result{}, nil
-	}
+	}}
 	for name, c := range map[string]*struct {
 		ctx       context.Context
 		transport httpclient.Transport
@@ -156,24 +154,23 @@ func TestNotSent(t *testing.T) {
 			time.Hour},
 		"a call that was given up": {ended, httpclient.Transport{}, rpclimit.Canceled, 0},
 		"a call that can never pass": {soon,
-			httpclient.Transport{Strategy: &weirtest.Fake{Answer: never}},
+			httpclient.Transport{Limit: never.Limit(1, time.Hour)},
 			rpclimit.ResourceExhausted, 0},
-		"no decision": {soon, httpclient.Transport{Strategy: weirtest.FailAll(weir.ErrFull)},
+		"no decision": {soon, httpclient.Transport{Limit: weirtest.FailAll(weir.ErrFull).Limit(1, time.Hour)},
 			rpclimit.Unavailable, 0},
 		"a Strategy that times out": {soon,
-			httpclient.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable,
-			0},
+			httpclient.Transport{Limit: weirtest.FailAll(context.DeadlineExceeded).Limit(1, time.Hour)},
+			rpclimit.Unavailable, 0},
 		"a Strategy that gives up": {soon,
-			httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+			httpclient.Transport{Limit: weirtest.FailAll(context.Canceled).Limit(1, time.Hour)},
 			rpclimit.Unavailable, 0},
 		"a Strategy that was given up": {ended,
-			httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+			httpclient.Transport{Limit: weirtest.FailAll(context.Canceled).Limit(1, time.Hour)},
 			rpclimit.Canceled, 0},
 	} {
-		if c.transport.Strategy == nil {
-			c.transport.Strategy = weirtest.DenyAll()
+		if c.transport.Limit == nil {
+			c.transport.Limit = weirtest.DenyAll().Limit(1, time.Hour)
 		}
-		c.transport.Limit, c.transport.Duration = 1, time.Hour
 		code, wait := rpclimit.NotSent(c.ctx, c.transport.Admit(c.ctx, "server"))
 		assert.Equal(t, c.code, code, name)
 		assert.InDelta(t, c.wait, wait, float64(time.Minute), name)
