@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/slow"
@@ -374,10 +376,12 @@ func TestDebtsThatAriseMeanwhile(t *testing.T) {
 		s.fails(errDown)
 		ask(t, f, eight)
 		s.fails(nil)
-		go ask(t, f, hundred) // charges 8
+		var charges sync.WaitGroup
+		charges.Go(func() { ask(t, f, hundred) }) // charges 8
 		time.Sleep(time.Millisecond)
 		require.NoError(t, f.Charge(t.Context(), &four), "by local")
 		ask(t, f, hundred) // waits for the charge of 8
+		charges.Wait()
 		res, by := ask(t, f, hundred)
 		assert.Equal(t, fallback.FromPrimary, by)
 		assert.EqualValues(t, 8+4+3, res.TotalRequests)
