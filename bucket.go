@@ -62,7 +62,7 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: number, Ends: ends}, start
 }
 
-// inspect returns the Bucket in a cell of a fixed window, and unlocks the shard.
+// inspect returns the Bucket of a key in a fixed window, and unlocks the shard.
 func (l *Limiter) inspect(c *lockedSlot, scaleMs int64) Bucket {
 	defer c.Unlock()
 	if c.Slot != nil {
@@ -72,7 +72,7 @@ func (l *Limiter) inspect(c *lockedSlot, scaleMs int64) Bucket {
 	return b
 }
 
-// lockWindow returns the cell of id in the current window, with the shard's mutex held.
+// lockWindow locks the bucket of id in the current window.
 func (l *Limiter) lockWindow(id string, scaleMs int64) (c lockedSlot, err error) {
 	if err = checkArgs(id, scaleMs, 0); err == nil && l.closed.Load() {
 		err = ErrClosed

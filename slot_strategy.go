@@ -195,7 +195,7 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 	return v, err
 }
 
-// replace is that of the cell, with the error of a full limiter.
+// replace is that of slots.Locked, with the error of a full limiter.
 func (c *lockedSlot) replace(next slots.Content) (done bool, err error) {
 	if done, err = c.Locked.Replace(next); err != nil {
 		err = ErrFull
@@ -235,14 +235,14 @@ func (s *slotStrategy) update(
 	return c.Identity(), err
 }
 
-// lockedSlot is the cell of a caller at a reading of the clock.
+// lockedSlot is the bucket of a caller, whose shard is locked, at a reading of the clock.
 type lockedSlot struct {
 	slots.Locked
 	now int64
 }
 
-// lock returns the cell of a caller, whose content without a bucket is that at the reading of the
-// clock. It fails as table.lock does, but with errEarlier.
+// lock locks the bucket of a caller. The content of one without a bucket is that at the reading of
+// the clock. It fails as table.lock does, but with errEarlier.
 func (s *slotStrategy) lock(
 	id string, scaleMs, since int64, create bool,
 ) (c lockedSlot, err error) {

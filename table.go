@@ -109,9 +109,8 @@ type reading struct {
 	horizon int64
 }
 
-// lock returns the cell of a key, with the shard's mutex held. If the key has no slot, and create
-// is set, it takes room for the slot that the caller is to insert. On an error the mutex is
-// free.
+// lock locks the shard of a key. If the key has no slot, and create is set, it takes room for the
+// slot that the caller is to insert. On an error the mutex is free.
 //
 // It fails with ErrFull. It fails with errEarlier if the key has no slot and at.now is before the
 // horizon: the caller reads the clock, and calls lock again with the same at, in which the horizon
