@@ -125,7 +125,7 @@ func TestClientKeepsTheServersLimit(t *testing.T) {
 
 		client := &http.Client{Transport: &httplimit.Transport{
 			Limit: limiter.LeakyBucket(0).Limit(1, time.Second), // what its documentation says
-			Base: server, // leave out: http.DefaultTransport
+			Base:  server,                                       // leave out: http.DefaultTransport
 		}}
 
 		start := time.Now()

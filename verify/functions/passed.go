@@ -59,8 +59,8 @@ func (r reader) passed(dir string) ([]string, error) {
 	return names, nil
 }
 
-// function returns the function of a line of a coverage profile, or "" if it did not run, is none of
-// weir's, or is of one line.
+// function returns the function of a line of a coverage profile, or "" if it did not run, is none
+// of weir's, or is of one line.
 func (r reader) function(block string) (string, error) {
 	path, rest, _ := strings.Cut(strings.TrimPrefix(block, module+"/"), ":")
 	var from, to place
