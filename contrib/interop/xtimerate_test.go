@@ -168,7 +168,7 @@ func TestLimiterOnATokenBucket(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	theirs := rate.NewLimiter(rate.Every(time.Hour), 3)
-	own := xrate.New(l.TokenBucket(3), xrate.Config{Key: "k", Limit: 1, Duration: time.Hour, Burst: 3})
+	own := xrate.New(l.TokenBucket(3).Limit(1, time.Hour), xrate.Config{Key: "k"})
 	assert.Equal(t, theirs.Burst(), own.Burst())
 	assert.InDelta(t, float64(theirs.Limit()), own.Limit(), 1e-9)
 	for i := range 4 {

@@ -6,9 +6,9 @@
 //	if !lim.Allow() { … }
 //	if err := lim.Wait(ctx); err != nil { … }
 //
-// Two types, by what a Strategy can do. A [Limiter] is one key of any Strategy, and decides now: it
-// has Allow, Wait, WaitN and Tokens. A [Bucket] is a token bucket of its own, and also decides at
-// the instants of its callers: it has AllowN(t, n), Reserve, ReserveN(t, n) and TokensAt(t) too, as
+// There are two types. A [Limiter] is one key of any [weir.Limit], and decides now: it has Allow,
+// Wait, WaitN and Tokens. A [Bucket] is a token bucket of its own, and also decides at the instants
+// of its callers: it has AllowN(t, n), Reserve, ReserveN(t, n) and TokensAt(t) too, as
 // a rate.Limiter has, except for Inf, SetLimit and SetBurst.
 //
 // Package weir has no part of golang.org/x/time in it, and this package has none either: a
@@ -20,74 +20,59 @@ import (
 	"context"
 	"errors"
 	"math"
-	"time"
 
 	"github.com/weirgo/weir"
 )
 
-// Config is the key and limit of a [Limiter].
+// Config is the key of a [Limiter], and what it does about errors.
 type Config struct {
-	// Key is counted: 1 to 1024 bytes. Limiters with one key on one Strategy share a budget.
+	// Key is counted: 1 to 1024 bytes. Limiters with one key on one limit share a budget.
 	Key string
 
-	// Limit is how much is admitted in each Duration: a whole number of milliseconds, 1 ms to 365
-	// days. The numbers of a weir.Limit are its own: leave these zero.
-	Limit    uint64
-	Duration time.Duration
-
-	// Burst is the burst that the Strategy was made with, if it is a token bucket; 0 means Limit, or
-	// the burst of a weir.Limit. Only Burst and Tokens go by it.
-	Burst uint64
-
-	// FailOpen admits when the Strategy cannot decide. false: Allow returns false, and Wait the error.
+	// FailOpen admits when the limit cannot decide. false: Allow returns false, and Wait the error.
 	// As in httplimit, it does not admit on bad input (weir.ErrID, ErrScale, ErrLimit) nor on
 	// weir.ErrFull, which a client that varies its key can cause.
 	FailOpen bool
 
-	// OnError is called with the error of a Strategy that cannot decide, since Allow has nowhere to
+	// OnError is called with the error of a limit that cannot decide, since Allow has nowhere to
 	// return it. It is called concurrently. nil: none.
 	OnError func(error)
 }
 
-// Limiter is one key of a Strategy. It is safe for concurrent use. Make one with [New]; it holds
+// Limiter is one key of a limit. It is safe for concurrent use. Make one with [New]; it holds
 // nothing but its Config, so one can be made for each request.
 //
-// It differs from a rate.Limiter in what its Strategy does, and in this:
+// It differs from a rate.Limiter in what the limit's Strategy does, and in this:
 //
 //   - Wait admits in order of arrival as weir.Wait does: among the callers in this process whose
-//     Limiters have one Strategy, Key, Limit and Duration. It takes nothing before its turn.
+//     Limiters have one Key and equal limits. It takes nothing before its turn.
 //   - There are no AllowN(t, n) and ReserveN(t, n): a Strategy decides by its own clock, and does
 //     not promise an admission at a later instant. TakeN(n) is AllowN(time.Now(), n).
 //   - A negative n counts as 0, which is always admitted and counts nothing.
 type Limiter struct {
-	strategy weir.Strategy
+	limit    *weir.Limit
+	strategy weir.Strategy // of limit
 	cfg      Config
 }
 
-// New returns a Limiter on s, which may be a [weir.Limit]. It checks nothing: a bad Key or Duration
-// is an error of the first decision.
-func New(s weir.Strategy, cfg Config) *Limiter {
-	if m, ok := s.(*weir.Limit); ok {
-		s = m.Unwrap()
-		if n, d := m.Numbers(); d != 0 {
-			cfg.Limit, cfg.Duration = n, d
-		}
-		if b, ok := s.(interface{ Burst() uint64 }); ok {
-			cfg.Burst = cmp.Or(cfg.Burst, b.Burst())
-		}
-	}
-	return &Limiter{s, cfg}
-}
+// New returns a Limiter on m, which has numbers, as [weir.All] and Tiers have none. It checks
+// nothing: a bad Key is an error of the first decision.
+func New(m *weir.Limit, cfg Config) *Limiter { return &Limiter{m, m.Unwrap(), cfg} }
 
 // Limit returns the rate in events per second.
-func (l *Limiter) Limit() float64 { return float64(l.cfg.Limit) / l.cfg.Duration.Seconds() }
+func (l *Limiter) Limit() float64 {
+	n, d := l.limit.Numbers()
+	return float64(n) / d.Seconds()
+}
 
-// Burst returns how many events are admitted at once at most.
+// Burst returns how many events are admitted at once at most: the burst of a token bucket, or the
+// number of the limit.
 func (l *Limiter) Burst() int {
-	if l.cfg.Burst > 0 {
-		return clampInt(l.cfg.Burst)
+	n, _ := l.limit.Numbers()
+	if b, ok := weir.As[interface{ Burst() uint64 }](l.limit); ok {
+		n = cmp.Or(b.Burst(), n)
 	}
-	return clampInt(l.cfg.Limit)
+	return clampInt(n)
 }
 
 func clampInt(n uint64) int { return int(min(n, math.MaxInt)) }
@@ -194,6 +179,7 @@ func tokens(peeked *weir.Result, burst int) float64 {
 	return float64(burst) - counted
 }
 
-func (l *Limiter) request(n int) *weir.Request {
-	return &weir.Request{Key: l.cfg.Key, Limit: l.cfg.Limit, Duration: l.cfg.Duration, Cost: uint64(n)}
+func (l *Limiter) request(cost int) *weir.Request {
+	n, d := l.limit.Numbers()
+	return &weir.Request{Key: l.cfg.Key, Limit: n, Duration: d, Cost: uint64(cost)}
 }

@@ -41,24 +41,19 @@ func TestLimiterOnALimit(t *testing.T) {
 	assert.InDelta(t, 0, lim.Tokens(), 0.1)
 }
 
-// On every Strategy a Limiter admits the limit and no more, and Tokens counts down.
+// By every Strategy a Limiter admits the limit and no more, and Tokens counts down.
 func TestLimiterOnEveryStrategy(t *testing.T) {
 	clock := weirtest.NewClock(start)
 	l, err := weir.New(weir.Config{Now: clock.Now})
 	require.NoError(t, err)
 	defer l.Close()
-	for name, s := range map[string]weir.Strategy{
-		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
-		"TokenBucket": l.TokenBucket(0),
-		"Limit":       l.FixedWindow().Limit(3, time.Minute),
+	for name, m := range map[string]*weir.Limit{
+		"FixedWindow":   l.FixedWindow().Limit(3, time.Minute),
+		"SlidingWindow": l.SlidingWindow().Limit(3, time.Minute),
+		"SlidingLog":    l.SlidingLog().Limit(3, time.Minute),
+		"TokenBucket":   l.TokenBucket(0).Limit(3, time.Minute),
 	} {
-		cfg := xrate.Config{Key: name, Limit: 3, Duration: time.Minute}
-		if name == "Limit" {
-			cfg.Limit, cfg.Duration = 0, 0
-		}
-		lim := xrate.New(s, cfg)
-		cfg.Key = "other"
-		other := xrate.New(s, cfg)
+		lim, other := xrate.New(m, xrate.Config{Key: name}), xrate.New(m, xrate.Config{Key: "other"})
 		assert.Equal(t, 3.0, lim.Tokens(), name)
 		assert.True(t, lim.TakeN(2), name)
 		assert.Equal(t, 1.0, lim.Tokens(), name)
@@ -76,19 +71,18 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 func TestLimiterThatCannotDecide(t *testing.T) {
 	down := errors.New("connection refused")
 	var reported []error
-	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute,
-		OnError: func(err error) { reported = append(reported, err) }}
-	closed := xrate.New(weirtest.FailAll(down), cfg)
+	cfg := xrate.Config{Key: "k", OnError: func(err error) { reported = append(reported, err) }}
+	closed := xrate.New(weirtest.FailAll(down).Limit(1, time.Minute), cfg)
 	assert.False(t, closed.Allow())
 	assert.ErrorIs(t, closed.Wait(context.Background()), down)
 	assert.True(t, math.IsNaN(closed.Tokens()))
 	cfg.FailOpen = true
-	open := xrate.New(weirtest.FailAll(down), cfg)
+	open := xrate.New(weirtest.FailAll(down).Limit(1, time.Minute), cfg)
 	assert.True(t, open.Allow())
 	assert.NoError(t, open.Wait(context.Background()))
 	assert.Equal(t, []error{down, down, down, down}, reported)
 
-	never := xrate.New(weirtest.DenyAll(), cfg)
+	never := xrate.New(weirtest.DenyAll().Limit(1, time.Minute), cfg)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	assert.ErrorIs(t, never.Wait(ctx), context.DeadlineExceeded, "a denial is no failure")
@@ -101,8 +95,8 @@ func TestLimiterThatCannotDecide(t *testing.T) {
 func TestFailOpenRejectsErrorsOfTheClient(t *testing.T) {
 	for _, bad := range []error{weir.ErrID, weir.ErrScale, weir.ErrLimit, weir.ErrFull} {
 		var reported int
-		lim := xrate.New(weirtest.FailAll(fmt.Errorf("wrapped: %w", bad)), xrate.Config{
-			Key: "k", Limit: 1, Duration: time.Minute, FailOpen: true, OnError: func(error) { reported++ },
+		lim := xrate.New(weirtest.FailAll(fmt.Errorf("wrapped: %w", bad)).Limit(1, time.Minute), xrate.Config{
+			Key: "k", FailOpen: true, OnError: func(error) { reported++ },
 		})
 		assert.False(t, lim.Allow(), bad)
 		assert.ErrorIs(t, lim.Wait(context.Background()), bad)
@@ -113,20 +107,19 @@ func TestFailOpenRejectsErrorsOfTheClient(t *testing.T) {
 // A Strategy's own timeout is a failure, not the end of the caller's context.
 func TestWaitOnAStrategyThatTimesOut(t *testing.T) {
 	var reported []error
-	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute,
-		OnError: func(err error) { reported = append(reported, err) }}
-	s := weirtest.FailAll(context.DeadlineExceeded)
-	assert.ErrorIs(t, xrate.New(s, cfg).Wait(context.Background()), context.DeadlineExceeded)
+	cfg := xrate.Config{Key: "k", OnError: func(err error) { reported = append(reported, err) }}
+	m := weirtest.FailAll(context.DeadlineExceeded).Limit(1, time.Minute)
+	assert.ErrorIs(t, xrate.New(m, cfg).Wait(context.Background()), context.DeadlineExceeded)
 	cfg.FailOpen = true
-	assert.NoError(t, xrate.New(s, cfg).Wait(context.Background()))
+	assert.NoError(t, xrate.New(m, cfg).Wait(context.Background()))
 	assert.Len(t, reported, 2)
 }
 
 // A Strategy that cannot peek has no Tokens.
 func TestTokensWithoutPeeker(t *testing.T) {
-	run := struct{ weir.Strategy }{&weirtest.Fake{}}
-	assert.True(t, math.IsNaN(xrate.New(run,
-		xrate.Config{Key: "k", Limit: 1, Duration: time.Minute}).Tokens()))
+	m, err := weir.NewLimit(struct{ weir.Strategy }{&weirtest.Fake{}}, 1, time.Minute)
+	require.NoError(t, err)
+	assert.True(t, math.IsNaN(xrate.New(m, xrate.Config{Key: "k"}).Tokens()))
 }
 
 func TestLimiterWaits(t *testing.T) {
@@ -134,7 +127,7 @@ func TestLimiterWaits(t *testing.T) {
 		l, err := weir.New(weir.Config{})
 		require.NoError(t, err)
 		defer l.Close()
-		lim := xrate.New(l.TokenBucket(1), xrate.Config{Key: "k", Limit: 1, Duration: time.Second})
+		lim := xrate.New(l.TokenBucket(1).Limit(1, time.Second), xrate.Config{Key: "k"})
 		began := time.Now()
 		for range 4 {
 			require.NoError(t, lim.Wait(context.Background()))
@@ -149,18 +142,18 @@ func TestLimitersOfOneKeyQueue(t *testing.T) {
 		l, err := weir.New(weir.Config{})
 		require.NoError(t, err)
 		defer l.Close()
-		s, began := l.TokenBucket(2), time.Now()
+		m, began := l.TokenBucket(2).Limit(1, time.Second), time.Now()
 		var waiting sync.WaitGroup
 		for i := range 6 {
 			waiting.Go(func() {
-				lim := xrate.New(s, xrate.Config{Key: "k", Limit: 1, Duration: time.Second})
+				lim := xrate.New(m, xrate.Config{Key: "k"})
 				n := i%2 + 1 // those of 2 are not passed by those of 1
 				assert.NoError(t, lim.WaitN(context.Background(), n))
 				assert.Equal(t, time.Duration([]int{0, 1, 2, 4, 5, 7}[i])*time.Second, time.Since(began), i)
 			})
 			synctest.Wait()
 		}
-		impossible := xrate.New(s, xrate.Config{Key: "k", Limit: 1, Duration: time.Second})
+		impossible := xrate.New(m, xrate.Config{Key: "k"})
 		assert.ErrorIs(t, impossible.WaitN(context.Background(), 3), weir.ErrLimit)
 		assert.Zero(t, time.Since(began), "behind others too")
 		waiting.Wait()
@@ -296,10 +289,10 @@ func ExampleNew() {
 		panic(err)
 	}
 	defer limiter.Close()
-	requests := limiter.SlidingWindow()
+	requests := limiter.SlidingWindow().Limit(2, time.Hour)
 
 	for _, tenant := range []string{"a", "a", "a", "b"} {
-		lim := xrate.New(requests, xrate.Config{Key: tenant, Limit: 2, Duration: time.Hour})
+		lim := xrate.New(requests, xrate.Config{Key: tenant})
 		fmt.Println(tenant, lim.Allow())
 	}
 	// Output:
