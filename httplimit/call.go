@@ -1,43 +1,86 @@
 package httplimit
 
 import (
+	"context"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
 )
 
-// call is the state of one request while it is decided. Calls are pooled: a Strategy does not keep
-// its Request.
+// call is the state of one request from its begin to its end. Calls are pooled: a Strategy does not
+// keep its Request.
 type call struct {
+	*middleware
+	uses     atomic.Uint64 // how often it was ended: see Ticket
 	outcome  Outcome
-	status   int // see Decision.Status
+	shadow   bool // the request passes, whatever the outcome
+	status   int  // see Decision.Status
 	err      error
-	until    time.Time     // when the caller's listing ends
-	limits   weir.Attempts // one for each policy
-	states   []policyState // one for each of limits
-	quotas   Quotas        // states of the policies for the fields, of HeadersDraft and of a denial
-	decider  int           // index in states of the policy that the Decision describes, or none
-	jitter   int64         // seconds
-	inFlight *inFlight     // nil if no requests in flight are bounded; else set for each
-	key      []byte        // buffer: the extracted key
-	client   []byte        // buffer: the client's address or prefix
-	line     []byte        // buffer: a field
-	last     string        // the RateLimit field of the last request
+	until    time.Time       // when the caller's listing ends
+	limits   weir.Attempts   // one for each policy
+	states   []state         // one for each of limits, and those of the Decider
+	verdict  *Verdict        // nil without a Decider
+	decider  int             // index in states of the limit that the Decision describes, or none
+	jitter   time.Duration   // whole seconds
+	inFlight *inFlight       // nil: nothing is held
+	response *responseWriter // nil: Writer has not returned one
+	key      []byte          // buffer: the extracted key
+	client   []byte          // buffer: the client's address or prefix
+	line     []byte          // buffer: a field
+	last     string          // the RateLimit field of the last request
 }
 
 const none = -1
 
-func newCall(policies []*policy) *call {
-	n := len(policies)
-	c := &call{limits: make(weir.Attempts, n), states: make([]policyState, n), quotas: make(Quotas, n)}
-	for i, p := range policies {
+func newCall(m *middleware) *call {
+	n := len(m.policies)
+	c := &call{middleware: m, limits: make(weir.Attempts, n), states: make([]state, n)}
+	for i, p := range m.policies {
 		c.limits[i] = p.template
-		c.states[i] = policyState{policy: p, of: p, ask: &c.limits[i]}
-		c.quotas[i] = Quota{
-			Name: p.Name, Limit: p.Limit, Duration: p.Duration, InFlight: p.holds, item: p.item,
-		}
+		c.states[i] = state{policy: p, of: p, ask: &c.limits[i], shown: p.shown}
+	}
+	if m.Decider != nil {
+		c.verdict = &Verdict{c: c}
 	}
 	return c
+}
+
+// begin decides on a request.
+func (m *middleware) begin(r *http.Request) *call {
+	c := m.calls.Get().(*call)
+	c.reset()
+	if !m.boundsInFlight && m.Decider == nil {
+		c.judge(r)
+		return c
+	}
+	if m.boundsInFlight {
+		c.inFlight = newInFlight(m, r)
+	}
+	judged := false
+	defer func() { // a hook may panic
+		if !judged && c.inFlight != nil {
+			c.inFlight.end(false)
+		}
+	}()
+	c.judge(r)
+	judged = true
+	return c
+}
+
+// judge decides on a request, and counts and reports the decision.
+func (c *call) judge(r *http.Request) {
+	c.decide(r)
+	if c.outcome == Denied && !c.shadow {
+		c.penalize(r)
+	}
+	if c.Stats != nil {
+		c.Stats.counts[c.outcome].Add(1)
+	}
+	if c.OnDecision != nil {
+		c.OnDecision(r, c.report())
+	}
 }
 
 // reset writes no pointer that is zero already: while the garbage collector marks, it notes every
@@ -45,15 +88,34 @@ func newCall(policies []*policy) *call {
 func (c *call) reset() {
 	c.key = c.key[:0]
 	c.outcome, c.status = Admitted, 0
+	c.shadow = c.Shadow
 	if c.err != nil {
 		c.err = nil
 	}
+	if c.inFlight != nil {
+		c.inFlight = nil
+	}
+	if c.response != nil {
+		c.response = nil
+	}
 	c.decider, c.jitter = none, 0
+	if c.verdict != nil {
+		c.states, c.verdict.Attempts = c.states[:len(c.limits)], nil
+	}
 }
 
-func (c *call) end(o Outcome, status int, err error) {
+// stop ends the decision, for a refusal with a status.
+func (c *call) stop(o Outcome, status int, err error) {
 	c.outcome, c.status, c.err = o, status, err
+	if status != 0 {
+		c.jitter = randomSeconds(c.Jitter)
+	}
 }
+
+func (c *call) passes() bool { return c.status == 0 || c.shadow }
+
+// lasts reports whether something is left to do when the request ends.
+func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
 
 // caller returns the extracted key, that of the policy that decides if there is one.
 func (c *call) caller() string {
@@ -66,25 +128,54 @@ func (c *call) caller() string {
 	return c.states[c.decider].caller(c.key)
 }
 
-// failed returns the last policy whose Strategy failed, or none.
+// failed returns the last limit whose Strategy failed, or none.
 func (c *call) failed() int {
-	for i := len(c.limits) - 1; i >= 0; i-- {
-		if c.limits[i].Err != nil {
+	for i := len(c.states) - 1; i >= 0; i-- {
+		if c.states[i].ask.Err != nil {
 			return i
 		}
 	}
 	return none
 }
 
-// taken reports whether a policy counts the request. Without a decider none has decided, and limits
-// are those of another request.
+// taken reports whether a limit counts the request. Without a decider no policy has decided, and
+// limits are those of another request.
 func (c *call) taken() bool {
-	for i := 0; c.decider != none && i < len(c.limits); i++ {
-		if c.limits[i].Taken() {
+	return c.decider != none && taken(c.limits) || c.verdict != nil && taken(c.verdict.Attempts)
+}
+
+func taken(limits weir.Attempts) bool {
+	for i := range limits {
+		if limits[i].Taken() {
 			return true
 		}
 	}
 	return false
+}
+
+// end ends a request that was not aborted.
+func (c *call) end(r *http.Request, status int) {
+	if c.counting() && !c.counts(r, status) && c.refund(r.Context()) != nil {
+		c.logFailures(r.Context())
+	}
+	if c.inFlight != nil {
+		c.inFlight.end(true)
+	}
+	c.calls.Put(c)
+}
+
+// close is end for a request at whose end nothing is left to do.
+func (c *call) close() {
+	c.uses.Add(1)
+	c.calls.Put(c)
+}
+
+// bypassed marks the request for IsBypassed if no Strategy decided on it.
+func (c *call) bypassed(r *http.Request) *http.Request {
+	if c.outcome != Bypassed {
+		return r
+	}
+	return r.WithContext(context.WithValue(r.Context(), bypassKey{}, true))
 }
 
 // lineString returns c.line as a string. It reuses the string of the call's last request if that

@@ -14,17 +14,18 @@ const sharedKey = "\x00shared"
 
 // exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside
 // key, which e has extracted.
-func (m *middleware) exceedsKeys(c *call, r *http.Request, e Extractor, key []byte) bool {
-	if m.keys == nil || oneKeyEach(e) {
+func (c *call) exceedsKeys(r *http.Request, e Extractor, key []byte) bool {
+	return c.keys != nil && !oneKeyEach(e) && c.exceeds(r, key)
+}
+
+func (c *call) exceeds(r *http.Request, key []byte) bool {
+	client, ok := c.clientOf(c.client[:0], r)
+	if c.client = client; !ok || c.keys.Admit(client, key, c.Now()) {
 		return false
 	}
-	client, ok := m.clientOf(c.client[:0], r)
-	if c.client = client; !ok || m.keys.Admit(client, key, m.Now()) {
-		return false
-	}
-	m.log(r.Context(), &m.throttles.shared, slog.LevelWarn,
+	c.log(r.Context(), &c.throttles.shared, slog.LevelWarn,
 		"httplimit: a client's further keys share one budget; if it is a proxy, set ClientIP",
-		string(client), slog.Int("max_keys", m.keys.Most()))
+		string(client), slog.Int("max_keys", c.keys.Most()))
 	return true
 }
 

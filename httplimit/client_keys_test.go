@@ -93,7 +93,7 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 				DenyList: NewDenyList(DenyListConfig{Now: clock}),
 				Now:      clock, Logger: slog.New(slog.DiscardHandler),
 			})
-			guard := &handler{m, noop{}}
+			guard := &handler{&Guard{m}, noop{}}
 			ask := func(peer, path string) int {
 				w := httptest.NewRecorder()
 				guard.ServeHTTP(w, request(peer, path))

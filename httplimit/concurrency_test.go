@@ -94,7 +94,8 @@ func TestConcurrencyAnswersAsOtherPolicies(t *testing.T) {
 		assert.Equal(t, httplimit.Decision{
 			Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "in flight", Strategy: "in flight",
 			Source: httplimit.SourceLocal, Limit: 1, Duration: time.Minute, Cost: 1, Status: 429,
-			Result: weir.Result{State: weir.Deny, TotalRequests: 1, ExpiresAt: noon.Add(time.Minute)},
+			Result:     weir.Result{State: weir.Deny, TotalRequests: 1, ExpiresAt: noon.Add(time.Minute)},
+			RetryAfter: time.Second,
 		}, decisions[1])
 		assert.EqualValues(t, 1, cfg.Stats.Count(httplimit.Denied))
 		assert.EqualValues(t, 2, cfg.Stats.Count(httplimit.Admitted))
@@ -203,33 +204,6 @@ func TestAPlaceIsOneAndHeldUntilTheEnd(t *testing.T) {
 	outer, inner := nested(limiter.FixedWindow(), cfg, from("203.0.113.7:1"), from("203.0.113.7:2"))
 	assert.Equal(t, http.StatusOK, outer.Code)
 	assert.Equal(t, http.StatusOK, inner[0].Code)
-
-	for range 2 { // OnSent keeps the place until the body is sent, though CountIf has refunded
-		var sent func()
-		w := &later{httptest.NewRecorder(), &sent}
-		h := httplimit.New(limiter.FixedWindow(), named(cfg, "sent"))(&hello{})
-		h.ServeHTTP(w, from("203.0.113.7:3"))
-		assert.EqualValues(t, 1, places(t, limiter.InFlight(), "203.0.113.7"))
-		sent()
-		assert.Zero(t, places(t, limiter.InFlight(), "203.0.113.7"))
-	}
-}
-
-// named returns cfg with other names for its policies in default.
-func named(cfg httplimit.Config, name string) httplimit.Config {
-	cfg.Name, cfg.Concurrency.Name = name, "in flight"
-	return cfg
-}
-
-// later is a writer of a framework that sends the body after its handlers.
-type later struct {
-	*httptest.ResponseRecorder
-	sent *func()
-}
-
-func (l *later) OnSent(leave func()) bool {
-	*l.sent = leave
-	return true
 }
 
 // The key of Concurrency may be another than that of the rates.
@@ -497,70 +471,4 @@ func TestAFailedReleaseIsLogged(t *testing.T) {
 	h.ServeHTTP(w, from("203.0.113.7:1"))
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Contains(t, log.String(), "a place in flight was not released")
-}
-
-// ServeHeld releases once, when the handler, the body and a connection that is hijacked have ended.
-func TestServeHeldReleasesAtTheEnd(t *testing.T) {
-	released := 0
-	release := func() { released++ }
-	r := httptest.NewRequest("GET", "/", nil)
-	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		assert.Zero(t, released)
-		_, _ = io.WriteString(w, "hello")
-	})
-	rec := httptest.NewRecorder()
-	httplimit.ServeHeld(answers, rec, r, release)
-	assert.Equal(t, "hello", rec.Body.String())
-	assert.Equal(t, 1, released)
-
-	released = 0
-	assert.Panics(t, func() {
-		httplimit.ServeHeld(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			panic("handler")
-		}),
-			httptest.NewRecorder(), r, release)
-	})
-	assert.Equal(t, 1, released)
-
-	released = 0
-	var sent func()
-	httplimit.ServeHeld(answers, &later{httptest.NewRecorder(), &sent}, r, release)
-	assert.Zero(t, released, "the body is not sent")
-	sent()
-	assert.Equal(t, 1, released)
-
-	for _, how := range []string{"closes later", "closes", "panics"} {
-		released = 0
-		var conn net.Conn
-		served := make(chan bool)
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			defer close(served)
-			defer func() { _ = recover() }()
-			httplimit.ServeHeld(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				var err error
-				conn, _, err = http.NewResponseController(w).Hijack()
-				assert.NoError(t, err)
-				switch how {
-				case "closes":
-					assert.NoError(t, conn.Close())
-				case "panics":
-					panic(http.ErrAbortHandler)
-				}
-				assert.Zero(t, released, "the handler is still at work")
-			}), w, r, release)
-		}))
-		client, err := net.Dial("tcp", srv.Listener.Addr().String())
-		require.NoError(t, err)
-		_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-		require.NoError(t, err)
-		<-served
-		if how == "closes later" {
-			assert.Zero(t, released)
-		}
-		_ = conn.Close()
-		_ = conn.Close()
-		assert.Equal(t, 1, released, how)
-		_ = client.Close()
-		srv.Close()
-	}
 }

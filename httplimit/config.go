@@ -9,8 +9,8 @@ import (
 )
 
 // Config selects the client key, the limits and the answers. Extractor must be set, and there must
-// be a limit: that given to [New], Duration, LimitFunc, Policies, Concurrency or MaxInFlight. The
-// zero value of every other field is its documented default. [New] reads it once.
+// be a limit: that given to [New], Duration, LimitFunc, Policies, Decider, Concurrency or
+// MaxInFlight. The zero value of every other field is its documented default. [New] reads it once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
 	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts
@@ -30,6 +30,12 @@ type Config struct {
 	// passes if all of them admit it; a denied one takes nothing from any; see [weir.Decide]. They
 	// are reported together, in order. One Strategy at most may be unable to give back.
 	Policies []Policy
+
+	// Decider decides after these, by limits that it finds itself: a rules.Decider. With one, New may
+	// be given no Strategy, and Extractor may be nil: the key is then the client's address by
+	// ClientIP, for DenyList, Penalty and Decision, and a request without one is no mistake. What the
+	// Decider denies takes nothing from the policies. nil: none.
+	Decider Decider
 
 	// Concurrency bounds the requests of one caller that are in flight at one time, such as its
 	// streams. Its Strategy is a limit on work in flight, such as limiter.InFlight().Limit(2), or a

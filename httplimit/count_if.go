@@ -9,22 +9,59 @@ import (
 	"sync/atomic"
 )
 
-// counts reports whether the request that w answered counts.
+// counting reports whether CountIf decides at the end whether what was taken counts.
+func (c *call) counting() bool { return c.CountIf != nil && c.passes() && c.taken() }
+
+// counts reports whether a request counts that was answered with status or, if that is 0, with what
+// its Writer has seen.
 //
 // A status written after the client hung up is no evidence: a client that hangs up as soon as its
 // attempt has reached the server makes the handler write some other status, or none. Such a request
 // counts, and so does one whose body broke off, since a server may act on a part of the body. If
 // the handler wrote nothing, net/http sends 200. A handler that hijacked the connection writes the
 // status line itself; without one the request counts.
-func (h *handler) counts(w *responseWriter) bool {
+func (c *call) counts(r *http.Request, status int) bool {
+	w := c.response
+	if w == nil {
+		return status == 0 || r.Context().Err() != nil || c.CountIf(status)
+	}
 	if conn := w.more.watched.hijacked; conn != nil {
 		status := int(conn.status.Load())
-		return status <= 0 || h.CountIf(status)
+		return status <= 0 || c.CountIf(status)
+	}
+	if status != 0 {
+		w.begin(status)
 	}
 	if w.lost || w.status == 0 && w.clientGone() {
 		return true
 	}
-	return h.CountIf(cmp.Or(int(w.status), http.StatusOK))
+	return c.CountIf(cmp.Or(int(w.status), http.StatusOK))
+}
+
+// writer returns what the handler gets: w itself if there is neither a field to send nor a status
+// to watch.
+func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+	counting := c.counting()
+	sends := c.Headers != HeadersNone && !c.shadow && c.decider != none
+	held := c.inFlight != nil && c.inFlight.held != nil
+	if r = c.bypassed(r); !counting && !sends && !held {
+		return w, r
+	}
+	rw, wrapped := newResponseWriter(w)
+	rw.more = &silent
+	if sends {
+		rw.more = &c.sending
+		f := newFields(w.Header(), rw.values[:])
+		c.setFields(&f)
+	}
+	if held {
+		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
+	}
+	if counting {
+		c.response = rw
+		r = rw.watch(r)
+	}
+	return wrapped, r
 }
 
 // watch makes w and the returned request record what counts needs.

@@ -13,32 +13,31 @@ import (
 
 // decide finds the caller of r and consults the deny list, the bound on requests in flight and the
 // policies, in this order, as far as needed. It leaves the decision in c.
-func (m *middleware) decide(c *call, r *http.Request) {
-	c.reset()
-	if m.Skip != nil && m.Skip(r) {
-		c.end(Exempt, 0, nil)
+func (c *call) decide(r *http.Request) {
+	if c.Skip != nil && c.Skip(r) {
+		c.stop(Exempt, 0, nil)
 		return
 	}
-	if m.unchecked.Load() > 0 {
-		m.warnOfProxy(r)
+	if c.unchecked.Load() > 0 {
+		c.warnOfProxy(r)
 	}
-	preflight := !m.CountPreflights && isPreflight(r)
+	preflight := !c.CountPreflights && isPreflight(r)
 	var err error
-	if c.key, err = m.extract(c.key, m.key, r); err != nil {
+	if c.key, err = c.extract(c.key, c.middleware.key, r); err != nil {
 		c.key = c.key[:0]
-		if !preflight {
-			c.end(NoKey, http.StatusBadRequest, err)
+		if !preflight && !c.keyless {
+			c.stop(NoKey, http.StatusBadRequest, err)
 			return
 		}
 	}
-	if m.DenyList != nil && m.DenyList.Len() > 0 {
-		entry, listed, err := m.listed(c.key, r)
+	if c.DenyList != nil && c.DenyList.Len() > 0 {
+		entry, listed, err := c.listed(c.key, r)
 		switch {
 		case err != nil:
-			c.end(NoKey, http.StatusBadRequest, err)
+			c.stop(NoKey, http.StatusBadRequest, err)
 			return
 		case listed:
-			m.endListed(c, entry)
+			c.stopListed(entry)
 			return
 		}
 	}
@@ -46,10 +45,10 @@ func (m *middleware) decide(c *call, r *http.Request) {
 		return
 	}
 	if preflight {
-		c.end(Exempt, 0, nil)
+		c.stop(Exempt, 0, nil)
 		return
 	}
-	m.runPolicies(c, r)
+	c.holdToLimits(r)
 }
 
 // extract stores the key that a appends in buf.
@@ -65,51 +64,70 @@ func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, e
 	return key, err
 }
 
-// runPolicies holds the request to the policies.
-func (m *middleware) runPolicies(c *call, r *http.Request) {
-	if len(c.states) == 0 || !m.fill(c, r) {
+// holdToLimits holds the request to the policies and the limits of the Decider.
+func (c *call) holdToLimits(r *http.Request) {
+	applies, ok := c.fill(r)
+	if !ok {
 		return
 	}
 	ctx := r.Context()
-	allowed, err := m.take(ctx, c)
-	if c.decider = 0; !allowed || m.describes {
-		c.decider = c.limits.Binding()
+	allowed, err := c.take(ctx, r, applies)
+	if c.outcome != Admitted { // the Decider has ended it
+		return
+	}
+	if !allowed || c.verdict != nil {
+		c.observe()
+	}
+	if c.decider = 0; !allowed || c.describes {
+		c.decider = c.binding()
 	}
 	failed := c.failed()
 	switch {
 	case err != nil:
-		m.endUndecided(ctx, c)
+		c.stopUndecided(ctx, err)
 	case !allowed:
-		c.jitter = jitterSeconds(m.Jitter)
-		c.end(Denied, m.DeniedStatus, nil)
+		c.stop(Denied, c.DeniedStatus, nil)
 	case failed != none:
 		c.decider = failed
-		c.end(Bypassed, 0, c.limits[failed].Err)
+		c.stop(Bypassed, 0, c.states[failed].ask.Err)
+	case len(c.states) == 0:
+		c.decider = none
+		return
 	default:
-		m.forecast(ctx, c)
+		c.forecast(ctx)
 		return
 	}
-	m.logFailures(ctx, c)
+	c.logFailures(ctx)
 }
 
-// take has the policies decide. The place is the request's even if one of them panics.
-func (m *middleware) take(ctx context.Context, c *call) (allowed bool, err error) {
-	if c.inFlight != nil {
-		defer func() { c.inFlight.held = c.limits[0].TakeHeld() }()
+// take has the policies decide, if one applies, and then the Decider, if they admit. The places are
+// the request's even if one of them panics.
+func (c *call) take(ctx context.Context, r *http.Request, policies bool) (allowed bool, err error) {
+	if c.boundsInFlight || c.verdict != nil {
+		defer c.keep(r)
 	}
-	return c.limits.Take(ctx, m.tolerates)
+	allowed = true
+	if policies {
+		allowed, err = c.limits.Take(ctx, c.tolerates)
+	}
+	if c.verdict == nil || !allowed || err != nil {
+		return allowed, err
+	}
+	if allowed, err = c.askDecider(r, policies); !allowed || err != nil {
+		_ = c.limits.Refund(ctx) // logFailures has what could not be
+	}
+	return allowed, err
 }
 
-// fill makes the Requests of all policies. It reports whether they are to be decided; else it has
-// ended the request.
-func (m *middleware) fill(c *call, r *http.Request) bool {
+// fill makes the Requests of all policies, and reports whether one of them applies. ok is false if
+// it has ended the request.
+func (c *call) fill(r *http.Request) (applies, ok bool) {
 	var cost uint64
-	if m.CostFunc != nil {
-		cost = m.CostFunc(r)
+	if c.CostFunc != nil {
+		cost = c.CostFunc(r)
 	}
-	applies := false
 	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
-	for i := range c.states {
+	for i := range c.limits {
 		s := &c.states[i]
 		if !s.more.IsZero() { // see call.reset
 			s.more = time.Time{}
@@ -118,22 +136,22 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 			if s.choose(r); s.ask.Exempt {
 				continue
 			}
-			if m.keys != nil {
-				m.keys.Lives(2 * s.Duration)
+			if c.keys != nil {
+				c.keys.Lives(2 * s.Duration)
 			}
 		}
-		if s.ask.Request.Cost = cost; s.holds {
+		if s.ask.Request.Cost = cost; s.shown.InFlight {
 			s.ask.Request.Cost = 1
 		}
 		applies = true
 		switch {
 		case s.Extractor != nil:
-			if !m.fillOwnKey(c, s, r) {
-				return false
+			if !c.fillOwnKey(s, r) {
+				return false, false
 			}
 			continue
-		case !asked && m.keys != nil:
-			asked, shared = true, m.exceedsKeys(c, r, m.Extractor, c.key)
+		case !asked && c.keys != nil:
+			asked, shared = true, c.exceedsKeys(r, c.Extractor, c.key)
 		}
 		if shared {
 			s.setSharedKey(c.client)
@@ -141,24 +159,26 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 			s.setKey(c.key)
 		}
 	}
-	if !applies {
-		c.end(Exempt, 0, nil)
+	if c.verdict != nil {
+		c.verdict.Cost = cost
+	} else if !applies && len(c.limits) > 0 {
+		c.stop(Exempt, 0, nil)
 	}
-	return applies
+	return applies, c.verdict != nil || applies
 }
 
 // fillOwnKey sets the key of a policy with an Extractor of its own. It reports false if it has
 // ended the request, which has no such key, or one that is listed.
-func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
+func (c *call) fillOwnKey(s *state, r *http.Request) bool {
 	var err error
-	if s.own, err = m.extract(s.own, s.key, r); err != nil {
-		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
+	if s.own, err = c.extract(s.own, s.key, r); err != nil {
+		c.stop(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
 		return false
 	}
-	if m.DenyList != nil {
-		if entry, listed := m.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
+	if c.DenyList != nil {
+		if entry, listed := c.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
 			c.key = append(c.key[:0], s.own...) // of the Decision
-			m.endListed(c, entry)
+			c.stopListed(entry)
 			return false
 		}
 	}
@@ -167,7 +187,7 @@ func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
 	if s.listedAs != "" { // it is of another kind than those of Config's Extractor
 		key = s.distinctKey()
 	}
-	if m.exceedsKeys(c, r, s.Extractor, key) {
+	if c.exceedsKeys(r, s.Extractor, key) {
 		s.setSharedKey(c.client)
 	}
 	return true
@@ -189,19 +209,21 @@ func (m *middleware) bypasses(err error) bool {
 	return m.FailOpen
 }
 
-// endUndecided ends a request that a policy could not decide and that is refused for it.
-func (m *middleware) endUndecided(ctx context.Context, c *call) {
-	for c.decider = 0; ctx.Err() == nil && m.bypasses(c.limits[c.decider].Err); {
-		c.decider++
+// stopUndecided ends a request that a limit could not decide, and that is refused for it.
+func (c *call) stopUndecided(ctx context.Context, err error) {
+	c.decider = none
+	for i := 0; i < len(c.states) && c.decider == none; i++ {
+		if own := c.states[i].ask.Err; ctx.Err() != nil || !c.bypasses(own) {
+			c.decider, err = i, own
+		}
 	}
-	err := c.limits[c.decider].Err
 	switch {
 	case ctx.Err() != nil:
-		c.end(Canceled, http.StatusServiceUnavailable, err)
+		c.stop(Canceled, http.StatusServiceUnavailable, err)
 	case errors.Is(err, weir.ErrID):
-		c.end(NoKey, http.StatusBadRequest, err)
+		c.stop(NoKey, http.StatusBadRequest, err)
 	default:
-		c.end(Failed, http.StatusServiceUnavailable, err)
+		c.stop(Failed, http.StatusServiceUnavailable, err)
 	}
 }
 

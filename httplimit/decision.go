@@ -105,6 +105,10 @@ type Decision struct {
 	// Remaining is how much of Limit is left, or of a token bucket's burst.
 	Remaining uint64
 
+	// RetryAfter is how long a client that is refused should wait before it repeats the request, with
+	// the jitter; 0 if that does not help, or nobody knows how long.
+	RetryAfter time.Duration
+
 	// Status is the status of the middleware's answer, in shadow mode the one it would have had. 0:
 	// the handler answers.
 	Status int
@@ -146,9 +150,10 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// report returns the Decision. Only hooks and custom responses need it.
-func (m *middleware) report(c *call) Decision {
-	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: m.Shadow, Err: c.err}
+// report returns the Decision. Only hooks, custom responses and adapters need it.
+func (c *call) report() Decision {
+	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: c.shadow, Err: c.err,
+		RetryAfter: c.retryAfter()}
 	if c.outcome == Listed {
 		d.Source = SourceDenyList
 		d.Result = weir.Result{State: weir.Deny, ExpiresAt: c.until}
@@ -157,7 +162,7 @@ func (m *middleware) report(c *call) Decision {
 		return d
 	}
 	s := &c.states[c.decider]
-	d.Policy, d.Strategy, d.Source = s.Name, s.strategy, s.source()
+	d.Policy, d.Strategy, d.Source = s.shown.Name, s.shown.Strategy, s.source()
 	d.Limit, d.Duration, d.Cost = s.ask.Request.Limit, s.ask.Request.Duration, s.cost()
 	if c.outcome == Bypassed {
 		d.Source = SourceBypass

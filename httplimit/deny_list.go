@@ -328,12 +328,12 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 	return e, ok, nil
 }
 
-// endListed ends a request whose caller is listed: with 403 if the entry has no end, so that
+// stopListed ends a request whose caller is listed: with 403 if the entry has no end, so that
 // retrying is of no use.
-func (m *middleware) endListed(c *call, e Entry) {
-	status := m.DeniedStatus
+func (c *call) stopListed(e Entry) {
+	status := c.DeniedStatus
 	if c.until = e.Until; e.Until.IsZero() {
 		status = http.StatusForbidden
 	}
-	c.end(Listed, status, nil)
+	c.stop(Listed, status, nil)
 }

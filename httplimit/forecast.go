@@ -9,11 +9,11 @@ import (
 // forecast sets, for each policy that admitted the request, when more of its limit becomes
 // available: the draft's t. ExpiresAt is when all of the limit is available; a client that waited
 // for that would reach half its rate in a sliding window.
-func (m *middleware) forecast(ctx context.Context, c *call) {
-	if !m.forecasts {
+func (c *call) forecast(ctx context.Context) {
+	if !c.forecasts {
 		return
 	}
-	for i := range c.states {
+	for i := range c.limits {
 		if s := &c.states[i]; s.ask.Decided() && !s.renewsAtOnce {
 			s.more = s.nextQuota(ctx)
 		}
@@ -27,7 +27,7 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 // ExpiresAt is the answer. A Peek may be a round trip, so Strategies of other packages are peeked
 // at only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
 // which is never too early.
-func (s *policyState) nextQuota(ctx context.Context) time.Time {
+func (s *state) nextQuota(ctx context.Context) time.Time {
 	if s.forecaster != nil {
 		at, err := s.forecaster.Forecast(ctx, &s.ask.Request, &s.ask.Result)
 		switch {
@@ -53,7 +53,7 @@ func (s *policyState) nextQuota(ctx context.Context) time.Time {
 
 // resetAt returns the instant to report: for an admission when more is available, for a denial when
 // the request passes; zero for never.
-func (s *policyState) resetAt() time.Time {
+func (s *state) resetAt() time.Time {
 	if !s.more.IsZero() && s.ask.Result.Allowed() {
 		return s.more
 	}

@@ -1,10 +1,10 @@
 package httplimit
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/structuredfield"
@@ -19,9 +19,10 @@ import (
 // The remainder is Limit minus the count, or for a token bucket its burst minus the count. It is
 // meaningless for a Strategy that ignores the request's Limit, such as tiers: use HeadersNone.
 //
-// If another middleware has set a field, a second line is added. Informational answers (1xx) carry
-// none of the fields. Scripts in browsers see a field only if Access-Control-Expose-Headers names
-// it; see [CORS].
+// If another middleware has set a field, a second line is added; of two guards with HeadersLegacy,
+// one around the other, the limit with less remaining is reported. Informational answers (1xx)
+// carry none of the fields. Scripts in browsers see a field only if Access-Control-Expose-Headers
+// names it; see [CORS].
 type HeaderStyle uint8
 
 const (
@@ -129,100 +130,126 @@ func (f *fields) set(key, value string) {
 	f.header[key] = f.values[i : i+1 : i+1]
 }
 
-// setFields sets the fields of the style from the answers in c.
-func (m *middleware) setFields(f *fields, c *call) {
-	if m.Headers == HeadersDraft || c.outcome == Denied {
-		m.setQuotas(c)
-	}
-	switch s := &c.states[c.decider]; {
-	case m.Headers == HeadersDraft:
-		line := m.policyLine
-		if line == "" {
-			c.line = c.quotas.appendPolicies(c.line[:0])
-			line = string(c.line)
-		}
-		if line == "" {
-			return
-		}
-		f.add(fieldPolicy, line)
-		c.line = c.quotas.appendRemaining(c.line[:0], c.jitter)
-		switch {
-		case c.outcome == Denied:
-			f.add(fieldRateLimit, c.lineString())
-		case len(c.line) > 0:
-			f.add(fieldRateLimit, string(c.line))
-		}
-	case !s.ask.Decided():
-	case m.Headers == HeadersLegacy:
-		s.setLegacyFields(f, m.retryAfter(c))
-	case m.Headers == HeadersOriginal:
-		s.setOriginalFields(f)
-	}
-}
-
-// setQuotas sets the quotas of c to the states of the policies.
-func (m *middleware) setQuotas(c *call) {
-	for i := range c.quotas {
-		q, s := &c.quotas[i], &c.states[i]
-		if q.exempt = s.ask.Exempt; s.varies {
-			q.Limit, q.Duration, q.Name, q.item = s.Limit, s.Duration, s.Name, s.item
-		}
-		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
-		if q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s); s.holds {
-			q.SetPlaces(s.ask.Result.ExpiresAt.IsZero())
-		}
-		if s.Alternate && !q.exempt {
-			c.quotas[:i].yield(q)
-		}
-	}
-}
-
-// yield leaves out either other, or the quota of its name in q, of which there is at most one.
-func (q Quotas) yield(other *Quota) {
-	for i := range q {
-		if q[i].exempt || q[i].Name != other.Name {
-			continue
-		}
-		if other.binds(&q[i]) {
-			q[i].exempt = true
-		} else {
-			other.exempt = true
-		}
+// setFields sets the fields of the style. In shadow mode there are none.
+func (c *call) setFields(f *fields) {
+	if c.decider == none || c.shadow {
 		return
 	}
+	switch s := &c.states[c.decider]; {
+	case c.Headers == HeadersNone:
+		return
+	case c.Headers == HeadersDraft:
+		c.setDraftFields(f)
+	case !s.ask.Decided():
+	case c.Headers == HeadersLegacy:
+		s.setLegacyFields(f, ceilSeconds(c.retryAfter()))
+	case c.Headers == HeadersOriginal:
+		s.setOriginalFields(f)
+	}
+	if c.outcome == Bypassed {
+		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
+	}
 }
 
-// binds reports whether q keeps a client waiting for longer than other, or has less remaining.
-func (q *Quota) binds(other *Quota) bool {
+// setDraftFields sets RateLimit-Policy and RateLimit.
+func (c *call) setDraftFields(f *fields) {
+	if c.outcome != Denied { // or it has been observed
+		c.observe()
+	}
+	line := c.policyLine
+	if line == "" {
+		c.line = appendPolicies(c.line[:0], c.states)
+		line = string(c.line)
+	}
+	if line == "" {
+		return
+	}
+	f.add(fieldPolicy, line)
+	c.line = appendRemaining(c.line[:0], c.states, c.jitter)
 	switch {
-	case q.undecided != other.undecided:
-		return other.undecided
-	case q.Denied != other.Denied:
-		return q.Denied
-	case !q.Denied:
-		return q.Remaining < other.Remaining
+	case c.outcome == Denied:
+		f.add(fieldRateLimit, c.lineString())
+	case len(c.line) > 0:
+		f.add(fieldRateLimit, string(c.line))
 	}
-	return other.Reset >= 0 && (q.Reset < 0 || q.Reset > other.Reset)
 }
 
-// resetIn returns the time until resetAt, or -1 for never: since the decision, if the Strategy says
-// how long its Result holds, and else from now.
-func (m *middleware) resetIn(s *policyState) time.Duration {
-	left := s.ask.Left()
-	switch at := s.resetAt(); {
-	case at.IsZero():
-		return -1
-	case left <= 0:
-		left = m.until(at)
-	case !s.more.IsZero():
-		left += at.Sub(s.ask.Result.ExpiresAt)
+// appendPolicies appends the RateLimit-Policy field: a List of Strings with Parameters.
+func appendPolicies(dst []byte, states []state) []byte {
+	for i := range states {
+		s := &states[i].shown
+		if states[i].exempt {
+			continue
+		}
+		dst = append(appendComma(dst), structuredfield.Quote(printableName(s.Name))...)
+		dst = append(dst, ";q="...)
+		dst = strconv.AppendUint(dst, min(s.Limit, structuredfield.MaxInteger), 10)
+		if s.InFlight {
+			dst = append(dst, `;qu="concurrent-requests"`...)
+		} else if d := s.Duration; d >= time.Second && d%time.Second == 0 {
+			dst = append(dst, ";w="...)
+			dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
+		}
 	}
-	return max(0, left)
+	return dst
+}
+
+// appendRemaining appends the RateLimit field.
+func appendRemaining(dst []byte, states []state, jitter time.Duration) []byte {
+	denied := false
+	for i := range states {
+		denied = denied || states[i].denied
+	}
+	for i := range states {
+		s := &states[i]
+		if s.exempt || s.undecided {
+			continue
+		}
+		if dst = appendComma(dst); s.shown.item != "" {
+			dst = append(dst, s.shown.item...)
+		} else {
+			dst = append(dst, itemOf(printableName(s.shown.Name))...)
+		}
+		dst = strconv.AppendUint(dst, min(s.remaining, structuredfield.MaxInteger), 10)
+		if s.reset < 0 || denied && !s.denied {
+			continue
+		}
+		t := s.reset
+		if denied {
+			t = spread(max(time.Millisecond, t), jitter)
+		}
+		dst = append(dst, ";t="...)
+		dst = strconv.AppendInt(dst, ceilSeconds(t), 10)
+	}
+	return dst
+}
+
+// appendComma separates the items of a List.
+func appendComma(dst []byte) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, ", "...)
+	}
+	return dst
+}
+
+func itemOf(name string) string { return structuredfield.Quote(name) + ";r=" }
+
+// printableName returns name in a form that is valid in a field.
+func printableName(name string) string {
+	if len(name) > maxNameLen {
+		name = name[:maxNameLen]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
 }
 
 // appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no
 // Result.
-func appendBypassed(dst []byte, states []policyState) []byte {
+func appendBypassed(dst []byte, states []state) []byte {
 	for i := range states {
 		if states[i].ask.Err == nil {
 			continue
@@ -230,15 +257,26 @@ func appendBypassed(dst []byte, states []policyState) []byte {
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
-		dst = append(dst, structuredfield.Quote(states[i].Name)...)
+		dst = append(dst, structuredfield.Quote(printableName(states[i].shown.Name))...)
 	}
 	return dst
 }
 
-func (s *policyState) setLegacyFields(f *fields, wait int64) {
+// setLegacyFields sets the fields in place of those of a guard around this one, unless its limit
+// has less remaining: a client reads one number.
+func (s *state) setLegacyFields(f *fields, wait int64) {
+	if !f.fresh {
+		left, err := strconv.ParseUint(f.header.Get(fieldLegacyRemaining), 10, 64)
+		if err == nil && left <= s.ask.Remaining() && !s.ask.Denies() {
+			return
+		}
+		for _, name := range styleFields[HeadersLegacy] {
+			delete(f.header, name)
+		}
+	}
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.ask.Remaining(), 10))
-	if reset := s.resetAt(); !reset.IsZero() && !s.holds {
+	if reset := s.resetAt(); !reset.IsZero() && !s.shown.InFlight {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
 	if wait > 0 {
@@ -246,22 +284,13 @@ func (s *policyState) setLegacyFields(f *fields, wait int64) {
 	}
 }
 
-func (s *policyState) setOriginalFields(f *fields) {
+func (s *state) setOriginalFields(f *fields) {
 	res := &s.ask.Result
 	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
 	f.add(fieldOriginalState, res.State.String())
 	if end := res.ExpiresAt; !end.IsZero() {
 		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
 	}
-}
-
-// until returns the time from the present to t. time.Until takes 60 % of the time of time.Now for a
-// t with a monotonic reading, such as package weir's.
-func (m *middleware) until(t time.Time) time.Duration {
-	if m.realTime {
-		return time.Until(t)
-	}
-	return t.Sub(m.Now())
 }
 
 // ceilSeconds rounds up to whole seconds, so that a client that waits for them is not early.
@@ -276,11 +305,3 @@ func ceilSeconds(d time.Duration) int64 {
 
 // ceilTime rounds up to a whole second.
 func ceilTime(t time.Time) time.Time { return t.Add(time.Second - 1).Truncate(time.Second) }
-
-// jitterSeconds returns a random number of whole seconds, 0 to d, each as likely.
-func jitterSeconds(d time.Duration) int64 {
-	if d < time.Second {
-		return 0
-	}
-	return rand.Int64N(int64(d/time.Second) + 1)
-}

@@ -40,27 +40,23 @@ func FuzzRateLimitFields(f *testing.F) {
 		ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
-		both := []policyState{
+		m := &middleware{Config: Config{Now: func() time.Time { return now }}}
+		c := call{middleware: m, states: []state{
 			fuzzState(name1, limit1, total1, now, left1, ok1),
 			fuzzState(name2, limit2, total2, now, left2, ok2),
-		}
-		c := call{states: both, quotas: make(Quotas, 2)}
-		m := &middleware{Config: Config{Now: func() time.Time { return now }}}
-		m.setQuotas(&c)
-		quotas := c.quotas
-		for i := range quotas {
-			quotas[i].Name, quotas[i].Limit, quotas[i].Duration = both[i].Name, both[i].Limit,
-				both[i].Duration
-		}
-		policies := checkField(t, string(quotas.appendPolicies(nil)))
+		}}
+		c.outcome, c.jitter = Denied, time.Duration(jitter)*time.Second
+		c.observe()
+		policies := checkField(t, string(appendPolicies(nil, c.states)))
 		require.Len(t, policies, 2)
-		limits := checkField(t, string(quotas.appendRemaining(nil, jitter)))
+		limits := checkField(t, string(appendRemaining(nil, c.states, c.jitter)))
 		require.Len(t, limits, 2)
-		after := quotas.retryAfter(jitter)
-		require.Equal(t, quotas.denied() && !neverPasses(both), after > 0)
+		after := ceilSeconds(c.retryAfter())
+		denied := c.states[0].denied || c.states[1].denied
+		require.Equal(t, denied && !neverPasses(c.states), after > 0)
 		for i, it := range limits {
-			require.Equal(t, both[i].Name, it.Value.Text)
-			if seconds, ok := it.Integer("t"); ok && quotas.denied() && after > 0 {
+			require.Equal(t, c.states[i].shown.Name, it.Value.Text)
+			if seconds, ok := it.Integer("t"); ok && denied && after > 0 {
 				require.LessOrEqual(t, seconds, after)
 				require.GreaterOrEqual(t, seconds, int64(1))
 			}
@@ -68,7 +64,7 @@ func FuzzRateLimitFields(f *testing.F) {
 	})
 }
 
-func neverPasses(states []policyState) bool {
+func neverPasses(states []state) bool {
 	for _, s := range states {
 		if s.ask.Denies() && s.ask.Result.ExpiresAt.IsZero() {
 			return true
@@ -78,7 +74,7 @@ func neverPasses(states []policyState) bool {
 }
 
 // fuzzState returns the state of a policy; left 0 means a zero ExpiresAt.
-func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok bool) policyState {
+func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok bool) state {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return '?'
@@ -103,7 +99,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	if _, err := decided.Take(context.Background(), nil); err != nil {
 		panic(err)
 	}
-	return policyState{policy: p, ask: &decided[0]}
+	return state{policy: p, ask: &decided[0], shown: p.shown}
 }
 
 func checkField(t *testing.T, field string) []structuredfield.Member {
@@ -130,7 +126,7 @@ func TestSerialiserAllocations(t *testing.T) {
 	m := newMiddleware(answer{res: allowed},
 		Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 			Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
-	c := newCall(m.policies)
+	c := newCall(m)
 	for i := range c.states {
 		s := &c.states[i]
 		s.ask.Request = weir.Request{Limit: s.Limit, Duration: s.Duration}
@@ -143,7 +139,7 @@ func TestSerialiserAllocations(t *testing.T) {
 		c.limits[0].Result.TotalRequests++ // the numbers differ each time
 		clear(header)
 		f := newFields(header, make([]string, len(styleFields[m.Headers])))
-		m.setFields(&f, c)
+		c.setFields(&f)
 	}
 	write() // the buffers grow once
 	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, write))

@@ -1,9 +1,10 @@
 package httplimit
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/http"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
@@ -13,37 +14,33 @@ import (
 type inFlight struct {
 	*middleware
 	request *http.Request
-	all     bool       // one of MaxInFlight
-	held    *weir.Held // a place of Concurrency; nil: none
-	ended   func()     // of ServeHeld, in place of all these
+	all     bool  // one of MaxInFlight
+	held    holds // places of limits; nil: none
 
 	returned bool         // the handler has, without a panic
 	parts    atomic.Int32 // in flight: the handler, and a connection that it has hijacked
 }
 
-// serveInFlight is handle for a request that may hold a place, which it gives back at the end,
-// whatever panics.
-func (h *handler) serveInFlight(w http.ResponseWriter, r *http.Request, c *call) {
-	f := &inFlight{middleware: h.middleware, request: r}
-	f.parts.Store(1)
-	c.inFlight = f
-	defer f.leave(w)
-	h.handle(w, r, c)
-	f.returned = true
+// holds are the places that a request holds.
+type holds interface {
+	Release(ctx context.Context) error
 }
 
-// ServeHeld has next serve a request for which something is held, such as a place that [weir.Hold]
-// has admitted, and calls release once, at its end: when next has returned or panicked, and has
-// closed the connection if it has hijacked that. It is for middlewares that decide by themselves;
-// [New]'s has [Config.Concurrency].
-func ServeHeld(next http.Handler, w http.ResponseWriter, r *http.Request, release func()) {
-	f := &inFlight{request: r, ended: sync.OnceFunc(release)}
+// places are several.
+type places []*weir.Held
+
+// Release releases all of them.
+func (p places) Release(ctx context.Context) (err error) {
+	for _, held := range p {
+		err = errors.Join(err, held.Release(ctx))
+	}
+	return err
+}
+
+func newInFlight(m *middleware, r *http.Request) *inFlight {
+	f := &inFlight{middleware: m, request: r}
 	f.parts.Store(1)
-	defer f.leave(w)
-	rw, wrapped := newResponseWriter(w)
-	rw.more = &writerState{inFlight: f}
-	next.ServeHTTP(wrapped, r)
-	f.returned = true
+	return f
 }
 
 // enter takes a place of MaxInFlight, or ends the request and returns false.
@@ -52,36 +49,54 @@ func (f *inFlight) enter(c *call) bool {
 		return true
 	}
 	if f.all = f.middleware.all.TryAcquire(1); !f.all {
-		c.end(Busy, http.StatusServiceUnavailable, nil)
+		c.stop(Busy, http.StatusServiceUnavailable, nil)
 	}
 	return f.all
 }
 
-// leave ends the handler: now, or when an adapter to a framework that sends the body after its
-// handlers have returned has sent it.
-func (f *inFlight) leave(w http.ResponseWriter) {
-	later, ok := w.(interface{ OnSent(leave func()) bool })
-	if !ok || !later.OnSent(f.end) {
-		f.end()
+// keep has the request hold what its limits have admitted and hold.
+func (c *call) keep(r *http.Request) {
+	c.keepOf(r, c.limits)
+	if c.verdict != nil {
+		c.keepOf(r, c.verdict.Attempts)
 	}
 }
 
-// end releases the place of MaxInFlight. After a panic nobody may close what was hijacked.
-func (f *inFlight) end() {
+func (c *call) keepOf(r *http.Request, limits weir.Attempts) {
+	for i := range limits {
+		place := limits[i].TakeHeld()
+		if place == nil {
+			continue
+		}
+		if c.inFlight == nil {
+			c.inFlight = newInFlight(c.middleware, r)
+		}
+		switch held := c.inFlight.held.(type) {
+		case nil:
+			c.inFlight.held = place
+		case *weir.Held:
+			c.inFlight.held = places{held, place}
+		case places:
+			held = append(held, place)
+			c.inFlight.held = held
+		}
+	}
+}
+
+// end ends the handler, which has returned or panicked. After a panic nobody may close what was
+// hijacked.
+func (f *inFlight) end(returned bool) {
+	f.returned = returned
 	if f.all {
 		f.middleware.all.Release(1)
 	}
-	if f.parts.Add(-1) == 0 || !f.returned {
+	if f.parts.Add(-1) == 0 || !returned {
 		f.release()
 	}
 }
 
-// release releases the place.
+// release releases the places.
 func (f *inFlight) release() {
-	if f.ended != nil {
-		f.ended()
-		return
-	}
 	if f.held == nil {
 		return
 	}

@@ -25,29 +25,30 @@ const logEvery = time.Second
 // throttles has one throttle for each kind of record, so that a flood of one kind does not hide
 // another.
 type throttles struct {
-	failure, full, penalty, shared, release throttle.Throttle
+	failure, full, penalty, shared, release, decider throttle.Throttle
 }
 
 // logFailures logs which Strategies failed, unless the request ended for that as a client's fault.
-func (m *middleware) logFailures(ctx context.Context, c *call) {
-	for i := range c.limits {
-		l, s := &c.limits[i], &c.states[i]
+func (c *call) logFailures(ctx context.Context) {
+	for i := range c.states {
+		s := &c.states[i]
+		l := s.ask
 		if l.Err == nil || i == c.decider && (c.outcome == Canceled || c.outcome == NoKey) {
 			continue
 		}
-		t := &m.throttles.failure
+		t := &c.throttles.failure
 		if errors.Is(l.Err, weir.ErrFull) {
-			t = &m.throttles.full
+			t = &c.throttles.full
 		}
 		d := Decision{
-			Outcome: c.outcome, Policy: s.Name, Strategy: s.strategy, Source: s.source(),
-			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: m.Shadow,
+			Outcome: c.outcome, Policy: s.shown.Name, Strategy: s.shown.Strategy, Source: s.source(),
+			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: c.shadow,
 			Err: l.Err,
 		}
 		if l.Taken() {
 			d.Err = fmt.Errorf("refund: %w", l.Err)
 		}
-		m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),
+		c.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),
 			d.LogValue().Group()...)
 	}
 }

@@ -51,31 +51,35 @@ func (p Penalty) check(list *DenyList) {
 }
 
 // penalize counts a denial and lists the caller if it was the last one allowed.
-func (m *middleware) penalize(c *call, r *http.Request) {
-	if m.Penalty.Denials == 0 {
+func (c *call) penalize(r *http.Request) {
+	if c.Penalty.Denials == 0 || c.decider == none {
 		return
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
 	s := &c.states[c.decider]
-	key, e := []byte(penaltyPrefix), Entry{Key: s.caller(c.key), Policy: s.listedAs}
+	key, e := []byte(penaltyPrefix), Entry{Key: s.caller(c.key)}
 	switch {
+	case s.policy == nil && e.Key == "":
+		return // nobody knows whom
+	case s.policy == nil:
+		key = appendPart(key, e.Key)
 	case s.keyLen == 0:
 		key, e = appendPart(append(key, sharedPart...), c.client), Entry{}
 	case s.listedAs != "":
-		key = appendPart([]byte(penaltyPolicy), s.distinctKey())
+		key, e.Policy = appendPart([]byte(penaltyPolicy), s.distinctKey()), s.listedAs
 	default:
 		key = appendPart(key, e.Key)
 	}
-	res, err := m.Penalty.Strategy.Run(ctx, &weir.Request{
+	res, err := c.Penalty.Strategy.Run(ctx, &weir.Request{
 		Key:      string(key),
-		Limit:    m.Penalty.Denials - 1, // the Strategy denies the Denials-th denial
-		Duration: m.Penalty.Within,
+		Limit:    c.Penalty.Denials - 1, // the Strategy denies the Denials-th denial
+		Duration: c.Penalty.Within,
 	})
 	if err == nil && res != nil && !res.Allowed() {
-		err = m.list(e, r)
+		err = c.list(e, r)
 	}
 	if err != nil {
-		m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
+		c.log(ctx, &c.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
 			slog.String("error", escape(err.Error())))
 	}
 }

@@ -96,16 +96,14 @@ type policy struct {
 	key        appender        // of Extractor, if there is one
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
-	strategy   string          // its name, for a Decision
 	unnamed    bool            // Name is the default
+	shown      Shown
 
 	listedAs     string // the Policy of its callers' entries in a DenyList
 	renewsAtOnce bool   // the whole limit is available again at ExpiresAt, and nothing before
-	holds        bool   // it is Config's Concurrency
 
 	part    []byte // the name as the first part of a joined key
 	prefix  []byte // of every key, before its last part; nil: a key is the extracted one
-	item    string // see Quota
 	problem []byte // the body of a denial by this policy alone
 }
 
@@ -114,6 +112,10 @@ type policy struct {
 func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if p.Strategy == nil {
 		p.Strategy = s
+	}
+	if p.Strategy == nil && p.Duration != 0 {
+		panic(fmt.Sprintf("httplimit: policy %q has no Strategy",
+			cmp.Or(p.Name, defaultName(p.Limit, p.Duration))))
 	}
 	c := &policy{Policy: p, varies: p.LimitFunc != nil || p.Applies != nil}
 	if p.LimitFunc != nil {
@@ -165,9 +167,11 @@ func (c *policy) setLimit(m *weir.Limit) {
 
 // complete computes what follows from the Strategy, the Name and the numbers.
 func (c *policy) complete(deniedStatus int) {
-	c.template, c.strategy = weir.NewAttempt(c.Strategy), weir.NameOf(c.Strategy)
+	c.template = weir.NewAttempt(c.Strategy)
 	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
-	c.item, c.problem = itemOf(c.Name), deniedProblem(deniedStatus, detailUsedUp, c.Name)
+	c.shown = Shown{Name: c.Name, Strategy: weir.NameOf(c.Strategy), Limit: c.Limit,
+		Duration: c.Duration, item: itemOf(c.Name)}
+	c.problem = deniedProblem(deniedStatus, detailUsedUp, c.Name)
 	if c.part = appendPart(nil, c.Name); c.limit == nil {
 		c.prefix = c.part
 	}
@@ -249,7 +253,7 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if c.limited {
 		c.hold()
 	}
-	c.unnamed, c.holds = unnamed, true
+	c.unnamed, c.shown.InFlight = unnamed, true
 	return c
 }
 
@@ -260,7 +264,7 @@ func (c *policy) hold() {
 		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, "+
 			"such as limiter.InFlight(): %v", err))
 	}
-	c.holds, c.renewsAtOnce = true, true // nothing can be forecast
+	c.shown.InFlight, c.renewsAtOnce = true, true // nothing can be forecast
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".

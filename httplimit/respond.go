@@ -2,12 +2,9 @@ package httplimit
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
-
-	"github.com/weirgo/weir"
 )
 
 // Problem types (RFC 9457): the first three are those of the RateLimit draft, section 5.
@@ -43,47 +40,41 @@ const (
 	detailSeveral = "The limits of these policies are used up."
 )
 
-const (
-	titleCapacity   = "Temporary Reduced Capacity"
-	detailUndecided = "The rate limiter could not decide."
-)
+const titleCapacity = "Temporary Reduced Capacity"
 
 // deniedProblem is the body of a denial by these policies.
 func deniedProblem(status int, detail string, names ...string) []byte {
 	return problem{problemQuota, "Quota Exceeded", status, detail, names}.body()
 }
 
-// answer answers in the handler's place.
-func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c *call) {
-	if wait := m.retryAfter(c); wait > 0 {
-		f.set(fieldRetryAfter, strconv.FormatInt(wait, 10))
+// refusalFields is the number of fields of a refusal besides the style's: Retry-After,
+// Cache-Control and Content-Type.
+const refusalFields = 3
+
+// setRetryAfter sets Retry-After, unless waiting does not help.
+func (c *call) setRetryAfter(f *fields) {
+	if wait := c.retryAfter(); wait > 0 && !c.passes() {
+		f.set(fieldRetryAfter, strconv.FormatInt(ceilSeconds(wait), 10))
 	}
+}
+
+// refuse answers in the handler's place.
+func (c *call) refuse(w http.ResponseWriter, r *http.Request) {
+	f := newFields(w.Header(), make([]string, len(styleFields[c.Headers])+refusalFields))
+	c.setFields(&f)
+	c.setRetryAfter(&f)
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
-	m.allowOrigin(w.Header(), r)
-	if m.Respond != nil {
-		m.Respond(w, r, m.report(c))
+	c.allowOrigin(w.Header(), r)
+	if c.Respond != nil {
+		c.Respond(w, r, c.report())
 		return
 	}
 	f.set(fieldContentType, problemMediaType)
 	w.WriteHeader(c.status)
-	_, _ = w.Write(m.problemBody(c)) // an error means that the client is gone
+	_, _ = w.Write(c.problemBody()) // an error means that the client is gone
 }
 
-// retryAfter returns the seconds to wait, at least 1; 0 if waiting does not help or its length is
-// unknown.
-func (m *middleware) retryAfter(c *call) int64 {
-	switch {
-	case c.outcome == Denied:
-		return c.quotas.retryAfter(c.jitter)
-	case c.outcome == Listed && !c.until.IsZero():
-		return max(1, ceilSeconds(m.until(c.until))) + jitterSeconds(m.Jitter)
-	case c.outcome == Busy, c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
-		return 1 + jitterSeconds(m.Jitter) // a retry may pass at any time
-	}
-	return 0
-}
-
-func (m *middleware) problemBody(c *call) []byte {
+func (c *call) problemBody() []byte {
 	p := problem{Status: c.status}
 	switch c.outcome {
 	case Denied:
@@ -92,25 +83,41 @@ func (m *middleware) problemBody(c *call) []byte {
 		p.Type, p.Title = problemAbnormal, "Abnormal Usage Detected"
 		p.Detail = "This caller is on the deny list."
 	case NoKey:
-		p.Type, p.Title, p.Detail = problemUntyped, "Bad Request", "The request does not say who sent it."
+		p.Type, p.Title = problemUntyped, http.StatusText(c.status)
+		p.Detail = "The request does not say who sent it."
+		if c.verdict != nil && c.verdict.Invalid != nil {
+			p.Detail = "This request is refused: " + c.err.Error() + "."
+		}
 	case Busy:
 		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, "Too many requests are in flight."
 	default:
-		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, detailUndecided
+		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, "The rate limiter could not decide."
 	}
 	return p.body()
 }
 
 func (c *call) deniedBody() []byte {
-	names := c.quotas.violated()
-	s := &c.states[c.decider]
-	switch {
+	names := violated(c.states)
+	detail := detailUsedUp
+	switch s := &c.states[c.decider]; {
 	case len(names) > 1:
-		return deniedProblem(c.status, detailSeveral, names...)
+		detail = detailSeveral
 	case s.ask.Result.ExpiresAt.IsZero() && s.ask.Request.Limit > 0:
-		return deniedProblem(c.status, detailCost, names...)
+		detail = detailCost
+	case s.policy != nil:
+		return s.problem
 	}
-	return s.problem
+	return deniedProblem(c.status, detail, names...)
+}
+
+// violated returns the names of the limits that deny.
+func violated(states []state) (names []string) {
+	for i := range states {
+		if s := &states[i]; s.denied && !s.exempt {
+			names = append(names, printableName(s.shown.Name))
+		}
+	}
+	return names
 }
 
 // allowOrigin lets scripts of an allowed origin read the answer, unless a CORS middleware has set

@@ -32,7 +32,7 @@ rate_limits:
 `
 
 // asker returns a function that sends a request for a path from a peer, and returns the status.
-func asker(g rules.Guard) func(peer, path string) int {
+func asker(g *httplimit.Guard) func(peer, path string) int {
 	h := g.Wrap(hello)
 	return func(peer, path string) int {
 		r, answer := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
@@ -65,8 +65,8 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 			require.NoError(t, err)
 			defer limiter.Close()
 			w := newWorld(t, varied, rules.Config{Strategies: rules.StrategiesOf(limiter)})
-			send := asker(rules.Guard{Engine: w.engine, Domain: "web", MaxKeysPerClient: row.most,
-				Logger: slog.New(slog.DiscardHandler)})
+			send := asker(rules.NewGuard(rules.Decider{Engine: w.engine}, httplimit.Config{
+				MaxKeysPerClient: row.most, Logger: slog.New(slog.DiscardHandler)}))
 			for i := range 2 * buckets {
 				send(fmt.Sprintf(row.peer, i+1), fmt.Sprintf(row.path, i))
 			}
@@ -80,9 +80,10 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 func TestValuesBeyondTheBoundShareACounter(t *testing.T) {
 	w := newWorld(t, varied, rules.Config{})
 	var log bytes.Buffer
-	send := asker(rules.Guard{Engine: w.engine, Domain: "web", MaxKeysPerClient: 3,
-		Describers: []rules.Describer{rules.Describe(rules.Path("path"))},
-		Logger:     slog.New(slog.NewTextHandler(&log, nil))})
+	send := asker(rules.NewGuard(rules.Decider{Engine: w.engine,
+		Describers: []rules.Describer{rules.Describe(rules.Path("path"))}}, httplimit.Config{
+		MaxKeysPerClient: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Now: func() time.Time { return w.now }}))
 	passed := func(peer string, paths ...string) (n int) {
 		for _, p := range paths {
 			if send(peer, p) == 200 {
@@ -97,7 +98,7 @@ func TestValuesBeyondTheBoundShareACounter(t *testing.T) {
 		"the first ones do not")
 	assert.Equal(t, 3+2, passed("203.0.113.8:1", "/a", "/b", "/c", "/d", "/e", "/f"),
 		"nor do other clients")
-	assert.Contains(t, log.String(), "share one counter")
+	assert.Contains(t, log.String(), "share one budget")
 	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 10, "one line a second")
 
 	w.now = w.now.Add(5 * time.Hour)
@@ -126,10 +127,9 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 	} {
 		w := newWorld(t, varied, rules.Config{})
 		var log bytes.Buffer
-		g := rules.Guard{Engine: w.engine, Domain: "web", ClientIP: proxy,
-			Describers: []rules.Describer{rules.Describe(row.actions...)},
-			Logger:     slog.New(slog.NewTextHandler(&log, nil))}
-		h := g.Wrap(hello)
+		h := rules.NewGuard(
+			rules.Decider{Engine: w.engine, Describers: []rules.Describer{rules.Describe(row.actions...)}},
+			httplimit.Config{ClientIP: proxy, Logger: slog.New(slog.NewTextHandler(&log, nil))}).Wrap(hello)
 		for range 3 {
 			r, answer := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
 			if r.RemoteAddr = row.peer; row.xff != "" {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/arith"
 )
 
@@ -25,61 +26,53 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 // DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
 // the contents of resp are undefined.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
-	_, err := e.decide(ctx, e.state.Load(), req, resp, bound{}, false)
-	return err
+	c := e.calls.Get().(*call)
+	defer e.calls.Put(c)
+	return c.decide(ctx, e.state.Load(), req, resp, false)
 }
 
-// decision is what a Response does not have.
-type decision struct {
-	shared bool         // some of the client's values share a counter
-	held   []*weir.Held // for the caller to release
-}
-
-// decide is DecideInto by the rules of st with their counters held to b, and if holds is set Hold.
-func (e *Engine) decide(
-	ctx context.Context, st *state, req *Request, resp *Response, b bound, holds bool,
-) (d decision, err error) {
+// decide is DecideInto by the rules of st, and if holds is set Hold.
+func (c *call) decide(
+	ctx context.Context, st *state, req *Request, resp *Response, holds bool,
+) error {
+	c.state, c.denied = st, false
 	if err := req.check(); err != nil {
-		return d, err
+		return err
 	}
 	resp.Code, resp.Lost = OK, nil
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
-	c := e.calls.Get().(*call)
-	defer e.calls.Put(c)
-	c.engine, c.state, c.bound, c.shared = e, st, b, false
 	c.match(req, resp.Statuses)
-	d.shared = c.shared
 	if err := c.checkInFlight(resp.Statuses, holds); err != nil {
-		return d, err
+		return err
 	}
-	if _, err := c.limits.Take(ctx, nil); err != nil {
-		return d, err
+	if _, err := c.limits.Take(ctx, c.tolerates); err != nil {
+		return err
 	}
-	denied := c.denied()
-	if denied {
+	if c.denied = c.denies(); c.denied {
 		_ = c.limits.Refund(ctx) // Lost has what could not be
 	}
-	d.held = c.places()
 	resp.Lost = errors.Join(c.limits.Lost(), c.giveBack(ctx))
 	c.report(resp.Statuses)
-	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
+	if resp.Shadowed = c.denied && c.engine.cfg.Shadow; c.denied && !resp.Shadowed {
 		resp.Code = OverLimit
 	}
-	return d, nil
+	return nil
 }
 
 // call is the state of one decision. Calls are pooled.
 type call struct {
-	engine   *Engine
-	state    *state
-	asks     []ask
-	replaced map[string]bool
-	key      []byte
-	bound    bound
-	client   []byte        // buffer: bound.client
-	shared   bool          // a key was replaced by boundKey
-	limits   weir.Attempts // one for each ask
+	engine    *Engine
+	state     *state
+	asks      []ask
+	replaced  map[string]bool
+	key       []byte
+	limits    weir.Attempts // one for each ask
+	denied    bool
+	verdict   *httplimit.Verdict // of a Decider; nil: no client's keys are bounded
+	tolerates func(error) bool   // nil: see weir.Attempts.Take
 }
+
+func newCall(e *Engine) *call { return &call{engine: e, replaced: make(map[string]bool)} }
 
 // ask is the request of one descriptor to its strategy.
 type ask struct {
@@ -116,12 +109,24 @@ func (c *call) match(req *Request, statuses []Status) {
 		}
 		a.limit = s.Limit
 		c.key = appendKey(c.key[:0], req.Domain, from.Entries, s.Rule)
-		if c.bound.keys != nil && s.Rule != nil && a.limit.Requests > 0 {
+		if c.verdict != nil && s.Rule != nil && a.limit.Requests > 0 {
 			c.boundKey(s.Rule)
 		}
 		a.hold(string(c.key), req.hits(from), from.GiveBack, c.engine.cfg.CountDenied)
 	}
 	c.replace(statuses)
+}
+
+// boundKey replaces c.key, the key of a counter of r, by one that the further values of the client
+// share in r, if the client uses too many.
+func (c *call) boundKey(r *Rule) {
+	client, shared := c.verdict.SharedKey(c.key, r.Limit.Period())
+	if !shared {
+		return
+	}
+	c.key = appendPart(c.key[:0], ':', r.Domain)
+	c.key = appendPart(c.key, '+', r.Path) // the entry after a domain has another mark
+	c.key = shorten(appendPart(c.key, '+', string(client)))
 }
 
 // hold holds the hits on key to the limit, which are counted even if they are denied where
@@ -170,9 +175,9 @@ func (c *call) replace(statuses []Status) {
 	}
 }
 
-// denied reports whether the request is denied: if a descriptor is over its limit and not in quota
+// denies reports whether the request is denied: if a descriptor is over its limit and not in quota
 // mode, or if all descriptors in quota mode are over.
-func (c *call) denied() bool {
+func (c *call) denies() bool {
 	quotas, over := 0, 0
 	for i := range c.asks {
 		a := &c.asks[i]

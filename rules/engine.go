@@ -156,6 +156,7 @@ type counter interface {
 type strategy struct {
 	counter
 	limit   weir.Attempt
+	name    string
 	charges bool               // it is a weir.Charger
 	windows *calendar.Calendar // nil: they are aligned to the Unix epoch, or there are none
 }
@@ -163,7 +164,7 @@ type strategy struct {
 // New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
 func New(set *Set, cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg}
-	e.calls.New = func() any { return &call{replaced: make(map[string]bool)} }
+	e.calls.New = func() any { return newCall(e) }
 	if e.cfg.Now == nil {
 		e.cfg.Now = time.Now
 	}
@@ -234,7 +235,7 @@ func (e *Engine) strategy(m Method) (*strategy, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s does not implement weir.Peeker and weir.Refunder", weir.NameOf(made))
 	}
-	s := &strategy{counter: c, limit: weir.NewAttempt(made)}
+	s := &strategy{counter: c, limit: weir.NewAttempt(made), name: m.String()}
 	_, s.charges = made.(weir.Charger)
 	if m.Algorithm == InFlight {
 		if s.limit, err = s.limit.Holding(); err != nil {

@@ -20,14 +20,18 @@ const defaultLease = time.Minute
 // [Engine.Decide], which has no way to release its place, or gives hits back, which name no place.
 // A peek takes no place and does not fail. Nothing was counted.
 var ErrInFlight = errors.New("the rule limits requests in flight, and this decision does not " +
-	"see their end; a Guard, Engine.Hold and weir proxy do")
+	"see their end; a Decider, Engine.Hold and weir proxy do")
 
 // Hold is [Engine.DecideInto] for a request whose end the caller knows. It returns the places that
 // the request takes in the rules for requests in flight, none if it is denied. The caller must
 // release all of them when it ends.
 func (e *Engine) Hold(ctx context.Context, req *Request, resp *Response) ([]*weir.Held, error) {
-	d, err := e.decide(ctx, e.state.Load(), req, resp, bound{}, true)
-	return d.held, err
+	c := e.calls.Get().(*call)
+	defer e.calls.Put(c)
+	if err := c.decide(ctx, e.state.Load(), req, resp, true); err != nil {
+		return nil, err
+	}
+	return c.places(), nil
 }
 
 // checkInFlight returns ErrInFlight if a request would take a place, and holds is not set, or gives

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -59,7 +60,7 @@ func send(h http.Handler, header ...string) *httptest.ResponseRecorder {
 func nestedIn(e *rules.Engine, outer []string, inner ...[]string) (codes []int) {
 	var h http.Handler
 	depth := 0
-	h = rules.Middleware(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h = rules.Middleware(e, httplimit.Config{})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if depth++; depth > 1 {
 			return
 		}
@@ -74,7 +75,7 @@ func nestedIn(e *rules.Engine, outer []string, inner ...[]string) (codes []int) 
 func TestRequestsInFlightByRules(t *testing.T) {
 	w := newWorld(t, concurrent(""), rules.Config{})
 	begun, end := make(chan bool), make(chan bool)
-	h := rules.Middleware(w.engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := rules.Middleware(w.engine, httplimit.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		begun <- true
 		<-end
 	}))
@@ -119,7 +120,7 @@ func mostInFlight(w *world) (most, admitted int64) {
 		now += n
 		most, admitted = max(most, now), admitted+max(0, n)
 	}
-	h := rules.Middleware(w.engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	h := rules.Middleware(w.engine, httplimit.Config{})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		add(1)
 		defer add(-1)
 		time.Sleep(10 * time.Microsecond) // the work in flight
@@ -183,18 +184,23 @@ func peek(w *world, descriptor string) uint64 {
 	return w.ask(w.hits(0, descriptor)).Statuses[0].Remaining
 }
 
-// A place is free again after a panic of the handler, and of OnDecision.
+// A place is free again after a panic of the handler, and of a hook.
 func TestAPanicReleasesPlaces(t *testing.T) {
 	w := newWorld(t, concurrent(""), rules.Config{})
 	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") })
 	assert.PanicsWithValue(t, "handler", func() {
-		send(rules.Middleware(w.engine)(panics), "User", "ann")
+		send(rules.Middleware(w.engine, httplimit.Config{})(panics), "User", "ann")
 	})
 	assert.EqualValues(t, 1, peek(w, "user=ann"))
 
-	guard := rules.Guard{Engine: w.engine, Domain: "d",
-		OnDecision: func(*http.Request, *rules.Response, error) { panic("decision") }}
-	assert.PanicsWithValue(t, "decision", func() { send(guard.Wrap(hello), "User", "ann") })
+	onDecision := rules.Middleware(w.engine, httplimit.Config{
+		OnDecision: func(*http.Request, httplimit.Decision) { panic("decision") }})
+	assert.PanicsWithValue(t, "decision", func() { send(onDecision(hello), "User", "ann") })
+	assert.EqualValues(t, 1, peek(w, "user=ann"))
+
+	onResponse := rules.NewGuard(rules.Decider{Engine: w.engine,
+		OnResponse: func(*http.Request, *rules.Response) { panic("response") }}, httplimit.Config{})
+	assert.PanicsWithValue(t, "response", func() { send(onResponse.Wrap(hello), "User", "ann") })
 	assert.EqualValues(t, 1, peek(w, "user=ann"))
 }
 
@@ -202,7 +208,7 @@ func TestAPanicReleasesPlaces(t *testing.T) {
 func TestHijackedConnectionsHoldPlacesOfRules(t *testing.T) {
 	w := newWorld(t, concurrent(""), rules.Config{})
 	conns := make(chan net.Conn)
-	srv := httptest.NewServer(rules.Middleware(w.engine)(http.HandlerFunc(func(w http.ResponseWriter,
+	srv := httptest.NewServer(rules.Middleware(w.engine, httplimit.Config{})(http.HandlerFunc(func(w http.ResponseWriter,
 		_ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if assert.NoError(t, err) {
@@ -216,7 +222,7 @@ func TestHijackedConnectionsHoldPlacesOfRules(t *testing.T) {
 	_, err = client.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nUser: ann\r\n\r\n"))
 	require.NoError(t, err)
 	conn := <-conns
-	assert.Equal(t, []int{429}, []int{send(rules.Middleware(w.engine)(hello), "User", "ann").Code})
+	assert.Equal(t, []int{429}, []int{send(rules.Middleware(w.engine, httplimit.Config{})(hello), "User", "ann").Code})
 	require.NoError(t, conn.Close())
 	assert.Eventually(t, func() bool {
 		return peek(w, "user=ann") == 1
@@ -325,8 +331,8 @@ func TestAFailedReleaseOfARuleIsLogged(t *testing.T) {
 		})})
 	require.NoError(t, err)
 	var log bytes.Buffer
-	guard := rules.Guard{Engine: engine, Domain: "d", Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	assert.Equal(t, 200, send(guard.Wrap(hello), "User", "ann").Code)
+	guard := rules.Middleware(engine, httplimit.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	assert.Equal(t, 200, send(guard(hello), "User", "ann").Code)
 	assert.Contains(t, log.String(), "a place in flight was not released")
 }
 
@@ -343,11 +349,11 @@ func TestAFailedHoldTakesNoPlace(t *testing.T) {
 			return rules.StrategiesOf(limiter)(m)
 		}})
 	require.NoError(t, err)
-	guard := rules.Guard{Engine: engine, Domain: "d", Logger: slog.New(slog.DiscardHandler)}
 	for code, open := range map[int]bool{503: false, 200: true} {
-		guard.FailOpen = open
-		assert.Equal(t, code, send(guard.Wrap(hello), "User", "ann", "Rate", "a").Code)
-		assert.Equal(t, 200, send(guard.Wrap(hello), "User", "ann").Code, "the place is free")
+		h := rules.Middleware(engine, httplimit.Config{
+			FailOpen: open, Logger: slog.New(slog.DiscardHandler)})(hello)
+		assert.Equal(t, code, send(h, "User", "ann", "Rate", "a").Code)
+		assert.Equal(t, 200, send(h, "User", "ann").Code, "the place is free")
 	}
 }
 

@@ -48,7 +48,7 @@ func get(h http.Handler, url string) *httptest.ResponseRecorder {
 
 func TestMiddleware(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
-	h := rules.Middleware(w.engine)(hello)
+	h := rules.Middleware(w.engine, httplimit.Config{})(hello)
 
 	first := get(h, "/login?x=1")
 	assert.Equal(t, 200, first.Code)
@@ -84,7 +84,8 @@ func TestMiddlewareAnswersAsHTTPLimit(t *testing.T) {
 		Extractor: httplimit.RemoteAddr(), Name: "address", Limit: 3, Duration: time.Minute,
 		Now: func() time.Time { return w.now },
 	})(hello)
-	ours := rules.Middleware(w.engine, rules.Describe(rules.RemoteAddress()))(hello)
+	ours := rules.NewGuard(rules.Decider{Engine: w.engine,
+		Describers: []rules.Describer{rules.Describe(rules.RemoteAddress())}}, httplimit.Config{}).Wrap(hello)
 	for range 8 {
 		a, b := get(theirs, "/"), get(ours, "/")
 		assert.Equal(t, a.Code, b.Code)
@@ -96,7 +97,7 @@ func TestMiddlewareAnswersAsHTTPLimit(t *testing.T) {
 
 func TestGuardFollowsSwaps(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
-	h := (&rules.Guard{Engine: w.engine, Domain: "web"}).Wrap(hello)
+	h := rules.NewGuard(rules.Decider{Engine: w.engine, Domain: "web"}, httplimit.Config{}).Wrap(hello)
 	get(h, "/")
 	require.NoError(t, w.engine.Swap(load(t, `
 domain: web
@@ -137,7 +138,7 @@ rate_limits: [{actions: [{path: {}}]}]
 		require.NoError(t, w.engine.Swap(next))
 		swaps++
 	}}
-	h := (&rules.Guard{Engine: w.engine, Domain: "web"}).Wrap(hello)
+	h := rules.NewGuard(rules.Decider{Engine: w.engine, Domain: "web"}, httplimit.Config{}).Wrap(hello)
 	for range 2 {
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, httptest.NewRequest("GET", "/", nil).WithContext(ctx))
@@ -152,25 +153,26 @@ func TestGuardThatCannotDecide(t *testing.T) {
 	w.engine.Close()
 	var log bytes.Buffer
 	var errs []error
-	g := rules.Guard{
-		Engine: w.engine, Domain: "web", Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		OnDecision: func(_ *http.Request, resp *rules.Response, err error) {
-			assert.Nil(t, resp)
-			errs = append(errs, err)
-		},
-	}
 	broken, err := rules.New(load(t, guarded), rules.Config{})
 	require.NoError(t, err)
 	broken.Close()
-	g.Engine = broken
-	closed := get(g.Wrap(hello), "/")
+	cfg := httplimit.Config{
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		OnDecision: func(_ *http.Request, d httplimit.Decision) {
+			assert.Equal(t, "address", d.Policy)
+			errs = append(errs, d.Err)
+		},
+	}
+	closed := get(rules.Middleware(broken, cfg)(hello), "/")
 	assert.Equal(t, 503, closed.Code)
 	assert.Equal(t, "application/problem+json", closed.Header().Get("Content-Type"))
-	g.FailOpen = true
-	assert.Equal(t, 200, get(g.Wrap(hello), "/").Code)
+	cfg.FailOpen = true
+	open := get(rules.Middleware(broken, cfg)(hello), "/")
+	assert.Equal(t, 200, open.Code)
+	assert.Equal(t, `"address"`, open.Header().Get("RateLimit-Bypassed"))
 	require.Len(t, errs, 2)
 	assert.True(t, errors.Is(errs[0], weir.ErrClosed))
-	assert.Contains(t, log.String(), "rules: cannot decide")
+	assert.Contains(t, log.String(), "the limiter failed")
 }
 
 // TestGuardFailsOpen has an engine on which a decision fails with err.
@@ -196,11 +198,11 @@ func TestGuardFailsOpen(t *testing.T) {
 		}
 		engine, err := rules.New(load(t, guarded), rules.Config{Strategies: fails, Shadow: row.shadow})
 		require.NoError(t, err)
-		g := rules.Guard{
-			Engine: engine, Domain: "web", FailOpen: row.open, Logger: slog.New(slog.DiscardHandler),
-		}
+		h := rules.Middleware(engine, httplimit.Config{
+			FailOpen: row.open, Logger: slog.New(slog.DiscardHandler),
+		})(hello)
 		answer := httptest.NewRecorder()
-		g.Wrap(hello).ServeHTTP(answer, httptest.NewRequestWithContext(row.ctx, "GET", "/", nil))
+		h.ServeHTTP(answer, httptest.NewRequestWithContext(row.ctx, "GET", "/", nil))
 		assert.Equal(t, row.want, answer.Code, name)
 		assert.NoError(t, engine.Close())
 	}
@@ -210,7 +212,7 @@ func TestRequestsWithoutDescriptorsPass(t *testing.T) {
 	w := newWorld(t,
 		"domain: web\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n",
 		rules.Config{})
-	answer := get(rules.Middleware(w.engine)(hello), "/")
+	answer := get(rules.Middleware(w.engine, httplimit.Config{})(hello), "/")
 	assert.Equal(t, 200, answer.Code)
 	assert.Empty(t, answer.Header())
 }
@@ -218,7 +220,7 @@ func TestRequestsWithoutDescriptorsPass(t *testing.T) {
 // TestSpellingsOfAPathAreOne uses spellings that a server treats as the same path.
 func TestSpellingsOfAPathAreOne(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
-	h := rules.Middleware(w.engine)(hello)
+	h := rules.Middleware(w.engine, httplimit.Config{})(hello)
 	for i, spelling := range []string{"/login", "/%6Cogin", "/l%6fgin?x", "/%6c%6f%67%69%6e", "/LOGIN",
 		"/login/",
 		"/x/..;/login", "/x/../login", "//login", "/%256cogin", "//x/login", "/login;a=b"} {
@@ -258,13 +260,13 @@ rate_limits: [{actions: [{path: {}}]}]
 			got = append(got, rule.Name()+" "+rules.FormatEntries(d.Entries))
 		}
 		assert.ElementsMatch(t, want, got, path)
-		h := rules.Middleware(w.engine)(hello)
+		h := rules.Middleware(w.engine, httplimit.Config{})(hello)
 		assert.Equal(t, 200, get(h, path).Code, path)
 		assert.Equal(t, 429, get(h, path).Code, path)
 	}
 	w := newWorld(t, text, rules.Config{})
 	hostile := strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)
-	assert.Equal(t, 400, get(rules.Middleware(w.engine)(hello), hostile).Code)
+	assert.Equal(t, 400, get(rules.Middleware(w.engine, httplimit.Config{})(hello), hostile).Code)
 }
 
 // TestShadowSendsNoFields checks that a shadow engine sends no RateLimit fields, which could make
@@ -272,12 +274,12 @@ rate_limits: [{actions: [{path: {}}]}]
 func TestShadowSendsNoFields(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{Shadow: true})
 	shadowed := 0
-	h := (&rules.Guard{Engine: w.engine, Domain: "web",
-		OnDecision: func(_ *http.Request, resp *rules.Response, _ error) {
+	h := rules.NewGuard(rules.Decider{Engine: w.engine,
+		OnResponse: func(_ *http.Request, resp *rules.Response) {
 			if resp.Shadowed {
 				shadowed++
 			}
-		}}).Wrap(hello)
+		}}, httplimit.Config{}).Wrap(hello)
 	for range 5 {
 		answer := get(h, "/")
 		assert.Equal(t, 200, answer.Code)

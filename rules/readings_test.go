@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -25,7 +26,8 @@ descriptors:
 	costly := rules.HeaderValueMatch("costly", "yes", true, rules.Matcher{Name: "X-Costly",
 		Test: func(string) bool { tests++; return true }})
 	one := rules.Describe(costly, rules.Path("path"))
-	h := rules.Middleware(w.engine, one, one, one)(hello)
+	h := rules.NewGuard(rules.Decider{Engine: w.engine, Describers: []rules.Describer{one, one, one}},
+		httplimit.Config{}).Wrap(hello)
 	for path, want := range map[string]int{
 		"/a": 3, "/search/../a": 3, "/a;%2F..%2Fb": 3,
 		strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20): 3, "/" + strings.Repeat("a", 8<<10): 3,
@@ -41,18 +43,18 @@ descriptors:
 // TestAPathThatCannotBeReadIsRefused has a path that is too long, and one with too many readings.
 func TestAPathThatCannotBeReadIsRefused(t *testing.T) {
 	long, many := "/"+strings.Repeat("a", 8<<10), strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)
-	h := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine)(hello)
+	h := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine, httplimit.Config{})(hello)
 	assert.Equal(t, 414, get(h, long).Code)
 	assert.Equal(t, 414, get(h, long+";").Code)
 	assert.Equal(t, 200, get(h, long[:8<<10]).Code, "it is as long as the bound")
 	assert.Equal(t, 400, get(h, many).Code)
-	shadow := rules.Middleware(newWorld(t, guarded, rules.Config{Shadow: true}).engine)(hello)
+	shadow := rules.Middleware(newWorld(t, guarded, rules.Config{Shadow: true}).engine, httplimit.Config{})(hello)
 	assert.Equal(t, 200, get(shadow, long).Code)
 	assert.Equal(t, 200, get(shadow, many).Code)
-	skipped := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine,
-		rules.Describe(rules.Path("path"), rules.RequestHeader("X-User", "user", false)))(hello)
+	skipped := rules.NewGuard(rules.Decider{Engine: newWorld(t, guarded, rules.Config{}).engine,
+		Describers: []rules.Describer{rules.Describe(rules.Path("path"), rules.RequestHeader("X-User", "user", false))}}, httplimit.Config{}).Wrap(hello)
 	assert.Equal(t, 200, get(skipped, many).Code, "the descriptor lacks another entry")
-	noPath := rules.Middleware(newWorld(t, guarded, rules.Config{}).engine,
-		rules.Describe(rules.RemoteAddress()))(hello)
+	noPath := rules.NewGuard(rules.Decider{Engine: newWorld(t, guarded, rules.Config{}).engine,
+		Describers: []rules.Describer{rules.Describe(rules.RemoteAddress())}}, httplimit.Config{}).Wrap(hello)
 	assert.Equal(t, 200, get(noPath, long).Code, "no descriptor has the path")
 }

@@ -28,7 +28,8 @@ var parts = []struct {
 		[]string{"core", "stores", "doors", "watching", "programs"}},
 	{"programs", []string{"cmd", "contrib/caddy"}, []string{"core", "stores", "doors", "watching"}},
 	{"watching", []string{"metrics", "offenders"}, []string{"core", "stores", "doors"}},
-	{"doors", []string{"httplimit", "httpclient", "rules", "contrib"}, []string{"core"}},
+	{"doors", []string{"httplimit", "httpclient", "rules", "contrib", "internal/weblimit",
+		"internal/rpclimit"}, []string{"core"}},
 	{"stores", []string{"redislimit", "fallback", "near"}, []string{"core"}},
 	{"core", []string{".", "internal"}, nil},
 }
@@ -94,8 +95,8 @@ func unlisted(dirs []string, page string) (missing []string) {
 		if !slices.ContainsFunc(fields, func(f string) bool {
 			begin, all := strings.CutSuffix(f, "…")
 			return f == dir || all && strings.HasPrefix(dir, begin) ||
-				(strings.Contains("/"+dir, "/internal/") || strings.HasPrefix(dir, "httplimit/") ||
-					dir == "redislimit/redistest") && f == path.Base(dir)
+				(strings.Contains("/"+dir, "/internal/") || dir == "redislimit/redistest") &&
+					f == path.Base(dir)
 		}) {
 			missing = append(missing, dir)
 		}

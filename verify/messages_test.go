@@ -98,7 +98,7 @@ var unprefixed = []string{
 	"rate limit domain must not be empty", "rate limit descriptor list must not be empty",
 	// Those that are only returned behind a position or a rule's path.
 	"bad limit override", "the rule limits requests in flight, and this decision does not see their " +
-		"end; a Guard, Engine.Hold and weir proxy do",
+		"end; a Decider, Engine.Hold and weir proxy do",
 }
 
 // withoutHyphens matches a text that names one of the flags without its hyphens.

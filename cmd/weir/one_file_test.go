@@ -142,7 +142,8 @@ func behindProxy() httplimit.IP {
 }
 
 func byMiddleware(t *testing.T, file string, requests []oneRequest) denials {
-	guard := rules.Guard{Engine: loadEngine(t, file), Domain: "web", ClientIP: behindProxy()}
+	guard := rules.NewGuard(rules.Decider{Engine: loadEngine(t, file), Domain: "web"},
+		httplimit.Config{ClientIP: behindProxy()})
 	h := guard.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	all := denials{}
 	for _, r := range requests {

@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/weblimit"
 	"github.com/weirgo/weir/metrics"
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
@@ -258,6 +258,6 @@ func guard(s weir.Strategy, cfg httplimit.Config) (g *weblimit.Guard[*http.Reque
 			err = fmt.Errorf("weir: %v", mistake)
 		}
 	}()
-	made := weblimit.New[*http.Request]("weir", httplimit.New(s, cfg))
+	made := weblimit.New[*http.Request]("weir", httplimit.NewGuard(s, cfg))
 	return &made, nil
 }

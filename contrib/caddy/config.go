@@ -14,8 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
 	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/weblimit"
 )
 
 // The names in the configuration, the default first.

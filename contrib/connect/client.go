@@ -11,7 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/weirgo/weir/httpclient"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 )
 
 // Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and

@@ -19,7 +19,7 @@ import (
 	connectlimit "github.com/weirgo/weir/contrib/connect"
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 	"github.com/weirgo/weir/weirtest"
 )
 

@@ -25,7 +25,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 )
 
 // Server is a connect.Interceptor for handlers. It is safe for concurrent use. Make one with
@@ -118,7 +118,7 @@ func (s *Server) refuse(ctx context.Context, r *rpclimit.Refusal) error {
 			answer = connect.NewError(connect.CodeUnknown, err)
 		}
 	}
-	return withRetryInfo(answer, r.RetryDelay)
+	return withRetryInfo(answer, r.Decision.RetryAfter)
 }
 
 // Messages returns a connect.Interceptor that consults the Strategy about each message of a client

@@ -2,7 +2,7 @@
 // either of two ways:
 //
 //	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-//	e.Use(echolimit.New(httplimit.New(perClient, httplimit.Config{
+//	e.Use(echolimit.New(httplimit.NewGuard(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 //	})))
 //
@@ -19,10 +19,10 @@ import (
 	"github.com/labstack/echo/v5"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/weblimit"
 )
 
-// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as one for
+// New returns guard, as [httplimit.NewGuard] or rules.NewGuard makes one, as one for
 // Use. A request that guard refuses is answered by guard, and the handlers after it do not run;
 // with [OnDenied] Echo's error handler answers.
 //
@@ -36,9 +36,9 @@ import (
 // Extractor; Echo's IPExtractor has no effect on it. New panics if guard is nil. The middleware is
 // safe for concurrent use.
 //
-// [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
+// [httplimit.NewGuard]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#NewGuard
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
-func New(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
+func New(guard *httplimit.Guard) echo.MiddlewareFunc {
 	g := weblimit.New[*echo.Context]("echolimit", guard)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/weblimit"
 )
 
 // Store is a store for middleware.RateLimiterConfig, made by [NewStore]. It is safe for concurrent

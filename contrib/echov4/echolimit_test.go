@@ -56,7 +56,7 @@ func get(t *testing.T, url string) (*http.Response, string) {
 
 func TestDenialAndRecovery(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
 	})
 	url := serve(t, func(e *echo.Echo) { e.Use(echolimit.New(guard)); e.GET("/", hello) })
@@ -83,7 +83,7 @@ func TestDenialAndRecovery(t *testing.T) {
 // The budget belongs to the method and the route, not to the path.
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
 		Duration: time.Minute,
 		Now:      clock.Now,
@@ -112,7 +112,7 @@ func TestLimitPerRouteAndMethod(t *testing.T) {
 // The key may be what an earlier middleware has found out.
 func TestKeyFromTheContext(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 			user, _ := echolimit.Context(r).Get("user").(string)
 			return user, nil
@@ -140,7 +140,7 @@ func TestKeyFromTheContext(t *testing.T) {
 
 func TestStrategyThatCannotDecide(t *testing.T) {
 	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
-		guard := httplimit.New(weirtest.FailAll(errors.New("down")), httplimit.Config{
+		guard := httplimit.NewGuard(weirtest.FailAll(errors.New("down")), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 			Logger: slog.New(slog.DiscardHandler),
 		})
@@ -156,7 +156,7 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 func TestShadowDeniesNoRequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
 		Stats: &stats,
 	})
@@ -174,7 +174,7 @@ func TestShadowDeniesNoRequest(t *testing.T) {
 func TestCountIfSeesTheStatus(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	statuses := make(chan int, 1)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
 		CountIf: func(status int) bool { statuses <- status; return status == http.StatusUnauthorized },
 	})
@@ -214,7 +214,7 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 // What runs around the guard sees a refusal's status.
 func TestOuterMiddlewareSeesTheStatus(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
 	})
 	seen := make(chan int, 1)
@@ -236,5 +236,5 @@ func TestOuterMiddlewareSeesTheStatus(t *testing.T) {
 }
 
 func TestNewWithoutAGuardPanics(t *testing.T) {
-	assert.PanicsWithValue(t, "echolimit: no middleware", func() { echolimit.New(nil) })
+	assert.PanicsWithValue(t, "echolimit: no guard", func() { echolimit.New(nil) })
 }

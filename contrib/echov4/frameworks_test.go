@@ -58,7 +58,7 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	guard := httplimit.New(perClient, httplimit.Config{
+	guard := httplimit.NewGuard(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 	})
 	url := serve(t, func(e *echo.Echo) {
@@ -82,7 +82,7 @@ func TestPerUser(t *testing.T) {
 		}
 	}
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(perClient, httplimit.Config{
+		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				user, _ := echolimit.Context(r).Get("user").(string) // set by authenticate
 				return user, nil                                     // empty: 400
@@ -103,7 +103,7 @@ func TestBehindAProxy(t *testing.T) {
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(e *echo.Echo) {
 		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-		guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
+		guard := httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 		e.Use(echolimit.New(guard))
 		e.GET("/", hello)
 	})
@@ -122,7 +122,7 @@ func TestOwnDenialBody(t *testing.T) {
 		cfg.Respond = echolimit.OnDenied(func(c echo.Context, d httplimit.Decision) error {
 			return c.JSON(d.Status, map[string]string{"error": "too many requests", "limit": d.Policy})
 		})
-		e.Use(echolimit.New(httplimit.New(perClient, cfg)))
+		e.Use(echolimit.New(httplimit.NewGuard(perClient, cfg)))
 		e.GET("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -145,7 +145,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 		cfg.Respond = echolimit.OnDenied(func(_ echo.Context, d httplimit.Decision) error {
 			return echo.NewHTTPError(d.Status, "over the limit "+d.Policy)
 		})
-		e.Use(echolimit.New(httplimit.New(perClient, cfg)))
+		e.Use(echolimit.New(httplimit.NewGuard(perClient, cfg)))
 		e.GET("/", hello)
 	})
 	_, text := admitted(t, url)
@@ -164,7 +164,7 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.New(perClient, httplimit.Config{
+		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
 			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
@@ -209,7 +209,7 @@ func TestStreams(t *testing.T) {
 func TestStoreBesideAGuard(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	httplimit.New(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now})
+	httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now})
 	url := serve(t, func(e *echo.Echo) {
 		e.IPExtractor = echo.ExtractIPDirect() // behind proxies: echo.ExtractIPFromXFFHeader
 		e.Use(middleware.RateLimiter(echolimit.NewStore(perClient.Named("store"), httplimit.Config{})))

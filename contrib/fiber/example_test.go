@@ -44,7 +44,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer weirLimiter.Close()
-	guard := httplimit.New(weirLimiter.SlidingWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(weirLimiter.SlidingWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), // behind a proxy: httplimit.ClientIP
 		Limit:     2,
 		Duration:  time.Hour,

@@ -2,7 +2,7 @@
 // either of two ways:
 //
 //	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-//	app.Use(fiberlimit.New(httplimit.New(perClient, httplimit.Config{
+//	app.Use(fiberlimit.New(httplimit.NewGuard(perClient, httplimit.Config{
 //		Extractor: httplimit.RemoteAddr(),
 //	})))
 //
@@ -19,10 +19,10 @@ import (
 	"github.com/gofiber/fiber/v3"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/weblimit"
 )
 
-// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler
+// New returns guard, as [httplimit.NewGuard] or rules.NewGuard makes one, as a handler
 // for Use, a group or a route. A request that guard refuses is answered by guard, and the handlers
 // after it do not run; with [OnDenied] Fiber's error handler answers. Unlike the adaptor that comes
 // with Fiber, it runs them inside of guard, so that CountIf sees the status, MaxInFlight the end of
@@ -41,9 +41,9 @@ import (
 // A request with an invalid URI is answered with 400. Fiber does not notice that a client hangs up.
 // New panics if guard is nil. The handler is safe for concurrent use.
 //
-// [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
+// [httplimit.NewGuard]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#NewGuard
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
-func New(guard func(http.Handler) http.Handler) fiber.Handler {
+func New(guard *httplimit.Guard) fiber.Handler {
 	g := weblimit.New[*call]("fiberlimit", guard)
 	var routes routes
 	return func(c fiber.Ctx) error {
@@ -52,10 +52,24 @@ func New(guard func(http.Handler) http.Handler) fiber.Handler {
 		if err != nil {
 			return fiber.ErrBadRequest
 		}
-		passed, err := g.Run(call, call, r, routes.of(c), call.next)
-		if !passed {
+		pass := g.Begin(call, r, routes.of(c))
+		returned := false
+		defer func() {
+			if !returned { // else a stream that is still to be sent ends the request
+				pass.Abort()
+			}
+		}()
+		if !pass.Passes() {
+			err := pass.Refuse(call)
 			call.send() // a Respond may have answered by the fiber.Ctx alone
+			return err
 		}
+		pass.SetFields(call.header)
+		call.send()
+		c.SetContext(pass.Context()) // it may carry a value of the guard's
+		err = c.Next()
+		returned = true
+		call.end(pass.Ticket, status(c, err))
 		return err
 	}
 }
@@ -82,12 +96,11 @@ func OnDenied(
 	})
 }
 
-// call is one pass of a request through a guard, and the guard's http.ResponseWriter.
+// call is one pass of a request through a guard, and the http.ResponseWriter of a refusal.
 type call struct {
 	ctx    fiber.Ctx
 	header http.Header // the guard's fields, until they are sent
 	sent   bool
-	passed bool // to the handlers after the guard, which write for themselves
 }
 
 // request copies the head of the request: Fiber uses the memory of the original again, while the
@@ -111,15 +124,6 @@ func (call *call) request() (*http.Request, error) {
 	}
 	r.Header.Del("Host") // it is in r.Host
 	return r.WithContext(call.ctx.Context()), nil
-}
-
-// next runs the handlers that Fiber has next.
-func (call *call) next(_ http.ResponseWriter, r *http.Request) (int, error) {
-	call.passed = true
-	call.send()
-	call.ctx.SetContext(r.Context()) // it may carry a value of the guard's
-	err := call.ctx.Next()
-	return status(call.ctx, err), err
 }
 
 // status returns the status that the handlers have set, or that Fiber's default error handler will
@@ -152,7 +156,7 @@ func (call *call) Header() http.Header { return call.header }
 
 // WriteHeader sets the status of a refusal.
 func (call *call) WriteHeader(status int) {
-	if !call.passed && !call.sent {
+	if !call.sent {
 		call.send()
 		call.ctx.Status(status)
 	}
@@ -164,15 +168,15 @@ func (call *call) Write(p []byte) (int, error) {
 	return call.ctx.Write(p)
 }
 
-// OnSent calls leave when the body has been sent, if it is still to be sent after the handlers: see
-// weblimit.Guard.Run. Fasthttp closes the user values of a request then.
-func (call *call) OnSent(leave func()) bool {
+// end ends the request, when the body has been sent if that is still to come. Fasthttp closes the
+// user values of a request then.
+func (call *call) end(t httplimit.Ticket, status int) {
 	c := call.ctx.RequestCtx()
 	if !c.Response.IsBodyStream() && !c.Hijacked() {
-		return false
+		t.End(status)
+		return
 	}
-	c.SetUserValue(call, closer(leave))
-	return true
+	c.SetUserValue(call, closer(func() { t.End(status) }))
 }
 
 type closer func()

@@ -74,7 +74,7 @@ func get(t *testing.T, url string, lines ...string) (*http.Response, string) {
 
 func TestDenialAndRecovery(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
 	})
 	url := serve(t, func(app *fiber.App) { app.Use(fiberlimit.New(guard)); app.Get("/", hello) })
@@ -101,7 +101,7 @@ func TestDenialAndRecovery(t *testing.T) {
 // The budget belongs to the method and the route, not to the path.
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
 		Duration: time.Minute,
 		Now:      clock.Now,
@@ -132,7 +132,7 @@ func TestLimitPerRouteAndMethod(t *testing.T) {
 // The key may be what an earlier handler has found out.
 func TestKeyFromTheContext(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 			return fiber.Locals[string](fiberlimit.Context(r), "user"), nil
 		}),
@@ -157,7 +157,7 @@ func TestKeyFromTheContext(t *testing.T) {
 
 // A header that is there twice has no one value to key by: the guard sees both lines.
 func TestHeaderSentTwiceIsRefused(t *testing.T) {
-	guard := httplimit.New(&weirtest.Fake{}, httplimit.Config{
+	guard := httplimit.NewGuard(&weirtest.Fake{}, httplimit.Config{
 		Extractor: httplimit.Headers("X-Api-Key"), Limit: 1, Duration: time.Minute,
 	})
 	url := serve(t, func(app *fiber.App) { app.Use(fiberlimit.New(guard)); app.Get("/", hello) })
@@ -169,7 +169,7 @@ func TestHeaderSentTwiceIsRefused(t *testing.T) {
 
 func TestStrategyThatCannotDecide(t *testing.T) {
 	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
-		guard := httplimit.New(weirtest.FailAll(errors.New("down")), httplimit.Config{
+		guard := httplimit.NewGuard(weirtest.FailAll(errors.New("down")), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 			Logger: slog.New(slog.DiscardHandler),
 		})
@@ -185,7 +185,7 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 func TestShadowDeniesNoRequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
 		Stats: &stats,
 	})
@@ -203,7 +203,7 @@ func TestShadowDeniesNoRequest(t *testing.T) {
 func TestCountIfSeesTheStatus(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	statuses := make(chan int, 1)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
 		CountIf: func(status int) bool { statuses <- status; return status == http.StatusUnauthorized },
 	})
@@ -238,7 +238,7 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 
 // The handlers run inside of the guard: a request is in flight until they return.
 func TestInFlightIsBounded(t *testing.T) {
-	guard := httplimit.New(&weirtest.Fake{},
+	guard := httplimit.NewGuard(&weirtest.Fake{},
 		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
 	inside, leave := make(chan bool), make(chan bool)
 	url := serve(t, func(app *fiber.App) {
@@ -263,5 +263,5 @@ func TestInFlightIsBounded(t *testing.T) {
 }
 
 func TestNewWithoutAGuardPanics(t *testing.T) {
-	assert.PanicsWithValue(t, "fiberlimit: no middleware", func() { fiberlimit.New(nil) })
+	assert.PanicsWithValue(t, "fiberlimit: no guard", func() { fiberlimit.New(nil) })
 }

@@ -61,7 +61,7 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	guard := httplimit.New(perClient, httplimit.Config{
+	guard := httplimit.NewGuard(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 	})
 	url := serve(t, func(app *fiber.App) {
@@ -83,7 +83,7 @@ func TestPerUser(t *testing.T) {
 		return c.Next()
 	}
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(perClient, httplimit.Config{
+		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				// set by authenticate; empty: 400
 				return fiber.Locals[string](fiberlimit.Context(r), "user"), nil
@@ -104,7 +104,7 @@ func TestBehindAProxy(t *testing.T) {
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(app *fiber.App) {
 		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-		guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
+		guard := httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 		app.Use(fiberlimit.New(guard))
 		app.Get("/", hello)
 	})
@@ -123,7 +123,7 @@ func TestOwnDenialBody(t *testing.T) {
 		cfg.Respond = fiberlimit.OnDenied(func(c fiber.Ctx, d httplimit.Decision) error {
 			return c.Status(d.Status).JSON(fiber.Map{"error": "too many requests", "limit": d.Policy})
 		})
-		app.Use(fiberlimit.New(httplimit.New(perClient, cfg)))
+		app.Use(fiberlimit.New(httplimit.NewGuard(perClient, cfg)))
 		app.Get("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -146,7 +146,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 	cfg.Respond = fiberlimit.OnDenied(func(_ fiber.Ctx, d httplimit.Decision) error {
 		return fiber.NewError(d.Status, "over the limit "+d.Policy)
 	})
-	app.Use(fiberlimit.New(httplimit.New(perClient, cfg)))
+	app.Use(fiberlimit.New(httplimit.NewGuard(perClient, cfg)))
 	app.Get("/", hello)
 	url := start(t, app)
 	_, text := admitted(t, url)
@@ -165,7 +165,7 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(app *fiber.App) {
-		guard := httplimit.New(perClient, httplimit.Config{
+		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
 			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})
@@ -233,7 +233,7 @@ func TestRespondByTheContextKeepsTheFields(t *testing.T) {
 	}
 	url := serve(t, func(app *fiber.App) {
 		perClient := weirLimiter.SlidingWindow().Limit(100, time.Minute)
-		app.Use(fiberlimit.New(httplimit.New(perClient, cfg)))
+		app.Use(fiberlimit.New(httplimit.NewGuard(perClient, cfg)))
 		app.Get("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -244,7 +244,7 @@ func TestRespondByTheContextKeepsTheFields(t *testing.T) {
 
 // A stream is no longer in flight once its client has hung up.
 func TestAStreamEndsWithItsClient(t *testing.T) {
-	guard := httplimit.New(&weirtest.Fake{},
+	guard := httplimit.NewGuard(&weirtest.Fake{},
 		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
 	url := serve(t, func(app *fiber.App) {
 		app.Get("/", fiberlimit.New(guard), func(c fiber.Ctx) error {
@@ -276,7 +276,7 @@ func TestAStreamEndsWithItsClient(t *testing.T) {
 func TestPatternOfAGroup(t *testing.T) {
 	for _, cfg := range []fiber.Config{{}, {CaseSensitive: true, StrictRouting: true}} {
 		var pattern string
-		guard := httplimit.New(&weirtest.Fake{}, httplimit.Config{
+		guard := httplimit.NewGuard(&weirtest.Fake{}, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				pattern = r.Pattern
 				return "all", nil

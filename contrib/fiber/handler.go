@@ -40,7 +40,7 @@ import (
 // finds the client's address. LimitReached answers requests that are denied or whose client is on
 // the deny list; others that are refused are a fiber.Error.
 //
-// New of the result panics on what must be zero, and where httplimit.New does.
+// New of the result panics on what must be zero, and where httplimit.NewGuard does.
 func Handler(s weir.Strategy, cfg httplimit.Config) limiter.Handler { return handler{s, cfg} }
 
 type handler struct {
@@ -91,7 +91,7 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	if !of.DisableHeaders {
 		cfg.OnDecision = report(cfg.OnDecision, cfg.Now)
 	}
-	return New(httplimit.New(h.strategy, cfg))
+	return New(httplimit.NewGuard(h.strategy, cfg))
 }
 
 // withDefaults sets the defaults that limiter.New sets, for callers of New alone.

@@ -20,7 +20,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer limiter.Close()
-	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), // behind a proxy: httplimit.ClientIP
 		Limit:     2,
 		Duration:  time.Hour,

@@ -57,7 +57,7 @@ func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
 func TestPerRoute(t *testing.T) {
 	limiter, _ := newLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	guard := httplimit.New(perClient, httplimit.Config{
+	guard := httplimit.NewGuard(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 	})
 	url := serve(t, func(engine *gin.Engine) {
@@ -76,7 +76,7 @@ func TestPerUser(t *testing.T) {
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	authenticate := func(c *gin.Context) { c.Set("user", c.GetHeader("X-User")) }
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(perClient, httplimit.Config{
+		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 				return ginlimit.Context(r).GetString("user"), nil // set by authenticate; empty: 400
 			}),
@@ -96,7 +96,7 @@ func TestBehindAProxy(t *testing.T) {
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(engine *gin.Engine) {
 		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-		guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
+		guard := httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
 		engine.Use(ginlimit.New(guard))
 		engine.GET("/", hello)
 	})
@@ -116,7 +116,7 @@ func TestOwnDenialBody(t *testing.T) {
 			c.JSON(d.Status, gin.H{"error": "too many requests", "limit": d.Policy})
 			return nil
 		})
-		engine.Use(ginlimit.New(httplimit.New(perClient, cfg)))
+		engine.Use(ginlimit.New(httplimit.NewGuard(perClient, cfg)))
 		engine.GET("/", hello)
 	})
 	resp, text := admitted(t, url)
@@ -139,7 +139,7 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 		cfg.Respond = ginlimit.OnDenied(func(_ *gin.Context, d httplimit.Decision) error {
 			return fmt.Errorf("over the limit %s", d.Policy)
 		})
-		engine.Use(ginlimit.New(httplimit.New(perClient, cfg)))
+		engine.Use(ginlimit.New(httplimit.NewGuard(perClient, cfg)))
 		engine.GET("/", hello)
 	})
 	_, text := admitted(t, url)
@@ -158,7 +158,7 @@ func TestStreams(t *testing.T) {
 		return events
 	}
 	url := serve(t, func(engine *gin.Engine) {
-		guard := httplimit.New(perClient, httplimit.Config{
+		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
 			Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(2)}, // streams at a time
 		})

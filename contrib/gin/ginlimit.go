@@ -1,7 +1,7 @@
 // Package ginlimit limits requests to a Gin engine by the policies of package httplimit.
 //
 //	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-//	guard := httplimit.New(perClient, httplimit.Config{
+//	guard := httplimit.NewGuard(perClient, httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 //	})
 //	api := engine.Group("/api", ginlimit.New(guard))
@@ -13,10 +13,10 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/weblimit"
 )
 
-// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler
+// New returns guard, as [httplimit.NewGuard] or rules.NewGuard makes one, as a handler
 // for Use and Group. A request that guard refuses is answered by guard, or as [OnDenied] says, and
 // the handlers after it do not run.
 //
@@ -29,9 +29,9 @@ import (
 // is the business of the Extractor; Gin's SetTrustedProxies has no effect on it. New panics if
 // guard is nil. The handler is safe for concurrent use.
 //
-// [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
+// [httplimit.NewGuard]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#NewGuard
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
-func New(guard func(http.Handler) http.Handler) gin.HandlerFunc {
+func New(guard *httplimit.Guard) gin.HandlerFunc {
 	g := weblimit.New[*gin.Context]("ginlimit", guard)
 	return func(c *gin.Context) {
 		outer := c.Writer

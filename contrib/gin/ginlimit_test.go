@@ -59,7 +59,7 @@ func get(t *testing.T, url string) (*http.Response, string) {
 
 func TestDenialAndRecovery(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
 	})
 	url := serve(t, func(e *gin.Engine) { e.Use(ginlimit.New(guard)); e.GET("/", hello) })
@@ -86,7 +86,7 @@ func TestDenialAndRecovery(t *testing.T) {
 // The budget belongs to the method and the route, not to the path.
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
 		Duration: time.Minute,
 		Now:      clock.Now,
@@ -115,7 +115,7 @@ func TestLimitPerRouteAndMethod(t *testing.T) {
 // The key may be what an earlier handler has found out.
 func TestKeyFromTheContext(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 			return ginlimit.Context(r).GetString("user"), nil
 		}),
@@ -137,7 +137,7 @@ func TestKeyFromTheContext(t *testing.T) {
 
 func TestStrategyThatCannotDecide(t *testing.T) {
 	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
-		guard := httplimit.New(weirtest.FailAll(errors.New("down")), httplimit.Config{
+		guard := httplimit.NewGuard(weirtest.FailAll(errors.New("down")), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 			Logger: slog.New(slog.DiscardHandler),
 		})
@@ -153,7 +153,7 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 func TestShadowDeniesNoRequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
 		Stats: &stats,
 	})
@@ -170,7 +170,7 @@ func TestShadowDeniesNoRequest(t *testing.T) {
 func TestCountIfSeesTheStatus(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	statuses := make(chan int, 1)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
 		CountIf: func(status int) bool { statuses <- status; return status == http.StatusUnauthorized },
 	})
@@ -206,7 +206,7 @@ func TestCountIfSeesTheStatusWhenTheAnswerBegins(t *testing.T) {
 		"Flush":          func(c *gin.Context) { c.Writer.Flush() },
 	} {
 		limiter, clock := newLimiter(t)
-		guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
 			CountIf: func(status int) bool { return status == http.StatusUnauthorized },
 		})
@@ -229,7 +229,7 @@ func TestCountIfSeesTheStatusWhenTheAnswerBegins(t *testing.T) {
 // A panic leaves the writer to Recovery as it was before the guard.
 func TestPanicRestoresTheWriter(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 	})
 	url := serve(t, func(e *gin.Engine) {
@@ -246,5 +246,5 @@ func TestPanicRestoresTheWriter(t *testing.T) {
 }
 
 func TestNewWithoutAGuardPanics(t *testing.T) {
-	assert.PanicsWithValue(t, "ginlimit: no middleware", func() { ginlimit.New(nil) })
+	assert.PanicsWithValue(t, "ginlimit: no guard", func() { ginlimit.New(nil) })
 }

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirgo/weir/httpclient"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 )
 
 // Client keeps the RPCs of a client under a limit of its own, and follows the RetryInfo of servers:

@@ -26,7 +26,7 @@ import (
 	"github.com/weirgo/weir"
 	grpclimit "github.com/weirgo/weir/contrib/grpc"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 	"github.com/weirgo/weir/weirtest"
 )
 

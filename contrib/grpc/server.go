@@ -33,7 +33,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 )
 
 // Server limits the RPCs that a server handles. It is safe for concurrent use. Make one with
@@ -192,7 +192,7 @@ func (s *Server) refuse(ctx context.Context, r *rpclimit.Refusal) error {
 			answer = status.Convert(err)
 		}
 	}
-	return withRetryInfo(answer, r.RetryDelay).Err()
+	return withRetryInfo(answer, r.Decision.RetryAfter).Err()
 }
 
 // callOf describes the RPC of a server's context.
@@ -242,8 +242,8 @@ func metadataOf(fields http.Header) metadata.MD {
 // clients do not retry once they have a header.
 func trailerOf(r *rpclimit.Refusal) metadata.MD {
 	md := metadataOf(r.Fields)
-	if r.RetryDelay > 0 {
-		ms := (r.RetryDelay + time.Millisecond - 1) / time.Millisecond
+	if r.Decision.RetryAfter > 0 {
+		ms := (r.Decision.RetryAfter + time.Millisecond - 1) / time.Millisecond
 		md.Set("grpc-retry-pushback-ms", strconv.FormatInt(int64(ms), 10)) // gRFC A6
 	}
 	return md

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/metrics"
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/rules"
@@ -49,20 +50,18 @@ func Watch(ctx context.Context) *rules.Engine {
 }
 
 // Decisions is in docs/rules.md.
-func Decisions(engine *rules.Engine, limiter *weir.Limiter) rules.Guard {
+func Decisions(engine *rules.Engine, limiter *weir.Limiter) *httplimit.Guard {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "limit_decisions_total"},
 		[]string{"rule", "code"})
 	prometheus.MustRegister(decisions, weirprom.New("", metrics.Limiter(limiter.Stats)))
-	guard := rules.Guard{Engine: engine, Domain: "edge"}
-	guard.OnDecision = func(_ *http.Request, resp *rules.Response, err error) {
-		if resp == nil {
-			return // not decided, or no descriptor
-		}
+	decider := rules.Decider{Engine: engine, Domain: "edge"}
+	decider.OnResponse = func(_ *http.Request, resp *rules.Response) {
 		for _, s := range resp.Statuses {
 			if s.Rule != nil {
 				decisions.WithLabelValues(s.Rule.Path, s.Code.String()).Inc()
 			}
 		}
 	}
+	guard := rules.NewGuard(decider, httplimit.Config{})
 	return guard
 }

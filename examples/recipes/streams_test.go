@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -65,7 +66,7 @@ func TestStreamsAtOneTimeByRules(t *testing.T) {
 		<-end
 		w.WriteHeader(http.StatusOK)
 	})
-	checkStreams(t, rules.Middleware(engine)(generate), writing, end)
+	checkStreams(t, rules.Middleware(engine, httplimit.Config{})(generate), writing, end)
 }
 
 // checkStreams checks that a user may have two answers at one time. The handler sends to writing

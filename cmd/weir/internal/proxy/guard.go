@@ -11,11 +11,11 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// guard returns next behind the limits: those of the request's route or, if it has none of its own,
-// the general ones. A request with several targets is held to the limits of each. The deny list
-// comes before the path is read.
+// guard returns next behind the rules, or behind the limits: those of the request's route or, if it
+// has none of its own, the general ones. A request with several targets is held to the limits of
+// each. The deny list comes before the path is read.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
-	reads := p.routes.ReadsPaths() || p.cfg.NormalizePaths
+	reads := p.routes.ReadsPaths() || p.cfg.NormalizePaths || p.ruled != nil
 	if !reads {
 		next = p.rewrite(next)
 	}
@@ -45,7 +45,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	}
 	choose := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &recordOf(r.Context()).targets
-		if len(t.List) > 1 {
+		if len(t.List) > 1 && p.ruled == nil { // the rules read the path themselves
 			several.ServeHTTP(w, r)
 			return
 		}
@@ -54,7 +54,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	if p.cfg.Guard.Shadow { // nobody is refused
 		return p.read(choose), nil
 	}
-	return p.behindLists(httplimit.Policy{}, p.early(), p.read(choose), p.rewrite(next))
+	return p.behindLists(p.read(choose), p.rewrite(next))
 }
 
 // read returns next behind a handler that finds the targets of a request.
@@ -118,7 +118,9 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
 	cfg.Policies, cfg.Concurrency = policies, p.concurrency
-	if len(policies) == 0 { // all limits are those of routes: only the lists apply
+	if p.ruled != nil {
+		cfg.Decider = p.ruled.decider()
+	} else if len(policies) == 0 { // all limits are those of routes: only the lists apply
 		cfg.MaxInFlight = math.MaxInt
 	}
 	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
@@ -144,27 +146,20 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 	}, p.early(), next)
 }
 
-// behindLists returns next behind the deny list and a bound on requests of one caller in flight, if
-// there is one. A client in Allow passes to upstream instead.
-func (p *Proxy) behindLists(
-	concurrency httplimit.Policy, keys httplimit.Extractor, next, upstream http.Handler,
-) (http.Handler, error) {
-	cfg := httplimit.Config{
+// behindLists returns next behind the deny list. A client in Allow passes to upstream instead.
+func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
+	listed, err := p.wrap(httplimit.Config{
 		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
-		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: concurrency,
+		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		Respond: p.cfg.Guard.Respond, CORS: p.cfg.Guard.CORS, Jitter: p.cfg.Guard.Jitter,
-		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
+		Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) *weir.Limit { return nil },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 && !recordOf(r.Context()).decided { // or in shadow mode it counts twice
+			if d.Status != 0 {
 				p.decided(r, d)
 			}
 		},
-	}
-	if !concurrency.IsZero() {
-		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
-	}
-	listed, err := p.wrap(cfg, keys, next)
+	}, p.early(), next)
 	allowed := p.allowed()
 	if err != nil || allowed == nil {
 		return listed, err

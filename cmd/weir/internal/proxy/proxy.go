@@ -147,13 +147,12 @@ func (p *Proxy) limited() (http.Handler, error) {
 	if p.cfg.AddressPath != "" {
 		next = p.showAddress(next)
 	}
-	if len(p.cfg.Rules.Paths) == 0 {
-		return p.guard(next)
+	if len(p.cfg.Rules.Paths) > 0 {
+		if err := p.newRuled(); err != nil {
+			return nil, err
+		}
 	}
-	if err := p.newRuled(); err != nil {
-		return nil, err
-	}
-	return p.guardByRules(next)
+	return p.guard(next)
 }
 
 // showAddress answers requests for AddressPath with the address that they count for.

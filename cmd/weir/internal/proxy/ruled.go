@@ -2,17 +2,12 @@ package proxy
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"time"
 
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/urlpath"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -30,7 +25,6 @@ type Rules struct {
 type ruled struct {
 	*live.Rules
 	domain string
-	keys   httplimit.Extractor
 }
 
 // newRuled loads the rules.
@@ -40,7 +34,7 @@ func (p *Proxy) newRuled() (err error) {
 	if p.redis != nil {
 		strategies = p.redis.Strategies(strategies)
 	}
-	r := &ruled{keys: p.cfg.By.extractor(p.ip, 0)}
+	r := new(ruled)
 	check := func(s *rules.Set) error {
 		domain, err := cfg.Domain(s)
 		if err == nil && cmp.Or(r.domain, domain) != domain {
@@ -59,83 +53,15 @@ func (p *Proxy) newRuled() (err error) {
 	return err
 }
 
-// guardByRules returns next behind the rules, and the rules behind the deny and allow lists.
-func (p *Proxy) guardByRules(next http.Handler) (h http.Handler, err error) {
-	guard := rules.Guard{
-		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip,
-		MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient, DeniedStatus: p.cfg.Guard.DeniedStatus,
-		FailOpen: p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
-	}
-	behind, concurrency := guard.Wrap(next), p.concurrency
-	if p.routes.ReadsPaths() { // the keys of callers have the path
-		keys := p.cfg.By.extractor(p.ip, 0)
-		if behind, err = p.behindLists(concurrency, keys, behind, next); err != nil {
-			return nil, err
-		}
-		concurrency = httplimit.Policy{}
-	}
-	return p.behindLists(concurrency, p.early(), p.read(behind), p.rewrite(next))
-}
-
-// onRules records a decision of the rules.
-func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
-	if rec := recordOf(r.Context()); rec != nil && rec.decided {
-		return // in shadow mode: otherwise the lists would have refused it
-	}
-	d := httplimit.Decision{Shadow: p.cfg.Guard.Shadow, Err: err, Cost: 1}
-	switch {
-	case err != nil && r.Context().Err() != nil:
-		d.Outcome = httplimit.Canceled
-	case errors.Is(err, urlpath.ErrReadings), errors.Is(err, urlpath.ErrLen):
-		d.Outcome, d.Status = httplimit.NoKey, urlpath.Status(err)
-	case err != nil && p.cfg.Guard.FailOpen && !errors.Is(err, weir.ErrFull):
-		d.Outcome = httplimit.Bypassed
-	case err != nil:
-		d.Outcome, d.Status = httplimit.Failed, http.StatusServiceUnavailable
-	case resp == nil:
-		d.Outcome = httplimit.Exempt
-	case resp.Allowed() && !resp.Shadowed:
-		d.Outcome = httplimit.Admitted
-	default:
-		d.Outcome, d.Status = httplimit.Denied,
-			cmp.Or(p.cfg.Guard.DeniedStatus, http.StatusTooManyRequests)
-	}
-	if resp != nil {
-		for i := range resp.Statuses {
-			p.ruled.Figures.Count(&resp.Statuses[i], 1, d.Outcome == httplimit.Denied)
-		}
-		describeRule(&d, resp)
-	}
-	if key, err := p.ruled.keys.Extract(r); err == nil {
-		d.Key = key
-	}
-	p.decided(r, d)
-}
-
-// describeRule sets the fields of d that describe a rule: one that is over its limit or, if none
-// is, the one with the least remaining.
-func describeRule(d *httplimit.Decision, resp *rules.Response) {
-	var of *rules.Status
-	for i := range resp.Statuses {
-		s := &resp.Statuses[i]
-		if s.Limit == nil || s.Rule == nil {
-			continue
-		}
-		if of == nil || s.Reason == rules.Over && of.Reason != rules.Over ||
-			s.Reason == of.Reason && s.Remaining < of.Remaining {
-			of = s
-		}
-	}
-	if of == nil {
-		return
-	}
-	d.Policy, d.Strategy = of.Rule.Name(), strings.ReplaceAll(of.Limit.Algorithm.String(), "_", " ")
-	d.Limit, d.Duration, d.Remaining = uint64(of.Limit.Requests), of.Limit.Period(), of.Remaining
-	d.Result.ExpiresAt = time.Now().Add(of.Reset)
-	d.Result.TotalRequests = d.Limit - min(d.Limit, d.Remaining)
-	if of.Reason == rules.Within {
-		d.Result.State = weir.Allow
-	}
+// decider returns the rules as a middleware asks them.
+func (r *ruled) decider() httplimit.Decider {
+	return &rules.Decider{Engine: r.Engine, Domain: r.domain,
+		OnResponse: func(_ *http.Request, resp *rules.Response) {
+			denied := resp.Shadowed || !resp.Allowed()
+			for i := range resp.Statuses {
+				r.Figures.Count(&resp.Statuses[i], 1, denied)
+			}
+		}}
 }
 
 // maxRulesShown bounds the rules on the page.

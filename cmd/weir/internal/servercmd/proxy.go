@@ -152,13 +152,8 @@ func (f *proxyFlags) command() *cobra.Command {
 	return cmd
 }
 
-// notWithRules are the flags whose settings are part of the rules or do not apply to them.
-var notWithRules = []string{
-	"limit", "strategy", "burst", "queue", "route", "penalty-box", "headers", "mochiweb",
-	"denied-page", "jitter",
-	"count-if", "cors-origin", "cors-credentials", "count-preflights", "on-full", "redis-lease",
-	"redis-denials",
-}
+// notWithRules are the flags that say a limit themselves, or how one counts on Redis.
+var notWithRules = []string{"limit", "strategy", "burst", "queue", "redis-lease", "redis-denials"}
 
 func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags, cfg := cmd.Flags(), &f.cfg

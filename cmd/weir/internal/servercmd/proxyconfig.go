@@ -37,6 +37,10 @@ func (f *proxyFlags) config(
 	if err := f.rules.Exclude(given, notWithRules); err != nil {
 		return cfg, err
 	}
+	if i := slices.IndexFunc(f.routes, limited); i >= 0 && len(f.rules.Paths) > 0 {
+		return cfg, fmt.Errorf("--route %q has a limit, and --rules has those: leave out one of them",
+			f.routes[i])
+	}
 	if err := f.checkNumbers(); err != nil {
 		return cfg, err
 	}

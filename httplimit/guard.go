@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -17,121 +16,77 @@ import (
 	"github.com/weirgo/weir/internal/clientkeys"
 )
 
-// New returns the middleware that consults s before each request: the handler runs at most once, if
-// s admits it. s is a [weir.Limit], or another Strategy with a Limit and a Duration in cfg.
-//
-// Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
-// without a key, 503 if s cannot decide or too many requests are in flight, and to a client on the
-// deny list 403, or 429 if the entry has an end. Panics of the handler pass through. The middleware
-// is safe for concurrent use, as s is, and costs one Run per policy, a Peek more for each in this
-// process if there are several, and a handful of allocations, most of which net/http needs to hold
-// the header.
+// Guard decides on requests, in three steps: [Guard.Begin] decides, [Ticket.Answer] answers what is
+// refused, and [Ticket.End] ends what is not. [Guard.Wrap] is the middleware made of them; adapters
+// to frameworks take the steps themselves. It is safe for concurrent use, as its Strategies are.
+type Guard struct{ m *middleware }
+
+// NewGuard returns a Guard that consults s about each request. s is a [weir.Limit], or another
+// Strategy with a Limit and a Duration in cfg, or nil if cfg has a Decider.
 //
 // A limit counts as its own methods do, under the extracted key; another Strategy under
-// [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate
-// if the names of their policies differ, and share budgets if the names are equal. Replicas that
-// share a Redis must share budgets, so New cannot invent a name for each middleware: the default
-// name is made of the limit, and only one New on a Strategy may use it, unless all are given one
-// and the same Limit.
+// [Policy.Key]: the policy's name and the extracted key. Guards on one Strategy are separate if the
+// names of their policies differ, and share budgets if the names are equal. Replicas that share a
+// Redis must share budgets, so NewGuard cannot invent a name for each Guard: the default name is
+// made of the limit, and only one Guard on a Strategy may use it, unless all are given one and the
+// same Limit.
 //
-// New panics on an invalid Config: no s, no Extractor, no limit, numbers beside a [weir.Limit] that
-// has its own, a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name, a
-// second middleware with default names on one Strategy, or a Strategy that cannot give back, as
+// NewGuard panics on an invalid Config: no s, no Extractor, no limit, numbers beside a [weir.Limit]
+// that has its own, a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name,
+// a second Guard with default names on one Strategy, or a Strategy that cannot give back, as
 // CountIf and further policies need it.
+func NewGuard(s weir.Strategy, cfg Config) *Guard { return &Guard{newMiddleware(s, cfg)} }
+
+// New is [Guard.Wrap] of [NewGuard], with the same panics.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
-	m := newMiddleware(s, cfg)
-	return func(next http.Handler) http.Handler {
-		if next == nil {
-			panic("httplimit: no handler to guard")
-		}
-		return &handler{m, next}
+	return NewGuard(s, cfg).Wrap
+}
+
+// Wrap returns the middleware that consults the Guard before each request: next runs at most once,
+// if the request passes.
+//
+// Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
+// without a key, 503 if a limit cannot be decided or too many requests are in flight, and to a
+// client on the deny list 403, or 429 if the entry has an end. Panics of next pass through. It
+// costs one Run per policy, a Peek more for each in this process if there are several, and a
+// handful of allocations, most of which net/http needs to hold the header. It panics if next is
+// nil.
+func (g *Guard) Wrap(next http.Handler) http.Handler {
+	if next == nil {
+		panic("httplimit: no handler to guard")
 	}
+	return &handler{g, next}
 }
 
 type handler struct {
-	*middleware
-	next http.Handler
+	guard *Guard
+	next  http.Handler
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := h.calls.Get().(*call)
-	if h.boundsInFlight {
-		h.serveInFlight(w, r, c)
-		return
+	c := h.guard.m.begin(r)
+	switch {
+	case c.lasts():
+		h.serve(w, Ticket{c, r, c.uses.Load()})
+	case c.passes():
+		w, r = c.writer(w, r)
+		c.close() // first: the handler may take long
+		h.next.ServeHTTP(w, r)
+	default:
+		c.refuse(w, r)
+		c.close()
 	}
-	h.handle(w, r, c)
 }
 
-// handle decides on a request, and serves it if it may pass.
-func (h *handler) handle(w http.ResponseWriter, r *http.Request, c *call) {
-	h.decide(c, r)
-	if c.outcome == Denied && !h.Shadow {
-		h.penalize(c, r)
+// serve is ServeHTTP for a request at whose end something is left to do.
+func (h *handler) serve(w http.ResponseWriter, t Ticket) {
+	defer t.Abort()
+	if t.Passes() {
+		h.next.ServeHTTP(t.Writer(w))
+	} else {
+		t.Answer(w)
 	}
-	if h.Stats != nil {
-		h.Stats.counts[c.outcome].Add(1)
-	}
-	if h.OnDecision != nil {
-		h.OnDecision(r, h.report(c))
-	}
-	if c.status != 0 && !h.Shadow {
-		f := newFields(w.Header(), make([]string, len(styleFields[h.Headers])+refusalFields))
-		if c.decider != none {
-			h.setFields(&f, c)
-		}
-		h.answer(w, r, &f, c)
-		h.calls.Put(c)
-		return
-	}
-	h.serve(w, r, c)
-}
-
-// refusalFields is the number of fields of a refusal besides the style's: Retry-After,
-// Cache-Control and Content-Type.
-const refusalFields = 3
-
-// serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
-// It refunds a request that does not count.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
-	counting := h.CountIf != nil && c.taken()
-	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
-	marked := bypassed(r, c)
-	held := c.inFlight != nil && c.inFlight.held != nil
-	if !counting && !sends && !held {
-		h.calls.Put(c) // first: the handler may take long
-		h.next.ServeHTTP(w, marked)
-		return
-	}
-	rw, wrapped := newResponseWriter(w)
-	rw.more = &silent
-	if sends {
-		rw.more = &h.sending
-		f := newFields(w.Header(), rw.values[:])
-		if h.setFields(&f, c); c.outcome == Bypassed {
-			f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
-		}
-	}
-	if held {
-		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
-	}
-	if !counting {
-		h.calls.Put(c)
-		h.next.ServeHTTP(wrapped, marked)
-		return
-	}
-	h.next.ServeHTTP(wrapped, rw.watch(marked)) // a panic refunds nothing: it must not undo an attempt
-	if !h.counts(rw) && c.limits.Refund(r.Context()) != nil {
-		h.logFailures(r.Context(), c)
-	}
-	h.calls.Put(c)
-}
-
-// bypassed marks the request for IsBypassed if no Strategy decided on it.
-func bypassed(r *http.Request, c *call) *http.Request {
-	if c.outcome != Bypassed {
-		return r
-	}
-	return r.WithContext(context.WithValue(r.Context(), bypassKey{}, true))
+	t.End(0)
 }
 
 // middleware is a checked Config and the values computed from it. All of it is read-only after New
@@ -150,6 +105,7 @@ type middleware struct {
 	realTime       bool             // Now is time.Now
 	policyLine     string           // the RateLimit-Policy field; empty if a policy varies
 	calls          sync.Pool
+	keyless        bool                // a request without a key is no mistake: there is a Decider
 	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
 	boundsInFlight bool                // by MaxInFlight or Concurrency
 	keys           *clientkeys.Keys    // nil: no bound
@@ -159,7 +115,7 @@ type middleware struct {
 
 // newMiddleware checks cfg and compiles its policies; it panics on a mistake.
 func newMiddleware(s weir.Strategy, cfg Config) *middleware {
-	if s == nil {
+	if s == nil && cfg.Decider == nil {
 		panic("httplimit: no Strategy")
 	}
 	m := &middleware{Config: cfg}
@@ -211,6 +167,9 @@ func (m *middleware) setDefaults() {
 	if m.Now == nil {
 		m.Now, m.realTime = time.Now, true
 	}
+	if m.keyless = m.Extractor == nil && m.Decider != nil; m.keyless {
+		m.Extractor = m.ClientIP
+	}
 	if ip, ok := findIP(m.Extractor); ok && m.ClientIP.isZero() {
 		m.ClientIP = ip
 	}
@@ -237,9 +196,9 @@ func (m *middleware) check() {
 }
 
 func (m *middleware) checkPolicies() {
-	if len(m.policies) == 0 && m.MaxInFlight == 0 {
+	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.Decider == nil {
 		panic("httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
-			"Policies, Concurrency, or MaxInFlight")
+			"Policies, Concurrency, MaxInFlight, or Decider")
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""
@@ -257,7 +216,7 @@ func (m *middleware) checkPolicies() {
 			continue
 		case m.CountIf != nil:
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, %s, cannot refund",
-				p.Name, p.strategy))
+				p.Name, p.shown.Strategy))
 		case irrevocable != "":
 			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; "+
 				"only one can decide last", irrevocable, p.Name))
@@ -268,7 +227,7 @@ func (m *middleware) checkPolicies() {
 
 func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
-	static, forecasts := true, false
+	static, forecasts := m.Decider == nil, false
 	for _, p := range m.policies {
 		prefix := max(len(p.part), len(p.prefix))
 		if p.plans != nil && p.plans.of.Name == "" {
@@ -282,19 +241,19 @@ func (m *middleware) precompute() {
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {
-		m.policyLine = string(newCall(m.policies).quotas.appendPolicies(nil))
+		m.policyLine = string(appendPolicies(nil, newCall(m).states))
 	}
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
 	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
 	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
-	m.calls.New = func() any { return newCall(m.policies) }
+	m.calls.New = func() any { return newCall(m) }
 }
 
 // boundKeys sets keys, unless each client has one key only or MaxKeysPerClient is negative.
 func (m *middleware) boundKeys() {
 	several := func(p *policy) bool { return !oneKeyEach(cmp.Or(p.Extractor, m.Extractor)) }
-	if m.MaxKeysPerClient < 0 || !slices.ContainsFunc(m.policies, several) {
+	if m.MaxKeysPerClient < 0 || m.Decider == nil && !slices.ContainsFunc(m.policies, several) {
 		return
 	}
 	m.keys = clientkeys.New(cmp.Or(m.MaxKeysPerClient, clientkeys.DefaultMost))

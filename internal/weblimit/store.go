@@ -12,8 +12,9 @@ import (
 // Store decides for a framework's own rate limiter, which extracts an identifier and writes the
 // answer. It is safe for concurrent use.
 type Store struct {
-	guard http.Handler
-	blank *http.Request // for Allow
+	adapter string
+	guard   *httplimit.Guard
+	blank   *http.Request // for Allow
 }
 
 // NewStore returns a Store that decides by s and the policies of cfg. The identifier is the key, so
@@ -33,11 +34,9 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 		panic(adapter + ": a Store does not write the answer: use the DenyHandler, or New")
 	}
 	cfg.Extractor = httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		return decisionOf(r).identifier, nil
+		identifier, _ := r.Context().Value(identifierKey{}).(string)
+		return identifier, nil
 	})
-	cfg.Respond = func(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) {
-		decisionOf(r).refuse(adapter, d)
-	}
 	if cfg.MaxKeysPerClient == 0 {
 		cfg.MaxKeysPerClient = -1
 	}
@@ -45,11 +44,10 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 	if err != nil {
 		panic(err) // its arguments are constants
 	}
-	admit := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		decisionOf(r).admitted = true
-	})
-	return &Store{guard: httplimit.New(s, cfg)(admit), blank: blank}
+	return &Store{adapter, httplimit.NewGuard(s, cfg), blank}
 }
+
+type identifierKey struct{}
 
 // Allow reports whether a request of this client is admitted. The error says why a request was
 // refused other than by a limit: the strategy could not decide, the identifier is empty, or the
@@ -62,36 +60,21 @@ func (s *Store) Allow(identifier string) (bool, error) {
 // AllowRequest is Allow with the request at hand. It sets the fields that report the limit in
 // header, that of the response, and Retry-After on a denial.
 func (s *Store) AllowRequest(header http.Header, r *http.Request, identifier string) (bool, error) {
-	d := &decision{identifier: identifier, header: header}
-	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
+	r = r.WithContext(context.WithValue(r.Context(), identifierKey{}, identifier))
 	if r.RemoteAddr == "" {
 		r.RemoteAddr = identifier // often an address, for the prefixes on a DenyList
 	}
-	s.guard.ServeHTTP(d, r)
-	return d.admitted, d.err
-}
-
-// decision is one decision of a Store. As an http.ResponseWriter it takes the fields only.
-type decision struct {
-	identifier string
-	header     http.Header
-	admitted   bool
-	err        error
-}
-
-type decisionKey struct{}
-
-func decisionOf(r *http.Request) *decision { return r.Context().Value(decisionKey{}).(*decision) }
-
-func (d *decision) refuse(adapter string, by httplimit.Decision) {
-	switch {
-	case by.Err != nil:
-		d.err = by.Err
-	case by.Outcome != httplimit.Denied:
-		d.err = fmt.Errorf("%s: refused: %s", adapter, by.Outcome)
+	t := s.guard.Begin(r)
+	defer t.End(0)
+	if t.SetFields(header); t.Passes() {
+		return true, nil
 	}
+	header.Set("Cache-Control", "no-store")
+	switch d := t.Decision(); {
+	case d.Err != nil:
+		return false, d.Err
+	case d.Outcome != httplimit.Denied:
+		return false, fmt.Errorf("%s: refused: %s", s.adapter, d.Outcome)
+	}
+	return false, nil
 }
-
-func (d *decision) Header() http.Header         { return d.header }
-func (d *decision) Write(p []byte) (int, error) { return len(p), nil }
-func (d *decision) WriteHeader(int)             {}

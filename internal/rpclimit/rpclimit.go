@@ -15,8 +15,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
@@ -75,8 +73,8 @@ func (c *Call) remoteAddr() string {
 
 // Guard decides on calls. It is safe for concurrent use.
 type Guard struct {
-	handler http.Handler
-	cfg     httplimit.Config
+	guard *httplimit.Guard
+	cfg   httplimit.Config
 }
 
 // New returns a Guard that consults s before each call, as [httplimit.New] does, with the same
@@ -88,13 +86,7 @@ func New(s weir.Strategy, cfg httplimit.Config) *Guard {
 	case len(cfg.CORS.Origins) > 0:
 		panic("rpclimit: CORS is for HTTP answers")
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	g := &Guard{cfg: cfg}
-	cfg.Respond = g.refuse
-	g.handler = httplimit.New(s, cfg)(http.HandlerFunc(serve))
-	return g
+	return &Guard{httplimit.NewGuard(s, cfg), cfg}
 }
 
 // Handler runs a call that was admitted, and returns the code that it ended with. The fields are
@@ -107,9 +99,16 @@ type Handler func(ctx context.Context, fields http.Header) Code
 //
 // CountIf sees the code as an HTTP status, see [Code.HTTPStatus].
 func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
-	w := &writer{fields: make(http.Header), handle: handle}
-	g.handler.ServeHTTP(w, c.request(ctx))
-	return w.refusal
+	t := g.guard.Begin(c.request(ctx))
+	defer t.Abort()
+	fields := make(http.Header)
+	if t.SetFields(fields); !t.Passes() {
+		d := t.Decision()
+		t.End(0)
+		return &Refusal{Code: refusalCode(ctx, d), Message: message(d), Fields: fields, Decision: d}
+	}
+	t.End(handle(t.Context(), fields).HTTPStatus())
+	return nil
 }
 
 // Admit decides on a call, or on a part of one, that no handler ends. It returns the answer if it
@@ -141,48 +140,6 @@ type Refusal struct {
 	Message  string
 	Fields   http.Header // that report the limit
 	Decision httplimit.Decision
-
-	// RetryDelay is how long the client should wait before it repeats the call; 0 if waiting is of
-	// no use, or of unknown length.
-	RetryDelay time.Duration
-}
-
-// writer is the http.ResponseWriter of one call.
-type writer struct {
-	fields  http.Header
-	handle  Handler
-	refusal *Refusal
-}
-
-func (w *writer) Header() http.Header         { return w.fields }
-func (w *writer) Write(p []byte) (int, error) { return len(p), nil }
-func (w *writer) WriteHeader(int)             {}
-
-// serve is the handler behind the middleware.
-func serve(w http.ResponseWriter, r *http.Request) {
-	own := w
-	for {
-		inner, ok := own.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		own = inner.Unwrap()
-	}
-	call := own.(*writer)
-	w.WriteHeader(call.handle(r.Context(), call.fields).HTTPStatus())
-}
-
-// refuse is the Config's Respond.
-func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d httplimit.Decision) {
-	call := w.(*writer)
-	delete(call.fields, "Cache-Control") // it is for HTTP caches
-	call.refusal = &Refusal{
-		Code:       refusalCode(r.Context(), d),
-		Message:    message(d),
-		Fields:     call.fields,
-		Decision:   d,
-		RetryDelay: g.retryDelay(call.fields, d),
-	}
 }
 
 func refusalCode(ctx context.Context, d httplimit.Decision) Code {
@@ -221,19 +178,3 @@ func message(d httplimit.Decision) string {
 	}
 	return "the rate limiter could not decide"
 }
-
-// retryDelay returns what Retry-After says, and without jitter says it to the nanosecond.
-func (g *Guard) retryDelay(fields http.Header, d httplimit.Decision) time.Duration {
-	seconds, err := strconv.ParseInt(fields.Get("Retry-After"), 10, 64)
-	if err != nil {
-		return 0
-	}
-	whole := time.Duration(min(seconds, int64(maxDelay/time.Second))) * time.Second
-	if g.cfg.Jitter > 0 || d.Result.ExpiresAt.IsZero() {
-		return whole
-	}
-	return min(whole, max(time.Millisecond, d.Result.ExpiresAt.Sub(g.cfg.Now())))
-}
-
-// maxDelay is the longest period, and far within what a duration of Protocol Buffers holds.
-const maxDelay = 365 * 24 * time.Hour

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/internal/weblimit"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -23,7 +22,7 @@ func request() *http.Request { return httptest.NewRequest(http.MethodGet, "/user
 func TestStatusIsForTheGuardAlone(t *testing.T) {
 	var seen []int
 	failed := errors.New("failed")
-	guard := weblimit.New[string]("adapter", httplimit.New(&weirtest.Fake{}, httplimit.Config{
+	guard := weblimit.New[string]("adapter", httplimit.NewGuard(&weirtest.Fake{}, httplimit.Config{
 		Extractor: httplimit.Pattern(), Limit: 1, Duration: time.Minute,
 		CountIf: func(status int) bool { seen = append(seen, status); return true },
 	}))
@@ -65,47 +64,16 @@ func TestOnDeniedAnswers(t *testing.T) {
 		assert.Equal(t, http.StatusTooManyRequests, d.Status)
 		return over
 	})
-	middleware := httplimit.New(weirtest.DenyAll(), cfg)
+	guard := httplimit.NewGuard(weirtest.DenyAll(), cfg)
 	w := httptest.NewRecorder()
-	passed, err := weblimit.New[string]("adapter", middleware).Run("of", w, request(), "", nil)
+	passed, err := weblimit.New[string]("adapter", guard).Run("of", w, request(), "", nil)
 	assert.False(t, passed)
 	assert.ErrorIs(t, err, over)
 	assert.NotEmpty(t, w.Header().Get("Retry-After"))
 	assert.PanicsWithValue(t, "weblimit: OnDenied: the guard runs outside of its adapter", func() {
-		middleware(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), request())
+		guard.Wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), request())
 	})
-	assert.PanicsWithValue(t, "adapter: no middleware", func() {
+	assert.PanicsWithValue(t, "adapter: no guard", func() {
 		weblimit.New[string]("adapter", nil)
 	})
-}
-
-// later sends the body after the handlers have returned.
-type later struct {
-	http.ResponseWriter
-	leave func()
-}
-
-func (l *later) OnSent(leave func()) bool {
-	l.leave = leave
-	return true
-}
-
-func TestInFlightUntilTheBodyIsSent(t *testing.T) {
-	guard := weblimit.New[string]("adapter", httplimit.New(&weirtest.Fake{}, httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), MaxInFlight: 1,
-	}))
-	run := func(w http.ResponseWriter) bool {
-		passed, err := guard.Run("", w, request(), "",
-			func(http.ResponseWriter, *http.Request) (int, error) {
-				return http.StatusOK, nil
-			})
-		require.NoError(t, err)
-		return passed
-	}
-	w := &later{ResponseWriter: httptest.NewRecorder()}
-	assert.True(t, run(w))
-	assert.False(t, run(httptest.NewRecorder()), "the first body is still being sent")
-	w.leave()
-	assert.True(t, run(httptest.NewRecorder()))
-	assert.True(t, run(httptest.NewRecorder()), "without OnSent it ends with the handlers")
 }

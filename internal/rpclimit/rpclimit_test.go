@@ -2,6 +2,7 @@ package rpclimit_test
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"strconv"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/internal/rpclimit"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -55,13 +56,14 @@ func TestRetryDelay(t *testing.T) {
 	refusal := guard.Run(context.Background(), call, nil)
 	require.NotNil(t, refusal)
 	assert.Equal(t, rpclimit.ResourceExhausted, refusal.Code)
-	assert.Equal(t, 44750*time.Millisecond, refusal.RetryDelay)
+	assert.Equal(t, 44750*time.Millisecond, refusal.Decision.RetryAfter)
 	assert.NotContains(t, refusal.Fields, "Cache-Control")
 
 	cfg.Jitter = time.Hour
 	refusal = rpclimit.New(limiter.FixedWindow(), cfg).Run(context.Background(), call, nil)
-	assert.Equal(t, refusal.Fields.Get("Retry-After"), strconv.Itoa(int(refusal.RetryDelay.Seconds())))
-	assert.GreaterOrEqual(t, refusal.RetryDelay, 45*time.Second)
+	delay := refusal.Decision.RetryAfter
+	assert.Equal(t, refusal.Fields.Get("Retry-After"), strconv.Itoa(int(math.Ceil(delay.Seconds()))))
+	assert.GreaterOrEqual(t, refusal.Decision.RetryAfter, 44750*time.Millisecond)
 }
 
 func TestCodeOfRefusal(t *testing.T) {
@@ -126,7 +128,7 @@ func TestMaxInFlight(t *testing.T) {
 			refusal := guard.Run(context.Background(), call, nil)
 			require.NotNil(t, refusal)
 			assert.Equal(t, rpclimit.Unavailable, refusal.Code)
-			assert.Equal(t, time.Second, refusal.RetryDelay)
+			assert.Equal(t, time.Second, refusal.Decision.RetryAfter)
 			return rpclimit.OK
 		}))
 	assert.Nil(t, guard.Run(context.Background(), call, admit))

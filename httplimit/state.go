@@ -8,16 +8,25 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// policyState is the state of one request in one policy.
-type policyState struct {
-	*policy
-	of  *policy       // as it was configured; policy is that of the limit of LimitFunc
-	ask *weir.Attempt // the Request to the policy's Strategy, and the decision
+// state is one limit on one request.
+type state struct {
+	*policy               // nil: a limit of the Decider
+	of      *policy       // as it was configured; policy is that of the limit of LimitFunc
+	ask     *weir.Attempt // the Request to the Strategy, and the decision
+	shown   Shown
+
+	// What observe finds, and a Decider has reported.
+	denied    bool
+	undecided bool // what remains is not known
+	exempt    bool // the fields leave it out
+	remaining uint64
+	reset     time.Duration // see Verdict.Report
+
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
 	own    []byte       // buffer: the key of the policy's own Extractor
 	probe  weir.Request // for forecast
-	more   time.Time    // when more of the limit is available; see middleware.forecast
+	more   time.Time    // when more of the limit is available; see call.forecast
 }
 
 // sourceOf has the Source for that of a weir.Attempt, if it is known.
@@ -27,17 +36,17 @@ var sourceOf = map[string]Source{
 }
 
 // source returns the part that decided.
-func (s *policyState) source() Source {
+func (s *state) source() Source {
 	if by, ok := sourceOf[s.ask.Source]; ok {
 		return by
 	}
 	return SourceStrategy
 }
 
-func (s *policyState) cost() uint64 { return max(s.ask.Request.Cost, 1) }
+func (s *state) cost() uint64 { return max(s.ask.Request.Cost, 1) }
 
 // choose has the limit of LimitFunc decide, if the policy applies to r.
-func (s *policyState) choose(r *http.Request) {
+func (s *state) choose(r *http.Request) {
 	if s.Applies != nil && !s.Applies(r) {
 		s.ask.Exempt = true
 		return
@@ -50,14 +59,14 @@ func (s *policyState) choose(r *http.Request) {
 	}
 	if p != s.policy {
 		*s.ask = p.template
-		s.policy, s.keyLen = p, 0
+		s.policy, s.shown, s.keyLen = p, p.shown, 0
 	}
 	s.ask.Exempt = !p.limited
 }
 
 // setKey sets the Key of the Request to that of an extracted key, unless it is that already:
 // consecutive requests often have the same one.
-func (s *policyState) setKey(key []byte) {
+func (s *state) setKey(key []byte) {
 	joined := s.ask.Request.Key
 	if len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key) {
 		return
@@ -72,7 +81,7 @@ func (s *policyState) setKey(key []byte) {
 
 // setSharedKey sets the Key of the Request to the one that the client's keys beyond
 // MaxKeysPerClient share.
-func (s *policyState) setSharedKey(client []byte) {
+func (s *state) setSharedKey(client []byte) {
 	var buf [96]byte
 	shared := append(buf[:0], sharedKey...)
 	if s.prefix != nil {
@@ -82,7 +91,7 @@ func (s *policyState) setSharedKey(client []byte) {
 }
 
 // distinctKey returns the key of the policy's own Extractor, as one of this policy.
-func (s *policyState) distinctKey() []byte {
+func (s *state) distinctKey() []byte {
 	if s.prefix != nil {
 		return []byte(s.ask.Request.Key)
 	}
@@ -91,8 +100,8 @@ func (s *policyState) distinctKey() []byte {
 
 // caller returns the extracted key, which is the end of the Request's where that saves an
 // allocation. key is that of Config's Extractor.
-func (s *policyState) caller(key []byte) string {
-	if s.Extractor != nil {
+func (s *state) caller(key []byte) string {
+	if s.policy != nil && s.Extractor != nil {
 		key = s.own
 	}
 	if joined := s.ask.Request.Key; s.keyLen > 0 {

@@ -1,0 +1,141 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/urlpath"
+)
+
+// Decider finds the limits of a request by itself, and decides by them: a rules.Decider does. The
+// deny list, the policies and the bounds on requests in flight come before it. It must be safe for
+// concurrent use.
+type Decider interface {
+	// Decide decides on r and reports by v, which it must not keep.
+	Decide(r *http.Request, v *Verdict)
+}
+
+// Verdict is what a [Decider] decides on one request, and what it may ask meanwhile. The zero
+// values of the fields that it sets admit the request.
+type Verdict struct {
+	// Cost is that of Config.CostFunc; 0 counts as 1.
+	Cost uint64
+
+	// State is what the Decider last left here, for some earlier request: memory to use again.
+	State any
+
+	// Denied is set if a limit denies the request. Exempt is set if no limit applies to it, Shadow if
+	// it is to pass in any case, and to be told nothing.
+	Denied, Exempt, Shadow bool
+
+	// Err is set to why the request could not be decided; what was counted was given back.
+	Err error
+
+	// Invalid is set to why the request cannot be read. It is refused with 400, or 414 if its path is
+	// too long.
+	Invalid error
+
+	// Attempts are set to those that have decided. What they took is given back if the request does
+	// not count after all, and what they hold is released when it ends.
+	Attempts weir.Attempts
+
+	c *call
+	r *http.Request
+}
+
+// Shown is how a limit is shown to clients and in a [Decision].
+type Shown struct {
+	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII
+	// are replaced by "?", and names over 64 bytes are cut.
+	Name string
+
+	Strategy string // the algorithm, such as "sliding window"
+	Limit    uint64
+	Duration time.Duration
+
+	// InFlight reports that Limit is of requests in flight at one time, of which nobody knows when
+	// more are free. Duration is then not shown.
+	InFlight bool
+
+	item string // computed before: `"name";r=`
+}
+
+// Report shows a limit in the fields and in the Decision. a is its decision, and stays unchanged
+// until the request has ended; denied is whether the request is denied for it; reset is the time
+// until more remains or, if denied, until the request would pass, negative for never.
+func (v *Verdict) Report(s Shown, a *weir.Attempt, denied bool, reset time.Duration) {
+	v.c.states = append(v.c.states, state{shown: s, ask: a, denied: denied, reset: reset})
+}
+
+// Tolerates reports whether a request may pass although a limit failed with err: the argument of
+// [weir.Attempts.Take].
+func (v *Verdict) Tolerates(err error) bool { return v.c.bypasses(err) }
+
+// Context returns the context to decide in.
+func (v *Verdict) Context() context.Context { return v.r.Context() }
+
+// ClientIP returns what finds the client's address.
+func (v *Verdict) ClientIP() IP { return v.c.ClientIP }
+
+// Now returns the time.
+func (v *Verdict) Now() time.Time { return v.c.Now() }
+
+// SharedKey reports whether the client uses too many keys beside key, which lives for a period: see
+// MaxKeysPerClient. If it does, its further keys are to share one counter in each limit, under the
+// client that is returned, whose bytes are valid until the next call.
+func (v *Verdict) SharedKey(key []byte, period time.Duration) (client []byte, shared bool) {
+	c := v.c
+	if c.keys == nil {
+		return nil, false
+	}
+	c.keys.Lives(2 * period)
+	shared = c.exceeds(v.r, key)
+	return c.client, shared
+}
+
+// Warn logs, at most once a second, that a request is limited less than the rules say.
+func (v *Verdict) Warn(msg string, err error) {
+	v.c.log(v.r.Context(), &v.c.throttles.decider, slog.LevelWarn, msg, v.c.caller(),
+		slog.String("error", escape(err.Error())))
+}
+
+// askDecider has the Decider decide. It reports whether the request is admitted, or ends it.
+func (c *call) askDecider(r *http.Request, policies bool) (allowed bool, err error) {
+	v := c.verdict
+	*v = Verdict{Cost: v.Cost, State: v.State, c: c, r: r}
+	c.Decider.Decide(r, v)
+	v.r = nil
+	c.shadow = c.shadow || v.Shadow
+	switch {
+	case v.Invalid != nil:
+		c.stop(NoKey, urlpath.Status(v.Invalid), v.Invalid)
+	case v.Exempt && !policies:
+		c.stop(Exempt, 0, nil)
+	}
+	return !v.Denied && v.Invalid == nil, v.Err
+}
+
+// refund gives back what the limits have taken.
+func (c *call) refund(ctx context.Context) error {
+	err := c.limits.Refund(ctx)
+	if c.verdict != nil {
+		err = errors.Join(err, c.verdict.Attempts.Refund(ctx))
+	}
+	return err
+}
+
+// binding returns the index in states of the limit that counts for the whole: see
+// [weir.Attempts.Binding].
+func (c *call) binding() int {
+	binding := c.limits.Binding()
+	for i := len(c.limits); i < len(c.states); i++ {
+		if binding < 0 || c.states[i].binds(&c.states[binding]) {
+			binding = i
+		}
+	}
+	return binding
+}

@@ -1,0 +1,134 @@
+package httplimit
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// observe finds how much remains of each policy, and until when.
+func (c *call) observe() {
+	for i := range c.states {
+		s := &c.states[i]
+		s.undecided, s.remaining = !s.ask.Decided(), s.ask.Remaining()
+		if s.policy != nil {
+			s.exempt, s.denied, s.reset = s.ask.Exempt, s.ask.Denies(), c.resetIn(s)
+		}
+		if s.shown.InFlight {
+			s.reset = never
+			if s.denied && !s.ask.Result.ExpiresAt.IsZero() {
+				s.reset = retryPlace
+			}
+		}
+		if s.policy != nil && s.Alternate && !s.exempt {
+			yield(c.states[:i], s)
+		}
+	}
+}
+
+const (
+	never      = -1
+	retryPlace = time.Second // how long a client waits that has no place: one may be free at any time
+)
+
+// yield leaves out either other, or the limit of its name in states, of which there is at most one.
+func yield(states []state, other *state) {
+	for i := range states {
+		if states[i].exempt || states[i].shown.Name != other.shown.Name {
+			continue
+		}
+		if other.binds(&states[i]) {
+			states[i].exempt = true
+		} else {
+			other.exempt = true
+		}
+		return
+	}
+}
+
+// binds reports whether s keeps a client waiting for longer than other, or has less remaining.
+func (s *state) binds(other *state) bool {
+	switch {
+	case s.undecided != other.undecided:
+		return other.undecided
+	case s.denied != other.denied:
+		return s.denied
+	case !s.denied:
+		return s.remaining < other.remaining
+	}
+	return other.reset >= 0 && (s.reset < 0 || s.reset > other.reset)
+}
+
+// resetIn returns the time until resetAt, or never: since the decision, if the Strategy says how
+// long its Result holds, and else from now.
+func (c *call) resetIn(s *state) time.Duration {
+	left := s.ask.Left()
+	switch at := s.resetAt(); {
+	case at.IsZero():
+		return never
+	case left <= 0:
+		left = c.middleware.until(at)
+	case !s.more.IsZero():
+		left += at.Sub(s.ask.Result.ExpiresAt)
+	}
+	return max(0, left)
+}
+
+// until returns the time from the present to t. time.Until takes 60 % of the time of time.Now for a
+// t with a monotonic reading, such as package weir's.
+func (m *middleware) until(t time.Time) time.Duration {
+	if m.realTime {
+		return time.Until(t)
+	}
+	return t.Sub(m.Now())
+}
+
+// retryAfter returns the time to wait, with the jitter; 0 if waiting does not help or its length is
+// unknown.
+func (c *call) retryAfter() time.Duration {
+	var wait time.Duration
+	switch {
+	case c.outcome == Denied:
+		wait = longest(c.states)
+	case c.outcome == Listed && !c.until.IsZero():
+		wait = max(time.Millisecond, c.middleware.until(c.until))
+	case c.outcome == Busy, c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
+		wait = retryPlace // a retry may pass at any time
+	}
+	if wait > 0 {
+		return spread(wait, c.jitter)
+	}
+	return 0
+}
+
+// spread adds the jitter to a time to wait.
+func spread(wait, jitter time.Duration) time.Duration {
+	return wait + min(jitter, math.MaxInt64-wait)
+}
+
+// longest returns the time after which the same request passes every limit; 0 if one of them never
+// lets it pass.
+func longest(states []state) (wait time.Duration) {
+	for i := range states {
+		switch s := &states[i]; {
+		case !s.denied:
+			continue
+		case s.reset < 0:
+			return 0
+		default:
+			wait = max(wait, time.Millisecond, s.reset)
+		}
+	}
+	return wait
+}
+
+// randomSeconds returns a random number of whole seconds, 0 to d, each as likely.
+func randomSeconds(d time.Duration) time.Duration {
+	if d < time.Second {
+		return 0
+	}
+	return time.Duration(rand.Int64N(int64(d/time.Second)+1)) * time.Second
+}

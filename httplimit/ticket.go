@@ -1,0 +1,109 @@
+package httplimit
+
+import (
+	"context"
+	"net/http"
+)
+
+// Ticket is one request from [Guard.Begin] to its end. A goroutine that has one
+//
+//   - either has the request handled, if Passes reports true, with what Writer returns or after
+//     SetFields, or else calls Answer;
+//   - calls End once that is over, and defers Abort, which ends the request after a panic.
+//
+// A Ticket is over after End or Abort, whichever comes first: then, as for the zero Ticket, Passes
+// reports false, Decision returns the zero Decision, and the other methods do nothing. It may be
+// copied, and all copies are over at once. It must be used by one goroutine at a time, but any
+// number of them may call End and Abort.
+type Ticket struct {
+	c       *call
+	request *http.Request
+	use     uint64 // of c
+}
+
+// Begin decides on r: by the deny list, the bounds on requests in flight and the limits, in this
+// order, as far as needed. It calls OnDecision before it returns.
+func (g *Guard) Begin(r *http.Request) Ticket {
+	c := g.m.begin(r)
+	return Ticket{c, r, c.uses.Load()}
+}
+
+// call returns the state of the request, or nil if the Ticket is over.
+func (t Ticket) call() *call {
+	if t.c == nil || t.c.uses.Load() != t.use {
+		return nil
+	}
+	return t.c
+}
+
+// Passes reports whether the request is to be handled. It is in shadow mode, whatever the Outcome.
+func (t Ticket) Passes() bool {
+	c := t.call()
+	return c != nil && c.passes()
+}
+
+// Decision returns what was decided.
+func (t Ticket) Decision() Decision {
+	if c := t.call(); c != nil {
+		return c.report()
+	}
+	return Decision{}
+}
+
+// Context returns the request's context, by which [IsBypassed] knows a request that no Strategy has
+// decided on. It is the Background of package context once the Ticket is over.
+func (t Ticket) Context() context.Context {
+	if c := t.call(); c != nil {
+		return c.bypassed(t.request).Context()
+	}
+	return context.Background()
+}
+
+// SetFields adds the fields that report the limits, as Config.Headers says, and to a refusal
+// Retry-After. In shadow mode it adds none.
+func (t Ticket) SetFields(h http.Header) {
+	if c := t.call(); c != nil {
+		f := newFields(h, make([]string, len(styleFields[c.Headers])+1))
+		c.setFields(&f)
+		c.setRetryAfter(&f)
+	}
+}
+
+// Answer answers a request that does not pass, with its fields. It writes nothing if the request
+// passes, so that what a handler has written stands.
+func (t Ticket) Answer(w http.ResponseWriter) {
+	if c := t.call(); c != nil && !c.passes() {
+		c.refuse(w, t.request)
+	}
+}
+
+// Writer returns what the handler of a request that passes gets in place of w and of the request
+// that was begun: a writer that has the fields, leaves them out of informational answers (1xx), and
+// knows what is written, for CountIf, and whether the connection is handed over, for the bounds on
+// requests in flight. It has those optional interfaces of net/http that w has. It may be w.
+func (t Ticket) Writer(w http.ResponseWriter) (http.ResponseWriter, *http.Request) {
+	if c := t.call(); c != nil && c.passes() {
+		return c.writer(w, t.request)
+	}
+	return w, t.request
+}
+
+// End ends the request: it gives back what was taken if CountIf says so of the status that was
+// answered with, and releases the places of a request in flight, but for that of a connection which
+// was handed over by a Writer, whose place is released when it is closed.
+//
+// A status that was written to a Writer counts in place of status. 0 stands for that one, or for
+// the 200 that net/http sends for a handler that has written none; without a Writer it is not
+// known, and the request counts.
+func (t Ticket) End(status int) {
+	if c := t.call(); c != nil && c.uses.CompareAndSwap(t.use, t.use+1) {
+		c.end(t.request, status)
+	}
+}
+
+// Abort ends a request whose handler has panicked: it counts, and its places are released.
+func (t Ticket) Abort() {
+	if c := t.call(); c != nil && c.uses.CompareAndSwap(t.use, t.use+1) && c.inFlight != nil {
+		c.inFlight.end(false)
+	}
+}

@@ -1,0 +1,115 @@
+package rules
+
+import (
+	"net/http"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Decider is the [httplimit.Decider] of an Engine: it holds HTTP requests to its rules. Engine is
+// required; the zero values of the other fields are their defaults.
+//
+// A request without descriptors is exempt. As in Envoy, an action without a value drops its whole
+// descriptor. A request whose client's address is unknown, since its peer is a Unix socket or a
+// trusted proxy sent an invalid X-Forwarded-For, gets no descriptor with a remote_address; if all
+// have one, no rule limits it. The Logger of the Config gets a record of it. Descriptors without an
+// address limit such requests too. A request whose path servers read in too many ways is refused,
+// if an action has the path.
+type Decider struct {
+	Engine *Engine
+
+	// Domain is that of the rules. Empty means the only one that the Engine's rules have.
+	Domain string
+
+	// Describers say how to describe a request. Nil means the domain's rate_limits in the Engine's
+	// current rules, so that a Swap replaces them too.
+	Describers []Describer
+
+	// OnResponse, if not nil, is called with each decision of the Engine, and must not keep resp.
+	OnResponse func(r *http.Request, resp *Response)
+}
+
+// NewGuard returns a guard of package httplimit that limits requests by the rules of d, and by what
+// cfg has besides. The zero Config has it decide by the rules alone: a denied request gets status
+// 429, the fields RateLimit, RateLimit-Policy and Retry-After, and a problem (RFC 9457) that names
+// the rules that denied it. Rules in shadow mode are not shown, and if the Engine is in shadow
+// mode, nothing is. A request holds its places of rules for requests in flight until it has ended.
+//
+// NewGuard panics if d has no Engine, or no Domain although the rules have several domains, and
+// where [httplimit.NewGuard] does.
+func NewGuard(d Decider, cfg httplimit.Config) *httplimit.Guard {
+	if d.Engine == nil {
+		panic("rules: a Decider needs an Engine")
+	}
+	if d.Domain == "" {
+		domains := d.Engine.Set().Domains()
+		if len(domains) != 1 {
+			panic("rules: a Decider needs a Domain if the rules have several")
+		}
+		d.Domain = domains[0]
+	}
+	cfg.Decider = &d
+	return httplimit.NewGuard(nil, cfg)
+}
+
+// Middleware is the middleware of [NewGuard], by the Engine's only domain.
+func Middleware(e *Engine, cfg httplimit.Config) func(http.Handler) http.Handler {
+	return NewGuard(Decider{Engine: e}, cfg).Wrap
+}
+
+// memory is what a Decider uses again for another request.
+type memory struct {
+	*call
+	resp Response
+}
+
+// Decide implements [httplimit.Decider].
+func (d *Decider) Decide(r *http.Request, v *httplimit.Verdict) {
+	st, specs := d.Engine.state.Load(), d.Describers // st describes and decides, whatever Swap does
+	if specs == nil {
+		specs = st.set.Describers(d.Domain)
+	}
+	v.Shadow = d.Engine.cfg.Shadow
+	x := exchange{Request: r, ip: v.ClientIP(), lenient: v.Shadow}
+	req := Request{Domain: d.Domain, Descriptors: st.set.describe(d.Domain, specs, &x), Hits: v.Cost}
+	if x.refused != nil && !x.lenient {
+		v.Invalid = x.refused
+		return
+	}
+	if x.unknown != nil {
+		v.Warn("rules: a request lacks descriptors, as its client's address is unknown", x.unknown)
+	}
+	if v.Exempt = len(req.Descriptors) == 0; v.Exempt {
+		return
+	}
+	m, _ := v.State.(*memory)
+	if m == nil {
+		m = &memory{call: newCall(d.Engine)}
+		m.verdict, m.tolerates, v.State = v, v.Tolerates, m
+	}
+	v.Err = m.decide(r.Context(), st, &req, &m.resp, true)
+	v.Attempts, v.Denied = m.limits, m.denied
+	m.show(v)
+	if v.Err == nil && d.OnResponse != nil {
+		d.OnResponse(r, &m.resp)
+	}
+}
+
+// show reports the limits that the request counted against. It leaves out rules in shadow mode,
+// which deny nothing.
+func (m *memory) show(v *httplimit.Verdict) {
+	for i := range m.asks {
+		a, of := &m.asks[i], &m.resp.Statuses[i]
+		if a.strategy == nil || a.shadow {
+			continue
+		}
+		name := "override"
+		if of.Rule != nil {
+			name = of.Rule.Name()
+		}
+		v.Report(httplimit.Shown{
+			Name: name, Strategy: a.strategy.name, Limit: a.limit.capacity(), Duration: a.limit.Period(),
+			InFlight: a.limit.Algorithm == InFlight,
+		}, a.held, m.denied && of.Code == OverLimit, of.Reset)
+	}
+}
