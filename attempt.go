@@ -71,6 +71,9 @@ func (l Attempt) Holding() (Attempt, error) {
 	return l, nil
 }
 
+// Holds reports whether l is [Attempt.Holding].
+func (l *Attempt) Holds() bool { return l.holder != nil }
+
 // TakeHeld returns what is held, for the caller to release: it is no longer given back with the
 // other limits. It returns nil if l is not [Attempt.Holding], or has admitted nothing.
 func (l *Attempt) TakeHeld() (held *Held) {

@@ -85,8 +85,11 @@ type Config struct {
 	// bound. 0: 10,000; negative: no bound.
 	MaxKeysPerClient int
 
-	// OnFull selects the answer when a Strategy fails with [weir.ErrFull], whatever FailOpen is.
-	OnFull FullPolicy
+	// AdmitFull admits a new client when a Strategy fails with [weir.ErrFull], as FailOpen does for
+	// other failures. Clients that hold a bucket are unaffected; with FixedWindow every client needs a
+	// new one in each window. false: 503, even with FailOpen: filling the table must not lift the
+	// limit.
+	AdmitFull bool
 
 	// Headers is the style of the fields that report the limit, on admitted and denied requests.
 	Headers HeaderStyle
@@ -112,7 +115,7 @@ type Config struct {
 
 	// FailOpen admits a request when the Strategy cannot decide. The handler sees it by
 	// [IsBypassed], the client by the RateLimit-Bypassed field, which lists the policies that did
-	// not decide. It does not cover a key that cannot be extracted, a full table (see OnFull), or a
+	// not decide. It does not cover a key that cannot be extracted, a full table (see AdmitFull), or a
 	// mistake in the program, such as too many different limits. false: 503.
 	FailOpen bool
 
@@ -151,18 +154,6 @@ type Config struct {
 	// client's keys. It must agree with the Strategy's and the DenyList's. nil: time.Now.
 	Now func() time.Time
 }
-
-// FullPolicy selects the answer to a new client when the limiter's table is full. Clients that hold
-// a bucket are unaffected; with FixedWindow every client needs a new one in each window.
-type FullPolicy uint8
-
-// The policies for a full table.
-const (
-	FullRefuse FullPolicy = iota // 503, even with FailOpen: filling the table must not lift the limit
-	FullAdmit                    // admit, as FailOpen does for other failures
-
-	fullPolicies = iota
-)
 
 // CORS makes the answers that the middleware writes readable to scripts of other origins; it leaves
 // the handler's answers alone. A CORS middleware that runs before this one takes precedence.

@@ -140,7 +140,7 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 				c.keys.Lives(2 * s.Duration)
 			}
 		}
-		if s.ask.Request.Cost = cost; s.shown.InFlight {
+		if s.ask.Request.Cost = cost; s.shown.inFlight {
 			s.ask.Request.Cost = 1
 		}
 		applies = true
@@ -199,7 +199,7 @@ func (m *middleware) bypasses(err error) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, weir.ErrFull):
-		return m.OnFull == FullAdmit
+		return m.AdmitFull
 	case errors.Is(err, weir.ErrID):
 		return false // the key is the client's choice, and a bad one would be a way through
 	case errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),

@@ -47,28 +47,15 @@ type Verdict struct {
 	r *http.Request
 }
 
-// Shown is how a limit is shown to clients and in a [Decision].
-type Shown struct {
-	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII
-	// are replaced by "?", and names over 64 bytes are cut.
-	Name string
-
-	Strategy string // the algorithm, such as "sliding window"
-	Limit    uint64
-	Duration time.Duration
-
-	// InFlight reports that Limit is of requests in flight at one time, of which nobody knows when
-	// more are free. Duration is then not shown.
-	InFlight bool
-
-	item string // computed before: `"name";r=`
-}
-
-// Report shows a limit in the fields and in the Decision. a is its decision, and stays unchanged
-// until the request has ended; denied is whether the request is denied for it; reset is the time
-// until more remains or, if denied, until the request would pass, negative for never.
-func (v *Verdict) Report(s Shown, a *weir.Attempt, denied bool, reset time.Duration) {
-	v.c.states = append(v.c.states, state{shown: s, ask: a, denied: denied, reset: reset})
+// Report shows a limit in the fields and in the Decision, by its Policy, Strategy, Limit and
+// Duration in d, whose Outcome is Denied if the request is denied for it. a is what has been
+// decided, and stays unchanged until the request has ended. reset is the time until more remains
+// or, if denied, until the request would pass, negative for never; of a limit that holds, of which
+// nobody knows that, it is ignored, as d's Duration is.
+func (v *Verdict) Report(d Decision, a *weir.Attempt, reset time.Duration) {
+	v.c.states = append(v.c.states, state{ask: a, denied: d.Outcome == Denied, reset: reset,
+		shown: shown{name: d.Policy, strategy: d.Strategy, limit: d.Limit, duration: d.Duration,
+			inFlight: a.Holds()}})
 }
 
 // Tolerates reports whether a request may pass although a limit failed with err: the argument of

@@ -42,43 +42,12 @@ func (o Outcome) String() string {
 	return "Outcome(" + strconv.Itoa(int(o)) + ")"
 }
 
-// Outcomes returns all outcomes, in order.
-func Outcomes() []Outcome {
-	all := make([]Outcome, outcomes)
-	for i := range all {
-		all[i] = Outcome(i)
-	}
-	return all
-}
-
-// Source is the part that decided on a request, from SourceNone to SourceBypass.
-type Source uint8
-
-// The sources.
+// The sources of a Decision, besides what a Strategy says of itself.
 const (
-	SourceNone        Source = iota // no policy ran
-	SourceLocal                     // a limiter in this process
-	SourceStrategy                  // any other Strategy, such as one on Redis
-	SourcePrimary                   // the primary of a fallback
-	SourceLease                     // a block of budget that the primary granted earlier
-	SourceDenialCache               // a denial of the primary that still holds
-	SourceDenyList                  // the deny list
-	SourceBypass                    // no decision: FailOpen, OnFull, or the fallback's OnFail
-
-	sources = iota
+	sourceStrategy = "strategy"
+	sourceDenyList = "deny list"
+	sourceBypass   = "bypass"
 )
-
-var sourceNames = [sources]string{
-	"none", "local", "strategy", "primary", "lease", "denial cache", "deny list", "bypass",
-}
-
-// String returns the source's name, in lower case.
-func (s Source) String() string {
-	if int(s) < len(sourceNames) {
-		return sourceNames[s]
-	}
-	return "Source(" + strconv.Itoa(int(s)) + ")"
-}
 
 // Decision explains the decision on one request and its source. It is a [slog.LogValuer].
 type Decision struct {
@@ -93,7 +62,14 @@ type Decision struct {
 	// ran.
 	Policy   string
 	Strategy string // the policy's algorithm, such as "sliding window"
-	Source   Source
+
+	// Source is the part that decided: "local", a limiter in this process; "primary", that of a
+	// fallback; "lease", a block of budget that the primary granted earlier; "denial cache", a denial
+	// of the primary that still holds; "strategy", any other Strategy, such as one on Redis; "deny
+	// list"; or "bypass", nobody, because of FailOpen, AdmitFull, or the fallback's OnFail. It is empty
+	// if no policy ran.
+	Source string
+
 	Limit    uint64
 	Duration time.Duration
 	Cost     uint64 // at least 1, if a policy ran
@@ -126,8 +102,8 @@ type Decision struct {
 func (d Decision) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs, slog.String("outcome", d.Outcome.String()))
-	if d.Source != SourceNone {
-		attrs = append(attrs, slog.String("source", d.Source.String()))
+	if d.Source != "" {
+		attrs = append(attrs, slog.String("source", d.Source))
 	}
 	if d.Policy != "" {
 		attrs = append(attrs, slog.String("policy", d.Policy), slog.String("strategy", d.Strategy),
@@ -155,17 +131,17 @@ func (c *call) report() Decision {
 	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: c.shadow, Err: c.err,
 		RetryAfter: c.retryAfter()}
 	if c.outcome == Listed {
-		d.Source = SourceDenyList
+		d.Source = sourceDenyList
 		d.Result = weir.Result{State: weir.Deny, ExpiresAt: c.until}
 	}
 	if c.decider == none {
 		return d
 	}
 	s := &c.states[c.decider]
-	d.Policy, d.Strategy, d.Source = s.shown.Name, s.shown.Strategy, s.source()
+	d.Policy, d.Strategy, d.Source = s.shown.name, s.shown.strategy, s.source()
 	d.Limit, d.Duration, d.Cost = s.ask.Request.Limit, s.ask.Request.Duration, s.cost()
 	if c.outcome == Bypassed {
-		d.Source = SourceBypass
+		d.Source = sourceBypass
 	}
 	if s.ask.Decided() {
 		d.Result, d.Remaining = s.ask.Result, s.ask.Remaining()

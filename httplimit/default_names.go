@@ -40,7 +40,7 @@ func claimDefaultNames(m *middleware) {
 		}
 		if other, ok := guards.unnamed[id]; ok && (other == nil || other != p.limit) {
 			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy "+
-				"%s a Name of its own, or the first one's Name to share the budget", p.shown.Strategy,
+				"%s a Name of its own, or the first one's Name to share the budget", p.shown.strategy,
 				structuredfield.Quote(p.Name)))
 		}
 		claims = append(claims, id)

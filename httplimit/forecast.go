@@ -39,7 +39,7 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 		}
 	}
 	left := s.ask.Remaining()
-	if s.peeker == nil || left >= s.ask.Most() || left > 0 && s.source() != SourceLocal {
+	if s.peeker == nil || left >= s.ask.Most() || left > 0 && s.ask.Source != "local" {
 		return s.ask.Result.ExpiresAt
 	}
 	s.probe = s.ask.Request

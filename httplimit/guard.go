@@ -183,8 +183,6 @@ func (m *middleware) check() {
 		panic(fmt.Sprintf("httplimit: the DeniedStatus %d is no error status", m.DeniedStatus))
 	case m.Headers >= headerStyles:
 		panic(fmt.Sprintf("httplimit: there is no HeaderStyle %d", m.Headers))
-	case m.OnFull >= fullPolicies:
-		panic(fmt.Sprintf("httplimit: there is no FullPolicy %d", m.OnFull))
 	case m.Jitter < 0:
 		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.Jitter))
 	case m.MaxInFlight < 0:
@@ -216,7 +214,7 @@ func (m *middleware) checkPolicies() {
 			continue
 		case m.CountIf != nil:
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, %s, cannot refund",
-				p.Name, p.shown.Strategy))
+				p.Name, p.shown.strategy))
 		case irrevocable != "":
 			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; "+
 				"only one can decide last", irrevocable, p.Name))

@@ -181,12 +181,12 @@ func appendPolicies(dst []byte, states []state) []byte {
 		if states[i].exempt {
 			continue
 		}
-		dst = append(appendComma(dst), structuredfield.Quote(printableName(s.Name))...)
+		dst = append(appendComma(dst), structuredfield.Quote(printableName(s.name))...)
 		dst = append(dst, ";q="...)
-		dst = strconv.AppendUint(dst, min(s.Limit, structuredfield.MaxInteger), 10)
-		if s.InFlight {
+		dst = strconv.AppendUint(dst, min(s.limit, structuredfield.MaxInteger), 10)
+		if s.inFlight {
 			dst = append(dst, `;qu="concurrent-requests"`...)
-		} else if d := s.Duration; d >= time.Second && d%time.Second == 0 {
+		} else if d := s.duration; d >= time.Second && d%time.Second == 0 {
 			dst = append(dst, ";w="...)
 			dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
 		}
@@ -208,7 +208,7 @@ func appendRemaining(dst []byte, states []state, jitter time.Duration) []byte {
 		if dst = appendComma(dst); s.shown.item != "" {
 			dst = append(dst, s.shown.item...)
 		} else {
-			dst = append(dst, itemOf(printableName(s.shown.Name))...)
+			dst = append(dst, itemOf(printableName(s.shown.name))...)
 		}
 		dst = strconv.AppendUint(dst, min(s.remaining, structuredfield.MaxInteger), 10)
 		if s.reset < 0 || denied && !s.denied {
@@ -257,7 +257,7 @@ func appendBypassed(dst []byte, states []state) []byte {
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
-		dst = append(dst, structuredfield.Quote(printableName(states[i].shown.Name))...)
+		dst = append(dst, structuredfield.Quote(printableName(states[i].shown.name))...)
 	}
 	return dst
 }
@@ -276,7 +276,7 @@ func (s *state) setLegacyFields(f *fields, wait int64) {
 	}
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.ask.Remaining(), 10))
-	if reset := s.resetAt(); !reset.IsZero() && !s.shown.InFlight {
+	if reset := s.resetAt(); !reset.IsZero() && !s.shown.inFlight {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
 	if wait > 0 {

@@ -55,7 +55,7 @@ func FuzzRateLimitFields(f *testing.F) {
 		denied := c.states[0].denied || c.states[1].denied
 		require.Equal(t, denied && !neverPasses(c.states), after > 0)
 		for i, it := range limits {
-			require.Equal(t, c.states[i].shown.Name, it.Value.Text)
+			require.Equal(t, c.states[i].shown.name, it.Value.Text)
 			if seconds, ok := it.Integer("t"); ok && denied && after > 0 {
 				require.LessOrEqual(t, seconds, after)
 				require.GreaterOrEqual(t, seconds, int64(1))

@@ -41,7 +41,7 @@ func (c *call) logFailures(ctx context.Context) {
 			t = &c.throttles.full
 		}
 		d := Decision{
-			Outcome: c.outcome, Policy: s.shown.Name, Strategy: s.shown.Strategy, Source: s.source(),
+			Outcome: c.outcome, Policy: s.shown.name, Strategy: s.shown.strategy, Source: s.source(),
 			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: c.shadow,
 			Err: l.Err,
 		}

@@ -17,7 +17,7 @@ func (c *call) observe() {
 		if s.policy != nil {
 			s.exempt, s.denied, s.reset = s.ask.Exempt, s.ask.Denies(), c.resetIn(s)
 		}
-		if s.shown.InFlight {
+		if s.shown.inFlight {
 			s.reset = never
 			if s.denied && !s.ask.Result.ExpiresAt.IsZero() {
 				s.reset = retryPlace
@@ -37,7 +37,7 @@ const (
 // yield leaves out either other, or the limit of its name in states, of which there is at most one.
 func yield(states []state, other *state) {
 	for i := range states {
-		if states[i].exempt || states[i].shown.Name != other.shown.Name {
+		if states[i].exempt || states[i].shown.name != other.shown.name {
 			continue
 		}
 		if other.binds(&states[i]) {

@@ -97,7 +97,7 @@ type policy struct {
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
 	unnamed    bool            // Name is the default
-	shown      Shown
+	shown      shown
 
 	listedAs     string // the Policy of its callers' entries in a DenyList
 	renewsAtOnce bool   // the whole limit is available again at ExpiresAt, and nothing before
@@ -169,8 +169,8 @@ func (c *policy) setLimit(m *weir.Limit) {
 func (c *policy) complete(deniedStatus int) {
 	c.template = weir.NewAttempt(c.Strategy)
 	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
-	c.shown = Shown{Name: c.Name, Strategy: weir.NameOf(c.Strategy), Limit: c.Limit,
-		Duration: c.Duration, item: itemOf(c.Name)}
+	c.shown = shown{name: c.Name, strategy: weir.NameOf(c.Strategy), limit: c.Limit,
+		duration: c.Duration, item: itemOf(c.Name)}
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, c.Name)
 	if c.part = appendPart(nil, c.Name); c.limit == nil {
 		c.prefix = c.part
@@ -253,7 +253,7 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if c.limited {
 		c.hold()
 	}
-	c.unnamed, c.shown.InFlight = unnamed, true
+	c.unnamed, c.shown.inFlight = unnamed, true
 	return c
 }
 
@@ -264,7 +264,7 @@ func (c *policy) hold() {
 		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, "+
 			"such as limiter.InFlight(): %v", err))
 	}
-	c.shown.InFlight, c.renewsAtOnce = true, true // nothing can be forecast
+	c.shown.inFlight, c.renewsAtOnce = true, true // nothing can be forecast
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".

@@ -134,14 +134,12 @@ func TestFailOpenDoesNotAdmitInvalidRequests(t *testing.T) {
 }
 
 func TestAFullTableHasAPolicyOfItsOwn(t *testing.T) {
-	for policy, want := range map[httplimit.FullPolicy]int{
-		httplimit.FullRefuse: 503, httplimit.FullAdmit: 200,
-	} {
+	for admit, want := range map[bool]int{false: 503, true: 200} {
 		for _, failOpen := range []bool{false, true} {
 			clock := weirtest.NewClock(noon)
 			var log strings.Builder
 			cfg := hundred()
-			cfg.OnFull, cfg.FailOpen, cfg.Now = policy, failOpen, clock.Now
+			cfg.AdmitFull, cfg.FailOpen, cfg.Now = admit, failOpen, clock.Now
 			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			full := weirtest.FailAll(weir.ErrFull)
 			cfg.Name = "p"
@@ -160,9 +158,6 @@ func TestAFullTableHasAPolicyOfItsOwn(t *testing.T) {
 			assert.Contains(t, log.String(), "not_logged=999")
 		}
 	}
-	cfg := hundred()
-	cfg.OnFull = 2
-	assert.Panics(t, func() { httplimit.New(&weirtest.Fake{}, cfg) })
 }
 
 // An exempt caller needs no bucket, so the table may be full.

@@ -114,7 +114,7 @@ func (c *call) deniedBody() []byte {
 func violated(states []state) (names []string) {
 	for i := range states {
 		if s := &states[i]; s.denied && !s.exempt {
-			names = append(names, printableName(s.shown.Name))
+			names = append(names, printableName(s.shown.name))
 		}
 	}
 	return names

@@ -688,7 +688,7 @@ func TestOnDecisionSeesEachRequestOnceBeforeTheAnswer(t *testing.T) {
 		Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100,
 		Duration: time.Minute,
 		Cost:     1, Status: 429, RetryAfter: time.Second,
-		Strategy: "weirtest.Fake", Source: httplimit.SourceStrategy,
+		Strategy: "weirtest.Fake", Source: "strategy",
 		Result: weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: noon.Add(time.Second)},
 	}}, seen)
 }
@@ -855,7 +855,7 @@ func (noRefund) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 
 func TestOutcomesHaveNames(t *testing.T) {
 	var stats httplimit.Stats
-	for _, o := range httplimit.Outcomes() {
+	for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 		assert.NotContains(t, o.String(), "Outcome")
 	}
 	assert.Equal(t, "Outcome(9)", httplimit.Outcome(9).String())

@@ -8,12 +8,23 @@ import (
 	"github.com/weirgo/weir"
 )
 
+// shown is how a limit is shown to clients and in a Decision.
+type shown struct {
+	// Bytes that are no printable ASCII are replaced by "?" in fields, and over 64 bytes it is cut.
+	name     string
+	strategy string
+	limit    uint64
+	duration time.Duration
+	inFlight bool   // limit is of requests in flight at one time
+	item     string // computed before: `"name";r=`
+}
+
 // state is one limit on one request.
 type state struct {
 	*policy               // nil: a limit of the Decider
 	of      *policy       // as it was configured; policy is that of the limit of LimitFunc
 	ask     *weir.Attempt // the Request to the Strategy, and the decision
-	shown   Shown
+	shown   shown
 
 	// What observe finds, and a Decider has reported.
 	denied    bool
@@ -29,18 +40,17 @@ type state struct {
 	more   time.Time    // when more of the limit is available; see call.forecast
 }
 
-// sourceOf has the Source for that of a weir.Attempt, if it is known.
-var sourceOf = map[string]Source{
-	"local": SourceLocal, "primary": SourcePrimary, "lease": SourceLease, "denials": SourceDenialCache,
-	"policy": SourceBypass, "nobody": SourceNone,
+// sourceOf has the Source of a Decision for that of a weir.Attempt, where they differ.
+var sourceOf = map[string]string{
+	"": sourceStrategy, "denials": "denial cache", "policy": sourceBypass, "nobody": "",
 }
 
 // source returns the part that decided.
-func (s *state) source() Source {
+func (s *state) source() string {
 	if by, ok := sourceOf[s.ask.Source]; ok {
 		return by
 	}
-	return SourceStrategy
+	return s.ask.Source
 }
 
 func (s *state) cost() uint64 { return max(s.ask.Request.Cost, 1) }

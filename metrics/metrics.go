@@ -134,7 +134,7 @@ func HTTP(count func(httplimit.Outcome) uint64) Source {
 			Counter: true,
 			Label:   "outcome"},
 			func(count counts) (points []point) {
-				for _, o := range httplimit.Outcomes() {
+				for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 					points = append(points, point{o.String(), float64(count(o))})
 				}
 				return points

@@ -107,9 +107,11 @@ func (m *memory) show(v *httplimit.Verdict) {
 		if of.Rule != nil {
 			name = of.Rule.Name()
 		}
-		v.Report(httplimit.Shown{
-			Name: name, Strategy: a.strategy.name, Limit: a.limit.capacity(), Duration: a.limit.Period(),
-			InFlight: a.limit.Algorithm == InFlight,
-		}, a.held, m.denied && of.Code == OverLimit, of.Reset)
+		d := httplimit.Decision{Policy: name, Strategy: a.strategy.name, Limit: a.limit.capacity(),
+			Duration: a.limit.Period()}
+		if m.denied && of.Code == OverLimit {
+			d.Outcome = httplimit.Denied
+		}
+		v.Report(d, a.held, of.Reset)
 	}
 }

@@ -189,7 +189,7 @@ func TestAGuardOfRulesHasWhatAGuardHas(t *testing.T) {
 			}
 			check(t, w, cfg)
 			total := uint64(0)
-			for _, o := range httplimit.Outcomes() {
+			for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 				total += cfg.Stats.Count(o)
 			}
 			assert.EqualValues(t, len(seen), total)
@@ -209,12 +209,12 @@ func TestADecisionNamesTheRule(t *testing.T) {
 	seen[2].Result.ExpiresAt = time.Time{}
 	assert.Equal(t, httplimit.Decision{
 		Outcome: httplimit.Denied, Key: "192.0.2.1", Policy: "address", Strategy: "fixed window",
-		Source: httplimit.SourceLocal, Limit: 2, Duration: time.Minute, Cost: 1, Status: 429,
+		Source: "local", Limit: 2, Duration: time.Minute, Cost: 1, Status: 429,
 		Result: weir.Result{TotalRequests: 2}, RetryAfter: expires.Sub(w.now),
 	}, seen[2])
 }
 
-// OnFull and FailOpen say what passes undecided.
+// AdmitFull and FailOpen say what passes undecided.
 func TestAGuardOfRulesFailsAsAGuardDoes(t *testing.T) {
 	for name, row := range map[string]struct {
 		err  error
@@ -223,7 +223,7 @@ func TestAGuardOfRulesFailsAsAGuardDoes(t *testing.T) {
 	}{
 		"full":                  {weir.ErrFull, httplimit.Config{}, httplimit.Failed},
 		"full, open":            {weir.ErrFull, httplimit.Config{FailOpen: true}, httplimit.Failed},
-		"full, admitted":        {weir.ErrFull, httplimit.Config{OnFull: httplimit.FullAdmit}, httplimit.Bypassed},
+		"full, admitted":        {weir.ErrFull, httplimit.Config{AdmitFull: true}, httplimit.Bypassed},
 		"down":                  {errors.New("down"), httplimit.Config{}, httplimit.Failed},
 		"down, open":            {errors.New("down"), httplimit.Config{FailOpen: true}, httplimit.Bypassed},
 		"a mistake, open":       {weir.ErrLimit, httplimit.Config{FailOpen: true}, httplimit.Failed},

@@ -23,6 +23,7 @@
 package caddylimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -246,7 +247,7 @@ func report(r *http.Request, d httplimit.Decision) {
 	}
 	repl.Set("http.weir.outcome", d.Outcome.String())
 	repl.Set("http.weir.policy", d.Policy)
-	repl.Set("http.weir.source", d.Source.String())
+	repl.Set("http.weir.source", cmp.Or(d.Source, "none"))
 	repl.Set("http.weir.remaining", strconv.FormatUint(d.Remaining, 10))
 }
 

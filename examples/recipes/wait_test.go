@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httpclient"
 )
 
 // Pace is how many bytes a second may pass, and how many of them at once.
@@ -123,7 +123,7 @@ func TestClientKeepsTheServersLimit(t *testing.T) {
 			return resp, nil
 		})
 
-		client := &http.Client{Transport: &httplimit.Transport{
+		client := &http.Client{Transport: &httpclient.Transport{
 			Limit: limiter.LeakyBucket(0).Limit(1, time.Second), // what its documentation says
 			Base:  server,                                       // leave out: http.DefaultTransport
 		}}
@@ -138,7 +138,7 @@ func TestClientKeepsTheServersLimit(t *testing.T) {
 		assert.Equal(t, 9*time.Second, time.Since(start))
 
 		// Without a limit of its own it is refused once, and then pauses for as long as the server asks.
-		client = &http.Client{Transport: &httplimit.Transport{Base: server}}
+		client = &http.Client{Transport: &httpclient.Transport{Base: server}}
 		last, start = time.Now(), time.Now()
 		for _, want := range []int{http.StatusTooManyRequests, http.StatusOK} {
 			resp, err := client.Get("http://api.example.com/")
@@ -161,7 +161,7 @@ func TestClientWithALimitForEachPath(t *testing.T) {
 			return resp, nil
 		})
 
-		client := &http.Client{Transport: &httplimit.Transport{
+		client := &http.Client{Transport: &httpclient.Transport{
 			Key:  func(r *http.Request) string { return r.URL.Host + r.URL.Path }, // a limit for each path
 			Base: server,
 		}}

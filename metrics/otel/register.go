@@ -15,6 +15,7 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -95,7 +96,7 @@ func (d *Decisions) OnDecision(r *http.Request, of httplimit.Decision) {
 	d.counter.Add(r.Context(), 1, metric.WithAttributes(d.name...), metric.WithAttributes(
 		attribute.String("policy", d.policies.Value(of.Policy)),
 		attribute.String("outcome", of.Outcome.String()),
-		attribute.String("source", of.Source.String())))
+		attribute.String("source", cmp.Or(of.Source, "none"))))
 }
 
 // Calls measures the calls of a remote strategy by result. Make one with [NewCalls] and set its

@@ -27,7 +27,7 @@ func BenchmarkHooks(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			d.OnDecision(nil, httplimit.Decision{Policy: "per key", Outcome: httplimit.Admitted,
-				Source: httplimit.SourceLocal})
+				Source: "local"})
 		}
 		vec, err := d.GetMetricWithLabelValues("per key", "Admitted", "local")
 		require.NoError(b, err)

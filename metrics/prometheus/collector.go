@@ -12,6 +12,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -102,7 +103,8 @@ func NewDecisions(name string) *Decisions {
 // OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues
 // policies the last ones are counted as "other".
 func (d *Decisions) OnDecision(_ *http.Request, of httplimit.Decision) {
-	d.WithLabelValues(d.policies.Value(of.Policy), of.Outcome.String(), of.Source.String()).Inc()
+	d.WithLabelValues(d.policies.Value(of.Policy), of.Outcome.String(),
+		cmp.Or(of.Source, "none")).Inc()
 }
 
 // Calls measures the calls of a remote strategy by result. Make one with [NewCalls], register it,

@@ -297,11 +297,10 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 
 // TestAFullTable checks that a full table cannot decide on a new caller, even when failing open.
 func TestAFullTable(t *testing.T) {
-	for on, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503,
-		httplimit.FullAdmit: 200} {
+	for admit, want := range map[bool]int{false: 503, true: 200} {
 		cfg := config(t, "5/1d:fixed")
 		cfg.Table.MaxBuckets = 1
-		cfg.Guard.FailOpen, cfg.Guard.OnFull = true, on
+		cfg.Guard.FailOpen, cfg.Guard.AdmitFull = true, admit
 		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		s := serve(t, cfg)
 		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))

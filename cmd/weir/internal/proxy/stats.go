@@ -119,7 +119,7 @@ func (p *Proxy) figures() *figures {
 	if p.cfg.Upstream != nil {
 		f.Upstream = p.cfg.Upstream.String()
 	}
-	for _, o := range httplimit.Outcomes() {
+	for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 		f.Requests[o.String()] = p.count(o)
 	}
 	f.PerSecond = series(p.meter.past())

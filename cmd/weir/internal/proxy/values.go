@@ -76,8 +76,8 @@ func ParsePenalty(text string) (p httplimit.Penalty, err error) {
 	return httplimit.Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
 }
 
-// FullPolicies are the values of --on-full, by httplimit's.
-var FullPolicies = []string{httplimit.FullRefuse: "refuse", httplimit.FullAdmit: "admit"}
+// FullPolicies are the values of --on-full.
+var FullPolicies = []string{"refuse", "admit"}
 
 // HeaderStyles are the values of --headers, by httplimit's.
 var HeaderStyles = []string{

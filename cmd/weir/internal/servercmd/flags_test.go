@@ -90,7 +90,7 @@ func TestProxyFlags(t *testing.T) {
 		cfg.MaxInFlight, cfg.MaxInFlightPerClient})
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
-	assert.Equal(t, []any{true, httplimit.FullAdmit}, []any{g.CountPreflights, g.OnFull})
+	assert.Equal(t, []any{true, true}, []any{g.CountPreflights, g.AdmitFull})
 
 	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d", "--merge-domains"}))
 	_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)

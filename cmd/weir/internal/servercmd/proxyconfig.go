@@ -154,7 +154,7 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 		guard.Respond = cfg.DeniedPage.Respond
 	}
 	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
-	guard.OnFull = httplimit.FullPolicy(slices.Index(proxy.FullPolicies, f.onFull))
+	guard.AdmitFull = f.onFull == "admit"
 	if guard.CountIf, err = cli.Statuses(f.countIf); err != nil {
 		return fmt.Errorf("--count-if: %w", err)
 	}
