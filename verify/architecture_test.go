@@ -23,7 +23,7 @@ var parts = []struct {
 	imports  []string
 }{
 	{"proofs", []string{"weirtest", "verify", "tools", "examples", "redislimit/hybrid",
-		"redislimit/redistest", "contrib/interop", "internal/decidetest", "internal/ratetest",
+		"redislimit/redistest", "contrib/interop", "internal/doortest", "internal/decidetest", "internal/ratetest",
 		"internal/reservetest", "internal/docblocks", "internal/slow", "internal/race"},
 		[]string{"core", "stores", "doors", "watching", "programs"}},
 	{"programs", []string{"cmd", "contrib/caddy"}, []string{"core", "stores", "doors", "watching"}},

@@ -232,21 +232,6 @@ func TestDenyList(t *testing.T) {
 	}
 }
 
-func TestShadowDeniesNoRequest(t *testing.T) {
-	atQuarter(t)
-	url, _ := run(t, `
-		weir 1/1m {
-			shadow
-		}
-		respond "{http.weir.outcome}"`)
-	for _, want := range []string{"admitted", "denied"} {
-		resp, text := get(t, url, alice)
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
-		assert.Equal(t, want, text)
-		assert.Empty(t, resp.Header.Get("RateLimit"))
-	}
-}
-
 // With room for one bucket, no decision on the second client is possible.
 func TestFailClosed(t *testing.T) {
 	atQuarter(t)

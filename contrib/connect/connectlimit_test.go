@@ -233,18 +233,6 @@ func TestFailOpenOrClosed(t *testing.T) {
 	})
 }
 
-func TestShadow(t *testing.T) {
-	each(t, func(t *testing.T, call caller) {
-		var stats httplimit.Stats
-		a := call(t, serve(t, nil, connectlimit.NewServer(weirtest.DenyAll(), httplimit.Config{
-			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Shadow: true, Stats: &stats,
-		})), nil)
-		require.NoError(t, a.err)
-		assert.Empty(t, a.header.Values("RateLimit"))
-		assert.EqualValues(t, 1, stats.Count(httplimit.Denied))
-	})
-}
-
 // CountIf on 401 counts the failed logins only. Their answers have the fields, too.
 func TestCountIf(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {

@@ -153,22 +153,6 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 	}
 }
 
-func TestShadowDeniesNoRequest(t *testing.T) {
-	limiter, clock := newLimiter(t)
-	var stats httplimit.Stats
-	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
-		Stats: &stats,
-	})
-	url := serve(t, func(e *echo.Echo) { e.Use(echolimit.New(guard)); e.GET("/", hello) })
-	for range 3 {
-		resp, _ := get(t, url)
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
-		assert.Empty(t, resp.Header.Get("RateLimit"))
-	}
-	assert.EqualValues(t, 2, stats.Count(httplimit.Denied))
-}
-
 // Only failed logins count, and CountIf sees the status of every kind of answer, errors included;
 // the client gets the error handler's answer with the guard's fields.
 func TestCountIfSeesTheStatus(t *testing.T) {

@@ -182,22 +182,6 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 	}
 }
 
-func TestShadowDeniesNoRequest(t *testing.T) {
-	limiter, clock := newLimiter(t)
-	var stats httplimit.Stats
-	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
-		Stats: &stats,
-	})
-	url := serve(t, func(app *fiber.App) { app.Use(fiberlimit.New(guard)); app.Get("/", hello) })
-	for range 3 {
-		resp, _ := get(t, url)
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
-		assert.Empty(t, resp.Header.Get("RateLimit"))
-	}
-	assert.EqualValues(t, 2, stats.Count(httplimit.Denied))
-}
-
 // Only failed logins count, and CountIf sees the status of every kind of answer, errors included;
 // the client gets the error handler's answer with the guard's fields.
 func TestCountIfSeesTheStatus(t *testing.T) {
@@ -234,32 +218,6 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 	resp, _ := get(t, url+"/login")
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
 		"the second attempt after a failed one")
-}
-
-// The handlers run inside of the guard: a request is in flight until they return.
-func TestInFlightIsBounded(t *testing.T) {
-	guard := httplimit.NewGuard(&weirtest.Fake{},
-		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
-	inside, leave := make(chan bool), make(chan bool)
-	url := serve(t, func(app *fiber.App) {
-		app.Use(fiberlimit.New(guard))
-		app.Get("/", func(c fiber.Ctx) error { inside <- true; <-leave; return hello(c) })
-	})
-	first := make(chan int)
-	go func() {
-		resp, err := http.Get(url)
-		if !assert.NoError(t, err) {
-			close(first)
-			return
-		}
-		assert.NoError(t, resp.Body.Close())
-		first <- resp.StatusCode
-	}()
-	<-inside
-	resp, _ := get(t, url)
-	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-	close(leave)
-	assert.Equal(t, http.StatusOK, <-first)
 }
 
 func TestNewWithoutAGuardPanics(t *testing.T) {

@@ -150,22 +150,6 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 	}
 }
 
-func TestShadowDeniesNoRequest(t *testing.T) {
-	limiter, clock := newLimiter(t)
-	var stats httplimit.Stats
-	guard := httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
-		Stats: &stats,
-	})
-	url := serve(t, func(e *gin.Engine) { e.Use(ginlimit.New(guard)); e.GET("/", hello) })
-	for range 3 {
-		resp, _ := get(t, url)
-		assert.Equal(t, http.StatusOK, resp.StatusCode)
-		assert.Empty(t, resp.Header.Get("RateLimit"))
-	}
-	assert.EqualValues(t, 2, stats.Count(httplimit.Denied))
-}
-
 // Only failed logins count, and CountIf sees the status of every kind of answer.
 func TestCountIfSeesTheStatus(t *testing.T) {
 	limiter, clock := newLimiter(t)

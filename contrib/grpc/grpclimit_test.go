@@ -297,21 +297,6 @@ func TestFailOpenOrClosed(t *testing.T) {
 	}
 }
 
-func TestShadow(t *testing.T) {
-	for name, call := range rpcs {
-		t.Run(name, func(t *testing.T) {
-			var stats httplimit.Stats
-			client := dial(t, serve(t, service{}, grpclimit.NewServer(weirtest.DenyAll(), httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Shadow: true, Stats: &stats,
-			})))
-			a := call(deadline(t), client)
-			require.NoError(t, a.err)
-			assert.Empty(t, a.header["ratelimit"])
-			assert.EqualValues(t, 1, stats.Count(httplimit.Denied))
-		})
-	}
-}
-
 // CountIf on 401 counts the failed logins only.
 func TestCountIf(t *testing.T) {
 	for name, call := range rpcs {
@@ -359,23 +344,6 @@ func TestCountIfSeesContextErrors(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestDenyList(t *testing.T) {
-	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
-	client := dial(t, serve(t, service{}, grpclimit.NewServer(&weirtest.Fake{}, httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, DenyList: list,
-	})))
-	require.NoError(t, check(t, client).err)
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8"),
-		Until: time.Now().Add(time.Hour)}))
-	listed := check(t, client)
-	assert.Equal(t, codes.ResourceExhausted, listed.code())
-	assert.InDelta(t, time.Hour, listed.retryInfo(), float64(time.Minute))
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8")}))
-	listed = check(t, client)
-	assert.Equal(t, codes.PermissionDenied, listed.code())
-	assert.Zero(t, listed.retryInfo())
 }
 
 // A cost that can never pass has no RetryInfo, so that clients do not repeat it.
@@ -490,4 +458,21 @@ func TestConcurrency(t *testing.T) {
 	close(leave)
 	assert.Equal(t, []codes.Code{codes.OK, codes.OK}, []codes.Code{(<-ends).code(), (<-ends).code()})
 	assert.Eventually(t, func() bool { return held() == 0 }, time.Minute, time.Millisecond)
+}
+
+func TestDenyList(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	client := dial(t, serve(t, service{}, grpclimit.NewServer(&weirtest.Fake{}, httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, DenyList: list,
+	})))
+	require.NoError(t, check(t, client).err)
+	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8"),
+		Until: time.Now().Add(time.Hour)}))
+	listed := check(t, client)
+	assert.Equal(t, codes.ResourceExhausted, listed.code())
+	assert.InDelta(t, time.Hour, listed.retryInfo(), float64(time.Minute))
+	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8")}))
+	listed = check(t, client)
+	assert.Equal(t, codes.PermissionDenied, listed.code())
+	assert.Zero(t, listed.retryInfo())
 }

@@ -128,9 +128,6 @@ func (c *Config) check() error {
 	if limited == (len(c.Rules.Paths) > 0) {
 		return errors.New("want limits or rules")
 	}
-	if len(c.Rules.Paths) > 0 && len(c.Routes) > 0 {
-		return errors.New("routes have no meaning with rules")
-	}
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}

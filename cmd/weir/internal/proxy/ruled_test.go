@@ -250,9 +250,9 @@ func TestInvalidRules(t *testing.T) {
 	cfg.Limits = config(t, "1/1m").Limits
 	_, err = New(cfg)
 	assert.ErrorContains(t, err, "want limits or rules")
-	cfg.Limits, cfg.Routes = nil, []Route{{Pattern: "/x"}}
+	cfg.Limits, cfg.Routes = nil, []Route{{Pattern: "/x", Limits: config(t, "1/1m").Limits}}
 	_, err = New(cfg)
-	assert.ErrorContains(t, err, "routes have no meaning with rules")
+	assert.ErrorContains(t, err, "want limits or rules")
 }
 
 // TestRulesOnRedis checks that two proxies share limits of rules, and that each has half without

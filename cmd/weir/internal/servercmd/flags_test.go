@@ -193,3 +193,24 @@ func TestServeListensOnLoopback(t *testing.T) {
 		}
 	}
 }
+
+// With rules every flag works but those that say a limit themselves, or how one counts on Redis.
+func TestFlagsWithRules(t *testing.T) {
+	for _, args := range [][]string{
+		{"--penalty-box", "20/1m=10m"}, {"--headers", "legacy"}, {"--mochiweb"}, {"--jitter", "1s"},
+		{"--count-if", "401"}, {"--cors-origin", "*"}, {"--count-preflights"}, {"--on-full", "admit"},
+		{"--route", "/x cost=2"}, {"--max-in-flight-per-client", "2"}, {"--deny", "key:ann"},
+	} {
+		_, err := ProxyConfig(append(args, "--rules", "r.yaml"))
+		assert.NoError(t, err, args)
+	}
+	for want, args := range map[string][]string{
+		"--limit and --rules exclude":           {"--limit", "1/1m"},
+		"--burst and --rules exclude":           {"--burst", "2"},
+		"--redis-lease and --rules exclude":     {"--redis-lease", "2"},
+		`--route "/x limit=1/1m" has a limit, `: {"--route", "/x limit=1/1m"},
+	} {
+		_, err := ProxyConfig(append(args, "--rules", "r.yaml"))
+		assert.ErrorContains(t, err, want)
+	}
+}

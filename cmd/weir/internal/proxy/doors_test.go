@@ -1,0 +1,53 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/doortest"
+)
+
+// opens returns the Open of a proxy with the limits of cfg.
+func opens(limits func(t *testing.T) Config) func(*testing.T, *doortest.Setup) func(...string) doortest.Answer {
+	return func(t *testing.T, s *doortest.Setup) func(...string) doortest.Answer {
+		cfg := limits(t)
+		var err error
+		cfg.By, err = ParseBy("header:Key")
+		require.NoError(t, err)
+		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(s.Serve(r.Header))
+		})
+		cfg.Guard, cfg.Deny = s.Config, s.Deny
+		cfg.Guard.MaxInFlight, cfg.MaxInFlight = 0, s.Config.MaxInFlight
+		cfg.MaxInFlightPerClient = int(s.Places)
+		if s.Cost > 0 {
+			route, err := ParseRoute("/ cost=2", rule.Defaults{Strategy: rule.Sliding})
+			require.NoError(t, err)
+			cfg.Routes = append(cfg.Routes, route)
+		}
+		if s.Exempt {
+			cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		}
+		if s.Own {
+			cfg.Guard.Respond = doortest.Own
+		}
+		return doortest.Send(t, serve(t, cfg).front.URL)
+	}
+}
+
+func TestTheDoorsOfTheProxy(t *testing.T) {
+	doortest.Run(t, "../../../..", doortest.Door{
+		Name: "proxy --limit",
+		Open: opens(func(t *testing.T) Config { return config(t, "2/1d") }),
+	}, doortest.Door{
+		Name: "proxy --rules",
+		Open: opens(func(t *testing.T) Config {
+			cfg, _ := rulesConfig(t, doortest.Rules)
+			return cfg
+		}),
+	})
+}

@@ -1,0 +1,33 @@
+package echolimit_test
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/labstack/echo/v5"
+
+	echolimit "github.com/weirgo/weir/contrib/echo"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/doortest"
+)
+
+func TestTheDoorOfEcho(t *testing.T) {
+	doortest.Run(t, "../..", doortest.Door{
+		Name: "echo",
+		Open: func(t *testing.T, s *doortest.Setup) func(...string) doortest.Answer {
+			l, e := doortest.Limiter(t), echo.New()
+			cfg := s.Guard(l)
+			if s.Own {
+				cfg.Respond = echolimit.OnDenied(func(c *echo.Context, d httplimit.Decision) error {
+					c.Response().Header().Set("Own", "own")
+					return c.String(d.Status, "own")
+				})
+			}
+			e.Use(echolimit.New(httplimit.NewGuard(s.Limit(l), cfg)))
+			e.Any("/", func(c *echo.Context) error { return c.String(s.Serve(c.Request().Header), "") })
+			srv := httptest.NewServer(e)
+			t.Cleanup(srv.Close)
+			return doortest.Send(t, srv.URL)
+		},
+	})
+}

@@ -1,0 +1,225 @@
+// Package doortest holds every door into a guard of package httplimit, such as a middleware or an
+// adapter, to the same features. docs/features.md has the table of them, of which each door checks
+// its column.
+package doortest
+
+import (
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Door is a way for requests into a guard.
+type Door struct {
+	Name string // as in the head of the table
+
+	// Open sets the door up with a limit of 2 requests in a day for each value of the header Key, and
+	// returns a function that sends a request with these header fields, names and values in turn. What
+	// is behind the door answers with Serve.
+	Open func(t *testing.T, s *Setup) func(header ...string) Answer
+
+	// Lacks says of the features that the door has not, or not in this form, why that is so.
+	Lacks map[string]string
+}
+
+// Answer is what a client sees.
+type Answer struct {
+	Status int
+	Header http.Header
+}
+
+// Setup is what a feature needs.
+type Setup struct {
+	Config httplimit.Config  // without limits, Extractor, DenyList and Concurrency
+	Deny   []httplimit.Entry // on the deny list
+	Places uint64            // of one caller in flight at one time; 0: no bound
+	Cost   uint64            // of each request; 0: 1
+	Exempt bool              // all requests are, by Skip or as the door has it
+	Own    bool              // the body of a denial is Own's, by Respond or as the door has it
+	wait   chan struct{}     // closed: handlers go on
+	inside chan struct{}     // has a value for each handler that waits
+}
+
+// Limit returns the limit on l.
+func (s *Setup) Limit(l *weir.Limiter) *weir.Limit {
+	return l.SlidingWindow().Limit(2, 24*time.Hour).Named("door")
+}
+
+// Guard returns the Config for the doors that take one.
+func (s *Setup) Guard(l *weir.Limiter) httplimit.Config {
+	cfg := s.Config
+	cfg.Extractor = httplimit.Headers("Key")
+	if len(s.Deny) > 0 || cfg.Penalty.Denials > 0 {
+		cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{})
+		for _, e := range s.Deny {
+			_ = cfg.DenyList.Add(e) // or the check of the feature fails
+		}
+		cfg.Penalty.Strategy = l.FixedWindow()
+	}
+	if cfg.Penalty.Denials == 0 {
+		cfg.Penalty = httplimit.Penalty{}
+	}
+	if s.Places > 0 {
+		cfg.Concurrency = httplimit.Policy{Strategy: l.InFlight().Limit(s.Places)}
+	}
+	if s.Cost > 0 {
+		cfg.CostFunc = func(*http.Request) uint64 { return s.Cost }
+	}
+	if s.Own {
+		cfg.Respond = Own
+	}
+	if s.Exempt {
+		cfg.Skip = func(*http.Request) bool { return true }
+	}
+	return cfg
+}
+
+// Limiter returns a Limiter that is closed at the end of the test.
+func Limiter(t testing.TB) *weir.Limiter {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
+	return l
+}
+
+// Serve is what is behind a door: it returns the status to answer with, that of the field
+// Want-Status or 200, and waits if the request has the field Wait.
+func (s *Setup) Serve(header http.Header) int {
+	if header.Get("Wait") != "" {
+		s.inside <- struct{}{}
+		<-s.wait
+	}
+	status, err := strconv.Atoi(header.Get("Want-Status"))
+	if err != nil {
+		return http.StatusOK
+	}
+	return status
+}
+
+// Handler is Serve for net/http.
+func (s *Setup) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(s.Serve(r.Header))
+	})
+}
+
+// Send returns a function that sends requests to url.
+func Send(t *testing.T, url string) func(header ...string) Answer {
+	return func(header ...string) Answer {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		assert.NoError(t, err)
+		for i := 0; i < len(header); i += 2 {
+			if header[i] == "Method" {
+				r.Method = header[i+1]
+				continue
+			}
+			r.Header.Set(header[i], header[i+1])
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if !assert.NoError(t, err) {
+			return Answer{Header: http.Header{}}
+		}
+		defer func() { _ = resp.Body.Close() }()
+		return Answer{resp.StatusCode, resp.Header}
+	}
+}
+
+// table is the page with the table, from the directory of a module at this depth.
+const table = "docs/features.md"
+
+// Run holds a door to every feature, and its column of the table to what it has. root is the path
+// of the repository.
+func Run(t *testing.T, root string, doors ...Door) {
+	page, err := os.ReadFile(root + "/" + table)
+	require.NoError(t, err)
+	for _, door := range doors {
+		var lacks []string
+		for _, f := range features {
+			why, lacking := door.Lacks[f.name]
+			want := "yes"
+			if lacking {
+				want = "no"
+				assert.Contains(t, string(page), why, "the page says why %s has no %s", door.Name, f.name)
+				lacks = append(lacks, f.name)
+			}
+			assert.Equal(t, want, cell(string(page), f.name, door.Name), "%s: %s, %s", table, f.name,
+				door.Name)
+			if !lacking {
+				t.Run(door.Name+"/"+f.name, func(t *testing.T) { check(t, &door, f) })
+			}
+		}
+		assert.Len(t, lacks, len(door.Lacks), "%s lacks a feature that there is not", door.Name)
+	}
+}
+
+func check(t *testing.T, door *Door, f feature) {
+	s := &Setup{wait: make(chan struct{}), inside: make(chan struct{}, 8)}
+	var once sync.Once
+	goOn := func() { once.Do(func() { close(s.wait) }) }
+	t.Cleanup(goOn)
+	if f.set != nil {
+		f.set(s)
+	}
+	f.check(t, s, door.Open(t, s), goOn)
+}
+
+// cell returns the first word in the row of a feature and the column of a door.
+func cell(page, feature, door string) string {
+	column := -1
+	for line := range strings.Lines(page) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 {
+			continue
+		}
+		for i, c := range cells {
+			if column < 0 && strings.TrimSpace(c) == door {
+				column = i
+			}
+		}
+		if strings.TrimSpace(cells[1]) == feature && column > 0 && column < len(cells) {
+			word, _, _ := strings.Cut(strings.TrimSpace(cells[column]), " ")
+			return word
+		}
+	}
+	return ""
+}
+
+// Rules is the limit of a Setup as a file of rules.
+const Rules = `
+domain: web
+descriptors:
+  - key: caller
+    rate_limit: {unit: day, requests_per_unit: 2, name: door}
+    metadata: {weir: {algorithm: sliding_window}}
+rate_limits:
+  - actions: [{request_headers: {header_name: Key, descriptor_key: caller}}]
+`
+
+// Own answers as a Setup with Own wants it.
+func Own(w http.ResponseWriter, _ *http.Request, d httplimit.Decision) {
+	w.Header().Set("Own", "own")
+	w.WriteHeader(d.Status)
+}
+
+// NotInRPC is what RPCs have no use for.
+var NotInRPC = map[string]string{
+	"another status of a denial":   "a denial of an RPC is ResourceExhausted",
+	"preflights that do not count": "RPCs have no preflights that a guard sees",
+	"CORS":                         "the answers of RPCs are the framework's",
+}
+
+// NotInCaddy is what the module for Caddy leaves to Caddy, or has not.
+var NotInCaddy = map[string]string{
+	"a penalty box": "Caddy has no penalty box",
+	"CORS":          "in Caddy the directive header answers other origins",
+}
