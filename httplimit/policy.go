@@ -94,6 +94,7 @@ type policy struct {
 	limit      *weir.Limit     // if the policy was given one
 	template   weir.Attempt    // of Strategy, with the numbers; each call has a copy
 	key        appender        // of Extractor, if there is one
+	local      bool            // it counts in this process
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
 	unnamed    bool            // Name is the default
@@ -181,6 +182,7 @@ func (c *policy) complete(deniedStatus int) {
 			c.listedAs = c.Name
 		}
 	}
+	_, c.local = weir.As[interface{ Limiter() *weir.Limiter }](c.Strategy)
 	c.peeker, _ = c.Strategy.(weir.Peeker)
 	c.forecaster, _ = c.Strategy.(weir.Forecaster)
 	switch c.Strategy.(type) {

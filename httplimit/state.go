@@ -47,7 +47,10 @@ var sourceOf = map[string]string{
 
 // source returns the part that decided.
 func (s *state) source() string {
-	if by, ok := sourceOf[s.ask.Source]; ok {
+	switch by, ok := sourceOf[s.ask.Source]; {
+	case s.ask.Source == "" && s.policy != nil && s.local:
+		return "local"
+	case ok:
 		return by
 	}
 	return s.ask.Source

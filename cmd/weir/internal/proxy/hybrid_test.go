@@ -266,3 +266,25 @@ func TestReadingsOfAPathShareTheCountsOnRedis(t *testing.T) {
 		assert.NotContains(t, fmt.Sprint(resp.Header, body), "(2)", row.target)
 	}
 }
+
+// TestTheLogNamesWhoDecided checks that a line of the access log names the algorithm of a limit and
+// the part that decided, also of tiers.
+func TestTheLogNamesWhoDecided(t *testing.T) {
+	s := redistest.Start(t)
+	for limit, strategy := range map[string]string{"5/1d": "sliding window", "5/1d,9/2d": "tiers"} {
+		for url, source := range map[string]string{
+			"": "local", "redis://" + s.Addr: "primary", "redis://127.0.0.1:1": "local",
+		} {
+			var log bytes.Buffer
+			cfg := config(t, limit)
+			cfg.Access = slog.New(slog.NewTextHandler(&log, nil))
+			if url != "" {
+				cfg.Redis = onredis.Config{URL: url, Fallback: fallback.Config{Timeout: patient, MinCalls: 1}}
+			}
+			p := serve(t, cfg)
+			assert.Equal(t, 200, status(t, "GET", p.front.URL))
+			assert.Contains(t, log.String(), "source="+source+" policy=")
+			assert.Contains(t, strings.ReplaceAll(log.String(), `"`, ""), "strategy="+strategy+" ")
+		}
+	}
+}

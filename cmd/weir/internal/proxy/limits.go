@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // policy returns the middleware's policy for l.
@@ -21,8 +22,8 @@ func (p *Proxy) policy(l rule.Rule) (httplimit.Policy, error) {
 	}
 	most, longest := bounds(l.Tiers)
 	if l.Strategy == rule.Tiers {
-		strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers),
-			most: most}
+		strategy = p.tiered(&tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers),
+			most: most})
 	}
 	return httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
 		Strategy: strategy}, nil
@@ -77,24 +78,60 @@ type tiered struct {
 	most  uint64 // the policy's Limit
 }
 
+// tiered returns t with what tells which part has decided.
+func (p *Proxy) tiered(t *tiered) weir.Strategy {
+	if f, ok := t.backend.(*fallback.Fallback); ok {
+		return &hybridTiers{t, f}
+	}
+	return &localTiers{t, p.limiter}
+}
+
+// localTiers are tiers in this process.
+type localTiers struct {
+	*tiered
+	limiter *weir.Limiter
+}
+
+// Limiter returns the one that counts.
+func (t *localTiers) Limiter() *weir.Limiter { return t.limiter }
+
+// hybridTiers are tiers on Redis, with local ones behind them.
+type hybridTiers struct {
+	*tiered
+	of *fallback.Fallback
+}
+
+// Store implements weir.Batcher. Its calls go alone.
+func (t *hybridTiers) Store() (any, weir.Strategy) { return t, t }
+
+// Batch implements weir.Batcher, which names the source of a decision.
+func (t *hybridTiers) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
+	for _, l := range limits {
+		var res *weir.Result
+		var by fallback.Source
+		switch op {
+		case weir.OpRun:
+			res, by, l.Err = t.of.RunSource(ctx, &l.Request)
+			res, l.Source = t.adjust(res, time.Now()), by.String()
+		case weir.OpPeek:
+			res, l.Err = t.Peek(ctx, &l.Request)
+		default:
+			_, l.Err = wrap.Do(ctx, op, t.of, &l.Request, &l.Result)
+		}
+		if res != nil {
+			l.Result = *res
+		}
+	}
+}
+
 // Run implements weir.Strategy.
 func (t *tiered) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := t.backend.Run(ctx, r)
 	return t.adjust(res, time.Now()), err
 }
 
-// RunSource is Run and the source of the decision, if the backend reports one.
-func (t *tiered) RunSource(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, fallback.Source, error) {
-	f, ok := t.backend.(*fallback.Fallback)
-	if !ok {
-		res, err := t.Run(ctx, r)
-		return res, fallback.FromLocal, err
-	}
-	res, by, err := f.RunSource(ctx, r)
-	return t.adjust(res, time.Now()), by, err
-}
+// Algorithm implements weir.Named.
+func (t *tiered) Algorithm() string { return weir.NameOf(t.backend) }
 
 // Peek implements weir.Peeker.
 func (t *tiered) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
