@@ -92,12 +92,6 @@ func (c *call) reset() {
 	if c.err != nil {
 		c.err = nil
 	}
-	if c.inFlight != nil {
-		c.inFlight = nil
-	}
-	if c.response != nil {
-		c.response = nil
-	}
 	c.decider, c.jitter = none, 0
 	if c.verdict != nil {
 		c.states, c.verdict.Attempts = c.states[:len(c.limits)], nil
@@ -161,6 +155,7 @@ func (c *call) end(r *http.Request, status int) {
 	if c.inFlight != nil {
 		c.inFlight.end(true)
 	}
+	c.inFlight, c.response = nil, nil
 	c.calls.Put(c)
 }
 

@@ -100,20 +100,20 @@ func (c *call) holdToLimits(r *http.Request) {
 	c.logFailures(ctx)
 }
 
-// take has the policies decide, if one applies, and then the Decider, if they admit. The places are
-// the request's even if one of them panics.
-func (c *call) take(ctx context.Context, r *http.Request, policies bool) (allowed bool, err error) {
+// take has the policies decide, of which one applies if applies is set, and then the Decider, if
+// they admit. The places are the request's even if one of them panics.
+func (c *call) take(ctx context.Context, r *http.Request, applies bool) (allowed bool, err error) {
 	if c.boundsInFlight || c.verdict != nil {
 		defer c.keep(r)
 	}
 	allowed = true
-	if policies {
+	if len(c.limits) > 0 {
 		allowed, err = c.limits.Take(ctx, c.tolerates)
 	}
 	if c.verdict == nil || !allowed || err != nil {
 		return allowed, err
 	}
-	if allowed, err = c.askDecider(r, policies); !allowed || err != nil {
+	if allowed, err = c.askDecider(r, applies); !allowed || err != nil {
 		_ = c.limits.Refund(ctx) // logFailures has what could not be
 	}
 	return allowed, err

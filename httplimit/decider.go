@@ -90,8 +90,9 @@ func (v *Verdict) Warn(msg string, err error) {
 		slog.String("error", escape(err.Error())))
 }
 
-// askDecider has the Decider decide. It reports whether the request is admitted, or ends it.
-func (c *call) askDecider(r *http.Request, policies bool) (allowed bool, err error) {
+// askDecider has the Decider decide. It reports whether the request is admitted, or ends it: as
+// exempt only if no policy applies.
+func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Verdict{Cost: v.Cost, State: v.State, c: c, r: r}
 	c.Decider.Decide(r, v)
@@ -100,7 +101,7 @@ func (c *call) askDecider(r *http.Request, policies bool) (allowed bool, err err
 	switch {
 	case v.Invalid != nil:
 		c.stop(NoKey, urlpath.Status(v.Invalid), v.Invalid)
-	case v.Exempt && !policies:
+	case v.Exempt && !applies:
 		c.stop(Exempt, 0, nil)
 	}
 	return !v.Denied && v.Invalid == nil, v.Err

@@ -99,6 +99,9 @@ func (c *call) problemBody() []byte {
 func (c *call) deniedBody() []byte {
 	names := violated(c.states)
 	detail := detailUsedUp
+	if c.decider == none { // a Decider has reported no limit
+		return deniedProblem(c.status, detail)
+	}
 	switch s := &c.states[c.decider]; {
 	case len(names) > 1:
 		detail = detailSeveral

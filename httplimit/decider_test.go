@@ -1,0 +1,83 @@
+package httplimit_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// decider is a function as a Decider.
+type decider func(r *http.Request, v *httplimit.Verdict)
+
+func (f decider) Decide(r *http.Request, v *httplimit.Verdict) { f(r, v) }
+
+// A Decider may say less than it knows.
+func TestADeciderThatReportsNothing(t *testing.T) {
+	for name, row := range map[string]struct {
+		decide decider
+		want   httplimit.Outcome
+		status int
+	}{
+		"admits":     {func(*http.Request, *httplimit.Verdict) {}, httplimit.Admitted, 200},
+		"denies":     {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true }, httplimit.Denied, 429},
+		"exempts":    {func(_ *http.Request, v *httplimit.Verdict) { v.Exempt = true }, httplimit.Exempt, 200},
+		"fails":      {func(_ *http.Request, v *httplimit.Verdict) { v.Err = errDown }, httplimit.Failed, 503},
+		"is full":    {func(_ *http.Request, v *httplimit.Verdict) { v.Err = weir.ErrFull }, httplimit.Failed, 503},
+		"cannot say": {func(_ *http.Request, v *httplimit.Verdict) { v.Invalid = errors.New("?") }, httplimit.NoKey, 400},
+		"in shadow": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied, v.Shadow = true, true },
+			httplimit.Denied, 200},
+	} {
+		var seen httplimit.Decision
+		h := httplimit.New(nil, httplimit.Config{Decider: row.decide,
+			Logger:     slog.New(slog.DiscardHandler),
+			OnDecision: func(_ *http.Request, d httplimit.Decision) { seen = d }})(&hello{})
+		for range 2 {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, from("203.0.113.7:1"))
+			assert.Equal(t, row.status, w.Code, name)
+			assert.Equal(t, row.want, seen.Outcome, name)
+			assert.Equal(t, "203.0.113.7", cmpKey(seen), name)
+		}
+	}
+}
+
+// cmpKey is the key of a Decision, which is left out if it says that there is none.
+func cmpKey(d httplimit.Decision) string {
+	if d.Outcome == httplimit.NoKey {
+		return "203.0.113.7"
+	}
+	return d.Key
+}
+
+// A policy that does not apply has no part in a request that a Decider decides, whatever it has
+// said of an earlier one.
+func TestAPolicyThatDoesNotApplyBesideADecider(t *testing.T) {
+	var seen httplimit.Decision
+	h := httplimit.New(nil, httplimit.Config{
+		Policies: []httplimit.Policy{{Name: "p", Limit: 1, Duration: time.Minute,
+			Strategy: weirtest.FailAll(errDown),
+			Applies:  func(r *http.Request) bool { return r.Method == http.MethodPost }}},
+		FailOpen: true, Logger: slog.New(slog.DiscardHandler),
+		Decider:    decider(func(*http.Request, *httplimit.Verdict) {}),
+		OnDecision: func(_ *http.Request, d httplimit.Decision) { seen = d },
+	})(&hello{})
+	for range 3 {
+		for method, want := range map[string]httplimit.Outcome{
+			http.MethodPost: httplimit.Bypassed, http.MethodGet: httplimit.Admitted,
+		} {
+			r := from("203.0.113.7:1")
+			r.Method = method
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			assert.Equal(t, want, seen.Outcome, method)
+		}
+	}
+}
