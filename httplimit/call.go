@@ -93,8 +93,11 @@ func (c *call) reset() {
 		c.err = nil
 	}
 	c.decider, c.jitter = none, 0
+	if n := len(c.policies); len(c.states) > n {
+		c.limits, c.states = c.limits[:n], c.states[:n]
+	}
 	if c.verdict != nil {
-		c.states, c.verdict.Attempts = c.states[:len(c.limits)], nil
+		c.verdict.Attempts = nil
 	}
 }
 

@@ -15,7 +15,7 @@ const sharedKey = "\x00shared"
 // exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside
 // key, which e has extracted.
 func (c *call) exceedsKeys(r *http.Request, e Extractor, key []byte) bool {
-	return c.keys != nil && !oneKeyEach(e) && c.exceeds(r, key)
+	return c.keys != nil && e != nil && !oneKeyEach(e) && c.exceeds(r, key)
 }
 
 func (c *call) exceeds(r *http.Request, key []byte) bool {

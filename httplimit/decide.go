@@ -54,14 +54,21 @@ func (c *call) decide(r *http.Request) {
 // extract stores the key that a appends in buf.
 func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, error) {
 	key, err := a.appendKey(buf[:0], r)
-	switch {
-	case err != nil:
-	case len(key) > m.maxExtracted:
-		err = tooLong("the key", len(key))
-	case len(key) >= len(sharedKey) && string(key[:len(sharedKey)]) == sharedKey:
-		err = fmt.Errorf("%w: it begins as those that a client's further keys share", ErrKey)
+	if err == nil {
+		err = m.checkKey(key)
 	}
 	return key, err
+}
+
+// checkKey returns an error for a key that cannot be counted.
+func (m *middleware) checkKey(key []byte) error {
+	switch {
+	case len(key) > m.maxExtracted:
+		return tooLong("the key", len(key))
+	case len(key) >= len(sharedKey) && string(key[:len(sharedKey)]) == sharedKey:
+		return fmt.Errorf("%w: it begins as those that a client's further keys share", ErrKey)
+	}
+	return nil
 }
 
 // holdToLimits holds the request to the policies and the limits of the Decider.
@@ -127,6 +134,7 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		cost = c.CostFunc(r)
 	}
 	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
+	several, err := false, error(nil)
 	for i := range c.limits {
 		s := &c.states[i]
 		if !s.more.IsZero() { // see call.reset
@@ -143,10 +151,17 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		if s.ask.Request.Cost = cost; s.shown.inFlight {
 			s.ask.Request.Cost = 1
 		}
+		if s.Keys != nil {
+			if !c.fillKeys(s, r) {
+				return false, false
+			}
+			applies, several = applies || !s.ask.Exempt, several || len(s.keys) > 0
+			continue
+		}
 		applies = true
 		switch {
 		case s.Extractor != nil:
-			if !c.fillOwnKey(s, r) {
+			if s.own, err = c.extract(s.own, s.key, r); !c.fillOwnKey(s, r, err) {
 				return false, false
 			}
 			continue
@@ -159,6 +174,9 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 			s.setKey(c.key)
 		}
 	}
+	if several && !c.addKeys(r) {
+		return false, false
+	}
 	if c.verdict != nil {
 		c.verdict.Cost = cost
 	} else if !applies && len(c.limits) > 0 {
@@ -167,11 +185,46 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 	return applies, c.verdict != nil || applies
 }
 
-// fillOwnKey sets the key of a policy with an Extractor of its own. It reports false if it has
-// ended the request, which has no such key, or one that is listed.
-func (c *call) fillOwnKey(s *state, r *http.Request) bool {
-	var err error
-	if s.own, err = c.extract(s.own, s.key, r); err != nil {
+// fillKeys sets the first of the keys of a policy with Keys, and keeps the others. It reports false
+// if it has ended the request. Without a key the policy is exempt.
+func (c *call) fillKeys(s *state, r *http.Request) bool {
+	keys, err := s.Keys(r)
+	if err == nil && len(keys) == 0 {
+		s.ask.Exempt = true
+		return true
+	}
+	if s.own = s.own[:0]; err == nil {
+		s.keys = keys[1:]
+		err = c.checkKey([]byte(keys[0]))
+		s.own = append(s.own, keys[0]...)
+	}
+	return c.fillOwnKey(s, r, err)
+}
+
+// addKeys adds a limit for each further key of policies with Keys. It reports false if it has ended
+// the request.
+func (c *call) addKeys(r *http.Request) bool {
+	for i := range c.policies {
+		for _, key := range c.states[i].keys {
+			s := c.states[i]
+			s.own, s.keys, s.keyLen, s.further = []byte(key), nil, 0, true
+			c.limits, c.states = append(c.limits, c.limits[i]), append(c.states, s)
+		}
+		c.states[i].keys = nil
+	}
+	for i := range c.states { // the limits may have moved
+		s := &c.states[i]
+		if s.ask = &c.limits[i]; s.further && !c.fillOwnKey(s, r, c.checkKey(s.own)) {
+			return false
+		}
+	}
+	return true
+}
+
+// fillOwnKey sets the key of a policy that has one of its own, or err, which has kept it from that.
+// It reports false if it has ended the request, which has no such key, or one that is listed.
+func (c *call) fillOwnKey(s *state, r *http.Request, err error) bool {
+	if err != nil {
 		c.stop(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
 		return false
 	}
@@ -187,7 +240,7 @@ func (c *call) fillOwnKey(s *state, r *http.Request) bool {
 	if s.listedAs != "" { // it is of another kind than those of Config's Extractor
 		key = s.distinctKey()
 	}
-	if c.exceedsKeys(r, s.Extractor, key) {
+	if s.Keys != nil && c.keys != nil && c.exceeds(r, key) || c.exceedsKeys(r, s.Extractor, key) {
 		s.setSharedKey(c.client)
 	}
 	return true

@@ -202,13 +202,15 @@ func (m *middleware) checkPolicies() {
 	irrevocable := ""
 	for _, p := range m.policies {
 		switch {
-		case p.Alternate && (p.Extractor == nil || !names[p.Name]):
-			panic(fmt.Sprintf("httplimit: the alternate policy %q needs an Extractor, "+
-				"and a policy of its Name before it", p.Name))
-		case !p.Alternate && p.Name != "" && names[p.Name]:
+		case p.Keys != nil && p.Extractor != nil:
+			panic(fmt.Sprintf("httplimit: policy %q has both Keys and an Extractor", p.Name))
+		case p.Keys == nil && p.Name != "" && names[p.Name]:
 			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
+		case p.Keys != nil && !p.template.CanRefund():
+			panic(fmt.Sprintf("httplimit: the Strategy of policy %q, %s, cannot refund, "+
+				"and has several keys", p.Name, p.shown.strategy))
 		}
-		names[p.Name] = true
+		p.again, names[p.Name] = names[p.Name], true
 		switch {
 		case p.template.CanRefund():
 			continue
@@ -234,7 +236,7 @@ func (m *middleware) precompute() {
 		if longest = max(longest, prefix); p.Extractor != nil {
 			longest = max(longest, len(penaltyPolicy)+len("1024:")+prefix)
 		}
-		static = static && !p.varies && !p.Alternate
+		static = static && !p.varies
 		forecasts = forecasts || !p.renewsAtOnce
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
@@ -250,7 +252,9 @@ func (m *middleware) precompute() {
 
 // boundKeys sets keys, unless each client has one key only or MaxKeysPerClient is negative.
 func (m *middleware) boundKeys() {
-	several := func(p *policy) bool { return !oneKeyEach(cmp.Or(p.Extractor, m.Extractor)) }
+	several := func(p *policy) bool {
+		return p.Keys != nil || !oneKeyEach(cmp.Or(p.Extractor, m.Extractor))
+	}
 	if m.MaxKeysPerClient < 0 || m.Decider == nil && !slices.ContainsFunc(m.policies, several) {
 		return
 	}

@@ -23,7 +23,7 @@ func (c *call) observe() {
 				s.reset = retryPlace
 			}
 		}
-		if s.policy != nil && s.Alternate && !s.exempt {
+		if s.policy != nil && (s.further || s.again) && !s.exempt {
 			yield(c.states[:i], s)
 		}
 	}

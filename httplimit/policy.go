@@ -64,12 +64,14 @@ type Policy struct {
 	// request without one gets 400, unless the policy does not apply. nil: Config.Extractor.
 	Extractor Extractor
 
-	// Alternate makes this policy count a request under one more key, such as another reading of its
-	// path, beside an earlier policy of the same Name. It needs an Extractor, whose keys are of the
-	// same kind as those of Config's: a key has one budget, and one entry in a DenyList, whichever of
-	// them has extracted it. Of policies of one Name, the fields show the one that denies for the
-	// longest or, if none denies, the one with the least remaining.
-	Alternate bool
+	// Keys returns the keys that the policy counts a request under, in place of the one of an
+	// Extractor: those of several readings of a path, for instance. They are of the same kind as
+	// those of Config's Extractor: a key has one budget, and one entry in a DenyList, whichever of
+	// the two has found it. The request is held to the limit under each key; the fields show the one
+	// that denies for the longest or, if none denies, the one with the least remaining. Without a key
+	// the policy does not apply, and an error is one of an Extractor. Policies with Keys may have the
+	// Name of an earlier policy, as if they were one. nil: Extractor.
+	Keys func(*http.Request) ([]string, error)
 }
 
 // Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test.
@@ -98,6 +100,7 @@ type policy struct {
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
 	unnamed    bool            // Name is the default
+	again      bool            // it has Keys, and the Name of an earlier policy
 	shown      shown
 
 	listedAs     string // the Policy of its callers' entries in a DenyList
@@ -118,7 +121,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		panic(fmt.Sprintf("httplimit: policy %q has no Strategy",
 			cmp.Or(p.Name, defaultName(p.Limit, p.Duration))))
 	}
-	c := &policy{Policy: p, varies: p.LimitFunc != nil || p.Applies != nil}
+	c := &policy{Policy: p, varies: p.LimitFunc != nil || p.Applies != nil || p.Keys != nil}
 	if p.LimitFunc != nil {
 		c.plans = &plans{of: p, status: deniedStatus}
 	}
@@ -178,9 +181,7 @@ func (c *policy) complete(deniedStatus int) {
 	}
 	if c.Extractor != nil {
 		c.key = appenderOf(c.Extractor)
-		if !c.Alternate {
-			c.listedAs = c.Name
-		}
+		c.listedAs = c.Name
 	}
 	_, c.local = weir.As[interface{ Limiter() *weir.Limiter }](c.Strategy)
 	c.peeker, _ = c.Strategy.(weir.Peeker)
@@ -226,7 +227,7 @@ func (l *plans) policy(m *weir.Limit) *policy {
 // IsZero reports whether p is the zero Policy.
 func (p Policy) IsZero() bool {
 	return p.Name == "" && p.Limit == 0 && p.Duration == 0 && p.LimitFunc == nil && p.Applies == nil &&
-		!p.DenyAll && p.Strategy == nil && p.Extractor == nil && !p.Alternate
+		!p.DenyAll && p.Strategy == nil && p.Extractor == nil && p.Keys == nil
 }
 
 // The defaults of Config's Concurrency.

@@ -26,6 +26,8 @@ type state struct {
 	ask     *weir.Attempt // the Request to the Strategy, and the decision
 	shown   shown
 
+	further bool // it is of a key of Keys, and not of the first
+
 	// What observe finds, and a Decider has reported.
 	denied    bool
 	undecided bool // what remains is not known
@@ -35,7 +37,8 @@ type state struct {
 
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
-	own    []byte       // buffer: the key of the policy's own Extractor
+	own    []byte       // buffer: the key of the policy's own Extractor, or one of its Keys
+	keys   []string     // of Keys, from the second on
 	probe  weir.Request // for forecast
 	more   time.Time    // when more of the limit is available; see call.forecast
 }
@@ -114,7 +117,7 @@ func (s *state) distinctKey() []byte {
 // caller returns the extracted key, which is the end of the Request's where that saves an
 // allocation. key is that of Config's Extractor.
 func (s *state) caller(key []byte) string {
-	if s.policy != nil && s.Extractor != nil {
+	if s.policy != nil && (s.Extractor != nil || s.Keys != nil) {
 		key = s.own
 	}
 	if joined := s.ask.Request.Key; s.keyLen > 0 {

@@ -69,42 +69,37 @@ func (p *Proxy) read(next http.Handler) http.Handler {
 	}))
 }
 
-// several returns policies that hold a request to the limits of all its targets. Each limit has a
-// policy for each number of a target with its key; the others do not apply.
+// several returns policies that hold a request to the limits of all its targets, under the key of
+// each.
 func (p *Proxy) several(
 	order []string, limits map[string][]httplimit.Policy,
 ) (all []httplimit.Policy) {
-	copies := 1
-	if p.cfg.By.keys.Path || p.cfg.By.keys.Pattern {
-		copies = routes.MaxTargets
+	extractors := make([]httplimit.Extractor, routes.MaxTargets)
+	for i := range extractors {
+		extractors[i] = p.cfg.By.extractor(p.ip, i)
 	}
-	names := make(map[string]bool)
 	for _, owner := range order {
-		for _, l := range limits[owner] {
-			for i := range copies {
-				policy := l
-				policy.Applies = func(r *http.Request) bool {
-					return has(&recordOf(r.Context()).targets, owner, i, copies, p.routes)
+		keys := func(r *http.Request) (keys []string, err error) {
+			for i, t := range recordOf(r.Context()).targets.List {
+				if p.routes.Owner(t.Pattern) != owner {
+					continue
 				}
-				if policy.Alternate = names[l.Name]; policy.Alternate {
-					policy.Extractor = p.cfg.By.extractor(p.ip, i)
+				key, err := extractors[i].Extract(r)
+				if err != nil {
+					return nil, err
 				}
-				names[l.Name], all = true, append(all, policy)
+				if !slices.Contains(keys, key) {
+					keys = append(keys, key)
+				}
 			}
+			return keys, nil
+		}
+		for _, policy := range limits[owner] {
+			policy.Keys = keys
+			all = append(all, policy)
 		}
 	}
 	return all
-}
-
-// has reports whether the limits of a route apply to target i, or to any target if there is one
-// copy of each limit.
-func has(t *routes.Targets, owner string, i, copies int, rs *routes.Table) bool {
-	if copies == 1 {
-		return slices.ContainsFunc(t.List, func(t routes.Target) bool {
-			return rs.Owner(t.Pattern) == owner
-		})
-	}
-	return i < len(t.List) && rs.Owner(t.List[i].Pattern) == owner
 }
 
 // middleware returns next behind a middleware for these limits.

@@ -1,0 +1,142 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// namesOf returns the names of a user in both fields.
+func namesOf(r *http.Request) (names []string, err error) {
+	for _, field := range []string{"X-User", "X-Org"} {
+		if name := r.Header.Get(field); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// ofUserAndAlias limits a user to 3 in a minute, under the names in both fields.
+func ofUserAndAlias() httplimit.Config {
+	return httplimit.Config{
+		Extractor: httplimit.Headers("X-User"),
+		Policies:  []httplimit.Policy{{Name: "user", Limit: 3, Duration: time.Minute, Keys: namesOf}},
+	}
+}
+
+// twice is ofUserAndAlias by two policies of one name.
+func twice() httplimit.Config {
+	cfg, first := ofUserAndAlias(), func(i int) func(r *http.Request) ([]string, error) {
+		return func(r *http.Request) ([]string, error) {
+			names, err := namesOf(r)
+			return names[min(i, len(names)):min(i+1, len(names))], err
+		}
+	}
+	cfg.Policies = append(cfg.Policies, cfg.Policies[0])
+	cfg.Policies[0].Keys, cfg.Policies[1].Keys = first(0), first(1)
+	return cfg
+}
+
+// TestPoliciesWithKeys has requests of users with two names.
+func TestPoliciesWithKeys(t *testing.T) {
+	for name, cfg := range map[string]httplimit.Config{"one": ofUserAndAlias(), "two": twice()} {
+		t.Run(name, func(t *testing.T) { testKeys(t, cfg) })
+	}
+}
+
+func testKeys(t *testing.T, cfg httplimit.Config) {
+	l, clock := atNoon()
+	cfg.Now, cfg.MaxKeysPerClient = clock.Now, 3
+	cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 2, Within: time.Hour,
+		For: time.Hour}
+	var last httplimit.Decision
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { last = d }
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	for _, row := range []struct {
+		name, user, alias string
+		status            int
+		left, key         string
+	}{
+		{"one name", "ann", "", 200, `"user";r=2;t=60`, "ann"},
+		{"the name counts as a further one too", "bob", "ann", 200, `"user";r=1;t=60`, "ann"},
+		{"whichever comes first", "ann", "cid", 200, `"user";r=0;t=60`, "ann"},
+		{"the further one denies", "bob", "ann", 429, `"user";r=0;t=60`, "ann"},
+		{"a denial takes nothing", "bob", "", 200, `"user";r=1;t=60`, "bob"},
+		{"two denials list the name that was denied", "cid", "ann", 429, `"user";r=0;t=60`, "ann"},
+		{"which is listed as a further one", "bob", "ann", 429, "", "ann"},
+		{"and by itself", "ann", "", 429, "", "ann"},
+		{"and nobody else is", "bob", "cid", 200, `"user";r=0;t=60`, "bob"},
+	} {
+		w := respond(h, by(row.user, row.alias))
+		assert.Equal(t, row.status, w.Code, row.name)
+		assert.Equal(t, row.left, w.Header().Get("RateLimit"), row.name)
+		assert.Equal(t, row.key, last.Key, row.name)
+		if row.left != "" {
+			assert.Equal(t, `"user";q=3;w=60`, w.Header().Get("RateLimit-Policy"), row.name)
+			assert.Equal(t, "user", last.Policy, row.name)
+		}
+		if row.status == 429 && row.left != "" {
+			assert.Contains(t, w.Body.String(), `"violated-policies":["user"]`, row.name)
+		}
+	}
+	entries := cfg.DenyList.Entries()
+	require.Len(t, entries, 1)
+	assert.Equal(t, httplimit.Entry{Key: "ann", Until: entries[0].Until}, entries[0])
+	assert.True(t, cfg.DenyList.Remove(httplimit.Entry{Key: "ann"}))
+}
+
+// TestKeysThatAreMistakes has policies that New refuses.
+func TestKeysThatAreMistakes(t *testing.T) {
+	l, _ := atNoon()
+	for name, change := range map[string]func(*httplimit.Config){
+		"an Extractor, too": func(c *httplimit.Config) { c.Policies[1].Extractor = c.Extractor },
+		"two of one name":   func(c *httplimit.Config) { c.Policies[1].Keys = nil },
+		"no Refund":         func(c *httplimit.Config) { c.Policies[1].Strategy = noRefund{} },
+	} {
+		cfg := twice()
+		change(&cfg)
+		assert.Panics(t, func() { httplimit.New(l.FixedWindow(), cfg) }, name)
+	}
+	assert.NotPanics(t, func() { httplimit.New(l.FixedWindow(), twice()) })
+}
+
+// Keys may be many, none, too long, or an error.
+func TestKeysOfOneRequest(t *testing.T) {
+	l, _ := atNoon()
+	var keys []string
+	var failure error
+	cfg := ofUserAndAlias()
+	cfg.Policies[0].Keys = func(*http.Request) ([]string, error) { return keys, failure }
+	cfg.MaxKeysPerClient = -1
+	guard := httplimit.NewGuard(l.FixedWindow(), cfg)
+	ask := func(of ...string) httplimit.Outcome {
+		keys = of
+		ticket := guard.Begin(by("ann", ""))
+		defer ticket.End(0)
+		return ticket.Decision().Outcome
+	}
+	assert.Equal(t, httplimit.Exempt, ask())
+	assert.Equal(t, httplimit.NoKey, ask(strings.Repeat("x", 2000)))
+	assert.Equal(t, httplimit.NoKey, ask("a", strings.Repeat("x", 2000)))
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = strconv.Itoa(i)
+	}
+	for _, want := range []httplimit.Outcome{httplimit.Admitted, httplimit.Admitted,
+		httplimit.Admitted, httplimit.Denied} {
+		assert.Equal(t, want, ask(many...))
+	}
+	assert.Equal(t, httplimit.Denied, ask("99"))
+	assert.Equal(t, httplimit.Denied, ask("a", "0"))
+	assert.Equal(t, httplimit.Admitted, ask("a"), "what another key denies takes nothing")
+	failure = httplimit.ErrKey
+	assert.Equal(t, httplimit.NoKey, ask("a"))
+}
