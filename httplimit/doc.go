@@ -12,7 +12,8 @@
 // it trusts: this is the one choice that must be right.
 //
 // A request passes, in this order, the extractor, the [DenyList], each policy and the handler, as
-// far as the first that refuses it.
+// far as the first that refuses it. [NewGuard] takes the same Config, for handlers that are no
+// http.Handler: it decides, answers and ends a request in three steps.
 //
 // Package httpclient is the client's side.
 package httplimit

@@ -498,3 +498,37 @@ func ExamplePerHeader() {
 	// bob 200
 	// alice 429
 }
+
+// A guard in three steps, for a handler that is no http.Handler.
+func ExampleGuard() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	guard := httplimit.NewGuard(limiter.FixedWindow().Limit(1, 24*time.Hour), httplimit.Config{
+		Extractor: httplimit.Headers("X-User"),
+	})
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		ticket := guard.Begin(r)
+		defer ticket.Abort() // of a handler that panics
+		if !ticket.Passes() {
+			ticket.Answer(w)
+			ticket.End(0)
+			return
+		}
+		ticket.SetFields(w.Header())
+		w.WriteHeader(http.StatusNoContent)
+		ticket.End(http.StatusNoContent)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	r.Header.Set("X-User", "ann")
+	for range 2 {
+		w := httptest.NewRecorder()
+		handle(w, r)
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// 204 "1/24h";q=1;w=86400
+	// 429 "1/24h";q=1;w=86400
+}
