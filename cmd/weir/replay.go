@@ -21,6 +21,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 const replayLong = `Replay runs the requests of access logs through limits, with the times of the log
@@ -266,7 +267,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 		return cli.Failure(result.Failed[0].Err)
 	}
 	if result.Doubtful {
-		doubt := report.Printable(strings.Join(result.Doubts, "; "))
+		doubt := screen.Printable(strings.Join(result.Doubts, "; "))
 		if f.suggest {
 			doubt += "; --force suggests limits all the same"
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // algorithms are the names of strategies in rules.
@@ -34,7 +34,7 @@ func (f *replayFlags) writeRules(r *replay.Result) error {
 	action, key := callerAction(r)
 	comment := fmt.Sprintf("The least limits for a minute that deny a request to at most %s of the "+
 		"callers of an endpoint,\nby weir replay, from %s of %s to %s.\n%s\n", f.denyAtMost,
-		report.Printable(strings.Join(r.Files, ", ")), r.First.Format(time.RFC3339),
+		screen.Printable(strings.Join(r.Files, ", ")), r.First.Format(time.RFC3339),
 		r.Last.Format(time.RFC3339), strings.ReplaceAll(endpoint.How, ". ", ".\n"))
 	text, err := endpoint.Rules(comment, limits, r.Names, action, key)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -82,7 +83,7 @@ The exit code is 1 if there are mistakes, and with --strict also if there are wa
 func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, strict bool) error {
 	mistakes := 0
 	for _, p := range found {
-		fmt.Fprintln(cmd.OutOrStdout(), report.Printable(p.Error()))
+		fmt.Fprintln(cmd.OutOrStdout(), screen.Printable(p.Error()))
 		if !p.Warning {
 			mistakes++
 		}
@@ -157,7 +158,7 @@ func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
 	}
 	changes := rules.Diff(old, next)
 	for _, c := range changes {
-		fmt.Fprintln(cmd.OutOrStdout(), report.Printable(c.String()))
+		fmt.Fprintln(cmd.OutOrStdout(), screen.Printable(c.String()))
 	}
 	if len(f.logs) > 0 {
 		if err := f.replay(cmd, from, to); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // adminFlags name the server to call at its admin address, and the caller.
@@ -71,7 +71,7 @@ func printCaller(w io.Writer, c cli.Caller) {
 	if c.ResetSeconds > 0 {
 		line += fmt.Sprintf(", %d left, reset in %ds", c.Remaining, c.ResetSeconds)
 	}
-	fmt.Fprintln(w, report.Printable(line))
+	fmt.Fprintln(w, screen.Printable(line))
 }
 
 func newRulesReset() *cobra.Command {
@@ -117,7 +117,7 @@ func (f *adminFlags) resetAll(cmd *cobra.Command) error {
 			case err != nil:
 				return fmt.Errorf("the server ended the reset early: %w", err)
 			case p.Error != "":
-				return fmt.Errorf("%d counters reset, and then: %s", p.Reset, report.Printable(p.Error))
+				return fmt.Errorf("%d counters reset, and then: %s", p.Reset, screen.Printable(p.Error))
 			case p.Done:
 				fmt.Fprintf(cmd.OutOrStdout(), "%d counters reset\n", p.Reset)
 				return nil
@@ -191,7 +191,7 @@ func (f *adminFlags) call(ctx context.Context, method, path string,
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err == nil {
-		err = errors.New(cli.Printable(strings.TrimSpace(string(text))))
+		err = errors.New(screen.Lines(strings.TrimSpace(string(text))))
 	}
 	return cli.Failure(err)
 }

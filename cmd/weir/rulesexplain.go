@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -108,11 +109,11 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	}
 	for i, d := range req.Descriptors {
 		if d.Override != nil {
-			fmt.Fprintf(out, "domain %s\nthe request overrides the rules\n", cli.Printable(req.Domain))
+			fmt.Fprintf(out, "domain %s\nthe request overrides the rules\n", screen.Lines(req.Domain))
 		} else {
-			fmt.Fprint(out, cli.Printable(set.Explain(req.Domain, d.Entries).String()))
+			fmt.Fprint(out, screen.Lines(set.Explain(req.Domain, d.Entries).String()))
 		}
-		fmt.Fprintf(out, "first request: %s\n\n", cli.Printable(resp.Statuses[i].String()))
+		fmt.Fprintf(out, "first request: %s\n\n", screen.Lines(resp.Statuses[i].String()))
 	}
 	fmt.Fprintf(out, "overall: %v\n", resp.Code)
 	return nil
@@ -161,10 +162,10 @@ func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, 
 		return nil, err
 	}
 	req := &rules.Request{Domain: domain}
-	fmt.Fprintf(out, "%s %s from %s\n", cli.Printable(in.Method), cli.Printable(in.URL.RequestURI()),
-		cli.Printable(cmp.Or(in.RemoteAddr, "no address")))
+	fmt.Fprintf(out, "%s %s from %s\n", screen.Lines(in.Method), screen.Lines(in.URL.RequestURI()),
+		screen.Lines(cmp.Or(in.RemoteAddr, "no address")))
 	for i, d := range set.ExplainRequest(domain, in, httplimit.ClientIP(trusted)) {
-		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, cli.Printable(d.String()))
+		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, screen.Lines(d.String()))
 		if d.Missing == "" {
 			req.Descriptors = append(req.Descriptors, d.Descriptor)
 		}

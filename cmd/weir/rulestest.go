@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -97,9 +98,9 @@ func (f *testFlags) run(cmd *cobra.Command, paths []string) error {
 func (f *testFlags) print(cmd *cobra.Command, file string, t rulestest.Test, failures []string) {
 	out := cmd.OutOrStdout()
 	if f.verbose && len(failures) == 0 {
-		fmt.Fprintf(out, "pass: %s\n", cli.Printable(t.Name))
+		fmt.Fprintf(out, "pass: %s\n", screen.Lines(t.Name))
 	}
 	for _, why := range failures {
-		fmt.Fprintln(out, cli.Printable(fmt.Sprintf("%s:%d: %s: %s", file, t.Line, t.Name, why)))
+		fmt.Fprintln(out, screen.Lines(fmt.Sprintf("%s:%d: %s: %s", file, t.Line, t.Name, why)))
 	}
 }

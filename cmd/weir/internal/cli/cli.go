@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/internal/similar"
 )
 
@@ -98,7 +98,7 @@ func Run(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", Printable(err.Error())) // err may quote a hostile log
+	fmt.Fprintf(stderr, "weir: %s\n", screen.Lines(err.Error())) // err may quote a hostile log
 	if coded, ok := errors.AsType[coded](err); ok {
 		return coded.code
 	}
@@ -133,15 +133,6 @@ func Doubt(err error) error { return coded{err, ExitDoubt} }
 // Interrupted returns err as the error of a command that was interrupted, and has printed what
 // there was. It exits with ExitInterrupted.
 func Interrupted(err error) error { return coded{err, ExitInterrupted} }
-
-// Printable applies report.Printable to each line.
-func Printable(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = report.Printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
-}
 
 // Usage prints the usage of a command within 100 columns. It is for cobra's SetUsageFunc.
 func Usage(cmd *cobra.Command) error {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/throttle"
 )
@@ -121,7 +121,7 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	if dropped, ok := g.noisy.Allow(time.Now(), logGuessEvery); ok {
-		g.log.Warn("wrong admin token", "client", report.Printable(r.RemoteAddr), "not_logged", dropped)
+		g.log.Warn("wrong admin token", "client", screen.Printable(r.RemoteAddr), "not_logged", dropped)
 	}
 	unauthorized(w, "This admin token is wrong: give the one that the server was started with.")
 	return false

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -57,15 +57,15 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 	})
 }
 
-// access writes a line of the access log. Text that clients choose goes through report.Printable:
+// access writes a line of the access log. Text that clients choose goes through screen.Printable:
 // not every slog.Handler escapes bytes that forge a line or control a terminal. The query is left
 // out, since many hold secrets.
 func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Duration) {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs,
 		slog.String("client", p.client(r)),
-		slog.String("method", report.Printable(r.Method)),
-		slog.String("host", report.Printable(r.Host)),
+		slog.String("method", screen.Printable(r.Method)),
+		slog.String("host", screen.Printable(r.Host)),
 		slog.String("path", logged(r.URL.Path)),
 		slog.Int("status", w.status),
 		slog.Int64("bytes", w.bytes),
@@ -73,7 +73,7 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 	if d := &rec.decision; rec.decided {
 		attrs = append(attrs, slog.Any("", d)) // inlined beside the request's attributes
 		if p.cfg.LogKey {
-			attrs = append(attrs, slog.String("key", report.Printable(d.Key)))
+			attrs = append(attrs, slog.String("key", screen.Printable(d.Key)))
 		}
 	}
 	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
@@ -86,16 +86,16 @@ const maxLogged = 1 << 10
 // logged returns a path as a line of a log shows it.
 func logged(path string) string {
 	if len(path) <= maxLogged {
-		return report.Printable(path)
+		return screen.Printable(path)
 	}
-	return report.Printable(path[:maxLogged]) + "…"
+	return screen.Printable(path[:maxLogged]) + "…"
 }
 
 // client returns the client's address, or the peer's if the forwarding fields are invalid.
 func (p *Proxy) client(r *http.Request) string {
 	addr, err := p.ip.Addr(r)
 	if err != nil {
-		return report.Printable(r.RemoteAddr)
+		return screen.Printable(r.RemoteAddr)
 	}
 	return addr.String()
 }

@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -92,16 +92,16 @@ type rulesShown struct {
 func (r *ruled) shown() *rulesShown {
 	s := r.Status()
 	out := &rulesShown{
-		Domain: report.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli(),
+		Domain: screen.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli(),
 	}
 	if s.Err != nil {
-		out.Error, out.Failed = report.Printable(s.Err.Error()), s.Failed.UnixMilli()
+		out.Error, out.Failed = screen.Printable(s.Err.Error()), s.Failed.UnixMilli()
 	}
 	top, others := r.Figures.Top(maxRulesShown, r.domain)
 	out.Count = len(top) + others
 	for _, t := range top {
 		out.Top = append(out.Top, ruleShown{
-			report.Printable(t.Path), t.Limit.String(), t.Hits, t.Within, t.Over, t.Shadowed,
+			screen.Printable(t.Path), t.Limit.String(), t.Hits, t.Within, t.Over, t.Shadowed,
 		})
 	}
 	return out

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -176,7 +176,7 @@ func (p *Proxy) worstShown() ([]caller, uint64) {
 	shown := make([]caller, len(top))
 	for i, c := range top {
 		shown[i] = caller{
-			ID: idOf(c.Key), Name: report.Printable(c.Key), N: c.Denied, Error: c.Error,
+			ID: idOf(c.Key), Name: screen.Printable(c.Key), N: c.Denied, Error: c.Error,
 			Last: c.Last.UnixMilli(),
 		}
 		_, shown[i].Listed = p.denied.Lookup(c.Key, netip.Addr{})
@@ -205,7 +205,7 @@ func (p *Proxy) listShown() ([]listed, int) {
 // describe returns an entry as text for logs and the page.
 func describe(e httplimit.Entry) string {
 	if e.Key != "" {
-		return report.Printable(e.Key)
+		return screen.Printable(e.Key)
 	}
 	return e.Prefix.String()
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/urlpath"
 )
@@ -258,8 +258,8 @@ func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 	if unread || errors.As(err, &timeout) && timeout.Timeout() {
 		status = http.StatusGatewayTimeout
 	}
-	p.cfg.Log.Warn("the upstream failed", "method", report.Printable(r.Method),
-		"path", logged(r.URL.Path), "error", report.Printable(err.Error()))
+	p.cfg.Log.Warn("the upstream failed", "method", screen.Printable(r.Method),
+		"path", logged(r.URL.Path), "error", screen.Printable(err.Error()))
 	http.Error(w, http.StatusText(status), status)
 }
 

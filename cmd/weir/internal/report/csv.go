@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // The columns of a rule.Rule and of counts.
@@ -141,7 +142,7 @@ func cells(row ...any) (texts []string) {
 // harmless makes a name safe to open in a spreadsheet, which evaluates cells that begin with one of
 // these characters as formulas.
 func harmless(name string) string {
-	name = Printable(name)
+	name = screen.Printable(name)
 	if name != "" && strings.IndexByte("=+-@'", name[0]) >= 0 {
 		return "'" + name
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 //go:embed page.html
@@ -19,7 +20,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"headline": headline, "fileList": fileList, "stamp": stamp, "span": span, "notes": Notes,
 	"next": Next, "assumption": Assumption, "apart": apartText, "shown": shown, "heading": heading,
 	"title": title, "count": count[uint64], "plural": plural, "percent": percent[uint64], "met": met,
-	"printable": Printable, "short": short, "rulesTable": rulesTable, "worstTable": worstTable,
+	"printable": screen.Printable, "short": short, "rulesTable": rulesTable, "worstTable": worstTable,
 	"timelineChart": timelineChart, "onlyTables": onlyTables, "byStrategy": byStrategy,
 	"strategyTitle": strategyTitle, "exactPercent": exactPercent, "suggested": suggested,
 	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "durationText": durationText,

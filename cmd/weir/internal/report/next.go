@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/internal/bounds"
 )
 
@@ -29,7 +30,7 @@ func Next(r *replay.Result) []Step {
 	for _, s := range r.RuleSets {
 		name := "the rules"
 		if len(r.RuleSets) > 1 {
-			name += " of " + Printable(s.Name)
+			name += " of " + screen.Printable(s.Name)
 		}
 		step := enforce(r, &replay.RuleResult{Set: s}, name+" in front of a server")
 		if steps = append(steps, step); step.Command != "" {
@@ -178,5 +179,5 @@ func shell(groups ...[]string) string {
 			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 	}
-	return Printable(strings.Join(quoted, " "))
+	return screen.Printable(strings.Join(quoted, " "))
 }

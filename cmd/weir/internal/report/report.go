@@ -12,11 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // Notes returns sentences that explain the figures: which lines and requests were left out, and
@@ -29,7 +29,7 @@ func Notes(r *replay.Result) []string {
 		}
 	}
 	for i, doubt := range r.Doubts {
-		notes = append(notes, doubtful(r, i == 0 && r.Unread)+Printable(doubt))
+		notes = append(notes, doubtful(r, i == 0 && r.Unread)+screen.Printable(doubt))
 	}
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
 	add(r.Unkeyed, "request", "had no %s and %s left out", strings.TrimPrefix(string(r.By), "ip+"),
@@ -42,7 +42,7 @@ func Notes(r *replay.Result) []string {
 		if f.Part {
 			part = " could not be read to its end, and only the requests before that count: "
 		}
-		notes = append(notes, fileName(f.Name)+part+Printable(f.Err.Error()))
+		notes = append(notes, fileName(f.Name)+part+screen.Printable(f.Err.Error()))
 	}
 	for _, name := range r.Empty {
 		notes = append(notes, fileName(name)+" is empty")
@@ -108,7 +108,7 @@ func idleNote(r *replay.Result) string {
 	var names []string
 	for _, rr := range r.Rules {
 		if r.RuleSets != nil && rr.Matched == 0 {
-			names = append(names, Printable(rr.Rule.Name))
+			names = append(names, screen.Printable(rr.Rule.Name))
 		}
 	}
 	if len(names) == 0 {
@@ -162,7 +162,7 @@ func fileName(name string) string {
 	if name == replay.Stdin {
 		return "the standard input"
 	}
-	return Printable(name)
+	return screen.Printable(name)
 }
 
 // title returns the full name of a rule's strategy. A whole set of rules, and rules of a set that
@@ -194,7 +194,7 @@ func strategyTitle(strategy string, burst uint64) string {
 
 // heading returns the name of a rule.
 func heading(r rule.Rule) string {
-	return strings.TrimSpace(Printable(r.Name) + " " + r.Limit)
+	return strings.TrimSpace(screen.Printable(r.Name) + " " + r.Limit)
 }
 
 // shown reports whether a rule has its own section of the report. In a set, the whole set and each
@@ -280,48 +280,7 @@ func span(d time.Duration) string {
 
 func stamp(t time.Time) string { return t.Format(time.DateTime) }
 
-// Printable escapes what a terminal would interpret or not show: control characters, characters
-// that change the direction of text, and invalid UTF-8. It does not escape a backslash, so the
-// result is for people, not programs.
-func Printable(s string) string {
-	ascii := func(c byte) bool { return ' ' <= c && c <= '~' }
-	i := 0
-	for i < len(s) && ascii(s[i]) {
-		i++
-	}
-	if i == len(s) {
-		return s
-	}
-	b := append(make([]byte, 0, len(s)+16), s[:i]...)
-	for i < len(s) {
-		r, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			b = appendHex(append(b, `\x`...), rune(s[i]), 2)
-		case unicode.IsPrint(r) || r == utf8.RuneError:
-			b = append(b, s[i:i+size]...)
-		case r < utf8.RuneSelf:
-			b = appendHex(append(b, `\x`...), r, 2)
-		default:
-			b = appendHex(append(b, `\u`...), r, 4)
-		}
-		i += size
-	}
-	return string(b)
-}
-
-// appendHex appends r in hexadecimal, with at least so many digits.
-func appendHex(b []byte, r rune, digits int) []byte {
-	for n := r >> (4 * digits); n > 0; n >>= 4 {
-		digits++
-	}
-	for digits--; digits >= 0; digits-- {
-		b = append(b, "0123456789abcdef"[r>>(4*digits)&15])
-	}
-	return b
-}
-
-// short removes the middle of s, which is Printable, to leave at most n runes.
+// short removes the middle of s, which is printable, to leave at most n runes.
 func short(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s

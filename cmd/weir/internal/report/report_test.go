@@ -383,34 +383,6 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
-	for s, want := range map[string]string{
-		"plain /päth": "plain /päth", "\x1b[2J": `\x1b[2J`, "a\x00\x7f\u0085": `a\x00\x7f\u0085`,
-		"\xff\xc3":     `\xff\xc3`,
-		"\u202e\u200b": `\u202e\u200b`, "tab\tnew\n": `tab\x09new\x0a`, "\ufffd": "\ufffd",
-	} {
-		assert.Equal(t, want, Printable(s))
-	}
-}
-
-func FuzzPrintable(f *testing.F) {
-	f.Add("\x1b[2J\u202e\xff")
-	f.Fuzz(func(t *testing.T, s string) {
-		got := Printable(s)
-		for _, r := range got {
-			if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-				t.Fatalf("%q became %q", s, got)
-			}
-		}
-		if Printable(got) != got {
-			t.Fatalf("%q is not stable", got)
-		}
-		if n := len([]rune(short(got, 20))); n > 20 {
-			t.Fatalf("short left %d runes", n)
-		}
-	})
-}
-
 // TestNiceTop checks that the labels of the value axis are round and that no value is above the
 // axis.
 func TestNiceTop(t *testing.T) {
@@ -479,4 +451,13 @@ func luminance(t *testing.T, hex string) float64 {
 		sum += weight * c
 	}
 	return sum
+}
+
+func FuzzShort(f *testing.F) {
+	f.Add("päth")
+	f.Fuzz(func(t *testing.T, s string) {
+		if n := len([]rune(short(s, 20))); n > 20 {
+			t.Fatalf("short left %d runes", n)
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // table is a table of the text and of the page. The first column has names; the others have
@@ -83,7 +84,7 @@ func worstTable(rr *replay.RuleResult) *table {
 	t := newTable("The callers with the most denials", "caller", "requests", "denied", "share",
 		"first denial (UTC)")
 	for _, c := range rr.Worst {
-		t.add(Printable(c.Name), count(c.Requests), count(c.Denied), percent(c.Denied, c.Requests),
+		t.add(screen.Printable(c.Name), count(c.Requests), count(c.Denied), percent(c.Denied, c.Requests),
 			stamp(c.FirstDenied))
 	}
 	return t
@@ -93,9 +94,9 @@ func worstTable(rr *replay.RuleResult) *table {
 func onlyTables(name string, only *replay.OnlyOne) (tables []*table) {
 	for by, all := range [][]replay.Count{only.Callers, only.Paths} {
 		key := []string{"caller", "path"}[by]
-		t := newTable("By "+key+": denied only by "+Printable(name), key, "denied")
+		t := newTable("By "+key+": denied only by "+screen.Printable(name), key, "denied")
 		for _, c := range all {
-			t.add(Printable(c.Name), count(c.Denied))
+			t.add(screen.Printable(c.Name), count(c.Denied))
 		}
 		if len(t.Rows) > 0 {
 			tables = append(tables, t)
@@ -124,7 +125,7 @@ func endpointsTable(r *replay.Result, strategy int) *table {
 		t.Columns = append(t.Columns, column{Name: "in " + durationText(d)})
 	}
 	for _, e := range r.Endpoints {
-		cells := []string{Printable(e.Name), count(e.Requests), count(e.Callers)}
+		cells := []string{screen.Printable(e.Name), count(e.Requests), count(e.Callers)}
 		for k := range n {
 			limit := "–" // of endpoints apart
 			if e.Suggestions != nil {
@@ -142,7 +143,7 @@ func examplesTable(r *replay.Result) *table {
 	t := newTable("Lines that could not be read", "unreadable line", "why", "it begins")
 	t.Columns[1].Text, t.Columns[2].Text = true, true
 	for _, e := range r.Unreadable.Examples {
-		t.add(fmt.Sprintf("%s:%d", Printable(e.File), e.Line), e.Reason, Printable(e.Text))
+		t.add(fmt.Sprintf("%s:%d", screen.Printable(e.File), e.Line), e.Reason, screen.Printable(e.Text))
 	}
 	return t
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // Style is the format of the text.
@@ -124,7 +125,7 @@ func Compared(w io.Writer, r *replay.Result, style Style) {
 		plural(r.Compared.Both, "request"))
 	for i, name := range r.Compared.Names {
 		one := &r.Compared.Only[i]
-		fmt.Fprintf(w, "  only %s denies %s of %s\n", Printable(name), plural(one.Denied, "request"),
+		fmt.Fprintf(w, "  only %s denies %s of %s\n", screen.Printable(name), plural(one.Denied, "request"),
 			met(one.Met))
 		for _, t := range onlyTables(name, one) {
 			fmt.Fprintln(w)
@@ -217,8 +218,8 @@ func remarks(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintln(w, strings.Replace(text, "note:", style.paint(red, "note:"), 1))
 	}
 	for _, e := range r.Unreadable.Examples {
-		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", Printable(e.File), e.Line, e.Reason,
-			short(Printable(e.Text), style.Width))
+		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", screen.Printable(e.File), e.Line, e.Reason,
+			short(screen.Printable(e.Text), style.Width))
 	}
 	if more := r.Unreadable.Count - uint64(len(r.Unreadable.Examples)); more > 0 {
 		fmt.Fprintf(w, "  and %s more\n", count(more))
