@@ -134,7 +134,7 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		cost = c.CostFunc(r)
 	}
 	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
-	several, err := false, error(nil)
+	several := false
 	for i := range c.limits {
 		s := &c.states[i]
 		if !s.more.IsZero() { // see call.reset
@@ -161,6 +161,7 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		applies = true
 		switch {
 		case s.Extractor != nil:
+			var err error
 			if s.own, err = c.extract(s.own, s.key, r); !c.fillOwnKey(s, r, err) {
 				return false, false
 			}
