@@ -62,14 +62,8 @@ func (v *Verdict) Report(d Decision, a *weir.Attempt, reset time.Duration) {
 // [weir.Attempts.Take].
 func (v *Verdict) Tolerates(err error) bool { return v.c.bypasses(err) }
 
-// Context returns the context to decide in.
-func (v *Verdict) Context() context.Context { return v.r.Context() }
-
 // ClientIP returns what finds the client's address.
 func (v *Verdict) ClientIP() IP { return v.c.ClientIP }
-
-// Now returns the time.
-func (v *Verdict) Now() time.Time { return v.c.Now() }
 
 // SharedKey reports whether the client uses too many keys beside key, which lives for a period: see
 // MaxKeysPerClient. If it does, its further keys are to share one counter in each limit, under the

@@ -2,6 +2,7 @@ package redislimit_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -68,7 +69,15 @@ func TestTLSByURL(t *testing.T) {
 		defer client.Close()
 		store, err := redislimit.New(client, redislimit.Config{Timeout: 10 * time.Second})
 		require.NoError(t, err)
-		_, err = store.FixedWindow().Run(t.Context(), &weir.Request{Key: "a", Limit: 1, Duration: time.Hour})
+		ask := func() error {
+			_, err := store.FixedWindow().Run(t.Context(),
+				&weir.Request{Key: "a", Limit: 1, Duration: time.Hour})
+			return err
+		}
+		err = ask()
+		for errors.Is(err, redislimit.ErrTimeout) { // a busy machine needs longer than DialTimeout
+			err = ask()
+		}
 		if want == "" {
 			assert.NoError(t, err)
 		} else {
