@@ -13,9 +13,9 @@ var sharedPart = string(appendPart(nil, "shared"))
 const sharedKey = "\x00shared"
 
 // exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside
-// key, which e has extracted.
+// key, which e has extracted, or a function if e is nil.
 func (c *call) exceedsKeys(r *http.Request, e Extractor, key []byte) bool {
-	return c.keys != nil && e != nil && !oneKeyEach(e) && c.exceeds(r, key)
+	return c.keys != nil && !oneKeyEach(e) && c.exceeds(r, key)
 }
 
 func (c *call) exceeds(r *http.Request, key []byte) bool {

@@ -140,6 +140,9 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		if !s.more.IsZero() { // see call.reset
 			s.more = time.Time{}
 		}
+		if s.keys != nil {
+			s.keys = nil
+		}
 		if s.varies {
 			if s.choose(r); s.ask.Exempt {
 				continue
@@ -190,16 +193,15 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 // if it has ended the request. Without a key the policy is exempt.
 func (c *call) fillKeys(s *state, r *http.Request) bool {
 	keys, err := s.Keys(r)
-	if err == nil && len(keys) == 0 {
+	switch {
+	case err != nil:
+		return c.fillOwnKey(s, r, err)
+	case len(keys) == 0:
 		s.ask.Exempt = true
 		return true
 	}
-	if s.own = s.own[:0]; err == nil {
-		s.keys = keys[1:]
-		err = c.checkKey([]byte(keys[0]))
-		s.own = append(s.own, keys[0]...)
-	}
-	return c.fillOwnKey(s, r, err)
+	s.own, s.keys = append(s.own[:0], keys[0]...), keys[1:]
+	return c.fillOwnKey(s, r, c.checkKey(s.own))
 }
 
 // addKeys adds a limit for each further key of policies with Keys. It reports false if it has ended
@@ -211,7 +213,6 @@ func (c *call) addKeys(r *http.Request) bool {
 			s.own, s.keys, s.keyLen, s.further = []byte(key), nil, 0, true
 			c.limits, c.states = append(c.limits, c.limits[i]), append(c.states, s)
 		}
-		c.states[i].keys = nil
 	}
 	for i := range c.states { // the limits may have moved
 		s := &c.states[i]
@@ -241,7 +242,7 @@ func (c *call) fillOwnKey(s *state, r *http.Request, err error) bool {
 	if s.listedAs != "" { // it is of another kind than those of Config's Extractor
 		key = s.distinctKey()
 	}
-	if s.Keys != nil && c.keys != nil && c.exceeds(r, key) || c.exceedsKeys(r, s.Extractor, key) {
+	if c.exceedsKeys(r, s.Extractor, key) {
 		s.setSharedKey(c.client)
 	}
 	return true

@@ -140,3 +140,28 @@ func TestKeysOfOneRequest(t *testing.T) {
 	failure = httplimit.ErrKey
 	assert.Equal(t, httplimit.NoKey, ask("a"))
 }
+
+// Keys of a request that was refused before its limits were asked are none of the next one's.
+func TestKeysOfAnEarlierRequest(t *testing.T) {
+	l, clock := atNoon()
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	cfg := ofUserAndAlias()
+	cfg.DenyList, cfg.Extractor = list, httplimit.RemoteAddr()
+	cfg.Policies = append(cfg.Policies,
+		httplimit.Policy{Name: "org", Limit: 3, Duration: time.Minute, Extractor: httplimit.Headers("X-Id")},
+		httplimit.Policy{Name: "last", Limit: 3, Duration: time.Minute,
+			Keys: func(*http.Request) ([]string, error) { return []string{"x", "y"}, nil }})
+	guard := httplimit.NewGuard(l.FixedWindow(), cfg)
+	ask := func(r *http.Request) httplimit.Outcome {
+		ticket := guard.Begin(r)
+		defer ticket.End(0)
+		return ticket.Decision().Outcome
+	}
+	for range 8 { // for a pool may drop what was used
+		assert.Equal(t, httplimit.NoKey, ask(by("ann", "bob")), "there is no X-Id")
+	}
+	require.NoError(t, list.Add(httplimit.Entry{Key: "bob"}))
+	r := by("", "")
+	r.Header.Set("X-Id", "1")
+	assert.Equal(t, httplimit.Admitted, ask(r), "bob has not sent this")
+}
