@@ -39,22 +39,31 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	if !reads {
 		return own[""], nil
 	}
-	several, err := p.middleware(p.several(order, limits), next)
-	if err != nil {
-		return nil, err
+	limited := own[""]
+	if p.ruled == nil { // rules read the path themselves
+		several, err := p.middleware(p.several(order, limits), next)
+		if err != nil {
+			return nil, err
+		}
+		limited = p.byTarget(own, several)
 	}
-	choose := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	if p.cfg.Guard.Shadow { // nobody is refused
+		return p.read(limited), nil
+	}
+	return p.behindLists(p.read(limited), p.rewrite(next))
+}
+
+// byTarget returns the handler of the route that owns a request's target, or several if it has
+// several targets.
+func (p *Proxy) byTarget(own map[string]http.Handler, several http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t := &recordOf(r.Context()).targets
-		if len(t.List) > 1 && p.ruled == nil { // the rules read the path themselves
+		if len(t.List) > 1 {
 			several.ServeHTTP(w, r)
 			return
 		}
 		own[p.routes.Owner(t.List[0].Pattern)].ServeHTTP(w, r)
 	})
-	if p.cfg.Guard.Shadow { // nobody is refused
-		return p.read(choose), nil
-	}
-	return p.behindLists(p.read(choose), p.rewrite(next))
 }
 
 // read returns next behind a handler that finds the targets of a request.
