@@ -1,7 +1,6 @@
 package httplimit_test
 
 import (
-	"net/http/httptest"
 	"testing"
 
 	"github.com/weirgo/weir/httplimit"
@@ -13,9 +12,7 @@ func TestTheDoorOfNew(t *testing.T) {
 		Name: "New",
 		Open: func(t *testing.T, s *doortest.Setup) func(...string) doortest.Answer {
 			l := doortest.Limiter(t)
-			srv := httptest.NewServer(httplimit.New(s.Limit(l), s.Guard(l))(s.Handler()))
-			t.Cleanup(srv.Close)
-			return doortest.Send(t, srv.URL)
+			return doortest.Through(t, httplimit.New(s.Limit(l), s.Guard(l))(s.Handler()))
 		},
 	})
 }

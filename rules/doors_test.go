@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,9 +19,7 @@ func TestTheDoorOfRules(t *testing.T) {
 				rules.Config{Strategies: rules.StrategiesOf(l)})
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, engine.Close()) })
-			srv := httptest.NewServer(rules.Middleware(engine, s.Guard(l))(s.Handler()))
-			t.Cleanup(srv.Close)
-			return doortest.Send(t, srv.URL)
+			return doortest.Through(t, rules.Middleware(engine, s.Guard(l))(s.Handler()))
 		},
 	})
 }

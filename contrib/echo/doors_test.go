@@ -1,7 +1,6 @@
 package echolimit_test
 
 import (
-	"net/http/httptest"
 	"testing"
 
 	"github.com/labstack/echo/v5"
@@ -25,9 +24,7 @@ func TestTheDoorOfEcho(t *testing.T) {
 			}
 			e.Use(echolimit.New(httplimit.NewGuard(s.Limit(l), cfg)))
 			e.Any("/", func(c *echo.Context) error { return c.String(s.Serve(c.Request().Header), "") })
-			srv := httptest.NewServer(e)
-			t.Cleanup(srv.Close)
-			return doortest.Send(t, srv.URL)
+			return doortest.Through(t, e)
 		},
 	})
 }

@@ -1,7 +1,6 @@
 package ginlimit_test
 
 import (
-	"net/http/httptest"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -26,9 +25,7 @@ func TestTheDoorOfGin(t *testing.T) {
 			}
 			engine.Use(ginlimit.New(httplimit.NewGuard(s.Limit(l), cfg)))
 			engine.Any("/", func(c *gin.Context) { c.String(s.Serve(c.Request.Header), "") })
-			srv := httptest.NewServer(engine)
-			t.Cleanup(srv.Close)
-			return doortest.Send(t, srv.URL)
+			return doortest.Through(t, engine)
 		},
 	})
 }

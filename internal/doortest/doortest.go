@@ -5,6 +5,7 @@ package doortest
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
@@ -113,6 +114,13 @@ func (s *Setup) Handler() http.Handler {
 	})
 }
 
+// Through serves h, which has the door in it, and returns a function that sends requests to it.
+func Through(t *testing.T, h http.Handler) func(header ...string) Answer {
+	srv := httptest.NewServer(h)
+	t.Cleanup(srv.Close)
+	return Send(t, srv.URL)
+}
+
 // Send returns a function that sends requests to url.
 func Send(t *testing.T, url string) func(header ...string) Answer {
 	return func(header ...string) Answer {
@@ -134,7 +142,7 @@ func Send(t *testing.T, url string) func(header ...string) Answer {
 	}
 }
 
-// table is the page with the table, from the directory of a module at this depth.
+// table is the page with the table, in the repository.
 const table = "docs/features.md"
 
 // Run holds a door to every feature, and its column of the table to what it has. root is the path
