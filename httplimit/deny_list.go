@@ -32,6 +32,8 @@ type Entry struct {
 	Policy string       // the policy whose own Extractor extracts the Key; empty: it is that of Config
 	Prefix netip.Prefix // of the client's address; masked, and IPv4 if it is IPv4-mapped
 	Until  time.Time    // when the entry ends; the zero time: never
+
+	Penalty bool // a penalty box has listed it; Add and Remove ignore this
 }
 
 // DenyListConfig configures a [DenyList]; the zero value is the documented default.
@@ -197,7 +199,7 @@ func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bo
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if e, ok := l.listed[caller{policy: policy, key: string(key)}]; ok && !l.over(e.until) {
-		return Entry{Key: string(key), Policy: policy, Until: e.until}, true
+		return Entry{Key: string(key), Policy: policy, Until: e.until, Penalty: e.penalty}, true
 	}
 	addr = ipaddr.Plain(addr)
 	if e, ok := l.lookupAddr(addr); ok {
@@ -222,7 +224,7 @@ func (l *DenyList) entries(penalties bool) []Entry {
 	entries := make([]Entry, 0, len(l.listed))
 	for c, e := range l.listed {
 		if !over(e.until, now) && (penalties || !e.penalty) {
-			entries = append(entries, Entry{c.key, c.policy, c.prefix, e.until})
+			entries = append(entries, Entry{c.key, c.policy, c.prefix, e.until, e.penalty})
 		}
 	}
 	l.mu.RUnlock()
@@ -250,7 +252,7 @@ func (l *DenyList) lookupAddr(addr netip.Addr) (Entry, bool) {
 		}
 		p, _ := addr.Prefix(length.bits)
 		if e, ok := l.listed[caller{prefix: p}]; ok && !l.over(e.until) {
-			best, found = Entry{Prefix: p, Until: e.until}, true
+			best, found = Entry{Prefix: p, Until: e.until, Penalty: e.penalty}, true
 		}
 	}
 	return best, found

@@ -95,7 +95,10 @@ weir() {
   case "$1 $2" in
   'proxy '*) set -- proxy --listen 127.0.0.1:8080 --admin 127.0.0.1:8081 "${@:2}" ;;
   'serve '*) set -- serve --http 127.0.0.1:8080 --grpc 127.0.0.1:8081 --admin 127.0.0.1:6070 "${@:2}" ;;
-  'rules inspect' | 'rules reset' | 'rules reload') command weir "$@" --admin 127.0.0.1:6070; return ;;
+  'why '*)
+    case "$*" in *--admin*) ;; *) set -- "$@" --admin 127.0.0.1:8081 ;; esac
+    command weir "$@"; return ;;
+  'rules reset' | 'rules reload') command weir "$@" --admin 127.0.0.1:6070; return ;;
   'rules diff') command weir "$@" || [ $? = 1 ]; return ;; # the rules differ
   *) command weir "$@"; return ;;
   esac

@@ -4,7 +4,7 @@
 //	weir proxy --limit 100/1m --upstream http://127.0.0.1:9000
 //
 // The first reports what the limit would have done to the requests of an access log; the second is
-// a reverse proxy that enforces it. weir rules checks and explains rules in YAML, and weir serve
+// a reverse proxy that enforces it. weir why asks it why a caller is denied. weir rules checks and explains rules in YAML, and weir serve
 // answers Envoy by them. See their --help. weir proxy and weir serve run a second program,
 // weir-server, so that the others do not need its libraries.
 //
@@ -29,7 +29,7 @@ func main() {
 // run runs the command line args and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := cli.Root("See what a rate limit does to real traffic, and set one",
-		newReplay(), newServer("proxy", "Put a limit in front of a server", args), newRules(),
+		newReplay(), newServer("proxy", "Put a limit in front of a server", args), newWhy(), newRules(),
 		newServer("serve", "Answer Envoy's rate limit protocol by rules", args))
 	cli.Complete(root, map[string][]string{
 		"by":       {"ip", "user", "path", "agent", "ip+path"},

@@ -50,7 +50,7 @@ func newRules() *cobra.Command {
 		Short: "Check, explain, test and compare limits that are written as rules",
 		Long:  rulesLong,
 	}, newRulesLint(), newRulesExplain(), newRulesTest(), newRulesDiff(), newRulesSchema(),
-		newRulesInspect(), newRulesReset(), newRulesReload())
+		newRulesReset(), newRulesReload())
 }
 
 func newRulesLint() *cobra.Command {

@@ -17,61 +17,32 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
+// The admin addresses of the servers, unless they are given another.
+const (
+	serveAdmin = "127.0.0.1:6070"
+	proxyAdmin = "127.0.0.1:8081"
+)
+
 // adminFlags name the server to call at its admin address, and the caller.
 type adminFlags struct {
-	at, token          string
-	domain, descriptor string
+	at, token               string
+	domain, descriptor, key string
 }
 
-func (f *adminFlags) add(cmd *cobra.Command) {
+// add adds the flags for a server whose admin address is commonly at.
+func (f *adminFlags) add(cmd *cobra.Command, at string) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.at, "admin", "127.0.0.1:6070",
+	flags.StringVar(&f.at, "admin", at,
 		"the admin `address` of the server or the proxy, or its URL")
 	flags.StringVar(&f.token, "admin-token-file", "",
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 }
 
-func (f *adminFlags) addDescriptor(cmd *cobra.Command) {
-	f.add(cmd)
+func (f *adminFlags) addDescriptor(cmd *cobra.Command, at string) {
+	f.add(cmd, at)
 	cmd.Flags().StringVarP(&f.descriptor, "descriptor", "d", "",
 		"the descriptor of the caller, `KEY=VALUE,...`")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "the `domain` of the rules, if they have several")
-}
-
-func newRulesInspect() *cobra.Command {
-	var f adminFlags
-	cmd := &cobra.Command{
-		Use:   "inspect -d KEY=VALUE,...",
-		Short: "Print how much of its limit a caller has left, from a running server",
-		Long: `Inspect asks weir serve, or weir proxy with rules, how much is left of a descriptor's limit. It
-takes nothing from the limit. Write the descriptor as the admin page and "weir rules explain" do.`,
-		Example: "  weir rules inspect -d remote_address=192.0.2.7\n" +
-			"  weir rules inspect --admin 127.0.0.1:8081 -d path=/login,remote_address=192.0.2.7",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var c cli.Caller
-			if err := f.ask(cmd.Context(), http.MethodGet, "/-/caller", &c); err != nil {
-				return err
-			}
-			printCaller(cmd.OutOrStdout(), c)
-			return nil
-		},
-	}
-	f.addDescriptor(cmd)
-	cobra.CheckErr(cmd.MarkFlagRequired("descriptor"))
-	return cmd
-}
-
-// printCaller prints the state of a caller on one line.
-func printCaller(w io.Writer, c cli.Caller) {
-	line := c.Code + ": " + c.Reason
-	if c.Rule != "" {
-		line += fmt.Sprintf(", rule %s, %s", c.Rule, c.Limit)
-	}
-	if c.ResetSeconds > 0 {
-		line += fmt.Sprintf(", %d left, reset in %ds", c.Remaining, c.ResetSeconds)
-	}
-	fmt.Fprintln(w, screen.Printable(line))
 }
 
 func newRulesReset() *cobra.Command {
@@ -102,7 +73,7 @@ Redis 2 s and a round trip for each that is reset. It goes on deciding meanwhile
 			return f.ask(cmd.Context(), http.MethodDelete, "/-/caller", new(any))
 		},
 	}
-	f.addDescriptor(cmd)
+	f.addDescriptor(cmd, serveAdmin)
 	cmd.Flags().BoolVar(&all, "all", false, "reset every descriptor that begins with this one")
 	return cmd
 }
@@ -148,7 +119,7 @@ rules have a mistake, it keeps the old rules, and reload prints the mistakes and
 			return nil
 		},
 	}
-	f.add(cmd)
+	f.add(cmd, serveAdmin)
 	return cmd
 }
 
@@ -211,9 +182,15 @@ func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Re
 		return nil, fmt.Errorf("--admin: want an address, such as 127.0.0.1:6070, not %q", f.at)
 	}
 	u.Path = path
-	if f.descriptor != "" || f.domain != "" {
-		u.RawQuery = url.Values{"domain": {f.domain}, "descriptor": {f.descriptor}}.Encode()
+	query := url.Values{}
+	for name, value := range map[string]string{
+		"domain": f.domain, "descriptor": f.descriptor, "key": f.key,
+	} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
+	u.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err

@@ -1,13 +1,54 @@
 package cli
 
-// Caller is the state of a descriptor's limit, as a server answers with it at its admin address.
-type Caller struct {
-	Code         string `json:"code"`
-	Reason       string `json:"reason"`
-	Rule         string `json:"rule,omitempty"`
-	Limit        string `json:"limit,omitempty"`
-	Remaining    uint64 `json:"remaining"`
-	ResetSeconds int64  `json:"resetSeconds"`
+// Explained is why a caller is limited, or why it is not: what a server answers with to
+// GET /-/explain. Times are in ms since the Unix epoch.
+type Explained struct {
+	ID     string  `json:"id,omitempty"` // of a key
+	Name   string  `json:"name"`         // the key, or the descriptor
+	Now    int64   `json:"now"`
+	Exempt bool    `json:"exempt,omitempty"` // no limit applies to its address
+	Listed *Listed `json:"listed,omitempty"` // the entry of the deny list that refuses it
+	Limits []Held  `json:"limits,omitempty"`
+
+	// How often it was denied since the start: at least Denials-Error times.
+	Denials uint64   `json:"denials"`
+	Error   uint64   `json:"error,omitempty"`
+	Last    []Denial `json:"last,omitempty"` // the latest denials, the last one first
+
+	Steps string `json:"steps,omitempty"` // how a descriptor was looked up in the rules
+}
+
+// Listed is an entry of the deny list.
+type Listed struct {
+	ID     string `json:"id,omitempty"`     // of a key
+	Prefix string `json:"prefix,omitempty"` // of a prefix
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`            // "address", "prefix" or "key"
+	By     string `json:"by"`              // "hand", "file", "command line" or "penalty box"
+	Until  int64  `json:"until,omitempty"` // 0: without end
+
+	Stops int `json:"stops"` // callers of the last minute
+}
+
+// Held is what a limit holds of a caller.
+type Held struct {
+	Name     string `json:"name"`
+	Limit    string `json:"limit"`
+	Counting string `json:"counting,omitempty"` // the strategy
+	Route    string `json:"route,omitempty"`    // empty: all requests, or those of no other route
+	Used     uint64 `json:"used"`
+	Left     uint64 `json:"left"`
+
+	Passes int64  `json:"passes,omitempty"` // when a request passes; 0: now
+	Never  bool   `json:"never,omitempty"`  // none passes
+	Error  string `json:"error,omitempty"`  // why none of this is known
+}
+
+// Denial is one denial.
+type Denial struct {
+	At    int64  `json:"at"`
+	Of    string `json:"of"` // a method and a path, or a descriptor
+	Limit string `json:"limit"`
 }
 
 // Progress is a line of the answer to a reset of several descriptors. The last one is Done, or has

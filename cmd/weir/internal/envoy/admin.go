@@ -29,7 +29,9 @@ func (s *Server) admin() http.Handler {
 	mux.HandleFunc("GET /rlconfig", s.serveRules)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 	mux.Handle("POST /-/reload", s.tokenOnly(s.live.ServeReload))
-	mux.Handle("GET /-/caller", s.tokenOnly(s.live.ServeCaller))
+	mux.Handle("GET /-/explain", s.tokenOnly(func(w http.ResponseWriter, r *http.Request) {
+		s.live.ServeExplain(w, r, s.tally.denied)
+	}))
 	mux.Handle("DELETE /-/caller", s.tokenOnly(s.live.ServeReset))
 	mux.Handle("DELETE /-/callers", s.tokenOnly(s.live.ServeResetAll))
 	return live.Known(nil, "This server is known by its address and as localhost only.", secure(mux))

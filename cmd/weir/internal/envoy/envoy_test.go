@@ -428,8 +428,9 @@ func TestAdmin(t *testing.T) {
 	_, config := s.http(t, "GET", at+"/rlconfig", "")
 	assert.Contains(t, config, "d: ten: 10 per year (named tens) at ")
 
-	_, caller := s.http(t, "GET", at+"/-/caller?domain=d&descriptor=one%3Dx", "")
-	assert.Contains(t, caller, `"remaining":0`)
+	_, caller := s.http(t, "GET", at+"/-/explain?domain=d&descriptor=one%3Dx", "")
+	assert.Contains(t, caller, `"name":"one","limit":"1 per year","used":1,"left":0,"passes":`)
+	assert.Contains(t, caller, `"denials":1,"last":[{"at":`)
 	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d&descriptor=one%3Dx", "")
 	assert.Equal(t, 200, code)
 	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, descriptor("one", "x")).OverallCode)
@@ -438,7 +439,7 @@ func TestAdmin(t *testing.T) {
 	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d", "")
 	assert.Equal(t, 400, code)
 
-	for _, path := range []string{"POST /-/reload", "DELETE /-/caller", "GET /-/caller"} {
+	for _, path := range []string{"POST /-/reload", "DELETE /-/caller", "GET /-/explain"} {
 		method, path, _ := strings.Cut(path, " ")
 		req, err := http.NewRequestWithContext(t.Context(), method, at+path, nil)
 		require.NoError(t, err)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/internal/throttle"
-	"github.com/weirgo/weir/offenders"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -19,7 +18,7 @@ type tally struct {
 	ok, over atomic.Uint64
 	unknown  atomic.Uint64 // domains
 	errors   [4]atomic.Uint64
-	denied   *offenders.Table
+	denied   *live.Denials
 
 	log    *slog.Logger
 	logged throttle.Throttle
@@ -28,7 +27,7 @@ type tally struct {
 var errorKinds = [...]string{"request", "full", "canceled", storeError}
 
 func newTally(of *live.Figures, log *slog.Logger) *tally {
-	return &tally{rules: of, denied: offenders.New(offenders.Config{Sample: 1}), log: log}
+	return &tally{rules: of, denied: live.NewDenials(), log: log}
 }
 
 // failed counts err and returns its kind. It logs a failure of the store, such as of Redis, at most
@@ -63,7 +62,11 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 			return
 		}
 		if s.Reason == rules.Over {
-			t.denied.Denied(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
+			path := ""
+			if s.Rule != nil {
+				path = s.Rule.Path
+			}
+			t.denied.Add(req.Domain+": "+rules.FormatEntries(req.Descriptors[i].Entries), "", path)
 		}
 		if s.Rule != nil {
 			t.countRule(s, hits(req, i), denied)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -45,8 +46,9 @@ func (r *Rules) caller(
 	return domain, entries, true
 }
 
-// ServeCaller answers with the cli.Caller of a descriptor and counts nothing.
-func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
+// ServeExplain answers with the cli.Explained of a descriptor, and counts nothing. The denials may
+// be nil.
+func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *Denials) {
 	domain, entries, ok := r.caller(w, req, false)
 	if !ok {
 		return
@@ -58,13 +60,24 @@ func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	s := &resp.Statuses[0]
-	answer := cli.Caller{
-		Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining,
-		ResetSeconds: s.ResetSeconds(),
+	name, now := rules.FormatEntries(entries), time.Now()
+	answer := cli.Explained{
+		Name: screen.Printable(name), Now: now.UnixMilli(),
+		Steps: screen.Lines(r.Engine.Set().Explain(domain, entries).String()),
 	}
-	if s.Rule != nil {
-		answer.Rule, answer.Limit = s.Rule.Path, s.Rule.Limit.String()
+	if s := &resp.Statuses[0]; s.Rule != nil {
+		held := cli.Held{Name: screen.Printable(s.Rule.Path), Limit: s.Rule.Limit.String(),
+			Left: uint64(s.Remaining)}
+		if !s.Rule.Limit.Unlimited {
+			held.Used = uint64(s.Rule.Limit.Requests) - min(uint64(s.Rule.Limit.Requests), held.Left)
+		}
+		if s.Reason == rules.Over || s.Reason == rules.Shadowed || held.Left == 0 {
+			held.Passes = now.Add(time.Duration(s.ResetSeconds()) * time.Second).UnixMilli()
+		}
+		answer.Limits = []cli.Held{held}
+	}
+	if denials != nil {
+		denials.Explain(&answer, domain+": "+name)
 	}
 	writeJSON(w, answer)
 }

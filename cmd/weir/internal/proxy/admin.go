@@ -35,12 +35,12 @@ func (p *Proxy) adminHandler() http.Handler {
 	mux.Handle("GET /-/page.js", page("page.js", "text/javascript; charset=utf-8"))
 	mux.Handle("GET /-/page.css", page("page.css", "text/css; charset=utf-8"))
 	mux.HandleFunc("GET /-/stats", p.serveStats)
+	mux.HandleFunc("GET /-/explain", p.serveExplain)
 	mux.Handle("GET /-/metrics", p.serveMetrics())
 	mux.Handle("POST /-/deny", changes(p.serveDeny))
 	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
 	if p.ruled != nil {
 		mux.Handle("POST /-/reload", p.tokenOnly(changes(p.ruled.ServeReload)))
-		mux.Handle("GET /-/caller", p.tokenOnly(http.HandlerFunc(p.ruled.ServeCaller)))
 		mux.Handle("DELETE /-/caller", p.tokenOnly(changes(p.ruled.ServeReset)))
 		mux.Handle("DELETE /-/callers", p.tokenOnly(changes(p.ruled.ServeResetAll)))
 	}

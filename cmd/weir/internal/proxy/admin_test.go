@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -261,14 +262,17 @@ func TestStats(t *testing.T) {
 	assert.EqualValues(t, 2, f.Requests["admitted"])
 	assert.EqualValues(t, 1, f.Requests["denied"])
 	assert.Equal(t, perSecond{[]uint64{2, 0}, []uint64{1, 0}, []uint64{0, 0}}, f.PerSecond)
-	assert.Equal(t, []limitShown{{Name: "daily", Limit: "2/1d", Strategy: "sliding window"}}, f.Limits)
+	assert.Equal(t, []limitShown{{Name: "daily", Limit: "2/1d", Strategy: "sliding window", AtOnce: 2,
+		Requests: 3, Denied: 1}}, f.Limits)
 	assert.Equal(t, 1, f.Table.Buckets)
 	assert.EqualValues(t, 1, f.Denials)
 	require.Len(t, f.Worst, 1)
 	assert.Equal(t, "127.0.0.1", f.Worst[0].Name)
 	assert.False(t, f.Worst[0].Listed)
 	require.Len(t, f.DenyList, 2)
-	assert.Equal(t, listed{Prefix: "10.0.0.0/8", Name: "10.0.0.0/8"}, f.DenyList[0])
+	assert.Equal(t, cli.Listed{
+		Prefix: "10.0.0.0/8", Name: "10.0.0.0/8", Kind: "prefix", By: "command line",
+	}, f.DenyList[0])
 	assert.Equal(t, `\xff<b>`, f.DenyList[1].Name)
 	key, err := keyOf(f.DenyList[1].ID)
 	require.NoError(t, err)
@@ -285,8 +289,27 @@ func TestMeterHistory(t *testing.T) {
 	s.meter.tick()
 	past := s.meter.past()
 	require.Len(t, past, history)
-	assert.Equal(t, second{admitted: 1}, past[history-1])
+	assert.Equal(t, second{Admitted: 1}, past[history-1])
 	assert.Equal(t, second{}, past[history-2])
+}
+
+// TestSumsOfPeriods admits a request in each of two hours' seconds.
+func TestSumsOfPeriods(t *testing.T) {
+	var n uint64
+	m := meter{count: func(o httplimit.Outcome) uint64 {
+		if o == httplimit.Admitted {
+			return n
+		}
+		return 0
+	}}
+	for n = 1; n <= 7200; n++ {
+		m.tick()
+		minute, hour, total := m.sums()
+		require.Equal(t, second{Admitted: n}, total)
+		require.Equal(t, second{Admitted: min(n, 60)}, minute)
+		require.LessOrEqual(t, hour.Admitted, uint64(3600))
+		require.GreaterOrEqual(t, hour.Admitted, min(n, 3600-60))
+	}
 }
 
 func TestTheBuiltInPage(t *testing.T) {

@@ -129,10 +129,33 @@ func TestThePageInARealBrowser(t *testing.T) {
 	for i := range 3 {
 		require.Equal(t, 200, ask(fmt.Sprintf("198.51.100.%d", i)))
 	}
-	page.do(chromedp.Click("#worst tbody button"))
+	deny := chromedp.Click("#worst tbody button")
+	page.do(deny, chromedp.Click("#ask-no"))
+	page.do(deny)
+	assert.Equal(t, "Deny 192.0.2.1 for 10 minutes?",
+		eval[string](page, `document.getElementById("ask-what").textContent`))
+	assert.Zero(t, s.denied.Len(), "it was asked twice, and not answered yes")
+	page.do(chromedp.Click("#ask-yes"))
 	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
-	page.sees(`document.querySelector("#worst tbody td:last-child").textContent === "listed"`)
+	page.sees(`document.querySelector("#worst tbody td:nth-child(4)").textContent === "listed"`)
 	assert.Equal(t, 1, s.denied.Len())
+	assert.Equal(t, 429, ask("192.0.2.1"))
+	page.sees(`[...document.querySelectorAll("#list tbody td")].slice(1, 3).map((td) => td.textContent).join() === "hand,1"`)
+
+	// Undo it, deny it again, and see why it is denied.
+	page.do(chromedp.Click("#undo-do"))
+	page.sees(`document.querySelectorAll("#list tbody tr").length === 0 && document.getElementById("undo").hidden`)
+	assert.Zero(t, s.denied.Len())
+	page.sees(`document.querySelector("#worst tbody td:nth-child(4)").textContent === "deny"`)
+	page.do(deny, chromedp.Click("#ask-yes"))
+	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
+	page.do(chromedp.Click("#worst tbody td:last-child button"))
+	page.sees(`document.getElementById("because-said").textContent.startsWith("is refused: the deny list has 192.0.2.1, by hand, until ")`)
+	page.sees(`document.querySelectorAll("#holds tbody tr").length === 2 && document.querySelectorAll("#lately tbody tr").length > 1`)
+	page.do(chromedp.SetValue("#why-what", "203.0.113.77"), chromedp.Click("#why button"))
+	page.sees(`document.getElementById("because-said").textContent === "passes."`)
+	page.do(chromedp.SetValue("#why-what", "300.0.113.77"), chromedp.Click("#why button"))
+	page.sees(`document.getElementById("why-error").textContent.includes("300.0.113.77") && document.getElementById("because").hidden`)
 	page.do(chromedp.Click("#list tbody button"))
 	page.sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 

@@ -43,6 +43,7 @@ type Config struct {
 	NormalizePaths bool
 
 	Limits    []rule.Rule // with names
+	Try       []rule.Rule // with names; these deny nobody
 	Routes    []Route
 	Rules     Rules // replaces Limits and Routes
 	By        By
@@ -190,8 +191,13 @@ func (c *Config) ip() httplimit.IP {
 	if c.Forwarded {
 		ip = ip.Forwarded()
 	}
+	return c.wide(ip)
+}
+
+// wide returns ip with the length of the prefixes that tell clients apart.
+func (c *Config) wide(ip httplimit.IP) httplimit.IP {
 	if c.IPv6Bits > 0 {
-		ip = ip.IPv6Bits(c.IPv6Bits)
+		return ip.IPv6Bits(c.IPv6Bits)
 	}
 	return ip
 }

@@ -126,17 +126,17 @@ func (p *Proxy) reloadDenyFile() error {
 	}
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
-	text, entries, err := p.denyFile.load()
+	text, fromFile, err := p.denyFile.load()
 	if err != nil {
 		return err
 	}
 	next := p.newDenyList()
-	for _, e := range append(entries, p.cfg.Deny...) {
+	for _, e := range slices.Concat(fromFile, p.cfg.Deny) {
 		if err := next.Add(e); err != nil {
 			return fmt.Errorf("%s: %w", p.denyFile.name, err)
 		}
 	}
-	entries = next.Added()
+	entries := next.Added()
 	for _, old := range p.denied.Added() {
 		same := func(e httplimit.Entry) bool { return e.Key == old.Key && e.Prefix == old.Prefix }
 		if !slices.ContainsFunc(entries, same) {
@@ -149,5 +149,7 @@ func (p *Proxy) reloadDenyFile() error {
 		}
 	}
 	p.denyFile.text = text
+	from := p.origins(fromFile)
+	p.from.Store(&from)
 	return nil
 }

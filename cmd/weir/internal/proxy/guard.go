@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -31,13 +32,14 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 			}
 			limits[route.Pattern] = append(limits[route.Pattern], policy)
 		}
+		p.hold(route.Pattern, route.Limits, limits[route.Pattern])
 		var err error
 		if own[route.Pattern], err = p.middleware(limits[route.Pattern], next); err != nil {
 			return nil, err
 		}
 	}
 	if !reads {
-		return own[""], nil
+		return p.try(own[""])
 	}
 	limited := own[""]
 	if p.ruled == nil { // rules read the path themselves
@@ -46,6 +48,10 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 			return nil, err
 		}
 		limited = p.byTarget(own, several)
+	}
+	var err error
+	if limited, err = p.try(limited); err != nil {
+		return nil, err
 	}
 	if p.cfg.Guard.Shadow { // nobody is refused
 		return p.read(limited), nil
@@ -114,9 +120,7 @@ func (p *Proxy) several(
 // middleware returns next behind a middleware for these limits.
 func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http.Handler, error) {
 	cfg := p.cfg.Guard
-	if p.routes.HaveCosts() {
-		cfg.CostFunc = func(r *http.Request) uint64 { return recordOf(r.Context()).targets.Cost }
-	}
+	cfg.CostFunc = p.costs()
 	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied, &p.stats, p.onDecision, p.cfg.Log
 	if cfg.Penalty != (httplimit.Penalty{}) {
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
@@ -128,6 +132,14 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http
 		cfg.MaxInFlight = math.MaxInt
 	}
 	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
+}
+
+// costs returns httplimit's CostFunc, if routes have costs.
+func (p *Proxy) costs() func(*http.Request) uint64 {
+	if !p.routes.HaveCosts() {
+		return nil
+	}
+	return func(r *http.Request) uint64 { return recordOf(r.Context()).targets.Cost }
 }
 
 // boundInFlight returns next behind the bound on requests in flight, over all routes and clients.
@@ -221,11 +233,16 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 	if rec := recordOf(r.Context()); rec != nil {
 		rec.decision, rec.decided = d, true
 	}
+	p.countHeld(r, d)
 	if d.Key != "" {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
 		p.recent.see(d.Key, addr, time.Now())
 	}
 	if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
-		p.worst.Denied(d.Key)
+		limit := d.Policy
+		if d.Outcome == httplimit.Listed {
+			limit = d.Source
+		}
+		p.denials.Add(d.Key, live.Request(r), limit)
 	}
 }

@@ -20,13 +20,18 @@ func (p *Proxy) policy(l rule.Rule) (httplimit.Policy, error) {
 	if err != nil {
 		return httplimit.Policy{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
+	return p.policyOf(l, strategy), nil
+}
+
+// policyOf returns the middleware's policy for l by a strategy.
+func (p *Proxy) policyOf(l rule.Rule, strategy weir.Strategy) httplimit.Policy {
 	most, longest := bounds(l.Tiers)
 	if l.Strategy == rule.Tiers {
 		strategy = p.tiered(&tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers),
 			most: most})
 	}
 	return httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
-		Strategy: strategy}, nil
+		Strategy: strategy}
 }
 
 // strategy returns the strategy of l: a local one, or a hybrid of it and its counterpart on Redis.
@@ -47,6 +52,10 @@ func (p *Proxy) setConcurrency() (err error) {
 		return nil
 	}
 	of := &p.concurrency
+	defer func() {
+		p.held = append(p.held, &heldTo{route: &routed{}, limit: fmt.Sprintf("%d at a time", n),
+			counting: places, atOnce: uint64(n), policy: *of})
+	}()
 	*of = httplimit.Policy{Name: places, Limit: uint64(n), Strategy: p.limiter.InFlight()}
 	if p.redis != nil {
 		of.Strategy, err = p.redis.Hybrid(places, "", p.redis.InFlight(), of.Strategy)
@@ -147,16 +156,16 @@ func (t *tiered) adjust(res *weir.Result, now time.Time) *weir.Result {
 	}
 	adjusted := *res
 	if adjusted.TotalRequests = t.most; res.Allowed() {
-		limit := t.binding(res.ExpiresAt, now).Limit
+		limit := t.tier(res.ExpiresAt, now).Limit
 		adjusted.TotalRequests -= limit - min(limit, res.TotalRequests)
 	}
 	return &adjusted
 }
 
-// binding returns the tier that an admission's count belongs to. ExpiresAt is that tier's Duration
+// tier returns the tier that an admission's count belongs to. ExpiresAt is that tier's Duration
 // after the start of the current slice, and Durations differ by whole slices, so only one of them
 // leads to a slice that contains now. It takes the nearest one, since Redis has its own clock.
-func (t *tiered) binding(expires, now time.Time) weir.Tier {
+func (t *tiered) tier(expires, now time.Time) weir.Tier {
 	best, nearest := t.tiers[0], time.Duration(math.MaxInt64)
 	for _, tier := range t.tiers {
 		middle := expires.Add(t.slice/2 - tier.Duration)

@@ -40,7 +40,7 @@ func TestBindingAgreesWithRunTier(t *testing.T) {
 			assert.EqualValues(t, 40, got.TotalRequests, "nothing is left")
 			continue
 		}
-		require.Equal(t, want, p.binding(res.ExpiresAt, now))
+		require.Equal(t, want, p.tier(res.ExpiresAt, now))
 		require.Equal(t, want.Limit-res.TotalRequests, p.most-got.TotalRequests, "the same remainder")
 		named[want.Duration]++
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/throttle"
-	"github.com/weirgo/weir/offenders"
 )
 
 // Proxy is a limiting reverse proxy. Make one with New.
@@ -43,8 +42,12 @@ type Proxy struct {
 	stats    httplimit.Stats
 	flight   httplimit.Stats   // of the bound on requests in flight of all clients
 	counts   [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
-	worst    *offenders.Table
+	denials  *live.Denials
 	recent   *recent
+	trial    *trial // nil: none
+	held     []*heldTo
+	routed   map[string]*routed                         // the limits
+	from     atomic.Pointer[map[httplimit.Entry]string] // see origins
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 
@@ -66,10 +69,6 @@ type Proxy struct {
 // logEvery bounds the records of one kind in the log.
 const logEvery = 10 * time.Second
 
-// worstKeys is the number of denied callers that are counted: a caller with more than a thousandth
-// of all denials is always among them.
-const worstKeys = 1000
-
 // New returns a Proxy that serves once Run is called. It fails if cfg is invalid.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.check(); err != nil {
@@ -83,9 +82,9 @@ func New(cfg Config) (*Proxy, error) {
 		cfg: cfg, ip: cfg.ip(), via: "weir-" + strings.ToLower(rand.Text()[:12]),
 		limiter: limiter, bounds: cfg.connBounds(),
 		watch:   newWatch(),
-		started: time.Now(), recent: newRecent(),
+		started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
+		routed: make(map[string]*routed),
 	}
-	p.worst = offenders.New(offenders.Config{Size: worstKeys, Sample: 1})
 	p.bounds.exempt = p.trustsAddr
 	p.meter.count = p.count
 	if err := p.build(); err != nil {
@@ -172,6 +171,8 @@ func (p *Proxy) newDenyList() *httplimit.DenyList {
 
 func (p *Proxy) fillDenyList() error {
 	p.denied = p.newDenyList()
+	from := p.origins(nil)
+	p.from.Store(&from)
 	for _, e := range p.cfg.Deny {
 		if err := p.denied.Add(e); err != nil {
 			return err

@@ -76,6 +76,18 @@ func (r *recent) count(
 	return stopped << level, len(counted) << level
 }
 
+// addr returns the last address of a caller; the zero Addr if it is unknown.
+func (r *recent) addr(key string) netip.Addr {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.spans {
+		if addr, ok := s.addrs[key]; ok {
+			return addr
+		}
+	}
+	return netip.Addr{}
+}
+
 // turn begins the span that now is in. mu is held.
 func (r *recent) turn(now time.Time) {
 	for i := 0; i < len(r.spans) && now.Sub(r.spans[0].from) >= spanLength; i++ {

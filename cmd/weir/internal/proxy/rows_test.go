@@ -100,6 +100,12 @@ func (c *crowd) refresh() {
 
 // outcome says what a press on a target did, and takes it back.
 func (c *crowd) outcome(at target) string {
+	asked := eval[string](c.tab, `(() => {
+		const asked = document.getElementById("ask").open && document.getElementById("ask-what").textContent;
+		if (asked) document.getElementById("ask-yes").click();
+		return asked || "";
+	})()`)
+	c.settle(asked)
 	c.refresh()
 	entries := c.denied.Entries()
 	for _, e := range entries {
@@ -109,10 +115,20 @@ func (c *crowd) outcome(at target) string {
 	switch {
 	case len(entries) == 0:
 		return "lost"
+	case asked != "Deny "+at.Name+" for 10 minutes?":
+		return "wrong"
 	case len(entries) == 1 && entries[0].Key == at.Name:
 		return "hit"
 	}
 	return "wrong"
+}
+
+// settle waits until the answer to what was asked has changed the list.
+func (c *crowd) settle(asked string) {
+	if asked != "" {
+		c.sees(`document.getElementById("undo-what").textContent !== "" && !document.getElementById("undo").hidden`)
+		eval[bool](c.tab, `document.getElementById("undo").hidden = true`)
+	}
 }
 
 // press looks at a caller, moves the pointer there, presses the button after before, and releases
@@ -205,7 +221,7 @@ func TestFocusAndSelectionStay(t *testing.T) {
 		require.True(t, eval[bool](c.tab, `document.activeElement === was.querySelector("button")`))
 	}
 	name := eval[string](c.tab, `was.cells[0].textContent`)
-	c.do(chromedp.KeyEvent("\r"))
+	c.do(chromedp.KeyEvent("\r"), chromedp.KeyEvent("\r"))
 	denied := func() bool { return c.denied.Len() == 1 }
 	require.Eventually(t, denied, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, name, c.denied.Entries()[0].Key)

@@ -209,16 +209,19 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 	for i := range 3 {
 		assert.Equal(t, i == 2, status(t, "GET", s.front.URL+"/login") == 429)
 	}
-	answer, body := send(t, "GET", caller, nil, bearer...)
+	explain := s.back.URL + "/-/explain?descriptor=path%3D/login"
+	answer, body := send(t, "GET", explain, nil, bearer...)
 	assert.Equal(t, 200, answer.StatusCode)
-	assert.Contains(t, body, `"rule":"path=/login","limit":"2 per year","remaining":0`)
+	assert.Contains(t, body, `"name":"path=/login","limit":"2 per year","used":2,"left":0,"passes":`)
+	assert.Contains(t, body, `"steps":"domain`)
 	assert.Equal(t, 403, status(t, "DELETE", caller, bearer[:2]...),
 		"a page of another site cannot send the header")
 	assert.Equal(t, 200, status(t, "DELETE", caller, bearer...))
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login"))
 	assert.Equal(t, 401, status(t, "DELETE", caller, changeHeader, "1"))
 	assert.Equal(t, 404, status(t, "DELETE", s.back.URL+"/-/caller?descriptor=nobody", bearer...))
-	assert.Equal(t, 400, status(t, "GET", s.back.URL+"/-/caller?descriptor=", bearer...))
+	assert.Equal(t, 400, status(t, "GET", s.back.URL+"/-/explain?descriptor=%3D", bearer...))
+	assert.Equal(t, 401, status(t, "GET", explain))
 
 	all := s.back.URL + "/-/callers?descriptor=path"
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login"))
@@ -236,8 +239,7 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 	cfg.Admin.Token = ""
 	open := serve(t, cfg)
 	for _, call := range [][2]string{{"POST", "/-/reload"}, {"DELETE", "/-/caller"},
-		{"DELETE", "/-/callers"},
-		{"GET", "/-/caller"}} {
+		{"DELETE", "/-/callers"}} {
 		assert.Equal(t, 403, status(t, call[0], open.back.URL+call[1], changeHeader, "1"),
 			"%s without a token", call)
 	}

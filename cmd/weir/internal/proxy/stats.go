@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,11 +9,12 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/offenders"
 )
 
 // figures is the body of /-/stats. Times are in ms since the Unix epoch.
@@ -31,14 +31,18 @@ type figures struct {
 	InFlight  int64             `json:"in_flight"`
 	Requests  map[string]uint64 `json:"requests"`   // by httplimit's Outcome
 	PerSecond perSecond         `json:"per_second"` // oldest first
+	Minute    second            `json:"minute"`     // the last one
+	Hour      second            `json:"hour"`
+	Total     second            `json:"total"`
 	Table     table             `json:"table"`
 	Denials   uint64            `json:"denials"`
 	Worst     []caller          `json:"worst"`
-	DenyList  []listed          `json:"deny_list"`
+	DenyList  []cli.Listed      `json:"deny_list"`
 	// the number of entries, of which DenyList may be a part
 	Listed   int         `json:"listed"`
 	Deciding []deciding  `json:"deciding"`
 	Rules    *rulesShown `json:"rules,omitempty"`
+	Try      *tried      `json:"try,omitempty"`
 }
 
 type (
@@ -48,6 +52,10 @@ type (
 		Strategy string `json:"strategy"`
 		// its pattern; empty: all requests, or those of no route with limits of its own
 		Route string `json:"route,omitempty"`
+
+		AtOnce   uint64 `json:"at_once"`  // the most that a caller gets within a moment
+		Requests uint64 `json:"requests"` // of the route
+		Denied   uint64 `json:"denied"`   // by this limit
 	}
 
 	perSecond struct {
@@ -73,13 +81,6 @@ type (
 		Error  uint64 `json:"error"`
 		Last   int64  `json:"last"`
 		Listed bool   `json:"listed"`
-	}
-
-	listed struct {
-		ID     string `json:"id,omitempty"`     // of a key
-		Prefix string `json:"prefix,omitempty"` // of a prefix
-		Name   string `json:"name"`
-		Until  int64  `json:"until,omitempty"` // 0: without end
 	}
 
 	// deciding is the source of decisions on a shared limit.
@@ -123,8 +124,10 @@ func (p *Proxy) figures() *figures {
 		f.Requests[o.String()] = p.count(o)
 	}
 	f.PerSecond = series(p.meter.past())
+	f.Minute, f.Hour, f.Total = p.meter.sums()
 	f.Worst, f.Denials = p.worstShown()
 	f.DenyList, f.Listed = p.listShown()
+	f.Try = p.trial.shown()
 	if p.ruled != nil {
 		f.Rules = p.ruled.shown()
 	}
@@ -139,18 +142,13 @@ func (p *Proxy) figures() *figures {
 // limitsShown has a row for each limit, and then for each cost of a route.
 func (p *Proxy) limitsShown() []limitShown {
 	var shown []limitShown
-	if n := p.cfg.MaxInFlightPerClient; n > 0 {
-		shown = append(shown, limitShown{Name: places, Limit: fmt.Sprintf("%d at a time", n),
-			Strategy: places})
-	}
-	limited, general := p.cfg.limited(), ""
-	if len(limited) == 1 && p.routes.HaveCosts() {
-		general = "all" // the page takes an empty one beside others for "all others"
-	}
-	for _, r := range limited {
-		for _, l := range r.Limits {
-			shown = append(shown, limitShown{l.Name, l.Limit, rule.Titles[l.Strategy],
-				cmp.Or(r.Pattern, general)})
+	for _, h := range p.held {
+		shown = append(shown, limitShown{
+			Name: h.policy.Name, Limit: h.limit, Strategy: h.counting, AtOnce: h.atOnce,
+			Route: h.route.pattern, Requests: h.route.requests.Load(), Denied: h.denied.Load(),
+		})
+		if len(p.routed) == 1 && p.routes.HaveCosts() {
+			shown[len(shown)-1].Route = "all" // an empty one beside others is that of all others
 		}
 	}
 	for _, r := range p.cfg.Routes {
@@ -166,38 +164,38 @@ func series(past []second) perSecond {
 	n := len(past)
 	s := perSecond{Admitted: make([]uint64, n), Denied: make([]uint64, n), Failed: make([]uint64, n)}
 	for i, x := range past {
-		s.Admitted[i], s.Denied[i], s.Failed[i] = x.admitted, x.denied, x.failed
+		s.Admitted[i], s.Denied[i], s.Failed[i] = x.Admitted, x.Denied, x.Failed
 	}
 	return s
 }
 
-func (p *Proxy) worstShown() ([]caller, uint64) {
-	top, total := p.worst.Top(worstShown)
+func callersShown(top []offenders.Offender) []caller {
 	shown := make([]caller, len(top))
 	for i, c := range top {
 		shown[i] = caller{
 			ID: idOf(c.Key), Name: screen.Printable(c.Key), N: c.Denied, Error: c.Error,
 			Last: c.Last.UnixMilli(),
 		}
+	}
+	return shown
+}
+
+func (p *Proxy) worstShown() ([]caller, uint64) {
+	top, total := p.denials.Top(worstShown)
+	shown := callersShown(top)
+	for i, c := range top {
 		_, shown[i].Listed = p.denied.Lookup(c.Key, netip.Addr{})
 	}
 	return shown, total
 }
 
-func (p *Proxy) listShown() ([]listed, int) {
-	entries := p.denied.Entries()
-	shown := make([]listed, 0, min(len(entries), listedShown))
-	for _, e := range entries[:min(len(entries), listedShown)] {
-		l := listed{Name: describe(e)}
-		if e.Key != "" {
-			l.ID = idOf(e.Key)
-		} else {
-			l.Prefix = e.Prefix.String()
-		}
-		if !e.Until.IsZero() {
-			l.Until = e.Until.UnixMilli()
-		}
-		shown = append(shown, l)
+func (p *Proxy) listShown() ([]cli.Listed, int) {
+	entries, stopped := p.denied.Entries(), p.stopped()
+	shown := make([]cli.Listed, min(len(entries), listedShown))
+	for i := range shown {
+		e := entries[i]
+		shown[i] = p.listed(e)
+		shown[i].Stops = stopped[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}]
 	}
 	return shown, len(entries)
 }

@@ -49,7 +49,7 @@ func TestProxyFlags(t *testing.T) {
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
 			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
-			"--drain-delay 27s --state s --send-timeout 28s --address-path /a", " ")))
+			"--try 1/1s --drain-delay 27s --state s --send-timeout 28s --address-path /a", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
@@ -59,6 +59,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, "a", cfg.Limits[0].Name)
 	assert.Equal(t, "2/1h leaky burst 4", cfg.Limits[1].String())
 	assert.Equal(t, "/r", cfg.Routes[0].Pattern)
+	assert.Equal(t, "1/1s token burst 3", cfg.Try[0].String())
 	assert.Equal(t, "path", cfg.By.String())
 	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))
 	assert.Equal(t, []any{true, 56, 5}, []any{cfg.Forwarded, cfg.IPv6Bits, cfg.MaxDeny})

@@ -79,11 +79,12 @@ $WEIR_ADMIN_TOKEN. Set a token if others use the machine. The address serves
   GET    /-/healthz  200, or 503 from SIGTERM on; needs no token
   GET    /-/metrics  the figures for Prometheus
   GET    /-/stats    the figures in JSON
+  GET    /-/explain  ?key=KEY says why a caller is denied, or is not; so does "weir why KEY". With
+                     --rules, ?descriptor=KEY=VALUE,... does so for a descriptor
   POST   /-/deny     {"what": "192.0.2.0/24", "for": "7d"} denies an address, a prefix or a key
   DELETE /-/deny     {"what": "192.0.2.0/24"} admits it again
-  POST   /-/reload   loads the rules again; needs a token, as do the next three
-  GET    /-/caller   ?descriptor=KEY=VALUE,... returns how much of its limit is left
-  DELETE /-/caller   resets it; "weir rules inspect" and "weir rules reset" call these two
+  POST   /-/reload   loads the rules again; needs a token, as do the next two
+  DELETE /-/caller   ?descriptor=KEY=VALUE,... resets what its limit has counted: "weir rules reset"
   DELETE /-/callers  resets all descriptors that begin with it, and answers with lines of JSON
 
 Changes need the header Weir-Admin: 1. Without "for", a denial does not end. A key that looks like
@@ -94,6 +95,9 @@ number in "confirm". --deny-file keeps the list over a restart.
 
   curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
     -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny
+
+--try counts requests by a further limit, in this process alone, and denies nobody by it: the page
+shows whom it would deny.
 
 --state keeps the counts over a restart in a file, written every minute and at the end; a process
 that is killed loses what it counted since. A second process on the file is refused. If the file
@@ -118,17 +122,17 @@ const proxyExample = `  weir proxy --limit 10/10s
 // proxyFlags are the flags of weir proxy: those that are fields of its Config, and the texts of the
 // others.
 type proxyFlags struct {
-	cfg                                proxy.Config
-	upstream, by, penalty              string
-	limits, routes, trust, allow, deny []string
-	limit                              rule.Defaults
-	rules                              cli.Rules
-	mochiweb                           bool
-	headers, fail, onFull, deniedPage  string
-	countIf                            []string
-	accessLog, adminToken              string
-	redis                              redisFlags
-	onFail                             string
+	cfg                                       proxy.Config
+	upstream, by, penalty                     string
+	limits, tries, routes, trust, allow, deny []string
+	limit                                     rule.Defaults
+	rules                                     cli.Rules
+	mochiweb                                  bool
+	headers, fail, onFull, deniedPage         string
+	countIf                                   []string
+	accessLog, adminToken                     string
+	redis                                     redisFlags
+	onFail                                    string
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -163,6 +167,8 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
 			"(repeatable)")
+	flags.StringArrayVar(&f.tries, "try", nil,
+		"count by this `limit` too, deny nobody by it, and show whom it would deny (repeatable)")
 	f.rules.Add(cmd)
 	flags.StringVarP(&f.limit.Strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")

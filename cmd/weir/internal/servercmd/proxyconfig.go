@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -99,6 +100,16 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return err
 		}
 		cfg.Limits = append(cfg.Limits, l)
+	}
+	for _, text := range f.tries {
+		l, err := proxy.ParseLimit(text, f.limit)
+		if err == nil && l.Strategy == rule.Leaky {
+			err = errors.New("a leaky bucket has requests wait, and so cannot be tried beside a limit")
+		}
+		if err != nil {
+			return fmt.Errorf("--try: %w", err)
+		}
+		cfg.Try = append(cfg.Try, l)
 	}
 	for _, text := range f.routes {
 		r, err := proxy.ParseRoute(text, f.limit)

@@ -46,12 +46,12 @@ a whole, and the xDS server gets the reason. While that server is away, the rule
 
 The page, the metrics at /metrics and /rlconfig are at --admin, a loopback address unless
 --admin-remote is given. Requests that change something or read the state of a caller need
-the token in --admin-token-file or $WEIR_ADMIN_TOKEN. "weir rules reload", "weir rules inspect" and
-"weir rules reset" send such requests; so can curl:
+the token in --admin-token-file or $WEIR_ADMIN_TOKEN. "weir rules reload", "weir rules reset" and
+"weir why" send such requests; so can curl:
 
   curl -X POST -H "Authorization: Bearer $TOKEN" localhost:6070/-/reload
   curl -H "Authorization: Bearer $TOKEN" \
-    'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
+    'localhost:6070/-/explain?domain=edge&descriptor=plan=free,user=ann'
   curl -X DELETE -H "Authorization: Bearer $TOKEN" \
     'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
 

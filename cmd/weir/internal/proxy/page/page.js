@@ -31,6 +31,11 @@ function held() {
     !selection.isCollapsed && selection.containsNode(table, true));
 }
 
+// cut leaves out the middle of a long name.
+function cut(name) {
+  return name.length > 72 ? name.slice(0, 48) + "…" + name.slice(-20) : name;
+}
+
 // put shows a cell: a text, perhaps with a bar below it, or a button, which without an act is only a text.
 function put(row, td, c) {
   if (td.className !== (c.className || "")) td.className = c.className || "";
@@ -38,10 +43,10 @@ function put(row, td, c) {
   if (c.button) {
     if (!node) {
       node = td.appendChild(document.createElement("button"));
-      node.onclick = (event) => press(row, event);
+      node.onclick = (event) => press(row, td, event);
     }
-    row.act = c.act;
-    row.done = c.done;
+    td.act = c.act;
+    td.done = c.done;
     node.ariaDisabled = c.act ? "false" : "true";
   } else if (!node) {
     node = td.appendChild(document.createTextNode(""));
@@ -52,14 +57,25 @@ function put(row, td, c) {
   if (c.bar !== undefined) td.lastChild.style.width = c.bar + "%";
 }
 
-async function press(row, event) {
-  const td = event.target.parentNode;
-  if (!row.act) return;
+async function press(row, td, event) {
+  if (!td.act) return;
   if (event.detail > 0 && performance.now() - row.moved < SETTLE_MS) { // not by keyboard
     complain("The rows have just moved: press again.");
     return;
   }
-  if (await row.act()) put(row, td, { button: row.done });
+  const done = td.done;
+  if (await td.act() && done) put(row, td, { button: done });
+}
+
+// ask asks a question once, and returns whether the answer is yes.
+function ask(question) {
+  const dialog = $("ask");
+  text("ask-what", question);
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.onclose = () => resolve(dialog.returnValue === "yes");
+  });
 }
 
 // fill shows items in a table. An item has the same row, found by its key, as long as it is shown. While a table is
@@ -112,6 +128,11 @@ function span(ms) {
   if (s < 5400) return Math.round(s / 60) + " min";
   if (s < 129600) return Math.round(s / 3600) + " h";
   return Math.round(s / 86400) + " d";
+}
+
+// at writes an instant with its date.
+function at(ms) {
+  return new Date(ms).toLocaleString();
 }
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -167,11 +188,17 @@ function complain(why) {
   $("deny-error").hidden = false;
 }
 
-async function change(method, body) {
-  $("deny-error").hidden = $("confirm").hidden = true;
-  const r = await fetch("/-/deny", {
+function send(method, { name, ...body }) {
+  return fetch("/-/deny", {
     method, body: JSON.stringify(body), headers: { "Content-Type": "application/json", "Weir-Admin": "1" },
   }).catch((e) => ({ ok: false, text: async () => e.message }));
+}
+
+let entries = []; // of the deny list, as it was last seen
+
+async function change(method, body) {
+  $("deny-error").hidden = $("confirm").hidden = true;
+  const before = entries, r = await send(method, body);
   if (r.status === 409) {
     doubt(body, await r.json());
     return false;
@@ -180,8 +207,30 @@ async function change(method, body) {
     complain(await r.text());
     return false;
   }
+  if (method === "POST") offer(body, before);
   await look();
   return true;
+}
+
+// offer offers for a while to take a denial back: to have the entry before it again, if there was one.
+const UNDO_MS = 10000;
+let offered;
+function offer(body, before) {
+  const same = (e) => body.id ? e.id === body.id : e.name === body.what || e.prefix === body.what || e.prefix === body.prefix;
+  const old = before.find(same), name = body.name || body.what || body.prefix;
+  text("undo-what", cut(name) + " is denied" + (body.for ? " for " + body.for : "") + ".");
+  $("undo").hidden = false;
+  clearTimeout(offered);
+  offered = setTimeout(() => { $("undo").hidden = true; }, UNDO_MS);
+  $("undo-do").onclick = async () => {
+    const { what, id, prefix } = body, again = { what, id, prefix, confirm: 1e9 };
+    if (old && old.until) again.for = Math.max(1, Math.ceil((old.until - Date.now()) / 1000)) + "s";
+    $("undo").hidden = true;
+    if (old) await send("POST", again);
+    else await send("DELETE", { what, id, prefix });
+    await look();
+    $("deny-what").focus();
+  };
 }
 
 // doubt asks for the number of callers that a denial would stop.
@@ -200,22 +249,26 @@ function doubt(body, d) {
 function worst(rows, now) {
   const most = rows.length ? rows[0].n : 1;
   fill($("worst").tBodies[0], rows, (c) => c.id, (c) => [
-    { text: c.name, className: "name", bar: 100 * c.n / most },
+    { text: cut(c.name), title: c.name, className: "name", bar: 100 * c.n / most },
     { text: (c.error ? "≤ " : "") + number.format(c.n),
       title: c.error ? "between " + number.format(c.n - c.error) + " and " + number.format(c.n) : "" },
-    { text: now - c.last < 5000 ? "now" : span(now - c.last) },
+    { text: now - c.last < 5000 ? "now" : span(now - c.last), title: at(c.last) },
     c.listed ? { button: "listed" } :
       { button: "deny", title: "deny " + c.name + " for 10 minutes", done: "listed",
-        act: () => change("POST", { id: c.id, for: "10m" }) },
+        act: async () => await ask("Deny " + c.name + " for 10 minutes?") && change("POST", { id: c.id, name: c.name, for: "10m" }) },
+    { button: "why", title: "why " + c.name + " is denied", act: () => explain("id", c.id) },
   ]);
   $("worst-none").hidden = rows.length > 0;
   $("worst").hidden = rows.length === 0;
 }
 
 function list(rows, total, now) {
+  entries = rows;
   fill($("list").tBodies[0], rows, (e) => e.id ? "key " + e.id : e.prefix, (e) => [
-    { text: e.name, className: "name" },
-    { text: e.until ? "in " + span(e.until - now) : "never" },
+    { text: cut(e.name), title: e.kind + " " + e.name, className: "name" },
+    { text: e.by, className: "left" },
+    { text: number.format(e.stops), title: "callers of the last minute" },
+    { text: e.until ? "in " + span(e.until - now) : "never", title: e.until ? at(e.until) : "" },
     { button: "remove", title: "take " + e.name + " off the list", done: "removed",
       act: () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }) },
   ], "removed");
@@ -262,6 +315,10 @@ function show(s) {
   worst(s.worst, s.now);
   list(s.deny_list, s.listed, s.now);
   ruled(s.rules, s.now);
+  tries(s.try, s.now);
+  $("why-by").hidden = !s.rules;
+  fill($("sums").tBodies[0], [["in the last minute", s.minute], ["in the last hour", s.hour], ["since the start", s.total]],
+    ([name]) => name, ([name, n]) => [{ text: name }, { text: number.format(n.admitted) }, { text: number.format(n.denied) }, { text: number.format(n.failed) }]);
   text("by", "callers told apart by " + s.by);
   const limits = s.limits || [];
   const routed = limits.some((l) => l.route);
@@ -269,8 +326,76 @@ function show(s) {
     { text: l.name, className: "name" },
     { text: l.limit, className: "left" },
     { text: l.strategy, className: "left" },
+    { text: l.at_once ? number.format(l.at_once) : "", title: "the most that a caller gets within a moment" },
     { text: l.route || (routed ? "all others" : "all"), className: "left" },
+    { text: l.at_once ? number.format(l.requests) : "", title: "of the route" },
+    { text: l.at_once ? number.format(l.denied) : "", title: "by this limit" },
   ]);
+}
+
+function tries(t, now) {
+  $("try-card").hidden = !t;
+  if (!t) return;
+  text("try-about", t.limits.map((l) => l.limit + ", a " + l.strategy).join(" and ") + " would deny " + number.format(t.denied) + " of " +
+    number.format(t.requests) + " requests, of " + number.format(t.callers) + (t.callers < 1000 ? "" : " or more") + " callers, and denies nobody");
+  const most = t.worst.length ? t.worst[0].n : 1;
+  fill($("try").tBodies[0], t.worst, (c) => c.id, (c) => [
+    { text: cut(c.name), title: c.name, className: "name", bar: 100 * c.n / most },
+    { text: (c.error ? "≤ " : "") + number.format(c.n) },
+    { text: now - c.last < 5000 ? "now" : span(now - c.last), title: at(c.last) },
+  ]);
+  $("try").hidden = t.worst.length === 0;
+  $("try-none").hidden = t.worst.length > 0;
+}
+
+// explain shows why a caller is denied, or is not; by is the name of the parameter that names it.
+async function explain(by, what) {
+  const r = await fetch("/-/explain?" + new URLSearchParams({ [by]: what }), { cache: "no-store" })
+    .catch((e) => ({ ok: false, text: async () => e.message }));
+  $("why-error").hidden = r.ok;
+  $("because").hidden = !r.ok;
+  if (!r.ok) return text("why-error", await r.text());
+  const x = await r.json();
+  text("because-name", x.name);
+  text("because-said", verdict(x));
+  const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.passes ? "in " + span(h.passes - x.now) : "now";
+  rows("holds", x.limits, (h) => [
+    [h.name && h.name !== h.limit ? h.name + " " + h.limit : h.limit, "name"], [h.counting || "", "left"], [h.route || "", "left"],
+    [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [passes(h)]]);
+  rows("lately", x.last, (d) => [[at(d.at)], [d.of, "left"], [d.limit, "left"]]);
+  text("because-steps", x.steps || "");
+  $("because-steps").hidden = !x.steps;
+  if (by === "id") {
+    $("why-what").value = x.name;
+    $("because").scrollIntoView({ block: "nearest" });
+  }
+}
+
+function verdict(x) {
+  if (x.exempt) return "passes: its address is exempt from all limits.";
+  const denied = x.denials ? " It was denied " + number.format(x.denials - (x.error || 0)) + " times since the start." : "";
+  if (x.listed) {
+    return "is refused: the deny list has " + x.listed.name + ", by " + x.listed.by +
+      (x.listed.until ? ", until " + at(x.listed.until) : ", without end") + "." + denied;
+  }
+  const over = (x.limits || []).filter((h) => h.never || h.passes);
+  if (!over.length) return "passes." + denied;
+  return "is denied by " + over.map((h) => (h.name || h.limit) + (h.route ? " on " + h.route : "")).join(" and ") + "." + denied;
+}
+
+// rows replaces those of a table that nothing updates.
+function rows(id, items, cells) {
+  const body = $(id).tBodies[0];
+  body.replaceChildren();
+  for (const item of items || []) {
+    const row = body.insertRow();
+    for (const [value, className] of cells(item)) {
+      const td = row.insertCell();
+      td.className = className || "";
+      set(td, value);
+    }
+  }
+  $(id).hidden = !items;
 }
 
 function ruled(r, now) {
@@ -314,9 +439,23 @@ $("deny").onsubmit = async (event) => {
   if (await change("POST", body)) $("deny-what").value = "";
 };
 
+$("why").onsubmit = (event) => {
+  event.preventDefault();
+  explain($("why-by").hidden ? "key" : $("why-by").value, $("why-what").value.trim());
+};
+
+for (const [id, answer] of [["ask-yes", "yes"], ["ask-no", ""]]) $(id).onclick = () => $("ask").close(answer);
+
+let paused = false;
+$("pause").onclick = () => {
+  paused = !paused;
+  $("pause").ariaPressed = String(paused);
+  text("pause", paused ? "Paused at " + new Date().toLocaleTimeString() + ": go on" : "Pause");
+};
+
 $("confirm-cancel").onclick = () => { $("confirm").hidden = $("deny-error").hidden = true; };
 
 (async function watch() {
-  await look();
+  if (!paused) await look();
   setTimeout(watch, document.hidden ? 5000 : 1000);
 })();

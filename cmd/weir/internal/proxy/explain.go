@@ -1,0 +1,215 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// heldTo is a limit that callers are held to, with how many requests it has denied.
+type heldTo struct {
+	route    *routed
+	limit    string // as it is shown
+	counting string
+	atOnce   uint64
+	policy   httplimit.Policy
+	denied   atomic.Uint64
+}
+
+// routed counts the requests that were held to the limits of a route.
+type routed struct {
+	pattern  string // empty: all requests, or those of no route with limits of its own
+	requests atomic.Uint64
+}
+
+// hold notes the limits of a route, for the page and for explain.
+func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Policy) {
+	r := &routed{pattern: pattern}
+	p.routed[pattern] = r
+	for i, l := range limits {
+		p.held = append(p.held, &heldTo{route: r, limit: l.Limit, counting: rule.Titles[l.Strategy],
+			atOnce: l.AtOnce(), policy: policies[i]})
+	}
+}
+
+// countHeld counts a decision of the limits.
+func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
+	switch d.Outcome {
+	default:
+		return
+	case httplimit.Denied, httplimit.Busy:
+		for _, h := range p.held {
+			if h.policy.Name == d.Policy {
+				h.denied.Add(1)
+				break
+			}
+		}
+	case httplimit.Admitted:
+	}
+	rec := recordOf(r.Context())
+	if rec == nil || len(rec.targets.List) == 0 { // no limit depends on the path
+		p.routed[""].requests.Add(1)
+		return
+	}
+	var seen [routes.MaxTargets]*routed
+	for i, t := range rec.targets.List {
+		of := p.routed[p.routes.Owner(t.Pattern)]
+		if of != nil && !slices.Contains(seen[:i], of) {
+			of.requests.Add(1)
+			seen[i] = of
+		}
+	}
+}
+
+// serveExplain answers with the cli.Explained of a caller: a key, an address or, with rules, a
+// descriptor. It counts nothing.
+func (p *Proxy) serveExplain(w http.ResponseWriter, r *http.Request) {
+	if p.ruled != nil && r.FormValue("descriptor") != "" {
+		p.ruled.ServeExplain(w, r, nil) // the denials are those of keys
+		return
+	}
+	key, err := p.keyNamed(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(p.explain(r.Context(), key)) // the client is gone
+}
+
+// keyNamed returns the key that a request names: by its id, or as an entry of the deny list is
+// written. An address stands for the key of its client.
+func (p *Proxy) keyNamed(r *http.Request) (string, error) {
+	if id := r.FormValue("id"); id != "" {
+		return keyOf(id)
+	}
+	c := change{What: r.FormValue("key")}
+	e, err := c.entry(time.Now())
+	if err != nil || e.Key != "" {
+		return e.Key, err
+	}
+	if p.cfg.By.text != "ip" || !e.Prefix.IsSingleIP() {
+		return c.What, nil
+	}
+	return p.cfg.wide(httplimit.RemoteAddr()).Extract(&http.Request{
+		RemoteAddr: net.JoinHostPort(e.Prefix.Addr().String(), "0"), Header: http.Header{},
+	})
+}
+
+// explain returns why the caller with a key is limited, or why it is not.
+func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
+	now := time.Now()
+	x := &cli.Explained{ID: idOf(key), Name: screen.Printable(key), Now: now.UnixMilli()}
+	addr := p.recent.addr(key)
+	if p.cfg.By.text == "ip" && !addr.IsValid() {
+		if at, err := cli.Prefix(key); err == nil {
+			addr = at.Addr()
+		}
+	}
+	x.Exempt = addr.IsValid() && contain(p.cfg.Allow, addr)
+	if e, ok := p.denied.Lookup(key, addr); ok {
+		l := p.listed(e)
+		x.Listed = &l
+	}
+	for _, h := range p.held {
+		x.Limits = append(x.Limits, h.look(ctx, key, now))
+	}
+	p.denials.Explain(x, key)
+	return x
+}
+
+// look returns what the limit holds of a caller.
+func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
+	held := cli.Held{Name: h.policy.Name, Limit: h.limit, Counting: h.counting,
+		Route: h.route.pattern}
+	ask := weir.Attempts{weir.NewAttempt(h.policy.Strategy)}
+	ask[0].Look = true
+	ask[0].Request = weir.Request{Key: h.policy.Key(key), Limit: h.policy.Limit,
+		Duration: cmp.Or(h.policy.Duration, time.Minute)}
+	if _, err := ask.Take(ctx, nil); err != nil {
+		held.Error = err.Error()
+		return held
+	}
+	held.Left = ask[0].Remaining()
+	most := ask[0].Most()
+	if t, ok := h.policy.Strategy.(interface {
+		tier(expires, now time.Time) weir.Tier
+	}); ok {
+		most = t.tier(ask[0].Result.ExpiresAt, now).Limit
+	}
+	held.Used = most - min(most, held.Left)
+	peeker, ok := h.policy.Strategy.(weir.Peeker)
+	if !ok {
+		return held
+	}
+	switch peek, err := peeker.Peek(ctx, &ask[0].Request); {
+	case err != nil:
+		held.Error = err.Error()
+	case !peek.Allowed() && peek.ExpiresAt.IsZero():
+		held.Never = true
+	case !peek.Allowed() && peek.ExpiresAt.After(now):
+		held.Passes = peek.ExpiresAt.UnixMilli()
+	}
+	return held
+}
+
+// origins returns who has set the entries of the deny list that are not set by hand, by their key
+// or prefix.
+func (p *Proxy) origins(fromFile []httplimit.Entry) map[httplimit.Entry]string {
+	from := make(map[httplimit.Entry]string)
+	for _, e := range fromFile {
+		from[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}] = "file"
+	}
+	for _, e := range p.cfg.Deny {
+		from[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}] = "command line"
+	}
+	return from
+}
+
+// listed returns an entry of the deny list as the page shows it.
+func (p *Proxy) listed(e httplimit.Entry) cli.Listed {
+	l := cli.Listed{Name: describe(e), Kind: "prefix", By: "hand"}
+	switch {
+	case e.Key != "":
+		l.ID, l.Kind = idOf(e.Key), "key"
+	case e.Prefix.IsSingleIP():
+		l.Prefix, l.Kind = e.Prefix.String(), "address"
+	default:
+		l.Prefix = e.Prefix.String()
+	}
+	if from := (*p.from.Load())[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}]; e.Penalty {
+		l.By = "penalty box"
+	} else if from != "" {
+		l.By = from
+	}
+	if !e.Until.IsZero() {
+		l.Until = e.Until.UnixMilli()
+	}
+	return l
+}
+
+// stopped returns how many callers of the last minute each entry of the deny list stops.
+func (p *Proxy) stopped() map[httplimit.Entry]int {
+	stopped := make(map[httplimit.Entry]int)
+	p.recent.count(time.Now(), func(key string, addr netip.Addr) bool {
+		e, ok := p.denied.Lookup(key, addr)
+		if ok {
+			stopped[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}]++
+		}
+		return ok
+	})
+	return stopped
+}

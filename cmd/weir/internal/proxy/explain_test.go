@@ -1,0 +1,145 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// explained asks s about a caller.
+func explained(t *testing.T, s served, query url.Values) (x cli.Explained) {
+	t.Helper()
+	resp, body := send(t, "GET", s.back.URL+"/-/explain?"+query.Encode(), nil)
+	require.Equal(t, 200, resp.StatusCode, body)
+	require.NoError(t, json.Unmarshal([]byte(body), &x), body)
+	return x
+}
+
+// TestExplainSaysWhatALimitHolds spends limits of every strategy, and compares what explain says
+// before each request with whether it passes. Explain counts nothing, so all of the limit passes.
+func TestExplainSaysWhatALimitHolds(t *testing.T) {
+	for name, text := range map[string]string{
+		"fixed window": "3/1d:fixed", "sliding window": "3/1d:sliding", "sliding log": "3/1d:log",
+		"token bucket": "3/1d:token", "tiers": "3/1d,5/2d", "calendar": "3/year@UTC",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, config(t, text))
+			for i := range 5 {
+				var held cli.Held
+				for range 3 {
+					x := explained(t, s, url.Values{"key": {"127.0.0.1"}})
+					require.Len(t, x.Limits, 1)
+					held = x.Limits[0]
+					assert.Equal(t, name, held.Counting)
+					assert.EqualValues(t, max(0, i-3), len(x.Last), "the denials")
+				}
+				assert.EqualValues(t, min(i, 3), held.Used)
+				assert.EqualValues(t, 3-min(i, 3), held.Left)
+				assert.Equal(t, held.Passes == 0, status(t, "GET", s.front.URL) == 200, "request %d", i)
+				if held.Passes != 0 {
+					assert.Greater(t, held.Passes, time.Now().UnixMilli())
+				}
+			}
+			other := explained(t, s, url.Values{"key": {"192.0.2.1"}})
+			assert.Zero(t, other.Limits[0].Used)
+			assert.Empty(t, other.Last)
+		})
+	}
+}
+
+func TestExplainNamesTheList(t *testing.T) {
+	cfg := config(t, "1/1d", "daily=100/2d")
+	cfg.Deny = []httplimit.Entry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	cfg.Guard.Penalty = httplimit.Penalty{Denials: 2, Within: time.Hour, For: time.Hour}
+	cfg.MaxInFlightPerClient = 4
+	route, err := ParseRoute("/login limit=7/1d:fixed", rule.Defaults{Strategy: rule.Sliding})
+	require.NoError(t, err)
+	cfg.Routes = []Route{route}
+	s := serve(t, cfg)
+	ask := func(from, path string) int {
+		return status(t, "GET", s.front.URL+path, "X-Forwarded-For", from)
+	}
+
+	x := explained(t, s, url.Values{"key": {"192.0.2.7"}})
+	require.NotNil(t, x.Listed)
+	assert.Equal(t, cli.Listed{Prefix: "192.0.2.0/24", Name: "192.0.2.0/24", Kind: "prefix",
+		By: "command line"}, *x.Listed)
+	assert.True(t, explained(t, s, url.Values{"key": {"198.51.100.9"}}).Exempt)
+
+	require.Equal(t, 200, ask("203.0.113.5", "/login"))
+	for i := range 4 { // the second denial lists it
+		assert.Equal(t, i == 0, ask("203.0.113.5", "/a") == 200)
+	}
+	x = explained(t, s, url.Values{"key": {"203.0.113.5"}})
+	require.NotNil(t, x.Listed)
+	assert.Equal(t, "penalty box", x.Listed.By)
+	assert.Equal(t, "key", x.Listed.Kind)
+	used := map[string]uint64{}
+	for _, h := range x.Limits {
+		used[h.Route+" "+h.Limit] = h.Used
+	}
+	assert.Equal(t, map[string]uint64{" 4 at a time": 0, " 1/1d": 1, " 100/2d": 1, "/login 7/1d": 1}, used)
+	assert.EqualValues(t, 3, x.Denials)
+	require.Len(t, x.Last, 3)
+	assert.Equal(t, "deny list", x.Last[0].Limit)
+	assert.Equal(t, "GET /a", x.Last[2].Of)
+	assert.Equal(t, "1/1d", x.Last[2].Limit)
+	assert.Equal(t, x, func() cli.Explained {
+		again := explained(t, s, url.Values{"id": {x.ID}})
+		again.Now = x.Now
+		return again
+	}(), "the id of a key is as good")
+
+	// Of an IPv6 address, its prefix is the key.
+	require.Equal(t, 200, ask("2001:db8::1", "/a"))
+	x = explained(t, s, url.Values{"key": {"2001:db8::99"}})
+	assert.Equal(t, "2001:db8::/64", x.Name)
+	assert.EqualValues(t, 1, x.Limits[1].Used)
+
+	for _, bad := range []string{"300.1.1.1", ""} {
+		resp, _ := send(t, "GET", s.back.URL+"/-/explain?key="+bad, nil)
+		assert.Equal(t, 400, resp.StatusCode, bad)
+	}
+}
+
+// TestTheListSaysWhoSetAnEntry has entries of each origin, of which one was listed for a caller of
+// the last minute.
+func TestTheListSaysWhoSetAnEntry(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Deny = []httplimit.Entry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
+	cfg.DenyFile = t.TempDir() + "/deny"
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	s := serve(t, cfg)
+	require.NoError(t, s.denyFile.write("198.51.100.7\n\"a key\"\n"))
+	require.NoError(t, s.Reload())
+	resp, _ := send(t, "POST", s.back.URL+"/-/deny",
+		strings.NewReader(`{"what": "203.0.113.0/28", "confirm": 9}`), changeHeader, "1")
+	require.Equal(t, 204, resp.StatusCode)
+	for i := range 3 {
+		for range 2 {
+			from := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String()
+			require.Equal(t, 403, status(t, "GET", s.front.URL, "X-Forwarded-For", from))
+		}
+	}
+	said := map[string]string{}
+	for _, l := range s.figures().DenyList {
+		said[l.Name] = l.Kind + " by " + l.By
+		assert.Equal(t, l.Name == "192.0.2.0/24", l.Stops == 3, l.Name)
+	}
+	assert.Equal(t, map[string]string{
+		"192.0.2.0/24": "prefix by command line", "198.51.100.7/32": "address by file",
+		"a key": "key by file", "203.0.113.0/28": "prefix by hand",
+	}, said)
+}

@@ -1,0 +1,73 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// trial counts requests by limits that deny nobody, to see whom they would deny.
+type trial struct {
+	stats   httplimit.Stats
+	denials *live.Denials
+	limits  []limitShown
+}
+
+// try returns next behind the limits of Config.Try, which count in this process only.
+func (p *Proxy) try(next http.Handler) (http.Handler, error) {
+	if len(p.cfg.Try) == 0 {
+		return next, nil
+	}
+	t := &trial{denials: live.NewDenials()}
+	cfg := httplimit.Config{
+		Shadow: true, Headers: httplimit.HeadersNone,
+		DenyList: p.denied, // who is on it is denied anyway
+		CountIf:  p.cfg.Guard.CountIf, MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient,
+		CountPreflights: p.cfg.Guard.CountPreflights,
+		CostFunc:        p.costs(),
+		Stats:           &t.stats, Logger: p.cfg.Log,
+		OnDecision: func(r *http.Request, d httplimit.Decision) {
+			if d.Outcome == httplimit.Denied {
+				t.denials.Add(d.Key, live.Request(r), d.Policy)
+			}
+		},
+	}
+	for _, l := range p.cfg.Try {
+		strategy, err := rule.On(l, p.limiter)
+		if err != nil {
+			return nil, fmt.Errorf("try %s: %w", l.Name, err)
+		}
+		policy := p.policyOf(l, strategy)
+		policy.Name = "try " + l.Name
+		cfg.Policies = append(cfg.Policies, policy)
+		t.limits = append(t.limits, limitShown{Name: l.Name, Limit: l.Limit,
+			Strategy: rule.Titles[l.Strategy], AtOnce: l.AtOnce()})
+	}
+	p.trial = t
+	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
+}
+
+// tried is what the limits of a trial would have done.
+type tried struct {
+	Limits   []limitShown `json:"limits"`
+	Requests uint64       `json:"requests"` // since the start
+	Denied   uint64       `json:"denied"`
+	Callers  int          `json:"callers"` // that were denied: at most live.Counted
+	Worst    []caller     `json:"worst"`
+}
+
+// shown returns the part of the page about the trial; nil without one.
+func (t *trial) shown() *tried {
+	if t == nil {
+		return nil
+	}
+	s := &tried{Limits: t.limits, Denied: t.stats.Count(httplimit.Denied)}
+	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
+	top, _ := t.denials.Top(live.Counted)
+	s.Callers = len(top)
+	s.Worst = callersShown(top[:min(len(top), worstShown)])
+	return s
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
+)
+
+func newWhy() *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "why {KEY | -d KEY=VALUE,...}",
+		Short: "Say why a running server denies a caller, or does not",
+		Long: `Why asks weir proxy about a caller: whether the deny list has it, how much of each limit it has
+used, when its next request passes, and what it was denied last. It counts nothing. KEY is an
+address or another key, as the page and the log show it; key: stands before one that looks like an
+address.
+
+Of rules, in weir serve or weir proxy, it takes a descriptor instead, as "weir rules explain" does,
+and also says which rule limits it, and why. weir serve requires its token.`,
+		Example: "  weir why 192.0.2.7\n" +
+			"  weir why --admin " + serveAdmin + " -d path=/login,remote_address=192.0.2.7",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if (len(args) == 1) == (f.descriptor != "") {
+				return errors.New("want either a KEY or --descriptor")
+			}
+			if len(args) == 1 {
+				f.key = args[0]
+			}
+			var x cli.Explained
+			if err := f.ask(cmd.Context(), http.MethodGet, "/-/explain", &x); err != nil {
+				return err
+			}
+			return printWhy(cmd.OutOrStdout(), &x)
+		},
+	}
+	f.addDescriptor(cmd, proxyAdmin)
+	cmd.SetUsageFunc(cli.Usage)
+	return cmd
+}
+
+// printWhy prints the verdict, and then what it is made of.
+func printWhy(out io.Writer, x *cli.Explained) error {
+	now := time.UnixMilli(x.Now)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s %s\n", screen.Printable(x.Name), verdict(x, now))
+	if l := x.Listed; l != nil {
+		until := "without end"
+		if l.Until != 0 {
+			until = "until " + clock(time.UnixMilli(l.Until), now)
+		}
+		fmt.Fprintf(w, "deny list: %s %s, by %s, %s\n", l.Kind, screen.Printable(l.Name), l.By, until)
+	}
+	if x.Steps != "" {
+		fmt.Fprintf(w, "\n%s", screen.Lines(x.Steps))
+	}
+	if len(x.Limits) > 0 {
+		fmt.Fprint(w, "\nLIMIT\tCOUNTED AS\tROUTE\tUSED\tLEFT\tPASSES\n")
+	}
+	for _, h := range x.Limits {
+		left := fmt.Sprintf("%d\t%d\t%s", h.Used, h.Left, passes(&h, now))
+		if h.Error != "" {
+			left = "?\t?\t" + screen.Printable(h.Error)
+		}
+		name := h.Limit
+		if h.Name != "" && h.Name != h.Limit {
+			name = h.Name + " " + h.Limit
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", screen.Printable(name), h.Counting,
+			screen.Printable(cmp.Or(h.Route, "-")), left)
+	}
+	if x.Denials > 0 {
+		fmt.Fprintf(w, "\ndenials since the start: %d\n", x.Denials-x.Error)
+	}
+	for _, d := range x.Last {
+		fmt.Fprintf(w, "%s\t%s\tby %s\n", clock(time.UnixMilli(d.At), now), screen.Printable(d.Of),
+			screen.Printable(d.Limit))
+	}
+	return cli.Failure(w.Flush())
+}
+
+// verdict says whether a request of the caller passes now.
+func verdict(x *cli.Explained, now time.Time) string {
+	switch {
+	case x.Exempt:
+		return "passes: its address is exempt from all limits"
+	case x.Listed != nil:
+		return "is refused: the deny list has it"
+	}
+	said := "passes"
+	var last int64
+	for i := range x.Limits {
+		switch h := &x.Limits[i]; {
+		case h.Error != "":
+			return "may pass or not: a limit cannot tell"
+		case h.Never:
+			return "is denied: " + screen.Printable(h.Name) + " admits nothing"
+		case h.Passes > last:
+			last = h.Passes
+			said = fmt.Sprintf("is denied by %s, and passes %s", screen.Printable(h.Name), passes(h, now))
+			if h.Route != "" {
+				said += ", on " + screen.Printable(h.Route)
+			}
+		}
+	}
+	return said
+}
+
+// passes returns when a request passes the limit.
+func passes(h *cli.Held, now time.Time) string {
+	switch {
+	case h.Never:
+		return "never"
+	case h.Passes == 0:
+		return "now"
+	}
+	return "in " + max(time.UnixMilli(h.Passes).Sub(now), time.Millisecond).Round(time.Millisecond).String()
+}
+
+// clock returns a time of this day without its date.
+func clock(t, now time.Time) string {
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
