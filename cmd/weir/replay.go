@@ -146,7 +146,6 @@ func (f *replayFlags) command() *cobra.Command {
 		RunE:    f.run,
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
 			"(repeatable)")
@@ -163,6 +162,7 @@ func (f *replayFlags) command() *cobra.Command {
 		"instance i gets requests in proportion to 1/i^`S`; 0 spreads them evenly")
 	flags.BoolVar(&f.cfg.Crawlers, "crawlers", false, "look for known crawlers, by their user "+
 		"agents, and show their requests apart; --by agent does too")
+	cli.Section(cmd, "Limits")
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log, as without a limit")
 	flags.BoolVar(&f.cfg.ByEndpoint, "by-route", false,
 		"suggest for each endpoint: methods and paths with their ids folded")
@@ -170,6 +170,7 @@ func (f *replayFlags) command() *cobra.Command {
 		"write the limits that --by-route suggests for a minute to this `file`, as rules")
 	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%",
 		"the `share` of callers that a suggested limit may deny")
+	cli.Section(cmd, "Suggestions")
 	flags.StringVar(&f.by, "by", string(replay.ByIP),
 		"what callers are keyed by: ip, path, user, agent or ip+path")
 	flags.IntVar(&f.cfg.IPv6Bits, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
@@ -177,7 +178,9 @@ func (f *replayFlags) command() *cobra.Command {
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
 	flags.BoolVar(&f.cfg.Force, "force", false,
 		"suggest limits, and print commands, although the callers seem not to be clients")
+	cli.Section(cmd, "Callers")
 	f.addInput(flags)
+	cli.Section(cmd, "The log")
 	flags.StringVarP(&f.output, "output", "o", "text",
 		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
 	flags.StringVar(&f.html, "html", "",
@@ -186,7 +189,8 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.IntVar(&f.cfg.MaxBuckets, "max-buckets", 1<<24,
 		"how many callers a sliding log or tiers may keep at the same time")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the report: no progress, no notes")
-	cmd.SetUsageFunc(cli.Usage)
+	cli.Section(cmd, "The report")
+	cli.Help(cmd)
 	return cmd
 }
 

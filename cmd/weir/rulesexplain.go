@@ -59,7 +59,6 @@ makes of it, by which actions, and then the rule, the limit and the verdict of e
 		RunE: f.run,
 	}
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringArrayVarP(&f.descriptors, "descriptor", "d", nil,
 		"a descriptor, `KEY=VALUE,...` (repeatable)")
 	flags.StringVar(&f.domain, "domain", "", "the domain of the descriptors (default the only one)")
@@ -75,7 +74,7 @@ makes of it, by which actions, and then the rule, the limit and the verdict of e
 	flags.StringSliceVar(&f.lines.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
 	cli.MergeDomains(cmd, &f.loader)
-	cmd.SetUsageFunc(cli.Usage)
+	cli.Help(cmd)
 	return cmd
 }
 

@@ -45,7 +45,7 @@ and also says which rule limits it, and why. weir serve requires its token.`,
 		},
 	}
 	f.addDescriptor(cmd, proxyAdmin)
-	cmd.SetUsageFunc(cli.Usage)
+	cli.Help(cmd)
 	return cmd
 }
 

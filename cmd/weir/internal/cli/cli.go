@@ -134,13 +134,6 @@ func Doubt(err error) error { return coded{err, ExitDoubt} }
 // there was. It exits with ExitInterrupted.
 func Interrupted(err error) error { return coded{err, ExitInterrupted} }
 
-// Usage prints the usage of a command within 100 columns. It is for cobra's SetUsageFunc.
-func Usage(cmd *cobra.Command) error {
-	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s",
-		cmd.UseLine(), cmd.Example, cmd.LocalFlags().FlagUsagesWrapped(100))
-	return err
-}
-
 // version returns the version of the binary and of Go.
 func version() string {
 	info, ok := debug.ReadBuildInfo()

@@ -158,9 +158,13 @@ func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 func TestHelpFitsIn100Columns(t *testing.T) {
 	var out bytes.Buffer
 	for _, cmd := range []*cobra.Command{newProxy(), newServe()} {
+		before := out.Len()
 		cmd.SetOut(&out)
 		cmd.SetArgs([]string{"--help"})
 		require.NoError(t, cmd.Execute())
+		head, _, found := strings.Cut(out.String()[before:], "\n      --")
+		assert.True(t, found)
+		assert.Less(t, strings.Count(head, "\n"), 24, "a screen before the flags of %s", cmd.Name())
 	}
 	for line := range strings.Lines(out.String()) {
 		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)

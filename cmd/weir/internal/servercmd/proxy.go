@@ -147,29 +147,41 @@ func (f *proxyFlags) command() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.Flags().SortFlags = false
-	cmd.SetUsageFunc(cli.Usage)
-	f.addLimits(cmd)
-	f.addAnswers(cmd)
-	f.addServer(cmd)
-	f.addRedis(cmd)
+	cli.Help(cmd)
+	for _, add := range []func(*cobra.Command){f.addTraffic, f.addLimits, f.addCallers, f.addAnswers,
+		f.addBounds, f.addProcess, f.addRedis} {
+		add(cmd)
+	}
 	return cmd
 }
 
 // notWithRules are the flags that say a limit themselves, or how one counts on Redis.
 var notWithRules = []string{"limit", "strategy", "burst", "queue", "redis-lease", "redis-denials"}
 
-func (f *proxyFlags) addLimits(cmd *cobra.Command) {
+func (f *proxyFlags) addTraffic(cmd *cobra.Command) {
 	flags, cfg := cmd.Flags(), &f.cfg
 	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
 		"the `URL` to pass requests on to, http, https or h2c (default a built-in page)")
+	flags.StringVar(&cfg.TLS.Cert, "tls-cert", "",
+		"serve HTTPS and HTTP/2 with the certificate in this PEM `file`, read again when it changes")
+	flags.StringVar(&cfg.TLS.Key, "tls-key", "", "the `file` with its key")
+	flags.BoolVar(&cfg.PreserveHost, "preserve-host", false,
+		"pass the client's Host to the upstream, not the upstream's own")
+	flags.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", time.Minute,
+		"how long the upstream may take to begin its response, or to read a piece of a body; 0: no bound")
+	flags.BoolVar(&cfg.NormalizePaths, "normalize-paths", false,
+		"pass paths on in one spelling, and refuse those that servers read differently even so")
+	flags.StringVar(&cfg.AddressPath, "address-path", "",
+		"answer this `path` with the address that a request counts for, to try --trust out")
+	cli.Section(cmd, "Traffic")
+}
+
+func (f *proxyFlags) addLimits(cmd *cobra.Command) {
+	flags, cfg := cmd.Flags(), &f.cfg
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
 			"(repeatable)")
-	flags.StringArrayVar(&f.tries, "try", nil,
-		"count by this `limit` too, deny nobody by it, and show whom it would deny (repeatable)")
-	f.rules.Add(cmd)
 	flags.StringVarP(&f.limit.Strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")
 	flags.Uint64Var(&f.limit.Burst, "burst", 0, "size of the token bucket (default the limit)")
@@ -177,8 +189,22 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 		"depth of the leaky bucket's queue (default the limit)")
 	flags.StringArrayVar(&f.routes, "route", nil,
 		"`PATTERN [cost=N] [limit=LIMIT]`: a cost or a limit for a part of the traffic (repeatable)")
-	flags.BoolVar(&cfg.NormalizePaths, "normalize-paths", false,
-		"pass paths on in one spelling, and refuse those that servers read differently even so")
+	f.rules.Add(cmd)
+	flags.StringArrayVar(&f.tries, "try", nil,
+		"count by this `limit` too, deny nobody by it, and show whom it would deny (repeatable)")
+	flags.StringSliceVar(&f.countIf, "count-if", nil,
+		"count only requests answered with these `statuses`: 401, 4xx")
+	flags.StringVar(&f.fail, "fail", "closed",
+		"requests on which the limiter cannot decide: open (admit) or closed (503)")
+	flags.StringVar(&f.onFull, "on-full", "refuse",
+		"new callers while the table is full: refuse (503) or admit")
+	flags.BoolVar(&cfg.Guard.Shadow, "shadow", false,
+		"decide, report and count, but let every request pass")
+	cli.Section(cmd, "Limits")
+}
+
+func (f *proxyFlags) addCallers(cmd *cobra.Command) {
+	flags, cfg := cmd.Flags(), &f.cfg
 	flags.StringVar(&f.by, "by", "ip",
 		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
 	flags.IntVar(&cfg.Guard.MaxKeysPerClient, "max-keys", 1000,
@@ -190,18 +216,17 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 		"believe the Forwarded header of RFC 7239 instead")
 	flags.IntVar(&cfg.IPv6Bits, "ipv6-prefix", 64,
 		"how many `bits` of an IPv6 address tell callers apart")
-	flags.StringVar(&cfg.AddressPath, "address-path", "",
-		"answer this `path` with the address that a request counts for, to try --trust out")
 	flags.StringSliceVar(&f.allow, "allow", nil,
 		"addresses and `prefixes` of clients without a limit")
+	cli.Section(cmd, "Callers")
 	flags.StringSliceVar(&f.deny, "deny", nil,
 		"refuse these addresses, prefixes and `keys` from the start")
 	flags.StringVar(&cfg.DenyFile, "deny-file", "", "keep the deny list in this `file`")
-	flags.StringVar(&cfg.StateFile, "state", "", "keep the counts in this `file` over a restart")
 	flags.IntVar(&cfg.MaxDeny, "max-deny", 10_000,
 		"maximum entries of the deny list, and of the penalty box")
 	flags.StringVar(&f.penalty, "penalty-box", "",
 		"`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
+	cli.Section(cmd, "Deny list")
 }
 
 func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
@@ -215,33 +240,17 @@ func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
 	flags.DurationVar(&cfg.Guard.Jitter, "jitter", 0,
 		"add up to this to Retry-After, so that clients denied together do not retry together")
-	flags.StringSliceVar(&f.countIf, "count-if", nil,
-		"count only requests answered with these `statuses`: 401, 4xx")
 	flags.StringSliceVar(&cfg.Guard.CORS.Origins, "cors-origin", nil,
 		"`origins` whose scripts may read denials, or *")
 	flags.BoolVar(&cfg.Guard.CORS.Credentials, "cors-credentials", false,
 		"also on requests with cookies")
 	flags.BoolVar(&cfg.Guard.CountPreflights, "count-preflights", false,
 		"also count CORS preflight requests")
-	flags.StringVar(&f.fail, "fail", "closed",
-		"requests on which the limiter cannot decide: open (admit) or closed (503)")
-	flags.StringVar(&f.onFull, "on-full", "refuse",
-		"new callers while the table is full: refuse (503) or admit")
-	flags.BoolVar(&cfg.Guard.Shadow, "shadow", false,
-		"decide, report and count, but let every request pass")
+	cli.Section(cmd, "Answers to denials")
 }
 
-func (f *proxyFlags) addServer(cmd *cobra.Command) {
+func (f *proxyFlags) addBounds(cmd *cobra.Command) {
 	flags, cfg := cmd.Flags(), &f.cfg
-	flags.StringVar(&cfg.TLS.Cert, "tls-cert", "",
-		"serve HTTPS and HTTP/2 with the certificate in this PEM `file`, read again when it changes")
-	flags.StringVar(&cfg.TLS.Key, "tls-key", "", "the `file` with its key")
-	flags.BoolVar(&cfg.PreserveHost, "preserve-host", false,
-		"pass the client's Host to the upstream, not the upstream's own")
-	flags.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", time.Minute,
-		"how long the upstream may take to begin its response, or to read a piece of a body; 0: no bound")
-	flags.DurationVar(&cfg.SendTimeout, "send-timeout", time.Minute,
-		"how long a client may take to read a piece of a response, up to 32 KiB; 0: no bound")
 	flags.IntVar(&cfg.MaxConns, "max-conns", 0,
 		"connections at the same time (default half of what the process may open, up to 10000)")
 	flags.IntVar(&cfg.MaxConnsPerAddr, "max-conns-per-ip", 256,
@@ -252,15 +261,20 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags.Int64Var(&cfg.Bodies.Max, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
 	flags.Int64Var(&cfg.Bodies.Rate, "body-rate", 1<<10,
 		"minimum `bytes` a second of a request body, after 10s; 0: no bound")
-	flags.DurationVar(&cfg.DrainDelay, "drain-delay", 0,
-		"how long to accept new connections after SIGTERM, while the health check fails")
-	flags.DurationVar(&cfg.Drain, "drain", 30*time.Second,
-		"how long requests in flight, WebSockets and streams may take after that")
+	flags.DurationVar(&cfg.SendTimeout, "send-timeout", time.Minute,
+		"how long a client may take to read a piece of a response, up to 32 KiB; 0: no bound")
+	cli.Section(cmd, "Bounds")
+}
+
+func (f *proxyFlags) addProcess(cmd *cobra.Command) {
+	flags, cfg := cmd.Flags(), &f.cfg
 	flags.IntVar(&cfg.Table.MaxBuckets, "max-buckets", 1<<20, maxBucketsText)
 	flags.DurationVar(&cfg.Table.Timeout, "keep", time.Minute,
 		"how long a bucket is kept after it expires")
 	flags.DurationVar(&cfg.Table.SweepEvery, "sweep-every", 10*time.Second,
 		"the time between two sweeps")
+	flags.StringVar(&cfg.StateFile, "state", "", "keep the counts in this `file` over a restart")
+	cli.Section(cmd, "Counts in memory")
 	flags.StringVar(&f.accessLog, "access-log", "text",
 		"format of the access log and of the other log: text, json, or off")
 	flags.BoolVar(&cfg.LogKey, "log-keys", false,
@@ -273,6 +287,11 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 	flags.StringSliceVar(&cfg.Admin.Hosts, "admin-host", nil,
 		"host `names`, besides localhost, that --admin accepts in requests")
+	flags.DurationVar(&cfg.DrainDelay, "drain-delay", 0,
+		"how long to accept new connections after SIGTERM, while the health check fails")
+	flags.DurationVar(&cfg.Drain, "drain", 30*time.Second,
+		"how long requests in flight, WebSockets and streams may take after that")
+	cli.Section(cmd, "Log, page and end")
 }
 
 func (f *proxyFlags) addRedis(cmd *cobra.Command) {
@@ -286,6 +305,7 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 		"take a caller's budget in blocks of this size, for fewer calls to Redis (windows and buckets)")
 	flags.IntVar(&f.cfg.Denials, "redis-denials", 0,
 		"number of denials to cache, so that an attack does not reach Redis")
+	cli.Section(cmd, "Counts on Redis")
 }
 
 func (f *proxyFlags) run(cmd *cobra.Command) error {

@@ -81,12 +81,12 @@ func (f *serveFlags) command() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	cmd.SetUsageFunc(cli.Usage)
+	cli.Help(cmd)
 	flags := cmd.Flags()
-	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
 	cli.MergeDomains(cmd, &f.cfg.Loader)
 	f.xds.add(flags)
+	cli.Section(cmd, "Rules")
 	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")
 	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080",
 		"the `address` of /json and /healthcheck, or off")
@@ -96,6 +96,7 @@ func (f *serveFlags) command() *cobra.Command {
 		"allow --admin to be other than a loopback address")
 	flags.StringVar(&f.adminToken, "admin-token-file", "",
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
+	cli.Section(cmd, "Addresses")
 	flags.StringVar(&f.cert, "tls-cert", "", "the `file` with the certificate of the gRPC service")
 	flags.StringVar(&f.key, "tls-key", "", "the `file` with its key")
 	flags.StringVar(&f.clientCA, "tls-client-ca", "",
@@ -109,6 +110,7 @@ func (f *serveFlags) command() *cobra.Command {
 		"how long a connection may be silent before the server pings the client")
 	flags.DurationVar(&f.cfg.Connections.Timeout, "grpc-keepalive-timeout", 20*time.Second,
 		"how long the server waits for the answer before it closes the connection")
+	cli.Section(cmd, "Connections of the gRPC service")
 	flags.BoolVar(&f.cfg.Engine.Shadow, "shadow", false,
 		"admit every request; the statuses show what would have been denied")
 	flags.BoolVar(&f.cfg.Engine.Quota, "quota", false, "treat every descriptor as if in quota mode")
@@ -125,11 +127,14 @@ func (f *serveFlags) command() *cobra.Command {
 		"the `name` of the third")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
+	cli.Section(cmd, "Decisions and answers")
 	f.redis.add(flags, 1, " (0: none decides)")
+	cli.Section(cmd, "Counts on Redis")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, maxBucketsText)
 	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
 		"how long requests in flight may take after SIGTERM")
 	flags.StringVar(&f.logFormat, "log", "text", "the form of the log: text or json")
+	cli.Section(cmd, "Process")
 	return cmd
 }
 
