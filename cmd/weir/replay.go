@@ -81,9 +81,8 @@ letters and digits. Over 20 names below one path with fewer than 10 callers each
 
 Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query; spellings of one
 path are one), user, agent (the user agent), or ip+path. Requests without it are counted and left
-out. Requests that the server answered with 429 already are also shown apart, and with --crawlers
-those by the crawlers of search engines and the like. Keys over 1 KiB are shortened and end in a
-SHA-256 digest. With --count-if, requests with other statuses are decided on but take nothing, as in
+out. Requests that the server answered with 429 already are also shown apart. Keys over 1 KiB are
+shortened and end in a SHA-256 digest. With --count-if, requests with other statuses are decided on but take nothing, as in
 weir proxy.
 
 A server writes a line when a request ends. If the log has the durations of requests, replay uses
@@ -160,8 +159,6 @@ func (f *replayFlags) command() *cobra.Command {
 		"also replay what this `number` of instances without a shared store would have admitted")
 	flags.Float64Var(&f.cfg.Replicas.Skew, "skew", 0,
 		"instance i gets requests in proportion to 1/i^`S`; 0 spreads them evenly")
-	flags.BoolVar(&f.cfg.Crawlers, "crawlers", false, "look for known crawlers, by their user "+
-		"agents, and show their requests apart; --by agent does too")
 	cli.Section(cmd, "Limits")
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log, as without a limit")
 	flags.BoolVar(&f.cfg.ByEndpoint, "by-route", false,

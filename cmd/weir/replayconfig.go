@@ -31,7 +31,6 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if cfg.By, err = replay.ParseBy(f.by); err != nil {
 		return cfg, err
 	}
-	cfg.Crawlers = f.cfg.Crawlers || cfg.By == replay.ByAgent
 	if cfg.Trust, err = cli.Prefixes("trust", f.trust); err != nil {
 		return cfg, err
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-
-	"github.com/weirgo/weir/cmd/weir/internal/crawler"
 )
 
 // Headers returns the unescaped referer and user agent. They are empty if the log does not have
@@ -26,18 +24,6 @@ func (e *Entry) afterStatus(i int) (text []byte, ok bool) {
 		text, rest, ok = nextQuoted(rest)
 	}
 	return text, ok
-}
-
-// Crawler reports whether the user agent is that of a known crawler.
-func (e *Entry) Crawler(known *crawler.Memo) bool {
-	agent := e.agent
-	if e.rest != nil {
-		if !crawler.Maybe(e.rest) {
-			return false
-		}
-		agent, _ = e.afterStatus(1)
-	}
-	return len(agent) > 0 && known.Is(agent)
 }
 
 // nextQuoted returns the next field in quotes and the text after it.

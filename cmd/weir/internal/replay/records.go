@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/crawler"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -55,17 +54,13 @@ type scanner struct {
 	}
 	caller *keyer
 	entry  accesslog.Entry
-
-	looks    bool // for crawlers
-	crawlers crawler.Memo
 }
 
 func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
 	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil &&
 		cfg.By != ByPath && cfg.By != ByIPPath
-	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg),
-		looks: cfg.Crawlers}
+	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg)}
 	s.keys = s.caller
 	if cfg.describes() {
 		s.keys = &describer{keys: s.caller, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust),
@@ -133,9 +128,6 @@ func (s *scanner) line(b *block, line []byte) {
 	}
 	if e.Status == http.StatusTooManyRequests {
 		m |= answered
-	}
-	if s.looks && e.Crawler(&s.crawlers) {
-		m |= crawled
 	}
 	b.records = append(b.records, record{at, uint32(from), uint32(len(b.arena)), m})
 	b.first, b.final = min(b.first, at), max(b.final, at)

@@ -34,7 +34,6 @@ type Config struct {
 	Rules      []rule.Rule
 	RuleSets   []*RuleSet // replayed instead of Rules; may be nil
 	Compare    bool       // there are two Rules or two RuleSets, A and B
-	Crawlers   bool       // look for known crawlers: a tenth of the time of a replay
 	Replicas   Replicas   // also replay what so many instances would have admitted
 	By         By
 	IPv6Bits   int            // bits of an IPv6 address in its key; 0 means httplimit's default

@@ -110,15 +110,11 @@ func worse(a, b Caller) int {
 
 // Apart counts requests that a limit is perhaps not for.
 type Apart struct {
-	Crawled  uint64 `json:"crawled"`      // requests by known crawlers
 	Answered uint64 `json:"answered_429"` // requests that the server answered with 429
 }
 
 func (a *Apart) count(m marks) {
-	if m&(crawled|answered) != 0 {
-		a.Crawled += uint64(m & crawled / crawled)
-		a.Answered += uint64(m & answered / answered)
-	}
+	a.Answered += uint64(m & answered / answered)
 }
 
-func (a *Apart) add(o Apart) { a.Crawled, a.Answered = a.Crawled+o.Crawled, a.Answered+o.Answered }
+func (a *Apart) add(o Apart) { a.Answered += o.Answered }

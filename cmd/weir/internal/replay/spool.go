@@ -29,8 +29,7 @@ type event struct {
 type marks uint32
 
 const (
-	crawled   marks = 1 << iota // by a known crawler
-	answered                    // with 429 by the server
+	answered  marks = 1 << iota // with 429 by the server
 	uncounted                   // its status does not count
 	markBits  = iota
 )

@@ -34,12 +34,12 @@ var csvTables = []struct {
 }{
 	{"limits",
 		ruleColumns + "start end lines unreadable unkeyed filtered uncounted callers callers_denied" +
-			countColumns + " shadow replicas denied_crawled denied_answered_429",
+			countColumns + " shadow replicas denied_answered_429",
 		func(r *replay.Result, add func(...any)) {
 			for _, rr := range r.Rules {
 				add(rr.Rule, r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed, r.Filtered, r.Uncounted,
 					r.Callers, rr.Met, counts{rr.Matched, rr.Denied}, rr.Shadow, max(1, rr.Replicas),
-					rr.Apart.Crawled, rr.Apart.Answered)
+					rr.Apart.Answered)
 			}
 		}},
 	{"callers", ruleColumns + "caller" + countColumns + " first_denied",

@@ -80,14 +80,10 @@ func doubtful(r *replay.Result, unread bool) string {
 
 // apartText says how many of some requests a limit is perhaps not for; it is empty if none is.
 func apartText(of replay.Apart) string {
-	var parts []string
-	if of.Crawled > 0 {
-		parts = append(parts, count(of.Crawled)+" by known crawlers")
+	if of.Answered == 0 {
+		return ""
 	}
-	if of.Answered > 0 {
-		parts = append(parts, count(of.Answered)+" that the server answered with 429 already")
-	}
-	return strings.Join(parts, ", ")
+	return count(of.Answered) + " that the server answered with 429 already"
 }
 
 // Assumption says what the counts of denials assume.

@@ -63,7 +63,7 @@ func example() *replay.Result {
 	for i, name := range hostile {
 		only = append(only, replay.Count{Name: name, Denied: uint64(900 - i)})
 	}
-	apart := replay.Apart{Crawled: 1234, Answered: 5}
+	apart := replay.Apart{Answered: 1234}
 	tier := []weir.Tier{{Limit: 20, Duration: time.Minute}}
 	return &replay.Result{
 		Config: replay.Config{
