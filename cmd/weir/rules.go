@@ -8,8 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/rules"
 )
@@ -110,89 +108,40 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// diffFlags are the flags of weir rules diff.
-type diffFlags struct {
-	loader rules.Loader
-	logs   []string
-	domain string
-}
-
 func newRulesDiff() *cobra.Command {
-	var f diffFlags
+	var loader rules.Loader
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
-		Short: "Print the changes between two versions of rules and the requests they affect",
+		Short: "Print the changes between two versions of rules",
 		Long: `Diff compares two files or directories of rules. It prints a line for each change: the rule,
 what changes, whether the rule keeps its counters, and which rule now limits the requests that
-another limited before.
-
-With --log it also replays an access log by both, and prints how many requests only one of them
-would have denied, and whose. "weir replay --rules OLD --compare NEW" does the same with all options
-of a replay.
+another limited before. "weir replay --rules OLD --compare NEW access.log" prints how many requests
+only one of them would have denied, and whose.
 
 The exit code is 1 if there are changes.`,
-		Example: "  weir rules diff limits.yaml limits.new.yaml\n" +
-			"  weir rules diff limits.yaml limits.new.yaml --log access.log",
-		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, paths []string) error { return f.run(cmd, paths[0], paths[1]) },
+		Example: "  weir rules diff limits.yaml limits.new.yaml",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			old, err := loader.LoadFiles(paths[0])
+			if err != nil {
+				return err
+			}
+			next, err := loader.LoadFiles(paths[1])
+			if err != nil {
+				return err
+			}
+			changes := rules.Diff(old, next)
+			for _, c := range changes {
+				fmt.Fprintln(cmd.OutOrStdout(), screen.Printable(c.String()))
+			}
+			if len(changes) > 0 {
+				return cli.Failure(errors.New(count(len(changes), "change")))
+			}
+			return nil
+		},
 	}
-	cmd.Flags().StringArrayVar(&f.logs, "log", nil,
-		"replay this access log `file` by both (repeatable)")
-	cmd.Flags().StringVar(&f.domain, "domain", "",
-		"the `domain` to replay, if the rules have several; needs --log")
-	cli.MergeDomains(cmd, &f.loader)
+	cli.MergeDomains(cmd, &loader)
 	return cmd
-}
-
-func (f *diffFlags) run(cmd *cobra.Command, from, to string) error {
-	if f.domain != "" && len(f.logs) == 0 {
-		return errors.New("--domain needs --log")
-	}
-	old, err := f.loader.LoadFiles(from)
-	if err != nil {
-		return err
-	}
-	next, err := f.loader.LoadFiles(to)
-	if err != nil {
-		return err
-	}
-	changes := rules.Diff(old, next)
-	for _, c := range changes {
-		fmt.Fprintln(cmd.OutOrStdout(), screen.Printable(c.String()))
-	}
-	if len(f.logs) > 0 {
-		if err := f.replay(cmd, from, to); err != nil {
-			return err
-		}
-	}
-	if len(changes) > 0 {
-		return cli.Failure(errors.New(count(len(changes), "change")))
-	}
-	return nil
-}
-
-// replay prints what only one of the rules would have denied in the logs, as weir replay --compare
-// does.
-func (f *diffFlags) replay(cmd *cobra.Command, from, to string) error {
-	var of replayFlags
-	of.command() // sets the defaults
-	of.rules = cli.Rules{Paths: []string{from}, Domain: f.domain, Loader: f.loader}
-	of.compare, of.cfg.Force = to, true
-	cfg, err := of.config(f.logs)
-	if err != nil {
-		return err
-	}
-	cfg.Stdin = cmd.InOrStdin()
-	result, err := replay.Run(cfg)
-	if err != nil {
-		return classify(err)
-	}
-	report.Compared(cmd.OutOrStdout(), result, textStyle(cmd.OutOrStdout()))
-	remark(cmd, result)
-	if len(result.Failed) > 0 {
-		return cli.Failure(result.Failed[0].Err)
-	}
-	return nil
 }
 
 func newRulesSchema() *cobra.Command {

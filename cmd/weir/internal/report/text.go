@@ -46,7 +46,7 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintln(w)
 		rulesTable(r).write(w, style.Width)
 	}
-	Compared(w, r, style)
+	compared(w, r, style)
 	for i := range r.Rules {
 		if shown(r, i) {
 			section(w, r, i, style)
@@ -116,8 +116,8 @@ func suggestions(w io.Writer, r *replay.Result, style Style) {
 	}
 }
 
-// Compared writes what only one of two limits, or of two sets of rules, denies.
-func Compared(w io.Writer, r *replay.Result, style Style) {
+// compared writes what only one of two limits, or of two sets of rules, denies.
+func compared(w io.Writer, r *replay.Result, style Style) {
 	if r.Compared == nil {
 		return
 	}
