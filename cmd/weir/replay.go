@@ -82,8 +82,8 @@ letters and digits. Over 20 names below one path with fewer than 10 callers each
 Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query; spellings of one
 path are one), user, agent (the user agent), or ip+path. Requests without it are counted and left
 out. Requests that the server answered with 429 already are also shown apart. Keys over 1 KiB are
-shortened and end in a SHA-256 digest. With --count-if, requests with other statuses are decided on but take nothing, as in
-weir proxy.
+shortened and end in a SHA-256 digest. With --count-if, requests with other statuses are decided on
+but take nothing, as in weir proxy.
 
 A server writes a line when a request ends. If the log has the durations of requests, replay uses
 their times of arrival. Apache logs the time of arrival; nginx's common format has only the time of
