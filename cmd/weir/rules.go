@@ -57,7 +57,7 @@ func newRulesLint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint PATH...",
 		Short: "Print every mistake in rules, with its file, line and column",
-		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE. It warns of what can be
+		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE, and the line below it. It warns of what can be
 loaded but is probably a mistake: a rule that no request reaches, since an earlier one has all its
 values or no descriptor of the rate_limits matches it, rate_limits without a rule, a limit of 0, a
 key at the wrong level.
@@ -81,7 +81,7 @@ The exit code is 1 if there are mistakes, and with --strict also if there are wa
 func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, strict bool) error {
 	mistakes := 0
 	for _, p := range found {
-		fmt.Fprintln(cmd.OutOrStdout(), screen.Printable(p.Error()))
+		fmt.Fprintln(cmd.OutOrStdout(), cli.Problem(p))
 		if !p.Warning {
 			mistakes++
 		}

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/internal/similar"
+	"github.com/weirgo/weir/rules"
 )
 
 // The exit codes.
@@ -98,12 +98,13 @@ func Run(root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", screen.Lines(err.Error())) // err may quote a hostile log
+	fmt.Fprintf(stderr, "weir: %s\n", described(err))
 	if coded, ok := errors.AsType[coded](err); ok {
 		return coded.code
 	}
-	// the help helps with neither
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+	_, inRules := errors.AsType[*rules.Problem](err)
+	// the help helps with none of these
+	if !inRules && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
 	}
 	return ExitUsage

@@ -59,6 +59,9 @@ func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 		}
 	case httplimit.Admitted:
 	}
+	if len(p.held) > 0 && p.held[0].counting == places { // of all routes
+		p.held[0].route.requests.Add(1)
+	}
 	rec := recordOf(r.Context())
 	if rec == nil || len(rec.targets.List) == 0 { // no limit depends on the path
 		p.routed[""].requests.Add(1)
