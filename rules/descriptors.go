@@ -14,7 +14,7 @@ import (
 
 // The keys of a rules file, grouped by the map that they belong to.
 var (
-	rootKeys       = []string{"domain", "descriptors", "rate_limits"}
+	rootKeys       = []string{"domain", "descriptors", "rate_limits", "metadata"}
 	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}
 	limitKeys = []string{"unit", "unit_multiplier", "requests_per_unit", "lease", "unlimited",
@@ -158,6 +158,7 @@ type document struct {
 	at          position
 	top         position
 	descriptors []*yaml.Node
+	algorithm   Algorithm // of the rules that name none
 	requestsAt  position
 	requests    bool // it has rate_limits
 	specs       []Describer
@@ -182,6 +183,7 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	if doc.name, valid = d.str(name); doc.name == "" && valid {
 		d.errorf(doc.at, "config file cannot have empty domain")
 	}
+	doc.algorithm = d.usualOf(top.get("metadata"))
 	doc.descriptors = d.listOf(top.get("descriptors"))
 	if f := top.get("rate_limits"); f != nil {
 		doc.requests, doc.specs, doc.requestsAt = true, d.rateLimits(f), d.at(f.key)

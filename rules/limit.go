@@ -130,6 +130,15 @@ func (l *Limit) capacity() uint64 {
 	return uint64(l.Requests)
 }
 
+// AtOnce returns how many requests pass within a moment, at most: of windows of fixed ends it is
+// those of the two that meet there.
+func (l *Limit) AtOnce() uint64 {
+	if l.Algorithm == FixedWindow {
+		return 2 * uint64(l.Requests)
+	}
+	return l.capacity()
+}
+
 // String describes the limit, such as "10 per minute" or "100 per 5 minutes by token_bucket, burst
 // 20".
 func (l *Limit) String() string {

@@ -17,6 +17,10 @@ type Loader struct {
 	// Envoy adds warnings of rules that Envoy's own service would reject, ignore or interpret
 	// differently.
 	Envoy bool
+
+	// Algorithm counts for the rules that name none, in documents that name none for theirs. InFlight
+	// is none.
+	Algorithm Algorithm
 }
 
 // Load reads the rules of files and directories in fsys. Without paths it reads all of fsys. It is
@@ -94,6 +98,9 @@ type builder struct {
 
 func (b *builder) file(f File) {
 	d := decoder{file: f.Name, envoy: b.loader.Envoy, steps: maxSteps(len(f.Data))}
+	if b.loader.Algorithm != InFlight {
+		d.usual = b.loader.Algorithm
+	}
 	b.documents(&d, f.Data)
 	if d.steps < 0 {
 		d.list = nil // the rest was not read
@@ -164,6 +171,8 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 		to.specs, to.specsAt, to.specsNode = doc.specs, doc.requestsAt, doc.specsNode
 	}
 	if len(doc.descriptors) > 0 {
+		defer func(usual Algorithm) { d.usual = usual }(d.usual)
+		d.usual = doc.algorithm
 		d.descriptors(&to.root, doc.descriptors, nil, doc.name, 1)
 	}
 }

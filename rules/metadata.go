@@ -109,8 +109,45 @@ func (d *decoder) scalar(n *yaml.Node) any {
 	return n.Value
 }
 
+// usualOf returns the algorithm of the rules that name none: that of a document's metadata, if it
+// has one.
+func (d *decoder) usualOf(metadata *field) Algorithm {
+	if metadata.absent() {
+		return d.usual
+	}
+	if d.envoy {
+		d.warnf(d.at(metadata.key), "not portable: Envoy's service refuses metadata at the top of a file")
+	}
+	settings := d.metadata(new(node), metadata)
+	if settings == nil {
+		return d.usual
+	}
+	if settings.value.Kind != yaml.MappingNode {
+		d.errorf(d.at(settings.value), "metadata.weir is %s; want a map", brief(settings.value))
+		return d.usual
+	}
+	limit := Limit{Algorithm: d.usual}
+	d.algorithm(&limit, d.options(settings.value, d.at(settings.key), "metadata.weir at the top of a file",
+		"algorithm").get("algorithm"))
+	return limit.Algorithm
+}
+
+// usually has x count as the rules that name no algorithm do. A rule with a calendar is one of
+// fixed windows.
+func (d *decoder) usually(x *node, settings *field) {
+	if x.rule == nil || x.rule.Limit.Unlimited || x.rule.Limit.Algorithm == InFlight {
+		return
+	}
+	if !settings.absent() && settings.value.Kind == yaml.MappingNode &&
+		d.metadataFields(settings.value).get("calendar") != nil {
+		return
+	}
+	x.rule.Limit.Algorithm = d.usual
+}
+
 // settings reads weir's own settings into x's limit.
 func (d *decoder) settings(x *node, f *field) {
+	d.usually(x, f)
 	switch {
 	case f.absent():
 		return

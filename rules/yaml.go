@@ -15,8 +15,9 @@ import (
 type decoder struct {
 	problems
 	file  string
-	envoy bool // warn of input that Envoy's service would reject or ignore
-	steps int  // nodes that may still be visited; aliases can make a short file long
+	envoy bool      // warn of input that Envoy's service would reject or ignore
+	usual Algorithm // of rules that name none
+	steps int       // nodes that may still be visited; aliases can make a short file long
 }
 
 // maxSteps bounds the number of nodes visited in a file of that length, counting an alias each time

@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/rules"
 )
 
 // algorithms are the names of strategies in rules.
@@ -76,6 +77,9 @@ func ruleSet(f *cli.Rules) (*replay.RuleSet, error) {
 	}
 	if f.Loader.MergeDomains {
 		words = append(words, "--merge-domains")
+	}
+	if f.Loader.Algorithm != rules.FixedWindow {
+		words = append(words, "--algorithm", f.Loader.Algorithm.String())
 	}
 	name := strings.Join(f.Paths, ", ")
 	return &replay.RuleSet{Set: set, Name: name, Domain: domain, Flags: words}, nil

@@ -26,7 +26,8 @@ A PATH is a file or a directory. Of a directory, all *.yaml and *.yml files are 
 its subdirectories, except entries whose names begin with a dot. A file may have several documents,
 each for one domain.
 
-A rule counts in fixed windows unless the metadata of its descriptor names another algorithm:
+A rule counts in fixed windows unless the metadata of its descriptor names another algorithm, or
+that of the whole document, beside its domain, or --algorithm for all that name none:
 
   metadata: {weir: {algorithm: token_bucket, burst: 50}}
 
@@ -73,7 +74,7 @@ The exit code is 1 if there are mistakes, and with --strict also if there are wa
 	cmd.Flags().BoolVar(&loader.Envoy, "envoy", false,
 		"also warn of what Envoy's service would refuse or understand differently")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there are warnings")
-	cli.MergeDomains(cmd, &loader)
+	cli.AddLoader(cmd, &loader)
 	return cmd
 }
 
@@ -140,7 +141,7 @@ The exit code is 1 if there are changes.`,
 			return nil
 		},
 	}
-	cli.MergeDomains(cmd, &loader)
+	cli.AddLoader(cmd, &loader)
 	return cmd
 }
 

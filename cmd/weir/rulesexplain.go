@@ -73,7 +73,7 @@ makes of it, by which actions, and then the rule, the limit and the verdict of e
 	flags.StringVar(&f.lines.logFormat, "log-format", "", "the format of --line, as for weir replay")
 	flags.StringSliceVar(&f.lines.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
-	cli.MergeDomains(cmd, &f.loader)
+	cli.AddLoader(cmd, &f.loader)
 	cli.Help(cmd)
 	return cmd
 }

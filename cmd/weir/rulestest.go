@@ -59,7 +59,7 @@ The exit code is 1 if a test fails.`,
 	cmd.Flags().StringArrayVar(&f.tests, "tests", nil, "a `file` of tests (repeatable)")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false,
 		"also print the names of the tests that pass")
-	cli.MergeDomains(cmd, &f.loader)
+	cli.AddLoader(cmd, &f.loader)
 	cobra.CheckErr(cmd.MarkFlagRequired("tests"))
 	return cmd
 }

@@ -572,13 +572,13 @@ func TestRulesAdmin(t *testing.T) {
 		assert.False(t, at.spend(), name)
 		code, text := weir("why", "-d", "three=x")
 		assert.Equal(t, 0, code, text)
-		assert.Regexp(t, `(?s)^three=x is denied by three, and passes in \d+h.*3 per year +- +3 +0 +in `,
+		assert.Regexp(t, `(?s)^three=x is denied by three, and passes in \d+h.*3 per year +fixed window +6 +- +3 +0 +in `,
 			text, name)
 		code, text = weir("rules", "reset", "-d", "three=x", "--domain", "d")
 		assert.Equal(t, 0, code, text)
 		assert.True(t, at.spend(), name)
 		_, text = weir("why", "-d", "three=x")
-		assert.Regexp(t, `(?s)^three=x passes\n.*3 per year +- +1 +2 +now`, text, name)
+		assert.Regexp(t, `(?s)^three=x passes\n.*3 per year +fixed window +6 +- +1 +2 +now`, text, name)
 		code, text = weir("rules", "reset", "-d", "nobody")
 		assert.Equal(t, 1, code)
 		assert.Equal(t, "weir: No rule limits this descriptor.\n", text)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -65,7 +66,7 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 		fmt.Fprintf(w, "\n%s", screen.Lines(x.Steps))
 	}
 	if len(x.Limits) > 0 {
-		fmt.Fprint(w, "\nLIMIT\tCOUNTED AS\tROUTE\tUSED\tLEFT\tPASSES\n")
+		fmt.Fprint(w, "\nLIMIT\tCOUNTED AS\tAT ONCE\tROUTE\tUSED\tLEFT\tPASSES\n")
 	}
 	for _, h := range x.Limits {
 		left := fmt.Sprintf("%d\t%d\t%s", h.Used, h.Left, passes(&h, now))
@@ -76,7 +77,8 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 		if h.Name != "" && h.Name != h.Limit {
 			name = h.Name + " " + h.Limit
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", screen.Printable(name), h.Counting,
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", screen.Printable(name),
+			strings.ReplaceAll(h.Counting, "_", " "), h.AtOnce,
 			screen.Printable(cmp.Or(h.Route, "-")), left)
 	}
 	if x.Denials > 0 {

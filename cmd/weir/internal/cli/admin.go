@@ -36,6 +36,7 @@ type Held struct {
 	Limit    string `json:"limit"`
 	Counting string `json:"counting,omitempty"` // the strategy
 	Route    string `json:"route,omitempty"`    // empty: all requests, or those of no other route
+	AtOnce   uint64 `json:"at_once"`            // the most that passes within a moment
 	Used     uint64 `json:"used"`
 	Left     uint64 `json:"left"`
 

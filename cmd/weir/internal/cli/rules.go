@@ -23,7 +23,7 @@ func (f *Rules) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.Paths, "rules", nil, "a `file` or directory of rules (repeatable)")
 	flags.StringVar(&f.Domain, "domain", "", "the `domain` of the rules, if they have several")
-	MergeDomains(cmd, &f.Loader)
+	AddLoader(cmd, &f.Loader)
 }
 
 // Exclude returns an error if --rules is given together with one of the flags others.
@@ -61,10 +61,29 @@ func (f *Rules) Choose(set *rules.Set) (string, error) {
 	return domains[0], nil
 }
 
-// MergeDomains adds --merge-domains.
-func MergeDomains(cmd *cobra.Command, to *rules.Loader) {
+// AddLoader adds the flags of a Loader.
+func AddLoader(cmd *cobra.Command, to *rules.Loader) {
+	cmd.Flags().Var((*algorithm)(&to.Algorithm), "algorithm",
+		"how rules count that name no `algorithm`, in files that name none: fixed_window, "+
+			"sliding_window, sliding_log or token_bucket")
 	cmd.Flags().BoolVar(&to.MergeDomains, "merge-domains", false,
 		"allow a domain to be in several files or documents")
+}
+
+// algorithm is a flag with the name of a rules.Algorithm.
+type algorithm rules.Algorithm
+
+func (a *algorithm) String() string { return rules.Algorithm(*a).String() }
+func (a *algorithm) Type() string   { return "algorithm" }
+
+func (a *algorithm) Set(name string) error {
+	for of := rules.FixedWindow; of < rules.InFlight; of++ {
+		if of.String() == name {
+			*a = algorithm(of)
+			return nil
+		}
+	}
+	return errors.New("want fixed_window, sliding_window, sliding_log or token_bucket")
 }
 
 // RefuseInFlight returns an error for each rule that limits requests in flight, in one domain or,

@@ -429,7 +429,7 @@ func TestAdmin(t *testing.T) {
 	assert.Contains(t, config, "d: ten: 10 per year (named tens) at ")
 
 	_, caller := s.http(t, "GET", at+"/-/explain?domain=d&descriptor=one%3Dx", "")
-	assert.Contains(t, caller, `"name":"one","limit":"1 per year","used":1,"left":0,"passes":`)
+	assert.Contains(t, caller, `"name":"one","limit":"1 per year","counting":"fixed_window","at_once":2,"used":1,"left":0,"passes":`)
 	assert.Contains(t, caller, `"denials":1,"last":[{"at":`)
 	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d&descriptor=one%3Dx", "")
 	assert.Equal(t, 200, code)

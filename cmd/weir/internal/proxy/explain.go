@@ -137,7 +137,7 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 // look returns what the limit holds of a caller.
 func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	held := cli.Held{Name: h.policy.Name, Limit: h.limit, Counting: h.counting,
-		Route: h.route.pattern}
+		Route: h.route.pattern, AtOnce: h.atOnce}
 	ask := weir.Attempts{weir.NewAttempt(h.policy.Strategy)}
 	ask[0].Look = true
 	ask[0].Request = weir.Request{Key: h.policy.Key(key), Limit: h.policy.Limit,

@@ -71,6 +71,8 @@ const maxRulesShown = 200
 type ruleShown struct {
 	Rule     string `json:"rule"`
 	Limit    string `json:"limit"`
+	Counting string `json:"counting"`
+	AtOnce   uint64 `json:"at_once"` // the most that passes within a moment
 	Hits     uint64 `json:"hits"`
 	Within   uint64 `json:"within"`
 	Over     uint64 `json:"over"`
@@ -101,7 +103,7 @@ func (r *ruled) shown() *rulesShown {
 	out.Count = len(top) + others
 	for _, t := range top {
 		out.Top = append(out.Top, ruleShown{
-			screen.Printable(t.Path), t.Limit.String(), t.Hits, t.Within, t.Over, t.Shadowed,
+			screen.Printable(t.Path), t.Limit.String(), t.Limit.Algorithm.String(), t.Limit.AtOnce(), t.Hits, t.Within, t.Over, t.Shadowed,
 		})
 	}
 	return out

@@ -76,7 +76,7 @@ func TestRules(t *testing.T) {
 	assert.Equal(t, []uint64{5, 2}, []uint64{f.Requests["admitted"], f.Requests["denied"]})
 	assert.Equal(t, "127.0.0.1", f.Worst[0].Name)
 	require.Len(t, f.Rules.Top, 2)
-	assert.Equal(t, ruleShown{"path=/login", "2 per year", 3, 2, 1, 0}, f.Rules.Top[1])
+	assert.Equal(t, ruleShown{"path=/login", "2 per year", "fixed_window", 4, 3, 2, 1, 0}, f.Rules.Top[1])
 	metrics := s.metrics()
 	assert.Contains(t, metrics, `weir_requests_total{outcome="denied"} 2`)
 	assert.Contains(t, metrics, `weir_rule_over_limit_total{domain="web",rule="path=/login"} 1`)
@@ -212,7 +212,7 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 	explain := s.back.URL + "/-/explain?descriptor=path%3D/login"
 	answer, body := send(t, "GET", explain, nil, bearer...)
 	assert.Equal(t, 200, answer.StatusCode)
-	assert.Contains(t, body, `"name":"path=/login","limit":"2 per year","used":2,"left":0,"passes":`)
+	assert.Contains(t, body, `"name":"path=/login","limit":"2 per year","counting":"fixed_window","at_once":4,"used":2,"left":0,"passes":`)
 	assert.Contains(t, body, `"steps":"domain`)
 	assert.Equal(t, 403, status(t, "DELETE", caller, bearer[:2]...),
 		"a page of another site cannot send the header")

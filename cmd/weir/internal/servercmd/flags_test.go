@@ -93,11 +93,14 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
 	assert.Equal(t, []any{true, true}, []any{g.CountPreflights, g.AdmitFull})
 
-	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d", "--merge-domains"}))
+	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d", "--merge-domains",
+		"--algorithm", "sliding_log"}))
 	_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	assert.ErrorContains(t, err, "--limit and --rules exclude each other")
 	require.NoError(t, f.setTraffic(&cfg))
-	assert.Equal(t, []any{[]string{"r.yaml"}, true}, []any{cfg.Rules.Paths, cfg.Rules.Loader.MergeDomains})
+	assert.Equal(t, []string{"r.yaml"}, cfg.Rules.Paths)
+	assert.Equal(t, rules.Loader{MergeDomains: true, Algorithm: rules.SlidingLog}, cfg.Rules.Loader)
+	assert.ErrorContains(t, cmd.ParseFlags([]string{"--algorithm", "moon"}), "want fixed_window, ")
 	_, err = cfg.Rules.Domain(new(rules.Set))
 	assert.ErrorContains(t, err, `no domain "d"`)
 

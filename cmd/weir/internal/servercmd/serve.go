@@ -84,7 +84,7 @@ func (f *serveFlags) command() *cobra.Command {
 	cli.Help(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
-	cli.MergeDomains(cmd, &f.cfg.Loader)
+	cli.AddLoader(cmd, &f.cfg.Loader)
 	f.xds.add(flags)
 	cli.Section(cmd, "Rules")
 	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")

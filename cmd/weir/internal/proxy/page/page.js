@@ -360,7 +360,7 @@ async function explain(by, what) {
   text("because-said", verdict(x));
   const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.passes ? "in " + span(h.passes - x.now) : "now";
   rows("holds", x.limits, (h) => [
-    [h.name && h.name !== h.limit ? h.name + " " + h.limit : h.limit, "name"], [h.counting || "", "left"], [h.route || "", "left"],
+    [h.name && h.name !== h.limit ? h.name + " " + h.limit : h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
     [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [passes(h)]]);
   rows("lately", x.last, (d) => [[at(d.at)], [d.of, "left"], [d.limit, "left"]]);
   text("because-steps", x.steps || "");
@@ -408,6 +408,8 @@ function ruled(r, now) {
   fill($("rules").tBodies[0], r.top || [], (l) => l.rule, (l) => [
     { text: l.rule, className: "name" },
     { text: l.limit, className: "left" },
+    { text: l.counting.replace("_", " "), className: "left" },
+    { text: number.format(l.at_once), title: "the most that passes within a moment" },
     { text: number.format(l.hits) },
     { text: number.format(l.over) },
     { text: number.format(l.shadowed) },
