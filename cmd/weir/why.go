@@ -73,9 +73,9 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 		if h.Error != "" {
 			left = "?\t?\t" + screen.Printable(h.Error)
 		}
-		name := h.Limit
-		if h.Name != "" && h.Name != h.Limit {
-			name = h.Name + " " + h.Limit
+		name := h.Name
+		if !strings.Contains(name, h.Limit) {
+			name += " " + h.Limit
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", screen.Printable(name),
 			strings.ReplaceAll(h.Counting, "_", " "), h.AtOnce,
@@ -110,7 +110,7 @@ func verdict(x *cli.Explained, now time.Time) string {
 		case h.Passes > last:
 			last = h.Passes
 			said = fmt.Sprintf("is denied by %s, and passes %s", screen.Printable(h.Name), passes(h, now))
-			if h.Route != "" {
+			if !strings.Contains(h.Name, h.Route) {
 				said += ", on " + screen.Printable(h.Route)
 			}
 		}

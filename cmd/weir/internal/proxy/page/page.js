@@ -336,7 +336,7 @@ function show(s) {
 function tries(t, now) {
   $("try-card").hidden = !t;
   if (!t) return;
-  text("try-about", t.limits.map((l) => l.limit + ", a " + l.strategy).join(" and ") + " would deny " + number.format(t.denied) + " of " +
+  text("try-about", t.limits.map((l) => l.limit + " by " + l.strategy).join(" and ") + " would deny " + number.format(t.denied) + " of " +
     number.format(t.requests) + " requests, of " + number.format(t.callers) + (t.callers < 1000 ? "" : " or more") + " callers, and denies nobody");
   const most = t.worst.length ? t.worst[0].n : 1;
   fill($("try").tBodies[0], t.worst, (c) => c.id, (c) => [
@@ -360,7 +360,7 @@ async function explain(by, what) {
   text("because-said", verdict(x));
   const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.passes ? "in " + span(h.passes - x.now) : "now";
   rows("holds", x.limits, (h) => [
-    [h.name && h.name !== h.limit ? h.name + " " + h.limit : h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
+    [h.name.includes(h.limit) ? h.name : h.name + " " + h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
     [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [passes(h)]]);
   rows("lately", x.last, (d) => [[at(d.at)], [d.of, "left"], [d.limit, "left"]]);
   text("because-steps", x.steps || "");
@@ -380,7 +380,7 @@ function verdict(x) {
   }
   const over = (x.limits || []).filter((h) => h.never || h.passes);
   if (!over.length) return "passes." + denied;
-  return "is denied by " + over.map((h) => (h.name || h.limit) + (h.route ? " on " + h.route : "")).join(" and ") + "." + denied;
+  return "is denied by " + over.map((h) => h.name + (h.name.includes(h.route || "") ? "" : " on " + h.route)).join(" and ") + "." + denied;
 }
 
 // rows replaces those of a table that nothing updates.
