@@ -1,21 +1,14 @@
 package envoy
 
 import (
-	"embed"
-	"html/template"
+	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/offenders"
+	"github.com/weirgo/weir/httplimit"
 )
-
-//go:embed page.html
-var pageFile embed.FS
-
-var page = template.Must(template.ParseFS(pageFile, "page.html"))
 
 // admin returns the handler of the admin port: the status page, the metrics, and the requests that
 // inspect or change the rules and counts.
@@ -25,7 +18,8 @@ var page = template.Must(template.ParseFS(pageFile, "page.html"))
 // which no site knows. The page, the rules and the metrics need none.
 func (s *Server) admin() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", s.servePage)
+	live.AddPage(mux)
+	mux.HandleFunc("GET /-/stats", s.serveStats)
 	mux.HandleFunc("GET /rlconfig", s.serveRules)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
 	mux.Handle("POST /-/reload", s.tokenOnly(s.live.ServeReload))
@@ -34,20 +28,7 @@ func (s *Server) admin() http.Handler {
 	}))
 	mux.Handle("DELETE /-/caller", s.tokenOnly(s.live.ServeReset))
 	mux.Handle("DELETE /-/callers", s.tokenOnly(s.live.ServeResetAll))
-	return live.Known(nil, "This server is known by its address and as localhost only.", secure(mux))
-}
-
-// secure sets the fields that make a browser run nothing, refuse to frame the page and cache
-// nothing.
-func secure(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy",
-			"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})
+	return live.Known(nil, "This server is known by its address and as localhost only.", live.Secure(mux))
 }
 
 // tokenOnly passes only requests with the admin token. Without a configured token it refuses all.
@@ -64,37 +45,15 @@ func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// pageData is the data of the page.
-type pageData struct {
-	Status     live.Status
-	Age        time.Duration
-	OK, Over   uint64
-	Undecided  uint64
-	Rules      []live.Row
-	More       int
-	TopDenied  []offenders.Offender
-	ShortHash  string
-	LastError  string
-	LastFailed string
-}
-
-// maxRows bounds the rules on the page.
-const maxRows = 200
-
-func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
-	st := s.live.Status()
-	data := pageData{
-		Status: st, Age: time.Since(st.Loaded).Round(time.Second), ShortHash: live.Short(st.Version),
-		OK: s.tally.ok.Load(), Over: s.tally.over.Load(),
+// serveStats answers with what the page shows.
+func (s *Server) serveStats(w http.ResponseWriter, _ *http.Request) {
+	shown := live.NewShown("weir serve", s.started, &s.meter, s.tally.denied)
+	total := s.tally.totals()
+	shown.Requests = map[string]uint64{
+		httplimit.Admitted.String(): total.Admitted, httplimit.Denied.String(): total.Denied,
+		httplimit.Failed.String(): total.Failed,
 	}
-	data.Rules, data.More = s.live.Figures.Top(maxRows, "")
-	data.TopDenied, _ = s.tally.denied.Top(20)
-	for i := range s.tally.errors {
-		data.Undecided += s.tally.errors[i].Load()
-	}
-	if st.Err != nil {
-		data.LastError, data.LastFailed = st.Err.Error(), st.Failed.UTC().Format(time.RFC3339)
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = page.Execute(w, data) // an error means that the client disconnected
+	shown.Rules = s.live.Shown("")
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(shown) // an error means that the client disconnected
 }

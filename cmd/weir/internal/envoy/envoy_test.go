@@ -412,15 +412,15 @@ func TestAdmin(t *testing.T) {
 	at := "http://" + s.Addresses().Admin
 	s.ask(t, descriptor("one", "x"))
 	s.ask(t, descriptor("one", "x"))
-	code, page := s.http(t, "GET", at+"/", "")
+	code, page := s.http(t, "GET", at+"/-/", "")
 	assert.Equal(t, 200, code)
-	assert.Contains(t, page, "d: one=x", "who was denied")
-	assert.Regexp(t,
-		`Version <code>[0-9a-f]{12}</code> of the rules, loaded \d+m?s ago\. Loads: 1, refused: 0`, page)
-	assert.Regexp(t,
-		`<b>one</b></td><td class="wide">1 per year</td><td class="n" data-is="hits">2</td>`,
-		page)
-	assert.Contains(t, page, `<b class="no">1</b><span>denied</span>`)
+	assert.Contains(t, page, "/-/page.js")
+	_, stats := s.http(t, "GET", at+"/-/stats", "")
+	assert.Contains(t, stats, `"name":"d: one=x","n":1`, "who was denied")
+	assert.Regexp(t, `"version":"[0-9a-f]{12}","loaded":\d+,"loads":1,"refused":0,"warnings":`, stats)
+	assert.Contains(t, stats, `{"rule":"d: one","limit":"1 per year","counting":"fixed_window","at_once":2,`+
+		`"hits":2,"within":1,"near":1,"over":1,"shadowed":0,"lost":0}`)
+	assert.Contains(t, stats, `"denied":1,"failed":0}`)
 	_, metrics := s.http(t, "GET", at+"/metrics", "")
 	assert.Contains(t, metrics,
 		`ratelimit_service_rate_limit_over_limit_total{domain="d",rule="one"} 1`)
@@ -431,6 +431,10 @@ func TestAdmin(t *testing.T) {
 	_, caller := s.http(t, "GET", at+"/-/explain?domain=d&descriptor=one%3Dx", "")
 	assert.Contains(t, caller, `"name":"one","limit":"1 per year","counting":"fixed_window","at_once":2,"used":1,"left":0,"passes":`)
 	assert.Contains(t, caller, `"denials":1,"last":[{"at":`)
+	_, same := s.http(t, "GET", at+"/-/explain?key=d:+one%3Dx", "")
+	assert.Contains(t, same, `"name":"one","limit":"1 per year","counting":"fixed_window","at_once":2,"used":1`)
+	_, same = s.http(t, "GET", at+"/-/explain?id="+live.ID("d: one=x"), "")
+	assert.Contains(t, same, `"denials":1,"last":[{"at":`)
 	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d&descriptor=one%3Dx", "")
 	assert.Equal(t, 200, code)
 	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, descriptor("one", "x")).OverallCode)
@@ -573,7 +577,7 @@ func TestReloadByRequest(t *testing.T) {
 	code, body = s.http(t, "POST", "http://"+s.Addresses().Admin+"/-/reload", "")
 	assert.Equal(t, http.StatusUnprocessableEntity, code)
 	assert.Contains(t, body, "rules.yaml:2:1: error loading config file")
-	_, page := s.http(t, "GET", "http://"+s.Addresses().Admin+"/", "")
+	_, page := s.http(t, "GET", "http://"+s.Addresses().Admin+"/-/stats", "")
 	assert.Contains(t, page, "error loading config file", "the page says why")
 	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, descriptor("one", "x")).OverallCode)
 }

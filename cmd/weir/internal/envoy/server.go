@@ -61,6 +61,8 @@ type Server struct {
 	live     *live.Rules
 	gate     *live.Gate
 	tally    *tally
+	meter    live.Meter
+	started  time.Time
 	service  *service
 	registry *prometheus.Registry
 	health   *health.Server
@@ -82,7 +84,8 @@ func New(cfg Config) (*Server, error) {
 	if err := checkAdmin(cfg); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, registry: prometheus.NewRegistry(), health: health.NewServer()}
+	s := &Server{cfg: cfg, registry: prometheus.NewRegistry(), health: health.NewServer(),
+		started: time.Now()}
 	var err error
 	s.live, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: cfg.Loader, Engine: cfg.Engine, Log: cfg.Log,
@@ -92,6 +95,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.tally = newTally(s.live.Figures, cfg.Log)
+	s.meter.Totals = s.tally.totals
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.service.waiting.Store(cfg.Rules != nil)
 	s.live.Register(s.registry, namespace+"config")
@@ -210,9 +214,17 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.cfg.Started != nil {
 		watching.Go(func() { s.cfg.Started(ctx) })
 	}
-	select {
-	case <-ctx.Done():
-	case err = <-failed:
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case <-ticker.C:
+			s.meter.Tick()
+		case <-ctx.Done():
+			running = false
+		case err = <-failed:
+			running = false
+		}
 	}
 	cancel()
 	watching.Wait()

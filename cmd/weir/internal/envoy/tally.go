@@ -47,6 +47,15 @@ func (t *tally) failed(err error) (kind string) {
 	return kind
 }
 
+// totals are the decisions since the start.
+func (t *tally) totals() (sums live.Sums) {
+	sums.Admitted, sums.Denied = t.ok.Load(), t.over.Load()
+	for i := range t.errors {
+		sums.Failed += t.errors[i].Load()
+	}
+	return sums
+}
+
 // count counts a decision.
 func (t *tally) count(req *rules.Request, resp *rules.Response) {
 	denied := !resp.Allowed() || resp.Shadowed

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
@@ -23,16 +24,34 @@ func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
 }
 
+// named returns the domain and the text of the descriptor that a request names: by these two, or as
+// the page shows them, "DOMAIN: DESCRIPTOR", by its key or its ID.
+func (r *Rules) named(req *http.Request) (domain, text string, err error) {
+	domain, text = req.FormValue("domain"), req.FormValue("descriptor")
+	if text != "" {
+		return domain, text, nil
+	}
+	text = req.FormValue("key")
+	if id := req.FormValue("id"); id != "" {
+		text, err = KeyOf(id)
+	}
+	for _, d := range r.Engine.Set().Domains() {
+		if rest, ok := strings.CutPrefix(text, d+": "); ok {
+			return d, rest, err
+		}
+	}
+	return domain, text, err
+}
+
 // caller parses the descriptor that a request names; if all is set there may be none. The domain
 // may be omitted if there is only one.
 func (r *Rules) caller(
 	w http.ResponseWriter, req *http.Request, all bool,
 ) (domain string, entries []rules.Entry, ok bool) {
-	var err error
-	if text := req.FormValue("descriptor"); text != "" || !all {
+	domain, text, err := r.named(req)
+	if err == nil && (text != "" || !all) {
 		entries, err = rules.ParseEntries(text)
 	}
-	domain = req.FormValue("domain")
 	if domains := r.Engine.Set().Domains(); domain == "" && len(domains) == 1 {
 		domain = domains[0]
 	}

@@ -1,8 +1,6 @@
 package proxy
 
 import (
-	"embed"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,9 +16,6 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-//go:embed page
-var pageFiles embed.FS
-
 // adminHandler serves the status page, the statistics and the deny list.
 //
 // A client of it can read which callers are limited and deny service to any of them, and a browser
@@ -30,10 +25,7 @@ var pageFiles embed.FS
 // with a header that no form can send.
 func (p *Proxy) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", http.RedirectHandler("/-/", http.StatusFound))
-	mux.Handle("GET /-/{$}", page("page.html", "text/html; charset=utf-8"))
-	mux.Handle("GET /-/page.js", page("page.js", "text/javascript; charset=utf-8"))
-	mux.Handle("GET /-/page.css", page("page.css", "text/css; charset=utf-8"))
+	live.AddPage(mux)
 	mux.HandleFunc("GET /-/stats", p.serveStats)
 	mux.HandleFunc("GET /-/explain", p.serveExplain)
 	mux.Handle("GET /-/metrics", p.serveMetrics())
@@ -51,25 +43,7 @@ func (p *Proxy) adminHandler() http.Handler {
 	outer := http.NewServeMux()
 	outer.HandleFunc("GET /-/healthz", p.serveHealth)
 	outer.Handle("/", guarded)
-	return secure(outer)
-}
-
-// secure sets the fields that make a browser run only the page's own files, refuse to frame it, and
-// cache nothing.
-func secure(next http.Handler) http.Handler {
-	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
-		"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})
+	return live.Secure(outer)
 }
 
 // tokenIfSet requires the token, if one is set.
@@ -102,14 +76,6 @@ func changes(next http.HandlerFunc) http.Handler {
 		}
 		next(w, r)
 	}))
-}
-
-// page serves one of the embedded files.
-func page(name, contentType string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		http.ServeFileFS(w, r, pageFiles, "page/"+name)
-	})
 }
 
 func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request) {
@@ -192,7 +158,7 @@ func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	case c.What == "" && c.Prefix != "" && c.ID == "":
 		e.Prefix, err = cli.Prefix(c.Prefix)
 	case c.What == "" && c.Prefix == "" && c.ID != "":
-		e.Key, err = keyOf(c.ID)
+		e.Key, err = live.KeyOf(c.ID)
 	default:
 		err = errors.New("want exactly one of what, prefix and id")
 	}
@@ -204,14 +170,6 @@ func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 		e.Until = now.Add(d)
 	}
 	return e, err
-}
-
-// idOf encodes a key, which may hold any bytes, as text; keyOf decodes it.
-func idOf(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
-
-func keyOf(id string) (string, error) {
-	key, err := base64.RawURLEncoding.DecodeString(id)
-	return string(key), err
 }
 
 // serveDeny changes the deny list.

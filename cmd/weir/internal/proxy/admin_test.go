@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -28,7 +29,7 @@ func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 	s := serve(t, config(t, "100/1d"))
 	for _, body := range []string{`{"what":"127.0.0.1","confirm":1}`,
 		`{"what":"127.0.0.0/8","for":"1h","confirm":1}`, `{"what":"key:127.0.0.1","confirm":1}`,
-		`{"prefix":"127.0.0.1","confirm":1}`, `{"id":"` + idOf("127.0.0.1") + `","confirm":1}`} {
+		`{"prefix":"127.0.0.1","confirm":1}`, `{"id":"` + live.ID("127.0.0.1") + `","confirm":1}`} {
 		require.Equal(t, 200, status(t, "GET", s.front.URL))
 		code, text := deny(t, s, "POST", body)
 		require.Equal(t, http.StatusNoContent, code, text)
@@ -65,7 +66,7 @@ func TestWhatWouldStopManyNeedsTheirNumber(t *testing.T) {
 		reason  string // in the error
 	}{
 		{`{"what":"192.0.2.1"}`, 0, ""},
-		{`{"id":"` + idOf("192.0.2.1") + `"}`, 0, ""},
+		{`{"id":"` + live.ID("192.0.2.1") + `"}`, 0, ""},
 		{`{"what":"192.0.2.0/31"}`, 0, ""},
 		{`{"what":"198.51.100.0/24"}`, 0, ""},
 		{`{"what":"192.0.2.0/30"}`, 4, "4" + quarter},
@@ -250,8 +251,8 @@ func TestStats(t *testing.T) {
 	for range 3 {
 		status(t, "GET", s.front.URL)
 	}
-	s.meter.tick()
-	s.meter.tick()
+	s.meter.Tick()
+	s.meter.Tick()
 	resp, body := send(t, "GET", s.back.URL+"/-/stats", nil)
 	require.Equal(t, "application/json", resp.Header.Get("Content-Type"))
 	assert.NotContains(t, body, "<b>", "what JSON says can be put into a page by mistake")
@@ -261,7 +262,7 @@ func TestStats(t *testing.T) {
 	require.NoError(t, d.Decode(&f))
 	assert.EqualValues(t, 2, f.Requests["admitted"])
 	assert.EqualValues(t, 1, f.Requests["denied"])
-	assert.Equal(t, perSecond{[]uint64{2, 0}, []uint64{1, 0}, []uint64{0, 0}}, f.PerSecond)
+	assert.Equal(t, live.PerSecond{Admitted: []uint64{2, 0}, Denied: []uint64{1, 0}, Failed: []uint64{0, 0}}, f.PerSecond)
 	assert.Equal(t, []limitShown{{Name: "daily", Limit: "2/1d", Strategy: "sliding window", AtOnce: 2,
 		Requests: 3, Denied: 1}}, f.Limits)
 	assert.Equal(t, 1, f.Table.Buckets)
@@ -274,7 +275,7 @@ func TestStats(t *testing.T) {
 		Prefix: "10.0.0.0/8", Name: "10.0.0.0/8", Kind: "prefix", By: "command line",
 	}, f.DenyList[0])
 	assert.Equal(t, `\xff<b>`, f.DenyList[1].Name)
-	key, err := keyOf(f.DenyList[1].ID)
+	key, err := live.KeyOf(f.DenyList[1].ID)
 	require.NoError(t, err)
 	assert.Equal(t, "\xff<b>", key, "a key of any bytes can be taken off the list again")
 	assert.Empty(t, f.Deciding)
@@ -282,34 +283,15 @@ func TestStats(t *testing.T) {
 
 func TestMeterHistory(t *testing.T) {
 	s := serve(t, config(t, "5/1d"))
-	for range history + 3 {
-		s.meter.tick()
+	for range live.History + 3 {
+		s.meter.Tick()
 	}
 	status(t, "GET", s.front.URL)
-	s.meter.tick()
-	past := s.meter.past()
-	require.Len(t, past, history)
-	assert.Equal(t, second{Admitted: 1}, past[history-1])
-	assert.Equal(t, second{}, past[history-2])
-}
-
-// TestSumsOfPeriods admits a request in each of two hours' seconds.
-func TestSumsOfPeriods(t *testing.T) {
-	var n uint64
-	m := meter{count: func(o httplimit.Outcome) uint64 {
-		if o == httplimit.Admitted {
-			return n
-		}
-		return 0
-	}}
-	for n = 1; n <= 7200; n++ {
-		m.tick()
-		minute, hour, total := m.sums()
-		require.Equal(t, second{Admitted: n}, total)
-		require.Equal(t, second{Admitted: min(n, 60)}, minute)
-		require.LessOrEqual(t, hour.Admitted, uint64(3600))
-		require.GreaterOrEqual(t, hour.Admitted, min(n, 3600-60))
-	}
+	s.meter.Tick()
+	past := s.meter.Past()
+	require.Len(t, past, live.History)
+	assert.Equal(t, live.Sums{Admitted: 1}, past[live.History-1])
+	assert.Equal(t, live.Sums{}, past[live.History-2])
 }
 
 func TestTheBuiltInPage(t *testing.T) {

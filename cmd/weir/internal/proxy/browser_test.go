@@ -1,128 +1,64 @@
 package proxy
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"testing"
-	"time"
 
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
 	"github.com/weirgo/weir/httplimit"
 )
-
-// browser starts Chromium, which must be installed. Errors of scripts and violations of the
-// Content-Security-Policy fail the test.
-func browser(t *testing.T) tab {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	require.NoError(t, err, "this test needs chromium: apt-get install chromium")
-	options := append([]chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WindowSize(1280, 1250),
-		chromedp.NoFirstRun, chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU,
-	}, chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))
-	allocator, cancel := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(cancel)
-	ctx, cancelTab := chromedp.NewContext(allocator)
-	t.Cleanup(cancelTab)
-	require.NoError(t, chromedp.Listen(ctx, func(event any) {
-		switch e := event.(type) {
-		case *runtime.EventExceptionThrown:
-			t.Errorf("the page's script failed: %v", e.ExceptionDetails)
-		case *log.EventEntryAdded:
-			if e.Entry.Source == log.EntrySourceSecurity {
-				t.Errorf("the page's policy refused something: %s", e.Entry.Text)
-			}
-		case *runtime.EventConsoleAPICalled:
-			t.Errorf("the page says: %s", e.Args[0].Value)
-		}
-	}))
-	bounded, cancelTime := context.WithTimeout(ctx, 4*time.Minute)
-	t.Cleanup(cancelTime)
-	return tab{t, bounded}
-}
-
-// tab is a page in a browser.
-type tab struct {
-	testing.TB
-	ctx context.Context
-}
-
-func (t tab) do(actions ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
-	require.NoError(t, chromedp.Do(t.ctx, actions...))
-}
-
-// eval returns the value of a script.
-func eval[T any](t tab, script string) T {
-	t.Helper()
-	value, err := chromedp.Run(t.ctx, chromedp.Evaluate[T](script))
-	require.NoError(t, err, script)
-	return value
-}
-
-// sees waits until the value of the script is true. chromedp's own Poll evaluates text as code in
-// the page, which the page's policy forbids.
-func (t tab) sees(script string) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		return eval[bool](t, "!!("+script+")")
-	}, 20*time.Second, 20*time.Millisecond, script)
-}
 
 func TestThePageInARealBrowser(t *testing.T) {
 	cfg := config(t, "3/1d", "daily=100/2d")
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	s := serve(t, cfg)
 	ask := func(caller string) int { return status(t, "GET", s.front.URL, "X-Forwarded-For", caller) }
-	page := browser(t)
+	page := browsertest.Open(t)
 
 	for range 3 {
 		require.Equal(t, 200, ask("192.0.2.1"))
 	}
 	require.Equal(t, 429, ask("192.0.2.1"))
-	s.meter.tick()
-	page.do(chromedp.Navigate(s.back.URL + "/-/"))
-	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
-	page.sees(`document.getElementById("admitted-rate").textContent === "3"`)
-	page.sees(`document.getElementById("denied-rate").textContent === "1"`)
-	page.sees(`document.querySelectorAll("#chart rect.a").length === 1 && ` +
+	s.meter.Tick()
+	page.Do(chromedp.Navigate(s.back.URL + "/-/"))
+	page.Sees(`document.getElementById("state").textContent.startsWith("up for")`)
+	page.Sees(`document.getElementById("admitted-rate").textContent === "3"`)
+	page.Sees(`document.getElementById("denied-rate").textContent === "1"`)
+	page.Sees(`document.querySelectorAll("#chart rect.a").length === 1 && ` +
 		`document.querySelectorAll("#chart ` +
 		`rect.d").length === 1`)
-	page.sees(
+	page.Sees(
 		`document.getElementById("totals").textContent === "3 admitted and 1 denied since the start"`,
 	)
-	page.sees(`document.getElementById("undecided").textContent === "0"`)
-	page.sees(
+	page.Sees(`document.getElementById("undecided").textContent === "0"`)
+	page.Sees(
 		`document.getElementById("undecided-of").textContent === "not decided: no key, or the limiter ` +
 			`failed"`,
 	)
 	require.Equal(t, 400, ask("nobody"))
-	page.sees(
+	page.Sees(
 		`document.getElementById("undecided-of").textContent.startsWith("not decided: 1 without a ` +
 			`key, 0 refused")`,
 	)
-	page.sees(`document.querySelectorAll("#limits tbody tr").length === 2`)
-	page.sees(`document.querySelector("#worst tbody td").textContent === "192.0.2.1"`)
+	page.Sees(`document.querySelectorAll("#limits tbody tr").length === 2`)
+	page.Sees(`document.querySelector("#worst tbody td").textContent === "192.0.2.1"`)
 
 	// Add an entry, see the caller refused, remove it, see it admitted.
 	require.Equal(t, 200, ask("198.51.100.7"))
-	page.do(chromedp.SendKeys("#deny-what", "198.51.100.0/24"), chromedp.Click("#deny button"))
-	page.sees(`document.getElementById("deny-error").textContent.endsWith(` +
+	page.Do(chromedp.SendKeys("#deny-what", "198.51.100.0/24"), chromedp.Click("#deny button"))
+	page.Sees(`document.getElementById("deny-error").textContent.endsWith(` +
 		`"callers of the last minute. Type 1 to deny it all the same.")`)
 	assert.Zero(t, s.denied.Len())
-	page.do(chromedp.SendKeys("#confirm-number", "1"), chromedp.Click("#confirm button"))
-	page.sees(`document.querySelector("#list tbody td")?.textContent === "198.51.100.0/24"`)
+	page.Do(chromedp.SendKeys("#confirm-number", "1"), chromedp.Click("#confirm button"))
+	page.Sees(`document.querySelector("#list tbody td")?.textContent === "198.51.100.0/24"`)
 	assert.Equal(t, 429, ask("198.51.100.7"), "it is on the list, for ten minutes")
-	page.do(chromedp.Click("#list tbody button"))
-	page.sees(`document.querySelectorAll("#list tbody tr").length === 0`)
+	page.Do(chromedp.Click("#list tbody button"))
+	page.Sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 	assert.Equal(t, 200, ask("198.51.100.7"))
 
 	// Deny one of the worst callers by a click. Of the others it would be a third.
@@ -130,44 +66,44 @@ func TestThePageInARealBrowser(t *testing.T) {
 		require.Equal(t, 200, ask(fmt.Sprintf("198.51.100.%d", i)))
 	}
 	deny := chromedp.Click("#worst tbody button")
-	page.do(deny, chromedp.Click("#ask-no"))
-	page.do(deny)
+	page.Do(deny, chromedp.Click("#ask-no"))
+	page.Do(deny)
 	assert.Equal(t, "Deny 192.0.2.1 for 10 minutes?",
-		eval[string](page, `document.getElementById("ask-what").textContent`))
+		browsertest.Eval[string](page, `document.getElementById("ask-what").textContent`))
 	assert.Zero(t, s.denied.Len(), "it was asked twice, and not answered yes")
-	page.do(chromedp.Click("#ask-yes"))
-	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
-	page.sees(`document.querySelector("#worst tbody td:nth-child(4)").textContent === "listed"`)
+	page.Do(chromedp.Click("#ask-yes"))
+	page.Sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
+	page.Sees(`document.querySelector("#worst tbody td:nth-child(4)").textContent === "listed"`)
 	assert.Equal(t, 1, s.denied.Len())
 	assert.Equal(t, 429, ask("192.0.2.1"))
-	page.sees(`[...document.querySelectorAll("#list tbody td")].slice(1, 3).map((td) => td.textContent).join() === "hand,1"`)
+	page.Sees(`[...document.querySelectorAll("#list tbody td")].slice(1, 3).map((td) => td.textContent).join() === "hand,1"`)
 
 	// Undo it, deny it again, and see why it is denied.
-	page.do(chromedp.Click("#undo-do"))
-	page.sees(`document.querySelectorAll("#list tbody tr").length === 0 && document.getElementById("undo").hidden`)
+	page.Do(chromedp.Click("#undo-do"))
+	page.Sees(`document.querySelectorAll("#list tbody tr").length === 0 && document.getElementById("undo").hidden`)
 	assert.Zero(t, s.denied.Len())
-	page.sees(`document.querySelector("#worst tbody td:nth-child(4)").textContent === "deny"`)
-	page.do(deny, chromedp.Click("#ask-yes"))
-	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
-	page.do(chromedp.Click("#worst tbody td:last-child button"))
-	page.sees(`document.getElementById("because-said").textContent.startsWith("is refused: the deny list has 192.0.2.1, by hand, until ")`)
-	page.sees(`document.querySelectorAll("#holds tbody tr").length === 2 && document.querySelectorAll("#lately tbody tr").length > 1`)
-	page.do(chromedp.SetValue("#why-what", "203.0.113.77"), chromedp.Click("#why button"))
-	page.sees(`document.getElementById("because-said").textContent === "passes."`)
-	page.do(chromedp.SetValue("#why-what", "300.0.113.77"), chromedp.Click("#why button"))
-	page.sees(`document.getElementById("why-error").textContent.includes("300.0.113.77") && document.getElementById("because").hidden`)
-	page.do(chromedp.Click("#list tbody button"))
-	page.sees(`document.querySelectorAll("#list tbody tr").length === 0`)
+	page.Sees(`document.querySelector("#worst tbody td:nth-child(4)").textContent === "deny"`)
+	page.Do(deny, chromedp.Click("#ask-yes"))
+	page.Sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
+	page.Do(chromedp.Click("#worst tbody td:last-child button"))
+	page.Sees(`document.getElementById("because-said").textContent.startsWith("is refused: the deny list has 192.0.2.1, by hand, until ")`)
+	page.Sees(`document.querySelectorAll("#holds tbody tr").length === 2 && document.querySelectorAll("#lately tbody tr").length > 1`)
+	page.Do(chromedp.SetValue("#why-what", "203.0.113.77"), chromedp.Click("#why button"))
+	page.Sees(`document.getElementById("because-said").textContent === "passes."`)
+	page.Do(chromedp.SetValue("#why-what", "300.0.113.77"), chromedp.Click("#why button"))
+	page.Sees(`document.getElementById("why-error").textContent.includes("300.0.113.77") && document.getElementById("because").hidden`)
+	page.Do(chromedp.Click("#list tbody button"))
+	page.Sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 
 	// An invalid entry is reported, and a hostile name is shown as text.
-	page.do(chromedp.SetValue("#deny-what", " "), chromedp.Click("#deny button"))
-	page.sees(`!document.getElementById("deny-error").hidden && ` +
+	page.Do(chromedp.SetValue("#deny-what", " "), chromedp.Click("#deny button"))
+	page.Sees(`!document.getElementById("deny-error").hidden && ` +
 		`document.getElementById("deny-error").textContent !== ""`)
 	hostile := `<img src=x onerror="document.title='forged'">`
-	page.do(chromedp.SetValue("#deny-what", hostile), chromedp.Click("#deny button"))
-	page.sees(`document.querySelector("#list tbody td")?.textContent.startsWith("<img src=x")`)
-	assert.Equal(t, "weir proxy", eval[string](page, "document.title"))
-	assert.Zero(t, eval[int](page, `document.querySelectorAll("img").length`))
+	page.Do(chromedp.SetValue("#deny-what", hostile), chromedp.Click("#deny button"))
+	page.Sees(`document.querySelector("#list tbody td")?.textContent.startsWith("<img src=x")`)
+	assert.Equal(t, "weir proxy", browsertest.Eval[string](page, "document.title"))
+	assert.Zero(t, browsertest.Eval[int](page, `document.querySelectorAll("img").length`))
 }
 
 // TestTheDenyBoxAsksBeforeItStopsMany types entries that stop everybody, and some that stop nobody
@@ -180,14 +116,14 @@ func TestTheDenyBoxAsksBeforeItStopsMany(t *testing.T) {
 		from := fmt.Sprintf("192.0.2.%d", i)
 		require.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", from))
 	}
-	page := browser(t)
-	page.do(chromedp.Navigate(s.back.URL + "/-/"))
-	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate(s.back.URL + "/-/"))
+	page.Sees(`document.getElementById("state").textContent.startsWith("up for")`)
 	deny := func(what string) {
-		page.do(chromedp.SetValue("#deny-what", what), chromedp.Click("#deny button"))
+		page.Do(chromedp.SetValue("#deny-what", what), chromedp.Click("#deny button"))
 	}
 	says := func(text string) {
-		page.sees(fmt.Sprintf(`!document.getElementById("deny-error").hidden && `+
+		page.Sees(fmt.Sprintf(`!document.getElementById("deny-error").hidden && `+
 			`document.getElementById("deny-error").textContent.includes(%q)`, text))
 	}
 	for _, what := range []string{"300.1.1.1", "not an ip/99", "10.0.0.0/33"} {
@@ -202,19 +138,19 @@ func TestTheDenyBoxAsksBeforeItStopsMany(t *testing.T) {
 	} {
 		deny(what)
 		says(text)
-		assert.Equal(t, "confirm-number", eval[string](page, "document.activeElement.id"))
-		page.do(chromedp.SendKeys("#confirm-number", "7"), chromedp.Click("#confirm button"))
-		page.do(chromedp.Click("#confirm-cancel"))
-		page.sees(`document.getElementById("confirm").hidden && document.getElementById("deny-error").hidden`)
+		assert.Equal(t, "confirm-number", browsertest.Eval[string](page, "document.activeElement.id"))
+		page.Do(chromedp.SendKeys("#confirm-number", "7"), chromedp.Click("#confirm button"))
+		page.Do(chromedp.Click("#confirm-cancel"))
+		page.Sees(`document.getElementById("confirm").hidden && document.getElementById("deny-error").hidden`)
 		assert.Zero(t, s.denied.Len(), what)
 	}
 	deny("192.0.2.0/30")
 	says("Type 4 to deny")
-	page.do(chromedp.SendKeys("#confirm-number", "4"), chromedp.Click("#confirm button"))
-	page.sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.0/30"`)
-	assert.True(t, eval[bool](page, `document.getElementById("confirm").hidden`))
+	page.Do(chromedp.SendKeys("#confirm-number", "4"), chromedp.Click("#confirm button"))
+	page.Sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.0/30"`)
+	assert.True(t, browsertest.Eval[bool](page, `document.getElementById("confirm").hidden`))
 	deny("key:300.1.1.1")
-	page.sees(`document.querySelectorAll("#list tbody td.name")[1]?.textContent === "300.1.1.1"`)
+	page.Sees(`document.querySelectorAll("#list tbody td.name")[1]?.textContent === "300.1.1.1"`)
 	assert.Equal(t, []httplimit.Entry{{Key: "300.1.1.1"}}, keysOf(s.denied.Entries()))
 }
 
@@ -231,9 +167,9 @@ func keysOf(entries []httplimit.Entry) (keys []httplimit.Entry) {
 // The horizontal axis is as long as the history, of which there is little after the start.
 func TestTheAxisFitsTheHistory(t *testing.T) {
 	s := serve(t, config(t, "3/1d"))
-	page := browser(t)
-	page.do(chromedp.Navigate(s.back.URL + "/-/"))
-	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate(s.back.URL + "/-/"))
+	page.Sees(`document.getElementById("state").textContent.startsWith("up for")`)
 	for seconds, want := range map[int]string{
 		0:   "The last 30 seconds: −30 s, −20 s, −10 s, now",
 		20:  "The last 30 seconds: −30 s, −20 s, −10 s, now",
@@ -241,23 +177,23 @@ func TestTheAxisFitsTheHistory(t *testing.T) {
 		61:  "The last two minutes: −2 min, −90 s, −1 min, −30 s, now",
 		180: "The last three minutes: −3 min, −2 min, −1 min, now",
 	} {
-		got := eval[string](page, fmt.Sprintf(`chart({ admitted: Array(%[1]d).fill(1), denied: Array(%[1]d).fill(0) }),
+		got := browsertest.Eval[string](page, fmt.Sprintf(`chart({ admitted: Array(%[1]d).fill(1), denied: Array(%[1]d).fill(0) }),
 			document.getElementById("history").textContent + ": " + [...document.querySelectorAll("#chart text")]
 				.slice(3).map((label) => label.textContent).join(", ")`, seconds))
 		assert.Equal(t, want, got)
-		assert.Equal(t, seconds, eval[int](page, `document.querySelectorAll("#chart rect").length`))
+		assert.Equal(t, seconds, browsertest.Eval[int](page, `document.querySelectorAll("#chart rect").length`))
 	}
 }
 
 func TestTheBuiltInPageInARealBrowser(t *testing.T) {
 	s := serve(t, config(t, "5/1d"))
-	page := browser(t)
-	page.do(chromedp.Navigate(s.front.URL), chromedp.Click("#many"))
-	page.sees(`document.querySelectorAll("#dots i").length === 10`)
-	assert.Equal(t, 4, eval[int](page, `document.querySelectorAll("#dots i.ok").length`),
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate(s.front.URL), chromedp.Click("#many"))
+	page.Sees(`document.querySelectorAll("#dots i").length === 10`)
+	assert.Equal(t, 4, browsertest.Eval[int](page, `document.querySelectorAll("#dots i.ok").length`),
 		"to load the page took one")
-	assert.Equal(t, 6, eval[int](page, `document.querySelectorAll("#dots i.no").length`))
-	told := eval[string](page, `document.getElementById("told").textContent`)
+	assert.Equal(t, 6, browsertest.Eval[int](page, `document.querySelectorAll("#dots i.no").length`))
+	told := browsertest.Eval[string](page, `document.getElementById("told").textContent`)
 	assert.Contains(t, told, "429")
 	assert.Contains(t, told, "retry-after")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
@@ -97,7 +98,7 @@ func (p *Proxy) serveExplain(w http.ResponseWriter, r *http.Request) {
 // written. An address stands for the key of its client.
 func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 	if id := r.FormValue("id"); id != "" {
-		return keyOf(id)
+		return live.KeyOf(id)
 	}
 	c := change{What: r.FormValue("key")}
 	e, err := c.entry(time.Now())
@@ -115,7 +116,7 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 // explain returns why the caller with a key is limited, or why it is not.
 func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 	now := time.Now()
-	x := &cli.Explained{ID: idOf(key), Name: screen.Printable(key), Now: now.UnixMilli()}
+	x := &cli.Explained{ID: live.ID(key), Name: screen.Printable(key), Now: now.UnixMilli()}
 	addr := p.recent.addr(key)
 	if p.cfg.By.text == "ip" && !addr.IsValid() {
 		if at, err := cli.Prefix(key); err == nil {
@@ -187,7 +188,7 @@ func (p *Proxy) listed(e httplimit.Entry) cli.Listed {
 	l := cli.Listed{Name: describe(e), Kind: "prefix", By: "hand"}
 	switch {
 	case e.Key != "":
-		l.ID, l.Kind = idOf(e.Key), "key"
+		l.ID, l.Kind = live.ID(e.Key), "key"
 	case e.Prefix.IsSingleIP():
 		l.Prefix, l.Kind = e.Prefix.String(), "address"
 	default:

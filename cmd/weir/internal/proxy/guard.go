@@ -221,6 +221,16 @@ func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	return n + p.counts[o].Load()
 }
 
+// totals sums the outcomes into the three kinds that the page shows.
+func (p *Proxy) totals() live.Sums {
+	return live.Sums{
+		Admitted: p.count(httplimit.Admitted) + p.count(httplimit.Bypassed) + p.count(httplimit.Exempt),
+		Denied:   p.count(httplimit.Denied) + p.count(httplimit.Listed),
+		Failed: p.count(httplimit.NoKey) + p.count(httplimit.Failed) + p.count(httplimit.Canceled) +
+			p.count(httplimit.Busy),
+	}
+}
+
 // decided counts and records a decision that stats does not count.
 func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
 	p.counts[d.Outcome].Add(1)

@@ -51,7 +51,7 @@ type Proxy struct {
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 
-	meter   meter
+	meter   live.Meter
 	table   tableFigures
 	watch   watch
 	started time.Time
@@ -86,7 +86,7 @@ func New(cfg Config) (*Proxy, error) {
 		routed: make(map[string]*routed),
 	}
 	p.bounds.exempt = p.trustsAddr
-	p.meter.count = p.count
+	p.meter.Totals = p.totals
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -263,7 +263,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	for {
 		select {
 		case <-ticker.C:
-			p.meter.tick()
+			p.meter.Tick()
 		case err := <-front.failed:
 			return err
 		case err := <-back.failed:

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -22,7 +23,7 @@ import (
 // time, and its page in a browser.
 type crowd struct {
 	served
-	tab
+	browsertest.Tab
 	denials [60]int // by caller
 }
 
@@ -30,11 +31,11 @@ func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	cfg := config(t, "1/1d")
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
-	c := &crowd{served: serve(t, cfg), tab: browser(t)}
+	c := &crowd{served: serve(t, cfg), Tab: browsertest.Open(t)}
 	c.churn() // the first request of each is admitted
 	c.churn()
-	c.do(chromedp.Navigate(c.back.URL + "/-/"))
-	c.sees(`document.querySelectorAll("#worst tbody tr").length === 20`)
+	c.Do(chromedp.Navigate(c.back.URL + "/-/"))
+	c.Sees(`document.querySelectorAll("#worst tbody tr").length === 20`)
 	return c
 }
 
@@ -65,7 +66,7 @@ type target struct {
 
 // look returns the button of a random caller who is not denied.
 func (c *crowd) look() target {
-	return eval[target](c.tab, `(() => {
+	return browsertest.Eval[target](c.Tab, `(() => {
 		const seen = [...document.querySelectorAll("#worst tbody tr")].filter((row) => {
 			const b = row.querySelector("button")?.getBoundingClientRect();
 			return b && b.top > 0 && b.bottom < innerHeight && row.querySelector("button").textContent === "deny";
@@ -77,7 +78,7 @@ func (c *crowd) look() target {
 }
 
 func (c *crowd) mouse(what input.DispatchMouseEventType, at target) {
-	c.do(chromedp.MouseEvent(what, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+	c.Do(chromedp.MouseEvent(what, at.X, at.Y, chromedp.ButtonLeft, chromedp.ClickCount(1)))
 }
 
 // leave moves the pointer out of the table, and has the rows sorted.
@@ -87,20 +88,20 @@ func (c *crowd) leave() {
 }
 
 func (c *crowd) sorted() {
-	eval[bool](c.tab, `document.querySelectorAll("tbody").forEach((body) => { body.sorted = -1e9; }), true`)
+	browsertest.Eval[bool](c.Tab, `document.querySelectorAll("tbody").forEach((body) => { body.sorted = -1e9; }), true`)
 	c.refresh()
 }
 
 // refresh has the page show the newest figures, after the order of the callers has changed.
 func (c *crowd) refresh() {
 	c.churn()
-	_, err := chromedp.Run(c.ctx, chromedp.Evaluate[bool](`look().then(() => true)`, chromedp.EvalAwaitPromise))
+	_, err := chromedp.Run(c.Context, chromedp.Evaluate[bool](`look().then(() => true)`, chromedp.EvalAwaitPromise))
 	require.NoError(c, err)
 }
 
 // outcome says what a press on a target did, and takes it back.
 func (c *crowd) outcome(at target) string {
-	asked := eval[string](c.tab, `(() => {
+	asked := browsertest.Eval[string](c.Tab, `(() => {
 		const asked = document.getElementById("ask").open && document.getElementById("ask-what").textContent;
 		if (asked) document.getElementById("ask-yes").click();
 		return asked || "";
@@ -126,8 +127,8 @@ func (c *crowd) outcome(at target) string {
 // settle waits until the answer to what was asked has changed the list.
 func (c *crowd) settle(asked string) {
 	if asked != "" {
-		c.sees(`document.getElementById("undo-what").textContent !== "" && !document.getElementById("undo").hidden`)
-		eval[bool](c.tab, `document.getElementById("undo").hidden = true`)
+		c.Sees(`document.getElementById("undo-what").textContent !== "" && !document.getElementById("undo").hidden`)
+		browsertest.Eval[bool](c.Tab, `document.getElementById("undo").hidden = true`)
 	}
 }
 
@@ -160,7 +161,7 @@ func TestAPressDeniesTheCallerThatWasLookedAt(t *testing.T) {
 	for i := range 15 {
 		if i%5 == 4 {
 			c.leave()
-			eval[bool](c.tab, `document.querySelectorAll("tr").forEach((row) => { row.moved = -1e9; }), true`)
+			browsertest.Eval[bool](c.Tab, `document.querySelectorAll("tr").forEach((row) => { row.moved = -1e9; }), true`)
 		}
 		outcomes[c.press(c.refresh, c.refresh)]++
 	}
@@ -179,7 +180,7 @@ func TestAPressDeniesTheCallerThatWasLookedAt(t *testing.T) {
 	assert.Zero(t, outcomes["wrong"], outcomes)
 
 	// The control: the same presses on a page that rebuilds its rows.
-	eval[bool](c.tab, rebuild)
+	browsertest.Eval[bool](c.Tab, rebuild)
 	outcomes = make(map[string]int)
 	for range 8 {
 		outcomes[c.press(c.refresh, func() {})]++
@@ -211,29 +212,29 @@ func TestAHundredPressesUnderLoad(t *testing.T) {
 func TestFocusAndSelectionStay(t *testing.T) {
 	c := newCrowd(t)
 	c.leave()
-	eval[bool](c.tab, `window.was = document.querySelectorAll("#worst tbody tr")[7],
+	browsertest.Eval[bool](c.Tab, `window.was = document.querySelectorAll("#worst tbody tr")[7],
 		was.querySelector("button").focus(), true`)
 	for i := range 5 {
 		c.refresh()
 		if i > 2 {
 			c.sorted() // the row stays the same one, wherever the others go
 		}
-		require.True(t, eval[bool](c.tab, `document.activeElement === was.querySelector("button")`))
+		require.True(t, browsertest.Eval[bool](c.Tab, `document.activeElement === was.querySelector("button")`))
 	}
-	name := eval[string](c.tab, `was.cells[0].textContent`)
-	c.do(chromedp.KeyEvent("\r"), chromedp.KeyEvent("\r"))
+	name := browsertest.Eval[string](c.Tab, `was.cells[0].textContent`)
+	c.Do(chromedp.KeyEvent("\r"), chromedp.KeyEvent("\r"))
 	denied := func() bool { return c.denied.Len() == 1 }
 	require.Eventually(t, denied, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, name, c.denied.Entries()[0].Key)
-	c.sees(`was.querySelector("button").textContent === "listed"`)
-	assert.True(t, eval[bool](c.tab, `document.activeElement === was.querySelector("button")`))
+	c.Sees(`was.querySelector("button").textContent === "listed"`)
+	assert.True(t, browsertest.Eval[bool](c.Tab, `document.activeElement === was.querySelector("button")`))
 
-	eval[bool](c.tab, `document.activeElement.blur(),
+	browsertest.Eval[bool](c.Tab, `document.activeElement.blur(),
 		getSelection().selectAllChildren(document.querySelectorAll("#worst .name")[3]), true`)
-	name = eval[string](c.tab, `getSelection().toString().trim()`)
+	name = browsertest.Eval[string](c.Tab, `getSelection().toString().trim()`)
 	require.Contains(t, name, "198.51.100.")
 	for range 3 {
 		c.sorted()
-		require.Equal(t, name, eval[string](c.tab, `getSelection().toString().trim()`))
+		require.Equal(t, name, browsertest.Eval[string](c.Tab, `getSelection().toString().trim()`))
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -62,49 +61,4 @@ func (r *ruled) decider() httplimit.Decider {
 				r.Figures.Count(&resp.Statuses[i], 1, denied)
 			}
 		}}
-}
-
-// maxRulesShown bounds the rules on the page.
-const maxRulesShown = 200
-
-// ruleShown is a rule on the page.
-type ruleShown struct {
-	Rule     string `json:"rule"`
-	Limit    string `json:"limit"`
-	Counting string `json:"counting"`
-	AtOnce   uint64 `json:"at_once"` // the most that passes within a moment
-	Hits     uint64 `json:"hits"`
-	Within   uint64 `json:"within"`
-	Over     uint64 `json:"over"`
-	Shadowed uint64 `json:"shadowed"`
-}
-
-// rulesShown is the part of the page about rules.
-type rulesShown struct {
-	Domain  string      `json:"domain"`
-	Version string      `json:"version"`
-	Loaded  int64       `json:"loaded"`
-	Count   int         `json:"count"`
-	Error   string      `json:"error,omitempty"` // of the last load
-	Failed  int64       `json:"failed,omitempty"`
-	Top     []ruleShown `json:"top"`
-}
-
-// shown returns the part of the page about rules.
-func (r *ruled) shown() *rulesShown {
-	s := r.Status()
-	out := &rulesShown{
-		Domain: screen.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli(),
-	}
-	if s.Err != nil {
-		out.Error, out.Failed = screen.Printable(s.Err.Error()), s.Failed.UnixMilli()
-	}
-	top, others := r.Figures.Top(maxRulesShown, r.domain)
-	out.Count = len(top) + others
-	for _, t := range top {
-		out.Top = append(out.Top, ruleShown{
-			screen.Printable(t.Path), t.Limit.String(), t.Limit.Algorithm.String(), t.Limit.AtOnce(), t.Hits, t.Within, t.Over, t.Shadowed,
-		})
-	}
-	return out
 }

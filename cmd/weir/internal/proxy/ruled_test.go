@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -76,7 +77,8 @@ func TestRules(t *testing.T) {
 	assert.Equal(t, []uint64{5, 2}, []uint64{f.Requests["admitted"], f.Requests["denied"]})
 	assert.Equal(t, "127.0.0.1", f.Worst[0].Name)
 	require.Len(t, f.Rules.Top, 2)
-	assert.Equal(t, ruleShown{"path=/login", "2 per year", "fixed_window", 4, 3, 2, 1, 0}, f.Rules.Top[1])
+	assert.Equal(t, live.RuleShown{Rule: "path=/login", Limit: "2 per year", Counting: "fixed_window",
+		AtOnce: 4, Hits: 3, Within: 2, Near: 1, Over: 1}, f.Rules.Top[1])
 	metrics := s.metrics()
 	assert.Contains(t, metrics, `weir_requests_total{outcome="denied"} 2`)
 	assert.Contains(t, metrics, `weir_rule_over_limit_total{domain="web",rule="path=/login"} 1`)

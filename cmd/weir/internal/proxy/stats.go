@@ -10,39 +10,29 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/offenders"
 )
 
 // figures is the body of /-/stats. Times are in ms since the Unix epoch.
 type figures struct {
-	Started  int64        `json:"started"`
-	Now      int64        `json:"now"`
+	live.Shown
+
 	Stopping bool         `json:"stopping"`
 	Upstream string       `json:"upstream"`
 	By       string       `json:"by"`
 	Shadow   bool         `json:"shadow"`
 	FailOpen bool         `json:"fail_open"`
 	Limits   []limitShown `json:"limits"`
-
-	InFlight  int64             `json:"in_flight"`
-	Requests  map[string]uint64 `json:"requests"`   // by httplimit's Outcome
-	PerSecond perSecond         `json:"per_second"` // oldest first
-	Minute    second            `json:"minute"`     // the last one
-	Hour      second            `json:"hour"`
-	Total     second            `json:"total"`
-	Table     table             `json:"table"`
-	Denials   uint64            `json:"denials"`
-	Worst     []caller          `json:"worst"`
-	DenyList  []cli.Listed      `json:"deny_list"`
-	// the number of entries, of which DenyList may be a part
-	Listed   int         `json:"listed"`
-	Deciding []deciding  `json:"deciding"`
-	Rules    *rulesShown `json:"rules,omitempty"`
-	Try      *tried      `json:"try,omitempty"`
+	InFlight int64        `json:"in_flight"`
+	Table    table        `json:"table"`
+	DenyList []cli.Listed `json:"deny_list"`
+	Listed   int          `json:"listed"` // the number of entries, of which DenyList may be a part
+	Deciding []deciding   `json:"deciding"`
+	Try      *tried       `json:"try,omitempty"`
 }
 
 type (
@@ -58,12 +48,6 @@ type (
 		Denied   uint64 `json:"denied"`   // by this limit
 	}
 
-	perSecond struct {
-		Admitted []uint64 `json:"admitted"`
-		Denied   []uint64 `json:"denied"`
-		Failed   []uint64 `json:"failed"`
-	}
-
 	table struct {
 		Buckets     int     `json:"buckets"`
 		MaxBuckets  int     `json:"max_buckets"`
@@ -71,16 +55,6 @@ type (
 		Swept       uint64  `json:"swept"`
 		LastSweepMs float64 `json:"last_sweep_ms"`
 		Full        uint64  `json:"full"` // new callers refused with ErrFull
-	}
-
-	// caller was denied between N-Error and N times.
-	caller struct {
-		ID     string `json:"id"`
-		Name   string `json:"name"`
-		N      uint64 `json:"n"`
-		Error  uint64 `json:"error"`
-		Last   int64  `json:"last"`
-		Listed bool   `json:"listed"`
 	}
 
 	// deciding is the source of decisions on a shared limit.
@@ -93,10 +67,7 @@ type (
 	}
 )
 
-const (
-	worstShown  = 20
-	listedShown = 200
-)
+const listedShown = 200
 
 func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
@@ -106,30 +77,30 @@ func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
 // figures collects the statistics.
 func (p *Proxy) figures() *figures {
 	f := &figures{
-		Started:  p.started.UnixMilli(),
-		Now:      time.Now().UnixMilli(),
+		Shown:    live.NewShown("weir proxy", p.started, &p.meter, p.denials),
 		Stopping: p.stopping.Load(),
 		By:       p.cfg.By.String(),
 		Shadow:   p.cfg.Guard.Shadow,
 		FailOpen: p.cfg.Guard.FailOpen,
 		InFlight: p.open.Load(),
-		Requests: make(map[string]uint64),
 		Limits:   p.limitsShown(),
 		Table:    p.table.read(p.limiter),
 	}
 	if p.cfg.Upstream != nil {
 		f.Upstream = p.cfg.Upstream.String()
 	}
+	f.Requests = make(map[string]uint64)
 	for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 		f.Requests[o.String()] = p.count(o)
 	}
-	f.PerSecond = series(p.meter.past())
-	f.Minute, f.Hour, f.Total = p.meter.sums()
-	f.Worst, f.Denials = p.worstShown()
+	for i := range f.Worst {
+		key, _ := live.KeyOf(f.Worst[i].ID) // it is one
+		_, f.Worst[i].Listed = p.denied.Lookup(key, netip.Addr{})
+	}
 	f.DenyList, f.Listed = p.listShown()
 	f.Try = p.trial.shown()
 	if p.ruled != nil {
-		f.Rules = p.ruled.shown()
+		f.Rules = p.ruled.Shown(p.ruled.domain)
 	}
 	if p.redis != nil {
 		for _, h := range p.redis.Hybrids() {
@@ -158,35 +129,6 @@ func (p *Proxy) limitsShown() []limitShown {
 		}
 	}
 	return shown
-}
-
-func series(past []second) perSecond {
-	n := len(past)
-	s := perSecond{Admitted: make([]uint64, n), Denied: make([]uint64, n), Failed: make([]uint64, n)}
-	for i, x := range past {
-		s.Admitted[i], s.Denied[i], s.Failed[i] = x.Admitted, x.Denied, x.Failed
-	}
-	return s
-}
-
-func callersShown(top []offenders.Offender) []caller {
-	shown := make([]caller, len(top))
-	for i, c := range top {
-		shown[i] = caller{
-			ID: idOf(c.Key), Name: screen.Printable(c.Key), N: c.Denied, Error: c.Error,
-			Last: c.Last.UnixMilli(),
-		}
-	}
-	return shown
-}
-
-func (p *Proxy) worstShown() ([]caller, uint64) {
-	top, total := p.denials.Top(worstShown)
-	shown := callersShown(top)
-	for i, c := range top {
-		_, shown[i].Listed = p.denied.Lookup(c.Key, netip.Addr{})
-	}
-	return shown, total
 }
 
 func (p *Proxy) listShown() ([]cli.Listed, int) {

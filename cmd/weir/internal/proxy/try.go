@@ -52,11 +52,11 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 
 // tried is what the limits of a trial would have done.
 type tried struct {
-	Limits   []limitShown `json:"limits"`
-	Requests uint64       `json:"requests"` // since the start
-	Denied   uint64       `json:"denied"`
-	Callers  int          `json:"callers"` // that were denied: at most live.Counted
-	Worst    []caller     `json:"worst"`
+	Limits   []limitShown  `json:"limits"`
+	Requests uint64        `json:"requests"` // since the start
+	Denied   uint64        `json:"denied"`
+	Callers  int           `json:"callers"` // that were denied: at most live.Counted
+	Worst    []live.Caller `json:"worst"`
 }
 
 // shown returns the part of the page about the trial; nil without one.
@@ -68,6 +68,6 @@ func (t *trial) shown() *tried {
 	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
 	top, _ := t.denials.Top(live.Counted)
 	s.Callers = len(top)
-	s.Worst = callersShown(top[:min(len(top), worstShown)])
+	s.Worst = live.Callers(top[:min(len(top), live.WorstShown)])
 	return s
 }

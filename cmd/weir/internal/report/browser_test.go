@@ -1,16 +1,15 @@
 package report
 
 import (
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
 )
 
 // layout describes the page as a browser shows it.
@@ -47,23 +46,12 @@ const layoutScript = `(() => {
 // TestPageFitsTheScreen checks that the page is readable on a large screen and on a telephone:
 // nothing is off screen, and no label is too small or hidden.
 func TestPageFitsTheScreen(t *testing.T) {
-	chromium, err := exec.LookPath("chromium")
-	require.NoError(t, err, "this test needs chromium: apt-get install chromium")
 	file := filepath.Join(t.TempDir(), "report.html")
 	require.NoError(t, os.WriteFile(file, []byte(render(t, "report.html")), 0o600))
-	allocator, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(chromium),
-		chromedp.UserDataDir(t.TempDir()),
-		chromedp.NoFirstRun, chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU)
-	defer cancel()
-	ctx, cancel := chromedp.NewContext(allocator)
-	defer cancel()
-	ctx, cancel = context.WithTimeout(ctx, time.Minute)
-	defer cancel()
+	page := browsertest.Open(t)
 	for _, width := range []int64{1200, 800, 400, 320} {
-		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900),
-			chromedp.Navigate("file://"+file)))
-		got, err := chromedp.Run(ctx, chromedp.Evaluate[layout](layoutScript))
-		require.NoError(t, err)
+		page.Do(chromedp.EmulateViewport(width, 900), chromedp.Navigate("file://"+file))
+		got := browsertest.Eval[layout](page, layoutScript)
 		assert.EqualValues(t, width, got.Page, "the page does not scroll sideways")
 		assert.Empty(t, got.Outside, "%d", width)
 		assert.Empty(t, got.SmallTexts, "%d", width)

@@ -246,14 +246,14 @@ function doubt(body, d) {
   };
 }
 
-function worst(rows, now) {
+function worst(rows, now, proxies) {
   const most = rows.length ? rows[0].n : 1;
   fill($("worst").tBodies[0], rows, (c) => c.id, (c) => [
     { text: cut(c.name), title: c.name, className: "name", bar: 100 * c.n / most },
     { text: (c.error ? "≤ " : "") + number.format(c.n),
       title: c.error ? "between " + number.format(c.n - c.error) + " and " + number.format(c.n) : "" },
     { text: now - c.last < 5000 ? "now" : span(now - c.last), title: at(c.last) },
-    c.listed ? { button: "listed" } :
+    !proxies ? { text: "" } : c.listed ? { button: "listed" } :
       { button: "deny", title: "deny " + c.name + " for 10 minutes", done: "listed",
         act: async () => await ask("Deny " + c.name + " for 10 minutes?") && change("POST", { id: c.id, name: c.name, for: "10m" }) },
     { button: "why", title: "why " + c.name + " is denied", act: () => explain("id", c.id) },
@@ -292,33 +292,37 @@ function deciding(rows, now) {
 }
 
 function show(s) {
+  const proxies = s.limits !== undefined; // or it answers Envoy
+  document.title = s.program;
+  text("program", s.program);
+  for (const id of ["list-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
+  $("limits-card").hidden = !proxies || !!s.rules;
+  $("why-what").placeholder = proxies && $("why-by").value === "key" ? "address or key" : "KEY=VALUE,…";
   const local = (s.deciding || []).some((d) => d.source !== "redis");
   text("state", s.stopping ? "stopping" : local ? "Redis is down" : s.deciding ? "deciding with Redis" : "up for " + span(s.now - s.started));
   $("state").className = "chip " + (s.stopping || local ? "down" : "up");
   $("shadow").hidden = !s.shadow;
-  text("about", s.upstream ? "in front of " + s.upstream : "without an upstream: requests get a built-in page");
+  text("about", !proxies ? "answers Envoy by rules" : s.upstream ? "in front of " + s.upstream : "without an upstream: requests get a built-in page");
   const last = (series) => series.length ? number.format(series[series.length - 1]) : "0";
   text("admitted-rate", last(s.per_second.admitted));
   text("denied-rate", last(s.per_second.denied));
-  text("in-flight", number.format(s.in_flight));
-  text("buckets", number.format(s.table.buckets));
-  text("buckets-of", "of " + number.format(s.table.max_buckets) + " counters" + (s.table.full ? ", " + number.format(s.table.full) + " refused" : ""));
-  $("buckets-of").title = number.format(s.table.sweeps) + " sweeps have removed " + number.format(s.table.swept) +
-    " that had expired; the last one took " + s.table.last_sweep_ms + " ms";
-  const { admitted, denied, listed, bypassed, failed, "no key": unkeyed } = s.requests, undecided = bypassed + failed + unkeyed;
+  if (proxies) counters(s.in_flight, s.table);
+  const { admitted = 0, denied = 0, listed = 0, bypassed = 0, failed = 0, "no key": unkeyed = 0 } = s.requests;
+  const undecided = bypassed + failed + unkeyed;
   text("undecided", number.format(undecided));
   text("undecided-of", undecided === 0 ? "not decided: no key, or the limiter failed" : "not decided: " + number.format(unkeyed) + " without a key, " +
     number.format(failed) + " refused and " + number.format(bypassed) + " let through as the limiter failed");
   text("totals", number.format(admitted + bypassed) + " admitted and " + number.format(denied + listed) + " denied since the start");
   chart(s.per_second);
   deciding(s.deciding, s.now);
-  worst(s.worst, s.now);
-  list(s.deny_list, s.listed, s.now);
+  worst(s.worst, s.now, proxies);
+  if (proxies) list(s.deny_list, s.listed, s.now);
   ruled(s.rules, s.now);
   tries(s.try, s.now);
-  $("why-by").hidden = !s.rules;
+  $("why-by").hidden = !s.rules || !proxies;
   fill($("sums").tBodies[0], [["in the last minute", s.minute], ["in the last hour", s.hour], ["since the start", s.total]],
     ([name]) => name, ([name, n]) => [{ text: name }, { text: number.format(n.admitted) }, { text: number.format(n.denied) }, { text: number.format(n.failed) }]);
+  if (!proxies) return;
   text("by", "callers told apart by " + s.by);
   const limits = s.limits || [];
   const routed = limits.some((l) => l.route);
@@ -398,11 +402,19 @@ function rows(id, items, cells) {
   $(id).hidden = !items;
 }
 
+function counters(inFlight, table) {
+  text("in-flight", number.format(inFlight));
+  text("buckets", number.format(table.buckets));
+  text("buckets-of", "of " + number.format(table.max_buckets) + " counters" + (table.full ? ", " + number.format(table.full) + " refused" : ""));
+  $("buckets-of").title = number.format(table.sweeps) + " sweeps have removed " + number.format(table.swept) +
+    " that had expired; the last one took " + table.last_sweep_ms + " ms";
+}
+
 function ruled(r, now) {
   $("rules-card").hidden = !r;
-  $("limits-card").hidden = !!r;
   if (!r) return;
-  text("rules-about", number.format(r.count) + " of domain " + r.domain + ", version " + r.version + ", loaded " + span(now - r.loaded) + " ago");
+  text("rules-about", number.format(r.count) + (r.domain ? " of domain " + r.domain : "") + ", version " + r.version + ", loaded " +
+    span(now - r.loaded) + " ago; loads: " + r.loads + ", refused: " + r.refused + ", warnings: " + r.warnings);
   $("rules-error").hidden = !r.error;
   text("rules-error", r.error ? "Refused " + span(now - r.failed) + " ago; the rules below stay in force: " + r.error : "");
   fill($("rules").tBodies[0], r.top || [], (l) => l.rule, (l) => [
@@ -411,8 +423,10 @@ function ruled(r, now) {
     { text: l.counting.replace("_", " "), className: "left" },
     { text: number.format(l.at_once), title: "the most that passes within a moment" },
     { text: number.format(l.hits) },
+    { text: number.format(l.near), title: "within the limit, over 0.8 of it" },
     { text: number.format(l.over) },
     { text: number.format(l.shadowed) },
+    { text: number.format(l.lost), title: "of denied requests, which a rule that is peeked at does not count" },
   ]);
 }
 

@@ -1,0 +1,42 @@
+package envoy
+
+import (
+	"context"
+	"testing"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+
+	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
+)
+
+// TestThePageInARealBrowser shows the page of a server, which is that of the proxy without what a
+// server has not.
+func TestThePageInARealBrowser(t *testing.T) {
+	s := start(t, "domain: d\ndescriptors: [{key: one, rate_limit: {unit: year, requests_per_unit: 1}}]\n", nil)
+	for range 3 {
+		s.ask(t, descriptor("one", "x"))
+	}
+	s.meter.Tick()
+	page := browsertest.Open(t)
+	page.Do(chromedp.Func(func(ctx context.Context, to *chromedp.Target) error {
+		_, err := cdp.Call(ctx, to, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{
+			Headers: network.Headers{"Authorization": "Bearer " + token},
+		})
+		return err
+	}), chromedp.Navigate("http://"+s.Addresses().Admin))
+	page.Sees(`document.title === "weir serve" && document.getElementById("program").textContent === "weir serve"`)
+	page.Sees(`document.getElementById("totals").textContent === "1 admitted and 2 denied since the start"`)
+	page.Sees(`document.querySelectorAll("#chart rect.d").length === 1`)
+	page.Sees(`document.querySelector("#rules tbody tr").textContent.startsWith("d: one1 per yearfixed window23")`)
+	for _, id := range []string{"list-card", "limits-card", "in-flight-card", "buckets-card", "try-card", "why-by"} {
+		page.Sees(`document.getElementById("` + id + `").checkVisibility() === false`)
+	}
+	page.Sees(`document.querySelector("#worst tbody td").textContent === "d: one=x"`)
+	page.Do(chromedp.Click("#worst tbody button"))
+	page.Sees(`document.getElementById("because-said").textContent === "is denied by one. It was denied 2 times since the start."`)
+	page.Sees(`document.getElementById("because-steps").textContent.includes("one=x")`)
+	page.Do(chromedp.SetValue("#why-what", "one=y"), chromedp.Click("#why button"))
+	page.Sees(`document.getElementById("because-said").textContent === "passes."`)
+}
