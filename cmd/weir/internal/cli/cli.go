@@ -67,7 +67,7 @@ func known(cmd *cobra.Command, args []string) error {
 		names = append(names, c.Name())
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(),
-		didYouMean("", similar.To(args[0], names)))
+		DidYouMean("", similar.To(args[0], names)))
 }
 
 // meant adds to the error of an unknown flag which was probably meant.
@@ -78,10 +78,11 @@ func meant(cmd *cobra.Command, err error) error {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return fmt.Errorf("%w%s", err, didYouMean("--", similar.To(unknown.GetSpecifiedName(), names)))
+	return fmt.Errorf("%w%s", err, DidYouMean("--", similar.To(unknown.GetSpecifiedName(), names)))
 }
 
-func didYouMean(prefix, name string) string {
+// DidYouMean returns the end of an error that suggests a name, if there is one.
+func DidYouMean(prefix, name string) string {
 	if name == "" {
 		return ""
 	}

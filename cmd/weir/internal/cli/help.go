@@ -21,6 +21,14 @@ func Section(cmd *cobra.Command, title string) {
 	})
 }
 
+// SectionOf returns the title of the section of a flag.
+func SectionOf(f *pflag.Flag) string {
+	if of := f.Annotations[section]; of != nil {
+		return of[0]
+	}
+	return "Flags"
+}
+
 const (
 	helpWidth    = 100 // columns
 	helpExamples = 2   // that stand before the flags
@@ -55,10 +63,7 @@ func printUsage(out io.Writer, cmd *cobra.Command) {
 	var titles []string
 	sections := map[string]*pflag.FlagSet{}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		title := "Flags"
-		if of := f.Annotations[section]; of != nil {
-			title = of[0]
-		}
+		title := SectionOf(f)
 		if sections[title] == nil {
 			titles = append(titles, title)
 			sections[title] = pflag.NewFlagSet("", pflag.ContinueOnError)

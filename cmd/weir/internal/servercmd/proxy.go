@@ -52,6 +52,14 @@ what servers read differently even so: %2F, %5C, NUL, double encoding and ..; se
 the upstream needs none of them. A path over 8 KiB gets 414, and one with too many readings 400.
 docs/paths.md has the table of servers.
 
+CONFIG is a file in YAML with the flags by their names, such as
+
+  upstream: http://127.0.0.1:9000
+  limit: [100/1m, burst=10/1s:token]
+  trust: 10.0.0.0/8
+
+The command line comes before it. --print-config prints all there is, with the defaults as comments.
+
 Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
 rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again
 when their files change, and keeps the counts; if rules have a mistake, the old ones stay in force.
@@ -116,6 +124,7 @@ const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --upstream http://127.0.0.1:9000 --limit 100/1m --route 'POST /login limit=5/1m' \
     --count-if 401
   weir proxy --upstream http://127.0.0.1:9000 --rules limits.yaml
+  weir proxy --limit 100/1m --print-config > weir.yaml && weir proxy weir.yaml
   weir proxy --listen :443 --tls-cert cert.pem --tls-key key.pem --upstream http://127.0.0.1:9000 \
     --limit 100/1m --redis redis://127.0.0.1:6379 --instances 2`
 
@@ -133,6 +142,7 @@ type proxyFlags struct {
 	accessLog, adminToken                     string
 	redis                                     redisFlags
 	onFail                                    string
+	printConfig                               bool
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -140,14 +150,16 @@ func newProxy() *cobra.Command { return new(proxyFlags).command() }
 // command returns the command, whose flags fill f.
 func (f *proxyFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "proxy {--limit COUNT/DURATION | --rules FILE} [--upstream URL]",
+		Use:     "proxy {--limit COUNT/DURATION | --rules FILE | CONFIG} [--upstream URL]",
 		Short:   "Put a limit in front of a server",
 		Long:    proxyLong,
 		Example: proxyExample,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Args:    cobra.MaximumNArgs(1),
+		RunE:    f.run,
 	}
 	cli.Help(cmd)
+	cmd.Flags().BoolVar(&f.printConfig, "print-config", false,
+		"print the configuration as a file, and do nothing else")
 	for _, add := range []func(*cobra.Command){f.addTraffic, f.addLimits, f.addCallers, f.addAnswers,
 		f.addBounds, f.addProcess, f.addRedis} {
 		add(cmd)
@@ -308,11 +320,19 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	cli.Section(cmd, "Counts on Redis")
 }
 
-func (f *proxyFlags) run(cmd *cobra.Command) error {
+func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
+	for _, name := range file {
+		if err := readConfig(cmd, name); err != nil {
+			return err
+		}
+	}
 	stdout := proxy.NewLines(cmd.OutOrStdout())
 	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
 	if err != nil {
 		return err
+	}
+	if f.printConfig {
+		return cli.Failure(printConfig(cmd.OutOrStdout(), cmd, notes(&cfg)))
 	}
 	p, err := proxy.New(cfg)
 	if err != nil {
@@ -320,5 +340,10 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	}
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
 		return errors.Join(p.Run(ctx), stdout.Flush())
-	}, p.Reload)
+	}, func() error {
+		for _, name := range file {
+			cfg.Log.Info("the settings of the file take a restart", "file", name)
+		}
+		return p.Reload()
+	})
 }

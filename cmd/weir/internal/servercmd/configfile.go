@@ -1,0 +1,206 @@
+package servercmd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/similar"
+	"github.com/weirgo/weir/rules"
+)
+
+// notInFiles are the flags that a file cannot set.
+var notInFiles = []string{"help", "print-config"}
+
+// configFile sets flags from a file in YAML: a map from their names to their values, or to lists of
+// values if they may be given several times.
+type configFile struct {
+	name     string
+	flags    *pflag.FlagSet
+	problems []error
+	lines    map[string]int // of the keys
+}
+
+// readConfig sets the flags of cmd that a file names and the command line does not. Its error joins
+// a rules.Problem for each mistake.
+func readConfig(cmd *cobra.Command, name string) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	c := &configFile{name: name, flags: cmd.Flags(), lines: make(map[string]int)}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		at := &yaml.Node{Line: 1, Column: 1}
+		if e, ok := errors.AsType[*yaml.LoadError](err); ok && e.Mark.Line > 0 {
+			at.Line, at.Column = e.Mark.Line, e.Mark.Column
+		}
+		c.problem(at, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return errors.Join(c.problems...)
+	}
+	if len(doc.Content) == 0 {
+		return nil
+	}
+	top := doc.Content[0]
+	if top.Kind != yaml.MappingNode {
+		c.problem(top, "want a map from the names of flags to their values")
+		return errors.Join(c.problems...)
+	}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		c.set(top.Content[i], top.Content[i+1])
+	}
+	return errors.Join(c.problems...)
+}
+
+func (c *configFile) problem(at *yaml.Node, format string, args ...any) {
+	c.problems = append(c.problems, &rules.Problem{
+		File: c.name, Line: at.Line, Column: at.Column, Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// set sets the flag of a key.
+func (c *configFile) set(key, value *yaml.Node) {
+	flag := c.flags.Lookup(key.Value)
+	if flag == nil || slices.Contains(notInFiles, key.Value) {
+		var names []string
+		c.flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		c.problem(key, "unknown setting %q%s", key.Value, cli.DidYouMean("", similar.To(key.Value, names)))
+		return
+	}
+	if line := c.lines[flag.Name]; line > 0 {
+		c.problem(key, "%s is set in line %d already", flag.Name, line)
+		return
+	}
+	c.lines[flag.Name] = key.Line
+	if flag.Changed { // on the command line, which wins
+		flag = &pflag.Flag{Name: flag.Name, Value: discard{flag.Value}}
+	}
+	several, isList := flag.Value.(pflag.SliceValue)
+	switch {
+	case value.Kind == yaml.ScalarNode && value.Tag != "!!null":
+		if err := c.put(flag, value.Value); err != nil {
+			c.problem(value, "%s: %s", flag.Name, err)
+		}
+	case value.Kind == yaml.SequenceNode && isList:
+		c.setList(flag, several, value)
+	case isList:
+		c.problem(value, "%s: want a value or a list of values", flag.Name)
+	default:
+		c.problem(value, "%s: want a value", flag.Name)
+	}
+}
+
+func (c *configFile) setList(flag *pflag.Flag, several pflag.SliceValue, list *yaml.Node) {
+	var values []string
+	for _, item := range list.Content {
+		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
+			c.problem(item, "%s: want a value", flag.Name)
+			return
+		}
+		values = append(values, item.Value)
+	}
+	if len(values) == 0 {
+		c.problem(list, "%s: the list is empty", flag.Name)
+		return
+	}
+	if err := c.put(flag, values[0]); err != nil { // it is changed now, and no default remains
+		c.problem(list.Content[0], "%s: %s", flag.Name, err)
+		return
+	}
+	if err := several.Replace(values); err != nil {
+		c.problem(list, "%s: %s", flag.Name, err)
+	}
+}
+
+// put sets a flag, unless it is one that the command line has set.
+func (c *configFile) put(flag *pflag.Flag, value string) error {
+	if _, ok := flag.Value.(discard); ok {
+		return nil
+	}
+	err := flag.Value.Set(value)
+	if what := plain[flag.Value.Type()]; err != nil && what != "" {
+		return fmt.Errorf("want %s, not %q", what, value)
+	}
+	flag.Changed = flag.Changed || err == nil
+	return err
+}
+
+// plain are the types of flags whose values YAML writes without quotes, and what they are.
+var plain = map[string]string{
+	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
+	"uint64": "a whole number that is not negative",
+}
+
+// discard is a value that is not set.
+type discard struct{ pflag.Value }
+
+func (discard) Append(string) error    { return nil }
+func (discard) Replace([]string) error { return nil }
+func (discard) GetSlice() []string     { return nil }
+
+// printConfig prints the flags of cmd as a file that readConfig reads, those with their defaults as
+// comments. notes are comments on flags.
+func printConfig(w io.Writer, cmd *cobra.Command, notes map[string][]string) error {
+	var out bytes.Buffer
+	title := ""
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if slices.Contains(notInFiles, f.Name) {
+			return
+		}
+		if of := cli.SectionOf(f); of != title {
+			title = of
+			fmt.Fprintf(&out, "\n# %s\n", title)
+		}
+		var value any = f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			value = list.GetSlice()
+		} else if what := plain[f.Value.Type()]; what != "" {
+			value = &yaml.Node{Kind: yaml.ScalarNode, Value: f.Value.String()} // without quotes
+		}
+		text, err := yaml.Marshal(map[string]any{f.Name: value})
+		if err != nil {
+			panic(err) // cannot happen: these are texts
+		}
+		for _, note := range notes[f.Name] {
+			out.WriteString("# " + note + "\n")
+		}
+		for line := range strings.Lines(string(text)) {
+			if !f.Changed {
+				line = "# " + line
+			}
+			out.WriteString(line)
+		}
+	})
+	_, err := w.Write(bytes.TrimLeft(out.Bytes(), "\n"))
+	return err
+}
+
+// notes says how each limit is counted, and what passes at once.
+func notes(cfg *proxy.Config) map[string][]string {
+	var limits, routes []string
+	for _, l := range cfg.Limits {
+		limits = append(limits, noteOf(l))
+	}
+	for _, r := range cfg.Routes {
+		for _, l := range r.Limits {
+			routes = append(routes, noteOf(l))
+		}
+	}
+	return map[string][]string{"limit": limits, "route": routes}
+}
+
+func noteOf(l rule.Rule) string {
+	return fmt.Sprintf("%s is counted in a %s, which admits %d at once", l.Limit, rule.Titles[l.Strategy],
+		l.AtOnce())
+}

@@ -1,0 +1,129 @@
+package servercmd
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// configured returns the flags of a weir proxy with this file and these arguments.
+func configured(t *testing.T, text string, args ...string) (*proxyFlags, *pflag.FlagSet, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	f := new(proxyFlags)
+	cmd := f.command()
+	require.NoError(t, cmd.ParseFlags(args))
+	return f, cmd.Flags(), readConfig(cmd, file)
+}
+
+func TestAFileSetsFlags(t *testing.T) {
+	f, flags, err := configured(t, `
+upstream: http://u:1
+limit: [100/1m, "burst=10/1s:token"]
+route: POST /login limit=5/1m
+trust: 10.0.0.0/8,::1
+deny: ["192.0.2.1", "a,b"]
+max-conns: 7
+shadow: true
+drain: 3s
+status: 503
+`, "--status", "418", "--limit", "1/1s")
+	require.NoError(t, err)
+	cfg, err := f.config(flags.Changed, io.Discard, io.Discard)
+	require.NoError(t, err)
+	require.Len(t, cfg.Limits, 1, "the command line comes before the file")
+	assert.Equal(t, "1/1s", cfg.Limits[0].Name)
+	assert.Equal(t, []any{418, 7, true, "3s", 2, 2}, []any{cfg.Guard.DeniedStatus, cfg.MaxConns, cfg.Guard.Shadow,
+		cfg.Drain.String(), len(cfg.Trust), len(cfg.Deny)})
+	assert.Equal(t, "a,b", cfg.Deny[1].Key, "an item of a list is not split")
+	assert.Equal(t, "/login", strings.Fields(cfg.Routes[0].Pattern)[1])
+}
+
+func TestMistakesInAConfigFile(t *testing.T) {
+	_, _, err := configured(t, `limits: 100/1m
+limit: 1/1s
+limit: 2/1s
+listen: [a]
+max-conns: many
+shadow: perhaps
+help: true
+print-config: true
+trust: {a: b}
+route: []
+allow: [~]
+by:
+`)
+	require.Error(t, err)
+	for i, want := range []string{
+		`:1:1: unknown setting "limits"; did you mean limit?`, `:3:1: limit is set in line 2 already`,
+		`:4:9: listen: want a value`, `:5:12: max-conns: want a whole number, not "many"`,
+		`:6:9: shadow: want true or false, not "perhaps"`, `:7:1: unknown setting "help"`,
+		`:8:1: unknown setting "print-config"`, `:9:8: trust: want a value or a list of values`,
+		`:10:8: route: the list is empty`, `:11:9: allow: want a value`, `:12:4: by: want a value`,
+	} {
+		lines := strings.Split(err.Error(), "\n")
+		require.Greater(t, len(lines), i, err)
+		assert.Contains(t, lines[i], want)
+	}
+	for text, want := range map[string]string{
+		"- limit": ":1:1: want a map from the names", "limit: [": ":1:", "a: b: c": ":1:",
+	} {
+		_, _, err := configured(t, text)
+		assert.ErrorContains(t, err, want, text)
+	}
+	for _, text := range []string{"", "# nothing\n"} {
+		_, _, err := configured(t, text)
+		assert.NoError(t, err)
+	}
+	assert.ErrorIs(t, readConfig(newProxy(), filepath.Join(t.TempDir(), "none")), os.ErrNotExist)
+}
+
+// TestThePrintedConfigIsTheSame prints a configuration in which every flag is set, and reads it.
+func TestThePrintedConfigIsTheSame(t *testing.T) {
+	f := new(proxyFlags)
+	cmd := f.command()
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		text := flag.DefValue
+		switch flag.Value.Type() {
+		case "bool":
+			text = "true"
+		case "duration":
+			text = "17s"
+		case "int", "int64", "uint64":
+			text = "18"
+		case "stringSlice", "stringArray":
+			require.NoError(t, cmd.Flags().Set(flag.Name, "one: #1 'x'"))
+			text = "two"
+		case "string":
+			text = "a \\ \"b\" # c"
+		case "algorithm":
+			text = "sliding_log"
+		}
+		require.NoError(t, cmd.Flags().Set(flag.Name, text), flag.Name)
+	})
+	var out bytes.Buffer
+	require.NoError(t, printConfig(&out, cmd, nil))
+	_, read, err := configured(t, out.String())
+	require.NoError(t, err, out.String())
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "help" && flag.Name != "print-config" {
+			assert.Equal(t, flag.Value.String(), read.Lookup(flag.Name).Value.String(), flag.Name)
+			assert.True(t, read.Lookup(flag.Name).Changed, flag.Name)
+		}
+	})
+
+	// Without a flag all of it is comments.
+	out.Reset()
+	require.NoError(t, printConfig(&out, newProxy(), nil))
+	for line := range strings.Lines(out.String()) {
+		assert.True(t, line == "\n" || strings.HasPrefix(line, "#"), line)
+	}
+}
