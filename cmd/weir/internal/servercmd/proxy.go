@@ -3,10 +3,13 @@ package servercmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
@@ -116,7 +119,8 @@ SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On S
 the health check fails, and each response closes its connection. After --drain-delay no new
 connections are accepted; those that are open are read for a second more, since requests may be on
 their way, and requests in flight have --drain to finish. A second signal ends the process at once.
-The access log goes to the standard output, everything else to the standard error.`
+The access log goes to the standard output, on a terminal with a short line for each request and a
+sum at the end, everything else to the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip
@@ -143,6 +147,7 @@ type proxyFlags struct {
 	redis                                     redisFlags
 	onFail                                    string
 	printConfig                               bool
+	terminal                                  bool // the standard output is one
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -326,6 +331,9 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 			return err
 		}
 	}
+	if out, ok := cmd.OutOrStdout().(*os.File); ok {
+		f.terminal = term.IsTerminal(int(out.Fd()))
+	}
 	stdout := proxy.NewLines(cmd.OutOrStdout())
 	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
 	if err != nil {
@@ -339,7 +347,11 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		return err
 	}
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
-		return errors.Join(p.Run(ctx), stdout.Flush())
+		err := errors.Join(p.Run(ctx), stdout.Flush())
+		if f.terminal && ctx.Err() != nil { // it has served
+			fmt.Fprintln(cmd.ErrOrStderr(), p.Sum())
+		}
+		return err
 	}, func() error {
 		for _, name := range file {
 			cfg.Log.Info("the settings of the file take a restart", "file", name)

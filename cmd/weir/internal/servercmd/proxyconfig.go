@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 
@@ -209,13 +211,17 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	return err
 }
 
-// setLogs writes the access log to the standard output and the other log to the standard error.
+// setLogs writes the access log to the standard output, for people if that is a terminal, and the
+// other log to the standard error.
 func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error {
 	if err := oneOf("access-log", f.accessLog, "text", "json", "off"); err != nil {
 		return err
 	}
 	cfg.Log = newLog(stderr, f.accessLog)
-	if f.accessLog != "off" {
+	switch {
+	case f.accessLog == "text" && f.terminal:
+		cfg.Access = slog.New(proxy.NewTerminal(stdout, os.Getenv("NO_COLOR") == ""))
+	case f.accessLog != "off":
 		cfg.Access = newLog(stdout, f.accessLog)
 	}
 	return nil

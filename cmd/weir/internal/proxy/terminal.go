@@ -1,0 +1,106 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
+)
+
+// Terminal is a slog.Handler of the access log for people: a short line for each request. It is
+// safe for concurrent use.
+type Terminal struct {
+	mu    sync.Mutex
+	w     io.Writer // guarded by mu
+	color bool
+}
+
+// NewTerminal returns a Terminal on w, with colors or without.
+func NewTerminal(w io.Writer, color bool) *Terminal { return &Terminal{w: w, color: color} }
+
+// Enabled implements slog.Handler.
+func (t *Terminal) Enabled(context.Context, slog.Level) bool { return true }
+
+// WithAttrs implements slog.Handler; the access log has none.
+func (t *Terminal) WithAttrs([]slog.Attr) slog.Handler { return t }
+
+// WithGroup implements slog.Handler; the access log has none.
+func (t *Terminal) WithGroup(string) slog.Handler { return t }
+
+// Handle implements slog.Handler.
+func (t *Terminal) Handle(_ context.Context, r slog.Record) error {
+	of := make(map[string]slog.Value, 24)
+	r.Attrs(func(a slog.Attr) bool {
+		if v := a.Value.Resolve(); v.Kind() == slog.KindGroup {
+			for _, in := range v.Group() {
+				of[in.Key] = in.Value
+			}
+		} else {
+			of[a.Key] = v
+		}
+		return true
+	})
+	var b bytes.Buffer
+	status, outcome := of["status"].Int64(), of["outcome"]
+	fmt.Fprintf(&b, "%s %s %-4s %s  %s %.1f ms", r.Time.Format(time.TimeOnly),
+		t.paint(colorOf(status, outcome), fmt.Sprint(status)), of["method"].String(), of["path"].String(),
+		of["client"].String(), of["ms"].Float64())
+	if text := outcome.String(); of["outcome"].Kind() == slog.KindString && text != "admitted" {
+		fmt.Fprintf(&b, "  %s", t.paint(colorOf(status, outcome), text))
+		if policy := of["policy"]; policy.Kind() == slog.KindString {
+			fmt.Fprintf(&b, " by %s", screen.Printable(policy.String()))
+		}
+	}
+	if key := of["key"]; key.Kind() == slog.KindString {
+		fmt.Fprintf(&b, "  key %s", key.String())
+	}
+	b.WriteByte('\n')
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, err := t.w.Write(b.Bytes())
+	return err
+}
+
+// The colors of a terminal.
+const (
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	red    = "\x1b[31m"
+	normal = "\x1b[0m"
+)
+
+func colorOf(status int64, outcome slog.Value) string {
+	switch text := outcome.String(); {
+	case text == "denied" || text == "listed" || status >= 500:
+		return red
+	case status >= 400:
+		return yellow
+	}
+	return green
+}
+
+func (t *Terminal) paint(color, text string) string {
+	if !t.color {
+		return text
+	}
+	return color + text + normal
+}
+
+// Sum says what the proxy has done since its start, for the end of a session.
+func (p *Proxy) Sum() string {
+	of := p.totals()
+	var b strings.Builder
+	all := of.Admitted + of.Denied + of.Failed
+	fmt.Fprintf(&b, "%d requests in %s: %d admitted, %d denied, %d others", all,
+		time.Since(p.started).Round(time.Second), of.Admitted, of.Denied, of.Failed)
+	if top, _ := p.denials.Top(1); len(top) > 0 {
+		fmt.Fprintf(&b, "; denied most: %s, %d times", screen.Printable(top[0].Key), top[0].Denied-top[0].Error)
+	}
+	return b.String()
+}
