@@ -39,7 +39,17 @@ type Suggestion struct {
 	Peaks  Peaks `json:"peaks"`
 	// Histogram has no empty bins at the end and no peaks of NoLimit.
 	Histogram []PeakBin `json:"histogram"`
+	Curve     []Point   `json:"-"`
 }
+
+// Point is the number of callers that a limit denies a request.
+type Point struct {
+	Limit  Peak
+	Denied int
+}
+
+// maxCurve bounds the points of a curve, but for that of the suggested limit.
+const maxCurve = 200
 
 // Peak is the lowest limit that denies none of a caller's requests. Its JSON is null for NoLimit.
 type Peak uint64
@@ -165,7 +175,30 @@ func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []Peak) Sug
 	at := func(permille int) Peak { return peaks[(permille*n+999)/1000-1] }
 	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1]}
 	out.Histogram = histogram(peaks, out.Limit)
+	out.Curve = curve(peaks, out.Limit)
 	return out
+}
+
+// curve returns a Point for each of sorted peaks, at which alone the number of callers changes. Of
+// many it leaves some out, but not the first, the last and the limit.
+func curve(sorted []Peak, limit Peak) (points []Point) {
+	n := len(sorted)
+	for i := 0; i < n && sorted[i] != NoLimit; {
+		at := sorted[i]
+		for i < n && sorted[i] == at {
+			i++
+		}
+		points = append(points, Point{at, n - i})
+	}
+	if len(points) <= maxCurve {
+		return points
+	}
+	last, kept := len(points)-1, 0
+	return slices.DeleteFunc(points, func(p Point) bool {
+		i := kept
+		kept++
+		return i*(maxCurve-1)/last == (i-1)*(maxCurve-1)/last && i > 0 && p.Limit != limit
+	})
 }
 
 // histogram counts sorted peaks. One bin ends at limit.

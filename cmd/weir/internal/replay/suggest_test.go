@@ -91,6 +91,33 @@ func TestSuggestion(t *testing.T) {
 			return b.To == got.Limit
 		}), "no bin is on both sides of the limit")
 	}
+	for _, most := range []Peak{1, 2, 199, 200, 201, 1000, 12345} {
+		var peaks []Peak
+		for i := range most {
+			peaks = append(peaks, 3*i+1, 3*i+1)
+		}
+		peaks = append(peaks, NoLimit)
+		limit := 3*(most/2) + 1
+		points := curve(peaks, limit)
+		require.LessOrEqual(t, len(points), maxCurve+1)
+		require.GreaterOrEqual(t, len(points), min(int(most), maxCurve))
+		require.Equal(t, Point{1, 2*int(most) - 1}, points[0])
+		require.Equal(t, Point{3*most - 2, 1}, points[len(points)-1], "the caller that every limit denies")
+		chosen := false
+		for i, p := range points {
+			denied := 0
+			for _, peak := range peaks {
+				if peak > p.Limit {
+					denied++
+				}
+			}
+			require.Equal(t, denied, p.Denied)
+			require.True(t, i == 0 || p.Limit > points[i-1].Limit)
+			chosen = chosen || p.Limit == limit
+		}
+		require.True(t, chosen)
+	}
+	require.Empty(t, curve([]Peak{NoLimit}, NoLimit))
 	got := (&Suggest{DenyAtMost: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute,
 		[]Peak{NoLimit, NoLimit, 4})
 	require.Equal(t, NoLimit, got.Limit)

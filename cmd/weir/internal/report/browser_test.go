@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -57,5 +58,29 @@ func TestPageFitsTheScreen(t *testing.T) {
 		assert.Empty(t, got.SmallTexts, "%d", width)
 		assert.Empty(t, got.Overlaps, "%d", width)
 		assert.Greater(t, got.Labels, 30)
+	}
+}
+
+// TestTheSliderReadsTheCurve moves the slider of a curve to each of its points.
+func TestTheSliderReadsTheCurve(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(file, []byte(render(t, "report.html")), 0o600))
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate("file://" + file))
+	page.Sees(`document.querySelectorAll(".curve .slide:not([hidden])").length === 3`)
+	s := example().Suggestions[1]
+	move := func(i int) (said, command string) {
+		said = browsertest.Eval[string](page, fmt.Sprintf(`(() => {
+			const curve = document.querySelectorAll(".curve")[1], slider = curve.querySelector("input");
+			slider.value = %d;
+			slider.dispatchEvent(new Event("input"));
+			return curve.querySelector("output").textContent;
+		})()`, i))
+		return said, browsertest.Eval[string](page, `document.querySelectorAll(".curve code")[1].textContent`)
+	}
+	for i, p := range s.Curve {
+		said, command := move(i)
+		assert.Contains(t, said, fmt.Sprintf("%d/1h denies a request to %d of 1234 callers (", p.Limit, p.Denied))
+		assert.Contains(t, command, fmt.Sprintf("--limit %d/1h:fixed", p.Limit))
 	}
 }

@@ -1,7 +1,9 @@
 package report
 
 import (
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"html/template"
 	"io"
 	"slices"
@@ -15,6 +17,12 @@ import (
 //go:embed page.html
 var pageText string
 
+// script moves the sliders of the page, which shows the curves and their numbers without it too. The
+// page allows its browser no other script.
+//
+//go:embed page.js
+var script string
+
 // page escapes all text but the drawings, which consist only of numbers and times.
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"headline": headline, "fileList": fileList, "stamp": stamp, "span": span, "notes": Notes,
@@ -23,11 +31,16 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"printable": screen.Printable, "short": short, "rulesTable": rulesTable, "worstTable": worstTable,
 	"timelineChart": timelineChart, "onlyTables": onlyTables, "byStrategy": byStrategy,
 	"strategyTitle": strategyTitle, "exactPercent": exactPercent, "suggested": suggested,
-	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "durationText": durationText,
+	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "curveChart": curveChart, "durationText": durationText,
 	"endpointsTable": endpointsTable, "examplesTable": examplesTable,
 	"percentOf": percent[int],
-	"method":    func() string { return Method },
-	"how":       func() string { return endpoint.How },
+	"script":    func() template.JS { return template.JS(script) },
+	"scriptHash": func() string {
+		sum := sha256.Sum256([]byte(script))
+		return base64.StdEncoding.EncodeToString(sum[:])
+	},
+	"method": func() string { return Method },
+	"how":    func() string { return endpoint.How },
 	"width": func(percent string) string {
 		return strings.Trim(strings.TrimSuffix(percent, " %"), "<>") + "%"
 	},
@@ -41,7 +54,7 @@ type htmlPage struct {
 	Tiles   [][2]string // values and their names
 }
 
-// HTML writes the report as one page without scripts or other files. Times are UTC.
+// HTML writes the report as one page without other files. Times are UTC.
 func HTML(w io.Writer, r *replay.Result) error {
 	p := htmlPage{Result: r, Heading: "What would the limit have done?",
 		Bins: r.Timeline.Coarser(htmlBins)}

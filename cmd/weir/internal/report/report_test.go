@@ -2,11 +2,14 @@ package report
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/csv"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
 	"flag"
+	"html"
 	"io"
 	"math"
 	"os"
@@ -135,6 +138,7 @@ func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most re
 			bin.To = limit
 		}
 		s.Histogram = append(s.Histogram, bin)
+		s.Curve = append(s.Curve, replay.Point{Limit: bin.To, Denied: 1234 - 1234*len(s.Curve)/len(callers)})
 		if from = bin.To + 1; from > to {
 			to *= 2
 		}
@@ -202,6 +206,14 @@ func TestNoFormHoldsControlCharacters(t *testing.T) {
 
 func TestHTMLIsSelfContainedAndInert(t *testing.T) {
 	got := render(t, "report.html")
+	before, rest, found := strings.Cut(got, "<script>")
+	require.True(t, found)
+	text, after, _ := strings.Cut(rest, "</script>")
+	sum := sha256.Sum256([]byte(text))
+	assert.Contains(t, html.UnescapeString(before),
+		"script-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'\"", "the only script is that of the page")
+	assert.NotContains(t, text, "innerHTML")
+	got = before + after
 	for _, bad := range []string{"<script", "<img", "<link", "<iframe", "<form", "<a ", "javascript:",
 		"@import", "url("} {
 		assert.NotContains(t, strings.ReplaceAll(got, "url(#denied)", ""), bad)
@@ -215,7 +227,7 @@ func TestHTMLIsSelfContainedAndInert(t *testing.T) {
 // TestHTMLIsWellFormed checks the structure of the page and of its drawings, which html/template
 // does not.
 func TestHTMLIsWellFormed(t *testing.T) {
-	got := render(t, "report.html")
+	got := regexp.MustCompile(`(?s)<script>.*</script>`).ReplaceAllString(render(t, "report.html"), "")
 	d := xml.NewDecoder(strings.NewReader(got))
 	d.Strict = false
 	d.AutoClose = xml.HTMLAutoClose
@@ -240,7 +252,7 @@ func TestHTMLIsWellFormed(t *testing.T) {
 		}
 	}
 	assert.Zero(t, depth)
-	assert.Equal(t, 4+3, svgs, "one for each rule and each suggestion of a limit")
+	assert.Equal(t, 4+3+3, svgs, "one for each rule and each suggestion of a limit")
 	assert.NotContains(t, got, "NaN")
 	assert.NotContains(t, got, "Inf")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
 // A drawing fills the width of the page and has a fixed height: its bars stretch, but its labels,
@@ -169,6 +170,57 @@ func peakChart(s replay.Suggestion) drawing {
 		p.note(x, step, label, count(b.Callers), count(denied))
 	}
 	return p.html("callers by their peak, and the suggested limit; the table below has the numbers")
+}
+
+// curveOf is the curve of a suggestion: what its drawing and its slider need.
+type curveOf struct {
+	drawing
+	Points  string // LIMIT:DENIED, separated by spaces
+	Per     string // the duration
+	Limit   replay.Peak
+	Command string // that enforces the suggested limit; empty if there is none
+}
+
+// curveChart draws the part of the callers that each limit denies a request. The horizontal scale is
+// logarithmic.
+func curveChart(r *replay.Result, s replay.Suggestion) *curveOf {
+	if len(s.Curve) < 2 {
+		return nil
+	}
+	per, last := durationText(s.Duration), len(s.Curve)-1
+	p := plot{numbers: newTable("Callers by the limit that denies them a request", "limit", "callers denied",
+		"share of callers")}
+	for i := range 5 {
+		p.y(float64(i)*plotHeight/4, fmt.Sprintf("%d %%", 25*i))
+	}
+	scale := plotWidth / max(math.Log2(float64(s.Curve[last].Limit))*1.05, 1)
+	at := func(limit replay.Peak) float64 { return math.Log2(float64(max(limit, 1))) * scale }
+	step := max(1, int(math.Ceil(math.Log2(float64(s.Curve[last].Limit))/8)))
+	for bits := 0; replay.Peak(1)<<bits <= s.Curve[last].Limit; bits += step {
+		p.x(at(1<<bits), brief(1<<bits), bits/step%2 > 0)
+	}
+	var points []string
+	for i, of := range s.Curve {
+		end := float64(plotWidth)
+		if i < last {
+			end = at(s.Curve[i+1].Limit)
+		}
+		p.bar(at(of.Limit), end-at(of.Limit), 0, float64(of.Denied)/float64(r.Callers)*plotHeight)
+		points = append(points, fmt.Sprintf("%d:%d", of.Limit, of.Denied))
+	}
+	for i, ten := 0, min(10, len(s.Curve)); i < ten; i++ {
+		of, end := s.Curve[i*last/(ten-1)], float64(plotWidth)
+		if i < ten-1 {
+			end = at(s.Curve[(i+1)*last/(ten-1)].Limit)
+		}
+		p.note(at(of.Limit), end-at(of.Limit), fmt.Sprintf("%d/%s", of.Limit, per), count(of.Denied),
+			percent(of.Denied, r.Callers))
+	}
+	fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, at(s.Limit), plotHeight)
+	limit := rule.Rule{Limit: fmt.Sprintf("%d/%s", s.Limit, per), Strategy: s.Strategy, Burst: s.Burst}
+	command, _ := Enforce(r, &replay.RuleResult{Rule: limit})
+	return &curveOf{p.html("the part of the callers that each limit denies a request"),
+		strings.Join(points, " "), per, s.Limit, command}
 }
 
 // brief formats a count in few characters, rounded: 1,048,576 is 1M.
