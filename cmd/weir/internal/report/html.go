@@ -6,8 +6,11 @@ import (
 	"encoding/base64"
 	"html/template"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
@@ -66,8 +69,17 @@ func HTML(w io.Writer, r *replay.Result) error {
 	}
 	width := span(p.Bins.Width)
 	p.Tiles = [][2]string{{count(r.Requests), "requests"}, {count(r.Callers), "callers"},
-		{span(r.Last.Sub(r.First)), "span"}, {plural(tallest(p.Bins), "request"), "busiest " + width}}
+		{span(r.Last.Sub(r.First)), "span"}, {perSecond(tallest(p.Bins), p.Bins.Width), "in the busiest " + width}}
 	return page.Execute(w, p)
+}
+
+// perSecond formats a rate.
+func perSecond(n uint64, in time.Duration) string {
+	rate := float64(n) / in.Seconds()
+	if rate >= 100 || rate == math.Trunc(rate) {
+		return count(uint64(math.Round(rate))) + "/s"
+	}
+	return strconv.FormatFloat(rate, 'g', 2, 64) + "/s"
 }
 
 func tallest(t *replay.Timeline) uint64 { return slices.Max(t.Rows[0]) }

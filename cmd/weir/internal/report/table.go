@@ -108,7 +108,7 @@ func onlyTables(name string, only *replay.OnlyOne) (tables []*table) {
 // suggestionsTable has the suggestions of one strategy.
 func suggestionsTable(all []replay.Suggestion) *table {
 	t := newTable("Suggested limits and the peaks of the callers", "limit", "callers denied",
-		"p50", "p90", "p99", "p99.9", "max")
+		"typical caller", "p90", "p99", "p99.9", "max")
 	for _, s := range all {
 		p := s.Peaks
 		t.add(suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99), peak(p.P999),
