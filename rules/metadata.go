@@ -127,8 +127,9 @@ func (d *decoder) usualOf(metadata *field) Algorithm {
 		return d.usual
 	}
 	limit := Limit{Algorithm: d.usual}
-	d.algorithm(&limit, d.options(settings.value, d.at(settings.key), "metadata.weir at the top of a file",
-		"algorithm").get("algorithm"))
+	in := d.options(settings.value, d.at(settings.key), "metadata.weir at the top of a file",
+		"algorithm")
+	d.algorithm(&limit, in.get("algorithm"))
 	return limit.Algorithm
 }
 

@@ -93,7 +93,7 @@ func TestMistakesInTheUsualAlgorithm(t *testing.T) {
 
 func TestAtOnce(t *testing.T) {
 	for limit, want := range map[rules.Limit]uint64{
-		{Requests: 5}:                                          10,
+		{Requests: 5}: 10,
 		{Requests: 5, Algorithm: rules.SlidingWindow}:          5,
 		{Requests: 5, Algorithm: rules.TokenBucket}:            5,
 		{Requests: 5, Algorithm: rules.TokenBucket, Burst: 20}: 20,

@@ -4,9 +4,9 @@
 //	weir proxy --limit 100/1m --upstream http://127.0.0.1:9000
 //
 // The first reports what the limit would have done to the requests of an access log; the second is
-// a reverse proxy that enforces it. weir why asks it why a caller is denied. weir rules checks and explains rules in YAML, and weir serve
-// answers Envoy by them. See their --help. weir proxy and weir serve run a second program,
-// weir-server, so that the others do not need its libraries.
+// a reverse proxy that enforces it. weir why asks it why a caller is denied. weir rules checks and
+// explains rules in YAML, and weir serve answers Envoy by them. See their --help. weir proxy and
+// weir serve run a second program, weir-server, so that the others do not need its libraries.
 //
 // It exits with 1 on a failure, with 2 if its arguments or its input are wrong, with 3 if a replay
 // is in doubt of its input, and with 130 if one was interrupted. Data goes to the standard output,

@@ -126,7 +126,7 @@ func passes(h *cli.Held, now time.Time) string {
 	case h.Passes == 0:
 		return "now"
 	}
-	return "in " + max(time.UnixMilli(h.Passes).Sub(now), time.Millisecond).Round(time.Millisecond).String()
+	return "in " + max(time.UnixMilli(h.Passes).Sub(now), time.Millisecond).String()
 }
 
 // clock returns a time of this day without its date.

@@ -28,7 +28,8 @@ func (s *Server) admin() http.Handler {
 	}))
 	mux.Handle("DELETE /-/caller", s.tokenOnly(s.live.ServeReset))
 	mux.Handle("DELETE /-/callers", s.tokenOnly(s.live.ServeResetAll))
-	return live.Known(nil, "This server is known by its address and as localhost only.", live.Secure(mux))
+	return live.Known(nil, "This server is known by its address and as localhost only.",
+		live.Secure(mux))
 }
 
 // tokenOnly passes only requests with the admin token. Without a configured token it refuses all.

@@ -87,7 +87,7 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 	if s := &resp.Statuses[0]; s.Rule != nil {
 		held := cli.Held{Name: screen.Printable(s.Rule.Path), Limit: s.Rule.Limit.String(),
 			Counting: s.Rule.Limit.Algorithm.String(), AtOnce: s.Rule.Limit.AtOnce(),
-			Left: uint64(s.Remaining)}
+			Left: s.Remaining}
 		if !s.Rule.Limit.Unlimited {
 			held.Used = uint64(s.Rule.Limit.Requests) - min(uint64(s.Rule.Limit.Requests), held.Left)
 		}

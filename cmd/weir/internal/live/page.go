@@ -89,10 +89,11 @@ func NewShown(program string, started time.Time, m *Meter, d *Denials) Shown {
 	s := Shown{Program: program, Started: started.UnixMilli(), Now: time.Now().UnixMilli()}
 	past := m.Past()
 	n := len(past)
-	s.PerSecond = PerSecond{make([]uint64, n), make([]uint64, n), make([]uint64, n)}
+	rates := PerSecond{make([]uint64, n), make([]uint64, n), make([]uint64, n)}
 	for i, x := range past {
-		s.PerSecond.Admitted[i], s.PerSecond.Denied[i], s.PerSecond.Failed[i] = x.Admitted, x.Denied, x.Failed
+		rates.Admitted[i], rates.Denied[i], rates.Failed[i] = x.Admitted, x.Denied, x.Failed
 	}
+	s.PerSecond = rates
 	s.Minute, s.Hour, s.Total = m.Sums()
 	top, all := d.Top(WorstShown)
 	s.Worst, s.Denials = Callers(top), all

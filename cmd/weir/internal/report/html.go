@@ -20,8 +20,8 @@ import (
 //go:embed page.html
 var pageText string
 
-// script moves the sliders of the page, which shows the curves and their numbers without it too. The
-// page allows its browser no other script.
+// script moves the sliders of the page, which shows the curves and their numbers without it too.
+// The page allows its browser no other script.
 //
 //go:embed page.js
 var script string
@@ -34,7 +34,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"printable": screen.Printable, "short": short, "rulesTable": rulesTable, "worstTable": worstTable,
 	"timelineChart": timelineChart, "onlyTables": onlyTables, "byStrategy": byStrategy,
 	"strategyTitle": strategyTitle, "exactPercent": exactPercent, "suggested": suggested,
-	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "curveChart": curveChart, "durationText": durationText,
+	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "curveChart": curveChart,
+	"durationText":   durationText,
 	"endpointsTable": endpointsTable, "examplesTable": examplesTable,
 	"percentOf": percent[int],
 	"script":    func() template.JS { return template.JS(script) },
@@ -69,7 +70,8 @@ func HTML(w io.Writer, r *replay.Result) error {
 	}
 	width := span(p.Bins.Width)
 	p.Tiles = [][2]string{{count(r.Requests), "requests"}, {count(r.Callers), "callers"},
-		{span(r.Last.Sub(r.First)), "span"}, {perSecond(tallest(p.Bins), p.Bins.Width), "in the busiest " + width}}
+		{span(r.Last.Sub(r.First)), "span"},
+		{perSecond(tallest(p.Bins), p.Bins.Width), "in the busiest " + width}}
 	return page.Execute(w, p)
 }
 

@@ -181,15 +181,15 @@ type curveOf struct {
 	Command string // that enforces the suggested limit; empty if there is none
 }
 
-// curveChart draws the part of the callers that each limit denies a request. The horizontal scale is
-// logarithmic.
+// curveChart draws the part of the callers that each limit denies a request. The horizontal scale
+// is logarithmic.
 func curveChart(r *replay.Result, s replay.Suggestion) *curveOf {
 	if len(s.Curve) < 2 {
 		return nil
 	}
 	per, last := durationText(s.Duration), len(s.Curve)-1
-	p := plot{numbers: newTable("Callers by the limit that denies them a request", "limit", "callers denied",
-		"share of callers")}
+	p := plot{numbers: newTable("Callers by the limit that denies them a request", "limit",
+		"callers denied", "share of callers")}
 	for i := range 5 {
 		p.y(float64(i)*plotHeight/4, fmt.Sprintf("%d %%", 25*i))
 	}

@@ -75,7 +75,8 @@ func (c *configFile) set(key, value *yaml.Node) {
 	if flag == nil || slices.Contains(notInFiles, key.Value) {
 		var names []string
 		c.flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		c.problem(key, "unknown setting %q%s", key.Value, cli.DidYouMean("", similar.To(key.Value, names)))
+		c.problem(key, "unknown setting %q%s", key.Value,
+			cli.DidYouMean("", similar.To(key.Value, names)))
 		return
 	}
 	if line := c.lines[flag.Name]; line > 0 {
@@ -201,6 +202,6 @@ func notes(cfg *proxy.Config) map[string][]string {
 }
 
 func noteOf(l rule.Rule) string {
-	return fmt.Sprintf("%s is counted in a %s, which admits %d at once", l.Limit, rule.Titles[l.Strategy],
-		l.AtOnce())
+	return fmt.Sprintf("%s is counted in a %s, which admits %d at once", l.Limit,
+		rule.Titles[l.Strategy], l.AtOnce())
 }
