@@ -250,3 +250,44 @@ func TestSilentConnectionsStarveNoPort(t *testing.T) {
 	require.NoError(t, p.Wait())
 	assert.NotContains(t, <-p.rest, "too many open files")
 }
+
+// TestSIGHUPChangesTheSettingsOfTheFile changes the file that a proxy was started with: limits are
+// in force with what they have counted.
+func TestSIGHUPChangesTheSettingsOfTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
+	write("limit: all=2/1d\nroute: /login limit=1/1d\nstatus: 503\n")
+	p := proxyProcess(t, file, "--status", "429")
+	ask := func(path string) int {
+		code, _ := get(t, p.front+path)
+		return code
+	}
+	limits := func() string {
+		_, text := get(t, p.back+"/-/stats")
+		return text
+	}
+	hangUp := func(until func() bool) {
+		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+		require.Eventually(t, until, 10*time.Second, 5*time.Millisecond)
+	}
+	for _, want := range []int{200, 200, 429} {
+		assert.Equal(t, want, ask("/a"))
+	}
+	assert.Equal(t, []int{200, 429}, []int{ask("/login"), ask("/login")})
+
+	write("limit: all=3/1d\ntry: 1/1d\nmax-in-flight-per-client: 9\nheaders: none\n")
+	hangUp(func() bool { return strings.Contains(limits(), `"limit":"3/1d"`) })
+	assert.Equal(t, []int{200, 429, 429}, []int{ask("/a"), ask("/a"), ask("/login")},
+		"the limit is higher by one, and has the status of the command line; the route is gone")
+	assert.Contains(t, limits(), `"try":{"limits":[{"name":"1/1d"`)
+
+	write("limit: all=4/1d\n")
+	hangUp(func() bool { return strings.Contains(limits(), `"limit":"4/1d"`) })
+	assert.Equal(t, []int{200, 429}, []int{ask("/a"), ask("/a")})
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.NoError(t, p.Wait())
+	text := <-p.rest
+	assert.Equal(t, 2, strings.Count(text, `msg="settings changed"`), text)
+}

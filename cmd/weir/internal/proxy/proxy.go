@@ -22,34 +22,46 @@ import (
 	"github.com/weirgo/weir/internal/throttle"
 )
 
-// Proxy is a limiting reverse proxy. Make one with New.
+// Proxy is a limiting reverse proxy. Make one with New. It is one configuration of a process: after
+// Reconfigure there is another one.
 type Proxy struct {
-	cfg     Config
-	ip      httplimit.IP
-	via     string // this process in the Via field
-	limiter *weir.Limiter
-	redis   *onredis.Store // nil: limits are local
-	routes  *routes.Table
-	ruled   *ruled // nil: no rules
-	bounds  connBounds
-	conns   atomic.Pointer[conns] // of clients; nil before Run
-	gate    *live.Gate            // nil: no token
-	cert    *live.Certificate     // nil: plain HTTP
+	*process
+	cfg    Config
+	ip     httplimit.IP
+	routes *routes.Table
+	trial  *trial // nil: none
+	held   []*heldTo
+	routed map[string]*routed // by pattern, the routes of held
+
+	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
+
+	handler http.Handler
+	admin   http.Handler
+}
+
+// process is what a Proxy keeps when its configuration changes.
+type process struct {
+	current atomic.Pointer[Proxy]
+
+	via       string // this process in the Via field
+	limiter   *weir.Limiter
+	redis     *onredis.Store // nil: limits are local
+	transport http.RoundTripper
+	ruled     *ruled // nil: no rules
+	bounds    connBounds
+	conns     atomic.Pointer[conns] // of clients; nil before Run
+	gate      *live.Gate            // nil: no token
+	cert      *live.Certificate     // nil: plain HTTP
 
 	denied   *httplimit.DenyList
-	denyFile *denyFile  // nil: none
-	state    *stateFile // nil: none
+	denyFile *denyFile                                  // nil: none
+	from     atomic.Pointer[map[httplimit.Entry]string] // see origins
+	state    *stateFile                                 // nil: none
 	stats    httplimit.Stats
 	flight   httplimit.Stats   // of the bound on requests in flight of all clients
 	counts   [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
 	denials  *live.Denials
 	recent   *recent
-	trial    *trial // nil: none
-	held     []*heldTo
-	routed   map[string]*routed                         // the limits
-	from     atomic.Pointer[map[httplimit.Entry]string] // see origins
-
-	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 
 	meter   live.Meter
 	table   tableFigures
@@ -57,9 +69,6 @@ type Proxy struct {
 	started time.Time
 
 	loops, redisFailed throttle.Throttle // of their records in the log
-
-	handler http.Handler // served on Listen
-	admin   http.Handler // served on Admin.Addr
 
 	inFlight sync.WaitGroup // requests, including hijacked ones
 	open     atomic.Int64   // the number of these
@@ -78,21 +87,24 @@ func New(cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{
-		cfg: cfg, ip: cfg.ip(), via: "weir-" + strings.ToLower(rand.Text()[:12]),
-		limiter: limiter, bounds: cfg.connBounds(),
-		watch:   newWatch(),
-		started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
-		routed: make(map[string]*routed),
-	}
+	p := cfg.proxy(&process{
+		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter, bounds: cfg.connBounds(),
+		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
+	})
 	p.bounds.exempt = p.trustsAddr
-	p.meter.Totals = p.totals
+	p.meter.Totals = func() live.Sums { return p.current.Load().totals() }
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil
 }
 
+// proxy returns a Proxy of this configuration without its handlers.
+func (c *Config) proxy(of *process) *Proxy {
+	return &Proxy{process: of, cfg: *c, ip: c.ip(), routed: make(map[string]*routed)}
+}
+
+// build makes what the process keeps, and then the handlers.
 func (p *Proxy) build() (err error) {
 	if p.gate, err = live.NewGate(p.cfg.Admin.Token, p.cfg.Log); err != nil {
 		return err
@@ -112,10 +124,23 @@ func (p *Proxy) build() (err error) {
 			return err
 		}
 	}
-	if p.routes, err = p.cfg.routes(); err != nil {
+	if err := p.fillDenyList(); err != nil {
 		return err
 	}
-	if err := p.fillDenyList(); err != nil {
+	if p.cfg.Upstream != nil {
+		p.transport = p.transportTo(p.cfg.Upstream)
+	}
+	if len(p.cfg.Rules.Paths) > 0 {
+		if err := p.newRuled(); err != nil {
+			return err
+		}
+	}
+	return p.begin()
+}
+
+// begin makes the handlers, and has them serve the requests that follow.
+func (p *Proxy) begin() (err error) {
+	if p.routes, err = p.cfg.routes(); err != nil {
 		return err
 	}
 	if err := p.setConcurrency(); err != nil {
@@ -130,7 +155,35 @@ func (p *Proxy) build() (err error) {
 	}
 	p.handler = occupy(p.observe(p.refuse(p.cfg.Bodies.bound(next))))
 	p.admin = occupy(p.adminHandler())
+	p.current.Store(p)
 	return nil
+}
+
+// Reconfigure has cfg decide on the requests that follow. Limits keep what they have counted under
+// their names. It fails without an effect if cfg is invalid, or limits are on Redis. What it cannot
+// change must be as it is: the addresses, the files, the upstream, what is trusted, the bounds on
+// connections and on all requests in flight, the table, and Redis.
+func (p *Proxy) Reconfigure(cfg Config) error {
+	old := p.current.Load().cfg
+	switch {
+	case p.redis != nil:
+		return errors.New("limits on Redis cannot be changed without a restart")
+	case p.ruled != nil && cfg.Guard.Shadow != old.Guard.Shadow:
+		return errors.New("the shadow mode of rules cannot be changed without a restart")
+	case len(cfg.Rules.Paths) != len(old.Rules.Paths):
+		return errors.New("rules and limits cannot be exchanged without a restart")
+	}
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	return cfg.proxy(p.process).begin()
+}
+
+// now is the handler that serves as the current configuration says.
+func (p *process) now(of func(*Proxy) http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		of(p.current.Load()).ServeHTTP(w, r)
+	})
 }
 
 // limited returns the upstream or the built-in page behind the limits.
@@ -145,11 +198,6 @@ func (p *Proxy) limited() (http.Handler, error) {
 	}
 	if p.cfg.AddressPath != "" {
 		next = p.showAddress(next)
-	}
-	if len(p.cfg.Rules.Paths) > 0 {
-		if err := p.newRuled(); err != nil {
-			return nil, err
-		}
 	}
 	return p.guard(next)
 }
@@ -191,6 +239,7 @@ func (p *Proxy) fillDenyList() error {
 // Reload reads the files again: the certificate, the deny list, the page of a denial and the rules.
 // A file that cannot be read leaves its old contents in force.
 func (p *Proxy) Reload() error {
+	p = p.current.Load()
 	errs := []error{p.reloadDenyFile()}
 	if p.cert != nil {
 		errs = append(errs, p.cert.Reload())
@@ -223,7 +272,9 @@ func (p *Proxy) close() error {
 }
 
 // Handler returns what Run serves on Listen.
-func (p *Proxy) Handler() http.Handler { return p.handler }
+func (p *Proxy) Handler() http.Handler {
+	return p.now(func(p *Proxy) http.Handler { return p.handler })
+}
 
 // Run serves until ctx ends, and then until the requests in flight are done or Drain has passed. It
 // returns nil if no request was cut off. Run can be called once.
@@ -233,7 +284,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 
-	front, err := p.listen("listen", p.cfg.Listen, p.handler, requests, p.bounds, p.cert)
+	front, err := p.listen("listen", p.cfg.Listen, p.Handler(), requests, p.bounds, p.cert)
 	if err != nil {
 		return err
 	}
@@ -241,7 +292,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	p.conns.Store(front.conns)
 	back := &server{}
 	if p.cfg.Admin.Addr != "" {
-		back, err = p.listen("admin", p.cfg.Admin.Addr, p.admin, requests,
+		admin := p.now(func(p *Proxy) http.Handler { return p.admin })
+		back, err = p.listen("admin", p.cfg.Admin.Addr, admin, requests,
 			connBounds{max: p.bounds.admin, send: time.Minute}, nil)
 		if err != nil {
 			return err

@@ -25,13 +25,20 @@ import (
 	"github.com/weirgo/weir/internal/urlpath"
 )
 
+// transportTo returns the transport for requests to target.
+func (p *Proxy) transportTo(target *url.URL) http.RoundTripper {
+	next := transport(p.cfg.UpstreamTimeout, p.bounds.max)
+	if target.Scheme == "h2c" {
+		next.Protocols = protocols(false)
+	}
+	return timed{next, p.watch.upstream}
+}
+
 // upstream returns the handler that forwards requests to target.
 func (p *Proxy) upstream(target *url.URL) http.Handler {
-	next := transport(p.cfg.UpstreamTimeout, p.bounds.max)
 	if target.Scheme == "h2c" {
 		plain := *target
 		plain.Scheme, target = "http", &plain
-		next.Protocols = protocols(false)
 	}
 	return boundUnread(&httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -50,7 +57,7 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 			r.Out.Header.Add("Via", fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, p.via))
 		},
 		ModifyResponse: p.modify,
-		Transport:      timed{next, p.watch.upstream},
+		Transport:      p.transport,
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 		ErrorHandler:   p.badGateway,

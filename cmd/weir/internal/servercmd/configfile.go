@@ -205,3 +205,68 @@ func noteOf(l rule.Rule) string {
 	return fmt.Sprintf("%s is counted in a %s, which admits %d at once", l.Limit,
 		rule.Titles[l.Strategy], l.AtOnce())
 }
+
+// changeable are the flags that a file may change while the proxy runs.
+var changeable = []string{"limit", "strategy", "burst", "queue", "route", "try", "count-if", "fail",
+	"on-full", "shadow", "by", "max-keys", "ipv6-prefix", "allow", "penalty-box", "headers", "status",
+	"mochiweb", "jitter", "cors-origin", "cors-credentials", "count-preflights",
+	"max-in-flight-per-client", "max-body", "body-rate", "normalize-paths", "address-path"}
+
+// reconfigure has p follow a file that it was started with, beside the given flags of the command
+// line. It returns the flags in force afterwards: those before if nothing has changed.
+func reconfigure(
+	p *proxy.Proxy, before *pflag.FlagSet, given []*pflag.Flag, file string, running *proxy.Config,
+) (*pflag.FlagSet, error) {
+	f := new(proxyFlags)
+	cmd := f.command()
+	for _, flag := range given {
+		if err := copyFlag(cmd.Flags().Lookup(flag.Name), flag); err != nil {
+			return before, err
+		}
+	}
+	if err := readConfig(cmd, file); err != nil {
+		return before, err
+	}
+	changed, fixed := false, []string(nil)
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Value.String() == before.Lookup(flag.Name).Value.String() {
+			return
+		}
+		if changed = true; !slices.Contains(changeable, flag.Name) {
+			fixed = append(fixed, flag.Name)
+		}
+	})
+	switch {
+	case !changed:
+		return before, nil
+	case len(fixed) > 0:
+		return before, fmt.Errorf("%s cannot be changed without a restart", strings.Join(fixed, ", "))
+	}
+	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	if err != nil {
+		return before, err
+	}
+	cfg.Log, cfg.Access, cfg.DeniedPage = running.Log, running.Access, running.DeniedPage
+	if cfg.DeniedPage != nil {
+		cfg.Guard.Respond = cfg.DeniedPage.Respond
+	}
+	if err := p.Reconfigure(cfg); err != nil {
+		return before, err
+	}
+	return cmd.Flags(), nil
+}
+
+// copyFlag sets a flag to the value of another one.
+func copyFlag(to, from *pflag.Flag) error {
+	several, isList := from.Value.(pflag.SliceValue)
+	if !isList {
+		to.Changed = true
+		return to.Value.Set(from.Value.String())
+	}
+	values := several.GetSlice()
+	if err := to.Value.Set(values[0]); err != nil { // it is changed now, and no default remains
+		return err
+	}
+	to.Changed = true
+	return to.Value.(pflag.SliceValue).Replace(values)
+}

@@ -3,6 +3,7 @@ package servercmd
 import (
 	"bytes"
 	"io"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 )
 
 // configured returns the flags of a weir proxy with this file and these arguments.
@@ -126,4 +129,52 @@ func TestThePrintedConfigIsTheSame(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		assert.True(t, line == "\n" || strings.HasPrefix(line, "#"), line)
 	}
+}
+
+// TestWhatAFileCannotChange has a running proxy follow files with mistakes, and with settings that
+// take a restart: nothing changes.
+func TestWhatAFileCannotChange(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write("limit: a=1/1d\nmax-conns: 9\n")
+	f := new(proxyFlags)
+	cmd := f.command()
+	require.NoError(t, cmd.ParseFlags([]string{"--status", "418", "--trust", "::1,10.0.0.0/8"}))
+	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
+	require.NoError(t, readConfig(cmd, file))
+	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	require.NoError(t, err)
+	p, err := proxy.New(cfg)
+	require.NoError(t, err)
+	running := cmd.Flags()
+	ask := func() int {
+		w := httptest.NewRecorder()
+		p.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		return w.Code
+	}
+	assert.Equal(t, []int{200, 418}, []int{ask(), ask()})
+	for text, want := range map[string]string{
+		"limit: a=9/1d\nlisten: 127.0.0.1:1\nkeep: 1s": "listen, max-conns, keep cannot be changed without a restart",
+		"limit: a=9/1d\nmax-conns: 9\nlimitt: 3":       `unknown setting "limitt"; did you mean limit?`,
+		"limit: nine\nmax-conns: 9":                    `limit "nine"`,
+		"rules: x.yaml\nmax-conns: 9":                  "rules cannot be changed without a restart",
+		"limit: a=9/1d\nroute: /login\nmax-conns: 9":   "want a limit or a cost",
+		"limit: a=9/1d\ntry: 1/1s:leaky\nmax-conns: 9": "a leaky bucket has requests wait",
+		"max-conns: 9": "which limit?",
+	} {
+		write(text)
+		next, err := reconfigure(p, running, f.given, file, &cfg)
+		assert.ErrorContains(t, err, want, text)
+		assert.Same(t, running, next)
+		assert.Equal(t, 418, ask())
+	}
+	write("limit: a=1/1d\nmax-conns: 9\n# the same\n")
+	next, err := reconfigure(p, running, f.given, file, &cfg)
+	require.NoError(t, err)
+	assert.Same(t, running, next, "nothing has changed")
+	write("limit: a=3/1d\nmax-conns: 9\n")
+	next, err = reconfigure(p, running, f.given, file, &cfg)
+	require.NoError(t, err)
+	assert.NotSame(t, running, next)
+	assert.Equal(t, []int{200, 200, 418}, []int{ask(), ask(), ask()}, "one was counted before")
 }

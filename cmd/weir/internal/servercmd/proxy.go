@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
@@ -115,7 +116,8 @@ that is killed loses what it counted since. A second process on the file is refu
 cannot be read, the proxy reports that, and leaves it as it is and saves nothing until it is moved
 away.
 
-SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
+SIGHUP reads the certificate, --deny-file, --denied-page, --rules and CONFIG again; of that, limits,
+routes, callers and answers take effect, and what takes a restart is refused. On SIGTERM and SIGINT
 the health check fails, and each response closes its connection. After --drain-delay no new
 connections are accepted; those that are open are read for a second more, since requests may be on
 their way, and requests in flight have --drain to finish. A second signal ends the process at once.
@@ -147,7 +149,8 @@ type proxyFlags struct {
 	redis                                     redisFlags
 	onFail                                    string
 	printConfig                               bool
-	terminal                                  bool // the standard output is one
+	given                                     []*pflag.Flag // on the command line
+	terminal                                  bool          // the standard output is one
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -326,6 +329,7 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 }
 
 func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
+	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
 	for _, name := range file {
 		if err := readConfig(cmd, name); err != nil {
 			return err
@@ -346,6 +350,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	if err != nil {
 		return err
 	}
+	running := cmd.Flags()
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
 		err := errors.Join(p.Run(ctx), stdout.Flush())
 		if f.terminal && ctx.Err() != nil { // it has served
@@ -353,9 +358,17 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		}
 		return err
 	}, func() error {
-		for _, name := range file {
-			cfg.Log.Info("the settings of the file take a restart", "file", name)
+		err := p.Reload()
+		if len(file) == 0 {
+			return err
 		}
-		return p.Reload()
+		next, failed := reconfigure(p, running, f.given, file[0], &cfg)
+		if failed != nil {
+			cfg.Log.Error("the settings stay as they are", "file", file[0], "error", failed.Error())
+		} else if next != running {
+			running = next
+			cfg.Log.Info("settings changed", "file", file[0])
+		}
+		return errors.Join(err, failed)
 	})
 }

@@ -68,14 +68,11 @@ async function press(row, td, event) {
 }
 
 // ask asks a question once, and returns whether the answer is yes.
+let answer;
 function ask(question) {
-  const dialog = $("ask");
   text("ask-what", question);
-  dialog.returnValue = "";
-  dialog.showModal();
-  return new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue === "yes");
-  });
+  $("ask").showModal();
+  return new Promise((resolve) => { answer = resolve; });
 }
 
 // fill shows items in a table. An item has the same row, found by its key, as long as it is shown. While a table is
@@ -460,7 +457,13 @@ $("why").onsubmit = (event) => {
   explain($("why-by").hidden ? "key" : $("why-by").value, $("why-what").value.trim());
 };
 
-for (const [id, answer] of [["ask-yes", "yes"], ["ask-no", ""]]) $(id).onclick = () => $("ask").close(answer);
+for (const [id, yes] of [["ask-yes", true], ["ask-no", false]]) {
+  $(id).onclick = () => {
+    $("ask").close();
+    answer(yes);
+  };
+}
+$("ask").oncancel = () => answer(false);
 
 let paused = false;
 $("pause").onclick = () => {
