@@ -58,6 +58,10 @@ times to compare limits in one run. Limits without a strategy are replayed with 
 month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h and month:17:6h at
 six in the morning.
 
+--follow goes on with what is written to the file, also after it was rotated, and decides on it by
+the limits. On a terminal it shows the report on one screen, every second; Ctrl-C prints the last
+one.
+
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
 --help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,
 the path, the query, the user (as the context value "user"), and in the combined format the referer
@@ -102,6 +106,7 @@ are in doubt. Interrupted by Ctrl-C, replay reports what it has read, and exits 
 
 const replayExample = `  weir replay access.log
   weir replay --limit 100/1m access.log
+  weir replay --follow --limit 100/1m access.log
   weir replay --rules limits.yaml access.log
   weir replay --rules limits.yaml --compare limits.new.yaml access.log
   weir replay --limit 100/1m --replicas 3 --skew 1 access.log
@@ -130,7 +135,7 @@ type replayFlags struct {
 	rulesOut           string
 	denyAtMost         string
 	output, html       string
-	quiet              bool
+	quiet, follows     bool
 }
 
 func newReplay() *cobra.Command { return new(replayFlags).command() }
@@ -152,6 +157,8 @@ func (f *replayFlags) command() *cobra.Command {
 		"how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0,
 		"size of the token bucket or of the leaky bucket's queue (default the limit)")
+	flags.BoolVarP(&f.follows, "follow", "f", false,
+		"go on with what is written to the log, and show the report on one screen")
 	f.rules.Add(cmd)
 	flags.StringVar(&f.compare, "compare", "",
 		"compare with this `limit`, or with --rules these rules: what only one of them denies")
@@ -247,11 +254,14 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 		return err
 	}
 	cfg.Stdin, cfg.Args = cmd.InOrStdin(), args(cmd.Flags(), &cfg.Filter)
-	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
-	cfg.Progress = bar.show
 	interrupted, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(interrupted, stop) // a second one ends the program
+	if f.follows {
+		return f.follow(interrupted, cmd, cfg)
+	}
+	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
+	cfg.Progress = bar.show
 	cfg.Stop = interrupted.Done()
 	result, err := replay.Run(cfg)
 	bar.clear()

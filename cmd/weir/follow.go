@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/report"
+)
+
+const (
+	lookEvery = 200 * time.Millisecond // at a file that is followed
+	drawEvery = time.Second
+	maxLine   = 1 << 20 // the end of a longer one is not waited for
+)
+
+// notFollowed are the flags that a replay has, and --follow has not.
+var notFollowed = []string{"rules", "suggest", "by-route", "rules-out", "compare", "replicas", "html"}
+
+// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the
+// report on one screen, every second; it prints the last one.
+func (f *replayFlags) follow(
+	ctx context.Context, cmd *cobra.Command, cfg replay.Config,
+) error {
+	for _, name := range notFollowed {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s and --follow exclude each other: leave out one of them", name)
+		}
+	}
+	switch {
+	case len(cfg.Rules) == 0:
+		return errors.New("--follow needs a --limit")
+	case len(cfg.Files) != 1 || cfg.Files[0] == replay.Stdin:
+		return errors.New("--follow follows one file")
+	case f.output != "text" && f.output != "json":
+		return fmt.Errorf("--follow prints text or json, not %s", f.output)
+	}
+	of, err := replay.NewFollower(cfg)
+	if err != nil {
+		return classify(err)
+	}
+	defer of.Close()
+	t := tail{name: cfg.Files[0]}
+	defer t.close()
+	screen, drawn := textStyle(cmd.OutOrStdout()).Color && f.output == "text", time.Time{}
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		if err := t.read(of.Add); err != nil {
+			return classify(err)
+		}
+		if screen && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
+			var b bytes.Buffer
+			b.WriteString("\x1b[H\x1b[2J")
+			report.Text(&b, of.Result(), textStyle(cmd.OutOrStdout()))
+			if _, err := cmd.OutOrStdout().Write(b.Bytes()); err != nil {
+				return cli.Failure(err)
+			}
+			drawn = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			if of.Requests() > 0 {
+				if err := f.write(cmd, of.Result()); err != nil {
+					return cli.Failure(err)
+				}
+			}
+			return cli.Interrupted(replay.ErrInterrupted)
+		case <-ticker.C:
+		}
+	}
+}
+
+// tail reads a file that grows, and the one that takes its place under its name.
+type tail struct {
+	name     string
+	file     *os.File // nil before the first read, and after the end of a file that was replaced
+	replaced bool     // a file was
+	offset   int64
+	rest     []byte // a line that has no end yet
+}
+
+// read gives add the whole lines that were written since the last read. A file that is shorter than
+// it was, and another one that has the name now, is read from its beginning by the next read.
+func (t *tail) read(add func(lines []byte) error) error {
+	if t.file == nil {
+		file, err := os.Open(t.name)
+		if t.replaced && errors.Is(err, fs.ErrNotExist) {
+			return nil // the next one is not there yet
+		}
+		if err != nil {
+			return err
+		}
+		t.file, t.offset = file, 0
+	}
+	for turned := false; ; {
+		err := t.chunk(add)
+		switch {
+		case err == nil:
+		case !errors.Is(err, io.EOF):
+			return err
+		case turned: // and all of it is read
+			t.close()
+			t.replaced, t.rest = true, nil
+			return nil
+		case !t.turned():
+			return nil
+		default:
+			turned = true
+		}
+	}
+}
+
+// chunk reads a part of the file.
+func (t *tail) chunk(add func(lines []byte) error) error {
+	part := make([]byte, 1<<20)
+	n, err := t.file.ReadAt(part, t.offset)
+	t.offset += int64(n)
+	t.rest = append(t.rest, part[:n]...)
+	end := bytes.LastIndexByte(t.rest, '\n') + 1
+	if end == 0 && len(t.rest) > maxLine {
+		end = len(t.rest)
+	}
+	if end > 0 {
+		if err := add(t.rest[:end]); err != nil {
+			return err
+		}
+		t.rest = bytes.Clone(t.rest[end:])
+	}
+	return err
+}
+
+// turned reports whether the file was cut, or another one, or none, has its name now.
+func (t *tail) turned() bool {
+	open, err := t.file.Stat()
+	if err != nil {
+		return true
+	}
+	named, err := os.Stat(t.name)
+	return err != nil || open.Size() < t.offset || !os.SameFile(open, named)
+}
+
+func (t *tail) close() {
+	if t.file != nil {
+		_ = t.file.Close() // it was only read
+		t.file = nil
+	}
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+)
+
+// TestATailReadsWhatIsWritten writes to a file in pieces, and has it rotated and cut.
+func TestATailReadsWhatIsWritten(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "access.log")
+	of, got := tail{name: name}, ""
+	defer func() { of.close() }()
+	read := func() {
+		t.Helper()
+		require.NoError(t, of.read(func(lines []byte) error {
+			assert.True(t, bytes.HasSuffix(lines, []byte("\n")))
+			got += string(lines)
+			return nil
+		}))
+	}
+	write := func(text string) {
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+		require.NoError(t, err)
+		_, err = f.WriteString(text)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+	assert.ErrorIs(t, of.read(nil), os.ErrNotExist, "there is none at the start")
+	write("a\nb")
+	read()
+	write("b\nc\n")
+	read()
+	read()
+	require.Equal(t, "a\nbb\nc\n", got)
+
+	write("d\n")
+	require.NoError(t, os.Rename(name, name+".1"))
+	read() // the rest of the old file
+	read() // there is no new one yet
+	require.Equal(t, "a\nbb\nc\nd\n", got)
+	long := strings.Repeat("x", 900_000) + "\n"
+	write("e\n" + long)
+	read()
+	require.Equal(t, "a\nbb\nc\nd\ne\n"+long, got)
+
+	got = ""
+	require.NoError(t, os.Truncate(name, 0))
+	write("f\n")
+	read()
+	read()
+	assert.Equal(t, "f\n", got)
+}
+
+func TestFollowPrintsWhatThereIs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	line := `192.0.2.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5` + "\n"
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat(line, 9)+"nonsense\n"), 0o600))
+	interrupted, stop := context.WithCancel(t.Context())
+	stop()
+	follow := func(args ...string) (string, error) {
+		var out, errs bytes.Buffer
+		f := new(replayFlags)
+		cmd := f.command()
+		cmd.SetOut(&out)
+		cmd.SetErr(&errs)
+		require.NoError(t, cmd.ParseFlags(append([]string{"--follow"}, args...)))
+		cfg, err := f.config(cmd.Flags().Args())
+		require.NoError(t, err)
+		err = f.follow(interrupted, cmd, cfg)
+		return out.String(), err
+	}
+	text, err := follow("--limit", "2/1m", file)
+	assert.ErrorIs(t, err, replay.ErrInterrupted)
+	assert.Contains(t, text, "9 requests by 1 caller\n")
+	assert.Contains(t, text, "denied   7 of 9 requests (77.8 %)")
+	assert.Contains(t, text, "192.0.2.1         9       7  77.8 %  2026-11-20 10:00:00")
+	assert.NotContains(t, text, "\x1b")
+	text, _ = follow("--limit", "2/1m", "-o", "json", file)
+	assert.Contains(t, text, `"denied": 7,`)
+	for want, args := range map[string][]string{
+		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit": {file},
+		"follows one file": {"--limit", "1/1m", file, file}, "text or json, not csv": {"--limit", "1/1m", "-o", "csv", file},
+		"no such file": {"--limit", "1/1m", file + ".none"},
+	} {
+		_, err := follow(args...)
+		assert.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,118 @@
+package replay
+
+import (
+	"bytes"
+	"cmp"
+	"math"
+
+	"github.com/weirgo/weir/internal/algorithm"
+)
+
+// Follower decides on the lines of a log while it is written, by the Rules of its Config. A request
+// whose time is before that of an earlier line counts as if it had come with that one, and times in
+// whole seconds are not spread over them. It is not safe for concurrent use.
+type Follower struct {
+	run
+	scan     *scanner
+	deciders []decider
+	rows     []row
+	block    block // the last lines
+	sum      Result
+	began    int64 // nanoseconds since the Unix epoch
+	last     int64
+}
+
+// NewFollower returns a Follower of cfg.Files[0], which decides on the lines that it is given.
+func NewFollower(cfg Config) (*Follower, error) {
+	f := &Follower{run: run{cfg: cfg, callers: newCallers(), parts: make([]*part, 1)},
+		scan: newScanner(&cfg), rows: make([]row, len(cfg.Rules)), began: math.MaxInt64,
+		last: math.MinInt64, sum: Result{Config: cfg, Doubts: []string{}}}
+	f.run.result = &f.sum
+	for _, r := range cfg.Rules {
+		d, err := limitSpec(r, cfg.MaxBuckets, 1).open(nil, 0)
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		f.deciders = append(f.deciders, d)
+	}
+	return f, nil
+}
+
+// Close releases what NewFollower acquired.
+func (f *Follower) Close() {
+	for _, d := range f.deciders {
+		d.close()
+	}
+}
+
+// Requests returns the number of requests so far.
+func (f *Follower) Requests() uint64 { return f.sum.Requests }
+
+// fieldsDirective begins the line of a W3C log that names the fields of those below it.
+const fieldsDirective = "#Fields:"
+
+// Add decides on whole lines, which follow the earlier ones.
+func (f *Follower) Add(lines []byte) error {
+	b, s := &f.block, &f.sum
+	b.data = lines
+	f.scan.scan(b)
+	for line := range bytes.Lines(lines) {
+		if bytes.HasPrefix(line, []byte(fieldsDirective)) {
+			b.fields = bytes.Clone(line)
+		}
+	}
+	s.Unreadable.merge(&b.bad, f.cfg.Files[0], s.Lines)
+	s.Lines += b.lines
+	s.Filtered, s.Unkeyed = s.Filtered+b.filtered, s.Unkeyed+b.unkeyed
+	s.Uncounted, s.Coarse = s.Uncounted+b.uncounted, s.Coarse || b.coarse
+	s.Requests += uint64(len(b.records))
+	for _, r := range b.records {
+		if err := f.decide(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Follower) decide(r record) error {
+	ns := max(r.at.nanoseconds(), f.last)
+	f.began, f.last = min(f.began, ns), ns
+	number := f.callers.number(f.block.arena[r.from:r.to])
+	f.callers.requests[number]++
+	f.sum.Apart.count(r.marks)
+	h := hit{caller: number, code: number, ns: ns, marks: r.marks, counted: r.marks&uncounted == 0}
+	for i, d := range f.deciders {
+		if of, ok := d.(*stateDecider); ok && int(number) == len(of.state) { // a new caller
+			of.state = append(of.state, algorithm.None)
+		}
+		var denied [1]bool
+		if err := d.decide(h, denied[:]); err != nil {
+			return err
+		}
+		if denied[0] {
+			f.rows[i].deny(h)
+		}
+	}
+	return nil
+}
+
+// Result returns what was found so far. It has no timeline.
+func (f *Follower) Result() *Result {
+	r := f.sum
+	r.Callers = len(f.callers.names)
+	if r.Requests > 0 {
+		r.First, r.Last = f.instant(f.began), f.instant(f.last)
+	}
+	r.Timeline = &Timeline{Start: r.First, Width: cmp.Or(r.Last.Sub(r.First), 1),
+		Rows: make([][]uint64, 1+len(f.rows))}
+	for i := range r.Timeline.Rows {
+		r.Timeline.Rows[i] = make([]uint64, 1)
+	}
+	for i, limit := range f.cfg.Rules {
+		row := &f.rows[i]
+		r.Rules = append(r.Rules, RuleResult{Rule: limit, Matched: r.Requests, Denied: row.denied,
+			Met: row.met, Apart: row.apart, Worst: f.worst([]Caller{}, row.callers, 0)})
+	}
+	return &r
+}

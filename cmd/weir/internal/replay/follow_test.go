@@ -1,0 +1,56 @@
+package replay
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestAFollowerEqualsAReplay gives a Follower a log in pieces, and compares the result with that of
+// a replay of the whole. The times are in order and finer than seconds.
+func TestAFollowerEqualsAReplay(t *testing.T) {
+	var lines []string
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for range 3000 {
+		at = at.Add(time.Duration(rand.IntN(400)) * time.Millisecond)
+		lines = append(lines, fmt.Sprintf(`{"time":%q,"level":"INFO","msg":"request","client":"192.0.2.%d","method":"GET",`+
+			`"host":"h","path":"/","status":%d,"bytes":1,"ms":0}`+"\n",
+			at.Format("2006-01-02T15:04:05.000Z07:00"), rand.IntN(9)*rand.IntN(9), 200+201*rand.IntN(2)))
+		if rand.IntN(50) == 0 {
+			lines = append(lines, "no JSON\n")
+		}
+	}
+	file := writeText(t, "a.log", strings.Join(lines, ""))
+	for _, counted := range []bool{false, true} {
+		cfg := config(t, []string{file}, "5/10s:sliding", "5/10s:fixed", "5/10s:log", "5/10s:token", "5/10s:leaky",
+			"3/1s,9/1m", "50/hour@UTC")
+		cfg.Force = true
+		if counted {
+			cfg.Filter.CountIf = &Statuses{Text: "401", Match: func(status int) bool { return status == 401 }}
+		}
+		want, err := Run(cfg)
+		require.NoError(t, err)
+		f, err := NewFollower(cfg)
+		require.NoError(t, err)
+		for rest := lines; len(rest) > 0; {
+			n := min(1+rand.IntN(40), len(rest))
+			require.NoError(t, f.Add([]byte(strings.Join(rest[:n], ""))))
+			rest = rest[n:]
+		}
+		got := f.Result()
+		f.Close()
+		assert.Equal(t, want.Unreadable, got.Unreadable)
+		assert.Equal(t, []uint64{want.Lines, want.Requests, want.Uncounted, uint64(want.Callers)},
+			[]uint64{got.Lines, got.Requests, got.Uncounted, uint64(got.Callers)})
+		assert.Equal(t, []time.Time{want.First, want.Last}, []time.Time{got.First, got.Last})
+		require.Len(t, got.Rules, len(want.Rules))
+		for i := range want.Rules {
+			assert.Equal(t, want.Rules[i], got.Rules[i])
+		}
+	}
+}
