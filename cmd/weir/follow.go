@@ -24,7 +24,8 @@ const (
 )
 
 // notFollowed are the flags that a replay has, and --follow has not.
-var notFollowed = []string{"rules", "suggest", "by-route", "rules-out", "compare", "replicas", "html"}
+var notFollowed = []string{"rules", "suggest", "by-route", "rules-out", "compare", "replicas",
+	"html"}
 
 // follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the
 // report on one screen, every second; it prints the last one.
