@@ -55,6 +55,9 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 	now := time.UnixMilli(x.Now)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s %s\n", screen.Printable(x.Name), verdict(x, now))
+	if x.Shadow {
+		fmt.Fprintln(w, "the server is in shadow mode: every request passes all the same")
+	}
 	if l := x.Listed; l != nil {
 		until := "without end"
 		if l.Until != 0 {

@@ -7,6 +7,7 @@ type Explained struct {
 	Name   string  `json:"name"`         // the key, or the descriptor
 	Now    int64   `json:"now"`
 	Exempt bool    `json:"exempt,omitempty"` // no limit applies to its address
+	Shadow bool    `json:"shadow,omitempty"` // it passes whatever is said below
 	Listed *Listed `json:"listed,omitempty"` // the entry of the deny list that refuses it
 	Limits []Held  `json:"limits,omitempty"`
 

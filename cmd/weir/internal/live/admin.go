@@ -82,7 +82,8 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 	name, now := rules.FormatEntries(entries), time.Now()
 	answer := cli.Explained{
 		Name: screen.Printable(name), Now: now.UnixMilli(),
-		Steps: screen.Lines(r.Engine.Set().Explain(domain, entries).String()),
+		Shadow: r.cfg.Engine.Shadow,
+		Steps:  screen.Lines(r.Engine.Set().Explain(domain, entries).String()),
 	}
 	if s := &resp.Statuses[0]; s.Rule != nil {
 		held := cli.Held{Name: screen.Printable(s.Rule.Path), Limit: s.Rule.Limit.String(),
@@ -91,7 +92,11 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 		if !s.Rule.Limit.Unlimited {
 			held.Used = uint64(s.Rule.Limit.Requests) - min(uint64(s.Rule.Limit.Requests), held.Left)
 		}
-		if s.Reason == rules.Over || s.Reason == rules.Shadowed || held.Left == 0 {
+		switch {
+		case s.Reason == rules.Shadowed: // it passes
+		case s.Rule.Limit.Requests == 0 && !s.Rule.Limit.Unlimited:
+			held.Never = true
+		case s.Reason == rules.Over || held.Left == 0:
 			held.Passes = now.Add(time.Duration(s.ResetSeconds()) * time.Second).UnixMilli()
 		}
 		answer.Limits = []cli.Held{held}

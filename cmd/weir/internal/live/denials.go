@@ -42,7 +42,8 @@ const (
 	// all denials is always among them.
 	Counted = 1000
 
-	longest = 240 // of a path, in bytes
+	longest    = 240     // of a path, in bytes
+	longestKey = 1 << 10 // of which more is left out
 )
 
 // NewDenials returns empty Denials.
@@ -51,15 +52,17 @@ func NewDenials() *Denials {
 		seed: maphash.MakeSeed()}
 }
 
-func (d *Denials) ring(key string) *ring {
-	return &d.rings[maphash.String(d.seed, key)%uint64(len(d.rings))]
+// ring returns the ring of a key, and what it has of the key.
+func (d *Denials) ring(key string) (*ring, string) {
+	key = key[:min(len(key), longestKey)]
+	return &d.rings[maphash.String(d.seed, key)%uint64(len(d.rings))], key
 }
 
 // Add adds a denial, by a limit, of what of says: Request of a request, for instance.
 func (d *Denials) Add(key, of, limit string) {
 	d.counts.Denied(key)
+	r, key := d.ring(key)
 	last := denial{strings.Clone(key), of, limit, time.Now()} // key may be a part of the request
-	r := d.ring(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[r.n%latest] = last
@@ -82,7 +85,7 @@ func (d *Denials) Explain(x *cli.Explained, key string) {
 			x.Denials, x.Error = o.Denied, o.Error
 		}
 	}
-	r := d.ring(key)
+	r, key := d.ring(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := r.n - 1; i >= max(0, r.n-latest); i-- {

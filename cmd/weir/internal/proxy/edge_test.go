@@ -193,7 +193,13 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 	writeCertificate(t, cfg.TLS, "127.0.0.1")
 	cfg.MaxConnsPerAddr = bound
 	release := make(chan struct{})
-	var most, now atomic.Int64
+	var most, now, refused atomic.Int64
+	var once sync.Once
+	goOn := func() { // once all are where they belong
+		if now.Load() == bound && refused.Load() == 3*bound {
+			once.Do(func() { close(release) })
+		}
+	}
 	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/first" {
 			return
@@ -201,12 +207,13 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
+		goOn()
 		<-release
 		now.Add(-1)
 	})
 	p := run(t, cfg)
 	var requests sync.WaitGroup
-	var admitted, refused atomic.Int64
+	var admitted atomic.Int64
 	for range 2 {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 			ForceAttemptHTTP2: true}
@@ -220,10 +227,12 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 				resp, err := client.Get(p.front)
 				if assert.NoError(t, err) {
 					_ = resp.Body.Close()
-					if resp.StatusCode == 200 {
+					switch resp.StatusCode {
+					case 200:
 						admitted.Add(1)
-					} else if resp.StatusCode == 503 && refused.Add(1) == 3*bound {
-						close(release)
+					case 503:
+						refused.Add(1)
+						goOn()
 					}
 				}
 			})

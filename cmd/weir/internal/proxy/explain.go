@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -52,11 +51,12 @@ func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 	default:
 		return
 	case httplimit.Denied, httplimit.Busy:
-		for _, h := range p.held {
-			if h.policy.Name == d.Policy {
-				h.denied.Add(1)
-				break
-			}
+		i := slices.IndexFunc(p.held, func(h *heldTo) bool { return h.policy.Name == d.Policy })
+		if i < 0 && d.Outcome == httplimit.Busy { // all limits are busy, and it was held to none
+			return
+		}
+		if i >= 0 {
+			p.held[i].denied.Add(1)
 		}
 	case httplimit.Admitted:
 	}
@@ -116,7 +116,8 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 // explain returns why the caller with a key is limited, or why it is not.
 func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 	now := time.Now()
-	x := &cli.Explained{ID: live.ID(key), Name: screen.Printable(key), Now: now.UnixMilli()}
+	x := &cli.Explained{ID: live.ID(key), Name: screen.Printable(key), Now: now.UnixMilli(),
+		Shadow: p.cfg.Guard.Shadow}
 	addr := p.recent.addr(key)
 	if p.cfg.By.text == "ip" && !addr.IsValid() {
 		if at, err := cli.Prefix(key); err == nil {
@@ -208,12 +209,14 @@ func (p *Proxy) listed(e httplimit.Entry) cli.Listed {
 // stopped returns how many callers of the last minute each entry of the deny list stops.
 func (p *Proxy) stopped() map[httplimit.Entry]int {
 	stopped := make(map[httplimit.Entry]int)
-	p.recent.count(time.Now(), func(key string, addr netip.Addr) bool {
-		e, ok := p.denied.Lookup(key, addr)
-		if ok {
-			stopped[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}]++
+	if p.denied.Len() == 0 {
+		return stopped
+	}
+	callers, each := p.recent.callers(time.Now())
+	for key, addr := range callers {
+		if e, ok := p.denied.Lookup(key, addr); ok {
+			stopped[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}] += each
 		}
-		return ok
-	})
+	}
 	return stopped
 }

@@ -52,28 +52,35 @@ func (r *recent) see(key string, addr netip.Addr, now time.Time) {
 	}
 }
 
+// callers returns callers with their last addresses, each of which stands for so many.
+func (r *recent) callers(now time.Time) (callers map[string]netip.Addr, each int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turn(now)
+	level := max(r.spans[0].level, r.spans[1].level, r.spans[2].level)
+	callers = make(map[string]netip.Addr)
+	for i := len(r.spans) - 1; i >= 0; i-- { // the newest last
+		for key, addr := range r.spans[i].addrs {
+			if r.sampled(key, level) {
+				callers[key] = addr
+			}
+		}
+	}
+	return callers, 1 << level
+}
+
 // count returns the number of callers and how many of them stops reports true for. Both are
 // estimates if there are more than maxSampled.
 func (r *recent) count(
 	now time.Time, stops func(key string, addr netip.Addr) bool,
 ) (stopped, all int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.turn(now)
-	level := max(r.spans[0].level, r.spans[1].level, r.spans[2].level)
-	counted := make(map[string]bool)
-	for _, s := range r.spans {
-		for key, addr := range s.addrs {
-			if counted[key] || !r.sampled(key, level) {
-				continue
-			}
-			counted[key] = true
-			if stops(key, addr) {
-				stopped++
-			}
+	callers, each := r.callers(now)
+	for key, addr := range callers {
+		if stops(key, addr) {
+			stopped += each
 		}
 	}
-	return stopped << level, len(counted) << level
+	return stopped, len(callers) * each
 }
 
 // addr returns the last address of a caller; the zero Addr if it is unknown.

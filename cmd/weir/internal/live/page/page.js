@@ -213,7 +213,8 @@ async function change(method, body) {
 const UNDO_MS = 10000;
 let offered;
 function offer(body, before) {
-  const same = (e) => body.id ? e.id === body.id : e.name === body.what || e.prefix === body.what || e.prefix === body.prefix;
+  const what = [body.prefix, body.what, body.what + "/32", body.what + "/128"];
+  const same = (e) => body.id ? e.id === body.id : e.prefix ? what.includes(e.prefix) : e.name === body.what;
   const old = before.find(same), name = body.name || body.what || body.prefix;
   text("undo-what", cut(name) + " is denied" + (body.for ? " for " + body.for : "") + ".");
   $("undo").hidden = false;
@@ -358,7 +359,7 @@ async function explain(by, what) {
   if (!r.ok) return text("why-error", await r.text());
   const x = await r.json();
   text("because-name", x.name);
-  text("because-said", verdict(x));
+  text("because-said", verdict(x) + (x.shadow ? " In shadow mode every request passes all the same." : ""));
   const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.passes ? "in " + span(h.passes - x.now) : "now";
   rows("holds", x.limits, (h) => [
     [h.name.includes(h.limit) ? h.name : h.name + " " + h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
