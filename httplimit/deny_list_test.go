@@ -238,8 +238,8 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, no, box}, outcomes)
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, "3600", w.Header().Get("Retry-After"))
-	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour)}},
-		list.Entries())
+	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour),
+		Penalty: true}}, list.Entries())
 
 	clock.Advance(30 * time.Minute) // a new window, with half an hour left
 	w = ask("203.0.113.7:1", 1)

@@ -89,7 +89,8 @@ func testKeys(t *testing.T, cfg httplimit.Config) {
 	}
 	entries := cfg.DenyList.Entries()
 	require.Len(t, entries, 1)
-	assert.Equal(t, httplimit.Entry{Key: "ann", Until: entries[0].Until}, entries[0])
+	assert.Equal(t, httplimit.Entry{Key: "ann", Until: entries[0].Until, Penalty: true},
+		entries[0])
 	assert.True(t, cfg.DenyList.Remove(httplimit.Entry{Key: "ann"}))
 }
 

@@ -135,13 +135,14 @@ func TestListedKeysAreThoseOfTheirPolicy(t *testing.T) {
 		respond(h, by(weir.JoinKey("org", "acme"), "o"+string(rune('a'+i))))
 	}
 	require.Equal(t, []httplimit.Entry{{Key: weir.JoinKey("org", "acme"),
-		Until: clock.Now().Add(time.Hour)}},
+		Until: clock.Now().Add(time.Hour), Penalty: true}},
 		cfg.DenyList.Entries())
 	assert.Equal(t, 200, respond(h, by("honest", "acme")).Code)
 	for i := range 3 {
 		respond(h, by("u"+string(rune('a'+i)), "acme"))
 	}
-	listed := httplimit.Entry{Key: "acme", Policy: "org", Until: clock.Now().Add(time.Hour)}
+	listed := httplimit.Entry{Key: "acme", Policy: "org", Until: clock.Now().Add(time.Hour),
+		Penalty: true}
 	assert.Contains(t, cfg.DenyList.Entries(), listed)
 	assert.Equal(t, 429, respond(h, by("honest", "acme")).Code)
 	assert.Equal(t, httplimit.Listed, last.Outcome)
