@@ -1,9 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -59,6 +61,38 @@ func TestPageFitsTheScreen(t *testing.T) {
 		assert.Empty(t, got.Overlaps, "%d", width)
 		assert.Greater(t, got.Labels, 30)
 	}
+}
+
+// TestTablesAreSortedAndCommandsCopied presses the head of a column twice, and the button of a
+// command.
+func TestTablesAreSortedAndCommandsCopied(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(file, []byte(render(t, "report.html")), 0o600))
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate("file://" + file))
+	sort := func() []float64 {
+		return browsertest.Eval[[]float64](page, `(() => {
+			const table = [...document.querySelectorAll(".rules table")].find((t) => t.tBodies[0].rows.length > 5);
+			table.querySelectorAll("th button")[1].click();
+			return [...table.tBodies[0].rows].map((row) => parseFloat(row.cells[1].textContent.replace(/,/g, "")));
+		})()`)
+	}
+	down := sort()
+	require.Greater(t, len(down), 5)
+	assert.True(t, slices.IsSortedFunc(down, func(a, b float64) int { return cmp.Compare(b, a) }), down)
+	up := sort()
+	slices.Reverse(up)
+	assert.Equal(t, down, up)
+	assert.Equal(t, "ascending", browsertest.Eval[string](page,
+		`document.querySelector("th[aria-sort]").getAttribute("aria-sort")`))
+	copied := browsertest.Eval[string](page, `(() => {
+		let copied = "";
+		navigator.clipboard.writeText = async (text) => { copied = text; };
+		document.querySelector(".next code + button").click();
+		return copied;
+	})()`)
+	assert.Contains(t, copied, "weir ")
+	assert.NotContains(t, copied, "copy")
 }
 
 // TestTheSliderReadsTheCurve moves the slider of a curve to each of its points.

@@ -264,7 +264,7 @@ function list(rows, total, now) {
   entries = rows;
   fill($("list").tBodies[0], rows, (e) => e.id ? "key " + e.id : e.prefix, (e) => [
     { text: cut(e.name), title: e.kind + " " + e.name, className: "name" },
-    { text: e.by, className: "left" },
+    { text: e.kind + ", by " + e.by, className: "left" },
     { text: number.format(e.stops), title: "callers of the last minute" },
     { text: e.until ? "in " + span(e.until - now) : "never", title: e.until ? at(e.until) : "" },
     { button: "remove", title: "take " + e.name + " off the list", done: "removed",
