@@ -58,6 +58,9 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 	if x.Shadow {
 		fmt.Fprintln(w, "the server is in shadow mode: every request passes all the same")
 	}
+	if x.Alone {
+		fmt.Fprintln(w, "Redis is down: this process decides, and what others may use counts as used")
+	}
 	if l := x.Listed; l != nil {
 		until := "without end"
 		if l.Until != 0 {

@@ -8,6 +8,7 @@ type Explained struct {
 	Now    int64   `json:"now"`
 	Exempt bool    `json:"exempt,omitempty"` // no limit applies to its address
 	Shadow bool    `json:"shadow,omitempty"` // it passes whatever is said below
+	Alone  bool    `json:"alone,omitempty"`  // Redis is down: Used counts the shares of others, too
 	Listed *Listed `json:"listed,omitempty"` // the entry of the deny list that refuses it
 	Limits []Held  `json:"limits,omitempty"`
 

@@ -13,9 +13,11 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -128,6 +130,11 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 	if e, ok := p.denied.Lookup(key, addr); ok {
 		l := p.listed(e)
 		x.Listed = &l
+	}
+	if p.redis != nil {
+		x.Alone = slices.ContainsFunc(p.redis.Hybrids(), func(h onredis.Hybrid) bool {
+			return h.Stats().State != fallback.Closed
+		})
 	}
 	for _, h := range p.held {
 		x.Limits = append(x.Limits, h.look(ctx, key, now))

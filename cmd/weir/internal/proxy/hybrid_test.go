@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
@@ -76,12 +78,22 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 			proxies := fleet(t, s, 2, limit)
 			require.Equal(t, 8, spend(t, proxies, 4))
 			require.Equal(t, []string{"redis", "redis"}, sources(proxies))
+			why := func() cli.Explained {
+				return explained(t, proxies[0], url.Values{"key": {"127.0.0.1"}})
+			}
+			x := why()
+			assert.False(t, x.Alone)
+			assert.EqualValues(t, []uint64{8, 12}, []uint64{x.Limits[0].Used, x.Limits[0].Left})
 
 			s.Kill()
 			// 12 are left: 6 for each proxy. A single proxy has no more than its share.
 			require.Equal(t, 6, spend(t, proxies[:1], 15))
 			require.Equal(t, 6, spend(t, proxies[1:], 15))
 			require.Equal(t, []string{"local", "local"}, sources(proxies))
+			x = why()
+			assert.True(t, x.Alone)
+			assert.Zero(t, x.Limits[0].Left)
+			assert.NotZero(t, x.Limits[0].Passes)
 			assert.Zero(t, spend(t, proxies, 5))
 
 			s.Restart()

@@ -359,7 +359,8 @@ async function explain(by, what) {
   if (!r.ok) return text("why-error", await r.text());
   const x = await r.json();
   text("because-name", x.name);
-  text("because-said", verdict(x) + (x.shadow ? " In shadow mode every request passes all the same." : ""));
+  text("because-said", verdict(x) + (x.shadow ? " In shadow mode every request passes all the same." : "") +
+    (x.alone ? " Redis is down: this process decides, and what others may use counts as used." : ""));
   const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.passes ? "in " + span(h.passes - x.now) : "now";
   rows("holds", x.limits, (h) => [
     [h.name.includes(h.limit) ? h.name : h.name + " " + h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
