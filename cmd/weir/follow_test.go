@@ -88,7 +88,7 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.Contains(t, text, `"denied": 7,`)
 	for want, args := range map[string][]string{
 		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit": {file},
-		"follows one file": {"--limit", "1/1m", file, file}, "text or json, not csv": {"--limit", "1/1m", "-o", "csv", file},
+		"follows one file": {"--limit", "1/1m", file, file}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
 		"no such file": {"--limit", "1/1m", file + ".none"},
 	} {
 		_, err := follow(args...)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,7 +185,7 @@ func (f *replayFlags) command() *cobra.Command {
 	f.addInput(flags)
 	cli.Section(cmd, "The log")
 	flags.StringVarP(&f.output, "output", "o", "text",
-		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
+		"what to print: "+strings.Join(outputs, ", "))
 	flags.StringVar(&f.html, "html", "",
 		"also write the report as an HTML page to this `file`; - prints it instead of the text")
 	flags.IntVar(&f.cfg.Top, "top", 10, "how many callers to list for each limit")
@@ -226,13 +225,7 @@ func (f *replayFlags) addInput(flags *pflag.FlagSet) {
 }
 
 // outputs are the values of --output.
-var outputs = func() []string {
-	names := []string{"text", "json", "html", "csv"}
-	for _, table := range report.CSVTables() {
-		names = append(names, "csv:"+table)
-	}
-	return names
-}()
+var outputs = []string{"text", "json", "html"}
 
 func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if f.html == "-" {
@@ -325,9 +318,6 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 		err = report.HTML(&b, r)
 	case "json":
 		err = report.JSON(&b, r)
-	default:
-		_, table, _ := strings.Cut(f.output, ":")
-		err = report.CSV(&b, r, cmp.Or(table, "limits"))
 	}
 	if !f.quiet && f.output != "text" && f.output != "html" {
 		remark(cmd, r)

@@ -104,16 +104,6 @@ func (f *replayFlags) check(files []string) error {
 		return errors.New("the standard input can be read only once")
 	case !slices.Contains(outputs, f.output):
 		return fmt.Errorf("--output must be one of %s, not %q", strings.Join(outputs, ", "), f.output)
-	case f.output == "csv:suggest" && (!f.suggest || f.cfg.ByEndpoint):
-		return errors.New("--output csv:suggest needs --suggest, without --by-route")
-	case f.output == "csv:endpoints" && !f.cfg.ByEndpoint:
-		return errors.New("--output csv:endpoints needs --by-route")
-	case f.output == "csv:compared" && f.compare == "":
-		return errors.New("--output csv:compared needs --compare")
-	case strings.HasPrefix(f.output, "csv") && !limited &&
-		f.output != "csv:suggest" && f.output != "csv:endpoints":
-		return fmt.Errorf("--output %s needs a limit or rules; the table of --suggest is csv:suggest",
-			f.output)
 	case f.cfg.IPv6Bits < 1 || f.cfg.IPv6Bits > 128:
 		return fmt.Errorf("--ipv6-prefix must be from 1 to 128, not %d", f.cfg.IPv6Bits)
 	case f.cfg.Top < 0:

@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// Schema is the name and the version of the JSON report and of the columns of CSV. Adding a field
+// Schema is the name and the version of the JSON report. Adding a field
 // or a column does not change the version; removing one, or changing its meaning, does.
 // docs/replay.md describes the fields.
 const Schema = "weir.replay/1"

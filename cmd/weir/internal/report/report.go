@@ -1,4 +1,4 @@
-// Package report writes the result of a replay: as text for a terminal, as JSON, as CSV, and as an
+// Package report writes the result of a replay: as text for a terminal, as JSON, and as an
 // HTML page.
 //
 // The senders of requests choose the names of callers and the text of unreadable lines. Each form
