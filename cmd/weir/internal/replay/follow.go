@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"math"
 
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/algorithm"
 )
 
@@ -18,15 +19,14 @@ type Follower struct {
 	rows     []row
 	block    block // the last lines
 	sum      Result
-	began    int64 // nanoseconds since the Unix epoch
-	last     int64
 }
 
 // NewFollower returns a Follower of cfg.Files[0], which decides on the lines that it is given.
 func NewFollower(cfg Config) (*Follower, error) {
-	f := &Follower{run: run{cfg: cfg, callers: newCallers(), parts: make([]*part, 1)},
-		scan: newScanner(&cfg), rows: make([]row, len(cfg.Rules)), began: math.MaxInt64,
-		last: math.MinInt64, sum: Result{Config: cfg, Doubts: []string{}}}
+	f := &Follower{run: run{cfg: cfg, callers: newCallers(), parts: make([]*part, 1),
+		first: math.MaxInt64, last: math.MinInt64},
+		scan: newScanner(&cfg), rows: make([]row, len(cfg.Rules)),
+		sum: Result{Config: cfg, Doubts: []string{}}}
 	f.run.result = &f.sum
 	for _, r := range cfg.Rules {
 		d, err := limitSpec(r, cfg.MaxBuckets, 1).open(nil, 0)
@@ -49,18 +49,13 @@ func (f *Follower) Close() {
 // Requests returns the number of requests so far.
 func (f *Follower) Requests() uint64 { return f.sum.Requests }
 
-// fieldsDirective begins the line of a W3C log that names the fields of those below it.
-const fieldsDirective = "#Fields:"
-
 // Add decides on whole lines, which follow the earlier ones.
 func (f *Follower) Add(lines []byte) error {
 	b, s := &f.block, &f.sum
 	b.data = lines
 	f.scan.scan(b)
-	for line := range bytes.Lines(lines) {
-		if bytes.HasPrefix(line, []byte(fieldsDirective)) {
-			b.fields = bytes.Clone(line)
-		}
+	if fields := accesslog.Fields(lines); fields != nil {
+		b.fields = bytes.Clone(fields)
 	}
 	s.Unreadable.merge(&b.bad, f.cfg.Files[0], s.Lines)
 	s.Lines += b.lines
@@ -76,12 +71,13 @@ func (f *Follower) Add(lines []byte) error {
 }
 
 func (f *Follower) decide(r record) error {
-	ns := max(r.at.nanoseconds(), f.last)
-	f.began, f.last = min(f.began, ns), ns
+	at := max(r.at, f.last)
+	f.first, f.last = min(f.first, at), at
 	number := f.callers.number(f.block.arena[r.from:r.to])
 	f.callers.requests[number]++
 	f.sum.Apart.count(r.marks)
-	h := hit{caller: number, code: number, ns: ns, marks: r.marks, counted: r.marks&uncounted == 0}
+	h := hit{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks,
+		counted: r.marks&uncounted == 0}
 	for i, d := range f.deciders {
 		if of, ok := d.(*stateDecider); ok && int(number) == len(of.state) { // a new caller
 			of.state = append(of.state, algorithm.None)
@@ -102,7 +98,7 @@ func (f *Follower) Result() *Result {
 	r := f.sum
 	r.Callers = len(f.callers.names)
 	if r.Requests > 0 {
-		r.First, r.Last = f.instant(f.began), f.instant(f.last)
+		r.First, r.Last = f.instant(f.first.nanoseconds()), f.instant(f.last.nanoseconds())
 	}
 	r.Timeline = &Timeline{Start: r.First, Width: cmp.Or(r.Last.Sub(r.First), 1),
 		Rows: make([][]uint64, 1+len(f.rows))}
