@@ -32,10 +32,8 @@ var notFollowed = []string{"rules", "suggest", "by-route", "rules-out", "compare
 func (f *replayFlags) follow(
 	ctx context.Context, cmd *cobra.Command, cfg replay.Config,
 ) error {
-	for _, name := range notFollowed {
-		if cmd.Flags().Changed(name) {
-			return fmt.Errorf("--%s and --follow exclude each other: leave out one of them", name)
-		}
+	if err := cli.Exclude("follow", cmd.Flags().Changed, notFollowed); err != nil {
+		return err
 	}
 	switch {
 	case len(cfg.Rules) == 0:

@@ -67,7 +67,7 @@ func known(cmd *cobra.Command, args []string) error {
 		names = append(names, c.Name())
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(),
-		DidYouMean("", similar.To(args[0], names)))
+		didYouMean("", similar.To(args[0], names)))
 }
 
 // meant adds to the error of an unknown flag which was probably meant.
@@ -76,13 +76,18 @@ func meant(cmd *cobra.Command, err error) error {
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	return fmt.Errorf("%w%s", err, DidYouMean("--", similar.To(unknown.GetSpecifiedName(), names)))
+	return fmt.Errorf("%w%s", err, MeantFlag(cmd.Flags(), "--", unknown.GetSpecifiedName()))
 }
 
-// DidYouMean returns the end of an error that suggests a name, if there is one.
-func DidYouMean(prefix, name string) string {
+// MeantFlag returns the end of an error about a flag that is unknown: which was probably meant,
+// behind a prefix, if there is one.
+func MeantFlag(flags *pflag.FlagSet, prefix, name string) string {
+	var names []string
+	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return didYouMean(prefix, similar.To(name, names))
+}
+
+func didYouMean(prefix, name string) string {
 	if name == "" {
 		return ""
 	}

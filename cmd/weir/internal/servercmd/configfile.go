@@ -16,7 +16,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/internal/similar"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -73,10 +72,7 @@ func (c *configFile) problem(at *yaml.Node, format string, args ...any) {
 func (c *configFile) set(key, value *yaml.Node) {
 	flag := c.flags.Lookup(key.Value)
 	if flag == nil || slices.Contains(notInFiles, key.Value) {
-		var names []string
-		c.flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		c.problem(key, "unknown setting %q%s", key.Value,
-			cli.DidYouMean("", similar.To(key.Value, names)))
+		c.problem(key, "unknown setting %q%s", key.Value, cli.MeantFlag(c.flags, "", key.Value))
 		return
 	}
 	if line := c.lines[flag.Name]; line > 0 {
@@ -84,17 +80,12 @@ func (c *configFile) set(key, value *yaml.Node) {
 		return
 	}
 	c.lines[flag.Name] = key.Line
-	if flag.Changed { // on the command line, which wins
-		flag = &pflag.Flag{Name: flag.Name, Value: discard{flag.Value}}
-	}
-	several, isList := flag.Value.(pflag.SliceValue)
+	_, isList := flag.Value.(pflag.SliceValue)
 	switch {
 	case value.Kind == yaml.ScalarNode && value.Tag != "!!null":
-		if err := c.put(flag, value.Value); err != nil {
-			c.problem(value, "%s: %s", flag.Name, err)
-		}
+		c.put(value, flag, []string{value.Value}, false)
 	case value.Kind == yaml.SequenceNode && isList:
-		c.setList(flag, several, value)
+		c.setList(flag, value)
 	case isList:
 		c.problem(value, "%s: want a value or a list of values", flag.Name)
 	default:
@@ -102,7 +93,7 @@ func (c *configFile) set(key, value *yaml.Node) {
 	}
 }
 
-func (c *configFile) setList(flag *pflag.Flag, several pflag.SliceValue, list *yaml.Node) {
+func (c *configFile) setList(flag *pflag.Flag, list *yaml.Node) {
 	var values []string
 	for _, item := range list.Content {
 		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" {
@@ -115,25 +106,31 @@ func (c *configFile) setList(flag *pflag.Flag, several pflag.SliceValue, list *y
 		c.problem(list, "%s: the list is empty", flag.Name)
 		return
 	}
-	if err := c.put(flag, values[0]); err != nil { // it is changed now, and no default remains
-		c.problem(list.Content[0], "%s: %s", flag.Name, err)
+	c.put(list.Content[0], flag, values, true)
+}
+
+// put is setFlag for the values at a node, unless the command line has set the flag, which wins.
+func (c *configFile) put(at *yaml.Node, flag *pflag.Flag, values []string, list bool) {
+	if flag.Changed {
 		return
 	}
-	if err := several.Replace(values); err != nil {
-		c.problem(list, "%s: %s", flag.Name, err)
+	err := setFlag(flag, values, list)
+	switch what := plain[flag.Value.Type()]; {
+	case err != nil && what != "":
+		c.problem(at, "%s: want %s, not %q", flag.Name, what, values[0])
+	case err != nil:
+		c.problem(at, "%s: %s", flag.Name, err)
 	}
 }
 
-// put sets a flag, unless it is one that the command line has set.
-func (c *configFile) put(flag *pflag.Flag, value string) error {
-	if _, ok := flag.Value.(discard); ok {
-		return nil
+// setFlag sets a flag to a list of values, or to one as the command line does, which may cut it
+// into several.
+func setFlag(flag *pflag.Flag, values []string, list bool) error {
+	err := flag.Value.Set(values[0]) // it is set now, and no default remains
+	if list && err == nil {
+		err = flag.Value.(pflag.SliceValue).Replace(values)
 	}
-	err := flag.Value.Set(value)
-	if what := plain[flag.Value.Type()]; err != nil && what != "" {
-		return fmt.Errorf("want %s, not %q", what, value)
-	}
-	flag.Changed = flag.Changed || err == nil
+	flag.Changed = err == nil
 	return err
 }
 
@@ -142,13 +139,6 @@ var plain = map[string]string{
 	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
 	"uint64": "a whole number that is not negative",
 }
-
-// discard is a value that is not set.
-type discard struct{ pflag.Value }
-
-func (discard) Append(string) error    { return nil }
-func (discard) Replace([]string) error { return nil }
-func (discard) GetSlice() []string     { return nil }
 
 // printConfig prints the flags of cmd as a file that readConfig reads, those with their defaults as
 // comments. notes are comments on flags.
@@ -258,15 +248,8 @@ func reconfigure(
 
 // copyFlag sets a flag to the value of another one.
 func copyFlag(to, from *pflag.Flag) error {
-	several, isList := from.Value.(pflag.SliceValue)
-	if !isList {
-		to.Changed = true
-		return to.Value.Set(from.Value.String())
+	if several, ok := from.Value.(pflag.SliceValue); ok {
+		return setFlag(to, several.GetSlice(), true)
 	}
-	values := several.GetSlice()
-	if err := to.Value.Set(values[0]); err != nil { // it is changed now, and no default remains
-		return err
-	}
-	to.Changed = true
-	return to.Value.(pflag.SliceValue).Replace(values)
+	return setFlag(to, []string{from.Value.String()}, false)
 }
