@@ -20,7 +20,8 @@ import (
 //go:embed page.html
 var pageText string
 
-// script moves the sliders of the page, which shows the curves and their numbers without it too.
+// script sorts the tables of the page, copies its commands and moves its sliders. Without it the
+// page shows the same.
 // The page allows its browser no other script.
 //
 //go:embed page.js

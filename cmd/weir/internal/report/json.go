@@ -8,9 +8,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// Schema is the name and the version of the JSON report. Adding a field
-// or a column does not change the version; removing one, or changing its meaning, does.
-// docs/replay.md describes the fields.
+// Schema is the name and the version of the JSON report. Adding a field does not change the
+// version; removing one, or changing its meaning, does. docs/replay.md describes the fields.
 const Schema = "weir.replay/1"
 
 // The JSON report has the fields of a replay.Result, and what is worked out from it.
