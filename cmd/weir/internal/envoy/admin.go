@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -55,6 +54,5 @@ func (s *Server) serveStats(w http.ResponseWriter, _ *http.Request) {
 		httplimit.Failed.String(): total.Failed,
 	}
 	shown.Rules = s.live.Shown("")
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(shown) // an error means that the client disconnected
+	live.WriteJSON(w, shown)
 }

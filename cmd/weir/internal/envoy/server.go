@@ -214,17 +214,10 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if s.cfg.Started != nil {
 		watching.Go(func() { s.cfg.Started(ctx) })
 	}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for running := true; running; {
-		select {
-		case <-ticker.C:
-			s.meter.Tick()
-		case <-ctx.Done():
-			running = false
-		case err = <-failed:
-			running = false
-		}
+	watching.Go(func() { s.meter.Run(ctx) })
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
 	}
 	cancel()
 	watching.Wait()

@@ -21,7 +21,7 @@ func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	s := r.Status()
-	writeJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
+	WriteJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
 }
 
 // named returns the domain and the text of the descriptor that a request names: by these two, or as
@@ -104,7 +104,7 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 	if denials != nil {
 		denials.Explain(&answer, domain+": "+name)
 	}
-	writeJSON(w, answer)
+	WriteJSON(w, answer)
 }
 
 // ServeReset deletes the count of a descriptor.
@@ -123,7 +123,7 @@ func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "No rule limits this descriptor.", http.StatusNotFound)
 	default:
 		r.cfg.Log.Info("caller reset", "domain", domain, "descriptor", rules.FormatEntries(entries))
-		writeJSON(w, map[string]any{"reset": true})
+		WriteJSON(w, map[string]any{"reset": true})
 	}
 }
 
@@ -154,7 +154,8 @@ func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
 	_ = lines.Encode(end)
 }
 
-func writeJSON(w http.ResponseWriter, v any) {
+// WriteJSON answers with v in JSON.
+func WriteJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(v) // an error means that the client disconnected
 }

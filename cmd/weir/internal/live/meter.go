@@ -1,8 +1,10 @@
 package live
 
 import (
+	"context"
 	"slices"
 	"sync"
+	"time"
 )
 
 // History is the number of seconds that the page shows.
@@ -29,6 +31,20 @@ type Meter struct {
 	before  Sums   // guarded by mu; the counts at the last tick
 	ticks   int    // guarded by mu
 	hour    []Sums // guarded by mu; the counts at the ends of the last 60 minutes, oldest first
+}
+
+// Run ends a second every second, until ctx ends.
+func (m *Meter) Run(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			m.Tick()
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Tick ends a second.

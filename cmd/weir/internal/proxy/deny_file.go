@@ -138,7 +138,7 @@ func (p *Proxy) reloadDenyFile() error {
 	}
 	entries := next.Added()
 	for _, old := range p.denied.Added() {
-		same := func(e httplimit.Entry) bool { return e.Key == old.Key && e.Prefix == old.Prefix }
+		same := func(e httplimit.Entry) bool { return whom(e) == whom(old) }
 		if !slices.ContainsFunc(entries, same) {
 			p.denied.Remove(old)
 		}

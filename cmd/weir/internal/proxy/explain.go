@@ -3,7 +3,6 @@ package proxy
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net"
 	"net/http"
 	"slices"
@@ -62,8 +61,8 @@ func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 		}
 	case httplimit.Admitted:
 	}
-	if len(p.held) > 0 && p.held[0].counting == places { // of all routes
-		p.held[0].route.requests.Add(1)
+	if p.inAll != nil {
+		p.inAll.requests.Add(1)
 	}
 	rec := recordOf(r.Context())
 	if rec == nil || len(rec.targets.List) == 0 { // no limit depends on the path
@@ -92,8 +91,7 @@ func (p *Proxy) serveExplain(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(p.explain(r.Context(), key)) // the client is gone
+	live.WriteJSON(w, p.explain(r.Context(), key))
 }
 
 // keyNamed returns the key that a request names: by its id, or as an entry of the deny list is
@@ -178,15 +176,20 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	return held
 }
 
+// whom returns e without what is not whom it is for.
+func whom(e httplimit.Entry) httplimit.Entry {
+	return httplimit.Entry{Key: e.Key, Prefix: e.Prefix}
+}
+
 // origins returns who has set the entries of the deny list that are not set by hand, by their key
 // or prefix.
 func (p *Proxy) origins(fromFile []httplimit.Entry) map[httplimit.Entry]string {
 	from := make(map[httplimit.Entry]string)
 	for _, e := range fromFile {
-		from[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}] = "file"
+		from[whom(e)] = "file"
 	}
 	for _, e := range p.cfg.Deny {
-		from[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}] = "command line"
+		from[whom(e)] = "command line"
 	}
 	return from
 }
@@ -202,7 +205,7 @@ func (p *Proxy) listed(e httplimit.Entry) cli.Listed {
 	default:
 		l.Prefix = e.Prefix.String()
 	}
-	if from := (*p.from.Load())[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}]; e.Penalty {
+	if from := (*p.from.Load())[whom(e)]; e.Penalty {
 		l.By = "penalty box"
 	} else if from != "" {
 		l.By = from
@@ -222,7 +225,7 @@ func (p *Proxy) stopped() map[httplimit.Entry]int {
 	callers, each := p.recent.callers(time.Now())
 	for key, addr := range callers {
 		if e, ok := p.denied.Lookup(key, addr); ok {
-			stopped[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}] += each
+			stopped[whom(e)] += each
 		}
 	}
 	return stopped

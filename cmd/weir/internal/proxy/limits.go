@@ -52,14 +52,13 @@ func (p *Proxy) setConcurrency() (err error) {
 		return nil
 	}
 	of := &p.concurrency
-	defer func() {
-		p.held = append(p.held, &heldTo{route: &routed{}, limit: fmt.Sprintf("%d at a time", n),
-			counting: places, atOnce: uint64(n), policy: *of})
-	}()
 	*of = httplimit.Policy{Name: places, Limit: uint64(n), Strategy: p.limiter.InFlight()}
 	if p.redis != nil {
 		of.Strategy, err = p.redis.Hybrid(places, "", p.redis.InFlight(), of.Strategy)
 	}
+	p.inAll = new(routed)
+	p.held = append(p.held, &heldTo{route: p.inAll, limit: fmt.Sprintf("%d at a time", n),
+		counting: places, atOnce: uint64(n), policy: *of})
 	return err
 }
 

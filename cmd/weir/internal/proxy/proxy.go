@@ -32,6 +32,7 @@ type Proxy struct {
 	trial  *trial // nil: none
 	held   []*heldTo
 	routed map[string]*routed // by pattern, the routes of held
+	inAll  *routed            // of the limit on requests in flight, for all routes; nil: none
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 
@@ -310,19 +311,14 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	if p.redis != nil {
 		p.redis.Ping(ctx, OnFailNames[p.cfg.Redis.Fallback.OnFail])
 	}
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			p.meter.Tick()
-		case err := <-front.failed:
-			return err
-		case err := <-back.failed:
-			return err
-		case <-ctx.Done():
-			return p.drain(requests, front, cut)
-		}
+	defer background(ctx, p.meter.Run)()
+	select {
+	case err := <-front.failed:
+		return err
+	case err := <-back.failed:
+		return err
+	case <-ctx.Done():
+		return p.drain(requests, front, cut)
 	}
 }
 

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -70,8 +69,7 @@ type (
 const listedShown = 200
 
 func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(p.figures()) // the client is gone
+	live.WriteJSON(w, p.figures())
 }
 
 // figures collects the statistics.
@@ -137,7 +135,7 @@ func (p *Proxy) listShown() ([]cli.Listed, int) {
 	for i := range shown {
 		e := entries[i]
 		shown[i] = p.listed(e)
-		shown[i].Stops = stopped[httplimit.Entry{Key: e.Key, Prefix: e.Prefix}]
+		shown[i].Stops = stopped[whom(e)]
 	}
 	return shown, len(entries)
 }
