@@ -7,6 +7,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
 )
@@ -39,4 +40,13 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.Sees(`document.getElementById("because-steps").textContent.includes("one=x")`)
 	page.Do(chromedp.SetValue("#why-what", "one=y"), chromedp.Click("#why button"))
 	page.Sees(`document.getElementById("because-said").textContent === "passes."`)
+}
+
+// What is used of a token bucket is used of its burst.
+func TestExplainOfABurst(t *testing.T) {
+	s := start(t, "domain: d\ndescriptors: [{key: one, rate_limit: {unit: year, requests_per_unit: 2}, "+
+		"metadata: {weir: {algorithm: token_bucket, burst: 5}}}]\n", nil)
+	s.ask(t, descriptor("one", "x"))
+	_, text := s.http(t, "GET", "http://"+s.Addresses().Admin+"/-/explain?descriptor=one%3Dx", "")
+	assert.Contains(t, text, `"counting":"token_bucket","at_once":5,"used":1,"left":4}`)
 }

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -90,7 +91,8 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 			Counting: s.Rule.Limit.Algorithm.String(), AtOnce: s.Rule.Limit.AtOnce(),
 			Left: s.Remaining}
 		if !s.Rule.Limit.Unlimited {
-			held.Used = uint64(s.Rule.Limit.Requests) - min(uint64(s.Rule.Limit.Requests), held.Left)
+			most := cmp.Or(s.Rule.Limit.Burst, uint64(s.Rule.Limit.Requests))
+			held.Used = most - min(most, held.Left)
 		}
 		switch {
 		case s.Reason == rules.Shadowed: // it passes
