@@ -9,9 +9,10 @@ import (
 	"github.com/weirgo/weir/internal/algorithm"
 )
 
-// Follower decides on the lines of a log while it is written, by the Rules of its Config. A request
-// whose time is before that of an earlier line counts as if it had come with that one, and times in
-// whole seconds are not spread over them. It is not safe for concurrent use.
+// Follower decides on the lines of a log while it is written, by the Rules of its Config, in the
+// order of the lines. A request whose time is before that of an earlier line counts as if it had
+// come with that one, and times in whole seconds are not spread over them. It is not safe for
+// concurrent use.
 type Follower struct {
 	run
 	scan     *scanner

@@ -12,12 +12,13 @@ import (
 )
 
 // TestAFollowerEqualsAReplay gives a Follower a log in pieces, and compares the result with that of
-// a replay of the whole. The times are in order and finer than seconds.
+// a replay of the whole. The times are in order, finer than seconds, and no two are equal: a replay
+// sorts the requests of one instant, and the order tells whether one that does not count is denied.
 func TestAFollowerEqualsAReplay(t *testing.T) {
 	var lines []string
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for range 3000 {
-		at = at.Add(time.Duration(rand.IntN(400)) * time.Millisecond)
+		at = at.Add(time.Duration(1+rand.IntN(400)) * time.Millisecond)
 		lines = append(lines, fmt.Sprintf(`{"time":%q,"level":"INFO","msg":"request","client":"192.0.2.%d","method":"GET",`+
 			`"host":"h","path":"/","status":%d,"bytes":1,"ms":0}`+"\n",
 			at.Format("2006-01-02T15:04:05.000Z07:00"), rand.IntN(9)*rand.IntN(9), 200+201*rand.IntN(2)))
