@@ -1,19 +1,19 @@
 # `make help` lists the targets. `.ci/run` calls the same ones.
 
-# Every module of go.work, and those of contrib/go.work: a workspace of its own, so that the frameworks and
+# Every module of go.work, and those of adapters/go.work: a workspace of its own, so that the frameworks and
 # their dependencies select no versions here, and `make test` does not compile them. Those whose go.mod does
 # not say "not published" have no replace directive, and require real versions of each other.
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
-CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go.work))
+ADAPTERS  := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\.?\// {print $$1}' adapters/go.work))
 # Those that compile many libraries for a few tests are tested in make verify; release in make packing.
-LATER     := ./tools/benchmarks ./tools/fleet ./tools/inventory ./tools/mutants ./metrics/otel ./metrics/prometheus \
-             ./examples/switching ./verify/functions
+LATER     := ./proofs/benchmarks ./proofs/fleet ./proofs/functions ./proofs/mutants ./proofs/switching ./tools/inventory \
+             ./metrics/weirotel ./metrics/weirprom
 # The packages of the tool that import gRPC, by themselves or in their tests: it and what comes with it is half
 # of what would be compiled. -e lists those with mistakes, too.
 SERVERS    = $(sort $(patsubst %.test,%,$(shell go list -e -test -f \
              '{{range .Deps}}{{if eq . "google.golang.org/grpc"}}{{or $$.ForTest $$.ImportPath}}{{end}}{{end}}' ./cmd/weir/...)))
 EXAMPLES  := $(patsubst %/,./%,$(sort $(dir $(wildcard examples/*/*.go))))
-TESTED     = ./verify $(addsuffix /...,$(filter-out ./cmd/weir ./tools ./examples ./verify $(LATER),$(MODULES) $(EXAMPLES))) \
+TESTED     = ./proofs/verify ./proofs/hybrid $(addsuffix /...,$(filter-out ./cmd/weir ./tools ./examples ./proofs $(LATER),$(MODULES) $(EXAMPLES))) \
              $(filter-out $(SERVERS),$(shell go list -e ./cmd/weir/...))
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
@@ -21,7 +21,7 @@ LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 # The packages of pure functions, whose own tests must kill every mutant.
-PURE      := internal/algorithm internal/budget
+PURE      := internal/core/algorithm internal/stores/budget
 
 # By default each program with the race detector sleeps for a second before it exits: the tests of each
 # package, and each run of the tool in its tests.
@@ -29,14 +29,14 @@ export GORACE ?= atexit_sleep_ms=0
 
 # Without what debuggers need the compiler takes a tenth less CPU, and half for Redis's client, which is the
 # largest package by far, without inlining. One setting for all of them, so that none compiles what another has.
-test quick verify contrib nightly race lint: export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false \
+test quick verify adapters nightly race lint: export GOFLAGS := $(shell go env GOFLAGS) -gcflags=all=-dwarf=false \
   '-gcflags=github.com/redis/go-redis/v9=-dwarf=false -l'
 
 # With fewer garbage collections the compiler takes a fifth less CPU. The tests have the default.
 GOTEST := GOGC=400 go test -race -vet=off -shuffle=on -ldflags '-s -w' -exec 'env -u GOGC'
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need recovery scaling contrib
+.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need recovery scaling adapters
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,25 +48,25 @@ test: need ## the tests, with the race detector, without those of verify: at mos
 	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
 
 quick: ## the tests of the core and of fallback, without the race detector: half a minute
-	GOGC=400 CGO_ENABLED=0 go test -vet=off -ldflags '-s -w' -exec 'env -u GOGC' . ./internal/algorithm ./internal/slots ./internal/states ./internal/windows ./fallback
+	GOGC=400 CGO_ENABLED=0 go test -vet=off -ldflags '-s -w' -exec 'env -u GOGC' . ./internal/core/algorithm ./internal/core/slots ./internal/core/states ./internal/core/windows ./fallback
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
-	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
+	cd proofs/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
 scaling: ## simulate and compute the tables of docs/scaling.md; writes them into it
-	SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./tools/fleet
+	SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./proofs/fleet
 
-verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, benchmarks, contrib
+verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, benchmarks, adapters
 	@.ci/need prometheus
 	@.ci/verify $(LATER:=/...) $(SERVERS)
 
-contrib: need ## the tests of the modules in contrib, each in the framework itself, with the race detector
-	cd contrib && WEIR_VERIFY=$${WEIR_VERIFY:-1} $(GOTEST) -timeout 15m work
+adapters: need ## the tests of the modules in adapters, each in the framework itself, and of proofs/interop, with the race detector
+	cd adapters && WEIR_VERIFY=$${WEIR_VERIFY:-1} $(GOTEST) -timeout 15m work
 
 nightly: need ## every test in its longest form, every fuzz target, and mutants
 	@.ci/need prometheus
 	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; \
-	  WEIR_VERIFY=full $(MAKE) --no-print-directory contrib cross || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
+	  WEIR_VERIFY=full $(MAKE) --no-print-directory adapters cross || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors
@@ -97,11 +97,11 @@ pictures: ## the README's pictures, in docs
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@go run ./tools/release tidy
 
-# vet is one of the linters, so that test, verify and contrib leave it out. What contrib imports is compiled
+# vet is one of the linters, so that test, verify and adapters leave it out. What adapters imports is compiled
 # once, with the race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
 	@failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
-	  for m in $(CONTRIB); do echo "== contrib/$$m"; (cd contrib/$$m && GOFLAGS="$$GOFLAGS -race" $(LINT) run ./...) || failed="$$failed contrib/$$m"; done; \
+	  for m in $(ADAPTERS); do echo "== adapters/$$m"; (cd adapters/$$m && GOFLAGS="$$GOFLAGS -race" $(LINT) run ./...) || failed="$$failed adapters/$$m"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(LINT):
@@ -113,14 +113,14 @@ fuzz: ## every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
 mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself, and of all in PURE
-	go run ./tools/mutants -n $(MUTANTS)
-	@for p in $(PURE); do echo "== $$p"; go run ./tools/mutants -n 0 -package $$p || exit 1; done
+	go run ./proofs/mutants -n $(MUTANTS)
+	@for p in $(PURE); do echo "== $$p"; go run ./proofs/mutants -n 0 -package $$p || exit 1; done
 
 functions: ## how many functions a decision passes, and how many lines of code the core has
-	go run ./verify/functions
+	go run ./proofs/functions
 
 bench: ## the rivals side by side; writes BENCHMARKS.md
-	cd tools/benchmarks && go run .
+	cd proofs/benchmarks && go run .
 
 ci: ## what every change must pass
 	@.ci/run

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for

@@ -60,11 +60,11 @@ func isLimit(e ast.Expr) bool {
 }
 
 // apart are oracles, which share no code with what they check: models, and the conformance suite.
-// The modules of contrib are users of the published packages.
-var apart = []string{"verify", "tools/fleet", "internal/decidetest", "internal/ratetest",
-	"weirtest", "contrib"}
+// The modules of adapters are users of the published packages.
+var apart = []string{"proofs/verify", "proofs/fleet", "internal/testkit/decidetest", "internal/testkit/ratetest",
+	"weirtest", "adapters"}
 
-// Each algorithm's arithmetic exists once: what is typical of it is in internal/algorithm alone.
+// Each algorithm's arithmetic exists once: what is typical of it is in internal/core/algorithm alone.
 func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {
 	found := map[string]bool{}
 	fset := token.NewFileSet()
@@ -86,7 +86,7 @@ func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {
 			what := tellTale(n)
 			switch {
 			case what == "":
-			case filepath.ToSlash(filepath.Dir(path)) == "internal/algorithm":
+			case filepath.ToSlash(filepath.Dir(path)) == "internal/core/algorithm":
 				found[what] = true
 			default:
 				assert.Fail(t, "a second copy", "%v: %s", fset.Position(n.Pos()), what)
@@ -96,7 +96,7 @@ func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	assert.Len(t, found, 2, "internal/algorithm has what is looked for")
+	assert.Len(t, found, 2, "internal/core/algorithm has what is looked for")
 }
 
 func TestCopiesOfArithmeticAreFound(t *testing.T) {

@@ -3,8 +3,8 @@ package weir
 import (
 	"time"
 
-	"github.com/weirgo/weir/internal/calendar"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // CalendarUnit is the length of the windows of a [Calendar], and the day and the time of day at

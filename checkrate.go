@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the

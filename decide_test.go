@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/decidetest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/decidetest"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 )
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/bounds"
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // limitable is a Strategy of this package, which counts for a Limit by itself.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // sharingScales returns two scales whose windows are looked for in the same place first.

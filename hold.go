@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/turns"
+	"github.com/weirgo/weir/internal/core/turns"
 
-	"github.com/weirgo/weir/internal/renewal"
+	"github.com/weirgo/weir/internal/core/renewal"
 )
 
 // Held is work that was admitted, and is in flight until Release. Make one with [Hold] or

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/renewal"
+	"github.com/weirgo/weir/internal/core/renewal"
 )
 
 // remote is a Holder whose places are leases, as those of another process.

@@ -17,13 +17,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirgo/weir/internal/turns"
+	"github.com/weirgo/weir/internal/core/turns"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // inFlight returns the cost that counts for r.

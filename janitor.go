@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/clock"
-	"github.com/weirgo/weir/internal/room"
+	"github.com/weirgo/weir/internal/core/clock"
+	"github.com/weirgo/weir/internal/core/room"
 )
 
 // janitor sweeps the tables of a limiter. Its goroutine starts with the first bucket and ends with

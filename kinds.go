@@ -1,9 +1,9 @@
 package weir
 
 import (
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // The kinds of buckets that fit a slot. Those of fixed windows, and of places, have a table of

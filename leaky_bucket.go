@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.

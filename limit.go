@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/bounds"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // Limit is a limit as a value: so much cost in a Duration, decided by a [Strategy], with counts of

@@ -20,9 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirgo/weir/internal/calendar"
-	"github.com/weirgo/weir/internal/slow"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/windows"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // limited is a strategy of each kind, by what it takes to make a Limit.

@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/calendar"
-	"github.com/weirgo/weir/internal/clock"
-	"github.com/weirgo/weir/internal/room"
-	"github.com/weirgo/weir/internal/states"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/clock"
+	"github.com/weirgo/weir/internal/core/room"
+	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // List is Counter with an entry for each admitted request in place of a number. Make one with

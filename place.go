@@ -3,8 +3,8 @@ package weir
 import (
 	"math"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // The places that are held of one caller are a bucket that has one epoch. The bits of its number:

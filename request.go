@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/remainder"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // Reservation is an estimate that was taken, and is corrected when the cost is known. Make one with
@@ -28,7 +28,7 @@ func returnOf(
 	if taken.Allowed() {
 		cost = max(1, r.Cost)
 	}
-	return remainder.Parts(cost, func(ctx context.Context, n, before uint64) error {
+	return arith.Parts(cost, func(ctx context.Context, n, before uint64) error {
 		q := whole
 		q.Cost = n
 		return give(ctx, &q, clampCost(before))

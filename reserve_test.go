@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/reservetest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/reservetest"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // A handler streams a response of unknown length. It reserves an estimate and settles the amount

@@ -5,8 +5,8 @@ import (
 	"context"
 	"strings"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // PrefixResetter sets the counts of all keys that begin with a prefix to zero, in every Duration;

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last

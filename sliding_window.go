@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // SlidingWindow is the sliding window counter: the current window's count and the previous one's,

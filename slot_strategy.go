@@ -6,10 +6,10 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a

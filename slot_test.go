@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // That a key has no bucket raises the horizon, so that no bucket is made at an earlier reading.

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirgo/weir/internal/snapshot"
+	"github.com/weirgo/weir/internal/core/snapshot"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/states"
-	"github.com/weirgo/weir/internal/windows"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.

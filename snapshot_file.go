@@ -6,7 +6,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/weirgo/weir/internal/atomicfile"
+	"github.com/weirgo/weir/internal/core/atomicfile"
 )
 
 // SaveFile saves to the named file, for [Limiter.LoadFile] in the next process. The file is a whole

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirgo/weir/internal/atomicfile"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/core/atomicfile"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // saveInPlace is the control of SaveFile: it writes to the file itself.

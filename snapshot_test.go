@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirgo/weir/internal/snapshot"
+	"github.com/weirgo/weir/internal/core/snapshot"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // subject is a strategy of a limiter with its optional interfaces.

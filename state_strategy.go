@@ -5,9 +5,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/states"
 
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold

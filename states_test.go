@@ -9,7 +9,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/states"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/room"
-	"github.com/weirgo/weir/internal/slots"
-	"github.com/weirgo/weir/internal/tally"
+	"github.com/weirgo/weir/internal/core/room"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/tally"
 )
 
 // table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirgo/weir/internal/room"
-	"github.com/weirgo/weir/internal/slots"
+	"github.com/weirgo/weir/internal/core/room"
+	"github.com/weirgo/weir/internal/core/slots"
 )
 
 // checkTable checks the invariants of a table that is not in use, and returns the number of its

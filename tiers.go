@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/states"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // Tier is one of several limits that hold at once: at most Limit in Duration.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) does: one instant

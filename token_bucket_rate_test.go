@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/ratetest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/ratetest"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 func tokenBuckets(t testing.TB) ratetest.Source {

@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weirgo/weir/internal/turns"
+	"github.com/weirgo/weir/internal/core/turns"
 
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/renewal"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/renewal"
 )
 
 // Wait asks s for an admission of r until it has one. Denied, it sleeps until the instant that the

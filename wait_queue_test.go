@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirgo/weir/internal/turns"
+	"github.com/weirgo/weir/internal/core/turns"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

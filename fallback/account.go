@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/callers"
-	"github.com/weirgo/weir/internal/debt"
+	"github.com/weirgo/weir/internal/stores/callers"
 )
 
 // account is the state of one caller since its last Reset.
@@ -36,7 +35,7 @@ type account struct {
 	// lost its counts, and counted is sent
 	epoch uint64
 
-	debts   debt.Debts // what local admitted
+	debts   debts // what local admitted
 	sharing sharing
 
 	calls *calls // of primary that are under way and that local does not count

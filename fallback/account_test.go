@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/callers"
+	"github.com/weirgo/weir/internal/stores/callers"
 )
 
 // A Reset begins another account, which owes nothing, and is found from then on.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/safely"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/stores/guarded"
 )
 
 // Store implements weir.Batcher: the calls of Fallbacks go together if those of their primaries do.
@@ -63,7 +63,7 @@ type meeting struct {
 
 // call makes one call of the primaries of limits.
 func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
-	safely.Do(func() error {
+	guarded.Do(func() error {
 		limits[0].Strategy().(weir.Batcher).Batch(ctx, op, limits)
 		return nil
 	}, func(err error) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // Charge adds r.Cost whether it fits or not, so that weir.Reserve can settle on a Fallback. Primary

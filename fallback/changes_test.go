@@ -10,8 +10,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/reservetest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/reservetest"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // Reservations match their model whether primary or local counts.

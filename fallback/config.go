@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/weirgo/weir/internal/breaker"
 )
 
 // The defaults of Config.
@@ -18,19 +16,6 @@ const (
 	DefaultProbeInterval = time.Second
 	DefaultMaxCallers    = 1 << 17
 )
-
-// State is the state of a breaker.
-type State = breaker.State
-
-// The states of a breaker.
-const (
-	Closed   = breaker.Closed   // primary decides
-	Open     = breaker.Open     // primary is not called
-	HalfOpen = breaker.HalfOpen // only a probe calls primary
-)
-
-// Change is a change of a breaker's state.
-type Change = breaker.Change
 
 // ErrConfig is the error of [New] for a missing strategy, or a field of Config out of its range.
 var ErrConfig = errors.New("fallback: bad config")
@@ -154,16 +139,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Now = time.Now
 	}
 	return c, errors.Join(errs...)
-}
-
-// server returns how primary is called.
-func (c Config) server() breaker.ServerConfig {
-	return breaker.ServerConfig{
-		Config: breaker.Config{Interval: c.Interval, Stall: c.Stall, MinCalls: c.MinCalls,
-			FailureRate: c.FailureRate, ProbeInterval: c.ProbeInterval},
-		Timeout: c.Timeout, ProbeTimeout: c.ProbeTimeout, Partition: c.Partition, IsDown: c.IsDown,
-		OnCall: c.OnCall, OnChange: c.OnChange, OnError: c.OnError, Now: c.Now, Refused: refused,
-	}
 }
 
 // setDefault sets a field that is 0 to value, and adds an error if it is negative or no number.

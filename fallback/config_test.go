@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/weirgo/weir/internal/breaker"
 )
 
 // The default Interval grows with Timeout: failures of slow calls are far apart.
@@ -15,10 +14,10 @@ func TestBreakerOpensWithALongTimeout(t *testing.T) {
 		cfg, err := Config{Timeout: timeout}.withDefaults()
 		require.NoError(t, err)
 		now := time.Unix(100, 0)
-		b := breaker.New(cfg.server().Config, "", now)
+		b := newBreaker(cfg, "", now)
 		opened := false
 		for end := now.Add(3*timeout + 2*time.Second); now.Before(end); now = now.Add(timeout / 4) {
-			opened = opened || b.Record(now, breaker.ErrTimeout) != nil
+			opened = opened || b.Record(now, errTimeout) != nil
 		}
 		assert.True(t, opened, "timeout %v", timeout)
 	}

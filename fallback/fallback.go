@@ -10,10 +10,9 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/bounds"
-	"github.com/weirgo/weir/internal/breaker"
-	"github.com/weirgo/weir/internal/callers"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/stores/callers"
 )
 
 // Source is where a decision was made.
@@ -61,7 +60,7 @@ type common struct {
 	id             string        // the Source of backlogs
 	store          any           // equal for Fallbacks whose calls can be batched
 
-	server *breaker.Server // primary
+	server *server // primary
 	ledger ledger
 	turns  singleflight.Group // see reconcile
 
@@ -180,9 +179,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		id: rand.Text()}}
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
-	server := cfg.server()
-	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, f.primary.Prompt()
-	f.server = breaker.NewServer(server)
+	f.server = &server{cfg: cfg, prompt: f.primary.Prompt(), name: "weir/fallback probe " + f.id,
+		refused: refused, try: f.probe}
+	f.server.open()
 	f.seeder, _ = local.(weir.Seeder)
 	_, f.aware = local.(weir.Refunder)
 	f.store = f
@@ -262,8 +261,8 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 // visit is one use of a Fallback by r's caller.
 type visit struct {
 	*Fallback
-	b     *breaker.Breaker // nil: how calls end is not recorded
-	a     *account         // not removed before end
+	b     *breaker // nil: how calls end is not recorded
+	a     *account // not removed before end
 	r     *weir.Request
 	began time.Time
 	epoch uint64   // of the breaker, before the call of primary
@@ -276,7 +275,7 @@ type visit struct {
 // visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
 // it answers before that.
 func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
-	b := f.server.Breaker(r.Key) // first, as Partition may panic
+	b := f.server.breaker(r.Key) // first, as Partition may panic
 	now := f.cfg.Now()
 	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
 		own := *r

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/breaker"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // errUndecided reports that primary did not decide, so local does. Callers never see it.
-var errUndecided = breaker.ErrNoAnswer
+var errUndecided = errNoAnswer
 
 // Prompt is an optional interface of a primary. Prompt reports whether its calls end with the
 // deadline of their context, and neither panic nor exit their goroutine. Such a primary is called

@@ -19,8 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/race"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -223,7 +222,7 @@ func TestOpenBreakerIsFast(t *testing.T) {
 	f := newFallback(t, weirtest.FailAll(errDown), local(t), cfg)
 	ask(t, f, hour)
 	limit := 5 * time.Microsecond
-	if race.Enabled {
+	if slow.Race {
 		limit *= 6
 	}
 	limit += 5 * nowTakes() // a decision reads its clock several times

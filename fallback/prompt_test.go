@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/race"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 )
 
@@ -107,7 +107,7 @@ func TestPromptPrimaryInsideOfNear(t *testing.T) {
 
 // What fallback adds to a decision of a healthy, prompt primary.
 func TestHealthyCallAllocates(t *testing.T) {
-	if race.Enabled {
+	if slow.Race {
 		t.Skip("the race detector allocates")
 	}
 	p := prompt{local(t)}

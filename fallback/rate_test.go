@@ -12,8 +12,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/ratetest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/ratetest"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // bucketsBehind returns token buckets behind a Fallback, whose primary fails while down is set.

@@ -29,14 +29,13 @@ type Stats struct {
 
 // Stats returns the counts so far. It locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
-	s, decided := f.server.Stats(), &f.decided
-	return Stats{
-		State: s.State, Since: s.Since, OpenPartitions: s.NotClosed,
+	decided := &f.decided
+	s := Stats{
 		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
 		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(),
-		Policy: decided[FromPolicy].Load(),
-		Opens:  s.Opens, Probes: s.Probes, Failures: s.Failures, Panics: s.Panics,
-		ShortDeadlines: s.ShortDeadlines, Reconciled: f.reconciled.Load(),
-		Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
+		Policy:     decided[FromPolicy].Load(),
+		Reconciled: f.reconciled.Load(), Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}
+	f.server.stats(&s)
+	return s
 }

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // calls are calls of primary that are under way at the same time. Local must not admit what they

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
 
 // This file reads the limits that servers report. Malformed fields are ignored.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httpclient"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/weirtest"
 )
 

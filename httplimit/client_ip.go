@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirgo/weir/internal/ipaddr"
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
 
 // defaultIPv6Bits is the length of the prefix that IPv6 clients are keyed by. A client commonly has
@@ -59,7 +59,7 @@ func ClientIP(trusted []netip.Prefix) IP {
 		if !p.IsValid() {
 			panic(fmt.Sprintf("httplimit: ClientIP: prefix %d is not valid", i))
 		}
-		prefixes[i] = ipaddr.PlainPrefix(p).Masked()
+		prefixes[i] = clientaddr.PlainPrefix(p).Masked()
 	}
 	return IP{trusted: prefixes}
 }
@@ -203,7 +203,7 @@ func cutLast(list string) (last, rest string, more bool) {
 // as some servers and tests leave it.
 func parsePeer(s string) (netip.Addr, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return ipaddr.Plain(ap.Addr()), nil
+		return clientaddr.Plain(ap.Addr()), nil
 	}
 	addr, err := parseHop(s)
 	if err != nil {
@@ -243,22 +243,22 @@ func plainIPv4(hostport string) string {
 // ::ffff:192.0.2.1:49152 or after eight groups.
 func parseHop(s string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
-		return ipaddr.Plain(addr), nil
+		return clientaddr.Plain(addr), nil
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return ipaddr.Plain(ap.Addr()), nil
+		return clientaddr.Plain(ap.Addr()), nil
 	}
 	if inner, ok := strings.CutPrefix(s, "["); ok {
 		if inner, ok = strings.CutSuffix(inner, "]"); ok {
 			if addr, err := netip.ParseAddr(inner); err == nil && addr.Is6() {
-				return ipaddr.Plain(addr), nil
+				return clientaddr.Plain(addr), nil
 			}
 		}
 	}
 	if i := strings.LastIndexByte(s, ':'); i >= 0 {
 		_, badPort := strconv.ParseUint(s[i+1:], 10, 16)
 		if addr, err := netip.ParseAddr(s[:i]); err == nil && badPort == nil {
-			return ipaddr.Plain(addr), nil
+			return clientaddr.Plain(addr), nil
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, which is no IP address", ErrKey, s)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/race"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 var proxies = []netip.Prefix{
@@ -291,7 +291,7 @@ func TestAddrIsTheWholeAddress(t *testing.T) {
 // simulates the proxies.
 func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	requests := 1_000_000
-	if race.Enabled {
+	if slow.Race {
 		requests /= 50 // one goroutine, twenty times slower
 	}
 	xff, fwd := httplimit.ClientIP(proxies), httplimit.ClientIP(proxies).Forwarded()

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // Decider finds the limits of a request by itself, and decides by them: a rules.Decider does. The

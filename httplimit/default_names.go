@@ -9,7 +9,7 @@ import (
 	"weak"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
 
 // guards holds the Strategies on which a middleware uses default names. Two such middlewares with

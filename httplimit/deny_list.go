@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/ipaddr"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // ErrDenyListFull is returned by [DenyList.Add] when MaxEntries entries are listed and none has
@@ -80,7 +80,7 @@ func callerOf(e Entry) caller {
 	if e.Key != "" {
 		return caller{policy: e.Policy, key: e.Key}
 	}
-	return caller{prefix: ipaddr.PlainPrefix(e.Prefix).Masked()}
+	return caller{prefix: clientaddr.PlainPrefix(e.Prefix).Masked()}
 }
 
 // listing is the end of an entry and its origin.
@@ -201,7 +201,7 @@ func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bo
 	if e, ok := l.listed[caller{policy: policy, key: string(key)}]; ok && !l.over(e.until) {
 		return Entry{Key: string(key), Policy: policy, Until: e.until, Penalty: e.penalty}, true
 	}
-	addr = ipaddr.Plain(addr)
+	addr = clientaddr.Plain(addr)
 	if e, ok := l.lookupAddr(addr); ok {
 		return e, true
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/doortest"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
 func TestTheDoorOfNew(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirgo/weir/internal/bounds"
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
 
 // maxKeyLen is the longest key that a Strategy accepts. Longer keys are refused here, as bad

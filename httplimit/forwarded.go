@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
 
 // walkForwarded is walkXFF for the Forwarded header.

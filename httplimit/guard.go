@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/clientkeys"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // Guard decides on requests, in three steps: [Guard.Begin] decides, [Ticket.Answer] answers what is
@@ -108,7 +108,7 @@ type middleware struct {
 	keyless        bool                // a request without a key is no mistake: there is a Decider
 	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
 	boundsInFlight bool                // by MaxInFlight or Concurrency
-	keys           *clientkeys.Keys    // nil: no bound
+	keys           *clientaddr.Keys    // nil: no bound
 	throttles      throttles
 	unchecked      atomic.Int32 // how many more requests warnOfProxy looks at
 }
@@ -258,7 +258,7 @@ func (m *middleware) boundKeys() {
 	if m.MaxKeysPerClient < 0 || m.Decider == nil && !slices.ContainsFunc(m.policies, several) {
 		return
 	}
-	m.keys = clientkeys.New(cmp.Or(m.MaxKeysPerClient, clientkeys.DefaultMost))
+	m.keys = clientaddr.NewKeys(cmp.Or(m.MaxKeysPerClient, clientaddr.DefaultKeys))
 	m.keys.Lives(time.Minute)
 	m.keys.Lives(2 * m.Penalty.Within)
 	for _, p := range m.policies {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
 
 // This file writes the fields that report limits to clients. Package httpclient reads those that

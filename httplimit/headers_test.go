@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/race"
-	"github.com/weirgo/weir/internal/structuredfield"
+	"github.com/weirgo/weir/internal/doors/structuredfield"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 func TestCeilSeconds(t *testing.T) {
@@ -163,7 +163,7 @@ func TestAdmissionAllocations(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	if race.Enabled {
+	if slow.Race {
 		return // sync.Pool drops items at random then
 	}
 	for _, s := range []weir.Strategy{
@@ -219,7 +219,7 @@ func TestPlansAllocateLittle(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	if race.Enabled {
+	if slow.Race {
 		return // sync.Pool drops items at random then
 	}
 	plans := [2]*weir.Limit{limiter.FixedWindow().Limit(1_000_000, time.Minute),

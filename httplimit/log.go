@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/throttle"
+	"github.com/weirgo/weir/internal/doors/throttle"
 )
 
 // logSecret prevents reversing the digests in the log by trying all addresses.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirgo/weir/internal/ipaddr"
-	"github.com/weirgo/weir/internal/throttle"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
+	"github.com/weirgo/weir/internal/doors/throttle"
 )
 
 // peersChecked is how many requests a middleware looks at before it takes it that clients connect
@@ -32,7 +32,7 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 		return
 	}
 	forwarded := len(r.Header["X-Forwarded-For"]) > 0 || len(r.Header["Forwarded"]) > 0
-	private := ipaddr.IsPrivate(peer) || peer.IsLoopback() && forwarded
+	private := clientaddr.IsPrivate(peer) || peer.IsLoopback() && forwarded
 	if !private || m.unchecked.Swap(0) <= 0 {
 		return // or another request logs it, or was the last to be looked at
 	}

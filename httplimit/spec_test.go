@@ -20,7 +20,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/race"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -722,7 +722,7 @@ func TestLogLinesCannotBeForged(t *testing.T) {
 			LogKeys: logKeys, Logger: slog.New(plainHandler{&log})})(&hello{})
 	}
 	keys := 100_000
-	if race.Enabled {
+	if slow.Race {
 		keys /= 20
 	}
 	for i := range keys {

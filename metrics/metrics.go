@@ -1,7 +1,7 @@
 // Package metrics lists what the parts of weir count, in a form that fits any metrics system. The
-// modules metrics/prometheus and metrics/otel export it:
+// modules metrics/weirprom and metrics/weirotel export it:
 //
-//	import weirprom "github.com/weirgo/weir/metrics/prometheus"
+//	import weirprom "github.com/weirgo/weir/metrics/weirprom"
 //	…
 //	prometheus.MustRegister(weirprom.New("api",
 //		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/renewal"
+	"github.com/weirgo/weir/internal/core/renewal"
 	"github.com/weirgo/weir/near"
 )
 
@@ -221,7 +221,7 @@ func Holds() Source {
 	})
 }
 
-// The metrics of single decisions and calls, which metrics/prometheus and metrics/otel record as
+// The metrics of single decisions and calls, which metrics/weirprom and metrics/weirotel record as
 // they happen.
 var (
 	// Decisions has the labels policy, outcome and source.

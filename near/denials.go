@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // DefaultDenials is the default of DenialsConfig.Size.

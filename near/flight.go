@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/budget"
-	"github.com/weirgo/weir/internal/safely"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/stores/budget"
+	"github.com/weirgo/weir/internal/stores/guarded"
 )
 
 // fetchTimeout bounds a call of a strategy that respects its context. After it another flight for
@@ -168,7 +168,7 @@ func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 	go func() {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		safely.Do(func() (err error) {
+		guarded.Do(func() (err error) {
 			q := c.request
 			if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
 				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)

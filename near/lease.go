@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // DefaultBlock is the default of LeaseConfig.Block.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/callers"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/stores/callers"
 )
 
 // DefaultSkew is the default of LeaseConfig.Skew and DenialsConfig.Skew.

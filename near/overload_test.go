@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/near"
 )
 

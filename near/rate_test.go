@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/ratetest"
+	"github.com/weirgo/weir/internal/testkit/ratetest"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
 )

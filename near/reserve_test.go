@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/reservetest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/reservetest"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 )
 

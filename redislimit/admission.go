@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/remainder"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // admissionValues is how many numbers admission.lua adds to those of the strategy: the seconds and
@@ -35,7 +35,7 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	a := &admission{strategy: s, request: *r}
 	if !possible {
 		res, err := s.Run(ctx, r)
-		return res, remainder.Parts(0, a.giveBack), err
+		return res, arith.Parts(0, a.giveBack), err
 	}
 	now, script := s.store.read(), s.script.load().admitting
 	v, err := s.store.evalKeys(ctx, script, twoKeys, key, with(at(args, now), key, resetKey))
@@ -53,7 +53,7 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	if d.allowed {
 		taken = uint64(cost(r))
 	}
-	return res, remainder.Parts(taken, a.giveBack), nil
+	return res, arith.Parts(taken, a.giveBack), nil
 }
 
 // giveBack gives n back, after as much before.

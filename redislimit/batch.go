@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // Store returns the Store, for weir.Batcher.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/core/calendar"
 )
 
 // Calendar is a Strategy that counts in windows of the calendar. Make one with [Store.Calendar].

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // instant is a point in time as the scripts have it: whole seconds since the Unix epoch and the

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/weirgo/weir/internal/deadline"
+	"github.com/weirgo/weir/internal/stores/guarded"
 )
 
 // The defaults of Config.
@@ -58,7 +58,7 @@ type Config struct {
 // concurrent use. Strategies of different kinds never share a count; those of one kind, prefix and
 // server do, from whichever process.
 type Store struct {
-	deadlines deadline.Shared
+	deadlines guarded.Deadlines
 	client    redis.UniversalClient
 	prefix    string
 	grace     any              // ms, ready to be an argument

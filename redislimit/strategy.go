@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here

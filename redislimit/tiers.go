@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // Tiers is a Strategy that holds several limits at once. Make one with [Store.Tiers].

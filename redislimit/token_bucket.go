@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // TokenBucket gives each caller a bucket of burst tokens (0: the request's Limit), which fills at

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // Action computes one entry of a descriptor from an HTTP request, like an action of Envoy's

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // ample is a limit that only a count reaches that is as high as its store can hold. A window does

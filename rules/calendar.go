@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/bounds"
-	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/calendar"
 )
 
 // Calendar is the calendar in whose windows a rule counts: hours, days, weeks, months or years of a

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // Decide decides on a request. It returns [ErrNoDomain], [ErrNoDescriptors] or [ErrOverride] for an

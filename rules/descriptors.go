@@ -8,8 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/weirgo/weir/internal/bounds"
-	"github.com/weirgo/weir/internal/ipaddr"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // The keys of a rules file, grouped by the map that they belong to.
@@ -272,7 +272,7 @@ func (d *decoder) value(x *node, f *field) {
 	case of.name == "prefix":
 		x.form, x.pattern = prefixed, pattern{prefix: text}
 	default:
-		p, err := ipaddr.ParsePrefix(text)
+		p, err := clientaddr.ParsePrefix(text)
 		switch {
 		case err != nil:
 			d.errorf(d.at(of.value), "cidr is %s; want a range such as 10.0.0.0/8 or 2001:db8::/32",

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/doortest"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/rules"
 )
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/core/calendar"
 )
 
 // Strategies returns the strategy that counts for rules with a method. The Strategy must implement

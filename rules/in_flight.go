@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // inFlightUnit is the unit of a rule that limits how many requests are in flight at one time.

@@ -8,7 +8,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // ownKey is the key of weir's settings in a descriptor's metadata. Envoy's service rejects unknown

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/ipaddr"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // form says how a descriptor's value is compared with that of a request.
@@ -129,7 +129,7 @@ func (w *wildcards) add(n *node) {
 func (w *wildcards) find(value string) *node {
 	var of netip.Prefix
 	if len(w.byRange.nodes) > 0 {
-		of, _ = ipaddr.ParsePrefix(value)
+		of, _ = clientaddr.ParsePrefix(value)
 	}
 	if len(w.all) <= few {
 		return earliest(nil, w.all, value, of)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/similar"
+	"github.com/weirgo/weir/internal/doors/similar"
 )
 
 // Problem is a mistake in a rules file.

@@ -3,7 +3,7 @@ package rules
 import (
 	"slices"
 
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // describe returns the descriptors that specs compute from a request to a domain.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // Request is a request for a decision, in the terms of Envoy's rate limit protocol.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v4"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/weirgo/weir/internal/docblocks"
+	"github.com/weirgo/weir/internal/testkit/docblocks"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -28,14 +28,14 @@ const repository = "../.."
 // begin.
 var checked = map[string]string{
 	"README.md # weir":                           "tools/release TestReadmeInEmptyFolder",
-	"docs/frameworks.md ## Caddy":                "contrib/caddy TestDocsShowTheseTests",
-	"docs/frameworks.md ### Caddy":               "contrib/caddy TestDocsShowTheseTests",
-	"docs/proxy.md ### The same in Caddy":        "contrib/caddy TestDocsShowTheseTests",
+	"docs/frameworks.md ## Caddy":                "adapters/caddylimit TestDocsShowTheseTests",
+	"docs/frameworks.md ### Caddy":               "adapters/caddylimit TestDocsShowTheseTests",
+	"docs/proxy.md ### The same in Caddy":        "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/recipes.md ":                           "examples/recipes TestRecipesAreTested",
 	"docs/switching.md ## envoyproxy/ratelimit":  "cmd/weir TestSwitchingFromEnvoy",
 	"docs/tutorial.md ## 8. A number from a log": "cmd/weir TestTutorialShowsWhatReplayPrints",
-	"docs/architecture.md ":                      "verify TestTheArchitecture",
-	"docs/design.md ## Layers":                   "verify TestThePictureHasTheLayers",
+	"docs/architecture.md ":                      "proofs/verify TestTheArchitecture",
+	"docs/design.md ## Layers":                   "proofs/verify TestThePictureHasTheLayers",
 	"docs/tutorial.md ":                          "examples/tutorial TestTutorialShowsItsPrograms",
 }
 

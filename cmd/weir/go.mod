@@ -18,7 +18,7 @@ require (
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.12.1
 	github.com/weirgo/weir v0.1.0
-	github.com/weirgo/weir/metrics/prometheus v0.1.0
+	github.com/weirgo/weir/metrics/weirprom v0.1.0
 	github.com/weirgo/weir/redislimit v0.1.0
 	github.com/weirgo/weir/rules v0.1.0
 	go.yaml.in/yaml/v4 v4.0.0

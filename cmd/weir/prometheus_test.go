@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // watching is the directory of the dashboard and the alerting rules.
-const watching = "../../metrics/prometheus/"
+const watching = "../../metrics/weirprom/"
 
 // prometheusProcess starts a Prometheus that scrapes the targets, each as the job of its name, four
 // times a second. It returns a function that queries its API.

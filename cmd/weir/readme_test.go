@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/internal/docblocks"
+	"github.com/weirgo/weir/internal/testkit/docblocks"
 )
 
 // showsWhatPrints runs the tool, and compares what it prints with a block of a page.

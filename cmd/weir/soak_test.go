@@ -23,8 +23,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/race"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 const (
@@ -126,7 +125,7 @@ func TestSoak(t *testing.T) {
 	assert.LessOrEqual(t, median(probes, func(p probe) time.Duration { return p.control - p.idle }),
 		allowance(probes), "the process as a whole is slow")
 	most := soakMemory
-	if race.Enabled {
+	if slow.Race {
 		most *= 6 // the race detector multiplies the memory of a process by 5 to 10
 	}
 	assert.Less(t, peak, most)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/docblocks"
-	"github.com/weirgo/weir/internal/race"
+	"github.com/weirgo/weir/internal/testkit/docblocks"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 const root = "../.."
@@ -57,7 +57,7 @@ func TestReadmeProgramPrints(t *testing.T) {
 	program := docblocks.Of(t, root+"/README.md", "# weir")[0]
 	file := filepath.Join(t.TempDir(), "main.go")
 	require.NoError(t, os.WriteFile(file, []byte(program.Code), 0o600))
-	out, err := race.Command(t.Context(), "run", file).CombinedOutput()
+	out, err := slow.Command(t.Context(), "run", file).CombinedOutput()
 	assert.NoError(t, err)
 	assert.Regexp(t, `^(true\n){3}false\nfalse 0 \d+(\.\d+)?[mµ]?s <nil>\n$`, string(out))
 }

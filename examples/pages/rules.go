@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/metrics"
-	weirprom "github.com/weirgo/weir/metrics/prometheus"
+	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/rules"
 )
 

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/race"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 func TestPrograms(t *testing.T) {
 	bin := t.TempDir()
-	out, err := race.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...").CombinedOutput()
+	out, err := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for dir, want := range map[string]struct {
 		lines  int // of code, at most

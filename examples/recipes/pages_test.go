@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/docblocks"
+	"github.com/weirgo/weir/internal/testkit/docblocks"
 )
 
 // The blocks of the pages for a first hour are in this file.

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/docblocks"
+	"github.com/weirgo/weir/internal/testkit/docblocks"
 	"github.com/weirgo/weir/weirtest"
 )
 

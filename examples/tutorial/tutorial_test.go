@@ -9,9 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/docblocks"
-	"github.com/weirgo/weir/internal/race"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/docblocks"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 const page = "../../docs/tutorial.md"
@@ -47,7 +46,7 @@ func TestTutorialShowsItsPrograms(t *testing.T) {
 func TestTutorialPrints(t *testing.T) {
 	slow.Test(t)
 	bin := t.TempDir()
-	build := race.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...")
+	build := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, step := range steps {

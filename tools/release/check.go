@@ -15,7 +15,7 @@ import (
 )
 
 // A checker type-checks packages and all that they import, from source, for any platform and any
-// Go. The modules of contrib import a thousand packages: to compile these takes minutes for each
+// Go. The modules of adapters import a thousand packages: to compile these takes minutes for each
 // platform, to check them five seconds. It does not look into the functions of other projects;
 // whatever else a compiler would reject, it finds.
 type checker struct {
@@ -99,13 +99,13 @@ func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File
 	return file, nil
 }
 
-// elsewhere lists the platforms that modules of contrib do not build on because the framework does
+// elsewhere lists the platforms that modules of adapters do not build on because the framework does
 // not, with the reason. docs/frameworks.md repeats it.
 var elsewhere = map[string]map[string]string{
-	"contrib/caddy": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
+	"adapters/caddylimit": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
 }
 
-// Platforms type-checks the published modules of contrib for each platform, such as linux/amd64. It
+// Platforms type-checks the published modules of adapters for each platform, such as linux/amd64. It
 // goes on after a mistake.
 func (t *Tree) Platforms(platforms ...string) error {
 	dir, err := filepath.Abs(t.Dir)
@@ -118,24 +118,24 @@ func (t *Tree) Platforms(platforms ...string) error {
 		goos, goarch, _ := strings.Cut(platform, "/")
 		env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
 		fmt.Println("==", platform)
-		if err := c.check(filepath.Join(dir, contrib), env, false, t.patterns(platform)...); err != nil {
+		if err := c.check(filepath.Join(dir, adapters), env, false, t.patterns(platform)...); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", platform, err))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// patterns returns the patterns, in contrib, of the modules that build on a platform.
+// patterns returns the patterns, in adapters, of the modules that build on a platform.
 func (t *Tree) patterns(platform string) (patterns []string) {
 	for _, m := range t.Published() {
-		if m.Workspace != contrib {
+		if m.Workspace != adapters {
 			continue
 		}
 		if reason := elsewhere[m.Dir][platform]; reason != "" {
 			fmt.Printf("%s: without %s: %s\n", platform, m.Dir, reason)
 			continue
 		}
-		patterns = append(patterns, "./"+strings.TrimPrefix(m.Dir, contrib+"/")+"/...")
+		patterns = append(patterns, "./"+strings.TrimPrefix(m.Dir, adapters+"/")+"/...")
 	}
 	return patterns
 }

@@ -56,7 +56,7 @@ func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
 }
 
 // Standalone runs go with args in every module, as if each stood alone and required the others'
-// releases; the modules of contrib it only type-checks, with their tests. It continues after a
+// releases; the modules of adapters it only type-checks, with their tests. It continues after a
 // failure.
 func (t *Tree) Standalone(args ...string) error {
 	return t.staged(func(copied *Tree, env []string) error {
@@ -66,7 +66,7 @@ func (t *Tree) Standalone(args ...string) error {
 			fmt.Println("==", m.Dir)
 			dir := filepath.Join(copied.Dir, m.Dir)
 			var err error
-			if m.Workspace == contrib {
+			if m.Workspace == adapters {
 				err = c.check(dir, append(env, "CGO_ENABLED=0"), true, "./...")
 			} else {
 				_, err = command(dir, env, "go", args...)

@@ -83,7 +83,7 @@ func TestInstallInEmptyFolder(t *testing.T) {
 				return
 			}
 			vet := "go vet ./..."
-			if m.Workspace == contrib {
+			if m.Workspace == adapters {
 				vet = "go list -deps ./... >deps" // every import is found; make standalone checks these modules
 			}
 			shell(t, dir, env, "go mod init example.com/app && go get "+m.Path+"@latest")

@@ -1,8 +1,8 @@
 // Command release packs, checks and tags the modules of the workspaces.
 //
 //	release standalone vet ./...   run a go command in every module without the workspace;
-//	                               type-check contrib
-//	release platforms linux/amd64… type-check the modules of contrib for platforms
+//	                               type-check adapters
+//	release platforms linux/amd64… type-check the modules of adapters for platforms
 //	release tidy                   run go mod tidy in every module
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
 //	release tag VERSION            commit and tag a release of every published module

@@ -34,7 +34,7 @@ func TestGoVersionIsOldest(t *testing.T) {
 	}
 }
 
-// Each published module builds with its oldest Go version, and so do its tests; those of contrib
+// Each published module builds with its oldest Go version, and so do its tests; those of adapters
 // are type-checked. Where only the last number differs from the Go that runs this, every other test
 // shows it.
 func TestBuildsWithOldestGo(t *testing.T) {
@@ -55,7 +55,7 @@ func TestBuildsWithOldestGo(t *testing.T) {
 				"GOROOT="+root)
 			dir := filepath.Join(tree.Dir, m.Dir)
 			require.Contains(t, shell(t, dir, env, "go version"), "go"+file.Go.Version+" ")
-			if m.Workspace != contrib {
+			if m.Workspace != adapters {
 				shell(t, dir, env, "go vet ./...")
 				return
 			}

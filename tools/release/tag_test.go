@@ -32,7 +32,7 @@ func TestTag(t *testing.T) {
 	tags, err := tree.Tag(testVersion)
 	require.NoError(t, err)
 	assert.Equal(t, testVersion, tags[0], "the root module comes first")
-	for _, user := range []string{"cmd/weir/", "contrib/caddy/"} {
+	for _, user := range []string{"cmd/weir/", "adapters/caddylimit/"} {
 		assert.Greater(t, slices.Index(tags, user+testVersion),
 			slices.Index(tags, "redislimit/"+testVersion),
 			"and %s after what it requires", user)

@@ -32,9 +32,9 @@ type Module struct {
 
 // workspaces are the directories of the go.work files. Contrib has one of its own, so that the
 // frameworks and their dependencies select no versions for the other modules.
-var workspaces = []string{".", contrib}
+var workspaces = []string{".", adapters}
 
-const contrib = "contrib"
+const adapters = "adapters"
 
 // Open reads the modules of the workspaces in dir.
 func Open(dir string) (*Tree, error) {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // step is one request of a history, made so long after the one before it.

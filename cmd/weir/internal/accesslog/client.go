@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/weirgo/weir/internal/ipaddr"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // client sets the address of e. text is an address, with or without a port, or a list of them as in
@@ -189,7 +189,7 @@ func namesClient(list string) bool {
 	for one := range strings.SplitSeq(list, ",") {
 		text := []byte(strings.TrimSpace(one))
 		addr, err := netip.ParseAddr(string(withoutPort(text)))
-		if err == nil && (!hasPort(text) || !ipaddr.IsPrivate(addr) && !addr.IsLoopback()) {
+		if err == nil && (!hasPort(text) || !clientaddr.IsPrivate(addr) && !addr.IsLoopback()) {
 			return true
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"time"
 
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // value is a scalar of a line.

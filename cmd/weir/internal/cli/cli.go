@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weirgo/weir/internal/similar"
+	"github.com/weirgo/weir/internal/doors/similar"
 	"github.com/weirgo/weir/rules"
 )
 

@@ -8,12 +8,12 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/ipaddr"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // Prefix parses an address or a prefix. IPv4-mapped ones become IPv4.
 func Prefix(text string) (netip.Prefix, error) {
-	p, err := ipaddr.ParsePrefix(text)
+	p, err := clientaddr.ParsePrefix(text)
 	if err != nil {
 		if addr, ok := spelledAddr(text); ok {
 			return p, fmt.Errorf("want an address without a port or brackets, such as %s, "+

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/throttle"
+	"github.com/weirgo/weir/internal/doors/throttle"
 	"github.com/weirgo/weir/rules"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/metrics"
-	weirprom "github.com/weirgo/weir/metrics/prometheus"
+	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/rules"
 )

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/ipaddr"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // connBounds bounds the connections of one server.
@@ -272,7 +272,7 @@ func (cs *conns) counted(peer net.Addr) netip.Prefix {
 	if !ok {
 		return netip.Prefix{}
 	}
-	addr := ipaddr.Plain(tcp.AddrPort().Addr())
+	addr := clientaddr.Plain(tcp.AddrPort().Addr())
 	if cs.exempt != nil && cs.exempt(addr) {
 		return netip.Prefix{}
 	}

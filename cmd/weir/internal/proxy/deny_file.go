@@ -14,7 +14,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/atomicfile"
+	"github.com/weirgo/weir/internal/core/atomicfile"
 )
 
 // denyFile stores the deny list over a restart. Each line is an address, a prefix or a quoted key,

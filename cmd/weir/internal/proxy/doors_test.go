@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/internal/doortest"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
 // opens returns the Open of a proxy with the limits of cfg.

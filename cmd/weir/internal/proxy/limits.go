@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/wrap"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // policy returns the middleware's policy for l.

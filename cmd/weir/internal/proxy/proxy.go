@@ -19,7 +19,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/throttle"
+	"github.com/weirgo/weir/internal/doors/throttle"
 )
 
 // Proxy is a limiting reverse proxy. Make one with New. It is one configuration of a process: after

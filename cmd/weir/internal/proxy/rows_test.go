@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
-	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // crowd is a proxy whose callers are denied so that the order of the worst of them changes all the

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/atomicfile"
+	"github.com/weirgo/weir/internal/core/atomicfile"
 )
 
 // stateFile stores the counts of a limiter over a restart. It is locked, since two processes on one

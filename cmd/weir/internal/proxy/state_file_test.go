@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/atomicfile"
+	"github.com/weirgo/weir/internal/core/atomicfile"
 )
 
 func newLimiter(t *testing.T) *weir.Limiter {

@@ -22,7 +22,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // transportTo returns the transport for requests to target.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/ipaddr"
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // By says what callers are keyed by.
@@ -132,7 +132,7 @@ func (k *keyer) hidesClient(e *accesslog.Entry) bool {
 		return false // no private address and no loopback address begins so
 	}
 	addr, err := netip.ParseAddr(string(e.IP))
-	return err == nil && (ipaddr.IsPrivate(addr) || addr.IsLoopback())
+	return err == nil && (clientaddr.IsPrivate(addr) || addr.IsLoopback())
 }
 
 // callers numbers callers in order of appearance.

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/calendar"
 )
 
 // decider decides on requests in order of time. It is used by one goroutine.

@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 	"github.com/weirgo/weir/rules"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // Follower decides on the lines of a log while it is written, by the Rules of its Config, in the

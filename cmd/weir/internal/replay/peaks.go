@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // meter computes the peaks of callers from their requests in order of time.

@@ -3,7 +3,7 @@ package replay
 import (
 	"time"
 
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // maxBins bounds the bins of a timeline of any span.

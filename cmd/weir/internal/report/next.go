@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
-	"github.com/weirgo/weir/internal/bounds"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // Step is a suggested next step and its command, which is empty if there is none.

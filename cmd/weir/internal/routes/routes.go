@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/internal/urlpath"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // Route is a part of the traffic.

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/calendar"
+	"github.com/weirgo/weir/internal/core/calendar"
 )
 
 // The names of the strategies.

@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/envoy"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/metrics"
-	weirprom "github.com/weirgo/weir/metrics/prometheus"
+	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/rules"
 )

@@ -1,0 +1,293 @@
+package caddylimit
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/weirgo/weir/internal/core/bounds"
+)
+
+// UnmarshalCaddyfile reads the directive. Each option is described at the field of [Handler] or
+// [Redis]:
+//
+//	weir [<matcher>] [<limit>...] {
+//		limit       [<name>=]<count>/<period>...
+//		key         ip | all | <placeholder>...
+//		strategy    fixed | sliding | log | token
+//		burst       <count>
+//		deny        <address> | <prefix> | <key>...
+//		fail        open | closed
+//		headers     draft | legacy | none
+//		status      <status>
+//		jitter      <duration>
+//		max_keys    <count>
+//		max_buckets <count>
+//		count_if    <status>...
+//		cost        <count> | <placeholder>
+//		max_in_flight            <count>
+//		max_in_flight_per_client <count>
+//		ipv4_prefix <bits>
+//		ipv6_prefix <bits>
+//		shadow
+//		redis       <url> {
+//			prefix     <text>
+//			timeout    <duration>
+//			instances  <count>
+//			on_failure local | open | closed
+//		}
+//	}
+//
+// Limit, key, deny and count_if may stand several times. A period is a duration such as 30s, 1h30m
+// or 7d. The default name of a limit is its period, so that a reload with another count continues;
+// of several limits for a period all need names. A status is one such as 401 or a class such as
+// 5xx.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // the directive's name
+	for _, text := range d.RemainingArgs() {
+		if err := h.addLimit(text); err != nil {
+			return d.WrapErr(err)
+		}
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		if err := h.option(d); err != nil {
+			return err
+		}
+	}
+	if err := h.check(); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// option reads one line of the block.
+func (h *Handler) option(d *caddyfile.Dispenser) error {
+	name := d.Val()
+	switch name {
+	case "limit", "key", "deny", "count_if":
+		return h.list(d, name)
+	case "shadow":
+		h.Shadow = true
+		return none(d)
+	case "redis":
+		return h.redis(d)
+	}
+	text, err := one(d)
+	if err != nil {
+		return err
+	}
+	if err := h.set(name, text); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// list reads an option of several arguments.
+func (h *Handler) list(d *caddyfile.Dispenser, name string) error {
+	args := d.RemainingArgs()
+	if len(args) == 0 {
+		return d.ArgErr()
+	}
+	for _, text := range args {
+		var err error
+		switch name {
+		case "limit":
+			err = h.addLimit(text)
+		case "key":
+			h.Key = append(h.Key, text)
+			err = checkKey(text)
+		case "count_if":
+			h.CountIf = append(h.CountIf, text)
+			_, err = statuses(text)
+		case "deny":
+			h.Deny = append(h.Deny, text)
+			_, err = denyList(h.Deny)
+		}
+		if err != nil {
+			return d.WrapErr(err)
+		}
+	}
+	return nil
+}
+
+// set sets an option of one argument.
+func (h *Handler) set(name, text string) (err error) {
+	switch name {
+	case "strategy":
+		h.Strategy = text
+		_, err = choose(name, text, strategies)
+	case "burst":
+		h.Burst, err = strconv.ParseUint(text, 10, 63)
+	case "fail":
+		var i int
+		i, err = choose("way to "+name, text, []string{"closed", "open"})
+		h.FailOpen = i == 1
+	case "headers":
+		h.Headers = text
+		_, err = choose("style of headers", text, headerStyles)
+	case "status":
+		h.Status, err = strconv.Atoi(text)
+	case "jitter":
+		h.Jitter, err = duration(text)
+	case "max_keys":
+		h.MaxKeys, err = strconv.Atoi(text)
+	case "max_buckets":
+		h.MaxBuckets, err = strconv.Atoi(text)
+	case "cost":
+		h.Cost = text
+		err = checkCost(text)
+	case "max_in_flight":
+		h.MaxInFlight, err = strconv.Atoi(text)
+	case "max_in_flight_per_client":
+		h.MaxInFlightPerClient, err = strconv.Atoi(text)
+	case "ipv4_prefix":
+		h.IPv4Prefix, err = strconv.Atoi(text)
+	case "ipv6_prefix":
+		h.IPv6Prefix, err = strconv.Atoi(text)
+	default:
+		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, "+
+			"headers, status, jitter, max_keys, max_buckets, count_if, cost, max_in_flight, "+
+			"max_in_flight_per_client, ipv4_prefix, ipv6_prefix, shadow or redis", name)
+	}
+	return err
+}
+
+// redis reads the option of that name and its block.
+func (h *Handler) redis(d *caddyfile.Dispenser) error {
+	url, err := one(d)
+	if err != nil {
+		return err
+	}
+	if h.Redis != nil {
+		return d.Err("a handler has one redis")
+	}
+	h.Redis = &Redis{URL: url}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		name := d.Val()
+		text, err := one(d)
+		if err != nil {
+			return err
+		}
+		if err := h.Redis.set(name, text); err != nil {
+			return d.WrapErr(err)
+		}
+	}
+	return nil
+}
+
+func (r *Redis) set(name, text string) (err error) {
+	switch name {
+	case "prefix":
+		r.Prefix = text
+	case "timeout":
+		r.Timeout, err = duration(text)
+	case "instances":
+		r.Instances, err = strconv.Atoi(text)
+	case "on_failure":
+		r.OnFailure = text
+		_, err = choose(name, text, onFailures)
+	default:
+		return fmt.Errorf("redis has no option %q: want prefix, timeout, instances or on_failure", name)
+	}
+	return err
+}
+
+// addLimit reads [NAME=]COUNT/PERIOD.
+func (h *Handler) addLimit(text string) error {
+	l, err := parseLimit(text)
+	if err != nil {
+		return err
+	}
+	for _, other := range h.Limits {
+		if other.name() == l.name() {
+			return fmt.Errorf("limit %q: there are two of the name %q", text, l.name())
+		}
+	}
+	h.Limits = append(h.Limits, l)
+	return nil
+}
+
+func parseLimit(text string) (l Limit, err error) {
+	name, rest, named := strings.Cut(text, "=")
+	switch {
+	case !named:
+		rest = text
+	case name == "":
+		return l, fmt.Errorf("limit %q: a name stands before the equals sign", text)
+	default:
+		l.Name = name
+	}
+	count, period, ok := strings.Cut(rest, "/")
+	if !ok {
+		return l, fmt.Errorf("limit %q: want [NAME=]COUNT/PERIOD, such as 100/1m", text)
+	}
+	if l.Limit, err = strconv.ParseUint(count, 10, 63); err != nil || l.Limit == 0 {
+		return l, fmt.Errorf("limit %q: %q is not a count from 1", text, count)
+	}
+	if l.Period, err = duration(period); err != nil || !bounds.Duration(time.Duration(l.Period)) {
+		return l, fmt.Errorf("limit %q: %q is not a period such as 500ms, 30s, 1h30m or 7d", text, period)
+	}
+	return l, nil
+}
+
+// duration reads a duration as Caddy does. Its 1 may be left out: m is 1m.
+func duration(text string) (caddy.Duration, error) {
+	if text != "" && text[0] >= 'a' && text[0] <= 'z' {
+		text = "1" + text
+	}
+	d, err := caddy.ParseDuration(text)
+	return caddy.Duration(d), err
+}
+
+// one reads the only argument of an option.
+func one(d *caddyfile.Dispenser) (text string, err error) {
+	if !d.NextArg() {
+		return "", d.ArgErr()
+	}
+	text = d.Val()
+	return text, none(d)
+}
+
+// none makes sure that no argument follows.
+func none(d *caddyfile.Dispenser) error {
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	return nil
+}
+
+// namesKey is the adaptation's list of names that were made of periods.
+const namesKey = "weir.default_names"
+
+// parseDirective reads a directive and names the limits that have no name. It refuses two such
+// limits for one period: whether they share budgets is for the author to say.
+func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	h := new(Handler)
+	if err := h.UnmarshalCaddyfile(helper.Dispenser); err != nil {
+		return nil, err
+	}
+	names, ok := helper.State[namesKey].(map[string]bool)
+	if !ok {
+		names = make(map[string]bool)
+		helper.State[namesKey] = names
+	}
+	for i := range h.Limits {
+		l := &h.Limits[i]
+		if l.Name != "" {
+			continue
+		}
+		if l.Name = bounds.Text(time.Duration(l.Period)); names[l.Name] {
+			return nil, helper.Errf("there are two limits for a period of %[1]s: give each a name, such as "+
+				"login=%[2]d/%[1]s and search=%[2]d/%[1]s, or both the same one to share budgets", l.Name,
+				l.Limit)
+		}
+		names[l.Name] = true
+	}
+	return h, nil
+}

@@ -1,0 +1,46 @@
+package echov4limit
+
+import (
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/doors/weblimit"
+)
+
+// Store is a store for middleware.RateLimiterConfig, made by [NewStore]. It is safe for concurrent
+// use.
+//
+// Echo v4 calls Allow, which has neither the request nor the response: no fields are sent, and the
+// functions of the Config get a request that is empty. Use [New], or call AllowContext in a
+// middleware of your own, where they matter.
+//
+// Its errors say why a request was refused other than by a limit: the strategy could not decide,
+// the identifier is empty, or the client is on the deny list. Echo's default DenyHandler answers
+// 429 in any case.
+type Store struct{ *store }
+
+type store = weblimit.Store
+
+var _ middleware.RateLimiterStore = (*Store)(nil)
+
+// NewStore returns a store that decides by s and the policies of cfg. The identifier that Echo's
+// rate limiter extracts is the key, so the Extractor of cfg must be nil. By default it is
+// c.RealIP(), which believes the client's X-Forwarded-For unless the IPExtractor of the Echo is
+// set.
+//
+// The store has no handler to run and does not write the answer, so CountIf, MaxInFlight,
+// Concurrency, Respond, CORS and DeniedStatus must not be set; [New] has all of them. The
+// zero MaxKeysPerClient is no bound, since the store does not know the client's address.
+//
+// NewStore panics on these, and where httplimit.New does.
+func NewStore(s weir.Strategy, cfg httplimit.Config) *Store {
+	return &Store{weblimit.NewStore("echov4limit", s, cfg)}
+}
+
+// AllowContext is Allow with the request at hand: it sets the fields that report the limit, and
+// Retry-After on a denial. Echo v4 itself does not call it; Echo v5 does.
+func (s *Store) AllowContext(c echo.Context, identifier string) (bool, error) {
+	return s.AllowRequest(c.Response().Header(), c.Request(), identifier)
+}

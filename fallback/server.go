@@ -1,0 +1,294 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/stores/guarded"
+)
+
+// errNoAnswer reports that a server was not called, as its breaker is open, or that the call failed
+// or was late.
+var errNoAnswer = errors.New("no answer")
+
+// errTimeout is the failure of a call, or a probe, that was late.
+var errTimeout = errors.New("the server did not answer in time")
+
+// attempts is how often a probe tries to get an answer within Timeout. A connection that died
+// unnoticed costs one.
+const attempts = 4
+
+// server is called as its breakers permit: each part of it has one. The zero Partition of its
+// Config is one part. It is safe for concurrent use.
+type server struct {
+	cfg    Config
+	prompt bool   // see weir.Prompt
+	name   string // no other server's
+
+	// refused reports whether an error is for the caller, and says nothing of the server.
+	refused func(error) bool
+
+	// try makes an attempt of a probe, with a key of its own in the part that is probed: it begins
+	// with name or ends in it. try returns when the server was called, after what it took to connect
+	// to it.
+	try func(ctx context.Context, key string) (called time.Time, err error)
+
+	one       *breaker     // of the part "", which is most often all, and for parts beyond maxParts
+	others    sync.Map     // of *breaker, by part
+	parts     atomic.Int64 // that have one of others
+	deadlines guarded.Deadlines
+
+	probes, failures, panics, shortDeadlines atomic.Uint64
+}
+
+// maxParts bounds the parts that have a breaker of their own.
+const maxParts = 1024
+
+// open closes the breakers of a server whose fields above are set.
+func (s *server) open() {
+	s.one = newBreaker(s.cfg, "", s.cfg.Now())
+	s.deadlines.Timeout = s.cfg.Timeout
+}
+
+// part returns the part that key belongs to.
+func (s *server) part(key string) string {
+	if s.cfg.Partition == nil {
+		return ""
+	}
+	return s.cfg.Partition(key)
+}
+
+// breaker returns the breaker of the part that key belongs to.
+func (s *server) breaker(key string) *breaker {
+	part := s.part(key)
+	if part == "" {
+		return s.one
+	}
+	found, ok := s.others.Load(part)
+	if !ok {
+		if s.parts.Add(1) > maxParts {
+			s.parts.Add(-1)
+			return s.one
+		}
+		if found, ok = s.others.LoadOrStore(part, newBreaker(s.cfg, part, s.cfg.Now())); ok {
+			s.parts.Add(-1) // another call has made it
+		}
+	}
+	return found.(*breaker)
+}
+
+// Detached returns a context that ends after Timeout, whenever ctx ends.
+func (s *server) Detached(ctx context.Context) context.Context { return s.deadlines.Detached(ctx) }
+
+// Call calls the server, unless b, the breaker of key, is open: then it starts a probe, if one is
+// due. It waits for at most Timeout, half of the time that the caller has left, or until the caller
+// gives up, which it does not notice while it makes the call itself. The error is errNoAnswer, one
+// of ctx, or a Refused one. A nil breaker does not record how the call ends.
+//
+// A prompt server is called by here, on this goroutine, unless the caller has little time. The call
+// began at began. Otherwise detach returns what makes the call on a goroutine of its own, possibly
+// for longer than Call waits or Timeout, and what is called once with its error, after Timeout at
+// the latest; hurried is set if Call waits for less than that.
+func (s *server) Call(
+	ctx context.Context, b *breaker, key string, began time.Time, here func(context.Context) error,
+	detach func(hurried bool) (op func(context.Context) error, end func(error)),
+) error {
+	if b != nil && !b.Closed() {
+		s.startProbe(b, key)
+		return errNoAnswer
+	}
+	wait := s.cfg.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	if s.prompt && wait == s.cfg.Timeout {
+		err := here(s.Detached(ctx))
+		now := s.cfg.Now()
+		s.called(now.Sub(began), err)
+		if err = s.judge(b, err, now); err == errNoAnswer && ctx.Err() != nil {
+			return gaveUp(ctx)
+		}
+		return err
+	}
+	op, end := detach(wait < s.cfg.Timeout)
+	done := make(chan error, 1)
+	go s.attempt(context.WithoutCancel(ctx), s.cfg.Timeout, op, func(err error) {
+		err = s.judge(b, err, s.cfg.Now())
+		end(err)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(wait):
+		if wait < s.cfg.Timeout {
+			s.shortDeadlines.Add(1)
+		}
+		return errNoAnswer
+	case <-ctx.Done():
+		return gaveUp(ctx)
+	}
+}
+
+func gaveUp(ctx context.Context) error {
+	return fmt.Errorf("weir: the caller gave up: %w", ctx.Err())
+}
+
+// startProbe starts a probe, if one is due, in a goroutine of its own, which ends with ProbeTimeout
+// if the server respects its context.
+func (s *server) startProbe(b *breaker, key string) {
+	started := s.cfg.Now()
+	change := b.ProbeDue(started)
+	if change == nil {
+		return
+	}
+	s.notify(change)
+	b.Probes.Add(1)
+	go func() {
+		defer b.Probes.Add(-1)
+		s.attempt(context.Background(), s.cfg.ProbeTimeout, func(ctx context.Context) error {
+			return s.probe(ctx, fmt.Sprintf("%s %d", s.name, s.probes.Add(1)), key)
+		}, func(err error) {
+			s.notify(b.Finish(started, s.cfg.Now(), err))
+			if err != nil {
+				s.failures.Add(1)
+				s.report(err)
+			}
+		})
+	}()
+}
+
+// probe returns nil once the server has answered within Timeout. After an attempt that took longer
+// it tries again, and not after one that failed sooner.
+func (s *server) probe(ctx context.Context, name, key string) error {
+	for i := 0; i < attempts && ctx.Err() == nil; i++ {
+		one, cancel := context.WithTimeout(ctx, s.cfg.ProbeTimeout/attempts)
+		called, err := s.try(one, s.probeKey(fmt.Sprintf("%s %d", name, i), key))
+		cancel()
+		if err != nil && !s.isDown(err) {
+			s.report(err)
+			err = nil
+		}
+		if time.Since(called) <= s.cfg.Timeout {
+			return err
+		}
+	}
+	return errTimeout
+}
+
+// probeKey returns a key that begins with name or ends in it and is in the same part as
+// near.
+func (s *server) probeKey(name, near string) string {
+	part, head := s.part(near), near[:min(len(near), 512)]
+	for i := range 512 {
+		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(head, " ", i, " ", name)} {
+			if s.part(key) == part {
+				return key
+			}
+		}
+	}
+	return name
+}
+
+// attempt runs op within timeout and calls end once: when op returns, panics or exits, or, with
+// errTimeout, when timeout is over.
+func (s *server) attempt(
+	ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error),
+) {
+	start := s.cfg.Now()
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var ended atomic.Bool
+	endOnce := func(err error) {
+		if took := s.cfg.Now().Sub(start); !ended.Swap(true) {
+			end(err)
+			s.called(took, err)
+		}
+	}
+	defer context.AfterFunc(bounded, func() { endOnce(errTimeout) })()
+	guarded.Do(func() error { return op(bounded) }, func(err error) { endOnce(s.counted(err)) })
+}
+
+// judge records the end of a call in its breaker, and returns its error for the caller.
+func (s *server) judge(b *breaker, err error, now time.Time) error {
+	var failure error
+	switch {
+	case err == nil:
+	case s.refused(err):
+		return err
+	case err == errTimeout, s.isDown(err):
+		s.failures.Add(1)
+		failure = err
+	}
+	if b != nil {
+		s.notify(b.Record(now, failure))
+	}
+	if err == nil {
+		return nil
+	}
+	s.report(err)
+	return errNoAnswer
+}
+
+// isDown reports whether err counts against the server. If Config.IsDown panics, it does.
+func (s *server) isDown(err error) (down bool) {
+	return s.cfg.IsDown == nil || s.safely(func() { down = s.cfg.IsDown(err) }) != nil || down
+}
+
+// called calls OnCall. A method that the server lacks was no call.
+func (s *server) called(took time.Duration, err error) {
+	if s.cfg.OnCall != nil && !errors.Is(err, errors.ErrUnsupported) {
+		_ = s.safely(func() { s.cfg.OnCall(took, err) })
+	}
+}
+
+// report calls OnError.
+func (s *server) report(err error) {
+	if s.cfg.OnError != nil {
+		_ = s.safely(func() { s.cfg.OnError(err) })
+	}
+}
+
+// notify calls OnChange, unless c is nil.
+func (s *server) notify(c *Change) {
+	if c != nil && s.cfg.OnChange != nil {
+		_ = s.safely(func() { s.cfg.OnChange(*c) })
+	}
+}
+
+// safely calls a user's function, with no lock held, and returns its panic as an error.
+func (s *server) safely(f func()) error {
+	return s.counted(guarded.Call(func() error { f(); return nil }))
+}
+
+// counted counts err if it is of a panic.
+func (s *server) counted(err error) error {
+	if errors.Is(err, guarded.ErrPanic) {
+		s.panics.Add(1)
+	}
+	return err
+}
+
+// stats sets what st has of the server, and of its breakers.
+func (s *server) stats(st *Stats) {
+	st.Probes, st.Failures, st.Panics = s.probes.Load(), s.failures.Load(), s.panics.Load()
+	st.ShortDeadlines = s.shortDeadlines.Load()
+	add := func(_, one any) bool {
+		b := one.(*breaker)
+		st.Opens += b.opens.Load()
+		state, since := b.State()
+		if state != Closed {
+			st.OpenPartitions++
+		}
+		if st.Since.IsZero() || state != Closed && st.State == Closed {
+			st.State, st.Since = state, since
+		}
+		return true
+	}
+	add("", s.one)
+	s.others.Range(add)
+}

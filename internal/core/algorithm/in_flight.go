@@ -1,0 +1,19 @@
+package algorithm
+
+import "github.com/weirgo/weir/internal/core/arith"
+
+// InFlight is the arithmetic of work in flight: leases, which are the hits of a log and end one
+// period after they were taken, and places that are held, which end only when they are released.
+type InFlight struct{ SlidingLog }
+
+// Decide returns the verdict on p at now, beside places of the cost held. If the leases alone leave
+// no room, a denial ends one period from now at the latest: no place is promised for longer.
+func (InFlight) Decide(g *Log, held int64, p Params, now int64) Verdict {
+	left := p
+	left.Limit = max(0, p.Limit-held)
+	v := SlidingLog{}.Decide(g, left, now)
+	if v.Total = arith.Add(v.Total, held); v.At == Never && !p.ExceedsLimit() {
+		v.At = arith.Add(now, p.Scale*msec)
+	}
+	return v
+}

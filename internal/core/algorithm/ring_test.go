@@ -1,0 +1,53 @@
+package algorithm
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Random operations beside a slice: a ring holds the same, and never much more memory than that
+// needs.
+func TestRingIsAQueue(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	var r Ring[int]
+	var model []int
+	for step := range 20_000 {
+		most := 1 + 200*(step/2000%2) // grow for a while, then shrink
+		switch n := random.IntN(8); {
+		case len(model) > 0 && (n < 2 || len(model) >= most):
+			r.Pop()
+			model = model[1:]
+		case len(model) > 0 && n == 2:
+			i := random.IntN(len(model))
+			r.Remove(i)
+			model = slices.Delete(slices.Clone(model), i, i+1)
+		default:
+			size := len(r.buf) + r.Growth()
+			r.Push(step)
+			require.Len(t, r.buf, size, "growth announces what push takes")
+			model = append(model, step)
+		}
+		require.Equal(t, len(model), r.n)
+		held := make([]int, r.n)
+		for i := range held {
+			held[i] = *r.At(i)
+		}
+		require.True(t, slices.Equal(model, held), "%v, want %v", held, model)
+		if len(model) > 0 {
+			require.Equal(t, model[len(model)-1], *r.Newest())
+		} else {
+			require.Nil(t, r.Newest())
+		}
+		require.LessOrEqual(t, len(r.buf), max(16, 8*len(model)), "it shrinks")
+		free := 0
+		for _, v := range r.buf {
+			if v == 0 {
+				free++
+			}
+		}
+		require.GreaterOrEqual(t, free, len(r.buf)-len(model)-1, "what left is not kept alive")
+	}
+}

@@ -1,0 +1,127 @@
+package slots
+
+import (
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/core/algorithm"
+)
+
+// Slot holds one bucket in one cache line, without a pointer, so that the garbage collector has
+// nothing to follow.
+//
+// Decisions change the number in the state word, without a lock. Whatever changes the words beside
+// it holds the shard's mutex, and raises the generation first.
+//
+// In a tallied shard a bucket has one epoch. It needs no still words, and the two hold tallies:
+// denied hits, and the stamp of the last use. Hits change these by compare-and-swap; each has the
+// generation beside it, so that a late hit does not change those of the slot's next bucket.
+//
+// A slot that is not live may hold part of a long ID: the number of the next such slot in place of
+// the first still word, beside the generation, and 40 bytes from the fourth word on.
+type Slot [8]uint64
+
+// The words of a slot, with the bits of their parts, the high ones first.
+const (
+	stateWord  = iota // a State: generation 16, Content.N+1 48
+	stillWord1        // Content.Still1; tallied: generation 16, denied hits 48
+	stillWord2        // Content.Still2; tallied: generation 16, stamp of the last use 48
+	lowWord           // Period.low
+	idWord            // bytes 0 to 7 of the ID
+	idWord2           // bytes 8 to 15; of an ID of 8 to 15 bytes the last 8, which takes no shift
+	restWord          // Period.mid 16; bytes 16 to 21, or the slot in which a longer ID continues, 48
+	tailWord          // mark 48; Period.high 5; length of the ID 11
+
+	deniedWord, usedWord = stillWord1, stillWord2
+)
+
+const (
+	// CountBits is how long the numbers in a slot are, such as its N and a stamp.
+	CountBits      = 48
+	countMask      = 1<<CountBits - 1
+	lastGeneration = 1<<16 - 1
+	lenMask        = 1<<lenBits - 1
+	keyMask        = 0xffff // of tailWord: what belongs to the key
+	partBytes      = 40     // of a long ID in a further slot
+)
+
+// Content is what a slot says of a caller: the state of its algorithm.
+type Content = algorithm.State
+
+func (s *Slot) load(i int) uint64 { return atomic.LoadUint64(&s[i]) }
+
+// State returns the state word.
+func (s *Slot) State() State { return State(s.load(stateWord)) }
+
+// Content returns what a slot says with this state word. It holds if the generation is still the
+// same afterwards.
+func (s *Slot) Content(state State) Content {
+	return Content{N: state.Count(), Still1: int64(s.load(stillWord1)),
+		Still2: int64(s.load(stillWord2))}
+}
+
+// Swap replaces a state word. It reports false if the word is another by now.
+func (s *Slot) Swap(state, next State) bool {
+	return atomic.CompareAndSwapUint64(&s[stateWord], uint64(state), uint64(next))
+}
+
+// Add adds n to the number of a bucket that cannot be released meanwhile, and returns the state
+// word then.
+func (s *Slot) Add(n uint64) State { return State(atomic.AddUint64(&s[stateWord], n)) }
+
+// kill ends the generation of a state word, and with it the bucket or its epoch: the slot is not
+// live until another number is stored. It reports false if the word is another by now. The shard's
+// mutex is held.
+func (s *Slot) kill(state State) bool { return s.Swap(state, state.next()) }
+
+// Mark returns what tells the bucket from others of its key: a serial number or, in a tallied
+// shard, the stamp of its creation.
+func (s *Slot) Mark() uint64 { return s.load(tailWord) >> 16 }
+
+// IDLen returns the length of the ID.
+func (s *Slot) IDLen() int { return int(s.load(tailWord) & lenMask) }
+
+// Denied returns the tally of denied hits.
+func (s *Slot) Denied() uint64 { return s.load(deniedWord) & countMask }
+
+// Used returns the stamp of the last use.
+func (s *Slot) Used() uint64 { return s.load(usedWord) & countMask }
+
+// Period returns the parts of a slot's period.
+func (s *Slot) Period() (k Kind, scaleMs, number int64) {
+	return unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
+}
+
+// Deny tallies a denied hit. It reports false if the slot was released since its
+// state was read.
+func (s *Slot) Deny(state State) bool {
+	for {
+		d := s.load(deniedWord)
+		if State(d).Epoch() != state.Epoch() {
+			return false
+		}
+		if d&countMask == countMask || atomic.CompareAndSwapUint64(&s[deniedWord], d, d+1) {
+			return true
+		}
+	}
+}
+
+// Touch stores the stamp of the last use, unless the slot was released.
+func (s *Slot) Touch(state State, stamp uint64) {
+	if u := s.load(usedWord); State(u).Epoch() == state.Epoch() {
+		atomic.CompareAndSwapUint64(&s[usedWord], u, generation(u)|stamp)
+	}
+}
+
+// chunk is the unit in which slots are allocated. It never moves.
+type chunk [chunkSlots]Slot
+
+const chunkSlots = 128
+
+// chunkInfo describes a chunk. It is guarded by the shard's mutex.
+type chunkInfo struct {
+	free     [chunkSlots / 64]uint64 // a bit for each slot that is free
+	earliest int64                   // at most the instant at which the first of its buckets expires
+	closed   bool                    // a generation is used up: slots are no longer handed out
+}
+
+func (c *chunkInfo) empty() bool { return c.free == [len(c.free)]uint64{^uint64(0), ^uint64(0)} }

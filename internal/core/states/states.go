@@ -1,0 +1,400 @@
+// Package states holds the states of callers where they have no fixed size, each under a lock of
+// its own.
+package states
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/clock"
+	"github.com/weirgo/weir/internal/core/room"
+	"github.com/weirgo/weir/internal/core/slots"
+)
+
+// State is what an algorithm keeps of one caller: a log, a queue, the counts of tiers. It is reused
+// from period to period.
+type State interface {
+	// Expires returns the instant from which the state counts nothing, if it is not used again;
+	// algorithm.Never if it counts nothing now.
+	Expires(scaleMs int64) int64
+
+	// Bytes returns how many bytes the state holds beside itself, and Growth how many more it may hold
+	// when a request with meta is admitted.
+	Bytes() int64
+	Growth(meta string) int64
+}
+
+// Beside is a State that is kept beside a slot, which takes the room of the bucket. It leaves the
+// table when it counts nothing.
+type Beside interface {
+	// Attach has the state decide on its slot, or only look at that if it is not kept. It reports
+	// false if there is no slot to decide on. The state is locked, as it is in Detach.
+	Attach(kept bool) bool
+
+	// Make makes the slot.
+	Make() error
+
+	// Detach has others decide on the slot again. It reports whether nothing is held in it.
+	Detach() (idle bool)
+}
+
+// Key names a state.
+type Key struct {
+	ID     string
+	Scale  int64  // ms
+	Plan   string // tells apart what else has different states
+	Series int64  // the number of the series; 0: none
+}
+
+// Limits are what the tables of a limiter share.
+type Limits struct {
+	Clock *clock.Clock
+	Room  *room.Room
+
+	// Full and FullBytes remove expired states of any table at a full one. They report whether there
+	// is room again.
+	Full, FullBytes func(now int64) bool
+}
+
+// Table is a sharded concurrent map from keys to states.
+//
+// A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who
+// finds a removed entry looks again. So no count is lost to a sweep.
+type Table[S State] struct {
+	slots.Hasher
+	*Limits
+	empty  func(Key) S
+	beside bool
+	made   sync.Once
+	shards []shard[S]    // made with the first lock of a key
+	denied atomic.Uint64 // of callers without an entry
+	kept   atomic.Bool   // shards was made
+}
+
+type shard[S State] struct {
+	entries  atomic.Pointer[xsync.MapOf[Key, *Entry[S]]] // made with the first entry
+	expiry   expiry
+	sweeping sync.Mutex // held by the sweep that raises expiry
+
+	allowed, denied atomic.Uint64
+}
+
+// Entry is a state that is kept.
+type Entry[S State] struct {
+	key     Key       // read-only
+	shard   *shard[S] // read-only
+	state   S         // what it points to is guarded by mu, as all below
+	mu      sync.Mutex
+	removed bool  // set before the entry leaves the map
+	latest  int64 // the instant of the last use
+	bytes   int64 // reserved for state
+}
+
+const (
+	// entries of a full shard, which are swept in a fraction of a millisecond
+	shardSize = 2048
+	maxShards = 1 << 16
+)
+
+// Init makes an empty table, whose states empty makes.
+func (t *Table[S]) Init(l *Limits, empty func(Key) S) {
+	t.Limits, t.empty, t.Hasher = l, empty, slots.NewHasher()
+	_, t.beside = any(*new(S)).(Beside)
+}
+
+// all returns the shards, or none before the first lock.
+func (t *Table[S]) all() []shard[S] {
+	if !t.kept.Load() {
+		return nil
+	}
+	return t.shards
+}
+
+func (t *Table[S]) shard(k Key) *shard[S] {
+	t.made.Do(func() {
+		n := 1
+		for int64(n)*shardSize < t.Room.Max && n < maxShards {
+			n *= 2
+		}
+		t.shards = make([]shard[S], n)
+		for i := range t.shards {
+			t.shards[i].expiry.reset()
+		}
+		t.kept.Store(true)
+	})
+	return &t.shards[t.hash(k)>>40&uint64(len(t.shards)-1)]
+}
+
+func (t *Table[S]) hash(k Key) uint64 {
+	p := slots.PeriodOf(0, k.Scale, k.Series<<8|int64(len(k.Plan))&0xff)
+	return t.Hash(k.ID) ^ p.Salt&t.Mask
+}
+
+// Use is what was done with a state.
+type Use int
+
+// The uses.
+const (
+	Seen Use = iota // nothing was changed
+	Changed
+	Denied
+	Admitted
+)
+
+// Locked is a state that is locked.
+type Locked[S State] struct {
+	State S
+	Now   int64     // the clock's reading before the lock was taken, or the last use if that is later
+	Entry *Entry[S] // nil: there is none, and the state is not to be changed
+	table *Table[S]
+}
+
+// Lock returns the state of a key, locked. If there is none it makes one if create is set, and
+// otherwise returns an empty one. Only making one fails, with ErrFull.
+func (t *Table[S]) Lock(k Key, create bool) (Locked[S], error) {
+	for {
+		e, now, err := t.lock(k, create)
+		if err != nil {
+			return Locked[S]{}, err
+		}
+		h := Locked[S]{Now: now, Entry: e, table: t}
+		if e == nil {
+			h.State = t.empty(k)
+		} else {
+			h.State, h.Now = e.state, max(now, e.latest)
+		}
+		if !t.beside {
+			return h, nil
+		}
+		of := any(h.State).(Beside)
+		if of.Attach(e != nil) {
+			return h, nil
+		}
+		h.Remove() // to make a slot may reclaim, which takes the locks of states
+		if create {
+			err = of.Make()
+		}
+		if err != nil {
+			return Locked[S]{}, err
+		}
+	}
+}
+
+// lock returns the entry of a key, locked, or nil if there is none and create is not set. It reads
+// the clock after it found the entry, which stays in the map while it is locked and not removed. So
+// every earlier entry of the key was removed at an earlier reading.
+func (t *Table[S]) lock(k Key, create bool) (e *Entry[S], now int64, err error) {
+	sh := t.shard(k)
+	for {
+		e = sh.find(k)
+		if e == nil && !create {
+			now = t.Clock.Read()
+			if sh.find(k) == nil { // absent before and after the reading
+				return nil, now, nil
+			}
+			continue
+		}
+		if e == nil {
+			if e, err = t.insert(sh, k); err != nil {
+				return nil, 0, err
+			}
+		}
+		now = t.Clock.Read()
+		e.mu.Lock()
+		if !e.removed {
+			return e, now, nil
+		}
+		e.mu.Unlock()
+		t.delete(e)
+	}
+}
+
+func (sh *shard[S]) find(k Key) *Entry[S] {
+	if m := sh.entries.Load(); m != nil {
+		e, _ := m.Load(k)
+		return e
+	}
+	return nil
+}
+
+// ErrFull reports that there is no room for another state.
+var ErrFull = errors.New("weir: no room for a state")
+
+// insert returns the entry of a key, which it makes if there is none. It takes room first, so that
+// there are never more buckets than there is room for.
+func (t *Table[S]) insert(sh *shard[S], k Key) (*Entry[S], error) {
+	for !t.beside && !t.Room.Take() {
+		if !t.Full(t.Clock.Read()) {
+			return nil, ErrFull
+		}
+	}
+	k.ID = strings.Clone(k.ID) // six bytes cut from a header of 8 KiB must not pin the header
+	if sh.entries.Load() == nil {
+		hash := func(k Key, _ uint64) uint64 { return t.hash(k) }
+		m := xsync.NewMapOfWithHasher[Key, *Entry[S]](hash)
+		sh.entries.CompareAndSwap(nil, m)
+	}
+	made := &Entry[S]{key: k, shard: sh, state: t.empty(k), latest: math.MinInt64}
+	e, loaded := sh.entries.Load().LoadOrStore(k, made)
+	if loaded {
+		t.give()
+	}
+	return e, nil
+}
+
+// give gives the room of an entry back.
+func (t *Table[S]) give() {
+	if !t.beside {
+		t.Room.Give()
+	}
+}
+
+// delete takes an entry that is marked removed out of the map.
+func (t *Table[S]) delete(e *Entry[S]) {
+	e.shard.entries.Load().Compute(e.key, func(in *Entry[S], _ bool) (*Entry[S], bool) {
+		if in == e {
+			t.give()
+		}
+		return in, in == nil || in == e
+	})
+}
+
+// Reserve makes room for what an admission adds to a state. It reports false if there is none.
+func (h *Locked[S]) Reserve(meta string) bool { return h.Grow(h.State.Growth(meta)) }
+
+// Grow makes room for n more bytes of a state that is kept. It reports false if there is none.
+func (h *Locked[S]) Grow(n int64) bool {
+	if n > 0 && !h.table.Room.Grow(n) {
+		return false
+	}
+	h.Entry.bytes += n
+	return true
+}
+
+// Unlock ends the use of a state.
+func (h *Locked[S]) Unlock(u Use) {
+	t, e := h.table, h.Entry
+	switch {
+	case u == Admitted:
+		e.shard.allowed.Add(1)
+	case u == Denied && e != nil:
+		e.shard.denied.Add(1)
+	case u == Denied:
+		t.denied.Add(1)
+	}
+	if e == nil {
+		return
+	}
+	if u != Seen {
+		e.latest = h.Now
+	}
+	if size := e.state.Bytes(); size != e.bytes {
+		t.Room.Bytes.Add(size - e.bytes)
+		e.bytes = size
+	}
+	if t.beside && h.expires() == algorithm.Never {
+		h.Remove() // its slot is enough
+		return
+	}
+	e.shard.expiry.note(e.end())
+	e.mu.Unlock()
+}
+
+// Relock locks a state again after Unlock, or LetGo, at a reading of the clock, while something has
+// it stay: the state does not expire.
+func (h *Locked[S]) Relock(now int64) {
+	h.Entry.mu.Lock()
+	h.Now = max(now, h.Entry.latest)
+}
+
+// LetGo unlocks a state that was not used.
+func (h *Locked[S]) LetGo() { h.Entry.mu.Unlock() }
+
+// Remove removes a state, and unlocks it.
+func (h *Locked[S]) Remove() {
+	h.table.mark(h.Entry)
+	h.Entry.mu.Unlock()
+	h.table.delete(h.Entry)
+}
+
+// MakeRoom unlocks a state for which Reserve found no room, and removes expired states of others. A
+// state that counts nothing is removed too. It reports false if that freed nothing.
+func (h *Locked[S]) MakeRoom() bool {
+	before := h.table.Room.Bytes.Load()
+	if h.expires() == algorithm.Never {
+		h.Remove()
+	} else {
+		h.Unlock(Changed)
+	}
+	return h.table.Room.Bytes.Load() < before || h.table.FullBytes(h.Now)
+}
+
+func (h *Locked[S]) expires() int64 { return h.State.Expires(h.Entry.key.Scale) }
+
+// end returns the instant at which an entry expires. Its lock is held.
+func (e *Entry[S]) end() int64 { return max(e.state.Expires(e.key.Scale), e.latest) }
+
+// mark marks an entry removed, before it is taken out of the map. Its lock is held. It reports
+// whether the caller has no bucket then.
+func (t *Table[S]) mark(e *Entry[S]) bool {
+	e.removed = true
+	t.Room.Bytes.Add(-e.bytes)
+	e.bytes = 0
+	of, beside := any(e.state).(Beside)
+	return !beside || of.Detach()
+}
+
+// Keys yields the keys of the states until it reports false. Those that come or go meanwhile may be
+// missed.
+func (t *Table[S]) Keys(yield func(Key) bool) {
+	for i := range t.all() {
+		m := t.shards[i].entries.Load()
+		more := true
+		if m != nil {
+			m.Range(func(k Key, _ *Entry[S]) bool {
+				more = yield(k)
+				return more
+			})
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+// States calls f for the states that have not expired at now, each locked, and then between, until
+// that reports false.
+func (t *Table[S]) States(now int64, f func(Key, S), between func() bool) {
+	more := true
+	for i := range t.all() {
+		m := t.shards[i].entries.Load()
+		if m == nil || !more {
+			continue
+		}
+		m.Range(func(k Key, e *Entry[S]) bool {
+			e.mu.Lock()
+			if !e.removed && e.state.Expires(k.Scale) > now {
+				f(k, e.state)
+			}
+			e.mu.Unlock()
+			more = between()
+			return more
+		})
+	}
+}
+
+// Sums returns how many hits were admitted and denied.
+func (t *Table[S]) Sums() (allowed, denied uint64) {
+	denied = t.denied.Load()
+	for i := range t.all() {
+		allowed += t.shards[i].allowed.Load()
+		denied += t.shards[i].denied.Load()
+	}
+	return allowed, denied
+}

@@ -1,0 +1,144 @@
+// Command functions counts the functions of weir that one decision passes, and the lines of code of
+// the core.
+//
+//	go run ./proofs/functions [-v]
+//
+// It builds itself with coverage counters in the packages weir and weir/internal, makes single
+// decisions, and lists the functions with a counter that is not 0. They are those of the source,
+// with those that the compiler inlines, and without those of one line.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+const module = "github.com/weirgo/weir"
+
+func main() {
+	verbose := flag.Bool("v", false, "print the names of the functions")
+	dir := flag.String("decide", "",
+		"make the decisions, and write their counters to this `directory`")
+	flag.Parse()
+	run := func() error { return report(*verbose) }
+	if *dir != "" {
+		run = func() error { return decideAll(*dir) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "functions:", err)
+		os.Exit(1)
+	}
+}
+
+func report(verbose bool) error {
+	root, err := rootDir()
+	if err != nil {
+		return err
+	}
+	passed, err := measure(root)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprint(w, "functions")
+	for _, k := range kinds {
+		fmt.Fprint(w, "\t"+k.name)
+	}
+	for s := range passed {
+		fmt.Fprint(w, "\n"+strategies[s].name)
+		for _, names := range passed[s] {
+			fmt.Fprintf(w, "\t%d", len(names))
+		}
+	}
+	fmt.Fprint(w, "\n\nlines of code")
+	for _, dir := range core {
+		n, err := lines(filepath.Join(root, dir))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "\n%s\t%d", filepath.Join("weir", dir), n)
+	}
+	fmt.Fprintln(w)
+	w.Flush()
+	if verbose {
+		list(passed)
+	}
+	return nil
+}
+
+func list(passed [][][]string) {
+	for s := range passed {
+		for k, names := range passed[s] {
+			fmt.Printf("\n%s, %s:\n%s\n", strategies[s].name, kinds[k].name, strings.Join(names, "\n"))
+		}
+	}
+}
+
+// rootDir returns the directory of the root module.
+func rootDir() (string, error) {
+	dir, err := output("go", "list", "-m", "-f", "{{.Dir}}", module)
+	return strings.TrimSpace(dir), err
+}
+
+// counters returns the directory for the counters of a decision.
+func counters(dir string, strategy, kind, turn int) string {
+	return filepath.Join(dir, strconv.Itoa(strategy), strconv.Itoa(kind), strconv.Itoa(turn))
+}
+
+// measure returns the functions that a decision passes, by strategy and kind: those of the median
+// turn.
+func measure(root string) ([][][]string, error) {
+	dir, err := os.MkdirTemp("", "functions")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	// No counters are written unless package main has some too.
+	const self = module + "/proofs/functions"
+	program := filepath.Join(dir, "functions")
+	if _, err := output("go", "build", "-cover", "-covermode=atomic",
+		"-coverpkg="+module+","+module+"/internal/...,"+self, "-o", program, self); err != nil {
+		return nil, err
+	}
+	// At its end the program writes to GOCOVERDIR what it has counted since the last decision.
+	if _, err := output("env", "GOCOVERDIR="+dir, program, "-decide", dir); err != nil {
+		return nil, err
+	}
+	covdata, err := output("go", "tool", "-n", "covdata")
+	if err != nil {
+		return nil, err
+	}
+	r := reader{covdata: strings.TrimSpace(covdata), root: root, files: map[string][]function{}}
+	passed := make([][][]string, len(strategies))
+	for s := range strategies {
+		for k := range kinds {
+			lists := make([][]string, turns)
+			for turn := range lists {
+				if lists[turn], err = r.passed(counters(dir, s, k, turn)); err != nil {
+					return nil, err
+				}
+			}
+			slices.SortFunc(lists, func(a, b []string) int { return len(a) - len(b) })
+			passed[s] = append(passed[s], lists[len(lists)/2])
+		}
+	}
+	return passed, nil
+}
+
+func output(name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(context.Background(), name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return string(out), err
+}
