@@ -61,7 +61,7 @@ func isLimit(e ast.Expr) bool {
 
 // apart are oracles, which share no code with what they check: models, and the conformance suite.
 // The modules of adapters are users of the published packages.
-var apart = []string{"proofs/verify", "proofs/fleet", "internal/testkit/decidetest", "internal/testkit/ratetest",
+var apart = []string{"proofs/verify", "proofs/fleet", "internal/testkit/verbtest",
 	"weirtest", "adapters"}
 
 // Each algorithm's arithmetic exists once: what is typical of it is in internal/core/algorithm alone.

@@ -12,47 +12,47 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/testkit/decidetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/near"
 )
 
 // every returns all strategies of a Limiter that decide at once.
-func every(t *testing.T) decidetest.Source {
+func every(t *testing.T) verbtest.Stores {
 	return func(now func() time.Time) []weir.Strategy {
 		l, err := weir.New(weir.Config{Now: now})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(),
 			l.Counter(), l.List(),
-			l.Calendar(weir.Hour, nil), l.InFlight(), decidetest.Tiers(l)}
+			l.Calendar(weir.Hour, nil), l.InFlight(), verbtest.Tiers(l)}
 	}
 }
 
 func TestDecideEqualsItsModel(t *testing.T) {
 	for seed := range uint64(slow.N(4, 8, 100)) {
-		require.NoError(t, decidetest.Differences(every(t), weir.Decide, false, seed, 3000), "seed %d",
+		require.NoError(t, verbtest.Decisions(every(t), weir.Decide, false, seed, 3000), "seed %d",
 			seed)
 	}
-	assert.Error(t, decidetest.Differences(every(t), decidetest.Forgetful, false, 1, 5000))
+	assert.Error(t, verbtest.Decisions(every(t), verbtest.DecideForgetfully, false, 1, 5000))
 }
 
 // Sums are exact once 64 callers are done, and at no instant is a limit exceeded.
 func TestDecideConcurrently(t *testing.T) {
 	plain := func(now func() time.Time) []weir.Strategy { return every(t)(now)[:6] }
 	for range 5 {
-		require.NoError(t, decidetest.Concurrently(plain, weir.Decide, 50))
+		require.NoError(t, verbtest.Concurrently(plain, weir.Decide, 50))
 	}
-	rejected := func(decide decidetest.Decide) bool {
+	rejected := func(decide verbtest.Decide) bool {
 		for range 1000 { // a few, unless the machine is busy
-			if decidetest.Concurrently(plain, decide, 50) != nil {
+			if verbtest.Concurrently(plain, decide, 50) != nil {
 				return true
 			}
 		}
 		return false
 	}
-	assert.True(t, rejected(decidetest.Forgetful), "it gives nothing back")
-	assert.True(t, rejected(decidetest.Hasty), "it charges what it has only peeked at")
+	assert.True(t, rejected(verbtest.DecideForgetfully), "it gives nothing back")
+	assert.True(t, rejected(verbtest.DecideHastily), "it charges what it has only peeked at")
 }
 
 // recorder is a Strategy of another process, whose calls are recorded.
@@ -228,7 +228,7 @@ func TestNames(t *testing.T) {
 		"sliding log":  l.SlidingLog(),
 		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(),
 		"list":  l.List(),
-		"tiers": decidetest.Tiers(l), "weir_test.runOnly": runOnly(nil),
+		"tiers": verbtest.Tiers(l), "weir_test.runOnly": runOnly(nil),
 		"all of fixed window, all of list": weir.AllOf(weir.Keyed("p", l.FixedWindow(), 0, 0),
 			weir.AllOf(l.List())),
 	} {

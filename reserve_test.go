@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/reservetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 )
 
 // A handler streams a response of unknown length. It reserves an estimate and settles the amount
@@ -76,22 +76,22 @@ func ExampleReserve() {
 }
 
 // reservable returns every local strategy, alone and composed.
-func reservable(t testing.TB) map[string]reservetest.Subject {
+func reservable(t testing.TB) map[string]verbtest.Reserver {
 	limiters := func(now func() time.Time) *weir.Limiter {
 		l, err := weir.New(weir.Config{Now: now, Timeout: 1})
 		require.NoError(t, err)
 		t.Cleanup(func() { l.Close() })
 		return l
 	}
-	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) reservetest.Subject {
-		return reservetest.Subject{
+	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) verbtest.Reserver {
+		return verbtest.Reserver{
 			Span: span, Make: func(now func() time.Time) weir.Strategy { return pick(limiters(now)) },
 		}
 	}
-	const limit, duration = reservetest.Limit, reservetest.Duration
+	const limit, duration = verbtest.ReserveLimit, verbtest.ReserveDuration
 	leaky := of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.LeakyBucket(0) })
 	leaky.Spaced = true
-	return map[string]reservetest.Subject{
+	return map[string]verbtest.Reserver{
 		"FixedWindow":   of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }),
 		"SlidingWindow": of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }),
 		"SlidingLog":    of(limit, func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }),
@@ -177,7 +177,7 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := reservetest.Subject{Span: 20, Make: func(now func() time.Time) weir.Strategy {
+			s := verbtest.Reserver{Span: 20, Make: func(now func() time.Time) weir.Strategy {
 				l, err := weir.New(weir.Config{Now: now})
 				require.NoError(t, err)
 				t.Cleanup(func() { l.Close() })

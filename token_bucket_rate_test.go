@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/ratetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 )
 
-func tokenBuckets(t testing.TB) ratetest.Source {
+func tokenBuckets(t testing.TB) verbtest.Buckets {
 	return func(burst uint64, now func() time.Time) weir.Strategy {
 		l, err := weir.New(weir.Config{Now: now})
 		require.NoError(t, err)
@@ -26,19 +26,19 @@ func tokenBuckets(t testing.TB) ratetest.Source {
 // What was used stays used, in tokens, when the rate changes.
 func TestTokenBucketKeepsWhatWasUsedWhenTheRateChanges(t *testing.T) {
 	rejected := 0
-	for _, row := range ratetest.Rows {
+	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(tokenBuckets(t)))
-		if row.Play(ratetest.Forgetful) != nil {
+		if row.Play(verbtest.ForgetfulBucket) != nil {
 			rejected++
 		}
 	}
-	assert.Greater(t, rejected, len(ratetest.Rows)/2, "buckets that keep no rate")
+	assert.Greater(t, rejected, len(verbtest.RateRows)/2, "buckets that keep no rate")
 }
 
 // Rates that change at random give nothing away, and lose no more than a nanosecond's tokens with
 // each change.
 func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
-	require.NoError(t, ratetest.Differences(tokenBuckets(t), 1, slow.N(100_000, 100_000, 1_000_000)))
+	require.NoError(t, verbtest.RateDifferences(tokenBuckets(t), 1, slow.N(100_000, 100_000, 1_000_000)))
 }
 
 // What is in a leaky bucket stays in it when the rate changes.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/testkit/reservetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 )
 
 // Reservations match their model whether primary or local counts.
@@ -25,7 +25,7 @@ func TestReserve(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			subject := reservetest.Subject{Span: 2 * reservetest.Limit,
+			subject := verbtest.Reserver{Span: 2 * verbtest.ReserveLimit,
 				Make: func(now func() time.Time) weir.Strategy {
 					l := func() weir.Strategy {
 						l, err := weir.New(weir.Config{Now: now})

@@ -12,12 +12,12 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/testkit/ratetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 )
 
 // bucketsBehind returns token buckets behind a Fallback, whose primary fails while down is set.
-func bucketsBehind(t testing.TB, down *atomic.Bool) ratetest.Source {
+func bucketsBehind(t testing.TB, down *atomic.Bool) verbtest.Buckets {
 	return func(burst uint64, now func() time.Time) weir.Strategy {
 		var buckets [2]*weir.TokenBucket
 		for i := range buckets {
@@ -49,10 +49,10 @@ func (f unreliable) Run(ctx context.Context, r *weir.Request) (*weir.Result, err
 // Through a Fallback rates that change at random do what they do without.
 func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 	source := bucketsBehind(t, new(atomic.Bool))
-	for _, row := range ratetest.Rows {
+	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(source))
 	}
-	require.NoError(t, ratetest.Differences(source, 1, slow.N(20_000, 100_000, 1_000_000)))
+	require.NoError(t, verbtest.RateDifferences(source, 1, slow.N(20_000, 100_000, 1_000_000)))
 }
 
 // What primary counted before an outage stays used there, in tokens, when the rate changes in it,

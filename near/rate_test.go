@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/ratetest"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -46,7 +46,7 @@ func TestLeaseEndsWithTheRate(t *testing.T) {
 
 // Denials of one rate do not hold at another.
 func TestDenialsKeepWhatWasUsedWhenTheRateChanges(t *testing.T) {
-	for _, row := range ratetest.Rows {
+	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(func(burst uint64, now func() time.Time) weir.Strategy {
 			l, err := weir.New(weir.Config{Now: now})
 			require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/reservetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/near"
 )
 
@@ -23,7 +23,7 @@ func TestReserve(t *testing.T) {
 		return near.Denials(s, near.DenialsConfig{Size: 8, Skew: -1, Now: now})
 	}
 	limit := func(s weir.Strategy) *weir.Limit {
-		m, err := weir.NewLimit(s, reservetest.Limit, reservetest.Duration)
+		m, err := weir.NewLimit(s, verbtest.ReserveLimit, verbtest.ReserveDuration)
 		require.NoError(t, err)
 		return m
 	}
@@ -46,7 +46,7 @@ func TestReserve(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			subject := reservetest.Subject{Span: 2 * reservetest.Limit,
+			subject := verbtest.Reserver{Span: 2 * verbtest.ReserveLimit,
 				Make: func(now func() time.Time) weir.Strategy {
 					l, err := weir.New(weir.Config{Now: now})
 					require.NoError(t, err)

@@ -10,36 +10,36 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/decidetest"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // source returns strategies that count in an emptied server.
-func source(t testing.TB, server *redistest.Server) decidetest.Source {
+func source(t testing.TB, server *redistest.Server) verbtest.Stores {
 	return func(now func() time.Time) []weir.Strategy {
 		server.Do("flushall")
 		s := open(t, server.Addr, redislimit.Config{Now: now})
 		return []weir.Strategy{s.FixedWindow(), s.SlidingWindow(), s.TokenBucket(0), s.SlidingLog(),
 			s.Counter(), s.List(),
-			s.Calendar(weir.Hour, nil), decidetest.Tiers(s)}
+			s.Calendar(weir.Hour, nil), verbtest.Tiers(s)}
 	}
 }
 
 func TestDecideEqualsItsModel(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(3) {
-		require.NoError(t, decidetest.Differences(source(t, server), weir.Decide, true, seed, 1000),
+		require.NoError(t, verbtest.Decisions(source(t, server), weir.Decide, true, seed, 1000),
 			"seed %d", seed)
 	}
-	assert.Error(t, decidetest.Differences(source(t, server), decidetest.Forgetful, true, 1, 1000))
+	assert.Error(t, verbtest.Decisions(source(t, server), verbtest.DecideForgetfully, true, 1, 1000))
 }
 
 func TestDecideConcurrently(t *testing.T) {
 	server := redistest.Start(t)
-	require.NoError(t, decidetest.Concurrently(source(t, server), weir.Decide, 20))
-	assert.Error(t, decidetest.Concurrently(source(t, server), decidetest.Forgetful, 20))
-	assert.Error(t, decidetest.Concurrently(source(t, server), decidetest.Hasty, 20))
+	require.NoError(t, verbtest.Concurrently(source(t, server), weir.Decide, 20))
+	assert.Error(t, verbtest.Concurrently(source(t, server), verbtest.DecideForgetfully, 20))
+	assert.Error(t, verbtest.Concurrently(source(t, server), verbtest.DecideHastily, 20))
 }
 
 // Several limits on one Store take one round trip, and a denial that gives something back one more.

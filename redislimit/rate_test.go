@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/ratetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-func tokenBuckets(t testing.TB, server *redistest.Server) ratetest.Source {
+func tokenBuckets(t testing.TB, server *redistest.Server) verbtest.Buckets {
 	made := 0
 	return func(burst uint64, now func() time.Time) weir.Strategy {
 		made++
@@ -26,7 +26,7 @@ func tokenBuckets(t testing.TB, server *redistest.Server) ratetest.Source {
 // What was used stays used, in tokens, when the rate changes.
 func TestTokenBucketKeepsWhatWasUsedWhenTheRateChanges(t *testing.T) {
 	source := tokenBuckets(t, redistest.Start(t))
-	for _, row := range ratetest.Rows {
+	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(source))
 	}
 }
@@ -34,5 +34,5 @@ func TestTokenBucketKeepsWhatWasUsedWhenTheRateChanges(t *testing.T) {
 // In Redis rates that change at random do what they do in memory.
 func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 	source := tokenBuckets(t, redistest.Start(t))
-	require.NoError(t, ratetest.Differences(source, 1, slow.N(5_000, 100_000, 1_000_000)))
+	require.NoError(t, verbtest.RateDifferences(source, 1, slow.N(5_000, 100_000, 1_000_000)))
 }

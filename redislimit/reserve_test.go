@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/reservetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -24,7 +24,7 @@ func TestReserve(t *testing.T) {
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	const limit = reservetest.Limit
+	const limit = verbtest.ReserveLimit
 	var made atomic.Int64
 	for name, s := range map[string]struct {
 		span uint64
@@ -42,18 +42,18 @@ func TestReserve(t *testing.T) {
 		"Counter":     {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.Counter() }},
 		"List":        {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.List() }},
 		"Tiers": {2 * limit, func(s *redislimit.Store) weir.Strategy {
-			tiers, err := s.Tiers(weir.Tier{Limit: limit, Duration: reservetest.Duration})
+			tiers, err := s.Tiers(weir.Tier{Limit: limit, Duration: verbtest.ReserveDuration})
 			require.NoError(t, err)
 			return tiers
 		}},
 		"All": {limit, func(s *redislimit.Store) weir.Strategy {
-			return weir.All(s.SlidingLog().Limit(limit, reservetest.Duration),
-				s.TokenBucket(0).Limit(limit, reservetest.Duration)).Unwrap()
+			return weir.All(s.SlidingLog().Limit(limit, verbtest.ReserveDuration),
+				s.TokenBucket(0).Limit(limit, verbtest.ReserveDuration)).Unwrap()
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			subject := reservetest.Subject{Span: s.span, Make: func(now func() time.Time) weir.Strategy {
+			subject := verbtest.Reserver{Span: s.span, Make: func(now func() time.Time) weir.Strategy {
 				prefix := fmt.Sprintf("reserve %d:", made.Add(1))
 				store, err := redislimit.New(client,
 					redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/testkit/decidetest"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -20,7 +20,7 @@ import (
 const patient = 5 * time.Second
 
 // hybrids returns strategies on an emptied server, each with a local one behind it.
-func hybrids(t testing.TB, server *redistest.Server, addr string) decidetest.Source {
+func hybrids(t testing.TB, server *redistest.Server, addr string) verbtest.Stores {
 	return func(now func() time.Time) []weir.Strategy {
 		server.Do("flushall")
 		o := redislimit.Options(addr)
@@ -38,7 +38,7 @@ func hybrids(t testing.TB, server *redistest.Server, addr string) decidetest.Sou
 			{store.TokenBucket(0), l.TokenBucket(0)}, {store.SlidingLog(), l.SlidingLog()},
 			{store.Counter(), l.Counter()},
 			{store.List(), l.List()}, {store.Calendar(weir.Hour, nil), l.Calendar(weir.Hour, nil)},
-			{decidetest.Tiers(store), decidetest.Tiers(l)},
+			{verbtest.Tiers(store), verbtest.Tiers(l)},
 		} {
 			f, err := fallback.New(pair[0], pair[1], fallback.Config{Now: now, Timeout: patient})
 			require.NoError(t, err)
@@ -52,16 +52,16 @@ func TestDecideEqualsItsModel(t *testing.T) {
 	server := redistest.Start(t)
 	source := hybrids(t, server, server.Addr)
 	for seed := range uint64(3) {
-		require.NoError(t, decidetest.Differences(source, weir.Decide, true, seed, 1000), "seed %d", seed)
+		require.NoError(t, verbtest.Decisions(source, weir.Decide, true, seed, 1000), "seed %d", seed)
 	}
-	assert.Error(t, decidetest.Differences(source, decidetest.Forgetful, true, 1, 1000))
+	assert.Error(t, verbtest.Decisions(source, verbtest.DecideForgetfully, true, 1, 1000))
 }
 
 func TestDecideConcurrently(t *testing.T) {
 	server := redistest.Start(t)
 	source := hybrids(t, server, server.Addr)
-	require.NoError(t, decidetest.Concurrently(source, weir.Decide, 20))
-	assert.Error(t, decidetest.Concurrently(source, decidetest.Forgetful, 20))
+	require.NoError(t, verbtest.Concurrently(source, weir.Decide, 20))
+	assert.Error(t, verbtest.Concurrently(source, verbtest.DecideForgetfully, 20))
 }
 
 // Limits through fallback take the round trips of those without: one, and one more for a denial. In

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/testkit/ratetest"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -36,8 +36,8 @@ func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 		require.NoError(t, err)
 		return f
 	}
-	for _, row := range ratetest.Rows {
+	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(source))
 	}
-	require.NoError(t, ratetest.Differences(source, 1, slow.N(2000, 100_000, 1_000_000)))
+	require.NoError(t, verbtest.RateDifferences(source, 1, slow.N(2000, 100_000, 1_000_000)))
 }

@@ -1,6 +1,4 @@
-// Package ratetest tests the token buckets of a store on requests whose rates change, against a
-// model.
-package ratetest
+package verbtest
 
 import (
 	"context"
@@ -17,11 +15,11 @@ import (
 // begin is when all histories do.
 var begin = time.Unix(1_700_000_000, 123_456_789)
 
-// Source returns a token bucket of a store that has counted nothing, on a clock.
-type Source func(burst uint64, now func() time.Time) weir.Strategy
+// Buckets returns a token bucket of a store that has counted nothing, on a clock.
+type Buckets func(burst uint64, now func() time.Time) weir.Strategy
 
-// Step is calls of Run at one instant.
-type Step struct {
+// RateStep is calls of Run at one instant.
+type RateStep struct {
 	After time.Duration // since the first step
 	Runs  int
 	Limit uint64
@@ -32,70 +30,70 @@ type Step struct {
 	Wait    time.Duration // until its ExpiresAt
 }
 
-// Row is a history of one caller, whose requests have one Duration.
-type Row struct {
+// RateRow is a history of one caller, whose requests have one Duration.
+type RateRow struct {
 	Name     string
 	Burst    uint64
 	Duration time.Duration
-	Steps    []Step
+	Steps    []RateStep
 }
 
-// Rows are histories in which the rate changes. What was used stays used, in tokens.
-var Rows = []Row{
-	{"a raised rate helps at once", 16, 20 * time.Second, []Step{
+// RateRows are histories in which the rate changes. What was used stays used, in tokens.
+var RateRows = []RateRow{
+	{"a raised rate helps at once", 16, 20 * time.Second, []RateStep{
 		{0, 3, 10, 1, 3, 3, 6 * time.Second},
 		{0, 1, 1000, 1, 1, 4, 80 * time.Millisecond},
 	}},
-	{"a lowered rate gives nothing away", 60, time.Minute, []Step{
+	{"a lowered rate gives nothing away", 60, time.Minute, []RateStep{
 		{0, 60, 60, 1, 60, 60, time.Minute},
 		{0, 100, 6, 1, 0, 60, 10 * time.Second},
 		{10*time.Second - 1, 1, 6, 1, 0, 60, 1},
 		{10 * time.Second, 2, 6, 1, 1, 60, 10 * time.Second},
 	}},
-	{"a raised rate with a burst of its own", 20, time.Hour, []Step{
+	{"a raised rate with a burst of its own", 20, time.Hour, []RateStep{
 		{0, 20, 10, 1, 20, 20, 2 * time.Hour},
 		{0, 1, 1000, 1, 0, 20, 3600 * time.Millisecond},
 		{3600 * time.Millisecond, 2, 1000, 1, 1, 20, 3600 * time.Millisecond},
 	}},
-	{"a lowered rate with a burst of its own", 20, time.Hour, []Step{
+	{"a lowered rate with a burst of its own", 20, time.Hour, []RateStep{
 		{0, 20, 600, 1, 20, 20, 2 * time.Minute},
 		{0, 20, 6, 1, 0, 20, 10 * time.Minute},
 		{10 * time.Minute, 20, 6, 1, 1, 20, 10 * time.Minute},
 	}},
-	{"a better plan on the same bucket", 5, time.Minute, []Step{
+	{"a better plan on the same bucket", 5, time.Minute, []RateStep{
 		{0, 4, 1, 1, 4, 4, 4 * time.Minute},
 		{time.Second, 1, 600, 1, 1, 5, 498333334},
 	}},
-	{"what is missing is a part of a token", 2, time.Second, []Step{
+	{"what is missing is a part of a token", 2, time.Second, []RateStep{
 		{0, 1, 3, 1, 1, 1, 333333334},
 		{100 * time.Millisecond, 1, 1, 1, 1, 2, 1700000001}, // 0.7 tokens are missing, and 1/1e9
 	}},
-	{"a limit with a smaller burst", 0, time.Minute, []Step{
+	{"a limit with a smaller burst", 0, time.Minute, []RateStep{
 		{0, 60, 60, 1, 60, 60, time.Minute},
 		{0, 1, 6, 1, 0, 60, 550 * time.Second},
 		{0, 1, 120, 1, 1, 61, 30500 * time.Millisecond},
 	}},
-	{"limits that take turns", 4, time.Minute, []Step{
+	{"limits that take turns", 4, time.Minute, []RateStep{
 		{0, 4, 1, 1, 4, 4, 4 * time.Minute},
 		{0, 1, 600, 1, 0, 4, 100 * time.Millisecond},
 		{0, 1, 1, 1, 0, 4, time.Minute},
 		{0, 1, 600, 1, 0, 4, 100 * time.Millisecond},
 		{100 * time.Millisecond, 1, 1, 1, 1, 4, 4 * time.Minute},
 	}},
-	{"a limit of 0, and a cost that never fits, have no rate", 2, time.Second, []Step{
+	{"a limit of 0, and a cost that never fits, have no rate", 2, time.Second, []RateStep{
 		{0, 2, 2, 1, 2, 2, time.Second},
 		{0, 1, 0, 1, 0, 0, 0},
 		{0, 1, 1, 3, 0, 2, 0},
 		{500 * time.Millisecond, 1, 2, 1, 1, 2, time.Second},
 	}},
-	{"the rate of a bucket that is full", 2, time.Second, []Step{
+	{"the rate of a bucket that is full", 2, time.Second, []RateStep{
 		{0, 2, 2, 1, 2, 2, time.Second},
 		{time.Second, 1, 1, 1, 1, 1, time.Second},
 	}},
 }
 
 // Play plays a row, and returns how a store differs from it.
-func (row *Row) Play(source Source) error {
+func (row *RateRow) Play(source Buckets) error {
 	c := weirtest.NewClock(begin)
 	s := source(row.Burst, c.Now)
 	for i, step := range row.Steps {
@@ -193,9 +191,9 @@ func (b *bucket) run(burst, cost, now int64, count bool) (res weir.Result) {
 // limits are those of which a history has some.
 var limits = []uint64{1, 2, 3, 6, 7, 10, 60, 600, 997, 1000, 86400, 1e6, 1e7}
 
-// Differences makes steps random calls, and returns the first difference of a store from the model.
+// RateDifferences makes steps random calls, and returns the first difference of a store from the model.
 // Each history has a bucket for each of a few callers, and a few rates that take turns.
-func Differences(source Source, seed uint64, steps int) error {
+func RateDifferences(source Buckets, seed uint64, steps int) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for history := uint64(0); steps > 0; history++ {
 		n := min(steps, 200)
@@ -207,7 +205,7 @@ func Differences(source Source, seed uint64, steps int) error {
 	return nil
 }
 
-func play(source Source, random *rand.Rand, steps int) error {
+func play(source Buckets, random *rand.Rand, steps int) error {
 	burst := []uint64{0, 1, 2, 5, 20, 100}[random.IntN(6)]
 	d := []time.Duration{time.Second, 20 * time.Second, time.Minute, time.Hour}[random.IntN(4)]
 	rates := make([]uint64, 2+random.IntN(3))
@@ -280,8 +278,8 @@ func call(s weir.Strategy, r *weir.Request, op int, burst uint64, buckets map[st
 	return got, nil
 }
 
-// Forgetful returns a Strategy whose buckets keep an instant and no rate: it is to be rejected.
-func Forgetful(burst uint64, now func() time.Time) weir.Strategy {
+// ForgetfulBucket returns a Strategy whose buckets keep an instant and no rate: it is to be rejected.
+func ForgetfulBucket(burst uint64, now func() time.Time) weir.Strategy {
 	return &forgetful{burst, now, map[string]time.Time{}}
 }
 

@@ -1,5 +1,4 @@
-// Package reservetest tests a strategy against a model of weir.Reserve.
-package reservetest
+package verbtest
 
 import (
 	"context"
@@ -12,18 +11,18 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Duration and Limit are those of all requests.
+// ReserveDuration and ReserveLimit are those of all requests.
 const (
-	Duration = time.Second
-	Limit    = 10
+	ReserveDuration = time.Second
+	ReserveLimit    = 10
 )
 
-// Subject is a strategy to check.
-type Subject struct {
+// Reserver is a strategy to check.
+type Reserver struct {
 	// Make returns a strategy that has counted nothing, on a clock.
 	Make func(now func() time.Time) weir.Strategy
 
-	// Span is the most that is admitted in any span of one Duration, commits apart.
+	// Span is the most that is admitted in any span of one ReserveDuration, commits apart.
 	Span uint64
 
 	// Spaced declares that a request is admitted only when nothing is left of those before.
@@ -47,7 +46,7 @@ type reservation struct {
 	done             bool
 }
 
-func (s *Subject) begin(seed uint64) *history {
+func (s *Reserver) begin(seed uint64) *history {
 	h := &history{Rand: rand.New(rand.NewPCG(seed, 0)), now: new(atomic.Int64)}
 	h.now.Store(1_700_000_000_123_456_789)
 	h.strategy = s.Make(h.time)
@@ -57,12 +56,12 @@ func (s *Subject) begin(seed uint64) *history {
 func (h *history) time() time.Time { return time.Unix(0, h.now.Load()).UTC() }
 
 func request(cost uint64) *weir.Request {
-	return &weir.Request{Key: "a", Limit: Limit, Duration: Duration, Cost: cost, Meta: "m"}
+	return &weir.Request{Key: "a", Limit: ReserveLimit, Duration: ReserveDuration, Cost: cost, Meta: "m"}
 }
 
 // reserve makes a reservation.
 func (h *history) reserve() (*reservation, error) {
-	cost := h.Uint64N(Limit + 2)
+	cost := h.Uint64N(ReserveLimit + 2)
 	r := request(cost)
 	v, err := weir.Reserve(context.Background(), h.strategy, r)
 	if err != nil {
@@ -107,14 +106,14 @@ func (h *history) settle() (v *reservation, first bool, err error) {
 
 // Check compares a strategy with a model in which the clock stands still within an epoch, and
 // passes all periods between two of them. It returns how they differ.
-func (s *Subject) Check(seed uint64, steps int) error {
+func (s *Reserver) Check(seed uint64, steps int) error {
 	h := s.begin(seed)
 	epoch, count := 0, uint64(0)
 	for range steps {
 		var did string
 		switch n := h.IntN(20); {
 		case n == 0:
-			h.now.Add(int64(5 * Duration))
+			h.now.Add(int64(5 * ReserveDuration))
 			epoch, count, did = epoch+1, 0, "next epoch"
 		case n < 11 || len(h.made) == 0:
 			v, err := h.reserve()
@@ -122,7 +121,7 @@ func (s *Subject) Check(seed uint64, steps int) error {
 				return err
 			}
 			v.epoch, did = epoch, fmt.Sprintf("reserve %d", v.estimate)
-			want := v.estimate <= Limit && count <= Limit-v.estimate && (!s.Spaced || count == 0)
+			want := v.estimate <= ReserveLimit && count <= ReserveLimit-v.estimate && (!s.Spaced || count == 0)
 			if v.Allowed() != want {
 				return fmt.Errorf("%s with %d counted: %+v", did, count, v.Result())
 			}
@@ -161,11 +160,11 @@ func (h *history) counted() (uint64, error) {
 }
 
 // CheckSpans has the clock move at random, over the ends of periods. It returns an error if in a
-// span of one Duration more is used than the limit allows and commits exceeded their estimates by.
-func (s *Subject) CheckSpans(seed uint64, steps int) error {
+// span of one ReserveDuration more is used than the limit allows and commits exceeded their estimates by.
+func (s *Reserver) CheckSpans(seed uint64, steps int) error {
 	h := s.begin(seed)
 	for range steps {
-		h.now.Add(h.Int64N(int64(Duration)/4) * int64(h.IntN(3)))
+		h.now.Add(h.Int64N(int64(ReserveDuration)/4) * int64(h.IntN(3)))
 		if h.IntN(2) == 0 || len(h.made) == 0 {
 			if _, err := h.reserve(); err != nil {
 				return err
@@ -180,7 +179,7 @@ func (s *Subject) CheckSpans(seed uint64, steps int) error {
 			exceeded += v.actual - min(v.actual, v.estimate)
 		}
 		end := slices.IndexFunc(h.made[i:], func(v *reservation) bool {
-			return !v.at.Before(first.at.Add(Duration))
+			return !v.at.Before(first.at.Add(ReserveDuration))
 		})
 		if end < 0 {
 			end = len(h.made) - i

@@ -1,5 +1,4 @@
-// Package decidetest tests weir.Decide on the strategies of a store against a model.
-package decidetest
+package verbtest
 
 import (
 	"maps"

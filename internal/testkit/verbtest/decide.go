@@ -1,4 +1,4 @@
-package decidetest
+package verbtest
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 // Decide is weir.Decide, or one that is to be rejected.
 type Decide func(ctx context.Context, asks ...weir.Ask) (weir.Decision, error)
 
-// Source returns the strategies of a store on a clock. Their names are those of the model.
-type Source func(now func() time.Time) []weir.Strategy
+// Stores returns the strategies of a store on a clock. Their names are those of the model.
+type Stores func(now func() time.Time) []weir.Strategy
 
 // Tiers returns the strategy "tiers" of a limiter or of a store.
 func Tiers[T weir.Strategy](s interface {
@@ -41,10 +41,10 @@ func newClock() *clock {
 	return c
 }
 
-// Differences makes steps random decisions, of one to five asks each, no two of them on one count,
+// Decisions makes steps random decisions, of one to five asks each, no two of them on one count,
 // and returns the first difference from the model. remote says that the strategies run before all
 // are known to admit, so that a request that is denied may begin a period.
-func Differences(source Source, decide Decide, remote bool, seed uint64, steps int) error {
+func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int) error {
 	random, at := rand.New(rand.NewPCG(seed, 0)), newClock()
 	strategies, m := source(at.now), &model{map[caller]counted{}, remote}
 	for step := range steps {
@@ -107,7 +107,7 @@ func checkBinding(d weir.Decision, asks []weir.Ask) error {
 // Concurrently has 64 callers decide on overlapping asks while time stands still, and returns what
 // is wrong: a count that exceeds its limit at some instant, or that is not what was admitted once
 // all is over.
-func Concurrently(source Source, decide Decide, each int) error {
+func Concurrently(source Stores, decide Decide, each int) error {
 	at := newClock()
 	strategies := source(at.now)
 	var admitted [10]atomic.Uint64 // by key: 8 users of 2 organisations
@@ -172,16 +172,16 @@ func Concurrently(source Source, decide Decide, each int) error {
 	return nil
 }
 
-// Forgetful is a Decide that gives nothing back: it is to be rejected.
-func Forgetful(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
+// DecideForgetfully is a Decide that gives nothing back: it is to be rejected.
+func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
 	return inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.Run(ctx, &a.Request)
 	})
 }
 
-// Hasty is a Decide that charges what all asks would admit, in a step of its own: it is to be
+// DecideHastily is a Decide that charges what all asks would admit, in a step of its own: it is to be
 // rejected.
-func Hasty(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
+func DecideHastily(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
 	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.(weir.Peeker).Peek(ctx, &a.Request)
 	})
