@@ -68,7 +68,7 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 	var names []string
 	for _, dir := range []string{"", "room", "slots", "snapshot", "states", "tally", "windows"} {
 		if dir != "" {
-			dir = "internal/" + dir + "/"
+			dir = "internal/core/" + dir + "/"
 		}
 		files, err := fs.Glob(os.DirFS("."), dir+"*.go")
 		require.NoError(t, err)

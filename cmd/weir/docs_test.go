@@ -31,7 +31,7 @@ var checked = map[string]string{
 	"docs/frameworks.md ## Caddy":                "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/frameworks.md ### Caddy":               "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/proxy.md ### The same in Caddy":        "adapters/caddylimit TestDocsShowTheseTests",
-	"docs/recipes.md ":                           "examples/recipes TestRecipesAreTested",
+	"docs/recipes.md ":                           "examples/pages TestRecipesAreTested",
 	"docs/switching.md ## envoyproxy/ratelimit":  "cmd/weir TestSwitchingFromEnvoy",
 	"docs/tutorial.md ## 8. A number from a log": "cmd/weir TestTutorialShowsWhatReplayPrints",
 	"docs/architecture.md ":                      "proofs/verify TestTheArchitecture",

@@ -1,4 +1,4 @@
-// Package programs has whole programs, as short as they are written from memory.
+// Package programs has whole programs, in testdata, as short as they are written from memory.
 package programs
 
 import (
@@ -17,9 +17,7 @@ import (
 
 func TestPrograms(t *testing.T) {
 	bin := t.TempDir()
-	out, err := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	for dir, want := range map[string]struct {
+	for name, want := range map[string]struct {
 		lines  int // of code, at most
 		prints string
 	}{
@@ -30,8 +28,12 @@ func TestPrograms(t *testing.T) {
 		"jobs": {25, "working <nil>\nworking <nil>\nbusy: 2 at work\n"},
 		"wait": {21, ""},
 	} {
-		t.Run(dir, func(t *testing.T) {
-			program, err := os.ReadFile(filepath.Join(dir, "main.go"))
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join("testdata", name+".go")
+			out, err := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin,
+				file).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			program, err := os.ReadFile(file)
 			require.NoError(t, err)
 			lines := 0
 			for line := range strings.Lines(string(program)) {
@@ -40,9 +42,9 @@ func TestPrograms(t *testing.T) {
 				}
 			}
 			assert.LessOrEqual(t, lines, want.lines)
-			got, err := exec.CommandContext(t.Context(), filepath.Join(bin, dir)).Output()
+			got, err := exec.CommandContext(t.Context(), filepath.Join(bin, name)).Output()
 			require.NoError(t, err)
-			if dir != "wait" {
+			if name != "wait" {
 				assert.Equal(t, want.prints, string(got))
 				return
 			}

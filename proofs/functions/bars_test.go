@@ -24,7 +24,8 @@ var most = map[string][]int{
 	"Counter":       {21, 20, 36},
 }
 
-const mostLines = 7425
+// With the queue of the sliding log (57 lines), which was a package of its own.
+const mostLines = 7482
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/envoy"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/xds"
 )
 
 // xdsFlags name the xDS server that has the rules.
@@ -34,7 +33,7 @@ func (f *xdsFlags) set(cfg *envoy.Config) error {
 	case (f.cert == "") != (f.key == "") || f.cert != "" && f.ca == "":
 		return errors.New("give --xds-cert, --xds-key and --xds-ca together")
 	}
-	config := xds.Config{Addr: f.addr, Node: f.node, Log: cfg.Log,
+	config := envoy.XDSConfig{Addr: f.addr, Node: f.node, Log: cfg.Log,
 		Loader: cfg.Loader}
 	if f.ca != "" {
 		pool, err := certificates(f.ca)
@@ -52,7 +51,7 @@ func (f *xdsFlags) set(cfg *envoy.Config) error {
 			return latest.Get(nil)
 		}
 	}
-	client, err := xds.New(config)
+	client, err := envoy.NewXDS(config)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package chi_test
+package pages
 
 import (
 	"errors"

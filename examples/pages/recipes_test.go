@@ -1,6 +1,4 @@
-// Package recipes has the code of docs/recipes.md. A recipe that prints is an Example; one that
-// waits is a test in a synctest bubble.
-package recipes
+package pages
 
 import (
 	"log"

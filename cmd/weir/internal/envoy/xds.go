@@ -1,6 +1,4 @@
-// Package xds receives rules from an xDS server, such as that of Envoy Gateway: the resources
-// RateLimitConfig of an aggregated discovery service, state of the world.
-package xds
+package envoy
 
 import (
 	"context"
@@ -24,8 +22,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Config names the server.
-type Config struct {
+// XDSConfig names an xDS server.
+type XDSConfig struct {
 	Addr   string
 	Node   string      // the name of this process for the server
 	TLS    *tls.Config // nil means no TLS
@@ -41,26 +39,27 @@ const (
 	// maxMessage bounds the rules, which arrive in one message.
 	maxMessage = 64 << 20
 
-	// pingEvery is how long the server may be silent. A server of grpc-go refuses more frequent pings.
-	pingEvery = 5 * time.Minute
+	// xdsPingEvery is how long the server may be silent. A server of grpc-go refuses more frequent pings.
+	xdsPingEvery = 5 * time.Minute
 )
 
-// Client receives rules.
-type Client struct {
-	cfg   Config
+// XDSClient receives rules from an xDS server, such as that of Envoy Gateway: the resources
+// RateLimitConfig of an aggregated discovery service, state of the world.
+type XDSClient struct {
+	cfg   XDSConfig
 	conn  *grpc.ClientConn
 	waits waits
 }
 
-// New returns a Client. It connects in Run.
-func New(cfg Config) (*Client, error) {
+// NewXDS returns an XDSClient. It connects in Run.
+func NewXDS(cfg XDSConfig) (*XDSClient, error) {
 	creds := insecure.NewCredentials()
 	if cfg.TLS != nil {
 		creds = credentials.NewTLS(cfg.TLS)
 	}
 	conn, err := grpc.NewClient(cfg.Addr, grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: xdsPingEvery}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: firstWait, Multiplier: 1.6, Jitter: 0.2,
 				MaxDelay: lastWait},
@@ -69,13 +68,13 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{cfg: cfg, conn: conn}, nil
+	return &XDSClient{cfg: cfg, conn: conn}, nil
 }
 
 // Run calls accept with each set of rules that the server sends, or with the error of a set with a
 // mistake, until ctx ends. If accept returns an error the server gets it, and the rules of accept
-// stay as they are. After a failure Run connects again. It closes the Client.
-func (c *Client) Run(ctx context.Context, accept func(*rules.Set, error) error) {
+// stay as they are. After a failure Run connects again. It closes the XDSClient.
+func (c *XDSClient) Run(ctx context.Context, accept func(*rules.Set, error) error) {
 	defer func() { _ = c.conn.Close() }()
 	for {
 		err := c.stream(ctx, accept)
@@ -92,7 +91,7 @@ func (c *Client) Run(ctx context.Context, accept func(*rules.Set, error) error) 
 }
 
 // stream receives rules until the stream fails.
-func (c *Client) stream(ctx context.Context, accept func(*rules.Set, error) error) error {
+func (c *XDSClient) stream(ctx context.Context, accept func(*rules.Set, error) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := discovery.NewAggregatedDiscoveryServiceClient(c.conn).StreamAggregatedResources(ctx)
@@ -134,7 +133,7 @@ func detail(err error) string {
 }
 
 // load makes rules of resources.
-func (c *Client) load(resources []*anypb.Any) (*rules.Set, error) {
+func (c *XDSClient) load(resources []*anypb.Any) (*rules.Set, error) {
 	list, err := files(resources)
 	if err != nil {
 		return nil, err

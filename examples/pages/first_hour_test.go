@@ -1,4 +1,4 @@
-package recipes
+package pages
 
 import (
 	"bytes"
@@ -21,8 +21,8 @@ import (
 
 // The blocks of the pages for a first hour are in this file.
 func TestPagesAreTested(t *testing.T) {
-	docblocks.Check(t, "../../docs/strategies.md", "# Strategies", "pages_test.go")
-	docblocks.Check(t, "../../docs/production.md", "# Production", "pages_test.go")
+	docblocks.Check(t, "../../docs/strategies.md", "# Strategies", "first_hour_test.go")
+	docblocks.Check(t, "../../docs/production.md", "# Production", "first_hour_test.go")
 }
 
 // A search for what a newcomer asks finds a heading.

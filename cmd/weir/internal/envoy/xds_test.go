@@ -1,4 +1,4 @@
-package xds
+package envoy
 
 import (
 	"context"
@@ -84,16 +84,6 @@ func domain(name string, n uint32) *pb.RateLimitConfig {
 			RateLimit: &pb.RateLimitPolicy{Unit: pb.RateLimitUnit_HOUR, RequestsPerUnit: n}}}}
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) { // between two looks
-		if time.Since(began) > time.Minute {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 // TestRulesFollowTheServer adds, changes and removes rules, sends a set with a mistake, and starts
 // the server again. Rules that were accepted stay in force until other correct ones arrive.
 func TestRulesFollowTheServer(t *testing.T) {
@@ -102,7 +92,7 @@ func TestRulesFollowTheServer(t *testing.T) {
 	r, err := live.New(live.Config{})
 	require.NoError(t, err)
 	defer r.Engine.Close()
-	client, err := New(Config{Addr: c.addr, Node: "node", Log: slog.New(slog.DiscardHandler)})
+	client, err := NewXDS(XDSConfig{Addr: c.addr, Node: "node", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -179,7 +169,7 @@ func TestAnAcceptedSetEndsTheWaits(t *testing.T) {
 	c.start()
 	defer c.grpc.Stop()
 	c.set("1", domain("a", 1))
-	client, err := New(Config{Addr: c.addr, Node: "node", Log: slog.New(slog.DiscardHandler)})
+	client, err := NewXDS(XDSConfig{Addr: c.addr, Node: "node", Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	defer client.conn.Close()
 	for verdict, want := range map[error]waits{nil: 0, errors.New("refused"): waits(lastWait)} {
