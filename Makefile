@@ -50,11 +50,11 @@ test: need ## the tests, with the race detector, without those of verify: at mos
 quick: ## the tests of the core and of fallback, without the race detector: half a minute
 	GOGC=400 CGO_ENABLED=0 go test -vet=off -ldflags '-s -w' -exec 'env -u GOGC' . ./internal/core/algorithm ./internal/core/slots ./internal/core/states ./internal/core/windows ./fallback
 
-recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
+recovery: need ## measure the table of proofs/hybrid/RESULTS.md; writes recovery.md
 	cd proofs/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
-scaling: ## simulate and compute the tables of docs/scaling.md; writes them into it
-	SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./proofs/fleet
+scaling: ## simulate and compute the tables of docs/scaling.md and of proofs/fleet; writes them into these
+	SCALING_TABLES=1 go test -timeout 30m -run TestScalingTables ./proofs/fleet
 
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, benchmarks, adapters
 	@.ci/need prometheus

@@ -64,7 +64,8 @@ func isLimit(e ast.Expr) bool {
 var apart = []string{"proofs/verify", "proofs/fleet", "internal/testkit/verbtest",
 	"weirtest", "adapters"}
 
-// Each algorithm's arithmetic exists once: what is typical of it is in internal/core/algorithm alone.
+// Each algorithm's arithmetic exists once: what is typical of it is in internal/core/algorithm
+// alone.
 func TestArithmeticOfEachAlgorithmExistsOnce(t *testing.T) {
 	found := map[string]bool{}
 	fset := token.NewFileSet()

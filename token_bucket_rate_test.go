@@ -38,7 +38,8 @@ func TestTokenBucketKeepsWhatWasUsedWhenTheRateChanges(t *testing.T) {
 // Rates that change at random give nothing away, and lose no more than a nanosecond's tokens with
 // each change.
 func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
-	require.NoError(t, verbtest.RateDifferences(tokenBuckets(t), 1, slow.N(100_000, 100_000, 1_000_000)))
+	require.NoError(t,
+		verbtest.RateDifferences(tokenBuckets(t), 1, slow.N(100_000, 100_000, 1_000_000)))
 }
 
 // What is in a leaky bucket stays in it when the rate changes.

@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// The recipe of docs/autopipeline.md with 64 callers on one AutoPipeline admits exactly the limit.
+// The recipe of docs/redis.md with 64 callers on one AutoPipeline admits exactly the limit.
 func TestAutoPipeline(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)

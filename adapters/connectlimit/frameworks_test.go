@@ -24,7 +24,7 @@ import (
 
 // The code of these tests is in docs/frameworks.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.Check(t, "../../docs/frameworks.md", "## Connect", "frameworks_test.go")
+	docblocks.CheckRows(t, "../../docs/frameworks.md", "Connect", "frameworks_test.go")
 }
 
 // ping is the handler of a procedure.

@@ -16,13 +16,7 @@ import (
 
 	"github.com/weirgo/weir/adapters/echov4limit"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/testkit/docblocks"
 )
-
-// The code of these tests is in docs/frameworks.md.
-func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.Check(t, "../../docs/frameworks.md", "## Echo v4", "frameworks_test.go")
-}
 
 // admitted makes sure that a limit of 100 admits so many requests, and denies the next one, whose
 // answer it returns.

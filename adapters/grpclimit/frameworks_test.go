@@ -28,7 +28,7 @@ import (
 
 // The code of these tests is in docs/frameworks.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.Check(t, "../../docs/frameworks.md", "## gRPC", "frameworks_test.go")
+	docblocks.CheckRows(t, "../../docs/frameworks.md", "gRPC", "frameworks_test.go")
 }
 
 var bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}

@@ -45,7 +45,7 @@ func Partition(cluster *redis.ClusterClient) fallback.Config {
 	return cfg
 }
 
-// AutoPipeline is in docs/autopipeline.md.
+// AutoPipeline is in docs/redis.md.
 func AutoPipeline() (*redislimit.Store, error) {
 	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
 	pipe, err := client.AutoPipeline()

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/proofs/fleet"
 )
 
-// scenario is one part of the tables of docs/scaling.md.
+// scenario is one part of the tables of RESULTS.md.
 type scenario struct {
 	name   string
 	change func(*fleet.Fleet)
@@ -40,25 +40,24 @@ func large() fleet.Fleet {
 // leases are the rows of a scenario. Those from 0 on also cache denials.
 var leases = []int{-1, 0, 1, 3, 10, 30, 100, 300, 1000}
 
-// TestScalingTables simulates the tables of docs/scaling.md, computes the sizing table from them,
-// and writes them to the file named by SCALING_TABLES.
+// TestScalingTables simulates the tables of RESULTS.md and of docs/scaling.md, computes the sizing
+// table from them, and writes all if SCALING_TABLES is set.
 func TestScalingTables(t *testing.T) {
-	name := os.Getenv("SCALING_TABLES")
-	if name == "" {
+	if os.Getenv("SCALING_TABLES") == "" {
 		t.Skip("make scaling runs it")
 	}
-	write := func(t *testing.T, part, text string) {
+	write := func(t *testing.T, name, part, text string) {
 		page, err := os.ReadFile(name)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(name, []byte(replace(t, string(page), part, text)), 0o644))
 	}
-	t.Run("one fleet", func(t *testing.T) { write(t, "simulated", oneFleet(t)) })
-	t.Run("load", func(t *testing.T) { write(t, "load", constantLoad(t)) })
-	page, err := os.ReadFile(name)
+	t.Run("one fleet", func(t *testing.T) { write(t, "RESULTS.md", "simulated", oneFleet(t)) })
+	t.Run("load", func(t *testing.T) { write(t, document, "load", constantLoad(t)) })
+	page, err := os.ReadFile(document)
 	require.NoError(t, err)
 	_, load, _ := part(t, string(page), "load")
-	write(t, "measured", measured(t).text())
-	write(t, "computed", sizing(t, load))
+	write(t, document, "measured", measured(t).text())
+	write(t, document, "computed", sizing(t, load))
 }
 
 // oneFleet returns what leases and outages do in one fleet, and an outage in fleets of other sizes.

@@ -105,8 +105,8 @@ var elsewhere = map[string]map[string]string{
 	"adapters/caddylimit": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
 }
 
-// Platforms type-checks the published modules of adapters for each platform, such as linux/amd64. It
-// goes on after a mistake.
+// Platforms type-checks the published modules of adapters for each platform, such as linux/amd64.
+// It goes on after a mistake.
 func (t *Tree) Platforms(platforms ...string) error {
 	dir, err := filepath.Abs(t.Dir)
 	if err != nil {

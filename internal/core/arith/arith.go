@@ -1,6 +1,6 @@
 // Package arith has the integer arithmetic of instants and counts: sums, differences and products
-// that stop at the bounds of an int64, divisions that round as is said, and amounts that are given back
-// in parts.
+// that stop at the bounds of an int64, divisions that round as is said, and amounts that are given
+// back in parts.
 package arith
 
 import (

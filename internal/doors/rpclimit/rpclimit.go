@@ -1,6 +1,6 @@
 // Package rpclimit guards remote procedure calls by the policies of package httplimit. It is for
-// adapters to RPC frameworks, such as those in adapters/grpclimit and adapters/connectlimit: a program uses
-// these.
+// adapters to RPC frameworks, such as those in adapters/grpclimit and adapters/connectlimit: a
+// program uses these.
 //
 // A call is presented to the functions of an [httplimit.Config] as the HTTP request that it is in
 // gRPC: a POST to "/package.Service/Method", with the metadata as headers. So every Extractor,

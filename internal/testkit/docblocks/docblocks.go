@@ -20,6 +20,27 @@ func Check(t testing.TB, page, section string, files ...string) {
 	}
 }
 
+// CheckRows fails t unless each row of a page's tables for a name, "| Gin | `code` |" or
+// "| Echo, Gin | …", has code that stands in one of the files: that which is quoted first. There is
+// at least one such row.
+func CheckRows(t testing.TB, page, name string, files ...string) {
+	t.Helper()
+	code, found := Read(t, files...), false
+	for line := range strings.Lines(read(t, page)) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || !slices.Contains(strings.Split(strings.TrimSpace(cells[1]), ", "), name) {
+			continue
+		}
+		found = true
+		if quoted := strings.SplitN(line, "`", 3); len(quoted) < 3 || !code.HasPart(quoted[1]) {
+			t.Errorf("%s: no file of %v has the code of this row:\n%s", page, files, line)
+		}
+	}
+	if !found {
+		t.Errorf("%s has no row for %s", page, name)
+	}
+}
+
 // Code is the text of files.
 type Code []string
 
@@ -37,6 +58,11 @@ func (c Code) Has(block string) bool {
 	return slices.ContainsFunc(c, func(code string) bool {
 		return strings.Contains(code, flat(block))
 	})
+}
+
+// HasPart reports whether a part of a line stands in one of the files.
+func (c Code) HasPart(part string) bool {
+	return slices.ContainsFunc(c, func(code string) bool { return strings.Contains(code, part) })
 }
 
 // Block is a block of code on a page.

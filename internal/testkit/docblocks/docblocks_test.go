@@ -46,6 +46,19 @@ func TestCheckRejectsABlockThatNoFileHas(t *testing.T) {
 	assert.False(t, r.failed)
 }
 
+func TestCheckRowsRejectsARowWhoseCodeNoFileHas(t *testing.T) {
+	dir := t.TempDir()
+	pageFile, code := filepath.Join(dir, "page.md"), filepath.Join(dir, "code.go")
+	require.NoError(t, os.WriteFile(pageFile,
+		[]byte("| A, B | `b()` | 1 |\n| A | `c(2)`, `d()` | 2 |\n| D | none | 3 |\n"), 0o600))
+	require.NoError(t, os.WriteFile(code, []byte("\ta, b := b()\n"), 0o600))
+	for name, want := range map[string]bool{"A": true, "B": false, "C": true, "D": true} {
+		r := &recorder{TB: t}
+		CheckRows(r, pageFile, name, code)
+		assert.Equal(t, want, r.failed, name)
+	}
+}
+
 func TestAnEllipsisStandsForAnything(t *testing.T) {
 	const output = "one\ntwo 2\nthree\nfour\n"
 	for block, want := range map[string]bool{

@@ -179,8 +179,8 @@ func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (weir.Decision, er
 	})
 }
 
-// DecideHastily is a Decide that charges what all asks would admit, in a step of its own: it is to be
-// rejected.
+// DecideHastily is a Decide that charges what all asks would admit, in a step of its own: it is to
+// be rejected.
 func DecideHastily(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
 	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.(weir.Peeker).Peek(ctx, &a.Request)

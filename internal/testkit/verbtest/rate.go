@@ -191,8 +191,8 @@ func (b *bucket) run(burst, cost, now int64, count bool) (res weir.Result) {
 // limits are those of which a history has some.
 var limits = []uint64{1, 2, 3, 6, 7, 10, 60, 600, 997, 1000, 86400, 1e6, 1e7}
 
-// RateDifferences makes steps random calls, and returns the first difference of a store from the model.
-// Each history has a bucket for each of a few callers, and a few rates that take turns.
+// RateDifferences makes steps random calls, and returns the first difference of a store from the
+// model. Each history has a bucket for each of a few callers, and a few rates that take turns.
 func RateDifferences(source Buckets, seed uint64, steps int) error {
 	random := rand.New(rand.NewPCG(seed, 0))
 	for history := uint64(0); steps > 0; history++ {
@@ -278,7 +278,8 @@ func call(s weir.Strategy, r *weir.Request, op int, burst uint64, buckets map[st
 	return got, nil
 }
 
-// ForgetfulBucket returns a Strategy whose buckets keep an instant and no rate: it is to be rejected.
+// ForgetfulBucket returns a Strategy whose buckets keep an instant and no rate: it is to be
+// rejected.
 func ForgetfulBucket(burst uint64, now func() time.Time) weir.Strategy {
 	return &forgetful{burst, now, map[string]time.Time{}}
 }

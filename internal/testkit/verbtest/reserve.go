@@ -56,7 +56,8 @@ func (s *Reserver) begin(seed uint64) *history {
 func (h *history) time() time.Time { return time.Unix(0, h.now.Load()).UTC() }
 
 func request(cost uint64) *weir.Request {
-	return &weir.Request{Key: "a", Limit: ReserveLimit, Duration: ReserveDuration, Cost: cost, Meta: "m"}
+	return &weir.Request{Key: "a", Limit: ReserveLimit, Duration: ReserveDuration, Cost: cost,
+		Meta: "m"}
 }
 
 // reserve makes a reservation.
@@ -121,7 +122,8 @@ func (s *Reserver) Check(seed uint64, steps int) error {
 				return err
 			}
 			v.epoch, did = epoch, fmt.Sprintf("reserve %d", v.estimate)
-			want := v.estimate <= ReserveLimit && count <= ReserveLimit-v.estimate && (!s.Spaced || count == 0)
+			want := v.estimate <= ReserveLimit && count <= ReserveLimit-v.estimate &&
+				(!s.Spaced || count == 0)
 			if v.Allowed() != want {
 				return fmt.Errorf("%s with %d counted: %+v", did, count, v.Result())
 			}
@@ -160,7 +162,8 @@ func (h *history) counted() (uint64, error) {
 }
 
 // CheckSpans has the clock move at random, over the ends of periods. It returns an error if in a
-// span of one ReserveDuration more is used than the limit allows and commits exceeded their estimates by.
+// span of one ReserveDuration more is used than the limit allows and commits exceeded their
+// estimates by.
 func (s *Reserver) CheckSpans(seed uint64, steps int) error {
 	h := s.begin(seed)
 	for range steps {

@@ -39,7 +39,8 @@ const (
 	// maxMessage bounds the rules, which arrive in one message.
 	maxMessage = 64 << 20
 
-	// xdsPingEvery is how long the server may be silent. A server of grpc-go refuses more frequent pings.
+	// xdsPingEvery is how long the server may be silent. A server of grpc-go refuses more frequent
+	// pings.
 	xdsPingEvery = 5 * time.Minute
 )
 
