@@ -43,7 +43,7 @@ func ExampleLimiter_List() {
 			log.Fatal(err)
 		}
 	}
-	entries, err := s.Entries(context.Background(), r)
+	entries, err := s.Hits(context.Background(), r)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 		require.NoError(t, err)
 	}
 	list := func() (metas string) {
-		entries, err := s.Entries(t.Context(), request("", 1))
+		entries, err := s.Hits(t.Context(), request("", 1))
 		require.NoError(t, err)
 		for _, e := range entries {
 			metas += fmt.Sprint(e.Meta, e.Cost, " ")
@@ -221,6 +221,6 @@ func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 	assert.Equal(t, last.ExpiresAt, res.ExpiresAt, "the first hit determines the start of the period")
 	clock.Set(last.ExpiresAt)
 	assert.Empty(t, list())
-	_, err = s.Entries(t.Context(), &weir.Request{})
+	_, err = s.Hits(t.Context(), &weir.Request{})
 	assert.ErrorIs(t, err, weir.ErrID)
 }

@@ -394,7 +394,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		"policy": func(s weir.Strategy) weir.Strategy {
 			return weir.Keyed("p", s, 5, time.Minute)
 		},
-		"near": func(s weir.Strategy) weir.Strategy { return near.Denials(s, near.DenialsConfig{}) },
+		"near": func(s weir.Strategy) weir.Strategy { return near.NewDenials(s, near.DenialsConfig{}) },
 		"fallback": func(s weir.Strategy) weir.Strategy {
 			f, err := fallback.New(s, l.FixedWindow(), fallback.Config{Timeout: time.Minute})
 			require.NoError(t, err)

@@ -464,7 +464,7 @@ func ExampleLimiter_SlidingLog() {
 		verdicts(hits, 1, r)
 		clock.Advance(time.Second)
 	}
-	entries, err := hits.Entries(context.Background(), &r)
+	entries, err := hits.Hits(context.Background(), &r)
 	for _, e := range entries {
 		fmt.Println(e.At.UTC().Format(time.TimeOnly), e.Meta)
 	}

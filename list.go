@@ -23,7 +23,7 @@ type List struct {
 // newest others; a [Reservation] takes from its own.
 //
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
-// redislimit's List gives the same Results and entries.
+// redislimit's List gives the same Results and Hits.
 func (l *Limiter) List() *List {
 	return &List{stateStrategy: stateStrategy[*algorithm.Listed]{
 		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, table: &l.lists,
@@ -33,9 +33,9 @@ func (l *Limiter) List() *List {
 
 const listPlan = "list"
 
-// Entries lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
+// Hits lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
 // takes time linear in their number.
-func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
+func (s *List) Hits(_ context.Context, r *Request) ([]Hit, error) {
 	p, h, err := s.find(r)
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	if h.State.Over(p.Scale, h.Now) {
 		return nil, nil
 	}
-	return s.l.entries(&h.State.Log, 0), nil
+	return s.l.hitsOf(&h.State.Log, 0), nil
 }
 
 // Algorithm implements [Named].

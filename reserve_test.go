@@ -328,11 +328,11 @@ func TestCancelTakesFromItsOwnEntry(t *testing.T) {
 		run(t, s, other)
 	}
 	require.NoError(t, mine.Cancel(t.Context()))
-	entries, err := s.Entries(t.Context(), &r)
+	entries, err := s.Hits(t.Context(), &r)
 	require.NoError(t, err)
 	require.Len(t, entries, 2001)
 	for i, e := range entries[1:] {
-		require.Equal(t, weir.Entry{At: e.At, Cost: 1, Meta: "other"}, e, "entry %d", i)
+		require.Equal(t, weir.Hit{At: e.At, Cost: 1, Meta: "other"}, e, "entry %d", i)
 	}
 }
 

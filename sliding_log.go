@@ -29,34 +29,34 @@ func (l *Limiter) SlidingLog() *SlidingLog {
 	}}
 }
 
-// Entry is an admitted request in a log.
-type Entry struct {
+// Hit is an admitted request in a log.
+type Hit struct {
 	At   time.Time
 	Cost uint64
 	Meta string
 }
 
-// Entries lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
+// Hits lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
 // behind this address? It counts nothing, and takes time linear in their number.
-func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
+func (s *SlidingLog) Hits(_ context.Context, r *Request) ([]Hit, error) {
 	p, h, err := s.find(r)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Unlock(states.Seen)
 	first, _ := h.State.Expired(p.Scale, h.Now)
-	return s.l.entries(h.State, first), nil
+	return s.l.hitsOf(h.State, first), nil
 }
 
-// entries lists the hits from the first on.
-func (l *Limiter) entries(g *algorithm.Log, first int) (entries []Entry) {
+// hitsOf lists the hits from the first on.
+func (l *Limiter) hitsOf(g *algorithm.Log, first int) (hits []Hit) {
 	for i := first; i < g.Len(); i++ {
 		h, meta := g.Hit(i)
 		if h.Cost > 0 { // else it was given back
-			entries = append(entries, Entry{At: l.clock.Time(h.At), Cost: uint64(h.Cost), Meta: meta})
+			hits = append(hits, Hit{At: l.clock.Time(h.At), Cost: uint64(h.Cost), Meta: meta})
 		}
 	}
-	return entries
+	return hits
 }
 
 // log writes a log, and list that of a list.

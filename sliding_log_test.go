@@ -34,7 +34,7 @@ func TestRefundedHitsLeaveTheLog(t *testing.T) {
 		if res.Allowed() {
 			held = append(held, res)
 		}
-		entries, err := s.Entries(t.Context(), r)
+		entries, err := s.Hits(t.Context(), r)
 		require.NoError(t, err)
 		require.Len(t, entries, len(held))
 	}
@@ -158,7 +158,7 @@ func TestRefundInPartLeavesTheRest(t *testing.T) {
 	res, err := s.Run(t.Context(), &cost3)
 	require.NoError(t, err)
 	require.NoError(t, s.Refund(t.Context(), &r, res))
-	entries, err := s.Entries(t.Context(), &r)
+	entries, err := s.Hits(t.Context(), &r)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	assert.EqualValues(t, 2, entries[0].Cost)

@@ -141,7 +141,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	r := &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]}
 	_, err := l.SlidingLog().Run(t.Context(), r)
 	require.NoError(t, err)
-	entries, err := l.SlidingLog().Entries(t.Context(), r)
+	entries, err := l.SlidingLog().Hits(t.Context(), r)
 	require.NoError(t, err)
 	meta := entries[0].Meta
 	assert.Equal(t, "xxxxxx", meta)

@@ -34,7 +34,7 @@ func TestReturnToPrimary(t *testing.T) {
 		"reconciles":        whole,
 		"seeds and charges": chargingFront,
 		"is no Admitter in denials": func(s *server) weir.Strategy {
-			return near.Denials(chargingFront(s), near.DenialsConfig{Now: s.now})
+			return near.NewDenials(chargingFront(s), near.DenialsConfig{Now: s.now})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestAdmitByPolicyAndOfDenials(t *testing.T) {
 // What is admitted from a lease returns to it, but not after a Reset.
 func TestReturnToALease(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
-	lease := near.Lease(f.server, near.LeaseConfig{Block: 50, Skew: -1, Now: f.clock.Now})
+	lease := near.NewLeases(f.server, near.LeaseConfig{Block: 50, Skew: -1, Now: f.clock.Now})
 	one := newFallback(t, lease, limiterOn(t, f.clock).FixedWindow(),
 		with(fallback.Config{Now: f.clock.Now}))
 	admit(t, one, 1) // takes a block

@@ -37,10 +37,10 @@ func BenchmarkRun(b *testing.B) {
 		{"open", failing{}, fallback.Config{MinCalls: 1, Stall: -1, ProbeInterval: time.Hour},
 			fallback.FromLocal,
 			1 << 40},
-		{"lease", near.Lease(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{},
+		{"lease", near.NewLeases(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{},
 			fallback.FromLease,
 			1 << 40},
-		{"denied", near.Denials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{},
+		{"denied", near.NewDenials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{},
 			fallback.FromDenials,
 			1},
 	} {

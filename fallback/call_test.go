@@ -59,11 +59,11 @@ func TestOnCall(t *testing.T) {
 		assert.Equal(t, call{7 * time.Millisecond, nil}, last())
 
 		s.err = errDown
-		assert.Equal(t, fallback.FromPolicy, source(t, f, hour))
+		assert.Equal(t, fallback.FromOnFail, source(t, f, hour))
 		assert.Equal(t, call{7 * time.Millisecond, errDown}, last())
 
 		s.takes, s.err = time.Second, nil
-		assert.Equal(t, fallback.FromPolicy, source(t, f, hour))
+		assert.Equal(t, fallback.FromOnFail, source(t, f, hour))
 		late := last()
 		assert.Equal(t, fallback.DefaultTimeout, late.took, "a late call is reported with the timeout")
 		assert.Error(t, late.err)

@@ -138,7 +138,7 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		switch {
 		case counts && source == FromLocal:
 			return v.refund(ctx, taken)
-		case counts && source != FromPolicy:
+		case counts && source != FromOnFail:
 			v.a.recount(0, r.Cost)
 		case source != FromPrimary || primary == nil: // Refund would give back what counts no more
 			return nil

@@ -22,15 +22,15 @@ type Source int
 const (
 	Nobody      Source = iota // nowhere: Run failed
 	FromPrimary               // primary, in a round trip
-	FromLease                 // a near.Lease inside of primary, without a round trip
+	FromLease                 // near.Leases inside of primary, without a round trip
 	FromDenials               // near.Denials inside of primary, without a round trip
 	FromLocal                 // local
-	FromPolicy                // Config.OnFail
+	FromOnFail                // Config.OnFail
 )
 
 // String returns the name of the source, in lower case.
 func (s Source) String() string {
-	return [...]string{"nobody", "primary", "lease", "denials", "local", "policy"}[s]
+	return [...]string{"nobody", "primary", "lease", "denials", "local", "on_fail"}[s]
 }
 
 // Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Admitter,
@@ -64,7 +64,7 @@ type common struct {
 	ledger ledger
 	turns  singleflight.Group // see reconcile
 
-	decided    [FromPolicy + 1]atomic.Uint64 // by Source
+	decided    [FromOnFail + 1]atomic.Uint64 // by Source
 	reconciled atomic.Uint64                 // see Stats
 }
 

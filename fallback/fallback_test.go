@@ -34,10 +34,10 @@ func TestConformance(t *testing.T) {
 	plain := func(s weir.Strategy, _ *weirtest.Clock) weir.Strategy { return s }
 	down := func(weir.Strategy, *weirtest.Clock) weir.Strategy { return weirtest.FailAll(errDown) }
 	lease := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
-		return near.Lease(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
+		return near.NewLeases(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
 	}
 	denials := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
-		return near.Denials(s, near.DenialsConfig{Size: 64, Skew: -1, Now: c.Now})
+		return near.NewDenials(s, near.DenialsConfig{Size: 64, Skew: -1, Now: c.Now})
 	}
 	both := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy { return lease(denials(s, c), c) }
 	windows := weirtest.Laws{Span: twice, Aligned: true}
@@ -231,7 +231,7 @@ func TestOwnLimits(t *testing.T) {
 		return s
 	}
 	limit := func(t testing.TB) weir.Strategy { return named("p", local(t), 10, time.Hour) }
-	wrapped := func(t testing.TB) weir.Strategy { return near.Denials(tiers(t), near.DenialsConfig{}) }
+	wrapped := func(t testing.TB) weir.Strategy { return near.NewDenials(tiers(t), near.DenialsConfig{}) }
 	r := weir.Request{Key: "a"}
 	for name, of := range map[string]func(testing.TB) weir.Strategy{"Tiers": tiers, "Limit": limit,
 		"wrapped": wrapped} {
@@ -244,7 +244,7 @@ func TestOwnLimits(t *testing.T) {
 			cfg.OnFail = fallback.FailOpen
 			f = newFallback(t, weirtest.FailAll(errDown), nil, cfg)
 			res, by := ask(t, f, r)
-			assert.True(t, res.Allowed() && by == fallback.FromPolicy)
+			assert.True(t, res.Allowed() && by == fallback.FromOnFail)
 		})
 	}
 }
@@ -316,7 +316,7 @@ func TestLeaseOfAFrozenServer(t *testing.T) {
 		defer l.Close()
 		var frozen atomic.Bool
 		s := &freezing{l.FixedWindow(), &frozen}
-		f := newFallback(t, near.Lease(s, near.LeaseConfig{Block: 10}), local(t), fallback.Config{})
+		f := newFallback(t, near.NewLeases(s, near.LeaseConfig{Block: 10}), local(t), fallback.Config{})
 		for range 95 { // 5 remain in the block
 			ask(t, f, hour)
 		}
@@ -387,7 +387,7 @@ func TestOnFail(t *testing.T) {
 		for range 10 {
 			res, by := ask(t, f, r)
 			assert.Equal(t, weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: clock.Now()}, res)
-			assert.Equal(t, fallback.FromPolicy, by)
+			assert.Equal(t, fallback.FromOnFail, by)
 		}
 		r := r
 		r.Cost = 6
@@ -403,7 +403,7 @@ func TestOnFail(t *testing.T) {
 		assert.WithinRange(t, res.ExpiresAt, clock.Now().Add(time.Second),
 			clock.Now().Add(1100*time.Millisecond),
 			"until the next probe")
-		assert.Equal(t, fallback.FromPolicy, by)
+		assert.Equal(t, fallback.FromOnFail, by)
 	})
 }
 

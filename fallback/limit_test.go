@@ -22,7 +22,7 @@ func TestLimitsThroughAnOutage(t *testing.T) {
 	}
 	for name, to := range map[string]front{
 		"plain":          whole,
-		"behind denials": func(s *server) weir.Strategy { return near.Denials(s, near.DenialsConfig{}) },
+		"behind denials": func(s *server) weir.Strategy { return near.NewDenials(s, near.DenialsConfig{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, fixedWindow, tripAtOnce, to)

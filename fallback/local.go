@@ -65,7 +65,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 // locally has decide do so on own, with one nth of the limit, unless Config.OnFail does.
 func (v *visit) locally(decide deciding) (*weir.Result, Source, error) {
 	if v.cfg.OnFail != FailLocal {
-		return v.policy(), FromPolicy, nil
+		return v.policy(), FromOnFail, nil
 	}
 	n := v.sharedAmong()
 	own := v.toShare(n)

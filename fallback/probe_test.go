@@ -298,7 +298,7 @@ func TestEveryCallStartsAProbe(t *testing.T) {
 // A probe reaches the server, even through leases and cached denials.
 func TestProbesReachTheServer(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, tripAtOnce, func(s *server) weir.Strategy {
-		return near.Lease(near.Denials(s, near.DenialsConfig{}), near.LeaseConfig{Block: 10})
+		return near.NewLeases(near.NewDenials(s, near.DenialsConfig{}), near.LeaseConfig{Block: 10})
 	})
 	i := f.instances[0]
 	ask(t, i, hundred)
@@ -385,7 +385,7 @@ func TestPartitions(t *testing.T) {
 				counted = func(key string) string { return weir.JoinKey("inner", weir.JoinKey("outer", key)) }
 				primary = func(s weir.Strategy) weir.Strategy {
 					s = named("inner", s, 100, time.Hour)
-					s = near.Denials(s, near.DenialsConfig{})
+					s = near.NewDenials(s, near.DenialsConfig{})
 					return named("outer", s, 100, time.Hour)
 				}
 			}

@@ -96,7 +96,7 @@ func TestPromptPrimaryInsideOfNear(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &promptly{Strategy: local(t), prompt: is}
 			// no Lapser: each call is passed on
-			primary := near.Lease(near.Denials(p, near.DenialsConfig{}), near.LeaseConfig{})
+			primary := near.NewLeases(near.NewDenials(p, near.DenialsConfig{}), near.LeaseConfig{})
 			f := newFallback(t, primary, local(t), fallback.Config{})
 			before := int64(runtime.NumGoroutine())
 			require.Equal(t, fallback.FromPrimary, source(t, f, hour))

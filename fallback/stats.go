@@ -10,7 +10,7 @@ type Stats struct {
 
 	OpenPartitions int // breakers that are not closed
 
-	Primary, Lease, Denials, Local, Policy uint64 // decisions, by Source
+	Primary, Lease, Denials, Local, OnFail uint64 // decisions, by Source
 
 	Opens, Probes uint64 // how often a breaker opened, and a probe started
 
@@ -33,7 +33,7 @@ func (f *Fallback) Stats() Stats {
 	s := Stats{
 		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
 		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(),
-		Policy:     decided[FromPolicy].Load(),
+		OnFail:     decided[FromOnFail].Load(),
 		Reconciled: f.reconciled.Load(), Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}
 	f.server.stats(&s)

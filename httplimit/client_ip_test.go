@@ -484,7 +484,7 @@ func TestNAT64ClientsHaveDistinctKeys(t *testing.T) {
 		"64:ff9b::/96":          {"192.0.2.1": false, "64:ff9b::192.0.2.1": true},
 		"64:ff9b::c000:200/120": {"192.0.2.1": false, "64:ff9b::192.0.2.1": true},
 	} {
-		e := httplimit.Entry{Prefix: netip.MustParsePrefix(entry)}
+		e := httplimit.DenyEntry{Prefix: netip.MustParsePrefix(entry)}
 		require.NoError(t, list.Add(e))
 		for addr, listed := range want {
 			_, ok := list.Lookup("k", netip.MustParseAddr(addr))

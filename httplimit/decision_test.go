@@ -24,7 +24,7 @@ import (
 func TestDecisionAttributes(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
-	require.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1", Until: noon.Add(time.Hour)}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "198.51.100.1", Until: noon.Add(time.Hour)}))
 	for want, row := range map[string]struct {
 		s    weir.Strategy
 		peer string
@@ -103,7 +103,7 @@ func TestSourcesOfAFallback(t *testing.T) {
 	for by, want := range map[fallback.Source]string{
 		fallback.FromPrimary: "primary", fallback.FromLease: "lease",
 		fallback.FromDenials: "denial cache", fallback.FromLocal: "local",
-		fallback.FromPolicy: "bypass", fallback.Nobody: "",
+		fallback.FromOnFail: "bypass", fallback.Nobody: "",
 	} {
 		cfg := hundred()
 		var seen string

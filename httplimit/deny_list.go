@@ -26,8 +26,8 @@ const (
 	purgeEvery = time.Second
 )
 
-// Entry is one line of a [DenyList]: either a Key or a Prefix.
-type Entry struct {
+// DenyEntry is one line of a [DenyList]: either a Key or a Prefix.
+type DenyEntry struct {
 	Key    string       // an extracted key; 1 to 1024 bytes
 	Policy string       // the policy whose own Extractor extracts the Key; empty: it is that of Config
 	Prefix netip.Prefix // of the client's address; masked, and IPv4 if it is IPv4-mapped
@@ -76,7 +76,7 @@ type caller struct {
 	prefix      netip.Prefix
 }
 
-func callerOf(e Entry) caller {
+func callerOf(e DenyEntry) caller {
 	if e.Key != "" {
 		return caller{policy: e.Policy, key: e.Key}
 	}
@@ -116,7 +116,7 @@ func NewDenyList(cfg DenyListConfig) *DenyList {
 
 // Add lists e, or replaces the end of an entry that is listed already. An e that has ended removes
 // the entry. It fails with [ErrDenyListFull], or if e does not have exactly one of Key and Prefix.
-func (l *DenyList) Add(e Entry) error {
+func (l *DenyList) Add(e DenyEntry) error {
 	if (e.Key == "") == !e.Prefix.IsValid() {
 		return errors.New("httplimit: a deny list entry is either a key or a prefix")
 	}
@@ -144,7 +144,7 @@ func (l *DenyList) Add(e Entry) error {
 
 // extend is Add for the penalty box, which may list many callers in a short time: it never shortens
 // an entry, and searches a full list for ended entries at most once per purgeEvery.
-func (l *DenyList) extend(e Entry) error {
+func (l *DenyList) extend(e DenyEntry) error {
 	now, c := l.now(), callerOf(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,7 +180,7 @@ func (l *DenyList) full(penalty bool) bool {
 
 // Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A
 // prefix is removed by its own entry only, not by one that contains it.
-func (l *DenyList) Remove(e Entry) bool {
+func (l *DenyList) Remove(e DenyEntry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.remove(callerOf(e))
@@ -188,18 +188,18 @@ func (l *DenyList) Remove(e Entry) bool {
 
 // Lookup returns the entry that refuses this caller: the key's, as Config's Extractor extracts it,
 // or else the one of the longest prefix that contains addr. No prefix contains the zero Addr.
-func (l *DenyList) Lookup(key string, addr netip.Addr) (Entry, bool) {
+func (l *DenyList) Lookup(key string, addr netip.Addr) (DenyEntry, bool) {
 	return l.lookup("", []byte(key), addr)
 }
 
-func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bool) {
+func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (DenyEntry, bool) {
 	if l.Len() == 0 {
-		return Entry{}, false
+		return DenyEntry{}, false
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if e, ok := l.listed[caller{policy: policy, key: string(key)}]; ok && !l.over(e.until) {
-		return Entry{Key: string(key), Policy: policy, Until: e.until, Penalty: e.penalty}, true
+		return DenyEntry{Key: string(key), Policy: policy, Until: e.until, Penalty: e.penalty}, true
 	}
 	addr = clientaddr.Plain(addr)
 	if e, ok := l.lookupAddr(addr); ok {
@@ -208,27 +208,27 @@ func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bo
 	if v4, ok := fromNAT64(addr); ok {
 		return l.lookupAddr(v4)
 	}
-	return Entry{}, false
+	return DenyEntry{}, false
 }
 
 // Entries returns the entries, prefixes first, in order.
-func (l *DenyList) Entries() []Entry { return l.entries(true) }
+func (l *DenyList) Entries() []DenyEntry { return l.entries(true) }
 
 // Added returns the entries that Add made, without penalties, in the order of Entries: the ones to
 // save when the process ends.
-func (l *DenyList) Added() []Entry { return l.entries(false) }
+func (l *DenyList) Added() []DenyEntry { return l.entries(false) }
 
-func (l *DenyList) entries(penalties bool) []Entry {
+func (l *DenyList) entries(penalties bool) []DenyEntry {
 	now := l.now()
 	l.mu.RLock()
-	entries := make([]Entry, 0, len(l.listed))
+	entries := make([]DenyEntry, 0, len(l.listed))
 	for c, e := range l.listed {
 		if !over(e.until, now) && (penalties || !e.penalty) {
-			entries = append(entries, Entry{c.key, c.policy, c.prefix, e.until, e.penalty})
+			entries = append(entries, DenyEntry{c.key, c.policy, c.prefix, e.until, e.penalty})
 		}
 	}
 	l.mu.RUnlock()
-	slices.SortFunc(entries, func(a, b Entry) int {
+	slices.SortFunc(entries, func(a, b DenyEntry) int {
 		if c := cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key)); c != 0 {
 			return c
 		}
@@ -244,15 +244,15 @@ func (l *DenyList) entries(penalties bool) []Entry {
 func (l *DenyList) Len() int { return int(l.size.Load()) }
 
 // lookupAddr looks up addr, which is normalized. mu is held for reading.
-func (l *DenyList) lookupAddr(addr netip.Addr) (Entry, bool) {
-	best, found := Entry{}, false
+func (l *DenyList) lookupAddr(addr netip.Addr) (DenyEntry, bool) {
+	best, found := DenyEntry{}, false
 	for length := range l.lengths {
 		if !addr.IsValid() || length.is4 != addr.Is4() || found && length.bits < best.Prefix.Bits() {
 			continue
 		}
 		p, _ := addr.Prefix(length.bits)
 		if e, ok := l.listed[caller{prefix: p}]; ok && !l.over(e.until) {
-			best, found = Entry{Prefix: p, Until: e.until, Penalty: e.penalty}, true
+			best, found = DenyEntry{Prefix: p, Until: e.until, Penalty: e.penalty}, true
 		}
 	}
 	return best, found
@@ -319,11 +319,11 @@ func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(),
 // listed returns the entry that refuses the caller, if any. It fails if the list holds prefixes and
 // the client's address cannot be extracted. A peer without an IP address, as on a Unix socket, is
 // in no prefix.
-func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err error) {
+func (m *middleware) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, err error) {
 	var addr netip.Addr
 	if m.DenyList.prefixes.Load() > 0 {
 		if addr, err = m.ClientIP.Addr(r); err != nil && !errors.As(err, new(peerError)) {
-			return Entry{}, false, err
+			return DenyEntry{}, false, err
 		}
 	}
 	e, ok = m.DenyList.lookup("", key, addr)
@@ -332,7 +332,7 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 
 // stopListed ends a request whose caller is listed: with 403 if the entry has no end, so that
 // retrying is of no use.
-func (c *call) stopListed(e Entry) {
+func (c *call) stopListed(e DenyEntry) {
 	status := c.DeniedStatus
 	if c.until = e.Until; e.Until.IsZero() {
 		status = http.StatusForbidden

@@ -22,11 +22,13 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-func prefix(s string) httplimit.Entry { return httplimit.Entry{Prefix: netip.MustParsePrefix(s)} }
+func prefix(s string) httplimit.DenyEntry {
+	return httplimit.DenyEntry{Prefix: netip.MustParsePrefix(s)}
+}
 
 func TestListedCallersAreDeniedBeforeAnyStrategyRuns(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
-	for _, e := range []httplimit.Entry{
+	for _, e := range []httplimit.DenyEntry{
 		{Key: "203.0.113.7"},
 		{Key: "203.0.113.8", Until: noon.Add(90*time.Second + 1)},
 		prefix("198.51.100.0/24"),
@@ -100,14 +102,14 @@ func TestPrefixesMatchTheClientsAddressNotItsKey(t *testing.T) {
 func TestEntriesEndAndAreRemoved(t *testing.T) {
 	clock := weirtest.NewClock(noon)
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
-	bob := httplimit.Entry{Key: "bob", Until: noon.Add(time.Minute)}
-	net := httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.77/24"),
+	bob := httplimit.DenyEntry{Key: "bob", Until: noon.Add(time.Minute)}
+	net := httplimit.DenyEntry{Prefix: netip.MustParsePrefix("203.0.113.77/24"),
 		Until: noon.Add(time.Hour)}
 	require.NoError(t, list.Add(bob))
 	require.NoError(t, list.Add(net))
-	require.NoError(t, list.Add(httplimit.Entry{Key: "al"}))
-	masked := httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: net.Until}
-	assert.Equal(t, []httplimit.Entry{masked, {Key: "al"}, bob}, list.Entries())
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "al"}))
+	masked := httplimit.DenyEntry{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: net.Until}
+	assert.Equal(t, []httplimit.DenyEntry{masked, {Key: "al"}, bob}, list.Entries())
 
 	clock.Advance(time.Minute - 1)
 	_, listed := list.Lookup("bob", netip.Addr{})
@@ -115,7 +117,7 @@ func TestEntriesEndAndAreRemoved(t *testing.T) {
 	clock.Advance(1)
 	_, listed = list.Lookup("bob", netip.Addr{})
 	assert.False(t, listed, "an entry ends at Until")
-	assert.Equal(t, []httplimit.Entry{masked, {Key: "al"}}, list.Entries())
+	assert.Equal(t, []httplimit.DenyEntry{masked, {Key: "al"}}, list.Entries())
 
 	e, listed := list.Lookup("nobody", netip.MustParseAddr("::ffff:203.0.113.9"))
 	assert.True(t, listed)
@@ -125,12 +127,12 @@ func TestEntriesEndAndAreRemoved(t *testing.T) {
 
 	assert.True(t, list.Remove(net))
 	assert.False(t, list.Remove(net))
-	assert.True(t, list.Remove(httplimit.Entry{Key: "al"}))
+	assert.True(t, list.Remove(httplimit.DenyEntry{Key: "al"}))
 	assert.Empty(t, list.Entries())
 
-	require.NoError(t, list.Add(httplimit.Entry{Key: "eve"}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "eve"}))
 	// Adding an entry that has ended removes the existing one.
-	require.NoError(t, list.Add(httplimit.Entry{Key: "eve", Until: noon}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "eve", Until: noon}))
 	assert.Empty(t, list.Entries())
 }
 
@@ -138,9 +140,9 @@ func TestDenyListRejectsInvalidEntries(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	both := prefix("10.0.0.0/8")
 	both.Key = "bob"
-	assert.Error(t, list.Add(httplimit.Entry{}))
+	assert.Error(t, list.Add(httplimit.DenyEntry{}))
 	assert.Error(t, list.Add(both))
-	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: strings.Repeat("k", 1025)}), httplimit.ErrKey)
+	assert.ErrorIs(t, list.Add(httplimit.DenyEntry{Key: strings.Repeat("k", 1025)}), httplimit.ErrKey)
 	assert.Zero(t, list.Len())
 	assert.Panics(t, func() { httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: -1}) })
 }
@@ -149,16 +151,16 @@ func TestDenyListIsBoundedAndKeepsEntries(t *testing.T) {
 	clock := weirtest.NewClock(noon)
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 3, Now: clock.Now})
 	for i, until := range []time.Time{{}, noon.Add(10 * time.Second), noon.Add(20 * time.Second)} {
-		require.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprint(i), Until: until}))
+		require.NoError(t, list.Add(httplimit.DenyEntry{Key: fmt.Sprint(i), Until: until}))
 	}
-	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "3"}), httplimit.ErrDenyListFull)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "2", Until: noon.Add(30 * time.Second)}),
+	assert.ErrorIs(t, list.Add(httplimit.DenyEntry{Key: "3"}), httplimit.ErrDenyListFull)
+	assert.NoError(t, list.Add(httplimit.DenyEntry{Key: "2", Until: noon.Add(30 * time.Second)}),
 		"an existing entry is replaced")
 	clock.Advance(10 * time.Second)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "3", Until: noon.Add(10*time.Second + 1)}),
+	assert.NoError(t, list.Add(httplimit.DenyEntry{Key: "3", Until: noon.Add(10*time.Second + 1)}),
 		"ended entries make room")
 	clock.Advance(1)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "3a"}), "even shortly after another entry ended")
+	assert.NoError(t, list.Add(httplimit.DenyEntry{Key: "3a"}), "even shortly after another entry ended")
 	assert.ErrorIs(t, list.Add(prefix("10.0.0.0/8")), httplimit.ErrDenyListFull)
 	assert.Equal(t, 3, list.Len())
 }
@@ -168,10 +170,10 @@ func TestDenyListAgainstAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	clock := weirtest.NewClock(noon)
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
-	var model []httplimit.Entry
+	var model []httplimit.DenyEntry
 	for range 20_000 {
 		e := randomEntry(rng, clock.Now())
-		same := func(m httplimit.Entry) bool { return m.Key == e.Key && m.Prefix == e.Prefix }
+		same := func(m httplimit.DenyEntry) bool { return m.Key == e.Key && m.Prefix == e.Prefix }
 		switch rng.IntN(4) {
 		case 0:
 			clock.Advance(time.Duration(rng.IntN(2000)) * time.Millisecond)
@@ -184,8 +186,8 @@ func TestDenyListAgainstAModel(t *testing.T) {
 		}
 		key, addr := fmt.Sprint(rng.IntN(8)), netip.AddrFrom4([4]byte{10, byte(rng.IntN(4)), 0,
 			byte(rng.IntN(4))})
-		live := func(m httplimit.Entry) bool { return m.Until.IsZero() || m.Until.After(clock.Now()) }
-		want := slices.ContainsFunc(model, func(m httplimit.Entry) bool {
+		live := func(m httplimit.DenyEntry) bool { return m.Until.IsZero() || m.Until.After(clock.Now()) }
+		want := slices.ContainsFunc(model, func(m httplimit.DenyEntry) bool {
 			return live(m) && (m.Key == key || m.Key == "" && m.Prefix.Contains(addr))
 		})
 		_, got := list.Lookup(key, addr)
@@ -193,7 +195,7 @@ func TestDenyListAgainstAModel(t *testing.T) {
 	}
 }
 
-func randomEntry(rng *rand.Rand, now time.Time) (e httplimit.Entry) {
+func randomEntry(rng *rand.Rand, now time.Time) (e httplimit.DenyEntry) {
 	if rng.IntN(2) == 0 {
 		e.Key = fmt.Sprint(rng.IntN(8))
 	} else {
@@ -238,7 +240,7 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, no, box}, outcomes)
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, "3600", w.Header().Get("Retry-After"))
-	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour),
+	assert.Equal(t, []httplimit.DenyEntry{{Key: "203.0.113.7", Until: noon.Add(time.Hour),
 		Penalty: true}}, list.Entries())
 
 	clock.Advance(30 * time.Minute) // a new window, with half an hour left
@@ -265,7 +267,7 @@ func (j denyAfter) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 func TestPenaltyDoesNotShortenEntries(t *testing.T) {
 	for _, until := range []time.Time{{}, noon.Add(2 * time.Hour)} {
 		list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
-		entry := httplimit.Entry{Key: "203.0.113.7", Until: until}
+		entry := httplimit.DenyEntry{Key: "203.0.113.7", Until: until}
 		guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
 			DenyList: list,
@@ -273,7 +275,7 @@ func TestPenaltyDoesNotShortenEntries(t *testing.T) {
 				Strategy: denyAfter(func(context.Context) { assert.NoError(t, list.Add(entry)) })},
 		})(&hello{})
 		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
-		assert.Equal(t, []httplimit.Entry{entry}, list.Entries())
+		assert.Equal(t, []httplimit.DenyEntry{entry}, list.Entries())
 	}
 }
 
@@ -336,17 +338,17 @@ func TestPenaltiesDoNotUseMaxEntries(t *testing.T) {
 	assert.Equal(t, 3, list.Len())
 	assert.Empty(t, list.Added(), "penalties are not operator entries")
 	for i := range 5 {
-		assert.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprintf("198.51.100.%d", i)}))
+		assert.NoError(t, list.Add(httplimit.DenyEntry{Key: fmt.Sprintf("198.51.100.%d", i)}))
 	}
-	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "198.51.100.5"}), httplimit.ErrDenyListFull)
-	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}), httplimit.ErrDenyListFull,
+	assert.ErrorIs(t, list.Add(httplimit.DenyEntry{Key: "198.51.100.5"}), httplimit.ErrDenyListFull)
+	assert.ErrorIs(t, list.Add(httplimit.DenyEntry{Key: "203.0.113.0"}), httplimit.ErrDenyListFull,
 		"a penalty cannot become an entry either")
 	assert.Len(t, list.Added(), 5)
 	assert.Len(t, list.Entries(), 8)
 
 	// An operator's entry that replaced a penalty makes room for another penalty.
-	assert.True(t, list.Remove(httplimit.Entry{Key: "198.51.100.0"}))
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}))
+	assert.True(t, list.Remove(httplimit.DenyEntry{Key: "198.51.100.0"}))
+	assert.NoError(t, list.Add(httplimit.DenyEntry{Key: "203.0.113.0"}))
 	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.77:1"))
 	_, listed := list.Lookup("203.0.113.77", netip.Addr{})
 	assert.True(t, listed)
@@ -373,19 +375,19 @@ func TestPenaltyAfterAnEndedEntry(t *testing.T) {
 		Penalty: httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute,
 			For: time.Hour},
 	})(&hello{})
-	require.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.7", Until: noon.Add(time.Minute)}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "203.0.113.7", Until: noon.Add(time.Minute)}))
 	now = noon.Add(time.Minute)
 	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
 	_, listed := list.Lookup("203.0.113.7", netip.Addr{})
 	assert.True(t, listed)
 	assert.Empty(t, list.Added())
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1"}))
+	assert.NoError(t, list.Add(httplimit.DenyEntry{Key: "198.51.100.1"}))
 }
 
 // The peer of a Unix socket has no address, so prefixes do not match it.
 func TestPrefixesDoNotMatchUnixSockets(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}))
 	cfg := hundred()
 	cfg.Extractor, cfg.DenyList = httplimit.Headers("X-User"), list
 	w, ran := serve(&weirtest.Fake{}, cfg, from("@", "X-User: alice"))

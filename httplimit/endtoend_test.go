@@ -286,7 +286,7 @@ func TestInASynctestBubble(t *testing.T) {
 		code, _ = ask()
 		assert.Equal(t, http.StatusOK, code)
 
-		require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24"),
+		require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("203.0.113.0/24"),
 			Until: time.Now().Add(time.Hour)}))
 		code, after = ask()
 		assert.Equal(t, http.StatusTooManyRequests, code)

@@ -440,7 +440,7 @@ func ExampleDenyList() {
 	})
 	handler := guard(http.HandlerFunc(ok))
 
-	scanners := httplimit.Entry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	scanners := httplimit.DenyEntry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
 	if err := list.Add(scanners); err != nil {
 		log.Fatal(err)
 	}

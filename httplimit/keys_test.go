@@ -89,9 +89,9 @@ func testKeys(t *testing.T, cfg httplimit.Config) {
 	}
 	entries := cfg.DenyList.Entries()
 	require.Len(t, entries, 1)
-	assert.Equal(t, httplimit.Entry{Key: "ann", Until: entries[0].Until, Penalty: true},
+	assert.Equal(t, httplimit.DenyEntry{Key: "ann", Until: entries[0].Until, Penalty: true},
 		entries[0])
-	assert.True(t, cfg.DenyList.Remove(httplimit.Entry{Key: "ann"}))
+	assert.True(t, cfg.DenyList.Remove(httplimit.DenyEntry{Key: "ann"}))
 }
 
 // TestKeysThatAreMistakes has policies that New refuses.
@@ -161,7 +161,7 @@ func TestKeysOfAnEarlierRequest(t *testing.T) {
 	for range 8 { // for a pool may drop what was used
 		assert.Equal(t, httplimit.NoKey, ask(by("ann", "bob")), "there is no X-Id")
 	}
-	require.NoError(t, list.Add(httplimit.Entry{Key: "bob"}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "bob"}))
 	r := by("", "")
 	r.Header.Set("X-Id", "1")
 	assert.Equal(t, httplimit.Admitted, ask(r), "bob has not sent this")

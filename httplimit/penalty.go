@@ -57,14 +57,14 @@ func (c *call) penalize(r *http.Request) {
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
 	s := &c.states[c.decider]
-	key, e := []byte(penaltyPrefix), Entry{Key: s.caller(c.key)}
+	key, e := []byte(penaltyPrefix), DenyEntry{Key: s.caller(c.key)}
 	switch {
 	case s.policy == nil && e.Key == "":
 		return // nobody knows whom
 	case s.policy == nil:
 		key = appendPart(key, e.Key)
 	case s.keyLen == 0:
-		key, e = appendPart(append(key, sharedPart...), c.client), Entry{}
+		key, e = appendPart(append(key, sharedPart...), c.client), DenyEntry{}
 	case s.listedAs != "":
 		key, e.Policy = appendPart([]byte(penaltyPolicy), s.distinctKey()), s.listedAs
 	default:
@@ -86,7 +86,7 @@ func (c *call) penalize(r *http.Request) {
 
 // list puts e on the deny list: a key, or without one, of a client that uses more than
 // MaxKeysPerClient keys, the addresses that it commonly has.
-func (m *middleware) list(e Entry, r *http.Request) error {
+func (m *middleware) list(e DenyEntry, r *http.Request) error {
 	if e.Key == "" {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {

@@ -134,14 +134,14 @@ func TestListedKeysAreThoseOfTheirPolicy(t *testing.T) {
 	for i := range 6 { // one more than the user's limit
 		respond(h, by(weir.JoinKey("org", "acme"), "o"+string(rune('a'+i))))
 	}
-	require.Equal(t, []httplimit.Entry{{Key: weir.JoinKey("org", "acme"),
+	require.Equal(t, []httplimit.DenyEntry{{Key: weir.JoinKey("org", "acme"),
 		Until: clock.Now().Add(time.Hour), Penalty: true}},
 		cfg.DenyList.Entries())
 	assert.Equal(t, 200, respond(h, by("honest", "acme")).Code)
 	for i := range 3 {
 		respond(h, by("u"+string(rune('a'+i)), "acme"))
 	}
-	listed := httplimit.Entry{Key: "acme", Policy: "org", Until: clock.Now().Add(time.Hour),
+	listed := httplimit.DenyEntry{Key: "acme", Policy: "org", Until: clock.Now().Add(time.Hour),
 		Penalty: true}
 	assert.Contains(t, cfg.DenyList.Entries(), listed)
 	assert.Equal(t, 429, respond(h, by("honest", "acme")).Code)
@@ -200,11 +200,11 @@ func TestNoGoTypeIsNamed(t *testing.T) {
 		return m
 	}
 	for name, s := range map[string]weir.Strategy{
-		"fixed window": near.Denials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
-		"sliding window": hybrid(near.Lease(near.Denials(l.SlidingWindow(), near.DenialsConfig{}),
+		"fixed window": near.NewDenials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
+		"sliding window": hybrid(near.NewLeases(near.NewDenials(l.SlidingWindow(), near.DenialsConfig{}),
 			near.LeaseConfig{Block: 2})),
 		"all of token bucket, fixed window": weir.All(
-			limit(hybrid(l.TokenBucket(0))), limit(near.Denials(l.FixedWindow(), near.DenialsConfig{}))),
+			limit(hybrid(l.TokenBucket(0))), limit(near.NewDenials(l.FixedWindow(), near.DenialsConfig{}))),
 	} {
 		var log bytes.Buffer
 		var seen []httplimit.Decision

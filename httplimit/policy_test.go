@@ -213,7 +213,7 @@ func TestNoLimitExemptsFromThePolicyAlone(t *testing.T) {
 // Skip runs before the deny list, and OnDecision sees its decision.
 func TestSkipPrecedesTheDenyList(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
-	require.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.7"}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "203.0.113.7"}))
 	cfg := hundred()
 	cfg.DenyList = list
 	var seen []httplimit.Outcome

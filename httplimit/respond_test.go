@@ -95,7 +95,7 @@ func TestPreflightsAreNotCounted(t *testing.T) {
 
 	cfg.CountPreflights = false
 	cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{})
-	require.NoError(t, cfg.DenyList.Add(httplimit.Entry{Key: "203.0.113.7"}))
+	require.NoError(t, cfg.DenyList.Add(httplimit.DenyEntry{Key: "203.0.113.7"}))
 	w, ran := serve(fake, cfg, preflight("203.0.113.7:1"))
 	assert.Zero(t, ran, "the deny list applies")
 	assert.Equal(t, http.StatusForbidden, w.Code)

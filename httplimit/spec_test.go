@@ -576,7 +576,7 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 		httplimit.Failed: from("203.0.113.7:5000"),
 		httplimit.Listed: from("198.51.100.1:5000"),
 	} {
-		require.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1"}))
+		require.NoError(t, list.Add(httplimit.DenyEntry{Key: "198.51.100.1"}))
 		w, ran := serve(weirtest.FailAll(weir.ErrFull), cfg, req)
 		assert.Equal(t, 1, ran, outcome)
 		assert.Equal(t, http.StatusOK, w.Code, outcome)

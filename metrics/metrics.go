@@ -43,9 +43,9 @@ func (d Desc) PrometheusName() string {
 	return name
 }
 
-// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback], [Leases] or
+// Group is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback], [Leases] or
 // [Holds], or of your own.
-type Source struct {
+type Group struct {
 	// Descs are the metrics; read-only.
 	Descs []Desc
 
@@ -66,13 +66,13 @@ type point struct {
 	value float64
 }
 
-// sourceOf returns the Source of metrics that are read from one snapshot.
-func sourceOf[S any](snapshot func() S, metrics []metric[S]) Source {
+// sourceOf returns the Group of metrics that are read from one snapshot.
+func sourceOf[S any](snapshot func() S, metrics []metric[S]) Group {
 	descs := make([]Desc, len(metrics))
 	for i, m := range metrics {
 		descs[i] = m.Desc
 	}
-	return Source{descs, func(emit func(int, string, float64)) {
+	return Group{descs, func(emit func(int, string, float64)) {
 		s := snapshot()
 		for i, m := range metrics {
 			for _, p := range m.read(s) {
@@ -99,7 +99,7 @@ func gauge[S any](name, help, unit string, of func(s S) float64) metric[S] {
 // Limiter returns the metrics of a Limiter, of which stats is the method Stats. That visits each
 // bucket: about 10 ns each, for each time that the metrics are read. The table's saturation is
 // weir_buckets / weir_max_buckets.
-func Limiter(stats func() weir.Stats) Source {
+func Limiter(stats func() weir.Stats) Group {
 	return sourceOf(stats, []metric[weir.Stats]{
 		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Unit: "{check}",
 			Counter: true,
@@ -127,7 +127,7 @@ func Limiter(stats func() weir.Stats) Source {
 
 // HTTP returns the metrics of an HTTP middleware, of which count is the method Count of its
 // httplimit.Stats.
-func HTTP(count func(httplimit.Outcome) uint64) Source {
+func HTTP(count func(httplimit.Outcome) uint64) Group {
 	type counts = func(httplimit.Outcome) uint64
 	return sourceOf(func() counts { return count }, []metric[counts]{
 		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}",
@@ -143,7 +143,7 @@ func HTTP(count func(httplimit.Outcome) uint64) Source {
 }
 
 // Fallback returns the metrics of a Fallback, of which stats is the method Stats.
-func Fallback(stats func() fallback.Stats) Source {
+func Fallback(stats func() fallback.Stats) Group {
 	type stat = fallback.Stats
 	return sourceOf(stats, []metric[stat]{
 		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Unit: "{decision}",
@@ -154,7 +154,7 @@ func Fallback(stats func() fallback.Stats) Source {
 					{fallback.FromLease.String(), float64(s.Lease)},
 					{fallback.FromDenials.String(), float64(s.Denials)},
 					{fallback.FromLocal.String(), float64(s.Local)},
-					{fallback.FromPolicy.String(), float64(s.Policy)},
+					{fallback.FromOnFail.String(), float64(s.OnFail)},
 				}
 			}},
 		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.",
@@ -196,7 +196,7 @@ func Fallback(stats func() fallback.Stats) Source {
 }
 
 // Leases returns the metrics of a near.Leases, of which stats is the method Stats.
-func Leases(stats func() near.LeaseStats) Source {
+func Leases(stats func() near.LeaseStats) Group {
 	return sourceOf(stats, []metric[near.LeaseStats]{
 		counter("weir.lease.decisions", "Decisions without a round trip.", "{decision}",
 			func(s near.LeaseStats) uint64 { return s.Leased }),
@@ -209,7 +209,7 @@ func Leases(stats func() near.LeaseStats) Source {
 
 // Holds returns the metrics of weir.Hold and weir.HoldWait that are those of the process, whatever
 // the Strategy: register them once. The places that a Limiter holds are in its own.
-func Holds() Source {
+func Holds() Group {
 	return sourceOf(renewal.Read, []metric[renewal.Stats]{
 		gauge("weir.hold.leases", "Places elsewhere that this process holds and renews.", "{place}",
 			func(s renewal.Stats) float64 { return float64(s.Held) }),

@@ -21,8 +21,8 @@ import (
 )
 
 // every returns all sources, read from these figures.
-func every(l weir.Stats, f fallback.Stats) map[string]metrics.Source {
-	return map[string]metrics.Source{
+func every(l weir.Stats, f fallback.Stats) map[string]metrics.Group {
+	return map[string]metrics.Group{
 		"limiter":  metrics.Limiter(func() weir.Stats { return l }),
 		"http":     metrics.HTTP(func(o httplimit.Outcome) uint64 { return uint64(o) }),
 		"fallback": metrics.Fallback(func() fallback.Stats { return f }),
@@ -67,7 +67,7 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		},
 		fallback.Stats{
 			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5,
-			Policy: 6,
+			OnFail: 6,
 			Opens:  7, Probes: 8, Failures: 9, Reconciled: 10, Dropped: 11, Callers: 12, Panics: 13,
 			ShortDeadlines: 14,
 		})
@@ -124,7 +124,7 @@ func TestHolds(t *testing.T) {
 		defer limiter.Close()
 		read := func() map[string]float64 {
 			got := map[string]float64{}
-			for _, s := range []metrics.Source{metrics.Limiter(limiter.Stats), metrics.Holds()} {
+			for _, s := range []metrics.Group{metrics.Limiter(limiter.Stats), metrics.Holds()} {
 				s.Read(func(i int, _ string, value float64) {
 					if name := s.Descs[i].PrometheusName(); strings.HasPrefix(name, "weir_hold_") {
 						got[name] = value

@@ -18,10 +18,10 @@ import (
 func TestReturns(t *testing.T) {
 	for name, wrapped := range map[string]func(weir.Strategy, *weirtest.Clock) weir.Strategy{
 		"lease": func(s weir.Strategy, clock *weirtest.Clock) weir.Strategy {
-			return near.Lease(s, near.LeaseConfig{Block: 4, Skew: -1, Now: clock.Now})
+			return near.NewLeases(s, near.LeaseConfig{Block: 4, Skew: -1, Now: clock.Now})
 		},
 		"denials": func(s weir.Strategy, clock *weirtest.Clock) weir.Strategy {
-			return near.Denials(s, near.DenialsConfig{Skew: -1, Now: clock.Now})
+			return near.NewDenials(s, near.DenialsConfig{Skew: -1, Now: clock.Now})
 		},
 	} {
 		for kind, of := range map[string]func(*weir.Limiter) weir.Strategy{
@@ -87,12 +87,12 @@ func (s returnless) Admit(
 func TestAdmitWithoutAReturn(t *testing.T) {
 	clock, server := minute(t)
 	r := weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
-	none := near.Denials(struct{ weir.Strategy }{server}, near.DenialsConfig{Now: clock.Now})
+	none := near.NewDenials(struct{ weir.Strategy }{server}, near.DenialsConfig{Now: clock.Now})
 	_, giveBack, err := none.Admit(t.Context(), &r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Nil(t, giveBack)
 
-	d := near.Denials(returnless{server.Strategy}, near.DenialsConfig{Now: clock.Now})
+	d := near.NewDenials(returnless{server.Strategy}, near.DenialsConfig{Now: clock.Now})
 	for n := range 3 {
 		res, giveBack, err := d.Admit(t.Context(), &r)
 		require.NoError(t, err)

@@ -19,9 +19,9 @@ func BenchmarkNear(b *testing.B) {
 	requests := make([]weir.Request, 10_000)
 	for name, limit := range map[string]uint64{"lease": 1 << 40, "denial": 1} {
 		b.Run(name, func(b *testing.B) {
-			var s weir.Strategy = near.Lease(l.FixedWindow(), near.LeaseConfig{Block: 1 << 30})
+			var s weir.Strategy = near.NewLeases(l.FixedWindow(), near.LeaseConfig{Block: 1 << 30})
 			if name == "denial" {
-				s = near.Denials(l.FixedWindow(), near.DenialsConfig{})
+				s = near.NewDenials(l.FixedWindow(), near.DenialsConfig{})
 			}
 			for n := range requests {
 				requests[n] = weir.Request{Key: fmt.Sprint("caller ", n), Limit: limit,
@@ -47,7 +47,7 @@ func BenchmarkFetch(b *testing.B) {
 	l, err := weir.New(weir.Config{})
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = l.Close() })
-	s := near.Lease(l.FixedWindow(), near.LeaseConfig{Block: 1})
+	s := near.NewLeases(l.FixedWindow(), near.LeaseConfig{Block: 1})
 	r := weir.Request{Key: "a", Limit: 1 << 40, Duration: 365 * 24 * time.Hour}
 	b.ReportAllocs()
 	for n := range b.N {

@@ -80,7 +80,7 @@ func violations(t *testing.T, seed uint64, of checked) (n, saved uint64) {
 	server, m := &remote{Strategy: of.of(limiterOn(t, clock))}, of.model()
 	var fleet []*near.Leases
 	for range 3 {
-		fleet = append(fleet, near.Lease(server,
+		fleet = append(fleet, near.NewLeases(server,
 			near.LeaseConfig{Block: 1 + rng.IntN(maxBlock), Instances: 3,
 				Skew: -1, Now: clock.Now}))
 	}
@@ -149,7 +149,7 @@ func (l lasting) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 func TestLeaseOfABucketThatIsFullAtAWindowsEdge(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(400*time.Millisecond), time.UTC))
 	bucket := limiterOn(t, clock).TokenBucket(0)
-	l := near.Lease(bucket, near.LeaseConfig{Block: 10, Skew: -1, Now: clock.Now})
+	l := near.NewLeases(bucket, near.LeaseConfig{Block: 10, Skew: -1, Now: clock.Now})
 	require.Equal(t, clock.Now().Truncate(time.Minute).Add(time.Minute), ask(t, l, hundred).ExpiresAt)
 	assert.EqualValues(t, 99, most(t, l, hundred))
 }

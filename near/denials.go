@@ -13,7 +13,7 @@ import (
 // DefaultDenials is the default of DenialsConfig.Size.
 const DefaultDenials = 1 << 14
 
-// DenialsConfig bounds a [DenialCache]. The zero value of a field is its default.
+// DenialsConfig bounds [Denials]. The zero value of a field is its default.
 type DenialsConfig struct {
 	// Size is how many denials are kept, each of one key in one Duration; about 250 bytes each. When
 	// there are too many, one that was not repeated for long goes. Default DefaultDenials.
@@ -27,9 +27,9 @@ type DenialsConfig struct {
 	Now func() time.Time
 }
 
-// DenialCache is a Strategy that repeats denials. Make one with [Denials]. It is safe for
+// Denials is a Strategy that repeats denials. Make one with [NewDenials]. It is safe for
 // concurrent use.
-type DenialCache struct {
+type Denials struct {
 	cache[denial]
 	repeated atomic.Uint64
 }
@@ -40,26 +40,26 @@ type denial struct {
 	res         weir.Result
 }
 
-// Denials returns a Strategy that repeats each denial of s, until the instant it states, to the
+// NewDenials returns a Strategy that repeats each denial of s, until the instant it states, to the
 // same request: the same key, Duration, Limit and Cost; its TotalRequests is as of the decision. An
 // attack on a full window then costs s nothing. It never denies a request that s would admit,
 // except after a Refund, a Reset or a request at a higher Limit of a token bucket by another
 // process, of which it does not know, and after s lost its counts. So it is not for InFlight, where
 // a release may come long before that instant. A flood of keys evicts denials, which costs one
 // decision of s each. It panics without s, and with a negative Size.
-func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
+func NewDenials(s weir.Strategy, cfg DenialsConfig) *Denials {
 	if cfg.Size < 0 {
 		panic("near: Denials with a negative number")
 	}
 	size := cmp.Or(cfg.Size, DefaultDenials)
-	return &DenialCache{cache: cacheOf[denial](s, size, cfg.Skew, cfg.Now, nil)}
+	return &Denials{cache: cacheOf[denial](s, size, cfg.Skew, cfg.Now, nil)}
 }
 
 // Repeated returns how many denials were repeated.
-func (d *DenialCache) Repeated() uint64 { return d.repeated.Load() }
+func (d *Denials) Repeated() uint64 { return d.repeated.Load() }
 
 // Run implements weir.Strategy.
-func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (d *Denials) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if res := d.known(r); res != nil {
 		return res, nil
 	}
@@ -70,7 +70,7 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 }
 
 // Admit implements weir.Admitter.
-func (d *DenialCache) Admit(
+func (d *Denials) Admit(
 	ctx context.Context, r *weir.Request,
 ) (*weir.Result, weir.Return, error) {
 	if res := d.known(r); res != nil {
@@ -89,7 +89,7 @@ func (d *DenialCache) Admit(
 }
 
 // Reconcile implements weir.Reconciler.
-func (d *DenialCache) Reconcile(
+func (d *Denials) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,
 ) (*weir.Result, error) {
 	defer d.callers.Remove(r)
@@ -99,7 +99,7 @@ func (d *DenialCache) Reconcile(
 // learn stores res, if it is a denial, in place of an earlier one, which is out of date, as it is
 // after an admission. So is res if there were removals since its call began. It is nil if that
 // failed.
-func (d *DenialCache) learn(r *weir.Request, res *weir.Result, removals uint64) {
+func (d *Denials) learn(r *weir.Request, res *weir.Result, removals uint64) {
 	if res == nil {
 		return
 	}
@@ -114,7 +114,7 @@ func (d *DenialCache) learn(r *weir.Request, res *weir.Result, removals uint64) 
 
 // Lookup returns the denial that holds for r, or what the wrapped strategy decides without a round
 // trip, or nil.
-func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
+func (d *Denials) Lookup(r *weir.Request) *weir.Result {
 	if res := d.known(r); res != nil {
 		return res
 	}
@@ -122,7 +122,7 @@ func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 }
 
 // known returns the denial that holds for r, or nil.
-func (d *DenialCache) known(r *weir.Request) (res *weir.Result) {
+func (d *Denials) known(r *weir.Request) (res *weir.Result) {
 	d.find(r, func(kept *denial, now time.Time) {
 		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) && kept.res.ExpiresAt.Sub(now) > d.skew {
 			res = less(&kept.res, 0)
@@ -133,7 +133,7 @@ func (d *DenialCache) known(r *weir.Request) (res *weir.Result) {
 }
 
 // Peek implements weir.Peeker.
-func (d *DenialCache) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (d *Denials) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if res := d.known(r); res != nil {
 		return res, nil
 	}
@@ -141,7 +141,7 @@ func (d *DenialCache) Peek(ctx context.Context, r *weir.Request) (*weir.Result, 
 }
 
 // Refund implements weir.Refunder.
-func (d *DenialCache) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+func (d *Denials) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	defer d.callers.Remove(r)
 	return d.Strategy.Refund(ctx, r, taken)
 }

@@ -12,7 +12,7 @@ import (
 
 func TestDenialsAreRepeated(t *testing.T) {
 	clock, server := minute(t)
-	d := near.Denials(server, near.DenialsConfig{Size: 8, Skew: -1, Now: clock.Now})
+	d := near.NewDenials(server, near.DenialsConfig{Size: 8, Skew: -1, Now: clock.Now})
 	most(t, d, hundred)
 	clock.Advance(20 * time.Second)
 	calls := server.calls.Load()
@@ -39,7 +39,7 @@ func TestDenialsEndInTime(t *testing.T) {
 	for given, skew := range map[time.Duration]time.Duration{-1: 0, 0: near.DefaultSkew,
 		time.Second: time.Second} {
 		clock, server := minute(t)
-		d := near.Denials(server, near.DenialsConfig{Size: 8, Skew: given, Now: clock.Now})
+		d := near.NewDenials(server, near.DenialsConfig{Size: 8, Skew: given, Now: clock.Now})
 		most(t, d, hundred)
 		calls := server.calls.Load()
 		clock.Advance(time.Minute - skew - 1)
@@ -53,7 +53,7 @@ func TestDenialsEndInTime(t *testing.T) {
 
 func TestDenialsEndWithARefundOrReset(t *testing.T) {
 	clock, server := minute(t)
-	d, r := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), hundred
+	d, r := near.NewDenials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), hundred
 	taken := ask(t, d, r)
 	most(t, d, r)
 	assert.NoError(t, d.Refund(t.Context(), &r, &taken))
@@ -66,7 +66,7 @@ func TestDenialsEndWithARefundOrReset(t *testing.T) {
 // from the server.
 func TestDenialsOfManyAttackers(t *testing.T) {
 	clock, server := minute(t)
-	d := near.Denials(server, near.DenialsConfig{Size: 1024, Now: clock.Now})
+	d := near.NewDenials(server, near.DenialsConfig{Size: 1024, Now: clock.Now})
 	attack := func() {
 		for n := range 512 {
 			ask(t, d, weir.Request{Key: strconv.Itoa(n), Limit: 1, Duration: time.Minute})
@@ -84,7 +84,7 @@ func TestDenialsOfManyAttackers(t *testing.T) {
 // A denial decided before a refund and received after it is not cached.
 func TestDenialsAndARefundMeanwhile(t *testing.T) {
 	clock, server := minute(t)
-	d, one := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}),
+	d, one := near.NewDenials(server, near.DenialsConfig{Size: 8, Now: clock.Now}),
 		weir.Request{Key: "a", Limit: 1,
 			Duration: time.Minute}
 	taken := ask(t, d, one)

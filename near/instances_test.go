@@ -20,13 +20,13 @@ func TestLeasesKnowTheInstancesOfAFallback(t *testing.T) {
 		cfg fallback.Config) (weir.Strategy, error){
 		"inside": func(s, local weir.Strategy, lease near.LeaseConfig,
 			cfg fallback.Config) (weir.Strategy, error) {
-			return fallback.New(near.Lease(near.Denials(s, near.DenialsConfig{Now: cfg.Now}), lease), local,
+			return fallback.New(near.NewLeases(near.NewDenials(s, near.DenialsConfig{Now: cfg.Now}), lease), local,
 				cfg)
 		},
 		"around": func(s, local weir.Strategy, lease near.LeaseConfig,
 			cfg fallback.Config) (weir.Strategy, error) {
 			f, err := fallback.New(s, local, cfg)
-			return near.Lease(f, lease), err
+			return near.NewLeases(f, lease), err
 		},
 	} {
 		// Of as many requests as the limit allows: how many are denied.

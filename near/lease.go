@@ -45,7 +45,7 @@ type LeaseConfig struct {
 	Now func() time.Time
 }
 
-// Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for
+// Leases is a Strategy that admits from blocks of budget. Make one with [NewLeases]. It is safe for
 // concurrent use.
 type Leases struct {
 	// the wrapped Strategy, and the leases by caller
@@ -59,9 +59,9 @@ type Leases struct {
 	leased, fetched atomic.Uint64
 }
 
-// Lapser is a strategy of which [Lease] can take blocks: cost that it admitted at once may be used
+// Lapser is a strategy of which [NewLeases] can take blocks: cost that it admitted at once may be used
 // one by one until it lapses. FixedWindow, SlidingWindow and TokenBucket of weir and redislimit are
-// Lapsers, and Lease finds them inside of wrappers that have a method Unwrap() weir.Strategy.
+// Lapsers, and NewLeases finds them inside of wrappers that have a method Unwrap() weir.Strategy.
 type Lapser interface {
 	// Lapse returns until when cost that was admitted for r can be used, if its Result had this
 	// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
@@ -71,7 +71,7 @@ type Lapser interface {
 	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 
-// Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without
+// NewLeases returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without
 // asking s. It never admits more than s does: s has counted each block, and what is left of a block
 // is used no longer than it counts. That is
 //
@@ -87,7 +87,7 @@ type Lapser interface {
 // instance may be admitted beside; so it is after a request of another instance at a higher Limit.
 // A request at another Limit here ends the block. With other strategies, where neither s nor what
 // it wraps is a [Lapser], each request is passed on. So it is with a weir.Limit, whose numbers are
-// its own: make the Limit of the Lease, by weir.NewLimit.
+// its own: make the Limit of the Leases, by weir.NewLimit.
 //
 // The callers of a key that find too little left wait for one block together, each until its own
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
@@ -98,7 +98,7 @@ type Lapser interface {
 // Limit, are passed on at once.
 //
 // It panics without s, and with a negative number in cfg.
-func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
+func NewLeases(s weir.Strategy, cfg LeaseConfig) *Leases {
 	if min(cfg.Block, cfg.Instances, cfg.Keys) < 0 {
 		panic("near: Lease with a negative number")
 	}

@@ -22,7 +22,7 @@ import (
 
 func TestLeaseNeedsFewRoundTrips(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(server, near.LeaseConfig{Block: 100, Now: clock.Now})
+	l := near.NewLeases(server, near.LeaseConfig{Block: 100, Now: clock.Now})
 	r := weir.Request{Key: "a", Limit: 1e6, Duration: time.Hour}
 	for range 20_000 {
 		ask(t, l, r)
@@ -41,7 +41,7 @@ func TestLeaseAdmitsTheWholeLimit(t *testing.T) {
 					clock, server := minute(t)
 					var fleet []weir.Strategy
 					for range n {
-						fleet = append(fleet, near.Lease(server,
+						fleet = append(fleet, near.NewLeases(server,
 							near.LeaseConfig{Block: block, Instances: n, Now: clock.Now}))
 					}
 					rng := rand.New(rand.NewPCG(limit, uint64(block)))
@@ -98,8 +98,8 @@ func TestLeaseNeverOverAdmits(t *testing.T) {
 	for seed := range uint64(slow.N(15, 160, 4000)) {
 		over := spend(t, seed, func(s weir.Strategy, clock *weirtest.Clock,
 			rng *rand.Rand) weir.Strategy {
-			s = near.Denials(s, near.DenialsConfig{Size: 8, Now: clock.Now})
-			return near.Lease(s, near.LeaseConfig{Block: 1 + rng.IntN(50), Instances: 3, Now: clock.Now})
+			s = near.NewDenials(s, near.DenialsConfig{Size: 8, Now: clock.Now})
+			return near.NewLeases(s, near.LeaseConfig{Block: 1 + rng.IntN(50), Instances: 3, Now: clock.Now})
 		})
 		require.Zero(t, over, "seed %d", seed)
 	}
@@ -149,7 +149,7 @@ func TestLeaseOnlyOfLapsers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, _ := minute(t)
-			l := near.Lease(of(limiterOn(t, clock)), near.LeaseConfig{Block: 10, Now: clock.Now})
+			l := near.NewLeases(of(limiterOn(t, clock)), near.LeaseConfig{Block: 10, Now: clock.Now})
 			assert.EqualValues(t, 100, most(t, l, hundred))
 			assert.Zero(t, l.Stats().Leased)
 		})
@@ -164,7 +164,7 @@ func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 	} {
 		for _, skew := range []time.Duration{0, time.Minute} { // near the end, and always
 			clock, server := minute(t)
-			l := near.Lease(front(server), near.LeaseConfig{Block: 10, Skew: skew, Now: clock.Now})
+			l := near.NewLeases(front(server), near.LeaseConfig{Block: 10, Skew: skew, Now: clock.Now})
 			clock.Advance(time.Minute - 5*time.Millisecond)
 			assert.EqualValues(t, 100, most(t, l, hundred), name)
 			clock.Advance(time.Minute + time.Second)
@@ -180,7 +180,7 @@ func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 func TestLeaseOfAClockThatIsAhead(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(980*time.Millisecond), time.UTC))
 	ahead := weirtest.NewClock(clock.Now().Add(50 * time.Millisecond))
-	l := near.Lease(limiterOn(t, ahead).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now})
+	l := near.NewLeases(limiterOn(t, ahead).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now})
 	assert.EqualValues(t, 1, ask(t, l, hundred).TotalRequests, "the unused hits were refunded")
 	assert.EqualValues(t, 2, ask(t, l, hundred).TotalRequests)
 	for range 3 {
@@ -233,7 +233,7 @@ func TestLeaseConcurrently(t *testing.T) {
 		var admitted atomic.Int64
 		var callers sync.WaitGroup
 		for range 3 {
-			l := near.Lease(server, near.LeaseConfig{Block: 100, Instances: 3})
+			l := near.NewLeases(server, near.LeaseConfig{Block: 100, Instances: 3})
 			for range 64 {
 				callers.Go(func() {
 					r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour}
@@ -267,7 +267,7 @@ func TestLeaseOfManyFirstRequests(t *testing.T) {
 		server := &remote{Strategy: limiter.FixedWindow()}
 		// the others wait for the first fetch
 		server.afterRun(func() { time.Sleep(5 * time.Millisecond) })
-		l := near.Lease(server, near.LeaseConfig{Block: 100})
+		l := near.NewLeases(server, near.LeaseConfig{Block: 100})
 		var admitted atomic.Int64
 		var callers sync.WaitGroup
 		for range limit {
@@ -288,7 +288,7 @@ func TestLeaseOfManyFirstRequests(t *testing.T) {
 func TestLeaseRespectsEachContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := far(t, 20*time.Millisecond)
-		l := near.Lease(server, near.LeaseConfig{Block: 10})
+		l := near.NewLeases(server, near.LeaseConfig{Block: 10})
 		short := make(chan error, 1)
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -315,7 +315,7 @@ func TestLeaseRespectsEachContext(t *testing.T) {
 func TestLeaseOfACallerWhoLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := far(t, 10*time.Millisecond)
-		l := near.Lease(server, near.LeaseConfig{Block: 1})
+		l := near.NewLeases(server, near.LeaseConfig{Block: 1})
 		r := weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
 		var callers sync.WaitGroup
 		for i, leaves := range []time.Duration{time.Hour, 15 * time.Millisecond, time.Hour,
@@ -347,7 +347,7 @@ func TestLeaseOfACallerWhoLeaves(t *testing.T) {
 // already: after a Refund elsewhere that is enough.
 func TestLeaseTakesWhatIsLacking(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now})
+	l := near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now})
 	r := weir.Request{Key: "a", Limit: 20, Duration: time.Minute, Cost: 8}
 	for _, cost := range []uint64{1, 6} {
 		r.Cost = cost
@@ -370,7 +370,7 @@ func TestLeaseTakesWhatIsLacking(t *testing.T) {
 func TestLeaseFetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &hangsOnce{remote: far(t, 0).remote, end: make(chan struct{})}
-		l := near.Lease(s, near.LeaseConfig{Block: 10})
+		l := near.NewLeases(s, near.LeaseConfig{Block: 10})
 		hung := make(chan struct{})
 		go func() { defer close(hung); r := hundred; _, _ = l.Run(t.Context(), &r) }()
 		time.Sleep(2 * time.Second)
@@ -400,7 +400,7 @@ func (s *hangsOnce) Run(ctx context.Context, r *weir.Request) (*weir.Result, err
 // are still used.
 func TestLeaseInAnOutage(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now})
+	l := near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now})
 	ask(t, l, hundred)
 	server.fails(errDown)
 	for range 9 {
@@ -432,7 +432,7 @@ func TestLeaseOfABrokenStrategy(t *testing.T) {
 	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {},
 		"exits": runtime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
-			l, r := near.Lease(broken{far(t, 0).remote, how}, near.LeaseConfig{}), hundred
+			l, r := near.NewLeases(broken{far(t, 0).remote, how}, near.LeaseConfig{}), hundred
 			res, err := l.Run(t.Context(), &r)
 			assert.Nil(t, res, name)
 			assert.ErrorContains(t, err, "fixed window", name)
@@ -445,7 +445,7 @@ func TestLeaseOfABrokenStrategy(t *testing.T) {
 func TestLeaseOfABrokenLapser(t *testing.T) {
 	clock, server := minute(t)
 	s := &brokenLapser{remote: server}
-	l := near.Lease(s, near.LeaseConfig{Block: 10, Now: clock.Now})
+	l := near.NewLeases(s, near.LeaseConfig{Block: 10, Now: clock.Now})
 	s.then = func() {
 		l.Lookup(&hundred) // takes the lock
 		panic("a bug")
@@ -475,7 +475,7 @@ func (s *brokenLapser) Lapse(_ *weir.Request, expires time.Time) (time.Time, tim
 // it.
 func TestLeaseAndAResetMeanwhile(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(server, near.LeaseConfig{Block: 50, Now: clock.Now})
+	l := near.NewLeases(server, near.LeaseConfig{Block: 50, Now: clock.Now})
 	server.afterRun(func() {
 		r := hundred
 		require.NoError(t, l.Reset(t.Context(), &r))
@@ -488,8 +488,8 @@ func TestLeaseAndAResetMeanwhile(t *testing.T) {
 // is.
 func TestResetPrefix(t *testing.T) {
 	clock, server := minute(t)
-	denials := near.Denials(server, near.DenialsConfig{Size: 640, Now: clock.Now})
-	l := near.Lease(denials, near.LeaseConfig{Block: 10, Now: clock.Now})
+	denials := near.NewDenials(server, near.DenialsConfig{Size: 640, Now: clock.Now})
+	l := near.NewLeases(denials, near.LeaseConfig{Block: 10, Now: clock.Now})
 	other := hundred
 	other.Key = "b"
 	for range 2 {
@@ -515,7 +515,7 @@ func TestResetPrefix(t *testing.T) {
 // Keys that are used once are evicted; a regular key keeps its lease.
 func TestLeasesAreEvicted(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(server, near.LeaseConfig{Block: 10, Keys: 640, Now: clock.Now})
+	l := near.NewLeases(server, near.LeaseConfig{Block: 10, Keys: 640, Now: clock.Now})
 	regular := weir.Request{Key: "regular", Limit: 1e9, Duration: time.Minute}
 	before := func() uint64 {
 		n := server.calls.Load()
@@ -539,7 +539,7 @@ func TestLeasesAreEvicted(t *testing.T) {
 // Seed includes the hits that are leased.
 func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 	clock, server := minute(t)
-	l, r := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
+	l, r := near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 	last := ask(t, l, r)
 	server.Strategy = limiterOn(t, clock).FixedWindow()
 	require.NoError(t, l.Seed(t.Context(), &r, &last))
@@ -550,7 +550,7 @@ func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 func TestLeaseAndACharge(t *testing.T) {
 	for _, cost := range []uint64{200, math.MaxUint64} {
 		clock, _ := minute(t)
-		l, r := near.Lease(limiterOn(t, clock).FixedWindow(),
+		l, r := near.NewLeases(limiterOn(t, clock).FixedWindow(),
 			near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 		ask(t, l, hundred)
 		r.Cost = cost
@@ -564,7 +564,7 @@ func TestLeaseAndACharge(t *testing.T) {
 // Hits refunded to a lease are available to a request whose denial is cached.
 func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(near.Denials(server, near.DenialsConfig{Now: clock.Now}),
+	l := near.NewLeases(near.NewDenials(server, near.DenialsConfig{Now: clock.Now}),
 		near.LeaseConfig{Block: 10, Now: clock.Now})
 	one, four := hundred, hundred
 	four.Cost = 4
@@ -585,7 +585,7 @@ func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
 // lease.
 func TestRefundOfMoreThanTheLimit(t *testing.T) {
 	clock, server := minute(t)
-	l := near.Lease(server, near.LeaseConfig{Skew: -1, Now: clock.Now})
+	l := near.NewLeases(server, near.LeaseConfig{Skew: -1, Now: clock.Now})
 	r := hundred
 	taken := ask(t, l, r)
 	ask(t, l, r)
@@ -603,7 +603,7 @@ func TestLeaseOfAStrategyWithItsOwnLimits(t *testing.T) {
 	require.NoError(t, err)
 	own := m.Unwrap()
 	for limit, key := range map[uint64]string{10: "below", 100: "equal", 1000: "above"} {
-		l := near.Lease(own, near.LeaseConfig{Skew: -1, Now: clock.Now})
+		l := near.NewLeases(own, near.LeaseConfig{Skew: -1, Now: clock.Now})
 		assert.EqualValues(t, 100,
 			most(t, l, weir.Request{Key: key, Limit: limit, Duration: time.Minute}), key)
 	}

@@ -28,7 +28,7 @@ func TestLeaseOfMixedCosts(t *testing.T) {
 			admitted := map[time.Time]uint64{}
 			var callers sync.WaitGroup
 			for n := range uint64(instances) {
-				l := near.Lease(server, near.LeaseConfig{Block: block, Instances: instances})
+				l := near.NewLeases(server, near.LeaseConfig{Block: block, Instances: instances})
 				for m := range uint64(64) {
 					callers.Go(func() {
 						rng := rand.New(rand.NewPCG(seed, n<<8|m))
@@ -74,7 +74,7 @@ func TestLeaseOfABurst(t *testing.T) {
 		server := far(t, 20*time.Millisecond)
 		var fleet []weir.Strategy
 		for range 3 {
-			fleet = append(fleet, near.Lease(server, near.LeaseConfig{Block: 500, Instances: 3}))
+			fleet = append(fleet, near.NewLeases(server, near.LeaseConfig{Block: 500, Instances: 3}))
 		}
 		start := time.Now()
 		var callers sync.WaitGroup
@@ -115,7 +115,7 @@ func TestLeaseWhoseCallsEndDifferently(t *testing.T) {
 			server := far(t, 20*time.Millisecond)
 			r := weir.Request{Key: "a", Limit: 10, Duration: time.Hour, Cost: 9}
 			require.True(t, ask(t, server, r).Allowed())
-			l := near.Lease(failsFor{server, 3, takes}, near.LeaseConfig{})
+			l := near.NewLeases(failsFor{server, 3, takes}, near.LeaseConfig{})
 			var callers sync.WaitGroup
 			for _, cost := range []uint64{2, 3} {
 				callers.Go(func() {

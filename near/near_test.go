@@ -143,10 +143,10 @@ func TestConformance(t *testing.T) {
 	}
 	log := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).SlidingLog() }
 	lease := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
-		return near.Lease(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
+		return near.NewLeases(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
 	}
 	denials := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
-		return near.Denials(s, near.DenialsConfig{Size: 64, Skew: -1, Now: c.Now})
+		return near.NewDenials(s, near.DenialsConfig{Size: 64, Skew: -1, Now: c.Now})
 	}
 	for name, row := range map[string]struct {
 		make func(testing.TB, *weirtest.Clock) weir.Strategy
@@ -222,7 +222,7 @@ func (s reconciling) Reconcile(
 func TestReconcileResets(t *testing.T) {
 	for _, reset := range []bool{true, false} {
 		clock, server := minute(t)
-		lease := near.Lease(reconciling{server}, near.LeaseConfig{Block: 10, Now: clock.Now})
+		lease := near.NewLeases(reconciling{server}, near.LeaseConfig{Block: 10, Now: clock.Now})
 		ask(t, lease, hundred) // takes a block
 		r := hundred
 		_, err := lease.Reconcile(t.Context(), &r, &weir.Backlog{Reset: reset, Source: "x"})
@@ -232,7 +232,7 @@ func TestReconcileResets(t *testing.T) {
 		assert.Equal(t, reset, server.calls.Load() > before)
 	}
 	clock, server := minute(t)
-	denials := near.Denials(reconciling{server}, near.DenialsConfig{Now: clock.Now})
+	denials := near.NewDenials(reconciling{server}, near.DenialsConfig{Now: clock.Now})
 	full, r := hundred, hundred
 	full.Cost = 100
 	ask(t, denials, hundred)
@@ -249,9 +249,9 @@ func TestReconcileResets(t *testing.T) {
 func TestUnsupported(t *testing.T) {
 	clock, server := minute(t)
 	for name, s := range map[string]wrapper{
-		"Lease":   near.Lease(bare{server}, near.LeaseConfig{Now: clock.Now}),
-		"Denials": near.Denials(bare{server}, near.DenialsConfig{Now: clock.Now}),
-		"both":    near.Lease(near.Denials(bare{server}, near.DenialsConfig{}), near.LeaseConfig{}),
+		"Lease":   near.NewLeases(bare{server}, near.LeaseConfig{Now: clock.Now}),
+		"Denials": near.NewDenials(bare{server}, near.DenialsConfig{Now: clock.Now}),
+		"both":    near.NewLeases(near.NewDenials(bare{server}, near.DenialsConfig{}), near.LeaseConfig{}),
 	} {
 		ctx, r, res := t.Context(), hundred, &weir.Result{State: weir.Allow, TotalRequests: 1,
 			ExpiresAt: clock.Now().Add(time.Hour)}
@@ -268,6 +268,6 @@ func TestUnsupported(t *testing.T) {
 			assert.ErrorContains(t, err, "fixed window cannot", "%s of %s", call, name)
 		}
 	}
-	assert.Panics(t, func() { near.Lease(nil, near.LeaseConfig{}) })
-	assert.Panics(t, func() { near.Denials(nil, near.DenialsConfig{}) })
+	assert.Panics(t, func() { near.NewLeases(nil, near.LeaseConfig{}) })
+	assert.Panics(t, func() { near.NewDenials(nil, near.DenialsConfig{}) })
 }

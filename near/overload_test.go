@@ -56,7 +56,7 @@ func overload(
 	server.Strategy = of(limiter)
 	leases := make([]*near.Leases, instances)
 	for i := range leases {
-		leases[i] = near.Lease(remoteness{server}, near.LeaseConfig{Instances: instances})
+		leases[i] = near.NewLeases(remoteness{server}, near.LeaseConfig{Instances: instances})
 	}
 	r := weir.Request{Key: "a", Limit: 2000, Duration: time.Second}
 	var mu sync.Mutex
@@ -90,7 +90,7 @@ func overload(
 func TestLeaseOfALargeCostAmongSmallOnes(t *testing.T) {
 	for _, cost := range []uint64{40, 200} {
 		synctest.Test(t, func(t *testing.T) {
-			l := near.Lease(far(t, time.Millisecond), near.LeaseConfig{Block: 16})
+			l := near.NewLeases(far(t, time.Millisecond), near.LeaseConfig{Block: 16})
 			r := weir.Request{Key: "a", Limit: 100_000, Duration: 24 * time.Hour}
 			ask(t, l, r) // 15 are left
 			start, took := time.Now(), time.Duration(0)

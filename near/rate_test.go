@@ -19,7 +19,7 @@ import (
 func TestLeaseEndsWithTheRate(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	l := limiterOn(t, clock)
-	lease := near.Lease(l.TokenBucket(10), near.LeaseConfig{Block: 5, Now: clock.Now})
+	lease := near.NewLeases(l.TokenBucket(10), near.LeaseConfig{Block: 5, Now: clock.Now})
 	run := func(limit uint64) bool {
 		res, err := lease.Run(context.Background(),
 			&weir.Request{Key: "a", Limit: limit, Duration: time.Minute})
@@ -51,7 +51,7 @@ func TestDenialsKeepWhatWasUsedWhenTheRateChanges(t *testing.T) {
 			l, err := weir.New(weir.Config{Now: now})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = l.Close() })
-			return near.Denials(l.TokenBucket(burst), near.DenialsConfig{Now: now})
+			return near.NewDenials(l.TokenBucket(burst), near.DenialsConfig{Now: now})
 		}))
 	}
 }

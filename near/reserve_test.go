@@ -17,10 +17,10 @@ import (
 func TestReserve(t *testing.T) {
 	type clock = func() time.Time
 	lease := func(s weir.Strategy, now clock) weir.Strategy {
-		return near.Lease(s, near.LeaseConfig{Block: 3, Skew: -1, Now: now})
+		return near.NewLeases(s, near.LeaseConfig{Block: 3, Skew: -1, Now: now})
 	}
 	denials := func(s weir.Strategy, now clock) weir.Strategy {
-		return near.Denials(s, near.DenialsConfig{Size: 8, Skew: -1, Now: now})
+		return near.NewDenials(s, near.DenialsConfig{Size: 8, Skew: -1, Now: now})
 	}
 	limit := func(s weir.Strategy) *weir.Limit {
 		m, err := weir.NewLimit(s, verbtest.ReserveLimit, verbtest.ReserveDuration)

@@ -183,8 +183,8 @@ func TestWatchCountsDenialsThatAreRepeated(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	worst := offenders.New(offenders.Config{})
-	cached := near.Denials(l.SlidingLog(), near.DenialsConfig{})
-	outer := near.Lease(worst.Watch(cached), near.LeaseConfig{})
+	cached := near.NewDenials(l.SlidingLog(), near.DenialsConfig{})
+	outer := near.NewLeases(worst.Watch(cached), near.LeaseConfig{})
 	for range 10 {
 		_, err := outer.Run(t.Context(), &weir.Request{Key: "a", Limit: 1, Duration: time.Hour})
 		require.NoError(t, err)

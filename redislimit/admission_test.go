@@ -209,7 +209,7 @@ func TestReturnToTheHitOfAList(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, errors.Join(old(t.Context(), 2), recent(t.Context(), 1)))
-	entries, err := list.Entries(t.Context(), r)
+	entries, err := list.Hits(t.Context(), r)
 	require.NoError(t, err)
 	require.Len(t, entries, 1001)
 	for i, e := range entries {

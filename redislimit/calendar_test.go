@@ -187,7 +187,7 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 	assert.Equal(t, 365*24*time.Hour, all[1].Window())
 	assert.Zero(t, store.FixedWindow().Window())
 	_, _, ok := all[0].Lapse(r, time.Now())
-	assert.False(t, ok, "near.Lease has windows of the Duration")
+	assert.False(t, ok, "near.Leases has windows of the Duration")
 	assert.Equal(t, "calendar", weir.NameOf(all[0]))
 	for _, u := range []weir.CalendarUnit{
 		0, weir.Day.From(1), weir.Day.At(24 * time.Hour), weir.Hour.At(time.Minute),

@@ -38,7 +38,7 @@ func TestOnCall(t *testing.T) {
 	_, err = s.Run(canceled, r)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, []redislimit.Class{redislimit.None, redislimit.None}, calls)
-	_, err = store.List().Entries(t.Context(), r)
+	_, err = store.List().Hits(t.Context(), r)
 	require.NoError(t, err)
 	assert.Equal(t, []redislimit.Class{redislimit.None}, calls[2:])
 	server.Kill()

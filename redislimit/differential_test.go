@@ -214,11 +214,11 @@ func run(ctx context.Context, s strategy, r *weir.Request) (*weir.Result, weir.T
 // sameEntries compares the entries of both logs.
 func sameEntries(ctx context.Context, p pair, r *weir.Request) bool {
 	type lister interface {
-		Entries(ctx context.Context, r *weir.Request) ([]weir.Entry, error)
+		Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error)
 	}
-	a, errA := p.local.(lister).Entries(ctx, r)
-	b, errB := p.remote.(lister).Entries(ctx, r)
-	return errA == nil && errB == nil && slices.EqualFunc(a, b, func(a, b weir.Entry) bool {
+	a, errA := p.local.(lister).Hits(ctx, r)
+	b, errB := p.remote.(lister).Hits(ctx, r)
+	return errA == nil && errB == nil && slices.EqualFunc(a, b, func(a, b weir.Hit) bool {
 		return a.At.Equal(b.At) && a.Cost == b.Cost && a.Meta == b.Meta
 	})
 }

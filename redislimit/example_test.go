@@ -83,7 +83,7 @@ func ExampleStore_Tiers() {
 }
 
 // Entries shows the users behind an address.
-func ExampleLog_Entries() {
+func ExampleLog_Hits() {
 	client, end := memory()
 	defer end()
 	store, err := redislimit.New(client, redislimit.Config{Now: noon, Timeout: time.Second})
@@ -98,7 +98,7 @@ func ExampleLog_Entries() {
 			panic(err)
 		}
 	}
-	entries, err := log.Entries(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Hour})
+	entries, err := log.Hits(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Hour})
 	if err != nil {
 		panic(err)
 	}

@@ -161,22 +161,22 @@ func TestEntries(t *testing.T) {
 			start := now
 			defer func() { now = start }()
 			metas := []string{"", "user 7", "two\nlines\x00 \xff", "9 9 9 9 9"}
-			var want []redislimit.Entry
+			var want []weir.Hit
 			for i, m := range metas {
 				r := &weir.Request{Key: "a", Limit: 100, Duration: time.Minute, Cost: uint64(i), Meta: m}
 				_, err := log.Run(ctx, r)
 				require.NoError(t, err)
-				want = append(want, redislimit.Entry{At: now, Cost: uint64(max(1, i)), Meta: m})
+				want = append(want, weir.Hit{At: now, Cost: uint64(max(1, i)), Meta: m})
 				now = now.Add(time.Second)
 			}
 			r := &weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
-			got, err := log.Entries(ctx, r)
+			got, err := log.Hits(ctx, r)
 			require.NoError(t, err)
-			assert.True(t, slices.EqualFunc(want, got, func(a, b redislimit.Entry) bool {
+			assert.True(t, slices.EqualFunc(want, got, func(a, b weir.Hit) bool {
 				return a.At.Equal(b.At) && a.Cost == b.Cost && a.Meta == b.Meta
 			}), "%v", got)
 			now = start.Add(time.Hour)
-			got, err = log.Entries(ctx, r)
+			got, err = log.Hits(ctx, r)
 			require.NoError(t, err)
 			assert.Empty(t, got)
 		})

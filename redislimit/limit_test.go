@@ -72,7 +72,7 @@ func TestLimitsCountTogetherIfAndOnlyIfTheyAreEqual(t *testing.T) {
 	for what, m := range limitsOf(t, other) {
 		take(m, 2, what)
 	}
-	wrapped, err := weir.NewLimit(near.Denials(one.TokenBucket(8), near.DenialsConfig{Now: clock.Now}), 5,
+	wrapped, err := weir.NewLimit(near.NewDenials(one.TokenBucket(8), near.DenialsConfig{Now: clock.Now}), 5,
 		time.Minute)
 	require.NoError(t, err)
 	take(wrapped, 3, "a wrapper counts as what it wraps")

@@ -15,9 +15,6 @@ import (
 // Log is a Strategy that keeps each admitted request with its Meta.
 type Log struct{ Strategy }
 
-// Entry is one admitted request in a Log.
-type Entry = weir.Entry
-
 // SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact
 // rolling window. It is a list with one element, of 56 bytes and the Meta, for each of them. The
 // counterpart of weir's SlidingLog.
@@ -31,9 +28,9 @@ func (s *Store) List() *Log {
 	return &Log{Strategy{store: s, kind: "list", script: list, protocol: listed{}}}
 }
 
-// Entries lists the admitted requests of r.Key that still count, newest last. Its cost grows with
+// Hits lists the admitted requests of r.Key that still count, newest last. Its cost grows with
 // the list; it is for inspection, not for decisions.
-func (l *Log) Entries(ctx context.Context, r *weir.Request) (entries []Entry, err error) {
+func (l *Log) Hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err error) {
 	key, args, _, err := l.prepare("entries", r, 1)
 	if err != nil {
 		return nil, err
@@ -47,32 +44,32 @@ func (l *Log) Entries(ctx context.Context, r *weir.Request) (entries []Entry, er
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
-	entries = make([]Entry, 0, len(texts))
+	hits = make([]weir.Hit, 0, len(texts))
 	for _, text := range texts {
-		e, err := parseEntry(text)
+		e, err := parseHit(text)
 		if err != nil {
 			return nil, err
 		}
 		if e.Cost > 0 { // 0 was given back
-			entries = append(entries, e)
+			hits = append(hits, e)
 		}
 	}
-	return entries, nil
+	return hits, nil
 }
 
-// parseEntry reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them.
-func parseEntry(text string) (Entry, error) {
+// parseHit reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them.
+func parseHit(text string) (weir.Hit, error) {
 	f := strings.SplitN(text, " ", 5)
 	if len(f) != 5 {
-		return Entry{}, fmt.Errorf("%w: entry %.100q", ErrReply, text)
+		return weir.Hit{}, fmt.Errorf("%w: entry %.100q", ErrReply, text)
 	}
 	s, err1 := strconv.ParseInt(f[0], 10, 64)
 	ns, err2 := strconv.ParseInt(f[1], 10, 64)
 	cost, err3 := strconv.ParseUint(f[2], 10, 64)
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return Entry{}, fmt.Errorf("%w: entry %.100q: %w", ErrReply, text, err)
+		return weir.Hit{}, fmt.Errorf("%w: entry %.100q: %w", ErrReply, text, err)
 	}
-	return Entry{At: time.Unix(s, ns), Cost: cost, Meta: f[4]}, nil
+	return weir.Hit{At: time.Unix(s, ns), Cost: cost, Meta: f[4]}, nil
 }
 
 // rolling is the last Duration.

@@ -76,12 +76,12 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 
 // entries is implemented by sliding logs.
 type entries interface {
-	Entries(ctx context.Context, r *weir.Request) ([]weir.Entry, error)
+	Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error)
 }
 
 // refundEntries refunds a's hits to a log, the newest entries first.
 func (a *ask) refundEntries(ctx context.Context, log entries, req weir.Request) error {
-	hits, err := log.Entries(ctx, &req)
+	hits, err := log.Hits(ctx, &req)
 	left := req.Cost
 	for i := len(hits) - 1; err == nil && i >= 0 && left > 0; i-- {
 		req.Cost = min(left, hits[i].Cost)

@@ -50,7 +50,7 @@ func TestAGuardOfRulesHasWhatAGuardHas(t *testing.T) {
 	}
 	for name, check := range map[string]func(t *testing.T, w *world, cfg httplimit.Config){
 		"deny list": func(t *testing.T, w *world, cfg httplimit.Config) {
-			require.NoError(t, cfg.DenyList.Add(httplimit.Entry{Key: "192.0.2.1"}))
+			require.NoError(t, cfg.DenyList.Add(httplimit.DenyEntry{Key: "192.0.2.1"}))
 			assert.Equal(t, []int{403}, answers(rules.Middleware(w.engine, cfg)(hello), 1))
 		},
 		"penalty": func(t *testing.T, w *world, cfg httplimit.Config) {

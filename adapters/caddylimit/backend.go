@@ -131,7 +131,7 @@ func newBackend(key backendKey, previous []*backend) (*backend, error) {
 			caddy.Log().Named("http.handlers.weir").Warn("counts were lost in the reload", zap.Error(err))
 		}
 	}
-	sources := []metrics.Source{metrics.Limiter(limiter.Stats)}
+	sources := []metrics.Group{metrics.Limiter(limiter.Stats)}
 	if f, ok := b.strategy.(*fallback.Fallback); ok {
 		sources = append(sources, metrics.Fallback(f.Stats))
 	}

@@ -190,11 +190,11 @@ func denyList(entries []string) (*httplimit.DenyList, error) {
 	}
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: len(entries), Now: now})
 	for _, text := range entries {
-		entry := httplimit.Entry{Key: text}
+		entry := httplimit.DenyEntry{Key: text}
 		if addr, err := netip.ParseAddr(text); err == nil {
-			entry = httplimit.Entry{Prefix: netip.PrefixFrom(addr, addr.BitLen())}
+			entry = httplimit.DenyEntry{Prefix: netip.PrefixFrom(addr, addr.BitLen())}
 		} else if prefix, err := netip.ParsePrefix(text); err == nil {
-			entry = httplimit.Entry{Prefix: prefix}
+			entry = httplimit.DenyEntry{Prefix: prefix}
 		}
 		if err := list.Add(entry); err != nil {
 			return nil, fmt.Errorf("weir: deny %q: %w", text, err)

@@ -99,7 +99,7 @@ func TestStoreInShadowModeDeniesNoRequest(t *testing.T) {
 func TestStoreRefusesTheDenyList(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
-	require.NoError(t, list.Add(httplimit.Entry{Key: "mallory"}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "mallory"}))
 	store := echov4limit.NewStore(limiter.FixedWindow(), httplimit.Config{
 		Limit: 1, Duration: time.Minute, Now: clock.Now, DenyList: list,
 	})
@@ -107,7 +107,7 @@ func TestStoreRefusesTheDenyList(t *testing.T) {
 	assert.False(t, allowed)
 	assert.ErrorContains(t, err, "listed")
 
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24")}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("203.0.113.0/24")}))
 	for identifier, want := range map[string]bool{"203.0.113.7": false, "198.51.100.7": true} {
 		allowed, err = store.Allow(identifier)
 		assert.Equal(t, want, allowed, identifier)

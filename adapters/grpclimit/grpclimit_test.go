@@ -466,12 +466,12 @@ func TestDenyList(t *testing.T) {
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, DenyList: list,
 	})))
 	require.NoError(t, check(t, client).err)
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8"),
+	require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("127.0.0.0/8"),
 		Until: time.Now().Add(time.Hour)}))
 	listed := check(t, client)
 	assert.Equal(t, codes.ResourceExhausted, listed.code())
 	assert.InDelta(t, time.Hour, listed.retryInfo(), float64(time.Minute))
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8")}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("127.0.0.0/8")}))
 	listed = check(t, client)
 	assert.Equal(t, codes.PermissionDenied, listed.code())
 	assert.Zero(t, listed.retryInfo())

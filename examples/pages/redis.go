@@ -25,7 +25,7 @@ func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallba
 
 // Near is in docs/redis.md.
 func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.SlidingWindow(), near.DenialsConfig{}),
+	primary := near.NewLeases(near.NewDenials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 50})
 	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: 3})
 	return hybrid, err
@@ -33,7 +33,7 @@ func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, e
 
 // Scaling is in docs/scaling.md.
 func Scaling(store *redislimit.Store, limiter *weir.Limiter, n int) (*fallback.Fallback, error) {
-	primary := near.Lease(near.Denials(store.SlidingWindow(), near.DenialsConfig{}),
+	primary := near.NewLeases(near.NewDenials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 100})
 	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: n})
 	return hybrid, err

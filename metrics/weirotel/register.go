@@ -35,7 +35,7 @@ func nameOf(name string) []attribute.KeyValue {
 // Register makes the instruments of sources on m and has their values read whenever m's provider
 // collects, with the attribute name, which distinguishes several sources of one kind; without it if
 // name is empty. It ends with the registration's Unregister. The error is m's.
-func Register(m metric.Meter, name string, sources ...metrics.Source) (metric.Registration, error) {
+func Register(m metric.Meter, name string, sources ...metrics.Group) (metric.Registration, error) {
 	instruments := make([][]metric.Float64Observable, len(sources))
 	var all []metric.Observable
 	for i, s := range sources {

@@ -181,7 +181,7 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	sources := []metrics.Source{
+	sources := []metrics.Group{
 		metrics.Limiter(limiter.Stats), metrics.HTTP(new(httplimit.Stats).Count),
 		metrics.Fallback(func() fallback.Stats { return fallback.Stats{} }),
 		metrics.Leases(func() near.LeaseStats { return near.LeaseStats{} }), metrics.Holds(),

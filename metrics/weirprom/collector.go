@@ -29,7 +29,7 @@ func labels(name string) prometheus.Labels {
 
 // Collector collects the metrics of sources. It is a prometheus.Collector.
 type Collector struct {
-	sources []metrics.Source
+	sources []metrics.Group
 	descs   [][]*prometheus.Desc // as the sources' Descs
 }
 
@@ -38,7 +38,7 @@ var _ prometheus.Collector = (*Collector)(nil)
 // New returns a Collector of the metrics of sources, with the label name, which distinguishes
 // several collectors in one registry; without the label if name is empty. To read the sources is
 // all that it costs, and only when it is scraped.
-func New(name string, sources ...metrics.Source) *Collector {
+func New(name string, sources ...metrics.Group) *Collector {
 	c := &Collector{sources: sources}
 	for _, s := range sources {
 		var descs []*prometheus.Desc

@@ -63,7 +63,7 @@ func newService(t *testing.T) *service {
 	remote, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { remote.Close() })
-	leases := near.Lease(primary{remote.FixedWindow(), &s.down}, near.LeaseConfig{Block: 1})
+	leases := near.NewLeases(primary{remote.FixedWindow(), &s.down}, near.LeaseConfig{Block: 1})
 	f, err := fallback.New(leases, limiter.FixedWindow(), fallback.Config{
 		Timeout: time.Minute, MinCalls: 1, FailureRate: 0.01, Stall: -1, ProbeInterval: time.Hour,
 		OnCall: calls.OnCall,

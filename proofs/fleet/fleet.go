@@ -117,7 +117,7 @@ func (f Fleet) present() uint64 {
 	return n
 }
 
-// block returns the largest block that near.Lease takes.
+// block returns the largest block that near.Leases takes.
 func (f Fleet) block() uint64 {
 	if f.Block == 0 {
 		return 0
@@ -239,10 +239,10 @@ func (r *run) join() error {
 	var primary weir.Strategy = r.server
 	instances := cmp.Or(r.Configured, r.Instances)
 	if r.Denials {
-		primary = near.Denials(primary, near.DenialsConfig{})
+		primary = near.NewDenials(primary, near.DenialsConfig{})
 	}
 	if r.Block > 0 {
-		primary = near.Lease(primary, near.LeaseConfig{Block: r.Block, Instances: instances})
+		primary = near.NewLeases(primary, near.LeaseConfig{Block: r.Block, Instances: instances})
 	}
 	f, err := fallback.New(primary, r.Strategy(local), fallback.Config{Instances: instances})
 	r.instances = append(r.instances, &instance{f, local})

@@ -18,7 +18,7 @@ import (
 // leases returns a function that adds a lease with the given block size for three instances.
 func leases(block int) func(weir.Strategy) weir.Strategy {
 	return func(s weir.Strategy) weir.Strategy {
-		return near.Lease(s, near.LeaseConfig{Block: block, Instances: 3})
+		return near.NewLeases(s, near.LeaseConfig{Block: block, Instances: 3})
 	}
 }
 
@@ -122,7 +122,7 @@ func TestLeaseOfEachStrategy(t *testing.T) {
 		var admitted atomic.Uint64
 		var all sync.WaitGroup
 		for range 3 {
-			l := near.Lease(row.remote, near.LeaseConfig{Block: 100, Instances: 3})
+			l := near.NewLeases(row.remote, near.LeaseConfig{Block: 100, Instances: 3})
 			for range 4 {
 				all.Go(func() {
 					for {

@@ -132,7 +132,7 @@ func TestFloodOfKeys(t *testing.T) {
 	cfg := fallback.Config{MaxCallers: 320, Timeout: 5 * time.Second, MinCalls: 1, Stall: -1,
 		ProbeInterval: 50 * time.Millisecond}
 	h := hybridAt(t, b.proxy.Addr, cfg, func(s weir.Strategy) weir.Strategy {
-		l = near.Lease(s, near.LeaseConfig{Block: 10, Keys: 320})
+		l = near.NewLeases(s, near.LeaseConfig{Block: 10, Keys: 320})
 		return l
 	})
 	for n := range 1000 {

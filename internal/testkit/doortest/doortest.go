@@ -41,14 +41,14 @@ type Answer struct {
 
 // Setup is what a feature needs.
 type Setup struct {
-	Config httplimit.Config  // without limits, Extractor, DenyList and Concurrency
-	Deny   []httplimit.Entry // on the deny list
-	Places uint64            // of one caller in flight at one time; 0: no bound
-	Cost   uint64            // of each request; 0: 1
-	Exempt bool              // all requests are, by Skip or as the door has it
-	Own    bool              // the body of a denial is Own's, by Respond or as the door has it
-	wait   chan struct{}     // closed: handlers go on
-	inside chan struct{}     // has a value for each handler that waits
+	Config httplimit.Config      // without limits, Extractor, DenyList and Concurrency
+	Deny   []httplimit.DenyEntry // on the deny list
+	Places uint64                // of one caller in flight at one time; 0: no bound
+	Cost   uint64                // of each request; 0: 1
+	Exempt bool                  // all requests are, by Skip or as the door has it
+	Own    bool                  // the body of a denial is Own's, by Respond or as the door has it
+	wait   chan struct{}         // closed: handlers go on
+	inside chan struct{}         // has a value for each handler that waits
 }
 
 // Limit returns the limit on l.

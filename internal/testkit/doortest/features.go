@@ -74,7 +74,7 @@ var features = []feature{
 			}
 			assert.Greater(t, len(waits), 1)
 		})},
-	{"a deny list", func(s *Setup) { s.Deny = []httplimit.Entry{{Key: "ann"}} },
+	{"a deny list", func(s *Setup) { s.Deny = []httplimit.DenyEntry{{Key: "ann"}} },
 		simple(func(t T, do send) {
 			assert.Equal(t, []int{403}, ask(do, 1, "Key", "ann"))
 			assert.Equal(t, []int{200}, ask(do, 1, "Key", "bob"))

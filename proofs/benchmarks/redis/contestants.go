@@ -213,7 +213,7 @@ func openLease(s *stand) (weir.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	primary := near.Lease(s.store.FixedWindow(), near.LeaseConfig{Block: leased})
+	primary := near.NewLeases(s.store.FixedWindow(), near.LeaseConfig{Block: leased})
 	f, err := fallback.New(primary, local.FixedWindow(), fallback.Config{Timeout: generous})
 	if err != nil {
 		return nil, err

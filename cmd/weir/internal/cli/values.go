@@ -38,19 +38,19 @@ func spelledAddr(text string) (netip.Addr, bool) {
 // Entry parses an entry of the deny list: an address, a prefix, or else a key. Text that looks like
 // an address or a prefix and is none is an error, since as a key it would match no client;
 // key:TEXT is the key TEXT whatever that looks like.
-func Entry(text string) (httplimit.Entry, error) {
+func Entry(text string) (httplimit.DenyEntry, error) {
 	text = strings.TrimSpace(text)
 	if key, ok := strings.CutPrefix(text, "key:"); ok {
-		return httplimit.Entry{Key: key}, nil
+		return httplimit.DenyEntry{Key: key}, nil
 	}
 	p, err := Prefix(text)
 	if err == nil {
-		return httplimit.Entry{Prefix: p}, nil
+		return httplimit.DenyEntry{Prefix: p}, nil
 	}
 	if looksLikeAddr(text) {
-		return httplimit.Entry{}, fmt.Errorf("%w; if it is a key, write key:%s", err, text)
+		return httplimit.DenyEntry{}, fmt.Errorf("%w; if it is a key, write key:%s", err, text)
 	}
-	return httplimit.Entry{Key: text}, nil
+	return httplimit.DenyEntry{Key: text}, nil
 }
 
 // looksLikeAddr reports whether text has the form of an address, a prefix, a range or a list of

@@ -46,7 +46,7 @@ func TestStatuses(t *testing.T) {
 // TestEntry checks that what was meant as an address and is none is an error, since as a key it
 // would match no client.
 func TestEntry(t *testing.T) {
-	for text, want := range map[string]httplimit.Entry{
+	for text, want := range map[string]httplimit.DenyEntry{
 		"example.com":      {Key: "example.com"},
 		"example.com:80":   {Key: "example.com:80"},
 		"/a/b":             {Key: "/a/b"},

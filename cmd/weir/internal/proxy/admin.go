@@ -108,7 +108,7 @@ type doubt struct {
 // doubtOf returns the doubt about adding e, or nil if there is none. An entry is in doubt if it
 // stops more than a quarter of the callers of the last minute or of all addresses, or the client
 // that sent r. The number that was confirmed may have doubled since, as callers come and go.
-func (p *Proxy) doubtOf(e httplimit.Entry, r *http.Request, confirmed int) *doubt {
+func (p *Proxy) doubtOf(e httplimit.DenyEntry, r *http.Request, confirmed int) *doubt {
 	alone := p.newDenyList()
 	if alone.Add(e) != nil {
 		return nil // it cannot be added to the list either
@@ -151,7 +151,7 @@ func isWide(p netip.Prefix) bool {
 	return p.Bits() < 5
 }
 
-func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
+func (c change) entry(now time.Time) (e httplimit.DenyEntry, err error) {
 	switch {
 	case c.What != "" && c.Prefix == "" && c.ID == "":
 		e, err = cli.Entry(c.What)

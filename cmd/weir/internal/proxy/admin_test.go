@@ -246,7 +246,7 @@ func TestTheAdminIsNotServedOnTheFront(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	cfg := config(t, "daily=2/1d")
-	cfg.Deny = []httplimit.Entry{entry(t, "10.0.0.0/8"), entry(t, "\xff<b>")}
+	cfg.Deny = []httplimit.DenyEntry{entry(t, "10.0.0.0/8"), entry(t, "\xff<b>")}
 	s := serve(t, cfg)
 	for range 3 {
 		status(t, "GET", s.front.URL)

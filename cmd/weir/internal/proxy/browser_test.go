@@ -151,14 +151,14 @@ func TestTheDenyBoxAsksBeforeItStopsMany(t *testing.T) {
 	assert.True(t, browsertest.Eval[bool](page, `document.getElementById("confirm").hidden`))
 	deny("key:300.1.1.1")
 	page.Sees(`document.querySelectorAll("#list tbody td.name")[1]?.textContent === "300.1.1.1"`)
-	assert.Equal(t, []httplimit.Entry{{Key: "300.1.1.1"}}, keysOf(s.denied.Entries()))
+	assert.Equal(t, []httplimit.DenyEntry{{Key: "300.1.1.1"}}, keysOf(s.denied.Entries()))
 }
 
 // keysOf returns the entries with a key, without their ends.
-func keysOf(entries []httplimit.Entry) (keys []httplimit.Entry) {
+func keysOf(entries []httplimit.DenyEntry) (keys []httplimit.DenyEntry) {
 	for _, e := range entries {
 		if e.Key != "" {
-			keys = append(keys, httplimit.Entry{Key: e.Key})
+			keys = append(keys, httplimit.DenyEntry{Key: e.Key})
 		}
 	}
 	return keys

@@ -72,9 +72,9 @@ type Config struct {
 	// DeniedPage is read again by Reload; its Respond is Guard's. nil: none.
 	DeniedPage *DeniedPage
 
-	Deny     []httplimit.Entry // entries of the deny list from the start
-	DenyFile string            // stores the deny list; empty: changes are lost at a restart
-	MaxDeny  int               // 0: httplimit's default
+	Deny     []httplimit.DenyEntry // entries of the deny list from the start
+	DenyFile string                // stores the deny list; empty: changes are lost at a restart
+	MaxDeny  int                   // 0: httplimit's default
 	Table    weir.Config
 
 	// StateFile stores the counts over a restart. Empty: they are lost.

@@ -42,7 +42,7 @@ func (f *denyFile) create() error {
 }
 
 // load returns the text of the file and its entries. An error names the line.
-func (f *denyFile) load() (text string, entries []httplimit.Entry, err error) {
+func (f *denyFile) load() (text string, entries []httplimit.DenyEntry, err error) {
 	all, err := os.ReadFile(f.name)
 	if err != nil {
 		return "", nil, err
@@ -61,7 +61,7 @@ func (f *denyFile) load() (text string, entries []httplimit.Entry, err error) {
 	return text, entries, nil
 }
 
-func parseDenyLine(line string) (e httplimit.Entry, err error) {
+func parseDenyLine(line string) (e httplimit.DenyEntry, err error) {
 	what, until, _ := strings.Cut(line, " ")
 	if line[0] == '"' {
 		quoted, err := strconv.QuotedPrefix(line)
@@ -138,7 +138,7 @@ func (p *Proxy) reloadDenyFile() error {
 	}
 	entries := next.Added()
 	for _, old := range p.denied.Added() {
-		same := func(e httplimit.Entry) bool { return whom(e) == whom(old) }
+		same := func(e httplimit.DenyEntry) bool { return whom(e) == whom(old) }
 		if !slices.ContainsFunc(entries, same) {
 			p.denied.Remove(old)
 		}

@@ -177,14 +177,14 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 }
 
 // whom returns e without what is not whom it is for.
-func whom(e httplimit.Entry) httplimit.Entry {
-	return httplimit.Entry{Key: e.Key, Prefix: e.Prefix}
+func whom(e httplimit.DenyEntry) httplimit.DenyEntry {
+	return httplimit.DenyEntry{Key: e.Key, Prefix: e.Prefix}
 }
 
 // origins returns who has set the entries of the deny list that are not set by hand, by their key
 // or prefix.
-func (p *Proxy) origins(fromFile []httplimit.Entry) map[httplimit.Entry]string {
-	from := make(map[httplimit.Entry]string)
+func (p *Proxy) origins(fromFile []httplimit.DenyEntry) map[httplimit.DenyEntry]string {
+	from := make(map[httplimit.DenyEntry]string)
 	for _, e := range fromFile {
 		from[whom(e)] = "file"
 	}
@@ -195,7 +195,7 @@ func (p *Proxy) origins(fromFile []httplimit.Entry) map[httplimit.Entry]string {
 }
 
 // listed returns an entry of the deny list as the page shows it.
-func (p *Proxy) listed(e httplimit.Entry) cli.Listed {
+func (p *Proxy) listed(e httplimit.DenyEntry) cli.Listed {
 	l := cli.Listed{Name: describe(e), Kind: "prefix", By: "hand"}
 	switch {
 	case e.Key != "":
@@ -217,8 +217,8 @@ func (p *Proxy) listed(e httplimit.Entry) cli.Listed {
 }
 
 // stopped returns how many callers of the last minute each entry of the deny list stops.
-func (p *Proxy) stopped() map[httplimit.Entry]int {
-	stopped := make(map[httplimit.Entry]int)
+func (p *Proxy) stopped() map[httplimit.DenyEntry]int {
+	stopped := make(map[httplimit.DenyEntry]int)
 	if p.denied.Len() == 0 {
 		return stopped
 	}

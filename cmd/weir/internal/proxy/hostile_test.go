@@ -441,7 +441,7 @@ func TestAllowedClientsHaveNoLimit(t *testing.T) {
 	cfg := config(t, "1/1d")
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-	cfg.Deny = []httplimit.Entry{entry(t, "10.0.0.1")}
+	cfg.Deny = []httplimit.DenyEntry{entry(t, "10.0.0.1")}
 	cfg.MaxInFlight = 1
 	s := serve(t, cfg)
 	for range 3 {

@@ -40,10 +40,10 @@ func (p *Proxy) hybrid(l rule.Rule) (weir.Strategy, error) {
 		return nil, err
 	}
 	if p.cfg.Denials > 0 {
-		primary = near.Denials(primary, near.DenialsConfig{Size: p.cfg.Denials})
+		primary = near.NewDenials(primary, near.DenialsConfig{Size: p.cfg.Denials})
 	}
 	if p.cfg.Lease > 0 { // of a log and of tiers near passes on each request
-		primary = near.Lease(primary, near.LeaseConfig{Block: p.cfg.Lease})
+		primary = near.NewLeases(primary, near.LeaseConfig{Block: p.cfg.Lease})
 	}
 	return p.redis.Hybrid(l.Name, l.String(), primary, local)
 }

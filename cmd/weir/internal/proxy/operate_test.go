@@ -213,7 +213,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "deny")
 	cfg := config(t, "1/1d")
 	cfg.DenyFile = name
-	cfg.Deny = []httplimit.Entry{entry(t, "10.9.9.9")}
+	cfg.Deny = []httplimit.DenyEntry{entry(t, "10.9.9.9")}
 	cfg.Guard.Penalty = httplimit.Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
 	s := serve(t, cfg)
 	change := func(method, body string) int {
@@ -230,7 +230,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(s.denied.Entries()), "127.0.0.1", "the penalty box has listed it")
 
 	again := serve(t, cfg)
-	names := func(entries []httplimit.Entry) (all []string) {
+	names := func(entries []httplimit.DenyEntry) (all []string) {
 		for _, e := range entries {
 			all = append(all, describe(e))
 		}

@@ -120,12 +120,12 @@ func requestFor(target string) *http.Request {
 // TestADeniedPathIsDeniedInAllReadings has keys that an operator puts on the deny list.
 func TestADeniedPathIsDeniedInAllReadings(t *testing.T) {
 	ruled := by(t, doors["--rules"](t), "path")
-	ruled.Deny, ruled.MaxInFlight, ruled.MaxInFlightPerClient = []httplimit.Entry{{Key: "/b"}}, 9, 9
+	ruled.Deny, ruled.MaxInFlight, ruled.MaxInFlightPerClient = []httplimit.DenyEntry{{Key: "/b"}}, 9, 9
 	for target, want := range map[string]int{"/b": 403, "/B/": 403, "/x/../b": 403, "/a": 200} {
 		assert.Equal(t, want, raw(t, serve(t, ruled), "GET", target), "rules: %s", target)
 	}
 	cfg := by(t, config(t, "1000/1d"), "path")
-	cfg.Deny = []httplimit.Entry{{Key: "/b"}}
+	cfg.Deny = []httplimit.DenyEntry{{Key: "/b"}}
 	s := serve(t, cfg)
 	for target, want := range map[string]int{
 		"/b": 403, "/B/": 403, "/a;%2F..%2Fb": 403, "/b;%2F..%2Fa": 403, "/x/..;/b": 403, "/a": 200,
@@ -174,7 +174,7 @@ var hostilePaths = []string{
 }
 
 func denied(cfg Config) Config {
-	cfg.Deny = []httplimit.Entry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}}
+	cfg.Deny = []httplimit.DenyEntry{{Prefix: netip.MustParsePrefix("127.0.0.0/8")}}
 	return cfg
 }
 

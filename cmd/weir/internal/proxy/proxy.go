@@ -55,9 +55,9 @@ type process struct {
 	cert      *live.Certificate     // nil: plain HTTP
 
 	denied   *httplimit.DenyList
-	denyFile *denyFile                                  // nil: none
-	from     atomic.Pointer[map[httplimit.Entry]string] // see origins
-	state    *stateFile                                 // nil: none
+	denyFile *denyFile                                      // nil: none
+	from     atomic.Pointer[map[httplimit.DenyEntry]string] // see origins
+	state    *stateFile                                     // nil: none
 	stats    httplimit.Stats
 	flight   httplimit.Stats   // of the bound on requests in flight of all clients
 	counts   [16]atomic.Uint64 // of other decisions, by httplimit's Outcome

@@ -425,7 +425,7 @@ func TestInvalidConfigs(t *testing.T) {
 		"an address for all":     func(c *Config) { c.Admin.Addr = ":8081" },
 		"a Redis that is none":   func(c *Config) { c.Redis.URL = "http://127.0.0.1" },
 		"a negative table":       func(c *Config) { c.Table.MaxBuckets = -1 },
-		"an entry that is empty": func(c *Config) { c.Deny = []httplimit.Entry{{}} },
+		"an entry that is empty": func(c *Config) { c.Deny = []httplimit.DenyEntry{{}} },
 	} {
 		cfg := config(t, "1/1d")
 		set(&cfg)

@@ -91,7 +91,7 @@ func TestRulesKeepTheLists(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
-	cfg.Deny = []httplimit.Entry{entry(t, "192.0.2.2")}
+	cfg.Deny = []httplimit.DenyEntry{entry(t, "192.0.2.2")}
 	cfg.MaxInFlight, cfg.MaxInFlightPerClient = 5, 5
 	s := serve(t, cfg)
 	for range 9 {
@@ -131,7 +131,7 @@ func TestRulesInShadowMode(t *testing.T) {
 	}
 	assert.EqualValues(t, 3, s.figures().Requests["denied"])
 
-	cfg.Deny = []httplimit.Entry{entry(t, "127.0.0.1")}
+	cfg.Deny = []httplimit.DenyEntry{entry(t, "127.0.0.1")}
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
 	f := s.figures().Requests

@@ -141,7 +141,7 @@ func (p *Proxy) listShown() ([]cli.Listed, int) {
 }
 
 // describe returns an entry as text for logs and the page.
-func describe(e httplimit.Entry) string {
+func describe(e httplimit.DenyEntry) string {
 	if e.Key != "" {
 		return screen.Printable(e.Key)
 	}
@@ -157,7 +157,7 @@ func (p *Proxy) deciding(h onredis.Hybrid) deciding {
 		Since:   s.Since.UnixMilli(),
 		Counts: map[string]uint64{
 			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local,
-			"policy": s.Policy, "outages": s.Opens, "probes": s.Probes, "failures": s.Failures,
+			"on_fail": s.OnFail, "outages": s.Opens, "probes": s.Probes, "failures": s.Failures,
 			"carried_back": s.Reconciled, "dropped": s.Dropped,
 		},
 	}

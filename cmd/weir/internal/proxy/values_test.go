@@ -62,7 +62,7 @@ func TestParseRoute(t *testing.T) {
 	assert.Error(t, err, "the same route twice")
 }
 
-func entry(t *testing.T, text string) httplimit.Entry {
+func entry(t *testing.T, text string) httplimit.DenyEntry {
 	t.Helper()
 	e, err := cli.Entry(text)
 	require.NoError(t, err)

@@ -63,7 +63,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, "path", cfg.By.String())
 	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))
 	assert.Equal(t, []any{true, 56, 5}, []any{cfg.Forwarded, cfg.IPv6Bits, cfg.MaxDeny})
-	assert.Equal(t, []httplimit.Entry{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, {Key: "k"}}, cfg.Deny)
+	assert.Equal(t, []httplimit.DenyEntry{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, {Key: "k"}}, cfg.Deny)
 	assert.Equal(t, httplimit.Penalty{Denials: 6, Within: time.Minute, For: 7 * time.Minute}, cfg.Guard.Penalty)
 	g := cfg.Guard
 	assert.Equal(t, []any{httplimit.HeadersLegacy, 418, 8 * time.Second, true, true, true},
