@@ -5,15 +5,15 @@
 # not say "not published" have no replace directive, and require real versions of each other.
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
 ADAPTERS  := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\.?\// {print $$1}' adapters/go.work))
-# Those that compile many libraries for a few tests are tested in make verify; release in make packing.
-LATER     := ./proofs/benchmarks ./proofs/fleet ./proofs/functions ./proofs/mutants ./proofs/switching ./tools/inventory \
-             ./metrics/weirotel ./metrics/weirprom
-# The packages of the tool that import gRPC, by themselves or in their tests: it and what comes with it is half
-# of what would be compiled. -e lists those with mistakes, too.
-SERVERS    = $(sort $(patsubst %.test,%,$(shell go list -e -test -f \
-             '{{range .Deps}}{{if eq . "google.golang.org/grpc"}}{{or $$.ForTest $$.ImportPath}}{{end}}{{end}}' ./cmd/weir/...)))
-EXAMPLES  := $(patsubst %/,./%,$(sort $(dir $(wildcard examples/*/*.go))))
-TESTED     = ./proofs/verify ./proofs/hybrid $(addsuffix /...,$(filter-out ./cmd/weir ./tools ./examples ./proofs $(LATER),$(MODULES) $(EXAMPLES))) \
+# Those that prove, and those that compile many libraries for a few tests, are tested in make verify; release in
+# make packing.
+LATER     := ./examples ./metrics/weirotel ./metrics/weirprom ./proofs ./tools/inventory
+# The packages of the tool that import gRPC, Prometheus or what drives a browser, by themselves or in their
+# tests: these are two thirds of what would be compiled. -e lists packages with mistakes, too.
+SERVERS    = $(sort $(patsubst %.test,%,$(shell go list -e -test -f '{{range .Deps}}{{if or (eq . "google.golang.org/grpc") \
+             (eq . "github.com/prometheus/client_golang/prometheus") (eq . "github.com/chromedp/chromedp")}}{{or $$.ForTest \
+             $$.ImportPath}} {{end}}{{end}}' ./cmd/weir/...)))
+TESTED     = $(addsuffix /...,$(filter-out ./cmd/weir ./tools $(LATER),$(MODULES))) \
              $(filter-out $(SERVERS),$(shell go list -e ./cmd/weir/...))
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools

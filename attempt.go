@@ -33,8 +33,12 @@ type Attempt struct {
 	Result Result
 
 	// Source is the part of the Strategy that decided: "local" is in this process; "primary", "lease",
-	// "denials" and "policy" are those of package fallback; "" is not known.
+	// "denials" and "on_fail" are those of package fallback; "" is not known.
 	Source string
+
+	// Undecided is set if nobody decided, and the Result follows from a rule for that, such as OnFail
+	// of package fallback.
+	Undecided bool
 
 	// Err is why the Strategy could not decide, or could not take back what it had admitted.
 	Err error
@@ -241,7 +245,7 @@ func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 // decided on it.
 func (l *Attempt) owes() bool {
 	return l.Afterwards && l.decided && l.Err == nil && !l.charged &&
-		(l.Denies() || l.Source == "policy")
+		(l.Denies() || l.Undecided)
 }
 
 // next returns the place of the Attempt that decides next, or -1.
@@ -367,7 +371,7 @@ func (l *Attempt) waits() bool {
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Attempt) reset() {
-	l.decided, l.taken, l.charged = false, false, false
+	l.decided, l.taken, l.charged, l.Undecided = false, false, false, false
 	if l.seen.slot != nil {
 		l.seen.slot = nil
 	}

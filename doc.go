@@ -43,7 +43,7 @@
 //
 //   - Everybody: [Limiter], [Config], [Limit] and [Outcome].
 //   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
-//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Entry], [InFlight].
+//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Hit], [InFlight].
 //   - More than one call: [Ask] and [Decision], [Reservation], [Held], [DeniedError].
 //   - To decide by the numbers of each request: [Strategy], [Request], [Result] and [State].
 //   - To look and to correct: [Stats], [Bucket], [Peeker], [Refunder], [Resetter], [PrefixResetter]

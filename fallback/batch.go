@@ -113,7 +113,7 @@ func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Attempt) {
 	if op == weir.OpRun {
 		var source Source
 		res, source, l.Err = f.RunSource(ctx, &l.Request)
-		l.Source = source.String()
+		l.Source, l.Undecided = source.String(), source == FromOnFail
 	} else {
 		res, l.Err = wrap.Do(ctx, op, f, &l.Request, &l.Result)
 	}

@@ -123,4 +123,5 @@ func (s sourced) Store() (any, weir.Strategy) { return s.Fake, s }
 func (s sourced) Batch(ctx context.Context, _ weir.Op, limits []*weir.Attempt) {
 	res, err := s.Run(ctx, &limits[0].Request)
 	limits[0].Result, limits[0].Source, limits[0].Err = *res, s.by.String(), err
+	limits[0].Undecided = s.by == fallback.FromOnFail
 }

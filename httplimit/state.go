@@ -45,12 +45,14 @@ type state struct {
 
 // sourceOf has the Source of a Decision for that of a weir.Attempt, where they differ.
 var sourceOf = map[string]string{
-	"": sourceStrategy, "denials": "denial cache", "policy": sourceBypass, "nobody": "",
+	"": sourceStrategy, "denials": "denial cache", "nobody": "",
 }
 
 // source returns the part that decided.
 func (s *state) source() string {
 	switch by, ok := sourceOf[s.ask.Source]; {
+	case s.ask.Undecided:
+		return sourceBypass
 	case s.ask.Source == "" && s.policy != nil && s.local:
 		return "local"
 	case ok:

@@ -90,7 +90,7 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		"weir_fallback_open_partitions ":        1,
 		"weir_fallback_decisions_total primary": 2, "weir_fallback_decisions_total lease": 3,
 		"weir_fallback_decisions_total denials": 4, "weir_fallback_decisions_total local": 5,
-		"weir_fallback_decisions_total policy": 6, "weir_fallback_breaker_opens_total ": 7,
+		"weir_fallback_decisions_total on_fail": 6, "weir_fallback_breaker_opens_total ": 7,
 		"weir_fallback_probes_total ": 8, "weir_fallback_failures_total ": 9,
 		"weir_fallback_reconciled_total ": 10, "weir_fallback_dropped_total ": 11,
 		"weir_fallback_callers ": 12, "weir_fallback_panics_total ": 13,

@@ -120,7 +120,8 @@ func (t *hybridTiers) Batch(ctx context.Context, op weir.Op, limits []*weir.Atte
 		switch op {
 		case weir.OpRun:
 			res, by, l.Err = t.of.RunSource(ctx, &l.Request)
-			res, l.Source = t.adjust(res, time.Now()), by.String()
+			l.Source, l.Undecided = by.String(), by == fallback.FromOnFail
+			res = t.adjust(res, time.Now())
 		case weir.OpPeek:
 			res, l.Err = t.Peek(ctx, &l.Request)
 		default:

@@ -283,7 +283,7 @@ function deciding(rows, now) {
     { text: who[d.source], className: "left " + (d.source === "redis" ? "ok" : "no") },
     { text: d.breaker + " for " + span(now - d.since), className: "left" },
     { text: number.format(d.counts.primary + d.counts.lease + d.counts.denials) },
-    { text: number.format(d.counts.local + d.counts.policy) },
+    { text: number.format(d.counts.local + d.counts.on_fail) },
     { text: number.format(d.counts.outages) },
     { text: number.format(d.counts.carried_back) },
   ]);
