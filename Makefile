@@ -36,18 +36,21 @@ test quick verify adapters nightly race lint: export GOFLAGS := $(shell go env G
 GOTEST := GOGC=400 go test -race -vet=off -shuffle=on -ldflags '-s -w' -exec 'env -u GOGC'
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need recovery scaling adapters
+.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need needs recovery scaling adapters
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-need: # what the tests run against: a real Redis, a real browser, curl
-	@.ci/need redis-server chromium curl
+need: # what all tests run against: a real Redis
+	@.ci/need redis-server
 
-test: need ## the tests, with the race detector, without those of verify: at most 3 minutes on 2 cores
+needs: need # what those of make verify run against besides: a real browser, curl, Prometheus
+	@.ci/need chromium curl prometheus
+
+test: need ## the tests, with the race detector, without those of verify: some 3 minutes on 2 cores
 	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
 
-quick: ## the tests of the core and of fallback, without the race detector: half a minute
+quick: ## the tests of the core and of fallback, without the race detector: seconds, half a minute to compile
 	GOGC=400 CGO_ENABLED=0 go test -vet=off -ldflags '-s -w' -exec 'env -u GOGC' . ./internal/core/algorithm ./internal/core/slots ./internal/core/states ./internal/core/windows ./fallback
 
 recovery: need ## measure the table of proofs/hybrid/RESULTS.md; writes recovery.md
@@ -56,20 +59,18 @@ recovery: need ## measure the table of proofs/hybrid/RESULTS.md; writes recovery
 scaling: ## simulate and compute the tables of docs/scaling.md and of proofs/fleet; writes them into these
 	SCALING_TABLES=1 go test -timeout 30m -run TestScalingTables ./proofs/fleet
 
-verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, benchmarks, adapters
-	@.ci/need prometheus
+verify: needs ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, proofs, examples, adapters
 	@.ci/verify $(LATER:=/...) $(SERVERS)
 
 adapters: need ## the tests of the modules in adapters, each in the framework itself, and of proofs/interop, with the race detector
 	cd adapters && WEIR_VERIFY=$${WEIR_VERIFY:-1} $(GOTEST) -timeout 15m work
 
-nightly: need ## every test in its longest form, every fuzz target, and mutants
-	@.ci/need prometheus
+nightly: needs ## every test in its longest form, every fuzz target, and mutants
 	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; \
 	  WEIR_VERIFY=full $(MAKE) --no-print-directory adapters cross || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
-race: need ## the tests at 1, 2 and 8 processors
+race: needs ## the tests at 1, 2 and 8 processors
 	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED) $(LATER:=/...) $(SERVERS)
 
 386: ## every package of the root module on a 32-bit machine
@@ -78,8 +79,9 @@ race: need ## the tests at 1, 2 and 8 processors
 standalone: ## each module by itself, as its importers see it
 	@go run ./tools/release standalone vet ./...
 
-packing: ## go install and go get in an empty folder, from a file-based module proxy
+packing: ## go install and go get in an empty folder, from a file-based module proxy; this tree beside the last release
 	@go test -timeout 20m ./tools/release
+	@go run ./tools/release mixed
 
 cross: ## the published modules on Linux, macOS, Windows, FreeBSD and js/wasm
 	@.ci/cross $(PUBLISHED)

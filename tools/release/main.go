@@ -4,6 +4,7 @@
 //	                               type-check adapters
 //	release platforms linux/amd64… type-check the modules of adapters for platforms
 //	release tidy                   run go mod tidy in every module
+//	release mixed                  check that modules of this tree and of the last release fit
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
 //	release tag VERSION            commit and tag a release of every published module
 //
@@ -18,7 +19,7 @@ import (
 	"strings"
 )
 
-const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | " +
+const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | mixed | " +
 	"pack DIR VERSION | tag VERSION"
 
 func main() {
@@ -44,6 +45,8 @@ func run(args []string) error {
 		return tree.Platforms(args[1:]...)
 	case len(args) == 1 && args[0] == "tidy":
 		return tree.Tidy()
+	case len(args) == 1 && args[0] == "mixed":
+		return tree.Mixed()
 	case len(args) == 3 && args[0] == "pack":
 		return packCopy(tree, args[1], args[2])
 	case len(args) == 2 && args[0] == "tag":

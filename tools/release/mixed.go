@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Mixed checks that modules of two releases work together, as the go command selects them if a
+// program requires a newer version of one: it checks the published modules of the last release with
+// the root module of t, and those of t with the root module of the last release. Without a release
+// it does nothing.
+func (t *Tree) Mixed() error {
+	last, err := t.lastRelease()
+	if err != nil || last == "" {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "weir-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	released := filepath.Join(dir, "released")
+	if _, err := t.git("worktree", "add", "--detach", released, last); err != nil {
+		return err
+	}
+	defer func() { _, _ = t.git("worktree", "remove", "--force", released) }()
+	old, err := Open(released)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for what, trees := range map[string][2]*Tree{
+		"the root of this tree with the other modules of " + last:      {t, old},
+		"the root of " + last + " with the other modules of this tree": {old, t},
+	} {
+		fmt.Println("==", what)
+		if err := mix(trees[0], trees[1], filepath.Join(dir, what)); err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// lastRelease returns the newest tag of the root module, or "".
+func (t *Tree) lastRelease() (string, error) {
+	tags, err := t.git("tag", "--list", "v*", "--sort", "-version:refname")
+	last, _, _ := strings.Cut(tags, "\n")
+	return last, err
+}
+
+// mix copies the root module of one tree and the other modules of another one to dst, and vets
+// these, with their tests; those of adapters it type-checks.
+func mix(root, others *Tree, dst string) error {
+	for _, from := range []*Tree{root, others} {
+		files, err := from.files()
+		if err != nil {
+			return err
+		}
+		for _, name := range files {
+			workspace := strings.HasPrefix(path.Base(name), "go.work")
+			if inRoot := from.moduleOf(name) == "." && !workspace; inRoot != (from == root) {
+				continue
+			}
+			if err := copyFile(filepath.Join(from.Dir, name), filepath.Join(dst, name)); err != nil {
+				return err
+			}
+		}
+	}
+	c := newChecker(dst)
+	var failed []error
+	for _, m := range others.Published() {
+		dir, err := filepath.Join(dst, m.Dir), error(nil)
+		switch {
+		case m.Dir == ".":
+			continue
+		case m.Workspace == adapters:
+			err = c.check(dir, []string{"GOWORK=", "CGO_ENABLED=0"}, true, "./...")
+		default:
+			_, err = command(dir, []string{"GOWORK="}, "go", "vet", "./...")
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// moduleOf returns the directory of the module that a file belongs to.
+func (t *Tree) moduleOf(name string) string {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		for _, m := range t.Modules {
+			if m.Dir == dir {
+				return dir
+			}
+		}
+	}
+	return "."
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Modules that fit are mixed without a failure. When the root renames what another module imports,
+// the release and the tree do not fit any more, either way round.
+func TestMixedFindsModulesThatDoNotFit(t *testing.T) {
+	tree := repo(t)
+	shell(t, tree.Dir, nil, "git tag v0.8.0 && git tag v0.10.0-rc.1 && git tag redislimit/v0.9.0")
+	last, err := tree.lastRelease()
+	require.NoError(t, err)
+	assert.Equal(t, "v0.10.0-rc.1", last)
+	prometheus := func(dir string) *Tree { // and the root alone
+		few, err := Open(dir)
+		require.NoError(t, err)
+		few.Modules = slices.DeleteFunc(few.Modules, func(m *Module) bool {
+			return m.Dir != "." && m.Dir != "metrics/weirprom"
+		})
+		return few
+	}
+	released := filepath.Join(t.TempDir(), "released")
+	shell(t, tree.Dir, nil, "git worktree add -q --detach "+released+" v0.8.0")
+	old := prometheus(released)
+	require.NoError(t, mix(prometheus(tree.Dir), old, t.TempDir()))
+
+	for _, name := range []string{"metrics/metrics.go", "metrics/weirprom/collector.go"} {
+		name = filepath.Join(tree.Dir, name)
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "PrometheusName")
+		require.NoError(t, os.WriteFile(name,
+			[]byte(strings.ReplaceAll(string(text), "PrometheusName", "NameForPrometheus")), 0o644))
+	}
+	now := prometheus(tree.Dir)
+	assert.ErrorContains(t, mix(now, old, t.TempDir()), "PrometheusName")
+	assert.ErrorContains(t, mix(old, now, t.TempDir()), "NameForPrometheus")
+}
+
+// Without a release there is nothing to mix.
+func TestMixedWithoutARelease(t *testing.T) {
+	assert.NoError(t, repo(t).Mixed())
+}
