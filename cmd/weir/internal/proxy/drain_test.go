@@ -123,22 +123,30 @@ func TestAStopLosesNoRequest(t *testing.T) {
 	}
 }
 
-// TestAnAbruptStopLosesRequests is the negative control.
+// TestAnAbruptStopLosesRequests is the negative control: the requests that are in flight when a
+// server closes its connections are lost.
 func TestAnAbruptStopLosesRequests(t *testing.T) {
+	l := &load{protocols: http1()}
+	inFlight, closed := make(chan struct{}, 1), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(50 * time.Millisecond) // requests are in flight when the server stops
+		if l.answered.Load() > 100 {
+			select {
+			case inFlight <- struct{}{}:
+			default:
+			}
+			<-closed
+		}
 	}))
-	l := &load{url: s.URL, protocols: http1()}
+	l.url = s.URL
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 50 {
 		l.clients.Go(func() { l.client(ctx) })
 	}
-	require.Eventually(t, func() bool {
-		return l.answered.Load() > 100
-	}, time.Minute, time.Millisecond)
+	<-inFlight
 	require.NoError(t, s.Config.Close())
+	close(closed)
 	l.clients.Wait()
 	assert.NotZero(t, l.lost.Load())
 }
