@@ -59,9 +59,10 @@ type Leases struct {
 	leased, fetched atomic.Uint64
 }
 
-// Lapser is a strategy of which [NewLeases] can take blocks: cost that it admitted at once may be used
-// one by one until it lapses. FixedWindow, SlidingWindow and TokenBucket of weir and redislimit are
-// Lapsers, and NewLeases finds them inside of wrappers that have a method Unwrap() weir.Strategy.
+// Lapser is a strategy of which [NewLeases] can take blocks: cost that it admitted at once may be
+// used one by one until it lapses. FixedWindow, SlidingWindow and TokenBucket of weir and
+// redislimit are Lapsers, and NewLeases finds them inside of wrappers that have a method Unwrap()
+// weir.Strategy.
 type Lapser interface {
 	// Lapse returns until when cost that was admitted for r can be used, if its Result had this
 	// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
@@ -71,9 +72,9 @@ type Lapser interface {
 	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 
-// NewLeases returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without
-// asking s. It never admits more than s does: s has counted each block, and what is left of a block
-// is used no longer than it counts. That is
+// NewLeases returns a Strategy that takes blocks of up to cfg.Block from s and admits from them
+// without asking s. It never admits more than s does: s has counted each block, and what is left of
+// a block is used no longer than it counts. That is
 //
 //   - in a fixed window until the window ends,
 //   - in a sliding window until then, too; the rest counts in the next window, as the one before,

@@ -21,7 +21,9 @@ func beforeRedisRate(addr string) (allow func(ctx context.Context, caller string
 	}
 }
 
-func afterRedisRate(addr string) (allow func(ctx context.Context, caller string) (bool, error), err error) {
+func afterRedisRate(
+	addr string,
+) (allow func(ctx context.Context, caller string) (bool, error), err error) {
 	store, err := redislimit.New(redis.NewClient(redislimit.Options(addr)), redislimit.Config{})
 	if err != nil {
 		return nil, err

@@ -73,7 +73,8 @@ func mix(root, others *Tree, dst string) error {
 	c := newChecker(dst)
 	var failed []error
 	for _, m := range others.Published() {
-		dir, err := filepath.Join(dst, m.Dir), error(nil)
+		dir := filepath.Join(dst, m.Dir)
+		var err error
 		switch {
 		case m.Dir == ".":
 			continue
