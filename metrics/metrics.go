@@ -66,8 +66,8 @@ type point struct {
 	value float64
 }
 
-// sourceOf returns the Group of metrics that are read from one snapshot.
-func sourceOf[S any](snapshot func() S, metrics []metric[S]) Group {
+// groupOf returns the Group of metrics that are read from one snapshot.
+func groupOf[S any](snapshot func() S, metrics []metric[S]) Group {
 	descs := make([]Desc, len(metrics))
 	for i, m := range metrics {
 		descs[i] = m.Desc
@@ -100,7 +100,7 @@ func gauge[S any](name, help, unit string, of func(s S) float64) metric[S] {
 // bucket: about 10 ns each, for each time that the metrics are read. The table's saturation is
 // weir_buckets / weir_max_buckets.
 func Limiter(stats func() weir.Stats) Group {
-	return sourceOf(stats, []metric[weir.Stats]{
+	return groupOf(stats, []metric[weir.Stats]{
 		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Unit: "{check}",
 			Counter: true,
 			Label:   "outcome"},
@@ -129,7 +129,7 @@ func Limiter(stats func() weir.Stats) Group {
 // httplimit.Stats.
 func HTTP(count func(httplimit.Outcome) uint64) Group {
 	type counts = func(httplimit.Outcome) uint64
-	return sourceOf(func() counts { return count }, []metric[counts]{
+	return groupOf(func() counts { return count }, []metric[counts]{
 		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}",
 			Counter: true,
 			Label:   "outcome"},
@@ -145,7 +145,7 @@ func HTTP(count func(httplimit.Outcome) uint64) Group {
 // Fallback returns the metrics of a Fallback, of which stats is the method Stats.
 func Fallback(stats func() fallback.Stats) Group {
 	type stat = fallback.Stats
-	return sourceOf(stats, []metric[stat]{
+	return groupOf(stats, []metric[stat]{
 		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Unit: "{decision}",
 			Counter: true, Label: "source"},
 			func(s stat) []point {
@@ -197,7 +197,7 @@ func Fallback(stats func() fallback.Stats) Group {
 
 // Leases returns the metrics of a near.Leases, of which stats is the method Stats.
 func Leases(stats func() near.LeaseStats) Group {
-	return sourceOf(stats, []metric[near.LeaseStats]{
+	return groupOf(stats, []metric[near.LeaseStats]{
 		counter("weir.lease.decisions", "Decisions without a round trip.", "{decision}",
 			func(s near.LeaseStats) uint64 { return s.Leased }),
 		counter("weir.lease.fetches", "Blocks asked for, granted or not.", "{call}",
@@ -210,7 +210,7 @@ func Leases(stats func() near.LeaseStats) Group {
 // Holds returns the metrics of weir.Hold and weir.HoldWait that are those of the process, whatever
 // the Strategy: register them once. The places that a Limiter holds are in its own.
 func Holds() Group {
-	return sourceOf(renewal.Read, []metric[renewal.Stats]{
+	return groupOf(renewal.Read, []metric[renewal.Stats]{
 		gauge("weir.hold.leases", "Places elsewhere that this process holds and renews.", "{place}",
 			func(s renewal.Stats) float64 { return float64(s.Held) }),
 		counter("weir.hold.waits", "Calls of HoldWait that had to wait.", "{call}",

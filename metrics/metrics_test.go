@@ -20,7 +20,7 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// every returns all sources, read from these figures.
+// every returns all groups, read from these figures.
 func every(l weir.Stats, f fallback.Stats) map[string]metrics.Group {
 	return map[string]metrics.Group{
 		"limiter":  metrics.Limiter(func() weir.Stats { return l }),
@@ -60,7 +60,7 @@ func TestEveryMetricIsDescribedAndRead(t *testing.T) {
 }
 
 func TestSourcesReadTheirFigures(t *testing.T) {
-	sources := every(
+	groups := every(
 		weir.Stats{
 			Allowed: 1, Denied: 2, Invalid: 3, Full: 4, Closed: 5,
 			Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second, Held: 11,
@@ -72,7 +72,7 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 			ShortDeadlines: 14,
 		})
 	got := map[string]float64{}
-	for _, s := range sources {
+	for _, s := range groups {
 		s.Read(func(i int, label string, value float64) {
 			got[s.Descs[i].PrometheusName()+" "+label] = value
 		})

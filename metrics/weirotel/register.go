@@ -32,13 +32,13 @@ func nameOf(name string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("name", name)}
 }
 
-// Register makes the instruments of sources on m and has their values read whenever m's provider
-// collects, with the attribute name, which distinguishes several sources of one kind; without it if
+// Register makes the instruments of groups on m and has their values read whenever m's provider
+// collects, with the attribute name, which distinguishes several groups of one kind; without it if
 // name is empty. It ends with the registration's Unregister. The error is m's.
-func Register(m metric.Meter, name string, sources ...metrics.Group) (metric.Registration, error) {
-	instruments := make([][]metric.Float64Observable, len(sources))
+func Register(m metric.Meter, name string, groups ...metrics.Group) (metric.Registration, error) {
+	instruments := make([][]metric.Float64Observable, len(groups))
 	var all []metric.Observable
-	for i, s := range sources {
+	for i, s := range groups {
 		for _, d := range s.Descs {
 			in, err := instrument(m, d)
 			if err != nil {
@@ -49,7 +49,7 @@ func Register(m metric.Meter, name string, sources ...metrics.Group) (metric.Reg
 		}
 	}
 	return m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		for i, s := range sources {
+		for i, s := range groups {
 			s.Read(func(j int, label string, value float64) {
 				attrs := nameOf(name)
 				if key := s.Descs[j].Label; key != "" {

@@ -181,16 +181,16 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	sources := []metrics.Group{
+	groups := []metrics.Group{
 		metrics.Limiter(limiter.Stats), metrics.HTTP(new(httplimit.Stats).Count),
 		metrics.Fallback(func() fallback.Stats { return fallback.Stats{} }),
 		metrics.Leases(func() near.LeaseStats { return near.LeaseStats{} }), metrics.Holds(),
 	}
-	_, err = weirotel.Register(meter, "", sources...)
+	_, err = weirotel.Register(meter, "", groups...)
 	require.NoError(t, err)
 	recordOne(t, meter)
 	want := []string{metrics.Decisions.PrometheusName(), metrics.Calls.PrometheusName()}
-	for _, s := range sources {
+	for _, s := range groups {
 		for _, d := range s.Descs {
 			want = append(want, d.PrometheusName())
 		}

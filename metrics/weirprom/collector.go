@@ -27,20 +27,20 @@ func labels(name string) prometheus.Labels {
 	return prometheus.Labels{"name": name}
 }
 
-// Collector collects the metrics of sources. It is a prometheus.Collector.
+// Collector collects the metrics of groups. It is a prometheus.Collector.
 type Collector struct {
-	sources []metrics.Group
-	descs   [][]*prometheus.Desc // as the sources' Descs
+	groups []metrics.Group
+	descs   [][]*prometheus.Desc // as the groups' Descs
 }
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// New returns a Collector of the metrics of sources, with the label name, which distinguishes
-// several collectors in one registry; without the label if name is empty. To read the sources is
+// New returns a Collector of the metrics of groups, with the label name, which distinguishes
+// several collectors in one registry; without the label if name is empty. To read the groups is
 // all that it costs, and only when it is scraped.
-func New(name string, sources ...metrics.Group) *Collector {
-	c := &Collector{sources: sources}
-	for _, s := range sources {
+func New(name string, groups ...metrics.Group) *Collector {
+	c := &Collector{groups: groups}
+	for _, s := range groups {
 		var descs []*prometheus.Desc
 		for _, d := range s.Descs {
 			var variable []string
@@ -65,7 +65,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	for i, s := range c.sources {
+	for i, s := range c.groups {
 		s.Read(func(j int, label string, value float64) {
 			kind := prometheus.GaugeValue
 			if s.Descs[j].Counter {

@@ -60,7 +60,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 	var d dashboard
 	require.NoError(t, json.Unmarshal(text, &d))
 	assert.Equal(t, "weir", d.UID)
-	assert.GreaterOrEqual(t, d.SchemaVersion, 36, "older ones name data sources in another way")
+	assert.GreaterOrEqual(t, d.SchemaVersion, 36, "older ones name data groups in another way")
 	ids, cells := map[int]bool{}, map[[2]int]string{}
 	for _, p := range d.Panels {
 		assert.False(t, ids[p.ID], "the panel %q has the ID of another", p.Title)

@@ -9,7 +9,7 @@
 -- ARGV[7]     the same for one token: "seconds nanoseconds"
 --
 -- Returns "allowed tat_s tat_ns now_s now_ns": 1 or 0, the TAT with this request if it is allowed, and the clock, or the
--- last use, if that is later: a clock that is set back adds no tokens. See internal/algorithm for a spacing that changes.
+-- last use, if that is later: a clock that is set back adds no tokens. See internal/core/algorithm for a spacing that changes.
 
 --include clock
 local now = time and time[1] .. ' ' .. time[2] .. '000' or format('%d %d', s, ns)
