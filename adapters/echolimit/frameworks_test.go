@@ -3,7 +3,6 @@ package echolimit_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/weirgo/weir/adapters/echolimit"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/docblocks"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
 // The code of these tests is in docs/frameworks.md.
@@ -24,39 +24,8 @@ func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.CheckRows(t, "../../docs/frameworks.md", "Echo", "frameworks_test.go")
 }
 
-// admitted makes sure that a limit of 100 admits so many requests, and denies the next one, whose
-// answer it returns.
-func admitted(t *testing.T, url string, lines ...string) (*http.Response, string) {
-	t.Helper()
-	for range 100 {
-		resp, _ := ask(t, url, lines...)
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-	}
-	resp, text := ask(t, url, lines...)
-	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
-	assert.Len(t, resp.Header["Ratelimit"], 1)
-	return resp, text
-}
-
-// ask sends a request with these header lines, names and values in turn.
-func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
-	t.Helper()
-	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
-	require.NoError(t, err)
-	for i := 0; i < len(lines); i += 2 {
-		req.Header.Add(lines[i], lines[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, resp.Body.Close()) }()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp, string(text)
-}
-
 func TestPerRoute(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	guard := httplimit.NewGuard(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
@@ -66,14 +35,11 @@ func TestPerRoute(t *testing.T) {
 		api.GET("/users/:id", hello)
 		api.GET("/orders/:id", hello)
 	})
-	admitted(t, url+"/api/users/1")
-	resp, _ := ask(t, url+"/api/users/2")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "another path of the route")
-	admitted(t, url+"/api/orders/1")
+	doortest.CheckPerRoute(t, url)
 }
 
 func TestPerUser(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
@@ -91,15 +57,11 @@ func TestPerUser(t *testing.T) {
 		e.Use(authenticate, echolimit.New(guard))
 		e.GET("/", hello)
 	})
-	admitted(t, url, "X-User", "alice")
-	resp, _ := ask(t, url, "X-User", "bob")
-	assert.Equal(t, http.StatusOK, resp.StatusCode)
-	resp, _ = ask(t, url)
-	assert.Equal(t, http.StatusBadRequest, resp.StatusCode, "nobody")
+	doortest.CheckPerUser(t, url)
 }
 
 func TestBehindAProxy(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(e *echo.Echo) {
 		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -107,15 +69,11 @@ func TestBehindAProxy(t *testing.T) {
 		e.Use(echolimit.New(guard))
 		e.GET("/", hello)
 	})
-	admitted(t, url, "X-Forwarded-For", "203.0.113.1")
-	resp, _ := ask(t, url, "X-Forwarded-For", "198.51.100.7, 203.0.113.1")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "an address that the client claims")
-	resp, _ = ask(t, url, "X-Forwarded-For", "203.0.113.2")
-	assert.Equal(t, http.StatusOK, resp.StatusCode, "another client")
+	doortest.CheckBehindAProxy(t, url)
 }
 
 func TestOwnDenialBody(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(e *echo.Echo) {
@@ -125,14 +83,11 @@ func TestOwnDenialBody(t *testing.T) {
 		e.Use(echolimit.New(httplimit.NewGuard(perClient, cfg)))
 		e.GET("/", hello)
 	})
-	resp, text := admitted(t, url)
-	assert.JSONEq(t, `{"error": "too many requests", "limit": "100/1m"}`, text)
-	assert.Contains(t, resp.Header.Get("Content-Type"), "application/json")
-	assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	doortest.CheckOwnBody(t, url, `{"error": "too many requests", "limit": "100/1m"}`)
 }
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(e *echo.Echo) {
@@ -148,21 +103,15 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 		e.Use(echolimit.New(httplimit.NewGuard(perClient, cfg)))
 		e.GET("/", hello)
 	})
-	_, text := admitted(t, url)
+	_, text := doortest.Admitted(t, url)
 	assert.JSONEq(t, `{"error": "over the limit 100/1m"}`, text)
 }
 
 // A client has at most two streams at a time, and a stream is in flight until it ends.
 func TestStreams(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	end := make(chan bool)
-	subscribe := func() <-chan string {
-		events := make(chan string, 1)
-		events <- "hello"
-		go func() { <-end; close(events) }()
-		return events
-	}
+	subscribe, end := doortest.Streams()
 	url := serve(t, func(e *echo.Echo) {
 		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
@@ -181,33 +130,12 @@ func TestStreams(t *testing.T) {
 			return nil
 		}, echolimit.New(guard))
 	})
-	var open []*http.Response
-	for range 2 {
-		resp, err := http.Get(url + "/events")
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		open = append(open, resp)
-	}
-	third, err := http.Get(url + "/events")
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusTooManyRequests, third.StatusCode)
-	assert.NoError(t, third.Body.Close())
-	close(end)
-	for _, resp := range open {
-		text, err := io.ReadAll(resp.Body)
-		assert.NoError(t, err)
-		assert.Contains(t, string(text), "data:")
-		assert.NoError(t, resp.Body.Close())
-	}
-	require.Eventually(t, func() bool {
-		resp, _ := ask(t, url+"/events")
-		return resp.StatusCode == http.StatusOK
-	}, time.Minute, time.Millisecond)
+	doortest.CheckStreams(t, url, end)
 }
 
 // The store counts beside the guard of the other examples, on the same limiter.
 func TestStoreBesideAGuard(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now})
 	url := serve(t, func(e *echo.Echo) {
@@ -216,9 +144,9 @@ func TestStoreBesideAGuard(t *testing.T) {
 		e.GET("/", hello)
 	})
 	for range 100 {
-		resp, _ := ask(t, url)
+		resp, _ := doortest.Get(t, url)
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 	}
-	resp, _ := ask(t, url)
+	resp, _ := doortest.Get(t, url)
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir/adapters/echov4limit"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
 // These are the differences between the tests for Echo v4 and for v5.
@@ -24,7 +25,7 @@ func assertDenialFields(t *testing.T, resp *http.Response) {
 
 // A middleware of one's own can call AllowContext, as Echo v5 does.
 func TestAllowContextSetsTheFields(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	store := echov4limit.NewStore(limiter.FixedWindow(),
 		httplimit.Config{Limit: 1, Duration: time.Minute,
 			Now: clock.Now})
@@ -37,10 +38,10 @@ func TestAllowContextSetsTheFields(t *testing.T) {
 		})
 	})
 	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
-		resp, _ := get(t, url)
+		resp, _ := doortest.Get(t, url)
 		assert.Equal(t, want, resp.StatusCode)
 		assert.NotEmpty(t, resp.Header.Get("RateLimit"))
 	}
-	resp, _ := get(t, url)
+	resp, _ := doortest.Get(t, url)
 	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
 }

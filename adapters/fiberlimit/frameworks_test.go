@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/weirgo/weir/adapters/fiberlimit"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/docblocks"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -27,39 +27,8 @@ func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.CheckRows(t, "../../docs/frameworks.md", "Fiber", "frameworks_test.go")
 }
 
-// admitted makes sure that a limit of 100 admits so many requests, and denies the next one, whose
-// answer it returns.
-func admitted(t *testing.T, url string, lines ...string) (*http.Response, string) {
-	t.Helper()
-	for range 100 {
-		resp, _ := ask(t, url, lines...)
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-	}
-	resp, text := ask(t, url, lines...)
-	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
-	assert.Len(t, resp.Header["Ratelimit"], 1)
-	return resp, text
-}
-
-// ask sends a request with these header lines, names and values in turn.
-func ask(t *testing.T, url string, lines ...string) (*http.Response, string) {
-	t.Helper()
-	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
-	require.NoError(t, err)
-	for i := 0; i < len(lines); i += 2 {
-		req.Header.Add(lines[i], lines[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, resp.Body.Close()) }()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp, string(text)
-}
-
 func TestPerRoute(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	guard := httplimit.NewGuard(perClient, httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
@@ -69,14 +38,11 @@ func TestPerRoute(t *testing.T) {
 		api.Get("/users/:id", hello)
 		api.Get("/orders/:id", hello)
 	})
-	admitted(t, url+"/api/users/1")
-	resp, _ := ask(t, url+"/api/users/2")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "another path of the route")
-	admitted(t, url+"/api/orders/1")
+	doortest.CheckPerRoute(t, url)
 }
 
 func TestPerUser(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	authenticate := func(c fiber.Ctx) error {
 		fiber.Locals(c, "user", c.Get("X-User"))
@@ -92,15 +58,11 @@ func TestPerUser(t *testing.T) {
 		app.Use(authenticate, fiberlimit.New(guard))
 		app.Get("/", hello)
 	})
-	admitted(t, url, "X-User", "alice")
-	resp, _ := ask(t, url, "X-User", "bob")
-	assert.Equal(t, http.StatusOK, resp.StatusCode)
-	resp, _ = ask(t, url)
-	assert.Equal(t, http.StatusBadRequest, resp.StatusCode, "nobody")
+	doortest.CheckPerUser(t, url)
 }
 
 func TestBehindAProxy(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	url := serve(t, func(app *fiber.App) {
 		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -108,15 +70,11 @@ func TestBehindAProxy(t *testing.T) {
 		app.Use(fiberlimit.New(guard))
 		app.Get("/", hello)
 	})
-	admitted(t, url, "X-Forwarded-For", "203.0.113.1")
-	resp, _ := ask(t, url, "X-Forwarded-For", "198.51.100.7, 203.0.113.1")
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "an address that the client claims")
-	resp, _ = ask(t, url, "X-Forwarded-For", "203.0.113.2")
-	assert.Equal(t, http.StatusOK, resp.StatusCode, "another client")
+	doortest.CheckBehindAProxy(t, url)
 }
 
 func TestOwnDenialBody(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	url := serve(t, func(app *fiber.App) {
@@ -126,14 +84,11 @@ func TestOwnDenialBody(t *testing.T) {
 		app.Use(fiberlimit.New(httplimit.NewGuard(perClient, cfg)))
 		app.Get("/", hello)
 	})
-	resp, text := admitted(t, url)
-	assert.JSONEq(t, `{"error": "too many requests", "limit": "100/1m"}`, text)
-	assert.Contains(t, resp.Header.Get("Content-Type"), "application/json")
-	assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+	doortest.CheckOwnBody(t, url, `{"error": "too many requests", "limit": "100/1m"}`)
 }
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	app := fiber.New(fiber.Config{ErrorHandler: func(c fiber.Ctx, err error) error {
@@ -149,21 +104,15 @@ func TestDenialThroughTheErrorHandler(t *testing.T) {
 	app.Use(fiberlimit.New(httplimit.NewGuard(perClient, cfg)))
 	app.Get("/", hello)
 	url := start(t, app)
-	_, text := admitted(t, url)
+	_, text := doortest.Admitted(t, url)
 	assert.JSONEq(t, `{"error": "over the limit 100/1m"}`, text)
 }
 
 // A client has at most two streams at a time, and a stream is in flight until it ends.
 func TestStreams(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	end := make(chan bool)
-	subscribe := func() <-chan string {
-		events := make(chan string, 1)
-		events <- "hello"
-		go func() { <-end; close(events) }()
-		return events
-	}
+	subscribe, end := doortest.Streams()
 	url := serve(t, func(app *fiber.App) {
 		guard := httplimit.NewGuard(perClient, httplimit.Config{
 			Extractor:   httplimit.RemoteAddr(),
@@ -181,32 +130,11 @@ func TestStreams(t *testing.T) {
 			})
 		})
 	})
-	var open []*http.Response
-	for range 2 {
-		resp, err := http.Get(url + "/events")
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		open = append(open, resp)
-	}
-	third, err := http.Get(url + "/events")
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusTooManyRequests, third.StatusCode)
-	assert.NoError(t, third.Body.Close())
-	close(end)
-	for _, resp := range open {
-		text, err := io.ReadAll(resp.Body)
-		assert.NoError(t, err)
-		assert.Contains(t, string(text), "data:")
-		assert.NoError(t, resp.Body.Close())
-	}
-	require.Eventually(t, func() bool {
-		resp, _ := ask(t, url+"/events")
-		return resp.StatusCode == http.StatusOK
-	}, time.Minute, time.Millisecond)
+	doortest.CheckStreams(t, url, end)
 }
 
 func TestFibersOwnLimiter(t *testing.T) {
-	weirLimiter, _ := newLimiter(t)
+	weirLimiter, _ := doortest.NewLimiter(t)
 	url := serve(t, func(app *fiber.App) {
 		app.Use(limiter.New(limiter.Config{
 			Max:        100,
@@ -217,16 +145,16 @@ func TestFibersOwnLimiter(t *testing.T) {
 		app.Get("/", hello)
 	})
 	for range 100 {
-		resp, _ := ask(t, url)
+		resp, _ := doortest.Get(t, url)
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 	}
-	resp, _ := ask(t, url)
+	resp, _ := doortest.Get(t, url)
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 }
 
 // A Respond that answers by the fiber.Ctx keeps the fields, as it does in other frameworks.
 func TestRespondByTheContextKeepsTheFields(t *testing.T) {
-	weirLimiter, clock := newLimiter(t)
+	weirLimiter, clock := doortest.NewLimiter(t)
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
 	cfg.Respond = func(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) {
 		_ = fiberlimit.Context(r).Status(d.Status).JSON(fiber.Map{"error": "too many requests"})
@@ -236,7 +164,7 @@ func TestRespondByTheContextKeepsTheFields(t *testing.T) {
 		app.Use(fiberlimit.New(httplimit.NewGuard(perClient, cfg)))
 		app.Get("/", hello)
 	})
-	resp, text := admitted(t, url)
+	resp, text := doortest.Admitted(t, url)
 	assert.JSONEq(t, `{"error": "too many requests"}`, text)
 	assert.Equal(t, []string{"no-store"}, resp.Header["Cache-Control"])
 	assert.Len(t, resp.Header["Retry-After"], 1)
@@ -306,16 +234,16 @@ func TestPatternOfAGroup(t *testing.T) {
 			"/api/early":        "none",
 		} {
 			pattern = "none"
-			_, _ = ask(t, url+path)
+			_, _ = doortest.Get(t, url+path)
 			assert.Equal(t, want, pattern, path)
 			if !cfg.CaseSensitive && strings.HasPrefix(want, "GET") {
-				_, _ = ask(t, url+strings.ToUpper(path)+"/")
+				_, _ = doortest.Get(t, url+strings.ToUpper(path)+"/")
 				assert.Equal(t, want, pattern, path)
 			}
 		}
 		app.Get("/api/late", hello)
 		app.RebuildTree()
-		_, _ = ask(t, url+"/api/late")
+		_, _ = doortest.Get(t, url+"/api/late")
 		assert.Equal(t, "GET /api/late", pattern)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir/adapters/fiberlimit"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -25,14 +26,14 @@ func limited(cfg limiter.Config) func(*fiber.App) {
 func byUser(c fiber.Ctx) string { return c.Query("user") }
 
 func TestHandlerDenialAndRecovery(t *testing.T) {
-	l, clock := newLimiter(t)
+	l, clock := doortest.NewLimiter(t)
 	url := serve(t, limited(limiter.Config{
 		Max: 2, Expiration: time.Minute, KeyGenerator: byUser,
 		LimiterMiddleware: fiberlimit.Handler(l.FixedWindow(),
 			httplimit.Config{Name: "api", Now: clock.Now}),
 	}))
 	for _, left := range []string{"1", "0"} {
-		resp, text := get(t, url+"?user=alice")
+		resp, text := doortest.Get(t, url+"?user=alice")
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Equal(t, "hello", text)
 		assert.Equal(t, "2", resp.Header.Get("X-RateLimit-Limit"))
@@ -40,23 +41,23 @@ func TestHandlerDenialAndRecovery(t *testing.T) {
 		assert.Equal(t, "45", resp.Header.Get("X-RateLimit-Reset"))
 		assert.Empty(t, resp.Header.Get("RateLimit"))
 	}
-	resp, text := get(t, url+"?user=alice")
+	resp, text := doortest.Get(t, url+"?user=alice")
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 	assert.Equal(t, "Too Many Requests", text, "Fiber's own answer")
 	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
-	resp, _ = get(t, url+"?user=bob")
+	resp, _ = doortest.Get(t, url+"?user=bob")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
-	resp, _ = get(t, url)
+	resp, _ = doortest.Get(t, url)
 	assert.Equal(t, http.StatusBadRequest, resp.StatusCode, "no key")
 
 	clock.Advance(45 * time.Second)
-	resp, _ = get(t, url+"?user=alice")
+	resp, _ = doortest.Get(t, url+"?user=alice")
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
 // Every field of Fiber's Config takes effect.
 func TestHandlerGoesByFibersConfig(t *testing.T) {
-	l, clock := newLimiter(t)
+	l, clock := doortest.NewLimiter(t)
 	url := serve(t, func(app *fiber.App) {
 		app.Use(limiter.New(limiter.Config{
 			KeyGenerator: byUser,
@@ -89,20 +90,20 @@ func TestHandlerGoesByFibersConfig(t *testing.T) {
 		{"Next skips the limiter", "/?user=root", 200},
 		{"and again", "/?user=root", 200},
 	} {
-		resp, text := get(t, url+step.path)
+		resp, text := doortest.Get(t, url+step.path)
 		assert.Equal(t, step.want, resp.StatusCode, step.name)
 		assert.Equal(t, step.want == http.StatusTeapot, text == "short and stout", step.name)
 		assert.Empty(t, resp.Header.Get("X-RateLimit-Limit"), step.name)
 		assert.Empty(t, resp.Header.Get("Retry-After"), step.name)
 	}
 	clock.Advance(15 * time.Second)
-	resp, _ := get(t, url+"?user=alice")
+	resp, _ := doortest.Get(t, url+"?user=alice")
 	assert.Equal(t, http.StatusOK, resp.StatusCode, "the expiration is 30 s")
 }
 
 func TestHandlerThatCannotDecide(t *testing.T) {
 	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
-		resp, text := get(t, serve(t, limited(limiter.Config{
+		resp, text := doortest.Get(t, serve(t, limited(limiter.Config{
 			LimiterMiddleware: fiberlimit.Handler(weirtest.FailAll(errors.New("down")), httplimit.Config{
 				Name: "api", FailOpen: open, Logger: slog.New(slog.DiscardHandler),
 			}),
@@ -113,7 +114,7 @@ func TestHandlerThatCannotDecide(t *testing.T) {
 }
 
 func TestHandlerInShadowModeDeniesNoRequest(t *testing.T) {
-	l, clock := newLimiter(t)
+	l, clock := doortest.NewLimiter(t)
 	decisions := make(chan httplimit.Decision, 3)
 	url := serve(t, limited(limiter.Config{
 		Max: 1,
@@ -123,7 +124,7 @@ func TestHandlerInShadowModeDeniesNoRequest(t *testing.T) {
 		}),
 	}))
 	for _, want := range []httplimit.Outcome{httplimit.Admitted, httplimit.Denied} {
-		resp, _ := get(t, url)
+		resp, _ := doortest.Get(t, url)
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Empty(t, resp.Header.Get("X-RateLimit-Limit"))
 		assert.Equal(t, want, (<-decisions).Outcome)
@@ -132,14 +133,14 @@ func TestHandlerInShadowModeDeniesNoRequest(t *testing.T) {
 
 // New alone, without limiter.New around it, has the defaults too: 5 requests in a minute.
 func TestHandlerHasFibersDefaults(t *testing.T) {
-	l, clock := newLimiter(t)
+	l, clock := doortest.NewLimiter(t)
 	handler := fiberlimit.Handler(l.FixedWindow(), httplimit.Config{Name: "api", Now: clock.Now})
 	url := serve(t, func(app *fiber.App) { app.Use(handler.New(nil)); app.Get("/", hello) })
 	for range 5 {
-		resp, _ := get(t, url)
+		resp, _ := doortest.Get(t, url)
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 	}
-	resp, _ := get(t, url)
+	resp, _ := doortest.Get(t, url)
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
 }

@@ -1,0 +1,243 @@
+package doortest
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// Serve starts a server whose routes are behind a guard, and returns its URL.
+type Serve func(guard *httplimit.Guard) (url string)
+
+// NewLimiter returns a Limiter on a clock that stands at 15 s past a minute.
+func NewLimiter(t *testing.T) (*weir.Limiter, *weirtest.Clock) {
+	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 0, time.UTC))
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
+	return limiter, clock
+}
+
+// Get sends a request with these header lines, names and values in turn.
+func Get(t *testing.T, url string, lines ...string) (*http.Response, string) {
+	t.Helper()
+	return do(t, http.MethodGet, url, lines...)
+}
+
+func do(t *testing.T, method, url string, lines ...string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	require.NoError(t, err)
+	for i := 0; i < len(lines); i += 2 {
+		req.Header.Add(lines[i], lines[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, resp.Body.Close()) }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
+// Admitted checks that a limit of 100 admits so many requests and denies the next one, whose answer
+// it returns.
+func Admitted(t *testing.T, url string, lines ...string) (*http.Response, string) {
+	t.Helper()
+	for range 100 {
+		resp, _ := Get(t, url, lines...)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	resp, text := Get(t, url, lines...)
+	require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+	assert.Len(t, resp.Header["Ratelimit"], 1)
+	return resp, text
+}
+
+// CheckPerRoute checks a limit of 100 for each of the routes /api/users/:id and /api/orders/:id.
+func CheckPerRoute(t *testing.T, url string) {
+	Admitted(t, url+"/api/users/1")
+	resp, _ := Get(t, url+"/api/users/2")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "another path of the route")
+	Admitted(t, url+"/api/orders/1")
+}
+
+// CheckPerUser checks a limit of 100 for each user, whom the header X-User names.
+func CheckPerUser(t *testing.T, url string) {
+	Admitted(t, url, "X-User", "alice")
+	resp, _ := Get(t, url, "X-User", "bob")
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	resp, _ = Get(t, url)
+	assert.Equal(t, http.StatusBadRequest, resp.StatusCode, "nobody")
+}
+
+// CheckBehindAProxy checks a limit of 100 for each client of a proxy at 127.0.0.1.
+func CheckBehindAProxy(t *testing.T, url string) {
+	Admitted(t, url, "X-Forwarded-For", "203.0.113.1")
+	resp, _ := Get(t, url, "X-Forwarded-For", "198.51.100.7, 203.0.113.1")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "an address that the client claims")
+	resp, _ = Get(t, url, "X-Forwarded-For", "203.0.113.2")
+	assert.Equal(t, http.StatusOK, resp.StatusCode, "another client")
+}
+
+// CheckOwnBody checks that a denial has a body of its own, in JSON, and the fields of a guard.
+func CheckOwnBody(t *testing.T, url, body string) {
+	resp, text := Admitted(t, url)
+	assert.JSONEq(t, body, text)
+	assert.Contains(t, resp.Header.Get("Content-Type"), "application/json")
+	assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"))
+}
+
+// Streams returns a function whose channels have an event and stay open until end is closed.
+func Streams() (subscribe func() <-chan string, end chan bool) {
+	end = make(chan bool)
+	return func() <-chan string {
+		events := make(chan string, 1)
+		events <- "hello"
+		go func() { <-end; close(events) }()
+		return events
+	}, end
+}
+
+// CheckStreams checks that a client has at most two streams at a time at /events, which end with
+// end, and that a stream is in flight until it ends.
+func CheckStreams(t *testing.T, url string, end chan bool) {
+	var open []*http.Response
+	for range 2 {
+		resp, err := http.Get(url + "/events")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		open = append(open, resp)
+	}
+	third, _ := Get(t, url+"/events")
+	assert.Equal(t, http.StatusTooManyRequests, third.StatusCode)
+	close(end)
+	for _, resp := range open {
+		text, err := io.ReadAll(resp.Body)
+		assert.NoError(t, err)
+		assert.Contains(t, string(text), "data:")
+		assert.NoError(t, resp.Body.Close())
+	}
+	require.Eventually(t, func() bool {
+		resp, _ := Get(t, url+"/events")
+		return resp.StatusCode == http.StatusOK
+	}, time.Minute, time.Millisecond)
+}
+
+// CheckRecovery checks two requests, a denial, and a request in the next minute. The server answers
+// "hello".
+func CheckRecovery(t *testing.T, serve Serve) {
+	limiter, clock := NewLimiter(t)
+	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
+	}))
+	for _, left := range []string{"1", "0"} {
+		resp, text := Get(t, url)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Equal(t, "hello", text)
+		assert.Equal(t, `"2/1m";q=2;w=60`, resp.Header.Get("RateLimit-Policy"))
+		assert.Equal(t, `"2/1m";r=`+left+`;t=45`, resp.Header.Get("RateLimit"))
+	}
+	resp, text := Get(t, url)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
+	assert.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
+	assert.Contains(t, text, "quota-exceeded")
+	assert.NotContains(t, text, "hello", "the handler ran")
+
+	clock.Advance(45 * time.Second)
+	resp, text = Get(t, url)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "hello", text)
+}
+
+// CheckRoutesAndMethods checks that the budget belongs to the method and the route, not to the
+// path. The server has GET and DELETE /users/:id and GET /orders/:id behind the guard.
+func CheckRoutesAndMethods(t *testing.T, serve Serve) {
+	limiter, clock := NewLimiter(t)
+	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
+		Duration: time.Minute, Now: clock.Now,
+	}))
+	for _, step := range []struct {
+		method, path string
+		want         int
+	}{
+		{http.MethodGet, "/users/1", 200}, {http.MethodGet, "/users/2", 429},
+		{http.MethodGet, "/orders/1", 200}, {http.MethodGet, "/nowhere", 404},
+		{http.MethodDelete, "/users/3", 200},
+	} {
+		resp, _ := do(t, step.method, url+step.path)
+		assert.Equal(t, step.want, resp.StatusCode, "%s %s", step.method, step.path)
+	}
+}
+
+// CheckKeyOfTheContext checks a key that an earlier handler has found out: the user of the query.
+func CheckKeyOfTheContext(t *testing.T, user func(r *http.Request) string, serve Serve) {
+	limiter, clock := NewLimiter(t)
+	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) { return user(r), nil }),
+		Limit:     1, Duration: time.Minute, Now: clock.Now,
+	}))
+	for _, step := range []struct {
+		user string
+		want int
+	}{
+		{"alice", 200}, {"alice", 429}, {"bob", 200}, {"", 400},
+	} {
+		resp, _ := Get(t, url+"?user="+step.user)
+		assert.Equal(t, step.want, resp.StatusCode, step.user)
+	}
+}
+
+// CheckUndecided checks requests that nobody can decide on. The server answers "bypassed" to those
+// that pass.
+func CheckUndecided(t *testing.T, serve Serve) {
+	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
+		resp, text := Get(t, serve(httplimit.NewGuard(weirtest.FailAll(errors.New("down")),
+			httplimit.Config{
+				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
+				Logger: slog.New(slog.DiscardHandler),
+			})))
+		assert.Equal(t, want, resp.StatusCode)
+		assert.Equal(t, open, text == "bypassed", text)
+	}
+}
+
+// Page is an answer of a server: by its path the status, and a part of the body.
+type Page struct {
+	Path   string
+	Status int
+	Body   string
+}
+
+// CheckStatuses checks that CountIf sees the status of every kind of answer, errors included, and
+// that the client gets it with the guard's fields. Only the failed login, /login, counts.
+func CheckStatuses(t *testing.T, serve Serve, pages ...Page) {
+	limiter, clock := NewLimiter(t)
+	statuses := make(chan int, 1)
+	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
+		CountIf: func(status int) bool { statuses <- status; return status == http.StatusUnauthorized },
+	}))
+	for _, page := range append(pages, Page{"/login", http.StatusUnauthorized, ""}) {
+		resp, text := Get(t, url+page.Path)
+		assert.Equal(t, page.Status, resp.StatusCode, page.Path)
+		assert.Contains(t, text, page.Body, page.Path)
+		assert.NotEmpty(t, resp.Header.Get("RateLimit"), page.Path)
+		assert.Equal(t, page.Status, <-statuses, page.Path)
+	}
+	resp, _ := Get(t, url+"/login")
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
+		"the second attempt after a failed one")
+}
