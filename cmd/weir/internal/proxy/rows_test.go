@@ -227,7 +227,7 @@ func TestFocusAndSelectionStay(t *testing.T) {
 	require.Eventually(t, denied, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, name, c.denied.Entries()[0].Key)
 	c.Sees(`was.querySelector("button").textContent === "listed"`)
-	assert.True(t, browsertest.Eval[bool](c.Tab, `document.activeElement === was.querySelector("button")`))
+	c.Sees(`document.activeElement === was.querySelector("button")`) // when the question has closed
 
 	browsertest.Eval[bool](c.Tab, `document.activeElement.blur(),
 		getSelection().selectAllChildren(document.querySelectorAll("#worst .name")[3]), true`)
