@@ -103,7 +103,7 @@ tidy: ## go mod tidy in each module; it finds the others unreleased
 # once, with the race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
 	@failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
-	  for m in $(ADAPTERS); do echo "== adapters/$$m"; (cd adapters/$$m && GOFLAGS="$$GOFLAGS -race" $(LINT) run ./...) || failed="$$failed adapters/$$m"; done; \
+	  for m in $(ADAPTERS); do echo "== adapters/$$m"; (cd adapters/$$m && GOWORK=$(CURDIR)/adapters/go.work GOFLAGS="$$GOFLAGS -race" $(LINT) run ./...) || failed="$$failed adapters/$$m"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(LINT):

@@ -30,7 +30,7 @@ func labels(name string) prometheus.Labels {
 // Collector collects the metrics of groups. It is a prometheus.Collector.
 type Collector struct {
 	groups []metrics.Group
-	descs   [][]*prometheus.Desc // as the groups' Descs
+	descs  [][]*prometheus.Desc // as the groups' Descs
 }
 
 var _ prometheus.Collector = (*Collector)(nil)

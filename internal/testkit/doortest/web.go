@@ -114,7 +114,9 @@ func Streams() (subscribe func() <-chan string, end chan bool) {
 func CheckStreams(t *testing.T, url string, end chan bool) {
 	var open []*http.Response
 	for range 2 {
-		resp, err := http.Get(url + "/events")
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/events", http.NoBody)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 		open = append(open, resp)
