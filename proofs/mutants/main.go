@@ -75,7 +75,7 @@ func run(cfg config) error {
 	if err != nil {
 		return err
 	}
-	list := filepath.Join(cfg.root, "tools", "mutants", "equivalents.txt")
+	list := filepath.Join(cfg.root, "proofs", "mutants", "equivalents.txt")
 	equivalents, err := readEquivalents(list, cfg.pkg, p.mutants)
 	if err != nil {
 		return err
