@@ -9,9 +9,6 @@ import (
 	"github.com/weirgo/weir/internal/core/wrap"
 )
 
-// errUndecided reports that primary did not decide, so local does. Callers never see it.
-var errUndecided = errNoAnswer
-
 // Prompt is an optional interface of a primary. Prompt reports whether its calls end with the
 // deadline of their context, and neither panic nor exit their goroutine. Such a primary is called
 // on the goroutine of the caller, who then may wait for up to Config.Timeout after giving up. The

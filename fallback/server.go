@@ -11,9 +11,9 @@ import (
 	"github.com/weirgo/weir/internal/stores/guarded"
 )
 
-// errNoAnswer reports that a server was not called, as its breaker is open, or that the call failed
-// or was late.
-var errNoAnswer = errors.New("no answer")
+// errUndecided reports that primary did not decide, so local does: its breaker is open, or the call
+// failed or was late. Callers never see it.
+var errUndecided = errors.New("no answer")
 
 // errTimeout is the failure of a call, or a probe, that was late.
 var errTimeout = errors.New("the server did not answer in time")
@@ -86,8 +86,8 @@ func (s *server) Detached(ctx context.Context) context.Context { return s.deadli
 
 // Call calls the server, unless b, the breaker of key, is open: then it starts a probe, if one is
 // due. It waits for at most Timeout, half of the time that the caller has left, or until the caller
-// gives up, which it does not notice while it makes the call itself. The error is errNoAnswer, one
-// of ctx, or a Refused one. A nil breaker does not record how the call ends.
+// gives up, which it does not notice while it makes the call itself. The error is errUndecided, one
+// of ctx, or a refused one. A nil breaker does not record how the call ends.
 //
 // A prompt server is called by here, on this goroutine, unless the caller has little time. The call
 // began at began. Otherwise detach returns what makes the call on a goroutine of its own, possibly
@@ -99,7 +99,7 @@ func (s *server) Call(
 ) error {
 	if b != nil && !b.Closed() {
 		s.startProbe(b, key)
-		return errNoAnswer
+		return errUndecided
 	}
 	wait := s.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -109,7 +109,7 @@ func (s *server) Call(
 		err := here(s.Detached(ctx))
 		now := s.cfg.Now()
 		s.called(now.Sub(began), err)
-		if err = s.judge(b, err, now); err == errNoAnswer && ctx.Err() != nil {
+		if err = s.judge(b, err, now); err == errUndecided && ctx.Err() != nil {
 			return gaveUp(ctx)
 		}
 		return err
@@ -128,7 +128,7 @@ func (s *server) Call(
 		if wait < s.cfg.Timeout {
 			s.shortDeadlines.Add(1)
 		}
-		return errNoAnswer
+		return errUndecided
 	case <-ctx.Done():
 		return gaveUp(ctx)
 	}
@@ -231,7 +231,7 @@ func (s *server) judge(b *breaker, err error, now time.Time) error {
 		return nil
 	}
 	s.report(err)
-	return errNoAnswer
+	return errUndecided
 }
 
 // isDown reports whether err counts against the server. If Config.IsDown panics, it does.

@@ -65,19 +65,19 @@ func TestEndsOfCalls(t *testing.T) {
 	}{
 		"an answer":   {op: fail(nil)},
 		"bad request": {op: fail(errBad), want: errBad},
-		"a failure":   {op: fail(errTest), want: errNoAnswer, state: Open, failures: 1},
-		"its deadline": {op: late, want: errNoAnswer, state: Open, failures: 1,
+		"a failure":   {op: fail(errTest), want: errUndecided, state: Open, failures: 1},
+		"its deadline": {op: late, want: errUndecided, state: Open, failures: 1,
 			took: 50 * time.Millisecond},
 		"no deadline": {func(context.Context) error {
 			time.Sleep(time.Hour) // in a bubble
 			return nil
-		}, true, errNoAnswer, Open,
+		}, true, errUndecided, Open,
 			1, 0, 50 * time.Millisecond},
-		"a panic": {func(context.Context) error { panic("a bug") }, true, errNoAnswer, Open, 1, 1, 0},
+		"a panic": {func(context.Context) error { panic("a bug") }, true, errUndecided, Open, 1, 1, 0},
 		"its goroutine": {func(context.Context) error {
 			runtime.Goexit()
 			return nil
-		}, true, errNoAnswer, Open,
+		}, true, errUndecided, Open,
 			1, 0, 0},
 	} {
 		for _, alone := range []bool{true, false} {
@@ -117,12 +117,12 @@ func TestCallsThatAreNotRecorded(t *testing.T) {
 		s.cfg.OnError = func(err error) { errs = append(errs, err) }
 	})
 	other := errors.New("a bug")
-	assert.Equal(t, errNoAnswer, s.Call(t.Context(), nil, "a", time.Now(), fail(errTest), nil))
+	assert.Equal(t, errUndecided, s.Call(t.Context(), nil, "a", time.Now(), fail(errTest), nil))
 	assert.Equal(t, Closed, stats(s).State)
-	assert.Equal(t, errNoAnswer,
+	assert.Equal(t, errUndecided,
 		s.Call(t.Context(), s.breaker("a"), "a", time.Now(), fail(other), nil))
 	assert.Equal(t, Closed, stats(s).State)
-	assert.Equal(t, errNoAnswer,
+	assert.Equal(t, errUndecided,
 		s.Call(t.Context(), s.breaker("a"), "a", time.Now(), fail(errTest), nil))
 	assert.Equal(t, Open, stats(s).State)
 	assert.Equal(t, []error{errTest, other, errTest}, errs)
@@ -164,14 +164,14 @@ func TestProbes(t *testing.T) {
 			b := s.breaker("a")
 			call := func(err error) error { return s.Call(t.Context(), b, "a", time.Now(), fail(err), nil) }
 			require.NoError(t, call(nil))
-			require.Equal(t, errNoAnswer, call(errTest))
-			assert.Equal(t, errNoAnswer, call(nil), "it is not called")
+			require.Equal(t, errUndecided, call(errTest))
+			assert.Equal(t, errUndecided, call(nil), "it is not called")
 			synctest.Wait()
 			assert.Zero(t, tried, "%s: too early", row.name)
 			time.Sleep(1100 * time.Millisecond)
 			began := time.Now()
-			assert.Equal(t, errNoAnswer, call(nil))
-			assert.Equal(t, errNoAnswer, call(nil), "one at a time")
+			assert.Equal(t, errUndecided, call(nil))
+			assert.Equal(t, errUndecided, call(nil), "one at a time")
 			assert.Zero(t, time.Since(began), "nobody waits for the probe")
 			time.Sleep(1050 * time.Millisecond)
 			synctest.Wait()
@@ -206,10 +206,10 @@ func TestCallersWithLittleTime(t *testing.T) {
 		{"an answer in time", 40 * time.Millisecond, 19 * time.Millisecond, 19 * time.Millisecond, nil, 0,
 			Closed},
 		{"a short deadline", 40 * time.Millisecond, 30 * time.Millisecond, 20 * time.Millisecond,
-			errNoAnswer, 1, Closed},
+			errUndecided, 1, Closed},
 		{"too late for all", 40 * time.Millisecond, 60 * time.Millisecond, 20 * time.Millisecond,
-			errNoAnswer, 1, Open},
-		{"enough time", time.Minute, 60 * time.Millisecond, 50 * time.Millisecond, errNoAnswer, 0, Open},
+			errUndecided, 1, Open},
+		{"enough time", time.Minute, 60 * time.Millisecond, 50 * time.Millisecond, errUndecided, 0, Open},
 		{"it gives up", 0, 30 * time.Millisecond, 7 * time.Millisecond, context.Canceled, 0, Closed},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestCallersWithLittleTime(t *testing.T) {
 			time.Sleep(time.Second)
 			synctest.Wait()
 			assert.Len(t, ends, 1, row.name)
-			assert.Equal(t, row.state == Open, <-ends == errNoAnswer, row.name)
+			assert.Equal(t, row.state == Open, <-ends == errUndecided, row.name)
 			st := stats(s)
 			assert.Equal(t, []any{row.short, row.state}, []any{st.ShortDeadlines, st.State}, row.name)
 		})
