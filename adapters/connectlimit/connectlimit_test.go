@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/rpclimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -149,18 +150,9 @@ func each(t *testing.T, test func(t *testing.T, call caller)) {
 	}
 }
 
-// newLimiter returns a limiter on a clock that stands at 15 s past a minute.
-func newLimiter(t *testing.T) (*weir.Limiter, *weirtest.Clock) {
-	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 0, time.UTC))
-	limiter, err := weir.New(weir.Config{Now: clock.Now})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
-	return limiter, clock
-}
-
 func TestDenialAndRecovery(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
-		limiter, clock := newLimiter(t)
+		limiter, clock := doortest.NewLimiter(t)
 		server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
 		}))
@@ -183,7 +175,7 @@ func TestDenialAndRecovery(t *testing.T) {
 }
 
 func TestLimitsPerProcedureAndKey(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.Headers("Api-Key"), httplimit.Pattern()),
 		Policies: []httplimit.Policy{
@@ -236,7 +228,7 @@ func TestFailOpenOrClosed(t *testing.T) {
 // CountIf on 401 counts the failed logins only. Their answers have the fields, too.
 func TestCountIf(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
-		limiter, clock := newLimiter(t)
+		limiter, clock := doortest.NewLimiter(t)
 		wrong := connect.NewError(connect.CodeUnauthenticated, errors.New("wrong password"))
 		login := func(_ context.Context, header http.Header) error {
 			if header.Get("Password") == "" {
@@ -285,7 +277,7 @@ func TestCountIfSeesContextErrors(t *testing.T) {
 // Each of two limiters in a row reports its limit.
 func TestStackedServersSendBothFields(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
-		limiter, clock := newLimiter(t)
+		limiter, clock := doortest.NewLimiter(t)
 		limit := func(name string, n uint64) *connectlimit.Server {
 			return connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 				Extractor: httplimit.RemoteAddr(), Name: name, Limit: n, Duration: time.Minute, Now: clock.Now,
@@ -316,7 +308,7 @@ func TestInterceptorsOnTheOtherSide(t *testing.T) {
 
 func TestClientKeepsToItsLimit(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
-		limiter, clock := newLimiter(t)
+		limiter, clock := doortest.NewLimiter(t)
 		var stats httplimit.Stats
 		server := serve(t, nil, connectlimit.NewServer(&weirtest.Fake{}, httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Stats: &stats,
@@ -339,7 +331,7 @@ func TestClientKeepsToItsLimit(t *testing.T) {
 // After a denial nothing more is sent before its RetryInfo is over.
 func TestClientFollowsServer(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
-		limiter, clock := newLimiter(t)
+		limiter, clock := doortest.NewLimiter(t)
 		var stats httplimit.Stats
 		server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,

@@ -19,6 +19,7 @@ import (
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/docblocks"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -57,7 +58,7 @@ func admitted(t *testing.T, server *httptest.Server, header http.Header) answer 
 }
 
 func TestPerUser(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	limit := connectlimit.NewServer(perClient, httplimit.Config{
 		Extractor: httplimit.Headers("X-User"), // that an interceptor before this one has checked
@@ -70,7 +71,7 @@ func TestPerUser(t *testing.T) {
 }
 
 func TestBehindAProxy(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	limit := connectlimit.NewServer(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
@@ -82,7 +83,7 @@ func TestBehindAProxy(t *testing.T) {
 }
 
 func TestOnDenied(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	limit := connectlimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now,
 	})
@@ -136,7 +137,7 @@ func sendAll(
 
 // Each message of a stream counts.
 func TestMessages(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perMessage := limiter.TokenBucket(20).Limit(100, time.Minute).Named("messages")
 	messages := connectlimit.NewServer(perMessage, httplimit.Config{Extractor: httplimit.RemoteAddr()})
 	handler := connect.NewBidiStreamHandler(streamProcedure, echo,
@@ -158,7 +159,7 @@ func TestMessages(t *testing.T) {
 
 // A client can limit the messages that it sends.
 func TestClientMessages(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	client := &connectlimit.Client{Transport: httpclient.Transport{
 		Limit: limiter.FixedWindow().Limit(3, time.Hour), NoWait: true,
 	}}

@@ -44,11 +44,11 @@ func behind(t *testing.T) doortest.Serve {
 func TestDenialAndRecovery(t *testing.T) { doortest.CheckRecovery(t, behind(t)) }
 
 func TestLimitPerRouteAndMethod(t *testing.T) {
-	doortest.CheckRoutesAndMethods(t, func(guard *httplimit.Guard) string {
+	doortest.CheckRoutesAndMethods(t, http.MethodHead, func(guard *httplimit.Guard) string {
 		return serve(t, func(e *echo.Echo) {
 			limit := echolimit.New(guard)
 			e.GET("/users/:id", hello, limit)
-			e.DELETE("/users/:id", hello, limit)
+			e.HEAD("/users/:id", hello, limit)
 			e.GET("/orders/:id", hello, limit)
 		})
 	})
@@ -96,7 +96,8 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		doortest.Page{Path: "/empty", Status: 204},
 		doortest.Page{Path: "/nowhere", Status: 404, Body: "Not Found"},
 		doortest.Page{Path: "/broken", Status: 500, Body: "Internal Server Error"},
-		doortest.Page{Path: "/flushed", Status: 202})
+		doortest.Page{Path: "/flushed", Status: 202},
+		doortest.Page{Path: "/login", Status: 401, Body: "wrong password"})
 }
 
 // What runs around the guard sees a refusal's status.

@@ -22,6 +22,8 @@ import (
 // The code of these tests is in docs/frameworks.md.
 func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.CheckRows(t, "../../docs/frameworks.md", "Echo", "frameworks_test.go")
+	docblocks.Check(t, "../../docs/frameworks.md", "## Limiters of the frameworks",
+		"frameworks_test.go", "../fiberlimit/frameworks_test.go")
 }
 
 func TestPerRoute(t *testing.T) {

@@ -58,7 +58,7 @@ func behind(t *testing.T) doortest.Serve {
 func TestDenialAndRecovery(t *testing.T) { doortest.CheckRecovery(t, behind(t)) }
 
 func TestLimitPerRouteAndMethod(t *testing.T) {
-	doortest.CheckRoutesAndMethods(t, func(guard *httplimit.Guard) string {
+	doortest.CheckRoutesAndMethods(t, http.MethodDelete, func(guard *httplimit.Guard) string {
 		return serve(t, func(app *fiber.App) {
 			limit := fiberlimit.New(guard)
 			app.Get("/users/:id", limit, hello)
@@ -114,7 +114,8 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 	}, doortest.Page{Path: "/", Status: 200, Body: "hello"},
 		doortest.Page{Path: "/empty", Status: 204},
 		doortest.Page{Path: "/nowhere", Status: 404, Body: "Not Found"},
-		doortest.Page{Path: "/broken", Status: 500, Body: "broken"})
+		doortest.Page{Path: "/broken", Status: 500, Body: "broken"},
+		doortest.Page{Path: "/login", Status: 401, Body: "wrong password"})
 }
 
 func TestNewWithoutAGuardPanics(t *testing.T) {

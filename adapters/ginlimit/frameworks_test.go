@@ -20,7 +20,10 @@ import (
 // The code of these tests is in docs/frameworks.md.
 func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.CheckRows(t, "../../docs/frameworks.md", "Gin", "frameworks_test.go")
-	docblocks.Check(t, "../../docs/frameworks.md", "## One guard", "frameworks_test.go")
+	for _, section := range []string{"## One guard", "## Per route", "## Per user",
+		"## Behind a proxy", "## An own denial body", "## The error handler", "## Streams"} {
+		docblocks.Check(t, "../../docs/frameworks.md", section, "frameworks_test.go")
+	}
 }
 
 func TestPerRoute(t *testing.T) {

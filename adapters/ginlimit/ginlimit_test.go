@@ -47,11 +47,11 @@ func behind(t *testing.T) doortest.Serve {
 func TestDenialAndRecovery(t *testing.T) { doortest.CheckRecovery(t, behind(t)) }
 
 func TestLimitPerRouteAndMethod(t *testing.T) {
-	doortest.CheckRoutesAndMethods(t, func(guard *httplimit.Guard) string {
+	doortest.CheckRoutesAndMethods(t, http.MethodHead, func(guard *httplimit.Guard) string {
 		return serve(t, func(e *gin.Engine) {
 			limit := ginlimit.New(guard)
 			e.GET("/users/:id", limit, hello)
-			e.DELETE("/users/:id", limit, hello)
+			e.HEAD("/users/:id", limit, hello)
 			e.GET("/orders/:id", limit, hello)
 		})
 	})
@@ -82,7 +82,8 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		})
 	}, doortest.Page{Path: "/", Status: 200},
 		doortest.Page{Path: "/empty", Status: 204},
-		doortest.Page{Path: "/nowhere", Status: 404})
+		doortest.Page{Path: "/nowhere", Status: 404},
+		doortest.Page{Path: "/login", Status: 401})
 }
 
 // The status counts that the answer began with, though the client hangs up before the handler

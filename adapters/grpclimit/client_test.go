@@ -19,6 +19,7 @@ import (
 	"github.com/weirgo/weir/adapters/grpclimit"
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -38,7 +39,7 @@ func limited(t *testing.T, addr string, c *grpclimit.Client) grpc_health_v1.Heal
 func TestClientKeepsToItsLimit(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
-			limiter, clock := newLimiter(t)
+			limiter, clock := doortest.NewLimiter(t)
 			addr, stats := unlimited(t)
 			client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
 				Limit: limiter.FixedWindow().Limit(2, time.Minute), NoWait: true, Now: clock.Now,
@@ -72,7 +73,7 @@ func TestClientWaits(t *testing.T) {
 }
 
 func TestClientFailsAtOnceBeforeADeadline(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	addr, _ := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
 		Limit: limiter.FixedWindow().Limit(1, time.Hour), Now: clock.Now,
@@ -92,7 +93,7 @@ func TestClientFailsAtOnceBeforeADeadline(t *testing.T) {
 func TestClientFollowsServer(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
-			limiter, clock := newLimiter(t)
+			limiter, clock := doortest.NewLimiter(t)
 			var stats httplimit.Stats
 			addr := serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 				Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
@@ -114,7 +115,7 @@ func TestClientFollowsServer(t *testing.T) {
 }
 
 func TestClientKeysByMethod(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	addr, _ := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{
 		Transport: httpclient.Transport{

@@ -23,12 +23,15 @@ import (
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/docblocks"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
 // The code of these tests is in docs/frameworks.md.
 func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.CheckRows(t, "../../docs/frameworks.md", "gRPC", "frameworks_test.go")
+	docblocks.Check(t, "../../docs/frameworks.md", "## gRPC and Connect",
+		"frameworks_test.go", "../connectlimit/frameworks_test.go")
 }
 
 var bidirectional = &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
@@ -87,7 +90,7 @@ func admitted(t *testing.T, c grpc_health_v1.HealthClient, md ...string) answer 
 }
 
 func TestPerUser(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	limit := grpclimit.NewServer(perClient, httplimit.Config{
 		// metadata that an interceptor before this one has checked
@@ -104,7 +107,7 @@ func TestPerUser(t *testing.T) {
 }
 
 func TestBehindAProxy(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
 	proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	limit := grpclimit.NewServer(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
@@ -117,7 +120,7 @@ func TestBehindAProxy(t *testing.T) {
 }
 
 func TestOnDenied(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: clock.Now,
 	})
@@ -145,7 +148,7 @@ func TestOnDenied(t *testing.T) {
 
 // Each message of a stream counts.
 func TestMessages(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	perMessage := limiter.TokenBucket(20).Limit(100, time.Minute).Named("messages")
 	messages := grpclimit.NewServer(perMessage, httplimit.Config{Extractor: httplimit.RemoteAddr()})
 	option := grpc.ChainStreamInterceptor(messages.Messages())
@@ -179,7 +182,7 @@ func TestMessages(t *testing.T) {
 
 // A client can limit the messages that it sends.
 func TestClientMessages(t *testing.T) {
-	limiter, _ := newLimiter(t)
+	limiter, _ := doortest.NewLimiter(t)
 	client := &grpclimit.Client{Transport: httpclient.Transport{
 		Limit: limiter.FixedWindow().Limit(3, time.Hour), NoWait: true,
 	}}

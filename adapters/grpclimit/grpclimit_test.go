@@ -27,6 +27,7 @@ import (
 	"github.com/weirgo/weir/adapters/grpclimit"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/rpclimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -139,19 +140,10 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// newLimiter returns a limiter on a clock that stands at 15 s past a minute.
-func newLimiter(t *testing.T) (*weir.Limiter, *weirtest.Clock) {
-	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 0, time.UTC))
-	limiter, err := weir.New(weir.Config{Now: clock.Now})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
-	return limiter, clock
-}
-
 func TestDenialAndRecovery(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
-			limiter, clock := newLimiter(t)
+			limiter, clock := doortest.NewLimiter(t)
 			client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(),
 				httplimit.Config{
 					Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
@@ -179,7 +171,7 @@ func TestDenialAndRecovery(t *testing.T) {
 }
 
 func TestLimitsPerMethodAndPeer(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	s := limiter.FixedWindow()
 	watches := s.Limit(2, time.Minute)
 	addr := serve(t, service{}, grpclimit.NewServer(s.Limit(1, time.Minute), httplimit.Config{
@@ -244,7 +236,7 @@ func TestRequestOfAnRPC(t *testing.T) {
 
 // A denial takes nothing from any policy, and waits for the one that denies for the longest.
 func TestPolicies(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.Headers("api-key"),
 		Policies: []httplimit.Policy{
@@ -301,7 +293,7 @@ func TestFailOpenOrClosed(t *testing.T) {
 func TestCountIf(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
-			limiter, clock := newLimiter(t)
+			limiter, clock := doortest.NewLimiter(t)
 			login := service{check: func(ctx context.Context) error {
 				if md, _ := metadata.FromIncomingContext(ctx); len(md["password"]) == 0 {
 					return status.Error(codes.Unauthenticated, "wrong password")
@@ -348,7 +340,7 @@ func TestCountIfSeesContextErrors(t *testing.T) {
 
 // A cost that can never pass has no RetryInfo, so that clients do not repeat it.
 func TestNeverPasses(t *testing.T) {
-	limiter, clock := newLimiter(t)
+	limiter, clock := doortest.NewLimiter(t)
 	client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute, Now: clock.Now,
 		CostFunc: func(*http.Request) uint64 { return 6 },

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -55,35 +56,22 @@ func start(t *testing.T, h http.Handler) string {
 	return server.URL
 }
 
-func get(t *testing.T, url string) (*http.Response, string) {
-	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, resp.Body.Close()) }()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp, string(text)
-}
-
 // Two requests pass, and the third is denied with Retry-After.
 func TestTheMiddlewareInEachFramework(t *testing.T) {
 	for name, serve := range servers {
 		t.Run(name, func(t *testing.T) {
-			clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 0, time.UTC))
-			limiter, err := weir.New(weir.Config{Now: clock.Now})
-			require.NoError(t, err)
-			defer func() { assert.NoError(t, limiter.Close()) }()
+			limiter, clock := doortest.NewLimiter(t)
 			url := serve(t, httplimit.New(limiter.FixedWindow(), httplimit.Config{
 				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
 			}))
 			for _, left := range []string{"1", "0"} {
-				resp, text := get(t, url+"/")
+				resp, text := doortest.Get(t, url+"/")
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.Equal(t, "hello", text)
 				assert.Equal(t, `"2/1m";r=`+left+`;t=45`, resp.Header.Get("RateLimit"))
 				assert.Equal(t, `"2/1m";q=2;w=60`, resp.Header.Get("RateLimit-Policy"))
 			}
-			resp, text := get(t, url+"/")
+			resp, text := doortest.Get(t, url+"/")
 			assert.Equal(t, 429, resp.StatusCode)
 			assert.Equal(t, "45", resp.Header.Get("Retry-After"))
 			assert.Equal(t, `"2/1m";r=0;t=45`, resp.Header.Get("RateLimit"))
@@ -93,7 +81,7 @@ func TestTheMiddlewareInEachFramework(t *testing.T) {
 				"status":429,"detail":"The limit of this policy is used up.","violated-policies":["2/1m"]}`, text)
 
 			clock.Advance(time.Minute)
-			resp, _ = get(t, url+"/")
+			resp, _ = doortest.Get(t, url+"/")
 			assert.Equal(t, 200, resp.StatusCode)
 		})
 	}
@@ -106,7 +94,7 @@ func TestAHandlerLearnsThatItWasLetThroughUndecided(t *testing.T) {
 				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: true,
 				Logger: slog.New(slog.DiscardHandler),
 			}))
-			resp, text := get(t, url+"/")
+			resp, text := doortest.Get(t, url+"/")
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.Equal(t, "bypassed", text)
 			assert.Equal(t, `"2/1m"`, resp.Header.Get("RateLimit-Bypassed"))
@@ -126,7 +114,7 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 				if name == "net/http" && want == 404 {
 					continue // "/" is everywhere
 				}
-				resp, _ := get(t, url+path)
+				resp, _ := doortest.Get(t, url+path)
 				assert.Equal(t, want, resp.StatusCode)
 				assert.Equal(t, want, <-status, path)
 			}
@@ -142,7 +130,7 @@ func TestPatternInChi(t *testing.T) {
 	})
 	router := chi.NewRouter()
 	router.With(guard).Get("/users/{id}", func(http.ResponseWriter, *http.Request) {})
-	get(t, start(t, router)+"/users/7")
+	doortest.Get(t, start(t, router)+"/users/7")
 	require.Len(t, fake.Calls(), 1)
 	assert.Equal(t, weir.JoinKey("route", "/users/{id}"), fake.Calls()[0].Request.Key)
 }
