@@ -144,7 +144,11 @@ func TestAnAbruptStopLosesRequests(t *testing.T) {
 	for range 50 {
 		l.clients.Go(func() { l.client(ctx) })
 	}
-	<-inFlight
+	select {
+	case <-inFlight:
+	case <-ctx.Done():
+		require.NoError(t, ctx.Err(), "no request is in flight after a minute")
+	}
 	require.NoError(t, s.Config.Close())
 	close(closed)
 	l.clients.Wait()
