@@ -38,7 +38,11 @@ func (t *Tree) Mixed() error {
 		"the root of " + last + " with the other modules of this tree": {old, t},
 	} {
 		fmt.Println("==", what)
-		if err := mix(trees[0], trees[1], filepath.Join(dir, what)); err != nil {
+		dst, err := os.MkdirTemp(dir, "mixed-")
+		if err != nil {
+			return err
+		}
+		if err := mix(trees[0], trees[1], dst); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", what, err))
 		}
 	}
