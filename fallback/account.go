@@ -41,8 +41,7 @@ type account struct {
 	calls *calls // of primary that are under way and that local does not count
 	first calls  // the first that calls points to
 
-	// ahead is the cost of the calls under way that local counts. Changes under mu.
-	ahead atomic.Uint64
+	ahead uint64 // the cost of the calls under way that local counts
 }
 
 // sharing is the number of instances that local's counts of a caller are a share of, until its

@@ -56,7 +56,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 			}
 		}
 		if err == nil && res.Allowed() { // of which calls under way are no part
-			res.TotalRequests -= min(res.TotalRequests, v.a.ahead.Load())
+			res.TotalRequests -= min(res.TotalRequests, v.a.ahead)
 		}
 		return res, err
 	})

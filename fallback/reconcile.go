@@ -65,18 +65,19 @@ func (v *visit) missed() *weir.Backlog {
 // record records a decision of primary here and seeds local with its share of it, unless the caller
 // was reset since the call began. That local may have no room for the count does not matter: then
 // it has none for the caller's requests either. The count may lack the calls that local counts
-// ahead, so local comes up to both. The call is under way until then.
+// ahead, so local comes up to both: with the account locked, as local takes these back. The call is
+// under way until then.
 func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
 		counted := *res
-		counted.TotalRequests = share(res.TotalRequests, n) + a.ahead.Load()
+		counted.TotalRequests = share(res.TotalRequests, n) + a.ahead
 		_ = v.seeder.Seed(ctx, v.toShare(n), &counted)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	v.arrive(res.Allowed())
 	v.caughtUp(b)
 	if end.After(now) && (window || res.Allowed()) {

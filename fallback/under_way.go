@@ -49,7 +49,7 @@ func (v *visit) arrive(admitted bool) {
 	case c.giveBack == nil:
 		c.cost -= cost
 	default:
-		a.ahead.Add(-cost)
+		a.ahead -= cost
 		if !admitted && !a.replaced.Load() {
 			c.giveBack(cost)
 		}
@@ -90,7 +90,7 @@ func (v *visit) countCalls(
 			// what it does not take back it counts until its period ends
 			_, _ = local(context.WithoutCancel(ctx), weir.OpRefund, &part, &taken)
 		}
-		v.a.ahead.Add(c.cost)
+		v.a.ahead += c.cost
 		v.a.calls = new(calls)
 		res = nil
 	}

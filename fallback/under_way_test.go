@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -175,6 +176,46 @@ func TestCallsUnderWayWhenOthersFail(t *testing.T) {
 			})
 		}
 	}
+}
+
+// takingBack is a local that calls a function before it takes back.
+type takingBack struct {
+	charging
+	first func()
+}
+
+func (l takingBack) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	l.first()
+	return l.charging.Refund(ctx, r, taken)
+}
+
+// An answer that arrives while local takes back a call that failed does not count as that call.
+func TestAnAnswerWhileLocalTakesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a *atTheGate
+		var once sync.Once
+		own := local(t)
+		answers := func() {
+			a.calls[2] <- nil
+			for range 10_000 { // enough for all that the answer changes without the account's lock
+				runtime.Gosched()
+			}
+		}
+		a = newAtTheGate(t, takingBack{charging{own, own.(weir.Peeker), own.(weir.Refunder),
+			own.(weir.Resetter), own.(weir.Seeder), own.(weir.Charger)},
+			func() { once.Do(answers) }}, nil)
+		r := weir.Request{Key: "a", Limit: 5, Duration: 24 * time.Hour}
+		large := r
+		large.Cost = 4
+		a.begin(t, r, 2)
+		a.end(errDown, 0)
+		a.begin(t, r, 1)
+		a.begin(t, large, 1)
+		a.end(errDown, 1)
+		assert.Equal(t, 2, a.admitted(), "the first and the third: for the last local has no room")
+		a.end(errDown, 3)
+		assert.Equal(t, 2, a.admitted(), "2 and 4 are over the limit of 5")
+	})
 }
 
 // A call whose caller has left is under way until it fails.
