@@ -73,8 +73,8 @@ nightly: needs ## every test in its longest form, every fuzz target, and mutants
 race: needs ## the tests at 1, 2 and 8 processors
 	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED) $(LATER:=/...) $(SERVERS)
 
-386: ## every package of the root module on a 32-bit machine
-	GOGC=400 GOARCH=386 CGO_ENABLED=0 go test -vet=off -ldflags '-s -w' -exec 'env -u GOGC' ./...
+386: ## every package of the root module on a 32-bit machine, or in an emulator of one
+	@.ci/386
 
 standalone: ## each module by itself, as its importers see it
 	@go run ./tools/release standalone vet ./...

@@ -353,6 +353,7 @@ func TestSaverProcess(t *testing.T) {
 // killSaver kills a process while it saves into dir.
 func killSaver(t *testing.T, dir string, after int, env ...string) {
 	t.Helper()
+	slow.Native(t)
 	test, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(test, "-test.run=^TestSaverProcess$")

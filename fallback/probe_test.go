@@ -217,6 +217,7 @@ func nowTakes() time.Duration {
 // An open breaker adds little latency. The test uses the median, as the slowest decisions measure
 // the machine.
 func TestOpenBreakerIsFast(t *testing.T) {
+	slow.Native(t)
 	cfg := tripAtOnce
 	cfg.ProbeInterval = time.Hour
 	f := newFallback(t, weirtest.FailAll(errDown), local(t), cfg)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 func TestClockIgnoresWallClockSteps(t *testing.T) {
@@ -116,6 +117,7 @@ func TestCoarseClockNeverGoesBack(t *testing.T) {
 
 // The control reads the exact clock without advancing the coarse one.
 func TestCoarseClockControlIsRejected(t *testing.T) {
+	slow.Native(t)
 	c := New(nil, time.Millisecond)
 	c.SetTicking(false)
 	read := func() int64 {

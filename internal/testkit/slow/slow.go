@@ -16,6 +16,15 @@ import (
 
 const variable = "WEIR_VERIFY"
 
+// Native skips t in an emulator, where make 386 sets WEIR_EMULATED: t measures times or depends on
+// them, or its program starts itself, which is one for another machine.
+func Native(t testing.TB) {
+	t.Helper()
+	if os.Getenv("WEIR_EMULATED") != "" {
+		t.Skip("not in an emulator")
+	}
+}
+
 // Test skips t unless WEIR_VERIFY is set.
 func Test(t testing.TB) {
 	t.Helper()

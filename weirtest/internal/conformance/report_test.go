@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // TestReportOfAChargedDenial fails on purpose, in the process that TestReport starts.
@@ -20,6 +21,7 @@ func TestReportOfAChargedDenial(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
+	slow.Native(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	child := exec.Command(exe, "-test.run=^TestReportOfAChargedDenial$", "-test.v")
