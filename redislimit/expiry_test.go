@@ -55,18 +55,19 @@ func hammer(addr string) {
 		panic(err)
 	}
 	all := everyStrategy(&testing.T{}, store, &weir.Request{Limit: 10, Duration: mortalPeriod})
+	var ready sync.Once
 	for range 4 {
 		go func() {
 			for i := rand.IntN(1 << 30); ; i++ {
 				for _, s := range all {
 					r := &weir.Request{Key: strconv.Itoa(i % 100_000), Limit: 10, Duration: mortalPeriod}
 					_, _ = s.Run(context.Background(), r)
+					ready.Do(func() { fmt.Println("ready") }) // there is a key
 					_ = s.Charge(context.Background(), r)
 				}
 			}
 		}()
 	}
-	fmt.Println("ready")
 	select {}
 }
 

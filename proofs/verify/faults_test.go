@@ -199,7 +199,8 @@ func init() {
 			breaks: []edit{{"place.go", "p.Add(p.back); state",
 				"p.State() + slots.State(p.back); func() bool {\n\t\truntime.Gosched()\n" +
 					"\t\tp.Slot[0] = uint64(state)\n\t\treturn true\n\t}() && state"}},
-			test: test, says: says,
+			panics: true,
+			test:   test, says: says,
 		},
 		fault{
 			name: "leases do not count for places",
