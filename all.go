@@ -105,6 +105,7 @@ func (a *all) call(ctx context.Context, op Op, r *Request) (*Result, error) {
 		return nil, err
 	}
 	res := (*l)[binding].Result
+	res.Limit = (*l)[binding].Most()
 	return &res, nil
 }
 
@@ -115,6 +116,7 @@ func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	v.result.Limit = attempts[attempts.Binding()].Most()
 	return &v.result, returnOf(r, &v.result, func(ctx context.Context, q *Request, _ int64) error {
 		return attempts.giveBack(ctx, q.Cost)
 	}), nil
@@ -148,7 +150,7 @@ type taking struct {
 // clock: it looks at all limits but the first, and then takes from each, unless one denies. It
 // reports false, and has counted nothing, where another call is to decide.
 func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok bool) {
-	if d.tiers != nil || uint(len(d.all)-1) >= fewLimits {
+	if uint(len(d.all)-1) >= fewLimits {
 		return false
 	}
 	var room [fewLimits]taking

@@ -79,7 +79,7 @@ func TestAllReportsALostRefund(t *testing.T) {
 	assert.Nil(t, res)
 }
 
-// The remainder of a token bucket counts from its burst; Tiers have no single limit.
+// The remainder of a token bucket counts from its burst.
 func TestAllComparesBursts(t *testing.T) {
 	l := newLimiter(t)
 	tiers, err := l.Tiers(Tier{1000, time.Second})

@@ -112,8 +112,22 @@ func (l *Attempt) Denies() bool { return l.decided && !l.Result.Allowed() }
 // Taken reports whether the cost of Request is counted.
 func (l *Attempt) Taken() bool { return l.taken }
 
-// Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst.
-func (l *Attempt) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
+// Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst,
+// or that of Result.
+func (l *Attempt) Most() uint64 { return cmp.Or(l.Result.Limit, l.burst, l.Request.Limit) }
+
+// Tier returns the limit that Result is of: of a Strategy with tiers the one that binds, and else
+// the Limit and the Duration of Request.
+func (l *Attempt) Tier() Tier {
+	if l.Result.Limit != 0 {
+		for _, tier := range tiersOf(l.strategy) {
+			if tier.Limit == l.Result.Limit {
+				return tier
+			}
+		}
+	}
+	return Tier{cmp.Or(l.Result.Limit, l.Request.Limit), l.Request.Duration}
+}
 
 // Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a
 // reading of the clock. It is 0 if the Strategy does not say, and means nothing if ExpiresAt is
@@ -121,7 +135,7 @@ func (l *Attempt) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
 func (l *Attempt) Left() time.Duration { return l.left }
 
 // Remaining returns how much is left of Most.
-func (l *Attempt) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
+func (l *Attempt) Remaining() uint64 { return l.Result.Remaining(cmp.Or(l.burst, l.Request.Limit)) }
 
 // Take has every Attempt decide on its Request, and counts it in all or in none. It reports whether
 // none denies it, Advisory ones left out; else it gives back what was taken, even if ctx has ended,
@@ -317,8 +331,8 @@ func (l Attempts) Lost() error {
 }
 
 // Binding returns the place of the Attempt whose Result counts for the whole: if some deny, the one
-// that does so for the longest, and else the one with the least left, [Tiers] left out, which have
-// several limits. Advisory ones are left out. It returns -1 if no Limit decided.
+// that does so for the longest, and else the one with the least left. Advisory ones are left out. It
+// returns -1 if no Limit decided.
 func (l Attempts) Binding() int {
 	binding := -1
 	for i := range l {
@@ -336,8 +350,6 @@ func (l *Attempt) outweighs(m *Attempt) bool {
 		return l.Denies()
 	case l.Denies():
 		return !other.IsZero() && (at.IsZero() || at.After(*other))
-	case l.ownLimits || m.ownLimits:
-		return m.ownLimits && !l.ownLimits
 	}
 	return l.Remaining() < m.Remaining()
 }

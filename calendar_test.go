@@ -305,7 +305,7 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 		require.NoError(t, err)
 		denied, err := s.Peek(context.Background(), r)
 		require.NoError(t, err)
-		assert.Equal(t, Result{Deny, 8, end}, *denied)
+		assert.Equal(t, Result{TotalRequests: 8, ExpiresAt: end}, *denied)
 		_, err = s.Run(context.Background(), r)
 		require.NoError(t, err)
 		b, err = s.Inspect(key)

@@ -23,8 +23,7 @@ func (a Ask) Cost(cost uint64) Ask {
 // Decision is the decision on all asks of a [Decide].
 type Decision struct {
 	// Result is that of the Ask that binds: of a denial, the one that lasts longest; of an admission,
-	// the one with the least left of its limit or burst ([Tiers], which have several, are not
-	// compared).
+	// the one with the least left of its limit or burst.
 	Result
 
 	// By is the place of that Ask, from 0; -1 without asks.

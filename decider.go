@@ -51,7 +51,8 @@ type decider struct {
 	key     slots.Period    // where it is not that of a window
 	most    uint64          // what Outcome.Left is of
 
-	all    []*Limit // of All, and one for each of tiers
+	all    []*Limit // of All
+	tiered []*Limit // with the numbers of each tier, the shortest first
 	tiers  *Tiers   // else nil
 	atOnce Strategy // of a LeakyBucket: denies who would have to wait; else nil
 }
@@ -72,6 +73,7 @@ func (m *Limit) newDecider() *decider {
 		d.abilities = abilitiesOf(m.strategy)
 		d.most = cmp.Or(d.burst, m.n)
 		d.strategy = keyed{m.label(d.burst), m.strategy, m.n, m.d}
+		d.tiered = m.ofTiers(tiersOf(m.strategy), d)
 		return d
 	}
 	s, err := own.bind(m)
@@ -87,13 +89,7 @@ func (m *Limit) newDecider() *decider {
 		d.params = d.slots.params()
 		d.key, d.most = d.slots.period(d.params.Scale), uint64(d.params.Limit)
 	case *Tiers:
-		d.tiers = s
-		for _, tier := range s.tiers {
-			part := &Limit{strategy: m.strategy, n: tier.Limit, d: tier.Duration, name: m.name,
-				failOpen: m.failOpen}
-			part.made.Store(d)
-			d.all = append(d.all, part)
-		}
+		d.tiers, d.tiered = s, m.ofTiers(s.tiers, d)
 	case *LeakyBucket:
 		d.atOnce = s.withoutLine()
 	case *all:
@@ -102,16 +98,45 @@ func (m *Limit) newDecider() *decider {
 	return d
 }
 
+// ofTiers returns a limit with the numbers of each tier, which d decides for.
+func (m *Limit) ofTiers(tiers []Tier, d *decider) (all []*Limit) {
+	for _, tier := range tiers {
+		part := &Limit{strategy: m.strategy, n: tier.Limit, d: tier.Duration, name: m.name,
+			failOpen: m.failOpen}
+		part.made.Store(d)
+		all = append(all, part)
+	}
+	return all
+}
+
+// binding returns the limit that a Result with that Limit is of: m, or one of its tiers.
+func (m *Limit) binding(limit uint64) *Limit {
+	for _, tier := range m.decider().tiered {
+		if tier.n == limit {
+			return tier
+		}
+	}
+	return m
+}
+
+// tiersOf returns the tiers of a strategy, the shortest first, or none.
+func tiersOf(s Strategy) []Tier {
+	t, ok := As[interface{ Tiers() []Tier }](s)
+	if !ok {
+		return nil
+	}
+	return slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
+		return cmp.Compare(a.Duration, b.Duration)
+	})
+}
+
 // label begins the keys that count for a limit by a strategy of another package: its name as the
 // first part of a joined key, or an empty part and its numbers.
 func (m *Limit) label(burst uint64) string {
 	if m.name != "" {
 		return JoinKey(m.name)
 	}
-	if t, ok := As[interface{ Tiers() []Tier }](m.strategy); ok {
-		tiers := slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
-			return cmp.Compare(a.Duration, b.Duration)
-		})
+	if tiers := tiersOf(m.strategy); tiers != nil {
 		var all strings.Builder
 		for _, tier := range tiers {
 			all.WriteString(numbersText(tier.Limit, tier.Duration) + " ")

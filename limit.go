@@ -52,8 +52,7 @@ type Outcome struct {
 	Result
 
 	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of a
-	// token bucket's burst; of Tiers and [All] that of the limit that binds. It is 0 where Tiers bind
-	// in an All.
+	// token bucket's burst; of Tiers and [All] that of the limit that binds.
 	Left uint64
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
@@ -327,8 +326,9 @@ func decideTiers(d *decider, op Op, r *Request) (out Outcome, err error) {
 		now = at.Now
 	}
 	if err == nil {
-		tier := d.all[v.Tier]
+		tier := d.tiered[v.Tier]
 		tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
+		out.Limit = tier.n
 	}
 	return out, err
 }
@@ -353,7 +353,7 @@ func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now
 
 // outcomeOf returns the Outcome of a Result that holds for wait.
 func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
-	out := Outcome{Result: res, Left: left, By: m}
+	out := Outcome{Result: res, Left: left, By: m.binding(res.Limit)}
 	switch {
 	case res.Allowed():
 	case res.ExpiresAt.IsZero():

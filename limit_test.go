@@ -251,6 +251,58 @@ func TestTiersSayWhichBinds(t *testing.T) {
 	assert.True(t, out.By.Allow("k"), "a part decides by all tiers")
 }
 
+// Results of Tiers and of All say which limit they are held against, and are compared by it.
+func TestResultsOfSeveralLimits(t *testing.T) {
+	l, _ := manual(t)
+	tiers, err := l.Tiers(Tier{3, time.Second}, Tier{40, time.Minute})
+	require.NoError(t, err)
+	loose, tight := l.FixedWindow().Limit(100, time.Minute), l.FixedWindow().Limit(2, time.Minute)
+
+	out, err := All(loose, tiers.Limit()).Take(t.Context(), "a", 1)
+	require.NoError(t, err)
+	assert.Equal(t, "tiers, 3 in 1s", out.By.String())
+	assert.EqualValues(t, 2, out.Left)
+	assert.EqualValues(t, 3, out.Limit)
+
+	out, err = All(tiers.Limit(), tight).Take(t.Context(), "b", 1)
+	require.NoError(t, err)
+	assert.Same(t, tight, out.By, "it has less left than any tier")
+	assert.EqualValues(t, 1, out.Left)
+
+	all := All(loose, tight)
+	for name, decide := range map[string]func() (*Result, error){
+		"Run":  func() (*Result, error) { return all.Unwrap().Run(t.Context(), &Request{Key: "c"}) },
+		"Peek": func() (*Result, error) { return all.Unwrap().(Peeker).Peek(t.Context(), &Request{Key: "d"}) },
+		"Admit": func() (*Result, error) {
+			res, _, err := all.Unwrap().(Admitter).Admit(t.Context(), &Request{Key: "e"})
+			return res, err
+		},
+	} {
+		res, err := decide()
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, res.Limit, name)
+		assert.EqualValues(t, 1, res.Remaining(0), name)
+	}
+
+	d, err := Decide(t.Context(), Ask{Strategy: loose, Request: Request{Key: "f"}},
+		Ask{Strategy: tiers, Request: Request{Key: "f"}})
+	require.NoError(t, err)
+	assert.Equal(t, 1, d.By, "the tier of 3 has the least left")
+
+	attempts := Attempts{NewAttempt(tiers), NewAttempt(l.FixedWindow())}
+	for i := range attempts {
+		attempts[i].Request = Request{Key: "g", Limit: 1000, Duration: time.Hour}
+	}
+	_, err = attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, Tier{3, time.Second}, attempts[0].Tier())
+	assert.EqualValues(t, 2, attempts[0].Remaining())
+	assert.EqualValues(t, 3, attempts[0].Most())
+	assert.Equal(t, Tier{1000, time.Hour}, attempts[1].Tier())
+	assert.EqualValues(t, 999, attempts[1].Remaining())
+	assert.Zero(t, attempts.Binding())
+}
+
 func TestLeakyBucketOfALimit(t *testing.T) {
 	l, err := New(Config{})
 	require.NoError(t, err)

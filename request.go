@@ -212,7 +212,7 @@ func resultOr(res *Result, err error) (*Result, error) {
 // setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return
 // it by value would cost copies.
 func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {
-	r.State, r.TotalRequests = Deny, uint64(v.Total)
+	r.State, r.TotalRequests, r.Limit = Deny, uint64(v.Total), 0
 	if v.Allowed {
 		r.State = Allow
 	}

@@ -103,12 +103,14 @@ func TestCoarseWindowsEndLate(t *testing.T) {
 		synctest.Wait()
 		res, err := l.CheckRate("id", 1000, 9)
 		require.NoError(t, err)
-		assert.Equal(t, Result{Allow, 2, first.ExpiresAt}, res, "5 ms too early")
+		assert.Equal(t, Result{State: Allow, TotalRequests: 2, ExpiresAt: first.ExpiresAt}, res,
+			"5 ms too early")
 		time.Sleep(5 * time.Millisecond)
 		synctest.Wait()
 		res, err = l.CheckRate("id", 1000, 9)
 		require.NoError(t, err)
-		assert.Equal(t, Result{Allow, 1, first.ExpiresAt.Add(time.Second)}, res)
+		assert.Equal(t, Result{State: Allow, TotalRequests: 1, ExpiresAt: first.ExpiresAt.Add(time.Second)},
+			res)
 	})
 }
 

@@ -198,7 +198,7 @@ func TestRunAfterALook(t *testing.T) {
 				var res Result
 				if _, err = s.run(&r, &res, &seen); c.err == nil {
 					require.NoError(t, err)
-					assert.Equal(t, Result{c.want, c.total, res.ExpiresAt}, res)
+					assert.Equal(t, Result{State: c.want, TotalRequests: c.total, ExpiresAt: res.ExpiresAt}, res)
 					return
 				}
 				require.ErrorIs(t, err, c.err)

@@ -36,6 +36,16 @@ type stateStrategy[S states.State] struct {
 	algorithm stateAlgorithm[S]
 	table     *states.Table[S]
 	plan      string // of the keys
+	tiers     []Tier // of Tiers, the shortest first; else nil
+}
+
+// setResult sets res to a verdict at now, and returns how long it holds.
+func (s *stateStrategy[S]) setResult(res *Result, v verdict, now int64) time.Duration {
+	left := s.l.setResult(res, v, now)
+	if s.tiers != nil {
+		res.Limit = s.tiers[v.Tier].Limit
+	}
+	return left
 }
 
 // lock returns the state of a caller, locked. If there is none it makes one if create is set, and
@@ -74,7 +84,7 @@ func (s *stateStrategy[S]) run(r *Request, res *Result, _ *sight) (left time.Dur
 	if err != nil {
 		return 0, err
 	}
-	return s.l.setResult(res, v, at.Now), nil
+	return s.setResult(res, v, at.Now), nil
 }
 
 // decide returns the verdict on r, and where it was decided.
@@ -123,7 +133,7 @@ func (s *stateStrategy[S]) look(r *Request, res *Result, _ *sight) (left time.Du
 	if err != nil {
 		return 0, err
 	}
-	return s.l.setResult(res, v, now), nil
+	return s.setResult(res, v, now), nil
 }
 
 // see returns the verdict on r, and when it was decided. It counts nothing.
@@ -167,7 +177,8 @@ func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := s.l.result(v)
+	taken := new(Result)
+	s.setResult(taken, v, at.Now)
 	return taken, s.returnTo(r, taken, at), nil
 }
 

@@ -63,14 +63,23 @@ type Result struct {
 	// admitted so far counts from then on. For a denied one it is the earliest instant at which the
 	// same request would pass, if nothing else is admitted until then; the zero time if it never can.
 	ExpiresAt time.Time
+
+	// Limit is what TotalRequests is held against where that is none of the Request: of [Tiers] and
+	// [All] the Limit, or burst, of the one that binds. Else it is 0.
+	Limit uint64
 }
 
 // Allowed reports whether the request was admitted.
 func (r Result) Allowed() bool { return r.State == Allow }
 
 // Remaining returns how much cost is left of limit: limit less TotalRequests, and never below 0.
-// limit is the request's Limit, or the burst of a token bucket.
-func (r Result) Remaining(limit uint64) uint64 { return limit - min(limit, r.TotalRequests) }
+// limit is the request's Limit, or the burst of a token bucket; a Limit of r itself is used instead.
+func (r Result) Remaining(limit uint64) uint64 {
+	if r.Limit != 0 {
+		limit = r.Limit
+	}
+	return limit - min(limit, r.TotalRequests)
+}
 
 // RetryAfter returns how long after now the same request is worth repeating: 0 if it was admitted
 // or its time has come, and the largest Duration if it can never pass.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,6 @@ type Tier struct {
 // Tiers holds several limits at once over one key, all or nothing. Make one with [Limiter.Tiers].
 type Tiers struct {
 	stateStrategy[*algorithm.Slices]
-	tiers      []Tier // the shortest first
 	resolution time.Duration
 }
 
@@ -29,8 +29,8 @@ type Tiers struct {
 // all of them; a request that one tier denies is charged to none. The request's own Limit and
 // Duration are ignored. The Result is that of the tier that binds: of a denial, the one that has
 // room last; of an admission, the one with the least room left; among equals, the first given.
-// RunTier returns it too. After ExpiresAt of an admission longer tiers may still count it. A Result
-// does not say which tier it is of: so a plain Refund gives back to the newest slice that may have
+// RunTier returns it, and its Limit is the Result's. After ExpiresAt of an admission longer tiers may
+// still count it. A Result does not say which slice it is of: so a plain Refund gives back to the newest slice that may have
 // admitted the request, and Seed raises the longest tier. A [Reservation] knows its slice.
 //
 // Time is cut into slices as long as the greatest common divisor of the Durations: 1000 in 1 s,
@@ -56,20 +56,19 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		list[i] = algorithm.Tier{Limit: clampCost(tier.Limit), Scale: tier.Duration.Milliseconds()}
 	}
 	a := algorithm.NewTiers(list)
-	t := &Tiers{tiers: make([]Tier, len(tiers))}
+	sorted := make([]Tier, len(tiers))
 	var plan strings.Builder
 	for i, given := range a.Given() {
-		if t.tiers[i] = tiers[given]; i > 0 && t.tiers[i].Duration == t.tiers[i-1].Duration {
-			return nil, fmt.Errorf("%w: two tiers of %v", ErrScale, t.tiers[i].Duration)
+		if sorted[i] = tiers[given]; i > 0 && sorted[i].Duration == sorted[i-1].Duration {
+			return nil, fmt.Errorf("%w: two tiers of %v", ErrScale, sorted[i].Duration)
 		}
 		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
-	t.stateStrategy = stateStrategy[*algorithm.Slices]{
+	return &Tiers{stateStrategy: stateStrategy[*algorithm.Slices]{
 		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
 			most: math.MaxInt64, preparer: a},
-		algorithm: a, table: &l.slices, plan: plan.String(),
-	}
-	return t, nil
+		algorithm: a, table: &l.slices, plan: plan.String(), tiers: sorted,
+	}}, nil
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more.
@@ -98,13 +97,18 @@ func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 // longest tier's Duration, and the Resolution.
 func (t *Tiers) Longest() time.Duration { return t.tiers[len(t.tiers)-1].Duration + t.resolution }
 
+// Tiers returns the tiers, the shortest first.
+func (t *Tiers) Tiers() []Tier { return slices.Clone(t.tiers) }
+
 // RunTier is Run, and returns the tier that binds too.
 func (t *Tiers) RunTier(_ context.Context, r *Request) (*Result, Tier, error) {
-	v, _, err := t.decide(r)
+	v, at, err := t.decide(r)
 	if err != nil {
 		return nil, Tier{}, err
 	}
-	return t.l.result(v), t.tiers[v.Tier], nil
+	res := new(Result)
+	t.setResult(res, v, at.Now)
+	return res, t.tiers[v.Tier], nil
 }
 
 func (e *encoder) tiers(s *algorithm.Slices) {

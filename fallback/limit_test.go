@@ -67,3 +67,24 @@ func TestFallbackOfLimits(t *testing.T) {
 		require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "b"}))
 	}
 }
+
+// A limit by tiers behind a Fallback says which tier binds, whoever decides.
+func TestTiersThroughAnOutage(t *testing.T) {
+	tiers := func(l *weir.Limiter) weir.Strategy {
+		s, err := l.Tiers(weir.Tier{Limit: 3, Duration: time.Hour},
+			weir.Tier{Limit: 5, Duration: 24 * time.Hour})
+		require.NoError(t, err)
+		return s
+	}
+	f := newFleet(t, 1, tiers, tripAtOnce, whole)
+	m, err := weir.NewLimit(f.instances[0], 0, 0)
+	require.NoError(t, err)
+	for left := uint64(3); left > 0; {
+		left--
+		out, err := m.Take(t.Context(), "a", 1)
+		require.NoError(t, err)
+		assert.Equal(t, left, out.Left)
+		assert.Contains(t, out.By.String(), "3 in 1h")
+		f.server.fails(errDown)
+	}
+}

@@ -76,7 +76,7 @@ func (v *visit) countCalls(
 	switch {
 	case err != nil:
 	case !res.Allowed():
-		res.TotalRequests += min(c.cost, own.Limit-min(own.Limit, res.TotalRequests))
+		res.TotalRequests += min(c.cost, res.Remaining(own.Limit))
 		if res.ExpiresAt.IsZero() && !v.exceeds(v.r) { // over the limit together
 			res.ExpiresAt = v.b.Next(v.cfg.Now())
 		}

@@ -70,7 +70,7 @@ type Decision struct {
 	// empty if no policy ran.
 	Source string
 
-	Limit    uint64
+	Limit    uint64 // with Duration: the policy's, or those of the tier that binds
 	Duration time.Duration
 	Cost     uint64 // at least 1, if a policy ran
 
@@ -139,7 +139,8 @@ func (c *call) report() Decision {
 	}
 	s := &c.states[c.decider]
 	d.Policy, d.Strategy, d.Source = s.shown.name, s.shown.strategy, s.source()
-	d.Limit, d.Duration, d.Cost = s.ask.Request.Limit, s.ask.Request.Duration, s.cost()
+	binds := s.ask.Tier()
+	d.Limit, d.Duration, d.Cost = binds.Limit, binds.Duration, s.cost()
 	if c.outcome == Bypassed {
 		d.Source = sourceBypass
 	}

@@ -360,3 +360,39 @@ func TestTheFieldsCountTheBurst(t *testing.T) {
 		}
 	}
 }
+
+// The fields and the Decision name the tier that binds, also of tiers among other policies.
+func TestTheTierThatBinds(t *testing.T) {
+	clock := weirtest.NewClock(time.Unix(1_800_000_000, 0))
+	limiter := newLimiter(t, clock.Now)
+	tiers, err := limiter.Tiers(weir.Tier{Limit: 3, Duration: time.Second},
+		weir.Tier{Limit: 4, Duration: 10 * time.Second})
+	require.NoError(t, err)
+	var decided httplimit.Decision
+	guard := httplimit.New(tiers, httplimit.Config{
+		Name: "tiers", Extractor: httplimit.RemoteAddr(), Limit: 4, Duration: 10 * time.Second,
+		Policies: []httplimit.Policy{{Name: "daily", Strategy: limiter.FixedWindow(), Limit: 100,
+			Duration: 24 * time.Hour}},
+		Headers: httplimit.HeadersLegacy, Now: clock.Now,
+		OnDecision: func(_ *http.Request, d httplimit.Decision) { decided = d },
+	})
+	for _, want := range []struct {
+		advance          time.Duration
+		limit, remaining uint64
+		period           time.Duration
+	}{
+		{0, 3, 2, time.Second}, {0, 3, 1, time.Second}, {time.Second, 4, 1, 10 * time.Second},
+		{0, 4, 0, 10 * time.Second}, {0, 4, 0, 10 * time.Second}, // a denial
+	} {
+		clock.Advance(want.advance)
+		w := httptest.NewRecorder()
+		guard(http.NotFoundHandler()).ServeHTTP(w, from("203.0.113.1:1"))
+		assert.Equal(t, fmt.Sprint(want.limit), w.Header().Get("X-Ratelimit-Limit"))
+		assert.Equal(t, fmt.Sprint(want.remaining), w.Header().Get("X-Ratelimit-Remaining"))
+		assert.Equal(t, "tiers", decided.Policy)
+		assert.Equal(t, want.limit, decided.Limit)
+		assert.Equal(t, want.period, decided.Duration)
+		assert.Equal(t, want.remaining, decided.Remaining)
+	}
+	assert.Equal(t, httplimit.Denied, decided.Outcome)
+}

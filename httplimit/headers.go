@@ -16,8 +16,8 @@ import (
 // HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among
 // them: a denial has it in every style, unless the request can never pass.
 //
-// The remainder is Limit minus the count, or for a token bucket its burst minus the count. It is
-// meaningless for a Strategy that ignores the request's Limit, such as tiers: use HeadersNone.
+// The remainder is Limit minus the count, or for a token bucket its burst minus the count; of tiers
+// it is that of the one that binds.
 //
 // If another middleware has set a field, a second line is added; of two guards with HeadersLegacy,
 // one around the other, the limit with less remaining is reported. Informational answers (1xx)
@@ -45,10 +45,10 @@ const (
 	// whole number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst), X-RateLimit-Remaining and
-	// X-RateLimit-Reset (the t above, in seconds since the epoch, as GitHub does), and on a denial
-	// X-Ratelimit-Retry-After (in seconds from now), of the deciding policy. Concurrency has no
-	// X-RateLimit-Reset.
+	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst, or that of the tier that binds),
+	// X-RateLimit-Remaining and X-RateLimit-Reset (the t above, in seconds since the epoch, as GitHub
+	// does), and on a denial X-Ratelimit-Retry-After (in seconds from now), of the deciding policy.
+	// Concurrency has no X-RateLimit-Reset.
 	HeadersLegacy
 
 	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny")

@@ -197,7 +197,8 @@ func (x *trace) move(last *weir.Result) {
 }
 
 func same(a, b *weir.Result) bool {
-	return a.State == b.State && a.TotalRequests == b.TotalRequests && a.ExpiresAt.Equal(b.ExpiresAt)
+	return a.State == b.State && a.TotalRequests == b.TotalRequests && a.Limit == b.Limit &&
+		a.ExpiresAt.Equal(b.ExpiresAt)
 }
 
 // run runs r. For Tiers it also returns the tier.

@@ -152,6 +152,9 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 		return nil, decision{}, err
 	}
 	res := &weir.Result{TotalRequests: uint64(d.total)}
+	if _, ok := s.protocol.(several); ok {
+		res.Limit = uint64(d.limit)
+	}
 	if possible {
 		res.ExpiresAt = d.at.time(now)
 		if d.allowed {

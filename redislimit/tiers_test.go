@@ -95,7 +95,12 @@ func TestTiersInAnotherOrderCountTogether(t *testing.T) {
 		assert.True(t, res.Allowed())
 		assert.EqualValues(t, n+1, res.TotalRequests)
 		assert.Equal(t, hour, by, "the hour has the least room")
+		assert.Equal(t, hour.Limit, res.Limit)
 	}
+	out, err := other.Limit().Take(t.Context(), "b", 1)
+	require.NoError(t, err)
+	assert.Equal(t, hour.Limit-1, out.Left)
+	assert.Equal(t, "tiers, 3 in 1h", out.By.String())
 	res, by, err := other.RunTier(t.Context(), &weir.Request{Key: "a"})
 	require.NoError(t, err)
 	assert.False(t, res.Allowed())

@@ -154,13 +154,7 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 		return held
 	}
 	held.Left = ask[0].Remaining()
-	most := ask[0].Most()
-	if t, ok := h.policy.Strategy.(interface {
-		tier(expires, now time.Time) weir.Tier
-	}); ok {
-		most = t.tier(ask[0].Result.ExpiresAt, now).Limit
-	}
-	held.Used = most - min(most, held.Left)
+	held.Used = ask[0].Most() - held.Left
 	peeker, ok := h.policy.Strategy.(weir.Peeker)
 	if !ok {
 		return held

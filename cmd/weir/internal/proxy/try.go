@@ -40,7 +40,7 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("try %s: %w", l.Name, err)
 		}
-		policy := p.policyOf(l, strategy)
+		policy := policyOf(l, strategy)
 		policy.Name = "try " + l.Name
 		cfg.Policies = append(cfg.Policies, policy)
 		t.limits = append(t.limits, limitShown{Name: l.Name, Limit: l.Limit,
