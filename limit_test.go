@@ -637,6 +637,21 @@ func TestAllWhereAPeriodBegins(t *testing.T) {
 	assert.EqualValues(t, 20, l.Stats().Allowed)
 }
 
+// Of denials the one binds that lasts longest, in whatever order the limits are.
+func TestTheLongestDenialOfAllBinds(t *testing.T) {
+	l, _ := manual(t)
+	long, short := l.FixedWindow().Limit(1, time.Hour), l.FixedWindow().Limit(1, time.Minute)
+	for i, m := range []*Limit{All(long, short), All(short, long)} {
+		key := strconv.Itoa(i)
+		require.True(t, m.Allow(key))
+		out, err := m.Take(t.Context(), key, 1)
+		require.NoError(t, err)
+		assert.False(t, out.Allowed())
+		assert.Same(t, long, out.By)
+		assert.Greater(t, out.Wait, time.Minute)
+	}
+}
+
 func TestAllOfAll(t *testing.T) {
 	l, _ := manual(t)
 	of := func(n uint64) *Limit { return l.SlidingWindow().Limit(n, time.Minute) }
