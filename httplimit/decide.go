@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -63,6 +64,8 @@ func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, e
 // checkKey returns an error for a key that cannot be counted.
 func (m *middleware) checkKey(key []byte) error {
 	switch {
+	case len(key) == 0:
+		return fmt.Errorf("%w: it is empty", ErrKey)
 	case len(key) > m.maxExtracted:
 		return tooLong("the key", len(key))
 	case len(key) >= len(sharedKey) && string(key[:len(sharedKey)]) == sharedKey:
@@ -120,7 +123,8 @@ func (c *call) take(ctx context.Context, r *http.Request, applies bool) (allowed
 	if c.verdict == nil || !allowed || err != nil {
 		return allowed, err
 	}
-	if allowed, err = c.askDecider(r, applies); !allowed || err != nil {
+	allowed, err = c.askDecider(r, applies)
+	if refused := !allowed || err != nil; refused && !c.verdict.Shadow {
 		_ = c.limits.Refund(ctx) // logFailures has what could not be
 	}
 	return allowed, err
@@ -208,8 +212,11 @@ func (c *call) fillKeys(s *state, r *http.Request) bool {
 // the request.
 func (c *call) addKeys(r *http.Request) bool {
 	for i := range c.policies {
-		for _, key := range c.states[i].keys {
+		for j, key := range c.states[i].keys {
 			s := c.states[i]
+			if key == string(s.own) || slices.Contains(s.keys[:j], key) {
+				continue
+			}
 			s.own, s.keys, s.keyLen, s.further = []byte(key), nil, 0, true
 			c.limits, c.states = append(c.limits, c.limits[i]), append(c.states, s)
 		}

@@ -127,6 +127,12 @@ func TestKeysOfOneRequest(t *testing.T) {
 	assert.Equal(t, httplimit.Exempt, ask())
 	assert.Equal(t, httplimit.NoKey, ask(strings.Repeat("x", 2000)))
 	assert.Equal(t, httplimit.NoKey, ask("a", strings.Repeat("x", 2000)))
+	for range 3 {
+		assert.Equal(t, httplimit.Admitted, ask("b", "b"), "one is counted")
+		assert.Equal(t, httplimit.NoKey, ask("b", ""))
+		assert.Equal(t, httplimit.NoKey, ask(""))
+	}
+	assert.Equal(t, httplimit.Denied, ask("b"))
 	many := make([]string, 100)
 	for i := range many {
 		many[i] = strconv.Itoa(i)

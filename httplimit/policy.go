@@ -70,7 +70,8 @@ type Policy struct {
 	// the two has found it. The request is held to the limit under each key; the fields show the one
 	// that denies for the longest or, if none denies, the one with the least remaining. Without a key
 	// the policy does not apply, and an error is one of an Extractor. Policies with Keys may have the
-	// Name of an earlier policy, as if they were one. nil: Extractor.
+	// Name of an earlier policy, as if they were one. A key that is given twice counts once. nil:
+	// Extractor.
 	Keys func(*http.Request) ([]string, error)
 }
 

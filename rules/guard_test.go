@@ -260,3 +260,15 @@ func TestGuardsThatCannotBe(t *testing.T) {
 		assert.PanicsWithValue(t, want, make)
 	}
 }
+
+// Rules in shadow mode refuse nothing, and take nothing from the limits beside them: these hold.
+func TestShadowRulesLeaveOtherLimits(t *testing.T) {
+	w := newWorld(t, two, rules.Config{Shadow: true})
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	h := rules.Middleware(w.engine, httplimit.Config{Extractor: httplimit.RemoteAddr(),
+		Policies: []httplimit.Policy{{Name: "four", Strategy: limiter.FixedWindow(), Limit: 4,
+			Duration: 24 * time.Hour}}})(hello)
+	assert.Equal(t, []int{200, 200, 200, 200, 429, 429}, answers(h, 6))
+}

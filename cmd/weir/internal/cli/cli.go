@@ -81,9 +81,13 @@ func meant(cmd *cobra.Command, err error) error {
 
 // MeantFlag returns the end of an error about a flag that is unknown: which was probably meant,
 // behind a prefix, if there is one.
-func MeantFlag(flags *pflag.FlagSet, prefix, name string) string {
+func MeantFlag(flags *pflag.FlagSet, prefix, name string, but ...string) string {
 	var names []string
-	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	flags.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(but, f.Name) {
+			names = append(names, f.Name)
+		}
+	})
 	return didYouMean(prefix, similar.To(name, names))
 }
 

@@ -39,19 +39,10 @@ func readConfig(cmd *cobra.Command, name string) error {
 		return err
 	}
 	c := &configFile{name: name, flags: cmd.Flags(), lines: make(map[string]int)}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(text, &doc); err != nil {
-		at := &yaml.Node{Line: 1, Column: 1}
-		if e, ok := errors.AsType[*yaml.LoadError](err); ok && e.Mark.Line > 0 {
-			at.Line, at.Column = e.Mark.Line, e.Mark.Column
-		}
-		c.problem(at, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	top := c.document(text)
+	if top == nil {
 		return errors.Join(c.problems...)
 	}
-	if len(doc.Content) == 0 {
-		return nil
-	}
-	top := doc.Content[0]
 	if top.Kind != yaml.MappingNode {
 		c.problem(top, "want a map from the names of flags to their values")
 		return errors.Join(c.problems...)
@@ -60,6 +51,31 @@ func readConfig(cmd *cobra.Command, name string) error {
 		c.set(top.Content[i], top.Content[i+1])
 	}
 	return errors.Join(c.problems...)
+}
+
+// document returns the content of the only document, or nil if there is none.
+func (c *configFile) document(text []byte) (top *yaml.Node) {
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	for err == nil {
+		var doc yaml.Node
+		switch err = loader.Load(&doc); {
+		case err != nil || len(doc.Content) == 0:
+		case top != nil:
+			c.problem(doc.Content[0], "a second document: settings are one")
+			return nil
+		default:
+			top = doc.Content[0]
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return top
+	}
+	at := &yaml.Node{Line: 1, Column: 1}
+	if e, ok := errors.AsType[*yaml.LoadError](err); ok && e.Mark.Line > 0 {
+		at.Line, at.Column = e.Mark.Line, e.Mark.Column
+	}
+	c.problem(at, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+	return nil
 }
 
 func (c *configFile) problem(at *yaml.Node, format string, args ...any) {
@@ -72,7 +88,8 @@ func (c *configFile) problem(at *yaml.Node, format string, args ...any) {
 func (c *configFile) set(key, value *yaml.Node) {
 	flag := c.flags.Lookup(key.Value)
 	if flag == nil || slices.Contains(notInFiles, key.Value) {
-		c.problem(key, "unknown setting %q%s", key.Value, cli.MeantFlag(c.flags, "", key.Value))
+		c.problem(key, "unknown setting %q%s", key.Value,
+			cli.MeantFlag(c.flags, "", key.Value, notInFiles...))
 		return
 	}
 	if line := c.lines[flag.Name]; line > 0 {
@@ -102,11 +119,7 @@ func (c *configFile) setList(flag *pflag.Flag, list *yaml.Node) {
 		}
 		values = append(values, item.Value)
 	}
-	if len(values) == 0 {
-		c.problem(list, "%s: the list is empty", flag.Name)
-		return
-	}
-	c.put(list.Content[0], flag, values, true)
+	c.put(list, flag, values, true)
 }
 
 // put is setFlag for the values at a node, unless the command line has set the flag, which wins.
@@ -123,12 +136,13 @@ func (c *configFile) put(at *yaml.Node, flag *pflag.Flag, values []string, list 
 	}
 }
 
-// setFlag sets a flag to a list of values, or to one as the command line does, which may cut it
-// into several.
-func setFlag(flag *pflag.Flag, values []string, list bool) error {
-	err := flag.Value.Set(values[0]) // it is set now, and no default remains
-	if list && err == nil {
+// setFlag sets a flag to a list of values, which may be empty, or to one as the command line does,
+// which may cut it into several.
+func setFlag(flag *pflag.Flag, values []string, list bool) (err error) {
+	if list {
 		err = flag.Value.(pflag.SliceValue).Replace(values)
+	} else {
+		err = flag.Value.Set(values[0])
 	}
 	flag.Changed = err == nil
 	return err
@@ -219,12 +233,12 @@ func reconfigure(
 	}
 	changed, fixed := false, []string(nil)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		if flag.Value.String() == before.Lookup(flag.Name).Value.String() {
-			return
-		}
-		if changed = true; !slices.Contains(changeable, flag.Name) {
+		was := before.Lookup(flag.Name)
+		differs := flag.Value.String() != was.Value.String()
+		if differs && !slices.Contains(changeable, flag.Name) {
 			fixed = append(fixed, flag.Name)
 		}
+		changed = changed || differs || flag.Changed != was.Changed // a default may not be in force
 	})
 	switch {
 	case !changed:

@@ -70,7 +70,7 @@ by:
 		`:4:9: listen: want a value`, `:5:12: max-conns: want a whole number, not "many"`,
 		`:6:9: shadow: want true or false, not "perhaps"`, `:7:1: unknown setting "help"`,
 		`:8:1: unknown setting "print-config"`, `:9:8: trust: want a value or a list of values`,
-		`:10:8: route: the list is empty`, `:11:9: allow: want a value`, `:12:4: by: want a value`,
+		`:11:9: allow: want a value`, `:12:4: by: want a value`,
 	} {
 		lines := strings.Split(err.Error(), "\n")
 		require.Greater(t, len(lines), i, err)
@@ -78,6 +78,7 @@ by:
 	}
 	for text, want := range map[string]string{
 		"- limit": ":1:1: want a map from the names", "limit: [": ":1:", "a: b: c": ":1:",
+		"shadow: true\n---\nnonsense: 7\n": ":3:1: a second document",
 	} {
 		_, _, err := configured(t, text)
 		assert.ErrorContains(t, err, want, text)
@@ -176,5 +177,40 @@ func TestWhatAFileCannotChange(t *testing.T) {
 	next, err = reconfigure(p, running, f.given, file, &cfg)
 	require.NoError(t, err)
 	assert.NotSame(t, running, next)
+	running = next
 	assert.Equal(t, []int{200, 200, 418}, []int{ask(), ask(), ask()}, "one was counted before")
+	write("limit: a=3/1d\nmax-conns: 9\nheaders: draft\n")
+	next, err = reconfigure(p, running, f.given, file, &cfg)
+	require.NoError(t, err)
+	assert.NotSame(t, running, next, "the default is set, and may differ from none")
+}
+
+// TestListsInAFile has lists whose items the command line could not take, and empty ones, on the
+// command line and in a file, through a reload too.
+func TestListsInAFile(t *testing.T) {
+	for _, args := range [][]string{
+		{"--limit", "1/1d", "--trust", ""}, {"--limit", "1/1d", "--deny", `"key:""<b>"`},
+	} {
+		f := new(proxyFlags)
+		cmd := f.command()
+		require.NoError(t, cmd.ParseFlags(args))
+		cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
+		var printed bytes.Buffer
+		require.NoError(t, printConfig(&printed, cmd, nil))
+		_, flags, err := configured(t, printed.String())
+		require.NoError(t, err)
+		for _, name := range []string{"trust", "deny"} {
+			assert.Equal(t, cmd.Flags().Lookup(name).Value.String(), flags.Lookup(name).Value.String(), name)
+		}
+		cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+		require.NoError(t, err)
+		p, err := proxy.New(cfg)
+		require.NoError(t, err)
+		file := filepath.Join(t.TempDir(), "weir.yaml")
+		require.NoError(t, os.WriteFile(file, []byte("status: 420\n"), 0o600))
+		_, err = reconfigure(p, cmd.Flags(), f.given, file, &cfg)
+		require.NoError(t, err)
+	}
+	_, _, err := configured(t, "help: true")
+	assert.NotContains(t, err.Error(), "did you mean")
 }
