@@ -53,9 +53,13 @@ func (f *replayFlags) follow(
 	screen, drawn := textStyle(cmd.OutOrStdout()).Color && f.output == "text", time.Time{}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	for {
+	for warned := false; ; {
 		if err := t.read(of.Add); err != nil {
 			return classify(err)
+		}
+		if err := of.Unread(); err != nil && !warned {
+			warned = true
+			fmt.Fprintf(cmd.ErrOrStderr(), "weir: %v; waiting for more\n", err)
 		}
 		if screen && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
 			var b bytes.Buffer
@@ -68,6 +72,9 @@ func (f *replayFlags) follow(
 		}
 		select {
 		case <-ctx.Done():
+			if err := t.end(of.Add); err != nil {
+				return classify(err)
+			}
 			if of.Requests() > 0 {
 				if err := f.write(cmd, of.Result()); err != nil {
 					return cli.Failure(err)
@@ -109,14 +116,23 @@ func (t *tail) read(add func(lines []byte) error) error {
 			return err
 		case turned: // and all of it is read
 			t.close()
-			t.replaced, t.rest = true, nil
-			return nil
+			t.replaced = true
+			return t.end(add)
 		case !t.turned():
 			return nil
 		default:
 			turned = true
 		}
 	}
+}
+
+// end gives add the last line, if it has no end.
+func (t *tail) end(add func(lines []byte) error) error {
+	rest := t.rest
+	if t.rest = nil; len(rest) == 0 {
+		return nil
+	}
+	return add(rest)
 }
 
 // chunk reads a part of the file.

@@ -22,7 +22,6 @@ func TestATailReadsWhatIsWritten(t *testing.T) {
 	read := func() {
 		t.Helper()
 		require.NoError(t, of.read(func(lines []byte) error {
-			assert.True(t, bytes.HasSuffix(lines, []byte("\n")))
 			got += string(lines)
 			return nil
 		}))
@@ -42,11 +41,14 @@ func TestATailReadsWhatIsWritten(t *testing.T) {
 	read()
 	require.Equal(t, "a\nbb\nc\n", got)
 
-	write("d\n")
+	write("d\nd")
+	read()
+	require.Equal(t, "a\nbb\nc\nd\n", got, "the last line may go on")
 	require.NoError(t, os.Rename(name, name+".1"))
 	read() // the rest of the old file
 	read() // there is no new one yet
-	require.Equal(t, "a\nbb\nc\nd\n", got)
+	require.Equal(t, "a\nbb\nc\nd\nd", got, "it has ended")
+	got = "a\nbb\nc\nd\n"
 	long := strings.Repeat("x", 900_000) + "\n"
 	write("e\n" + long)
 	read()
@@ -66,8 +68,9 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat(line, 9)+"nonsense\n"), 0o600))
 	interrupted, stop := context.WithCancel(t.Context())
 	stop()
+	var errs bytes.Buffer
 	follow := func(args ...string) (string, error) {
-		var out, errs bytes.Buffer
+		var out bytes.Buffer
 		f := new(replayFlags)
 		cmd := f.command()
 		cmd.SetOut(&out)
@@ -86,6 +89,17 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.NotContains(t, text, "\x1b")
 	text, _ = follow("--limit", "2/1m", "-o", "json", file)
 	assert.Contains(t, text, `"denied": 7,`)
+	assert.Contains(t, text, `"empty_files": [],`)
+
+	whole := filepath.Join(t.TempDir(), "whole.log")
+	require.NoError(t, os.WriteFile(whole, []byte(line+strings.TrimSuffix(line, "\n")), 0o600))
+	text, _ = follow("--limit", "2/1m", whole)
+	assert.Contains(t, text, "2 requests by 1 caller\n", "the last line has no end")
+	none := filepath.Join(t.TempDir(), "none.log")
+	require.NoError(t, os.WriteFile(none, []byte("a\nb\n"), 0o600))
+	_, err = follow("--limit", "2/1m", none)
+	assert.ErrorIs(t, err, replay.ErrInterrupted)
+	assert.Contains(t, errs.String(), "none.log: none of its 2 lines is of an access log; line 1: ")
 	for want, args := range map[string][]string{
 		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit": {file},
 		"follows one file": {"--limit", "1/1m", file, file}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},

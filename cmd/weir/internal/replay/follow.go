@@ -4,17 +4,21 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // Follower decides on the lines of a log while it is written, by the Rules of its Config, in the
-// order of the lines. A request whose time is before that of an earlier line counts as if it had
-// come with that one, and times in whole seconds are not spread over them. It is not safe for
-// concurrent use.
+// order of the lines. A request whose time is before that of an earlier line, or over an hour in the
+// future, counts as if it had come with the line before, and times in whole seconds are not spread
+// over them. It is not safe for concurrent use.
 type Follower struct {
 	run
+	now      func() time.Time
+	clock    stamp  // when the lines are added
+	read     uint64 // how many were added
 	scan     *scanner
 	deciders []decider
 	rows     []row
@@ -24,10 +28,11 @@ type Follower struct {
 
 // NewFollower returns a Follower of cfg.Files[0], which decides on the lines that it is given.
 func NewFollower(cfg Config) (*Follower, error) {
-	f := &Follower{run: run{cfg: cfg, callers: newCallers(), parts: make([]*part, 1),
+	f := &Follower{now: time.Now, run: run{cfg: cfg, callers: newCallers(), parts: make([]*part, 1),
 		first: math.MaxInt64, last: math.MinInt64},
 		scan: newScanner(&cfg), rows: make([]row, len(cfg.Rules)),
-		sum: Result{Config: cfg, Doubts: []string{}}}
+		sum: Result{Config: cfg, Empty: []string{}, Doubts: []string{},
+			Unreadable: Unreadable{Examples: []Example{}}}}
 	f.run.result = &f.sum
 	for _, r := range cfg.Rules {
 		d, err := limitSpec(r, cfg.MaxBuckets, 1).open(nil, 0)
@@ -50,16 +55,29 @@ func (f *Follower) Close() {
 // Requests returns the number of requests so far.
 func (f *Follower) Requests() uint64 { return f.sum.Requests }
 
+// future is how far a time may be ahead of the clock here.
+const future = 2 * stamp(time.Hour)
+
+// Unread returns the error of a replay if there are lines, and none could be read.
+func (f *Follower) Unread() error {
+	if s := &f.sum; s.Lines > 0 && s.Unreadable.Count == s.Lines {
+		return noLog(f.cfg.Files[0], s.Lines, &s.Unreadable)
+	}
+	return nil
+}
+
 // Add decides on whole lines, which follow the earlier ones.
 func (f *Follower) Add(lines []byte) error {
 	b, s := &f.block, &f.sum
+	f.clock = stamp(2 * f.now().UnixNano())
 	b.data = lines
 	f.scan.scan(b)
 	if fields := accesslog.Fields(lines); fields != nil {
 		b.fields = bytes.Clone(fields)
 	}
-	s.Unreadable.merge(&b.bad, f.cfg.Files[0], s.Lines)
-	s.Lines += b.lines
+	s.Unreadable.merge(&b.bad, f.cfg.Files[0], f.read)
+	f.read += b.lines
+	s.Lines += b.lines - b.directives
 	s.Filtered, s.Unkeyed = s.Filtered+b.filtered, s.Unkeyed+b.unkeyed
 	s.Uncounted, s.Coarse = s.Uncounted+b.uncounted, s.Coarse || b.coarse
 	s.Requests += uint64(len(b.records))
@@ -72,7 +90,14 @@ func (f *Follower) Add(lines []byte) error {
 }
 
 func (f *Follower) decide(r record) error {
-	at := max(r.at, f.last)
+	at := r.at
+	if at > f.clock+future {
+		at = f.clock
+		if f.last != math.MinInt64 {
+			at = f.last
+		}
+	}
+	at = max(at, f.last)
 	f.first, f.last = min(f.first, at), at
 	number := f.callers.number(f.block.arena[r.from:r.to])
 	f.callers.requests[number]++

@@ -55,3 +55,23 @@ func TestAFollowerEqualsAReplay(t *testing.T) {
 		}
 	}
 }
+
+// A line with a time in the future counts with the one before, and holds up none after it.
+func TestAFollowerIgnoresTheFuture(t *testing.T) {
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, first := range []time.Time{now, now.AddDate(10, 0, 0)} {
+		f, err := NewFollower(config(t, []string{"a.log"}, "2/1m"))
+		require.NoError(t, err)
+		f.now = func() time.Time { return now.Add(time.Minute) }
+		for _, at := range []time.Time{first, now.AddDate(10, 0, 0), now.Add(2 * time.Minute),
+			now.Add(4 * time.Minute), now.Add(6 * time.Minute)} {
+			require.NoError(t, f.Add([]byte(fmt.Sprintf(`192.0.2.1 - - [%s] "GET / HTTP/1.1" 200 5`+"\n",
+				at.Format("02/Jan/2006:15:04:05 -0700")))))
+		}
+		got := f.Result()
+		f.Close()
+		assert.EqualValues(t, 5, got.Requests)
+		assert.Zero(t, got.Rules[0].Denied)
+		assert.Equal(t, now.Add(6*time.Minute), got.Last)
+	}
+}

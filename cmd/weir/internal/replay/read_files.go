@@ -129,10 +129,14 @@ func (r *run) endOfFile(b *block, lines uint64, bad *Unreadable) {
 	case lines == 0:
 		r.result.Empty = append(r.result.Empty, s.name)
 	case lines == bad.Count:
-		err = &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines,
-			bad.why())}
-		r.result.Failed = append(r.result.Failed, Failure{s.name, err, false})
+		r.result.Failed = append(r.result.Failed, Failure{s.name, noLog(s.name, lines, bad), false})
 	}
+}
+
+// noLog is the error of a file of which no line could be read.
+func noLog(name string, lines uint64, bad *Unreadable) error {
+	return &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", name, lines,
+		bad.why())}
 }
 
 // Failure is a file that could not be read.
