@@ -113,6 +113,10 @@ func verdict(x *cli.Explained, now time.Time) string {
 			return "may pass or not: a limit cannot tell"
 		case h.Never:
 			return "is denied: " + screen.Printable(h.Name) + " admits nothing"
+		case h.Busy:
+			if last == 0 {
+				said = "is denied by " + screen.Printable(h.Name) + ", and passes " + passes(h, now)
+			}
 		case h.Passes > last:
 			last = h.Passes
 			said = fmt.Sprintf("is denied by %s, and passes %s", screen.Printable(h.Name), passes(h, now))
@@ -129,6 +133,8 @@ func passes(h *cli.Held, now time.Time) string {
 	switch {
 	case h.Never:
 		return "never"
+	case h.Busy:
+		return "when another of its requests has ended"
 	case h.Passes == 0:
 		return "now"
 	}

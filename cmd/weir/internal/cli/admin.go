@@ -43,6 +43,7 @@ type Held struct {
 	Left     uint64 `json:"left"`
 
 	Passes int64  `json:"passes,omitempty"` // when a request passes; 0: now
+	Busy   bool   `json:"busy,omitempty"`   // one passes when another of the caller's has ended
 	Never  bool   `json:"never,omitempty"`  // none passes
 	Error  string `json:"error,omitempty"`  // why none of this is known
 }

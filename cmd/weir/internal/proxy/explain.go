@@ -48,11 +48,15 @@ func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Po
 
 // countHeld counts a decision of the limits.
 func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
+	var room [routes.MaxTargets]*routed
+	of := p.routesOf(r, room[:0])
 	switch d.Outcome {
 	default:
 		return
 	case httplimit.Denied, httplimit.Busy:
-		i := slices.IndexFunc(p.held, func(h *heldTo) bool { return h.policy.Name == d.Policy })
+		i := slices.IndexFunc(p.held, func(h *heldTo) bool {
+			return h.policy.Name == d.Policy && (h.route == p.inAll || slices.Contains(of, h.route))
+		})
 		if i < 0 && d.Outcome == httplimit.Busy { // all limits are busy, and it was held to none
 			return
 		}
@@ -64,19 +68,24 @@ func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 	if p.inAll != nil {
 		p.inAll.requests.Add(1)
 	}
+	for _, route := range of {
+		route.requests.Add(1)
+	}
+}
+
+// routesOf appends the routes whose limits a request is held to.
+func (p *Proxy) routesOf(r *http.Request, of []*routed) []*routed {
 	rec := recordOf(r.Context())
 	if rec == nil || len(rec.targets.List) == 0 { // no limit depends on the path
-		p.routed[""].requests.Add(1)
-		return
+		return append(of, p.routed[""])
 	}
-	var seen [routes.MaxTargets]*routed
-	for i, t := range rec.targets.List {
-		of := p.routed[p.routes.Owner(t.Pattern)]
-		if of != nil && !slices.Contains(seen[:i], of) {
-			of.requests.Add(1)
-			seen[i] = of
+	for _, t := range rec.targets.List {
+		route := p.routed[p.routes.Owner(t.Pattern)]
+		if route != nil && !slices.Contains(of, route) {
+			of = append(of, route)
 		}
 	}
+	return of
 }
 
 // serveExplain answers with the cli.Explained of a caller: a key, an address or, with rules, a
@@ -164,6 +173,8 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 		held.Error = err.Error()
 	case !peek.Allowed() && peek.ExpiresAt.IsZero():
 		held.Never = true
+	case !peek.Allowed() && h.counting == places:
+		held.Busy = true
 	case !peek.Allowed() && peek.ExpiresAt.After(now):
 		held.Passes = peek.ExpiresAt.UnixMilli()
 	}

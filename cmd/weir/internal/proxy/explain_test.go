@@ -2,8 +2,10 @@ package proxy
 
 import (
 	"encoding/json"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,4 +144,45 @@ func TestTheListSaysWhoSetAnEntry(t *testing.T) {
 		"192.0.2.0/24": "prefix by command line", "198.51.100.7/32": "address by file",
 		"a key": "key by file", "203.0.113.0/28": "prefix by hand",
 	}, said)
+}
+
+// TestDenialsStandAtTheirRoute spends a limit that two routes share on the second of them.
+func TestDenialsStandAtTheirRoute(t *testing.T) {
+	cfg := config(t, "100/1d")
+	for _, text := range []string{"/a limit=x=2/1d", "/b limit=x=2/1d"} {
+		route, err := ParseRoute(text, rule.Defaults{Strategy: rule.Sliding})
+		require.NoError(t, err)
+		cfg.Routes = append(cfg.Routes, route)
+	}
+	s := serve(t, cfg)
+	for _, want := range []int{200, 200, 429, 429} {
+		assert.Equal(t, want, status(t, "GET", s.front.URL+"/b"))
+	}
+	denied := map[string]uint64{}
+	for _, h := range s.held {
+		denied[h.route.pattern] += h.denied.Load()
+	}
+	assert.Equal(t, map[string]uint64{"": 0, "/a": 0, "/b": 2}, denied)
+}
+
+// TestExplainOfRequestsInFlight has as many requests in flight as one caller may have: when another
+// passes, no clock says.
+func TestExplainOfRequestsInFlight(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.MaxInFlightPerClient = 1
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) { inside <- struct{}{}; <-goOn })
+	s := serve(t, cfg)
+	ended := make(chan int)
+	go func() { ended <- status(t, "GET", s.front.URL) }()
+	<-inside
+	held := func() cli.Held {
+		x := explained(t, s, url.Values{"key": {"127.0.0.1"}})
+		return x.Limits[slices.IndexFunc(x.Limits, func(h cli.Held) bool { return h.Counting == places })]
+	}
+	assert.True(t, held().Busy)
+	assert.Zero(t, held().Passes)
+	close(goOn)
+	assert.Equal(t, 200, <-ended)
+	assert.Eventually(t, func() bool { return !held().Busy }, 10*time.Second, time.Millisecond)
 }

@@ -361,7 +361,7 @@ async function explain(by, what) {
   text("because-name", x.name);
   text("because-said", verdict(x) + (x.shadow ? " In shadow mode every request passes all the same." : "") +
     (x.alone ? " Redis is down: this process decides, and what others may use counts as used." : ""));
-  const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.passes ? "in " + span(h.passes - x.now) : "now";
+  const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.busy ? "when another of its requests has ended" : h.passes ? "in " + span(h.passes - x.now) : "now";
   rows("holds", x.limits, (h) => [
     [h.name.includes(h.limit) ? h.name : h.name + " " + h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
     [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [passes(h)]]);
@@ -381,7 +381,7 @@ function verdict(x) {
     return "is refused: the deny list has " + x.listed.name + ", by " + x.listed.by +
       (x.listed.until ? ", until " + at(x.listed.until) : ", without end") + "." + denied;
   }
-  const over = (x.limits || []).filter((h) => h.never || h.passes);
+  const over = (x.limits || []).filter((h) => h.never || h.busy || h.passes);
   if (!over.length) return "passes." + denied;
   return "is denied by " + over.map((h) => h.name + (h.name.includes(h.route || "") ? "" : " on " + h.route)).join(" and ") + "." + denied;
 }
