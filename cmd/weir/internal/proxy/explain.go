@@ -3,6 +3,7 @@ package proxy
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -91,11 +92,15 @@ func (p *Proxy) routesOf(r *http.Request, of []*routed) []*routed {
 // serveExplain answers with the cli.Explained of a caller: a key, an address or, with rules, a
 // descriptor. It counts nothing.
 func (p *Proxy) serveExplain(w http.ResponseWriter, r *http.Request) {
-	if p.ruled != nil && r.FormValue("descriptor") != "" {
+	descriptor := r.FormValue("descriptor") != ""
+	if p.ruled != nil && descriptor {
 		p.ruled.ServeExplain(w, r, nil) // the denials are those of keys
 		return
 	}
 	key, err := p.keyNamed(r)
+	if descriptor {
+		err = errors.New("there are no rules here, and so no descriptors")
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -110,6 +115,9 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 		return live.KeyOf(id)
 	}
 	c := change{What: r.FormValue("key")}
+	if c.What == "" {
+		return "", errors.New("want a key")
+	}
 	e, err := c.entry(time.Now())
 	if err != nil || e.Key != "" {
 		return e.Key, err

@@ -186,3 +186,14 @@ func TestExplainOfRequestsInFlight(t *testing.T) {
 	assert.Equal(t, 200, <-ended)
 	assert.Eventually(t, func() bool { return !held().Busy }, 10*time.Second, time.Millisecond)
 }
+
+func TestExplainSaysWhatItWants(t *testing.T) {
+	s := serve(t, config(t, "1/1d"))
+	for query, want := range map[string]string{
+		"descriptor=a%3Db": "there are no rules here, and so no descriptors", "key=": "want a key", "": "want a key",
+	} {
+		resp, body := send(t, "GET", s.back.URL+"/-/explain?"+query, nil)
+		assert.Equal(t, 400, resp.StatusCode)
+		assert.Contains(t, body, want)
+	}
+}

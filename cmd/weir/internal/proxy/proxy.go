@@ -163,7 +163,8 @@ func (p *Proxy) begin() (err error) {
 // Reconfigure has cfg decide on the requests that follow. Limits keep what they have counted under
 // their names. It fails without an effect if cfg is invalid, or limits are on Redis. What it cannot
 // change must be as it is: the addresses, the files, the upstream, what is trusted, the bounds on
-// connections and on all requests in flight, the table, and Redis.
+// connections and on all requests in flight, the table, and Redis. Requests that are in flight are
+// not in the bound on all of them any more.
 func (p *Proxy) Reconfigure(cfg Config) error {
 	old := p.current.Load().cfg
 	switch {
