@@ -200,11 +200,19 @@ func (d *differ) effect(n *node) string {
 	return fmt.Sprintf("requests such as %s: %s -> %s", FormatEntries(sample), by(was), by(is))
 }
 
+// by describes the limit of r: its numbers, how it is counted, and what passes at once.
 func by(r *Rule) string {
-	if r == nil {
+	switch {
+	case r == nil:
 		return "no limit"
+	case r.Limit.Unlimited || r.Limit.Algorithm == InFlight:
+		return r.Limit.String()
 	}
-	return r.Limit.String()
+	text := r.Limit.String()
+	if r.Limit.Algorithm == FixedWindow {
+		text += " by fixed_window"
+	}
+	return fmt.Sprintf("%s, %d at once", text, r.Limit.AtOnce())
 }
 
 // sampleOf returns a request that matches n, unless an earlier wildcard takes it.

@@ -29,10 +29,10 @@ func TestDiff(t *testing.T) {
 			[]string{"d: k=a*: now comes after k=*b; which now limits the values that both match"}},
 		{"another limit", in(base),
 			in("{key: k, value: v, rate_limit: {unit: day, requests_per_unit: 2}}"),
-			[]string{"d: k=v: 1 per day -> 2 per day; counters are kept"}},
+			[]string{"d: k=v: 1 per day by fixed_window, 2 at once -> 2 per day by fixed_window, 4 at once; counters are kept"}},
 		{"another unit", in(base),
 			in("{key: k, value: v, rate_limit: {unit: hour, requests_per_unit: 1}}"),
-			[]string{"d: k=v: 1 per day -> 1 per hour; counters start at zero"}},
+			[]string{"d: k=v: 1 per day by fixed_window, 2 at once -> 1 per hour by fixed_window, 2 at once; counters start at zero"}},
 		{"flags, names and metadata", in(base),
 			in("{key: k, value: v, shadow_mode: true, quota_mode: true, " +
 				"value_to_metric: true, detailed_metric: true, metadata: {a: 1}, rate_limit: {unit: day, " +
@@ -43,9 +43,9 @@ func TestDiff(t *testing.T) {
 		{"an added rule that takes requests from another",
 			in("{key: k, rate_limit: {unit: day, requests_per_unit: 9}}"),
 			in("{key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n  - " + base),
-			[]string{"d: k=v: added; requests such as k=v: 9 per day -> 1 per day"}},
+			[]string{"d: k=v: added; requests such as k=v: 9 per day by fixed_window, 18 at once -> 1 per day by fixed_window, 2 at once"}},
 		{"a removed rule", in(base), in("{key: l}"),
-			[]string{"d: k=v: removed; requests such as k=v: 1 per day -> no limit",
+			[]string{"d: k=v: removed; requests such as k=v: 1 per day by fixed_window, 2 at once -> no limit",
 				"d: l: added; requests such as l=any: no limit -> no limit"}},
 		{"a removed tree", in("{key: k, descriptors: [" + base + ", {key: m}]}"), in("{key: l}"),
 			[]string{"d: k: removed; with 1 rule below it",
@@ -57,7 +57,7 @@ func TestDiff(t *testing.T) {
 				"rate_limit: {unit: day, requests_per_unit: 1}}"),
 			[]string{"d: k=a*: added; an earlier wildcard matches all its requests"}},
 		{"a removed limit", in(base), in("{key: k, value: v}"),
-			[]string{"d: k=v: 1 per day -> no limit"}},
+			[]string{"d: k=v: 1 per day by fixed_window, 2 at once -> no limit"}},
 		{"domains", "domain: a\n", in(base),
 			[]string{"a: removed; its requests are no longer limited", "d: added; with 1 rule"}},
 	} {

@@ -406,7 +406,8 @@ func (p *Proxy) announce(front, back *server) {
 		}
 	}
 	if p.ruled != nil {
-		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain)
+		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain,
+			"counting", p.ruled.counting())
 	}
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
 }

@@ -3,7 +3,10 @@ package proxy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
@@ -61,4 +64,17 @@ func (r *ruled) decider() httplimit.Decider {
 				r.Figures.Count(&resp.Statuses[i], 1, denied)
 			}
 		}}
+}
+
+// counting says how many of the rules are counted in which way.
+func (r *ruled) counting() string {
+	n := map[rules.Algorithm]int{}
+	for rule := range r.Engine.Set().All() {
+		n[rule.Limit.Algorithm]++
+	}
+	var all []string
+	for _, a := range slices.Sorted(maps.Keys(n)) {
+		all = append(all, fmt.Sprintf("%s %d", a, n[a]))
+	}
+	return strings.Join(all, ", ")
 }

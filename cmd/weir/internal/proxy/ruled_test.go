@@ -58,6 +58,7 @@ var bearer = []string{"Authorization", "Bearer 0123456789abcdef", changeHeader, 
 func TestRules(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	s := serve(t, cfg)
+	assert.Equal(t, "fixed_window 2", s.ruled.counting())
 	answer, _ := send(t, "GET", s.front.URL+"/login?x=1", nil)
 	assert.Equal(t, 200, answer.StatusCode)
 	assert.Contains(t, answer.Header.Get("RateLimit-Policy"),
