@@ -28,7 +28,7 @@ type heldTo struct {
 	counting string
 	atOnce   uint64
 	policy   httplimit.Policy
-	denied   atomic.Uint64
+	denied   *atomic.Uint64
 }
 
 // routed counts the requests that were held to the limits of a route.
@@ -40,11 +40,28 @@ type routed struct {
 // hold notes the limits of a route, for the page and for explain.
 func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Policy) {
 	r := &routed{pattern: pattern}
+	if was := p.current.Load(); was != nil && was.routed[pattern] != nil {
+		r = was.routed[pattern]
+	}
 	p.routed[pattern] = r
 	for i, l := range limits {
-		p.held = append(p.held, &heldTo{route: r, limit: l.Limit, counting: rule.Titles[l.Strategy],
+		p.holdTo(&heldTo{route: r, limit: l.Limit, counting: rule.Titles[l.Strategy],
 			atOnce: l.AtOnce(), policy: policies[i]})
 	}
+}
+
+// holdTo notes a limit. It goes on with the denials of the same one of the configuration before.
+func (p *Proxy) holdTo(h *heldTo) {
+	h.denied = new(atomic.Uint64)
+	if was := p.current.Load(); was != nil {
+		for _, old := range was.held {
+			if old.route == h.route && old.policy.Name == h.policy.Name && old.limit == h.limit &&
+				old.counting == h.counting {
+				h.denied = old.denied
+			}
+		}
+	}
+	p.held = append(p.held, h)
 }
 
 // countHeld counts a decision of the limits.

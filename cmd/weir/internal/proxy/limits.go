@@ -48,7 +48,10 @@ func (p *Proxy) setConcurrency() (err error) {
 		of.Strategy, err = p.redis.Hybrid(places, "", p.redis.InFlight(), of.Strategy)
 	}
 	p.inAll = new(routed)
-	p.held = append(p.held, &heldTo{route: p.inAll, limit: fmt.Sprintf("%d at a time", n),
+	if was := p.current.Load(); was != nil && was.inAll != nil {
+		p.inAll = was.inAll
+	}
+	p.holdTo(&heldTo{route: p.inAll, limit: fmt.Sprintf("%d at a time", n),
 		counting: places, atOnce: uint64(n), policy: *of})
 	return err
 }

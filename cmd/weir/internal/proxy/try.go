@@ -3,6 +3,7 @@ package proxy
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -13,7 +14,7 @@ import (
 type trial struct {
 	stats   httplimit.Stats
 	denials *live.Denials
-	limits  []limitShown
+	limits  []limitTried
 }
 
 // try returns next behind the limits of Config.Try, which count in this process only.
@@ -21,7 +22,10 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 	if len(p.cfg.Try) == 0 {
 		return next, nil
 	}
-	t := &trial{denials: live.NewDenials()}
+	t := &trial{denials: live.NewDenials(), limits: make([]limitTried, 0, len(p.cfg.Try))}
+	if was := p.current.Load(); was != nil && reflect.DeepEqual(was.cfg.Try, p.cfg.Try) {
+		t = was.trial
+	}
 	cfg := httplimit.Config{
 		Shadow: true, Headers: httplimit.HeadersNone,
 		DenyList: p.denied, // who is on it is denied anyway
@@ -35,7 +39,7 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 			}
 		},
 	}
-	for _, l := range p.cfg.Try {
+	for i, l := range p.cfg.Try {
 		strategy, err := rule.On(l, p.limiter)
 		if err != nil {
 			return nil, fmt.Errorf("try %s: %w", l.Name, err)
@@ -43,16 +47,26 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 		policy := policyOf(l, strategy)
 		policy.Name = "try " + l.Name
 		cfg.Policies = append(cfg.Policies, policy)
-		t.limits = append(t.limits, limitShown{Name: l.Name, Limit: l.Limit,
-			Strategy: rule.Titles[l.Strategy], AtOnce: l.AtOnce()})
+		if i == len(t.limits) {
+			t.limits = append(t.limits, limitTried{Name: l.Name, Limit: l.Limit,
+				Strategy: rule.Titles[l.Strategy], AtOnce: l.AtOnce()})
+		}
 	}
 	p.trial = t
 	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
 }
 
+// limitTried is a limit of a trial.
+type limitTried struct {
+	Name     string `json:"name"`
+	Limit    string `json:"limit"`
+	Strategy string `json:"strategy"`
+	AtOnce   uint64 `json:"at_once"`
+}
+
 // tried is what the limits of a trial would have done.
 type tried struct {
-	Limits   []limitShown  `json:"limits"`
+	Limits   []limitTried  `json:"limits"`
 	Requests uint64        `json:"requests"` // since the start
 	Denied   uint64        `json:"denied"`
 	Callers  int           `json:"callers"` // that were denied: at most live.Counted

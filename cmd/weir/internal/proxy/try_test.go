@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 
@@ -47,7 +48,7 @@ func TestATrialDeniesNobody(t *testing.T) {
 			assert.Zero(t, s.figures().Requests["denied"])
 			assert.EqualValues(t, 30, s.figures().Requests["admitted"])
 			assert.EqualValues(t, 3, shown.Worst[0].N)
-			assert.Equal(t, []limitShown{{Name: "3/1d", Limit: "3/1d", Strategy: "sliding window", AtOnce: 3}},
+			assert.Equal(t, []limitTried{{Name: "3/1d", Limit: "3/1d", Strategy: "sliding window", AtOnce: 3}},
 				shown.Limits)
 		})
 	}
@@ -66,4 +67,37 @@ func TestATrialLeavesTheListOut(t *testing.T) {
 		assert.Equal(t, 403, status(t, "GET", s.front.URL))
 	}
 	assert.Zero(t, s.figures().Try.Requests)
+}
+
+// TestFiguresGoOnAfterAReload changes an answer, and then a limit: what is as before has its sums
+// of before.
+func TestFiguresGoOnAfterAReload(t *testing.T) {
+	cfg := config(t, "a=3/1d", "b=9/1d")
+	cfg.MaxInFlightPerClient = 5
+	try := config(t, "1/1d")
+	cfg.Try = try.Limits
+	p := serve(t, cfg).Proxy
+	ask := func(n int) {
+		for range n {
+			p.Handler().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		}
+	}
+	sums := func() (all []uint64) {
+		f := p.current.Load().figures()
+		for _, l := range f.Limits {
+			all = append(all, l.Requests, l.Denied)
+		}
+		return append(all, f.Try.Requests, f.Try.Denied)
+	}
+	ask(4)
+	assert.Equal(t, []uint64{4, 0, 4, 1, 4, 0, 4, 3}, sums(), "in flight, a, b, and the trial")
+	cfg.Guard.DeniedStatus = 420
+	require.NoError(t, p.Reconfigure(cfg))
+	ask(1)
+	assert.Equal(t, []uint64{5, 0, 5, 2, 5, 0, 5, 4}, sums())
+	other := config(t, "a=4/1d", "b=9/1d")
+	cfg.Limits, cfg.Try = other.Limits, other.Limits
+	require.NoError(t, p.Reconfigure(cfg))
+	ask(1)
+	assert.Equal(t, []uint64{6, 0, 6, 0, 6, 0, 1, 0}, sums(), "another limit, and another trial")
 }

@@ -328,10 +328,10 @@ function show(s) {
     { text: l.name, className: "name" },
     { text: l.limit, className: "left" },
     { text: l.strategy, className: "left" },
-    { text: l.at_once ? number.format(l.at_once) : "", title: "the most that a caller gets within a moment" },
+    { text: l.strategy ? number.format(l.at_once) : "", title: "the most that a caller gets within a moment" },
     { text: l.route || (routed ? "all others" : "all"), className: "left" },
-    { text: l.at_once ? number.format(l.requests) : "", title: "of the route" },
-    { text: l.at_once ? number.format(l.denied) : "", title: "by this limit" },
+    { text: l.strategy ? number.format(l.requests) : "", title: "of the route" },
+    { text: l.strategy ? number.format(l.denied) : "", title: "by this limit" },
   ]);
 }
 
