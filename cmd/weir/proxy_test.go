@@ -197,7 +197,7 @@ func TestSIGHUP(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	assert.NoError(t, p.Wait())
-	assert.Contains(t, <-p.rest, "msg=reloaded")
+	assert.Contains(t, <-p.rest, "files read again")
 }
 
 // TestSecondSignal checks that a second signal ends the process at once.

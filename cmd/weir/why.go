@@ -106,6 +106,9 @@ func verdict(x *cli.Explained, now time.Time) string {
 		return "is refused: the deny list has it"
 	}
 	said := "passes"
+	if x.Rules {
+		said = "is not on the deny list, and limited by rules: ask for a descriptor, with -d KEY=VALUE"
+	}
 	var last int64
 	for i := range x.Limits {
 		switch h := &x.Limits[i]; {

@@ -11,6 +11,7 @@ type Explained struct {
 	Alone  bool    `json:"alone,omitempty"`  // Redis is down: Used counts the shares of others, too
 	Listed *Listed `json:"listed,omitempty"` // the entry of the deny list that refuses it
 	Limits []Held  `json:"limits,omitempty"`
+	Rules  bool    `json:"rules,omitempty"` // further limits are rules, which count descriptors
 
 	// How often it was denied since the start: at least Denials-Error times.
 	Denials uint64   `json:"denials"`

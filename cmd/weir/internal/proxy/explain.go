@@ -151,7 +151,7 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 	now := time.Now()
 	x := &cli.Explained{ID: live.ID(key), Name: screen.Printable(key), Now: now.UnixMilli(),
-		Shadow: p.cfg.Guard.Shadow}
+		Shadow: p.cfg.Guard.Shadow, Rules: p.ruled != nil}
 	addr := p.recent.addr(key)
 	if p.cfg.By.text == "ip" && !addr.IsValid() {
 		if at, err := cli.Prefix(key); err == nil {

@@ -256,7 +256,7 @@ func (p *Proxy) Reload() error {
 	if err != nil {
 		p.cfg.Log.Error("reloaded in part", "error", err.Error())
 	} else {
-		p.cfg.Log.Info("reloaded")
+		p.cfg.Log.Info("files read again")
 	}
 	return err
 }

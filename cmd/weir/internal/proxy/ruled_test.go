@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/httplimit"
@@ -306,4 +308,20 @@ func TestTheBuiltInPageOfRules(t *testing.T) {
 	_, body := send(t, http.MethodGet, s.front.URL+"/", io.NopCloser(strings.NewReader("")), "Accept",
 		"text/html")
 	assert.Contains(t, body, "It limits by rules.")
+}
+
+// TestExplainOfAKeyBesideRules denies a caller by rules, of which its key says nothing.
+func TestExplainOfAKeyBesideRules(t *testing.T) {
+	cfg, _ := rulesConfig(t, ruleText)
+	s := serve(t, cfg)
+	for range 3 {
+		status(t, "GET", s.front.URL+"/login")
+	}
+	for query, want := range map[string]bool{"key=127.0.0.1": true, "descriptor=path%3D%2Flogin": false} {
+		resp, body := send(t, "GET", s.back.URL+"/-/explain?"+query, nil, bearer...)
+		require.Equal(t, 200, resp.StatusCode, body)
+		var x cli.Explained
+		require.NoError(t, json.Unmarshal([]byte(body), &x))
+		assert.Equal(t, want, x.Rules, query)
+	}
 }

@@ -216,7 +216,8 @@ func TestParseCalendar(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"20/minute": "20/1m", "20/Hours": "20/1h", "5/sec": "5/1s", "5/day": "5/1d", "5/week": "5/7d",
-		"20/month": "20/month@UTC", "20/years": "20/year@UTC",
+		"20/month": "20/month@UTC", "20/years": "20/year@UTC", "20/day:6h": "20/day:6h@UTC",
+		"20/month:17": "20/month:17@UTC",
 	} {
 		_, err := Parse(text, d)
 		assert.ErrorContains(t, err, "; did you mean "+want+"?")

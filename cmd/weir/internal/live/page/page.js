@@ -382,6 +382,7 @@ function verdict(x) {
       (x.listed.until ? ", until " + at(x.listed.until) : ", without end") + "." + denied;
   }
   const over = (x.limits || []).filter((h) => h.never || h.busy || h.passes);
+  if (!over.length && x.rules) return "is not on the deny list, and limited by rules: ask for a descriptor, KEY=VALUE." + denied;
   if (!over.length) return "passes." + denied;
   return "is denied by " + over.map((h) => h.name + (h.name.includes(h.route || "") ? "" : " on " + h.route)).join(" and ") + "." + denied;
 }
