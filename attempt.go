@@ -331,8 +331,8 @@ func (l Attempts) Lost() error {
 }
 
 // Binding returns the place of the Attempt whose Result counts for the whole: if some deny, the one
-// that does so for the longest, and else the one with the least left. Advisory ones are left out. It
-// returns -1 if no Limit decided.
+// that does so for the longest, and else the one with the least left. Advisory ones are left out.
+// It returns -1 if no Limit decided.
 func (l Attempts) Binding() int {
 	binding := -1
 	for i := range l {

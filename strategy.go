@@ -73,7 +73,7 @@ type Result struct {
 func (r Result) Allowed() bool { return r.State == Allow }
 
 // Remaining returns how much cost is left of limit: limit less TotalRequests, and never below 0.
-// limit is the request's Limit, or the burst of a token bucket; a Limit of r itself is used instead.
+// limit is the request's Limit, or the burst of a token bucket. A Limit of r itself replaces it.
 func (r Result) Remaining(limit uint64) uint64 {
 	if r.Limit != 0 {
 		limit = r.Limit

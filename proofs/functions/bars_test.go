@@ -24,8 +24,8 @@ var most = map[string][]int{
 	"Counter":       {21, 20, 36},
 }
 
-// With the queue of the sliding log (57 lines), which was a package of its own, and with the tier that
-// a Result is of (47 lines), which the proxy had found from the clock (120 lines).
+// With the queue of the sliding log (57 lines), which was a package of its own, and with the tier
+// that a Result is of (47 lines), which the proxy had found from the clock (120 lines).
 const mostLines = 7530
 
 func TestDecisionsPassFewFunctions(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 )
 
 // Follower decides on the lines of a log while it is written, by the Rules of its Config, in the
-// order of the lines. A request whose time is before that of an earlier line, or over an hour in the
-// future, counts as if it had come with the line before, and times in whole seconds are not spread
-// over them. It is not safe for concurrent use.
+// order of the lines. A request whose time is before that of an earlier line, or over an hour in
+// the future, counts as if it had come with the line before, and times in whole seconds are not
+// spread over them. It is not safe for concurrent use.
 type Follower struct {
 	run
 	now      func() time.Time

@@ -140,8 +140,8 @@ func parse(text string) (Rule, error) {
 	}
 	if count, per, ok := strings.Cut(rest, "/"); ok && strings.Contains(per, ":") {
 		if _, err := calendar.ParseUnit(per); err == nil {
-			return r, fmt.Errorf("limit %q: a window of the calendar needs a time zone; did you mean %s/%s@UTC?",
-				text, count, per)
+			return r, fmt.Errorf("limit %q: a window of the calendar needs a time zone; "+
+				"did you mean %s/%s@UTC?", text, count, per)
 		}
 	}
 	limit, strategy, own := strings.Cut(rest, ":")
