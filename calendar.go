@@ -84,6 +84,9 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 // Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
 func (c *Calendar) Window() time.Duration { return c.windows.Calendar.Load().Unit().Length() }
 
+// Period returns the name of the windows, such as "month:17@Europe/Berlin".
+func (c *Calendar) Period() string { return c.windows.Calendar.Load().String() }
+
 // Algorithm implements [Named].
 func (c *Calendar) Algorithm() string { return "calendar" }
 

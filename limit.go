@@ -145,9 +145,18 @@ func (m *Limit) String() string {
 	case inFlight:
 		fmt.Fprintf(&b, ", %d at a time", m.n)
 	case m.d > 0:
-		fmt.Fprintf(&b, ", %d in %s", m.n, bounds.Text(m.d))
+		fmt.Fprintf(&b, ", %d in %s", m.n, m.Period())
 	}
 	return b.String()
+}
+
+// Period returns the period as people write it, such as "1h30m": of a [Calendar] the name of its
+// windows, such as "month@Europe/Berlin".
+func (m *Limit) Period() string {
+	if c, ok := As[interface{ Period() string }](m.strategy); ok {
+		return c.Period()
+	}
+	return bounds.Text(m.d)
 }
 
 // Unwrap returns a Strategy that counts for the limit, with all that the limit's strategy can do:

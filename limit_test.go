@@ -232,6 +232,14 @@ func TestLimitsCountApartFromStrategies(t *testing.T) {
 	assert.ElementsMatch(t, []string{"k 1m0s  1\n", "k 1m0s 1 1\n"}, names)
 }
 
+func TestPeriodOfALimit(t *testing.T) {
+	l, _ := manual(t)
+	month := l.Calendar(Month.From(17), nil).Limit(10)
+	assert.Equal(t, "month:17@UTC", month.Period())
+	assert.Equal(t, "calendar, 10 in month:17@UTC", month.String())
+	assert.Equal(t, "1h30m", l.FixedWindow().Limit(10, 90*time.Minute).Period())
+}
+
 func TestTiersSayWhichBinds(t *testing.T) {
 	l, now := manual(t)
 	tiers, err := l.Tiers(Tier{3, time.Second}, Tier{4, time.Minute})

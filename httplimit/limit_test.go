@@ -35,6 +35,8 @@ func TestALimitStandsForItsNumbers(t *testing.T) {
 		counts *weir.Limit // nil: limit
 	}{
 		"without a name": {limit: l.FixedWindow().Limit(100, time.Minute), policy: `"100/1m";q=100;w=60`},
+		"of a calendar": {limit: l.Calendar(weir.Month.From(17), nil).Limit(9),
+			policy: `"9/month:17@UTC";q=9;w=2678400`},
 		"with its name": {limit: l.FixedWindow().Limit(100, time.Minute).Named("api"),
 			policy: `"api";q=100;w=60`},
 		"with another name": {limit: l.FixedWindow().Limit(7, time.Minute).Named("api"),

@@ -141,7 +141,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		return c
 	}
 	if c.unnamed = c.Name == ""; c.unnamed {
-		c.Name = defaultName(c.Limit, c.Duration)
+		c.Name = c.numbers()
 	}
 	c.check()
 	c.complete(deniedStatus)
@@ -214,7 +214,7 @@ func (l *plans) policy(m *weir.Limit) *policy {
 	c := &policy{Policy: l.of, limited: true, varies: true, plans: l}
 	c.Limit, c.Duration = 0, 0
 	c.setLimit(m)
-	c.Name = printableName(cmp.Or(c.Name, defaultName(c.Limit, c.Duration)))
+	c.Name = printableName(cmp.Or(c.Name, c.numbers()))
 	c.complete(l.status)
 	if l.hold {
 		c.hold()
@@ -269,6 +269,16 @@ func (c *policy) hold() {
 			"such as limiter.InFlight(): %v", err))
 	}
 	c.shown.inFlight, c.renewsAtOnce = true, true // nothing can be forecast
+}
+
+// numbers returns the name of a policy that has none.
+func (c *policy) numbers() string {
+	if c.limit != nil {
+		if n, d := c.limit.Numbers(); d != 0 {
+			return strconv.FormatUint(n, 10) + "/" + c.limit.Period()
+		}
+	}
+	return defaultName(c.Limit, c.Duration)
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".

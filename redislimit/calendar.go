@@ -49,6 +49,9 @@ func (s *Strategy) Window() time.Duration {
 	return 0
 }
 
+// Period returns the name of the windows, such as "month:17@Europe/Berlin".
+func (c *Calendar) Period() string { return c.protocol.(*dated).of.String() }
+
 // dated is the protocol of a Calendar.
 type dated struct {
 	byDuration // for what was admitted; not for the period

@@ -19,6 +19,12 @@ func hours(store *redislimit.Store, d time.Duration) *redislimit.Calendar {
 	return s
 }
 
+func TestALimitOfACalendarIsNamedByIt(t *testing.T) {
+	store := open(t, redistest.Start(t).Addr, redislimit.Config{})
+	assert.Equal(t, "calendar, 9 in month:17@UTC",
+		store.Calendar(weir.Month.From(17), nil).Limit(9).String())
+}
+
 // Processes whose clocks differ by up to a window count together, in the window that the server's
 // clock shows.
 func TestCalendarGoesByTheServersClock(t *testing.T) {
