@@ -89,7 +89,11 @@ var claimFaults = []struct {
 	{"fallback", "TestCallsUnderWayWhenOthersFail",
 		[]edit{{"fallback/under_way.go", "if v.aware && ", "if false && "}}},
 	{"fallback", "TestOneInstanceAdmitsTheLimit",
-		[]edit{{"fallback/reconcile.go", " + a.ahead.Load()", ""}}},
+		[]edit{{"fallback/reconcile.go", " + a.ahead", ""}}},
+	{"fallback", "TestAnAnswerWhileLocalTakesBack", []edit{
+		{"fallback/reconcile.go", "\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tseeds :=", "\tseeds :="},
+		{"fallback/reconcile.go", "\tv.arrive(res.Allowed())\n",
+			"\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tv.arrive(res.Allowed())\n"}}},
 	{"fallback", "TestCallsUnderWayOfCallersThatLeft",
 		[]edit{{"fallback/reconcile.go", "if res == nil { // it failed", "if false { // it failed"}}},
 	{"fallback", "TestResultsCountCallsUnderWay",
