@@ -25,8 +25,8 @@ var most = map[string][]int{
 }
 
 // With the queue of the sliding log (57 lines), which was a package of its own, and with the tier
-// that a Result is of (47 lines), which the proxy had found from the clock (120 lines), and the names
-// of calendars (7 lines).
+// that a Result is of (47 lines), which the proxy had found from the clock (120 lines), and the
+// names of calendars (7 lines).
 const mostLines = 7537
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
