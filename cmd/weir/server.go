@@ -41,8 +41,8 @@ func runServer(name string, args []string) error {
 	path, err := findServer()
 	if err != nil {
 		return cli.Failure(fmt.Errorf("%s is a command of %s, which is neither beside this program nor "+
-			"in the PATH: go install github.com/weirgo/weir/cmd/weir/%[2]s@latest, or in a clone "+
-			"go run ./cmd/weir/%[2]s %[1]s", name, serverProgram))
+			"in the PATH; go run ./cmd/weir/%[2]s in a clone, or: "+
+			"go install github.com/weirgo/weir/cmd/weir/%[2]s@latest", name, serverProgram))
 	}
 	return cli.Failure(execute(path, args))
 }

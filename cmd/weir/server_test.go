@@ -32,8 +32,8 @@ func TestCommandsThatServeNeedTheirProgram(t *testing.T) {
 	for _, args := range [][]string{{"proxy", "--limit", "1/1m"}, {"serve"}, {"proxy", "--help"}} {
 		out, code := weir(args...)
 		assert.Equal(t, "weir: "+args[0]+" is a command of weir-server, which is neither beside this "+
-			"program nor in the PATH: go install github.com/weirgo/weir/cmd/weir/weir-server@latest, or in a "+
-			"clone go run ./cmd/weir/weir-server "+args[0]+"\n", out)
+			"program nor in the PATH; go run ./cmd/weir/weir-server in a clone, or: "+
+			"go install github.com/weirgo/weir/cmd/weir/weir-server@latest\n", out)
 		assert.Equal(t, cli.ExitFailure, code)
 	}
 	out, _ := weir("help", "proxy")
