@@ -71,8 +71,11 @@ type decision struct {
 	allowed      bool
 	total, limit int64
 	at           instant // ExpiresAt
-	tier         int     // of Tiers: whose figures these are
-	slice        instant // of Tiers: when the slice of an admission begins
+
+	// of Tiers
+	tier  int     // whose figures these are
+	own   uint64  // its limit, which is none of the Request; else 0
+	slice instant // when the slice of an admission begins
 }
 
 // The operations that decide, ready to be arguments.
@@ -151,10 +154,7 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 	if err != nil {
 		return nil, decision{}, err
 	}
-	res := &weir.Result{TotalRequests: uint64(d.total)}
-	if _, ok := s.protocol.(several); ok {
-		res.Limit = uint64(d.limit)
-	}
+	res := &weir.Result{TotalRequests: uint64(d.total), Limit: d.own}
 	if possible {
 		res.ExpiresAt = d.at.time(now)
 		if d.allowed {

@@ -123,5 +123,6 @@ func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
 		return decision{}, strange(v)
 	}
 	began, _ := startOf(slice-t.args[2*which].(int64), t.slice)
-	return decision{v[0] == 1, used, t.limits[which], at, int(which), began}, nil
+	limit := t.limits[which]
+	return decision{v[0] == 1, used, limit, at, int(which), uint64(limit), began}, nil
 }

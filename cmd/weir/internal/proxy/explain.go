@@ -39,10 +39,7 @@ type routed struct {
 
 // hold notes the limits of a route, for the page and for explain.
 func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Policy) {
-	r := &routed{pattern: pattern}
-	if was := p.current.Load(); was != nil && was.routed[pattern] != nil {
-		r = was.routed[pattern]
-	}
+	r := cmp.Or(p.before().routed[pattern], &routed{pattern: pattern})
 	p.routed[pattern] = r
 	for i, l := range limits {
 		p.holdTo(&heldTo{route: r, limit: l.Limit, counting: rule.Titles[l.Strategy],
@@ -53,12 +50,10 @@ func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Po
 // holdTo notes a limit. It goes on with the denials of the same one of the configuration before.
 func (p *Proxy) holdTo(h *heldTo) {
 	h.denied = new(atomic.Uint64)
-	if was := p.current.Load(); was != nil {
-		for _, old := range was.held {
-			if old.route == h.route && old.policy.Name == h.policy.Name && old.limit == h.limit &&
-				old.counting == h.counting {
-				h.denied = old.denied
-			}
+	for _, old := range p.before().held {
+		if old.route == h.route && old.policy.Name == h.policy.Name && old.limit == h.limit &&
+			old.counting == h.counting {
+			h.denied = old.denied
 		}
 	}
 	p.held = append(p.held, h)
@@ -109,15 +104,15 @@ func (p *Proxy) routesOf(r *http.Request, of []*routed) []*routed {
 // serveExplain answers with the cli.Explained of a caller: a key, an address or, with rules, a
 // descriptor. It counts nothing.
 func (p *Proxy) serveExplain(w http.ResponseWriter, r *http.Request) {
-	descriptor := r.FormValue("descriptor") != ""
-	if p.ruled != nil && descriptor {
+	if r.FormValue("descriptor") != "" {
+		if p.ruled == nil {
+			http.Error(w, "there are no rules here, and so no descriptors", http.StatusBadRequest)
+			return
+		}
 		p.ruled.ServeExplain(w, r, nil) // the denials are those of keys
 		return
 	}
 	key, err := p.keyNamed(r)
-	if descriptor {
-		err = errors.New("there are no rules here, and so no descriptors")
-	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -47,10 +48,7 @@ func (p *Proxy) setConcurrency() (err error) {
 	if p.redis != nil {
 		of.Strategy, err = p.redis.Hybrid(places, "", p.redis.InFlight(), of.Strategy)
 	}
-	p.inAll = new(routed)
-	if was := p.current.Load(); was != nil && was.inAll != nil {
-		p.inAll = was.inAll
-	}
+	p.inAll = cmp.Or(p.before().inAll, new(routed))
 	p.holdTo(&heldTo{route: p.inAll, limit: fmt.Sprintf("%d at a time", n),
 		counting: places, atOnce: uint64(n), policy: *of})
 	return err

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -180,6 +181,9 @@ func (p *Proxy) Reconfigure(cfg Config) error {
 	}
 	return cfg.proxy(p.process).begin()
 }
+
+// before returns the configuration that serves until the next one begins, at first an empty one.
+func (p *process) before() *Proxy { return cmp.Or(p.current.Load(), new(Proxy)) }
 
 // now is the handler that serves as the current configuration says.
 func (p *process) now(of func(*Proxy) http.Handler) http.Handler {

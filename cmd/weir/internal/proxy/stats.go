@@ -96,7 +96,7 @@ func (p *Proxy) figures() *figures {
 		_, f.Worst[i].Listed = p.denied.Lookup(key, netip.Addr{})
 	}
 	f.DenyList, f.Listed = p.listShown()
-	f.Try = p.trial.shown()
+	f.Try = p.tried()
 	if p.ruled != nil {
 		f.Rules = p.ruled.Shown(p.ruled.domain)
 	}

@@ -14,7 +14,6 @@ import (
 type trial struct {
 	stats   httplimit.Stats
 	denials *live.Denials
-	limits  []limitTried
 }
 
 // try returns next behind the limits of Config.Try, which count in this process only.
@@ -22,8 +21,8 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 	if len(p.cfg.Try) == 0 {
 		return next, nil
 	}
-	t := &trial{denials: live.NewDenials(), limits: make([]limitTried, 0, len(p.cfg.Try))}
-	if was := p.current.Load(); was != nil && reflect.DeepEqual(was.cfg.Try, p.cfg.Try) {
+	t := &trial{denials: live.NewDenials()}
+	if was := p.before(); reflect.DeepEqual(was.cfg.Try, p.cfg.Try) {
 		t = was.trial
 	}
 	cfg := httplimit.Config{
@@ -39,7 +38,7 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 			}
 		},
 	}
-	for i, l := range p.cfg.Try {
+	for _, l := range p.cfg.Try {
 		strategy, err := rule.On(l, p.limiter)
 		if err != nil {
 			return nil, fmt.Errorf("try %s: %w", l.Name, err)
@@ -47,10 +46,6 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 		policy := policyOf(l, strategy)
 		policy.Name = "try " + l.Name
 		cfg.Policies = append(cfg.Policies, policy)
-		if i == len(t.limits) {
-			t.limits = append(t.limits, limitTried{Name: l.Name, Limit: l.Limit,
-				Strategy: rule.Titles[l.Strategy], AtOnce: l.AtOnce()})
-		}
 	}
 	p.trial = t
 	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
@@ -73,12 +68,17 @@ type tried struct {
 	Worst    []live.Caller `json:"worst"`
 }
 
-// shown returns the part of the page about the trial; nil without one.
-func (t *trial) shown() *tried {
+// tried returns the part of the page about the trial; nil without one.
+func (p *Proxy) tried() *tried {
+	t := p.trial
 	if t == nil {
 		return nil
 	}
-	s := &tried{Limits: t.limits, Denied: t.stats.Count(httplimit.Denied)}
+	s := &tried{Denied: t.stats.Count(httplimit.Denied)}
+	for _, l := range p.cfg.Try {
+		s.Limits = append(s.Limits, limitTried{Name: l.Name, Limit: l.Limit,
+			Strategy: rule.Titles[l.Strategy], AtOnce: l.AtOnce()})
+	}
 	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
 	top, _ := t.denials.Top(live.Counted)
 	s.Callers = len(top)

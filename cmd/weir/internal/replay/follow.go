@@ -90,14 +90,12 @@ func (f *Follower) Add(lines []byte) error {
 }
 
 func (f *Follower) decide(r record) error {
-	at := r.at
-	if at > f.clock+future {
-		at = f.clock
-		if f.last != math.MinInt64 {
-			at = f.last
+	at := max(r.at, f.last)
+	if r.at > f.clock+future {
+		if at = f.last; at == math.MinInt64 { // it is the first
+			at = f.clock
 		}
 	}
-	at = max(at, f.last)
 	f.first, f.last = min(f.first, at), at
 	number := f.callers.number(f.block.arena[r.from:r.to])
 	f.callers.requests[number]++
