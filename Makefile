@@ -76,8 +76,8 @@ race: needs ## the tests at 1, 2 and 8 processors
 386: ## every package of the root module on a 32-bit machine, or in an emulator of one
 	@.ci/386
 
-standalone: ## each module by itself, as its importers see it
-	@go run ./tools/release standalone vet ./...
+standalone: ## each module by itself, as its importers see it: its types, and those of its tests
+	@go run ./tools/release standalone
 
 packing: ## go install and go get in an empty folder, from a file-based module proxy; this tree beside the last release
 	@go test -timeout 20m ./tools/release

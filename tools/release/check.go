@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,8 +16,8 @@ import (
 )
 
 // A checker type-checks packages and all that they import, from source, for any platform and any
-// Go. The modules of adapters import a thousand packages: to compile these takes minutes for each
-// platform, to check them five seconds. It does not look into the functions of other projects;
+// Go. The modules import a thousand packages: to compile these takes minutes for each platform, to
+// check them seconds. It does not look into the functions of other projects;
 // whatever else a compiler would reject, it finds.
 type checker struct {
 	own  string // a directory: functions of packages within are checked too
@@ -99,14 +100,15 @@ func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File
 	return file, nil
 }
 
-// elsewhere lists the platforms that modules of adapters do not build on because the framework does
-// not, with the reason. docs/frameworks.md repeats it.
+// elsewhere lists the platforms that modules do not build on, with the reason. docs/frameworks.md
+// repeats that of Caddy.
 var elsewhere = map[string]map[string]string{
 	"adapters/caddylimit": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
+	"cmd/weir":            {"js/wasm": "a tool of the command line needs signals"},
 }
 
-// Platforms type-checks the published modules of adapters for each platform, such as linux/amd64.
-// It goes on after a mistake.
+// Platforms type-checks the published modules for each platform, such as linux/amd64. It goes on
+// after a mistake.
 func (t *Tree) Platforms(platforms ...string) error {
 	dir, err := filepath.Abs(t.Dir)
 	if err != nil {
@@ -118,24 +120,29 @@ func (t *Tree) Platforms(platforms ...string) error {
 		goos, goarch, _ := strings.Cut(platform, "/")
 		env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
 		fmt.Println("==", platform)
-		if err := c.check(filepath.Join(dir, adapters), env, false, t.patterns(platform)...); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", platform, err))
+		for _, workspace := range workspaces {
+			at := filepath.Join(dir, workspace)
+			if err := c.check(at, env, false, t.patterns(workspace, platform)...); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", platform, err))
+			}
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// patterns returns the patterns, in adapters, of the modules that build on a platform.
-func (t *Tree) patterns(platform string) (patterns []string) {
+// patterns returns the patterns, in the directory of a workspace, of its modules that build on a
+// platform.
+func (t *Tree) patterns(workspace, platform string) (patterns []string) {
 	for _, m := range t.Published() {
-		if m.Workspace != adapters {
+		if m.Workspace != workspace {
 			continue
 		}
 		if reason := elsewhere[m.Dir][platform]; reason != "" {
 			fmt.Printf("%s: without %s: %s\n", platform, m.Dir, reason)
 			continue
 		}
-		patterns = append(patterns, "./"+strings.TrimPrefix(m.Dir, adapters+"/")+"/...")
+		inside := strings.TrimPrefix(m.Dir, workspace+"/")
+		patterns = append(patterns, "./"+path.Join(inside, "..."))
 	}
 	return patterns
 }

@@ -1,8 +1,7 @@
 // Command release packs, checks and tags the modules of the workspaces.
 //
-//	release standalone vet ./...   run a go command in every module without the workspace;
-//	                               type-check adapters
-//	release platforms linux/amd64… type-check the modules of adapters for platforms
+//	release standalone             type-check every module without the workspace
+//	release platforms linux/amd64… type-check the published modules for platforms
 //	release tidy                   run go mod tidy in every module
 //	release mixed                  check that modules of this tree and of the last release fit
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
@@ -19,7 +18,7 @@ import (
 	"strings"
 )
 
-const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | mixed | " +
+const usage = "usage: release standalone | platforms PLATFORM… | tidy | mixed | " +
 	"pack DIR VERSION | tag VERSION"
 
 func main() {
@@ -39,8 +38,8 @@ func run(args []string) error {
 		return err
 	}
 	switch {
-	case len(args) > 1 && args[0] == "standalone":
-		return tree.Standalone(args[1:]...)
+	case len(args) == 1 && args[0] == "standalone":
+		return tree.Standalone()
 	case len(args) > 1 && args[0] == "platforms":
 		return tree.Platforms(args[1:]...)
 	case len(args) == 1 && args[0] == "tidy":
