@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 var (
@@ -45,7 +47,7 @@ func main() {
 		hold(*holding)
 		return
 	}
-	r := results{figures: figures{}, begun: time.Now(), load: load()}
+	r := results{figures: figures{}, begun: time.Now(), load: bench.Load()}
 	chosen := groups
 	if *verbs {
 		chosen = verbGroups
@@ -85,11 +87,9 @@ func main() {
 	r.stall = longestStall(r.growths[0].Lasted, attempts)
 	r.peak = alone[float64]("-hold", strconv.Itoa(huge))
 	progress("done")
-	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()+verbsSection()...),
-		0o644); err != nil {
-		fmt.Fprintln(os.Stderr, "benchmarks:", err)
-		os.Exit(1)
-	}
+	bench.Main("benchmarks", func() error {
+		return os.WriteFile(*out, append(r.report(), sections()...), 0o644)
+	})
 }
 
 // progress prints the name of the next measurement.
@@ -116,13 +116,14 @@ func filter[T any](in []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(in), func(v T) bool { return !keep(v) })
 }
 
-// rulesSection returns the last results of the programs in rules and serve.
-func rulesSection() string {
-	return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md")
+// sections returns the last results of the programs beside this one, and of -verbs.
+func sections() string {
+	var b strings.Builder
+	for _, file := range []string{
+		"rules/RESULTS.md", "serve/RESULTS.md", "replay/RESULTS.md", verbsResults,
+	} {
+		text, _ := os.ReadFile(file) // empty if it was not measured
+		fmt.Fprintf(&b, "\n%s", text)
+	}
+	return b.String()
 }
-
-// replaySection returns the last results of the program in replay.
-func replaySection() string { return "\n" + read("replay/RESULTS.md") }
-
-// verbsSection returns the last results of -verbs.
-func verbsSection() string { return "\n" + read(verbsResults) }

@@ -5,8 +5,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // mode is the number of processors and goroutines that a workload runs on.
@@ -51,27 +52,17 @@ func measure(in instance, w *workload, m mode, benchtime time.Duration) sample {
 	for i := range callers {
 		callers[i] = in.caller()
 	}
-	before, cpu := mallocs(), cpuTime()
+	before, cpu := mallocs(), bench.CPUTime()
 	r.begun = time.Now()
 	r.all(callers)
 	took := time.Since(r.begun)
 	if m.procs == 1 {
-		took = cpuTime() - cpu
+		took = bench.CPUTime() - cpu
 	}
 	after := mallocs()
 	r.check(in)
 	n := float64(r.calls.Load())
 	return sample{float64(took) / n, float64(after-before) / n, int(n)}
-}
-
-// cpuTime returns the CPU time of this process. On one processor it is the time that a measurement
-// takes on an idle machine; unlike wall time, it does not include the work of other processes.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func (r *run) all(callers []decide) {

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // footprint is the memory and garbage collection cost of a million ids in a store.
@@ -44,9 +46,9 @@ func heap() uint64 {
 func collection() time.Duration {
 	var took [3]time.Duration
 	for i := range took {
-		begun := cpuTime()
+		begun := bench.CPUTime()
 		runtime.GC()
-		took[i] = cpuTime() - begun
+		took[i] = bench.CPUTime() - begun
 	}
 	slices.Sort(took[:])
 	return took[len(took)/2]

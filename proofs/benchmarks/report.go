@@ -4,12 +4,10 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // results holds all measurements.
@@ -47,18 +45,17 @@ func (r *results) report() []byte {
 }
 
 func (r *results) writeMachine(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s.\n"+
+	fmt.Fprintf(b, "%s.\n"+
 		"Load average at the start: %s. The run took %v, with %d rounds.\n"+
 		"Noise: the slowest and the fastest turn of the median figure differ by %.0f %%.\n\n",
-		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
-		cpuModel(), r.load, time.Since(r.begun).Round(time.Second), r.rounds, 100*r.spread())
+		bench.Machine(), r.load, time.Since(r.begun).Round(time.Second), r.rounds, 100*r.spread())
 	table(b, "module", "version")
 	seen := map[string]bool{"": true}
 	for _, g := range groups {
 		for _, s := range g.stores {
 			if !seen[s.module] {
 				seen[s.module] = true
-				row(b, s.module, version(s.module))
+				row(b, s.module, bench.Version(s.module))
 			}
 		}
 	}
@@ -145,18 +142,6 @@ func row(b *bytes.Buffer, cells ...string) {
 	b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-// version returns the version of a module in this binary.
-func version(module string) string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, d := range info.Deps {
-			if d.Path == module && module != modWeir {
-				return d.Version
-			}
-		}
-	}
-	return "this tree"
-}
-
 // spread returns the difference between the slowest and the fastest turn of a figure, divided by
 // its median; it is the median of all figures.
 func (f figures) spread() float64 {
@@ -165,28 +150,5 @@ func (f figures) spread() float64 {
 		least, most := f.extremes(c)
 		spreads = append(spreads, (most-least)/f.ns(c))
 	}
-	slices.Sort(spreads)
-	return spreads[len(spreads)/2]
-}
-
-func cpuModel() string {
-	for line := range strings.Lines(read("/proc/cpuinfo")) {
-		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(model)
-		}
-	}
-	return "CPU"
-}
-
-// load returns the machine's load average of the last minute.
-func load() string {
-	if first, _, ok := strings.Cut(read("/proc/loadavg"), " "); ok {
-		return first
-	}
-	return "unknown"
-}
-
-func read(file string) string {
-	text, _ := os.ReadFile(file) // "" if there is no such file
-	return string(text)
+	return bench.Median(spreads)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // made returns results in which each of weir's stores takes ours ns per call, and each rival 100
@@ -106,7 +107,7 @@ func TestWithinComparesRoundedFigures(t *testing.T) {
 
 func TestMedian(t *testing.T) {
 	samples := []sample{{ns: 1000}, {ns: 3}, {ns: 2}, {ns: 1}, {ns: 4}}
-	if got := median(samples, func(s sample) float64 { return s.ns }); got != 3 {
+	if got := bench.MedianOf(samples, func(s sample) float64 { return s.ns }); got != 3 {
 		t.Fatalf("median %v, want 3", got)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // group is a set of stores that do the same, and the workloads that compare them.
@@ -100,7 +102,7 @@ func (f figures) turn(g *group, s store, w *workload, benchtime time.Duration) {
 
 // ns returns the median of a cell.
 func (f figures) ns(c cell) float64 {
-	return median(f[c], func(s sample) float64 { return s.ns })
+	return bench.MedianOf(f[c], func(s sample) float64 { return s.ns })
 }
 
 // ratio returns a's time divided by b's: the median of the ratios of all turns.
@@ -109,7 +111,7 @@ func (f figures) ratio(a, b cell) float64 {
 	for i := range ratios {
 		ratios[i] = f[a][i].ns / f[b][i].ns
 	}
-	return middle(ratios)
+	return bench.Median(ratios)
 }
 
 func (f figures) extremes(c cell) (least, most float64) {
@@ -121,20 +123,7 @@ func (f figures) extremes(c cell) (least, most float64) {
 }
 
 func (f figures) allocs(c cell) float64 {
-	return median(f[c], func(s sample) float64 { return s.allocs })
-}
-
-func median(samples []sample, of func(sample) float64) float64 {
-	values := make([]float64, len(samples))
-	for i, s := range samples {
-		values[i] = of(s)
-	}
-	return middle(values)
-}
-
-func middle(values []float64) float64 {
-	slices.Sort(values)
-	return values[len(values)/2]
+	return bench.MedianOf(f[c], func(s sample) float64 { return s.allocs })
 }
 
 // print writes the figures as lines of text.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/offenders"
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // Operations other than decisions are measured separately, by -verbs. BENCHMARKS.md includes the
@@ -106,9 +107,9 @@ func snapshotCost() (save, load float64) {
 // cpuOf returns the CPU time of f, in ms, including concurrent garbage collection.
 func cpuOf(f func()) float64 {
 	settle()
-	before := cpuTime()
+	before := bench.CPUTime()
 	f()
-	return units(cpuTime()-before, time.Millisecond)
+	return units(bench.CPUTime()-before, time.Millisecond)
 }
 
 const verbsMissed = `On a hot id, reading the clock is about half of a decision; the rest is the hash,
@@ -126,9 +127,9 @@ func tickCost() float64 {
 		defer l.Close()
 		must(l.CheckRate("id", day.Milliseconds(), 1))
 		const during = 2 * time.Second
-		before := cpuTime()
+		before := bench.CPUTime()
 		time.Sleep(during) // what the clock uses in this time is the result
-		return float64(cpuTime()-before) / float64(during)
+		return float64(bench.CPUTime()-before) / float64(during)
 	}
 	return max(0, cost(time.Millisecond)-cost(0))
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 //go:embed notes.md
@@ -64,11 +66,10 @@ func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 // judge returns the row of a bar, and adds the bar to missed if it is not met.
 func (r *results) judge(b bar, missed *[]string) []string {
 	measured := b.measured(r)
+	met := within(measured, b.most)
 	cells := []string{b.is, fmt.Sprintf("%.2f%s", b.most, b.unit),
-		fmt.Sprintf("%.2f%s", measured, b.unit),
-		"met"}
-	if !within(measured, b.most) {
-		cells[3] = "**missed**"
+		fmt.Sprintf("%.2f%s", measured, b.unit), bench.Verdict(met)}
+	if !met {
 		*missed = append(*missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
 	}
 	return cells

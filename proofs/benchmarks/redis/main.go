@@ -11,10 +11,10 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 	"github.com/weirgo/weir/redislimit"
 )
 
@@ -29,10 +29,7 @@ var (
 
 func main() {
 	flag.Parse()
-	if err := run(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, "redis:", err)
-		os.Exit(1)
-	}
+	bench.Main("redis", func() error { return run(context.Background()) })
 }
 
 func run(ctx context.Context) error {
@@ -68,11 +65,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Print(text)
-	if *out == "" {
-		return nil
-	}
-	return os.WriteFile(*out, []byte(text), 0o644)
+	return bench.Publish(text, *out)
 }
 
 // options returns redislimit's options with a connection for each caller and long timeouts: a slow

@@ -1,23 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"runtime"
-	"runtime/debug"
 	"slices"
-	"strings"
-	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 // report returns the text of RESULTS.md.
-func (m *meter) report(ctx context.Context) (string, error) {
+func (m *meter) report(ctx context.Context) ([]byte, error) {
 	info, err := m.client.InfoMap(ctx, "server").Result()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	var b strings.Builder
+	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Redis\n\nWritten by `go run ./proofs/benchmarks/redis`.\n\n"+
 		"%d callers, each with its own connection, use %d keys in turn. The client has\n"+
 		"`redislimit.Options`; the server runs on the same machine and persists nothing. Contestants\n"+
@@ -26,12 +24,11 @@ func (m *meter) report(ctx context.Context) (string, error) {
 		"spent. Script times come from `INFO commandstats`. CPU times are those of client and server;\n"+
 		"other processes disturb them least. The program fails if a verdict differs from the table's\n"+
 		"claim, or if Redis did not count exactly the admitted hits.\n\n"+
-		"%s, %s, %s/%s, %d × %s. redis-server %s, %s, go-redis %s.\n",
+		"%s. redis-server %s, %s, go-redis %s.\n",
 		*callers, *keys, *benchtime, *rounds,
-		time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH,
-		runtime.NumCPU(),
-		cpuModel(), info["Server"]["redis_version"],
-		rival+" "+version("github.com/go-redis/redis_rate/v10"), version("github.com/redis/go-redis/v9"))
+		bench.Machine(), info["Server"]["redis_version"],
+		rival+" "+bench.Version("github.com/go-redis/redis_rate/v10"),
+		bench.Version("github.com/redis/go-redis/v9"))
 	for _, load := range []string{admitted, denied, deniedByThird} {
 		m.table(&b, load)
 	}
@@ -60,7 +57,7 @@ func (m *meter) report(ctx context.Context) (string, error) {
 			m.entrant(oneDecide, load).ratio(m.entrant(threeCalls, load)))
 	}
 	b.WriteString(" times as many decisions as three calls.\n")
-	return b.String(), nil
+	return b.Bytes(), nil
 }
 
 // entrant returns the entrant with that name and load. It panics if there is none.
@@ -78,7 +75,7 @@ func (e *entrant) ratio(other *entrant) float64 {
 	return e.median(func(i int, s sample) float64 { return s.perSecond / other.samples[i].perSecond })
 }
 
-func (m *meter) table(b *strings.Builder, load string) {
+func (m *meter) table(b *bytes.Buffer, load string) {
 	fmt.Fprintf(b, "\n| %s | decisions/s | × %s | CPU, client + server, µs | script, µs | "+
 		"scripts per decision |\n|---|--:|--:|--:|--:|--:|\n", load, rivals[load])
 	base := m.entrant(rivals[load], load)
@@ -103,26 +100,4 @@ func (e *entrant) median(of func(round int, s sample) float64) float64 {
 	}
 	slices.Sort(all)
 	return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
-}
-
-// version returns the version of a module in this binary.
-func version(module string) string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, d := range info.Deps {
-			if d.Path == module {
-				return d.Version
-			}
-		}
-	}
-	return "unknown"
-}
-
-func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // empty if there is no such file
-	for line := range strings.Lines(string(text)) {
-		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(model)
-		}
-	}
-	return "CPU"
 }

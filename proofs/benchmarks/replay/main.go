@@ -16,6 +16,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 var (
@@ -33,10 +35,7 @@ const orderedLog, shuffledLog = "ordered.log", "shuffled.log"
 
 func main() {
 	flag.Parse()
-	if err := do(); err != nil {
-		fmt.Fprintln(os.Stderr, "replay:", err)
-		os.Exit(1)
-	}
+	bench.Main("replay", do)
 }
 
 func do() error {
@@ -80,41 +79,35 @@ func do() error {
 	}
 	var b bytes.Buffer
 	report(&b, rows)
-	fmt.Print(b.String())
-	if *out == "" {
-		return nil
-	}
-	return os.WriteFile(*out, b.Bytes(), 0o644)
+	return bench.Publish(b.Bytes(), *out)
 }
 
 // report writes the figures and their bounds.
 func report(b *bytes.Buffer, rows []*row) {
 	wc, ordered, shuffled := rows[0], rows[1], rows[2]
 	fmt.Fprintf(b, "## Replay\n\n"+
-		"Written by `go run ./proofs/benchmarks/replay`, %s. One limit is replayed on a log of\n"+
+		"Written by `go run ./proofs/benchmarks/replay`: %s,\n"+
+		"load average %s. One limit is replayed on a log of\n"+
 		"%d million lines and %d callers in the combined format. Each figure is the median of %d "+
 		"rounds;\n"+
 		"every task runs in its own process. Ratios are medians of the ratios within a round.\n\n",
-		machine(), *lines/1_000_000, *callers, *rounds)
+		bench.Machine(), bench.Load(), *lines/1_000_000, *callers, *rounds)
 	fmt.Fprintf(b, "|  | time | CPU time | memory |\n|---|--:|--:|--:|\n")
 	for _, r := range rows {
-		fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %.0f MB |\n", r.name, median(r.wall), median(r.cpu),
-			median(r.memory))
+		fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %.0f MB |\n", r.name, bench.Median(r.wall),
+			bench.Median(r.cpu), bench.Median(r.memory))
 	}
 	fmt.Fprintf(b, "\n|  | at most | measured |  |\n|---|--:|--:|---|\n")
 	bar := func(name string, most, got float64, unit string) {
-		verdict := "met"
-		if got > most {
-			verdict = "**missed**"
-		}
-		fmt.Fprintf(b, "| %s | %g%s | %.2f%s | %s |\n", name, most, unit, got, unit, verdict)
+		fmt.Fprintf(b, "| %s | %g%s | %.2f%s | %s |\n", name, most, unit, got, unit,
+			bench.Verdict(got <= most))
 	}
-	bar("CPU time shuffled, vs in order", 2, ratio(shuffled.cpu, ordered.cpu), "×")
-	bar("memory, shuffled", 300, median(shuffled.memory), " MB")
+	bar("CPU time shuffled, vs in order", 2, bench.Ratio(shuffled.cpu, ordered.cpu), "×")
+	bar("memory, shuffled", 300, bench.Median(shuffled.memory), " MB")
 	fmt.Fprintf(b,
 		"\nIn CPU time, replaying a log in order takes %.1f times as long as counting its lines. By "+
 			"the clock,\n"+
 			"which depends on other load on the machine, a shuffled log took %.2f times as long as one "+
 			"in order.\n",
-		ratio(ordered.cpu, wc.cpu), ratio(shuffled.wall, ordered.wall))
+		bench.Ratio(ordered.cpu, wc.cpu), bench.Ratio(shuffled.wall, ordered.wall))
 }

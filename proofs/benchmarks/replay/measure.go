@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -38,28 +37,4 @@ func (r *row) measure() error {
 	used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	r.memory = append(r.memory, float64(used.Maxrss)/1000) // kilobytes, as Linux counts them
 	return nil
-}
-
-func median(all []float64) float64 {
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[len(sorted)/2]
-}
-
-// ratio returns the median of the ratios within a round.
-func ratio(a, b []float64) float64 {
-	all := make([]float64, len(a))
-	for i := range a {
-		all[i] = a[i] / b[i]
-	}
-	return median(all)
-}
-
-func machine() string {
-	load := "unknown"
-	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
-		load, _, _ = strings.Cut(string(text), " ")
-	}
-	return fmt.Sprintf("on %s with %s, %d cores, load average %s",
-		time.Now().UTC().Format(time.DateOnly),
-		runtime.Version(), runtime.NumCPU(), load)
 }

@@ -10,12 +10,11 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
-	"slices"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 var (
@@ -41,16 +40,7 @@ type result struct {
 
 func main() {
 	flag.Parse()
-	results := measure(rows())
-	text := report(results)
-	fmt.Printf("%s", text)
-	if *out == "" {
-		return
-	}
-	if err := os.WriteFile(*out, text, 0o644); err != nil {
-		fmt.Fprintln(os.Stderr, "rules:", err)
-		os.Exit(1)
-	}
+	bench.Main("rules", func() error { return bench.Publish(report(measure(rows())), *out) })
 }
 
 // measure goes through the rows in rounds, so that other load on the machine affects weir and the
@@ -78,7 +68,7 @@ func measure(rows []row) []result {
 // cost returns the CPU time of one call of f in nanoseconds, including garbage collection.
 func cost(f func()) float64 {
 	runtime.GC()
-	began, used := time.Now(), cpuTime()
+	began, used := time.Now(), bench.CPUTime()
 	n := 0
 	for batch := 1; time.Since(began) < *benchtime; batch = min(2*batch, 4096) {
 		for range batch {
@@ -86,20 +76,7 @@ func cost(f func()) float64 {
 		}
 		n += batch
 	}
-	return float64(cpuTime()-used) / float64(n)
-}
-
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it cannot fail with these arguments
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-func median(list []float64) float64 {
-	list = slices.Sorted(slices.Values(list))
-	return list[len(list)/2]
+	return float64(bench.CPUTime()-used) / float64(n)
 }
 
 func report(results []result) []byte {
@@ -119,20 +96,14 @@ func report(results []result) []byte {
 	b.WriteString("|  | weir | at most |  | allocations | rival | weir / rival |\n" +
 		"|---|--:|--:|---|--:|--:|--:|\n")
 	for _, r := range results {
-		us := median(r.weirNs)
+		us := bench.Median(r.weirNs)
 		bar, met, rival, ratio := "", "", "", ""
 		if r.bar > 0 {
-			bar, met = r.bar.String(), "met"
-			if us > float64(r.bar) {
-				met = "**missed**"
-			}
+			bar, met = r.bar.String(), bench.Verdict(us <= float64(r.bar))
 		}
 		if r.rival != nil {
-			ratios := make([]float64, len(r.weirNs))
-			for i := range ratios {
-				ratios[i] = r.weirNs[i] / r.rivalNs[i]
-			}
-			rival, ratio = show(median(r.rivalNs)), fmt.Sprintf("%.2f", median(ratios))
+			rival = show(bench.Median(r.rivalNs))
+			ratio = fmt.Sprintf("%.2f", bench.Ratio(r.weirNs, r.rivalNs))
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.0f | %s | %s |\n", r.name, show(us), bar, met, r.allocs,
 			rival, ratio)

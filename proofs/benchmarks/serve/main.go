@@ -14,9 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
 var (
@@ -34,11 +34,7 @@ var concurrencies = []int{1, 8, 64}
 
 func main() {
 	flag.Parse()
-	err := run(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "serve:", err)
-		os.Exit(1)
-	}
+	bench.Main("serve", func() error { return run(context.Background()) })
 }
 
 func run(ctx context.Context) error {
@@ -68,12 +64,7 @@ func run(ctx context.Context) error {
 			figures = append(figures, f)
 		}
 	}
-	text := report(figures)
-	fmt.Printf("%s", text)
-	if *out == "" {
-		return nil
-	}
-	return os.WriteFile(*out, text, 0o644)
+	return bench.Publish(report(figures), *out)
 }
 
 // The servers.
@@ -142,11 +133,6 @@ type figure struct {
 	loads       [kinds]load
 }
 
-func median(list []float64) float64 {
-	slices.Sort(list)
-	return list[len(list)/2]
-}
-
 // over returns the median of f over all rounds at a concurrency.
 func over(figures []figure, concurrency int, f func(figure) float64) float64 {
 	var list []float64
@@ -155,7 +141,7 @@ func over(figures []figure, concurrency int, f func(figure) float64) float64 {
 			list = append(list, f(x))
 		}
 	}
-	return median(list)
+	return bench.Median(list)
 }
 
 func report(figures []figure) []byte {
@@ -171,7 +157,7 @@ func report(figures []figure) []byte {
 			"request. The bars at concurrency 8 and 64: at least 0.85 of the ceiling's throughput, and at\n"+
 			"most 1.5 times its p99. The load average at the end was %s.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), *rounds, *benchtime,
-		loadAverage())
+		bench.Load())
 	b.WriteString("| concurrency | ceiling, requests/s | weir serve | ratio | " +
 		" | ceiling, p99 | weir serve | ratio | " +
 		" | ceiling, CPU | weir serve | ratio |\n" +
@@ -204,24 +190,11 @@ func report(figures []figure) []byte {
 	return b.Bytes()
 }
 
-// loadAverage returns the machine's load average of the last minute. It is about 2 on an otherwise
-// idle machine.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Fields(string(text))[0]
-}
-
 func verdict(concurrency int, met bool) string {
-	switch {
-	case concurrency == 1:
-		return ""
-	case met:
-		return "met"
+	if concurrency == 1 {
+		return "" // it has no bar
 	}
-	return "**missed**"
+	return bench.Verdict(met)
 }
 
 func micros(ns float64) time.Duration { return time.Duration(ns).Round(10 * time.Microsecond) }
