@@ -56,7 +56,7 @@ quick: ## the tests of the core and of fallback, without the race detector: seco
 recovery: need ## measure the table of proofs/hybrid/RESULTS.md; writes recovery.md
 	cd proofs/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
-scaling: ## simulate and compute the tables of docs/scaling.md and of proofs/fleet; writes them into these
+scaling: ## simulate and compute the tables of proofs/fleet/RESULTS.md; writes them there
 	SCALING_TABLES=1 go test -timeout 30m -run TestScalingTables ./proofs/fleet
 
 verify: needs ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, proofs, examples, adapters

@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// TestMemoryOfACaller measures the memory of a key as reported by the server. docs/scaling.md has
-// the figures.
+// TestMemoryOfACaller measures the memory of a key as reported by the server.
+// proofs/fleet/RESULTS.md has the figures.
 func TestMemoryOfACaller(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))

@@ -19,7 +19,7 @@ const (
 	bytesLedger      = 340     // fallback.Config.MaxCallers
 	bytesLease       = 300     // near.LeaseConfig.Keys
 	bytesDenial      = 250     // near.DenialsConfig.Size
-	bytesRedis       = 200     // docs/scaling.md, rounded up
+	bytesRedis       = 200     // RESULTS.md, rounded up
 	ledger           = 1 << 17 // fallback.DefaultMaxCallers
 	leasesHeld       = 1 << 16 // near.DefaultKeys
 	denialsHeld      = 1 << 14 // near.DefaultDenials
@@ -69,10 +69,10 @@ func measured(t *testing.T) (c costs) {
 // text is the part of the page that names the costs.
 func (c costs) text() string {
 	return fmt.Sprintf(`- A caller takes %.0f bytes, and a decision among a million callers who ask
-  evenly %.0f ns of a core ([BENCHMARKS.md](../BENCHMARKS.md)).
+  evenly %.0f ns of a core ([BENCHMARKS.md](../../BENCHMARKS.md)).
 - A decision on Redis takes %.1f µs of the client's CPU and %.1f µs of the server's; one from a
   lease of 100 takes %.1f µs of the client's
-  ([proofs/benchmarks/redis](../proofs/benchmarks/redis/RESULTS.md)).
+  ([proofs/benchmarks/redis](../benchmarks/redis/RESULTS.md)).
 `, c.bytesCaller, c.nsDecision, c.usClient, c.usServer, c.usLeased)
 }
 
@@ -168,7 +168,7 @@ func inBytes(n float64) string {
 	return fmt.Sprintf("%.0f GB", max(1, n))
 }
 
-const document = "../../docs/scaling.md"
+const document = "RESULTS.md"
 
 // replace puts text between the marker lines of the named part of the page.
 func replace(t *testing.T, page, name, text string) string {
@@ -188,7 +188,7 @@ func part(t *testing.T, page, name string) (before, text, after string) {
 	return before + begin, text, end + after
 }
 
-var rewrite = flag.Bool("write", false, "write the sizing table to docs/scaling.md")
+var rewrite = flag.Bool("write", false, "write the sizing table to RESULTS.md")
 
 // TestSizingTableIsComputed checks that the page has the costs of the reports, and the sizing table
 // that follows from them and from the simulated tables. With -write it writes both.

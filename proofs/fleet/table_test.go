@@ -40,8 +40,8 @@ func large() fleet.Fleet {
 // leases are the rows of a scenario. Those from 0 on also cache denials.
 var leases = []int{-1, 0, 1, 3, 10, 30, 100, 300, 1000}
 
-// TestScalingTables simulates the tables of RESULTS.md and of docs/scaling.md, computes the sizing
-// table from them, and writes all if SCALING_TABLES is set.
+// TestScalingTables simulates the tables of RESULTS.md, computes the sizing table from them, and
+// writes all if SCALING_TABLES is set.
 func TestScalingTables(t *testing.T) {
 	if os.Getenv("SCALING_TABLES") == "" {
 		t.Skip("make scaling runs it")
@@ -51,7 +51,7 @@ func TestScalingTables(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(name, []byte(replace(t, string(page), part, text)), 0o644))
 	}
-	t.Run("one fleet", func(t *testing.T) { write(t, "RESULTS.md", "simulated", oneFleet(t)) })
+	t.Run("one fleet", func(t *testing.T) { write(t, document, "simulated", oneFleet(t)) })
 	t.Run("load", func(t *testing.T) { write(t, document, "load", constantLoad(t)) })
 	page, err := os.ReadFile(document)
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ func TestBytesOfABucketAreThoseMeasured(t *testing.T) {
 		{"../../limiter.go", `A bucket takes about (\d+) bytes`, 1},
 		{"../../adapters/caddylimit/caddylimit.go", `about (\d+) bytes each`, 1},
 		{"../../docs/production.md", `buckets: 1,048,576 of (\d+) bytes`, 1},
-		{"../../docs/scaling.md", `A caller takes (\d+) bytes, `, 1},
+		{"../fleet/RESULTS.md", `A caller takes (\d+) bytes, `, 1},
 		{"../../docs/strategies.md", "(?m)^\\| `(?:FixedWindow|SlidingWindow|TokenBucket|Counter)\\(" +
 			`[^|]*\|[^|]*\| (\d+) \|`, 4},
 		{"../../BENCHMARKS.md", `(?m)^\| (?:FixedWindow|Calendar|SlidingWindow|TokenBucket|Counter) \| ` +
