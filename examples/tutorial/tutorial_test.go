@@ -23,7 +23,6 @@ var steps = []struct{ section, dir string }{
 	{"## 4. Behind a load balancer", "balancer"},
 	{"## 5. A restart", "restart"},
 	{"## 6. A second replica", "replicas"},
-	{"## 7. Watching it", "watching"},
 }
 
 // Each step shows the program in its directory, its commands, and their output.
