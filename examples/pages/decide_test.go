@@ -82,25 +82,6 @@ func Example_priorityHeadroom() {
 	// Output: 80 20 0
 }
 
-func Example_priorityHeadroomOfATokenBucket() {
-	limiter := newLimiter()
-	defer limiter.Close()
-
-	// Both flow in at 100 a second, and are one bucket. Batch jobs leave 20 of its 100 tokens.
-	users := limiter.TokenBucket(100).Limit(100, time.Second).Named("db")
-	batch := limiter.TokenBucket(80).Limit(100, time.Second).Named("db")
-	count := func(limit *weir.Limit) (admitted int) {
-		for range 1000 {
-			if limit.Allow("primary") {
-				admitted++
-			}
-		}
-		return admitted
-	}
-	fmt.Println(count(batch), count(users), count(batch))
-	// Output: 80 20 0
-}
-
 // The headroom is exact while both call at once. Without a common count it is not: the control.
 func TestHeadroomIsExact(t *testing.T) {
 	limiter := newLimiter()

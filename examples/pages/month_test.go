@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"log"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/rules"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -79,40 +77,4 @@ func TestQuotaOfEachMonth(t *testing.T) {
 	}
 	_, err = Quota(t.Context(), limiter, "acme", Plan{3, 32, berlin})
 	assert.Error(t, err)
-}
-
-const monthly = `
-domain: api
-descriptors:
-  - key: plan
-    value: small
-    descriptors:
-      - key: customer
-        rate_limit: {unit: month, requests_per_unit: 2}
-        metadata: {weir: {calendar: {zone: Europe/Berlin, anchor: 17}}}
-`
-
-func TestQuotaByRules(t *testing.T) {
-	set, err := rules.Load(fstest.MapFS{"limits.yaml": {Data: []byte(monthly)}})
-	require.NoError(t, err)
-	// a minute before the 17th in Berlin
-	clock := weirtest.NewClock(time.Date(2026, 11, 16, 22, 59, 0, 0, time.UTC))
-	engine, err := rules.New(set, rules.Config{Now: clock.Now})
-	require.NoError(t, err)
-	defer engine.Close()
-	for _, want := range []bool{true, true, false} {
-		assert.Equal(t, want, allowed(t, engine))
-	}
-	clock.Advance(time.Minute)
-	assert.True(t, allowed(t, engine))
-}
-
-func allowed(t *testing.T, engine *rules.Engine) bool {
-	t.Helper()
-	resp, err := engine.Decide(t.Context(),
-		&rules.Request{Domain: "api", Descriptors: []rules.Descriptor{
-			{Entries: []rules.Entry{{Key: "plan", Value: "small"}, {Key: "customer", Value: "acme"}}},
-		}})
-	require.NoError(t, err)
-	return resp.Allowed()
 }
