@@ -100,8 +100,8 @@ func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File
 	return file, nil
 }
 
-// elsewhere lists the platforms that modules do not build on, with the reason. docs/frameworks.md
-// repeats that of Caddy.
+// elsewhere lists the platforms that modules do not build on, with the reason.
+// docs/architecture.md names them.
 var elsewhere = map[string]map[string]string{
 	"adapters/caddylimit": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
 	"cmd/weir":            {"js/wasm": "a tool of the command line needs signals"},
