@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -16,6 +15,7 @@ type call struct {
 	uses     atomic.Uint64 // how often it was ended: see Ticket
 	outcome  Outcome
 	shadow   bool // the request passes, whatever the outcome
+	begun    bool // begin has returned
 	status   int  // see Decision.Status
 	err      error
 	until    time.Time       // when the caller's listing ends
@@ -47,30 +47,16 @@ func newCall(m *middleware) *call {
 	return c
 }
 
-// begin decides on a request.
+// begin decides on a request, and counts and reports the decision.
 func (m *middleware) begin(r *http.Request) *call {
 	c := m.calls.Get().(*call)
 	c.reset()
-	if !m.boundsInFlight && m.Decider == nil {
-		c.judge(r)
-		return c
-	}
 	if m.boundsInFlight {
 		c.inFlight = newInFlight(m, r)
 	}
-	judged := false
-	defer func() { // a hook may panic
-		if !judged && c.inFlight != nil {
-			c.inFlight.end(false)
-		}
-	}()
-	c.judge(r)
-	judged = true
-	return c
-}
-
-// judge decides on a request, and counts and reports the decision.
-func (c *call) judge(r *http.Request) {
+	if m.boundsInFlight || m.Decider != nil {
+		defer c.releaseUnlessBegun()
+	}
 	c.decide(r)
 	if c.outcome == Denied && !c.shadow {
 		c.penalize(r)
@@ -81,13 +67,22 @@ func (c *call) judge(r *http.Request) {
 	if c.OnDecision != nil {
 		c.OnDecision(r, c.report())
 	}
+	c.begun = true
+	return c
+}
+
+// releaseUnlessBegun releases what a request holds of which a hook panics.
+func (c *call) releaseUnlessBegun() {
+	if !c.begun && c.inFlight != nil {
+		c.inFlight.end(false)
+	}
 }
 
 // reset writes no pointer that is zero already: while the garbage collector marks, it notes every
 // write of one.
 func (c *call) reset() {
 	c.key = c.key[:0]
-	c.outcome, c.status = Admitted, 0
+	c.outcome, c.status, c.begun = Admitted, 0, false
 	c.shadow = c.Shadow
 	if c.err != nil {
 		c.err = nil
@@ -110,6 +105,9 @@ func (c *call) stop(o Outcome, status int, err error) {
 }
 
 func (c *call) passes() bool { return c.status == 0 || c.shadow }
+
+// counting reports whether CountIf decides at the end whether what was taken counts.
+func (c *call) counting() bool { return c.CountIf != nil && c.passes() && c.taken() }
 
 // lasts reports whether something is left to do when the request ends.
 func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
@@ -166,14 +164,6 @@ func (c *call) end(r *http.Request, status int) {
 func (c *call) close() {
 	c.uses.Add(1)
 	c.calls.Put(c)
-}
-
-// bypassed marks the request for IsBypassed if no Strategy decided on it.
-func (c *call) bypassed(r *http.Request) *http.Request {
-	if c.outcome != Bypassed {
-		return r
-	}
-	return r.WithContext(context.WithValue(r.Context(), bypassKey{}, true))
 }
 
 // lineString returns c.line as a string. It reuses the string of the call's last request if that

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 )
 
-// counting reports whether CountIf decides at the end whether what was taken counts.
-func (c *call) counting() bool { return c.CountIf != nil && c.passes() && c.taken() }
-
 // counts reports whether a request counts that was answered with status or, if that is 0, with what
 // its Writer has seen.
 //
@@ -36,32 +33,6 @@ func (c *call) counts(r *http.Request, status int) bool {
 		return true
 	}
 	return c.CountIf(cmp.Or(int(w.status), http.StatusOK))
-}
-
-// writer returns what the handler gets: w itself if there is neither a field to send nor a status
-// to watch.
-func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
-	counting := c.counting()
-	sends := c.Headers != HeadersNone && !c.shadow && c.decider != none
-	held := c.inFlight != nil && c.inFlight.held != nil
-	if r = c.bypassed(r); !counting && !sends && !held {
-		return w, r
-	}
-	rw, wrapped := newResponseWriter(w)
-	rw.more = &silent
-	if sends {
-		rw.more = &c.sending
-		f := newFields(w.Header(), rw.values[:])
-		c.setFields(&f)
-	}
-	if held {
-		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
-	}
-	if counting {
-		c.response = rw
-		r = rw.watch(r)
-	}
-	return wrapped, r
 }
 
 // watch makes w and the returned request record what counts needs.

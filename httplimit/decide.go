@@ -22,9 +22,14 @@ func (c *call) decide(r *http.Request) {
 	if c.unchecked.Load() > 0 {
 		c.warnOfProxy(r)
 	}
-	preflight := !c.CountPreflights && isPreflight(r)
+	// a CORS preflight request: Fetch standard, section 3.3.2
+	preflight := !c.CountPreflights && r.Method == http.MethodOptions &&
+		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 	var err error
-	if c.key, err = c.extract(c.key, c.middleware.key, r); err != nil {
+	if c.key, err = c.middleware.key.appendKey(c.key[:0], r); err == nil {
+		err = c.checkKey(c.key)
+	}
+	if err != nil {
 		c.key = c.key[:0]
 		if !preflight && !c.keyless {
 			c.stop(NoKey, http.StatusBadRequest, err)
@@ -50,15 +55,6 @@ func (c *call) decide(r *http.Request) {
 		return
 	}
 	c.holdToLimits(r)
-}
-
-// extract stores the key that a appends in buf.
-func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, error) {
-	key, err := a.appendKey(buf[:0], r)
-	if err == nil {
-		err = m.checkKey(key)
-	}
-	return key, err
 }
 
 // checkKey returns an error for a key that cannot be counted.
@@ -169,7 +165,7 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		switch {
 		case s.Extractor != nil:
 			var err error
-			if s.own, err = c.extract(s.own, s.key, r); !c.fillOwnKey(s, r, err) {
+			if s.own, err = s.key.appendKey(s.own[:0], r); !c.fillOwnKey(s, r, err) {
 				return false, false
 			}
 			continue
@@ -205,7 +201,7 @@ func (c *call) fillKeys(s *state, r *http.Request) bool {
 		return true
 	}
 	s.own, s.keys = append(s.own[:0], keys[0]...), keys[1:]
-	return c.fillOwnKey(s, r, c.checkKey(s.own))
+	return c.fillOwnKey(s, r, nil)
 }
 
 // addKeys adds a limit for each further key of policies with Keys. It reports false if it has ended
@@ -223,16 +219,19 @@ func (c *call) addKeys(r *http.Request) bool {
 	}
 	for i := range c.states { // the limits may have moved
 		s := &c.states[i]
-		if s.ask = &c.limits[i]; s.further && !c.fillOwnKey(s, r, c.checkKey(s.own)) {
+		if s.ask = &c.limits[i]; s.further && !c.fillOwnKey(s, r, nil) {
 			return false
 		}
 	}
 	return true
 }
 
-// fillOwnKey sets the key of a policy that has one of its own, or err, which has kept it from that.
-// It reports false if it has ended the request, which has no such key, or one that is listed.
+// fillOwnKey sets the key of a policy that has one of its own, in s.own unless err has kept it from
+// that. It reports false if it has ended the request, which has no such key, or one that is listed.
 func (c *call) fillOwnKey(s *state, r *http.Request, err error) bool {
+	if err == nil {
+		err = c.checkKey(s.own)
+	}
 	if err != nil {
 		c.stop(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
 		return false
@@ -287,10 +286,4 @@ func (c *call) stopUndecided(ctx context.Context, err error) {
 	default:
 		c.stop(Failed, http.StatusServiceUnavailable, err)
 	}
-}
-
-// isPreflight reports whether r is a CORS preflight request (Fetch standard, section 3.3.2).
-func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions &&
-		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 }

@@ -169,6 +169,11 @@ type bypassKey struct{}
 // IsBypassed reports whether the request that ctx belongs to was admitted undecided, by a
 // middleware that fails open.
 func IsBypassed(ctx context.Context) bool {
-	bypassed, _ := ctx.Value(bypassKey{}).(bool)
-	return bypassed
+	is, _ := ctx.Value(bypassKey{}).(bool)
+	return is
+}
+
+// bypassed returns ctx, marked for IsBypassed.
+func bypassed(ctx context.Context) context.Context {
+	return context.WithValue(ctx, bypassKey{}, true)
 }

@@ -33,20 +33,6 @@ func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return c, rw, nil
 }
 
-// hijackable reports whether http.ResponseController can hijack the connection.
-func hijackable(w http.ResponseWriter) bool {
-	for {
-		switch under := w.(type) {
-		case http.Hijacker:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = under.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
 // hijackedConn notes the status of the answer that is written to it, and its end.
 type hijackedConn struct {
 	net.Conn

@@ -36,6 +36,35 @@ type writerState struct {
 // silent is the writerState of a writer without fields.
 var silent writerState
 
+// writer returns what the handler gets: w itself if there is neither a field to send nor a status
+// to watch.
+func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+	counting := c.counting()
+	sends := c.Headers != HeadersNone && !c.shadow && c.decider != none
+	held := c.inFlight != nil && c.inFlight.held != nil
+	if c.outcome == Bypassed {
+		r = r.WithContext(bypassed(r.Context()))
+	}
+	if !counting && !sends && !held {
+		return w, r
+	}
+	rw, wrapped := newResponseWriter(w)
+	rw.more = &silent
+	if sends {
+		rw.more = &c.sending
+		f := newFields(w.Header(), rw.values[:])
+		c.setFields(&f)
+	}
+	if held {
+		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
+	}
+	if counting {
+		c.response = rw
+		r = rw.watch(r)
+	}
+	return wrapped, r
+}
+
 func (w *responseWriter) WriteHeader(status int) {
 	switch {
 	case w.status != 0: // a second one; net/http logs it
@@ -199,4 +228,18 @@ func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWri
 	}
 	rw := &responseWriter{ResponseWriter: w}
 	return rw, rw
+}
+
+// hijackable reports whether http.ResponseController can hijack the connection.
+func hijackable(w http.ResponseWriter) bool {
+	for {
+		switch under := w.(type) {
+		case http.Hijacker:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = under.Unwrap()
+		default:
+			return false
+		}
+	}
 }

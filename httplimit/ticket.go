@@ -53,10 +53,13 @@ func (t Ticket) Decision() Decision {
 // Context returns the request's context, by which [IsBypassed] knows a request that no Strategy has
 // decided on. It is the Background of package context once the Ticket is over.
 func (t Ticket) Context() context.Context {
-	if c := t.call(); c != nil {
-		return c.bypassed(t.request).Context()
+	switch c := t.call(); {
+	case c == nil:
+		return context.Background()
+	case c.outcome == Bypassed:
+		return bypassed(t.request.Context())
 	}
-	return context.Background()
+	return t.request.Context()
 }
 
 // SetFields adds the fields that report the limits, as Config.Headers says, and to a refusal
