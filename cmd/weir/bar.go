@@ -7,9 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // bar is a progress bar on one line of a terminal. The zero bar shows nothing.
@@ -26,8 +25,7 @@ const barEvery = 100 * time.Millisecond
 // newBar returns a bar for reading files. It shows nothing unless w is a terminal and all files are
 // regular files.
 func newBar(w io.Writer, files []string, quiet bool) *bar {
-	f, ok := w.(*os.File)
-	if quiet || !ok || !term.IsTerminal(int(f.Fd())) {
+	if _, ok := screen.Of(w); quiet || !ok {
 		return &bar{}
 	}
 	b := &bar{w: w, start: time.Now()}

@@ -50,7 +50,7 @@ func (f *replayFlags) follow(
 	defer of.Close()
 	t := tail{name: cfg.Files[0]}
 	defer t.close()
-	screen, drawn := textStyle(cmd.OutOrStdout()).Color && f.output == "text", time.Time{}
+	var drawn time.Time
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for warned := false; ; {
@@ -61,10 +61,11 @@ func (f *replayFlags) follow(
 			warned = true
 			fmt.Fprintf(cmd.ErrOrStderr(), "weir: %v; waiting for more\n", err)
 		}
-		if screen && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
+		style, screen := textStyle(cmd.OutOrStdout())
+		if screen && f.output == "text" && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
 			var b bytes.Buffer
 			b.WriteString("\x1b[H\x1b[2J")
-			report.Text(&b, of.Result(), textStyle(cmd.OutOrStdout()))
+			report.Text(&b, of.Result(), style)
 			if _, err := cmd.OutOrStdout().Write(b.Bytes()); err != nil {
 				return cli.Failure(err)
 			}

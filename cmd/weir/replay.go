@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
@@ -313,7 +312,8 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 	var err error
 	switch f.output {
 	case "text":
-		report.Text(&b, r, textStyle(cmd.OutOrStdout()))
+		style, _ := textStyle(cmd.OutOrStdout())
+		report.Text(&b, r, style)
 	case "html":
 		err = report.HTML(&b, r)
 	case "json":
@@ -335,15 +335,11 @@ func remark(cmd *cobra.Command, r *replay.Result) {
 	}
 }
 
-// textStyle returns the style of the report: on a terminal, its width, and colors unless NO_COLOR
-// is set.
-func textStyle(stdout io.Writer) report.Style {
-	style := report.Style{Width: 80}
-	if f, ok := stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		style.Color = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
-			style.Width = min(max(w, 60), 140)
-		}
+// textStyle returns the style of the report on w, and whether that is a terminal.
+func textStyle(w io.Writer) (style report.Style, terminal bool) {
+	t, ok := screen.Of(w)
+	if !ok {
+		return report.Style{Width: 80}, false
 	}
-	return style
+	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors}, true
 }

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 )
 
@@ -150,7 +149,8 @@ type proxyFlags struct {
 	onFail                                    string
 	printConfig                               bool
 	given                                     []*pflag.Flag // on the command line
-	terminal                                  bool          // the standard output is one
+	screen                                    screen.Terminal
+	terminal                                  bool // the standard output is one
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -335,9 +335,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 			return err
 		}
 	}
-	if out, ok := cmd.OutOrStdout().(*os.File); ok {
-		f.terminal = term.IsTerminal(int(out.Fd()))
-	}
+	f.screen, f.terminal = screen.Of(cmd.OutOrStdout())
 	stdout := proxy.NewLines(cmd.OutOrStdout())
 	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -220,7 +219,7 @@ func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error 
 	cfg.Log = newLog(stderr, f.accessLog)
 	switch {
 	case f.accessLog == "text" && f.terminal:
-		cfg.Access = slog.New(proxy.NewTerminal(stdout, os.Getenv("NO_COLOR") == ""))
+		cfg.Access = slog.New(proxy.NewTerminal(stdout, f.screen.Colors))
 	case f.accessLog != "off":
 		cfg.Access = newLog(stdout, f.accessLog)
 	}
