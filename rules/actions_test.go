@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // TestActions has a row for each action and each of its cases.
@@ -24,7 +25,7 @@ func TestActions(t *testing.T) {
 	request.Header.Set("X-Count", "7")
 	request.Header.Set("X-Empty", "")
 	request.Header.Set("X-Forwarded-For", "2001:db8::1")
-	request = request.WithContext(rules.WithValue(request.Context(), "user", "ann"))
+	request = request.WithContext(describe.WithValue(request.Context(), "user", "ann"))
 	direct := httplimit.RemoteAddr()
 	proxied := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	for _, row := range []struct {
@@ -237,17 +238,10 @@ rate_limits:
 		if row.plan != "" {
 			r.Header.Set("Plan", row.plan)
 		}
-		var made []rules.Descriptor
-		var got []string
-		for _, d := range set.ExplainRequest("d", r, httplimit.RemoteAddr()) {
-			got = append(got, d.String())
-			if d.Missing == "" {
-				made = append(made, d.Descriptor)
-			}
-		}
-		require.Equal(t, row.want, got)
-		require.Equal(t, set.RequestOf("d", r, httplimit.RemoteAddr()).Descriptors, made)
+		made, lines := set.ExplainRequest("d", r, httplimit.RemoteAddr())
+		require.Equal(t, row.want, lines)
+		require.Equal(t, set.RequestOf("d", r, httplimit.RemoteAddr()), made)
 	}
-	require.Empty(t, set.ExplainRequest("other", httptest.NewRequest("GET", "/", nil),
-		httplimit.RemoteAddr()))
+	_, lines := set.ExplainRequest("other", httptest.NewRequest("GET", "/", nil), httplimit.RemoteAddr())
+	require.Empty(t, lines)
 }

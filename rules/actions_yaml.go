@@ -4,39 +4,50 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // ratelimitKeys are the keys of an item of rate_limits.
 var ratelimitKeys = []string{"actions", "hits_addend"}
 
+// rateLimits are the rate_limits of a domain.
+type rateLimits struct {
+	at         position // of the key
+	describers []describe.Describer
+	items      []position // of the describers
+	node       *yaml.Node // the YAML
+}
+
 // rateLimits reads rate_limits.
-func (d *decoder) rateLimits(f *field) []Describer {
-	var specs []Describer
+func (d *decoder) rateLimits(f *field) *rateLimits {
+	limits := &rateLimits{at: d.at(f.key)}
 	for _, n := range d.listOf(f) {
-		s := Describer{at: d.at(n)}
+		var one describe.Describer
 		in := d.mapping(n, "an item of rate_limits", ratelimitKeys)
 		actions := d.listOf(in.get("actions"))
 		for _, a := range actions {
-			for _, made := range d.action(a) {
-				s.Actions, s.names = append(s.Actions, made), append(s.names, a.Content[0].Value)
-			}
+			one.Actions = append(one.Actions, d.action(a)...)
 		}
 		if len(actions) == 0 {
 			d.errorf(d.at(n), "an item of rate_limits has no actions")
 		}
 		if f := in.get("hits_addend"); f != nil {
 			if g := d.mapping(f.value, "hits_addend", []string{"number"}).get("number"); g != nil {
-				s.Hits, s.HasHits = d.count(g, math.MaxUint32)
+				one.Hits, one.HasHits = d.count(g, math.MaxUint32)
 			}
 		}
-		specs = append(specs, s)
+		limits.describers = append(limits.describers, one)
+		limits.items = append(limits.items, d.at(n))
 	}
-	return specs
+	limits.node = d.plainCopy(f.value, 0)
+	return limits
 }
 
 // options are the settings of an action. Reading a required setting that is missing reports an
@@ -87,57 +98,64 @@ func (o *options) bits(name string, most uint64) int {
 // actionKind describes an action in a rules file: its settings and its constructor.
 type actionKind struct {
 	keys []string
-	make func(o *options) Action
+	make func(o *options) describe.Action
 }
 
 var actionKinds = map[string]actionKind{
-	"generic_key": {[]string{"descriptor_value", "descriptor_key"}, func(o *options) Action {
-		return GenericKey(o.text("descriptor_key", "generic_key"), o.text("descriptor_value", ""))
+	"generic_key": {[]string{"descriptor_value", "descriptor_key"}, func(o *options) describe.Action {
+		return describe.GenericKey(o.text("descriptor_key", "generic_key"),
+			o.text("descriptor_value", ""))
 	}},
-	"remote_address": {nil, func(o *options) Action { return RemoteAddress() }},
+	"remote_address": {nil, func(o *options) describe.Action { return describe.RemoteAddress() }},
 	"masked_remote_address": {[]string{"v4_prefix_mask_len", "v6_prefix_mask_len"},
-		func(o *options) Action {
-			return MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32),
+		func(o *options) describe.Action {
+			return describe.MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32),
 				o.bits("v6_prefix_mask_len", 128))
 		}},
 	"remote_address_match": {[]string{"descriptor_value", "descriptor_key", "address_matcher"},
-		func(o *options) Action {
+		func(o *options) describe.Action {
 			ranges, invert := o.addresses()
-			return RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"),
+			return describe.RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"),
 				o.text("descriptor_value", ""), ranges, invert)
 		}},
-	"request_headers":    valueOf("header_name", RequestHeader),
-	"header_value_match": matchOf("headers", "header_match", HeaderValueMatch),
-	"query_parameters":   valueOf("query_parameter_name", QueryParameter),
-	"query_parameter_value_match": matchOf("query_parameters", "query_match",
-		QueryParameterValueMatch),
+	"request_headers":             valueOf("header_name", describe.Header),
+	"header_value_match":          matchOf("headers", "header_match", describe.HeaderMatch),
+	"query_parameters":            valueOf("query_parameter_name", describe.Query),
+	"query_parameter_value_match": matchOf("query_parameters", "query_match", describe.QueryMatch),
 
 	// Not in Envoy.
-	"path": {[]string{"descriptor_key"}, func(o *options) Action {
-		return Path(o.text("descriptor_key", "path"))
+	"path": {[]string{"descriptor_key"}, func(o *options) describe.Action {
+		return describe.Path(o.text("descriptor_key", "path"))
 	}},
-	"path_template": {[]string{"descriptor_key"}, func(o *options) Action {
-		return PathTemplate(o.text("descriptor_key", "path_template"))
+	"path_template": {[]string{"descriptor_key"}, func(o *options) describe.Action {
+		return describe.PathTemplate(o.text("descriptor_key", "path_template"))
 	}},
-	"context_value": {[]string{"name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
-		name := o.text("name", "")
-		return ContextValue(name, o.text("descriptor_key", name), o.flag("skip_if_absent", false))
-	}},
+	"context_value": {[]string{"name", "descriptor_key", "skip_if_absent"},
+		func(o *options) describe.Action {
+			name := o.text("name", "")
+			return describe.ContextValue(name, o.text("descriptor_key", name),
+				o.flag("skip_if_absent", false))
+		}},
 }
 
 // valueOf is an action with the value of a header or parameter, whose name is in a setting.
-func valueOf(setting string, action func(name, key string, skip bool) Action) actionKind {
-	return actionKind{[]string{setting, "descriptor_key", "skip_if_absent"}, func(o *options) Action {
-		return action(o.text(setting, ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
+func valueOf(
+	setting string, action func(name, key string, optional bool) describe.Action,
+) actionKind {
+	keys := []string{setting, "descriptor_key", "skip_if_absent"}
+	return actionKind{keys, func(o *options) describe.Action {
+		return action(o.text(setting, ""), o.text("descriptor_key", ""),
+			o.flag("skip_if_absent", false))
 	}}
 }
 
 // matchOf is an action with tests of headers or parameters, which are in a setting, and a key.
 func matchOf(
-	setting, key string, action func(key, value string, expect bool, tests ...Matcher) Action,
+	setting, key string,
+	action func(key, value string, expect bool, tests ...describe.Matcher) describe.Action,
 ) actionKind {
 	keys := []string{"descriptor_value", "descriptor_key", "expect_match", setting}
-	return actionKind{keys, func(o *options) Action {
+	return actionKind{keys, func(o *options) describe.Action {
 		return action(o.text("descriptor_key", key), o.text("descriptor_value", ""),
 			o.flag("expect_match", true), o.matchers(setting)...)
 	}}
@@ -147,7 +165,7 @@ var actionNames = slices.Sorted(maps.Keys(actionKinds))
 
 // action reads one action, a map with the action's name as its only key. It returns nil after an
 // error.
-func (d *decoder) action(n *yaml.Node) []Action {
+func (d *decoder) action(n *yaml.Node) []describe.Action {
 	fields := d.fields(n)
 	if len(fields) != 1 {
 		d.errorf(d.at(n), "want an action, such as remote_address: {}")
@@ -160,9 +178,9 @@ func (d *decoder) action(n *yaml.Node) []Action {
 		return nil
 	}
 	if isNull(f.value) {
-		return []Action{kind.make(&options{decoder: d, name: f.name, at: d.at(f.key)})}
+		return []describe.Action{kind.make(&options{decoder: d, name: f.name, at: d.at(f.key)})}
 	}
-	return []Action{kind.make(d.options(f.value, d.at(f.key), f.name, kind.keys...))}
+	return []describe.Action{kind.make(d.options(f.value, d.at(f.key), f.name, kind.keys...))}
 }
 
 // options reads the settings in keys of an action, or of a part of one, and reports the others.
@@ -179,16 +197,16 @@ var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match"
 	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match",
 	"ignore_case"}
 
-func (o *options) matchers(name string) []Matcher {
-	var list []Matcher
+func (o *options) matchers(name string) []describe.Matcher {
+	var list []describe.Matcher
 	for _, n := range o.listOf(o.need(name)) {
 		list = append(list, o.options(n, o.decoder.at(n), "a matcher", matcherKeys...).matcher())
 	}
 	return list
 }
 
-func (o *options) matcher() Matcher {
-	m := Matcher{Name: o.text("name", ""), Invert: o.flag("invert_match", false)}
+func (o *options) matcher() describe.Matcher {
+	m := describe.Matcher{Name: o.text("name", ""), Invert: o.flag("invert_match", false)}
 	if f := o.get("present_match"); f != nil && !o.flag("present_match", true) {
 		m.Invert = !m.Invert
 	}
@@ -251,6 +269,40 @@ func (o *options) test(kind string, f *field, fold bool) func(string) bool {
 	return test
 }
 
+// stringTest returns the test for one of Envoy's string matchers. fold ignores letter case.
+func stringTest(kind, want string, fold bool) (func(string) bool, error) {
+	if kind == "safe_regex" {
+		flags := ""
+		if fold {
+			flags = "(?i)"
+		}
+		re, err := regexp.Compile(flags + "^(?:" + want + ")$")
+		if err != nil {
+			return nil, err
+		}
+		return re.MatchString, nil
+	}
+	compare := map[string]func(s, want string) bool{
+		"exact":    func(s, want string) bool { return s == want },
+		"prefix":   strings.HasPrefix,
+		"suffix":   strings.HasSuffix,
+		"contains": strings.Contains,
+	}[kind]
+	if !fold {
+		return func(s string) bool { return compare(s, want) }, nil
+	}
+	want = strings.ToLower(want)
+	return func(s string) bool { return compare(strings.ToLower(s), want) }, nil
+}
+
+// rangeTest returns a test for whole numbers n with start <= n < end.
+func rangeTest(start, end int64) func(string) bool {
+	return func(s string) bool {
+		n, err := strconv.ParseInt(s, 10, 64)
+		return err == nil && n >= start && n < end
+	}
+}
+
 // addresses reads an address_matcher.
 func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 	f := o.need("address_matcher")
@@ -298,4 +350,12 @@ func (d *decoder) plainCopy(n *yaml.Node, depth int) *yaml.Node {
 		}
 	}
 	return c
+}
+
+// requestYAML returns the YAML of the domain's rate_limits, or nil if there are none.
+func (d *domain) requestYAML() *yaml.Node {
+	if d.limits == nil {
+		return nil
+	}
+	return d.limits.node
 }

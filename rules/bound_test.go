@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // varied limits values that clients choose.
@@ -81,7 +82,7 @@ func TestValuesBeyondTheBoundShareACounter(t *testing.T) {
 	w := newWorld(t, varied, rules.Config{})
 	var log bytes.Buffer
 	send := asker(rules.NewGuard(rules.Decider{Engine: w.engine,
-		Describers: []rules.Describer{rules.Describe(rules.Path("path"))}}, httplimit.Config{
+		Describers: []describe.Describer{describe.By(describe.Path("path"))}}, httplimit.Config{
 		MaxKeysPerClient: 3, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Now: func() time.Time { return w.now }}))
 	passed := func(peer string, paths ...string) (n int) {
@@ -111,24 +112,24 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 	proxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	for name, row := range map[string]struct {
 		peer, xff string
-		actions   []rules.Action
+		actions   []describe.Action
 		logged    bool
 	}{
-		"a Unix socket": {"@", "", []rules.Action{rules.RemoteAddress()}, true},
+		"a Unix socket": {"@", "", []describe.Action{describe.RemoteAddress()}, true},
 		"a range, of a Unix socket": {"@", "",
-			[]rules.Action{rules.RemoteAddressMatch("k", "v", nil, true)},
+			[]describe.Action{describe.RemoteAddressMatch("k", "v", nil, true)},
 			true},
-		"an invalid X-Forwarded-For": {"10.0.0.1:1", "rubbish", []rules.Action{rules.RemoteAddress()},
+		"an invalid X-Forwarded-For": {"10.0.0.1:1", "rubbish", []describe.Action{describe.RemoteAddress()},
 			true},
-		"a known address": {"10.0.0.1:1", "192.0.2.1", []rules.Action{rules.RemoteAddress()},
+		"a known address": {"10.0.0.1:1", "192.0.2.1", []describe.Action{describe.RemoteAddress()},
 			false},
-		"a header that is missing": {"@", "", []rules.Action{rules.RequestHeader("X-K", "k", false)},
+		"a header that is missing": {"@", "", []describe.Action{describe.Header("X-K", "k", false)},
 			false},
 	} {
 		w := newWorld(t, varied, rules.Config{})
 		var log bytes.Buffer
 		h := rules.NewGuard(
-			rules.Decider{Engine: w.engine, Describers: []rules.Describer{rules.Describe(row.actions...)}},
+			rules.Decider{Engine: w.engine, Describers: []describe.Describer{describe.By(row.actions...)}},
 			httplimit.Config{ClientIP: proxy, Logger: slog.New(slog.NewTextHandler(&log, nil))}).Wrap(hello)
 		for range 3 {
 			r, answer := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()

@@ -14,7 +14,7 @@ func (b *builder) check(d *domain, rules []*Rule) {
 	}
 	b.unknownReplaces(d.name, rules)
 	mistake := func(p *Problem) bool { return !p.Warning }
-	if d.specsNode != nil && !slices.ContainsFunc(b.list, mistake) {
+	if d.limits != nil && !slices.ContainsFunc(b.list, mistake) {
 		b.unreached(d)
 	}
 	if b.loader.Envoy {

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // Decider is the [httplimit.Decider] of an Engine: it holds HTTP requests to its rules. Engine is
@@ -23,7 +24,7 @@ type Decider struct {
 
 	// Describers say how to describe a request. Nil means the domain's rate_limits in the Engine's
 	// current rules, so that a Swap replaces them too.
-	Describers []Describer
+	Describers []describe.Describer
 
 	// OnResponse, if not nil, is called with each decision of the Engine, and must not keep resp.
 	OnResponse func(r *http.Request, resp *Response)
@@ -65,19 +66,19 @@ type memory struct {
 
 // Decide implements [httplimit.Decider].
 func (d *Decider) Decide(r *http.Request, v *httplimit.Verdict) {
-	st, specs := d.Engine.state.Load(), d.Describers // st describes and decides, whatever Swap does
-	if specs == nil {
-		specs = st.set.Describers(d.Domain)
+	st, by := d.Engine.state.Load(), d.Describers // st describes and decides, whatever Swap does
+	if by == nil {
+		by = st.set.Describers(d.Domain)
 	}
 	v.Shadow = d.Engine.cfg.Shadow
-	x := exchange{Request: r, ip: v.ClientIP(), lenient: v.Shadow}
-	req := Request{Domain: d.Domain, Descriptors: st.set.describe(d.Domain, specs, &x), Hits: v.Cost}
-	if x.refused != nil && !x.lenient {
-		v.Invalid = x.refused
+	x := describe.Request{Request: r, IP: v.ClientIP(), Lenient: v.Shadow}
+	req := Request{Domain: d.Domain, Descriptors: st.set.describe(d.Domain, by, &x), Hits: v.Cost}
+	if x.NoPath != nil && !x.Lenient {
+		v.Invalid = x.NoPath
 		return
 	}
-	if x.unknown != nil {
-		v.Warn("rules: a request lacks descriptors, as its client's address is unknown", x.unknown)
+	if x.NoAddress != nil {
+		v.Warn("rules: a request lacks descriptors, as its client's address is unknown", x.NoAddress)
 	}
 	if v.Exempt = len(req.Descriptors) == 0; v.Exempt {
 		return

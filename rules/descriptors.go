@@ -158,11 +158,8 @@ type document struct {
 	at          position
 	top         position
 	descriptors []*yaml.Node
-	algorithm   Algorithm // of the rules that name none
-	requestsAt  position
-	requests    bool // it has rate_limits
-	specs       []Describer
-	specsNode   *yaml.Node
+	algorithm   Algorithm   // of the rules that name none
+	limits      *rateLimits // nil if there are none
 }
 
 // document reads the top of a document, and reports whether it has a domain.
@@ -186,8 +183,7 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	doc.algorithm = d.usualOf(top.get("metadata"))
 	doc.descriptors = d.listOf(top.get("descriptors"))
 	if f := top.get("rate_limits"); f != nil {
-		doc.requests, doc.specs, doc.requestsAt = true, d.rateLimits(f), d.at(f.key)
-		doc.specsNode = d.plainCopy(f.value, 0)
+		doc.limits = d.rateLimits(f)
 	}
 	return doc, true
 }

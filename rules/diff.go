@@ -38,7 +38,7 @@ func Diff(old, new *Set) []Change {
 		d.domain = a.name
 		if b := new.domains[a.name]; b != nil {
 			d.level(&a.root, &b.root)
-			if !reflect.DeepEqual(a.specsNode, b.specsNode) {
+			if !reflect.DeepEqual(a.requestYAML(), b.requestYAML()) {
 				d.add(nil, "rate_limits change", "HTTP requests get other descriptors")
 			}
 		} else {

@@ -3,11 +3,8 @@ package rules
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/weirgo/weir/httplimit"
 )
 
 // Explanation describes how a descriptor is matched.
@@ -70,46 +67,6 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 
 // endsAbove is why a descriptor that ends at a node without a rule has no limit.
 const endsAbove = "the descriptor ends here, and only those below have a rate_limit"
-
-// Described is the descriptor that one of a domain's rate_limits makes of a request, or none.
-type Described struct {
-	Actions    []string // their names, in order
-	Descriptor Descriptor
-	// the action without an entry, for which there is no descriptor; "" if there is one
-	Missing string
-}
-
-// ExplainRequest returns what each of the domain's rate_limits makes of a request. [Set.RequestOf]
-// has the descriptors alone.
-func (s *Set) ExplainRequest(domain string, r *http.Request, ip httplimit.IP) []Described {
-	var all []Described
-	x := exchange{Request: r, ip: ip}
-	for _, spec := range s.Describers(domain) {
-		described := spec.describe(nil, &x, s, domain)
-		for _, d := range described {
-			all = append(all, Described{Actions: spec.names, Descriptor: d})
-		}
-		if len(described) > 0 {
-			continue
-		}
-		d := Described{Actions: spec.names, Missing: "each action"}
-		var missing int
-		if d.Descriptor, missing = spec.entries(&x); missing < len(spec.Actions) {
-			d.Missing = spec.names[missing]
-		}
-		all = append(all, d)
-	}
-	return all
-}
-
-// String returns the actions and their descriptor, or which action has no entry.
-func (d Described) String() string {
-	if d.Missing != "" {
-		return strings.Join(d.Actions, ", ") + ": no descriptor, since the request lacks what " +
-			d.Missing + " needs"
-	}
-	return strings.Join(d.Actions, ", ") + ": " + FormatEntries(d.Descriptor.Entries)
-}
 
 // reason returns why n was chosen.
 func (l *level) reason(n *node, why choice) string {

@@ -50,14 +50,14 @@ func TestKeysDoNotCollide(t *testing.T) {
 						if r != nil && v != "aa" { // only these values share a counter
 							continue
 						}
-						key := string(appendKey(nil, domain, []Entry{{k, v}, {l, v}}, r))
+						key := string(appendKey(nil, domain, []Entry{{Key: k, Value: v}, {Key: l, Value: v}}, r))
 						from := strings.Join([]string{domain, k, v, l, name}, "|")
 						require.Empty(t, seen[key], from)
 						seen[key] = from
 						assert.LessOrEqual(t, len(key), maxKeyLen)
 					}
 				}
-				key := string(appendKey(nil, domain, []Entry{{k, v}}, nil))
+				key := string(appendKey(nil, domain, []Entry{{Key: k, Value: v}}, nil))
 				require.Empty(t, seen[key])
 				seen[key] = "one"
 			}

@@ -143,7 +143,7 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	if !ok {
 		return
 	}
-	requestsOnly := doc.requests && len(doc.descriptors) == 0
+	requestsOnly := doc.limits != nil && len(doc.descriptors) == 0
 	if d.envoy {
 		d.portable(&doc, number, requestsOnly)
 	}
@@ -163,12 +163,12 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 		// Read it to report its mistakes, but not duplicates of the first one's descriptors.
 		to = &domain{name: doc.name}
 	}
-	if doc.requests {
-		if to.specsNode != nil {
-			d.errorf(doc.requestsAt, "domain '%s' has rate_limits already, in %s, line %d", doc.name,
-				to.specsAt.file, to.specsAt.line)
+	if doc.limits != nil {
+		if to.limits != nil {
+			d.errorf(doc.limits.at, "domain '%s' has rate_limits already, in %s, line %d", doc.name,
+				to.limits.at.file, to.limits.at.line)
 		}
-		to.specs, to.specsAt, to.specsNode = doc.specs, doc.requestsAt, doc.specsNode
+		to.limits = doc.limits
 	}
 	if len(doc.descriptors) > 0 {
 		defer func(usual Algorithm) { d.usual = usual }(d.usual)
@@ -183,8 +183,8 @@ func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
 	switch {
 	case number > 1 && !requestsOnly:
 		d.warnf(doc.top, "not portable: Envoy's service reads only the first document of a file")
-	case number == 1 && doc.requests:
-		d.warnf(doc.requestsAt,
+	case number == 1 && doc.limits != nil:
+		d.warnf(doc.limits.at,
 			"not portable: Envoy's service refuses rate_limits in the first document of a file")
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -85,7 +86,7 @@ func TestMiddlewareAnswersAsHTTPLimit(t *testing.T) {
 		Now: func() time.Time { return w.now },
 	})(hello)
 	ours := rules.NewGuard(rules.Decider{Engine: w.engine,
-		Describers: []rules.Describer{rules.Describe(rules.RemoteAddress())}}, httplimit.Config{}).Wrap(hello)
+		Describers: []describe.Describer{describe.By(describe.RemoteAddress())}}, httplimit.Config{}).Wrap(hello)
 	for range 8 {
 		a, b := get(theirs, "/"), get(ours, "/")
 		assert.Equal(t, a.Code, b.Code)
@@ -134,7 +135,7 @@ descriptors: [{key: path, `+none+`}]
 rate_limits: [{actions: [{path: {}}]}]
 `)
 	swaps := 0
-	ctx := swapping{rules.WithValue(t.Context(), "user", "ann"), func() {
+	ctx := swapping{describe.WithValue(t.Context(), "user", "ann"), func() {
 		require.NoError(t, w.engine.Swap(next))
 		swaps++
 	}}

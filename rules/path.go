@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // Entry is one key and value of a descriptor.
-type Entry struct{ Key, Value string }
+type Entry = describe.Entry
 
 // FormatEntries formats entries as one line: key=value, joined by commas. A key or value that
 // contains a comma, an equals sign, a quote, a space or an unprintable character is quoted as in

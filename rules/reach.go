@@ -3,6 +3,8 @@ package rules
 import (
 	"maps"
 	"slices"
+
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // reach finds what a domain's rate_limits reach in its rules, whatever the requests are. A value
@@ -27,16 +29,16 @@ const maxReach = 4_000_000
 // matches them, and of rate_limits whose descriptors no rule matches.
 func (b *builder) unreached(d *domain) {
 	if len(d.root.nodes) == 0 {
-		b.warnf(d.specsAt, "the rate_limits limit nothing: domain '%s' has no descriptors", d.name)
+		b.warnf(d.limits.at, "the rate_limits limit nothing: domain '%s' has no descriptors", d.name)
 		return
 	}
 	r := reach{steps: maxReach, asked: make(map[*level]map[Entry]bool), seen: make(map[*node]bool),
 		ends: make(map[*node]bool)}
 	var found problems
-	for i := range d.specs {
+	for i, by := range d.limits.describers {
 		r.depth = 0
-		if s := &d.specs[i]; !r.walk(&d.root, nil, nil, s.Actions) {
-			found.warnf(s.at, "no rule matches what these actions describe: %s", r.why)
+		if !r.walk(&d.root, nil, nil, by.Actions) {
+			found.warnf(d.limits.items[i], "no rule matches what these actions describe: %s", r.why)
 		}
 	}
 	r.check(&found, &d.root)
@@ -47,7 +49,7 @@ func (b *builder) unreached(d *domain) {
 
 // walk looks up the entries of actions in l, the level of those below n, to which above are the
 // entries. It reports whether a descriptor ends at a rule, or at a node that lets it pass.
-func (r *reach) walk(l *level, n *node, above []Entry, actions []Action) (matched bool) {
+func (r *reach) walk(l *level, n *node, above []Entry, actions []describe.Action) (matched bool) {
 	if r.steps--; r.steps < 0 {
 		return true
 	}
@@ -59,8 +61,8 @@ func (r *reach) walk(l *level, n *node, above []Entry, actions []Action) (matche
 		r.ends[n] = true
 		return true
 	}
-	e := actions[0].made
-	if actions[0].skip {
+	e := actions[0].Entry()
+	if actions[0].Optional() {
 		matched = r.walk(l, n, above, actions[1:])
 	}
 	if r.asked[l] == nil {

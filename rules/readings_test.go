@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // TestThePathIsReadOnce describes requests by the path and by an entry that takes work, in three
@@ -23,10 +24,10 @@ descriptors:
       - {key: path, value: /search/*, rate_limit: {unit: hour, requests_per_unit: 100}}
 `, rules.Config{})
 	tests := 0
-	costly := rules.HeaderValueMatch("costly", "yes", true, rules.Matcher{Name: "X-Costly",
+	costly := describe.HeaderMatch("costly", "yes", true, describe.Matcher{Name: "X-Costly",
 		Test: func(string) bool { tests++; return true }})
-	one := rules.Describe(costly, rules.Path("path"))
-	h := rules.NewGuard(rules.Decider{Engine: w.engine, Describers: []rules.Describer{one, one, one}},
+	one := describe.By(costly, describe.Path("path"))
+	h := rules.NewGuard(rules.Decider{Engine: w.engine, Describers: []describe.Describer{one, one, one}},
 		httplimit.Config{}).Wrap(hello)
 	for path, want := range map[string]int{
 		"/a": 3, "/search/../a": 3, "/a;%2F..%2Fb": 3,
@@ -52,9 +53,9 @@ func TestAPathThatCannotBeReadIsRefused(t *testing.T) {
 	assert.Equal(t, 200, get(shadow, long).Code)
 	assert.Equal(t, 200, get(shadow, many).Code)
 	skipped := rules.NewGuard(rules.Decider{Engine: newWorld(t, guarded, rules.Config{}).engine,
-		Describers: []rules.Describer{rules.Describe(rules.Path("path"), rules.RequestHeader("X-User", "user", false))}}, httplimit.Config{}).Wrap(hello)
+		Describers: []describe.Describer{describe.By(describe.Path("path"), describe.Header("X-User", "user", false))}}, httplimit.Config{}).Wrap(hello)
 	assert.Equal(t, 200, get(skipped, many).Code, "the descriptor lacks another entry")
 	noPath := rules.NewGuard(rules.Decider{Engine: newWorld(t, guarded, rules.Config{}).engine,
-		Describers: []rules.Describer{rules.Describe(rules.RemoteAddress())}}, httplimit.Config{}).Wrap(hello)
+		Describers: []describe.Describer{describe.By(describe.RemoteAddress())}}, httplimit.Config{}).Wrap(hello)
 	assert.Equal(t, 200, get(noPath, long).Code, "no descriptor has the path")
 }

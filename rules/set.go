@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"iter"
 	"slices"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // Set holds the rules of one or more domains. It is immutable and safe for concurrent use. [Load]
@@ -20,14 +18,11 @@ type Set struct {
 }
 
 type domain struct {
-	name  string
-	root  level
-	at    position
-	specs []Describer // its rate_limits; nil if there are none
-
-	specsAt      position
-	specsNode    *yaml.Node // the YAML of specs
-	requestsOnly bool       // so far no document has descriptors
+	name         string
+	root         level
+	at           position
+	limits       *rateLimits // nil if there are none
+	requestsOnly bool        // so far no document has descriptors
 }
 
 // Rule is a descriptor of a rules file that has a rate_limit. It is read-only.
@@ -110,7 +105,7 @@ type node struct {
 	metadata                                            map[string]any // without weir's own settings
 }
 
-func (n *node) entry() Entry { return Entry{n.key, n.value} }
+func (n *node) entry() Entry { return Entry{Key: n.key, Value: n.value} }
 
 // path returns the entries from the top down to n.
 func (n *node) path() []Entry {

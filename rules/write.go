@@ -44,8 +44,8 @@ func (s *Set) YAML() ([]byte, error) {
 	var docs []yamlDomain
 	for _, d := range s.order {
 		docs = append(docs, yamlDomain{Domain: d.name, Descriptors: d.root.yaml()})
-		if d.specsNode != nil {
-			docs = append(docs, yamlDomain{Domain: d.name, RateLimits: d.specsNode})
+		if limits := d.requestYAML(); limits != nil {
+			docs = append(docs, yamlDomain{Domain: d.name, RateLimits: limits})
 		}
 	}
 	return yaml.Dump(docs, yaml.WithAllDocuments())

@@ -160,14 +160,11 @@ func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, 
 	if err != nil {
 		return nil, err
 	}
-	req := &rules.Request{Domain: domain}
 	fmt.Fprintf(out, "%s %s from %s\n", screen.Lines(in.Method), screen.Lines(in.URL.RequestURI()),
 		screen.Lines(cmp.Or(in.RemoteAddr, "no address")))
-	for i, d := range set.ExplainRequest(domain, in, httplimit.ClientIP(trusted)) {
-		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, screen.Lines(d.String()))
-		if d.Missing == "" {
-			req.Descriptors = append(req.Descriptors, d.Descriptor)
-		}
+	req, lines := set.ExplainRequest(domain, in, httplimit.ClientIP(trusted))
+	for i, line := range lines {
+		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, screen.Lines(line))
 	}
 	fmt.Fprintln(out)
 	return req, nil

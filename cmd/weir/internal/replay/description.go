@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/urlpath"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // Rules decide on descriptors, which several callers may share, and some reports are by endpoint or
@@ -89,7 +90,7 @@ func Request(e *accesslog.Entry, header http.Header) *http.Request {
 	r := &http.Request{Method: string(e.Method), URL: u, Host: u.Host, Header: header,
 		RemoteAddr: string(e.IP)}
 	if len(e.User) > 0 {
-		r = r.WithContext(rules.WithValue(r.Context(), "user", string(e.User)))
+		r = r.WithContext(describe.WithValue(r.Context(), "user", string(e.User)))
 	}
 	return r
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // ruleText has rules for every algorithm with counters that callers share, and a rule that no
@@ -70,7 +71,7 @@ func askEngine(
 		in := httptest.NewRequest("GET", r.path+"?q=1", nil)
 		in.RemoteAddr = r.ip + ":1"
 		if r.user != "" {
-			in = in.WithContext(rules.WithValue(in.Context(), "user", r.user))
+			in = in.WithContext(describe.WithValue(in.Context(), "user", r.user))
 		}
 		resp, err := engine.Decide(context.Background(),
 			s.Set.RequestOf("web", in, httplimit.RemoteAddr()))

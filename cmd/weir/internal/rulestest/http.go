@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
-	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // HTTP is an HTTP request, to be described by the rate_limits of a domain.
@@ -38,7 +38,7 @@ func (h HTTP) Request() (*http.Request, error) {
 	}
 	r.Host = r.Header.Get("Host")
 	if h.User != "" {
-		r = r.WithContext(rules.WithValue(r.Context(), "user", h.User))
+		r = r.WithContext(describe.WithValue(r.Context(), "user", h.User))
 	}
 	return r, nil
 }
