@@ -87,14 +87,14 @@ type counting struct {
 	counts map[string]uint64
 }
 
-func (c *counting) ask(descriptors []rules.Descriptor) (code rules.Code, statuses []rules.Code) {
-	code = rules.OK
+func (c *counting) ask(descriptors []rules.Descriptor) (code string, statuses []string) {
+	code = ok
 	for _, d := range descriptors {
 		key := d.Entries[0].Key + "=" + d.Entries[0].Value
 		c.counts[key] += d.Hits
-		statuses = append(statuses, rules.OK)
+		statuses = append(statuses, ok)
 		if c.counts[key] > c.limits[d.Entries[0].Key] {
-			code, statuses[len(statuses)-1] = rules.OverLimit, rules.OverLimit
+			code, statuses[len(statuses)-1] = over, over
 		}
 	}
 	return code, statuses
@@ -121,9 +121,9 @@ descriptors:
 			}
 			code, statuses := model.ask(list)
 			resp := w.ask(list...)
-			same := resp.Code == code
+			same := resp.Code() == code
 			for i := range statuses {
-				same = same && resp.Statuses[i].Code == statuses[i]
+				same = same && resp.Statuses[i].Code() == statuses[i]
 			}
 			if !same {
 				n++

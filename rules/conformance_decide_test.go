@@ -50,9 +50,9 @@ descriptors:
 // codes returns the overall code and the code of each status.
 func codes(r *rules.Response) (overall string, statuses []string) {
 	for i := range r.Statuses {
-		statuses = append(statuses, r.Statuses[i].Code.String())
+		statuses = append(statuses, r.Statuses[i].Code())
 	}
-	return r.Code.String(), statuses
+	return r.Code(), statuses
 }
 
 const (
@@ -70,17 +70,17 @@ func TestDecide(t *testing.T) {
 		{"requests up to the limit are admitted", rules.Config{}, func(t *testing.T, w *world) {
 			for i := range 10 {
 				r := w.ask(w.hit("ten=x"))
-				assert.Equal(t, rules.OK, r.Code)
+				assert.Equal(t, ok, r.Code())
 				assert.EqualValues(t, 9-i, r.Statuses[0].Remaining)
 			}
 			r := w.ask(w.hit("ten=x"))
-			assert.Equal(t, rules.OverLimit, r.Code)
-			assert.Equal(t, rules.OverLimit, r.Statuses[0].Code)
+			assert.Equal(t, over, r.Code())
+			assert.Equal(t, over, r.Statuses[0].Code())
 			assert.Zero(t, r.Statuses[0].Remaining)
 		}},
 		{"each value has its own counter", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("one=x"))
-			assert.Equal(t, rules.OK, w.ask(w.hit("one=y")).Code)
+			assert.Equal(t, ok, w.ask(w.hit("one=y")).Code())
 		}},
 		{"values that share a threshold share a counter", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("shared=ab"))
@@ -97,7 +97,7 @@ func TestDecide(t *testing.T) {
 					"- {key: a, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
 				require.NoError(t, w.engine.Swap(set))
 				w.ask(w.hit("a=x_c,c=y"))
-				assert.Equal(t, rules.OK, w.ask(w.hit("a=x,c=c_y")).Code)
+				assert.Equal(t, ok, w.ask(w.hit("a=x,c=c_y")).Code())
 			}},
 		{"values may have any length and any bytes", rules.Config{}, func(t *testing.T, w *world) {
 			long := make([]byte, 70_000)
@@ -105,18 +105,18 @@ func TestDecide(t *testing.T) {
 				long[i] = byte(i)
 			}
 			d := rules.Descriptor{Entries: []rules.Entry{{Key: "one", Value: string(long)}}}
-			assert.Equal(t, rules.OK, w.ask(d).Code)
-			assert.Equal(t, rules.OverLimit, w.ask(d).Code)
+			assert.Equal(t, ok, w.ask(d).Code())
+			assert.Equal(t, over, w.ask(d).Code())
 			d.Entries = []rules.Entry{{Key: "one", Value: string(long[1:])}}
-			assert.Equal(t, rules.OK, w.ask(d).Code, "another value")
+			assert.Equal(t, ok, w.ask(d).Code(), "another value")
 		}},
 		{"windows are aligned to the epoch", rules.Config{}, func(t *testing.T, w *world) {
 			assert.Equal(t, 40*time.Second, w.ask(w.hit("one=x")).Statuses[0].Reset)
 			w.now = w.now.Add(39*time.Second + 999*time.Millisecond)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
+			assert.Equal(t, over, w.ask(w.hit("one=x")).Code())
 			w.now = w.now.Add(time.Millisecond)
 			r := w.ask(w.hit("one=x"))
-			assert.Equal(t, rules.OK, r.Code)
+			assert.Equal(t, ok, r.Code())
 			assert.Equal(t, time.Minute, r.Statuses[0].Reset)
 		}},
 		{"unit_multiplier makes windows of several units", rules.Config{}, func(t *testing.T, w *world) {
@@ -143,7 +143,7 @@ func TestDecide(t *testing.T) {
 		{"no rule: OK without a limit", rules.Config{}, func(t *testing.T, w *world) {
 			r := w.ask(w.hit("other=x"), w.hit(""), w.hit("pass=x"))
 			for _, s := range r.Statuses {
-				assert.Equal(t, rules.Status{Code: rules.OK, Reason: rules.NoRule}, s)
+				assert.Equal(t, rules.Status{Reason: rules.NoRule}, s)
 			}
 		}},
 		{"an unknown domain: OK without a limit, even with an override", rules.Config{},
@@ -152,7 +152,7 @@ func TestDecide(t *testing.T) {
 					&rules.Request{Domain: "e", Descriptors: []rules.Descriptor{
 						{Entries: entries(t, "one=x"), Override: &rules.Override{Unit: rules.Day}}}})
 				require.NoError(t, err)
-				assert.Equal(t, []rules.Status{{Code: rules.OK, Reason: rules.NoDomain}}, r.Statuses)
+				assert.Equal(t, []rules.Status{{Reason: rules.NoDomain}}, r.Statuses)
 			}},
 		{"unlimited: the largest remainder, no limit, no reset", rules.Config{},
 			func(t *testing.T, w *world) {
@@ -166,18 +166,18 @@ func TestDecide(t *testing.T) {
 			d.Override = &rules.Override{Requests: 2, Unit: rules.Hour}
 			w.ask(d)
 			s := w.ask(d).Statuses[0]
-			assert.Equal(t, rules.OK, s.Code)
+			assert.Equal(t, ok, s.Code())
 			assert.Equal(t, rules.Limit{Requests: 2, Unit: rules.Hour, Multiplier: 1}, *s.Limit)
 			assert.Nil(t, s.Rule)
-			assert.Equal(t, rules.OverLimit, w.ask(d).Code)
+			assert.Equal(t, over, w.ask(d).Code())
 		}},
 		{"an override needs no rule, and is never shadowed", rules.Config{},
 			func(t *testing.T, w *world) {
 				for _, text := range []string{"shadow=x", "quota=x", "other=x", "free=x"} {
 					d := w.hit(text)
 					d.Override = &rules.Override{Requests: 1, Unit: rules.Day}
-					assert.Equal(t, rules.OK, w.ask(d).Code, text)
-					assert.Equal(t, rules.OverLimit, w.ask(d).Code, text)
+					assert.Equal(t, ok, w.ask(d).Code(), text)
+					assert.Equal(t, over, w.ask(d).Code(), text)
 				}
 			}},
 		{"an override shares the count of a rule", rules.Config{}, func(t *testing.T, w *world) {
@@ -195,16 +195,16 @@ func TestDecide(t *testing.T) {
 		{"replaces disables the named rule", rules.Config{}, func(t *testing.T, w *world) {
 			for range 3 {
 				r := w.ask(w.hit("named=x"), w.hit("replacer=x"))
-				assert.Equal(t, rules.OK, r.Code)
+				assert.Equal(t, ok, r.Code())
 				assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
 				assert.Nil(t, r.Statuses[0].Limit)
 			}
-			assert.Equal(t, rules.OK, w.ask(w.hit("named=x")).Code, "the replaced rule did not count")
+			assert.Equal(t, ok, w.ask(w.hit("named=x")).Code(), "the replaced rule did not count")
 		}},
 		{"replaces applies to the same request only", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("named=x"), w.hit("replacer=x"))
 			w.ask(w.hit("named=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hit("named=x")).Code)
+			assert.Equal(t, over, w.ask(w.hit("named=x")).Code())
 		}},
 		{"unlimited and replaced rules replace others too", rules.Config{},
 			func(t *testing.T, w *world) {
@@ -227,34 +227,34 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hits(9, "ten=x"))
 			for range 3 {
 				s := w.ask(w.hits(0, "ten=x")).Statuses[0]
-				assert.Equal(t, rules.OK, s.Code)
+				assert.Equal(t, ok, s.Code())
 				assert.EqualValues(t, 1, s.Remaining)
 				assert.Equal(t, 40*time.Second, s.Reset)
 			}
 		}},
 		{"a peek at the limit is OK", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(10, "ten=x"))
-			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code)
+			assert.Equal(t, ok, w.ask(w.hits(0, "ten=x")).Code())
 		}},
 		{"a denied cost takes nothing: 8 of 10, then 3, then 1", rules.Config{},
 			func(t *testing.T, w *world) {
 				w.ask(w.hits(8, "ten=x"))
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
+				assert.Equal(t, over, w.ask(w.hits(3, "ten=x")).Code())
 				assert.EqualValues(t, 1, w.ask(w.hits(1, "ten=x")).Statuses[0].Remaining)
 			}},
 		{"costs afterwards: a report counts in full, and peeks are denied", rules.Config{},
 			func(t *testing.T, w *world) {
 				w.ask(w.hits(8, "later=x"))
-				assert.Equal(t, rules.OK, w.ask(w.hits(0, "later=x")).Code)
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(500, "later=x")).Code)
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "later=x")).Code)
+				assert.Equal(t, ok, w.ask(w.hits(0, "later=x")).Code())
+				assert.Equal(t, over, w.ask(w.hits(500, "later=x")).Code())
+				assert.Equal(t, over, w.ask(w.hits(0, "later=x")).Code())
 				w.now = w.now.Add(time.Minute)
-				assert.Equal(t, rules.OK, w.ask(w.hits(0, "later=x")).Code, "until the window ends")
+				assert.Equal(t, ok, w.ask(w.hits(0, "later=x")).Code(), "until the window ends")
 			}},
 		{"costs afterwards: 8 of 10, then 3, then 1", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(8, "later=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "later=x")).Code)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "later=x")).Code)
+			assert.Equal(t, over, w.ask(w.hits(3, "later=x")).Code())
+			assert.Equal(t, over, w.ask(w.hits(1, "later=x")).Code())
 		}},
 		{"costs afterwards: counted whatever the other limits say", rules.Config{},
 			func(t *testing.T, w *world) {
@@ -280,12 +280,12 @@ func TestDecide(t *testing.T) {
 		}},
 		{"costs afterwards: a bucket is full again when all of the debt is paid", rules.Config{},
 			func(t *testing.T, w *world) {
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(60, "laterbucket=x")).Code)
+				assert.Equal(t, over, w.ask(w.hits(60, "laterbucket=x")).Code())
 				for range 57 {
-					assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "laterbucket=x")).Code)
+					assert.Equal(t, over, w.ask(w.hits(0, "laterbucket=x")).Code())
 					w.now = w.now.Add(time.Second)
 				}
-				assert.Equal(t, rules.OK, w.ask(w.hits(0, "laterbucket=x")).Code)
+				assert.Equal(t, ok, w.ask(w.hits(0, "laterbucket=x")).Code())
 			}},
 		{"Config.CountDenied: a denied request counts on all its limits", rules.Config{CountDenied: true},
 			func(t *testing.T, w *world) {
@@ -293,8 +293,8 @@ func TestDecide(t *testing.T) {
 				overall, each := codes(w.ask(w.hits(8, "ten=x"), w.hit("one=x")))
 				assert.Equal(t, over, overall)
 				assert.Equal(t, []string{ok, over}, each)
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code)
+				assert.Equal(t, over, w.ask(w.hits(3, "ten=x")).Code())
+				assert.Equal(t, over, w.ask(w.hits(0, "ten=x")).Code())
 			}},
 		{"the same descriptor twice counts twice", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("ten=x"), w.hit("ten=x"))
@@ -324,13 +324,13 @@ func TestDecide(t *testing.T) {
 			d := w.hits(4, "ten=x")
 			d.GiveBack = true
 			s := w.ask(d).Statuses[0]
-			assert.Equal(t, rules.OK, s.Code)
+			assert.Equal(t, ok, s.Code())
 			assert.EqualValues(t, 5, s.Remaining)
 			d.Hits = 100
 			assert.EqualValues(t, 10, w.ask(d).Statuses[0].Remaining, "never below 0")
 			assert.EqualValues(t, 10, w.ask(d).Statuses[0].Remaining)
-			assert.Equal(t, rules.OK, w.ask(w.hits(10, "ten=x")).Code)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hit("ten=x")).Code)
+			assert.Equal(t, ok, w.ask(w.hits(10, "ten=x")).Code())
+			assert.Equal(t, over, w.ask(w.hit("ten=x")).Code())
 		}},
 		{"GiveBack refunds hits of any count", rules.Config{}, func(t *testing.T, w *world) {
 			for _, text := range []string{"later=x", "slidelater=x", "loglater=x"} {
@@ -347,7 +347,7 @@ func TestDecide(t *testing.T) {
 			d := w.hits(5, "later=x")
 			d.GiveBack = true
 			s := w.ask(d).Statuses[0]
-			assert.Equal(t, rules.OK, s.Code)
+			assert.Equal(t, ok, s.Code())
 			assert.Zero(t, s.Remaining)
 			d.Hits = 8
 			assert.EqualValues(t, 3, w.ask(d).Statuses[0].Remaining)
@@ -357,8 +357,8 @@ func TestDecide(t *testing.T) {
 			func(t *testing.T, w *world) {
 				w.ask(w.hit("shadow=x"))
 				r := w.ask(w.hit("shadow=x"), w.hit("ten=x"))
-				assert.Equal(t, rules.OK, r.Code)
-				assert.Equal(t, rules.OK, r.Statuses[0].Code)
+				assert.Equal(t, ok, r.Code())
+				assert.Equal(t, ok, r.Statuses[0].Code())
 				assert.Equal(t, rules.Shadowed, r.Statuses[0].Reason)
 				assert.Zero(t, r.Statuses[0].Remaining)
 				assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the other descriptor is charged")
@@ -383,18 +383,18 @@ func TestDecide(t *testing.T) {
 		}},
 		{"quota_mode: the only quota descriptor denies", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("quota=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("ten=x")).Code)
+			assert.Equal(t, over, w.ask(w.hit("quota=x"), w.hit("ten=x")).Code())
 			assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining)
 		}},
 		{"quota_mode does not affect other descriptors", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("one=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("one=x")).Code)
+			assert.Equal(t, over, w.ask(w.hit("quota=x"), w.hit("one=x")).Code())
 		}},
 		{"Config.Quota: an unmatched descriptor is never over", rules.Config{Quota: true},
 			func(t *testing.T, w *world) {
 				w.ask(w.hit("one=x"))
-				assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
-				assert.Equal(t, rules.OK, w.ask(w.hit("one=x"), w.hit("other=x")).Code)
+				assert.Equal(t, over, w.ask(w.hit("one=x")).Code())
+				assert.Equal(t, ok, w.ask(w.hit("one=x"), w.hit("other=x")).Code())
 			}},
 
 		{"a token bucket admits its burst and refills evenly", rules.Config{},
@@ -403,10 +403,10 @@ func TestDecide(t *testing.T) {
 					assert.EqualValues(t, 2-i, w.ask(w.hit("bucket=x")).Statuses[0].Remaining)
 				}
 				s := w.ask(w.hit("bucket=x")).Statuses[0]
-				assert.Equal(t, rules.OverLimit, s.Code)
+				assert.Equal(t, over, s.Code())
 				assert.Equal(t, time.Second, s.Reset)
 				w.now = w.now.Add(time.Second)
-				assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
+				assert.Equal(t, ok, w.ask(w.hit("bucket=x")).Code(), "a denied hit costs no token")
 			}},
 		{"a reload keeps what a token bucket has used, in tokens", rules.Config{},
 			func(t *testing.T, w *world) {
@@ -417,15 +417,15 @@ func TestDecide(t *testing.T) {
 				}
 				swap(10)
 				for range 20 {
-					require.Equal(t, rules.OK, w.ask(w.hit("k=x")).Code)
+					require.Equal(t, ok, w.ask(w.hit("k=x")).Code())
 				}
 				swap(1000)
 				s := w.ask(w.hit("k=x")).Statuses[0]
-				assert.Equal(t, rules.OverLimit, s.Code)
+				assert.Equal(t, over, s.Code())
 				assert.Equal(t, 3600*time.Millisecond, s.Reset, "a raised rate helps at once")
 				swap(6)
 				s = w.ask(w.hit("k=x")).Statuses[0]
-				assert.Equal(t, rules.OverLimit, s.Code)
+				assert.Equal(t, over, s.Code())
 				assert.Equal(t, 10*time.Minute, s.Reset, "a lowered rate gives nothing away")
 			}},
 		{"a sliding log drops each hit after the period", rules.Config{}, func(t *testing.T, w *world) {
@@ -494,7 +494,7 @@ func TestHugeCosts(t *testing.T) {
 		w := newWorld(t, house, rules.Config{})
 		for _, n := range []uint64{math.MaxUint64, 1 << 63, 1<<63 - 1, 1 << 62, math.MaxUint32} {
 			r := w.ask(w.hits(n, text), w.hits(n, text))
-			assert.Equal(t, rules.OverLimit, r.Code, "%s %d", text, n)
+			assert.Equal(t, over, r.Code(), "%s %d", text, n)
 			d := w.hits(n, text)
 			d.GiveBack = true
 			w.ask(d)
@@ -525,6 +525,6 @@ func TestHitsThatCannotBeRefunded(t *testing.T) {
 		&rules.Request{Domain: "d", Descriptors: []rules.Descriptor{d}})
 	require.NoError(t, err)
 	assert.ErrorIs(t, resp.Lost, errors.ErrUnsupported)
-	assert.Equal(t, rules.OK, resp.Code)
+	assert.Equal(t, ok, resp.Code())
 	assert.EqualValues(t, 3, resp.Statuses[0].Remaining)
 }

@@ -39,7 +39,6 @@ func (c *call) decide(
 	if err := req.check(); err != nil {
 		return err
 	}
-	resp.Code, resp.Lost = OK, nil
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
 	c.match(req, resp.Statuses)
 	if err := c.checkInFlight(resp.Statuses, holds); err != nil {
@@ -53,9 +52,8 @@ func (c *call) decide(
 	}
 	resp.Lost = errors.Join(c.limits.Lost(), c.giveBack(ctx))
 	c.report(resp.Statuses)
-	if resp.Shadowed = c.denied && c.engine.cfg.Shadow; c.denied && !resp.Shadowed {
-		resp.Code = OverLimit
-	}
+	resp.Shadowed = c.denied && c.engine.cfg.Shadow
+	resp.Denied = c.denied && !resp.Shadowed
 	return nil
 }
 
@@ -92,7 +90,7 @@ func (c *call) match(req *Request, statuses []Status) {
 	d := c.state.set.domains[req.Domain]
 	for i := range statuses {
 		s, a := &statuses[i], &c.asks[i]
-		*s, *a = Status{Code: OK, Reason: NoDomain}, ask{quota: c.engine.cfg.Quota, held: &c.limits[i]}
+		*s, *a = Status{Reason: NoDomain}, ask{quota: c.engine.cfg.Quota, held: &c.limits[i]}
 		*a.held = weir.Attempt{}
 		if d == nil {
 			continue
@@ -168,7 +166,7 @@ func (c *call) replace(statuses []Status) {
 	for i := range statuses {
 		s, a := &statuses[i], &c.asks[i]
 		if a.strategy != nil && s.Rule != nil && c.replaced[s.Rule.Limit.Name] {
-			*s = Status{Code: OK, Reason: Replaced, Rule: s.Rule}
+			*s = Status{Reason: Replaced, Rule: s.Rule}
 			*a.held = weir.Attempt{}
 			*a = ask{quota: c.engine.cfg.Quota, held: a.held}
 		}
@@ -211,7 +209,7 @@ func (c *call) report(statuses []Status) {
 		case a.held.Denies() && a.shadow:
 			s.Reason = Shadowed
 		case a.held.Denies():
-			s.Reason, s.Code = Over, OverLimit
+			s.Reason = Over
 		default:
 			s.Reason = Within
 			s.Remaining = a.held.Remaining()

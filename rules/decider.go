@@ -110,7 +110,7 @@ func (m *memory) show(v *httplimit.Verdict) {
 		}
 		d := httplimit.Decision{Policy: name, Strategy: a.strategy.name, Limit: a.limit.capacity(),
 			Duration: a.limit.Period()}
-		if m.denied && of.Code == OverLimit {
+		if m.denied && of.Reason == Over {
 			d.Outcome = httplimit.Denied
 		}
 		v.Report(d, a.held, of.Reset)

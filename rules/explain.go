@@ -145,22 +145,22 @@ func (x *Explanation) String() string {
 func (s *Status) String() string {
 	switch s.Reason {
 	case NoDomain, NoRule:
-		return fmt.Sprintf("%v: no limit, %v", s.Code, s.Reason)
+		return fmt.Sprintf("%s: no limit, %v", s.Code(), s.Reason)
 	case Unlimited, Replaced:
-		return fmt.Sprintf("%v: %v, rule %s", s.Code, s.Reason, s.Rule.Path)
+		return fmt.Sprintf("%s: %v, rule %s", s.Code(), s.Reason, s.Rule.Path)
 	}
 	by := "limit override"
 	if s.Rule != nil {
 		by = "rule " + s.Rule.Path
 	}
-	return fmt.Sprintf("%v: %v limit, %s, %s, %d left, reset in %ds",
-		s.Code, s.Reason, by, s.Limit.String(), s.Remaining, s.ResetSeconds())
+	return fmt.Sprintf("%s: %v limit, %s, %s, %d left, reset in %ds",
+		s.Code(), s.Reason, by, s.Limit.String(), s.Remaining, s.ResetSeconds())
 }
 
 // String describes the decision: the overall verdict and one line for each descriptor.
 func (r *Response) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v\n", r.Code)
+	fmt.Fprintf(&b, "%s\n", r.Code())
 	for i := range r.Statuses {
 		fmt.Fprintf(&b, "  %d: %s\n", i, r.Statuses[i].String())
 	}

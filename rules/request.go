@@ -44,33 +44,12 @@ type Override struct {
 	Multiplier uint32 // units in a period; 0 means 1
 }
 
-// Code is a verdict. The values are those of the protocol.
-type Code int32
-
-// The verdicts.
-const (
-	UnknownCode Code = iota
-	OK
-	OverLimit
-)
-
-// String returns the name that the protocol uses.
-func (c Code) String() string {
-	switch c {
-	case OK:
-		return "OK"
-	case OverLimit:
-		return "OVER_LIMIT"
-	}
-	return "UNKNOWN"
-}
-
 // Response is the decision on a Request.
 type Response struct {
-	Code     Code
+	Denied   bool
 	Statuses []Status // one for each descriptor, in order
 
-	// Shadowed reports whether Code is OK only because of Config.Shadow.
+	// Shadowed reports whether the request is not denied only because of Config.Shadow.
 	Shadowed bool
 
 	// Lost is an error after the decision: a refund or raising a count failed. The verdict is valid;
@@ -79,9 +58,19 @@ type Response struct {
 }
 
 // Allowed reports whether the request passes.
-func (r *Response) Allowed() bool { return r.Code != OverLimit }
+func (r *Response) Allowed() bool { return !r.Denied }
 
-// Reason says why a Status has its code.
+// Code returns the protocol's name of the verdict: OK or OVER_LIMIT.
+func (r *Response) Code() string { return code(r.Denied) }
+
+func code(over bool) string {
+	if over {
+		return "OVER_LIMIT"
+	}
+	return "OK"
+}
+
+// Reason is what was decided on a descriptor, and why.
 type Reason uint8
 
 // The reasons. Only Within, Over and Shadowed come with a Limit.
@@ -103,7 +92,6 @@ func (r Reason) String() string { return reasons[r] }
 
 // Status is the decision on one descriptor.
 type Status struct {
-	Code   Code
 	Reason Reason
 	Rule   *Rule  // the rule that matched; nil if there is none, and for an override
 	Limit  *Limit // the limit that counted; nil if there is none
@@ -117,6 +105,10 @@ type Status struct {
 	// it is the period if that never happens. It is 0 without a limit.
 	Reset time.Duration
 }
+
+// Code returns the protocol's name of the decision: OVER_LIMIT if the descriptor is over its limit
+// and the rule is not in shadow mode, and otherwise OK.
+func (s *Status) Code() string { return code(s.Reason == Over) }
 
 // ResetSeconds returns Reset in whole seconds, rounded up, as the protocol wants it. It is at least
 // 1 if there is a limit.

@@ -48,7 +48,7 @@ descriptors:
 				r, err := e.Decide(t.Context(), &rules.Request{Domain: "edge",
 					Descriptors: []rules.Descriptor{{Entries: entries}}})
 				require.NoError(t, err)
-				if r.Code == rules.OK {
+				if r.Allowed() {
 					names = append(names, name)
 				}
 			}

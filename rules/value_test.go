@@ -61,7 +61,7 @@ func TestRangesShareACounter(t *testing.T) {
 	for i, value := range []string{"10.1.0.1", "10.1.0.2", "10.1.0.3"} {
 		assert.EqualValues(t, 2-i, w.ask(w.hit("k=" + value)).Statuses[0].Remaining)
 	}
-	assert.Equal(t, rules.OverLimit, w.ask(w.hit("k=10.1.0.4")).Code)
+	assert.Equal(t, over, w.ask(w.hit("k=10.1.0.4")).Code())
 	for _, value := range []string{"10.0.0.2", "10.0.0.3"} {
 		assert.EqualValues(t, 1, w.ask(w.hit("k=" + value)).Statuses[0].Remaining)
 	}

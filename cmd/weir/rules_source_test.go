@@ -129,9 +129,9 @@ func trace(t *testing.T, engine *rules.Engine) []string {
 		resp, err := engine.Decide(context.Background(), req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Lost)
-		answer := resp.Code.String()
+		answer := resp.Code()
 		for _, s := range resp.Statuses {
-			answer += fmt.Sprint(" ", s.Code, " ", s.Remaining)
+			answer += fmt.Sprint(" ", s.Code(), " ", s.Remaining)
 		}
 		answers = append(answers, answer)
 	}

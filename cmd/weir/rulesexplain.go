@@ -99,7 +99,7 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	}
 	defer engine.Close()
 	if len(req.Descriptors) == 0 {
-		fmt.Fprintf(out, "overall: %v, since the request has no descriptors\n", rules.OK)
+		fmt.Fprintln(out, "overall: OK, since the request has no descriptors")
 		return nil
 	}
 	resp := new(rules.Response)
@@ -114,7 +114,7 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 		}
 		fmt.Fprintf(out, "first request: %s\n\n", screen.Lines(resp.Statuses[i].String()))
 	}
-	fmt.Fprintf(out, "overall: %v\n", resp.Code)
+	fmt.Fprintf(out, "overall: %s\n", resp.Code())
 	return nil
 }
 

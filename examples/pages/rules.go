@@ -58,7 +58,7 @@ func Decisions(engine *rules.Engine, limiter *weir.Limiter) *httplimit.Guard {
 	decider.OnResponse = func(_ *http.Request, resp *rules.Response) {
 		for _, s := range resp.Statuses {
 			if s.Rule != nil {
-				decisions.WithLabelValues(s.Rule.Path, s.Code.String()).Inc()
+				decisions.WithLabelValues(s.Rule.Path, s.Code()).Inc()
 			}
 		}
 	}

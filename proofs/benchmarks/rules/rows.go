@@ -127,7 +127,7 @@ func decision(name string, data []byte) row {
 	return row{name: name, weir: func() {
 		if err := engine.DecideInto(context.Background(), &requests[n%1000], &resp); err != nil ||
 			!resp.Allowed() {
-			panic(fmt.Sprint(resp.Code, err))
+			panic(fmt.Sprint(resp.Code(), err))
 		}
 		n++
 	}}

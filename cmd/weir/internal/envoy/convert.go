@@ -64,7 +64,7 @@ type descriptorStatus struct {
 func (x *exchange) response() *pb.RateLimitResponse {
 	statuses := make([]descriptorStatus, len(x.resp.Statuses))
 	out := &pb.RateLimitResponse{
-		OverallCode: pb.RateLimitResponse_Code(x.resp.Code),
+		OverallCode: code(x.resp.Denied),
 		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(statuses)),
 	}
 	for i := range statuses {
@@ -74,8 +74,15 @@ func (x *exchange) response() *pb.RateLimitResponse {
 	return out
 }
 
+func code(over bool) pb.RateLimitResponse_Code {
+	if over {
+		return pb.RateLimitResponse_OVER_LIMIT
+	}
+	return pb.RateLimitResponse_OK
+}
+
 func (d *descriptorStatus) fill(s *rules.Status) {
-	d.status.Code = pb.RateLimitResponse_Code(s.Code)
+	d.status.Code = code(s.Reason == rules.Over)
 	d.status.LimitRemaining = uint32(min(s.Remaining, math.MaxUint32))
 	if s.Limit == nil {
 		return
@@ -99,8 +106,8 @@ func (n *HeaderNames) headers(resp *rules.Response) []*core.HeaderValue {
 		if s.Limit == nil {
 			continue
 		}
-		denies := s.Code == rules.OverLimit && (s.Rule == nil || !s.Rule.Quota)
-		if shown == nil || denies || shown.Code != rules.OverLimit && s.Remaining < shown.Remaining {
+		denies := s.Reason == rules.Over && (s.Rule == nil || !s.Rule.Quota)
+		if shown == nil || denies || shown.Reason != rules.Over && s.Remaining < shown.Remaining {
 			shown = s
 		}
 	}
@@ -118,7 +125,7 @@ func (n *HeaderNames) headers(resp *rules.Response) []*core.HeaderValue {
 	if !resp.Allowed() {
 		longest := int64(0)
 		for i := range resp.Statuses {
-			if resp.Statuses[i].Code == rules.OverLimit {
+			if resp.Statuses[i].Reason == rules.Over {
 				longest = max(longest, resp.Statuses[i].ResetSeconds())
 			}
 		}
@@ -147,7 +154,7 @@ func metadata(in *pb.RateLimitRequest, resp *rules.Response) (*structpb.Struct, 
 			one["hitsAddend"] = float64(h.GetValue())
 		}
 		descriptors = append(descriptors, one)
-		if s.Rule != nil && s.Code == rules.OK {
+		if s.Rule != nil && s.Reason != rules.Over {
 			merge(merged, s.Rule.Metadata())
 		}
 	}

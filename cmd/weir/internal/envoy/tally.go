@@ -143,8 +143,8 @@ func (t *tally) collect(ch chan<- prometheus.Metric) {
 				domain, path)
 		}
 	}
-	counter(descRequests, t.ok.Load(), rules.OK.String())
-	counter(descRequests, t.over.Load(), rules.OverLimit.String())
+	counter(descRequests, t.ok.Load(), code(false).String())
+	counter(descRequests, t.over.Load(), code(true).String())
 	counter(descUnknown, t.unknown.Load())
 	for i, kind := range errorKinds {
 		counter(descErrors, t.errors[i].Load(), kind)

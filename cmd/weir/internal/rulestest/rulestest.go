@@ -93,7 +93,7 @@ func (t *Test) read(n *yaml.Node, domain string) error {
 		return fmt.Errorf("after must be from 0 to %d, not %d", maxAfter, t.After)
 	case t.http == nil && len(t.Rules) > 0 && len(t.Rules) != len(t.request.Descriptors):
 		return fmt.Errorf("%d rules for %d descriptors", len(t.Rules), len(t.request.Descriptors))
-	case t.Verdict != "" && t.Verdict != rules.OK.String() && t.Verdict != rules.OverLimit.String():
+	case t.Verdict != "" && t.Verdict != "OK" && t.Verdict != "OVER_LIMIT":
 		return fmt.Errorf("the verdict must be OK or OVER_LIMIT, not %q", given)
 	case len(t.Rules) == 0 && t.Verdict == "":
 		return errors.New("nothing to check: give a rule or a verdict")
@@ -159,7 +159,7 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 		}
 		t.request = set.RequestOf(t.request.Domain, t.http, httplimit.RemoteAddr())
 	}
-	resp := rules.Response{Code: rules.OK}
+	var resp rules.Response
 	for range t.After + 1 {
 		if len(t.request.Descriptors) == 0 {
 			break // the request is not limited
@@ -169,7 +169,7 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 		}
 	}
 	failures = t.compare(set, &resp)
-	if got := resp.Code.String(); t.Verdict != "" && got != t.Verdict {
+	if got := resp.Code(); t.Verdict != "" && got != t.Verdict {
 		failures = append(failures, fmt.Sprintf("the verdict is %s, not %s\n%s",
 			got, t.Verdict, indent(resp.String())))
 	}
