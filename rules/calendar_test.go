@@ -77,14 +77,14 @@ func TestCalendarIsReadAndWritten(t *testing.T) {
 		"{algorithm: fixed_window, calendar: {zone: UTC, anchor: 31}, costs: afterwards}": "3 per month:31@UTC, costs afterwards",
 	} {
 		set := load(t, monthly(own))
-		x := set.Explain("d", entries(t, "user=a"))
-		assert.Equal(t, want, x.Rule.Limit.String())
-		assert.Contains(t, x.Verdict, want)
+		rule := set.Match("d", entries(t, "user=a"))
+		assert.Equal(t, want, rule.Limit.String())
+		assert.Contains(t, rule.String(), want)
 		text, err := set.YAML()
 		require.NoError(t, err)
 		again := load(t, string(text))
 		assert.Empty(t, rules.Diff(set, again))
-		assert.Equal(t, x.Rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
+		assert.Equal(t, rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
 	}
 	year := load(t, strings.ReplaceAll(monthly("{calendar: {zone: UTC, anchor: 0406}}"), "month",
 		"year"))

@@ -115,11 +115,11 @@ func TestExplain(t *testing.T) {
 		{"no entries", "", "domain d\nno limit: the descriptor has no entries\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, set.Explain("d", entries(t, row.request)).String())
+			assert.Equal(t, row.want, set.Explain("d", entries(t, row.request)))
 		})
 	}
 	assert.Equal(t, "domain edge\nno limit: the rules do not know domain 'edge'\n",
-		set.Explain("edge", entries(t, "a=b")).String())
+		set.Explain("edge", entries(t, "a=b")))
 }
 
 func TestResponseSaysWhichRuleDenied(t *testing.T) {

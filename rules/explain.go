@@ -7,62 +7,50 @@ import (
 	"strings"
 )
 
-// Explanation describes how a descriptor is matched.
-type Explanation struct {
-	Domain  string
-	Entries []Entry
-	Steps   []Step // one per entry, up to the first without a match
-	Rule    *Rule  // nil if no rule limits the descriptor
-	Verdict string // the rule, or why there is none
+// Explain matches entries like [Set.Match] and says why each descriptor was chosen: in a line for
+// each entry, up to the first without a match, and a last one with the rule that limits the
+// descriptor, or why there is none.
+func (s *Set) Explain(domain string, entries []Entry) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain %s\n", domain)
+	verdict := s.explain(&b, domain, entries)
+	return b.String() + verdict + "\n"
 }
 
-// Step is the choice of a descriptor in the file for one entry.
-type Step struct {
-	Entry  Entry
-	Match  string // the file's descriptor, as FormatEntries writes it; "" if none matches
-	Reason string
-	File   string // of the match
-	Line   int
-}
-
-// Explain matches entries like [Set.Match] and says why each descriptor was chosen.
-func (s *Set) Explain(domain string, entries []Entry) *Explanation {
-	x := &Explanation{Domain: domain, Entries: entries}
+// explain writes the lines of the entries and returns the verdict.
+func (s *Set) explain(b *strings.Builder, domain string, entries []Entry) (verdict string) {
 	d := s.domains[domain]
 	switch {
 	case d == nil:
-		x.Verdict = fmt.Sprintf("no limit: the rules do not know domain '%s'%s", domain,
+		return fmt.Sprintf("no limit: the rules do not know domain '%s'%s", domain,
 			suggest(domain, s.Domains()))
-		return x
 	case len(entries) == 0:
-		x.Verdict = "no limit: the descriptor has no entries"
-		return x
+		return "no limit: the descriptor has no entries"
 	}
 	var n *node
 	l := &d.root
 	for i, e := range entries {
+		fmt.Fprintf(b, "%*s%s", 2*i+2, "", FormatEntries([]Entry{e}))
 		var why choice
 		if n, why = l.find(e); n == nil {
-			x.Steps = append(x.Steps, Step{Entry: e, Reason: l.absence(e)})
-			x.Verdict = "no limit: no descriptor matches"
+			fmt.Fprintf(b, ": %s\n", l.absence(e))
 			if i > 0 {
-				x.Verdict += "; the choices above are final, so no other branch is tried"
+				return "no limit: no descriptor matches; the choices above are final, so no other branch " +
+					"is tried"
 			}
-			return x
+			return "no limit: no descriptor matches"
 		}
-		x.Steps = append(x.Steps,
-			Step{e, FormatEntries([]Entry{n.entry()}), l.reason(n, why), n.file, n.line})
+		fmt.Fprintf(b, " -> %s (%s:%d): %s\n", FormatEntries([]Entry{n.entry()}), n.file, n.line,
+			l.reason(n, why))
 		l = &n.level
 	}
-	switch x.Rule = n.rule; {
+	switch {
 	case n.rule != nil:
-		x.Verdict = n.rule.String()
+		return n.rule.String()
 	case len(n.level.nodes) > 0:
-		x.Verdict = "no limit: " + endsAbove
-	default:
-		x.Verdict = "no limit: the descriptor has no rate_limit, so it always passes"
+		return "no limit: " + endsAbove
 	}
-	return x
+	return "no limit: the descriptor has no rate_limit, so it always passes"
 }
 
 // endsAbove is why a descriptor that ends at a node without a rule has no limit.
@@ -123,22 +111,6 @@ func (r *Rule) flags() []string {
 		flags = append(flags, "replaces "+strings.Join(r.Replaces, ", "))
 	}
 	return flags
-}
-
-// String returns one line for each step and then the verdict.
-func (x *Explanation) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "domain %s\n", x.Domain)
-	for i, s := range x.Steps {
-		fmt.Fprintf(&b, "%*s%s", 2*i+2, "", FormatEntries([]Entry{s.Entry}))
-		if s.Match != "" {
-			fmt.Fprintf(&b, " -> %s (%s:%d)", s.Match, s.File, s.Line)
-		}
-		fmt.Fprintf(&b, ": %s\n", s.Reason)
-	}
-	b.WriteString(x.Verdict)
-	b.WriteByte('\n')
-	return b.String()
 }
 
 // String describes the decision on one descriptor: the rule, the limit and the remaining hits.

@@ -2,10 +2,12 @@ package rules_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/rules"
@@ -79,4 +81,18 @@ func (w *world) hit(text string) rules.Descriptor {
 // hits is a descriptor with these entries and a cost of n.
 func (w *world) hits(n uint64, text string) rules.Descriptor {
 	return rules.Descriptor{Entries: entries(w, text), Hits: n, HasHits: true}
+}
+
+// assertExplains checks that Explain has a step for each entry of a descriptor with a rule, and ends
+// with that of Match.
+func assertExplains(t *testing.T, set *rules.Set, domain string, entries []rules.Entry) {
+	t.Helper()
+	x := set.Explain(domain, entries)
+	r := set.Match(domain, entries)
+	if r == nil {
+		assert.Contains(t, x, "\nno limit: ")
+		return
+	}
+	assert.True(t, strings.HasSuffix(x, "\n"+r.String()+"\n"), x)
+	assert.GreaterOrEqual(t, strings.Count(x, " -> "), len(entries), x)
 }

@@ -367,14 +367,14 @@ func TestRulesInFlightAreReadAndWritten(t *testing.T) {
 	} {
 		set := load(t, concurrent(more))
 		assert.Empty(t, set.Warnings())
-		x := set.Explain("d", entries(t, "user=a"))
-		assert.Equal(t, want, x.Rule.Limit.String())
-		assert.Contains(t, x.Verdict, want)
+		rule := set.Match("d", entries(t, "user=a"))
+		assert.Equal(t, want, rule.Limit.String())
+		assert.Contains(t, rule.String(), want)
 		text, err := set.YAML()
 		require.NoError(t, err)
 		again := load(t, string(text))
 		assert.Empty(t, rules.Diff(set, again))
-		assert.Equal(t, x.Rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
+		assert.Equal(t, rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
 	}
 	short := load(t, strings.ReplaceAll(concurrent(", lease: 5s"), "in_flight", "In_Flight"))
 	changes := rules.Diff(load(t, concurrent("")), short)

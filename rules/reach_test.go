@@ -232,7 +232,7 @@ func TestReachIsThatOfRequests(t *testing.T) {
 				rule := set.Match("d", entries)
 				reached[rule] = true
 				limits[n] = limits[n] || rule != nil ||
-					strings.Contains(set.Explain("d", entries).String(), "always passes")
+					strings.Contains(set.Explain("d", entries), "always passes")
 			}
 		}
 		warned := make(map[int]bool)

@@ -49,9 +49,9 @@ func TestValueForms(t *testing.T) {
 	}
 	assert.Empty(t, rules.Diff(set, load(t, string(text))))
 	x := set.Explain("d", []rules.Entry{{Key: "k", Value: "10.9.9.9"}})
-	assert.Contains(t, x.String(),
+	assert.Contains(t, x,
 		"k=10.9.9.9 -> k={cidr:10.0.0.0/8} (r.yaml:6): first CIDR in the file that matches")
-	assert.Contains(t, x.String(), "values of the wildcard share a counter")
+	assert.Contains(t, x, "values of the wildcard share a counter")
 }
 
 // TestRangesShareACounter counts two addresses of a range together, since it has share_threshold,

@@ -110,7 +110,7 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 		if d.Override != nil {
 			fmt.Fprintf(out, "domain %s\nthe request overrides the rules\n", screen.Lines(req.Domain))
 		} else {
-			fmt.Fprint(out, screen.Lines(set.Explain(req.Domain, d.Entries).String()))
+			fmt.Fprint(out, screen.Lines(set.Explain(req.Domain, d.Entries)))
 		}
 		fmt.Fprintf(out, "first request: %s\n\n", screen.Lines(resp.Statuses[i].String()))
 	}

@@ -109,7 +109,7 @@ func TestRulesDescribeEachRequestOnce(t *testing.T) {
 				require.Len(t, all, 1, "seed %d: %s is %s", seed, spelling, want)
 				require.Equal(t, []rules.Entry{{Key: "endpoint", Value: want},
 					{Key: "remote_address", Value: "192.0.2.1"}}, all[0].Entries)
-				require.NotNil(t, set.Explain("endpoints", all[0].Entries).Rule)
+				require.NotNil(t, set.Match("endpoints", all[0].Entries))
 				r.Method = "POST"
 				require.Empty(t, set.RequestOf("endpoints", r, httplimit.RemoteAddr()).Descriptors)
 			}

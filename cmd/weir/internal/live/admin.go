@@ -84,7 +84,7 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 	answer := cli.Explained{
 		Name: screen.Printable(name), Now: now.UnixMilli(),
 		Shadow: r.cfg.Engine.Shadow,
-		Steps:  screen.Lines(r.Engine.Set().Explain(domain, entries).String()),
+		Steps:  screen.Lines(r.Engine.Set().Explain(domain, entries)),
 	}
 	if s := &resp.Statuses[0]; s.Rule != nil {
 		held := cli.Held{Name: screen.Printable(s.Rule.Path), Limit: s.Rule.Limit.String(),

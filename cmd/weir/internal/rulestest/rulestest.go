@@ -196,7 +196,7 @@ func (t *Test) compare(set *rules.Set, resp *rules.Response) (failures []string)
 	for i, want := range want {
 		s := &resp.Statuses[i]
 		if got := ruleOf(s); !isRule(s, want) {
-			walk := set.Explain(t.request.Domain, t.request.Descriptors[i].Entries).String()
+			walk := set.Explain(t.request.Domain, t.request.Descriptors[i].Entries)
 			failures = append(failures, fmt.Sprintf("the rule of descriptor %d is %s, not %s\n%s", i, got,
 				want, indent(walk)))
 		}
