@@ -83,7 +83,7 @@ func TestCalendarIsReadAndWritten(t *testing.T) {
 		text, err := set.YAML()
 		require.NoError(t, err)
 		again := load(t, string(text))
-		assert.Empty(t, rules.Diff(set, again))
+		assert.Empty(t, set.Diff(again))
 		assert.Equal(t, rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
 	}
 	year := load(t, strings.ReplaceAll(monthly("{calendar: {zone: UTC, anchor: 0406}}"), "month",
@@ -91,7 +91,7 @@ func TestCalendarIsReadAndWritten(t *testing.T) {
 	assert.Equal(t, rules.Calendar{Unit: weir.Year.From(406), Zone: "UTC"},
 		year.Match("d", entries(t, "user=a")).Limit.Calendar, "an anchor is decimal")
 	for _, from := range []string{"{}", strings.Replace(billing, "anchor", "time: 6h, anchor", 1)} {
-		changes := rules.Diff(load(t, monthly(from)), load(t, monthly(billing)))
+		changes := load(t, monthly(from)).Diff(load(t, monthly(billing)))
 		require.Len(t, changes, 1)
 		assert.Equal(t, "counters start at zero", changes[0].Effect)
 	}

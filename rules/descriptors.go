@@ -317,7 +317,8 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 		at = d.at(f.value)
 	}
 	name, ok := d.str(f)
-	u, known := ParseUnit(name)
+	u := unitOf(name)
+	known := u.valid()
 	inFlight := strings.EqualFold(name, inFlightUnit)
 	switch {
 	case !ok:

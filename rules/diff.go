@@ -29,14 +29,14 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff returns the changes from old to new: first changed and removed rules in the order of old,
-// then added ones. It returns nil if both sets match, count and answer alike. File names, and the
-// order of rules that cannot match the same request, may differ.
-func Diff(old, new *Set) []Change {
-	d := differ{old: old, new: new}
-	for _, a := range old.order {
+// Diff returns the changes from s to next: first changed and removed rules in the order of s, then
+// added ones. It returns nil if both sets match, count and answer alike. File names, and the order
+// of rules that cannot match the same request, may differ.
+func (s *Set) Diff(next *Set) []Change {
+	d := differ{old: s, new: next}
+	for _, a := range s.order {
 		d.domain = a.name
-		if b := new.domains[a.name]; b != nil {
+		if b := next.domains[a.name]; b != nil {
 			d.level(&a.root, &b.root)
 			if !reflect.DeepEqual(a.requestYAML(), b.requestYAML()) {
 				d.add(nil, "rate_limits change", "HTTP requests get other descriptors")
@@ -45,8 +45,8 @@ func Diff(old, new *Set) []Change {
 			d.add(nil, "removed", "its requests are no longer limited")
 		}
 	}
-	for _, b := range new.order {
-		if old.domains[b.name] == nil {
+	for _, b := range next.order {
+		if s.domains[b.name] == nil {
 			d.domain = b.name
 			d.add(nil, "added", "with "+plural(b.root.rules(), "rule"))
 		}

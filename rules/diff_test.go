@@ -63,7 +63,7 @@ func TestDiff(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var got []string
-			for _, c := range rules.Diff(load(t, row.before), load(t, row.after)) {
+			for _, c := range load(t, row.before).Diff(load(t, row.after)) {
 				got = append(got, c.String())
 			}
 			assert.Equal(t, row.want, got)
@@ -80,8 +80,8 @@ func TestYAMLIsAnEqualSet(t *testing.T) {
 		require.NoError(t, err)
 		again, err := rules.Load(files("r.yaml", string(written)))
 		require.NoError(t, err, "%s", written)
-		assert.Empty(t, rules.Diff(set, again), "%s", written)
-		assert.Empty(t, rules.Diff(again, set), "%s", written)
+		assert.Empty(t, set.Diff(again), "%s", written)
+		assert.Empty(t, again.Diff(set), "%s", written)
 	}
 }
 

@@ -11,8 +11,8 @@
 //
 // [Load] reads and checks files. It returns a [Set], or every mistake with its file, line and
 // column. [Set.Match] finds the rule for a descriptor, [Set.Explain] says why that rule was chosen,
-// and [Diff] lists what another Set would change. [New] makes an [Engine] of a Set, which decides
-// on requests in process, on Redis, or on both:
+// and [Set.Diff] lists what another Set would change. [New] makes an [Engine] of a Set, which
+// decides on requests in process, on Redis, or on both:
 //
 //	set, err := rules.LoadFiles("limits.yaml")
 //	if err != nil { … }

@@ -373,17 +373,16 @@ func TestRulesInFlightAreReadAndWritten(t *testing.T) {
 		text, err := set.YAML()
 		require.NoError(t, err)
 		again := load(t, string(text))
-		assert.Empty(t, rules.Diff(set, again))
+		assert.Empty(t, set.Diff(again))
 		assert.Equal(t, rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
 	}
 	short := load(t, strings.ReplaceAll(concurrent(", lease: 5s"), "in_flight", "In_Flight"))
-	changes := rules.Diff(load(t, concurrent("")), short)
+	changes := load(t, concurrent("")).Diff(short)
 	require.Len(t, changes, 1)
 	assert.Equal(t,
 		"d: user: 1 in flight, lease 1m0s -> 1 in flight, lease 5s; counters start at zero",
 		changes[0].String())
-	changes = rules.Diff(short,
-		load(t, strings.Replace(concurrent(", lease: 5s"), "unit: 1", "unit: 4", 1)))
+	changes = short.Diff(load(t, strings.Replace(concurrent(", lease: 5s"), "unit: 1", "unit: 4", 1)))
 	require.Len(t, changes, 1)
 	assert.Contains(t, changes[0].Effect, "counters are kept")
 

@@ -40,14 +40,14 @@ var units = [...]struct {
 // unitNames are the units that a rule may have, shortest first.
 var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year", inFlightUnit}
 
-// ParseUnit returns the unit with that name, in any letter case, and reports whether there is one.
-func ParseUnit(name string) (Unit, bool) {
-	for u := Second; int(u) < len(units); u++ {
-		if strings.EqualFold(name, units[u].name) {
-			return u, true
+// unitOf returns the unit with that name, in any letter case, or UnknownUnit if there is none.
+func unitOf(name string) Unit {
+	for u := Second; u.valid(); u++ {
+		if strings.EqualFold(name, u.String()) {
+			return u
 		}
 	}
-	return UnknownUnit, false
+	return UnknownUnit
 }
 
 func (u Unit) valid() bool { return u > UnknownUnit && int(u) < len(units) }

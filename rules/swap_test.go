@@ -238,7 +238,7 @@ func TestSwapKeepsCounters(t *testing.T) {
 			}
 			assert.Equal(t, row.kept, s.Remaining == capacity-3, "%d of %d left", s.Remaining, capacity)
 			// Diff must say the same.
-			for _, c := range rules.Diff(old, w.engine.Set()) {
+			for _, c := range old.Diff(w.engine.Set()) {
 				if !row.kept && c.What != "added" && c.What != "removed" {
 					assert.Equal(t, "counters start at zero", c.Effect, c.String())
 				}

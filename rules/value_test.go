@@ -47,7 +47,7 @@ func TestValueForms(t *testing.T) {
 			assert.Equal(t, want, r.Limit.Requests, value)
 		}
 	}
-	assert.Empty(t, rules.Diff(set, load(t, string(text))))
+	assert.Empty(t, set.Diff(load(t, string(text))))
 	x := set.Explain("d", []rules.Entry{{Key: "k", Value: "10.9.9.9"}})
 	assert.Contains(t, x,
 		"k=10.9.9.9 -> k={cidr:10.0.0.0/8} (r.yaml:6): first CIDR in the file that matches")
@@ -138,7 +138,7 @@ func TestDiffOfRanges(t *testing.T) {
 	}
 	diff := func(a, b string) int {
 		const top = "domain: d\ndescriptors:\n"
-		return len(rules.Diff(load(t, top+rule(a)+rule(b)), load(t, top+rule(b)+rule(a))))
+		return len(load(t, top+rule(a)+rule(b)).Diff(load(t, top+rule(b)+rule(a))))
 	}
 	assert.Equal(t, 1, diff("10.1.0.0/16", "10.0.0.0/8"))
 	assert.Zero(t, diff("10.1.0.0/16", "10.2.0.0/16"))

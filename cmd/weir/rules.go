@@ -1,6 +1,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -131,7 +132,7 @@ The exit code is 1 if there are changes.`,
 			if err != nil {
 				return err
 			}
-			changes := rules.Diff(old, next)
+			changes := old.Diff(next)
 			for _, c := range changes {
 				fmt.Fprintln(cmd.OutOrStdout(), screen.Printable(c.String()))
 			}
@@ -145,6 +146,12 @@ The exit code is 1 if there are changes.`,
 	return cmd
 }
 
+// rulesSchema is the JSON Schema (draft 2020-12) of one document of a rules file. It accepts the
+// documents that rules.Load accepts without a warning, as far as a schema can express that.
+//
+//go:embed rules.schema.json
+var rulesSchema []byte
+
 func newRulesSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
@@ -156,7 +163,7 @@ use it if the file begins with
 		Example: "  weir rules schema > rules.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(rules.Schema())
+			_, err := cmd.OutOrStdout().Write(rulesSchema)
 			return err
 		},
 	}

@@ -67,13 +67,13 @@ func (u *unitJSON) UnmarshalJSON(text []byte) error {
 		return nil
 	}
 	name := strings.Trim(string(text), `"`)
-	unit, ok := rules.ParseUnit(name)
-	ok = ok && unit != rules.Week // the protocol has its number only
-	if !ok && name != "UNKNOWN" || name != strings.ToUpper(name) {
-		return fmt.Errorf("%s is no unit such as \"MINUTE\"", text)
+	for unit := rules.UnknownUnit; unit <= rules.Year; unit++ { // of a week the protocol has no name
+		if name == strings.ToUpper(unit.String()) {
+			*u = unitJSON(unit)
+			return nil
+		}
 	}
-	*u = unitJSON(unit)
-	return nil
+	return fmt.Errorf("%s is no unit such as \"MINUTE\"", text)
 }
 
 // ParseRequest parses a request in the JSON form of Envoy's protocol, as weir serve does at /json.
