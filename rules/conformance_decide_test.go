@@ -463,25 +463,24 @@ func TestBadRequests(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		req  *rules.Request
-		want error
 		text string
 	}{
-		{"no domain", &rules.Request{Descriptors: []rules.Descriptor{w.hit("one=x")}}, rules.ErrNoDomain,
+		{"no domain", &rules.Request{Descriptors: []rules.Descriptor{w.hit("one=x")}},
 			"rate limit domain must not be empty"},
-		{"no descriptors", &rules.Request{Domain: "d"}, rules.ErrNoDescriptors,
+		{"no descriptors", &rules.Request{Domain: "d"},
 			"rate limit descriptor list must not be empty"},
-		{"an override without a unit", override(rules.Override{Requests: 1}), rules.ErrOverride,
+		{"an override without a unit", override(rules.Override{Requests: 1}),
 			"bad limit override: descriptor 1: 1 per unknown"},
-		{"an override with an unknown unit", override(rules.Override{Unit: 99}), rules.ErrOverride,
+		{"an override with an unknown unit", override(rules.Override{Unit: 99}),
 			"bad limit override"},
-		{"an override with a negative unit", override(rules.Override{Unit: -1}), rules.ErrOverride,
+		{"an override with a negative unit", override(rules.Override{Unit: -1}),
 			"bad limit override"},
 		{"an override of more than a year", override(rules.Override{Unit: rules.Year,
-			Multiplier: math.MaxUint32}), rules.ErrOverride, "bad limit override"},
+			Multiplier: math.MaxUint32}), "bad limit override"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := w.engine.Decide(context.Background(), row.req)
-			require.ErrorIs(t, err, row.want)
+			require.ErrorIs(t, err, rules.ErrRequest)
 			assert.Contains(t, err.Error(), row.text)
 		})
 	}

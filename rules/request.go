@@ -119,25 +119,24 @@ func (s *Status) ResetSeconds() int64 {
 	return max(1, int64((s.Reset+time.Second-1)/time.Second))
 }
 
-// Errors of Decide for invalid requests. Nothing was counted.
-var (
-	// ErrNoDomain means that the request has no domain.
-	ErrNoDomain = errors.New("rate limit domain must not be empty")
+// ErrRequest means that a request is invalid: it has no domain or no descriptors, or an override
+// with an unknown unit or of more than 365 days. Nothing was counted.
+var ErrRequest = errors.New("rules: bad request")
 
-	// ErrNoDescriptors means that the request has no descriptors.
-	ErrNoDescriptors = errors.New("rate limit descriptor list must not be empty")
+// requestError is an ErrRequest with a text of its own, which is that of Envoy's service.
+type requestError string
 
-	// ErrOverride means that an override has an unknown unit or a period of more than 365 days.
-	ErrOverride = errors.New("bad limit override")
-)
+func (e requestError) Error() string { return string(e) }
+
+func (e requestError) Unwrap() error { return ErrRequest }
 
 // check returns an error if the request is invalid.
 func (r *Request) check() error {
 	switch {
 	case r.Domain == "":
-		return ErrNoDomain
+		return requestError("rate limit domain must not be empty")
 	case len(r.Descriptors) == 0:
-		return ErrNoDescriptors
+		return requestError("rate limit descriptor list must not be empty")
 	}
 	for i := range r.Descriptors {
 		o := r.Descriptors[i].Override
@@ -146,7 +145,7 @@ func (r *Request) check() error {
 		}
 		l := o.limit()
 		if !o.Unit.valid() || l.Period() > bounds.MaxDuration {
-			return fmt.Errorf("%w: descriptor %d: %s", ErrOverride, i, l.String())
+			return fmt.Errorf("%w: bad limit override: descriptor %d: %s", ErrRequest, i, l.String())
 		}
 	}
 	return nil

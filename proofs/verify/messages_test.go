@@ -94,10 +94,8 @@ type message struct {
 
 // unprefixed are the sentinels that do not begin with the name of their package.
 var unprefixed = []string{
-	// Those of Envoy's service, whose clients may know them.
-	"rate limit domain must not be empty", "rate limit descriptor list must not be empty",
-	// Those that are only returned behind a position or a rule's path.
-	"bad limit override", "the rule limits requests in flight, and this decision does not see their " +
+	// It is only returned behind a rule's path.
+	"the rule limits requests in flight, and this decision does not see their " +
 		"end; a Decider, Engine.Hold and weir proxy do",
 }
 

@@ -99,8 +99,7 @@ const storeError = "store"
 // errorKind returns the label of an error in the metrics.
 func errorKind(err error) string {
 	switch {
-	case errors.Is(err, rules.ErrNoDomain), errors.Is(err, rules.ErrNoDescriptors),
-		errors.Is(err, rules.ErrOverride):
+	case errors.Is(err, rules.ErrRequest):
 		return "request"
 	case errors.Is(err, weir.ErrFull):
 		return "full"
