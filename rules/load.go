@@ -113,10 +113,10 @@ func (b *builder) file(f File) {
 
 func (b *builder) documents(d *decoder, data []byte) {
 	docs := d.documents(data)
-	some := slices.ContainsFunc(docs, func(n *yaml.Node) bool { return !isNull(root(n)) })
+	some := slices.ContainsFunc(docs, func(n yaml.Node) bool { return !isNull(root(&n)) })
 	read := 0
-	for _, n := range docs {
-		n = root(n)
+	for i := range docs {
+		n := root(&docs[i])
 		if some && isNull(n) { // such as after a final ---
 			continue
 		}

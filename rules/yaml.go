@@ -3,7 +3,6 @@ package rules
 import (
 	"bytes"
 	"errors"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -30,16 +29,8 @@ const maxDepth = 1000
 func (d *decoder) at(n *yaml.Node) position { return position{d.file, n.Line, n.Column} }
 
 // documents parses data. After a syntax error the rest of the file cannot be read.
-func (d *decoder) documents(data []byte) []*yaml.Node {
-	var docs []*yaml.Node
-	loader, err := yaml.NewLoader(bytes.NewReader(data))
-	for err == nil {
-		var doc yaml.Node
-		if err = loader.Load(&doc); err == nil {
-			docs = append(docs, &doc)
-		}
-	}
-	if !errors.Is(err, io.EOF) {
+func (d *decoder) documents(data []byte) (docs []yaml.Node) {
+	if err := yaml.Load(data, &docs, yaml.WithAllDocuments()); err != nil {
 		d.syntax(err, data)
 	}
 	return docs

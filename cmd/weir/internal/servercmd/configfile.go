@@ -54,28 +54,25 @@ func readConfig(cmd *cobra.Command, name string) error {
 }
 
 // document returns the content of the only document, or nil if there is none.
-func (c *configFile) document(text []byte) (top *yaml.Node) {
-	loader, err := yaml.NewLoader(bytes.NewReader(text))
-	for err == nil {
-		var doc yaml.Node
-		switch err = loader.Load(&doc); {
-		case err != nil || len(doc.Content) == 0:
-		case top != nil:
-			c.problem(doc.Content[0], "a second document: settings are one")
-			return nil
-		default:
-			top = doc.Content[0]
+func (c *configFile) document(text []byte) *yaml.Node {
+	var docs []yaml.Node
+	if err := yaml.Load(text, &docs, yaml.WithAllDocuments()); err != nil {
+		at := &yaml.Node{Line: 1, Column: 1}
+		if e, ok := errors.AsType[*yaml.LoadError](err); ok && e.Mark.Line > 0 {
+			at.Line, at.Column = e.Mark.Line, e.Mark.Column
 		}
+		c.problem(at, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil
 	}
-	if errors.Is(err, io.EOF) {
-		return top
+	docs = slices.DeleteFunc(docs, func(doc yaml.Node) bool { return len(doc.Content) == 0 })
+	switch {
+	case len(docs) == 0:
+		return nil
+	case len(docs) > 1:
+		c.problem(docs[1].Content[0], "a second document: settings are one")
+		return nil
 	}
-	at := &yaml.Node{Line: 1, Column: 1}
-	if e, ok := errors.AsType[*yaml.LoadError](err); ok && e.Mark.Line > 0 {
-		at.Line, at.Column = e.Mark.Line, e.Mark.Column
-	}
-	c.problem(at, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
-	return nil
+	return docs[0].Content[0]
 }
 
 func (c *configFile) problem(at *yaml.Node, format string, args ...any) {
