@@ -13,8 +13,7 @@ func (b *builder) check(d *domain, rules []*Rule) {
 		b.unreachable(&n.level)
 	}
 	b.unknownReplaces(d.name, rules)
-	mistake := func(p *Problem) bool { return !p.Warning }
-	if d.limits != nil && !slices.ContainsFunc(b.list, mistake) {
+	if d.limits != nil && !b.fatal() {
 		b.unreached(d)
 	}
 	if b.loader.Envoy {

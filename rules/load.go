@@ -66,12 +66,11 @@ func (l *Loader) parse(from *source) (*Set, []*Problem) {
 		b.file(f)
 	}
 	b.finish()
-	errs, warnings := b.split()
-	if len(errs) > 0 {
-		b.set = nil
-	} else {
-		b.set.warnings = warnings
+	b.sort()
+	if b.fatal() {
+		return nil, b.list
 	}
+	b.set.warnings = b.list
 	return b.set, b.list
 }
 

@@ -46,22 +46,18 @@ func (p *problems) warnf(at position, format string, args ...any) {
 	p.list = append(p.list, &Problem{at.file, at.line, at.column, fmt.Sprintf(format, args...), true})
 }
 
-// split sorts the problems by position and returns errors and warnings. What an alias repeats is
-// one problem.
-func (p *problems) split() (errors, warnings []*Problem) {
+// fatal reports whether there is a problem that is no warning.
+func (p *problems) fatal() bool {
+	return slices.ContainsFunc(p.list, func(q *Problem) bool { return !q.Warning })
+}
+
+// sort sorts the problems by position. What an alias repeats is one problem.
+func (p *problems) sort() {
 	slices.SortStableFunc(p.list, func(a, b *Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column,
 			strings.Compare(a.Message, b.Message))
 	})
 	p.list = slices.CompactFunc(p.list, func(a, b *Problem) bool { return *a == *b })
-	for _, q := range p.list {
-		if q.Warning {
-			warnings = append(warnings, q)
-		} else {
-			errors = append(errors, q)
-		}
-	}
-	return errors, warnings
 }
 
 // suggest returns "; did you mean 'x'?" for the candidate that is most similar to word, or "" if

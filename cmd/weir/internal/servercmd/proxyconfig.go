@@ -95,40 +95,28 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return errors.New("--upstream: want a URL such as http://127.0.0.1:9000")
 		}
 	}
-	for _, text := range f.limits {
-		l, err := proxy.ParseLimit(text, f.limit)
-		if err != nil {
-			return err
-		}
-		cfg.Limits = append(cfg.Limits, l)
+	parse := func(text string) (rule.Rule, error) { return proxy.ParseLimit(text, f.limit) }
+	if cfg.Limits, err = parsed(f.limits, parse); err != nil {
+		return err
 	}
-	for _, text := range f.tries {
-		l, err := proxy.ParseLimit(text, f.limit)
-		if err == nil && l.Strategy == rule.Leaky {
-			err = errors.New("a leaky bucket has requests wait, and so cannot be tried beside a limit")
-		}
-		if err != nil {
-			return fmt.Errorf("--try: %w", err)
-		}
-		cfg.Try = append(cfg.Try, l)
+	if cfg.Try, err = parsed(f.tries, parse); err != nil {
+		return fmt.Errorf("--try: %w", err)
 	}
-	for _, text := range f.routes {
-		r, err := proxy.ParseRoute(text, f.limit)
-		if err != nil {
-			return err
-		}
-		cfg.Routes = append(cfg.Routes, r)
+	if slices.ContainsFunc(cfg.Try, func(l rule.Rule) bool { return l.Strategy == rule.Leaky }) {
+		return errors.New("--try: a leaky bucket has requests wait, and so cannot be tried beside a limit")
+	}
+	cfg.Routes, err = parsed(f.routes, func(text string) (proxy.Route, error) {
+		return proxy.ParseRoute(text, f.limit)
+	})
+	if err != nil {
+		return err
 	}
 	cfg.Rules = proxy.Rules{Paths: f.rules.Paths, Loader: f.rules.Loader, Domain: f.rules.Choose}
 	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
 		return err
 	}
-	for _, text := range f.deny {
-		e, err := cli.Entry(text)
-		if err != nil {
-			return fmt.Errorf("--deny: %w", err)
-		}
-		cfg.Deny = append(cfg.Deny, e)
+	if cfg.Deny, err = parsed(f.deny, cli.Entry); err != nil {
+		return fmt.Errorf("--deny: %w", err)
 	}
 	if f.penalty != "" {
 		if cfg.Guard.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {
@@ -140,6 +128,18 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	}
 	cfg.Trust, err = cli.Prefixes("trust", f.trust)
 	return err
+}
+
+// parsed returns what texts mean, or the error of the first that parse refuses.
+func parsed[T any](texts []string, parse func(string) (T, error)) (list []T, err error) {
+	for _, text := range texts {
+		one, err := parse(text)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, one)
+	}
+	return list, nil
 }
 
 // setGuard sets the responses of the middleware.
