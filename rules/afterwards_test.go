@@ -139,50 +139,34 @@ descriptors:
 	assert.Positive(t, differences(rules.Config{}), "the default counts denied requests nowhere")
 }
 
-// Rules with costs that are known afterwards need a strategy that can charge.
+// Rules with costs that are known afterwards need a strategy that can charge, and CountDenied one
+// for overrides, too.
 func TestReportsNeedACharger(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	cfg := rules.Config{Strategies: func(rules.Method) (weir.Strategy, error) {
+	strategies := func(m rules.Method) (weir.Strategy, error) {
+		if m.Algorithm == rules.TokenBucket {
+			return limiter.TokenBucket(m.Burst), nil
+		}
 		s := limiter.FixedWindow()
 		return struct {
 			weir.Strategy
 			weir.Peeker
 			weir.Refunder
 		}{s, s, s}, nil
-	}}
-	plain := "domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 5}}]"
-	marked := strings.Replace(plain, "key: k,", "key: k, metadata: {weir: {costs: afterwards}},", 1)
-	for text, count := range map[string]bool{marked: false, plain: true} {
-		set, err := rules.Load(files("r.yaml", text))
-		require.NoError(t, err)
-		cfg.CountDenied = count
-		_, err = rules.New(set, cfg)
-		require.ErrorContains(t, err, "weir.Charger")
 	}
-}
-
-// CountDenied charges overrides too, and says so if that is impossible.
-func TestCountDeniedNeedsAChargerForOverrides(t *testing.T) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
-	_, err = rules.New(load(t,
-		"domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: token_bucket}}, "+
-			"rate_limit: {unit: minute, requests_per_unit: 5}}]"), rules.Config{
-		CountDenied: true,
-		Strategies: func(m rules.Method) (weir.Strategy, error) {
-			if m.Algorithm == rules.TokenBucket {
-				return l.TokenBucket(m.Burst), nil
-			}
-			s := l.FixedWindow()
-			return struct {
-				weir.Strategy
-				weir.Peeker
-				weir.Refunder
-			}{s, s, s}, nil
-		},
-	})
-	require.ErrorContains(t, err, "overrides")
+	for _, row := range []struct {
+		own         string
+		countDenied bool
+		want        string
+	}{
+		{"{costs: afterwards}", false, "weir.Charger"},
+		{"{}", true, "weir.Charger"},
+		{"{algorithm: token_bucket}", true, "overrides"},
+	} {
+		set := load(t, in("{key: k, metadata: {weir: "+row.own+"}, rate_limit: {unit: minute, requests_per_unit: 5}}"))
+		_, err = rules.New(set, rules.Config{CountDenied: row.countDenied, Strategies: strategies})
+		require.ErrorContains(t, err, row.want, row.own)
+	}
 }

@@ -38,12 +38,7 @@ func FuzzLoad(f *testing.F) {
 		if set == nil {
 			return
 		}
-		written, err := set.YAML()
-		require.NoError(t, err)
-		again, err := rules.Load(files("r.yaml", string(written)))
-		require.NoError(t, err, "%s", written)
-		require.Empty(t, set.Diff(again), "%s", written)
-		require.Equal(t, set.Domains(), again.Domains())
+		require.Equal(t, set.Domains(), rewritten(t, set).Domains())
 		for r := range set.All() {
 			path, err := rules.ParseEntries(r.Path)
 			require.NoError(t, err)

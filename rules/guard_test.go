@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -214,32 +215,46 @@ func TestADecisionNamesTheRule(t *testing.T) {
 	}, seen[2])
 }
 
-// AdmitFull and FailOpen say what passes undecided.
+// AdmitFull, FailOpen and shadow mode say what passes undecided.
 func TestAGuardOfRulesFailsAsAGuardDoes(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	open := httplimit.Config{FailOpen: true}
 	for name, row := range map[string]struct {
-		err  error
-		cfg  httplimit.Config
-		want httplimit.Outcome
+		err    error
+		ctx    context.Context
+		cfg    httplimit.Config
+		shadow bool
+		want   httplimit.Outcome
+		code   int
 	}{
-		"full":                  {weir.ErrFull, httplimit.Config{}, httplimit.Failed},
-		"full, open":            {weir.ErrFull, httplimit.Config{FailOpen: true}, httplimit.Failed},
-		"full, admitted":        {weir.ErrFull, httplimit.Config{AdmitFull: true}, httplimit.Bypassed},
-		"down":                  {errors.New("down"), httplimit.Config{}, httplimit.Failed},
-		"down, open":            {errors.New("down"), httplimit.Config{FailOpen: true}, httplimit.Bypassed},
-		"a mistake, open":       {weir.ErrLimit, httplimit.Config{FailOpen: true}, httplimit.Failed},
-		"a bad key, never open": {weir.ErrID, httplimit.Config{FailOpen: true}, httplimit.NoKey},
+		"full":                  {weir.ErrFull, t.Context(), httplimit.Config{}, false, httplimit.Failed, 503},
+		"full, open":            {weir.ErrFull, t.Context(), open, false, httplimit.Failed, 503},
+		"full, admitted":        {weir.ErrFull, t.Context(), httplimit.Config{AdmitFull: true}, false, httplimit.Bypassed, 200},
+		"full, shadow mode":     {weir.ErrFull, t.Context(), httplimit.Config{}, true, httplimit.Failed, 200},
+		"down":                  {errors.New("down"), t.Context(), httplimit.Config{}, false, httplimit.Failed, 503},
+		"down, open":            {errors.New("down"), t.Context(), open, false, httplimit.Bypassed, 200},
+		"down, shadow mode":     {errors.New("down"), t.Context(), httplimit.Config{}, true, httplimit.Failed, 200},
+		"interrupted, open":     {context.Canceled, t.Context(), open, false, httplimit.Bypassed, 200},
+		"disconnected, open":    {context.Canceled, gone, open, false, httplimit.Canceled, 503},
+		"a mistake, open":       {weir.ErrLimit, t.Context(), open, false, httplimit.Failed, 503},
+		"a bad key, never open": {weir.ErrID, t.Context(), open, false, httplimit.NoKey, 400},
 	} {
 		t.Run(name, func(t *testing.T) {
-			engine, err := rules.New(load(t, two), rules.Config{
+			engine, err := rules.New(load(t, two), rules.Config{Shadow: row.shadow,
 				Strategies: func(rules.Method) (weir.Strategy, error) { return weirtest.FailAll(row.err), nil },
 			})
 			require.NoError(t, err)
 			row.cfg.Logger = slog.New(slog.DiscardHandler)
-			ticket := rules.NewGuard(rules.Decider{Engine: engine}, row.cfg).
-				Begin(httptest.NewRequest("GET", "/", nil))
+			guard := rules.NewGuard(rules.Decider{Engine: engine}, row.cfg)
+			r := httptest.NewRequestWithContext(row.ctx, "GET", "/", nil)
+			ticket := guard.Begin(r)
 			defer ticket.End(0)
 			assert.Equal(t, row.want, ticket.Decision().Outcome)
 			assert.Equal(t, row.want == httplimit.Bypassed, httplimit.IsBypassed(ticket.Context()))
+			answer := httptest.NewRecorder()
+			guard.Wrap(hello).ServeHTTP(answer, r)
+			assert.Equal(t, row.code, answer.Code)
 		})
 	}
 }

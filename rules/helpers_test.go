@@ -30,6 +30,17 @@ func load(t testing.TB, text string) *rules.Set {
 	return set
 }
 
+// rewritten returns set as it is when it is written and loaded again. It must be equal.
+func rewritten(t testing.TB, set *rules.Set) *rules.Set {
+	t.Helper()
+	text, err := set.YAML()
+	require.NoError(t, err)
+	again, err := rules.Load(files("r.yaml", string(text)))
+	require.NoError(t, err, "%s", text)
+	assert.Empty(t, set.Diff(again), "%s", text)
+	return again
+}
+
 // entries parses a descriptor such as key=value,key=value; "" means no entries.
 func entries(t testing.TB, text string) []rules.Entry {
 	t.Helper()

@@ -19,7 +19,6 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 	"github.com/weirgo/weir/rules/describe"
-	"github.com/weirgo/weir/weirtest"
 )
 
 const guarded = `
@@ -150,8 +149,6 @@ rate_limits: [{actions: [{path: {}}]}]
 }
 
 func TestGuardThatCannotDecide(t *testing.T) {
-	w := newWorld(t, guarded, rules.Config{})
-	w.engine.Close()
 	var log bytes.Buffer
 	var errs []error
 	broken, err := rules.New(load(t, guarded), rules.Config{})
@@ -174,39 +171,6 @@ func TestGuardThatCannotDecide(t *testing.T) {
 	require.Len(t, errs, 2)
 	assert.True(t, errors.Is(errs[0], weir.ErrClosed))
 	assert.Contains(t, log.String(), "the limiter failed")
-}
-
-// TestGuardFailsOpen has an engine on which a decision fails with err.
-func TestGuardFailsOpen(t *testing.T) {
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, row := range map[string]struct {
-		err          error
-		ctx          context.Context
-		shadow, open bool
-		want         int
-	}{
-		"an outage":                       {errors.New("down"), t.Context(), false, true, 200},
-		"an outage, closed":               {errors.New("down"), t.Context(), false, false, 503},
-		"an outage in shadow mode":        {errors.New("down"), t.Context(), true, false, 200},
-		"a full table":                    {weir.ErrFull, t.Context(), false, true, 503},
-		"a full table in shadow mode":     {weir.ErrFull, t.Context(), true, false, 200},
-		"a client that disconnected":      {context.Canceled, gone, false, true, 503},
-		"a Strategy that was interrupted": {context.Canceled, t.Context(), false, true, 200},
-	} {
-		fails := func(rules.Method) (weir.Strategy, error) {
-			return weirtest.FailAll(row.err), nil
-		}
-		engine, err := rules.New(load(t, guarded), rules.Config{Strategies: fails, Shadow: row.shadow})
-		require.NoError(t, err)
-		h := rules.Middleware(engine, httplimit.Config{
-			FailOpen: row.open, Logger: slog.New(slog.DiscardHandler),
-		})(hello)
-		answer := httptest.NewRecorder()
-		h.ServeHTTP(answer, httptest.NewRequestWithContext(row.ctx, "GET", "/", nil))
-		assert.Equal(t, row.want, answer.Code, name)
-		assert.NoError(t, engine.Close())
-	}
 }
 
 func TestRequestsWithoutDescriptorsPass(t *testing.T) {

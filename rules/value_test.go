@@ -31,9 +31,7 @@ descriptors:
 // are written and loaded again.
 func TestValueForms(t *testing.T) {
 	set := load(t, forms)
-	text, err := set.YAML()
-	require.NoError(t, err)
-	for _, set := range []*rules.Set{set, load(t, string(text))} {
+	for _, set := range []*rules.Set{set, rewritten(t, set)} {
 		for value, want := range map[string]uint32{
 			"10.0.0.1": 1, "10.0.0.2": 2, "::ffff:10.0.0.2": 2, "10.0.0.0/24": 2, "10.0.0.128/25": 2,
 			"10.0.0.0/23":    3,
@@ -47,7 +45,6 @@ func TestValueForms(t *testing.T) {
 			assert.Equal(t, want, r.Limit.Requests, value)
 		}
 	}
-	assert.Empty(t, set.Diff(load(t, string(text))))
 	x := set.Explain("d", []rules.Entry{{Key: "k", Value: "10.9.9.9"}})
 	assert.Contains(t, x,
 		"k=10.9.9.9 -> k={cidr:10.0.0.0/8} (r.yaml:6): first CIDR in the file that matches")
