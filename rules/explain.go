@@ -86,31 +86,23 @@ func (l *level) absence(e Entry) string {
 
 // String describes the rule: its path, limit and flags, and its place in the file.
 func (r *Rule) String() string {
-	s := fmt.Sprintf("%s: %s", r.Path, r.Limit.String())
-	for _, more := range r.flags() {
-		s += ", " + more
+	s := r.Path + ": " + r.Limit.String()
+	if r.shared != nil {
+		s += ", values of the wildcard share a counter"
+	}
+	if r.Shadow {
+		s += ", shadow_mode"
+	}
+	if r.Quota {
+		s += ", quota_mode"
+	}
+	if len(r.Replaces) > 0 {
+		s += ", replaces " + strings.Join(r.Replaces, ", ")
 	}
 	if r.Limit.Name != "" {
 		s += fmt.Sprintf(" (named %s)", r.Limit.Name)
 	}
 	return fmt.Sprintf("%s at %s:%d", s, r.File, r.Line)
-}
-
-func (r *Rule) flags() []string {
-	var flags []string
-	if r.shared != nil {
-		flags = append(flags, "values of the wildcard share a counter")
-	}
-	if r.Shadow {
-		flags = append(flags, "shadow_mode")
-	}
-	if r.Quota {
-		flags = append(flags, "quota_mode")
-	}
-	if len(r.Replaces) > 0 {
-		flags = append(flags, "replaces "+strings.Join(r.Replaces, ", "))
-	}
-	return flags
 }
 
 // String describes the decision on one descriptor: the rule, the limit and the remaining hits.

@@ -20,8 +20,8 @@ var settingKeys = []string{"algorithm", "burst", "calendar", "costs"}
 // costsAfterwards is the value of the key costs.
 const costsAfterwards = "afterwards"
 
-// metadata reads a descriptor's metadata into x. It returns weir's own settings, or nil if there
-// are none.
+// metadata reads a descriptor's metadata into x. It returns weir's own settings, a map, or nil if
+// there are none.
 func (d *decoder) metadata(x *node, f *field) (settings *field) {
 	switch {
 	case f.absent():
@@ -38,7 +38,14 @@ func (d *decoder) metadata(x *node, f *field) (settings *field) {
 	if delete(v, ownKey); len(v) > 0 {
 		x.metadata = v
 	}
-	return d.metadataFields(f.value).get(ownKey)
+	switch settings = d.metadataFields(f.value).get(ownKey); {
+	case settings.absent():
+		return nil
+	case settings.value.Kind != yaml.MappingNode:
+		d.errorf(d.at(settings.value), "metadata.weir is %s; want a map", brief(settings.value))
+		return nil
+	}
+	return settings
 }
 
 // plainValue converts a node to a Go value that JSON can represent.
@@ -122,10 +129,6 @@ func (d *decoder) usualOf(metadata *field) Algorithm {
 	if settings == nil {
 		return d.usual
 	}
-	if settings.value.Kind != yaml.MappingNode {
-		d.errorf(d.at(settings.value), "metadata.weir is %s; want a map", brief(settings.value))
-		return d.usual
-	}
 	limit := Limit{Algorithm: d.usual}
 	in := d.options(settings.value, d.at(settings.key), "metadata.weir at the top of a file",
 		"algorithm")
@@ -133,36 +136,26 @@ func (d *decoder) usualOf(metadata *field) Algorithm {
 	return limit.Algorithm
 }
 
-// usually has x count as the rules that name no algorithm do. A rule with a calendar is one of
-// fixed windows.
-func (d *decoder) usually(x *node, settings *field) {
-	if x.rule == nil || x.rule.Limit.Unlimited || x.rule.Limit.Algorithm == InFlight {
-		return
-	}
-	if !settings.absent() && settings.value.Kind == yaml.MappingNode &&
-		d.metadataFields(settings.value).get("calendar") != nil {
-		return
-	}
-	x.rule.Limit.Algorithm = d.usual
-}
-
-// settings reads weir's own settings into x's limit.
+// settings reads weir's own settings into x's limit. Without an algorithm it gets the usual one, but
+// a rule with a calendar is one of fixed windows.
 func (d *decoder) settings(x *node, f *field) {
-	d.usually(x, f)
-	switch {
-	case f.absent():
-		return
-	case f.value.Kind != yaml.MappingNode:
-		d.errorf(d.at(f.value), "metadata.weir is %s; want a map", brief(f.value))
-		return
-	case x.rule == nil && x.limitAt.line == 0:
-		d.warnf(d.at(f.value), "metadata.weir has no effect without a rate_limit")
-	}
 	limit := &Limit{}
 	if x.rule != nil {
 		limit = &x.rule.Limit
 	}
-	in := d.options(f.value, d.at(f.key), "metadata.weir", settingKeys...)
+	var in fields
+	if f != nil {
+		in = d.options(f.value, d.at(f.key), "metadata.weir", settingKeys...).fields
+	}
+	if x.rule != nil && !limit.Unlimited && limit.Algorithm != InFlight && in.get("calendar") == nil {
+		limit.Algorithm = d.usual
+	}
+	if f == nil {
+		return
+	}
+	if x.rule == nil && x.limitAt.line == 0 {
+		d.warnf(d.at(f.value), "metadata.weir has no effect without a rate_limit")
+	}
 	d.algorithm(limit, in.get("algorithm"))
 	d.costs(limit, in.get("costs"))
 	d.burst(limit, in.get("burst"))

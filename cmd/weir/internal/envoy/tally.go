@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,11 +35,7 @@ func newTally(of *live.Figures, log *slog.Logger) *tally {
 // once a second.
 func (t *tally) failed(err error) (kind string) {
 	kind = errorKind(err)
-	for i := range errorKinds {
-		if errorKinds[i] == kind {
-			t.errors[i].Add(1)
-		}
-	}
+	t.errors[slices.Index(errorKinds[:], kind)].Add(1)
 	if kind == storeError {
 		if _, ok := t.logged.Allow(time.Now(), time.Second); ok {
 			t.log.Error("cannot decide", "error", err)
