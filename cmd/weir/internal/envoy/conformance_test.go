@@ -136,8 +136,7 @@ func TestConformance(t *testing.T) {
 		"redis": rules.StrategiesOf(store)} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, string(limits), func(c *Config) {
-				c.Engine.Strategies, c.Engine.CountDenied, c.Answers = strategies, true,
-					Answers{Headers: true, Metadata: true}
+				c.Engine.Strategies, c.Engine.CountDenied, c.Answers = strategies, true, everything
 			})
 			for _, step := range steps {
 				code, answer := step.answer(t, s.client, s.Addresses().HTTP)

@@ -51,6 +51,9 @@ descriptors:
   - {key: tagged, metadata: {team: {name: a}, weir: {algorithm: token_bucket, burst: 3}}, rate_limit: {unit: year, requests_per_unit: 3}}
 `
 
+// everything has all optional parts of a response.
+var everything = Answers{Headers: true, Names: DefaultHeaders, Metadata: true}
+
 // running is a server that a test started.
 type running struct {
 	*Server
@@ -124,12 +127,23 @@ func descriptor(keysAndValues ...string) *common.RateLimitDescriptor {
 	return d
 }
 
+// costing returns a descriptor with a key, the value x and a cost, of which 0 is a peek.
+func costing(hits uint64, key string) *common.RateLimitDescriptor {
+	d := descriptor(key, "x")
+	d.HitsAddend = wrapperspb.UInt64(hits)
+	return d
+}
+
+// request returns a request to domain d.
+func request(descriptors ...*common.RateLimitDescriptor) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "d", Descriptors: descriptors}
+}
+
 func (r *running) ask(
 	t testing.TB, descriptors ...*common.RateLimitDescriptor,
 ) *pb.RateLimitResponse {
 	t.Helper()
-	resp, err := r.client.ShouldRateLimit(t.Context(),
-		&pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
+	resp, err := r.client.ShouldRateLimit(t.Context(), request(descriptors...))
 	require.NoError(t, err)
 	return resp
 }
@@ -162,11 +176,9 @@ func TestGRPC(t *testing.T) {
 	assert.Equal(t, pb.RateLimitResponse_OK, shadowed.Statuses[0].Code)
 	assert.Zero(t, shadowed.Statuses[0].LimitRemaining)
 
-	peek := descriptor("ten", "x")
-	peek.HitsAddend = wrapperspb.UInt64(0)
-	assert.EqualValues(t, 9, s.ask(t, peek).Statuses[0].LimitRemaining)
-	back := descriptor("ten", "x")
-	back.HitsAddend, back.IsNegativeHits = wrapperspb.UInt64(1), true
+	assert.EqualValues(t, 9, s.ask(t, costing(0, "ten")).Statuses[0].LimitRemaining)
+	back := costing(1, "ten")
+	back.IsNegativeHits = true
 	assert.EqualValues(t, 10, s.ask(t, back).Statuses[0].LimitRemaining)
 
 	own := descriptor("any", "x")
@@ -174,19 +186,6 @@ func TestGRPC(t *testing.T) {
 		Unit: typev3.RateLimitUnit_YEAR}
 	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, own).OverallCode)
 	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, s.ask(t, own).OverallCode)
-}
-
-func TestGRPCErrors(t *testing.T) {
-	s := start(t, yearly, nil)
-	for want, req := range map[string]*pb.RateLimitRequest{
-		"rate limit domain must not be empty": {Descriptors: []*common.RateLimitDescriptor{descriptor("a",
-			"b")}},
-		"rate limit descriptor list must not be empty": {Domain: "d"},
-	} {
-		_, err := s.client.ShouldRateLimit(t.Context(), req)
-		assert.Equal(t, codes.Unknown, status.Code(err))
-		assert.Equal(t, want, status.Convert(err).Message())
-	}
 }
 
 func TestHealth(t *testing.T) {
@@ -244,13 +243,18 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestAnswers(t *testing.T) {
-	s := start(t, yearly, func(c *Config) { c.Answers = Answers{Headers: true, Metadata: true} })
-	resp := s.ask(t, descriptor("ten", "x"), descriptor("tagged", "x"))
+func fieldsOf(resp *pb.RateLimitResponse) map[string]string {
 	fields := map[string]string{}
 	for _, h := range resp.ResponseHeadersToAdd {
 		fields[h.Key] = h.Value
 	}
+	return fields
+}
+
+func TestAnswers(t *testing.T) {
+	s := start(t, yearly, func(c *Config) { c.Answers = everything })
+	resp := s.ask(t, descriptor("ten", "x"), descriptor("tagged", "x"))
+	fields := fieldsOf(resp)
 	assert.Equal(t, "3", fields["RateLimit-Limit"], "the one with the least left")
 	assert.Equal(t, "2", fields["RateLimit-Remaining"])
 	assert.NotContains(t, fields, "Retry-After")
@@ -263,8 +267,7 @@ func TestAnswers(t *testing.T) {
 	for _, d := range metadata["descriptors"].([]any) {
 		assert.NotContains(t, d, "limit", "the request overrides none")
 	}
-	own := descriptor("ten", "x")
-	own.HitsAddend = wrapperspb.UInt64(0)
+	own := costing(0, "ten")
 	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7,
 		Unit: typev3.RateLimitUnit_DAY}
 	metadata = s.ask(t, own).DynamicMetadata.AsMap()
@@ -273,10 +276,7 @@ func TestAnswers(t *testing.T) {
 		"hitsAddend": 0.}}, metadata["descriptors"])
 
 	s.ask(t, descriptor("one", "x"))
-	fields = map[string]string{}
-	for _, h := range s.ask(t, descriptor("one", "x"), descriptor("ten", "x")).ResponseHeadersToAdd {
-		fields[h.Key] = h.Value
-	}
+	fields = fieldsOf(s.ask(t, descriptor("one", "x"), descriptor("ten", "x")))
 	assert.Equal(t, "1", fields["RateLimit-Limit"], "the one that is over")
 	assert.Equal(t, fields["RateLimit-Reset"], fields["Retry-After"])
 }
@@ -284,7 +284,7 @@ func TestAnswers(t *testing.T) {
 // TestHeaderNames renames one header.
 func TestHeaderNames(t *testing.T) {
 	s := start(t, yearly, func(c *Config) {
-		c.Answers = Answers{Headers: true, Names: HeaderNames{Remaining: "x-left"}}
+		c.Answers = Answers{Headers: true, Names: HeaderNames{"RateLimit-Limit", "x-left", "RateLimit-Reset"}}
 	})
 	var names []string
 	s.ask(t, descriptor("one", "x"))
@@ -337,9 +337,7 @@ descriptors:
 	ask := func(hits uint64, keys ...string) {
 		var all []*common.RateLimitDescriptor
 		for _, key := range keys {
-			d := descriptor(key, "x")
-			d.HitsAddend = wrapperspb.UInt64(hits)
-			all = append(all, d)
+			all = append(all, costing(hits, key))
 		}
 		s.ask(t, all...)
 	}
@@ -367,9 +365,7 @@ func TestAFailingStoreIsLogged(t *testing.T) {
 	r := start(t, yearly, func(c *Config) { c.Engine.Strategies = rules.StrategiesOf(store) })
 	const requests = 50
 	for range requests {
-		_, err := r.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
-			Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("ten", "a")},
-		})
+		_, err := r.client.ShouldRateLimit(t.Context(), request(descriptor("ten", "a")))
 		require.Equal(t, codes.Unavailable, status.Code(err), err)
 	}
 	logged := strings.Count(r.log.String(), "cannot decide")
@@ -497,9 +493,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	for i := range 64 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				resp, err := s.client.ShouldRateLimit(context.Background(),
-					&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
-						descriptor("user", "u"), descriptor("other", fmt.Sprint(i, asked.Add(1)))}})
+				resp, err := s.client.ShouldRateLimit(context.Background(), request(
+					descriptor("user", "u"), descriptor("other", fmt.Sprint(i, asked.Add(1)))))
 				switch {
 				case err != nil:
 					failed.Add(1)
@@ -584,37 +579,32 @@ func TestReloadByRequest(t *testing.T) {
 
 // hostile returns requests that an attacker may make.
 func hostile() map[string]*pb.RateLimitRequest {
-	many := &pb.RateLimitRequest{Domain: "d"}
+	many := request()
 	for i := range 1000 {
 		many.Descriptors = append(many.Descriptors, descriptor("ten", fmt.Sprint(i)))
 	}
-	huge := descriptor("ten", "x")
-	huge.HitsAddend = wrapperspb.UInt64(math.MaxUint64)
 	unitless := descriptor("ten", "x")
 	unitless.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 	never := descriptor("ten", "x")
 	never.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99,
 		UnitMultiplier: wrapperspb.UInt32(0)}
-	one := func(d *common.RateLimitDescriptor) *pb.RateLimitRequest {
-		return &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{d}}
-	}
 	return map[string]*pb.RateLimitRequest{
-		"an override of unit 0":       one(unitless),
-		"an override of unit 99":      one(never),
-		"a cost of 2^64-1":            one(huge),
+		"an override of unit 0":       request(unitless),
+		"an override of unit 99":      request(never),
+		"a cost of 2^64-1":            request(costing(math.MaxUint64, "ten")),
 		"1,000 descriptors":           many,
-		"no entries":                  one(&common.RateLimitDescriptor{}),
-		"empty entries":               one(descriptor("", "", "", "")),
-		"control characters":          one(descriptor("ten", "\x00\x01\n\u2028")),
-		"a value of a megabyte":       one(descriptor("ten", strings.Repeat("x", 1<<20))),
-		"a descriptor that is no one": {Domain: "d", Descriptors: []*common.RateLimitDescriptor{nil}},
+		"no entries":                  request(&common.RateLimitDescriptor{}),
+		"empty entries":               request(descriptor("", "", "", "")),
+		"control characters":          request(descriptor("ten", "\x00\x01\n\u2028")),
+		"a value of a megabyte":       request(descriptor("ten", strings.Repeat("x", 1<<20))),
+		"a descriptor that is no one": request(nil),
 		"a domain of a megabyte": {Domain: strings.Repeat("x", 1<<20),
 			Descriptors: []*common.RateLimitDescriptor{descriptor("a", "b")}},
 	}
 }
 
 func TestHostileRequests(t *testing.T) {
-	s := start(t, yearly, func(c *Config) { c.Answers = Answers{Headers: true, Metadata: true} })
+	s := start(t, yearly, func(c *Config) { c.Answers = everything })
 	s.ask(t, descriptor("ten", "watched"))
 	for name, req := range hostile() {
 		resp, err := s.client.ShouldRateLimit(t.Context(), req)
@@ -656,11 +646,8 @@ func TestRandomRequests(t *testing.T) {
 		}
 		resp, err := s.ShouldRateLimit(context.Background(), req)
 		require.True(t, err != nil || len(resp.Statuses) == len(req.Descriptors))
-		peek := descriptor("ten", "x")
-		peek.HitsAddend = wrapperspb.UInt64(0)
 		if n%10 == 0 {
-			resp, err := s.ShouldRateLimit(context.Background(),
-				&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{peek}})
+			resp, err := s.ShouldRateLimit(context.Background(), request(costing(0, "ten")))
 			require.NoError(t, err)
 			now := 10 - resp.Statuses[0].LimitRemaining
 			require.GreaterOrEqual(t, now, used)
@@ -677,7 +664,7 @@ func serviceOf(t testing.TB, text string) *service {
 	l, err := live.New(live.Config{Paths: []string{name}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Engine.Close()) })
-	return newService(l.Engine, Answers{Headers: true, Metadata: true},
+	return newService(l.Engine, everything,
 		newTally(l.Figures, slog.New(slog.DiscardHandler)))
 }
 

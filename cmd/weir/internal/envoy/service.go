@@ -3,7 +3,6 @@
 package envoy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -37,7 +36,7 @@ type Answers struct {
 	Metadata bool // the descriptors, and the metadata of the rules that passed
 }
 
-// HeaderNames are names of header fields. An empty one means that of DefaultHeaders.
+// HeaderNames are names of header fields.
 type HeaderNames struct{ Limit, Remaining, Reset string }
 
 // DefaultHeaders are the names that Envoy's service uses.
@@ -50,10 +49,6 @@ type exchange struct {
 }
 
 func newService(engine *rules.Engine, answers Answers, t *tally) *service {
-	n := &answers.Names
-	n.Limit = cmp.Or(n.Limit, DefaultHeaders.Limit)
-	n.Remaining = cmp.Or(n.Remaining, DefaultHeaders.Remaining)
-	n.Reset = cmp.Or(n.Reset, DefaultHeaders.Reset)
 	s := &service{engine: engine, answers: answers, tally: t}
 	s.pool.New = func() any { return new(exchange) }
 	return s

@@ -316,7 +316,7 @@ func (f *proxyFlags) addProcess(cmd *cobra.Command) {
 
 func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	f.redis.add(flags, 1, "")
+	f.redis.add(flags, "")
 	flags.StringVar(&f.onFail, "on-redis-failure", "local",
 		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
 	flags.DurationVar(&f.redis.cfg.Fallback.ProbeInterval, "redis-probe",

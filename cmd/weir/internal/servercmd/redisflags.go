@@ -14,9 +14,8 @@ type redisFlags struct {
 	passwordFile string
 }
 
-// add adds the flags, with a default for instances. zeroText describes instances of 0 if that is a
-// valid number.
-func (f *redisFlags) add(flags *pflag.FlagSet, instances int, zeroText string) {
+// add adds the flags. zeroText describes instances of 0 if that is a valid number.
+func (f *redisFlags) add(flags *pflag.FlagSet, zeroText string) {
 	flags.StringVar(&f.cfg.URL, "redis", "",
 		"count on the Redis at this `URL`: redis://[user@]host[:port][/database], with TLS rediss://, "+
 			"which with ?skip_verify=true accepts any certificate, or unix:///path")
@@ -25,7 +24,7 @@ func (f *redisFlags) add(flags *pflag.FlagSet, instances int, zeroText string) {
 	flags.StringVar(&f.cfg.Prefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
 	flags.DurationVar(&f.cfg.Fallback.Timeout, "redis-timeout", fallback.DefaultTimeout,
 		"how long a decision may wait for Redis")
-	flags.IntVar(&f.cfg.Fallback.Instances, "instances", instances,
+	flags.IntVar(&f.cfg.Fallback.Instances, "instances", 1,
 		"number of processes that share the Redis: without Redis, each uses 1/instances of a limit"+
 			zeroText)
 }

@@ -128,7 +128,7 @@ func (f *serveFlags) command() *cobra.Command {
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
 	cli.Section(cmd, "Decisions and answers")
-	f.redis.add(flags, 1, " (0: none decides)")
+	f.redis.add(flags, " (0: none decides)")
 	cli.Section(cmd, "Counts on Redis")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, maxBucketsText)
 	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
