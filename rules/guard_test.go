@@ -27,19 +27,9 @@ descriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit
 rate_limits: [{actions: [{remote_address: {}}]}]
 `
 
-// ask sends a request through h, and returns the answer.
-func ask(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecorder {
-	r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
-	for _, c := range change {
-		c(r)
-	}
-	h.ServeHTTP(w, r)
-	return w
-}
-
 func answers(h http.Handler, n int) (all []int) {
 	for range n {
-		all = append(all, ask(h).Code)
+		all = append(all, get(h, "/").Code)
 	}
 	return all
 }
@@ -83,41 +73,41 @@ func TestAGuardOfRulesHasWhatAGuardHas(t *testing.T) {
 		"preflights": func(t *testing.T, w *world, cfg httplimit.Config) {
 			h := rules.Middleware(w.engine, cfg)(hello)
 			for range 3 {
-				assert.Equal(t, 200, ask(h, func(r *http.Request) {
-					r.Method = http.MethodOptions
-					r.Header.Set("Origin", "https://a.example")
-					r.Header.Set("Access-Control-Request-Method", "GET")
-				}).Code)
+				r, w := httptest.NewRequest(http.MethodOptions, "/", nil), httptest.NewRecorder()
+				r.Header.Set("Origin", "https://a.example")
+				r.Header.Set("Access-Control-Request-Method", "GET")
+				h.ServeHTTP(w, r)
+				assert.Equal(t, 200, w.Code)
 			}
 		},
 		"CORS": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.CORS.Origins = []string{"https://a.example"}
 			h := rules.Middleware(w.engine, cfg)(hello)
 			answers(h, 2)
-			denied := ask(h, func(r *http.Request) { r.Header.Set("Origin", "https://a.example") })
+			denied := get(h, "/", "Origin", "https://a.example")
 			assert.Equal(t, "https://a.example", denied.Header().Get("Access-Control-Allow-Origin"))
 		},
 		"legacy headers": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.Headers = httplimit.HeadersLegacy
 			h := rules.Middleware(w.engine, cfg)(hello)
-			assert.Equal(t, "1", ask(h).Header().Get("X-RateLimit-Remaining"))
+			assert.Equal(t, "1", get(h, "/").Header().Get("X-RateLimit-Remaining"))
 			answers(h, 1)
-			assert.Equal(t, "40", ask(h).Header().Get("X-RateLimit-Retry-After"))
+			assert.Equal(t, "40", get(h, "/").Header().Get("X-RateLimit-Retry-After"))
 		},
 		"original headers": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.Headers = httplimit.HeadersOriginal
-			assert.Equal(t, "1", ask(rules.Middleware(w.engine, cfg)(hello)).Header().
+			assert.Equal(t, "1", get(rules.Middleware(w.engine, cfg)(hello), "/").Header().
 				Get("Rate-Limiting-Total-Requests"))
 		},
 		"no headers": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.Headers = httplimit.HeadersNone
-			assert.Empty(t, ask(rules.Middleware(w.engine, cfg)(hello)).Header())
+			assert.Empty(t, get(rules.Middleware(w.engine, cfg)(hello), "/").Header())
 		},
 		"jitter": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.Jitter = 1000 * time.Hour
 			h := rules.Middleware(w.engine, cfg)(hello)
 			answers(h, 2)
-			assert.Greater(t, len(ask(h).Header().Get("Retry-After")), 2)
+			assert.Greater(t, len(get(h, "/").Header().Get("Retry-After")), 2)
 		},
 		"status": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.DeniedStatus = 413
@@ -130,13 +120,13 @@ func TestAGuardOfRulesHasWhatAGuardHas(t *testing.T) {
 			}
 			h := rules.Middleware(w.engine, cfg)(hello)
 			answers(h, 2)
-			assert.Equal(t, "address", ask(h).Body.String())
+			assert.Equal(t, "address", get(h, "/").Body.String())
 		},
 		"MaxInFlight": func(t *testing.T, w *world, cfg httplimit.Config) {
 			cfg.MaxInFlight = 1
 			h, inner := rules.Middleware(w.engine, cfg), 0
 			h(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				inner = ask(h(hello)).Code
+				inner = get(h(hello), "/").Code
 			})).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 			assert.Equal(t, 503, inner)
 		},
@@ -165,7 +155,7 @@ func TestAGuardOfRulesHasWhatAGuardHas(t *testing.T) {
 			cfg.Extractor = httplimit.ExtractorFunc(func(*http.Request) (string, error) { return "all", nil })
 			cfg.Policies = []httplimit.Policy{{Strategy: all}}
 			h := rules.Middleware(w.engine, cfg)(hello)
-			assert.Equal(t, `"all";r=2;t=40, "address";r=1;t=40`, ask(h).Header().Get("RateLimit"))
+			assert.Equal(t, `"all";r=2;t=40, "address";r=1;t=40`, get(h, "/").Header().Get("RateLimit"))
 			assert.Equal(t, []int{200, 429, 429}, answers(h, 3))
 			peeked, err := all.Peek(t.Context(), "all")
 			require.NoError(t, err)

@@ -44,17 +44,6 @@ rate_limits:
 `
 }
 
-// send sends a request with a header, which names and values in turn give.
-func send(h http.Handler, header ...string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("GET", "/", nil)
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
 // nestedIn returns the status of a request, and those of others that are sent while it is in
 // flight.
 func nestedIn(e *rules.Engine, outer []string, inner ...[]string) (codes []int) {
@@ -65,10 +54,10 @@ func nestedIn(e *rules.Engine, outer []string, inner ...[]string) (codes []int) 
 			return
 		}
 		for _, header := range inner {
-			codes = append(codes, send(h, header...).Code)
+			codes = append(codes, get(h, "/", header...).Code)
 		}
 	}))
-	return append([]int{send(h, outer...).Code}, codes...)
+	return append([]int{get(h, "/", outer...).Code}, codes...)
 }
 
 // A second request of a user is denied as long as the first is in flight.
@@ -81,18 +70,18 @@ func TestRequestsInFlightByRules(t *testing.T) {
 	}))
 	first := make(chan *httptest.ResponseRecorder)
 	start := func(user string) {
-		go func() { first <- send(h, "User", user) }()
+		go func() { first <- get(h, "/", "User", user) }()
 		<-begun
 	}
 	start("ann")
-	denied := send(h, "User", "ann")
+	denied := get(h, "/", "User", "ann")
 	assert.Equal(t, 429, denied.Code)
 	assert.Equal(t, "1", denied.Header().Get("Retry-After"))
 	assert.Equal(t, `"user";q=1;qu="concurrent-requests"`, denied.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, `"user";r=0;t=1`, denied.Header().Get("RateLimit"))
 	assert.Contains(t, denied.Body.String(), `"violated-policies":["user"]`)
 	w.now = w.now.Add(time.Hour)
-	assert.Equal(t, 429, send(h, "User", "ann").Code, "longer than the lease")
+	assert.Equal(t, 429, get(h, "/", "User", "ann").Code, "longer than the lease")
 	start("bob")
 	for range 2 {
 		end <- true
@@ -129,7 +118,7 @@ func mostInFlight(w *world) (most, admitted int64) {
 	for range 16 {
 		callers.Go(func() {
 			for range 200 {
-				send(h, "User", "ann")
+				get(h, "/", "User", "ann")
 			}
 		})
 	}
@@ -189,18 +178,18 @@ func TestAPanicReleasesPlaces(t *testing.T) {
 	w := newWorld(t, concurrent(""), rules.Config{})
 	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") })
 	assert.PanicsWithValue(t, "handler", func() {
-		send(rules.Middleware(w.engine, httplimit.Config{})(panics), "User", "ann")
+		get(rules.Middleware(w.engine, httplimit.Config{})(panics), "/", "User", "ann")
 	})
 	assert.EqualValues(t, 1, peek(w, "user=ann"))
 
 	onDecision := rules.Middleware(w.engine, httplimit.Config{
 		OnDecision: func(*http.Request, httplimit.Decision) { panic("decision") }})
-	assert.PanicsWithValue(t, "decision", func() { send(onDecision(hello), "User", "ann") })
+	assert.PanicsWithValue(t, "decision", func() { get(onDecision(hello), "/", "User", "ann") })
 	assert.EqualValues(t, 1, peek(w, "user=ann"))
 
 	onResponse := rules.NewGuard(rules.Decider{Engine: w.engine,
 		OnResponse: func(*http.Request, *rules.Response) { panic("response") }}, httplimit.Config{})
-	assert.PanicsWithValue(t, "response", func() { send(onResponse.Wrap(hello), "User", "ann") })
+	assert.PanicsWithValue(t, "response", func() { get(onResponse.Wrap(hello), "/", "User", "ann") })
 	assert.EqualValues(t, 1, peek(w, "user=ann"))
 }
 
@@ -222,7 +211,7 @@ func TestHijackedConnectionsHoldPlacesOfRules(t *testing.T) {
 	_, err = client.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nUser: ann\r\n\r\n"))
 	require.NoError(t, err)
 	conn := <-conns
-	assert.Equal(t, []int{429}, []int{send(rules.Middleware(w.engine, httplimit.Config{})(hello), "User", "ann").Code})
+	assert.Equal(t, []int{429}, []int{get(rules.Middleware(w.engine, httplimit.Config{})(hello), "/", "User", "ann").Code})
 	require.NoError(t, conn.Close())
 	assert.Eventually(t, func() bool {
 		return peek(w, "user=ann") == 1
@@ -332,7 +321,7 @@ func TestAFailedReleaseOfARuleIsLogged(t *testing.T) {
 	require.NoError(t, err)
 	var log bytes.Buffer
 	guard := rules.Middleware(engine, httplimit.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	assert.Equal(t, 200, send(guard(hello), "User", "ann").Code)
+	assert.Equal(t, 200, get(guard(hello), "/", "User", "ann").Code)
 	assert.Contains(t, log.String(), "a place in flight was not released")
 }
 
@@ -352,8 +341,8 @@ func TestAFailedHoldTakesNoPlace(t *testing.T) {
 	for code, open := range map[int]bool{503: false, 200: true} {
 		h := rules.Middleware(engine, httplimit.Config{
 			FailOpen: open, Logger: slog.New(slog.DiscardHandler)})(hello)
-		assert.Equal(t, code, send(h, "User", "ann", "Rate", "a").Code)
-		assert.Equal(t, 200, send(h, "User", "ann").Code, "the place is free")
+		assert.Equal(t, code, get(h, "/", "User", "ann", "Rate", "a").Code)
+		assert.Equal(t, 200, get(h, "/", "User", "ann").Code, "the place is free")
 	}
 }
 

@@ -38,9 +38,12 @@ var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusOK)
 })
 
-// get sends a request and returns the response.
-func get(h http.Handler, url string) *httptest.ResponseRecorder {
+// get sends a request with a header, which names and values in turn give, and returns the response.
+func get(h http.Handler, url string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", url, nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
