@@ -27,6 +27,9 @@
 //	if err != nil { … } // could not decide: fail open or fail closed, as you choose
 //	if !resp.Allowed() { … }
 //
+// [Middleware] limits HTTP requests. The rate_limits of a file say which descriptors they have, or
+// a program does so by package describe.
+//
 // # Settings of weir's own
 //
 // A descriptor's metadata may hold a map named weir, with the algorithm that counts (fixed_window,

@@ -197,6 +197,9 @@ var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match"
 	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match",
 	"ignore_case"}
 
+// stringKinds are the kinds of Envoy's string matchers.
+var stringKinds = []string{"exact", "prefix", "suffix", "contains", "safe_regex"}
+
 func (o *options) matchers(name string) []describe.Matcher {
 	var list []describe.Matcher
 	for _, n := range o.listOf(o.need(name)) {
@@ -210,9 +213,8 @@ func (o *options) matcher() describe.Matcher {
 	if f := o.get("present_match"); f != nil && !o.flag("present_match", true) {
 		m.Invert = !m.Invert
 	}
-	for kind, key := range map[string]string{"exact": "exact_match", "prefix": "prefix_match",
-		"suffix": "suffix_match", "contains": "contains_match", "safe_regex": "safe_regex_match"} {
-		if f := o.get(key); f != nil {
+	for _, kind := range stringKinds {
+		if f := o.get(kind + "_match"); f != nil {
 			m.Test = o.test(kind, f, o.flag("ignore_case", false))
 		}
 	}
@@ -244,7 +246,7 @@ func (o *options) whole(name string) int64 {
 }
 
 func (o *options) stringMatch(f *field) func(string) bool {
-	s := o.sub(f, "string_match", "exact", "prefix", "suffix", "contains", "safe_regex", "ignore_case")
+	s := o.sub(f, "string_match", append(slices.Clip(stringKinds), "ignore_case")...)
 	fold := s.flag("ignore_case", false)
 	for i := range s.fields {
 		if g := &s.fields[i]; g.name != "ignore_case" {
