@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/internal/core/arith"
 )
 
-// Decide decides on a request. It returns [ErrRequest] for an invalid request, [ErrInFlight] for one
-// that [Engine.Hold] decides, and otherwise the error of a strategy that failed. After an error
+// Decide decides on a request. It returns [ErrRequest] for an invalid request, [ErrInFlight] for
+// one that [Engine.Hold] decides, and otherwise the error of a strategy that failed. After an error
 // nothing is counted, but costs that are known afterwards.
 func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	resp := new(Response)

@@ -136,8 +136,8 @@ func (d *decoder) usualOf(metadata *field) Algorithm {
 	return limit.Algorithm
 }
 
-// settings reads weir's own settings into x's limit. Without an algorithm it gets the usual one, but
-// a rule with a calendar is one of fixed windows.
+// settings reads weir's own settings into x's limit. Without an algorithm it gets the usual one,
+// but a rule with a calendar is one of fixed windows.
 func (d *decoder) settings(x *node, f *field) {
 	limit := &Limit{}
 	if x.rule != nil {

@@ -103,7 +103,8 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		return fmt.Errorf("--try: %w", err)
 	}
 	if slices.ContainsFunc(cfg.Try, func(l rule.Rule) bool { return l.Strategy == rule.Leaky }) {
-		return errors.New("--try: a leaky bucket has requests wait, and so cannot be tried beside a limit")
+		return errors.New("--try: a leaky bucket has requests wait, " +
+			"and so cannot be tried beside a limit")
 	}
 	cfg.Routes, err = parsed(f.routes, func(text string) (proxy.Route, error) {
 		return proxy.ParseRoute(text, f.limit)
