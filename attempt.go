@@ -44,23 +44,34 @@ type Attempt struct {
 	Err error
 
 	abilities
-	seen                    sight         // by the look before a run
-	left                    time.Duration // see Left
-	decided, taken, charged bool
-	revocable               bool        // to be admitted by Admit, if the Strategy has it
-	strict                  bool        // an error of a peek is Err
-	holder                  Holder      // admits in place of Run; nil: see Holding
-	held                    *Held       // by holder, until it is given back or to TakeHeld
-	giveBack                Return      // set by Admit
-	alone                   [1]*Attempt // room for a batch of one
+	phase     phase
+	seen      sight         // by the look before a run
+	left      time.Duration // see Left
+	revocable bool          // to be admitted by Admit, if the Strategy has it
+	strict    bool          // an error of a peek is Err
+	holder    Holder        // admits in place of Run; nil: see Holding
+	held      *Held         // by holder, until it is given back or to TakeHeld
+	giveBack  Return        // set by Admit
+	alone     [1]*Attempt   // room for a batch of one
 }
+
+// phase is how far the decision of an Attempt is. A call goes forward, see called; a refund goes
+// back from taken to decided, and a run begins at pending, whatever a peek before it has found.
+type phase uint8
+
+const (
+	pending phase = iota // nobody has decided
+	decided              // its cost is not counted: it was denied, only looked at, or given back
+	taken                // its cost is counted, since it was admitted
+	charged              // its cost is counted all the same, see Afterwards
+)
 
 // NewAttempt returns an Attempt of s. With a [Limit] the numbers of Request are ignored.
 func NewAttempt(s Strategy) (l Attempt) {
 	if m, ok := s.(*Limit); ok {
 		s = m.Unwrap()
 	}
-	l.bind(s)
+	l.bind(abilitiesOf(s))
 	return l
 }
 
@@ -82,14 +93,14 @@ func (l *Attempt) Holds() bool { return l.holder != nil }
 // other limits. It returns nil if l is not [Attempt.Holding], or has admitted nothing.
 func (l *Attempt) TakeHeld() (held *Held) {
 	if held = l.held; held != nil {
-		l.held, l.taken = nil, false
+		l.held, l.phase = nil, decided
 	}
 	return held
 }
 
-// bind makes s decide.
-func (l *Attempt) bind(s Strategy) {
-	if l.abilities = abilitiesOf(s); l.local != nil {
+// bind makes the Strategy of b decide.
+func (l *Attempt) bind(b abilities) {
+	if l.abilities = b; l.local != nil {
 		l.Source = "local"
 	}
 }
@@ -104,13 +115,13 @@ func (l *Attempt) Store() any { return l.store }
 func (l *Attempt) CanRefund() bool { return l.turn != last || l.holder != nil }
 
 // Decided reports whether Result is a decision on Request.
-func (l *Attempt) Decided() bool { return l.decided }
+func (l *Attempt) Decided() bool { return l.phase >= decided }
 
 // Denies reports whether the Strategy has denied Request.
-func (l *Attempt) Denies() bool { return l.decided && !l.Result.Allowed() }
+func (l *Attempt) Denies() bool { return l.Decided() && !l.Result.Allowed() }
 
 // Taken reports whether the cost of Request is counted.
-func (l *Attempt) Taken() bool { return l.taken }
+func (l *Attempt) Taken() bool { return l.phase >= taken }
 
 // Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst,
 // or that of Result.
@@ -196,7 +207,7 @@ func (l Attempts) admit() bool {
 		if m.Err != nil {
 			m.Result = Result{}
 		}
-		if m.called(OpRun); !m.taken {
+		if m.called(OpRun); m.phase != taken {
 			return false
 		}
 	}
@@ -228,8 +239,10 @@ func (l Attempts) take(ctx context.Context, tolerate func(error) bool) (allowed 
 	if allowed, err = l.verdict(ctx, tolerate); err != nil || !allowed {
 		return allowed, err
 	}
-	for i := range l { // what was only peeked at
-		l[i].decided = l[i].decided && (l[i].taken || l[i].measures())
+	for i := range l {
+		if m := &l[i]; m.phase == decided && !m.measures() { // it was only peeked at
+			m.phase = pending
+		}
 	}
 	for i := first; i >= 0 && err == nil && allowed; i = l.next() {
 		turn := l[i].turn
@@ -258,7 +271,7 @@ func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 // owes reports whether a cost that is known Afterwards is not counted yet: it was denied, or nobody
 // decided on it.
 func (l *Attempt) owes() bool {
-	return l.Afterwards && l.decided && l.Err == nil && !l.charged &&
+	return l.Afterwards && l.Decided() && l.Err == nil && l.phase != charged &&
 		(l.Denies() || l.Undecided)
 }
 
@@ -304,7 +317,7 @@ func (l Attempts) each(ctx context.Context, op Op, which func(*Attempt) bool) {
 
 // Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Attempts) Refund(ctx context.Context) error {
-	l.each(ctx, OpRefund, func(m *Attempt) bool { return m.taken && m.Err == nil && !m.Afterwards })
+	l.each(ctx, OpRefund, func(m *Attempt) bool { return m.Taken() && m.Err == nil && !m.Afterwards })
 	return l.Lost()
 }
 
@@ -312,7 +325,7 @@ func (l Attempts) Refund(ctx context.Context) error {
 func (l Attempts) giveBack(ctx context.Context, cost uint64) error {
 	var errs []error
 	for i := range l {
-		if l[i].taken {
+		if l[i].Taken() {
 			errs = append(errs, l[i].refund(context.WithoutCancel(ctx), cost))
 		}
 	}
@@ -323,7 +336,7 @@ func (l Attempts) giveBack(ctx context.Context, cost uint64) error {
 func (l Attempts) Lost() error {
 	var errs []error
 	for i := range l {
-		if l[i].taken && l[i].Err != nil {
+		if l[i].Taken() && l[i].Err != nil {
 			errs = append(errs, l[i].Err)
 		}
 	}
@@ -336,7 +349,7 @@ func (l Attempts) Lost() error {
 func (l Attempts) Binding() int {
 	binding := -1
 	for i := range l {
-		if l[i].decided && !l[i].Advisory && (binding < 0 || l[i].outweighs(&l[binding])) {
+		if l[i].Decided() && !l[i].Advisory && (binding < 0 || l[i].outweighs(&l[binding])) {
 			binding = i
 		}
 	}
@@ -377,13 +390,13 @@ func (l Attempts) call(ctx context.Context, op Op, i int, also func(*Attempt) bo
 
 // waits reports whether the Attempt has yet to decide.
 func (l *Attempt) waits() bool {
-	return l.strategy != nil && !l.Exempt && !l.decided && l.Err == nil
+	return l.strategy != nil && !l.Exempt && l.phase == pending && l.Err == nil
 }
 
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Attempt) reset() {
-	l.decided, l.taken, l.charged, l.Undecided = false, false, false, false
+	l.phase, l.Undecided = pending, false
 	if l.seen.slot != nil {
 		l.seen.slot = nil
 	}
@@ -488,9 +501,11 @@ func (l *Attempt) called(op Op) {
 		l.Err = nil
 	case l.Err != nil:
 	case op == OpRun:
-		l.decided, l.taken = true, l.Result.Allowed()
+		if l.phase = decided; l.Result.Allowed() {
+			l.phase = taken
+		}
 	case op == OpPeek:
-		l.decided = true
+		l.phase = decided
 		if l.Result.Allowed() {
 			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 		}
@@ -501,10 +516,10 @@ func (l *Attempt) called(op Op) {
 			}
 		}
 	case op == OpRefund:
-		l.taken = false
+		l.phase = decided
 		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 	case op == OpCharge:
-		l.taken, l.charged = true, true
+		l.phase = charged
 		if !l.Result.Allowed() {
 			l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
 		}

@@ -125,16 +125,14 @@ func (l *Attempt) ask(s Strategy, r *Request) {
 		if k, ok := d.strategy.(keyed); ok {
 			k.apply(&l.Request)
 		}
-		if l.abilities = d.abilities; l.local != nil {
-			l.Source = "local"
-		}
+		l.bind(d.abilities)
 		return
 	}
 	for p, ok := s.(keyed); ok; p, ok = s.(keyed) {
 		p.apply(&l.Request)
 		s = p.strategy
 	}
-	l.bind(s)
+	l.bind(abilitiesOf(s))
 }
 
 // pooled are Attempts for one decision.
