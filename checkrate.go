@@ -154,7 +154,7 @@ func (l *Limiter) countLocked(
 	case c.Slot == nil:
 		c.Insert(slots.Content{N: cost, Still2: int64(stamp)})
 		c.NoteEnd(w.End)
-		c.Shard.Allowed -= uint64(cost - 1)
+		c.Shard.Moved(cost, 1)
 		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.Expires}
 	case cost > limit:
 		state := c.Slot.State()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/clock"
 	"github.com/weirgo/weir/internal/core/room"
+	"github.com/weirgo/weir/internal/core/tally"
 )
 
 // janitor sweeps the tables of a limiter. Its goroutine starts with the first bucket and ends with
@@ -44,6 +45,9 @@ type sweeper interface {
 
 	// HasBytes reports whether buckets hold bytes of the room.
 	HasBytes() bool
+
+	// AddTo adds the decisions that were made on buckets.
+	AddTo(sum *tally.Sums)
 }
 
 // taken starts the goroutine if a bucket was taken that it does not see.

@@ -170,12 +170,12 @@ func TestCloseEndsASleepingJanitor(t *testing.T) {
 }
 
 // sweeps is a table that calls a function when it is swept.
-type sweeps func()
+type sweeps struct {
+	sweeper
+	call func()
+}
 
-func (f sweeps) Sweep(_, _ int64) int    { f(); return 0 }
-func (f sweeps) Reclaim(int64, *int) int { return 0 }
-func (f sweeps) Soonest() int64          { return maxInstant }
-func (f sweeps) HasBytes() bool          { return false }
+func (f sweeps) Sweep(_, _ int64) int { f.call(); return 0 }
 
 func TestCloseWaitsForSweep(t *testing.T) {
 	l, early := closeInMidSweep(t, (*Limiter).Close, 10*time.Millisecond)
@@ -200,10 +200,10 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration)
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Millisecond})
 	endSweep := sync.OnceFunc(func() { close(swept) })
 	t.Cleanup(endSweep) // runs before l is closed, which waits for the sweep
-	l.janitor.tables = append(l.janitor.tables, sweeps(func() {
+	l.janitor.tables = append(l.janitor.tables, sweeps{&l.lists, func() {
 		once.Do(func() { sweeping <- struct{}{} })
 		<-swept
-	}))
+	}})
 	_, err := l.CheckRate("id", 1000, 1)
 	require.NoError(t, err)
 	<-sweeping

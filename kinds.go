@@ -28,9 +28,9 @@ var slotAlgorithms = [...]slotAlgorithm{
 var perCost = [...]int64{fixedKind: 1, slidingKind: 1, tokenKind: 0, counterKind: 1}
 
 // windowSlots is the meaning of the slots of fixed windows. The window is in the key.
-type windowSlots struct{}
+type windowSlots struct{ callerSlots }
 
-// End implements meaning.
+// End implements slots.Meaning.
 func (windowSlots) End(s *slots.Slot, c slots.Content) int64 {
 	_, scale, number := s.Period()
 	if scale > maxScale {
@@ -40,32 +40,25 @@ func (windowSlots) End(s *slots.Slot, c slots.Content) int64 {
 	return slotAlgorithms[fixedKind].Expires(c, scale)
 }
 
-// Admitted implements meaning.
-func (windowSlots) Admitted(_ *slots.Slot, state slots.State) uint64 {
-	return uint64(state.Count())
+// Counted implements slots.Meaning.
+func (windowSlots) Counted(_ *slots.Slot, state slots.State) (hits int64, held uint64) {
+	return state.Count(), 0
 }
-
-// Stays implements meaning.
-func (windowSlots) Stays(*slots.Slot, slots.State) bool { return true }
 
 // callerSlots is the meaning of the slots that a caller keeps from period to period.
 type callerSlots struct{}
 
-func (windowSlots) held(slots.State) uint64 { return 0 }
-
-// End implements meaning.
+// End implements slots.Meaning.
 func (callerSlots) End(s *slots.Slot, c slots.Content) int64 {
 	k, scale, _ := s.Period()
 	return slotAlgorithms[k].Expires(c, scale)
 }
 
-// Admitted implements meaning.
-func (callerSlots) Admitted(s *slots.Slot, state slots.State) uint64 {
+// Counted implements slots.Meaning.
+func (callerSlots) Counted(s *slots.Slot, state slots.State) (hits int64, held uint64) {
 	k, _, _ := s.Period()
-	return uint64(state.Count() * perCost[k])
+	return state.Count() * perCost[k], 0
 }
 
-// Stays implements meaning.
+// Stays implements slots.Meaning.
 func (callerSlots) Stays(*slots.Slot, slots.State) bool { return true }
-
-func (callerSlots) held(slots.State) uint64 { return 0 }

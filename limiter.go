@@ -12,6 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/core/clock"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/tally"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -136,7 +137,16 @@ type Stats struct {
 // else. It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of
 // calls falls.
 func (l *Limiter) Stats() Stats {
+	var sums tally.Sums
+	for _, t := range l.janitor.tables {
+		t.AddTo(&sums)
+	}
 	s := Stats{
+		// Of a hit under way only the cost may be known, which is taken off. Metrics take a count that
+		// falls for a restart.
+		Allowed:    uint64(storeMax(&l.allowed, int64(sums.Allowed))),
+		Denied:     sums.Denied,
+		Held:       sums.Held,
 		Invalid:    l.invalid.Load(),
 		Full:       l.full.Load(),
 		Closed:     l.afterClose.Load(),
@@ -146,19 +156,6 @@ func (l *Limiter) Stats() Stats {
 		Sweeps:     l.janitor.sweeps.Load(),
 		LastSweep:  time.Duration(l.janitor.took.Load()),
 	}
-	for _, t := range []*table{l.buckets, l.callers, l.places} {
-		t.stats(&s)
-	}
-	for _, t := range []interface{ Sums() (uint64, uint64) }{
-		&l.logs, &l.lists, &l.slices, &l.queues, &l.flights,
-	} {
-		allowed, denied := t.Sums()
-		s.Allowed += allowed
-		s.Denied += denied
-	}
-	// Of a hit under way only the cost may be known, which is taken off. Metrics take a count that
-	// falls for a restart.
-	s.Allowed = uint64(storeMax(&l.allowed, int64(s.Allowed)))
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s
 }

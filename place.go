@@ -26,8 +26,8 @@ const (
 )
 
 // heldIn returns the cost held, and admittedIn the admissions, in a state word.
-func heldIn(state slots.State) int64      { return int64(state&heldMask) - 1 }
-func admittedIn(state slots.State) uint64 { return uint64(state & admittedMask / admittedOnce) }
+func heldIn(state slots.State) int64     { return int64(state&heldMask) - 1 }
+func admittedIn(state slots.State) int64 { return int64(state & admittedMask / admittedOnce) }
 
 func placesPeriod(scaleMs, series int64) slots.Period {
 	return slots.PeriodOf(placesKind, scaleMs, series)
@@ -36,7 +36,7 @@ func placesPeriod(scaleMs, series int64) slots.Period {
 // placeSlots is the meaning of the slots of places.
 type placeSlots struct{}
 
-// End implements meaning.
+// End implements slots.Meaning.
 func (placeSlots) End(_ *slots.Slot, c slots.Content) int64 {
 	if c.N&(sharedBit|heldMask) == 0 {
 		return noInstant
@@ -44,15 +44,15 @@ func (placeSlots) End(_ *slots.Slot, c slots.Content) int64 {
 	return maxInstant
 }
 
-// Admitted implements meaning.
-func (placeSlots) Admitted(_ *slots.Slot, state slots.State) uint64 { return admittedIn(state) }
+// Counted implements slots.Meaning.
+func (placeSlots) Counted(_ *slots.Slot, state slots.State) (hits int64, held uint64) {
+	return admittedIn(state), uint64(heldIn(state))
+}
 
-// Stays implements meaning. It notes that the bounds of a chunk are those of other buckets.
+// Stays implements slots.Meaning. It notes that the bounds of a chunk are those of other buckets.
 func (placeSlots) Stays(s *slots.Slot, state slots.State) bool {
 	return s.Swap(state, state.With(state.Count()|unnotedBit))
 }
-
-func (placeSlots) held(state slots.State) uint64 { return uint64(heldIn(state)) }
 
 // location is where a slot of a table is: the number of the shard 32, that of the slot 32.
 type location uint64
@@ -71,7 +71,7 @@ func (t *table) addPlace(s *slots.Slot, state, cost slots.State) bool {
 	}
 	added := s.Swap(state, next)
 	if added && next&admittedMask == 0 {
-		t.places.Add(t.places.One(), int64(admittedIn(state)+1))
+		t.places.Add(t.places.One(), admittedIn(state)+1)
 	}
 	return added
 }

@@ -189,7 +189,7 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 			c.NoteEnd(v.At)
 		}
 		if done && v.Allowed {
-			c.Shard.Allowed += uint64(1 - perCost[s.kind]*(next.N-c.Have.N))
+			c.Shard.Moved(perCost[s.kind]*(next.N-c.Have.N), 1)
 		}
 	}
 	return v, err
@@ -228,7 +228,7 @@ func (s *slotStrategy) update(
 			break
 		}
 		if done, err = c.replace(next); done {
-			c.Shard.Allowed -= uint64(perCost[s.kind] * (next.N - c.Have.N)) // no hit
+			c.Shard.Moved(perCost[s.kind]*(next.N-c.Have.N), 0)
 			c.NoteEnd(c.End(next))
 		}
 	}

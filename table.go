@@ -32,7 +32,6 @@ type table struct {
 	// one a shard, apart from the shards: readers share no line with writers
 	indexes []atomic.Pointer[slots.Index]
 	shards  []slots.Shard
-	meaning tableMeaning
 	room    *room.Room
 	janitor *janitor
 }
@@ -42,15 +41,7 @@ const (
 	maxShards  = 1 << 13
 )
 
-// tableMeaning says what the content of a table's slots means.
-type tableMeaning interface {
-	slots.Meaning
-
-	// held returns the cost that is held in a bucket with this state.
-	held(state slots.State) uint64
-}
-
-func newTable(r *room.Room, j *janitor, m tableMeaning) *table {
+func newTable(r *room.Room, j *janitor, m slots.Meaning) *table {
 	_, tallied := m.(windowSlots)
 	n := 1
 	for int64(n)*shardSlots < r.Max && n < maxShards {
@@ -60,7 +51,6 @@ func newTable(r *room.Room, j *janitor, m tableMeaning) *table {
 		Hasher:  slots.NewHasher(),
 		indexes: make([]atomic.Pointer[slots.Index], n),
 		shards:  make([]slots.Shard, n),
-		meaning: m,
 		room:    r,
 		janitor: j,
 	}
@@ -164,24 +154,13 @@ func (t *table) admitCost(s *slots.Slot, state, next slots.State, n int64) bool 
 	return false
 }
 
-// stats holds a shard's mutex, so that no bucket is missed or counted twice. Places are read before
-// the slots, and allowed after them, so that hits under way make Allowed too low, which
-// Limiter.Stats mends, and never too high.
-func (t *table) stats(sum *Stats) {
+// AddTo implements sweeper. Places are read before the slots, and allowed after them, so that hits
+// under way make Allowed too low, which Limiter.Stats mends, and never too high.
+func (t *table) AddTo(sum *tally.Sums) {
 	sum.Allowed += t.places.Load()
 	sum.Denied += t.denied.Load()
 	for i := range t.shards {
-		sh := &t.shards[i]
-		sh.Lock()
-		sum.Allowed += sh.Allowed
-		sum.Denied += sh.Denied
-		for _, s := range sh.All() {
-			state := s.State()
-			sum.Allowed += t.meaning.Admitted(s, state)
-			sum.Held += t.meaning.held(state)
-			sum.Denied += sh.DeniedIn(s)
-		}
-		sh.Unlock()
+		t.shards[i].AddTo(sum)
 	}
 	sum.Allowed += t.allowed.Load()
 }

@@ -40,7 +40,7 @@ func (c *Locked) Identity() Identity {
 // Replace changes the content from c.Have to next. If there is no bucket it makes one. It begins
 // another epoch only if a still word differs. It reports false if a hit came in between, and reads
 // the content again. It fails with ErrNoSlot, and has changed nothing then, if the slot's
-// generations are used up and there is no other slot. It leaves Shard.Allowed to the caller.
+// generations are used up and there is no other slot. It leaves Shard.Moved to the caller.
 func (c *Locked) Replace(next Content) (done bool, err error) {
 	switch {
 	case c.Slot == nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/room"
+	"github.com/weirgo/weir/internal/core/tally"
 )
 
 // Shard is the slots of a part of the keys: chunks of them, and an index.
@@ -29,9 +30,7 @@ type Shard struct {
 	marks      uint64 // the last serial number of a bucket; not used if tallied
 	Horizon    int64  // the latest instant at which a bucket was removed or not found
 
-	// Of removed buckets, and of hits that no bucket counts. Allowed is less what buckets count that
-	// is no hit, and may wrap around.
-	Allowed, Denied uint64
+	tally.Sums // what the buckets do not count: that of removed ones, and hits without one
 }
 
 // Meaning says what the contents of the slots of a table mean.
@@ -39,8 +38,9 @@ type Meaning interface {
 	// End returns the instant at which a bucket with this content expires. The shard's mutex is held.
 	End(s *Slot, c Content) int64
 
-	// Admitted returns how many admitted hits a bucket with this state stands for.
-	Admitted(s *Slot, state State) uint64
+	// Counted returns how many admitted hits a bucket with this state stands for, and the cost that is
+	// held in it.
+	Counted(s *Slot, state State) (hits int64, held uint64)
 
 	// Stays is called for a bucket whose end a sweep has found to be algorithm.End. It reports false
 	// if the state is another by now. The shard's mutex is held.
@@ -74,12 +74,21 @@ func (sh *Shard) Slot(n int) *Slot { return sh.index.Load().slot(n) }
 // AppendID appends the ID of a slot. The mutex is held.
 func (sh *Shard) AppendID(dst []byte, s *Slot) []byte { return sh.index.Load().appendID(dst, s) }
 
-// DeniedIn returns the denied hits that a slot tallies.
-func (sh *Shard) DeniedIn(s *Slot) uint64 {
-	if !sh.tallied {
-		return 0
+// AddTo adds what the shard and its buckets count. It holds the mutex, so that no bucket is missed
+// or counted twice.
+func (sh *Shard) AddTo(sum *tally.Sums) {
+	sh.Lock()
+	defer sh.Unlock()
+	sum.Allowed += sh.Allowed
+	sum.Denied += sh.Denied
+	for _, s := range sh.All() {
+		hits, held := sh.meaning.Counted(s, s.State())
+		sum.Allowed += uint64(hits)
+		sum.Held += held
+		if sh.tallied {
+			sum.Denied += s.Denied()
+		}
 	}
-	return s.Denied()
 }
 
 // Soonest returns an instant at or before the one at which the first bucket expires. It takes no
@@ -223,7 +232,8 @@ func (sh *Shard) Release(s *Slot, n int, state State) bool {
 	if !s.kill(state) {
 		return false
 	}
-	sh.Allowed += sh.meaning.Admitted(s, state)
+	hits, _ := sh.meaning.Counted(s, state)
+	sh.Moved(-hits, 0)
 	if sh.tallied {
 		next := uint64(state.next())
 		sh.Denied += atomic.SwapUint64(&s[deniedWord], next) & countMask

@@ -22,7 +22,7 @@ type counts struct{}
 
 func (counts) End(_ *Slot, c Content) int64 { return c.Still1 }
 
-func (counts) Admitted(_ *Slot, state State) uint64 { return uint64(state.Count()) }
+func (counts) Counted(_ *Slot, state State) (hits int64, held uint64) { return state.Count(), 0 }
 
 func (counts) Stays(*Slot, State) bool { return true }
 

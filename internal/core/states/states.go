@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/internal/core/clock"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/tally"
 )
 
 // State is what an algorithm keeps of one caller: a log, a queue, the counts of tiers. It is reused
@@ -389,12 +390,11 @@ func (t *Table[S]) States(now int64, f func(Key, S), between func() bool) {
 	}
 }
 
-// Sums returns how many hits were admitted and denied.
-func (t *Table[S]) Sums() (allowed, denied uint64) {
-	denied = t.denied.Load()
+// AddTo adds how many hits were admitted and denied.
+func (t *Table[S]) AddTo(sum *tally.Sums) {
+	sum.Denied += t.denied.Load()
 	for i := range t.all() {
-		allowed += t.shards[i].allowed.Load()
-		denied += t.shards[i].denied.Load()
+		sum.Allowed += t.shards[i].allowed.Load()
+		sum.Denied += t.shards[i].denied.Load()
 	}
-	return allowed, denied
 }
