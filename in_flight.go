@@ -45,7 +45,7 @@ type leasePeriod struct {
 func (l *Limiter) InFlight() *InFlight {
 	of := func(a stateAlgorithm[*flight]) stateStrategy[*flight] {
 		return stateStrategy[*flight]{reader: reader{l: l, most: maxHeld}, algorithm: a,
-			table: &l.flights}
+			table: &l.flights, empty: dropLeases}
 	}
 	return &InFlight{stateStrategy: of(leases{}), places: of(places{})}
 }
@@ -260,29 +260,10 @@ func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error
 	return s.l.result(v), h, nil
 }
 
-// Reset implements [Resetter]: it takes the leases back.
-func (s *InFlight) Reset(_ context.Context, r *Request) error {
-	_, h, err := s.find(r)
-	if err == nil {
-		s.reset(h)
-	}
-	return err
-}
-
-// ResetPrefix implements [PrefixResetter]: it takes the leases back.
-func (s *InFlight) ResetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int),
-) (reset int, err error) {
-	return s.resetPrefix(ctx, prefix, progress, s.reset)
-}
-
-// reset drops the leases of a caller, if there is one, and unlocks it.
-func (s *InFlight) reset(h states.Locked[*flight]) {
-	if h.Entry != nil {
-		h.State.Log = algorithm.Log{}
-		h.State.wake()
-	}
-	h.Unlock(states.Changed)
+// dropLeases takes the leases back, and no place that is held.
+func dropLeases(h states.Locked[*flight]) {
+	h.State.Log = algorithm.Log{}
+	h.State.wake()
 }
 
 // flight writes the leases, and the places that are held as the newest of them: they end one

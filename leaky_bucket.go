@@ -30,12 +30,16 @@ type LeakyBucket struct{ stateStrategy[*queue] }
 // In any span of one Duration at most Limit+1 requests of cost 1 leave. A request that waits holds
 // 256 bytes, within the bound of [Limiter.SlidingLog].
 //
+// After a Reset the first in line may leave at once. A Refund or [Return] of what left before moves
+// the line up as if there had been no Reset.
+//
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	a := &queues{max(length, 0)}
 	return &LeakyBucket{stateStrategy[*queue]{
 		reader: reader{l: l, most: math.MaxInt64, preparer: a}, algorithm: a, table: &l.queues,
+		empty: emptyQueue,
 	}}
 }
 
@@ -129,24 +133,10 @@ func (a *queues) Raise(q *queue, p params, now, _, total int64, _ string) {
 	q.move(q.Spaced(p.Each, now).Raise(now, total))
 }
 
-// Reset implements [Resetter]: the first in line may leave at once. A Refund or [Return] of what
-// left before moves the line up as if there had been no Reset.
-func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
-	_, h, err := b.find(r)
-	if err != nil {
-		return err
-	}
-	b.reset(h)
-	return nil
-}
-
-// reset empties a bucket, if there is one, and unlocks it.
-func (b *LeakyBucket) reset(h states.Locked[*queue]) {
-	if h.Entry != nil {
-		h.State.Next = min(h.State.Next, h.Now)
-		h.State.wake()
-	}
-	h.Unlock(states.Changed)
+// emptyQueue has the first in line leave.
+func emptyQueue(h states.Locked[*queue]) {
+	h.State.Next = min(h.State.Next, h.Now)
+	h.State.wake()
 }
 
 // Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.

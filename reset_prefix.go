@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/internal/core/slots"
-	"github.com/weirgo/weir/internal/core/states"
 )
 
 // PrefixResetter sets the counts of all keys that begin with a prefix to zero, in every Duration;
@@ -93,20 +92,6 @@ func (s *slotStrategy) resetChunk(sh *slots.Shard, i int, p *prefixReset) bool {
 func (s *stateStrategy[S]) ResetPrefix(
 	ctx context.Context, prefix string, progress func(seen, reset int),
 ) (reset int, err error) {
-	return s.resetPrefix(ctx, prefix, progress, func(h states.Locked[S]) { h.Remove() })
-}
-
-// ResetPrefix implements [PrefixResetter]: the first in each line may leave at once.
-func (b *LeakyBucket) ResetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int),
-) (reset int, err error) {
-	return b.resetPrefix(ctx, prefix, progress, b.reset)
-}
-
-// resetPrefix is ResetPrefix, which resets a state by reset, which unlocks it.
-func (s *stateStrategy[S]) resetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int), reset func(states.Locked[S]),
-) (int, error) {
 	if s.l.closed.Load() {
 		return 0, s.l.fail(ErrClosed)
 	}
@@ -117,7 +102,7 @@ func (s *stateStrategy[S]) resetPrefix(
 		if k.Plan == s.plan && k.Series == s.series && (own == 0 || k.Scale == own) &&
 			strings.HasPrefix(k.ID, prefix) {
 			if h, err := s.lock(k.ID, k.Scale, false); err == nil && h.Entry != nil {
-				reset(h)
+				s.reset(h)
 				p.reset++
 			}
 		}

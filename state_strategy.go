@@ -37,6 +37,9 @@ type stateStrategy[S states.State] struct {
 	table     *states.Table[S]
 	plan      string // of the keys
 	tiers     []Tier // of Tiers, the shortest first; else nil
+
+	// empty has a state count nothing; nil: it is removed.
+	empty func(h states.Locked[S])
 }
 
 // setResult sets res to a verdict at now, and returns how long it holds.
@@ -192,13 +195,20 @@ func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at states.Locked[
 // Reset implements [Resetter].
 func (s *stateStrategy[S]) Reset(_ context.Context, r *Request) error {
 	_, h, err := s.find(r)
-	if err != nil {
-		return err
+	if err == nil && h.Entry != nil {
+		s.reset(h)
 	}
-	if h.Entry != nil {
+	return err
+}
+
+// reset sets the count of a state to zero, and unlocks it.
+func (s *stateStrategy[S]) reset(h states.Locked[S]) {
+	if s.empty == nil {
 		h.Remove()
+		return
 	}
-	return nil
+	s.empty(h)
+	h.Unlock(states.Changed)
 }
 
 // Seed implements [Seeder].
