@@ -1,6 +1,10 @@
 package weir
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/weirgo/weir/internal/core/room"
+)
 
 // An error means "could not decide": nothing was counted, and the caller fails open or fails
 // closed. Errors of bad input wrap these with the operands; compare with [errors.Is].
@@ -10,7 +14,7 @@ var (
 	// until its window ends; others are refused until a bucket expires. Also: the logs, tiers and
 	// queues together have reached their bound in bytes (see SlidingLog), which refuses callers of
 	// these strategies who hold a bucket too.
-	ErrFull = errors.New("weir: table is full")
+	ErrFull = room.ErrFull
 
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("weir: limiter is closed")

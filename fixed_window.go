@@ -55,8 +55,10 @@ func (l *Limiter) inWindows(in *windows.Series) windowStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	_, err := s.run(r, res, noSight)
-	return resultOr(res, err)
+	if _, err := s.run(r, res, noSight); err != nil {
+		return nil, err
+	}
+	return res, nil
 }
 
 // run implements local.

@@ -201,14 +201,6 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// resultOr returns res, unless there is an error.
-func resultOr(res *Result, err error) (*Result, error) {
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
-}
-
 // setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return
 // it by value would cost copies.
 func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {

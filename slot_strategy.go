@@ -57,8 +57,10 @@ func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	_, err := s.run(r, res, noSight)
-	return resultOr(res, err)
+	if _, err := s.run(r, res, noSight); err != nil {
+		return nil, err
+	}
+	return res, nil
 }
 
 // run implements local. The clock is read after the slot was found, so the reading is not before
@@ -185,7 +187,7 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 		if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.Have {
 			break
 		}
-		if done, err = c.replace(next); done {
+		if done, err = c.Replace(next); done {
 			c.NoteEnd(v.At)
 		}
 		if done && v.Allowed {
@@ -193,14 +195,6 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 		}
 	}
 	return v, err
-}
-
-// replace is that of slots.Locked, with the error of a full limiter.
-func (c *lockedSlot) replace(next slots.Content) (done bool, err error) {
-	if done, err = c.Locked.Replace(next); err != nil {
-		err = ErrFull
-	}
-	return done, err
 }
 
 // visit is a bucket at an instant, with the shard's mutex held.
@@ -227,7 +221,7 @@ func (s *slotStrategy) update(
 		if c.Slot == nil && !create {
 			break
 		}
-		if done, err = c.replace(next); done {
+		if done, err = c.Replace(next); done {
 			c.Shard.Moved(perCost[s.kind]*(next.N-c.Have.N), 0)
 			c.NoteEnd(c.End(next))
 		}
@@ -267,8 +261,10 @@ func (s *slotStrategy) lock(
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	_, err := s.look(r, res, noSight)
-	return resultOr(res, err)
+	if _, err := s.look(r, res, noSight); err != nil {
+		return nil, err
+	}
+	return res, nil
 }
 
 // look implements local. It takes no lock for a known caller, unless a denial begins another epoch.

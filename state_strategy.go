@@ -53,13 +53,8 @@ func (s *stateStrategy[S]) setResult(res *Result, v verdict, now int64) time.Dur
 
 // lock returns the state of a caller, locked. If there is none it makes one if create is set, and
 // otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
-func (s *stateStrategy[S]) lock(
-	id string, scaleMs int64, create bool,
-) (h states.Locked[S], err error) {
-	if h, err = s.table.Lock(s.key(id, scaleMs), create); err != nil {
-		err = ErrFull
-	}
-	return h, err
+func (s *stateStrategy[S]) lock(id string, scaleMs int64, create bool) (states.Locked[S], error) {
+	return s.table.Lock(s.key(id, scaleMs), create)
 }
 
 func (s *stateStrategy[S]) key(id string, scaleMs int64) states.Key {
@@ -77,8 +72,10 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h states.Locked[S], err e
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	_, err := s.run(r, res, noSight)
-	return resultOr(res, err)
+	if _, err := s.run(r, res, noSight); err != nil {
+		return nil, err
+	}
+	return res, nil
 }
 
 // run implements local.
@@ -126,8 +123,10 @@ func (s *stateStrategy[S]) decide(r *Request) (v verdict, at states.Locked[S], e
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	_, err := s.look(r, res, noSight)
-	return resultOr(res, err)
+	if _, err := s.look(r, res, noSight); err != nil {
+		return nil, err
+	}
+	return res, nil
 }
 
 // look implements local.

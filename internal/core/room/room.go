@@ -2,10 +2,14 @@
 package room
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/core/arith"
 )
+
+// ErrFull is weir.ErrFull: there is no room left, and none was found.
+var ErrFull = errors.New("weir: table is full")
 
 // Room is the room for so many buckets, and for so many bytes beside them.
 type Room struct {

@@ -1,8 +1,9 @@
 package slots
 
 import (
-	"errors"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/core/room"
 )
 
 // Locked is a key whose shard is locked, and its slot. The slot is nil if there is no bucket.
@@ -16,9 +17,6 @@ type Locked struct {
 	key   Period
 	k     Packed
 }
-
-// ErrNoSlot reports that a shard has no slot left.
-var ErrNoSlot = errors.New("weir: no slot is left")
 
 // Identity distinguishes a bucket from the others of its key. The zero value is no bucket's.
 type Identity struct{ mark, slot uint64 }
@@ -39,7 +37,7 @@ func (c *Locked) Identity() Identity {
 
 // Replace changes the content from c.Have to next. If there is no bucket it makes one. It begins
 // another epoch only if a still word differs. It reports false if a hit came in between, and reads
-// the content again. It fails with ErrNoSlot, and has changed nothing then, if the slot's
+// the content again. It fails with room.ErrFull, and has changed nothing then, if the slot's
 // generations are used up and there is no other slot. It leaves Shard.Moved to the caller.
 func (c *Locked) Replace(next Content) (done bool, err error) {
 	switch {
@@ -49,7 +47,7 @@ func (c *Locked) Replace(next Content) (done bool, err error) {
 	case next.Still1 == c.Have.Still1 && next.Still2 == c.Have.Still2:
 		done = c.Swap(c.State, c.State.With(next.N))
 	case c.State.next().Epoch() == lastGeneration && c.Shard.Full():
-		return false, ErrNoSlot
+		return false, room.ErrFull
 	default:
 		done = c.roll(c.State, next)
 	}

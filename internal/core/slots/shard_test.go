@@ -253,7 +253,7 @@ func TestABucketMovesToAnotherSlot(t *testing.T) {
 			}
 			done, err := c.Replace(next)
 			if sh.MaxChunks = most; full == 1 {
-				require.ErrorIs(t, err, ErrNoSlot)
+				require.ErrorIs(t, err, room.ErrFull)
 				full++
 				continue
 			}

@@ -3,7 +3,6 @@
 package states
 
 import (
-	"errors"
 	"math"
 	"strings"
 	"sync"
@@ -157,7 +156,7 @@ type Locked[S State] struct {
 }
 
 // Lock returns the state of a key, locked. If there is none it makes one if create is set, and
-// otherwise returns an empty one. Only making one fails, with ErrFull.
+// otherwise returns an empty one. Only making one fails, with room.ErrFull.
 func (t *Table[S]) Lock(k Key, create bool) (Locked[S], error) {
 	for {
 		e, now, err := t.lock(k, create)
@@ -224,15 +223,12 @@ func (sh *shard[S]) find(k Key) *Entry[S] {
 	return nil
 }
 
-// ErrFull reports that there is no room for another state.
-var ErrFull = errors.New("weir: no room for a state")
-
 // insert returns the entry of a key, which it makes if there is none. It takes room first, so that
 // there are never more buckets than there is room for.
 func (t *Table[S]) insert(sh *shard[S], k Key) (*Entry[S], error) {
 	for !t.beside && !t.Room.Take() {
 		if !t.Full(t.Clock.Read()) {
-			return nil, ErrFull
+			return nil, room.ErrFull
 		}
 	}
 	k.ID = strings.Clone(k.ID) // six bytes cut from a header of 8 KiB must not pin the header

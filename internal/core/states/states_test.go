@@ -37,7 +37,7 @@ func hit(t *Table[*algorithm.Log], k Key) error {
 	}
 	if !h.Reserve("") {
 		h.MakeRoom()
-		return ErrFull
+		return room.ErrFull
 	}
 	h.State.Add(h.Now, 1, "")
 	h.Unlock(Admitted)
