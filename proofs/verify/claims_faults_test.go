@@ -119,7 +119,7 @@ var claimFaults = []struct {
 	{"near", "TestLeaseOfALargeCostAmongSmallOnes",
 		[]edit{{"near/flight.go", "(w.call != c || w.calls < 3)", "true"}}},
 	{".", "TestForecastIsWhatAPeekFinds",
-		[]edit{{"forecast.go", "return admitted.ExpiresAt, nil", "return admitted.ExpiresAt.Add(1), nil"}}},
+		[]edit{{"strategy.go", "return admitted.ExpiresAt, nil", "return admitted.ExpiresAt.Add(1), nil"}}},
 	{".", "TestBadInputIsNotCounted",
 		[]edit{{"request.go", "case limit < 0:", "case false:"}}},
 	{".", "TestCoarseDenialsAreNotLate",
