@@ -82,15 +82,12 @@ func TestAllReportsALostRefund(t *testing.T) {
 // The remainder of a token bucket counts from its burst.
 func TestAllComparesBursts(t *testing.T) {
 	l := newLimiter(t)
-	tiers, err := l.Tiers(Tier{1000, time.Second})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{1000, time.Second})
 	burst := keyed{JoinKey("burst"), l.TokenBucket(20), 100, time.Minute}
 	s := AllOf(tiers, keyed{JoinKey("daily"), l.FixedWindow(), 50, 24 * time.Hour}, burst)
 	for i := range uint64(20) {
-		res, err := s.Run(t.Context(), &Request{Key: "id", Limit: 5})
-		require.NoError(t, err)
-		want, err := burst.Peek(t.Context(), &Request{Key: "id"})
-		require.NoError(t, err)
+		res := MustRun(t, s, &Request{Key: "id", Limit: 5})
+		want := MustPeek(t, burst, &Request{Key: "id"})
 		require.Equal(t, i+1, res.TotalRequests)
 		if want.Allowed() {
 			require.True(t, res.ExpiresAt.Before(want.ExpiresAt), "%+v is not of the bucket", res)
@@ -104,10 +101,8 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 	minute := keyed{JoinKey("minute"), l.FixedWindow(), 3, time.Minute}
 	for range 3 { // 1 of 3 leaves less than 1 of 10
 		for _, s := range []Strategy{AllOf(day, minute), AllOf(minute, day)} {
-			res, err := s.Run(t.Context(), &Request{Key: "id"})
-			require.NoError(t, err)
-			want, err := minute.Peek(t.Context(), &Request{Key: "id"})
-			require.NoError(t, err)
+			res := MustRun(t, s, &Request{Key: "id"})
+			want := MustPeek(t, minute, &Request{Key: "id"})
 			if res.Allowed() {
 				assert.True(t, res.ExpiresAt.Before(l.clock.Time(l.clock.Read()).Add(2*time.Minute)),
 					"%+v, not %+v", res,

@@ -28,10 +28,8 @@ func holds(t *testing.T, l *weir.Limiter, places, rate uint64) weir.Attempts {
 func bothCount(t *testing.T, l *weir.Limiter) (requests, inFlight uint64) {
 	t.Helper()
 	r := &weir.Request{Key: "a", Limit: 1000, Duration: time.Minute}
-	first, err := l.FixedWindow().Peek(t.Context(), r)
-	require.NoError(t, err)
-	second, err := l.InFlight().Peek(t.Context(), r)
-	require.NoError(t, err)
+	first := weir.MustPeek(t, l.FixedWindow(), r)
+	second := weir.MustPeek(t, l.InFlight(), r)
 	return first.TotalRequests - 1, second.TotalRequests - 1
 }
 

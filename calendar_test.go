@@ -28,9 +28,7 @@ func zone(t testing.TB, name string) *time.Location {
 
 // calendarAt returns a limiter whose clock shows *now.
 func calendarAt(t testing.TB, now *time.Time) *Limiter {
-	l, err := New(Config{Now: func() time.Time { return *now }, Timeout: time.Nanosecond})
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := MustNew(t, Config{Now: func() time.Time { return *now }, Timeout: time.Nanosecond})
 	return l
 }
 
@@ -41,20 +39,18 @@ func TestCalendarCountsByTheMonth(t *testing.T) {
 	r := &Request{Key: "alice", Limit: 3}
 	november := time.Date(2026, 11, 1, 0, 0, 0, 0, berlin)
 	for n := range uint64(3) {
-		res, err := s.Run(context.Background(), r)
-		require.NoError(t, err)
+		res := MustRun(t, s, r)
 		assert.Equal(t, Allow, res.State)
 		assert.Equal(t, n+1, res.TotalRequests)
 		assert.True(t, november.Equal(res.ExpiresAt), "%v", res.ExpiresAt)
 		now = now.Add(10 * 24 * time.Hour)
 	}
 	now = november.Add(-1)
-	res, err := s.Run(context.Background(), r)
-	require.NoError(t, err)
+	res := MustRun(t, s, r)
 	assert.Equal(t, Deny, res.State)
 	assert.True(t, november.Equal(res.ExpiresAt))
 	now = november
-	res, err = s.Run(context.Background(), &Request{Key: "alice", Limit: 3, Duration: time.Nanosecond})
+	res, err := s.Run(context.Background(), &Request{Key: "alice", Limit: 3, Duration: time.Nanosecond})
 	require.NoError(t, err, "the Duration is ignored")
 	assert.EqualValues(t, 1, res.TotalRequests)
 	assert.True(t, november.AddDate(0, 1, 0).Equal(res.ExpiresAt))
@@ -75,17 +71,14 @@ func TestCalendarOnDaysOnWhichClocksAreSet(t *testing.T) {
 			require.NoError(t, err)
 			s := calendarAt(t, &now).Calendar(Day, z)
 			start := now
-			res, err := s.Run(context.Background(), &Request{Key: "k", Limit: 1})
-			require.NoError(t, err)
+			res := MustRun(t, s, &Request{Key: "k", Limit: 1})
 			require.True(t, res.Allowed())
 			assert.Equal(t, c.hours, res.ExpiresAt.Sub(start).Hours())
 			for now = now.Add(time.Minute); now.Before(res.ExpiresAt); now = now.Add(time.Minute) {
-				again, err := s.Run(context.Background(), &Request{Key: "k", Limit: 1})
-				require.NoError(t, err)
+				again := MustRun(t, s, &Request{Key: "k", Limit: 1})
 				require.False(t, again.Allowed(), "%v", now)
 			}
-			again, err := s.Run(context.Background(), &Request{Key: "k", Limit: 1})
-			require.NoError(t, err)
+			again := MustRun(t, s, &Request{Key: "k", Limit: 1})
 			require.True(t, again.Allowed())
 		})
 	}
@@ -98,8 +91,7 @@ func TestCalendarsCountApart(t *testing.T) {
 	l := calendarAt(t, &now)
 	r := &Request{Key: "k", Limit: 9, Duration: 24 * time.Hour}
 	count := func(s Strategy) uint64 {
-		res, err := s.Run(context.Background(), r)
-		require.NoError(t, err)
+		res := MustRun(t, s, r)
 		return res.TotalRequests
 	}
 	assert.EqualValues(t, 1, count(l.Calendar(Day, time.UTC)))
@@ -143,8 +135,7 @@ func TestCalendarsCountApart(t *testing.T) {
 func TestCalendarIsSweptWhenItsWindowHasEnded(t *testing.T) {
 	now := time.Date(2028, 2, 1, 0, 0, 0, 0, time.UTC)
 	l := calendarAt(t, &now)
-	_, err := l.Calendar(Month, nil).Run(context.Background(), &Request{Key: "k", Limit: 9})
-	require.NoError(t, err)
+	MustRun(t, l.Calendar(Month, nil), &Request{Key: "k", Limit: 9})
 	now = time.Date(2028, 2, 29, 23, 59, 59, 0, time.UTC)
 	assert.Zero(t, l.Sweep())
 	now = now.Add(time.Second + time.Nanosecond)
@@ -162,9 +153,7 @@ func TestCalendarSurvivesARestart(t *testing.T) {
 		}
 	}
 	run := func(l *Limiter, i int) uint64 {
-		res, err := calendars(l)[i].Run(context.Background(),
-			&Request{Key: "k", Limit: 99, Duration: time.Hour, Cost: uint64(i + 1)})
-		require.NoError(t, err)
+		res := MustRun(t, calendars(l)[i], &Request{Key: "k", Limit: 99, Duration: time.Hour, Cost: uint64(i + 1)})
 		return res.TotalRequests
 	}
 	var saved bytes.Buffer
@@ -195,9 +184,7 @@ func admittedInHours(
 	const callers, each, hours = 8, 2000, 6
 	var clock atomic.Int64
 	start := time.Date(2026, 10, 24, 22, 0, 0, 0, time.UTC) // Berlin sets its clocks in it
-	l, err := New(Config{Now: func() time.Time { return start.Add(time.Duration(clock.Load())) }})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{Now: func() time.Time { return start.Add(time.Duration(clock.Load())) }})
 	run := of(l.Calendar(Hour, zone(t, "Europe/Berlin")))
 	var mu sync.Mutex
 	admitted = map[int64]int{}
@@ -299,15 +286,12 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 		assert.Equal(t, empty, b)
 
 		r := &Request{Key: key, Limit: 10, Cost: 4}
-		first, err := s.Run(context.Background(), r)
-		require.NoError(t, err)
+		first := MustRun(t, s, r)
 		hold, err := Reserve(context.Background(), s, r)
 		require.NoError(t, err)
-		denied, err := s.Peek(context.Background(), r)
-		require.NoError(t, err)
+		denied := MustPeek(t, s, r)
 		assert.Equal(t, Result{TotalRequests: 8, ExpiresAt: end}, *denied)
-		_, err = s.Run(context.Background(), r)
-		require.NoError(t, err)
+		MustRun(t, s, r)
 		b, err = s.Inspect(key)
 		require.NoError(t, err)
 		assert.EqualValues(t, 8, b.Count)
@@ -332,8 +316,7 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, empty, b)
 	}
-	last, err := s.Run(context.Background(), &Request{Key: "k", Limit: 10})
-	require.NoError(t, err)
+	last := MustRun(t, s, &Request{Key: "k", Limit: 10})
 	now = end
 	require.NoError(t, s.Refund(context.Background(), &Request{Key: "k", Limit: 10}, last),
 		"it has ended")
@@ -386,9 +369,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 }
 
 func TestCalendarAllocatesNothing(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	m := l.Calendar(Month, nil).Limit(1 << 40)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = m.Take(t.Context(), "k", 1) }))
 }

@@ -28,10 +28,7 @@ func newLimiter(t testing.TB, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) 
 	if cfg.Now == nil {
 		cfg.Now = clock.Now
 	}
-	l, err := weir.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return l, clock
+	return weir.MustNew(t, cfg), clock
 }
 
 func TestNewRefusesNegativeFields(t *testing.T) {
@@ -110,11 +107,9 @@ func TestFixedWindowDecisions(t *testing.T) {
 					want.ExpiresAt = epoch.Add(a.expires)
 				}
 				r := &weir.Request{Key: "id", Limit: a.limit, Duration: s, Cost: a.cost}
-				peeked, err := l.FixedWindow().Peek(t.Context(), r)
-				require.NoError(t, err)
+				peeked := weir.MustPeek(t, l.FixedWindow(), r)
 				require.Equal(t, want, *peeked, "ask %d, peeked", i)
-				got, err := l.FixedWindow().Run(t.Context(), r)
-				require.NoError(t, err)
+				got := weir.MustRun(t, l.FixedWindow(), r)
 				require.Equal(t, want, *got, "ask %d", i)
 			}
 		})
@@ -125,8 +120,7 @@ func TestScaleIsPartOfTheKey(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	clock.Set(epoch.Add(time.Minute))
 	for _, scale := range []int64{3_600_000, 3_600_001} { // both are in window 0
-		res, err := l.CheckRate("id", scale, 1)
-		require.NoError(t, err)
+		res := weir.MustCheck(t, l, "id", scale, 1)
 		assert.True(t, res.Allowed(), "scale %d", scale)
 	}
 }
@@ -135,8 +129,7 @@ func TestIDsAreCompared(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	for _, id := range []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\x00", "\x00\x00", "\xff",
 		strings.Repeat("a", 20), strings.Repeat("a", 21), strings.Repeat("a", 1024)} {
-		res, err := l.CheckRate(id, 1000, 1)
-		require.NoError(t, err)
+		res := weir.MustCheck(t, l, id, 1000, 1)
 		assert.True(t, res.Allowed(), "%q", id)
 	}
 }
@@ -173,8 +166,7 @@ func TestBadInputIsNotCounted(t *testing.T) {
 		{"the least limit", "id", 1000, math.MinInt64, weir.ErrLimit},
 	}
 	l, _ := newLimiter(t, weir.Config{})
-	_, err := l.CheckRate("live", 1000, 5)
-	require.NoError(t, err)
+	weir.MustCheck(t, l, "live", 1000, 5)
 	before := l.Stats()
 	calls := map[string]func(row) error{
 		"CheckRate": func(r row) error { _, err := l.CheckRate(r.id, r.scale, r.limit); return err },
@@ -206,8 +198,7 @@ func TestBadInputIsNotCounted(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, tried, uint64(40))
 
-	b, err := l.Inspect("live", 1000)
-	require.NoError(t, err)
+	b := weir.MustInspect(t, l, "live", 1000)
 	assert.EqualValues(t, 1, b.Count)
 }
 
@@ -263,8 +254,7 @@ func TestErrorsContainTheOperands(t *testing.T) {
 
 func TestLimitZeroCreatesNoBucket(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
-	res, err := l.CheckRate("id", 1000, 0)
-	require.NoError(t, err)
+	res := weir.MustCheck(t, l, "id", 1000, 0)
 	assert.Equal(t, weir.Result{}, res)
 	assert.Equal(t, weir.Stats{Checks: 1, Denied: 1, MaxBuckets: 1 << 20}, l.Stats())
 }
@@ -273,22 +263,18 @@ func TestInspectNeitherCountsNorCreates(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	clock.Set(epoch.Add(1500*time.Millisecond + 1))
 	want := weir.Bucket{ID: "id", Scale: time.Second, Number: 1, Ends: epoch.Add(2 * time.Second)}
-	got, err := l.Inspect("id", 1000)
-	require.NoError(t, err)
+	got := weir.MustInspect(t, l, "id", 1000)
 	assert.Equal(t, want, got, "an id without a bucket")
 	require.Zero(t, l.Stats().Buckets)
 
-	_, err = l.CheckRate("id", 1000, 1)
-	require.NoError(t, err)
+	weir.MustCheck(t, l, "id", 1000, 1)
 	clock.Advance(100 * time.Millisecond)
-	_, err = l.CheckRate("id", 1000, 1)
-	require.NoError(t, err)
+	weir.MustCheck(t, l, "id", 1000, 1)
 	want.Count, want.Denied = 1, 1
 	want.Created, want.Modified = epoch.Add(1500*time.Millisecond+1),
 		epoch.Add(1600*time.Millisecond+1)
 	for range 2 {
-		got, err = l.Inspect("id", 1000)
-		require.NoError(t, err)
+		got = weir.MustInspect(t, l, "id", 1000)
 		assert.Equal(t, want, got)
 	}
 }
@@ -296,15 +282,13 @@ func TestInspectNeitherCountsNorCreates(t *testing.T) {
 func TestBucketsYieldsEachBucketOnce(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{Timeout: time.Millisecond})
 	for i := range 10 {
-		_, err := l.CheckRate(fmt.Sprint(i), int64(1000+i%2), 5)
-		require.NoError(t, err)
+		weir.MustCheck(t, l, fmt.Sprint(i), int64(1000+i%2), 5)
 	}
 	seen := map[string]int{}
 	for b := range l.Buckets() {
 		seen[b.ID]++
 		// no lock is held; otherwise this would deadlock
-		inspected, err := l.Inspect(b.ID, b.Scale.Milliseconds())
-		require.NoError(t, err)
+		inspected := weir.MustInspect(t, l, b.ID, b.Scale.Milliseconds())
 		assert.Equal(t, inspected, b)
 	}
 	assert.Len(t, seen, 10)
@@ -325,8 +309,7 @@ func TestResetClearsOneIDInOneScale(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	for _, id := range []string{"a", "b"} {
 		for _, scale := range []int64{1000, 2000} {
-			_, err := l.CheckRate(id, scale, 1)
-			require.NoError(t, err)
+			weir.MustCheck(t, l, id, scale, 1)
 		}
 	}
 	require.NoError(t, l.Reset("a", 1000))
@@ -336,8 +319,7 @@ func TestResetClearsOneIDInOneScale(t *testing.T) {
 		scale   int64
 		allowed bool
 	}{{"a", 1000, true}, {"a", 2000, false}, {"b", 1000, false}, {"b", 2000, false}} {
-		res, err := l.CheckRate(c.id, c.scale, 1)
-		require.NoError(t, err)
+		res := weir.MustCheck(t, l, c.id, c.scale, 1)
 		assert.Equal(t, c.allowed, res.Allowed(), "%v", c)
 	}
 	s := l.Stats()
@@ -407,8 +389,7 @@ func TestStatsAddUp(t *testing.T) {
 	_, err := l.CheckRate("", 1, 1)
 	require.Error(t, err)
 	r := &weir.Request{Key: "a", Limit: 9, Duration: time.Second, Cost: 3}
-	res, err := f.Run(t.Context(), r)
-	require.NoError(t, err)
+	res := weir.MustRun(t, f, r)
 	require.NoError(t, f.Refund(t.Context(), r, res))
 	require.NoError(t, f.Charge(t.Context(), r))
 	require.NoError(t, f.Seed(t.Context(), r,
@@ -462,17 +443,15 @@ func TestStatsAddUpDuringConcurrentCalls(t *testing.T) {
 func TestTableIsFullOfLiveBuckets(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{MaxBuckets: 2})
 	for _, id := range []string{"a", "b"} {
-		_, err := l.CheckRate(id, 1000, 2)
-		require.NoError(t, err)
+		weir.MustCheck(t, l, id, 1000, 2)
 	}
 	for i := range 20 {
 		_, err := l.CheckRate(fmt.Sprint("flood", i), 1000, 2)
 		require.ErrorIs(t, err, weir.ErrFull)
 	}
-	res, err := l.CheckRate("a", 1000, 2)
-	require.NoError(t, err)
+	res := weir.MustCheck(t, l, "a", 1000, 2)
 	assert.EqualValues(t, 2, res.TotalRequests, "IDs with a bucket keep their count")
-	res, err = l.CheckRate("new", 1000, 0)
+	res, err := l.CheckRate("new", 1000, 0)
 	require.NoError(t, err, "limit 0 needs no bucket")
 	assert.False(t, res.Allowed())
 	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(),
@@ -486,8 +465,7 @@ func TestTableIsFullOfLiveBuckets(t *testing.T) {
 
 func TestClosed(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
-	_, err := l.CheckRate("id", 1000, 1)
-	require.NoError(t, err)
+	weir.MustCheck(t, l, "id", 1000, 1)
 	for range 3 {
 		require.NoError(t, l.Close())
 	}
@@ -562,8 +540,7 @@ func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 			l, _ := newLimiter(t, weir.Config{Now: clock.now, Timeout: time.Nanosecond})
 			admitted := map[int64]int{}
 			check := func() {
-				res, err := l.CheckRate("id", 10, limit)
-				require.NoError(t, err)
+				res := weir.MustCheck(t, l, "id", 10, limit)
 				if res.Allowed() {
 					admitted[res.ExpiresAt.UnixMilli()/10-1]++
 				}
@@ -606,19 +583,14 @@ func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 // The real clock, its window edges and the janitor work in virtual time.
 func TestWorksInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
+		l := weir.MustNew(t, weir.Config{})
 		for range 3 {
-			res, err := l.CheckRate("id", 1000, 1)
-			require.NoError(t, err)
+			res := weir.MustCheck(t, l, "id", 1000, 1)
 			require.True(t, res.Allowed())
-			res, err = l.CheckRate("id", 1000, 1)
-			require.NoError(t, err)
+			res = weir.MustCheck(t, l, "id", 1000, 1)
 			require.False(t, res.Allowed())
 			time.Sleep(res.RetryAfter(time.Now()) - 1)
-			res, err = l.CheckRate("id", 1000, 1)
-			require.NoError(t, err)
+			res = weir.MustCheck(t, l, "id", 1000, 1)
 			require.False(t, res.Allowed(), "a nanosecond before ExpiresAt")
 			time.Sleep(1)
 		}
@@ -634,8 +606,7 @@ func TestClockMayGoBackByDecades(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	for _, year := range []int{2026, 2000, 1969, 1500, 2026, 2400, 2000} {
 		clock.Set(time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC))
-		res, err := l.CheckRate(fmt.Sprint("in ", year), 1000, 5)
-		require.NoError(t, err)
+		res := weir.MustCheck(t, l, fmt.Sprint("in ", year), 1000, 5)
 		assert.True(t, res.Allowed())
 		l.Sweep()
 	}
@@ -643,13 +614,11 @@ func TestClockMayGoBackByDecades(t *testing.T) {
 
 func TestTimeoutBelowTheScaleLosesNoLiveCount(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{Timeout: time.Nanosecond})
-	_, err := l.CheckRate("id", 3_600_000, 1)
-	require.NoError(t, err)
+	weir.MustCheck(t, l, "id", 3_600_000, 1)
 	for range 59 {
 		clock.Advance(time.Minute)
 		require.Zero(t, l.Sweep())
-		res, err := l.CheckRate("id", 3_600_000, 1)
-		require.NoError(t, err)
+		res := weir.MustCheck(t, l, "id", 3_600_000, 1)
 		require.False(t, res.Allowed())
 	}
 	clock.Advance(time.Minute)
@@ -676,8 +645,7 @@ func TestNoLockIsHeldAcrossNow(t *testing.T) {
 		return clock.Now()
 	}})
 	for i := range 50 {
-		_, err := l.CheckRate("outer", 10, 1)
-		require.NoError(t, err)
+		weir.MustCheck(t, l, "outer", 10, 1)
 		l.CheckRate(fmt.Sprint(i), 10, 1) // reclaims when full
 		clock.Advance(time.Millisecond)
 	}
@@ -702,26 +670,22 @@ func TestRefundWithinTheSameWindowOnly(t *testing.T) {
 			l, clock := newLimiter(t, weir.Config{})
 			f := l.FixedWindow()
 			all := &weir.Request{Key: "k", Limit: 5, Duration: time.Second, Cost: 5}
-			taken, err := f.Run(t.Context(), all)
-			require.NoError(t, err)
+			taken := weir.MustRun(t, f, all)
 			if c.deny {
-				taken, err = f.Run(t.Context(), all)
-				require.NoError(t, err)
+				taken = weir.MustRun(t, f, all)
 			}
 			if c.after > 0 {
 				clock.Advance(c.after)
 			}
 			if c.after >= time.Second {
-				_, err = f.Run(t.Context(), &weir.Request{Key: "k", Limit: 5, Duration: time.Second})
-				require.NoError(t, err)
+				weir.MustRun(t, f, &weir.Request{Key: "k", Limit: 5, Duration: time.Second})
 			}
 			for range c.refunds {
 				require.NoError(t, f.Refund(t.Context(),
 					&weir.Request{Key: "k", Limit: 5, Duration: time.Second,
 						Cost: c.cost}, taken))
 			}
-			b, err := l.Inspect("k", 1000)
-			require.NoError(t, err)
+			b := weir.MustInspect(t, l, "k", 1000)
 			assert.Equal(t, c.want, b.Count)
 		})
 	}
@@ -732,8 +696,7 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	f := l.FixedWindow()
 	r := &weir.Request{Key: "k", Limit: 10, Duration: time.Second}
 	count := func() uint64 {
-		b, err := l.Inspect("k", 1000)
-		require.NoError(t, err)
+		b := weir.MustInspect(t, l, "k", 1000)
 		return b.Count
 	}
 	end := epoch.Add(time.Second)

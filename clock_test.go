@@ -31,10 +31,7 @@ func newTestLimiter(t testing.TB, cfg Config) (*Limiter, *handClock) {
 	t.Helper()
 	c := new(handClock)
 	cfg.Now = c.now
-	l, err := New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return l, c
+	return MustNew(t, cfg), c
 }
 
 // readers returns the calls in a source file that read the clock, and those that use the wall time.
@@ -100,8 +97,7 @@ func TestClockIsReadOnce(t *testing.T) {
 	l, c := newTestLimiter(t, Config{})
 	check := func(limit int64) int64 {
 		before := c.readings.Load()
-		_, err := l.CheckRate("id", 1000, limit)
-		require.NoError(t, err)
+		MustCheck(t, l, "id", 1000, limit)
 		return c.readings.Load() - before
 	}
 	assert.EqualValues(t, 1, check(2), "a new bucket")

@@ -80,17 +80,14 @@ type everyOption interface {
 
 // anchoredAt returns the strategies whose period begins with the first hit.
 func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]everyOption {
-	l, err := weir.New(weir.Config{Now: clock.Now, Timeout: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := weir.MustNew(t, weir.Config{Now: clock.Now, Timeout: 1})
 	return map[string]everyOption{"Counter": l.Counter(), "List": l.List()}
 }
 
 // counted returns the count of s for r.
 func counted(t *testing.T, s weir.Peeker, r *weir.Request) uint64 {
 	t.Helper()
-	res, err := s.Peek(t.Context(), r)
-	require.NoError(t, err)
+	res := weir.MustPeek(t, s, r)
 	if res.Allowed() {
 		return res.TotalRequests - max(1, r.Cost)
 	}
@@ -106,28 +103,23 @@ func TestRefundWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			request := func(cost uint64) *weir.Request {
 				return &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: cost}
 			}
-			first, err := s.Run(t.Context(), request(3))
-			require.NoError(t, err)
+			first := weir.MustRun(t, s, request(3))
 			clock.Advance(10 * time.Second)
-			second, err := s.Run(t.Context(), request(4))
-			require.NoError(t, err)
+			second := weir.MustRun(t, s, request(4))
 			require.NoError(t, s.Refund(t.Context(), request(4), second))
 			assert.Equal(t, uint64(3), counted(t, s, request(1)))
 			require.NoError(t, s.Refund(t.Context(), request(5), first))
 			assert.Equal(t, uint64(0), counted(t, s, request(1)), "not below zero")
-			third, err := s.Run(t.Context(), request(6))
-			require.NoError(t, err)
+			third := weir.MustRun(t, s, request(6))
 			assert.Equal(t, first.ExpiresAt, third.ExpiresAt, "the period is unchanged")
 
 			clock.Set(first.ExpiresAt)
-			fourth, err := s.Run(t.Context(), request(2))
-			require.NoError(t, err)
+			fourth := weir.MustRun(t, s, request(2))
 			require.NoError(t, s.Refund(t.Context(), request(6), third))
 			assert.Equal(t, uint64(2), counted(t, s, request(1)), "the period has ended")
 			clock.Set(fourth.ExpiresAt)
 			require.NoError(t, s.Refund(t.Context(), request(2), fourth))
-			fifth, err := s.Run(t.Context(), request(1))
-			require.NoError(t, err)
+			fifth := weir.MustRun(t, s, request(1))
 			assert.Equal(t, clock.Now().Add(time.Minute), fifth.ExpiresAt, "a refund begins no period")
 		})
 	}
@@ -145,8 +137,7 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
 			require.NoError(t, s.Seed(t.Context(), r,
 				&weir.Result{TotalRequests: 4, ExpiresAt: end.Add(time.Second)}))
-			res, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			res := weir.MustRun(t, s, r)
 			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 10, ExpiresAt: end}, res)
 			clock.Set(end.Add(-1))
 			require.NoError(t, s.Charge(t.Context(), r))
@@ -155,8 +146,7 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			assert.Equal(t, uint64(0), counted(t, s, r))
 			require.NoError(t, s.Seed(t.Context(), r,
 				&weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
-			res, err = s.Peek(t.Context(), r)
-			require.NoError(t, err)
+			res = weir.MustPeek(t, s, r)
 			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 4,
 				ExpiresAt: end.Add(time.Minute)}, res)
 		})
@@ -166,14 +156,11 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 // A bucket is removed when its period has ended, and not before.
 func TestBucketLastsAsLongAsThePeriodOfItsFirstHit(t *testing.T) {
 	clock := noon()
-	l, err := weir.New(weir.Config{Now: clock.Now, Timeout: 1})
-	require.NoError(t, err)
-	defer l.Close()
+	l := weir.MustNew(t, weir.Config{Now: clock.Now, Timeout: 1})
 	r := &weir.Request{Key: "a", Limit: 2, Duration: time.Minute}
 	for _, s := range []weir.Strategy{l.Counter(), l.List()} {
 		for range 2 {
-			_, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			weir.MustRun(t, s, r)
 			clock.Advance(30 * time.Second)
 		}
 		clock.Advance(-1)
@@ -196,9 +183,7 @@ func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 	for _, r := range []*weir.Request{request("", 5), request("x", 2), request("y", 3),
 		request("x", 1),
 		request("y", 4)} {
-		var err error
-		last, err = s.Run(t.Context(), r)
-		require.NoError(t, err)
+		last = weir.MustRun(t, s, r)
 	}
 	list := func() (metas string) {
 		entries, err := s.Hits(t.Context(), request("", 1))
@@ -216,11 +201,10 @@ func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 	assert.Empty(t, list())
 	require.NoError(t, s.Charge(t.Context(), request("z", 7)))
 	assert.Equal(t, "z7 ", list())
-	res, err := s.Peek(t.Context(), request("z", 1))
-	require.NoError(t, err)
+	res := weir.MustPeek(t, s, request("z", 1))
 	assert.Equal(t, last.ExpiresAt, res.ExpiresAt, "the first hit determines the start of the period")
 	clock.Set(last.ExpiresAt)
 	assert.Empty(t, list())
-	_, err = s.Hits(t.Context(), &weir.Request{})
+	_, err := s.Hits(t.Context(), &weir.Request{})
 	assert.ErrorIs(t, err, weir.ErrID)
 }

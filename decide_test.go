@@ -20,9 +20,7 @@ import (
 // every returns all strategies of a Limiter that decide at once.
 func every(t *testing.T) verbtest.Stores {
 	return func(now func() time.Time) []weir.Strategy {
-		l, err := weir.New(weir.Config{Now: now})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
+		l := weir.MustNew(t, weir.Config{Now: now})
 		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(),
 			l.Counter(), l.List(),
 			l.Calendar(weir.Hour, nil), l.InFlight(), verbtest.Tiers(l)}
@@ -140,8 +138,7 @@ func TestDecideTwiceOnOneCount(t *testing.T) {
 		d, err := weir.Decide(context.Background(), ask(s, "a", 5, 2), ask(s, "a", 5, 1))
 		require.NoError(t, err)
 		assert.Equal(t, want == 0, d.Allowed())
-		res, err := s.Peek(context.Background(), &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
-		require.NoError(t, err)
+		res := weir.MustPeek(t, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
 		assert.EqualValues(t, 4, res.TotalRequests)
 	}
 }
@@ -165,8 +162,7 @@ func TestDecideRefusesWhatCannotBeDecided(t *testing.T) {
 		_, err := weir.Decide(context.Background(), row.asks...)
 		require.ErrorIs(t, err, row.want, name)
 	}
-	res, err := s.Peek(context.Background(), &weir.Request{Key: "a", Limit: 1, Duration: time.Minute})
-	require.NoError(t, err)
+	res := weir.MustPeek(t, s, &weir.Request{Key: "a", Limit: 1, Duration: time.Minute})
 	assert.EqualValues(t, 1, res.TotalRequests, "nothing was taken")
 
 	d, err := weir.Decide(context.Background(), ask(deny, "last", 1, 1), ask(s, "a", 1, 1))
@@ -377,8 +373,7 @@ func TestAWrapperIsRightByDefault(t *testing.T) {
 	a.Request = weir.Request{Limit: 3}
 	assert.EqualValues(t, 7, a.Most())
 
-	tiers, err := l.Tiers(weir.Tier{Limit: 2, Duration: time.Second})
-	require.NoError(t, err)
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 2, Duration: time.Second})
 	m, err := weir.NewLimit(onlyWraps{tiers}, 0, 0)
 	require.NoError(t, err, "the numbers are those of the tiers")
 	assert.True(t, m.Allow("k"))
@@ -544,9 +539,7 @@ func (s outage) Charge(ctx context.Context, r *weir.Request) error {
 
 // A cost that has arisen counts, whether its caller is gone or nobody can decide on it.
 func TestArisenCostsCount(t *testing.T) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := weir.MustNew(t, weir.Config{})
 	s, down := l.FixedWindow(), true
 	undecided, err := fallback.New(outage{s, &down}, s,
 		fallback.Config{OnFail: fallback.FailOpen, Timeout: time.Minute})
@@ -565,9 +558,7 @@ func TestArisenCostsCount(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 3, limits[0].Result.TotalRequests, key)
 		down = false // what undecided owes is charged with the next decision
-		res, err := of.Run(context.Background(),
-			&weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
-		require.NoError(t, err)
+		res := weir.MustRun(t, of, &weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
 		assert.EqualValues(t, 4, res.TotalRequests, key)
 	}
 }

@@ -42,8 +42,7 @@ func optional(s weir.Strategy) (names []string) {
 func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
-	tiers, err := limiter.Tiers(weir.Tier{Limit: 1, Duration: time.Second})
-	require.NoError(t, err)
+	tiers := weir.MustTiers(t, limiter, weir.Tier{Limit: 1, Duration: time.Second})
 	text, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
 	rows := map[string][]string{}

@@ -1,6 +1,11 @@
 package weir
 
-import "time"
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
 
 // AllOf is All of strategies, which get the numbers of requests.
 func AllOf(strategies ...Strategy) Strategy { return &all{strategies: strategies} }
@@ -8,4 +13,63 @@ func AllOf(strategies ...Strategy) Strategy { return &all{strategies: strategies
 // Keyed is a strategy of another package that counts for a Limit.
 func Keyed(label string, s Strategy, n uint64, d time.Duration) Strategy {
 	return keyed{JoinKey(label), s, n, d}
+}
+
+// The functions that begin with Must end the test at an error.
+
+// MustNew returns a limiter that is closed with the test.
+func MustNew(t testing.TB, cfg Config) *Limiter {
+	t.Helper()
+	l, err := New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// MustTiers is Limiter.Tiers.
+func MustTiers(t testing.TB, l *Limiter, tiers ...Tier) *Tiers {
+	t.Helper()
+	s, err := l.Tiers(tiers...)
+	require.NoError(t, err)
+	return s
+}
+
+// MustRun is Strategy.Run.
+func MustRun(t testing.TB, s Strategy, r *Request) *Result {
+	t.Helper()
+	res, err := s.Run(t.Context(), r)
+	require.NoError(t, err)
+	return res
+}
+
+// MustPeek is Peeker.Peek.
+func MustPeek(t testing.TB, s Peeker, r *Request) *Result {
+	t.Helper()
+	res, err := s.Peek(t.Context(), r)
+	require.NoError(t, err)
+	return res
+}
+
+// MustTake is Limit.Take.
+func MustTake(t testing.TB, m *Limit, key string, cost uint64) Outcome {
+	t.Helper()
+	out, err := m.Take(t.Context(), key, cost)
+	require.NoError(t, err)
+	return out
+}
+
+// MustCheck is Limiter.CheckRate.
+func MustCheck(t testing.TB, l *Limiter, id string, scaleMs, limit int64) Result {
+	t.Helper()
+	res, err := l.CheckRate(id, scaleMs, limit)
+	require.NoError(t, err)
+	return res
+}
+
+// MustInspect is Limiter.Inspect.
+func MustInspect(t testing.TB, l *Limiter, id string, scaleMs int64) Bucket {
+	t.Helper()
+	b, err := l.Inspect(id, scaleMs)
+	require.NoError(t, err)
+	return b
 }

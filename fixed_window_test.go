@@ -84,8 +84,7 @@ func TestScalesThatShareAPlaceCountApart(t *testing.T) {
 		clock.ns.Add(b * msec)
 		for hit := range int64(3) {
 			for _, scale := range []int64{a, b} {
-				r, err := l.CheckRate("id", scale, 2)
-				require.NoError(t, err)
+				r := MustCheck(t, l, "id", scale, 2)
 				require.Equal(t, hit < 2, r.Allowed(), "hit %d, scale %d", hit, scale)
 				require.EqualValues(t, min(hit+1, 2), r.TotalRequests)
 			}
@@ -100,8 +99,7 @@ func TestCountEndsAtItsMaximum(t *testing.T) {
 	r := &Request{Key: "id", Limit: math.MaxUint64, Duration: time.Second, Cost: maxCount - 1}
 	require.NoError(t, f.Charge(t.Context(), r))
 	for _, want := range []State{Allow, Deny, Deny} {
-		res, err := l.CheckRate("id", 1000, math.MaxInt64)
-		require.NoError(t, err)
+		res := MustCheck(t, l, "id", 1000, math.MaxInt64)
 		assert.Equal(t, want, res.State)
 		assert.Equal(t, uint64(maxCount), res.TotalRequests)
 	}
@@ -112,8 +110,7 @@ func TestWindowOfAnEarlierReading(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	for _, ms := range []int64{25, 15, 25, 15} {
 		clock.setMs(ms)
-		r, err := l.CheckRate("id", 10, 2)
-		require.NoError(t, err)
+		r := MustCheck(t, l, "id", 10, 2)
 		assert.True(t, r.Allowed(), "at %d ms", ms)
 		assert.Equal(t, clock.now().Add(5*time.Millisecond), r.ExpiresAt)
 	}
@@ -123,20 +120,16 @@ func TestWindowOfAnEarlierReading(t *testing.T) {
 // meanwhile, and had set it.
 func TestErrorAfterAFailedHitHasNoResult(t *testing.T) {
 	meanwhile := func() {} // runs once, while CheckRate reads the clock
-	l, err := New(Config{MaxBuckets: 1, SweepEvery: time.Hour, Now: func() time.Time {
+	l := MustNew(t, Config{MaxBuckets: 1, SweepEvery: time.Hour, Now: func() time.Time {
 		f := meanwhile
 		meanwhile = func() {}
 		f()
 		return time.UnixMilli(5)
 	}})
-	require.NoError(t, err)
-	defer l.Close()
-	_, err = l.CheckRate("id", 1000, 5)
-	require.NoError(t, err)
+	MustCheck(t, l, "id", 1000, 5)
 	meanwhile = func() {
 		require.NoError(t, l.Reset("id", 1000))
-		_, err := l.CheckRate("other", 1000, 5)
-		require.NoError(t, err)
+		MustCheck(t, l, "other", 1000, 5)
 	}
 	r, err := l.CheckRate("id", 1000, 5)
 	require.ErrorIs(t, err, ErrFull)

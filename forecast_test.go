@@ -35,14 +35,13 @@ func peekMore(t *testing.T, s weir.Peeker, r weir.Request, admitted *weir.Result
 		limit = b.Burst()
 	}
 	r.Cost = admitted.Remaining(limit) + 1
-	res, err := s.Peek(context.Background(), &r)
-	require.NoError(t, err)
+	res := weir.MustPeek(t, s, &r)
 	require.False(t, res.Allowed(), "one more than is left")
 	return res.ExpiresAt
 }
 
 func TestForecastIsWhatAPeekFinds(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	for name, s := range forecasters(l) {
 		rnd := rand.New(rand.NewPCG(21, 22))
 		for range 3000 {
@@ -53,7 +52,7 @@ func TestForecastIsWhatAPeekFinds(t *testing.T) {
 				Duration: time.Duration(1+100*rnd.IntN(3)) * time.Millisecond,
 				Cost:     rnd.Uint64N(9),
 			}
-			res := run(t, s, r)
+			res := weir.MustRun(t, s, &r)
 			if !res.Allowed() {
 				continue
 			}
@@ -66,7 +65,7 @@ func TestForecastIsWhatAPeekFinds(t *testing.T) {
 }
 
 func TestForecastKnowsWhatItCannotSay(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Second}
 	for name, s := range forecasters(l) {
 		more, err := s.Forecast(context.Background(), r, &weir.Result{State: weir.Allow})
@@ -78,7 +77,7 @@ func TestForecastKnowsWhatItCannotSay(t *testing.T) {
 	more, err := s.Forecast(context.Background(), r, taken)
 	require.NoError(t, err)
 	assert.Equal(t, end, more, "nothing is counted any more")
-	run(t, s, *r)
+	weir.MustRun(t, s, r)
 	more, err = s.Forecast(context.Background(), r, taken)
 	require.NoError(t, err)
 	assert.Equal(t, end, more, "less is counted than there was")
@@ -89,10 +88,10 @@ func TestForecastKnowsWhatItCannotSay(t *testing.T) {
 }
 
 func TestForecastAllocatesNothing(t *testing.T) {
-	l, _ := newOnClock(t, weir.Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	ctx, r := context.Background(), &weir.Request{Key: "a", Limit: 1000, Duration: time.Second}
 	for name, s := range forecasters(l) {
-		res := run(t, s, *r)
+		res := weir.MustRun(t, s, r)
 		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = s.Forecast(ctx, r, res) }), name)
 	}
 }

@@ -48,7 +48,7 @@ func TestErrFullHoldsAtOneInstant(t *testing.T) {
 		_, err := l.CheckRate(id, 10, 1)
 		return err
 	}
-	l, err := New(Config{MaxBuckets: 2, SweepEvery: time.Hour, Now: func() time.Time {
+	l = MustNew(t, Config{MaxBuckets: 2, SweepEvery: time.Hour, Now: func() time.Time {
 		now := time.UnixMilli(ms)
 		if readings++; readings == 5 { // the second reading of "slow"
 			assert.NoError(t, l.Reset("first", 10))
@@ -57,8 +57,6 @@ func TestErrFullHoldsAtOneInstant(t *testing.T) {
 		}
 		return now
 	}})
-	require.NoError(t, err)
-	defer l.Close()
 	require.NoError(t, check("first"))
 	require.NoError(t, check("second"))
 	require.NoError(t, check("slow"))

@@ -38,8 +38,7 @@ func TestCorrectWithBrokenHash(t *testing.T) {
 						for _, scale := range []int64{10, 11} {
 							clock.setMs(window * 110)
 							for n := range 4 {
-								res, err := l.CheckRate(fmt.Sprint("id", i), scale, 3)
-								require.NoError(t, err)
+								res := MustCheck(t, l, fmt.Sprint("id", i), scale, 3)
 								require.Equal(t, n < 3, res.Allowed())
 								require.EqualValues(t, min(n+1, 3), res.TotalRequests)
 							}
@@ -47,11 +46,9 @@ func TestCorrectWithBrokenHash(t *testing.T) {
 					}
 					require.Equal(t, 80, l.Stats().Buckets)
 					require.NoError(t, l.Reset("id7", 10))
-					b, err := l.Inspect("id7", 10)
-					require.NoError(t, err)
+					b := MustInspect(t, l, "id7", 10)
 					require.Zero(t, b.Count)
-					b, err = l.Inspect("id7", 11)
-					require.NoError(t, err)
+					b = MustInspect(t, l, "id7", 11)
 					require.EqualValues(t, 3, b.Count)
 					clock.ns.Store((window*110+109)*msec + 1)
 					require.Equal(t, 79, l.Sweep())
@@ -61,15 +58,13 @@ func TestCorrectWithBrokenHash(t *testing.T) {
 			t.Run("every strategy keeps its limit", func(t *testing.T) {
 				l, _ := newTestLimiter(t, Config{})
 				breakHash(l, mask)
-				tiers, err := l.Tiers(Tier{3, time.Second}, Tier{4, 2 * time.Second})
-				require.NoError(t, err)
+				tiers := MustTiers(t, l, Tier{3, time.Second}, Tier{4, 2 * time.Second})
 				for _, s := range []Strategy{
 					l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(), l.TokenBucket(0), tiers,
 				} {
 					for i := range 40 {
 						for n := range 4 {
-							res, err := s.Run(t.Context(), &Request{Key: fmt.Sprint(i), Limit: 3, Duration: time.Second})
-							require.NoError(t, err)
+							res := MustRun(t, s, &Request{Key: fmt.Sprint(i), Limit: 3, Duration: time.Second})
 							require.Equal(t, n < 3, res.Allowed(), "%T", s)
 						}
 					}
@@ -111,8 +106,7 @@ func TestIDsOfZeroBytesDiffer(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	breakHash(l, 0)
 	for n := range 100 {
-		res, err := l.CheckRate(strings.Repeat("\x00", n+1), 1000, 1)
-		require.NoError(t, err)
+		res := MustCheck(t, l, strings.Repeat("\x00", n+1), 1000, 1)
 		require.True(t, res.Allowed(), "%d zero bytes", n+1)
 	}
 }

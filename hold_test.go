@@ -427,8 +427,7 @@ func TestHoldWaitWakes(t *testing.T) {
 				s := l.InFlight()
 				r := &Request{Key: "a", Limit: 2, Duration: time.Hour}
 				h := mustHold(t, s, r)
-				taken, err := s.Run(t.Context(), r)
-				require.NoError(t, err)
+				taken := MustRun(t, s, r)
 				begun := time.Now()
 				var waited time.Duration
 				var all sync.WaitGroup
@@ -555,9 +554,7 @@ func TestHoldWaitConcurrently(t *testing.T) {
 			}
 			all.Wait()
 			for i := range 4 {
-				res, err := s.(Peeker).Peek(t.Context(),
-					&Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
-				require.NoError(t, err)
+				res := MustPeek(t, s.(Peeker), &Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
 				assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
 			}
 		}

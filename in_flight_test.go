@@ -29,8 +29,7 @@ import (
 // inFlight returns the cost that counts for r.
 func inFlight(t testing.TB, s *InFlight, r *Request) uint64 {
 	t.Helper()
-	res, err := s.Peek(t.Context(), r)
-	require.NoError(t, err)
+	res := MustPeek(t, s, r)
 	if res.Allowed() {
 		return res.TotalRequests - max(1, r.Cost)
 	}
@@ -119,8 +118,7 @@ func TestResetKeepsWhatIsHeld(t *testing.T) {
 		},
 	} {
 		h := mustHold(t, s, r)
-		_, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, s, r)
 		require.EqualValues(t, 4, inFlight(t, s, r), name)
 		require.NoError(t, reset(t.Context()))
 		require.EqualValues(t, 2, inFlight(t, s, r), name)
@@ -136,8 +134,7 @@ func TestHeldPlacesAreLeasesInASnapshot(t *testing.T) {
 	s := l.InFlight()
 	r := &Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
 	mustHold(t, s, r)
-	_, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	MustRun(t, s, r)
 	clock.ns.Add(int64(40 * time.Second))
 	snapshot := saved(t, l)
 
@@ -370,9 +367,7 @@ func releaseOf(t testing.TB, h *Held, err error) (func(), error) {
 }
 
 func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	s := l.InFlight()
 	nothing := func() {
 		t.Helper()
@@ -402,9 +397,7 @@ func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
 
 // The control reads, and counts later.
 func TestInFlightControlIsRejected(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	s := l.InFlight()
 	for range 50 {
 		most, _ := streams(t, 10_000, func(r *Request) (func(), error) {
@@ -445,8 +438,7 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 		held(6)
 		deniesHold(t, s, r("a", 2))
 		held(6)
-		_, err := s.Run(t.Context(), r("a", 1))
-		require.NoError(t, err)
+		MustRun(t, s, r("a", 1))
 		held(6)
 		var all sync.WaitGroup
 		all.Go(func() {
@@ -479,9 +471,7 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 // While 64 goroutines hold and release, Held is never more than they may hold, and in the end what
 // is held.
 func TestStatsCountWhatIsHeldConcurrently(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	s, done, kept := l.InFlight(), make(chan struct{}), make([]*Held, 64)
 	var all sync.WaitGroup
 	for i := range kept {
@@ -622,11 +612,9 @@ func TestReleasedPlacesMakeRoom(t *testing.T) {
 		require.EqualValues(t, 2, l.Stats().Buckets)
 	}
 	require.NoError(t, a.Release(t.Context()))
-	_, err := s.Run(t.Context(), r("d"))
-	require.NoError(t, err)
-	_, err = s.Run(t.Context(), r("b"))
-	require.NoError(t, err)
-	_, err = Hold(t.Context(), s, r("e"))
+	MustRun(t, s, r("d"))
+	MustRun(t, s, r("b"))
+	_, err := Hold(t.Context(), s, r("e"))
 	require.ErrorIs(t, err, ErrFull)
 	clock.ns.Add(int64(time.Second))
 	mustHold(t, s, r("e"))

@@ -32,24 +32,19 @@ func noJanitors(t *testing.T) {
 func TestJanitorLivesFromTheFirstBucketToTheLast(t *testing.T) {
 	noJanitors(t)
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{SweepEvery: time.Second, Timeout: time.Second})
-		require.NoError(t, err)
-		defer l.Close()
+		l := MustNew(t, Config{SweepEvery: time.Second, Timeout: time.Second})
 		running := func() bool {
 			synctest.Wait()
 			return janitors() > 0
 		}
 		require.False(t, running(), "New does not start it")
-		_, err = l.CheckRate("id", 100, 0)
-		require.NoError(t, err)
-		_, err = l.CheckRate("", 100, 1)
+		MustCheck(t, l, "id", 100, 0)
+		_, err := l.CheckRate("", 100, 1)
 		require.Error(t, err)
-		_, err = l.Inspect("id", 100)
-		require.NoError(t, err)
+		MustInspect(t, l, "id", 100)
 		require.False(t, running(), "calls that create no bucket do not start it")
 		for range 3 {
-			_, err = l.CheckRate("id", 100, 1)
-			require.NoError(t, err)
+			MustCheck(t, l, "id", 100, 1)
 			require.True(t, running(), "the first bucket starts it")
 			require.Equal(t, 1, l.Stats().Buckets)
 			time.Sleep(time.Minute)
@@ -75,12 +70,9 @@ func TestConcurrentStartsRunOneJanitor(t *testing.T) {
 // The janitor ends when no bucket is left, and a bucket may arrive at that moment: it must keep
 // running or be started again.
 func TestJanitorNeverEndsWhileThereIsABucket(t *testing.T) {
-	l, err := New(Config{SweepEvery: time.Nanosecond, Timeout: time.Nanosecond})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{SweepEvery: time.Nanosecond, Timeout: time.Nanosecond})
 	for i := range 3000 {
-		_, err := l.CheckRate(strconv.Itoa(i), 1, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, strconv.Itoa(i), 1, 1)
 		if i%10 == 0 {
 			for l.Stats().Buckets > 0 { // would never end without a janitor
 				runtime.Gosched()
@@ -116,8 +108,7 @@ func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
 		l, err := New(Config{}) // a Timeout of a minute and a SweepEvery of 10 s
 		require.NoError(t, err)
 		defer l.Close()
-		_, err = l.CheckRate("id", 1000, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, "id", 1000, 1)
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, l.Stats().Buckets, "within the Timeout")
@@ -136,16 +127,12 @@ func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
 func TestForwardJumpSweepsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
-		l, err := New(Config{Now: func() time.Time {
+		l := MustNew(t, Config{Now: func() time.Time {
 			return time.Now().Add(time.Duration(ahead.Load()))
 		}})
-		require.NoError(t, err)
-		defer l.Close()
-		first, err := l.CheckRate("id", 60_000, 1)
-		require.NoError(t, err)
+		first := MustCheck(t, l, "id", 60_000, 1)
 		ahead.Store(int64(8 * time.Hour))
-		second, err := l.CheckRate("id", 60_000, 1)
-		require.NoError(t, err)
+		second := MustCheck(t, l, "id", 60_000, 1)
 		assert.True(t, second.Allowed())
 		assert.Equal(t, first.ExpiresAt.Add(8*time.Hour), second.ExpiresAt)
 		require.Zero(t, l.Stats().Sweeps)
@@ -161,8 +148,7 @@ func TestCloseEndsASleepingJanitor(t *testing.T) {
 		start := time.Now()
 		l, err := New(Config{SweepEvery: time.Hour})
 		require.NoError(t, err)
-		_, err = l.CheckRate("id", 1000, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, "id", 1000, 1)
 		synctest.Wait()
 		require.NoError(t, l.Close())
 		require.Zero(t, time.Since(start), "Close waited for a tick")
@@ -204,8 +190,7 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration)
 		once.Do(func() { sweeping <- struct{}{} })
 		<-swept
 	}})
-	_, err := l.CheckRate("id", 1000, 1)
-	require.NoError(t, err)
+	MustCheck(t, l, "id", 1000, 1)
 	<-sweeping
 	var early atomic.Int64
 	var wg sync.WaitGroup
@@ -222,7 +207,7 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration)
 	returned := make(chan struct{})
 	go func() { wg.Wait(); close(returned) }()
 	require.Eventually(t, l.closed.Load, time.Minute, time.Millisecond)
-	_, err = l.CheckRate("id", 1000, 1)
+	_, err := l.CheckRate("id", 1000, 1)
 	require.ErrorIs(t, err, ErrClosed, "while Close waits")
 	select {
 	case <-returned:
@@ -270,8 +255,7 @@ func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 		l, clock := newTestLimiter(t, Config{})
 		l.room.Max = n // after New, so that there are as many shards as in a large table
 		for i := range n {
-			_, err := l.CheckRate(strconv.Itoa(i), 10, 1)
-			require.NoError(t, err)
+			MustCheck(t, l, strconv.Itoa(i), 10, 1)
 		}
 		clock.setMs(10)
 		var wg sync.WaitGroup
@@ -292,8 +276,7 @@ func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 func TestReclaimIgnoresTimeout(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 2, Timeout: time.Hour})
 	for _, id := range []string{"a", "b"} {
-		_, err := l.CheckRate(id, 10, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, id, 10, 1)
 	}
 	_, err := l.CheckRate("c", 10, 1)
 	require.ErrorIs(t, err, ErrFull, "both are live")
@@ -325,8 +308,7 @@ func TestCloseFromNow(t *testing.T) {
 	}
 	l, err := New(Config{Now: now, SweepEvery: time.Millisecond})
 	require.NoError(t, err)
-	_, err = l.CheckRate("id", 1000, 1)
-	require.NoError(t, err)
+	MustCheck(t, l, "id", 1000, 1)
 	sweeping.Store(true)
 	select {
 	case <-closed:

@@ -63,9 +63,7 @@ func cutLinks(elements []*list.Element, i int) {
 func TestDenialWithASharedQueue(t *testing.T) {
 	for _, length := range []int{0, 1, 3, 7} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := New(Config{})
-			require.NoError(t, err)
-			defer l.Close()
+			l := MustNew(t, Config{})
 			r := &Request{Key: "id", Limit: 1, Duration: time.Second}
 			long, short := l.LeakyBucket(10), l.LeakyBucket(length)
 			var waiting errgroup.Group
@@ -76,19 +74,16 @@ func TestDenialWithASharedQueue(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			res, err := short.Peek(t.Context(), r)
-			require.NoError(t, err)
+			res := MustPeek(t, short, r)
 			require.False(t, res.Allowed())
 			time.Sleep(time.Until(res.ExpiresAt) - time.Nanosecond)
 			synctest.Wait()
-			early, err := short.Peek(t.Context(), r)
-			require.NoError(t, err)
+			early := MustPeek(t, short, r)
 			assert.False(t, early.Allowed(), "length %d: just before ExpiresAt", length)
 			assert.Equal(t, res.ExpiresAt, early.ExpiresAt)
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			then, err := short.Peek(t.Context(), r)
-			require.NoError(t, err)
+			then := MustPeek(t, short, r)
 			assert.True(t, then.Allowed(), "length %d", length)
 			require.NoError(t, waiting.Wait())
 		})
@@ -97,14 +92,12 @@ func TestDenialWithASharedQueue(t *testing.T) {
 
 func TestWaitersAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{MaxBuckets: 1})
-		require.NoError(t, err)
-		defer l.Close()
+		l := MustNew(t, Config{MaxBuckets: 1})
 		l.room.MaxBytes = 5 * waiterBytes
 		r := &Request{Key: "id", Limit: 1, Duration: time.Hour}
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting errgroup.Group
-		_, err = l.LeakyBucket(100).Run(ctx, r)
+		_, err := l.LeakyBucket(100).Run(ctx, r)
 		require.NoError(t, err)
 		for range 5 {
 			waiting.Go(func() error {
@@ -130,8 +123,7 @@ func TestWaitersForCenturies(t *testing.T) {
 		require.NoError(t, err)
 		s, r := l.LeakyBucket(3),
 			&Request{Key: "id", Limit: math.MaxInt64, Cost: 1 << 62, Duration: time.Hour}
-		_, err = s.Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, s, r)
 		var waiting errgroup.Group
 		for range 3 {
 			waiting.Go(func() error {
@@ -140,8 +132,7 @@ func TestWaitersForCenturies(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		res, err := s.Peek(t.Context(), r)
-		require.NoError(t, err)
+		res := MustPeek(t, s, r)
 		assert.Greater(t, res.TotalRequests, uint64(1<<62))
 		require.NoError(t, l.Close())
 		require.ErrorIs(t, waiting.Wait(), ErrClosed)
@@ -151,9 +142,7 @@ func TestWaitersForCenturies(t *testing.T) {
 // What waited can be given back until its own cost has leaked, however many wait behind it.
 func TestRefundOfOneThatWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{})
-		require.NoError(t, err)
-		defer l.Close()
+		l := MustNew(t, Config{})
 		b, r := l.LeakyBucket(10), &Request{Key: "a", Limit: 1, Duration: time.Second}
 		start, backs, left := time.Now(), make(chan Return, 6), make(chan time.Duration, 6)
 		for range 6 {
@@ -181,17 +170,14 @@ func TestRefundOfOneThatWaited(t *testing.T) {
 func TestWaiterWhoseClockPanicsLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Bool
-		l, err := New(Config{Now: func() time.Time {
+		l := MustNew(t, Config{Now: func() time.Time {
 			if panics.Swap(false) {
 				panic("no time")
 			}
 			return time.Now()
 		}})
-		require.NoError(t, err)
-		defer l.Close()
 		b, r := l.LeakyBucket(10), &Request{Key: "a", Limit: 1, Duration: time.Second}
-		_, err = b.Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, b, r)
 		caught := make(chan any, 1)
 		go func() {
 			defer func() { caught <- recover() }()
@@ -202,7 +188,7 @@ func TestWaiterWhoseClockPanicsLeavesTheQueue(t *testing.T) {
 		assert.Equal(t, "no time", <-caught)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		_, err = b.Run(ctx, r)
+		_, err := b.Run(ctx, r)
 		assert.NoError(t, err)
 	})
 }

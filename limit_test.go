@@ -63,9 +63,7 @@ func (s foreign) Reset(ctx context.Context, r *Request) error { return s.of.Rese
 // manual returns a limiter on a clock that the test moves.
 func manual(t testing.TB) (*Limiter, *time.Time) {
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
-	l, err := New(Config{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	l := MustNew(t, Config{Now: func() time.Time { return now }})
 	return l, &now
 }
 
@@ -76,26 +74,23 @@ func TestLimitDecides(t *testing.T) {
 			m := of(l, 5, time.Minute)
 			assert.True(t, m.Allow("ann"))
 			assert.True(t, m.AllowBytes([]byte("ann")))
-			out, err := m.Take(t.Context(), "ann", 2)
-			require.NoError(t, err)
+			out := MustTake(t, m, "ann", 2)
 			assert.True(t, out.Allowed())
 			assert.EqualValues(t, 4, out.TotalRequests)
 			assert.EqualValues(t, 1, out.Left)
 			assert.Zero(t, out.Wait)
 			assert.Contains(t, out.By.String(), m.String())
-			out, err = m.Peek(t.Context(), "ann")
+			out, err := m.Peek(t.Context(), "ann")
 			require.NoError(t, err)
 			assert.True(t, out.Allowed())
-			out, err = m.Take(t.Context(), "ann", 2)
-			require.NoError(t, err)
+			out = MustTake(t, m, "ann", 2)
 			assert.False(t, out.Allowed(), "one is left")
 			assert.EqualValues(t, 1, out.Left)
 			if name != "another package's" { // whose Wait is by the real clock
 				assert.Positive(t, out.Wait)
 				assert.Equal(t, out.ExpiresAt.Sub(l.clock.Time(l.clock.Read())), out.Wait)
 			}
-			out, err = m.Take(t.Context(), "ann", 6)
-			require.NoError(t, err)
+			out = MustTake(t, m, "ann", 6)
 			assert.False(t, out.Allowed())
 			assert.EqualValues(t, int64(math.MaxInt64), out.Wait, "it can never pass")
 			assert.True(t, m.Allow("ann"))
@@ -104,11 +99,9 @@ func TestLimitDecides(t *testing.T) {
 			long := strings.Repeat("a long key ", 9)
 			assert.True(t, m.Allow(long))
 			assert.True(t, m.AllowBytes([]byte(long)))
-			out, err = m.Take(t.Context(), long, 1)
-			require.NoError(t, err)
+			out = MustTake(t, m, long, 1)
 			assert.EqualValues(t, 3, out.TotalRequests, "a string and its bytes are one key")
-			res, err := m.Run(t.Context(), &Request{Key: long, Limit: 1, Duration: time.Hour, Cost: 2})
-			require.NoError(t, err)
+			res := MustRun(t, m, &Request{Key: long, Limit: 1, Duration: time.Hour, Cost: 2})
 			assert.EqualValues(t, 5, res.TotalRequests, "the numbers of a request are ignored")
 			require.NoError(t, m.Reset(t.Context(), long))
 			assert.True(t, m.Allow(long))
@@ -215,13 +208,11 @@ func TestLimitsCountApartFromStrategies(t *testing.T) {
 	require.True(t, l.SlidingWindow().Limit(1, time.Minute).Allow("k"))
 	held, err := l.InFlight().Limit(1).Hold(t.Context(), "k")
 	require.NoError(t, err)
-	res, err := l.CheckRate("k", 60_000, 1)
-	require.NoError(t, err)
+	res := MustCheck(t, l, "k", 60_000, 1)
 	assert.True(t, res.Allowed())
 	r := &Request{Key: "k", Limit: 1, Duration: time.Minute}
 	for _, s := range []Strategy{l.SlidingWindow(), l.Counter(), l.InFlight()} {
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		res := MustRun(t, s, r)
 		assert.True(t, res.Allowed(), NameOf(s))
 	}
 	require.NoError(t, held.Release(t.Context()))
@@ -242,16 +233,13 @@ func TestPeriodOfALimit(t *testing.T) {
 
 func TestTiersSayWhichBinds(t *testing.T) {
 	l, now := manual(t)
-	tiers, err := l.Tiers(Tier{3, time.Second}, Tier{4, time.Minute})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{3, time.Second}, Tier{4, time.Minute})
 	m := tiers.Limit().Named("both")
-	out, err := m.Take(t.Context(), "k", 2)
-	require.NoError(t, err)
+	out := MustTake(t, m, "k", 2)
 	assert.EqualValues(t, 1, out.Left)
 	assert.Equal(t, "both: tiers, 3 in 1s", out.By.String())
 	*now = now.Add(10 * time.Second)
-	out, err = m.Take(t.Context(), "k", 3)
-	require.NoError(t, err)
+	out = MustTake(t, m, "k", 3)
 	assert.False(t, out.Allowed())
 	assert.Equal(t, "both: tiers, 4 in 1m", out.By.String())
 	assert.EqualValues(t, 2, out.Left)
@@ -262,18 +250,15 @@ func TestTiersSayWhichBinds(t *testing.T) {
 // Results of Tiers and of All say which limit they are held against, and are compared by it.
 func TestResultsOfSeveralLimits(t *testing.T) {
 	l, _ := manual(t)
-	tiers, err := l.Tiers(Tier{3, time.Second}, Tier{40, time.Minute})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{3, time.Second}, Tier{40, time.Minute})
 	loose, tight := l.FixedWindow().Limit(100, time.Minute), l.FixedWindow().Limit(2, time.Minute)
 
-	out, err := All(loose, tiers.Limit()).Take(t.Context(), "a", 1)
-	require.NoError(t, err)
+	out := MustTake(t, All(loose, tiers.Limit()), "a", 1)
 	assert.Equal(t, "tiers, 3 in 1s", out.By.String())
 	assert.EqualValues(t, 2, out.Left)
 	assert.EqualValues(t, 3, out.Limit)
 
-	out, err = All(tiers.Limit(), tight).Take(t.Context(), "b", 1)
-	require.NoError(t, err)
+	out = MustTake(t, All(tiers.Limit(), tight), "b", 1)
 	assert.Same(t, tight, out.By, "it has less left than any tier")
 	assert.EqualValues(t, 1, out.Left)
 
@@ -312,9 +297,7 @@ func TestResultsOfSeveralLimits(t *testing.T) {
 }
 
 func TestLeakyBucketOfALimit(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	m := l.LeakyBucket(5).Limit(1000, time.Second)
 	start := time.Now()
 	assert.True(t, m.Allow("k"))
@@ -322,8 +305,7 @@ func TestLeakyBucketOfALimit(t *testing.T) {
 	for range 3 {
 		require.NoError(t, m.Wait(t.Context(), "k"))
 	}
-	out, err := m.Take(t.Context(), "k", 1)
-	require.NoError(t, err)
+	out := MustTake(t, m, "k", 1)
 	assert.True(t, out.Allowed())
 	assert.GreaterOrEqual(t, time.Since(start), 4*time.Millisecond)
 }
@@ -348,8 +330,7 @@ func TestHoldOfALimit(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 	_, err = l.SlidingWindow().Limit(1, time.Second).Hold(t.Context(), "k")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = jobs.Take(t.Context(), "k", 1)
-	require.NoError(t, err)
+	MustTake(t, jobs, "k", 1)
 	assert.False(t, jobs.Allow("k"), "a lease holds the place for a minute")
 }
 
@@ -399,9 +380,7 @@ func (f recording) Run(_ context.Context, r *Request) (*Result, error) {
 
 // A known caller's decision allocates nothing; a Strategy's Run its Result.
 func TestLimitAllocatesNothing(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	addr := netip.MustParseAddr("2001:db8:1234:5678:1234:5678:1234:5678")
 	var buf [64]byte
 	for _, n := range []uint64{1, 1 << 40} { // denied, and admitted
@@ -470,9 +449,7 @@ func TestEqualLimitsMadeAtOnceCountTogether(t *testing.T) {
 }
 
 func TestLimitsAreBounded(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	var g errgroup.Group
 	var made, refused atomic.Int64
 	for w := range 8 {
@@ -495,7 +472,7 @@ func TestLimitsAreBounded(t *testing.T) {
 	assert.EqualValues(t, windows.MaxSeries, made.Load())
 	assert.EqualValues(t, 100_000-windows.MaxSeries, refused.Load())
 	before := l.Stats().Invalid
-	_, err = l.SlidingWindow().Limit(200_000, time.Minute).Take(t.Context(), "k", 1)
+	_, err := l.SlidingWindow().Limit(200_000, time.Minute).Take(t.Context(), "k", 1)
 	assert.EqualValues(t, before+1, l.Stats().Invalid)
 	assert.EqualError(t, err, "weir: bad limit: 65536 different limits and calendars are in use; "+
 		"put what varies into the key")
@@ -527,9 +504,7 @@ func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string 
 	rng := rand.New(rand.NewPCG(seed, 1))
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
 	newOne := func() *Limiter {
-		l, err := New(Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
+		l := MustNew(t, Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
 		return l
 	}
 	type identity struct {
@@ -562,10 +537,8 @@ func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string 
 		}
 		alone := limited[id.kind](apart[of], id.n, id.d).Named("alone")
 		key, cost := string(rune('k'+rng.IntN(2))), 1+rng.Uint64N(2)
-		got, err := m.Take(t.Context(), key, cost)
-		require.NoError(t, err)
-		want, err := alone.Take(t.Context(), key, cost)
-		require.NoError(t, err)
+		got := MustTake(t, m, key, cost)
+		want := MustTake(t, alone, key, cost)
 		if got.Result != want.Result || got.Left != want.Left || got.Wait != want.Wait {
 			return fmt.Sprintf("step %d: %v of %v: %+v, want %+v", step, key, m, got, want)
 		}
@@ -609,9 +582,7 @@ func TestSnapshotsCarryTheNamesOfLimits(t *testing.T) {
 
 // Run of a strategy allocates its Result, and no Request where that is the caller's.
 func TestRunAllocatesItsResult(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	fixed, sliding, log := l.FixedWindow(), l.SlidingWindow(), l.SlidingLog()
 	limit := sliding.Limit(5, time.Hour)
 	for name, call := range map[string]func() (*Result, error){
@@ -652,8 +623,7 @@ func TestTheLongestDenialOfAllBinds(t *testing.T) {
 	for i, m := range []*Limit{All(long, short), All(short, long)} {
 		key := strconv.Itoa(i)
 		require.True(t, m.Allow(key))
-		out, err := m.Take(t.Context(), key, 1)
-		require.NoError(t, err)
+		out := MustTake(t, m, key, 1)
 		assert.False(t, out.Allowed())
 		assert.Same(t, long, out.By)
 		assert.Greater(t, out.Wait, time.Minute)
@@ -664,8 +634,7 @@ func TestAllOfAll(t *testing.T) {
 	l, _ := manual(t)
 	of := func(n uint64) *Limit { return l.SlidingWindow().Limit(n, time.Minute) }
 	three := of(3)
-	out, err := All(All(of(10), of(20)), three).Take(t.Context(), "k", 1)
-	require.NoError(t, err)
+	out := MustTake(t, All(All(of(10), of(20)), three), "k", 1)
 	assert.Same(t, three, out.By)
 	assert.EqualValues(t, 2, out.Left)
 	d, err := Decide(t.Context(), All(of(10), of(20)).For("k"), three.For("k"))
@@ -681,8 +650,7 @@ func TestAllWithALeakyBucket(t *testing.T) {
 	require.True(t, m.Allow("k"))
 	assert.False(t, m.Allow("k"))
 	require.True(t, leaky.Allow("k"))
-	out, err := leaky.Take(t.Context(), "k", 1)
-	require.NoError(t, err)
+	out := MustTake(t, leaky, "k", 1)
 	assert.Equal(t, time.Hour, out.Wait)
 }
 
@@ -695,8 +663,7 @@ func TestLeftOfClampedNumbers(t *testing.T) {
 	} {
 		peeked, err := m.Peek(t.Context(), "k")
 		require.NoError(t, err)
-		out, err := m.Take(t.Context(), "k", 1)
-		require.NoError(t, err)
+		out := MustTake(t, m, "k", 1)
 		assert.Equal(t, out.Left, peeked.Left, m)
 	}
 }
@@ -744,8 +711,7 @@ func TestLabelsAreApart(t *testing.T) {
 	small := mustLimit(wrapping{l.TokenBucket(1)}, 10, time.Minute)
 	large := mustLimit(wrapping{l.TokenBucket(5)}, 10, time.Minute)
 	require.True(t, small.Allow("k"))
-	out, err := large.Take(t.Context(), "k", 1)
-	require.NoError(t, err)
+	out := MustTake(t, large, "k", 1)
 	assert.EqualValues(t, 4, out.Left)
 }
 
@@ -802,9 +768,7 @@ func TestEqualLimitsQueueTogether(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, err := New(Config{})
-				require.NoError(t, err)
-				defer l.Close()
+				l := MustNew(t, Config{})
 				var order []int
 				var mu sync.Mutex
 				var g errgroup.Group

@@ -63,9 +63,7 @@ type both struct {
 
 func newBoth(t *testing.T, start time.Time) *both {
 	clock := weirtest.NewClock(start)
-	limiter, err := weir.New(weir.Config{Now: clock.Now, Timeout: time.Nanosecond})
-	require.NoError(t, err)
-	t.Cleanup(func() { limiter.Close() })
+	limiter := weir.MustNew(t, weir.Config{Now: clock.Now, Timeout: time.Nanosecond})
 	return &both{limiter, clock, original{map[originalKey]*originalRow{}}}
 }
 

@@ -78,9 +78,7 @@ func ExampleReserve() {
 // reservable returns every local strategy, alone and composed.
 func reservable(t testing.TB) map[string]verbtest.Reserver {
 	limiters := func(now func() time.Time) *weir.Limiter {
-		l, err := weir.New(weir.Config{Now: now, Timeout: 1})
-		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
+		l := weir.MustNew(t, weir.Config{Now: now, Timeout: 1})
 		return l
 	}
 	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) verbtest.Reserver {
@@ -100,8 +98,7 @@ func reservable(t testing.TB) map[string]verbtest.Reserver {
 		"List":          of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.List() }),
 		"LeakyBucket":   leaky,
 		"Tiers": of(2*limit, func(l *weir.Limiter) weir.Strategy {
-			s, err := l.Tiers(weir.Tier{Limit: limit, Duration: duration})
-			require.NoError(t, err)
+			s := weir.MustTiers(t, l, weir.Tier{Limit: limit, Duration: duration})
 			return s
 		}),
 		"All": of(limit, func(l *weir.Limiter) weir.Strategy {
@@ -178,9 +175,7 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := verbtest.Reserver{Span: 20, Make: func(now func() time.Time) weir.Strategy {
-				l, err := weir.New(weir.Config{Now: now})
-				require.NoError(t, err)
-				t.Cleanup(func() { l.Close() })
+				l := weir.MustNew(t, weir.Config{Now: now})
 				control.everyOption = l.FixedWindow()
 				return control
 			}}
@@ -234,8 +229,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 
 // resettable returns strategies that admit 5 in 10 s.
 func resettable(t *testing.T, l *weir.Limiter) map[string]weir.Strategy {
-	tiers, err := l.Tiers(weir.Tier{Limit: 5, Duration: 10 * time.Second})
-	require.NoError(t, err)
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 5, Duration: 10 * time.Second})
 	return map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
 		"TokenBucket": l.TokenBucket(0), "Counter": l.Counter(), "List": l.List(), "Tiers": tiers,
@@ -247,7 +241,7 @@ func resettable(t *testing.T, l *weir.Limiter) map[string]weir.Strategy {
 // What was reserved before a Reset is no longer counted, so Cancel takes nothing from what was
 // admitted since.
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	for name, s := range resettable(t, l) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: 5, Duration: 10 * time.Second, Cost: 4, Meta: "m"}
@@ -268,56 +262,54 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 			require.True(t, since.Allowed())
 			clock.Advance(time.Millisecond)
 			require.NoError(t, before.Cancel(t.Context()))
-			assert.False(t, run(t, s, *r).Allowed(), "the older reservation gave the newer one's cost back")
+			assert.False(t, weir.MustRun(t, s, r).Allowed(), "the older reservation gave the newer one's cost back")
 			require.NoError(t, since.Commit(t.Context(), 1))
-			assert.True(t, run(t, s, *r).Allowed(), "the newer one gives back its own")
+			assert.True(t, weir.MustRun(t, s, r).Allowed(), "the newer one gives back its own")
 		})
 	}
 }
 
 // A reservation gives back to its own slice, also if a newer one could have ended with it.
 func TestLateCancelOpensNoShortTier(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
+	l, clock := newLimiter(t, weir.Config{})
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
-	require.NoError(t, err)
 	r := weir.Request{Key: "a", Cost: 2}
 	early, err := weir.Reserve(t.Context(), tiers, &r)
 	require.NoError(t, err)
 	require.True(t, early.Allowed())
 	clock.Advance(9 * time.Second) // its ExpiresAt is also that of this slice in the short tier
 	r.Cost = 10
-	require.True(t, run(t, tiers, r).Allowed())
+	require.True(t, weir.MustRun(t, tiers, &r).Allowed())
 	require.NoError(t, early.Cancel(t.Context()))
 	r.Cost = 2
-	assert.False(t, run(t, tiers, r).Allowed(), "12 in one slice")
+	assert.False(t, weir.MustRun(t, tiers, &r).Allowed(), "12 in one slice")
 	clock.Advance(time.Second)
-	assert.True(t, run(t, tiers, r).Allowed(), "the long tier has got its 2 back")
+	assert.True(t, weir.MustRun(t, tiers, &r).Allowed(), "the long tier has got its 2 back")
 }
 
 // A plain Refund does not know its slice, but never takes it for one without its cost.
 func TestRefundPassesSlicesWithoutItsCost(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
+	l, clock := newLimiter(t, weir.Config{})
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
-	require.NoError(t, err)
 	r := weir.Request{Key: "a", Cost: 7}
-	first := run(t, tiers, r)
+	first := weir.MustRun(t, tiers, &r)
 	clock.Advance(9 * time.Second)
 	one := weir.Request{Key: "a"}
-	second := run(t, tiers, one)
+	second := weir.MustRun(t, tiers, &one)
 	require.NoError(t, tiers.Refund(t.Context(), &one, second)) // its slice has a cost of 0 now
 	require.NoError(t, tiers.Refund(t.Context(), &r, first))
 	r.Cost = 10
-	assert.EqualValues(t, 10, run(t, tiers, r).TotalRequests, "all was given back")
+	assert.EqualValues(t, 10, weir.MustRun(t, tiers, &r).TotalRequests, "all was given back")
 }
 
 // A reservation finds its own entry in a List among any number of others.
 func TestCancelTakesFromItsOwnEntry(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	s := l.List()
 	r := weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Cost: 3, Meta: "mine"}
-	run(t, s, weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Meta: "first"})
+	weir.MustRun(t, s, &weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Meta: "first"})
 	clock.Advance(1)
 	mine, err := weir.Reserve(t.Context(), s, &r)
 	require.NoError(t, err)
@@ -325,7 +317,7 @@ func TestCancelTakesFromItsOwnEntry(t *testing.T) {
 	other.Cost, other.Meta = 1, "other"
 	for range 2000 {
 		clock.Advance(1)
-		run(t, s, other)
+		weir.MustRun(t, s, &other)
 	}
 	require.NoError(t, mine.Cancel(t.Context()))
 	entries, err := s.Hits(t.Context(), &r)
@@ -343,16 +335,15 @@ func (w watched) Unwrap() weir.Strategy { return w.Strategy }
 
 // All compares what is left of a token bucket's burst, and of no tiers, also behind wrappers.
 func TestAllSeesThroughWrappers(t *testing.T) {
-	l, _ := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 3, Duration: time.Second})
-	require.NoError(t, err)
+	l, _ := newLimiter(t, weir.Config{})
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 3, Duration: time.Second})
 	r := weir.Request{Limit: 10, Duration: time.Minute}
 	for i, inner := range []weir.Strategy{l.TokenBucket(20), tiers} {
 		r.Key = fmt.Sprint("plain", i)
-		plain := run(t, weir.AllOf(inner.(refunding), l.FixedWindow()), r)
+		plain := weir.MustRun(t, weir.AllOf(inner.(refunding), l.FixedWindow()), &r)
 		r.Key = fmt.Sprint("watched", i)
-		assert.Equal(t, plain, run(t, weir.AllOf(watchedRefunder{watched{inner}, inner.(refunding)},
-			l.FixedWindow()), r))
+		assert.Equal(t, plain, weir.MustRun(t, weir.AllOf(watchedRefunder{watched{inner}, inner.(refunding)},
+			l.FixedWindow()), &r))
 	}
 }
 
@@ -369,7 +360,7 @@ type watchedRefunder struct {
 // A Return gives back no more than was taken, nothing after a denial, and may be called
 // concurrently.
 func TestReturnGivesBackWhatWasTaken(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	for name, s := range resettable(t, l) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name + "return", Limit: 5, Duration: 10 * time.Second, Cost: 2,
@@ -377,12 +368,12 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 			res, first, err := s.(weir.Admitter).Admit(t.Context(), r)
 			require.NoError(t, err)
 			require.True(t, res.Allowed())
-			require.True(t, run(t, s, *r).Allowed())
+			require.True(t, weir.MustRun(t, s, r).Allowed())
 			denied, none, err := s.(weir.Admitter).Admit(t.Context(), r)
 			require.NoError(t, err)
 			require.False(t, denied.Allowed())
 			require.NoError(t, none(t.Context(), 2))
-			assert.False(t, run(t, s, *r).Allowed(), "a denial gave something back")
+			assert.False(t, weir.MustRun(t, s, r).Allowed(), "a denial gave something back")
 
 			clock.Advance(time.Millisecond)
 			var wg sync.WaitGroup
@@ -394,7 +385,7 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 			one.Cost = 1
 			admitted := 0
 			for range 5 {
-				if run(t, s, one).Allowed() {
+				if weir.MustRun(t, s, &one).Allowed() {
 					admitted++
 				}
 			}
@@ -406,7 +397,7 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 // A Return in parts gives back as much as one Return of them all, whatever has flowed in or expired
 // since. Another admission shows what would be too much.
 func TestReturnInPartsGivesBackAsMuchAsOne(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	for name, s := range resettable(t, l) {
 		t.Run(name, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(1, 0))
@@ -443,12 +434,12 @@ func TestReturnInPartsGivesBackAsMuchAsOne(t *testing.T) {
 // The last tokens of an admission flow in last, so those that flowed in already are not given back
 // by a second Return either.
 func TestPartialReturnsOfATokenBucket(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	s := l.TokenBucket(0)
 	ask := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: 5} // one comes back in 6 s
 	_, first, err := s.Admit(t.Context(), ask)
 	require.NoError(t, err)
-	require.True(t, run(t, s, *ask).Allowed())
+	require.True(t, weir.MustRun(t, s, ask).Allowed())
 	clock.Advance(24 * time.Second)
 	require.EqualValues(t, 6, counted(t, s, ask), "four are back")
 	require.NoError(t, first(t.Context(), 2))

@@ -37,11 +37,8 @@ func ExamplePrefixResetter() {
 
 // A limit's keys are reset by its strategy, and those of no other limit or strategy.
 func TestResetPrefixOfALimit(t *testing.T) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
-	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Hour})
-	require.NoError(t, err)
+	l := weir.MustNew(t, weir.Config{})
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1, Duration: time.Hour})
 	for name, of := range map[string]func(n uint64, d time.Duration) *weir.Limit{
 		"FixedWindow": l.FixedWindow().Limit, "SlidingWindow": l.SlidingWindow().Limit,
 		"TokenBucket": l.TokenBucket(1).Limit, "SlidingLog": l.SlidingLog().Limit,
@@ -70,8 +67,7 @@ func TestResetPrefixOfALimit(t *testing.T) {
 
 // prefixed are the strategies that can reset a prefix: all of them.
 func prefixed(t testing.TB, l *weir.Limiter) map[string]weir.Strategy {
-	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Hour})
-	require.NoError(t, err)
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1, Duration: time.Hour})
 	return map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(),
 		"TokenBucket": l.TokenBucket(0),
@@ -82,15 +78,12 @@ func prefixed(t testing.TB, l *weir.Limiter) map[string]weir.Strategy {
 }
 
 func TestResetPrefix(t *testing.T) {
-	l, err := weir.New(weir.Config{Now: weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now})
-	require.NoError(t, err)
-	defer l.Close()
+	l := weir.MustNew(t, weir.Config{Now: weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now})
 	strategies := prefixed(t, l)
 	const keys = 300
 	long := strings.Repeat("x", 200)
 	ask := func(s weir.Strategy, key string) bool {
-		res, err := s.Run(t.Context(), &weir.Request{Key: key, Limit: 1, Duration: time.Hour})
-		require.NoError(t, err)
+		res := weir.MustRun(t, s, &weir.Request{Key: key, Limit: 1, Duration: time.Hour})
 		return res.Allowed()
 	}
 	all := func(s weir.Strategy, prefix string) (admitted int) {
@@ -144,9 +137,7 @@ func TestResetPrefix(t *testing.T) {
 // besides returns how many hits of keys that do not begin with a prefix are admitted beyond their
 // limits, while a prefix is reset over and over.
 func besides(t *testing.T, prefix string) (over int64) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := weir.MustNew(t, weir.Config{})
 	for name, s := range map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
 	} {

@@ -19,18 +19,15 @@ func TestResolutionIsNotNegative(t *testing.T) {
 
 func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{Resolution: 10 * time.Millisecond, SweepEvery: time.Second,
+		l := MustNew(t, Config{Resolution: 10 * time.Millisecond, SweepEvery: time.Second,
 			Timeout: time.Second})
-		require.NoError(t, err)
-		defer l.Close()
 		late := func() time.Duration { return time.Duration(time.Now().UnixNano() - l.clock.Read()) }
 		for range 2 {
 			for range 3 {
 				require.Zero(t, late(), "the table is empty: the clock is exact")
 				time.Sleep(3 * time.Millisecond)
 			}
-			_, err = l.CheckRate("id", 1000, 1)
-			require.NoError(t, err)
+			MustCheck(t, l, "id", 1000, 1)
 			for i := range 100 {
 				synctest.Wait()
 				require.Equal(t, time.Duration(i)*3*time.Millisecond%(10*time.Millisecond), late())
@@ -46,11 +43,8 @@ func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 // though the coarse clock has not come there.
 func TestCoarseDenialsAreNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{Resolution: time.Hour, SweepEvery: 24 * time.Hour})
-		require.NoError(t, err)
-		defer l.Close()
-		tiers, err := l.Tiers(Tier{1, time.Second})
-		require.NoError(t, err)
+		l := MustNew(t, Config{Resolution: time.Hour, SweepEvery: 24 * time.Hour})
+		tiers := MustTiers(t, l, Tier{1, time.Second})
 		check := func(name string, decide func() (Result, error)) {
 			res, err := decide()
 			require.NoError(t, err)
@@ -80,11 +74,9 @@ func TestCoarseDenialsAreNotLate(t *testing.T) {
 				res, err := s.Run(t.Context(), r)
 				return *res, err
 			})
-			denied, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			denied := MustRun(t, s, r)
 			time.Sleep(time.Until(denied.ExpiresAt))
-			peeked, err := s.Peek(t.Context(), r)
-			require.NoError(t, err)
+			peeked := MustPeek(t, s, r)
 			assert.True(t, peeked.Allowed(), "%T, Peek", s)
 		}
 	})
@@ -94,21 +86,16 @@ func TestCoarseDenialsAreNotLate(t *testing.T) {
 func TestCoarseWindowsEndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(5 * time.Millisecond) // away from window edges
-		l, err := New(Config{Resolution: 10 * time.Millisecond})
-		require.NoError(t, err)
-		defer l.Close()
-		first, err := l.CheckRate("id", 1000, 9)
-		require.NoError(t, err)
+		l := MustNew(t, Config{Resolution: 10 * time.Millisecond})
+		first := MustCheck(t, l, "id", 1000, 9)
 		time.Sleep(time.Until(first.ExpiresAt))
 		synctest.Wait()
-		res, err := l.CheckRate("id", 1000, 9)
-		require.NoError(t, err)
+		res := MustCheck(t, l, "id", 1000, 9)
 		assert.Equal(t, Result{State: Allow, TotalRequests: 2, ExpiresAt: first.ExpiresAt}, res,
 			"5 ms too early")
 		time.Sleep(5 * time.Millisecond)
 		synctest.Wait()
-		res, err = l.CheckRate("id", 1000, 9)
-		require.NoError(t, err)
+		res = MustCheck(t, l, "id", 1000, 9)
 		assert.Equal(t, Result{State: Allow, TotalRequests: 1, ExpiresAt: first.ExpiresAt.Add(time.Second)},
 			res)
 	})
@@ -118,8 +105,7 @@ func TestResolutionIsIgnoredWithNow(t *testing.T) {
 	l, c := newTestLimiter(t, Config{Resolution: time.Hour})
 	for ms := range int64(5) {
 		c.setMs(ms)
-		res, err := l.CheckRate("id", 1, 1)
-		require.NoError(t, err)
+		res := MustCheck(t, l, "id", 1, 1)
 		assert.True(t, res.Allowed())
 	}
 }
@@ -134,9 +120,7 @@ func TestSweepAdvancesTheCoarseClock(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := New(Config{Resolution: time.Hour, SweepEvery: time.Hour})
-			require.NoError(t, err)
-			defer l.Close()
+			l := MustNew(t, Config{Resolution: time.Hour, SweepEvery: time.Hour})
 			for i := range 10 {
 				_, err := fill(l, strconv.Itoa(i))
 				require.NoError(t, err)
@@ -164,9 +148,7 @@ func rejected(t *testing.T, found func() bool) {
 func overfull(t *testing.T, cfg Config) (windows int) {
 	const limit = 3
 	cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery = 4, 1, 500*time.Microsecond
-	l, err := New(cfg)
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, cfg)
 	var mu sync.Mutex
 	admitted := map[int64]int{}
 	until := time.Now().Add(300 * time.Millisecond)

@@ -28,8 +28,7 @@ func TestRefundedHitsLeaveTheLog(t *testing.T) {
 			held = append(held[:i], held[i+1:]...)
 			continue
 		}
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		res := MustRun(t, s, r)
 		require.Equal(t, len(held) < 3, res.Allowed())
 		if res.Allowed() {
 			held = append(held, res)
@@ -128,20 +127,17 @@ func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 
 func TestPeekKeepsNoStateAlive(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 1})
-	tiers, err := l.Tiers(Tier{5, time.Second})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{5, time.Second})
 	for name, s := range map[string]Strategy{
 		"log": l.SlidingLog(), "tiers": tiers, "queue": l.LeakyBucket(0), "window": l.SlidingWindow(),
 		"tokens": l.TokenBucket(0),
 	} {
 		clock.setMs(0)
 		r := &Request{Key: name, Limit: 5, Duration: time.Second}
-		_, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, s, r)
 		for ms := range int64(30) {
 			clock.ns.Store(ms*100*msec + 1)
-			_, err := s.(Peeker).Peek(t.Context(), r)
-			require.NoError(t, err)
+			MustPeek(t, s.(Peeker), r)
 		}
 		l.Sweep()
 		require.Zero(t, l.Stats().Buckets, name)
@@ -155,14 +151,12 @@ func TestRefundInPartLeavesTheRest(t *testing.T) {
 	r := Request{Key: "id", Limit: 3, Duration: time.Second}
 	cost3 := r
 	cost3.Cost = 3
-	res, err := s.Run(t.Context(), &cost3)
-	require.NoError(t, err)
+	res := MustRun(t, s, &cost3)
 	require.NoError(t, s.Refund(t.Context(), &r, res))
 	entries, err := s.Hits(t.Context(), &r)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	assert.EqualValues(t, 2, entries[0].Cost)
-	peeked, err := s.Peek(t.Context(), &r)
-	require.NoError(t, err)
+	peeked := MustPeek(t, s, &r)
 	assert.EqualValues(t, 3, peeked.TotalRequests)
 }

@@ -21,8 +21,7 @@ func TestClockThatCrossesAWindowAtEachReading(t *testing.T) {
 		r.Key = strconv.Itoa(i % 10)
 		for _, s := range []Strategy{l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(),
 			l.TokenBucket(0)} {
-			_, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			MustRun(t, s, r)
 		}
 	}
 	require.NoError(t, l.Close())
@@ -36,12 +35,10 @@ func TestSlidingWindowHoldsOneBucketACaller(t *testing.T) {
 	r := &Request{Key: "id", Limit: 5, Duration: time.Second}
 	for ms := range int64(50) {
 		clock.setMs(ms * 100)
-		_, err := l.SlidingWindow().Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, l.SlidingWindow(), r)
 		require.Equal(t, 1, l.Stats().Buckets)
 	}
 	clock.setMs(60_000)
-	res, err := l.SlidingWindow().Run(t.Context(), r)
-	require.NoError(t, err)
+	res := MustRun(t, l.SlidingWindow(), r)
 	assert.EqualValues(t, 1, res.TotalRequests)
 }

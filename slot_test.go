@@ -41,8 +41,7 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 		l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 10})
 		s := l.Counter()
 		r := &Request{Key: id, Limit: 2, Duration: time.Millisecond}
-		_, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, s, r)
 		bucket := func() (*slots.Slot, slots.Identity) {
 			c, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
 			require.NoError(t, err)
@@ -85,15 +84,13 @@ func TestSweepKeepsABucketThatWasUsedAgain(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1})
 	s := l.TokenBucket(0)
 	r := &Request{Key: "id", Limit: 1, Duration: time.Second}
-	_, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	MustRun(t, s, r)
 	clock.setMs(2500)
-	_, err = s.Run(t.Context(), r) // lowers no bound: the shard still thinks that it expires at 1000
+	_, err := s.Run(t.Context(), r) // lowers no bound: the shard still thinks that it expires at 1000
 	require.NoError(t, err)
 	clock.setMs(3000)
 	assert.Zero(t, l.Sweep())
-	res, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	res := MustRun(t, s, r)
 	assert.False(t, res.Allowed())
 }
 
@@ -101,14 +98,12 @@ func TestSweepKeepsABucketThatWasUsedAgain(t *testing.T) {
 func TestLoadCountsRestoredBytes(t *testing.T) {
 	from, _ := newTestLimiter(t, Config{})
 	tiers := func(l *Limiter) *Tiers {
-		s, err := l.Tiers(Tier{5, time.Second}, Tier{9, time.Minute})
-		require.NoError(t, err)
+		s := MustTiers(t, l, Tier{5, time.Second}, Tier{9, time.Minute})
 		return s
 	}
 	for _, s := range []Strategy{from.SlidingLog(), from.List(), tiers(from)} {
 		for range 3 {
-			_, err := s.Run(t.Context(), &Request{Key: "id", Limit: 5, Duration: time.Second, Meta: "meta"})
-			require.NoError(t, err)
+			MustRun(t, s, &Request{Key: "id", Limit: 5, Duration: time.Second, Meta: "meta"})
 		}
 	}
 	to, _ := newTestLimiter(t, Config{})
@@ -130,8 +125,7 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 		for _, s := range strategies(from) {
 			r := &Request{Key: fmt.Sprint("caller", i*7%callers), Limit: 100, Duration: time.Minute}
 			for range i*7%callers + 1 {
-				_, err := s.Run(t.Context(), r)
-				require.NoError(t, err)
+				MustRun(t, s, r)
 			}
 		}
 	}
@@ -140,8 +134,7 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 	for _, s := range strategies(to) {
 		for i := range callers {
 			r := &Request{Key: fmt.Sprint("caller", i), Limit: 100, Duration: time.Minute}
-			res, err := s.(Peeker).Peek(t.Context(), r)
-			require.NoError(t, err)
+			res := MustPeek(t, s.(Peeker), r)
 			want := uint64(1)
 			if i >= callers-kept {
 				want = uint64(i) + 2

@@ -48,19 +48,15 @@ func filesIn(t testing.TB, dir string) (names []string) {
 // countIn returns the count of an ID in a saved file, read by a limiter of cfg.
 func countIn(t testing.TB, cfg Config, name, id string) uint64 {
 	t.Helper()
-	l, err := New(cfg)
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, cfg)
 	require.NoError(t, l.LoadFile(name))
-	b, err := l.Inspect(id, time.Hour.Milliseconds())
-	require.NoError(t, err)
+	b := MustInspect(t, l, id, time.Hour.Milliseconds())
 	return b.Count
 }
 
 func admitOne(t testing.TB, l *Limiter, id string) {
 	t.Helper()
-	res, err := l.CheckRate(id, time.Hour.Milliseconds(), 1_000_000)
-	require.NoError(t, err)
+	res := MustCheck(t, l, id, time.Hour.Milliseconds(), 1_000_000)
 	require.True(t, res.Allowed())
 }
 
@@ -225,9 +221,7 @@ type checkpoint struct {
 }
 
 func startCheckpoint(t *testing.T, dir string, interval time.Duration) *checkpoint {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
+	l := MustNew(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &checkpoint{l: l, name: filepath.Join(dir, "counts"), cancel: cancel,
 		ended: make(chan error, 1)}

@@ -36,8 +36,7 @@ type subject interface {
 
 // subjects returns a strategy of each kind.
 func subjects(t testing.TB, l *Limiter) map[string]subject {
-	tiers, err := l.Tiers(Tier{20, 2 * time.Second}, Tier{12, time.Second}, Tier{30, 5 * time.Second})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{20, 2 * time.Second}, Tier{12, time.Second}, Tier{30, 5 * time.Second})
 	fine, err := tiers.Resolution(250 * time.Millisecond)
 	require.NoError(t, err)
 	return map[string]subject{
@@ -118,8 +117,7 @@ func TestLoadRaisesCounts(t *testing.T) {
 		return &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: cost}
 	}
 	total := func(s subject) uint64 {
-		res, err := s.Peek(t.Context(), request(1))
-		require.NoError(t, err)
+		res := MustPeek(t, s, request(1))
 		return res.TotalRequests - uint64(res.State)
 	}
 	for _, name := range subjectNames {
@@ -130,8 +128,7 @@ func TestLoadRaisesCounts(t *testing.T) {
 				other, _ := newTestLimiter(t, Config{})
 				for to, cost := range map[*Limiter]uint64{l: tt.have, other: tt.saved} {
 					if cost > 0 {
-						_, err := subjects(t, to)[name].Run(t.Context(), request(cost))
-						require.NoError(t, err)
+						MustRun(t, subjects(t, to)[name], request(cost))
 					}
 				}
 				before := l.Stats()
@@ -150,9 +147,8 @@ func sample(t testing.TB) (*Limiter, []byte) {
 	l, _ := newTestLimiter(t, Config{})
 	for _, s := range subjects(t, l) {
 		for _, id := range snapshotIDs {
-			_, err := s.Run(context.Background(), &Request{Key: id, Limit: 12, Duration: 5 * time.Second,
+			MustRun(t, s, &Request{Key: id, Limit: 12, Duration: 5 * time.Second,
 				Cost: 2, Meta: "m"})
-			require.NoError(t, err)
 		}
 	}
 	return l, saved(t, l)
@@ -221,8 +217,7 @@ func TestLoadSkipsExpiredBuckets(t *testing.T) {
 	require.NoError(t, l.Load(bytes.NewReader(snapshot)))
 	assert.Zero(t, l.Stats().Buckets)
 	was, clock := newTestLimiter(t, Config{})
-	_, err := was.CheckRate("a", 1000, 3)
-	require.NoError(t, err)
+	MustCheck(t, was, "a", 1000, 3)
 	clock.setMs(1000)
 	assert.Less(t, len(saved(t, was)), 30, "all has expired: only the frame remains")
 }
@@ -231,8 +226,7 @@ func TestLoadSkipsExpiredBuckets(t *testing.T) {
 func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
 	was, clock := newTestLimiter(t, Config{})
 	clock.setMs(time.Hour.Milliseconds())
-	_, err := was.CheckRate("a", time.Minute.Milliseconds(), 3)
-	require.NoError(t, err)
+	MustCheck(t, was, "a", time.Minute.Milliseconds(), 3)
 	snapshot := saved(t, was)
 	l, clock := newTestLimiter(t, Config{})
 	clock.setMs(time.Hour.Milliseconds() - 60_001)
@@ -240,8 +234,7 @@ func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
 	clock.setMs(time.Hour.Milliseconds() - 60_000)
 	require.NoError(t, l.Load(bytes.NewReader(snapshot)))
 	clock.setMs(time.Hour.Milliseconds())
-	b, err := l.Inspect("a", time.Minute.Milliseconds())
-	require.NoError(t, err)
+	b := MustInspect(t, l, "a", time.Minute.Milliseconds())
 	assert.Equal(t, uint64(1), b.Count, "the window counts when the clock reaches it")
 }
 
@@ -281,22 +274,18 @@ func TestLoadOnAClockBehindKeepsTheLatestInstant(t *testing.T) {
 		r := &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: 12}
 		was, clock := newTestLimiter(t, Config{})
 		clock.setMs(9_999_000)
-		_, err := subjects(t, was)[name].Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, subjects(t, was)[name], r)
 		clock.setMs(10_000_000) // the next window
 		r.Cost = 1
-		_, err = subjects(t, was)[name].Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, subjects(t, was)[name], r)
 		snapshot := saved(t, was)
 		for behind := range int64(10) {
 			restored, again := newTestLimiter(t, Config{})
 			again.setMs(10_000_000 - 100*behind)
 			require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
 			clock.setMs(10_000_000 - 100*behind)
-			want, err := subjects(t, was)[name].Peek(t.Context(), r)
-			require.NoError(t, err)
-			got, err := subjects(t, restored)[name].Peek(t.Context(), r)
-			require.NoError(t, err)
+			want := MustPeek(t, subjects(t, was)[name], r)
+			got := MustPeek(t, subjects(t, restored)[name], r)
 			if name != "FixedWindow" { // it counts in the window that the clock shows
 				assert.Equal(t, want.State, got.State, "%s, %d ms behind", name, 100*behind)
 			}
@@ -484,8 +473,7 @@ func TestLoadReadsTheFirstFormat(t *testing.T) {
 		if name == "Tiers with a Resolution" || name == "InFlight" {
 			continue // newer than the format
 		}
-		res, err := s.Peek(t.Context(), &Request{Key: "a", Limit: 12, Duration: 5 * time.Second})
-		require.NoError(t, err)
+		res := MustPeek(t, s, &Request{Key: "a", Limit: 12, Duration: 5 * time.Second})
 		assert.Equal(t, uint64(2), res.TotalRequests-uint64(res.State), name)
 	}
 }
@@ -496,8 +484,7 @@ func TestLoadReadsOlderSnapshots(t *testing.T) {
 	want, err := os.ReadFile("testdata/snapshot.1.txt")
 	require.NoError(t, err)
 	l, clock := newTestLimiter(t, Config{})
-	tiers, err := l.Tiers(Tier{5, time.Second}, Tier{9, time.Minute})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{5, time.Second}, Tier{9, time.Minute})
 	const then = 1_700_000_041_000
 	clock.setMs(then)
 	file, err := os.Open("testdata/snapshot.1")
@@ -514,8 +501,7 @@ func TestLoadReadsOlderSnapshots(t *testing.T) {
 			for _, ms := range []int64{then, then + 4000, then + 20_000} {
 				clock.setMs(ms)
 				r := &Request{Key: id, Limit: 9, Duration: time.Minute, Cost: 4}
-				res, err := s.(Peeker).Peek(t.Context(), r)
-				require.NoError(t, err)
+				res := MustPeek(t, s.(Peeker), r)
 				name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*weir.")
 				fmt.Fprintln(&got, name, fmt.Sprint(ms)+":", res.State, res.TotalRequests,
 					res.ExpiresAt.UnixMilli())
@@ -554,9 +540,8 @@ func TestLoadReadsTokenBucketsWithAndWithoutASpacing(t *testing.T) {
 		e.Buf = append(e.Buf, endRecord)
 		e.Int(1)
 		require.NoError(t, l.Load(bytes.NewReader(framed(e.Buf))), row.name)
-		res, err := l.TokenBucket(0).Run(t.Context(), &Request{Key: "a", Limit: row.limit,
+		res := MustRun(t, l.TokenBucket(0), &Request{Key: "a", Limit: row.limit,
 			Duration: 10 * time.Second})
-		require.NoError(t, err)
 		assert.Equal(t, Allow, res.State, row.name)
 		assert.Equal(t, row.total+1, res.TotalRequests, row.name)
 		assert.Equal(t, row.wait, res.ExpiresAt.Sub(clock.now()), row.name)
@@ -567,8 +552,7 @@ func TestLoadReadsTokenBucketsWithAndWithoutASpacing(t *testing.T) {
 func TestLoadKeepsTheRateOfATokenBucket(t *testing.T) {
 	r := &Request{Key: "a", Limit: 10, Duration: 10 * time.Second, Cost: 4}
 	was, _ := newTestLimiter(t, Config{})
-	_, err := was.TokenBucket(0).Run(t.Context(), r)
-	require.NoError(t, err)
+	MustRun(t, was.TokenBucket(0), r)
 	snapshot := saved(t, was)
 	for _, row := range []struct {
 		name  string
@@ -577,15 +561,11 @@ func TestLoadKeepsTheRateOfATokenBucket(t *testing.T) {
 	}{{"no bucket", 0, 4}, {"one with less", 3, 4}, {"one with more", 5, 5}} {
 		l, _ := newTestLimiter(t, Config{})
 		if row.used > 0 {
-			_, err := l.TokenBucket(0).Run(t.Context(),
-				&Request{Key: "a", Limit: 20, Duration: 10 * time.Second, Cost: row.used})
-			require.NoError(t, err)
+			MustRun(t, l.TokenBucket(0), &Request{Key: "a", Limit: 20, Duration: 10 * time.Second, Cost: row.used})
 		}
 		require.NoError(t, l.Load(bytes.NewReader(snapshot)))
 		for _, limit := range []uint64{20, 10, 1000} {
-			res, err := l.TokenBucket(0).Peek(t.Context(),
-				&Request{Key: "a", Limit: limit, Duration: 10 * time.Second})
-			require.NoError(t, err)
+			res := MustPeek(t, l.TokenBucket(0), &Request{Key: "a", Limit: limit, Duration: 10 * time.Second})
 			assert.Equal(t, row.total+1, res.TotalRequests, "%s, at %d", row.name, limit)
 		}
 	}

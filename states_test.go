@@ -18,8 +18,7 @@ import (
 // lockedStrategies returns the strategies with states of variable size. In each of them a hit
 // counts for 10 ms.
 func lockedStrategies(t testing.TB, l *Limiter) map[string]Strategy {
-	tiers, err := l.Tiers(Tier{100, 5 * time.Millisecond}, Tier{1000, 10 * time.Millisecond})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{100, 5 * time.Millisecond}, Tier{1000, 10 * time.Millisecond})
 	return map[string]Strategy{"SlidingLog": l.SlidingLog(), "LeakyBucket": l.LeakyBucket(0),
 		"Tiers": tiers}
 }
@@ -33,10 +32,9 @@ func TestStatesAreSweptWhenTheTimeoutHasPassed(t *testing.T) {
 	for name, s := range lockedStrategies(t, l) {
 		t.Run(name, func(t *testing.T) {
 			start := clock.ns.Load() / msec
-			_, err := s.Run(t.Context(), hitOf("a"))
-			require.NoError(t, err)
+			MustRun(t, s, hitOf("a"))
 			clock.setMs(start + 2)
-			_, err = s.Run(t.Context(), hitOf("a")) // a denial does not extend the state's life
+			_, err := s.Run(t.Context(), hitOf("a")) // a denial does not extend the state's life
 			require.NoError(t, err)
 			clock.setMs(start + 16)
 			assert.Zero(t, l.Sweep(), "it is kept for 7 ms after it has expired")
@@ -54,11 +52,9 @@ func TestSweepKeepsStatesThatAreUsedAgain(t *testing.T) {
 	for name, s := range lockedStrategies(t, l) {
 		t.Run(name, func(t *testing.T) {
 			for range 5 {
-				_, err := s.Run(t.Context(), hitOf("early"))
-				require.NoError(t, err)
+				MustRun(t, s, hitOf("early"))
 				clock.ns.Add(5 * msec)
-				_, err = s.Run(t.Context(), hitOf("late"))
-				require.NoError(t, err)
+				MustRun(t, s, hitOf("late"))
 				clock.ns.Add(6 * msec)
 				assert.Equal(t, 1, l.Sweep(), "only the early one has expired")
 				clock.ns.Add(4 * msec)
@@ -107,8 +103,7 @@ func TestEmptiedStatesAreKept(t *testing.T) {
 	for name, s := range strategies {
 		clock.setMs(1000)
 		r := hitOf(name)
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		res := MustRun(t, s, r)
 		require.NoError(t, s.(Refunder).Refund(t.Context(), r, res))
 		l.Sweep()
 		require.Equal(t, 1, l.Stats().Buckets, name)
@@ -139,8 +134,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.ID), "%d bytes", len(k.ID))
 	}
 	r := &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]}
-	_, err := l.SlidingLog().Run(t.Context(), r)
-	require.NoError(t, err)
+	MustRun(t, l.SlidingLog(), r)
 	entries, err := l.SlidingLog().Hits(t.Context(), r)
 	require.NoError(t, err)
 	meta := entries[0].Meta
@@ -194,8 +188,7 @@ func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: time.Hour})
 	for name, s := range lockedStrategies(t, l) {
 		t.Run(name, func(t *testing.T) {
-			res, err := s.Run(t.Context(), hitOf("id"))
-			require.NoError(t, err)
+			res := MustRun(t, s, hitOf("id"))
 			bytes := l.room.Bytes.Load()
 			if name != "LeakyBucket" { // there the seed is more than what remains later
 				clock.ns.Add(5 * msec)

@@ -41,8 +41,7 @@ func TestStatsCountDecisionsOnly(t *testing.T) {
 				case 6:
 					l.Sweep()
 				case 7:
-					_, err = saver.Run(t.Context(), r)
-					require.NoError(t, err)
+					MustRun(t, saver, r)
 					err = l.Load(bytes.NewReader(saved(t, other)))
 				case 8:
 					_, err = s.(PrefixResetter).ResetPrefix(t.Context(), "a", nil)

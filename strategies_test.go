@@ -12,30 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/weirtest"
 )
 
 // Package weirtest tests the laws of every strategy. These tests cover edge cases that were once
 // wrong.
 
-func newOnClock(t *testing.T, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) {
-	clock := weirtest.NewClock(time.Unix(1000, 0))
-	cfg.Now = clock.Now
-	l, err := weir.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return l, clock
-}
-
-func run(t *testing.T, s weir.Strategy, r weir.Request) *weir.Result {
-	t.Helper()
-	res, err := s.Run(context.Background(), &r)
-	require.NoError(t, err)
-	return res
-}
-
 func TestEqualSeedsDoNotAddUp(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	s := l.SlidingWindow()
 	counted := &weir.Result{State: weir.Allow, TotalRequests: 100,
 		ExpiresAt: clock.Now().Add(time.Second)}
@@ -46,14 +29,13 @@ func TestEqualSeedsDoNotAddUp(t *testing.T) {
 			wg.Go(func() { assert.NoError(t, s.Seed(context.Background(), r, counted)) })
 		}
 		wg.Wait()
-		require.EqualValues(t, 101, run(t, s, *r).TotalRequests)
+		require.EqualValues(t, 101, weir.MustRun(t, s, r).TotalRequests)
 	}
 }
 
 func TestSeedOfNothingIsSwept(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{MaxBuckets: 2})
-	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Second})
-	require.NoError(t, err)
+	l, clock := newLimiter(t, weir.Config{MaxBuckets: 2})
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1, Duration: time.Second})
 	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Second}
 	for _, s := range []weir.Seeder{l.SlidingLog(), tiers} {
 		require.NoError(t, s.Seed(context.Background(), r,
@@ -65,33 +47,32 @@ func TestSeedOfNothingIsSwept(t *testing.T) {
 }
 
 func TestLogRefundsAWholeCostAtOneInstant(t *testing.T) {
-	l, _ := newOnClock(t, weir.Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.SlidingLog()
 	five := weir.Request{Key: "a", Limit: 10, Duration: time.Second, Cost: 5}
 	one := five
 	one.Cost = 1
-	taken := run(t, s, five)
-	run(t, s, one)
+	taken := weir.MustRun(t, s, &five)
+	weir.MustRun(t, s, &one)
 	require.NoError(t, s.Refund(context.Background(), &five, taken))
-	assert.EqualValues(t, 2, run(t, s, one).TotalRequests)
+	assert.EqualValues(t, 2, weir.MustRun(t, s, &one).TotalRequests)
 }
 
 func TestStatsSurviveTheResetOfASlidingWindow(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	s := l.SlidingWindow()
 	r := weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 5}
-	run(t, s, r)
+	weir.MustRun(t, s, &r)
 	clock.Advance(time.Second)
-	run(t, s, r) // seals the previous window
+	weir.MustRun(t, s, &r) // seals the previous window
 	require.NoError(t, s.Reset(context.Background(), &r))
 	assert.EqualValues(t, 2, l.Stats().Allowed)
 }
 
 func TestSumsSaturate(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 1_000_000, Duration: time.Second},
+	l, clock := newLimiter(t, weir.Config{})
+	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1_000_000, Duration: time.Second},
 		weir.Tier{Limit: 10, Duration: 2 * time.Second})
-	require.NoError(t, err)
 	type seeded interface {
 		weir.Strategy
 		weir.Seeder
@@ -108,7 +89,7 @@ func TestSumsSaturate(t *testing.T) {
 		clock.Advance(2 * time.Second)
 		admitted := 0
 		for range 20 {
-			if run(t, s, r).Allowed() {
+			if weir.MustRun(t, s, &r).Allowed() {
 				admitted++
 			}
 		}
@@ -128,17 +109,17 @@ func TestTokenBucketAtExtremeInstants(t *testing.T) {
 }
 
 func TestAllReportsNoUnlimitedPolicyAsTheTightest(t *testing.T) {
-	l, _ := newOnClock(t, weir.Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := weir.AllOf(
 		weir.Keyed("none", l.FixedWindow(), math.MaxUint64, time.Hour),
 		weir.Keyed("tight", l.FixedWindow(), 3, time.Minute),
 	)
-	res := run(t, s, weir.Request{Key: "a"})
-	assert.Equal(t, time.Unix(1020, 0), res.ExpiresAt, "the minute's end")
+	res := weir.MustRun(t, s, &weir.Request{Key: "a"})
+	assert.Equal(t, epoch.Add(time.Minute), res.ExpiresAt, "the minute's end")
 }
 
 func TestManyPlansOfOneTokenBucketAllocateNothing(t *testing.T) {
-	l, _ := newOnClock(t, weir.Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.TokenBucket(0)
 	for _, limit := range []uint64{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
 		m, key := s.Limit(limit, time.Minute), "a"+strconv.Itoa(int(limit))
@@ -148,14 +129,11 @@ func TestManyPlansOfOneTokenBucketAllocateNothing(t *testing.T) {
 }
 
 func TestDenialThatCanNeverPassModifiesTheBucket(t *testing.T) {
-	l, clock := newOnClock(t, weir.Config{})
-	_, err := l.CheckRate("a", 60_000, 1)
-	require.NoError(t, err)
+	l, clock := newLimiter(t, weir.Config{})
+	weir.MustCheck(t, l, "a", 60_000, 1)
 	clock.Advance(time.Second)
-	_, err = l.CheckRate("a", 60_000, 0)
-	require.NoError(t, err)
-	b, err := l.Inspect("a", 60_000)
-	require.NoError(t, err)
+	weir.MustCheck(t, l, "a", 60_000, 0)
+	b := weir.MustInspect(t, l, "a", 60_000)
 	assert.EqualValues(t, 1, b.Denied)
 	assert.True(t, b.Modified.Equal(clock.Now()))
 }

@@ -93,8 +93,7 @@ func TestShardsFillEvenly(t *testing.T) {
 	const each = 100
 	n := each * len(l.buckets.shards)
 	for i := range n {
-		_, err := l.CheckRate(strconv.Itoa(i), 1000, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, strconv.Itoa(i), 1000, 1)
 	}
 	for i := range l.buckets.shards {
 		n, err := l.buckets.shards[i].Check()
@@ -169,16 +168,14 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 // slot's next bucket.
 func TestStaleHitsFail(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1})
-	_, err := l.CheckRate("old", 10, 5)
-	require.NoError(t, err)
+	MustCheck(t, l, "old", 10, 5)
 	w := l.windows.Running(0, 10)
 	s, state, _ := l.buckets.find("old", &w.Fixed)
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())
 	for id := range 200 { // one of them reuses the slot of "old"
-		_, err := l.CheckRate(strconv.Itoa(id), 10, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, strconv.Itoa(id), 10, 1)
 	}
 	before := *s
 	assert.False(t, l.hit(s, state, 1, 5, 7, w, new(Result)))
@@ -195,19 +192,16 @@ func TestMemoryIsFreed(t *testing.T) {
 	before := liveHeap()
 	const n = 20_000
 	for i := range n {
-		_, err := l.CheckRate(fmt.Sprintf("a long id of client number %d", i), 10, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, fmt.Sprintf("a long id of client number %d", i), 10, 1)
 	}
 	full := liveHeap() - before
 	require.Greater(t, full, int64(n*128))
 	clock.setMs(15)
-	_, err := l.CheckRate("another", 10, 1)
-	require.NoError(t, err)
+	MustCheck(t, l, "another", 10, 1)
 	require.Equal(t, n, l.Sweep())
 	assert.Less(t, liveHeap()-before, full/50, "of %d bytes", full)
 	require.Equal(t, 1, checkTable(t, l.buckets))
-	res, err := l.CheckRate("another", 10, 1)
-	require.NoError(t, err)
+	res := MustCheck(t, l, "another", 10, 1)
 	assert.False(t, res.Allowed(), "a live bucket is kept")
 }
 
@@ -215,31 +209,23 @@ func TestMemoryIsFreed(t *testing.T) {
 // ones keep working.
 func TestShardWithoutSlotNumbersIsFull(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
-	_, err := l.CheckRate("known", 1000, 1)
-	require.NoError(t, err)
+	MustCheck(t, l, "known", 1000, 1)
 	for i := range l.buckets.shards {
 		l.buckets.shards[i].MaxChunks = -1
 	}
-	_, err = l.CheckRate("new", 1000, 1)
+	_, err := l.CheckRate("new", 1000, 1)
 	require.ErrorIs(t, err, ErrFull)
 	require.EqualValues(t, 1, l.room.Used())
-	res, err := l.CheckRate("known", 1000, 2)
-	require.NoError(t, err)
+	res := MustCheck(t, l, "known", 1000, 2)
 	require.True(t, res.Allowed())
 }
 
 func TestSweepRemovesExpiredBucketsOnly(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 1})
-	_, err := l.CheckRate("short", 10, 1)
-	require.NoError(t, err)
-	_, err = l.CheckRate("long", 1000, 1)
-	require.NoError(t, err)
-	_, err = l.TokenBucket(0).Run(t.Context(),
-		&Request{Key: "token", Limit: 10, Duration: time.Second})
-	require.NoError(t, err)
-	_, err = l.SlidingWindow().Run(t.Context(),
-		&Request{Key: "sliding", Limit: 10, Duration: time.Second})
-	require.NoError(t, err)
+	MustCheck(t, l, "short", 10, 1)
+	MustCheck(t, l, "long", 1000, 1)
+	MustRun(t, l.TokenBucket(0), &Request{Key: "token", Limit: 10, Duration: time.Second})
+	MustRun(t, l.SlidingWindow(), &Request{Key: "sliding", Limit: 10, Duration: time.Second})
 	for _, c := range []struct {
 		name string
 		ns   int64
@@ -371,16 +357,13 @@ func TestIDsAreCopied(t *testing.T) {
 	before := liveHeap()
 	for i := range n {
 		h := fmt.Sprintf("%032d", i) + strings.Repeat(".", header)
-		_, err := l.CheckRate(h[26:32], 1000, 1)
-		require.NoError(t, err)
-		_, err = l.CheckRate(h[:32], 1000, 1)
-		require.NoError(t, err)
+		MustCheck(t, l, h[26:32], 1000, 1)
+		MustCheck(t, l, h[:32], 1000, 1)
 	}
 	for i := range n {
 		h := fmt.Sprintf("%032d", i) + strings.Repeat(".", header)
 		r := &Request{Key: h[:40], Meta: h[:8], Limit: 1, Duration: time.Minute}
-		_, err := l.SlidingLog().Run(t.Context(), r)
-		require.NoError(t, err)
+		MustRun(t, l.SlidingLog(), r)
 	}
 	each := float64(liveHeap()-before) / (3 * n)
 	assert.Less(t, each, 600.0,

@@ -11,12 +11,9 @@ import (
 
 func TestTiersCountTogetherInAnyOrder(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	a, err := l.Tiers(Tier{3, time.Minute}, Tier{10, time.Hour})
-	require.NoError(t, err)
-	b, err := l.Tiers(Tier{10, time.Hour}, Tier{3, time.Minute})
-	require.NoError(t, err)
-	c, err := l.Tiers(Tier{10, time.Hour}, Tier{3, time.Minute}, Tier{10, time.Second})
-	require.NoError(t, err)
+	a := MustTiers(t, l, Tier{3, time.Minute}, Tier{10, time.Hour})
+	b := MustTiers(t, l, Tier{10, time.Hour}, Tier{3, time.Minute})
+	c := MustTiers(t, l, Tier{10, time.Hour}, Tier{3, time.Minute}, Tier{10, time.Second})
 	r := &Request{Key: "id"}
 	for i, s := range []*Tiers{a, b, a} {
 		res, tier, err := s.RunTier(t.Context(), r)
@@ -29,8 +26,7 @@ func TestTiersCountTogetherInAnyOrder(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, res.Allowed())
 	assert.Equal(t, Tier{3, time.Minute}, tier)
-	res, err = c.Run(t.Context(), r)
-	require.NoError(t, err)
+	res = MustRun(t, c, r)
 	assert.True(t, res.Allowed(), "other durations count by themselves")
 }
 
@@ -39,8 +35,7 @@ func TestTiersReturnTheFirstOfEqualTiers(t *testing.T) {
 		{{5, time.Second}, {5, 2 * time.Second}}, {{5, 2 * time.Second}, {5, time.Second}},
 	} {
 		l, _ := newTestLimiter(t, Config{})
-		s, err := l.Tiers(given...)
-		require.NoError(t, err)
+		s := MustTiers(t, l, given...)
 		_, tier, err := s.RunTier(t.Context(), &Request{Key: "id"})
 		require.NoError(t, err)
 		assert.Equal(t, given[0], tier)
@@ -53,10 +48,8 @@ func TestTiersReturnTheFirstOfEqualTiers(t *testing.T) {
 
 func TestTiersCreateNothingForImpossibleCosts(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	s, err := l.Tiers(Tier{3, time.Second}, Tier{10, time.Minute})
-	require.NoError(t, err)
-	res, err := s.Run(t.Context(), &Request{Key: "id", Cost: 4})
-	require.NoError(t, err)
+	s := MustTiers(t, l, Tier{3, time.Second}, Tier{10, time.Minute})
+	res := MustRun(t, s, &Request{Key: "id", Cost: 4})
 	assert.False(t, res.Allowed())
 	assert.True(t, res.ExpiresAt.IsZero())
 	assert.Zero(t, l.Stats().Buckets)
@@ -64,12 +57,10 @@ func TestTiersCreateNothingForImpossibleCosts(t *testing.T) {
 
 func TestTiersDenyAHugeCostWithAHugeCount(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	s, err := l.Tiers(Tier{10, time.Second}, Tier{20, time.Minute})
-	require.NoError(t, err)
+	s := MustTiers(t, l, Tier{10, time.Second}, Tier{20, time.Minute})
 	r := &Request{Key: "id", Cost: math.MaxUint64}
 	require.NoError(t, s.Charge(t.Context(), r))
-	res, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	res := MustRun(t, s, r)
 	assert.False(t, res.Allowed())
 	assert.True(t, res.ExpiresAt.IsZero())
 	assert.Equal(t, uint64(math.MaxInt64), res.TotalRequests)
@@ -77,15 +68,13 @@ func TestTiersDenyAHugeCostWithAHugeCount(t *testing.T) {
 
 func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	coarse, err := l.Tiers(Tier{3, time.Minute}, Tier{10, time.Hour})
-	require.NoError(t, err)
+	coarse := MustTiers(t, l, Tier{3, time.Minute}, Tier{10, time.Hour})
 	fine, err := coarse.Resolution(6 * time.Second)
 	require.NoError(t, err)
 	finer, err := fine.Resolution(time.Second)
 	require.NoError(t, err)
 	for name, s := range map[string]*Tiers{"coarse": coarse, "fine": fine, "finer": finer} {
-		res, err := s.Run(t.Context(), &Request{Key: "id"})
-		require.NoError(t, err)
+		res := MustRun(t, s, &Request{Key: "id"})
 		assert.EqualValues(t, 1, res.TotalRequests, name)
 	}
 	again, err := coarse.Resolution(time.Second)
@@ -100,8 +89,7 @@ func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
 
 func TestTiersRejectAResolutionThatDoesNotDivideTheirSlices(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	s, err := l.Tiers(Tier{3, 2 * time.Second}, Tier{10, 3 * time.Second})
-	require.NoError(t, err)
+	s := MustTiers(t, l, Tier{3, 2 * time.Second}, Tier{10, 3 * time.Second})
 	for _, d := range []time.Duration{-1, 0, time.Microsecond, 300 * time.Millisecond, 2 * time.Second,
 		400 * 24 * time.Hour} {
 		_, err := s.Resolution(d)

@@ -16,9 +16,7 @@ import (
 
 func tokenBuckets(t testing.TB) verbtest.Buckets {
 	return func(burst uint64, now func() time.Time) weir.Strategy {
-		l, err := weir.New(weir.Config{Now: now})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
+		l := weir.MustNew(t, weir.Config{Now: now})
 		return l.TokenBucket(burst)
 	}
 }
@@ -57,9 +55,7 @@ func TestLeakyBucketKeepsWhatIsInItWhenTheRateChanges(t *testing.T) {
 		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 		require.NoError(t, err)
 		run := func(limit uint64) *weir.Result {
-			res, err := l.LeakyBucket(0).Run(t.Context(),
-				&weir.Request{Key: "a", Limit: limit, Duration: time.Minute})
-			require.NoError(t, err)
+			res := weir.MustRun(t, l.LeakyBucket(0), &weir.Request{Key: "a", Limit: limit, Duration: time.Minute})
 			return res
 		}
 		require.True(t, run(row.limit[0]).Allowed(), row.name)
@@ -79,9 +75,7 @@ func TestLeakyBucketKeepsWhatIsInItWhenTheRateChanges(t *testing.T) {
 // Those who wait in a leaky bucket leave at the rate of the latest request.
 func TestARaisedRateHelpsThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
+		l := weir.MustNew(t, weir.Config{})
 		start, left := time.Now(), make([]time.Duration, 3)
 		var callers sync.WaitGroup
 		for i, limit := range []uint64{1, 1, 600} {

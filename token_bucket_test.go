@@ -15,8 +15,7 @@ func TestUnboundedChargesDeny(t *testing.T) {
 	for _, at := range []int64{math.MinInt64 / 2, -1e18, -1, 0, 1e18} {
 		l, clock := newTestLimiter(t, Config{})
 		clock.ns.Store(at)
-		tiers, err := l.Tiers(Tier{5, time.Second})
-		require.NoError(t, err)
+		tiers := MustTiers(t, l, Tier{5, time.Second})
 		for name, s := range map[string]Strategy{
 			"fixed": l.FixedWindow(), "sliding": l.SlidingWindow(), "log": l.SlidingLog(),
 			"tokens": l.TokenBucket(0),
@@ -30,8 +29,7 @@ func TestUnboundedChargesDeny(t *testing.T) {
 			require.NoError(t, s.(Seeder).Seed(t.Context(), r,
 				&Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
 			r.Cost = 1
-			res, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			res := MustRun(t, s, r)
 			assert.False(t, res.Allowed(), "%s at %d", name, at)
 			assert.Positive(t, int64(res.TotalRequests), "%s at %d", name, at)
 		}

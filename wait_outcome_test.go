@@ -151,8 +151,7 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 			return AllOf(l.FixedWindow(), l.TokenBucket(3))
 		}, 4},
 		"a cost over a tier": {func(l *Limiter) Strategy {
-			tiers, err := l.Tiers(Tier{2, time.Second}, Tier{2, time.Minute})
-			require.NoError(t, err)
+			tiers := MustTiers(t, l, Tier{2, time.Second}, Tier{2, time.Minute})
 			return tiers
 		}, 3},
 		"a cost over the limit, where there is no Peeker": {func(l *Limiter) Strategy {
@@ -306,8 +305,7 @@ func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
 	waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.TokenBucket(60)
 		r := Request{Key: "a", Limit: 60, Duration: time.Minute, Cost: 60}
-		taken, err := s.Run(t.Context(), &r)
-		require.NoError(t, err)
+		taken := MustRun(t, s, &r)
 		ctx, leave := context.WithCancel(t.Context())
 		arrive(ctx, s, costing(r, 20))
 		second := arrive(t.Context(), s, costing(r, 40))

@@ -25,9 +25,7 @@ import (
 func waiting(t *testing.T, f func(t *testing.T, l *Limiter)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{})
-		require.NoError(t, err)
-		defer l.Close()
+		l := MustNew(t, Config{})
 		f(t, l)
 	})
 	assert.Zero(t, turns.Queues(), "a queue without waiters is removed")
@@ -177,8 +175,7 @@ func overlap(t *testing.T, wait waitFunc) (most int) {
 		}
 		for i := range keys {
 			r := &Request{Key: strconv.Itoa(i), Limit: limit, Duration: time.Second, Cost: limit}
-			_, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			MustRun(t, s, r)
 			join(i)
 		}
 		synctest.Wait()
@@ -271,9 +268,7 @@ type weighted struct {
 }
 
 func TestWaitIDs(t *testing.T) {
-	l, err := New(Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := MustNew(t, Config{})
 	fixed, both, none := l.FixedWindow(), AllOf(l.FixedWindow(), l.TokenBucket(0)), functional(nil)
 	inner := keyed{JoinKey("q"), both, 1, 2}
 	for what, tt := range map[string]struct {

@@ -63,9 +63,7 @@ func TestRemainingIsNeverNegative(t *testing.T) {
 // bubbled runs f with a new limiter in a synctest bubble.
 func bubbled(t *testing.T, cfg weir.Config, f func(t *testing.T, l *weir.Limiter)) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(cfg)
-		require.NoError(t, err)
-		defer l.Close()
+		l := weir.MustNew(t, cfg)
 		f(t, l)
 	})
 }
@@ -104,8 +102,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		fresh := &weir.Request{Key: "b", Limit: 1, Duration: time.Minute}
 		_, err = weir.Wait(canceled, s, fresh)
 		assert.ErrorIs(t, err, context.Canceled, "no caller waits")
-		res, err := s.Peek(t.Context(), fresh)
-		require.NoError(t, err)
+		res := weir.MustPeek(t, s, fresh)
 		assert.True(t, res.Allowed(), "an error counts nothing")
 
 		enough, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -9,19 +9,15 @@ import (
 
 // After the last representable instant the clock stands still, and counts remain.
 func TestNothingExpiresAfterTheLastInstant(t *testing.T) {
-	l, err := New(Config{Timeout: 1,
+	l := MustNew(t, Config{Timeout: 1,
 		Now: func() time.Time { return time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC) }})
-	require.NoError(t, err)
-	defer l.Close()
-	tiers, err := l.Tiers(Tier{1, time.Second})
-	require.NoError(t, err)
+	tiers := MustTiers(t, l, Tier{1, time.Second})
 	for name, s := range map[string]Strategy{"log": l.SlidingLog(), "queue": l.LeakyBucket(0),
 		"tiers": tiers} {
 		l.Sweep() // there are no states
 		r := &Request{Key: name, Limit: 1, Duration: 10 * time.Millisecond}
 		for i := range 3 {
-			res, err := s.(Peeker).Peek(t.Context(), r)
-			require.NoError(t, err)
+			res := MustPeek(t, s.(Peeker), r)
 			require.Equal(t, i == 0, res.Allowed(), name)
 			if i == 0 {
 				require.NoError(t, s.(Charger).Charge(t.Context(), r))
@@ -30,8 +26,7 @@ func TestNothingExpiresAfterTheLastInstant(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		res, err := l.CheckRate("id", 1000, 1)
-		require.NoError(t, err)
+		res := MustCheck(t, l, "id", 1000, 1)
 		require.Equal(t, i == 0, res.Allowed())
 		l.Sweep()
 	}
