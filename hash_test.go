@@ -102,11 +102,16 @@ func exactWith(t *testing.T, mask uint64) {
 	}
 }
 
-func TestIDsOfZeroBytesDiffer(t *testing.T) {
+// IDs are compared, byte by byte and by their length, even if all of them have one hash.
+func TestIDsAreCompared(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	breakHash(l, 0)
+	ids := []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\xff",
+		strings.Repeat("a", 20), strings.Repeat("a", 21), strings.Repeat("a", 1024)}
 	for n := range 100 {
-		res := MustCheck(t, l, strings.Repeat("\x00", n+1), 1000, 1)
-		require.True(t, res.Allowed(), "%d zero bytes", n+1)
+		ids = append(ids, strings.Repeat("\x00", n+1))
+	}
+	for _, id := range ids {
+		assert.True(t, MustCheck(t, l, id, 1000, 1).Allowed(), "%q", id)
 	}
 }

@@ -273,22 +273,6 @@ func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 	}
 }
 
-func TestReclaimIgnoresTimeout(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{MaxBuckets: 2, Timeout: time.Hour})
-	for _, id := range []string{"a", "b"} {
-		MustCheck(t, l, id, 10, 1)
-	}
-	_, err := l.CheckRate("c", 10, 1)
-	require.ErrorIs(t, err, ErrFull, "both are live")
-	clock.setMs(10)
-	res, err := l.CheckRate("c", 10, 1)
-	require.NoError(t, err, "both have expired")
-	assert.True(t, res.Allowed())
-	assert.LessOrEqual(t, l.Stats().Buckets, 2)
-	assert.EqualValues(t, 2, l.Stats().Swept)
-	assert.EqualValues(t, 1, l.Stats().Full)
-}
-
 // Now may call Close, even if the janitor calls it.
 func TestCloseFromNow(t *testing.T) {
 	noJanitors(t)

@@ -164,11 +164,3 @@ func TestVerdictDiffersWhereALimitRises(t *testing.T) {
 	assert.Equal(t, "{fail, 3}", originals, "the original counted what it denied")
 	assert.Equal(t, "{ok, continue}", weirs)
 }
-
-func TestVerdictOfAClosedLimiterIsAnError(t *testing.T) {
-	b := newBoth(t, y2012)
-	b.Close()
-	v, err := b.Verdict("id", 1000, 1)
-	assert.ErrorIs(t, err, weir.ErrClosed)
-	assert.False(t, v.OK)
-}

@@ -12,11 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestResolutionIsNotNegative(t *testing.T) {
-	_, err := New(Config{Resolution: -1})
-	assert.ErrorContains(t, err, "Resolution -1ns")
-}
-
 func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := MustNew(t, Config{Resolution: 10 * time.Millisecond, SweepEvery: time.Second,

@@ -53,6 +53,9 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 			r := &Request{Key: strconv.Itoa(hits % 50), Limit: 1 << 40, Duration: time.Second, Meta: meta}
 			_, err := s.Run(t.Context(), r)
 			require.LessOrEqual(t, l.room.Bytes.Load(), bound)
+			if hits%100 == 0 || err != nil {
+				require.Equal(t, bytesOf(&l.logs), l.room.Bytes.Load())
+			}
 			if err == nil {
 				hits++
 				continue
@@ -70,8 +73,11 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		require.Equal(t, buckets, l.Stats().Buckets, "a denied caller has no bucket")
 		clock.setMs(1000)
 		r := &Request{Key: "another", Limit: 1 << 40, Duration: time.Second}
-		_, err = s.Run(t.Context(), r)
+		res, err := s.Run(t.Context(), r)
 		require.NoError(t, err, "everything is over")
+		assert.Equal(t, bytesOf(&l.logs), l.room.Bytes.Load())
+		require.NoError(t, s.Refund(t.Context(), r, res))
+		assert.Equal(t, bytesOf(&l.logs), l.room.Bytes.Load())
 		clock.setMs(100_000)
 		l.Sweep()
 		assert.Zero(t, l.room.Bytes.Load())

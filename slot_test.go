@@ -98,8 +98,7 @@ func TestSweepKeepsABucketThatWasUsedAgain(t *testing.T) {
 func TestLoadCountsRestoredBytes(t *testing.T) {
 	from, _ := newTestLimiter(t, Config{})
 	tiers := func(l *Limiter) *Tiers {
-		s := MustTiers(t, l, Tier{5, time.Second}, Tier{9, time.Minute})
-		return s
+		return MustTiers(t, l, Tier{5, time.Second}, Tier{9, time.Minute})
 	}
 	for _, s := range []Strategy{from.SlidingLog(), from.List(), tiers(from)} {
 		for range 3 {

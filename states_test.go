@@ -2,7 +2,6 @@ package weir
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -140,47 +139,6 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	meta := entries[0].Meta
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
-}
-
-// bytes follows the memory of the states and never exceeds its bound.
-func TestBytesOfStatesAreBounded(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{MaxBuckets: 1, SweepEvery: time.Hour})
-	require.EqualValues(t, 1<<20+256, l.room.MaxBytes)
-	s := l.SlidingLog()
-	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second,
-		Meta: strings.Repeat("m", 1<<10)}
-	held := func() int64 {
-		h, err := l.logs.Lock(states.Key{ID: "id", Scale: 1000}, false)
-		require.NoError(t, err)
-		defer h.Unlock(states.Seen)
-		return h.State.Bytes()
-	}
-	admitted := 0
-	for err := error(nil); err == nil; admitted++ {
-		_, err = s.Run(t.Context(), r)
-		require.Equal(t, held(), l.room.Bytes.Load())
-		require.LessOrEqual(t, held(), l.room.MaxBytes)
-		if err != nil {
-			require.ErrorIs(t, err, ErrFull)
-		}
-	}
-	admitted--
-	assert.Greater(t, admitted, 900)
-	assert.LessOrEqual(t, int64(admitted)<<10, l.room.MaxBytes)
-	assert.EqualValues(t, admitted, l.Stats().Allowed)
-	assert.EqualValues(t, 1, l.Stats().Full)
-	require.ErrorIs(t, s.Charge(t.Context(), r), ErrFull)
-
-	clock.setMs(1000)
-	res, err := s.Run(t.Context(), r)
-	require.NoError(t, err, "all hits have expired")
-	assert.EqualValues(t, 1, res.TotalRequests)
-	assert.Equal(t, held(), l.room.Bytes.Load())
-	require.NoError(t, s.Refund(t.Context(), r, res))
-	assert.Equal(t, held(), l.room.Bytes.Load())
-	clock.setMs(100_000)
-	l.Sweep()
-	assert.Zero(t, l.room.Bytes.Load())
 }
 
 // Seeding a state with its own count neither extends its life nor lets it grow.

@@ -58,17 +58,6 @@ func TestLogRefundsAWholeCostAtOneInstant(t *testing.T) {
 	assert.EqualValues(t, 2, weir.MustRun(t, s, &one).TotalRequests)
 }
 
-func TestStatsSurviveTheResetOfASlidingWindow(t *testing.T) {
-	l, clock := newLimiter(t, weir.Config{})
-	s := l.SlidingWindow()
-	r := weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 5}
-	weir.MustRun(t, s, &r)
-	clock.Advance(time.Second)
-	weir.MustRun(t, s, &r) // seals the previous window
-	require.NoError(t, s.Reset(context.Background(), &r))
-	assert.EqualValues(t, 2, l.Stats().Allowed)
-}
-
 func TestSumsSaturate(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1_000_000, Duration: time.Second},
@@ -116,16 +105,6 @@ func TestAllReportsNoUnlimitedPolicyAsTheTightest(t *testing.T) {
 	)
 	res := weir.MustRun(t, s, &weir.Request{Key: "a"})
 	assert.Equal(t, epoch.Add(time.Minute), res.ExpiresAt, "the minute's end")
-}
-
-func TestManyPlansOfOneTokenBucketAllocateNothing(t *testing.T) {
-	l, _ := newLimiter(t, weir.Config{})
-	s := l.TokenBucket(0)
-	for _, limit := range []uint64{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
-		m, key := s.Limit(limit, time.Minute), "a"+strconv.Itoa(int(limit))
-		allocs := testing.AllocsPerRun(100, func() { _, _ = m.Take(context.Background(), key, 1) })
-		assert.Zero(t, allocs, "limit %d", limit)
-	}
 }
 
 func TestDenialThatCanNeverPassModifiesTheBucket(t *testing.T) {

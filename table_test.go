@@ -40,6 +40,7 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 	sliding := l.SlidingWindow().Limit(1<<40, time.Second)
 	tokens := l.TokenBucket(0).Limit(1<<40, time.Second)
 	fixed := l.FixedWindow().Limit(1<<40, time.Second)
+	month := l.Calendar(Month, nil).Limit(1 << 40)
 	many := make([]*Limit, 200)
 	for i := range many {
 		many[i] = l.TokenBucket(0).Limit(1<<40+uint64(i), time.Second).Named("one")
@@ -50,6 +51,7 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 		"never to pass":  func() { l.CheckRate("id", 1000, 0) },
 		"with a long ID": func() { l.CheckRate(long, 1000, math.MaxInt64) },
 		"fixed window":   func() { fixed.Allow("id") },
+		"calendar":       func() { month.Allow("id") },
 		"sliding window": func() { sliding.Allow("id") },
 		"token bucket":   func() { tokens.Allow("id") },
 		"with 200 scales": func() {
@@ -349,27 +351,6 @@ func TestHitsDuringGrowth(t *testing.T) {
 			require.EqualValues(t, limit, admitted[id].Load(), "id %d in round %d", id, round)
 		}
 	}
-}
-
-func TestIDsAreCopied(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
-	const n, header = 2000, 8 << 10
-	before := liveHeap()
-	for i := range n {
-		h := fmt.Sprintf("%032d", i) + strings.Repeat(".", header)
-		MustCheck(t, l, h[26:32], 1000, 1)
-		MustCheck(t, l, h[:32], 1000, 1)
-	}
-	for i := range n {
-		h := fmt.Sprintf("%032d", i) + strings.Repeat(".", header)
-		r := &Request{Key: h[:40], Meta: h[:8], Limit: 1, Duration: time.Minute}
-		MustRun(t, l.SlidingLog(), r)
-	}
-	each := float64(liveHeap()-before) / (3 * n)
-	assert.Less(t, each, 600.0,
-		"bytes for each bucket: an ID or a Meta keeps its header of %d bytes in memory",
-		header)
-	runtime.KeepAlive(l)
 }
 
 func liveHeap() int64 {
