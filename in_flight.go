@@ -15,7 +15,6 @@ import (
 // InFlight bounds the work that is in flight at one time. Make one with [Limiter.InFlight].
 type InFlight struct {
 	stateStrategy[*flight]
-	places stateStrategy[*flight] // the same, whose admissions are places that are held
 	// of the first Hold; kept, since to compute it takes 77 instructions of 350
 	first atomic.Pointer[leasePeriod]
 }
@@ -43,11 +42,9 @@ type leasePeriod struct {
 // caller who has no lease and for whom nobody waits in HoldWait; other decisions take the caller's
 // lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
-	of := func(a stateAlgorithm[*flight]) stateStrategy[*flight] {
-		return stateStrategy[*flight]{reader: reader{l: l, most: maxHeld}, algorithm: a,
-			table: &l.flights, empty: dropLeases}
-	}
-	return &InFlight{stateStrategy: of(leases{}), places: of(places{})}
+	return &InFlight{stateStrategy: stateStrategy[*flight]{
+		reader: reader{l: l, most: maxHeld}, algorithm: leases{}, table: &l.flights, empty: dropLeases,
+	}}
 }
 
 // flight is one caller's work in flight where there are leases, or somebody waits for a place. It
@@ -212,7 +209,9 @@ func (s *InFlight) holdLocked(
 		}
 		return s.hold(h, r)
 	}
-	v, at, err := s.places.decide(r)
+	held := s.stateStrategy
+	held.algorithm = places{}
+	v, at, err := held.decide(r)
 	if err == nil && v.Allowed {
 		f := at.State
 		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}
@@ -302,7 +301,5 @@ func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) 
 func (s *InFlight) bind(m *Limit) (Strategy, error) {
 	of := s.l.InFlight()
 	of.duration = m.d
-	err := of.bindTo(m)
-	of.places.reader = of.reader
-	return of, err
+	return of, of.bindTo(m)
 }
