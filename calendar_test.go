@@ -90,8 +90,7 @@ func TestCalendarsCountApart(t *testing.T) {
 	l := calendarAt(t, &now)
 	r := &Request{Key: "k", Limit: 9, Duration: 24 * time.Hour}
 	count := func(s Strategy) uint64 {
-		res := MustRun(t, s, r)
-		return res.TotalRequests
+		return MustRun(t, s, r).TotalRequests
 	}
 	assert.EqualValues(t, 1, count(l.Calendar(Day, time.UTC)))
 	assert.EqualValues(t, 2, count(l.Calendar(Day, nil)))
@@ -152,8 +151,7 @@ func TestCalendarSurvivesARestart(t *testing.T) {
 		}
 	}
 	run := func(l *Limiter, i int) uint64 {
-		res := MustRun(t, calendars(l)[i], &Request{Key: "k", Limit: 99, Duration: time.Hour, Cost: uint64(i + 1)})
-		return res.TotalRequests
+		return MustRun(t, calendars(l)[i], &Request{Key: "k", Limit: 99, Duration: time.Hour, Cost: uint64(i + 1)}).TotalRequests
 	}
 	var saved bytes.Buffer
 	for i := range calendars(first) {

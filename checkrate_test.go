@@ -689,8 +689,7 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	f := l.FixedWindow()
 	r := &weir.Request{Key: "k", Limit: 10, Duration: time.Second}
 	count := func() uint64 {
-		b := weir.MustInspect(t, l, "k", 1000)
-		return b.Count
+		return weir.MustInspect(t, l, "k", 1000).Count
 	}
 	end := epoch.Add(time.Second)
 	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: epoch}))

@@ -2,9 +2,13 @@ package weir
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // AllOf is All of strategies, which get the numbers of requests.
@@ -13,6 +17,13 @@ func AllOf(strategies ...Strategy) Strategy { return &all{strategies: strategies
 // Keyed is a strategy of another package that counts for a Limit.
 func Keyed(label string, s Strategy, n uint64, d time.Duration) Strategy {
 	return keyed{JoinKey(label), s, n, d}
+}
+
+// Waiting runs f in a synctest bubble, with a new limiter. No queue may be left afterwards.
+func Waiting(t *testing.T, f func(t *testing.T, l *Limiter)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, MustNew(t, Config{})) })
+	assert.Zero(t, turns.Queues(), "a queue without waiters is removed")
 }
 
 // The functions that begin with Must end the test at an error.

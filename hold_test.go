@@ -88,7 +88,7 @@ func noRenewers(t *testing.T) {
 
 func TestPlacesElsewhereAreRenewed(t *testing.T) {
 	defer noRenewers(t)
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 3, Duration: 30 * time.Second, Cost: 2}
 		h := mustHold(t, keyed{JoinKey("p"), s, 3, 30 * time.Second}, &Request{Key: "a", Cost: 2})
@@ -120,7 +120,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 // An outage shorter than seven twelfths of the lease is not noticed, if calls fail at once.
 func TestRenewalsAreRepeatedAfterAnError(t *testing.T) {
 	defer noRenewers(t)
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 1, Duration: time.Minute}
 		h := mustHold(t, s, r)
@@ -145,7 +145,7 @@ func TestLost(t *testing.T) {
 	defer noRenewers(t)
 	for name, given := range map[string]bool{"given away": true, "taken again": false} {
 		t.Run(name, func(t *testing.T) {
-			waiting(t, func(t *testing.T, l *Limiter) {
+			Waiting(t, func(t *testing.T, l *Limiter) {
 				s := holdElsewhere(l)
 				r := &Request{Key: "a", Limit: 1, Duration: time.Minute}
 				h := mustHold(t, s, r)
@@ -187,7 +187,7 @@ func heldSince(before renewal.Stats) renewal.Stats {
 // A place elsewhere is held until it is released or lost, and a place that is lost counts once.
 func TestCountsOfPlacesElsewhere(t *testing.T) {
 	defer noRenewers(t)
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s, before := holdElsewhere(l), renewal.Read()
 		counted := func(held int64, lapsed uint64) {
 			t.Helper()
@@ -231,7 +231,7 @@ func TestCountsOfWaits(t *testing.T) {
 		"elsewhere": func(l *Limiter) Strategy { return holdElsewhere(l) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			waiting(t, func(t *testing.T, l *Limiter) {
+			Waiting(t, func(t *testing.T, l *Limiter) {
 				s, before := of(l), renewal.Read()
 				waits := func(want uint64) {
 					t.Helper()
@@ -281,7 +281,7 @@ func TestCountsOfWaits(t *testing.T) {
 // renewed.
 func TestManyPlacesAreRenewedInTime(t *testing.T) {
 	defer noRenewers(t)
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		s.takes = 10 * time.Millisecond
 		const places = 1000
@@ -359,7 +359,7 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 	for i := range want {
 		want[i] = i
 	}
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		begun, before := time.Now(), l.Stats().Checks
 		assert.Equal(t, want, holdInTurn(t, l.InFlight(), callers, time.Hour))
 		assert.Equal(t, callers*time.Hour, time.Since(begun), "the next has it at once")
@@ -367,10 +367,10 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 		// of what would be a lease, and when something is released.
 		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(callers*2*64))
 	})
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		assert.Equal(t, want, holdInTurn(t, keyed{JoinKey("p"), l.InFlight(), 1, time.Minute}, callers, time.Hour))
 	})
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		begun := time.Now()
 		assert.Equal(t, want, holdInTurn(t, holdElsewhere(l), callers, 2*time.Minute))
 		assert.Equal(t, 2*callers*time.Minute, time.Since(begun), "what this process releases ends a pause")
@@ -380,7 +380,7 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 
 // Behind a large cost smaller ones wait, though they would fit.
 func TestHoldWaitDoesNotStarveLargeCosts(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.InFlight()
 		r := func(cost uint64) *Request {
 			return &Request{Key: "a", Limit: 4, Duration: time.Minute, Cost: cost}
@@ -423,7 +423,7 @@ func TestHoldWaitWakes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			waiting(t, func(t *testing.T, l *Limiter) {
+			Waiting(t, func(t *testing.T, l *Limiter) {
 				s := l.InFlight()
 				r := &Request{Key: "a", Limit: 2, Duration: time.Hour}
 				h := mustHold(t, s, r)
@@ -454,7 +454,7 @@ func TestHoldWaitFailsWithItsContext(t *testing.T) {
 		"elsewhere":  func(l *Limiter) Strategy { return holdElsewhere(l) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			waiting(t, func(t *testing.T, l *Limiter) {
+			Waiting(t, func(t *testing.T, l *Limiter) {
 				s := made(l)
 				r := &Request{Key: "a", Limit: 1, Duration: time.Hour}
 				h := mustHold(t, s, r)
@@ -494,7 +494,7 @@ func must[T any](v T, err error) T {
 // Elsewhere a try follows after a pause that doubles, up to a bound, and one more just before the
 // deadline.
 func TestHoldWaitTriesElsewhere(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 1, Duration: time.Hour}
 		h := mustHold(t, s, r)
@@ -533,7 +533,7 @@ func TestHoldWaitTriesElsewhere(t *testing.T) {
 
 // Many who wait, give up and release, on limits in this process and elsewhere.
 func TestHoldWaitConcurrently(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		for _, s := range []Strategy{l.InFlight(), holdElsewhere(l)} {
 			var all sync.WaitGroup
 			var inside [4]atomic.Int64

@@ -421,7 +421,7 @@ func TestInFlightControlIsRejected(t *testing.T) {
 // Held is the cost of the places, of all callers: beside leases, for which nobody holds anything,
 // and while somebody waits too.
 func TestStatsCountWhatIsHeld(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.InFlight()
 		held := func(want int) {
 			t.Helper()

@@ -62,8 +62,7 @@ func cutLinks(elements []*list.Element, i int) {
 // other lengths share the queue.
 func TestDenialWithASharedQueue(t *testing.T) {
 	for _, length := range []int{0, 1, 3, 7} {
-		synctest.Test(t, func(t *testing.T) {
-			l := MustNew(t, Config{})
+		Waiting(t, func(t *testing.T, l *Limiter) {
 			r := &Request{Key: "id", Limit: 1, Duration: time.Second}
 			long, short := l.LeakyBucket(10), l.LeakyBucket(length)
 			var waiting errgroup.Group
@@ -141,8 +140,7 @@ func TestWaitersForCenturies(t *testing.T) {
 
 // What waited can be given back until its own cost has leaked, however many wait behind it.
 func TestRefundOfOneThatWaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := MustNew(t, Config{})
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		b, r := l.LeakyBucket(10), &Request{Key: "a", Limit: 1, Duration: time.Second}
 		start, backs, left := time.Now(), make(chan Return, 6), make(chan time.Duration, 6)
 		for range 6 {

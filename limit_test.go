@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -500,8 +499,7 @@ func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string 
 	rng := rand.New(rand.NewPCG(seed, 1))
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
 	newOne := func() *Limiter {
-		l := MustNew(t, Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
-		return l
+		return MustNew(t, Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
 	}
 	type identity struct {
 		kind, name string
@@ -763,8 +761,7 @@ func TestEqualLimitsQueueTogether(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := MustNew(t, Config{})
+			Waiting(t, func(t *testing.T, l *Limiter) {
 				var order []int
 				var mu sync.Mutex
 				var g errgroup.Group

@@ -78,8 +78,7 @@ func ExampleReserve() {
 // reservable returns every local strategy, alone and composed.
 func reservable(t testing.TB) map[string]verbtest.Reserver {
 	limiters := func(now func() time.Time) *weir.Limiter {
-		l := weir.MustNew(t, weir.Config{Now: now, Timeout: 1})
-		return l
+		return weir.MustNew(t, weir.Config{Now: now, Timeout: 1})
 	}
 	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) verbtest.Reserver {
 		return verbtest.Reserver{
@@ -98,8 +97,7 @@ func reservable(t testing.TB) map[string]verbtest.Reserver {
 		"List":          of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.List() }),
 		"LeakyBucket":   leaky,
 		"Tiers": of(2*limit, func(l *weir.Limiter) weir.Strategy {
-			s := weir.MustTiers(t, l, weir.Tier{Limit: limit, Duration: duration})
-			return s
+			return weir.MustTiers(t, l, weir.Tier{Limit: limit, Duration: duration})
 		}),
 		"All": of(limit, func(l *weir.Limiter) weir.Strategy {
 			return weir.AllOf(l.SlidingLog(), l.TokenBucket(0), l.FixedWindow())
@@ -190,8 +188,7 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 }
 
 func TestReserveNeedsARefunderAndACharger(t *testing.T) {
-	l := limiterAt(noon())
-	defer l.Close()
+	l := standing(t)
 	_, err := weir.Reserve(t.Context(), weir.AllOf(l.FixedWindow(), failing{}),
 		&weir.Request{Key: "a", Limit: 1, Duration: time.Second})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
@@ -202,8 +199,7 @@ func TestReserveNeedsARefunderAndACharger(t *testing.T) {
 
 // Of several concurrent Commits and Cancels of one reservation, one takes effect.
 func TestReservationIsSettledOnce(t *testing.T) {
-	l := limiterAt(noon())
-	defer l.Close()
+	l := standing(t)
 	s := l.FixedWindow()
 	ask := &weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 10}
 	for range 100 {

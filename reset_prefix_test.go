@@ -83,8 +83,7 @@ func TestResetPrefix(t *testing.T) {
 	const keys = 300
 	long := strings.Repeat("x", 200)
 	ask := func(s weir.Strategy, key string) bool {
-		res := weir.MustRun(t, s, &weir.Request{Key: key, Limit: 1, Duration: time.Hour})
-		return res.Allowed()
+		return weir.MustRun(t, s, &weir.Request{Key: key, Limit: 1, Duration: time.Hour}).Allowed()
 	}
 	all := func(s weir.Strategy, prefix string) (admitted int) {
 		for n := range keys {

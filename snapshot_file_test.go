@@ -50,8 +50,7 @@ func countIn(t testing.TB, cfg Config, name, id string) uint64 {
 	t.Helper()
 	l := MustNew(t, cfg)
 	require.NoError(t, l.LoadFile(name))
-	b := MustInspect(t, l, id, time.Hour.Milliseconds())
-	return b.Count
+	return MustInspect(t, l, id, time.Hour.Milliseconds()).Count
 }
 
 func admitOne(t testing.TB, l *Limiter, id string) {

@@ -55,8 +55,7 @@ func TestLeakyBucketKeepsWhatIsInItWhenTheRateChanges(t *testing.T) {
 		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 		require.NoError(t, err)
 		run := func(limit uint64) *weir.Result {
-			res := weir.MustRun(t, l.LeakyBucket(0), &weir.Request{Key: "a", Limit: limit, Duration: time.Minute})
-			return res
+			return weir.MustRun(t, l.LeakyBucket(0), &weir.Request{Key: "a", Limit: limit, Duration: time.Minute})
 		}
 		require.True(t, run(row.limit[0]).Allowed(), row.name)
 		for _, at := range []time.Duration{0, row.wait - 1} {

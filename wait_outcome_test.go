@@ -59,7 +59,7 @@ func costing(r Request, cost uint64) Request {
 }
 
 func TestWaitersLeaveTheQueueWithTheirContext(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.SlidingLog()
 		arrive(t.Context(), s, fivePerMinute).want(t, 0, nil, "nobody waits")
 		first, leaveFirst := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func TestWaitersFailWhenTheyCanKnowThatTheirDeadlineIsTooNear(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := watchRuns(l.SlidingLog())
 		one := Request{Key: "a", Limit: 1, Duration: time.Minute}
 		for range 2 { // admitted at 0 and 60 s
@@ -124,7 +124,7 @@ func TestWaitersFailWhenTheyCanKnowThatTheirDeadlineIsTooNear(t *testing.T) {
 
 // A larger cost finds its own instant, if the strategy can be peeked at.
 func TestLargerCostFailsAtOnceIfItsDeadlineIsTooNear(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.SlidingLog()
 		for range 3 {
 			arrive(t.Context(), s, costing(fivePerMinute, 2)) // the third waits until 60 s
@@ -151,14 +151,13 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 			return AllOf(l.FixedWindow(), l.TokenBucket(3))
 		}, 4},
 		"a cost over a tier": {func(l *Limiter) Strategy {
-			tiers := MustTiers(t, l, Tier{2, time.Second}, Tier{2, time.Minute})
-			return tiers
+			return MustTiers(t, l, Tier{2, time.Second}, Tier{2, time.Minute})
 		}, 3},
 		"a cost over the limit, where there is no Peeker": {func(l *Limiter) Strategy {
 			return watchRuns(l.FixedWindow())
 		}, 6},
 	} {
-		waiting(t, func(t *testing.T, l *Limiter) {
+		Waiting(t, func(t *testing.T, l *Limiter) {
 			s := tt.of(l)
 			most := tt.least - 1
 			arrive(t.Context(), s, costing(fivePerMinute, most)).want(t, 0, nil, what)
@@ -182,7 +181,7 @@ func TestImpossibleRequestsFailInTheirTurn(t *testing.T) {
 			return keyed{JoinKey("p"), watchRuns(s), 5, time.Minute}
 		},
 	} {
-		waiting(t, func(t *testing.T, l *Limiter) {
+		Waiting(t, func(t *testing.T, l *Limiter) {
 			s := in(l.TokenBucket(3))
 			arrive(t.Context(), s, costing(fivePerMinute, 3))
 			first := arrive(t.Context(), s, fivePerMinute)
@@ -215,7 +214,7 @@ func (p *peeked) Peek(ctx context.Context, r *Request) (*Result, error) {
 
 // Peek is for a cost larger than those that have joined the queue, and Run for the first only.
 func TestWaitersPeekAtLargerCostsOnly(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s, down := &peeked{SlidingLog: l.SlidingLog()}, errors.New("down")
 		ctx, leave := context.WithCancel(t.Context())
 		var left []*outcome
@@ -239,7 +238,7 @@ func (f *answers) Run(_ context.Context, r *Request) (*Result, error) { return (
 
 func TestNextWaiterTakesOverFromOneThatFails(t *testing.T) {
 	down := errors.New("down")
-	waiting(t, func(t *testing.T, _ *Limiter) {
+	Waiting(t, func(t *testing.T, _ *Limiter) {
 		opens := time.Now().Add(time.Minute)
 		s := answers(func(r *Request) (*Result, error) {
 			switch {
@@ -268,7 +267,7 @@ func TestNextWaiterTakesOverFromOneThatFails(t *testing.T) {
 
 // Run takes as many seconds as the cost. Two callers ask before any waits.
 func TestNextWaiterAsksAtOnce(t *testing.T) {
-	waiting(t, func(t *testing.T, _ *Limiter) {
+	Waiting(t, func(t *testing.T, _ *Limiter) {
 		start := time.Now()
 		var asked []time.Duration
 		s := answers(func(r *Request) (*Result, error) {
@@ -302,7 +301,7 @@ func TestNextWaiterAsksAtOnce(t *testing.T) {
 // A caller who has looked at the limit on arrival, and then waited for its turn, goes by what it
 // finds then, even if that is earlier.
 func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.TokenBucket(60)
 		r := Request{Key: "a", Limit: 60, Duration: time.Minute, Cost: 60}
 		taken := MustRun(t, s, &r)
@@ -319,7 +318,7 @@ func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
 
 // The Limit may be 0 where a strategy has limits of its own.
 func TestWaitersOnALimitOfTheStrategy(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := watchRuns(keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second})
 		var all []*outcome
 		for range 10 {
@@ -338,7 +337,7 @@ func TestWaitersOnALimitOfTheStrategy(t *testing.T) {
 }
 
 func TestDifferentLimitsDoNotWaitForEachOther(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := l.SlidingLog()
 		used := Request{Key: "a", Limit: 1, Duration: time.Minute}
 		arrive(t.Context(), s, used)

@@ -21,16 +21,6 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// waiting runs f in a synctest bubble, with a new limiter. No queue may be left afterwards.
-func waiting(t *testing.T, f func(t *testing.T, l *Limiter)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		l := MustNew(t, Config{})
-		f(t, l)
-	})
-	assert.Zero(t, turns.Queues(), "a queue without waiters is removed")
-}
-
 // watchedRuns notes the calls of Run. It is compared by value, and no Peeker.
 type watchedRuns struct {
 	Strategy
@@ -128,7 +118,7 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 			"Policy{All}": func(s Strategy) Strategy { return keyed{JoinKey("p"), AllOf(s), 1, time.Second} },
 		} {
 			t.Run(name+"/"+composed, func(t *testing.T) {
-				waiting(t, func(t *testing.T, l *Limiter) {
+				Waiting(t, func(t *testing.T, l *Limiter) {
 					s := watchRuns(made(l))
 					inTurn(t, Wait, s, in(s))
 					assert.Equal(t, numbers(100), s.admitted)
@@ -140,7 +130,7 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 }
 
 func TestWaitersInOrderControlIsRejected(t *testing.T) {
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := watchRuns(l.FixedWindow())
 		inTurn(t, crowd, s, s)
 		assert.Equal(t, 5050, s.n)
@@ -152,7 +142,7 @@ func TestWaitersInOrderControlIsRejected(t *testing.T) {
 // each key waits when many more arrive at the same time, half of whom give up at some instant.
 func overlap(t *testing.T, wait waitFunc) (most int) {
 	const keys, callers, limit = 4, 60, 5
-	waiting(t, func(t *testing.T, l *Limiter) {
+	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := watchRuns(l.FixedWindow())
 		var all sync.WaitGroup
 		var done, gaveUp atomic.Int64
@@ -204,7 +194,7 @@ func TestOnlyTheFirstWaiterControlIsRejected(t *testing.T) {
 // nobody is late.
 func TestWaitersInOrderWhateverTheirCostAndDeadline(t *testing.T) {
 	for seed := range uint64(10) {
-		waiting(t, func(t *testing.T, l *Limiter) {
+		Waiting(t, func(t *testing.T, l *Limiter) {
 			random := rand.New(rand.NewPCG(seed, 0))
 			s := watchRuns(l.SlidingLog())
 			var all errgroup.Group
@@ -310,7 +300,7 @@ func TestWaitersWithoutAQueue(t *testing.T) {
 			return functional(func(r *Request) (*Result, error) { return s.Run(context.Background(), r) })
 		},
 	} {
-		waiting(t, func(t *testing.T, l *Limiter) {
+		Waiting(t, func(t *testing.T, l *Limiter) {
 			s, r := in(l.SlidingLog()), Request{Key: "a", Limit: 1, Duration: time.Minute}
 			var all []*outcome
 			for range 5 {
@@ -333,7 +323,7 @@ func TestWaitersPassAtTheRateOfTheLimit(t *testing.T) {
 		"TokenBucket": func(l *Limiter) Strategy { return l.TokenBucket(1) },
 		"LeakyBucket": func(l *Limiter) Strategy { return l.LeakyBucket(0) },
 	} {
-		waiting(t, func(t *testing.T, l *Limiter) {
+		Waiting(t, func(t *testing.T, l *Limiter) {
 			s, start := watchRuns(made(l)), time.Now()
 			var all errgroup.Group
 			for range 1000 {

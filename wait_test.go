@@ -60,16 +60,8 @@ func TestRemainingIsNeverNegative(t *testing.T) {
 	}
 }
 
-// bubbled runs f with a new limiter in a synctest bubble.
-func bubbled(t *testing.T, cfg weir.Config, f func(t *testing.T, l *weir.Limiter)) {
-	synctest.Test(t, func(t *testing.T) {
-		l := weir.MustNew(t, cfg)
-		f(t, l)
-	})
-}
-
 func TestWaitSleepsUntilTheInstantTheDenial(t *testing.T) {
-	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+	weir.Waiting(t, func(t *testing.T, l *weir.Limiter) {
 		s := l.SlidingLog()
 		r := &weir.Request{Key: "a", Limit: 2, Duration: time.Minute}
 		for _, want := range []time.Duration{0, 0, time.Minute, 0, time.Minute} {
@@ -81,7 +73,7 @@ func TestWaitSleepsUntilTheInstantTheDenial(t *testing.T) {
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {
-	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+	weir.Waiting(t, func(t *testing.T, l *weir.Limiter) {
 		s := l.SlidingLog()
 		r := &weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
 		_, err := weir.Wait(t.Context(), s, r)
@@ -114,7 +106,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 }
 
 func TestWaitReturnsImpossibleRequests(t *testing.T) {
-	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+	weir.Waiting(t, func(t *testing.T, l *weir.Limiter) {
 		_, err := weir.Wait(t.Context(), l.FixedWindow(),
 			&weir.Request{Key: "a", Limit: 3, Duration: time.Second,
 				Cost: 4})
@@ -128,7 +120,7 @@ func TestWaitReturnsImpossibleRequests(t *testing.T) {
 
 // Every waiter is admitted in the end, and no window exceeds its limit.
 func TestWaitersAllPass(t *testing.T) {
-	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+	weir.Waiting(t, func(t *testing.T, l *weir.Limiter) {
 		s, start := l.FixedWindow(), time.Now()
 		var all errgroup.Group
 		for range 50 {
