@@ -29,10 +29,9 @@ type abilities struct {
 	charger  Charger
 	batcher  Batcher
 
-	store     any // of batcher
-	turn      turn
-	burst     uint64 // of a token bucket
-	ownLimits bool   // it ignores the Limit of a Request
+	store any // of batcher
+	turn  turn
+	burst uint64 // of a token bucket
 }
 
 // local is implemented by the strategies of this package.
@@ -47,7 +46,7 @@ type local interface {
 	itself() Strategy
 }
 
-// bind looks the optional interfaces of s up.
+// abilitiesOf looks the optional interfaces of s up.
 func abilitiesOf(s Strategy) abilities {
 	b := abilities{strategy: s}
 	if own, ok := s.(local); ok && own.itself() == s {
@@ -77,17 +76,13 @@ func both[T any](s, inner Strategy) (t T) {
 	return t
 }
 
-// inspect sets turn, burst and ownLimits, which may be those of a wrapped Strategy, and returns the
-// innermost. One walk takes less time than an As for each, which [Decide] would pay for each
-// Strategy.
+// inspect sets turn and burst, which may be those of a wrapped Strategy, and returns the innermost.
+// One walk takes less time than an As for each, which [Decide] would pay for each Strategy.
 func (b *abilities) inspect(s Strategy) (inner Strategy) {
 	if _, ok := s.(inLimiter); ok {
 		b.turn = inProcess
 	}
-	switch of := s.(type) {
-	case tiered, *all:
-		b.ownLimits = true
-	case sized:
+	if of, ok := s.(sized); ok {
 		b.burst = cmp.Or(b.burst, of.Burst())
 	}
 	if w, ok := s.(Wrapper); ok {

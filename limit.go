@@ -87,7 +87,8 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	case ok:
 		err = own.check(m)
 	default:
-		if abilitiesOf(s).ownLimits {
+		_, tiers := As[tiered](s)
+		if _, several := As[*all](s); tiers || several {
 			m.n, m.d = 0, 0
 			break
 		}
