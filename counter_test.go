@@ -84,16 +84,6 @@ func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]everyOption {
 	return map[string]everyOption{"Counter": l.Counter(), "List": l.List()}
 }
 
-// counted returns the count of s for r.
-func counted(t *testing.T, s weir.Peeker, r *weir.Request) uint64 {
-	t.Helper()
-	res := weir.MustPeek(t, s, r)
-	if res.Allowed() {
-		return res.TotalRequests - max(1, r.Cost)
-	}
-	return res.TotalRequests
-}
-
 // A refund takes effect within its period only, and not below zero. The period is unchanged.
 func TestRefundWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 	clock := noon()
@@ -107,16 +97,16 @@ func TestRefundWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			clock.Advance(10 * time.Second)
 			second := weir.MustRun(t, s, request(4))
 			require.NoError(t, s.Refund(t.Context(), request(4), second))
-			assert.Equal(t, uint64(3), counted(t, s, request(1)))
+			assert.Equal(t, uint64(3), weir.Counted(t, s, request(1)))
 			require.NoError(t, s.Refund(t.Context(), request(5), first))
-			assert.Equal(t, uint64(0), counted(t, s, request(1)), "not below zero")
+			assert.Equal(t, uint64(0), weir.Counted(t, s, request(1)), "not below zero")
 			third := weir.MustRun(t, s, request(6))
 			assert.Equal(t, first.ExpiresAt, third.ExpiresAt, "the period is unchanged")
 
 			clock.Set(first.ExpiresAt)
 			fourth := weir.MustRun(t, s, request(2))
 			require.NoError(t, s.Refund(t.Context(), request(6), third))
-			assert.Equal(t, uint64(2), counted(t, s, request(1)), "the period has ended")
+			assert.Equal(t, uint64(2), weir.Counted(t, s, request(1)), "the period has ended")
 			clock.Set(fourth.ExpiresAt)
 			require.NoError(t, s.Refund(t.Context(), request(2), fourth))
 			fifth := weir.MustRun(t, s, request(1))
@@ -141,9 +131,9 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 10, ExpiresAt: end}, res)
 			clock.Set(end.Add(-1))
 			require.NoError(t, s.Charge(t.Context(), r))
-			assert.Equal(t, uint64(11), counted(t, s, r))
+			assert.Equal(t, uint64(11), weir.Counted(t, s, r))
 			clock.Set(end)
-			assert.Equal(t, uint64(0), counted(t, s, r))
+			assert.Equal(t, uint64(0), weir.Counted(t, s, r))
 			require.NoError(t, s.Seed(t.Context(), r,
 				&weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
 			res = weir.MustPeek(t, s, r)

@@ -61,6 +61,16 @@ func MustPeek(t testing.TB, s Peeker, r *Request) *Result {
 	return res
 }
 
+// Counted returns the count of s for r.
+func Counted(t testing.TB, s Peeker, r *Request) uint64 {
+	t.Helper()
+	res := MustPeek(t, s, r)
+	if res.Allowed() {
+		return res.TotalRequests - max(1, r.Cost)
+	}
+	return res.TotalRequests
+}
+
 // MustTake is Limit.Take.
 func MustTake(t testing.TB, m *Limit, key string, cost uint64) Outcome {
 	t.Helper()

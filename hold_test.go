@@ -98,7 +98,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 		time.Sleep(time.Second / 2)
 		for range 51 {
 			time.Sleep(7 * time.Second)
-			require.EqualValues(t, 2, inFlight(t, s.InFlight, &inside))
+			require.EqualValues(t, 2, Counted(t, s.InFlight, &inside))
 		}
 		assert.EqualValues(t, 35, s.renewals.Load(), "three in a Duration")
 		select {
@@ -110,7 +110,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 		cancel()
 		for range 2 {
 			require.NoError(t, h.Release(ended))
-			require.Zero(t, inFlight(t, s.InFlight, &inside))
+			require.Zero(t, Counted(t, s.InFlight, &inside))
 		}
 		time.Sleep(time.Hour)
 		assert.EqualValues(t, 35, s.renewals.Load())
@@ -155,7 +155,7 @@ func TestLost(t *testing.T) {
 				if given {
 					other = mustHold(t, s, r)
 				} else {
-					require.Zero(t, inFlight(t, s.InFlight, r))
+					require.Zero(t, Counted(t, s.InFlight, r))
 				}
 				s.down.Store(false)
 				time.Sleep(10 * time.Second)
@@ -171,7 +171,7 @@ func TestLost(t *testing.T) {
 					deniesHold(t, s, r)
 					require.NoError(t, other.Release(t.Context()))
 				}
-				assert.Zero(t, inFlight(t, s.InFlight, r))
+				assert.Zero(t, Counted(t, s.InFlight, r))
 			})
 		})
 	}
@@ -291,14 +291,14 @@ func TestManyPlacesAreRenewedInTime(t *testing.T) {
 			held[i] = mustHold(t, s, r)
 		}
 		time.Sleep(4 * r.Duration)
-		require.EqualValues(t, places, inFlight(t, s.InFlight, r))
+		require.EqualValues(t, places, Counted(t, s.InFlight, r))
 		assert.EqualValues(t, 16, s.mostUnderway.Load())
 		var all sync.WaitGroup
 		for _, h := range held {
 			all.Go(func() { assert.NoError(t, h.Release(t.Context())) })
 		}
 		all.Wait()
-		assert.Zero(t, inFlight(t, s.InFlight, r))
+		assert.Zero(t, Counted(t, s.InFlight, r))
 	})
 }
 

@@ -26,16 +26,6 @@ import (
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
-// inFlight returns the cost that counts for r.
-func inFlight(t testing.TB, s *InFlight, r *Request) uint64 {
-	t.Helper()
-	res := MustPeek(t, s, r)
-	if res.Allowed() {
-		return res.TotalRequests - max(1, r.Cost)
-	}
-	return res.TotalRequests
-}
-
 func mustHold(t testing.TB, s Strategy, r *Request) *Held {
 	t.Helper()
 	h, err := Hold(t.Context(), s, r)
@@ -62,7 +52,7 @@ func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
 	for range 5 {
 		clock.ns.Add(int64(time.Hour))
 		l.Sweep()
-		require.EqualValues(t, 2, inFlight(t, s, one))
+		require.EqualValues(t, 2, Counted(t, s, one))
 	}
 	denied := deniesHold(t, s, r)
 	assert.EqualValues(t, 2, denied.Result.TotalRequests)
@@ -79,10 +69,10 @@ func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
 
 	for range 3 {
 		require.NoError(t, h.Release(t.Context()))
-		assert.EqualValues(t, 1, inFlight(t, s, one), "the first release counts")
+		assert.EqualValues(t, 1, Counted(t, s, one), "the first release counts")
 	}
 	require.NoError(t, second.Release(t.Context()))
-	assert.Zero(t, inFlight(t, s, r))
+	assert.Zero(t, Counted(t, s, r))
 	clock.ns.Add(int64(time.Hour))
 	l.Sweep()
 	assert.Zero(t, l.Stats().Buckets, "nothing is kept")
@@ -119,11 +109,11 @@ func TestResetKeepsWhatIsHeld(t *testing.T) {
 	} {
 		h := mustHold(t, s, r)
 		MustRun(t, s, r)
-		require.EqualValues(t, 4, inFlight(t, s, r), name)
+		require.EqualValues(t, 4, Counted(t, s, r), name)
 		require.NoError(t, reset(t.Context()))
-		require.EqualValues(t, 2, inFlight(t, s, r), name)
+		require.EqualValues(t, 2, Counted(t, s, r), name)
 		require.NoError(t, h.Release(t.Context()))
-		require.Zero(t, inFlight(t, s, r), name)
+		require.Zero(t, Counted(t, s, r), name)
 	}
 	require.NoError(t, s.Reset(t.Context(), &Request{Key: "unknown", Limit: 1, Duration: time.Second}))
 }
@@ -142,16 +132,16 @@ func TestHeldPlacesAreLeasesInASnapshot(t *testing.T) {
 	again.ns.Store(clock.ns.Load())
 	for range 2 {
 		require.NoError(t, next.Load(bytes.NewReader(snapshot)))
-		require.EqualValues(t, 4, inFlight(t, next.InFlight(), r))
+		require.EqualValues(t, 4, Counted(t, next.InFlight(), r))
 	}
 	require.NoError(t, l.Load(bytes.NewReader(snapshot)), "its own")
-	require.EqualValues(t, 4, inFlight(t, s, r))
+	require.EqualValues(t, 4, Counted(t, s, r))
 	again.ns.Add(int64(20 * time.Second))
-	assert.EqualValues(t, 2, inFlight(t, next.InFlight(), r), "the lease has ended")
+	assert.EqualValues(t, 2, Counted(t, next.InFlight(), r), "the lease has ended")
 	again.ns.Add(int64(40*time.Second) - 1)
-	assert.EqualValues(t, 2, inFlight(t, next.InFlight(), r))
+	assert.EqualValues(t, 2, Counted(t, next.InFlight(), r))
 	again.ns.Add(1)
-	assert.Zero(t, inFlight(t, next.InFlight(), r), "a Duration after the snapshot")
+	assert.Zero(t, Counted(t, next.InFlight(), r), "a Duration after the snapshot")
 }
 
 func TestReleaseAfterClose(t *testing.T) {
@@ -298,7 +288,7 @@ func differsFromModel(
 		}
 	}
 	clock.ns.Store(now.UnixNano() + int64(lease))
-	if n := inFlight(t, s, &Request{Key: "a", Limit: limit, Duration: lease}); n != 0 {
+	if n := Counted(t, s, &Request{Key: "a", Limit: limit, Duration: lease}); n != 0 {
 		return fmt.Sprintf("at the end %d are in flight", n)
 	}
 	return ""
@@ -372,7 +362,7 @@ func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
 	nothing := func() {
 		t.Helper()
 		for i := range 20 {
-			require.Zero(t, inFlight(t, s, &Request{Key: strconv.Itoa(i), Limit: 4, Duration: time.Minute}))
+			require.Zero(t, Counted(t, s, &Request{Key: strconv.Itoa(i), Limit: 4, Duration: time.Minute}))
 		}
 	}
 	const n = 10_000
@@ -620,9 +610,9 @@ func TestReleasedPlacesMakeRoom(t *testing.T) {
 	mustHold(t, s, r("e"))
 	_, err = Hold(t.Context(), s, r("f"))
 	require.ErrorIs(t, err, ErrFull)
-	assert.EqualValues(t, 1, inFlight(t, s, r("b")))
+	assert.EqualValues(t, 1, Counted(t, s, r("b")))
 	require.NoError(t, b.Release(t.Context()))
-	assert.Zero(t, inFlight(t, s, r("b")))
+	assert.Zero(t, Counted(t, s, r("b")))
 }
 
 // The admissions of a slot are tallied in it, up to a number.
@@ -638,12 +628,12 @@ func TestHoldsAreCountedExactly(t *testing.T) {
 			held = append(held, mustHold(t, s, r))
 			want++
 			require.EqualValues(t, want, l.Stats().Allowed)
-			require.EqualValues(t, cost*uint64(len(held)), inFlight(t, s, r))
+			require.EqualValues(t, cost*uint64(len(held)), Counted(t, s, r))
 		}
 		for _, h := range held {
 			require.NoError(t, h.Release(t.Context()))
 		}
-		require.Zero(t, inFlight(t, s, r))
+		require.Zero(t, Counted(t, s, r))
 	}
 	l.Sweep()
 	require.Zero(t, l.Stats().Buckets)
@@ -665,7 +655,7 @@ func TestHoldTakesVeryLargeCosts(t *testing.T) {
 		r.Cost = 1<<40 - 2
 		deniesHold(t, s, r)
 		require.NoError(t, h.Release(t.Context()))
-		require.Zero(t, inFlight(t, s, r))
+		require.Zero(t, Counted(t, s, r))
 	}
 }
 

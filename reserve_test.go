@@ -212,7 +212,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 		}
 		wg.Wait()
 		require.NoError(t, v.Cancel(t.Context()))
-		assert.Equal(t, uint64(15), counted(t, s, ask))
+		assert.Equal(t, uint64(15), weir.Counted(t, s, ask))
 	}
 	denied, err := weir.Reserve(t.Context(), s,
 		&weir.Request{Key: "a", Limit: 20, Duration: time.Second,
@@ -220,7 +220,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, denied.Allowed())
 	require.NoError(t, denied.Commit(t.Context(), 30))
-	assert.Equal(t, uint64(15), counted(t, s, ask), "a denial has nothing to settle")
+	assert.Equal(t, uint64(15), weir.Counted(t, s, ask), "a denial has nothing to settle")
 }
 
 // resettable returns strategies that admit 5 in 10 s.
@@ -420,8 +420,8 @@ func TestReturnInPartsGivesBackAsMuchAsOne(t *testing.T) {
 				for range back {
 					require.NoError(t, parts(t.Context(), 1))
 				}
-				assert.Equal(t, counted(t, s.(weir.Peeker), request(name+"whole", 1)),
-					counted(t, s.(weir.Peeker), request(name+"parts", 1)), "%d given back", back)
+				assert.Equal(t, weir.Counted(t, s.(weir.Peeker), request(name+"whole", 1)),
+					weir.Counted(t, s.(weir.Peeker), request(name+"parts", 1)), "%d given back", back)
 			}
 		})
 	}
@@ -437,9 +437,9 @@ func TestPartialReturnsOfATokenBucket(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, weir.MustRun(t, s, ask).Allowed())
 	clock.Advance(24 * time.Second)
-	require.EqualValues(t, 6, counted(t, s, ask), "four are back")
+	require.EqualValues(t, 6, weir.Counted(t, s, ask), "four are back")
 	require.NoError(t, first(t.Context(), 2))
-	assert.EqualValues(t, 5, counted(t, s, ask), "one was missing")
+	assert.EqualValues(t, 5, weir.Counted(t, s, ask), "one was missing")
 	require.NoError(t, first(t.Context(), 3))
-	assert.EqualValues(t, 5, counted(t, s, ask), "no other was")
+	assert.EqualValues(t, 5, weir.Counted(t, s, ask), "no other was")
 }
