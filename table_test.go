@@ -37,9 +37,7 @@ func checkTable(t *testing.T, tab *table) (live int) {
 func TestKnownIDAllocatesNothing(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	long := strings.Repeat("a long id ", 20)
-	sliding := l.SlidingWindow().Limit(1<<40, time.Second)
 	tokens := l.TokenBucket(0).Limit(1<<40, time.Second)
-	fixed := l.FixedWindow().Limit(1<<40, time.Second)
 	month := l.Calendar(Month, nil).Limit(1 << 40)
 	many := make([]*Limit, 200)
 	for i := range many {
@@ -50,9 +48,7 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 		"denied":         func() { l.CheckRate("full", 1000, 1) },
 		"never to pass":  func() { l.CheckRate("id", 1000, 0) },
 		"with a long ID": func() { l.CheckRate(long, 1000, math.MaxInt64) },
-		"fixed window":   func() { fixed.Allow("id") },
 		"calendar":       func() { month.Allow("id") },
-		"sliding window": func() { sliding.Allow("id") },
 		"token bucket":   func() { tokens.Allow("id") },
 		"with 200 scales": func() {
 			for scale := range int64(200) {
