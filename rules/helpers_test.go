@@ -94,8 +94,8 @@ func (w *world) hits(n uint64, text string) rules.Descriptor {
 	return rules.Descriptor{Entries: entries(w, text), Hits: n, HasHits: true}
 }
 
-// assertExplains checks that Explain has a step for each entry of a descriptor with a rule, and ends
-// with that of Match.
+// assertExplains checks that Explain has a step for each entry of a descriptor with a rule, and
+// ends with that of Match.
 func assertExplains(t *testing.T, set *rules.Set, domain string, entries []rules.Entry) {
 	t.Helper()
 	x := set.Explain(domain, entries)

@@ -56,8 +56,8 @@ func (t *Tree) lastRelease() (string, error) {
 	return last, err
 }
 
-// mix copies the root module of one tree and the other modules of another one to dst, and type-checks
-// these, with their tests.
+// mix copies the root module of one tree and the other modules of another one to dst, and
+// type-checks these, with their tests.
 func mix(root, others *Tree, dst string) error {
 	for _, from := range []*Tree{root, others} {
 		files, err := from.files()
