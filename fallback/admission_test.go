@@ -108,20 +108,12 @@ func TestReturnDuringAnOutageIsLost(t *testing.T) {
 
 // Strategies that are no Admitter give back by Refund, but not after a Reset.
 func TestAdmitWithoutAdmitters(t *testing.T) {
-	type plain interface {
-		weir.Strategy
-		weir.Peeker
-		weir.Refunder
-		weir.Resetter
-		weir.Seeder
-		weir.Charger
-	}
 	for name, err := range map[string]error{"primary answers": nil, "primary is down": errDown} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 			f.server.fails(err)
-			local := limiterOn(t, f.clock).FixedWindow()
-			one := newFallback(t, struct{ plain }{f.server}, struct{ plain }{local},
+			local := limiterOn(t, f.clock.Now).FixedWindow()
+			one := newFallback(t, chargingOnly(f.server), chargingOnly(local),
 				with(fallback.Config{Now: f.clock.Now, MinCalls: 1, Stall: -1}))
 			first := admit(t, one, 40)
 			giveBack(t, first, 10)
@@ -156,7 +148,7 @@ func TestAdmitByPolicyAndOfDenials(t *testing.T) {
 func TestReturnToALease(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
 	lease := near.NewLeases(f.server, near.LeaseConfig{Block: 50, Skew: -1, Now: f.clock.Now})
-	one := newFallback(t, lease, limiterOn(t, f.clock).FixedWindow(),
+	one := newFallback(t, lease, limiterOn(t, f.clock.Now).FixedWindow(),
 		with(fallback.Config{Now: f.clock.Now}))
 	admit(t, one, 1) // takes a block
 	admit(t, one, 1)

@@ -119,13 +119,7 @@ func (b *batched) Reconcile(
 func together(
 	t *testing.T, took time.Duration, cfg fallback.Config,
 ) (*far, weir.Attempts, func() [2]uint64) {
-	newLimiter := func() *weir.Limiter {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { l.Close() })
-		return l
-	}
-	s, local := &far{limiter: newLimiter(), took: took}, newLimiter()
+	s, local := &far{limiter: limiterOn(t, nil), took: took}, limiterOn(t, nil)
 	var limits weir.Attempts
 	for _, key := range []string{"a", "b"} {
 		f, err := fallback.New(&batched{s.limiter.FixedWindow(), s}, local.FixedWindow(), cfg)

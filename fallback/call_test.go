@@ -15,17 +15,6 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-// delayed is a primary whose calls take the given time.
-type delayed struct {
-	takes time.Duration
-	err   error
-}
-
-func (s *delayed) Run(context.Context, *weir.Request) (*weir.Result, error) {
-	time.Sleep(s.takes) // in a bubble
-	return &weir.Result{State: weir.Allow}, s.err
-}
-
 // OnCall is called once for each call and probe of primary, with its duration.
 func TestOnCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -35,8 +24,12 @@ func TestOnCall(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var calls []call
-		s := &delayed{}
-		f := newFallback(t, s, nil, fallback.Config{
+		var takes time.Duration
+		var fails error
+		f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
+			time.Sleep(takes) // in a bubble
+			return &weir.Result{State: weir.Allow}, fails
+		}), nil, fallback.Config{
 			OnFail: fallback.FailOpen, MinCalls: 4, FailureRate: 0.7, Stall: -1,
 			OnError: func(error) { time.Sleep(time.Second) }, // not part of the measured call
 			OnCall: func(took time.Duration, err error) {
@@ -54,15 +47,15 @@ func TestOnCall(t *testing.T) {
 			require.NotEmpty(t, calls)
 			return calls[len(calls)-1]
 		}
-		s.takes = 7 * time.Millisecond
+		takes = 7 * time.Millisecond
 		assert.Equal(t, fallback.FromPrimary, source(t, f, hour))
 		assert.Equal(t, call{7 * time.Millisecond, nil}, last())
 
-		s.err = errDown
+		fails = errDown
 		assert.Equal(t, fallback.FromOnFail, source(t, f, hour))
 		assert.Equal(t, call{7 * time.Millisecond, errDown}, last())
 
-		s.takes, s.err = time.Second, nil
+		takes, fails = time.Second, nil
 		assert.Equal(t, fallback.FromOnFail, source(t, f, hour))
 		late := last()
 		assert.Equal(t, fallback.DefaultTimeout, late.took, "a late call is reported with the timeout")
@@ -70,13 +63,13 @@ func TestOnCall(t *testing.T) {
 		assert.Len(t, calls, 3)
 		assert.EqualValues(t, 3, f.Stats().Panics)
 
-		s.takes, s.err = time.Millisecond, errDown
+		takes, fails = time.Millisecond, errDown
 		for range 4 {
 			source(t, f, hour)
 		}
 		require.Equal(t, fallback.Open, f.Stats().State)
 		last()
-		s.err = nil
+		fails = nil
 		source(t, f, hour) // starts a probe
 		assert.Equal(t, call{time.Millisecond, nil}, last())
 		assert.Equal(t, fallback.Closed, f.Stats().State)

@@ -27,12 +27,7 @@ func TestReserve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			subject := verbtest.Reserver{Span: 2 * verbtest.ReserveLimit,
 				Make: func(now func() time.Time) weir.Strategy {
-					l := func() weir.Strategy {
-						l, err := weir.New(weir.Config{Now: now})
-						require.NoError(t, err)
-						t.Cleanup(func() { _ = l.Close() })
-						return l.FixedWindow()
-					}
+					l := func() weir.Strategy { return limiterOn(t, now).FixedWindow() }
 					return newFallback(t, primary(l()), l(), with(fallback.Config{Now: now, Timeout: time.Minute}))
 				}}
 			for seed := range uint64(slow.N(10, 40, 1000)) {
@@ -117,7 +112,7 @@ func TestChargeReturnsErrors(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
 	assert.ErrorIs(t, f.instances[0].Charge(t.Context(), &weir.Request{}), weir.ErrID)
 
-	l := limiterOn(t, f.clock)
+	l := limiterOn(t, f.clock.Now)
 	f.server.fails(errDown)
 	one := newFallback(t, f.server, l.FixedWindow(), with(fallback.Config{Now: f.clock.Now}))
 	require.NoError(t, l.Close())

@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
@@ -21,110 +21,37 @@ import (
 // once, and records what the server does.
 type network struct {
 	*server
-	mu      sync.Mutex
-	down    bool          // guarded by mu, as are the fields below
-	loses   float64       // the fraction of replies that are lost
-	delay   time.Duration // before the server is reached; contexts do not shorten it
-	rng     *rand.Rand
-	hits    map[string]uint64 // admitted by the server, by key
-	late    map[string]uint64 // the part of it whose answer came after the caller had left
-	charged map[string]uint64 // charged to the server, by key
+	mu    sync.Mutex
+	down  bool          // guarded by mu, as are the fields below
+	loses float64       // the fraction of replies that are lost
+	delay time.Duration // before the server is reached; contexts do not shorten it
+	rng   *rand.Rand
+	hits  map[string]uint64 // admitted by the server, by key
+	late  map[string]uint64 // the part of it whose answer came after the caller had left
 }
 
 // pass makes one call. It fails if the server is down or the reply is lost.
-func (n *network) pass(call func() error) error {
+func (n *network) pass(c call) (*weir.Result, error) {
 	n.mu.Lock()
 	delay, down, lost := n.delay, n.down, n.rng.Float64() < n.loses
 	n.mu.Unlock()
 	time.Sleep(delay) // in a bubble
 	if down {
-		return errDown
+		return nil, errDown
 	}
-	if err := call(); err != nil {
-		return err
+	res, err := c.do()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if (c.method == "Run" || c.method == "Reconcile") && err == nil && res.Allowed() {
+		n.hits[c.r.Key] += max(1, c.r.Cost)
+		if !lost && c.ctx.Err() != nil {
+			n.late[c.r.Key] += max(1, c.r.Cost)
+		}
 	}
 	if lost {
-		return errDown
+		err = errors.Join(err, errDown)
 	}
-	return nil
-}
-
-func (n *network) count(of map[string]uint64, key string, cost uint64) {
-	n.mu.Lock()
-	of[key] += cost
-	n.mu.Unlock()
-}
-
-// answer counts an admission whose answer arrives now.
-func (n *network) answer(ctx context.Context, r *weir.Request, res *weir.Result) {
-	if ctx.Err() != nil && res.Allowed() {
-		n.count(n.late, r.Key, max(1, r.Cost))
-	}
-}
-
-func (n *network) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = n.pass(func() (err error) {
-		if res, err = n.inner.Run(ctx, r); err == nil && res.Allowed() {
-			n.count(n.hits, r.Key, max(1, r.Cost))
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	n.answer(ctx, r, res)
-	return res, nil
-}
-
-func (n *network) Charge(ctx context.Context, r *weir.Request) error {
-	return n.pass(func() error {
-		n.count(n.charged, r.Key, r.Cost)
-		return n.inner.(weir.Charger).Charge(ctx, r)
-	})
-}
-
-func (n *network) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return n.pass(func() error { return n.inner.(weir.Seeder).Seed(ctx, r, counted) })
-}
-
-func (n *network) Reset(ctx context.Context, r *weir.Request) error {
-	return n.pass(func() error { n.takenBack(r); return n.inner.(weir.Resetter).Reset(ctx, r) })
-}
-
-func (n *network) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return n.pass(func() error {
-		n.takenBack(r)
-		return n.inner.(weir.Refunder).Refund(ctx, r, taken)
-	})
-}
-
-func (n *network) Reconcile(ctx context.Context, r *weir.Request,
-	b *weir.Backlog) (res *weir.Result, err error) {
-	err = n.pass(func() (err error) {
-		if b.Reset {
-			err = n.inner.(weir.Resetter).Reset(ctx, r)
-		}
-		if n.seeds(r, b) {
-			err = n.inner.(weir.Seeder).Seed(ctx, r, b.Counted)
-		}
-		q := *r
-		if q.Cost = n.debt(r, b); err == nil && q.Cost > 0 {
-			n.count(n.charged, r.Key, q.Cost)
-			err = n.inner.(weir.Charger).Charge(ctx, &q)
-		}
-		if err != nil {
-			return err
-		}
-		if res, err = n.inner.Run(ctx, r); err == nil && res.Allowed() {
-			n.count(n.hits, r.Key, max(1, r.Cost))
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	n.answer(ctx, r, res)
-	return res, nil
+	return res, err
 }
 
 // member is an instance and the requests that it admitted locally.
@@ -164,14 +91,12 @@ func runEpisode(
 	t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool,
 ) (out findings) {
 	rng := rand.New(rand.NewPCG(seed, 1000))
-	limiter, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer limiter.Close()
 	net := &network{
-		server: newServer(func() weir.Strategy { return limiter.FixedWindow() }),
+		server: newServer(func() weir.Strategy { return local(t) }),
 		rng:    rand.New(rand.NewPCG(seed, 2)),
-		hits:   map[string]uint64{}, late: map[string]uint64{}, charged: map[string]uint64{},
+		hits:   map[string]uint64{}, late: map[string]uint64{},
 	}
+	net.passes = net.pass
 	var all, present []*member
 	var size atomic.Int64 // the length of present
 	number := func() int {
@@ -181,10 +106,7 @@ func runEpisode(
 		return int(max(1, size.Load()))
 	}
 	join := func() {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		f := newFallback(t, to(net), l.FixedWindow(), fallback.Config{
+		f := newFallback(t, to(net), local(t), fallback.Config{
 			InstancesFunc: number, MinCalls: 1 + rng.IntN(4), ProbeInterval: 100 * time.Millisecond,
 			Stall: -1,
 		})
@@ -346,9 +268,8 @@ func TestRandomEpisodesControls(t *testing.T) {
 			return f.overShare
 		}},
 		"charges are repeated": {
-			func(n *network) weir.Strategy {
-				return charging{n, n.server, n, n, n, n}
-			}, true, func(f findings) uint64 { return f.overcharged },
+			func(n *network) weir.Strategy { return chargingOnly(n) }, true,
+			func(f findings) uint64 { return f.overcharged },
 		},
 		"debts are dropped": {func(n *network) weir.Strategy { return forgetful{n} }, true,
 			func(f findings) uint64 { return f.uncharged }},

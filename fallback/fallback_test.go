@@ -65,8 +65,8 @@ func TestConformance(t *testing.T) {
 			row.laws.Histories = slow.N(2, 10, 100)
 			t.Parallel()
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
-				primary := row.inner(row.of(limiterOn(t, clock)), clock)
-				f := newFallback(t, primary, row.of(limiterOn(t, clock)),
+				primary := row.inner(row.of(limiterOn(t, clock.Now)), clock)
+				f := newFallback(t, primary, row.of(limiterOn(t, clock.Now)),
 					fallback.Config{Now: clock.Now, Timeout: time.Minute})
 				s := row.around(f, clock)
 				if w, ok := s.(offered); ok && weir.Strategy(f) != s {
@@ -223,10 +223,7 @@ func TestBadRequestsReachNoStrategy(t *testing.T) {
 // Strategies with their own limits need neither Limit nor Duration in the request.
 func TestOwnLimits(t *testing.T) {
 	tiers := func(t testing.TB) weir.Strategy {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		s, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Hour})
+		s, err := limiterOn(t, nil).Tiers(weir.Tier{Limit: 10, Duration: time.Hour})
 		require.NoError(t, err)
 		return s
 	}
@@ -311,11 +308,15 @@ func TestShortDeadlines(t *testing.T) {
 // A lease on a server that hangs opens the breaker: only round trips count as calls.
 func TestLeaseOfAFrozenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
 		var frozen atomic.Bool
-		s := &freezing{l.FixedWindow(), &frozen}
+		s := newServer(func() weir.Strategy { return local(t) })
+		s.passes = func(c call) (*weir.Result, error) {
+			if frozen.Load() {
+				<-c.ctx.Done()
+				return nil, c.ctx.Err()
+			}
+			return c.do()
+		}
 		f := newFallback(t, near.NewLeases(s, near.LeaseConfig{Block: 10}), local(t), fallback.Config{})
 		for range 95 { // 5 remain in the block
 			ask(t, f, hour)
@@ -333,21 +334,6 @@ func TestLeaseOfAFrozenServer(t *testing.T) {
 		assert.EqualValues(t, 85+5, f.Stats().Lease)
 		time.Sleep(2 * time.Second)
 	})
-}
-
-type freezing struct {
-	weir.Strategy
-	frozen *atomic.Bool
-}
-
-func (s *freezing) Unwrap() weir.Strategy { return s.Strategy }
-
-func (s *freezing) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if s.frozen.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	return s.Strategy.Run(ctx, r)
 }
 
 // A primary that ignores its context delays no caller longer than Timeout.

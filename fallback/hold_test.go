@@ -20,6 +20,10 @@ type holder struct {
 	down *atomic.Bool
 }
 
+func newHolder(t testing.TB) holder {
+	return holder{limiterOn(t, nil).InFlight(), new(atomic.Bool)}
+}
+
 func (h holder) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if h.down.Load() {
 		return nil, errDown
@@ -68,12 +72,6 @@ func TestPlacesInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, n, share = 10, 3, 4
 		r := &weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
-		limiter := func() *weir.Limiter {
-			l, err := weir.New(weir.Config{})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = l.Close() })
-			return l
-		}
 		counted := func(s weir.Peeker) uint64 {
 			all := *r
 			all.Limit = 1 << 20
@@ -81,16 +79,14 @@ func TestPlacesInAnOutage(t *testing.T) {
 			require.NoError(t, err)
 			return res.TotalRequests - 1
 		}
-		primary := holder{limiter().InFlight(), new(atomic.Bool)}
+		primary := newHolder(t)
 		var all [n]*fallback.Fallback
 		var locals [n]*weir.InFlight
 		for i := range all {
-			locals[i] = limiter().InFlight()
+			locals[i] = limiterOn(t, nil).InFlight()
 			cfg := tripAtOnce
 			cfg.Instances = n
-			f, err := fallback.New(primary, locals[i], cfg)
-			require.NoError(t, err)
-			all[i] = f
+			all[i] = newFallback(t, primary, locals[i], cfg)
 		}
 		var held [n][]*weir.Held
 		// hold has an instance hold up to so many places more, and returns how many it got.
@@ -180,14 +176,9 @@ func TestPlacesInAnOutage(t *testing.T) {
 func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute}
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
-		local, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer local.Close()
-		primary := holder{l.InFlight(), new(atomic.Bool)}
-		f := newFallback(t, primary, local.InFlight(), tripAtOnce)
+		local := limiterOn(t, nil).InFlight()
+		primary := newHolder(t)
+		f := newFallback(t, primary, local, tripAtOnce)
 		var held []*weir.Held
 		for _, down := range []bool{false, true, false} {
 			primary.down.Store(down)
@@ -199,14 +190,14 @@ func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
 			}
 		}
 		require.Len(t, held, 10)
-		_, err = weir.Hold(t.Context(), f, r)
+		_, err := weir.Hold(t.Context(), f, r)
 		var denied *weir.DeniedError
 		require.ErrorAs(t, err, &denied)
 		assert.False(t, denied.Result.ExpiresAt.IsZero(), "it can pass later")
 		for _, h := range held {
 			require.NoError(t, h.Release(t.Context()))
 		}
-		for _, s := range []weir.Peeker{primary, local.InFlight()} {
+		for _, s := range []weir.Peeker{primary, local} {
 			res, err := s.Peek(t.Context(), r)
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
@@ -219,16 +210,9 @@ func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
 func TestALatePlaceIsGivenBack(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := weir.New(weir.Config{})
-			require.NoError(t, err)
-			defer l.Close()
-			primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}, time.Second}
-			local, err := weir.New(weir.Config{})
-			require.NoError(t, err)
-			defer local.Close()
-			f, err := fallback.New(primary, local.InFlight(),
-				fallback.Config{Timeout: 50 * time.Millisecond})
-			require.NoError(t, err)
+			primary := slowHolder{newHolder(t), time.Second}
+			local := limiterOn(t, nil).InFlight()
+			f := newFallback(t, primary, local, fallback.Config{Timeout: 50 * time.Millisecond})
 			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -255,10 +239,7 @@ func TestAPlaceThatIsJustTooLateIsGivenBack(t *testing.T) {
 	const takes = 50 * time.Millisecond
 	for i := range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			l, err := weir.New(weir.Config{})
-			require.NoError(t, err)
-			defer l.Close()
-			primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}, takes}
+			primary := slowHolder{newHolder(t), takes}
 			cfg, ctx := fallback.Config{Timeout: takes}, t.Context()
 			if i%2 == 1 {
 				cfg.Timeout = time.Minute
@@ -266,7 +247,7 @@ func TestAPlaceThatIsJustTooLateIsGivenBack(t *testing.T) {
 				defer time.AfterFunc(takes, cancel).Stop()
 				ctx = short
 			}
-			f := newFallback(t, primary, l.InFlight(), cfg)
+			f := newFallback(t, primary, primary.InFlight, cfg)
 			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
 			if h, err := weir.Hold(ctx, f, r); err == nil {
 				require.NoError(t, h.Release(t.Context()))
@@ -295,12 +276,9 @@ func (h slowHolder) Acquire(
 // success.
 func TestReleaseOfALocalPlaceIsNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
 		var calls atomic.Int64
-		primary := holder{l.InFlight(), new(atomic.Bool)}
-		f := newFallback(t, primary, l.InFlight(), fallback.Config{MinCalls: 1000,
+		primary := newHolder(t)
+		f := newFallback(t, primary, primary.InFlight, fallback.Config{MinCalls: 1000,
 			OnCall: func(time.Duration, error) { calls.Add(1) }})
 		for _, down := range []bool{true, false} {
 			primary.down.Store(down)

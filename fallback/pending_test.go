@@ -14,46 +14,22 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-// distantServer is a server whose answers take a round trip, unless the context ends before.
-type distantServer struct {
-	*server
-	roundTrip time.Duration
-	forgets   bool // an answer that takes longer than a hurried caller waits is lost
-}
-
-func (s *distantServer) travel(ctx context.Context, err error) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(s.roundTrip):
+// distantly returns a server whose answers take a round trip, unless the context ends before.
+func distantly(roundTrip time.Duration, of func() weir.Strategy) *server {
+	s := newServer(of)
+	s.passes = func(c call) (*weir.Result, error) {
+		res, err := c.do()
+		if c.method == "Peek" {
+			return res, err
+		}
+		select {
+		case <-c.ctx.Done():
+			return nil, c.ctx.Err()
+		case <-time.After(roundTrip):
+			return res, err
+		}
 	}
-	if s.forgets && s.roundTrip > hurry/2 {
-		return errDown
-	}
-	return err
-}
-
-func (s *distantServer) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := s.server.Run(ctx, r)
-	return res, s.travel(ctx, err)
-}
-
-func (s *distantServer) Admit(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, weir.Return, error) {
-	res, giveBack, err := s.server.Admit(ctx, r)
-	return res, giveBack, s.travel(ctx, err)
-}
-
-func (s *distantServer) Charge(ctx context.Context, r *weir.Request) error {
-	return s.travel(ctx, s.server.Charge(ctx, r))
-}
-
-func (s *distantServer) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	res, err := s.server.Reconcile(ctx, r, b)
-	return res, s.travel(ctx, err)
+	return s
 }
 
 const hurry = 40 * time.Millisecond // the deadline of hurried callers
@@ -66,10 +42,8 @@ func hurried(t *testing.T, do func(ctx context.Context) error) {
 }
 
 // newDistant returns an instance whose primary takes 30 ms, and the primary.
-func newDistant(t *testing.T) (*fallback.Fallback, *distantServer) {
-	s := &distantServer{server: newServer(func() weir.Strategy {
-		return local(t)
-	}), roundTrip: 30 * time.Millisecond}
+func newDistant(t *testing.T) (*fallback.Fallback, *server) {
+	s := distantly(30*time.Millisecond, func() weir.Strategy { return local(t) })
 	return newFallback(t, s, local(t),
 		fallback.Config{Timeout: 100 * time.Millisecond, MinCalls: 1 << 30}), s
 }
@@ -82,7 +56,9 @@ func TestShortDeadlinesCountOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, s := newDistant(t)
-				s.forgets = forgets
+				if forgets {
+					s.losesAnswers()
+				}
 				admitted := uint64(0)
 				for n := range 60 {
 					hurried(t, func(ctx context.Context) error {
@@ -96,7 +72,7 @@ func TestShortDeadlinesCountOnce(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				stats := f.Stats()
-				s.forgets = false
+				s.fails(nil)
 				res, by := ask(t, f, hour)
 				assert.Equal(t, fallback.FromPrimary, by)
 				require.EqualValues(t, 60, admitted)
@@ -116,15 +92,15 @@ func TestShortDeadlinesCountOnce(t *testing.T) {
 // What primary denies, or fails to count, after its caller has left stays a debt.
 func TestLateDenialsAndFailuresAreCharged(t *testing.T) {
 	for name, row := range map[string]struct {
-		prepare func(s *distantServer, r *weir.Request)
+		prepare func(s *server, r *weir.Request)
 		want    uint64
 	}{
-		"denial": {func(s *distantServer, r *weir.Request) {
+		"denial": {func(s *server, r *weir.Request) {
 			full := *r
 			full.Cost = r.Limit
-			_, _ = s.server.Run(context.Background(), &full)
+			_, _ = s.Run(context.Background(), &full)
 		}, 100 + 1},
-		"failure": {func(s *distantServer, _ *weir.Request) { s.fails(errDown) }, 1},
+		"failure": {func(s *server, _ *weir.Request) { s.fails(errDown) }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -185,8 +161,7 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &distantServer{server: newServer(func() weir.Strategy { return local(t) }),
-					roundTrip: 30 * time.Millisecond}
+				s := distantly(30*time.Millisecond, func() weir.Strategy { return local(t) })
 				f := newFallback(t, s, local(t),
 					fallback.Config{Timeout: 100 * time.Millisecond, Instances: 2})
 				r := hundred
@@ -194,7 +169,7 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 				row.do(t, f, r)
 				time.Sleep(time.Second)
 				r.Cost = 1
-				assert.Equal(t, row.want, total(t, s.server, r))
+				assert.Equal(t, row.want, total(t, s, r))
 				assert.Zero(t, f.Stats().Failures)
 			})
 		})
@@ -209,7 +184,7 @@ func TestReturnsOfLateDenialsAreRefunds(t *testing.T) {
 		r := weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 		full := r
 		full.Cost = r.Limit
-		_, err := s.server.Run(t.Context(), &full)
+		_, err := s.Run(t.Context(), &full)
 		require.NoError(t, err)
 		var back weir.Return
 		hurried(t, func(ctx context.Context) error {
@@ -221,9 +196,9 @@ func TestReturnsOfLateDenialsAreRefunds(t *testing.T) {
 		time.Sleep(time.Second)
 		ask(t, f, r)
 		require.EqualValues(t, 1, f.Stats().Reconciled)
-		require.EqualValues(t, 101, total(t, s.server, r))
+		require.EqualValues(t, 101, total(t, s, r))
 		require.NoError(t, back(t.Context(), 1))
-		assert.EqualValues(t, 100, total(t, s.server, r))
+		assert.EqualValues(t, 100, total(t, s, r))
 	})
 }
 
@@ -231,8 +206,8 @@ func TestReturnsOfLateDenialsAreRefunds(t *testing.T) {
 func TestAdmissionsJustTooLateAreGivenBack(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			s := &distantServer{server: newServer(func() weir.Strategy { return local(t) }),
-				roundTrip: 20 * time.Millisecond} // half of the time that callers have
+			// half of the time that callers have
+			s := distantly(hurry/2, func() weir.Strategy { return local(t) })
 			f := newFallback(t, s, local(t), fallback.Config{Timeout: 100 * time.Millisecond, Instances: 2})
 			r := hundred
 			r.Cost, r.Duration = 60, 24*time.Hour // over the share of local
@@ -246,7 +221,7 @@ func TestAdmissionsJustTooLateAreGivenBack(t *testing.T) {
 			})
 			time.Sleep(time.Second)
 			r.Cost = 1
-			require.Equal(t, used, total(t, s.server, r))
+			require.Equal(t, used, total(t, s, r))
 		})
 	}
 }
@@ -261,13 +236,8 @@ func TestShortDeadlinesInOverload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				behind := func() weir.Strategy {
-					l, err := weir.New(weir.Config{})
-					require.NoError(t, err)
-					t.Cleanup(func() { _ = l.Close() })
-					return of(l)
-				}
-				s := &distantServer{server: newServer(behind), roundTrip: 30 * time.Millisecond}
+				behind := func() weir.Strategy { return of(limiterOn(t, nil)) }
+				s := distantly(30*time.Millisecond, behind)
 				f := newFallback(t, s, behind(), fallback.Config{Timeout: 100 * time.Millisecond})
 				r := weir.Request{Key: "a", Limit: 400, Duration: time.Second}
 				var admitted atomic.Int64
@@ -314,20 +284,18 @@ func TestHurriedCharges(t *testing.T) {
 	})
 }
 
-// stubborn is a server whose answers take a second, whatever the context says.
-type stubborn struct{ *server }
-
-func (s stubborn) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := s.server.Run(ctx, r)
-	time.Sleep(time.Second) // in a bubble
-	return res, err
-}
-
 // A call that ignores its context and returns an admission after the timeout settles the debt, too.
 func TestAnswersAfterTheTimeoutSettleTheDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func() weir.Strategy { return local(t) })
-		f := newFallback(t, stubborn{s}, local(t), fallback.Config{MinCalls: 1 << 30})
+		s.passes = func(c call) (*weir.Result, error) {
+			res, err := c.do()
+			if c.method == "Run" {
+				time.Sleep(time.Second) // in a bubble
+			}
+			return res, err
+		}
+		f := newFallback(t, s, local(t), fallback.Config{MinCalls: 1 << 30})
 		require.Equal(t, fallback.FromLocal, source(t, f, hour))
 		time.Sleep(time.Minute)
 		never := hour

@@ -402,8 +402,15 @@ func TestPartitions(t *testing.T) {
 			cfg.Partition = partition
 			var down atomic.Value
 			down.Store("a")
-			f := newFleet(t, 1, fixedWindow, cfg,
-				func(s *server) weir.Strategy { return primary(&sharded{s, partition, &down}) })
+			f := newFleet(t, 1, fixedWindow, cfg, func(s *server) weir.Strategy {
+				s.passes = func(c call) (*weir.Result, error) {
+					if partition(c.r.Key) == down.Load() {
+						return nil, errDown
+					}
+					return c.do()
+				}
+				return primary(s)
+			})
 			i := f.instances[0]
 			a := weir.Request{Key: key["a"], Limit: 100, Duration: time.Hour}
 			b := weir.Request{Key: key["b"], Limit: 100, Duration: time.Hour}
@@ -430,18 +437,4 @@ func TestPartitions(t *testing.T) {
 			assert.Zero(t, i.Stats().OpenPartitions)
 		})
 	}
-}
-
-// sharded fails for the keys of one partition.
-type sharded struct {
-	*server
-	partition func(key string) string
-	down      *atomic.Value
-}
-
-func (s *sharded) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if s.partition(r.Key) == s.down.Load() {
-		return nil, errDown
-	}
-	return s.server.Run(ctx, r)
 }

@@ -1,9 +1,6 @@
 package fallback_test
 
 import (
-	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,39 +13,12 @@ import (
 	"github.com/weirgo/weir/internal/testkit/verbtest"
 )
 
-// bucketsBehind returns token buckets behind a Fallback, whose primary fails while down is set.
-func bucketsBehind(t testing.TB, down *atomic.Bool) verbtest.Buckets {
-	return func(burst uint64, now func() time.Time) weir.Strategy {
-		var buckets [2]*weir.TokenBucket
-		for i := range buckets {
-			l, err := weir.New(weir.Config{Now: now})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = l.Close() })
-			buckets[i] = l.TokenBucket(burst)
-		}
-		f, err := fallback.New(unreliable{buckets[0], down}, buckets[1],
-			fallback.Config{Now: now, Timeout: time.Minute})
-		require.NoError(t, err)
-		return f
-	}
-}
-
-// unreliable is a token bucket that fails while down is set.
-type unreliable struct {
-	*weir.TokenBucket
-	down *atomic.Bool
-}
-
-func (f unreliable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if f.down.Load() {
-		return nil, errors.New("down")
-	}
-	return f.TokenBucket.Run(ctx, r)
-}
-
 // Through a Fallback rates that change at random do what they do without.
 func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
-	source := bucketsBehind(t, new(atomic.Bool))
+	source := func(burst uint64, now func() time.Time) weir.Strategy {
+		return newFallback(t, limiterOn(t, now).TokenBucket(burst), limiterOn(t, now).TokenBucket(burst),
+			fallback.Config{Now: now, Timeout: time.Minute})
+	}
 	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(source))
 	}
@@ -59,31 +29,26 @@ func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 // and what local admitted stays used afterwards.
 func TestRateThatChangesInAnOutageKeepsWhatWasUsed(t *testing.T) {
 	for _, row := range []struct {
-		name     string
-		rates    [2]uint64 // before the outage, and in it
-		admitted int       // in it, of a burst of 20 of which 15 are used
-		after    int       // after it, at the first rate
+		name  string
+		rates [2]uint64 // before and after the outage, and in it
 	}{
-		{"a raised rate", [2]uint64{10, 1000}, 5, 0},
-		{"a lowered rate", [2]uint64{600, 6}, 5, 0},
-		{"the same rate", [2]uint64{10, 10}, 5, 0},
+		{"a raised rate", [2]uint64{10, 1000}},
+		{"a lowered rate", [2]uint64{600, 6}},
+		{"the same rate", [2]uint64{10, 10}},
 	} {
-		var down atomic.Bool
-		now := time.Unix(1_700_000_000, 0)
-		s := bucketsBehind(t, &down)(20, func() time.Time { return now })
+		f := newFleet(t, 1, func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(20) }, tripAtOnce,
+			chargingFront)
 		run := func(n int, limit uint64) (admitted int) {
 			for range n {
-				res, err := s.Run(t.Context(), &weir.Request{Key: "a", Limit: limit, Duration: time.Hour})
-				require.NoError(t, err)
+				res, _ := ask(t, f.instances[0], weir.Request{Key: "a", Limit: limit, Duration: time.Hour})
 				admitted += int(res.State)
 			}
 			return admitted
 		}
 		require.Equal(t, 15, run(15, row.rates[0]), row.name)
-		down.Store(true)
-		assert.Equal(t, row.admitted, run(30, row.rates[1]), row.name)
-		down.Store(false)
-		now = now.Add(time.Second) // the breaker probes again
-		assert.Equal(t, row.after, run(30, row.rates[0]), row.name)
+		f.server.fails(errDown)
+		assert.Equal(t, 5, run(30, row.rates[1]), "%s: the rest of the burst", row.name)
+		f.heal(t)
+		assert.Zero(t, run(30, row.rates[0]), row.name)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,32 +287,19 @@ func TestSparseFailuresCostNothing(t *testing.T) {
 	assert.EqualValues(t, n, f.server.calls.Load(), "one call for each decision")
 }
 
-// blocking is a primary whose Seed hangs once and ignores its context.
-type blocking struct {
-	charging
-	hung chan struct{}
-	end  chan struct{}
-}
-
-func (b *blocking) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	select {
-	case <-b.hung:
-	default:
-		close(b.hung)
-		<-b.end
-	}
-	return b.charging.Seed(ctx, r, counted)
-}
-
 // A Seed that hangs once blocks its key for at most Timeout.
 func TestSeedThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
-		s := newServer(func() weir.Strategy { return l.FixedWindow() })
-		p := &blocking{charging{s, s, s, s, s, s}, make(chan struct{}), make(chan struct{})}
-		f := newFallback(t, p, local(t), tripAtOnce)
+		hangs, end := true, make(chan struct{})
+		s := newServer(func() weir.Strategy { return local(t) })
+		s.passes = func(c call) (*weir.Result, error) {
+			if c.method == "Seed" && hangs {
+				hangs = false
+				<-end
+			}
+			return c.do()
+		}
+		f := newFallback(t, chargingOnly(s), local(t), tripAtOnce)
 		ask(t, f, hundred)
 		s.fails(errDown)
 		ask(t, f, hundred)
@@ -329,7 +315,7 @@ func TestSeedThatHangs(t *testing.T) {
 		ask(t, f, hundred) // starts a probe, as the late call opened the breaker
 		synctest.Wait()
 		assert.Equal(t, fallback.FromPrimary, source(t, f, hundred))
-		close(p.end)
+		close(end)
 	})
 }
 
@@ -337,11 +323,14 @@ func TestSeedThatHangs(t *testing.T) {
 // all of them.
 func TestConcurrentReconciliation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
-		s := newServer(func() weir.Strategy { return l.FixedWindow() })
-		f := newFallback(t, charging{s, s, s, s, &slowSeed{s}, s}, local(t), tripAtOnce)
+		s := newServer(func() weir.Strategy { return local(t) })
+		s.passes = func(c call) (*weir.Result, error) {
+			if c.method == "Seed" {
+				time.Sleep(10 * time.Millisecond) // in a bubble
+			}
+			return c.do()
+		}
+		f := newFallback(t, chargingOnly(s), local(t), tripAtOnce)
 		ask(t, f, hundred)
 		s.fails(errDown)
 		for range 10 {
@@ -368,9 +357,18 @@ func TestConcurrentReconciliation(t *testing.T) {
 // A debt that arises while others are charged is not charged with them: it stays a debt.
 func TestDebtsThatAriseMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newServer(func() weir.Strategy { return local(t) })
-		f := newFallback(t, charging{s, s, s, s, s, &slowCharge{server: s}}, local(t),
-			fallback.Config{MinCalls: 1 << 30})
+		s, refused := newServer(func() weir.Strategy { return local(t) }), false
+		s.passes = func(c call) (*weir.Result, error) {
+			if c.method == "Charge" && c.r.Cost == 4 && !refused {
+				refused = true
+				return nil, errDown
+			}
+			if c.method == "Charge" {
+				time.Sleep(10 * time.Millisecond) // in a bubble
+			}
+			return c.do()
+		}
+		f := newFallback(t, chargingOnly(s), local(t), fallback.Config{MinCalls: 1 << 30})
 		four, eight := hundred, hundred
 		four.Cost, eight.Cost = 4, 8
 		s.fails(errDown)
@@ -386,27 +384,6 @@ func TestDebtsThatAriseMeanwhile(t *testing.T) {
 		assert.Equal(t, fallback.FromPrimary, by)
 		assert.EqualValues(t, 8+4+3, res.TotalRequests)
 	})
-}
-
-// slowCharge is a Charger that takes some time, and refuses a cost of 4 once.
-type slowCharge struct {
-	*server
-	refused atomic.Bool
-}
-
-func (s *slowCharge) Charge(ctx context.Context, r *weir.Request) error {
-	if r.Cost == 4 && !s.refused.Swap(true) {
-		return errDown
-	}
-	time.Sleep(10 * time.Millisecond) // in a bubble
-	return s.server.Charge(ctx, r)
-}
-
-type slowSeed struct{ *server }
-
-func (s *slowSeed) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	time.Sleep(10 * time.Millisecond) // in a bubble
-	return s.server.Seed(ctx, r, counted)
 }
 
 // A primary that returns errors.ErrUnsupported is used as if it lacked the method.
@@ -497,36 +474,19 @@ func TestTotalsNeverRestart(t *testing.T) {
 	assert.EqualValues(t, 3*11+1, res.TotalRequests)
 }
 
-// interrupted is a server whose next call for key "a" fails after it has called during.
-type interrupted struct {
-	*server
-	during func()
-}
-
-func (s *interrupted) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if r.Key == "a" && s.during != nil {
-		s.during()
-		s.during = nil
-		return nil, errDown
-	}
-	return s.server.Run(ctx, r)
-}
-
 // An account is not evicted while a call for its key is in flight, so what local then admits is
 // charged.
 func TestAccountsInUseAreNotEvicted(t *testing.T) {
-	s := &interrupted{}
-	f := newFleet(t, 1, fixedWindow, fallback.Config{MaxCallers: 64}, func(own *server) weir.Strategy {
-		s.server = own
-		return s
-	})
+	f := newFleet(t, 1, fixedWindow, fallback.Config{MaxCallers: 64}, whole)
 	i := f.instances[0]
-	s.during = func() {
+	f.server.afterRun(func() {
+		f.server.fails(nil)
 		for k := range 1_000 {
 			assert.Equal(t, fallback.FromPrimary,
 				source(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute}))
 		}
-	}
+	})
+	f.server.fails(errDown)
 	assert.Equal(t, fallback.FromLocal, source(t, i, hundred))
 	assert.Zero(t, i.Stats().Dropped)
 	res, by := ask(t, i, hundred)
@@ -842,7 +802,7 @@ func TestInstancesThatLeaveAfterADenial(t *testing.T) {
 
 func TestInstancesFunc(t *testing.T) {
 	clock, n := weirtest.NewClock(time.Unix(1e9, 0)), 4
-	f := newFallback(t, weirtest.FailAll(errDown), limiterOn(t, clock).FixedWindow(), fallback.Config{
+	f := newFallback(t, weirtest.FailAll(errDown), limiterOn(t, clock.Now).FixedWindow(), fallback.Config{
 		Now: clock.Now, Instances: 5, InstancesFunc: func() int { return n },
 	})
 	assert.EqualValues(t, 25, most(t, f, hundred))

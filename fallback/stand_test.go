@@ -28,25 +28,35 @@ var tripAtOnce = fallback.Config{MinCalls: 1, Stall: -1}
 // its counts. It implements Reconcile as redislimit does.
 type server struct {
 	make func() weir.Strategy
+	now  func() time.Time // set before the first call, as is passes
+	// passes makes a call, by its do, and may fail or delay it. Nil: it makes it.
+	passes func(call) (*weir.Result, error)
 
-	mu    sync.Mutex
-	inner weir.Strategy        // guarded by mu, as are the fields below
-	err   error                // the error of every call
-	loses bool                 // calls are carried out and then fail with err
-	then  func()               // called once between a decision and its return
-	seen  map[string]uint64    // the largest Total of each source and key
-	back  map[string]time.Time // when something was last taken back, by key
-
-	now func() time.Time // set before the first call
+	mu      sync.Mutex
+	inner   weir.Strategy        // guarded by mu, as are the fields below
+	err     error                // the error of every call
+	loses   bool                 // calls are carried out and then fail with err
+	then    func()               // called once between a decision and its return
+	seen    map[string]uint64    // the largest Total of each source and key
+	back    map[string]time.Time // when something was last taken back, by key
+	charged map[string]uint64    // the cost of all charges, by key
 
 	runs, reconciles atomic.Uint64 // calls of Run and Reconcile; calls of Reconcile, Seed and Charge
 	calls            atomic.Uint64 // all calls
 }
 
+// call is a call of a method of the server. The Result of do is nil unless that decides.
+type call struct {
+	ctx    context.Context
+	method string
+	r      *weir.Request // nil for ResetPrefix
+	do     func() (*weir.Result, error)
+}
+
 // newServer returns a server that counts with the strategy that make returns.
 func newServer(make func() weir.Strategy) *server {
 	return &server{make: make, inner: make(), seen: map[string]uint64{}, back: map[string]time.Time{},
-		now: time.Now}
+		charged: map[string]uint64{}, now: time.Now}
 }
 
 func (s *server) fails(err error)   { s.mu.Lock(); s.err, s.loses = err, false; s.mu.Unlock() }
@@ -64,20 +74,32 @@ func (s *server) restart() {
 func (s *server) Unwrap() weir.Strategy { s.mu.Lock(); defer s.mu.Unlock(); return s.inner }
 
 // serve calls f, unless the server is down.
-func (s *server) serve(f func(weir.Strategy) error) error {
-	s.calls.Add(1)
-	s.mu.Lock()
-	inner, err, loses := s.inner, s.err, s.loses
-	s.mu.Unlock()
-	if err != nil && !loses {
-		return err
+func (s *server) serve(
+	ctx context.Context, method string, r *weir.Request,
+	f func(weir.Strategy) (*weir.Result, error),
+) (*weir.Result, error) {
+	c := call{ctx, method, r, func() (*weir.Result, error) {
+		s.calls.Add(1)
+		s.mu.Lock()
+		inner, err, loses := s.inner, s.err, s.loses
+		s.mu.Unlock()
+		if err != nil && !loses {
+			return nil, err
+		}
+		res, failed := f(inner)
+		return res, errors.Join(failed, err)
+	}}
+	if s.passes == nil {
+		return c.do()
 	}
-	return errors.Join(f(inner), err)
+	return s.passes(c)
 }
 
-func (s *server) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+func (s *server) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	s.runs.Add(1)
-	err = s.serve(func(inner weir.Strategy) (err error) { res, err = inner.Run(ctx, r); return err })
+	res, err := s.serve(ctx, "Run", r, func(inner weir.Strategy) (*weir.Result, error) {
+		return inner.Run(ctx, r)
+	})
 	s.mu.Lock()
 	then := s.then
 	s.then = nil
@@ -85,70 +107,80 @@ func (s *server) Run(ctx context.Context, r *weir.Request) (res *weir.Result, er
 	if then != nil {
 		then()
 	}
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
-}
-
-func (s *server) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
-	var res *weir.Result
-	var giveBack weir.Return
-	s.runs.Add(1)
-	err := s.serve(func(inner weir.Strategy) (err error) {
-		res, giveBack, err = inner.(weir.Admitter).Admit(ctx, r)
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return res, func(ctx context.Context, cost uint64) error {
-		return s.serve(func(weir.Strategy) error { s.takenBack(r); return giveBack(ctx, cost) })
-	}, nil
-}
-
-func (s *server) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = s.serve(func(inner weir.Strategy) (err error) {
-		res, err = inner.(weir.Peeker).Peek(ctx, r)
-		return err
-	})
 	return res, err
 }
 
-func (s *server) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return s.serve(func(inner weir.Strategy) error {
-		s.takenBack(r)
-		return inner.(weir.Refunder).Refund(ctx, r, taken)
+func (s *server) Admit(
+	ctx context.Context, r *weir.Request,
+) (res *weir.Result, giveBack weir.Return, err error) {
+	s.runs.Add(1)
+	var back weir.Return
+	res, err = s.serve(ctx, "Admit", r, func(inner weir.Strategy) (res *weir.Result, err error) {
+		res, back, err = inner.(weir.Admitter).Admit(ctx, r)
+		return res, err
+	})
+	return res, func(ctx context.Context, cost uint64) error {
+		_, err := s.serve(ctx, "Refund", r, func(weir.Strategy) (*weir.Result, error) {
+			s.takenBack(r)
+			return nil, back(ctx, cost)
+		})
+		return err
+	}, err
+}
+
+func (s *server) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.serve(ctx, "Peek", r, func(inner weir.Strategy) (*weir.Result, error) {
+		return inner.(weir.Peeker).Peek(ctx, r)
 	})
 }
 
-func (s *server) Reset(ctx context.Context, r *weir.Request) error {
-	return s.serve(func(inner weir.Strategy) error {
+func (s *server) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	_, err := s.serve(ctx, "Refund", r, func(inner weir.Strategy) (*weir.Result, error) {
 		s.takenBack(r)
-		return inner.(weir.Resetter).Reset(ctx, r)
+		return nil, inner.(weir.Refunder).Refund(ctx, r, taken)
 	})
+	return err
+}
+
+func (s *server) Reset(ctx context.Context, r *weir.Request) error {
+	_, err := s.serve(ctx, "Reset", r, func(inner weir.Strategy) (*weir.Result, error) {
+		s.takenBack(r)
+		return nil, inner.(weir.Resetter).Reset(ctx, r)
+	})
+	return err
 }
 
 func (s *server) ResetPrefix(
 	ctx context.Context, prefix string, progress func(seen, reset int),
 ) (n int, err error) {
-	err = s.serve(func(inner weir.Strategy) error {
+	_, err = s.serve(ctx, "ResetPrefix", nil, func(inner weir.Strategy) (*weir.Result, error) {
 		n, err = inner.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
-		return err
+		return nil, err
 	})
 	return n, err
 }
 
 func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	s.reconciles.Add(1)
-	return s.serve(func(inner weir.Strategy) error {
-		return inner.(weir.Seeder).Seed(ctx, r, counted)
+	_, err := s.serve(ctx, "Seed", r, func(inner weir.Strategy) (*weir.Result, error) {
+		return nil, inner.(weir.Seeder).Seed(ctx, r, counted)
 	})
+	return err
 }
 
 func (s *server) Charge(ctx context.Context, r *weir.Request) error {
 	s.reconciles.Add(1)
-	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Charger).Charge(ctx, r) })
+	_, err := s.serve(ctx, "Charge", r, func(inner weir.Strategy) (*weir.Result, error) {
+		return nil, s.charge(ctx, inner, r)
+	})
+	return err
+}
+
+func (s *server) charge(ctx context.Context, inner weir.Strategy, r *weir.Request) error {
+	s.mu.Lock()
+	s.charged[r.Key] += r.Cost
+	s.mu.Unlock()
+	return inner.(weir.Charger).Charge(ctx, r)
 }
 
 // takenBack records that something of r's caller was taken back.
@@ -176,11 +208,12 @@ func (s *server) debt(r *weir.Request, b *weir.Backlog) uint64 {
 	return b.Total - min(b.Total, from)
 }
 
-func (s *server) Reconcile(ctx context.Context, r *weir.Request,
-	b *weir.Backlog) (res *weir.Result, err error) {
+func (s *server) Reconcile(
+	ctx context.Context, r *weir.Request, b *weir.Backlog,
+) (*weir.Result, error) {
 	s.runs.Add(1)
 	s.reconciles.Add(1)
-	err = s.serve(func(inner weir.Strategy) (err error) {
+	return s.serve(ctx, "Reconcile", r, func(inner weir.Strategy) (_ *weir.Result, err error) {
 		if b.Reset {
 			err = inner.(weir.Resetter).Reset(ctx, r)
 		}
@@ -189,24 +222,22 @@ func (s *server) Reconcile(ctx context.Context, r *weir.Request,
 		}
 		q := *r
 		if q.Cost = s.debt(r, b); err == nil && q.Cost > 0 {
-			err = inner.(weir.Charger).Charge(ctx, &q)
+			err = s.charge(ctx, inner, &q)
 		}
-		if err == nil {
-			res, err = inner.Run(ctx, r)
+		if err != nil {
+			return nil, err
 		}
-		return err
+		return inner.Run(ctx, r)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
 }
 
 // bare is a primary with Run alone.
 type bare struct{ weir.Strategy }
 
-// charging is a primary with Seed and Charge but not Reconcile.
-type charging struct {
+// charging is a strategy with Seed and Charge but neither Reconcile nor Admit.
+type charging struct{ chargeable }
+
+type chargeable interface {
 	weir.Strategy
 	weir.Peeker
 	weir.Refunder
@@ -215,11 +246,13 @@ type charging struct {
 	weir.Charger
 }
 
+func chargingOnly(s weir.Strategy) charging { return charging{s.(chargeable)} }
+
 type front func(*server) weir.Strategy
 
 func bareFront(s *server) weir.Strategy     { return bare{s} }
 func whole(s *server) weir.Strategy         { return s }
-func chargingFront(s *server) weir.Strategy { return charging{s, s, s, s, s, s} }
+func chargingFront(s *server) weir.Strategy { return chargingOnly(s) }
 
 // fronts are the kinds of primary that debts can be charged to.
 var fronts = map[string]front{"reconciles": whole, "seeds and charges": chargingFront}
@@ -247,7 +280,7 @@ func strategies() map[string]strategyOf {
 
 func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front) *fleet {
 	f := &fleet{clock: weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))}
-	f.server = newServer(func() weir.Strategy { return of(limiterOn(t, f.clock)) })
+	f.server = newServer(func() weir.Strategy { return of(limiterOn(t, f.clock.Now)) })
 	f.server.now = f.clock.Now
 	cfg.Now = f.clock.Now
 	if cfg.InstancesFunc == nil {
@@ -257,7 +290,7 @@ func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front)
 		cfg.Timeout = time.Minute // in real time; the fleet's clock is virtual
 	}
 	for range n {
-		f.instances = append(f.instances, newFallback(t, to(f.server), of(limiterOn(t, f.clock)), cfg))
+		f.instances = append(f.instances, newFallback(t, to(f.server), of(limiterOn(t, f.clock.Now)), cfg))
 	}
 	return f
 }
@@ -302,21 +335,16 @@ func named(name string, s weir.Strategy, n uint64, d time.Duration) weir.Strateg
 	return m.Named(name).Unwrap()
 }
 
-// limiterOn returns a limiter on a virtual clock.
-func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
-	l, err := weir.New(weir.Config{Now: clock.Now})
+// limiterOn returns a limiter on a clock; nil is the real one, which is virtual in a bubble.
+func limiterOn(t testing.TB, now func() time.Time) *weir.Limiter {
+	l, err := weir.New(weir.Config{Now: now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
 
-// local returns a fixed window on the real clock, which is virtual in a bubble.
-func local(t testing.TB) weir.Strategy {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return l.FixedWindow()
-}
+// local returns a fixed window on the real clock.
+func local(t testing.TB) weir.Strategy { return limiterOn(t, nil).FixedWindow() }
 
 func newFallback(
 	t testing.TB, primary, local weir.Strategy, cfg fallback.Config,

@@ -17,45 +17,27 @@ import (
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
-// gate is a server whose calls wait until the test lets them through or has them fail.
-type gate struct {
-	*server
-	waiting chan chan error // of each call, in their order
-}
-
-func (g gate) pass() error {
-	c := make(chan error)
-	g.waiting <- c
-	return <-c
-}
-
-func (g gate) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if err := g.pass(); err != nil {
-		return nil, err
-	}
-	return g.server.Run(ctx, r)
-}
-
-func (g gate) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	if err := g.pass(); err != nil {
-		return nil, err
-	}
-	return g.server.Reconcile(ctx, r, b)
-}
-
 // atTheGate is an instance in a bubble, and the calls that it has begun.
 type atTheGate struct {
 	f       *fallback.Fallback
-	gate    gate
+	waiting chan chan error // of each call, in their order: what ends it, or lets it through
 	calls   []chan error
 	results []*weir.Result // nil until the call has ended
 }
 
 func newAtTheGate(t *testing.T, own weir.Strategy, instances func() int) *atTheGate {
-	g := gate{newServer(func() weir.Strategy { return local(t) }), make(chan chan error, 1)}
-	return &atTheGate{gate: g, f: newFallback(t, g, own,
+	s, waiting := newServer(func() weir.Strategy { return local(t) }), make(chan chan error, 1)
+	s.passes = func(c call) (*weir.Result, error) {
+		if c.method == "Run" || c.method == "Reconcile" {
+			end := make(chan error)
+			waiting <- end
+			if err := <-end; err != nil {
+				return nil, err
+			}
+		}
+		return c.do()
+	}
+	return &atTheGate{waiting: waiting, f: newFallback(t, s, own,
 		fallback.Config{InstancesFunc: instances, MinCalls: 1 << 30, Timeout: time.Hour})}
 }
 
@@ -69,7 +51,7 @@ func (a *atTheGate) begin(t *testing.T, r weir.Request, n int) {
 			assert.NoError(t, err)
 			a.results[i] = res
 		}()
-		a.calls = append(a.calls, <-a.gate.waiting)
+		a.calls = append(a.calls, <-a.waiting)
 	}
 }
 
@@ -162,8 +144,7 @@ func TestCallsUnderWayWhenOthersFail(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					own := local(t)
 					if !admits {
-						own = charging{own, own.(weir.Peeker), own.(weir.Refunder), own.(weir.Resetter),
-							own.(weir.Seeder), own.(weir.Charger)}
+						own = chargingOnly(own)
 					}
 					a := newAtTheGate(t, own, nil)
 					r := weir.Request{Key: "a", Limit: row.limit, Duration: 24 * time.Hour}
@@ -201,9 +182,7 @@ func TestAnAnswerWhileLocalTakesBack(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-		a = newAtTheGate(t, takingBack{charging{own, own.(weir.Peeker), own.(weir.Refunder),
-			own.(weir.Resetter), own.(weir.Seeder), own.(weir.Charger)},
-			func() { once.Do(answers) }}, nil)
+		a = newAtTheGate(t, takingBack{chargingOnly(own), func() { once.Do(answers) }}, nil)
 		r := weir.Request{Key: "a", Limit: 5, Duration: 24 * time.Hour}
 		large := r
 		large.Cost = 4
@@ -230,7 +209,7 @@ func TestCallsUnderWayOfCallersThatLeft(t *testing.T) {
 			_, err := a.f.Run(ctx, &r)
 			left <- err
 		}()
-		call := <-a.gate.waiting
+		call := <-a.waiting
 		cancel()
 		require.ErrorIs(t, <-left, context.Canceled)
 		a.begin(t, r, 2)
@@ -302,7 +281,10 @@ type road struct {
 
 func (s *road) Prompt() bool { return s.prompt }
 
-func (s *road) travel(call func()) error {
+func (s *road) travel(c call) (*weir.Result, error) {
+	if c.method == "Refund" {
+		return c.do()
+	}
 	s.mu.Lock()
 	there := time.Duration(s.rng.IntN(20)) * time.Millisecond
 	back := time.Duration(s.rng.IntN(20)) * time.Millisecond
@@ -310,59 +292,17 @@ func (s *road) travel(call func()) error {
 	s.mu.Unlock()
 	time.Sleep(there) // in a bubble, as below
 	if breaks {
-		return errDown
+		return nil, errDown
 	}
 	s.mu.Lock()
-	call()
+	res, err := c.do()
 	s.mu.Unlock()
 	time.Sleep(back) // in a bubble
-	return nil
-}
-
-func (s *road) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	if broken := s.travel(func() { res, err = s.server.Run(ctx, r) }); broken != nil {
-		return nil, broken
-	}
 	return res, err
-}
-
-func (s *road) Admit(
-	ctx context.Context, r *weir.Request,
-) (res *weir.Result, giveBack weir.Return, err error) {
-	if broken := s.travel(func() { res, giveBack, err = s.server.Admit(ctx, r) }); broken != nil {
-		return nil, nil, broken
-	}
-	return res, giveBack, err
-}
-
-func (s *road) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (res *weir.Result, err error) {
-	if broken := s.travel(func() { res, err = s.server.Reconcile(ctx, r, b) }); broken != nil {
-		return nil, broken
-	}
-	return res, err
-}
-
-func (s *road) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) (err error) {
-	if broken := s.travel(func() { err = s.server.Seed(ctx, r, counted) }); broken != nil {
-		return broken
-	}
-	return err
-}
-
-func (s *road) Charge(ctx context.Context, r *weir.Request) (err error) {
-	if broken := s.travel(func() { err = s.server.Charge(ctx, r) }); broken != nil {
-		return broken
-	}
-	return err
 }
 
 // breakRoad sets the share of calls that fail.
 func (s *road) breakRoad(share float64) { s.mu.Lock(); s.breaks = share; s.mu.Unlock() }
-
-// charger is the road to a server that is no weir.Reconciler.
-func (s *road) charger() weir.Strategy { return charging{s, s, s, s, s, s} }
 
 // crowd is how callers use instances while some calls of primary fail.
 type crowd struct {
@@ -391,13 +331,9 @@ func (u *used) add(cost uint64) {
 func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 	u = new(used)
 	rng := rand.New(rand.NewPCG(seed, 1))
-	made := func() weir.Strategy {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		return c.of(l)
-	}
+	made := func() weir.Strategy { return c.of(limiterOn(t, nil)) }
 	s := &road{server: newServer(made), prompt: rng.IntN(2) == 0, rng: rand.New(rand.NewPCG(seed, 2))}
+	s.passes = s.travel
 	var instances []*fallback.Fallback
 	cfg := fallback.Config{Instances: c.instances, MinCalls: []int{2, 20, 1 << 30}[rng.IntN(3)],
 		ProbeInterval: 50 * time.Millisecond, Stall: -1, Timeout: time.Second} // longer than any call
@@ -452,7 +388,7 @@ func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 // ways are the kinds of primary at the end of a road.
 var ways = map[string]func(*road) weir.Strategy{
 	"reconciles":        func(s *road) weir.Strategy { return s },
-	"seeds and charges": (*road).charger,
+	"seeds and charges": func(s *road) weir.Strategy { return chargingOnly(s) },
 }
 
 // One instance admits exactly the limit while some calls of primary fail and others, which are
