@@ -30,7 +30,7 @@ func TestReturns(t *testing.T) {
 		} {
 			t.Run(name+" of "+kind, func(t *testing.T) {
 				clock := weirtest.NewClock(time.Unix(1_700_000_040, 0))
-				s := wrapped(of(limiterOn(t, clock)), clock)
+				s := wrapped(of(limiterOn(t, clock.Now)), clock)
 				admit := func(cost uint64) (*weir.Result, weir.Return) {
 					res, giveBack, err := s.(weir.Admitter).Admit(t.Context(),
 						&weir.Request{Key: "a", Limit: 20, Duration: time.Minute, Cost: cost})
@@ -92,7 +92,7 @@ func TestAdmitWithoutAReturn(t *testing.T) {
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Nil(t, giveBack)
 
-	d := near.NewDenials(returnless{server.Strategy}, near.DenialsConfig{Now: clock.Now})
+	d := near.NewDenials(returnless{server}, near.DenialsConfig{Now: clock.Now})
 	for n := range 3 {
 		res, giveBack, err := d.Admit(t.Context(), &r)
 		require.NoError(t, err)

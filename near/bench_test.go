@@ -13,9 +13,7 @@ import (
 
 // BenchmarkNear measures decisions that need no round trip.
 func BenchmarkNear(b *testing.B) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = l.Close() })
+	l := limiterOn(b, nil)
 	requests := make([]weir.Request, 10_000)
 	for name, limit := range map[string]uint64{"lease": 1 << 40, "denial": 1} {
 		b.Run(name, func(b *testing.B) {
@@ -44,9 +42,7 @@ func BenchmarkNear(b *testing.B) {
 
 // BenchmarkFetch measures decisions each of which takes a block, by a call without a round trip.
 func BenchmarkFetch(b *testing.B) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = l.Close() })
+	l := limiterOn(b, nil)
 	s := near.NewLeases(l.FixedWindow(), near.LeaseConfig{Block: 1})
 	r := weir.Request{Key: "a", Limit: 1 << 40, Duration: 365 * 24 * time.Hour}
 	b.ReportAllocs()

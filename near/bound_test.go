@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -77,7 +78,7 @@ const maxBlock = 60
 func violations(t *testing.T, seed uint64, of checked) (n, saved uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
-	server, m := &remote{Strategy: of.of(limiterOn(t, clock))}, of.model()
+	server, m := &remote{Strategy: wrap.Of(of.of(limiterOn(t, clock.Now)))}, of.model()
 	var fleet []*near.Leases
 	for range 3 {
 		fleet = append(fleet, near.NewLeases(server,
@@ -148,7 +149,7 @@ func (l lasting) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 // A bucket whose ExpiresAt is the end of a window is no fixed window: all of it is admitted.
 func TestLeaseOfABucketThatIsFullAtAWindowsEdge(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(400*time.Millisecond), time.UTC))
-	bucket := limiterOn(t, clock).TokenBucket(0)
+	bucket := limiterOn(t, clock.Now).TokenBucket(0)
 	l := near.NewLeases(bucket, near.LeaseConfig{Block: 10, Skew: -1, Now: clock.Now})
 	require.Equal(t, clock.Now().Truncate(time.Minute).Add(time.Minute), ask(t, l, hundred).ExpiresAt)
 	assert.EqualValues(t, 99, most(t, l, hundred))

@@ -38,7 +38,7 @@ func TestLeasesKnowTheInstancesOfAFallback(t *testing.T) {
 				instances.Timeout = time.Minute // no machine is too slow
 				var fleet []weir.Strategy
 				for range 3 {
-					s, err := compose(server, limiterOn(t, clock).FixedWindow(), lease, instances)
+					s, err := compose(server, limiterOn(t, clock.Now).FixedWindow(), lease, instances)
 					require.NoError(t, err)
 					fleet = append(fleet, s)
 				}

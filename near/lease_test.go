@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -149,7 +150,7 @@ func TestLeaseOnlyOfLapsers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, _ := minute(t)
-			l := near.NewLeases(of(limiterOn(t, clock)), near.LeaseConfig{Block: 10, Now: clock.Now})
+			l := near.NewLeases(of(limiterOn(t, clock.Now)), near.LeaseConfig{Block: 10, Now: clock.Now})
 			assert.EqualValues(t, 100, most(t, l, hundred))
 			assert.Zero(t, l.Stats().Leased)
 		})
@@ -180,7 +181,7 @@ func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 func TestLeaseOfAClockThatIsAhead(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(980*time.Millisecond), time.UTC))
 	ahead := weirtest.NewClock(clock.Now().Add(50 * time.Millisecond))
-	l := near.NewLeases(limiterOn(t, ahead).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now})
+	l := near.NewLeases(limiterOn(t, ahead.Now).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now})
 	assert.EqualValues(t, 1, ask(t, l, hundred).TotalRequests, "the unused hits were refunded")
 	assert.EqualValues(t, 2, ask(t, l, hundred).TotalRequests)
 	for range 3 {
@@ -218,10 +219,8 @@ func (d distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
 // far returns a distant server.
 func far(t *testing.T, takes time.Duration) distant {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return distant{&remote{Strategy: l.FixedWindow()}, takes, new(atomic.Int64), new(atomic.Int64)}
+	server := &remote{Strategy: wrap.Of(limiterOn(t, nil).FixedWindow())}
+	return distant{server, takes, new(atomic.Int64), new(atomic.Int64)}
 }
 
 // With 64 concurrent callers on each of three instances, each instance makes one fetch at a time,
@@ -261,10 +260,7 @@ func TestLeaseConcurrently(t *testing.T) {
 func TestLeaseOfManyFirstRequests(t *testing.T) {
 	for range 20 {
 		const limit = 400
-		limiter, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer limiter.Close()
-		server := &remote{Strategy: limiter.FixedWindow()}
+		server := far(t, 0).remote
 		// the others wait for the first fetch
 		server.afterRun(func() { time.Sleep(5 * time.Millisecond) })
 		l := near.NewLeases(server, near.LeaseConfig{Block: 100})
@@ -359,7 +355,7 @@ func TestLeaseTakesWhatIsLacking(t *testing.T) {
 	taken := ask(t, server, r)
 	for _, back := range []uint64{0, 2} {
 		if r.Cost = back; back > 0 {
-			require.NoError(t, server.Strategy.(weir.Refunder).Refund(t.Context(), &r, &taken))
+			require.NoError(t, server.Refund(t.Context(), &r, &taken))
 		}
 		r.Cost = 7
 		assert.Equal(t, back > 0, ask(t, l, r).Allowed(), "%d were given back", back)
@@ -541,7 +537,7 @@ func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 	clock, server := minute(t)
 	l, r := near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 	last := ask(t, l, r)
-	server.Strategy = limiterOn(t, clock).FixedWindow()
+	server.Strategy = wrap.Of(limiterOn(t, clock.Now).FixedWindow())
 	require.NoError(t, l.Seed(t.Context(), &r, &last))
 	assert.EqualValues(t, 99, most(t, l, r), "one hit was admitted before")
 }
@@ -550,7 +546,7 @@ func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 func TestLeaseAndACharge(t *testing.T) {
 	for _, cost := range []uint64{200, math.MaxUint64} {
 		clock, _ := minute(t)
-		l, r := near.NewLeases(limiterOn(t, clock).FixedWindow(),
+		l, r := near.NewLeases(limiterOn(t, clock.Now).FixedWindow(),
 			near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 		ask(t, l, hundred)
 		r.Cost = cost

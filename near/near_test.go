@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -22,7 +23,7 @@ var hundred = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
 
 // remote is a strategy shared by several instances that counts its calls of Run.
 type remote struct {
-	weir.Strategy
+	wrap.Strategy
 	calls atomic.Uint64
 
 	mu   sync.Mutex
@@ -49,30 +50,6 @@ func (s *remote) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	return res, err
 }
 
-func (s *remote) Unwrap() weir.Strategy { return s.Strategy }
-
-func (s *remote) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.Strategy.(weir.Peeker).Peek(ctx, r)
-}
-
-func (s *remote) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return s.Strategy.(weir.Refunder).Refund(ctx, r, taken)
-}
-
-func (s *remote) Reset(ctx context.Context, r *weir.Request) error {
-	return s.Strategy.(weir.Resetter).Reset(ctx, r)
-}
-
-func (s *remote) ResetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int),
-) (int, error) {
-	return s.Strategy.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
-}
-
-func (s *remote) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return s.Strategy.(weir.Seeder).Seed(ctx, r, counted)
-}
-
 // bare is a strategy with Run alone.
 type bare struct{ weir.Strategy }
 
@@ -91,8 +68,9 @@ type wrapper interface {
 	Warm(ctx context.Context, r *weir.Request) error
 }
 
-func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
-	l, err := weir.New(weir.Config{Now: clock.Now})
+// limiterOn returns a limiter on a clock; nil is the real one, which is virtual in a bubble.
+func limiterOn(t testing.TB, now func() time.Time) *weir.Limiter {
+	l, err := weir.New(weir.Config{Now: now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -100,7 +78,7 @@ func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
 
 func minute(t testing.TB) (*weirtest.Clock, *remote) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
-	return clock, &remote{Strategy: limiterOn(t, clock).FixedWindow()}
+	return clock, &remote{Strategy: wrap.Of(limiterOn(t, clock.Now).FixedWindow())}
 }
 
 func ask(t testing.TB, s weir.Strategy, r weir.Request) weir.Result {
@@ -136,69 +114,56 @@ func skips(reason string, laws ...string) map[string]string {
 }
 
 func TestConformance(t *testing.T) {
-	laws := weirtest.Laws{Span: twice, Aligned: true, Histories: slow.N(3, 20, 100)}
-	clockBack := map[string]string{"ClockBack": "a denial is good by the clock"}
-	fixed := func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-		return limiterOn(t, c).FixedWindow()
-	}
-	log := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).SlidingLog() }
-	lease := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
+	type front func(weir.Strategy, *weirtest.Clock) weir.Strategy
+	fixed := func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }
+	var lease front = func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
 		return near.NewLeases(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
 	}
-	denials := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
+	var denials front = func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
 		return near.NewDenials(s, near.DenialsConfig{Size: 64, Skew: -1, Now: c.Now})
 	}
+	windows := weirtest.Laws{Span: twice, Aligned: true}
+	clockBack := map[string]string{"ClockBack": "a denial is good by the clock"}
 	for name, row := range map[string]struct {
-		make func(testing.TB, *weirtest.Clock) weir.Strategy
+		of   func(*weir.Limiter) weir.Strategy
+		to   []front // the innermost first
 		laws weirtest.Laws
 		skip map[string]string
 	}{
-		"Lease": {func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-			return lease(fixed(t, c), c)
-		}, laws,
-			nil},
-		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-			return denials(fixed(t, c), c)
-		},
-			laws, clockBack},
+		"Lease":   {fixed, []front{lease}, windows, nil},
+		"Denials": {fixed, []front{denials}, windows, clockBack},
 		"Lease of a SlidingWindow": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-				return lease(limiterOn(t, c).SlidingWindow(), c)
-			},
-			weirtest.Laws{Span: twice, Aligned: true, Histories: slow.N(3, 20, 100)}, skips(
+			func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, []front{lease}, windows,
+			skips(
 				"what is left of a lease counts in the next window, and TotalRequests is as of the last block",
 				"DenialTakesNothing", "Hammering", "RetryInstant", "TotalRequests", "Refund", "Charge"),
 		},
 		"Lease of a TokenBucket": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-				return lease(limiterOn(t, c).TokenBucket(0), c)
-			},
-			weirtest.Laws{Span: twice, Histories: slow.N(3, 20, 100)}, skips(
+			func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, []front{lease},
+			weirtest.Laws{Span: twice}, skips(
 				"of a token that has flowed in again in part nothing is left, and blocks are of one Limit",
 				"DenialTakesNothing", "LimitChange", "Refund", "Charge"),
 		},
 		"Denials of a log": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(log(t, c), c) },
-			weirtest.Laws{Histories: slow.N(3, 20, 100)}, map[string]string{
+			func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }, []front{denials},
+			weirtest.Laws{}, map[string]string{
 				"ClockBack": clockBack["ClockBack"],
 				"Refund":    "the TotalRequests of a repeated denial is as of its decision",
 				"Charge":    "the same",
 			},
 		},
-		"Lease of Denials": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-				return lease(denials(fixed(t, c), c), c)
-			}, laws, clockBack,
-		},
-		"Denials of Lease": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
-				return denials(lease(fixed(t, c), c), c)
-			}, laws, clockBack,
-		},
+		"Lease of Denials": {fixed, []front{denials, lease}, windows, clockBack},
+		"Denials of Lease": {fixed, []front{lease, denials}, windows, clockBack},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row.laws.Skip = row.skip
-			weirtest.TestStrategy(t, row.make, row.laws)
+			row.laws.Skip, row.laws.Histories = row.skip, slow.N(3, 20, 100)
+			weirtest.TestStrategy(t, func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+				s := row.of(limiterOn(t, c.Now))
+				for _, to := range row.to {
+					s = to(s, c)
+				}
+				return s
+			}, row.laws)
 		})
 	}
 }

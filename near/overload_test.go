@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
@@ -49,11 +48,8 @@ func TestLeaseInOverload(t *testing.T) {
 func overload(
 	t *testing.T, of func(*weir.Limiter) weir.Strategy, instances int, trip time.Duration,
 ) {
-	limiter, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer limiter.Close()
 	server := far(t, trip/2)
-	server.Strategy = of(limiter)
+	server.Strategy = wrap.Of(of(limiterOn(t, nil)))
 	leases := make([]*near.Leases, instances)
 	for i := range leases {
 		leases[i] = near.NewLeases(remoteness{server}, near.LeaseConfig{Instances: instances})

@@ -18,7 +18,7 @@ import (
 // as used.
 func TestLeaseEndsWithTheRate(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
-	l := limiterOn(t, clock)
+	l := limiterOn(t, clock.Now)
 	lease := near.NewLeases(l.TokenBucket(10), near.LeaseConfig{Block: 5, Now: clock.Now})
 	run := func(limit uint64) bool {
 		res, err := lease.Run(context.Background(),
@@ -48,10 +48,7 @@ func TestLeaseEndsWithTheRate(t *testing.T) {
 func TestDenialsKeepWhatWasUsedWhenTheRateChanges(t *testing.T) {
 	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(func(burst uint64, now func() time.Time) weir.Strategy {
-			l, err := weir.New(weir.Config{Now: now})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = l.Close() })
-			return near.NewDenials(l.TokenBucket(burst), near.DenialsConfig{Now: now})
+			return near.NewDenials(limiterOn(t, now).TokenBucket(burst), near.DenialsConfig{Now: now})
 		}))
 	}
 }

@@ -47,12 +47,7 @@ func TestReserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			subject := verbtest.Reserver{Span: 2 * verbtest.ReserveLimit,
-				Make: func(now func() time.Time) weir.Strategy {
-					l, err := weir.New(weir.Config{Now: now})
-					require.NoError(t, err)
-					t.Cleanup(func() { _ = l.Close() })
-					return to(l, now)
-				}}
+				Make: func(now clock) weir.Strategy { return to(limiterOn(t, now), now) }}
 			for seed := range uint64(slow.N(20, 80, 5000)) {
 				if name == "lease" || name == "all" { // the count of a repeated denial is as of its decision
 					assert.NoError(t, subject.Check(seed, 60), "seed %d", seed)
