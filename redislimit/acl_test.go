@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -31,11 +30,7 @@ func TestPermissions(t *testing.T) {
 		require.NoError(t, admin.Do(t.Context(), args...).Err())
 		o := redislimit.Options(server.Addr)
 		o.Username, o.Password = user, "secret"
-		c := redis.NewClient(o)
-		t.Cleanup(func() { _ = c.Close() })
-		s, err := redislimit.New(c, redislimit.Config{Timeout: generous})
-		require.NoError(t, err)
-		return s
+		return storeOn(t, dial(t, o), redislimit.Config{Timeout: generous})
 	}
 	everything := func(store *redislimit.Store, key string) (errs []error) {
 		tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Minute})

@@ -40,11 +40,16 @@ func (s *admitting) giveBack(ret weir.Return, cost uint64) {
 	require.NoError(s.t, ret(s.t.Context(), cost))
 }
 
-func (s *admitting) counts(want uint64, what string) {
+func (s *admitting) counted() uint64 {
 	s.t.Helper()
 	res, err := s.Peek(s.t.Context(), s.request(1))
 	require.NoError(s.t, err)
-	assert.Equal(s.t, want, res.TotalRequests-uint64(res.State), what)
+	return res.TotalRequests - uint64(res.State)
+}
+
+func (s *admitting) counts(want uint64, what string) {
+	s.t.Helper()
+	assert.Equal(s.t, want, s.counted(), what)
 }
 
 func (s *admitting) reset() {

@@ -16,19 +16,21 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
+// pipelining returns a client that joins the commands of concurrent calls.
+func pipelining(t testing.TB, c *redis.Client) redis.UniversalClient {
+	pipe, err := c.AutoPipeline()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = pipe.Close() })
+	return pipe
+}
+
 // The recipe of docs/redis.md with 64 callers on one AutoPipeline admits exactly the limit.
 func TestAutoPipeline(t *testing.T) {
 	slow.Test(t)
-	server := redistest.Start(t)
-	client := redis.NewClient(redislimit.Options(server.Addr))
-	t.Cleanup(func() { _ = client.Close() })
-	pipe, err := client.AutoPipeline()
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = pipe.Close() })
-	plain, err := redislimit.New(client, redislimit.Config{Timeout: generous})
-	require.NoError(t, err)
-	joined, err := redislimit.New(pipe, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
-	require.NoError(t, err)
+	client := dial(t, redislimit.Options(redistest.Start(t).Addr))
+	plain := storeOn(t, client, redislimit.Config{Timeout: generous})
+	joined := storeOn(t, pipelining(t, client),
+		redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
 	for name, s := range map[string]*redislimit.Strategy{"plain": plain.FixedWindow(),
 		"joined": joined.FixedWindow()} {
 		var admitted, asked atomic.Int64

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -17,18 +16,15 @@ import (
 // OnCall is called once for each call of the server, and not for requests rejected before that.
 func TestOnCall(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(redislimit.Options(server.Addr))
-	defer client.Close()
 	var calls []redislimit.Class
-	store, err := redislimit.New(client,
+	store := storeOn(t, dial(t, redislimit.Options(server.Addr)),
 		redislimit.Config{OnCall: func(took time.Duration, err error) {
 			assert.Positive(t, took)
 			calls = append(calls, redislimit.Classify(err))
 		}})
-	require.NoError(t, err)
 	s := store.FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Hour}
-	_, err = s.Run(t.Context(), r)
+	_, err := s.Run(t.Context(), r)
 	require.NoError(t, err)
 	require.NoError(t, s.Reset(t.Context(), r))
 	_, err = s.Run(t.Context(), &weir.Request{Limit: 10, Duration: time.Hour})

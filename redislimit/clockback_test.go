@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -56,10 +55,7 @@ func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64,
 // steps are shorter than a Duration. Peek makes no difference.
 func TestClockStepsBack(t *testing.T) {
 	slow.Test(t)
-	server := redistest.Start(t)
-	o := redislimit.Options(server.Addr)
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, redislimit.Options(redistest.Start(t).Addr))
 	for _, most := range []time.Duration{0, 10 * time.Second} {
 		for i := range pairs(t, client, "names", time.Now) {
 			clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
@@ -76,9 +72,7 @@ func TestClockStepsBack(t *testing.T) {
 
 // Peek does not advance a key's clock: a denial stays a denial after a Peek and a step back.
 func TestPeekBeforeAStepBack(t *testing.T) {
-	o := redislimit.Options(redistest.Start(t).Addr)
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, redislimit.Options(redistest.Start(t).Addr))
 	start := time.Unix(1_700_000_000, 0)
 	clock := weirtest.NewClock(start)
 	for _, p := range pairs(t, client, "peek:", clock.Now) {
@@ -137,8 +131,7 @@ func TestStepBackKeepsTheNextWindow(t *testing.T) {
 // on a clock that steps back, in memory as on Redis. A bucket never misses more tokens than its
 // burst.
 func TestAKeyStaysAtItsLatestUse(t *testing.T) {
-	client := redis.NewClient(redislimit.Options(redistest.Start(t).Addr))
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, redislimit.Options(redistest.Start(t).Addr))
 	start := time.Unix(1_700_000_040, 0) // of a minute
 	clock := weirtest.NewClock(start)
 	const s = time.Second

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -22,17 +21,9 @@ import (
 func TestClusterSlotMoves(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t)
-	o := redislimit.Options("")
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialerRetries: 1,
-		DialTimeout:   time.Second, DisableIdentity: true,
-	})
-	defer client.Close()
 	still := time.Unix(1_700_000_000, 0)
-	store, err := redislimit.New(client,
+	store := storeOn(t, dialCluster(t, cluster),
 		redislimit.Config{Timeout: generous, Now: func() time.Time { return still }})
-	require.NoError(t, err)
 	r := &weir.Request{Key: "mover", Limit: 1 << 30, Duration: 24 * time.Hour}
 	all := everyStrategy(t, store, r)
 
@@ -86,17 +77,7 @@ func TestClusterNodeDies(t *testing.T) {
 	for _, n := range cluster.Nodes {
 		n.Do("config", "set", "cluster-require-full-coverage", "no")
 	}
-	o := redislimit.Options("")
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialerRetries: 1,
-		DialTimeout:   o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
-		DisableIdentity: true,
-	})
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{})
-	require.NoError(t, err)
-	s := store.FixedWindow()
+	s := storeOn(t, dialCluster(t, cluster), redislimit.Config{}).FixedWindow()
 	ask := func() (failed int, slowest time.Duration) {
 		for i := range 60 {
 			start := time.Now()

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
@@ -20,13 +19,7 @@ func twice(limit uint64) uint64 { return 2 * limit }
 
 // Every strategy passes the conformance suite.
 func TestConformance(t *testing.T) {
-	server := redistest.Start(t)
-	o := redislimit.Options(server.Addr)
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout = generous, generous, generous,
-		time.Second
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-
+	client := dial(t, generousOptions(redistest.Start(t).Addr))
 	tier := weir.Tier{Limit: 10, Duration: time.Second}
 	// A period begins with its first hit. Without that request the period would have begun and
 	// ended later, which a refund cannot change afterwards.
@@ -85,11 +78,9 @@ func TestConformance(t *testing.T) {
 			tt.laws.Histories = slow.N(2, 8, 100)
 			var made atomic.Int64
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
-				s, err := redislimit.New(client, redislimit.Config{
+				return tt.pick(t, storeOn(t, client, redislimit.Config{
 					Prefix: name + strconv.FormatInt(made.Add(1), 10) + ":", Now: clock.Now, Timeout: generous,
-				})
-				require.NoError(t, err)
-				return tt.pick(t, s)
+				}))
 			}, tt.laws)
 		})
 	}
@@ -164,8 +155,7 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 // Above 2^53-1 a limit counts as 2^53-1, but a cost over the limit is still denied, as in package
 // weir.
 func TestACostOverTheLimitNeverPasses(t *testing.T) {
-	client := redis.NewClient(redislimit.Options(redistest.Start(t).Addr))
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, redislimit.Options(redistest.Start(t).Addr))
 	l, s := counters(t, client, "", weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now)
 	pairs := plainPairs(l, s)
 	pairs = append(pairs, pair{name: "TokenBucket of 2^54", local: l.TokenBucket(1 << 54),

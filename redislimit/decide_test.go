@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -173,15 +172,12 @@ func TestDecideIsNotRetried(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	o := redislimit.Options(proxy.Addr)
 	o.MaxRetries = 3
-	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	s, err := redislimit.New(c, redislimit.Config{AllowUnsafeClient: true})
-	require.NoError(t, err)
+	s := storeOn(t, dial(t, o), redislimit.Config{AllowUnsafeClient: true})
 	asks := []weir.Ask{
 		{Strategy: s.FixedWindow(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
 		{Strategy: s.SlidingLog(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
 	}
-	_, err = weir.Decide(context.Background(), asks...)
+	_, err := weir.Decide(context.Background(), asks...)
 	require.NoError(t, err)
 	proxy.OnCommand(func(words []string) redistest.Action {
 		if words[0] == "evalsha" {

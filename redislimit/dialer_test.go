@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -23,19 +22,16 @@ func TestLateDialsLeaveThePool(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	o := redislimit.Options(proxy.Addr)
 	o.PoolSize, o.DialTimeout = callers, time.Second
-	dial := o.Dialer
+	next := o.Dialer
 	var started, ended atomic.Int64
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		started.Add(1)
 		defer ended.Add(1)
-		return dial(ctx, network, addr)
+		return next(ctx, network, addr)
 	}
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, o)
 	timed := func(timeout time.Duration) weir.Strategy {
-		s, err := redislimit.New(client, redislimit.Config{Timeout: timeout})
-		require.NoError(t, err)
-		return s.FixedWindow()
+		return storeOn(t, client, redislimit.Config{Timeout: timeout}).FixedWindow()
 	}
 	proxy.Partition(true)
 	out, _ := callAll(timed(redislimit.DefaultTimeout), daily)

@@ -37,9 +37,8 @@ func counters(t *testing.T, c redis.UniversalClient, prefix string,
 	l, err := weir.New(weir.Config{Now: now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	s, err := redislimit.New(c, redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
-	require.NoError(t, err)
-	return l, s
+	return l, storeOn(t, c, redislimit.Config{Prefix: prefix, Now: now, Timeout: generous,
+		AllowUnsafeClient: true})
 }
 
 // pairs returns a pair of each kind with the same clock.
@@ -313,10 +312,7 @@ func TestDifferential(t *testing.T) {
 	durations := []time.Duration{time.Minute, time.Second, 7 * time.Millisecond, time.Millisecond,
 		24*time.Hour + 13*time.Millisecond, 10 * 24 * time.Hour}
 	limits := []uint64{10, 1, 3, 100, 1_000_003, 1<<46 - 3}
-	o := redislimit.Options(server.Addr)
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := pipelining(t, dial(t, generousOptions(server.Addr)))
 	all := func(c redis.UniversalClient, prefix string, now func() time.Time) []pair {
 		all := append(pairs(t, c, prefix, now), tierOrders(t, c, prefix, now)...)
 		return append(all, calendarPairs(t, c, prefix, now)...)
@@ -324,12 +320,11 @@ func TestDifferential(t *testing.T) {
 	for i, p := range all(client, "names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			batched := newBatching(t.Context(), client)
 			// Traces have their own clocks and keys, and mostly wait for the server.
 			var running sync.WaitGroup
 			for n := range traces {
 				clock := weirtest.NewClock(starts[n%len(starts)])
-				p := all(batched, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
+				p := all(client, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
 				random := rand.New(rand.NewPCG(uint64(n), uint64(i)))
 				x := &trace{
 					random: random, clock: clock, duration: durations[n%len(durations)],

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -22,8 +23,11 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// childEnv holds the server's address for the child process.
+// childEnv holds what a child process does, and the server's address.
 const childEnv = "REDISLIMIT_TEST_CHILD"
+
+// children are what child processes do until they are killed, after they have said "ready".
+var children = map[string]func(addr string){"hammer": hammer, "hold": holdUntilKilled}
 
 const (
 	mortalPeriod = time.Hour // longer than the test takes on the slowest machine
@@ -34,13 +38,28 @@ const (
 // TestPlacesOfAKilledProcessComeBackAfterOneLease in child processes.
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // go-redis logs each failed connection
-	if addr := os.Getenv(childEnv); addr != "" {
-		hammer(addr)
-	}
-	if addr := os.Getenv(holderEnv); addr != "" {
-		holdUntilKilled(addr)
+	if what, addr, ok := strings.Cut(os.Getenv(childEnv), " "); ok {
+		children[what](addr)
 	}
 	os.Exit(m.Run())
+}
+
+// startChild starts a child process, and waits until it is ready.
+func startChild(what, addr string) (*exec.Cmd, error) {
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childEnv+"="+what+" "+addr)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := child.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err == nil && line != "ready\n" {
+		err = fmt.Errorf("the process says %q", line)
+	}
+	return child, err
 }
 
 type quiet struct{}
@@ -73,18 +92,9 @@ func hammer(addr string) {
 
 // kill starts a process that runs hammer, and kills it within 10 ms.
 func kill(addr string) error {
-	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childEnv+"="+addr)
-	out, err := child.StdoutPipe()
-	if err != nil {
+	child, err := startChild("hammer", addr)
+	if child == nil {
 		return err
-	}
-	if err := child.Start(); err != nil {
-		return err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err == nil && line != "ready\n" {
-		err = fmt.Errorf("the process says %q", line)
 	}
 	time.Sleep(rand.N(10 * time.Millisecond)) // it is killed at any point of its work
 	err = errors.Join(err, child.Process.Kill())

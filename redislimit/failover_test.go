@@ -99,9 +99,7 @@ func TestSentinelFailover(t *testing.T) {
 		DisableIdentity: true,
 	})
 	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{})
-	require.NoError(t, err)
-	s := store.FixedWindow()
+	s := storeOn(t, client, redislimit.Config{}).FixedWindow()
 	ctx := context.Background()
 	redistest.Eventually(t, 5*time.Second, "first decision", func() bool {
 		_, err := s.Run(ctx, daily)

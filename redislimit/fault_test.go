@@ -42,11 +42,7 @@ func (b *bench) storeAt(t *testing.T, addr string, timeout time.Duration) *redis
 	o.PoolSize = 10
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
 	o.DialTimeout = max(o.DialTimeout, min(timeout, time.Second))
-	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	s, err := redislimit.New(c, redislimit.Config{Timeout: timeout})
-	require.NoError(t, err)
-	return s
+	return storeOn(t, dial(t, o), redislimit.Config{Timeout: timeout})
 }
 
 // fault is one row of the table.

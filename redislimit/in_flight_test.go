@@ -1,11 +1,9 @@
 package redislimit_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -38,9 +36,7 @@ func (p places) each(t *testing.T, call func(weir.Place) error) {
 // renewed in time, and leases that are given back, or not.
 func TestInFlightEqualsThatInProcess(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
-	client := redis.NewClient(generousOptions(redistest.Start(t).Addr))
-	t.Cleanup(func() { _ = client.Close() })
-	l, s := counters(t, client, "", clock.Now)
+	l, s := counters(t, dial(t, generousOptions(redistest.Start(t).Addr)), "", clock.Now)
 	local, remote := l.InFlight(), s.InFlight()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const limit, lease = 12, 30 * time.Second
@@ -109,13 +105,6 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 	}
 	assert.Positive(t, denied)
 	assert.Positive(t, allowed)
-}
-
-func generousOptions(addr string) *redis.Options {
-	o := redislimit.Options(addr)
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous,
-		generous
-	return o
 }
 
 // greedy is a control: a place that is lost is taken again, whether it fits or not.
@@ -330,9 +319,6 @@ func TestStreamsOnRedis(t *testing.T) {
 	}
 }
 
-// holderEnv holds the server's address for a child process that holds three places.
-const holderEnv = "REDISLIMIT_TEST_HOLDER"
-
 const (
 	holderLimit = 9
 	holderLease = 3 * time.Second
@@ -364,18 +350,12 @@ func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)
 	s := open(t, server.Addr, redislimit.Config{}).InFlight()
-	children := make([]*exec.Cmd, 3)
-	for i := range children {
-		child := exec.Command(os.Args[0])
-		child.Env = append(os.Environ(), holderEnv+"="+server.Addr)
-		out, err := child.StdoutPipe()
+	holders := make([]*exec.Cmd, 3)
+	for i := range holders {
+		child, err := startChild("hold", server.Addr)
 		require.NoError(t, err)
-		require.NoError(t, child.Start())
 		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
-		line, err := bufio.NewReader(out).ReadString('\n')
-		require.NoError(t, err)
-		require.Equal(t, "ready\n", line)
-		children[i] = child
+		holders[i] = child
 	}
 	now := func() time.Time {
 		at, err := server.Client().Time(t.Context()).Result()
@@ -387,8 +367,8 @@ func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, denied.Allowed())
 
-	require.NoError(t, children[0].Process.Kill())
-	_ = children[0].Wait()
+	require.NoError(t, holders[0].Process.Kill())
+	_ = holders[0].Wait()
 	killed := now()
 	probe := holderRequest()
 	probe.Cost = 3

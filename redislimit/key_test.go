@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -31,16 +30,7 @@ func TestKeysAreInjectiveAndTagged(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t)
 	ctx := context.Background()
-	o := redislimit.Options("")
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true,
-		DialerRetries: 1,
-		DialTimeout:   o.DialTimeout, DisableIdentity: true,
-	})
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{Timeout: generous})
-	require.NoError(t, err)
-
+	store := storeOn(t, dialCluster(t, cluster), redislimit.Config{Timeout: generous})
 	want := 0
 	for _, id := range awkward {
 		for _, d := range []time.Duration{time.Hour, time.Hour + time.Millisecond, 24 * time.Hour} {

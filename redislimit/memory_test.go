@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -17,10 +16,7 @@ import (
 // proofs/fleet/RESULTS.md has the figures.
 func TestMemoryOfACaller(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(redislimit.Options(server.Addr))
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{})
-	require.NoError(t, err)
+	store := open(t, server.Addr, redislimit.Config{})
 	for name, s := range map[string]struct {
 		weir.Strategy
 		most int64
@@ -47,10 +43,7 @@ func TestMemoryOfACaller(t *testing.T) {
 // by the tenth of a second, in the time of 1 s by the hundredth.
 func TestMemoryOfSlices(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(redislimit.Options(server.Addr))
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{})
-	require.NoError(t, err)
+	store := open(t, server.Addr, redislimit.Config{})
 	tiers, err := store.Tiers(weir.Tier{Limit: 1e6, Duration: time.Second})
 	require.NoError(t, err)
 	tiers, err = tiers.Resolution(10 * time.Millisecond)

@@ -75,8 +75,7 @@ func TestNewRefusesUnsafeClients(t *testing.T) {
 }
 
 func TestNewRefusesBadConfig(t *testing.T) {
-	c := redis.NewClient(redislimit.Options("127.0.0.1:1"))
-	defer c.Close()
+	c := dial(t, redislimit.Options("127.0.0.1:1"))
 	for name, cfg := range map[string]redislimit.Config{
 		"an opening brace in the prefix": {Prefix: "a{"},
 		"a closing brace in the prefix":  {Prefix: "}a"},
@@ -190,16 +189,11 @@ func TestClassifyRealRefusals(t *testing.T) {
 		"wrong": redislimit.Misconfigured} {
 		o := redislimit.Options(b.server.Addr)
 		o.Username, o.Password = "nobody", password
-		c := redis.NewClient(o)
-		defer c.Close()
-		store, err := redislimit.New(c, redislimit.Config{Timeout: generous})
-		require.NoError(t, err)
-		_, err = store.FixedWindow().Run(ctx, daily)
+		_, err := storeOn(t, dial(t, o), redislimit.Config{Timeout: generous}).FixedWindow().Run(ctx, daily)
 		assert.Equal(t, want, redislimit.Classify(err), "%s: %v", password, err)
 	}
-	c := dial(t, b.server.Addr)
-	store, err := redislimit.New(c, redislimit.Config{})
-	require.NoError(t, err)
+	c := dial(t, redislimit.Options(b.server.Addr))
+	store := storeOn(t, c, redislimit.Config{})
 	_ = c.Close()
 	_, err = store.FixedWindow().Run(ctx, daily)
 	assert.Equal(t, redislimit.Misconfigured, redislimit.Classify(err), "%v", err)

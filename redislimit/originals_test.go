@@ -30,14 +30,10 @@ var originals = map[string]func(c redis.UniversalClient, now func() time.Time) w
 // servers returns clients of a real server and of miniredis, which users of the originals test
 // with.
 func servers(t *testing.T) map[string]*redis.Client {
-	clients := map[string]*redis.Client{
-		"redis-server": redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}),
-		"miniredis":    redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()}),
+	return map[string]*redis.Client{
+		"redis-server": dial(t, &redis.Options{Addr: redistest.Start(t).Addr}),
+		"miniredis":    dial(t, &redis.Options{Addr: miniredis.RunT(t).Addr()}),
 	}
-	for _, c := range clients {
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	return clients
 }
 
 // The Results that users of the originals rely on, compared by value.
@@ -201,8 +197,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 		assert.Equal(t, r.Limit, admitted, name)
 		assert.Zero(t, failed, name)
 	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: callers})
-	defer client.Close()
+	client := dial(t, &redis.Options{Addr: server.Addr, PoolSize: callers})
 	for name, make := range originals {
 		// Their timeout is 50 ms, which a busy machine may exceed.
 		admitted, failed := flood(t, make(client, nil), r)

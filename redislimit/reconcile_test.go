@@ -42,9 +42,7 @@ func reconcileLocally(
 // compares it on random traces with these steps on the local counterpart.
 func TestReconcileEqualsItsSteps(t *testing.T) {
 	server := redistest.Start(t)
-	o := redislimit.Options(server.Addr)
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, redislimit.Options(server.Addr))
 	all := func(prefix string, now func() time.Time) []pair {
 		return append(pairs(t, client, prefix, now), calendarPairs(t, client, prefix, now)...)
 	}
@@ -230,25 +228,20 @@ func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEachAdmitter(t, func(s *admitting) {
 				ctx := s.t.Context()
-				count := func() uint64 {
-					res, err := s.Peek(ctx, s.request(1))
-					require.NoError(s.t, err)
-					return res.TotalRequests - uint64(res.State)
-				}
 				reconcile := func(counted uint64, at time.Time) uint64 {
 					_, err := s.strategy.(weir.Reconciler).Reconcile(ctx, s.request(11),
 						&weir.Backlog{Source: "x", CountedAt: at,
 							Counted: &weir.Result{TotalRequests: counted,
 								ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
 					require.NoError(s.t, err)
-					return count()
+					return s.counted()
 				}
 				res, back, err := s.strategy.(weir.Admitter).Admit(ctx, s.request(6))
 				require.NoError(s.t, err)
 				known := s.clock.Now()
 				s.clock.Advance(time.Second)
 				takeBack(s, res, back)
-				rest := count()
+				rest := s.counted()
 				require.LessOrEqual(s.t, rest, uint64(2), name)
 				s.clock.Advance(time.Millisecond)
 
@@ -366,12 +359,10 @@ func TestReconcileByTheEarlierInstant(t *testing.T) {
 		"the control, of both at once": {late{time.Hour, time.Hour}, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := redis.NewClient(redislimit.Options(server.Addr))
-			t.Cleanup(func() { _ = c.Close() })
+			c := dial(t, redislimit.Options(server.Addr))
 			c.AddHook(row.late)
-			store, err := redislimit.New(c, redislimit.Config{Timeout: generous})
-			require.NoError(t, err)
-			s, known := store.FixedWindow(), time.Now()
+			s := storeOn(t, c, redislimit.Config{Timeout: generous}).FixedWindow()
+			known := time.Now()
 			r := &weir.Request{Key: name, Limit: 10, Duration: 365 * 24 * time.Hour, Cost: 6}
 			res, err := s.Run(t.Context(), r)
 			require.NoError(t, err)
@@ -461,10 +452,8 @@ func TestReconcileResetsOnce(t *testing.T) {
 func TestPrompt(t *testing.T) {
 	server := redistest.Start(t)
 	assert.True(t, open(t, server.Addr, redislimit.Config{}).FixedWindow().Prompt())
-	c := redis.NewClient(&redis.Options{Addr: server.Addr})
-	t.Cleanup(func() { _ = c.Close() })
-	s, err := redislimit.New(c, redislimit.Config{AllowUnsafeClient: true})
-	require.NoError(t, err)
+	s := storeOn(t, dial(t, &redis.Options{Addr: server.Addr}),
+		redislimit.Config{AllowUnsafeClient: true})
 	assert.False(t, s.FixedWindow().Prompt())
 }
 

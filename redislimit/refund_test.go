@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -20,20 +19,19 @@ func TestRefundOfALongLog(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	store := open(t, server.Addr, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
-	for name, s := range map[string]*redislimit.Strategy{
-		"log": &store.SlidingLog().Strategy, "list": &store.List().Strategy,
-		"sorted set": redislimit.SortedSet(store),
+	joined := storeOn(t, pipelining(t, client),
+		redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
+	for name, of := range map[string]func(*redislimit.Store) *redislimit.Strategy{
+		"log":        func(s *redislimit.Store) *redislimit.Strategy { return &s.SlidingLog().Strategy },
+		"list":       func(s *redislimit.Store) *redislimit.Strategy { return &s.List().Strategy },
+		"sorted set": redislimit.SortedSet,
 	} {
 		t.Run(name, func(t *testing.T) {
+			s := of(store)
 			r := &weir.Request{Key: name, Limit: uint64(2 * hits), Duration: 24 * time.Hour}
 			first, err := s.Run(t.Context(), r)
 			require.NoError(t, err)
-			batch := newBatching(t.Context(), client)
-			many := openOn(t, batch)
-			strategies := map[string]weir.Strategy{
-				"log": many.SlidingLog(), "list": many.List(), "sorted set": redislimit.SortedSet(many),
-			}
-			fill(t, strategies[name], r, hits)
+			fill(t, of(joined), r, hits)
 			last, err := s.Run(t.Context(), r)
 			require.NoError(t, err)
 			slowest := func(f func() error) time.Duration {
@@ -61,12 +59,6 @@ func TestRefundOfALongLog(t *testing.T) {
 			assert.Equal(t, want, res.TotalRequests)
 		})
 	}
-}
-
-func openOn(t *testing.T, c redis.UniversalClient) *redislimit.Store {
-	s, err := redislimit.New(c, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
-	require.NoError(t, err)
-	return s
 }
 
 // fill makes n hits, many of them concurrently.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
@@ -49,14 +48,7 @@ func storeReplying(t testing.TB, reply *atomic.Pointer[string]) *redislimit.Stor
 	proxy.Answer(func(command []string) ([]byte, bool) {
 		return []byte(*reply.Load()), strings.HasPrefix(command[0], "eval")
 	})
-	o := redislimit.Options(proxy.Addr)
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
-	store, err := redislimit.New(client, redislimit.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
+	return open(t, proxy.Addr, redislimit.Config{Timeout: redislimit.DefaultTimeout})
 }
 
 // A reply that no script returns gives an error in time, and never an admission.

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -19,11 +18,7 @@ import (
 // Reservations on Redis match the same model as in process: never more is admitted than the limit
 // plus the cost by which commits exceeded their estimates.
 func TestReserve(t *testing.T) {
-	server := redistest.Start(t)
-	o := redislimit.Options(server.Addr)
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
-	client := redis.NewClient(o)
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, generousOptions(redistest.Start(t).Addr))
 	const limit = verbtest.ReserveLimit
 	var made atomic.Int64
 	for name, s := range map[string]struct {
@@ -55,10 +50,8 @@ func TestReserve(t *testing.T) {
 			t.Parallel()
 			subject := verbtest.Reserver{Span: s.span, Make: func(now func() time.Time) weir.Strategy {
 				prefix := fmt.Sprintf("reserve %d:", made.Add(1))
-				store, err := redislimit.New(client,
-					redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
-				require.NoError(t, err)
-				return s.pick(store)
+				return s.pick(storeOn(t, client,
+					redislimit.Config{Prefix: prefix, Now: now, Timeout: generous}))
 			}}
 			for seed := range uint64(slow.N(2, 8, 1000)) {
 				assert.NoError(t, subject.Check(seed, 60), "seed %d", seed)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,10 +20,7 @@ import (
 func TestResetPrefix(t *testing.T) {
 	server := redistest.Start(t)
 	store := func(prefix string) *redislimit.Store {
-		s, err := redislimit.New(dial(t, server.Addr),
-			redislimit.Config{Prefix: prefix, Timeout: generous})
-		require.NoError(t, err)
-		return s
+		return open(t, server.Addr, redislimit.Config{Prefix: prefix})
 	}
 	own, other := store(""), store("weir:other*:")
 	run := func(s weir.Strategy, key string, d time.Duration) bool {
@@ -87,9 +83,7 @@ func TestResetPrefix(t *testing.T) {
 
 // What a Reset of a prefix has reset is not given back by a Return of before.
 func TestReturnAfterResetPrefixGivesNothingBack(t *testing.T) {
-	store, err := redislimit.New(dial(t, redistest.Start(t).Addr),
-		redislimit.Config{Timeout: generous})
-	require.NoError(t, err)
+	store := open(t, redistest.Start(t).Addr, redislimit.Config{})
 	s, r := store.FixedWindow(), &weir.Request{Key: "a", Limit: 2, Duration: 24 * time.Hour, Cost: 2}
 	_, giveBack, err := s.Admit(t.Context(), r)
 	require.NoError(t, err)
@@ -105,15 +99,8 @@ func TestReturnAfterResetPrefixGivesNothingBack(t *testing.T) {
 
 func TestResetPrefixOnACluster(t *testing.T) {
 	slow.Test(t)
-	o := redislimit.Options("")
-	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: redistest.StartCluster(t).Addrs(), Dialer: o.Dialer, MaxRetries: -1,
-		ContextTimeoutEnabled: true,
-		DialerRetries:         1, DialTimeout: time.Second, DisableIdentity: true,
-	})
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{Timeout: generous})
-	require.NoError(t, err)
+	store := storeOn(t, dialCluster(t, redistest.StartCluster(t)),
+		redislimit.Config{Timeout: generous})
 	for n := range 300 {
 		_, err := store.FixedWindow().Run(t.Context(),
 			&weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: 24 * time.Hour})

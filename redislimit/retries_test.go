@@ -12,7 +12,6 @@ import (
 	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
@@ -115,13 +114,8 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 	const limit = 50 // so 60 decisions in each history
 	proxy := lossy(t)
 	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // no period ends during a history
-	retrying := redis.NewClient(&redis.Options{Addr: proxy.Addr})
-	t.Cleanup(func() { _ = retrying.Close() })
-	unsafe, err := redislimit.New(retrying,
-		redislimit.Config{Prefix: "retrying:", Now: still, Timeout: generous,
-			AllowUnsafeClient: true})
-	require.NoError(t, err)
-
+	unsafe := storeOn(t, dial(t, &redis.Options{Addr: proxy.Addr}), redislimit.Config{
+		Prefix: "retrying:", Now: still, Timeout: generous, AllowUnsafeClient: true})
 	for client, store := range map[string]*redislimit.Store{
 		"Options":                     open(t, proxy.Addr, redislimit.Config{Now: still}),
 		"client with default retries": unsafe,
@@ -157,8 +151,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 	slow.Test(t)
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: lossy(t).Addr})
-	t.Cleanup(func() { _ = client.Close() })
+	client := dial(t, &redis.Options{Addr: lossy(t).Addr})
 	incr := redis.NewScript(`
 		local n = tonumber(redis.call('GET', KEYS[1]) or 0)
 		if n >= tonumber(ARGV[1]) then return {0, n} end

@@ -63,14 +63,7 @@ func TestRollingUpgrade(t *testing.T) {
 			assert.EqualValues(t, 100, admitted)
 		})
 	}
-	for name, row := range map[string]struct {
-		s      *redislimit.Strategy
-		digest string
-	}{
-		"Counter": {store.Counter(), "abf7dc751672e150eb49328208cc710ab6fa1955"},
-	} {
-		assert.Equal(t, row.digest, redislimit.Digest(row.s), name)
-	}
+	assert.Equal(t, "abf7dc751672e150eb49328208cc710ab6fa1955", redislimit.Digest(store.Counter()))
 }
 
 // A token bucket that the released script has made goes on. That script kept no rate, so the first

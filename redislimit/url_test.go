@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,10 +28,7 @@ func TestParseURL(t *testing.T) {
 	assert.Equal(t, 3, o.DB)
 	assert.Equal(t, 7, o.PoolSize)
 	assert.NotNil(t, o.TLSConfig)
-	client := redis.NewClient(o)
-	defer client.Close()
-	_, err = redislimit.New(client, redislimit.Config{})
-	assert.NoError(t, err)
+	storeOn(t, dial(t, o), redislimit.Config{})
 }
 
 // A server with TLS, whose certificate no authority has signed, decides if the URL says that it
@@ -65,10 +61,7 @@ func TestTLSByURL(t *testing.T) {
 	for parameter, want := range map[string]string{"?skip_verify=true": "", "": "certificate"} {
 		o, err := redislimit.ParseURL("rediss://" + l.Addr().String() + parameter)
 		require.NoError(t, err)
-		client := redis.NewClient(o)
-		defer client.Close()
-		store, err := redislimit.New(client, redislimit.Config{Timeout: 10 * time.Second})
-		require.NoError(t, err)
+		store := storeOn(t, dial(t, o), redislimit.Config{Timeout: 10 * time.Second})
 		ask := func() error {
 			_, err := store.FixedWindow().Run(t.Context(),
 				&weir.Request{Key: "a", Limit: 1, Duration: time.Hour})

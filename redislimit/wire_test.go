@@ -41,10 +41,19 @@ func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[st
 
 var fivePerMinute = &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
 
-// dial returns a client with the package's settings, closed with the test.
-func dial(t testing.TB, addr string) *redis.Client {
-	t.Helper()
-	c := redis.NewClient(redislimit.Options(addr))
+// dial returns a client, closed with the test.
+func dial(t testing.TB, o *redis.Options) *redis.Client {
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// dialCluster returns a client of a Cluster, closed with the test.
+func dialCluster(t testing.TB, cluster *redistest.Cluster) *redis.ClusterClient {
+	c := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), Dialer: redislimit.Options("").Dialer, MaxRetries: -1,
+		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: time.Second, DisableIdentity: true,
+	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -52,20 +61,32 @@ func dial(t testing.TB, addr string) *redis.Client {
 // generous is a Timeout for tests that do not measure time: the machine may be busy.
 const generous = 5 * time.Second
 
-// open returns a Store on a client with the package's settings.
+// generousOptions are the package's settings, with such timeouts.
+func generousOptions(addr string) *redis.Options {
+	o := redislimit.Options(addr)
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous,
+		generous
+	return o
+}
+
+// storeOn returns a Store on a client.
+func storeOn(
+	t testing.TB, c redis.UniversalClient, cfg redislimit.Config,
+) *redislimit.Store {
+	t.Helper()
+	s, err := redislimit.New(c, cfg)
+	require.NoError(t, err)
+	return s
+}
+
+// open returns a Store on a client with the package's settings. Its Timeout is generous by default.
 func open(t testing.TB, addr string, cfg redislimit.Config) *redislimit.Store {
 	t.Helper()
 	o := redislimit.Options(addr)
 	if cfg.Timeout == 0 {
-		cfg.Timeout = generous
-		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous,
-			generous
+		cfg.Timeout, o = generous, generousOptions(addr)
 	}
-	c := redis.NewClient(o)
-	t.Cleanup(func() { _ = c.Close() })
-	s, err := redislimit.New(c, cfg)
-	require.NoError(t, err)
-	return s
+	return storeOn(t, dial(t, o), cfg)
 }
 
 func TestOneRoundTripForEachCall(t *testing.T) {
