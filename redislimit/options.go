@@ -29,24 +29,23 @@ var ErrUnsafeClient = errors.New("redislimit: unsafe client settings")
 // The client's own defaults hold a caller for 2 s when the server is gone and for 5 s when it is
 // frozen, whatever the context says, and count a hit twice when a reply is lost.
 func Options(addr string) *redis.Options {
-	o := &redis.Options{
-		Addr:                  addr,
-		MaxRetries:            -1, // A lost reply is not a lost request: a second try counts twice.
-		ContextTimeoutEnabled: true,
-		DialerRetries:         1, // Five, 100 ms apart, is the default.
-		DialerRetryTimeout:    time.Millisecond,
-		DialTimeout:           500 * time.Millisecond,
-		ReadTimeout:           ioTimeout,
-		WriteTimeout:          ioTimeout,
-		PoolTimeout:           ioTimeout,
-		// Each of these is one round trip less for a new connection.
-		DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{
-			Mode: maintnotifications.ModeDisabled,
-		},
-	}
-	o.Dialer = Dialer(o)
+	o := &redis.Options{Addr: addr}
+	secure(o)
 	return o
+}
+
+// secure sets what Options promises.
+func secure(o *redis.Options) {
+	o.MaxRetries = -1 // A lost reply is not a lost request: a second try counts twice.
+	o.ContextTimeoutEnabled = true
+	o.DialerRetries = 1 // Five, 100 ms apart, is the default.
+	o.DialerRetryTimeout = time.Millisecond
+	o.DialTimeout = 500 * time.Millisecond
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = ioTimeout, ioTimeout, ioTimeout
+	// Each of these is one round trip less for a new connection.
+	o.DisableIdentity = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	o.Dialer = Dialer(o)
 }
 
 // settings are those that matter, of whichever client.

@@ -24,13 +24,6 @@ func ParseURL(url string) (*redis.Options, error) {
 		return nil, errors.New("redislimit: want redis://[user:password@]host[:port][/database], " +
 			"rediss:// or unix://")
 	}
-	safe := Options(o.Addr)
-	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
-	o.DialerRetries, o.DialerRetryTimeout = safe.DialerRetries, safe.DialerRetryTimeout
-	o.DialTimeout = safe.DialTimeout
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = safe.ReadTimeout, safe.WriteTimeout,
-		safe.PoolTimeout
-	o.DisableIdentity, o.MaintNotificationsConfig = safe.DisableIdentity, safe.MaintNotificationsConfig
-	o.Dialer = Dialer(o)
+	secure(o)
 	return o, nil
 }
