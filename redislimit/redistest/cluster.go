@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 		// The bus's own default port, 10000 above, may be beyond the last one.
 		c.Nodes = append(c.Nodes,
 			Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-				"--cluster-port", portString(FreePort(t))}, args...)...))
+				"--cluster-port", strconv.Itoa(FreePort(t))}, args...)...))
 	}
 	for i, n := range c.Nodes {
 		n.Do("cluster", "addslotsrange", i*slots/3, (i+1)*slots/3-1)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,12 +29,15 @@ func StartSentinel(t testing.TB) *Sentinel {
 	replica := StartReplica(t, master)
 	host, port, _ := net.SplitHostPort(master.Addr)
 	own := FreePort(t)
-	conf := writeFile(t, "sentinel.conf", fmt.Sprintf(`port %d
+	conf := filepath.Join(t.TempDir(), "sentinel.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, `port %d
 bind 127.0.0.1
 sentinel monitor %s %s %s 1
 sentinel down-after-milliseconds %s 500
 sentinel failover-timeout %s 1000
-`, own, MasterName, host, port, MasterName, MasterName))
+`, own, MasterName, host, port, MasterName, MasterName), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := &Sentinel{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(own)), Master: master,
 		Replica: replica}
 	s.process = &Server{Addr: s.Addr, t: t, args: []string{conf, "--sentinel"}}
@@ -64,16 +69,13 @@ func (s *Sentinel) AwaitReplica() {
 }
 
 // StartReplica starts a server that follows master, and waits until it has what master has.
-func StartReplica(t testing.TB, master *Server, args ...string) *Server {
+func StartReplica(t testing.TB, master *Server) *Server {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr)
-	r := Start(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"},
-		args...)...)
+	r := Start(t, "--replicaof", host+" "+port, "--repl-diskless-sync-delay", "0")
 	master.Do("config", "set", "repl-diskless-sync-delay", "0")
 	Eventually(t, startTimeout, "the replica follows", func() bool {
 		return r.Info("master_link_status") == "up"
 	})
 	return r
 }
-
-func portString(port int) string { return strconv.Itoa(port) }

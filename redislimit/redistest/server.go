@@ -8,9 +8,7 @@ import (
 	"bytes"
 	"context"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -210,16 +208,6 @@ func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 		time.Sleep(2 * time.Millisecond) // between two looks
 	}
 	return time.Since(start)
-}
-
-// writeFile writes a configuration file for a server into the test's directory.
-func writeFile(t testing.TB, name, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // output records the output of a process.
