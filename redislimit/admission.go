@@ -38,7 +38,7 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		return res, arith.Parts(0, a.giveBack), err
 	}
 	now, script := s.store.read(), s.script.load().admitting
-	v, err := s.store.evalKeys(ctx, script, twoKeys, key, with(at(args, now), key, resetKey))
+	v, err := s.store.eval(ctx, script, key, at(args, now), resetKey)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,8 +69,8 @@ func (a *admission) giveBack(ctx context.Context, n, before uint64) error {
 
 // takeBack runs a refund or a return, whose arguments end with the number of the last reset.
 func (s *Strategy) takeBack(ctx context.Context, key string, args []any) error {
-	args = with(at(args, s.store.read()), key, resetKey, backKey)
-	_, err := s.store.evalKeys(ctx, s.script.load().takingBack, threeKeys, key, args)
+	_, err := s.store.eval(ctx, s.script.load().takingBack, key, at(args, s.store.read()), resetKey,
+		backKey)
 	return err
 }
 
@@ -80,7 +80,7 @@ func (byDuration) returned(a *admission, _ int64) (op any, where instant) { retu
 // returned takes the tokens that were given back from the end of what the others take to flow in.
 func (t token) returned(a *admission, before int64) (op any, where instant) {
 	_, p, _ := t.prepare(&a.request)
-	return "refund", a.end.less(grow(before, p.Each))
+	return "refund", a.end.plus(-grow(before, p.Each))
 }
 
 func (listed) returned(a *admission, _ int64) (op any, where instant) { return "return", a.hit }
@@ -94,8 +94,9 @@ const (
 	chargedKey = ":charged" // the totals of backlogs; see reconcile.lua
 )
 
-// with adds the keys beside key to the arguments of a script.
-func with(args []any, key string, suffixes ...string) []any {
+// on sets the keys of a command: key, and those beside it.
+func on(args []any, key string, suffixes ...string) []any {
+	args[2], args[3] = 1+len(suffixes), key
 	for i, suffix := range suffixes {
 		args = slices.Insert(args, head+i, any(key+suffix))
 	}

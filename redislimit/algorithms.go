@@ -61,11 +61,7 @@ func (fixed) answer(r *weir.Request, v numbers) (decision, error) {
 	return decision{allowed: v[0] == 1, total: count, limit: clamp(r.Limit), at: end}, nil
 }
 
-type sliding struct{ byDuration }
-
-func (sliding) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
-	return fixed{}.ask(args, r, n)
-}
+type sliding struct{ fixed }
 
 // answer decides again on the counts that the script found: the count and the instants take
 // products of 128 bits. It decides in the window that begins at 0, where no instant overflows.

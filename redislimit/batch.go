@@ -78,23 +78,14 @@ func (c *call) prepare(op weir.Op) {
 		return
 	}
 	c.script, c.now, c.possible = c.strategy.script, c.strategy.store.read(), possible
-	keys := oneKey
-	switch {
+	switch args = at(args, c.now); {
 	case op != weir.OpRefund:
-		if op == weir.OpRun && !possible {
-			args[head] = opPeek
-		}
-	case !possible || !taken.Allowed() || taken.ExpiresAt.IsZero():
-		return // there is nothing to give back
-	default:
+		c.args = on(args, key)
+	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else there is nothing to give back
 		end := instantOf(taken.ExpiresAt)
-		c.script, keys = c.script.load().takingBack, threeKeys
-		args = append(args, end.s, end.ns, "")
+		c.script = c.script.load().takingBack
+		c.args = on(append(args, end.s, end.ns, ""), key, resetKey, backKey)
 	}
-	if c.args = at(args, c.now); op == weir.OpRefund {
-		c.args = with(c.args, key, resetKey, backKey)
-	}
-	c.args[2], c.args[3] = keys, key
 }
 
 // decided sets the Result of the limit.

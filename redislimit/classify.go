@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -109,10 +110,5 @@ func classifyMessage(m string) Class {
 }
 
 func hasPrefix(m string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(m, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(m, p) })
 }

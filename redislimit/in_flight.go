@@ -55,9 +55,7 @@ func (f *InFlight) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if args[len(args)-1] = p.id; !possible {
-		args[head] = opPeek
-	}
+	args[len(args)-1] = p.id
 	now := f.store.read()
 	v, err := f.store.eval(ctx, f.script, key, at(args, now))
 	if err != nil {

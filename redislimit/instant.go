@@ -45,22 +45,10 @@ func startOf(number, scaleMs int64) (at instant, ok bool) {
 // ofDuration is d as a pair.
 func ofDuration(d time.Duration) instant { return instant{int64(d) / second, int64(d) % second} }
 
-// plus adds a duration of at least 0.
+// plus adds a duration, which may be less than 0.
 func (i instant) plus(d time.Duration) instant {
-	s, ns := i.s+int64(d)/second, i.ns+int64(d)%second
-	if ns >= second {
-		return instant{s + 1, ns - second}
-	}
-	return instant{s, ns}
-}
-
-// less subtracts a duration of at least 0.
-func (i instant) less(d time.Duration) instant {
-	s, ns := i.s-int64(d)/second, i.ns-int64(d)%second
-	if ns < 0 {
-		return instant{s - 1, ns + second}
-	}
-	return instant{s, ns}
+	more, ns := arith.FloorDiv(i.ns+int64(d)%second, second)
+	return instant{i.s + int64(d)/second + more, ns}
 }
 
 // minus returns i-j in nanoseconds, at least 0 and at most the largest int64.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -30,10 +31,6 @@ func (s *Strategy) Reconcile(
 	if err != nil {
 		return nil, err
 	}
-	op := opRun
-	if !possible {
-		op = opPeek
-	}
 	seed, err := s.seedArgs(r, b.Counted)
 	now := s.store.read()
 	if err != nil {
@@ -49,13 +46,13 @@ func (s *Strategy) Reconcile(
 	}
 	args := make([]any, head, head+24)
 	age, known := knownAt(b.CountedAt, now)
-	args = append(args, op, s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
+	args = append(args, decision[head], s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
 		s.script.cost, s.script.width, age, known, reset, len(seed))
 	args = append(args, seed...)
 	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
 	args = append(args, s.life(r).Milliseconds())
-	args = with(at(args, now), key, chargedKey, backKey, resetKey)
-	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, fourKeys, key, args)
+	v, err := s.store.eval(ctx, s.script.load().reconciling, key, at(args, now), chargedKey, backKey,
+		resetKey)
 	if err != nil {
 		return nil, err
 	}
@@ -127,23 +124,21 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 	if err != nil {
 		return err
 	}
-	args[0], args[1], args[2], args[3] = eval, s.script.source, 1, key
-	if _, err := s.store.send(ctx, at(args, s.store.read()), s.script.values); err != nil {
-		return explain(ctx, err)
-	}
-	own := args[head+2:]
+	args = at(args, s.store.read())
+	shared, own := args[head:head+2], args[head+2:]
 	none := append([]any{"warm", 0, 0, s.script.cost, s.script.width, 0, 0, 0, 0, len(own)}, own...)
 	for _, step := range []struct {
-		script *script
-		keys   []any
-		args   []any
+		script   *script
+		args     []any
+		suffixes []string
 	}{
-		{s.script.load().admitting, []any{key, key + resetKey}, own},
-		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey, key + resetKey},
-			append(append(none, own...), 0)},
+		{s.script, own, nil},
+		{s.script.load().admitting, own, []string{resetKey}},
+		{s.script.load().reconciling, append(append(none, own...), 0),
+			[]string{chargedKey, backKey, resetKey}},
 	} {
-		command := append([]any{eval, step.script.source, len(step.keys)}, step.keys...)
-		command = append(append(command, args[head:head+2]...), step.args...)
+		command := on(slices.Concat(make([]any, head), shared, step.args), key, step.suffixes...)
+		command[0], command[1] = eval, step.script.source
 		if _, err := s.store.send(ctx, command, step.script.values); err != nil {
 			return explain(ctx, err)
 		}

@@ -27,8 +27,7 @@ func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
 // reset clears the count at a key, and reports whether there was one.
 func (s *Strategy) reset(ctx context.Context, key string) (bool, error) {
 	args := append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
-	args = with(at(args, s.store.read()), key, resetKey, backKey)
-	v, err := s.store.evalKeys(ctx, reset, threeKeys, key, args)
+	v, err := s.store.eval(ctx, reset, key, at(args, s.store.read()), resetKey, backKey)
 	return v[0] == 1, err
 }
 

@@ -94,17 +94,12 @@ func (sc *script) load() *script {
 // the two bytes that end it.
 func maxReply(values int) int { return 8 + 20*values }
 
-// eval runs a script on one key within the timeout, and returns its numbers; args began as
-// Store.args. One round trip, unless the server does not know the script.
+// eval runs a script on key, and on the keys beside it that end in the suffixes, within the timeout,
+// and returns its numbers; args began as Store.args. One round trip, unless the server does not know
+// the script.
 func (s *Store) eval(
-	ctx context.Context, sc *script, key string, args []any,
+	ctx context.Context, sc *script, key string, args []any, suffixes ...string,
 ) (v numbers, err error) {
-	return s.evalKeys(ctx, sc, oneKey, key, args)
-}
-
-// evalKeys is eval of a script on so many keys, of which those after the first stand at head.
-func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
-	args []any) (v numbers, err error) {
 	if err := ctx.Err(); err != nil {
 		return v, fmt.Errorf("redislimit: %w", err)
 	}
@@ -118,7 +113,8 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 			err = fmt.Errorf("%w: client panicked: %v", ErrReply, p)
 		}
 	}()
-	args[0], args[1], args[2], args[3] = evalsha, sc.digest, keys, key
+	args = on(args, key, suffixes...)
+	args[0], args[1] = evalsha, sc.digest
 	reply, err := s.send(bounded, args, sc.values)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args[0], args[1] = eval, sc.source
@@ -132,7 +128,7 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 
 // What stands in a command before the script's arguments. Making an interface of a string costs an
 // allocation, hence the variables.
-var evalsha, eval, oneKey, twoKeys, threeKeys, fourKeys any = "evalsha", "eval", 1, 2, 3, 4
+var evalsha, eval any = "evalsha", "eval"
 
 const head = 4 // command, script, number of keys, key
 
@@ -208,13 +204,8 @@ func explain(ctx context.Context, err error) error {
 
 // unparsable reports whether err is go-redis' own complaint about an answer, which has no type.
 func unparsable(err error) bool {
-	for _, p := range []string{"redis: can't parse", "redis: invalid reply", "redis: buffer too small",
-		"bufio: "} {
-		if strings.HasPrefix(err.Error(), p) {
-			return true
-		}
-	}
-	return false
+	return hasPrefix(err.Error(), []string{
+		"redis: can't parse", "redis: invalid reply", "redis: buffer too small", "bufio: "})
 }
 
 // numbers are the reply of a script.
@@ -228,10 +219,8 @@ func parse(reply []byte, n int) (v numbers, err error) {
 	rest := reply
 	for i := range n {
 		word, after, more := bytes.Cut(rest, []byte{' '})
-		if v[i], err = strconv.ParseInt(string(word), 10, 64); err != nil || more != (i < n-1) {
-			return v, fmt.Errorf("%w: %.100q", ErrReply, reply)
-		}
-		if v[i] > maxCount || v[i] < -maxCount {
+		v[i], err = strconv.ParseInt(string(word), 10, 64)
+		if err != nil || more != (i < n-1) || v[i] > maxCount || v[i] < -maxCount {
 			return v, fmt.Errorf("%w: %.100q", ErrReply, reply)
 		}
 		rest = after

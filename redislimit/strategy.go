@@ -132,10 +132,6 @@ func (s *Strategy) decide(
 	if err != nil {
 		return nil, decision{}, err
 	}
-	if !possible {
-		// A request that can never pass takes nothing; its Result still has the count.
-		args[head] = opPeek
-	}
 	now := s.store.read()
 	v, err := s.store.eval(ctx, s.script, key, at(args, now))
 	if err != nil {
@@ -179,11 +175,15 @@ func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end
 	return err
 }
 
-// prepare checks r and returns the key and the arguments for n hits.
+// prepare checks r and returns the key and the arguments for n hits. A request that can never pass
+// takes nothing; its Result still has the count.
 func (s *Strategy) prepare(op any, r *weir.Request,
 	n int64) (key string, args []any, possible bool, err error) {
 	if key, err = s.key(r); err == nil {
 		args, possible, err = s.protocol.ask(s.store.args(op), r, n)
+	}
+	if err == nil && !possible && op == opRun {
+		args[head] = opPeek
 	}
 	return key, args, possible, err
 }
