@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
 )
 
 // Decide is weir.Decide, or one that is to be rejected.
@@ -30,23 +31,12 @@ func Tiers[T weir.Strategy](s interface {
 	return t
 }
 
-// clock is a clock that is set.
-type clock struct{ ns atomic.Int64 }
-
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
-
-func newClock() *clock {
-	c := new(clock)
-	c.ns.Store(1_700_000_000_123_456_789)
-	return c
-}
-
 // Decisions makes steps random decisions, of one to five asks each, no two of them on one count,
 // and returns the first difference from the model. remote says that the strategies run before all
 // are known to admit, so that a request that is denied may begin a period.
 func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int) error {
-	random, at := rand.New(rand.NewPCG(seed, 0)), newClock()
-	strategies, m := source(at.now), &model{map[caller]counted{}, remote}
+	random, clock := rand.New(rand.NewPCG(seed, 0)), weirtest.NewClock(begin)
+	strategies, m := source(clock.Now), &model{map[caller]counted{}, remote}
 	for step := range steps {
 		var asks []weir.Ask
 		for i := range min(random.IntN(5)+1, len(strategies)) {
@@ -56,7 +46,7 @@ func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int
 					Duration: time.Duration(random.IntN(2)*2+1) * time.Second,
 				}})
 		}
-		allowed, each, totals := m.decide(at.ns.Load(), asks)
+		allowed, each, totals := m.decide(clock.Now().UnixNano(), asks)
 		d, err := decide(context.Background(), asks...)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
@@ -78,9 +68,9 @@ func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int
 		if err := checkBinding(d, asks); err != nil {
 			return fmt.Errorf("step %d: %+v: %w", step, d, err)
 		}
-		at.ns.Add(int64(random.IntN(3)) * random.Int64N(700) * 1e6)
+		clock.Advance(time.Duration(int64(random.IntN(3))*random.Int64N(700)) * time.Millisecond)
 		if random.IntN(20) == 0 {
-			at.ns.Add(random.Int64N(hour))
+			clock.Advance(time.Duration(random.Int64N(hour)))
 		}
 	}
 	return nil
@@ -108,8 +98,7 @@ func checkBinding(d weir.Decision, asks []weir.Ask) error {
 // is wrong: a count that exceeds its limit at some instant, or that is not what was admitted once
 // all is over.
 func Concurrently(source Stores, decide Decide, each int) error {
-	at := newClock()
-	strategies := source(at.now)
+	strategies := source(weirtest.NewClock(begin).Now)
 	var admitted [10]atomic.Uint64 // by key: 8 users of 2 organisations
 	ask := func(key int, cost uint64) weir.Ask {
 		limit := uint64(40)
@@ -145,10 +134,7 @@ func Concurrently(source Stores, decide Decide, each int) error {
 			done(err)
 			return 0
 		}
-		if res.Allowed() {
-			return res.TotalRequests - 1
-		}
-		return res.TotalRequests
+		return res.TotalRequests - uint64(res.State)
 	}
 	observer.Go(func() {
 		for key := 0; ctx.Err() == nil; key = (key + 1) % len(admitted) {

@@ -2,7 +2,6 @@ package verbtest
 
 import (
 	"maps"
-	"math/big"
 	"slices"
 
 	"github.com/weirgo/weir"
@@ -68,9 +67,7 @@ func (c counted) used(kind string, limit, d, now int64) (used int64) {
 func (c counted) spaced(limit, d, now int64) counted {
 	each := (d + limit - 1) / limit
 	if c.full > now && c.each != each {
-		ns := big.NewInt(c.full - now)
-		ns.Mul(ns, big.NewInt(each)).Add(ns, big.NewInt(c.each-1)).Quo(ns, big.NewInt(c.each))
-		c.full = now + ns.Int64()
+		c.full = respaced(c.full, c.each, each, now)
 	}
 	c.each = each
 	return c

@@ -13,7 +13,7 @@ import (
 )
 
 // begin is when all histories do.
-var begin = time.Unix(1_700_000_000, 123_456_789)
+var begin = time.Unix(1_700_000_000, 123_456_789).UTC()
 
 // Buckets returns a token bucket of a store that has counted nothing, on a clock.
 type Buckets func(burst uint64, now func() time.Time) weir.Strategy
@@ -143,12 +143,17 @@ func (b bucket) spaced(each, now int64) bucket {
 	}
 	b.at = now
 	if each != b.each {
-		ns := new(big.Int).Mul(big.NewInt(b.full-now), big.NewInt(each))
-		ns.Add(ns, big.NewInt(b.each-1)).Quo(ns, big.NewInt(b.each))
-		b.full, b.each = now+ns.Int64(), each
+		b.full, b.each = respaced(b.full, b.each, each, now), each
 		b.changes = new(big.Rat).Add(b.changes, big.NewRat(1, each))
 	}
 	return b
+}
+
+// respaced returns when a bucket is full, at full if a token flows in every was, if one does every
+// each from now on.
+func respaced(full, was, each, now int64) int64 {
+	ns := new(big.Int).Mul(big.NewInt(full-now), big.NewInt(each))
+	return now + ns.Add(ns, big.NewInt(was-1)).Quo(ns, big.NewInt(was)).Int64()
 }
 
 // take returns b with n tokens less.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
 )
 
 // ReserveDuration and ReserveLimit are those of all requests.
@@ -33,7 +33,7 @@ type Reserver struct {
 type history struct {
 	*rand.Rand
 	strategy weir.Strategy
-	now      *atomic.Int64
+	clock    *weirtest.Clock
 	made     []*reservation
 }
 
@@ -47,13 +47,9 @@ type reservation struct {
 }
 
 func (s *Reserver) begin(seed uint64) *history {
-	h := &history{Rand: rand.New(rand.NewPCG(seed, 0)), now: new(atomic.Int64)}
-	h.now.Store(1_700_000_000_123_456_789)
-	h.strategy = s.Make(h.time)
-	return h
+	clock := weirtest.NewClock(begin)
+	return &history{Rand: rand.New(rand.NewPCG(seed, 0)), clock: clock, strategy: s.Make(clock.Now)}
 }
-
-func (h *history) time() time.Time { return time.Unix(0, h.now.Load()).UTC() }
 
 func request(cost uint64) *weir.Request {
 	return &weir.Request{Key: "a", Limit: ReserveLimit, Duration: ReserveDuration, Cost: cost,
@@ -69,7 +65,7 @@ func (h *history) reserve() (*reservation, error) {
 		return nil, err
 	}
 	*r = weir.Request{} // it is the caller's again
-	made := &reservation{Reservation: v, at: h.time(), estimate: max(1, cost), actual: max(1, cost)}
+	made := &reservation{Reservation: v, at: h.clock.Now(), estimate: max(1, cost), actual: max(1, cost)}
 	if v.Allowed() {
 		h.made = append(h.made, made)
 	}
@@ -114,7 +110,7 @@ func (s *Reserver) Check(seed uint64, steps int) error {
 		var did string
 		switch n := h.IntN(20); {
 		case n == 0:
-			h.now.Add(int64(5 * ReserveDuration))
+			h.clock.Advance(5 * ReserveDuration)
 			epoch, count, did = epoch+1, 0, "next epoch"
 		case n < 11 || len(h.made) == 0:
 			v, err := h.reserve()
@@ -167,7 +163,7 @@ func (h *history) counted() (uint64, error) {
 func (s *Reserver) CheckSpans(seed uint64, steps int) error {
 	h := s.begin(seed)
 	for range steps {
-		h.now.Add(h.Int64N(int64(ReserveDuration)/4) * int64(h.IntN(3)))
+		h.clock.Advance(time.Duration(h.Int64N(int64(ReserveDuration)/4) * int64(h.IntN(3))))
 		if h.IntN(2) == 0 || len(h.made) == 0 {
 			if _, err := h.reserve(); err != nil {
 				return err
