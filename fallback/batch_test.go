@@ -1,8 +1,8 @@
 package fallback_test
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -14,129 +14,67 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // far is a store of limits, each call of which takes a round trip.
 type far struct {
-	limiter *weir.Limiter
-	took    time.Duration
-	down    atomic.Bool
-	exits   atomic.Bool // a call of several limits ends its goroutine
-	trips   atomic.Int64
+	*server
+	took  time.Duration
+	exits atomic.Bool // a call of several limits ends its goroutine
+	trips atomic.Int64
 }
 
-func (s *far) trip(ctx context.Context) error {
-	if s.down.Load() {
-		return errors.New("down")
-	}
+func (s *far) trip(c call) (*weir.Result, error) {
 	s.trips.Add(1)
 	select {
 	case <-time.After(s.took):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		return c.do()
+	case <-c.ctx.Done():
+		return nil, c.ctx.Err()
 	}
 }
 
-// batched is a fixed window on a far store.
-type batched struct {
-	window *weir.FixedWindow
-	server *far
-}
+func (s *far) Store() (any, weir.Strategy) { return s, s }
 
-func (b *batched) Store() (any, weir.Strategy) { return b.server, b }
-
-func (b *batched) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
-	if b.server.exits.Load() && len(limits) > 1 {
+func (s *far) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
+	if s.exits.Load() && len(limits) > 1 {
 		runtime.Goexit()
 	}
-	err := b.server.trip(ctx)
+	_, err := s.serve(ctx, "Batch", nil, func(inner weir.Strategy) (*weir.Result, error) {
+		for _, l := range limits {
+			res, err := wrap.Do(ctx, op, inner.(chargeable), &l.Request, &l.Result)
+			if l.Err = err; res != nil {
+				l.Result = *res
+			}
+		}
+		return nil, nil
+	})
 	for _, l := range limits {
-		if l.Err = err; err != nil {
-			continue
-		}
-		var res *weir.Result
-		switch op {
-		case weir.OpRun:
-			res, l.Err = b.window.Run(ctx, &l.Request)
-		case weir.OpPeek:
-			res, l.Err = b.window.Peek(ctx, &l.Request)
-		case weir.OpRefund:
-			l.Err = b.window.Refund(ctx, &l.Request, &l.Result)
-		case weir.OpCharge:
-			l.Err = b.window.Charge(ctx, &l.Request)
-		}
-		if res != nil {
-			l.Result = *res
-		}
+		l.Err = cmp.Or(err, l.Err)
 	}
-}
-
-// one makes a call by itself.
-func (b *batched) one(
-	ctx context.Context, op weir.Op, r *weir.Request, res weir.Result,
-) (*weir.Result, error) {
-	l := &weir.Attempt{Request: *r, Result: res}
-	b.Batch(ctx, op, []*weir.Attempt{l})
-	return &l.Result, l.Err
-}
-
-func (b *batched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return b.one(ctx, weir.OpRun, r, weir.Result{})
-}
-
-func (b *batched) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return b.one(ctx, weir.OpPeek, r, weir.Result{})
-}
-
-func (b *batched) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	_, err := b.one(ctx, weir.OpRefund, r, *taken)
-	return err
-}
-
-func (b *batched) Charge(ctx context.Context, r *weir.Request) error {
-	_, err := b.one(ctx, weir.OpCharge, r, weir.Result{})
-	return err
-}
-
-func (b *batched) Reconcile(
-	ctx context.Context, r *weir.Request, l *weir.Backlog,
-) (*weir.Result, error) {
-	if err := b.server.trip(ctx); err != nil {
-		return nil, err
-	}
-	if l.Total > l.Charged {
-		q := *r
-		q.Cost = l.Total - l.Charged
-		if err := b.window.Charge(ctx, &q); err != nil {
-			return nil, err
-		}
-	}
-	return b.window.Run(ctx, r)
 }
 
 // together returns limits on two Fallbacks of one server, and what is counted there.
 func together(
 	t *testing.T, took time.Duration, cfg fallback.Config,
 ) (*far, weir.Attempts, func() [2]uint64) {
-	s, local := &far{limiter: limiterOn(t, nil), took: took}, limiterOn(t, nil)
+	// in no Limiter of this process, as far as is known
+	counting := func() weir.Strategy { return chargingOnly(local(t)) }
+	s := &far{server: newServer(counting), took: took}
+	s.passes = s.trip
+	own := local(t)
 	var limits weir.Attempts
 	for _, key := range []string{"a", "b"} {
-		f, err := fallback.New(&batched{s.limiter.FixedWindow(), s}, local.FixedWindow(), cfg)
-		require.NoError(t, err)
-		l := weir.NewAttempt(f)
+		l := weir.NewAttempt(newFallback(t, s, own, cfg))
 		l.Request = weir.Request{Key: key, Limit: 100, Duration: time.Hour}
 		limits = append(limits, l)
 	}
 	return s, limits, func() (counts [2]uint64) {
-		for i := range 2 {
+		for i := range counts {
 			r := limits[i].Request
 			r.Cost = 1
-			res, err := s.limiter.FixedWindow().Peek(context.Background(), &r)
-			require.NoError(t, err)
-			if counts[i] = res.TotalRequests; res.Allowed() {
-				counts[i]--
-			}
+			counts[i] = total(t, s.Unwrap(), r)
 		}
 		return counts
 	}
@@ -168,9 +106,9 @@ func TestSeveralCallsAreOne(t *testing.T) {
 			"what is over its limit is charged")
 		assert.Equal(t, [2]uint64{150, 150}, counts())
 
-		local := weir.NewAttempt(s.limiter.FixedWindow())
-		local.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
-		limits = append(limits, local)
+		here := weir.NewAttempt(local(t))
+		here.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
+		limits = append(limits, here)
 		assert.EqualValues(t, 1, take(func(l *weir.Attempt) {
 			l.Afterwards = false
 		}), "peeks after a denial")
@@ -219,19 +157,16 @@ func TestPrimaryThatExitsInABatch(t *testing.T) {
 
 // Callers that give up before their call begins do not count against primary.
 func TestCallersThatGiveUpTogetherAreNoFailure(t *testing.T) {
-	failures := func(n int) (failed int64) {
-		var errs atomic.Int64
-		_, limits, _ := together(t, 0, fallback.Config{Timeout: time.Minute, OnError: func(error) {
-			errs.Add(1)
-		}})
-		for i := range 2000 {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%50)*time.Microsecond)
-			_, _ = limits[:n].Take(ctx, nil)
-			cancel()
-		}
-		return errs.Load()
+	var errs atomic.Int64
+	_, limits, _ := together(t, 0, fallback.Config{Timeout: time.Minute, OnError: func(error) {
+		errs.Add(1)
+	}})
+	for i := range 2000 {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%50)*time.Microsecond)
+		_, _ = limits.Take(ctx, nil)
+		cancel()
 	}
-	assert.Zero(t, failures(2))
+	assert.Zero(t, errs.Load())
 }
 
 // A caller that owes something holds up no other one.
@@ -239,10 +174,10 @@ func TestDebtsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, limits, counts := together(t, 120*time.Millisecond,
 			fallback.Config{Timeout: 200 * time.Millisecond})
-		s.down.Store(true)
+		s.fails(errDown)
 		_, err := limits[:1].Take(context.Background(), nil)
 		require.NoError(t, err)
-		s.down.Store(false)
+		s.fails(nil)
 		start := time.Now()
 		allowed, err := limits.Take(context.Background(), nil)
 		require.NoError(t, err)

@@ -161,50 +161,46 @@ func TestDebtsToTiers(t *testing.T) {
 	})
 }
 
+// loseAnswers has an instance owe 50, and then lose the answers of so many calls, with each of which
+// that is sent. It returns the next Result.
+func loseAnswers(t *testing.T, of strategyOf, to front, lost int) (*fallback.Fallback, weir.Result) {
+	// so that the breaker stays closed
+	f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, to)
+	i := f.instances[0]
+	f.server.fails(errDown)
+	for range 50 {
+		ask(t, i, daily)
+	}
+	f.server.losesAnswers()
+	for range lost {
+		ask(t, i, daily)
+	}
+	f.server.fails(nil)
+	res, by := ask(t, i, daily)
+	assert.Equal(t, fallback.FromPrimary, by)
+	return i, res
+}
+
+var daily = weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
+
 // A debt is charged once, even if it is sent again because replies are lost. Each request whose
 // reply is lost may count.
 func TestLostAnswersChargeOnce(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
-			// so that the breaker stays closed
-			f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, whole)
-			i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
-			f.server.fails(errDown)
-			for range 50 {
-				ask(t, i, r)
-			}
-			f.server.losesAnswers()
-			const lost = 60
-			for range lost {
-				ask(t, i, r)
-			}
-			f.server.fails(nil)
-			res, by := ask(t, i, r)
-			assert.Equal(t, fallback.FromPrimary, by)
-			admitted := uint64(50 + lost + 1)
+			const lost, admitted = 60, uint64(50 + 60 + 1)
+			i, res := loseAnswers(t, of, whole, lost)
 			assert.LessOrEqual(t, res.TotalRequests, admitted+lost, "at most one hit for each lost reply")
 			assert.GreaterOrEqual(t, res.TotalRequests, admitted)
-			before := res.TotalRequests
-			res, _ = ask(t, i, r)
-			assert.Equal(t, before+1, res.TotalRequests)
+			next, _ := ask(t, i, daily)
+			assert.Equal(t, res.TotalRequests+1, next.TotalRequests)
 		})
 	}
 }
 
 // The control: repeated calls of Seed and Charge are counted repeatedly.
 func TestLostAnswersChargeOnceControl(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, fallback.Config{MinCalls: 1 << 30}, chargingFront)
-	i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
-	f.server.fails(errDown)
-	for range 50 {
-		ask(t, i, r)
-	}
-	f.server.losesAnswers()
-	for range 60 {
-		ask(t, i, r)
-	}
-	f.server.fails(nil)
-	res, _ := ask(t, i, r)
+	_, res := loseAnswers(t, fixedWindow, chargingFront, 60)
 	assert.Greater(t, res.TotalRequests, uint64(1000))
 }
 

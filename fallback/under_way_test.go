@@ -1,6 +1,7 @@
 package fallback_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -309,8 +310,25 @@ type crowd struct {
 	of        strategyOf
 	to        func(*road) weir.Strategy
 	local     func(weir.Strategy) weir.Strategy // nil: the strategy itself
-	instances int
-	giveBack  bool // some callers do, with part of the others under way
+	instances int                               // 0: two to four
+	giveBack  bool                              // some callers do, with part of the others under way
+}
+
+// episodes runs c in many episodes, from a first one on, on each strategy.
+func (c crowd) episodes(
+	t *testing.T, first uint64, check func(t *testing.T, u *used, limit, episode uint64),
+) {
+	for name, of := range strategies() {
+		c.of = of
+		t.Run(name, func(t *testing.T) {
+			for i := range uint64(slow.N(30, 200, 5000)) {
+				synctest.Test(t, func(t *testing.T) {
+					u, limit := c.run(t, first+i)
+					check(t, u, limit, first+i)
+				})
+			}
+		})
+	}
 }
 
 // used is the cost that callers have, and the most that they had.
@@ -330,6 +348,7 @@ func (u *used) add(cost uint64) {
 // that is left of the limit is used, locally or not.
 func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 	u = new(used)
+	c.instances = cmp.Or(c.instances, int(2+seed%3))
 	rng := rand.New(rand.NewPCG(seed, 1))
 	made := func() weir.Strategy { return c.of(limiterOn(t, nil)) }
 	s := &road{server: newServer(made), prompt: rng.IntN(2) == 0, rng: rand.New(rand.NewPCG(seed, 2))}
@@ -394,49 +413,31 @@ var ways = map[string]func(*road) weir.Strategy{
 // One instance admits exactly the limit while some calls of primary fail and others, which are
 // under way meanwhile, succeed.
 func TestOneInstanceAdmitsTheLimit(t *testing.T) {
-	for name, of := range strategies() {
-		for way, to := range ways {
-			t.Run(fmt.Sprint(name, " that ", way), func(t *testing.T) {
-				for i := range uint64(slow.N(30, 200, 5000)) {
-					// In episode 2157 calls under way fail after an answer whose count they hid in local.
-					seed := i + 2157
-					synctest.Test(t, func(t *testing.T) {
-						u, limit := crowd{of: of, to: to, instances: 1}.run(t, seed)
-						assert.Equal(t, limit, u.now, "episode %d", seed)
-					})
-				}
-			})
-		}
+	for way, to := range ways {
+		t.Run(way, func(t *testing.T) {
+			// In episode 2157 calls under way fail after an answer whose count they hid in local.
+			crowd{to: to, instances: 1}.episodes(t, 2157,
+				func(t *testing.T, u *used, limit, episode uint64) {
+					assert.Equal(t, limit, u.now, "episode %d", episode)
+				})
+		})
 	}
 }
 
 // Nor does it admit more where callers give back what they have.
 func TestOneInstanceAdmitsTheLimitWhereCallersGiveBack(t *testing.T) {
-	for name, of := range strategies() {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(slow.N(30, 200, 5000)) {
-				synctest.Test(t, func(t *testing.T) {
-					u, limit := crowd{of: of, to: ways["reconciles"], instances: 1, giveBack: true}.run(t, seed)
-					assert.LessOrEqual(t, u.most, limit, "episode %d", seed)
-				})
-			}
+	crowd{to: ways["reconciles"], instances: 1, giveBack: true}.episodes(t, 0,
+		func(t *testing.T, u *used, limit, episode uint64) {
+			assert.LessOrEqual(t, u.most, limit, "episode %d", episode)
 		})
-	}
 }
 
 // Several instances admit no more than New says of the worst case.
 func TestCrowdsAreBounded(t *testing.T) {
-	for name, of := range strategies() {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(slow.N(30, 200, 5000)) {
-				synctest.Test(t, func(t *testing.T) {
-					n := 2 + seed%3
-					u, limit := crowd{of: of, to: ways["reconciles"], instances: int(n)}.run(t, seed)
-					assert.LessOrEqual(t, u.most, limit+(n-1)*((limit+n-1)/n), "episode %d", seed)
-				})
-			}
+	crowd{to: ways["reconciles"]}.episodes(t, 0,
+		func(t *testing.T, u *used, limit, episode uint64) {
+			assert.LessOrEqual(t, u.most, bound(limit, 2+episode%3), "episode %d", episode)
 		})
-	}
 }
 
 // The control: a local that cannot take back counts no calls under way.

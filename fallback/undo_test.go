@@ -23,9 +23,12 @@ func (f *fleet) failsOnce(t *testing.T, i int) {
 
 // A failed call of one caller does not undo what another instance took back from a second one.
 func TestFailedCallUndoesNoReset(t *testing.T) {
-	for name, to := range map[string]front{"reconciles": whole, "control: always seeds": alwaysSeeds} {
+	for name, row := range map[string]struct {
+		to   front
+		want uint64
+	}{"reconciles": {whole, 1}, "control: always seeds": {alwaysSeeds, 100}} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 2, fixedWindow, fallback.Config{}, to)
+			f := newFleet(t, 2, fixedWindow, fallback.Config{}, row.to)
 			r := weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 			for range 50 {
 				ask(t, f.instances[0], r)
@@ -35,11 +38,7 @@ func TestFailedCallUndoesNoReset(t *testing.T) {
 			f.failsOnce(t, 1)
 			res, by := ask(t, f.instances[1], r)
 			assert.Equal(t, fallback.FromPrimary, by)
-			if name == "reconciles" {
-				assert.EqualValues(t, 1, res.TotalRequests)
-			} else {
-				assert.EqualValues(t, 100, res.TotalRequests)
-			}
+			assert.Equal(t, row.want, res.TotalRequests)
 		})
 	}
 }
