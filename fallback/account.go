@@ -19,7 +19,7 @@ import (
 // last count, if primary may have lost it; and the debts, as two running totals: charged, up to
 // which primary has charged them or they have lapsed, and total. Primary stores the largest total
 // under the account's number, and charges what a total is more than that and than charged: so a
-// debt is charged once, however often it is sent. An example is in package debt.
+// debt is charged once, however often it is sent. The type debts has an example.
 //
 // A reset begins another account: requests under way change one that is in use no more.
 type account struct {
@@ -31,7 +31,7 @@ type account struct {
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted count     // the last of primary
-	// the breaker's Epoch when the last answered call began: if it has risen since, primary may have
+	// the breaker's epoch when the last answered call began: if it has risen since, primary may have
 	// lost its counts, and counted is sent
 	epoch uint64
 

@@ -47,7 +47,7 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt
 		}
 	}
 	if len(met) > 0 {
-		go m.call(f.server.Detached(ctx), op, met)
+		go m.call(f.server.deadlines.Detached(ctx), op, met)
 	}
 	all.Wait()
 	if p := panicked.Load(); p != nil {

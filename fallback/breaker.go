@@ -79,9 +79,6 @@ func newBreaker(cfg Config, partition string, now time.Time) *breaker {
 	return &breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
 }
 
-// Epoch returns how often the server may have lost its data.
-func (b *breaker) Epoch() uint64 { return b.epoch.Load() }
-
 // State returns the state, and since when it is that.
 func (b *breaker) State() (State, time.Time) {
 	b.mu.Lock()

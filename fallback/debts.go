@@ -7,9 +7,9 @@ import (
 )
 
 // debts are what one caller owes primary: cost that local admitted while primary did not answer.
-// They are sent to it as two numbers, charged and total,
-// and it charges total less charged, or less the largest total that it was sent before, if that is
-// more. So a debt is charged once, however often it is sent:
+// They are sent to it as two numbers, charged and total, and it charges total less charged, or less
+// the largest total that it was sent before, if that is more. So a debt is charged once, however
+// often it is sent:
 //
 //	                                              debts up to   total   charged   sent
 //	1. local admits 5                             5                 5         0      0

@@ -180,7 +180,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.server = &server{cfg: cfg, prompt: f.primary.Prompt(), name: "weir/fallback probe " + f.id,
-		refused: refused, try: f.probe}
+		try: f.probe}
 	f.server.open()
 	f.seeder, _ = local.(weir.Seeder)
 	_, f.aware = local.(weir.Refunder)

@@ -114,7 +114,8 @@ func (v *visit) settle(ctx context.Context, now known) {
 	}
 }
 
-// refused reports whether err depends on the request alone.
+// refused reports whether err depends on the request alone: it is for the caller, and says nothing
+// of the server.
 func refused(err error) bool {
 	return errors.Is(err, errors.ErrUnsupported) ||
 		errors.Is(err, weir.ErrID) || errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit)

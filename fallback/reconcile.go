@@ -48,7 +48,7 @@ func (v *visit) backlog() *weir.Backlog {
 // missed is backlog, with the account locked.
 func (v *visit) missed() *weir.Backlog {
 	a, now := v.a, v.began
-	v.epoch = v.b.Epoch()
+	v.epoch = v.b.epoch.Load()
 	reset, seed := now.Before(a.reset), a.epoch != v.epoch && a.counted.now(now) > 0
 	if a.debts.Owed(now) == 0 && !reset && !seed {
 		return nil

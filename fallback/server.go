@@ -26,11 +26,8 @@ const attempts = 4
 // Config is one part. It is safe for concurrent use.
 type server struct {
 	cfg    Config
-	prompt bool   // see weir.Prompt
+	prompt bool   // see Prompt
 	name   string // no other server's
-
-	// refused reports whether an error is for the caller, and says nothing of the server.
-	refused func(error) bool
 
 	// try makes an attempt of a probe, with a key of its own in the part that is probed: it begins
 	// with name or ends in it. try returns when the server was called, after what it took to connect
@@ -81,9 +78,6 @@ func (s *server) breaker(key string) *breaker {
 	return found.(*breaker)
 }
 
-// Detached returns a context that ends after Timeout, whenever ctx ends.
-func (s *server) Detached(ctx context.Context) context.Context { return s.deadlines.Detached(ctx) }
-
 // Call calls the server, unless b, the breaker of key, is open: then it starts a probe, if one is
 // due. It waits for at most Timeout, half of the time that the caller has left, or until the caller
 // gives up, which it does not notice while it makes the call itself. The error is errUndecided, one
@@ -106,7 +100,7 @@ func (s *server) Call(
 		wait = min(wait, time.Until(deadline)/2)
 	}
 	if s.prompt && wait == s.cfg.Timeout {
-		err := here(s.Detached(ctx))
+		err := here(s.deadlines.Detached(ctx))
 		now := s.cfg.Now()
 		s.called(now.Sub(began), err)
 		if err = s.judge(b, err, now); err == errUndecided && ctx.Err() != nil {
@@ -218,7 +212,7 @@ func (s *server) judge(b *breaker, err error, now time.Time) error {
 	var failure error
 	switch {
 	case err == nil:
-	case s.refused(err):
+	case refused(err):
 		return err
 	case err == errTimeout, s.isDown(err):
 		s.failures.Add(1)

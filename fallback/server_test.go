@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-var errBad = errors.New("a bad request")
+	"github.com/weirgo/weir"
+)
 
 // fail returns a call that ends with err.
 func fail(err error) func(context.Context) error {
@@ -27,8 +27,7 @@ func testServer(change func(*server)) *server {
 		cfg: Config{Interval: time.Second, Stall: -1, MinCalls: 1, FailureRate: 0.5,
 			ProbeInterval: time.Second, Timeout: 50 * time.Millisecond, ProbeTimeout: time.Second,
 			Now: time.Now},
-		refused: func(err error) bool { return err == errBad },
-		try:     func(context.Context, string) (time.Time, error) { return time.Now(), nil },
+		try: func(context.Context, string) (time.Time, error) { return time.Now(), nil },
 	}
 	if change != nil {
 		change(s)
@@ -64,7 +63,7 @@ func TestEndsOfCalls(t *testing.T) {
 		took             time.Duration
 	}{
 		"an answer":   {op: fail(nil)},
-		"bad request": {op: fail(errBad), want: errBad},
+		"bad request": {op: fail(weir.ErrLimit), want: weir.ErrLimit},
 		"a failure":   {op: fail(errTest), want: errUndecided, state: Open, failures: 1},
 		"its deadline": {op: late, want: errUndecided, state: Open, failures: 1,
 			took: 50 * time.Millisecond},
