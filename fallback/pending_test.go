@@ -14,12 +14,14 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-// distantly returns a server whose answers take a round trip, unless the context ends before.
+// distantly returns a server whose answers take a round trip, unless the context ends before. Peeks
+// and what takes back are not late.
 func distantly(roundTrip time.Duration, of func() weir.Strategy) *server {
 	s := newServer(of)
 	s.passes = func(c call) (*weir.Result, error) {
 		res, err := c.do()
-		if c.method == "Peek" {
+		switch c.method {
+		case "Peek", "Refund", "Reset":
 			return res, err
 		}
 		select {
