@@ -187,13 +187,11 @@ func TestReturnToTheSliceOfTiers(t *testing.T) {
 	s.admit(8)
 	s.giveBack(first, 2)
 	s.admit(2)
-	res, err := tiers.Run(t.Context(), s.request(1))
-	require.NoError(t, err)
+	res := mustRun(t, tiers, s.request(1))
 	assert.False(t, res.Allowed(), "ten in one second")
 	clock.Advance(time.Second)
 	s.admit(2)
-	res, err = tiers.Run(t.Context(), s.request(1))
-	require.NoError(t, err)
+	res = mustRun(t, tiers, s.request(1))
 	assert.False(t, res.Allowed(), "twelve in ten seconds")
 }
 
@@ -210,8 +208,7 @@ func TestReturnToTheHitOfAList(t *testing.T) {
 	require.NoError(t, err)
 	for range 999 {
 		clock.Advance(time.Millisecond)
-		_, err := list.Run(t.Context(), r)
-		require.NoError(t, err)
+		mustRun(t, list, r)
 	}
 	require.NoError(t, errors.Join(old(t.Context(), 2), recent(t.Context(), 1)))
 	entries, err := list.Hits(t.Context(), r)

@@ -51,8 +51,7 @@ func TestCalendarGoesByTheServersClock(t *testing.T) {
 			assert.EqualValues(t, i+1, res.TotalRequests)
 			assert.True(t, res.ExpiresAt.Equal(ends), "%v, want %v", res.ExpiresAt, ends)
 		}
-		ttl, err := server.Client().PTTL(t.Context(), "weir:calendar:hour@UTC:{a}").Result()
-		require.NoError(t, err)
+		ttl := pttl(t, server.Client(), "weir:calendar:hour@UTC:{a}")
 		assert.InDelta(t, time.Until(ends)+redislimit.DefaultGrace, ttl, float64(10*time.Second))
 		return
 	}
@@ -63,8 +62,7 @@ func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})
 	r := &weir.Request{Key: "a", Limit: 100}
-	taken, err := store.Calendar(weir.Hour, nil).Run(t.Context(), r)
-	require.NoError(t, err)
+	taken := mustRun(t, store.Calendar(weir.Hour, nil), r)
 	for _, d := range []time.Duration{-3 * time.Hour, 3 * time.Hour} {
 		s := hours(store, d)
 		fails := func(what string, err error) {
@@ -138,12 +136,10 @@ func TestCalendarOnAClockThatStepsBack(t *testing.T) {
 	s, r := store.Calendar(weir.Hour, berlin), &weir.Request{Key: "a", Limit: 100}
 	for i, at := range []time.Duration{-time.Second, time.Second, -time.Second, time.Second} {
 		now = edge.Add(at)
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		res := mustRun(t, s, r)
 		assert.EqualValues(t, i/2+1, res.TotalRequests)
 		if i > 0 {
-			ttl, err := server.Client().PTTL(t.Context(), "weir:calendar:hour@Europe/Berlin:{a}").Result()
-			require.NoError(t, err)
+			ttl := pttl(t, server.Client(), "weir:calendar:hour@Europe/Berlin:{a}")
 			assert.Greater(t, ttl, 58*time.Minute, "the count of the hour after the edge is kept")
 		}
 	}
@@ -170,8 +166,7 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 	r := &weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour}
 	counts := func(s weir.Strategy, want uint64) {
 		t.Helper()
-		res, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		res := mustRun(t, s, r)
 		assert.Equal(t, want, res.TotalRequests)
 	}
 	for _, s := range all {
@@ -185,8 +180,7 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 		assert.Equal(t, 1, n)
 		counts(s, 1)
 		for _, later := range all[i+1:] {
-			res, err := later.Peek(t.Context(), r)
-			require.NoError(t, err)
+			res := mustPeek(t, later, r)
 			assert.Greater(t, res.TotalRequests, uint64(1), "reset with another")
 		}
 	}

@@ -24,10 +24,9 @@ func TestOnCall(t *testing.T) {
 		}})
 	s := store.FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Hour}
-	_, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	mustRun(t, s, r)
 	require.NoError(t, s.Reset(t.Context(), r))
-	_, err = s.Run(t.Context(), &weir.Request{Limit: 10, Duration: time.Hour})
+	_, err := s.Run(t.Context(), &weir.Request{Limit: 10, Duration: time.Hour})
 	require.ErrorIs(t, err, weir.ErrID)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()

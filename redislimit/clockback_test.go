@@ -33,15 +33,11 @@ func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64,
 		}
 		r := &weir.Request{Key: "a", Limit: limit, Duration: d, Cost: rng.Uint64N(4)}
 		if rng.IntN(10) == 0 {
-			_, err := p.local.Peek(t.Context(), r)
-			require.NoError(t, err)
-			_, err = p.remote.Peek(t.Context(), r)
-			require.NoError(t, err)
+			mustPeek(t, p.local, r)
+			mustPeek(t, p.remote, r)
 		}
-		a, err := p.local.Run(t.Context(), r)
-		require.NoError(t, err)
-		b, err := p.remote.Run(t.Context(), r)
-		require.NoError(t, err)
+		a := mustRun(t, p.local, r)
+		b := mustRun(t, p.remote, r)
 		if !same(a, b) {
 			differ++
 			example = fmt.Sprintf("%v: local %+v, redis %+v", clock.Now(), *a, *b)
@@ -86,15 +82,12 @@ func TestPeekBeforeAStepBack(t *testing.T) {
 			weir.Peeker
 		}{"local": p.local, "redis": p.remote} {
 			clock.Set(start)
-			res, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			res := mustRun(t, s, r)
 			require.True(t, res.Allowed(), "%s, %s", p.name, who)
 			clock.Set(start.Add(time.Second))
-			_, err = s.Peek(t.Context(), r)
-			require.NoError(t, err)
+			mustPeek(t, s, r)
 			clock.Set(start.Add(999 * time.Millisecond))
-			res, err = s.Run(t.Context(), r)
-			require.NoError(t, err)
+			res = mustRun(t, s, r)
 			assert.False(t, res.Allowed(), "%s, %s", p.name, who)
 		}
 	}
@@ -117,11 +110,8 @@ func TestStepBackKeepsTheNextWindow(t *testing.T) {
 	} {
 		for _, now := range []time.Time{edge.Add(time.Second), edge.Add(-time.Second)} {
 			clock.Set(now)
-			_, err := test.s.Run(t.Context(), r)
-			require.NoError(t, err)
-			ttl, err := server.Client().PTTL(t.Context(),
-				redislimit.DefaultPrefix+name+":60000:{a}").Result()
-			require.NoError(t, err)
+			mustRun(t, test.s, r)
+			ttl := pttl(t, server.Client(), redislimit.DefaultPrefix+name+":60000:{a}")
 			assert.Greater(t, ttl, test.life, "%s at %v", name, now)
 		}
 	}

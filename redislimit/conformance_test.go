@@ -119,15 +119,12 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 			}
 			counted := func() uint64 {
 				t.Helper()
-				res, err := s.Peek(ctx, ask(1))
-				require.NoError(t, err)
+				res := mustPeek(t, s, ask(1))
 				return res.TotalRequests - uint64(res.State)
 			}
-			first, err := s.Run(ctx, ask(3))
-			require.NoError(t, err)
+			first := mustRun(t, s, ask(3))
 			clock.Advance(10 * time.Second)
-			second, err := s.Run(ctx, ask(4))
-			require.NoError(t, err)
+			second := mustRun(t, s, ask(4))
 			require.NoError(t, s.Refund(ctx, ask(4), second))
 			require.Equal(t, uint64(3), counted())
 			require.NoError(t, s.Refund(ctx, ask(4),
@@ -135,14 +132,12 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 			require.Equal(t, uint64(3), counted(), "a denial is not counted")
 			require.NoError(t, s.Refund(ctx, ask(5), first))
 			require.Equal(t, uint64(0), counted(), "not below zero")
-			third, err := s.Run(ctx, ask(6))
-			require.NoError(t, err)
+			third := mustRun(t, s, ask(6))
 			require.True(t, third.ExpiresAt.Equal(first.ExpiresAt), "the period is unchanged")
 			require.Equal(t, uint64(6), counted())
 
 			clock.Set(first.ExpiresAt)
-			fourth, err := s.Run(ctx, ask(2))
-			require.NoError(t, err)
+			fourth := mustRun(t, s, ask(2))
 			require.NoError(t, s.Refund(ctx, ask(6), third))
 			require.Equal(t, uint64(2), counted(), "the period has ended")
 			require.NoError(t, s.Refund(ctx, ask(2), fourth))
@@ -170,8 +165,7 @@ func TestACostOverTheLimitNeverPasses(t *testing.T) {
 		for _, limit := range []uint64{1 << 53, 1 << 54} {
 			r := &weir.Request{Key: p.name, Limit: limit, Duration: time.Hour, Cost: 1<<54 + 1}
 			for _, s := range []strategy{p.local, p.remote} {
-				res, err := s.Run(t.Context(), r)
-				require.NoError(t, err)
+				res := mustRun(t, s, r)
 				require.Equal(t, weir.Deny, res.State, "%s: %T", p.name, s)
 				require.True(t, res.ExpiresAt.IsZero())
 			}

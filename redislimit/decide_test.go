@@ -89,8 +89,7 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	}
 	all := weir.All(limit(2), limit(3), limit(4))
 	proxy.Forget()
-	res, err := all.Run(ctx, &weir.Request{Key: "a"})
-	require.NoError(t, err)
+	res := mustRun(t, all, &weir.Request{Key: "a"})
 	assert.True(t, res.Allowed())
 	assert.Equal(t, 1, proxy.Trips(), "All")
 	proxy.Forget()
@@ -125,8 +124,7 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 	assert.Equal(t, 1, trips("a", look))
 	assert.Equal(t, 1, trips("a", after))
 	assert.Equal(t, 2, trips("a", after))
-	res, err := s.FixedWindow().Peek(ctx, &weir.Request{Key: "a0", Limit: 99, Duration: time.Hour})
-	require.NoError(t, err)
+	res := mustPeek(t, s.FixedWindow(), &weir.Request{Key: "a0", Limit: 99, Duration: time.Hour})
 	assert.EqualValues(t, 17, res.TotalRequests)
 }
 
@@ -146,8 +144,7 @@ func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 	place := limits[1].TakeHeld()
 	require.NotNil(t, place)
 	require.NoError(t, place.Release(t.Context()))
-	res, err := s.InFlight().Peek(t.Context(), &limits[1].Request)
-	require.NoError(t, err)
+	res := mustPeek(t, s.InFlight(), &limits[1].Request)
 	assert.True(t, res.Allowed(), "the place is free again")
 }
 
@@ -190,8 +187,7 @@ func TestDecideIsNotRetried(t *testing.T) {
 	require.Error(t, err)
 	proxy.OnCommand(nil)
 	for _, a := range asks {
-		res, err := a.Strategy.(weir.Peeker).Peek(context.Background(), &a.Request)
-		require.NoError(t, err)
+		res := mustPeek(t, a.Strategy.(weir.Peeker), &a.Request)
 		assert.LessOrEqual(t, res.TotalRequests, uint64(3))
 	}
 }
@@ -207,12 +203,11 @@ func TestBatchOfBadRequests(t *testing.T) {
 			weir.Ask{Strategy: s.SlidingLog(), Request: bad})
 		require.ErrorIs(t, err, want)
 	}
-	res, err := s.FixedWindow().Peek(context.Background(), &good.Request)
-	require.NoError(t, err)
+	res := mustPeek(t, s.FixedWindow(), &good.Request)
 	assert.EqualValues(t, 1, res.TotalRequests, "what was taken was given back")
 
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err = weir.Decide(ended, good, good)
+	_, err := weir.Decide(ended, good, good)
 	require.ErrorIs(t, err, context.Canceled)
 }

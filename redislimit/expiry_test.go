@@ -131,8 +131,7 @@ func lives(t *testing.T, server *redistest.Server) (keys int, longest time.Durat
 	t.Helper()
 	ctx, c := context.Background(), server.Client()
 	for it := c.Scan(ctx, 0, "*", 1000).Iterator(); it.Next(ctx); keys++ {
-		ttl, err := c.PTTL(ctx, it.Val()).Result()
-		require.NoError(t, err)
+		ttl := pttl(t, c, it.Val())
 		if ttl == -1 {
 			assert.Fail(t, "key without a time to live", it.Val())
 		}
@@ -150,8 +149,7 @@ func TestLostExpiryIsRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod}
 			tooMuch := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod, Cost: 99}
-			taken, err := s.Run(ctx, r)
-			require.NoError(t, err)
+			taken := mustRun(t, s, r)
 			require.NoError(t, s.Charge(ctx, &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod,
 				Cost: 90}))
 			keys := server.Do("keys", "*{"+name+"}").([]any)

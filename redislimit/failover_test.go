@@ -39,8 +39,7 @@ func TestFailoverLosesOnlyUnreplicatedHits(t *testing.T) {
 	proxy := redistest.NewProxy(t, master.Addr)
 	s := open(t, proxy.Addr, redislimit.Config{}).FixedWindow()
 	for range failoverLimit / 2 {
-		_, err := s.Run(context.Background(), daily)
-		require.NoError(t, err)
+		mustRun(t, s, daily)
 	}
 	redistest.Eventually(t, 5*time.Second, "replication", func() bool {
 		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")
@@ -67,8 +66,7 @@ func TestPromotedMasterDecidesAgain(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.Addr, redislimit.Config{}).SlidingWindow()
 	for range 3 {
-		_, err := s.Run(context.Background(), daily)
-		require.NoError(t, err)
+		mustRun(t, s, daily)
 		server.Do("replicaof", "127.0.0.1", "1")
 		for range 50 {
 			_, err := s.Run(context.Background(), daily)

@@ -233,8 +233,7 @@ func TestAPlaceIsFoundAfterALostAnswer(t *testing.T) {
 		Timeout: 200 * time.Millisecond}).InFlight()
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 3}
 	inFlight := func() uint64 {
-		res, err := s.Peek(t.Context(), &weir.Request{Key: "a", Limit: 1 << 20, Duration: time.Minute})
-		require.NoError(t, err)
+		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 1 << 20, Duration: time.Minute})
 		return res.TotalRequests - 1
 	}
 	_, place, err := s.Acquire(t.Context(), r)
@@ -273,12 +272,10 @@ func TestRefundLeavesWhatIsHeld(t *testing.T) {
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
 	held, err := weir.Hold(t.Context(), s, r)
 	require.NoError(t, err)
-	taken, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	taken := mustRun(t, s, r)
 	for range 2 {
 		require.NoError(t, s.Refund(t.Context(), r, taken))
-		res, err := s.Peek(t.Context(), &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
-		require.NoError(t, err)
+		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
 		assert.EqualValues(t, 3, res.TotalRequests)
 	}
 	require.NoError(t, held.Release(t.Context()))
@@ -363,8 +360,7 @@ func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 		return at
 	}
 	time.Sleep(2 * holderLease) // nothing is free as long as all live
-	denied, err := s.Run(t.Context(), holderRequest())
-	require.NoError(t, err)
+	denied := mustRun(t, s, holderRequest())
 	require.False(t, denied.Allowed())
 
 	require.NoError(t, holders[0].Process.Kill())
@@ -375,8 +371,7 @@ func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 	var free *weir.Result
 	var last time.Time // the end that the last denial named
 	for free == nil {
-		res, err := s.Run(t.Context(), probe)
-		require.NoError(t, err)
+		res := mustRun(t, s, probe)
 		require.Less(t, now().Sub(killed), time.Minute, "they must come back")
 		if res.Allowed() {
 			free = res
@@ -389,7 +384,6 @@ func TestPlacesOfAKilledProcessComeBackAfterOneLease(t *testing.T) {
 	assert.False(t, admitted.Before(last), "no sooner than its leases end")
 	assert.False(t, last.After(killed.Add(holderLease)), "one lease after its last renewal")
 	assert.EqualValues(t, holderLimit, free.TotalRequests, "the others hold theirs")
-	one, err := s.Run(t.Context(), holderRequest())
-	require.NoError(t, err)
+	one := mustRun(t, s, holderRequest())
 	assert.False(t, one.Allowed())
 }

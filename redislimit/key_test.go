@@ -118,13 +118,11 @@ func TestOnlyAdmissionsCreateKeys(t *testing.T) {
 	ctx := context.Background()
 	store := open(t, server.Addr, redislimit.Config{})
 	for name, s := range everyStrategy(t, store, fivePerMinute) {
-		res, err := s.Peek(ctx, fivePerMinute)
-		require.NoError(t, err)
+		res := mustPeek(t, s, fivePerMinute)
 		assert.True(t, res.Allowed(), name)
 		tooMuch := *fivePerMinute
 		tooMuch.Cost = 11
-		res, err = s.Run(ctx, &tooMuch)
-		require.NoError(t, err)
+		res = mustRun(t, s, &tooMuch)
 		assert.Equal(t, &weir.Result{Limit: res.Limit}, res, name)
 		require.NoError(t, s.Reset(ctx, fivePerMinute))
 		require.NoError(t, s.Refund(ctx, fivePerMinute, &weir.Result{State: weir.Allow, TotalRequests: 1,
@@ -133,8 +131,7 @@ func TestOnlyAdmissionsCreateKeys(t *testing.T) {
 			&weir.Result{TotalRequests: 3, ExpiresAt: time.Now().Add(-time.Second)}))
 	}
 	for name, s := range everyStrategy(t, store, &weir.Request{Duration: time.Minute}) {
-		res, err := s.Run(ctx, &weir.Request{Key: "a", Duration: time.Minute})
-		require.NoError(t, err)
+		res := mustRun(t, s, &weir.Request{Key: "a", Duration: time.Minute})
 		assert.Equal(t, &weir.Result{}, res, "%s at limit 0", name)
 	}
 	assert.Empty(t, server.Do("keys", "*"))
@@ -154,8 +151,7 @@ func TestEntries(t *testing.T) {
 			var want []weir.Hit
 			for i, m := range metas {
 				r := &weir.Request{Key: "a", Limit: 100, Duration: time.Minute, Cost: uint64(i), Meta: m}
-				_, err := log.Run(ctx, r)
-				require.NoError(t, err)
+				mustRun(t, log, r)
 				want = append(want, weir.Hit{At: now, Cost: uint64(max(1, i)), Meta: m})
 				now = now.Add(time.Second)
 			}

@@ -102,12 +102,11 @@ func TestTimeoutAboveTheDefault(t *testing.T) {
 func TestClassOfDeadlines(t *testing.T) {
 	b := newBench(t)
 	s := b.store.FixedWindow()
-	_, err := s.Run(context.Background(), daily)
-	require.NoError(t, err)
+	mustRun(t, s, daily)
 	b.server.Freeze()
 	defer b.server.Thaw()
 
-	_, err = s.Run(context.Background(), daily)
+	_, err := s.Run(context.Background(), daily)
 	assert.ErrorIs(t, err, redislimit.ErrTimeout)
 	assert.NotErrorIs(t, err, context.DeadlineExceeded)
 	assert.Equal(t, redislimit.Down, redislimit.Classify(err))

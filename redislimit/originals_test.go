@@ -71,30 +71,26 @@ func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Str
 	start := time.Now().Round(0)
 	now.Store(&start)
 	set := func(at time.Time) { now.Store(&at) }
-	ctx, s := t.Context(), make(func() time.Time { return *now.Load() })
+	s := make(func() time.Time { return *now.Load() })
 	r := &weir.Request{Key: "some-user", Limit: 100, Duration: time.Minute}
 	for i := uint64(1); i <= 100; i++ {
-		res, err := s.Run(ctx, r)
-		require.NoError(t, err)
+		res := mustRun(t, s, r)
 		require.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: i,
 			ExpiresAt: start.Add(time.Minute)}, res)
 	}
-	res, err := s.Run(ctx, r)
-	require.NoError(t, err)
+	res := mustRun(t, s, r)
 	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100,
 		ExpiresAt: start.Add(time.Minute)}, res,
 		"the 101st call")
 
 	set(start.Add(time.Minute - time.Nanosecond))
-	res, err = s.Run(ctx, r)
-	require.NoError(t, err)
+	res = mustRun(t, s, r)
 	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100,
 		ExpiresAt: start.Add(time.Minute)}, res,
 		"just before the end of the period")
 
 	set(start.Add(time.Minute))
-	res, err = s.Run(ctx, r)
-	require.NoError(t, err)
+	res = mustRun(t, s, r)
 	assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1,
 		ExpiresAt: start.Add(2 * time.Minute)},
 		res, "one minute after the first call")
@@ -102,15 +98,13 @@ func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Str
 
 // A period starts with the first hit, at any time, and is then fixed.
 func TestOriginalPeriodStartsWithTheFirstHit(t *testing.T) {
-	ctx := context.Background()
 	for server, client := range servers(t) {
 		for _, name := range []string{"counter", "list"} {
 			now := time.Unix(1_700_000_017, 500)
 			s := originals[name](client, func() time.Time { return now })
 			end := now.Add(time.Minute)
 			for range 3 {
-				res, err := s.Run(ctx, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
-				require.NoError(t, err)
+				res := mustRun(t, s, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
 				assert.True(t, res.ExpiresAt.Equal(end), "%s, %s: %v", server, name, res)
 				now = now.Add(13 * time.Second)
 			}
@@ -121,14 +115,12 @@ func TestOriginalPeriodStartsWithTheFirstHit(t *testing.T) {
 // The drop-in replacements lack the defects of the originals: keys without a time to live, stored
 // denials, and keys that every hit renews.
 func TestOriginalsLeaveNothingBehind(t *testing.T) {
-	ctx := context.Background()
 	server := redistest.Start(t)
 	client := server.Client()
 	for name, make := range originals {
 		s := make(client, nil)
 		for i := range 20 {
-			_, err := s.Run(ctx, &weir.Request{Key: name, Limit: 7, Duration: time.Minute})
-			require.NoError(t, err)
+			mustRun(t, s, &weir.Request{Key: name, Limit: 7, Duration: time.Minute})
 			if i == 0 {
 				_, longest := lives(t, server)
 				assert.LessOrEqual(t, longest, time.Minute, "%s after one hit", name)

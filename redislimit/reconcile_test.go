@@ -111,18 +111,15 @@ func TestReconcileKeepsTotals(t *testing.T) {
 			_, err := s.Reconcile(t.Context(), r, &b)
 			require.NoError(t, err)
 		}
-		res, err := s.Peek(t.Context(), r)
-		require.NoError(t, err)
+		res := mustPeek(t, s, r)
 		assert.EqualValues(t, 10+4+2+5+1, res.TotalRequests, name)
 	}
 	keys, err := client.Keys(t.Context(), "*:charged").Result()
 	require.NoError(t, err)
 	require.Len(t, keys, 6)
 	for _, k := range keys {
-		count, err := client.PTTL(t.Context(), k[:len(k)-len(":charged")]).Result()
-		require.NoError(t, err)
-		totals, err := client.PTTL(t.Context(), k).Result()
-		require.NoError(t, err)
+		count := pttl(t, client, k[:len(k)-len(":charged")])
+		totals := pttl(t, client, k)
 		assert.GreaterOrEqual(t, totals, count, k)
 		assert.LessOrEqual(t, totals, max(count, r.Duration)+5*time.Second, k)
 	}
@@ -135,8 +132,7 @@ func aged(t *testing.T, client *redis.Client, clock *weirtest.Clock, by time.Dur
 	keys, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
 	for _, k := range keys {
-		left, err := client.PTTL(t.Context(), k).Result()
-		require.NoError(t, err)
+		left := pttl(t, client, k)
 		require.NoError(t, client.PExpire(t.Context(), k, left-by).Err()) // not above 0 deletes it
 	}
 }
@@ -154,14 +150,12 @@ func TestReconcileChargesOnceWhileADebtMayCount(t *testing.T) {
 			continue // it owes nothing
 		}
 		reconcile := func() (before, after uint64) {
-			peeked, err := s.Peek(t.Context(), r)
-			require.NoError(t, err)
+			peeked := mustPeek(t, s, r)
 			res, err := s.(weir.Reconciler).Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 10})
 			require.NoError(t, err)
 			return peeked.TotalRequests, res.TotalRequests
 		}
-		_, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		mustRun(t, s, r)
 		aged(t, client, clock, 40*time.Minute)
 		before, after := reconcile()
 		require.Equal(t, before+10, after, name)
@@ -201,13 +195,11 @@ func TestWarm(t *testing.T) {
 	} {
 		require.NoError(t, s.Warm(t.Context(), r))
 		proxy.Forget()
-		_, err := s.Run(t.Context(), r)
-		require.NoError(t, err)
+		mustRun(t, s, r)
 		_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 1})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]int{"evalsha": 2}, proxy.Seen())
-		res, err := s.Peek(t.Context(), r)
-		require.NoError(t, err)
+		res := mustPeek(t, s, r)
 		assert.EqualValues(t, 4, res.TotalRequests)
 	}
 }
@@ -278,19 +270,16 @@ func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour, Cost: 80}
 	for name, s := range everyStrategy(t, store, r) {
 		res, key := runOnce(t, client, s, r)
-		before, err := client.PTTL(t.Context(), key).Result()
-		require.NoError(t, err)
+		before := pttl(t, client, key)
 		part := *r
 		mark := time.Duration(0)
 		for _, part.Cost = range []uint64{60, 20} { // the second leaves little or nothing of the count
 			require.NoError(t, s.Refund(t.Context(), &part, res), name)
-			mark, err = client.PTTL(t.Context(), key+":back").Result()
-			require.NoError(t, err)
+			mark = pttl(t, client, key+":back")
 			assert.InDelta(t, before, mark, float64(10*time.Second), "%s: %d", name, part.Cost)
 		}
 		require.NoError(t, s.Reset(t.Context(), r), name)
-		after, err := client.PTTL(t.Context(), key+":back").Result()
-		require.NoError(t, err)
+		after := pttl(t, client, key+":back")
 		assert.InDelta(t, mark, after, float64(10*time.Second), name)
 		require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "b", Limit: 100, Duration: time.Hour},
 			res), name)
@@ -313,10 +302,8 @@ func TestTakenBackFromAKeyWithoutATimeToLive(t *testing.T) {
 		one := *r
 		one.Cost = 1
 		require.NoError(t, s.Refund(t.Context(), &one, res), name)
-		count, err := client.PTTL(t.Context(), key).Result()
-		require.NoError(t, err)
-		mark, err := client.PTTL(t.Context(), key+":back").Result()
-		require.NoError(t, err)
+		count := pttl(t, client, key)
+		mark := pttl(t, client, key+":back")
 		assert.Positive(t, count, name)
 		assert.InDelta(t, count, mark, float64(10*time.Second), name)
 		server.Do("flushall")
@@ -364,15 +351,13 @@ func TestReconcileByTheEarlierInstant(t *testing.T) {
 			s := storeOn(t, c, redislimit.Config{Timeout: generous}).FixedWindow()
 			known := time.Now()
 			r := &weir.Request{Key: name, Limit: 10, Duration: 365 * 24 * time.Hour, Cost: 6}
-			res, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			res := mustRun(t, s, r)
 			require.NoError(t, s.Refund(t.Context(), r, res))
 			r.Cost = 11
-			_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", CountedAt: known, Counted: res})
+			_, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", CountedAt: known, Counted: res})
 			require.NoError(t, err)
 			r.Cost = 1
-			got, err := s.Peek(t.Context(), r)
-			require.NoError(t, err)
+			got := mustPeek(t, s, r)
 			assert.Equal(t, row.want, got.TotalRequests)
 		})
 	}
@@ -388,8 +373,7 @@ func TestReconcileAfterFailover(t *testing.T) {
 	run := func(s *redislimit.Strategy, cost uint64) *weir.Result {
 		r := *daily
 		r.Cost = cost
-		res, err := s.Run(t.Context(), &r)
-		require.NoError(t, err)
+		res := mustRun(t, s, &r)
 		return res
 	}
 	old := run(s, 80)

@@ -29,11 +29,9 @@ func TestRefundOfALongLog(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := of(store)
 			r := &weir.Request{Key: name, Limit: uint64(2 * hits), Duration: 24 * time.Hour}
-			first, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			first := mustRun(t, s, r)
 			fill(t, of(joined), r, hits)
-			last, err := s.Run(t.Context(), r)
-			require.NoError(t, err)
+			last := mustRun(t, s, r)
 			slowest := func(f func() error) time.Duration {
 				require.NoError(t, client.ConfigSet(t.Context(), "slowlog-log-slower-than", "0").Err())
 				require.NoError(t, client.Do(t.Context(), "slowlog", "reset").Err())
@@ -50,8 +48,7 @@ func TestRefundOfALongLog(t *testing.T) {
 			old := slowest(func() error { return s.Refund(t.Context(), r, first) })
 			t.Logf("%v, %v of the server's time", recent, old)
 			assert.Less(t, max(recent, old), 200*time.Millisecond, "seconds without the bound")
-			res, err := s.Peek(t.Context(), r)
-			require.NoError(t, err)
+			res := mustPeek(t, s, r)
 			want := uint64(hits + 2 - 1 + 1)
 			if name == "list" {
 				want-- // any hit with the same Meta may be refunded

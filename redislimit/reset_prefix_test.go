@@ -24,8 +24,7 @@ func TestResetPrefix(t *testing.T) {
 	}
 	own, other := store(""), store("weir:other*:")
 	run := func(s weir.Strategy, key string, d time.Duration) bool {
-		res, err := s.Run(t.Context(), &weir.Request{Key: key, Limit: 1, Duration: d})
-		require.NoError(t, err)
+		res := mustRun(t, s, &weir.Request{Key: key, Limit: 1, Duration: d})
 		return res.Allowed()
 	}
 	const many = 2500 // SCAN takes several calls
@@ -89,11 +88,9 @@ func TestReturnAfterResetPrefixGivesNothingBack(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.ResetPrefix(t.Context(), "", nil)
 	require.NoError(t, err)
-	_, err = s.Run(t.Context(), r)
-	require.NoError(t, err)
+	mustRun(t, s, r)
 	require.NoError(t, giveBack(t.Context(), 2))
-	res, err := s.Run(t.Context(), r)
-	require.NoError(t, err)
+	res := mustRun(t, s, r)
 	assert.False(t, res.Allowed())
 }
 

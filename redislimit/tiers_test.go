@@ -38,8 +38,7 @@ func TestTiersAreBounded(t *testing.T) {
 	for n := range steps {
 		clock.Advance(step/2 + time.Duration(rng.Int64N(int64(step))))
 		r := &weir.Request{Key: "a", Cost: uint64(1 + rng.IntN(5))}
-		res, err := tiers.Run(t.Context(), r)
-		require.NoError(t, err)
+		res := mustRun(t, tiers, r)
 		now := clock.Now()
 		for len(hits) > 0 && !hits[0].After(now.Add(-24*time.Hour+time.Second)) {
 			hits = hits[1:]
@@ -61,8 +60,7 @@ func TestTiersAreBounded(t *testing.T) {
 	}
 	client.ConfigResetStat(t.Context())
 	for range 100 {
-		_, err := tiers.Run(t.Context(), &weir.Request{Key: "a"})
-		require.NoError(t, err)
+		mustRun(t, tiers, &weir.Request{Key: "a"})
 	}
 	stats := client.Info(t.Context(), "commandstats").Val()
 	var calls, usec int

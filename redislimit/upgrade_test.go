@@ -13,6 +13,13 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
+// released returns s with the script that was released.
+func released(t *testing.T, s *redislimit.Strategy, file string) *redislimit.Strategy {
+	text, err := os.ReadFile("testdata/released/" + file + ".lua")
+	require.NoError(t, err)
+	return redislimit.WithScript(s, string(text))
+}
+
 // During a rolling upgrade the previous and the current scripts count on the same keys.
 // testdata/released has the scripts that have changed; the others are pinned by their digests.
 func TestRollingUpgrade(t *testing.T) {
@@ -37,15 +44,12 @@ func TestRollingUpgrade(t *testing.T) {
 		"long Tiers": {"tiers", &long.Strategy},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile("testdata/released/" + row.file + ".lua")
-			require.NoError(t, err)
-			before := redislimit.WithScript(row.now, string(text))
+			before := released(t, row.now, row.file)
 			r := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 			admitted := uint64(0)
 			for n := range 150 {
 				s := []*redislimit.Strategy{before, row.now}[n%2]
-				res, err := s.Run(t.Context(), r)
-				require.NoError(t, err)
+				res := mustRun(t, s, r)
 				if res.Allowed() {
 					admitted++
 					require.Equal(t, admitted, res.TotalRequests)
@@ -72,9 +76,7 @@ func TestTokenBucketGoesOnFromTheReleasedScript(t *testing.T) {
 	server := redistest.Start(t)
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
 	now := open(t, server.Addr, redislimit.Config{Now: clock.Now}).TokenBucket(0)
-	text, err := os.ReadFile("testdata/released/token_bucket.lua")
-	require.NoError(t, err)
-	before := redislimit.WithScript(now, string(text))
+	before := released(t, now, "token_bucket")
 	for _, row := range []struct {
 		name   string
 		refund bool // it says at which rate the bucket was filled
@@ -85,20 +87,17 @@ func TestTokenBucketGoesOnFromTheReleasedScript(t *testing.T) {
 		{"half the rate", false, 50, 30}, {"twice the rate, after a refund", true, 200, 55},
 	} {
 		r := weir.Request{Key: row.name, Limit: 100, Duration: time.Hour, Cost: 60}
-		taken, err := before.Run(t.Context(), &r)
-		require.NoError(t, err)
+		taken := mustRun(t, before, &r)
 		if row.refund {
 			r.Cost = 5
 			require.NoError(t, now.Refund(t.Context(), &r, taken))
 		}
 		r.Limit, r.Cost = row.limit, 1
-		res, err := now.Run(t.Context(), &r)
-		require.NoError(t, err)
+		res := mustRun(t, now, &r)
 		assert.Equal(t, weir.Allow, res.State, row.name)
 		assert.Equal(t, row.total+1, res.TotalRequests, row.name)
 		r.Limit = 1000
-		res, err = now.Run(t.Context(), &r)
-		require.NoError(t, err)
+		res = mustRun(t, now, &r)
 		assert.Equal(t, row.total+2, res.TotalRequests, row.name)
 	}
 }
@@ -115,25 +114,19 @@ func TestAdmissionsDuringRollingUpgrade(t *testing.T) {
 		"sorted_set": redislimit.SortedSet(store), "tiers": &tiers.Strategy,
 	} {
 		t.Run(file, func(t *testing.T) {
-			text, err := os.ReadFile("testdata/released/" + file + ".lua")
-			require.NoError(t, err)
-			before := redislimit.WithScript(now, string(text))
+			before := released(t, now, file)
 			r := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 			for _, reset := range []bool{false, true} {
-				_, err = before.Run(t.Context(), r)
-				require.NoError(t, err)
+				mustRun(t, before, r)
 				_, back, err := now.Admit(t.Context(), r)
 				require.NoError(t, err)
-				_, err = before.Run(t.Context(), r)
-				require.NoError(t, err)
+				mustRun(t, before, r)
 				if reset {
 					require.NoError(t, now.Reset(t.Context(), r))
-					_, err = before.Run(t.Context(), r)
-					require.NoError(t, err)
+					mustRun(t, before, r)
 				}
 				require.NoError(t, back(t.Context(), 1))
-				res, err := before.Peek(t.Context(), r)
-				require.NoError(t, err)
+				res := mustPeek(t, before, r)
 				assert.EqualValues(t, map[bool]uint64{false: 3, true: 2}[reset], res.TotalRequests)
 				server.Do("flushall")
 			}

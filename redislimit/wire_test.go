@@ -89,6 +89,30 @@ func open(t testing.TB, addr string, cfg redislimit.Config) *redislimit.Store {
 	return storeOn(t, dial(t, o), cfg)
 }
 
+// mustRun returns the Result of a Run that must not fail.
+func mustRun(t testing.TB, s weir.Strategy, r *weir.Request) *weir.Result {
+	t.Helper()
+	res, err := s.Run(context.Background(), r)
+	require.NoError(t, err)
+	return res
+}
+
+// pttl returns how long a key still lives.
+func pttl(t testing.TB, c *redis.Client, key string) time.Duration {
+	t.Helper()
+	left, err := c.PTTL(context.Background(), key).Result()
+	require.NoError(t, err)
+	return left
+}
+
+// mustPeek returns the Result of a Peek that must not fail.
+func mustPeek(t testing.TB, s weir.Peeker, r *weir.Request) *weir.Result {
+	t.Helper()
+	res, err := s.Peek(context.Background(), r)
+	require.NoError(t, err)
+	return res
+}
+
 func TestOneRoundTripForEachCall(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	ctx := context.Background()
@@ -137,15 +161,13 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 func TestForgottenScriptsAreSentAgainOnce(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
-	ctx := context.Background()
 	for name, s := range everyStrategy(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
 		t.Run(name, func(t *testing.T) {
 			r := fivePerMinute
 			for want := range uint64(4) {
 				server.Do("script", "flush")
 				proxy.Forget()
-				res, err := s.Run(ctx, r)
-				require.NoError(t, err)
+				res := mustRun(t, s, r)
 				assert.Equal(t, want+1, res.TotalRequests, "counted once")
 				seen := proxy.Seen()
 				delete(seen, "hello") // the first call dials
