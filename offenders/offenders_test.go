@@ -105,10 +105,15 @@ func TestDocumentedErrorControlIsRejected(t *testing.T) {
 		150_000))
 }
 
-func TestWatchChangesNothing(t *testing.T) {
+func limiter(t *testing.T) *weir.Limiter {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
-	defer l.Close()
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func TestWatchChangesNothing(t *testing.T) {
+	l := limiter(t)
 	now := time.Unix(1_700_000_000, 0)
 	worst := offenders.New(offenders.Config{Size: -1, Sample: -1, Now: func() time.Time {
 		return now
@@ -138,9 +143,7 @@ func TestWatchChangesNothing(t *testing.T) {
 }
 
 func TestWatchPassesAdmitOn(t *testing.T) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := limiter(t)
 	worst := offenders.New(offenders.Config{})
 	s := worst.Watch(l.SlidingLog()).(weir.Admitter)
 	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
@@ -156,7 +159,7 @@ func TestWatchPassesAdmitOn(t *testing.T) {
 	assert.EqualValues(t, 2, total, "the denials")
 
 	type run struct{ weir.Strategy }
-	_, _, err = worst.Watch(run{l.SlidingLog()}).(weir.Admitter).Admit(t.Context(), r)
+	_, _, err := worst.Watch(run{l.SlidingLog()}).(weir.Admitter).Admit(t.Context(), r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
@@ -179,9 +182,7 @@ func TestWatchReportsAStrategyWithoutAResult(t *testing.T) {
 
 // A cache in what is watched is asked first by those that wrap it.
 func TestWatchCountsDenialsThatAreRepeated(t *testing.T) {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
+	l := limiter(t)
 	worst := offenders.New(offenders.Config{})
 	cached := near.NewDenials(l.SlidingLog(), near.DenialsConfig{})
 	outer := near.NewLeases(worst.Watch(cached), near.LeaseConfig{})

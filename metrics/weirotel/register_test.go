@@ -31,6 +31,7 @@ import (
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/metrics/weirotel"
 	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/weirtest"
 )
 
 // newMeter returns a meter of the SDK, and a server from which its Prometheus exporter can be
@@ -79,13 +80,6 @@ func scrape(t *testing.T,
 	return samples, families
 }
 
-var errDown = errors.New("down")
-
-// primary is a Strategy that is down.
-type primary struct{}
-
-func (primary) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, errDown }
-
 func TestScrape(t *testing.T) {
 	meter, server := newMeter(t)
 	limiter, err := weir.New(weir.Config{MaxBuckets: 2000})
@@ -95,7 +89,7 @@ func TestScrape(t *testing.T) {
 	require.NoError(t, err)
 	decisions, err := weirotel.NewDecisions(meter, "edge")
 	require.NoError(t, err)
-	f, err := fallback.New(primary{}, limiter.FixedWindow(), fallback.Config{
+	f, err := fallback.New(weirtest.FailAll(errors.New("down")), limiter.FixedWindow(), fallback.Config{
 		Timeout: time.Minute, MinCalls: 1, Stall: -1, ProbeInterval: time.Hour, OnCall: calls.OnCall,
 	})
 	require.NoError(t, err)
