@@ -161,9 +161,11 @@ func TestDebtsToTiers(t *testing.T) {
 	})
 }
 
-// loseAnswers has an instance owe 50, and then lose the answers of so many calls, with each of which
-// that is sent. It returns the next Result.
-func loseAnswers(t *testing.T, of strategyOf, to front, lost int) (*fallback.Fallback, weir.Result) {
+// loseAnswers has an instance owe 50, and then lose the answers of some calls, each of which takes
+// the debt along. It returns the next Result.
+func loseAnswers(
+	t *testing.T, of strategyOf, to front, lost int,
+) (*fallback.Fallback, weir.Result) {
 	// so that the breaker stays closed
 	f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, to)
 	i := f.instances[0]

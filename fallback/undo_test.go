@@ -26,7 +26,7 @@ func TestFailedCallUndoesNoReset(t *testing.T) {
 	for name, row := range map[string]struct {
 		to   front
 		want uint64
-	}{"reconciles": {whole, 1}, "control: always seeds": {alwaysSeeds, 100}} {
+	}{"reconciles": {whole, 1}, "control: always seeds": {func(s *server) weir.Strategy { return seeding{s} }, 100}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 2, fixedWindow, fallback.Config{}, row.to)
 			r := weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
@@ -45,8 +45,6 @@ func TestFailedCallUndoesNoReset(t *testing.T) {
 
 // seeding is a primary that takes every count for one that was lost.
 type seeding struct{ *server }
-
-func alwaysSeeds(s *server) weir.Strategy { return seeding{s} }
 
 func (s seeding) Reconcile(
 	ctx context.Context, r *weir.Request, b *weir.Backlog,

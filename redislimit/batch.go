@@ -81,7 +81,7 @@ func (c *call) prepare(op weir.Op) {
 	switch args = at(args, c.now); {
 	case op != weir.OpRefund:
 		c.args = on(args, key)
-	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else there is nothing to give back
+	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else nothing is to give back
 		end := instantOf(taken.ExpiresAt)
 		c.script = c.script.load().takingBack
 		c.args = on(append(args, end.s, end.ns, ""), key, resetKey, backKey)

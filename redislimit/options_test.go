@@ -188,7 +188,8 @@ func TestClassifyRealRefusals(t *testing.T) {
 		"wrong": redislimit.Misconfigured} {
 		o := redislimit.Options(b.server.Addr)
 		o.Username, o.Password = "nobody", password
-		_, err := storeOn(t, dial(t, o), redislimit.Config{Timeout: generous}).FixedWindow().Run(ctx, daily)
+		s := storeOn(t, dial(t, o), redislimit.Config{Timeout: generous}).FixedWindow()
+		_, err := s.Run(ctx, daily)
 		assert.Equal(t, want, redislimit.Classify(err), "%s: %v", password, err)
 	}
 	c := dial(t, redislimit.Options(b.server.Addr))

@@ -94,9 +94,9 @@ func (sc *script) load() *script {
 // the two bytes that end it.
 func maxReply(values int) int { return 8 + 20*values }
 
-// eval runs a script on key, and on the keys beside it that end in the suffixes, within the timeout,
-// and returns its numbers; args began as Store.args. One round trip, unless the server does not know
-// the script.
+// eval runs a script within the timeout, on key and on the keys beside it that end in the suffixes,
+// and returns its numbers; args began as Store.args. One round trip, unless the server does not
+// know the script.
 func (s *Store) eval(
 	ctx context.Context, sc *script, key string, args []any, suffixes ...string,
 ) (v numbers, err error) {
