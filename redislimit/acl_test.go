@@ -33,14 +33,11 @@ func TestPermissions(t *testing.T) {
 		return storeOn(t, dial(t, o), redislimit.Config{Timeout: generous})
 	}
 	everything := func(store *redislimit.Store, key string) (errs []error) {
-		tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Minute})
-		require.NoError(t, err)
-		for _, s := range []*redislimit.Strategy{
-			store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), &store.SlidingLog().Strategy,
-			&tiers.Strategy,
-			store.Counter(), &store.List().Strategy, &store.InFlight().Strategy,
-		} {
-			ctx, r := context.Background(), &weir.Request{Key: key, Limit: 10, Duration: time.Minute}
+		ctx, r := context.Background(), &weir.Request{Key: key, Limit: 10, Duration: time.Minute}
+		for name, s := range everyStrategy(t, store, r) {
+			if name == "SortedSet" {
+				continue // it needs more
+			}
 			for range 3 {
 				res, err := s.Run(ctx, r)
 				if err == nil {

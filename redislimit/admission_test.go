@@ -15,7 +15,7 @@ import (
 
 // admitting is a strategy on its own key, on a clock that stands still unless it is moved.
 type admitting struct {
-	strategy
+	onRedis
 	t     *testing.T
 	clock *weirtest.Clock
 	key   string
@@ -28,7 +28,7 @@ func (s *admitting) request(cost uint64) *weir.Request {
 func (s *admitting) admit(cost uint64) weir.Return {
 	s.t.Helper()
 	r := s.request(cost)
-	res, ret, err := s.strategy.(weir.Admitter).Admit(s.t.Context(), r)
+	res, ret, err := s.Admit(s.t.Context(), r)
 	require.NoError(s.t, err)
 	require.True(s.t, res.Allowed())
 	*r = weir.Request{} // it is the caller's again
@@ -64,7 +64,7 @@ func forEachAdmitter(t *testing.T, test func(s *admitting)) {
 	r := &weir.Request{Limit: 10, Duration: time.Minute}
 	for name, s := range everyStrategy(t, open(t, server.Addr, redislimit.Config{Now: clock.Now}), r) {
 		t.Run(name, func(t *testing.T) {
-			test(&admitting{strategy: s, t: t, clock: clock, key: "a"})
+			test(&admitting{onRedis: s, t: t, clock: clock, key: "a"})
 		})
 	}
 }
@@ -93,7 +93,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 			reserve := func() *weir.Reservation {
 				var all []weir.Ask
 				for range asks {
-					all = append(all, weir.Ask{Strategy: s.strategy, Request: *s.request(uint64(4 / asks))})
+					all = append(all, weir.Ask{Strategy: s.onRedis, Request: *s.request(uint64(4 / asks))})
 				}
 				v, err := weir.ReserveAll(s.t.Context(), all...)
 				require.NoError(s.t, err)
@@ -145,13 +145,13 @@ func TestReturnOfADenialGivesNothingBack(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		s.admit(6)
 		for _, cost := range []uint64{5, 1000} {
-			res, ret, err := s.strategy.(weir.Admitter).Admit(s.t.Context(), s.request(cost))
+			res, ret, err := s.Admit(s.t.Context(), s.request(cost))
 			require.NoError(s.t, err)
 			require.False(s.t, res.Allowed())
 			s.giveBack(ret, 5)
 			s.counts(6, "nothing was taken")
 		}
-		_, ret, err := s.strategy.(weir.Admitter).Admit(s.t.Context(),
+		_, ret, err := s.Admit(s.t.Context(),
 			&weir.Request{Limit: 1, Duration: time.Minute})
 		assert.ErrorIs(s.t, err, weir.ErrID)
 		assert.Nil(s.t, ret)
@@ -163,7 +163,7 @@ func TestReturnOfADenialGivesNothingBack(t *testing.T) {
 func TestPartialReturnsOfATokenBucket(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	store := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now})
-	s := &admitting{strategy: store.TokenBucket(0), t: t, clock: clock, key: "a"}
+	s := &admitting{onRedis: store.TokenBucket(0), t: t, clock: clock, key: "a"}
 	first := s.admit(5) // one comes back in 6 s
 	s.admit(5)
 	s.clock.Advance(24 * time.Second)
@@ -181,7 +181,7 @@ func TestReturnToTheSliceOfTiers(t *testing.T) {
 	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	require.NoError(t, err)
-	s := &admitting{strategy: tiers, t: t, clock: clock, key: "a"}
+	s := &admitting{onRedis: tiers, t: t, clock: clock, key: "a"}
 	first := s.admit(2)
 	clock.Advance(time.Second)
 	s.admit(8)

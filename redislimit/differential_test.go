@@ -235,8 +235,8 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	case n >= 43:
 		op = "Admit"
 		var ret [2]weir.Return
-		a, ret[0], errA = p.local.(weir.Admitter).Admit(ctx, r)
-		b, ret[1], errB = p.remote.(weir.Admitter).Admit(ctx, r)
+		a, ret[0], errA = p.local.Admit(ctx, r)
+		b, ret[1], errB = p.remote.Admit(ctx, r)
 		delete(x.returns, r.Key)
 		if errA == nil && a.Allowed() {
 			x.returns[r.Key] = ret

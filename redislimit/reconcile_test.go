@@ -151,7 +151,7 @@ func TestReconcileChargesOnceWhileADebtMayCount(t *testing.T) {
 		}
 		reconcile := func() (before, after uint64) {
 			peeked := mustPeek(t, s, r)
-			res, err := s.(weir.Reconciler).Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 10})
+			res, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 10})
 			require.NoError(t, err)
 			return peeked.TotalRequests, res.TotalRequests
 		}
@@ -186,17 +186,12 @@ func TestWarm(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	store := open(t, proxy.Addr, redislimit.Config{})
-	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Minute})
-	require.NoError(t, err)
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
-	for _, s := range []*redislimit.Strategy{
-		store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), store.Counter(),
-		&store.SlidingLog().Strategy, &store.List().Strategy, &tiers.Strategy,
-	} {
+	for _, s := range everyStrategy(t, store, r) {
 		require.NoError(t, s.Warm(t.Context(), r))
 		proxy.Forget()
 		mustRun(t, s, r)
-		_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 1})
+		_, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 1})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]int{"evalsha": 2}, proxy.Seen())
 		res := mustPeek(t, s, r)
@@ -221,14 +216,14 @@ func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 			forEachAdmitter(t, func(s *admitting) {
 				ctx := s.t.Context()
 				reconcile := func(counted uint64, at time.Time) uint64 {
-					_, err := s.strategy.(weir.Reconciler).Reconcile(ctx, s.request(11),
+					_, err := s.Reconcile(ctx, s.request(11),
 						&weir.Backlog{Source: "x", CountedAt: at,
 							Counted: &weir.Result{TotalRequests: counted,
 								ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
 					require.NoError(s.t, err)
 					return s.counted()
 				}
-				res, back, err := s.strategy.(weir.Admitter).Admit(ctx, s.request(6))
+				res, back, err := s.Admit(ctx, s.request(6))
 				require.NoError(s.t, err)
 				known := s.clock.Now()
 				s.clock.Advance(time.Second)
@@ -411,7 +406,7 @@ func TestReconcileAfterFailover(t *testing.T) {
 func TestReconcileResetsOnce(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		reconcile := func(b weir.Backlog) {
-			_, err := s.strategy.(weir.Reconciler).Reconcile(s.t.Context(), s.request(1), &b)
+			_, err := s.Reconcile(s.t.Context(), s.request(1), &b)
 			require.NoError(s.t, err)
 		}
 		back := s.admit(6)

@@ -9,28 +9,38 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// strategy is implemented by every strategy of the package.
+// strategy is implemented by every strategy of the package, and by those in process.
 type strategy interface {
 	weir.Strategy
+	weir.Admitter
 	weir.Peeker
 	weir.Refunder
 	weir.Resetter
+	weir.PrefixResetter
 	weir.Seeder
 	weir.Charger
 }
 
+// onRedis is implemented by every strategy of the package.
+type onRedis interface {
+	strategy
+	weir.Reconciler
+	fallback.Warmer
+}
+
 // everyStrategy returns all strategies of a Store by name. Tiers have the limit and duration of the
 // given request and a tier of twice the duration.
-func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]strategy {
+func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]onRedis {
 	t.Helper()
 	tiers, err := s.Tiers(weir.Tier{Limit: like.Limit, Duration: like.Duration},
 		weir.Tier{Limit: 2 * like.Limit, Duration: 2 * like.Duration})
 	require.NoError(t, err)
-	return map[string]strategy{
+	return map[string]onRedis{
 		"FixedWindow": s.FixedWindow(), "SlidingWindow": s.SlidingWindow(), "SlidingLog": s.SlidingLog(),
 		"SortedSet": redislimit.SortedSet(s), "TokenBucket": s.TokenBucket(0), "Tiers": tiers,
 		"Counter": s.Counter(), "List": s.List(), "InFlight": s.InFlight(),
@@ -134,11 +144,11 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 				"Seed":   func() error { return s.Seed(ctx, r, taken) },
 				"Charge": func() error { return s.Charge(ctx, r) },
 				"Reset":  func() error { return s.Reset(ctx, r) },
-				"Admit":  func() error { _, _, err := s.(weir.Admitter).Admit(ctx, r); return err },
+				"Admit":  func() error { _, _, err := s.Admit(ctx, r); return err },
 			}
 			require.NoError(t, s.Reset(ctx, r)) // uploads its script
 			require.NoError(t, s.Refund(ctx, r, taken))
-			_, back, err := s.(weir.Admitter).Admit(ctx,
+			_, back, err := s.Admit(ctx,
 				&weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
 			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {
