@@ -200,7 +200,7 @@ func TestLeaseOfAClockThatIsAhead(t *testing.T) {
 // distant is a server with a delay that counts its concurrent calls.
 type distant struct {
 	*remote
-	takes        time.Duration
+	takes, back  time.Duration // the way to the server, and back
 	inside, most *atomic.Int64
 }
 
@@ -211,7 +211,9 @@ func (d distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	}
 	select {
 	case <-time.After(d.takes):
-		return d.remote.Run(ctx, r)
+		res, err := d.remote.Run(ctx, r)
+		time.Sleep(d.back) // in a bubble
+		return res, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -220,7 +222,7 @@ func (d distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 // far returns a distant server.
 func far(t *testing.T, takes time.Duration) distant {
 	server := &remote{Strategy: wrap.Of(limiterOn(t, nil).FixedWindow())}
-	return distant{server, takes, new(atomic.Int64), new(atomic.Int64)}
+	return distant{server, takes, 0, new(atomic.Int64), new(atomic.Int64)}
 }
 
 // With 64 concurrent callers on each of three instances, each instance makes one fetch at a time,
@@ -365,7 +367,8 @@ func TestLeaseTakesWhatIsLacking(t *testing.T) {
 // A fetch that hangs and ignores its context does not block its key for ever.
 func TestLeaseFetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &hangsOnce{remote: far(t, 0).remote, end: make(chan struct{})}
+		s, end := far(t, 0), make(chan struct{})
+		s.afterRun(func() { <-end })
 		l := near.NewLeases(s, near.LeaseConfig{Block: 10})
 		hung := make(chan struct{})
 		go func() { defer close(hung); r := hundred; _, _ = l.Run(t.Context(), &r) }()
@@ -373,23 +376,9 @@ func TestLeaseFetchThatHangs(t *testing.T) {
 		start := time.Now()
 		assert.True(t, ask(t, l, hundred).Allowed())
 		assert.Zero(t, time.Since(start))
-		close(s.end)
+		close(end)
 		<-hung
 	})
-}
-
-// hangsOnce hangs in its first Run and ignores the context.
-type hangsOnce struct {
-	*remote
-	end  chan struct{}
-	runs atomic.Int64
-}
-
-func (s *hangsOnce) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if s.runs.Add(1) == 1 {
-		<-s.end
-	}
-	return s.remote.Run(ctx, r)
 }
 
 // If the server fails, all callers that wait for the block get the error, and hits already leased

@@ -15,15 +15,6 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// remoteness is a server of which the way back, too, takes time.
-type remoteness struct{ distant }
-
-func (s remoteness) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := s.distant.Run(ctx, r)
-	time.Sleep(s.takes) // in a bubble
-	return res, err
-}
-
 // Where more is asked for than the strategy admits, nobody waits for long: neither for the next
 // tokens, of which some flow in during each round trip, nor for what other instances take first,
 // nor to be denied.
@@ -49,10 +40,10 @@ func overload(
 	t *testing.T, of func(*weir.Limiter) weir.Strategy, instances int, trip time.Duration,
 ) {
 	server := far(t, trip/2)
-	server.Strategy = wrap.Of(of(limiterOn(t, nil)))
+	server.Strategy, server.back = wrap.Of(of(limiterOn(t, nil))), trip/2
 	leases := make([]*near.Leases, instances)
 	for i := range leases {
-		leases[i] = near.NewLeases(remoteness{server}, near.LeaseConfig{Instances: instances})
+		leases[i] = near.NewLeases(server, near.LeaseConfig{Instances: instances})
 	}
 	r := weir.Request{Key: "a", Limit: 2000, Duration: time.Second}
 	var mu sync.Mutex
