@@ -54,19 +54,9 @@ and also says which rule limits it, and why. weir serve requires its token.`,
 func printWhy(out io.Writer, x *cli.Explained) error {
 	now := time.UnixMilli(x.Now)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%s %s\n", screen.Printable(x.Name), verdict(x, now))
-	if x.Shadow {
-		fmt.Fprintln(w, "the server is in shadow mode: every request passes all the same")
-	}
-	if x.Alone {
-		fmt.Fprintln(w, "Redis is down: this process decides, and what others may use counts as used")
-	}
-	if l := x.Listed; l != nil {
-		until := "without end"
-		if l.Until != 0 {
-			until = "until " + clock(time.UnixMilli(l.Until), now)
-		}
-		fmt.Fprintf(w, "deny list: %s %s, by %s, %s\n", l.Kind, screen.Printable(l.Name), l.By, until)
+	fmt.Fprintf(w, "%s %s\n", screen.Printable(x.Name), screen.Printable(x.Says))
+	for _, note := range x.Notes {
+		fmt.Fprintln(w, screen.Printable(note))
 	}
 	if x.Steps != "" {
 		fmt.Fprintf(w, "\n%s", screen.Lines(x.Steps))
@@ -75,17 +65,17 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 		fmt.Fprint(w, "\nLIMIT\tCOUNTED AS\tAT ONCE\tROUTE\tUSED\tLEFT\tPASSES\n")
 	}
 	for _, h := range x.Limits {
-		left := fmt.Sprintf("%d\t%d\t%s", h.Used, h.Left, passes(&h, now))
+		left := fmt.Sprintf("%d\t%d", h.Used, h.Left)
 		if h.Error != "" {
-			left = "?\t?\t" + screen.Printable(h.Error)
+			left = "?\t?"
 		}
 		name := h.Name
 		if !strings.Contains(name, h.Limit) {
 			name += " " + h.Limit
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", screen.Printable(name),
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n", screen.Printable(name),
 			strings.ReplaceAll(h.Counting, "_", " "), h.AtOnce,
-			screen.Printable(cmp.Or(h.Route, "-")), left)
+			screen.Printable(cmp.Or(h.Route, "-")), left, screen.Printable(h.When))
 	}
 	if x.Denials > 0 {
 		fmt.Fprintf(w, "\ndenials since the start: %d\n", x.Denials-x.Error)
@@ -95,53 +85,6 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 			screen.Printable(d.Limit))
 	}
 	return cli.Failure(w.Flush())
-}
-
-// verdict says whether a request of the caller passes now.
-func verdict(x *cli.Explained, now time.Time) string {
-	switch {
-	case x.Exempt:
-		return "passes: its address is exempt from all limits"
-	case x.Listed != nil:
-		return "is refused: the deny list has it"
-	}
-	said := "passes"
-	if x.Rules {
-		said = "is not on the deny list, and limited by rules: ask for a descriptor, with -d KEY=VALUE"
-	}
-	var last int64
-	for i := range x.Limits {
-		switch h := &x.Limits[i]; {
-		case h.Error != "":
-			return "may pass or not: a limit cannot tell"
-		case h.Never:
-			return "is denied: " + screen.Printable(h.Name) + " admits nothing"
-		case h.Busy:
-			if last == 0 {
-				said = "is denied by " + screen.Printable(h.Name) + ", and passes " + passes(h, now)
-			}
-		case h.Passes > last:
-			last = h.Passes
-			said = fmt.Sprintf("is denied by %s, and passes %s", screen.Printable(h.Name), passes(h, now))
-			if !strings.Contains(h.Name, h.Route) {
-				said += ", on " + screen.Printable(h.Route)
-			}
-		}
-	}
-	return said
-}
-
-// passes returns when a request passes the limit.
-func passes(h *cli.Held, now time.Time) string {
-	switch {
-	case h.Never:
-		return "never"
-	case h.Busy:
-		return "when another of its requests has ended"
-	case h.Passes == 0:
-		return "now"
-	}
-	return "in " + max(time.UnixMilli(h.Passes).Sub(now), time.Millisecond).String()
 }
 
 // clock returns a time of this day without its date.

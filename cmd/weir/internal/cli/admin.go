@@ -3,15 +3,17 @@ package cli
 // Explained is why a caller is limited, or why it is not: what a server answers with to
 // GET /-/explain. Times are in ms since the Unix epoch.
 type Explained struct {
-	ID     string  `json:"id,omitempty"` // of a key
-	Name   string  `json:"name"`         // the key, or the descriptor
-	Now    int64   `json:"now"`
-	Exempt bool    `json:"exempt,omitempty"` // no limit applies to its address
-	Shadow bool    `json:"shadow,omitempty"` // it passes whatever is said below
-	Alone  bool    `json:"alone,omitempty"`  // Redis is down: Used counts the shares of others, too
-	Listed *Listed `json:"listed,omitempty"` // the entry of the deny list that refuses it
-	Limits []Held  `json:"limits,omitempty"`
-	Rules  bool    `json:"rules,omitempty"` // further limits are rules, which count descriptors
+	ID     string   `json:"id,omitempty"` // of a key
+	Name   string   `json:"name"`         // the key, or the descriptor
+	Now    int64    `json:"now"`
+	Says   string   `json:"says"`             // whether a request passes now, as of Name
+	Notes  []string `json:"notes,omitempty"`  // what else to know
+	Exempt bool     `json:"exempt,omitempty"` // no limit applies to its address
+	Shadow bool     `json:"shadow,omitempty"` // it passes whatever is said below
+	Alone  bool     `json:"alone,omitempty"`  // Redis is down: Used counts the shares of others, too
+	Listed *Listed  `json:"listed,omitempty"` // the entry of the deny list that refuses it
+	Limits []Held   `json:"limits,omitempty"`
+	Rules  bool     `json:"rules,omitempty"` // further limits are rules, which count descriptors
 
 	// How often it was denied since the start: at least Denials-Error times.
 	Denials uint64   `json:"denials"`
@@ -43,7 +45,8 @@ type Held struct {
 	Used     uint64 `json:"used"`
 	Left     uint64 `json:"left"`
 
-	Passes int64  `json:"passes,omitempty"` // when a request passes; 0: now
+	When   string `json:"when"`             // a request passes, in words
+	Passes int64  `json:"passes,omitempty"` // when that is; 0: now
 	Busy   bool   `json:"busy,omitempty"`   // one passes when another of the caller's has ended
 	Never  bool   `json:"never,omitempty"`  // none passes
 	Error  string `json:"error,omitempty"`  // why none of this is known

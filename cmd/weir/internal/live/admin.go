@@ -106,6 +106,7 @@ func (r *Rules) ServeExplain(w http.ResponseWriter, req *http.Request, denials *
 	if denials != nil {
 		denials.Explain(&answer, domain+": "+name)
 	}
+	answer.Tell()
 	WriteJSON(w, answer)
 }
 

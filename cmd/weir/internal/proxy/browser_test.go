@@ -86,7 +86,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.Do(deny, chromedp.Click("#ask-yes"))
 	page.Sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
 	page.Do(chromedp.Click("#worst tbody td:last-child button"))
-	page.Sees(`document.getElementById("because-said").textContent.startsWith("is refused: the deny list has 192.0.2.1, by hand, until ")`)
+	page.Sees(`document.getElementById("because-said").textContent.startsWith("is refused: the deny list has it; deny list: key 192.0.2.1, by hand, for another ")`)
 	page.Sees(`document.querySelectorAll("#holds tbody tr").length === 2 && document.querySelectorAll("#lately tbody tr").length > 1`)
 	page.Do(chromedp.SetValue("#why-what", "203.0.113.77"), chromedp.Click("#why button"))
 	page.Sees(`document.getElementById("because-said").textContent === "passes."`)

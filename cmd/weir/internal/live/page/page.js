@@ -359,12 +359,11 @@ async function explain(by, what) {
   if (!r.ok) return text("why-error", await r.text());
   const x = await r.json();
   text("because-name", x.name);
-  text("because-said", verdict(x) + (x.shadow ? " In shadow mode every request passes all the same." : "") +
-    (x.alone ? " Redis is down: this process decides, and what others may use counts as used." : ""));
-  const passes = (h) => h.error ? "not known: " + h.error : h.never ? "never" : h.busy ? "when another of its requests has ended" : h.passes ? "in " + span(h.passes - x.now) : "now";
+  const denied = x.denials ? ["denials since the start: " + number.format(x.denials - (x.error || 0))] : [];
+  text("because-said", [x.says, ...x.notes || [], ...denied].join("; ") + ".");
   rows("holds", x.limits, (h) => [
     [h.name.includes(h.limit) ? h.name : h.name + " " + h.limit, "name"], [h.counting.replace("_", " "), "left"], [number.format(h.at_once)], [h.route || "", "left"],
-    [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [passes(h)]]);
+    [h.error ? "?" : number.format(h.used)], [h.error ? "?" : number.format(h.left)], [h.when]]);
   rows("lately", x.last, (d) => [[at(d.at)], [d.of, "left"], [d.limit, "left"]]);
   text("because-steps", x.steps || "");
   $("because-steps").hidden = !x.steps;
@@ -372,19 +371,6 @@ async function explain(by, what) {
     $("why-what").value = x.name;
     $("because").scrollIntoView({ block: "nearest" });
   }
-}
-
-function verdict(x) {
-  if (x.exempt) return "passes: its address is exempt from all limits.";
-  const denied = x.denials ? " It was denied " + number.format(x.denials - (x.error || 0)) + " times since the start." : "";
-  if (x.listed) {
-    return "is refused: the deny list has " + x.listed.name + ", by " + x.listed.by +
-      (x.listed.until ? ", until " + at(x.listed.until) : ", without end") + "." + denied;
-  }
-  const over = (x.limits || []).filter((h) => h.never || h.busy || h.passes);
-  if (!over.length && x.rules) return "is not on the deny list, and limited by rules: ask for a descriptor, KEY=VALUE." + denied;
-  if (!over.length) return "passes." + denied;
-  return "is denied by " + over.map((h) => h.name + (h.name.includes(h.route || "") ? "" : " on " + h.route)).join(" and ") + "." + denied;
 }
 
 // rows replaces those of a table that nothing updates.
