@@ -141,7 +141,7 @@ func TestOptionsOfTheServerAreLimited(t *testing.T) {
 
 // TestTheFirstLineSaysTheBurst has the most that each limit admits at once.
 func TestTheFirstLineSaysTheBurst(t *testing.T) {
-	cfg := config(t, "20/4s", "30/1d:fixed")
+	cfg := config(t, "20/4s", "30/1d:fixed", "0/1m")
 	route, err := ParseRoute("/login limit=5/1m", rule.Defaults{Strategy: rule.Default})
 	require.NoError(t, err)
 	cfg.Routes = []Route{route}
@@ -156,6 +156,7 @@ func TestTheFirstLineSaysTheBurst(t *testing.T) {
 	for _, want := range []string{
 		`limit="20/4s sliding" at_once=20 `, `limit="30/1d fixed" at_once=60 `,
 		`route=/login limit="5/1m sliding" at_once=5 `,
+		`level=WARN msg="a limit admits nothing: every request is denied" limit="0/1m sliding"`,
 	} {
 		assert.Contains(t, log.String(), want)
 	}

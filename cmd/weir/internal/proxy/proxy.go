@@ -407,6 +407,9 @@ func (p *Proxy) announce(front, back *server) {
 				attrs = append(attrs, "route", r.Pattern)
 			}
 			attrs = append(attrs, "limit", l.String(), "at_once", l.AtOnce())
+			if r.Pattern == "" && l.AtOnce() == 0 {
+				p.cfg.Log.Warn("a limit admits nothing: every request is denied", "limit", l.String())
+			}
 		}
 	}
 	if p.ruled != nil {
