@@ -3,11 +3,14 @@ package docblocks
 import (
 	"bytes"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -56,12 +59,12 @@ func (s Shell) Run(t testing.TB, blocks ...string) []string {
 			wait += "await " + free + "\n"
 		}
 	}
-	ports := strings.NewReplacer(pairs...)
+	ported := strings.NewReplacer(pairs...)
 	env := os.Environ()
 	for _, variable := range s.Env {
-		env = append(env, ports.Replace(variable))
+		env = append(env, ported.Replace(variable))
 	}
-	script = strings.ReplaceAll(ports.Replace(s.Prelude+script), "sleep 1\n", "\n"+wait)
+	script = strings.ReplaceAll(ported.Replace(s.Prelude+script), "sleep 1\n", "\n"+wait)
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", prelude+script)
 	cmd.Dir, cmd.Env = s.Dir, env
 	var out, errs bytes.Buffer
@@ -74,14 +77,25 @@ func (s Shell) Run(t testing.TB, blocks ...string) []string {
 	return append(printed, make([]string, max(0, len(blocks)-len(printed)))...)
 }
 
-// freePort returns a port of the loopback address on which nothing listens.
+// The ports of freePort count from a random one, for the sake of tests in other processes. They are
+// below those that the kernel chooses for port 0 and for clients: a server of another test could
+// take such a port between two commands of a page.
+var (
+	firstPort = 10000 + rand.IntN(20000)
+	ports     atomic.Int32 // that were tried
+)
+
+// freePort returns a port of the loopback address on which nothing listens, another one each time.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(firstPort + int(ports.Add(1)))
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:"+port)
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
