@@ -17,6 +17,9 @@ import (
 
 func TestPrograms(t *testing.T) {
 	bin := t.TempDir()
+	out, err := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin,
+		"./testdata/login", "./testdata/two", "./testdata/jobs", "./testdata/wait").CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	for name, want := range map[string]struct {
 		lines  int // of code, at most
 		prints string
@@ -29,11 +32,7 @@ func TestPrograms(t *testing.T) {
 		"wait": {21, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join("testdata", name+".go")
-			out, err := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin,
-				file).CombinedOutput()
-			require.NoError(t, err, "%s", out)
-			program, err := os.ReadFile(file)
+			program, err := os.ReadFile(filepath.Join("testdata", name, "main.go"))
 			require.NoError(t, err)
 			lines := 0
 			for line := range strings.Lines(string(program)) {
