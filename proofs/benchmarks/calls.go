@@ -9,9 +9,9 @@ import (
 // calls are weir's calls as programs write them.
 var calls = []store{
 	{"CheckRate", modWeir, openWeir},
-	{"Allow", modWeir, openSliding},
-	{"Allow, token bucket", modWeir, openTokens},
-	{"Allow, fixed window", modWeir, openFixed},
+	{"Allow", modWeir, openLimit(slidingLimit)},
+	{"Allow, token bucket", modWeir, openLimit(tokenLimit)},
+	{"Allow, fixed window", modWeir, openLimit(fixedLimit)},
 	{"AllowBytes", modWeir, openBytes},
 	{"Take", modWeir, openTake},
 	{"All of two", modWeir, openAll},
@@ -21,15 +21,15 @@ var calls = []store{
 // openBytes decides on bytes that each caller writes into a buffer of its own, as
 // netip.Addr.AppendTo does.
 func openBytes(q quota) instance {
-	in := openSliding(q)
 	l := must(weir.New(weir.Config{}))
-	in.size = func() int { return l.Stats().Buckets }
-	in.close = func() { must(0, l.Close()) }
-	in.caller = func() decide {
-		limit, buf := slidingLimit(l, q), make([]byte, 0, 64)
-		return func(id string) bool { return limit.AllowBytes(append(buf, id...)) }
+	return instance{
+		caller: func() decide {
+			limit, buf := slidingLimit(l, q), make([]byte, 0, 64)
+			return func(id string) bool { return limit.AllowBytes(append(buf, id...)) }
+		},
+		size:  func() int { return l.Stats().Buckets },
+		close: func() { must(0, l.Close()) },
 	}
-	return in
 }
 
 func openTake(q quota) instance {
