@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
@@ -16,7 +17,7 @@ import (
 // the median of what a call through fallback takes longer.
 func BenchmarkHealthyCall(b *testing.B) {
 	server := redistest.Start(b).Addr
-	alone := storeAt(b, server, time.Second).FixedWindow()
+	alone := storeAt(b, server, redislimit.Config{Timeout: time.Second}).FixedWindow()
 	behind := hybridAt(b, server, fallback.Config{Timeout: time.Second})
 	ctx := context.Background()
 	r := weir.Request{Key: "a", Limit: 1 << 40, Duration: 365 * 24 * time.Hour}

@@ -29,9 +29,7 @@ func hybrids(t testing.TB, server *redistest.Server, addr string) verbtest.Store
 		t.Cleanup(func() { _ = c.Close() })
 		store, err := redislimit.New(c, redislimit.Config{Now: now, Timeout: patient})
 		require.NoError(t, err)
-		l, err := weir.New(weir.Config{Now: now})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
+		l := newLimiter(t, now)
 		var all []weir.Strategy
 		for _, pair := range [][2]weir.Strategy{
 			{store.FixedWindow(), l.FixedWindow()}, {store.SlidingWindow(), l.SlidingWindow()},
@@ -40,8 +38,7 @@ func hybrids(t testing.TB, server *redistest.Server, addr string) verbtest.Store
 			{store.List(), l.List()}, {store.Calendar(weir.Hour, nil), l.Calendar(weir.Hour, nil)},
 			{verbtest.Tiers(store), verbtest.Tiers(l)},
 		} {
-			f, err := fallback.New(pair[0], pair[1], fallback.Config{Now: now, Timeout: patient})
-			require.NoError(t, err)
+			f := newFallback(t, pair[0], pair[1], fallback.Config{Now: now, Timeout: patient})
 			all = append(all, f)
 		}
 		return all

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
@@ -197,11 +196,8 @@ func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 	assert.ErrorIs(t, err, redislimit.ErrUnsafeClient)
 	store, err := redislimit.New(c, redislimit.Config{AllowUnsafeClient: true})
 	require.NoError(t, err)
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer l.Close()
-	h, err := fallback.New(store.FixedWindow(), l.FixedWindow(), fallback.Config{})
-	require.NoError(t, err)
+	l := newLimiter(t, nil)
+	h := newFallback(t, store.FixedWindow(), l.FixedWindow(), fallback.Config{})
 	ask(t, h, day)
 	b.server.Freeze()
 	defer b.server.Thaw()

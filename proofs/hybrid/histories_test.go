@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -58,19 +57,13 @@ func newHistory(
 		clock: weirtest.NewClock(time.Now())}
 	for i := range historyInstances {
 		h.proxies[i] = redistest.NewProxy(t, h.server.Addr)
-		client := redis.NewClient(redislimit.Options(h.proxies[i].Addr))
-		t.Cleanup(func() { _ = client.Close() })
-		store, err := redislimit.New(client,
+		store := storeAt(t, h.proxies[i].Addr,
 			redislimit.Config{Timeout: 5 * time.Second, Now: h.clock.Now})
-		require.NoError(t, err)
-		l, err := weir.New(weir.Config{Now: h.clock.Now})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
+		l := newLimiter(t, h.clock.Now)
 		// The breaker stays closed, and after each failure primary may have lost its counts.
-		h.instances[i], err = fallback.New(front(store.FixedWindow()), l.FixedWindow(), fallback.Config{
+		h.instances[i] = newFallback(t, front(store.FixedWindow()), l.FixedWindow(), fallback.Config{
 			Instances: historyInstances, Timeout: 5 * time.Second, MinCalls: 1 << 30, ProbeInterval: 1,
 			Now: h.clock.Now})
-		require.NoError(t, err)
 	}
 	return h
 }

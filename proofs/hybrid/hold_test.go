@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,19 +27,13 @@ func newHolders(t *testing.T, addr string, n, shares int) *holders {
 	const timeout = 10 * time.Second // slow machines must not cause failures
 	h := &holders{held: make([][]*weir.Held, n)}
 	for range n {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		c := redis.NewClient(redislimit.Options(addr))
-		t.Cleanup(func() { _ = c.Close() })
-		s, err := redislimit.New(c, redislimit.Config{Timeout: timeout})
-		require.NoError(t, err)
+		l := newLimiter(t, nil)
+		s := storeAt(t, addr, redislimit.Config{Timeout: timeout})
 		h.store = s.InFlight()
-		f, err := fallback.New(s.InFlight(), l.InFlight(), fallback.Config{
+		f := newFallback(t, s.InFlight(), l.InFlight(), fallback.Config{
 			Instances: shares, IsDown: isDown, MinCalls: 1, Stall: -1, ProbeInterval: 20 * time.Millisecond,
 			Timeout: timeout, ProbeTimeout: timeout,
 		})
-		require.NoError(t, err)
 		h.instances = append(h.instances, f)
 	}
 	return h

@@ -2,7 +2,6 @@
 package hybrid_test
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -35,15 +34,31 @@ func newBench(t *testing.T, args ...string) *bench {
 	return &bench{server: s, proxy: redistest.NewProxy(t, s.Addr)}
 }
 
+// newLimiter returns a Limiter by a clock, or by the system's for nil.
+func newLimiter(t testing.TB, now func() time.Time) *weir.Limiter {
+	l, err := weir.New(weir.Config{Now: now})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
 // storeAt returns a Store on its own client with ten connections.
-func storeAt(t testing.TB, addr string, timeout time.Duration) *redislimit.Store {
+func storeAt(t testing.TB, addr string, cfg redislimit.Config) *redislimit.Store {
 	o := redislimit.Options(addr)
 	o.PoolSize = 10
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	s, err := redislimit.New(c, redislimit.Config{Timeout: timeout})
+	s, err := redislimit.New(c, cfg)
 	require.NoError(t, err)
 	return s
+}
+
+func newFallback(
+	t testing.TB, primary, local weir.Strategy, cfg fallback.Config,
+) *fallback.Fallback {
+	f, err := fallback.New(primary, local, cfg)
+	require.NoError(t, err)
+	return f
 }
 
 // isDown is recommended by the documentation of fallback.Config.IsDown.
@@ -53,20 +68,15 @@ func isDown(err error) bool { return redislimit.Classify(err) != redislimit.Bug 
 // fallback.
 func hybridAt(t testing.TB, addr string, cfg fallback.Config,
 	front ...func(weir.Strategy) weir.Strategy) *fallback.Fallback {
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+	l := newLimiter(t, nil)
 	if cfg.IsDown == nil {
 		cfg.IsDown = isDown
 	}
-	var primary weir.Strategy = storeAt(t, addr,
-		cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow()
+	var primary weir.Strategy = storeAt(t, addr, redislimit.Config{Timeout: cfg.Timeout}).FixedWindow()
 	for _, wrap := range front {
 		primary = wrap(primary)
 	}
-	f, err := fallback.New(primary, l.FixedWindow(), cfg)
-	require.NoError(t, err)
-	return f
+	return newFallback(t, primary, l.FixedWindow(), cfg)
 }
 
 // outcome is the result of one call.

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/redislimit"
 )
 
 // leases returns a function that adds a lease with the given block size for three instances.
@@ -100,10 +100,8 @@ func TestLeaseOverManyWindows(t *testing.T) {
 // the strategy allows with a fraction of the round trips.
 func TestLeaseOfEachStrategy(t *testing.T) {
 	b := newBench(t)
-	store := storeAt(t, b.proxy.Addr, 5*time.Second)
-	limiter, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer limiter.Close()
+	store := storeAt(t, b.proxy.Addr, redislimit.Config{Timeout: 5 * time.Second})
+	limiter := newLimiter(t, nil)
 	const limit = 2000
 	r := weir.Request{Key: "leased", Limit: limit, Duration: 24 * time.Hour}
 	for name, row := range map[string]struct {

@@ -8,9 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
@@ -45,22 +43,16 @@ func newFleet(t *testing.T, addr string, reconciles bool) *fleet {
 		admitted: map[time.Time]uint64{}}
 	const timeout = 10 * time.Second // slow machines must not cause failures
 	for range instances {
-		l, err := weir.New(weir.Config{Now: f.clock.Now})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		c := redis.NewClient(redislimit.Options(addr))
-		t.Cleanup(func() { _ = c.Close() })
-		s, err := redislimit.New(c, redislimit.Config{Now: f.clock.Now, Timeout: timeout})
-		require.NoError(t, err)
+		l := newLimiter(t, f.clock.Now)
+		s := storeAt(t, addr, redislimit.Config{Now: f.clock.Now, Timeout: timeout})
 		primary := weir.Strategy(s.FixedWindow())
 		if !reconciles {
 			primary = bare{primary}
 		}
-		h, err := fallback.New(primary, l.FixedWindow(), fallback.Config{
+		h := newFallback(t, primary, l.FixedWindow(), fallback.Config{
 			Instances: instances, Now: f.clock.Now, IsDown: isDown,
 			MinCalls: 3, Stall: -1, ProbeInterval: window / 20, Timeout: timeout, ProbeTimeout: timeout,
 		})
-		require.NoError(t, err)
 		f.instances = append(f.instances, h)
 	}
 	return f

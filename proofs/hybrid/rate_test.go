@@ -28,12 +28,9 @@ func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 		store, err := redislimit.New(client, redislimit.Config{Now: now, Timeout: patient,
 			Prefix: fmt.Sprint(made, ":")})
 		require.NoError(t, err)
-		l, err := weir.New(weir.Config{Now: now})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		f, err := fallback.New(store.TokenBucket(burst), l.TokenBucket(burst),
+		l := newLimiter(t, now)
+		f := newFallback(t, store.TokenBucket(burst), l.TokenBucket(burst),
 			fallback.Config{Now: now, Timeout: patient})
-		require.NoError(t, err)
 		return f
 	}
 	for _, row := range verbtest.RateRows {

@@ -228,13 +228,10 @@ func newRecoveringFleet(t *testing.T, b *bench, o outage, probeInterval time.Dur
 		t.Cleanup(func() { _ = c.Close() })
 		s, err := redislimit.New(c, redislimit.Config{Timeout: o.timeout})
 		require.NoError(t, err)
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		i, err := fallback.New(s.FixedWindow(), l.FixedWindow(), fallback.Config{
+		l := newLimiter(t, nil)
+		i := newFallback(t, s.FixedWindow(), l.FixedWindow(), fallback.Config{
 			Instances: recoveryInstances, Timeout: o.timeout, ProbeInterval: probeInterval, IsDown: isDown,
 		})
-		require.NoError(t, err)
 		f.instances = append(f.instances, i)
 	}
 	return f
@@ -387,7 +384,7 @@ func (f *recoveringFleet) reconcileAll(t *testing.T) {
 // checkCounts compares the cost admitted with the bound, and the counts of primary with the cost
 // admitted.
 func (f *recoveringFleet) checkCounts(t *testing.T, b *bench, out *row) {
-	s := storeAt(t, b.server.Addr, 5*time.Second).FixedWindow()
+	s := storeAt(t, b.server.Addr, redislimit.Config{Timeout: 5 * time.Second}).FixedWindow()
 	bound := f.limit + (recoveryInstances-1)*((f.limit+recoveryInstances-1)/recoveryInstances)
 	out.charged = -1 << 62
 	for k := range recoveryCallers {

@@ -36,16 +36,13 @@ func TestShardsFailAlone(t *testing.T) {
 	store, err := redislimit.New(client, redislimit.Config{Timeout: timeout})
 	require.NoError(t, err)
 	make := func(partition func(string) string) *fallback.Fallback {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		f, err := fallback.New(store.FixedWindow(), l.FixedWindow(), fallback.Config{
+		l := newLimiter(t, nil)
+		f := newFallback(t, store.FixedWindow(), l.FixedWindow(), fallback.Config{
 			Partition: partition, Timeout: timeout, MinCalls: 3, FailureRate: 0.2,
 			Interval:      10 * time.Second,
 			Stall:         -1,
 			ProbeInterval: 200 * time.Millisecond, IsDown: isDown,
 		})
-		require.NoError(t, err)
 		return f
 	}
 	shard := redislimit.Shard(client)
@@ -169,18 +166,15 @@ func TestLostReplies(t *testing.T) {
 	for _, name := range []string{"fixed window", "token bucket"} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			store := storeAt(t, b.proxy.Addr, 5*time.Second)
-			l, err := weir.New(weir.Config{})
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = l.Close() })
+			store := storeAt(t, b.proxy.Addr, redislimit.Config{Timeout: 5 * time.Second})
+			l := newLimiter(t, nil)
 			primary, local := weir.Strategy(store.FixedWindow()), weir.Strategy(l.FixedWindow())
 			if name == "token bucket" {
 				primary, local = store.TokenBucket(0), l.TokenBucket(0)
 			}
-			f, err := fallback.New(primary, local,
+			f := newFallback(t, primary, local,
 				fallback.Config{Timeout: 5 * time.Second, MinCalls: 1 << 30,
 					IsDown: isDown})
-			require.NoError(t, err)
 			r := weir.Request{Key: "a", Limit: 1000, Duration: 24 * time.Hour}
 			ask(t, f, r)
 			repair := act(redistest.LoseReply)(t, b)

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
@@ -24,13 +24,10 @@ func killConnections(
 ) (over int, most, locally uint64) {
 	const limit = 100
 	server := redistest.Start(t)
-	l, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	store := storeAt(t, server.Addr, 2*time.Second)
-	f, err := fallback.New(store.FixedWindow(), local(l.FixedWindow()),
+	l := newLimiter(t, nil)
+	store := storeAt(t, server.Addr, redislimit.Config{Timeout: 2 * time.Second})
+	f := newFallback(t, store.FixedWindow(), local(l.FixedWindow()),
 		fallback.Config{Timeout: 2 * time.Second, MinCalls: 1 << 30, IsDown: isDown})
-	require.NoError(t, err)
 	warmUp(t, f)
 	before := f.Stats().Local
 	for round := range rounds {
