@@ -114,7 +114,7 @@ $(LINT):
 fuzz: ## every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
-mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself, and of all in PURE
+mutants: ## what the tests notice of MUTANTS small faults of the core and its layers, each tested by itself, and of all in PURE
 	go run ./proofs/mutants -n $(MUTANTS)
 	@for p in $(PURE); do echo "== $$p"; go run ./proofs/mutants -n 0 -package $$p || exit 1; done
 

@@ -1,6 +1,6 @@
-// Command mutants measures what the tests of the core notice. It makes mutants of the root package,
-// each with one small fault, and runs the tests against every one through go test -overlay, so that
-// nothing is written into the tree. A mutant that no test fails has survived: either a test is
+// Command mutants measures what the tests of the core notice. It makes mutants of the root package
+// and the layers below it, each with one small fault, and runs the tests against every one through
+// go test -overlay, so that nothing is written into the tree. A mutant that no test fails has survived: either a test is
 // missing, or the mutant is equivalent to the original. Those that are equivalent are listed, with
 // the reason, in equivalents.txt.
 //
@@ -10,7 +10,7 @@
 // The mutants of another package are tested by its own tests alone.
 //
 // It fails if the tests fail without a mutant, if an entry of the list matches no mutant, and if
-// more than 5 % of the mutants survive without being listed; of another package than the root, any.
+// more than 5 % of the mutants survive without being listed; of a package by itself, any.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 // config holds the flags.
 type config struct {
 	root string // the directory of the root package
-	pkg  string // the package to mutate, from root
+	pkg  string // the package to mutate, from root; "." for core
 	n    int    // how many mutants to choose; 0 for all
 	// how many of them to leave out, from the first: to go on where a run was ended
 	skip    int
@@ -46,7 +46,7 @@ type config struct {
 func main() {
 	var cfg config
 	flag.StringVar(&cfg.root, "root", ".", "`directory` of the root package")
-	flag.StringVar(&cfg.pkg, "package", ".", "`directory` of the package to mutate, from the root")
+	flag.StringVar(&cfg.pkg, "package", ".", "`directory` of the package to mutate, from the root; . for the core")
 	flag.IntVar(&cfg.n, "n", 300, "number of mutants to choose; 0 for all")
 	flag.IntVar(&cfg.skip, "skip", 0,
 		"number of those to leave out, to go on with a run that was ended")
@@ -71,21 +71,29 @@ func run(cfg config) error {
 		return err
 	}
 	cfg.pkg = path.Clean(cfg.pkg)
-	p, err := load(cfg.root, cfg.pkg)
-	if err != nil {
-		return err
+	dirs := []string{cfg.pkg}
+	if cfg.pkg == "." {
+		dirs = core
+	}
+	var mutants []mutant
+	for _, dir := range dirs {
+		p, err := load(cfg.root, dir, cfg.pkg != ".")
+		if err != nil {
+			return err
+		}
+		mutants = append(mutants, p.mutants...)
 	}
 	list := filepath.Join(cfg.root, "proofs", "mutants", "equivalents.txt")
-	equivalents, err := readEquivalents(list, cfg.pkg, p.mutants)
+	equivalents, err := readEquivalents(list, dirs, mutants)
 	if err != nil {
 		return err
 	}
-	chosen, uncompiled, err := choose(p, cfg)
+	chosen, uncompiled, err := choose(mutants, cfg)
 	if err != nil {
 		return err
 	}
 	chosen = chosen[min(cfg.skip, len(chosen)):]
-	fmt.Printf("%d mutants of %d; %d more did not compile\n", len(chosen), len(p.mutants), uncompiled)
+	fmt.Printf("%d mutants of %d; %d more did not compile\n", len(chosen), len(mutants), uncompiled)
 	if cfg.list {
 		for _, m := range chosen {
 			fmt.Println(m)
@@ -100,21 +108,21 @@ func run(cfg config) error {
 	if cfg.pkg == "." {
 		allowed = 5
 	}
-	return report(tests.run(p, chosen, equivalents), equivalents, allowed)
+	return report(tests.run(chosen, equivalents), equivalents, allowed)
 }
 
 // choose returns the mutants to test, and how many it left out because they do not compile. It
 // takes as many of each operator, in an order that depends on the seed and the identifiers alone: a
 // change of the code leaves the rest of the selection as it is.
-func choose(p *pkg, cfg config) (chosen []mutant, uncompiled int, err error) {
-	for _, m := range shuffled(p.mutants, cfg.seed) {
+func choose(mutants []mutant, cfg config) (chosen []mutant, uncompiled int, err error) {
+	for _, m := range shuffled(mutants, cfg.seed) {
 		if cfg.only != "" && m.file != cfg.only || !strings.HasPrefix(m.id, cfg.id) {
 			continue
 		}
 		if cfg.n > 0 && len(chosen) == cfg.n {
 			break
 		}
-		switch err := p.check(m); {
+		switch err := m.pkg.check(m); {
 		case errors.Is(err, errNotCompiled):
 			uncompiled++
 		case err != nil:

@@ -12,6 +12,7 @@ import (
 
 // mutant is a source file with one fault: a range of its bytes is replaced.
 type mutant struct {
+	pkg      *pkg
 	id       string // file:function:operator:digest of the change, independent of the line
 	operator string
 	file     string

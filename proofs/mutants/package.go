@@ -16,10 +16,15 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// pkg is the package that is mutated.
+// core are the root package and its layers of state, which are mutated together.
+var core = []string{".", "internal/core/slots", "internal/core/states", "internal/core/windows",
+	"internal/core/turns", "internal/core/snapshot"}
+
+// pkg is a package that is mutated.
 type pkg struct {
 	root     string
 	dir      string // from root
@@ -31,8 +36,8 @@ type pkg struct {
 	mutants  []mutant
 }
 
-// load parses a package, without its tests, and makes all its mutants.
-func load(root, dir string) (*pkg, error) {
+// load parses a package, without its tests, and makes all its mutants; pure as in generate.
+func load(root, dir string, pure bool) (*pkg, error) {
 	p := &pkg{root: root, dir: dir, fset: token.NewFileSet(), sources: map[string][]byte{},
 		files: map[string]*ast.File{}}
 	out, err := goList(filepath.Join(root, dir), "-f", "{{range .GoFiles}}{{println .}}{{end}}", ".")
@@ -51,7 +56,10 @@ func load(root, dir string) (*pkg, error) {
 		}
 		p.names = append(p.names, name)
 		p.sources[name], p.files[name] = src, file
-		p.mutants = append(p.mutants, generate(p.fset, name, src, file, dir != ".")...)
+		p.mutants = append(p.mutants, generate(p.fset, name, src, file, pure)...)
+	}
+	for i := range p.mutants {
+		p.mutants[i].pkg = p
 	}
 	p.importer, err = exports(p.fset, filepath.Join(root, dir))
 	return p, err
@@ -105,9 +113,9 @@ func (p *pkg) check(m mutant) error {
 }
 
 // readEquivalents reads a list of identifiers, each followed by the reason why no test can fail
-// that mutant, and returns those of the package in dir. It fails where a reason is missing or an
+// that mutant, and returns those of the packages in dirs. It fails where a reason is missing or an
 // identifier matches no mutant.
-func readEquivalents(file, dir string, mutants []mutant) (map[string]string, error) {
+func readEquivalents(file string, dirs []string, mutants []mutant) (map[string]string, error) {
 	known := map[string]bool{}
 	for _, m := range mutants {
 		known[m.id] = true
@@ -123,7 +131,7 @@ func readEquivalents(file, dir string, mutants []mutant) (map[string]string, err
 			continue
 		}
 		id, reason, _ := strings.Cut(line, " ")
-		if name, _, _ := strings.Cut(id, ":"); path.Dir(name) != dir {
+		if name, _, _ := strings.Cut(id, ":"); !slices.Contains(dirs, path.Dir(name)) {
 			continue
 		}
 		switch {
