@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 type outcome string
@@ -101,32 +103,25 @@ func (t *tester) test(s suite, overlay string) (string, error) {
 func (t *tester) run(chosen []mutant, equivalents map[string]string) []result {
 	results := make([]result, len(chosen))
 	var mu sync.Mutex
-	next, done := 0, 0
-	var wg sync.WaitGroup
-	for range t.cfg.workers {
-		wg.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= len(chosen) {
-					return
-				}
-				r := result{chosen[i], equivalent}
-				by := ""
-				if equivalents[r.mutant.id] == "" || t.cfg.all {
-					r.outcome, by = t.kill(r.mutant)
-				}
-				mu.Lock()
-				results[i] = r
-				done++
-				fmt.Printf("%d/%d %s: %s %s\n", done, len(chosen), r.outcome, r.mutant, by)
-				mu.Unlock()
+	done := 0
+	var workers errgroup.Group
+	workers.SetLimit(t.cfg.workers)
+	for i, m := range chosen {
+		workers.Go(func() error {
+			r := result{m, equivalent}
+			by := ""
+			if equivalents[m.id] == "" || t.cfg.all {
+				r.outcome, by = t.kill(m)
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			results[i] = r
+			done++
+			fmt.Printf("%d/%d %s: %s %s\n", done, len(chosen), r.outcome, m, by)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = workers.Wait() // none fails
 	return results
 }
 
