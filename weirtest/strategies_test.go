@@ -9,16 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
 func TestSlidingWindowConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		return l.SlidingWindow()
 	}, weirtest.Laws{
-		Histories: histories,
 		// The whole limit at the end of one window, and at the end of the next what the previous window's
 		// weight leaves.
 		Span:    func(limit uint64) uint64 { return 2*limit - 1 },
@@ -27,24 +24,20 @@ func TestSlidingWindowConforms(t *testing.T) {
 }
 
 func TestSlidingLogConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
-		weirtest.Laws{Histories: histories})
+		weirtest.Laws{})
 }
 
 func TestInFlightConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.InFlight() },
-		weirtest.Laws{Histories: histories})
+		weirtest.Laws{})
 }
 
 func TestTokenBucketConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	t.Run("burst of the limit", func(t *testing.T) {
 		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 			return l.TokenBucket(0)
 		}, weirtest.Laws{
-			Histories: histories,
 			// A full bucket, and the tokens that are added before the last instant of the span.
 			Span: func(limit uint64) uint64 { return 2*limit - 1 },
 		})
@@ -53,9 +46,8 @@ func TestTokenBucketConforms(t *testing.T) {
 		t.Run(fmt.Sprintf("burst of %d", burst), func(t *testing.T) {
 			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) },
 				weirtest.Laws{
-					Histories: histories,
-					Burst:     func(uint64) uint64 { return burst },
-					Span:      func(limit uint64) uint64 { return burst + limit - 1 },
+					Burst: func(uint64) uint64 { return burst },
+					Span:  func(limit uint64) uint64 { return burst + limit - 1 },
 				})
 		})
 	}
@@ -67,15 +59,13 @@ func TestTokenBucketConforms(t *testing.T) {
 var firstHit = map[string]string{"Refund": "the period begins with the first request"}
 
 func TestCounterConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.Counter() },
-		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
+		weirtest.Laws{Span: twice, Skip: firstHit})
 }
 
 func TestListConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.List() },
-		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
+		weirtest.Laws{Span: twice, Skip: firstHit})
 }
 
 func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
@@ -90,7 +80,6 @@ func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
 const others = "a Result describes one tier, and hits may count longer in the others"
 
 func TestTiersConform(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	for _, c := range []struct {
 		what  string
 		tiers []weir.Tier
@@ -123,7 +112,6 @@ func TestTiersConform(t *testing.T) {
 				skip[law] = others
 			}
 			conforms(t, tiers(c.tiers...), weirtest.Laws{
-				Histories: histories,
 				Limits:    []uint64{c.limit},
 				Durations: []time.Duration{c.d},
 				Fixed:     true,
@@ -135,7 +123,6 @@ func TestTiersConform(t *testing.T) {
 }
 
 func TestLeakyBucketConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	for _, queue := range []int{0, 1, 3, 20} {
 		t.Run(fmt.Sprintf("queue of %d", queue), func(t *testing.T) {
 			weirtest.TestStrategy(t, func(t testing.TB, _ *weirtest.Clock) weir.Strategy {
@@ -143,19 +130,17 @@ func TestLeakyBucketConforms(t *testing.T) {
 				require.NoError(t, err)
 				t.Cleanup(func() { limiter.Close() })
 				return limiter.LeakyBucket(queue)
-			}, weirtest.Laws{Histories: histories, Waits: true, Queue: queue})
+			}, weirtest.Laws{Histories: histories(), Waits: true, Queue: queue})
 		})
 	}
 }
 
 func TestLimitConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(t testing.TB, l *weir.Limiter) weir.Strategy {
 		m, err := weir.NewLimit(l.InFlight(), 10, time.Hour)
 		require.NoError(t, err)
 		return m.Named("hourly").Unwrap()
 	}, weirtest.Laws{
-		Histories: histories,
 		Limits:    []uint64{10},
 		Durations: []time.Duration{time.Hour},
 		Fixed:     true,
@@ -163,12 +148,10 @@ func TestLimitConforms(t *testing.T) {
 }
 
 func TestAllConforms(t *testing.T) {
-	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		exact, windows := l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)
 		return weir.All(exact, windows).Unwrap()
 	}, weirtest.Laws{
-		Histories: histories,
 		Limits:    []uint64{10},
 		Durations: []time.Duration{time.Hour},
 		Fixed:     true,
