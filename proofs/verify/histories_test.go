@@ -3,9 +3,11 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,52 +54,39 @@ type subject struct {
 var spans = []weir.Tier{{Limit: 3, Duration: 4 * time.Millisecond},
 	{Limit: 5, Duration: 10 * time.Millisecond}}
 
+// reading returns a subject that has no other clock than its Limiter's.
+func reading[S weir.Strategy](name string, make func(*weir.Limiter) S, m model) subject {
+	return subject{name, func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return make(l) }, m}
+}
+
 func subjects() []subject {
 	return []subject{
-		{"FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
-			return l.FixedWindow()
-		},
-			fixed{}},
-		{"SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
-			return l.SlidingWindow()
-		},
-			sliding{}},
-		{"SlidingLog", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingLog() },
-			rolling{}},
-		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
-			return l.TokenBucket(0)
-		},
-			bucket{}},
-		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
-			return l.TokenBucket(2)
-		},
-			bucket{burst: 2}},
-		{"InFlight", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.InFlight() },
-			rolling{}},
-		{"Counter", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
-			return l.Counter()
-		}, anchored{}},
-		{"List", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.List() }, anchored{}},
-		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
-			return l.LeakyBucket(0)
-		},
-			leaky{}},
-		{"Tiers", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+		reading("FixedWindow", (*weir.Limiter).FixedWindow, fixed{}),
+		reading("SlidingWindow", (*weir.Limiter).SlidingWindow, sliding{}),
+		reading("SlidingLog", (*weir.Limiter).SlidingLog, rolling{}),
+		reading("TokenBucket", func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, bucket{}),
+		reading("TokenBucket of 2", func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(2) },
+			bucket{burst: 2}),
+		reading("InFlight", (*weir.Limiter).InFlight, rolling{}),
+		reading("Counter", (*weir.Limiter).Counter, anchored{}),
+		reading("List", (*weir.Limiter).List, anchored{}),
+		reading("LeakyBucket", func(l *weir.Limiter) weir.Strategy { return l.LeakyBucket(0) }, leaky{}),
+		reading("Tiers", func(l *weir.Limiter) weir.Strategy {
 			s, err := l.Tiers(spans...)
 			if err != nil {
 				panic(err)
 			}
 			return s
-		}, tiers{of: spans}},
-		{"Limit of FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+		}, tiers{of: spans}),
+		reading("Limit of FixedWindow", func(l *weir.Limiter) weir.Strategy {
 			return byLimit{l.FixedWindow().Limit, one}
-		}, fixed{}},
-		{"Limit of SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+		}, fixed{}),
+		reading("Limit of SlidingWindow", func(l *weir.Limiter) weir.Strategy {
 			return byLimit{l.SlidingWindow().Limit, one}
-		}, sliding{}},
-		{"Limit of TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+		}, sliding{}),
+		reading("Limit of TokenBucket", func(l *weir.Limiter) weir.Strategy {
 			return byLimit{l.TokenBucket(0).Limit, one}
-		}, bucket{}},
+		}, bucket{}),
 	}
 }
 
@@ -149,19 +138,8 @@ func (s byLimit) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 // during the operation that gives its result is accepted.
 func sequential(initial model) porcupine.Model {
 	nondeterministic := porcupine.NondeterministicModel{
-		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-			of := map[string][]porcupine.Operation{}
-			for _, op := range history {
-				id := op.Input.(timed).id
-				of[id] = append(of[id], op)
-			}
-			var parts [][]porcupine.Operation
-			for _, part := range of {
-				parts = append(parts, part)
-			}
-			return parts
-		},
-		Init: func() []any { return []any{initial} },
+		Partition: byID(func(input any) string { return input.(timed).id }),
+		Init:      func() []any { return []any{initial} },
 		Step: func(state, input, output any) (next []any) {
 			in := input.(timed)
 			if output == full {
@@ -178,6 +156,17 @@ func sequential(initial model) porcupine.Model {
 		Equal: reflect.DeepEqual,
 	}
 	return nondeterministic.ToModel()
+}
+
+// byID returns a function that divides a history into those of the IDs.
+func byID(id func(input any) string) func([]porcupine.Operation) [][]porcupine.Operation {
+	return func(history []porcupine.Operation) [][]porcupine.Operation {
+		of := map[string][]porcupine.Operation{}
+		for _, op := range history {
+			of[id(op.Input)] = append(of[id(op.Input)], op)
+		}
+		return slices.Collect(maps.Values(of))
+	}
 }
 
 const clients, each = 8, 12 // 96 operations in a history
@@ -424,9 +413,9 @@ func TestLinearizableControlsAreRejected(t *testing.T) {
 	})
 	t.Run("limits that count apart", func(t *testing.T) {
 		var made atomic.Int64
-		rejected(t, subject{model: fixed{}, make: func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+		rejected(t, reading("", func(l *weir.Limiter) weir.Strategy {
 			return byLimit{l.FixedWindow().Limit, func() string { return fmt.Sprint(made.Add(1) % 2) }}
-		}})
+		}, fixed{}))
 	})
 	for _, s := range subjects() {
 		t.Run("peek then charge "+s.name, func(t *testing.T) {

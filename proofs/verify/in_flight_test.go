@@ -66,18 +66,8 @@ const flightLimit = 4
 
 // flightModel is the cost in flight of one key, on a clock that stands still.
 var flightModel = porcupine.Model{
-	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
-		of := map[string][]porcupine.Operation{}
-		for _, op := range history {
-			id := op.Input.(flightOp).id
-			of[id] = append(of[id], op)
-		}
-		for _, part := range of {
-			parts = append(parts, part)
-		}
-		return parts
-	},
-	Init: func() any { return int64(0) },
+	Partition: byID(func(input any) string { return input.(flightOp).id }),
+	Init:      func() any { return int64(0) },
 	Step: func(state, input, output any) (bool, any) {
 		used, in := state.(int64), input.(flightOp)
 		if in.back {
