@@ -1,8 +1,8 @@
 // Command mutants measures what the tests of the core notice. It makes mutants of the root package
 // and the layers below it, each with one small fault, and runs the tests against every one through
-// go test -overlay, so that nothing is written into the tree. A mutant that no test fails has survived: either a test is
-// missing, or the mutant is equivalent to the original. Those that are equivalent are listed, with
-// the reason, in equivalents.txt.
+// go test -overlay, so that nothing is written into the tree. A mutant that no test fails has
+// survived: either a test is missing, or the mutant is equivalent to the original. Those that are
+// equivalent are listed, with the reason, in equivalents.txt.
 //
 //	go run ./proofs/mutants [-n 300] [-seed 1] [-only table.go] [-id table.go:shard.insert] [-list]
 //	go run ./proofs/mutants -package internal/core/arith -n 0
@@ -46,7 +46,8 @@ type config struct {
 func main() {
 	var cfg config
 	flag.StringVar(&cfg.root, "root", ".", "`directory` of the root package")
-	flag.StringVar(&cfg.pkg, "package", ".", "`directory` of the package to mutate, from the root; . for the core")
+	flag.StringVar(&cfg.pkg, "package", ".",
+		"`directory` of the package to mutate, from the root; . for the core")
 	flag.IntVar(&cfg.n, "n", 300, "number of mutants to choose; 0 for all")
 	flag.IntVar(&cfg.skip, "skip", 0,
 		"number of those to leave out, to go on with a run that was ended")
