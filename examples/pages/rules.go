@@ -15,19 +15,6 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Descriptors is in docs/rules.md.
-func Descriptors(ctx context.Context, engine *rules.Engine) (*rules.Response, error) {
-	resp, err := engine.Decide(ctx, &rules.Request{
-		Domain: "edge",
-		Descriptors: []rules.Descriptor{
-			{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
-			{Entries: []rules.Entry{{Key: "path", Value: "/login"},
-				{Key: "remote_address", Value: "192.0.2.7"}}},
-		},
-	})
-	return resp, err
-}
-
 // Watch is in docs/rules.md.
 func Watch(ctx context.Context) *rules.Engine {
 	set, err := rules.LoadFiles("limits.yaml")

@@ -17,26 +17,14 @@ import (
 )
 
 func main() {
-	limiter, err := weir.New(weir.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	limiter := must(weir.New(weir.Config{}))
 	client := redis.NewClient(redislimit.Options(cmp.Or(os.Getenv("REDIS"), "127.0.0.1:6379")))
-	store, err := redislimit.New(client, redislimit.Config{Timeout: time.Second})
-	if err != nil {
-		log.Fatal(err)
-	}
-	shared, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(), fallback.Config{
+	store := must(redislimit.New(client, redislimit.Config{Timeout: time.Second}))
+	shared := must(fallback.New(store.SlidingWindow(), limiter.SlidingWindow(), fallback.Config{
 		Instances: 2,
 		Timeout:   time.Second, // so long a request may wait for Redis; 50 ms will do in a data center
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	perClient, err := weir.NewLimit(shared, 4, time.Hour)
-	if err != nil {
-		log.Fatal(err)
-	}
+	}))
+	perClient := must(weir.NewLimit(shared, 4, time.Hour))
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -44,4 +32,11 @@ func main() {
 	})
 	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
 	log.Fatal(http.ListenAndServe(addr, guard(hello)))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return v
 }
