@@ -22,11 +22,10 @@ type decider interface {
 
 // hit is a request of a caller at an instant.
 type hit struct {
-	caller  uint32 // numbered from 0 among this decider's callers
-	code    uint32 // the number of its description; that of the caller if there are no descriptions
-	ns      int64  // time in nanoseconds since the Unix epoch
-	marks   marks
-	counted bool // if false, decide but count nothing
+	caller uint32 // numbered from 0 among this decider's callers
+	code   uint32 // the number of its description; that of the caller if there are no descriptions
+	ns     int64  // time in nanoseconds since the Unix epoch
+	marks  marks  // if it is not counted, decide but count nothing
 }
 
 // spec creates deciders.
@@ -91,9 +90,12 @@ func (d *stateDecider) decide(h hit, denied []bool) error {
 }
 
 func (d *stateDecider) verdict(h hit) algorithm.Verdict {
+	for int(h.caller) >= len(d.state) {
+		d.state = append(d.state, algorithm.None)
+	}
 	s := &d.state[h.caller]
 	v, next := d.decides(*s, d.params, h.ns)
-	if h.counted {
+	if h.marks.counted() {
 		*s = next
 	}
 	return v

@@ -30,7 +30,7 @@ func BenchmarkDecider(b *testing.B) {
 			ns, all, out, n := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano(), 0, []bool{false}, 0
 			b.ReportAllocs()
 			for b.Loop() {
-				q := hit{caller: who[n%batch], ns: ns, counted: true}
+				q := hit{caller: who[n%batch], ns: ns}
 				ns, n, out[0] = ns+200_000, n+1, false
 				if err := j.decide(q, out); err != nil {
 					b.Fatal(err)

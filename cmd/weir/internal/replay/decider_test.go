@@ -23,9 +23,11 @@ func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	defer j.close()
 	out := make([]bool, len(at))
 	for i, when := range at {
-		denied := []bool{false}
-		require.NoError(t, j.decide(hit{caller: 1, ns: when.UnixNano(), counted: counted(i)},
-			denied))
+		denied, h := []bool{false}, hit{caller: 1, ns: when.UnixNano()}
+		if !counted(i) {
+			h.marks = uncounted
+		}
+		require.NoError(t, j.decide(h, denied))
 		out[i] = !denied[0]
 	}
 	return out

@@ -200,7 +200,7 @@ func (r *run) divide() {
 	}
 	for _, run := range r.parts[0].spool.runs { // descriptions have one part
 		for i, e := range run {
-			run[i].code = codeOf(codes[e.code>>markBits], marks(e.code&(1<<markBits-1)))
+			run[i].code = codeOf(codes[e.code>>markBits], marksOf(e.code))
 		}
 	}
 	r.described = d

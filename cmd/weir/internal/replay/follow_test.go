@@ -45,6 +45,7 @@ func TestAFollowerEqualsAReplay(t *testing.T) {
 		}
 		got := f.Result()
 		f.Close()
+		addsUp(t, got)
 		assert.Equal(t, want.Unreadable, got.Unreadable)
 		assert.Equal(t, []uint64{want.Lines, want.Requests, want.Uncounted, uint64(want.Callers)},
 			[]uint64{got.Lines, got.Requests, got.Uncounted, uint64(got.Callers)})

@@ -88,7 +88,7 @@ func newLimiterDecider(r rule.Rule, maxBuckets, enough int) (*limiterDecider, er
 func (d *limiterDecider) decide(h hit, denied []bool) error {
 	d.ns.Store(h.ns)
 	ask := d.counts.Run
-	if !h.counted {
+	if !h.marks.counted() {
 		ask = d.counts.(weir.Peeker).Peek
 	}
 	// shorter than the caller's name

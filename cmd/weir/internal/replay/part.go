@@ -49,7 +49,7 @@ func (p *part) prepare(specs []spec, name func(caller uint32) string, first, las
 		p.from = append(p.from, p.from[len(p.from)-1]+s.rows)
 	}
 	rows := p.from[len(specs)]
-	p.rows = make([]row, rows)
+	p.rows, p.denied = make([]row, rows), make([]bool, batchSize*rows)
 	p.timeline = newTimeline(first, last, 1+rows, maxBins, widths[0])
 	p.binEnd = p.timeline.end(0)
 	return nil
@@ -71,7 +71,6 @@ const batchSize = 512
 // decide has every decider decide on every request.
 func (p *part) decide(progress func(n int)) error {
 	in := p.spool.open(p.owners)
-	p.denied = make([]bool, batchSize*len(p.rows))
 	batch := make([]hit, 0, batchSize)
 	for {
 		batch = batch[:0]
@@ -94,8 +93,8 @@ func (p *part) decide(progress func(n int)) error {
 
 // ask has every decider decide on a batch of requests and counts the denials.
 func (p *part) ask(batch []hit) error {
-	clear(p.denied)
 	rows := len(p.rows)
+	clear(p.denied[:len(batch)*rows])
 	for i, d := range p.deciders {
 		from, to := p.from[i], p.from[i+1]
 		for k, h := range batch {

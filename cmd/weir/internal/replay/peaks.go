@@ -38,14 +38,14 @@ type rollingMeter struct {
 
 func (m *rollingMeter) see(h hit) {
 	for m.more && m.next.ns <= h.ns-m.length {
-		if m.next.counted {
+		if m.next.marks.counted() {
 			m.counts[m.next.caller]--
 		}
 		m.next, m.more = m.late.next()
 	}
 	n := &m.counts[h.caller]
 	m.peaks[h.caller] = max(m.peaks[h.caller], *n+1)
-	if h.counted {
+	if h.marks.counted() {
 		*n++
 	}
 }
@@ -113,7 +113,7 @@ func (b *bucketSearch) see(h hit) {
 	size := cmp.Or(b.burst, t.limit) + b.extra
 	v, next := decideFuncs[rule.Token](t.bucket, bucketParams(uint64(t.limit), uint64(size), b.length),
 		h.ns)
-	if t.denied = !v.Allowed; h.counted {
+	if t.denied = !v.Allowed; h.marks.counted() {
 		t.bucket = next
 	}
 }

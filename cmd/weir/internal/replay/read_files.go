@@ -28,7 +28,6 @@ func (r *run) read() (err error) {
 	}
 	var lines, requests uint64 // of the file
 	var bad Unreadable
-	res := r.result
 	for b := range order {
 		<-b.parsed
 		if err == nil {
@@ -37,12 +36,9 @@ func (r *run) read() (err error) {
 		bad.merge(&b.bad, b.source.name, lines)
 		lines += b.lines
 		requests += b.lines - b.directives
-		res.Lines += b.lines - b.directives
-		res.Filtered += b.filtered
-		res.Unkeyed += b.unkeyed
-		res.Coarse = res.Coarse || b.coarse
+		r.result.count(&b.content)
 		if r.cfg.Progress != nil {
-			r.cfg.Progress(Progress{Bytes: r.bytes + b.source.raw.n.Load(), Lines: res.Lines})
+			r.cfg.Progress(Progress{Bytes: r.bytes + b.source.raw.n.Load(), Lines: r.result.Lines})
 		}
 		if b.last {
 			r.endOfFile(b, requests, &bad)
@@ -94,8 +90,6 @@ func (r *run) stopped() error {
 
 // take numbers the callers and adds the block's requests to their callers' spools.
 func (r *run) take(b *block) error {
-	r.result.Requests += uint64(len(b.records))
-	r.result.Uncounted += b.uncounted
 	r.inspected, r.hidden = r.inspected+b.inspected, r.hidden+b.hidden
 	r.ports.add(b.ports.n, b.ports.port)
 	r.ports.mixed = r.ports.mixed || b.ports.mixed

@@ -29,6 +29,16 @@ type content struct {
 	bad          Unreadable
 }
 
+// count adds the numbers of c to those of r.
+func (r *Result) count(c *content) {
+	r.Lines += c.lines - c.directives
+	r.Requests += uint64(len(c.records))
+	r.Uncounted += c.uncounted
+	r.Filtered += c.filtered
+	r.Unkeyed += c.unkeyed
+	r.Coarse = r.Coarse || c.coarse
+}
+
 // record is a request to decide on.
 type record struct {
 	at       stamp

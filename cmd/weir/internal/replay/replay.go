@@ -158,19 +158,8 @@ type run struct {
 // are left to decide on, and another error if a limiter cannot decide. The Result does not depend
 // on the order of the lines.
 func Run(cfg Config) (*Result, error) {
-	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{},
-			Unreadable: Unreadable{Examples: []Example{}}}}
-	r.result.Files = nil
-	for _, name := range cfg.Files {
-		r.result.Files = append(r.result.Files, UTF8(name))
-	}
-	r.setParts()
-	defer func() {
-		for _, p := range r.parts {
-			p.close()
-		}
-	}()
+	r := newRun(cfg)
+	defer r.close()
 	if err := r.read(); err != nil {
 		return nil, err
 	}
@@ -194,33 +183,43 @@ func Run(cfg Config) (*Result, error) {
 	if err := r.decide(); err != nil {
 		return nil, err
 	}
-	r.report()
-	return r.result, nil
+	return r.report(), nil
 }
 
 const maxParts = 8
 
-func (r *run) setParts() {
-	n := r.cfg.parts
-	if n == 0 {
-		n = min(runtime.GOMAXPROCS(0), maxParts)
+func newRun(cfg Config) *run {
+	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
+		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{},
+			Unreadable: Unreadable{Examples: []Example{}}}}
+	r.result.Files = nil
+	for _, name := range cfg.Files {
+		r.result.Files = append(r.result.Files, UTF8(name))
 	}
-	if r.cfg.describes() {
+	n := cmp.Or(cfg.parts, min(runtime.GOMAXPROCS(0), maxParts))
+	if cfg.describes() {
 		n = 1 // callers share counters
 	}
-	for _, l := range r.cfg.Rules {
-		r.specs = append(r.specs, limitSpec(l, r.cfg.MaxBuckets, n))
+	for _, l := range cfg.Rules {
+		r.specs = append(r.specs, limitSpec(l, cfg.MaxBuckets, n))
 	}
-	for i, s := range r.cfg.RuleSets {
-		r.specs = append(r.specs, ruleSpec(s, i, r.cfg.MaxBuckets))
+	for i, s := range cfg.RuleSets {
+		r.specs = append(r.specs, ruleSpec(s, i, cfg.MaxBuckets))
 	}
-	if r.cfg.Replicas.N > 1 {
+	if cfg.Replicas.N > 1 {
 		for _, s := range r.specs {
-			r.specs = append(r.specs, r.cfg.Replicas.on(s))
+			r.specs = append(r.specs, cfg.Replicas.on(s))
 		}
 	}
 	for range n {
-		r.parts = append(r.parts, &part{spool: &spool{most: cmp.Or(r.cfg.maxRun, maxRun)}})
+		r.parts = append(r.parts, &part{spool: &spool{most: cmp.Or(cfg.maxRun, maxRun)}})
+	}
+	return r
+}
+
+func (r *run) close() {
+	for _, p := range r.parts {
+		p.close()
 	}
 }
 

@@ -141,7 +141,7 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 	defer j.close()
 	most := 0
 	for i := range slow.N(2, 4, 40) * sweepEvery {
-		err := j.decide(hit{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9, counted: true},
+		err := j.decide(hit{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9},
 			[]bool{false})
 		if err != nil {
 			t.Fatal(err)

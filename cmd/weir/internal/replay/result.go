@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// report adds up the results of the parts.
-func (r *run) report() {
-	res := r.result
+// report adds the results of the parts to r.result.
+func (r *run) report() *Result {
+	res := *r.result
 	res.Callers = len(r.callers.names)
 	res.First, res.Last = r.instant(r.first.nanoseconds()), r.instant(r.last.nanoseconds())
 	res.Timeline = r.parts[0].timeline
@@ -30,7 +30,8 @@ func (r *run) report() {
 		res.Compared = r.parts[0].compared
 		res.Compared.finish(r.callers.names, r.described.place.names, r.cfg.Top)
 	}
-	r.suggest()
+	r.suggest(&res)
+	return &res
 }
 
 // names returns the names of the two that are compared.

@@ -37,6 +37,10 @@ const (
 // codeOf holds the number of a request's caller, or of its description, and its marks.
 func codeOf(number uint32, m marks) uint32 { return number<<markBits | uint32(m) }
 
+func marksOf(code uint32) marks { return marks(code & (1<<markBits - 1)) }
+
+func (m marks) counted() bool { return m&uncounted == 0 }
+
 // add adds a request.
 func (s *spool) add(at stamp, code uint32) {
 	last := len(s.runs) - 1
@@ -122,9 +126,7 @@ func (s *spool) open(owners []uint32) *stream {
 }
 
 func (s *stream) hitOf(ns int64, code uint32) hit {
-	m := marks(code & (1<<markBits - 1))
-	return hit{caller: s.owner(code), code: code >> markBits, ns: ns, marks: m,
-		counted: m&uncounted == 0}
+	return hit{s.owner(code), code >> markBits, ns, marksOf(code)}
 }
 
 func (s *stream) owner(code uint32) uint32 {

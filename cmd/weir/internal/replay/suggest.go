@@ -83,14 +83,14 @@ type PeakBin struct {
 	Callers int  `json:"callers"`
 }
 
-// suggest computes suggestions from the callers' peaks.
-func (r *run) suggest() {
+// suggest computes the suggestions of res from the callers' peaks.
+func (r *run) suggest(res *Result) {
 	s := r.cfg.Suggest
 	if s == nil {
 		return
 	}
 	if r.cfg.ByEndpoint {
-		r.suggestByEndpoint(s)
+		res.Endpoints = r.endpoints(s)
 		return
 	}
 	peaks := make([][]Peak, len(s.Strategies)*len(s.Durations))
@@ -99,7 +99,7 @@ func (r *run) suggest() {
 			peaks[i] = append(peaks[i], p.peaks[i]...)
 		}
 	}
-	r.result.Suggestions = s.suggestions(peaks)
+	res.Suggestions = s.suggestions(peaks)
 }
 
 // Endpoint is a method and a path with its ids folded, and the limits that fit its callers.
@@ -110,8 +110,8 @@ type Endpoint struct {
 	Suggestions []Suggestion `json:"-"` // as in Result; nil for endpoint.Apart
 }
 
-// suggestByEndpoint computes suggestions from the peaks of the callers of each endpoint.
-func (r *run) suggestByEndpoint(s *Suggest) {
+// endpoints computes suggestions from the peaks of the callers of each endpoint.
+func (r *run) endpoints(s *Suggest) (all []Endpoint) {
 	d, p := r.described, r.parts[0]
 	peaks := make([][][]Peak, len(d.place.names)) // by endpoint, then by strategy and duration
 	for i := range p.peaks {
@@ -127,11 +127,12 @@ func (r *run) suggestByEndpoint(s *Suggest) {
 		if !endpoint.Apart(name) {
 			one.Suggestions = s.suggestions(peaks[at])
 		}
-		r.result.Endpoints = append(r.result.Endpoints, one)
+		all = append(all, one)
 	}
-	slices.SortFunc(r.result.Endpoints, func(a, b Endpoint) int {
+	slices.SortFunc(all, func(a, b Endpoint) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
 	})
+	return all
 }
 
 // Denies returns how many of the callers a suggested limit may deny. DenyAtMost is a decimal

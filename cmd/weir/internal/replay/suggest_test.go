@@ -24,10 +24,8 @@ func TestPeaksAreExact(t *testing.T) {
 					Durations: []time.Duration{time.Second, 7 * time.Second, time.Hour}}
 				cfg := config(t, []string{write(t, "a.log", requests, render)})
 				cfg.Suggest, cfg.parts = s, 1
-				r := &run{cfg: cfg, callers: newCallers(), first: 1<<62 - 1, last: -1 << 62,
-					result: &Result{}}
-				r.setParts()
-				defer r.parts[0].close()
+				r := newRun(cfg)
+				defer r.close()
 				require.NoError(t, r.read())
 				require.NoError(t, r.decide())
 				instants := instantsOf(requests, keys[ByIP], form == "common")
