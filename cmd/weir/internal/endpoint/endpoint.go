@@ -3,7 +3,6 @@
 package endpoint
 
 import (
-	"maps"
 	"regexp"
 	"strings"
 )
@@ -106,17 +105,22 @@ func Fold(callers map[string]int) map[string]string {
 	return folded
 }
 
-func (n *node) add(segments []string, callers int) {
-	if n.callers += callers; len(segments) == 0 {
-		return
-	}
+// kid returns the kid for a segment, a new one if there is none.
+func (n *node) kid(segment string) *node {
 	if n.kids == nil {
 		n.kids = make(map[string]*node)
 	}
-	if n.kids[segments[0]] == nil {
-		n.kids[segments[0]] = &node{}
+	if n.kids[segment] == nil {
+		n.kids[segment] = &node{}
 	}
-	n.kids[segments[0]].add(segments[1:], callers)
+	return n.kids[segment]
+}
+
+func (n *node) add(segments []string, callers int) {
+	for _, s := range segments {
+		n = n.kid(s)
+		n.callers += callers
+	}
 }
 
 // fold folds the kids with few callers, if they are many, and those of all kids.
@@ -141,14 +145,9 @@ func (n *node) fold() {
 }
 
 func (n *node) merge(o *node) {
-	if n.callers += o.callers; n.kids == nil && o.kids != nil {
-		n.kids = make(map[string]*node)
-	}
-	for segment, kid := range maps.All(o.kids) {
-		if n.kids[segment] == nil {
-			n.kids[segment] = &node{}
-		}
-		n.kids[segment].merge(kid)
+	n.callers += o.callers
+	for segment, kid := range o.kids {
+		n.kid(segment).merge(kid)
 	}
 }
 

@@ -208,24 +208,16 @@ func (u *Unreadable) count(reason string, n uint64) (isNew bool) {
 	return true
 }
 
-// show adds an example if there is room, or if it is the first of its reason. Then it takes the
-// place of the last one that is not.
+// show adds an example. If there are too many, it removes the last that is not the first of its
+// reason.
 func (u *Unreadable) show(e Example) {
-	first := func(reason string) int {
-		return slices.IndexFunc(u.Examples, func(o Example) bool { return o.Reason == reason })
-	}
-	if len(u.Examples) >= maxExamples {
-		if first(e.Reason) >= 0 {
-			return
-		}
-		for i := len(u.Examples) - 1; i >= 0; i-- {
-			if first(u.Examples[i].Reason) < i {
-				u.Examples = slices.Delete(u.Examples, i, i+1)
-				break
-			}
-		}
-	}
 	u.Examples = append(u.Examples, e)
+	for i := len(u.Examples) - 1; i > 0 && len(u.Examples) > maxExamples; i-- {
+		reason := u.Examples[i].Reason
+		if slices.ContainsFunc(u.Examples[:i], func(o Example) bool { return o.Reason == reason }) {
+			u.Examples = slices.Delete(u.Examples, i, i+1)
+		}
+	}
 }
 
 // merge adds the unreadable lines of a block. before is the number of lines of the file that

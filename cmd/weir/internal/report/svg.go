@@ -176,8 +176,6 @@ func peakChart(s replay.Suggestion) drawing {
 type curveOf struct {
 	drawing
 	Points  string // LIMIT:DENIED, separated by spaces
-	Per     string // the duration
-	Limit   replay.Peak
 	Command string // that enforces the suggested limit; empty if there is none
 }
 
@@ -220,7 +218,7 @@ func curveChart(r *replay.Result, s replay.Suggestion) *curveOf {
 	limit := rule.Rule{Limit: fmt.Sprintf("%d/%s", s.Limit, per), Strategy: s.Strategy, Burst: s.Burst}
 	command, _ := Enforce(r, &replay.RuleResult{Rule: limit})
 	return &curveOf{p.html("the part of the callers that each limit denies a request"),
-		strings.Join(points, " "), per, s.Limit, command}
+		strings.Join(points, " "), command}
 }
 
 // brief formats a count in few characters, rounded: 1,048,576 is 1M.
