@@ -23,8 +23,7 @@ import (
 func TestEmptyFilesAreNoted(t *testing.T) {
 	good := write(t, "good.log", traffic(1, 10), request.common)
 	empty, packed := writeText(t, "empty.log", ""), writeText(t, "empty.log.gz", "")
-	got, err := Run(config(t, []string{empty, good, packed}, "1/1m"))
-	require.NoError(t, err)
+	got := ran(t, config(t, []string{empty, good, packed}, "1/1m"))
 	assert.Equal(t, []string{empty, packed}, got.Empty)
 	assert.EqualValues(t, 10, got.Requests)
 }
@@ -40,8 +39,7 @@ func TestByteOrderMarksAreSkipped(t *testing.T) {
 			for _, r := range requests {
 				text += render(r) + "\n"
 			}
-			got, err := Run(config(t, []string{writeText(t, name, text)}, "1/1m"))
-			require.NoError(t, err)
+			got := ran(t, config(t, []string{writeText(t, name, text)}, "1/1m"))
 			assert.Equal(t, 1, got.Callers)
 			assert.Zero(t, got.Unreadable.Count)
 		}
@@ -52,8 +50,7 @@ func TestCompressedFilesAreReadOrNamed(t *testing.T) {
 	text, err := base64.StdEncoding.DecodeString(`QlpoOTFBWSZTWZ23biYAACpfgEAQUAvx8ALBRAoAAIEAIABoFVRpoGjQBoAqqaaNNAGgBgxeK4T0koikmivZDRBcgsUfI1VbLUHF` +
 		`atRGqKM0JoSYJKOFj1ckuXrV6Jy7bJpqO0Hix49fPxdyRThQkJ23biY=`)
 	require.NoError(t, err)
-	got, err := Run(config(t, []string{writeText(t, "access.log.1", string(text))}, "1/1m"))
-	require.NoError(t, err)
+	got := ran(t, config(t, []string{writeText(t, "access.log.1", string(text))}, "1/1m"))
 	assert.EqualValues(t, 2, got.Requests, "bzip2")
 	_, err = Run(config(t, []string{writeText(t, "cut.log", string(text[:len(text)-9]))}, "1/1m"))
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a truncated bzip2 file is an error")
@@ -72,9 +69,7 @@ func TestUnreadableLinesAreCountedAndShown(t *testing.T) {
 	text := "garbage 1\n" + good[0].common() + "\n\n" + good[1].common() + "\r\n" +
 		strings.Repeat("x", maxLine+10) + "\n" +
 		good[2].common() + "\n" + "g\x1b[2J\n" + "{\n" + "garbage 6\n" + "garbage 7"
-	got, err := Run(config(t, []string{writeText(t, "a.log", text)}, "1/1h"))
-	require.NoError(t, err)
-	addsUp(t, got)
+	got := ran(t, config(t, []string{writeText(t, "a.log", text)}, "1/1h"))
 	assert.EqualValues(t, 3, got.Requests)
 	assert.EqualValues(t, 7, got.Unreadable.Count)
 	require.Len(t, got.Unreadable.Examples, maxExamples)
@@ -104,9 +99,7 @@ func TestOneExampleOfEachReason(t *testing.T) {
 		}
 	}
 	b.WriteString("\n")
-	got, err := Run(config(t, []string{writeText(t, "a.log", b.String())}, "1/1h"))
-	require.NoError(t, err)
-	addsUp(t, got)
+	got := ran(t, config(t, []string{writeText(t, "a.log", b.String())}, "1/1h"))
 	total := uint64(0)
 	for _, r := range got.Unreadable.Reasons {
 		total += r.Count
@@ -169,16 +162,14 @@ func TestFailuresMidway(t *testing.T) {
 		require.True(t, ok, err)
 		_, err = fmt.Sscan(text, &cfg.MaxBuckets)
 		require.NoError(t, err)
-		_, err = Run(cfg)
-		require.NoError(t, err, "the value in the message is enough")
+		ran(t, cfg, "the value in the message is enough")
 	}
 }
 
 func TestStdin(t *testing.T) {
 	cfg := config(t, []string{Stdin}, "1/1h")
 	cfg.Stdin = strings.NewReader(traffic(1, 1)[0].common()) // without an end of line
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	got := ran(t, cfg)
 	assert.EqualValues(t, 1, got.Requests)
 	addsUp(t, got)
 }
@@ -187,8 +178,7 @@ func TestStdin(t *testing.T) {
 // gives the same result.
 func TestFilesAreMerged(t *testing.T) {
 	requests := traffic(2, 3000)
-	want, err := Run(config(t, []string{write(t, "a.log", requests, request.caddy)}, "5/1m"))
-	require.NoError(t, err)
+	want := ran(t, config(t, []string{write(t, "a.log", requests, request.caddy)}, "5/1m"))
 
 	rotated := []string{
 		write(t, "c.log", requests[2000:], request.caddy),
@@ -204,8 +194,7 @@ func TestFilesAreMerged(t *testing.T) {
 		write(t, "3.log", servers[2], request.caddy),
 	}
 	for name, files := range map[string][]string{"rotated": rotated, "balanced": balanced} {
-		got, err := Run(config(t, files, "5/1m"))
-		require.NoError(t, err)
+		got := ran(t, config(t, files, "5/1m"))
 		want.Files = got.Files
 		assert.Equal(t, want, got, name)
 	}
@@ -220,8 +209,7 @@ func TestOneBadFileOfMany(t *testing.T) {
 		writeText(t, "prose.log", "a\nb\n"):                   false,
 		writeText(t, "cut.log", string(whole[:len(whole)/2])): true} {
 		for _, files := range [][]string{{name, good}, {good, name}} {
-			got, err := Run(config(t, files, "1/1m"))
-			require.NoError(t, err, name)
+			got := ran(t, config(t, files, "1/1m"), name)
 			require.Len(t, got.Failed, 1, name)
 			assert.Equal(t, name, got.Failed[0].Name)
 			assert.Equal(t, part, got.Failed[0].Part, name)
@@ -252,9 +240,7 @@ func TestW3CBlocks(t *testing.T) {
 	}
 	require.Greater(t, b.Len(), 8*blockSize)
 	common := write(t, "good.log", traffic(1, 10), request.common)
-	got, err := Run(config(t, []string{common, writeText(t, "u_ex.log", b.String()), common}, "1/1h"))
-	require.NoError(t, err)
-	addsUp(t, got)
+	got := ran(t, config(t, []string{common, writeText(t, "u_ex.log", b.String()), common}, "1/1h"))
 	assert.Zero(t, got.Unreadable.Count, got.Unreadable.Examples)
 	assert.EqualValues(t, n+20, got.Requests)
 }
@@ -264,8 +250,7 @@ func TestZstd(t *testing.T) {
 	require.NoError(t, err)
 	z, err := zstd.NewWriter(nil)
 	require.NoError(t, err)
-	got, err := Run(config(t, []string{writeText(t, "a.zst", string(z.EncodeAll(plain, nil)))},
+	got := ran(t, config(t, []string{writeText(t, "a.zst", string(z.EncodeAll(plain, nil)))},
 		"1/1h"))
-	require.NoError(t, err)
 	assert.EqualValues(t, 3000, got.Requests)
 }

@@ -45,8 +45,7 @@ func TestAddressesAreNormalized(t *testing.T) {
 	}
 	lines += strings.Replace(request{at: time.Unix(0, 0).UTC(), ip: "2001:db8::3", path: "/"}.caddy(),
 		"2001:db8::3", "[2001:db8::3]:443", 1)
-	got, err := Run(config(t, []string{writeText(t, "a.log", lines)}, "1/1m"))
-	require.NoError(t, err)
+	got := ran(t, config(t, []string{writeText(t, "a.log", lines)}, "1/1m"))
 	assert.Equal(t, 1, got.Callers)
 	assert.EqualValues(t, 3, got.Rules[0].Denied)
 }
@@ -59,8 +58,7 @@ func TestNamesStayApart(t *testing.T) {
 	}
 	cfg := config(t, []string{writeText(t, "a.log", lines+"\xfd\n")}, "0/1m")
 	cfg.By = ByUser
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	got := ran(t, cfg)
 	var names []string
 	for _, c := range got.Rules[0].Worst {
 		names = append(names, c.Name)
@@ -76,8 +74,7 @@ func TestLongNames(t *testing.T) {
 		{at: at, ip: "a", path: long + "1"}}
 	cfg := config(t, []string{write(t, "a.log", requests, request.common)}, "1/1m")
 	cfg.By = ByPath
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	got := ran(t, cfg)
 	assert.Equal(t, 2, got.Callers)
 	require.Len(t, got.Rules[0].Worst, 1)
 	assert.EqualValues(t, 1, got.Rules[0].Denied)

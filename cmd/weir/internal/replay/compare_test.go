@@ -3,7 +3,6 @@ package replay
 import (
 	"cmp"
 	"context"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -65,22 +64,16 @@ func TestComparedIsWhatOneDeniesAlone(t *testing.T) {
 			want.Only[i].Callers, want.Only[i].Paths = tallies(callers[i], 4), tallies(paths[i], 4)
 		}
 		require.NotZero(t, want.Only[0].Denied+want.Only[1].Denied)
-		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
-			requests[i], requests[j] = requests[j], requests[i]
-		})
+		shuffle(requests, seed)
 		cfg := config(t, []string{write(t, "a.log", requests, request.caddy)})
 		cfg.Rules, cfg.Compare, cfg.Top = []rule.Rule{a, b}, true, 4
-		got, err := Run(cfg)
-		require.NoError(t, err)
-		addsUp(t, got)
+		got := ran(t, cfg)
 		require.Equal(t, want, *got.Compared)
 		require.Equal(t, got.Rules[0].Denied, want.Both+want.Only[0].Denied)
 		cfg.Compare, cfg.Top = false, 10
-		plain, err := Run(cfg)
-		require.NoError(t, err)
+		plain := ran(t, cfg)
 		cfg.Compare = true
-		again, err := Run(cfg)
-		require.NoError(t, err)
+		again := ran(t, cfg)
 		again.Config, again.Compared = plain.Config, nil
 		require.Equal(t, plain, again, "the rest of the report is the same")
 	}

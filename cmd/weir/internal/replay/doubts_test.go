@@ -94,9 +94,7 @@ func TestDoubts(t *testing.T) {
 			cfg := config(t, []string{logOf(t, row.n, row.who)}, "1/1m")
 			cfg.Trust, cfg.Force = row.trust, force
 			cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed}, Durations: Durations}
-			got, err := Run(cfg)
-			require.NoError(t, err, row.name)
-			addsUp(t, got)
+			got := ran(t, cfg, row.name)
 			checkDoubts(t, got, row.name, row.want)
 		}
 	}
@@ -152,9 +150,7 @@ func TestUnreadLinesAreADoubt(t *testing.T) {
 			}
 			cfg := config(t, files, "1/1m")
 			cfg.Force, cfg.Suggest = force, &Suggest{Strategies: []string{rule.Fixed}, Durations: Durations}
-			got, err := Run(cfg)
-			require.NoError(t, err, row.name)
-			addsUp(t, got)
+			got := ran(t, cfg, row.name)
 			checkDoubts(t, got, row.name, row.want)
 			assert.Equal(t, row.want != "", got.Unread, row.name)
 		}
@@ -175,9 +171,7 @@ func TestMostRequestsWithoutAnAddress(t *testing.T) {
 		}
 		cfg := config(t, []string{writeText(t, "a.log", b.String())}, "1/1m")
 		cfg.Format, _ = accesslog.ParseFormat("envoy-text", "")
-		got, err := Run(cfg)
-		require.NoError(t, err)
-		addsUp(t, got)
+		got := ran(t, cfg)
 		assert.EqualValues(t, without, got.Unkeyed)
 		assert.Equal(t, want, strings.Join(got.Doubts, "; "))
 	}

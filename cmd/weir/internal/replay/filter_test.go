@@ -51,9 +51,7 @@ func TestFilter(t *testing.T) {
 	} {
 		cfg := config(t, []string{file}, "1/1m")
 		cfg.Filter = tc.filter
-		got, err := Run(cfg)
-		require.NoError(t, err, name)
-		addsUp(t, got)
+		got := ran(t, cfg, name)
 		var want uint64
 		for _, r := range requests {
 			if tc.want(r) {
@@ -67,8 +65,7 @@ func TestFilter(t *testing.T) {
 		{Since: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)}} {
 		cfg := config(t, []string{file}, "1/1m")
 		cfg.Filter = f
-		got, err := Run(cfg)
-		require.NoError(t, err)
+		got := ran(t, cfg)
 		assert.EqualValues(t, 3000, got.Requests, "a time that an int64 of nanoseconds does not hold")
 	}
 	cfg := config(t, []string{file}, "1/1m")
@@ -89,8 +86,7 @@ func TestCountIf(t *testing.T) {
 	cfg := config(t, []string{writeText(t, "a.log", text)})
 	cfg.Rules = crossed(t, []string{"3/1h", "3/1h,3/2h"}, rule.Strategies...)
 	cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	got := ran(t, cfg)
 	assert.EqualValues(t, 3, got.Uncounted)
 	for _, rr := range got.Rules {
 		want := uint64(2) // denied after the third request that counts

@@ -34,8 +34,7 @@ func TestAFollowerEqualsAReplay(t *testing.T) {
 		if counted {
 			cfg.Filter.CountIf = &Statuses{Text: "401", Match: func(status int) bool { return status == 401 }}
 		}
-		want, err := Run(cfg)
-		require.NoError(t, err)
+		want := ran(t, cfg)
 		f, err := NewFollower(cfg)
 		require.NoError(t, err)
 		for rest := lines; len(rest) > 0; {

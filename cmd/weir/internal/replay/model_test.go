@@ -114,7 +114,7 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 	for seed := range uint64(slow.N(1, 2, 50)) {
 		requests := traffic(seed, 800)
 		rnd := rand.New(rand.NewPCG(seed, 9))
-		rnd.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+		shuffle(requests, seed)
 		for form, render := range map[string]func(request) string{"common": request.common,
 			"caddy": request.caddy} {
 			for by, key := range keys {
@@ -123,9 +123,7 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 					write(t, "b.log", requests[cut:], render)})
 				cfg.Rules, cfg.By, cfg.Top = all, by, 1<<20
 				cfg.maxRun = 30 // many runs
-				got, err := Run(cfg)
-				require.NoError(t, err)
-				addsUp(t, got)
+				got := ran(t, cfg)
 				instants := instantsOf(requests, key, form == "common")
 				require.Len(t, instants, got.Callers)
 				for i, r := range all {
@@ -151,20 +149,12 @@ func TestOrderMakesNoDifference(t *testing.T) {
 	requests := traffic(4, 2000)
 	var want *Result
 	for seed := range uint64(4) {
-		file := write(t, "a.log", requests, func(r request) string {
-			line := r.common()
-			if r.at.UnixNano()%2 == 0 { // mix two formats
-				line = r.caddy()
-			}
-			return line
-		})
-		cfg := config(t, []string{file}, "3/1s", "5/1m:sliding", "4/10s:token", "9/1m,2/2s")
+		cfg := config(t, []string{write(t, "a.log", requests, mixed)}, "3/1s", "5/1m:sliding", "4/10s:token", "9/1m,2/2s")
 		cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
 		cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, DenyAtMost: 0.01}
 		cfg.maxRun = 100
 		cfg.parts = 1 + int(seed)
-		got, err := Run(cfg)
-		require.NoError(t, err)
+		got := ran(t, cfg)
 		got.Config = Config{}
 		if want == nil {
 			want = got
@@ -172,9 +162,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 			require.NotZero(t, got.Rules[0].Denied)
 		}
 		require.Equal(t, want, got, "order %d", seed)
-		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
-			requests[i], requests[j] = requests[j], requests[i]
-		})
+		shuffle(requests, seed)
 	}
 }
 

@@ -63,6 +63,20 @@ func traffic(seed uint64, n int) []request {
 	return out
 }
 
+func shuffle(requests []request, seed uint64) {
+	rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
+		requests[i], requests[j] = requests[j], requests[i]
+	})
+}
+
+// mixed returns a request in one of two formats, by its second.
+func mixed(r request) string {
+	if r.at.Unix()%2 == 0 {
+		return r.caddy()
+	}
+	return r.common()
+}
+
 func write(t *testing.T, name string, requests []request, form func(request) string) string {
 	t.Helper()
 	var b strings.Builder
@@ -100,6 +114,15 @@ func crossed(t testing.TB, limits []string, strategies ...string) []rule.Rule {
 
 func config(t testing.TB, files []string, limits ...string) Config {
 	return Config{Files: files, Rules: crossed(t, limits), By: ByIP, MaxBuckets: 1 << 20, Top: 10}
+}
+
+// ran returns the result of a replay, whose sums it checks.
+func ran(t *testing.T, cfg Config, what ...any) *Result {
+	t.Helper()
+	got, err := Run(cfg)
+	require.NoError(t, err, what...)
+	addsUp(t, got)
+	return got
 }
 
 // addsUp checks the sums that hold for every result.
@@ -219,14 +242,12 @@ func TestApart(t *testing.T) {
 	}
 	line("192.0.2.2", 9, 429, "a bot")
 	cfg := config(t, []string{writeText(t, "a.log", text)}, "3/1m")
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	got := ran(t, cfg)
 	assert.Equal(t, Apart{Answered: 2}, got.Apart)
 	assert.Equal(t, Apart{Answered: 2}, got.Rules[0].Apart)
 	assert.EqualValues(t, 5, got.Rules[0].Denied)
 	cfg.By = ByAgent
-	got, err = Run(cfg)
-	require.NoError(t, err)
+	got = ran(t, cfg)
 	require.Equal(t, 2, got.Callers)
 	assert.Equal(t, Caller{"a bot", 6, 3, time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)},
 		got.Rules[0].Worst[0])

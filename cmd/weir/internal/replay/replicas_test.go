@@ -19,9 +19,7 @@ func TestReplicasDecideOnTheirOwn(t *testing.T) {
 		cfg := config(t, []string{file}, "3/10s", "4/1m:token")
 		cfg.Rules = append(cfg.Rules, crossed(t, []string{"3/10s"}, rule.Log)...)
 		cfg.Replicas = of
-		got, err := Run(cfg)
-		require.NoError(t, err)
-		addsUp(t, got)
+		got := ran(t, cfg)
 		require.Len(t, got.Rules, 6)
 		for i, r := range cfg.Rules {
 			var alone, together uint64
@@ -72,17 +70,14 @@ func TestRequestsAreSpreadByTheSkew(t *testing.T) {
 
 // TestReplicasOfRules checks that a set of rules on one instance decides as the set does.
 func TestReplicasOfRules(t *testing.T) {
-	cfg := Config{Files: []string{write(t, "a.log", traffic(12, 1500), request.caddy)}, By: ByIP,
-		RuleSets: []*RuleSet{ruleSet(t, ruleText)}, MaxBuckets: 1 << 20, Top: 10,
-		Replicas: Replicas{N: 2, Skew: 100}}
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	cfg := config(t, []string{write(t, "a.log", traffic(12, 1500), request.caddy)})
+	cfg.RuleSets, cfg.Replicas = []*RuleSet{ruleSet(t, ruleText)}, Replicas{N: 2, Skew: 100}
+	got := ran(t, cfg)
 	last := got.Rules[len(got.Rules)-1]
 	require.Equal(t, 2, last.Replicas)
 	last.Replicas = 0
 	require.Equal(t, got.Rules[0], last)
 	cfg.Replicas.Skew = 0
-	got, err = Run(cfg)
-	require.NoError(t, err)
+	got = ran(t, cfg)
 	require.Less(t, got.Rules[len(got.Rules)-1].Denied, got.Rules[0].Denied)
 }

@@ -3,10 +3,10 @@ package replay
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -94,8 +94,8 @@ func askEngine(
 	return denied, matched
 }
 
-// TestRulesSayWhatTheEngineSays compares a replay of rules, with shuffled lines and most requests
-// in a temporary file, with an engine's decisions.
+// TestRulesSayWhatTheEngineSays compares a replay of rules, with shuffled lines and short runs,
+// with an engine's decisions.
 func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	requests := traffic(11, 3000)
 	for i := range requests {
@@ -103,17 +103,12 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	}
 	s := ruleSet(t, ruleText)
 	want, matched := askEngine(t, s, requests)
-	shuffled := append([]request(nil), requests...)
-	rand.New(rand.NewPCG(1, 1)).Shuffle(len(shuffled), func(i, j int) {
-		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
-	})
+	shuffled := slices.Clone(requests)
+	shuffle(shuffled, 1)
 	for name, lines := range map[string][]request{"in order": requests, "in any order": shuffled} {
-		file := write(t, "a.log", lines, func(r request) string { return r.caddy() })
-		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByIP,
-			MaxBuckets: 1 << 20, Top: 10,
-			maxRun: 50})
-		require.NoError(t, err, name)
-		addsUp(t, got)
+		cfg := config(t, []string{write(t, "a.log", lines, request.caddy)})
+		cfg.RuleSets, cfg.maxRun = []*RuleSet{s}, 50
+		got := ran(t, cfg, name)
 		require.Len(t, got.Rules, len(want))
 		assert.EqualValues(t, len(requests), got.Rules[0].Matched)
 		for i, rr := range got.Rules {
@@ -140,17 +135,9 @@ func TestRulesInAnyOrder(t *testing.T) {
 	s := ruleSet(t, ruleText)
 	var want *Result
 	for seed := range uint64(4) {
-		file := write(t, "a.log", requests, func(r request) string {
-			line := r.common()
-			if r.at.Unix()%2 == 0 {
-				line = r.caddy()
-			}
-			return line
-		})
-		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByUser,
-			MaxBuckets: 1 << 20, Top: 10,
-			maxRun: 100})
-		require.NoError(t, err)
+		cfg := config(t, []string{write(t, "a.log", requests, mixed)})
+		cfg.RuleSets, cfg.By, cfg.maxRun = []*RuleSet{s}, ByUser, 100
+		got := ran(t, cfg)
 		got.Config = Config{}
 		if want == nil {
 			want = got
@@ -158,9 +145,7 @@ func TestRulesInAnyOrder(t *testing.T) {
 			require.Equal(t, "-", got.Rules[0].Worst[0].Name, "requests of nobody are decided on, too")
 		}
 		require.Equal(t, want, got, "order %d", seed)
-		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
-			requests[i], requests[j] = requests[j], requests[i]
-		})
+		shuffle(requests, seed)
 	}
 }
 
@@ -178,10 +163,9 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: all, descriptor_value: x
 		for _, ip := range ips {
 			requests = append(requests, request{at: at, ip: ip, path: "/"})
 		}
-		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)},
-			RuleSets: []*RuleSet{s},
-			By:       ByIP, MaxBuckets: 10, Top: 2})
-		require.NoError(t, err)
+		cfg := config(t, []string{write(t, "a.log", requests, request.caddy)})
+		cfg.RuleSets = []*RuleSet{s}
+		got := ran(t, cfg)
 		require.Len(t, got.Rules[1].Worst, 1)
 		assert.Equal(t, "10.0.0.2", got.Rules[1].Worst[0].Name, "whatever line is first")
 	}

@@ -11,11 +11,9 @@ import (
 func TestWholeSecondsAreSpreadAlikeByPath(t *testing.T) {
 	file := write(t, "a.log", traffic(9, 1500), request.common)
 	cfg := config(t, []string{file}, "2/1500ms:log", "2/700ms:token")
-	plain, err := Run(cfg)
-	require.NoError(t, err)
+	plain := ran(t, cfg)
 	cfg.Compare = true
-	got, err := Run(cfg)
-	require.NoError(t, err)
+	got := ran(t, cfg)
 	require.NotZero(t, got.Rules[0].Denied)
 	require.Equal(t, plain.Rules, got.Rules)
 }

@@ -128,16 +128,14 @@ func TestRulesBesideSuggestions(t *testing.T) {
 	file := write(t, "a.log", traffic(8, 1500), request.common)
 	cfg := config(t, []string{file})
 	cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, DenyAtMost: 0.01}
-	want, err := Run(cfg)
-	require.NoError(t, err)
+	want := ran(t, cfg)
 	for name, change := range map[string]func(*Config){
 		"rules":      func(c *Config) { c.RuleSets = []*RuleSet{ruleSet(t, ruleText)} },
 		"two limits": func(c *Config) { c.Rules, c.Compare = crossed(t, []string{"5/1m", "6/1m"}), true },
 	} {
 		cfg := cfg
 		change(&cfg)
-		got, err := Run(cfg)
-		require.NoError(t, err)
+		got := ran(t, cfg)
 		require.NotZero(t, got.Rules[0].Denied, name)
 		require.Equal(t, want.Suggestions, got.Suggestions, name)
 	}
@@ -163,9 +161,7 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 	cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed, rule.Token}, Durations: Durations,
 		DenyAtMost: 0.02}
 	cfg.ByEndpoint = true
-	got, err := Run(cfg)
-	require.NoError(t, err)
-	addsUp(t, got)
+	got := ran(t, cfg)
 	require.Empty(t, got.Suggestions)
 	sum, seen := uint64(0), map[string]bool{}
 	for _, e := range got.Endpoints {
@@ -182,8 +178,7 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 		}
 		alone := config(t, []string{write(t, "b.log", of, request.common)})
 		alone.Suggest, alone.Force = cfg.Suggest, true
-		want, err := Run(alone)
-		require.NoError(t, err)
+		want := ran(t, alone)
 		require.Equal(t, want.Requests, e.Requests, e.Name)
 		require.Equal(t, want.Callers, e.Callers, e.Name)
 		if endpoint.Apart(e.Name) {
@@ -198,7 +193,6 @@ func TestSuggestionsForEachEndpoint(t *testing.T) {
 	}
 	require.Contains(t, got.Names, "GET /rare", "what rules must know of")
 	cfg.ByEndpoint = false
-	plain, err := Run(cfg)
-	require.NoError(t, err)
+	plain := ran(t, cfg)
 	require.Equal(t, plain.Rules, got.Rules, "limits are counted as ever")
 }
