@@ -20,20 +20,74 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// process is a running weir proxy.
+// process is a running program that serves.
 type process struct {
 	*exec.Cmd
-	front, back string        // URLs of the two listeners
-	access      *bytes.Buffer // read only after the process has ended
-	rest        chan string   // its standard error after the line that says it serves
+	stdout bytes.Buffer // read only after the process has ended
+	rest   chan string  // its standard error after the line that says it serves
+	lines  chan string  // the lines of that, for logged
 }
 
-var serving = regexp.MustCompile(`msg=serving listen=(\S+).* admin=(\S+)/-/`)
+// startProcess starts a program, and returns what serving matches in the first line of its standard error.
+func startProcess(t *testing.T, cmd *exec.Cmd, serving string) (p *process, at []string) {
+	t.Helper()
+	p = &process{Cmd: cmd, rest: make(chan string, 1), lines: make(chan string, 100)}
+	p.Stdout = &p.stdout
+	stderr, err := p.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	t.Cleanup(func() { _ = p.Process.Kill() }) // in case it is still running
+	r := bufio.NewReader(stderr)
+	line, err := r.ReadString('\n')
+	require.NoError(t, err, line)
+	at = regexp.MustCompile(serving).FindStringSubmatch(line)
+	require.NotNil(t, at, line)
+	go func() {
+		var text strings.Builder
+		for err == nil {
+			line, err = r.ReadString('\n')
+			text.WriteString(line)
+			select {
+			case p.lines <- line:
+			default: // nobody waits for them
+			}
+		}
+		close(p.lines)
+		p.rest <- text.String()
+	}()
+	return p, at
+}
+
+// logged waits for a line that matches.
+func (p *process) logged(t *testing.T, match string) {
+	t.Helper()
+	for line := range p.lines {
+		if regexp.MustCompile(match).MatchString(line) {
+			return
+		}
+	}
+	t.Error("the program ended without a line like", match)
+}
+
+// stop ends the program and returns the rest of its standard error.
+func (p *process) stop(t *testing.T) string {
+	t.Helper()
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	rest := <-p.rest
+	assert.NoError(t, p.Wait(), "exit 0")
+	return rest
+}
+
+// proxied is a running weir proxy.
+type proxied struct {
+	*process
+	front, back string // URLs of the two listeners
+}
 
 // proxyProcess starts the proxy on free ports.
-func proxyProcess(t *testing.T, args ...string) *process {
+func proxyProcess(t *testing.T, args ...string) *proxied {
 	t.Helper()
-	return startProcess(t, proxyCommand(args...))
+	return startProxy(t, proxyCommand(args...))
 }
 
 // proxyCommand returns the command of a proxy on free ports. The test binary is on the PATH as
@@ -43,26 +97,17 @@ func proxyCommand(args ...string) *exec.Cmd {
 		append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
 }
 
-// startProcess starts a proxy and waits until it serves.
-func startProcess(t *testing.T, cmd *exec.Cmd) *process {
+func startProxy(t *testing.T, cmd *exec.Cmd) *proxied {
 	t.Helper()
-	p := &process{Cmd: cmd, access: new(bytes.Buffer), rest: make(chan string, 1)}
-	p.Stdout = p.access
-	stderr, err := p.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	t.Cleanup(func() { _ = p.Process.Kill() }) // in case it is still running
-	r := bufio.NewReader(stderr)
-	line, err := r.ReadString('\n')
-	require.NoError(t, err)
-	found := serving.FindStringSubmatch(line)
-	require.NotNil(t, found, line)
-	p.front, p.back = found[1], found[2]
-	go func() {
-		text, _ := io.ReadAll(r)
-		p.rest <- string(text)
-	}()
-	return p
+	p, at := startProcess(t, cmd, `msg=serving listen=(\S+).* admin=(\S+)/-/`)
+	return &proxied{p, at[1], at[2]}
+}
+
+// statusOf returns that of a GET.
+func statusOf(t *testing.T, url string) int {
+	t.Helper()
+	code, _ := get(t, url)
+	return code
 }
 
 // TestSIGTERM checks that after SIGTERM the request in flight finishes and the process exits
@@ -88,10 +133,7 @@ func TestSIGTERM(t *testing.T) {
 		body <- string(text)
 	}()
 	<-arrived
-	resp, err := http.Get(p.front)
-	require.NoError(t, err)
-	resp.Body.Close()
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	assert.Equal(t, http.StatusTooManyRequests, statusOf(t, p.front))
 
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
@@ -108,45 +150,33 @@ func TestSIGTERM(t *testing.T) {
 	assert.NoError(t, p.Wait(), "exit 0")
 	assert.Contains(t, rest, "msg=stopping in_flight=1")
 	assert.Contains(t, rest, "msg=stopped")
-	assert.Equal(t, 2, strings.Count(p.access.String(), "msg=request"))
-	assert.Contains(t, p.access.String(), "status=200")
-	assert.Contains(t, p.access.String(), "status=429")
+	assert.Equal(t, 2, strings.Count(p.stdout.String(), "msg=request"))
+	assert.Contains(t, p.stdout.String(), "status=200")
+	assert.Contains(t, p.stdout.String(), "status=429")
 }
 
 // TestStateOverARestart checks that with a state file a caller over the limit is still over it
 // after a restart.
 func TestStateOverARestart(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
-	start := func() *process { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
-	ask := func(p *process) int {
-		resp, err := http.Get(p.front)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		return resp.StatusCode
-	}
-	stop := func(p *process) (said string) {
-		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-		said = <-p.rest
-		require.NoError(t, p.Wait())
-		return said
-	}
+	start := func() *proxied { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
 	p := start()
-	assert.Equal(t, http.StatusOK, ask(p))
-	stop(p)
+	assert.Equal(t, http.StatusOK, statusOf(t, p.front))
+	p.stop(t)
 	info, err := os.Stat(state)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 	p = start()
-	assert.Equal(t, http.StatusTooManyRequests, ask(p))
-	stop(p)
+	assert.Equal(t, http.StatusTooManyRequests, statusOf(t, p.front))
+	p.stop(t)
 
 	damaged, err := os.ReadFile(state)
 	require.NoError(t, err)
 	damaged = damaged[:len(damaged)-1]
 	require.NoError(t, os.WriteFile(state, damaged, 0o600))
 	p = start()
-	assert.Equal(t, http.StatusOK, ask(p), "it serves nevertheless")
-	assert.Contains(t, stop(p), "state not loaded; the file is kept")
+	assert.Equal(t, http.StatusOK, statusOf(t, p.front), "it serves nevertheless")
+	assert.Contains(t, p.stop(t), "state not loaded; the file is kept")
 	kept, err := os.ReadFile(state)
 	require.NoError(t, err)
 	assert.Equal(t, damaged, kept)
@@ -159,7 +189,7 @@ func TestStateOverARestart(t *testing.T) {
 // first one runs, and that a kill unlocks the file.
 func TestStateOfAProcessThatIsKilled(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
-	start := func() *process { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
+	start := func() *proxied { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
 	p := start()
 	second := proxyCommand("--limit", "1/1d", "--state", state)
 	said, err := second.CombinedOutput()
@@ -170,10 +200,7 @@ func TestStateOfAProcessThatIsKilled(t *testing.T) {
 	require.NoError(t, p.Process.Kill())
 	<-p.rest
 	require.Error(t, p.Wait())
-	p = start()
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	assert.NotContains(t, <-p.rest, "state")
-	require.NoError(t, p.Wait())
+	assert.NotContains(t, start().stop(t), "state")
 	files, err := filepath.Glob(state + "*")
 	require.NoError(t, err)
 	assert.Len(t, files, 1, "the lock is gone")
@@ -183,21 +210,13 @@ func TestStateOfAProcessThatIsKilled(t *testing.T) {
 func TestSIGHUP(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "deny")
 	p := proxyProcess(t, "--limit", "100/1d", "--deny-file", list)
-	ask := func() int {
-		resp, err := http.Get(p.front)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		return resp.StatusCode
-	}
-	assert.Equal(t, http.StatusOK, ask())
+	assert.Equal(t, http.StatusOK, statusOf(t, p.front))
 	require.NoError(t, os.WriteFile(list, []byte("127.0.0.1\n"), 0o600))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
 	assert.Eventually(t, func() bool {
-		return ask() == http.StatusForbidden
+		return statusOf(t, p.front) == http.StatusForbidden
 	}, 10*time.Second, 5*time.Millisecond)
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	assert.NoError(t, p.Wait())
-	assert.Contains(t, <-p.rest, "files read again")
+	assert.Contains(t, p.stop(t), "files read again")
 }
 
 // TestSecondSignal checks that a second signal ends the process at once.
@@ -228,7 +247,7 @@ func TestSilentConnectionsStarveNoPort(t *testing.T) {
 	limited := exec.Command("sh",
 		append([]string{"-c", `ulimit -n 200 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)...)
 	limited.Env = cmd.Env
-	p := startProcess(t, limited)
+	p := startProxy(t, limited)
 	for _, url := range []string{p.front, p.back} {
 		for range 300 {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
@@ -246,9 +265,7 @@ func TestSilentConnectionsStarveNoPort(t *testing.T) {
 			assert.Equal(t, 200, resp.StatusCode)
 		}
 	}
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, p.Wait())
-	assert.NotContains(t, <-p.rest, "too many open files")
+	assert.NotContains(t, p.stop(t), "too many open files")
 }
 
 // TestSIGHUPChangesTheSettingsOfTheFile changes the file that a proxy was started with: limits are
@@ -260,10 +277,7 @@ func TestSIGHUPChangesTheSettingsOfTheFile(t *testing.T) {
 	}
 	write("limit: all=2/1d\nroute: /login limit=1/1d\nstatus: 503\n")
 	p := proxyProcess(t, file, "--status", "429")
-	ask := func(path string) int {
-		code, _ := get(t, p.front+path)
-		return code
-	}
+	ask := func(path string) int { return statusOf(t, p.front+path) }
 	limits := func() string {
 		_, text := get(t, p.back+"/-/stats")
 		return text
@@ -286,8 +300,6 @@ func TestSIGHUPChangesTheSettingsOfTheFile(t *testing.T) {
 	write("limit: all=4/1d\n")
 	hangUp(func() bool { return strings.Contains(limits(), `"limit":"4/1d"`) })
 	assert.Equal(t, []int{200, 429}, []int{ask("/a"), ask("/a")})
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	assert.NoError(t, p.Wait())
-	text := <-p.rest
+	text := p.stop(t)
 	assert.Equal(t, 2, strings.Count(text, `msg="settings changed"`), text)
 }

@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -58,13 +57,9 @@ descriptors:
 
 // server is a running weir serve.
 type server struct {
-	*exec.Cmd
+	*process
 	grpc, http, admin string
-	rest              chan string // its standard error after the line that says it serves
-	lines             chan string // the lines of that, for logged
 }
-
-var serverServing = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
 
 const testToken = "0123456789abcdef"
 
@@ -73,56 +68,10 @@ func serveProcess(t *testing.T, args ...string) *server {
 	t.Helper()
 	args = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin",
 		"127.0.0.1:0"}, args...)
-	s := &server{Cmd: exec.Command("weir", args...), rest: make(chan string, 1),
-		lines: make(chan string, 100)}
-	s.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+testToken)
-	stderr, err := s.StderrPipe()
-	require.NoError(t, err)
-	require.NoError(t, s.Start())
-	t.Cleanup(func() { _ = s.Process.Kill() }) // in case it is still running
-	r := bufio.NewReader(stderr)
-	line, err := r.ReadString('\n')
-	require.NoError(t, err, line)
-	found := serverServing.FindStringSubmatch(line)
-	require.NotNil(t, found, line)
-	s.grpc, s.http, s.admin = found[1], found[2], found[3]
-	go func() {
-		var text strings.Builder
-		for {
-			line, err := r.ReadString('\n')
-			text.WriteString(line)
-			select {
-			case s.lines <- line:
-			default: // nobody waits for them
-			}
-			if err != nil {
-				close(s.lines)
-				s.rest <- text.String()
-				return
-			}
-		}
-	}()
-	return s
-}
-
-// logged waits for a line that matches.
-func (s *server) logged(t *testing.T, match string) {
-	t.Helper()
-	for line := range s.lines {
-		if regexp.MustCompile(match).MatchString(line) {
-			return
-		}
-	}
-	t.Error("the server ended without a line like", match)
-}
-
-// stop stops the server and returns the rest of its standard error.
-func (s *server) stop(t *testing.T) string {
-	t.Helper()
-	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
-	rest := <-s.rest
-	assert.NoError(t, s.Wait(), "exit 0")
-	return rest
+	cmd := exec.Command("weir", args...)
+	cmd.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+testToken)
+	s, at := startProcess(t, cmd, `msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
+	return &server{s, at[1], at[2], at[3]}
 }
 
 func (s *server) dial(t *testing.T, cfg *tls.Config) *grpc.ClientConn {
@@ -510,8 +459,7 @@ func TestServeXDS(t *testing.T) {
 			_, err = ask(t.Context(), conn, "three")
 			assert.Equal(t, codes.Unavailable, status.Code(err))
 			assert.ErrorContains(t, err, "no rate limit configuration loaded")
-			code, _ := get(t, "http://"+s.http+"/healthcheck")
-			assert.Equal(t, 500, code)
+			assert.Equal(t, 500, statusOf(t, "http://"+s.http+"/healthcheck"))
 			watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
 				&healthpb.HealthCheckRequest{Service: "ratelimit"})
 			require.NoError(t, err)
@@ -529,8 +477,7 @@ func TestServeXDS(t *testing.T) {
 			}
 			assert.GreaterOrEqual(t, admitted(t, conn, "three", 7), 3)
 			assert.Zero(t, admitted(t, conn, "three", 1))
-			code, _ = get(t, "http://"+s.http+"/healthcheck")
-			assert.Equal(t, 200, code)
+			assert.Equal(t, 200, statusOf(t, "http://"+s.http+"/healthcheck"))
 		})
 	}
 }
@@ -559,7 +506,7 @@ func TestRulesAdmin(t *testing.T) {
 		spend func() bool
 	}{
 		"server": {s.admin, func() bool { return admitted(t, conn, "three", 1) == 1 }},
-		"proxy":  {p.back, func() bool { code, _ := get(t, p.front); return code == 200 }},
+		"proxy":  {p.back, func() bool { return statusOf(t, p.front) == 200 }},
 	} {
 		weir := func(args ...string) (int, string) {
 			var out bytes.Buffer

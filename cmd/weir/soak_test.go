@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -130,8 +129,7 @@ func TestSoak(t *testing.T) {
 	}
 	assert.Less(t, peak, most)
 	for _, proxy := range []*controlled{p, idle} {
-		require.NoError(t, proxy.Process.Signal(syscall.SIGTERM))
-		assert.NoError(t, proxy.Wait())
+		proxy.stop(t)
 	}
 }
 
@@ -146,7 +144,7 @@ func TestSoakNoticesALateHealthCheck(t *testing.T) {
 // controlled is a proxy whose process also serves a handler that does nothing. The handler's
 // response times show how long the machine and the Go runtime delay any response of this process.
 type controlled struct {
-	*process
+	*proxied
 	control string // its URL
 }
 
@@ -162,7 +160,7 @@ func controlledProxy(t *testing.T, args ...string) *controlled {
 	cmd := proxyCommand(args...)
 	cmd.Env = append(os.Environ(), controlVariable+"=1")
 	cmd.ExtraFiles = []*os.File{file}
-	p := startProcess(t, cmd)
+	p := startProxy(t, cmd)
 	require.NoError(t, errors.Join(l.Close(), file.Close()))
 	return &controlled{p, "http://" + l.Addr().String()}
 }

@@ -19,31 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirgo/weir/internal/testkit/docblocks"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
-
-// envoySection returns the section of docs/switching.md on Envoy's rate limit service.
-func envoySection(t *testing.T) string {
-	t.Helper()
-	page, err := os.ReadFile("../../docs/switching.md")
-	if err != nil {
-		t.Skip("not in the repository:", err)
-	}
-	_, section, ok := strings.Cut(string(page), "\n## envoyproxy/ratelimit\n")
-	require.True(t, ok)
-	section, _, _ = strings.Cut(section, "\n## ")
-	return section
-}
-
-// fenced returns the blocks of a language.
-func fenced(text, language string) (all []string) {
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+
-		"\n(.*?)^```$").FindAllStringSubmatch(text, -1) {
-		all = append(all, strings.TrimSpace(m[1]))
-	}
-	return all
-}
 
 // login is a request for a login of one address; it counts nothing with 0 hits.
 func login(
@@ -68,25 +47,26 @@ func login(
 // first step counts a denied login on both limits, as the table says of the service before, and the
 // second on none. The counts are kept from one to the other, and both survive a Redis that is down.
 func TestSwitchingFromEnvoy(t *testing.T) {
-	section := envoySection(t)
-	commands, files := fenced(section, "sh"), fenced(section, "yaml")
-	require.Len(t, commands, 1)
-	require.Len(t, files, 1)
-	commands = append(commands, strings.Replace(commands[0], " --count-denied", "", 1))
+	const page = "../../docs/switching.md"
+	blocks := docblocks.Of(t, page, "## envoyproxy/ratelimit")
+	require.Len(t, blocks, 2, "the rules and the first command")
+	rules, command := blocks[0].Code, blocks[1].Code
+	commands := []string{command, strings.Replace(command, " --count-denied", "", 1)}
+	whole, err := os.ReadFile(page)
+	require.NoError(t, err)
 	row := regexp.MustCompile(
 		`(?m)^\| a sixth login, denied by .path.: left of the 100 of .remote_address. \| (\d+) \| ` +
 			`(\d+) \|$`,
-	).
-		FindStringSubmatch(section)
+	).FindStringSubmatch(string(whole))
 	require.NotNil(t, row)
 	help, err := exec.Command("weir", "serve", "--help").Output()
 	require.NoError(t, err)
-	assert.Contains(t, string(help), commands[1], "the help shows the same command")
+	assert.Contains(t, string(help), strings.TrimSpace(commands[1]), "the help shows the same command")
 	server := redistest.Start(t)
 	t.Chdir(t.TempDir())
 	// Windows of a year do not end during the test.
-	text := strings.ReplaceAll(files[0], "unit: minute", "unit: year")
-	require.NotEqual(t, files[0], text)
+	text := strings.ReplaceAll(rules, "unit: minute", "unit: year")
+	require.NotEqual(t, rules, text)
 	require.NoError(t, os.WriteFile("edge.yaml", []byte(text), 0o600))
 
 	var clients []pb.RateLimitServiceClient
