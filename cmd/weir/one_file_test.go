@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -101,8 +99,7 @@ func (d denials) addProblem(t *testing.T, caller string, status int, body io.Rea
 // TestOneFileEverywhere checks that a replay, the proxy, the middleware and the server deny the
 // same requests of the same callers by the same rules.
 func TestOneFileEverywhere(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(oneFile), 0o600))
+	file := rulesFile(t, oneFile)
 	requests := some()
 	want := byMiddleware(t, file, requests)
 	assert.Greater(t, want["all rules of 192.0.2.1"], 5)

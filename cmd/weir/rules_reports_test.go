@@ -7,13 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/rules"
 )
@@ -57,25 +53,11 @@ func TestReportsHoldTheLimitEverywhere(t *testing.T) {
 				if where == "outage" {
 					addr = "127.0.0.1:1"
 				}
-				o := redislimit.Options(addr)
-				o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, time.Second, time.Second
-				client := redis.NewClient(o)
-				defer client.Close()
-				store, err := redislimit.New(client, redislimit.Config{Now: now, Timeout: time.Second})
-				require.NoError(t, err)
-				limiter, err := weir.New(weir.Config{Now: now})
-				require.NoError(t, err)
-				defer limiter.Close()
-				source := rules.StrategiesOf(store)
+				source, withFallback := onRedis(t, addr, now)
 				if where != "Redis" {
-					source = func(m rules.Method) (weir.Strategy, error) {
-						primary, err := rules.StrategiesOf(store)(m)
-						require.NoError(t, err)
-						local, err := rules.StrategiesOf(limiter)(m)
-						require.NoError(t, err)
-						return fallback.New(primary, local, fallback.Config{Now: now, Timeout: time.Second})
-					}
+					source = withFallback
 				}
+				var err error
 				own := fmt.Sprintf("metadata: {weir: {costs: afterwards, algorithm: %s}}", algorithm)
 				r.engine, err = rules.New(rulesOf(t, fmt.Sprintf(`
 domain: d
@@ -113,12 +95,9 @@ descriptors:
 // Hits are given back whatever the count is, also if it is the highest that Redis holds.
 func TestHitsOfAnyCountAreGivenBackOnRedis(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(redislimit.Options(server.Addr))
-	defer client.Close()
 	now := time.Date(2026, 7, 1, 12, 0, 20, 0, time.UTC)
 	clock := func() time.Time { return now }
-	store, err := redislimit.New(client, redislimit.Config{Now: clock, Timeout: time.Second})
-	require.NoError(t, err)
+	alone, _ := onRedis(t, server.Addr, clock)
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log"} {
 		engine, err := rules.New(rulesOf(t, fmt.Sprintf(`
 domain: d
@@ -126,7 +105,7 @@ descriptors:
   - key: k
     metadata: {weir: {costs: afterwards, algorithm: %s}}
     rate_limit: {unit: minute, requests_per_unit: 10}
-`, algorithm)), rules.Config{Strategies: rules.StrategiesOf(store), Now: clock})
+`, algorithm)), rules.Config{Strategies: alone, Now: clock})
 		require.NoError(t, err)
 		defer engine.Close()
 		for _, n := range []uint64{1 << 40, 1 << 53, math.MaxUint64} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
@@ -53,29 +54,8 @@ descriptors:
 // fallback between both.
 func TestRulesDecideAlikeEverywhere(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(redislimit.Options(server.Addr))
-	defer client.Close()
-	store, err := redislimit.New(client, redislimit.Config{Timeout: time.Second})
-	require.NoError(t, err)
-	limiter, err := weir.New(weir.Config{})
-	require.NoError(t, err)
-	defer limiter.Close()
-	local := rules.StrategiesOf(limiter)
-	sources := map[string]rules.Strategies{
-		"in process": nil,
-		"Redis":      rules.StrategiesOf(store),
-		"fallback": func(m rules.Method) (weir.Strategy, error) {
-			primary, err := rules.StrategiesOf(store)(m)
-			if err != nil {
-				return nil, err
-			}
-			behind, err := local(m)
-			if err != nil {
-				return nil, err
-			}
-			return fallback.New(primary, behind, fallback.Config{Timeout: time.Second})
-		},
-	}
+	alone, withFallback := onRedis(t, server.Addr, nil)
+	sources := map[string]rules.Strategies{"Redis": alone, "fallback": withFallback}
 	for algorithm, text := range sourceRules {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			var want []string
@@ -94,6 +74,29 @@ func TestRulesDecideAlikeEverywhere(t *testing.T) {
 				require.Equal(t, want, got, name)
 			}
 		})
+	}
+}
+
+// onRedis returns the strategies of a Redis, and those with a fallback to this process.
+func onRedis(
+	t *testing.T, addr string, now func() time.Time,
+) (alone, withFallback rules.Strategies) {
+	o := redislimit.Options(addr)
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, time.Second, time.Second
+	client := redis.NewClient(o)
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	store, err := redislimit.New(client, redislimit.Config{Now: now, Timeout: time.Second})
+	require.NoError(t, err)
+	limiter, err := weir.New(weir.Config{Now: now})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
+	alone, local := rules.StrategiesOf(store), rules.StrategiesOf(limiter)
+	return alone, func(m rules.Method) (weir.Strategy, error) {
+		primary, err := alone(m)
+		require.NoError(t, err)
+		behind, err := local(m)
+		require.NoError(t, err)
+		return fallback.New(primary, behind, fallback.Config{Now: now, Timeout: time.Second})
 	}
 }
 
