@@ -30,6 +30,23 @@ func at(s string) int64 {
 	return t.UnixNano()
 }
 
+// read returns the request in a line of a format.
+func read(t *testing.T, f Format, line string) (e Entry) {
+	t.Helper()
+	require.NoError(t, NewParser(f).Parse([]byte(line), &e), line)
+	return e
+}
+
+// formatOf returns the format of ParseFormat.
+func formatOf(t *testing.T, name, fields string) Format {
+	t.Helper()
+	f, err := ParseFormat(name, fields)
+	require.NoError(t, err)
+	return f
+}
+
+func startOf(e *Entry) string { return time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano) }
+
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		name, line     string
@@ -96,10 +113,8 @@ func TestParse(t *testing.T) {
 			"1970-01-01T00:00:01Z", false, "a", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var p Parser
-			var e Entry
-			require.NoError(t, p.Parse([]byte(tc.line), &e))
-			assert.Equal(t, tc.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano))
+			e := read(t, Format{}, tc.line)
+			assert.Equal(t, tc.start, startOf(&e))
 			assert.Equal(t, tc.coarse, e.Coarse)
 			assert.Equal(t, tc.ip, string(e.IP))
 			assert.Equal(t, tc.user, string(e.User))
@@ -108,24 +123,21 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseReadsMethodAndStatus(t *testing.T) {
-	for line, want := range map[string]struct {
-		method string
-		status int
-	}{
-		nginxLine:  {"GET", 200},
-		apacheLine: {"GET", 200},
-		caddyLine:  {"GET", 200},
-		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03" 400 150 "-" "-"`: {"", 400},
-		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "POST /"`:                   {"POST", 0},
-		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "POST /" 2xx`:               {"POST", 0},
-		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "POST /" 099 1`:             {"POST", 0},
+func TestParseReadsMethodQueryAndStatus(t *testing.T) {
+	const head = `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] `
+	for line, want := range map[string]string{
+		nginxLine:                              `GET x=\x22q\x22 200`,
+		apacheLine:                             "GET  200",
+		caddyLine:                              "GET b=c 200",
+		head + `"\x16\x03" 400 150 "-" "-"`:    "  400",
+		head + `"POST /"`:                      "POST  0",
+		head + `"POST /" 2xx`:                  "POST  0",
+		head + `"POST /" 099 1`:                "POST  0",
+		head + `"GET /a?b=c?d HTTP/1.1" 200 1`: "GET b=c?d 200",
+		`{"ts":1,"request":{"remote_ip":"a","uri":"/a?b=c"}}`: " b=c 0",
 	} {
-		var p Parser
-		var e Entry
-		require.NoError(t, p.Parse([]byte(line), &e), line)
-		assert.Equal(t, want.method, string(e.Method), line)
-		assert.Equal(t, want.status, e.Status, line)
+		e := read(t, Format{}, line)
+		assert.Equal(t, want, fmt.Sprintf("%s %s %d", e.Method, e.Query, e.Status), line)
 	}
 }
 
@@ -161,14 +173,12 @@ func TestPresets(t *testing.T) {
 		{"caddy", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "GET", "/a", 200},
 	} {
 		for _, name := range []string{tc.format, "auto"} {
-			f, err := ParseFormat(name, "")
-			require.NoError(t, err)
+			f := formatOf(t, name, "")
 			p := NewParser(f)
 			var e Entry
 			for range 2 {
 				require.NoError(t, p.Parse([]byte(tc.line), &e), "%s: %s", name, tc.line)
-				assert.Equal(t, tc.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), "%s: %s",
-					name, tc.line)
+				assert.Equal(t, tc.start, startOf(&e), "%s: %s", name, tc.line)
 				assert.Equal(t, tc.coarse, e.Coarse, tc.line)
 				assert.Equal(t, []string{tc.ip, tc.user, tc.method, tc.path},
 					[]string{string(e.IP), string(e.User), string(e.Method), string(e.Path)}, tc.line)
@@ -190,8 +200,7 @@ func TestMap(t *testing.T) {
 			`22:13:20.500"},"code":503,"took":"250ms","url":"/a","verb":"GET","who":{"deep":{"ip":"9"},"name":"ann","ip":"1.2.3.4"},"at":null}`,
 	} {
 		require.NoError(t, p.Parse([]byte(line), &e), line)
-		assert.Equal(t, "2023-11-14T22:13:20.25Z", time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano),
-			line)
+		assert.Equal(t, "2023-11-14T22:13:20.25Z", startOf(&e), line)
 		assert.Equal(t, "1.2.3.4 ann GET /a 503",
 			fmt.Sprintf("%s %s %s %s %d", e.IP, e.User, e.Method, e.Path, e.Status), line)
 		assert.False(t, e.Coarse)
@@ -199,8 +208,7 @@ func TestMap(t *testing.T) {
 	assert.ErrorIs(t, p.Parse([]byte(`{"at":1700000000}`), &e), ErrNoAccess, "a mapped ip is required")
 	assert.ErrorIs(t, p.Parse([]byte(nginxLine), &e), ErrText, "the format was given")
 
-	f, err = ParseFormat("auto", "time=t,user=u")
-	require.NoError(t, err)
+	f = formatOf(t, "auto", "time=t,user=u")
 	require.NoError(t, NewParser(f).Parse([]byte(`{"t":"1700000000","u":7}`), &e),
 		"ip is optional if it is not mapped")
 	assert.Equal(t, "7", string(e.User))
@@ -236,20 +244,7 @@ func TestWithoutPort(t *testing.T) {
 func TestPortsThatAlwaysFollow(t *testing.T) {
 	const haproxy = ` [25/Mar/2026:14:12:00.294] in app/s 0/0/0/9/9 200 867 - - ---- 1/1/0/0/0 0/0 ` +
 		`"GET / HTTP/1.1"`
-	named := func(name string) Format {
-		f, err := ParseFormat(name, "")
-		require.NoError(t, err)
-		return f
-	}
-	layout := func(text string) Format {
-		f, err := ParseLayout(text)
-		require.NoError(t, err)
-		return f
-	}
-	jsonPort, err := ParseFormat("json", "time=t,ip_port=a")
-	require.NoError(t, err)
-	jsonIP, err := ParseFormat("json", "time=t,ip=a")
-	require.NoError(t, err)
+	jsonIP := formatOf(t, "json", "time=t,ip=a")
 	alb := `http 2018-07-02T22:23:00.186641Z app/x/5 ADDR 10.0.0.1:80 0.000 0.001 0.000 200 200 34 366 ` +
 		`"GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - - arn:x "Root=1" "-" "-" 0 ` +
 		`2018-07-02T22:22:48.364000Z "forward"`
@@ -257,17 +252,17 @@ func TestPortsThatAlwaysFollow(t *testing.T) {
 		Format
 		line string
 	}{
-		"HAProxy": {named("haproxy"), "ADDR" + haproxy},
-		"ALB":     {named("alb"), alb},
-		"nginx": {layout(`$remote_addr:$remote_port [$time_local] "$request"`),
+		"HAProxy": {formatOf(t, "haproxy", ""), "ADDR" + haproxy},
+		"ALB":     {formatOf(t, "alb", ""), alb},
+		"nginx": {mustLayout(`$remote_addr:$remote_port [$time_local] "$request"`),
 			`ADDR [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1"`},
-		"nginx, at the end": {layout(`$msec $remote_addr:$remote_port`), `1774447920.000 ADDR`},
-		"Apache": {layout(`%h:%{remote}p %t "%r"`),
+		"nginx, at the end": {mustLayout(`$msec $remote_addr:$remote_port`), `1774447920.000 ADDR`},
+		"Apache": {mustLayout(`%h:%{remote}p %t "%r"`),
 			`ADDR [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1"`},
-		"Envoy": {layout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS%`), `2026-03-25T14:12:00Z ADDR`},
-		"Envoy, by hand": {layout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%:%DOWNSTREAM_REMOTE_PORT%`),
+		"Envoy": {mustLayout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS%`), `2026-03-25T14:12:00Z ADDR`},
+		"Envoy, by hand": {mustLayout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%:%DOWNSTREAM_REMOTE_PORT%`),
 			`2026-03-25T14:12:00Z ADDR`},
-		"JSON": {jsonPort, `{"t":1774447920,"a":"ADDR"}`},
+		"JSON": {formatOf(t, "json", "time=t,ip_port=a"), `{"t":1774447920,"a":"ADDR"}`},
 	}
 	for name, form := range forms {
 		for addr, want := range map[string]string{
@@ -289,8 +284,7 @@ func TestPortsThatAlwaysFollow(t *testing.T) {
 	}
 	for addr, want := range map[string]string{"2001:db8:1:2:3:4:5:6:80": "2001:db8:1:2:3:4:5:6",
 		"2001:db8::5:8000": "2001:db8::5:8000", "2001:db8::5:40001": "2001:db8::5"} {
-		var e Entry
-		require.NoError(t, NewParser(jsonIP).Parse([]byte(`{"t":1774447920,"a":"`+addr+`"}`), &e), addr)
+		e := read(t, jsonIP, `{"t":1774447920,"a":"`+addr+`"}`)
 		assert.Equal(t, want, string(e.IP), "only one reading of %s is an address", addr)
 		require.NoError(t, new(Parser).Parse([]byte(addr+` - - [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1" 200 1`), &e))
 		assert.Equal(t, want, string(e.IP), "the common format: %s", addr)
@@ -299,8 +293,7 @@ func TestPortsThatAlwaysFollow(t *testing.T) {
 
 // TestTimes: the forms of a time in JSON, in a given format, and in the common format.
 func TestTimes(t *testing.T) {
-	layout, err := ParseLayout(`$remote_addr [$time_local] "$request"`)
-	require.NoError(t, err)
+	layout := mustLayout(`$remote_addr [$time_local] "$request"`)
 	for text, want := range map[string]string{
 		"2026/03/25 14:12:00":                 "2026-03-25T14:12:00Z", // Caddy's wall
 		"2026/03/25 14:12:00.294":             "2026-03-25T14:12:00.294Z",
@@ -338,7 +331,7 @@ func TestTimes(t *testing.T) {
 			} else {
 				require.NoError(t, err, "%s: %s", name, text)
 			}
-			assert.Equal(t, want, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), "%s: %s", name, text)
+			assert.Equal(t, want, startOf(&e), "%s: %s", name, text)
 			assert.Equal(t, !strings.ContainsAny(text, ".,"), e.Coarse, "%s: %s", name, text)
 			assert.Equal(t, "192.0.2.1", string(e.IP), "%s: %s", name, text)
 		}
@@ -358,13 +351,10 @@ func TestConsole(t *testing.T) {
 		for _, logger := range []string{"http.log.access", "http.log.access.log0"} {
 			for _, level := range []string{"INFO", "info", "\x1b[34mINFO\x1b[0m"} {
 				line := strings.Join([]string{ts, level, logger, "handled request", request}, "\t")
-				for name, wrap := range known {
+				for _, wrap := range known {
 					for _, format := range []string{"auto", "caddy"} {
-						f, err := ParseFormat(format, "")
-						require.NoError(t, err)
-						var e Entry
-						require.NoError(t, NewParser(f).Parse([]byte(wrap(line)), &e), "%s: %q", name, line)
-						assert.Equal(t, want, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), line)
+						e := read(t, formatOf(t, format, ""), wrap(line))
+						assert.Equal(t, want, startOf(&e), line)
 						_, agent := e.Headers()
 						assert.Equal(t, "192.0.2.1 GET /a b 404 curl/8.7.1", fmt.Sprintf("%s %s %s %s %d %s", e.IP,
 							e.Method, e.Path, e.Query, e.Status, agent), line)

@@ -27,5 +27,3 @@ func TestPlainIPv4IsItsOwnKey(t *testing.T) {
 	}
 	require.NotZero(t, plain)
 }
-
-// TestLongNames checks that names over 1 KiB, which a limiter does not accept, keep different keys.

@@ -119,8 +119,7 @@ func TestDocumentedSamples(t *testing.T) {
 			names[0] = "nginx"
 		}
 		for _, name := range names {
-			f, err := ParseFormat(name, "")
-			require.NoError(t, err)
+			f := formatOf(t, name, "")
 			for skip := range len(lines) {
 				if auto := name == "auto"; auto && (skip > 0 || lines[0][0] != '{' && lines[0][0] != '#') {
 					continue
@@ -136,8 +135,8 @@ func TestDocumentedSamples(t *testing.T) {
 				}
 				_, agent := e.Headers()
 				assert.Equal(t, []string{s.start, s.ip, s.user, s.method, s.path, s.query, s.agent},
-					[]string{time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), string(e.IP), string(e.User),
-						string(e.Method), string(e.Path), string(e.Query), agent}, s.format)
+					[]string{startOf(&e), string(e.IP), string(e.User), string(e.Method), string(e.Path),
+						string(e.Query), agent}, s.format)
 			}
 		}
 	}
@@ -147,8 +146,7 @@ func TestDocumentedSamples(t *testing.T) {
 func TestNamedFormatsRefuseOthers(t *testing.T) {
 	for _, s := range samples {
 		for _, name := range []string{"envoy-text", "haproxy", "alb", "s3", "iis", "cloudfront"} {
-			f, err := ParseFormat(name, "")
-			require.NoError(t, err)
+			f := formatOf(t, name, "")
 			lines := strings.Split(s.lines, "\n")
 			line := lines[len(lines)-1]
 			var e Entry
@@ -168,16 +166,13 @@ const envoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?
 // TestNoAddressIsNoCaller: a request without a forwarded address, where the format has no other, is
 // read and has no address.
 func TestNoAddressIsNoCaller(t *testing.T) {
-	envoy, err := ParseFormat("envoy-text", "")
-	require.NoError(t, err)
-	nginx, err := ParseLayout(`$http_x_forwarded_for [$time_local] "$request"`)
-	require.NoError(t, err)
+	envoy := formatOf(t, "envoy-text", "")
+	nginx := mustLayout(`$http_x_forwarded_for [$time_local] "$request"`)
 	for line, f := range map[string]Format{
 		`[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 204 - 154 0 226 100 "-" "x" "c" "l" "tcp://10.0.2.1:80"`: envoy,
 		`- [20/Nov/2026:09:34:23 +0000] "GET /a HTTP/1.1"`:                                                   nginx,
 	} {
-		var e Entry
-		require.NoError(t, NewParser(f).Parse([]byte(line), &e), line)
+		e := read(t, f, line)
 		assert.Equal(t, "/a", string(e.Path), line)
 		assert.Empty(t, e.IP, line)
 	}
@@ -224,14 +219,13 @@ func TestLayouts(t *testing.T) {
 		{`%START_TIME(%Y/%m/%dT%H:%M:%S%z)% %DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT% %PATH(NQ)%`,
 			`2026/11/20T10:34:23+0100 1.2.3.4 /a`, "2026-11-20T09:34:23Z", "1.2.3.4   /a  0"},
 	} {
-		f, err := ParseLayout(row.format)
-		require.NoError(t, err, row.format)
+		f := mustLayout(row.format)
 		f.Lists = true
 		var e Entry
 		for name, wrap := range known {
 			line := wrap(row.line)
 			require.NoError(t, NewParser(f).Parse([]byte(line), &e), "%s: %s: %s", row.format, name, line)
-			assert.Equal(t, row.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), row.format)
+			assert.Equal(t, row.start, startOf(&e), row.format)
 			got := []string{string(e.IP), string(e.User), string(e.Method), string(e.Path), string(e.Query),
 				time.Duration(e.Status).String()}
 			got[5] = strings.TrimSuffix(strings.TrimSuffix(got[5], "s"), "n")
@@ -246,8 +240,7 @@ func TestLayouts(t *testing.T) {
 		_, err := ParseLayout(format)
 		assert.Error(t, err, format)
 	}
-	f, err := ParseLayout(`$remote_addr [$time_local] "$request"`)
-	require.NoError(t, err)
+	f := mustLayout(`$remote_addr [$time_local] "$request"`)
 	var e Entry
 	for _, line := range []string{"1.2.3.4", `1.2.3.4 [x] "GET / HTTP/1.1"`,
 		`a b [` + stamp + `] "GET / HTTP/1.1"`,
@@ -262,8 +255,7 @@ func TestUnitsOfEpochs(t *testing.T) {
 		"1700000000250000000"} {
 		for _, line := range []string{`{"ts":` + number + `,"request":{"remote_ip":"a"}}`,
 			`{"ts":"` + number + `","request":{"remote_ip":"a"}}`} {
-			var e Entry
-			require.NoError(t, new(Parser).Parse([]byte(line), &e), line)
+			e := read(t, Format{}, line)
 			assert.Equal(t, at("2023-11-14T22:13:20.25Z"), e.Start, line)
 		}
 	}

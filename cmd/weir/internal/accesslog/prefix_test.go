@@ -191,8 +191,7 @@ func TestForwarded(t *testing.T) {
 		{`{"time":1,"remote_addr":"10.0.0.1","realip_remote_addr":"9.9.9.9","http_x_forwarded_for":"-"}`,
 			"10.0.0.1", "", false},
 	} {
-		var e Entry
-		require.NoError(t, NewParser(Format{Lists: true}).Parse([]byte(row.line), &e), row.line)
+		e := read(t, Format{Lists: true}, row.line)
 		list, logged := e.Forwarded()
 		assert.Equal(t, fmt.Sprint(row.ip, row.list, row.logged), fmt.Sprint(string(e.IP), list, logged),
 			row.line)
