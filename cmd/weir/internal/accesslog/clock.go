@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"strings"
 	"time"
 )
@@ -12,36 +13,56 @@ const (
 )
 
 const (
-	stampLen = len("17/May/2015:10:05:03 +0000")
-	dateLen  = len("17/May/2015")
+	stampLen   = len("17/May/2015:10:05:03 +0000")
+	dateLen    = len("17/May/2015")
+	isoDateLen = len("2006-01-02")
+	timeLen    = len("T15:04:05")
 )
 
-// clock parses the time of the common format. Consecutive lines often have the same second and
-// nearly always the same day, and comparing bytes is several times cheaper than parsing them.
+// clock parses times. Consecutive lines often have the same second and nearly always the same day,
+// and comparing bytes is several times cheaper than parsing them.
 type clock struct {
-	stamp    [stampLen]byte // the last text parsed
-	second   int64          // its time, in seconds since the Unix epoch; 0 if there is none
-	date     [dateLen]byte  // the last date parsed
+	stamp    [stampLen]byte // the last time in whole seconds that is as long as in the common format
+	ns       int64          // that time, in nanoseconds since the Unix epoch; 0 if there is none
+	date     [dateLen]byte  // the last date of the common format
 	midnight int64          // of that date in UTC, in seconds since the Unix epoch; 0 if there is none
 }
 
-// read returns the time of text, which is stampLen bytes long, in seconds since the Unix epoch, and
-// reports whether text is valid.
-func (c *clock) read(text []byte) (int64, bool) {
-	if c.second != 0 && string(text) == string(c.stamp[:]) {
-		return c.second, true
+// read parses a date, a time of day and a zone. The date is 2006-01-02, 2006/01/02 or 02/Jan/2006;
+// a T, a space or a colon follows it, then 15:04:05, with or without a fraction of a second. The
+// zone is Z, UTC, GMT, or an offset such as +01, +0100 and +01:00, after a space or not; UTC is the
+// default. coarse reports whether the time has only whole seconds.
+func (c *clock) read(text []byte) (ns int64, coarse, ok bool) {
+	if c.ns != 0 && string(text) == string(c.stamp[:]) {
+		return c.ns, true, true
 	}
-	if text[11] != ':' || text[20] != ' ' || !c.readDate(text[:dateLen]) {
-		return 0, false
+	var day int64
+	var rest []byte
+	switch {
+	case len(text) < isoDateLen+timeLen:
+		return 0, false, false
+	case text[2] == '/' && len(text) >= dateLen+timeLen && c.readDate(text[:dateLen]):
+		day, rest = c.midnight, text[dateLen:]
+	case text[4] == '-' || text[4] == '/':
+		if day, ok = isoDate(text[:isoDateLen]); !ok {
+			return 0, false, false
+		}
+		rest = text[isoDateLen:]
+	default:
+		return 0, false, false
 	}
-	second, valid := timeOfDay(text[12:20])
-	offset, known := zoneOffset(text[21:])
-	if !valid || !known {
-		return 0, false
+	second, ok := timeOfDay(rest[1:timeLen])
+	if !ok || rest[0] != 'T' && rest[0] != ' ' && rest[0] != ':' {
+		return 0, false, false
 	}
-	copy(c.stamp[:], text)
-	c.second = c.midnight + second - offset
-	return c.second, true
+	fraction, rest := cutFraction(rest[timeLen:])
+	offset, ok := zoneOffset(rest)
+	ns, coarse = (day+second-offset)*1e9+max(fraction, 0), fraction < 0
+	if ok && coarse && len(text) == stampLen {
+		copy(c.stamp[:], text)
+		c.ns = ns
+	}
+	return ns, coarse, ok
 }
 
 // readDate parses a date such as 17/May/2015.
@@ -68,6 +89,69 @@ func midnightOf(year, month, day int) (second int64, ok bool) {
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
 	exists := t.Day() == day && t.Month() == time.Month(month) // 31 April would be 1 May
 	return t.Unix(), exists && year >= minYear && year <= maxYear
+}
+
+// isoDate returns the midnight, in UTC, of a date such as 2006-01-02 or 2006/01/02.
+func isoDate(text []byte) (midnight int64, ok bool) {
+	century, year := digits(text[:2]), digits(text[2:4])
+	if text[7] != text[4] || century == notDigits || year == notDigits {
+		return 0, false
+	}
+	return midnightOf(century*100+year, digits(text[5:7]), digits(text[8:]))
+}
+
+// timeOfDay parses a time such as 15:04:05. A leap second is the first of the next minute.
+func timeOfDay(text []byte) (second int64, ok bool) {
+	h, m, s := digits(text[:2]), digits(text[3:5]), digits(text[6:8])
+	ok = text[2] == ':' && text[5] == ':' && h <= 23 && m <= 59 && s <= 60
+	return int64(h*3600 + m*60 + s), ok
+}
+
+// cutFraction parses the fraction of a second, such as .25, that begins text, and returns the rest.
+// It returns -1 if there is none.
+func cutFraction(text []byte) (ns int64, rest []byte) {
+	if len(text) == 0 || text[0] != '.' && text[0] != ',' {
+		return -1, text
+	}
+	n := run(text[1:])
+	if n == 0 {
+		return -1, text
+	}
+	place := int64(time.Second)
+	for _, c := range text[1 : 1+n] {
+		place /= 10
+		ns += int64(c-'0') * place
+	}
+	return ns, text[1+n:]
+}
+
+// zoneOffset returns the offset, in seconds, of a zone.
+func zoneOffset(zone []byte) (offset int64, ok bool) {
+	if len(zone) == 0 {
+		return 0, true
+	}
+	zone = bytes.TrimPrefix(zone, space)
+	switch string(zone) {
+	case "Z", "UTC", "GMT":
+		return 0, true
+	}
+	hours, minutes := zone[min(1, len(zone)):], []byte("00")
+	switch len(zone) {
+	case len("+01"):
+	case len("+0100"):
+		hours, minutes = zone[1:3], zone[3:]
+	case len("+01:00"):
+		hours, minutes = zone[1:3], zone[4:]
+	default:
+		return 0, false
+	}
+	h, m := digits(hours), digits(minutes)
+	offset = int64(h*3600 + m*60)
+	if zone[0] == '-' {
+		offset = -offset
+	}
+	ok = (zone[0] == '+' || zone[0] == '-') && h <= 23 && m <= 59
+	return offset, ok && (len(zone) < len("+01:00") || zone[3] == ':')
 }
 
 // notDigits is greater than any two digits.

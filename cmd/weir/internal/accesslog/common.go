@@ -7,7 +7,7 @@ import "bytes"
 //	ADDRESS IDENT USER [02/Jan/2006:15:04:05 -0700] "REQUEST" STATUS BYTES ...
 //
 // which is the common format and the beginning of the combined one. The time may be another one
-// that dateTime parses: Python's servers write 02/Jan/2006 15:04:05. It ignores the fields after
+// that a clock reads: Python's servers write 02/Jan/2006 15:04:05. It ignores the fields after
 // the status, since servers append their own.
 func (p *Parser) common(line []byte, e *Entry) error {
 	var user []byte
@@ -24,14 +24,7 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		v4 = plainIPv4(ip)
 		n = timeBefore(rest)
 	}
-	second, ok := int64(0), false
-	if n == stampLen {
-		second, ok = p.clock.read(rest[:n])
-	}
-	start, coarse := second*1e9, true
-	if !ok {
-		start, coarse, ok = dateTime(rest[:n])
-	}
+	start, coarse, ok := p.clock.read(rest[:n])
 	if !ok {
 		return ErrTime
 	}
@@ -106,7 +99,7 @@ func timeBefore(text []byte) int {
 	if n < 0 || !bytes.HasPrefix(text[n:], []byte(`] "`)) {
 		return 0
 	}
-	if _, _, ok := dateTime(text[:n]); !ok {
+	if _, _, ok := new(clock).read(text[:n]); !ok {
 		return 0
 	}
 	return n
