@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,14 +18,19 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// logOf writes n lines; who returns the text before and after the rest of line i.
-func logOf(t *testing.T, n int, who func(i int) (before, after string)) string {
+// logOf writes n lines, whose peers take turns; after is the end of each. {9} is the number of the
+// line modulo 9.
+func logOf(t *testing.T, n int, peers, after string) string {
+	modulo, all := regexp.MustCompile(`\{\d+\}`), strings.Fields(peers)
 	var b strings.Builder
 	for i := range n {
-		before, after := who(i)
-		fmt.Fprintf(&b,
-			"%s - - [20/Nov/2026:09:34:%02d +0000] \"GET /%d HTTP/1.1\" 200 2 \"-\" \"x\"%s\n", before,
-			i/10%60, i, after)
+		line := fmt.Sprintf("%s - - [20/Nov/2026:09:34:%02d +0000] \"GET /%d HTTP/1.1\" 200 2 \"-\" \"x\"%s\n",
+			all[i%len(all)], i/10%60, i, after)
+		b.WriteString(modulo.ReplaceAllStringFunc(line, func(of string) string {
+			m, err := strconv.Atoi(strings.Trim(of, "{}"))
+			require.NoError(t, err)
+			return strconv.Itoa(i % m)
+		}))
 	}
 	return writeText(t, "a.log", b.String())
 }
@@ -31,67 +38,38 @@ func logOf(t *testing.T, n int, who func(i int) (before, after string)) string {
 func TestDoubts(t *testing.T) {
 	trust := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 	for _, row := range []struct {
-		name  string
-		n     int
-		trust []netip.Prefix
-		who   func(i int) (before, after string)
-		want  string // none if empty
+		name         string
+		n            int
+		trust        []netip.Prefix
+		peers, after string
+		want         string // none if empty
 	}{
-		{"addresses", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("192.0.2.%d", i%9), ""
-		}, ""},
-		{"IPv6 addresses", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("2001:db8:%d::1", i%9), ""
-		}, ""},
-		{"most are names", 100, nil, func(i int) (string, string) {
-			return map[bool]string{true: "192.0.2.1", false: fmt.Sprintf("host-%d.example", i%3)}[i%4 == 0],
-				""
-		}, "3 of 4 callers are no addresses"},
-		{"some are names", 100, nil, func(i int) (string, string) {
-			return map[bool]string{true: "host.example", false: fmt.Sprintf("192.0.2.%d", i%9)}[i%4 == 0], ""
-		}, ""},
-		{"one caller", 100, nil, func(int) (string, string) { return "192.0.2.1", "" }, "one caller"},
-		{"every line another caller", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("192.0.2.%d", i), ""
-		},
-			"as many callers as lines"},
-		{"too few lines to say", fewRequests - 1, nil, func(int) (string, string) {
-			return "192.0.2.1", ""
-		}, ""},
-		{"a balancer in front, not trusted", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
-		}, "give --trust"},
-		{"balancers in the range that clouds share", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("100.64.0.%d", i%2), fmt.Sprintf(" \"203.0.113.%d\"", i%12)
-		}, "give --trust"},
-		{"balancers on the same link", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("fe80::%d", i%2+1), fmt.Sprintf(" \"203.0.113.%d\"", i%12)
-		}, "give --trust"},
-		{"a balancer in front, trusted", 100, trust, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%2), fmt.Sprintf(" \"192.0.2.%d\"", i%9)
-		}, ""},
-		{"Traefik's common format, trusted", 100, trust, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%9), ` 7 "web@docker" "http://172.17.0.3:80" 2ms`
-		}, "no X-Forwarded-For"},
-		{"$upstream_addr after the agent, trusted", 100, trust, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "172.17.0.%d:80"`, i%3)
-		}, "no X-Forwarded-For"},
-		{"$upstream_addr after the agent, not trusted", 100, nil, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "172.17.0.%d:80"`, i%3)
-		}, ""},
-		{"public upstreams after the agent, trusted", 100, trust, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "192.0.2.%d:443"`, i%3)
-		}, "has port 443 in most requests"},
-		{"clients with their ports after the agent, trusted", 100, trust, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%9), fmt.Sprintf(` "192.0.2.%d:%d"`, i%3, 50000+i%7)
-		}, ""},
-		{"trusted, but no field", 100, trust, func(i int) (string, string) {
-			return fmt.Sprintf("10.0.0.%d", i%9), ""
-		},
+		{"addresses", 100, nil, "192.0.2.{9}", "", ""},
+		{"IPv6 addresses", 100, nil, "2001:db8:{9}::1", "", ""},
+		{"most are names", 100, nil, "192.0.2.1 host-{3}.example host-{3}.example host-{3}.example", "",
+			"3 of 4 callers are no addresses"},
+		{"some are names", 100, nil, "host.example 192.0.2.{9} 192.0.2.{9} 192.0.2.{9}", "", ""},
+		{"one caller", 100, nil, "192.0.2.1", "", "one caller"},
+		{"every line another caller", 100, nil, "192.0.2.{100}", "", "as many callers as lines"},
+		{"too few lines to say", fewRequests - 1, nil, "192.0.2.1", "", ""},
+		{"a balancer in front, not trusted", 100, nil, "10.0.0.{2}", ` "192.0.2.{9}"`, "give --trust"},
+		{"balancers in the range that clouds share", 100, nil, "100.64.0.{2}", ` "203.0.113.{12}"`,
+			"give --trust"},
+		{"balancers on the same link", 100, nil, "fe80::1 fe80::2", ` "203.0.113.{12}"`, "give --trust"},
+		{"a balancer in front, trusted", 100, trust, "10.0.0.{2}", ` "192.0.2.{9}"`, ""},
+		{"Traefik's common format, trusted", 100, trust, "10.0.0.{9}",
+			` 7 "web@docker" "http://172.17.0.3:80" 2ms`, "no X-Forwarded-For"},
+		{"$upstream_addr after the agent, trusted", 100, trust, "10.0.0.{9}", ` "172.17.0.{3}:80"`,
 			"no X-Forwarded-For"},
+		{"$upstream_addr after the agent, not trusted", 100, nil, "10.0.0.{9}", ` "172.17.0.{3}:80"`, ""},
+		{"public upstreams after the agent, trusted", 100, trust, "10.0.0.{9}", ` "192.0.2.{3}:443"`,
+			"has port 443 in most requests"},
+		{"clients with their ports after the agent, trusted", 100, trust, "10.0.0.{9}",
+			` "192.0.2.{3}:5000{7}"`, ""},
+		{"trusted, but no field", 100, trust, "10.0.0.{9}", "", "no X-Forwarded-For"},
 	} {
 		for _, force := range []bool{false, true} {
-			cfg := config(t, []string{logOf(t, row.n, row.who)}, "1/1m")
+			cfg := config(t, []string{logOf(t, row.n, row.peers, row.after)}, "1/1m")
 			cfg.Trust, cfg.Force = row.trust, force
 			cfg.Suggest = &Suggest{Strategies: []string{rule.Fixed}, Durations: Durations}
 			got := ran(t, cfg, row.name)
