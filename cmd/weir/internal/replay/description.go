@@ -161,42 +161,44 @@ type described struct {
 	pairs, pair []uint32
 }
 
+// numbered is a description that is being taken apart.
+type numbered struct {
+	number        uint32
+	caller, place string
+}
+
 // divide takes the texts that r numbered as descriptions, and numbers their callers instead. It
 // sorts the descriptions by their callers, then by their places.
 func (r *run) divide() {
-	all := r.callers
-	order := make([]uint32, len(all.names)) // the numbers of the descriptions
-	for i := range order {
-		order[i] = uint32(i)
+	texts := r.callers
+	all := make([]numbered, len(texts.names))
+	for i, text := range texts.names {
+		rest := description(text)
+		all[i] = numbered{uint32(i), rest.text(), rest.text()}
 	}
-	slices.SortFunc(order, func(a, b uint32) int {
-		return strings.Compare(all.names[a], all.names[b])
+	r.nameEndpoints(all)
+	slices.SortFunc(all, func(a, b numbered) int {
+		order := strings.Compare(texts.names[a.number], texts.names[b.number])
+		if a.caller != b.caller {
+			return order // a text begins with its caller
+		}
+		return cmp.Or(strings.Compare(a.place, b.place), order)
 	})
 	r.callers = newCallers()
-	owners, places := make([]uint32, len(order)), make([]string, len(order))
-	for _, i := range order {
-		rest := description(all.names[i])
-		owners[i] = r.callers.number([]byte(rest.text()))
-		r.callers.requests[owners[i]] += all.requests[i]
-		places[i] = rest.text()
-	}
-	r.nameEndpoints(owners, places)
-	slices.SortStableFunc(order, func(a, b uint32) int {
-		return cmp.Or(cmp.Compare(owners[a], owners[b]), strings.Compare(places[a], places[b]))
-	})
-	d, codes := &described{place: newCallers()}, make([]uint32, len(order))
-	for code, i := range order {
-		at := d.place.number([]byte(places[i]))
-		d.place.requests[at] += all.requests[i]
+	d, codes := &described{place: newCallers()}, make([]uint32, len(all))
+	for code, one := range all {
+		owner, at := r.callers.number([]byte(one.caller)), d.place.number([]byte(one.place))
+		r.callers.requests[owner] += texts.requests[one.number]
+		d.place.requests[at] += texts.requests[one.number]
 		if r.cfg.ByEndpoint {
-			if code == 0 || owners[i] != d.owners[code-1] || at != d.places[code-1] {
+			if code == 0 || owner != d.owners[code-1] || at != d.places[code-1] {
 				d.pair = append(d.pair, at)
 			}
 			d.pairs = append(d.pairs, uint32(len(d.pair)-1))
 		}
-		d.names = append(d.names, all.names[i])
-		d.owners, d.places = append(d.owners, owners[i]), append(d.places, at)
-		codes[i] = uint32(code)
+		d.names = append(d.names, texts.names[one.number])
+		d.owners, d.places = append(d.owners, owner), append(d.places, at)
+		codes[one.number] = uint32(code)
 	}
 	for _, run := range r.parts[0].spool.runs { // descriptions have one part
 		for i, e := range run {
@@ -207,34 +209,31 @@ func (r *run) divide() {
 }
 
 // nameEndpoints replaces the places of descriptions by the names of their endpoints.
-func (r *run) nameEndpoints(owners []uint32, places []string) {
+func (r *run) nameEndpoints(all []numbered) {
 	if !r.cfg.ByEndpoint {
 		return
 	}
-	folded := endpoint.Fold(callersOf(owners, places))
-	for i, place := range places {
-		places[i] = folded[place]
+	folded := endpoint.Fold(callersOf(all))
+	for i := range all {
+		all[i].place = folded[all[i].place]
 	}
-	met := callersOf(owners, places)
+	met := callersOf(all)
 	r.result.Names = slices.Sorted(maps.Keys(met))
-	for i, name := range places {
-		if met[name] < endpoint.MinCallers && !endpoint.Apart(name) {
-			places[i] = endpoint.Others
+	for i := range all {
+		if name := all[i].place; met[name] < endpoint.MinCallers && !endpoint.Apart(name) {
+			all[i].place = endpoint.Others
 		}
 	}
 }
 
 // callersOf returns the number of callers of each place.
-func callersOf(owners []uint32, places []string) map[string]int {
-	type pair struct {
-		place string
-		owner uint32
-	}
-	seen, met := map[pair]bool{}, map[string]int{}
-	for i, place := range places {
-		if p := (pair{place, owners[i]}); !seen[p] {
-			seen[p] = true
-			met[place]++
+func callersOf(all []numbered) map[string]int {
+	seen, met := map[numbered]bool{}, map[string]int{}
+	for _, one := range all {
+		one.number = 0 // a caller and a place have several
+		if !seen[one] {
+			seen[one] = true
+			met[one.place]++
 		}
 	}
 	return met
