@@ -301,12 +301,12 @@ type authority struct {
 
 func newAuthority(t *testing.T) *authority {
 	a := &authority{dir: t.TempDir()}
-	a.issue(t, "ca", a)
+	a.issue(t, "ca")
 	return a
 }
 
 // issue writes NAME.pem and NAME.key, signed by the authority.
-func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key string) {
+func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -315,18 +315,16 @@ func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key s
 		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA:                  by.cert == nil,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		IsCA: a.cert == nil, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
-	parent, signer := by.cert, by.key
-	if parent == nil {
-		parent, signer = template, private
+	if a.cert == nil {
+		a.cert, a.key = template, private
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
 	require.NoError(t, err)
-	if by.cert == nil {
-		by.key = private
-		by.cert, err = x509.ParseCertificate(der)
+	if a.cert == template {
+		a.cert, err = x509.ParseCertificate(der)
 		require.NoError(t, err)
 	}
 	text, err := x509.MarshalPKCS8PrivateKey(private)
@@ -356,9 +354,9 @@ func (a *authority) client(t *testing.T, cert, key string) *tls.Config {
 // TestServeTLS connects clients with and without TLS, and with and without a certificate.
 func TestServeTLS(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
-	cert, key := a.issue(t, "server", a)
-	clientCert, clientKey := a.issue(t, "client", a)
-	strangerCert, strangerKey := other.issue(t, "stranger", other)
+	cert, key := a.issue(t, "server")
+	clientCert, clientKey := a.issue(t, "client")
+	strangerCert, strangerKey := other.issue(t, "stranger")
 	file := rulesFile(t, yearly)
 	reaches := func(s *server, cfg *tls.Config) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -373,13 +371,13 @@ func TestServeTLS(t *testing.T) {
 	assert.False(t, reaches(plain, other.client(t, "", "")),
 		"the certificate is not of an authority that the client trusts")
 	old := serialOf(t, plain.grpc, a)
-	a.issue(t, "server", a)
+	a.issue(t, "server")
 	renewed := serialOf(t, plain.grpc, a)
 	assert.NotEqual(t, old, renewed, "a renewed certificate is used")
 	require.NoError(t, os.WriteFile(cert, []byte("the half of one"), 0o600))
 	assert.Equal(t, renewed, serialOf(t, plain.grpc, a),
 		"the old one is used until the new one is complete")
-	a.issue(t, "server", a)
+	a.issue(t, "server")
 
 	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca",
 		filepath.Join(a.dir, "ca.pem"))
@@ -432,8 +430,8 @@ func TestServeConnectionAge(t *testing.T) {
 // healthy and decide nothing before the first rules.
 func TestServeXDS(t *testing.T) {
 	a := newAuthority(t)
-	cert, key := a.issue(t, "control", a)
-	clientCert, clientKey := a.issue(t, "client", a)
+	cert, key := a.issue(t, "control")
+	clientCert, clientKey := a.issue(t, "client")
 	server := a.client(t, cert, key)
 	server.ClientCAs, server.ClientAuth = server.RootCAs, tls.RequireAndVerifyClientCert
 	for name, row := range map[string]struct {
