@@ -180,6 +180,13 @@ func check(t testing.TB, at string, blocks []docblocks.Block) {
 	}
 }
 
+// The rules on their page are those of the file that it names.
+func TestRulesPageShowsLimits(t *testing.T) {
+	limits, err := os.ReadFile(repository + "/rules/testdata/limits.yaml")
+	require.NoError(t, err)
+	assert.Equal(t, string(limits), docblocks.Of(t, repository+"/docs/rules.md", "# Rules")[0].Code)
+}
+
 // The negative control: what is wrong on a page is an error.
 func TestBlocksThatAreWrong(t *testing.T) {
 	for what, blocks := range map[string][]docblocks.Block{

@@ -432,7 +432,7 @@ func TestParseRefuses(t *testing.T) {
 func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 // TestClockAgreesWithTheStandardLibrary covers the three paths of the clock: the same second, the
-// same minute, and any other time. Each must agree with time.Parse.
+// same day, and any other time. Each must agree with time.Parse.
 func TestClockAgreesWithTheStandardLibrary(t *testing.T) {
 	const layout = "02/Jan/2006:15:04:05 -0700"
 	var c clock

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -79,18 +78,6 @@ func TestLongNames(t *testing.T) {
 	require.Len(t, got.Rules[0].Worst, 1)
 	assert.EqualValues(t, 1, got.Rules[0].Denied)
 	assert.Len(t, got.Rules[0].Worst[0].Name, maxName)
-}
-
-// TestCallersAreNumbered checks that callers are distinguished by their whole keys, even if hashes
-// are equal, and keep their numbers as the table grows.
-func TestCallersAreNumbered(t *testing.T) {
-	c := newCallers()
-	for i := range 5000 {
-		key := fmt.Sprint(i / 2)
-		n := c.number([]byte(key))
-		require.EqualValues(t, i/2, n)
-		require.Equal(t, key, c.names[n])
-	}
 }
 
 // TestSpellingsOfAPathAreOneCaller checks that spellings under which one handler is reached are
