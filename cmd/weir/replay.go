@@ -319,20 +319,15 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 	case "json":
 		err = report.JSON(&b, r)
 	}
-	if !f.quiet && f.output != "text" && f.output != "html" {
-		remark(cmd, r)
+	if !f.quiet && f.output == "json" {
+		for _, note := range report.Notes(r) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", note)
+		}
 	}
 	if err == nil {
 		_, err = cmd.OutOrStdout().Write(b.Bytes())
 	}
 	return err
-}
-
-// remark prints the notes of the report to the standard error.
-func remark(cmd *cobra.Command, r *replay.Result) {
-	for _, note := range report.Notes(r) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "weir: %s\n", note)
-	}
 }
 
 // textStyle returns the style of the report on w, and whether that is a terminal.

@@ -254,13 +254,13 @@ func TestPortsThatAlwaysFollow(t *testing.T) {
 	}{
 		"HAProxy": {formatOf(t, "haproxy", ""), "ADDR" + haproxy},
 		"ALB":     {formatOf(t, "alb", ""), alb},
-		"nginx": {mustLayout(`$remote_addr:$remote_port [$time_local] "$request"`),
+		"nginx": {must(ParseLayout(`$remote_addr:$remote_port [$time_local] "$request"`)),
 			`ADDR [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1"`},
-		"nginx, at the end": {mustLayout(`$msec $remote_addr:$remote_port`), `1774447920.000 ADDR`},
-		"Apache": {mustLayout(`%h:%{remote}p %t "%r"`),
+		"nginx, at the end": {must(ParseLayout(`$msec $remote_addr:$remote_port`)), `1774447920.000 ADDR`},
+		"Apache": {must(ParseLayout(`%h:%{remote}p %t "%r"`)),
 			`ADDR [25/Mar/2026:14:12:00 +0000] "GET / HTTP/1.1"`},
-		"Envoy": {mustLayout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS%`), `2026-03-25T14:12:00Z ADDR`},
-		"Envoy, by hand": {mustLayout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%:%DOWNSTREAM_REMOTE_PORT%`),
+		"Envoy": {must(ParseLayout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS%`)), `2026-03-25T14:12:00Z ADDR`},
+		"Envoy, by hand": {must(ParseLayout(`%START_TIME% %DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%:%DOWNSTREAM_REMOTE_PORT%`)),
 			`2026-03-25T14:12:00Z ADDR`},
 		"JSON": {formatOf(t, "json", "time=t,ip_port=a"), `{"t":1774447920,"a":"ADDR"}`},
 	}
@@ -293,7 +293,7 @@ func TestPortsThatAlwaysFollow(t *testing.T) {
 
 // TestTimes: the forms of a time in JSON, in a given format, and in the common format.
 func TestTimes(t *testing.T) {
-	layout := mustLayout(`$remote_addr [$time_local] "$request"`)
+	layout := must(ParseLayout(`$remote_addr [$time_local] "$request"`))
 	for text, want := range map[string]string{
 		"2026/03/25 14:12:00":                 "2026-03-25T14:12:00Z", // Caddy's wall
 		"2026/03/25 14:12:00.294":             "2026-03-25T14:12:00.294Z",

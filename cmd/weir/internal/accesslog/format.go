@@ -30,7 +30,8 @@ type Format struct {
 }
 
 // named are the formats with a name. Common and combined both read lines of either. Those of JSON
-// stand in the order in which they are tried.
+// stand in the order in which they are tried. In those of text, a field that is not needed is an
+// underscore.
 var named = []struct {
 	name string
 	Format
@@ -59,14 +60,14 @@ var named = []struct {
 	{"gcp", preset("time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
 		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
 		"agent=httpRequest.userAgent")},
-	{"alb", mustLayout(`$_ $_ $_ $remote_addr:$remote_port $_ $_ $_ $_ $status $_ $_ $_ "$request" ` +
-		`"$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`)},
-	{"envoy-text", mustLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ ` +
-		`"$http_x_forwarded_for" "$http_user_agent" $_`)},
-	{"haproxy", cutShort(mustLayout(`$remote_addr:$remote_port [$time_local] $_ $_ $_ $status $_ ` +
-		`"$request"`))},
-	{"s3", mustLayout(`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status ` +
-		`$_ $_ $_ $_ $_ "$http_referer" "$http_user_agent"`)},
+	{"alb", must(ParseLayout(`$_ $_ $_ $remote_addr:$remote_port $_ $_ $_ $_ $status $_ $_ $_ ` +
+		`"$request" "$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`))},
+	{"envoy-text", must(ParseLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ ` +
+		`"$http_x_forwarded_for" "$http_user_agent" $_`))},
+	{"haproxy", cutShort(must(ParseLayout(`$remote_addr:$remote_port [$time_local] $_ $_ $_ ` +
+		`$status $_ "$request"`)))},
+	{"s3", must(ParseLayout(`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" ` +
+		`$status $_ $_ $_ $_ $_ "$http_referer" "$http_user_agent"`))},
 	{"cloudfront", Format{fields: w3c("date time x-edge-location sc-bytes c-ip cs-method cs(Host) " +
 		"cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) " +
 		"x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken " +
@@ -78,17 +79,15 @@ var named = []struct {
 
 // preset returns the format of JSON with the fields of a map.
 func preset(fields string) Format {
-	return Format{jsonOnly: true, maps: []*tree{mustTree(fields)}}
+	return Format{jsonOnly: true, maps: []*tree{must(newTree(fields))}}
 }
 
-// mustLayout is ParseLayout for formats that are known to be valid. A field that is not needed is
-// an underscore.
-func mustLayout(format string) Format {
-	f, err := ParseLayout(format)
+// must returns v, which is known to be valid.
+func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return f
+	return v
 }
 
 // cutShort returns a format whose last field may lack its end, and the closing quote: syslog cuts a
@@ -239,15 +238,6 @@ func newTree(fields string) (*tree, error) {
 		t.needs[f.kind] = f.kind == kindTime || f.kind == kindIP
 	}
 	return t, nil
-}
-
-// mustTree is newTree for maps that are known to be valid.
-func mustTree(fields string) *tree {
-	t, err := newTree(fields)
-	if err != nil {
-		panic(err)
-	}
-	return t
 }
 
 // kid returns the child of n with that name, and adds it if it does not exist.

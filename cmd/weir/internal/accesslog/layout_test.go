@@ -167,7 +167,7 @@ const envoyDefault = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?
 // read and has no address.
 func TestNoAddressIsNoCaller(t *testing.T) {
 	envoy := formatOf(t, "envoy-text", "")
-	nginx := mustLayout(`$http_x_forwarded_for [$time_local] "$request"`)
+	nginx := must(ParseLayout(`$http_x_forwarded_for [$time_local] "$request"`))
 	for line, f := range map[string]Format{
 		`[2016-04-15T20:17:00.310Z] "GET /a HTTP/2" 204 - 154 0 226 100 "-" "x" "c" "l" "tcp://10.0.2.1:80"`: envoy,
 		`- [20/Nov/2026:09:34:23 +0000] "GET /a HTTP/1.1"`:                                                   nginx,
@@ -219,7 +219,7 @@ func TestLayouts(t *testing.T) {
 		{`%START_TIME(%Y/%m/%dT%H:%M:%S%z)% %DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT% %PATH(NQ)%`,
 			`2026/11/20T10:34:23+0100 1.2.3.4 /a`, "2026-11-20T09:34:23Z", "1.2.3.4   /a  0"},
 	} {
-		f := mustLayout(row.format)
+		f := must(ParseLayout(row.format))
 		f.Lists = true
 		var e Entry
 		for name, wrap := range known {
@@ -240,7 +240,7 @@ func TestLayouts(t *testing.T) {
 		_, err := ParseLayout(format)
 		assert.Error(t, err, format)
 	}
-	f := mustLayout(`$remote_addr [$time_local] "$request"`)
+	f := must(ParseLayout(`$remote_addr [$time_local] "$request"`))
 	var e Entry
 	for _, line := range []string{"1.2.3.4", `1.2.3.4 [x] "GET / HTTP/1.1"`,
 		`a b [` + stamp + `] "GET / HTTP/1.1"`,

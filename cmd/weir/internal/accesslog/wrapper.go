@@ -46,7 +46,7 @@ func unwrapConsole(line []byte) []byte {
 }
 
 // wrapped finds the line in the JSON of Docker and of journalctl.
-var wrapped = mustTree("line=log,line=MESSAGE")
+var wrapped = must(newTree("line=log,line=MESSAGE"))
 
 // unwrap returns a line without the first wrapper around it, or nil if there is none.
 func (p *Parser) unwrap(line []byte) []byte {
