@@ -24,7 +24,7 @@ func (f *replayFlags) writeRules(r *replay.Result) error {
 	for _, e := range r.Endpoints {
 		for _, s := range e.Suggestions {
 			if s.Strategy == f.strategies[0] && s.Duration == time.Minute && s.Limit != replay.NoLimit {
-				limits = append(limits, endpoint.Limit{Name: e.Name, Unit: "minute", Requests: uint64(s.Limit),
+				limits = append(limits, endpoint.Limit{Name: e.Name, Requests: uint64(s.Limit),
 					Algorithm: algorithms[s.Strategy], Burst: s.Burst})
 			}
 		}

@@ -85,7 +85,7 @@ func TestRulesDescribeEachRequestOnce(t *testing.T) {
 			names = append(names, name)
 			if !limited[name] && rnd.IntN(4) > 0 {
 				limited[name] = true
-				limits = append(limits, Limit{Name: name, Unit: "minute", Requests: 1 + uint64(rnd.IntN(9))})
+				limits = append(limits, Limit{Name: name, Requests: 1 + uint64(rnd.IntN(9))})
 			}
 		}
 		set := load(t, limits, names)
@@ -132,9 +132,9 @@ func load(t *testing.T, limits []Limit, names []string) *rules.Set {
 }
 
 func TestRulesOfEachAlgorithm(t *testing.T) {
-	set := load(t, []Limit{{Name: "GET /a", Unit: "minute", Requests: 7, Algorithm: "token_bucket",
+	set := load(t, []Limit{{Name: "GET /a", Requests: 7, Algorithm: "token_bucket",
 		Burst: 3},
-		{Name: "GET /b", Unit: "minute", Requests: 8}}, []string{"GET /a", "GET /b"})
+		{Name: "GET /b", Requests: 8}}, []string{"GET /a", "GET /b"})
 	var got []string
 	for r := range set.All() {
 		got = append(got, fmt.Sprint(r.Path, " ", r.Limit.Requests, " ", r.Limit.Algorithm, " ",

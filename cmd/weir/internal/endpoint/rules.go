@@ -12,8 +12,7 @@ import (
 // Limit is a limit of each caller of an endpoint.
 type Limit struct {
 	Name      string // of the endpoint
-	Unit      string // of rules
-	Requests  uint64
+	Requests  uint64 // in a minute
 	Algorithm string // of rules; "" means fixed windows
 	Burst     uint64 // of a token bucket; 0 means Requests
 }
@@ -26,7 +25,7 @@ func Rules(
 	type item = map[string]any
 	var descriptors, describers []item
 	for _, l := range limits {
-		limit := item{"key": key, "rate_limit": item{"unit": l.Unit, "requests_per_unit": l.Requests}}
+		limit := item{"key": key, "rate_limit": item{"unit": "minute", "requests_per_unit": l.Requests}}
 		if l.Algorithm != "" {
 			of := item{"algorithm": l.Algorithm}
 			if l.Burst > 0 {
