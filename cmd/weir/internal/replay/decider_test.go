@@ -85,7 +85,7 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 		time.Sleep(time.Until(when))
 		synctest.Wait() // requests whose turn has come have left the queue
 		if !counted(i) {
-			out[i] = admits(t, strategy, &ask, r)
+			out[i] = admits(t, strategy, &ask)
 			continue
 		}
 		go func() {
@@ -103,7 +103,7 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 
 // admits reports whether a leaky bucket would admit a request that does not count, which would
 // wait. Peek ignores the queue.
-func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool {
+func admits(t *testing.T, s weir.Strategy, ask *weir.Request) bool {
 	t.Helper()
 	res, err := s.(weir.Peeker).Peek(context.Background(), ask)
 	require.NoError(t, err)
