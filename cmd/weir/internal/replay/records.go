@@ -84,15 +84,9 @@ func (s *scanner) scan(b *block) {
 	b.content = content{records: b.records[:0], arena: b.arena[:0], first: math.MaxInt64,
 		final: math.MinInt64}
 	s.parser.Begin(b.fields)
-	for rest := b.data; len(rest) > 0; {
-		line := rest
-		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
-			line, rest = rest[:end], rest[end+1:]
-		} else {
-			rest = nil
-		}
+	for line := range bytes.Lines(b.data) {
 		b.lines++
-		s.line(b, line)
+		s.line(b, bytes.TrimSuffix(line, []byte{'\n'}))
 	}
 }
 
