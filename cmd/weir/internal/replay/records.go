@@ -207,11 +207,15 @@ func (u *Unreadable) count(reason string, n uint64) (isNew bool) {
 func (u *Unreadable) show(e Example) {
 	u.Examples = append(u.Examples, e)
 	for i := len(u.Examples) - 1; i > 0 && len(u.Examples) > maxExamples; i-- {
-		reason := u.Examples[i].Reason
-		if slices.ContainsFunc(u.Examples[:i], func(o Example) bool { return o.Reason == reason }) {
+		if u.first(u.Examples[i].Reason) < i {
 			u.Examples = slices.Delete(u.Examples, i, i+1)
 		}
 	}
+}
+
+// first returns the index of the first example of a reason, which has one.
+func (u *Unreadable) first(reason string) int {
+	return slices.IndexFunc(u.Examples, func(e Example) bool { return e.Reason == reason })
 }
 
 // merge adds the unreadable lines of a block. before is the number of lines of the file that
@@ -237,14 +241,6 @@ func (u *Unreadable) blank() uint64 {
 	return 0
 }
 
-// why returns the first example, as the end of a sentence.
-func (u *Unreadable) why() string {
-	for _, e := range u.Examples {
-		return fmt.Sprintf("; line %d: %s: %q", e.Line, e.Reason, e.Text)
-	}
-	return ""
-}
-
 // kinds returns how many lines have each reason, and which is the first of them.
 func (u *Unreadable) kinds() string {
 	var all []string
@@ -252,12 +248,8 @@ func (u *Unreadable) kinds() string {
 		if r.Reason == accesslog.ErrEmpty.Error() {
 			continue
 		}
-		for _, e := range u.Examples {
-			if e.Reason == r.Reason {
-				all = append(all, fmt.Sprintf("%d such as %s:%d (%s)", r.Count, e.File, e.Line, r.Reason))
-				break
-			}
-		}
+		e := u.Examples[u.first(r.Reason)]
+		all = append(all, fmt.Sprintf("%d such as %s:%d (%s)", r.Count, e.File, e.Line, r.Reason))
 	}
 	return strings.Join(all, ", ")
 }
