@@ -76,7 +76,6 @@ func lines(n float64) string {
 	return fmt.Sprintf("%.1f M lines", n/1e6)
 }
 
-// clear erases the bar.
 func (b *bar) clear() {
 	if b.w != nil && !b.shown.IsZero() {
 		fmt.Fprint(b.w, "\r\x1b[K")

@@ -115,7 +115,6 @@ const replayExample = `  weir replay access.log
   weir replay --suggest --map time=ts,ip=client.addr,path=url -o json app.log | jq .suggestions
   ssh web1 cat /var/log/nginx/access.log | weir replay --limit 1000/1s,5000/10s,7000/15s -`
 
-// replayFlags are the flags of weir replay.
 type replayFlags struct {
 	cfg                replay.Config // the fields that are flags
 	limits, strategies []string

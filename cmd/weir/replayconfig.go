@@ -20,7 +20,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// config returns the Config for the flags.
 func (f *replayFlags) config(files []string) (replay.Config, error) {
 	cfg := f.cfg
 	cfg.Files, cfg.Compare = files, f.compare != ""
@@ -54,7 +53,6 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	return cfg, err
 }
 
-// logLines returns the format of the log's lines.
 func (f *replayFlags) logLines() (format accesslog.Format, err error) {
 	if f.logFormat == "" {
 		format, err = accesslog.ParseFormat(f.format, f.fields)
@@ -214,7 +212,6 @@ func parsePercent(text string) (float64, error) {
 	return percent / 100, nil
 }
 
-// filter returns the Filter for the flags.
 func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
 	var out replay.Filter
 	var err error

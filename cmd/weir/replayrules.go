@@ -57,7 +57,6 @@ func callerAction(r *replay.Result) (action map[string]any, key string) {
 		"masked_remote_address"
 }
 
-// ruleSet loads the rules for a replay.
 func ruleSet(f *cli.Rules) (*replay.RuleSet, error) {
 	set, err := f.Loader.LoadFiles(f.Paths...)
 	if err != nil {

@@ -167,7 +167,6 @@ func (f *adminFlags) call(ctx context.Context, method, path string,
 	return cli.Failure(err)
 }
 
-// request makes a request to the admin address.
 func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Request, error) {
 	token, err := cli.Secret("admin-token-file", f.token, "WEIR_ADMIN_TOKEN")
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// explainFlags are the flags of weir rules explain.
 type explainFlags struct {
 	loader      rules.Loader
 	domain      string

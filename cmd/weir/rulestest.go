@@ -12,7 +12,6 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// testFlags are the flags of weir rules test.
 type testFlags struct {
 	loader  rules.Loader
 	tests   []string

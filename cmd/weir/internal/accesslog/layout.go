@@ -156,7 +156,6 @@ func (l *layout) complete() (*layout, error) {
 	return l, nil
 }
 
-// text parses a line of text.
 func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 	p.values = [kinds]value{}
 	rest, ok := bytes.CutPrefix(line, l.lead)

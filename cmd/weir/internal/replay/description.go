@@ -22,7 +22,6 @@ import (
 // A description is a text: the caller of a request, its endpoint or path, and the descriptors that
 // each set of rules makes of it. Memory grows with the number of descriptions.
 
-// describes reports whether requests are described.
 func (cfg *Config) describes() bool { return cfg.RuleSets != nil || cfg.Compare || cfg.ByEndpoint }
 
 // describer describes requests. It is not safe for concurrent use.
@@ -95,7 +94,6 @@ func Request(e *accesslog.Entry, header http.Header) *http.Request {
 	return r
 }
 
-// urlOf returns the URL of a request.
 func urlOf(e *accesslog.Entry) *url.URL {
 	target := string(e.Path)
 	if len(e.Query) > 0 {

@@ -102,7 +102,6 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 	}
 }
 
-// suggestions writes the suggested limits of each strategy.
 func suggestions(w io.Writer, r *replay.Result, style Style) {
 	for _, all := range byStrategy(r) {
 		fmt.Fprintf(w, "\n%s\n", style.paint(bold,
@@ -195,7 +194,6 @@ func wrap(text, indent string, style Style) string {
 	return strings.Join(lines, "\n")
 }
 
-// next writes the suggested next steps.
 func next(w io.Writer, r *replay.Result, style Style) {
 	for i, s := range Next(r) {
 		if i == 0 {
