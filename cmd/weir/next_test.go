@@ -116,12 +116,17 @@ func TestPrintedCommands(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
 	since, until := requests[60].at, requests[240].at
 	always := func(logged) bool { return true }
-	under := func(target, prefix string) bool {
-		u, err := url.ParseRequestURI(target)
-		require.NoError(t, err)
-		p := strings.TrimSuffix(strings.ToLower(u.Path), "/")
-		return p == prefix || strings.HasPrefix(p, prefix+"/")
+	known := func(r logged) bool { return r.user != "" }
+	between := func(r logged) bool { return !r.at.Before(since) && r.at.Before(until) }
+	under := func(prefix string) func(logged) bool {
+		return func(r logged) bool {
+			u, err := url.ParseRequestURI(r.target)
+			require.NoError(t, err)
+			p := strings.TrimSuffix(strings.ToLower(u.Path), "/")
+			return p == prefix || strings.HasPrefix(p, prefix+"/")
+		}
 	}
+	login, api := under("/login"), under("/api")
 	strategies := []string{"fixed", "sliding", "token"}
 	for i, row := range []struct {
 		flags string
@@ -129,34 +134,23 @@ func TestPrintedCommands(t *testing.T) {
 		keep  func(logged) bool // the requests that are replayed
 	}{
 		{"", always, always},
-		{"--path /login", always, func(r logged) bool { return under(r.target, "/login") }},
-		{"--path /favicon.ico", always, func(r logged) bool { return under(r.target, "/favicon.ico") }},
-		{"--path /login --path /api/", always, func(r logged) bool {
-			return under(r.target, "/login") || under(r.target, "/api")
-		}},
+		{"--path /login", always, login},
+		{"--path /favicon.ico", always, under("/favicon.ico")},
+		{"--path /login --path /api/", always, func(r logged) bool { return login(r) || api(r) }},
 		{"--method post", always, func(r logged) bool { return r.method == "POST" }},
-		{"--method GET --path /api", always, func(r logged) bool {
-			return r.method != "POST" && under(r.target, "/api")
-		}},
-		{"--by user --force", func(r logged) bool {
-			return r.user != ""
-		}, func(r logged) bool { return r.user != "" }},
-		{"--by path --path /api", always, func(r logged) bool { return under(r.target, "/api") }},
-		{"--by ip+path --path /api", always, func(r logged) bool { return under(r.target, "/api") }},
+		{"--method GET --path /api", always, func(r logged) bool { return r.method != "POST" && api(r) }},
+		{"--by user --force", known, known},
+		{"--by path --path /api", always, api},
+		{"--by ip+path --path /api", always, api},
 		{"--count-if 401,5xx", always, always},
-		{"--count-if 401 --path /login", always, func(r logged) bool {
-			return under(r.target, "/login")
-		}},
+		{"--count-if 401 --path /login", always, login},
 		{"--trust 10.0.0.0/8", always, always},
-		{"--trust 10.0.0.1,10.0.0.2 --ipv6-prefix 48 --method HEAD", always, func(r logged) bool {
-			return r.method == "HEAD"
-		}},
+		{"--trust 10.0.0.1,10.0.0.2 --ipv6-prefix 48 --method HEAD", always,
+			func(r logged) bool { return r.method == "HEAD" }},
 		{"--since " + since.Format(time.RFC3339Nano) + " --until " + until.Format(time.RFC3339Nano),
-			func(r logged) bool { return !r.at.Before(since) && r.at.Before(until) },
-			func(r logged) bool { return !r.at.Before(since) && r.at.Before(until) }},
-		{"--format json --map time=msec,ip=remote_addr,path=request_uri,method=request_method --path " +
-			"/login", always,
-			func(r logged) bool { return under(r.target, "/login") }},
+			between, between},
+		{"--format json --map time=msec,ip=remote_addr,path=request_uri,method=request_method " +
+			"--path /login", always, login},
 	} {
 		t.Run(row.flags, func(t *testing.T) {
 			strategies := slices.Concat(strategies[i%3:], strategies[:i%3])[:slow.N(1, 3, 3)]
