@@ -163,29 +163,40 @@ func TestCalendarDeciderEqualsWeir(t *testing.T) {
 	}
 }
 
-// weirSays returns the decisions of weir's strategy on one caller's requests.
+// weirSays returns the decisions of weir's strategy on one caller's requests, of which three in four
+// count.
 func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
-	now := at[0]
+	var requests []request
+	for _, when := range at {
+		requests = append(requests, request{at: when, ip: "caller"})
+	}
+	return strategySays(t, r, requests, counted)
+}
+
+// strategySays returns the decisions of weir's strategy on requests.
+func strategySays(
+	t *testing.T, r rule.Rule, requests []request, counted func(i int) bool,
+) (allowed []bool) {
+	t.Helper()
+	var now time.Time
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	defer l.Close()
 	strategy, err := rule.On(r, l)
 	require.NoError(t, err)
 	ask := r.Request()
-	ask.Key = "caller"
-	out := make([]bool, len(at))
-	for i, when := range at {
-		now = when
+	for i, one := range requests {
+		now, ask.Key = one.at, one.ip
 		run := strategy.Run
 		if !counted(i) {
 			run = strategy.(weir.Peeker).Peek
 		}
 		res, err := run(context.Background(), &ask)
 		require.NoError(t, err)
-		out[i] = res.Allowed()
+		allowed = append(allowed, res.Allowed())
 	}
-	return out
+	return allowed
 }
 
 // TestDecidersThatDifferAreRejected checks that the test above fails for a broken decider.
