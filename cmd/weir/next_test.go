@@ -70,13 +70,18 @@ func someLogged() (all []logged) {
 	return all
 }
 
-// replayed is the part of a JSON report that the test compares.
+// replayed is the part of a JSON report that tests compare.
 type replayed struct {
 	Requests int
 	Rules    []struct {
-		Limit         string
+		Name, Limit   string
+		Shadow        bool
 		Denied        int
 		CallersDenied int `json:"callers_denied"`
+		Worst         []struct {
+			Caller string
+			Denied int
+		}
 	}
 	Suggestions []struct {
 		Limit         *uint64

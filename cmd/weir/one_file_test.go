@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -193,27 +193,16 @@ func byServer(t *testing.T, file string, requests []oneRequest) denials {
 
 func byReplay(t *testing.T, file string, requests []oneRequest) denials {
 	at := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
-	var log, out, errs bytes.Buffer
+	var text strings.Builder
 	for i, r := range requests {
 		when := at.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
-		fmt.Fprintf(&log, "%s - - [%s] \"GET %s HTTP/1.1\" 200 1 \"-\" \"%s\"\n", r.ip, when, r.target,
+		fmt.Fprintf(&text, "%s - - [%s] \"GET %s HTTP/1.1\" 200 1 \"-\" \"%s\"\n", r.ip, when, r.target,
 			r.agent)
 	}
-	args := []string{"replay", "--rules", file, "--top", "1000", "-o", "json", "-q", "-"}
-	require.Equal(t, cli.ExitOK, run(args, &log, &out, &errs), errs.String())
-	var report struct {
-		Rules []struct {
-			Name   string
-			Shadow bool
-			Worst  []struct {
-				Caller string
-				Denied int
-			}
-		}
-	}
-	require.NoError(t, json.Unmarshal(out.Bytes(), &report))
+	log := filepath.Join(t.TempDir(), "access.log")
+	require.NoError(t, os.WriteFile(log, []byte(text.String()), 0o600))
 	all := denials{}
-	for _, r := range report.Rules {
+	for _, r := range replayJSON(t, "replay", "--rules", file, "--top", "1000", log).Rules {
 		for _, c := range r.Worst {
 			if !r.Shadow {
 				all[r.Name+" of "+c.Caller] = c.Denied
