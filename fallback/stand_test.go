@@ -290,7 +290,8 @@ func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front)
 		cfg.Timeout = time.Minute // in real time; the fleet's clock is virtual
 	}
 	for range n {
-		f.instances = append(f.instances, newFallback(t, to(f.server), of(limiterOn(t, f.clock.Now)), cfg))
+		local := of(limiterOn(t, f.clock.Now))
+		f.instances = append(f.instances, newFallback(t, to(f.server), local, cfg))
 	}
 	return f
 }

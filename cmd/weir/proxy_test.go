@@ -28,7 +28,8 @@ type process struct {
 	lines  chan string  // the lines of that, for logged
 }
 
-// startProcess starts a program, and returns what serving matches in the first line of its standard error.
+// startProcess starts a program, and returns what serving matches in the first line of its standard
+// error.
 func startProcess(t *testing.T, cmd *exec.Cmd, serving string) (p *process, at []string) {
 	t.Helper()
 	p = &process{Cmd: cmd, rest: make(chan string, 1), lines: make(chan string, 100)}

@@ -65,7 +65,8 @@ func (h *history) reserve() (*reservation, error) {
 		return nil, err
 	}
 	*r = weir.Request{} // it is the caller's again
-	made := &reservation{Reservation: v, at: h.clock.Now(), estimate: max(1, cost), actual: max(1, cost)}
+	cost = max(1, cost)
+	made := &reservation{Reservation: v, at: h.clock.Now(), estimate: cost, actual: cost}
 	if v.Allowed() {
 		h.made = append(h.made, made)
 	}

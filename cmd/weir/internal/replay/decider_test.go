@@ -163,8 +163,8 @@ func TestCalendarDeciderEqualsWeir(t *testing.T) {
 	}
 }
 
-// weirSays returns the decisions of weir's strategy on one caller's requests, of which three in four
-// count.
+// weirSays returns the decisions of weir's strategy on one caller's requests, of which three in
+// four count.
 func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
 	var requests []request
