@@ -45,11 +45,11 @@ type Held struct {
 	Used     uint64 `json:"used"`
 	Left     uint64 `json:"left"`
 
-	When   string `json:"when"`             // a request passes, in words
-	Passes int64  `json:"passes,omitempty"` // when that is; 0: now
+	Passes int64  `json:"passes,omitempty"` // when a request passes; 0: now
 	Busy   bool   `json:"busy,omitempty"`   // one passes when another of the caller's has ended
 	Never  bool   `json:"never,omitempty"`  // none passes
 	Error  string `json:"error,omitempty"`  // why none of this is known
+	When   string `json:"when"`             // all of this in words
 }
 
 // Denial is one denial.
