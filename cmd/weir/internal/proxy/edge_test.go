@@ -21,7 +21,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -141,10 +140,7 @@ func TestOptionsOfTheServerAreLimited(t *testing.T) {
 
 // TestTheFirstLineSaysTheBurst has the most that each limit admits at once.
 func TestTheFirstLineSaysTheBurst(t *testing.T) {
-	cfg := config(t, "20/4s", "30/1d:fixed", "0/1m")
-	route, err := ParseRoute("/login limit=5/1m", rule.Defaults{Strategy: rule.Default})
-	require.NoError(t, err)
-	cfg.Routes = []Route{route}
+	cfg := withRoute(t, config(t, "20/4s", "30/1d:fixed", "0/1m"), "/login limit=5/1m:sliding")
 	var log bytes.Buffer
 	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
 	p, err := New(cfg)

@@ -74,10 +74,12 @@ func (r Rule) String() string {
 // AtOnce returns how many requests of one caller the rule admits within a moment, at most.
 func (r Rule) AtOnce() uint64 {
 	switch first := r.Tiers[0].Limit; {
+	case first == 0: // whatever the burst
+		return 0
 	case r.Strategy == Fixed, r.Strategy == Calendar: // where two windows meet
 		return 2 * first
 	case r.Strategy == Leaky:
-		return min(1, first)
+		return 1
 	case r.Strategy == Tiers:
 		return atOnce(r.Tiers)
 	case r.Burst > 0:

@@ -159,7 +159,7 @@ func FuzzParseLimit(f *testing.F) {
 func TestAtOnce(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"20/4s": 20, "20/4s:fixed": 40, "20/4s:log": 20, "20/4s:token": 7, "20/4s:leaky": 1,
-		"20/1s,30/10s": 30, "0/1s": 0,
+		"20/1s,30/10s": 30, "0/1s": 0, "0/1s:token": 0, "0/1s:leaky": 0, "0/1s,5/10s": 0, "5/1s,0/10s": 0,
 	} {
 		r, err := Parse(text, Defaults{Strategy: Default, Burst: 7})
 		require.NoError(t, err)
