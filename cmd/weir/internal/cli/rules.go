@@ -11,10 +11,10 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Rules are the flags that name the rules that limit HTTP requests.
+// Rules name the rules that limit HTTP requests, as flags do.
 type Rules struct {
-	Paths  []string
-	Domain string
+	Paths  []string // files and directories; empty: no rules
+	Domain string   // empty: the only one that has rate_limits
 	Loader rules.Loader
 }
 

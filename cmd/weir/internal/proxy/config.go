@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
@@ -45,7 +46,7 @@ type Config struct {
 	Limits    []rule.Rule // with names
 	Try       []rule.Rule // with names; these deny nobody
 	Routes    []Route
-	Rules     Rules // replaces Limits and Routes
+	Rules     cli.Rules // replace Limits and Routes
 	By        By
 	Trust     []netip.Prefix // proxies in front whose forwarding fields are trusted
 	Allow     []netip.Prefix // exempt clients

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/rules"
 )
 
 // withRoute returns cfg with one route more.
@@ -148,18 +145,14 @@ var doors = map[string]func(testing.TB) Config{
 		return cfg
 	},
 	"--rules": func(t testing.TB) Config {
-		file := filepath.Join(t.TempDir(), "rules.yaml")
-		require.NoError(t, os.WriteFile(file, []byte(`
+		cfg, _ := rulesConfig(t, `
 domain: web
 descriptors:
   - {key: path, rate_limit: {unit: day, requests_per_unit: 1000000}}
   - {key: path, value: /search/*, rate_limit: {unit: day, requests_per_unit: 1000000}}
   - {key: path, value: /Users/*/reset, rate_limit: {unit: day, requests_per_unit: 1000000}}
 rate_limits: [{actions: [{path: {}}]}, {actions: [{remote_address: {}}, {path: {}}]}]
-`), 0o600))
-		cfg := config(t)
-		cfg.Rules = Rules{Paths: []string{file},
-			Domain: func(*rules.Set) (string, error) { return "web", nil }}
+`)
 		return cfg
 	},
 }

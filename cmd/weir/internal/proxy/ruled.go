@@ -13,16 +13,6 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Rules are rules to limit by, in place of Limits.
-type Rules struct {
-	Paths  []string // files and directories; empty: no rules
-	Loader rules.Loader
-
-	// Domain returns the domain in a set that applies to requests. Sets that it refuses are not
-	// loaded.
-	Domain func(*rules.Set) (string, error)
-}
-
 // ruled limits by rules.
 type ruled struct {
 	*live.Rules
@@ -38,7 +28,7 @@ func (p *Proxy) newRuled() (err error) {
 	}
 	r := new(ruled)
 	check := func(s *rules.Set) error {
-		domain, err := cfg.Domain(s)
+		domain, err := cfg.Choose(s)
 		if err == nil && cmp.Or(r.domain, domain) != domain {
 			err = fmt.Errorf("the domain is %q now, and not %q; that takes a restart", domain, r.domain)
 		}

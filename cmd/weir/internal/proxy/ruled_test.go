@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -24,7 +23,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/redislimit/redistest"
-	"github.com/weirgo/weir/rules"
 )
 
 const ruleText = `
@@ -45,12 +43,7 @@ func rulesConfig(t testing.TB, text string) (cfg Config, file string) {
 	cfg = config(t)
 	file = filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	cfg.Rules = Rules{Paths: []string{filepath.Dir(file)}, Domain: func(s *rules.Set) (string, error) {
-		if !s.Has("web") {
-			return "", errors.New("no domain web")
-		}
-		return "web", nil
-	}}
+	cfg.Rules = cli.Rules{Paths: []string{filepath.Dir(file)}, Domain: "web"}
 	cfg.Admin.Token = "0123456789abcdef"
 	return cfg, file
 }
@@ -181,10 +174,10 @@ func TestRulesAreReloaded(t *testing.T) {
 	assert.Contains(t, body, "rules.yaml:2:1: config error, unknown key 'descriptor'")
 	code, body = reload("domain: other\n")
 	assert.Equal(t, 422, code)
-	assert.Contains(t, body, "no domain web")
+	assert.Contains(t, body, `no domain "web"`)
 	assert.Error(t, s.Reload(), "as SIGHUP does")
 	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/login"), "the old rules are in force")
-	assert.Contains(t, s.figures().Rules.Error, "no domain web")
+	assert.Contains(t, s.figures().Rules.Error, `no domain "web"`)
 	assert.Contains(t, s.metrics(), "weir_rules_refused 1")
 	assert.Contains(t, s.metrics(), "weir_rules_load_error_total 3")
 }
@@ -253,7 +246,7 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 func TestInvalidRules(t *testing.T) {
 	cfg, _ := rulesConfig(t, "domain: other\n")
 	_, err := New(cfg)
-	assert.ErrorContains(t, err, "no domain web")
+	assert.ErrorContains(t, err, `no domain "web"`)
 	cfg.Limits = config(t, "1/1m").Limits
 	_, err = New(cfg)
 	assert.ErrorContains(t, err, "want limits or rules")
@@ -295,6 +288,7 @@ func TestRulesOnRedis(t *testing.T) {
 	assert.Equal(t, "fixed window", f.Deciding[0].Limit)
 	assert.Equal(t, "redis", f.Deciding[0].Source)
 	assert.Equal(t, 40, spendTogether(60), "exactly the rest")
+	assert.Zero(t, spendTogether(2), "and each has seen that")
 	server.Kill()
 	assert.Zero(t, spendTogether(10), "the counts are kept")
 	assert.Contains(t, proxies[0].metrics(),

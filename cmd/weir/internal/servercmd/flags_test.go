@@ -101,7 +101,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, []string{"r.yaml"}, cfg.Rules.Paths)
 	assert.Equal(t, rules.Loader{MergeDomains: true, Algorithm: rules.SlidingLog}, cfg.Rules.Loader)
 	assert.ErrorContains(t, cmd.ParseFlags([]string{"--algorithm", "moon"}), "want fixed_window, ")
-	_, err = cfg.Rules.Domain(new(rules.Set))
+	_, err = cfg.Rules.Choose(new(rules.Set))
 	assert.ErrorContains(t, err, `no domain "d"`)
 
 	set := 0

@@ -112,7 +112,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if err != nil {
 		return err
 	}
-	cfg.Rules = proxy.Rules{Paths: f.rules.Paths, Loader: f.rules.Loader, Domain: f.rules.Choose}
+	cfg.Rules = f.rules
 	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
 		return err
 	}
