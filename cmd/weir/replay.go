@@ -237,7 +237,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if !f.suggest {
 		others = append(others, "strategy", "burst")
 	}
-	if err := f.rules.Exclude(cmd.Flags().Changed, others); err != nil {
+	if err := cli.Exclude("rules", cmd.Flags().Changed, others); err != nil {
 		return err
 	}
 	cfg, err := f.config(files)

@@ -26,16 +26,11 @@ func (f *Rules) Add(cmd *cobra.Command) {
 	AddLoader(cmd, &f.Loader)
 }
 
-// Exclude returns an error if --rules is given together with one of the flags others.
-func (f *Rules) Exclude(given func(string) bool, others []string) error {
-	if len(f.Paths) == 0 {
-		return nil
-	}
-	return Exclude("rules", given, others)
-}
-
 // Exclude returns an error if one of the flags others is given together with a flag.
 func Exclude(flag string, given func(string) bool, others []string) error {
+	if !given(flag) {
+		return nil
+	}
 	for _, name := range others {
 		if given(name) {
 			return fmt.Errorf("--%s and --%s exclude each other: leave out one of them", name, flag)

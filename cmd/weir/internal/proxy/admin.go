@@ -31,35 +31,25 @@ func (p *Proxy) adminHandler() http.Handler {
 	mux.Handle("GET /-/metrics", p.serveMetrics())
 	mux.Handle("POST /-/deny", changes(p.serveDeny))
 	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
-	if p.ruled != nil {
-		mux.Handle("POST /-/reload", p.tokenOnly(changes(p.ruled.ServeReload)))
-		mux.Handle("DELETE /-/caller", p.tokenOnly(changes(p.ruled.ServeReset)))
-		mux.Handle("DELETE /-/callers", p.tokenOnly(changes(p.ruled.ServeResetAll)))
+	var guarded http.Handler = mux
+	tokenOnly := p.gate.Wrap // it refuses all requests if no token is set
+	if p.gate != nil {
+		guarded = p.gate.Wrap(mux)
+		tokenOnly = func(next http.Handler) http.Handler { return next } // they have passed the gate
 	}
-	guarded := live.Known(p.cfg.Admin.Hosts,
-		"This server does not accept that host name; see --admin-host.", p.tokenIfSet(mux))
+	if p.ruled != nil {
+		mux.Handle("POST /-/reload", tokenOnly(changes(p.ruled.ServeReload)))
+		mux.Handle("DELETE /-/caller", tokenOnly(changes(p.ruled.ServeReset)))
+		mux.Handle("DELETE /-/callers", tokenOnly(changes(p.ruled.ServeResetAll)))
+	}
+	guarded = live.Known(p.cfg.Admin.Hosts,
+		"This server does not accept that host name; see --admin-host.", guarded)
 
 	// Health checks need no token, may use any name, and reveal nothing else.
 	outer := http.NewServeMux()
 	outer.HandleFunc("GET /-/healthz", p.serveHealth)
 	outer.Handle("/", guarded)
 	return live.Secure(outer)
-}
-
-// tokenIfSet requires the token, if one is set.
-func (p *Proxy) tokenIfSet(next http.Handler) http.Handler {
-	if p.gate == nil {
-		return next
-	}
-	return p.gate.Wrap(next)
-}
-
-// tokenOnly refuses all requests if no token is set.
-func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
-	if p.gate != nil {
-		return next // tokenIfSet requires it
-	}
-	return p.gate.Wrap(next)
 }
 
 // changeHeader is required on requests that change something: a form cannot send it, and a script
@@ -198,10 +188,8 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if p.denyFile != nil {
-		p.denyFile.mu.Lock()
-		defer p.denyFile.mu.Unlock()
-	}
+	p.denyFile.mu.Lock()
+	defer p.denyFile.mu.Unlock()
 	if r.Method == http.MethodDelete {
 		if !p.denied.Remove(e) {
 			http.Error(w, "That is not on the list.", http.StatusNotFound)
@@ -216,13 +204,11 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", describe(e))
-	if p.denyFile != nil {
-		if err := p.denyFile.save(p.denied); err != nil {
-			p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
-			http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".",
-				http.StatusInternalServerError)
-			return
-		}
+	if err := p.denyFile.save(p.denied); err != nil {
+		p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
+		http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".",
+			http.StatusInternalServerError)
+		return
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -45,13 +46,9 @@ func (b Bodies) bound(next http.Handler) http.Handler {
 // since net/http reads a body that the handler left unread before it sends the answer, and begins
 // anew with the first Read: until then the request may have waited in a leaky bucket.
 func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
-	grace := b.Grace
-	if grace == 0 {
-		grace = bodyGrace
-	}
 	p := &pacedBody{
 		ReadCloser: r.Body, conn: http.NewResponseController(w),
-		grace: grace, rate: b.Rate, rec: recordOf(r.Context()),
+		grace: cmp.Or(b.Grace, bodyGrace), rate: b.Rate, rec: recordOf(r.Context()),
 	}
 	if r.ProtoMajor == 1 { // over HTTP/2 a deadline that has passed stays in force
 		p.begin()

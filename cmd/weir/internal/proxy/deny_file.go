@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ import (
 // followed by a blank and the end of the entry, if it has one. Empty lines and lines that begin
 // with # are ignored. Entries of the penalty box are not stored.
 type denyFile struct {
-	name string
+	name string     // empty: there is no file
 	mu   sync.Mutex // held while the list changes and the file is read or written, so that they agree
 	text string     // guarded by mu; of the file when the list was made from it, or it from the list
 }
@@ -35,6 +36,9 @@ const denyFileHead = `# The deny list of weir proxy, which rewrites this file wh
 func (f *denyFile) create() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.name == "" {
+		return nil
+	}
 	if _, err := os.Stat(f.name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -43,6 +47,9 @@ func (f *denyFile) create() error {
 
 // load returns the text of the file and its entries. An error names the line.
 func (f *denyFile) load() (text string, entries []httplimit.DenyEntry, err error) {
+	if f.name == "" {
+		return "", nil, nil
+	}
 	all, err := os.ReadFile(f.name)
 	if err != nil {
 		return "", nil, err
@@ -86,6 +93,9 @@ func parseDenyLine(line string) (e httplimit.DenyEntry, err error) {
 // save writes the list to the file, unless the file has lines that are not in the list: it has
 // changed since, or its last reload failed. mu is held.
 func (f *denyFile) save(list *httplimit.DenyList) error {
+	if f.name == "" {
+		return nil
+	}
 	text, err := os.ReadFile(f.name)
 	if err == nil && string(text) != f.text {
 		return fmt.Errorf("%s has changed since it was read; send SIGHUP first", f.name)
@@ -118,12 +128,9 @@ func (f *denyFile) write(text string) error {
 	return err
 }
 
-// reloadDenyFile makes the deny list consist of the entries of the file, the ones of the command
+// loadDenyList makes the deny list consist of the entries of the file, the ones of the command
 // line, and the penalties. If it fails, the list is unchanged.
-func (p *Proxy) reloadDenyFile() error {
-	if p.denyFile == nil {
-		return nil
-	}
+func (p *Proxy) loadDenyList() error {
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
 	text, fromFile, err := p.denyFile.load()
@@ -133,7 +140,7 @@ func (p *Proxy) reloadDenyFile() error {
 	next := p.newDenyList()
 	for _, e := range slices.Concat(fromFile, p.cfg.Deny) {
 		if err := next.Add(e); err != nil {
-			return fmt.Errorf("%s: %w", p.denyFile.name, err)
+			return fmt.Errorf("%s: %w", cmp.Or(p.denyFile.name, "--deny"), err)
 		}
 	}
 	entries := next.Added()
@@ -149,7 +156,13 @@ func (p *Proxy) reloadDenyFile() error {
 		}
 	}
 	p.denyFile.text = text
-	from := p.origins(fromFile)
+	from := make(map[httplimit.DenyEntry]string)
+	for _, e := range fromFile {
+		from[whom(e)] = "file"
+	}
+	for _, e := range p.cfg.Deny {
+		from[whom(e)] = "command line"
+	}
 	p.from.Store(&from)
 	return nil
 }

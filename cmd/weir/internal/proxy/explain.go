@@ -207,19 +207,6 @@ func whom(e httplimit.DenyEntry) httplimit.DenyEntry {
 	return httplimit.DenyEntry{Key: e.Key, Prefix: e.Prefix}
 }
 
-// origins returns who has set the entries of the deny list that are not set by hand, by their key
-// or prefix.
-func (p *Proxy) origins(fromFile []httplimit.DenyEntry) map[httplimit.DenyEntry]string {
-	from := make(map[httplimit.DenyEntry]string)
-	for _, e := range fromFile {
-		from[whom(e)] = "file"
-	}
-	for _, e := range p.cfg.Deny {
-		from[whom(e)] = "command line"
-	}
-	return from
-}
-
 // listed returns an entry of the deny list as the page shows it.
 func (p *Proxy) listed(e httplimit.DenyEntry) cli.Listed {
 	l := cli.Listed{Name: describe(e), Kind: "prefix", By: "hand"}

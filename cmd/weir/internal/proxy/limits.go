@@ -21,7 +21,11 @@ func (p *Proxy) policy(l rule.Rule) (httplimit.Policy, error) {
 
 // policyOf returns the middleware's policy for l by a strategy.
 func policyOf(l rule.Rule, strategy weir.Strategy) httplimit.Policy {
-	most, longest := bounds(l.Tiers)
+	var most uint64
+	var longest time.Duration
+	for _, t := range l.Tiers {
+		most, longest = max(most, t.Limit), max(longest, t.Duration)
+	}
 	return httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
 		Strategy: strategy}
 }
@@ -52,12 +56,4 @@ func (p *Proxy) setConcurrency() (err error) {
 	p.holdTo(&heldTo{route: p.inAll, limit: fmt.Sprintf("%d at a time", n),
 		counting: places, atOnce: uint64(n), policy: *of})
 	return err
-}
-
-// bounds returns the highest Limit and the longest Duration.
-func bounds(tiers []weir.Tier) (most uint64, longest time.Duration) {
-	for _, t := range tiers {
-		most, longest = max(most, t.Limit), max(longest, t.Duration)
-	}
-	return most, longest
 }

@@ -56,14 +56,15 @@ type process struct {
 	cert      *live.Certificate     // nil: plain HTTP
 
 	denied   *httplimit.DenyList
-	denyFile *denyFile                                      // nil: none
-	from     atomic.Pointer[map[httplimit.DenyEntry]string] // see origins
-	state    *stateFile                                     // nil: none
-	stats    httplimit.Stats
-	flight   httplimit.Stats   // of the bound on requests in flight of all clients
-	counts   [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
-	denials  *live.Denials
-	recent   *recent
+	denyFile denyFile
+	// who has set the entries of the deny list that are not set by hand, by their key or prefix
+	from    atomic.Pointer[map[httplimit.DenyEntry]string]
+	state   *stateFile // nil: none
+	stats   httplimit.Stats
+	flight  httplimit.Stats   // of the bound on requests in flight of all clients
+	counts  [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
+	denials *live.Denials
+	recent  *recent
 
 	meter   live.Meter
 	table   tableFigures
@@ -224,29 +225,21 @@ func (p *Proxy) newDenyList() *httplimit.DenyList {
 }
 
 func (p *Proxy) fillDenyList() error {
-	p.denied = p.newDenyList()
-	from := p.origins(nil)
-	p.from.Store(&from)
-	for _, e := range p.cfg.Deny {
-		if err := p.denied.Add(e); err != nil {
-			return err
-		}
-	}
-	if p.cfg.DenyFile == "" {
-		return nil
-	}
-	p.denyFile = &denyFile{name: p.cfg.DenyFile}
+	p.denied, p.denyFile.name = p.newDenyList(), p.cfg.DenyFile
 	if err := p.denyFile.create(); err != nil {
 		return err
 	}
-	return p.reloadDenyFile()
+	return p.loadDenyList()
 }
 
 // Reload reads the files again: the certificate, the deny list, the page of a denial and the rules.
 // A file that cannot be read leaves its old contents in force.
 func (p *Proxy) Reload() error {
 	p = p.current.Load()
-	errs := []error{p.reloadDenyFile()}
+	var errs []error
+	if p.cfg.DenyFile != "" {
+		errs = append(errs, p.loadDenyList())
+	}
 	if p.cert != nil {
 		errs = append(errs, p.cert.Reload())
 	}

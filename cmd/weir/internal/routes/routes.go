@@ -52,7 +52,8 @@ func New(all []Route, keys Keys) (*Table, error) {
 			if fold {
 				mux = rs.folded
 			}
-			if err := checkPattern(mux, pattern, http.NotFoundHandler()); err != nil {
+			err := Attempt(func() { mux.Handle(pattern, http.NotFoundHandler()) })
+			if err != nil {
 				return nil, fmt.Errorf("route %q: %w", route.Pattern, err)
 			}
 			capitals = capitals || fold && rs.given[pattern] == ""
@@ -323,11 +324,6 @@ func plainSegment(s string, fold bool) string {
 		return urlpath.Lower(url.PathEscape(s))
 	}
 	return url.PathEscape(s)
-}
-
-// checkPattern registers pattern and returns the error of http.ServeMux.
-func checkPattern(mux *http.ServeMux, pattern string, h http.Handler) error {
-	return Attempt(func() { mux.Handle(pattern, h) })
 }
 
 // Attempt calls f and returns its panic as an error: f panics on mistakes in its arguments, which

@@ -36,7 +36,7 @@ func (f *proxyFlags) config(
 	if len(f.limits)+len(f.rules.Paths) == 0 && !slices.ContainsFunc(f.routes, limited) {
 		return cfg, errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
 	}
-	if err := f.rules.Exclude(given, notWithRules); err != nil {
+	if err := cli.Exclude("rules", given, notWithRules); err != nil {
 		return cfg, err
 	}
 	if i := slices.IndexFunc(f.routes, limited); i >= 0 && len(f.rules.Paths) > 0 {
