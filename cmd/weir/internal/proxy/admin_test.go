@@ -263,8 +263,7 @@ func TestStats(t *testing.T) {
 	assert.EqualValues(t, 2, f.Requests["admitted"])
 	assert.EqualValues(t, 1, f.Requests["denied"])
 	assert.Equal(t, live.PerSecond{Admitted: []uint64{2, 0}, Denied: []uint64{1, 0}, Failed: []uint64{0, 0}}, f.PerSecond)
-	assert.Equal(t, []limitShown{{Name: "daily", Limit: "2/1d", Strategy: "sliding window", AtOnce: 2,
-		Requests: 3, Denied: 1}}, f.Limits)
+	assert.Equal(t, []limitShown{{limitTitle{"daily", "2/1d", "sliding window", 2}, "", 3, 1}}, f.Limits)
 	assert.Equal(t, 1, f.Table.Buckets)
 	assert.EqualValues(t, 1, f.Denials)
 	require.Len(t, f.Worst, 1)

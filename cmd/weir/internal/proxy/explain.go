@@ -23,12 +23,10 @@ import (
 
 // heldTo is a limit that callers are held to, with how many requests it has denied.
 type heldTo struct {
-	route    *routed
-	limit    string // as it is shown
-	counting string
-	atOnce   uint64
-	policy   httplimit.Policy
-	denied   *atomic.Uint64
+	limitTitle
+	route  *routed
+	policy httplimit.Policy
+	denied *atomic.Uint64
 }
 
 // routed counts the requests that were held to the limits of a route.
@@ -42,8 +40,7 @@ func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Po
 	r := cmp.Or(p.before().routed[pattern], &routed{pattern: pattern})
 	p.routed[pattern] = r
 	for i, l := range limits {
-		p.holdTo(&heldTo{route: r, limit: l.Limit, counting: rule.Titles[l.Strategy],
-			atOnce: l.AtOnce(), policy: policies[i]})
+		p.holdTo(&heldTo{limitTitle: titleOf(l), route: r, policy: policies[i]})
 	}
 }
 
@@ -51,8 +48,7 @@ func (p *Proxy) hold(pattern string, limits []rule.Rule, policies []httplimit.Po
 func (p *Proxy) holdTo(h *heldTo) {
 	h.denied = new(atomic.Uint64)
 	for _, old := range p.before().held {
-		if old.route == h.route && old.policy.Name == h.policy.Name && old.limit == h.limit &&
-			old.counting == h.counting {
+		if old.route == h.route && old.limitTitle == h.limitTitle {
 			h.denied = old.denied
 		}
 	}
@@ -68,7 +64,7 @@ func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 		return
 	case httplimit.Denied, httplimit.Busy:
 		i := slices.IndexFunc(p.held, func(h *heldTo) bool {
-			return h.policy.Name == d.Policy && (h.route == p.inAll || slices.Contains(of, h.route))
+			return h.Name == d.Policy && (h.route == p.inAll || slices.Contains(of, h.route))
 		})
 		if i < 0 && d.Outcome == httplimit.Busy { // all limits are busy, and it was held to none
 			return
@@ -173,8 +169,8 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 
 // look returns what the limit holds of a caller.
 func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
-	held := cli.Held{Name: h.policy.Name, Limit: h.limit, Counting: h.counting,
-		Route: h.route.pattern, AtOnce: h.atOnce}
+	held := cli.Held{Name: h.Name, Limit: h.Limit, Counting: h.Strategy, Route: h.route.pattern,
+		AtOnce: h.AtOnce}
 	ask := weir.Attempts{weir.NewAttempt(h.policy.Strategy)}
 	ask[0].Look = true
 	ask[0].Request = weir.Request{Key: h.policy.Key(key), Limit: h.policy.Limit,
@@ -194,7 +190,7 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 		held.Error = err.Error()
 	case !peek.Allowed() && peek.ExpiresAt.IsZero():
 		held.Never = true
-	case !peek.Allowed() && h.counting == places:
+	case !peek.Allowed() && h.Strategy == places:
 		held.Busy = true
 	case !peek.Allowed() && peek.ExpiresAt.After(now):
 		held.Passes = peek.ExpiresAt.UnixMilli()

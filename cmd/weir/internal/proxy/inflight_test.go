@@ -92,8 +92,8 @@ func TestRequestsOfAClientInFlight(t *testing.T) {
 			end()
 			f := s.figures()
 			assert.EqualValues(t, 2, f.Requests["denied"])
-			assert.Equal(t, limitShown{Name: "in flight", Limit: "2 at a time", Strategy: "in flight",
-				AtOnce: 2, Requests: f.Limits[0].Requests, Denied: 2}, f.Limits[0])
+			assert.Equal(t, limitShown{limitTitle{"in flight", "2 at a time", "in flight", 2}, "",
+				f.Limits[0].Requests, 2}, f.Limits[0])
 			assert.GreaterOrEqual(t, f.Limits[0].Requests, uint64(2))
 			assert.Contains(t, s.metrics(), `outcome="denied",policy="in flight"`)
 

@@ -53,7 +53,7 @@ func (p *Proxy) setConcurrency() (err error) {
 		of.Strategy, err = p.redis.Hybrid(places, "", p.redis.InFlight(), of.Strategy)
 	}
 	p.inAll = cmp.Or(p.before().inAll, new(routed))
-	p.holdTo(&heldTo{route: p.inAll, limit: fmt.Sprintf("%d at a time", n),
-		counting: places, atOnce: uint64(n), policy: *of})
+	title := limitTitle{places, fmt.Sprintf("%d at a time", n), places, uint64(n)}
+	p.holdTo(&heldTo{limitTitle: title, route: p.inAll, policy: *of})
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
@@ -35,14 +36,17 @@ type figures struct {
 }
 
 type (
-	limitShown struct {
+	limitTitle struct {
 		Name     string `json:"name"`
 		Limit    string `json:"limit"`
 		Strategy string `json:"strategy"`
-		// its pattern; empty: all requests, or those of no route with limits of its own
-		Route string `json:"route,omitempty"`
+		AtOnce   uint64 `json:"at_once"` // the most that a caller gets within a moment
+	}
 
-		AtOnce   uint64 `json:"at_once"`  // the most that a caller gets within a moment
+	limitShown struct {
+		limitTitle
+		// its pattern; empty: all requests, or those of no route with limits of its own
+		Route    string `json:"route,omitempty"`
 		Requests uint64 `json:"requests"` // of the route
 		Denied   uint64 `json:"denied"`   // by this limit
 	}
@@ -65,6 +69,10 @@ type (
 		Counts  map[string]uint64 `json:"counts"`
 	}
 )
+
+func titleOf(l rule.Rule) limitTitle {
+	return limitTitle{l.Name, l.Limit, rule.Titles[l.Strategy], l.AtOnce()}
+}
 
 const listedShown = 200
 
@@ -112,18 +120,16 @@ func (p *Proxy) figures() *figures {
 func (p *Proxy) limitsShown() []limitShown {
 	var shown []limitShown
 	for _, h := range p.held {
-		shown = append(shown, limitShown{
-			Name: h.policy.Name, Limit: h.limit, Strategy: h.counting, AtOnce: h.atOnce,
-			Route: h.route.pattern, Requests: h.route.requests.Load(), Denied: h.denied.Load(),
-		})
+		shown = append(shown, limitShown{h.limitTitle, h.route.pattern, h.route.requests.Load(),
+			h.denied.Load()})
 		if len(p.routed) == 1 && p.routes.HaveCosts() {
 			shown[len(shown)-1].Route = "all" // an empty one beside others is that of all others
 		}
 	}
 	for _, r := range p.cfg.Routes {
 		if r.Cost > 0 {
-			shown = append(shown, limitShown{Name: "cost", Limit: fmt.Sprintf("%d a request", r.Cost),
-				Route: r.Pattern})
+			title := limitTitle{Name: "cost", Limit: fmt.Sprintf("%d a request", r.Cost)}
+			shown = append(shown, limitShown{limitTitle: title, Route: r.Pattern})
 		}
 	}
 	return shown

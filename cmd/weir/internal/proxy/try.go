@@ -51,17 +51,9 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 	return p.wrap(cfg, p.cfg.By.extractor(p.ip, 0), next)
 }
 
-// limitTried is a limit of a trial.
-type limitTried struct {
-	Name     string `json:"name"`
-	Limit    string `json:"limit"`
-	Strategy string `json:"strategy"`
-	AtOnce   uint64 `json:"at_once"`
-}
-
 // tried is what the limits of a trial would have done.
 type tried struct {
-	Limits   []limitTried  `json:"limits"`
+	Limits   []limitTitle  `json:"limits"`
 	Requests uint64        `json:"requests"` // since the start
 	Denied   uint64        `json:"denied"`
 	Callers  int           `json:"callers"` // that were denied: at most live.Counted
@@ -76,8 +68,7 @@ func (p *Proxy) tried() *tried {
 	}
 	s := &tried{Denied: t.stats.Count(httplimit.Denied)}
 	for _, l := range p.cfg.Try {
-		s.Limits = append(s.Limits, limitTried{Name: l.Name, Limit: l.Limit,
-			Strategy: rule.Titles[l.Strategy], AtOnce: l.AtOnce()})
+		s.Limits = append(s.Limits, titleOf(l))
 	}
 	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
 	top, _ := t.denials.Top(live.Counted)

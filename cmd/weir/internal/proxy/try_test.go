@@ -48,8 +48,7 @@ func TestATrialDeniesNobody(t *testing.T) {
 			assert.Zero(t, s.figures().Requests["denied"])
 			assert.EqualValues(t, 30, s.figures().Requests["admitted"])
 			assert.EqualValues(t, 3, shown.Worst[0].N)
-			assert.Equal(t, []limitTried{{Name: "3/1d", Limit: "3/1d", Strategy: "sliding window", AtOnce: 3}},
-				shown.Limits)
+			assert.Equal(t, []limitTitle{{"3/1d", "3/1d", "sliding window", 3}}, shown.Limits)
 		})
 	}
 	assert.Nil(t, serve(t, config(t, "1/1d")).figures().Try)
