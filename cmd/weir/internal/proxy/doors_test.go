@@ -5,19 +5,13 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
 // opens returns the Open of a proxy with the limits of cfg.
 func opens(limits func(t *testing.T) Config) func(*testing.T, *doortest.Setup) func(...string) doortest.Answer {
 	return func(t *testing.T, s *doortest.Setup) func(...string) doortest.Answer {
-		cfg := limits(t)
-		var err error
-		cfg.By, err = ParseBy("header:Key")
-		require.NoError(t, err)
+		cfg := by(t, limits(t), "header:Key")
 		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(s.Serve(r.Header))
 		})
@@ -25,9 +19,7 @@ func opens(limits func(t *testing.T) Config) func(*testing.T, *doortest.Setup) f
 		cfg.Guard.MaxInFlight, cfg.MaxInFlight = 0, s.Config.MaxInFlight
 		cfg.MaxInFlightPerClient = int(s.Places)
 		if s.Cost > 0 {
-			route, err := ParseRoute("/ cost=2", rule.Defaults{Strategy: rule.Sliding})
-			require.NoError(t, err)
-			cfg.Routes = append(cfg.Routes, route)
+			cfg = withRoutes(t, cfg, "/ cost=2")
 		}
 		if s.Exempt {
 			cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}

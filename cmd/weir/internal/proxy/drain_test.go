@@ -110,8 +110,7 @@ func TestAStopLosesNoRequest(t *testing.T) {
 				require.Eventually(t, func() bool {
 					return l.answered.Load() > 150
 				}, time.Minute, time.Millisecond)
-				p.stop()
-				assert.NoError(t, <-p.done)
+				p.end(t)
 				l.clients.Wait()
 				cancel()
 				answered, lost = answered+l.answered.Load(), lost+l.lost.Load()

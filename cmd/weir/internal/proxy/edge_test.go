@@ -2,11 +2,9 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -124,25 +122,19 @@ func TestOptionsOfTheServerAreLimited(t *testing.T) {
 	cfg.Upstream.Host = upstream.Addr().String()
 	p := run(t, cfg)
 	for _, want := range []int{204, 429} {
-		conn, err := net.Dial("tcp", p.front)
-		require.NoError(t, err)
-		_, err = fmt.Fprintf(conn, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
-		require.NoError(t, err)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
+		conn := dial(t, p.front, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
+		resp := response(t, conn)
 		assert.Equal(t, want, resp.StatusCode)
 		require.NoError(t, conn.Close())
 	}
 	assert.Equal(t, "OPTIONS * HTTP/1.1\r\n", got.Load())
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 }
 
 // TestTheFirstLineSaysTheBurst has the most that each limit admits at once.
 func TestTheFirstLineSaysTheBurst(t *testing.T) {
-	cfg := withRoute(t, config(t, "20/4s", "30/1d:fixed", "0/1m"), "/login limit=5/1m:sliding")
-	var log bytes.Buffer
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cfg := withRoutes(t, config(t, "20/4s", "30/1d:fixed", "0/1m"), "/login limit=5/1m:sliding")
+	log := textLog(&cfg.Log)
 	p, err := New(cfg)
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -238,8 +230,7 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 	requests.Wait()
 	assert.EqualValues(t, bound, admitted.Load())
 	assert.EqualValues(t, bound, most.Load())
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 	// a client may have its answer before the handler has returned
 	assert.Empty(t, p.conns.Load().serving)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -66,9 +65,7 @@ func TestExplainNamesTheList(t *testing.T) {
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	cfg.Guard.Penalty = httplimit.Penalty{Denials: 2, Within: time.Hour, For: time.Hour}
 	cfg.MaxInFlightPerClient = 4
-	route, err := ParseRoute("/login limit=7/1d:fixed", rule.Defaults{Strategy: rule.Sliding})
-	require.NoError(t, err)
-	cfg.Routes = []Route{route}
+	cfg = withRoutes(t, cfg, "/login limit=7/1d:fixed")
 	s := serve(t, cfg)
 	ask := func(from, path string) int {
 		return status(t, "GET", s.front.URL+path, "X-Forwarded-For", from)
@@ -148,12 +145,7 @@ func TestTheListSaysWhoSetAnEntry(t *testing.T) {
 
 // TestDenialsStandAtTheirRoute spends a limit that two routes share on the second of them.
 func TestDenialsStandAtTheirRoute(t *testing.T) {
-	cfg := config(t, "100/1d")
-	for _, text := range []string{"/a limit=x=2/1d", "/b limit=x=2/1d"} {
-		route, err := ParseRoute(text, rule.Defaults{Strategy: rule.Sliding})
-		require.NoError(t, err)
-		cfg.Routes = append(cfg.Routes, route)
-	}
+	cfg := withRoutes(t, config(t, "100/1d"), "/a limit=x=2/1d", "/b limit=x=2/1d")
 	s := serve(t, cfg)
 	for _, want := range []int{200, 200, 429, 429} {
 		assert.Equal(t, want, status(t, "GET", s.front.URL+"/b"))

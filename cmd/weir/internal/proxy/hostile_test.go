@@ -2,12 +2,10 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -28,7 +26,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -73,12 +70,8 @@ func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 		cfg := config(t, "100/1d")
 		cfg.Upstream = upstreamOf(t, tunnel(&requests))
 		s := serve(t, cfg)
-		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() }) // closed before the upstream waits for it
-		_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"+
-			"Upgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", protocol)
-		require.NoError(t, err)
+		conn := dial(t, s.addr(), "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"+
+			"Upgrade: "+protocol+"\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n")
 		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)
 		require.NoError(t, err)
@@ -102,13 +95,8 @@ func TestCONNECTIsRefused(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) { t.Error("passed on") })
 	s := serve(t, cfg)
-	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = io.WriteString(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
-	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
+	conn := dial(t, s.addr(), "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
+	resp := response(t, conn)
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
@@ -140,13 +128,10 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 		})
 		s := serve(t, cfg)
 		for n := range 60 {
-			conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-			require.NoError(t, err)
 			if n < 3 {
 				here.Add(1)
 			}
-			_, err = io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: a\r\n"+body)
-			require.NoError(t, err)
+			conn := dial(t, s.addr(), "POST /login HTTP/1.1\r\nHost: a\r\n"+body)
 			if n < 3 {
 				require.Eventually(t, func() bool {
 					return attempts.Load() == int64(n+1)
@@ -167,13 +152,8 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 // TestSpellingsOfARouteAreOneRoute checks that all spellings of a route are one route with one
 // budget.
 func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
-	cfg := config(t, "1000/1d")
-	for _, text := range []string{"POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d",
-		"/exact/{$} limit=1/1d", "/tree/ limit=1/1d", "/Caf%C3%89/100%25;v=1 limit=1/1d"} {
-		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
-		require.NoError(t, err)
-		cfg.Routes = append(cfg.Routes, r)
-	}
+	cfg := withRoutes(t, config(t, "1000/1d"), "POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d",
+		"/exact/{$} limit=1/1d", "/tree/ limit=1/1d", "/Caf%C3%89/100%25;v=1 limit=1/1d")
 	for first, others := range map[string][]string{
 		"POST /login": {"POST /LOGIN", "POST /login/", "POST /x/%2e%2e/login", "POST //login",
 			"POST /login/.", "POST /%6Cogin", "POST /login;a=b",
@@ -214,14 +194,9 @@ func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 // raw sends a request with a target that no client library would send, and returns the status.
 func raw(t *testing.T, s served, method, target string) int {
 	t.Helper()
-	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-	require.NoError(t, err)
+	conn := dial(t, s.addr(), method+" "+target+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", method,
-		target)
-	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
+	resp := response(t, conn)
 	_ = resp.Body.Close()
 	return resp.StatusCode
 }
@@ -285,11 +260,7 @@ func TestNoReadingOfAPathPassesItsLimit(t *testing.T) {
 		cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
 			got = append(got, read(r.RequestURI)+" "+r.RequestURI)
 		})
-		for _, text := range []string{"/users/{id}/reset limit=1/1d", "/search/ limit=1/1d"} {
-			route, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
-			require.NoError(t, err)
-			cfg.Routes = append(cfg.Routes, route)
-		}
+		cfg = withRoutes(t, cfg, "/users/{id}/reset limit=1/1d", "/search/ limit=1/1d")
 		s := serve(t, cfg)
 		for _, spelling := range spellings {
 			raw(t, s, "POST", spelling)
@@ -332,11 +303,7 @@ func TestAPathWithTooManyReadingsIsRefused(t *testing.T) {
 
 // TestLimitsOfRoutesAlone has no general limit.
 func TestLimitsOfRoutesAlone(t *testing.T) {
-	route, err := ParseRoute("/a limit=1/1d", rule.Defaults{Strategy: rule.Fixed})
-	require.NoError(t, err)
-	cfg := config(t)
-	cfg.Routes = []Route{route}
-	s := serve(t, cfg)
+	s := serve(t, withRoutes(t, config(t), "/a limit=1/1d"))
 	for i, target := range []string{"/b", "/a", "/b", "/x/../b", "//a", "/a", "/b"} {
 		assert.Equal(t, i == 4 || i == 5, raw(t, s, "GET", target) == 429, "%d: %s", i, target)
 	}
@@ -347,9 +314,7 @@ func TestNormalizedPathsAreForwarded(t *testing.T) {
 	got := ""
 	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { got = r.RequestURI })
 	cfg.NormalizePaths = true
-	route, err := ParseRoute("/login limit=100/1d", rule.Defaults{Strategy: rule.Fixed})
-	require.NoError(t, err)
-	cfg.Routes = []Route{route}
+	cfg = withRoutes(t, cfg, "/login limit=100/1d")
 	s := serve(t, cfg)
 	for target, want := range map[string]string{
 		"/x/%2e%2e/login?a=%2F": "/login?a=%2F", "//login": "/login", "/log%69n": "/login",
@@ -370,19 +335,13 @@ func TestNormalizedPathsAreForwarded(t *testing.T) {
 // nginx.
 func TestAPathThatServersReadDifferentlyCountsUnderEachName(t *testing.T) {
 	for _, name := range []string{"/a", "/b"} {
-		cfg := config(t, "1/1d")
-		var err error
-		cfg.By, err = ParseBy("path")
-		require.NoError(t, err)
+		cfg := by(t, config(t, "1/1d"), "path")
 		s := serve(t, cfg)
 		assert.Equal(t, 200, raw(t, s, "GET", "/a;%2F..%2Fb"))
 		assert.Equal(t, 429, raw(t, s, "GET", name), name)
 		assert.Equal(t, 200, raw(t, s, "GET", "/c"))
 	}
-	cfg := config(t, "1/1d")
-	var err error
-	cfg.By, err = ParseBy("path")
-	require.NoError(t, err)
+	cfg := by(t, config(t, "1/1d"), "path")
 	s := serve(t, cfg)
 	assert.Equal(t, 200, raw(t, s, "GET", "/a"))
 	assert.Equal(t, 429, raw(t, s, "GET", "/a;%2F..%2Fb"))
@@ -391,12 +350,7 @@ func TestAPathThatServersReadDifferentlyCountsUnderEachName(t *testing.T) {
 
 // TestAnAmbiguousRequestThatIsDeniedTakesNothing denies a request by one of its two routes.
 func TestAnAmbiguousRequestThatIsDeniedTakesNothing(t *testing.T) {
-	cfg := config(t, "100/1d")
-	for _, text := range []string{"/a/ limit=1/1d", "/b/ limit=1/1d"} {
-		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
-		require.NoError(t, err)
-		cfg.Routes = append(cfg.Routes, r)
-	}
+	cfg := withRoutes(t, config(t, "100/1d"), "/a/ limit=1/1d", "/b/ limit=1/1d")
 	s := serve(t, cfg)
 	assert.Equal(t, 200, raw(t, s, "GET", "/a/1"))
 	assert.Equal(t, 429, raw(t, s, "GET", "/a/../b/1"))
@@ -404,10 +358,7 @@ func TestAnAmbiguousRequestThatIsDeniedTakesNothing(t *testing.T) {
 }
 
 func TestSpellingsOfAPathAreOneKey(t *testing.T) {
-	cfg := config(t, "1/1d")
-	var err error
-	cfg.By, err = ParseBy("ip+path")
-	require.NoError(t, err)
+	cfg := by(t, config(t, "1/1d"), "ip+path")
 	s := serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/b"))
 	for _, path := range []string{"/A/B", "/a/b/", "/a//b", "/a/x/../b", "/a/%62", "/a;x/b;y",
@@ -421,10 +372,7 @@ func TestSpellingsOfAPathAreOneKey(t *testing.T) {
 // buckets does not keep other clients out.
 func TestOneAddressCannotFillTheTable(t *testing.T) {
 	for most, want := range map[int]int{100: 200, -1: 503} { // without the bound it does
-		cfg := config(t, "5/1d:fixed")
-		var err error
-		cfg.By, err = ParseBy("ip+path")
-		require.NoError(t, err)
+		cfg := by(t, config(t, "5/1d:fixed"), "ip+path")
 		cfg.Table.MaxBuckets, cfg.Guard.MaxKeysPerClient = 500, most
 		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		s := serve(t, cfg)
@@ -458,10 +406,7 @@ func TestAllowedClientsHaveNoLimit(t *testing.T) {
 func TestRequestsInFlightAreBoundedOverAllRoutes(t *testing.T) {
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 10)
-	cfg := config(t, "100/1d")
-	r, err := ParseRoute("/other limit=100/1d", rule.Defaults{Strategy: rule.Fixed})
-	require.NoError(t, err)
-	cfg.Routes = []Route{r}
+	cfg := withRoutes(t, config(t, "100/1d"), "/other limit=100/1d")
 	cfg.MaxInFlight = 2
 	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) {
 		arrived <- struct{}{}
@@ -512,7 +457,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 	})
 	s := serve(t, cfg)
 	dribble := func(every time.Duration, piece string) (int, time.Duration) {
-		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+		conn, err := net.Dial("tcp", s.addr())
 		require.NoError(t, err)
 		defer conn.Close()
 		start := time.Now()
@@ -552,9 +497,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 func TestBodiesThatBreakOff(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Bodies = Bodies{Rate: 1000}
-	var log, access bytes.Buffer
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	cfg.Access = slog.New(slog.NewTextHandler(&access, nil))
+	log, access := textLog(&cfg.Log), textLog(&cfg.Access)
 	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			panic(http.ErrAbortHandler)
@@ -567,10 +510,7 @@ func TestBodiesThatBreakOff(t *testing.T) {
 		"Transfer-Encoding: chunked\r\n\r\n5\r\nabc",
 		"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
 	} {
-		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-		require.NoError(t, err)
-		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\n"+body)
-		require.NoError(t, err)
+		conn := dial(t, s.addr(), "POST / HTTP/1.1\r\nHost: a\r\n"+body)
 		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 		_, _ = io.Copy(io.Discard, conn)
 		require.NoError(t, conn.Close())
@@ -600,18 +540,14 @@ func TestBodiesMayWaitForTheLimit(t *testing.T) {
 	body := strings.Repeat("x", 2<<20) // more than HTTP/2 buffers before it is read
 	require.Equal(t, 200, status(t, "GET", s.front.URL))
 
-	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(body))
-	require.NoError(t, err)
+	conn := dial(t, s.addr(),
+		fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(body)))
 	require.Eventually(t, func() bool { return s.open.Load() == 1 }, 10*time.Second, time.Millisecond)
 	go func() { _, _ = io.WriteString(conn, body) }()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	require.NoError(t, err)
+	resp := response(t, conn)
 	assert.Equal(t, 200, resp.StatusCode)
 
-	resp, err = front.Client().Post(front.URL, "text/plain", strings.NewReader(body))
+	resp, err := front.Client().Post(front.URL, "text/plain", strings.NewReader(body))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
@@ -629,9 +565,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	var silent []net.Conn
 	for addr, n := range map[string]int{p.front: 100, p.back: maxAdminConns + 50} {
 		for range n {
-			c, err := net.Dial("tcp", addr)
-			require.NoError(t, err)
-			silent = append(silent, c)
+			silent = append(silent, dial(t, addr, ""))
 		}
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -651,8 +585,7 @@ func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	for _, c := range silent {
 		c.Close()
 	}
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 }
 
 func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
@@ -665,10 +598,8 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 		p := run(t, cfg)
 		open := 0
 		for range 10 {
-			c, err := net.Dial("tcp", p.front)
-			require.NoError(t, err)
-			defer c.Close()
-			_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			c := dial(t, p.front, "")
+			_, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 			if err == nil {
 				_, err = http.ReadResponse(bufio.NewReader(c), nil)
 			}
@@ -726,10 +657,9 @@ func TestConnectionsWithARequestAreKept(t *testing.T) {
 		<-arrived
 	}
 	for range 5 {
-		c, err := net.Dial("tcp", p.front)
-		require.NoError(t, err)
+		c := dial(t, p.front, "")
 		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
-		_, err = c.Read(make([]byte, 1))
+		_, err := c.Read(make([]byte, 1))
 		assert.Error(t, err)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded, "it is closed at once")
 		c.Close()
@@ -746,10 +676,9 @@ func TestConnectionsWithARequestAreKept(t *testing.T) {
 func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	var log bytes.Buffer
 	cfg := config(t, "1000/1d")
 	cfg.Upstream = &url.URL{Scheme: "http", Host: l.Addr().String()}
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	log := textLog(&cfg.Log)
 	p, err := New(cfg)
 	require.NoError(t, err)
 	front := &httptest.Server{Listener: l, Config: &http.Server{Handler: p.handler}}
@@ -851,18 +780,14 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 // TestNoFieldChangesWhatWasCounted checks that a request reaches the upstream with the URL, the
 // method and the key that it was counted by.
 func TestNoFieldChangesWhatWasCounted(t *testing.T) {
-	route, err := ParseRoute("POST /login limit=5/1d", rule.Defaults{Strategy: rule.Fixed})
-	require.NoError(t, err)
-	byPath, err := ParseBy("ip+path")
-	require.NoError(t, err)
 	ruled, _ := rulesConfig(t, ruleText)
 	for name, row := range map[string]struct {
 		set    func(*Config)
 		passes bool
 	}{
 		"one limit for all":          {passes: true, set: func(*Config) {}},
-		"a route":                    {set: func(c *Config) { c.Routes = []Route{route} }},
-		"callers told apart by path": {set: func(c *Config) { c.By = byPath }},
+		"a route":                    {set: func(c *Config) { *c = withRoutes(t, *c, "POST /login limit=5/1d") }},
+		"callers told apart by path": {set: func(c *Config) { *c = by(t, *c, "ip+path") }},
 		"rules":                      {set: func(c *Config) { c.Limits, c.Rules = nil, ruled.Rules }},
 	} {
 		cfg := config(t, "100000/1d")
@@ -886,9 +811,7 @@ func TestNoFieldChangesWhatWasCounted(t *testing.T) {
 		}
 	}
 
-	cfg := config(t, "100000/1d")
-	cfg.By, err = ParseBy("header:X-Api-Key+header:x_plan")
-	require.NoError(t, err)
+	cfg := by(t, config(t, "100000/1d"), "header:X-Api-Key+header:x_plan")
 	cfg.Upstream = upstreamOf(t, cgi)
 	s := serve(t, cfg)
 	lies := []string{"X-Api-Key", "counted", "X_plan", "counted", "X-Plan", "forged"}
@@ -924,9 +847,8 @@ func TestTheUpstreamsFieldsAreNotDuplicated(t *testing.T) {
 }
 
 func TestTheTokenCannotBeGuessed(t *testing.T) {
-	var log bytes.Buffer
 	cfg := config(t, "1/1d")
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	log := textLog(&cfg.Log)
 	cfg.Admin.Token = "0123456789abcdef"
 	s := serve(t, cfg)
 	get := func(token string) int {

@@ -100,8 +100,7 @@ func TestGRPCPassesWithoutTLS(t *testing.T) {
 	_, err = client.UnaryCall(ctx, &testgrpc.SimpleRequest{Payload: payload})
 	assert.Equal(t, codes.Unavailable, grpcstatus.Code(err), err)
 	assert.ErrorContains(t, err, "429")
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 }
 
 // TestGRPCStatusWithoutAMessage checks that the header of a response without a body ends the
@@ -112,8 +111,7 @@ func TestGRPCStatusWithoutAMessage(t *testing.T) {
 		_, err := client.UnaryCall(t.Context(), &testgrpc.SimpleRequest{FillUsername: true})
 		require.Equal(t, codes.NotFound, grpcstatus.Code(err), err)
 	}
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 }
 
 // TestHTTP2WithoutTLSOnEitherSide passes requests between clients and upstreams of both protocols.
@@ -148,22 +146,17 @@ func TestHTTP2WithoutTLSOnEitherSide(t *testing.T) {
 		}
 		assert.EqualValues(t, 2, p.count(httplimit.Admitted))
 		assert.EqualValues(t, 1, p.count(httplimit.Denied), "both protocols share the limit")
-		p.stop()
-		assert.NoError(t, <-p.done)
+		p.end(t)
 	}
 }
 
 // TestAConnectionHasAtMostAHundredStreams reads the setting that the server enforces.
 func TestAConnectionHasAtMostAHundredStreams(t *testing.T) {
 	p := run(t, config(t, "1/1d"))
-	conn, err := net.Dial("tcp", p.front)
-	require.NoError(t, err)
-	// no settings
-	_, err = io.WriteString(conn,
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
-	require.NoError(t, err)
+	const noSettings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	conn := dial(t, p.front, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+noSettings)
 	head := make([]byte, 9)
-	_, err = io.ReadFull(conn, head)
+	_, err := io.ReadFull(conn, head)
 	require.NoError(t, err)
 	require.EqualValues(t, 4, head[3], "the type of SETTINGS")
 	settings := make([]byte, int(head[1])<<8|int(head[2]))
@@ -178,6 +171,5 @@ func TestAConnectionHasAtMostAHundredStreams(t *testing.T) {
 	}
 	assert.Nil(t, settings, "no setting of the streams")
 	require.NoError(t, conn.Close())
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 }

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"math"
@@ -159,8 +158,7 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 		cfg.Redis = onredis.Config{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)),
 			// a busy machine makes few calls in an Interval
 			Fallback: fallback.Config{OnFail: onFail, MinCalls: 1}}
-		var log bytes.Buffer
-		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+		log := jsonLog(&cfg.Access)
 		p := serve(t, cfg)
 		redistest.Eventually(t, 10*time.Second, "the breaker opens", func() bool {
 			assert.Equal(t, want.code, status(t, "GET", p.front.URL), onFail)
@@ -287,9 +285,8 @@ func TestTheLogNamesWhoDecided(t *testing.T) {
 		for url, source := range map[string]string{
 			"": "local", "redis://" + s.Addr: "primary", "redis://127.0.0.1:1": "local",
 		} {
-			var log bytes.Buffer
 			cfg := config(t, limit)
-			cfg.Access = slog.New(slog.NewTextHandler(&log, nil))
+			log := textLog(&cfg.Access)
 			if url != "" {
 				cfg.Redis = onredis.Config{URL: url, Fallback: fallback.Config{Timeout: patient, MinCalls: 1}}
 			}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -59,10 +57,7 @@ func TestRequestsOfAClientInFlight(t *testing.T) {
 	for name, cfg := range map[string]func() Config{
 		"limits": func() Config { return perClient(t, "100/1d") },
 		"routes": func() Config {
-			cfg := perClient(t, "100/1d")
-			route, err := ParseRoute("/a limit=50/1d", rule.Defaults{Strategy: rule.Sliding})
-			require.NoError(t, err)
-			cfg.Routes = []Route{route}
+			cfg := withRoutes(t, perClient(t, "100/1d"), "/a limit=50/1d")
 			return cfg
 		},
 		"rules": func() Config {
@@ -113,14 +108,9 @@ func TestUpgradedConnectionsAreInFlight(t *testing.T) {
 	s := serve(t, cfg)
 	var conns []net.Conn
 	for range eachClient {
-		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\n"+
+		conn := dial(t, s.addr(), "GET / HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1\r\n"+
 			"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		require.NoError(t, err)
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
+		resp := response(t, conn)
 		require.Equal(t, 101, resp.StatusCode)
 		conns = append(conns, conn)
 	}

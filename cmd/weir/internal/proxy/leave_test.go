@@ -137,8 +137,7 @@ func TestAClientThatLeavesHoldsNothing(t *testing.T) {
 			clients.Wait()
 			assert.Eventually(t, func() bool { return p.open.Load() == 0 }, 10*time.Second, time.Millisecond)
 			start := time.Now()
-			p.stop()
-			assert.NoError(t, <-p.done)
+			p.end(t)
 			assert.Less(t, time.Since(start), cfg.Drain)
 		})
 	}
@@ -154,12 +153,8 @@ func TestTheProxyAnswersExpect(t *testing.T) {
 	})
 	s := serve(t, cfg)
 	for _, want := range []string{"HTTP/1.1 100 Continue", "HTTP/1.1 429 Too Many Requests"} {
-		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"+
+		conn := dial(t, s.addr(), "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n"+
 			"Expect: 100-continue\r\n\r\n")
-		require.NoError(t, err)
 		r := bufio.NewReader(conn)
 		line, err := r.ReadString('\n')
 		require.NoError(t, err)

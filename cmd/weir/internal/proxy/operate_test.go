@@ -97,8 +97,7 @@ func TestTLSWithARenewedCertificate(t *testing.T) {
 	assert.Error(t, p.Reload())
 	name, _ = ask()
 	assert.Equal(t, "third", name)
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 
 	cfg.TLS = TLS{Cert: files.Cert}
 	_, err := New(cfg)

@@ -13,31 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
 )
-
-// withRoute returns cfg with one route more.
-func withRoute(t testing.TB, cfg Config, text string) Config {
-	t.Helper()
-	r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
-	require.NoError(t, err)
-	cfg.Routes = append(cfg.Routes, r)
-	return cfg
-}
-
-func by(t testing.TB, cfg Config, text string) Config {
-	t.Helper()
-	var err error
-	cfg.By, err = ParseBy(text)
-	require.NoError(t, err)
-	return cfg
-}
 
 // TestACallerHasOneNameInAllReadings penalizes a caller through a path with several readings: the
 // entry has the caller's name, holds for all spellings, and goes when it is removed.
 func TestACallerHasOneNameInAllReadings(t *testing.T) {
-	ip := func(*testing.T) Config { return withRoute(t, config(t, "1000/1d"), "/a/ limit=3/1m:fixed") }
+	ip := func(*testing.T) Config { return withRoutes(t, config(t, "1000/1d"), "/a/ limit=3/1m:fixed") }
 	path := func(*testing.T) Config { return by(t, config(t, "3/1m:fixed"), "path") }
 	for name, row := range map[string]struct {
 		cfg             func(*testing.T) Config
@@ -47,11 +29,10 @@ func TestACallerHasOneNameInAllReadings(t *testing.T) {
 	}{
 		"a route in capitals": {ip, "/A/b", "127.0.0.1", []string{"/b", "/a/b", "/A/b", "//a/b"}, nil},
 		"a route by itself":   {ip, "/a/b", "127.0.0.1", []string{"/b", "/a/b", "/A/b", "//a/b"}, nil},
-		"two routes": {func(t *testing.T) Config { return withRoute(t, ip(t), "/c/ limit=9/1m:fixed") },
+		"two routes": {func(t *testing.T) Config { return withRoutes(t, ip(t), "/c/ limit=9/1m:fixed") },
 			"/a/../c/", "127.0.0.1", []string{"/b", "/a/b", "/c/", "/a/../c/"}, nil},
 		"a limit with the same name as another": {func(t *testing.T) Config {
-			return withRoute(t, withRoute(t, config(t, "1000/1d"), "/a/ limit=x=3/1m:fixed"),
-				"/c/ limit=x=3/1m:fixed")
+			return withRoutes(t, config(t, "1000/1d"), "/a/ limit=x=3/1m:fixed", "/c/ limit=x=3/1m:fixed")
 		}, "/a/../c/", "127.0.0.1", []string{"/b", "/a/b", "/c/"}, nil},
 		"a path in another spelling": {path, "/X/./B", "/x/b", []string{"/x/b", "/X//b", "/x;y/b"},
 			[]string{"/x", "/b"}},
@@ -135,12 +116,12 @@ func TestADeniedPathIsDeniedInAllReadings(t *testing.T) {
 var doors = map[string]func(testing.TB) Config{
 	"--limit": func(t testing.TB) Config { return config(t, "1000000/1d") },
 	"--route": func(t testing.TB) Config {
-		cfg := withRoute(t, config(t, "1000000/1d"), "/a/ limit=1000000/1d")
-		return withRoute(t, cfg, "/users/{id}/reset limit=1000000/1d")
+		return withRoutes(t, config(t, "1000000/1d"), "/a/ limit=1000000/1d",
+			"/users/{id}/reset limit=1000000/1d")
 	},
 	"--by path": func(t testing.TB) Config { return by(t, config(t, "1000000/1d"), "ip+path") },
 	"--normalize-paths": func(t testing.TB) Config {
-		cfg := withRoute(t, config(t, "1000000/1d"), "/a/ limit=1000000/1d")
+		cfg := withRoutes(t, config(t, "1000000/1d"), "/a/ limit=1000000/1d")
 		cfg.NormalizePaths = true
 		return cfg
 	},

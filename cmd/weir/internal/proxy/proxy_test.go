@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -35,10 +36,41 @@ func config(t testing.TB, limits ...string) Config {
 		require.NoError(t, err)
 		cfg.Limits = append(cfg.Limits, l)
 	}
+	return by(t, cfg, "ip")
+}
+
+// withRoutes returns cfg with further routes.
+func withRoutes(t testing.TB, cfg Config, texts ...string) Config {
+	t.Helper()
+	for _, text := range texts {
+		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
+		require.NoError(t, err)
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	return cfg
+}
+
+// by returns cfg with callers that are told apart by these parts.
+func by(t testing.TB, cfg Config, text string) Config {
+	t.Helper()
 	var err error
-	cfg.By, err = ParseBy("ip")
+	cfg.By, err = ParseBy(text)
 	require.NoError(t, err)
 	return cfg
+}
+
+// textLog has a log of cfg written to a buffer.
+func textLog(of **slog.Logger) *bytes.Buffer {
+	log := new(bytes.Buffer)
+	*of = slog.New(slog.NewTextHandler(log, nil))
+	return log
+}
+
+// jsonLog is textLog in JSON.
+func jsonLog(of **slog.Logger) *bytes.Buffer {
+	log := new(bytes.Buffer)
+	*of = slog.New(slog.NewJSONHandler(log, nil))
+	return log
 }
 
 // served is a Proxy behind test servers.
@@ -58,6 +90,28 @@ func serve(t testing.TB, cfg Config) served {
 		assert.NoError(t, p.close())
 	})
 	return s
+}
+
+// addr is the address that s serves on.
+func (s served) addr() string { return s.front.Listener.Addr().String() }
+
+// dial opens a connection and sends text. It is closed before the servers of the test are.
+func dial(t testing.TB, addr, text string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = io.WriteString(conn, text)
+	require.NoError(t, err)
+	return conn
+}
+
+// response reads the header of a response.
+func response(t testing.TB, conn net.Conn) *http.Response {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	return resp
 }
 
 // upstreamOf starts a server and returns its address.
@@ -181,13 +235,7 @@ func TestCallersBehindATrustedProxyAreDistinguished(t *testing.T) {
 }
 
 func TestRoutes(t *testing.T) {
-	cfg := config(t, "10/1d")
-	for _, text := range []string{"POST /login limit=2/1d", "GET /search/ cost=5"} {
-		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
-		require.NoError(t, err)
-		cfg.Routes = append(cfg.Routes, r)
-	}
-	s := serve(t, cfg)
+	s := serve(t, withRoutes(t, config(t, "10/1d"), "POST /login limit=2/1d", "GET /search/ cost=5"))
 	for _, path := range []string{"/login", "//login"} {
 		assert.Equal(t, 200, status(t, "POST", s.front.URL+path),
 			"no way of writing the path is another route")
@@ -208,13 +256,8 @@ func TestRoutes(t *testing.T) {
 // The page lists every limit and every cost, and what it is for.
 func TestLimitsShown(t *testing.T) {
 	shown := func(routes ...string) (rows []string) {
-		cfg := config(t, "10/1m:fixed")
+		cfg := withRoutes(t, config(t, "10/1m:fixed"), routes...)
 		cfg.MaxInFlightPerClient = 3
-		for _, text := range routes {
-			r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Log})
-			require.NoError(t, err)
-			cfg.Routes = append(cfg.Routes, r)
-		}
 		for _, l := range serve(t, cfg).figures().Limits {
 			rows = append(rows, strings.Join([]string{l.Name, l.Limit, l.Strategy, l.Route}, "|"))
 		}
@@ -225,17 +268,11 @@ func TestLimitsShown(t *testing.T) {
 		shown("GET /search cost=5"))
 	assert.Equal(t, []string{"10/1m|10/1m|fixed window|", "login|5/1h|sliding log|/login",
 		"cost|5 a request||/search", "cost|2 a request||/login"},
-		shown("/search cost=5", "/login limit=login=5/1h cost=2"))
+		shown("/search cost=5", "/login limit=login=5/1h:log cost=2"))
 }
 
 func TestByPatternIsByRoute(t *testing.T) {
-	cfg := config(t, "1/1d")
-	r, err := ParseRoute("/users/{id}", rule.Defaults{Strategy: rule.Fixed})
-	require.NoError(t, err)
-	cfg.Routes = []Route{r}
-	cfg.By, err = ParseBy("pattern")
-	require.NoError(t, err)
-	s := serve(t, cfg)
+	s := serve(t, by(t, withRoutes(t, config(t, "1/1d"), "/users/{id}"), "pattern"))
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/users/1"))
 	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/users/2"))
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/elsewhere"))
@@ -286,9 +323,7 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 		"it counts the requests it would have denied")
 	assert.True(t, s.figures().Shadow)
 
-	var err error
-	cfg.By, err = ParseBy("header:X-Key")
-	require.NoError(t, err)
+	cfg = by(t, cfg, "header:X-Key")
 	cfg.MaxInFlight = 5
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL))
@@ -375,9 +410,9 @@ func TestAnUpstreamThatFails(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	gone.Host = l.Addr().String()
-	var log bytes.Buffer
 	cfg := config(t, "100/1d")
-	cfg.Upstream, cfg.Log = gone, slog.New(slog.NewTextHandler(&log, nil))
+	cfg.Upstream = gone
+	log := textLog(&cfg.Log)
 	assert.Equal(t, 502, status(t, "GET", serve(t, cfg).front.URL))
 	assert.Contains(t, log.String(), "the upstream failed")
 
@@ -388,9 +423,8 @@ func TestAnUpstreamThatFails(t *testing.T) {
 	assert.Equal(t, 504, status(t, "GET", serve(t, cfg).front.URL))
 	close(release)
 
-	var access bytes.Buffer
 	cfg = config(t, "100/1d")
-	cfg.Access = slog.New(slog.NewJSONHandler(&access, nil))
+	access := jsonLog(&cfg.Access)
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half of it")
 		_ = http.NewResponseController(w).Flush()

@@ -22,11 +22,8 @@ func TestTheAccessLogCannotBeForged(t *testing.T) {
 		func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, nil) },
 	} {
 		var log bytes.Buffer
-		cfg := config(t, "1/1d")
+		cfg := by(t, config(t, "1/1d"), "path")
 		cfg.Access, cfg.LogKey = slog.New(handler(&log)), true
-		var err error
-		cfg.By, err = ParseBy("path")
-		require.NoError(t, err)
 		s := serve(t, cfg)
 		status(t, "GET", s.front.URL+"/"+url.PathEscape(hostile)+"?secret=42")
 		s.inFlight.Wait()
@@ -41,9 +38,8 @@ func TestTheAccessLogCannotBeForged(t *testing.T) {
 
 // A denied request costs little, so that the line about it must not cost much.
 func TestTheAccessLogCutsLongPaths(t *testing.T) {
-	var log bytes.Buffer
 	cfg := config(t, "1/1d")
-	cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+	log := jsonLog(&cfg.Access)
 	s := serve(t, cfg)
 	status(t, "GET", s.front.URL+"/"+strings.Repeat("a", maxLogged-1))
 	status(t, "GET", s.front.URL+"/"+strings.Repeat("b", maxLogged))
@@ -54,12 +50,9 @@ func TestTheAccessLogCutsLongPaths(t *testing.T) {
 
 func TestKeysAreLoggedOnlyIfAsked(t *testing.T) {
 	for _, asked := range []bool{false, true} {
-		var log bytes.Buffer
-		cfg := config(t, "1/1d")
-		cfg.Access, cfg.LogKey = slog.New(slog.NewJSONHandler(&log, nil)), asked
-		var err error
-		cfg.By, err = ParseBy("header:Authorization")
-		require.NoError(t, err)
+		cfg := by(t, config(t, "1/1d"), "header:Authorization")
+		cfg.LogKey = asked
+		log := jsonLog(&cfg.Access)
 		s := serve(t, cfg)
 		status(t, "GET", s.front.URL, "Authorization", "Bearer hunter2")
 		s.inFlight.Wait()
@@ -68,15 +61,14 @@ func TestKeysAreLoggedOnlyIfAsked(t *testing.T) {
 }
 
 func TestTheAccessLogSaysWhatWasDecided(t *testing.T) {
-	var log bytes.Buffer
 	cfg := config(t, "1/1d")
-	cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+	log := jsonLog(&cfg.Access)
 	s := serve(t, cfg)
 	status(t, "GET", s.front.URL+"/a")
 	status(t, "POST", s.front.URL+"/b")
 	s.inFlight.Wait()
 	var got []map[string]any
-	for d := json.NewDecoder(&log); d.More(); {
+	for d := json.NewDecoder(log); d.More(); {
 		var line map[string]any
 		require.NoError(t, d.Decode(&line))
 		got = append(got, line)

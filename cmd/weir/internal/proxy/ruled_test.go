@@ -1,10 +1,8 @@
 package proxy
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -102,11 +100,8 @@ func TestRulesKeepTheLists(t *testing.T) {
 // The keys of --by have no bucket with rules: a client may have any number.
 func TestKeysAreNotBoundedByRules(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
-	var err error
-	cfg.By, err = ParseBy("header:X-Key")
-	require.NoError(t, err)
-	var log bytes.Buffer
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cfg = by(t, cfg, "header:X-Key")
+	log := textLog(&cfg.Log)
 	s := serve(t, cfg)
 	for i := range 10_001 {
 		r := requestOf("198.51.100.1:1")

@@ -66,6 +66,13 @@ func run(t testing.TB, cfg Config) running {
 	return r
 }
 
+// end stops the proxy, which finishes its requests.
+func (r running) end(t testing.TB) {
+	t.Helper()
+	r.stop()
+	assert.NoError(t, <-r.done)
+}
+
 func TestRequestsInFlightFinish(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	cfg := config(t, "100/1d")

@@ -3,9 +3,7 @@ package proxy
 import (
 	"crypto/tls"
 	"encoding/binary"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -66,11 +64,7 @@ func TestSlowReadersKeepNobodyOut(t *testing.T) {
 	writeCertificate(t, cert, "127.0.0.1")
 	for name, hold := range map[string]func(t *testing.T, p running){
 		"HTTP/1": func(t *testing.T, p running) {
-			conn, err := net.Dial("tcp", p.front)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = conn.Close() })
-			_, err = fmt.Fprintf(conn, "GET /flood HTTP/1.1\r\nHost: a\r\n\r\n")
-			require.NoError(t, err)
+			dial(t, p.front, "GET /flood HTTP/1.1\r\nHost: a\r\n\r\n")
 		},
 		"WebSocket": func(t *testing.T, p running) {
 			conn, _, code := upgrade(t, p.front)
@@ -92,8 +86,7 @@ func TestSlowReadersKeepNobodyOut(t *testing.T) {
 				hold(t, p)
 			}
 			assert.Eventually(t, func() bool { return p.open.Load() == 0 }, 20*time.Second, time.Millisecond)
-			p.stop()
-			assert.NoError(t, <-p.done)
+			p.end(t)
 		})
 	}
 }
@@ -108,15 +101,13 @@ func TestTheLastPieceIsBoundedToo(t *testing.T) {
 	})
 	cfg.SendTimeout = 200 * time.Millisecond
 	p := run(t, cfg)
-	conn, err := net.Dial("tcp", p.front)
-	require.NoError(t, err)
-	defer conn.Close()
+	conn := dial(t, p.front, "")
 	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
 	const settings, window = "\x00\x00\x06\x04\x00\x00\x00\x00\x00", "\x00\x04\x00\x00\x00\x00" // of 0 bytes
 	const acknowledged = "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	const first, second = "\x00\x00\x06\x01\x05\x00\x00\x00\x01", "\x00\x00\x06\x01\x05\x00\x00\x00\x03"
 	const get = "\x82\x84\x86\x41\x01a" // http://a/
-	_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings+window+acknowledged+
+	_, err := io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings+window+acknowledged+
 		first+get+second+get)
 	require.NoError(t, err)
 	const data, resetStream = 0, 3
@@ -133,8 +124,7 @@ func TestTheLastPieceIsBoundedToo(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, p.count(httplimit.Denied))
 	require.NoError(t, conn.Close())
-	p.stop()
-	assert.NoError(t, <-p.done)
+	p.end(t)
 }
 
 // TestAStreamWithoutDataIsNotSlow has an event after three times the time that a client may take.
@@ -162,7 +152,6 @@ func TestAStreamWithoutDataIsNotSlow(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "event", string(text))
 		require.NoError(t, resp.Body.Close())
-		p.stop()
-		assert.NoError(t, <-p.done)
+		p.end(t)
 	}
 }

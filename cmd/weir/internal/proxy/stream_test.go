@@ -2,10 +2,7 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -67,12 +64,9 @@ func echoUpgrade(w http.ResponseWriter, r *http.Request) {
 // status.
 func upgrade(t testing.TB, addr string) (net.Conn, *bufio.Reader, int) {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
+	conn := dial(t, addr, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\n\r\n")
 	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = fmt.Fprintf(conn,
-		"GET /chat HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", addr)
-	require.NoError(t, err)
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	require.NoError(t, err)
@@ -92,11 +86,10 @@ func TestWebSocketsPass(t *testing.T) {
 	for _, countIf := range []func(int) bool{nil, func(status int) bool { return status == 101 }} {
 		cfg := config(t, "1/1d")
 		cfg.Guard.CountIf = countIf
-		var log bytes.Buffer
-		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+		log := jsonLog(&cfg.Access)
 		cfg.Upstream = upstreamOf(t, echoUpgrade)
 		s := serve(t, cfg)
-		addr := s.front.Listener.Addr().String()
+		addr := s.addr()
 		conn, r, code := upgrade(t, addr)
 		require.Equal(t, 101, code)
 		talk(t, conn, r, "hello")

@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
 // TestATrialDeniesNobody compares a proxy that tries a limit with one that enforces it: the trial
@@ -22,9 +20,7 @@ func TestATrialDeniesNobody(t *testing.T) {
 			for _, cfg := range []*Config{&trying, &enforcing} {
 				cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 				if route != "" {
-					r, err := ParseRoute(route, rule.Defaults{Strategy: rule.Sliding})
-					require.NoError(t, err)
-					cfg.Routes = []Route{r}
+					*cfg = withRoutes(t, *cfg, route)
 				}
 			}
 			s, e := serve(t, trying), serve(t, enforcing)
