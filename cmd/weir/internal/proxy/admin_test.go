@@ -123,14 +123,14 @@ func TestInvalidChanges(t *testing.T) {
 		`{"what":"a","for":"-1s"}`, `{"what":"a","for":"0s"}`, `{"what":"a","until":1}`,
 		`{"what":"192.0.2.1:80"}`, `{"what":"[2001:db8::1]:80"}`, `{"prefix":"192.0.2.1:80"}`,
 		`{"what":"300.1.1.1"}`, `{"what":"not an ip/99"}`, `{"what":"10.0.0.0/33"}`, `{"what":"key:"}`,
-		`{"what":"a","confirm":"yes"}`,
+		`{"what":"a","confirm":"yes"}`, `{"what":"a"}{"what":"b"}`, `{"what":"a"} x`,
 		`{"what":"` + strings.Repeat("a", 2000) + `"}`, `{"what":"` + strings.Repeat("a", 20_000) + `"}`,
 	} {
 		code, _ := deny(t, s, "POST", body)
 		assert.Equal(t, http.StatusBadRequest, code, "%.40s", body)
 	}
 	assert.Zero(t, s.denied.Len())
-	code, _ := deny(t, s, "POST", `{"what":"a"}`)
+	code, _ := deny(t, s, "POST", `{"what":"a"}`+"\n")
 	assert.Equal(t, http.StatusNoContent, code)
 	code, _ = deny(t, s, "POST", `{"what":"b"}`)
 	assert.Equal(t, http.StatusInsufficientStorage, code)
@@ -171,11 +171,12 @@ func TestForgedRequestsChangeNothing(t *testing.T) {
 
 func TestOtherHostNamesAreRefused(t *testing.T) {
 	cfg := config(t, "1/1d")
-	cfg.Admin.Hosts = []string{"weir.internal"}
+	cfg.Admin.Hosts = []string{"weir.internal", "Ops.Example."}
 	s := serve(t, cfg)
 	for host, want := range map[string]int{
 		"127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "localhost": 200, "localhost:8081": 200,
-		"weir.internal:80": 200, "10.0.0.1": 200,
+		"weir.internal:80": 200, "10.0.0.1": 200, "LOCALHOST": 200, "localhost.": 200,
+		"ops.example": 200, "OPS.example.:1": 200, "x": 421,
 		"evil.example": 421, "evil.example:8081": 421, "localhost.evil.example": 421,
 		"weir.internal.evil.example": 421,
 	} {
@@ -302,4 +303,8 @@ func TestTheBuiltInPage(t *testing.T) {
 	assert.Contains(t, body, "<b>5/1d</b>")
 	assert.Contains(t, resp.Header.Get("Content-Security-Policy"), "script-src 'sha256-")
 	assert.NotContains(t, body, "//", "nothing is loaded from anywhere")
+
+	ruled, _ := rulesConfig(t, ruleText)
+	_, body = send(t, "GET", serve(t, ruled).front.URL, nil, "Accept", "text/html")
+	assert.Contains(t, body, "It limits by rules.")
 }

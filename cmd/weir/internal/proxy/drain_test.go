@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,9 +80,7 @@ func (l *load) client(ctx context.Context) {
 // TestAStopLosesNoRequest stops proxies under load: 50 clients send 500 POSTs a second on
 // keep-alive connections. Each request that was sent must be answered.
 func TestAStopLosesNoRequest(t *testing.T) {
-	dir := t.TempDir()
-	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	writeCertificate(t, cert, "127.0.0.1")
+	cert := certificate(t, "127.0.0.1")
 	for _, protocol := range []string{"HTTP/1", "HTTP/2", "HTTP/2 without TLS"} {
 		t.Run(protocol, func(t *testing.T) {
 			answered, lost := int64(0), int64(0)

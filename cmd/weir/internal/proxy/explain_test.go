@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -123,9 +122,7 @@ func TestTheListSaysWhoSetAnEntry(t *testing.T) {
 	s := serve(t, cfg)
 	require.NoError(t, s.denyFile.write("198.51.100.7\n\"a key\"\n"))
 	require.NoError(t, s.Reload())
-	resp, _ := send(t, "POST", s.back.URL+"/-/deny",
-		strings.NewReader(`{"what": "203.0.113.0/28", "confirm": 9}`), changeHeader, "1")
-	require.Equal(t, 204, resp.StatusCode)
+	require.Equal(t, 204, code(deny(t, s, "POST", `{"what": "203.0.113.0/28", "confirm": 9}`)))
 	for i := range 3 {
 		for range 2 {
 			from := netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}).String()

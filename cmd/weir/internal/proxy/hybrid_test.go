@@ -26,17 +26,22 @@ import (
 // once.
 const patient = 10 * time.Second
 
+// shared returns the Config of one of n proxies on a Redis.
+func shared(s *redistest.Server, n int) onredis.Config {
+	return onredis.Config{
+		URL: "redis://" + s.Addr,
+		Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
+			MinCalls: 1, Stall: -1},
+	}
+}
+
 // fleet starts n proxies on one Redis.
 func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
 	t.Helper()
 	proxies := make([]served, n)
 	for i := range proxies {
 		cfg := config(t, limit)
-		cfg.Redis = onredis.Config{
-			URL: "redis://" + s.Addr,
-			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
-				MinCalls: 1, Stall: -1},
-		}
+		cfg.Redis = shared(s, n)
 		proxies[i] = serve(t, cfg)
 	}
 	return proxies
@@ -260,8 +265,7 @@ func TestReadingsOfAPathShareTheCountsOnRedis(t *testing.T) {
 	proxies := make([]served, 2)
 	for i := range proxies {
 		cfg := by(t, config(t, "2/1d"), "path")
-		cfg.Redis = onredis.Config{URL: "redis://" + s.Addr,
-			Fallback: fallback.Config{Instances: 2, Timeout: patient, MinCalls: 1, Stall: -1}}
+		cfg.Redis = shared(s, 2)
 		proxies[i] = serve(t, cfg)
 	}
 	for i, row := range []struct {

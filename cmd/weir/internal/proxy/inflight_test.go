@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
-	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
@@ -127,11 +126,7 @@ func TestRequestsInFlightOverSeveralProxies(t *testing.T) {
 	var proxies []served
 	for range 2 {
 		cfg := perClient(t, "1000/1d")
-		cfg.Redis = onredis.Config{
-			URL: "redis://" + server.Addr,
-			Fallback: fallback.Config{Instances: 2, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
-				MinCalls: 1, Stall: -1},
-		}
+		cfg.Redis = shared(server, 2)
 		proxies = append(proxies, serve(t, cfg))
 	}
 	code, first := openStream(t, proxies[0].front.URL, "192.0.2.1")
@@ -201,11 +196,7 @@ func TestRequestsInFlightByRules(t *testing.T) {
 	server := redistest.Start(t)
 	var proxies []served
 	for range 2 {
-		cfg := rulesOf(onredis.Config{
-			URL: "redis://" + server.Addr,
-			Fallback: fallback.Config{Instances: 2, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
-				MinCalls: 1, Stall: -1},
-		})
+		cfg := rulesOf(shared(server, 2))
 		cfg.MaxInFlightPerClient = 100
 		proxies = append(proxies, serve(t, cfg))
 	}

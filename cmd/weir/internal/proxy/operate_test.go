@@ -35,6 +35,15 @@ import (
 
 // The tests in this file do what an operator does.
 
+// certificate returns files with a self-signed certificate for name.
+func certificate(t testing.TB, name string) TLS {
+	t.Helper()
+	dir := t.TempDir()
+	files := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	writeCertificate(t, files, name)
+	return files
+}
+
 // writeCertificate writes a self-signed certificate for name.
 func writeCertificate(t testing.TB, files TLS, name string) {
 	t.Helper()
@@ -56,9 +65,7 @@ func writeCertificate(t testing.TB, files TLS, name string) {
 }
 
 func TestTLSWithARenewedCertificate(t *testing.T) {
-	dir := t.TempDir()
-	files := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	writeCertificate(t, files, "first")
+	files := certificate(t, "first")
 	cfg := config(t, "1000/1d")
 	cfg.TLS = files
 	proto := ""
@@ -215,15 +222,11 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	cfg.Deny = []httplimit.DenyEntry{entry(t, "10.9.9.9")}
 	cfg.Guard.Penalty = httplimit.Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
 	s := serve(t, cfg)
-	change := func(method, body string) int {
-		resp, _ := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body), "Weir-Admin", "1")
-		return resp.StatusCode
-	}
 	for _, body := range []string{`{"what":"192.0.2.0/24"}`, `{"what":"2001:db8::1","for":"7d"}`,
 		`{"what":"a key\n# \"with\" everything "}`, `{"what":"198.51.100.1"}`} {
-		assert.Equal(t, 204, change("POST", body), body)
+		assert.Equal(t, 204, code(deny(t, s, "POST", body)), body)
 	}
-	assert.Equal(t, 204, change("DELETE", `{"what":"198.51.100.1"}`))
+	assert.Equal(t, 204, code(deny(t, s, "DELETE", `{"what":"198.51.100.1"}`)))
 	status(t, "GET", s.front.URL)
 	status(t, "GET", s.front.URL)
 	assert.Contains(t, fmt.Sprint(s.denied.Entries()), "127.0.0.1", "the penalty box has listed it")
@@ -272,9 +275,7 @@ func TestTheDenyListIsReloadedWhileItChanges(t *testing.T) {
 		}
 	})
 	for i := range changes {
-		body := strings.NewReader(fmt.Sprintf(`{"what":"192.0.2.%d"}`, i))
-		resp, _ := send(t, "POST", s.back.URL+"/-/deny", body, "Weir-Admin", "1")
-		assert.Equal(t, 204, resp.StatusCode)
+		assert.Equal(t, 204, code(deny(t, s, "POST", fmt.Sprintf(`{"what":"192.0.2.%d"}`, i))))
 	}
 	stop()
 	reloads.Wait()

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"encoding/json"
-	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -288,15 +287,6 @@ func TestRulesOnRedis(t *testing.T) {
 	assert.Zero(t, spendTogether(10), "the counts are kept")
 	assert.Contains(t, proxies[0].metrics(),
 		`weir_fallback_breaker_state{name="fixed window",state="open"}`)
-}
-
-// TestTheBuiltInPageOfRules checks that the built-in page mentions the rules.
-func TestTheBuiltInPageOfRules(t *testing.T) {
-	cfg, _ := rulesConfig(t, ruleText)
-	s := serve(t, cfg)
-	_, body := send(t, http.MethodGet, s.front.URL+"/", io.NopCloser(strings.NewReader("")), "Accept",
-		"text/html")
-	assert.Contains(t, body, "It limits by rules.")
 }
 
 // TestExplainOfAKeyBesideRules denies a caller by rules, of which its key says nothing.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -59,9 +58,7 @@ func holdStream(t *testing.T, url string) {
 // TestSlowReadersKeepNobodyOut has as many clients that read nothing as requests may be in flight.
 func TestSlowReadersKeepNobodyOut(t *testing.T) {
 	const bound = 4
-	dir := t.TempDir()
-	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	writeCertificate(t, cert, "127.0.0.1")
+	cert := certificate(t, "127.0.0.1")
 	for name, hold := range map[string]func(t *testing.T, p running){
 		"HTTP/1": func(t *testing.T, p running) {
 			dial(t, p.front, "GET /flood HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -129,9 +126,7 @@ func TestTheLastPieceIsBoundedToo(t *testing.T) {
 
 // TestAStreamWithoutDataIsNotSlow has an event after three times the time that a client may take.
 func TestAStreamWithoutDataIsNotSlow(t *testing.T) {
-	dir := t.TempDir()
-	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	writeCertificate(t, cert, "127.0.0.1")
+	cert := certificate(t, "127.0.0.1")
 	for _, files := range []TLS{{}, cert} {
 		cfg := config(t, "1000/1d")
 		cfg.Upstream = upstreamOf(t, flood)

@@ -17,29 +17,18 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-func TestParseLimit(t *testing.T) {
-	for text, want := range map[string]rule.Rule{
-		"100/1m": {Name: "100/1m", Limit: "100/1m", Strategy: "fixed",
-			Tiers: []weir.Tier{{Limit: 100, Duration: time.Minute}}},
-		"daily=9/1d": {Name: "daily", Limit: "9/1d", Strategy: "fixed",
-			Tiers: []weir.Tier{{Limit: 9, Duration: 24 * time.Hour}}},
-		"burst=10/1s:token": {Name: "burst", Limit: "10/1s", Strategy: "token", Burst: 7,
-			Tiers: []weir.Tier{{Limit: 10, Duration: time.Second}}},
-		"5/1s,9/10s": {Name: "5/1s,9/10s", Limit: "5/1s,9/10s", Strategy: "tiers",
-			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}},
-		"both=5/1s,9/10s": {Name: "both", Limit: "5/1s,9/10s", Strategy: "tiers",
-			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}},
+// The syntax is that of package rule, whose tests have it.
+func TestParseLimitNames(t *testing.T) {
+	for text, want := range map[string]string{
+		"100/1m": "100/1m", "10/1s:token": "10/1s", "daily=9/1d": "daily", "5/1s,9/10s": "5/1s,9/10s",
+		"both=5/1s,9/10s": "both",
 	} {
-		got, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed, Burst: 7})
+		got, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed})
 		require.NoError(t, err, text)
-		assert.Equal(t, want, got, text)
+		assert.Equal(t, want, got.Name, text)
 	}
-	for _, text := range []string{"", "x", "name=", "=", "1/1m:wish", "1/1us", "-1/1m", "1/1m:",
-		"a=b=1/1m",
-		"5/1s,9/10s:log"} {
-		_, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed})
-		assert.Error(t, err, text)
-	}
+	_, err := ParseLimit("1/1m:wish", rule.Defaults{Strategy: rule.Fixed})
+	assert.Error(t, err)
 }
 
 func TestParseRoute(t *testing.T) {
