@@ -86,15 +86,12 @@ func (r *Rules) use(set *rules.Set) error {
 		r.Figures.follow(r.Engine.Set())
 		return err
 	}
-	r.status.loaded(set)
-	return nil
-}
-
-func (s *Status) loaded(set *rules.Set) {
+	s := &r.status
 	s.Version, s.Loaded = set.Version(), time.Now()
 	s.Rules, s.Domains, s.Warnings = set.Len(), set.Domains(), len(set.Warnings())
 	s.Successes++
 	s.Err = nil
+	return nil
 }
 
 // Status returns the current Status.

@@ -53,13 +53,9 @@ func (b By) shadows(name, plain string) bool {
 
 // extractor returns the Extractor of the keys for target i of requests.
 func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
-	var all []httplimit.Extractor
-	for _, part := range b.parts {
-		e, err := extractor(part, ip, i)
-		if err != nil {
-			panic(err) // cannot happen: ParseBy checked it
-		}
-		all = append(all, e)
+	all := make([]httplimit.Extractor, len(b.parts))
+	for n, part := range b.parts {
+		all[n], _ = extractor(part, ip, i) // ParseBy checked it
 	}
 	if len(all) == 1 {
 		return all[0]

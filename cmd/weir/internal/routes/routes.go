@@ -27,8 +27,8 @@ type Keys struct{ Path, Pattern bool }
 type Table struct {
 	exact, folded *http.ServeMux    // folded has the patterns in small letters; nil: no routes
 	given         map[string]string // the patterns as given, by those in a mux
-	costs         map[string]uint64 // by the pattern as given
-	own           map[string]bool   // the patterns, as given, of routes with limits of their own
+	routes        map[string]Route  // by the pattern as given
+	costs         bool              // a route has one
 	keys          Keys
 
 	slashes int // the most that a pattern has
@@ -37,10 +37,7 @@ type Table struct {
 
 // New returns the Table of all. It fails if http.ServeMux refuses a pattern.
 func New(all []Route, keys Keys) (*Table, error) {
-	rs := &Table{
-		given: make(map[string]string), costs: make(map[string]uint64), own: make(map[string]bool),
-		keys: keys,
-	}
+	rs := &Table{given: make(map[string]string), routes: make(map[string]Route), keys: keys}
 	if len(all) == 0 {
 		return rs, nil
 	}
@@ -60,10 +57,8 @@ func New(all []Route, keys Keys) (*Table, error) {
 			rs.given[pattern] = route.Pattern
 			rs.measure(pattern)
 		}
-		rs.own[route.Pattern] = route.Limited
-		if route.Cost > 0 {
-			rs.costs[route.Pattern] = route.Cost
-		}
+		rs.routes[route.Pattern] = route
+		rs.costs = rs.costs || route.Cost > 0
 	}
 	if !capitals {
 		rs.exact = rs.folded
@@ -112,7 +107,7 @@ func (rs *Table) Read(t *Targets, r *http.Request, path string) error {
 		}
 	} else {
 		rs.match(r, all, func(pattern, key string) {
-			t.Cost = max(t.Cost, rs.costs[pattern])
+			t.Cost = max(t.Cost, rs.routes[pattern].Cost)
 			rs.add(t, Target{pattern, key})
 		})
 	}
@@ -123,12 +118,12 @@ func (rs *Table) Read(t *Targets, r *http.Request, path string) error {
 }
 
 // HaveCosts reports whether a route has a cost.
-func (rs *Table) HaveCosts() bool { return len(rs.costs) > 0 }
+func (rs *Table) HaveCosts() bool { return rs.costs }
 
 // Owner returns the route whose limits apply to requests of a pattern: itself, or "" for the
 // general ones.
 func (rs *Table) Owner(pattern string) string {
-	if rs.own[pattern] {
+	if rs.routes[pattern].Limited {
 		return pattern
 	}
 	return ""
