@@ -40,7 +40,6 @@ type Status struct {
 	Version  string // of the current rules: a hash of their files
 	Loaded   time.Time
 	Rules    int
-	Domains  []string
 	Warnings int
 
 	Successes, Failures uint64 // loads
@@ -88,9 +87,8 @@ func (r *Rules) use(set *rules.Set) error {
 	}
 	s := &r.status
 	s.Version, s.Loaded = set.Version(), time.Now()
-	s.Rules, s.Domains, s.Warnings = set.Len(), set.Domains(), len(set.Warnings())
+	s.Rules, s.Warnings, s.Err = set.Len(), len(set.Warnings()), nil
 	s.Successes++
-	s.Err = nil
 	return nil
 }
 
