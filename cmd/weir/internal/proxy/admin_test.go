@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -50,7 +49,7 @@ func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 // and four others. The operator is at 127.0.0.1.
 func TestWhatWouldStopManyNeedsTheirNumber(t *testing.T) {
 	cfg := config(t, "100/1d")
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	s := serve(t, cfg)
 	for i := range 12 {
 		from := fmt.Sprintf("192.0.2.%d", i)
@@ -107,7 +106,7 @@ func TestWhatWouldStopManyNeedsTheirNumber(t *testing.T) {
 	}
 
 	// Clients without a limit are not stopped, and so need no confirmation.
-	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.Allow = loopback
 	s = serve(t, cfg)
 	code, text := deny(t, s, "POST", `{"what":"127.0.0.1"}`)
 	assert.Equal(t, http.StatusNoContent, code, text)

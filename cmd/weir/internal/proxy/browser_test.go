@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -15,7 +14,7 @@ import (
 
 func TestThePageInARealBrowser(t *testing.T) {
 	cfg := config(t, "3/1d", "daily=100/2d")
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	s := serve(t, cfg)
 	ask := func(caller string) int { return status(t, "GET", s.front.URL, "X-Forwarded-For", caller) }
 	page := browsertest.Open(t)
@@ -110,7 +109,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 // since they are no addresses.
 func TestTheDenyBoxAsksBeforeItStopsMany(t *testing.T) {
 	cfg := config(t, "100/1d")
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	s := serve(t, cfg)
 	for i := range 8 {
 		from := fmt.Sprintf("192.0.2.%d", i)

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net/http"
-	"net/netip"
 	"testing"
 
 	"github.com/weirgo/weir/internal/testkit/doortest"
@@ -22,7 +21,7 @@ func opens(limits func(t *testing.T) Config) func(*testing.T, *doortest.Setup) f
 			cfg = withRoutes(t, cfg, "/ cost=2")
 		}
 		if s.Exempt {
-			cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+			cfg.Allow = loopback
 		}
 		if s.Own {
 			cfg.Guard.Respond = doortest.Own

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -205,7 +204,7 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 // no other path of the upstream.
 func TestTheAddressPathShowsTheKey(t *testing.T) {
 	cfg := config(t, "2/1d")
-	cfg.AddressPath, cfg.Trust = "/which-address", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.AddressPath, cfg.Trust = "/which-address", loopback
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "upstream")
 	})

@@ -60,7 +60,7 @@ func TestExplainSaysWhatALimitHolds(t *testing.T) {
 func TestExplainNamesTheList(t *testing.T) {
 	cfg := config(t, "1/1d", "daily=100/2d")
 	cfg.Deny = []httplimit.DenyEntry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
 	cfg.Guard.Penalty = httplimit.Penalty{Denials: 2, Within: time.Hour, For: time.Hour}
 	cfg.MaxInFlightPerClient = 4
@@ -118,7 +118,7 @@ func TestTheListSaysWhoSetAnEntry(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Deny = []httplimit.DenyEntry{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}
 	cfg.DenyFile = t.TempDir() + "/deny"
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	s := serve(t, cfg)
 	require.NoError(t, s.denyFile.write("198.51.100.7\n\"a key\"\n"))
 	require.NoError(t, s.Reload())

@@ -374,7 +374,7 @@ func TestOneAddressCannotFillTheTable(t *testing.T) {
 	for most, want := range map[int]int{100: 200, -1: 503} { // without the bound it does
 		cfg := by(t, config(t, "5/1d:fixed"), "ip+path")
 		cfg.Table.MaxBuckets, cfg.Guard.MaxKeysPerClient = 500, most
-		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		cfg.Trust = loopback
 		s := serve(t, cfg)
 		for i := range 1000 {
 			r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%d", i), nil)
@@ -388,7 +388,7 @@ func TestOneAddressCannotFillTheTable(t *testing.T) {
 func TestAllowedClientsHaveNoLimit(t *testing.T) {
 	cfg := config(t, "1/1d")
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	cfg.Deny = []httplimit.DenyEntry{entry(t, "10.0.0.1")}
 	cfg.MaxInFlight = 1
 	s := serve(t, cfg)
@@ -593,7 +593,7 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 		cfg := config(t, "1000/1d")
 		cfg.MaxConnsPerAddr = 3
 		if trusted {
-			cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+			cfg.Trust = loopback
 		}
 		p := run(t, cfg)
 		open := 0
@@ -762,7 +762,7 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	assert.Contains(t, string(got), "HTTP_X_FORWARDED_FOR=127.0.0.1\n")
 
 	// A trusted proxy that sets Forwarded passes the client's own X-Forwarded-For through.
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.Trust = loopback
 	cfg.Forwarded = true
 	s = serve(t, cfg)
 	_, body := send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For",
@@ -792,7 +792,7 @@ func TestNoFieldChangesWhatWasCounted(t *testing.T) {
 	} {
 		cfg := config(t, "100000/1d")
 		cfg.Upstream = upstreamOf(t, cgi)
-		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		cfg.Trust = loopback
 		row.set(&cfg)
 		s := serve(t, cfg)
 		for i, field := range slices.Sorted(maps.Keys(targetFields)) {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -46,7 +45,7 @@ const eachClient = 2
 func perClient(t *testing.T, limits ...string) Config {
 	cfg := config(t, limits...)
 	cfg.MaxInFlightPerClient = eachClient
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	cfg.Upstream = upstreamOf(t, streams)
 	return cfg
 }

@@ -208,7 +208,7 @@ func TestAPathThatIsTooLongIsRefused(t *testing.T) {
 		assert.Equal(t, refused, s.count(httplimit.NoKey), "%s: a refusal counts", name)
 
 		cfg = door(t)
-		cfg.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		cfg.Allow = loopback
 		cfg.NormalizePaths = false
 		s = serve(t, cfg)
 		for _, target := range append([]string{long}, hostilePaths...) {

@@ -73,6 +73,9 @@ func jsonLog(of **slog.Logger) *bytes.Buffer {
 	return log
 }
 
+// loopback has the addresses of the tests' clients, for those that are trusted or have no limit.
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
 // served is a Proxy behind test servers.
 type served struct {
 	*Proxy
@@ -202,7 +205,7 @@ func TestTheUpstreamGetsTheClientsAddress(t *testing.T) {
 		"X-Forwarded-For=127.0.0.1;X-Forwarded-Host=www.example.com;X-Forwarded-Proto=http;Forwarded=;X-Real-Ip=;uri=/base/a%2Fb?c=d;host="+
 			cfg.Upstream.Host, got, "nobody is believed")
 
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.Trust = loopback
 	cfg.PreserveHost = true
 	s = serve(t, cfg)
 	_, got = send(t, "GET", s.front.URL+"/", nil, lies...)
@@ -223,7 +226,7 @@ func TestCallersBehindATrustedProxyAreDistinguished(t *testing.T) {
 	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"),
 		"a made-up address is no further budget")
 
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))
@@ -336,7 +339,7 @@ func TestAFullTable(t *testing.T) {
 		cfg := config(t, "5/1d:fixed")
 		cfg.Table.MaxBuckets = 1
 		cfg.Guard.FailOpen, cfg.Guard.AdmitFull = true, admit
-		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		cfg.Trust = loopback
 		s := serve(t, cfg)
 		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
 		assert.Equal(t, want, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))

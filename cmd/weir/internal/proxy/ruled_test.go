@@ -82,7 +82,7 @@ func TestRules(t *testing.T) {
 // flight work with rules.
 func TestRulesKeepTheLists(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
-	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Trust = loopback
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}
 	cfg.Deny = []httplimit.DenyEntry{entry(t, "192.0.2.2")}
 	cfg.MaxInFlight, cfg.MaxInFlightPerClient = 5, 5

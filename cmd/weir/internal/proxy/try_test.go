@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"net/http/httptest"
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,7 +17,7 @@ func TestATrialDeniesNobody(t *testing.T) {
 			trying, enforcing := config(t, "9/1d"), config(t, "3/1d")
 			trying.Try = enforcing.Limits
 			for _, cfg := range []*Config{&trying, &enforcing} {
-				cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+				cfg.Trust = loopback
 				if route != "" {
 					*cfg = withRoutes(t, *cfg, route)
 				}
