@@ -63,9 +63,9 @@ type pacedBody struct {
 	grace    time.Duration
 	deadline time.Time
 	rate     int64
-	begun    bool    // Read was called
-	over     bool    // EOF was read
-	rec      *record // nil in tests
+	begun    bool // Read was called
+	over     bool // EOF was read
+	rec      *record
 }
 
 // begin sets the deadline to the end of the grace.
@@ -97,8 +97,4 @@ func (p *pacedBody) Read(buf []byte) (int, error) {
 
 // blame records that the client made the body fail. net/http cancels the request on every failed
 // read, so the handler may see only the cancellation.
-func (p *pacedBody) blame(status int32) {
-	if p.rec != nil {
-		p.rec.fault.CompareAndSwap(0, status)
-	}
-}
+func (p *pacedBody) blame(status int32) { p.rec.fault.CompareAndSwap(0, status) }

@@ -84,11 +84,11 @@ func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 
 // routesOf appends the routes whose limits a request is held to.
 func (p *Proxy) routesOf(r *http.Request, of []*routed) []*routed {
-	rec := recordOf(r.Context())
-	if rec == nil || len(rec.targets.List) == 0 { // no limit depends on the path
+	targets := recordOf(r.Context()).targets.List
+	if len(targets) == 0 { // no limit depends on the path
 		return append(of, p.routed[""])
 	}
-	for _, t := range rec.targets.List {
+	for _, t := range targets {
 		route := p.routed[p.routes.Owner(t.Pattern)]
 		if route != nil && !slices.Contains(of, route) {
 			of = append(of, route)
@@ -122,16 +122,16 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 	if id := r.FormValue("id"); id != "" {
 		return live.KeyOf(id)
 	}
-	c := change{What: r.FormValue("key")}
-	if c.What == "" {
+	text := r.FormValue("key")
+	if text == "" {
 		return "", errors.New("want a key")
 	}
-	e, err := c.entry(time.Now())
+	e, err := cli.Entry(text)
 	if err != nil || e.Key != "" {
 		return e.Key, err
 	}
 	if p.cfg.By.text != "ip" || !e.Prefix.IsSingleIP() {
-		return c.What, nil
+		return text, nil
 	}
 	return p.cfg.wide(httplimit.RemoteAddr()).Extract(&http.Request{
 		RemoteAddr: net.JoinHostPort(e.Prefix.Addr().String(), "0"), Header: http.Header{},

@@ -240,9 +240,8 @@ func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
 // onDecision records a decision of the middleware.
 func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 	p.watch.decisions.OnDecision(r, d)
-	if rec := recordOf(r.Context()); rec != nil {
-		rec.decision, rec.decided = d, true
-	}
+	rec := recordOf(r.Context())
+	rec.decision, rec.decided = d, true
 	p.countHeld(r, d)
 	if d.Key != "" {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown

@@ -14,19 +14,16 @@ const flushEvery = 100 * time.Millisecond
 // for each line of an access log is a third of the cost of a request. It is safe for concurrent
 // use. Make one with NewLines.
 type Lines struct {
-	mu    sync.Mutex
-	to    io.Writer
-	w     *bufio.Writer // guarded by mu, as due
-	due   bool          // a flush is on its way
-	timer *time.Timer
+	to io.Writer
+
+	mu  sync.Mutex
+	w   *bufio.Writer // guarded by mu
+	due *time.Timer   // guarded by mu; of the flush that is on its way; nil: none
 }
 
 // NewLines returns Lines on w.
 func NewLines(w io.Writer) *Lines {
-	l := &Lines{to: w, w: bufio.NewWriterSize(w, 64<<10)}
-	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
-	l.timer.Stop()
-	return l
+	return &Lines{to: w, w: bufio.NewWriterSize(w, 64<<10)}
 }
 
 // Write implements io.Writer. An error may stem from earlier lines, which are lost; later lines are
@@ -34,9 +31,8 @@ func NewLines(w io.Writer) *Lines {
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.due {
-		l.due = true
-		l.timer.Reset(flushEvery)
+	if l.due == nil {
+		l.due = time.AfterFunc(flushEvery, func() { _ = l.Flush() })
 	}
 	n, err := l.w.Write(p)
 	l.recover(err)
@@ -47,8 +43,10 @@ func (l *Lines) Write(p []byte) (int, error) {
 func (l *Lines) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.due = false
-	l.timer.Stop()
+	if l.due != nil {
+		l.due.Stop()
+		l.due = nil
+	}
 	err := l.w.Flush()
 	l.recover(err)
 	return err
