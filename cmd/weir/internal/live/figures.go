@@ -1,10 +1,7 @@
 package live
 
 import (
-	"cmp"
 	"iter"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,26 +112,4 @@ func (f *Figures) All() iter.Seq2[*rules.Rule, Figure] {
 			}
 		}
 	}
-}
-
-// Row is a rule with its Figure.
-type Row struct {
-	*rules.Rule
-	Figure
-}
-
-// Top returns the n rules of a domain, or of all if it is empty, with the most hits over their
-// limits or, of equal ones, with the most hits, and the number of the other rules.
-func (f *Figures) Top(n int, domain string) (top []Row, others int) {
-	for r, figure := range f.All() {
-		if domain == "" || r.Domain == domain {
-			top = append(top, Row{r, figure})
-		}
-	}
-	slices.SortFunc(top, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Over, a.Over), cmp.Compare(b.Hits, a.Hits),
-			strings.Compare(a.Domain+a.Path, b.Domain+b.Path))
-	})
-	n = min(n, len(top))
-	return top[:n], len(top) - n
 }
