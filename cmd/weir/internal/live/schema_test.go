@@ -31,6 +31,11 @@ func TestRulesSchema(t *testing.T) {
 
 	const limit = "rate_limit: {unit: second, requests_per_unit: 1}"
 	in := func(descriptor string) string { return "domain: d\ndescriptors:\n  - " + descriptor + "\n" }
+	limited := func(limit string) string { return in("{key: k, rate_limit: {" + limit + "}}") }
+	calendar := func(settings string) string {
+		return in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, " +
+			"metadata: {weir: {calendar: " + settings + "}}}")
+	}
 	for _, row := range []struct{ name, file string }{
 		{"a rule", in("{key: k, value: v, " + limit + "}")},
 		{"everything",
@@ -39,52 +44,37 @@ func TestRulesSchema(t *testing.T) {
 				"token_bucket, burst: 5}}, rate_limit: {unit: Day, unit_multiplier: 2, requests_per_unit: " +
 				"7, name: n}, " +
 				"descriptors: [{key: l}]}")},
-		{"unlimited", in("{key: k, rate_limit: {unlimited: true}}")},
+		{"unlimited", limited("unlimited: true")},
 		{"replaces",
 			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - " +
 				"{key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
 		{"an algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: sliding_log}}}")},
-		{"a calendar",
-			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: " +
-				"{zone: Europe/Berlin, unit: month, anchor: 17}}}}")},
-		{"a calendar with a time",
-			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1}, metadata: {weir: {calendar: " +
-				"{zone: Europe/Berlin, time: 6h30m}}}}")},
-		{"a calendar with a number for the time",
-			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1}, metadata: {weir: {calendar: " +
-				"{zone: Europe/Berlin, time: 6}}}}")},
-		{"a calendar without a zone",
-			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
-				"{weir: {calendar: {anchor: 17}}}}")},
-		{"a calendar that is a text",
-			in(
-				"{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: month}}}",
-			)},
-		{"a calendar with an unknown key",
-			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
-				"{weir: {calendar: {zone: UTC, day: 17}}}}")},
+		{"a calendar", calendar("{zone: Europe/Berlin, unit: month, anchor: 17}")},
+		{"a calendar with a time", calendar("{zone: Europe/Berlin, time: 6h30m}")},
+		{"a calendar with a number for the time", calendar("{zone: Europe/Berlin, time: 6}")},
+		{"a calendar without a zone", calendar("{anchor: 17}")},
+		{"a calendar that is a text", calendar("month")},
+		{"a calendar with an unknown key", calendar("{zone: UTC, day: 17}")},
 		{"requests in flight",
 			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, metadata: {a: 1, weir: {}}}")},
-		{"requests in flight in capitals",
-			in("{key: k, rate_limit: {unit: IN_FLIGHT, requests_per_unit: 4, lease: 1h30m}}")},
+		{"requests in flight in capitals", limited("unit: IN_FLIGHT, requests_per_unit: 4, lease: 1h30m")},
 		{"requests in flight with a fraction",
-			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 1.5s}}")},
+			limited("unit: in_flight, requests_per_unit: 4, lease: 1.5s")},
 		{"requests in flight with a multiplier",
-			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, unit_multiplier: 2}}")},
+			limited("unit: in_flight, requests_per_unit: 4, unit_multiplier: 2")},
 		{"requests in flight with a number for the lease",
-			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 60}}")},
+			limited("unit: in_flight, requests_per_unit: 4, lease: 60")},
 		{"requests in flight with an empty lease",
-			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: ''}}")},
+			limited("unit: in_flight, requests_per_unit: 4, lease: ''")},
 		{"requests in flight with an algorithm",
 			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
 				"metadata: {weir: {algorithm: sliding_log}}}")},
 		{"requests in flight with costs",
 			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
 				"metadata: {weir: {costs: afterwards}}}")},
-		{"a lease of minutes",
-			in("{key: k, rate_limit: {unit: minute, requests_per_unit: 4, lease: 60s}}")},
-		{"unlimited with a lease", in("{key: k, rate_limit: {unlimited: true, lease: 60s}}")},
-		{"unlimited in flight", in("{key: k, rate_limit: {unlimited: true, unit: in_flight}}")},
+		{"a lease of minutes", limited("unit: minute, requests_per_unit: 4, lease: 60s")},
+		{"unlimited with a lease", limited("unlimited: true, lease: 60s")},
+		{"unlimited in flight", limited("unlimited: true, unit: in_flight")},
 		{"numbers for texts", "domain: 5\ndescriptors: [{key: 1, value: 010}]\n"},
 		{"nulls",
 			"domain: d\ndescriptors: [{key: k, value: ~, rate_limit: ~, descriptors: ~, metadata: ~}]\n"},
@@ -94,22 +84,19 @@ func TestRulesSchema(t *testing.T) {
 		{"a list at the top", "- domain: d\n"},
 		{"an unknown key at the top", "domain: d\nx: 1\n"},
 		{"an unknown key in a descriptor", in("{key: k, ratelimit: {}}")},
-		{"an unknown key in a limit",
-			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, x: 1}}")},
+		{"an unknown key in a limit", limited("unit: day, requests_per_unit: 1, x: 1")},
 		{"an unknown setting", in("{key: k, " + limit + ", metadata: {weir: {x: 1}}}")},
-		{"a key at the wrong level",
-			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}")},
+		{"a key at the wrong level", limited("unit: day, requests_per_unit: 1, shadow_mode: true")},
 		{"no key", in("{value: v}")},
 		{"a value with a fraction", in("{key: k, value: 1.5}")},
-		{"no unit", in("{key: k, rate_limit: {requests_per_unit: 1}}")},
-		{"an unknown unit", in("{key: k, rate_limit: {unit: days, requests_per_unit: 1}}")},
-		{"no number", in("{key: k, rate_limit: {unit: day}}")},
-		{"a negative number", in("{key: k, rate_limit: {unit: day, requests_per_unit: -1}}")},
-		{"a quoted number", in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}")},
-		{"unlimited with a unit", in("{key: k, rate_limit: {unlimited: true, unit: day}}")},
-		{"unlimited with a number", in("{key: k, rate_limit: {unlimited: true, requests_per_unit: 1}}")},
-		{"a multiplier of 0",
-			in("{key: k, rate_limit: {unit: day, unit_multiplier: 0, requests_per_unit: 1}}")},
+		{"no unit", limited("requests_per_unit: 1")},
+		{"an unknown unit", limited("unit: days, requests_per_unit: 1")},
+		{"no number", limited("unit: day")},
+		{"a negative number", limited("unit: day, requests_per_unit: -1")},
+		{"a quoted number", limited("unit: day, requests_per_unit: '1'")},
+		{"unlimited with a unit", limited("unlimited: true, unit: day")},
+		{"unlimited with a number", limited("unlimited: true, requests_per_unit: 1")},
+		{"a multiplier of 0", limited("unit: day, unit_multiplier: 0, requests_per_unit: 1")},
 		{"a shared threshold without a wildcard",
 			in("{key: k, value: v, share_threshold: true, " + limit + "}")},
 		{"a shared threshold without a value", in("{key: k, share_threshold: true, " + limit + "}")},
@@ -123,10 +110,10 @@ func TestRulesSchema(t *testing.T) {
 		{"a list for metadata", in("{key: k, metadata: [1]}")},
 		{"an unknown algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: gcra}}}")},
 		{"a burst without a bucket", in("{key: k, " + limit + ", metadata: {weir: {burst: 5}}}")},
-		{"a burst of 0", in("{key: k, " + limit +
-			", metadata: {weir: {algorithm: token_bucket, burst: 0}}}")},
-		{"replaces of texts",
-			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [n]}}")},
+		{"a burst of 0",
+			in("{key: k, " + limit +
+				", metadata: {weir: {algorithm: token_bucket, burst: 0}}}")},
+		{"replaces of texts", limited("unit: day, requests_per_unit: 1, replaces: [n]")},
 		{"descriptors that are a map", "domain: d\ndescriptors: {key: k}\n"},
 		{"a descriptor that is a text", "domain: d\ndescriptors: [k]\n"},
 	} {
