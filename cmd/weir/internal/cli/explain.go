@@ -77,5 +77,11 @@ func (h *Held) when(now int64) string {
 	return "in " + rest(h.Passes-now)
 }
 
-// rest is a time that is left, in ms.
-func rest(ms int64) string { return (time.Duration(max(ms, 1)) * time.Millisecond).String() }
+// rest says how long ms are, rounded up: to seconds from one on.
+func rest(ms int64) string {
+	d := time.Duration(max(ms, 1)) * time.Millisecond
+	if d > time.Second {
+		d = (d + time.Second - 1).Truncate(time.Second)
+	}
+	return d.String()
+}

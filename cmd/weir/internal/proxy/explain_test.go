@@ -96,7 +96,10 @@ func TestExplainNamesTheList(t *testing.T) {
 	assert.Equal(t, "1/1d", x.Last[2].Limit)
 	assert.Equal(t, x, func() cli.Explained {
 		again := explained(t, s, url.Values{"id": {x.ID}})
-		again.Now = x.Now
+		again.Now, again.Notes = x.Now, x.Notes // which say how much time is left, as When
+		for i := range again.Limits {
+			again.Limits[i].When = x.Limits[i].When
+		}
 		return again
 	}(), "the id of a key is as good")
 
