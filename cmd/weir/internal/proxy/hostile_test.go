@@ -377,8 +377,7 @@ func TestOneAddressCannotFillTheTable(t *testing.T) {
 		cfg.Trust = loopback
 		s := serve(t, cfg)
 		for i := range 1000 {
-			r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%d", i), nil)
-			r.RemoteAddr = "198.51.100.1:1"
+			r := requestOf("198.51.100.1:1", fmt.Sprintf("/%d", i))
 			s.handler.ServeHTTP(httptest.NewRecorder(), r)
 		}
 		assert.Equal(t, want, status(t, "GET", s.front.URL+"/"))
@@ -533,10 +532,6 @@ func TestBodiesMayWaitForTheLimit(t *testing.T) {
 		fmt.Fprint(w, n, err)
 	})
 	s := serve(t, cfg)
-	front := httptest.NewUnstartedServer(s.handler)
-	front.EnableHTTP2 = true
-	front.StartTLS()
-	defer front.Close()
 	body := strings.Repeat("x", 2<<20) // more than HTTP/2 buffers before it is read
 	require.Equal(t, 200, status(t, "GET", s.front.URL))
 
@@ -547,7 +542,9 @@ func TestBodiesMayWaitForTheLimit(t *testing.T) {
 	resp := response(t, conn)
 	assert.Equal(t, 200, resp.StatusCode)
 
-	resp, err := front.Client().Post(front.URL, "text/plain", strings.NewReader(body))
+	h2 := &http.Client{Transport: &http.Transport{Protocols: protocols(false)}}
+	defer h2.CloseIdleConnections()
+	resp, err := h2.Post(s.front.URL, "text/plain", strings.NewReader(body))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
@@ -741,11 +738,7 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	}
 
 	// A field of each kind over HTTP/2, and in the trailer.
-	plain := httptest.NewUnstartedServer(s.handler)
-	plain.Config.Protocols = protocols(true)
-	plain.Start()
-	defer plain.Close()
-	r, err := http.NewRequestWithContext(t.Context(), "POST", plain.URL,
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.front.URL,
 		io.NopCloser(strings.NewReader("a")))
 	require.NoError(t, err)
 	r.Trailer = http.Header{"X.real.ip": {"6.6.6.6"}, "X-Real-Ip": {"6.6.6.6"}}

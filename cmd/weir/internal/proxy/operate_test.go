@@ -141,7 +141,7 @@ func TestMetrics(t *testing.T) {
 	}
 	_, before := read()
 	for i := range 100 { // as many callers as the table has room for
-		s.handler.ServeHTTP(&discard{http.Header{}}, requestOf(fmt.Sprintf("198.51.100.%d:1", i)))
+		s.handler.ServeHTTP(httptest.NewRecorder(), requestOf(fmt.Sprintf("198.51.100.%d:1", i), "/"))
 	}
 	text, after := read()
 	assert.Equal(t, before, after, "no series depends on the clients")
@@ -196,21 +196,6 @@ func TestMetricsOfTheUpstream(t *testing.T) {
 	assert.Contains(t, text, `weir_upstream_duration_seconds_bucket{status="2xx",le="60"} 1`+"\n")
 	assert.Contains(t, text, "\ngo_goroutines ")
 	assert.Contains(t, text, "\nprocess_open_fds ")
-}
-
-type discard struct{ h http.Header }
-
-func (d *discard) Header() http.Header         { return d.h }
-func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d *discard) WriteHeader(int)             {}
-
-func requestOf(peer string) *http.Request {
-	r, err := http.NewRequest(http.MethodGet, "http://a.example/", http.NoBody)
-	if err != nil {
-		panic(err)
-	}
-	r.RemoteAddr = peer
-	return r
 }
 
 // TestTheDenyListOutlivesTheProcess checks that an entry added to the deny list at run time is

@@ -83,15 +83,18 @@ func TestACallerHasOneNameInAllReadings(t *testing.T) {
 func sendRaw(t testing.TB, s served, target string) (*http.Response, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, requestFor(target))
+	s.handler.ServeHTTP(w, requestOf(client, target))
 	body, err := io.ReadAll(w.Result().Body)
 	require.NoError(t, err)
 	return w.Result(), string(body)
 }
 
-func requestFor(target string) *http.Request {
+const client = "127.0.0.1:1234"
+
+// requestOf returns a GET of a client, for a handler without a network.
+func requestOf(client, target string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, target, nil)
-	r.RemoteAddr = "127.0.0.1:1234"
+	r.RemoteAddr = client
 	return r
 }
 
@@ -156,7 +159,7 @@ func denied(cfg Config) Config {
 // machine, unlike its time.
 func allocated(s served, target string) uint64 {
 	const times = 10
-	r := requestFor(target)
+	r := requestOf(client, target)
 	s.handler.ServeHTTP(httptest.NewRecorder(), r)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -248,7 +251,7 @@ func BenchmarkPaths(b *testing.B) {
 			s := serve(b, cfg)
 			for i, target := range append([]string{"/a/b"}, hostilePaths...) {
 				b.Run(fmt.Sprintf("%s/path=%d", name, i), func(b *testing.B) {
-					r := requestFor(target)
+					r := requestOf(client, target)
 					b.ReportAllocs()
 					for b.Loop() {
 						s.handler.ServeHTTP(httptest.NewRecorder(), r)

@@ -86,7 +86,9 @@ func serve(t testing.TB, cfg Config) served {
 	t.Helper()
 	p, err := New(cfg)
 	require.NoError(t, err)
-	s := served{p, httptest.NewServer(p.handler), httptest.NewServer(p.admin)}
+	s := served{p, httptest.NewUnstartedServer(p.handler), httptest.NewServer(p.admin)}
+	s.front.Config.Protocols = protocols(true)
+	s.front.Start()
 	t.Cleanup(func() {
 		s.front.Close()
 		s.back.Close()
