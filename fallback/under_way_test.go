@@ -314,14 +314,14 @@ type crowd struct {
 	giveBack  bool                              // some callers do, with part of the others under way
 }
 
-// episodes runs c in many episodes, from a first one on, on each strategy.
+// episodes runs c in n episodes, from a first one on, on each strategy.
 func (c crowd) episodes(
-	t *testing.T, first uint64, check func(t *testing.T, u *used, limit, episode uint64),
+	t *testing.T, n int, first uint64, check func(t *testing.T, u *used, limit, episode uint64),
 ) {
 	for name, of := range strategies() {
 		c.of = of
 		t.Run(name, func(t *testing.T) {
-			for i := range uint64(slow.N(30, 200, 5000)) {
+			for i := range uint64(n) {
 				synctest.Test(t, func(t *testing.T) {
 					u, limit := c.run(t, first+i)
 					check(t, u, limit, first+i)
@@ -416,7 +416,7 @@ func TestOneInstanceAdmitsTheLimit(t *testing.T) {
 	for way, to := range ways {
 		t.Run(way, func(t *testing.T) {
 			// In episode 2157 calls under way fail after an answer whose count they hid in local.
-			crowd{to: to, instances: 1}.episodes(t, 2157,
+			crowd{to: to, instances: 1}.episodes(t, slow.N(30, 200, 5000), 2157,
 				func(t *testing.T, u *used, limit, episode uint64) {
 					assert.Equal(t, limit, u.now, "episode %d", episode)
 				})
@@ -426,7 +426,7 @@ func TestOneInstanceAdmitsTheLimit(t *testing.T) {
 
 // Nor does it admit more where callers give back what they have.
 func TestOneInstanceAdmitsTheLimitWhereCallersGiveBack(t *testing.T) {
-	crowd{to: ways["reconciles"], instances: 1, giveBack: true}.episodes(t, 0,
+	crowd{to: ways["reconciles"], instances: 1, giveBack: true}.episodes(t, slow.N(30, 200, 5000), 0,
 		func(t *testing.T, u *used, limit, episode uint64) {
 			assert.LessOrEqual(t, u.most, limit, "episode %d", episode)
 		})
@@ -434,7 +434,7 @@ func TestOneInstanceAdmitsTheLimitWhereCallersGiveBack(t *testing.T) {
 
 // Several instances admit no more than New says of the worst case.
 func TestCrowdsAreBounded(t *testing.T) {
-	crowd{to: ways["reconciles"]}.episodes(t, 0,
+	crowd{to: ways["reconciles"]}.episodes(t, slow.N(30, 200, 5000), 0,
 		func(t *testing.T, u *used, limit, episode uint64) {
 			assert.LessOrEqual(t, u.most, bound(limit, 2+episode%3), "episode %d", episode)
 		})
