@@ -16,7 +16,7 @@ func conforms(
 	t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, laws weirtest.Laws,
 ) {
 	var last *weir.Limiter
-	laws.Sweep, laws.Histories = func() { last.Sweep() }, histories()
+	laws.Sweep = func() { last.Sweep() }
 	weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 		// With the shortest Timeout, the next sweep removes every expired bucket.
 		limiter, err := weir.New(weir.Config{Now: clock.Now, Timeout: time.Nanosecond})
@@ -27,20 +27,19 @@ func conforms(
 	}, laws)
 }
 
-// histories is how many each law tries.
-func histories() int { return slow.N(6, 60, 1000) }
-
 // twice is the most that a fixed window admits in a span of one window.
 func twice(limit uint64) uint64 { return 2 * limit }
 
 func TestFixedWindowConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.FixedWindow() },
-		weirtest.Laws{Span: twice, Aligned: true})
+		weirtest.Laws{Histories: histories, Span: twice, Aligned: true})
 }
 
 // In UTC hours, days, and weeks that begin on a Thursday, are windows of one length, aligned to the
 // epoch.
 func TestCalendarConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	day := 24 * time.Hour
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
@@ -52,7 +51,7 @@ func TestCalendarConforms(t *testing.T) {
 		{weir.Hour, nil, time.Hour}, {weir.Day, nil, day}, {weir.Week.From(4), nil, 7 * day},
 		{weir.Month.From(17), berlin, 28 * day}, {weir.Day.At(6 * time.Hour), berlin, 23 * time.Hour},
 	} {
-		laws := weirtest.Laws{Durations: []time.Duration{c.duration},
+		laws := weirtest.Laws{Histories: histories, Durations: []time.Duration{c.duration},
 			FixedDuration: true,
 			Span:          twice, Aligned: c.zone == nil}
 		if !laws.Aligned {

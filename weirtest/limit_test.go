@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -75,6 +76,7 @@ const kept = "a named bucket keeps its count in another Duration"
 
 // Limits keep the laws of their strategies.
 func TestLimitsConform(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	for name, c := range map[string]struct {
 		of   func(l *weir.Limiter) weir.Strategy
 		laws weirtest.Laws
@@ -94,6 +96,7 @@ func TestLimitsConform(t *testing.T) {
 			weirtest.Laws{Span: twice, Skip: firstHit}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			c.laws.Histories = histories
 			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return byLimit{c.of(l)} }, c.laws)
 		})
 	}

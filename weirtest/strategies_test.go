@@ -9,13 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
 func TestSlidingWindowConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		return l.SlidingWindow()
 	}, weirtest.Laws{
+		Histories: histories,
 		// The whole limit at the end of one window, and at the end of the next what the previous window's
 		// weight leaves.
 		Span:    func(limit uint64) uint64 { return 2*limit - 1 },
@@ -24,20 +27,24 @@ func TestSlidingWindowConforms(t *testing.T) {
 }
 
 func TestSlidingLogConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
-		weirtest.Laws{})
+		weirtest.Laws{Histories: histories})
 }
 
 func TestInFlightConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.InFlight() },
-		weirtest.Laws{})
+		weirtest.Laws{Histories: histories})
 }
 
 func TestTokenBucketConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	t.Run("burst of the limit", func(t *testing.T) {
 		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 			return l.TokenBucket(0)
 		}, weirtest.Laws{
+			Histories: histories,
 			// A full bucket, and the tokens that are added before the last instant of the span.
 			Span: func(limit uint64) uint64 { return 2*limit - 1 },
 		})
@@ -46,8 +53,9 @@ func TestTokenBucketConforms(t *testing.T) {
 		t.Run(fmt.Sprintf("burst of %d", burst), func(t *testing.T) {
 			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) },
 				weirtest.Laws{
-					Burst: func(uint64) uint64 { return burst },
-					Span:  func(limit uint64) uint64 { return burst + limit - 1 },
+					Histories: histories,
+					Burst:     func(uint64) uint64 { return burst },
+					Span:      func(limit uint64) uint64 { return burst + limit - 1 },
 				})
 		})
 	}
@@ -59,13 +67,15 @@ func TestTokenBucketConforms(t *testing.T) {
 var firstHit = map[string]string{"Refund": "the period begins with the first request"}
 
 func TestCounterConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.Counter() },
-		weirtest.Laws{Span: twice, Skip: firstHit})
+		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
 }
 
 func TestListConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.List() },
-		weirtest.Laws{Span: twice, Skip: firstHit})
+		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
 }
 
 func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
@@ -80,6 +90,7 @@ func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
 const others = "a Result describes one tier, and hits may count longer in the others"
 
 func TestTiersConform(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	for _, c := range []struct {
 		what  string
 		tiers []weir.Tier
@@ -112,6 +123,7 @@ func TestTiersConform(t *testing.T) {
 				skip[law] = others
 			}
 			conforms(t, tiers(c.tiers...), weirtest.Laws{
+				Histories: histories,
 				Limits:    []uint64{c.limit},
 				Durations: []time.Duration{c.d},
 				Fixed:     true,
@@ -123,6 +135,7 @@ func TestTiersConform(t *testing.T) {
 }
 
 func TestLeakyBucketConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	for _, queue := range []int{0, 1, 3, 20} {
 		t.Run(fmt.Sprintf("queue of %d", queue), func(t *testing.T) {
 			weirtest.TestStrategy(t, func(t testing.TB, _ *weirtest.Clock) weir.Strategy {
@@ -130,17 +143,19 @@ func TestLeakyBucketConforms(t *testing.T) {
 				require.NoError(t, err)
 				t.Cleanup(func() { limiter.Close() })
 				return limiter.LeakyBucket(queue)
-			}, weirtest.Laws{Histories: histories(), Waits: true, Queue: queue})
+			}, weirtest.Laws{Histories: histories, Waits: true, Queue: queue})
 		})
 	}
 }
 
 func TestLimitConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(t testing.TB, l *weir.Limiter) weir.Strategy {
 		m, err := weir.NewLimit(l.InFlight(), 10, time.Hour)
 		require.NoError(t, err)
 		return m.Named("hourly").Unwrap()
 	}, weirtest.Laws{
+		Histories: histories,
 		Limits:    []uint64{10},
 		Durations: []time.Duration{time.Hour},
 		Fixed:     true,
@@ -148,10 +163,12 @@ func TestLimitConforms(t *testing.T) {
 }
 
 func TestAllConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		exact, windows := l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)
 		return weir.All(exact, windows).Unwrap()
 	}, weirtest.Laws{
+		Histories: histories,
 		Limits:    []uint64{10},
 		Durations: []time.Duration{time.Hour},
 		Fixed:     true,
