@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 const (
@@ -50,7 +51,8 @@ func (f *replayFlags) follow(
 	defer of.Close()
 	t := tail{name: cfg.Files[0]}
 	defer t.close()
-	var drawn time.Time
+	_, terminal := screen.Of(cmd.OutOrStdout())
+	draws, drawn := terminal && f.output == "text", time.Time{}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for warned := false; ; {
@@ -61,11 +63,10 @@ func (f *replayFlags) follow(
 			warned = true
 			fmt.Fprintf(cmd.ErrOrStderr(), "weir: %v; waiting for more\n", err)
 		}
-		style, screen := textStyle(cmd.OutOrStdout())
-		if screen && f.output == "text" && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
+		if draws && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
 			var b bytes.Buffer
 			b.WriteString("\x1b[H\x1b[2J")
-			report.Text(&b, of.Result(), style)
+			report.Text(&b, of.Result(), textStyle(cmd.OutOrStdout()))
 			if _, err := cmd.OutOrStdout().Write(b.Bytes()); err != nil {
 				return cli.Failure(err)
 			}

@@ -311,8 +311,7 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 	var err error
 	switch f.output {
 	case "text":
-		style, _ := textStyle(cmd.OutOrStdout())
-		report.Text(&b, r, style)
+		report.Text(&b, r, textStyle(cmd.OutOrStdout()))
 	case "html":
 		err = report.HTML(&b, r)
 	case "json":
@@ -329,11 +328,11 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 	return err
 }
 
-// textStyle returns the style of the report on w, and whether that is a terminal.
-func textStyle(w io.Writer) (style report.Style, terminal bool) {
+// textStyle returns the style of the report on w.
+func textStyle(w io.Writer) report.Style {
 	t, ok := screen.Of(w)
 	if !ok {
-		return report.Style{Width: 80}, false
+		return report.Style{Width: 80}
 	}
-	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors}, true
+	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors}
 }
