@@ -55,7 +55,10 @@ func (b By) shadows(name, plain string) bool {
 func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 	all := make([]httplimit.Extractor, len(b.parts))
 	for n, part := range b.parts {
-		all[n], _ = extractor(part, ip, i) // ParseBy checked it
+		var err error
+		if all[n], err = extractor(part, ip, i); err != nil {
+			panic(err) // cannot happen: ParseBy checked it
+		}
 	}
 	if len(all) == 1 {
 		return all[0]
