@@ -2,134 +2,42 @@ package weir
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
+	"time"
 
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
-// each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit
-// that binds, which is in By. As a Strategy it is an [Admitter] and a [Charger], as far as the
-// strategies of limits are.
-//
-// It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
-// It panics without limits, and if two of them cannot give back. One that waits decides last if it
-// stands last, and the others are in process.
-func All(limits ...*Limit) *Limit {
-	if len(limits) == 0 {
-		panic("weir: All of no limits")
-	}
-	a := new(all)
-	for _, m := range limits {
-		if inner, ok := m.strategy.(*all); ok {
-			a.limits = append(a.limits, inner.limits...)
-		} else {
-			a.limits = append(a.limits, m)
-		}
-	}
-	for _, m := range a.limits {
-		a.strategies = append(a.strategies, m)
-	}
-	if err := a.ask(nil, new(Request)).check(); err != nil {
-		panic(fmt.Sprintf("weir: All: %v", err))
-	}
-	return &Limit{strategy: a}
+// several is the Strategy of limits.All.
+type several interface {
+	Strategy
+
+	// Limits returns the limits that are held at once.
+	Limits() []*Limit
+
+	// Of returns the same of other strategies, one for each limit.
+	Of(strategies []Strategy) Strategy
+
+	// Decide decides on r, or looks, and returns the Result that binds, the place of the limit that it
+	// is of, and how long it holds, if that is known.
+	Decide(ctx context.Context, look bool, r Request) (
+		res Result, by int, left time.Duration, err error)
 }
 
-// all is the strategy of an All.
-type all struct {
-	strategies []Strategy // the limits
-	limits     []*Limit
-}
-
-// Algorithm implements [Named].
-func (a *all) Algorithm() string {
-	names := make([]string, len(a.strategies))
-	for i, s := range a.strategies {
-		names[i] = NameOf(s)
-	}
-	return "all of " + strings.Join(names, ", ")
-}
-
-// Bound reports that the numbers of a request are ignored.
-func (a *all) Bound() bool { return len(a.limits) > 0 }
-
-// atOnce returns the same without the lines of leaky buckets, or nil if there are none.
-func (a *all) atOnce() Strategy {
-	of, waits := &all{strategies: slices.Clone(a.strategies)}, false
-	for i, m := range a.limits {
-		if d := m.decider(); d.atOnce != nil {
-			of.strategies[i], waits = d.atOnce, true
+// withoutLines returns the strategy of several without the lines of leaky buckets, or nil if there
+// are none.
+func (d *decider) withoutLines() Strategy {
+	strategies, waits := make([]Strategy, len(d.all)), false
+	for i, m := range d.all {
+		strategies[i] = m
+		if atOnce := m.decider().atOnce; atOnce != nil {
+			strategies[i], waits = atOnce, true
 		}
 	}
 	if !waits {
 		return nil
 	}
-	return of
-}
-
-func (a *all) check(*Limit) error { return nil }
-
-func (a *all) bind(*Limit) (Strategy, error) { return a, nil }
-
-func (a *all) itself() Strategy { return a }
-
-func (a *all) of() (*Limiter, int64) { return nil, 0 }
-
-// ask makes attempts, or new ones, Attempts on r.
-func (a *all) ask(attempts Attempts, r *Request) Attempts {
-	attempts = slices.Grow(attempts[:0], len(a.strategies))[:len(a.strategies)]
-	for i, s := range a.strategies {
-		attempts[i].ask(s, r)
-	}
-	return attempts
-}
-
-// Run implements [Strategy].
-func (a *all) Run(ctx context.Context, r *Request) (*Result, error) { return a.call(ctx, OpRun, r) }
-
-// Peek implements [Peeker].
-func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
-	return a.call(ctx, OpPeek, r)
-}
-
-func (a *all) call(ctx context.Context, op Op, r *Request) (*Result, error) {
-	l := getAttempts(len(a.strategies))
-	defer l.put()
-	binding, err := a.ask(*l, r).decideOp(ctx, op)
-	if err != nil {
-		return nil, err
-	}
-	res := (*l)[binding].Result
-	res.Limit = (*l)[binding].Most()
-	return &res, nil
-}
-
-// Admit implements [Admitter].
-func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
-	attempts := a.ask(nil, r) // the Return keeps them
-	v, err := reserve(ctx, attempts)
-	if err != nil {
-		return nil, nil, err
-	}
-	v.result.Limit = attempts[attempts.Binding()].Most()
-	return &v.result, returnOf(r, &v.result, func(ctx context.Context, q *Request, _ int64) error {
-		return attempts.giveBack(ctx, q.Cost)
-	}), nil
-}
-
-// Charge implements [Charger].
-func (a *all) Charge(ctx context.Context, r *Request) error {
-	var errs []error
-	for _, m := range a.ask(nil, r) {
-		m.call(ctx, OpCharge)
-		errs = append(errs, m.Err)
-	}
-	return errors.Join(errs...)
+	return d.several.Of(strategies)
 }
 
 // fewLimits is how many limits takeAll decides on.
@@ -146,9 +54,9 @@ type taking struct {
 }
 
 // takeAll is Take of an All whose limits are few and keep one number for a caller each, who is
-// known to all. It does what Attempts.Take does, without its requests, and with one reading of the
-// clock: it looks at all limits but the first, and then takes from each, unless one denies. It
-// reports false, and has counted nothing, where another call is to decide.
+// known to all. It does what limits.Attempts.Take does, without its requests, and with one reading
+// of the clock: it looks at all limits but the first, and then takes from each, unless one denies.
+// It reports false, and has counted nothing, where another call is to decide.
 func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok bool) {
 	if uint(len(d.all)-1) >= fewLimits {
 		return false

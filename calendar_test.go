@@ -284,7 +284,7 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 
 		r := &Request{Key: key, Limit: 10, Cost: 4}
 		first := MustRun(t, s, r)
-		hold, err := Reserve(context.Background(), s, r)
+		_, giveBack, err := s.Admit(context.Background(), r)
 		require.NoError(t, err)
 		denied := MustPeek(t, s, r)
 		assert.Equal(t, Result{TotalRequests: 8, ExpiresAt: end}, *denied)
@@ -297,7 +297,7 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 		assert.True(t, b.Ends.Add(-b.Scale).Equal(start))
 
 		require.NoError(t, s.Refund(context.Background(), r, first))
-		require.NoError(t, hold.Commit(context.Background(), 1))
+		require.NoError(t, giveBack(context.Background(), 3))
 		b, err = s.Inspect(key)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, b.Count)

@@ -7,15 +7,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// limitable is a Strategy of this package, which counts for a Limit by itself.
-type limitable interface {
+// own is a Strategy of this package, which counts for a Limit by itself.
+type own interface {
 	Strategy
 
 	// check completes a new Limit. It fails if its numbers can never be right.
@@ -24,23 +26,45 @@ type limitable interface {
 	// bind returns a strategy that counts for a Limit, in the series of its name or numbers.
 	bind(m *Limit) (Strategy, error)
 
-	// itself is that of local.
+	// local returns the same for package limits, or nil if Run may wait.
+	local() local
+
+	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
 	itself() Strategy
 
 	// of returns the Limiter, and the series if it is bound to one.
 	of() (*Limiter, int64)
 }
 
-// asLimitable returns s as a limitable, if it is one: a type that embeds it may have another Run.
-func asLimitable(s Strategy) (limitable, bool) {
-	own, ok := s.(limitable)
-	return own, ok && own.itself() == s
+// asOwn returns s, if it is one of this package.
+func asOwn(s Strategy) (o own, ok bool) {
+	o, ok = s.(own)
+	return o, ok && o.itself() == s
+}
+
+type local = forlimits.Local[Request, Result]
+
+// localOf returns what s decides by, or nil if that is another package, or may wait.
+func localOf(s Strategy) local {
+	if s, ok := asOwn(s); ok {
+		return s.local()
+	}
+	return nil
+}
+
+func init() {
+	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Place, Held]{
+		LocalOf: localOf,
+		Known:   func(m *Limit) *atomic.Value { return &m.decider().known },
+		Keep:    keep,
+	}
 }
 
 // decider decides for a Limit. It is immutable.
 type decider struct {
-	abilities
-	strategy Strategy // counts for the limit, whatever the numbers of a request
+	strategy Strategy     // counts for the limit, whatever the numbers of a request
+	local    local        // of a strategy of this package that decides at once; else nil
+	known    atomic.Value // of package limits
 
 	// of a strategy on slots; nil: it is another one
 	l       *Limiter
@@ -51,10 +75,11 @@ type decider struct {
 	key     slots.Period    // where it is not that of a window
 	most    uint64          // what Outcome.Left is of
 
-	all    []*Limit // of All
-	tiered []*Limit // with the numbers of each tier, the shortest first
-	tiers  *Tiers   // else nil
-	atOnce Strategy // of a LeakyBucket: denies who would have to wait; else nil
+	several several  // of limits.All; else nil
+	all     []*Limit // of those
+	tiered  []*Limit // with the numbers of each tier, the shortest first
+	tiers   *Tiers   // else nil
+	atOnce  Strategy // of a LeakyBucket: denies who would have to wait; else nil
 }
 
 // decider returns what decides, and makes it at the first call.
@@ -68,11 +93,19 @@ func (m *Limit) decider() *decider {
 
 func (m *Limit) newDecider() *decider {
 	d := &decider{strategy: m.strategy}
-	own, ok := asLimitable(m.strategy)
+	if several, ok := m.strategy.(several); ok {
+		d.several, d.all = several, several.Limits()
+		d.atOnce = d.withoutLines()
+		return d
+	}
+	own, ok := asOwn(m.strategy)
 	if !ok {
-		d.abilities = abilitiesOf(m.strategy)
-		d.most = cmp.Or(d.burst, m.n)
-		d.strategy = keyed{m.label(d.burst), m.strategy, m.n, m.d}
+		var burst uint64
+		if of, ok := As[sized](m.strategy); ok {
+			burst = of.Burst()
+		}
+		d.most = cmp.Or(burst, m.n)
+		d.strategy = keyed{m.label(burst), m.strategy, m.n, m.d}
 		d.tiered = m.ofTiers(tiersOf(m.strategy), d)
 		return d
 	}
@@ -81,7 +114,7 @@ func (m *Limit) newDecider() *decider {
 		l, _ := own.of()
 		s = &failing{l, err}
 	}
-	d.strategy, d.abilities, d.most = s, abilitiesOf(s), m.n
+	d.strategy, d.local, d.most = s, localOf(s), m.n
 	switch s := s.(type) {
 	case onSlots:
 		d.slots, d.windows = s.counts()
@@ -92,8 +125,6 @@ func (m *Limit) newDecider() *decider {
 		d.tiers, d.tiered = s, m.ofTiers(s.tiers, d)
 	case *LeakyBucket:
 		d.atOnce = s.withoutLine()
-	case *all:
-		d.all, d.atOnce = s.limits, s.atOnce()
 	}
 	return d
 }
@@ -271,7 +302,7 @@ func (d *decider) hit(
 // run decides on any request of a strategy on slots.
 func (d *decider) run(r *Request, res *Result) (left time.Duration, err error) {
 	if d.windows != nil {
-		return d.windows.run(r, res, noSight)
+		return d.windows.local().Run(r, res, forlimits.NoSight)
 	}
-	return d.slots.run(r, res, noSight)
+	return d.slots.local().Run(r, res, forlimits.NoSight)
 }

@@ -23,8 +23,9 @@
 //	out, err := perUser.Take(ctx, user, 3)   // a cost; out has what is left, and how long to wait
 //	err = logins.Wait(ctx, user)             // until it is admitted
 //	held, err := jobs.Hold(ctx, tenant)      // until held.Release(ctx)
-//	both := weir.All(perUser, logins)        // both, or neither
-//	d, err := weir.Decide(ctx, perUser.For(user), tokens.For(org).Cost(n)) // on several keys
+//
+// Package limits holds a request to several of them at once, or to none: limits.All(perUser,
+// logins) on one key, limits.Decide(ctx, perUser.For(user), tokens.For(org).Cost(n)) on several.
 //
 // [Limiter.CheckRate] is the call of the original, for code that has a limit in numbers: it counts
 // in fixed windows. A [Strategy] is what a Limit decides by, and the contract with stores: Run
@@ -32,19 +33,20 @@
 // limits that differ count separately, and neither counts with CheckRate or a Strategy's Run.
 //
 // All strategies of a Limiter share its bound on memory, its janitor and its clock. [JoinKey] makes
-// a key of several parts. [Reserve] takes an estimate and corrects it.
+// a key of several parts.
 //
 // docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose
 // and lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a
 // scripted fake and the conformance suite of every Strategy; httplimit, the HTTP middleware;
-// redislimit, the strategies on Redis; fallback, a local Strategy behind a remote one.
+// redislimit, the strategies on Redis; fallback, a local Strategy behind a remote one;
+// limits, several limits at once, and estimates that are corrected.
 //
 // # Types, by who needs them
 //
 //   - Everybody: [Limiter], [Config], [Limit] and [Outcome].
 //   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
 //     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Hit], [InFlight].
-//   - More than one call: [Ask] and [Decision], [Reservation], [Held], [DeniedError].
+//   - More than one call: [Held], [DeniedError], and [Ask] for package limits.
 //   - To decide by the numbers of each request: [Strategy], [Request], [Result] and [State].
 //   - To look and to correct: [Stats], [Bucket], [Peeker], [Refunder], [Resetter], [PrefixResetter]
 //     and [Named].
@@ -64,11 +66,10 @@
 //
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run.
 // Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
-// [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each
-// [Attempt] of a store in one round trip. A [Return] gives back what an [Admitter] took, and a
-// [Place] what a [Holder] holds. A middleware keeps its [Attempts] from request to request, and
-// asks a [Forecaster] when there is more. What a [Wrapper] wraps, [As] finds. weirtest.TestStrategy
-// tests what of them there is.
+// [Backlog] of what was admitted without it. A [Return] gives back what an [Admitter] took, and a
+// [Place] what a [Holder] holds. A [Forecaster] says when there is more. What a [Wrapper] wraps,
+// [As] finds. Package limits has what a middleware keeps of several limits, and how a store decides
+// on them in one round trip. weirtest.TestStrategy tests what of all this there is.
 //
 // # How it works
 //

@@ -3,21 +3,12 @@ package weir
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/core/turns"
 )
-
-// AllOf is All of strategies, which get the numbers of requests.
-func AllOf(strategies ...Strategy) Strategy { return &all{strategies: strategies} }
-
-// Keyed is a strategy of another package that counts for a Limit.
-func Keyed(label string, s Strategy, n uint64, d time.Duration) Strategy {
-	return keyed{JoinKey(label), s, n, d}
-}
 
 // Waiting runs f in a synctest bubble, with a new limiter. No queue may be left afterwards.
 func Waiting(t *testing.T, f func(t *testing.T, l *Limiter)) {

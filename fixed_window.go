@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
@@ -55,17 +56,28 @@ func (l *Limiter) inWindows(in *windows.Series) windowStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.run(r, res, noSight); err != nil {
+	if _, err := s.local().Run(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// run implements local.
-func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	if at.slot != nil &&
-		s.l.hit(at.slot, at.state, at.Cost, at.Limit, at.w.Stamp(at.now), at.w, res) {
-		return time.Duration(at.w.End - at.now), nil
+// localWindows is a windowStrategy as a [forlimits.Local].
+type localWindows windowStrategy
+
+func (s *windowStrategy) local() local { return (*localWindows)(s) }
+
+// Look implements [forlimits.Local].
+func (of *localWindows) Look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	return of.slotStrategy.local().Look(r, res, at)
+}
+
+// Run implements [forlimits.Local].
+func (of *localWindows) Run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	s := (*windowStrategy)(of)
+	if at.Slot != nil &&
+		s.l.hit(at.Slot, at.State, at.Cost, at.Limit, at.Window.Stamp(at.Now), at.Window, res) {
+		return time.Duration(at.Window.End - at.Now), nil
 	}
 	p, err := s.parse(r)
 	switch {

@@ -106,11 +106,11 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 	case !res.Allowed():
 		return nil, &DeniedError{*res, m}
 	}
-	return hold(s, &remote, place), nil
+	return keep(s, &remote, place), nil
 }
 
-// hold keeps a place that s has admitted for r.
-func hold(s Strategy, r *Request, place Place) *Held {
+// keep holds a place that s has admitted for r.
+func keep(s Strategy, r *Request, place Place) *Held {
 	if own, ok := place.(*ownPlace); ok { // of an InFlight, which may be inside of s
 		return (*Held)(own)
 	}

@@ -306,8 +306,8 @@ func TestHoldFails(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	r := &Request{Key: "a", Limit: 1, Duration: time.Second}
 	for name, s := range map[string]Strategy{
-		"SlidingLog": l.SlidingLog(), "All": AllOf(l.InFlight()),
-		"Policy": keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second},
+		"SlidingLog": l.SlidingLog(),
+		"Policy":     keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second},
 	} {
 		_, err := Hold(t.Context(), s, r)
 		assert.ErrorIs(t, err, errors.ErrUnsupported, name)

@@ -33,17 +33,18 @@ func (p keyed) Prompt() bool {
 	return ok && s.Prompt()
 }
 
-// apply makes r the request that the strategy gets.
-func (p keyed) apply(r *Request) {
+// Apply makes r the request that the strategy gets, and returns that.
+func (p keyed) Apply(r *Request) Strategy {
 	r.Limit, r.Duration = p.n, p.d
 	if r.Key != "" { // an empty key is to stay an error
 		r.Key = p.CountedKey(r.Key)
 	}
+	return p.strategy
 }
 
 func (p keyed) request(r *Request) *Request {
 	q := *r
-	p.apply(&q)
+	p.Apply(&q)
 	return &q
 }
 

@@ -283,6 +283,9 @@ func (b *LeakyBucket) Algorithm() string { return "leaky bucket" }
 
 func (b *LeakyBucket) itself() Strategy { return b }
 
+// local returns nil: Run may wait.
+func (b *LeakyBucket) local() local { return nil }
+
 // Limit returns the limit of n in d. Its Take and Wait have callers wait their turn; its Allow
 // admits only who need not. It panics where [NewLimit] fails.
 func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }

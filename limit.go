@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/states"
 )
 
@@ -44,7 +46,7 @@ type Limit struct {
 	d        time.Duration
 	name     string
 	failOpen bool
-	made     atomic.Pointer[decider] // by the first call or an All: else a limit takes no series
+	made     atomic.Pointer[decider] // by the first call or limits.All: else it takes no series
 }
 
 // Outcome is the decision of a [Limit].
@@ -52,15 +54,15 @@ type Outcome struct {
 	Result
 
 	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of a
-	// token bucket's burst; of Tiers and [All] that of the limit that binds.
+	// token bucket's burst; of Tiers and limits.All that of the limit that binds.
 	Left uint64
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
 	// until then: 0 if it was admitted, and the largest Duration if it can never pass.
 	Wait time.Duration
 
-	// By is the limit that binds: of All one of its limits, of Tiers one with the numbers of a tier,
-	// else the Limit itself.
+	// By is the limit that binds: of limits.All one of its limits, of Tiers one with the numbers of a
+	// tier, else the Limit itself.
 	By *Limit
 }
 
@@ -77,18 +79,18 @@ const maxName = 256
 // bytes of the 1024. What it cannot do fails with [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
-	own, ok := asLimitable(s)
+	own, ok := asOwn(s)
 	bound, hasNumbers := s.(bounded)
+	_, isSeveral := As[several](s)
 	switch {
 	case s == nil:
 		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
-	case hasNumbers && bound.Bound():
+	case hasNumbers && bound.Bound() && (!isSeveral || n != 0 || d != 0):
 		err = fmt.Errorf("%w: %s has its numbers already", ErrLimit, NameOf(s))
 	case ok:
 		err = own.check(m)
 	default:
-		_, tiers := As[tiered](s)
-		if _, several := As[*all](s); tiers || several {
+		if _, tiers := As[tiered](s); tiers || isSeveral {
 			m.n, m.d = 0, 0
 			break
 		}
@@ -132,7 +134,7 @@ func (m *Limit) FailOpen() *Limit {
 // Name returns the name, or the empty string.
 func (m *Limit) Name() string { return m.name }
 
-// Numbers returns how much cost is admitted in what time. They are 0 of an All.
+// Numbers returns how much cost is admitted in what time. They are 0 of a limits.All.
 func (m *Limit) Numbers() (n uint64, d time.Duration) { return m.n, m.d }
 
 // String describes the limit, such as "logins: token bucket, 5 in 1m".
@@ -189,8 +191,8 @@ func (m *Limit) Allow(key string) bool {
 }
 
 // AllowBytes is Allow of a key that is no string: an address, an integer, a UUID. It does not keep
-// key, and makes no string of it for a caller who is known, where Allow allocates nothing; an [All]
-// makes one.
+// key, and makes no string of it for a caller who is known, where Allow allocates nothing; a
+// limits.All makes one.
 func (m *Limit) AllowBytes(key []byte) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.findBytes(key); slot != nil {
@@ -236,7 +238,7 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 
 // Peek returns what Take of one hit would return, and counts nothing.
 func (m *Limit) Peek(ctx context.Context, key string) (Outcome, error) {
-	return m.decide(ctx, m.decider(), OpPeek, &Request{Key: key})
+	return m.decide(ctx, m.decider(), true, &Request{Key: key})
 }
 
 // Wait waits until a hit of key is admitted, as the function [Wait] does.
@@ -265,14 +267,26 @@ func (m *Limit) Reset(ctx context.Context, key string) error {
 	return s.Reset(ctx, &Request{Key: key, Limit: m.n, Duration: m.d})
 }
 
-// For returns the [Ask] for a hit of key, for [Decide] and [ReserveAll]:
+// For returns the [Ask] for a hit of key, for package limits:
 //
-//	weir.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
+//	limits.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
 func (m *Limit) For(key string) Ask { return Ask{Strategy: m, Request: Request{Key: key}} }
+
+// Ask is one limit that a request is held against; as package limits decides on several.
+type Ask struct {
+	Strategy Strategy
+	Request  Request
+}
+
+// Cost returns the same ask for a cost, of which 0 means 1.
+func (a Ask) Cost(cost uint64) Ask {
+	a.Request.Cost = cost
+	return a
+}
 
 // Run implements [Strategy]. It allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
-	out, err := m.decide(ctx, m.decider(), OpRun, r)
+	out, err := m.decide(ctx, m.decider(), false, r)
 	if err != nil {
 		return nil, err
 	}
@@ -294,41 +308,85 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 	case m.takeAll(d, key, cost, out):
 		return nil
 	}
-	*out, err = m.decide(ctx, d, OpRun, &Request{Key: key, Cost: cost})
+	*out, err = m.decide(ctx, d, false, &Request{Key: key, Cost: cost})
 	return err
 }
 
-// decide calls the method of op of any strategy.
-func (m *Limit) decide(ctx context.Context, d *decider, op Op, r *Request) (Outcome, error) {
-	if d.tiers != nil {
-		return decideTiers(d, op, r)
+// decide decides on r by any strategy, or only looks.
+func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (Outcome, error) {
+	switch {
+	case d.tiers != nil:
+		return decideTiers(d, look, r)
+	case d.several != nil:
+		res, by, left, err := d.several.Decide(ctx, look, *r)
+		if err != nil {
+			return Outcome{}, err
+		}
+		return d.all[by].outcome(&res, left), nil
 	}
-	parts := d.all
-	if parts == nil {
-		parts = []*Limit{m}
-	}
-	l := getAttempts(len(parts))
-	defer l.put()
-	for i, part := range parts {
-		(*l)[i].ask(part, r)
-	}
-	i, err := l.decideOp(ctx, op)
+	c := calls.Get().(*call)
+	defer c.put()
+	c.request = *r
+	left, err := c.decide(ctx, d, look)
 	if err != nil {
 		return Outcome{}, err
 	}
-	a, by := &(*l)[i], parts[i]
-	wait := a.left
-	if a.local == nil && !a.Result.Allowed() && !a.Result.ExpiresAt.IsZero() {
-		wait = waitOf(a.strategy, &a.Result)
+	return m.outcome(&c.result, left), nil
+}
+
+// decide sets the result to what one Strategy says, and returns how long that holds, if it is
+// known.
+func (c *call) decide(ctx context.Context, d *decider, look bool) (left time.Duration, err error) {
+	run := d.strategy.Run
+	switch k, isKeyed := d.strategy.(keyed); {
+	case d.local != nil && look:
+		return d.local.Look(&c.request, &c.result, forlimits.NoSight)
+	case d.local != nil:
+		return d.local.Run(&c.request, &c.result, forlimits.NoSight)
+	case look:
+		run = d.strategy.(Peeker).Peek
+	case isKeyed:
+		run = k.Apply(&c.request).Run // it would copy the request
 	}
-	return by.outcomeOf(a.Result, a.Result.Remaining(by.decider().most), wait), nil
+	res, err := run(ctx, &c.request)
+	switch {
+	case err != nil:
+		return 0, err
+	case res == nil:
+		return 0, fmt.Errorf("weir: %s returned neither a Result nor an error: %w",
+			NameOf(d.strategy), errors.ErrUnsupported)
+	}
+	c.result = *res
+	return 0, nil
+}
+
+// outcome returns the Outcome of res, which holds for left, if that is known.
+func (m *Limit) outcome(res *Result, left time.Duration) Outcome {
+	d := m.decider()
+	if d.local == nil && !res.Allowed() && !res.ExpiresAt.IsZero() {
+		left = waitOf(m.strategy, res)
+	}
+	return m.outcomeOf(*res, res.Remaining(d.most), left)
+}
+
+// call is a call of a Strategy, which does not keep what it is given.
+type call struct {
+	request Request
+	result  Result
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func (c *call) put() {
+	*c = call{}
+	calls.Put(c)
 }
 
 // decideTiers is decide of Tiers.
-func decideTiers(d *decider, op Op, r *Request) (out Outcome, err error) {
+func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
 	var v verdict
 	var now int64
-	if op == OpPeek {
+	if look {
 		v, now, err = d.tiers.see(r)
 	} else {
 		var at states.Locked[*algorithm.Slices]

@@ -165,7 +165,6 @@ func TestNumbersThatCanNeverBeRight(t *testing.T) {
 		func() { l.SlidingWindow().Limit(5, 0) })
 	assert.Panics(t, func() { l.SlidingWindow().Limit(5, time.Second).Named("") })
 	assert.Panics(t, func() { l.SlidingWindow().Limit(5, time.Second).Named(strings.Repeat("n", 257)) })
-	assert.Panics(t, func() { All() })
 	none := l.SlidingWindow().Limit(0, time.Second)
 	assert.False(t, none.Allow("k"), "a limit of 0 denies everything")
 }
@@ -242,55 +241,6 @@ func TestTiersSayWhichBinds(t *testing.T) {
 	assert.True(t, out.By.Allow("k"), "a part decides by all tiers")
 }
 
-// Results of Tiers and of All say which limit they are held against, and are compared by it.
-func TestResultsOfSeveralLimits(t *testing.T) {
-	l, _ := manual(t)
-	tiers := MustTiers(t, l, Tier{3, time.Second}, Tier{40, time.Minute})
-	loose, tight := l.FixedWindow().Limit(100, time.Minute), l.FixedWindow().Limit(2, time.Minute)
-
-	out := MustTake(t, All(loose, tiers.Limit()), "a", 1)
-	assert.Equal(t, "tiers, 3 in 1s", out.By.String())
-	assert.EqualValues(t, 2, out.Left)
-	assert.EqualValues(t, 3, out.Limit)
-
-	out = MustTake(t, All(tiers.Limit(), tight), "b", 1)
-	assert.Same(t, tight, out.By, "it has less left than any tier")
-	assert.EqualValues(t, 1, out.Left)
-
-	all := All(loose, tight)
-	for name, decide := range map[string]func() (*Result, error){
-		"Run":  func() (*Result, error) { return all.Unwrap().Run(t.Context(), &Request{Key: "c"}) },
-		"Peek": func() (*Result, error) { return all.Unwrap().(Peeker).Peek(t.Context(), &Request{Key: "d"}) },
-		"Admit": func() (*Result, error) {
-			res, _, err := all.Unwrap().(Admitter).Admit(t.Context(), &Request{Key: "e"})
-			return res, err
-		},
-	} {
-		res, err := decide()
-		require.NoError(t, err)
-		assert.EqualValues(t, 2, res.Limit, name)
-		assert.EqualValues(t, 1, res.Remaining(0), name)
-	}
-
-	d, err := Decide(t.Context(), Ask{Strategy: loose, Request: Request{Key: "f"}},
-		Ask{Strategy: tiers, Request: Request{Key: "f"}})
-	require.NoError(t, err)
-	assert.Equal(t, 1, d.By, "the tier of 3 has the least left")
-
-	attempts := Attempts{NewAttempt(tiers), NewAttempt(l.FixedWindow())}
-	for i := range attempts {
-		attempts[i].Request = Request{Key: "g", Limit: 1000, Duration: time.Hour}
-	}
-	_, err = attempts.Take(t.Context(), nil)
-	require.NoError(t, err)
-	assert.Equal(t, Tier{3, time.Second}, attempts[0].Tier())
-	assert.EqualValues(t, 2, attempts[0].Remaining())
-	assert.EqualValues(t, 3, attempts[0].Most())
-	assert.Equal(t, Tier{1000, time.Hour}, attempts[1].Tier())
-	assert.EqualValues(t, 999, attempts[1].Remaining())
-	assert.Zero(t, attempts.Binding())
-}
-
 func TestLeakyBucketOfALimit(t *testing.T) {
 	l := MustNew(t, Config{})
 	m := l.LeakyBucket(5).Limit(1000, time.Second)
@@ -339,6 +289,11 @@ func TestLimitOfATypeThatEmbedsAStrategy(t *testing.T) {
 	assert.False(t, mustLimit(embedding{l.SlidingWindow()}, 5, time.Second).Allow("k"))
 }
 
+// strategyFunc is a Strategy that is a function.
+type strategyFunc func(ctx context.Context) (*Result, error)
+
+func (f strategyFunc) Run(ctx context.Context, _ *Request) (*Result, error) { return f(ctx) }
+
 // What a strategy of another package cannot do is said.
 func TestLimitOfALesserStrategy(t *testing.T) {
 	m := mustLimit(strategyFunc(func(context.Context) (*Result, error) {
@@ -380,7 +335,7 @@ func TestLimitAllocatesNothing(t *testing.T) {
 	var buf [64]byte
 	for _, n := range []uint64{1, 1 << 40} { // denied, and admitted
 		fixed, sliding := l.FixedWindow().Limit(n, time.Hour), l.SlidingWindow().Limit(n, time.Hour)
-		both, jobs := All(fixed, sliding), l.InFlight().Limit(n)
+		jobs := l.InFlight().Limit(n)
 		for name, call := range map[string]func(){
 			"Allow of FixedWindow":   func() { fixed.Allow("10.0.0.7") },
 			"Allow of SlidingWindow": func() { sliding.Allow("10.0.0.7") },
@@ -393,8 +348,6 @@ func TestLimitAllocatesNothing(t *testing.T) {
 				held, _ := jobs.Hold(t.Context(), "10.0.0.7")
 				_ = held.Release(t.Context())
 			},
-			"Allow of All": func() { both.Allow("10.0.0.7") },
-			"Take of All":  func() { _, _ = both.Take(t.Context(), "10.0.0.7", 1) },
 			"Take of a log": func() {
 				_, _ = l.SlidingLog().Limit(1, time.Hour).Take(t.Context(), "10.0.0.7", 1)
 			},
@@ -598,56 +551,6 @@ func TestRunAllocatesItsResult(t *testing.T) {
 	}
 }
 
-// What All takes from one limit before it sees that a period of another one is over is not taken
-// and given back, since Stats would count that.
-func TestAllWhereAPeriodBegins(t *testing.T) {
-	l, now := manual(t)
-	m := All(l.TokenBucket(0).Limit(100, time.Minute), l.Counter().Limit(100, time.Second))
-	for range 10 {
-		require.True(t, m.Allow("k"))
-		*now = now.Add(time.Second)
-	}
-	assert.EqualValues(t, 20, l.Stats().Allowed)
-}
-
-// Of denials the one binds that lasts longest, in whatever order the limits are.
-func TestTheLongestDenialOfAllBinds(t *testing.T) {
-	l, _ := manual(t)
-	long, short := l.FixedWindow().Limit(1, time.Hour), l.FixedWindow().Limit(1, time.Minute)
-	for i, m := range []*Limit{All(long, short), All(short, long)} {
-		key := strconv.Itoa(i)
-		require.True(t, m.Allow(key))
-		out := MustTake(t, m, key, 1)
-		assert.False(t, out.Allowed())
-		assert.Same(t, long, out.By)
-		assert.Greater(t, out.Wait, time.Minute)
-	}
-}
-
-func TestAllOfAll(t *testing.T) {
-	l, _ := manual(t)
-	of := func(n uint64) *Limit { return l.SlidingWindow().Limit(n, time.Minute) }
-	three := of(3)
-	out := MustTake(t, All(All(of(10), of(20)), three), "k", 1)
-	assert.Same(t, three, out.By)
-	assert.EqualValues(t, 2, out.Left)
-	d, err := Decide(t.Context(), All(of(10), of(20)).For("k"), three.For("k"))
-	require.NoError(t, err)
-	assert.Equal(t, 1, d.By)
-}
-
-// All does not wait in Allow, and its Wait is by the clock of the limiter.
-func TestAllWithALeakyBucket(t *testing.T) {
-	l, _ := manual(t)
-	leaky := l.LeakyBucket(0).Limit(1, time.Hour)
-	m := All(l.SlidingWindow().Limit(9, time.Hour), l.LeakyBucket(10).Limit(1, time.Hour))
-	require.True(t, m.Allow("k"))
-	assert.False(t, m.Allow("k"))
-	require.True(t, leaky.Allow("k"))
-	out := MustTake(t, leaky, "k", 1)
-	assert.Equal(t, time.Hour, out.Wait)
-}
-
 // Take and Peek agree on what is left where numbers are clamped.
 func TestLeftOfClampedNumbers(t *testing.T) {
 	l, _ := manual(t)
@@ -666,7 +569,7 @@ func TestLeftOfClampedNumbers(t *testing.T) {
 func TestBoundStrategiesKeepTheirNumbers(t *testing.T) {
 	l, _ := manual(t)
 	limit := l.SlidingWindow().Limit(10, time.Minute)
-	for _, s := range []Strategy{limit, limit.Unwrap(), All(limit).Unwrap(),
+	for _, s := range []Strategy{limit, limit.Unwrap(),
 		mustLimit(foreign{l.SlidingWindow()}, 1, time.Second).Unwrap()} {
 		_, err := NewLimit(s, 1, time.Hour)
 		require.ErrorIs(t, err, ErrLimit)
@@ -682,16 +585,11 @@ func TestLimitsBeyondTheBound(t *testing.T) {
 		require.NoError(t, err)
 	}
 	a := l.SlidingWindow().Limit(1, time.Minute)
-	both := All(a, l.InFlight().Limit(1))
-	_, err := both.Take(t.Context(), "k", 1)
+	_, err := a.Take(t.Context(), "k", 1)
 	require.ErrorIs(t, err, ErrLimit)
 	_, err = a.Hold(t.Context(), "k")
 	require.ErrorIs(t, err, ErrLimit)
 	require.ErrorIs(t, a.Reset(t.Context(), "k"), ErrLimit)
-	_, err = ReserveAll(t.Context(), a.For("k"))
-	require.ErrorIs(t, err, ErrLimit)
-	_, err = Decide(t.Context(), a.For("k"), a.For("l"))
-	require.ErrorIs(t, err, ErrLimit)
 	assert.True(t, a.FailOpen().Allow("k"))
 }
 
@@ -713,25 +611,6 @@ type wrapping struct{ of *TokenBucket }
 
 func (s wrapping) Run(ctx context.Context, r *Request) (*Result, error) { return s.of.Run(ctx, r) }
 func (s wrapping) Unwrap() Strategy                                     { return s.of }
-
-// An Attempt of a Limit has what its strategy has.
-func TestAttemptOfALimit(t *testing.T) {
-	l, _ := manual(t)
-	a, b := l.SlidingWindow().Limit(2, time.Minute), l.SlidingWindow().Limit(1, time.Minute)
-	require.True(t, b.Allow("k"))
-	attempts := Attempts{NewAttempt(a), NewAttempt(b)}
-	for i := range attempts {
-		attempts[i].Request.Key = "k"
-	}
-	allowed, err := attempts.Take(t.Context(), nil)
-	require.NoError(t, err)
-	assert.False(t, allowed)
-	out, err := a.Peek(t.Context(), "k")
-	require.NoError(t, err)
-	assert.EqualValues(t, 1, out.TotalRequests, "nothing was taken")
-	_, err = NewAttempt(l.InFlight().Limit(1)).Holding()
-	require.NoError(t, err)
-}
 
 // The rules of a zone that only the program knows hold for a limit of a snapshot.
 func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/bounds"
 )
 
@@ -213,6 +215,23 @@ func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration
 		left = time.Duration(v.At - now)
 	}
 	return left
+}
+
+// returnOf returns what gives a part of an admission back, by give: in all no more than was taken,
+// and nothing after a denial. give gets a request for the part, and how much was given back before.
+func returnOf(
+	r *Request, taken *Result, give func(ctx context.Context, q *Request, before int64) error,
+) Return {
+	whole := *r // r is the caller's
+	var cost uint64
+	if taken.Allowed() {
+		cost = max(1, r.Cost)
+	}
+	return arith.Parts(cost, func(ctx context.Context, n, before uint64) error {
+		q := whole
+		q.Cost = n
+		return give(ctx, &q, clampCost(before))
+	})
 }
 
 // JoinKey joins parts into one key, each preceded by its length, so that no two lists of parts give

@@ -45,7 +45,7 @@ func (s *SlidingWindow) Forecast(
 	}
 	key := s.period(p.Scale)
 	var at sight
-	if c := s.see(r.Key, &key, &at); at.slot != nil {
+	if c := s.see(r.Key, &key, &at); at.Slot != nil {
 		var a algorithm.SlidingWindow
 		if more := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); more != noInstant {
 			return s.l.clock.Time(more), nil

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
-	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
@@ -57,33 +57,42 @@ func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.run(r, res, noSight); err != nil {
+	if _, err := s.local().Run(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// run implements local. The clock is read after the slot was found, so the reading is not before
-// one at which an earlier bucket of the key was removed.
-func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+// sight is what look may leave to a run that follows at once.
+type sight = forlimits.Sight
+
+// localSlots is a slotStrategy as a [forlimits.Local].
+type localSlots slotStrategy
+
+func (s *slotStrategy) local() local { return (*localSlots)(s) }
+
+// Run implements [forlimits.Local]. The clock is read after the slot was found, so the reading is
+// not before one at which an earlier bucket of the key was removed.
+func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	s := (*slotStrategy)(of)
 	var seen sight
-	if at.slot != nil {
+	if at.Slot != nil {
 		seen = *at
 	} else {
-		if seen.params, err = s.parse(r); err != nil {
+		if seen.Params, err = s.parse(r); err != nil {
 			return 0, err
 		}
 		key := s.period(seen.Scale)
-		if seen.slot, seen.state, _ = s.table.find(r.Key, &key); seen.slot != nil {
-			seen.now = s.l.clock.Read()
+		if seen.Slot, seen.State, _ = s.table.find(r.Key, &key); seen.Slot != nil {
+			seen.Now = s.l.clock.Read()
 		}
 	}
-	if seen.slot != nil {
-		if v, now, ok := s.hit(seen.slot, seen.state, seen.params, seen.now); ok {
+	if seen.Slot != nil {
+		if v, now, ok := s.hit(seen.Slot, seen.State, seen.Params, seen.Now); ok {
 			return s.l.setResult(res, v, now), nil
 		}
 	}
-	v, b, err := s.decideLocked(r.Key, seen.params, toCount)
+	v, b, err := s.decideLocked(r.Key, seen.Params, toCount)
 	if err != nil {
 		*res = Result{}
 		return 0, err
@@ -261,78 +270,66 @@ func (s *slotStrategy) lock(
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.look(r, res, noSight); err != nil {
+	if _, err := s.local().Look(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// look implements local. It takes no lock for a known caller, unless a denial begins another epoch.
-func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+// Look implements [forlimits.Local]. It takes no lock for a known caller, unless a denial begins
+// another epoch.
+func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	s := (*slotStrategy)(of)
 	p, err := s.parse(r)
 	if err != nil {
 		return 0, err
 	}
-	seen, to := sight{params: p}, toDeny
-	if at == noSight {
+	seen, to := sight{Params: p}, toDeny
+	if at == forlimits.NoSight {
 		to = toLook
 	}
 	var v verdict
 	var next, have slots.Content
 	if s.kind == fixedKind { // its slots are those of one window
-		seen.now = s.l.clock.Read()
-		seen.w = s.l.windows.Running(seen.now, p.Scale)
-		v = p.Verdict(s.see(r.Key, &seen.w.Fixed, &seen).N, seen.w.End)
+		seen.Now = s.l.clock.Read()
+		seen.Window = s.l.windows.Running(seen.Now, p.Scale)
+		v = p.Verdict(s.see(r.Key, &seen.Window.Fixed, &seen).N, seen.Window.End)
 	} else {
 		key := s.period(p.Scale)
 		have = s.see(r.Key, &key, &seen)
-		seen.now = s.l.clock.Read() // after the slot was found, as in run
-		v, next = s.algorithm.Decide(have, p, seen.now)
+		seen.Now = s.l.clock.Read() // after the slot was found, as in run
+		v, next = s.algorithm.Decide(have, p, seen.Now)
 	}
-	if to == toDeny && at != finalLook && seen.slot != nil && v.Allowed {
+	if to == toDeny && at != forlimits.FinalLook && seen.Slot != nil && v.Allowed {
 		*at = seen
 		return 0, nil
 	}
 	again := !v.Allowed && (s.l.clock.IsCoarse() || // a coarse clock may be late
 		to == toDeny && next != have)
-	if seen.slot == nil || again {
+	if seen.Slot == nil || again {
 		var b visit
 		if v, b, err = s.decideLocked(r.Key, p, to); err != nil {
 			return 0, err
 		}
-		seen.now = b.now
+		seen.Now = b.now
 	}
-	return s.l.setResult(res, v, seen.now), nil
+	return s.l.setResult(res, v, seen.Now), nil
 }
 
 // see finds a caller, and returns what its bucket holds. It takes no lock.
 func (s *slotStrategy) see(id string, key *slots.Period, at *sight) slots.Content {
 	for {
-		at.slot, at.state, _ = s.table.find(id, key)
-		if at.slot == nil {
+		at.Slot, at.State, _ = s.table.find(id, key)
+		if at.Slot == nil {
 			return algorithm.None
 		}
-		c := at.slot.Content(at.state)
+		c := at.Slot.Content(at.State)
 		// else its words may be of two epochs
-		if at.slot.State().Epoch() == at.state.Epoch() {
+		if at.Slot.State().Epoch() == at.State.Epoch() {
 			return c
 		}
 	}
 }
-
-// sight is where look saw that a bucket admits a request: a run at once goes on from there, as if
-// it had read all this itself.
-type sight struct {
-	params
-	slot  *slots.Slot // nil: look saw no such bucket
-	state slots.State
-	now   int64
-	w     *windows.Window // of a fixed window
-}
-
-// noSight stands for a run without a look, or a Peek; finalLook for a look of a decision that no
-// run follows. Nothing writes them.
-var noSight, finalLook = new(sight), new(sight)
 
 // Refund implements [Refunder].
 func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) error {

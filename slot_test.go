@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
@@ -148,33 +149,37 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 func TestRunAfterALook(t *testing.T) {
 	r := Request{Key: "id", Limit: 5, Duration: time.Hour}
 	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
-	hits := func(s local, r Request, n int) {
+	type looking interface {
+		Resetter
+		local() local
+	}
+	hits := func(s looking, r Request, n int) {
 		for range n {
-			_, err := s.run(&r, new(Result), noSight)
+			_, err := s.local().Run(&r, new(Result), forlimits.NoSight)
 			require.NoError(t, err)
 		}
 	}
-	for name, make := range map[string]func(*Limiter) local{
-		"fixed window":   func(l *Limiter) local { return l.FixedWindow() },
-		"sliding window": func(l *Limiter) local { return l.SlidingWindow() },
-		"token bucket":   func(l *Limiter) local { return l.TokenBucket(0) },
-		"counter":        func(l *Limiter) local { return l.Counter() },
-		"calendar":       func(l *Limiter) local { return l.Calendar(Hour, nil) },
+	for name, make := range map[string]func(*Limiter) looking{
+		"fixed window":   func(l *Limiter) looking { return l.FixedWindow() },
+		"sliding window": func(l *Limiter) looking { return l.SlidingWindow() },
+		"token bucket":   func(l *Limiter) looking { return l.TokenBucket(0) },
+		"counter":        func(l *Limiter) looking { return l.Counter() },
+		"calendar":       func(l *Limiter) looking { return l.Calendar(Hour, nil) },
 	} {
 		for between, c := range map[string]struct {
-			change func(s local)
+			change func(s looking)
 			want   State
 			total  uint64
 			err    error
 		}{
-			"nothing":      {func(local) {}, Allow, 3, nil},
-			"one hit":      {func(s local) { hits(s, r, 1) }, Allow, 4, nil},
-			"the last hit": {func(s local) { hits(s, r, 3) }, Deny, 5, nil},
-			"a reset": {func(s local) {
-				require.NoError(t, s.(Resetter).Reset(t.Context(), &r))
+			"nothing":      {func(looking) {}, Allow, 3, nil},
+			"one hit":      {func(s looking) { hits(s, r, 1) }, Allow, 4, nil},
+			"the last hit": {func(s looking) { hits(s, r, 3) }, Deny, 5, nil},
+			"a reset": {func(s looking) {
+				require.NoError(t, s.Reset(t.Context(), &r))
 			}, Allow, 1, nil},
-			"another caller": {func(s local) {
-				require.NoError(t, s.(Resetter).Reset(t.Context(), &r))
+			"another caller": {func(s looking) {
+				require.NoError(t, s.Reset(t.Context(), &r))
 				hits(s, other, 2)
 			}, 0, 0, ErrFull},
 		} {
@@ -183,18 +188,18 @@ func TestRunAfterALook(t *testing.T) {
 				s := make(l)
 				hits(s, r, 2)
 				var seen sight
-				_, err := s.look(&r, new(Result), &seen)
+				_, err := s.local().Look(&r, new(Result), &seen)
 				require.NoError(t, err)
-				require.NotNil(t, seen.slot)
+				require.NotNil(t, seen.Slot)
 				c.change(s)
 				var res Result
-				if _, err = s.run(&r, &res, &seen); c.err == nil {
+				if _, err = s.local().Run(&r, &res, &seen); c.err == nil {
 					require.NoError(t, err)
 					assert.Equal(t, Result{State: c.want, TotalRequests: c.total, ExpiresAt: res.ExpiresAt}, res)
 					return
 				}
 				require.ErrorIs(t, err, c.err)
-				_, err = s.look(&other, &res, noSight)
+				_, err = s.local().Look(&other, &res, forlimits.NoSight)
 				require.NoError(t, err)
 				assert.EqualValues(t, 3, res.TotalRequests, "two hits, and the one that the look would add")
 			})

@@ -5,9 +5,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/states"
-
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/forlimits"
+	"github.com/weirgo/weir/internal/core/states"
 )
 
 // stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold
@@ -72,14 +72,20 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h states.Locked[S], err e
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.run(r, res, noSight); err != nil {
+	if _, err := (*localStates[S])(s).Run(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// run implements local.
-func (s *stateStrategy[S]) run(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
+// localStates is a stateStrategy as a [forlimits.Local].
+type localStates[S states.State] stateStrategy[S]
+
+func (s *stateStrategy[S]) local() local { return (*localStates[S])(s) }
+
+// Run implements [forlimits.Local].
+func (of *localStates[S]) Run(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
+	s := (*stateStrategy[S])(of)
 	v, at, err := s.decide(r)
 	if err != nil {
 		return 0, err
@@ -123,14 +129,15 @@ func (s *stateStrategy[S]) decide(r *Request) (v verdict, at states.Locked[S], e
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.look(r, res, noSight); err != nil {
+	if _, err := (*localStates[S])(s).Look(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// look implements local.
-func (s *stateStrategy[S]) look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
+// Look implements [forlimits.Local].
+func (of *localStates[S]) Look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
+	s := (*stateStrategy[S])(of)
 	v, now, err := s.see(r)
 	if err != nil {
 		return 0, err

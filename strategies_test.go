@@ -97,16 +97,6 @@ func TestTokenBucketAtExtremeInstants(t *testing.T) {
 	}
 }
 
-func TestAllReportsNoUnlimitedPolicyAsTheTightest(t *testing.T) {
-	l, _ := newLimiter(t, weir.Config{})
-	s := weir.AllOf(
-		weir.Keyed("none", l.FixedWindow(), math.MaxUint64, time.Hour),
-		weir.Keyed("tight", l.FixedWindow(), 3, time.Minute),
-	)
-	res := weir.MustRun(t, s, &weir.Request{Key: "a"})
-	assert.Equal(t, epoch.Add(time.Minute), res.ExpiresAt, "the minute's end")
-}
-
 func TestDenialThatCanNeverPassModifiesTheBucket(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	weir.MustCheck(t, l, "a", 60_000, 1)

@@ -2,7 +2,9 @@ package weir
 
 import (
 	"context"
+	"fmt"
 	"math"
+	"strings"
 	"time"
 )
 
@@ -164,17 +166,6 @@ type (
 		Release(ctx context.Context) error
 	}
 
-	// Batcher calls one method for several limits, in one round trip.
-	Batcher interface {
-		// Store returns a value that is equal for strategies whose calls can go together, and the
-		// Strategy itself: a type that embeds it, and may have another Run, is not taken for a Batcher.
-		Store() (store any, of Strategy)
-
-		// Batch calls the method of op for each of limits, whose Strategies have this Store, and sets
-		// its Result, of a decision, its Err, and its Source if that is known.
-		Batch(ctx context.Context, op Op, limits []*Attempt)
-	}
-
 	// Named has a plain name, such as "sliding window".
 	Named interface {
 		Algorithm() string
@@ -200,6 +191,20 @@ func As[T any](s Strategy) (t T, ok bool) {
 		}
 		s = w.Unwrap()
 	}
+}
+
+// NameOf returns the plain name of s, such as "sliding window": that of a [Named] Strategy, or of
+// the one that s wraps, or what String returns. The name of any other is its type.
+func NameOf(s Strategy) string {
+	switch s := s.(type) {
+	case Named:
+		return s.Algorithm()
+	case Wrapper:
+		return NameOf(s.Unwrap())
+	case fmt.Stringer:
+		return s.String()
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
 }
 
 // What is known of a Strategy beside the optional interfaces, found by [As].
@@ -235,17 +240,6 @@ func (allAtOnce) Forecast(_ context.Context, _ *Request, admitted *Result) (time
 	}
 	return admitted.ExpiresAt, nil
 }
-
-// Op is a method of a Strategy that a [Batcher] calls.
-type Op uint8
-
-// The methods: Run, and those of [Peeker], [Refunder] and [Charger].
-const (
-	OpRun Op = iota
-	OpPeek
-	OpRefund
-	OpCharge
-)
 
 // Backlog is what a [Reconciler] has missed of one caller while another store decided.
 type Backlog struct {

@@ -147,9 +147,6 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 		"a cost over a policy": {func(l *Limiter) Strategy {
 			return keyed{JoinKey("p"), l.FixedWindow(), 2, time.Minute}
 		}, 3},
-		"a cost over one of All": {func(l *Limiter) Strategy {
-			return AllOf(l.FixedWindow(), l.TokenBucket(3))
-		}, 4},
 		"a cost over a tier": {func(l *Limiter) Strategy {
 			return MustTiers(t, l, Tier{2, time.Second}, Tier{2, time.Minute})
 		}, 3},
@@ -346,14 +343,12 @@ func TestDifferentLimitsDoNotWaitForEachOther(t *testing.T) {
 			s Strategy
 			r Request
 		}{
-			"another key":          {s, Request{Key: "b", Limit: 1, Duration: time.Minute}},
-			"another duration":     {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
-			"a higher limit":       {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
-			"another strategy":     {l.FixedWindow(), used},
-			"a policy on it":       {keyed{JoinKey("p"), s, 1, time.Minute}, used},
-			"another policy on it": {keyed{JoinKey("q"), s, 1, time.Minute}, used},
-			"another list of All": {AllOf(l.FixedWindow()),
-				Request{Key: "c", Limit: 1, Duration: time.Minute}},
+			"another key":            {s, Request{Key: "b", Limit: 1, Duration: time.Minute}},
+			"another duration":       {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
+			"a higher limit":         {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
+			"another strategy":       {l.FixedWindow(), used},
+			"a policy on it":         {keyed{JoinKey("p"), s, 1, time.Minute}, used},
+			"another policy on it":   {keyed{JoinKey("q"), s, 1, time.Minute}, used},
 			"one not to be compared": {uncomparable{l.TokenBucket(0), nil}, used},
 		} {
 			arrive(t.Context(), tt.s, tt.r).want(t, 0, nil, what)

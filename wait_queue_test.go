@@ -112,10 +112,8 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 		"a queue of 3":  func(l *Limiter) Strategy { return l.LeakyBucket(3) },
 	} {
 		for composed, in := range map[string]func(Strategy) Strategy{
-			"alone":       func(s Strategy) Strategy { return s },
-			"All":         func(s Strategy) Strategy { return AllOf(s) },
-			"Policy":      func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second} },
-			"Policy{All}": func(s Strategy) Strategy { return keyed{JoinKey("p"), AllOf(s), 1, time.Second} },
+			"alone":  func(s Strategy) Strategy { return s },
+			"Policy": func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second} },
 		} {
 			t.Run(name+"/"+composed, func(t *testing.T) {
 				Waiting(t, func(t *testing.T, l *Limiter) {
@@ -259,8 +257,9 @@ type weighted struct {
 
 func TestWaitIDs(t *testing.T) {
 	l := MustNew(t, Config{})
-	fixed, both, none := l.FixedWindow(), AllOf(l.FixedWindow(), l.TokenBucket(0)), functional(nil)
-	inner := keyed{JoinKey("q"), both, 1, 2}
+	fixed, none := l.FixedWindow(), functional(nil)
+	around := &weighted{fixed, 1}
+	inner := keyed{JoinKey("q"), around, 1, 2}
 	for what, tt := range map[string]struct {
 		s, other Strategy
 		same     bool
@@ -269,17 +268,16 @@ func TestWaitIDs(t *testing.T) {
 		"two strategies":                {fixed, l.FixedWindow(), false},
 		"a struct around a strategy":    {weighted{fixed, 1}, weighted{fixed, 1}, true},
 		"two structs around a strategy": {weighted{fixed, 1}, weighted{fixed, 2}, false},
-		"All":                           {both, both, true},
-		"All twice":                     {AllOf(fixed), AllOf(fixed), false},
-		"All within All":                {AllOf(both), AllOf(both), false},
+		"a pointer":                     {around, around, true},
+		"two pointers":                  {around, &weighted{fixed, 1}, false},
 		"a policy":                      {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 2}, true},
 		"policies of two names":         {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("q"), fixed, 1, 2}, false},
 		"policies of two limits":        {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 2, 2}, false},
 		"policies of two durations":     {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 3}, false},
-		"a policy on All":               {keyed{JoinKey("p"), both, 1, 2}, keyed{JoinKey("p"), both, 1, 2}, true},
+		"a policy on a pointer":         {keyed{JoinKey("p"), around, 1, 2}, keyed{JoinKey("p"), around, 1, 2}, true},
 		"policies on a policy":          {keyed{JoinKey("p"), inner, 3, 4}, keyed{JoinKey("p"), inner, 5, 6}, true},
 		"a struct with a slice":         {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
-		"a struct around All":           {weighted{both, 1}, weighted{both, 1}, true},
+		"a struct around a pointer":     {weighted{around, 1}, weighted{around, 1}, true},
 		"a function":                    {none, none, false},
 		"a policy on a function":        {keyed{JoinKey("p"), none, 1, 2}, keyed{JoinKey("p"), none, 1, 2}, false},
 		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()},

@@ -9,28 +9,30 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/stores/guarded"
+	"github.com/weirgo/weir/limits"
 )
 
-// Store implements weir.Batcher: the calls of Fallbacks go together if those of their primaries do.
+// Store implements limits.Batcher: the calls of Fallbacks go together if those of their primaries
+// do.
 func (f *Fallback) Store() (store any, of weir.Strategy) { return f.store, f }
 
 // batched is the Store of Fallbacks on primaries of one Store.
 type batched struct{ primaries any }
 
-// Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or
-// peeked at, given back or charged as by the method of op; but the calls of the primaries are one:
-// it is made once each of them is needed, or its Fallback does without.
-func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
-	if f.store == any(f) || len(limits) == 1 {
-		for _, l := range limits {
+// Batch implements limits.Batcher. Each limit is decided as by RunSource, which its Source names,
+// or peeked at, given back or charged as by the method of op; but the calls of the primaries are
+// one: it is made once each of them is needed, or its Fallback does without.
+func (f *Fallback) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
+	if f.store == any(f) || len(attempts) == 1 {
+		for _, l := range attempts {
 			l.Strategy().(*Fallback).one(ctx, op, l)
 		}
 		return
 	}
-	m := meeting{make(chan *weir.Attempt, len(limits)), make(chan struct{})}
+	m := meeting{make(chan *limits.Attempt, len(attempts)), make(chan struct{})}
 	var all sync.WaitGroup
 	var panicked atomic.Pointer[any]
-	for _, l := range limits {
+	for _, l := range attempts {
 		all.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
@@ -40,8 +42,8 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt
 			m.attend(ctx, op, l)
 		})
 	}
-	var met []*weir.Attempt
-	for range limits {
+	var met []*limits.Attempt
+	for range attempts {
 		if l := <-m.coming; l != nil {
 			met = append(met, l)
 		}
@@ -57,17 +59,17 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt
 
 // meeting is where the calls of several primaries become one.
 type meeting struct {
-	coming chan *weir.Attempt // of primary, once from each that attends; nil: it does without
-	over   chan struct{}      // closed when the call has ended
+	coming chan *limits.Attempt // of primary, once from each that attends; nil: it does without
+	over   chan struct{}        // closed when the call has ended
 }
 
 // call makes one call of the primaries of limits.
-func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
+func (m meeting) call(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
 	guarded.Do(func() error {
-		limits[0].Strategy().(weir.Batcher).Batch(ctx, op, limits)
+		attempts[0].Strategy().(limits.Batcher).Batch(ctx, op, attempts)
 		return nil
 	}, func(err error) {
-		for _, l := range limits {
+		for _, l := range attempts {
 			l.Err = cmp.Or(err, l.Err)
 		}
 		close(m.over)
@@ -75,9 +77,9 @@ func (m meeting) call(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 }
 
 // attend makes the call of op for l, and that of its primary in the meeting.
-func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Attempt) {
+func (m meeting) attend(ctx context.Context, op limits.Op, l *limits.Attempt) {
 	var once sync.Once
-	settle := func(as *weir.Attempt) (first bool) {
+	settle := func(as *limits.Attempt) (first bool) {
 		once.Do(func() { m.coming <- as; first = true })
 		return first
 	}
@@ -85,9 +87,9 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Attempt) {
 	one := *l.Strategy().(*Fallback)
 	one.leave = func() { settle(nil) }
 	one.doPrimary = func(
-		ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
+		ctx context.Context, op limits.Op, r *weir.Request, taken *weir.Result,
 	) (*weir.Result, error) {
-		of := weir.NewAttempt(one.primary.Strategy)
+		of := limits.NewAttempt(one.primary.Strategy)
 		if of.Request = *r; taken != nil {
 			of.Result = *taken
 		}
@@ -99,7 +101,7 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Attempt) {
 		case <-ctx.Done(): // the call goes on
 			return nil, ctx.Err()
 		}
-		if of.Err != nil || op == weir.OpRefund || op == weir.OpCharge {
+		if of.Err != nil || op == limits.OpRefund || op == limits.OpCharge {
 			return nil, of.Err
 		}
 		return &of.Result, nil
@@ -108,9 +110,9 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Attempt) {
 }
 
 // one makes the call of op for l.
-func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Attempt) {
+func (f *Fallback) one(ctx context.Context, op limits.Op, l *limits.Attempt) {
 	var res *weir.Result
-	if op == weir.OpRun {
+	if op == limits.OpRun {
 		var source Source
 		res, source, l.Err = f.RunSource(ctx, &l.Request)
 		l.Source, l.Undecided = source.String(), source == FromOnFail

@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
 // far is a store of limits, each call of which takes a round trip.
@@ -37,12 +38,12 @@ func (s *far) trip(c call) (*weir.Result, error) {
 
 func (s *far) Store() (any, weir.Strategy) { return s, s }
 
-func (s *far) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
-	if s.exits.Load() && len(limits) > 1 {
+func (s *far) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
+	if s.exits.Load() && len(attempts) > 1 {
 		runtime.Goexit()
 	}
 	_, err := s.serve(ctx, "Batch", nil, func(inner weir.Strategy) (*weir.Result, error) {
-		for _, l := range limits {
+		for _, l := range attempts {
 			res, err := wrap.Do(ctx, op, inner.(chargeable), &l.Request, &l.Result)
 			if l.Err = err; res != nil {
 				l.Result = *res
@@ -50,7 +51,7 @@ func (s *far) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 		}
 		return nil, nil
 	})
-	for _, l := range limits {
+	for _, l := range attempts {
 		l.Err = cmp.Or(err, l.Err)
 	}
 }
@@ -58,21 +59,21 @@ func (s *far) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
 // together returns limits on two Fallbacks of one server, and what is counted there.
 func together(
 	t *testing.T, took time.Duration, cfg fallback.Config,
-) (*far, weir.Attempts, func() [2]uint64) {
+) (*far, limits.Attempts, func() [2]uint64) {
 	// in no Limiter of this process, as far as is known
 	counting := func() weir.Strategy { return chargingOnly(local(t)) }
 	s := &far{server: newServer(counting), took: took}
 	s.passes = s.trip
 	own := local(t)
-	var limits weir.Attempts
+	var attempts limits.Attempts
 	for _, key := range []string{"a", "b"} {
-		l := weir.NewAttempt(newFallback(t, s, own, cfg))
+		l := limits.NewAttempt(newFallback(t, s, own, cfg))
 		l.Request = weir.Request{Key: key, Limit: 100, Duration: time.Hour}
-		limits = append(limits, l)
+		attempts = append(attempts, l)
 	}
-	return s, limits, func() (counts [2]uint64) {
+	return s, attempts, func() (counts [2]uint64) {
 		for i := range counts {
-			r := limits[i].Request
+			r := attempts[i].Request
 			r.Cost = 1
 			counts[i] = total(t, s.Unwrap(), r)
 		}
@@ -83,33 +84,33 @@ func together(
 // Whatever the method, the calls of several primaries are one.
 func TestSeveralCallsAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, limits, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
-		take := func(set func(l *weir.Attempt)) int64 {
-			for i := range limits {
-				set(&limits[i])
+		s, attempts, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
+		take := func(set func(l *limits.Attempt)) int64 {
+			for i := range attempts {
+				set(&attempts[i])
 			}
 			s.trips.Store(0)
-			_, err := limits.Take(context.Background(), nil)
+			_, err := attempts.Take(context.Background(), nil)
 			require.NoError(t, err)
 			synctest.Wait()
 			return s.trips.Load()
 		}
-		assert.EqualValues(t, 1, take(func(*weir.Attempt) {}))
+		assert.EqualValues(t, 1, take(func(*limits.Attempt) {}))
 		assert.Equal(t, [2]uint64{1, 1}, counts())
-		require.NoError(t, limits.Refund(context.Background()))
+		require.NoError(t, attempts.Refund(context.Background()))
 		assert.EqualValues(t, 2, s.trips.Load())
 		assert.Equal(t, [2]uint64{}, counts())
-		assert.EqualValues(t, 1, take(func(l *weir.Attempt) { l.Look = true }))
-		assert.EqualValues(t, 2, take(func(l *weir.Attempt) {
+		assert.EqualValues(t, 1, take(func(l *limits.Attempt) { l.Look = true }))
+		assert.EqualValues(t, 2, take(func(l *limits.Attempt) {
 			l.Look, l.Afterwards, l.Request.Cost = false, true, 150
 		}),
 			"what is over its limit is charged")
 		assert.Equal(t, [2]uint64{150, 150}, counts())
 
-		here := weir.NewAttempt(local(t))
+		here := limits.NewAttempt(local(t))
 		here.Request = weir.Request{Key: "none", Limit: 0, Duration: time.Hour}
-		limits = append(limits, here)
-		assert.EqualValues(t, 1, take(func(l *weir.Attempt) {
+		attempts = append(attempts, here)
+		assert.EqualValues(t, 1, take(func(l *limits.Attempt) {
 			l.Afterwards = false
 		}), "peeks after a denial")
 	})
@@ -118,19 +119,19 @@ func TestSeveralCallsAreOne(t *testing.T) {
 // A panic of a user's function reaches the caller, from a call with others too.
 func TestPanicsReachTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, limits, counts := together(t, time.Millisecond,
+		_, attempts, counts := together(t, time.Millisecond,
 			fallback.Config{Timeout: time.Second, Partition: func(key string) string {
 				if key == "bad" {
 					panic("no partition")
 				}
 				return key
 			}})
-		limits[1].Request.Key = "bad"
+		attempts[1].Request.Key = "bad"
 		assert.PanicsWithValue(t, "no partition", func() {
-			_, _ = limits.Take(context.Background(), nil)
+			_, _ = attempts.Take(context.Background(), nil)
 		})
-		limits[1].Request.Key = "b"
-		allowed, err := limits.Take(context.Background(), nil)
+		attempts[1].Request.Key = "b"
+		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
 		assert.Equal(t, [2]uint64{2, 1}, counts(), "what was called before the panic stands")
@@ -140,15 +141,15 @@ func TestPanicsReachTheCaller(t *testing.T) {
 // A primary that ends the goroutine of a call of several limits has decided on none of them.
 func TestPrimaryThatExitsInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, limits, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
+		s, attempts, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
 		s.exits.Store(true)
-		allowed, err := limits.Take(context.Background(), nil)
+		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.Equal(t, "local", limits[0].Source)
-		assert.Equal(t, "local", limits[1].Source)
+		assert.Equal(t, "local", attempts[0].Source)
+		assert.Equal(t, "local", attempts[1].Source)
 		s.exits.Store(false)
-		allowed, err = limits.Take(context.Background(), nil)
+		allowed, err = attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
 		assert.Equal(t, [2]uint64{2, 2}, counts())
@@ -158,12 +159,12 @@ func TestPrimaryThatExitsInABatch(t *testing.T) {
 // Callers that give up before their call begins do not count against primary.
 func TestCallersThatGiveUpTogetherAreNoFailure(t *testing.T) {
 	var errs atomic.Int64
-	_, limits, _ := together(t, 0, fallback.Config{Timeout: time.Minute, OnError: func(error) {
+	_, attempts, _ := together(t, 0, fallback.Config{Timeout: time.Minute, OnError: func(error) {
 		errs.Add(1)
 	}})
 	for i := range 2000 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i%50)*time.Microsecond)
-		_, _ = limits.Take(ctx, nil)
+		_, _ = attempts.Take(ctx, nil)
 		cancel()
 	}
 	assert.Zero(t, errs.Load())
@@ -172,17 +173,17 @@ func TestCallersThatGiveUpTogetherAreNoFailure(t *testing.T) {
 // A caller that owes something holds up no other one.
 func TestDebtsHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, limits, counts := together(t, 120*time.Millisecond,
+		s, attempts, counts := together(t, 120*time.Millisecond,
 			fallback.Config{Timeout: 200 * time.Millisecond})
 		s.fails(errDown)
-		_, err := limits[:1].Take(context.Background(), nil)
+		_, err := attempts[:1].Take(context.Background(), nil)
 		require.NoError(t, err)
 		s.fails(nil)
 		start := time.Now()
-		allowed, err := limits.Take(context.Background(), nil)
+		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.Equal(t, []string{"primary", "primary"}, []string{limits[0].Source, limits[1].Source})
+		assert.Equal(t, []string{"primary", "primary"}, []string{attempts[0].Source, attempts[1].Source})
 		assert.Equal(t, 120*time.Millisecond, time.Since(start), "at the same time")
 		assert.Equal(t, [2]uint64{2, 1}, counts())
 	})

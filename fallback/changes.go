@@ -9,10 +9,11 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
-// Charge adds r.Cost whether it fits or not, so that weir.Reserve can settle on a Fallback. Primary
-// is charged, and local with its share, so that it continues from there. If primary is no
+// Charge adds r.Cost whether it fits or not, so that limits.Reserve can settle on a Fallback.
+// Primary is charged, and local with its share, so that it continues from there. If primary is no
 // weir.Charger the error is errors.ErrUnsupported. While primary does not answer, local alone is
 // charged, if it is a weir.Charger, and primary before it next decides for that key. A charge whose
 // answer was lost may be counted by both.
@@ -22,7 +23,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	_, err := v.call(ctx, calling(weir.OpCharge, nil))
+	_, err := v.call(ctx, calling(limits.OpCharge, nil))
 	if err != nil && err != errUndecided {
 		return err
 	}
@@ -76,7 +77,7 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	if owed > 0 {
 		own := *v.toShare(v.sharedAmong())
 		own.Cost = owed
-		if _, err := v.doLocal(ctx, weir.OpRefund, &own, taken); wrap.Supported(err) != nil {
+		if _, err := v.doLocal(ctx, limits.OpRefund, &own, taken); wrap.Supported(err) != nil {
 			return err
 		}
 	}
@@ -85,19 +86,19 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	}
 	rest, was := *v.r, *taken // the call may outlive its caller
 	rest.Cost, v.r = cost-owed, &rest
-	return v.send(ctx, calling(weir.OpRefund, &was))
+	return v.send(ctx, calling(limits.OpRefund, &was))
 }
 
 // revocably calls a method of s, but Admit in place of Run. What that returns is stored in
 // giveBack, and called in place of Refund; it is nil if s is no weir.Admitter, or did not decide by
 // Admit.
 func revocably(s *wrap.Strategy, giveBack *weir.Return) method {
-	return func(ctx context.Context, op weir.Op, r *weir.Request,
+	return func(ctx context.Context, op limits.Op, r *weir.Request,
 		taken *weir.Result) (res *weir.Result, err error) {
 		switch {
-		case op == weir.OpRefund && *giveBack != nil:
+		case op == limits.OpRefund && *giveBack != nil:
 			return nil, (*giveBack)(ctx, wrap.Cost(r))
-		case op == weir.OpRun:
+		case op == limits.OpRun:
 			res, *giveBack, err = s.Admit(ctx, r)
 			if !errors.Is(err, errors.ErrUnsupported) {
 				return res, err
@@ -143,7 +144,7 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		case source != FromPrimary || primary == nil: // Refund would give back what counts no more
 			return nil
 		}
-		return v.send(ctx, calling(weir.OpRefund, taken))
+		return v.send(ctx, calling(limits.OpRefund, taken))
 	}), nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/stores/callers"
+	"github.com/weirgo/weir/limits"
 )
 
 // Source is where a decision was made.
@@ -46,7 +47,7 @@ type Fallback struct {
 }
 
 // method calls a method of primary or local, as wrap.Do does.
-type method func(ctx context.Context, op weir.Op, r *weir.Request,
+type method func(ctx context.Context, op limits.Op, r *weir.Request,
 	taken *weir.Result) (*weir.Result, error)
 
 // common is what the copies of a Fallback have in common.
@@ -185,7 +186,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.seeder, _ = local.(weir.Seeder)
 	_, f.aware = local.(weir.Refunder)
 	f.store = f
-	if asked := weir.NewAttempt(primary); asked.Store() != nil {
+	if asked := limits.NewAttempt(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}
 	}
 	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
@@ -230,7 +231,7 @@ func (f *Fallback) RunSource(
 		return res, FromPrimary, nil
 	}
 	if err == errUndecided {
-		res, source, err = v.runLocal(ctx, weir.OpRun)
+		res, source, err = v.runLocal(ctx, limits.OpRun)
 	}
 	if v.late != nil && (err != nil || !res.Allowed()) {
 		v.settle(ctx, known{unused: true})
@@ -250,11 +251,11 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if v.b.Closed() && v.backlog() == nil {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
-		if res, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
+		if res, err := unjudged.call(ctx, calling(limits.OpPeek, nil)); err != errUndecided {
 			return res, err
 		}
 	}
-	res, _, err := v.runLocal(ctx, weir.OpPeek)
+	res, _, err := v.runLocal(ctx, limits.OpPeek)
 	return res, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
@@ -43,7 +44,7 @@ type deciding func(own *weir.Request, n uint64) (*weir.Result, error)
 
 // runLocal has local Run or Peek, and records what it admits. A call of primary that begins
 // meanwhile waits for the record, which it takes along.
-func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source, error) {
+func (v *visit) runLocal(ctx context.Context, op limits.Op) (*weir.Result, Source, error) {
 	return v.locally(func(own *weir.Request, n uint64) (*weir.Result, error) {
 		v.a.mu.Lock()
 		defer v.a.mu.Unlock()
@@ -51,7 +52,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source,
 		res, err := v.countCalls(ctx, op, own)
 		if err == nil && res == nil {
 			res, err = v.doLocal(ctx, op, own, nil)
-			if err == nil && res.Allowed() && op == weir.OpRun {
+			if err == nil && res.Allowed() && op == limits.OpRun {
 				v.recordDebt(n, res)
 			}
 		}

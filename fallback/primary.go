@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
 // Prompt is an optional interface of a primary. Prompt reports whether its calls end with the
@@ -27,7 +28,7 @@ type Warmer interface {
 type operation func(v *visit, ctx context.Context) (*weir.Result, error)
 
 // calling is the operation that is one method of primary.
-func calling(op weir.Op, taken *weir.Result) operation {
+func calling(op limits.Op, taken *weir.Result) operation {
 	return func(v *visit, ctx context.Context) (*weir.Result, error) {
 		return v.doPrimary(ctx, op, v.r, taken)
 	}
@@ -109,7 +110,7 @@ func (v *visit) settle(ctx context.Context, now known) {
 	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
 		go func(v visit) { // of its own: the call is another late one
 			v.a.recount(0, wrap.Cost(v.r))
-			_ = v.send(context.WithoutCancel(ctx), calling(weir.OpRefund, p.res))
+			_ = v.send(context.WithoutCancel(ctx), calling(limits.OpRefund, p.res))
 		}(*v)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
 // decide has primary decide on the request, together with what it has missed of the caller. A
@@ -30,7 +31,7 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 		}
 	}
 	if err == nil && res == nil {
-		res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
+		res, err = v.doPrimary(ctx, limits.OpRun, v.r, nil)
 	}
 	if err == nil {
 		v.record(ctx, b, res)

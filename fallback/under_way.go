@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
 // calls are calls of primary that are under way at the same time. Local must not admit what they
@@ -60,7 +61,7 @@ func (v *visit) arrive(admitted bool) {
 // the request. The Result is a denial, if local has no room for them, or the one of a Peek, and
 // otherwise nil. The account is locked.
 func (v *visit) countCalls(
-	ctx context.Context, op weir.Op, own *weir.Request,
+	ctx context.Context, op limits.Op, own *weir.Request,
 ) (res *weir.Result, err error) {
 	c := v.a.calls
 	if c.cost == 0 {
@@ -69,7 +70,7 @@ func (v *visit) countCalls(
 	all := *own
 	var giveBack weir.Return
 	local := revocably(&v.local, &giveBack)
-	if all.Cost = c.cost; op == weir.OpPeek {
+	if all.Cost = c.cost; op == limits.OpPeek {
 		all.Cost += min(wrap.Cost(own), math.MaxUint64-c.cost)
 	}
 	res, err = local(ctx, op, &all, nil)
@@ -80,7 +81,7 @@ func (v *visit) countCalls(
 		if res.ExpiresAt.IsZero() && !v.exceeds(v.r) { // over the limit together
 			res.ExpiresAt = v.b.Next(v.cfg.Now())
 		}
-	case op == weir.OpPeek:
+	case op == limits.OpPeek:
 		res.TotalRequests -= c.cost
 	default:
 		taken := *res
@@ -88,7 +89,7 @@ func (v *visit) countCalls(
 			part := all
 			part.Cost = cost
 			// what it does not take back it counts until its period ends
-			_, _ = local(context.WithoutCancel(ctx), weir.OpRefund, &part, &taken)
+			_, _ = local(context.WithoutCancel(ctx), limits.OpRefund, &part, &taken)
 		}
 		v.a.ahead += c.cost
 		v.a.calls = new(calls)

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // call is the state of one request from its begin to its end. Calls are pooled: a Strategy does not
@@ -19,7 +19,7 @@ type call struct {
 	status   int  // see Decision.Status
 	err      error
 	until    time.Time       // when the caller's listing ends
-	limits   weir.Attempts   // one for each policy
+	limits   limits.Attempts // one for each policy
 	states   []state         // one for each of limits, and those of the Decider
 	verdict  *Verdict        // nil without a Decider
 	decider  int             // index in states of the limit that the Decision describes, or none
@@ -36,7 +36,7 @@ const none = -1
 
 func newCall(m *middleware) *call {
 	n := len(m.policies)
-	c := &call{middleware: m, limits: make(weir.Attempts, n), states: make([]state, n)}
+	c := &call{middleware: m, limits: make(limits.Attempts, n), states: make([]state, n)}
 	for i, p := range m.policies {
 		c.limits[i] = p.template
 		c.states[i] = state{policy: p, of: p, ask: &c.limits[i], shown: p.shown}
@@ -139,7 +139,7 @@ func (c *call) taken() bool {
 	return c.decider != none && taken(c.limits) || c.verdict != nil && taken(c.verdict.Attempts)
 }
 
-func taken(limits weir.Attempts) bool {
+func taken(limits limits.Attempts) bool {
 	for i := range limits {
 		if limits[i].Taken() {
 			return true

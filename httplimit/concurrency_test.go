@@ -243,7 +243,7 @@ func TestConcurrencyAlone(t *testing.T) {
 		func() { httplimit.New(limiter.InFlight(), cfg) })
 	assert.PanicsWithValue(t,
 		"httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): "+
-			"weir: fixed window cannot hold: unsupported operation",
+			"limits: fixed window cannot hold: unsupported operation",
 		func() { httplimit.New(limiter.FixedWindow(), cfg) })
 	assert.Panics(t, func() {
 		httplimit.New(limiter.InFlight(), httplimit.Config{

@@ -27,7 +27,7 @@ type Config struct {
 	DenyAll   bool
 
 	// Policies are further limits on the same request, such as a burst and a daily one. A request
-	// passes if all of them admit it; a denied one takes nothing from any; see [weir.Decide]. They
+	// passes if all of them admit it; a denied one takes nothing from any; see [limits.Decide]. They
 	// are reported together, in order. One Strategy at most may be unable to give back.
 	Policies []Policy
 

@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/doors/urlpath"
+	"github.com/weirgo/weir/limits"
 )
 
 // Decider finds the limits of a request by itself, and decides by them: a rules.Decider does. The
@@ -41,7 +41,7 @@ type Verdict struct {
 
 	// Attempts are set to those that have decided. What they took is given back if the request does
 	// not count after all, and what they hold is released when it ends.
-	Attempts weir.Attempts
+	Attempts limits.Attempts
 
 	c *call
 	r *http.Request
@@ -52,14 +52,14 @@ type Verdict struct {
 // decided, and stays unchanged until the request has ended. reset is the time until more remains
 // or, if denied, until the request would pass, negative for never; of a limit that holds, of which
 // nobody knows that, it is ignored, as d's Duration is.
-func (v *Verdict) Report(d Decision, a *weir.Attempt, reset time.Duration) {
+func (v *Verdict) Report(d Decision, a *limits.Attempt, reset time.Duration) {
 	v.c.states = append(v.c.states, state{ask: a, denied: d.Outcome == Denied, reset: reset,
 		shown: shown{name: d.Policy, strategy: d.Strategy, limit: d.Limit, duration: d.Duration,
 			inFlight: a.Holds()}})
 }
 
 // Tolerates reports whether a request may pass although a limit failed with err: the argument of
-// [weir.Attempts.Take].
+// [limits.Attempts.Take].
 func (v *Verdict) Tolerates(err error) bool { return v.c.bypasses(err) }
 
 // ClientIP returns what finds the client's address.
@@ -111,7 +111,7 @@ func (c *call) refund(ctx context.Context) error {
 }
 
 // binding returns the index in states of the limit that counts for the whole: see
-// [weir.Attempts.Binding].
+// [limits.Attempts.Binding].
 func (c *call) binding() int {
 	binding := c.limits.Binding()
 	for i := len(c.limits); i < len(c.states); i++ {

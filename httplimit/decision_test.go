@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -120,7 +121,7 @@ type sourced struct {
 
 func (s sourced) Store() (any, weir.Strategy) { return s.Fake, s }
 
-func (s sourced) Batch(ctx context.Context, _ weir.Op, limits []*weir.Attempt) {
+func (s sourced) Batch(ctx context.Context, _ limits.Op, limits []*limits.Attempt) {
 	res, err := s.Run(ctx, &limits[0].Request)
 	limits[0].Result, limits[0].Source, limits[0].Err = *res, s.by.String(), err
 	limits[0].Undecided = s.by == fallback.FromOnFail

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/doors/structuredfield"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/limits"
 )
 
 func TestCeilSeconds(t *testing.T) {
@@ -94,7 +95,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
 		answer{res: &res},
 		http.StatusTooManyRequests)
-	decided := weir.Attempts{p.template}
+	decided := limits.Attempts{p.template}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {
 		panic(err)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // inFlight is what one request holds while it is in flight.
@@ -62,7 +63,7 @@ func (c *call) keep(r *http.Request) {
 	}
 }
 
-func (c *call) keepOf(r *http.Request, limits weir.Attempts) {
+func (c *call) keepOf(r *http.Request, limits limits.Attempts) {
 	for i := range limits {
 		place := limits[i].TakeHeld()
 		if place == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
 const (
@@ -55,7 +56,7 @@ type Policy struct {
 	DenyAll bool
 
 	// Strategy decides. It is a [weir.Limit], which counts the callers under their extracted keys, as
-	// its own methods do; leave Limit and Duration zero, unless it has no numbers, as [weir.All] and
+	// its own methods do; leave Limit and Duration zero, unless it has no numbers, as [limits.All] and
 	// Tiers have none. Or it is any other Strategy, with a Limit and a Duration, which counts them
 	// under [Policy.Key]. nil: the one given to New.
 	Strategy weir.Strategy
@@ -95,7 +96,7 @@ type policy struct {
 	varies     bool            // from request to request: see policyState.choose
 	plans      *plans          // of LimitFunc
 	limit      *weir.Limit     // if the policy was given one
-	template   weir.Attempt    // of Strategy, with the numbers; each call has a copy
+	template   limits.Attempt  // of Strategy, with the numbers; each call has a copy
 	key        appender        // of Extractor, if there is one
 	local      bool            // it counts in this process
 	peeker     weir.Peeker     // nil if Strategy is none
@@ -172,7 +173,7 @@ func (c *policy) setLimit(m *weir.Limit) {
 
 // complete computes what follows from the Strategy, the Name and the numbers.
 func (c *policy) complete(deniedStatus int) {
-	c.template = weir.NewAttempt(c.Strategy)
+	c.template = limits.NewAttempt(c.Strategy)
 	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
 	c.shown = shown{name: c.Name, strategy: weir.NameOf(c.Strategy), limit: c.Limit,
 		duration: c.Duration, item: itemOf(c.Name)}

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 )
 
@@ -203,7 +204,7 @@ func TestNoGoTypeIsNamed(t *testing.T) {
 		"fixed window": near.NewDenials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
 		"sliding window": hybrid(near.NewLeases(near.NewDenials(l.SlidingWindow(), near.DenialsConfig{}),
 			near.LeaseConfig{Block: 2})),
-		"all of token bucket, fixed window": weir.All(
+		"all of token bucket, fixed window": limits.All(
 			limit(hybrid(l.TokenBucket(0))), limit(near.NewDenials(l.FixedWindow(), near.DenialsConfig{}))),
 	} {
 		var log bytes.Buffer

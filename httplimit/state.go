@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // shown is how a limit is shown to clients and in a Decision.
@@ -21,9 +22,9 @@ type shown struct {
 
 // state is one limit on one request.
 type state struct {
-	*policy               // nil: a limit of the Decider
-	of      *policy       // as it was configured; policy is that of the limit of LimitFunc
-	ask     *weir.Attempt // the Request to the Strategy, and the decision
+	*policy                 // nil: a limit of the Decider
+	of      *policy         // as it was configured; policy is that of the limit of LimitFunc
+	ask     *limits.Attempt // the Request to the Strategy, and the decision
 	shown   shown
 
 	further bool // it is of a key of Keys, and not of the first
@@ -43,7 +44,7 @@ type state struct {
 	more   time.Time    // when more of the limit is available; see call.forecast
 }
 
-// sourceOf has the Source of a Decision for that of a weir.Attempt, where they differ.
+// sourceOf has the Source of a Decision for that of a limits.Attempt, where they differ.
 var sourceOf = map[string]string{
 	"": sourceStrategy, "denials": "denial cache", "nobody": "",
 }

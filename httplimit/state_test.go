@@ -6,11 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // A request gets its own client's key, even if the previous request had another.
 func TestFillNeverReusesAnotherKey(t *testing.T) {
-	s := state{policy: &policy{prefix: appendPart(nil, "p")}, ask: new(weir.Attempt)}
+	s := state{policy: &policy{prefix: appendPart(nil, "p")}, ask: new(limits.Attempt)}
 	want := string(s.prefix) + sharedPart + string(appendPart(nil, "203.0.113.7"))
 	for range 2 {
 		s.setKey([]byte("k"))

@@ -10,6 +10,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 )
 
@@ -42,7 +43,8 @@ func TestReserve(t *testing.T) {
 			return denials(l.TokenBucket(0), now)
 		},
 		"all": func(l *weir.Limiter, now clock) weir.Strategy {
-			return weir.All(limit(lease(l.FixedWindow(), now)), limit(denials(l.SlidingLog(), now))).Unwrap()
+			return limits.All(limit(lease(l.FixedWindow(), now)),
+				limit(denials(l.SlidingLog(), now))).Unwrap()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/offenders"
 )
@@ -133,7 +134,7 @@ func TestWatchChangesNothing(t *testing.T) {
 	_, err = s.(weir.Reconciler).Reconcile(t.Context(), r, &weir.Backlog{})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 
-	v, err := weir.Reserve(t.Context(), s,
+	v, err := limits.Reserve(t.Context(), s,
 		&weir.Request{Key: "b", Limit: 2, Duration: time.Hour, Cost: 3})
 	require.NoError(t, err)
 	assert.False(t, v.Allowed(), "a reservation that is denied counts")

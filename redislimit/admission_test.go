@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
@@ -90,12 +91,12 @@ func TestReturnAfterResetGivesNothingBack(t *testing.T) {
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		for _, asks := range []int{1, 2} {
-			reserve := func() *weir.Reservation {
+			reserve := func() *limits.Reservation {
 				var all []weir.Ask
 				for range asks {
 					all = append(all, weir.Ask{Strategy: s.onRedis, Request: *s.request(uint64(4 / asks))})
 				}
-				v, err := weir.ReserveAll(s.t.Context(), all...)
+				v, err := limits.ReserveAll(s.t.Context(), all...)
 				require.NoError(s.t, err)
 				require.True(s.t, v.Allowed())
 				return v

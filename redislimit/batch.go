@@ -8,36 +8,37 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/limits"
 )
 
-// Store returns the Store, for weir.Batcher.
+// Store returns the Store, for limits.Batcher.
 func (s *Strategy) Store() (store any, of weir.Strategy) { return s.store, s }
 
-// Store returns the Store, for weir.Batcher.
+// Store returns the Store, for limits.Batcher.
 func (l *Log) Store() (store any, of weir.Strategy) { return l.store, l }
 
-// Store returns the Store, for weir.Batcher.
+// Store returns the Store, for limits.Batcher.
 func (c *Calendar) Store() (store any, of weir.Strategy) { return c.store, c }
 
-// Store returns the Store, for weir.Batcher.
+// Store returns the Store, for limits.Batcher.
 func (t *Tiers) Store() (store any, of weir.Strategy) { return t.store, t }
 
 // itself returns the Strategy that a Log or Tiers has embedded.
 func (s *Strategy) itself() *Strategy { return s }
 
-// Batch implements weir.Batcher: it makes one call for each of limits, all in one pipeline on each
-// node. Whether a call was made if its reply was lost is unknown, as of Run.
-func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt) {
-	if len(limits) == 1 {
-		l := limits[0]
+// Batch implements limits.Batcher: it makes one call for each of attempts, all in one pipeline on
+// each node. Whether a call was made if its reply was lost is unknown, as of Run.
+func (s *Strategy) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
+	if len(attempts) == 1 {
+		l := attempts[0]
 		res, err := wrap.Do(ctx, op, own(l), &l.Request, &l.Result)
 		if l.Err = err; res != nil {
 			l.Result = *res
 		}
 		return
 	}
-	calls := make([]*call, 0, len(limits))
-	for _, l := range limits {
+	calls := make([]*call, 0, len(attempts))
+	for _, l := range attempts {
 		c := &call{limit: l, strategy: own(l)}
 		if c.prepare(op); c.args != nil {
 			calls = append(calls, c)
@@ -45,20 +46,20 @@ func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Attempt
 	}
 	s.store.evalAll(ctx, calls)
 	for _, c := range calls {
-		if c.limit.Err == nil && (op == weir.OpRun || op == weir.OpPeek) {
+		if c.limit.Err == nil && (op == limits.OpRun || op == limits.OpPeek) {
 			c.decided()
 		}
 	}
 }
 
 // own returns the Strategy of a limit.
-func own(l *weir.Attempt) *Strategy {
+func own(l *limits.Attempt) *Strategy {
 	return l.Strategy().(interface{ itself() *Strategy }).itself()
 }
 
 // call is one call of a batch.
 type call struct {
-	limit    *weir.Attempt
+	limit    *limits.Attempt
 	strategy *Strategy
 	script   *script
 	now      *time.Time
@@ -69,17 +70,17 @@ type call struct {
 }
 
 // prepare sets args, or the Err of the limit.
-func (c *call) prepare(op weir.Op) {
+func (c *call) prepare(op limits.Op) {
 	r, taken := &c.limit.Request, &c.limit.Result
-	name := [...]any{weir.OpRun: opRun, weir.OpPeek: opPeek, weir.OpRefund: "refund",
-		weir.OpCharge: "charge"}[op]
+	name := [...]any{limits.OpRun: opRun, limits.OpPeek: opPeek, limits.OpRefund: "refund",
+		limits.OpCharge: "charge"}[op]
 	key, args, possible, err := c.strategy.prepare(name, r, cost(r))
 	if c.limit.Err = err; err != nil {
 		return
 	}
 	c.script, c.now, c.possible = c.strategy.script, c.strategy.store.read(), possible
 	switch args = at(args, c.now); {
-	case op != weir.OpRefund:
+	case op != limits.OpRefund:
 		c.args = on(args, key)
 	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else nothing is to give back
 		end := instantOf(taken.ExpiresAt)

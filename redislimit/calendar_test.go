@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -80,7 +81,7 @@ func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
 		fails("Refund", s.Refund(t.Context(), r, taken))
 		_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 5})
 		fails("Reconcile", err)
-		_, err = weir.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r},
+		_, err = limits.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r},
 			weir.Ask{Strategy: hours(store, d), Request: weir.Request{Key: "b", Limit: 1}})
 		fails("Decide", err)
 

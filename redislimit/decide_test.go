@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -28,7 +29,7 @@ func source(t testing.TB, server *redistest.Server) verbtest.Stores {
 func TestDecideEqualsItsModel(t *testing.T) {
 	server := redistest.Start(t)
 	for seed := range uint64(3) {
-		require.NoError(t, verbtest.Decisions(source(t, server), weir.Decide, true, seed, 1000),
+		require.NoError(t, verbtest.Decisions(source(t, server), limits.Decide, true, seed, 1000),
 			"seed %d", seed)
 	}
 	assert.Error(t, verbtest.Decisions(source(t, server), verbtest.DecideForgetfully, true, 1, 1000))
@@ -36,7 +37,7 @@ func TestDecideEqualsItsModel(t *testing.T) {
 
 func TestDecideConcurrently(t *testing.T) {
 	server := redistest.Start(t)
-	require.NoError(t, verbtest.Concurrently(source(t, server), weir.Decide, 20))
+	require.NoError(t, verbtest.Concurrently(source(t, server), limits.Decide, 20))
 	assert.Error(t, verbtest.Concurrently(source(t, server), verbtest.DecideForgetfully, 20))
 	assert.Error(t, verbtest.Concurrently(source(t, server), verbtest.DecideHastily, 20))
 }
@@ -65,7 +66,7 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 			for _, a := range asks { // dial, and upload the scripts
 				a.Request.Key = "another"
 				for range 2 {
-					_, err := weir.Decide(ctx, a, a)
+					_, err := limits.Decide(ctx, a, a)
 					require.NoError(t, err)
 				}
 				r := &weir.Request{Key: "another", Limit: 5, Duration: time.Minute}
@@ -80,14 +81,14 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 				trips   int
 			}{{true, 1}, {false, 2}, {false, 2}} {
 				proxy.Forget()
-				d, err := weir.Decide(ctx, asks...)
+				d, err := limits.Decide(ctx, asks...)
 				require.NoError(t, err)
 				assert.Equal(t, want.allowed, d.Allowed())
 				assert.Equal(t, want.trips, proxy.Trips())
 			}
 		})
 	}
-	all := weir.All(limit(2), limit(3), limit(4))
+	all := limits.All(limit(2), limit(3), limit(4))
 	proxy.Forget()
 	res := mustRun(t, all, &weir.Request{Key: "a"})
 	assert.True(t, res.Allowed())
@@ -103,20 +104,20 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()
-	trips := func(key string, set func(l *weir.Attempt)) int {
-		var limits weir.Attempts
+	trips := func(key string, set func(l *limits.Attempt)) int {
+		var attempts limits.Attempts
 		for i := range 3 {
-			l := weir.NewAttempt(s.FixedWindow())
+			l := limits.NewAttempt(s.FixedWindow())
 			l.Request = weir.Request{Key: key + fmt.Sprint(i), Limit: 10, Cost: 8, Duration: time.Hour}
 			set(&l)
-			limits = append(limits, l)
+			attempts = append(attempts, l)
 		}
 		proxy.Forget()
-		_, err := limits.Take(ctx, nil)
+		_, err := attempts.Take(ctx, nil)
 		require.NoError(t, err)
 		return proxy.Trips()
 	}
-	look, after := func(l *weir.Attempt) { l.Look = true }, func(l *weir.Attempt) { l.Afterwards = true }
+	look, after := func(l *limits.Attempt) { l.Look = true }, func(l *limits.Attempt) { l.Afterwards = true }
 	for range 2 { // the first uploads the scripts
 		trips("warm", look)
 		trips("warm", after)
@@ -132,33 +133,33 @@ func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 // trip.
 func TestWorkInFlightIsHeldBesideALimit(t *testing.T) {
 	s := open(t, redistest.Start(t).Addr, redislimit.Config{})
-	held, err := weir.NewAttempt(s.InFlight()).Holding()
+	held, err := limits.NewAttempt(s.InFlight()).Holding()
 	require.NoError(t, err)
-	limits := weir.Attempts{weir.NewAttempt(s.FixedWindow()), held}
-	for i := range limits {
-		limits[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
+	attempts := limits.Attempts{limits.NewAttempt(s.FixedWindow()), held}
+	for i := range attempts {
+		attempts[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
 	}
-	allowed, err := limits.Take(t.Context(), nil)
+	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	require.True(t, allowed)
-	place := limits[1].TakeHeld()
+	place := attempts[1].TakeHeld()
 	require.NotNil(t, place)
 	require.NoError(t, place.Release(t.Context()))
-	res := mustPeek(t, s.InFlight(), &limits[1].Request)
+	res := mustPeek(t, s.InFlight(), &attempts[1].Request)
 	assert.True(t, res.Allowed(), "the place is free again")
 }
 
 // One limit costs no more allocations than its Run does, but one for the Limit.
 func TestOneLimitNeedsNoPipeline(t *testing.T) {
 	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()
-	limits := weir.Attempts{weir.NewAttempt(s)}
-	limits[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
+	attempts := limits.Attempts{limits.NewAttempt(s)}
+	attempts[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
 	run := testing.AllocsPerRun(500, func() {
-		_, err := s.Run(ctx, &limits[0].Request)
+		_, err := s.Run(ctx, &attempts[0].Request)
 		require.NoError(t, err)
 	})
 	take := testing.AllocsPerRun(500, func() {
-		_, err := limits.Take(ctx, nil)
+		_, err := attempts.Take(ctx, nil)
 		require.NoError(t, err)
 	})
 	assert.LessOrEqual(t, take, run)
@@ -174,7 +175,7 @@ func TestDecideIsNotRetried(t *testing.T) {
 		{Strategy: s.FixedWindow(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
 		{Strategy: s.SlidingLog(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
 	}
-	_, err := weir.Decide(context.Background(), asks...)
+	_, err := limits.Decide(context.Background(), asks...)
 	require.NoError(t, err)
 	proxy.OnCommand(func(words []string) redistest.Action {
 		if words[0] == "evalsha" {
@@ -183,7 +184,7 @@ func TestDecideIsNotRetried(t *testing.T) {
 		return redistest.Pass
 	})
 	proxy.Forget()
-	_, err = weir.Decide(context.Background(), asks...)
+	_, err = limits.Decide(context.Background(), asks...)
 	require.Error(t, err)
 	proxy.OnCommand(nil)
 	for _, a := range asks {
@@ -199,7 +200,7 @@ func TestBatchOfBadRequests(t *testing.T) {
 	for want, bad := range map[error]weir.Request{
 		weir.ErrID: {Limit: 5, Duration: time.Minute}, weir.ErrScale: {Key: "a", Limit: 5},
 	} {
-		_, err := weir.Decide(context.Background(), good,
+		_, err := limits.Decide(context.Background(), good,
 			weir.Ask{Strategy: s.SlidingLog(), Request: bad})
 		require.ErrorIs(t, err, want)
 	}
@@ -208,6 +209,6 @@ func TestBatchOfBadRequests(t *testing.T) {
 
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := weir.Decide(ended, good, good)
+	_, err := limits.Decide(ended, good, good)
 	require.ErrorIs(t, err, context.Canceled)
 }

@@ -23,7 +23,7 @@ func (s *Store) InFlight() *InFlight {
 	return &InFlight{Strategy{store: s, kind: "flight", script: inFlight, protocol: leased{}}}
 }
 
-// Store returns the Store, for weir.Batcher.
+// Store returns the Store, for limits.Batcher.
 func (f *InFlight) Store() (store any, of weir.Strategy) { return f.store, f }
 
 // leased is the protocol of an InFlight.

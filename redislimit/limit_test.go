@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -125,7 +126,7 @@ func TestLimitsDoWhatTheirStrategiesDo(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, held.Release(ctx))
 
-	two := weir.All(store.SlidingLog().Limit(9, time.Hour), store.TokenBucket(2).Limit(9, time.Hour))
+	two := limits.All(store.SlidingLog().Limit(9, time.Hour), store.TokenBucket(2).Limit(9, time.Hour))
 	for _, want := range []bool{true, true, false} {
 		assert.Equal(t, want, two.Allow("ann"))
 	}

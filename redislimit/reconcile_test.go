@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
@@ -444,7 +445,7 @@ func TestReconcileKeepsWhatABatchTookBack(t *testing.T) {
 	r := weir.Request{Key: "a", Limit: 10, Duration: 365 * 24 * time.Hour}
 	none := r
 	none.Limit = 0
-	d, err := weir.Decide(t.Context(), weir.Ask{Strategy: s.FixedWindow(), Request: r},
+	d, err := limits.Decide(t.Context(), weir.Ask{Strategy: s.FixedWindow(), Request: r},
 		weir.Ask{Strategy: s.Counter(), Request: none})
 	require.NoError(t, err)
 	require.False(t, d.Allowed())

@@ -11,6 +11,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -42,7 +43,7 @@ func TestReserve(t *testing.T) {
 			return tiers
 		}},
 		"All": {limit, func(s *redislimit.Store) weir.Strategy {
-			return weir.All(s.SlidingLog().Limit(limit, verbtest.ReserveDuration),
+			return limits.All(s.SlidingLog().Limit(limit, verbtest.ReserveDuration),
 				s.TokenBucket(0).Limit(limit, verbtest.ReserveDuration)).Unwrap()
 		}},
 	} {

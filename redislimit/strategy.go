@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/limits"
 )
 
 const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
@@ -33,7 +34,7 @@ var _ interface {
 	weir.Seeder
 	weir.Charger
 	weir.Reconciler
-	weir.Batcher
+	limits.Batcher
 	weir.Named
 } = (*Strategy)(nil)
 

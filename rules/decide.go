@@ -10,6 +10,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/limits"
 )
 
 // Decide decides on a request. It returns [ErrRequest] for an invalid request, [ErrInFlight] for
@@ -64,10 +65,10 @@ type call struct {
 	asks      []ask
 	replaced  map[string]bool
 	key       []byte
-	limits    weir.Attempts // one for each ask
+	limits    limits.Attempts // one for each ask
 	denied    bool
 	verdict   *httplimit.Verdict // of a Decider; nil: no client's keys are bounded
-	tolerates func(error) bool   // nil: see weir.Attempts.Take
+	tolerates func(error) bool   // nil: see limits.Attempts.Take
 }
 
 func newCall(e *Engine) *call { return &call{engine: e, replaced: make(map[string]bool)} }
@@ -76,7 +77,7 @@ func newCall(e *Engine) *call { return &call{engine: e, replaced: make(map[strin
 type ask struct {
 	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
-	held     *weir.Attempt // in limits; zero if there is nothing to count
+	held     *limits.Attempt // in limits; zero if there is nothing to count
 	refunds  bool
 	shadow   bool
 	quota    bool
@@ -91,7 +92,7 @@ func (c *call) match(req *Request, statuses []Status) {
 	for i := range statuses {
 		s, a := &statuses[i], &c.asks[i]
 		*s, *a = Status{Reason: NoDomain}, ask{quota: c.engine.cfg.Quota, held: &c.limits[i]}
-		*a.held = weir.Attempt{}
+		*a.held = limits.Attempt{}
 		if d == nil {
 			continue
 		}
@@ -167,7 +168,7 @@ func (c *call) replace(statuses []Status) {
 		s, a := &statuses[i], &c.asks[i]
 		if a.strategy != nil && s.Rule != nil && c.replaced[s.Rule.Limit.Name] {
 			*s = Status{Reason: Replaced, Rule: s.Rule}
-			*a.held = weir.Attempt{}
+			*a.held = limits.Attempt{}
 			*a = ask{quota: c.engine.cfg.Quota, held: a.held}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/limits"
 )
 
 // Strategies returns the strategy that counts for rules with a method. The Strategy must implement
@@ -104,7 +105,7 @@ type Config struct {
 // # What is counted
 //
 // Each value has its own counter in each rule that matches it; with share_threshold, all values of
-// a wildcard share one. A request counts in all of its descriptors or in none, as [weir.Decide]
+// a wildcard share one. A request counts in all of its descriptors or in none, as [limits.Decide]
 // says. A descriptor without hits is a peek: it is over the limit if the count is.
 //
 // # Costs that are known afterwards
@@ -119,7 +120,7 @@ type Config struct {
 // limit when the count then is. Peeks are denied until time has paid for it: until the window ends,
 // or a bucket has something again. So in each period at most the limit is admitted, and the cost of
 // one call for each that was under way. The Strategy must implement [weir.Charger]. In a Go program
-// a [weir.Reservation] does the same with an estimate, which it commits to the actual cost.
+// a [limits.Reservation] does the same with an estimate, which it commits to the actual cost.
 //
 // Envoy's service counts every request so, denied ones too, on all of its limits.
 // Config.CountDenied does that.
@@ -155,7 +156,7 @@ type counter interface {
 
 type strategy struct {
 	counter
-	limit   weir.Attempt
+	limit   limits.Attempt
 	name    string
 	charges bool               // it is a weir.Charger
 	windows *calendar.Calendar // nil: they are aligned to the Unix epoch, or there are none
@@ -235,7 +236,7 @@ func (e *Engine) strategy(m Method) (*strategy, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s does not implement weir.Peeker and weir.Refunder", weir.NameOf(made))
 	}
-	s := &strategy{counter: c, limit: weir.NewAttempt(made), name: m.String()}
+	s := &strategy{counter: c, limit: limits.NewAttempt(made), name: m.String()}
 	_, s.charges = made.(weir.Charger)
 	if m.Algorithm == InFlight {
 		if s.limit, err = s.limit.Holding(); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -166,7 +167,7 @@ func TestAllConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		exact, windows := l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)
-		return weir.All(exact, windows).Unwrap()
+		return limits.All(exact, windows).Unwrap()
 	}, weirtest.Laws{
 		Histories: histories,
 		Limits:    []uint64{10},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 func Example_userAndOrganisation() {
@@ -22,7 +23,7 @@ func Example_userAndOrganisation() {
 	perUser := limiter.SlidingWindow().Limit(2, time.Minute).Named("user")
 	perOrg := limiter.SlidingWindow().Limit(3, time.Minute).Named("org")
 	for _, user := range []string{"ann", "ann", "ann", "bob", "bob"} {
-		d, err := weir.Decide(ctx, perUser.For(user), perOrg.For("acme"))
+		d, err := limits.Decide(ctx, perUser.For(user), perOrg.For("acme"))
 		if err != nil {
 			log.Fatal(err) // could not decide
 		}
@@ -43,7 +44,7 @@ func Example_tokens() {
 
 	tokens := limiter.TokenBucket(0).Limit(10_000, time.Minute)
 	complete := func(user string, maxTokens uint64) error {
-		res, err := weir.ReserveAll(ctx, tokens.For(user).Cost(maxTokens))
+		res, err := limits.ReserveAll(ctx, tokens.For(user).Cost(maxTokens))
 		if err != nil {
 			return err
 		}

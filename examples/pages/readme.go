@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // Calls is in the README.
@@ -24,9 +25,9 @@ func Calls(
 	if err == nil { // else 20 are at work, and it is a *weir.DeniedError; HoldWait waits for a place
 		defer held.Release(ctx)
 	}
-	both := weir.All(perUser, logins)    // one limit: all of them count, or none
+	both := limits.All(perUser, logins)  // package limits: all of them count, or none
 	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds, and prints
-	d, err := weir.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
+	d, err := limits.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
 
 	fmt.Println(res, ok, out, d, err)
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // calls are weir's calls as programs write them.
@@ -49,7 +50,7 @@ func openAll(q quota) instance {
 	in := openCall(func(l *weir.Limiter) decide {
 		longer := q
 		longer.period += time.Hour
-		return weir.All(slidingLimit(l, q), slidingLimit(l, longer)).Allow
+		return limits.All(slidingLimit(l, q), slidingLimit(l, longer)).Allow
 	})
 	buckets := in.size
 	in.size = func() int { return buckets() / 2 }

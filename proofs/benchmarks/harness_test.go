@@ -14,7 +14,7 @@ func TestEveryStoreAdmitsItsLimitAndNoMore(t *testing.T) {
 	for _, g := range groups {
 		for _, s := range g.stores {
 			// The period of the log is 10 ms here, not a day, and what is held is given back at once.
-			if !limits(s.name) || s.name == "SlidingLog" || g.name == "Hold" {
+			if !isLimiter(s.name) || s.name == "SlidingLog" || g.name == "Hold" {
 				continue
 			}
 			t.Run(g.name+"/"+s.name, func(t *testing.T) {

@@ -32,8 +32,8 @@ var middlewares = []store{
 // The baselines: a handler without middleware, and one that sets two header fields.
 const baseNone, baseFields = "none", "two fields"
 
-// limits reports whether a store is a limiter and not a baseline.
-func limits(store string) bool { return store != baseNone && store != baseFields }
+// isLimiter reports whether a store is a limiter and not a baseline.
+func isLimiter(store string) bool { return store != baseNone && store != baseFields }
 
 var guarded = answering(http.StatusOK)
 

@@ -87,7 +87,7 @@ func (r *results) cell(c cell) string {
 	ours := c
 	ours.store = "weir"
 	ns := fmt.Sprintf("%.0f", r.ns(c))
-	if c == ours || r.figures[ours] == nil || !limits(c.store) {
+	if c == ours || r.figures[ours] == nil || !isLimiter(c.store) {
 		return ns
 	}
 	return fmt.Sprintf("%s (%.2f)", ns, r.ratio(ours, c))

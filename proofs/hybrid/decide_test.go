@@ -12,6 +12,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -49,7 +50,7 @@ func TestDecideEqualsItsModel(t *testing.T) {
 	server := redistest.Start(t)
 	source := hybrids(t, server, server.Addr)
 	for seed := range uint64(3) {
-		require.NoError(t, verbtest.Decisions(source, weir.Decide, true, seed, 1000), "seed %d", seed)
+		require.NoError(t, verbtest.Decisions(source, limits.Decide, true, seed, 1000), "seed %d", seed)
 	}
 	assert.Error(t, verbtest.Decisions(source, verbtest.DecideForgetfully, true, 1, 1000))
 }
@@ -57,7 +58,7 @@ func TestDecideEqualsItsModel(t *testing.T) {
 func TestDecideConcurrently(t *testing.T) {
 	server := redistest.Start(t)
 	source := hybrids(t, server, server.Addr)
-	require.NoError(t, verbtest.Concurrently(source, weir.Decide, 20))
+	require.NoError(t, verbtest.Concurrently(source, limits.Decide, 20))
 	assert.Error(t, verbtest.Concurrently(source, verbtest.DecideForgetfully, 20))
 }
 
@@ -75,12 +76,12 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 		return asks
 	}
 	for range 3 { // dials, and uploads the scripts
-		_, err := weir.Decide(ctx, asks("another", 5, 5, 1)...)
+		_, err := limits.Decide(ctx, asks("another", 5, 5, 1)...)
 		require.NoError(t, err)
 	}
 	for want := range 3 {
 		proxy.Forget()
-		d, err := weir.Decide(ctx, asks("a", 5, 5, 1)...)
+		d, err := limits.Decide(ctx, asks("a", 5, 5, 1)...)
 		require.NoError(t, err)
 		assert.Equal(t, want == 0, d.Allowed())
 		assert.Equal(t, min(1+want, 2), proxy.Trips())
@@ -93,10 +94,10 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	assert.EqualValues(t, 1, count(strategies[0]), "denials took nothing")
 
 	server.Kill()
-	d, err := weir.Decide(ctx, asks("a", 5, 5, 1)...)
+	d, err := limits.Decide(ctx, asks("a", 5, 5, 1)...)
 	require.NoError(t, err)
 	assert.False(t, d.Allowed(), "the third was used up before the outage")
-	d, err = weir.Decide(ctx, asks("a", 5, 5)...)
+	d, err = limits.Decide(ctx, asks("a", 5, 5)...)
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 	server.Restart()
@@ -105,7 +106,7 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 			&weir.Request{Key: "b", Limit: 5, Duration: time.Hour})
 		return err == nil && by == fallback.FromPrimary
 	}, 30*time.Second, 10*time.Millisecond)
-	d, err = weir.Decide(ctx, asks("a", 5, 5)...)
+	d, err = limits.Decide(ctx, asks("a", 5, 5)...)
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 	assert.EqualValues(t, 3, count(strategies[0]), "two before and in the outage, and this one")

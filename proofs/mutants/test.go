@@ -40,7 +40,7 @@ type suite struct {
 // suites are those for the core. The tests of verify are those of the core, without the ones that
 // measure memory or look at the repository.
 var suites = []suite{
-	{".", []string{".", "./internal/core/..."}}, // go test skips those without the mutant
+	{".", []string{".", "./limits", "./internal/core/..."}}, // go test skips those without the mutant
 	{".", []string{"./weirtest"}},
 	{"proofs/verify", []string{"-run",
 		"^Test(Core|Strategies|Exact|Linearizable$|RaceFree|Stalled|Never|IDs|Flood|Full|Known" +

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/limits"
 )
 
 // Strategy is a wrapped strategy with every optional interface. Calls of an interface that the
@@ -103,7 +104,7 @@ func Returning(
 }
 
 // Do calls the method op of s: Run or Peek with r, Refund of r with its Result taken, or Charge.
-func Do(ctx context.Context, op weir.Op, s interface {
+func Do(ctx context.Context, op limits.Op, s interface {
 	weir.Strategy
 	weir.Peeker
 	weir.Refunder
@@ -111,11 +112,11 @@ func Do(ctx context.Context, op weir.Op, s interface {
 }, r *weir.Request, taken *weir.Result,
 ) (*weir.Result, error) {
 	switch op {
-	case weir.OpPeek:
+	case limits.OpPeek:
 		return s.Peek(ctx, r)
-	case weir.OpRefund:
+	case limits.OpRefund:
 		return nil, s.Refund(ctx, r, taken)
-	case weir.OpCharge:
+	case limits.OpCharge:
 		return nil, s.Charge(ctx, r)
 	}
 	return s.Run(ctx, r)
@@ -123,7 +124,7 @@ func Do(ctx context.Context, op weir.Op, s interface {
 
 // Do calls the method op.
 func (s *Strategy) Do(
-	ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
+	ctx context.Context, op limits.Op, r *weir.Request, taken *weir.Result,
 ) (*weir.Result, error) {
 	return Do(ctx, op, s, r, taken)
 }

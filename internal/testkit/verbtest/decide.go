@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Decide is weir.Decide, or one that is to be rejected.
-type Decide func(ctx context.Context, asks ...weir.Ask) (weir.Decision, error)
+// Decide is limits.Decide, or one that is to be rejected.
+type Decide func(ctx context.Context, asks ...weir.Ask) (limits.Decision, error)
 
 // Stores returns the strategies of a store on a clock. Their names are those of the model.
 type Stores func(now func() time.Time) []weir.Strategy
@@ -77,7 +78,7 @@ func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int
 }
 
 // checkBinding returns how d reports another Ask than the one that binds.
-func checkBinding(d weir.Decision, asks []weir.Ask) error {
+func checkBinding(d limits.Decision, asks []weir.Ask) error {
 	if d.Result != d.Each[d.By] {
 		return errors.New("the Result is not that of By")
 	}
@@ -159,7 +160,7 @@ func Concurrently(source Stores, decide Decide, each int) error {
 }
 
 // DecideForgetfully is a Decide that gives nothing back: it is to be rejected.
-func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
+func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (limits.Decision, error) {
 	return inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.Run(ctx, &a.Request)
 	})
@@ -167,7 +168,7 @@ func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (weir.Decision, er
 
 // DecideHastily is a Decide that charges what all asks would admit, in a step of its own: it is to
 // be rejected.
-func DecideHastily(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
+func DecideHastily(ctx context.Context, asks ...weir.Ask) (limits.Decision, error) {
 	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.(weir.Peeker).Peek(ctx, &a.Request)
 	})
@@ -181,8 +182,8 @@ func DecideHastily(ctx context.Context, asks ...weir.Ask) (weir.Decision, error)
 
 func inOrder(
 	ctx context.Context, asks []weir.Ask, run func(weir.Ask) (*weir.Result, error),
-) (weir.Decision, error) {
-	d := weir.Decision{Result: weir.Result{State: weir.Allow}, Each: make([]weir.Result, len(asks))}
+) (limits.Decision, error) {
+	d := limits.Decision{Result: weir.Result{State: weir.Allow}, Each: make([]weir.Result, len(asks))}
 	for i, a := range asks {
 		res, err := run(a)
 		if err != nil {

@@ -193,8 +193,8 @@ func (b *bucket) run(burst, cost, now int64, count bool) (res weir.Result) {
 	return res
 }
 
-// limits are those of which a history has some.
-var limits = []uint64{1, 2, 3, 6, 7, 10, 60, 600, 997, 1000, 86400, 1e6, 1e7}
+// rateLimits are those of which a history has some.
+var rateLimits = []uint64{1, 2, 3, 6, 7, 10, 60, 600, 997, 1000, 86400, 1e6, 1e7}
 
 // RateDifferences makes steps random calls, and returns the first difference of a store from the
 // model. Each history has a bucket for each of a few callers, and a few rates that take turns.
@@ -215,7 +215,7 @@ func play(source Buckets, random *rand.Rand, steps int) error {
 	d := []time.Duration{time.Second, 20 * time.Second, time.Minute, time.Hour}[random.IntN(4)]
 	rates := make([]uint64, 2+random.IntN(3))
 	for i := range rates {
-		rates[i] = limits[random.IntN(len(limits))]
+		rates[i] = rateLimits[random.IntN(len(rateLimits))]
 	}
 	c := weirtest.NewClock(begin)
 	s, buckets, last := source(burst, c.Now), map[string]bucket{}, time.Duration(0)

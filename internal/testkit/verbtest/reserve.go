@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -39,7 +40,7 @@ type history struct {
 
 // reservation is an admitted reservation and its state.
 type reservation struct {
-	*weir.Reservation
+	*limits.Reservation
 	at               time.Time
 	epoch            int // in which it was admitted
 	estimate, actual uint64
@@ -60,7 +61,7 @@ func request(cost uint64) *weir.Request {
 func (h *history) reserve() (*reservation, error) {
 	cost := h.Uint64N(ReserveLimit + 2)
 	r := request(cost)
-	v, err := weir.Reserve(context.Background(), h.strategy, r)
+	v, err := limits.Reserve(context.Background(), h.strategy, r)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 )
@@ -32,8 +33,8 @@ func several(callers int) string { return fmt.Sprintf("three limits, callers: %d
 // unlimited is a limit that no load reaches.
 const unlimited = 1_000_000
 
-// limits holds the three limits of each load. Contestants with one limit use the third.
-var limits = map[string][3]uint64{
+// numbers holds the three limits of each load. Contestants with one limit use the third.
+var numbers = map[string][3]uint64{
 	admitted:      {unlimited, unlimited, unlimited},
 	denied:        {1, 1, 1},
 	deniedByThird: {unlimited, unlimited, 1},
@@ -90,7 +91,7 @@ var contestants = func() (all []contestant) {
 		)
 	}
 	for _, callers := range crowds {
-		limits[several(callers)], rivals[several(callers)] = limits[admitted], rival
+		numbers[several(callers)], rivals[several(callers)] = numbers[admitted], rival
 		all = append(all,
 			contestant{rival, several(callers), openRival, 1, callers},
 			contestant{threeCalls, several(callers), openThreeCalls, 1, callers},
@@ -112,7 +113,7 @@ const (
 	threeRivals = rival + ", three limits"
 )
 
-// Three fixed windows, one after the other and in one weir.Decide.
+// Three fixed windows, one after the other and in one limits.Decide.
 const (
 	threeCalls = "FixedWindow, three calls"
 	oneDecide  = "FixedWindow, three asks of one Decide"
@@ -145,7 +146,7 @@ func openDecide(s *stand) (decide, error) {
 	s.window = s.store.FixedWindow()
 	return func(ctx context.Context, key string) (bool, error) {
 		asks := s.asks(key)
-		d, err := weir.Decide(ctx, asks[:]...)
+		d, err := limits.Decide(ctx, asks[:]...)
 		return err == nil && d.Allowed(), err
 	}, nil
 }

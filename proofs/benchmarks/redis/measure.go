@@ -47,7 +47,7 @@ func (m *meter) enter(ctx context.Context, c *contestant) error {
 		return err
 	}
 	e := &entrant{contestant: c,
-		stand: stand{client: m.client, store: store, limits: limits[c.load], ids: make([]string, *keys)}}
+		stand: stand{client: m.client, store: store, limits: numbers[c.load], ids: make([]string, *keys)}}
 	for i := range e.ids {
 		e.ids[i] = fmt.Sprintf("%d.%d.%d.%d", 10+n, i>>16&255, i>>8&255, i&255)
 	}

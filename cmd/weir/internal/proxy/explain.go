@@ -19,6 +19,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/limits"
 )
 
 // heldTo is a limit that callers are held to, with how many requests it has denied.
@@ -171,7 +172,7 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	held := cli.Held{Name: h.Name, Limit: h.Limit, Counting: h.Strategy, Route: h.route.pattern,
 		AtOnce: h.AtOnce}
-	ask := weir.Attempts{weir.NewAttempt(h.policy.Strategy)}
+	ask := limits.Attempts{limits.NewAttempt(h.policy.Strategy)}
 	ask[0].Look = true
 	ask[0].Request = weir.Request{Key: h.policy.Key(key), Limit: h.policy.Limit,
 		Duration: cmp.Or(h.policy.Duration, time.Minute)}

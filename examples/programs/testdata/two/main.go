@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 func main() {
@@ -16,7 +17,7 @@ func main() {
 	}
 	perHour := limiter.SlidingWindow().Limit(4, time.Hour)
 	perDay := limiter.SlidingWindow().Limit(5, 24*time.Hour).Named("daily")
-	both := weir.All(perHour, perDay)
+	both := limits.All(perHour, perDay)
 	for range 5 {
 		out, err := both.Take(context.Background(), "ann", 1)
 		fmt.Println(out.Allowed(), out.Left, out.By, err)

@@ -1,4 +1,4 @@
-package weir
+package limits
 
 import (
 	"context"
@@ -7,38 +7,21 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir"
 )
 
 // Reservation is an estimate that was taken, and is corrected when the cost is known. Make one with
 // [Reserve]. It is safe for concurrent use.
 type Reservation struct {
-	result Result
-	limits Attempts
-	done   atomic.Bool
-}
-
-// returnOf returns what gives a part of an admission back, by give: in all no more than was taken,
-// and nothing after a denial. give gets a request for the part, and how much was given back before.
-func returnOf(
-	r *Request, taken *Result, give func(ctx context.Context, q *Request, before int64) error,
-) Return {
-	whole := *r // r is the caller's
-	var cost uint64
-	if taken.Allowed() {
-		cost = max(1, r.Cost)
-	}
-	return arith.Parts(cost, func(ctx context.Context, n, before uint64) error {
-		q := whole
-		q.Cost = n
-		return give(ctx, &q, clampCost(before))
-	})
+	result   weir.Result
+	attempts Attempts
+	done     atomic.Bool
 }
 
 // Reserve has s decide on r, whose Cost is an estimate. Commit it when the cost is known, or Cancel
 // it; a Reservation that is neither committed nor cancelled stands until its period ends:
 //
-//	res, err := weir.Reserve(ctx, s, r) // r.Cost is the estimate
+//	res, err := limits.Reserve(ctx, s, r) // r.Cost is the estimate
 //	if err != nil { … }
 //	if !res.Allowed() { … }
 //	defer res.Cancel(ctx)
@@ -46,61 +29,61 @@ func returnOf(
 //	return res.Commit(ctx, tokens)
 //
 // A denial is in the Reservation and not an error; there is nothing to commit then. The errors are
-// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a [Refunder]
-// and a [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy
-// and All are if those in them are.
+// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a
+// [weir.Refunder] and a [weir.Charger]: the strategies of weir, of redislimit and of fallback are,
+// and a Limit and All are if those in them are.
 //
-// What is given back is given back to the admission itself where s is an [Admitter], as those
+// What is given back is given back to the admission itself where s is a [weir.Admitter], as those
 // strategies are: not to one that came later, nor after a Reset. With a strategy that refunds and
 // charges exactly, at most the limit is admitted, and what commits exceeded their estimates by.
 //
 // For a cost that is known afterwards to another process, such as a proxy that asks by Envoy's
 // protocol, see "costs: afterwards" in package rules: there the request passes while something is
 // left, and its cost is counted when it ends, without an estimate.
-func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
-	return ReserveAll(ctx, Ask{s, *r})
+func Reserve(ctx context.Context, s weir.Strategy, r *weir.Request) (*Reservation, error) {
+	return ReserveAll(ctx, weir.Ask{Strategy: s, Request: *r})
 }
 
 // ReserveAll is Reserve of several asks, decided as by [Decide]: all are admitted, or none. Commit
 // and Cancel correct each; CommitEach corrects them to different costs, as of one request and its
 // tokens.
-func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
-	limits := make(Attempts, len(asks)) // the Reservation keeps them
+func ReserveAll(ctx context.Context, asks ...weir.Ask) (*Reservation, error) {
+	attempts := make(Attempts, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
-		if limits[i].ask(ask.Strategy, &ask.Request); !limits[i].reservable() {
-			return nil, fmt.Errorf("weir: Reserve: %w", limits[i].unsupported("refund and charge"))
+		if attempts[i].ask(ask.Strategy, &ask.Request); !attempts[i].reservable() {
+			return nil, fmt.Errorf("limits: Reserve: %w", attempts[i].unsupported("refund and charge"))
 		}
 	}
-	return reserve(ctx, limits)
+	return reserve(ctx, attempts)
 }
 
 // reservable reports whether the Strategy can refund and charge.
 func (b *abilities) reservable() bool {
 	if a, ok := b.strategy.(*all); ok {
-		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Attempt) bool {
+		return !slices.ContainsFunc(a.ask(nil, new(weir.Request)), func(m Attempt) bool {
 			return !m.reservable()
 		})
 	}
 	return b.refunder != nil && b.charger != nil
 }
 
-// reserve decides on limits, which the Reservation keeps.
-func reserve(ctx context.Context, limits Attempts) (*Reservation, error) {
-	for i := range limits {
-		limits[i].revocable = true
+// reserve decides on attempts, which the Reservation keeps.
+func reserve(ctx context.Context, attempts Attempts) (*Reservation, error) {
+	for i := range attempts {
+		attempts[i].revocable = true
 	}
-	if err := limits.decide(ctx); err != nil {
+	if err := attempts.decide(ctx); err != nil {
 		return nil, err
 	}
-	v := &Reservation{result: Result{State: Allow}, limits: limits}
-	if i := limits.Binding(); i >= 0 {
-		v.result = limits[i].Result
+	v := &Reservation{result: weir.Result{State: weir.Allow}, attempts: attempts}
+	if i := attempts.Binding(); i >= 0 {
+		v.result = attempts[i].Result
 	}
 	return v, nil
 }
 
 // Result returns the decision on the estimate: the one that binds.
-func (v *Reservation) Result() Result { return v.result }
+func (v *Reservation) Result() weir.Result { return v.result }
 
 // Allowed reports whether the estimate was admitted.
 func (v *Reservation) Allowed() bool { return v.result.Allowed() }
@@ -121,8 +104,8 @@ func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
 // CommitEach is Commit with a cost for each Ask of ReserveAll. It fails, and changes nothing, if
 // there are more or fewer.
 func (v *Reservation) CommitEach(ctx context.Context, actual ...uint64) error {
-	if len(actual) != len(v.limits) {
-		return fmt.Errorf("weir: %d costs for %d asks", len(actual), len(v.limits))
+	if len(actual) != len(v.attempts) {
+		return fmt.Errorf("limits: %d costs for %d asks", len(actual), len(v.attempts))
 	}
 	return v.commit(ctx, func(i int) uint64 { return actual[i] })
 }
@@ -135,9 +118,9 @@ func (v *Reservation) commit(ctx context.Context, actual func(i int) uint64) err
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	errs := make([]error, len(v.limits))
-	for i := range v.limits {
-		m := &v.limits[i]
+	errs := make([]error, len(v.attempts))
+	for i := range v.attempts {
+		m := &v.attempts[i]
 		switch estimate, actual := m.cost(), actual(i); {
 		case actual < estimate:
 			errs[i] = m.refund(ctx, estimate-actual)

@@ -1,4 +1,4 @@
-package weir_test
+package limits_test
 
 import (
 	"context"
@@ -14,13 +14,14 @@ import (
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 )
 
 // every returns all strategies of a Limiter that decide at once.
 func every(t *testing.T) verbtest.Stores {
 	return func(now func() time.Time) []weir.Strategy {
-		l := weir.MustNew(t, weir.Config{Now: now})
+		l, _ := newLimiter(t, weir.Config{Now: now})
 		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(),
 			l.Counter(), l.List(),
 			l.Calendar(weir.Hour, nil), l.InFlight(), verbtest.Tiers(l)}
@@ -29,7 +30,7 @@ func every(t *testing.T) verbtest.Stores {
 
 func TestDecideEqualsItsModel(t *testing.T) {
 	for seed := range uint64(slow.N(4, 8, 100)) {
-		require.NoError(t, verbtest.Decisions(every(t), weir.Decide, false, seed, 3000), "seed %d",
+		require.NoError(t, verbtest.Decisions(every(t), limits.Decide, false, seed, 3000), "seed %d",
 			seed)
 	}
 	assert.Error(t, verbtest.Decisions(every(t), verbtest.DecideForgetfully, false, 1, 5000))
@@ -39,7 +40,7 @@ func TestDecideEqualsItsModel(t *testing.T) {
 func TestDecideConcurrently(t *testing.T) {
 	plain := func(now func() time.Time) []weir.Strategy { return every(t)(now)[:6] }
 	for range 5 {
-		require.NoError(t, verbtest.Concurrently(plain, weir.Decide, 50))
+		require.NoError(t, verbtest.Concurrently(plain, limits.Decide, 50))
 	}
 	rejected := func(decide verbtest.Decide) bool {
 		for range 1000 { // a few, unless the machine is busy
@@ -86,11 +87,6 @@ func ask(s weir.Strategy, key string, limit, cost uint64) weir.Ask {
 		Request: weir.Request{Key: key, Limit: limit, Cost: cost, Duration: time.Minute}}
 }
 
-func standing(t testing.TB) *weir.Limiter {
-	l, _ := newLimiter(t, weir.Config{})
-	return l
-}
-
 // What a limit in this process denies never reaches another store, which is only peeked at; and
 // what that denies takes nothing in this process.
 func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
@@ -100,14 +96,14 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	local := l.SlidingWindow()
 	ctx := context.Background()
 
-	d, err := weir.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
+	d, err := limits.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 	assert.Equal(t, 1, d.By)
 	assert.Equal(t, []string{"run far"}, calls)
 
 	calls = nil
-	d, err = weir.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
+	d, err = limits.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
 	require.NoError(t, err)
 	assert.False(t, d.Allowed())
 	assert.Equal(t, 1, d.By)
@@ -115,7 +111,7 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	assert.EqualValues(t, 1, d.Each[0].TotalRequests, "without the request, which was not taken")
 
 	calls = nil
-	d, err = weir.Decide(ctx, ask(local, "other", 5, 1), ask(far, "far", 1, 1))
+	d, err = limits.Decide(ctx, ask(local, "other", 5, 1), ask(far, "far", 1, 1))
 	require.NoError(t, err)
 	assert.False(t, d.Allowed())
 	assert.Equal(t, []string{"run far"}, calls)
@@ -126,7 +122,7 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 
 	calls = nil
 	broken := recorder{Strategy: far, name: "broken", calls: &calls, err: errors.New("down")}
-	_, err = weir.Decide(ctx, ask(far, "far", 2, 1), ask(broken, "b", 1, 1), ask(local, "third", 1, 1))
+	_, err = limits.Decide(ctx, ask(far, "far", 2, 1), ask(broken, "b", 1, 1), ask(local, "third", 1, 1))
 	require.ErrorIs(t, err, broken.err)
 	assert.Equal(t, []string{"run far", "run broken", "refund far"}, calls)
 }
@@ -135,10 +131,10 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 func TestDecideTwiceOnOneCount(t *testing.T) {
 	s := standing(t).FixedWindow()
 	for want := range 3 {
-		d, err := weir.Decide(context.Background(), ask(s, "a", 5, 2), ask(s, "a", 5, 1))
+		d, err := limits.Decide(context.Background(), ask(s, "a", 5, 2), ask(s, "a", 5, 1))
 		require.NoError(t, err)
 		assert.Equal(t, want == 0, d.Allowed())
-		res := weir.MustPeek(t, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
+		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
 		assert.EqualValues(t, 4, res.TotalRequests)
 	}
 }
@@ -159,17 +155,17 @@ func TestDecideRefusesWhatCannotBeDecided(t *testing.T) {
 			return nil, nil
 		}), "a", 1, 1)}, errors.ErrUnsupported},
 	} {
-		_, err := weir.Decide(context.Background(), row.asks...)
+		_, err := limits.Decide(context.Background(), row.asks...)
 		require.ErrorIs(t, err, row.want, name)
 	}
-	res := weir.MustPeek(t, s, &weir.Request{Key: "a", Limit: 1, Duration: time.Minute})
+	res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 1, Duration: time.Minute})
 	assert.EqualValues(t, 1, res.TotalRequests, "nothing was taken")
 
-	d, err := weir.Decide(context.Background(), ask(deny, "last", 1, 1), ask(s, "a", 1, 1))
+	d, err := limits.Decide(context.Background(), ask(deny, "last", 1, 1), ask(s, "a", 1, 1))
 	require.NoError(t, err, "one that cannot give back decides last")
 	assert.False(t, d.Allowed())
 	assert.Equal(t, 0, d.By)
-	d, err = weir.Decide(context.Background())
+	d, err = limits.Decide(context.Background())
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 	assert.Equal(t, -1, d.By)
@@ -187,7 +183,7 @@ func TestDecideAllocations(t *testing.T) {
 	for i, s := range strategies {
 		asks = append(asks, ask(s, fmt.Sprint(i), 1<<40, 1))
 		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-			d, err := weir.Decide(context.Background(), asks...)
+			d, err := limits.Decide(context.Background(), asks...)
 			if err != nil || !d.Allowed() {
 				t.Fatal(d, err)
 			}
@@ -195,7 +191,7 @@ func TestDecideAllocations(t *testing.T) {
 	}
 	asks[3].Request.Limit = 1
 	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
-		if d, err := weir.Decide(context.Background(), asks...); err != nil || d.Allowed() {
+		if d, err := limits.Decide(context.Background(), asks...); err != nil || d.Allowed() {
 			t.Fatal(d, err)
 		}
 	}), 1.0, "a denial")
@@ -205,7 +201,7 @@ func TestDecideAllocations(t *testing.T) {
 func TestDecideRunsTheOuterRun(t *testing.T) {
 	l := standing(t)
 	for _, s := range []weir.Strategy{outer{l.FixedWindow()}, &outer{l.FixedWindow()}} {
-		d, err := weir.Decide(context.Background(), ask(s, "a", 5, 1))
+		d, err := limits.Decide(context.Background(), ask(s, "a", 5, 1))
 		require.NoError(t, err)
 		assert.False(t, d.Allowed())
 	}
@@ -224,12 +220,12 @@ func TestNames(t *testing.T) {
 		"sliding log":  l.SlidingLog(),
 		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(),
 		"list":  l.List(),
-		"tiers": verbtest.Tiers(l), "weir_test.runOnly": runOnly(nil),
-		"all of fixed window, all of list": weir.AllOf(weir.Keyed("p", l.FixedWindow(), 0, 0),
-			weir.AllOf(l.List())),
+		"tiers": verbtest.Tiers(l), "limits_test.runOnly": runOnly(nil),
+		"all of fixed window, all of list": limits.AllOf(keyed(t, "p", l.FixedWindow(), 1, time.Minute),
+			limits.AllOf(l.List())),
 	} {
 		assert.Equal(t, want, weir.NameOf(s))
-		assert.Equal(t, want, weir.NameOf(weir.Keyed("p", watched{s}, 0, 0)))
+		assert.Equal(t, want, weir.NameOf(keyed(t, "p", watched{s}, 1, time.Minute)))
 	}
 }
 
@@ -245,8 +241,8 @@ func TestReserveAll(t *testing.T) {
 		}
 		return n
 	}
-	reserve := func() *weir.Reservation {
-		v, err := weir.ReserveAll(ctx, ask(requests, "a", 1000, 1), ask(tokens, "a", 1000, 400))
+	reserve := func() *limits.Reservation {
+		v, err := limits.ReserveAll(ctx, ask(requests, "a", 1000, 1), ask(tokens, "a", 1000, 400))
 		require.NoError(t, err)
 		return v
 	}
@@ -271,17 +267,17 @@ func TestReserveAll(t *testing.T) {
 // cost that has arisen counts in full, whatever the others say.
 func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	s, ctx := standing(t).TokenBucket(0), context.Background()
-	take := func(cost uint64, set func(m *weir.Attempt)) (bool, uint64) {
-		l := weir.Attempts{weir.NewAttempt(s)}
+	take := func(cost uint64, set func(m *limits.Attempt)) (bool, uint64) {
+		l := limits.Attempts{limits.NewAttempt(s)}
 		l[0].Request = weir.Request{Key: "a", Limit: 10, Cost: cost, Duration: time.Minute}
 		set(&l[0])
 		allowed, err := l.Take(ctx, nil)
 		require.NoError(t, err)
 		return allowed, l[0].Result.TotalRequests
 	}
-	look, after := func(m *weir.Attempt) { m.Look = true }, func(m *weir.Attempt) { m.Afterwards = true }
+	look, after := func(m *limits.Attempt) { m.Look = true }, func(m *limits.Attempt) { m.Afterwards = true }
 	for _, step := range []struct {
-		set     func(m *weir.Attempt)
+		set     func(m *limits.Attempt)
 		cost    uint64
 		allowed bool
 		total   uint64
@@ -292,7 +288,7 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 		assert.Equal(t, step.total, total, "%+v", step)
 	}
 
-	l := weir.Attempts{weir.NewAttempt(s), weir.NewAttempt(s)}
+	l := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s)}
 	l[0].Request = weir.Request{Key: "b", Limit: 10, Cost: 4, Duration: time.Minute}
 	l[1].Request = weir.Request{Key: "c", Limit: 0, Duration: time.Minute}
 	l[0].Afterwards = true
@@ -303,15 +299,15 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 8, res.TotalRequests, "four count, though the other denies")
 
-	for _, set := range []func(m *weir.Attempt){look, after} {
-		for want, one := range map[error]weir.Attempt{
-			errors.ErrUnsupported: weir.NewAttempt(runOnly(func() (*weir.Result, error) {
+	for _, set := range []func(m *limits.Attempt){look, after} {
+		for want, one := range map[error]limits.Attempt{
+			errors.ErrUnsupported: limits.NewAttempt(runOnly(func() (*weir.Result, error) {
 				return new(weir.Result), nil
 			})),
-			weir.ErrID: weir.NewAttempt(s),
+			weir.ErrID: limits.NewAttempt(s),
 		} {
 			set(&one)
-			_, err := weir.Attempts{one}.Take(ctx, nil)
+			_, err := limits.Attempts{one}.Take(ctx, nil)
 			require.ErrorIs(t, err, want)
 		}
 	}
@@ -324,25 +320,25 @@ func TestALookIsNoRun(t *testing.T) {
 	s, ctx := l.FixedWindow(), context.Background()
 	for _, c := range []struct {
 		second weir.Request
-		set    func(m *weir.Attempt)
+		set    func(m *limits.Attempt)
 		total  uint64 // of the first
 	}{
-		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *weir.Attempt) {
+		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *limits.Attempt) {
 			m.Advisory = true
 		}, 4},
-		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*weir.Attempt) {}, 8},
+		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*limits.Attempt) {}, 8},
 	} {
-		limits := weir.Attempts{weir.NewAttempt(s), weir.NewAttempt(s), weir.NewAttempt(s)}
-		limits[0].Request = weir.Request{Key: "a", Limit: 10, Cost: 3, Duration: time.Minute}
-		limits[1].Request = c.second
-		limits[2].Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
-		c.set(&limits[1])
-		allowed, err := limits.Take(ctx, func(err error) bool {
+		attempts := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s), limits.NewAttempt(s)}
+		attempts[0].Request = weir.Request{Key: "a", Limit: 10, Cost: 3, Duration: time.Minute}
+		attempts[1].Request = c.second
+		attempts[2].Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
+		c.set(&attempts[1])
+		allowed, err := attempts.Take(ctx, func(err error) bool {
 			return err == nil || errors.Is(err, weir.ErrFull)
 		})
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.True(t, limits[0].Decided())
+		assert.True(t, attempts[0].Decided())
 		res, err := s.Peek(ctx, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
 		require.NoError(t, err)
 		assert.Equal(t, c.total+1, res.TotalRequests, "with what the peek would add")
@@ -369,11 +365,11 @@ func TestAWrapperIsRightByDefault(t *testing.T) {
 	assert.Same(t, bucket, found)
 	_, ok = weir.As[*weir.Counter](s)
 	assert.False(t, ok)
-	a := weir.NewAttempt(s)
+	a := limits.NewAttempt(s)
 	a.Request = weir.Request{Limit: 3}
 	assert.EqualValues(t, 7, a.Most())
 
-	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 2, Duration: time.Second})
+	tiers := mustTiers(t, l, weir.Tier{Limit: 2, Duration: time.Second})
 	m, err := weir.NewLimit(onlyWraps{tiers}, 0, 0)
 	require.NoError(t, err, "the numbers are those of the tiers")
 	assert.True(t, m.Allow("k"))
@@ -387,7 +383,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 	l := standing(t)
 	wrappers := map[string]func(s weir.Strategy) weir.Strategy{
 		"policy": func(s weir.Strategy) weir.Strategy {
-			return weir.Keyed("p", s, 5, time.Minute)
+			return keyed(t, "p", s, 5, time.Minute)
 		},
 		"near": func(s weir.Strategy) weir.Strategy { return near.NewDenials(s, near.DenialsConfig{}) },
 		"fallback": func(s weir.Strategy) weir.Strategy {
@@ -401,15 +397,15 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		if name == "policy" {
 			key = weir.JoinKey("p", name)
 		}
-		limits := weir.Attempts{weir.NewAttempt(wrap(weir.AllOf(l.FixedWindow(), l.SlidingWindow()))),
-			weir.NewAttempt(l.Counter())}
-		limits[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
-		limits[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
+		attempts := limits.Attempts{limits.NewAttempt(wrap(limits.AllOf(l.FixedWindow(), l.SlidingWindow()))),
+			limits.NewAttempt(l.Counter())}
+		attempts[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
+		attempts[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
 		for range 3 {
-			allowed, err := limits.Take(ctx, nil)
+			allowed, err := attempts.Take(ctx, nil)
 			require.NoError(t, err)
 			assert.False(t, allowed)
-			require.NoError(t, limits.Lost())
+			require.NoError(t, attempts.Lost())
 		}
 		res, err := l.FixedWindow().Peek(ctx, &weir.Request{Key: key, Limit: 5, Duration: time.Minute})
 		require.NoError(t, err)
@@ -420,27 +416,25 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 			ran++
 			return &weir.Result{State: weir.Allow, TotalRequests: 1}, nil
 		}))
-		one := weir.NewAttempt(inner)
+		one := limits.NewAttempt(inner)
 		assert.False(t, one.CanRefund(), name)
-		_, err = weir.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "k", 5, 1))
+		_, err = limits.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "k", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		one.Request, one.Look = weir.Request{Key: "k", Limit: 5, Duration: time.Minute}, true
-		_, err = weir.Attempts{one}.Take(ctx, nil)
+		_, err = limits.Attempts{one}.Take(ctx, nil)
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		assert.Zero(t, ran, name)
 	}
 }
 
 func TestDecideNeedsStrategies(t *testing.T) {
-	s, none := standing(t).FixedWindow(), weir.Keyed("none", nil, 5, time.Minute)
-	for _, missing := range []weir.Strategy{nil, none} {
-		_, err := weir.Decide(context.Background(), ask(s, "k", 5, 1), ask(missing, "k", 5, 1))
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-		_, err = weir.ReserveAll(context.Background(), ask(missing, "k", 5, 1))
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-		_, err = weir.AllOf(s, missing).Run(context.Background(), &weir.Request{Key: "k"})
-		require.ErrorIs(t, err, errors.ErrUnsupported)
-	}
+	s := standing(t).FixedWindow()
+	_, err := limits.Decide(context.Background(), ask(s, "k", 5, 1), ask(nil, "k", 5, 1))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = limits.ReserveAll(context.Background(), ask(nil, "k", 5, 1))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = limits.AllOf(s, nil).Run(context.Background(), &weir.Request{Key: "k"})
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
 // What is given back to an admission by All is no more than it took.
@@ -451,7 +445,7 @@ func TestAllGivesBackNoMoreThanItTook(t *testing.T) {
 	_, err := s.Run(ctx, &r)
 	require.NoError(t, err)
 	r.Cost = 5
-	_, back, err := weir.AllOf(recorder{Strategy: s, name: "plain",
+	_, back, err := limits.AllOf(recorder{Strategy: s, name: "plain",
 		calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
 	require.NoError(t, err)
 	for _, cost := range []uint64{0, 2, 2, 2, 5} {
@@ -468,11 +462,11 @@ type storing struct{ *weir.FixedWindow }
 
 func (s *storing) Store() (any, weir.Strategy) { return []int{1}, s }
 
-func (s *storing) Batch(context.Context, weir.Op, []*weir.Attempt) { panic("called") }
+func (s *storing) Batch(context.Context, limits.Op, []*limits.Attempt) { panic("called") }
 
 func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {
 	s := standing(t).FixedWindow()
-	d, err := weir.Decide(context.Background(), ask(&storing{s}, "a", 5, 1),
+	d, err := limits.Decide(context.Background(), ask(&storing{s}, "a", 5, 1),
 		ask(&storing{s}, "b", 5, 1))
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
@@ -487,8 +481,8 @@ func (s *irrevocable) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 	return s.window.Run(ctx, r)
 }
 
-func (s *irrevocable) Batch(ctx context.Context, _ weir.Op, limits []*weir.Attempt) {
-	for _, l := range limits {
+func (s *irrevocable) Batch(ctx context.Context, _ limits.Op, attempts []*limits.Attempt) {
+	for _, l := range attempts {
 		var res *weir.Result
 		if res, l.Err = s.window.Run(ctx, &l.Request); l.Err == nil {
 			l.Result = *res
@@ -499,7 +493,7 @@ func (s *irrevocable) Batch(ctx context.Context, _ weir.Op, limits []*weir.Attem
 
 // A Batcher sets the Source of an Attempt, whether or not it gives back.
 func TestSourceOfOneThatCannotGiveBack(t *testing.T) {
-	l := weir.Attempts{weir.NewAttempt(&irrevocable{standing(t).FixedWindow()})}
+	l := limits.Attempts{limits.NewAttempt(&irrevocable{standing(t).FixedWindow()})}
 	l[0].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Hour}
 	allowed, err := l.Take(context.Background(), nil)
 	require.NoError(t, err)
@@ -539,7 +533,7 @@ func (s outage) Charge(ctx context.Context, r *weir.Request) error {
 
 // A cost that has arisen counts, whether its caller is gone or nobody can decide on it.
 func TestArisenCostsCount(t *testing.T) {
-	l := weir.MustNew(t, weir.Config{})
+	l, _ := newLimiter(t, weir.Config{Now: time.Now})
 	s, down := l.FixedWindow(), true
 	undecided, err := fallback.New(outage{s, &down}, s,
 		fallback.Config{OnFail: fallback.FailOpen, Timeout: time.Minute})
@@ -551,14 +545,14 @@ func TestArisenCostsCount(t *testing.T) {
 		if key == "gone" {
 			ctx = ended
 		}
-		limits := weir.Attempts{weir.NewAttempt(of)}
-		limits[0].Request, limits[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3,
+		attempts := limits.Attempts{limits.NewAttempt(of)}
+		attempts[0].Request, attempts[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3,
 			Duration: 24 * time.Hour}, true
-		_, err := limits.Take(ctx, nil)
+		_, err := attempts.Take(ctx, nil)
 		require.NoError(t, err)
-		assert.EqualValues(t, 3, limits[0].Result.TotalRequests, key)
+		assert.EqualValues(t, 3, attempts[0].Result.TotalRequests, key)
 		down = false // what undecided owes is charged with the next decision
-		res := weir.MustRun(t, of, &weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
+		res := mustRun(t, of, &weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
 		assert.EqualValues(t, 4, res.TotalRequests, key)
 	}
 }
@@ -569,7 +563,7 @@ func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_123)
 	for _, s := range every(t)(func() time.Time { return now })[:6] {
 		for _, key := range []string{"a", "longer than a slot has room for"} {
-			l := weir.Attempts{weir.NewAttempt(s)}
+			l := limits.Attempts{limits.NewAttempt(s)}
 			l[0].Request = weir.Request{Key: key, Limit: 3, Duration: time.Minute}
 			for i := range 10 {
 				now = now.Add(1234567 * time.Nanosecond)
@@ -580,7 +574,7 @@ func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
 				assert.Equal(t, l[0].Result.ExpiresAt.Sub(now), l[0].Left(), "%s, call %d", weir.NameOf(s), i)
 			}
 		}
-		other := weir.Attempts{weir.NewAttempt(struct{ weir.Strategy }{s})}
+		other := limits.Attempts{limits.NewAttempt(struct{ weir.Strategy }{s})}
 		other[0].Request = weir.Request{Key: "c", Limit: 3, Duration: time.Minute}
 		_, err := other.Take(t.Context(), nil)
 		require.NoError(t, err)

@@ -1,4 +1,4 @@
-package weir
+package limits
 
 import (
 	"context"
@@ -6,25 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/weirgo/weir"
 )
-
-// Ask is one limit that a request is held against; see [Limit.For].
-type Ask struct {
-	Strategy Strategy
-	Request  Request
-}
-
-// Cost returns the same ask for a cost, of which 0 means 1.
-func (a Ask) Cost(cost uint64) Ask {
-	a.Request.Cost = cost
-	return a
-}
 
 // Decision is the decision on all asks of a [Decide].
 type Decision struct {
 	// Result is that of the Ask that binds: of a denial, the one that lasts longest; of an admission,
 	// the one with the least left of its limit or burst.
-	Result
+	weir.Result
 
 	// By is the place of that Ask, from 0; -1 without asks.
 	By int
@@ -32,14 +22,14 @@ type Decision struct {
 	// Each is the Result of each Ask. If the request is denied, the TotalRequests of those that would
 	// have admitted it are without its Cost; the Result is zero of a Strategy that cannot peek, and
 	// was not run.
-	Each []Result
+	Each []weir.Result
 }
 
 // Decide admits a request if every Ask is admitted; otherwise nothing is taken anywhere. Asks may
 // be on different keys, strategies, limits and costs: a user and his organisation, requests and
 // tokens.
 //
-//	d, err := weir.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
+//	d, err := limits.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
@@ -48,9 +38,9 @@ type Decision struct {
 // It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
 // Strategy panics, what those before it have counted stands. Asks on one redislimit.Store, also
-// through package fallback, take one round trip, and a denial one more. On strategies of this
-// package it allocates Each only, for up to four asks.
-func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
+// through package fallback, take one round trip, and a denial one more. On strategies of weir
+// it allocates Each only, for up to four asks.
+func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
 	l := getAttempts(len(asks))
 	defer l.put()
 	for i := range asks {
@@ -59,7 +49,8 @@ func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 	if err := l.decide(ctx); err != nil {
 		return Decision{}, err
 	}
-	d := Decision{Result: Result{State: Allow}, By: l.Binding(), Each: make([]Result, len(asks))}
+	d := Decision{Result: weir.Result{State: weir.Allow}, By: l.Binding(),
+		Each: make([]weir.Result, len(asks))}
 	for i := range *l {
 		d.Each[i] = (*l)[i].Result
 	}
@@ -86,9 +77,9 @@ func (l Attempts) check() error {
 	for i := range l {
 		switch m := &l[i]; {
 		case m.strategy == nil:
-			return fmt.Errorf("weir: limit %d has no Strategy: %w", i, errors.ErrUnsupported)
+			return fmt.Errorf("limits: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
 		case m.turn == last && first >= 0:
-			return fmt.Errorf("weir: two strategies decide last: %w", l[first].unsupported("refund"))
+			return fmt.Errorf("limits: two strategies decide last: %w", l[first].unsupported("refund"))
 		case m.turn == last:
 			first = i
 		}
@@ -97,8 +88,8 @@ func (l Attempts) check() error {
 }
 
 // decideOp is decide, or a look, and returns the place of the Attempt that binds.
-func (l Attempts) decideOp(ctx context.Context, op Op) (binding int, err error) {
-	if op != OpPeek {
+func (l Attempts) decideOp(ctx context.Context, look bool) (binding int, err error) {
+	if !look {
 		err = l.decide(ctx)
 		return l.Binding(), err
 	}
@@ -117,22 +108,49 @@ func (l Attempts) decideOp(ctx context.Context, op Op) (binding int, err error) 
 }
 
 // ask makes l an Attempt on r of s, or of what is inside of s if that is a Limit.
-func (l *Attempt) ask(s Strategy, r *Request) {
+func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 	l.Request = *r
-	if m, ok := s.(*Limit); ok {
-		d := m.decider()
-		l.Request.Limit, l.Request.Duration = m.n, m.d
-		if k, ok := d.strategy.(keyed); ok {
-			k.apply(&l.Request)
+	if m, ok := s.(*weir.Limit); ok {
+		of := limitOf(m)
+		if l.Request.Limit, l.Request.Duration = m.Numbers(); of.keyed != nil {
+			of.keyed.Apply(&l.Request)
 		}
-		l.bind(d.abilities)
+		l.bind(&of.abilities)
 		return
 	}
-	for p, ok := s.(keyed); ok; p, ok = s.(keyed) {
-		p.apply(&l.Request)
-		s = p.strategy
+	for k, ok := s.(keyed); ok; k, ok = s.(keyed) {
+		s = k.Apply(&l.Request)
 	}
-	l.bind(abilitiesOf(s))
+	b := abilitiesOf(s)
+	l.bind(&b)
+}
+
+// keyed counts for a Limit by the Strategy of another package.
+type keyed interface {
+	// Apply makes r the request that this Strategy gets, and returns it.
+	Apply(r *weir.Request) weir.Strategy
+}
+
+// limit is what is known of a Limit.
+type limit struct {
+	abilities
+	keyed keyed // else nil
+}
+
+// limitOf returns what is known of m. To look that up anew would take as long as a decision.
+func limitOf(m *weir.Limit) *limit {
+	at := inside.Known(m)
+	of, ok := at.Load().(*limit)
+	if !ok {
+		of = new(limit)
+		s := m.Unwrap()
+		if of.keyed, ok = s.(keyed); ok {
+			s = of.keyed.Apply(new(weir.Request))
+		}
+		of.abilities = abilitiesOf(s)
+		at.Store(of)
+	}
+	return of
 }
 
 // pooled are Attempts for one decision.

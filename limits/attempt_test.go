@@ -1,4 +1,4 @@
-package weir_test
+package limits_test
 
 import (
 	"context"
@@ -10,32 +10,33 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // holds is an Attempt on work in flight and one on requests, for one key.
-func holds(t *testing.T, l *weir.Limiter, places, rate uint64) weir.Attempts {
+func holds(t *testing.T, l *weir.Limiter, places, rate uint64) limits.Attempts {
 	t.Helper()
-	held, err := weir.NewAttempt(l.InFlight()).Holding()
+	held, err := limits.NewAttempt(l.InFlight()).Holding()
 	require.NoError(t, err)
-	limits := weir.Attempts{weir.NewAttempt(l.FixedWindow()), held}
+	attempts := limits.Attempts{limits.NewAttempt(l.FixedWindow()), held}
 	for i, limit := range []uint64{rate, places} {
-		limits[i].Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
+		attempts[i].Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
 	}
-	return limits
+	return attempts
 }
 
 // bothCount returns what both strategies count.
 func bothCount(t *testing.T, l *weir.Limiter) (requests, inFlight uint64) {
 	t.Helper()
 	r := &weir.Request{Key: "a", Limit: 1000, Duration: time.Minute}
-	first := weir.MustPeek(t, l.FixedWindow(), r)
-	second := weir.MustPeek(t, l.InFlight(), r)
+	first := mustPeek(t, l.FixedWindow(), r)
+	second := mustPeek(t, l.InFlight(), r)
 	return first.TotalRequests - 1, second.TotalRequests - 1
 }
 
 func TestLimitsHoldWorkInFlight(t *testing.T) {
 	l := standing(t)
-	limits := holds(t, l, 2, 3)
+	attempts := holds(t, l, 2, 3)
 	check := func(requests, inFlight uint64) {
 		t.Helper()
 		r, f := bothCount(t, l)
@@ -43,27 +44,27 @@ func TestLimitsHoldWorkInFlight(t *testing.T) {
 	}
 	take := func() *weir.Held {
 		t.Helper()
-		allowed, err := limits.Take(t.Context(), nil)
+		allowed, err := attempts.Take(t.Context(), nil)
 		require.NoError(t, err)
-		held := limits[1].TakeHeld()
+		held := attempts[1].TakeHeld()
 		assert.Equal(t, allowed, held != nil)
-		assert.Nil(t, limits[1].TakeHeld(), "it is taken once")
+		assert.Nil(t, attempts[1].TakeHeld(), "it is taken once")
 		return held
 	}
 	first, second := take(), take()
 	check(2, 2)
-	assert.EqualValues(t, 2, limits[1].Result.TotalRequests)
+	assert.EqualValues(t, 2, attempts[1].Result.TotalRequests)
 	assert.Nil(t, take(), "too many in flight")
 	check(2, 2)
-	require.NoError(t, limits.Refund(t.Context()), "what was denied gives nothing back")
+	require.NoError(t, attempts.Refund(t.Context()), "what was denied gives nothing back")
 	require.NoError(t, first.Release(t.Context()))
 	require.NoError(t, second.Release(t.Context()))
 	check(2, 0)
-	_, err := l.InFlight().Run(t.Context(), &limits[1].Request) // a lease of another request
+	_, err := l.InFlight().Run(t.Context(), &attempts[1].Request) // a lease of another request
 	require.NoError(t, err)
 	third := take()
-	assert.False(t, limits[1].Taken(), "it is no longer theirs")
-	require.NoError(t, limits.Refund(t.Context()))
+	assert.False(t, attempts[1].Taken(), "it is no longer theirs")
+	require.NoError(t, attempts.Refund(t.Context()))
 	check(2, 2)
 	require.NoError(t, third.Release(t.Context()))
 	check(2, 1)
@@ -75,22 +76,22 @@ func TestLimitsHoldWorkInFlight(t *testing.T) {
 // What is not taken is given back with the other limits, by Refund and if another one fails.
 func TestLimitsGivePlacesBack(t *testing.T) {
 	l := standing(t)
-	limits := holds(t, l, 2, 3)
-	allowed, err := limits.Take(t.Context(), nil)
+	attempts := holds(t, l, 2, 3)
+	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	require.True(t, allowed)
-	require.NoError(t, limits.Refund(t.Context()))
+	require.NoError(t, attempts.Refund(t.Context()))
 	requests, inFlight := bothCount(t, l)
 	assert.Equal(t, []uint64{0, 0}, []uint64{requests, inFlight})
-	assert.Nil(t, limits[1].TakeHeld())
+	assert.Nil(t, attempts[1].TakeHeld())
 
-	limits = append(limits, weir.NewAttempt(irrevocableFailure{}))
-	limits[2].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
-	_, err = limits.Take(t.Context(), nil)
+	attempts = append(attempts, limits.NewAttempt(irrevocableFailure{}))
+	attempts[2].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
+	_, err = attempts.Take(t.Context(), nil)
 	require.ErrorIs(t, err, assert.AnError)
 	requests, inFlight = bothCount(t, l)
 	assert.Equal(t, []uint64{0, 0}, []uint64{requests, inFlight})
-	assert.Nil(t, limits[1].TakeHeld())
+	assert.Nil(t, attempts[1].TakeHeld())
 }
 
 // irrevocableFailure is a Strategy that decides last, and fails.
@@ -101,11 +102,11 @@ func (irrevocableFailure) Run(context.Context, *weir.Request) (*weir.Result, err
 }
 
 func TestOnlyAHolderHolds(t *testing.T) {
-	_, err := weir.NewAttempt(standing(t).FixedWindow()).Holding()
+	_, err := limits.NewAttempt(standing(t).FixedWindow()).Holding()
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
-	held, err := weir.NewAttempt(weir.Keyed("p", standing(t).FixedWindow(), 1, time.Minute)).Holding()
+	held, err := limits.NewAttempt(keyed(t, "p", standing(t).FixedWindow(), 1, time.Minute)).Holding()
 	require.NoError(t, err, "its Strategy is not known to be none")
 	held.Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
-	_, err = weir.Attempts{held}.Take(t.Context(), nil)
+	_, err = limits.Attempts{held}.Take(t.Context(), nil)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }

@@ -1,4 +1,4 @@
-package weir_test
+package limits_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
+	"github.com/weirgo/weir/limits"
 )
 
 // A handler streams a response of unknown length. It reserves an estimate and settles the amount
@@ -33,7 +34,7 @@ func ExampleReserve() {
 	tokens := limiter.SlidingWindow()
 
 	generate := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, err := weir.Reserve(r.Context(), tokens, &weir.Request{
+		v, err := limits.Reserve(r.Context(), tokens, &weir.Request{
 			Key: r.Header.Get("User"), Limit: 100, Duration: time.Hour, Cost: 60, // an estimate
 		})
 		if err != nil {
@@ -78,7 +79,8 @@ func ExampleReserve() {
 // reservable returns every local strategy, alone and composed.
 func reservable(t testing.TB) map[string]verbtest.Reserver {
 	limiters := func(now func() time.Time) *weir.Limiter {
-		return weir.MustNew(t, weir.Config{Now: now, Timeout: 1})
+		l, _ := newLimiter(t, weir.Config{Now: now, Timeout: 1})
+		return l
 	}
 	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) verbtest.Reserver {
 		return verbtest.Reserver{
@@ -97,17 +99,17 @@ func reservable(t testing.TB) map[string]verbtest.Reserver {
 		"List":          of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.List() }),
 		"LeakyBucket":   leaky,
 		"Tiers": of(2*limit, func(l *weir.Limiter) weir.Strategy {
-			return weir.MustTiers(t, l, weir.Tier{Limit: limit, Duration: duration})
+			return mustTiers(t, l, weir.Tier{Limit: limit, Duration: duration})
 		}),
 		"All": of(limit, func(l *weir.Limiter) weir.Strategy {
-			return weir.AllOf(l.SlidingLog(), l.TokenBucket(0), l.FixedWindow())
+			return limits.AllOf(l.SlidingLog(), l.TokenBucket(0), l.FixedWindow())
 		}),
 		"All of Policy and All": of(limit, func(l *weir.Limiter) weir.Strategy {
 			rule := func(name string, s weir.Strategy) weir.Strategy {
-				return weir.Keyed(name, s, limit, duration)
+				return keyed(t, name, s, limit, duration)
 			}
-			both := weir.AllOf(rule("a", l.SlidingLog()), rule("b", l.FixedWindow()))
-			return weir.AllOf(both, rule("c", weir.AllOf(l.List(), l.SlidingWindow())))
+			both := limits.AllOf(rule("a", l.SlidingLog()), rule("b", l.FixedWindow()))
+			return limits.AllOf(both, limits.AllOf(rule("c", l.List()), rule("d", l.SlidingWindow())))
 		}),
 	}
 }
@@ -173,7 +175,7 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := verbtest.Reserver{Span: 20, Make: func(now func() time.Time) weir.Strategy {
-				l := weir.MustNew(t, weir.Config{Now: now})
+				l, _ := newLimiter(t, weir.Config{Now: now})
 				control.everyOption = l.FixedWindow()
 				return control
 			}}
@@ -189,11 +191,11 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 
 func TestReserveNeedsARefunderAndACharger(t *testing.T) {
 	l := standing(t)
-	_, err := weir.Reserve(t.Context(), weir.AllOf(l.FixedWindow(), failing{}),
+	_, err := limits.Reserve(t.Context(), limits.AllOf(l.FixedWindow(), irrevocableFailure{}),
 		&weir.Request{Key: "a", Limit: 1, Duration: time.Second})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Zero(t, l.Stats().Checks, "nothing was counted")
-	_, err = weir.Reserve(t.Context(), l.FixedWindow(), &weir.Request{Limit: 1, Duration: time.Second})
+	_, err = limits.Reserve(t.Context(), l.FixedWindow(), &weir.Request{Limit: 1, Duration: time.Second})
 	assert.ErrorIs(t, err, weir.ErrID)
 }
 
@@ -204,7 +206,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 	ask := &weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 10}
 	for range 100 {
 		require.NoError(t, s.Reset(t.Context(), ask))
-		v, err := weir.Reserve(t.Context(), s, ask)
+		v, err := limits.Reserve(t.Context(), s, ask)
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 4 {
@@ -212,25 +214,25 @@ func TestReservationIsSettledOnce(t *testing.T) {
 		}
 		wg.Wait()
 		require.NoError(t, v.Cancel(t.Context()))
-		assert.Equal(t, uint64(15), weir.Counted(t, s, ask))
+		assert.Equal(t, uint64(15), counted(t, s, ask))
 	}
-	denied, err := weir.Reserve(t.Context(), s,
+	denied, err := limits.Reserve(t.Context(), s,
 		&weir.Request{Key: "a", Limit: 20, Duration: time.Second,
 			Cost: 10})
 	require.NoError(t, err)
 	require.False(t, denied.Allowed())
 	require.NoError(t, denied.Commit(t.Context(), 30))
-	assert.Equal(t, uint64(15), weir.Counted(t, s, ask), "a denial has nothing to settle")
+	assert.Equal(t, uint64(15), counted(t, s, ask), "a denial has nothing to settle")
 }
 
 // resettable returns strategies that admit 5 in 10 s.
 func resettable(t *testing.T, l *weir.Limiter) map[string]weir.Strategy {
-	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 5, Duration: 10 * time.Second})
+	tiers := mustTiers(t, l, weir.Tier{Limit: 5, Duration: 10 * time.Second})
 	return map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
 		"TokenBucket": l.TokenBucket(0), "Counter": l.Counter(), "List": l.List(), "Tiers": tiers,
-		"Policy": weir.Keyed("p", l.FixedWindow(), 5, 10*time.Second),
-		"All":    weir.AllOf(l.SlidingLog(), l.Counter()),
+		"Policy": keyed(t, "p", l.FixedWindow(), 5, 10*time.Second),
+		"All":    limits.AllOf(l.SlidingLog(), l.Counter()),
 	}
 }
 
@@ -241,7 +243,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	for name, s := range resettable(t, l) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: 5, Duration: 10 * time.Second, Cost: 4, Meta: "m"}
-			before, err := weir.Reserve(t.Context(), s, r)
+			before, err := limits.Reserve(t.Context(), s, r)
 			require.NoError(t, err)
 			require.True(t, before.Allowed())
 			if name == "All" {
@@ -253,14 +255,14 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 			}
 			clock.Advance(1)
 			l.Sweep() // frees the memory of the bucket that was reset
-			since, err := weir.Reserve(t.Context(), s, r)
+			since, err := limits.Reserve(t.Context(), s, r)
 			require.NoError(t, err)
 			require.True(t, since.Allowed())
 			clock.Advance(time.Millisecond)
 			require.NoError(t, before.Cancel(t.Context()))
-			assert.False(t, weir.MustRun(t, s, r).Allowed(), "the older reservation gave the newer one's cost back")
+			assert.False(t, mustRun(t, s, r).Allowed(), "the older reservation gave the newer one's cost back")
 			require.NoError(t, since.Commit(t.Context(), 1))
-			assert.True(t, weir.MustRun(t, s, r).Allowed(), "the newer one gives back its own")
+			assert.True(t, mustRun(t, s, r).Allowed(), "the newer one gives back its own")
 		})
 	}
 }
@@ -268,36 +270,36 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 // A reservation gives back to its own slice, also if a newer one could have ended with it.
 func TestLateCancelOpensNoShortTier(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
-	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
+	tiers := mustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	r := weir.Request{Key: "a", Cost: 2}
-	early, err := weir.Reserve(t.Context(), tiers, &r)
+	early, err := limits.Reserve(t.Context(), tiers, &r)
 	require.NoError(t, err)
 	require.True(t, early.Allowed())
 	clock.Advance(9 * time.Second) // its ExpiresAt is also that of this slice in the short tier
 	r.Cost = 10
-	require.True(t, weir.MustRun(t, tiers, &r).Allowed())
+	require.True(t, mustRun(t, tiers, &r).Allowed())
 	require.NoError(t, early.Cancel(t.Context()))
 	r.Cost = 2
-	assert.False(t, weir.MustRun(t, tiers, &r).Allowed(), "12 in one slice")
+	assert.False(t, mustRun(t, tiers, &r).Allowed(), "12 in one slice")
 	clock.Advance(time.Second)
-	assert.True(t, weir.MustRun(t, tiers, &r).Allowed(), "the long tier has got its 2 back")
+	assert.True(t, mustRun(t, tiers, &r).Allowed(), "the long tier has got its 2 back")
 }
 
 // A plain Refund does not know its slice, but never takes it for one without its cost.
 func TestRefundPassesSlicesWithoutItsCost(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
-	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
+	tiers := mustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	r := weir.Request{Key: "a", Cost: 7}
-	first := weir.MustRun(t, tiers, &r)
+	first := mustRun(t, tiers, &r)
 	clock.Advance(9 * time.Second)
 	one := weir.Request{Key: "a"}
-	second := weir.MustRun(t, tiers, &one)
+	second := mustRun(t, tiers, &one)
 	require.NoError(t, tiers.Refund(t.Context(), &one, second)) // its slice has a cost of 0 now
 	require.NoError(t, tiers.Refund(t.Context(), &r, first))
 	r.Cost = 10
-	assert.EqualValues(t, 10, weir.MustRun(t, tiers, &r).TotalRequests, "all was given back")
+	assert.EqualValues(t, 10, mustRun(t, tiers, &r).TotalRequests, "all was given back")
 }
 
 // A reservation finds its own entry in a List among any number of others.
@@ -305,15 +307,15 @@ func TestCancelTakesFromItsOwnEntry(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	s := l.List()
 	r := weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Cost: 3, Meta: "mine"}
-	weir.MustRun(t, s, &weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Meta: "first"})
+	mustRun(t, s, &weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Meta: "first"})
 	clock.Advance(1)
-	mine, err := weir.Reserve(t.Context(), s, &r)
+	mine, err := limits.Reserve(t.Context(), s, &r)
 	require.NoError(t, err)
 	other := r
 	other.Cost, other.Meta = 1, "other"
 	for range 2000 {
 		clock.Advance(1)
-		weir.MustRun(t, s, &other)
+		mustRun(t, s, &other)
 	}
 	require.NoError(t, mine.Cancel(t.Context()))
 	entries, err := s.Hits(t.Context(), &r)
@@ -332,13 +334,13 @@ func (w watched) Unwrap() weir.Strategy { return w.Strategy }
 // All compares what is left of a token bucket's burst, and of no tiers, also behind wrappers.
 func TestAllSeesThroughWrappers(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
-	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 3, Duration: time.Second})
+	tiers := mustTiers(t, l, weir.Tier{Limit: 3, Duration: time.Second})
 	r := weir.Request{Limit: 10, Duration: time.Minute}
 	for i, inner := range []weir.Strategy{l.TokenBucket(20), tiers} {
 		r.Key = fmt.Sprint("plain", i)
-		plain := weir.MustRun(t, weir.AllOf(inner.(refunding), l.FixedWindow()), &r)
+		plain := mustRun(t, limits.AllOf(inner.(refunding), l.FixedWindow()), &r)
 		r.Key = fmt.Sprint("watched", i)
-		assert.Equal(t, plain, weir.MustRun(t, weir.AllOf(watchedRefunder{watched{inner}, inner.(refunding)},
+		assert.Equal(t, plain, mustRun(t, limits.AllOf(watchedRefunder{watched{inner}, inner.(refunding)},
 			l.FixedWindow()), &r))
 	}
 }
@@ -364,12 +366,12 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 			res, first, err := s.(weir.Admitter).Admit(t.Context(), r)
 			require.NoError(t, err)
 			require.True(t, res.Allowed())
-			require.True(t, weir.MustRun(t, s, r).Allowed())
+			require.True(t, mustRun(t, s, r).Allowed())
 			denied, none, err := s.(weir.Admitter).Admit(t.Context(), r)
 			require.NoError(t, err)
 			require.False(t, denied.Allowed())
 			require.NoError(t, none(t.Context(), 2))
-			assert.False(t, weir.MustRun(t, s, r).Allowed(), "a denial gave something back")
+			assert.False(t, mustRun(t, s, r).Allowed(), "a denial gave something back")
 
 			clock.Advance(time.Millisecond)
 			var wg sync.WaitGroup
@@ -381,7 +383,7 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 			one.Cost = 1
 			admitted := 0
 			for range 5 {
-				if weir.MustRun(t, s, &one).Allowed() {
+				if mustRun(t, s, &one).Allowed() {
 					admitted++
 				}
 			}
@@ -420,8 +422,8 @@ func TestReturnInPartsGivesBackAsMuchAsOne(t *testing.T) {
 				for range back {
 					require.NoError(t, parts(t.Context(), 1))
 				}
-				assert.Equal(t, weir.Counted(t, s.(weir.Peeker), request(name+"whole", 1)),
-					weir.Counted(t, s.(weir.Peeker), request(name+"parts", 1)), "%d given back", back)
+				assert.Equal(t, counted(t, s, request(name+"whole", 1)),
+					counted(t, s, request(name+"parts", 1)), "%d given back", back)
 			}
 		})
 	}
@@ -435,11 +437,11 @@ func TestPartialReturnsOfATokenBucket(t *testing.T) {
 	ask := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: 5} // one comes back in 6 s
 	_, first, err := s.Admit(t.Context(), ask)
 	require.NoError(t, err)
-	require.True(t, weir.MustRun(t, s, ask).Allowed())
+	require.True(t, mustRun(t, s, ask).Allowed())
 	clock.Advance(24 * time.Second)
-	require.EqualValues(t, 6, weir.Counted(t, s, ask), "four are back")
+	require.EqualValues(t, 6, counted(t, s, ask), "four are back")
 	require.NoError(t, first(t.Context(), 2))
-	assert.EqualValues(t, 5, weir.Counted(t, s, ask), "one was missing")
+	assert.EqualValues(t, 5, counted(t, s, ask), "one was missing")
 	require.NoError(t, first(t.Context(), 3))
-	assert.EqualValues(t, 5, weir.Counted(t, s, ask), "no other was")
+	assert.EqualValues(t, 5, counted(t, s, ask), "no other was")
 }

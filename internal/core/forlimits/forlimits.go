@@ -1,0 +1,50 @@
+// Package forlimits is what package weir gives to package limits, and to nobody else: the steps of
+// a decision that are not among the methods of a Strategy.
+package forlimits
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
+)
+
+// Local is a strategy of package weir that decides at once.
+type Local[Request, Result any] interface {
+	// Run is that of the Strategy, and Look is Peek, that set res, and return how long it holds. After
+	// an error res is undefined. If at is not NoSight, the look is part of a decision; if it is not
+	// FinalLook either, a look that admits may set it instead of res, for a run that follows at once.
+	Run(r *Request, res *Result, at *Sight) (left time.Duration, err error)
+	Look(r *Request, res *Result, at *Sight) (left time.Duration, err error)
+}
+
+// Sight is where a look saw that a bucket admits a request: a run at once goes on from there, as if
+// it had read all this itself.
+type Sight struct {
+	algorithm.Params
+	Slot   *slots.Slot // nil: the look saw no such bucket
+	State  slots.State
+	Now    int64
+	Window *windows.Window // of a fixed window
+}
+
+// NoSight stands for a run without a look, or a Peek; FinalLook for a look of a decision that no
+// run follows. Nothing writes them.
+var NoSight, FinalLook = new(Sight), new(Sight)
+
+// Weir is the value of Steps, with the types of package weir.
+type Weir[Strategy, Request, Result, Limit, Place, Held any] struct {
+	// LocalOf returns what s decides by, or nil if that is another package, or may wait.
+	LocalOf func(s Strategy) Local[Request, Result]
+
+	// Known returns where package limits keeps what it knows of the Strategy of a Limit.
+	Known func(m *Limit) *atomic.Value
+
+	// Keep holds a place that s has admitted for r.
+	Keep func(s Strategy, r *Request, p Place) *Held
+}
+
+// Steps is a Weir, set when package weir is initialized.
+var Steps any

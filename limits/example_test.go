@@ -1,0 +1,121 @@
+package limits_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func limiterAt(clock *weirtest.Clock) *weir.Limiter {
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	if err != nil {
+		panic(err)
+	}
+	return limiter
+}
+
+// noon returns the clock of the examples, which stands still so that they always print the same.
+func noon() *weirtest.Clock {
+	return weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+}
+
+// A hit that the second limit denies takes nothing from the first one.
+func ExampleAll() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	perMinute := limiter.TokenBucket(5).Limit(60, time.Minute)
+	perDay := limiter.FixedWindow().Limit(2, 24*time.Hour)
+	both := limits.All(perMinute, perDay)
+	for range 3 {
+		out, err := both.Take(context.Background(), "10.0.0.7", 1)
+		fmt.Println(out.Allowed(), "by", out.By, err)
+	}
+	out, err := perMinute.Peek(context.Background(), "10.0.0.7")
+	fmt.Println("left this minute:", out.Left+1, err)
+	// Output:
+	// true by fixed window, 2 in 24h <nil>
+	// true by fixed window, 2 in 24h <nil>
+	// false by fixed window, 2 in 24h <nil>
+	// left this minute: 3 <nil>
+}
+
+// A user and an organisation, requests and tokens: all limits admit the request, or none counts it.
+func ExampleDecide() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	requests := limiter.SlidingWindow().Limit(2, time.Minute)
+	tokens := limiter.TokenBucket(0).Limit(1000, time.Minute)
+	ask := func(user, org string, cost uint64) {
+		d, err := limits.Decide(context.Background(), requests.For(user), tokens.For(org).Cost(cost))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(d.State, "by", d.By, "tokens used:", d.Each[1].TotalRequests)
+	}
+	ask("ann", "acme", 600)
+	ask("bob", "acme", 600) // over the tokens of the organisation
+	ask("bob", "acme", 300)
+	ask("bob", "acme", 50)
+	ask("bob", "acme", 50) // over the requests of the user
+	// Output:
+	// Allow by 0 tokens used: 600
+	// Deny by 1 tokens used: 600
+	// Allow by 0 tokens used: 900
+	// Allow by 0 tokens used: 950
+	// Deny by 0 tokens used: 950
+}
+
+// One request, and the tokens that it came to.
+func ExampleReserveAll() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	tokens := weir.Request{Key: "ann", Limit: 1000, Duration: time.Minute, Cost: 400} // an estimate
+	v, err := limits.ReserveAll(context.Background(),
+		weir.Ask{Strategy: limiter.FixedWindow(),
+			Request: weir.Request{Key: "ann", Limit: 60, Duration: time.Minute}},
+		weir.Ask{Strategy: limiter.SlidingWindow(), Request: tokens},
+	)
+	if err != nil {
+		panic(err)
+	}
+	defer v.Cancel(context.Background()) // does nothing after CommitEach
+	if !v.Allowed() {
+		return
+	}
+	if err := v.CommitEach(context.Background(), 1, 150); err != nil {
+		panic(err)
+	}
+	res, err := limiter.SlidingWindow().Peek(context.Background(), &tokens)
+	fmt.Println(res.TotalRequests-tokens.Cost, err)
+	// Output: 150 <nil>
+}
+
+// A middleware keeps Attempts from request to request.
+func ExampleAttempts() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	attempts := limits.Attempts{limits.NewAttempt(limiter.FixedWindow()),
+		limits.NewAttempt(limiter.SlidingLog())}
+	attempts[1].Advisory = true // it is tried out, and denies nothing
+	for range 3 {
+		attempts[0].Request = weir.Request{Key: "ann", Limit: 5, Duration: time.Second}
+		attempts[1].Request = weir.Request{Key: "ann", Limit: 2, Duration: time.Second}
+		allowed, err := attempts.Take(context.Background(), nil)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(allowed, attempts[0].Remaining(), attempts[1].Denies())
+	}
+	// Output:
+	// true 4 false
+	// true 3 false
+	// true 2 true
+}
