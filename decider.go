@@ -302,7 +302,7 @@ func (d *decider) hit(
 // run decides on any request of a strategy on slots.
 func (d *decider) run(r *Request, res *Result) (left time.Duration, err error) {
 	if d.windows != nil {
-		return d.windows.local().Run(r, res, forlimits.NoSight)
+		return (*localWindows)(d.windows).Run(r, res, forlimits.NoSight)
 	}
-	return d.slots.local().Run(r, res, forlimits.NoSight)
+	return (*localSlots)(d.slots).Run(r, res, forlimits.NoSight)
 }

@@ -56,7 +56,7 @@ func (l *Limiter) inWindows(in *windows.Series) windowStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.local().Run(r, res, forlimits.NoSight); err != nil {
+	if _, err := (*localWindows)(s).Run(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -69,7 +69,7 @@ func (s *windowStrategy) local() local { return (*localWindows)(s) }
 
 // Look implements [forlimits.Local].
 func (of *localWindows) Look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	return of.slotStrategy.local().Look(r, res, at)
+	return (*localSlots)(&of.slotStrategy).Look(r, res, at)
 }
 
 // Run implements [forlimits.Local].

@@ -57,7 +57,7 @@ func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.local().Run(r, res, forlimits.NoSight); err != nil {
+	if _, err := (*localSlots)(s).Run(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -270,7 +270,7 @@ func (s *slotStrategy) lock(
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.local().Look(r, res, forlimits.NoSight); err != nil {
+	if _, err := (*localSlots)(s).Look(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
