@@ -1,44 +1,9 @@
 package weir
 
 import (
-	"context"
-	"time"
-
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
-
-// several is the Strategy of limits.All.
-type several interface {
-	Strategy
-
-	// Limits returns the limits that are held at once.
-	Limits() []*Limit
-
-	// Of returns the same of other strategies, one for each limit.
-	Of(strategies []Strategy) Strategy
-
-	// Decide decides on r, or looks, and returns the Result that binds, the place of the limit that it
-	// is of, and how long it holds, if that is known.
-	Decide(ctx context.Context, look bool, r Request) (
-		res Result, by int, left time.Duration, err error)
-}
-
-// withoutLines returns the strategy of several without the lines of leaky buckets, or nil if there
-// are none.
-func (d *decider) withoutLines() Strategy {
-	strategies, waits := make([]Strategy, len(d.all)), false
-	for i, m := range d.all {
-		strategies[i] = m
-		if atOnce := m.decider().atOnce; atOnce != nil {
-			strategies[i], waits = atOnce, true
-		}
-	}
-	if !waits {
-		return nil
-	}
-	return d.several.Of(strategies)
-}
 
 // fewLimits is how many limits takeAll decides on.
 const fewLimits = 4

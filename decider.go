@@ -3,46 +3,22 @@ package weir
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/states"
 	"github.com/weirgo/weir/internal/core/windows"
 )
-
-// own is a Strategy of this package, which counts for a Limit by itself.
-type own interface {
-	Strategy
-
-	// check completes a new Limit. It fails if its numbers can never be right.
-	check(m *Limit) error
-
-	// bind returns a strategy that counts for a Limit, in the series of its name or numbers.
-	bind(m *Limit) (Strategy, error)
-
-	// local returns the same for package limits, or nil if Run may wait.
-	local() local
-
-	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
-	itself() Strategy
-
-	// of returns the Limiter, and the series if it is bound to one.
-	of() (*Limiter, int64)
-}
-
-// asOwn returns s, if it is one of this package.
-func asOwn(s Strategy) (o own, ok bool) {
-	o, ok = s.(own)
-	return o, ok && o.itself() == s
-}
-
-type local = forlimits.Local[Request, Result]
 
 // localOf returns what s decides by, or nil if that is another package, or may wait.
 func localOf(s Strategy) local {
@@ -221,17 +197,6 @@ func (s *slotStrategy) counts() (*slotStrategy, *windowStrategy) { return s, nil
 
 func (s *windowStrategy) counts() (*slotStrategy, *windowStrategy) { return &s.slotStrategy, s }
 
-func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
-	if m.name != "" {
-		return windows.SeriesName{Name: m.name}
-	}
-	numbers := strconv.FormatUint(m.n, 10)
-	for _, n := range with {
-		numbers += " " + strconv.FormatUint(n, 10)
-	}
-	return windows.SeriesName{Numbers: numbers}
-}
-
 // costing returns the params of a cost, on slots.
 func (d *decider) costing(cost uint64) params {
 	p := d.params
@@ -305,4 +270,140 @@ func (d *decider) run(r *Request, res *Result) (left time.Duration, err error) {
 		return (*localWindows)(d.windows).Run(r, res, forlimits.NoSight)
 	}
 	return (*localSlots)(d.slots).Run(r, res, forlimits.NoSight)
+}
+
+// withoutLines returns the strategy of several without the lines of leaky buckets, or nil if there
+// are none.
+func (d *decider) withoutLines() Strategy {
+	strategies, waits := make([]Strategy, len(d.all)), false
+	for i, m := range d.all {
+		strategies[i] = m
+		if atOnce := m.decider().atOnce; atOnce != nil {
+			strategies[i], waits = atOnce, true
+		}
+	}
+	if !waits {
+		return nil
+	}
+	return d.several.Of(strategies)
+}
+
+// call is a call of a Strategy, which does not keep what it is given.
+type call struct {
+	request Request
+	result  Result
+}
+
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func (c *call) put() {
+	*c = call{}
+	calls.Put(c)
+}
+
+// decide decides on r by any strategy, or only looks.
+func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (Outcome, error) {
+	switch {
+	case d.tiers != nil:
+		return decideTiers(d, look, r)
+	case d.several != nil:
+		res, by, left, err := d.several.Decide(ctx, look, *r)
+		if err != nil {
+			return Outcome{}, err
+		}
+		return d.all[by].outcome(&res, left), nil
+	}
+	c := calls.Get().(*call)
+	defer c.put()
+	c.request = *r
+	left, err := c.decide(ctx, d, look)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return m.outcome(&c.result, left), nil
+}
+
+// decide sets the result to what one Strategy says, and returns how long that holds, if it is
+// known.
+func (c *call) decide(ctx context.Context, d *decider, look bool) (left time.Duration, err error) {
+	run := d.strategy.Run
+	switch k, isKeyed := d.strategy.(keyed); {
+	case d.local != nil && look:
+		return d.local.Look(&c.request, &c.result, forlimits.NoSight)
+	case d.local != nil:
+		return d.local.Run(&c.request, &c.result, forlimits.NoSight)
+	case look:
+		run = d.strategy.(Peeker).Peek
+	case isKeyed:
+		run = k.Apply(&c.request).Run // it would copy the request
+	}
+	res, err := run(ctx, &c.request)
+	switch {
+	case err != nil:
+		return 0, err
+	case res == nil:
+		return 0, fmt.Errorf("weir: %s returned neither a Result nor an error: %w",
+			NameOf(d.strategy), errors.ErrUnsupported)
+	}
+	c.result = *res
+	return 0, nil
+}
+
+// outcome returns the Outcome of res, which holds for left, if that is known.
+func (m *Limit) outcome(res *Result, left time.Duration) Outcome {
+	d := m.decider()
+	if d.local == nil && !res.Allowed() && !res.ExpiresAt.IsZero() {
+		left = waitOf(m.strategy, res)
+	}
+	return m.outcomeOf(*res, res.Remaining(d.most), left)
+}
+
+// decideTiers is decide of Tiers.
+func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
+	var v verdict
+	var now int64
+	if look {
+		v, now, err = d.tiers.see(r)
+	} else {
+		var at states.Locked[*algorithm.Slices]
+		v, at, err = d.tiers.decide(r)
+		now = at.Now
+	}
+	if err == nil {
+		tier := d.tiered[v.Tier]
+		tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
+		out.Limit = tier.n
+	}
+	return out, err
+}
+
+// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most. To return it
+// by value would copy words that are being stored, for which each load waits.
+func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now int64) {
+	out.By = m
+	out.TotalRequests = uint64(v.Total)
+	out.Left = most - min(most, out.TotalRequests)
+	switch {
+	case v.Allowed:
+		out.State = Allow
+	case v.At == noInstant:
+		out.Wait = math.MaxInt64
+		return
+	default:
+		out.Wait = time.Duration(v.At - now)
+	}
+	out.ExpiresAt = l.clock.Time(v.At)
+}
+
+// outcomeOf returns the Outcome of a Result that holds for wait.
+func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
+	out := Outcome{Result: res, Left: left, By: m.binding(res.Limit)}
+	switch {
+	case res.Allowed():
+	case res.ExpiresAt.IsZero():
+		out.Wait = math.MaxInt64
+	default:
+		out.Wait = max(0, wait)
+	}
+	return out
 }

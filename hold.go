@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
-	"github.com/weirgo/weir/internal/core/turns"
-
+	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/renewal"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // Held is work that was admitted, and is in flight until Release. Make one with [Hold] or
@@ -78,6 +77,12 @@ func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
 	return new(Held).hold(ctx, s, r)
 }
 
+// Hold admits work of key until it is released, as the function [Hold] does. It fails with
+// [errors.ErrUnsupported] unless the limit is one on work in flight.
+func (m *Limit) Hold(ctx context.Context, key string) (*Held, error) {
+	return new(Held).hold(ctx, m, &Request{Key: key})
+}
+
 // hold is Hold, which returns h.
 func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
 	m, ok := s.(*Limit)
@@ -127,6 +132,21 @@ func (p *ownPlace) Renew(context.Context) (held bool, err error) { return true, 
 
 // Release implements [Place].
 func (p *ownPlace) Release(ctx context.Context) error { return (*Held)(p).Release(ctx) }
+
+// Acquire implements [Holder].
+func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error) {
+	h := new(ownPlace)
+	v, err := s.hold(&h.place, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !v.Allowed {
+		return s.l.result(v), nil, nil
+	}
+	_, lease := s.numbers(r)
+	v.At = arith.Add(s.l.clock.Read(), int64(lease))
+	return s.l.result(v), h, nil
+}
 
 // Release ends what is held. The first call counts; later ones do nothing and return nil, as does
 // one after the place was lost. An error means that it may count until its lease ends. That ctx has
@@ -198,5 +218,7 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 	return held, nil
 }
 
-// The pauses between two tries.
-const minTry, maxTry = 5 * time.Millisecond, 250 * time.Millisecond
+// HoldWait is Hold, and waits its turn, as the function [HoldWait] does.
+func (m *Limit) HoldWait(ctx context.Context, key string) (*Held, error) {
+	return HoldWait(ctx, m, &Request{Key: key})
+}

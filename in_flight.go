@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"context"
 	"math"
 	"sync/atomic"
 	"time"
@@ -244,21 +243,6 @@ func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
 	return h.State.freed, nil
 }
 
-// Acquire implements [Holder].
-func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error) {
-	h := new(ownPlace)
-	v, err := s.hold(&h.place, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !v.Allowed {
-		return s.l.result(v), nil, nil
-	}
-	_, lease := s.numbers(r)
-	v.At = arith.Add(s.l.clock.Read(), int64(lease))
-	return s.l.result(v), h, nil
-}
-
 // dropLeases takes the leases back, and no place that is held.
 func dropLeases(h states.Locked[*flight]) {
 	h.State.Log = algorithm.Log{}
@@ -302,4 +286,65 @@ func (s *InFlight) bind(m *Limit) (Strategy, error) {
 	of := s.l.InFlight()
 	of.duration = m.d
 	return of, of.bindTo(m)
+}
+
+// makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
+func (l *Limiter) makePlaces(k states.Key) error {
+	packed, p := l.places.Pack(k.ID), placesPeriod(k.Scale, k.Series)
+	for at := (reading{horizon: math.MinInt64}); ; {
+		at.now = l.clock.Read()
+		c, err := l.places.lock(packed, k.ID, &p, &at, true)
+		switch {
+		case err == errEarlier:
+			continue
+		case err != nil:
+			return err
+		case c.Slot == nil:
+			c.Insert(slots.Content{})
+			c.NoteEnd(noInstant)
+		}
+		c.Unlock()
+		return nil
+	}
+}
+
+// place is a cost that is held in a slot.
+type place struct {
+	*slots.Slot
+	l    *Limiter
+	at   location
+	back uint64 // the cost, negated
+}
+
+// release gives the place back. Then the slot may be another bucket's at any time.
+func (p *place) release() {
+	if state := p.Add(p.back); state&(sharedBit|unnotedBit) != 0 {
+		p.released(state)
+	}
+}
+
+// released wakes who waits for the place, and notes that the bucket is idle. state is that after
+// the release. If the bucket is another by now, that does no harm.
+func (p *place) released(state slots.State) {
+	if state&sharedBit == 0 && heldIn(state) > 0 {
+		return
+	}
+	sh, n := p.l.places.shardOf(p.at)
+	sh.Lock()
+	var key states.Key
+	state = p.State()
+	if state.Live() && sh.Slot(n) == p.Slot {
+		if noteIdle(sh, p.Slot, n, 0); state&sharedBit != 0 {
+			_, key.Scale, key.Series = p.Period()
+			key.ID = string(sh.AppendID(nil, p.Slot))
+		}
+	}
+	sh.Unlock()
+	if key.ID == "" {
+		return
+	}
+	if h, _ := p.l.flights.Lock(key, false); h.Entry != nil {
+		h.State.wake()
+		h.Unlock(states.Seen)
+	}
 }

@@ -1,9 +1,27 @@
 package weir
 
 import (
+	"time"
+
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
+)
+
+const (
+	maxID    = bounds.MaxKey // bytes
+	maxCount = algorithm.MaxCount
+	maxScale = bounds.MaxScale // ms: a larger scale stands for a series of windows
+
+	msec       = int64(time.Millisecond)
+	maxInstant = algorithm.End
+	noInstant  = algorithm.Never
+)
+
+type (
+	params  = algorithm.Params
+	verdict = algorithm.Verdict
 )
 
 // The kinds of buckets that fit a slot. Those of fixed windows, and of places, have a table of
@@ -15,6 +33,30 @@ const (
 	counterKind
 	placesKind = fixedKind
 )
+
+// slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
+// content to the next one.
+type slotAlgorithm interface {
+	// Decide returns the verdict on p at now, and the content after it: c itself after a denial.
+	Decide(c slots.Content, p params, now int64) (verdict, slots.Content)
+
+	// Admit counts p.Cost at now, whether it fits or not.
+	Admit(c slots.Content, p params, now int64) slots.Content
+
+	// Refund takes back what was admitted for p, and was to expire at the instant given.
+	Refund(c slots.Content, p params, now, expires int64) slots.Content
+
+	// Raise raises the count at now to total, the count of another store, which expires at the instant
+	// given. It never lowers it.
+	Raise(c slots.Content, p params, now, expires, total int64) slots.Content
+
+	// Merge raises the counts of c to those of a saved content of the same key. The clock may be up to
+	// ahead behind the one that saved it.
+	Merge(c, saved slots.Content, scaleMs, now, ahead int64) slots.Content
+
+	// Expires returns the instant from which a content counts nothing, if it is not used again.
+	Expires(c slots.Content, scaleMs int64) int64
+}
 
 // slotAlgorithms are those of each kind, for what needs no params.
 var slotAlgorithms = [...]slotAlgorithm{

@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/bounds"
-	"github.com/weirgo/weir/internal/core/forlimits"
-	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // Limit is a limit as a value: so much cost in a Duration, decided by a [Strategy], with counts of
@@ -105,6 +102,48 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	return m, nil
 }
 
+// own is a Strategy of this package, which counts for a Limit by itself.
+type own interface {
+	Strategy
+
+	// check completes a new Limit. It fails if its numbers can never be right.
+	check(m *Limit) error
+
+	// bind returns a strategy that counts for a Limit, in the series of its name or numbers.
+	bind(m *Limit) (Strategy, error)
+
+	// local returns the same for package limits, or nil if Run may wait.
+	local() local
+
+	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
+	itself() Strategy
+
+	// of returns the Limiter, and the series if it is bound to one.
+	of() (*Limiter, int64)
+}
+
+// asOwn returns s, if it is one of this package.
+func asOwn(s Strategy) (o own, ok bool) {
+	o, ok = s.(own)
+	return o, ok && o.itself() == s
+}
+
+// several is the Strategy of limits.All.
+type several interface {
+	Strategy
+
+	// Limits returns the limits that are held at once.
+	Limits() []*Limit
+
+	// Of returns the same of other strategies, one for each limit.
+	Of(strategies []Strategy) Strategy
+
+	// Decide decides on r, or looks, and returns the Result that binds, the place of the limit that it
+	// is of, and how long it holds, if that is known.
+	Decide(ctx context.Context, look bool, r Request) (
+		res Result, by int, left time.Duration, err error)
+}
+
 // mustLimit is NewLimit for numbers of a program.
 func mustLimit(s Strategy, n uint64, d time.Duration) *Limit {
 	m, err := NewLimit(s, n, d)
@@ -144,7 +183,8 @@ func (m *Limit) String() string {
 		b.WriteString(m.name + ": ")
 	}
 	b.WriteString(NameOf(m.strategy))
-	switch _, inFlight := m.strategy.(*InFlight); {
+	s, _ := asOwn(m.strategy)
+	switch _, inFlight := s.(Holder); {
 	case inFlight:
 		fmt.Fprintf(&b, ", %d at a time", m.n)
 	case m.d > 0:
@@ -241,23 +281,6 @@ func (m *Limit) Peek(ctx context.Context, key string) (Outcome, error) {
 	return m.decide(ctx, m.decider(), true, &Request{Key: key})
 }
 
-// Wait waits until a hit of key is admitted, as the function [Wait] does.
-func (m *Limit) Wait(ctx context.Context, key string) error {
-	_, err := Wait(ctx, m, &Request{Key: key})
-	return err
-}
-
-// Hold admits work of key until it is released, as the function [Hold] does. It fails with
-// [errors.ErrUnsupported] unless the limit is one on work in flight.
-func (m *Limit) Hold(ctx context.Context, key string) (*Held, error) {
-	return new(Held).hold(ctx, m, &Request{Key: key})
-}
-
-// HoldWait is Hold, and waits its turn, as the function [HoldWait] does.
-func (m *Limit) HoldWait(ctx context.Context, key string) (*Held, error) {
-	return HoldWait(ctx, m, &Request{Key: key})
-}
-
 // Reset sets the count of key to zero.
 func (m *Limit) Reset(ctx context.Context, key string) error {
 	s, ok := m.Unwrap().(Resetter)
@@ -312,122 +335,44 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 	return err
 }
 
-// decide decides on r by any strategy, or only looks.
-func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (Outcome, error) {
-	switch {
-	case d.tiers != nil:
-		return decideTiers(d, look, r)
-	case d.several != nil:
-		res, by, left, err := d.several.Decide(ctx, look, *r)
-		if err != nil {
-			return Outcome{}, err
-		}
-		return d.all[by].outcome(&res, left), nil
+func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
+	if m.name != "" {
+		return windows.SeriesName{Name: m.name}
 	}
-	c := calls.Get().(*call)
-	defer c.put()
-	c.request = *r
-	left, err := c.decide(ctx, d, look)
+	numbers := strconv.FormatUint(m.n, 10)
+	for _, n := range with {
+		numbers += " " + strconv.FormatUint(n, 10)
+	}
+	return windows.SeriesName{Numbers: numbers}
+}
+
+// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
+// with.
+func (s *reader) bindTo(m *Limit, with ...uint64) error {
+	in, err := s.l.named(m.seriesName(with...), nil)
 	if err != nil {
-		return Outcome{}, err
+		return err
 	}
-	return m.outcome(&c.result, left), nil
+	s.bound, s.limit, s.series = true, m.n, in.Number
+	if s.duration == 0 {
+		s.duration = m.d
+	}
+	return nil
 }
 
-// decide sets the result to what one Strategy says, and returns how long that holds, if it is
-// known.
-func (c *call) decide(ctx context.Context, d *decider, look bool) (left time.Duration, err error) {
-	run := d.strategy.Run
-	switch k, isKeyed := d.strategy.(keyed); {
-	case d.local != nil && look:
-		return d.local.Look(&c.request, &c.result, forlimits.NoSight)
-	case d.local != nil:
-		return d.local.Run(&c.request, &c.result, forlimits.NoSight)
-	case look:
-		run = d.strategy.(Peeker).Peek
-	case isKeyed:
-		run = k.Apply(&c.request).Run // it would copy the request
+// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
+// counts in no windows.
+func (s *reader) keepAcrossDurations(m *Limit) {
+	if m.name != "" {
+		s.keyScale = 1
 	}
-	res, err := run(ctx, &c.request)
-	switch {
-	case err != nil:
-		return 0, err
-	case res == nil:
-		return 0, fmt.Errorf("weir: %s returned neither a Result nor an error: %w",
-			NameOf(d.strategy), errors.ErrUnsupported)
-	}
-	c.result = *res
-	return 0, nil
 }
 
-// outcome returns the Outcome of res, which holds for left, if that is known.
-func (m *Limit) outcome(res *Result, left time.Duration) Outcome {
-	d := m.decider()
-	if d.local == nil && !res.Allowed() && !res.ExpiresAt.IsZero() {
-		left = waitOf(m.strategy, res)
+// check implements limitable.
+func (s *reader) check(m *Limit) error {
+	if err := checkDuration(m.d); err != nil {
+		return err
 	}
-	return m.outcomeOf(*res, res.Remaining(d.most), left)
-}
-
-// call is a call of a Strategy, which does not keep what it is given.
-type call struct {
-	request Request
-	result  Result
-}
-
-var calls = sync.Pool{New: func() any { return new(call) }}
-
-func (c *call) put() {
-	*c = call{}
-	calls.Put(c)
-}
-
-// decideTiers is decide of Tiers.
-func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
-	var v verdict
-	var now int64
-	if look {
-		v, now, err = d.tiers.see(r)
-	} else {
-		var at states.Locked[*algorithm.Slices]
-		v, at, err = d.tiers.decide(r)
-		now = at.Now
-	}
-	if err == nil {
-		tier := d.tiered[v.Tier]
-		tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
-		out.Limit = tier.n
-	}
-	return out, err
-}
-
-// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most. To return it
-// by value would copy words that are being stored, for which each load waits.
-func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now int64) {
-	out.By = m
-	out.TotalRequests = uint64(v.Total)
-	out.Left = most - min(most, out.TotalRequests)
-	switch {
-	case v.Allowed:
-		out.State = Allow
-	case v.At == noInstant:
-		out.Wait = math.MaxInt64
-		return
-	default:
-		out.Wait = time.Duration(v.At - now)
-	}
-	out.ExpiresAt = l.clock.Time(v.At)
-}
-
-// outcomeOf returns the Outcome of a Result that holds for wait.
-func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
-	out := Outcome{Result: res, Left: left, By: m.binding(res.Limit)}
-	switch {
-	case res.Allowed():
-	case res.ExpiresAt.IsZero():
-		out.Wait = math.MaxInt64
-	default:
-		out.Wait = max(0, wait)
-	}
-	return out
+	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
+	return err
 }

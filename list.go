@@ -59,3 +59,21 @@ func (s *List) bind(m *Limit) (Strategy, error) {
 	of := *s
 	return &of, of.bindTo(m)
 }
+
+func (e *encoder) list(g *algorithm.Listed) { e.log(&g.Log) }
+
+func (d *decoder) log() error {
+	id, scale, plan := d.key()
+	switch key := (states.Key{ID: id, Scale: scale, Plan: plan}); plan {
+	case "":
+		g := new(algorithm.Log)
+		d.hits(g)
+		return restore(d, &d.l.SlidingLog().stateStrategy, key, g)
+	case listPlan:
+		g := new(algorithm.Listed)
+		d.hits(&g.Log)
+		return restore(d, &d.l.List().stateStrategy, key, g)
+	}
+	d.Bad = true
+	return nil
+}

@@ -9,19 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
-	"github.com/weirgo/weir/internal/core/bounds"
-)
-
-const (
-	maxID    = bounds.MaxKey // bytes
-	maxCount = algorithm.MaxCount
-	maxScale = bounds.MaxScale // ms: a larger scale stands for a series of windows
-
-	msec       = int64(time.Millisecond)
-	maxInstant = algorithm.End
-	noInstant  = algorithm.Never
 )
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
@@ -39,11 +27,6 @@ func checkArgs(id string, scaleMs, limit int64) error {
 	return nil
 }
 
-type (
-	params  = algorithm.Params
-	verdict = algorithm.Verdict
-)
-
 // clampCost returns n, or the largest int64.
 func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
@@ -59,37 +42,6 @@ type reader struct {
 	limit    uint64 // in place of a request's
 	series   int64  // the number of the counts; 0: they are those of the strategy itself
 	keyScale int64  // in place of the duration, in keys; 0: there is none
-}
-
-// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
-// with.
-func (s *reader) bindTo(m *Limit, with ...uint64) error {
-	in, err := s.l.named(m.seriesName(with...), nil)
-	if err != nil {
-		return err
-	}
-	s.bound, s.limit, s.series = true, m.n, in.Number
-	if s.duration == 0 {
-		s.duration = m.d
-	}
-	return nil
-}
-
-// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
-// counts in no windows.
-func (s *reader) keepAcrossDurations(m *Limit) {
-	if m.name != "" {
-		s.keyScale = 1
-	}
-}
-
-// check implements limitable.
-func (s *reader) check(m *Limit) error {
-	if err := checkDuration(m.d); err != nil {
-		return err
-	}
-	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
-	return err
 }
 
 // params returns those of a hit of a bound strategy.

@@ -70,8 +70,6 @@ func (e *encoder) log(g *algorithm.Log) {
 	}
 }
 
-func (e *encoder) list(g *algorithm.Listed) { e.log(&g.Log) }
-
 // hits reads what log has written.
 func (d *decoder) hits(g *algorithm.Log) {
 	last := int64(math.MinInt64)
@@ -79,22 +77,6 @@ func (d *decoder) hits(g *algorithm.Log) {
 		last = d.Int(last, math.MaxInt64)
 		g.Add(last, d.Int(0, math.MaxInt64-g.Used()), d.Text(0))
 	}
-}
-
-func (d *decoder) log() error {
-	id, scale, plan := d.key()
-	switch key := (states.Key{ID: id, Scale: scale, Plan: plan}); plan {
-	case "":
-		g := new(algorithm.Log)
-		d.hits(g)
-		return restore(d, &d.l.SlidingLog().stateStrategy, key, g)
-	case listPlan:
-		g := new(algorithm.Listed)
-		d.hits(&g.Log)
-		return restore(d, &d.l.List().stateStrategy, key, g)
-	}
-	d.Bad = true
-	return nil
 }
 
 // Algorithm implements [Named].

@@ -12,30 +12,6 @@ import (
 	"github.com/weirgo/weir/internal/core/slots"
 )
 
-// slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
-// content to the next one.
-type slotAlgorithm interface {
-	// Decide returns the verdict on p at now, and the content after it: c itself after a denial.
-	Decide(c slots.Content, p params, now int64) (verdict, slots.Content)
-
-	// Admit counts p.Cost at now, whether it fits or not.
-	Admit(c slots.Content, p params, now int64) slots.Content
-
-	// Refund takes back what was admitted for p, and was to expire at the instant given.
-	Refund(c slots.Content, p params, now, expires int64) slots.Content
-
-	// Raise raises the count at now to total, the count of another store, which expires at the instant
-	// given. It never lowers it.
-	Raise(c slots.Content, p params, now, expires, total int64) slots.Content
-
-	// Merge raises the counts of c to those of a saved content of the same key. The clock may be up to
-	// ahead behind the one that saved it.
-	Merge(c, saved slots.Content, scaleMs, now, ahead int64) slots.Content
-
-	// Expires returns the instant from which a content counts nothing, if it is not used again.
-	Expires(c slots.Content, scaleMs int64) int64
-}
-
 // slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type slotStrategy struct {
 	reader

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
 // Strategy decides whether a request may pass. It is safe for concurrent use. Run neither keeps nor
@@ -93,6 +95,12 @@ func (r Result) RetryAfter(now time.Time) time.Duration {
 		return math.MaxInt64
 	}
 	return max(0, r.ExpiresAt.Sub(now))
+}
+
+// Tier is one of several limits that hold at once: at most Limit in Duration.
+type Tier struct {
+	Limit    uint64
+	Duration time.Duration // a whole number of milliseconds, 1 ms to 365 days
 }
 
 // The optional interfaces of a Strategy, found by type assertion. They fail as Run does.
@@ -229,6 +237,8 @@ type (
 	// prompt says that its calls end with the deadline of their context; see package fallback.
 	prompt interface{ Prompt() bool }
 )
+
+type local = forlimits.Local[Request, Result]
 
 // allAtOnce is part of the strategies whose admissions all lapse at ExpiresAt, and none before.
 type allAtOnce struct{}

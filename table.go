@@ -36,6 +36,9 @@ type table struct {
 	janitor *janitor
 }
 
+// location is where a slot of a table is: the number of the shard 32, that of the slot 32.
+type location uint64
+
 const (
 	shardSlots = 20_000 // buckets of a full shard, whose index is rebuilt in half a millisecond
 	maxShards  = 1 << 13
@@ -102,10 +105,10 @@ type reading struct {
 // lock locks the shard of a key. If the key has no slot, and create is set, it takes room for the
 // slot that the caller is to insert. On an error the mutex is free.
 //
-// It fails with ErrFull. It fails with errEarlier if the key has no slot and at.now is before the
-// horizon: the caller reads the clock, and calls lock again with the same at, in which the horizon
-// is set. The new reading is accepted even if the clock went back; otherwise the caller would
-// repeat until the clock has come to the horizon.
+// It fails with room.ErrFull. It fails with errEarlier if the key has no slot and at.now is before
+// the horizon: the caller reads the clock, and calls lock again with the same at, in which the
+// horizon is set. The new reading is accepted even if the clock went back; otherwise the caller
+// would repeat until the clock has come to the horizon.
 func (t *table) lock(
 	k slots.Packed, id string, p *slots.Period, at *reading, create bool,
 ) (c slots.Locked, err error) {
@@ -121,13 +124,13 @@ func (t *table) lock(
 			sh.Horizon = max(sh.Horizon, at.now) // no bucket may be made for an earlier instant from now on
 			return c, nil
 		case sh.Full():
-			err = ErrFull
+			err = room.ErrFull
 		case t.room.Take():
 			return c, nil
 		}
 		sh.Unlock()
 		if err == nil && !t.janitor.reclaim(at.now) {
-			err = ErrFull
+			err = room.ErrFull
 		}
 		if err != nil {
 			return slots.Locked{}, err
@@ -194,4 +197,9 @@ func (t *table) Soonest() int64 {
 		soonest = min(soonest, t.shards[i].Soonest())
 	}
 	return soonest
+}
+
+// shardOf returns the shard of a location, and the number of the slot.
+func (t *table) shardOf(at location) (sh *slots.Shard, n int) {
+	return &t.shards[at>>32], int(uint32(at))
 }

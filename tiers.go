@@ -13,12 +13,6 @@ import (
 	"github.com/weirgo/weir/internal/core/states"
 )
 
-// Tier is one of several limits that hold at once: at most Limit in Duration.
-type Tier struct {
-	Limit    uint64
-	Duration time.Duration // a whole number of milliseconds, 1 ms to 365 days
-}
-
 // Tiers holds several limits at once over one key, all or nothing. Make one with [Limiter.Tiers].
 type Tiers struct {
 	stateStrategy[*algorithm.Slices]

@@ -7,10 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/turns"
-
 	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/renewal"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // Wait asks s for an admission of r until it has one. Denied, it sleeps until the instant that the
@@ -40,6 +39,12 @@ func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, er
 	s, r = counting(s, r)
 	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
 	return time.Since(start), err
+}
+
+// Wait waits until a hit of key is admitted, as the function [Wait] does.
+func (m *Limit) Wait(ctx context.Context, key string) error {
+	_, err := Wait(ctx, m, &Request{Key: key})
+	return err
 }
 
 // waitCaller is a call of Wait or HoldWait.
@@ -151,15 +156,6 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 	return false, c.Check(c.next)
 }
 
-// waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
-func waitOf(s Strategy, res *Result) time.Duration {
-	if own, ok := s.(inLimiter); ok && own.Limiter() != nil {
-		c := &own.Limiter().clock
-		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
-	}
-	return res.RetryAfter(time.Now())
-}
-
 // sleep returns after d, or as soon as ctx ends or freed receives.
 func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {
 	timer := time.NewTimer(d)
@@ -181,6 +177,9 @@ func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
 	}
 	return left
 }
+
+// The pauses between two tries.
+const minTry, maxTry = 5 * time.Millisecond, 250 * time.Millisecond
 
 // waitID identifies a limit.
 type waitID struct {
@@ -242,4 +241,13 @@ func counting(s Strategy, r *Request) (Strategy, *Request) {
 func equal(a, b any) (ok bool) {
 	defer func() { _ = recover() }()
 	return a == b
+}
+
+// waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
+func waitOf(s Strategy, res *Result) time.Duration {
+	if own, ok := s.(inLimiter); ok && own.Limiter() != nil {
+		c := &own.Limiter().clock
+		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
+	}
+	return res.RetryAfter(time.Now())
 }

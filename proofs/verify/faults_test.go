@@ -182,9 +182,9 @@ func init() {
 		fault{
 			name: "a sweep releases a slot with places",
 			breaks: []edit{
-				{"place.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
+				{"place_word.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
 				// A place is given back only to a slot that has one, so that the table stays whole.
-				{"place.go", "state := p.Add(p.back); state",
+				{"in_flight.go", "state := p.Add(p.back); state",
 					"state := p.State(); heldIn(state) >= -int64(p.back) &&\n" +
 						"\t\tp.Swap(state, state.With(state.Count()+int64(p.back))) && state"},
 			},
@@ -193,10 +193,10 @@ func init() {
 		fault{
 			name: "a place is given back by a store",
 			widen: []edit{
-				importRuntime("place.go", "("),
-				{"place.go", "\tif state := p.Add(", "\truntime.Gosched()\n\tif state := p.Add("},
+				importRuntime("in_flight.go", "("),
+				{"in_flight.go", "\tif state := p.Add(", "\truntime.Gosched()\n\tif state := p.Add("},
 			},
-			breaks: []edit{{"place.go", "p.Add(p.back); state",
+			breaks: []edit{{"in_flight.go", "p.Add(p.back); state",
 				"p.State() + slots.State(p.back); func() bool {\n\t\truntime.Gosched()\n" +
 					"\t\tp.Slot[0] = uint64(state)\n\t\treturn true\n\t}() && state"}},
 			panics: true,

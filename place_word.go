@@ -1,10 +1,7 @@
 package weir
 
 import (
-	"math"
-
 	"github.com/weirgo/weir/internal/core/slots"
-	"github.com/weirgo/weir/internal/core/states"
 )
 
 // The places that are held of one caller are a bucket that has one epoch. The bits of its number:
@@ -26,7 +23,8 @@ const (
 )
 
 // heldIn returns the cost held, and admittedIn the admissions, in a state word.
-func heldIn(state slots.State) int64     { return int64(state&heldMask) - 1 }
+func heldIn(state slots.State) int64 { return int64(state&heldMask) - 1 }
+
 func admittedIn(state slots.State) int64 { return int64(state & admittedMask / admittedOnce) }
 
 func placesPeriod(scaleMs, series int64) slots.Period {
@@ -54,14 +52,6 @@ func (placeSlots) Stays(s *slots.Slot, state slots.State) bool {
 	return s.Swap(state, state.With(state.Count()|unnotedBit))
 }
 
-// location is where a slot of a table is: the number of the shard 32, that of the slot 32.
-type location uint64
-
-// shardOf returns the shard of a location, and the number of the slot.
-func (t *table) shardOf(at location) (sh *slots.Shard, n int) {
-	return &t.shards[at>>32], int(uint32(at))
-}
-
 // addPlace admits a cost to a slot with this state. It reports false if the state is another by
 // now.
 func (t *table) addPlace(s *slots.Slot, state, cost slots.State) bool {
@@ -76,71 +66,10 @@ func (t *table) addPlace(s *slots.Slot, state, cost slots.State) bool {
 	return added
 }
 
-// makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
-func (l *Limiter) makePlaces(k states.Key) error {
-	packed, p := l.places.Pack(k.ID), placesPeriod(k.Scale, k.Series)
-	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = l.clock.Read()
-		c, err := l.places.lock(packed, k.ID, &p, &at, true)
-		switch {
-		case err == errEarlier:
-			continue
-		case err != nil:
-			return err
-		case c.Slot == nil:
-			c.Insert(slots.Content{})
-			c.NoteEnd(noInstant)
-		}
-		c.Unlock()
-		return nil
-	}
-}
-
 // noteIdle clears bits of a bucket of places in sh, and lowers the bounds to its end if it is idle.
 func noteIdle(sh *slots.Shard, s *slots.Slot, n int, bits int64) {
 	for state := s.State(); !s.Swap(state, state.With(state.Count()&^(bits|unnotedBit))); {
 		state = s.State()
 	}
 	sh.NoteEnd(n, noInstant)
-}
-
-// place is a cost that is held in a slot.
-type place struct {
-	*slots.Slot
-	l    *Limiter
-	at   location
-	back uint64 // the cost, negated
-}
-
-// release gives the place back. Then the slot may be another bucket's at any time.
-func (p *place) release() {
-	if state := p.Add(p.back); state&(sharedBit|unnotedBit) != 0 {
-		p.released(state)
-	}
-}
-
-// released wakes who waits for the place, and notes that the bucket is idle. state is that after
-// the release. If the bucket is another by now, that does no harm.
-func (p *place) released(state slots.State) {
-	if state&sharedBit == 0 && heldIn(state) > 0 {
-		return
-	}
-	sh, n := p.l.places.shardOf(p.at)
-	sh.Lock()
-	var key states.Key
-	state = p.State()
-	if state.Live() && sh.Slot(n) == p.Slot {
-		if noteIdle(sh, p.Slot, n, 0); state&sharedBit != 0 {
-			_, key.Scale, key.Series = p.Period()
-			key.ID = string(sh.AppendID(nil, p.Slot))
-		}
-	}
-	sh.Unlock()
-	if key.ID == "" {
-		return
-	}
-	if h, _ := p.l.flights.Lock(key, false); h.Entry != nil {
-		h.State.wake()
-		h.Unlock(states.Seen)
-	}
 }

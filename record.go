@@ -1,0 +1,270 @@
+package weir
+
+import (
+	"math"
+	"time"
+
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/snapshot"
+	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/windows"
+)
+
+// A snapshot holds the instant of the limiter's clock, a record for each bucket that counts, and
+// the number of records; see package snapshot for the rest.
+const (
+	snapshotVersion = "weir snapshot 1\n"
+
+	slotRecord     = 'b'
+	calendarRecord = 'c'
+	limitRecord    = 'n' // the name and the numbers of a Limit, and one of the other records
+	logRecord      = 'l'
+	tiersRecord    = 't'
+	queueRecord    = 'q'
+	flightRecord   = 'f'
+	endRecord      = 'e'
+)
+
+// encoder is a snapshot on its way out.
+type encoder struct {
+	*snapshot.Writer
+	l       *Limiter
+	now     int64        // of the limiter's clock, when it began
+	flights []states.Key // with a slot, which are to be saved
+	records int64
+}
+
+// slot writes the record of a slot.
+func (e *encoder) slot(sh *slots.Shard, s *slots.Slot) {
+	k, scale, number := s.Period()
+	c := s.Content(s.State())
+	if sh.End(s, c) <= e.now || c.N == 0 && k == fixedKind {
+		return
+	}
+	var in *windows.Series
+	switch {
+	case scale > maxScale:
+		in = e.l.windows.Of(scale)
+	case k != fixedKind && number != 0:
+		in = e.l.windows.Numbered(number)
+	}
+	e.begin(in)
+	if in != nil && in.SeriesName.Calendar != "" {
+		e.Byte(calendarRecord)
+		e.Text(in.SeriesName.Calendar)
+		number, scale = number/1000, 0
+	} else {
+		e.Buf = append(e.Buf, slotRecord, byte(k))
+	}
+	if in != nil && in.Length > 0 {
+		number, scale = number/in.Length-1, in.Length
+	}
+	e.Int(int64(s.IDLen()))
+	e.Buf = sh.AppendID(e.Buf, s)
+	if scale > 0 {
+		e.Int(scale)
+	}
+	e.Int(c.N)
+	if k == fixedKind {
+		e.Int(number)
+		return
+	}
+	e.Int(c.Still1)
+	// an older release has the instant of the last use here, or of a token bucket 0
+	e.Int(c.Still2)
+}
+
+// saveStates writes the states of a table, each by write.
+func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(S)) {
+	t.States(e.now, func(key states.Key, s S) {
+		e.state(record, key)
+		write(s)
+	}, func() bool {
+		e.Flush()
+		return e.Err == nil
+	})
+}
+
+// begin begins a record of a bucket, of the counts of a Limit if in is one's.
+func (e *encoder) begin(in *windows.Series) {
+	e.records++
+	if in != nil && (in.Name != "" || in.Numbers != "") {
+		e.Byte(limitRecord)
+		e.Text(in.Name)
+		e.Text(in.Numbers)
+	}
+}
+
+// state begins the record of a state.
+func (e *encoder) state(record byte, key states.Key) {
+	var in *windows.Series
+	if key.Series > 0 {
+		in = e.l.windows.Numbered(key.Series)
+	}
+	e.begin(in)
+	e.Byte(record)
+	e.Text(key.ID)
+	e.Int(key.Scale)
+	e.Text(key.Plan)
+}
+
+// maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
+// more would not come to the windows of the snapshot for long, and they would fill the table.
+const maxAhead = int64(time.Minute)
+
+// decoder reads a snapshot. Once something is bad, it reads zeros.
+type decoder struct {
+	snapshot.Reader
+	l       *Limiter
+	load    bool               // else what is read is only checked
+	limit   windows.SeriesName // of the record, if it is one of a Limit
+	kind    int                // of the record that was read last
+	counted int64              // by it
+}
+
+// id reads an ID and a scale, and key those and a plan.
+func (d *decoder) id() (id string, scale int64) {
+	id, scale = d.Text(1), d.Int(1, maxScale)
+	d.Bad = d.Bad || len(id) > maxID
+	return id, scale
+}
+
+func (d *decoder) key() (id string, scale int64, plan string) {
+	id, scale = d.id()
+	return id, scale, d.Text(0)
+}
+
+func (d *decoder) slot() error {
+	k := slots.Kind(d.Byte())
+	if d.Bad = d.Bad || int(k) >= len(slotAlgorithms); d.Bad {
+		return nil
+	}
+	id, scale := d.id()
+	since := noInstant
+	saved := slots.Content{N: d.Int(0, maxCount), Still1: d.Any()}
+	if k == fixedKind {
+		number := saved.Still1
+		// A clock that is behind may not have come to the window yet: it is restored all the same.
+		since = algorithm.WindowStart(number, max(scale, 1))
+		saved.Still1 = since
+		d.Bad = d.Bad || windows.At(since, max(scale, 1)).Number != number
+	} else {
+		saved.Still2 = d.Any()
+	}
+	if d.Bad = d.Bad || k == slidingKind && saved.Still1 > maxCount; d.Bad {
+		return nil
+	}
+	s := d.l.onSlots(k)
+	if !d.load {
+		// The total is the count, or of a token bucket the tokens that are missing; of one of an older
+		// release, which has no spacing, what it lacks of a million tokens.
+		all := params{Scale: scale, Limit: maxCount, Cost: 1, Each: scale}
+		v, _ := s.algorithm.Decide(saved, all, d.l.clock.Read())
+		d.kind, d.counted = int(k), v.Total
+		return nil
+	}
+	end := s.algorithm.Expires(saved, scale)
+	if s.kind == fixedKind && d.limit != (windows.SeriesName{}) {
+		d.limit.Length = scale
+	}
+	if err := d.count(&s.reader); err != nil {
+		return err
+	}
+	if k == fixedKind && s.series != 0 {
+		scale = maxScale + s.series
+	}
+	return s.restore(id, scale, since, end, saved)
+}
+
+// count has s count for the Limit of the record, if it is of one.
+func (d *decoder) count(s *reader) error {
+	in, err := d.series()
+	if in != nil {
+		s.series = in.Number
+	}
+	return err
+}
+
+// series returns that of the record, or nil if the record is not of a Limit.
+func (d *decoder) series() (*windows.Series, error) {
+	if d.limit == (windows.SeriesName{}) {
+		return nil, nil
+	}
+	return d.l.named(d.limit, nil)
+}
+
+// calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to
+// the window that now holds the end of the one that it was counted in.
+func (d *decoder) calendar() error {
+	d.limit.Calendar = d.Text(1)
+	if d.Bad = d.Bad || len(d.limit.Calendar) > maxName; d.Bad {
+		return nil
+	}
+	_, err := d.l.windows.Calendar(d.limit.Calendar, nil)
+	id, saved := d.Text(1), slots.Content{N: d.Int(0, maxCount)}
+	end := algorithm.WindowStart(d.Any(), 1000)
+	d.counted = saved.N
+	if d.Bad = d.Bad || err != nil || len(id) > maxID; d.Bad || !d.load {
+		return nil
+	}
+	in, err := d.series()
+	if err != nil {
+		return err
+	}
+	s := d.l.onSlots(fixedKind)
+	return s.restore(id, in.Scale(), end-1, end, saved)
+}
+
+// restore merges what was saved of a caller, and expires at end. A fixed window is that of since.
+func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots.Content) error {
+	if end <= s.l.clock.Read() {
+		return nil
+	}
+	_, err := s.update(id, scaleMs, true, since, func(b visit) slots.Content {
+		if b.now >= end {
+			return b.Content
+		}
+		return s.algorithm.Merge(b.Content, saved, scaleMs, b.now, maxAhead)
+	})
+	return err
+}
+
+// restore makes saved the state of a caller that has counted nothing, or raises the count of one
+// that has.
+func restore[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key, saved S) error {
+	d.counted = saved.Used()
+	if d.Bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
+		return nil
+	}
+	if err := d.count(&s.reader); err != nil {
+		return err
+	}
+	h, err := s.lock(key.ID, key.Scale, true)
+	if err != nil {
+		return err
+	}
+	p, have, latest := params{Scale: key.Scale}, h.State, saved.Latest(key.Scale)
+	s.algorithm.Advance(saved, p, h.Now)
+	s.algorithm.Advance(have, p, h.Now)
+	switch {
+	case have.Used() == 0 && h.Grow(saved.Bytes()):
+		have.Restore(saved)
+		h.Now = max(h.Now, latest) // hits stay in order, also on a clock that is behind
+	case have.Used() > 0 && h.Reserve(""):
+		s.algorithm.Raise(have, p, h.Now, math.MaxInt64, saved.Used(), "")
+	default:
+		err = ErrFull
+	}
+	h.Unlock(states.Changed)
+	return err
+}
+
+// totaled is a state that knows how much it counts, once it was advanced, and the instant of its
+// newest hit, until it was.
+type totaled[S any] interface {
+	states.State
+	Used() int64
+	Latest(scaleMs int64) int64
+	Restore(saved S)
+}
