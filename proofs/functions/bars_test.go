@@ -24,7 +24,10 @@ var most = map[string][]int{
 	"Counter":       {20, 19, 34},
 }
 
-const mostLines = 7670
+// mostTrips are the most functions that Save, Load and a sweep of eight buckets may pass.
+var mostTrips = []int{40, 137, 52}
+
+const mostLines = 7672
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
@@ -38,6 +41,16 @@ func TestDecisionsPassFewFunctions(t *testing.T) {
 			assert.LessOrEqual(t, len(names), most[name][k], "%s, %s:\n%s", name, kind.name,
 				strings.Join(names, "\n"))
 		}
+	}
+}
+
+func TestTripsPassFewFunctions(t *testing.T) {
+	slow.Test(t)
+	passed, err := measured()
+	require.NoError(t, err)
+	for i, names := range passed[len(strategies)] {
+		assert.LessOrEqual(t, len(names), mostTrips[i], "%s:\n%s", trips[i].name,
+			strings.Join(names, "\n"))
 	}
 }
 

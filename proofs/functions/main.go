@@ -1,5 +1,6 @@
-// Command functions counts the functions of weir that one decision passes, and the lines of code of
-// the core.
+// Command functions counts the functions of weir that one decision passes, those of Save, Load and
+// a sweep, the lines of code of the core, and the arrows between the files of the root package that
+// run back.
 //
 //	go run ./proofs/functions [-v]
 //
@@ -52,11 +53,14 @@ func report(verbose bool) error {
 	for _, k := range kinds {
 		fmt.Fprint(w, "\t"+k.name)
 	}
-	for s := range passed {
+	for s := range strategies {
 		fmt.Fprint(w, "\n"+strategies[s].name)
 		for _, names := range passed[s] {
-			fmt.Fprintf(w, "\t%d", len(names))
+			fmt.Fprintf(w, "\t%d in %d files", len(names), filesOf(names))
 		}
+	}
+	for i, names := range passed[len(strategies)] {
+		fmt.Fprintf(w, "\n%s\t%d in %d files", trips[i].name, len(names), filesOf(names))
 	}
 	fmt.Fprint(w, "\n\nlines of code")
 	for _, dir := range core {
@@ -66,16 +70,38 @@ func report(verbose bool) error {
 		}
 		fmt.Fprintf(w, "\n%s\t%d", filepath.Join("weir", dir), n)
 	}
-	fmt.Fprintln(w)
+	arrows, err := arrowsOf(root, module)
+	if err != nil {
+		return err
+	}
+	order, back := bestOrder(arrows)
+	fmt.Fprintf(w, "\n\narrows of weir\t%d\nthat run back\t%d\n", len(arrows), len(back))
 	w.Flush()
 	if verbose {
 		list(passed)
+		fmt.Printf("\nthe files, each above those it uses:\n%s\n", strings.Join(order, "\n"))
+		for _, a := range back {
+			fmt.Printf("but %s uses %s: %d times\n", a.from, a.to, arrows[a])
+		}
 	}
 	return nil
 }
 
+// filesOf returns how many files the functions are in.
+func filesOf(names []string) int {
+	files := map[string]bool{}
+	for _, name := range names {
+		file, _, _ := strings.Cut(name, ":")
+		files[file] = true
+	}
+	return len(files)
+}
+
 func list(passed [][][]string) {
-	for s := range passed {
+	for i, names := range passed[len(strategies)] {
+		fmt.Printf("\n%s:\n%s\n", trips[i].name, strings.Join(names, "\n"))
+	}
+	for s := range strategies {
 		for k, names := range passed[s] {
 			fmt.Printf("\n%s, %s:\n%s\n", strategies[s].name, kinds[k].name, strings.Join(names, "\n"))
 		}
@@ -93,8 +119,8 @@ func counters(dir string, strategy, kind, turn int) string {
 	return filepath.Join(dir, strconv.Itoa(strategy), strconv.Itoa(kind), strconv.Itoa(turn))
 }
 
-// measure returns the functions that a decision passes, by strategy and kind: those of the median
-// turn.
+// measure returns the functions that a decision passes, by strategy and kind, those of the median
+// turn, and after them those of the trips.
 func measure(root string) ([][][]string, error) {
 	dir, err := os.MkdirTemp("", "functions")
 	if err != nil {
@@ -117,7 +143,14 @@ func measure(root string) ([][][]string, error) {
 		return nil, err
 	}
 	r := reader{covdata: strings.TrimSpace(covdata), root: root, files: map[string][]function{}}
-	passed := make([][][]string, len(strategies))
+	passed := make([][][]string, len(strategies)+1)
+	for i := range trips {
+		names, err := r.passed(counters(dir, len(strategies), i, 0))
+		if err != nil {
+			return nil, err
+		}
+		passed[len(strategies)] = append(passed[len(strategies)], names)
+	}
 	for s := range strategies {
 		for k := range kinds {
 			lists := make([][]string, turns)
