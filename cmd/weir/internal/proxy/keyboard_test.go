@@ -40,8 +40,8 @@ func (k keyboard) to(what string) {
 
 func (k keyboard) press(keys string) { k.Do(chromedp.KeyEvent(keys)) }
 
-// Every control of the page is reached by Tab, shows that it has the focus, and does what it does by
-// keys alone.
+// Every control of the page is reached by Tab, shows that it has the focus, and does what it does
+// by keys alone.
 func TestThePageByKeyboard(t *testing.T) {
 	cfg := config(t, "3/1d", "daily=100/2d")
 	cfg.Trust = loopback
