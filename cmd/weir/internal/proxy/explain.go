@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -129,7 +131,7 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 	}
 	e, err := cli.Entry(text)
 	if err != nil || e.Key != "" {
-		return e.Key, err
+		return p.shownAs(e.Key), err
 	}
 	if p.cfg.By.text != "ip" || !e.Prefix.IsSingleIP() {
 		return text, nil
@@ -137,6 +139,28 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 	return p.cfg.wide(httplimit.RemoteAddr()).Extract(&http.Request{
 		RemoteAddr: net.JoinHostPort(e.Prefix.Addr().String(), "0"), Header: http.Header{},
 	})
+}
+
+// shownAs returns the key of a caller that is known, and shown as text, or text itself: what cannot
+// be printed of a key is escaped, and may be typed so.
+func (p *Proxy) shownAs(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	known, _ := p.recent.callers(time.Now())
+	top, _ := p.denials.Top(live.Counted)
+	for _, o := range top {
+		known[o.Key] = netip.Addr{}
+	}
+	if _, ok := known[text]; ok {
+		return text
+	}
+	for key := range known {
+		if screen.Printable(key) == text {
+			return key
+		}
+	}
+	return text
 }
 
 // explain returns why the caller with a key is limited, or why it is not.

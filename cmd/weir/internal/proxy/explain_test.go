@@ -189,3 +189,21 @@ func TestExplainSaysWhatItWants(t *testing.T) {
 		assert.Contains(t, body, want)
 	}
 }
+
+// A key is named as the page and the log show it, with escapes for what cannot be printed.
+func TestExplainOfAKeyThatCannotBePrinted(t *testing.T) {
+	s := serve(t, by(t, config(t, "1/1d"), "header:X-Key"))
+	ask := func(key string) int { return status(t, "GET", s.front.URL, "X-Key", key) }
+	require.Equal(t, 200, ask("b\xffc"))
+	require.Equal(t, 429, ask("b\xffc"))
+	x := explained(t, s, url.Values{"key": {`b\xffc`}})
+	assert.Equal(t, `b\xffc`, x.Name)
+	assert.EqualValues(t, 1, x.Limits[0].Used)
+	assert.Len(t, x.Last, 1)
+
+	require.Equal(t, 200, ask(`b\xffc`), "another key, which looks like the first")
+	x = explained(t, s, url.Values{"key": {`b\xffc`}})
+	assert.Empty(t, x.Last, "a key that is spelled so comes first")
+	x = explained(t, s, url.Values{"key": {`no\xffne`}})
+	assert.Zero(t, x.Limits[0].Used)
+}
