@@ -5,11 +5,14 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/windows"
@@ -299,4 +302,47 @@ func TestAllAllocatesNothing(t *testing.T) {
 			assert.Zero(t, testing.AllocsPerRun(100, call), "%s, limit %d", name, n)
 		}
 	}
+}
+
+// Callers of an All wait in one line, in order of arrival, and a cost that one of its limits can
+// never admit fails at once.
+func TestCallersOfAllWaitTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		s := limits.AllOf(l.FixedWindow(), l.TokenBucket(3))
+		var order []int
+		var mu sync.Mutex
+		var g errgroup.Group
+		for i := range 8 {
+			g.Go(func() error {
+				time.Sleep(time.Duration(i) * time.Microsecond)
+				_, err := weir.Wait(t.Context(), s, &weir.Request{Key: "k", Limit: 1, Duration: time.Second})
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				return err
+			})
+		}
+		time.Sleep(time.Millisecond)
+		waited, err := weir.Wait(t.Context(), s,
+			&weir.Request{Key: "k", Limit: 5, Duration: time.Second, Cost: 4})
+		require.ErrorIs(t, err, weir.ErrLimit)
+		assert.Zero(t, waited)
+		_, err = weir.Wait(t.Context(), limits.AllOf(l.FixedWindow()),
+			&weir.Request{Key: "other", Limit: 1, Duration: time.Second})
+		require.NoError(t, err, "another All has a line of its own")
+		require.NoError(t, g.Wait())
+		assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
+	})
+}
+
+func TestAllHoldsNothing(t *testing.T) {
+	s := limits.AllOf(standing(t).InFlight())
+	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Second}
+	_, err := weir.Hold(t.Context(), s, r)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = weir.HoldWait(t.Context(), s, r)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
