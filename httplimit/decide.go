@@ -213,13 +213,13 @@ func (c *call) addKeys(r *http.Request) bool {
 			if key == string(s.own) || slices.Contains(s.keys[:j], key) {
 				continue
 			}
-			s.own, s.keys, s.keyLen, s.further = []byte(key), nil, 0, true
+			s.own, s.keys, s.keyLen = []byte(key), nil, 0
 			c.limits, c.states = append(c.limits, c.limits[i]), append(c.states, s)
 		}
 	}
 	for i := range c.states { // the limits may have moved
 		s := &c.states[i]
-		if s.ask = &c.limits[i]; s.further && !c.fillOwnKey(s, r, nil) {
+		if s.ask = &c.limits[i]; i >= len(c.policies) && !c.fillOwnKey(s, r, nil) {
 			return false
 		}
 	}

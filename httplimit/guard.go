@@ -210,7 +210,7 @@ func (m *middleware) checkPolicies() {
 			panic(fmt.Sprintf("httplimit: the Strategy of policy %q, %s, cannot refund, "+
 				"and has several keys", p.Name, p.shown.strategy))
 		}
-		p.again, names[p.Name] = names[p.Name], true
+		names[p.Name] = true
 		switch {
 		case p.template.CanRefund():
 			continue

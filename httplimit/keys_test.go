@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -46,7 +47,15 @@ func twice() httplimit.Config {
 
 // TestPoliciesWithKeys has requests of users with two names.
 func TestPoliciesWithKeys(t *testing.T) {
-	for name, cfg := range map[string]httplimit.Config{"one": ofUserAndAlias(), "two": twice()} {
+	l, _ := atNoon()
+	user := l.FixedWindow().Limit(3, time.Minute).Named("user")
+	plan := twice()
+	plan.Policies[0].Strategy, plan.Policies[0].Limit, plan.Policies[0].Duration = user, 0, 0
+	plan.Policies[1] = httplimit.Policy{Keys: plan.Policies[1].Keys,
+		LimitFunc: func(*http.Request) *weir.Limit { return user }}
+	for name, cfg := range map[string]httplimit.Config{
+		"one": ofUserAndAlias(), "two": twice(), "one of a plan": plan,
+	} {
 		t.Run(name, func(t *testing.T) { testKeys(t, cfg) })
 	}
 }

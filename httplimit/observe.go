@@ -24,7 +24,7 @@ func (c *call) observe() {
 				s.reset = retryPlace
 			}
 		}
-		if s.policy != nil && (s.further || s.again) && !s.exempt {
+		if s.policy != nil && s.Keys != nil && !s.exempt { // the name may be that of an earlier one
 			yield(c.states[:i], s)
 		}
 	}

@@ -102,7 +102,6 @@ type policy struct {
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
 	unnamed    bool            // Name is the default
-	again      bool            // it has Keys, and the Name of an earlier policy
 	shown      shown
 
 	listedAs     string // the Policy of its callers' entries in a DenyList

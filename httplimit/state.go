@@ -27,8 +27,6 @@ type state struct {
 	ask     *limits.Attempt // the Request to the Strategy, and the decision
 	shown   shown
 
-	further bool // it is of a key of Keys, and not of the first
-
 	// What observe finds, and a Decider has reported.
 	denied    bool
 	undecided bool // what remains is not known
