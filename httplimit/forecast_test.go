@@ -99,9 +99,15 @@ func TestAClientThatFollowsTheFieldsReachesItsRate(t *testing.T) {
 	}
 }
 
-// The middleware uses the Forecast of a Strategy if there is one, and otherwise a Peek when nothing
-// remains.
+// The middleware uses the Forecast of a Strategy if there is one, and otherwise a Peek, when nothing
+// remains or the Strategy counts in this process.
 func TestForecastsOfOtherStrategies(t *testing.T) {
+	clock := weirtest.NewClock(noon.Add(-20 * time.Second))
+	log := newLimiter(t, clock.Now).SlidingLog()
+	_, err := log.Run(t.Context(), &weir.Request{
+		Key: weir.JoinKey("100/1m", "203.0.113.7"), Limit: 100, Duration: time.Minute})
+	require.NoError(t, err)
+	clock.Set(noon)
 	later := answer(weir.Deny, 100, noon.Add(3*time.Second))
 	peeking := func(total uint64) *weirtest.Fake {
 		f := admitting(total, time.Minute)
@@ -124,6 +130,7 @@ func TestForecastsOfOtherStrategies(t *testing.T) {
 		"neither":               {noRefund{}, `"100/1m";r=99;t=60`},
 		"nothing remains":       {peeking(100), `"100/1m";r=0;t=3`},
 		"some remains: no Peek": {peeking(40), `"100/1m";r=60;t=60`},
+		"some remains here":     {struct{ *weir.SlidingLog }{log}, `"100/1m";r=98;t=40`},
 	} {
 		w, _ := serve(row.s, hundred(), from("203.0.113.7:1"))
 		assert.Equal(t, row.want, w.Header().Get("RateLimit"), name)

@@ -33,8 +33,8 @@ const (
 	//	Ratelimit: "burst";r=9;t=1, "daily";r=412;t=36000
 	//
 	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed
-	// window, until the oldest hit counts less for a sliding one. A Strategy of another package
-	// that is no [weir.Forecaster] has the time until all of the limit is available, except when
+	// window, until the oldest hit counts less for a sliding one. A Strategy that counts elsewhere
+	// and is no [weir.Forecaster] has the time until all of the limit is available, except when
 	// nothing remains. On a denial only the policies that denied have a t, so that Retry-After is
 	// never earlier than t.
 	//

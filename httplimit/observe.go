@@ -81,7 +81,7 @@ func (c *call) forecast(ctx context.Context) {
 // nothing was taken.
 //
 // For Strategies that cannot forecast it peeks with a cost of one more than remains: the denial's
-// ExpiresAt is the answer. A Peek may be a round trip, so Strategies of other packages are peeked
+// ExpiresAt is the answer. A Peek may be a round trip, so Strategies that count elsewhere are peeked
 // at only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
 // which is never too early.
 func (s *state) nextQuota(ctx context.Context) time.Time {
@@ -96,7 +96,7 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 		}
 	}
 	left := s.ask.Remaining()
-	if s.peeker == nil || left >= s.ask.Most() || left > 0 && s.ask.Source != "local" {
+	if s.peeker == nil || left >= s.ask.Most() || left > 0 && !s.local {
 		return s.ask.Result.ExpiresAt
 	}
 	s.probe = s.ask.Request
