@@ -100,7 +100,7 @@ type middleware struct {
 	sending        writerState
 	exposed        string           // Access-Control-Expose-Headers
 	tolerates      func(error) bool // bypasses
-	forecasts      bool             // a field reports when more is available, and a policy must tell
+	forecasts      bool             // a field reports when more is available
 	describes      bool             // OnDecision or a field asks which policy binds, if all admit
 	realTime       bool             // Now is time.Now
 	policyLine     string           // the RateLimit-Policy field; empty if a policy varies
@@ -227,7 +227,7 @@ func (m *middleware) checkPolicies() {
 
 func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
-	static, forecasts := m.Decider == nil, false
+	static := m.Decider == nil
 	for _, p := range m.policies {
 		prefix := max(len(p.part), len(p.prefix))
 		if p.plans != nil && p.plans.of.Name == "" {
@@ -237,13 +237,12 @@ func (m *middleware) precompute() {
 			longest = max(longest, len(penaltyPolicy)+len("1024:")+prefix)
 		}
 		static = static && !p.varies
-		forecasts = forecasts || !p.renewsAtOnce
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {
 		m.policyLine = string(appendPolicies(nil, newCall(m).states))
 	}
-	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
+	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
 	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
 	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")

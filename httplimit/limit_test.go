@@ -148,7 +148,7 @@ func TestPlansAreLimits(t *testing.T) {
 		{"", `"10/1m";q=10;w=60`, `"10/1m";r=9;t=60`},
 		{"gold", `"gold";q=1000;w=3600`, `"gold";r=49;t=4`},
 		{"silver", `"100/1h";q=100;w=3600`, `"100/1h";r=99;t=7200`},
-		{"gold", `"gold";q=1000;w=3600`, `"gold";r=48;t=8`},
+		{"gold", `"gold";q=1000;w=3600`, `"gold";r=48;t=4`},
 		{"no such plan", `"10/1m";q=10;w=60`, `"10/1m";r=8;t=60`},
 	} {
 		w := httptest.NewRecorder()
