@@ -29,7 +29,7 @@ type call struct {
 	key      []byte          // buffer: the extracted key
 	client   []byte          // buffer: the client's address or prefix
 	line     []byte          // buffer: a field
-	last     string          // the RateLimit field of the last request
+	last     string          // the RateLimit field of the last denial
 }
 
 const none = -1
@@ -55,7 +55,7 @@ func (m *middleware) begin(r *http.Request) *call {
 		c.inFlight = newInFlight(m, r)
 	}
 	if m.boundsInFlight || m.Decider != nil {
-		defer c.releaseUnlessBegun()
+		defer c.releaseUnlessBegun(r)
 	}
 	c.decide(r)
 	if c.outcome == Denied && !c.shadow {
@@ -71,9 +71,13 @@ func (m *middleware) begin(r *http.Request) *call {
 	return c
 }
 
-// releaseUnlessBegun releases what a request holds of which a hook panics.
-func (c *call) releaseUnlessBegun() {
-	if !c.begun && c.inFlight != nil {
+// releaseUnlessBegun releases what a request holds of which a Strategy or a hook panics.
+func (c *call) releaseUnlessBegun(r *http.Request) {
+	if c.begun {
+		return
+	}
+	c.keep(r)
+	if c.inFlight != nil {
 		c.inFlight.end(false)
 	}
 }
@@ -123,16 +127,6 @@ func (c *call) caller() string {
 	return c.states[c.decider].caller(c.key)
 }
 
-// failed returns the last limit whose Strategy failed, or none.
-func (c *call) failed() int {
-	for i := len(c.states) - 1; i >= 0; i-- {
-		if c.states[i].ask.Err != nil {
-			return i
-		}
-	}
-	return none
-}
-
 // taken reports whether a limit counts the request. Without a decider no policy has decided, and
 // limits are those of another request.
 func (c *call) taken() bool {
@@ -160,17 +154,11 @@ func (c *call) end(r *http.Request, status int) {
 	c.calls.Put(c)
 }
 
-// close is end for a request at whose end nothing is left to do.
-func (c *call) close() {
-	c.uses.Add(1)
-	c.calls.Put(c)
-}
-
-// lineString returns c.line as a string. It reuses the string of the call's last request if that
-// was equal, as it is for repeated denials.
-func (c *call) lineString() string {
-	if string(c.line) != c.last {
-		c.last = string(c.line)
+// lastLine returns c.line as a string. It is that of the call's last denial if they are equal, as
+// those of repeated denials are.
+func (c *call) lastLine() string {
+	if line := c.line[len(comma):]; string(line) != c.last {
+		c.last = string(line)
 	}
 	return c.last
 }

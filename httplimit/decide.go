@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/weirgo/weir"
 )
@@ -77,17 +76,20 @@ func (c *call) holdToLimits(r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	allowed, err := c.take(ctx, r, applies)
+	allowed, err := c.limits.Take(ctx, c.tolerates)
+	if c.verdict != nil && allowed && err == nil {
+		allowed, err = c.askDecider(r, applies)
+	}
+	if c.inFlight != nil || c.verdict != nil {
+		c.keep(r)
+	}
 	if c.outcome != Admitted { // the Decider has ended it
 		return
 	}
-	if !allowed || c.verdict != nil {
-		c.observe()
-	}
+	failed := c.observe(ctx, allowed && err == nil)
 	if c.decider = 0; !allowed || c.describes {
 		c.decider = c.binding()
 	}
-	failed := c.failed()
 	switch {
 	case err != nil:
 		c.stopUndecided(ctx, err)
@@ -100,30 +102,9 @@ func (c *call) holdToLimits(r *http.Request) {
 		c.decider = none
 		return
 	default:
-		c.forecast(ctx)
 		return
 	}
 	c.logFailures(ctx)
-}
-
-// take has the policies decide, of which one applies if applies is set, and then the Decider, if
-// they admit. The places are the request's even if one of them panics.
-func (c *call) take(ctx context.Context, r *http.Request, applies bool) (allowed bool, err error) {
-	if c.boundsInFlight || c.verdict != nil {
-		defer c.keep(r)
-	}
-	allowed = true
-	if len(c.limits) > 0 {
-		allowed, err = c.limits.Take(ctx, c.tolerates)
-	}
-	if c.verdict == nil || !allowed || err != nil {
-		return allowed, err
-	}
-	allowed, err = c.askDecider(r, applies)
-	if refused := !allowed || err != nil; refused && !c.verdict.Shadow {
-		_ = c.limits.Refund(ctx) // logFailures has what could not be
-	}
-	return allowed, err
 }
 
 // fill makes the Requests of all policies, and reports whether one of them applies. ok is false if
@@ -137,10 +118,7 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 	several := false
 	for i := range c.limits {
 		s := &c.states[i]
-		if !s.more.IsZero() { // see call.reset
-			s.more = time.Time{}
-		}
-		if s.keys != nil {
+		if s.keys != nil { // see call.reset
 			s.keys = nil
 		}
 		if s.varies {

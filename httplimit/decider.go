@@ -84,8 +84,9 @@ func (v *Verdict) Warn(msg string, err error) {
 		slog.String("error", escape(err.Error())))
 }
 
-// askDecider has the Decider decide. It reports whether the request is admitted, or ends it: as
-// exempt only if no policy applies.
+// askDecider has the Decider decide, after the policies have admitted the request: what it refuses is
+// given back to them. It reports whether the request is admitted, or ends it: as exempt only if no
+// policy applies.
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Verdict{Cost: v.Cost, State: v.State, c: c, r: r}
@@ -98,7 +99,11 @@ func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err erro
 	case v.Exempt && !applies:
 		c.stop(Exempt, 0, nil)
 	}
-	return !v.Denied && v.Invalid == nil, v.Err
+	allowed, err = !v.Denied && v.Invalid == nil, v.Err
+	if refused := !allowed || err != nil; refused && !v.Shadow {
+		_ = c.limits.Refund(r.Context()) // logFailures has what could not be
+	}
+	return allowed, err
 }
 
 // refund gives back what the limits have taken.

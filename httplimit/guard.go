@@ -70,11 +70,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serve(w, Ticket{c, r, c.uses.Load()})
 	case c.passes():
 		w, r = c.writer(w, r)
-		c.close() // first: the handler may take long
+		c.calls.Put(c) // first: the handler may take long
 		h.next.ServeHTTP(w, r)
 	default:
 		c.refuse(w, r)
-		c.close()
+		c.calls.Put(c)
 	}
 }
 

@@ -102,15 +102,11 @@ type fields struct {
 	header http.Header
 	values []string
 	used   int
-	fresh  bool // header was empty; no key is added twice
 }
 
-func newFields(header http.Header, values []string) fields {
-	return fields{header: header, values: values, fresh: len(header) == 0}
-}
-
+// add adds a field, of which there is no other yet if the header has only those that were set.
 func (f *fields) add(key, value string) {
-	if !f.fresh {
+	if len(f.header) > f.used {
 		if old := f.header[key]; len(old) > 0 {
 			f.header[key] = append(old, value)
 			return
@@ -153,9 +149,6 @@ func (c *call) setFields(f *fields) {
 
 // setDraftFields sets RateLimit-Policy and RateLimit.
 func (c *call) setDraftFields(f *fields) {
-	if c.outcome != Denied { // or it has been observed
-		c.observe()
-	}
 	line := c.policyLine
 	if line == "" {
 		c.line = appendPolicies(c.line[:0], c.states)
@@ -165,12 +158,12 @@ func (c *call) setDraftFields(f *fields) {
 		return
 	}
 	f.add(fieldPolicy, line)
-	c.line = appendRemaining(c.line[:0], c.states, c.jitter)
-	switch {
+	switch c.line = c.appendRemaining(c.line[:0]); {
+	case len(c.line) == 0:
 	case c.outcome == Denied:
-		f.add(fieldRateLimit, c.lineString())
-	case len(c.line) > 0:
-		f.add(fieldRateLimit, string(c.line))
+		f.add(fieldRateLimit, c.lastLine())
+	default:
+		f.add(fieldRateLimit, string(c.line[len(comma):]))
 	}
 }
 
@@ -194,18 +187,15 @@ func appendPolicies(dst []byte, states []state) []byte {
 	return dst
 }
 
-// appendRemaining appends the RateLimit field.
-func appendRemaining(dst []byte, states []state, jitter time.Duration) []byte {
-	denied := false
-	for i := range states {
-		denied = denied || states[i].denied
-	}
-	for i := range states {
-		s := &states[i]
+// appendRemaining appends the RateLimit field, with a comma before each item.
+func (c *call) appendRemaining(dst []byte) []byte {
+	denied := c.outcome == Denied
+	for i := range c.states {
+		s := &c.states[i]
 		if s.exempt || s.undecided {
 			continue
 		}
-		if dst = appendComma(dst); s.shown.item != "" {
+		if s.shown.item != "" {
 			dst = append(dst, s.shown.item...)
 		} else {
 			dst = append(dst, itemOf(printableName(s.shown.name))...)
@@ -216,7 +206,7 @@ func appendRemaining(dst []byte, states []state, jitter time.Duration) []byte {
 		}
 		t := s.reset
 		if denied {
-			t = spread(max(time.Millisecond, t), jitter)
+			t = spread(max(time.Millisecond, t), c.jitter)
 		}
 		dst = append(dst, ";t="...)
 		dst = strconv.AppendInt(dst, ceilSeconds(t), 10)
@@ -224,15 +214,18 @@ func appendRemaining(dst []byte, states []state, jitter time.Duration) []byte {
 	return dst
 }
 
-// appendComma separates the items of a List.
+// comma separates the items of a List.
+const comma = ", "
+
 func appendComma(dst []byte) []byte {
 	if len(dst) > 0 {
-		dst = append(dst, ", "...)
+		dst = append(dst, comma...)
 	}
 	return dst
 }
 
-func itemOf(name string) string { return structuredfield.Quote(name) + ";r=" }
+// itemOf returns the beginning of an item of RateLimit, with a comma before it.
+func itemOf(name string) string { return comma + structuredfield.Quote(name) + ";r=" }
 
 // printableName returns name in a form that is valid in a field.
 func printableName(name string) string {
@@ -254,10 +247,7 @@ func appendBypassed(dst []byte, states []state) []byte {
 		if states[i].ask.Err == nil {
 			continue
 		}
-		if len(dst) > 0 {
-			dst = append(dst, ", "...)
-		}
-		dst = append(dst, structuredfield.Quote(printableName(states[i].shown.name))...)
+		dst = append(appendComma(dst), structuredfield.Quote(printableName(states[i].shown.name))...)
 	}
 	return dst
 }
@@ -265,9 +255,9 @@ func appendBypassed(dst []byte, states []state) []byte {
 // setLegacyFields sets the fields in place of those of a guard around this one, unless its limit
 // has less remaining: a client reads one number.
 func (s *state) setLegacyFields(f *fields, wait int64) {
-	if !f.fresh {
+	if len(f.header) > 0 {
 		left, err := strconv.ParseUint(f.header.Get(fieldLegacyRemaining), 10, 64)
-		if err == nil && left <= s.ask.Remaining() && !s.ask.Denies() {
+		if err == nil && left <= s.remaining && !s.denied {
 			return
 		}
 		for _, name := range styleFields[HeadersLegacy] {
@@ -275,9 +265,9 @@ func (s *state) setLegacyFields(f *fields, wait int64) {
 		}
 	}
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
-	f.add(fieldLegacyRemaining, strconv.FormatUint(s.ask.Remaining(), 10))
-	if reset := s.resetAt(); !reset.IsZero() && !s.shown.inFlight {
-		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
+	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining, 10))
+	if !s.at.IsZero() && !s.shown.inFlight {
+		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(s.at).Unix(), 10))
 	}
 	if wait > 0 {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))

@@ -47,10 +47,10 @@ func FuzzRateLimitFields(f *testing.F) {
 			fuzzState(name2, limit2, total2, now, left2, ok2),
 		}}
 		c.outcome, c.jitter = Denied, time.Duration(jitter)*time.Second
-		c.observe()
+		c.observe(t.Context(), false)
 		policies := checkField(t, string(appendPolicies(nil, c.states)))
 		require.Len(t, policies, 2)
-		limits := checkField(t, string(appendRemaining(nil, c.states, c.jitter)))
+		limits := checkField(t, strings.TrimPrefix(string(c.appendRemaining(nil)), comma))
 		require.Len(t, limits, 2)
 		after := ceilSeconds(c.retryAfter())
 		denied := c.states[0].denied || c.states[1].denied
@@ -139,7 +139,8 @@ func TestSerialiserAllocations(t *testing.T) {
 	write := func() {
 		c.limits[0].Result.TotalRequests++ // the numbers differ each time
 		clear(header)
-		f := newFields(header, make([]string, len(styleFields[m.Headers])))
+		c.observe(t.Context(), false)
+		f := fields{header: header, values: make([]string, len(styleFields[m.Headers]))}
 		c.setFields(&f)
 	}
 	write() // the buffers grow once

@@ -10,12 +10,26 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// observe finds how much remains of each policy, and until when.
-func (c *call) observe() {
+// observe finds how much remains of each limit, and until when: if the request is admitted, until
+// more is available, the draft's t. ExpiresAt is when all of the limit is: a client that waited for
+// that would reach half its rate in a sliding window. It returns the last limit whose Strategy
+// failed, or none.
+func (c *call) observe(ctx context.Context, admitted bool) (failed int) {
+	failed = none
 	for i := range c.states {
 		s := &c.states[i]
+		if s.ask.Err != nil {
+			failed = i
+		}
+		if admitted && !c.forecasts && c.verdict == nil {
+			continue // nobody wants to know
+		}
 		s.undecided, s.remaining = !s.ask.Decided(), s.ask.Remaining()
+		s.at = s.ask.Result.ExpiresAt
 		if s.policy != nil {
+			if admitted && c.forecasts && !s.undecided && !s.renewsAtOnce {
+				s.at = s.nextQuota(ctx)
+			}
 			s.exempt, s.denied, s.reset = s.ask.Exempt, s.ask.Denies(), c.resetIn(s)
 		}
 		if s.shown.inFlight {
@@ -28,6 +42,7 @@ func (c *call) observe() {
 			yield(c.states[:i], s)
 		}
 	}
+	return failed
 }
 
 const (
@@ -63,22 +78,7 @@ func (s *state) binds(other *state) bool {
 	return other.reset >= 0 && (s.reset < 0 || s.reset > other.reset)
 }
 
-// forecast sets, for each policy that admitted the request, when more of its limit becomes
-// available: the draft's t. ExpiresAt is when all of the limit is available; a client that waited
-// for that would reach half its rate in a sliding window.
-func (c *call) forecast(ctx context.Context) {
-	if !c.forecasts {
-		return
-	}
-	for i := range c.limits {
-		if s := &c.states[i]; s.ask.Decided() && !s.renewsAtOnce {
-			s.more = s.nextQuota(ctx)
-		}
-	}
-}
-
-// nextQuota returns when more of the limit than remains now becomes available, or the zero time if
-// nothing was taken.
+// nextQuota returns when more of the limit than remains now becomes available.
 //
 // For Strategies that cannot forecast it peeks with a cost of one more than remains: the denial's
 // ExpiresAt is the answer. A Peek may be a round trip, so Strategies that count elsewhere are peeked
@@ -88,7 +88,7 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 	if s.forecaster != nil {
 		at, err := s.forecaster.Forecast(ctx, &s.ask.Request, &s.ask.Result)
 		switch {
-		case err == nil:
+		case err == nil && !at.IsZero():
 			return at
 		// of a wrapper, that is: the wrapped Strategy has none
 		case !errors.Is(err, errors.ErrUnsupported):
@@ -108,26 +108,17 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 	return res.ExpiresAt
 }
 
-// resetAt returns the instant to report: for an admission when more is available, for a denial when
-// the request passes; zero for never.
-func (s *state) resetAt() time.Time {
-	if !s.more.IsZero() && s.ask.Result.Allowed() {
-		return s.more
-	}
-	return s.ask.Result.ExpiresAt
-}
-
-// resetIn returns the time until resetAt, or never: since the decision, if the Strategy says how
-// long its Result holds, and else from now.
+// resetIn returns the time until s.at, or never: since the decision, if the Strategy says how long
+// its Result holds, and else from now.
 func (c *call) resetIn(s *state) time.Duration {
 	left := s.ask.Left()
-	switch at := s.resetAt(); {
-	case at.IsZero():
+	switch {
+	case s.at.IsZero():
 		return never
 	case left <= 0:
-		left = c.middleware.until(at)
-	case !s.more.IsZero():
-		left += at.Sub(s.ask.Result.ExpiresAt)
+		left = c.middleware.until(s.at)
+	default:
+		left += s.at.Sub(s.ask.Result.ExpiresAt)
 	}
 	return max(0, left)
 }

@@ -60,7 +60,7 @@ func (c *call) setRetryAfter(f *fields) {
 
 // refuse answers in the handler's place.
 func (c *call) refuse(w http.ResponseWriter, r *http.Request) {
-	f := newFields(w.Header(), make([]string, len(styleFields[c.Headers])+refusalFields))
+	f := fields{header: w.Header(), values: make([]string, len(styleFields[c.Headers])+refusalFields)}
 	c.setFields(&f)
 	c.setRetryAfter(&f)
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429

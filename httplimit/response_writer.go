@@ -52,7 +52,7 @@ func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWrit
 	rw.more = &silent
 	if sends {
 		rw.more = &c.sending
-		f := newFields(w.Header(), rw.values[:])
+		f := fields{header: w.Header(), values: rw.values[:]}
 		c.setFields(&f)
 	}
 	if held {

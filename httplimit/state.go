@@ -17,7 +17,7 @@ type shown struct {
 	limit    uint64
 	duration time.Duration
 	inFlight bool   // limit is of requests in flight at one time
-	item     string // computed before: `"name";r=`
+	item     string // computed before: `, "name";r=`
 }
 
 // state is one limit on one request.
@@ -32,14 +32,14 @@ type state struct {
 	undecided bool // what remains is not known
 	exempt    bool // the fields leave it out
 	remaining uint64
-	reset     time.Duration // see Verdict.Report
+	at        time.Time     // when more is available or, if denied, when the request passes; zero: never
+	reset     time.Duration // until then; see Verdict.Report
 
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
 	own    []byte       // buffer: the key of the policy's own Extractor, or one of its Keys
 	keys   []string     // of Keys, from the second on
-	probe  weir.Request // for forecast
-	more   time.Time    // when more of the limit is available; see call.forecast
+	probe  weir.Request // for nextQuota
 }
 
 // sourceOf has the Source of a Decision for that of a limits.Attempt, where they differ.

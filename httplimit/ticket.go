@@ -66,7 +66,7 @@ func (t Ticket) Context() context.Context {
 // Retry-After. In shadow mode it adds none.
 func (t Ticket) SetFields(h http.Header) {
 	if c := t.call(); c != nil {
-		f := newFields(h, make([]string, len(styleFields[c.Headers])+1))
+		f := fields{header: h, values: make([]string, len(styleFields[c.Headers])+1)}
 		c.setFields(&f)
 		c.setRetryAfter(&f)
 	}
