@@ -24,64 +24,33 @@ func serve(t *testing.T, routes func(*echo.Echo)) string {
 	return server.URL
 }
 
-func hello(c *echo.Context) error {
-	if httplimit.IsBypassed(c.Request().Context()) {
-		return c.String(http.StatusOK, "bypassed")
-	}
-	return c.String(http.StatusOK, "hello")
-}
+func hello(c *echo.Context) error { return c.String(http.StatusOK, "hello") }
 
-// behind serves hello behind a guard.
-func behind(t *testing.T) doortest.Serve {
-	return func(guard *httplimit.Guard) string {
-		return serve(t, func(e *echo.Echo) {
-			e.Use(echolimit.New(guard))
-			e.GET("/", hello)
-		})
+// authenticate stores the user of the query.
+func authenticate(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c *echo.Context) error {
+		c.Set("user", c.QueryParam("user"))
+		return next(c)
 	}
 }
 
-func TestDenialAndRecovery(t *testing.T) { doortest.CheckRecovery(t, behind(t)) }
-
-func TestLimitPerRouteAndMethod(t *testing.T) {
-	doortest.CheckRoutesAndMethods(t, http.MethodHead, func(guard *httplimit.Guard) string {
-		return serve(t, func(e *echo.Echo) {
-			limit := echolimit.New(guard)
-			e.GET("/users/:id", hello, limit)
-			e.HEAD("/users/:id", hello, limit)
-			e.GET("/orders/:id", hello, limit)
-		})
-	})
-}
-
-// The key may be what an earlier handler has found out.
-func TestKeyFromTheContext(t *testing.T) {
-	user := func(r *http.Request) string {
+var web = doortest.Web{
+	Name: "echo", Package: "echolimit", Method: http.MethodHead,
+	New: func(guard *httplimit.Guard) { echolimit.New(guard) },
+	Own: echolimit.OnDenied(func(c *echo.Context, d httplimit.Decision) error {
+		c.Response().Header().Set("Own", "own")
+		return c.String(d.Status, "own")
+	}),
+	User: func(r *http.Request) string {
 		user, _ := echolimit.Context(r).Get("user").(string)
 		return user
-	}
-	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c *echo.Context) error {
-			c.Set("user", c.QueryParam("user"))
-			return next(c)
-		}
-	}
-	doortest.CheckKeyOfTheContext(t, user, func(guard *httplimit.Guard) string {
+	},
+	Serve: func(t *testing.T, guard *httplimit.Guard, answer doortest.Answerer) string {
 		return serve(t, func(e *echo.Echo) {
-			e.GET("/", hello, authenticate, echolimit.New(guard))
-		})
-	})
-	assert.Nil(t, echolimit.Context(httptest.NewRequest(http.MethodGet, "/", nil)))
-}
-
-func TestStrategyThatCannotDecide(t *testing.T) { doortest.CheckUndecided(t, behind(t)) }
-
-// Only failed logins count, and CountIf sees the status of every kind of answer.
-func TestCountIfSeesTheStatus(t *testing.T) {
-	doortest.CheckStatuses(t, func(guard *httplimit.Guard) string {
-		return serve(t, func(e *echo.Echo) {
-			e.Use(echolimit.New(guard))
-			e.GET("/", hello)
+			e.Use(authenticate, echolimit.New(guard))
+			e.Any("/", func(c *echo.Context) error {
+				return c.String(answer(c.Request().Context(), c.Request().Header))
+			})
 			e.GET("/empty", func(c *echo.Context) error { return c.NoContent(http.StatusNoContent) })
 			e.GET("/broken", func(*echo.Context) error { return errors.New("broken") })
 			e.GET("/flushed", func(c *echo.Context) error {
@@ -92,12 +61,30 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 				return echo.NewHTTPError(http.StatusUnauthorized, "wrong password")
 			})
 		})
-	}, doortest.Page{Path: "/", Status: 200, Body: "hello"},
-		doortest.Page{Path: "/empty", Status: 204},
-		doortest.Page{Path: "/nowhere", Status: 404, Body: "Not Found"},
-		doortest.Page{Path: "/broken", Status: 500, Body: "Internal Server Error"},
-		doortest.Page{Path: "/flushed", Status: 202},
-		doortest.Page{Path: "/login", Status: 401, Body: "wrong password"})
+	},
+	Pages: []doortest.Page{
+		{Path: "/", Status: 200, Body: "hello"},
+		{Path: "/empty", Status: 204},
+		{Path: "/nowhere", Status: 404, Body: "Not Found"},
+		{Path: "/broken", Status: 500, Body: "Internal Server Error"},
+		{Path: "/flushed", Status: 202},
+		{Path: "/login", Status: 401, Body: "wrong password"},
+	},
+	Routes: func(t *testing.T, guard *httplimit.Guard) string {
+		return serve(t, func(e *echo.Echo) {
+			limit := echolimit.New(guard)
+			e.GET("/users/:id", hello, limit)
+			e.HEAD("/users/:id", hello, limit)
+			e.GET("/orders/:id", hello, limit)
+		})
+	},
+}
+
+func TestTheDoorOfEcho(t *testing.T) { doortest.Run(t, "../..", web.Door()) }
+
+func TestTheAdapter(t *testing.T) {
+	web.Check(t)
+	assert.Nil(t, echolimit.Context(httptest.NewRequest(http.MethodGet, "/", nil)))
 }
 
 // What runs around the guard sees a refusal's status.
@@ -122,8 +109,4 @@ func TestOuterMiddlewareSeesTheStatus(t *testing.T) {
 		assert.Equal(t, want, resp.StatusCode)
 		assert.Equal(t, want, <-seen)
 	}
-}
-
-func TestNewWithoutAGuardPanics(t *testing.T) {
-	assert.PanicsWithValue(t, "echolimit: no guard", func() { echolimit.New(nil) })
 }

@@ -38,50 +38,54 @@ func start(t *testing.T, app *fiber.App) string {
 	return "http://" + listener.Addr().String()
 }
 
-func hello(c fiber.Ctx) error {
-	if httplimit.IsBypassed(c.Context()) {
-		return c.SendString("bypassed")
-	}
-	return c.SendString("hello")
-}
+func hello(c fiber.Ctx) error { return c.SendString("hello") }
 
-// behind serves hello behind a guard.
-func behind(t *testing.T) doortest.Serve {
-	return func(guard *httplimit.Guard) string {
+var web = doortest.Web{
+	Name: "fiber", Package: "fiberlimit", Method: http.MethodDelete,
+	New: func(guard *httplimit.Guard) { fiberlimit.New(guard) },
+	Own: fiberlimit.OnDenied(func(c fiber.Ctx, d httplimit.Decision) error {
+		c.Set("Own", "own")
+		return c.SendStatus(d.Status)
+	}),
+	User: func(r *http.Request) string { return fiber.Locals[string](fiberlimit.Context(r), "user") },
+	Serve: func(t *testing.T, guard *httplimit.Guard, answer doortest.Answerer) string {
 		return serve(t, func(app *fiber.App) {
-			app.Use(fiberlimit.New(guard))
-			app.Get("/", hello)
+			app.Use(func(c fiber.Ctx) error {
+				fiber.Locals(c, "user", c.Query("user"))
+				return c.Next()
+			}, fiberlimit.New(guard))
+			app.All("/", func(c fiber.Ctx) error {
+				status, text := answer(c.Context(), c.GetReqHeaders())
+				return c.Status(status).SendString(text)
+			})
+			app.Get("/empty", func(c fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
+			app.Get("/broken", func(fiber.Ctx) error { return errors.New("broken") })
+			app.Get("/login", func(fiber.Ctx) error {
+				return fiber.NewError(http.StatusUnauthorized, "wrong password")
+			})
 		})
-	}
-}
-
-func TestDenialAndRecovery(t *testing.T) { doortest.CheckRecovery(t, behind(t)) }
-
-func TestLimitPerRouteAndMethod(t *testing.T) {
-	doortest.CheckRoutesAndMethods(t, http.MethodDelete, func(guard *httplimit.Guard) string {
+	},
+	Pages: []doortest.Page{
+		{Path: "/", Status: 200, Body: "hello"},
+		{Path: "/empty", Status: 204},
+		{Path: "/nowhere", Status: 404, Body: "Not Found"},
+		{Path: "/broken", Status: 500, Body: "broken"},
+		{Path: "/login", Status: 401, Body: "wrong password"},
+	},
+	Routes: func(t *testing.T, guard *httplimit.Guard) string {
 		return serve(t, func(app *fiber.App) {
 			limit := fiberlimit.New(guard)
 			app.Get("/users/:id", limit, hello)
 			app.Delete("/users/:id", limit, hello)
 			app.Get("/orders/:id", limit, hello)
 		})
-	})
+	},
 }
 
-// The key may be what an earlier handler has found out.
-func TestKeyFromTheContext(t *testing.T) {
-	user := func(r *http.Request) string {
-		return fiber.Locals[string](fiberlimit.Context(r), "user")
-	}
-	authenticate := func(c fiber.Ctx) error {
-		fiber.Locals(c, "user", c.Query("user"))
-		return c.Next()
-	}
-	doortest.CheckKeyOfTheContext(t, user, func(guard *httplimit.Guard) string {
-		return serve(t, func(app *fiber.App) {
-			app.Get("/", authenticate, fiberlimit.New(guard), hello)
-		})
-	})
+func TestTheDoorOfFiber(t *testing.T) { doortest.Run(t, "../..", web.Door()) }
+
+func TestTheAdapter(t *testing.T) {
+	web.Check(t)
 	assert.Nil(t, fiberlimit.Context(httptest.NewRequest(http.MethodGet, "/", nil)))
 }
 
@@ -95,29 +99,4 @@ func TestHeaderSentTwiceIsRefused(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	resp, _ = doortest.Get(t, url, "X-Api-Key", "alice", "X-Api-Key", "bob")
 	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
-}
-
-func TestStrategyThatCannotDecide(t *testing.T) { doortest.CheckUndecided(t, behind(t)) }
-
-// Only failed logins count, and CountIf sees the status of every kind of answer.
-func TestCountIfSeesTheStatus(t *testing.T) {
-	doortest.CheckStatuses(t, func(guard *httplimit.Guard) string {
-		return serve(t, func(app *fiber.App) {
-			app.Use(fiberlimit.New(guard))
-			app.Get("/", hello)
-			app.Get("/empty", func(c fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
-			app.Get("/broken", func(fiber.Ctx) error { return errors.New("broken") })
-			app.Get("/login", func(fiber.Ctx) error {
-				return fiber.NewError(http.StatusUnauthorized, "wrong password")
-			})
-		})
-	}, doortest.Page{Path: "/", Status: 200, Body: "hello"},
-		doortest.Page{Path: "/empty", Status: 204},
-		doortest.Page{Path: "/nowhere", Status: 404, Body: "Not Found"},
-		doortest.Page{Path: "/broken", Status: 500, Body: "broken"},
-		doortest.Page{Path: "/login", Status: 401, Body: "wrong password"})
-}
-
-func TestNewWithoutAGuardPanics(t *testing.T) {
-	assert.PanicsWithValue(t, "fiberlimit: no guard", func() { fiberlimit.New(nil) })
 }

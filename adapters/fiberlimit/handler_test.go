@@ -109,7 +109,7 @@ func TestHandlerThatCannotDecide(t *testing.T) {
 			}),
 		})))
 		assert.Equal(t, want, resp.StatusCode)
-		assert.Equal(t, open, text == "bypassed", text)
+		assert.Equal(t, open, text == "hello", text)
 	}
 }
 

@@ -26,64 +26,47 @@ func serve(t *testing.T, routes func(*gin.Engine)) string {
 	return server.URL
 }
 
-func hello(c *gin.Context) {
-	if httplimit.IsBypassed(c.Request.Context()) {
-		c.String(http.StatusOK, "bypassed")
-		return
-	}
-	c.String(http.StatusOK, "hello")
-}
+func hello(c *gin.Context) { c.String(http.StatusOK, "hello") }
 
-// behind serves hello behind a guard.
-func behind(t *testing.T) doortest.Serve {
-	return func(guard *httplimit.Guard) string {
+var web = doortest.Web{
+	Name: "gin", Package: "ginlimit", Method: http.MethodHead,
+	New: func(guard *httplimit.Guard) { ginlimit.New(guard) },
+	Own: ginlimit.OnDenied(func(c *gin.Context, d httplimit.Decision) error {
+		c.Header("Own", "own")
+		c.String(d.Status, "own")
+		return nil
+	}),
+	User: func(r *http.Request) string { return ginlimit.Context(r).GetString("user") },
+	Serve: func(t *testing.T, guard *httplimit.Guard, answer doortest.Answerer) string {
 		return serve(t, func(e *gin.Engine) {
-			e.Use(ginlimit.New(guard))
-			e.GET("/", hello)
+			e.Use(func(c *gin.Context) { c.Set("user", c.Query("user")) }, ginlimit.New(guard))
+			e.Any("/", func(c *gin.Context) {
+				status, text := answer(c.Request.Context(), c.Request.Header)
+				c.String(status, text)
+			})
+			e.GET("/empty", func(c *gin.Context) { c.Status(http.StatusNoContent) })
+			e.GET("/login", func(c *gin.Context) { c.AbortWithStatus(http.StatusUnauthorized) })
 		})
-	}
-}
-
-func TestDenialAndRecovery(t *testing.T) { doortest.CheckRecovery(t, behind(t)) }
-
-func TestLimitPerRouteAndMethod(t *testing.T) {
-	doortest.CheckRoutesAndMethods(t, http.MethodHead, func(guard *httplimit.Guard) string {
+	},
+	Pages: []doortest.Page{
+		{Path: "/", Status: 200}, {Path: "/empty", Status: 204}, {Path: "/nowhere", Status: 404},
+		{Path: "/login", Status: 401},
+	},
+	Routes: func(t *testing.T, guard *httplimit.Guard) string {
 		return serve(t, func(e *gin.Engine) {
 			limit := ginlimit.New(guard)
 			e.GET("/users/:id", limit, hello)
 			e.HEAD("/users/:id", limit, hello)
 			e.GET("/orders/:id", limit, hello)
 		})
-	})
+	},
 }
 
-// The key may be what an earlier handler has found out.
-func TestKeyFromTheContext(t *testing.T) {
-	user := func(r *http.Request) string { return ginlimit.Context(r).GetString("user") }
-	authenticate := func(c *gin.Context) { c.Set("user", c.Query("user")) }
-	doortest.CheckKeyOfTheContext(t, user, func(guard *httplimit.Guard) string {
-		return serve(t, func(e *gin.Engine) {
-			e.GET("/", authenticate, ginlimit.New(guard), hello)
-		})
-	})
+func TestTheDoorOfGin(t *testing.T) { doortest.Run(t, "../..", web.Door()) }
+
+func TestTheAdapter(t *testing.T) {
+	web.Check(t)
 	assert.Nil(t, ginlimit.Context(httptest.NewRequest(http.MethodGet, "/", nil)))
-}
-
-func TestStrategyThatCannotDecide(t *testing.T) { doortest.CheckUndecided(t, behind(t)) }
-
-// Only failed logins count, and CountIf sees the status of every kind of answer.
-func TestCountIfSeesTheStatus(t *testing.T) {
-	doortest.CheckStatuses(t, func(guard *httplimit.Guard) string {
-		return serve(t, func(e *gin.Engine) {
-			e.Use(ginlimit.New(guard))
-			e.GET("/", hello)
-			e.GET("/empty", func(c *gin.Context) { c.Status(http.StatusNoContent) })
-			e.GET("/login", func(c *gin.Context) { c.AbortWithStatus(http.StatusUnauthorized) })
-		})
-	}, doortest.Page{Path: "/", Status: 200},
-		doortest.Page{Path: "/empty", Status: 204},
-		doortest.Page{Path: "/nowhere", Status: 404},
-		doortest.Page{Path: "/login", Status: 401})
 }
 
 // The status counts that the answer began with, though the client hangs up before the handler
@@ -134,8 +117,4 @@ func TestPanicRestoresTheWriter(t *testing.T) {
 	})
 	resp, _ := doortest.Get(t, url)
 	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
-}
-
-func TestNewWithoutAGuardPanics(t *testing.T) {
-	assert.PanicsWithValue(t, "ginlimit: no guard", func() { ginlimit.New(nil) })
 }

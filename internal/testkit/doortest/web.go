@@ -1,6 +1,7 @@
 package doortest
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -16,8 +17,76 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Serve starts a server whose routes are behind a guard, and returns its URL.
-type Serve func(guard *httplimit.Guard) (url string)
+// Web is a web framework, and the adapter for it.
+type Web struct {
+	Name    string // of its door
+	Package string // the adapter's
+
+	// New is that of the adapter.
+	New func(guard *httplimit.Guard)
+
+	// Own is a Respond that answers by the framework's context as [Own] does.
+	Own func(w http.ResponseWriter, r *http.Request, d httplimit.Decision)
+
+	// User returns the user of the query, which a handler before the guard has found, by the
+	// framework's context.
+	User func(r *http.Request) string
+
+	// Serve starts a server that is behind that handler and the guard as a whole. It has Pages, and
+	// at / what answer says.
+	Serve func(t *testing.T, guard *httplimit.Guard, answer Answerer) (url string)
+
+	// Pages are those of every kind of answer, errors included. The last one answers 401.
+	Pages []Page
+
+	// Routes starts a server that has a guard for each of the routes GET /users/:id, the same for
+	// Method, and GET /orders/:id.
+	Routes func(t *testing.T, guard *httplimit.Guard) (url string)
+	Method string
+}
+
+// Answerer returns what to answer a request with, by its context and header.
+type Answerer func(ctx context.Context, header http.Header) (status int, text string)
+
+// Page is an answer of a server: by its path the status, and a part of the body.
+type Page struct {
+	Path   string
+	Status int
+	Body   string
+}
+
+// Door returns the door that the adapter is.
+func (web *Web) Door() Door {
+	return Door{Name: web.Name, Open: func(t *testing.T, s *Setup) func(...string) Answer {
+		l := Limiter(t)
+		cfg := s.Guard(l)
+		if s.Own {
+			cfg.Respond = web.Own
+		}
+		return Send(t, web.Serve(t, httplimit.NewGuard(s.Limit(l), cfg),
+			func(_ context.Context, header http.Header) (int, string) { return s.Serve(header), "" }))
+	}}
+}
+
+// Check checks the adapter, beside its door.
+func (web *Web) Check(t *testing.T) {
+	t.Run("denial and recovery", web.recovery)
+	t.Run("a limit per route and method", web.routes)
+	t.Run("a key from the context", web.context)
+	t.Run("a Strategy that cannot decide", web.undecided)
+	t.Run("CountIf sees the status", web.statuses)
+	assert.PanicsWithValue(t, web.Package+": no guard", func() { web.New(nil) })
+}
+
+// hello starts a server that answers "hello", or "bypassed" to a request that nobody has decided on.
+func (web *Web) hello(t *testing.T, guard *httplimit.Guard) (url string) {
+	return web.Serve(t, guard, func(ctx context.Context, _ http.Header) (int, string) {
+		if httplimit.IsBypassed(ctx) {
+			return http.StatusOK, "bypassed"
+		}
+		return http.StatusOK, "hello"
+	})
+}
 
 // NewLimiter returns a Limiter on a clock that stands at 15 s past a minute.
 func NewLimiter(t *testing.T) (*weir.Limiter, *weirtest.Clock) {
@@ -136,11 +205,10 @@ func CheckStreams(t *testing.T, url string, end chan bool) {
 	}, time.Minute, time.Millisecond)
 }
 
-// CheckRecovery checks two requests, a denial, and a request in the next minute. The server answers
-// "hello".
-func CheckRecovery(t *testing.T, serve Serve) {
+// recovery checks two requests, a denial, and a request in the next minute.
+func (web *Web) recovery(t *testing.T) {
 	limiter, clock := NewLimiter(t)
-	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+	url := web.hello(t, httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now,
 	}))
 	for _, left := range []string{"1", "0"} {
@@ -163,12 +231,10 @@ func CheckRecovery(t *testing.T, serve Serve) {
 	assert.Equal(t, "hello", text)
 }
 
-// CheckRoutesAndMethods checks that the budget belongs to the method and the route, not to the
-// path. Behind the guard the server has GET /users/:id, the same for the other method, and GET
-// /orders/:id.
-func CheckRoutesAndMethods(t *testing.T, other string, serve Serve) {
+// routes checks that the budget belongs to the method and the route, not to the path.
+func (web *Web) routes(t *testing.T) {
 	limiter, clock := NewLimiter(t)
-	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+	url := web.Routes(t, httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1,
 		Duration: time.Minute, Now: clock.Now,
 	}))
@@ -178,19 +244,21 @@ func CheckRoutesAndMethods(t *testing.T, other string, serve Serve) {
 	}{
 		{http.MethodGet, "/users/1", 200}, {http.MethodGet, "/users/2", 429},
 		{http.MethodGet, "/orders/1", 200}, {http.MethodGet, "/nowhere", 404},
-		{other, "/users/3", 200},
+		{web.Method, "/users/3", 200},
 	} {
 		resp, _ := do(t, step.method, url+step.path)
 		assert.Equal(t, step.want, resp.StatusCode, "%s %s", step.method, step.path)
 	}
 }
 
-// CheckKeyOfTheContext checks a key that an earlier handler has found out: the user of the query.
-func CheckKeyOfTheContext(t *testing.T, user func(r *http.Request) string, serve Serve) {
+// context checks a key that an earlier handler has found out.
+func (web *Web) context(t *testing.T) {
 	limiter, clock := NewLimiter(t)
-	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) { return user(r), nil }),
-		Limit:     1, Duration: time.Minute, Now: clock.Now,
+	url := web.hello(t, httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
+			return web.User(r), nil
+		}),
+		Limit: 1, Duration: time.Minute, Now: clock.Now,
 	}))
 	for _, step := range []struct {
 		user string
@@ -203,11 +271,10 @@ func CheckKeyOfTheContext(t *testing.T, user func(r *http.Request) string, serve
 	}
 }
 
-// CheckUndecided checks requests that nobody can decide on. The server answers "bypassed" to those
-// that pass.
-func CheckUndecided(t *testing.T, serve Serve) {
+// undecided checks requests that nobody can decide on.
+func (web *Web) undecided(t *testing.T) {
 	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
-		resp, text := Get(t, serve(httplimit.NewGuard(weirtest.FailAll(errors.New("down")),
+		resp, text := Get(t, web.hello(t, httplimit.NewGuard(weirtest.FailAll(errors.New("down")),
 			httplimit.Config{
 				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: open,
 				Logger: slog.New(slog.DiscardHandler),
@@ -217,30 +284,23 @@ func CheckUndecided(t *testing.T, serve Serve) {
 	}
 }
 
-// Page is an answer of a server: by its path the status, and a part of the body.
-type Page struct {
-	Path   string
-	Status int
-	Body   string
-}
-
-// CheckStatuses checks that CountIf sees the status of every kind of answer, errors included, and
-// that the client gets it with the guard's fields. Only 401 counts, which the last page answers.
-func CheckStatuses(t *testing.T, serve Serve, pages ...Page) {
+// statuses checks that CountIf sees the status of every kind of answer, and that the client gets it
+// with the guard's fields. Only 401 counts.
+func (web *Web) statuses(t *testing.T) {
 	limiter, clock := NewLimiter(t)
 	statuses := make(chan int, 1)
-	url := serve(httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
+	url := web.hello(t, httplimit.NewGuard(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
 		CountIf: func(status int) bool { statuses <- status; return status == http.StatusUnauthorized },
 	}))
-	for _, page := range pages {
+	for _, page := range web.Pages {
 		resp, text := Get(t, url+page.Path)
 		assert.Equal(t, page.Status, resp.StatusCode, page.Path)
 		assert.Contains(t, text, page.Body, page.Path)
 		assert.NotEmpty(t, resp.Header.Get("RateLimit"), page.Path)
 		assert.Equal(t, page.Status, <-statuses, page.Path)
 	}
-	resp, _ := Get(t, url+pages[len(pages)-1].Path)
+	resp, _ := Get(t, url+web.Pages[len(web.Pages)-1].Path)
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
 		"the second attempt after a failed one")
 }
