@@ -4,81 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"github.com/labstack/echo/v4/middleware"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/adapters/echov4limit"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/doortest"
 )
-
-func TestPerRoute(t *testing.T) {
-	limiter, _ := doortest.NewLimiter(t)
-	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	guard := httplimit.NewGuard(perClient, httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
-	})
-	url := serve(t, func(e *echo.Echo) {
-		api := e.Group("/api", echov4limit.New(guard))
-		api.GET("/users/:id", hello)
-		api.GET("/orders/:id", hello)
-	})
-	doortest.CheckPerRoute(t, url)
-}
-
-func TestPerUser(t *testing.T) {
-	limiter, _ := doortest.NewLimiter(t)
-	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			c.Set("user", c.Request().Header.Get("X-User"))
-			return next(c)
-		}
-	}
-	url := serve(t, func(e *echo.Echo) {
-		guard := httplimit.NewGuard(perClient, httplimit.Config{
-			Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-				user, _ := echov4limit.Context(r).Get("user").(string) // set by authenticate
-				return user, nil                                       // empty: 400
-			}),
-		})
-		e.Use(authenticate, echov4limit.New(guard))
-		e.GET("/", hello)
-	})
-	doortest.CheckPerUser(t, url)
-}
-
-func TestBehindAProxy(t *testing.T) {
-	limiter, _ := doortest.NewLimiter(t)
-	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	url := serve(t, func(e *echo.Echo) {
-		proxies := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
-		guard := httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.ClientIP(proxies)})
-		e.Use(echov4limit.New(guard))
-		e.GET("/", hello)
-	})
-	doortest.CheckBehindAProxy(t, url)
-}
-
-func TestOwnDenialBody(t *testing.T) {
-	limiter, clock := doortest.NewLimiter(t)
-	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now}
-	url := serve(t, func(e *echo.Echo) {
-		cfg.Respond = echov4limit.OnDenied(func(c echo.Context, d httplimit.Decision) error {
-			return c.JSON(d.Status, map[string]string{"error": "too many requests", "limit": d.Policy})
-		})
-		e.Use(echov4limit.New(httplimit.NewGuard(perClient, cfg)))
-		e.GET("/", hello)
-	})
-	doortest.CheckOwnBody(t, url, `{"error": "too many requests", "limit": "100/1m"}`)
-}
 
 func TestDenialThroughTheErrorHandler(t *testing.T) {
 	limiter, clock := doortest.NewLimiter(t)
@@ -125,22 +60,4 @@ func TestStreams(t *testing.T) {
 		}, echov4limit.New(guard))
 	})
 	doortest.CheckStreams(t, url, end)
-}
-
-// The store counts beside the guard of the other examples, on the same limiter.
-func TestStoreBesideAGuard(t *testing.T) {
-	limiter, clock := doortest.NewLimiter(t)
-	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
-	httplimit.NewGuard(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: clock.Now})
-	url := serve(t, func(e *echo.Echo) {
-		e.IPExtractor = echo.ExtractIPDirect() // behind proxies: echo.ExtractIPFromXFFHeader
-		e.Use(middleware.RateLimiter(echov4limit.NewStore(perClient.Named("store"), httplimit.Config{})))
-		e.GET("/", hello)
-	})
-	for range 100 {
-		resp, _ := doortest.Get(t, url)
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-	}
-	resp, _ := doortest.Get(t, url)
-	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 }
