@@ -72,23 +72,6 @@ func TestClientWaits(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), 150*time.Millisecond)
 }
 
-func TestClientFailsAtOnceBeforeADeadline(t *testing.T) {
-	limiter, clock := doortest.NewLimiter(t)
-	addr, _ := unlimited(t)
-	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
-		Limit: limiter.FixedWindow().Limit(1, time.Hour), Now: clock.Now,
-	}})
-	require.NoError(t, check(t, client).err)
-	start := time.Now()
-	a := check(t, client) // its deadline is a minute
-	assert.Equal(t, codes.DeadlineExceeded, a.code())
-	assert.Less(t, time.Since(start), 50*time.Second)
-
-	ctx, cancel := context.WithCancel(context.Background())
-	time.AfterFunc(10*time.Millisecond, cancel)
-	assert.Equal(t, codes.Canceled, rpcs["unary"](ctx, client).code())
-}
-
 // After a denial nothing more is sent before its RetryInfo is over.
 func TestClientFollowsServer(t *testing.T) {
 	for name, call := range rpcs {
@@ -126,15 +109,6 @@ func TestClientKeysByMethod(t *testing.T) {
 	require.NoError(t, rpcs["unary"](deadline(t), client).err)
 	require.NoError(t, rpcs["stream"](deadline(t), client).err)
 	assert.Equal(t, codes.ResourceExhausted, rpcs["unary"](deadline(t), client).code())
-}
-
-func TestClientCannotDecide(t *testing.T) {
-	addr, stats := unlimited(t)
-	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
-		Limit: weirtest.FailAll(errors.New("connection refused")).Limit(1, time.Minute),
-	}})
-	assert.Equal(t, codes.Unavailable, check(t, client).code())
-	assert.Zero(t, stats.Count(httplimit.Admitted))
 }
 
 // The delay of other errors is no business of a limiter.

@@ -234,34 +234,6 @@ func TestRequestOfAnRPC(t *testing.T) {
 	assert.NotNil(t, r.TLS)
 }
 
-// A denial takes nothing from any policy, and waits for the one that denies for the longest.
-func TestPolicies(t *testing.T) {
-	limiter, clock := doortest.NewLimiter(t)
-	client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Headers("api-key"),
-		Policies: []httplimit.Policy{
-			{Name: "burst", Limit: 2, Duration: time.Second},
-			{Name: "hourly", Limit: 3, Duration: time.Hour, Strategy: limiter.SlidingLog()},
-		},
-		Now: clock.Now,
-	})))
-	assert.Equal(t, codes.InvalidArgument, check(t, client).code(), "no key")
-	for range 2 {
-		assert.NoError(t, check(t, client, "api-key", "a").err)
-	}
-	denied := check(t, client, "api-key", "a")
-	assert.ErrorContains(t, denied.err, `"burst"`)
-	assert.Equal(t, time.Second, denied.retryInfo())
-	assert.NoError(t, check(t, client, "api-key", "b").err, "another caller")
-	clock.Advance(time.Second)
-	assert.NoError(t, check(t, client, "api-key", "a").err)
-	denied = check(t, client, "api-key", "a")
-	assert.ErrorContains(t, denied.err, `"hourly"`)
-	assert.Equal(t, time.Hour-time.Second, denied.retryInfo())
-	assert.Equal(t, []string{`"burst";q=2;w=1, "hourly";q=3;w=3600`},
-		denied.trailer["ratelimit-policy"])
-}
-
 func TestFailOpenOrClosed(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
@@ -450,21 +422,4 @@ func TestConcurrency(t *testing.T) {
 	close(leave)
 	assert.Equal(t, []codes.Code{codes.OK, codes.OK}, []codes.Code{(<-ends).code(), (<-ends).code()})
 	assert.Eventually(t, func() bool { return held() == 0 }, time.Minute, time.Millisecond)
-}
-
-func TestDenyList(t *testing.T) {
-	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
-	client := dial(t, serve(t, service{}, grpclimit.NewServer(&weirtest.Fake{}, httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, DenyList: list,
-	})))
-	require.NoError(t, check(t, client).err)
-	require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("127.0.0.0/8"),
-		Until: time.Now().Add(time.Hour)}))
-	listed := check(t, client)
-	assert.Equal(t, codes.ResourceExhausted, listed.code())
-	assert.InDelta(t, time.Hour, listed.retryInfo(), float64(time.Minute))
-	require.NoError(t, list.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("127.0.0.0/8")}))
-	listed = check(t, client)
-	assert.Equal(t, codes.PermissionDenied, listed.code())
-	assert.Zero(t, listed.retryInfo())
 }

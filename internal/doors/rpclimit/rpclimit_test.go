@@ -71,6 +71,10 @@ func TestCodeOfRefusal(t *testing.T) {
 	cancel()
 	late, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
 	defer cancel()
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "198.51.100.1"}))
+	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "198.51.100.2",
+		Until: time.Now().Add(time.Hour)}))
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		peer string
@@ -78,6 +82,10 @@ func TestCodeOfRefusal(t *testing.T) {
 		want rpclimit.Code
 	}{
 		"a denial": {context.Background(), "192.0.2.1:1", weirtest.DenyAll(),
+			rpclimit.ResourceExhausted},
+		"a caller on the deny list": {context.Background(), "198.51.100.1:1", &weirtest.Fake{},
+			rpclimit.PermissionDenied},
+		"one that is listed for a while": {context.Background(), "198.51.100.2:1", &weirtest.Fake{},
 			rpclimit.ResourceExhausted},
 		"no key": {context.Background(), "", weirtest.FailAll(weir.ErrID), rpclimit.InvalidArgument},
 		"an undecided call": {context.Background(), "192.0.2.1:1", weirtest.FailAll(weir.ErrFull),
@@ -87,8 +95,8 @@ func TestCodeOfRefusal(t *testing.T) {
 		"a deadline": {late, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang},
 			rpclimit.DeadlineExceeded},
 	} {
-		guard := rpclimit.New(c.s,
-			httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute})
+		guard := rpclimit.New(c.s, httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1,
+			Duration: time.Minute, DenyList: list})
 		refusal := guard.Run(c.ctx, rpclimit.Call{Method: "/a.B/C", Peer: c.peer}, nil)
 		require.NotNil(t, refusal, name)
 		assert.Equal(t, c.want, refusal.Code, name)
