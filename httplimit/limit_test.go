@@ -267,7 +267,7 @@ func TestConcurrencyOfLimits(t *testing.T) {
 	assert.Equal(t, http.StatusOK, outer.Code)
 	assert.Equal(t, []int{429, 200}, []int{inner[0].Code, inner[1].Code})
 	assert.Contains(t, inner[0].Header().Get("RateLimit"), `"jobs";r=0;t=1`)
-	assert.Zero(t, counted(t, two, "203.0.113.7"), "it was released")
+	assert.Zero(t, counted(t, two.Named("jobs"), "203.0.113.7"), "it was released")
 	assert.Zero(t, counted(t, jobs, "203.0.113.7"))
 }
 
