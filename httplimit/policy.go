@@ -130,20 +130,12 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		c.setLimit(m)
 	}
 	c.limited = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil
-	if !c.limited {
-		if p.Extractor != nil {
-			c.key = appenderOf(p.Extractor)
-		}
-		if p.Name != "" {
-			c.check()
-		}
-		c.part = appendPart(nil, p.Name)
-		return c
-	}
-	if c.unnamed = c.Name == ""; c.unnamed {
+	if c.unnamed = c.Name == "" && c.limited; c.unnamed {
 		c.Name = c.numbers()
 	}
-	c.check()
+	if c.Name != "" {
+		c.check()
+	}
 	c.complete(deniedStatus)
 	return c
 }
@@ -172,17 +164,21 @@ func (c *policy) setLimit(m *weir.Limit) {
 
 // complete computes what follows from the Strategy, the Name and the numbers.
 func (c *policy) complete(deniedStatus int) {
+	c.part = appendPart(nil, c.Name)
+	if c.Extractor != nil {
+		c.key = appenderOf(c.Extractor)
+		c.listedAs = c.Name
+	}
+	if !c.limited {
+		return
+	}
 	c.template = limits.NewAttempt(c.Strategy)
 	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
 	c.shown = shown{name: c.Name, strategy: weir.NameOf(c.Strategy), limit: c.Limit,
 		duration: c.Duration, item: itemOf(c.Name)}
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, c.Name)
-	if c.part = appendPart(nil, c.Name); c.limit == nil {
+	if c.limit == nil {
 		c.prefix = c.part
-	}
-	if c.Extractor != nil {
-		c.key = appenderOf(c.Extractor)
-		c.listedAs = c.Name
 	}
 	_, c.local = weir.As[interface{ Limiter() *weir.Limiter }](c.Strategy)
 	c.peeker, _ = c.Strategy.(weir.Peeker)

@@ -209,21 +209,17 @@ func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWri
 	canHijack := hijackable(w)
 	switch {
 	case canFlush && canHijack:
-		h := &hijackWriter{}
-		h.ResponseWriter = w
+		h := &hijackWriter{flushWriter{responseWriter{ResponseWriter: w}}}
 		return &h.responseWriter, h
 	case canFlush:
 		if _, canPush := w.(http.Pusher); canPush {
-			p := &pushWriter{}
-			p.ResponseWriter = w
+			p := &pushWriter{flushWriter{responseWriter{ResponseWriter: w}}}
 			return &p.responseWriter, p
 		}
-		f := &flushWriter{}
-		f.ResponseWriter = w
+		f := &flushWriter{responseWriter{ResponseWriter: w}}
 		return &f.responseWriter, f
 	case canHijack:
-		h := &onlyHijackWriter{}
-		h.ResponseWriter = w
+		h := &onlyHijackWriter{responseWriter{ResponseWriter: w}}
 		return &h.responseWriter, h
 	}
 	rw := &responseWriter{ResponseWriter: w}
