@@ -118,6 +118,15 @@ func (h *Handler) list(d *caddyfile.Dispenser, name string) error {
 
 // set sets an option of one argument.
 func (h *Handler) set(name, text string) (err error) {
+	numbers := map[string]*int{
+		"status": &h.Status, "max_keys": &h.MaxKeys, "max_buckets": &h.MaxBuckets,
+		"max_in_flight": &h.MaxInFlight, "max_in_flight_per_client": &h.MaxInFlightPerClient,
+		"ipv4_prefix": &h.IPv4Prefix, "ipv6_prefix": &h.IPv6Prefix,
+	}
+	if n := numbers[name]; n != nil {
+		*n, err = strconv.Atoi(text)
+		return err
+	}
 	switch name {
 	case "strategy":
 		h.Strategy = text
@@ -131,25 +140,11 @@ func (h *Handler) set(name, text string) (err error) {
 	case "headers":
 		h.Headers = text
 		_, err = choose("style of headers", text, headerStyles)
-	case "status":
-		h.Status, err = strconv.Atoi(text)
 	case "jitter":
 		h.Jitter, err = duration(text)
-	case "max_keys":
-		h.MaxKeys, err = strconv.Atoi(text)
-	case "max_buckets":
-		h.MaxBuckets, err = strconv.Atoi(text)
 	case "cost":
 		h.Cost = text
 		err = checkCost(text)
-	case "max_in_flight":
-		h.MaxInFlight, err = strconv.Atoi(text)
-	case "max_in_flight_per_client":
-		h.MaxInFlightPerClient, err = strconv.Atoi(text)
-	case "ipv4_prefix":
-		h.IPv4Prefix, err = strconv.Atoi(text)
-	case "ipv6_prefix":
-		h.IPv6Prefix, err = strconv.Atoi(text)
 	default:
 		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, "+
 			"headers, status, jitter, max_keys, max_buckets, count_if, cost, max_in_flight, "+
