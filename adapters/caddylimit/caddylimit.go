@@ -182,14 +182,6 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	return err
 }
 
-// Validate makes sure that Provision has been successful.
-func (h *Handler) Validate() error {
-	if h.guard == nil {
-		return errors.New("weir: not provisioned")
-	}
-	return nil
-}
-
 // Cleanup releases what Provision acquired. Counts are dropped with the last handler that uses
 // them.
 func (h *Handler) Cleanup() error {
@@ -256,7 +248,6 @@ var now = time.Now
 
 var (
 	_ caddy.Provisioner           = (*Handler)(nil)
-	_ caddy.Validator             = (*Handler)(nil)
 	_ caddy.CleanerUpper          = (*Handler)(nil)
 	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
 	_ caddyfile.Unmarshaler       = (*Handler)(nil)
