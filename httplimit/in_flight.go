@@ -18,8 +18,7 @@ type inFlight struct {
 	all     bool  // one of MaxInFlight
 	held    holds // places of limits; nil: none
 
-	returned bool         // the handler has, without a panic
-	parts    atomic.Int32 // in flight: the handler, and a connection that it has hijacked
+	parts atomic.Int32 // in flight: the handler, and a connection that it has hijacked
 }
 
 // holds are the places that a request holds.
@@ -87,7 +86,6 @@ func (c *call) keepOf(r *http.Request, limits limits.Attempts) {
 // end ends the handler, which has returned or panicked. After a panic nobody may close what was
 // hijacked.
 func (f *inFlight) end(returned bool) {
-	f.returned = returned
 	if f.all {
 		f.middleware.all.Release(1)
 	}
