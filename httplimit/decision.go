@@ -138,10 +138,7 @@ func (c *call) report() Decision {
 		return d
 	}
 	s := &c.states[c.decider]
-	d.Policy, d.Strategy, d.Source = s.shown.name, s.shown.strategy, s.source()
-	binds := s.ask.Tier()
-	d.Limit, d.Duration, d.Cost = binds.Limit, binds.Duration, s.cost()
-	if c.outcome == Bypassed {
+	if s.describe(&d); c.outcome == Bypassed {
 		d.Source = sourceBypass
 	}
 	if s.ask.Decided() {

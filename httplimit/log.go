@@ -40,12 +40,8 @@ func (c *call) logFailures(ctx context.Context) {
 		if errors.Is(l.Err, weir.ErrFull) {
 			t = &c.throttles.full
 		}
-		d := Decision{
-			Outcome: c.outcome, Policy: s.shown.name, Strategy: s.shown.strategy, Source: s.source(),
-			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: c.shadow,
-			Err: l.Err,
-		}
-		if l.Taken() {
+		d := Decision{Outcome: c.outcome, Shadow: c.shadow, Err: l.Err}
+		if s.describe(&d); l.Taken() {
 			d.Err = fmt.Errorf("refund: %w", l.Err)
 		}
 		c.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),

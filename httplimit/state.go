@@ -32,7 +32,7 @@ type state struct {
 	undecided bool // what remains is not known
 	exempt    bool // the fields leave it out
 	remaining uint64
-	at        time.Time     // when more is available or, if denied, when the request passes; zero: never
+	at        time.Time     // when more is available, or a denied request passes; zero: never
 	reset     time.Duration // until then; see Verdict.Report
 
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
@@ -60,7 +60,12 @@ func (s *state) source() string {
 	return s.ask.Source
 }
 
-func (s *state) cost() uint64 { return max(s.ask.Request.Cost, 1) }
+// describe sets the policy of d, and who decides by it.
+func (s *state) describe(d *Decision) {
+	binds := s.ask.Tier()
+	d.Policy, d.Strategy, d.Source = s.shown.name, s.shown.strategy, s.source()
+	d.Limit, d.Duration, d.Cost = binds.Limit, binds.Duration, max(s.ask.Request.Cost, 1)
+}
 
 // choose has the limit of LimitFunc decide, if the policy applies to r.
 func (s *state) choose(r *http.Request) {
