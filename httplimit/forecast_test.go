@@ -99,8 +99,8 @@ func TestAClientThatFollowsTheFieldsReachesItsRate(t *testing.T) {
 	}
 }
 
-// The middleware uses the Forecast of a Strategy if there is one, and otherwise a Peek, when nothing
-// remains or the Strategy counts in this process.
+// The middleware uses the Forecast of a Strategy if there is one, and otherwise a Peek when nothing
+// remains, or if the Strategy counts in this process.
 func TestForecastsOfOtherStrategies(t *testing.T) {
 	clock := weirtest.NewClock(noon.Add(-20 * time.Second))
 	log := newLimiter(t, clock.Now).SlidingLog()

@@ -81,8 +81,8 @@ func (s *state) binds(other *state) bool {
 // nextQuota returns when more of the limit than remains now becomes available.
 //
 // For Strategies that cannot forecast it peeks with a cost of one more than remains: the denial's
-// ExpiresAt is the answer. A Peek may be a round trip, so Strategies that count elsewhere are peeked
-// at only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
+// ExpiresAt is the answer. A Peek may be a round trip, so those that count elsewhere are peeked at
+// only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
 // which is never too early.
 func (s *state) nextQuota(ctx context.Context) time.Time {
 	if s.forecaster != nil {

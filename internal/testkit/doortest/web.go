@@ -78,7 +78,7 @@ func (web *Web) Check(t *testing.T) {
 	assert.PanicsWithValue(t, web.Package+": no guard", func() { web.New(nil) })
 }
 
-// hello starts a server that answers "hello", or "bypassed" to a request that nobody has decided on.
+// hello starts a server that answers "hello", or "bypassed" to requests that nobody has decided on.
 func (web *Web) hello(t *testing.T, guard *httplimit.Guard) (url string) {
 	return web.Serve(t, guard, func(ctx context.Context, _ http.Header) (int, string) {
 		if httplimit.IsBypassed(ctx) {
