@@ -206,22 +206,20 @@ func (m *middleware) checkPolicies() {
 			panic(fmt.Sprintf("httplimit: policy %q has both Keys and an Extractor", p.Name))
 		case p.Keys == nil && p.Name != "" && names[p.Name]:
 			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
-		case p.Keys != nil && !p.template.CanRefund():
+		case p.template.CanRefund():
+		case p.Keys != nil:
 			panic(fmt.Sprintf("httplimit: the Strategy of policy %q, %s, cannot refund, "+
 				"and has several keys", p.Name, p.shown.strategy))
-		}
-		names[p.Name] = true
-		switch {
-		case p.template.CanRefund():
-			continue
 		case m.CountIf != nil:
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, %s, cannot refund",
 				p.Name, p.shown.strategy))
 		case irrevocable != "":
 			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; "+
 				"only one can decide last", irrevocable, p.Name))
+		default:
+			irrevocable = p.Name
 		}
-		irrevocable = p.Name
+		names[p.Name] = true
 	}
 }
 
