@@ -117,16 +117,6 @@ func (s *lookThenCount) Run(_ context.Context, r *weir.Request) (*weir.Result, e
 	return &weir.Result{State: weir.Allow, TotalRequests: n + 1, ExpiresAt: noon.Add(r.Duration)}, nil
 }
 
-func TestPoliciesOnOneLimiterAreCountedSeparately(t *testing.T) {
-	limiter := newLimiter(t, at(noon))
-	read, write := hundred(), hundred()
-	read.Name, write.Name = "read", "write"
-	assert.Equal(t, []int64{100}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
-	assert.Equal(t, []int64{100}, admitted(httplimit.New(limiter.FixedWindow(), write), 1, 160))
-	// The same policy on two routes shares one count.
-	assert.Equal(t, []int64{0}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
-}
-
 // Retry-After is exact to the second: a client that waits for it is admitted, and one that comes a
 // second earlier is denied, unless the wait was not a whole number of seconds.
 func TestRetryAfterIsExact(t *testing.T) {
@@ -208,37 +198,6 @@ func TestCountIfBoundsConcurrentAttempts(t *testing.T) {
 	}
 }
 
-func TestDeniedRequestsAreNotCounted(t *testing.T) {
-	clock := weirtest.NewClock(noon)
-	limiter := newLimiter(t, clock.Now)
-	for name, s := range strategies(limiter) {
-		guard := httplimit.New(s, httplimit.Config{
-			Extractor: httplimit.RemoteAddr(), Now: clock.Now,
-			Policies: []httplimit.Policy{
-				{Name: name + " daily", Limit: 8, Duration: 24 * time.Hour},
-				{Name: name + " burst", Limit: 4, Duration: time.Second},
-			},
-		})(&hello{})
-		ask := func() int {
-			w := httptest.NewRecorder()
-			guard.ServeHTTP(w, from("203.0.113.7:1"))
-			return w.Code
-		}
-		for range 4 {
-			require.Equal(t, http.StatusOK, ask(), name)
-		}
-		for range 1000 {
-			require.Equal(t, http.StatusTooManyRequests, ask(), name)
-		}
-		clock.Advance(2 * time.Second) // the daily policy has counted four
-		for range 4 {
-			require.Equal(t, http.StatusOK, ask(), name)
-		}
-		clock.Advance(2 * time.Second)
-		require.Equal(t, http.StatusTooManyRequests, ask(), name)
-	}
-}
-
 func TestAddressNotationsShareKey(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	for want, peers := range map[int][]string{
@@ -295,38 +254,6 @@ func TestInASynctestBubble(t *testing.T) {
 		code, _ = ask()
 		assert.Equal(t, http.StatusOK, code)
 	})
-}
-
-// The handler does not run if the client closes a real connection while a slow store decides.
-func TestClosedConnectionEndsTheDecision(t *testing.T) {
-	called, canceled := make(chan struct{}), make(chan httplimit.Decision, 1)
-	slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
-		now time.Time) (weir.Result, error) {
-		close(called)
-		return weirtest.Hang(ctx, r, now)
-	}}
-	cfg := hundred()
-	cfg.FailOpen = true
-	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { canceled <- d }
-	h := &hello{}
-	server := httptest.NewServer(httplimit.New(slow, cfg)(h))
-	ctx, hangUp := context.WithCancel(t.Context())
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
-	require.NoError(t, err)
-	go func() {
-		<-called
-		hangUp()
-	}()
-	_, err = http.DefaultClient.Do(r)
-	require.ErrorIs(t, err, context.Canceled)
-	select {
-	case d := <-canceled:
-		assert.Equal(t, httplimit.Canceled, d.Outcome)
-	case <-time.After(10 * time.Second):
-		t.Error("no decision was reported")
-	}
-	server.Close() // waits for the handler
-	assert.Zero(t, h.ran)
 }
 
 // A token bucket of its own size reports what is in the bucket, also within a wrapper: a client

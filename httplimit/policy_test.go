@@ -195,21 +195,6 @@ func TestExemptCallersNeedNoBucket(t *testing.T) {
 	assert.Equal(t, 1, limiter.Stats().Buckets)
 }
 
-// A policy may exempt a request that another policy limits.
-func TestNoLimitExemptsFromThePolicyAlone(t *testing.T) {
-	skipped, asked := denying(5, time.Minute), admitting(4, time.Minute)
-	cfg := hundred()
-	cfg.Policies = []httplimit.Policy{{
-		Name: "plan", Strategy: skipped,
-		LimitFunc: func(*http.Request) *weir.Limit { return nil },
-	}}
-	w, ran := serve(asked, cfg, from("203.0.113.7:1"))
-	assert.Equal(t, 1, ran)
-	assert.Equal(t, []string{`"100/1m";q=100;w=60`}, w.Header()["Ratelimit-Policy"])
-	assert.Equal(t, []string{`"100/1m";r=96;t=60`}, w.Header()["Ratelimit"])
-	assert.Empty(t, skipped.Calls())
-}
-
 // Skip runs before the deny list, and OnDecision sees its decision.
 func TestSkipPrecedesTheDenyList(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})

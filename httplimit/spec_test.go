@@ -405,29 +405,6 @@ func TestPolicyNames(t *testing.T) {
 	assert.Equal(t, []any{cfg.Name}, problemOf(t, w)["violated-policies"])
 }
 
-func TestLimitFuncGivesEachPlanItsLimit(t *testing.T) {
-	fake := admitting(1, time.Second)
-	free, gold := fake.Limit(10, time.Minute), fake.Limit(1000, time.Hour)
-	cfg := httplimit.Config{
-		Extractor: httplimit.Headers("X-User"),
-		Name:      "plan",
-		LimitFunc: func(r *http.Request) *weir.Limit {
-			if r.Header.Get("X-Plan") == "gold" {
-				return gold
-			}
-			return free
-		},
-		Now: at(noon),
-	}
-	w, _ := serve(fake, cfg, from("1.2.3.4:1", "X-User: alice", "X-Plan: gold"))
-	assert.Equal(t, `"plan";q=1000;w=3600`, w.Header().Get("RateLimit-Policy"))
-	assert.Equal(t, `"plan";r=999;t=1`, w.Header().Get("RateLimit"))
-	w, _ = serve(fake, cfg, from("1.2.3.4:1", "X-User: bob"))
-	assert.Equal(t, `"plan";q=10;w=60`, w.Header().Get("RateLimit-Policy"))
-	assert.Equal(t, weir.Request{Key: weir.JoinKey("plan", "bob"), Limit: 10, Duration: time.Minute},
-		fake.Calls()[1].Request)
-}
-
 func TestWithoutAKeyTheAnswerIs400(t *testing.T) {
 	fake := &weirtest.Fake{}
 	cfg := hundred()
@@ -582,27 +559,6 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 		assert.Equal(t, http.StatusOK, w.Code, outcome)
 		assert.Equal(t, outcome, seen.Outcome)
 		assert.Equal(t, uint64(1), cfg.Stats.Count(outcome))
-	}
-}
-
-func TestOnlyFailedLoginsCount(t *testing.T) {
-	for status, refunds := range map[int]int{
-		http.StatusUnauthorized: 0, http.StatusOK: 1, http.StatusInternalServerError: 1,
-	} {
-		fake := admitting(1, time.Minute)
-		cfg := hundred()
-		cfg.CountIf = func(status int) bool { return status == http.StatusUnauthorized }
-		guard := httplimit.New(fake, cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			assert.Equal(t, []string{"Run"}, methods(fake)) // counted before the handler runs
-			w.WriteHeader(status)
-		}))
-		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000"))
-		require.Len(t, fake.Calls(), 1+refunds)
-		if refunds == 1 {
-			assert.Equal(t, "Refund", fake.Calls()[1].Method)
-			assert.Equal(t, fake.Calls()[0].Request, fake.Calls()[1].Request)
-			assert.Equal(t, fake.Calls()[0].Result, fake.Calls()[1].Result)
-		}
 	}
 }
 
