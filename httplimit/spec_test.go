@@ -489,10 +489,10 @@ func TestFailOpenRespectsOtherPolicies(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, `"daily";r=0;t=3600`, w.Header().Get("RateLimit"))
 
-	cfg.Policies[0].Strategy = admitting(1, time.Hour)
+	cfg.Policies[0].Strategy = forecaster{admitting(1, time.Hour), noon.Add(7 * time.Second)}
 	w, ran = serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:5000"))
 	assert.Equal(t, 1, ran)
-	assert.Equal(t, `"daily";r=4;t=3600`, w.Header().Get("RateLimit"))
+	assert.Equal(t, `"daily";r=4;t=7`, w.Header().Get("RateLimit"))
 	assert.Equal(t, `"100/1m"`, w.Header().Get("RateLimit-Bypassed"))
 }
 
