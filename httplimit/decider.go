@@ -84,9 +84,9 @@ func (v *Verdict) Warn(msg string, err error) {
 		slog.String("error", escape(err.Error())))
 }
 
-// askDecider has the Decider decide, after the policies have admitted the request: they are given
-// back what it refuses. It reports whether the request is admitted, or ends it: as exempt only if no
-// policy applies.
+// askDecider has the Decider decide, after the policies have admitted the request: what it refuses
+// is given back to them. It reports whether the request is admitted, or ends it: as exempt only if
+// no policy applies.
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Verdict{Cost: v.Cost, State: v.State, c: c, r: r}
