@@ -75,17 +75,6 @@ func (e *encoder) slot(sh *slots.Shard, s *slots.Slot) {
 	e.Int(c.Still2)
 }
 
-// saveStates writes the states of a table, each by write.
-func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(S)) {
-	t.States(e.now, func(key states.Key, s S) {
-		e.state(record, key)
-		write(s)
-	}, func() bool {
-		e.Flush()
-		return e.Err == nil
-	})
-}
-
 // begin begins a record of a bucket, of the counts of a Limit if in is one's.
 func (e *encoder) begin(in *windows.Series) {
 	e.records++

@@ -39,7 +39,7 @@ func (l *Limiter) Save(w io.Writer) error {
 	saveStates(e, logRecord, &l.logs, e.log)
 	saveStates(e, logRecord, &l.lists, e.list)
 	saveStates(e, tiersRecord, &l.slices, e.tiers)
-	saveStates(e, queueRecord, &l.queues, e.queue)
+	saveStates(e, queueRecord, &l.queues, e.queue) // what is in flight goes by its places, above
 	e.Byte(endRecord)
 	e.Int(e.records)
 	return e.Close()
@@ -55,6 +55,17 @@ func (e *encoder) slots(t *table, save func(*slots.Shard, *slots.Slot)) {
 			e.Flush()
 		}
 	}
+}
+
+// saveStates writes the states of a table, each by write.
+func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(S)) {
+	t.States(e.now, func(key states.Key, s S) {
+		e.state(record, key)
+		write(s)
+	}, func() bool {
+		e.Flush()
+		return e.Err == nil
+	})
 }
 
 // noteFlight has saveFlights write the work in flight of a slot.
@@ -89,8 +100,9 @@ func (e *encoder) saveFlights() {
 // [ErrSnapshot] for what Save did not write, or not to the end, or more than a minute after the
 // limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
 // [ErrFull] if there was no room for some of the buckets: it loads those first that have counted
-// most, of each strategy, since they are the nearest to their limits. It is safe beside all other
-// calls.
+// most, of each strategy, since they are the nearest to their limits. It fails with [ErrLimit] if
+// some are of limits that the limiter cannot keep apart from its own: see [Limit]. It is safe beside
+// all other calls.
 func (l *Limiter) Load(r io.Reader) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -106,16 +118,24 @@ func (l *Limiter) Load(r io.Reader) error {
 	if int64(len(records)) > l.room.Max-l.room.Used() {
 		mostCountedFirst(records)
 	}
-	full := 0
+	full, unnamed := 0, 0
 	for _, r := range records {
-		if d := (&decoder{Reader: snapshot.Reader{Data: r.data}, l: l, load: true}); d.record() != nil {
+		d := &decoder{Reader: snapshot.Reader{Data: r.data}, l: l, load: true}
+		switch err := d.record(); {
+		case errors.Is(err, ErrLimit):
+			unnamed++
+		case err != nil:
 			full++
 		}
 	}
 	if full > 0 {
-		return fmt.Errorf("%w: no room for %d of %d saved buckets", l.fail(ErrFull), full, len(records))
+		err = fmt.Errorf("%w: no room for %d of %d saved buckets", l.fail(ErrFull), full, len(records))
 	}
-	return nil
+	if unnamed > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d of %d saved buckets are of further limits",
+			l.fail(ErrLimit), unnamed, len(records)))
+	}
+	return err
 }
 
 // record is a saved bucket.
@@ -178,7 +198,8 @@ func (d *decoder) all() (records []record) {
 	return records
 }
 
-// record reads one record. It fails with ErrFull.
+// record reads one record. It fails, if it loads, with ErrFull, or with ErrLimit where the record is
+// of a Limit that finds no series.
 func (d *decoder) record() error {
 	t := d.Byte()
 	if d.limit = (windows.SeriesName{}); t == limitRecord {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -569,4 +571,26 @@ func TestLoadKeepsTheRateOfATokenBucket(t *testing.T) {
 			assert.Equal(t, row.total+1, res.TotalRequests, "%s, at %d", row.name, limit)
 		}
 	}
+}
+
+// A snapshot of limits for which the limiter has no series left is not said to find no room.
+func TestLoadBeyondTheLimitsThatAreKeptApart(t *testing.T) {
+	l, _ := manual(t)
+	require.True(t, l.SlidingWindow().Limit(5, time.Hour).Named("other").Allow("k"))
+	require.True(t, l.SlidingWindow().Limit(5, time.Hour).Named("0").Allow("k"))
+	var saved bytes.Buffer
+	require.NoError(t, l.Save(&saved))
+	other, _ := manual(t)
+	for i := range windows.MaxSeries {
+		_, err := other.named(windows.SeriesName{Name: strconv.Itoa(i)}, nil)
+		require.NoError(t, err)
+	}
+	err := other.Load(&saved)
+	require.ErrorIs(t, err, ErrLimit)
+	require.NotErrorIs(t, err, ErrFull)
+	assert.EqualError(t, err, "weir: bad limit: 1 of 2 saved buckets are of further limits")
+	assert.Zero(t, other.Stats().Full)
+	out, err := other.SlidingWindow().Limit(5, time.Hour).Named("0").Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, out.TotalRequests, "the others are loaded")
 }
