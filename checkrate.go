@@ -37,8 +37,7 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 // count decides by the fixed window, sets r, and returns what is left of the window.
 //
 // Nearly every call finds its bucket in the window that was current last, and ends here. The others
-// begin again in countSlow: in a loop here, each call would first store its variables for a second
-// try.
+// begin again in countSlow: a loop here would have each call store its variables for a second try.
 func (l *Limiter) count(
 	id string, scaleMs, limit, cost int64, r *Result,
 ) (left time.Duration, err error) {
@@ -48,8 +47,8 @@ func (l *Limiter) count(
 		return l.countSlow(id, scaleMs, limit, cost, 0, windows.NoWindow, r)
 	}
 	k := l.buckets.PackShort(id)
-	// Read the clock while the words of the slot are on their way.
-	x := l.buckets.indexes[l.buckets.number(k.Hash)].Load()
+	// The clock is read after the search for speed alone: the words of the slot are on their way then.
+	x := l.buckets.indexes[l.buckets.shardNumber(k.Hash)].Load()
 	s, state, _ := x.FindShort(k, len(id), &w.Fixed)
 	now := l.clock.Read()
 	switch {
@@ -63,13 +62,13 @@ func (l *Limiter) count(
 }
 
 // countSlow is count for a call that did not end in the fast path: one with an ID that is new in
-// its window or longer than inlineID, with a scale that is not in the first place of the window
-// cache, with a coarse clock that was late, or with an error. tried is the window in which count
-// found no slot at now. It is noWindow if count searched none; then now is not set.
+// its window or longer than slots.InlineID, with a scale that is not in the first place of the
+// window cache, with a coarse clock that was late, or with an error. tried is the window in which
+// count found no slot at now. It is windows.NoWindow if count searched none; then now is not set.
 func (l *Limiter) countSlow(
 	id string, scaleMs, limit, cost, now int64, tried *windows.Window, r *Result,
 ) (left time.Duration, err error) {
-	if tried.Scale <= maxScale { // else its Calendar has checked them
+	if tried.Scale <= maxScale { // else it is of a series, whose strategy has parsed the request
 		if err = checkArgs(id, scaleMs, limit); err != nil {
 			return 0, l.fail(err)
 		}
@@ -112,8 +111,8 @@ func (l *Limiter) hit(
 		total := state.Count()
 		if total > limit-cost {
 			r.State, r.TotalRequests = Deny, uint64(total)
-			if l.clock.IsCoarse() && l.clock.Advance() >= w.End || !s.Deny(state) { // the clock was late
-				return false
+			if l.clock.IsCoarse() && l.clock.Advance() >= w.End || !s.Deny(state) {
+				return false // the clock was late, or the slot was released
 			}
 			break
 		}
@@ -152,7 +151,7 @@ func (l *Limiter) countLocked(
 	case c.Slot == nil && cost > limit:
 		c.Shard.Denied++
 	case c.Slot == nil:
-		c.Insert(slots.Content{N: cost, Still2: int64(stamp)})
+		c.Insert(slots.Content{N: cost, Still2: int64(stamp)}) // created, and last used, at stamp
 		c.NoteEnd(w.End)
 		c.Shard.Moved(cost, 1)
 		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.Expires}
@@ -207,7 +206,3 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 	c.Remove()
 	return nil
 }
-
-// Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
-// does every SweepEvery, and returns their number. Simulations with a Config.Now call it.
-func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.Read()) }

@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/states"
@@ -116,49 +113,14 @@ func (m *Limit) ofTiers(tiers []Tier, d *decider) (all []*Limit) {
 	return all
 }
 
-// binding returns the limit that a Result with that Limit is of: m, or one of its tiers.
-func (m *Limit) binding(limit uint64) *Limit {
+// tierOf returns the limit that a Result with that Limit is of: m, or one of its tiers.
+func (m *Limit) tierOf(limit uint64) *Limit {
 	for _, tier := range m.decider().tiered {
 		if tier.n == limit {
 			return tier
 		}
 	}
 	return m
-}
-
-// tiersOf returns the tiers of a strategy, the shortest first, or none.
-func tiersOf(s Strategy) []Tier {
-	t, ok := As[interface{ Tiers() []Tier }](s)
-	if !ok {
-		return nil
-	}
-	return slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
-		return cmp.Compare(a.Duration, b.Duration)
-	})
-}
-
-// label begins the keys that count for a limit by a strategy of another package: its name as the
-// first part of a joined key, or an empty part and its numbers.
-func (m *Limit) label(burst uint64) string {
-	if m.name != "" {
-		return JoinKey(m.name)
-	}
-	if tiers := tiersOf(m.strategy); tiers != nil {
-		var all strings.Builder
-		for _, tier := range tiers {
-			all.WriteString(numbersText(tier.Limit, tier.Duration) + " ")
-		}
-		return JoinKey("", all.String())
-	}
-	numbers := numbersText(m.n, m.d)
-	if burst != 0 {
-		numbers += fmt.Sprintf("/%d", burst)
-	}
-	return JoinKey("", numbers)
-}
-
-func numbersText(n uint64, d time.Duration) string {
-	return fmt.Sprintf("%d/%s", n, bounds.Text(d))
 }
 
 // failing is the strategy of a Limit that cannot count.
@@ -223,7 +185,7 @@ func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *wind
 		return slot, state, w
 	}
 	k := t.PackShort(key)
-	slot, state, _ = t.indexes[t.number(k.Hash)].Load().FindShort(k, len(key), p)
+	slot, state, _ = t.indexes[t.shardNumber(k.Hash)].Load().FindShort(k, len(key), p)
 	return slot, state, w
 }
 
@@ -397,7 +359,7 @@ func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now
 
 // outcomeOf returns the Outcome of a Result that holds for wait.
 func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
-	out := Outcome{Result: res, Left: left, By: m.binding(res.Limit)}
+	out := Outcome{Result: res, Left: left, By: m.tierOf(res.Limit)}
 	switch {
 	case res.Allowed():
 	case res.ExpiresAt.IsZero():

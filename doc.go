@@ -75,7 +75,7 @@
 //
 // Time is cut into windows of a length in milliseconds, the scale; window n begins n scales after
 // the Unix epoch. A sharded hash table, keyed by ID, scale and window number, holds a bucket for
-// each caller in each window, and a janitor goroutine removes the buckets that have expired. The
-// window is part of the key, so nothing is counted in a bucket once its window has ended, and
-// removing it loses no count.
+// each caller in each window (the sliding strategies and token buckets have one for each caller),
+// and a janitor goroutine removes the buckets that have expired. The window is part of the key, so
+// nothing is counted in a bucket once its window has ended, and removing it loses no count.
 package weir

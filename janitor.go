@@ -50,8 +50,8 @@ type sweeper interface {
 	AddTo(sum *tally.Sums)
 }
 
-// taken starts the goroutine if a bucket was taken that it does not see.
-func (j *janitor) taken() {
+// ensureRunning starts the goroutine if a bucket was taken that it does not see.
+func (j *janitor) ensureRunning() {
 	if !j.running.Load() {
 		j.start()
 	}
@@ -71,7 +71,7 @@ func (j *janitor) start() {
 	go j.run()
 }
 
-// setRunning has readings of a coarse clock rely on the janitor, or not. mu is held.
+// setRunning also says whether the janitor advances a coarse clock: else that is exact. mu is held.
 func (j *janitor) setRunning(running bool) {
 	j.clock.SetTicking(running)
 	j.running.Store(running)

@@ -1,10 +1,15 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // keyed is a Strategy of another package that counts for a [Limit]: it runs Strategy with the
@@ -117,4 +122,39 @@ func (p keyed) Reconcile(ctx context.Context, r *Request, b *Backlog) (res *Resu
 		return
 	})
 	return
+}
+
+// label begins the keys that count for a limit by a strategy of another package: its name as the
+// first part of a joined key, or an empty part and its numbers.
+func (m *Limit) label(burst uint64) string {
+	if m.name != "" {
+		return JoinKey(m.name)
+	}
+	if tiers := tiersOf(m.strategy); tiers != nil {
+		var all strings.Builder
+		for _, tier := range tiers {
+			all.WriteString(numbersText(tier.Limit, tier.Duration) + " ")
+		}
+		return JoinKey("", all.String())
+	}
+	numbers := numbersText(m.n, m.d)
+	if burst != 0 {
+		numbers += fmt.Sprintf("/%d", burst)
+	}
+	return JoinKey("", numbers)
+}
+
+func numbersText(n uint64, d time.Duration) string {
+	return fmt.Sprintf("%d/%s", n, bounds.Text(d))
+}
+
+// tiersOf returns the tiers of a strategy, the shortest first, or none.
+func tiersOf(s Strategy) []Tier {
+	t, ok := As[interface{ Tiers() []Tier }](s)
+	if !ok {
+		return nil
+	}
+	return slices.SortedFunc(slices.Values(t.Tiers()), func(a, b Tier) int {
+		return cmp.Compare(a.Duration, b.Duration)
+	})
 }

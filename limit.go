@@ -368,7 +368,7 @@ func (s *reader) keepAcrossDurations(m *Limit) {
 	}
 }
 
-// check implements limitable.
+// check implements own.
 func (s *reader) check(m *Limit) error {
 	if err := checkDuration(m.d); err != nil {
 		return err

@@ -118,7 +118,7 @@ func New(cfg Config) (*Limiter, error) {
 			"Resolution %v", cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
 	}
 	l := &Limiter{clock: clock.New(cfg.Now, cfg.Resolution)}
-	l.room = room.New(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), l.janitor.taken)
+	l.room = room.New(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), l.janitor.ensureRunning)
 	l.janitor = janitor{
 		clock:   &l.clock,
 		room:    l.room,
@@ -184,6 +184,10 @@ func (l *Limiter) Stats() Stats {
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s
 }
+
+// Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
+// does every SweepEvery, and returns their number. Simulations with a Config.Now call it.
+func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.Read()) }
 
 // Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
 // that decide, read or change a count fail with [ErrClosed], those of [Wait] and [HoldWait] when

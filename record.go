@@ -146,8 +146,8 @@ func (d *decoder) slot() error {
 	}
 	s := d.l.onSlots(k)
 	if !d.load {
-		// The total is the count, or of a token bucket the tokens that are missing; of one of an older
-		// release, which has no spacing, what it lacks of a million tokens.
+		// The total is the count, or of a token bucket the tokens that are missing. One of an older
+		// release has no spacing: it is given that of a million tokens in a scale.
 		all := params{Scale: scale, Limit: maxCount, Cost: 1, Each: scale}
 		v, _ := s.algorithm.Decide(saved, all, d.l.clock.Read())
 		d.kind, d.counted = int(k), v.Total
@@ -157,7 +157,7 @@ func (d *decoder) slot() error {
 	if s.kind == fixedKind && d.limit != (windows.SeriesName{}) {
 		d.limit.Length = scale
 	}
-	if err := d.count(&s.reader); err != nil {
+	if err := d.bindTo(&s.reader); err != nil {
 		return err
 	}
 	if k == fixedKind && s.series != 0 {
@@ -166,8 +166,8 @@ func (d *decoder) slot() error {
 	return s.restore(id, scale, since, end, saved)
 }
 
-// count has s count for the Limit of the record, if it is of one.
-func (d *decoder) count(s *reader) error {
+// bindTo has s count for the Limit of the record, if it is of one.
+func (d *decoder) bindTo(s *reader) error {
 	in, err := d.series()
 	if in != nil {
 		s.series = in.Number
@@ -205,7 +205,8 @@ func (d *decoder) calendar() error {
 	return s.restore(id, in.Scale(), end-1, end, saved)
 }
 
-// restore merges what was saved of a caller, and expires at end. A fixed window is that of since.
+// restore merges what was saved of a caller, unless it has expired: it does at end. A fixed window
+// is that of since.
 func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots.Content) error {
 	if end <= s.l.clock.Read() {
 		return nil
@@ -226,7 +227,7 @@ func restore[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key, save
 	if d.Bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
 		return nil
 	}
-	if err := d.count(&s.reader); err != nil {
+	if err := d.bindTo(&s.reader); err != nil {
 		return err
 	}
 	h, err := s.lock(key.ID, key.Scale, true)

@@ -59,7 +59,7 @@ func (l *Limiter) hitsOf(g *algorithm.Log, first int) (hits []Hit) {
 	return hits
 }
 
-// log writes a log, and list that of a list.
+// log writes a log; list, in list.go, that of a list.
 func (e *encoder) log(g *algorithm.Log) {
 	e.Int(int64(g.Len()))
 	for i := range g.Len() {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/core/slots"
 )
 
-// slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
+// slotStrategy implements [Strategy], and the optional interfaces, for a slotAlgorithm.
 type slotStrategy struct {
 	reader
 	table     *table
@@ -20,7 +20,7 @@ type slotStrategy struct {
 	algorithm slotAlgorithm
 }
 
-// onSlots returns the strategy of a kind, whose State.N is a count.
+// onSlots returns the strategy of a kind, without what a token bucket has besides.
 func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
 	t := l.callers
 	if k == fixedKind {
@@ -182,7 +182,7 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 	return v, err
 }
 
-// visit is a bucket at an instant, with the shard's mutex held.
+// visit is what a bucket held at an instant, read with the shard's mutex held.
 type visit struct {
 	slots.Content
 	now int64
@@ -220,8 +220,8 @@ type lockedSlot struct {
 	now int64
 }
 
-// lock locks the bucket of a caller. The content of one without a bucket is that at the reading of
-// the clock. It fails as table.lock does, but with errEarlier.
+// lock locks the bucket of a caller, and reads the clock. A caller without a bucket has an empty
+// content, of a fixed window that of the window that runs. It fails with ErrFull.
 func (s *slotStrategy) lock(
 	id string, scaleMs, since int64, create bool,
 ) (c lockedSlot, err error) {

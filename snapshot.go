@@ -101,8 +101,8 @@ func (e *encoder) saveFlights() {
 // limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
 // [ErrFull] if there was no room for some of the buckets: it loads those first that have counted
 // most, of each strategy, since they are the nearest to their limits. It fails with [ErrLimit] if
-// some are of limits that the limiter cannot keep apart from its own: see [Limit]. It is safe beside
-// all other calls.
+// some are of limits that the limiter cannot keep apart from its own: see [Limit]. It is safe
+// beside all other calls.
 func (l *Limiter) Load(r io.Reader) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -198,8 +198,8 @@ func (d *decoder) all() (records []record) {
 	return records
 }
 
-// record reads one record. It fails, if it loads, with ErrFull, or with ErrLimit where the record is
-// of a Limit that finds no series.
+// record reads one record. It fails, if it loads, with ErrFull, or with ErrLimit where the record
+// is of a Limit that finds no series.
 func (d *decoder) record() error {
 	t := d.Byte()
 	if d.limit = (windows.SeriesName{}); t == limitRecord {

@@ -16,16 +16,16 @@ import (
 // No hit is lost: an epoch ends by a compare-and-swap of the state word, so a concurrent hit either
 // is in the final count, or fails by the generation and searches again.
 //
-// No window begins twice: a key that is not found is searched again under the mutex, where horizon
-// is the latest clock reading at which an expired bucket of the shard was removed or a key was
-// reported absent. A caller whose reading is earlier reads the clock again. So it makes no bucket
-// for a window that was removed, and decides at no instant before one already reported. Reset does
-// not raise horizon: the window goes on.
+// No window begins twice: a key that is not found is searched again under the mutex, where
+// Shard.Horizon is the latest clock reading at which an expired bucket of the shard was removed or
+// a key was reported absent. A caller whose reading is earlier reads the clock again. So it makes
+// no bucket for a window that was removed, and decides at no instant before one already reported.
+// Reset does not raise it: the window goes on.
 type table struct {
 	slots.Hasher
 
 	// of hits that no slot counts
-	allowed tally.Tally // of token buckets, less the cost over 1 that slots count: it may wrap around
+	allowed tally.Tally // of token buckets; less cost-1 of a hit that a slot counts by its cost
 	places  tally.Tally // 64 at a time, each from one slot of places
 	denied  tally.Tally // of all but fixed windows
 
@@ -69,28 +69,29 @@ func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.Sta
 	var i, n int
 	if len(id) > slots.InlineID {
 		k := t.Pack(id)
-		i = t.number(k.Hash)
+		i = t.shardNumber(k.Hash)
 		s, state, n = t.indexes[i].Load().Find(k, id, p)
 	} else {
 		k := t.PackShort(id)
-		i = t.number(k.Hash)
+		i = t.shardNumber(k.Hash)
 		s, state, n = t.indexes[i].Load().FindShort(k, len(id), p)
 	}
 	return s, state, location(i)<<32 | location(n)
 }
 
-// findLongBytes is find for an ID of more than inlineID bytes that is no string, without the
+// findLongBytes is find for an ID of more than slots.InlineID bytes that is no string, without the
 // location.
 func (t *table) findLongBytes(id []byte, p *slots.Period) (s *slots.Slot, state slots.State) {
 	k := t.PackBytes(id)
-	s, state, _ = t.indexes[t.number(k.Hash)].Load().FindBytes(k, id, p)
+	s, state, _ = t.indexes[t.shardNumber(k.Hash)].Load().FindBytes(k, id, p)
 	return s, state
 }
 
-// number returns the number of a hash's shard. An index uses the low half of the hash.
-func (t *table) number(hash uint64) int { return int(hash>>32) & (len(t.indexes) - 1) }
+// shardNumber returns the number of a hash's shard. An index uses the low half of the hash.
+func (t *table) shardNumber(hash uint64) int { return int(hash>>32) & (len(t.indexes) - 1) }
 
-// errEarlier reports a reading of the clock from before the horizon.
+// errEarlier reports a reading of the clock that is too early to decide by: from before the
+// horizon, or by a coarse clock that was late.
 var errEarlier = errors.New("weir: clock was read before the horizon")
 
 // reading is an instant that a caller has read.
@@ -112,7 +113,7 @@ type reading struct {
 func (t *table) lock(
 	k slots.Packed, id string, p *slots.Period, at *reading, create bool,
 ) (c slots.Locked, err error) {
-	sh := &t.shards[t.number(k.Hash)]
+	sh := &t.shards[t.shardNumber(k.Hash)]
 	for {
 		c = sh.LockKey(k, id, p)
 		switch {
@@ -123,7 +124,7 @@ func (t *table) lock(
 		case !create:
 			sh.Horizon = max(sh.Horizon, at.now) // no bucket may be made for an earlier instant from now on
 			return c, nil
-		case sh.Full():
+		case sh.Full(): // also with room in the table: no bucket of others gives it up at once
 			err = room.ErrFull
 		case t.room.Take():
 			return c, nil
@@ -139,7 +140,8 @@ func (t *table) lock(
 }
 
 // admit replaces the state of a slot by that after a hit, of which n is what the slot does not
-// count. It adds n to allowed if it is negative, and before the hit: Stats is never too high then.
+// count. It adds a negative n to allowed before the hit, so that Stats is never too high; a
+// positive one the caller adds after it.
 func (t *table) admit(s *slots.Slot, state, next slots.State, n int64) bool {
 	if n >= 0 {
 		return s.Swap(state, next)

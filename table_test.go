@@ -79,10 +79,10 @@ func TestShardsOfATable(t *testing.T) {
 		tab := newTable(&room.Room{Max: c.max}, nil, callerSlots{})
 		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
 		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
-			require.Less(t, tab.number(hash), c.shards)
+			require.Less(t, tab.shardNumber(hash), c.shards)
 		}
-		require.Equal(t, c.shards-1, tab.number(math.MaxUint64), "MaxBuckets %d", c.max)
-		require.Zero(t, tab.number(math.MaxUint32), "the low half is for the index")
+		require.Equal(t, c.shards-1, tab.shardNumber(math.MaxUint64), "MaxBuckets %d", c.max)
+		require.Zero(t, tab.shardNumber(math.MaxUint32), "the low half is for the index")
 	}
 }
 
@@ -117,7 +117,7 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 		require.Len(t, tab.shards, shards)
 		var load [shards]int
 		for _, id := range flood {
-			load[tab.number(tab.Hash(id))]++
+			load[tab.shardNumber(tab.Hash(id))]++
 		}
 		const mean = float64(n) / shards
 		for _, got := range load {
@@ -133,7 +133,7 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	tab := l.buckets
 	p := slots.PeriodOf(fixedKind, 10, 0)
 	k := tab.Pack("id")
-	sh := &tab.shards[tab.number(k.Hash)]
+	sh := &tab.shards[tab.shardNumber(k.Hash)]
 	lock := func(at *reading) error {
 		c, err := tab.lock(k, "id", &p, at, true)
 		if err == nil {

@@ -117,14 +117,14 @@ func ParseUnit(text string) (Unit, error) {
 	parts := strings.Split(text, ":")
 	for u := Hour; u <= Year; u++ {
 		if units[u].name == parts[0] {
-			return u.begins(text, parts[1:])
+			return u.parseBegin(text, parts[1:])
 		}
 	}
 	return 0, fmt.Errorf("%q: a calendar has hour, day, week, month and year", text)
 }
 
 // begins returns u with the anchor and the time that parts of text name.
-func (u Unit) begins(text string, parts []string) (Unit, error) {
+func (u Unit) parseBegin(text string, parts []string) (Unit, error) {
 	if len(parts) > 0 {
 		if anchor, err := strconv.Atoi(parts[0]); err == nil && anchor != 0 {
 			u, parts = u.From(anchor), parts[1:]

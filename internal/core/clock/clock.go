@@ -112,7 +112,7 @@ func (c *Clock) Instant(t time.Time) int64 {
 	return arith.Add(c.unix, int64(t.Sub(c.start)))
 }
 
-// Instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot
+// instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot
 // count. No reading is algorithm.End, which is after every one of them.
 func instant(t time.Time) int64 {
 	switch s := t.Unix(); {

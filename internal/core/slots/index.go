@@ -46,12 +46,12 @@ func (x *Index) Find(k Packed, id string, p *Period) (s *Slot, state State, n in
 	return findLong(x, k, id, p)
 }
 
-// FindBytes is find for an ID of more than InlineID bytes that is no string.
+// FindBytes is Find for an ID of more than InlineID bytes that is no string.
 func (x *Index) FindBytes(k Packed, id []byte, p *Period) (s *Slot, state State, n int) {
 	return findLong(x, k, id, p)
 }
 
-// findLong is find for an ID of more than InlineID bytes.
+// findLong is Find for an ID of more than InlineID bytes.
 func findLong[T idBytes](x *Index, k Packed, id T, p *Period) (s *Slot, state State, n int) {
 	tag, tail := uint32(k.Hash^p.Salt)&^slotMask, p.high|uint64(len(id))
 	for at := uint32(k.Hash ^ p.Salt); ; at++ {
@@ -73,7 +73,7 @@ func findLong[T idBytes](x *Index, k Packed, id T, p *Period) (s *Slot, state St
 	}
 }
 
-// FindShort is find for an ID of at most InlineID bytes. It calls nothing, so that its words stay
+// FindShort is Find for an ID of at most InlineID bytes. It calls nothing, so that its words stay
 // in registers.
 func (x *Index) FindShort(k Packed, length int, p *Period) (s *Slot, state State, n int) {
 	low, rest, tail := p.low, p.mid|k.c, p.high|uint64(length)

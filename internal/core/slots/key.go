@@ -97,7 +97,7 @@ func (h *Hasher) Pack(id string) Packed {
 	return Packed{word(id), word(id[8:]), 0, maphash.String(h.seed, id) & h.Mask}
 }
 
-// PackShort is pack for an ID of at most InlineID bytes. It calls nothing, and needs no stack.
+// PackShort is Pack for an ID of at most InlineID bytes. It calls nothing, and needs no stack.
 func (h *Hasher) PackShort(id string) Packed {
 	var a, b, c uint64
 	switch n := len(id); {
@@ -119,12 +119,12 @@ func (h *Hasher) PackShort(id string) Packed {
 // Hash returns the hash of an ID.
 func (h *Hasher) Hash(id string) uint64 { return h.Pack(id).Hash }
 
-// PackBytes is pack for an ID of more than InlineID bytes that is no string.
+// PackBytes is Pack for an ID of more than InlineID bytes that is no string.
 func (h *Hasher) PackBytes(id []byte) Packed {
 	return Packed{word(id), word(id[8:]), 0, h.hashBytes(id)}
 }
 
-// hashBytes is hash without an allocation.
+// hashBytes is Hash without an allocation.
 func (h *Hasher) hashBytes(id []byte) uint64 {
 	if len(id) > InlineID {
 		return maphash.Bytes(h.seed, id) & h.Mask

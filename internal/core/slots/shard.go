@@ -64,7 +64,7 @@ func (sh *Shard) LockKey(k Packed, id string, p *Period) Locked {
 	return c
 }
 
-// Full reports whether there may be no slot for another bucket, beyond MaxChunks. The mutex is
+// Full reports whether the shard has more than MaxChunks, and takes no further bucket. The mutex is
 // held. Only long IDs, or a million buckets in one shard, come to it.
 func (sh *Shard) Full() bool { return len(sh.chunks) > sh.MaxChunks }
 

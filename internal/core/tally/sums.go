@@ -1,8 +1,8 @@
 package tally
 
-// Sums are decisions that were made. Of buckets: Allowed, and what the buckets themselves count, is
-// in all the number of hits admitted, so that a bucket which counts more or less by anything but
-// one hit takes the difference from Allowed, which may wrap around.
+// Sums are decisions that were made. Allowed and what the buckets themselves count are together the
+// hits admitted. So a bucket whose count changes by anything but one hit takes the difference from
+// Allowed, which may wrap around: one hit of cost 3 adds 3 there, and -2 here.
 type Sums struct {
 	Allowed, Denied uint64
 	Held            uint64 // cost

@@ -122,7 +122,7 @@ func (s *Series) Window(now int64) *Window {
 	return w
 }
 
-// At is window, without its Expires if it is not the current one.
+// At is Window, without its Expires if it is not the current one.
 func (s *Series) At(now int64) *Window {
 	if w := s.Current.Load(); w.Holds(now) {
 		return w

@@ -28,8 +28,8 @@ type Window struct {
 	Expires    time.Time    // End
 }
 
-// NoWindow holds no instant. It fills the empty places among the windows, and accompanies errors
-// and requests that can never pass.
+// NoWindow holds no instant. It fills the empty places among the windows, and stands for a window
+// that was not searched.
 var NoWindow = new(Window)
 
 // At returns the window of a scale that holds now, without its Expires.
