@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
@@ -19,24 +20,25 @@ import (
 func newWhy() *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
-		Use:   "why {KEY | -d KEY=VALUE,...}",
+		Use:   "why {KEY... | -d KEY=VALUE,...}",
 		Short: "Say why a running server denies a caller, or does not",
 		Long: `Why asks weir proxy about a caller: whether the deny list has it, how much of each limit it has
 used, when its next request passes, and what it was denied last. It counts nothing. KEY is an
 address or another key, as the page and the log show it; key: stands before one that looks like an
-address.
+address. Several are the parts of one key: those of --by ip+path are an address and a path.
 
 Of rules, in weir serve or weir proxy, it takes a descriptor instead, as "weir rules explain" does,
 and also says which rule limits it, and why. weir serve requires its token.`,
 		Example: "  weir why 192.0.2.7\n" +
 			"  weir why --admin " + serveAdmin + " -d path=/login,remote_address=192.0.2.7",
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if (len(args) == 1) == (f.descriptor != "") {
+			switch {
+			case (len(args) > 0) == (f.descriptor != ""):
 				return errors.New("want either a KEY or --descriptor")
-			}
-			if len(args) == 1 {
+			case len(args) == 1:
 				f.key = args[0]
+			case len(args) > 1:
+				f.key = "key:" + weir.JoinKey(args...)
 			}
 			var x cli.Explained
 			if err := f.ask(cmd.Context(), http.MethodGet, "/-/explain", &x); err != nil {
