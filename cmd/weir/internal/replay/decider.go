@@ -26,6 +26,7 @@ type hit struct {
 	code   uint32 // the number of its description; that of the caller if there are no descriptions
 	ns     int64  // time in nanoseconds since the Unix epoch
 	marks  marks  // if it is not counted, decide but count nothing
+	route  uint32 // the rank of its route
 }
 
 // spec creates deciders.

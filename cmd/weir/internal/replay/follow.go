@@ -82,7 +82,7 @@ func (f *Follower) decide(r record) error {
 	f.first, f.last = min(f.first, at), at
 	number := f.callers.number(f.block.arena[r.from:r.to])
 	f.callers.requests[number]++
-	return f.parts[0].ask([]hit{{number, number, at.nanoseconds(), r.marks}})
+	return f.parts[0].ask([]hit{{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks}})
 }
 
 // Result returns what was found so far, in a timeline of one bin.

@@ -184,13 +184,13 @@ func TestStreamSpreadsSeconds(t *testing.T) {
 		if rnd.IntN(3) > 0 {
 			in := group{second, int64(code >> markBits)}
 			groups[in] = append(groups[in], code)
-			sp.add(stamp(2*second), code)
+			sp.add(stamp(2*second), code, 0)
 			continue
 		}
 		// several at one instant; spreading puts none there
 		ns := second + rnd.Int64N(100)*(s/100) + 12_345
 		want = append(want, came{ns, code})
-		sp.add(stamp(2*ns+1), code)
+		sp.add(stamp(2*ns+1), code, 0)
 	}
 	sp.sort()
 	for in, codes := range groups {

@@ -18,16 +18,23 @@ type part struct {
 	metered  []uint32
 	apart    Apart       // all requests
 	compared *Comparison // nil unless two limits are compared
+	routes   []uint64    // requests by route; nil without Config.Routes
 	meters   []meter
 	peaks    [][]Peak // indexed by meter, then by caller
+
+	// The listed callers, which are the only ones to decide on unless shared is set; nil until
+	// details.
+	watches map[uint32][]*watch
+	shared  bool
 }
 
 // row counts the denials of one row of the report.
 type row struct {
 	denied  uint64
 	apart   Apart
-	met     int             // callers with at least one denial
-	callers []callerDenials // indexed by caller
+	met     int               // callers with at least one denial
+	callers []callerDenials   // indexed by caller
+	routes  map[uint32]uint64 // denials by route; nil without Config.Routes
 }
 
 // callerDenials counts one caller's denials.
@@ -50,6 +57,11 @@ func (p *part) prepare(specs []spec, name func(caller uint32) string, first, las
 	}
 	rows := p.from[len(specs)]
 	p.rows, p.denied = make([]row, rows), make([]bool, batchSize*rows)
+	for i := range p.rows {
+		if p.routes != nil {
+			p.rows[i].routes = make(map[uint32]uint64)
+		}
+	}
 	p.timeline = newTimeline(first, last, 1+rows, maxBins, widths[0])
 	p.binEnd = p.timeline.end(0)
 	return nil
@@ -79,7 +91,9 @@ func (p *part) decide(progress func(n int)) error {
 			if !ok {
 				break
 			}
-			batch = append(batch, h)
+			if p.watches == nil || p.shared || p.watches[h.caller] != nil {
+				batch = append(batch, h)
+			}
 		}
 		if len(batch) == 0 {
 			return nil
@@ -125,6 +139,12 @@ func (p *part) count(h hit, denied []bool) {
 	}
 	p.timeline.Rows[0][p.bin]++
 	p.apart.count(h.marks)
+	if p.routes != nil {
+		p.routes[h.route]++
+	}
+	for _, w := range p.watches[h.caller] {
+		w.see(h, denied[w.row])
+	}
 	if p.compared != nil {
 		p.compared.count(denied[0], denied[p.from[1]], h.caller, p.described.places[h.code])
 	}
@@ -147,5 +167,8 @@ func (r *row) deny(h hit) {
 	}
 	c.denied++
 	r.denied++
+	if r.routes != nil {
+		r.routes[h.route]++
+	}
 	r.apart.count(h.marks)
 }

@@ -99,7 +99,11 @@ func (r *run) take(b *block) error {
 		rec := &b.records[i]
 		caller := r.callers.number(b.arena[rec.from:rec.to])
 		r.callers.requests[caller]++
-		r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.marks))
+		route := uint32(0)
+		if r.cfg.Routes {
+			route = r.routes.number(rec.route)
+		}
+		r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.marks), route)
 	}
 	if len(r.callers.names) > maxCallers {
 		return fmt.Errorf("more than %d callers", maxCallers)

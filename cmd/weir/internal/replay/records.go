@@ -44,6 +44,7 @@ type record struct {
 	at       stamp
 	from, to uint32 // the caller's key in the block's arena
 	marks    marks
+	route    string // without Config.Routes it is empty
 }
 
 // stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, plus one if the
@@ -63,15 +64,19 @@ type scanner struct {
 		append(dst []byte, e *accesslog.Entry) []byte
 	}
 	caller *keyer
+	routes *routeNamer // nil without Config.Routes
 	entry  accesslog.Entry
 }
 
 func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
-	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil &&
+	format.NoTarget = !cfg.Routes && !cfg.describes() && cfg.Filter.Routes == nil &&
 		cfg.By != ByPath && cfg.By != ByIPPath
 	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg)}
 	s.keys = s.caller
+	if cfg.Routes {
+		s.routes = &routeNamer{known: make(map[string]string)}
+	}
 	if cfg.describes() {
 		s.keys = &describer{keys: s.caller, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust),
 			header: make(http.Header)}
@@ -133,7 +138,11 @@ func (s *scanner) line(b *block, line []byte) {
 	if e.Status == http.StatusTooManyRequests {
 		m |= answered
 	}
-	b.records = append(b.records, record{at, uint32(from), uint32(len(b.arena)), m})
+	route := ""
+	if s.routes != nil {
+		route = s.routes.name(e)
+	}
+	b.records = append(b.records, record{at, uint32(from), uint32(len(b.arena)), m, route})
 	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
 }

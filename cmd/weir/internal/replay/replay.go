@@ -45,6 +45,7 @@ type Config struct {
 	Suggest    *Suggest // nil means no suggestions
 	ByEndpoint bool     // suggest for each endpoint
 	Force      bool     // make suggestions although there are doubts
+	Routes     bool     // fill in RuleResult.Routes and Caller.Detail, not for a Follower
 
 	// Progress is called from time to time, never concurrently. It may be nil.
 	Progress func(Progress)
@@ -120,6 +121,10 @@ type RuleResult struct {
 	// Worst are the Config.Top callers with the most denials; ties go to the most requests, then to
 	// the earliest denial.
 	Worst []Caller `json:"worst"`
+
+	// Routes are the Config.Top routes with the most denials, with Config.Routes. A rule of a set has
+	// none: the whole set has them.
+	Routes []Route `json:"routes,omitempty"`
 }
 
 // Admitted returns how many of the matched requests the rule would have admitted.
@@ -131,6 +136,9 @@ type Caller struct {
 	Requests    uint64    `json:"requests"`
 	Denied      uint64    `json:"denied"`
 	FirstDenied time.Time `json:"first_denied"`
+	*Detail               // nil without Config.Routes
+
+	number int // until details, with Config.Routes
 }
 
 // run is a replay in progress.
@@ -139,6 +147,7 @@ type run struct {
 	specs     []spec
 	parts     []*part
 	callers   *callers
+	routes    *routeTable
 	described *described // nil unless Config.describes
 	result    *Result
 	first     stamp
@@ -180,16 +189,23 @@ func Run(cfg Config) (*Result, error) {
 	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
 		r.cfg.Suggest = nil
 	}
+	if cfg.Routes {
+		r.rankRoutes()
+	}
 	if err := r.decide(); err != nil {
 		return nil, err
 	}
-	return r.report(), nil
+	res := r.report()
+	if cfg.Routes {
+		return res, r.details(res)
+	}
+	return res, nil
 }
 
 const maxParts = 8
 
 func newRun(cfg Config) *run {
-	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
+	r := &run{cfg: cfg, callers: newCallers(), routes: newRouteTable(), first: math.MaxInt64, last: math.MinInt64,
 		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{},
 			Unreadable: Unreadable{Examples: []Example{}}}}
 	r.result.Files = nil
@@ -249,18 +265,24 @@ func (r *run) decide() error {
 	return all.Wait()
 }
 
+// nameOf returns the names of the callers of part i, or of the descriptions.
+func (r *run) nameOf(i int) func(code uint32) string {
+	if d := r.described; d != nil {
+		return func(code uint32) string { return d.names[code] }
+	}
+	return func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
+}
+
 func (r *run) decidePart(p *part, i int) error {
-	name := func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
 	metered := p.callers
 	if d := r.described; d != nil {
 		p.described, p.owners, p.metered = d, d.owners, d.owners
-		name = func(code uint32) string { return d.names[code] }
 		if d.pairs != nil {
 			p.metered, metered = d.pairs, len(d.pair)
 		}
 	}
 	p.spool.sort()
-	if err := p.prepare(r.specs, name, r.first.nanoseconds(), r.last.nanoseconds()); err != nil {
+	if err := p.prepare(r.specs, r.nameOf(i), r.first.nanoseconds(), r.last.nanoseconds()); err != nil {
 		return err
 	}
 	suggest := r.cfg.Suggest

@@ -185,8 +185,8 @@ func TestWorstIsExact(t *testing.T) {
 	for i := range 500 {
 		name := fmt.Sprint("caller", i)
 		require.EqualValues(t, i, r.callers.number([]byte(name)))
-		c := Caller{name, uint64(20 + rnd.IntN(3)), uint64(rnd.IntN(20)),
-			time.Unix(0, int64(rnd.IntN(3))).UTC()}
+		c := Caller{Name: name, Requests: uint64(20 + rnd.IntN(3)), Denied: uint64(rnd.IntN(20)),
+			FirstDenied: time.Unix(0, int64(rnd.IntN(3))).UTC()}
 		r.callers.requests[i] = c.Requests
 		met[i%2] = append(met[i%2], callerDenials{c.Denied, c.FirstDenied.UnixNano()})
 		if c.Denied > 0 {
@@ -249,6 +249,7 @@ func TestApart(t *testing.T) {
 	cfg.By = ByAgent
 	got = ran(t, cfg)
 	require.Equal(t, 2, got.Callers)
-	assert.Equal(t, Caller{"a bot", 6, 3, time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)},
+	assert.Equal(t, Caller{Name: "a bot", Requests: 6, Denied: 3,
+		FirstDenied: time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)},
 		got.Rules[0].Worst[0])
 }

@@ -24,6 +24,9 @@ func (r *run) report() *Result {
 			rr.Apart.add(p.rows[i].apart)
 			rr.Worst = r.worst(rr.Worst, p.rows[i].callers, n)
 		}
+		if r.cfg.Routes && (rr.Set == nil || rr.Limit == "") {
+			rr.Routes = r.routesOf(r.onRoute, r.deniedByRoute(i))
+		}
 		res.Rules = append(res.Rules, rr)
 	}
 	if r.cfg.Compare {
@@ -93,8 +96,11 @@ func (r *run) worst(top []Caller, callers []callerDenials, n int) []Caller {
 			continue
 		}
 		number := i*len(r.parts) + n
-		caller := Caller{UTF8(r.callers.names[number]), r.callers.requests[number], c.denied,
-			r.instant(c.first)}
+		caller := Caller{Name: UTF8(r.callers.names[number]), Requests: r.callers.requests[number],
+			Denied: c.denied, FirstDenied: r.instant(c.first)}
+		if r.cfg.Routes {
+			caller.number = number
+		}
 		at, _ := slices.BinarySearchFunc(top, caller, worse)
 		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
 			top = top[:r.cfg.Top]

@@ -9,7 +9,7 @@ import (
 // keeps them in runs, which are sorted when all requests are added; a stream merges the runs. A run
 // has a bounded size, so that a spool does not copy its requests to grow.
 //
-// A stream sorts by stamp, then by code. The order does not depend on the order in which requests
+// A stream sorts by stamp, then by code, then by route. The order does not depend on the order in which requests
 // were added, so a report does not depend on the order of the lines in a log.
 type spool struct {
 	runs [][]event // requests are added to the last
@@ -21,8 +21,9 @@ const maxRun = 1 << 17
 
 // event is a request.
 type event struct {
-	at   stamp
-	code uint32
+	at    stamp
+	code  uint32
+	route uint32 // in place of padding
 }
 
 // marks say more about a request than its time and its caller. They are the low bits of its code.
@@ -42,7 +43,7 @@ func marksOf(code uint32) marks { return marks(code & (1<<markBits - 1)) }
 func (m marks) counted() bool { return m&uncounted == 0 }
 
 // add adds a request.
-func (s *spool) add(at stamp, code uint32) {
+func (s *spool) add(at stamp, code, route uint32) {
 	last := len(s.runs) - 1
 	if last < 0 || len(s.runs[last]) == s.most {
 		size := 0
@@ -51,7 +52,7 @@ func (s *spool) add(at stamp, code uint32) {
 		}
 		s.runs = append(s.runs, make([]event, 0, size))
 	}
-	s.runs[last] = append(s.runs[last], event{at, code})
+	s.runs[last] = append(s.runs[last], event{at, code, route})
 }
 
 // sort sorts the runs. Call it once, before open.
@@ -64,13 +65,13 @@ func (s *spool) sort() {
 }
 
 // compareEvents orders events by stamp, and events of one instant with a fraction of a second by
-// code. A stream sorts the events of a whole second itself: they are few, and in an ordered log
+// code, then by route. A stream sorts the events of a whole second itself: they are few, and in an ordered log
 // nothing else needs to be sorted.
 func compareEvents(a, b event) int {
 	if a.at != b.at || a.at&1 == 0 {
 		return cmp.Compare(a.at, b.at)
 	}
-	return cmp.Compare(a.code, b.code)
+	return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.route, b.route))
 }
 
 // merged reads runs in order. It is a heap with the run of the first event at index 0.
@@ -111,9 +112,9 @@ func (m merged) down(i int) {
 type stream struct {
 	runs   merged
 	owners []uint32 // of descriptions; nil if the codes are of callers
-	codes  []uint32 // of one second's requests without a fraction
+	codes  []uint64 // of one second's requests without a fraction, each with its route
 	second int64    // in nanoseconds
-	spread []uint64 // the same requests: nanoseconds in the second, then code
+	spread []uint64 // the same requests: nanoseconds in the second, then the index in codes
 	handed int      // entries of spread that were returned
 }
 
@@ -125,8 +126,8 @@ func (s *spool) open(owners []uint32) *stream {
 	return &stream{runs: runs, owners: owners}
 }
 
-func (s *stream) hitOf(ns int64, code uint32) hit {
-	return hit{s.owner(code), code >> markBits, ns, marksOf(code)}
+func (s *stream) hitOf(ns int64, code, route uint32) hit {
+	return hit{s.owner(code), code >> markBits, ns, marksOf(code), route}
 }
 
 func (s *stream) owner(code uint32) uint32 {
@@ -147,13 +148,14 @@ func (s *stream) next() (h hit, ok bool) {
 		head := s.runs[0][0]
 		if !left || head.at&1 == 1 && head.at.nanoseconds() < s.first() {
 			s.runs.drop(1)
-			return s.hitOf(head.at.nanoseconds(), head.code), true
+			return s.hitOf(head.at.nanoseconds(), head.code, head.route), true
 		}
 	}
 	if !left {
 		return hit{}, false
 	}
-	h = s.hitOf(s.first(), uint32(s.spread[s.handed]))
+	code := s.codes[uint32(s.spread[s.handed])]
+	h = s.hitOf(s.first(), uint32(code>>32), uint32(code))
 	s.handed++
 	return h, true
 }
@@ -168,21 +170,23 @@ func (s *stream) gather() {
 	for len(s.runs) > 0 && s.runs[0][0].at == at {
 		n := 0
 		for run := s.runs[0]; n < len(run) && run[n].at == at; n++ {
-			s.codes = append(s.codes, run[n].code)
+			s.codes = append(s.codes, uint64(run[n].code)<<32|uint64(run[n].route))
 		}
 		s.runs.drop(n)
 	}
 	slices.Sort(s.codes)
 	several := false
-	for rest := s.codes; len(rest) > 0; {
-		n, owner := 1, s.owner(rest[0]) // an owner's descriptions have numbers in a row
-		for n < len(rest) && s.owner(rest[n]) == owner {
-			n++
+	for from := 0; from < len(s.codes); {
+		// an owner's descriptions have numbers in a row
+		to, owner := from+1, s.owner(uint32(s.codes[from]>>32))
+		for to < len(s.codes) && s.owner(uint32(s.codes[to]>>32)) == owner {
+			to++
 		}
-		for i, code := range rest[:n] {
-			s.spread = append(s.spread, uint64(i)*1e9/uint64(n)<<32|uint64(code))
+		n := uint64(to - from)
+		for i := range n {
+			s.spread = append(s.spread, i*1e9/n<<32|uint64(from)+i)
 		}
-		rest, several = rest[n:], several || n > 1
+		from, several = to, several || n > 1
 	}
 	if several {
 		slices.Sort(s.spread)
