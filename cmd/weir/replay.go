@@ -253,6 +253,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
 	cfg.Progress = bar.show
+	cfg.Routes = f.html != "" || f.output != "text" // reading paths takes half as long again
 	cfg.Stop = interrupted.Done()
 	result, err := replay.Run(cfg)
 	bar.clear()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -116,5 +117,40 @@ func TestTheSliderReadsTheCurve(t *testing.T) {
 		said, command := move(i)
 		assert.Contains(t, said, fmt.Sprintf("%d/1h denies a request to %d of 1234 callers (", p.Limit, p.Denied))
 		assert.Contains(t, command, fmt.Sprintf("--limit %d/1h:fixed", p.Limit))
+	}
+}
+
+// TestACallerOpensByKeyboard follows the link of a caller in the table, and closes and opens the
+// caller below it, by the Enter key.
+func TestACallerOpensByKeyboard(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(file, []byte(render(t, "report.html")), 0o600))
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate("file://" + file))
+	opened := func() []int {
+		return browsertest.Eval[[]int](page,
+			`[...document.querySelectorAll("details.caller")].flatMap((d, i) => d.open ? [i] : [])`)
+	}
+	require.Empty(t, opened())
+	enter := func(selector string) {
+		page.Sees(`(() => { const e = document.querySelector("` + selector + `"); e.focus(); return e === document.activeElement; })()`)
+		page.Do(chromedp.KeyEvent(kb.Enter))
+	}
+	enter(`a[href='#limit-1-caller-2']`)
+	page.Sees(`document.querySelectorAll("details.caller")[2].open`)
+	assert.Equal(t, []int{2}, opened(), "only this one")
+	text := browsertest.Eval[string](page, `document.querySelectorAll("details.caller")[2].innerText`)
+	for _, want := range []string{"up to 75 in 1m, 3.75 times the limit", "2026-11-20 11:53:00", "<script>", "73.3 %"} {
+		assert.Contains(t, text, want)
+	}
+	enter("details.caller:has(#limit-1-caller-4) summary")
+	assert.Equal(t, []int{2, 4}, opened())
+	page.Do(chromedp.KeyEvent(kb.Enter))
+	assert.Equal(t, []int{2}, opened())
+	for _, width := range []int64{1200, 390} {
+		page.Do(chromedp.EmulateViewport(width, 900))
+		got := browsertest.Eval[layout](page, layoutScript)
+		assert.EqualValues(t, width, got.Page, "the page does not scroll sideways")
+		assert.Empty(t, slices.Concat(got.Outside, got.SmallTexts, got.Overlaps), "%d", width)
 	}
 }

@@ -33,6 +33,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"next": Next, "assumption": Assumption, "apart": apartText, "shown": shown, "heading": heading,
 	"title": title, "count": count[uint64], "plural": plural, "percent": percent[uint64], "met": met,
 	"printable": screen.Printable, "short": short, "rulesTable": rulesTable, "worstTable": worstTable,
+	"over": over, "busiestTable": busiestTable, "routesTable": routesTable, "callerChart": callerChart,
 	"timelineChart": timelineChart, "onlyTables": onlyTables, "byStrategy": byStrategy,
 	"strategyTitle": strategyTitle, "exactPercent": exactPercent, "suggested": suggested,
 	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "curveChart": curveChart,

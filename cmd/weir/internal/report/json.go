@@ -34,15 +34,22 @@ type (
 	jsonTimeline struct {
 		Start        time.Time `json:"start"`
 		WidthSeconds float64   `json:"width_seconds"`
-		Requests     []uint64  `json:"requests"` // in each bin of width seconds
+		Requests     []uint64  `json:"requests"`         // in each bin of width seconds
+		Denied       []uint64  `json:"denied,omitempty"` // of a caller
 	}
 	jsonRule struct {
 		*replay.RuleResult
-		Admitted   uint64   `json:"admitted"`
-		DeniedPart float64  `json:"denied_share"`    // from 0 to 1
-		Timeline   []uint64 `json:"denied_timeline"` // by bin of the report's timeline
+		Admitted   uint64       `json:"admitted"`
+		Worst      []jsonCaller `json:"worst"`
+		Window     float64      `json:"window_seconds,omitempty"` // of the callers' busiest
+		DeniedPart float64      `json:"denied_share"`             // from 0 to 1
+		Timeline   []uint64     `json:"denied_timeline"`          // by bin of the report's timeline
 		// command that enforces the rule; empty if there is none
 		Enforce string `json:"enforce"`
+	}
+	jsonCaller struct {
+		*replay.Caller
+		Timeline *jsonTimeline `json:"timeline,omitempty"`
 	}
 	jsonEndpoint struct {
 		replay.Endpoint
@@ -60,7 +67,7 @@ type (
 func JSON(w io.Writer, r *replay.Result) error {
 	out := jsonReport{
 		Schema: Schema, Files: r.Files, By: r.By, Result: r, FailedFiles: []jsonFailure{},
-		Timeline:   jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},
+		Timeline:   timelineOf(r.Timeline),
 		Assumption: Assumption(r), Rules: []jsonRule{}, Suggestions: jsonSuggestions(r, r.Suggestions),
 		Next: append([]Step{}, Next(r)...),
 	}
@@ -69,9 +76,19 @@ func JSON(w io.Writer, r *replay.Result) error {
 	}
 	for i := range r.Rules {
 		rr := &r.Rules[i]
-		command, _ := Enforce(r, rr)
-		out.Rules = append(out.Rules, jsonRule{rr, rr.Admitted(), fraction(rr.Denied, rr.Matched),
-			r.Timeline.Rows[1+i], command})
+		one := jsonRule{RuleResult: rr, Admitted: rr.Admitted(), Worst: []jsonCaller{},
+			DeniedPart: fraction(rr.Denied, rr.Matched), Timeline: r.Timeline.Rows[1+i]}
+		one.Enforce, _ = Enforce(r, rr)
+		for k := range rr.Worst {
+			c := jsonCaller{Caller: &rr.Worst[k]}
+			if c.Detail != nil {
+				length, _ := rr.Window()
+				of := timelineOf(c.Detail.Timeline)
+				of.Denied, c.Timeline, one.Window = c.Detail.Timeline.Rows[1], &of, length.Seconds()
+			}
+			one.Worst = append(one.Worst, c)
+		}
+		out.Rules = append(out.Rules, one)
 	}
 	for _, e := range r.Endpoints {
 		out.Endpoints = append(out.Endpoints, jsonEndpoint{e, jsonSuggestions(r, e.Suggestions)})
@@ -80,6 +97,10 @@ func JSON(w io.Writer, r *replay.Result) error {
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(out)
+}
+
+func timelineOf(t *replay.Timeline) jsonTimeline {
+	return jsonTimeline{Start: t.Start, WidthSeconds: t.Width.Seconds(), Requests: t.Rows[0]}
 }
 
 func jsonSuggestions(r *replay.Result, all []replay.Suggestion) []jsonSuggestion {

@@ -55,6 +55,15 @@ func example() *replay.Result {
 		callers = append(callers, replay.Caller{Name: name, Requests: uint64(1500 - 100*i),
 			Denied: uint64(1400 - 140*i), FirstDenied: first.Add(time.Duration(i) * time.Second)})
 	}
+	routes := []replay.Route{{Name: hostile[1], Requests: 900, Denied: 800}, {Name: hostile[9], Requests: 7}}
+	opened := slices.Clone(callers)
+	for i := range opened {
+		at := first.Truncate(time.Minute)
+		opened[i].Detail = &replay.Detail{Routes: routes, Busiest: []replay.Window{
+			{From: at, Requests: uint64(77 - i), Denied: uint64(57 - i)}, {From: at.Add(time.Minute), Requests: 3}},
+			Timeline: &replay.Timeline{Start: at, Width: 30 * time.Second,
+				Rows: [][]uint64{{20, 0, uint64(60 - i)}, {0, 0, uint64(57 - i)}}}}
+	}
 	sum := func(row []uint64) (n uint64) {
 		for _, v := range row {
 			n += v
@@ -107,7 +116,7 @@ func example() *replay.Result {
 			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests),
 				Denied: sum(few), Met: 1, Worst: callers[:1]},
 			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000,
-				Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: callers},
+				Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: opened, Routes: routes},
 			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed,
 				Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}, Matched: sum(requests),
 				Worst: []replay.Caller{}},
@@ -246,7 +255,8 @@ func TestHTMLIsWellFormed(t *testing.T) {
 		}
 	}
 	assert.Zero(t, depth)
-	assert.Equal(t, 4+3+3, svgs, "one for each rule and each suggestion of a limit")
+	assert.Equal(t, 4+10+3+3, svgs,
+		"one for each rule, each caller that opens, and two for each suggestion of a limit")
 	assert.NotContains(t, got, "NaN")
 	assert.NotContains(t, got, "Inf")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // A drawing fills the width of the page and has a fixed height: its bars stretch, but its labels,
@@ -80,6 +81,13 @@ func (p *plot) html(aria string) drawing {
 		`<path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
 		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no,
 		&p.marks, &p.hover, &p.xAxis)), p.numbers}
+}
+
+// callerChart is timelineChart of the requests of one caller.
+func callerChart(c replay.Caller, rr *replay.RuleResult) drawing {
+	d := timelineChart(c.Timeline, 0, rr)
+	d.Numbers.Caption = screen.Printable(c.Name) + ", " + d.Numbers.Caption
+	return d
 }
 
 // timelineChart draws a bar for each bin: the requests denied by rule number i on top of the

@@ -16,6 +16,7 @@ type table struct {
 	Caption string
 	Columns []column
 	Rows    [][]string
+	Links   []string // in the page, the ids to which the names of the rows lead; nil if they do not
 }
 
 type column struct {
@@ -79,13 +80,46 @@ func rulesTable(r *replay.Result) *table {
 	return t
 }
 
-// worstTable has the callers that a rule denied most.
-func worstTable(rr *replay.RuleResult) *table {
+// worstTable has the callers that rule i denied most.
+func worstTable(i int, rr *replay.RuleResult) *table {
 	t := newTable("The callers with the most denials", "caller", "requests", "denied", "share",
 		"first denial (UTC)")
-	for _, c := range rr.Worst {
+	for n, c := range rr.Worst {
+		if c.Detail != nil {
+			t.Links = append(t.Links, fmt.Sprintf("limit-%d-caller-%d", i, n))
+		}
 		t.add(screen.Printable(c.Name), count(c.Requests), count(c.Denied), percent(c.Denied, c.Requests),
 			stamp(c.FirstDenied))
+	}
+	return t
+}
+
+// over says how far a listed caller went over a limit, in the window with the most requests.
+func over(c replay.Caller, rr *replay.RuleResult) string {
+	length, limit := rr.Window()
+	text := fmt.Sprintf("up to %s in %s", count(c.Busiest[0].Requests), durationText(length))
+	if limit > 0 {
+		text += fmt.Sprintf(", %.3g times the limit", fraction(c.Busiest[0].Requests, limit))
+	}
+	return text
+}
+
+// busiestTable has the windows in which a listed caller made most requests.
+func busiestTable(c replay.Caller, rr *replay.RuleResult) *table {
+	length, _ := rr.Window()
+	t := newTable("The busiest windows of "+durationText(length), "from (UTC)", "requests", "denied",
+		"share")
+	for _, w := range c.Busiest {
+		t.add(stamp(w.From), count(w.Requests), count(w.Denied), percent(w.Denied, w.Requests))
+	}
+	return t
+}
+
+// routesTable has the routes with the most denials.
+func routesTable(routes []replay.Route) *table {
+	t := newTable("The routes with the most denials", "route", "requests", "denied", "share")
+	for _, r := range routes {
+		t.add(screen.Printable(r.Name), count(r.Requests), count(r.Denied), percent(r.Denied, r.Requests))
 	}
 	return t
 }

@@ -94,7 +94,7 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 		percent(rr.Met, r.Callers))
 	if len(rr.Worst) > 0 {
 		fmt.Fprintln(w)
-		worstTable(rr).write(w, style.Width)
+		worstTable(i, rr).write(w, style.Width)
 	}
 	if r.Timeline.Bins() > 1 {
 		fmt.Fprintln(w)
