@@ -25,7 +25,7 @@ const (
 )
 
 // notFollowed are the flags that a replay has, and --follow has not.
-var notFollowed = []string{"rules", "suggest", "by-route", "rules-out", "compare", "replicas",
+var notFollowed = []string{"suggest", "by-route", "rules-out", "compare", "replicas",
 	"html"}
 
 // follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the
@@ -37,8 +37,8 @@ func (f *replayFlags) follow(
 		return err
 	}
 	switch {
-	case len(cfg.Rules) == 0:
-		return errors.New("--follow needs a --limit")
+	case len(cfg.Rules)+len(cfg.RuleSets) == 0:
+		return errors.New("--follow needs a --limit or --rules")
 	case len(cfg.Files) != 1 || cfg.Files[0] == replay.Stdin:
 		return errors.New("--follow follows one file")
 	case f.output != "text" && f.output != "json":

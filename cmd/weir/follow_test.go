@@ -91,6 +91,14 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.Contains(t, text, `"denied": 7,`)
 	assert.Contains(t, text, `"empty_files": [],`)
 
+	limits := filepath.Join(t.TempDir(), "limits.yaml")
+	require.NoError(t, os.WriteFile(limits, []byte("domain: d\nrate_limits: [{actions: [{remote_address: {}}]}]\n"+
+		"descriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 3}}]\n"), 0o600))
+	text, err = follow("--rules", limits, file)
+	assert.ErrorIs(t, err, replay.ErrInterrupted)
+	assert.Contains(t, text, "all rules\n  denied   6 of 9 requests (66.7 %)")
+	assert.Contains(t, text, "192.0.2.1         9       6  66.7 %  2026-11-20 10:00:00")
+
 	whole := filepath.Join(t.TempDir(), "whole.log")
 	require.NoError(t, os.WriteFile(whole, []byte(line+strings.TrimSuffix(line, "\n")), 0o600))
 	text, _ = follow("--limit", "2/1m", whole)
@@ -101,7 +109,7 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.ErrorIs(t, err, replay.ErrInterrupted)
 	assert.Contains(t, errs.String(), "none.log: none of its 2 lines is of an access log; line 1: ")
 	for want, args := range map[string][]string{
-		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit": {file},
+		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit or --rules": {file},
 		"follows one file": {"--limit", "1/1m", file, file}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
 		"no such file": {"--limit", "1/1m", file + ".none"},
 	} {

@@ -57,7 +57,7 @@ month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h a
 six in the morning.
 
 --follow goes on with what is written to the file, also after it was rotated, and decides on it by
-the limits. On a terminal it shows the report on one screen, every second; Ctrl-C prints the last
+the limits or the rules. On a terminal it shows the report on one screen, every second; Ctrl-C prints the last
 one.
 
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
@@ -253,7 +253,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
 	cfg.Progress = bar.show
-	cfg.Routes = f.html != "" || f.output != "text" // reading paths takes half as long again
+	cfg.Routes = f.html != "" || f.output != "text" // paths take two thirds more time to read
 	cfg.Stop = interrupted.Done()
 	result, err := replay.Run(cfg)
 	bar.clear()

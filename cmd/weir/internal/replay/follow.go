@@ -9,8 +9,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
-// Follower decides on the lines of a log while it is written, by the Rules of its Config, in the
-// order of the lines. A request whose time is before that of an earlier line, or over an hour in
+// Follower decides on the lines of a log while it is written, by the Rules or the
+// RuleSets of its Config, in the order of the lines. A request whose time is before that of an earlier line, or over an hour in
 // the future, counts as if it had come with the line before, and times in whole seconds are not
 // spread over them. It is not safe for concurrent use.
 type Follower struct {
@@ -19,7 +19,8 @@ type Follower struct {
 	clock stamp  // when the lines are added
 	read  uint64 // how many were added
 	scan  *scanner
-	block block // the last lines
+	block block       // the last lines
+	text  description // of the request that is decided on; without RuleSets it is not used
 }
 
 // NewFollower returns a Follower of cfg.Files[0], which decides on the lines that it is given.
@@ -27,7 +28,8 @@ func NewFollower(cfg Config) (*Follower, error) {
 	cfg.parts = 1
 	f := &Follower{run: newRun(cfg), now: time.Now, scan: newScanner(&cfg)}
 	p := f.parts[0]
-	if err := p.prepare(f.specs, nil, 0, 0); err != nil {
+	name := func(uint32) string { return string(f.text) }
+	if err := p.prepare(f.specs, name, 0, 0); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -80,7 +82,13 @@ func (f *Follower) decide(r record) error {
 		}
 	}
 	f.first, f.last = min(f.first, at), at
-	number := f.callers.number(f.block.arena[r.from:r.to])
+	caller := f.block.arena[r.from:r.to]
+	if f.cfg.RuleSets != nil {
+		f.text = description(caller)
+		rest := f.text
+		caller = []byte(rest.text())
+	}
+	number := f.callers.number(caller)
 	f.callers.requests[number]++
 	return f.parts[0].ask([]hit{{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks}})
 }

@@ -27,11 +27,14 @@ func TestAFollowerEqualsAReplay(t *testing.T) {
 		}
 	}
 	file := writeText(t, "a.log", strings.Join(lines, ""))
-	for _, counted := range []bool{false, true} {
+	for _, by := range []string{"limits", "limits, by status", "rules"} {
 		cfg := config(t, []string{file}, "5/10s:sliding", "5/10s:fixed", "5/10s:log", "5/10s:token", "5/10s:leaky",
 			"3/1s,9/1m", "50/hour@UTC")
 		cfg.Force = true
-		if counted {
+		switch by {
+		case "rules":
+			cfg.Rules, cfg.RuleSets = nil, []*RuleSet{ruleSet(t, ruleText)}
+		case "limits, by status":
 			cfg.Filter.CountIf = &Statuses{Text: "401", Match: func(status int) bool { return status == 401 }}
 		}
 		want := ran(t, cfg)
