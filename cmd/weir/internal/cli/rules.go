@@ -33,7 +33,7 @@ func Exclude(flag string, given func(string) bool, others []string) error {
 	}
 	for _, name := range others {
 		if given(name) {
-			return fmt.Errorf("--%s and --%s exclude each other: leave out one of them", name, flag)
+			return Excluded(name, flag)
 		}
 	}
 	return nil

@@ -74,10 +74,10 @@ func looksLikeAddr(text string) bool {
 // Prefixes parses addresses and prefixes.
 func Prefixes(flag string, texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
-	for _, text := range texts {
+	for i, text := range texts {
 		p, err := Prefix(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", flag, err)
+			return nil, &FlagError{[]string{flag}, i, fmt.Errorf("--%s: %w", flag, err)}
 		}
 		all = append(all, p)
 	}

@@ -28,29 +28,54 @@ type configFile struct {
 	name     string
 	flags    *pflag.FlagSet
 	problems []error
-	lines    map[string]int // of the keys
+	keys     map[string]*yaml.Node
+	values   map[string]*yaml.Node // of the flags that the file set, not the command line
 }
 
 // readConfig sets the flags of cmd that a file names and the command line does not. Its error joins
-// a rules.Problem for each mistake.
-func readConfig(cmd *cobra.Command, name string) error {
+// a rules.Problem for each mistake. located says where in the file another error is from, if a
+// FlagError in it names a flag that the file set.
+func readConfig(cmd *cobra.Command, name string) (located func(error) error, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
+		return nil, err
+	}
+	c := &configFile{name: name, flags: cmd.Flags(), keys: make(map[string]*yaml.Node),
+		values: make(map[string]*yaml.Node)}
+	switch top := c.document(text); {
+	case top == nil:
+	case top.Kind != yaml.MappingNode:
+		c.problem(top, "want a map from the names of flags to their values")
+	default:
+		for i := 0; i+1 < len(top.Content); i += 2 {
+			c.set(top.Content[i], top.Content[i+1])
+		}
+	}
+	return c.located, errors.Join(c.problems...)
+}
+
+// located returns err as a rules.Problem: at the value of the first flag that the file set, or at
+// its name if it is wrong beside another flag.
+func (c *configFile) located(err error) error {
+	e, ok := errors.AsType[*cli.FlagError](err)
+	if !ok {
 		return err
 	}
-	c := &configFile{name: name, flags: cmd.Flags(), lines: make(map[string]int)}
-	top := c.document(text)
-	if top == nil {
-		return errors.Join(c.problems...)
+	for _, flag := range e.Flags {
+		at := c.values[flag]
+		if at == nil {
+			continue
+		}
+		if len(e.Flags) > 1 {
+			at = c.keys[flag]
+		} else if at.Kind == yaml.SequenceNode && e.Item < len(at.Content) {
+			at = at.Content[e.Item]
+		}
+		c.problems = nil
+		c.problem(at, "%s", err)
+		return c.problems[0]
 	}
-	if top.Kind != yaml.MappingNode {
-		c.problem(top, "want a map from the names of flags to their values")
-		return errors.Join(c.problems...)
-	}
-	for i := 0; i+1 < len(top.Content); i += 2 {
-		c.set(top.Content[i], top.Content[i+1])
-	}
-	return errors.Join(c.problems...)
+	return err
 }
 
 // document returns the content of the only document, or nil if there is none.
@@ -89,11 +114,11 @@ func (c *configFile) set(key, value *yaml.Node) {
 			cli.MeantFlag(c.flags, "", key.Value, notInFiles...))
 		return
 	}
-	if line := c.lines[flag.Name]; line > 0 {
-		c.problem(key, "%s is set in line %d already", flag.Name, line)
+	if before := c.keys[flag.Name]; before != nil {
+		c.problem(key, "%s is set in line %d already", flag.Name, before.Line)
 		return
 	}
-	c.lines[flag.Name] = key.Line
+	c.keys[flag.Name] = key
 	_, isList := flag.Value.(pflag.SliceValue)
 	switch {
 	case value.Kind == yaml.ScalarNode && value.Tag != "!!null":
@@ -124,6 +149,7 @@ func (c *configFile) put(at *yaml.Node, flag *pflag.Flag, values []string, list 
 	if flag.Changed {
 		return
 	}
+	c.values[flag.Name] = at
 	err := setFlag(flag, values, list)
 	switch what := plain[flag.Value.Type()]; {
 	case err != nil && what != "":
@@ -225,7 +251,8 @@ func reconfigure(
 			return before, err
 		}
 	}
-	if err := readConfig(cmd, file); err != nil {
+	located, err := readConfig(cmd, file)
+	if err != nil {
 		return before, err
 	}
 	changed, fixed := false, []string(nil)
@@ -245,7 +272,7 @@ func reconfigure(
 	}
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	if err != nil {
-		return before, err
+		return before, located(err)
 	}
 	cfg.Log, cfg.Access, cfg.DeniedPage = running.Log, running.Access, running.DeniedPage
 	if cfg.DeniedPage != nil {

@@ -24,7 +24,8 @@ func configured(t *testing.T, text string, args ...string) (*proxyFlags, *pflag.
 	f := new(proxyFlags)
 	cmd := f.command()
 	require.NoError(t, cmd.ParseFlags(args))
-	return f, cmd.Flags(), readConfig(cmd, file)
+	_, err := readConfig(cmd, file)
+	return f, cmd.Flags(), err
 }
 
 func TestAFileSetsFlags(t *testing.T) {
@@ -87,7 +88,42 @@ by:
 		_, _, err := configured(t, text)
 		assert.NoError(t, err)
 	}
-	assert.ErrorIs(t, readConfig(newProxy(), filepath.Join(t.TempDir(), "none")), os.ErrNotExist)
+	_, err = readConfig(newProxy(), filepath.Join(t.TempDir(), "none"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestMistakesOfMeaningSayWhere has values that are of the right type, and wrong: the error is at
+// the value, or at the first of two flags that exclude each other.
+func TestMistakesOfMeaningSayWhere(t *testing.T) {
+	for _, of := range []struct{ text, args, want string }{
+		{"limit: [1/1m, nine/1m]", "", `weir.yaml:1:15: limit "nine/1m": "nine" is not a count`},
+		{"limit: 1/1m\nstrategy: slidng", "", `weir.yaml:2:11: --strategy must be fixed, sliding, log`},
+		{"limit: 1/1m\nroute:\n  - / limit=1/1m\n  - /x limit=x", "", `weir.yaml:4:5: route "/x limit=x"`},
+		{"limit: 1/1m\ntrust: [::1, nobody]", "", `weir.yaml:2:14: --trust: "nobody" is neither`},
+		{"limit: 1/1m\ndeny: 1.2.3.4:80", "", `weir.yaml:2:7: --deny: want an address without a port`},
+		{"limit: 1/1m\nkeep: 0s", "", `weir.yaml:2:7: --keep must be positive, not 0s`},
+		{"limit: 1/1m\nmax-conns: -1", "", `weir.yaml:2:12: --max-conns must not be negative, but is -1`},
+		{"limit: 1/1m\nheaders: darft", "", `weir.yaml:2:10: --headers must be draft`},
+		{"rules: a.yaml\nlimit: 1/1m", "", `weir.yaml:2:1: --limit and --rules exclude each other`},
+		{"rules: a.yaml", "--limit 1/1m", `weir.yaml:1:1: --limit and --rules exclude each other`},
+		{"limit: 1/1m", "--limit nine", `limit "nine": want`},
+		{"limit: 1/1m", "--keep 0s", `--keep must be positive`},
+	} {
+		f := new(proxyFlags)
+		cmd := f.command()
+		require.NoError(t, cmd.ParseFlags(strings.Fields(of.args)))
+		file := filepath.Join(t.TempDir(), "weir.yaml")
+		require.NoError(t, os.WriteFile(file, []byte(of.text+"\n"), 0o600))
+		located, err := readConfig(cmd, file)
+		require.NoError(t, err, of.text)
+		_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+		require.Error(t, err, of.text)
+		text := located(err).Error()
+		if strings.HasPrefix(of.want, "weir.yaml") {
+			text = strings.TrimPrefix(text, filepath.Dir(file)+string(filepath.Separator))
+		}
+		assert.True(t, strings.HasPrefix(text, of.want), "%s\n%s", text, of.want)
+	}
 }
 
 // TestThePrintedConfigIsTheSame prints a configuration in which every flag is set, and reads it.
@@ -142,7 +178,8 @@ func TestWhatAFileCannotChange(t *testing.T) {
 	cmd := f.command()
 	require.NoError(t, cmd.ParseFlags([]string{"--status", "418", "--trust", "::1,10.0.0.0/8"}))
 	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
-	require.NoError(t, readConfig(cmd, file))
+	_, err := readConfig(cmd, file)
+	require.NoError(t, err)
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 	p, err := proxy.New(cfg)

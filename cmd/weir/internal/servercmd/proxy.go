@@ -330,8 +330,10 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 
 func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
+	located := func(err error) error { return err }
 	for _, name := range file {
-		if err := readConfig(cmd, name); err != nil {
+		var err error
+		if located, err = readConfig(cmd, name); err != nil {
 			return err
 		}
 	}
@@ -339,7 +341,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	stdout := proxy.NewLines(cmd.OutOrStdout())
 	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
 	if err != nil {
-		return err
+		return located(err)
 	}
 	if f.printConfig {
 		return cli.Failure(printConfig(cmd.OutOrStdout(), cmd, notes(&cfg)))

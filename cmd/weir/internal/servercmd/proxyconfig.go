@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
@@ -40,8 +41,9 @@ func (f *proxyFlags) config(
 		return cfg, err
 	}
 	if i := slices.IndexFunc(f.routes, limited); i >= 0 && len(f.rules.Paths) > 0 {
-		return cfg, fmt.Errorf("--route %q has a limit, and --rules has those: leave out one of them",
-			f.routes[i])
+		return cfg, &cli.FlagError{Flags: []string{"route", "rules"}, Item: i,
+			Err: fmt.Errorf("--route %q has a limit, and --rules has those: leave out one of them",
+				f.routes[i])}
 	}
 	if err := f.checkNumbers(); err != nil {
 		return cfg, err
@@ -61,52 +63,61 @@ func (f *proxyFlags) config(
 // default.
 func (f *proxyFlags) checkNumbers() error {
 	cfg := &f.cfg
-	switch {
-	case cfg.IPv6Bits < 1 || cfg.IPv6Bits > 128:
-		return fmt.Errorf("--ipv6-prefix must be from 1 to 128, not %d", cfg.IPv6Bits)
-	case cfg.MaxDeny <= 0:
-		return fmt.Errorf("--max-deny must be positive, not %d", cfg.MaxDeny)
-	case cfg.Table.MaxBuckets <= 0:
-		return fmt.Errorf("--max-buckets must be positive, not %d", cfg.Table.MaxBuckets)
-	case cfg.Table.Timeout <= 0 || cfg.Table.SweepEvery <= 0:
-		return errors.New("--keep and --sweep-every must be positive")
-	case min(cfg.Drain, cfg.DrainDelay, cfg.UpstreamTimeout, cfg.SendTimeout, cfg.Guard.Jitter) < 0:
-		return errors.New(
-			"--drain, --drain-delay, --upstream-timeout, --send-timeout and --jitter must not be negative",
-		)
-	case cfg.Guard.MaxKeysPerClient < 1:
-		return fmt.Errorf("--max-keys must be at least 1, not %d", cfg.Guard.MaxKeysPerClient)
-	case f.redis.cfg.Fallback.Instances < 1:
-		return fmt.Errorf("--instances must be at least 1, not %d", f.redis.cfg.Fallback.Instances)
-	case min(cfg.MaxConns, cfg.MaxConnsPerAddr, cfg.MaxInFlight, cfg.MaxInFlightPerClient) < 0 ||
-		min(cfg.Bodies.Max, cfg.Bodies.Rate) < 0:
-		return errors.New("--max-conns, --max-conns-per-ip, --max-in-flight, " +
-			"--max-in-flight-per-client, --max-body and --body-rate must not be negative")
-	case cfg.Lease < 0 || cfg.Denials < 0:
-		return errors.New("--redis-lease and --redis-denials must not be negative")
+	if cfg.IPv6Bits < 1 || cfg.IPv6Bits > 128 {
+		return cli.Wrong("ipv6-prefix", "must be from 1 to 128, not %d", cfg.IPv6Bits)
 	}
-	return nil
+	return cmp.Or(
+		positive("max-deny", cfg.MaxDeny), positive("max-buckets", cfg.Table.MaxBuckets),
+		positive("keep", cfg.Table.Timeout), positive("sweep-every", cfg.Table.SweepEvery),
+		positive("max-keys", cfg.Guard.MaxKeysPerClient),
+		positive("instances", f.redis.cfg.Fallback.Instances),
+		notNegative("drain", cfg.Drain), notNegative("drain-delay", cfg.DrainDelay),
+		notNegative("upstream-timeout", cfg.UpstreamTimeout),
+		notNegative("send-timeout", cfg.SendTimeout), notNegative("jitter", cfg.Guard.Jitter),
+		notNegative("max-conns", cfg.MaxConns), notNegative("max-conns-per-ip", cfg.MaxConnsPerAddr),
+		notNegative("max-in-flight", cfg.MaxInFlight),
+		notNegative("max-in-flight-per-client", cfg.MaxInFlightPerClient),
+		notNegative("max-body", cfg.Bodies.Max), notNegative("body-rate", cfg.Bodies.Rate),
+		notNegative("redis-lease", cfg.Lease), notNegative("redis-denials", cfg.Denials),
+	)
+}
+
+func positive[T int | time.Duration](flag string, value T) error {
+	if value > 0 {
+		return nil
+	}
+	return cli.Wrong(flag, "must be positive, not %v", value)
+}
+
+func notNegative[T int | int64 | time.Duration](flag string, value T) error {
+	if value >= 0 {
+		return nil
+	}
+	return cli.Wrong(flag, "must not be negative, but is %v", value)
 }
 
 // setTraffic sets the upstream, the limits and the lists.
 func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if f.upstream != "" {
 		if cfg.Upstream, err = url.Parse(f.upstream); err != nil {
-			return errors.New("--upstream: want a URL such as http://127.0.0.1:9000")
+			return cli.Wrong("upstream", "must be a URL such as http://127.0.0.1:9000, not %q", f.upstream)
 		}
 	}
-	parse := func(text string) (rule.Rule, error) { return proxy.ParseLimit(text, f.limit) }
-	if cfg.Limits, err = parsed(f.limits, parse); err != nil {
+	if err := oneOf("strategy", f.limit.Strategy, rule.Strategies...); err != nil {
 		return err
 	}
-	if cfg.Try, err = parsed(f.tries, parse); err != nil {
+	parse := func(text string) (rule.Rule, error) { return proxy.ParseLimit(text, f.limit) }
+	if cfg.Limits, err = parsed("limit", f.limits, parse); err != nil {
+		return err
+	}
+	if cfg.Try, err = parsed("try", f.tries, parse); err != nil {
 		return fmt.Errorf("--try: %w", err)
 	}
 	if slices.ContainsFunc(cfg.Try, func(l rule.Rule) bool { return l.Strategy == rule.Leaky }) {
-		return errors.New("--try: a leaky bucket has requests wait, " +
-			"and so cannot be tried beside a limit")
+		return &cli.FlagError{Flags: []string{"try"}, Err: errors.New("--try: a leaky bucket has " +
+			"requests wait, and so cannot be tried beside a limit")}
 	}
-	cfg.Routes, err = parsed(f.routes, func(text string) (proxy.Route, error) {
+	cfg.Routes, err = parsed("route", f.routes, func(text string) (proxy.Route, error) {
 		return proxy.ParseRoute(text, f.limit)
 	})
 	if err != nil {
@@ -114,14 +125,14 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	}
 	cfg.Rules = f.rules
 	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
-		return err
+		return &cli.FlagError{Flags: []string{"by"}, Err: err}
 	}
-	if cfg.Deny, err = parsed(f.deny, cli.Entry); err != nil {
+	if cfg.Deny, err = parsed("deny", f.deny, cli.Entry); err != nil {
 		return fmt.Errorf("--deny: %w", err)
 	}
 	if f.penalty != "" {
 		if cfg.Guard.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {
-			return err
+			return &cli.FlagError{Flags: []string{"penalty-box"}, Err: err}
 		}
 	}
 	if cfg.Allow, err = cli.Prefixes("allow", f.allow); err != nil {
@@ -131,12 +142,13 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	return err
 }
 
-// parsed returns what texts mean, or the error of the first that parse refuses.
-func parsed[T any](texts []string, parse func(string) (T, error)) (list []T, err error) {
-	for _, text := range texts {
+// parsed returns what the values of a flag mean, or the error of the first that parse refuses.
+func parsed[T any](flag string, texts []string, parse func(string) (T, error)) ([]T, error) {
+	var list []T
+	for i, text := range texts {
 		one, err := parse(text)
 		if err != nil {
-			return nil, err
+			return nil, &cli.FlagError{Flags: []string{flag}, Item: i, Err: err}
 		}
 		list = append(list, one)
 	}
@@ -162,14 +174,14 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 	}
 	if f.deniedPage != "" {
 		if cfg.DeniedPage, err = proxy.NewDeniedPage(f.deniedPage); err != nil {
-			return err
+			return &cli.FlagError{Flags: []string{"denied-page"}, Err: err}
 		}
 		guard.Respond = cfg.DeniedPage.Respond
 	}
 	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
 	guard.AdmitFull = f.onFull == "admit"
 	if guard.CountIf, err = cli.Statuses(f.countIf); err != nil {
-		return fmt.Errorf("--count-if: %w", err)
+		return &cli.FlagError{Flags: []string{"count-if"}, Err: fmt.Errorf("--count-if: %w", err)}
 	}
 	return nil
 }
@@ -178,11 +190,11 @@ func (f *proxyFlags) checkGuard() error {
 	guard := &f.cfg.Guard
 	switch {
 	case guard.DeniedStatus < 400 || guard.DeniedStatus > 599:
-		return fmt.Errorf("--status must be from 400 to 599, not %d", guard.DeniedStatus)
+		return cli.Wrong("status", "must be from 400 to 599, not %d", guard.DeniedStatus)
 	case f.mochiweb && f.deniedPage != "":
-		return errors.New("--mochiweb and --denied-page exclude each other: leave out one of them")
+		return cli.Excluded("mochiweb", "denied-page")
 	case guard.CORS.Credentials && slices.Contains(guard.CORS.Origins, "*"):
-		return errors.New("--cors-credentials needs named origins: browsers send no cookies to *")
+		return cli.Wrong("cors-credentials", "needs named origins: browsers send no cookies to *")
 	}
 	return cmp.Or(oneOf("headers", f.headers, proxy.HeaderStyles...),
 		oneOf("on-full", f.onFull, proxy.FullPolicies...), oneOf("fail", f.fail, "open", "closed"))
@@ -203,7 +215,7 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 		return err
 	}
 	if f.redis.cfg.URL == "" && f.redis.cfg.Fallback.Instances > 1 {
-		return errors.New("--instances needs --redis, through which they share a limit")
+		return cli.Wrong("instances", "needs --redis, through which they share a limit")
 	}
 	err := f.redis.setPassword()
 	cfg.Redis = f.redis.cfg

@@ -3,7 +3,6 @@ package servercmd
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -45,8 +44,8 @@ func oneOf(flag, value string, choices ...string) error {
 		return nil
 	}
 	last := len(choices) - 1
-	return fmt.Errorf("--%s must be %s or %s, not %q", flag,
-		strings.Join(choices[:last], ", "), choices[last], value)
+	return cli.Wrong(flag, "must be %s or %s, not %q", strings.Join(choices[:last], ", "),
+		choices[last], value)
 }
 
 // newLog returns a log on w, in JSON or else as text.
