@@ -113,12 +113,11 @@ func (r *run) details(res *Result) error {
 		if watches[i] == nil {
 			continue
 		}
-		again := &part{spool: p.spool, callers: p.callers, owners: p.owners, watches: watches[i],
-			shared: len(r.cfg.RuleSets) > 0}
+		again := &part{spool: p.spool, callers: p.callers, watches: watches[i],
+			shared: r.cfg.RuleSets != nil}
 		all.Go(func() error {
 			defer again.close()
-			err := again.prepare(r.specs, r.nameOf(i), r.first.nanoseconds(), r.last.nanoseconds())
-			if err != nil {
+			if err := r.prepare(again, i); err != nil {
 				return err
 			}
 			return again.decide(func(int) {})

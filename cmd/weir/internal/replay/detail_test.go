@@ -75,7 +75,8 @@ func TestCallersAndRoutesAreCounted(t *testing.T) {
 			})
 			assert.Equal(t, windows[:min(maxBusiest, len(windows))], c.Busiest)
 			for i := range c.Timeline.Rows[0] {
-				total.requests, total.denied = total.requests+c.Timeline.Rows[0][i], total.denied+c.Timeline.Rows[1][i]
+				total.requests += c.Timeline.Rows[0][i]
+				total.denied += c.Timeline.Rows[1][i]
 			}
 			assert.Equal(t, sum{c.Requests, c.Denied}, total)
 		}

@@ -10,9 +10,9 @@ import (
 )
 
 // Follower decides on the lines of a log while it is written, by the Rules or the
-// RuleSets of its Config, in the order of the lines. A request whose time is before that of an earlier line, or over an hour in
-// the future, counts as if it had come with the line before, and times in whole seconds are not
-// spread over them. It is not safe for concurrent use.
+// RuleSets of its Config, in the order of the lines. A request whose time is before that of an
+// earlier line, or over an hour in the future, counts as if it had come with the line before, and
+// times in whole seconds are not spread over them. It is not safe for concurrent use.
 type Follower struct {
 	*run  // of one part, whose timeline is one bin
 	now   func() time.Time

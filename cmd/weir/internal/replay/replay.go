@@ -205,7 +205,8 @@ func Run(cfg Config) (*Result, error) {
 const maxParts = 8
 
 func newRun(cfg Config) *run {
-	r := &run{cfg: cfg, callers: newCallers(), routes: newRouteTable(), first: math.MaxInt64, last: math.MinInt64,
+	r := &run{cfg: cfg, callers: newCallers(), routes: newRouteTable(),
+		first: math.MaxInt64, last: math.MinInt64,
 		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{},
 			Unreadable: Unreadable{Examples: []Example{}}}}
 	r.result.Files = nil
@@ -265,24 +266,26 @@ func (r *run) decide() error {
 	return all.Wait()
 }
 
-// nameOf returns the names of the callers of part i, or of the descriptions.
-func (r *run) nameOf(i int) func(code uint32) string {
+// prepare prepares p, part i, to decide on the whole log.
+func (r *run) prepare(p *part, i int) error {
+	name := func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
 	if d := r.described; d != nil {
-		return func(code uint32) string { return d.names[code] }
+		p.described, p.owners = d, d.owners
+		name = func(code uint32) string { return d.names[code] }
 	}
-	return func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
+	return p.prepare(r.specs, name, r.first.nanoseconds(), r.last.nanoseconds())
 }
 
 func (r *run) decidePart(p *part, i int) error {
 	metered := p.callers
 	if d := r.described; d != nil {
-		p.described, p.owners, p.metered = d, d.owners, d.owners
+		p.metered = d.owners
 		if d.pairs != nil {
 			p.metered, metered = d.pairs, len(d.pair)
 		}
 	}
 	p.spool.sort()
-	if err := p.prepare(r.specs, r.nameOf(i), r.first.nanoseconds(), r.last.nanoseconds()); err != nil {
+	if err := r.prepare(p, i); err != nil {
 		return err
 	}
 	suggest := r.cfg.Suggest

@@ -9,8 +9,8 @@ import (
 // keeps them in runs, which are sorted when all requests are added; a stream merges the runs. A run
 // has a bounded size, so that a spool does not copy its requests to grow.
 //
-// A stream sorts by stamp, then by code, then by route. The order does not depend on the order in which requests
-// were added, so a report does not depend on the order of the lines in a log.
+// A stream sorts by stamp, then by code, then by route. The order does not depend on the order in
+// which requests were added, so a report does not depend on the order of the lines in a log.
 type spool struct {
 	runs [][]event // requests are added to the last
 	most int       // requests in a run
@@ -65,8 +65,8 @@ func (s *spool) sort() {
 }
 
 // compareEvents orders events by stamp, and events of one instant with a fraction of a second by
-// code, then by route. A stream sorts the events of a whole second itself: they are few, and in an ordered log
-// nothing else needs to be sorted.
+// code, then by route. A stream sorts the events of a whole second itself: they are few, and in an
+// ordered log nothing else needs to be sorted.
 func compareEvents(a, b event) int {
 	if a.at != b.at || a.at&1 == 0 {
 		return cmp.Compare(a.at, b.at)
