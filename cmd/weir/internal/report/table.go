@@ -16,7 +16,7 @@ type table struct {
 	Caption string
 	Columns []column
 	Rows    [][]string
-	Links   []string // in the page, the ids to which the names of the rows lead; nil if they do not
+	links   map[int]string // in the page, the ids to which the names of rows lead
 }
 
 type column struct {
@@ -25,12 +25,15 @@ type column struct {
 }
 
 func newTable(caption string, columns ...string) *table {
-	t := &table{Caption: caption}
+	t := &table{Caption: caption, links: make(map[int]string)}
 	for _, name := range columns {
 		t.Columns = append(t.Columns, column{Name: name})
 	}
 	return t
 }
+
+// Link returns the id to which the name of a row leads; it is empty if there is none.
+func (t *table) Link(row int) string { return t.links[row] }
 
 func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
 
@@ -67,11 +70,14 @@ func (t *table) write(w io.Writer, width int) {
 
 // rulesTable has what each rule denies, also the rules that match no request.
 func rulesTable(r *replay.Result) *table {
-	t := newTable("What each limit denies", "limit", "strategy", "admitted", "denied", "share",
+	t := newTable("Limits, and the requests and callers that they deny", "limit", "strategy", "admitted", "denied", "share",
 		"callers denied")
 	t.Columns[1].Text = true
 	for i := range r.Rules {
 		rr, share := &r.Rules[i], "–"
+		if shown(r, i) {
+			t.links[i] = fmt.Sprintf("limit-%d", i)
+		}
 		if rr.Matched > 0 {
 			share = percent(rr.Denied, rr.Matched)
 		}
@@ -86,7 +92,7 @@ func worstTable(i int, rr *replay.RuleResult) *table {
 		"first denial (UTC)")
 	for n, c := range rr.Worst {
 		if c.Detail != nil {
-			t.Links = append(t.Links, fmt.Sprintf("limit-%d-caller-%d", i, n))
+			t.links[n] = fmt.Sprintf("limit-%d-caller-%d", i, n)
 		}
 		t.add(screen.Printable(c.Name), count(c.Requests), count(c.Denied), percent(c.Denied, c.Requests),
 			stamp(c.FirstDenied))
