@@ -68,7 +68,7 @@ rules together and each rule by itself: the requests that it matched, and those 
 in shadow mode, would have denied.
 
 --compare replays a second limit beside --limit, or second rules beside --rules, and reports what
-only one of the two denies, by caller and by path. --replicas replays each limit once more as that
+only one of the two denies, by caller and by route. --replicas replays each limit once more as that
 many instances without a shared store would have decided: a request goes to one of them at random.
 
 --suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the lowest limit that denies a

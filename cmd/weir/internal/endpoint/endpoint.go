@@ -62,11 +62,11 @@ func Of(method, path string) string {
 	case health.MatchString(path):
 		return Health
 	}
-	return method + " " + FoldIDs(path)
+	return method + " " + foldIDs(path)
 }
 
-// FoldIDs returns a canonical path with its ids folded to {id}.
-func FoldIDs(path string) string {
+// foldIDs returns a canonical path with its ids folded to {id}.
+func foldIDs(path string) string {
 	segments := strings.Split(path, "/")
 	for i, s := range segments {
 		if id.MatchString(s) {

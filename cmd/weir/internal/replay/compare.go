@@ -3,8 +3,6 @@ package replay
 import (
 	"cmp"
 	"slices"
-
-	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 )
 
 // Comparison counts the requests that only one of two limits, or of two sets of rules, denies.
@@ -19,9 +17,9 @@ type OnlyOne struct {
 	Denied  uint64  `json:"denied"`
 	Met     int     `json:"callers_denied"` // callers of such a request
 	Callers []Count `json:"callers"`        // the Config.Top with the most of them
-	Paths   []Count `json:"paths"`
+	Routes  []Count `json:"routes"`
 
-	callers, paths map[uint32]uint64 // all, by number, until the end
+	callers, routes map[uint32]uint64 // all, by number, until the end
 }
 
 // Count is a part of the requests of an OnlyOne.
@@ -31,41 +29,32 @@ type Count struct {
 }
 
 // count counts a request that the first denies if a is set, and the second if b is.
-func (c *Comparison) count(a, b bool, caller, path uint32) {
+func (c *Comparison) count(a, b bool, caller, route uint32) {
 	switch {
 	case a && b:
 		c.Both++
 	case a:
-		c.Only[0].count(caller, path)
+		c.Only[0].count(caller, route)
 	case b:
-		c.Only[1].count(caller, path)
+		c.Only[1].count(caller, route)
 	}
 }
 
-func (o *OnlyOne) count(caller, path uint32) {
+func (o *OnlyOne) count(caller, route uint32) {
 	if o.Denied == 0 {
-		o.callers, o.paths = map[uint32]uint64{}, map[uint32]uint64{}
+		o.callers, o.routes = map[uint32]uint64{}, map[uint32]uint64{}
 	}
 	o.Denied++
 	o.callers[caller]++
-	o.paths[path]++
+	o.routes[route]++
 }
 
-// finish sets the top callers and paths. Paths that differ only by their ids are one.
-func (c *Comparison) finish(callers, paths []string, top int) {
-	most := func(counts map[uint32]uint64, names []string, folded func(string) string) []Count {
-		kinds := map[string]Count{}
-		for i, n := range counts {
-			key := folded(names[i])
-			one := Count{key, n + kinds[key].Denied}
-			if kinds[key].Denied == 0 {
-				one.Name = names[i] // it may be the only one
-			}
-			kinds[key] = one
-		}
+// finish sets the top callers and routes.
+func (c *Comparison) finish(callers, routes []string, top int) {
+	most := func(counts map[uint32]uint64, names []string) []Count {
 		all := []Count{}
-		for _, one := range kinds {
-			all = append(all, Count{UTF8(one.Name), one.Denied})
+		for i, n := range counts {
+			all = append(all, Count{UTF8(names[i]), n})
 		}
 		slices.SortFunc(all, func(a, b Count) int {
 			return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))
@@ -75,8 +64,7 @@ func (c *Comparison) finish(callers, paths []string, top int) {
 	for i := range c.Only {
 		o := &c.Only[i]
 		o.Met = len(o.callers)
-		o.Callers = most(o.callers, callers, func(name string) string { return name })
-		o.Paths = most(o.paths, paths, endpoint.FoldIDs)
-		o.callers, o.paths = nil, nil
+		o.Callers, o.Routes = most(o.callers, callers), most(o.routes, routes)
+		o.callers, o.routes = nil, nil
 	}
 }

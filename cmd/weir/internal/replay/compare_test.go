@@ -24,7 +24,7 @@ func TestComparedIsWhatOneDeniesAlone(t *testing.T) {
 		all := func(int) bool { return true }
 		byA, byB := strategySays(t, a, requests, all), strategySays(t, b, requests, all)
 		want := Comparison{Names: [2]string{a.String(), b.String()}}
-		callers, paths := [2]map[string]uint64{{}, {}}, [2]map[string]uint64{{}, {}}
+		callers, routes := [2]map[string]uint64{{}, {}}, [2]map[string]uint64{{}, {}}
 		for i, one := range requests {
 			switch {
 			case !byA[i] && !byB[i]:
@@ -36,12 +36,12 @@ func TestComparedIsWhatOneDeniesAlone(t *testing.T) {
 				}
 				want.Only[side].Denied++
 				callers[side][one.ip]++
-				paths[side][one.path]++
+				routes[side]["GET "+one.path]++
 			}
 		}
 		for i := range want.Only {
 			want.Only[i].Met = len(callers[i])
-			want.Only[i].Callers, want.Only[i].Paths = tallies(callers[i], 4), tallies(paths[i], 4)
+			want.Only[i].Callers, want.Only[i].Routes = tallies(callers[i], 4), tallies(routes[i], 4)
 		}
 		require.NotZero(t, want.Only[0].Denied+want.Only[1].Denied)
 		shuffle(requests, seed)

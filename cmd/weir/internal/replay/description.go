@@ -17,12 +17,12 @@ import (
 	"github.com/weirgo/weir/rules/describe"
 )
 
-// Rules decide on descriptors, which several callers may share, and some reports are by endpoint or
-// by path too. Such a replay numbers distinct descriptions instead of callers while it reads a log.
-// A description is a text: the caller of a request, its endpoint or path, and the descriptors that
+// Rules decide on descriptors, which several callers may share, and some reports are by endpoint
+// too. Such a replay numbers distinct descriptions instead of callers while it reads a log.
+// A description is a text: the caller of a request, its endpoint, and the descriptors that
 // each set of rules makes of it. Memory grows with the number of descriptions.
 
-func (cfg *Config) describes() bool { return cfg.RuleSets != nil || cfg.Compare || cfg.ByEndpoint }
+func (cfg *Config) describes() bool { return cfg.RuleSets != nil || cfg.ByEndpoint }
 
 // describer describes requests. It is not safe for concurrent use.
 type describer struct {
@@ -42,7 +42,11 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 		}
 		d.caller = append(d.caller, '-')
 	}
-	dst = appendText(appendText(dst, string(d.caller)), d.cfg.place(e))
+	place := ""
+	if d.cfg.ByEndpoint {
+		place = endpointOf(e)
+	}
+	dst = appendText(appendText(dst, string(d.caller)), place)
 	for _, s := range d.cfg.RuleSets {
 		all := s.Set.RequestOf(s.Domain, Request(e, d.header), d.ip).Descriptors
 		dst = binary.AppendUvarint(dst, uint64(len(all)))
@@ -60,16 +64,13 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	return dst
 }
 
-// place returns what a report by endpoint or by path needs of a request.
-func (cfg *Config) place(e *accesslog.Entry) string {
+// endpointOf returns the endpoint of a request, of whose path only ids are folded.
+func endpointOf(e *accesslog.Entry) string {
 	path := ""
-	if len(e.Path) > 0 && (cfg.ByEndpoint || cfg.Compare) {
+	if len(e.Path) > 0 {
 		path = urlpath.Canonical(string(e.Path))
 	}
-	if cfg.ByEndpoint {
-		return endpoint.Of(string(e.Method), path)
-	}
-	return path
+	return endpoint.Of(string(e.Method), path)
 }
 
 // Request returns the request with the fields that the log has: the address, the method, the
@@ -151,7 +152,6 @@ func (d *description) read(req *rules.Request) {
 type described struct {
 	names  []string // the descriptions, indexed by code
 	owners []uint32 // the caller, indexed by code
-	places []uint32 // the endpoint or path, indexed by code
 	place  *callers // the names of places
 
 	// pairs are of a caller and an endpoint, for which suggestions are made, indexed by code; pair has
@@ -189,13 +189,13 @@ func (r *run) divide() {
 		r.callers.requests[owner] += texts.requests[one.number]
 		d.place.requests[at] += texts.requests[one.number]
 		if r.cfg.ByEndpoint {
-			if code == 0 || owner != d.owners[code-1] || at != d.places[code-1] {
+			if code == 0 || owner != d.owners[code-1] || at != d.pair[len(d.pair)-1] {
 				d.pair = append(d.pair, at)
 			}
 			d.pairs = append(d.pairs, uint32(len(d.pair)-1))
 		}
 		d.names = append(d.names, texts.names[one.number])
-		d.owners, d.places = append(d.owners, owner), append(d.places, at)
+		d.owners = append(d.owners, owner)
 		codes[one.number] = uint32(code)
 	}
 	for _, run := range r.parts[0].spool.runs { // descriptions have one part

@@ -3,17 +3,16 @@ package replay
 // part decides on the requests of some callers. Callers share no counters, so each part has its own
 // deciders and its own goroutine; if a decider shares counters between callers there is one part.
 type part struct {
-	spool     *spool
-	callers   int
-	deciders  []decider
-	from      []int // decider i has the rows from[i] up to from[i+1]
-	rows      []row
-	denied    []bool // denials of the current requests: by request, then by row
-	timeline  *Timeline
-	bin       int        // of timeline, that of the last request
-	binEnd    int64      // in nanoseconds since the Unix epoch
-	described *described // nil if the numbers are those of callers
-	owners    []uint32   // the callers of descriptions, or nil
+	spool    *spool
+	callers  int
+	deciders []decider
+	from     []int // decider i has the rows from[i] up to from[i+1]
+	rows     []row
+	denied   []bool // denials of the current requests: by request, then by row
+	timeline *Timeline
+	bin      int      // of timeline, that of the last request
+	binEnd   int64    // in nanoseconds since the Unix epoch
+	owners   []uint32 // the callers of descriptions, or nil
 	// the numbers by which suggestions are made, by code; nil if those are callers
 	metered  []uint32
 	apart    Apart       // all requests
@@ -146,7 +145,7 @@ func (p *part) count(h hit, denied []bool) {
 		w.see(h, denied[w.row])
 	}
 	if p.compared != nil {
-		p.compared.count(denied[0], denied[p.from[1]], h.caller, p.described.places[h.code])
+		p.compared.count(denied[0], denied[p.from[1]], h.caller, h.route)
 	}
 	for i, denied := range denied {
 		if denied {

@@ -100,7 +100,7 @@ func (r *run) take(b *block) error {
 		caller := r.callers.number(b.arena[rec.from:rec.to])
 		r.callers.requests[caller]++
 		route := uint32(0)
-		if r.cfg.Routes {
+		if r.cfg.namesRoutes() {
 			route = r.routes.number(rec.route)
 		}
 		r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.marks), route)

@@ -44,7 +44,7 @@ type record struct {
 	at       stamp
 	from, to uint32 // the caller's key in the block's arena
 	marks    marks
-	route    string // without Config.Routes it is empty
+	route    string // empty if nothing is counted by route
 }
 
 // stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, plus one if the
@@ -64,17 +64,17 @@ type scanner struct {
 		append(dst []byte, e *accesslog.Entry) []byte
 	}
 	caller *keyer
-	routes *routeNamer // nil without Config.Routes
+	routes *routeNamer // nil if nothing is counted by route
 	entry  accesslog.Entry
 }
 
 func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
-	format.NoTarget = !cfg.Routes && !cfg.describes() && cfg.Filter.Routes == nil &&
+	format.NoTarget = !cfg.namesRoutes() && !cfg.describes() && cfg.Filter.Routes == nil &&
 		cfg.By != ByPath && cfg.By != ByIPPath
 	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg)}
 	s.keys = s.caller
-	if cfg.Routes {
+	if cfg.namesRoutes() {
 		s.routes = &routeNamer{known: make(map[string]string)}
 	}
 	if cfg.describes() {

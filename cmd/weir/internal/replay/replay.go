@@ -189,7 +189,7 @@ func Run(cfg Config) (*Result, error) {
 	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
 		r.cfg.Suggest = nil
 	}
-	if cfg.Routes {
+	if cfg.namesRoutes() {
 		r.rankRoutes()
 	}
 	if err := r.decide(); err != nil {
@@ -214,8 +214,8 @@ func newRun(cfg Config) *run {
 		r.result.Files = append(r.result.Files, UTF8(name))
 	}
 	n := cmp.Or(cfg.parts, min(runtime.GOMAXPROCS(0), maxParts))
-	if cfg.describes() {
-		n = 1 // callers share counters
+	if cfg.describes() || cfg.Compare {
+		n = 1 // callers share counters, or a Comparison
 	}
 	for _, l := range cfg.Rules {
 		r.specs = append(r.specs, limitSpec(l, cfg.MaxBuckets, n))
@@ -270,7 +270,7 @@ func (r *run) decide() error {
 func (r *run) prepare(p *part, i int) error {
 	name := func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
 	if d := r.described; d != nil {
-		p.described, p.owners = d, d.owners
+		p.owners = d.owners
 		name = func(code uint32) string { return d.names[code] }
 	}
 	return p.prepare(r.specs, name, r.first.nanoseconds(), r.last.nanoseconds())

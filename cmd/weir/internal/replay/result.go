@@ -31,7 +31,7 @@ func (r *run) report() *Result {
 	}
 	if r.cfg.Compare {
 		res.Compared = r.parts[0].compared
-		res.Compared.finish(r.callers.names, r.described.place.names, r.cfg.Top)
+		res.Compared.finish(r.callers.names, r.routes.names, r.cfg.Top)
 	}
 	r.suggest(&res)
 	return &res

@@ -5,9 +5,10 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
-	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
-	"github.com/weirgo/weir/internal/doors/urlpath"
 )
+
+// namesRoutes reports whether anything is counted by route.
+func (cfg *Config) namesRoutes() bool { return cfg.Routes || cfg.Compare }
 
 // Route counts the requests of an endpoint, as endpoint.Of names it, or of several if a log has
 // more than maxRoutes: then paths end after as many segments as that bound admits.
@@ -38,11 +39,7 @@ func (n *routeNamer) name(e *accesslog.Entry) string {
 	if ok {
 		return name
 	}
-	path := ""
-	if len(e.Path) > 0 {
-		path = urlpath.Canonical(string(e.Path))
-	}
-	if name = endpoint.Of(string(e.Method), path); len(name) > maxRouteName {
+	if name = endpointOf(e); len(name) > maxRouteName {
 		name = name[:maxRouteName] + "…"
 	}
 	if len(n.known) == maxKnown {
@@ -115,7 +112,9 @@ func (r *run) rankRoutes() {
 	names, ranks := r.routes.ranks()
 	r.routes.names = names
 	for _, p := range r.parts {
-		p.routes = make([]uint64, len(names))
+		if r.cfg.Routes {
+			p.routes = make([]uint64, len(names))
+		}
 		for _, run := range p.spool.runs {
 			for i := range run {
 				run[i].route = ranks[run[i].route]

@@ -102,8 +102,8 @@ func example() *replay.Result {
 		Apart: apart,
 		Compared: &replay.Comparison{Names: [2]string{"20/1m fixed", "\x1b[31mnew.yaml"}, Both: 1000,
 			Only: [2]replay.OnlyOne{
-				{Callers: []replay.Count{}, Paths: []replay.Count{}},
-				{Denied: 9000, Met: 10, Callers: only, Paths: []replay.Count{{Name: "/login", Denied: 8999}}}}},
+				{Callers: []replay.Count{}, Routes: []replay.Count{}},
+				{Denied: 9000, Met: 10, Callers: only, Routes: []replay.Count{{Name: "/login", Denied: 8999}}}}},
 		Endpoints: []replay.Endpoint{
 			{Name: "GET /users/{id}", Requests: 3000, Callers: 400,
 				Suggestions: slices.Repeat([]replay.Suggestion{

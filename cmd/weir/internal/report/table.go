@@ -130,10 +130,10 @@ func routesTable(routes []replay.Route) *table {
 	return t
 }
 
-// onlyTables have the callers and the paths of what only one of two limits denies.
+// onlyTables have the callers and the routes of what only one of two limits denies.
 func onlyTables(name string, only *replay.OnlyOne) (tables []*table) {
-	for by, all := range [][]replay.Count{only.Callers, only.Paths} {
-		key := []string{"caller", "path"}[by]
+	for by, all := range [][]replay.Count{only.Callers, only.Routes} {
+		key := []string{"caller", "route"}[by]
 		t := newTable("By "+key+": denied only by "+screen.Printable(name), key, "denied")
 		for _, c := range all {
 			t.add(screen.Printable(c.Name), count(c.Denied))
