@@ -70,7 +70,8 @@ func (t *table) write(w io.Writer, width int) {
 
 // rulesTable has what each rule denies, also the rules that match no request.
 func rulesTable(r *replay.Result) *table {
-	t := newTable("Limits, and the requests and callers that they deny", "limit", "strategy", "admitted", "denied", "share",
+	t := newTable("Limits, and the requests and callers that they deny", "limit", "strategy",
+		"admitted", "denied", "share",
 		"callers denied")
 	t.Columns[1].Text = true
 	for i := range r.Rules {
