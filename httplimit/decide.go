@@ -87,19 +87,20 @@ func (c *call) holdToLimits(r *http.Request) {
 		return
 	}
 	failed := c.observe(ctx, allowed && err == nil)
-	if c.decider = 0; !allowed || c.describes {
-		c.decider = c.binding()
-	}
 	switch {
 	case err != nil:
 		c.stopUndecided(ctx, err)
 	case !allowed:
+		c.decider = c.binding()
 		c.stop(Denied, c.DeniedStatus, nil)
 	case failed != none:
 		c.decider = failed
 		c.stop(Bypassed, 0, c.states[failed].ask.Err)
-	case len(c.states) == 0:
-		c.decider = none
+	case c.describes:
+		c.decider = c.binding()
+		return
+	case len(c.states) > 0:
+		c.decider = 0
 		return
 	default:
 		return
@@ -250,9 +251,8 @@ func (m *middleware) bypasses(err error) bool {
 
 // stopUndecided ends a request that a limit could not decide, and that is refused for it.
 func (c *call) stopUndecided(ctx context.Context, err error) {
-	c.decider = none
 	for i := 0; i < len(c.states) && c.decider == none; i++ {
-		if own := c.states[i].ask.Err; ctx.Err() != nil || !c.bypasses(own) {
+		if own := c.states[i].ask.Err; own != nil && (ctx.Err() != nil || !c.bypasses(own)) {
 			c.decider, err = i, own
 		}
 	}

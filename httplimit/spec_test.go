@@ -500,6 +500,10 @@ func TestFailClosedRefundsOtherPolicies(t *testing.T) {
 	burst := admitting(1, time.Second)
 	cfg := hundred()
 	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) {
+		assert.Equal(t, "daily", d.Policy)
+		assert.ErrorIs(t, d.Err, weir.ErrFull)
+	}
 	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour,
 		Strategy: weirtest.FailAll(weir.ErrFull)}}
 	w, ran := serve(burst, cfg, from("203.0.113.7:5000"))
@@ -519,6 +523,16 @@ func TestCanceledRequestIsNotAdmitted(t *testing.T) {
 		from("203.0.113.7:5000").WithContext(ctx))
 	assert.Zero(t, ran)
 	assert.Equal(t, uint64(1), cfg.Stats.Count(httplimit.Canceled))
+
+	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour,
+		Strategy: &weirtest.Fake{Answer: weirtest.Hang}}}
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) {
+		assert.Equal(t, "daily", d.Policy)
+		assert.ErrorIs(t, d.Err, context.Canceled)
+	}
+	_, ran = serve(admitting(1, time.Second), cfg, from("203.0.113.7:5000").WithContext(ctx))
+	assert.Zero(t, ran)
+	assert.Equal(t, uint64(2), cfg.Stats.Count(httplimit.Canceled))
 }
 
 type failingWriter struct{ t *testing.T }
