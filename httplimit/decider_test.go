@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -56,6 +57,43 @@ func cmpKey(d httplimit.Decision) string {
 		return "203.0.113.7"
 	}
 	return d.Key
+}
+
+// A refusal has the t of the limits that denied, and of no others: of none if the Decider does not
+// say which did.
+func TestARefusalHasTheResetOfThoseThatDenied(t *testing.T) {
+	attempts := limits.Attempts{
+		limits.NewAttempt(denying(5, 9*time.Second)), limits.NewAttempt(admitting(1, 8*time.Second)),
+		limits.NewAttempt(weirtest.FailAll(errDown)),
+	}
+	for i := range attempts {
+		_, _ = attempts[i:i+1].Take(t.Context(), nil)
+	}
+	report := func(v *httplimit.Verdict) {
+		v.Report(httplimit.Decision{Policy: "denies", Outcome: httplimit.Denied}, &attempts[0], 9*time.Second)
+		v.Report(httplimit.Decision{Policy: "admits"}, &attempts[1], 8*time.Second)
+	}
+	for name, row := range map[string]struct {
+		decide decider
+		want   string
+	}{
+		"it denies, and says no more": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true },
+			`"100/1m";r=100`},
+		"it denies": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true; report(v) },
+			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`},
+		"it fails": {func(_ *http.Request, v *httplimit.Verdict) {
+			v.Err = errDown
+			report(v)
+			v.Report(httplimit.Decision{Policy: "fails"}, &attempts[2], 0)
+		},
+			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`},
+	} {
+		cfg := hundred()
+		cfg.Decider, cfg.Logger = row.decide, slog.New(slog.DiscardHandler)
+		w, ran := serve(admitting(1, 30*time.Second), cfg, from("203.0.113.7:1"))
+		assert.Zero(t, ran, name)
+		assert.Equal(t, row.want, w.Header().Get("RateLimit"), name)
+	}
 }
 
 // A policy that does not apply has no part in a request that a Decider decides, whatever it has

@@ -35,7 +35,7 @@ const (
 	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed
 	// window, until the oldest hit counts less for a sliding one. A Strategy that counts elsewhere
 	// and is no [weir.Forecaster] has the time until all of the limit is available, except when
-	// nothing remains. On a denial only the policies that denied have a t, so that Retry-After is
+	// nothing remains. On a refusal only the policies that denied have a t, so that Retry-After is
 	// never earlier than t.
 	//
 	// Concurrency has the unit qu="concurrent-requests" and no w, and a t only on a denial: a
@@ -189,7 +189,7 @@ func appendPolicies(dst []byte, states []state) []byte {
 
 // appendRemaining appends the RateLimit field, with a comma before each item.
 func (c *call) appendRemaining(dst []byte) []byte {
-	denied := c.outcome == Denied
+	refused := c.status != 0
 	for i := range c.states {
 		s := &c.states[i]
 		if s.exempt || s.undecided {
@@ -201,11 +201,11 @@ func (c *call) appendRemaining(dst []byte) []byte {
 			dst = append(dst, itemOf(printableName(s.shown.name))...)
 		}
 		dst = strconv.AppendUint(dst, min(s.remaining, structuredfield.MaxInteger), 10)
-		if s.reset < 0 || denied && !s.denied {
+		if s.reset < 0 || refused && !s.denied {
 			continue
 		}
 		t := s.reset
-		if denied {
+		if refused {
 			t = spread(max(time.Millisecond, t), c.jitter)
 		}
 		dst = append(dst, ";t="...)

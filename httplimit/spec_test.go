@@ -510,6 +510,8 @@ func TestFailClosedRefundsOtherPolicies(t *testing.T) {
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Equal(t, []string{"Run", "Refund"}, methods(burst))
+	assert.Equal(t, `"100/1m";r=100`, w.Header().Get("RateLimit"), "t is not when the request passes")
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }
 
 func TestCanceledRequestIsNotAdmitted(t *testing.T) {
