@@ -26,13 +26,10 @@ func (c *call) counts(r *http.Request, status int) bool {
 		status := int(conn.status.Load())
 		return status <= 0 || c.CountIf(status)
 	}
-	if status != 0 {
-		w.begin(status)
-	}
 	if w.lost || w.status == 0 && w.clientGone() {
 		return true
 	}
-	return c.CountIf(cmp.Or(int(w.status), http.StatusOK))
+	return c.CountIf(cmp.Or(int(w.status), status, http.StatusOK))
 }
 
 // watch makes w and the returned request record what counts needs.

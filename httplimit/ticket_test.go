@@ -233,3 +233,26 @@ func TestAHijackedConnectionKeepsThePlace(t *testing.T) {
 		})
 	}
 }
+
+// The status that End is given counts if none was written to the Writer.
+func TestEndsStatusCountsUnlessOneWasWritten(t *testing.T) {
+	for name, row := range map[string]struct {
+		handle http.HandlerFunc
+		end    int
+		want   int
+	}{
+		"nothing is written, and End knows":      {func(http.ResponseWriter, *http.Request) {}, 401, 401},
+		"nothing is written, and nobody knows":   {func(http.ResponseWriter, *http.Request) {}, 0, 200},
+		"a status is written, and End disagrees": {writeHeaders(404), 401, 404},
+		"a hint is written, and End knows":       {writeHeaders(103), 401, 401},
+	} {
+		seen := 0
+		guard := newRig(t, func(cfg *httplimit.Config) {
+			cfg.CountIf = func(status int) bool { seen = status; return true }
+		})
+		ticket := guard.Begin(from("203.0.113.7:1"))
+		row.handle(ticket.Writer(httptest.NewRecorder()))
+		ticket.End(row.end)
+		assert.Equal(t, row.want, seen, name)
+	}
+}
