@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/limits"
 )
 
 // rig is a guard that admits two requests of a caller in a minute and one at a time.
@@ -254,5 +255,40 @@ func TestEndsStatusCountsUnlessOneWasWritten(t *testing.T) {
 		row.handle(ticket.Writer(httptest.NewRecorder()))
 		ticket.End(row.end)
 		assert.Equal(t, row.want, seen, name)
+	}
+}
+
+// A request has nothing of those before it, whose memory it uses: neither the status that was
+// written, nor the places that a Decider's limits held.
+func TestARequestHasNothingOfThoseBefore(t *testing.T) {
+	seen := 0
+	guard := newRig(t, func(cfg *httplimit.Config) {
+		cfg.CountIf = func(status int) bool { seen = status; return false }
+	})
+	for range 10 {
+		ticket := guard.Begin(from("203.0.113.7:1"))
+		w, _ := ticket.Writer(httptest.NewRecorder())
+		w.WriteHeader(http.StatusNotFound)
+		ticket.End(0)
+		require.Equal(t, http.StatusNotFound, seen)
+		guard.Begin(from("203.0.113.7:1")).End(http.StatusUnauthorized)
+		require.Equal(t, http.StatusUnauthorized, seen)
+	}
+
+	limiter := newLimiter(t, at(noon))
+	one, err := limits.NewAttempt(limiter.InFlight()).Holding()
+	require.NoError(t, err)
+	one.Request = weir.Request{Key: "k", Limit: 1, Duration: time.Minute}
+	decides := httplimit.NewGuard(nil, httplimit.Config{
+		Decider: decider(func(r *http.Request, v *httplimit.Verdict) {
+			v.Attempts = limits.Attempts{one}
+			allowed, err := v.Attempts.Take(r.Context(), nil)
+			v.Denied, v.Err = !allowed, err
+		}),
+	})
+	for range 10 {
+		ticket := decides.Begin(from("203.0.113.7:1"))
+		require.True(t, ticket.Passes())
+		ticket.End(0)
 	}
 }
