@@ -8,6 +8,8 @@
 package ginlimit
 
 import (
+	"bufio"
+	"net"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -105,6 +107,12 @@ func (w *writer) WriteString(s string) (int, error) {
 func (w *writer) Flush() {
 	w.begin()
 	w.ResponseWriter.Flush()
+}
+
+// Hijack implements http.Hijacker. The guard watches the connection: for CountIf, and until it is
+// closed for the place in flight.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.guard).Hijack()
 }
 
 // Unwrap serves http.ResponseController.

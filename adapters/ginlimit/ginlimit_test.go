@@ -60,6 +60,11 @@ var web = doortest.Web{
 			e.GET("/orders/:id", limit, hello)
 		})
 	},
+	Handler: func(guard *httplimit.Guard, handle http.HandlerFunc) http.Handler {
+		e := gin.New()
+		e.GET("/", ginlimit.New(guard), func(c *gin.Context) { handle(c.Writer, c.Request) })
+		return e
+	},
 }
 
 func TestTheDoorOfGin(t *testing.T) { doortest.Run(t, "../..", web.Door()) }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -43,6 +45,10 @@ type Web struct {
 	// Method, and GET /orders/:id.
 	Routes func(t *testing.T, guard *httplimit.Guard) (url string)
 	Method string
+
+	// Handler has handle, in a framework of net/http, answer GET / behind the guard. Nil: it is of
+	// another kind.
+	Handler func(guard *httplimit.Guard, handle http.HandlerFunc) http.Handler
 }
 
 // Answerer returns what to answer a request with, by its context and header.
@@ -75,6 +81,9 @@ func (web *Web) Check(t *testing.T) {
 	t.Run("a key from the context", web.context)
 	t.Run("a Strategy that cannot decide", web.undecided)
 	t.Run("CountIf sees the status", web.statuses)
+	if web.Handler != nil {
+		t.Run("a connection that is hijacked", web.hijacked)
+	}
 	assert.PanicsWithValue(t, web.Package+": no guard", func() { web.New(nil) })
 }
 
@@ -303,4 +312,44 @@ func (web *Web) statuses(t *testing.T) {
 	resp, _ := Get(t, url+web.Pages[len(web.Pages)-1].Path)
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode,
 		"the second attempt after a failed one")
+}
+
+// hijacked checks that a connection which a handler has hijacked is in flight until it is closed,
+// and that CountIf sees the status which the handler has written there.
+func (web *Web) hijacked(t *testing.T) {
+	limiter, _ := NewLimiter(t)
+	places := limiter.InFlight().Limit(1).Named("streams")
+	held := func() bool {
+		res, err := places.Peek(t.Context(), "127.0.0.1")
+		require.NoError(t, err)
+		return !res.Allowed()
+	}
+	statuses, conns, over := make(chan int, 1), make(chan net.Conn, 1), make(chan bool, 1)
+	handler := web.Handler(httplimit.NewGuard(limiter.FixedWindow().Limit(1, time.Minute),
+		httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Concurrency: httplimit.Policy{Strategy: places},
+			CountIf: func(status int) bool { statuses <- status; return true },
+		}), func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		assert.NoError(t, err)
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		assert.NoError(t, err)
+		conns <- conn
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r)
+		over <- true
+	}))
+	defer server.Close()
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, client.Close()) }()
+	_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	require.NoError(t, err)
+	conn := <-conns
+	<-over
+	assert.Equal(t, http.StatusSwitchingProtocols, <-statuses)
+	assert.True(t, held())
+	assert.NoError(t, conn.Close())
+	assert.False(t, held())
 }
