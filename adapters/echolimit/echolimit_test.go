@@ -78,6 +78,14 @@ var web = doortest.Web{
 			e.GET("/orders/:id", hello, limit)
 		})
 	},
+	Handler: func(guard *httplimit.Guard, handle http.HandlerFunc) http.Handler {
+		e := echo.New()
+		e.GET("/", func(c *echo.Context) error {
+			handle(c.Response(), c.Request())
+			return nil
+		}, echolimit.New(guard))
+		return e
+	},
 }
 
 func TestTheDoorOfEcho(t *testing.T) { doortest.Run(t, "../..", web.Door()) }
