@@ -93,7 +93,7 @@ func (p Policy) Key(caller string) string {
 type policy struct {
 	Policy
 	limited    bool            // it has a limit besides LimitFunc
-	varies     bool            // from request to request: see policyState.choose
+	varies     bool            // from request to request: see state.choose
 	plans      *plans          // of LimitFunc
 	limit      *weir.Limit     // if the policy was given one
 	template   limits.Attempt  // of Strategy, with the numbers; each call has a copy
