@@ -123,7 +123,7 @@ func (c *Config) check() error {
 	}
 	if c.Upstream != nil {
 		if err := checkUpstream(c.Upstream); err != nil {
-			return err
+			return &cli.FlagError{Flags: []string{"upstream"}, Err: err}
 		}
 	}
 	limited := slices.ContainsFunc(c.limited(), func(r Route) bool { return len(r.Limits) > 0 })
@@ -133,19 +133,43 @@ func (c *Config) check() error {
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}
-	for _, r := range c.Routes {
+	if err := checkNames("limit", 0, c.Limits); err != nil {
+		return err
+	}
+	for i, r := range c.Routes {
 		if len(r.Limits) == 0 && r.Cost == 0 && !c.By.keys.Pattern {
-			return fmt.Errorf("route %q: want a limit or a cost, such as %q; cost=1 takes it out of a "+
-				"wider route", r.Pattern, r.Pattern+" limit=5/1m")
+			return &cli.FlagError{Flags: []string{"route"}, Item: i, Err: fmt.Errorf("route %q: want a "+
+				"limit or a cost, such as %q; cost=1 takes it out of a wider route", r.Pattern,
+				r.Pattern+" limit=5/1m")}
+		}
+		if err := checkNames("route", i, r.Limits); err != nil {
+			return err
 		}
 	}
 	if c.AddressPath != "" && !strings.HasPrefix(c.AddressPath, "/") {
-		return fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)
+		return &cli.FlagError{Flags: []string{"address-path"},
+			Err: fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)}
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		return errors.New("--tls-cert needs --tls-key, and --tls-key needs --tls-cert")
 	}
 	return c.Admin.check()
+}
+
+// checkNames fails if two of limits have one name. They are the values of --limit, or those of one
+// item of --route.
+func checkNames(flag string, item int, limits []rule.Rule) error {
+	for i, l := range limits {
+		if !slices.ContainsFunc(limits[:i], func(m rule.Rule) bool { return m.Name == l.Name }) {
+			continue
+		}
+		if flag == "limit" {
+			item = i
+		}
+		return &cli.FlagError{Flags: []string{flag}, Item: item, Err: fmt.Errorf("two limits are named "+
+			"%q: leave one out, or give it a name, such as second=%s", l.Name, l.Limit)}
+	}
+	return nil
 }
 
 const (
@@ -226,5 +250,11 @@ func (c *Config) routes() (*routes.Table, error) {
 	for i, r := range c.Routes {
 		all[i] = routes.Route{Pattern: r.Pattern, Cost: r.Cost, Limited: len(r.Limits) > 0}
 	}
-	return routes.New(all, c.By.keys)
+	table, err := routes.New(all, c.By.keys)
+	for i := 0; err != nil; i++ { // which of them is it?
+		if _, err := routes.New(all[:i+1], c.By.keys); err != nil {
+			return nil, &cli.FlagError{Flags: []string{"route"}, Item: i, Err: err}
+		}
+	}
+	return table, nil
 }

@@ -279,7 +279,7 @@ func reconfigure(
 		cfg.Guard.Respond = cfg.DeniedPage.Respond
 	}
 	if err := p.Reconfigure(cfg); err != nil {
-		return before, err
+		return before, located(err)
 	}
 	return cmd.Flags(), nil
 }

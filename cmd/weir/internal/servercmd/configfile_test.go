@@ -106,6 +106,10 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"limit: 1/1m\nheaders: darft", "", `weir.yaml:2:10: --headers must be draft`},
 		{"rules: a.yaml\nlimit: 1/1m", "", `weir.yaml:2:1: --limit and --rules exclude each other`},
 		{"rules: a.yaml", "--limit 1/1m", `weir.yaml:1:1: --limit and --rules exclude each other`},
+		{"limit: 1/1m\nroute:\n  - / limit=1/1m\n  - '/{x limit=1/1m'", "", `weir.yaml:4:5: route "/{x"`},
+		{"limit: 1/1m\nroute:\n  - / limit=1/1m\n  - /x", "", `weir.yaml:4:5: route "/x": want a limit`},
+		{"limit: [1/1m, 2/1m, 1/1m]", "", `weir.yaml:1:21: two limits are named "1/1m": leave one out`},
+		{"limit: 1/1m\naddress-path: x", "", `weir.yaml:2:15: the path "x" of the address`},
 		{"limit: 1/1m", "--limit nine", `limit "nine": want`},
 		{"limit: 1/1m", "--keep 0s", `--keep must be positive`},
 	} {
@@ -116,7 +120,10 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(of.text+"\n"), 0o600))
 		located, err := readConfig(cmd, file)
 		require.NoError(t, err, of.text)
-		_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+		cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+		if err == nil {
+			_, err = proxy.New(cfg)
+		}
 		require.Error(t, err, of.text)
 		text := located(err).Error()
 		if strings.HasPrefix(of.want, "weir.yaml") {

@@ -348,7 +348,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	}
 	p, err := proxy.New(cfg)
 	if err != nil {
-		return err
+		return located(err)
 	}
 	running := cmd.Flags()
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
