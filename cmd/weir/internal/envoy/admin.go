@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -47,7 +48,7 @@ func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
 
 // serveStats answers with what the page shows.
 func (s *Server) serveStats(w http.ResponseWriter, _ *http.Request) {
-	shown := live.NewShown("weir serve", s.started, &s.meter, s.tally.denied)
+	shown := live.NewShown("weir serve", s.started, &s.meter, s.tally.denied, screen.Printable)
 	total := s.tally.totals()
 	shown.Requests = map[string]uint64{
 		httplimit.Admitted.String(): total.Admitted, httplimit.Denied.String(): total.Denied,

@@ -89,8 +89,10 @@ type Caller struct {
 // WorstShown is how many of the worst callers the page shows.
 const WorstShown = 20
 
-// NewShown returns a Shown, but for its Requests and Rules.
-func NewShown(program string, started time.Time, m *Meter, d *Denials) Shown {
+// NewShown returns a Shown, but for its Requests and Rules. Callers have what name returns.
+func NewShown(
+	program string, started time.Time, m *Meter, d *Denials, name func(key string) string,
+) Shown {
 	s := Shown{Program: program, Started: started.UnixMilli(), Now: time.Now().UnixMilli()}
 	past := m.Past()
 	n := len(past)
@@ -101,16 +103,16 @@ func NewShown(program string, started time.Time, m *Meter, d *Denials) Shown {
 	s.PerSecond = rates
 	s.Minute, s.Hour, s.Total = m.Sums()
 	top, all := d.Top(WorstShown)
-	s.Worst, s.Denials = Callers(top), all
+	s.Worst, s.Denials = Callers(top, name), all
 	return s
 }
 
-// Callers returns callers as the page shows them.
-func Callers(top []offenders.Offender) []Caller {
+// Callers returns callers as the page shows them, by their names.
+func Callers(top []offenders.Offender, name func(key string) string) []Caller {
 	shown := make([]Caller, len(top))
 	for i, c := range top {
 		shown[i] = Caller{
-			ID: ID(c.Key), Name: screen.Printable(c.Key), N: c.Denied, Error: c.Error,
+			ID: ID(c.Key), Name: name(c.Key), N: c.Denied, Error: c.Error,
 			Last: c.Last.UnixMilli(),
 		}
 	}

@@ -129,7 +129,7 @@ func (p *Proxy) doubtOf(e httplimit.DenyEntry, r *http.Request, confirmed int) *
 		return nil
 	}
 	return &doubt{fmt.Sprintf("%s would stop %s; to do so, repeat it with \"confirm\": %d",
-		describe(e), strings.Join(reasons, ", and "), stopped), stopped}
+		p.describe(e), strings.Join(reasons, ", and "), stopped), stopped}
 }
 
 // isWide reports whether p has more than a quarter of the addresses that clients have: of IPv6,
@@ -176,6 +176,9 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e, err := c.entry(time.Now())
+	if err == nil && c.What != "" && e.Key != "" {
+		e.Key, err = p.keyOf(e.Key)
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -203,7 +206,7 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", describe(e))
+	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", p.describe(e))
 	if err := p.denyFile.save(p.denied); err != nil {
 		p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
 		http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".",

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -43,6 +45,38 @@ func ParseBy(text string) (By, error) {
 
 // String returns b as it was given.
 func (b By) String() string { return b.text }
+
+// split returns the parts of a key, or nil if it is none of b.
+func (b By) split(key string) (parts []string) {
+	for range b.parts {
+		length, rest, _ := strings.Cut(key, ":")
+		n, err := strconv.Atoi(length)
+		if err != nil || n < 0 || n > len(rest) {
+			return nil
+		}
+		parts, key = append(parts, rest[:n]), rest[n:]
+	}
+	if key != "" {
+		return nil
+	}
+	return parts
+}
+
+// shown returns a key as text for people: of several parts these, with spaces between them.
+func (b By) shown(key string) string {
+	if len(b.parts) > 1 {
+		parts := b.split(key)
+		for i, part := range parts {
+			if part == "" || strings.Contains(part, " ") {
+				parts[i] = strconv.Quote(part)
+			}
+		}
+		if parts != nil {
+			key = strings.Join(parts, " ")
+		}
+	}
+	return screen.Printable(key)
+}
 
 // shadows reports whether a field, whose plainName is plain, is another spelling of one that b
 // reads, so that the upstream may read a key that was not counted.

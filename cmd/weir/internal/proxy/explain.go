@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,7 +19,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/limits"
@@ -130,43 +130,55 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 		return "", errors.New("want a key")
 	}
 	e, err := cli.Entry(text)
-	if err != nil || e.Key != "" {
-		return p.shownAs(e.Key), err
+	switch {
+	case err != nil:
+		return "", err
+	case e.Key != "":
+		return p.keyOf(e.Key)
 	}
 	if p.cfg.By.text != "ip" || !e.Prefix.IsSingleIP() {
-		return text, nil
+		return p.keyOf(text)
 	}
 	return p.cfg.wide(httplimit.RemoteAddr()).Extract(&http.Request{
 		RemoteAddr: net.JoinHostPort(e.Prefix.Addr().String(), "0"), Header: http.Header{},
 	})
 }
 
-// shownAs returns the key of a caller that is known, and shown as text, or text itself: what cannot
-// be printed of a key is escaped, and may be typed so.
-func (p *Proxy) shownAs(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
+// keyOf returns the key that text names: that of a caller who is known and shown so, which escapes
+// what cannot be printed, or text itself. Where keys have several parts it is as many words.
+func (p *Proxy) keyOf(text string) (string, error) {
+	by := p.cfg.By
+	if len(by.parts) == 1 && !strings.Contains(text, `\`) {
+		return text, nil
 	}
 	known, _ := p.recent.callers(time.Now())
 	top, _ := p.denials.Top(live.Counted)
 	for _, o := range top {
 		known[o.Key] = netip.Addr{}
 	}
-	if _, ok := known[text]; ok {
-		return text
+	if _, ok := known[text]; ok || by.split(text) != nil {
+		return text, nil
 	}
 	for key := range known {
-		if screen.Printable(key) == text {
-			return key
+		if by.shown(key) == text {
+			return key, nil
 		}
 	}
-	return text
+	words := strings.Fields(text)
+	switch len(by.parts) {
+	case 1:
+		return text, nil
+	case len(words):
+		return weir.JoinKey(words...), nil
+	}
+	return "", fmt.Errorf("%q names no caller: here a key has %d parts, those of --by %s, with spaces "+
+		"between them", text, len(by.parts), by)
 }
 
 // explain returns why the caller with a key is limited, or why it is not.
 func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 	now := time.Now()
-	x := &cli.Explained{ID: live.ID(key), Name: screen.Printable(key), Now: now.UnixMilli(),
+	x := &cli.Explained{ID: live.ID(key), Name: p.cfg.By.shown(key), Now: now.UnixMilli(),
 		Shadow: p.cfg.Guard.Shadow, Rules: p.ruled != nil}
 	addr := p.recent.addr(key)
 	if p.cfg.By.text == "ip" && !addr.IsValid() {
@@ -230,7 +242,7 @@ func whom(e httplimit.DenyEntry) httplimit.DenyEntry {
 
 // listed returns an entry of the deny list as the page shows it.
 func (p *Proxy) listed(e httplimit.DenyEntry) cli.Listed {
-	l := cli.Listed{Name: describe(e), Kind: "prefix", By: "hand"}
+	l := cli.Listed{Name: p.describe(e), Kind: "prefix", By: "hand"}
 	switch {
 	case e.Key != "":
 		l.ID, l.Kind = live.ID(e.Key), "key"

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -206,4 +208,43 @@ func TestExplainOfAKeyThatCannotBePrinted(t *testing.T) {
 	assert.Empty(t, x.Last, "a key that is spelled so comes first")
 	x = explained(t, s, url.Values{"key": {`no\xffne`}})
 	assert.Zero(t, x.Limits[0].Used)
+}
+
+// Where keys have several parts, a caller is shown by these, and named so, in the deny list too.
+func TestCallersOfSeveralParts(t *testing.T) {
+	cfg := by(t, config(t, "1/1d"), "header:X-Key+path")
+	cfg.Deny = []httplimit.DenyEntry{{Key: "eve /b"}}
+	s := serve(t, cfg)
+	ask := func(key, path string) int { return status(t, "GET", s.front.URL+path, "X-Key", key) }
+	require.Equal(t, []int{200, 429, 200}, []int{ask("ann", "/a"), ask("ann", "/a"), ask("ann", "/b")})
+	require.Equal(t, 200, ask("two words", "/a"))
+	assert.Equal(t, 403, ask("eve", "/b"))
+	assert.Equal(t, 200, ask("eve", "/a"))
+	for name, want := range map[string]string{
+		"ann /a": "ann /a", "3:ann2:/a": "ann /a", "key:3:ann2:/a": "ann /a", "bob /a": "bob /a",
+		`"two words" /a`: `"two words" /a`,
+	} {
+		x := explained(t, s, url.Values{"key": {name}})
+		assert.Equal(t, want, x.Name)
+		assert.Equal(t, x.Name != "bob /a", x.Limits[0].Used == 1, name)
+	}
+	for _, name := range []string{"ann", "127.0.0.1", "ann /a x"} {
+		resp, body := send(t, "GET", s.back.URL+"/-/explain?"+url.Values{"key": {name}}.Encode(), nil)
+		assert.Equal(t, 400, resp.StatusCode)
+		assert.Equal(t, fmt.Sprintf("%q names no caller: here a key has 2 parts, those of --by "+
+			"header:X-Key+path, with spaces between them\n", name), body)
+	}
+	resp, body := send(t, "POST", s.back.URL+"/-/deny", strings.NewReader(`{"what": "ann"}`),
+		"Weir-Admin", "1")
+	assert.Equal(t, 400, resp.StatusCode, body)
+	resp, body = send(t, "POST", s.back.URL+"/-/deny", strings.NewReader(`{"what": "ann /b"}`),
+		"Weir-Admin", "1")
+	require.Equal(t, 204, resp.StatusCode, body)
+	assert.Equal(t, 403, ask("ann", "/b"))
+	_, body = send(t, "GET", s.back.URL+"/-/stats", nil)
+	assert.Contains(t, body, `"name":"ann /a"`)
+
+	cfg.Deny = []httplimit.DenyEntry{{Key: "ann"}}
+	_, err := New(cfg)
+	assert.ErrorContains(t, err, `--deny: "ann" names no caller`)
 }

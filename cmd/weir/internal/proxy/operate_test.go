@@ -219,7 +219,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	again := serve(t, cfg)
 	names := func(entries []httplimit.DenyEntry) (all []string) {
 		for _, e := range entries {
-			all = append(all, describe(e))
+			all = append(all, new(Proxy).describe(e))
 		}
 		return all
 	}

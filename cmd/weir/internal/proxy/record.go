@@ -73,7 +73,7 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 	if d := &rec.decision; rec.decided {
 		attrs = append(attrs, slog.Any("", d)) // inlined beside the request's attributes
 		if p.cfg.LogKey {
-			attrs = append(attrs, slog.String("key", screen.Printable(d.Key)))
+			attrs = append(attrs, slog.String("key", p.cfg.By.shown(d.Key)))
 		}
 	}
 	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)

@@ -12,7 +12,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -83,7 +82,7 @@ func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
 // figures collects the statistics.
 func (p *Proxy) figures() *figures {
 	f := &figures{
-		Shown:    live.NewShown("weir proxy", p.started, &p.meter, p.denials),
+		Shown:    live.NewShown("weir proxy", p.started, &p.meter, p.denials, p.cfg.By.shown),
 		Stopping: p.stopping.Load(),
 		By:       p.cfg.By.String(),
 		Shadow:   p.cfg.Guard.Shadow,
@@ -147,9 +146,9 @@ func (p *Proxy) listShown() ([]cli.Listed, int) {
 }
 
 // describe returns an entry as text for logs and the page.
-func describe(e httplimit.DenyEntry) string {
+func (p *Proxy) describe(e httplimit.DenyEntry) string {
 	if e.Key != "" {
-		return screen.Printable(e.Key)
+		return p.cfg.By.shown(e.Key)
 	}
 	return e.Prefix.String()
 }

@@ -73,6 +73,6 @@ func (p *Proxy) tried() *tried {
 	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
 	top, _ := t.denials.Top(live.Counted)
 	s.Callers = len(top)
-	s.Worst = live.Callers(top[:min(len(top), live.WorstShown)])
+	s.Worst = live.Callers(top[:min(len(top), live.WorstShown)], p.cfg.By.shown)
 	return s
 }
