@@ -171,8 +171,8 @@ func (p *Proxy) keyOf(text string) (string, error) {
 	case len(words):
 		return weir.JoinKey(words...), nil
 	}
-	return "", fmt.Errorf("%q names no caller: here a key has %d parts, those of --by %s, with spaces "+
-		"between them", text, len(by.parts), by)
+	return "", fmt.Errorf("%q names no caller: here a key has %d parts, those of --by %s, with "+
+		"spaces between them", text, len(by.parts), by)
 }
 
 // explain returns why the caller with a key is limited, or why it is not.
