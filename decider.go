@@ -29,11 +29,12 @@ func init() {
 	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Place, Held]{
 		LocalOf: localOf,
 		Known:   func(m *Limit) *atomic.Value { return &m.decider().known },
+		Inner:   inner,
 		Keep:    keep,
 	}
 }
 
-// decider decides for a Limit. It is immutable.
+// decider decides for a Limit. It is immutable but for known.
 type decider struct {
 	strategy Strategy     // counts for the limit, whatever the numbers of a request
 	local    local        // of a strategy of this package that decides at once; else nil
@@ -288,16 +289,23 @@ func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (
 // decide sets the result to what one Strategy says, and returns how long that holds, if it is
 // known.
 func (c *call) decide(ctx context.Context, d *decider, look bool) (left time.Duration, err error) {
-	run := d.strategy.Run
-	switch k, isKeyed := d.strategy.(keyed); {
+	switch {
 	case d.local != nil && look:
 		return d.local.Look(&c.request, &c.result, forlimits.NoSight)
 	case d.local != nil:
 		return d.local.Run(&c.request, &c.result, forlimits.NoSight)
-	case look:
-		run = d.strategy.(Peeker).Peek
-	case isKeyed:
-		run = k.Apply(&c.request).Run // it would copy the request
+	}
+	s := d.strategy
+	if of := inner(s, &c.request); of != nil { // which would copy the request
+		s = of
+	}
+	run := s.Run
+	if look {
+		p, ok := s.(Peeker)
+		if !ok {
+			return 0, fmt.Errorf("weir: %s cannot peek: %w", NameOf(s), errors.ErrUnsupported)
+		}
+		run = p.Peek
 	}
 	res, err := run(ctx, &c.request)
 	switch {

@@ -38,18 +38,27 @@ func (p keyed) Prompt() bool {
 	return ok && s.Prompt()
 }
 
-// Apply makes r the request that the strategy gets, and returns that.
-func (p keyed) Apply(r *Request) Strategy {
+// apply makes r the request that the strategy gets.
+func (p keyed) apply(r *Request) {
 	r.Limit, r.Duration = p.n, p.d
 	if r.Key != "" { // an empty key is to stay an error
 		r.Key = p.CountedKey(r.Key)
 	}
+}
+
+// inner returns the strategy of a keyed one, and makes r the request that it gets; else nil.
+func inner(s Strategy, r *Request) Strategy {
+	p, ok := s.(keyed)
+	if !ok {
+		return nil
+	}
+	p.apply(r)
 	return p.strategy
 }
 
 func (p keyed) request(r *Request) *Request {
 	q := *r
-	p.Apply(&q)
+	p.apply(&q)
 	return &q
 }
 

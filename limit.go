@@ -78,7 +78,7 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
 	own, ok := asOwn(s)
 	bound, hasNumbers := s.(bounded)
-	_, isSeveral := As[several](s)
+	_, isSeveral := s.(several)
 	switch {
 	case s == nil:
 		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
@@ -87,7 +87,8 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	case ok:
 		err = own.check(m)
 	default:
-		if _, tiers := As[tiered](s); tiers || isSeveral {
+		_, tiers := As[tiered](s)
+		if _, inside := As[several](s); tiers || inside {
 			m.n, m.d = 0, 0
 			break
 		}
@@ -183,9 +184,10 @@ func (m *Limit) String() string {
 		b.WriteString(m.name + ": ")
 	}
 	b.WriteString(NameOf(m.strategy))
-	s, _ := asOwn(m.strategy)
-	switch _, inFlight := s.(Holder); {
-	case inFlight:
+	s, ok := asOwn(m.strategy)
+	_, holds := s.(Holder)
+	switch {
+	case ok && holds:
 		fmt.Fprintf(&b, ", %d at a time", m.n)
 	case m.d > 0:
 		fmt.Fprintf(&b, ", %d in %s", m.n, m.Period())

@@ -20,7 +20,7 @@ type List struct {
 // of the period, with its Meta. It takes the memory of [Limiter.SlidingLog], and is bounded as that
 // is; a period that has ended is freed with the caller's next hit, or swept. A plain Refund takes
 // from the newest hits, of the last thousand, that have the Meta of the request, then from the
-// newest others; a [Reservation] takes from its own.
+// newest others; a Reservation of package limits takes from its own.
 //
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and Hits.

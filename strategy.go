@@ -69,7 +69,7 @@ type Result struct {
 	ExpiresAt time.Time
 
 	// Limit is what TotalRequests is held against where that is none of the Request: of [Tiers] and
-	// [All] the Limit, or burst, of the one that binds. Else it is 0.
+	// limits.All the Limit, or burst, of the one that binds. Else it is 0.
 	Limit uint64
 }
 

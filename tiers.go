@@ -26,7 +26,7 @@ type Tiers struct {
 // RunTier returns it, and its Limit is the Result's. After ExpiresAt of an admission longer tiers
 // may still count it. A Result does not say which slice it is of: so a plain Refund gives back to
 // the newest slice that may have admitted the request, and Seed raises the longest tier. A
-// [Reservation] knows its slice.
+// Reservation of package limits knows its slice.
 //
 // Time is cut into slices as long as the greatest common divisor of the Durations: 1000 in 1 s,
 // 5000 in 10 s and 7000 in 15 s are counted by the second. A tier counts the slices of the last

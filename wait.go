@@ -20,9 +20,9 @@ import (
 // up. A new caller joins the queue even if s would admit it, so a large cost delays those behind it
 // but is not starved by smaller ones. While nobody waits, callers ask s concurrently; a queue asks
 // one call at a time, so over a network it passes at most one caller in each round trip. Run does
-// not queue. Nor do callers whose s cannot be compared with ==, unless it was made by [All]: each
-// of them asks for itself, and any may be the next. Only their contexts bound how many wait: under
-// more load than s admits, most wait until their deadlines.
+// not queue. Nor do callers whose s cannot be compared with ==: each of them asks for itself, and
+// any may be the next. Only their contexts bound how many wait: under more load than s admits, most
+// wait until their deadlines.
 //
 // Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
 // instant, or than the one for which the first in the queue waits, Wait returns at once with an

@@ -3,7 +3,6 @@ package limits
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +11,7 @@ import (
 	"github.com/weirgo/weir/internal/core/arith"
 )
 
-// All returns a limit that admits a hit if every one of limits does: [Decide] with an [Ask] for
+// All returns a limit that admits a hit if every one of limits does: [Decide] with a [weir.Ask] for
 // each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit
 // that binds, which is in By. As a Strategy it is a [weir.Admitter] and a [weir.Charger], as far as
 // the strategies of limits are.
@@ -36,7 +35,7 @@ func All(limits ...*weir.Limit) *weir.Limit {
 		a.strategies = append(a.strategies, m)
 	}
 	if err := a.ask(nil, new(weir.Request)).check(); err != nil {
-		panic(fmt.Sprintf("limits: All: %v", err))
+		panic(err.Error())
 	}
 	m, err := weir.NewLimit(a, 0, 0)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -345,4 +346,59 @@ func TestAllHoldsNothing(t *testing.T) {
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = weir.HoldWait(t.Context(), s, r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+// What a Limit is made of already is refused, whether All or something around it.
+func TestNoLimitOfALimit(t *testing.T) {
+	both := limits.All(standing(t).SlidingWindow().Limit(10, time.Minute))
+	for _, s := range []weir.Strategy{both, struct{ *weir.Limit }{both}} {
+		_, err := weir.NewLimit(s, 0, 0)
+		require.ErrorIs(t, err, weir.ErrLimit)
+	}
+}
+
+// owned is a Strategy whose tiers are its own.
+type owned struct {
+	weir.Strategy
+	tiers []weir.Tier
+}
+
+func (s owned) Tiers() []weir.Tier { return s.tiers }
+
+func (s owned) Run(context.Context, *weir.Request) (*weir.Result, error) {
+	return &weir.Result{State: weir.Allow, TotalRequests: 1, Limit: 5}, nil
+}
+
+// The tier that binds is the shortest of those with the limit, and the tiers stay as they are.
+func TestTierOfAnAttempt(t *testing.T) {
+	tiers := []weir.Tier{{Limit: 5, Duration: time.Hour}, {Limit: 5, Duration: time.Minute},
+		{Limit: 9, Duration: time.Second}}
+	attempts := limits.Attempts{limits.NewAttempt(owned{standing(t).FixedWindow(), slices.Clone(tiers)})}
+	attempts[0].Request = weir.Request{Key: "k", Limit: 7, Duration: time.Second}
+	assert.Equal(t, weir.Tier{Limit: 7, Duration: time.Second}, attempts[0].Tier(), "undecided")
+	_, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Equal(t, tiers[1], attempts[0].Tier())
+	assert.Equal(t, tiers, attempts[0].Strategy().(owned).tiers)
+}
+
+// rewriting is a wrapper with a method that weir's own way of counting for a Limit has too.
+type rewriting struct {
+	weir.Strategy
+	runs *int
+}
+
+func (s rewriting) Apply(*weir.Request) weir.Strategy { return s.Strategy }
+
+func (s rewriting) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	*s.runs++
+	return s.Strategy.Run(ctx, r)
+}
+
+func TestAWrapperIsRun(t *testing.T) {
+	runs := 0
+	s := rewriting{standing(t).FixedWindow(), &runs}
+	_, err := limits.Decide(t.Context(), ask(s, "k", 5, 1))
+	require.NoError(t, err)
+	assert.Equal(t, 1, runs)
 }

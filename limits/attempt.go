@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -131,18 +130,19 @@ func (l *Attempt) Most() uint64 { return cmp.Or(l.Result.Limit, l.burst, l.Reque
 // Tier returns the limit that Result is of: of a Strategy with tiers the one that binds, and else
 // the Limit and the Duration of Request.
 func (l *Attempt) Tier() weir.Tier {
-	of, ok := weir.As[interface{ Tiers() []weir.Tier }](l.strategy)
-	if ok && l.Result.Limit != 0 {
-		tiers := of.Tiers()
-		slices.SortFunc(tiers, func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })
-		for _, tier := range tiers {
-			if tier.Limit == l.Result.Limit {
-				return tier
+	if l.Result.Limit == 0 {
+		return weir.Tier{Limit: l.Request.Limit, Duration: l.Request.Duration}
+	}
+	binding := weir.Tier{Limit: l.Result.Limit}
+	if of, ok := weir.As[interface{ Tiers() []weir.Tier }](l.strategy); ok {
+		for _, tier := range of.Tiers() { // of equal limits the shortest
+			if tier.Limit == binding.Limit && (binding.Duration == 0 || tier.Duration < binding.Duration) {
+				binding.Duration = tier.Duration
 			}
 		}
 	}
-	return weir.Tier{
-		Limit: cmp.Or(l.Result.Limit, l.Request.Limit), Duration: l.Request.Duration}
+	binding.Duration = cmp.Or(binding.Duration, l.Request.Duration)
+	return binding
 }
 
 // Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a
@@ -234,8 +234,8 @@ func (l *Attempt) decide(ctx context.Context, op Op) {
 	case res != nil:
 		l.Result = *res
 	case l.Err == nil:
-		l.Err = fmt.Errorf("weir: %s returned neither a Result nor an error: %w", weir.NameOf(l.strategy),
-			errors.ErrUnsupported)
+		l.Err = fmt.Errorf("limits: %s returned neither a Result nor an error: %w",
+			weir.NameOf(l.strategy), errors.ErrUnsupported)
 	}
 }
 

@@ -113,28 +113,22 @@ func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 	if m, ok := s.(*weir.Limit); ok {
 		of := limitOf(m)
 		if l.Request.Limit, l.Request.Duration = m.Numbers(); of.keyed != nil {
-			of.keyed.Apply(&l.Request)
+			inside.Inner(of.keyed, &l.Request)
 		}
 		l.bind(&of.abilities)
 		return
 	}
-	for k, ok := s.(keyed); ok; k, ok = s.(keyed) {
-		s = k.Apply(&l.Request)
+	for inner := inside.Inner(s, &l.Request); inner != nil; inner = inside.Inner(s, &l.Request) {
+		s = inner
 	}
 	b := abilitiesOf(s)
 	l.bind(&b)
 }
 
-// keyed counts for a Limit by the Strategy of another package.
-type keyed interface {
-	// Apply makes r the request that this Strategy gets, and returns it.
-	Apply(r *weir.Request) weir.Strategy
-}
-
 // limit is what is known of a Limit.
 type limit struct {
 	abilities
-	keyed keyed // else nil
+	keyed weir.Strategy // counts for it by the Strategy of another package; else nil
 }
 
 // limitOf returns what is known of m. To look that up anew would take as long as a decision.
@@ -144,8 +138,8 @@ func limitOf(m *weir.Limit) *limit {
 	if !ok {
 		of = new(limit)
 		s := m.Unwrap()
-		if of.keyed, ok = s.(keyed); ok {
-			s = of.keyed.Apply(new(weir.Request))
+		if inner := inside.Inner(s, new(weir.Request)); inner != nil {
+			of.keyed, s = s, inner
 		}
 		of.abilities = abilitiesOf(s)
 		at.Store(of)

@@ -88,8 +88,10 @@ func (d *Decider) Decide(r *http.Request, v *httplimit.Verdict) {
 		m = &memory{call: newCall(d.Engine)}
 		m.verdict, m.tolerates, v.State = v, v.Tolerates, m
 	}
+	// Also if a strategy panics: that may be after a place was held.
+	defer func() { v.Attempts = m.limits }()
 	v.Err = m.decide(r.Context(), st, &req, &m.resp, true)
-	v.Attempts, v.Denied = m.limits, m.denied
+	v.Denied = m.denied
 	m.show(v)
 	if v.Err == nil && d.OnResponse != nil {
 		d.OnResponse(r, &m.resp)

@@ -405,3 +405,39 @@ func TestWrongRulesInFlight(t *testing.T) {
 		assert.ErrorContains(t, err, row.want, text)
 	}
 }
+
+// panicking is a strategy that panics.
+type panicking struct{ *weir.SlidingLog }
+
+func (panicking) Run(context.Context, *weir.Request) (*weir.Result, error) { panic("broken") }
+
+func (panicking) Admit(
+	context.Context, *weir.Request,
+) (*weir.Result, weir.Return, error) {
+	panic("broken")
+}
+
+// What a rule holds of a request is given back where the strategy of another rule panics.
+func TestAPanicLeavesNoPlaceHeld(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	engine, err := rules.New(load(t, `
+domain: d
+descriptors:
+  - {key: remote_address, rate_limit: {unit: in_flight, requests_per_unit: 1}}
+  - {key: path, rate_limit: {unit: minute, requests_per_unit: 5}, metadata: {weir: {algorithm: sliding_log}}}
+---
+domain: d
+rate_limits: [{actions: [{remote_address: {}}]}, {actions: [{path: {}}]}]
+`), rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
+		if m.Algorithm == rules.SlidingLog {
+			return panicking{l.SlidingLog()}, nil
+		}
+		return l.InFlight(), nil
+	}})
+	require.NoError(t, err)
+	h := rules.Middleware(engine, httplimit.Config{})(hello)
+	assert.Panics(t, func() { get(h, "/") })
+	assert.Zero(t, l.Stats().Held)
+}

@@ -55,7 +55,7 @@ type Limiter struct {
 	cfg      Config
 }
 
-// New returns a Limiter on m, which has numbers, as [limits.All] and Tiers have none. It checks
+// New returns a Limiter on m, which has numbers, as limits.All and Tiers have none. It checks
 // nothing: a bad Key is an error of the first decision.
 func New(m *weir.Limit, cfg Config) *Limiter { return &Limiter{m, m.Unwrap(), cfg} }
 

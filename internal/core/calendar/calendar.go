@@ -123,7 +123,7 @@ func ParseUnit(text string) (Unit, error) {
 	return 0, fmt.Errorf("%q: a calendar has hour, day, week, month and year", text)
 }
 
-// begins returns u with the anchor and the time that parts of text name.
+// parseBegin returns u with the anchor and the time that parts of text name.
 func (u Unit) parseBegin(text string, parts []string) (Unit, error) {
 	if len(parts) > 0 {
 		if anchor, err := strconv.Atoi(parts[0]); err == nil && anchor != 0 {

@@ -42,6 +42,10 @@ type Weir[Strategy, Request, Result, Limit, Place, Held any] struct {
 	// Known returns where package limits keeps what it knows of the Strategy of a Limit.
 	Known func(m *Limit) *atomic.Value
 
+	// Inner returns the Strategy of another package that s counts by for a Limit, and makes r the
+	// request that it gets; nil if s is none such.
+	Inner func(s Strategy, r *Request) Strategy
+
 	// Keep holds a place that s has admitted for r.
 	Keep func(s Strategy, r *Request, p Place) *Held
 }
