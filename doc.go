@@ -24,8 +24,9 @@
 //	err = logins.Wait(ctx, user)             // until it is admitted
 //	held, err := jobs.Hold(ctx, tenant)      // until held.Release(ctx)
 //
-// Package limits holds a request to several of them at once, or to none: limits.All(perUser,
-// logins) on one key, limits.Decide(ctx, perUser.For(user), tokens.For(org).Cost(n)) on several.
+// Package github.com/weirgo/weir/limits holds a request to several of them at once, or to none:
+// limits.All(perUser, logins) on one key, limits.Decide(ctx, perUser.For(user),
+// tokens.For(org).Cost(n)) on several.
 //
 // [Limiter.CheckRate] is the call of the original, for code that has a limit in numbers: it counts
 // in fixed windows. A [Strategy] is what a Limit decides by, and the contract with stores: Run

@@ -25,7 +25,7 @@ func Calls(
 	if err == nil { // else 20 are at work, and it is a *weir.DeniedError; HoldWait waits for a place
 		defer held.Release(ctx)
 	}
-	both := limits.All(perUser, logins)  // package limits: all of them count, or none
+	both := limits.All(perUser, logins)  // github.com/weirgo/weir/limits: all of them count, or none
 	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds, and prints
 	d, err := limits.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
 
