@@ -90,6 +90,7 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	text, _ = follow("--limit", "2/1m", "-o", "json", file)
 	assert.Contains(t, text, `"denied": 7,`)
 	assert.Contains(t, text, `"empty_files": [],`)
+	assert.Contains(t, text, `"late": 0,`)
 
 	limits := filepath.Join(t.TempDir(), "limits.yaml")
 	require.NoError(t, os.WriteFile(limits, []byte("domain: d\nrate_limits: [{actions: [{remote_address: {}}]}]\n"+

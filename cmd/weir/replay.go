@@ -57,7 +57,7 @@ month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h a
 six in the morning.
 
 --follow goes on with what is written to the file, also after it was rotated, and decides on it by
-the limits or the rules. On a terminal it shows the report on one screen, every second; Ctrl-C
+the limits or the rules, in the order of the lines. On a terminal it shows the report on one screen, every second; Ctrl-C
 prints the last one.
 
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules

@@ -9,15 +9,23 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
+// Moved counts the requests that a Follower decides on at the time of a line before, not at theirs.
+type Moved struct {
+	Late   uint64        `json:"late"`  // older than an earlier line
+	LateBy time.Duration `json:"-"`     // by so much at most
+	Ahead  uint64        `json:"ahead"` // over an hour in the future
+}
+
 // Follower decides on the lines of a log while it is written, by the Rules or the
 // RuleSets of its Config, in the order of the lines. A request whose time is before that of an
-// earlier line, or over an hour in the future, counts as if it had come with the line before, and
-// times in whole seconds are not spread over them. It is not safe for concurrent use.
+// earlier line, or over an hour in the future, is Moved, and times in whole seconds are not spread
+// over them. It is not safe for concurrent use.
 type Follower struct {
 	*run  // of one part, whose timeline is one bin
 	now   func() time.Time
 	clock stamp  // when the lines are added
 	read  uint64 // how many were added
+	moved Moved
 	scan  *scanner
 	block block       // the last lines
 	text  description // of the request that is decided on; without RuleSets it is not used
@@ -75,8 +83,14 @@ func (f *Follower) Add(lines []byte) error {
 }
 
 func (f *Follower) decide(r record) error {
-	at := max(r.at, f.last)
-	if r.at > f.clock+future {
+	at := r.at
+	switch {
+	case at < f.last:
+		f.moved.Late++
+		f.moved.LateBy = max(f.moved.LateBy, time.Duration(f.last.nanoseconds()-at.nanoseconds()))
+		at = f.last
+	case at > f.clock+future:
+		f.moved.Ahead++
 		if at = f.last; at == math.MinInt64 { // it is the first
 			at = f.clock
 		}
@@ -95,7 +109,8 @@ func (f *Follower) decide(r record) error {
 
 // Result returns what was found so far, in a timeline of one bin.
 func (f *Follower) Result() *Result {
-	r := f.report()
+	r, moved := f.report(), f.moved
+	r.Moved = &moved
 	r.Timeline = &Timeline{r.First, cmp.Or(r.Last.Sub(r.First), 1), r.Timeline.Rows}
 	return r
 }

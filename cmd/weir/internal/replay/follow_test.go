@@ -76,5 +76,26 @@ func TestAFollowerIgnoresTheFuture(t *testing.T) {
 		assert.EqualValues(t, 5, got.Requests)
 		assert.Zero(t, got.Rules[0].Denied)
 		assert.Equal(t, now.Add(6*time.Minute), got.Last)
+		ahead := uint64(1)
+		if first.After(now) {
+			ahead++
+		}
+		assert.Equal(t, &Moved{Ahead: ahead}, got.Moved)
 	}
+}
+
+// A line that is older than one before counts at its time, and is counted as late.
+func TestAFollowerCountsWhatIsLate(t *testing.T) {
+	f, err := NewFollower(config(t, []string{"a.log"}, "1/1m:fixed"))
+	require.NoError(t, err)
+	defer f.Close()
+	for _, second := range []int{50, 70, 58, 70, 40, 130} {
+		require.NoError(t, f.Add([]byte(fmt.Sprintf(`192.0.2.1 - - [%s] "GET / HTTP/1.1" 200 5`+"\n",
+			time.Unix(int64(second), 0).UTC().Format("02/Jan/2006:15:04:05 -0700")))))
+	}
+	got := f.Result()
+	assert.Equal(t, &Moved{Late: 2, LateBy: 30 * time.Second}, got.Moved)
+	assert.EqualValues(t, 3, got.Rules[0].Denied, "of the minute that the two were moved into")
+	f.moved.Late++
+	assert.EqualValues(t, 2, got.Moved.Late, "the result is a copy")
 }

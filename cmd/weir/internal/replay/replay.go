@@ -85,6 +85,8 @@ type Result struct {
 	Last       time.Time  `json:"last"`  // time of the last request
 	Timeline   *Timeline  `json:"-"`
 	Apart      Apart      `json:"apart"` // of Requests
+	// the requests that a Follower moved to another time; nil if the Result is not of one
+	Moved *Moved `json:"moved,omitempty"`
 	// with Config.ByEndpoint, in place of Suggestions; the most requested first
 	Endpoints   []Endpoint   `json:"-"`
 	Names       []string     `json:"-"` // of all endpoints, also those without a suggestion

@@ -37,6 +37,12 @@ func Notes(r *replay.Result) []string {
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
 	add(r.Uncounted, "request",
 		"had a status that does not count: decided on, they took nothing from any limit")
+	if m := r.Moved; m != nil {
+		add(m.Late, "request", "%s older than one before, by up to %s; each counts at the time of "+
+			"that one, and without --follow they are sorted", were(m.Late), span(m.LateBy))
+		add(m.Ahead, "request", "%s over an hour in the future; each counts at the time of the one "+
+			"before", were(m.Ahead))
+	}
 	for _, f := range r.Failed {
 		part := " was left out: "
 		if f.Part {
@@ -54,9 +60,12 @@ func Notes(r *replay.Result) []string {
 		notes = append(notes, nobody)
 	}
 	if r.Coarse && dependsOnFractions(r) {
-		notes = append(notes, "the log has whole seconds, over which each caller's requests were spread "+
-			"evenly: what limits on a second or less would do is an estimate, except for fixed windows "+
-			"of 1s")
+		counted := "over which each caller's requests were spread evenly"
+		if r.Moved != nil {
+			counted = "at whose beginning requests count"
+		}
+		notes = append(notes, "the log has whole seconds, "+counted+": what limits on a second or less "+
+			"would do is an estimate, except for fixed windows of 1s")
 	}
 	return notes
 }

@@ -272,6 +272,20 @@ func TestNamesStayApart(t *testing.T) {
 	}
 }
 
+// TestNotesOnWholeSeconds checks that a replay is said to spread them, and a Follower is not.
+func TestNotesOnWholeSeconds(t *testing.T) {
+	r := &replay.Result{Coarse: true, Rules: []replay.RuleResult{{Rule: rule.Rule{Strategy: rule.Sliding,
+		Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}}}}}}
+	const estimate = ": what limits on a second or less would do is an estimate, except for fixed windows of 1s"
+	assert.Equal(t, []string{"the log has whole seconds, over which each caller's requests were spread evenly" +
+		estimate}, Notes(r))
+	r.Moved = &replay.Moved{Late: 9448, LateBy: 59 * time.Second, Ahead: 1}
+	assert.Equal(t, []string{"9,448 requests were older than one before, by up to 59s; " +
+		"each counts at the time of that one, and without --follow they are sorted",
+		"1 request was over an hour in the future; each counts at the time of the one before",
+		"the log has whole seconds, at whose beginning requests count" + estimate}, Notes(r))
+}
+
 func TestPercentNeverRoundsToNothingOrAll(t *testing.T) {
 	for _, tc := range []struct {
 		part, whole uint64
