@@ -37,5 +37,23 @@ func TestOf(t *testing.T) {
 		assert.Equal(t, c.ok, ok, c)
 		assert.Equal(t, c.colors, got.Colors, c)
 		assert.Equal(t, c.ok, got.Width > 0, c)
+		assert.Equal(t, c.ok, got.Height > 0, c)
 	}
+}
+
+func TestFit(t *testing.T) {
+	to := screen.Terminal{Width: 5, Height: 4}
+	for _, c := range []struct{ says, text, want string }{
+		{"no line", "", ""},
+		{"three lines and the cursor", "a\nb\nc\n", "a\nb\nc\n"},
+		{"a fourth line", "a\nb\nc\nd\n", "a\nb\n… lines left out: 2\n"},
+		{"a full line is one", "a\nb\n12345\n", "a\nb\n12345\n"},
+		{"a longer line is two", "a\nb\n123456\n", "a\nb\n… lines left out: 1\n"},
+		{"a longer line in front", "123456\nb\nc\n", "123456\n… lines left out: 2\n"},
+		{"colors have no width", "a\nb\n\x1b[31m12345\x1b[0m\n", "a\nb\n\x1b[31m12345\x1b[0m\n"},
+		{"characters, not bytes", "a\nb\n█░█░█\n", "a\nb\n█░█░█\n"},
+	} {
+		assert.Equal(t, c.want, to.Fit(c.text), c.says)
+	}
+	assert.Equal(t, "… lines left out: 2\n", screen.Terminal{Width: 5, Height: 2}.Fit("a\nb\n"), "only that one fits")
 }
