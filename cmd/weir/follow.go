@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,8 +30,8 @@ const (
 var notFollowed = []string{"suggest", "by-route", "rules-out", "compare", "replicas",
 	"html"}
 
-// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the
-// report on one screen, every second; it prints the last one.
+// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows what
+// fits of the report, every second; it prints the last one.
 func (f *replayFlags) follow(
 	ctx context.Context, cmd *cobra.Command, cfg replay.Config,
 ) error {
@@ -39,7 +41,9 @@ func (f *replayFlags) follow(
 	switch {
 	case len(cfg.Rules)+len(cfg.RuleSets) == 0:
 		return errors.New("--follow needs a --limit or --rules")
-	case len(cfg.Files) != 1 || cfg.Files[0] == replay.Stdin:
+	case slices.Contains(cfg.Files, replay.Stdin):
+		return errors.New("--follow is for a file, not for the standard input")
+	case len(cfg.Files) != 1:
 		return errors.New("--follow follows one file")
 	case f.output != "text" && f.output != "json":
 		return fmt.Errorf("--follow prints text or json, not %s", f.output)
@@ -59,15 +63,13 @@ func (f *replayFlags) follow(
 		if err := t.read(of.Add); err != nil {
 			return classify(err)
 		}
-		if err := of.Unread(); err != nil && !warned {
+		if err := of.Nothing(); err != nil && !warned {
 			warned = true
 			fmt.Fprintf(cmd.ErrOrStderr(), "weir: %v; waiting for more\n", err)
 		}
-		if draws && time.Since(drawn) >= drawEvery && of.Requests() > 0 {
-			var b bytes.Buffer
-			b.WriteString("\x1b[H\x1b[2J")
-			report.Text(&b, of.Result(), textStyle(cmd.OutOrStdout()))
-			if _, err := cmd.OutOrStdout().Write(b.Bytes()); err != nil {
+		if draws && time.Since(drawn) >= drawEvery {
+			to, _ := screen.Of(cmd.OutOrStdout())
+			if _, err := io.WriteString(cmd.OutOrStdout(), frame(of, to)); err != nil {
 				return cli.Failure(err)
 			}
 			drawn = time.Now()
@@ -86,6 +88,21 @@ func (f *replayFlags) follow(
 		case <-ticker.C:
 		}
 	}
+}
+
+// frame returns what the terminal shows while a file is followed: what fits of the report, whose
+// first lines are its summary and the tables of denials.
+func frame(of *replay.Follower, to screen.Terminal) string {
+	var b strings.Builder
+	switch err := of.Nothing(); {
+	case err != nil:
+		fmt.Fprintf(&b, "%s; waiting for more\n", screen.Printable(err.Error()))
+	case of.Requests() == 0:
+		fmt.Fprintf(&b, "waiting for lines in %s\n", screen.Printable(of.File()))
+	default:
+		report.Text(&b, of.Result(), styleOf(to))
+	}
+	return "\x1b[H\x1b[2J" + to.Fit(b.String())
 }
 
 // tail reads a file that grows, and the one that takes its place under its name.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // TestATailReadsWhatIsWritten writes to a file in pieces, and has it rotated and cut.
@@ -111,10 +113,47 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.Contains(t, errs.String(), "none.log: none of its 2 lines is of an access log; line 1: ")
 	for want, args := range map[string][]string{
 		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit or --rules": {file},
-		"follows one file": {"--limit", "1/1m", file, file}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
+		"follows one file": {"--limit", "1/1m", file, file}, "not for the standard input": {"--limit", "1/1m", "-"}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
 		"no such file": {"--limit", "1/1m", file + ".none"},
 	} {
 		_, err := follow(args...)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// TestAFrameFitsTheTerminal follows a log by two limits, whose report has over 40 lines.
+func TestAFrameFitsTheTerminal(t *testing.T) {
+	follow := func() *replay.Follower {
+		f := new(replayFlags)
+		cmd := f.command()
+		require.NoError(t, cmd.ParseFlags([]string{"--follow", "--limit", "2/1m", "--limit", "3/1h",
+			"--status", "200", "access.log"}))
+		cfg, err := f.config(cmd.Flags().Args())
+		require.NoError(t, err)
+		of, err := replay.NewFollower(cfg)
+		require.NoError(t, err)
+		t.Cleanup(of.Close)
+		return of
+	}
+	const line = `192.0.2.%d - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" %d 5` + "\n"
+	to := screen.Terminal{Width: 80, Height: 24}
+	of := follow()
+	assert.Equal(t, "\x1b[H\x1b[2Jwaiting for lines in access.log\n", frame(of, to))
+	require.NoError(t, of.Add([]byte(fmt.Sprintf(line, 1, 404))))
+	assert.Equal(t, "\x1b[H\x1b[2Jnone of the 1 requests is one of those asked for; waiting for more\n",
+		frame(of, to))
+	for i := range 90 {
+		require.NoError(t, of.Add([]byte(fmt.Sprintf(line, i%10, 200))))
+	}
+	got := frame(of, to)
+	assert.Regexp(t, `^\x1b\[H\x1b\[2J90 requests by 10 callers\n(.*\n){21}… lines left out: 2\d\n$`, got)
+	assert.Contains(t, got, "192.0.2.8         9       7  77.8 %", "the first table of callers")
+	to.Height = 100
+	assert.Contains(t, frame(of, to), "\nnote: 1 request was not asked for and left out\n")
+
+	of = follow()
+	require.NoError(t, of.Add([]byte("\x1b[2J\n")))
+	assert.Equal(t, "\x1b[H\x1b[2Jaccess.log: none of its 1 lines is of an access log; line 1: neither the "+
+		"common or combined format nor JSON; --format and --log-format name others: \"\\x1b[2J\"; "+
+		"waiting for more\n", frame(of, to))
 }

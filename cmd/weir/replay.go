@@ -57,8 +57,8 @@ month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h a
 six in the morning.
 
 --follow goes on with what is written to the file, also after it was rotated, and decides on it by
-the limits or the rules, in the order of the lines. On a terminal it shows the report on one screen, every second; Ctrl-C
-prints the last one.
+the limits or the rules, in the order of the lines. On a terminal it shows as much of the report as
+fits, every second; Ctrl-C prints all of the last one.
 
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
 --help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,
@@ -335,5 +335,9 @@ func textStyle(w io.Writer) report.Style {
 	if !ok {
 		return report.Style{Width: 80}
 	}
+	return styleOf(t)
+}
+
+func styleOf(t screen.Terminal) report.Style {
 	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors}
 }

@@ -48,18 +48,25 @@ func NewFollower(cfg Config) (*Follower, error) {
 // Close releases what NewFollower acquired.
 func (f *Follower) Close() { f.close() }
 
+// File returns the name of the file that is followed.
+func (f *Follower) File() string { return f.result.Files[0] }
+
 // Requests returns the number of requests so far.
 func (f *Follower) Requests() uint64 { return f.result.Requests }
 
 // future is how far a time may be ahead of the clock here.
 const future = 2 * stamp(time.Hour)
 
-// Unread returns the error of a replay if there are lines, and none could be read.
-func (f *Follower) Unread() error {
-	if s := f.result; s.Lines > 0 && s.Unreadable.Count == s.Lines {
-		return noLog(f.cfg.Files[0], s.Lines, &s.Unreadable)
+// Nothing returns the error of a replay if there are lines, and none of them is a request to decide
+// on.
+func (f *Follower) Nothing() error {
+	switch s := f.result; {
+	case s.Lines == 0 || s.Requests > 0:
+		return nil
+	case s.Unreadable.Count == s.Lines:
+		return noLog(f.File(), s.Lines, &s.Unreadable)
 	}
-	return nil
+	return f.nothing()
 }
 
 // Add decides on whole lines, which follow the earlier ones.
