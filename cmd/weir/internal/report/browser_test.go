@@ -115,7 +115,7 @@ func TestTheSliderReadsTheCurve(t *testing.T) {
 	}
 	for i, p := range s.Curve {
 		said, command := move(i)
-		assert.Contains(t, said, fmt.Sprintf("%d/1h denies a request to %d of 1234 callers (", p.Limit, p.Denied))
+		assert.Contains(t, said, fmt.Sprintf("%d/1h denies a request to %s of 1,234 callers (", p.Limit, count(p.Denied)))
 		assert.Contains(t, command, fmt.Sprintf("--limit %d/1h:fixed", p.Limit))
 	}
 }

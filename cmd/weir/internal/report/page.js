@@ -34,6 +34,8 @@ for (const code of document.querySelectorAll(".next code, .slide code")) {
   code.after(button);
 }
 
+const grouped = (n) => Number(n).toLocaleString("en-US");
+
 // A slider for each curve of the page: only points that were computed can be chosen.
 for (const curve of document.querySelectorAll(".curve")) {
   const { points, callers, per, limit, command } = curve.dataset;
@@ -42,7 +44,7 @@ for (const curve of document.querySelectorAll(".curve")) {
   const chosen = all.findIndex(([n]) => String(n) === limit);
   const show = () => {
     const [n, denied] = all[slider.value], share = 100 * denied / callers;
-    said.textContent = slider.ariaValueText = n + "/" + per + " denies a request to " + denied + " of " + callers + " callers (" +
+    said.textContent = slider.ariaValueText = n + "/" + per + " denies a request to " + grouped(denied) + " of " + grouped(callers) + " callers (" +
       (share < 1 ? share.toPrecision(1) : share.toFixed(1)) + " %)";
     code.textContent = command.replace(limit + "/" + per, n + "/" + per);
   };

@@ -272,6 +272,28 @@ func TestNamesStayApart(t *testing.T) {
 	}
 }
 
+// TestTablesOfDenialsHaveThem checks that windows and routes without a denial are left out. The
+// busiest windows stay if none of them has one: a caller's denials may be in others.
+func TestTablesOfDenialsHaveThem(t *testing.T) {
+	rr := &replay.RuleResult{}
+	at := time.Date(2026, 11, 20, 11, 53, 0, 0, time.UTC)
+	of := func(denied ...uint64) *table {
+		c := replay.Caller{Detail: &replay.Detail{}}
+		for _, n := range denied {
+			c.Busiest = append(c.Busiest, replay.Window{From: at, Requests: 9, Denied: n})
+		}
+		return busiestTable(c, rr)
+	}
+	some, all, none := of(4, 0, 2), of(4, 2), of(0, 0)
+	assert.Equal(t, "The busiest windows of 1m, those with denials", some.Caption)
+	assert.Equal(t, all.Rows, some.Rows)
+	assert.Equal(t, "The busiest windows of 1m", all.Caption)
+	assert.Equal(t, "The busiest windows of 1m", none.Caption)
+	assert.Len(t, none.Rows, 2)
+	routes := routesTable([]replay.Route{{Name: "GET /a", Requests: 9, Denied: 4}, {Name: "GET /b", Requests: 9}})
+	assert.Equal(t, [][]string{{"GET /a", "9", "4", "44.4 %"}}, routes.Rows)
+}
+
 // TestNotesOnWholeSeconds checks that a replay is said to spread them, and a Follower is not.
 func TestNotesOnWholeSeconds(t *testing.T) {
 	r := &replay.Result{Coarse: true, Rules: []replay.RuleResult{{Rule: rule.Rule{Strategy: rule.Sliding,

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -111,21 +112,35 @@ func over(c replay.Caller, rr *replay.RuleResult) string {
 	return text
 }
 
-// busiestTable has the windows in which a listed caller made most requests.
+// withDenials returns the elements with denials, or all if there are none.
+func withDenials[T any](all []T, denied func(T) uint64) []T {
+	some := slices.DeleteFunc(slices.Clone(all), func(e T) bool { return denied(e) == 0 })
+	if len(some) == 0 {
+		return all
+	}
+	return some
+}
+
+// busiestTable has the windows in which a listed caller made most requests, those with denials if
+// there are some.
 func busiestTable(c replay.Caller, rr *replay.RuleResult) *table {
 	length, _ := rr.Window()
-	t := newTable("The busiest windows of "+durationText(length), "from (UTC)", "requests", "denied",
-		"share")
-	for _, w := range c.Busiest {
+	windows := withDenials(c.Busiest, func(w replay.Window) uint64 { return w.Denied })
+	caption := "The busiest windows of " + durationText(length)
+	if len(windows) < len(c.Busiest) {
+		caption += ", those with denials"
+	}
+	t := newTable(caption, "from (UTC)", "requests", "denied", "share")
+	for _, w := range windows {
 		t.add(stamp(w.From), count(w.Requests), count(w.Denied), percent(w.Denied, w.Requests))
 	}
 	return t
 }
 
-// routesTable has the routes with the most denials.
+// routesTable has the routes with the most denials, and none without.
 func routesTable(routes []replay.Route) *table {
 	t := newTable("The routes with the most denials", "route", "requests", "denied", "share")
-	for _, r := range routes {
+	for _, r := range withDenials(routes, func(r replay.Route) uint64 { return r.Denied }) {
 		t.add(screen.Printable(r.Name), count(r.Requests), count(r.Denied), percent(r.Denied, r.Requests))
 	}
 	return t
