@@ -339,5 +339,5 @@ func textStyle(w io.Writer) report.Style {
 }
 
 func styleOf(t screen.Terminal) report.Style {
-	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors}
+	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors, Terminal: true}
 }

@@ -286,11 +286,32 @@ func span(d time.Duration) string {
 func stamp(t time.Time) string { return t.Format(time.DateTime) }
 
 // short removes the middle of s, which is printable, to leave at most n runes.
-func short(s string, n int) string {
+func short(s string, n int) string { return shortTo(s, n, n/3) }
+
+// shortTo is short, and leaves so many runes of the end.
+func shortTo(s string, n, tail int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
 	}
 	runes := []rune(s)
-	tail := n / 3
 	return string(runes[:n-1-tail]) + "…" + string(runes[len(runes)-tail:])
+}
+
+// shortHeading is heading with at most n runes, or a few more. It leaves the limit, and cuts the
+// value in the first part of a name such as endpoint="GET /path",remote_address, of which the end
+// tells most, before the other parts.
+func shortHeading(r rule.Rule, n int) string {
+	const least = 16 // runes of the value, among them the method
+	if all := heading(r); utf8.RuneCountInString(all) <= n {
+		return all
+	}
+	name := screen.Printable(r.Name)
+	room := max(n-len(r.Limit)-1, least)
+	if parts := strings.SplitN(name, `"`, 3); len(parts) == 3 {
+		over, value := utf8.RuneCountInString(name)-room, utf8.RuneCountInString(parts[1])
+		left := max(least, value-over)
+		parts[1] = shortTo(parts[1], left, left*2/3)
+		name = strings.Join(parts, `"`)
+	}
+	return strings.TrimSpace(shortTo(name, room, 0) + " " + r.Limit)
 }

@@ -162,7 +162,7 @@ var forms = map[string]func(io.Writer, *replay.Result) error{
 		return nil
 	},
 	"color.txt": func(w io.Writer, r *replay.Result) error {
-		Text(w, r, Style{Width: 100, Color: true})
+		Text(w, r, Style{Width: 100, Color: true, Terminal: true})
 		return nil
 	},
 	"report.json": JSON,
@@ -269,6 +269,39 @@ func TestNamesStayApart(t *testing.T) {
 	for i, c := range got.Rules[1].Worst {
 		assert.Equal(t, hostile[i], c.Name, "a program gets the exact name")
 		assert.Equal(t, hostile[i], got.Compared.Only[1].Callers[i].Name)
+	}
+}
+
+// TestLimitsStayApart checks that names of rules that differ in the end of a path differ in the
+// table, with the limit whole, and that no name is cut where the output is no terminal.
+func TestLimitsStayApart(t *testing.T) {
+	r := &replay.Result{Timeline: &replay.Timeline{Rows: [][]uint64{{1}, {0}, {0}, {0}, {0}}}}
+	for _, l := range []rule.Rule{
+		{Name: `endpoint="GET /blog/geekery/a-long-title-of-one.html",masked_remote_address`, Limit: "12 per minute"},
+		{Name: `endpoint="GET /blog/geekery/a-long-title-of-two.html",masked_remote_address`, Limit: "1 per minute"},
+		{Name: `user="ann",path="/` + strings.Repeat("very-", 6) + `long"`, Limit: "unlimited"},
+		{Name: "without-a-value-" + strings.Repeat("very-", 6) + "long", Limit: "20/1m"},
+	} {
+		r.Rules = append(r.Rules, replay.RuleResult{Rule: l})
+	}
+	for _, c := range []struct {
+		style Style
+		want  []string
+	}{
+		{Style{Width: 80, Terminal: true}, []string{
+			`endpoint="GET /…f-one.htm… 12 per minute`, `endpoint="GET /…f-two.html… 1 per minute`,
+			`user="ann",path="/very-very-v… unlimited`, `without-a-value-very-very-very-ve… 20/1m`}},
+		{Style{Width: 120, Terminal: true}, []string{
+			`endpoint="GET /b…e-of-one.html",masked_remote_address 12 per minute`,
+			`endpoint="GET /b…le-of-two.html",masked_remote_address 1 per minute`,
+			heading(r.Rules[2].Rule), heading(r.Rules[3].Rule)}},
+		{Style{Width: 80}, []string{heading(r.Rules[0].Rule), heading(r.Rules[1].Rule)}},
+	} {
+		var b bytes.Buffer
+		Text(&b, r, c.style)
+		for _, want := range c.want {
+			assert.Contains(t, b.String(), "\n  "+want+"  ")
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ type table struct {
 	Caption string
 	Columns []column
 	Rows    [][]string
-	links   map[int]string // in the page, the ids to which the names of rows lead
+	links   map[int]string          // in the page, the ids to which the names of rows lead
+	short   func(row, n int) string // the name of a row in n runes; nil if its middle may be cut
 }
 
 type column struct {
@@ -54,9 +55,12 @@ func (t *table) write(w io.Writer, width int) {
 	}
 	// an IPv6 address has up to 39 characters
 	widths[0] = min(widths[0], max(40, width-rest+widths[0]))
-	for _, cells := range lines {
+	for row, cells := range lines {
 		line := ""
 		for i, cell := range cells {
+			if i == 0 && row > 0 && t.short != nil {
+				cell = t.short(row-1, widths[i])
+			}
 			cell = short(cell, widths[i])
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
 			if i == 0 || t.Columns[i].Text {
@@ -75,6 +79,7 @@ func rulesTable(r *replay.Result) *table {
 		"admitted", "denied", "share",
 		"callers denied")
 	t.Columns[1].Text = true
+	t.short = func(i, n int) string { return shortHeading(r.Rules[i].Rule, n) }
 	for i := range r.Rules {
 		rr, share := &r.Rules[i], "–"
 		if shown(r, i) {

@@ -15,8 +15,9 @@ import (
 
 // Style is the format of the text.
 type Style struct {
-	Color bool // use ANSI colors
-	Width int  // of a line, in characters
+	Color    bool // use ANSI colors
+	Width    int  // of a line, in characters
+	Terminal bool // cut the names of limits to fit the width, too
 }
 
 const (
@@ -43,8 +44,12 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "of these requests, %s\n", text)
 	}
 	if len(r.Rules) > 1 {
+		width := style.Width
+		if !style.Terminal {
+			width = math.MaxInt32
+		}
 		fmt.Fprintln(w)
-		rulesTable(r).write(w, style.Width)
+		rulesTable(r).write(w, width)
 	}
 	compared(w, r, style)
 	for i := range r.Rules {
