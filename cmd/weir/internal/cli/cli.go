@@ -67,7 +67,7 @@ func known(cmd *cobra.Command, args []string) error {
 		names = append(names, c.Name())
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(),
-		didYouMean("", similar.To(args[0], names)))
+		DidYouMean("", args[0], names))
 }
 
 // meant adds to the error of an unknown flag which was probably meant.
@@ -79,8 +79,7 @@ func meant(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, MeantFlag(cmd.Flags(), "--", unknown.GetSpecifiedName()))
 }
 
-// MeantFlag returns the end of an error about a flag that is unknown: which was probably meant,
-// behind a prefix, if there is one.
+// MeantFlag is DidYouMean for the flags of a set but some.
 func MeantFlag(flags *pflag.FlagSet, prefix, name string, but ...string) string {
 	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -88,10 +87,13 @@ func MeantFlag(flags *pflag.FlagSet, prefix, name string, but ...string) string 
 			names = append(names, f.Name)
 		}
 	})
-	return didYouMean(prefix, similar.To(name, names))
+	return DidYouMean(prefix, name, names)
 }
 
-func didYouMean(prefix, name string) string {
+// DidYouMean returns the end of an error about a word that is unknown: which of names was probably
+// meant, behind a prefix, or nothing.
+func DidYouMean(prefix, word string, names []string) string {
+	name := similar.To(word, names)
 	if name == "" {
 		return ""
 	}

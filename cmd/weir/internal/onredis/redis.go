@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/metrics/weirprom"
@@ -35,12 +36,17 @@ type Config struct {
 }
 
 // Options returns the settings of the URL and, for the rest, the ones that redislimit needs.
+// Its error is of the flag redis, and does not quote the URL, which may hold a password.
 func (cfg *Config) Options() (*redis.Options, error) {
 	o, err := redislimit.ParseURL(cfg.URL)
-	if err == nil && cfg.Password != "" {
+	if err != nil {
+		return nil, cli.Wrong("redis",
+			"must be redis://[user@]host[:port][/database], rediss:// or unix://")
+	}
+	if cfg.Password != "" {
 		o.Password = cfg.Password
 	}
-	return o, err
+	return o, nil
 }
 
 // Store makes strategies on Redis, and hybrids of them and of local ones, each with its own

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,17 +109,36 @@ func (a Admin) check() error {
 	if a.Addr == "" {
 		return nil
 	}
+	if err := checkAddr("admin", "127.0.0.1", a.Addr); err != nil {
+		return err
+	}
 	local, err := live.CheckAdmin(a.Addr, a.Remote, "change the deny list")
 	if err == nil && !local && a.Token == "" {
 		err = fmt.Errorf("admin address %q is not a loopback address, so it needs a token: "+
 			"give one in --admin-token-file or $WEIR_ADMIN_TOKEN", a.Addr)
 	}
-	return err
+	if err != nil {
+		return &cli.FlagError{Flags: []string{"admin"}, Err: err}
+	}
+	return nil
 }
 
-// check checks what the fields are together. Each number by itself is checked where it is a flag,
-// since 0 means the default here.
-func (c *Config) check() error {
+// checkAddr fails if the address that a flag has the proxy listen on has no port. host is for a
+// port alone.
+func checkAddr(flag, host, addr string) error {
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return nil
+	}
+	meant := ""
+	if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
+		meant = fmt.Sprintf("; did you mean %q?", net.JoinHostPort(host, addr))
+	}
+	return cli.Wrong(flag, "must be HOST:PORT, not %q%s", addr, meant)
+}
+
+// Check checks what the fields are together, and opens no file and no connection. Each number by
+// itself is checked where it is a flag, since 0 means the default here.
+func (c *Config) Check() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -126,9 +147,15 @@ func (c *Config) check() error {
 			return &cli.FlagError{Flags: []string{"upstream"}, Err: err}
 		}
 	}
+	if _, err := c.routes(); err != nil {
+		return err
+	}
 	limited := slices.ContainsFunc(c.limited(), func(r Route) bool { return len(r.Limits) > 0 })
-	if limited == (len(c.Rules.Paths) > 0) {
+	switch ruled := len(c.Rules.Paths) > 0; {
+	case limited && ruled:
 		return errors.New("want limits or rules")
+	case !limited && !ruled:
+		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
 	}
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
@@ -151,7 +178,16 @@ func (c *Config) check() error {
 			Err: fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)}
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		return errors.New("--tls-cert needs --tls-key, and --tls-key needs --tls-cert")
+		return &cli.FlagError{Flags: []string{"tls-cert", "tls-key"},
+			Err: errors.New("--tls-cert needs --tls-key, and --tls-key needs --tls-cert")}
+	}
+	if c.Redis.URL != "" {
+		if _, err := c.Redis.Options(); err != nil {
+			return err
+		}
+	}
+	if err := checkAddr("listen", "", c.Listen); err != nil {
+		return err
 	}
 	return c.Admin.check()
 }
@@ -248,6 +284,9 @@ func (c *Config) byTarget() bool {
 func (c *Config) routes() (*routes.Table, error) {
 	all := make([]routes.Route, len(c.Routes))
 	for i, r := range c.Routes {
+		if err := checkWords(r.Pattern); err != nil {
+			return nil, &cli.FlagError{Flags: []string{"route"}, Item: i, Err: err}
+		}
 		all[i] = routes.Route{Pattern: r.Pattern, Cost: r.Cost, Limited: len(r.Limits) > 0}
 	}
 	table, err := routes.New(all, c.By.keys)
@@ -257,4 +296,25 @@ func (c *Config) routes() (*routes.Table, error) {
 		}
 	}
 	return table, nil
+}
+
+var routeSettings = []string{"limit", "cost"}
+
+// checkWords fails if a pattern has a word that is neither of its method, host and path nor of the
+// settings of a route. ParseRoute leaves those from such a word on in the pattern.
+func checkWords(pattern string) error {
+	path := false
+	for _, word := range strings.Fields(pattern) {
+		before, _, slash := strings.Cut(word, "/")
+		name, _, setting := strings.Cut(before, "=")
+		switch {
+		case setting && slices.Contains(routeSettings, name):
+		case path || setting:
+			return fmt.Errorf("route %q: %q is unknown: want limit=LIMIT or cost=N%s", pattern, word,
+				cli.DidYouMean("", name, routeSettings))
+		default:
+			path = slash
+		}
+	}
+	return nil
 }

@@ -84,7 +84,7 @@ const logEvery = 10 * time.Second
 
 // New returns a Proxy that serves once Run is called. It fails if cfg is invalid.
 func New(cfg Config) (*Proxy, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	limiter, err := weir.New(cfg.Table)
@@ -178,7 +178,7 @@ func (p *Proxy) Reconfigure(cfg Config) error {
 	case len(cfg.Rules.Paths) != len(old.Rules.Paths):
 		return errors.New("rules and limits cannot be exchanged without a restart")
 	}
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return err
 	}
 	return cfg.proxy(p.process).begin()

@@ -2,6 +2,7 @@
 package routes
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -45,11 +46,14 @@ func New(all []Route, keys Keys) (*Table, error) {
 	capitals := false
 	for _, route := range all {
 		for _, fold := range []bool{false, true} {
-			mux, pattern := rs.exact, plainPattern(route.Pattern, fold)
+			mux := rs.exact
 			if fold {
 				mux = rs.folded
 			}
-			err := Attempt(func() { mux.Handle(pattern, http.NotFoundHandler()) })
+			pattern, err := plainPattern(route.Pattern, fold)
+			if err == nil {
+				err = Attempt(func() { mux.Handle(pattern, http.NotFoundHandler()) })
+			}
 			if err != nil {
 				return nil, fmt.Errorf("route %q: %w", route.Pattern, err)
 			}
@@ -286,15 +290,17 @@ func PlainHost(host string) string {
 }
 
 // plainPattern returns a pattern of http.ServeMux as the readings of paths are written, in small
-// letters if fold is set. Wildcards are unchanged.
-func plainPattern(pattern string, fold bool) string {
+// letters if fold is set. Wildcards are unchanged. It fails if the pattern has no path, and leaves
+// other mistakes to http.ServeMux.
+func plainPattern(pattern string, fold bool) (string, error) {
 	method, rest, ok := strings.Cut(pattern, " ")
 	if !ok {
 		method, rest = "", pattern
 	}
 	host, p, ok := strings.Cut(strings.TrimLeft(rest, " \t"), "/")
-	if !ok {
-		return pattern // http.ServeMux reports the error
+	if !ok || strings.ContainsAny(host, " \t") {
+		return "", errors.New("want a path that begins with a slash, perhaps after a method and a " +
+			"host, such as POST example.com/login")
 	}
 	segments := strings.Split(p, "/")
 	for i, s := range segments {
@@ -306,7 +312,7 @@ func plainPattern(pattern string, fold bool) string {
 	if method != "" {
 		plain = strings.ToUpper(method) + " " + plain
 	}
-	return plain
+	return plain, nil
 }
 
 // plainSegment returns a segment of a pattern as a reading has it, without parameters.

@@ -109,6 +109,23 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"limit: 1/1m\nroute:\n  - / limit=1/1m\n  - '/{x limit=1/1m'", "", `weir.yaml:4:5: route "/{x"`},
 		{"limit: 1/1m\nroute:\n  - / limit=1/1m\n  - /x", "", `weir.yaml:4:5: route "/x": want a limit`},
 		{"limit: [1/1m, 2/1m, 1/1m]", "", `weir.yaml:1:21: two limits are named "1/1m": leave one out`},
+		{"route: POST /a limit=2/1m bogus=3", "", `weir.yaml:1:8: route "POST /a limit=2/1m bogus=3": ` +
+			`"bogus=3" is unknown: want limit=LIMIT or cost=N`},
+		{"limit: 1/1m\nroute: [/ cost=2, /a bogus cost=3]", "", `weir.yaml:2:19: route "/a bogus": "bogus" is`},
+		{"route: POST /b lmit=1/1m", "", `weir.yaml:1:8: route "POST /b lmit=1/1m": "lmit=1/1m" is unknown: ` +
+			`want limit=LIMIT or cost=N; did you mean limit?`},
+		{"route: lmit=1/1m limit=1/1m", "", `weir.yaml:1:8: route "lmit=1/1m": "lmit=1/1m" is unknown`},
+		{"route: FETCH a limit=1/1m", "", `weir.yaml:1:8: route "FETCH a": want a path that begins with a slash`},
+		{"route: FETCH a", "", `weir.yaml:1:8: route "FETCH a": want a path that begins with a slash`},
+		{"route: GET a.example /x limit=1/1m", "", `weir.yaml:1:8: route "GET a.example /x": want a path`},
+		{"limit: 1/1m\nredis: 127.0.0.1:6379", "", `weir.yaml:2:8: --redis must be redis://`},
+		{"limit: 1/1m\ntls-cert: a.pem", "", `weir.yaml:2:1: --tls-cert needs --tls-key`},
+		{"limit: 1/1m\ntls-key: a.pem", "", `weir.yaml:2:1: --tls-cert needs --tls-key`},
+		{"limit: 1/1m\nlisten: 8080", "", `weir.yaml:2:9: --listen must be HOST:PORT, not "8080"; did you mean ":8080"?`},
+		{"limit: 1/1m\nlisten: localhost", "", `weir.yaml:2:9: --listen must be HOST:PORT, not "localhost"`},
+		{"limit: 1/1m\nadmin: 81", "", `weir.yaml:2:8: --admin must be HOST:PORT, not "81"; did you mean "127.0.0.1:81"?`},
+		{"limit: 1/1m\nadmin: :81", "", `weir.yaml:2:8: admin address ":81" is not a loopback address`},
+		{"shadow: true", "", "which limit?"},
 		{"limit: 1/1m\naddress-path: x", "", `weir.yaml:2:15: the path "x" of the address`},
 		{"limit: 1/1m", "--limit nine", `limit "nine": want`},
 		{"limit: 1/1m", "--keep 0s", `--keep must be positive`},
@@ -122,10 +139,17 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		require.NoError(t, err, of.text)
 		cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 		if err == nil {
-			_, err = proxy.New(cfg)
+			err = cfg.Check()
 		}
 		require.Error(t, err, of.text)
 		text := located(err).Error()
+		var out bytes.Buffer
+		dry := newProxy()
+		dry.SetArgs(append(strings.Fields(of.args), file, "--print-config"))
+		dry.SetOut(&out)
+		dry.SilenceErrors, dry.SilenceUsage = true, true
+		assert.EqualError(t, dry.Execute(), text)
+		assert.Empty(t, out.String())
 		if strings.HasPrefix(of.want, "weir.yaml") {
 			text = strings.TrimPrefix(text, filepath.Dir(file)+string(filepath.Separator))
 		}

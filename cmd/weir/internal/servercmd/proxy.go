@@ -344,6 +344,9 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		return located(err)
 	}
 	if f.printConfig {
+		if err := cfg.Check(); err != nil {
+			return located(err)
+		}
 		return cli.Failure(printConfig(cmd.OutOrStdout(), cmd, notes(&cfg)))
 	}
 	p, err := proxy.New(cfg)

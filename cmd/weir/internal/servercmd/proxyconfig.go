@@ -33,13 +33,10 @@ func (f *proxyFlags) config(
 	given func(string) bool, stdout, stderr io.Writer,
 ) (proxy.Config, error) {
 	cfg := f.cfg
-	limited := func(route string) bool { return strings.Contains(route, " limit=") }
-	if len(f.limits)+len(f.rules.Paths) == 0 && !slices.ContainsFunc(f.routes, limited) {
-		return cfg, errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
-	}
 	if err := cli.Exclude("rules", given, notWithRules); err != nil {
 		return cfg, err
 	}
+	limited := func(route string) bool { return strings.Contains(route, " limit=") }
 	if i := slices.IndexFunc(f.routes, limited); i >= 0 && len(f.rules.Paths) > 0 {
 		return cfg, &cli.FlagError{Flags: []string{"route", "rules"}, Item: i,
 			Err: fmt.Errorf("--route %q has a limit, and --rules has those: leave out one of them",
