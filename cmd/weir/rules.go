@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,20 +46,33 @@ weir proxy, weir serve and Go programs use the same rules, and weir replay repor
 have denied in an access log.`
 
 func newRules() *cobra.Command {
-	return cli.Group(&cobra.Command{
+	group := cli.Group(&cobra.Command{
 		Use:   "rules",
 		Short: "Check, explain, test and compare limits that are written as rules",
 		Long:  rulesLong,
 	}, newRulesLint(), newRulesExplain(), newRulesTest(), newRulesDiff(), newRulesSchema(),
 		newRulesReset(), newRulesReload())
+	known := group.Args
+	group.Args = func(cmd *cobra.Command, args []string) error {
+		err := known(cmd, args)
+		if err == nil {
+			return nil
+		}
+		if _, missing := os.Stat(args[0]); missing == nil {
+			return fmt.Errorf("%w; did you mean %s lint %s?", err, cmd.CommandPath(), args[0])
+		}
+		return err
+	}
+	return group
 }
 
 func newRulesLint() *cobra.Command {
 	var loader rules.Loader
 	var strict bool
 	cmd := &cobra.Command{
-		Use:   "lint PATH...",
-		Short: "Print every mistake in rules, with its file, line and column",
+		Use:        "lint PATH...",
+		SuggestFor: []string{"check", "validate", "verify"},
+		Short:      "Print every mistake in rules, with its file, line and column",
 		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE, and the line below it. It warns of what can be
 loaded but is probably a mistake: a rule that no request reaches, since an earlier one has all its
 values or no descriptor of the rate_limits matches it, rate_limits without a rule, a limit of 0, a

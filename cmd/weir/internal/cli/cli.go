@@ -62,12 +62,16 @@ func known(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	word := args[0]
 	var names []string
 	for _, c := range cmd.Commands() {
 		names = append(names, c.Name())
+		if slices.Contains(c.SuggestFor, word) {
+			word = c.Name()
+		}
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(),
-		DidYouMean("", args[0], names))
+		DidYouMean("", word, names))
 }
 
 // meant adds to the error of an unknown flag which was probably meant.
