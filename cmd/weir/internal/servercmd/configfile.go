@@ -82,11 +82,14 @@ func (c *configFile) located(err error) error {
 func (c *configFile) document(text []byte) *yaml.Node {
 	var docs []yaml.Node
 	if err := yaml.Load(text, &docs, yaml.WithAllDocuments()); err != nil {
-		at := &yaml.Node{Line: 1, Column: 1}
-		if e, ok := errors.AsType[*yaml.LoadError](err); ok && e.Mark.Line > 0 {
-			at.Line, at.Column = e.Mark.Line, e.Mark.Column
+		at, text := &yaml.Node{Line: 1, Column: 1}, err.Error()
+		if e, ok := errors.AsType[*yaml.LoadError](err); ok {
+			text = e.Message // err repeats the place
+			if e.Mark.Line > 0 {
+				at.Line, at.Column = e.Mark.Line, e.Mark.Column
+			}
 		}
-		c.problem(at, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		c.problem(at, "%s", strings.TrimPrefix(text, "yaml: "))
 		return nil
 	}
 	docs = slices.DeleteFunc(docs, func(doc yaml.Node) bool { return len(doc.Content) == 0 })
@@ -127,6 +130,8 @@ func (c *configFile) set(key, value *yaml.Node) {
 		c.setList(flag, value)
 	case isList:
 		c.problem(value, "%s: want a value or a list of values", flag.Name)
+	case value.Kind == yaml.SequenceNode:
+		c.problem(value, "%s: want one value, not a list", flag.Name)
 	default:
 		c.problem(value, "%s: want a value", flag.Name)
 	}
@@ -171,10 +176,10 @@ func setFlag(flag *pflag.Flag, values []string, list bool) (err error) {
 	return err
 }
 
-// plain are the types of flags whose values YAML writes without quotes, and what they are.
+// plain are the types of flags whose values YAML writes without quotes, and what is wanted of them.
 var plain = map[string]string{
 	"bool": "true or false", "int": "a whole number", "int64": "a whole number",
-	"uint64": "a whole number that is not negative",
+	"uint64": "a whole number that is not negative", "duration": "a duration such as 5s or 1m30s",
 }
 
 // printConfig prints the flags of cmd as a file that readConfig reads, those with their defaults as

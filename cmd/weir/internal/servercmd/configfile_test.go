@@ -64,14 +64,16 @@ trust: {a: b}
 route: []
 allow: [~]
 by:
+keep: 5
 `)
 	require.Error(t, err)
 	for i, want := range []string{
 		`:1:1: unknown setting "limits"; did you mean limit?`, `:3:1: limit is set in line 2 already`,
-		`:4:9: listen: want a value`, `:5:12: max-conns: want a whole number, not "many"`,
+		`:4:9: listen: want one value, not a list`, `:5:12: max-conns: want a whole number, not "many"`,
 		`:6:9: shadow: want true or false, not "perhaps"`, `:7:1: unknown setting "help"`,
 		`:8:1: unknown setting "print-config"`, `:9:8: trust: want a value or a list of values`,
 		`:11:9: allow: want a value`, `:12:4: by: want a value`,
+		`:13:7: keep: want a duration such as 5s or 1m30s, not "5"`,
 	} {
 		lines := strings.Split(err.Error(), "\n")
 		require.Greater(t, len(lines), i, err)
@@ -79,7 +81,8 @@ by:
 	}
 	for text, want := range map[string]string{
 		"- limit": ":1:1: want a map from the names", "limit: [": ":1:", "a: b: c": ":1:",
-		"shadow: true\n---\nnonsense: 7\n": ":3:1: a second document",
+		"limit: 1/1m\nroute: x\n  shadow: true": "weir.yaml:3:9: mapping values are not allowed",
+		"shadow: true\n---\nnonsense: 7\n":      ":3:1: a second document",
 	} {
 		_, _, err := configured(t, text)
 		assert.ErrorContains(t, err, want, text)
@@ -88,6 +91,7 @@ by:
 		_, _, err := configured(t, text)
 		assert.NoError(t, err)
 	}
+	assert.EqualError(t, newProxy().ValidateArgs([]string{"a", "b"}), "want one file of settings, not 2: a b")
 	_, err = readConfig(newProxy(), filepath.Join(t.TempDir(), "none"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -162,7 +163,7 @@ func (f *proxyFlags) command() *cobra.Command {
 		Short:   "Put a limit in front of a server",
 		Long:    proxyLong,
 		Example: proxyExample,
-		Args:    cobra.MaximumNArgs(1),
+		Args:    oneFile,
 		RunE:    f.run,
 	}
 	cli.Help(cmd)
@@ -173,6 +174,14 @@ func (f *proxyFlags) command() *cobra.Command {
 		add(cmd)
 	}
 	return cmd
+}
+
+// oneFile refuses several files of settings.
+func oneFile(_ *cobra.Command, files []string) error {
+	if len(files) > 1 {
+		return fmt.Errorf("want one file of settings, not %d: %s", len(files), strings.Join(files, " "))
+	}
+	return nil
 }
 
 // notWithRules are the flags that say a limit themselves, or how one counts on Redis.
