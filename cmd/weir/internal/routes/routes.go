@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -55,7 +56,8 @@ func New(all []Route, keys Keys) (*Table, error) {
 				err = Attempt(func() { mux.Handle(pattern, http.NotFoundHandler()) })
 			}
 			if err != nil {
-				return nil, fmt.Errorf("route %q: %w", route.Pattern, err)
+				text, _, _ := strings.Cut(registered.ReplaceAllString(err.Error(), ""), "\n")
+				return nil, fmt.Errorf("route %q: %s", route.Pattern, text)
 			}
 			capitals = capitals || fold && rs.given[pattern] == ""
 			rs.given[pattern] = route.Pattern
@@ -69,6 +71,10 @@ func New(all []Route, keys Keys) (*Table, error) {
 	}
 	return rs, nil
 }
+
+// registered matches what http.ServeMux says of a pattern that is of no use here: the line of this
+// package. Below the first line it gives paths as examples.
+var registered = regexp.MustCompile(` \(registered at [^)]*\)`)
 
 // elsewhere is the pattern of requests without a route.
 const elsewhere = "(no route)"
