@@ -160,7 +160,7 @@ func (c *Config) Check() error {
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}
-	if err := checkNames("limit", 0, c.Limits); err != nil {
+	if err := c.checkLimits("limit", 0, c.Limits); err != nil {
 		return err
 	}
 	for i, r := range c.Routes {
@@ -169,7 +169,7 @@ func (c *Config) Check() error {
 				"limit or a cost, such as %q; cost=1 takes it out of a wider route", r.Pattern,
 				r.Pattern+" limit=5/1m")}
 		}
-		if err := checkNames("route", i, r.Limits); err != nil {
+		if err := c.checkLimits("route", i, r.Limits); err != nil {
 			return err
 		}
 	}
@@ -192,18 +192,24 @@ func (c *Config) Check() error {
 	return c.Admin.check()
 }
 
-// checkNames fails if two of limits have one name. They are the values of --limit, or those of one
-// item of --route.
-func checkNames(flag string, item int, limits []rule.Rule) error {
+// checkLimits fails if two of limits have one name, or if one cannot be on Redis and is to be. They
+// are the values of --limit, or those of one item of --route.
+func (c *Config) checkLimits(flag string, item int, limits []rule.Rule) error {
 	for i, l := range limits {
-		if !slices.ContainsFunc(limits[:i], func(m rule.Rule) bool { return m.Name == l.Name }) {
+		var err error
+		switch same := func(m rule.Rule) bool { return m.Name == l.Name }; {
+		case slices.ContainsFunc(limits[:i], same):
+			err = fmt.Errorf("two limits are named %q: leave one out, or give it a name, such as "+
+				"second=%s", l.Name, l.Limit)
+		case l.Strategy == rule.Leaky && c.Redis.URL != "":
+			err = fmt.Errorf("limit %s: %w", l.Name, rule.ErrLeakyOnRedis)
+		default:
 			continue
 		}
 		if flag == "limit" {
 			item = i
 		}
-		return &cli.FlagError{Flags: []string{flag}, Item: item, Err: fmt.Errorf("two limits are named "+
-			"%q: leave one out, or give it a name, such as second=%s", l.Name, l.Limit)}
+		return &cli.FlagError{Flags: []string{flag}, Item: item, Err: err}
 	}
 	return nil
 }

@@ -328,6 +328,10 @@ func (r Rule) Request() weir.Request {
 	return weir.Request{Limit: r.Tiers[0].Limit, Duration: r.Tiers[0].Duration}
 }
 
+// ErrLeakyOnRedis means that On was given a redislimit.Store for a leaky bucket.
+var ErrLeakyOnRedis = errors.New("strategy " + Leaky + " makes requests wait in this process, " +
+	"which Redis cannot; choose another with --redis")
+
 // On returns r's strategy on s, a weir.Limiter or a redislimit.Store.
 func On[F, S, L, T, M, C weir.Strategy](r Rule, s interface {
 	FixedWindow() F
@@ -354,8 +358,7 @@ func On[F, S, L, T, M, C weir.Strategy](r Rule, s interface {
 		if l, ok := any(s).(*weir.Limiter); ok {
 			return l.LeakyBucket(r.Queue()), nil
 		}
-		return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; "+
-			"choose another with --redis", r.Strategy)
+		return nil, ErrLeakyOnRedis
 	}
 	return nil, fmt.Errorf("no strategy %q", r.Strategy)
 }
