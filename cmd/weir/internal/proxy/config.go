@@ -158,7 +158,8 @@ func (c *Config) Check() error {
 		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
 	}
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
-		return errors.New("by pattern tells routes apart, and there are none: give a --route")
+		return &cli.FlagError{Flags: []string{"by"},
+			Err: errors.New("by pattern tells routes apart, and there are none: give a --route")}
 	}
 	if err := c.checkLimits("limit", 0, c.Limits); err != nil {
 		return err

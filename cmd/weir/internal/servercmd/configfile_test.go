@@ -132,6 +132,7 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"limit: 1/1m\nadmin: 81", "", `weir.yaml:2:8: --admin must be HOST:PORT, not "81"; did you mean "127.0.0.1:81"?`},
 		{"limit: 1/1m\nadmin: :81", "", `weir.yaml:2:8: admin address ":81" is not a loopback address`},
 		{"shadow: true", "", "which limit?"},
+		{"limit: 1/1m\nby: ip+pattern", "", `weir.yaml:2:5: by pattern tells routes apart`},
 		{"limit: [1/1m, 2/1m:leaky]\nredis: redis://r", "",
 			`weir.yaml:1:15: limit 2/1m: strategy leaky makes requests wait`},
 		{"limit: 1/1m\naddress-path: x", "", `weir.yaml:2:15: the path "x" of the address`},
