@@ -128,15 +128,15 @@ func init() {
 			breaks: []edit{{"slot_strategy.go",
 				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n",
 				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n" +
-					"\t\tk, state := s.table.Pack(r.Key), seen.slot.State()\n" +
-					"\t\tc := slots.Locked{Slot: seen.slot, State: state, ID: r.Key,\n" +
-					"\t\t\tHave: seen.slot.Content(state), Shard: &s.table.shards[s.table.number(k.Hash)]}\n" +
-					"\t\tv, next := s.algorithm.Decide(c.Have, seen.params, seen.now)\n" +
+					"\t\tk, state := s.table.Pack(r.Key), seen.Slot.State()\n" +
+					"\t\tc := slots.Locked{Slot: seen.Slot, State: state, ID: r.Key,\n" +
+					"\t\t\tHave: seen.Slot.Content(state), Shard: &s.table.shards[s.table.shardNumber(k.Hash)]}\n" +
+					"\t\tv, next := s.algorithm.Decide(c.Have, seen.Params, seen.Now)\n" +
 					"\t\tdone := false\n" +
 					"\t\tif v.Allowed && state.Live() {\n\t\t\tdone, _ = c.Replace(next)\n\t\t}\n" +
 					"\t\tif done {\n" +
 					"\t\t\ts.table.allowed.Add(s.table.allowed.One(), state.Count()-next.N+1)\n" +
-					"\t\t\treturn s.l.setResult(res, v, seen.now), nil\n" +
+					"\t\t\treturn s.l.setResult(res, v, seen.Now), nil\n" +
 					"\t\t}\n"}},
 			test:   "TestRollingEpochsCountExactly/Counter",
 			says:   "Error:",
