@@ -26,10 +26,11 @@ func localOf(s Strategy) local {
 }
 
 func init() {
-	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Place, Held]{
+	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Tier, Place, Held]{
 		LocalOf: localOf,
 		Known:   func(m *Limit) *atomic.Value { return &m.decider().known },
 		Inner:   inner,
+		TiersOf: tiersOf,
 		Keep:    keep,
 	}
 }

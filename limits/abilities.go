@@ -11,7 +11,7 @@ import (
 
 // inside is what package weir gives to this one.
 var inside = forlimits.Steps.(forlimits.Weir[weir.Strategy, weir.Request, weir.Result, weir.Limit,
-	weir.Place, weir.Held])
+	weir.Tier, weir.Place, weir.Held])
 
 // turn is when a Limit decides.
 type turn uint8

@@ -133,16 +133,12 @@ func (l *Attempt) Tier() weir.Tier {
 	if l.Result.Limit == 0 {
 		return weir.Tier{Limit: l.Request.Limit, Duration: l.Request.Duration}
 	}
-	binding := weir.Tier{Limit: l.Result.Limit}
-	if of, ok := weir.As[interface{ Tiers() []weir.Tier }](l.strategy); ok {
-		for _, tier := range of.Tiers() { // of equal limits the shortest
-			if tier.Limit == binding.Limit && (binding.Duration == 0 || tier.Duration < binding.Duration) {
-				binding.Duration = tier.Duration
-			}
+	for _, tier := range inside.TiersOf(l.strategy) {
+		if tier.Limit == l.Result.Limit {
+			return tier
 		}
 	}
-	binding.Duration = cmp.Or(binding.Duration, l.Request.Duration)
-	return binding
+	return weir.Tier{Limit: l.Result.Limit, Duration: l.Request.Duration}
 }
 
 // Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a

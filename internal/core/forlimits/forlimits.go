@@ -35,7 +35,7 @@ type Sight struct {
 var NoSight, FinalLook = new(Sight), new(Sight)
 
 // Weir is the value of Steps, with the types of package weir.
-type Weir[Strategy, Request, Result, Limit, Place, Held any] struct {
+type Weir[Strategy, Request, Result, Limit, Tier, Place, Held any] struct {
 	// LocalOf returns what s decides by, or nil if that is another package, or may wait.
 	LocalOf func(s Strategy) Local[Request, Result]
 
@@ -45,6 +45,9 @@ type Weir[Strategy, Request, Result, Limit, Place, Held any] struct {
 	// Inner returns the Strategy of another package that s counts by for a Limit, and makes r the
 	// request that it gets; nil if s is none such.
 	Inner func(s Strategy, r *Request) Strategy
+
+	// TiersOf returns the tiers of s, or of what it wraps, the shortest first, or none.
+	TiersOf func(s Strategy) []Tier
 
 	// Keep holds a place that s has admitted for r.
 	Keep func(s Strategy, r *Request, p Place) *Held
