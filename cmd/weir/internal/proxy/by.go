@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
@@ -60,6 +61,18 @@ func (b By) split(key string) (parts []string) {
 		return nil
 	}
 	return parts
+}
+
+// key returns the key that text is, or whose parts its words are.
+func (b By) key(text string) (string, error) {
+	if len(b.parts) < 2 || b.split(text) != nil {
+		return text, nil
+	}
+	if words := strings.Fields(text); len(words) == len(b.parts) {
+		return weir.JoinKey(words...), nil
+	}
+	return "", fmt.Errorf("%q names no caller: here a key has %d parts, those of --by %s, with "+
+		"spaces between them", text, len(b.parts), b)
 }
 
 // shown returns a key as text for people: of several parts these, with spaces between them.

@@ -174,6 +174,17 @@ func (c *Config) Check() error {
 			return err
 		}
 	}
+	c.Deny = slices.Clone(c.Deny)
+	for i, e := range c.Deny {
+		if e.Key == "" {
+			continue
+		}
+		key, err := c.By.key(e.Key)
+		if err != nil {
+			return &cli.FlagError{Flags: []string{"deny"}, Item: i, Err: fmt.Errorf("--deny: %w", err)}
+		}
+		c.Deny[i].Key = key
+	}
 	if c.AddressPath != "" && !strings.HasPrefix(c.AddressPath, "/") {
 		return &cli.FlagError{Flags: []string{"address-path"},
 			Err: fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -145,10 +144,10 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 }
 
 // keyOf returns the key that text names: that of a caller who is known and shown so, which escapes
-// what cannot be printed, or text itself. Where keys have several parts it is as many words.
+// what cannot be printed, or By.key of text.
 func (p *Proxy) keyOf(text string) (string, error) {
 	by := p.cfg.By
-	if len(by.parts) == 1 && !strings.Contains(text, `\`) {
+	if len(by.parts) < 2 && !strings.Contains(text, `\`) {
 		return text, nil
 	}
 	known, _ := p.recent.callers(time.Now())
@@ -164,15 +163,7 @@ func (p *Proxy) keyOf(text string) (string, error) {
 			return key, nil
 		}
 	}
-	words := strings.Fields(text)
-	switch len(by.parts) {
-	case 1:
-		return text, nil
-	case len(words):
-		return weir.JoinKey(words...), nil
-	}
-	return "", fmt.Errorf("%q names no caller: here a key has %d parts, those of --by %s, with "+
-		"spaces between them", text, len(by.parts), by)
+	return by.key(text)
 }
 
 // explain returns why the caller with a key is limited, or why it is not.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -213,7 +214,7 @@ func TestExplainOfAKeyThatCannotBePrinted(t *testing.T) {
 // Where keys have several parts, a caller is shown by these, and named so, in the deny list too.
 func TestCallersOfSeveralParts(t *testing.T) {
 	cfg := by(t, config(t, "1/1d"), "header:X-Key+path")
-	cfg.Deny = []httplimit.DenyEntry{{Key: "eve /b"}}
+	cfg.Deny, cfg.DenyFile = []httplimit.DenyEntry{{Key: "eve /b"}}, filepath.Join(t.TempDir(), "deny")
 	s := serve(t, cfg)
 	ask := func(key, path string) int { return status(t, "GET", s.front.URL+path, "X-Key", key) }
 	require.Equal(t, []int{200, 429, 200}, []int{ask("ann", "/a"), ask("ann", "/a"), ask("ann", "/b")})
@@ -243,6 +244,10 @@ func TestCallersOfSeveralParts(t *testing.T) {
 	assert.Equal(t, 403, ask("ann", "/b"))
 	_, body = send(t, "GET", s.back.URL+"/-/stats", nil)
 	assert.Contains(t, body, `"name":"ann /a"`)
+
+	require.NoError(t, s.Reconfigure(cfg))
+	require.NoError(t, s.Reload())
+	assert.Equal(t, 403, ask("eve", "/b"), "also when the settings and the lists were read again")
 
 	cfg.Deny = []httplimit.DenyEntry{{Key: "ann"}}
 	_, err := New(cfg)

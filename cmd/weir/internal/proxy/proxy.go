@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
@@ -227,15 +226,6 @@ func (p *Proxy) newDenyList() *httplimit.DenyList {
 
 func (p *Proxy) fillDenyList() error {
 	p.denied, p.denyFile.name = p.newDenyList(), p.cfg.DenyFile
-	for i, e := range p.cfg.Deny {
-		if e.Key == "" {
-			continue
-		}
-		var err error
-		if p.cfg.Deny[i].Key, err = p.keyOf(e.Key); err != nil {
-			return &cli.FlagError{Flags: []string{"deny"}, Item: i, Err: fmt.Errorf("--deny: %w", err)}
-		}
-	}
 	if err := p.denyFile.create(); err != nil {
 		return err
 	}
