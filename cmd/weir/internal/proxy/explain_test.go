@@ -245,6 +245,7 @@ func TestCallersOfSeveralParts(t *testing.T) {
 	_, body = send(t, "GET", s.back.URL+"/-/stats", nil)
 	assert.Contains(t, body, `"name":"ann /a"`)
 
+	cfg.Deny = []httplimit.DenyEntry{{Key: "eve /b"}}
 	require.NoError(t, s.Reconfigure(cfg))
 	require.NoError(t, s.Reload())
 	assert.Equal(t, 403, ask("eve", "/b"), "also when the settings and the lists were read again")
