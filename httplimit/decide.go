@@ -252,8 +252,10 @@ func (m *middleware) bypasses(err error) bool {
 // stopUndecided ends a request that a limit could not decide, and that is refused for it.
 func (c *call) stopUndecided(ctx context.Context, err error) {
 	for i := 0; i < len(c.states) && c.decider == none; i++ {
-		if own := c.states[i].ask.Err; own != nil && (ctx.Err() != nil || !c.bypasses(own)) {
-			c.decider, err = i, own
+		m := c.states[i].ask
+		failed := m.Err != nil && !m.Taken() // else it could not give back
+		if failed && (ctx.Err() != nil || !c.bypasses(m.Err)) {
+			c.decider, err = i, m.Err
 		}
 	}
 	switch {

@@ -512,6 +512,11 @@ func TestFailClosedRefundsOtherPolicies(t *testing.T) {
 	assert.Equal(t, []string{"Run", "Refund"}, methods(burst))
 	assert.Equal(t, `"100/1m";r=100`, w.Header().Get("RateLimit"), "t is not when the request passes")
 	assert.Equal(t, "1", w.Header().Get("Retry-After"))
+
+	burst.Err = errDown // of its Refund: not why the request is refused
+	w, _ = serve(burst, cfg, from("203.0.113.7:5000"))
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }
 
 func TestCanceledRequestIsNotAdmitted(t *testing.T) {
