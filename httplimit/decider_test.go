@@ -64,7 +64,7 @@ func cmpKey(d httplimit.Decision) string {
 func TestARefusalHasTheResetOfThoseThatDenied(t *testing.T) {
 	attempts := limits.Attempts{
 		limits.NewAttempt(denying(5, 9*time.Second)), limits.NewAttempt(admitting(1, 8*time.Second)),
-		limits.NewAttempt(weirtest.FailAll(errDown)),
+		limits.NewAttempt(weirtest.FailAll(errDown)), limits.NewAttempt(weirtest.FailAll(weir.ErrFull)),
 	}
 	for i := range attempts {
 		_, _ = attempts[i:i+1].Take(t.Context(), nil)
@@ -73,26 +73,32 @@ func TestARefusalHasTheResetOfThoseThatDenied(t *testing.T) {
 		v.Report(httplimit.Decision{Policy: "denies", Outcome: httplimit.Denied}, &attempts[0], 9*time.Second)
 		v.Report(httplimit.Decision{Policy: "admits"}, &attempts[1], 8*time.Second)
 	}
+	failsBy := func(a *limits.Attempt) decider {
+		return func(_ *http.Request, v *httplimit.Verdict) {
+			v.Err = a.Err
+			report(v)
+			v.Report(httplimit.Decision{Policy: "fails"}, a, 0)
+		}
+	}
 	for name, row := range map[string]struct {
-		decide decider
-		want   string
+		decide     decider
+		want, wait string
 	}{
 		"it denies, and says no more": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true },
-			`"100/1m";r=100`},
+			`"100/1m";r=100`, ""},
 		"it denies": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true; report(v) },
-			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`},
-		"it fails": {func(_ *http.Request, v *httplimit.Verdict) {
-			v.Err = errDown
-			report(v)
-			v.Report(httplimit.Decision{Policy: "fails"}, &attempts[2], 0)
-		},
-			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`},
+			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`, "9"},
+		"it fails": {failsBy(&attempts[2]),
+			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`, ""},
+		"it is full": {failsBy(&attempts[3]),
+			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`, "9"},
 	} {
 		cfg := hundred()
 		cfg.Decider, cfg.Logger = row.decide, slog.New(slog.DiscardHandler)
 		w, ran := serve(admitting(1, 30*time.Second), cfg, from("203.0.113.7:1"))
 		assert.Zero(t, ran, name)
 		assert.Equal(t, row.want, w.Header().Get("RateLimit"), name)
+		assert.Equal(t, row.wait, w.Header().Get("Retry-After"), name)
 	}
 }
 

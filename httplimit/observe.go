@@ -138,11 +138,13 @@ func (c *call) retryAfter() time.Duration {
 	var wait time.Duration
 	switch {
 	case c.outcome == Denied:
-		wait = longest(c.states)
+		wait = longest(c.states, 0)
 	case c.outcome == Listed && !c.until.IsZero():
 		wait = max(time.Millisecond, c.middleware.until(c.until))
-	case c.outcome == Busy, c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
+	case c.outcome == Busy:
 		wait = retryPlace // a retry may pass at any time
+	case c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
+		wait = longest(c.states, retryPlace)
 	}
 	if wait > 0 {
 		return spread(wait, c.jitter)
@@ -155,9 +157,9 @@ func spread(wait, jitter time.Duration) time.Duration {
 	return wait + min(jitter, math.MaxInt64-wait)
 }
 
-// longest returns the time after which the same request passes every limit; 0 if one of them never
-// lets it pass.
-func longest(states []state) (wait time.Duration) {
+// longest returns the time, wait or longer, after which the same request passes every limit; 0 if
+// one of them never lets it pass.
+func longest(states []state, wait time.Duration) time.Duration {
 	for i := range states {
 		switch s := &states[i]; {
 		case !s.denied:
