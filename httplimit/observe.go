@@ -21,7 +21,7 @@ func (c *call) observe(ctx context.Context, admitted bool) (failed int) {
 		if s.ask.Err != nil {
 			failed = i
 		}
-		if admitted && !c.forecasts && c.verdict == nil {
+		if admitted && !c.forecasts && (c.verdict == nil || !c.describes) {
 			continue // nobody wants to know
 		}
 		s.undecided, s.remaining = !s.ask.Decided(), s.ask.Remaining()
