@@ -152,10 +152,14 @@ func (t *Transport) admit(ctx context.Context, key, path string) error {
 	}
 }
 
-// waitForPause waits for a turn in s, unless its pause lasts for longer than the request can wait.
+// waitForPause waits for a turn in s, unless its pause, or of a whole key the Limit, lasts for
+// longer than the request can wait.
 func (t *Transport) waitForPause(ctx context.Context, s scope, path string) error {
 	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
 		return t.refusal(s.key, d, true)
+	}
+	if err := t.peek(ctx, s); err != nil {
+		return err
 	}
 	return t.wait(ctx, s, path, nil)
 }
@@ -163,28 +167,21 @@ func (t *Transport) waitForPause(ctx context.Context, s scope, path string) erro
 // admitByKey takes the Limit and waits for a turn in s, which is a whole key. The error is
 // errHeld if the resource of path is paused.
 func (t *Transport) admitByKey(ctx context.Context, s scope, path string) error {
-	if t.turns.free(s, t.now()) {
-		out, err := t.take(ctx, s.key)
-		switch {
-		case err != nil:
-			return err
-		case !out.Allowed():
-			if t.hopeless(ctx, out.Wait) {
-				return t.refusal(s.key, out.Wait, false)
-			}
-			return t.wait(ctx, s, path, nil)
-		case t.turns.free(s, t.now()) && !t.held(s.key, path):
-			return nil
-		}
-		return t.wait(ctx, s, path, &out.Result) // a pause has begun while the Limit decided
+	if !t.turns.free(s, t.now()) {
+		return t.waitForPause(ctx, s, path)
 	}
-	if d := t.turns.pause(s, t.now()); d > 0 && t.hopeless(ctx, d) {
-		return t.refusal(s.key, d, true)
-	}
-	if err := t.peek(ctx, s.key); err != nil {
+	out, err := t.take(ctx, s.key)
+	switch {
+	case err != nil:
 		return err
+	case !out.Allowed() && t.hopeless(ctx, out.Wait):
+		return t.refusal(s.key, out.Wait, false)
+	case !out.Allowed():
+		return t.wait(ctx, s, path, nil)
+	case t.turns.free(s, t.now()) && !t.held(s.key, path):
+		return nil
 	}
-	return t.wait(ctx, s, path, nil)
+	return t.wait(ctx, s, path, &out.Result) // a pause has begun while the Limit decided
 }
 
 // held reports whether the resource of path is paused.
@@ -317,17 +314,17 @@ func (t *Transport) refund(ctx context.Context, key string, taken *weir.Result) 
 	}
 }
 
-// peek returns an error if the request would have to wait for its limit for longer than it can, as
-// far as the Limit can be peeked at.
-func (t *Transport) peek(ctx context.Context, key string) error {
-	if t.Limit == nil {
+// peek returns an error if a request of s, a whole key, would have to wait for its limit for longer
+// than it can, as far as the Limit can be peeked at.
+func (t *Transport) peek(ctx context.Context, s scope) error {
+	if t.Limit == nil || s.resource != "" {
 		return nil
 	}
-	out, err := t.Limit.Peek(ctx, key)
+	out, err := t.Limit.Peek(ctx, s.key)
 	if err != nil || out.Allowed() || !t.hopeless(ctx, out.Wait) {
 		return nil //nolint:nilerr // Take reports it
 	}
-	return t.refusal(key, out.Wait, false)
+	return t.refusal(s.key, out.Wait, false)
 }
 
 // hopeless reports whether the request must not wait for d, or would not be sent after it.
