@@ -1,6 +1,7 @@
 package httpclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,11 +197,7 @@ func (t *Transport) held(key, path string) bool {
 func (t *Transport) Pause(key string, d time.Duration) { t.pause(scope{key: key}, d) }
 
 func (t *Transport) pause(s scope, d time.Duration) {
-	limit := t.MaxPause
-	if limit == 0 {
-		limit = defaultMaxPause
-	}
-	d = min(d, limit)
+	d = min(d, cmp.Or(t.MaxPause, defaultMaxPause))
 	if d <= 0 {
 		return
 	}
@@ -218,12 +215,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-func (t *Transport) base() http.RoundTripper {
-	if t.Base != nil {
-		return t.Base
-	}
-	return http.DefaultTransport
-}
+func (t *Transport) base() http.RoundTripper { return cmp.Or(t.Base, http.DefaultTransport) }
 
 func (t *Transport) now() time.Time {
 	if t.Now != nil {

@@ -161,9 +161,7 @@ func (cfg *Config) allPolicies(s weir.Strategy) []Policy {
 }
 
 func (m *middleware) setDefaults() {
-	if m.DeniedStatus == 0 {
-		m.DeniedStatus = http.StatusTooManyRequests
-	}
+	m.DeniedStatus = cmp.Or(m.DeniedStatus, http.StatusTooManyRequests)
 	if m.Now == nil {
 		m.Now, m.realTime = time.Now, true
 	}

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -57,15 +58,11 @@ func (m *middleware) log(
 	if !ok {
 		return
 	}
-	logger := m.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
 	attrs = append(attrs, slog.String("key", m.logKey(key)))
 	if dropped > 0 {
 		attrs = append(attrs, slog.Uint64("not_logged", dropped))
 	}
-	logger.LogAttrs(ctx, level, msg, attrs...)
+	cmp.Or(m.Logger, slog.Default()).LogAttrs(ctx, level, msg, attrs...)
 }
 
 // logKey returns the key quoted or, unless LogKeys is set, its digest.

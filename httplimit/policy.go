@@ -115,9 +115,7 @@ type policy struct {
 // compile checks p and computes its fixed strings; s runs it if it has no Strategy of its own. It
 // panics on a mistake.
 func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
-	if p.Strategy == nil {
-		p.Strategy = s
-	}
+	p.Strategy = cmp.Or(p.Strategy, s)
 	if p.Strategy == nil && p.Duration != 0 {
 		panic(fmt.Sprintf("httplimit: policy %q has no Strategy",
 			cmp.Or(p.Name, defaultName(p.Limit, p.Duration))))
@@ -236,9 +234,7 @@ const (
 // compileConcurrency is compile for Config's Concurrency.
 func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	unnamed := p.Name == ""
-	if p.Strategy == nil {
-		p.Strategy = s
-	}
+	p.Strategy = cmp.Or(p.Strategy, s)
 	if m, ok := p.Strategy.(*weir.Limit); ok {
 		p.Name = cmp.Or(p.Name, m.Name())
 		unnamed = p.Name == ""

@@ -1,6 +1,7 @@
 package caddylimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -169,10 +170,8 @@ func (h *Handler) config() (httplimit.Config, error) {
 // gives a default name on one Strategy only once: a configuration that is loaded again would be the
 // second.
 func (l Limit) name() string {
-	if l.Name != "" {
-		return l.Name
-	}
-	return strconv.FormatUint(l.Limit, 10) + "/" + bounds.Text(time.Duration(l.Period))
+	numbers := strconv.FormatUint(l.Limit, 10) + "/" + bounds.Text(time.Duration(l.Period))
+	return cmp.Or(l.Name, numbers)
 }
 
 // placesName returns the name of the limit MaxInFlightPerClient. Handlers that a request passes one

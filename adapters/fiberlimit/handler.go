@@ -1,6 +1,7 @@
 package fiberlimit
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -82,9 +83,7 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	if of.Next != nil {
 		cfg.Skip = func(r *http.Request) bool { return of.Next(Context(r)) }
 	}
-	if cfg.MaxKeysPerClient == 0 {
-		cfg.MaxKeysPerClient = -1
-	}
+	cfg.MaxKeysPerClient = cmp.Or(cfg.MaxKeysPerClient, -1)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -1,6 +1,7 @@
 package weblimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -37,9 +38,7 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 		identifier, _ := r.Context().Value(identifierKey{}).(string)
 		return identifier, nil
 	})
-	if cfg.MaxKeysPerClient == 0 {
-		cfg.MaxKeysPerClient = -1
-	}
+	cfg.MaxKeysPerClient = cmp.Or(cfg.MaxKeysPerClient, -1)
 	blank, err := http.NewRequest(http.MethodGet, "/", http.NoBody) //nolint:noctx // Allow has none
 	if err != nil {
 		panic(err) // its arguments are constants
