@@ -59,15 +59,12 @@ var (
 // downPrefixes begin the messages of a server that is there and cannot serve.
 var downPrefixes = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "BUSY",
-	"MISCONF",
-	"MOVED", "ASK",
-	"max number of clients",
+	"MISCONF", "MOVED", "ASK", "max number of clients",
 }
 
 // refusals begin the messages of a server that does not want this client.
 var refusals = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "invalid password",
-	"invalid username-password pair",
-	"The user executing the script"}
+	"invalid username-password pair", "The user executing the script"}
 
 // Classify returns the class of an error from this package or from the client. What is neither the
 // caller's doing nor a message of the server is a server that cannot be reached.

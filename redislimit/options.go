@@ -81,32 +81,26 @@ func checkClient(c redis.UniversalClient, timeout time.Duration) error {
 		return fmt.Errorf("%w: %T does not show its Options", ErrUnsafeClient, c)
 	}
 	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if !o.contexts {
-		faults = append(faults,
-			errors.New(
-				"ContextTimeoutEnabled is false: a frozen server holds callers beyond their deadline",
-			))
+		fault("ContextTimeoutEnabled is false: a frozen server holds callers beyond their deadline")
 	}
 	if o.retries > 0 {
-		faults = append(faults,
-			fmt.Errorf("MaxRetries is %d, not -1: a retry after a lost reply counts a hit twice", o.retries))
+		fault("MaxRetries is %d, not -1: a retry after a lost reply counts a hit twice", o.retries)
 	}
 	// A Ring leaves its zeros to the clients of its shards, which put the defaults in their place.
 	if o.dials != 1 {
-		faults = append(faults, fmt.Errorf(
-			"DialerRetries is %d, not 1: a dead server costs the whole timeout instead of nothing", o.dials))
+		fault("DialerRetries is %d, not 1: a dead server costs the whole timeout instead of nothing",
+			o.dials)
 	}
 	if o.dial <= 0 || o.dial > maxDial {
-		faults = append(faults,
-			fmt.Errorf("DialTimeout is %v, not at most %v: dials to a dead server hold the pool after "+
-				"its return",
-				o.dial, maxDial))
+		fault("DialTimeout is %v, not at most %v: dials to a dead server hold the pool after its return",
+			o.dial, maxDial)
 	}
 	for name, d := range map[string]time.Duration{"ReadTimeout": o.read, "WriteTimeout": o.write,
 		"PoolTimeout": o.pool} {
 		if d > 0 && d < timeout {
-			faults = append(faults, fmt.Errorf("%s is %v: Config.Timeout, %v, has no effect", name, d,
-				timeout))
+			fault("%s is %v: Config.Timeout, %v, has no effect", name, d, timeout)
 		}
 	}
 	if faults == nil {

@@ -92,21 +92,12 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 }
 
 func newStore(c redis.UniversalClient, cfg Config) *Store {
-	s := &Store{client: c, prefix: cfg.Prefix, now: cfg.Now,
-		onCall: cfg.OnCall}
-	grace := cfg.Grace
-	if s.prefix == "" {
-		s.prefix = DefaultPrefix
-	}
-	s.deadlines.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
-	switch {
-	case grace < 0:
-		grace = 0
-	case grace == 0 && s.now != nil:
+	grace := DefaultGrace
+	if cfg.Now != nil {
 		grace = DefaultClockGrace
-	case grace == 0:
-		grace = DefaultGrace
 	}
-	s.grace = grace.Milliseconds()
+	s := &Store{client: c, prefix: cmp.Or(cfg.Prefix, DefaultPrefix), now: cfg.Now,
+		onCall: cfg.OnCall, grace: max(0, cmp.Or(cfg.Grace, grace)).Milliseconds()}
+	s.deadlines.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	return s
 }

@@ -41,8 +41,7 @@ var _ interface {
 var names = map[string]string{
 	"fixed": "fixed window", "calendar": "calendar", "sliding": "sliding window", "log": "sliding log",
 	"zset": "sorted set", "token": "token bucket", "tiers": "tiers", "flight": "in flight",
-	"counter": "counter",
-	"list":    "list",
+	"counter": "counter", "list": "list",
 }
 
 // Algorithm returns the plain name, for weir.Named.
