@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 	"github.com/weirgo/weir/internal/doors/weblimit"
 )
 
@@ -190,9 +190,7 @@ func denyList(entries []string) (*httplimit.DenyList, error) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: len(entries), Now: now})
 	for _, text := range entries {
 		entry := httplimit.DenyEntry{Key: text}
-		if addr, err := netip.ParseAddr(text); err == nil {
-			entry = httplimit.DenyEntry{Prefix: netip.PrefixFrom(addr, addr.BitLen())}
-		} else if prefix, err := netip.ParsePrefix(text); err == nil {
+		if prefix, err := clientaddr.ParsePrefix(text); err == nil {
 			entry = httplimit.DenyEntry{Prefix: prefix}
 		}
 		if err := list.Add(entry); err != nil {
