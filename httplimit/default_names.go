@@ -2,9 +2,9 @@ package httplimit
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime"
-	"slices"
 	"sync"
 	"weak"
 
@@ -23,8 +23,7 @@ var guards = struct {
 // claimDefaultNames panics if m and another middleware use default names on one Strategy, unless
 // they are given one and the same Limit.
 func claimDefaultNames(m *middleware) {
-	var claims []any
-	var limits []*weir.Limit
+	claims := make(map[any]*weir.Limit)
 	guards.mu.Lock()
 	defer guards.mu.Unlock()
 	for _, p := range m.policies {
@@ -35,7 +34,7 @@ func claimDefaultNames(m *middleware) {
 		if p.limit != nil { // limits that differ count separately
 			id = [2]any{id, p.limit.String()}
 		}
-		if slices.Contains(claims, id) {
+		if _, claimed := claims[id]; claimed {
 			continue
 		}
 		if other, ok := guards.unnamed[id]; ok && (other == nil || other != p.limit) {
@@ -43,22 +42,19 @@ func claimDefaultNames(m *middleware) {
 				"%s a Name of its own, or the first one's Name to share the budget", p.shown.strategy,
 				structuredfield.Quote(p.Name)))
 		}
-		claims = append(claims, id)
-		limits = append(limits, p.limit)
+		claims[id] = p.limit
 	}
 	if len(claims) == 0 {
 		return
 	}
-	for i, id := range claims {
-		guards.unnamed[id] = limits[i]
-	}
+	maps.Copy(guards.unnamed, claims)
 	runtime.AddCleanup(m, releaseClaims, claims)
 }
 
-func releaseClaims(claims []any) {
+func releaseClaims(claims map[any]*weir.Limit) {
 	guards.mu.Lock()
 	defer guards.mu.Unlock()
-	for _, id := range claims {
+	for id := range claims {
 		delete(guards.unnamed, id)
 	}
 }
