@@ -40,10 +40,9 @@ func (w *responseWriter) watch(r *http.Request) *http.Request {
 		return r
 	}
 	c.body.ReadCloser = r.Body
-	out := new(http.Request)
-	*out = *r
+	out := *r
 	out.Body = &c.body
-	return out
+	return &out
 }
 
 // watched is what CountIf watches besides the status.

@@ -229,13 +229,8 @@ func (l *DenyList) entries(penalties bool) []DenyEntry {
 	}
 	l.mu.RUnlock()
 	slices.SortFunc(entries, func(a, b DenyEntry) int {
-		if c := cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key)); c != 0 {
-			return c
-		}
-		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits())
+		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key),
+			a.Prefix.Addr().Compare(b.Prefix.Addr()), a.Prefix.Bits()-b.Prefix.Bits())
 	})
 	return entries
 }
