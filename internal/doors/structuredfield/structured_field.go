@@ -63,7 +63,7 @@ func (m Member) Integer(name string) (n int64, ok bool) {
 // ParseList parses a List (section 4.2.1). ok is false if it is invalid.
 func ParseList(field string) (members []Member, ok bool) {
 	p := &Parser{Rest: field}
-	return p.members(func() (m Member, ok bool) { return p.itemOrInnerList() })
+	return p.members(p.itemOrInnerList)
 }
 
 // ParseDictionary parses a Dictionary (section 4.2.2). Of members with one key, the last one
