@@ -23,9 +23,9 @@ import (
 	"github.com/weirgo/weir/internal/doors/weblimit"
 )
 
-// New returns guard, as [httplimit.NewGuard] or rules.NewGuard makes one, as one for
-// Use. A request that guard refuses is answered by guard, and the handlers after it do not run;
-// with [OnDenied] Echo's error handler answers.
+// New returns guard, as [httplimit.NewGuard] or rules.NewGuard makes one, as a middleware for Use.
+// A request that guard refuses is answered by guard, and the handlers after it do not run; with
+// [OnDenied] Echo's error handler answers.
 //
 // The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
 // [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
