@@ -103,8 +103,7 @@ func TestSeveralCallsAreOne(t *testing.T) {
 		assert.EqualValues(t, 1, take(func(l *limits.Attempt) { l.Look = true }))
 		assert.EqualValues(t, 2, take(func(l *limits.Attempt) {
 			l.Look, l.Afterwards, l.Request.Cost = false, true, 150
-		}),
-			"what is over its limit is charged")
+		}), "what is over its limit is charged")
 		assert.Equal(t, [2]uint64{150, 150}, counts())
 
 		here := limits.NewAttempt(local(t))

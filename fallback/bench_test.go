@@ -35,14 +35,11 @@ func BenchmarkRun(b *testing.B) {
 		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, fallback.FromPrimary,
 			1 << 40},
 		{"open", failing{}, fallback.Config{MinCalls: 1, Stall: -1, ProbeInterval: time.Hour},
-			fallback.FromLocal,
-			1 << 40},
+			fallback.FromLocal, 1 << 40},
 		{"lease", near.NewLeases(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{},
-			fallback.FromLease,
-			1 << 40},
+			fallback.FromLease, 1 << 40},
 		{"denied", near.NewDenials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{},
-			fallback.FromDenials,
-			1},
+			fallback.FromDenials, 1},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			f := newFallback(b, row.primary, local(b), row.cfg)

@@ -136,8 +136,7 @@ func TestAnswersOfPrimary(t *testing.T) {
 			fallback.Open, true, 0},
 		"a bad request": {func() (*weir.Result, error) {
 			return nil, weir.ErrLimit
-		}, isDown, fallback.Nobody,
-			weir.ErrLimit, fallback.Closed, false, 0},
+		}, isDown, fallback.Nobody, weir.ErrLimit, fallback.Closed, false, 0},
 		"a panic": {func() (*weir.Result, error) { panic("a bug") }, isDown, fallback.FromLocal, nil,
 			fallback.Open, true, 1},
 		"its goroutine": {func() (*weir.Result, error) {
@@ -154,8 +153,7 @@ func TestAnswersOfPrimary(t *testing.T) {
 			cfg.OnError = func(err error) { reported <- err }
 			f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
 				return row.answer()
-			}),
-				local(t), cfg)
+			}), local(t), cfg)
 			r := hour
 			_, by, err := f.RunSource(t.Context(), &r)
 			assert.Equal(t, row.by, by)
@@ -387,8 +385,7 @@ func TestOnFail(t *testing.T) {
 		res, by := ask(t, f, r)
 		assert.Equal(t, weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}, res)
 		assert.WithinRange(t, res.ExpiresAt, clock.Now().Add(time.Second),
-			clock.Now().Add(1100*time.Millisecond),
-			"until the next probe")
+			clock.Now().Add(1100*time.Millisecond), "until the next probe")
 		assert.Equal(t, fallback.FromOnFail, by)
 	})
 }

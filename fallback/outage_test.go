@@ -151,11 +151,9 @@ func TestOutagesAreBounded(t *testing.T) {
 	n := slow.N(4, 20, 1000)
 	with, without := episodes(t, n, false, whole), episodes(t, n, false, bareFront)
 	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize),
-		with.windows,
-		with.outages)
+		with.windows, with.outages)
 	t.Logf("with reconciliation: %d over the limit in total, %d in the worst window; without: %d, %d",
-		with.over,
-		with.worst, without.over, without.worst)
+		with.over, with.worst, without.over, without.worst)
 	require.Greater(t, with.outages, 3*n)
 	assert.Zero(t, with.overBound)
 	assert.GreaterOrEqual(t, without.over, 10*max(1, with.over))

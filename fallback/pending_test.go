@@ -164,8 +164,7 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := distantly(30*time.Millisecond, func() weir.Strategy { return local(t) })
-				f := newFallback(t, s, local(t),
-					fallback.Config{Timeout: 100 * time.Millisecond, Instances: 2})
+				f := newFallback(t, s, local(t), fallback.Config{Timeout: 100 * time.Millisecond, Instances: 2})
 				r := hundred
 				r.Cost, r.Duration = 60, 24*time.Hour // over the share of local
 				row.do(t, f, r)

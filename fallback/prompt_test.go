@@ -47,8 +47,7 @@ func TestPromptPrimary(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var calls atomic.Int64
 			p := &promptly{Strategy: local(t), prompt: is}
-			f := newFallback(t, named("p", p, 100, time.Hour),
-				local(t),
+			f := newFallback(t, named("p", p, 100, time.Hour), local(t),
 				fallback.Config{MinCalls: 3, OwnLimits: true, OnCall: func(took time.Duration, err error) {
 					assert.Equal(t, min(p.takes, fallback.DefaultTimeout), took)
 					assert.Equal(t, p.takes > 0, err != nil)

@@ -714,8 +714,7 @@ func TestPeek(t *testing.T) {
 	most(t, i, r)
 	same()
 	_, err := newFallback(t, bare{f.server}, bare{f.server},
-		fallback.Config{Now: f.clock.Now}).Peek(t.Context(),
-		&r)
+		fallback.Config{Now: f.clock.Now}).Peek(t.Context(), &r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 

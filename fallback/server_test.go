@@ -70,14 +70,12 @@ func TestEndsOfCalls(t *testing.T) {
 		"no deadline": {func(context.Context) error {
 			time.Sleep(time.Hour) // in a bubble
 			return nil
-		}, true, errUndecided, Open,
-			1, 0, 50 * time.Millisecond},
+		}, true, errUndecided, Open, 1, 0, 50 * time.Millisecond},
 		"a panic": {func(context.Context) error { panic("a bug") }, true, errUndecided, Open, 1, 1, 0},
 		"its goroutine": {func(context.Context) error {
 			runtime.Goexit()
 			return nil
-		}, true, errUndecided, Open,
-			1, 0, 0},
+		}, true, errUndecided, Open, 1, 0, 0},
 	} {
 		for _, alone := range []bool{true, false} {
 			if row.alone && !alone {

@@ -32,8 +32,7 @@ func TestCeilSeconds(t *testing.T) {
 // before any t.
 func FuzzRateLimitFields(f *testing.F) {
 	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second),
-		int64(-5),
-		true, false, int64(0))
+		int64(-5), true, false, int64(0))
 	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64),
 		int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
 	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1,
@@ -93,8 +92,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 		res.ExpiresAt = now.Add(time.Duration(left))
 	}
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
-		answer{res: &res},
-		http.StatusTooManyRequests)
+		answer{res: &res}, http.StatusTooManyRequests)
 	decided := limits.Attempts{p.template}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {

@@ -148,8 +148,7 @@ func TestOneTooManyInFlight(t *testing.T) {
 // A middleware may bound requests in flight alone.
 func TestInFlightAlone(t *testing.T) {
 	w, ran := serve(weirtest.DenyAll(),
-		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1},
-		from("203.0.113.7:1"))
+		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1}, from("203.0.113.7:1"))
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header)

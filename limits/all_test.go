@@ -115,8 +115,7 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 			want := mustPeek(t, minute, &weir.Request{Key: "id"})
 			if res.Allowed() {
 				assert.True(t, res.ExpiresAt.Before(epoch.Add(2*time.Minute)),
-					"%+v, not %+v", res,
-					want)
+					"%+v, not %+v", res, want)
 			}
 		}
 	}

@@ -18,6 +18,5 @@ func TestWatchingBringsNoLibrary(t *testing.T) {
 	require.NoError(t, err)
 	modules := slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(out)))))
 	assert.Equal(t, []string{"github.com/puzpuzpuz/xsync/v3", "github.com/weirgo/weir",
-		"golang.org/x/sync"},
-		modules)
+		"golang.org/x/sync"}, modules)
 }

@@ -102,8 +102,7 @@ func gauge[S any](name, help, unit string, of func(s S) float64) metric[S] {
 func Limiter(stats func() weir.Stats) Group {
 	return groupOf(stats, []metric[weir.Stats]{
 		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Unit: "{check}",
-			Counter: true,
-			Label:   "outcome"},
+			Counter: true, Label: "outcome"},
 			func(s weir.Stats) []point {
 				return []point{
 					{"allowed", float64(s.Allowed)}, {"denied", float64(s.Denied)},
@@ -131,8 +130,7 @@ func HTTP(count func(httplimit.Outcome) uint64) Group {
 	type counts = func(httplimit.Outcome) uint64
 	return groupOf(func() counts { return count }, []metric[counts]{
 		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}",
-			Counter: true,
-			Label:   "outcome"},
+			Counter: true, Label: "outcome"},
 			func(count counts) (points []point) {
 				for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 					points = append(points, point{o.String(), float64(count(o))})
@@ -158,8 +156,7 @@ func Fallback(stats func() fallback.Stats) Group {
 				}
 			}},
 		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.",
-			Unit:  "{state}",
-			Label: "state"},
+			Unit: "{state}", Label: "state"},
 			func(s stat) (points []point) {
 				for _, state := range []fallback.State{fallback.Closed, fallback.Open, fallback.HalfOpen} {
 					p := point{label: state.String()}

@@ -152,8 +152,7 @@ func TestReturnOfADenialGivesNothingBack(t *testing.T) {
 			s.giveBack(ret, 5)
 			s.counts(6, "nothing was taken")
 		}
-		_, ret, err := s.Admit(s.t.Context(),
-			&weir.Request{Limit: 1, Duration: time.Minute})
+		_, ret, err := s.Admit(s.t.Context(), &weir.Request{Limit: 1, Duration: time.Minute})
 		assert.ErrorIs(s.t, err, weir.ErrID)
 		assert.Nil(s.t, ret)
 	})

@@ -162,8 +162,7 @@ func TestAKeyStaysAtItsLatestUse(t *testing.T) {
 			for n, step := range row.steps {
 				clock.Set(start.Add(step.at))
 				for who, s := range map[string]strategy{"in memory": p.local, "on Redis": p.remote} {
-					res, err := s.Run(t.Context(),
-						&weir.Request{Key: "a", Limit: row.limit, Duration: row.length})
+					res, err := s.Run(t.Context(), &weir.Request{Key: "a", Limit: row.limit, Duration: row.length})
 					require.NoError(t, err)
 					got := stepBack{step.at, res.Allowed(), res.TotalRequests, res.ExpiresAt.Sub(start)}
 					assert.Equal(t, step, got, "%s, step %d, %s", row.name, n, who)

@@ -21,8 +21,7 @@ func source(t testing.TB, server *redistest.Server) verbtest.Stores {
 		server.Do("flushall")
 		s := open(t, server.Addr, redislimit.Config{Now: now})
 		return []weir.Strategy{s.FixedWindow(), s.SlidingWindow(), s.TokenBucket(0), s.SlidingLog(),
-			s.Counter(), s.List(),
-			s.Calendar(weir.Hour, nil), verbtest.Tiers(s)}
+			s.Counter(), s.List(), s.Calendar(weir.Hour, nil), verbtest.Tiers(s)}
 	}
 }
 

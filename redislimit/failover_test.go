@@ -122,8 +122,7 @@ func TestSentinelFailover(t *testing.T) {
 		took := redistest.Eventually(t, 10*time.Second, "decides again", try)
 		allowed := late()
 		t.Logf("promoted after %v, decides again %v later, slowest call %v; the machine was late by %v",
-			promoted,
-			took, slowest, allowed)
+			promoted, took, slowest, allowed)
 		assert.LessOrEqual(t, took, time.Second+allowed)
 		assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+2*slack+allowed)
 	}

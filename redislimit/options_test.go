@@ -129,8 +129,7 @@ func TestClassOfDeadlines(t *testing.T) {
 	time.AfterFunc(5*time.Millisecond, cancel)
 	_, err = s.Run(ctx, daily)
 	assert.Contains(t, []redislimit.Class{redislimit.Caller, redislimit.Down},
-		redislimit.Classify(err),
-		"a read ends with the timeout, not with its context")
+		redislimit.Classify(err), "a read ends with the timeout, not with its context")
 	_, err = s.Run(ctx, daily)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, redislimit.Caller, redislimit.Classify(err))

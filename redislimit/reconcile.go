@@ -24,8 +24,7 @@ func (s *Strategy) Reconcile(
 ) (*weir.Result, error) {
 	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
 		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged,
-			b.Total,
-			weir.ErrLimit)
+			b.Total, weir.ErrLimit)
 	}
 	key, decision, possible, err := s.prepare(opRun, r, cost(r))
 	if err != nil {

@@ -74,8 +74,7 @@ func TestHostileRepliesNeverAdmit(t *testing.T) {
 			}
 			assert.Nil(t, res)
 			assert.Contains(t, []redislimit.Class{redislimit.Down, redislimit.Bug}, redislimit.Classify(err),
-				"%v",
-				err)
+				"%v", err)
 		}
 	}
 }

@@ -136,8 +136,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 					}
 				}
 				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories,
-					unknown,
-					illegal, undecided)
+					unknown, illegal, undecided)
 				assert.Zero(t, illegal)
 				assert.LessOrEqual(t, undecided, max(1, histories/20))
 				assert.NotZero(t, unknown, "the proxy loses replies")

@@ -41,8 +41,7 @@ func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	_, p, ok := t.prepare(r)
 	if !ok {
 		return nil, false, fmt.Errorf("redislimit: %d tokens, one in %v: %w", p.Limit,
-			time.Duration(p.Each),
-			weir.ErrLimit)
+			time.Duration(p.Each), weir.ErrLimit)
 	}
 	c, f := ofDuration(grow(n, p.Each)), ofDuration(grow(p.Limit, p.Each))
 	each := ofDuration(time.Duration(p.Each))

@@ -148,8 +148,7 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 			}
 			require.NoError(t, s.Reset(ctx, r)) // uploads its script
 			require.NoError(t, s.Refund(ctx, r, taken))
-			_, back, err := s.Admit(ctx,
-				&weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
+			_, back, err := s.Admit(ctx, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
 			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {
 				proxy.Forget()

@@ -117,8 +117,7 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 	}{
 		"a Unix socket": {"@", "", []describe.Action{describe.RemoteAddress()}, true},
 		"a range, of a Unix socket": {"@", "",
-			[]describe.Action{describe.RemoteAddressMatch("k", "v", nil, true)},
-			true},
+			[]describe.Action{describe.RemoteAddressMatch("k", "v", nil, true)}, true},
 		"an invalid X-Forwarded-For": {"10.0.0.1:1", "rubbish", []describe.Action{describe.RemoteAddress()},
 			true},
 		"a known address": {"10.0.0.1:1", "192.0.2.1", []describe.Action{describe.RemoteAddress()},

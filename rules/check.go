@@ -81,8 +81,7 @@ func (b *builder) unportable(d *domain) {
 	for n := range d.root.all() {
 		if strings.Contains(n.key, "*") {
 			b.warnf(n.position,
-				"not portable: Envoy's service treats the asterisk in key '%s' as a wildcard",
-				n.key)
+				"not portable: Envoy's service treats the asterisk in key '%s' as a wildcard", n.key)
 		}
 		b.collisions(&n.level, d.name+"."+FormatEntries(n.path()))
 	}

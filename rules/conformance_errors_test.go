@@ -24,8 +24,7 @@ func TestErrors(t *testing.T) {
 		{"a syntax error has its own position, not the block's",
 			"domain: d\ndescriptors:\n  - key: a\n   value: b\n",
 			"r.yaml:4:4: error loading config file: did not find expected '-' indicator while parsing a " +
-				"block " +
-				"collection"},
+				"block collection"},
 		{"an unclosed quote", "domain: \"d\n",
 			"error loading config file: found unexpected end of stream"},
 		{"a tab", "\tdomain: d",
@@ -173,8 +172,7 @@ func TestErrors(t *testing.T) {
 			if assert.Error(t, err) {
 				assert.Contains(t, err.Error()+"\n", row.want)
 				var p *rules.Problem
-				assert.True(t, errors.As(err, &p) && p.Line > 0 && p.Column > 0 && p.File == "r.yaml",
-					"%+v", p)
+				assert.True(t, errors.As(err, &p) && p.Line > 0 && p.Column > 0 && p.File == "r.yaml", "%+v", p)
 			}
 		})
 	}

@@ -52,8 +52,7 @@ func TestDiff(t *testing.T) {
 		{"a rule added after a wildcard",
 			in("{key: k, value: '*', rate_limit: {unit: day, requests_per_unit: 9}}"),
 			in("{key: k, value: '*', rate_limit: {unit: day, requests_per_unit: 9}}\n  - {key: k, value: " +
-				"'a*', " +
-				"rate_limit: {unit: day, requests_per_unit: 1}}"),
+				"'a*', rate_limit: {unit: day, requests_per_unit: 1}}"),
 			[]string{"d: k=a*: added; an earlier wildcard matches all its requests"}},
 		{"a removed limit", in(base), in("{key: k, value: v}"),
 			[]string{"d: k=v: 1 per day by fixed_window, 2 at once -> no limit"}},

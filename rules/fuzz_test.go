@@ -25,8 +25,7 @@ func FuzzLoad(f *testing.F) {
 	)
 	f.Add([]byte("domain: d\n<<: &x {<<: *x}\n0.25: x\n"))
 	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: " +
-		"token_bucket, burst: " +
-		"5}}, " + rateLimit + "}")))
+		"token_bucket, burst: 5}}, " + rateLimit + "}")))
 	f.Add([]byte("domain: d\ndescriptors:\n  - key: a\n   value: b\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, found := (&rules.Loader{Envoy: true, MergeDomains: true}).Check(files("r.yaml",
@@ -52,8 +51,7 @@ func FuzzMatch(f *testing.F) {
 	f.Add([]byte(house), "d", "ten=x,user=u")
 	f.Add([]byte(house), "d", `sharedabove="a\xff",user`)
 	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: 'a*b*c'}, {key: k, value: '*', "+rateLimit+
-		"}]\n"),
-		"d", "k=abc")
+		"}]\n"), "d", "k=abc")
 	f.Fuzz(func(t *testing.T, data []byte, domain, descriptor string) {
 		set, _ := (&rules.Loader{MergeDomains: true}).Check(files("r.yaml", string(data)))
 		path, err := rules.ParseEntries(descriptor)

@@ -104,8 +104,7 @@ func (b *builder) file(f File) {
 	if d.steps < 0 {
 		d.list = nil // the rest was not read
 		d.errorf(position{f.Name, 1, 1},
-			"error loading config file: aliases make it more than %d nodes long",
-			maxSteps(len(f.Data)))
+			"error loading config file: aliases make it more than %d nodes long", maxSteps(len(f.Data)))
 	}
 	b.list = append(b.list, d.list...)
 }

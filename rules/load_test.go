@@ -26,8 +26,7 @@ func TestFiles(t *testing.T) {
 		want  []string // domains
 	}{
 		{"*.yaml and *.yml, in the order of their names",
-			files("b.yml", "domain: b", "a.yaml", "domain: a"),
-			nil, []string{"a", "b"}},
+			files("b.yml", "domain: b", "a.yaml", "domain: a"), nil, []string{"a", "b"}},
 		{"subdirectories", files("x/y/a.yaml", one), nil, []string{"one"}},
 		{"other files are ignored", files("a.yaml", one, "README.txt", "hello", "b.json", "{}"), nil,
 			[]string{"one"}},

@@ -144,8 +144,7 @@ func valueOf(
 ) actionKind {
 	keys := []string{setting, "descriptor_key", "skip_if_absent"}
 	return actionKind{keys, func(o *options) describe.Action {
-		return action(o.text(setting, ""), o.text("descriptor_key", ""),
-			o.flag("skip_if_absent", false))
+		return action(o.text(setting, ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
 	}}
 }
 

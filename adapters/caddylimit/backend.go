@@ -229,8 +229,7 @@ func (b *backend) on(key backendKey) error {
 		OnChange: func(c fallback.Change) {
 			logger := caddy.Log().Named("http.handlers.weir") // a reload may have replaced it
 			logger.Warn("redis breaker", zap.String("from", c.From.String()),
-				zap.String("to", c.To.String()),
-				zap.NamedError("cause", c.Cause))
+				zap.String("to", c.To.String()), zap.NamedError("cause", c.Cause))
 		},
 		Now: now,
 	}

@@ -64,8 +64,7 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 		panic("fiberlimit: Storage has no effect: the Strategy counts")
 	case cfg.Extractor != nil, cfg.Limit != 0, cfg.Duration != 0, cfg.LimitFunc != nil:
 		panic("fiberlimit: key and limit are those of the limiter.Config: leave Extractor, Limit, " +
-			"Duration and " +
-			"LimitFunc zero")
+			"Duration and LimitFunc zero")
 	case cfg.CountIf != nil, cfg.Skip != nil, cfg.Respond != nil, cfg.Headers != 0:
 		panic(
 			"fiberlimit: answers are those of the limiter.Config: leave CountIf, Skip, Respond and " +

@@ -158,14 +158,12 @@ func TestNotSent(t *testing.T) {
 		wait      time.Duration
 	}{
 		"a client that does not wait": {soon, httpclient.Transport{NoWait: true},
-			rpclimit.ResourceExhausted,
-			time.Hour},
+			rpclimit.ResourceExhausted, time.Hour},
 		"a deadline that is too early": {soon, httpclient.Transport{}, rpclimit.DeadlineExceeded,
 			time.Hour},
 		"a call that was given up": {ended, httpclient.Transport{}, rpclimit.Canceled, 0},
 		"a call that can never pass": {soon,
-			httpclient.Transport{Limit: never.Limit(1, time.Hour)},
-			rpclimit.ResourceExhausted, 0},
+			httpclient.Transport{Limit: never.Limit(1, time.Hour)}, rpclimit.ResourceExhausted, 0},
 		"no decision": {soon, httpclient.Transport{Limit: weirtest.FailAll(weir.ErrFull).Limit(1, time.Hour)},
 			rpclimit.Unavailable, 0},
 		"a Strategy that times out": {soon,

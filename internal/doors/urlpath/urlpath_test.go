@@ -227,8 +227,7 @@ func FuzzSpellings(f *testing.F) {
 				}
 				maps.DeleteFunc(common[reads], func(key string, _ bool) bool { return !keys[key] })
 				assert.NotEmpty(t, common[reads], "%s reads %q and %q as %q, but they are counted apart",
-					u.name,
-					read[reads], p, reads)
+					u.name, read[reads], p, reads)
 			}
 		}
 	})
