@@ -262,7 +262,9 @@ func (l *Attempt) hold(ctx context.Context) (*weir.Result, error) {
 func (l *Attempt) refund(ctx context.Context, cost uint64) error {
 	switch {
 	case l.held != nil:
-		return l.TakeHeld().Release(ctx)
+		held := l.held
+		l.held = nil
+		return held.Release(ctx)
 	case l.giveBack != nil:
 		return l.giveBack(ctx, cost)
 	case l.refunder == nil:

@@ -101,6 +101,36 @@ func (irrevocableFailure) Run(context.Context, *weir.Request) (*weir.Result, err
 	return nil, assert.AnError
 }
 
+// brokenHolder admits, and can take nothing back.
+type brokenHolder struct{ irrevocableFailure }
+
+func (brokenHolder) Acquire(context.Context, *weir.Request) (*weir.Result, weir.Place, error) {
+	return &weir.Result{State: weir.Allow, TotalRequests: 1}, brokenPlace{}, nil
+}
+
+type brokenPlace struct{}
+
+var errBroken = errors.New("the place stays taken")
+
+func (brokenPlace) Renew(context.Context) (bool, error) { return true, nil }
+func (brokenPlace) Release(context.Context) error       { return errBroken }
+
+// A place that could not be given back is lost, as a count is.
+func TestAPlaceThatIsNotGivenBackIsLost(t *testing.T) {
+	held, err := limits.NewAttempt(brokenHolder{}).Holding()
+	require.NoError(t, err)
+	attempts := limits.Attempts{held, limits.NewAttempt(irrevocableFailure{})}
+	for i := range attempts {
+		attempts[i].Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+	}
+	_, err = attempts.Take(t.Context(), nil)
+	require.ErrorIs(t, err, assert.AnError)
+	require.ErrorIs(t, err, errBroken)
+	assert.Equal(t, errBroken, attempts[0].Err)
+	assert.True(t, attempts[0].Taken())
+	assert.Nil(t, attempts[0].TakeHeld())
+}
+
 func TestOnlyAHolderHolds(t *testing.T) {
 	_, err := limits.NewAttempt(standing(t).FixedWindow()).Holding()
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
