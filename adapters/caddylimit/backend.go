@@ -174,35 +174,27 @@ func register(registry *prometheus.Registry, collectors ...prometheus.Collector)
 	return nil
 }
 
-// local returns the strategy on l.
-func local(key backendKey, burst uint64, l *weir.Limiter) weir.Strategy {
-	switch key.strategy {
-	case "fixed":
-		return l.FixedWindow()
-	case "log":
-		return l.SlidingLog()
-	case "token":
-		return l.TokenBucket(burst)
-	}
-	return l.SlidingWindow()
-}
-
-// remote returns its counterpart on Redis.
-func remote(key backendKey, s *redislimit.Store) weir.Strategy {
-	switch key.strategy {
+// strategyOf returns the strategy of a name of s, a weir.Limiter or a redislimit.Store.
+func strategyOf[F, L, T, S weir.Strategy](name string, burst uint64, s interface {
+	FixedWindow() F
+	SlidingLog() L
+	TokenBucket(burst uint64) T
+	SlidingWindow() S
+}) weir.Strategy {
+	switch name {
 	case "fixed":
 		return s.FixedWindow()
 	case "log":
 		return s.SlidingLog()
 	case "token":
-		return s.TokenBucket(key.burst)
+		return s.TokenBucket(burst)
 	}
 	return s.SlidingWindow()
 }
 
 // on sets the strategies: in this process, or on Redis with one in this process behind each.
 func (b *backend) on(key backendKey) error {
-	b.strategy, b.places = local(key, key.burst, b.limiter), b.limiter.InFlight()
+	b.strategy, b.places = strategyOf(key.strategy, key.burst, b.limiter), b.limiter.InFlight()
 	if key.redis == (Redis{}) {
 		return nil
 	}
@@ -233,8 +225,9 @@ func (b *backend) on(key backendKey) error {
 		},
 		Now: now,
 	}
-	if b.strategy, err = fallback.New(remote(key, store), local(key, share(key), b.limiter),
-		cfg); err != nil {
+	b.strategy, err = fallback.New(strategyOf(key.strategy, key.burst, store),
+		strategyOf(key.strategy, share(key), b.limiter), cfg)
+	if err != nil {
 		return err
 	}
 	b.places, err = fallback.New(store.InFlight(), b.places, cfg)
