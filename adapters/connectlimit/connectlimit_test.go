@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -84,9 +85,7 @@ func unary(t *testing.T, server *httptest.Server, header http.Header,
 	options ...connect.ClientOption) (a answer) {
 	t.Helper()
 	r := connect.NewRequest(&message{})
-	for name, values := range header {
-		r.Header()[name] = values
-	}
+	maps.Copy(r.Header(), header)
 	resp, err := connect.NewClient[message, message](server.Client(), server.URL+unaryProcedure,
 		options...).CallUnary(deadline(t), r)
 	if err != nil {
@@ -100,9 +99,7 @@ func stream(t *testing.T, server *httptest.Server, header http.Header,
 	t.Helper()
 	s := connect.NewClient[message, message](server.Client(), server.URL+streamProcedure,
 		options...).CallBidiStream(deadline(t))
-	for name, values := range header {
-		s.RequestHeader()[name] = values
-	}
+	maps.Copy(s.RequestHeader(), header)
 	_ = s.Send(nil) // an error of the server is read by Receive
 	_ = s.CloseRequest()
 	defer func() { assert.NoError(t, s.CloseResponse()) }()

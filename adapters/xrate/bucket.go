@@ -98,8 +98,7 @@ func (b *Bucket) AllowN(t time.Time, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.advance(t)
-	r := b.reserve(n, 0)
-	return r.ok
+	return b.reserve(n, 0).ok
 }
 
 // Tokens returns how many tokens there are now; fewer than 0 are reserved ones that have yet to
