@@ -344,7 +344,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	assert.Equal(t, before.Add(23*time.Hour), at())
 
 	s := l.onSlots(fixedKind)
-	_, err = s.update("k", ws.Scale(), true, noInstant, func(v visit) slots.Content {
+	err = s.update("k", ws.Scale(), true, noInstant, func(v visit) slots.Content {
 		v.N = 7
 		return v.Content
 	})
@@ -359,7 +359,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
 	now = now.Add(22 * time.Hour)
 	s = other.onSlots(fixedKind)
-	_, _ = s.update("k", ws.Scale(), false, noInstant, func(v visit) slots.Content {
+	_ = s.update("k", ws.Scale(), false, noInstant, func(v visit) slots.Content {
 		assert.EqualValues(t, 7, v.N, "it counts in the window that holds the end of the one before")
 		return v.Content
 	})

@@ -211,13 +211,12 @@ func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots
 	if end <= s.l.clock.Read() {
 		return nil
 	}
-	_, err := s.update(id, scaleMs, true, since, func(b visit) slots.Content {
+	return s.update(id, scaleMs, true, since, func(b visit) slots.Content {
 		if b.now >= end {
 			return b.Content
 		}
 		return s.algorithm.Merge(b.Content, saved, scaleMs, b.now, maxAhead)
 	})
-	return err
 }
 
 // restore makes saved the state of a caller that has counted nothing, or raises the count of one

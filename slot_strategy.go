@@ -189,16 +189,16 @@ type visit struct {
 	in  slots.Identity // zero if there is no bucket yet
 }
 
-// update replaces the content of a caller's bucket by change of it, and returns the identity of the
-// bucket. If there is none, one is made if create is set; otherwise change is called all the same.
-// change is called again after each concurrent hit: the last call counts. The bucket of a fixed
-// window is that of now, or of since if that is later.
+// update replaces the content of a caller's bucket by change of it. If there is no bucket, one is
+// made if create is set; otherwise change is called all the same. change is called again after each
+// concurrent hit: the last call counts. The bucket of a fixed window is that of now, or of since if
+// that is later.
 func (s *slotStrategy) update(
 	id string, scaleMs int64, create bool, since int64, change func(visit) slots.Content,
-) (slots.Identity, error) {
+) error {
 	c, err := s.lock(id, scaleMs, since, create)
 	if err != nil {
-		return slots.Identity{}, err
+		return err
 	}
 	defer c.Unlock()
 	for done := false; !done && err == nil; {
@@ -211,7 +211,7 @@ func (s *slotStrategy) update(
 			c.NoteEnd(c.End(next))
 		}
 	}
-	return c.Identity(), err
+	return err
 }
 
 // lockedSlot is the bucket of a caller, whose shard is locked, at a reading of the clock.
@@ -324,13 +324,12 @@ func (s *slotStrategy) refund(r *Request, taken *Result, in slots.Identity, befo
 		return err
 	}
 	expires := arith.Sub(s.l.clock.Instant(taken.ExpiresAt), arith.Mul(uint64(before), p.Each))
-	_, err = s.update(r.Key, p.Scale, false, noInstant, func(b visit) slots.Content {
+	return s.update(r.Key, p.Scale, false, noInstant, func(b visit) slots.Content {
 		if in != (slots.Identity{}) && in != b.in {
 			return b.Content
 		}
 		return s.algorithm.Refund(b.Content, p, b.now, expires)
 	})
-	return err
 }
 
 // Admit implements [Admitter].
@@ -388,7 +387,7 @@ func (s *slotStrategy) Charge(_ context.Context, r *Request) error {
 
 // add makes the bucket of r if there is none, and changes it.
 func (s *slotStrategy) add(r *Request, p params, change func(visit) slots.Content) error {
-	if _, err := s.update(r.Key, p.Scale, true, noInstant, change); err != nil {
+	if err := s.update(r.Key, p.Scale, true, noInstant, change); err != nil {
 		return s.l.fail(err)
 	}
 	return nil
