@@ -42,11 +42,8 @@ func (e *encoder) slot(sh *slots.Shard, s *slots.Slot) {
 	if sh.End(s, c) <= e.now || c.N == 0 && k == fixedKind {
 		return
 	}
-	var in *windows.Series
-	switch {
-	case scale > maxScale:
-		in = e.l.windows.Of(scale)
-	case k != fixedKind && number != 0:
+	in := e.l.windows.Of(scale)
+	if k != fixedKind {
 		in = e.l.windows.Numbered(number)
 	}
 	e.begin(in)
@@ -87,11 +84,7 @@ func (e *encoder) begin(in *windows.Series) {
 
 // state begins the record of a state.
 func (e *encoder) state(record byte, key states.Key) {
-	var in *windows.Series
-	if key.Series > 0 {
-		in = e.l.windows.Numbered(key.Series)
-	}
-	e.begin(in)
+	e.begin(e.l.windows.Numbered(key.Series))
 	e.Byte(record)
 	e.Text(key.ID)
 	e.Int(key.Scale)

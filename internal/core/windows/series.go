@@ -44,14 +44,14 @@ type registry struct {
 	calendars sync.Map                  // from names to *atomic.Pointer[calendar.Calendar]
 	known     sync.Map                  // from SeriesName to *Series
 	mu        sync.Mutex                // held by writers of all
-	all       atomic.Pointer[[]*Series] // by number; a writer appends
+	all       atomic.Pointer[[]*Series] // by number, nil first; a writer appends
 }
 
-// Of returns the series in whose windows a scale over bounds.MaxScale counts.
-func (g *registry) Of(scaleMs int64) *Series { return g.Numbered(scaleMs - bounds.MaxScale) }
+// Of returns the series in whose windows a scale counts: nil up to bounds.MaxScale.
+func (g *registry) Of(scaleMs int64) *Series { return g.Numbered(max(0, scaleMs-bounds.MaxScale)) }
 
-// Numbered returns the series of a number.
-func (g *registry) Numbered(number int64) *Series { return (*g.all.Load())[number-1] }
+// Numbered returns the series of a number: nil of 0.
+func (g *registry) Numbered(number int64) *Series { return (*g.all.Load())[number] }
 
 // Calendar returns what holds the rules of a calendar, for all its series: those of c or, if that
 // is nil, those that are known, or else those of the zone that the name describes. It fails if
@@ -98,10 +98,10 @@ func (g *registry) Named(name SeriesName, c *calendar.Calendar) (*Series, error)
 		return s.(*Series), nil
 	}
 	all := *g.all.Load()
-	if len(all) == MaxSeries {
+	if len(all) > MaxSeries {
 		return nil, errTooMany
 	}
-	s := &Series{SeriesName: name, clock: g.clock, Number: int64(len(all)) + 1, Calendar: rules}
+	s := &Series{SeriesName: name, clock: g.clock, Number: int64(len(all)), Calendar: rules}
 	s.Current.Store(&Window{Scale: s.Scale()})
 	all = append(all, s) // readers of the old slice do not look beyond its end
 	g.all.Store(&all)

@@ -82,7 +82,7 @@ const (
 // Init makes the windows of a limiter with this clock.
 func (ws *Windows) Init(c *clock.Clock) {
 	ws.clock = c
-	ws.all.Store(new([]*Series))
+	ws.all.Store(&[]*Series{nil})
 	ws.table.Store(newWindowTable(minWindows))
 }
 
