@@ -45,7 +45,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	}
 	list := make([]algorithm.Tier, len(tiers))
 	for i, tier := range tiers {
-		if err := checkRequest("tier", tier.Duration); err != nil {
+		if err := checkDuration(tier.Duration); err != nil {
 			return nil, err
 		}
 		list[i] = algorithm.Tier{Limit: clampCost(tier.Limit), Scale: tier.Duration.Milliseconds()}
@@ -74,7 +74,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 // a second takes up to 101 slices in place of 10, 2 KB a caller. It fails with [ErrScale] unless d
 // divides t's slices.
 func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
-	if err := checkRequest("tier", d); err != nil {
+	if err := checkDuration(d); err != nil {
 		return nil, err
 	}
 	if t.duration%d != 0 {
