@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
@@ -43,7 +44,7 @@ func (l *Limiter) count(
 ) (left time.Duration, err error) {
 	limit = min(limit, maxCount)
 	w := l.windows.Latest(scaleMs)
-	if w.Scale != scaleMs || uint(len(id)-1) >= slots.InlineID {
+	if w.Scale != scaleMs || uint(len(id)-1) >= ids.Inline {
 		return l.countSlow(id, scaleMs, limit, cost, 0, windows.NoWindow, r)
 	}
 	k := l.buckets.PackShort(id)
@@ -62,7 +63,7 @@ func (l *Limiter) count(
 }
 
 // countSlow is count for a call that did not end in the fast path: one with an ID that is new in
-// its window or longer than slots.InlineID, with a scale that is not in the first place of the
+// its window or longer than ids.Inline, with a scale that is not in the first place of the
 // window cache, with a coarse clock that was late, or with an error. tried is the window in which
 // count found no slot at now. It is windows.NoWindow if count searched none; then now is not set.
 func (l *Limiter) countSlow(
@@ -135,7 +136,7 @@ func (l *Limiter) hit(
 // cost is over the limit. It fails with errEarlier if the caller is to read the clock and try
 // again.
 func (l *Limiter) countLocked(
-	k slots.Packed, id string, w *windows.Window, at *reading, limit, cost int64, r *Result,
+	k ids.Packed, id string, w *windows.Window, at *reading, limit, cost int64, r *Result,
 ) error {
 	*r = Result{}
 	c, err := l.buckets.lock(k, id, &w.Fixed, at, cost <= limit)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/forlimits"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/states"
 	"github.com/weirgo/weir/internal/core/windows"
@@ -182,7 +183,7 @@ func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *wind
 	}
 	p, w := d.current()
 	t := d.table
-	if len(key) > slots.InlineID {
+	if len(key) > ids.Inline {
 		slot, state, _ = t.find(key, p)
 		return slot, state, w
 	}
@@ -193,7 +194,7 @@ func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *wind
 
 // findBytes is find.
 func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.State, w *windows.Window) {
-	if len(key) <= slots.InlineID {
+	if len(key) <= ids.Inline {
 		return d.find(string(key)) // a copy on the stack
 	}
 	if d.slots == nil || len(key) > maxID || d.l.closed.Load() {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -35,11 +35,11 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 		}()
 		return done
 	}
-	var ids []string
-	for _, length := range []int{1, 8, slots.InlineID, slots.InlineID + 1, 57, maxID} {
-		ids = append(ids, strings.Repeat("k", length))
+	var callers []string
+	for _, length := range []int{1, 8, ids.Inline, ids.Inline + 1, 57, maxID} {
+		callers = append(callers, strings.Repeat("k", length))
 	}
-	for _, id := range ids {
+	for _, id := range callers {
 		for _, scale := range []int64{a, b} {
 			require.True(t, (<-decided(id, scale, 2)).Allowed())
 		}
@@ -47,7 +47,7 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 	for i := range l.buckets.shards {
 		l.buckets.shards[i].Lock()
 	}
-	for _, id := range ids {
+	for _, id := range callers {
 		for _, scale := range []int64{a, b} {
 			for _, c := range []struct {
 				limit int64

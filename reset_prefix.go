@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
 )
 
@@ -73,7 +74,7 @@ func (s *slotStrategy) owns(in *slots.Slot) bool {
 // leaves those that have expired to a sweep, which raises the horizon. It reports false if there is
 // no such chunk.
 func (s *slotStrategy) resetChunk(sh *slots.Shard, i int, p *prefixReset) bool {
-	now, id, prefix := s.l.clock.Read(), make([]byte, 0, slots.InlineID), []byte(p.prefix)
+	now, id, prefix := s.l.clock.Read(), make([]byte, 0, ids.Inline), []byte(p.prefix)
 	return sh.Visit(i, func(n int, in *slots.Slot) {
 		p.seen++
 		if id = sh.AppendID(id[:0], in); !bytes.HasPrefix(id, prefix) || !s.owns(in) {

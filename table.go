@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/tally"
@@ -22,7 +23,7 @@ import (
 // no bucket for a window that was removed, and decides at no instant before one already reported.
 // Reset does not raise it: the window goes on.
 type table struct {
-	slots.Hasher
+	ids.Hasher
 
 	// of hits that no slot counts
 	allowed tally.Tally // of token buckets; less cost-1 of a hit that a slot counts by its cost
@@ -51,7 +52,7 @@ func newTable(r *room.Room, j *janitor, m slots.Meaning) *table {
 		n *= 2
 	}
 	t := &table{
-		Hasher:  slots.NewHasher(),
+		Hasher:  ids.NewHasher(),
 		indexes: make([]atomic.Pointer[slots.Index], n),
 		shards:  make([]slots.Shard, n),
 		room:    r,
@@ -67,10 +68,10 @@ func newTable(r *room.Room, j *janitor, m slots.Meaning) *table {
 // location; nil if there is none.
 func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.State, at location) {
 	var i, n int
-	if len(id) > slots.InlineID {
+	if len(id) > ids.Inline {
 		k := t.Pack(id)
 		i = t.shardNumber(k.Hash)
-		s, state, n = t.indexes[i].Load().Find(k, id, p)
+		s, state, n = slots.FindLong(t.indexes[i].Load(), k, id, p)
 	} else {
 		k := t.PackShort(id)
 		i = t.shardNumber(k.Hash)
@@ -79,11 +80,11 @@ func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.Sta
 	return s, state, location(i)<<32 | location(n)
 }
 
-// findLongBytes is find for an ID of more than slots.InlineID bytes that is no string, without the
+// findLongBytes is find for an ID of more than ids.Inline bytes that is no string, without the
 // location.
 func (t *table) findLongBytes(id []byte, p *slots.Period) (s *slots.Slot, state slots.State) {
 	k := t.PackBytes(id)
-	s, state, _ = t.indexes[t.shardNumber(k.Hash)].Load().FindBytes(k, id, p)
+	s, state, _ = slots.FindLong(t.indexes[t.shardNumber(k.Hash)].Load(), k, id, p)
 	return s, state
 }
 
@@ -111,7 +112,7 @@ type reading struct {
 // horizon is set. The new reading is accepted even if the clock went back; otherwise the caller
 // would repeat until the clock has come to the horizon.
 func (t *table) lock(
-	k slots.Packed, id string, p *slots.Period, at *reading, create bool,
+	k ids.Packed, id string, p *slots.Period, at *reading, create bool,
 ) (c slots.Locked, err error) {
 	sh := &t.shards[t.shardNumber(k.Hash)]
 	for {

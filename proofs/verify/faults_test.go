@@ -73,8 +73,8 @@ var faults = []fault{
 			{"proofs/verify/recycling_test.go", "const limit = 15\n\tcalls :=", "const limit = 1\n\tcalls :="},
 		},
 		breaks: []edit{
-			{"internal/core/slots/locked.go", "\tif len(c.ID) > InlineID {\n\t\tk.c = ",
-				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(c.ID) > InlineID {\n\t\tk.c = "},
+			{"internal/core/slots/locked.go", "\tif len(c.ID) > ids.Inline {\n\t\tk.C = ",
+				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(c.ID) > ids.Inline {\n\t\tk.C = "},
 			{"internal/core/slots/locked.go", "\tatomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))\n", ""},
 		},
 		test: "TestRecycledSlotsCountExactly",

@@ -3,6 +3,8 @@ package slots
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/weirgo/weir/internal/core/ids"
 )
 
 // Check returns which invariant of the shard does not hold, or nil, and the number of its buckets.
@@ -42,16 +44,12 @@ func (sh *Shard) checkIndex() error {
 		id, p, state := string(x.appendID(nil, s)), PeriodOf(s.Period()), s.State()
 		found, foundState, at := x.Find(sh.hasher.Pack(id), id, &p)
 		switch {
-		case !words[n]:
-			return fmt.Errorf("slot %d has no word", n)
 		case found != s || at != n || foundState != state:
 			return fmt.Errorf("slot %d is found as slot %d with state %x, and not %x", n, at, foundState,
 				state)
 		case sh.tallied && (State(s.load(deniedWord)).Epoch() != state.Epoch() ||
 			State(s.load(usedWord)).Epoch() != state.Epoch()):
 			return fmt.Errorf("the tallies of slot %d are of another generation", n)
-		case s.Content(state).N < 0:
-			return fmt.Errorf("slot %d is not live", n)
 		}
 	}
 	if live != sh.buckets || live != len(words) {
@@ -66,17 +64,16 @@ func (sh *Shard) checkChunks() error {
 	x := sh.index.Load()
 	used := map[int]bool{}
 	for n, s := range sh.All() {
-		if end := sh.End(s, s.Content(s.State())); end < sh.chunks[n/chunkSlots].earliest ||
-			end < sh.Soonest() {
-			return fmt.Errorf("slot %d expires at %d, before the bounds %d and %d", n, end,
-				sh.chunks[n/chunkSlots].earliest, sh.Soonest())
+		bound, end := max(sh.chunks[n/chunkSlots].earliest, sh.Soonest()), sh.End(s, s.Content(s.State()))
+		if end < bound {
+			return fmt.Errorf("slot %d expires at %d, before the bound %d", n, end, bound)
 		}
 		used[n] = true
 		part, left := int(s.load(restWord)&countMask), s.IDLen()
-		if left <= InlineID {
+		if left <= ids.Inline {
 			continue
 		}
-		for left -= headID; left > 0; left -= partBytes {
+		for left -= ids.Head; left > 0; left -= partBytes {
 			if used[part] || x.slot(part).State().Live() {
 				return fmt.Errorf("slot %d, a part of the ID of slot %d, is in use", part, n)
 			}

@@ -1,6 +1,10 @@
 package slots
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/core/ids"
+)
 
 // Index finds slots by their keys: an open-addressed hash table of words, probed linearly and at
 // most three quarters full. A key's position is the low half of its hash xor its period's salt: a
@@ -39,20 +43,15 @@ func (x *Index) slot(n int) *Slot {
 
 // Find returns the slot of a key and its number, with its state as read before the key was
 // compared; nil if there is none.
-func (x *Index) Find(k Packed, id string, p *Period) (s *Slot, state State, n int) {
-	if len(id) <= InlineID {
+func (x *Index) Find(k ids.Packed, id string, p *Period) (s *Slot, state State, n int) {
+	if len(id) <= ids.Inline {
 		return x.FindShort(k, len(id), p)
 	}
-	return findLong(x, k, id, p)
+	return FindLong(x, k, id, p)
 }
 
-// FindBytes is Find for an ID of more than InlineID bytes that is no string.
-func (x *Index) FindBytes(k Packed, id []byte, p *Period) (s *Slot, state State, n int) {
-	return findLong(x, k, id, p)
-}
-
-// findLong is Find for an ID of more than InlineID bytes.
-func findLong[T idBytes](x *Index, k Packed, id T, p *Period) (s *Slot, state State, n int) {
+// FindLong is Find for an ID of more than ids.Inline bytes, which may be no string.
+func FindLong[T ids.Bytes](x *Index, k ids.Packed, id T, p *Period) (s *Slot, state State, n int) {
 	tag, tail := uint32(k.Hash^p.Salt)&^slotMask, p.high|uint64(len(id))
 	for at := uint32(k.Hash ^ p.Salt); ; at++ {
 		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
@@ -66,17 +65,17 @@ func findLong[T idBytes](x *Index, k Packed, id T, p *Period) (s *Slot, state St
 		}
 		state, rest := s.State(), s.load(restWord)
 		if state.Live() && generation(rest) == p.mid && s.load(lowWord) == p.low &&
-			s.load(idWord) == k.a &&
-			s.load(idWord2) == k.b && s.load(tailWord)&keyMask == tail && continues(x, rest, id[headID:]) {
+			s.load(idWord) == k.A &&
+			s.load(idWord2) == k.B && s.load(tailWord)&keyMask == tail && continues(x, rest, id[ids.Head:]) {
 			return s, state, n
 		}
 	}
 }
 
-// FindShort is Find for an ID of at most InlineID bytes. It calls nothing, so that its words stay
+// FindShort is Find for an ID of at most ids.Inline bytes. It calls nothing, so that its words stay
 // in registers.
-func (x *Index) FindShort(k Packed, length int, p *Period) (s *Slot, state State, n int) {
-	low, rest, tail := p.low, p.mid|k.c, p.high|uint64(length)
+func (x *Index) FindShort(k ids.Packed, length int, p *Period) (s *Slot, state State, n int) {
+	low, rest, tail := p.low, p.mid|k.C, p.high|uint64(length)
 	at := uint32(k.Hash ^ p.Salt)
 	tag := at &^ slotMask
 	for ; ; at++ {
@@ -91,17 +90,17 @@ func (x *Index) FindShort(k Packed, length int, p *Period) (s *Slot, state State
 		}
 		// One test of all words takes fewer instructions than five.
 		state := s.State()
-		if state.Live() && (s.load(restWord)^rest)|(s.load(lowWord)^low)|(s.load(idWord)^k.a)|
-			(s.load(idWord2)^k.b)|(s.load(tailWord)&keyMask^tail) == 0 {
+		if state.Live() && (s.load(restWord)^rest)|(s.load(lowWord)^low)|(s.load(idWord)^k.A)|
+			(s.load(idWord2)^k.B)|(s.load(tailWord)&keyMask^tail) == 0 {
 			return s, state, n
 		}
 	}
 }
 
-// continues reports whether id, the part of a long ID beyond headID, is held by the slots from the
+// continues reports whether id, what follows the head of a long ID, is held by the slots from the
 // one in rest on. It may be wrong if one is released meanwhile: the caller then finds another
 // generation in the state, which is raised first.
-func continues[T idBytes](x *Index, rest uint64, id T) bool {
+func continues[T ids.Bytes](x *Index, rest uint64, id T) bool {
 	for next := int(rest & countMask); ; {
 		s := x.slot(next)
 		if s == nil {
@@ -109,9 +108,9 @@ func continues[T idBytes](x *Index, rest uint64, id T) bool {
 		}
 		for i := lowWord; i <= tailWord; i++ {
 			if len(id) <= 8 {
-				return s.load(i) == shortWord(id)
+				return s.load(i) == ids.ShortWord(id)
 			}
-			if s.load(i) != word(id) {
+			if s.load(i) != ids.Word(id) {
 				return false
 			}
 			id = id[8:]
@@ -124,14 +123,15 @@ func continues[T idBytes](x *Index, rest uint64, id T) bool {
 func (x *Index) appendID(dst []byte, s *Slot) []byte {
 	length := s.IDLen()
 	end, rest := len(dst)+length, s.load(restWord)
-	dst = appendWord(appendWord(dst, s.load(idWord)), s.load(idWord2)>>(8*max(0, headID-length)))
-	if length <= InlineID {
-		return appendWord(dst, rest)[:end]
+	dst = ids.AppendWord(dst, s.load(idWord))
+	dst = ids.AppendWord(dst, s.load(idWord2)>>(8*max(0, ids.Head-length)))
+	if length <= ids.Inline {
+		return ids.AppendWord(dst, rest)[:end]
 	}
 	for next := rest; len(dst) < end; next = s.load(deniedWord) {
 		s = x.slot(int(next & countMask))
 		for i := lowWord; i <= tailWord; i++ {
-			dst = appendWord(dst, s.load(i))
+			dst = ids.AppendWord(dst, s.load(i))
 		}
 	}
 	return dst[:end]

@@ -3,6 +3,7 @@ package slots
 import (
 	"sync/atomic"
 
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
 )
 
@@ -15,7 +16,7 @@ type Locked struct {
 	Shard *Shard
 	ID    string
 	key   Period
-	k     Packed
+	k     ids.Packed
 }
 
 // Identity distinguishes a bucket from the others of its key. The zero value is no bucket's.
@@ -69,8 +70,8 @@ func (c *Locked) insertMarked(first Content, mark uint64) {
 	}
 	n, s := sh.take()
 	k := c.k
-	if len(c.ID) > InlineID {
-		k.c = uint64(sh.insertParts(c.ID[headID:]))
+	if len(c.ID) > ids.Inline {
+		k.C = uint64(sh.insertParts(c.ID[ids.Head:]))
 	}
 	epoch := s.load(stateWord) &^ countMask
 	tallies := uint64(0)
@@ -81,9 +82,9 @@ func (c *Locked) insertMarked(first Content, mark uint64) {
 		mark = sh.marks
 	}
 	s.write(lowWord, c.key.low)
-	s.write(idWord, k.a)
-	s.write(idWord2, k.b)
-	s.write(restWord, c.key.mid|k.c)
+	s.write(idWord, k.A)
+	s.write(idWord2, k.B)
+	s.write(restWord, c.key.mid|k.C)
 	s.write(tailWord, mark<<16|c.key.high|uint64(len(c.ID)))
 	s.write(stillWord1, tallies|uint64(first.Still1))
 	s.write(stillWord2, tallies|uint64(first.Still2))

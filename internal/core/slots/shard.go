@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/tally"
 )
@@ -16,7 +17,7 @@ import (
 type Shard struct {
 	meaning   Meaning
 	tallied   bool // the still words are tallies
-	hasher    *Hasher
+	hasher    *ids.Hasher
 	room      *room.Room
 	index     *atomic.Pointer[Index] // replaced under the mutex
 	earliest  atomic.Int64           // written under the mutex; see Soonest
@@ -48,7 +49,9 @@ type Meaning interface {
 }
 
 // Init makes a shard, whose index readers find in x. h and r are those of its table.
-func (sh *Shard) Init(h *Hasher, x *atomic.Pointer[Index], m Meaning, tallied bool, r *room.Room) {
+func (sh *Shard) Init(
+	h *ids.Hasher, x *atomic.Pointer[Index], m Meaning, tallied bool, r *room.Room,
+) {
 	sh.hasher, sh.index, sh.meaning, sh.tallied, sh.room = h, x, m, tallied, r
 	x.Store(noIndex)
 	sh.earliest.Store(algorithm.End)
@@ -57,7 +60,7 @@ func (sh *Shard) Init(h *Hasher, x *atomic.Pointer[Index], m Meaning, tallied bo
 }
 
 // LockKey locks the mutex for a key.
-func (sh *Shard) LockKey(k Packed, id string, p *Period) Locked {
+func (sh *Shard) LockKey(k ids.Packed, id string, p *Period) Locked {
 	sh.Lock()
 	c := Locked{Shard: sh, ID: id, key: *p, k: k}
 	c.Slot, c.State, c.N = sh.index.Load().Find(k, id, p)
@@ -117,7 +120,7 @@ func (s *Slot) write(i int, v uint64) {
 	atomic.StoreUint64(&s[i], v)
 }
 
-// insertParts stores the part of a long ID beyond headID, the end first, and returns the number of
+// insertParts stores what follows the head of a long ID, the end first, and returns the number of
 // the slot that holds its beginning.
 func (sh *Shard) insertParts(id string) (next int) {
 	for from := (len(id) - 1) / partBytes * partBytes; from >= 0; from -= partBytes {
@@ -125,7 +128,7 @@ func (sh *Shard) insertParts(id string) (next int) {
 		part := id[from:min(from+partBytes, len(id))]
 		for i := lowWord; i <= tailWord; i++ {
 			head := part[:min(8, len(part))]
-			s.write(i, shortWord(head))
+			s.write(i, ids.ShortWord(head))
 			part = part[len(head):]
 		}
 		s.write(deniedWord, generation(s.load(stateWord))|uint64(next))
@@ -163,8 +166,7 @@ func (sh *Shard) take() (int, *Slot) {
 // moreChunks publishes an index with room for twice as many chunks.
 func (sh *Shard) moreChunks() *Index {
 	old := sh.index.Load()
-	chunks := make([]atomic.Pointer[chunk], max(1, 2*len(old.chunks)))
-	x := &Index{words: old.words, chunks: chunks}
+	x := &Index{old.words, make([]atomic.Pointer[chunk], max(1, 2*len(old.chunks)))}
 	for i := range old.chunks {
 		x.chunks[i].Store(old.chunks[i].Load())
 	}
@@ -191,7 +193,7 @@ func (sh *Shard) rebuild() {
 func (sh *Shard) position(s *Slot) uint32 {
 	var buf [128]byte
 	id := sh.index.Load().appendID(buf[:0], s)
-	return uint32(sh.hasher.hashBytes(id) ^ PeriodOf(s.Period()).Salt)
+	return uint32(sh.hasher.HashBytes(id) ^ PeriodOf(s.Period()).Salt)
 }
 
 // All yields the live slots, with their numbers. The mutex is held.
@@ -251,10 +253,10 @@ func (sh *Shard) unlink(s *Slot, n int) {
 	sh.buckets--
 	part, length := s.load(restWord), s.IDLen()
 	sh.free(n, s.State())
-	if length <= InlineID {
+	if length <= ids.Inline {
 		return
 	}
-	for ; length > headID; length -= partBytes {
+	for ; length > ids.Head; length -= partBytes {
 		n := int(part & countMask)
 		s := x.slot(n)
 		part = s.load(deniedWord)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
@@ -28,7 +29,7 @@ func (counts) Stays(*Slot, State) bool { return true }
 
 // newShard returns a shard of its own table.
 func newShard(tallied bool) *Shard {
-	h := NewHasher()
+	h := ids.NewHasher()
 	sh := new(Shard)
 	sh.Init(&h, new(atomic.Pointer[Index]), counts{}, tallied, room.New(1<<20, func() {}))
 	return sh

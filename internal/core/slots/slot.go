@@ -91,8 +91,7 @@ func (s *Slot) Period() (k Kind, scaleMs, number int64) {
 	return unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 }
 
-// Deny tallies a denied hit. It reports false if the slot was released since its
-// state was read.
+// Deny tallies a denied hit. It reports false if the slot was released since its state was read.
 func (s *Slot) Deny(state State) bool {
 	for {
 		d := s.load(deniedWord)

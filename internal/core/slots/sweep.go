@@ -5,9 +5,6 @@ import (
 	"github.com/weirgo/weir/internal/core/arith"
 )
 
-// A bucket expires when no later reading of the clock uses its count any more. A sweep removes it
-// Timeout after that; at a full table it is removed at once, by reclaim.
-
 // Sweep removes the buckets that expired timeout ago, and frees the chunks that are empty then. It
 // holds the mutex for one chunk at a time, and calls between after each.
 func (sh *Shard) Sweep(now, timeout int64, between func()) (removed int) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/clock"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/tally"
@@ -67,7 +68,7 @@ type Limits struct {
 // A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who
 // finds a removed entry looks again. So no count is lost to a sweep.
 type Table[S State] struct {
-	slots.Hasher
+	ids.Hasher
 	*Limits
 	empty  func(Key) S
 	beside bool
@@ -104,7 +105,7 @@ const (
 
 // Init makes an empty table, whose states empty makes.
 func (t *Table[S]) Init(l *Limits, empty func(Key) S) {
-	t.Limits, t.empty, t.Hasher = l, empty, slots.NewHasher()
+	t.Limits, t.empty, t.Hasher = l, empty, ids.NewHasher()
 	_, t.beside = any(*new(S)).(Beside)
 }
 
@@ -233,8 +234,7 @@ func (t *Table[S]) insert(sh *shard[S], k Key) (*Entry[S], error) {
 	}
 	k.ID = strings.Clone(k.ID) // six bytes cut from a header of 8 KiB must not pin the header
 	if sh.entries.Load() == nil {
-		hash := func(k Key, _ uint64) uint64 { return t.hash(k) }
-		m := xsync.NewMapOfWithHasher[Key, *Entry[S]](hash)
+		m := xsync.NewMapOfWithHasher[Key, *Entry[S]](func(k Key, _ uint64) uint64 { return t.hash(k) })
 		sh.entries.CompareAndSwap(nil, m)
 	}
 	made := &Entry[S]{key: k, shard: sh, state: t.empty(k), latest: math.MinInt64}
