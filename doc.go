@@ -80,3 +80,41 @@
 // and a janitor goroutine removes the buckets that have expired. The window is part of the key, so
 // nothing is counted in a bucket once its window has ended, and removing it loses no count.
 package weir
+
+// The files, for who works on the package; docs/design.md has the layers below it, and how they
+// decide.
+//
+// What callers see:
+//
+//	limiter.go       Limiter: New, its tables, Stats, Close; the errors
+//	strategy.go      Strategy, Request, Result, what a Strategy may offer; As, NameOf
+//	limit.go         Limit and Outcome: their methods; NewLimit
+//	checkrate.go     CheckRate, and Inspect, Buckets and Reset
+//	wait.go          Wait: who asks next, and when
+//	hold.go          Held: work in flight, in this process or elsewhere; HoldWait
+//	snapshot.go      Save and Load, and their files
+//	mochi_compat.go  the names and answers of the originals
+//
+// A strategy a file, with what it promises, its Limit, and its record in a snapshot:
+//
+//	on slots   fixed_window.go calendar.go sliding_window.go token_bucket.go counter.go
+//	on states  sliding_log.go list.go tiers.go leaky_bucket.go in_flight.go
+//
+// How they decide:
+//
+//	request.go         a Request becomes params, a verdict a Result; keys; what is given back
+//	slot_strategy.go   all strategies on slots: without a lock, or with the shard's
+//	state_strategy.go  all strategies on states: with the state's lock
+//	decider.go         a Limit: by its slots, states, tiers or other strategies
+//	keyed.go           a Limit by a Strategy of another package: its label and its keys
+//	all.go             Take of a limits.All whose limits are all on slots
+//	reset_prefix.go    PrefixResetter, on slots and on states
+//
+// What they decide on:
+//
+//	table.go       slots by the hash of their key: shards, locks, room, sums
+//	kinds.go       what a slot's content means to each kind
+//	place_word.go  the same of work in flight: the bits of its number
+//	bucket.go      Bucket: a slot of a fixed window, as people read it
+//	janitor.go     sweeps; what is removed at a full table
+//	record.go      a bucket as a record of a snapshot, written and read

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +23,26 @@ func TestFilesFlowOneWay(t *testing.T) {
 	assert.Contains(t, arrows, arrow{"limit.go", "strategy.go"}, "the arrows are seen")
 	_, back := bestOrder(arrows)
 	assert.LessOrEqual(t, len(back), mostBack, "%v", back)
+}
+
+// doc.go ends with a list of the files, each once.
+func TestTheListOfFilesIsWhole(t *testing.T) {
+	root, err := rootDir()
+	require.NoError(t, err)
+	doc, err := os.ReadFile(filepath.Join(root, "doc.go"))
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(doc), "\npackage weir\n")
+	require.True(t, found)
+	sources, err := filepath.Glob(filepath.Join(root, "*.go"))
+	require.NoError(t, err)
+	var want []string
+	for _, file := range sources {
+		name := filepath.Base(file)
+		if name != "doc.go" && !strings.HasSuffix(name, "_test.go") {
+			want = append(want, name)
+		}
+	}
+	assert.ElementsMatch(t, want, regexp.MustCompile(`[a-z_]+\.go\b`).FindAllString(list, -1))
 }
 
 func TestArrowsAreUsesOfOtherFiles(t *testing.T) {
