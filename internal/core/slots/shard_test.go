@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -269,5 +270,41 @@ func TestABucketMovesToAnotherSlot(t *testing.T) {
 		require.Equal(t, 2, full)
 		c.Unlock()
 		check(t, sh)
+	}
+}
+
+// A reader without a lock sees the words of one epoch if the generation is the same before and
+// after: it never sees a live slot with a still word of the epoch before.
+func TestWordsOfOneEpochAreSeenTogether(t *testing.T) {
+	for range slow.N(5, 20, 100) {
+		sh := newShard(false)
+		p := PeriodOf(2, 1000, 0)
+		insert(sh, "id", &p)
+		c := lock(sh, "id", &p)
+		s := c.Slot
+		var over atomic.Bool
+		var torn atomic.Int64
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			for !over.Load() {
+				state := s.State()
+				got := s.Content(state)
+				if state.Live() && s.State().Epoch() == state.Epoch() &&
+					(got.N != got.Still1 || got.N != got.Still2) {
+					torn.Add(1)
+				}
+			}
+		})
+		for n := int64(1); n < lastGeneration-2; n++ {
+			c.State = s.State()
+			c.Have = c.Content(c.State)
+			done, err := c.Replace(Content{N: n, Still1: n, Still2: n})
+			require.NoError(t, err)
+			require.True(t, done)
+		}
+		c.Unlock()
+		over.Store(true)
+		reader.Wait()
+		require.Zero(t, torn.Load())
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,4 +142,25 @@ func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 		assert.Same(t, stored[s+1], ws.Running(now, 1001+s))
 	}
 	assert.NotSame(t, stored[0], ws.Running(now-1, 1000))
+}
+
+// A series that is found by its name is found by its number too, by whoever comes while it is made.
+func TestASeriesThatIsKnownHasItsNumber(t *testing.T) {
+	c := clock.New(nil, 0)
+	var ws Windows
+	ws.Init(&c)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for i := range MaxSeries {
+				s, err := ws.Named(SeriesName{Name: strconv.Itoa(i)}, nil)
+				if err != nil || ws.Numbered(s.Number) != s { // which panics if there is none
+					t.Errorf("name %d: %v", i, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.Nil(t, ws.Numbered(0))
 }
