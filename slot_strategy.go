@@ -81,8 +81,8 @@ func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duratio
 // false, and has counted nothing, if the decision begins another epoch or another hit has done so.
 //
 // The still words are read first, and then the state again, since another hit may have come while
-// the clock was read. If an admission finds that state unchanged, or a denial its generation, and
-// the slot was found in that generation, all words were of one epoch.
+// the clock was read. If that is of the generation in which the slot was found, all words were of
+// one epoch, and a denial is decided; an admission must find that state unchanged.
 func (s *slotStrategy) hit(
 	slot *slots.Slot, state slots.State, p params, now int64,
 ) (v verdict, at int64, ok bool) {
@@ -110,10 +110,10 @@ func (s *slotStrategy) hit(
 			break
 		}
 		switch {
-		case !v.Allowed && slot.State().Epoch() == epoch:
+		case !v.Allowed:
 			s.table.denied.Add(s.table.denied.One(), 1)
 			return v, now, true
-		case v.Allowed && s.table.admit(slot, state, state.With(next.N), n):
+		case s.table.admit(slot, state, state.With(next.N), n):
 			if n > 0 {
 				s.table.allowed.Add(s.table.allowed.One(), n)
 			}
