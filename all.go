@@ -12,7 +12,7 @@ const fewLimits = 4
 type taking struct {
 	d     *decider
 	slot  *slots.Slot
-	state slots.State
+	state slots.Word
 	w     *windows.Window // of fixed windows
 	v     verdict
 	p     params

@@ -105,7 +105,7 @@ func (l *Limiter) countSlow(
 // r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies
 // r loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
 func (l *Limiter) hit(
-	s *slots.Slot, state slots.State, cost, limit int64, stamp uint64, w *windows.Window, r *Result,
+	s *slots.Slot, state slots.Word, cost, limit int64, stamp uint64, w *windows.Window, r *Result,
 ) bool {
 	r.ExpiresAt = w.Expires
 	for {
@@ -118,7 +118,7 @@ func (l *Limiter) hit(
 			break
 		}
 		r.State, r.TotalRequests = Allow, uint64(total+cost)
-		if l.buckets.admit(s, state, state+slots.State(cost), 1-cost) {
+		if l.buckets.admit(s, state, state+slots.Word(cost), 1-cost) {
 			break
 		}
 		epoch := state.Epoch()

@@ -177,7 +177,7 @@ func (d *decider) costing(cost uint64) params {
 // find returns the slot of a known caller, with its state as read before the key was compared, and
 // its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
 // and limiters that fail.
-func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *windows.Window) {
+func (d *decider) find(key string) (slot *slots.Slot, state slots.Word, w *windows.Window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
 	}
@@ -193,7 +193,7 @@ func (d *decider) find(key string) (slot *slots.Slot, state slots.State, w *wind
 }
 
 // findBytes is find.
-func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.State, w *windows.Window) {
+func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.Word, w *windows.Window) {
 	if len(key) <= ids.Inline {
 		return d.find(string(key)) // a copy on the stack
 	}
@@ -217,7 +217,7 @@ func (d *decider) current() (*slots.Period, *windows.Window) {
 // hit decides p on the bucket in a slot that find has returned, at now. It reports false, and has
 // counted nothing, if run is to decide.
 func (d *decider) hit(
-	slot *slots.Slot, state slots.State, w *windows.Window, p params, now int64,
+	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64,
 ) (v verdict, at int64, ok bool) {
 	if w == nil {
 		return d.slots.hit(slot, state, p, now)

@@ -98,7 +98,7 @@ func (of *localWindows) Run(r *Request, res *Result, at *sight) (left time.Durat
 // hit decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports false
 // if there is none, or if the window does not hold now.
 func (s *windowStrategy) hit(
-	slot *slots.Slot, state slots.State, w *windows.Window, p params, now int64, res *Result,
+	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64, res *Result,
 ) bool {
 	return slot != nil && w.Holds(now) && p.Cost <= p.Limit &&
 		s.l.hit(slot, state, p.Cost, p.Limit, w.Stamp(now), w, res)

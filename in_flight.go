@@ -185,7 +185,7 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 	for epoch := state.Epoch(); state.Epoch() == epoch && state&sharedBit == 0; {
 		held, was := heldIn(state), state
 		if int64(cost) <= limit-held {
-			if s.l.places.addPlace(slot, state, slots.State(cost)) {
+			if s.l.places.addPlace(slot, state, slots.Word(cost)) {
 				*h = place{slot, s.l, at, -cost}
 				return verdict{Allowed: true, Total: held + int64(cost)}, nil
 			}
@@ -325,7 +325,7 @@ func (p *place) release() {
 
 // released wakes who waits for the place, and notes that the bucket is idle. state is that after
 // the release. If the bucket is another by now, that does no harm.
-func (p *place) released(state slots.State) {
+func (p *place) released(state slots.Word) {
 	if state&sharedBit == 0 && heldIn(state) > 0 {
 		return
 	}

@@ -83,7 +83,7 @@ func (windowSlots) End(s *slots.Slot, c slots.Content) int64 {
 }
 
 // Counted implements slots.Meaning.
-func (windowSlots) Counted(_ *slots.Slot, state slots.State) (hits int64, held uint64) {
+func (windowSlots) Counted(_ *slots.Slot, state slots.Word) (hits int64, held uint64) {
 	return state.Count(), 0
 }
 
@@ -97,10 +97,10 @@ func (callerSlots) End(s *slots.Slot, c slots.Content) int64 {
 }
 
 // Counted implements slots.Meaning.
-func (callerSlots) Counted(s *slots.Slot, state slots.State) (hits int64, held uint64) {
+func (callerSlots) Counted(s *slots.Slot, state slots.Word) (hits int64, held uint64) {
 	k, _, _ := s.Period()
 	return state.Count() * perCost[k], 0
 }
 
 // Stays implements slots.Meaning.
-func (callerSlots) Stays(*slots.Slot, slots.State) bool { return true }
+func (callerSlots) Stays(*slots.Slot, slots.Word) bool { return true }

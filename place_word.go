@@ -23,9 +23,9 @@ const (
 )
 
 // heldIn returns the cost held, and admittedIn the admissions, in a state word.
-func heldIn(state slots.State) int64 { return int64(state&heldMask) - 1 }
+func heldIn(state slots.Word) int64 { return int64(state&heldMask) - 1 }
 
-func admittedIn(state slots.State) int64 { return int64(state & admittedMask / admittedOnce) }
+func admittedIn(state slots.Word) int64 { return int64(state & admittedMask / admittedOnce) }
 
 func placesPeriod(scaleMs, series int64) slots.Period {
 	return slots.PeriodOf(placesKind, scaleMs, series)
@@ -43,18 +43,18 @@ func (placeSlots) End(_ *slots.Slot, c slots.Content) int64 {
 }
 
 // Counted implements slots.Meaning.
-func (placeSlots) Counted(_ *slots.Slot, state slots.State) (hits int64, held uint64) {
+func (placeSlots) Counted(_ *slots.Slot, state slots.Word) (hits int64, held uint64) {
 	return admittedIn(state), uint64(heldIn(state))
 }
 
 // Stays implements slots.Meaning. It notes that the bounds of a chunk are those of other buckets.
-func (placeSlots) Stays(s *slots.Slot, state slots.State) bool {
+func (placeSlots) Stays(s *slots.Slot, state slots.Word) bool {
 	return s.Swap(state, state.With(state.Count()|unnotedBit))
 }
 
 // addPlace admits a cost to a slot with this state. It reports false if the state is another by
 // now.
-func (t *table) addPlace(s *slots.Slot, state, cost slots.State) bool {
+func (t *table) addPlace(s *slots.Slot, state, cost slots.Word) bool {
 	next := state + cost + admittedOnce
 	if state&admittedMask == admittedMask {
 		next = state + cost - admittedMask

@@ -84,7 +84,7 @@ func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duratio
 // the clock was read. If that is of the generation in which the slot was found, all words were of
 // one epoch, and a denial is decided; an admission must find that state unchanged.
 func (s *slotStrategy) hit(
-	slot *slots.Slot, state slots.State, p params, now int64,
+	slot *slots.Slot, state slots.Word, p params, now int64,
 ) (v verdict, at int64, ok bool) {
 	have := slot.Content(state)
 	late := s.l.clock.IsCoarse()

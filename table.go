@@ -66,7 +66,7 @@ func newTable(r *room.Room, j *janitor, m slots.Meaning) *table {
 
 // find returns the slot of a key, with its state as read before the key was compared, and its
 // location; nil if there is none.
-func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.State, at location) {
+func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.Word, at location) {
 	var i, n int
 	if len(id) > ids.Inline {
 		k := t.Pack(id)
@@ -82,7 +82,7 @@ func (t *table) find(id string, p *slots.Period) (s *slots.Slot, state slots.Sta
 
 // findLongBytes is find for an ID of more than ids.Inline bytes that is no string, without the
 // location.
-func (t *table) findLongBytes(id []byte, p *slots.Period) (s *slots.Slot, state slots.State) {
+func (t *table) findLongBytes(id []byte, p *slots.Period) (s *slots.Slot, state slots.Word) {
 	k := t.PackBytes(id)
 	s, state, _ = slots.FindLong(t.indexes[t.shardNumber(k.Hash)].Load(), k, id, p)
 	return s, state
@@ -143,14 +143,14 @@ func (t *table) lock(
 // admit replaces the state of a slot by that after a hit, of which n is what the slot does not
 // count. It adds a negative n to allowed before the hit, so that Stats is never too high; a
 // positive one the caller adds after it.
-func (t *table) admit(s *slots.Slot, state, next slots.State, n int64) bool {
+func (t *table) admit(s *slots.Slot, state, next slots.Word, n int64) bool {
 	if n >= 0 {
 		return s.Swap(state, next)
 	}
 	return t.admitCost(s, state, next, n)
 }
 
-func (t *table) admitCost(s *slots.Slot, state, next slots.State, n int64) bool {
+func (t *table) admitCost(s *slots.Slot, state, next slots.Word, n int64) bool {
 	sum := t.allowed.Stripe() // one word, so that no reader sees only that n is taken back
 	sum.Add(n)
 	if s.Swap(state, next) {

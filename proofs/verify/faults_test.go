@@ -34,8 +34,8 @@ func importRuntime(file, before string) edit {
 // beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
 // that counts a hit.
 var beforeSwap = edit{"checkrate.go",
-	"\t\tif l.buckets.admit(s, state, state+slots.State(cost), 1-cost) {",
-	"\t\truntime.Gosched()\n\t\tif l.buckets.admit(s, state, state+slots.State(cost), 1-cost) {"}
+	"\t\tif l.buckets.admit(s, state, state+slots.Word(cost), 1-cost) {",
+	"\t\truntime.Gosched()\n\t\tif l.buckets.admit(s, state, state+slots.Word(cost), 1-cost) {"}
 
 var faults = []fault{
 	{
@@ -91,7 +91,7 @@ var faults = []fault{
 			{"proofs/verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
 		},
 		breaks: []edit{{"internal/core/slots/slot.go",
-			"if State(d).Epoch() != state.Epoch() {\n\t\t\treturn false",
+			"if Word(d).Epoch() != state.Epoch() {\n\t\t\treturn false",
 			"if false {\n\t\t\treturn false"}},
 		test: "TestRecycledSlotsCountExactly",
 		says: "Not equal",
@@ -197,7 +197,7 @@ func init() {
 				{"in_flight.go", "\tif state := p.Add(", "\truntime.Gosched()\n\tif state := p.Add("},
 			},
 			breaks: []edit{{"in_flight.go", "p.Add(p.back); state",
-				"p.State() + slots.State(p.back); func() bool {\n\t\truntime.Gosched()\n" +
+				"p.State() + slots.Word(p.back); func() bool {\n\t\truntime.Gosched()\n" +
 					"\t\tp.Slot[0] = uint64(state)\n\t\treturn true\n\t}() && state"}},
 			panics: true,
 			test:   test, says: says,

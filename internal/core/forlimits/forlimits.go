@@ -25,7 +25,7 @@ type Local[Request, Result any] interface {
 type Sight struct {
 	algorithm.Params
 	Slot   *slots.Slot // nil: the look saw no such bucket
-	State  slots.State
+	State  slots.Word
 	Now    int64
 	Window *windows.Window // of a fixed window
 }

@@ -47,8 +47,8 @@ func (sh *Shard) checkIndex() error {
 		case found != s || at != n || foundState != state:
 			return fmt.Errorf("slot %d is found as slot %d with state %x, and not %x", n, at, foundState,
 				state)
-		case sh.tallied && (State(s.load(deniedWord)).Epoch() != state.Epoch() ||
-			State(s.load(usedWord)).Epoch() != state.Epoch()):
+		case sh.tallied && (Word(s.load(deniedWord)).Epoch() != state.Epoch() ||
+			Word(s.load(usedWord)).Epoch() != state.Epoch()):
 			return fmt.Errorf("the tallies of slot %d are of another generation", n)
 		}
 	}

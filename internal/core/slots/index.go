@@ -43,7 +43,7 @@ func (x *Index) slot(n int) *Slot {
 
 // Find returns the slot of a key and its number, with its state as read before the key was
 // compared; nil if there is none.
-func (x *Index) Find(k ids.Packed, id string, p *Period) (s *Slot, state State, n int) {
+func (x *Index) Find(k ids.Packed, id string, p *Period) (s *Slot, state Word, n int) {
 	if len(id) <= ids.Inline {
 		return x.FindShort(k, len(id), p)
 	}
@@ -51,7 +51,7 @@ func (x *Index) Find(k ids.Packed, id string, p *Period) (s *Slot, state State, 
 }
 
 // FindLong is Find for an ID of more than ids.Inline bytes, which may be no string.
-func FindLong[T ids.Bytes](x *Index, k ids.Packed, id T, p *Period) (s *Slot, state State, n int) {
+func FindLong[T ids.Bytes](x *Index, k ids.Packed, id T, p *Period) (s *Slot, state Word, n int) {
 	tag, tail := uint32(k.Hash^p.Salt)&^slotMask, p.high|uint64(len(id))
 	for at := uint32(k.Hash ^ p.Salt); ; at++ {
 		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
@@ -74,7 +74,7 @@ func FindLong[T ids.Bytes](x *Index, k ids.Packed, id T, p *Period) (s *Slot, st
 
 // FindShort is Find for an ID of at most ids.Inline bytes. It calls nothing, so that its words stay
 // in registers.
-func (x *Index) FindShort(k ids.Packed, length int, p *Period) (s *Slot, state State, n int) {
+func (x *Index) FindShort(k ids.Packed, length int, p *Period) (s *Slot, state Word, n int) {
 	low, rest, tail := p.low, p.mid|k.C, p.high|uint64(length)
 	at := uint32(k.Hash ^ p.Salt)
 	tag := at &^ slotMask

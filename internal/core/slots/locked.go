@@ -11,7 +11,7 @@ import (
 type Locked struct {
 	*Slot
 	N     int     // the number of the slot
-	State State   // as read last: a hit may have changed it since
+	State Word    // as read last: a hit may have changed it since
 	Have  Content // with State; the caller sets it
 	Shard *Shard
 	ID    string
@@ -100,7 +100,7 @@ func (c *Locked) insertMarked(first Content, mark uint64) {
 // roll begins another epoch of a bucket. Hits without a lock rely on the order: first the
 // generation, then the still words, last the number, which makes the slot live again. A slot with
 // one generation left moves its bucket to another slot.
-func (c *Locked) roll(state State, next Content) bool {
+func (c *Locked) roll(state Word, next Content) bool {
 	s, then := c.Slot, state.next()
 	if !s.kill(state) {
 		return false

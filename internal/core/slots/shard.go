@@ -41,11 +41,11 @@ type Meaning interface {
 
 	// Counted returns how many admitted hits a bucket with this state stands for, and the cost that is
 	// held in it.
-	Counted(s *Slot, state State) (hits int64, held uint64)
+	Counted(s *Slot, state Word) (hits int64, held uint64)
 
 	// Stays is called for a bucket whose end a sweep has found to be algorithm.End. It reports false
 	// if the state is another by now. The shard's mutex is held.
-	Stays(s *Slot, state State) bool
+	Stays(s *Slot, state Word) bool
 }
 
 // Init makes a shard, whose index readers find in x. h and r are those of its table.
@@ -230,7 +230,7 @@ func (sh *Shard) Visit(i int, f func(n int, s *Slot)) bool {
 // Release removes the bucket in a slot whose state word is state. It reports false if a hit came in
 // between. The mutex is held. Hits without a lock rely on the order: first the state, by a
 // compare-and-swap that yields the final count; then the tallies' generations; last the index.
-func (sh *Shard) Release(s *Slot, n int, state State) bool {
+func (sh *Shard) Release(s *Slot, n int, state Word) bool {
 	if !s.kill(state) {
 		return false
 	}
@@ -269,7 +269,7 @@ func (sh *Shard) unlink(s *Slot, n int) {
 // free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and
 // then freed as soon as all its slots are free: generations begin again in new memory, which a
 // search that still holds the old chunk does not see.
-func (sh *Shard) free(n int, state State) {
+func (sh *Shard) free(n int, state Word) {
 	i, j := n/chunkSlots, n%chunkSlots
 	c := &sh.chunks[i]
 	c.free[j/64] |= 1 << (j % 64)

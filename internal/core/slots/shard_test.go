@@ -24,9 +24,9 @@ type counts struct{}
 
 func (counts) End(_ *Slot, c Content) int64 { return c.Still1 }
 
-func (counts) Counted(_ *Slot, state State) (hits int64, held uint64) { return state.Count(), 0 }
+func (counts) Counted(_ *Slot, state Word) (hits int64, held uint64) { return state.Count(), 0 }
 
-func (counts) Stays(*Slot, State) bool { return true }
+func (counts) Stays(*Slot, Word) bool { return true }
 
 // newShard returns a shard of its own table.
 func newShard(tallied bool) *Shard {

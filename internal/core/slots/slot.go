@@ -22,7 +22,7 @@ type Slot [8]uint64
 
 // The words of a slot, with the bits of their parts, the high ones first.
 const (
-	stateWord  = iota // a State: generation 16, Content.N+1 48
+	stateWord  = iota // a Word: generation 16, Content.N+1 48
 	stillWord1        // Content.Still1; tallied: generation 16, denied hits 48
 	stillWord2        // Content.Still2; tallied: generation 16, stamp of the last use 48
 	lowWord           // Period.low
@@ -50,28 +50,28 @@ type Content = algorithm.State
 func (s *Slot) load(i int) uint64 { return atomic.LoadUint64(&s[i]) }
 
 // State returns the state word.
-func (s *Slot) State() State { return State(s.load(stateWord)) }
+func (s *Slot) State() Word { return Word(s.load(stateWord)) }
 
 // Content returns what a slot says with this state word. It holds if the generation is still the
 // same afterwards.
-func (s *Slot) Content(state State) Content {
+func (s *Slot) Content(state Word) Content {
 	return Content{N: state.Count(), Still1: int64(s.load(stillWord1)),
 		Still2: int64(s.load(stillWord2))}
 }
 
 // Swap replaces a state word. It reports false if the word is another by now.
-func (s *Slot) Swap(state, next State) bool {
+func (s *Slot) Swap(state, next Word) bool {
 	return atomic.CompareAndSwapUint64(&s[stateWord], uint64(state), uint64(next))
 }
 
 // Add adds n to the number of a bucket that cannot be released meanwhile, and returns the state
 // word then.
-func (s *Slot) Add(n uint64) State { return State(atomic.AddUint64(&s[stateWord], n)) }
+func (s *Slot) Add(n uint64) Word { return Word(atomic.AddUint64(&s[stateWord], n)) }
 
 // kill ends the generation of a state word, and with it the bucket or its epoch: the slot is not
 // live until another number is stored. It reports false if the word is another by now. The shard's
 // mutex is held.
-func (s *Slot) kill(state State) bool { return s.Swap(state, state.next()) }
+func (s *Slot) kill(state Word) bool { return s.Swap(state, state.next()) }
 
 // Mark returns what tells the bucket from others of its key: a serial number or, in a tallied
 // shard, the stamp of its creation.
@@ -92,10 +92,10 @@ func (s *Slot) Period() (k Kind, scaleMs, number int64) {
 }
 
 // Deny tallies a denied hit. It reports false if the slot was released since its state was read.
-func (s *Slot) Deny(state State) bool {
+func (s *Slot) Deny(state Word) bool {
 	for {
 		d := s.load(deniedWord)
-		if State(d).Epoch() != state.Epoch() {
+		if Word(d).Epoch() != state.Epoch() {
 			return false
 		}
 		if d&countMask == countMask || atomic.CompareAndSwapUint64(&s[deniedWord], d, d+1) {
@@ -105,8 +105,8 @@ func (s *Slot) Deny(state State) bool {
 }
 
 // Touch stores the stamp of the last use, unless the slot was released.
-func (s *Slot) Touch(state State, stamp uint64) {
-	if u := s.load(usedWord); State(u).Epoch() == state.Epoch() {
+func (s *Slot) Touch(state Word, stamp uint64) {
+	if u := s.load(usedWord); Word(u).Epoch() == state.Epoch() {
 		atomic.CompareAndSwapUint64(&s[usedWord], u, generation(u)|stamp)
 	}
 }

@@ -1,25 +1,25 @@
 package slots
 
-// State is a state word:
+// Word is a state word:
 //
 //	63        48 47                     0
 //	generation   N+1; 0: there is no bucket
-type State uint64
+type Word uint64
 
 // Live reports whether there is a bucket.
-func (w State) Live() bool { return w&countMask != 0 }
+func (w Word) Live() bool { return w&countMask != 0 }
 
 // Count returns N, of a bucket.
-func (w State) Count() int64 { return int64(w&countMask) - 1 }
+func (w Word) Count() int64 { return int64(w&countMask) - 1 }
 
 // With returns the word of the same generation with the number n.
-func (w State) With(n int64) State { return w>>CountBits<<CountBits | State(n+1) }
+func (w Word) With(n int64) Word { return w>>CountBits<<CountBits | Word(n+1) }
 
 // Epoch returns the generation: words of one slot with the same one are of one epoch.
-func (w State) Epoch() uint64 { return uint64(w >> CountBits) }
+func (w Word) Epoch() uint64 { return uint64(w >> CountBits) }
 
 // next returns the word of the next generation, which is not live.
-func (w State) next() State { return w>>CountBits<<CountBits + 1<<CountBits }
+func (w Word) next() Word { return w>>CountBits<<CountBits + 1<<CountBits }
 
 // generation returns the generation of a word that holds one, in its place.
 func generation(word uint64) uint64 { return word >> CountBits << CountBits }
