@@ -81,8 +81,7 @@
 // nothing is counted in a bucket once its window has ended, and removing it loses no count.
 package weir
 
-// The files, for who works on the package; docs/design.md has the layers below it, and how they
-// decide.
+// The files, for who works on the package; docs/design.md tells how they decide.
 //
 // What callers see:
 //
@@ -95,7 +94,8 @@ package weir
 //	snapshot.go      Save and Load, and their files
 //	mochi_compat.go  the names and answers of the originals
 //
-// A strategy a file, with what it promises, its Limit, and its record in a snapshot:
+// A strategy a file, with what it promises and its Limit; of those on states what they keep, and
+// its record in a snapshot:
 //
 //	on slots   fixed_window.go calendar.go sliding_window.go token_bucket.go counter.go
 //	on states  sliding_log.go list.go tiers.go leaky_bucket.go in_flight.go
@@ -105,7 +105,7 @@ package weir
 //	request.go         a Request becomes params, a verdict a Result; keys; what is given back
 //	slot_strategy.go   all strategies on slots: without a lock, or with the shard's
 //	state_strategy.go  all strategies on states: with the state's lock
-//	decider.go         a Limit: by its slots, states, tiers or other strategies
+//	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies
 //	keyed.go           a Limit by a Strategy of another package: its label and its keys
 //	all.go             Take of a limits.All whose limits are all on slots
 //	reset_prefix.go    PrefixResetter, on slots and on states
@@ -118,3 +118,20 @@ package weir
 //	bucket.go      Bucket: a slot of a fixed window, as people read it
 //	janitor.go     sweeps; what is removed at a full table
 //	record.go      a bucket as a record of a snapshot, written and read
+//
+// The packages of internal/core:
+//
+//	algorithm  what each strategy decides and keeps, a file each: pure, its callers hold the lock
+//	slots      slots: to find and to hit them takes no lock, what a shard does takes its mutex
+//	ids        the words and the hash of an ID
+//	states     what has no fixed size, under a lock each; the bounds of a sweep, without one
+//	windows    the windows of a length, and series: of calendars and of Limits
+//	clock      the clock, exact or coarse
+//	room       how many buckets and bytes are in use: atomics
+//	tally      a sum that several processors add to; sums of decisions
+//	turns      the queues of those who wait: a mutex for the process
+//	renewal    places elsewhere, renewed by a goroutine a group
+//	snapshot   the frame of a snapshot: version, numbers and texts, checksum
+//	forlimits  what package limits gets besides the methods of a Strategy
+//	wrap       what a Strategy inside of others can do
+//	calendar, arith, bounds, atomicfile
