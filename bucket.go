@@ -41,7 +41,7 @@ func (l *Limiter) bucket(sh *slots.Shard, s *slots.Slot) Bucket {
 		return l.clock.Time(arith.Add(start, int64(stamp<<windows.StampShift(scale))))
 	}
 	b.Count, b.Denied = uint64(s.State().Count()), s.Denied()
-	b.Created, b.Modified = at(s.Mark()), at(s.Used())
+	b.Created, b.Modified = at(s.Mark()), at(s.LastUse())
 	return b
 }
 

@@ -82,10 +82,10 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 }
 
 // Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
-func (c *Calendar) Window() time.Duration { return c.windows.Calendar.Load().Unit().Length() }
+func (c *Calendar) Window() time.Duration { return c.in.Calendar.Load().Unit().Length() }
 
 // Period returns the name of the windows, such as "month:17@Europe/Berlin".
-func (c *Calendar) Period() string { return c.windows.Calendar.Load().String() }
+func (c *Calendar) Period() string { return c.in.Calendar.Load().String() }
 
 // Algorithm implements [Named].
 func (c *Calendar) Algorithm() string { return "calendar" }
@@ -102,7 +102,7 @@ func (c *Calendar) check(m *Limit) error {
 
 func (c *Calendar) bind(m *Limit) (Strategy, error) {
 	name := m.seriesName()
-	name.Calendar = c.windows.SeriesName.Calendar
-	s, err := c.l.limitedWindows(name, c.windows.Calendar.Load(), m.n)
+	name.Calendar = c.in.SeriesName.Calendar
+	s, err := c.l.limitedWindows(name, c.in.Calendar.Load(), m.n)
 	return &Calendar{s}, err
 }

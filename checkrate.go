@@ -48,7 +48,8 @@ func (l *Limiter) count(
 		return l.countSlow(id, scaleMs, limit, cost, 0, windows.NoWindow, r)
 	}
 	k := l.buckets.PackShort(id)
-	// The clock is read after the search for speed alone: the words of the slot are on their way then.
+	// The search comes before the clock for speed alone, since the window is in the key: the words of
+	// the slot are on their way while the clock is read.
 	x := l.buckets.indexes[l.buckets.shardNumber(k.Hash)].Load()
 	s, state, _ := x.FindShort(k, len(id), &w.Fixed)
 	now := l.clock.Read()
@@ -65,7 +66,8 @@ func (l *Limiter) count(
 // countSlow is count for a call that did not end in the fast path: one with an ID that is new in
 // its window or longer than ids.Inline, with a scale that is not in the first place of the
 // window cache, with a coarse clock that was late, or with an error. tried is the window in which
-// count found no slot at now. It is windows.NoWindow if count searched none; then now is not set.
+// count found no slot at now, or none that could decide. It is windows.NoWindow if count searched
+// none; then now is not set.
 func (l *Limiter) countSlow(
 	id string, scaleMs, limit, cost, now int64, tried *windows.Window, r *Result,
 ) (left time.Duration, err error) {
@@ -126,7 +128,7 @@ func (l *Limiter) hit(
 			return false
 		}
 	}
-	if int64(stamp-s.Used()) > w.TouchEvery {
+	if int64(stamp-s.LastUse()) > w.TouchEvery {
 		s.Touch(state, stamp)
 	}
 	return true

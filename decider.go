@@ -176,7 +176,7 @@ func (d *decider) costing(cost uint64) params {
 
 // find returns the slot of a known caller, with its state as read before the key was compared, and
 // its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
-// and limiters that fail.
+// and limiters that fail. The clock is to be read after it, as in localSlots.Run.
 func (d *decider) find(key string) (slot *slots.Slot, state slots.Word, w *windows.Window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
@@ -210,7 +210,7 @@ func (d *decider) current() (*slots.Period, *windows.Window) {
 	if d.windows == nil {
 		return &d.key, nil
 	}
-	w := d.windows.windows.Current.Load()
+	w := d.windows.in.Current.Load()
 	return &w.Fixed, w
 }
 

@@ -42,12 +42,12 @@ func (l *Limiter) limitedWindows(
 type windowStrategy struct {
 	slotStrategy
 	allAtOnce
-	windows *windows.Series // nil: the windows are those of the request's Duration
+	in *windows.Series // nil: the windows are those of the request's Duration
 }
 
 // inWindows returns the strategy whose windows, and counts, are those of a series.
 func (l *Limiter) inWindows(in *windows.Series) windowStrategy {
-	s := windowStrategy{slotStrategy: l.onSlots(fixedKind), windows: in}
+	s := windowStrategy{slotStrategy: l.onSlots(fixedKind), in: in}
 	s.duration, s.reader.series = time.Duration(in.Scale()*msec), in.Number
 	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.Window(now).End }}
 	return s
@@ -83,10 +83,10 @@ func (of *localWindows) Run(r *Request, res *Result, at *sight) (left time.Durat
 	switch {
 	case err != nil:
 		return 0, err
-	case s.windows == nil:
+	case s.in == nil:
 		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
 	}
-	w := s.windows.Current.Load()
+	w := s.in.Current.Load()
 	slot, state, _ := s.table.find(r.Key, &w.Fixed)
 	now := s.l.clock.Read()
 	if !s.hit(slot, state, w, p, now, res) {

@@ -83,7 +83,7 @@ func (p *lease) enter() (leave func()) {
 
 func noRenewers(t *testing.T) {
 	t.Helper()
-	assert.Zero(t, renewal.Groups(), "no renewer is left")
+	assert.Zero(t, renewal.Renewers(), "no renewer is left")
 }
 
 func TestPlacesElsewhereAreRenewed(t *testing.T) {

@@ -111,7 +111,7 @@ func (f *flight) Detach() (idle bool) {
 	return false
 }
 
-// Restore takes the leases of saved.
+// Restore takes the leases of saved; the places, and who waits, stay.
 func (f *flight) Restore(saved *flight) { f.Log = saved.Log }
 
 // Used returns the cost in flight.
@@ -270,7 +270,7 @@ func (d *decoder) flight() error {
 	if held > 0 {
 		f.Add(at, held, "")
 	}
-	return restore(d, &d.l.InFlight().stateStrategy, states.Key{ID: id, Scale: scale}, f)
+	return restoreState(d, &d.l.InFlight().stateStrategy, states.Key{ID: id, Scale: scale}, f)
 }
 
 // Algorithm implements [Named].

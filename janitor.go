@@ -46,8 +46,8 @@ type sweeper interface {
 	// HasBytes reports whether buckets hold bytes of the room.
 	HasBytes() bool
 
-	// AddTo adds the decisions that were made on buckets.
-	AddTo(sum *tally.Sums)
+	// SumUp adds the decisions that were made on buckets. It looks at each of them.
+	SumUp(sum *tally.Sums)
 }
 
 // ensureRunning starts the goroutine if a bucket was taken that it does not see.

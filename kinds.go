@@ -37,7 +37,9 @@ const (
 // slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
 // content to the next one.
 type slotAlgorithm interface {
-	// Decide returns the verdict on p at now, and the content after it: c itself after a denial.
+	// Decide returns the verdict on p at now, and the content after it: after a denial c itself, but
+	// of a token bucket at another rate. algorithm.None admits each cost up to the limit, so that the
+	// room that was taken for it is used.
 	Decide(c slots.Content, p params, now int64) (verdict, slots.Content)
 
 	// Admit counts p.Cost at now, whether it fits or not.

@@ -164,7 +164,7 @@ type Stats struct {
 func (l *Limiter) Stats() Stats {
 	var sums tally.Sums
 	for _, t := range l.janitor.tables {
-		t.AddTo(&sums)
+		t.SumUp(&sums)
 	}
 	s := Stats{
 		// Of a hit under way only the cost may be known, which is taken off. Metrics take a count that

@@ -68,11 +68,11 @@ func (d *decoder) log() error {
 	case "":
 		g := new(algorithm.Log)
 		d.hits(g)
-		return restore(d, &d.l.SlidingLog().stateStrategy, key, g)
+		return restoreState(d, &d.l.SlidingLog().stateStrategy, key, g)
 	case listPlan:
 		g := new(algorithm.Listed)
 		d.hits(&g.Log)
-		return restore(d, &d.l.List().stateStrategy, key, g)
+		return restoreState(d, &d.l.List().stateStrategy, key, g)
 	}
 	d.Bad = true
 	return nil

@@ -156,7 +156,7 @@ func (d *decoder) slot() error {
 	if k == fixedKind && s.series != 0 {
 		scale = maxScale + s.series
 	}
-	return s.restore(id, scale, since, end, saved)
+	return s.merge(id, scale, since, end, saved)
 }
 
 // bindTo has s count for the Limit of the record, if it is of one.
@@ -195,12 +195,12 @@ func (d *decoder) calendar() error {
 		return err
 	}
 	s := d.l.onSlots(fixedKind)
-	return s.restore(id, in.Scale(), end-1, end, saved)
+	return s.merge(id, in.Scale(), end-1, end, saved)
 }
 
-// restore merges what was saved of a caller, unless it has expired: it does at end. A fixed window
-// is that of since.
-func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots.Content) error {
+// merge merges what was saved of a caller, unless it has expired: it does at end. A fixed window is
+// that of since.
+func (s *slotStrategy) merge(id string, scaleMs, since, end int64, saved slots.Content) error {
 	if end <= s.l.clock.Read() {
 		return nil
 	}
@@ -212,9 +212,9 @@ func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved slots
 	})
 }
 
-// restore makes saved the state of a caller that has counted nothing, or raises the count of one
-// that has.
-func restore[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key, saved S) error {
+// restoreState makes saved the state of a caller that has counted nothing, or raises the count of
+// one that has.
+func restoreState[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key, saved S) error {
 	d.counted = saved.Used()
 	if d.Bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
 		return nil

@@ -88,7 +88,7 @@ func (s *slotStrategy) hit(
 ) (v verdict, at int64, ok bool) {
 	have := slot.Content(state)
 	late := s.l.clock.IsCoarse()
-	n := 1 - p.Cost*perCost[s.kind] // of the hit, what its slot does not count
+	uncounted := 1 - p.Cost*perCost[s.kind] // of one hit, what its slot does not count: of cost 3, -2
 	epoch := state.Epoch()
 	for state = slot.State(); state.Epoch() == epoch; state = slot.State() {
 		have.N = state.Count()
@@ -113,9 +113,9 @@ func (s *slotStrategy) hit(
 		case !v.Allowed:
 			s.table.denied.Add(s.table.denied.One(), 1)
 			return v, now, true
-		case s.table.admit(slot, state, state.With(next.N), n):
-			if n > 0 {
-				s.table.allowed.Add(s.table.allowed.One(), n)
+		case s.table.admit(slot, state, state.With(next.N), uncounted):
+			if uncounted > 0 {
+				s.table.allowed.Add(s.table.allowed.One(), uncounted)
 			}
 			return v, now, true
 		}
@@ -228,18 +228,18 @@ func (s *slotStrategy) lock(
 	k, key := s.table.Pack(id), s.period(scaleMs)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = s.l.clock.Read()
-		have := algorithm.None
+		empty := algorithm.None
 		if s.kind == fixedKind {
 			w := s.l.windows.Running(max(at.now, since), scaleMs)
-			key, have = w.Fixed, slots.Content{Still2: int64(w.Stamp(max(at.now, since)))}
+			key, empty = w.Fixed, slots.Content{Still2: int64(w.Stamp(max(at.now, since)))}
 		}
-		if c.Locked, err = s.table.lock(k, id, &key, &at, create); err != errEarlier {
-			if c.Slot != nil {
-				have = c.Content(c.State)
-			}
-			c.now, c.Have = at.now, have
-			return c, err
+		if c.Locked, err = s.table.lock(k, id, &key, &at, create); err == errEarlier {
+			continue
 		}
+		if c.now = at.now; c.Slot == nil {
+			c.Have = empty
+		}
+		return c, err
 	}
 }
 

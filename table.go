@@ -160,13 +160,13 @@ func (t *table) admitCost(s *slots.Slot, state, next slots.Word, n int64) bool {
 	return false
 }
 
-// AddTo implements sweeper. Places are read before the slots, and allowed after them, so that hits
+// SumUp implements sweeper. Places are read before the slots, and allowed after them, so that hits
 // under way make Allowed too low, which Limiter.Stats mends, and never too high.
-func (t *table) AddTo(sum *tally.Sums) {
+func (t *table) SumUp(sum *tally.Sums) {
 	sum.Allowed += t.places.Load()
 	sum.Denied += t.denied.Load()
 	for i := range t.shards {
-		t.shards[i].AddTo(sum)
+		t.shards[i].SumUp(sum)
 	}
 	sum.Allowed += t.allowed.Load()
 }

@@ -140,7 +140,7 @@ func (d *decoder) tiers() error {
 	}
 	s := new(algorithm.Slices)
 	t.algorithm.(*algorithm.Tiers).Restore(s, counts)
-	return restore(d, &t.stateStrategy, states.Key{ID: id, Scale: scale, Plan: plan}, s)
+	return restoreState(d, &t.stateStrategy, states.Key{ID: id, Scale: scale, Plan: plan}, s)
 }
 
 // Algorithm implements [Named].

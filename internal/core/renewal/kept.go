@@ -36,8 +36,8 @@ var renewers = struct {
 	of map[any]*renewer // by group; guarded by the Mutex
 }{of: make(map[any]*renewer)}
 
-// Groups returns how many groups have places.
-func Groups() int {
+// Renewers returns how many there are, for tests: one for each group that has places.
+func Renewers() int {
 	renewers.Lock()
 	defer renewers.Unlock()
 	return len(renewers.of)

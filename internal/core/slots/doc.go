@@ -15,8 +15,8 @@
 //   - Chunk: 128 slots, the unit of memory. It never moves.
 //   - Index: finds a slot by its key: open addressing, words of 32 bits.
 //   - Shard: the chunks and the index for a part of the keys, with one mutex.
-//   - Horizon: the latest reading of the clock at which a bucket of a shard was removed, or a key
-//     was not found. No bucket is made for an earlier one.
+//   - Horizon: the latest reading of the clock at which an expired bucket of a shard was removed,
+//     or a key was reported absent. No bucket is made for an earlier one.
 //
 // Hits without a lock rely on the order of the stores, and so do not see half of a change:
 //

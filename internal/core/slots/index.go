@@ -13,6 +13,8 @@ import (
 // Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are
 // replaced with the whole index. A reader that has an old one finds what was there, and may miss
 // what came later: a miss is always looked at again under the mutex.
+//
+// A word xor a tag, less 2, is the slot's number if the word has that tag, else that of no slot.
 type Index struct {
 	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
 	chunks []atomic.Pointer[chunk]
@@ -83,7 +85,7 @@ func (x *Index) FindShort(k ids.Packed, length int, p *Period) (s *Slot, state W
 		if word == emptyWord {
 			return nil, 0, 0
 		}
-		n := int(word^tag) - 2 // no slot's number, if the word is a tombstone or has another tag
+		n := int(word^tag) - 2
 		s := x.slot(n)
 		if s == nil {
 			continue

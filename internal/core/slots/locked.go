@@ -12,7 +12,7 @@ type Locked struct {
 	*Slot
 	N     int     // the number of the slot
 	State Word    // as read last: a hit may have changed it since
-	Have  Content // with State; the caller sets it
+	Have  Content // with State
 	Shard *Shard
 	ID    string
 	key   Period

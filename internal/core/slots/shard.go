@@ -63,7 +63,9 @@ func (sh *Shard) Init(
 func (sh *Shard) LockKey(k ids.Packed, id string, p *Period) Locked {
 	sh.Lock()
 	c := Locked{Shard: sh, ID: id, key: *p, k: k}
-	c.Slot, c.State, c.N = sh.index.Load().Find(k, id, p)
+	if c.Slot, c.State, c.N = sh.index.Load().Find(k, id, p); c.Slot != nil {
+		c.Have = c.Content(c.State)
+	}
 	return c
 }
 
@@ -77,9 +79,9 @@ func (sh *Shard) Slot(n int) *Slot { return sh.index.Load().slot(n) }
 // AppendID appends the ID of a slot. The mutex is held.
 func (sh *Shard) AppendID(dst []byte, s *Slot) []byte { return sh.index.Load().appendID(dst, s) }
 
-// AddTo adds what the shard and its buckets count. It holds the mutex, so that no bucket is missed
+// SumUp adds what the shard and its buckets count. It holds the mutex, so that no bucket is missed
 // or counted twice.
-func (sh *Shard) AddTo(sum *tally.Sums) {
+func (sh *Shard) SumUp(sum *tally.Sums) {
 	sh.Lock()
 	defer sh.Unlock()
 	sum.Allowed += sh.Allowed

@@ -94,7 +94,6 @@ func TestShardIsAMap(t *testing.T) {
 						delete(model, id)
 					case known && action == 1 && !tallied:
 						c := lock(sh, id, &p)
-						c.Have = c.Content(c.State)
 						next := Content{N: want, Still1: c.Have.Still1 + 1}
 						done, err := c.Replace(next)
 						require.NoError(t, err)
@@ -219,7 +218,6 @@ func TestReleaseAndRollFailAfterAHit(t *testing.T) {
 		p := PeriodOf(0, 1000, 0)
 		insert(sh, "id", &p)
 		c := lock(sh, "id", &p)
-		c.Have = c.Content(c.State)
 		require.True(t, c.Swap(c.State, c.State.With(c.Have.N+1))) // as a hit does, without the mutex
 		before := *c.Slot
 		assert.False(t, c.Shard.Release(c.Slot, c.N, c.State))
@@ -243,7 +241,6 @@ func TestABucketMovesToAnotherSlot(t *testing.T) {
 		insert(sh, id, &p)
 		c := lock(sh, id, &p)
 		first, identity := c.Slot, c.Identity()
-		c.Have = c.Content(c.State)
 		next, full := c.Have, 0
 		for i := 0; c.Slot == first; i++ {
 			require.Less(t, i, 1<<17)

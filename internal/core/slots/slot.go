@@ -83,8 +83,8 @@ func (s *Slot) IDLen() int { return int(s.load(tailWord) & lenMask) }
 // Denied returns the tally of denied hits.
 func (s *Slot) Denied() uint64 { return s.load(deniedWord) & countMask }
 
-// Used returns the stamp of the last use.
-func (s *Slot) Used() uint64 { return s.load(usedWord) & countMask }
+// LastUse returns the stamp of the last use.
+func (s *Slot) LastUse() uint64 { return s.load(usedWord) & countMask }
 
 // Period returns the parts of a slot's period.
 func (s *Slot) Period() (k Kind, scaleMs, number int64) {

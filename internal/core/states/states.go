@@ -151,7 +151,7 @@ const (
 // Locked is a state that is locked.
 type Locked[S State] struct {
 	State S
-	Now   int64     // the clock's reading before the lock was taken, or the last use if that is later
+	Now   int64     // the clock's reading before the lock, or the last use if later; Unlock stores it
 	Entry *Entry[S] // nil: there is none, and the state is not to be changed
 	table *Table[S]
 }
@@ -386,8 +386,8 @@ func (t *Table[S]) States(now int64, f func(Key, S), between func() bool) {
 	}
 }
 
-// AddTo adds how many hits were admitted and denied.
-func (t *Table[S]) AddTo(sum *tally.Sums) {
+// SumUp adds how many hits were admitted and denied.
+func (t *Table[S]) SumUp(sum *tally.Sums) {
 	sum.Denied += t.denied.Load()
 	for i := range t.all() {
 		sum.Allowed += t.shards[i].allowed.Load()
