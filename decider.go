@@ -126,7 +126,7 @@ func (m *Limit) tierOf(limit uint64) *Limit {
 	return m
 }
 
-// failing is the strategy of a Limit that cannot count.
+// failing is the strategy of a Limit that cannot count: each call fails, and Stats counts that.
 type failing struct {
 	l   *Limiter
 	err error
@@ -205,7 +205,8 @@ func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.Word, w *
 	return slot, state, w
 }
 
-// current returns the period of the buckets and, of fixed windows, the latest window.
+// current returns the period of the buckets and, of fixed windows, the latest window, which may
+// have ended: it reads no clock.
 func (d *decider) current() (*slots.Period, *windows.Window) {
 	if d.windows == nil {
 		return &d.key, nil

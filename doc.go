@@ -98,14 +98,17 @@ package weir
 // its record in a snapshot:
 //
 //	on slots   fixed_window.go calendar.go sliding_window.go token_bucket.go counter.go
-//	on states  sliding_log.go list.go tiers.go leaky_bucket.go in_flight.go
+//	on states  sliding_log.go list.go tiers.go leaky_bucket.go
+//	on both    in_flight.go: Hold on a slot, as long as there are no leases and nobody waits
 //
 // How they decide:
 //
 //	request.go         a Request becomes params, a verdict a Result; keys; what is given back
-//	slot_strategy.go   all strategies on slots: without a lock, or with the shard's
+//	slot_strategy.go   all strategies on slots: a known caller by a compare-and-swap of the slot's
+//	                   word, without a lock; a new one, or another epoch, under the shard's mutex
 //	state_strategy.go  all strategies on states: with the state's lock
-//	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies
+//	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies; how
+//	                   it fails
 //	keyed.go           a Limit by a Strategy of another package: its label and its keys
 //	all.go             Take of a limits.All whose limits are all on slots
 //	reset_prefix.go    PrefixResetter, on slots and on states
@@ -133,5 +136,5 @@ package weir
 //	renewal    places elsewhere, renewed by a goroutine a group
 //	snapshot   the frame of a snapshot: version, numbers and texts, checksum
 //	forlimits  what package limits gets besides the methods of a Strategy
-//	wrap       what a Strategy inside of others can do
+//	wrap       for fallback, near and others above: a Strategy with every optional interface
 //	calendar, arith, bounds, atomicfile

@@ -197,8 +197,8 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 	return s.holdLocked(h, r, lease, state&sharedBit != 0)
 }
 
-// holdLocked is hold after a search without a slot to add to. With shared a flight decides, or
-// nothing will be admitted; else the slot is made first.
+// holdLocked is hold after a search without a slot to add to: it decides with the lock of the
+// flight. Without shared there was no slot at all: it makes that, and calls hold again.
 func (s *InFlight) holdLocked(
 	h *place, r *Request, lease time.Duration, shared bool,
 ) (v verdict, err error) {

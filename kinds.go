@@ -68,7 +68,7 @@ var slotAlgorithms = [...]slotAlgorithm{
 	counterKind: new(algorithm.Counter),
 }
 
-// perCost is how much of State.N Stats counts for a cost of 1, by kind: none if N is no count.
+// perCost is how much of Content.N Stats counts for a cost of 1, by kind: none if N is no count.
 var perCost = [...]int64{fixedKind: 1, slidingKind: 1, tokenKind: 0, counterKind: 1}
 
 // windowSlots is the meaning of the slots of fixed windows. The window is in the key.

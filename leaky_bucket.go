@@ -263,7 +263,7 @@ func (d *decoder) queue() error {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)
-	if err := d.bindTo(&b.reader); err != nil {
+	if err := d.joinSeries(&b.reader); err != nil {
 		return err
 	}
 	h, err := b.lock(id, scale, true)

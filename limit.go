@@ -220,7 +220,7 @@ func (m *Limit) Algorithm() string { return NameOf(m.strategy) }
 func (m *Limit) Allow(key string) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
-			if w == nil {
+			if w == nil { // as in decider.hit, without its call
 				if v, _, ok := d.slots.hit(slot, state, d.params, d.l.clock.Read()); ok {
 					return v.Allowed
 				}

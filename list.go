@@ -31,6 +31,7 @@ func (l *Limiter) List() *List {
 	}}
 }
 
+// listPlan tells the record of a list from that of a log.
 const listPlan = "list"
 
 // Hits lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
@@ -62,6 +63,7 @@ func (s *List) bind(m *Limit) (Strategy, error) {
 
 func (e *encoder) list(g *algorithm.Listed) { e.log(&g.Log) }
 
+// log reads a log, or a list.
 func (d *decoder) log() error {
 	id, scale, plan := d.key()
 	switch key := (states.Key{ID: id, Scale: scale, Plan: plan}); plan {

@@ -126,6 +126,7 @@ func (d *decoder) slot() error {
 	since := noInstant
 	saved := slots.Content{N: d.Int(0, maxCount), Still1: d.Any()}
 	if k == fixedKind {
+		// The record has the window's number here, and Expires looks for its start; the slot has neither.
 		number := saved.Still1
 		// A clock that is behind may not have come to the window yet: it is restored all the same.
 		since = algorithm.WindowStart(number, max(scale, 1))
@@ -150,7 +151,7 @@ func (d *decoder) slot() error {
 	if s.kind == fixedKind && d.limit != (windows.SeriesName{}) {
 		d.limit.Length = scale
 	}
-	if err := d.bindTo(&s.reader); err != nil {
+	if err := d.joinSeries(&s.reader); err != nil {
 		return err
 	}
 	if k == fixedKind && s.series != 0 {
@@ -159,8 +160,8 @@ func (d *decoder) slot() error {
 	return s.merge(id, scale, since, end, saved)
 }
 
-// bindTo has s count for the Limit of the record, if it is of one.
-func (d *decoder) bindTo(s *reader) error {
+// joinSeries has s count in the series of the record, if it is of a Limit.
+func (d *decoder) joinSeries(s *reader) error {
 	in, err := d.series()
 	if in != nil {
 		s.series = in.Number
@@ -219,7 +220,7 @@ func restoreState[S totaled[S]](d *decoder, s *stateStrategy[S], key states.Key,
 	if d.Bad || !d.load || saved.Expires(key.Scale) <= d.l.clock.Read() {
 		return nil
 	}
-	if err := d.bindTo(&s.reader); err != nil {
+	if err := d.joinSeries(&s.reader); err != nil {
 		return err
 	}
 	h, err := s.lock(key.ID, key.Scale, true)

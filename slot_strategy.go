@@ -132,7 +132,7 @@ func (s *slotStrategy) period(scaleMs int64) slots.Period {
 type purpose uint8
 
 const (
-	toLook  purpose = iota // it changes nothing
+	toLook  purpose = iota // it changes no bucket
 	toDeny                 // only a denial changes something: it keeps its spacing
 	toCount                // it is a run
 )
@@ -173,7 +173,7 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 			break
 		}
 		if done, err = c.Replace(next); done {
-			c.NoteEnd(v.At)
+			c.NoteEnd(v.At) // of a denial an instant before the end: a bound too
 		}
 		if done && v.Allowed {
 			c.Shard.Moved(perCost[s.kind]*(next.N-c.Have.N), 1)
@@ -253,7 +253,7 @@ func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
 }
 
 // Look implements [forlimits.Local]. It takes no lock for a known caller, unless a denial begins
-// another epoch.
+// another epoch, or is by a coarse clock.
 func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	s := (*slotStrategy)(of)
 	p, err := s.parse(r)

@@ -45,7 +45,8 @@ func (l *Limiter) Save(w io.Writer) error {
 	return e.Close()
 }
 
-// slots calls save for the buckets of a table, with the mutex of their shard held.
+// slots calls save for the buckets of a table, with the mutex of their shard held. After each
+// chunk, without it, it saves the flights that save has noted, and writes.
 func (e *encoder) slots(t *table, save func(*slots.Shard, *slots.Slot)) {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -78,7 +79,8 @@ func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
 	e.flights = append(e.flights, key)
 }
 
-// saveFlights writes the work in flight of the slots in flights. No lock is held.
+// saveFlights writes the work in flight of the slots in flights, each locked. The caller holds no
+// lock.
 func (e *encoder) saveFlights() {
 	for _, key := range e.flights {
 		h, _ := e.l.flights.Lock(key, false) // fails only if it makes one

@@ -22,9 +22,9 @@ type TokenBucket struct {
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision on a key that has a bucket takes no lock, but for one admission in
-// 78 hours and the first decision at another Limit. A clock that goes back adds no tokens: with
-// Config.Now the key stays at the instant of its last admission. A burst that takes longer than 146
-// years to flow in is [ErrLimit].
+// 78 hours, the first decision at another Limit, and with Config.Now the first admission at an
+// instant. A clock that goes back adds no tokens: with Config.Now the key stays at the instant of
+// its last admission. A burst that takes longer than 146 years to flow in is [ErrLimit].
 //
 // What was used stays used, in tokens, when Limit changes: a higher one helps at once, and a lower
 // one gives nothing away. From the first Run at another Limit on, also if it is denied, tokens flow

@@ -45,8 +45,7 @@ func (sh *Shard) checkIndex() error {
 		found, foundState, at := x.Find(sh.hasher.Pack(id), id, &p)
 		switch {
 		case found != s || at != n || foundState != state:
-			return fmt.Errorf("slot %d is found as slot %d with state %x, and not %x", n, at, foundState,
-				state)
+			return fmt.Errorf("slot %d is found as %d with state %x, not %x", n, at, foundState, state)
 		case sh.tallied && (Word(s.load(deniedWord)).Epoch() != state.Epoch() ||
 			Word(s.load(usedWord)).Epoch() != state.Epoch()):
 			return fmt.Errorf("the tallies of slot %d are of another generation", n)
@@ -58,8 +57,7 @@ func (sh *Shard) checkIndex() error {
 	return nil
 }
 
-// checkChunks checks that every slot is either in use or free, and that no bucket expires before
-// the bounds say.
+// checkChunks checks that each slot is in use or free, and that none expires before the bounds.
 func (sh *Shard) checkChunks() error {
 	x := sh.index.Load()
 	used := map[int]bool{}

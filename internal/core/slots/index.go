@@ -12,9 +12,8 @@ import (
 //
 // Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are
 // replaced with the whole index. A reader that has an old one finds what was there, and may miss
-// what came later: a miss is always looked at again under the mutex.
-//
-// A word xor a tag, less 2, is the slot's number if the word has that tag, else that of no slot.
+// what came later: a miss is always looked at again under the mutex. A word xor a tag, less 2, is
+// the slot's number if the word has that tag, else that of no slot.
 type Index struct {
 	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
 	chunks []atomic.Pointer[chunk]
@@ -123,11 +122,10 @@ func continues[T ids.Bytes](x *Index, rest uint64, id T) bool {
 
 // appendID appends the ID of a slot. The shard's mutex is held.
 func (x *Index) appendID(dst []byte, s *Slot) []byte {
-	length := s.IDLen()
-	end, rest := len(dst)+length, s.load(restWord)
-	dst = ids.AppendWord(dst, s.load(idWord))
-	dst = ids.AppendWord(dst, s.load(idWord2)>>(8*max(0, ids.Head-length)))
-	if length <= ids.Inline {
+	n := s.IDLen()
+	end, rest := len(dst)+n, s.load(restWord)
+	dst = ids.AppendWord(ids.AppendWord(dst, s.load(idWord)), s.load(idWord2)>>(8*max(0, ids.Head-n)))
+	if n <= ids.Inline {
 		return ids.AppendWord(dst, rest)[:end]
 	}
 	for next := rest; len(dst) < end; next = s.load(deniedWord) {

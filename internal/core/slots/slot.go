@@ -42,9 +42,10 @@ const (
 	lenMask        = 1<<lenBits - 1
 	keyMask        = 0xffff // of tailWord: what belongs to the key
 	partBytes      = 40     // of a long ID in a further slot
+	chunkSlots     = 128
 )
 
-// Content is what a slot says of a caller: the state of its algorithm.
+// Content is what a slot says of a caller, and its algorithm calls the state.
 type Content = algorithm.State
 
 func (s *Slot) load(i int) uint64 { return atomic.LoadUint64(&s[i]) }
@@ -113,8 +114,6 @@ func (s *Slot) Touch(state Word, stamp uint64) {
 
 // chunk is the unit in which slots are allocated. It never moves.
 type chunk [chunkSlots]Slot
-
-const chunkSlots = 128
 
 // chunkInfo describes a chunk. It is guarded by the shard's mutex.
 type chunkInfo struct {

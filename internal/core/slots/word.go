@@ -15,11 +15,11 @@ func (w Word) Count() int64 { return int64(w&countMask) - 1 }
 // With returns the word of the same generation with the number n.
 func (w Word) With(n int64) Word { return w>>CountBits<<CountBits | Word(n+1) }
 
-// Epoch returns the generation: words of one slot with the same one are of one epoch.
+// Epoch returns the generation, as a number: words of one slot with the same one are of one epoch.
 func (w Word) Epoch() uint64 { return uint64(w >> CountBits) }
 
 // next returns the word of the next generation, which is not live.
 func (w Word) next() Word { return w>>CountBits<<CountBits + 1<<CountBits }
 
-// generation returns the generation of a word that holds one, in its place.
+// generation returns the generation of a word that holds one, in its place: in the high bits.
 func generation(word uint64) uint64 { return word >> CountBits << CountBits }
