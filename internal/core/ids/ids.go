@@ -10,11 +10,10 @@ import (
 	"math/rand/v2"
 )
 
+// The lengths, in bytes, at which the storage of an ID changes.
 const (
-	// Inline is the length of the longest ID that one slot holds, and Head where a longer one goes
-	// on in other slots.
-	Inline = 22
-	Head   = 16
+	Inline = 22 // of the longest ID that one slot holds
+	Head   = 16 // of the part of a longer one that is in its slot; the rest is in others
 )
 
 // Bytes is an ID, or a part of one.
