@@ -19,8 +19,8 @@ import (
 )
 
 // core are the root package and its layers of state, which are mutated together.
-var core = []string{".", "limits", "internal/core/ids", "internal/core/slots", "internal/core/states",
-	"internal/core/windows", "internal/core/turns", "internal/core/snapshot"}
+var core = []string{".", "limits", "internal/core/ids", "internal/core/slots",
+	"internal/core/states", "internal/core/windows", "internal/core/turns", "internal/core/snapshot"}
 
 // pkg is a package that is mutated.
 type pkg struct {
