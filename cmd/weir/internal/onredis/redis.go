@@ -78,8 +78,8 @@ func Open(cfg Config, log *slog.Logger) (*Store, error) {
 	s.Store, err = redislimit.New(s.client, redislimit.Config{
 		Prefix: cfg.Prefix, Timeout: cfg.Fallback.Timeout, OnCall: cfg.OnCall,
 	})
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
+	if err != nil { // a mistake in the prefix, if the timeout is valid
+		return nil, errors.Join(&cli.FlagError{Flags: []string{"redis-prefix"}, Err: err}, s.Close())
 	}
 	return s, nil
 }

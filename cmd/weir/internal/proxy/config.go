@@ -123,22 +123,38 @@ func (a Admin) check() error {
 	return nil
 }
 
-// checkAddr fails if the address that a flag has the proxy listen on has no port. host is for a
-// port alone.
+// checkAddr fails if the address that a flag has the proxy listen on has no port, or one that there
+// cannot be. host is for a port alone.
 func checkAddr(flag, host, addr string) error {
-	if _, _, err := net.SplitHostPort(addr); err == nil {
-		return nil
+	why := ""
+	if _, port, err := net.SplitHostPort(addr); err == nil {
+		if _, err := net.LookupPort("tcp", port); err == nil {
+			return nil
+		}
+		why = fmt.Sprintf("; there is no port %q", port)
+	} else if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
+		why = fmt.Sprintf("; did you mean %q?", net.JoinHostPort(host, addr))
 	}
-	meant := ""
-	if _, err := strconv.ParseUint(addr, 10, 16); err == nil {
-		meant = fmt.Sprintf("; did you mean %q?", net.JoinHostPort(host, addr))
-	}
-	return cli.Wrong(flag, "must be HOST:PORT, not %q%s", addr, meant)
+	return cli.Wrong(flag, "must be HOST:PORT, not %q%s", addr, why)
 }
 
-// Check checks what the fields are together, and opens no file and no connection. Each number by
-// itself is checked where it is a flag, since 0 means the default here.
-func (c *Config) Check() error {
+// Check fails where New does, and opens no file and no connection.
+func (c Config) Check() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	c.TLS, c.DenyFile, c.StateFile, c.Rules = TLS{}, "", "", cli.Rules{}
+	c.Redis.URL, _, _ = strings.Cut(c.Redis.URL, "?") // which may ask for idle connections
+	p, err := c.start()
+	if err != nil {
+		return err
+	}
+	return p.close()
+}
+
+// check checks what the fields are together. Each number by itself is checked where it is a flag,
+// since 0 means the default here.
+func (c *Config) check() error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -181,7 +197,7 @@ func (c *Config) Check() error {
 		}
 		key, err := c.By.key(e.Key)
 		if err != nil {
-			return &cli.FlagError{Flags: []string{"deny"}, Item: i, Err: fmt.Errorf("--deny: %w", err)}
+			return wrongDeny(i, err)
 		}
 		c.Deny[i].Key = key
 	}
@@ -202,6 +218,11 @@ func (c *Config) Check() error {
 		return err
 	}
 	return c.Admin.check()
+}
+
+// wrongDeny is the error of item i of --deny.
+func wrongDeny(i int, err error) error {
+	return &cli.FlagError{Flags: []string{"deny"}, Item: i, Err: fmt.Errorf("--deny: %w", err)}
 }
 
 // checkLimits fails if two of limits have one name, or if one cannot be on Redis and is to be. They

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -138,9 +137,14 @@ func (p *Proxy) loadDenyList() error {
 		return err
 	}
 	next := p.newDenyList()
-	for _, e := range slices.Concat(fromFile, p.cfg.Deny) {
+	for _, e := range fromFile {
 		if err := next.Add(e); err != nil {
-			return fmt.Errorf("%s: %w", cmp.Or(p.denyFile.name, "--deny"), err)
+			return fmt.Errorf("%s: %w", p.denyFile.name, err)
+		}
+	}
+	for i, e := range p.cfg.Deny {
+		if err := next.Add(e); err != nil {
+			return wrongDeny(i, err)
 		}
 	}
 	entries := next.Added()

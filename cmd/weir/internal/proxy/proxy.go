@@ -83,15 +83,20 @@ const logEvery = 10 * time.Second
 
 // New returns a Proxy that serves once Run is called. It fails if cfg is invalid.
 func New(cfg Config) (*Proxy, error) {
-	if err := cfg.Check(); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	limiter, err := weir.New(cfg.Table)
+	return cfg.start()
+}
+
+// start returns a Proxy of a valid configuration. It fails where its parts do.
+func (c *Config) start() (*Proxy, error) {
+	limiter, err := weir.New(c.Table)
 	if err != nil {
 		return nil, err
 	}
-	p := cfg.proxy(&process{
-		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter, bounds: cfg.connBounds(),
+	p := c.proxy(&process{
+		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter, bounds: c.connBounds(),
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
 	})
 	p.bounds.exempt = p.trustsAddr
@@ -177,7 +182,7 @@ func (p *Proxy) Reconfigure(cfg Config) error {
 	case len(cfg.Rules.Paths) != len(old.Rules.Paths):
 		return errors.New("rules and limits cannot be exchanged without a restart")
 	}
-	if err := cfg.Check(); err != nil {
+	if err := cfg.check(); err != nil {
 		return err
 	}
 	return cfg.proxy(p.process).begin()

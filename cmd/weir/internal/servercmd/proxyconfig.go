@@ -76,6 +76,8 @@ func (f *proxyFlags) checkNumbers() error {
 		notNegative("max-in-flight-per-client", cfg.MaxInFlightPerClient),
 		notNegative("max-body", cfg.Bodies.Max), notNegative("body-rate", cfg.Bodies.Rate),
 		notNegative("redis-lease", cfg.Lease), notNegative("redis-denials", cfg.Denials),
+		notNegative("redis-timeout", f.redis.cfg.Fallback.Timeout),
+		notNegative("redis-probe", f.redis.cfg.Fallback.ProbeInterval),
 	)
 }
 
