@@ -92,6 +92,8 @@ type Config struct {
 	Log    *slog.Logger // errors, starts and stops
 	Access *slog.Logger // one line for each request; nil: none
 	LogKey bool         // log the client's key in the access log
+
+	routes *routes.Table // of Routes; check makes it
 }
 
 // TLS names the files of the certificate, in PEM. The zero value: plain HTTP.
@@ -154,7 +156,7 @@ func (c Config) Check() error {
 
 // check checks what the fields are together. Each number by itself is checked where it is a flag,
 // since 0 means the default here.
-func (c *Config) check() error {
+func (c *Config) check() (err error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -163,7 +165,7 @@ func (c *Config) check() error {
 			return &cli.FlagError{Flags: []string{"upstream"}, Err: err}
 		}
 	}
-	if _, err := c.routes(); err != nil {
+	if c.routes, err = c.table(); err != nil {
 		return err
 	}
 	limited := slices.ContainsFunc(c.limited(), func(r Route) bool { return len(r.Limits) > 0 })
@@ -319,8 +321,8 @@ func (c *Config) byTarget() bool {
 	return len(c.Routes) > 0 || len(c.Rules.Paths) > 0 || c.By.keys.Path
 }
 
-// routes returns the table of the Routes.
-func (c *Config) routes() (*routes.Table, error) {
+// table returns the table of the Routes.
+func (c *Config) table() (*routes.Table, error) {
 	all := make([]routes.Route, len(c.Routes))
 	for i, r := range c.Routes {
 		if err := checkWords(r.Pattern); err != nil {

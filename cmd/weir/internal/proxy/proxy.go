@@ -109,7 +109,8 @@ func (c *Config) start() (*Proxy, error) {
 
 // proxy returns a Proxy of this configuration without its handlers.
 func (c *Config) proxy(of *process) *Proxy {
-	return &Proxy{process: of, cfg: *c, ip: c.ip(), routed: make(map[string]*routed)}
+	return &Proxy{process: of, cfg: *c, ip: c.ip(), routes: c.routes,
+		routed: make(map[string]*routed)}
 }
 
 // build makes what the process keeps, and then the handlers.
@@ -147,10 +148,7 @@ func (p *Proxy) build() (err error) {
 }
 
 // begin makes the handlers, and has them serve the requests that follow.
-func (p *Proxy) begin() (err error) {
-	if p.routes, err = p.cfg.routes(); err != nil {
-		return err
-	}
+func (p *Proxy) begin() error {
 	if err := p.setConcurrency(); err != nil {
 		return err
 	}

@@ -45,9 +45,9 @@ func TestParseRoute(t *testing.T) {
 		_, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		assert.Error(t, err, text)
 	}
-	_, err = (&Config{Routes: []Route{{Pattern: "no slash"}}}).routes()
+	_, err = (&Config{Routes: []Route{{Pattern: "no slash"}}}).table()
 	assert.Error(t, err)
-	_, err = (&Config{Routes: []Route{{Pattern: "/a"}, {Pattern: "/a"}}}).routes()
+	_, err = (&Config{Routes: []Route{{Pattern: "/a"}, {Pattern: "/a"}}}).table()
 	assert.Error(t, err, "the same route twice")
 }
 
@@ -115,7 +115,7 @@ func TestByDistinguishesCallers(t *testing.T) {
 // keyOfRequest returns the key of a request to a proxy with one route.
 func keyOfRequest(t *testing.T, b By, r *http.Request) (string, error) {
 	t.Helper()
-	routes, err := (&Config{Routes: []Route{{Pattern: "GET /users/{id}"}}, By: b}).routes()
+	routes, err := (&Config{Routes: []Route{{Pattern: "GET /users/{id}"}}, By: b}).table()
 	require.NoError(t, err)
 	rec := new(record)
 	require.NoError(t, routes.Read(&rec.targets, r, r.URL.EscapedPath()))
