@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"strings"
 
@@ -50,5 +51,17 @@ func described(err error) string {
 		}
 		return strings.Join(texts, "\n")
 	}
-	return screen.Lines(err.Error()) // it may quote a hostile log
+	return screen.Lines(Text(err)) // it may quote a hostile log
+}
+
+// Text returns the text of an error without the name that the library's begin with, as Run does.
+func Text(err error) string {
+	text := err.Error()
+	for ; err != nil; err = errors.Unwrap(err) {
+		before, ends := strings.CutSuffix(text, err.Error())
+		if rest, named := strings.CutPrefix(err.Error(), "weir: "); ends && named {
+			text = before + rest
+		}
+	}
+	return text
 }

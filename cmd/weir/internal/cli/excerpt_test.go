@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -46,6 +48,20 @@ func TestErrorsInRulesHaveExcerpts(t *testing.T) {
 	assert.Equal(t, ExitUsage, Run(root, []string{"load"}, nil, nil, &errs))
 	assert.Equal(t, 3, strings.Count(errs.String(), "^\n"), errs.String())
 	assert.NotContains(t, errs.String(), "Try ")
+
 	gone := &rules.Problem{File: file + ".gone", Line: 3, Column: 4, Message: "lost\x1b"}
 	assert.Equal(t, file+`.gone:3:4: lost\x1b`+"\nx", described(errors.Join(gone, errors.New("x"))))
+}
+
+// Run says weir, and then what the library says, which begins so too.
+func TestTheProgramIsNamedOnce(t *testing.T) {
+	of := fmt.Errorf("%w: 0s", weir.ErrScale)
+	for want, err := range map[string]error{
+		"bad scale: 0s":         of,
+		"--try: bad scale: 0s":  Failure(&FlagError{Err: fmt.Errorf("--try: %w", of)}),
+		"bad scale: 0s\nbad id": errors.Join(of, weir.ErrID),
+		`"x: weir: bad"`:        errors.New(`"x: weir: bad"`),
+	} {
+		assert.Equal(t, want, described(err))
+	}
 }

@@ -72,7 +72,7 @@ func (c *configFile) located(err error) error {
 			at = at.Content[e.Item]
 		}
 		c.problems = nil
-		c.problem(at, "%s", err)
+		c.problem(at, "%s", cli.Text(err))
 		return c.problems[0]
 	}
 	return err

@@ -135,6 +135,7 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"limit: 1/1m\nby: ip+pattern", "", `weir.yaml:2:5: by pattern tells routes apart`},
 		{"limit: [1/1m, 2/1m:leaky]\nredis: redis://r", "",
 			`weir.yaml:1:15: limit 2/1m: strategy leaky makes requests wait`},
+		{"limit: '1/1m,2/1m'", "", `weir.yaml:1:8: bad scale: two tiers of 1m0s`},
 		{"limit: 1/1m\nlisten: :99999", "",
 			`weir.yaml:2:9: --listen must be HOST:PORT, not ":99999"; there is no port "99999"`},
 		{"limit: 1/1m\nadmin: '[::1]:moon'", "", `weir.yaml:2:8: --admin must be HOST:PORT, not "[::1]:moon"; there`},
