@@ -153,7 +153,7 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 
 	of = follow()
 	require.NoError(t, of.Add([]byte("\x1b[2J\n")))
-	assert.Equal(t, "\x1b[H\x1b[2Jaccess.log: none of its 1 lines is of an access log; line 1: neither the "+
+	assert.Equal(t, "\x1b[H\x1b[2Jaccess.log: its only line is not of an access log; line 1: neither the "+
 		"common or combined format nor JSON; --format and --log-format name others: \"\\x1b[2J\"; "+
 		"waiting for more\n", frame(of, to))
 }

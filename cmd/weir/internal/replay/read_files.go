@@ -133,9 +133,12 @@ func (r *run) endOfFile(b *block, lines uint64, bad *Unreadable) {
 
 // noLog is the error of a file of which no line could be read.
 func noLog(name string, lines uint64, bad *Unreadable) error {
-	e := bad.Examples[0]
-	return &InputError{fmt.Errorf("%s: none of its %d lines is of an access log; line %d: %s: %q",
-		name, lines, e.Line, e.Reason, e.Text)}
+	e, none := bad.Examples[0], fmt.Sprintf("none of its %d lines is", lines)
+	if lines == 1 {
+		none = "its only line is not"
+	}
+	return &InputError{fmt.Errorf("%s: %s of an access log; line %d: %s: %q", name, none, e.Line,
+		e.Reason, e.Text)}
 }
 
 // Failure is a file that could not be read.
