@@ -100,7 +100,7 @@ func frame(of *replay.Follower, to screen.Terminal) string {
 	case of.Requests() == 0:
 		fmt.Fprintf(&b, "waiting for lines in %s\n", screen.Printable(of.File()))
 	default:
-		report.Text(&b, of.Result(), styleOf(to))
+		report.Text(&b, of.Result(), to)
 	}
 	return "\x1b[H\x1b[2J" + to.Fit(b.String())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 // FuzzReplay checks that, for any log, replay counts every line once and every form of the report
@@ -48,7 +49,7 @@ func FuzzReplay(f *testing.F) {
 				r.Unkeyed, r.Unreadable.Count)
 		}
 		var text, html, all bytes.Buffer
-		report.Text(&text, r, report.Style{Width: 80})
+		report.Text(&text, r, screen.Terminal{})
 		if err := errors.Join(report.HTML(&html, r), report.JSON(&all, r)); err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"slices"
@@ -312,7 +311,8 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 	var err error
 	switch f.output {
 	case "text":
-		report.Text(&b, r, textStyle(cmd.OutOrStdout()))
+		on, _ := screen.Of(cmd.OutOrStdout())
+		report.Text(&b, r, on)
 	case "html":
 		err = report.HTML(&b, r)
 	case "json":
@@ -327,17 +327,4 @@ func (f *replayFlags) write(cmd *cobra.Command, r *replay.Result) error {
 		_, err = cmd.OutOrStdout().Write(b.Bytes())
 	}
 	return err
-}
-
-// textStyle returns the style of the report on w.
-func textStyle(w io.Writer) report.Style {
-	t, ok := screen.Of(w)
-	if !ok {
-		return report.Style{Width: 80}
-	}
-	return styleOf(t)
-}
-
-func styleOf(t screen.Terminal) report.Style {
-	return report.Style{Width: min(max(t.Width, 60), 140), Color: t.Colors, Terminal: true}
 }

@@ -20,8 +20,8 @@ const (
 var eighths = []rune(" ▁▂▃▄▅▆▇")
 
 // chart draws a bar for each bin of the timeline: the denied requests on top of the admitted ones.
-func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
-	columns := style.Width - 14
+func chart(w io.Writer, full *replay.Timeline, row int, on terminal) {
+	columns := on.Width - 14
 	t := full.Coarser(columns)
 	top := niceTop(tallest(t))
 	margin := gutter + len(count(top))
@@ -30,9 +30,9 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 	for i, denied := range t.Rows[row] {
 		bars[i] = bar(t.Rows[0][i]-denied, denied, top)
 	}
-	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), style.paint(green, "█"))
+	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), on.paint(green, "█"))
 	if slices.Max(t.Rows[row]) > 0 {
-		fmt.Fprintf(w, "  %s denied", style.paint(red, "░"))
+		fmt.Fprintf(w, "  %s denied", on.paint(red, "░"))
 	}
 	fmt.Fprintln(w)
 	for line := chartHeight; line >= 0; line-- {
@@ -42,7 +42,7 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 		}
 		fmt.Fprintf(w, "%*s %s", margin, label, tick)
 		if line < chartHeight { // the label of the top is in the line above the bars
-			fmt.Fprint(w, chartLine(bars, line, each, style))
+			fmt.Fprint(w, chartLine(bars, line, each, on))
 		}
 		fmt.Fprintln(w)
 	}
@@ -79,16 +79,16 @@ func bar(admitted, denied, top uint64) []rune {
 }
 
 // chartLine returns one line of the bars, without trailing spaces.
-func chartLine(bars [][]rune, line, each int, style Style) string {
+func chartLine(bars [][]rune, line, each int, on terminal) string {
 	var b strings.Builder
 	for _, bar := range bars {
 		b.WriteString(strings.Repeat(string(bar[line]), each))
 	}
 	return oneKind.ReplaceAllStringFunc(strings.TrimRight(b.String(), " "), func(part string) string {
 		if strings.HasPrefix(part, "░") {
-			return style.paint(red, part)
+			return on.paint(red, part)
 		}
-		return style.paint(green, part)
+		return on.paint(green, part)
 	})
 }
 

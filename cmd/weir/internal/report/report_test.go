@@ -26,6 +26,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -158,11 +159,11 @@ func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most re
 // forms returns the report in each form.
 var forms = map[string]func(io.Writer, *replay.Result) error{
 	"report.txt": func(w io.Writer, r *replay.Result) error {
-		Text(w, r, Style{Width: 80})
+		Text(w, r, screen.Terminal{})
 		return nil
 	},
 	"color.txt": func(w io.Writer, r *replay.Result) error {
-		Text(w, r, Style{Width: 100, Color: true, Terminal: true})
+		Text(w, r, screen.Terminal{Width: 100, Colors: true})
 		return nil
 	},
 	"report.json": JSON,
@@ -285,20 +286,20 @@ func TestLimitsStayApart(t *testing.T) {
 		r.Rules = append(r.Rules, replay.RuleResult{Rule: l})
 	}
 	for _, c := range []struct {
-		style Style
-		want  []string
+		on   screen.Terminal
+		want []string
 	}{
-		{Style{Width: 80, Terminal: true}, []string{
+		{screen.Terminal{Width: 80}, []string{
 			`endpoint="GET /…f-one.htm… 12 per minute`, `endpoint="GET /…f-two.html… 1 per minute`,
 			`user="ann",path="/very-very-v… unlimited`, `without-a-value-very-very-very-ve… 20/1m`}},
-		{Style{Width: 120, Terminal: true}, []string{
+		{screen.Terminal{Width: 120}, []string{
 			`endpoint="GET /b…e-of-one.html",masked_remote_address 12 per minute`,
 			`endpoint="GET /b…le-of-two.html",masked_remote_address 1 per minute`,
 			heading(r.Rules[2].Rule), heading(r.Rules[3].Rule)}},
-		{Style{Width: 80}, []string{heading(r.Rules[0].Rule), heading(r.Rules[1].Rule)}},
+		{screen.Terminal{}, []string{heading(r.Rules[0].Rule), heading(r.Rules[1].Rule)}},
 	} {
 		var b bytes.Buffer
-		Text(&b, r, c.style)
+		Text(&b, r, c.on)
 		for _, want := range c.want {
 			assert.Contains(t, b.String(), "\n  "+want+"  ")
 		}
@@ -360,7 +361,7 @@ func TestChartOfSmallCounts(t *testing.T) {
 	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second,
 		Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
 	var b bytes.Buffer
-	chart(&b, line, 1, Style{Width: 80})
+	chart(&b, line, 1, terminal{Width: 80})
 	want := `  requests per 1s:  █ admitted  ░ denied
   4 ┤
     │

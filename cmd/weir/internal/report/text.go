@@ -13,12 +13,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
-// Style is the format of the text.
-type Style struct {
-	Color    bool // use ANSI colors
-	Width    int  // of a line, in characters
-	Terminal bool // cut the names of limits to fit the width, too
-}
+type terminal screen.Terminal
 
 const (
 	bold  = "\x1b[1m"
@@ -27,43 +22,46 @@ const (
 	plain = "\x1b[0m"
 )
 
-func (s Style) paint(code, text string) string {
-	if !s.Color {
+func (t terminal) paint(code, text string) string {
+	if !t.Colors {
 		return text
 	}
 	return code + text + plain
 }
 
-// Text writes the report for a reader at a terminal. Times are UTC.
-func Text(w io.Writer, r *replay.Result, style Style) {
-	fmt.Fprintf(w, "%s\n", style.paint(bold, headline(r)))
+// Text writes the report for a reader at a terminal, or for a file if that is the zero one: then the
+// names of limits are not cut to fit a line. Times are UTC.
+func Text(w io.Writer, r *replay.Result, to screen.Terminal) {
+	on, widest := terminal(to), math.MaxInt32
+	on.Width = 80
+	if to.Width > 0 {
+		on.Width = min(max(to.Width, 60), 140)
+		widest = on.Width
+	}
+	fmt.Fprintf(w, "%s\n", on.paint(bold, headline(r)))
 	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last),
 		span(r.Last.Sub(r.First)), r.By)
-	fmt.Fprintf(w, "from %s\n", fileList(r, style.Width-5))
+	fmt.Fprintf(w, "from %s\n", fileList(r, on.Width-5))
 	if text := apartText(r.Apart); text != "" {
 		fmt.Fprintf(w, "of these requests, %s\n", text)
 	}
 	if len(r.Rules) > 1 {
-		width := style.Width
-		if !style.Terminal {
-			width = math.MaxInt32
-		}
 		fmt.Fprintln(w)
-		rulesTable(r).write(w, width)
+		rulesTable(r).write(w, widest)
 	}
-	compared(w, r, style)
+	compared(w, r, on)
 	for i := range r.Rules {
 		if shown(r, i) {
-			section(w, r, i, style)
+			section(w, r, i, on)
 		}
 	}
 	if len(r.Rules) > 0 {
-		fmt.Fprintf(w, "\n%s\n", wrap(Assumption(r), "", style))
+		fmt.Fprintf(w, "\n%s\n", wrap(Assumption(r), "", on))
 	}
-	suggestions(w, r, style)
-	endpoints(w, r, style)
-	remarks(w, r, style)
-	next(w, r, style)
+	suggestions(w, r, on)
+	endpoints(w, r, on)
+	remarks(w, r, on)
+	next(w, r, on)
 }
 
 func headline(r *replay.Result) string {
@@ -87,9 +85,9 @@ func filesRead(r *replay.Result) []string {
 	})
 }
 
-func section(w io.Writer, r *replay.Result, i int, style Style) {
+func section(w io.Writer, r *replay.Result, i int, on terminal) {
 	rr := &r.Rules[i]
-	fmt.Fprintf(w, "\n%s\n", style.paint(bold, full(rr)))
+	fmt.Fprintf(w, "\n%s\n", on.paint(bold, full(rr)))
 	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(rr.Matched),
 		percent(rr.Denied, rr.Matched))
 	if text := apartText(rr.Apart); text != "" {
@@ -99,33 +97,33 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 		percent(rr.Met, r.Callers))
 	if len(rr.Worst) > 0 {
 		fmt.Fprintln(w)
-		worstTable(i, rr).write(w, style.Width)
+		worstTable(i, rr).write(w, on.Width)
 	}
 	if r.Timeline.Bins() > 1 {
 		fmt.Fprintln(w)
-		chart(w, r.Timeline, 1+i, style)
+		chart(w, r.Timeline, 1+i, on)
 	}
 }
 
-func suggestions(w io.Writer, r *replay.Result, style Style) {
+func suggestions(w io.Writer, r *replay.Result, on terminal) {
 	for _, all := range byStrategy(r) {
-		fmt.Fprintf(w, "\n%s\n", style.paint(bold,
+		fmt.Fprintf(w, "\n%s\n", on.paint(bold,
 			"suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
 		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
 			exactPercent(r.Suggest.DenyAtMost), met(r.Callers))
-		suggestionsTable(all).write(w, style.Width)
+		suggestionsTable(all).write(w, on.Width)
 	}
 	if len(r.Suggestions) > 0 {
-		fmt.Fprintf(w, "\n%s\n", wrap(Method, "  ", style))
+		fmt.Fprintf(w, "\n%s\n", wrap(Method, "  ", on))
 	}
 }
 
 // compared writes what only one of two limits, or of two sets of rules, denies.
-func compared(w io.Writer, r *replay.Result, style Style) {
+func compared(w io.Writer, r *replay.Result, on terminal) {
 	if r.Compared == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n%s\n  both deny %s\n", style.paint(bold, "compared"),
+	fmt.Fprintf(w, "\n%s\n  both deny %s\n", on.paint(bold, "compared"),
 		plural(r.Compared.Both, "request"))
 	for i, name := range r.Compared.Names {
 		one := &r.Compared.Only[i]
@@ -133,23 +131,23 @@ func compared(w io.Writer, r *replay.Result, style Style) {
 			met(one.Met))
 		for _, t := range onlyTables(name, one) {
 			fmt.Fprintln(w)
-			t.write(w, style.Width)
+			t.write(w, on.Width)
 		}
 	}
 }
 
 // endpoints writes the suggested limits of each endpoint, and how endpoints are found.
-func endpoints(w io.Writer, r *replay.Result, style Style) {
+func endpoints(w io.Writer, r *replay.Result, on terminal) {
 	if r.Endpoints == nil {
 		return
 	}
 	for i, strategy := range r.Suggest.Strategies {
 		title := "suggested limits by endpoint, " + strategyTitle(strategy, r.Suggest.BurstOf(strategy))
 		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
-			style.paint(bold, title), exactPercent(r.Suggest.DenyAtMost))
-		endpointsTable(r, i).write(w, style.Width)
+			on.paint(bold, title), exactPercent(r.Suggest.DenyAtMost))
+		endpointsTable(r, i).write(w, on.Width)
 	}
-	fmt.Fprintf(w, "\n%s\n", wrap(endpoint.How, "  ", style))
+	fmt.Fprintf(w, "\n%s\n", wrap(endpoint.How, "  ", on))
 }
 
 // Method explains a suggestion.
@@ -184,13 +182,13 @@ func exactPercent(fraction float64) string {
 }
 
 // wrap breaks text into lines that begin with an indent.
-func wrap(text, indent string, style Style) string {
+func wrap(text, indent string, on terminal) string {
 	lines := []string{indent}
 	for word := range strings.FieldsSeq(text) {
 		switch last := &lines[len(lines)-1]; {
 		case *last == indent:
 			*last += word
-		case len(*last)+1+len(word) <= style.Width:
+		case len(*last)+1+len(word) <= on.Width:
 			*last += " " + word
 		default:
 			lines = append(lines, indent+word)
@@ -199,30 +197,30 @@ func wrap(text, indent string, style Style) string {
 	return strings.Join(lines, "\n")
 }
 
-func next(w io.Writer, r *replay.Result, style Style) {
+func next(w io.Writer, r *replay.Result, on terminal) {
 	for i, s := range Next(r) {
 		if i == 0 {
-			fmt.Fprintf(w, "\n%s\n", style.paint(bold, "next"))
+			fmt.Fprintf(w, "\n%s\n", on.paint(bold, "next"))
 		}
 		if s.Command == "" {
-			fmt.Fprintln(w, wrap(s.What, "  ", style))
+			fmt.Fprintln(w, wrap(s.What, "  ", on))
 		} else {
 			fmt.Fprintf(w, "  %s:\n    %s\n", s.What, s.Command)
 		}
 	}
 }
 
-func remarks(w io.Writer, r *replay.Result, style Style) {
+func remarks(w io.Writer, r *replay.Result, on terminal) {
 	for i, note := range Notes(r) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
-		text := wrap("note: "+note, "", style)
-		fmt.Fprintln(w, strings.Replace(text, "note:", style.paint(red, "note:"), 1))
+		text := wrap("note: "+note, "", on)
+		fmt.Fprintln(w, strings.Replace(text, "note:", on.paint(red, "note:"), 1))
 	}
 	for _, e := range r.Unreadable.Examples {
 		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", screen.Printable(e.File), e.Line, e.Reason,
-			short(screen.Printable(e.Text), style.Width))
+			short(screen.Printable(e.Text), on.Width))
 	}
 	if more := r.Unreadable.Count - uint64(len(r.Unreadable.Examples)); more > 0 {
 		fmt.Fprintf(w, "  and %s more\n", count(more))
