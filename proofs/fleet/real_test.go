@@ -1,7 +1,6 @@
 package fleet_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/proofs/fleet"
+	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // Three processes of weir proxy on a real Redis need as many commands for a decision as the
@@ -58,15 +58,14 @@ func processes(t *testing.T, f fleet.Fleet, requests int) (commands, admitted in
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	redis := free(t)
-	start(t, redis, "redis-server", "--bind", "127.0.0.1", "--port", port(redis), "--save", "")
+	redis := redistest.Start(t)
 	var urls []string
 	for range f.Instances {
-		addr := free(t)
+		addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 		// Each caller has one window, whenever the test runs.
 		start(t, addr, weir, "proxy", "--listen", addr, "--admin", "off", "--access-log", "off", "--by",
 			"header:Caller",
-			"--limit", fmt.Sprintf("%d/365d:fixed", f.Limit), "--redis", "redis://"+redis, "--redis-timeout",
+			"--limit", fmt.Sprintf("%d/365d:fixed", f.Limit), "--redis", "redis://"+redis.Addr, "--redis-timeout",
 			"5s",
 			"--instances", strconv.Itoa(f.Instances), "--redis-lease", strconv.Itoa(f.Block),
 			"--redis-denials", "16384")
@@ -120,19 +119,6 @@ func processes(t *testing.T, f fleet.Fleet, requests int) (commands, admitted in
 	return commandsRun(t, redis) - before, admitted
 }
 
-// free returns an address with a free port.
-func free(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func port(addr string) string {
-	_, port, _ := net.SplitHostPort(addr)
-	return port
-}
-
 // start starts a server, which ends with the test, and waits until it accepts connections.
 func start(t *testing.T, addr, name string, args ...string) {
 	cmd := exec.Command(name, args...)
@@ -153,14 +139,10 @@ func start(t *testing.T, addr, name string, args ...string) {
 }
 
 // commandsRun returns how many scripts a Redis has run.
-func commandsRun(t *testing.T, addr string) (n int) {
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = io.WriteString(conn, "INFO commandstats\r\nQUIT\r\n")
-	require.NoError(t, err)
-	for lines := bufio.NewScanner(conn); lines.Scan(); {
-		name, rest, ok := strings.Cut(lines.Text(), ":calls=")
+func commandsRun(t *testing.T, redis *redistest.Server) (n int) {
+	text, _ := redis.Do("info", "commandstats").(string)
+	for line := range strings.Lines(text) {
+		name, rest, ok := strings.Cut(line, ":calls=")
 		if !ok || name != "cmdstat_evalsha" && name != "cmdstat_eval" {
 			continue
 		}
