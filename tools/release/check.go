@@ -107,8 +107,9 @@ var elsewhere = map[string]map[string]string{
 	"cmd/weir":            {"js/wasm": "a tool of the command line needs signals"},
 }
 
-// Platforms type-checks the published modules for each platform, such as linux/amd64. It goes on
-// after a mistake.
+// Platforms type-checks the published modules for each platform, such as linux/amd64. With
+// WEIR_VERIFY=full it builds them, too, except the adapters, which finds what only a compiler does,
+// such as a function that assembly lacks. It goes on after a mistake.
 func (t *Tree) Platforms(platforms ...string) error {
 	dir, err := filepath.Abs(t.Dir)
 	if err != nil {
@@ -121,8 +122,12 @@ func (t *Tree) Platforms(platforms ...string) error {
 		env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
 		fmt.Println("==", platform)
 		for _, workspace := range workspaces {
-			at := filepath.Join(dir, workspace)
-			if err := c.check(at, env, false, t.patterns(workspace, platform)...); err != nil {
+			at, patterns := filepath.Join(dir, workspace), t.patterns(workspace, platform)
+			err := c.check(at, env, false, patterns...)
+			if err == nil && workspace != adapters && os.Getenv("WEIR_VERIFY") == "full" {
+				_, err = command(at, env, "go", append([]string{"build"}, patterns...)...)
+			}
+			if err != nil {
 				failed = append(failed, fmt.Errorf("%s: %w", platform, err))
 			}
 		}
