@@ -16,13 +16,13 @@ import (
 // Terminal is a slog.Handler of the access log for people: a short line for each request. It is
 // safe for concurrent use.
 type Terminal struct {
-	mu    sync.Mutex
-	w     io.Writer // guarded by mu
-	color bool
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+	on screen.Terminal
 }
 
-// NewTerminal returns a Terminal on w, with colors or without.
-func NewTerminal(w io.Writer, color bool) *Terminal { return &Terminal{w: w, color: color} }
+// NewTerminal returns a Terminal that writes to w, which shows on the terminal on.
+func NewTerminal(w io.Writer, on screen.Terminal) *Terminal { return &Terminal{w: w, on: on} }
 
 // Enabled implements slog.Handler.
 func (t *Terminal) Enabled(context.Context, slog.Level) bool { return true }
@@ -49,10 +49,10 @@ func (t *Terminal) Handle(_ context.Context, r slog.Record) error {
 	var b bytes.Buffer
 	status, outcome := of["status"].Int64(), of["outcome"]
 	fmt.Fprintf(&b, "%s %s %-4s %s  %s %.1f ms", r.Time.Format(time.TimeOnly),
-		t.paint(colorOf(status, outcome), fmt.Sprint(status)), of["method"].String(), of["path"].String(),
-		of["client"].String(), of["ms"].Float64())
+		t.on.Paint(colorOf(status, outcome), fmt.Sprint(status)), of["method"].String(),
+		of["path"].String(), of["client"].String(), of["ms"].Float64())
 	if text := outcome.String(); of["outcome"].Kind() == slog.KindString && text != "admitted" {
-		fmt.Fprintf(&b, "  %s", t.paint(colorOf(status, outcome), text))
+		fmt.Fprintf(&b, "  %s", t.on.Paint(colorOf(status, outcome), text))
 		if policy := of["policy"]; policy.Kind() == slog.KindString {
 			fmt.Fprintf(&b, " by %s", screen.Printable(policy.String()))
 		}
@@ -67,29 +67,14 @@ func (t *Terminal) Handle(_ context.Context, r slog.Record) error {
 	return err
 }
 
-// The colors of a terminal.
-const (
-	green  = "\x1b[32m"
-	yellow = "\x1b[33m"
-	red    = "\x1b[31m"
-	normal = "\x1b[0m"
-)
-
 func colorOf(status int64, outcome slog.Value) string {
 	switch text := outcome.String(); {
 	case text == "denied" || text == "listed" || status >= 500:
-		return red
+		return screen.Red
 	case status >= 400:
-		return yellow
+		return screen.Yellow
 	}
-	return green
-}
-
-func (t *Terminal) paint(color, text string) string {
-	if !t.color {
-		return text
-	}
-	return color + text + normal
+	return screen.Green
 }
 
 // Sum says what the proxy has done since its start, for the end of a session.

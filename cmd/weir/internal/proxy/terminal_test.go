@@ -8,13 +8,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 func TestTheLogOfATerminal(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		cfg := config(t, "2/1d")
-		cfg.Access, cfg.LogKey = slog.New(NewTerminal(&out, color)), color
+		cfg.Access, cfg.LogKey = slog.New(NewTerminal(&out, screen.Terminal{Colors: color})), color
 		s := serve(t, cfg)
 		for range 2 {
 			assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a%1bb?secret=1"))

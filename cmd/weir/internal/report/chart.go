@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 var eighths = []rune(" ▁▂▃▄▅▆▇")
 
 // chart draws a bar for each bin of the timeline: the denied requests on top of the admitted ones.
-func chart(w io.Writer, full *replay.Timeline, row int, on terminal) {
+func chart(w io.Writer, full *replay.Timeline, row int, on screen.Terminal) {
 	columns := on.Width - 14
 	t := full.Coarser(columns)
 	top := niceTop(tallest(t))
@@ -30,9 +31,9 @@ func chart(w io.Writer, full *replay.Timeline, row int, on terminal) {
 	for i, denied := range t.Rows[row] {
 		bars[i] = bar(t.Rows[0][i]-denied, denied, top)
 	}
-	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), on.paint(green, "█"))
+	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), on.Paint(screen.Green, "█"))
 	if slices.Max(t.Rows[row]) > 0 {
-		fmt.Fprintf(w, "  %s denied", on.paint(red, "░"))
+		fmt.Fprintf(w, "  %s denied", on.Paint(screen.Red, "░"))
 	}
 	fmt.Fprintln(w)
 	for line := chartHeight; line >= 0; line-- {
@@ -79,16 +80,16 @@ func bar(admitted, denied, top uint64) []rune {
 }
 
 // chartLine returns one line of the bars, without trailing spaces.
-func chartLine(bars [][]rune, line, each int, on terminal) string {
+func chartLine(bars [][]rune, line, each int, on screen.Terminal) string {
 	var b strings.Builder
 	for _, bar := range bars {
 		b.WriteString(strings.Repeat(string(bar[line]), each))
 	}
 	return oneKind.ReplaceAllStringFunc(strings.TrimRight(b.String(), " "), func(part string) string {
 		if strings.HasPrefix(part, "░") {
-			return on.paint(red, part)
+			return on.Paint(screen.Red, part)
 		}
-		return on.paint(green, part)
+		return on.Paint(screen.Green, part)
 	})
 }
 

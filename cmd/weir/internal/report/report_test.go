@@ -361,7 +361,7 @@ func TestChartOfSmallCounts(t *testing.T) {
 	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second,
 		Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
 	var b bytes.Buffer
-	chart(&b, line, 1, terminal{Width: 80})
+	chart(&b, line, 1, screen.Terminal{Width: 80})
 	want := `  requests per 1s:  █ admitted  ░ denied
   4 ┤
     │

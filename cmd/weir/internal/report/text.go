@@ -13,32 +13,17 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
-type terminal screen.Terminal
-
-const (
-	bold  = "\x1b[1m"
-	red   = "\x1b[31m"
-	green = "\x1b[32m"
-	plain = "\x1b[0m"
-)
-
-func (t terminal) paint(code, text string) string {
-	if !t.Colors {
-		return text
+// Text writes the report for a reader at a terminal, or for a file if that is the zero one:
+// then the names of limits are not cut to fit a line. Times are UTC.
+func Text(w io.Writer, r *replay.Result, on screen.Terminal) {
+	names := math.MaxInt32
+	if on.Width == 0 {
+		on.Width = 80
+	} else {
+		on.Width = min(max(on.Width, 60), 140)
+		names = on.Width
 	}
-	return code + text + plain
-}
-
-// Text writes the report for a reader at a terminal, or for a file if that is the zero one: then the
-// names of limits are not cut to fit a line. Times are UTC.
-func Text(w io.Writer, r *replay.Result, to screen.Terminal) {
-	on, widest := terminal(to), math.MaxInt32
-	on.Width = 80
-	if to.Width > 0 {
-		on.Width = min(max(to.Width, 60), 140)
-		widest = on.Width
-	}
-	fmt.Fprintf(w, "%s\n", on.paint(bold, headline(r)))
+	fmt.Fprintf(w, "%s\n", on.Paint(screen.Bold, headline(r)))
 	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last),
 		span(r.Last.Sub(r.First)), r.By)
 	fmt.Fprintf(w, "from %s\n", fileList(r, on.Width-5))
@@ -47,7 +32,7 @@ func Text(w io.Writer, r *replay.Result, to screen.Terminal) {
 	}
 	if len(r.Rules) > 1 {
 		fmt.Fprintln(w)
-		rulesTable(r).write(w, widest)
+		rulesTable(r).write(w, names)
 	}
 	compared(w, r, on)
 	for i := range r.Rules {
@@ -85,9 +70,9 @@ func filesRead(r *replay.Result) []string {
 	})
 }
 
-func section(w io.Writer, r *replay.Result, i int, on terminal) {
+func section(w io.Writer, r *replay.Result, i int, on screen.Terminal) {
 	rr := &r.Rules[i]
-	fmt.Fprintf(w, "\n%s\n", on.paint(bold, full(rr)))
+	fmt.Fprintf(w, "\n%s\n", on.Paint(screen.Bold, full(rr)))
 	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(rr.Matched),
 		percent(rr.Denied, rr.Matched))
 	if text := apartText(rr.Apart); text != "" {
@@ -105,9 +90,9 @@ func section(w io.Writer, r *replay.Result, i int, on terminal) {
 	}
 }
 
-func suggestions(w io.Writer, r *replay.Result, on terminal) {
+func suggestions(w io.Writer, r *replay.Result, on screen.Terminal) {
 	for _, all := range byStrategy(r) {
-		fmt.Fprintf(w, "\n%s\n", on.paint(bold,
+		fmt.Fprintf(w, "\n%s\n", on.Paint(screen.Bold,
 			"suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
 		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
 			exactPercent(r.Suggest.DenyAtMost), met(r.Callers))
@@ -119,11 +104,11 @@ func suggestions(w io.Writer, r *replay.Result, on terminal) {
 }
 
 // compared writes what only one of two limits, or of two sets of rules, denies.
-func compared(w io.Writer, r *replay.Result, on terminal) {
+func compared(w io.Writer, r *replay.Result, on screen.Terminal) {
 	if r.Compared == nil {
 		return
 	}
-	fmt.Fprintf(w, "\n%s\n  both deny %s\n", on.paint(bold, "compared"),
+	fmt.Fprintf(w, "\n%s\n  both deny %s\n", on.Paint(screen.Bold, "compared"),
 		plural(r.Compared.Both, "request"))
 	for i, name := range r.Compared.Names {
 		one := &r.Compared.Only[i]
@@ -137,14 +122,14 @@ func compared(w io.Writer, r *replay.Result, on terminal) {
 }
 
 // endpoints writes the suggested limits of each endpoint, and how endpoints are found.
-func endpoints(w io.Writer, r *replay.Result, on terminal) {
+func endpoints(w io.Writer, r *replay.Result, on screen.Terminal) {
 	if r.Endpoints == nil {
 		return
 	}
 	for i, strategy := range r.Suggest.Strategies {
 		title := "suggested limits by endpoint, " + strategyTitle(strategy, r.Suggest.BurstOf(strategy))
 		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
-			on.paint(bold, title), exactPercent(r.Suggest.DenyAtMost))
+			on.Paint(screen.Bold, title), exactPercent(r.Suggest.DenyAtMost))
 		endpointsTable(r, i).write(w, on.Width)
 	}
 	fmt.Fprintf(w, "\n%s\n", wrap(endpoint.How, "  ", on))
@@ -182,7 +167,7 @@ func exactPercent(fraction float64) string {
 }
 
 // wrap breaks text into lines that begin with an indent.
-func wrap(text, indent string, on terminal) string {
+func wrap(text, indent string, on screen.Terminal) string {
 	lines := []string{indent}
 	for word := range strings.FieldsSeq(text) {
 		switch last := &lines[len(lines)-1]; {
@@ -197,10 +182,10 @@ func wrap(text, indent string, on terminal) string {
 	return strings.Join(lines, "\n")
 }
 
-func next(w io.Writer, r *replay.Result, on terminal) {
+func next(w io.Writer, r *replay.Result, on screen.Terminal) {
 	for i, s := range Next(r) {
 		if i == 0 {
-			fmt.Fprintf(w, "\n%s\n", on.paint(bold, "next"))
+			fmt.Fprintf(w, "\n%s\n", on.Paint(screen.Bold, "next"))
 		}
 		if s.Command == "" {
 			fmt.Fprintln(w, wrap(s.What, "  ", on))
@@ -210,13 +195,13 @@ func next(w io.Writer, r *replay.Result, on terminal) {
 	}
 }
 
-func remarks(w io.Writer, r *replay.Result, on terminal) {
+func remarks(w io.Writer, r *replay.Result, on screen.Terminal) {
 	for i, note := range Notes(r) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}
 		text := wrap("note: "+note, "", on)
-		fmt.Fprintln(w, strings.Replace(text, "note:", on.paint(red, "note:"), 1))
+		fmt.Fprintln(w, strings.Replace(text, "note:", on.Paint(screen.Red, "note:"), 1))
 	}
 	for _, e := range r.Unreadable.Examples {
 		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", screen.Printable(e.File), e.Line, e.Reason,

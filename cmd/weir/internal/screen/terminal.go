@@ -31,6 +31,22 @@ func Of(w io.Writer) (t Terminal, ok bool) {
 	return t, true
 }
 
+// What Paint takes.
+const (
+	Bold   = "\x1b[1m"
+	Red    = "\x1b[31m"
+	Green  = "\x1b[32m"
+	Yellow = "\x1b[33m"
+)
+
+// Paint returns text in a color or bold, if colors are wanted.
+func (t Terminal) Paint(as, text string) string {
+	if !t.Colors {
+		return text
+	}
+	return as + text + "\x1b[0m"
+}
+
 var colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // Fit returns the first lines of text that fit on the terminal, one of which is for the cursor. A

@@ -231,7 +231,7 @@ func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error 
 	cfg.Log = newLog(stderr, f.accessLog)
 	switch {
 	case f.accessLog == "text" && f.terminal:
-		cfg.Access = slog.New(proxy.NewTerminal(stdout, f.screen.Colors))
+		cfg.Access = slog.New(proxy.NewTerminal(stdout, f.screen))
 	case f.accessLog != "off":
 		cfg.Access = newLog(stdout, f.accessLog)
 	}
