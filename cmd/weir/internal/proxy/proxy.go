@@ -133,7 +133,11 @@ func (p *Proxy) build() (err error) {
 			return err
 		}
 	}
-	if err := p.fillDenyList(); err != nil {
+	p.denied, p.denyFile.name = p.newDenyList(), p.cfg.DenyFile
+	if err := p.denyFile.create(); err != nil {
+		return err
+	}
+	if err := p.loadDenyList(); err != nil {
 		return err
 	}
 	if p.cfg.Upstream != nil {
@@ -225,14 +229,6 @@ func (p *Proxy) showAddress(next http.Handler) http.Handler {
 
 func (p *Proxy) newDenyList() *httplimit.DenyList {
 	return httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: p.cfg.MaxDeny})
-}
-
-func (p *Proxy) fillDenyList() error {
-	p.denied, p.denyFile.name = p.newDenyList(), p.cfg.DenyFile
-	if err := p.denyFile.create(); err != nil {
-		return err
-	}
-	return p.loadDenyList()
 }
 
 // Reload reads the files again: the certificate, the deny list, the page of a denial and the rules.

@@ -25,9 +25,21 @@ import (
 	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
-// transportTo returns the transport for requests to target.
+// transportTo returns the transport for requests to target. It keeps enough idle connections for all
+// concurrent requests: a new connection for each would be most of the cost of a request, and use up
+// the ports.
 func (p *Proxy) transportTo(target *url.URL) http.RoundTripper {
-	next := transport(p.cfg.UpstreamTimeout, p.bounds.max)
+	next := &http.Transport{
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
+			KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ResponseHeaderTimeout: p.cfg.UpstreamTimeout,
+		MaxIdleConnsPerHost:   1024,
+		MaxConnsPerHost:       p.bounds.max, // the bound on the clients' connections
+		IdleConnTimeout:       time.Minute,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true, // the client's Accept-Encoding passes through
+	}
 	if target.Scheme == "h2c" {
 		next.Protocols = protocols(false)
 	}
@@ -228,22 +240,6 @@ func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.seconds.WithLabelValues(class).Observe(time.Since(start).Seconds())
 	return resp, err
-}
-
-// transport keeps enough idle connections for all concurrent requests: a new connection for each
-// would be most of the cost of a request, and use up the ports.
-func transport(timeout time.Duration, most int) *http.Transport {
-	return &http.Transport{
-		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
-			KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   5 * time.Second,
-		ResponseHeaderTimeout: timeout,
-		MaxIdleConnsPerHost:   1024,
-		MaxConnsPerHost:       most, // the bound on the clients' connections
-		IdleConnTimeout:       time.Minute,
-		ForceAttemptHTTP2:     true,
-		DisableCompression:    true, // the client's Accept-Encoding passes through
-	}
 }
 
 // badGateway answers when the upstream fails.
