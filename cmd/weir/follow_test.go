@@ -140,7 +140,7 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 	of := follow()
 	assert.Equal(t, "\x1b[H\x1b[2Jwaiting for lines in access.log\n", frame(of, to))
 	require.NoError(t, of.Add([]byte(fmt.Sprintf(line, 1, 404))))
-	assert.Equal(t, "\x1b[H\x1b[2Jnone of the 1 requests is one of those asked for; waiting for more\n",
+	assert.Equal(t, "\x1b[H\x1b[2Jthe only request is not one of those asked for; waiting for more\n",
 		frame(of, to))
 	for i := range 90 {
 		require.NoError(t, of.Add([]byte(fmt.Sprintf(line, i%10, 200))))

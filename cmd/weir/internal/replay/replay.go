@@ -245,13 +245,18 @@ func (r *run) close() {
 // nothing returns an error that says why no requests are left.
 func (r *run) nothing() error {
 	err := errors.New("there is no request in the log: each file is empty")
-	if res := r.result; res.Unkeyed > 0 {
+	switch res := r.result; {
+	case res.Unkeyed == 1:
+		err = fmt.Errorf("the only request has no %s", r.cfg.By)
+	case res.Unkeyed > 0:
 		article := "a"
 		if strings.IndexByte("ai", r.cfg.By[0]) >= 0 {
 			article = "an"
 		}
 		err = fmt.Errorf("none of the %d requests has %s %s", res.Unkeyed, article, r.cfg.By)
-	} else if res.Filtered > 0 {
+	case res.Filtered == 1:
+		err = errors.New("the only request is not one of those asked for")
+	case res.Filtered > 0:
 		err = fmt.Errorf("none of the %d requests is one of those asked for", res.Filtered)
 	}
 	return &InputError{err}
