@@ -452,7 +452,8 @@ func TestAdmin(t *testing.T) {
 	r := httptest.NewRequest("GET", "http://evil.example/", nil)
 	s.admin().ServeHTTP(w, r)
 	assert.Equal(t, http.StatusMisdirectedRequest, w.Code)
-	assert.Error(t, checkAdmin(Config{Admin: "0.0.0.0:6070"}))
+	_, err := New(Config{Admin: "0.0.0.0:6070"})
+	assert.ErrorContains(t, err, "is not a loopback address")
 }
 
 func TestBadRulesAtTheStart(t *testing.T) {

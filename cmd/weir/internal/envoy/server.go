@@ -81,8 +81,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if err := checkAdmin(cfg); err != nil {
-		return nil, err
+	if cfg.Admin != "" && !cfg.AdminRemote {
+		if _, err := live.CheckAdmin(cfg.Admin, false, "see the denied callers"); err != nil {
+			return nil, err
+		}
 	}
 	s := &Server{cfg: cfg, registry: prometheus.NewRegistry(), health: health.NewServer(),
 		started: time.Now()}
@@ -115,14 +117,6 @@ func New(cfg Config) (*Server, error) {
 
 // close releases everything that New made except the listeners.
 func (s *Server) close() error { return errors.Join(s.live.Engine.Close(), s.gate.Close()) }
-
-func checkAdmin(cfg Config) error {
-	if cfg.Admin == "" || cfg.AdminRemote {
-		return nil
-	}
-	_, err := live.CheckAdmin(cfg.Admin, false, "see the denied callers")
-	return err
-}
 
 func (s *Server) listen() (err error) {
 	listen := func(flag, addr string) (l net.Listener) {
