@@ -15,7 +15,6 @@ SERVERS    = $(sort $(patsubst %.test,%,$(shell go list -e -test -f '{{range .De
              $$.ImportPath}} {{end}}{{end}}' ./cmd/weir/...)))
 TESTED     = $(addsuffix /...,$(filter-out ./cmd/weir ./tools $(LATER),$(MODULES))) \
              $(filter-out $(SERVERS),$(shell go list -e ./cmd/weir/...))
-PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
@@ -84,7 +83,7 @@ packing: ## go install and go get in an empty folder, from a file-based module p
 	@go run ./tools/release mixed
 
 cross: ## the published modules on Linux, macOS, Windows, FreeBSD and js/wasm
-	@.ci/cross $(PUBLISHED)
+	@.ci/cross
 
 dist: ## static binaries of the tool for Linux, macOS and Windows, and of Caddy for Linux, with licences and SBOMs
 	@.ci/dist
