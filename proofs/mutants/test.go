@@ -67,15 +67,16 @@ func newTester(cfg config) *tester {
 // unmutated fails if a test fails without a mutant: it would kill them all.
 func (t *tester) unmutated() error {
 	for _, s := range t.suites {
-		if out, err := t.test(s, ""); err != nil {
+		if out, err := t.test(s, "", false); err != nil {
 			return fmt.Errorf("the tests in %s fail without a mutant: %w\n%s", s.dir, err, out)
 		}
 	}
 	return nil
 }
 
-// test runs a suite with the overlay in a file, or without one.
-func (t *tester) test(s suite, overlay string) (string, error) {
+// test runs a suite with the overlay in a file, or without one. With race it does so under the race
+// detector, which lets others run between two stores as no processor does.
+func (t *tester) test(s suite, overlay string, race bool) (string, error) {
 	// Twice the limit is for what the limit does not stop: the build, and a test that cannot be
 	// interrupted.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*t.cfg.timeout+time.Minute)
@@ -84,8 +85,13 @@ func (t *tester) test(s suite, overlay string) (string, error) {
 		"go", "test", "-vet=off", "-failfast", "-ldflags=-s -w", "-timeout", t.cfg.timeout.String(),
 	})
 	if overlay != "" {
-		// A mutant may allocate without end.
-		args = append(args, "-overlay", overlay, "-exec", `sh -c 'ulimit -v 4000000; exec "$0" "$@"'`)
+		args = append(args, "-overlay", overlay)
+	}
+	switch {
+	case race:
+		args = append(args, "-race")
+	case overlay != "": // a mutant may allocate without end
+		args = append(args, "-exec", `sh -c 'ulimit -v 4000000; exec "$0" "$@"'`)
 	}
 	args = append(args, s.args...)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -134,7 +140,7 @@ func (t *tester) kill(m mutant) (outcome, string) {
 	}
 	defer remove()
 	for _, s := range t.suites {
-		out, err := t.test(s, overlay)
+		out, err := t.test(s, overlay, m.operator == "order")
 		switch {
 		case err == nil:
 		case strings.Contains(out, "[build failed]"):
