@@ -79,7 +79,7 @@ func ExampleReserve() {
 // reservable returns every local strategy, alone and composed.
 func reservable(t testing.TB) map[string]verbtest.Reserver {
 	limiters := func(now func() time.Time) *weir.Limiter {
-		l, _ := newLimiter(t, weir.Config{Now: now, Timeout: 1})
+		l, _ := newLimiter(t, weir.Config{Now: now, Timeout: 1, MaxBuckets: 1000})
 		return l
 	}
 	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) verbtest.Reserver {
