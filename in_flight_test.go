@@ -213,7 +213,7 @@ type modelled struct {
 func differsFromModel(
 	t testing.TB, of func(*InFlight) flights, seed uint64, steps int,
 ) (how string) {
-	l, clock := newTestLimiter(t, Config{Timeout: time.Minute})
+	l, clock := newTestLimiter(t, Config{Timeout: time.Minute, MaxBuckets: 1000})
 	defer l.Close()
 	s := l.InFlight()
 	f, rnd := of(s), rand.New(rand.NewPCG(seed, 3))

@@ -451,8 +451,17 @@ func TestLimitsThatShareByMistakeAreRejected(t *testing.T) {
 func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
+	var made []*Limiter // closed here: those of all seeds are too many to keep until the test ends
+	defer func() {
+		for _, l := range made {
+			_ = l.Close()
+		}
+	}()
 	newOne := func() *Limiter {
-		return MustNew(t, Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
+		l, err := New(Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
+		require.NoError(t, err)
+		made = append(made, l)
+		return l
 	}
 	type identity struct {
 		kind, name string

@@ -94,11 +94,11 @@ func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(slow.N(10, 50, 2500)) {
-				was, clock := newTestLimiter(t, Config{})
+				was, clock := newTestLimiter(t, Config{MaxBuckets: 1000})
 				clock.setMs(int64(seed) * 7_919 % 10_000)
 				history(subjects(t, was)[name], clock, seed, int(seed)%40)
 				snapshot, at := saved(t, was), clock.ns.Load()
-				restored, again := newTestLimiter(t, Config{})
+				restored, again := newTestLimiter(t, Config{MaxBuckets: 1000})
 				again.ns.Store(at + int64(seed%3)*int64(time.Second))
 				clock.ns.Store(again.ns.Load())
 				require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
