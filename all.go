@@ -55,8 +55,8 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 	return true
 }
 
-// lookAll looks at all but the first and, if one of them denies, at that too. It reports false
-// where another call is to decide.
+// lookAll sets the verdicts of all but the first and, if one of them denies, of that too. It
+// reports false where another call is to decide.
 func lookAll(all []taking, now int64) (denied, ok bool) {
 	for i := len(all) - 1; i > 0; i-- {
 		if !all[i].look(now) {

@@ -104,9 +104,10 @@ package weir
 // How they decide:
 //
 //	request.go         a Request becomes params, a verdict a Result; keys; what is given back
-//	slot_strategy.go   all strategies on slots: a known caller by a compare-and-swap of the slot's
-//	                   word, without a lock; a new one, or another epoch, under the shard's mutex
-//	state_strategy.go  all strategies on states: with the state's lock
+//	slot_strategy.go   all strategies on slots: Run and Peek of a known caller by the slot's word,
+//	                   without a lock; a new one, another epoch, and every correction (Refund,
+//	                   Charge, Seed, Reset, a Return) under the shard's mutex, with the clock read
+//	state_strategy.go  all strategies on states: with the state's lock, and the clock read
 //	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies; how
 //	                   it fails
 //	keyed.go           a Limit by a Strategy of another package: its label and its keys

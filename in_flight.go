@@ -42,7 +42,7 @@ type leasePeriod struct {
 // lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
 	return &InFlight{stateStrategy: stateStrategy[*flight]{
-		reader: reader{l: l, most: maxHeld}, algorithm: leases{}, table: &l.flights, empty: dropLeases,
+		reader: reader{l: l, most: maxHeld}, algorithm: leases{}, table: &l.flights, forget: dropLeases,
 	}}
 }
 

@@ -39,7 +39,7 @@ func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	a := &queues{max(length, 0)}
 	return &LeakyBucket{stateStrategy[*queue]{
 		reader: reader{l: l, most: math.MaxInt64, preparer: a}, algorithm: a, table: &l.queues,
-		empty: emptyQueue,
+		forget: leaveNow,
 	}}
 }
 
@@ -133,8 +133,8 @@ func (a *queues) Raise(q *queue, p params, now, _, total int64, _ string) {
 	q.move(q.Spaced(p.Each, now).Raise(now, total))
 }
 
-// emptyQueue has the first in line leave.
-func emptyQueue(h states.Locked[*queue]) {
+// leaveNow has the first in line leave at once; those behind it stay in line.
+func leaveNow(h states.Locked[*queue]) {
 	h.State.Next = min(h.State.Next, h.Now)
 	h.State.wake()
 }

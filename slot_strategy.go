@@ -189,10 +189,10 @@ type visit struct {
 	in  slots.Identity // zero if there is no bucket yet
 }
 
-// update replaces the content of a caller's bucket by change of it. If there is no bucket, one is
-// made if create is set; otherwise change is called all the same. change is called again after each
-// concurrent hit: the last call counts. The bucket of a fixed window is that of now, or of since if
-// that is later.
+// update replaces the content of a caller's bucket by change of it, under the shard's mutex. If
+// there is no bucket, one is made if create is set; otherwise change is called all the same. It is
+// called again after each concurrent hit: the last call counts. The bucket of a fixed window is
+// that of now, or of since if that is later.
 func (s *slotStrategy) update(
 	id string, scaleMs int64, create bool, since int64, change func(visit) slots.Content,
 ) error {

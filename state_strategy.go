@@ -38,8 +38,8 @@ type stateStrategy[S states.State] struct {
 	plan      string // of the keys
 	tiers     []Tier // of Tiers, the shortest first; else nil
 
-	// empty has a state count nothing; nil: it is removed.
-	empty func(h states.Locked[S])
+	// forget drops what a state counts, but who waits and what is held; nil: the state is removed.
+	forget func(h states.Locked[S])
 }
 
 // setResult sets res to a verdict at now, and returns how long it holds.
@@ -207,13 +207,13 @@ func (s *stateStrategy[S]) Reset(_ context.Context, r *Request) error {
 	return err
 }
 
-// reset sets the count of a state to zero, and unlocks it.
+// reset has a state forget its count, and unlocks it.
 func (s *stateStrategy[S]) reset(h states.Locked[S]) {
-	if s.empty == nil {
+	if s.forget == nil {
 		h.Remove()
 		return
 	}
-	s.empty(h)
+	s.forget(h)
 	h.Unlock(states.Changed)
 }
 

@@ -141,8 +141,8 @@ func (t *table) lock(
 }
 
 // admit replaces the state of a slot by that after a hit, of which n is what the slot does not
-// count. It adds a negative n to allowed before the hit, so that Stats is never too high; a
-// positive one the caller adds after it.
+// count. Only a negative n is added to allowed here, before the hit, so that Stats is never too
+// high; a positive one the caller adds after it.
 func (t *table) admit(s *slots.Slot, state, next slots.Word, n int64) bool {
 	if n >= 0 {
 		return s.Swap(state, next)

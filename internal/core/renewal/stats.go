@@ -9,7 +9,7 @@ type Stats struct {
 	Waits  uint64 // calls of weir.HoldWait that found no place at once, in this process or elsewhere
 }
 
-// counts are those of Stats. All of them change beside a call of another process, or a wait.
+// counts are those of Stats. Each changes with a remote call or a wait, which cost far more.
 var counts struct {
 	held          atomic.Int64
 	lapsed, waits atomic.Uint64

@@ -65,7 +65,7 @@ func FindLong[T ids.Bytes](x *Index, k ids.Packed, id T, p *Period) (s *Slot, st
 			continue
 		}
 		state, rest := s.State(), s.load(restWord)
-		if state.Live() && generation(rest) == p.mid && s.load(lowWord) == p.low &&
+		if state.Live() && highBits(rest) == p.mid && s.load(lowWord) == p.low &&
 			s.load(idWord) == k.A &&
 			s.load(idWord2) == k.B && s.load(tailWord)&keyMask == tail && continues(x, rest, id[ids.Head:]) {
 			return s, state, n

@@ -31,7 +31,7 @@ func (c *Locked) Identity() Identity {
 	}
 	id := Identity{mark: c.Mark()}
 	if c.Shard.tallied {
-		id.slot = generation(c.load(stateWord)) | uint64(c.N+1)
+		id.slot = highBits(c.load(stateWord)) | uint64(c.N+1)
 	}
 	return id
 }

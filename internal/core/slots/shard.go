@@ -133,8 +133,8 @@ func (sh *Shard) insertParts(id string) (next int) {
 			s.write(i, ids.ShortWord(head))
 			part = part[len(head):]
 		}
-		s.write(deniedWord, generation(s.load(stateWord))|uint64(next))
-		s.write(usedWord, generation(s.load(stateWord)))
+		s.write(deniedWord, highBits(s.load(stateWord))|uint64(next))
+		s.write(usedWord, highBits(s.load(stateWord)))
 		next = n
 	}
 	return next

@@ -108,7 +108,7 @@ func (s *Slot) Deny(state Word) bool {
 // Touch stores the stamp of the last use, unless the slot was released.
 func (s *Slot) Touch(state Word, stamp uint64) {
 	if u := s.load(usedWord); Word(u).Epoch() == state.Epoch() {
-		atomic.CompareAndSwapUint64(&s[usedWord], u, generation(u)|stamp)
+		atomic.CompareAndSwapUint64(&s[usedWord], u, highBits(u)|stamp)
 	}
 }
 

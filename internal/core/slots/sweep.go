@@ -6,7 +6,7 @@ import (
 )
 
 // Sweep removes the buckets that expired timeout ago, and frees the chunks that are empty then. It
-// holds the mutex for one chunk at a time, and calls between after each.
+// holds the mutex for one chunk at a time, and calls between after each, without it.
 func (sh *Shard) Sweep(now, timeout int64, between func()) (removed int) {
 	sh.Lock()
 	defer sh.Unlock()

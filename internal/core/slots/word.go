@@ -21,5 +21,5 @@ func (w Word) Epoch() uint64 { return uint64(w >> CountBits) }
 // next returns the word of the next generation, which is not live.
 func (w Word) next() Word { return w>>CountBits<<CountBits + 1<<CountBits }
 
-// generation returns the generation of a word that holds one, in its place: in the high bits.
-func generation(word uint64) uint64 { return word >> CountBits << CountBits }
+// highBits returns the part of a word above CountBits, in its place, such as a generation.
+func highBits(word uint64) uint64 { return word >> CountBits << CountBits }

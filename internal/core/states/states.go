@@ -156,8 +156,8 @@ type Locked[S State] struct {
 	table *Table[S]
 }
 
-// Lock returns the state of a key, locked. If there is none it makes one if create is set, and
-// otherwise returns an empty one. Only making one fails, with room.ErrFull.
+// Lock returns the state of a key, locked, and reads the clock. If there is none it makes one if
+// create is set, and otherwise returns an empty one. Only making one fails, with room.ErrFull.
 func (t *Table[S]) Lock(k Key, create bool) (Locked[S], error) {
 	for {
 		e, now, err := t.lock(k, create)
@@ -274,7 +274,8 @@ func (h *Locked[S]) Grow(n int64) bool {
 	return true
 }
 
-// Unlock ends the use of a state.
+// Unlock ends the use of a state: it counts the decision, stores Now and the bytes, and notes the
+// end. A state beside a slot that counts nothing leaves the table.
 func (h *Locked[S]) Unlock(u Use) {
 	t, e := h.table, h.Entry
 	switch {

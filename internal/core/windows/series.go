@@ -21,7 +21,7 @@ type Series struct {
 	clock    *clock.Clock
 	Number   int64                              // from 1
 	Calendar *atomic.Pointer[calendar.Calendar] // of the windows; nil: they are of a length
-	Current  atomic.Pointer[Window]             // the latest; at first one that holds no instant
+	Current  atomic.Pointer[Window]             // asked for last; at first one that holds no instant
 }
 
 // SeriesName identifies a series, also in a snapshot.
@@ -112,7 +112,7 @@ func (g *registry) Named(name SeriesName, c *calendar.Calendar) (*Series, error)
 // Scale stands for the windows of s in the key of a bucket.
 func (s *Series) Scale() int64 { return bounds.MaxScale + s.Number }
 
-// Window returns the window that holds now.
+// Window returns the window that holds now, and makes it Current.
 func (s *Series) Window(now int64) *Window {
 	w := s.At(now)
 	if w.Expires.IsZero() {
