@@ -2,6 +2,7 @@
 package proxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -130,7 +131,7 @@ func (a Admin) check() error {
 func checkAddr(flag, host, addr string) error {
 	why := ""
 	if _, port, err := net.SplitHostPort(addr); err == nil {
-		if _, err := net.LookupPort("tcp", port); err == nil {
+		if _, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", port); err == nil {
 			return nil
 		}
 		why = fmt.Sprintf("; there is no port %q", port)

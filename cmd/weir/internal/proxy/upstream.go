@@ -25,9 +25,9 @@ import (
 	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
-// transportTo returns the transport for requests to target. It keeps enough idle connections for all
-// concurrent requests: a new connection for each would be most of the cost of a request, and use up
-// the ports.
+// transportTo returns the transport for requests to target. It keeps enough idle connections for
+// all concurrent requests: a new connection for each would be most of the cost of a request, and
+// use up the ports.
 func (p *Proxy) transportTo(target *url.URL) http.RoundTripper {
 	next := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
