@@ -61,3 +61,33 @@ func TestErrFullHoldsAtOneInstant(t *testing.T) {
 	require.NoError(t, check("second"))
 	require.NoError(t, check("slow"))
 }
+
+// Whatever a reclaim removes in however many shards, Stats counts.
+func TestReclaimedBucketsAreSwept(t *testing.T) {
+	const n = 64
+	l, clock := newTestLimiter(t, Config{})
+	require.Greater(t, len(l.buckets.shards), 1)
+	l.room.Max = n // after New, so that there are as many shards as in a large table
+	for i := range n {
+		MustCheck(t, l, strconv.Itoa(i), 10, 1)
+	}
+	clock.setMs(10)
+	for i := range n {
+		MustCheck(t, l, strconv.Itoa(i), 10, 1)
+		s := l.Stats()
+		require.EqualValues(t, n+i+1, s.Swept+uint64(s.Buckets))
+	}
+}
+
+// An Admit that fails has no Result, and nothing to give back.
+func TestAdmitFailsAtAFullTable(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{MaxBuckets: 1})
+	MustCheck(t, l, "first", 1000, 1)
+	r := &Request{Key: "second", Limit: 1, Duration: time.Second}
+	for _, s := range []Admitter{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog()} {
+		res, back, err := s.Admit(t.Context(), r)
+		require.ErrorIs(t, err, ErrFull)
+		assert.Nil(t, res)
+		assert.Nil(t, back)
+	}
+}

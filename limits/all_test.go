@@ -274,9 +274,14 @@ func TestAllOfNothingPanics(t *testing.T) {
 
 func TestAllHasItsNumbers(t *testing.T) {
 	s := limits.All(standing(t).SlidingWindow().Limit(10, time.Minute)).Unwrap()
-	_, err := weir.NewLimit(s, 1, time.Hour)
-	require.ErrorIs(t, err, weir.ErrLimit)
-	assert.EqualError(t, err, "weir: bad limit: "+weir.NameOf(s)+" has its numbers already")
+	for _, of := range []struct {
+		n uint64
+		d time.Duration
+	}{{1, time.Hour}, {1, 0}, {0, time.Hour}} {
+		_, err := weir.NewLimit(s, of.n, of.d)
+		require.ErrorIs(t, err, weir.ErrLimit)
+		assert.EqualError(t, err, "weir: bad limit: "+weir.NameOf(s)+" has its numbers already")
+	}
 }
 
 func TestAllReportsNoUnlimitedPolicyAsTheTightest(t *testing.T) {

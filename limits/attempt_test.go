@@ -140,3 +140,92 @@ func TestOnlyAHolderHolds(t *testing.T) {
 	_, err = limits.Attempts{held}.Take(t.Context(), nil)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
+
+// elsewhere is a Strategy of another process, which can give back and not be peeked at. It fails
+// with err, unless that is nil.
+type elsewhere struct {
+	weir.Strategy
+	weir.Refunder
+	err error
+}
+
+func (e *elsewhere) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	return e.Strategy.Run(ctx, r)
+}
+
+// elsewheres are Attempts on strategies elsewhere, with these limits.
+func elsewheres(t *testing.T, allowed ...uint64) (limits.Attempts, []*elsewhere) {
+	t.Helper()
+	var attempts limits.Attempts
+	var strategies []*elsewhere
+	for _, limit := range allowed {
+		s := standing(t).FixedWindow()
+		e := &elsewhere{s, s, nil}
+		m := limits.NewAttempt(e)
+		m.Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute, Cost: 2}
+		attempts, strategies = append(attempts, m), append(strategies, e)
+	}
+	return attempts, strategies
+}
+
+func TestWhatIsGivenBackIsNotInTheResult(t *testing.T) {
+	attempts, _ := elsewheres(t, 5, 0)
+	allowed, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	assert.False(t, allowed)
+	assert.Zero(t, attempts[0].Result.TotalRequests)
+	assert.False(t, attempts[0].Taken())
+}
+
+func TestAnErrorLeavesNoResult(t *testing.T) {
+	attempts, strategies := elsewheres(t, 5)
+	_, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, attempts[0].Result.TotalRequests)
+	strategies[0].err = errors.New("down")
+	_, err = attempts.Take(t.Context(), nil)
+	require.ErrorIs(t, err, strategies[0].err)
+	assert.Zero(t, attempts[0].Result)
+}
+
+func TestNothingIsToleratedOnceTheContextHasEnded(t *testing.T) {
+	attempts, strategies := elsewheres(t, 5)
+	strategies[0].err = errors.New("down")
+	tolerated := func(error) bool { return true }
+	ctx, end := context.WithCancel(t.Context())
+	allowed, err := attempts.Take(ctx, tolerated)
+	require.NoError(t, err)
+	assert.True(t, allowed)
+	end()
+	allowed, err = attempts.Take(ctx, tolerated)
+	require.ErrorIs(t, err, strategies[0].err)
+	assert.False(t, allowed)
+}
+
+func TestCanRefund(t *testing.T) {
+	l := standing(t)
+	runs := limits.NewAttempt(struct{ weir.Strategy }{l.FixedWindow()})
+	plain := limits.NewAttempt(l.FixedWindow())
+	held, err := limits.NewAttempt(l.InFlight()).Holding()
+	require.NoError(t, err)
+	assert.False(t, runs.CanRefund())
+	assert.True(t, plain.CanRefund())
+	assert.True(t, held.CanRefund())
+}
+
+// late is a Strategy that may answer later than its context says.
+type late struct{ weir.Strategy }
+
+func (late) Prompt() bool { return false }
+
+func TestALimitIsPromptIfItsStrategyIs(t *testing.T) {
+	s := standing(t).FixedWindow()
+	for _, of := range []weir.Strategy{late{s}, struct{ weir.Strategy }{s}} {
+		m, err := weir.NewLimit(of, 1, time.Minute)
+		require.NoError(t, err)
+		assert.False(t, m.Unwrap().(interface{ Prompt() bool }).Prompt())
+	}
+}
