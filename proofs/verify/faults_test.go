@@ -27,8 +27,8 @@ type fault struct {
 	panics bool   // it may break the table, so that a search panics or never ends
 }
 
-func importRuntime(file, before string) edit {
-	return edit{file, "import " + before, "import \"runtime\"\nimport " + before}
+func importRuntime(file string) edit {
+	return edit{file, "import (", "import \"runtime\"\nimport ("}
 }
 
 // beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
@@ -40,7 +40,7 @@ var beforeSwap = edit{"checkrate.go",
 var faults = []fault{
 	{
 		name:  "release does not raise the generation",
-		widen: []edit{importRuntime("checkrate.go", "("), beforeSwap},
+		widen: []edit{importRuntime("checkrate.go"), beforeSwap},
 		breaks: []edit{
 			{"internal/core/slots/word.go", "{ return w>>CountBits<<CountBits + 1<<CountBits }",
 				"{ return w >> CountBits << CountBits }"},
@@ -61,12 +61,12 @@ var faults = []fault{
 	{
 		name: "the state is published before the key",
 		widen: []edit{
-			importRuntime("internal/core/slots/index.go", `"sync/atomic"`),
+			importRuntime("internal/core/slots/index.go"),
 			{"internal/core/slots/index.go", "\t\tn := int(word^tag) - 2\n",
 				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2\n"},
 			{"internal/core/slots/index.go", "\t\tn := int(word^tag) - 2 //",
 				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2 //"},
-			importRuntime("internal/core/slots/locked.go", "("),
+			importRuntime("internal/core/slots/locked.go"),
 			{"internal/core/slots/locked.go", "\ts.write(lowWord, c.key.low)\n",
 				"\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, c.key.low)\n"},
 			// With a limit of 1, a late hit of the previous key uses up the new one.
@@ -83,7 +83,7 @@ var faults = []fault{
 	{
 		name: "denied hits are tallied without the generation",
 		widen: []edit{
-			importRuntime("checkrate.go", "("),
+			importRuntime("checkrate.go"),
 			{"checkrate.go", "\t\t\tif l.clock.IsCoarse() &&",
 				"\t\t\truntime.Gosched()\n\t\t\tif l.clock.IsCoarse() &&"},
 			// Short IDs only: the fault would also change the parts of long ones, and their list would be
@@ -101,10 +101,10 @@ var faults = []fault{
 // beforeRoll lets other goroutines run between the load of a slot's state and the compare-and-swap
 // of a decision, and between the words that a roll stores.
 var beforeRoll = []edit{
-	importRuntime("slot_strategy.go", "("),
+	importRuntime("slot_strategy.go"),
 	{"slot_strategy.go", "\t\tif !v.Allowed && late {\n",
 		"\t\truntime.Gosched()\n\t\tif !v.Allowed && late {\n"},
-	importRuntime("internal/core/slots/locked.go", "("),
+	importRuntime("internal/core/slots/locked.go"),
 	{"internal/core/slots/locked.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
 			"\truntime.Gosched()\n"},
@@ -158,7 +158,7 @@ func init() {
 func init() {
 	faults = append(faults, fault{
 		name: "a tally is stored",
-		widen: []edit{importRuntime("internal/core/tally/tally.go", "("),
+		widen: []edit{importRuntime("internal/core/tally/tally.go"),
 			{"internal/core/tally/tally.go", "\tif one == striped ||", "\truntime.Gosched()\n\tif one == striped ||"}},
 		breaks: []edit{{"internal/core/tally/tally.go", "!t.one.CompareAndSwap(one, one+n)",
 			"t.one.Swap(one+n) == -1"}},
@@ -167,7 +167,7 @@ func init() {
 	})
 	faults = append(faults, fault{
 		name: "a cost is taken off after its hit",
-		widen: []edit{importRuntime("table.go", "("),
+		widen: []edit{importRuntime("table.go"),
 			{"table.go", "\tsum.Add(n)\n\tif", "\truntime.Gosched()\n\tsum.Add(n)\n\tif"},
 			{"table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
 				"\t\truntime.Gosched()\n\t\treturn true\n\t}\n\tsum.Add(-n)\n"}},
@@ -193,7 +193,7 @@ func init() {
 		fault{
 			name: "a place is given back by a store",
 			widen: []edit{
-				importRuntime("in_flight.go", "("),
+				importRuntime("in_flight.go"),
 				{"in_flight.go", "\tif state := p.Add(", "\truntime.Gosched()\n\tif state := p.Add("},
 			},
 			breaks: []edit{{"in_flight.go", "p.Add(p.back); state",
