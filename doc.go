@@ -129,13 +129,16 @@ package weir
 //	slots      slots: to find and to hit them takes no lock, what a shard does takes its mutex
 //	ids        the words and the hash of an ID
 //	states     what has no fixed size, under a lock each; the bounds of a sweep, without one
-//	windows    the windows of a length, and series: of calendars and of Limits
+//	windows    the windows of a length, and series: of calendars and of Limits; kept by atomics,
+//	           and a new series takes a mutex
 //	clock      the clock, exact or coarse
-//	room       how many buckets and bytes are in use: atomics
+//	room       how many buckets and bytes are in use: atomics. The locks of table.go and states
+//	           take some, and what removes a bucket gives it back
 //	tally      a sum that several processors add to; sums of decisions
 //	turns      the queues of those who wait: a mutex for the process
 //	renewal    places elsewhere, renewed by a goroutine a group
 //	snapshot   the frame of a snapshot: version, numbers and texts, checksum
 //	forlimits  what package limits gets besides the methods of a Strategy
 //	wrap       for fallback, near and others above: a Strategy with every optional interface
-//	calendar, arith, bounds, atomicfile
+//	atomicfile files that are replaced as a whole, and locked against other processes
+//	calendar, arith, bounds: pure

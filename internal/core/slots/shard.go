@@ -229,9 +229,10 @@ func (sh *Shard) Visit(i int, f func(n int, s *Slot)) bool {
 	return true
 }
 
-// Release removes the bucket in a slot whose state word is state. It reports false if a hit came in
-// between. The mutex is held. Hits without a lock rely on the order: first the state, by a
-// compare-and-swap that yields the final count; then the tallies' generations; last the index.
+// Release removes the bucket in a slot whose state word is state, and gives its room back. It
+// reports false if a hit came in between. The mutex is held. Hits without a lock rely on the order:
+// first the state, by a compare-and-swap that yields the final count; then the tallies'
+// generations; last the index.
 func (sh *Shard) Release(s *Slot, n int, state Word) bool {
 	if !s.kill(state) {
 		return false
