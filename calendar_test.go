@@ -364,3 +364,12 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 		return v.Content
 	})
 }
+
+// The Duration of a limit by a Calendar is that of its windows, whatever NewLimit is given.
+func TestALimitOfACalendarLastsAsLongAsItsWindows(t *testing.T) {
+	m, err := NewLimit(MustNew(t, Config{}).Calendar(Day, nil), 3, time.Hour)
+	require.NoError(t, err)
+	n, d := m.Numbers()
+	assert.EqualValues(t, 3, n)
+	assert.Equal(t, 24*time.Hour, d)
+}

@@ -132,7 +132,7 @@ package weir
 //	windows    the windows of a length, and series: of calendars and of Limits; kept by atomics,
 //	           and a new series takes a mutex
 //	clock      the clock, exact or coarse
-//	room       how many buckets and bytes are in use: atomics. The locks of table.go and states
+//	room       how many buckets and bytes are in use: atomics. The locks of a table and of states
 //	           take some, and what removes a bucket gives it back
 //	tally      a sum that several processors add to; sums of decisions
 //	turns      the queues of those who wait: a mutex for the process

@@ -164,6 +164,27 @@ func TestRefundOfOneThatWaited(t *testing.T) {
 	})
 }
 
+// The first in line looks at a clock that is set by hand every millisecond of real time.
+func TestAWaiterSeesTheClockSetByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, clock := newTestLimiter(t, Config{})
+		b, r := l.LeakyBucket(1), &Request{Key: "a", Limit: 1, Duration: time.Second}
+		MustRun(t, b, r)
+		left := make(chan error, 1)
+		go func() {
+			_, err := b.Run(t.Context(), r)
+			left <- err
+		}()
+		time.Sleep(10 * time.Millisecond)
+		assert.Empty(t, left)
+		clock.setMs(1000)
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		require.Len(t, left, 1)
+		assert.NoError(t, <-left)
+	})
+}
+
 // A panic of Config.Now does not leave its caller in the line, before all others for good.
 func TestWaiterWhoseClockPanicsLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -77,6 +77,16 @@ func prefixed(t testing.TB, l *weir.Limiter) map[string]weir.Strategy {
 	}
 }
 
+func TestResetPrefixOfTheLongestDuration(t *testing.T) {
+	s := weir.MustNew(t, weir.Config{}).SlidingWindow()
+	r := &weir.Request{Key: "a", Limit: 1, Duration: 365 * 24 * time.Hour}
+	require.True(t, weir.MustRun(t, s, r).Allowed())
+	n, err := s.ResetPrefix(t.Context(), "", nil)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.True(t, weir.MustRun(t, s, r).Allowed())
+}
+
 func TestResetPrefix(t *testing.T) {
 	l := weir.MustNew(t, weir.Config{Now: weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now})
 	strategies := prefixed(t, l)
