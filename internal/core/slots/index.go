@@ -84,7 +84,7 @@ func (x *Index) FindShort(k ids.Packed, length int, p *Period) (s *Slot, state W
 		if word == emptyWord {
 			return nil, 0, 0
 		}
-		n := int(word^tag) - 2 // of no slot, if the word is a tombstone or has another tag
+		n := int(word^tag) - 2 // see Index
 		s := x.slot(n)
 		if s == nil {
 			continue
