@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -55,6 +56,34 @@ func TestCheckFindsMistakesOnOnePlatform(t *testing.T) {
 			} else {
 				assert.ErrorContains(t, err, tt.want)
 			}
+		})
+	}
+}
+
+// A module that stands alone has what its own go.mod and go.sum name, and what the root has now.
+func TestStandaloneFindsWhatAModuleLacks(t *testing.T) {
+	for _, tt := range []struct{ name, file, old, new, want string }{
+		{name: "nothing"},
+		{"a requirement", "go.mod", "\tgithub.com/prometheus/client_model ", "\t// ",
+			"updates to go.mod needed"},
+		{"a sum", "go.sum", "github.com/prometheus/client_model ", "example.com/other ",
+			"missing go.sum entry"},
+		{"a name of the root", "collector.go", ".PrometheusName", ".NameForPrometheus",
+			"NameForPrometheus"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tree := prometheus(t, repo(t).Dir)
+			if tt.want == "" {
+				require.NoError(t, tree.Standalone())
+				return
+			}
+			name := filepath.Join(tree.Dir, "metrics/weirprom", tt.file)
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.Contains(t, string(text), tt.old)
+			require.NoError(t, os.WriteFile(name,
+				[]byte(strings.ReplaceAll(string(text), tt.old, tt.new)), 0o644))
+			assert.ErrorContains(t, tree.Standalone(), tt.want)
 		})
 	}
 }

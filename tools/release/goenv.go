@@ -28,9 +28,9 @@ func goEnv(proxy, cache string) ([]string, error) {
 
 func fileURL(dir string) string { return "file://" + filepath.ToSlash(dir) }
 
-// staged packs a copy of t, at the version that its modules require of each other, and calls do
-// with it and the environment in which its modules are found.
-func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
+// Tidy runs go mod tidy in every module, in which it finds the versions of each other that they
+// require. It goes on after a failure.
+func (t *Tree) Tidy() (err error) {
 	dir, err := os.MkdirTemp("", "weir-release-")
 	if err != nil {
 		return err
@@ -52,41 +52,17 @@ func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
 	if err != nil {
 		return err
 	}
-	return do(copied, env)
-}
-
-// Standalone type-checks every module, with its tests, as if each stood alone and required the
-// others' releases. It continues after a failure.
-func (t *Tree) Standalone() error {
-	return t.staged(func(copied *Tree, env []string) error {
-		c := newChecker(copied.Dir)
-		var failed []error
-		for _, m := range copied.Modules {
-			fmt.Println("==", m.Dir)
-			dir := filepath.Join(copied.Dir, m.Dir)
-			if err := c.check(dir, append(env, "CGO_ENABLED=0"), true, "./..."); err != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
-			}
+	var failed []error
+	for _, m := range copied.Modules {
+		_, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", "mod", "tidy")
+		if err == nil {
+			err = t.takeSums(copied, m)
 		}
-		return errors.Join(failed...)
-	})
-}
-
-// Tidy runs go mod tidy in every module. It goes on after a failure.
-func (t *Tree) Tidy() error {
-	return t.staged(func(copied *Tree, env []string) error {
-		var failed []error
-		for _, m := range copied.Modules {
-			_, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", "mod", "tidy")
-			if err == nil {
-				err = t.takeSums(copied, m)
-			}
-			if err != nil {
-				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
-			}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
 		}
-		return errors.Join(failed...)
-	})
+	}
+	return errors.Join(failed...)
 }
 
 // takeSums copies go.mod and go.sum of m from the copy, but for the sums of the project's own

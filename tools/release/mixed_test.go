@@ -11,6 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// prometheus is the tree in dir with two modules: the root, and metrics/weirprom.
+func prometheus(t *testing.T, dir string) *Tree {
+	t.Helper()
+	tree, err := Open(dir)
+	require.NoError(t, err)
+	tree.Modules = slices.DeleteFunc(tree.Modules, func(m *Module) bool {
+		return m.Dir != "." && m.Dir != "metrics/weirprom"
+	})
+	return tree
+}
+
 // Modules that fit are mixed without a failure. When the root renames what another module imports,
 // the release and the tree do not fit any more, either way round.
 func TestMixedFindsModulesThatDoNotFit(t *testing.T) {
@@ -19,18 +30,10 @@ func TestMixedFindsModulesThatDoNotFit(t *testing.T) {
 	last, err := tree.lastRelease()
 	require.NoError(t, err)
 	assert.Equal(t, "v0.10.0-rc.1", last)
-	prometheus := func(dir string) *Tree { // and the root alone
-		few, err := Open(dir)
-		require.NoError(t, err)
-		few.Modules = slices.DeleteFunc(few.Modules, func(m *Module) bool {
-			return m.Dir != "." && m.Dir != "metrics/weirprom"
-		})
-		return few
-	}
 	released := filepath.Join(t.TempDir(), "released")
 	shell(t, tree.Dir, nil, "git worktree add -q --detach "+released+" v0.8.0")
-	old := prometheus(released)
-	require.NoError(t, mix(prometheus(tree.Dir), old, t.TempDir()))
+	old := prometheus(t, released)
+	require.NoError(t, mix(prometheus(t, tree.Dir), old, t.TempDir()))
 
 	for _, name := range []string{"metrics/metrics.go", "metrics/weirprom/collector.go"} {
 		name = filepath.Join(tree.Dir, name)
@@ -40,7 +43,7 @@ func TestMixedFindsModulesThatDoNotFit(t *testing.T) {
 		require.NoError(t, os.WriteFile(name,
 			[]byte(strings.ReplaceAll(string(text), "PrometheusName", "NameForPrometheus")), 0o644))
 	}
-	now := prometheus(tree.Dir)
+	now := prometheus(t, tree.Dir)
 	assert.ErrorContains(t, mix(now, old, t.TempDir()), "PrometheusName")
 	assert.ErrorContains(t, mix(old, now, t.TempDir()), "NameForPrometheus")
 }
