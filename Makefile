@@ -98,11 +98,11 @@ pictures: ## the README's pictures, in docs
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@go run ./tools/release tidy
 
-# vet is one of the linters, so that test, verify and adapters leave it out. What adapters imports is compiled
-# once, with the race detector, for the tests and for the linters.
+# vet is one of the linters, so that test, verify and adapters leave it out. What is imported is compiled once, with
+# the race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
-	@failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
-	  for m in $(ADAPTERS); do echo "== adapters/$$m"; (cd adapters/$$m && GOWORK=$(CURDIR)/adapters/go.work GOFLAGS="$$GOFLAGS -race" $(LINT) run ./...) || failed="$$failed adapters/$$m"; done; \
+	@export GOFLAGS="$$GOFLAGS -race"; failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
+	  for m in $(ADAPTERS); do echo "== adapters/$$m"; (cd adapters/$$m && GOWORK=$(CURDIR)/adapters/go.work $(LINT) run ./...) || failed="$$failed adapters/$$m"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(LINT):
