@@ -3,6 +3,7 @@ package limits_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -307,6 +308,39 @@ func TestAllAllocatesNothing(t *testing.T) {
 			assert.Zero(t, testing.AllocsPerRun(100, call), "%s, limit %d", name, n)
 		}
 	}
+}
+
+// A limit of an All denies by the exact clock: a retry at ExpiresAt passes, though the coarse clock
+// has not come there.
+func TestCoarseDenialsOfAllAreNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{Resolution: time.Hour, SweepEvery: 24 * time.Hour})
+		require.NoError(t, err)
+		defer l.Close()
+		second := func(s interface {
+			Limit(uint64, time.Duration) *weir.Limit
+		}) *weir.Limit {
+			return s.Limit(1, time.Second)
+		}
+		for i, tight := range []*weir.Limit{
+			second(l.FixedWindow()), second(l.SlidingWindow()), second(l.Counter()),
+			second(l.TokenBucket(0)),
+		} {
+			for j, m := range []*weir.Limit{
+				limits.All(l.TokenBucket(0).Limit(100, time.Hour), tight),
+				limits.All(tight, l.TokenBucket(0).Limit(100, time.Hour)),
+			} {
+				key := fmt.Sprint(i, j)
+				require.True(t, m.Allow(key))
+				denied := mustTake(t, m, key, 1)
+				require.False(t, denied.Allowed(), key)
+				time.Sleep(time.Until(denied.ExpiresAt) - 1)
+				require.False(t, m.Allow(key), "%s a nanosecond before", key)
+				time.Sleep(1)
+				assert.True(t, m.Allow(key), "%s at the instant named", key)
+			}
+		}
+	})
 }
 
 // Callers of an All wait in one line, in order of arrival, and a cost that one of its limits can

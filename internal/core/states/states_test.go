@@ -1,6 +1,7 @@
 package states
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -109,6 +110,17 @@ func TestEveryRemovalMarksTheEntry(t *testing.T) {
 			assert.True(t, e.removed)
 			assert.Nil(t, tab.shard(someKey).find(someKey))
 		})
+	}
+}
+
+// A reclaim looks again while a state may have expired: Soonest is never after the first one's end.
+func TestSoonestIsNotAfterTheFirstEnd(t *testing.T) {
+	var now int64
+	tab, _ := newTable(&now, 100)
+	assert.Equal(t, algorithm.End, tab.Soonest())
+	for i := range int64(50) { // in several shards
+		require.NoError(t, hit(tab, Key{ID: fmt.Sprint(i), Scale: 1000 - i}))
+		assert.LessOrEqual(t, tab.Soonest(), int64(time.Second)-i*int64(time.Millisecond))
 	}
 }
 
