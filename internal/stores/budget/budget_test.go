@@ -226,6 +226,36 @@ func TestBlocksOfAFastBucket(t *testing.T) {
 	}
 }
 
+// What is left of a bucket is paced, and so is what is counted in one, if that is all that is known.
+func TestPaced(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	window, tokens := Cost{2, now.Add(time.Second), 0}, Cost{2, now.Add(time.Second), 1}
+	admitted, denied := &weir.Result{State: weir.Allow}, &weir.Result{State: weir.Deny}
+	for _, tt := range []struct {
+		name   string
+		blocks []Cost
+		last   *weir.Result
+		want   bool
+	}{
+		{"nothing", nil, nil, false},
+		{"a window's", []Cost{window}, admitted, false},
+		{"denied by a window", []Cost{window}, denied, false},
+		{"a bucket's", []Cost{tokens}, admitted, true},
+		{"denied by a bucket", []Cost{tokens}, denied, true},
+		{"a bucket's, and denied by a window", []Cost{tokens, window}, denied, true},
+	} {
+		var b Budget
+		for i, block := range tt.blocks {
+			res := admitted
+			if i == len(tt.blocks)-1 {
+				res = tt.last
+			}
+			b.Learn(block, res, 0, now)
+		}
+		assert.Equal(t, tt.want, b.Paced(), tt.name)
+	}
+}
+
 // What is left need not be taken again, but a call takes one at least.
 func TestLacking(t *testing.T) {
 	b := Budget{left: Cost{3, after(10), 0}}
