@@ -179,3 +179,17 @@ func TestWindowsHoldTheirInstants(t *testing.T) {
 		}
 	}
 }
+
+func TestStatesAreRestored(t *testing.T) {
+	var log, sameLog Log
+	log.Add(5, 2, "meta")
+	sameLog.Restore(&log)
+	assert.Equal(t, log, sameLog)
+	listed, sameListed := Listed{log}, Listed{}
+	sameListed.Restore(&listed)
+	assert.Equal(t, listed, sameListed)
+	var counts, sameCounts Slices
+	NewTiers([]Tier{{9, 1000}}).Restore(&counts, []Slice{{4, 2}})
+	sameCounts.Restore(&counts)
+	assert.Equal(t, counts, sameCounts)
+}

@@ -51,3 +51,35 @@ func TestRingIsAQueue(t *testing.T) {
 		require.GreaterOrEqual(t, free, len(r.buf)-len(model)-1, "what left is not kept alive")
 	}
 }
+
+// Of eight elements, the three older ones are moved, or the three newer ones.
+func TestRingMovesTheFewerElements(t *testing.T) {
+	for i, head := range []int{1, 1, 1, 1, 0, 0, 0, 0} {
+		var r Ring[int]
+		for v := range 8 {
+			r.Push(v)
+		}
+		r.Remove(i)
+		require.Equal(t, head, r.head, "the %d. of 8 is removed", i)
+		r.Push(8)
+		require.Equal(t, head, r.head, "there was memory for one more")
+	}
+}
+
+// A ring of which an eighth is used keeps a quarter of its memory, but no less than 4 elements.
+func TestRingShrinks(t *testing.T) {
+	for grown, want := range map[int]map[int]int{
+		64: {8: 16, 9: 64}, 16: {2: 4, 3: 16}, 8: {0: 8, 1: 8}, 1: {0: 1},
+	} {
+		for left, size := range want {
+			var r Ring[int]
+			for v := range grown {
+				r.Push(v)
+			}
+			for r.Len() > left {
+				r.Pop()
+			}
+			require.Equal(t, size, r.Cap(), "%d of %d are left", left, grown)
+		}
+	}
+}

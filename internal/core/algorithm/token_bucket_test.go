@@ -160,6 +160,8 @@ func TestTokenBucketKeepsItsBase(t *testing.T) {
 		{"as late as fits", s, 100 + MaxCount, 102, 10, State{N: MaxCount, Still1: 100, Still2: 10}},
 		{"later: the use is the base", s, 101 + MaxCount, 102, 10,
 			State{N: MaxCount - 1, Still1: 102, Still2: 10}},
+		{"as late after the use as fits", s, 102 + MaxCount, 102, 10,
+			State{N: MaxCount, Still1: 102, Still2: 10}},
 		{"too late after the use: ahead of it", s, 103 + MaxCount, 102, 10,
 			State{Still1: 103 + MaxCount, Still2: -10}},
 		{"another spacing: the use is the base", s, 107, 102, 20, State{N: 5, Still1: 102, Still2: 20}},
@@ -206,6 +208,84 @@ func TestTokenBucketChanges(t *testing.T) {
 		assert.Equal(t, c.want, c.have.Still1+c.have.N, c.name)
 	}
 	assert.EqualValues(t, 110, a.Expires(at(110), 0))
+}
+
+// A bucket from which five tokens are missing, that flow in every 10 ns, meets other spacings.
+func TestTokenBucketKeepsTokensAtAnotherSpacing(t *testing.T) {
+	five := State{N: 50, Still1: 100, Still2: 10}
+	ahead, unknown := State{Still1: 150, Still2: -10}, State{N: 50, Still1: 100}
+	const year = 365 * 24 * 60 * minute
+	slowest, slowestAhead := State{N: 10, Still1: 100, Still2: year}, State{Still1: 110, Still2: -year}
+	beyond, beyondAhead := State{N: 10, Still1: 100, Still2: year + 1}, State{Still1: 110, Still2: -year - 1}
+	a, steps := &TokenBucket{}, &TokenBucket{ClockSteps: true}
+	p := func(cost, each int64) Params { return Params{Limit: 5, Cost: cost, Each: each} }
+	for _, c := range []struct {
+		name       string
+		have, want State
+	}{
+		{"its own spacing", a.Admit(five, p(1, 10), 105), State{60, 100, 10}},
+		{"a longer one", a.Admit(five, p(1, 15), 100), State{90, 100, 15}},
+		{"a shorter one", a.Admit(five, p(1, 3), 100), State{18, 100, 3}},
+		{"a part of a nanosecond is one", a.Admit(five, p(1, 3), 101), State{18, 101, 3}},
+		{"a small part of one", a.Admit(five, p(1, 9), 101), State{54, 101, 9}},
+		{"one that is not longer than a nanosecond", a.Admit(five, p(1, 1), 100), State{6, 100, 1}},
+		{"of a bucket with such a one", a.Admit(State{50, 100, 1}, p(1, 2), 100), State{102, 100, 2}},
+		{"a clock that went back", a.Admit(five, p(1, 15), 90), State{90, 100, 15}},
+		{"a base ahead of its use", a.Admit(ahead, p(1, 15), 100), State{90, 100, 15}},
+		{"a full bucket", a.Admit(five, p(1, 15), 150), State{15, 150, 15}},
+		{"a limit of 0", a.Admit(five, p(1, 0), 100), five},
+		{"a spacing that is not known", a.Admit(unknown, p(1, 15), 100), State{65, 100, 15}},
+		{"the longest spacing", a.Admit(slowest, p(1, year/2), 100),
+			State{5 + year/2, 100, maxSpacing / 2}},
+		{"ahead of its use", a.Admit(slowestAhead, p(1, year/2), 100),
+			State{5 + year/2, 100, maxSpacing / 2}},
+		{"a longer one than a request has", a.Admit(beyond, p(1, year/2), 100),
+			State{10 + year/2, 100, maxSpacing / 2}},
+		{"ahead of its use", a.Admit(beyondAhead, p(1, year/2), 100),
+			State{10 + year/2, 100, maxSpacing / 2}},
+		{"a refund is at the bucket's", a.Refund(five, p(2, 20), 100, 150), State{30, 100, 10}},
+		{"rounded down", a.Refund(five, p(2, 3), 100, 102), State{44, 100, 10}},
+		{"a refund of which 1 ns has yet to come", a.Refund(five, p(2, 10), 100, 101), State{49, 100, 10}},
+		{"of which all has come", a.Refund(unknown, p(2, 20), 100, 100), unknown},
+		{"a refund to a bucket that has just filled", a.Refund(unknown, p(2, 20), 150, 200), unknown},
+		{"a refund at its own spacing, if the bucket's is not known", a.Refund(unknown, p(2, 20), 100, 150),
+			State{10, 100, 20}},
+		{"a total that is less", a.Raise(five, p(1, 15), 100, 0, 2), State{75, 100, 15}},
+		{"a total that is more", a.Raise(five, p(1, 15), 100, 0, 6), State{90, 100, 15}},
+		{"a total at the shortest spacing", a.Raise(five, p(1, 1), 100, 0, 9), State{9, 100, 1}},
+		{"a total at a limit of 0", a.Raise(five, p(1, 0), 100, 0, 6), five},
+		{"merging with a fuller bucket", a.Merge(five, State{40, 100, 20}, 0, 100, 0), five},
+		{"with an emptier one", a.Merge(five, State{200, 100, 20}, 0, 100, 0), State{100, 100, 10}},
+		{"merging is at a spacing that is known", a.Merge(unknown, State{140, 100, 20}, 0, 100, 0),
+			State{140, 100, 20}},
+		{"with one that was used later", steps.Merge(five, State{50, 130, 10}, 0, 100, 50),
+			State{50, 130, 10}},
+		{"with one that was used sooner", steps.Merge(State{50, 130, 10}, State{40, 100, 10}, 0, 100, 0),
+			State{50, 130, 10}},
+		{"later than ahead", steps.Merge(five, State{50, 130, 10}, 0, 100, 10), State{70, 110, 10}},
+	} {
+		if wide := c.want.N > MaxCount; wide { // what N cannot hold
+			c.want = State{Still1: c.want.Still1 + c.want.N, Still2: -c.want.Still2}
+		}
+		assert.Equal(t, c.want, c.have, c.name)
+	}
+	for _, c := range []struct {
+		name        string
+		limit, cost int64
+		want        Verdict
+		after       State
+	}{
+		{"admitted", 6, 1, Verdict{Allowed: true, Total: 6, At: 190}, State{90, 100, 15}},
+		{"denied until a token is back", 5, 1, Verdict{Total: 5, At: 115}, State{75, 100, 15}},
+		{"denied for ever", 5, 6, deniedForever(5), five},
+	} {
+		v, after := a.Decide(five, Params{Limit: c.limit, Cost: c.cost, Each: 15}, 100)
+		assert.Equal(t, c.want, v, c.name)
+		assert.Equal(t, c.after, after, c.name)
+	}
+	v, after := a.Decide(five, Params{Limit: 6, Cost: 1, Each: 10}, 90)
+	assert.Equal(t, Verdict{Allowed: true, Total: 6, At: 160}, v, "a clock that went back")
+	assert.Equal(t, State{60, 100, 10}, after)
 }
 
 func TestTokenBucketAtTheEndsOfTimeAndOfCounts(t *testing.T) {
