@@ -72,14 +72,19 @@ func TestRingShrinks(t *testing.T) {
 		64: {8: 16, 9: 64}, 16: {2: 4, 3: 16}, 8: {0: 8, 1: 8}, 1: {0: 1},
 	} {
 		for left, size := range want {
-			var r Ring[int]
-			for v := range grown {
-				r.Push(v)
+			for end, remove := range map[string]func(*Ring[int]){
+				"oldest": (*Ring[int]).Pop,
+				"newest": func(r *Ring[int]) { r.Remove(r.Len() - 1) },
+			} {
+				var r Ring[int]
+				for v := range grown {
+					r.Push(v)
+				}
+				for r.Len() > left {
+					remove(&r)
+				}
+				require.Equal(t, size, r.Cap(), "%d of %d are left, without the %s", left, grown, end)
 			}
-			for r.Len() > left {
-				r.Pop()
-			}
-			require.Equal(t, size, r.Cap(), "%d of %d are left", left, grown)
 		}
 	}
 }

@@ -101,6 +101,10 @@ func TestMulDiv(t *testing.T) {
 		want.Div(want.Add(want, big.NewInt(add)), big.NewInt(c))
 		require.Equal(t, want.Int64(), mulDiv(uint64(a), b, c, add), "(%d*%d+%d)/%d", a, b, add, c)
 	}
+	assert.Equal(t, End, mulDiv(1<<63-1, 1, 1, 0), "the largest that fits")
+	assert.Equal(t, End, mulDiv(1<<63, 1, 1, 0), "one more")
+	assert.Equal(t, End, mulDiv(1<<62, 4, 1, 0), "1 << 64")
+	assert.Equal(t, End, mulDiv(1<<62, 8, 1, 0), "1 << 65")
 }
 
 func TestSlidingWindowMovesOn(t *testing.T) {
