@@ -7,7 +7,7 @@
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
 //	release tag VERSION            commit and tag a release of every published module
 //
-// Published modules require versions of each other that may not be released yet: tidy, and the tests,
+// Published modules require versions of each other that may not be released yet. Tidy and the tests
 // pack them into a file-based module proxy, in which the go command finds them; standalone has each
 // find the others beside it.
 package main

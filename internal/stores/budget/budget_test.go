@@ -226,7 +226,7 @@ func TestBlocksOfAFastBucket(t *testing.T) {
 	}
 }
 
-// What is left of a bucket is paced, and so is what is counted in one, if that is all that is known.
+// What is left of a token bucket is paced, and so is what is counted in one.
 func TestPaced(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	window, tokens := Cost{2, now.Add(time.Second), 0}, Cost{2, now.Add(time.Second), 1}
