@@ -74,7 +74,7 @@ func TestFixedWindowChanges(t *testing.T) {
 	}
 	assert.EqualValues(t, end, a.Expires(s, 30_000))
 	assert.EqualValues(t, End, a.Expires(State{Still1: End - 1}, 30_000), "ends saturate")
-	monthly := &FixedWindow{End: func(scaleMs, now int64) int64 { return now + scaleMs }}
-	v, _ := monthly.Decide(s, p, 7)
+	other := &FixedWindow{End: func(scaleMs, now int64) int64 { return now + scaleMs }}
+	v, _ := other.Decide(s, p, 7)
 	assert.Equal(t, Verdict{Allowed: true, Total: 8, At: 30_007}, v, "windows of another kind")
 }
