@@ -103,29 +103,22 @@ func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File
 // Standalone type-checks every module, with its tests, as if each stood alone: what it requires of
 // other projects is in its own go.mod and go.sum, and of this project's modules it has what it
 // requires. It continues after a failure.
-func (t *Tree) Standalone() (err error) {
-	dir, err := os.MkdirTemp("", "weir-release-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	copied, err := t.Copy(dir)
-	if err != nil {
-		return err
-	}
-	c := newChecker(copied.Dir)
-	var failed []error
-	for _, m := range t.Modules {
-		fmt.Println("==", m.Dir)
-		if err := copied.replace(m); err != nil {
-			return err
+func (t *Tree) Standalone() error {
+	return t.inCopy(func(_ string, copied *Tree) error {
+		c := newChecker(copied.Dir)
+		var failed []error
+		for _, m := range t.Modules {
+			fmt.Println("==", m.Dir)
+			if err := copied.replace(m); err != nil {
+				return err
+			}
+			env := []string{"GOWORK=off", "CGO_ENABLED=0"}
+			if err := c.check(filepath.Join(copied.Dir, m.Dir), env, true, "./..."); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
+			}
 		}
-		env := []string{"GOWORK=off", "CGO_ENABLED=0"}
-		if err := c.check(filepath.Join(copied.Dir, m.Dir), env, true, "./..."); err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
-		}
-	}
-	return errors.Join(failed...)
+		return errors.Join(failed...)
+	})
 }
 
 // replace has m find the project's modules that it requires in the tree.
@@ -134,8 +127,9 @@ func (t *Tree) replace(m *Module) error {
 	if err != nil {
 		return err
 	}
+	required := t.requiredBy(m)
 	for _, other := range t.Modules {
-		if !t.requiredBy(m)[other.Path] {
+		if !required[other.Path] {
 			continue
 		}
 		at, err := filepath.Abs(filepath.Join(t.Dir, other.Dir))
@@ -146,11 +140,7 @@ func (t *Tree) replace(m *Module) error {
 			return err
 		}
 	}
-	data, err := file.Format()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(t.Dir, m.Dir, "go.mod"), data, 0o644)
+	return t.writeModFile(m.Dir, file)
 }
 
 // elsewhere lists the platforms that modules do not build on, with the reason.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -30,39 +29,32 @@ func fileURL(dir string) string { return "file://" + filepath.ToSlash(dir) }
 
 // Tidy runs go mod tidy in every module, in which it finds the versions of each other that they
 // require. It goes on after a failure.
-func (t *Tree) Tidy() (err error) {
-	dir, err := os.MkdirTemp("", "weir-release-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	copied, err := t.Copy(filepath.Join(dir, "weir"))
-	if err != nil {
-		return err
-	}
-	version, err := copied.version()
-	if err != nil {
-		return err
-	}
-	proxy := filepath.Join(dir, "proxy")
-	if err := copied.Pack(proxy, version); err != nil {
-		return err
-	}
-	env, err := goEnv(proxy, filepath.Join(dir, "modules"))
-	if err != nil {
-		return err
-	}
-	var failed []error
-	for _, m := range copied.Modules {
-		_, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", "mod", "tidy")
-		if err == nil {
-			err = t.takeSums(copied, m)
-		}
+func (t *Tree) Tidy() error {
+	return t.inCopy(func(dir string, copied *Tree) error {
+		version, err := copied.version()
 		if err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
+			return err
 		}
-	}
-	return errors.Join(failed...)
+		proxy := filepath.Join(dir, "proxy")
+		if err := copied.Pack(proxy, version); err != nil {
+			return err
+		}
+		env, err := goEnv(proxy, filepath.Join(dir, "modules"))
+		if err != nil {
+			return err
+		}
+		var failed []error
+		for _, m := range copied.Modules {
+			_, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", "mod", "tidy")
+			if err == nil {
+				err = t.takeSums(copied, m)
+			}
+			if err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
+			}
+		}
+		return errors.Join(failed...)
+	})
 }
 
 // takeSums copies go.mod and go.sum of m from the copy, but for the sums of the project's own

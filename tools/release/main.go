@@ -61,17 +61,9 @@ func run(args []string) error {
 
 // packCopy packs a copy of the tree: packing changes go.mod and go.sum.
 func packCopy(t *Tree, proxy, version string) error {
-	dir, err := os.MkdirTemp("", "weir-release-")
+	proxy, err := filepath.Abs(proxy)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	copied, err := t.Copy(dir)
-	if err != nil {
-		return err
-	}
-	if proxy, err = filepath.Abs(proxy); err != nil {
-		return err
-	}
-	return copied.Pack(proxy, version)
+	return t.inCopy(func(_ string, copied *Tree) error { return copied.Pack(proxy, version) })
 }

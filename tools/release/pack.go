@@ -59,11 +59,7 @@ func (t *Tree) require(m *Module, version string, packed map[string]sums) error 
 			return err
 		}
 	}
-	data, err := file.Format()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(t.Dir, m.Dir, "go.mod"), data, 0o644); err != nil {
+	if err := t.writeModFile(m.Dir, file); err != nil {
 		return err
 	}
 	others, _, err := t.readSums(m)

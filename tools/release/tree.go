@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -128,6 +129,20 @@ func (t *Tree) Copy(dst string) (*Tree, error) {
 	return Open(dst)
 }
 
+// inCopy calls do with a copy of t, and with the directory that it is in, which is removed then.
+func (t *Tree) inCopy(do func(dir string, copied *Tree) error) (err error) {
+	dir, err := os.MkdirTemp("", "weir-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	copied, err := t.Copy(filepath.Join(dir, "weir"))
+	if err != nil {
+		return err
+	}
+	return do(dir, copied)
+}
+
 // files lists the files that git tracks or would track and that exist.
 func (t *Tree) files() ([]string, error) {
 	out, err := command(t.Dir, nil, "git", "ls-files", "-z", "--cached", "--others",
@@ -149,6 +164,14 @@ func (t *Tree) modFile(dir string) (*modfile.File, error) {
 		return nil, err
 	}
 	return modfile.Parse(name, data, nil)
+}
+
+func (t *Tree) writeModFile(dir string, file *modfile.File) error {
+	data, err := file.Format()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(t.Dir, dir, "go.mod"), data, 0o644)
 }
 
 func copyFile(from, to string) error {
