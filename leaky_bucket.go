@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"math"
@@ -253,13 +254,21 @@ func (b *LeakyBucket) quit(h states.Locked[*queue], element *list.Element) {
 	h.Unlock(states.Changed)
 }
 
-func (e *encoder) queue(q *queue) { e.Int(q.Next) }
+func (e *encoder) queue(q *queue) {
+	e.Int(q.Next)
+	e.Int(q.Each)
+}
 
-func (d *decoder) queue() error {
+// queue reads a bucket: spaced, or as an older release has saved it, without its spacing.
+func (d *decoder) queue(spaced bool) error {
 	id, scale, plan := d.key()
-	next := d.Any()
-	d.counted = next
-	if d.Bad = d.Bad || plan != ""; d.Bad || !d.load || next <= d.l.clock.Read() {
+	saved := algorithm.LeakyBucket{Next: d.Any()}
+	if spaced {
+		saved.Each = d.Int(0, maxScale*msec)
+	}
+	now := d.l.clock.Read()
+	d.counted = algorithm.Missing(saved.Next, now, cmp.Or(saved.Each, scale))
+	if d.Bad = d.Bad || plan != ""; d.Bad || !d.load || saved.Next <= now {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)
@@ -270,10 +279,7 @@ func (d *decoder) queue() error {
 	if err != nil {
 		return err
 	}
-	if q := h.State; q.Next < next {
-		q.Next = next
-		q.wake()
-	}
+	h.State.move(h.State.Merge(saved, h.Now))
 	h.Unlock(states.Changed)
 	return nil
 }

@@ -21,7 +21,8 @@ const (
 	limitRecord    = 'n' // the name and the numbers of a Limit, and one of the other records
 	logRecord      = 'l'
 	tiersRecord    = 't'
-	queueRecord    = 'q'
+	queueRecord    = 'q' // a leaky bucket of an older release, without its spacing
+	spacedRecord   = 's'
 	flightRecord   = 'f'
 	endRecord      = 'e'
 )

@@ -39,7 +39,7 @@ func (l *Limiter) Save(w io.Writer) error {
 	saveStates(e, logRecord, &l.logs, e.log)
 	saveStates(e, logRecord, &l.lists, e.list)
 	saveStates(e, tiersRecord, &l.slices, e.tiers)
-	saveStates(e, queueRecord, &l.queues, e.queue) // what is in flight goes by its places, above
+	saveStates(e, spacedRecord, &l.queues, e.queue) // what is in flight goes by its places, above
 	e.Byte(endRecord)
 	e.Int(e.records)
 	return e.Close()
@@ -219,8 +219,8 @@ func (d *decoder) record() error {
 		return d.log()
 	case tiersRecord:
 		return d.tiers()
-	case queueRecord:
-		return d.queue()
+	case queueRecord, spacedRecord:
+		return d.queue(t == spacedRecord)
 	case flightRecord:
 		return d.flight()
 	}

@@ -1,13 +1,17 @@
 package algorithm
 
-import "github.com/weirgo/weir/internal/core/arith"
+import (
+	"cmp"
+
+	"github.com/weirgo/weir/internal/core/arith"
+)
 
 // LeakyBucket is a leaky bucket as a queue: requests leave one after another, Each apart for each
 // cost. With another spacing the cost that is in the bucket stays, as in a TokenBucket.
 type LeakyBucket struct {
 	Next    int64 // the instant at which the first in line may leave; Never before the first
 	Waiting int64 // the cost of those in line
-	Each    int64 // ns; 0 before the first, or after a restart: that of the next request
+	Each    int64 // ns; 0 before the first, or of an older snapshot: that of the next request
 }
 
 // Spaced returns the bucket as a request with the spacing each finds it at now: what left and has
@@ -77,5 +81,13 @@ func (b LeakyBucket) Refund(p Params, now, expires int64) LeakyBucket {
 // has.
 func (b LeakyBucket) Raise(now, total int64) LeakyBucket {
 	b.Next = max(b.Next, arith.Add(now, b.Interval(total)))
+	return b
+}
+
+// Merge leaves the later of two arrival times, at the spacing of b if that is known.
+func (b LeakyBucket) Merge(saved LeakyBucket, now int64) LeakyBucket {
+	each := cmp.Or(b.Each, saved.Each)
+	b, saved = b.Spaced(each, now), saved.Spaced(each, now)
+	b.Next = max(b.Next, saved.Next)
 	return b
 }
