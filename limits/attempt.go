@@ -52,6 +52,8 @@ type Attempt struct {
 	held      *weir.Held      // by holder, until it is given back or to TakeHeld
 	giveBack  weir.Return     // set by Admit
 	alone     [1]*Attempt     // room for a batch of one
+	leads     bool            // it is called, with those after it: see group
+	next      int             // the place of the next one that is called with it; 0: there is none
 }
 
 // phase is how far the decision of an Attempt is. A call goes forward, see called; a refund goes
@@ -148,6 +150,9 @@ func (l *Attempt) Left() time.Duration { return l.left }
 
 // Remaining returns how much is left of Most.
 func (l *Attempt) Remaining() uint64 { return l.Result.Remaining(cmp.Or(l.burst, l.Request.Limit)) }
+
+// batches reports whether l is called together with others on its store.
+func (l *Attempt) batches() bool { return l.batcher != nil && !l.revocable }
 
 func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 

@@ -1,8 +1,10 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weirgo/weir"
 )
@@ -17,12 +19,15 @@ type Attempts []Attempt
 // not accept; an Attempt whose error is accepted denies nothing. A nil tolerate accepts none, and
 // once ctx has ended none is accepted.
 //
-// Attempts that Look, and those for costs that are known Afterwards, come first, in order; what
-// these count stands, whatever follows. Then limits in this process are peeked at, unless there is
-// only one. Then the others decide, those of one [Batcher.Store] together, and those in this
-// process after them. So what is denied takes nothing from other requests, but for those that come
-// between the steps: a count may be too high for the time of a round trip, and never too low. A
-// Strategy that cannot give back decides last.
+// Attempts that Look, and those for costs that are known Afterwards, come first, on one key in
+// order; what these count stands, whatever follows. Then limits in this process are peeked at,
+// unless there is only one. Then the others decide, those of one [Batcher.Store] together, and those
+// in this process after them. So what is denied takes nothing from other requests, but for those
+// that come between the steps: a count may be too high for the time of a round trip, and never too
+// low. A Strategy that cannot give back decides last.
+//
+// The time that it takes grows with the number of Attempts. Of many, it looks at ctx after every 64,
+// and fails once that has ended; costs that are known Afterwards are counted all the same.
 func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, true
 	for i := range l {
@@ -34,10 +39,11 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 	switch {
 	case measured:
 		l.measure(ctx)
-	case here && l.admit(): // as most often
+	case here && l.admit(ctx): // as most often
 		return true, nil
 	case here && len(l) == 1:
-		return l.verdict(ctx, tolerate)
+		v := verdict{tolerate: tolerate}
+		return v.goesOn(ctx, &l[0]), v.err
 	}
 	allowed, err := l.take(ctx, tolerate)
 	switch {
@@ -48,19 +54,31 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 		return false, err
 	case !allowed:
 		_ = l.Refund(ctx) // see Lost
-		l.each(ctx, OpPeek, func(m *Attempt) bool { return m.waits() && m.peeker != nil })
+		_ = l.each(ctx, OpPeek, func(m *Attempt) bool { return m.waits() && m.peeker != nil }, nil)
 	}
 	return allowed, nil
 }
 
+// ended returns the error of a ctx that has ended before the i-th of many Attempts.
+func ended(ctx context.Context, i int) error {
+	const between = 64
+	if i%between != between-1 || ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("limits: %w", ctx.Err())
+}
+
 // admit takes from limits that are all in this process. It reports whether each admits; else it
 // ends at the first that does not, for take to go on.
-func (l Attempts) admit() bool {
+func (l Attempts) admit(ctx context.Context) bool {
 	for i := 1; i < len(l); i++ {
 		m := &l[i]
 		m.left, m.Err = m.local.Look(&m.Request, &m.Result, &m.seen)
 		if m.Err != nil || m.seen.Slot == nil && !m.Result.Allowed() {
 			m.called(OpPeek)
+			return false
+		}
+		if ended(ctx, i) != nil {
 			return false
 		}
 	}
@@ -70,108 +88,180 @@ func (l Attempts) admit() bool {
 		if m.Err != nil {
 			m.Result = weir.Result{}
 		}
-		if m.called(OpRun); m.phase != taken {
+		if m.called(OpRun); m.phase != taken || ended(ctx, i) != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// measure decides the limits that Look, and those for costs that are known Afterwards.
+// measured is a key with a cost that is known Afterwards, or one that was only looked at.
+type measured struct {
+	key  string
+	cost bool
+}
+
+// measure decides the limits that Look, and those for costs that are known Afterwards: as many at
+// once as may follow each other in any order, since no cost of them is on the key of another one.
 func (l Attempts) measure(ctx context.Context) {
-	for from := 0; from < len(l); {
-		upTo := from + 1
-		for upTo < len(l) && !l[from:upTo].precede(&l[upTo]) {
-			upTo++
+	var before places[measured]
+	from := 0
+	for i := range l {
+		m := &l[i]
+		if !m.measures() {
+			continue
 		}
-		l[:upTo].each(ctx, OpPeek, func(m *Attempt) bool { return m.Look && m.waits() })
-		l[:upTo].each(ctx, OpRun, func(m *Attempt) bool { return m.Afterwards && m.waits() })
-		l[:upTo].each(ctx, OpCharge, (*Attempt).owes)
-		from = upTo
+		key := m.Request.Key
+		if before.last(measured{key, true}) >= from ||
+			m.Afterwards && before.last(measured{key, false}) >= from {
+			l[from:i].measureAtOnce(ctx)
+			from = i
+		}
+		before.note(measured{key, m.Afterwards}, i)
 	}
+	l[from:].measureAtOnce(ctx)
+}
+
+func (l Attempts) measureAtOnce(ctx context.Context) {
+	_ = l.each(ctx, OpPeek, func(m *Attempt) bool { return m.Look && m.waits() }, nil)
+	_ = l.each(ctx, OpRun, func(m *Attempt) bool { return m.Afterwards && m.waits() }, nil)
+	_ = l.each(ctx, OpCharge, (*Attempt).owes, nil)
 }
 
 // take decides the limits that wait, one turn after the other, until one denies.
 func (l Attempts) take(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
-	first := l.next()
+	v := verdict{tolerate: tolerate}
+	first := l.first()
 	for i := range l {
-		if m := &l[i]; i != first && m.turn == inProcess && m.peeker != nil && m.waits() {
+		m := &l[i]
+		if i != first && m.turn == inProcess && m.peeker != nil && m.waits() {
 			m.call(ctx, OpPeek)
 		}
+		if err := ended(ctx, i); err != nil {
+			return false, err
+		}
 	}
-	if allowed, err = l.verdict(ctx, tolerate); err != nil || !allowed {
-		return allowed, err
+	for i := range l {
+		v.goesOn(ctx, &l[i])
+	}
+	if v.denied || v.err != nil {
+		return false, v.err
 	}
 	for i := range l {
 		if m := &l[i]; m.phase == decided && !m.measures() { // it was only peeked at
 			m.phase = pending
 		}
 	}
-	for i := first; i >= 0 && err == nil && allowed; i = l.next() {
-		turn := l[i].turn
-		l.call(ctx, OpRun, i, func(m *Attempt) bool { return m.waits() && m.turn == turn })
-		allowed, err = l.verdict(ctx, tolerate)
+	for turn := elsewhere; turn <= last && !v.denied && v.err == nil; turn++ {
+		err = l.each(ctx, OpRun, func(m *Attempt) bool { return m.waits() && m.turn == turn },
+			func(m *Attempt) bool { return v.goesOn(ctx, m) })
+		v.err = cmp.Or(v.err, err)
 	}
-	return allowed, err
+	return !v.denied && v.err == nil, v.err
 }
 
-// precede reports whether m is not to be measured with l: it is measured in another way, or a cost
-// of l on the same key comes first.
-func (l Attempts) precede(m *Attempt) bool {
-	if !m.measures() {
-		return false
-	}
+// first returns the place of the Attempt that decides first, or -1.
+func (l Attempts) first() int {
+	first := -1
 	for i := range l {
-		if l[i].measures() && (l[i].Look != m.Look || m.Afterwards && l[i].Request.Key == m.Request.Key) {
-			return true
+		if m := &l[i]; m.waits() && (first < 0 || m.turn < l[first].turn) {
+			first = i
 		}
 	}
-	return false
+	return first
 }
 
-// next returns the place of the Attempt that decides next, or -1.
-func (l Attempts) next() int {
-	next := -1
-	for i := range l {
-		if m := &l[i]; m.waits() && (next < 0 || m.turn < l[next].turn) {
-			next = i
-		}
+// verdict is what follows from decisions.
+type verdict struct {
+	tolerate func(error) bool // see Take
+	denied   bool
+	err      error // the first that is not tolerated
+	failed   error // the first
+}
+
+// goesOn adds the decision of m, and reports whether the others are to decide.
+func (v *verdict) goesOn(ctx context.Context, m *Attempt) bool {
+	if m.Err != nil && v.err == nil && (v.tolerate == nil || !v.tolerate(m.Err)) {
+		v.err = m.Err
 	}
-	return next
-}
-
-// verdict returns what follows from the decisions so far.
-func (l Attempts) verdict(
-	ctx context.Context, tolerate func(error) bool,
-) (allowed bool, err error) {
-	allowed = true
-	for i := range l {
-		m := &l[i]
-		if m.Err != nil && (tolerate == nil || ctx.Err() != nil || !tolerate(m.Err)) {
-			return false, m.Err
-		}
-		allowed = allowed && (m.Advisory || !m.Denies())
+	if v.failed = cmp.Or(v.failed, m.Err); v.failed != nil && v.err == nil && ctx.Err() != nil {
+		v.err = v.failed
 	}
-	return allowed, nil
+	v.denied = v.denied || m.Denies() && !m.Advisory
+	return !v.denied && v.err == nil
 }
 
-// each calls the method of op of the limits that which selects, until it was called. What is no
-// peek must happen, even if ctx has ended.
-func (l Attempts) each(ctx context.Context, op Op, which func(*Attempt) bool) {
+// each calls the method of op of the limits that which selects, those of one store together, until
+// goesOn reports false of one. A nil goesOn means all: then what is no peek happens even if ctx has
+// ended. Else each ends with ctx, whose error it returns.
+func (l Attempts) each(ctx context.Context, op Op, which, goesOn func(*Attempt) bool) error {
+	if some := l.group(which); some && op != OpPeek && goesOn == nil {
+		ctx = context.WithoutCancel(ctx)
+	}
 	for i := range l {
-		if !which(&l[i]) {
+		if err := ended(ctx, i); err != nil {
+			return err
+		}
+		if !l[i].leads {
 			continue
 		}
-		if op != OpPeek {
-			ctx = context.WithoutCancel(ctx)
+		l.call(ctx, op, i)
+		if goesOn != nil && !l.allGoOn(i, goesOn) {
+			return nil
 		}
-		l.call(ctx, op, i, which)
 	}
+	return nil
+}
+
+// group finds the limits that which selects, and links those of one store. It reports whether there
+// are any.
+func (l Attempts) group(which func(*Attempt) bool) (some bool) {
+	var stores places[any]
+	for i := range l {
+		m := &l[i]
+		m.next, m.leads = 0, which(m)
+		some = some || m.leads
+		if !m.leads || !m.batches() {
+			continue
+		}
+		if before := stores.last(m.store); before >= 0 {
+			l[before].next, m.leads = i, false
+		}
+		stores.note(m.store, i)
+	}
+	return some
+}
+
+// call calls the method of op of the i-th Attempt, and of those that group has linked to it.
+func (l Attempts) call(ctx context.Context, op Op, i int) {
+	m := &l[i]
+	if !m.batches() {
+		m.call(ctx, op)
+		return
+	}
+	batch := append(m.alone[:0], m)
+	for at := m.next; at != 0; at = l[at].next {
+		batch = append(batch, &l[at])
+	}
+	m.batcher.Batch(ctx, op, batch)
+	for _, m := range batch {
+		m.called(op)
+	}
+}
+
+// allGoOn reports whether goesOn does of the i-th Attempt, and of those that were called with it.
+func (l Attempts) allGoOn(i int, goesOn func(*Attempt) bool) bool {
+	all := goesOn(&l[i])
+	for at := l[i].next; at != 0; at = l[at].next {
+		all = goesOn(&l[at]) && all
+	}
+	return all
 }
 
 // Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Attempts) Refund(ctx context.Context) error {
-	l.each(ctx, OpRefund, func(m *Attempt) bool { return m.Taken() && m.Err == nil && !m.Afterwards })
+	_ = l.each(ctx, OpRefund,
+		func(m *Attempt) bool { return m.Taken() && m.Err == nil && !m.Afterwards }, nil)
 	return l.Lost()
 }
 
@@ -208,25 +298,4 @@ func (l Attempts) Binding() int {
 		}
 	}
 	return binding
-}
-
-// call calls the method of op of the i-th Attempt, and of others on the same store that also
-// selects.
-func (l Attempts) call(ctx context.Context, op Op, i int, also func(*Attempt) bool) {
-	m := &l[i]
-	if m.batcher == nil || m.revocable {
-		m.call(ctx, op)
-		return
-	}
-	batch := append(m.alone[:0], m)
-	for j := i + 1; j < len(l); j++ {
-		o := &l[j]
-		if also(o) && o.batcher != nil && o.store == m.store && !o.revocable {
-			batch = append(batch, o)
-		}
-	}
-	m.batcher.Batch(ctx, op, batch)
-	for _, m := range batch {
-		m.called(op)
-	}
 }

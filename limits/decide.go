@@ -96,9 +96,13 @@ func (l Attempts) decideOp(ctx context.Context, look bool) (binding int, err err
 	for i := range l {
 		l[i].strict = true
 	}
-	l.each(ctx, OpPeek, (*Attempt).waits)
-	if _, err = l.verdict(ctx, nil); err != nil {
+	if err = l.each(ctx, OpPeek, (*Attempt).waits, nil); err != nil {
 		return -1, err
+	}
+	for i := range l {
+		if err = l[i].Err; err != nil {
+			return -1, err
+		}
 	}
 	binding = l.Binding()
 	if m := &l[binding]; m.Result.Allowed() {

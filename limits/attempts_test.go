@@ -1,0 +1,227 @@
+package limits_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
+)
+
+// batching is a Strategy of a store elsewhere, whose calls in a batch are recorded.
+type batching struct {
+	weir.Strategy
+	store *batchStore
+}
+
+// batchStore decides by a strategy of its own, or fails.
+type batchStore struct {
+	batches [][]limits.Op // one for each call, with the method of each Attempt
+	err     error
+}
+
+func (b batching) Store() (store any, of weir.Strategy) { return b.store, b }
+
+func (b batching) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return b.Strategy.(weir.Peeker).Peek(ctx, r)
+}
+
+func (b batching) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return b.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+}
+
+func (b batching) Charge(ctx context.Context, r *weir.Request) error {
+	return b.Strategy.(weir.Charger).Charge(ctx, r)
+}
+
+// Batch implements limits.Batcher.
+func (b batching) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
+	b.store.batches = append(b.store.batches, slices.Repeat([]limits.Op{op}, len(attempts)))
+	for _, l := range attempts {
+		var res *weir.Result
+		switch s := l.Strategy().(batching); {
+		case b.store.err != nil:
+			l.Err = b.store.err
+		case op == limits.OpRun:
+			res, l.Err = s.Run(ctx, &l.Request)
+		case op == limits.OpPeek:
+			res, l.Err = s.Peek(ctx, &l.Request)
+		case op == limits.OpRefund:
+			l.Err = s.Refund(ctx, &l.Request, &l.Result)
+		default:
+			l.Err = s.Charge(ctx, &l.Request)
+		}
+		if res != nil {
+			l.Result = *res
+		}
+	}
+}
+
+// many are n Attempts by s on keys of their own, with a limit of 1.
+func many(s weir.Strategy, n int) limits.Attempts {
+	attempts := make(limits.Attempts, n)
+	for i := range attempts {
+		attempts[i] = limits.NewAttempt(s)
+		attempts[i].Request = weir.Request{Key: strconv.Itoa(i), Limit: 1, Duration: time.Minute}
+	}
+	return attempts
+}
+
+// An error of a limit is put to tolerate once, and not again for each limit that decides after it.
+func TestAnErrorIsToleratedOnce(t *testing.T) {
+	s := standing(t).FixedWindow()
+	attempts := many(&elsewhere{s, s, errors.New("down")}, 100)
+	asked := 0
+	allowed, err := attempts.Take(t.Context(), func(error) bool { asked++; return true })
+	require.NoError(t, err)
+	assert.True(t, allowed)
+	assert.Equal(t, 100, asked)
+}
+
+// After a denial, a store that fails is peeked at in one call, which is not repeated for each of its
+// limits.
+func TestAStoreThatFailsIsPeekedAtOnce(t *testing.T) {
+	l := standing(t)
+	store := &batchStore{err: errors.New("down")}
+	attempts := append(many(batching{l.FixedWindow(), store}, 50), many(l.SlidingWindow(), 2)...)
+	attempts[50].Request.Limit = 0
+	allowed, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	assert.False(t, allowed)
+	assert.Equal(t, [][]limits.Op{slices.Repeat([]limits.Op{limits.OpPeek}, 50)}, store.batches)
+}
+
+// Limits of several stores decide in one call of each, in the order of the first limit of each.
+func TestLimitsOfOneStoreDecideTogether(t *testing.T) {
+	l := standing(t)
+	var stores [6]*batchStore // more than are compared with each other
+	var attempts limits.Attempts
+	for i := range 60 {
+		if stores[i%6] == nil {
+			stores[i%6] = new(batchStore)
+		}
+		attempts = append(attempts, many(batching{l.FixedWindow(), stores[i%6]}, 1)...)
+		attempts[i].Request.Key = strconv.Itoa(i)
+	}
+	attempts[57].Request.Limit = 0 // of the fourth store
+	allowed, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	assert.False(t, allowed)
+	for i, store := range stores {
+		want := [][]limits.Op{slices.Repeat([]limits.Op{limits.OpRun}, 10)}
+		switch {
+		case i == 3: // the denial takes nothing
+			want = append(want, slices.Repeat([]limits.Op{limits.OpRefund}, 9))
+		case i < 3:
+			want = append(want, slices.Repeat([]limits.Op{limits.OpRefund}, 10))
+		default:
+			want[0] = slices.Repeat([]limits.Op{limits.OpPeek}, 10)
+		}
+		assert.Equal(t, want, store.batches, "store %d", i)
+	}
+}
+
+// Costs that are known afterwards are counted in one call, and looks made in one, unless one is on
+// the key of another: then in order.
+func TestMeasuresOnOneKeyAreInOrder(t *testing.T) {
+	for name, tt := range map[string]struct {
+		keys  string // one of each Attempt; of those in upper case the cost is known afterwards
+		calls int    // of the store
+		over  string // the keys whose Attempt is over its limit, of 1
+	}{
+		"looks and costs on keys of their own": {"aBcDeFgHiJ", 2, ""},
+		"a look after a cost":                  {"Aa", 2, ""},
+		"a look before a cost":                 {"aA", 2, ""},
+		"looks after two costs":                {"AAaaa", 4, "Aaaa"},
+		"each cost after another":              {"AAA", 5, "AA"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := new(batchStore)
+			attempts := many(batching{standing(t).FixedWindow(), store}, len(tt.keys))
+			for i, key := range []byte(tt.keys) {
+				m := &attempts[i]
+				m.Request.Key, m.Afterwards = string(key|0x20), key < 'a'
+				m.Look = !m.Afterwards
+			}
+			_, err := attempts.Take(t.Context(), nil)
+			require.NoError(t, err)
+			over := ""
+			for i := range attempts {
+				if attempts[i].Denies() {
+					over += tt.keys[i : i+1]
+				}
+			}
+			assert.Equal(t, tt.over, over)
+			assert.Len(t, store.batches, tt.calls)
+		})
+	}
+}
+
+// ending is a Strategy during whose n-th Run the client leaves.
+type ending struct {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Charger
+	leave func()
+	runs  *int
+	n     int
+}
+
+func (e ending) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if *e.runs++; *e.runs == e.n {
+		e.leave()
+	}
+	return e.Strategy.Run(ctx, r)
+}
+
+// A client that leaves ends the decision on many limits, and what they have taken is given back; a
+// cost that is known afterwards is counted all the same.
+func TestAClientThatLeavesEndsTheDecision(t *testing.T) {
+	s := standing(t).FixedWindow()
+	for _, afterwards := range []bool{false, true} {
+		ctx, leave := context.WithCancel(t.Context())
+		runs := 0
+		attempts := many(ending{s, s, s, s, leave, &runs, 100}, 10_000)
+		for i := range attempts {
+			attempts[i].Afterwards, attempts[i].Request.Limit = afterwards, 5
+		}
+		_, err := attempts.Take(ctx, nil)
+		require.ErrorIs(t, err, context.Canceled)
+		if afterwards {
+			assert.Equal(t, 10_000, runs)
+		} else {
+			assert.Less(t, runs, 200)
+		}
+		for i := range attempts {
+			want := uint64(0)
+			if afterwards {
+				want = 1
+			}
+			require.Equal(t, want, counted(t, s, &attempts[i].Request), "limit %d", i)
+		}
+	}
+}
+
+// So it does where all limits are in this process.
+func TestAClientThatHasLeftGetsNoDecisionOnManyLimits(t *testing.T) {
+	s := standing(t).FixedWindow()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	for n, ends := range map[int]bool{1: false, 4: false, 1000: true} {
+		attempts := many(s, n)
+		_, err := attempts.Take(ctx, nil)
+		assert.Equal(t, ends, errors.Is(err, context.Canceled), "%d limits", n)
+		if ends {
+			assert.Zero(t, counted(t, s, &attempts[n-1].Request))
+			assert.Zero(t, counted(t, s, &attempts[10].Request))
+		}
+	}
+}
