@@ -58,6 +58,7 @@ type common struct {
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
+	lapser         lapser        // primary, or what it wraps, or nil
 	id             string        // the Source of backlogs
 	store          any           // equal for Fallbacks whose calls can be batched
 
@@ -67,6 +68,11 @@ type common struct {
 
 	decided    [FromOnFail + 1]atomic.Uint64 // by Source
 	reconciled atomic.Uint64                 // see Stats
+}
+
+// lapser says until when what it has admitted counts; see near.Lapser.
+type lapser interface {
+	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
@@ -153,7 +159,7 @@ type common struct {
 //
 // # What primary and local must be
 //
-// Two strategies of one algorithm, on clocks that agree. Local gets the request with its share of
+// Two strategies of one algorithm, whose Results have instants of one clock. Local gets the request with its share of
 // the Limit. A local with limits of its own (see Config.OwnLimits; also the burst of a token
 // bucket) must be made with its share of them. Local must be a weir.Refunder to count the calls of
 // primary under way. It decides for one caller at a time, and calls of primary for that caller
@@ -190,6 +196,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		f.store = batched{asked.Store()}
 	}
 	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
+	f.lapser, _ = weir.As[lapser](primary)
 	if leases, ok := weir.As[interface{ ShareWith(instances func() int) }](primary); ok {
 		leases.ShareWith(f.Instances)
 	}

@@ -107,12 +107,18 @@ func (v *visit) recordDebt(n uint64, res *weir.Result) {
 }
 
 // periodEnd returns when nothing counts any more of the period that res is of, and whether that is
-// a window. The ExpiresAt of a denial is sooner, unless the period is a window, of a calendar or
-// aligned to the Unix epoch, that has begun on clocks that differ by up to 10 ms. That of Tiers may
-// be a shorter tier's.
+// a window. The ExpiresAt of a denial is sooner, unless the period is a window: of a calendar, of a
+// primary whose admissions lapse all at once at ExpiresAt, or, if primary does not say when they
+// lapse, one that is aligned to the Unix epoch and has begun. That of Tiers may be a shorter tier's.
 func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, window bool) {
 	end, d := res.ExpiresAt, v.r.Duration
-	if window = !end.IsZero(); v.window == 0 {
+	switch {
+	case end.IsZero() || v.window != 0:
+		window = !end.IsZero()
+	case v.lapser != nil:
+		until, each, ok := v.lapser.Lapse(v.r, end)
+		window = ok && each == 0 && until.Equal(end)
+	default:
 		window = d > 0 && end.UnixNano()%int64(d) == 0 && end.Sub(now) <= d+10*time.Millisecond
 	}
 	if !window && !res.Allowed() {

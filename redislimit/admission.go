@@ -9,9 +9,9 @@ import (
 	"github.com/weirgo/weir/internal/core/arith"
 )
 
-// admissionValues is how many numbers admission.lua adds to those of the strategy: the seconds and
-// nanoseconds of now, and the number of the last reset.
-const admissionValues = 3
+// admissionValues is how many numbers admission.lua adds to those of the strategy: that of the last
+// reset.
+const admissionValues = 1
 
 // admission is what is known of an admitted request, for its Return.
 type admission struct {
@@ -46,9 +46,8 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	if err != nil {
 		return nil, nil, err
 	}
-	own := v[script.values-admissionValues:]
-	a.hit, a.end, a.slice, a.reset = instant{own[0], own[1]}, d.at, d.slice,
-		strconv.FormatInt(own[2], 10)
+	a.hit, a.end, a.slice = s.script.clock(v), d.at, d.slice
+	a.reset = strconv.FormatInt(v[script.values-1], 10)
 	var taken uint64
 	if d.allowed {
 		taken = uint64(cost(r))
@@ -64,13 +63,12 @@ func (a *admission) giveBack(ctx context.Context, n, before uint64) error {
 	if err != nil {
 		return err
 	}
-	return s.takeBack(ctx, key, append(args, where.s, where.ns, a.reset))
+	return s.takeBack(ctx, key, append(args, where.s, where.ns, 0, 0, a.reset), s.store.read())
 }
 
 // takeBack runs a refund or a return, whose arguments end with the number of the last reset.
-func (s *Strategy) takeBack(ctx context.Context, key string, args []any) error {
-	_, err := s.store.eval(ctx, s.script.load().takingBack, key, at(args, s.store.read()), resetKey,
-		backKey)
+func (s *Strategy) takeBack(ctx context.Context, key string, args []any, now reading) error {
+	_, err := s.store.eval(ctx, s.script.load().takingBack, key, at(args, now), resetKey, backKey)
 	return err
 }
 

@@ -62,7 +62,7 @@ type call struct {
 	limit    *limits.Attempt
 	strategy *Strategy
 	script   *script
-	now      *time.Time
+	now      reading
 	args     []any // the command; nil if there is nothing to call
 	possible bool  // the request can pass
 	cmd      *redis.ZeroCopyStringCmd
@@ -83,9 +83,9 @@ func (c *call) prepare(op limits.Op) {
 	case op != limits.OpRefund:
 		c.args = on(args, key)
 	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else nothing is to give back
-		end := instantOf(taken.ExpiresAt)
 		c.script = c.script.load().takingBack
-		c.args = on(append(args, end.s, end.ns, ""), key, resetKey, backKey)
+		c.args = on(append(append(args, c.now.refunded(taken.ExpiresAt, r.Duration)...), ""), key, resetKey,
+			backKey)
 	}
 }
 

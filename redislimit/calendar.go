@@ -28,15 +28,11 @@ func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Calendar 
 	if err != nil {
 		panic("redislimit: " + err.Error())
 	}
-	now := s.now
-	if now == nil {
-		now = time.Now
-	}
 	// The name of a zone may be anything, and a key has its braces around the caller.
 	name := strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(of.String())
 	return &Calendar{Strategy{
 		store: s, kind: "calendar", script: calendarWindow,
-		protocol: &dated{of: of, name: name, now: now},
+		protocol: &dated{of: of, name: name, now: func() time.Time { return s.read().now }},
 	}}
 }
 

@@ -13,11 +13,12 @@
 //
 // # What a decision is
 //
-// One Lua script, one key, one round trip. The script reads the clock of the server (unless
-// Config.Now is set), so the clocks of the processes do not matter. Its key has a time to live from
-// its first write on, and a key that has lost it gets a new one on the next call. A Result's
-// ExpiresAt is an instant of the clock that decided. Scripts travel by their digest; a server that
-// does not know one (NOSCRIPT, so nothing was counted) is sent the source, once.
+// One Lua script, one key, one round trip. The script decides by the clock of the server (unless
+// Config.Now is set), and answers with it, so a Result's ExpiresAt is an instant of this process,
+// late or early by at most the round trip, however much the clocks differ. Its key has a time to
+// live from its first write on; one that has lost it gets a new one on the next call. Scripts
+// travel by their digest; a server that does not know one (NOSCRIPT, so nothing was counted) is
+// sent the source, once.
 //
 // Reset removes the key, and leaves another, which ends in ":reset", for as long as the first would
 // have lived. Admit reads it, so that what was admitted before is not given back after it. Reset,

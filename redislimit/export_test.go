@@ -8,15 +8,32 @@ import (
 // SortedSet is NewSortedSetCounterStrategy for any Store.
 func SortedSet(s *Store) *Strategy { return s.sortedSet() }
 
-// WithScript returns a copy of s with the given script.
-func WithScript(s *Strategy, text string) *Strategy {
+// WithReleased returns a copy of s with a script that was released, which knows no span after an
+// instant, and does not end its reply with the clock.
+func WithReleased(s *Strategy, text string) *Strategy {
 	other := *s
-	other.script = newScript(text, s.script.values)
+	other.script = newScript("local function released(ARGV)\n"+text+`
+end
+local args = ARGV
+local op, clock = string.match(args[1], '^(%a+)(.*)$')
+if op == 'seed' or op == 'refund' or op == 'return' then args = {unpack(ARGV, 1, #ARGV - 2)} end
+if clock == '' then
+  local time = redis.call('TIME')
+  clock = ' ' .. time[1] .. ' ' .. time[2] .. '000'
+  args[1] = op .. clock
+end
+return released(args) .. clock`, s.script.values)
 	return &other
 }
 
-// Digest returns the SHA-1 digest of the script of s.
-func Digest(s *Strategy) string { return s.script.digest.(string) }
+// SetHere sets the clock of this process.
+func SetHere(s *Store, now func() time.Time) { s.clocks.start(now) }
+
+// ServerNow returns what the server's clock is taken to show at an instant of this process.
+func ServerNow(s *Store, now time.Time) time.Time {
+	at := s.clocks.server(now)
+	return time.Unix(at.s, at.ns)
+}
 
 // Beat makes one more beat of h.
 func Beat(ctx context.Context, h *Heartbeat) error { return h.beat(ctx) }

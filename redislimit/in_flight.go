@@ -99,5 +99,5 @@ func (p *place) Release(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.of.takeBack(ctx, key, append(args, ""))
+	return p.of.takeBack(ctx, key, append(args, ""), p.of.store.read())
 }

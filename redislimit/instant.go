@@ -66,16 +66,11 @@ func (i instant) minus(j instant) int64 {
 // valid reports whether a script can have written i.
 func (i instant) valid() bool { return i.ns >= 0 && i.ns < second }
 
-// time returns i as a time.Time, in 2262 if it is later: counted from now, the reading it was
-// decided by, if the caller brought one, so that it has the location and the monotonic reading of
-// that clock.
-func (i instant) time(now *time.Time) time.Time {
+// time returns i as a time.Time, in 2262 if it is later: counted from now, a reading of the same
+// clock, so that it has the location and the monotonic reading of that.
+func (i instant) time(now time.Time) time.Time {
 	if i.s > last || i.s == last && i.ns > math.MaxInt64%second {
 		i = instant{last, math.MaxInt64 % second}
 	}
-	t := time.Unix(i.s, i.ns)
-	if now == nil {
-		return t
-	}
-	return now.Add(t.Sub(*now))
+	return now.Add(time.Unix(i.s, i.ns).Sub(now))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // maxSource is the longest Source of a weir.Backlog, in bytes.
@@ -30,8 +31,8 @@ func (s *Strategy) Reconcile(
 	if err != nil {
 		return nil, err
 	}
-	seed, err := s.seedArgs(r, b.Counted)
 	now := s.store.read()
+	seed, err := s.seedArgs(r, b.Counted, now)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (s *Strategy) Reconcile(
 	if err != nil {
 		return nil, err
 	}
-	args := make([]any, head, head+24)
+	args := make([]any, head, head+28)
 	age, known := knownAt(b.CountedAt, now)
 	args = append(args, decision[head], s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
 		s.script.cost, s.script.width, age, known, reset, len(seed))
@@ -89,21 +90,18 @@ func numberOf(source string) int64 {
 // second more: clocks differ, and commands take time to arrive.
 const slack = 100 * time.Millisecond
 
-// knownAt returns how long ago an instant was, and the instant, in ms, both rather too long ago. A
-// command may arrive long after it was sent, when only the instant is right, and the clock of this
-// process may be wrong, when only its differences are right.
-func knownAt(at time.Time, now *time.Time) (age, unix int64) {
-	if now == nil {
-		here := time.Now()
-		now = &here
-	}
-	ago := max(0, now.Sub(at))
+// knownAt returns how long ago an instant was, and the instant by the script's clock, in ms, both
+// rather too long ago. A command may arrive long after it was sent, when only the instant is right,
+// and the server's clock may have been set, when only the difference is right.
+func knownAt(at time.Time, now reading) (age, unix int64) {
+	ago := max(0, now.now.Sub(at))
 	ago += slack + ago/1024
-	return int64(ago / time.Millisecond), now.Add(-ago).UnixMilli()
+	known, _ := arith.FloorDiv(now.server(now.now.Add(-ago)).unixNano(), msec)
+	return int64(ago / time.Millisecond), known
 }
 
 // seedArgs returns the script's own arguments of a seed, none if there is nothing to seed.
-func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result) ([]any, error) {
+func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result, now reading) ([]any, error) {
 	if counted == nil || counted.TotalRequests == 0 || counted.ExpiresAt.IsZero() {
 		return nil, nil
 	}
@@ -111,8 +109,7 @@ func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result) ([]any, error
 	if err != nil {
 		return nil, err
 	}
-	end := instantOf(counted.ExpiresAt)
-	return append(args[head+2:], end.s, end.ns), nil
+	return append(args[head+2:], now.seeded(counted.ExpiresAt)...), nil
 }
 
 // Warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts

@@ -23,7 +23,7 @@ var sources embed.FS
 type script struct {
 	source string
 	digest any // a string, ready to be an argument: SHA-1 in hex, the name EVALSHA knows the script by
-	values int // how many numbers it returns
+	values int // how many numbers it returns: of one that decides the last two are its clock
 
 	// Where the cost stands among the script's own arguments, from 1, and in how many: 1, or 2 if
 	// it is a time.
@@ -34,16 +34,16 @@ type script struct {
 }
 
 var (
-	fixedWindow    = load("fixed_window", 3, 3, 1)
-	inFlight       = load("in_flight", 4, 4, 1)
-	calendarWindow = load("calendar", 3, 6, 1)
-	slidingWindow  = load("sliding_window", 4, 3, 1)
-	slidingLog     = load("sliding_log", 4, 3, 1)
-	sortedSet      = load("sorted_set", 4, 3, 1)
-	tokenBucket    = load("token_bucket", 5, 1, 2)
-	tiered         = load("tiers", 4, 2, 1)
-	counter        = load("counter", 4, 4, 1)
-	list           = load("list", 4, 4, 1)
+	fixedWindow    = load("fixed_window", 5, 3, 1)
+	inFlight       = load("in_flight", 6, 4, 1)
+	calendarWindow = load("calendar", 5, 6, 1)
+	slidingWindow  = load("sliding_window", 6, 3, 1)
+	slidingLog     = load("sliding_log", 6, 3, 1)
+	sortedSet      = load("sorted_set", 6, 3, 1)
+	tokenBucket    = load("token_bucket", 7, 1, 2)
+	tiered         = load("tiers", 6, 2, 1)
+	counter        = load("counter", 6, 4, 1)
+	list           = load("list", 6, 4, 1)
 	reset          = load("reset", 1, 0, 0)
 	heartbeat      = load("heartbeat", 2, 0, 0)
 )
@@ -138,22 +138,13 @@ func (s *Store) args(op any) []any {
 	return append(make([]any, head, head+12), op, s.grace)
 }
 
-// at sets the clock of a command: that of the server if now is nil.
-func at(args []any, now *time.Time) []any {
-	if now != nil {
-		n := instantOf(*now)
+// at sets the clock of a command, if it is not that of the server.
+func at(args []any, now reading) []any {
+	if now.clocks == nil {
+		n := instantOf(now.now)
 		args[head] = fmt.Sprint(args[head], " ", n.s, " ", n.ns)
 	}
 	return args
-}
-
-// read reads the clock of Config.Now; nil stands for the server's.
-func (s *Store) read() *time.Time {
-	if s.now == nil {
-		return nil
-	}
-	now := s.now()
-	return &now
 }
 
 // called reports a call that began at start to Config.OnCall.
@@ -211,7 +202,10 @@ func unparsable(err error) bool {
 // numbers are the reply of a script.
 type numbers [maxNumbers]int64
 
-const maxNumbers = 5 + admissionValues
+const maxNumbers = 7 + admissionValues
+
+// clock returns the clock that a reply of a deciding script ends with.
+func (sc *script) clock(v numbers) instant { return instant{v[sc.values-2], v[sc.values-1]} }
 
 // parse reads exactly n whole numbers with one space between, as the scripts write them. The first
 // is 0 or 1.

@@ -39,14 +39,15 @@ func (l *Log) Hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err e
 	defer func() { l.store.called(start, err) }()
 	bounded, cancel := l.store.deadlines.Within(ctx)
 	defer cancel()
+	now := l.store.read()
 	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key},
-		at(args, l.store.read())[head:]...).StringSlice()
+		at(args, now)[head:]...).StringSlice()
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
 	hits = make([]weir.Hit, 0, len(texts))
 	for _, text := range texts {
-		e, err := parseHit(text)
+		e, err := parseHit(text, now)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +59,7 @@ func (l *Log) Hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err e
 }
 
 // parseHit reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them.
-func parseHit(text string) (weir.Hit, error) {
+func parseHit(text string, now reading) (weir.Hit, error) {
 	f := strings.SplitN(text, " ", 5)
 	if len(f) != 5 {
 		return weir.Hit{}, fmt.Errorf("%w: entry %.100q", ErrReply, text)
@@ -69,7 +70,7 @@ func parseHit(text string) (weir.Hit, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return weir.Hit{}, fmt.Errorf("%w: entry %.100q: %w", ErrReply, text, err)
 	}
-	return weir.Hit{At: time.Unix(s, ns), Cost: cost, Meta: f[4]}, nil
+	return weir.Hit{At: now.local(instant{s, ns}), Cost: cost, Meta: f[4]}, nil
 }
 
 // rolling is the last Duration.

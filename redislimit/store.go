@@ -63,7 +63,8 @@ type Store struct {
 	prefix    string
 	grace     any              // ms, ready to be an argument
 	now       func() time.Time // nil: the server's clock
-	prompt    bool             // no call outlasts the deadline of its context
+	clocks    clocks
+	prompt    bool // no call outlasts the deadline of its context
 	onCall    func(took time.Duration, err error)
 }
 
@@ -99,5 +100,6 @@ func newStore(c redis.UniversalClient, cfg Config) *Store {
 	s := &Store{client: c, prefix: cmp.Or(cfg.Prefix, DefaultPrefix), now: cfg.Now,
 		onCall: cfg.OnCall, grace: max(0, cmp.Or(cfg.Grace, grace)).Milliseconds()}
 	s.deadlines.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	s.clocks.start(time.Now)
 	return s
 }

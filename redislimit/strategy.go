@@ -98,13 +98,17 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 // only. A Cost over the limit was never admitted, and nothing is refunded. In a log or list it
 // costs 10 µs of the server's time for each later hit; with more than 1000 of them nothing is
 // refunded. It leaves a key of 100 bytes beside the count, for as long as that lives.
+//
+// By the server's clock the ExpiresAt that the script knows is known here up to a round trip: of a
+// log or in flight that hit or lease gives back which is next to it. If the server's clock was set
+// since Run, the refund may be lost. Admit knows its admission exactly.
 func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	key, args, possible, err := s.prepare("refund", r, cost(r))
 	if err != nil || !possible || !taken.Allowed() || taken.ExpiresAt.IsZero() {
 		return err
 	}
-	end := instantOf(taken.ExpiresAt)
-	return s.takeBack(ctx, key, append(args, end.s, end.ns, ""))
+	now := s.store.read()
+	return s.takeBack(ctx, key, append(append(args, now.refunded(taken.ExpiresAt, r.Duration)...), ""), now)
 }
 
 // Seed raises the count of r.Key to counted.TotalRequests. It never lowers it, and does nothing
@@ -140,19 +144,21 @@ func (s *Strategy) decide(
 	return s.result(r, v, possible, now)
 }
 
-// result reads the script's answer on r, decided at now.
+// result reads the script's answer on r, which was asked at now.
 func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
-	now *time.Time) (*weir.Result, decision, error) {
+	now reading) (*weir.Result, decision, error) {
 	d, err := s.protocol.answer(r, v)
-	if err == nil && possible && d.allowed && (d.total > d.limit || d.total < cost(r)) {
+	clock := s.script.clock(v)
+	if err == nil && (!clock.valid() || possible && d.allowed && (d.total > d.limit || d.total < cost(r))) {
 		err = strange(v)
 	}
 	if err != nil {
 		return nil, decision{}, err
 	}
+	now.learn(clock)
 	res := &weir.Result{TotalRequests: uint64(d.total), Limit: d.own}
 	if possible {
-		res.ExpiresAt = d.at.time(now)
+		res.ExpiresAt = now.local(d.at)
 		if d.allowed {
 			res.State = weir.Allow
 		}
@@ -160,18 +166,17 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 	return res, d, nil
 }
 
-// do runs an operation of the script that decides nothing. end is the instant that the operation is
-// about.
+// do runs an operation of the script that decides nothing. end is when the count of a seed expires.
 func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
 	key, args, _, err := s.prepare(op, r, n)
 	if err != nil {
 		return err
 	}
+	now := s.store.read()
 	if end != nil {
-		e := instantOf(*end)
-		args = append(args, e.s, e.ns)
+		args = append(args, now.seeded(*end)...)
 	}
-	_, err = s.store.eval(ctx, s.script, key, at(args, s.store.read()))
+	_, err = s.store.eval(ctx, s.script, key, at(args, now))
 	return err
 }
 

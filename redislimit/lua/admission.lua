@@ -5,9 +5,9 @@
 -- KEYS[2]     string: the number of the last reset; see reset.lua
 -- ARGV        the strategy's
 --
--- Returns what the strategy returns, now in seconds and nanoseconds, and the number of the last reset, or 0.
+-- Returns what the strategy returns, and the number of the last reset, or 0.
 
 --include now
 local op, now = now()
 ARGV[1] = op .. now
-return step(ARGV) .. now .. ' ' .. (redis.call('GET', KEYS[2]) or '0')
+return step(ARGV) .. ' ' .. (redis.call('GET', KEYS[2]) or '0')

@@ -55,7 +55,7 @@ elseif op == 'seed' then
     put(cost)
   end
 elseif op == 'refund' then
-  if not fresh and end_s == END_S and end_ns == END_NS then put(math.max(0, n - cost)) end
+  if not fresh and off(end_s, end_ns) <= OFF then put(math.max(0, n - cost)) end
 end
 heal(ttl())
-return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns)
+return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns) .. clock

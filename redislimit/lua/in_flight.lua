@@ -29,9 +29,21 @@ local function costOf(lease)
   return match(lease, '(%d+)$') + 0
 end
 
--- at returns the leases that end at a stamp: a space comes before all that a stamp is made of, and after it comes '!'.
-local function at(stamp)
-  return call('ZRANGEBYLEX', key, '[' .. stamp, '(' .. stamp .. '!')
+-- at returns the leases that end at END, or next to it: a space comes before all that a stamp is made of, and after it
+-- comes '!'.
+local function at()
+  local off_s, off_ns = math.floor(OFF / 1e9), OFF % 1e9
+  local low = stamp(sub(END_S, END_NS, off_s, off_ns))
+  local all = call('ZRANGEBYLEX', key, '[' .. low, '(' .. stamp(add(END_S, END_NS, off_s, off_ns)) .. '!')
+  local same, least
+  for _, lease in ipairs(all) do
+    local by = off(ended(lease))
+    if string.sub(lease, 22, 22) ~= 'h' then
+      if not least or by < least then same, least = {}, by end
+      if by == least then same[#same + 1] = lease end
+    end
+  end
+  return same or {}
 end
 
 -- Most calls find that no lease is over.
@@ -82,10 +94,10 @@ local function take()
   return true
 end
 
--- refund takes c from the leases that end at an instant, but those that are held.
+-- refund takes c from the leases that end at END, but those that are held.
 local function refund(c)
-  for _, lease in ipairs(at(stamp(END_S, END_NS))) do
-    if c > 0 and string.sub(lease, 22, 22) ~= 'h' then
+  for _, lease in ipairs(at()) do
+    if c > 0 then
       local had = costOf(lease)
       local back = math.min(had, c)
       call('ZREM', key, lease)
@@ -130,4 +142,4 @@ if op ~= 'peek' then
   keep()
   if used > 0 then call('PEXPIRE', key, int(math.max(life, call('PTTL', key)))) end
 end
-return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns)
+return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns) .. clock

@@ -104,9 +104,9 @@ elseif op == 'seed' then
     push(cost - n)
   end
 elseif op == 'refund' then
-  if first and end_s == END_S and end_ns == END_NS then refund(cost) end
+  if first and off(end_s, end_ns) <= OFF then refund(cost) end
 elseif op == 'return' then
   if first then refund(cost, args[8] + 0, args[9] + 0) end
 end
 heal(ttl())
-return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns)
+return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns) .. clock

@@ -42,10 +42,10 @@ if last and op == 'run' then
     if need <= 0 and sum + cost <= MAX then
       call('RPUSH', key, struct.pack(ELEMENT, s, ns, cost, sum + cost, first_s, first_ns, first_cost, base) .. meta)
       call('PEXPIRE', key, format('%d', d + grace))
-      return format('1 %d %d %d', used + cost, s, ns)
+      return format('1 %d %d %d', used + cost, s, ns) .. clock
     elseif need > 0 and need <= first_cost then
       if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', d + grace)) end
-      return format('0 %d %d %d', used, first_s, first_ns)
+      return format('0 %d %d %d', used, first_s, first_ns) .. clock
     end
   end
 end
@@ -123,10 +123,16 @@ local function leaver(need)
   return at(math.min(length - 1, rank(over, function(h) return (h.sum - base) % WRAP >= need end)))
 end
 
+--include nearest
 -- refund takes c away from the hits of an instant, the newest first, and from the sums of all that follow. A hit whose
 -- cost is 0 stays. It costs 10 µs a hit that follows: with more than 1000 of them nothing is given back.
 local function refund(hit_s, hit_ns, c)
-  local from = rank(over, function(h) return not before(h.s, h.ns, hit_s, hit_ns) end)
+  local function from_it(h) return not before(h.s, h.ns, hit_s, hit_ns) end
+  local from = rank(over, from_it)
+  if OFF > 0 then
+    hit_s, hit_ns = nearest(hit_s, hit_ns, from > over and at(from - 1), from < length and at(from))
+    from = rank(over, from_it)
+  end
   if length - from > 1000 then return end
   local elements, hits, given = call('LRANGE', key, int(from), '-1'), {}, {}
   for i = #elements, 1, -1 do
@@ -163,4 +169,4 @@ elseif op == 'refund' and before(clock_s, clock_ns, END_S, END_NS) then
   refund(taken_s, taken_ns, cost)
 end
 heal(d + grace)
-return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns)
+return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns) .. clock

@@ -17,13 +17,13 @@ local left = d - ms % d
 local w = (ms + left) / d - 1
 local field = format('%d', w)
 
-local clock = ms
+local read = ms
 local there = call('HMGET', key, field, format('%d', w - 1), format('%d', w + 1))
 if there[3] or not there[1] then
   for _, f in ipairs(call('HKEYS', key)) do
     if f + 0 > w then w, ms, left, field = f + 0, f * d, d, f end
   end
-  if ms > clock then there = call('HMGET', key, field, format('%d', w - 1)) end
+  if ms > read then there = call('HMGET', key, field, format('%d', w - 1)) end
 end
 local n, previous = (there[1] or 0) + 0, (there[2] or 0) + 0
 
@@ -52,13 +52,13 @@ if there[1] and op == 'run' then
     call('HINCRBY', key, field, args[5])
     reply = '1 %d %d %d'
   end
-  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', left + d + ms - clock + grace)) end
-  return format(reply, n, previous, ms)
+  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', left + d + ms - read + grace)) end
+  return format(reply, n, previous, ms) .. clock
 end
 
 --include instants
 
-local ttl = left + d + ms - clock + grace
+local ttl = left + d + ms - read + grace
 local oldest, after = w - 1, w + 1
 
 --include windows
@@ -74,11 +74,11 @@ elseif op == 'charge' then
 elseif op == 'seed' then
   if before(s, ns, END_S, END_NS) and n < cost - weight then put(cost - weight) end
 elseif op == 'refund' then
-  local taken = math.floor(millis(END_S, END_NS) / d) - 2
+  local taken = edge(d) - 2
   local in_it = count(taken)
   if taken >= w - 1 and in_it > 0 then
     call('HSET', key, int(taken), int(math.max(0, in_it - cost)))
   end
 end
 heal(ttl)
-return format('%d %d %d %d', allowed and 1 or 0, n, previous, ms)
+return format('%d %d %d %d', allowed and 1 or 0, n, previous, ms) .. clock

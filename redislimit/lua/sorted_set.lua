@@ -39,10 +39,10 @@ if op == 'run' then
     local member = format('%016d %d %d %d %d ', tonumber(seq) + 1, s, ns, cost, sum + cost) .. meta
     call('ZADD', key, format('%d', s * 1000 + (ns - ns % 1e6) / 1e6), member)
     call('PEXPIRE', key, format('%d', d + grace))
-    return format('1 %d %d %d', used + cost, s, ns)
+    return format('1 %d %d %d', used + cost, s, ns) .. clock
   elseif live and need > 0 and need <= first_cost + 0 then
     if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', d + grace)) end
-    return format('0 %d %s %s', used, first_s, first_ns)
+    return format('0 %d %s %s', used, first_s, first_ns) .. clock
   end
 end
 
@@ -103,9 +103,19 @@ local function leaver(need)
   return at(low)
 end
 
+--include nearest
 -- refund takes c away from the hits of an instant, the newest first, and from the sums of all that follow. It costs
 -- 10 µs a hit that follows: with more than 1000 of them nothing is given back.
 local function refund(hit_s, hit_ns, c)
+  if OFF > 0 then
+    local from = call('ZCOUNT', key, '-inf', '(' .. int(millis(hit_s, hit_ns)))
+    local last, next = from > 0 and at(from - 1), at(from)
+    while next and before(next.s, next.ns, hit_s, hit_ns) do
+      from = from + 1
+      last, next = next, at(from)
+    end
+    hit_s, hit_ns = nearest(hit_s, hit_ns, last, next)
+  end
   if call('ZCOUNT', key, int(millis(hit_s, hit_ns)), '+inf') > 1000 then return end
   local members, hits, given = call('ZRANGEBYSCORE', key, int(millis(hit_s, hit_ns)), '+inf'), {}, {}
   for i = #members, 1, -1 do
@@ -143,4 +153,4 @@ elseif op == 'refund' and before(clock_s, clock_ns, END_S, END_NS) then
   refund(taken_s, taken_ns, cost)
 end
 heal(d + grace)
-return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns)
+return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns) .. clock

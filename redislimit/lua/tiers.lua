@@ -5,7 +5,7 @@
 -- ARGV[3]     g, ms
 -- ARGV[4]     cost, hits (seed: the count to come up to)
 -- ARGV[5..]   for each tier: how many slices it looks at, the current one included; its limit, hits
--- the last two, of return, beside those of clock.lua: when the slice of the admission begins, Unix seconds and nanoseconds
+-- the last four, see clock.lua: of return the instant is when the slice of the admission begins
 --
 -- Returns "allowed tier used slice": 1 or 0; the tier that binds, from 0; its count with this request if it is allowed;
 -- and the number of the slice with whose start that tier has room again (allowed: has forgotten everything).
@@ -32,7 +32,7 @@ end
 -- It gets room when slices worth the missing cost have left its span. The last tier, which most often is the longest,
 -- comes first. Once it denies, a run looks at a shorter one only if that may get room as late: a client sends no run with a
 -- cost that a tier can never admit, but a peek.
-local stop = (op == 'seed' or op == 'refund' or op == 'return') and #args - 2 or #args
+local stop = (op == 'seed' or op == 'refund' or op == 'return') and #args - 4 or #args
 local allowed, never, tier, used, slice = true, false, 0, 0, 0
 local least, latest -- room; slice
 local most, longest = 0, 0
@@ -84,7 +84,7 @@ if op == 'run' and (have or not allowed) then
     reply = '1 %d %d %d'
   end
   if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
-  return format(reply, (tier - 5) / 2, used, slice)
+  return format(reply, (tier - 5) / 2, used, slice) .. clock
 end
 
 --include instants
@@ -119,8 +119,7 @@ end
 -- refund takes the cost out of the slice it was put into. A return names the instant at which that begins. A refund names
 -- the end of the period, a tier's length later; which tier's, it does not say: of the slices with a cost that it can have
 -- been, the latest gives it back.
-local function refund(at_s, at_ns)
-  local at = math.floor(millis(at_s, at_ns) / g)
+local function refund(at)
   local from, count
   for i = 1, #stored, 2 do
     local began, there = stored[i], stored[i + 1]
@@ -145,9 +144,9 @@ elseif op == 'seed' then
   -- The sum that is nearest comes up to it; what the others lack of it is not made up for.
   if before(s, ns, END_S, END_NS) and most < cost then put(current, plus(have, cost - most)) end
 elseif op == 'refund' then
-  refund(END_S, END_NS)
+  refund(edge(g))
 elseif op == 'return' then
-  refund(args[#args - 1] + 0, args[#args] + 0)
+  refund(math.floor(millis(args[#args - 3] + 0, args[#args - 2] + 0) / g))
 end
 heal(ttl)
-return format('%d %d %d %d', allowed and 1 or 0, (tier - 5) / 2, used, slice)
+return format('%d %d %d %d', allowed and 1 or 0, (tier - 5) / 2, used, slice) .. clock

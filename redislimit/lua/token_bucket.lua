@@ -12,7 +12,7 @@
 -- last use, if that is later: a clock that is set back adds no tokens. See internal/core/algorithm for a spacing that changes.
 
 --include clock
-local now = time and time[1] .. ' ' .. time[2] .. '000' or format('%d %d', s, ns)
+local now = clock
 local cost_s, cost_ns, each = args[3] + 0, args[4] + 0, args[7]
 
 local clock_s, clock_ns = s, ns
@@ -24,7 +24,7 @@ if stored then
   tat_s, tat_ns = tat_s + 0, tat_ns + 0
   if spacing ~= '' then
     own, used_s, used_ns = spacing, used_s + 0, used_ns + 0
-    if s < used_s or (s == used_s and ns < used_ns) then s, ns, now = used_s, used_ns, format('%d %d', used_s, used_ns) end
+    if s < used_s or (s == used_s and ns < used_ns) then s, ns, now = used_s, used_ns, format(' %d %d', used_s, used_ns) end
   end
 end
 
@@ -55,11 +55,11 @@ if op == 'run' or op == 'peek' then
   if op == 'run' and (allowed or changed) then
     -- What is left of the period, which ends at the TAT, rounded up.
     local life = (tat_s - clock_s) * 1000 + (tat_ns - clock_ns) / 1e6 + 1 + grace
-    call('PSETEX', key, format('%d', life), text .. ' ' .. each .. ' ' .. now)
+    call('PSETEX', key, format('%d', life), text .. ' ' .. each .. now)
   elseif op == 'run' and call('PTTL', key) == -1 then
     call('PEXPIRE', key, format('%d', (tat_s - clock_s) * 1000 + (tat_ns - clock_ns) / 1e6 + 1 + grace))
   end
-  return (allowed and '1 ' or '0 ') .. text .. ' ' .. now
+  return (allowed and '1 ' or '0 ') .. text .. now .. clock
 end
 
 --include instants
@@ -75,7 +75,7 @@ local function ttl()
 end
 
 local function put()
-  call('PSETEX', key, int(ttl()), format('%d %d ', tat_s, tat_ns) .. own .. ' ' .. now)
+  call('PSETEX', key, int(ttl()), format('%d %d ', tat_s, tat_ns) .. own .. now)
   alive = true
 end
 
@@ -100,4 +100,4 @@ elseif op == 'refund' then
   end
 end
 heal(ttl())
-return format('0 %d %d %s', tat_s, tat_ns, now)
+return format('0 %d %d', tat_s, tat_ns) .. now .. clock

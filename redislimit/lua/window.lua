@@ -13,7 +13,7 @@ if n and op == 'run' then
     reply = '1 %d %s'
   end
   if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', left + grace)) end
-  return format(reply, n, field)
+  return format(reply, n, field) .. clock
 end
 
 --include instants
@@ -34,11 +34,15 @@ elseif op == 'charge' then
 elseif op == 'seed' then
   if before(s, ns, END_S, END_NS) and n < cost then put(cost) end
 elseif op == 'refund' then
-  local taken = d and math.floor(millis(END_S, END_NS) / d) - 1 or END_S
+  local taken = END_S
+  if d then taken = edge(d) - 1 end
+  for i = 4, d and 0 or 6 do -- the ends of a calendar's windows
+    if off(args[i] + 0, 0) <= OFF then taken = args[i] + 0 end
+  end
   local there = count(taken)
   if taken >= w and there > 0 then
     call('HSET', key, int(taken), int(math.max(0, there - cost)))
   end
 end
 heal(ttl)
-return format('%d %d %s', allowed and 1 or 0, n, field)
+return format('%d %d %s', allowed and 1 or 0, n, field) .. clock
