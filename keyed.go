@@ -3,6 +3,8 @@ package weir
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -29,8 +31,21 @@ func (p keyed) Unwrap() Strategy { return p.strategy }
 // Bound reports that the numbers of a request are ignored.
 func (p keyed) Bound() bool { return true }
 
-// CountedKey returns the key that the strategy gets.
-func (p keyed) CountedKey(key string) string { return p.label + JoinKey(key) }
+// CountedKey returns the key that the strategy gets: of one that is too long with the label its
+// digest takes the place, after a character with which no joined key goes on. A key that is too
+// long without the label stays an error.
+func (p keyed) CountedKey(key string) string {
+	counted := p.label + JoinKey(key)
+	if len(counted) <= maxID || len(key) > maxID {
+		return counted
+	}
+	label, rest := p.label, counted[len(p.label):]
+	if len(label)+1+hex.EncodedLen(sha256.Size) > maxID { // of many tiers
+		label, rest = "", counted
+	}
+	sum := sha256.Sum256([]byte(rest))
+	return label + "#" + hex.EncodeToString(sum[:])
+}
 
 // Prompt is that of the strategy; see fallback.Prompt.
 func (p keyed) Prompt() bool {

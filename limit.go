@@ -72,8 +72,9 @@ const maxName = 256
 // [Tiers] ignore both numbers, and a [Calendar] d. With an [InFlight] d is the lease.
 //
 // A strategy of this package counts for the Limit by itself. Any other one, on Redis or with a
-// fallback, gets a key that begins with the name of the Limit, or with its numbers, and takes a few
-// bytes of the 1024. What it cannot do fails with [errors.ErrUnsupported].
+// fallback, gets a key that begins with the name of the Limit, or with its numbers; if that has
+// over 1024 bytes, a digest of the caller's key follows. What it cannot do fails with
+// [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
 	own, ok := asOwn(s)

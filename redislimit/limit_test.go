@@ -1,6 +1,7 @@
 package redislimit_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
@@ -81,6 +83,68 @@ func TestLimitsCountTogetherIfAndOnlyIfTheyAreEqual(t *testing.T) {
 	require.NoError(t, wrapped.Reset(t.Context(), "ann"))
 	take(wrapped, 1, "it was reset")
 	take(one.TokenBucket(7).Limit(5, time.Minute), 3, "another one was reset")
+}
+
+// Keys of up to 1024 bytes count apart under every name, by every strategy, alone, behind a fallback
+// and in near.
+func TestLimitsTakeKeysOf1024BytesUnderEveryName(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.Addr, redislimit.Config{})
+	apart := open(t, server.Addr, redislimit.Config{Prefix: "apart:"})
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	all := map[string]weir.Strategy{}
+	for name, s := range everyStrategy(t, store, fivePerMinute) {
+		all[name] = s
+	}
+	all["near"] = near.NewLeases(near.NewDenials(apart.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{})
+	all["fallback"], err = fallback.New(apart.SlidingLog(), l.SlidingLog(),
+		fallback.Config{Timeout: generous, Instances: 1})
+	require.NoError(t, err)
+	var tiers []weir.Tier
+	for i := range 200 { // whose numbers alone take over 1024 bytes
+		tiers = append(tiers, weir.Tier{Limit: 5, Duration: time.Duration(i+1) * time.Hour})
+	}
+	all["many tiers"], err = store.Tiers(tiers...)
+	require.NoError(t, err)
+	long := func(n int, end string) string { return strings.Repeat("k", n-len(end)) + end }
+	for what, s := range all {
+		for _, name := range []string{"", "n", strings.Repeat("n", 256)} {
+			n, d := uint64(5), 24*time.Hour
+			if _, several := s.(*redislimit.Tiers); several {
+				n, d = 0, 0
+			}
+			m, err := weir.NewLimit(s, n, d)
+			require.NoError(t, err)
+			if name != "" {
+				m = m.Named(name)
+			}
+			for _, key := range []string{"k", long(750, "a"), long(763, "a"), long(764, "a"), long(1000, "a"),
+				long(1024, "a"), long(1024, "b")} {
+				out, err := m.Take(t.Context(), key, 1)
+				require.NoError(t, err, "%s of %d bytes, a key of %d", what, len(name), len(key))
+				assert.EqualValues(t, 1, out.TotalRequests, "%s: %d bytes", what, len(key))
+				out, err = m.Peek(t.Context(), key)
+				require.NoError(t, err)
+				assert.EqualValues(t, 2, out.TotalRequests, "%s: %d bytes", what, len(key))
+				require.NoError(t, m.Reset(t.Context(), key))
+				out, err = m.Take(t.Context(), key, 1)
+				require.NoError(t, err)
+				assert.EqualValues(t, 1, out.TotalRequests, "%s: %d bytes, after a Reset", what, len(key))
+			}
+			_, err = m.Take(t.Context(), long(1025, "a"), 1)
+			assert.ErrorIs(t, err, weir.ErrID, what)
+			assert.False(t, m.FailOpen().Allow(long(1025, "a")), what)
+		}
+	}
+	name := strings.Repeat("r", 256)
+	m := store.List().Limit(5, time.Hour).Named(name)
+	require.True(t, m.Allow(long(1024, "a")))
+	require.True(t, m.Allow("short"))
+	n, err := store.List().ResetPrefix(t.Context(), weir.JoinKey(name), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
 }
 
 // A limit with a name counts in the keys that a Policy of that name has left in a server: those
