@@ -1,6 +1,8 @@
 package httplimit_test
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -101,6 +103,33 @@ func testKeys(t *testing.T, cfg httplimit.Config) {
 	assert.Equal(t, httplimit.DenyEntry{Key: "ann", Until: entries[0].Until, Penalty: true},
 		entries[0])
 	assert.True(t, cfg.DenyList.Remove(httplimit.DenyEntry{Key: "ann"}))
+}
+
+// failsFor is a Strategy that cannot decide on one key.
+type failsFor struct {
+	*weir.FixedWindow
+	key string
+}
+
+func (f failsFor) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if r.Key == f.key {
+		return nil, errDown
+	}
+	return f.FixedWindow.Run(ctx, r)
+}
+
+// Of several keys of a policy one that nobody decided on is not shown, wherever it stands.
+func TestAKeyThatNobodyDecidedOnDoesNotBind(t *testing.T) {
+	for _, names := range [][]string{{"down", "ann"}, {"ann", "down"}, {"ann", "down", "bob"}} {
+		l, clock := atNoon()
+		cfg := ofUserAndAlias()
+		cfg.Now, cfg.FailOpen, cfg.Logger = clock.Now, true, slog.New(slog.DiscardHandler)
+		cfg.Policies[0].Keys = func(*http.Request) ([]string, error) { return names, nil }
+		cfg.Policies[0].Strategy = failsFor{l.FixedWindow(), cfg.Policies[0].Key("down")}
+		w := respond(httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok)), by("x", ""))
+		assert.Equal(t, http.StatusOK, w.Code)
+		assert.Equal(t, `"user";r=2;t=60`, w.Header().Get("RateLimit"), names)
+	}
 }
 
 // TestKeysThatAreMistakes has policies that New refuses.

@@ -170,6 +170,33 @@ func TestPolicyKeysAreBounded(t *testing.T) {
 	assert.Equal(t, 4+3, passed, "one of each of four, and the limit of the shared one")
 }
 
+// Keys of different Extractors are different ones, and of one that has one key for each client none
+// counts.
+func TestKeysOfEachExtractorCount(t *testing.T) {
+	for name, row := range map[string]struct {
+		own  httplimit.Extractor
+		most int // users with an org of the same name that have counts of their own
+	}{
+		"a field of its own": {httplimit.Headers("X-Org"), 2},
+		"the address":        {httplimit.RemoteAddr(), 4},
+	} {
+		l, clock := atNoon()
+		cfg := ofUserAndOrg()
+		cfg.Now, cfg.MaxKeysPerClient = clock.Now, 4
+		cfg.Policies[0].Limit, cfg.Policies[1].Limit, cfg.Policies[1].Extractor = 2, 1000, row.own
+		h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+		passed := 0
+		for range 3 {
+			for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+				if respond(h, by(name, name)).Code == 200 {
+					passed++
+				}
+			}
+		}
+		assert.Equal(t, 2*row.most+2, passed, name)
+	}
+}
+
 // Config's keys are not counted where no policy counts under them.
 func TestKeysThatNoPolicyCountsUnderAreNotBounded(t *testing.T) {
 	l, clock := atNoon()

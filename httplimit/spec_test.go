@@ -188,29 +188,65 @@ func TestJitterOnlyAddsDelay(t *testing.T) {
 	}
 }
 
-// A guard for all requests and one for a route send one number, that of the limit that binds.
+// A guard for all requests and one for a route send the fields of one limit, that which binds: those
+// of a guard around it, or of a middleware that is no guard, are replaced, or stay, as a whole.
 func TestLegacyHeadersOfNestedGuards(t *testing.T) {
+	in := func(s int64) string { return strconv.FormatInt(noon.Unix()+s, 10) }
+	const second = time.Second
 	for name, row := range map[string]struct {
 		outer, inner weir.Strategy
-		limit, left  string
+		want         [4]string // by the order of Fields
 	}{
-		"the outer binds":  {admitting(98, time.Second), admitting(1, time.Second), "100", "2"},
-		"the inner binds":  {admitting(1, time.Second), admitting(98, time.Second), "100", "2"},
-		"the inner denies": {admitting(99, time.Second), denying(100, time.Second), "100", "0"},
+		"the outer binds":     {admitting(98, second), admitting(1, 2*second), [4]string{"200", "2", in(1)}},
+		"the inner binds":     {admitting(1, second), admitting(98, 2*second), [4]string{"100", "2", in(2)}},
+		"both have as much":   {admitting(98, second), admitting(98, 2*second), [4]string{"200", "2", in(1)}},
+		"one less is enough":  {admitting(98, second), admitting(99, 2*second), [4]string{"100", "1", in(2)}},
+		"the inner denies":    {admitting(99, second), denying(100, 2*second), [4]string{"100", "0", in(2), "2"}},
+		"beside one used up":  {admitting(100, second), denying(100, 2*second), [4]string{"100", "0", in(2), "2"}},
+		"nothing is left":     {admitting(100, second), admitting(100, 2*second), [4]string{"200", "0", in(1)}},
+		"another middleware":  {nil, admitting(98, 2*second), [4]string{"100", "2", in(2)}},
+		"which says a number": {nil, admitting(1, 2*second), [4]string{"7", "3", "soon", "9"}},
+		"and the inner denies": {nil, denying(100, 2*second),
+			[4]string{"100", "0", in(2), "2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := hundred()
 			cfg.Headers = httplimit.HeadersLegacy
 			w := httptest.NewRecorder()
-			inner := httplimit.New(row.inner, cfg)(&hello{})
-			httplimit.New(row.outer, cfg)(inner).ServeHTTP(w, from("203.0.113.7:5000"))
-			for _, field := range httplimit.HeadersLegacy.Fields()[:3] {
-				assert.Len(t, w.Header()[field], 1, field)
+			h := httplimit.New(row.inner, cfg)(&hello{})
+			if row.outer != nil {
+				cfg.Limit = 200
+				h = httplimit.New(less(row.outer), cfg)(h)
+			} else {
+				for i, value := range []string{"7", "3", "soon", "9"} {
+					w.Header().Set(httplimit.HeadersLegacy.Fields()[i], value)
+				}
+				if name == "another middleware" {
+					w.Header().Set("X-RateLimit-Remaining", "many")
+				}
 			}
-			assert.Equal(t, row.limit, w.Header().Get("X-RateLimit-Limit"))
-			assert.Equal(t, row.left, w.Header().Get("X-RateLimit-Remaining"))
+			h.ServeHTTP(w, from("203.0.113.7:5000"))
+			for i, field := range httplimit.HeadersLegacy.Fields() {
+				var want []string
+				if row.want[i] != "" {
+					want = []string{row.want[i]}
+				}
+				assert.Equal(t, want, w.Header()[field], field)
+			}
 		})
 	}
+}
+
+// less is a Strategy of 200 that has counted 100 more than s, of 100.
+func less(s weir.Strategy) weir.Strategy {
+	fake := s.(*weirtest.Fake)
+	answer := fake.Answer
+	return &weirtest.Fake{Now: fake.Now, Answer: func(
+		ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		res, err := answer(ctx, r, now)
+		res.TotalRequests += 100
+		return res, err
+	}}
 }
 
 func TestLegacyHeaders(t *testing.T) {

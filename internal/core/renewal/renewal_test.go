@@ -1,6 +1,8 @@
 package renewal
 
 import (
+	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -99,5 +101,89 @@ func TestAtMostWidthCallsAtATime(t *testing.T) {
 		assert.EqualValues(t, Width, most.Load())
 		synctest.Wait()
 		assert.False(t, r.running)
+	})
+}
+
+// An item that is due before those that are waited for is called when it is due.
+func TestAnItemThatIsDueSoonerIsCalledFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Renewer
+		begun := time.Now()
+		late := &call{again: time.Hour, begun: begun}
+		r.Add(&late.Item, late, time.Minute)
+		time.Sleep(second)
+		soon := &call{begun: begun}
+		r.Add(&soon.Item, soon, second)
+		time.Sleep(2 * time.Minute)
+		r.Remove(&late.Item)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{2 * second}, soon.at)
+		assert.Equal(t, []time.Duration{time.Minute}, late.at)
+		assert.False(t, r.running)
+	})
+}
+
+// Whatever is added, repeated and removed, each item is called at its instants and at no others.
+func TestEachOfManyItemsIsCalledWhenItIsDue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Renewer
+		random := rand.New(rand.NewPCG(1, 2))
+		begun := time.Now()
+		var all []*call
+		var want [][]time.Duration
+		for range 300 {
+			c := &call{begun: begun, again: time.Duration(1+random.IntN(60)) * second}
+			first := time.Duration(1+random.IntN(100)) * second
+			ends := time.Since(begun) + time.Duration(random.IntN(200))*second
+			ends += second / 4 // no item is due then
+			var due []time.Duration
+			for at := time.Since(begun) + first; at < ends; at += c.again {
+				due = append(due, at)
+			}
+			all, want = append(all, c), append(want, due)
+			r.Add(&c.Item, c, first)
+			time.AfterFunc(ends-time.Since(begun), func() { r.Remove(&c.Item) })
+			time.Sleep(time.Duration(random.IntN(3)) * second)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		for i, c := range all {
+			assert.Equal(t, want[i], c.at, i)
+		}
+		assert.False(t, r.running)
+	})
+}
+
+// hung is a Place of which each renewal takes until its context ends.
+type hung struct {
+	begun time.Time
+	at    []time.Duration // of the renewals: begin and end
+}
+
+func (h *hung) Renew(ctx context.Context) (bool, error) {
+	h.at = append(h.at, time.Since(h.begun))
+	<-ctx.Done()
+	h.at = append(h.at, time.Since(h.begun))
+	return false, ctx.Err()
+}
+
+func (h *hung) Release(context.Context) error { return nil }
+
+// A renewal that hangs ends after a third of the lease, so that the next try comes within it.
+func TestARenewalThatHangsLeavesTimeForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, k := &hung{begun: time.Now()}, new(Kept)
+		k.Start(nil, time.Minute, p)
+		time.Sleep(59 * second)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{20 * second, 40 * second, 45 * second}, p.at)
+		time.Sleep(10 * second)
+		assert.NoError(t, k.Release(t.Context()))
+		synctest.Wait()
+		select {
+		case <-k.Lost():
+			t.Error("an error is no loss")
+		default:
+		}
 	})
 }

@@ -305,3 +305,39 @@ func TestWordsOfOneEpochAreSeenTogether(t *testing.T) {
 		require.Zero(t, torn.Load())
 	}
 }
+
+// Every slot that a removed bucket had gets another generation, those with parts of its ID too: a
+// search that is late may still read them. A chunk with a slot whose generations are used up is closed.
+func TestRemovedPartsOfAnIDGetAnotherGeneration(t *testing.T) {
+	p := PeriodOf(2, 1000, 0)
+	id := strings.Repeat("long", 250)
+	for _, tallied := range []bool{false, true} {
+		sh := newShard(tallied)
+		insert(sh, id, &p)
+		c := sh.index.Load().chunks[0].Load()
+		used := 0
+		for n := range c {
+			if sh.chunks[0].free[n/64]>>(n%64)&1 == 0 {
+				used++
+			}
+		}
+		require.Equal(t, 1+(len(id)-ids.Head+partBytes-1)/partBytes, used)
+		remove(sh, id, &p)
+		raised := 0
+		for n := range c {
+			if epoch := c[n].State().Epoch(); epoch > 0 {
+				raised++
+				assert.EqualValues(t, 1, epoch)
+			}
+		}
+		assert.Equal(t, used, raised)
+
+		insert(sh, id, &p)
+		part := sh.index.Load().slot(int(sh.index.Load().slot(0).load(restWord) & countMask))
+		part[stateWord] = (lastGeneration - 1) << CountBits
+		remove(sh, id, &p)
+		assert.Nil(t, sh.index.Load().chunks[0].Load(), "it is closed, and empty")
+		insert(sh, id, &p)
+		check(t, sh)
+	}
+}

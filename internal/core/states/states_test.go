@@ -205,3 +205,28 @@ func TestExpirySeesUsesDuringASweep(t *testing.T) {
 		return new(finishWrong)
 	}), "control: noted before earliest")
 }
+
+// A reclaim leaves an entry that a call has made and not locked yet, for else that call would have to
+// make it again, and another reclaim could remove it again. A sweep removes one that stays so.
+func TestAnEntryUnderConstructionIsNotReclaimed(t *testing.T) {
+	now := int64(time.Hour)
+	tab, r := newTable(&now, 2) // of one shard
+	require.NoError(t, hit(tab, Key{ID: "over", Scale: 1}))
+	now += int64(time.Minute)
+	made, err := tab.insert(tab.shard(someKey), someKey)
+	require.NoError(t, err)
+	budget := 1000
+	assert.Equal(t, 1, tab.Reclaim(now, &budget), "the one that is over")
+	assert.False(t, made.removed)
+	assert.Same(t, made, tab.shard(someKey).find(someKey))
+	assert.EqualValues(t, 1, r.Used())
+	require.NoError(t, hit(tab, someKey))
+	assert.Same(t, made, tab.shard(someKey).find(someKey))
+
+	another := Key{ID: "another", Scale: 10}
+	_, err = tab.insert(tab.shard(another), another)
+	require.NoError(t, err)
+	now += int64(time.Minute)
+	assert.Equal(t, 2, tab.Sweep(now, 1))
+	assert.Zero(t, r.Used())
+}
