@@ -46,7 +46,7 @@ need: # what all tests run against: a real Redis
 needs: need # what those of make verify run against besides: a real browser, curl, Prometheus
 	@.ci/need chromium curl prometheus
 
-test: need ## the tests, with the race detector, without those of verify: some 3 minutes on 2 cores
+test: need ## the tests, with the race detector, without those of verify: some 4 minutes on 2 idle cores
 	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
 
 quick: ## the tests of the core and of fallback, without the race detector: seconds, half a minute to compile
@@ -113,7 +113,8 @@ $(LINT):
 fuzz: ## every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
-mutants: ## what the tests notice of MUTANTS small faults of the core and its layers, each tested by itself, and of all in PURE
+mutants: ## what the tests notice of MUTANTS small faults of the core and its layers, each tested by itself, of all in PURE, and of named ones
+	go run ./proofs/mutants -named
 	go run ./proofs/mutants -n $(MUTANTS)
 	@for p in $(PURE); do echo "== $$p"; go run ./proofs/mutants -n 0 -package $$p || exit 1; done
 

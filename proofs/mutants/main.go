@@ -6,11 +6,14 @@
 //
 //	go run ./proofs/mutants [-n 300] [-seed 1] [-only table.go] [-id table.go:shard.insert] [-list]
 //	go run ./proofs/mutants -package internal/core/arith -n 0
+//	go run ./proofs/mutants -named [-id limit.go]
 //
-// The mutants of another package are tested by its own tests alone.
+// The mutants of another package are tested by its own tests alone, and those of named.go, of any
+// package, each by the one test that is to fail.
 //
-// It fails if the tests fail without a mutant, if an entry of the list matches no mutant, and if
-// more than 5 % of the mutants survive without being listed; of a package by itself, any.
+// It fails if the tests fail without a mutant, if an entry of a list matches no mutant, and if
+// more than 5 % of the mutants survive without being listed; of a package by itself, or of
+// named.go, any.
 package main
 
 import (
@@ -39,6 +42,7 @@ type config struct {
 	id      string        // the beginning of an identifier
 	list    bool          // print the mutants, and test none
 	all     bool          // test the listed equivalents too
+	named   bool          // test those of named.go
 	workers int           // tests at one time
 	timeout time.Duration // of one package's tests
 }
@@ -56,6 +60,7 @@ func main() {
 	flag.StringVar(&cfg.id, "id", "", "test the mutants whose identifier begins with this")
 	flag.BoolVar(&cfg.list, "list", false, "list the mutants and test none")
 	flag.BoolVar(&cfg.all, "all", false, "test the listed equivalents too")
+	flag.BoolVar(&cfg.named, "named", false, "test the mutants of named.go")
 	flag.IntVar(&cfg.workers, "workers", 2, "mutants tested at one time")
 	flag.DurationVar(&cfg.timeout, "timeout", time.Minute,
 		"time limit of one package's tests; a mutant that takes longer is killed")
@@ -70,6 +75,9 @@ func run(cfg config) error {
 	var err error
 	if cfg.root, err = filepath.Abs(cfg.root); err != nil {
 		return err
+	}
+	if cfg.named {
+		return runNamed(cfg)
 	}
 	cfg.pkg = path.Clean(cfg.pkg)
 	dirs := []string{cfg.pkg}

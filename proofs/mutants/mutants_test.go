@@ -125,3 +125,34 @@ func TestListOfEquivalentsMustBeUpToDate(t *testing.T) {
 		}
 	}
 }
+
+// Each named mutant changes a text that is there once, and its test exists.
+func TestNamedMutantsAreCurrent(t *testing.T) {
+	for _, n := range named {
+		m, err := n.mutant("../..")
+		if err != nil {
+			t.Errorf("%s: %v", n.fault, err)
+			continue
+		}
+		if mutated := m.apply(m.pkg.sources[n.file]); n.text == n.with ||
+			!strings.HasSuffix(string(mutated), string(m.pkg.sources[n.file][m.to:])) {
+			t.Errorf("%s: nothing is changed", n.fault)
+		}
+		if !hasTest(t, filepath.Join("../..", n.dir), n.test) {
+			t.Errorf("%s: %s has no %s", n.fault, n.dir, n.test)
+		}
+	}
+}
+
+// hasTest reports whether a package has a test.
+func hasTest(t *testing.T, dir, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		src, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(src), "\nfunc "+test+"(t *testing.T)")
+	})
+}

@@ -19,7 +19,8 @@ type mutant struct {
 	line     int
 	from, to int // offsets
 	with     string
-	change   string // the line before and after, for people
+	change   string  // the line before and after, for people
+	suites   []suite // nil: those of the tester
 }
 
 func (m mutant) String() string { return fmt.Sprintf("%s (line %d) %s", m.id, m.line, m.change) }

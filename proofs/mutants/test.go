@@ -139,7 +139,11 @@ func (t *tester) kill(m mutant) (outcome, string) {
 		panic(err)
 	}
 	defer remove()
-	for _, s := range t.suites {
+	suites := m.suites
+	if suites == nil {
+		suites = t.suites
+	}
+	for _, s := range suites {
 		out, err := t.test(s, overlay, m.operator == "order")
 		switch {
 		case err == nil:
