@@ -134,6 +134,8 @@ func TestErrors(t *testing.T) {
 			"error parsing metadata: config error, key is not of type string: ~"},
 		{"metadata that JSON cannot express", in("{key: k, metadata: {a: [.nan]}}"),
 			"error parsing metadata: .nan"},
+		{"metadata that is a number no service loads", in("{key: k, metadata: 1.5}"),
+			"error checking config: metadata is 1.5; want a map"},
 		{"metadata that is a list", in("{key: k, metadata: [a]}"),
 			"cannot unmarshal a list into metadata"},
 
@@ -244,6 +246,12 @@ func TestWarnings(t *testing.T) {
 			"'shadow_mode' has no effect without a rate_limit"},
 		{"quota_mode without a limit", in("{key: k, quota_mode: true}"),
 			"'quota_mode' has no effect without a rate_limit"},
+		{"metadata that is a text", in("{key: k, " + rateLimit + ", metadata: fast}"),
+			"metadata is fast, and has no effect; want a map"},
+		{"metadata that is a whole number", in("{key: k, " + rateLimit + ", metadata: 5}"),
+			"metadata is 5, and has no effect; want a map"},
+		{"metadata that is a boolean", in("{key: k, " + rateLimit + ", metadata: yes}"),
+			"metadata is yes, and has no effect; want a map"},
 		{"an algorithm without a limit", in("{key: k, metadata: {weir: {algorithm: sliding_log}}}"),
 			"metadata.weir has no effect without a rate_limit"},
 	} {

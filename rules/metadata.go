@@ -21,10 +21,13 @@ var settingKeys = []string{"algorithm", "burst", "calendar", "costs"}
 const costsAfterwards = "afterwards"
 
 // metadata reads a descriptor's metadata into x. It returns weir's own settings, a map, or nil if
-// there are none.
+// there are none. Envoy's service loads a scalar, too, and makes nothing of it.
 func (d *decoder) metadata(x *node, f *field) (settings *field) {
 	switch {
 	case f.absent():
+		return nil
+	case f.value.Kind == yaml.ScalarNode && !refusedNumber(f.value):
+		d.warnf(d.at(f.value), "metadata is %s, and has no effect; want a map", brief(f.value))
 		return nil
 	case f.value.Kind != yaml.MappingNode:
 		d.mistyped(f, "a map")
@@ -124,6 +127,10 @@ func (d *decoder) usualOf(metadata *field) Algorithm {
 	}
 	if d.envoy {
 		d.warnf(d.at(metadata.key), "not portable: Envoy's service refuses metadata at the top of a file")
+	}
+	if metadata.value.Kind == yaml.ScalarNode {
+		d.mistyped(metadata, "a map")
+		return 0
 	}
 	settings := d.metadata(new(node), metadata)
 	if settings == nil {
