@@ -433,7 +433,7 @@ func TestCallbacks(t *testing.T) {
 		<-changes)
 	assert.Equal(t, fallback.Change{From: fallback.Open, To: fallback.HalfOpen, At: now}, <-changes)
 	assert.Equal(t, fallback.Change{From: fallback.HalfOpen, To: fallback.Closed, At: now}, <-changes)
-	require.Eventually(t, func() bool { return i.Stats().Panics == 4 }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return i.Stats().Panics == 4 }, time.Minute, time.Millisecond)
 	stats := i.Stats()
 	assert.Equal(t, now, stats.Since)
 	assert.Equal(t, []uint64{1, 1, 1}, []uint64{stats.Opens, stats.Probes, stats.Failures})

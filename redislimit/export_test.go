@@ -3,10 +3,17 @@ package redislimit
 import (
 	"context"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // SortedSet is NewSortedSetCounterStrategy for any Store.
 func SortedSet(s *Store) *Strategy { return s.sortedSet() }
+
+// OriginalWithin is the Store of the originals, with another timeout.
+func OriginalWithin(c redis.UniversalClient, now func() time.Time, timeout time.Duration) *Store {
+	return originalWithin(c, now, timeout)
+}
 
 // WithReleased returns a copy of s with a script that was released, which knows no span after an
 // instant, and does not end its reply with the clock.

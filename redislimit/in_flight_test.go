@@ -229,8 +229,7 @@ func TestLeasesFollowTheirModel(t *testing.T) {
 func TestAPlaceIsFoundAfterALostAnswer(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
-	s := open(t, proxy.Addr, redislimit.Config{Now: clock.Now,
-		Timeout: 200 * time.Millisecond}).InFlight()
+	s := open(t, proxy.Addr, redislimit.Config{Now: clock.Now}).InFlight()
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 3}
 	inFlight := func() uint64 {
 		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 1 << 20, Duration: time.Minute})

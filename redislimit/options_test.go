@@ -100,6 +100,7 @@ func TestTimeoutAboveTheDefault(t *testing.T) {
 
 // An expired context is classified as Caller, and an expired Timeout as Down.
 func TestClassOfDeadlines(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	s := b.store.FixedWindow()
 	mustRun(t, s, daily)

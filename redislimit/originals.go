@@ -58,8 +58,12 @@ func NewListStrategy(c redis.UniversalClient, now func() time.Time) *Log {
 
 // original is a Store with the keys' lives of the originals: as long as the period, no longer.
 func original(c redis.UniversalClient, now func() time.Time) *Store {
+	return originalWithin(c, now, originalTimeout)
+}
+
+func originalWithin(c redis.UniversalClient, now func() time.Time, timeout time.Duration) *Store {
 	if single, ok := c.(*redis.Client); ok && !single.Options().ContextTimeoutEnabled {
-		c = single.WithTimeout(originalTimeout)
+		c = single.WithTimeout(timeout)
 	}
-	return newStore(c, Config{Now: now, Grace: -1, Timeout: originalTimeout})
+	return newStore(c, Config{Now: now, Grace: -1, Timeout: timeout})
 }

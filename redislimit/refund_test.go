@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// The cost of a refund to the server is bounded, however long the log is. It is exact for recent
-// hits and ignores old ones.
+// The cost of a refund to the server is bounded, however long the log is: make verify measures it. It
+// is exact for recent hits and ignores old ones.
 func TestRefundOfALongLog(t *testing.T) {
 	hits := slow.N(2_000, 8_000, 100_000)
 	server := redistest.Start(t)
@@ -47,7 +47,9 @@ func TestRefundOfALongLog(t *testing.T) {
 			recent := slowest(func() error { return s.Refund(t.Context(), r, last) })
 			old := slowest(func() error { return s.Refund(t.Context(), r, first) })
 			t.Logf("%v, %v of the server's time", recent, old)
-			assert.Less(t, max(recent, old), 200*time.Millisecond, "seconds without the bound")
+			if slow.N(0, 1, 1) > 0 {
+				assert.Less(t, max(recent, old), 200*time.Millisecond, "seconds without the bound")
+			}
 			res := mustPeek(t, s, r)
 			want := uint64(hits + 2 - 1 + 1)
 			if name == "list" {

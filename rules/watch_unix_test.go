@@ -23,7 +23,7 @@ import (
 func TestWatchOfSlowReads(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, syscall.Mkfifo(name, 0o600))
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	var writer sync.WaitGroup
 	writer.Go(func() {
