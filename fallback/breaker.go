@@ -56,7 +56,25 @@ type breaker struct {
 	state  State       // guarded by mu, as all below
 	since  time.Time   // when it came into state
 	slots  [slots]slot // the last Interval
+	run    run         // the failures since the last success
 	raised time.Time   // when epoch last changed
+}
+
+// run counts failures in a row, whatever the time between them, but at least Stall: those of one
+// stall count once.
+type run struct {
+	failed      int
+	first, last time.Duration // since start
+}
+
+// add counts a failure at an instant.
+func (r *run) add(at, stall time.Duration) {
+	if r.failed == 0 {
+		r.first = at
+	}
+	if r.failed == 0 || at-r.last >= stall {
+		r.failed, r.last = r.failed+1, at
+	}
 }
 
 // slots is the number of parts of an Interval, each judged as a whole.
@@ -119,18 +137,20 @@ func (b *breaker) Record(now time.Time, failure error) *Change {
 	}
 	s.calls++
 	if failure == nil {
+		b.run = run{}
 		return nil
 	}
+	at := now.Sub(b.start)
 	s.failed++
-	s.first = min(s.first, now.Sub(b.start))
+	s.first = min(s.first, at)
+	b.run.add(at, b.cfg.Stall)
 	calls, failed, first := 0, 0, s.first
 	for _, s := range b.slots {
 		if s.number > number-slots && s.calls > 0 {
 			calls, failed, first = calls+s.calls, failed+s.failed, min(first, s.first)
 		}
 	}
-	tripped := calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) &&
-		now.Sub(b.start)-first >= b.cfg.Stall
+	tripped := b.trips(calls, failed, at-first) || b.trips(b.run.failed, b.run.failed, at-b.run.first)
 	if tripped || now.Sub(b.raised) >= b.cfg.ProbeInterval {
 		b.raised = now
 		b.epoch.Add(1)
@@ -140,6 +160,13 @@ func (b *breaker) Record(now time.Time, failure error) *Change {
 	}
 	b.opens.Add(1)
 	return b.turn(Open, b.at(now.Add(b.pause())), now, failure)
+}
+
+// trips reports whether the breaker opens if of so many calls so many failed, over the last part of
+// its time.
+func (b *breaker) trips(calls, failed int, over time.Duration) bool {
+	return calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) &&
+		over >= b.cfg.Stall
 }
 
 // Finish ends a probe that was started at started: failure is nil if the breaker closes.
@@ -160,7 +187,7 @@ func (b *breaker) pause() time.Duration {
 
 func (b *breaker) turn(to State, gate int64, now time.Time, cause error) *Change {
 	c := &Change{Partition: b.partition, From: b.state, To: to, At: now, Cause: cause}
-	b.state, b.since, b.slots = to, now, [slots]slot{}
+	b.state, b.since, b.slots, b.run = to, now, [slots]slot{}, run{}
 	b.gate.Store(gate)
 	return c
 }

@@ -43,8 +43,10 @@ func TestBreakerJudgesShares(t *testing.T) {
 		{name: "at one instant, as in a stall", fail: 1000},
 		{name: "a stall of 70 ms with 64 callers", ok: 64, fail: 64, over: 20 * time.Millisecond},
 		{name: "fewer than MinCalls", fail: 4, over: 900 * time.Millisecond},
+		{name: "four in a row, in ten minutes", ok: 100, fail: 4, over: 10 * time.Minute},
 		{name: "five in a second", fail: 5, over: 900 * time.Millisecond, opens: true},
-		{name: "five in ten seconds", fail: 5, over: 10 * time.Second},
+		{name: "five in ten seconds", fail: 5, over: 10 * time.Second, opens: true},
+		{name: "five in ten minutes", ok: 100, fail: 5, over: 10 * time.Minute, opens: true},
 		{name: "an outage under heavy traffic, after a second", ok: 100_000, fail: 1000,
 			over: 1200 * time.Millisecond, opens: true},
 		{name: "an outage under heavy traffic, at first", ok: 100_000, fail: 200,
@@ -63,6 +65,59 @@ func TestBreakerJudgesShares(t *testing.T) {
 				now = now.Add(row.over / time.Duration(row.fail-1))
 			}
 			assert.Equal(t, row.opens, opened)
+		})
+	}
+}
+
+// A success ends a run of failures, and so does the breaker when it closes. Failures of one stall
+// count once.
+func TestRunsOfFailuresOpenTheBreaker(t *testing.T) {
+	const slow = 300 * time.Millisecond
+	cfg, err := Config{Timeout: slow}.withDefaults()
+	require.NoError(t, err)
+	for _, row := range []struct {
+		name  string
+		calls string // one after the other: . is a success, x a failure, X ten failures at once
+		each  time.Duration
+		opens int // the call, from 1; 0: none
+	}{
+		{"one caller of a frozen server", "xxxxx", slow, 5},
+		{"after successes", ".....xxxxx", slow, 10},
+		{"a success in between", "xxxx.xxxx.xxxx", time.Minute, 0},
+		{"and then none", "xxxx.xxxxx", time.Minute, 10},
+		{"one an hour", "xxxxx", time.Hour, 5},
+		{"two stalls", "XX", time.Minute, 0},
+		{"five stalls", "XXXXX", time.Minute, 5},
+		{"more often than Stall", "xxxx", slow / 10, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			now := time.Unix(100, 0)
+			b, opened := newBreaker(cfg, "", now), 0
+			for i, call := range row.calls {
+				now = now.Add(row.each)
+				n, failure := 1, errTest
+				switch call {
+				case '.':
+					failure = nil
+				case 'X':
+					n = 10
+				}
+				for range n {
+					if b.Record(now, failure) != nil && opened == 0 {
+						opened = i + 1
+					}
+				}
+			}
+			assert.Equal(t, row.opens, opened)
+			if opened == 0 {
+				return
+			}
+			b.ProbeDue(now.Add(time.Hour))
+			b.Finish(now, now.Add(time.Hour), nil)
+			for i := range 4 {
+				assert.Nil(t, b.Record(now.Add(time.Duration(i+61)*time.Minute), errTest),
+					"failures before the outage no longer count")
+			}
 		})
 	}
 }

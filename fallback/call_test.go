@@ -30,7 +30,7 @@ func TestOnCall(t *testing.T) {
 			time.Sleep(takes) // in a bubble
 			return &weir.Result{State: weir.Allow}, fails
 		}), nil, fallback.Config{
-			OnFail: fallback.FailOpen, MinCalls: 4, FailureRate: 0.7, Stall: -1,
+			OnFail: fallback.FailOpen, MinCalls: 6, FailureRate: 0.7, Stall: -1,
 			OnError: func(error) { time.Sleep(time.Second) }, // not part of the measured call
 			OnCall: func(took time.Duration, err error) {
 				mu.Lock()
@@ -76,4 +76,24 @@ func TestOnCall(t *testing.T) {
 		assert.Len(t, calls, 8)
 		assert.False(t, errors.Is(late.err, errDown))
 	})
+}
+
+// A server that hangs costs a caller who comes alone five timeouts, or six if the breaker opens only
+// after the next call has begun, however long they are.
+func TestAFrozenServerAndOneCaller(t *testing.T) {
+	for _, timeout := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 10 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFallback(t, primaryFunc(func(ctx context.Context) (*weir.Result, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}), local(t), fallback.Config{Timeout: timeout, ProbeInterval: time.Hour})
+			began := time.Now()
+			for range 20 {
+				assert.Equal(t, fallback.FromLocal, source(t, f, hour))
+			}
+			assert.LessOrEqual(t, time.Since(began), 6*timeout)
+			assert.EqualValues(t, 1, f.Stats().Opens)
+			synctest.Wait()
+		})
+	}
 }

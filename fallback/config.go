@@ -65,8 +65,8 @@ type Config struct {
 	// share FailureRate failed or were late, and the first of these failures is at least Stall ago.
 	// Defaults: DefaultInterval, or twice Stall if that is longer; DefaultMinCalls;
 	// DefaultFailureRate; and Timeout for Stall: a stall of less than twice Timeout does not open it,
-	// however many callers it holds. Negative Stall: none. With less traffic than MinCalls in Interval
-	// the breaker stays closed, and each call waits for up to Timeout.
+	// however many callers it holds. Negative Stall: none. It also opens after MinCalls failures in a
+	// row, each at least Stall after the one before, whatever the time between them.
 	Interval    time.Duration
 	MinCalls    int
 	FailureRate float64
