@@ -25,12 +25,14 @@ import (
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open
+	lost      bool         // primary has answered with less than counted, which is sent again; guarded by mu
 	number    uint64       // different for each account; set by open
 	replaced  atomic.Bool  // the caller was reset
 
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted count     // the last of primary
+	back    takeBacks
 	// the breaker's epoch when the last answered call began: if it has risen since, primary may have
 	// lost its counts, and counted is sent
 	epoch uint64
@@ -70,8 +72,20 @@ func later(t, u time.Time) time.Time { return slices.MaxFunc([]time.Time{t, u}, 
 type count struct {
 	total     uint64
 	at, until time.Time // at: it was known, or before; until: nothing of it counts any more
-	constant  bool      // all of it counts until then, as in a fixed window
+	limit     uint64    // of the request
+	changes   uint32    // of the takeBacks, when the call began that it is the answer to
+	falls     falling
 }
+
+// falling is how a count falls if nothing is admitted.
+type falling uint8
+
+const (
+	evenly      falling = iota // as far as is known
+	atOnce                     // when its window ends
+	oneByOne                   // as in a TokenBucket
+	withWindows                // as in a SlidingWindow: its window counts as a whole, the one before less and less
+)
 
 // now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to
 // decrease evenly, as it does in a token bucket.
@@ -79,7 +93,7 @@ func (c *count) now(now time.Time) uint64 {
 	switch {
 	case !now.Before(c.until):
 		return 0
-	case c.constant || !now.After(c.at):
+	case c.falls == atOnce || !now.After(c.at):
 		return c.total
 	}
 	return uint64(float64(c.total) * float64(c.until.Sub(now)) / float64(c.until.Sub(c.at)))
@@ -124,6 +138,9 @@ func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 		if a = found; a == nil || !reset.IsZero() {
 			a = &account{number: l.numbers.Add(1), reset: reset, sharing: l.unrecordedNow()}
 			a.calls = &a.first
+			if !reset.IsZero() {
+				a.back.begin() // Reset ends it
+			}
 		}
 		if found != nil && found != a {
 			found.replaced.Store(true)

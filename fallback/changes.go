@@ -86,7 +86,7 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	}
 	rest, was := *v.r, *taken // the call may outlive its caller
 	rest.Cost, v.r = cost-owed, &rest
-	return v.send(ctx, calling(limits.OpRefund, &was))
+	return v.takeBack(ctx, &was)
 }
 
 // revocably calls a method of s, but Admit in place of Run. What that returns is stored in
@@ -144,7 +144,7 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		case source != FromPrimary || primary == nil: // Refund would give back what counts no more
 			return nil
 		}
-		return v.send(ctx, calling(limits.OpRefund, taken))
+		return v.takeBack(ctx, taken)
 	}), nil
 }
 
@@ -161,6 +161,9 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour)))
 	defer v.end()
 	_, err := v.call(ctx, (*visit).catchUp)
+	v.a.mu.Lock()
+	v.a.back.end(err == nil, v.began.Add(v.length()))
+	v.a.mu.Unlock()
 	switch err := wrap.Supported(err); {
 	case err == errUndecided && v.a.temporary:
 		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w",

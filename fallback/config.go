@@ -100,7 +100,7 @@ type Config struct {
 	IsDown func(error) bool
 
 	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about
-	// 340 bytes each, up to 750 in an outage. Default DefaultMaxCallers. What local admits for a
+	// 390 bytes each, up to 800 in an outage. Default DefaultMaxCallers. What local admits for a
 	// caller without a place is not charged to primary (Stats.Dropped). Every call takes a place, also
 	// of Peek; callers who owe nothing make room for others.
 	MaxCallers int
@@ -111,8 +111,9 @@ type Config struct {
 	OnCall func(took time.Duration, err error)
 
 	// OnChange is called after each change of a breaker's state, OnError with each error of primary
-	// that callers do not see. They run outside of every lock, possibly concurrently, and should be
-	// fast. Panics are dropped (Stats.Panics).
+	// that callers do not see, and with ErrLost. They run outside of every lock, possibly concurrently,
+	// and should be fast. Panics are dropped (Stats.Panics). Without OnChange slog.Default gets a line
+	// when a breaker opens or closes, and without OnError one for ErrLost: at most one a second each.
 	OnChange func(Change)
 	OnError  func(error)
 

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -59,6 +60,8 @@ type common struct {
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
 	lapser         lapser        // primary, or what it wraps, or nil
+	repeats        bool          // primary may repeat a denial
+	blind          atomic.Bool   // a low count of primary proves nothing; see learn
 	id             string        // the Source of backlogs
 	store          any           // equal for Fallbacks whose calls can be batched
 
@@ -195,10 +198,13 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	if asked := limits.NewAttempt(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}
 	}
+	_, f.repeats = weir.As[wrap.Cache](primary)
 	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
 	f.lapser, _ = weir.As[lapser](primary)
+	f.blind.Store(cfg.OwnLimits)
 	if leases, ok := weir.As[interface{ ShareWith(instances func() int) }](primary); ok {
 		leases.ShareWith(f.Instances)
+		f.blind.Store(true) // they count without what is left of them
 	}
 	return f, nil
 }
@@ -266,6 +272,9 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	return res, err
 }
 
+// length returns how long a period of primary is.
+func (v *visit) length() time.Duration { return cmp.Or(v.window, v.r.Duration) }
+
 // visit is one use of a Fallback by r's caller.
 type visit struct {
 	*Fallback
@@ -276,6 +285,9 @@ type visit struct {
 	epoch uint64   // of the breaker, before the call of primary
 	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
 	late  *pending // the call of primary, if it may outlast the visit
+
+	known   count  // the last of primary before the call began
+	changes uint32 // of the account's takeBacks then
 
 	hurried bool // the caller waits for less than Timeout
 }

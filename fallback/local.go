@@ -106,25 +106,39 @@ func (v *visit) recordDebt(n uint64, res *weir.Result) {
 	a.debts.Add(cost, until, now)
 }
 
-// periodEnd returns when nothing counts any more of the period that res is of, and whether that is
-// a window. The ExpiresAt of a denial is sooner, unless the period is a window: of a calendar, of a
-// primary whose admissions lapse all at once at ExpiresAt, or, if primary does not say when they
-// lapse, one that is aligned to the Unix epoch and has begun. That of Tiers may be a shorter tier's.
-func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, window bool) {
+// periodEnd returns when nothing counts any more of the period that res is of, and how its count
+// falls until then. The ExpiresAt of a denial is sooner, unless that is a window's end. That of
+// Tiers may be a shorter tier's.
+func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, f falling) {
 	end, d := res.ExpiresAt, v.r.Duration
-	switch {
-	case end.IsZero() || v.window != 0:
-		window = !end.IsZero()
-	case v.lapser != nil:
-		until, each, ok := v.lapser.Lapse(v.r, end)
-		window = ok && each == 0 && until.Equal(end)
-	default:
-		window = d > 0 && end.UnixNano()%int64(d) == 0 && end.Sub(now) <= d+10*time.Millisecond
-	}
-	if !window && !res.Allowed() {
+	if f = v.falls(end, now); f != atOnce && !res.Allowed() {
 		end = now.Add(d)
 	}
-	return later(end, now.Add(v.longest)), window
+	return later(end, now.Add(v.longest)), f
+}
+
+// falls returns how a count falls whose Result has this ExpiresAt. If primary does not say when it
+// lapses, it is one of a window if that is aligned to the Unix epoch and has begun.
+func (v *visit) falls(expires, now time.Time) falling {
+	d := v.r.Duration
+	switch {
+	case expires.IsZero():
+	case v.window > 0:
+		return atOnce
+	case v.lapser != nil:
+		until, each, ok := v.lapser.Lapse(v.r, expires)
+		switch {
+		case ok && each > 0:
+			return oneByOne
+		case ok && !until.Equal(expires):
+			return withWindows
+		case ok:
+			return atOnce
+		}
+	case d > 0 && expires.UnixNano()%int64(d) == 0 && expires.Sub(now) <= d+10*time.Millisecond:
+		return atOnce
+	}
+	return evenly
 }
 
 // exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.

@@ -55,10 +55,16 @@ func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err e
 // send is call for a change that may be lost: no answer is no error, nor is a primary that lacks
 // the method.
 func (v *visit) send(ctx context.Context, op operation) error {
-	if _, err := v.call(ctx, op); err != errUndecided {
-		return wrap.Supported(err)
+	_, err := v.call(ctx, op)
+	return sent(err)
+}
+
+// sent returns the error of a change that may be lost.
+func sent(err error) error {
+	if err == errUndecided {
+		return nil
 	}
-	return nil
+	return wrap.Supported(err)
 }
 
 // detach returns what has primary do op for v.late, and what is called when that has ended or is
@@ -110,7 +116,7 @@ func (v *visit) settle(ctx context.Context, now known) {
 	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
 		go func(v visit) { // of its own: the call is another late one
 			v.a.recount(0, wrap.Cost(v.r))
-			_ = v.send(context.WithoutCancel(ctx), calling(limits.OpRefund, p.res))
+			_ = v.takeBack(context.WithoutCancel(ctx), p.res)
 		}(*v)
 	}
 }

@@ -25,6 +25,7 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	if b != nil {
 		v.leave()
 		if res, err = v.primary.Reconcile(ctx, v.r, b); errors.Is(err, errors.ErrUnsupported) {
+			v.byStep()
 			for b, err = nil, nil; err == nil && v.backlog() != nil; {
 				err = v.catchUpInTurn(ctx) // that turn may have begun before a debt of this backlog
 			}
@@ -34,7 +35,9 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 		res, err = v.doPrimary(ctx, limits.OpRun, v.r, nil)
 	}
 	if err == nil {
-		v.record(ctx, b, res)
+		if restored := v.record(ctx, b, res); restored > 0 {
+			v.server.lost(v.b.partition, restored)
+		}
 	}
 	return res, err
 }
@@ -50,14 +53,16 @@ func (v *visit) backlog() *weir.Backlog {
 func (v *visit) missed() *weir.Backlog {
 	a, now := v.a, v.began
 	v.epoch = v.b.epoch.Load()
-	reset, seed := now.Before(a.reset), a.epoch != v.epoch && a.counted.now(now) > 0
+	counted := a.counted.now(now)
+	a.lost = a.lost && counted > 0
+	reset, seed := now.Before(a.reset), (a.epoch != v.epoch || a.lost) && counted > 0
 	if a.debts.Owed(now) == 0 && !reset && !seed {
 		return nil
 	}
 	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number)}
 	b.Charged, b.Total = a.debts.Send()
 	if seed {
-		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: a.counted.now(now),
+		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: counted,
 			ExpiresAt: a.counted.until}
 	}
 	return b
@@ -67,10 +72,10 @@ func (v *visit) missed() *weir.Backlog {
 // was reset since the call began. That local may have no room for the count does not matter: then
 // it has none for the caller's requests either. The count may lack the calls that local counts
 // ahead, so local comes up to both: with the account locked, as local takes these back. The call is
-// under way until then.
-func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
+// under way until then. It returns a count that primary had lost and has again, or 0.
+func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) (restored uint64) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
-	end, window := v.periodEnd(res, now)
+	end, falls := v.periodEnd(res, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
@@ -81,12 +86,15 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	}
 	v.arrive(res.Allowed())
 	v.caughtUp(b)
-	if end.After(now) && (window || res.Allowed()) {
-		a.counted = count{res.TotalRequests, v.began, end, window}
+	possible, fresh := res.Allowed() || !res.ExpiresAt.IsZero(), res.Allowed() || b != nil || !v.repeats
+	if possible && fresh && end.After(now) {
+		c := count{res.TotalRequests, v.began, end, v.r.Limit, v.changes, falls}
+		restored = v.learn(b, c, now, falls == atOnce || res.Allowed())
 	}
 	if seeds && a.debts.Owed(now) == 0 {
 		a.sharing.hold(n, end)
 	}
+	return restored
 }
 
 // caughtUp records in the account, which is locked, that primary has missed nothing of b.

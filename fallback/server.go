@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/core/throttle"
 	"github.com/weirgo/weir/internal/stores/guarded"
 )
 
@@ -39,7 +41,9 @@ type server struct {
 	parts     atomic.Int64 // that have one of others
 	deadlines guarded.Deadlines
 
-	probes, failures, panics, shortDeadlines atomic.Uint64
+	probes, failures, panics, shortDeadlines, losses atomic.Uint64
+
+	changesLogged, lossesLogged throttle.Throttle
 }
 
 // maxParts bounds the parts that have a breaker of their own.
@@ -247,11 +251,46 @@ func (s *server) report(err error) {
 	}
 }
 
-// notify calls OnChange, unless c is nil.
+// notify calls OnChange, unless c is nil. Without one it logs that a breaker opens or closes; the
+// probes in between are not logged.
 func (s *server) notify(c *Change) {
-	if c != nil && s.cfg.OnChange != nil {
+	switch {
+	case c == nil:
+	case s.cfg.OnChange != nil:
 		_ = s.safely(func() { s.cfg.OnChange(*c) })
+	case c.From == Closed:
+		s.log(&s.changesLogged, slog.LevelWarn, "fallback: the breaker opened", c.Partition,
+			slog.String("error", c.Cause.Error()))
+	case c.To == Closed:
+		s.log(&s.changesLogged, slog.LevelInfo, "fallback: the breaker closed", c.Partition)
 	}
+}
+
+// lost reports that primary had lost a count, to which it was raised again. Without OnError it is
+// logged.
+func (s *server) lost(partition string, counted uint64) {
+	if s.losses.Add(1); s.cfg.OnError != nil {
+		s.report(fmt.Errorf("%w: raised to %d", ErrLost, counted))
+		return
+	}
+	s.log(&s.lossesLogged, slog.LevelWarn, ErrLost.Error(), partition, slog.Uint64("raised_to", counted))
+}
+
+// log writes a record to the default logger, at most one a second of each kind.
+func (s *server) log(
+	t *throttle.Throttle, level slog.Level, msg, partition string, attrs ...slog.Attr,
+) {
+	dropped, ok := t.Allow(s.cfg.Now(), time.Second)
+	if !ok {
+		return
+	}
+	if partition != "" {
+		attrs = append(attrs, slog.String("partition", partition))
+	}
+	if dropped > 0 {
+		attrs = append(attrs, slog.Uint64("not_logged", dropped))
+	}
+	slog.LogAttrs(context.Background(), level, msg, attrs...)
 }
 
 // safely calls a user's function, with no lock held, and returns its panic as an error.
@@ -270,7 +309,7 @@ func (s *server) counted(err error) error {
 // stats sets what st has of the server, and of its breakers.
 func (s *server) stats(st *Stats) {
 	st.Probes, st.Failures, st.Panics = s.probes.Load(), s.failures.Load(), s.panics.Load()
-	st.ShortDeadlines = s.shortDeadlines.Load()
+	st.ShortDeadlines, st.Losses = s.shortDeadlines.Load(), s.losses.Load()
 	add := func(_, one any) bool {
 		b := one.(*breaker)
 		st.Opens += b.opens.Load()

@@ -40,6 +40,7 @@ type server struct {
 	seen    map[string]uint64    // the largest Total of each source and key
 	back    map[string]time.Time // when something was last taken back, by key
 	charged map[string]uint64    // the cost of all charges, by key
+	raised  uint64               // by seeds
 
 	runs, reconciles atomic.Uint64 // calls of Run and Reconcile; calls of Reconcile, Seed and Charge
 	calls            atomic.Uint64 // all calls
@@ -68,6 +69,16 @@ func (s *server) restart() {
 	defer s.mu.Unlock()
 	s.err, s.loses, s.inner = nil, false, s.make()
 	s.seen, s.back = map[string]uint64{}, map[string]time.Time{}
+}
+
+// lose has the server count less than it did, without a failed call: n of r's caller, as a replica
+// may, or as one does that was emptied.
+func (s *server) lose(t testing.TB, r weir.Request, n uint64) {
+	s.restart()
+	if r.Cost = n; n > 0 {
+		_, err := s.inner.Run(t.Context(), &r)
+		require.NoError(t, err)
+	}
 }
 
 // Unwrap returns what counts now.
@@ -198,6 +209,20 @@ func (s *server) seeds(r *weir.Request, b *weir.Backlog) bool {
 	return b.Counted != nil && (!known || at.Before(b.CountedAt))
 }
 
+// counted returns the count of r's caller.
+func (s *server) counted(ctx context.Context, r *weir.Request) uint64 {
+	look := *r
+	look.Cost = 1
+	res, err := s.inner.(weir.Peeker).Peek(ctx, &look)
+	if err != nil {
+		panic(err)
+	}
+	if res.Allowed() {
+		res.TotalRequests--
+	}
+	return res.TotalRequests
+}
+
 // debt returns the part of the backlog b that has not been charged.
 func (s *server) debt(r *weir.Request, b *weir.Backlog) uint64 {
 	s.mu.Lock()
@@ -218,7 +243,9 @@ func (s *server) Reconcile(
 			err = inner.(weir.Resetter).Reset(ctx, r)
 		}
 		if s.seeds(r, b) {
+			before := s.counted(ctx, r)
 			err = inner.(weir.Seeder).Seed(ctx, r, b.Counted)
+			s.raised += s.counted(ctx, r) - before
 		}
 		q := *r
 		if q.Cost = s.debt(r, b); err == nil && q.Cost > 0 {

@@ -34,6 +34,10 @@ type calls struct {
 func (v *visit) depart() *weir.Backlog {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
+	if v.a.counted.limit != v.r.Limit {
+		v.a.back.changes++ // a token bucket counts otherwise at another rate
+	}
+	v.known, v.changes = v.a.counted, v.a.back.changes
 	if v.aware && !v.hurried && !v.exceeds(v.r) {
 		v.calls = v.a.calls
 		v.calls.cost += wrap.Cost(v.r)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/doors/throttle"
+	"github.com/weirgo/weir/internal/core/throttle"
 )
 
 // logSecret prevents reversing the digests in the log by trying all addresses.

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir/internal/doors/clientaddr"
-	"github.com/weirgo/weir/internal/doors/throttle"
+	"github.com/weirgo/weir/internal/core/throttle"
 )
 
 // peersChecked is how many requests a middleware looks at before it takes it that clients connect

@@ -16,7 +16,7 @@ import (
 
 // The constants of the sizing table and their sources.
 const (
-	bytesLedger      = 340     // fallback.Config.MaxCallers
+	bytesLedger      = 390     // fallback.Config.MaxCallers
 	bytesLease       = 300     // near.LeaseConfig.Keys
 	bytesDenial      = 250     // near.DenialsConfig.Size
 	bytesRedis       = 200     // RESULTS.md, rounded up

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/internal/doors/throttle"
+	"github.com/weirgo/weir/internal/core/throttle"
 	"github.com/weirgo/weir/rules"
 )
 

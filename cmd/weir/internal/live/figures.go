@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/doors/throttle"
+	"github.com/weirgo/weir/internal/core/throttle"
 	"github.com/weirgo/weir/rules"
 )
 

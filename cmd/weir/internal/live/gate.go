@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/doors/throttle"
+	"github.com/weirgo/weir/internal/core/throttle"
 )
 
 const (

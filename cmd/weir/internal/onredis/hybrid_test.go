@@ -1,6 +1,7 @@
 package onredis
 
 import (
+	"bytes"
 	"log/slog"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -37,4 +39,34 @@ func TestHybridDividesTheBurst(t *testing.T) {
 	}
 	assert.Contains(t, names, "token bucket, burst 4")
 	assert.Contains(t, names, "token bucket")
+}
+
+// A Redis that evicts keys is worth a warning at the start, if the user may ask for it.
+func TestPingWarnsOfEviction(t *testing.T) {
+	for name, row := range map[string]struct {
+		args []string
+		want string
+	}{
+		"keeps all":     {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "noeviction"}, ""},
+		"has no bound":  {[]string{"--maxmemory", "0", "--maxmemory-policy", "allkeys-lru"}, ""},
+		"evicts":        {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}, "allkeys-lru"},
+		"evicts limits": {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, "volatile-ttl"},
+		"may not ask": {[]string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru",
+			"--rename-command", "INFO", ""}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			s, err := Open(Config{URL: "redis://" + redistest.Start(t, row.args...).Addr},
+				slog.New(slog.NewTextHandler(&log, nil)))
+			require.NoError(t, err)
+			defer s.Close()
+			s.Ping(t.Context(), "local")
+			if row.want == "" {
+				assert.Empty(t, log.String())
+				return
+			}
+			assert.Contains(t, log.String(), "level=WARN")
+			assert.Contains(t, log.String(), row.want)
+		})
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/core/throttle"
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/redislimit"
@@ -56,6 +57,7 @@ type Store struct {
 	cfg    Config
 	client *redis.Client
 	log    *slog.Logger
+	lost   throttle.Throttle // of the records of lost counts
 
 	mu      sync.Mutex
 	hybrids []Hybrid // guarded by mu: a reload of rules may add to them
@@ -89,12 +91,35 @@ func (s *Store) Close() error { return s.client.Close() }
 
 // Ping logs a warning if Redis cannot be reached within a second. Call it at the start: a
 // server starts nevertheless, since Redis may start later. Until then it decides as meanwhile says.
+// It also logs one if Redis evicts keys, as far as the user may ask that.
 func (s *Store) Ping(ctx context.Context, meanwhile string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := s.client.Ping(ctx).Err(); err != nil && ctx.Err() != context.Canceled {
-		s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", meanwhile)
+	if err := s.client.Ping(ctx).Err(); err != nil {
+		if ctx.Err() != context.Canceled {
+			s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", meanwhile)
+		}
+		return
 	}
+	info, err := s.client.Info(ctx, "memory").Result()
+	if policy := evicts(info); err == nil && policy != "" {
+		s.log.Warn("redis evicts keys when its memory is full, and loses counts",
+			"maxmemory_policy", policy, "want", "noeviction")
+	}
+}
+
+// evicts returns the policy by which a server of this INFO evicts keys, or nothing.
+func evicts(info string) string {
+	fields := map[string]string{}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		fields[name] = value
+	}
+	policy := fields["maxmemory_policy"]
+	if policy == "noeviction" || fields["maxmemory"] == "0" {
+		return ""
+	}
+	return policy
 }
 
 // Strategies returns Strategies that count on the Store, and on local while Redis is down. Each of
@@ -150,6 +175,16 @@ func (s *Store) hybrid(
 		}
 		s.log.Log(context.Background(), level, "redis breaker",
 			key, name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
+	}
+	if cfg.OnError == nil {
+		cfg.OnError = func(err error) {
+			if !errors.Is(err, fallback.ErrLost) {
+				return
+			}
+			if dropped, ok := s.lost.Allow(time.Now(), time.Second); ok {
+				s.log.Warn("redis lost counts", key, name, "error", err.Error(), "not_logged", dropped)
+			}
+		}
 	}
 	var err error
 	if h.Fallback, err = fallback.New(primary, local, cfg); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/doors/throttle"
+	"github.com/weirgo/weir/internal/core/throttle"
 )
 
 // Proxy is a limiting reverse proxy. Make one with New. It is one configuration of a process: after
