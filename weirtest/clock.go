@@ -21,7 +21,8 @@ type Clock struct {
 	now     time.Time // guarded by mu
 	started bool      // guarded by mu; if false, now is to be set to bubbleStart
 
-	live bool // set by bubbleClock, then read-only: the clock of the bubble around it
+	live   bool   // set by bubbleClock, then read-only: the clock of the bubble around it
+	onRead func() // set by TestStrategy, then read-only: called before each Now; may be nil
 }
 
 // NewClock returns a Clock that reads t, without its monotonic reading.
@@ -36,6 +37,9 @@ func bubbleClock() *Clock { return &Clock{live: true} }
 func (c *Clock) Now() time.Time {
 	if c.live {
 		return time.Now()
+	}
+	if c.onRead != nil {
+		c.onRead()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -78,8 +78,11 @@ type Laws struct {
 // thousand times; functions registered with its t's Cleanup run as soon as that strategy is no
 // longer used. Strategies are used one after the other, each by one or several goroutines.
 //
-// The laws, by the names of their subtests:
+// The laws, by the names of their subtests; if one of the first two is broken, the others are
+// skipped:
 //
+//   - Run: a valid request is decided, and not changed.
+//   - Clock: a Result is by the clock that newStrategy is given.
 //   - Exact: exactly the limit is admitted, to concurrent callers too, while Sweep runs.
 //   - Cost, CostOverLimit, LimitZero, HugeLimit: a request is admitted if its cost fits in what is
 //     left; if it can never fit it is denied with the zero ExpiresAt; numbers do not wrap around.
@@ -106,16 +109,18 @@ type Laws struct {
 //   - Queue, RetryInstant: a caller is denied, at once, only when Queue others wait, and finds a
 //     place at ExpiresAt.
 //   - GivingUp: a caller whose context is done leaves at once, and those behind it move up.
-//   - Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge: as above.
+//   - Run, Keys, NeverPasses, BadInput, Request, Context, Peek, Refund, Reset, Seed, Charge: as above.
 func TestStrategy(
 	t *testing.T, newStrategy func(t testing.TB, clock *Clock) weir.Strategy, laws Laws,
 ) {
 	t.Helper()
-	newClock := func(start time.Time, bubble bool) conformance.Clock {
+	newClock := func(start time.Time, bubble bool, onRead func()) conformance.Clock {
 		if bubble {
 			return bubbleClock()
 		}
-		return NewClock(start)
+		c := NewClock(start)
+		c.onRead = onRead
+		return c
 	}
 	factory := func(t testing.TB, clock conformance.Clock) weir.Strategy {
 		return newStrategy(t, clock.(*Clock))

@@ -7,20 +7,22 @@ import (
 
 // testClock is a virtual clock or, in a synctest bubble, the bubble's.
 type testClock struct {
-	bubble bool // read-only
+	bubble bool   // read-only, as onRead
+	onRead func() // without the bubble
 
 	mu  sync.Mutex
 	now time.Time // guarded by mu
 }
 
-func newTestClock(start time.Time, bubble bool) Clock {
-	return &testClock{bubble: bubble, now: start}
+func newTestClock(start time.Time, bubble bool, onRead func()) Clock {
+	return &testClock{bubble: bubble, onRead: onRead, now: start}
 }
 
 func (c *testClock) Now() time.Time {
 	if c.bubble {
 		return time.Now()
 	}
+	c.onRead()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now

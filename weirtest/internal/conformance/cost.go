@@ -7,6 +7,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +37,78 @@ func exact(s *suite) {
 	for range s.Histories {
 		s.exactAtOnce(s.pick(s.Limits))
 	}
+	for range (s.Histories + 9) / 10 {
+		s.exactForOne()
+	}
 }
+
+// exactForOne has two callers run a request at one instant of which one fits, with many keys, every
+// second of them known before. A strategy that reads a count and then writes it admits both for some.
+func (s *suite) exactForOne() {
+	limit := slices.Max(s.Limits)
+	most := s.Burst(limit)
+	s.try(func(tr *trial) {
+		var requests [pairs]weir.Request
+		for i := range requests {
+			r := s.request(limit)
+			r.Key, r.Cost = key+strconv.Itoa(i), most
+			if i%2 == 0 && most > 1 {
+				tr.admits(costing(r, most-1), "the key is new")
+				r.Cost = 1
+			}
+			requests[i] = r
+		}
+		pair := crowd{suite: s, callers: 2}
+		admitted := pair.inStep(tr, &requests)
+		pair.checkError(tr)
+		for i, r := range requests {
+			if n := admitted[i].Load(); n != 1 {
+				tr.failf("two concurrent requests of cost %d, limit %d, of which one fits: %d were admitted, must be 1",
+					r.Cost, limit, n)
+			}
+		}
+	})
+}
+
+// pairs is how many keys a trial of exactForOne has.
+const pairs = 64
+
+// inStep has every caller run the requests, each when all are ready, and returns how many were
+// admitted of each.
+func (c *crowd) inStep(s weir.Strategy, requests *[pairs]weir.Request) *[pairs]atomic.Int32 {
+	admitted := new([pairs]atomic.Int32)
+	var ready atomic.Int32
+	c.each(1, func() (failed error) {
+		for i, r := range requests {
+			all := c.callers * int32(i+1)
+			if ready.Add(1) == all { // the others see it later, by about as much
+				for range i * 7 % 200 {
+					ready.Load()
+				}
+			}
+			for spins := 0; ready.Load() < all; spins++ {
+				if spins > 1000 { // they are not on two processors
+					runtime.Gosched()
+				}
+			}
+			was := r
+			switch res, err := s.Run(context.Background(), &r); {
+			case err != nil:
+				failed = err
+			case res == nil:
+				failed = errNothing
+			case r != was:
+				failed = errors.New("its Request was changed: " + difference(was, r))
+			case res.Allowed():
+				admitted[i].Add(1)
+			}
+		}
+		return failed
+	})
+	return admitted
+}
+
+var errNothing = errors.New("neither a Result nor an error")
 
 // portion splits burst into at most 200 requests of equal cost. It returns the cost and how many
 // fit.
@@ -61,7 +133,7 @@ func (s *suite) exactAtOnce(limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
 	s.try(func(tr *trial) {
-		crowd := crowd{callers: 4}
+		crowd := crowd{suite: s, callers: 4}
 		if s.Sweep != nil {
 			crowd.Go(func() { s.Sweep() })
 		}
@@ -73,6 +145,7 @@ func (s *suite) exactAtOnce(limit uint64) {
 // crowd is a group of concurrent callers.
 type crowd struct {
 	sync.WaitGroup
+	suite    *suite
 	callers  int32
 	ready    atomic.Int32
 	mu       sync.Mutex
@@ -82,6 +155,8 @@ type crowd struct {
 
 // each calls do so many times in every caller, and returns when all are done.
 func (c *crowd) each(times int, do func() error) {
+	c.suite.crowded.Store(true)
+	defer c.suite.crowded.Store(false)
 	for range c.callers {
 		c.Go(func() {
 			c.meet()
@@ -114,7 +189,10 @@ func (c *crowd) run(s weir.Strategy, r weir.Request, times int) {
 		mine := r
 		res, err := s.Run(context.Background(), &mine)
 		if err == nil && res == nil {
-			return errors.New("neither a Result nor an error")
+			return errNothing
+		}
+		if mine != r {
+			return errors.New("its Request was changed: " + difference(r, mine))
 		}
 		if err == nil && res.Allowed() {
 			totals[next.Add(1)-1] = res.TotalRequests
@@ -270,6 +348,7 @@ func hugeLimit(s *suite) {
 			copied := r
 			res, err := tr.Run(context.Background(), &copied)
 			tr.record(event{at: tr.clock.Now(), call: "Run", r: r, err: err}, res)
+			tr.unchanged("Run", r, copied)
 			if errors.Is(err, weir.ErrLimit) {
 				return
 			}

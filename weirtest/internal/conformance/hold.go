@@ -157,7 +157,7 @@ func (s *suite) holdsAtOnce(limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
 	s.try(func(tr *trial) {
-		crowd, holder := crowd{callers: 4}, tr.Strategy.(weir.Holder)
+		crowd, holder := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Holder)
 		var inside atomic.Int64
 		crowd.each(50, func() error {
 			mine := r

@@ -221,9 +221,7 @@ func requestStays(s *suite) {
 	s.try(func(tr *trial) {
 		r := original
 		unchanged := func(res *weir.Result, err error) *weir.Result {
-			if r != original {
-				tr.failf("Run changed its Request from %+v to %+v", original, r)
-			}
+			tr.unchanged("Run", original, r)
 			if err != nil || res == nil {
 				tr.failf("Run failed on a valid request: %v", err)
 			}
@@ -267,6 +265,7 @@ func deadContext(s *suite) {
 		copied := r
 		res, err := tr.Run(ctx, &copied)
 		tr.record(event{at: tr.clock.Now(), call: "Run", r: r, err: err}, res)
+		tr.unchanged("Run", r, copied)
 		var counted uint64
 		switch {
 		case err != nil && res != nil:

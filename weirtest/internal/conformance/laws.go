@@ -4,6 +4,8 @@ import "github.com/weirgo/weir"
 
 // decidingLaws apply to strategies that decide at once.
 var decidingLaws = []law{
+	{name: "Run", check: runs, first: true},
+	{name: "Clock", check: readsClock, first: true},
 	{name: "Exact", check: exact},
 	{name: "Cost", check: cost},
 	{name: "TotalRequests", check: totalRequests},
@@ -34,6 +36,7 @@ var decidingLaws = []law{
 
 // queueLaws apply to strategies that wait.
 var queueLaws = []law{
+	{name: "Run", check: runs, first: true},
 	{name: "Pace", check: pace},
 	{name: "Order", check: order},
 	{name: "Queue", check: queue},

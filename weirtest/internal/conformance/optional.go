@@ -123,7 +123,7 @@ func (s *suite) refundsInPeriod(limit uint64) {
 func (s *suite) refundsAtOnce(limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	s.try(func(tr *trial) {
-		crowd, refunder := crowd{callers: 4}, tr.Strategy.(weir.Refunder)
+		crowd, refunder := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Refunder)
 		crowd.each(50, func() error {
 			mine := r
 			taken, err := tr.Run(context.Background(), &mine)
@@ -252,7 +252,7 @@ func (s *suite) chargesBeyond(r weir.Request, most uint64) {
 		return
 	}
 	s.try(func(tr *trial) {
-		crowd, charger := crowd{callers: 4}, tr.Strategy.(weir.Charger)
+		crowd, charger := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Charger)
 		crowd.each(50, func() error {
 			mine := r
 			return charger.Charge(context.Background(), &mine)

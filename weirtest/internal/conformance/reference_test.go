@@ -41,6 +41,7 @@ type flaws struct {
 	early           time.Duration           // how much too early ExpiresAt of a denial is
 	tooLong         time.Duration           // how much too late ExpiresAt of an admission is
 	readsThenWrites bool                    // reads the count, yields, and then writes it
+	writesAtOnce    bool                    // reads the count, and then writes it under another lock
 	countsDenials   bool                    // counts denied requests
 	extendsWait     bool                    // a denial extends the wait
 	// ExpiresAt of a denial is always one Duration later
@@ -101,6 +102,10 @@ func (s *rolling) decide(r *weir.Request, count bool) (*weir.Result, error) {
 		runtime.Gosched()
 		s.mu.Lock()
 		live, _ = s.live(r)
+	}
+	if s.writesAtOnce {
+		s.mu.Unlock()
+		s.mu.Lock()
 	}
 	mine := hit{at: now, cost: cost}
 	if s.keepsRequest {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -206,6 +207,8 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		{what: "admits one over the limit", law: "Exact", flaws: flaws{spare: 1}},
 		{what: "reads the count and increments it later", law: "Exact",
 			flaws: flaws{readsThenWrites: true}},
+		{what: "reads the count and increments it at once", law: "Exact",
+			flaws: flaws{writesAtOnce: true}},
 		{what: "a denial is charged", law: "DenialTakesNothing", flaws: flaws{countsDenials: true}},
 		{what: "a denial extends the wait", law: "Hammering", flaws: flaws{extendsWait: true}},
 		{what: "ExpiresAt of a denial is always one Duration later", law: "RetryInstant",
@@ -326,6 +329,135 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 			}
 			caught(t, broken.law, make, laws)
 		})
+	}
+}
+
+// hasty are counts of which none expires, each read under a lock and written under another.
+type hasty struct {
+	now    func() time.Time
+	mu     sync.Mutex
+	counts map[string]uint64 // guarded by mu
+}
+
+func (s *hasty) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	expires := s.now().Add(r.Duration)
+	s.mu.Lock()
+	n := s.counts[r.Key]
+	s.mu.Unlock()
+	if n+max(r.Cost, 1) > r.Limit {
+		return &weir.Result{TotalRequests: n, ExpiresAt: expires}, nil
+	}
+	s.mu.Lock()
+	s.counts[r.Key] = n + max(r.Cost, 1)
+	s.mu.Unlock()
+	return &weir.Result{State: weir.Allow, TotalRequests: n + max(r.Cost, 1), ExpiresAt: expires}, nil
+}
+
+// A race is found without the race detector and without a pause of the strategy's own, if that reads
+// the clock after the count or under a lock; if before, as far as two processors are free.
+func TestRacesWithoutAPauseAreFound(t *testing.T) {
+	rounds := slow.N(3, 20, 200)
+	found := func(of Factory) (n int) {
+		for range rounds {
+			if verdict(t, "Exact", of, Laws{}) != "" {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, rounds, found(func(_ testing.TB, clock Clock) weir.Strategy {
+		return newRolling(clock, flaws{writesAtOnce: true})
+	}))
+	before := found(func(_ testing.TB, clock Clock) weir.Strategy {
+		return &hasty{now: clock.Now, counts: map[string]uint64{}}
+	})
+	t.Logf("%d of %d of a strategy that reads the clock before the count", before, rounds)
+}
+
+// brokenLaws returns the laws that a strategy breaks, as Test reports them, with their messages.
+func brokenLaws(t *testing.T, make Factory, laws Laws) (names []string, how map[string]string) {
+	how = map[string]string{}
+	laws = laws.withDefaults()
+	for _, l := range lawsOf(laws) {
+		s := newSuite(t, l.name, newTestClock, make, laws)
+		if s.skips(l) != "" {
+			continue
+		}
+		if err := s.holds(l); err != nil {
+			names, how[l.name] = append(names, l.name), err.Error()
+			if l.first {
+				return names, how
+			}
+		}
+	}
+	return names, how
+}
+
+// Mistakes that every other law would stumble over are reported once, and plainly.
+func TestCommonMistakesAreReportedOnce(t *testing.T) {
+	ctx := context.Background()
+	withRun := func(run func(*rolling, *weir.Request) (*weir.Result, error)) Factory {
+		return func(_ testing.TB, clock Clock) weir.Strategy {
+			return &customRun{newRolling(clock, flaws{}), run}
+		}
+	}
+	changing := func(change func(r *weir.Request)) Factory {
+		return withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			change(r)
+			return s.Run(ctx, r)
+		})
+	}
+	for what, row := range map[string]struct {
+		make    Factory
+		law     string
+		message string
+	}{
+		"the clock is ignored": {func(testing.TB, Clock) weir.Strategy {
+			s := newRolling(&testClock{onRead: func() {}}, flaws{})
+			s.now = time.Now
+			return s
+		}, "Clock", "the strategy does not read the clock that newStrategy is given: ExpiresAt is 20"},
+		"Cost 0 becomes 1": {changing(func(r *weir.Request) { r.Cost = max(r.Cost, 1) }), "Run",
+			"Run changed its Request: Cost was 0 and is 1"},
+		"the Key gets a prefix": {changing(func(r *weir.Request) {
+			r.Key = "p:" + strings.TrimPrefix(r.Key, "p:")
+		}), "Run", "Run changed its Request: Key was caller and is p:caller"},
+		"the Limit is lowered": {changing(func(r *weir.Request) { r.Limit = min(r.Limit, 50) }), "Run",
+			"Run changed its Request: Limit was 100 and is 50"},
+		"the Duration is rounded": {changing(func(r *weir.Request) {
+			r.Duration = max(time.Second, r.Duration.Round(time.Second))
+		}), "Run", "Run changed its Request: Duration was 10ms and is 1s"},
+		"Meta is dropped": {changing(func(r *weir.Request) { r.Meta = "" }), "Run",
+			"Run changed its Request: Meta was meta and is"},
+		"no Result": {withRun(func(*rolling, *weir.Request) (*weir.Result, error) { return nil, nil }), "Run",
+			"Run returned neither a Result nor an error"},
+		"a Result with an error": {withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			return &weir.Result{}, errors.New("down")
+		}), "Run", "Run returned an error with a Result"},
+		"a State of its own": {withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			return &weir.Result{State: 200}, nil
+		}), "Run", "Run returned State 200"},
+		"an error": {withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			return nil, errors.New("down")
+		}), "Run", "Run failed on a valid request: down"},
+		"the Request is kept": {func(_ testing.TB, clock Clock) weir.Strategy {
+			return newRolling(clock, flaws{keepsRequest: true})
+		}, "Request", "one was admitted before, and the caller has since changed its Request"},
+		"keys share a count": {func(_ testing.TB, clock Clock) weir.Strategy {
+			return newRolling(clock, flaws{slot: func(r weir.Request) slot { return slot{"", r.Duration} }})
+		}, "Keys", "the Result with requests for other keys"},
+		"Durations share a count": {func(_ testing.TB, clock Clock) weir.Strategy {
+			return newRolling(clock, flaws{slot: func(r weir.Request) slot { return slot{r.Key, 0} }})
+		}, "Durations", "the Result with requests in other Durations"},
+	} {
+		names, how := brokenLaws(t, row.make, Laws{Histories: 20})
+		t.Logf("%s: %v", what, names)
+		if assert.Contains(t, how, row.law, what) {
+			assert.Contains(t, how[row.law], row.message, what)
+		}
+		if row.law == "Run" || row.law == "Clock" {
+			assert.Equal(t, []string{row.law}, names, what)
+		}
 	}
 }
 

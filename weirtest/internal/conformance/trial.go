@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,7 +92,10 @@ func (tr *trial) decided(call string, r weir.Request,
 	res, err := f(context.Background(), &r)
 	e.err, e.took = err, tr.clock.Now().Sub(e.at)
 	tr.record(e, res)
+	tr.unchanged(call, e.r, r)
 	switch {
+	case err != nil && res != nil:
+		tr.failf("%s returned an error with a Result", call)
 	case err != nil:
 		tr.failf("%s failed on a valid request: %v", call, err)
 	case res == nil:
@@ -100,6 +104,29 @@ func (tr *trial) decided(call string, r weir.Request,
 		tr.failf("%s returned State %d", call, res.State)
 	}
 	return *res
+}
+
+// unchanged requires that a call has left its Request as it was.
+func (tr *trial) unchanged(call string, was, is weir.Request) {
+	if how := difference(was, is); how != "" {
+		tr.failf("%s changed its Request: %s", call, how)
+	}
+}
+
+// difference returns the fields in which two Requests differ, or "".
+func difference(a, b weir.Request) string {
+	var all []string
+	field := func(name string, a, b any) {
+		if a != b {
+			all = append(all, fmt.Sprintf("%s was %v and is %v", name, a, b))
+		}
+	}
+	field("Key", a.Key, b.Key)
+	field("Limit", a.Limit, b.Limit)
+	field("Duration", a.Duration, b.Duration)
+	field("Cost", a.Cost, b.Cost)
+	field("Meta", a.Meta, b.Meta)
+	return strings.Join(all, ", ")
 }
 
 // record adds e and its Result to the history that a failure shows.
@@ -115,6 +142,7 @@ func (tr *trial) do(call string, r weir.Request, f func(context.Context, *weir.R
 	e := event{at: tr.clock.Now(), call: call, r: r}
 	e.err = f(context.Background(), &r)
 	tr.events = append(tr.events, e)
+	tr.unchanged(call, e.r, r)
 	if e.err != nil {
 		tr.failf("%s failed: %v", call, e.err)
 	}
