@@ -33,6 +33,9 @@ func init() {
 		Inner:   inner,
 		TiersOf: tiersOf,
 		Keep:    keep,
+
+		InFlight:     func(s Strategy) bool { return heldBy(s) != nil },
+		Unreleasable: unreleasable,
 	}
 }
 
@@ -41,6 +44,7 @@ type decider struct {
 	strategy Strategy     // counts for the limit, whatever the numbers of a request
 	local    local        // of a strategy of this package that decides at once; else nil
 	known    atomic.Value // of package limits
+	inFlight bool         // it bounds work in flight: a hit that nobody releases is a mistake
 
 	// of a strategy on slots; nil: it is another one
 	l       *Limiter
@@ -68,7 +72,7 @@ func (m *Limit) decider() *decider {
 }
 
 func (m *Limit) newDecider() *decider {
-	d := &decider{strategy: m.strategy}
+	d := &decider{strategy: m.strategy, inFlight: heldBy(m.strategy) != nil}
 	if several, ok := m.strategy.(several); ok {
 		d.several, d.all = several, several.Limits()
 		d.atOnce = d.withoutLines()
@@ -88,7 +92,7 @@ func (m *Limit) newDecider() *decider {
 	s, err := own.bind(m)
 	if err != nil {
 		l, _ := own.of()
-		s = &failing{l, err}
+		s = &failing{m.strategy, l, err}
 	}
 	d.strategy, d.local, d.most = s, localOf(s), m.n
 	switch s := s.(type) {
@@ -128,9 +132,13 @@ func (m *Limit) tierOf(limit uint64) *Limit {
 
 // failing is the strategy of a Limit that cannot count: each call fails, and Stats counts that.
 type failing struct {
-	l   *Limiter
-	err error
+	strategy Strategy // as given
+	l        *Limiter
+	err      error
 }
+
+// Unwrap implements [Wrapper].
+func (f *failing) Unwrap() Strategy { return f.strategy }
 
 // Run implements [Strategy].
 func (f *failing) Run(context.Context, *Request) (*Result, error) { return nil, f.l.fail(f.err) }
@@ -270,6 +278,8 @@ func (c *call) put() {
 // decide decides on r by any strategy, or only looks.
 func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (Outcome, error) {
 	switch {
+	case d.inFlight && !look:
+		return Outcome{}, unreleasable(m)
 	case d.tiers != nil:
 		return decideTiers(d, look, r)
 	case d.several != nil:

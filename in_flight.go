@@ -278,8 +278,9 @@ func (s *InFlight) Algorithm() string { return "in flight" }
 
 func (s *InFlight) itself() Strategy { return s }
 
-// Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, by Take and after a
-// snapshot was loaded, are of a minute; those of [NewLimit] of its d.
+// Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, of Unwrap and after a
+// snapshot was loaded, are of a minute; those of [NewLimit] of its d. What would take a hit that
+// nobody releases, such as its Allow, Take, Run and Wait, fails with [errors.ErrUnsupported].
 func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) }
 
 func (s *InFlight) bind(m *Limit) (Strategy, error) {

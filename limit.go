@@ -167,7 +167,8 @@ func (m *Limit) Named(name string) *Limit {
 }
 
 // FailOpen returns the same limit, whose Allow returns true if it cannot decide. A key that is
-// empty or too long does not open it, since a client may choose its key.
+// empty or too long does not open it, since a client may choose its key, nor does
+// [errors.ErrUnsupported], a mistake of the program that does not end.
 func (m *Limit) FailOpen() *Limit {
 	return &Limit{strategy: m.strategy, n: m.n, d: m.d, name: m.name, failOpen: true}
 }
@@ -185,12 +186,11 @@ func (m *Limit) String() string {
 		b.WriteString(m.name + ": ")
 	}
 	b.WriteString(NameOf(m.strategy))
-	s, ok := asOwn(m.strategy)
-	_, holds := s.(Holder)
 	switch {
-	case ok && holds:
+	case m.d == 0:
+	case heldBy(m.strategy) != nil:
 		fmt.Fprintf(&b, ", %d at a time", m.n)
-	case m.d > 0:
+	default:
 		fmt.Fprintf(&b, ", %d in %s", m.n, m.Period())
 	}
 	return b.String()
@@ -250,7 +250,7 @@ func (m *Limit) AllowBytes(key []byte) bool {
 // allow is Allow of any key, by any strategy.
 func (m *Limit) allow(key string) bool {
 	d := m.decider()
-	if d.atOnce != nil {
+	if d.atOnce != nil && !d.inFlight {
 		res, err := d.atOnce.Run(context.Background(), &Request{Key: key})
 		return err == nil && res.Allowed() || m.opens(err)
 	}
@@ -260,12 +260,12 @@ func (m *Limit) allow(key string) bool {
 }
 
 func (m *Limit) opens(err error) bool {
-	return m.failOpen && err != nil && !errors.Is(err, ErrID)
+	return m.failOpen && err != nil && !errors.Is(err, ErrID) && !errors.Is(err, errors.ErrUnsupported)
 }
 
 // Take decides on cost hits of key at once, of which 0 means 1, and counts them if they are
 // admitted. One over the limit is denied with the zero ExpiresAt. A leaky bucket has the caller
-// wait its turn. Of an [InFlight] it takes a lease; see [Limit.Hold].
+// wait its turn.
 func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
@@ -331,7 +331,7 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 			*out = m.outcomeOf(res, res.Remaining(d.most), left)
 		}
 		return err
-	case m.takeAll(d, key, cost, out):
+	case !d.inFlight && m.takeAll(d, key, cost, out):
 		return nil
 	}
 	*out, err = m.decide(ctx, d, false, &Request{Key: key, Cost: cost})

@@ -50,6 +50,15 @@ var limited = map[string]func(l *Limiter, n uint64, d time.Duration) *Limit{
 	},
 }
 
+// hit is Take of m, or a lease by the strategy of one on work in flight.
+func hit(t testing.TB, m *Limit, key string, cost uint64) Outcome {
+	t.Helper()
+	if heldBy(m) == nil {
+		return MustTake(t, m, key, cost)
+	}
+	return Outcome{Result: *MustRun(t, m.Unwrap(), &Request{Key: key, Cost: cost})}
+}
+
 // foreign is a Strategy of another package, which knows no Limit.
 type foreign struct{ of *SlidingWindow }
 
@@ -67,6 +76,9 @@ func manual(t testing.TB) (*Limiter, *time.Time) {
 
 func TestLimitDecides(t *testing.T) {
 	for name, of := range limited {
+		if name == "InFlight" {
+			continue // see TestEachVerbOfALimitInFlight
+		}
 		t.Run(name, func(t *testing.T) {
 			l, _ := manual(t)
 			m := of(l, 5, time.Minute)
@@ -109,6 +121,9 @@ func TestLimitDecides(t *testing.T) {
 
 func TestLimitThatCannotDecide(t *testing.T) {
 	for name, of := range limited {
+		if name == "InFlight" {
+			continue // see TestEachVerbOfALimitInFlight
+		}
 		t.Run(name, func(t *testing.T) {
 			l, _ := manual(t)
 			m := of(l, 5, time.Minute)
@@ -174,7 +189,7 @@ func TestNamedKeepsCounts(t *testing.T) {
 	for name, of := range limited {
 		t.Run(name, func(t *testing.T) {
 			l, _ := manual(t)
-			require.True(t, of(l, 5, time.Minute).Named("api").Allow("ann"))
+			require.True(t, hit(t, of(l, 5, time.Minute).Named("api"), "ann", 1).Allowed())
 			out, err := of(l, 50, time.Minute).Named("api").Peek(t.Context(), "ann")
 			require.NoError(t, err)
 			assert.EqualValues(t, 2, out.TotalRequests)
@@ -275,8 +290,6 @@ func TestHoldOfALimit(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 	_, err = l.SlidingWindow().Limit(1, time.Second).Hold(t.Context(), "k")
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	MustTake(t, jobs, "k", 1)
-	assert.False(t, jobs.Allow("k"), "a lease holds the place for a minute")
 }
 
 // embedding has another Run than the strategy that it embeds.
@@ -380,7 +393,7 @@ func TestEqualLimitsMadeAtOnceCountTogether(t *testing.T) {
 						<-start
 						m := of(l, 3, time.Hour).Named("one")
 						for range 3 {
-							if m.Allow("k") {
+							if hit(t, m, "k", 1).Allowed() {
 								admitted.Add(1)
 							}
 						}
@@ -493,8 +506,8 @@ func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string 
 		}
 		alone := limited[id.kind](apart[of], id.n, id.d).Named("alone")
 		key, cost := string(rune('k'+rng.IntN(2))), 1+rng.Uint64N(2)
-		got := MustTake(t, m, key, cost)
-		want := MustTake(t, alone, key, cost)
+		got := hit(t, m, key, cost)
+		want := hit(t, alone, key, cost)
 		if got.Result != want.Result || got.Left != want.Left || got.Wait != want.Wait {
 			return fmt.Sprintf("step %d: %v of %v: %+v, want %+v", step, key, m, got, want)
 		}
@@ -520,18 +533,18 @@ func TestSnapshotsCarryTheNamesOfLimits(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			l, _ := manual(t)
-			require.True(t, of(l, 1, time.Hour).Allow("k"))
-			require.True(t, of(l, 1, time.Hour).Named("x").Allow("k"))
+			require.True(t, hit(t, of(l, 1, time.Hour), "k", 1).Allowed())
+			require.True(t, hit(t, of(l, 1, time.Hour).Named("x"), "k", 1).Allowed())
 			var saved bytes.Buffer
 			require.NoError(t, l.Save(&saved))
 			other, _ := manual(t)
-			require.True(t, of(other, 7, time.Hour).Named("y").Allow("k"), "another takes the first number")
+			require.True(t, hit(t, of(other, 7, time.Hour).Named("y"), "k", 1).Allowed(), "another takes the first number")
 			require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
 			require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())), "twice is once")
-			assert.False(t, of(other, 1, time.Hour).Allow("k"))
-			assert.False(t, of(other, 1, time.Hour).Named("x").Allow("k"))
-			assert.True(t, of(other, 1, time.Hour).Named("z").Allow("k"))
-			assert.True(t, of(other, 7, time.Hour).Named("y").Allow("k"))
+			assert.False(t, hit(t, of(other, 1, time.Hour), "k", 1).Allowed())
+			assert.False(t, hit(t, of(other, 1, time.Hour).Named("x"), "k", 1).Allowed())
+			assert.True(t, hit(t, of(other, 1, time.Hour).Named("z"), "k", 1).Allowed())
+			assert.True(t, hit(t, of(other, 7, time.Hour).Named("y"), "k", 1).Allowed())
 		})
 	}
 }

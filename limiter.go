@@ -147,7 +147,7 @@ type Stats struct {
 	Checks          uint64 // Allowed, Denied and all errors
 	Allowed, Denied uint64
 	Held            uint64 // cost that Hold has admitted in this process, and is not released
-	Invalid         uint64 // ErrID, ErrScale, ErrLimit
+	Invalid         uint64 // ErrID, ErrScale, ErrLimit; hits of work in flight that Hold must take
 	Full            uint64 // ErrFull
 	Closed          uint64 // ErrClosed
 

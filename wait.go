@@ -36,6 +36,9 @@ import (
 // until s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
+	if err = unreleasable(s); err != nil {
+		return 0, err
+	}
 	s, r = counting(s, r)
 	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
 	return time.Since(start), err

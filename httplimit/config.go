@@ -31,8 +31,8 @@ type Config struct {
 	// are reported together, in order. One Strategy at most may be unable to give back.
 	Policies []Policy
 
-	// Decider decides after these, by limits that it finds itself: a rules.Decider. With one, New may
-	// be given no Strategy, and Extractor may be nil: the key is then the client's address by
+	// Decider decides after these, by limits that it finds itself: a rules.Decider. With one,
+	// Extractor may be nil: the key is then the client's address by
 	// ClientIP, for DenyList, Penalty and Decision, and a request without one is no mistake. What the
 	// Decider denies takes nothing from the policies. nil: none.
 	Decider Decider

@@ -27,8 +27,11 @@ func claimDefaultNames(m *middleware) {
 	guards.mu.Lock()
 	defer guards.mu.Unlock()
 	for _, p := range m.policies {
+		if !p.unnamed {
+			continue
+		}
 		id := identity(p.Strategy)
-		if !p.unnamed || id == nil {
+		if id == nil {
 			continue
 		}
 		if p.limit != nil { // limits that differ count separately

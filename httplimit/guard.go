@@ -22,7 +22,7 @@ import (
 type Guard struct{ m *middleware }
 
 // NewGuard returns a Guard that consults s about each request. s is a [weir.Limit], or another
-// Strategy with a Limit and a Duration in cfg, or nil if cfg has a Decider.
+// Strategy with a Limit and a Duration in cfg, or nil if the limits are all in cfg.
 //
 // A limit counts as its own methods do, under the extracted key; another Strategy under
 // [Policy.Key]: the policy's name and the extracted key. Guards on one Strategy are separate if the
@@ -31,10 +31,10 @@ type Guard struct{ m *middleware }
 // made of the limit, and only one Guard on a Strategy may use it, unless all are given one and the
 // same Limit.
 //
-// NewGuard panics on an invalid Config: no s, no Extractor, no limit, numbers beside a [weir.Limit]
-// that has its own, a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name,
-// a second Guard with default names on one Strategy, or a Strategy that cannot give back, as
-// CountIf and further policies need it.
+// NewGuard panics on an invalid Config: no Extractor, no limit, a limit on work in flight that is
+// not Concurrency, numbers beside a [weir.Limit] that has its own, a bad name or Duration, a Limit
+// of 0 without DenyAll, two policies of one name, a second Guard with default names on one
+// Strategy, or a Strategy that cannot give back, as CountIf and further policies need it.
 func NewGuard(s weir.Strategy, cfg Config) *Guard { return &Guard{newMiddleware(s, cfg)} }
 
 // New is [Guard.Wrap] of [NewGuard], with the same panics.
@@ -115,9 +115,6 @@ type middleware struct {
 
 // newMiddleware checks cfg and compiles its policies; it panics on a mistake.
 func newMiddleware(s weir.Strategy, cfg Config) *middleware {
-	if s == nil && cfg.Decider == nil {
-		panic("httplimit: no Strategy")
-	}
 	m := &middleware{Config: cfg}
 	m.tolerates = m.bypasses
 	m.setDefaults()
@@ -127,7 +124,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 		m.policies = append(m.policies, compileConcurrency(cfg.Concurrency, s, m.DeniedStatus))
 	}
 	for _, p := range cfg.allPolicies(s) {
-		m.policies = append(m.policies, compile(p, s, m.DeniedStatus))
+		m.policies = append(m.policies, compile(p, s, m.DeniedStatus, false))
 	}
 	m.checkPolicies()
 	m.precompute()

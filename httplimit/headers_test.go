@@ -92,7 +92,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 		res.ExpiresAt = now.Add(time.Duration(left))
 	}
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
-		answer{res: &res}, http.StatusTooManyRequests)
+		answer{res: &res}, http.StatusTooManyRequests, false)
 	decided := limits.Attempts{p.template}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // penaltyPrefix begins the keys that denials are counted under. They have three or four parts, the
@@ -46,6 +47,10 @@ func (p Penalty) check(list *DenyList) {
 	case p.Strategy == nil || p.Denials == 0 || p.For <= 0:
 		panic(fmt.Sprintf("httplimit: Penalty needs a Strategy, Denials and For: %+v", p))
 	default:
+		if of := limits.NewAttempt(p.Strategy); of.InFlight() {
+			panic("httplimit: Penalty counts denials, and its Strategy bounds work in flight: " +
+				"take a window, and Config.Concurrency for requests")
+		}
 		checkDuration("penalty", p.Within)
 	}
 }

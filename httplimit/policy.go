@@ -2,6 +2,8 @@ package httplimit
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -45,7 +47,8 @@ type Policy struct {
 	//	free, paid := s.Limit(100, time.Hour), s.Limit(5000, time.Hour)
 	//
 	// With a Name, here or of the limits, a caller whose plan changes keeps its count; else each limit
-	// counts for itself.
+	// counts for itself. A request for which it returns a limit on work in flight, where that is not
+	// Concurrency, or another one where it is, is not decided.
 	LimitFunc func(*http.Request) *weir.Limit
 
 	// Applies reports whether the policy applies to a request. If not, no bucket is taken, and no
@@ -113,10 +116,10 @@ type policy struct {
 }
 
 // compile checks p and computes its fixed strings; s runs it if it has no Strategy of its own. It
-// panics on a mistake.
-func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
+// panics on a mistake, as is a limit on work in flight, unless p holds.
+func compile(p Policy, s weir.Strategy, deniedStatus int, holds bool) *policy {
 	p.Strategy = cmp.Or(p.Strategy, s)
-	if p.Strategy == nil && p.Duration != 0 {
+	if p.Strategy == nil && (p.Duration != 0 || p.LimitFunc == nil) {
 		panic(fmt.Sprintf("httplimit: policy %q has no Strategy",
 			cmp.Or(p.Name, defaultName(p.Limit, p.Duration))))
 	}
@@ -128,6 +131,9 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		c.setLimit(m)
 	}
 	c.limited = c.limit != nil || p.Limit != 0 || p.Duration != 0 || p.LimitFunc == nil
+	if of := limits.NewAttempt(p.Strategy); c.limited && !holds && of.InFlight() {
+		panic(errInFlight(p.Strategy).Error())
+	}
 	if c.unnamed = c.Name == "" && c.limited; c.unnamed {
 		c.Name = c.numbers()
 	}
@@ -210,8 +216,8 @@ func (l *plans) policy(m *weir.Limit) *policy {
 	c.setLimit(m)
 	c.Name = printableName(cmp.Or(c.Name, c.numbers()))
 	c.complete(l.status)
-	if l.hold {
-		c.hold()
+	if err := c.fits(l.hold); err != nil {
+		c.template = limits.NewAttempt(misplaced{err})
 	}
 	if l.n.Add(1) <= maxPlans {
 		l.known.Store(m, c)
@@ -242,26 +248,45 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		p.Duration = defaultLease
 	}
 	p.Name = cmp.Or(p.Name, concurrencyName)
-	c := compile(p, s, deniedStatus)
+	c := compile(p, s, deniedStatus, true)
 	if c.plans != nil {
 		c.plans.hold = true
 	}
 	if c.limited {
-		c.hold()
+		if err := c.fits(true); err != nil {
+			panic(err.Error())
+		}
 	}
 	c.unnamed, c.shown.inFlight = unnamed, true
 	return c
 }
 
-// hold has the Strategy hold what it admits. It panics if it cannot.
-func (c *policy) hold() {
-	var err error
-	if c.template, err = c.template.Holding(); err != nil {
-		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, "+
-			"such as limiter.InFlight(): %v", err))
+// fits has the Strategy hold what it admits if the policy is Concurrency. It fails if the Strategy
+// cannot, or if another policy has one that does.
+func (c *policy) fits(concurrency bool) (err error) {
+	switch {
+	case concurrency:
+		c.shown.inFlight, c.renewsAtOnce = true, true // nothing can be forecast
+		if c.template, err = c.template.Holding(); err != nil {
+			return fmt.Errorf("httplimit: Concurrency needs a Strategy that holds, "+
+				"such as limiter.InFlight(): %w", err)
+		}
+	case c.template.InFlight():
+		return errInFlight(c.Strategy)
 	}
-	c.shown.inFlight, c.renewsAtOnce = true, true // nothing can be forecast
+	return nil
 }
+
+func errInFlight(s weir.Strategy) error {
+	return fmt.Errorf("httplimit: %s bounds work in flight, which a policy would not release: "+
+		"set Config.Concurrency: %w", weir.NameOf(s), errors.ErrUnsupported)
+}
+
+// misplaced is the Strategy of a limit that a LimitFunc must not return: each call fails.
+type misplaced struct{ err error }
+
+// Run implements [weir.Strategy].
+func (m misplaced) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, m.err }
 
 // numbers returns the name of a policy that has none.
 func (c *policy) numbers() string {

@@ -37,11 +37,13 @@ type abilities struct {
 	store any // of batcher
 	turn  turn
 	burst uint64 // of a token bucket
+
+	inFlight bool // it bounds work in flight: only Holding, or what gives back, may take of it
 }
 
 // abilitiesOf looks the optional interfaces of s up.
 func abilitiesOf(s weir.Strategy) abilities {
-	b := abilities{strategy: s, local: inside.LocalOf(s)}
+	b := abilities{strategy: s, local: inside.LocalOf(s), inFlight: inside.InFlight(s)}
 	inner := b.inspect(s)
 	b.peeker = both[weir.Peeker](s, inner)
 	b.refunder = both[weir.Refunder](s, inner)

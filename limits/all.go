@@ -34,7 +34,7 @@ func All(limits ...*weir.Limit) *weir.Limit {
 	for _, m := range a.limits {
 		a.strategies = append(a.strategies, m)
 	}
-	if err := a.ask(nil, new(weir.Request)).check(); err != nil {
+	if err := a.ask(nil, new(weir.Request)).check(false); err != nil {
 		panic(err.Error())
 	}
 	m, err := weir.NewLimit(a, 0, 0)

@@ -261,7 +261,7 @@ func TestSeveralLimitsBeyondTheBound(t *testing.T) {
 		l.SlidingWindow().Limit(1, time.Minute).Named(strconv.Itoa(i)).Unwrap()
 	}
 	a := l.SlidingWindow().Limit(1, time.Minute)
-	_, err := limits.All(a, l.InFlight().Limit(1)).Take(t.Context(), "k", 1)
+	_, err := limits.All(a, l.SlidingLog().Limit(1, time.Minute)).Take(t.Context(), "k", 1)
 	require.ErrorIs(t, err, weir.ErrLimit)
 	_, err = limits.ReserveAll(t.Context(), a.For("k"))
 	require.ErrorIs(t, err, weir.ErrLimit)

@@ -80,13 +80,17 @@ func NewAttempt(s weir.Strategy) (l Attempt) {
 // Holding returns l for work in flight: what Take admits is held, as by [weir.Hold], until it is
 // given back. It fails with [errors.ErrUnsupported] if the Strategy is no [weir.Holder].
 func (l Attempt) Holding() (Attempt, error) {
-	var ok bool
-	if l.holder, ok = l.strategy.(weir.Holder); !ok {
+	holder, ok := l.strategy.(weir.Holder)
+	if !ok || !l.inFlight {
 		return l, l.unsupported("hold")
 	}
-	l.revocable = true
+	l.holder, l.revocable = holder, true
 	return l, nil
 }
+
+// InFlight reports whether the Strategy bounds work in flight: nobody releases what an Attempt that
+// is not [Attempt.Holding] takes of it.
+func (l *Attempt) InFlight() bool { return l.inFlight }
 
 // Holds reports whether l is [Attempt.Holding].
 func (l *Attempt) Holds() bool { return l.holder != nil }

@@ -33,7 +33,8 @@ type Decision struct {
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
-// decide last. Without asks the request is admitted.
+// decide last, or if one bounds work in flight, which nobody would release: see [weir.Hold]. Without
+// asks the request is admitted.
 //
 // It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
@@ -62,7 +63,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
 
 // decide is Take, which fails if what was denied could not be given back.
 func (l Attempts) decide(ctx context.Context) error {
-	if err := l.check(); err != nil {
+	if err := l.check(true); err != nil {
 		return err
 	}
 	if _, err := l.Take(ctx, nil); err != nil {
@@ -71,13 +72,16 @@ func (l Attempts) decide(ctx context.Context) error {
 	return l.Lost()
 }
 
-// check fails if there is no Strategy, or if two of them cannot give back.
-func (l Attempts) check() error {
+// check fails if there is no Strategy, if two of them cannot give back, or if they take of one
+// whose places nobody would release.
+func (l Attempts) check(takes bool) error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
 		case m.strategy == nil:
 			return fmt.Errorf("limits: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
+		case takes && m.inFlight && !m.revocable:
+			return inside.Unreleasable(m.strategy)
 		case m.turn == last && first >= 0:
 			return fmt.Errorf("limits: two strategies decide last: %w", l[first].unsupported("refund"))
 		case m.turn == last:

@@ -23,7 +23,7 @@ func every(t *testing.T) verbtest.Stores {
 	return func(now func() time.Time) []weir.Strategy {
 		l, _ := newLimiter(t, weir.Config{Now: now})
 		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(),
-			l.Counter(), l.List(), l.Calendar(weir.Hour, nil), l.InFlight(), verbtest.Tiers(l)}
+			l.Counter(), l.List(), l.Calendar(weir.Hour, nil), verbtest.Tiers(l)}
 	}
 }
 

@@ -238,6 +238,10 @@ func (e *Engine) strategy(m Method) (*strategy, error) {
 	}
 	s := &strategy{counter: c, limit: limits.NewAttempt(made), name: m.String()}
 	_, s.charges = made.(weir.Charger)
+	if of := &s.limit; of.InFlight() && m.Algorithm != InFlight {
+		return nil, fmt.Errorf("%s bounds work in flight, which only the unit %s releases",
+			weir.NameOf(made), inFlightUnit)
+	}
 	if m.Algorithm == InFlight {
 		if s.limit, err = s.limit.Holding(); err != nil {
 			return nil, err

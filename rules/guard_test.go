@@ -260,7 +260,6 @@ func TestGuardsThatCannotBe(t *testing.T) {
 			rules.NewGuard(rules.Decider{Engine: several.engine, Domain: "web"},
 				httplimit.Config{Limit: 100, Duration: time.Minute})
 		},
-		"httplimit: no Strategy": func() { httplimit.NewGuard(nil, httplimit.Config{}) },
 	} {
 		assert.PanicsWithValue(t, want, make)
 	}

@@ -431,10 +431,13 @@ descriptors:
 domain: d
 rate_limits: [{actions: [{remote_address: {}}]}, {actions: [{path: {}}]}]
 `), rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
-		if m.Algorithm == rules.SlidingLog {
+		switch m.Algorithm {
+		case rules.SlidingLog:
 			return panicking{l.SlidingLog()}, nil
+		case rules.InFlight:
+			return l.InFlight(), nil
 		}
-		return l.InFlight(), nil
+		return l.FixedWindow(), nil
 	}})
 	require.NoError(t, err)
 	h := rules.Middleware(engine, httplimit.Config{})(hello)

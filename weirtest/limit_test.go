@@ -26,8 +26,8 @@ func (s byLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if r.Meta != "" {
-		return m.Run(ctx, r)
+	if _, holds := s.Strategy.(weir.Holder); holds || r.Meta != "" {
+		return m.Unwrap().Run(ctx, r)
 	}
 	out, err := m.Take(ctx, r.Key, r.Cost)
 	if err != nil {

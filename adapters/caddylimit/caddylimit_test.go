@@ -584,6 +584,7 @@ func TestValidDirectives(t *testing.T) {
 		"(limits) {\nweir {args[0]}=10/1m\n}\nhttp://a.test {\nimport limits a\n}\n" +
 			"http://b.test {\nimport limits b\n}\n",
 		"http://a.test {\nweir /x api=10/1m\nweir /y api=10/1m\n}\n",
+		"http://a.test {\nweir {\nmax_in_flight 10\n}\n}\n",
 	} {
 		_, err := adapt(t, sites)
 		assert.NoError(t, err, sites)
@@ -633,4 +634,15 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// A bound on requests in flight needs no other limit.
+func TestBoundsInFlightAlone(t *testing.T) {
+	for _, option := range []string{"max_in_flight 1", "max_in_flight_per_client 1"} {
+		url, _ := run(t, "weir {\n"+option+"\n}\nrespond hello")
+		for range 3 { // one after the other
+			resp, _ := get(t, url, alice)
+			assert.Equal(t, http.StatusOK, resp.StatusCode, option)
+		}
+	}
 }

@@ -46,8 +46,8 @@ func (h *Handler) check() error {
 	if h.Burst != 0 && h.Strategy != "token" {
 		errs = append(errs, errors.New("burst is for strategy token"))
 	}
-	if len(h.Limits) == 0 {
-		errs = append(errs, errors.New("no limit: want one such as 100/1m"))
+	if len(h.Limits) == 0 && h.MaxInFlight == 0 && h.MaxInFlightPerClient == 0 {
+		errs = append(errs, errors.New("no limit: want one such as 100/1m, or max_in_flight"))
 	}
 	if h.MaxBuckets < 0 {
 		errs = append(errs, fmt.Errorf("max_buckets is %d", h.MaxBuckets))
@@ -178,7 +178,10 @@ func (l Limit) name() string {
 // after the other must not count it together.
 func (h *Handler) placesName() string {
 	const longest, suffix = 64, " in flight" // longest: of httplimit
-	name := h.Limits[0].name()
+	name := strconv.Itoa(h.MaxInFlightPerClient)
+	if len(h.Limits) > 0 {
+		name = h.Limits[0].name()
+	}
 	return name[:min(len(name), longest-len(suffix))] + suffix
 }
 

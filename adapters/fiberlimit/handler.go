@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/limits"
 )
 
 // Handler returns a LimiterMiddleware for the Config of Fiber's limiter that counts by s:
@@ -54,7 +55,10 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	of := withDefaults(config)
 	cfg := h.cfg
 	_, limited := h.strategy.(*weir.Limit)
+	attempt := limits.NewAttempt(h.strategy)
 	switch {
+	case attempt.InFlight():
+		panic("fiberlimit: the Strategy bounds work in flight: give it to Config.Concurrency")
 	case limited:
 		panic("fiberlimit: the limit is that of the limiter.Config: " +
 			"give Handler a Strategy, not a weir.Limit")
@@ -74,8 +78,8 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	cfg.Extractor = httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 		return of.KeyGenerator(Context(r)), nil
 	})
-	limits := limitsOf(h.strategy)
-	cfg.LimitFunc = func(r *http.Request) *weir.Limit { return limits(limit(&of, Context(r))) }
+	limitOf := limitsOf(h.strategy)
+	cfg.LimitFunc = func(r *http.Request) *weir.Limit { return limitOf(limit(&of, Context(r))) }
 	cfg.CountIf = countIf(&of)
 	cfg.Headers = httplimit.HeadersNone
 	cfg.Respond = respond(&of)

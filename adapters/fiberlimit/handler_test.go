@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/fiberlimit"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/doortest"
@@ -160,4 +161,17 @@ func TestHandlerPanicsOnFieldsOfFiber(t *testing.T) {
 			fiberlimit.Handler(&weirtest.Fake{}, cfg).New(nil)
 		}()
 	}
+}
+
+// What a limit on work in flight admits nobody would release: Concurrency does.
+func TestHandlerRefusesWorkInFlight(t *testing.T) {
+	doortest.RefusesInFlight(t, "", func(s weir.Strategy, cfg httplimit.Config) error {
+		fiberlimit.Handler(s, httplimit.Config{Name: cfg.Name}).New(&limiter.Config{})
+		return nil
+	})
+	l, _ := doortest.NewLimiter(t)
+	assert.PanicsWithValue(t,
+		"fiberlimit: the Strategy bounds work in flight: give it to Config.Concurrency", func() {
+			fiberlimit.Handler(l.InFlight(), httplimit.Config{Name: "api"}).New(&limiter.Config{})
+		})
 }

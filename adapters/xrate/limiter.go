@@ -19,9 +19,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/limits"
 )
 
 // Config is the key of a [Limiter], and what it does about errors.
@@ -55,9 +57,14 @@ type Limiter struct {
 	cfg      Config
 }
 
-// New returns a Limiter on m, which has numbers, as limits.All and Tiers have none. It checks
-// nothing: a bad Key is an error of the first decision.
-func New(m *weir.Limit, cfg Config) *Limiter { return &Limiter{m, m.Unwrap(), cfg} }
+// New returns a Limiter on m, which has numbers, as limits.All and Tiers have none. A bad Key is an
+// error of the first decision. It panics if m bounds work in flight, which only its Hold releases.
+func New(m *weir.Limit, cfg Config) *Limiter {
+	if of := limits.NewAttempt(m); of.InFlight() {
+		panic(fmt.Sprintf("xrate: nobody would release an event of %v: use its Hold", m))
+	}
+	return &Limiter{m, m.Unwrap(), cfg}
+}
 
 // Limit returns the rate in events per second.
 func (l *Limiter) Limit() float64 {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/xrate"
+	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -65,6 +66,19 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 		assert.True(t, other.Allow(), name)
 		assert.Equal(t, 0.05, lim.Limit())
 		assert.Equal(t, 3, lim.Burst())
+	}
+}
+
+// Nobody would release an event of work in flight.
+func TestLimiterOfWorkInFlight(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	jobs := l.InFlight().Limit(2)
+	for _, m := range []*weir.Limit{jobs, jobs.Named("jobs"),
+		limits.All(l.SlidingWindow().Limit(5, time.Minute), jobs)} {
+		assert.PanicsWithValue(t, fmt.Sprintf("xrate: nobody would release an event of %v: use its Hold", m),
+			func() { xrate.New(m, xrate.Config{Key: "k"}) })
 	}
 }
 

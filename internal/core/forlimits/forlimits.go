@@ -51,6 +51,11 @@ type Weir[Strategy, Request, Result, Limit, Tier, Place, Held any] struct {
 
 	// Keep holds a place that s has admitted for r.
 	Keep func(s Strategy, r *Request, p Place) *Held
+
+	// InFlight reports whether s bounds work in flight, and Unreleasable returns the error of a hit of
+	// it that nobody could release.
+	InFlight     func(s Strategy) bool
+	Unreleasable func(s Strategy) error
 }
 
 // Steps is a Weir, set when package weir is initialized.

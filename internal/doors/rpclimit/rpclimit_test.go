@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/rpclimit"
+	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -183,4 +184,24 @@ func TestNotSent(t *testing.T) {
 		assert.Equal(t, c.code, code, name)
 		assert.InDelta(t, c.wait, wait, float64(time.Minute), name)
 	}
+}
+
+// A limit on work in flight is Config.Concurrency, which needs no other limit.
+func TestWorkInFlight(t *testing.T) {
+	doortest.RefusesInFlight(t, "Config.Concurrency", func(s weir.Strategy, cfg httplimit.Config) error {
+		rpclimit.New(s, cfg)
+		return nil
+	})
+	limiter, _ := doortest.NewLimiter(t)
+	guard := rpclimit.New(nil, httplimit.Config{Extractor: httplimit.RemoteAddr(),
+		Concurrency: httplimit.Policy{Strategy: limiter.InFlight().Limit(1)}})
+	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
+	require.Nil(t, guard.Run(context.Background(), call,
+		func(context.Context, http.Header) rpclimit.Code {
+			refusal := guard.Run(context.Background(), call, nil)
+			require.NotNil(t, refusal)
+			assert.Equal(t, rpclimit.ResourceExhausted, refusal.Code)
+			return rpclimit.OK
+		}))
+	assert.Nil(t, guard.Run(context.Background(), call, admit))
 }

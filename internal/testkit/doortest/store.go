@@ -125,6 +125,11 @@ func (s Stores) denyList(t *testing.T) {
 }
 
 func (s Stores) unsupported(t *testing.T) {
+	RefusesInFlight(t, "Config.Concurrency", func(of weir.Strategy, cfg httplimit.Config) error {
+		cfg.Extractor = nil
+		s.New(of, cfg)
+		return nil
+	})
 	for name, cfg := range map[string]httplimit.Config{
 		"Extractor":   {Extractor: httplimit.RemoteAddr()},
 		"CountIf":     {CountIf: func(int) bool { return true }},
