@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/renewal"
 	"github.com/weirgo/weir/internal/core/turns"
 )
@@ -26,10 +25,11 @@ type kept struct {
 }
 
 // DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the
-// request can never pass.
+// request can never pass, since its Cost is over the limit.
 type DeniedError struct {
 	Result Result
 	Limit  *Limit // that denied; nil without one
+	never  bool   // the cost is over the limit
 }
 
 // Error implements error.
@@ -38,19 +38,37 @@ func (e *DeniedError) Error() string {
 	if e.Limit != nil {
 		what += " by " + e.Limit.String()
 	}
-	if e.Result.ExpiresAt.IsZero() {
+	until := "one is released"
+	switch at := e.Result.ExpiresAt; {
+	case e.never:
 		return what + ": the cost can never pass"
+	case !at.IsZero():
+		until = at.Round(0).String() + " at the latest" // without a monotonic reading
 	}
-	return fmt.Sprintf("%s: %d in flight, until %v at the latest", what, e.Result.TotalRequests,
-		e.Result.ExpiresAt.Round(0)) // without a monotonic reading
+	return fmt.Sprintf("%s: %d in flight, until %s", what, e.Result.TotalRequests, until)
 }
 
 // Unwrap returns ErrLimit, or nil.
 func (e *DeniedError) Unwrap() error {
-	if e.Result.ExpiresAt.IsZero() {
+	if e.never {
 		return ErrLimit
 	}
 	return nil
+}
+
+// denial returns the error for a denial of r by s, for m if that is not nil.
+func denial(s Strategy, m *Limit, r *Request, res *Result) *DeniedError {
+	limit, known := r.Limit, true
+	if own, ok := s.(*InFlight); ok {
+		limit, _ = own.numbers(r)
+	} else if m != nil {
+		limit = m.n
+	} else if b, ok := s.(bounded); ok {
+		known = !b.Bound()
+	}
+	// of numbers that are not known, a cost that is denied where nothing is in flight is over them
+	over := known && max(1, r.Cost) > limit || res.TotalRequests == 0
+	return &DeniedError{*res, m, over && res.ExpiresAt.IsZero()}
 }
 
 // Hold admits r, and keeps it admitted until Release:
@@ -95,7 +113,7 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 		case err != nil:
 			return nil, err
 		case !v.Allowed:
-			return nil, &DeniedError{*own.l.result(v), m}
+			return nil, denial(s, m, r, own.l.result(v))
 		}
 		return h, nil
 	}
@@ -109,7 +127,7 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 	case err != nil:
 		return nil, err
 	case !res.Allowed():
-		return nil, &DeniedError{*res, m}
+		return nil, denial(s, m, &remote, res)
 	}
 	return keep(s, &remote, place), nil
 }
@@ -186,8 +204,7 @@ func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error
 	if !v.Allowed {
 		return s.l.result(v), nil, nil
 	}
-	_, lease := s.numbers(r)
-	v.At = arith.Add(s.l.clock.Read(), int64(lease))
+	v.At = noInstant // until it is released
 	return s.l.result(v), h, nil
 }
 
@@ -246,7 +263,9 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 				return &Result{State: Allow}, nil
 			case !errors.As(err, &denied):
 				return nil, err
-			case !local, c.freed != nil, denied.Result.ExpiresAt.IsZero():
+			case denied.never:
+				return nil, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.Cost)
+			case !local, c.freed != nil:
 				return &denied.Result, nil
 			}
 			// then once more: something may have been given back before

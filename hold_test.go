@@ -322,7 +322,7 @@ func TestHoldFails(t *testing.T) {
 	}
 	assert.Zero(t, l.Stats().Buckets)
 	for at, want := range map[time.Time]string{
-		{}: "weir: denied: the cost can never pass",
+		{}: "weir: denied: 3 in flight, until one is released",
 		time.Unix(1,
 			0).UTC(): "weir: denied: 3 in flight, until 1970-01-01 00:00:01 +0000 UTC at the latest",
 		time.Unix(100,

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/states"
 )
@@ -32,9 +31,9 @@ type leasePeriod struct {
 // does not end by itself: it ends with the process, or a Release. A snapshot has it as leases. So a
 // Duration of one key counts separately from another here too.
 //
-// The ExpiresAt of a denial is when enough leases end, or one Duration from now if that needs
-// places that are held: the latest instant that is promised, as a release may come sooner. Reset
-// takes the leases back, and not the places that are held.
+// The ExpiresAt of a denial is when enough leases end, as a release may come sooner. It is the zero
+// time if that needs places that are held, of which nobody knows when they are released. Reset takes
+// the leases back, and not the places that are held.
 //
 // It keeps one number for all the places of a caller, and about 330 bytes and 16 for each lease
 // where there are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a known
@@ -191,7 +190,7 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 			}
 			state = slot.State()
 		} else if state = slot.State(); state == was { // the key was that of this epoch
-			return s.deny(held, lease), nil
+			return s.deny(held), nil
 		}
 	}
 	return s.holdLocked(h, r, lease, state&sharedBit != 0)
@@ -219,10 +218,9 @@ func (s *InFlight) holdLocked(
 }
 
 // deny tallies a denial beside places of the cost held, and returns its verdict.
-func (s *InFlight) deny(held int64, lease time.Duration) verdict {
+func (s *InFlight) deny(held int64) verdict {
 	s.l.places.denied.Add(s.l.places.denied.One(), 1)
-	s.l.clock.Advance() // a coarse clock may be late
-	return verdict{Total: held, At: arith.Add(s.l.clock.Read(), int64(lease))}
+	return verdict{Total: held, At: noInstant}
 }
 
 // freed returns a channel that is closed when something that counts for r is given back, or nil if

@@ -56,7 +56,7 @@ func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
 	}
 	denied := deniesHold(t, s, r)
 	assert.EqualValues(t, 2, denied.Result.TotalRequests)
-	assert.Equal(t, clock.now().Add(time.Second), denied.Result.ExpiresAt)
+	assert.True(t, denied.Result.ExpiresAt.IsZero(), "nobody knows when it is released")
 	assert.Nil(t, h.Lost(), "it is never lost in this process")
 
 	_, err := s.Run(t.Context(), one) // a lease beside it

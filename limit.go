@@ -55,7 +55,8 @@ type Outcome struct {
 	Left uint64
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
-	// until then: 0 if it was admitted, and the largest Duration if it can never pass.
+	// until then: 0 if it was admitted, and the largest Duration if it can never pass or, of work in
+	// flight, nobody knows when.
 	Wait time.Duration
 
 	// By is the limit that binds: of limits.All one of its limits, of Tiers one with the numbers of a

@@ -65,7 +65,8 @@ type Result struct {
 
 	// ExpiresAt is, for an admitted request, the end of the period: if nothing more is asked, nothing
 	// admitted so far counts from then on. For a denied one it is the earliest instant at which the
-	// same request would pass, if nothing else is admitted until then; the zero time if it never can.
+	// same request would pass, if nothing else is admitted until then. It is the zero time if a request
+	// never can, as with a Cost over the limit, and of work in flight that counts until it is released.
 	ExpiresAt time.Time
 
 	// Limit is what TotalRequests is held against where that is none of the Request: of [Tiers] and
@@ -86,7 +87,7 @@ func (r Result) Remaining(limit uint64) uint64 {
 }
 
 // RetryAfter returns how long after now the same request is worth repeating: 0 if it was admitted
-// or its time has come, and the largest Duration if it can never pass.
+// or its time has come, and the largest Duration if ExpiresAt is the zero time.
 func (r Result) RetryAfter(now time.Time) time.Duration {
 	switch {
 	case r.Allowed():

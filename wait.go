@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -117,7 +118,7 @@ func (c *waitCaller) arrive(ctx context.Context, id any) (admitted bool, err err
 	p, peeks := c.strategy.(Peeker)
 	overLimit := 0 < c.request.Limit && c.request.Limit < c.Cost
 	switch {
-	case !queued, overLimit && !peeks: // the latter is denied, unless the limit is not the request's
+	case !queued, overLimit && (c.holds || !peeks): // the latter is denied, unless the limit is not the request's
 		return c.ask(ctx, c.decide)
 	case c.Cost > largest && peeks:
 		if _, err = c.ask(ctx, p.Peek); errors.Is(err, errors.ErrUnsupported) {
@@ -139,6 +140,8 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 	switch {
 	case err != nil || res.Allowed():
 		return err == nil, err
+	case res.ExpiresAt.IsZero() && c.holds: // until something is released
+		c.instant, c.pause = time.Now().Add(math.MaxInt64), time.Millisecond
 	case res.ExpiresAt.IsZero():
 		return false, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.Cost)
 	case res.ExpiresAt.After(c.instant), c.holds && !res.ExpiresAt.Equal(c.instant):

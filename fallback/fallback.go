@@ -56,6 +56,7 @@ type common struct {
 	primary, local wrap.Strategy
 	seeder         weir.Seeder // local, or nil if it is none
 	aware          bool        // local counts calls under way; see calls
+	inFlight       bool        // local bounds work in flight
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
@@ -194,6 +195,8 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.server.open()
 	f.seeder, _ = local.(weir.Seeder)
 	_, f.aware = local.(weir.Refunder)
+	here := limits.NewAttempt(local)
+	f.inFlight = here.InFlight()
 	f.store = f
 	if asked := limits.NewAttempt(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}

@@ -32,11 +32,17 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 		return res
 	}
 	res.TotalRequests += min(v.r.Limit-own.Limit, math.MaxUint64-res.TotalRequests)
-	if !res.Allowed() && res.ExpiresAt.IsZero() && !v.exceeds(v.r) {
-		// over the share, not over the limit: it passes when primary is back
+	if !res.Allowed() && v.exceedsShare(own, wrap.Cost(own), res) {
+		// not over the limit: it passes when primary is back
 		res.ExpiresAt = v.b.Next(v.cfg.Now())
 	}
 	return res
+}
+
+// exceedsShare reports whether local has denied own since a cost can never pass there, though the
+// request passes at primary. Of work in flight, that may be unknown without that.
+func (v *visit) exceedsShare(own *weir.Request, cost uint64, denied *weir.Result) bool {
+	return denied.ExpiresAt.IsZero() && !v.exceeds(v.r) && (!v.inFlight || cost > own.Limit)
 }
 
 // deciding is a decision of local on own, with one nth of the limit.

@@ -82,7 +82,7 @@ func (v *visit) countCalls(
 	case err != nil:
 	case !res.Allowed():
 		res.TotalRequests += min(c.cost, res.Remaining(own.Limit))
-		if res.ExpiresAt.IsZero() && !v.exceeds(v.r) { // over the limit together
+		if v.exceedsShare(own, all.Cost, res) { // over the limit together
 			res.ExpiresAt = v.b.Next(v.cfg.Now())
 		}
 	case op == limits.OpPeek:

@@ -94,7 +94,7 @@ func TestConcurrencyAnswersAsOtherPolicies(t *testing.T) {
 		assert.Equal(t, httplimit.Decision{
 			Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "in flight", Strategy: "in flight",
 			Source: "local", Limit: 1, Duration: time.Minute, Cost: 1, Status: 429,
-			Result:     weir.Result{State: weir.Deny, TotalRequests: 1, ExpiresAt: noon.Add(time.Minute)},
+			Result:     weir.Result{State: weir.Deny, TotalRequests: 1},
 			RetryAfter: time.Second,
 		}, decisions[1])
 		assert.EqualValues(t, 1, cfg.Stats.Count(httplimit.Denied))

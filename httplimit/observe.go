@@ -34,7 +34,7 @@ func (c *call) observe(ctx context.Context, admitted bool) (failed int) {
 		}
 		if s.shown.inFlight {
 			s.reset = never
-			if s.denied && !s.ask.Result.ExpiresAt.IsZero() {
+			if s.denied && !s.ask.Never() {
 				s.reset = retryPlace
 			}
 		}

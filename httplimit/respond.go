@@ -105,7 +105,7 @@ func (c *call) deniedBody() []byte {
 	switch s := &c.states[c.decider]; {
 	case len(names) > 1:
 		detail = detailSeveral
-	case s.ask.Result.ExpiresAt.IsZero() && s.ask.Request.Limit > 0:
+	case s.ask.Never() && s.ask.Request.Limit > 0:
 		detail = detailCost
 	case s.policy != nil:
 		return s.problem

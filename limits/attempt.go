@@ -126,6 +126,13 @@ func (l *Attempt) Decided() bool { return l.phase >= decided }
 // Denies reports whether the Strategy has denied Request.
 func (l *Attempt) Denies() bool { return l.Decided() && !l.Result.Allowed() }
 
+// Never reports whether the Strategy has denied Request for good: ExpiresAt is zero, and not since
+// nobody knows when work in flight ends.
+func (l *Attempt) Never() bool {
+	return l.Denies() && l.Result.ExpiresAt.IsZero() &&
+		(!l.inFlight || l.cost() > l.Most() || l.Result.TotalRequests == 0)
+}
+
 // Taken reports whether the cost of Request is counted.
 func (l *Attempt) Taken() bool { return l.phase >= taken }
 
@@ -172,6 +179,8 @@ func (l *Attempt) outweighs(m *Attempt) bool {
 	switch at, other := &l.Result.ExpiresAt, &m.Result.ExpiresAt; {
 	case l.Denies() != m.Denies():
 		return l.Denies()
+	case l.Denies() && at.IsZero() && other.IsZero():
+		return l.Never() && !m.Never()
 	case l.Denies():
 		return !other.IsZero() && (at.IsZero() || at.After(*other))
 	}

@@ -220,8 +220,11 @@ func (c *call) report(statuses []Status) {
 
 // reset returns the time until the limit is reset.
 func (a *ask) reset(now time.Time) time.Duration {
-	if !a.held.Result.ExpiresAt.IsZero() {
+	switch {
+	case !a.held.Result.ExpiresAt.IsZero():
 		return max(0, a.held.Result.ExpiresAt.Sub(now))
+	case a.limit.Algorithm == InFlight:
+		return 0
 	}
 	period := a.held.Request.Duration
 	if of := a.strategy.windows; of != nil {

@@ -102,7 +102,8 @@ type Status struct {
 
 	// Reset is the remaining time of a fixed window. For other algorithms it is the time until the
 	// count is 0 or, if the descriptor is over its limit, until the same request would be admitted;
-	// it is the period if that never happens. It is 0 without a limit.
+	// it is the period if that never happens. It is 0 without a limit, and for requests in flight of
+	// which nobody knows when they end.
 	Reset time.Duration
 }
 

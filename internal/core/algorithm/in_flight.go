@@ -6,14 +6,13 @@ import "github.com/weirgo/weir/internal/core/arith"
 // period after they were taken, and places that are held, which end only when they are released.
 type InFlight struct{ SlidingLog }
 
-// Decide returns the verdict on p at now, beside places of the cost held. If the leases alone leave
-// no room, a denial ends one period from now at the latest: no place is promised for longer.
+// Decide returns the verdict on p at now, beside places of the cost held. If the end of the leases
+// alone makes no room, At of a denial is Never, as of a cost over the limit: nobody knows when the
+// places are released.
 func (InFlight) Decide(g *Log, held int64, p Params, now int64) Verdict {
 	left := p
 	left.Limit = max(0, p.Limit-held)
 	v := SlidingLog{}.Decide(g, left, now)
-	if v.Total = arith.Add(v.Total, held); v.At == Never && !p.ExceedsLimit() {
-		v.At = arith.Add(now, p.Scale*msec)
-	}
+	v.Total = arith.Add(v.Total, held)
 	return v
 }

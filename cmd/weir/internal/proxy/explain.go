@@ -216,10 +216,10 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	switch peek, err := peeker.Peek(ctx, &ask[0].Request); {
 	case err != nil:
 		held.Error = err.Error()
+	case !peek.Allowed() && h.Strategy == places && h.policy.Limit > 0:
+		held.Busy = true
 	case !peek.Allowed() && peek.ExpiresAt.IsZero():
 		held.Never = true
-	case !peek.Allowed() && h.Strategy == places:
-		held.Busy = true
 	case !peek.Allowed() && peek.ExpiresAt.After(now):
 		held.Passes = peek.ExpiresAt.UnixMilli()
 	}
