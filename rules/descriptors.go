@@ -158,6 +158,7 @@ type document struct {
 	at          position
 	top         position
 	descriptors []*yaml.Node
+	emptied     bool        // descriptors is an empty list
 	algorithm   Algorithm   // of the rules that name none
 	limits      *rateLimits // nil if there are none
 }
@@ -181,7 +182,9 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 		d.errorf(doc.at, "config file cannot have empty domain")
 	}
 	doc.algorithm = d.usualOf(top.get("metadata"))
-	doc.descriptors = d.listOf(top.get("descriptors"))
+	list := top.get("descriptors")
+	doc.descriptors = d.listOf(list)
+	doc.emptied = !list.absent() && list.value.Kind == yaml.SequenceNode && len(list.value.Content) == 0
 	if f := top.get("rate_limits"); f != nil {
 		doc.limits = d.rateLimits(f)
 	}

@@ -161,6 +161,7 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 		// Read it to report its mistakes, but not duplicates of the first one's descriptors.
 		to = &domain{name: doc.name}
 	}
+	to.emptied = to.emptied || doc.emptied
 	if doc.limits != nil {
 		if to.limits != nil {
 			d.errorf(doc.limits.at, "domain '%s' has rate_limits already, in %s, line %d", doc.name,

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
 )
@@ -23,6 +25,7 @@ type domain struct {
 	at           position
 	limits       *rateLimits // nil if there are none
 	requestsOnly bool        // so far no document has descriptors
+	emptied      bool        // a document has an empty list of descriptors
 }
 
 // Rule is a descriptor of a rules file that has a rate_limit. It is read-only.
@@ -76,6 +79,33 @@ func (s *Set) Version() string { return s.version }
 
 // All returns the rules, domain by domain in file order, parents before children.
 func (s *Set) All() iter.Seq[*Rule] { return slices.Values(s.rules) }
+
+// Lost returns an error if next has no limit in a domain where s has some, as after a file was
+// removed, or cut after its first line. A domain of next that means it has an empty list:
+// descriptors: [].
+func (s *Set) Lost(next *Set) error {
+	before, after := s.Limits(), next.Limits()
+	var errs []error
+	for _, d := range s.order {
+		now := next.domains[d.name]
+		if before[d.name] > 0 && after[d.name] == 0 && (now == nil || !now.emptied) {
+			errs = append(errs, fmt.Errorf("domain '%s' has no limit any more, of %d; to have none, "+
+				"write \"descriptors: []\" in that domain", d.name, before[d.name]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Limits returns the number of rules of each domain that are not unlimited.
+func (s *Set) Limits() map[string]int {
+	n := make(map[string]int, len(s.order))
+	for _, r := range s.rules {
+		if !r.Limit.Unlimited {
+			n[r.Domain]++
+		}
+	}
+	return n
+}
 
 // Warnings returns likely mistakes that do not keep the rules from being used, ordered by file and
 // line.

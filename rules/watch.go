@@ -28,7 +28,8 @@ func Watch(ctx context.Context, paths []string, onChange func(set *Set, err erro
 // Watch calls onChange with the rules in files and directories, and again whenever they change,
 // until ctx ends. If the rules have mistakes or cannot be read, it calls onChange with the error of
 // [Loader.Load] instead, once; the caller then keeps its rules, since a later call brings correct
-// ones. A typical onChange passes the Set to [Engine.Swap]. Calls do not overlap.
+// ones. A typical onChange passes the Set to [Engine.Swap], unless [Set.Lost] has
+// an error: no files are rules without a limit. Calls do not overlap.
 //
 // Watch reads the files every 200 ms, or less often if they are larger than a megabyte, with 8 KiB
 // more for each. A new state counts once two successive reads find the same: so a file that is

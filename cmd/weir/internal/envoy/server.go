@@ -33,7 +33,8 @@ type Config struct {
 
 	// Rules, if not nil, calls accept with rules from elsewhere until ctx ends. The Server decides
 	// nothing before the first ones.
-	Rules func(ctx context.Context, accept func(*rules.Set, error) error)
+	Rules      func(ctx context.Context, accept func(*rules.Set, error) error)
+	AllowEmpty bool // Rules may take all limits away
 
 	GRPC, HTTP, Admin string // addresses; HTTP and Admin may be empty
 	AdminRemote       bool   // Admin may be other than a loopback address
@@ -91,7 +92,8 @@ func New(cfg Config) (*Server, error) {
 	var err error
 	s.live, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: cfg.Loader, Engine: cfg.Engine, Log: cfg.Log,
-		Check: func(set *rules.Set) error { return cli.RefuseInFlight(set, "", noEnd) },
+		AllowEmpty: cfg.AllowEmpty,
+		Check:      func(set *rules.Set) error { return cli.RefuseInFlight(set, "", noEnd) },
 	})
 	if err != nil {
 		return nil, err

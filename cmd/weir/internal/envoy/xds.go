@@ -101,7 +101,7 @@ func (c *XDSClient) stream(ctx context.Context, accept func(*rules.Set, error) e
 	}
 	// The first request names no version, even if rules of an earlier stream are in force: a server
 	// that has started again may count its versions from the beginning, and would not send its rules.
-	next, version, refused := &discovery.DiscoveryRequest{}, "", ""
+	next, version, refused := &discovery.DiscoveryRequest{}, "", false
 	for {
 		next.TypeUrl, next.Node = typeURL, &core.Node{Id: c.cfg.Node}
 		if err := stream.Send(next); err != nil {
@@ -115,13 +115,14 @@ func (c *XDSClient) stream(ctx context.Context, accept func(*rules.Set, error) e
 		next = &discovery.DiscoveryRequest{ResponseNonce: resp.GetNonce()}
 		if err := accept(c.load(resp.GetResources())); err != nil {
 			next.ErrorDetail = &status.Status{Code: int32(codes.InvalidArgument), Message: detail(err)}
-			// A server may answer a refusal by the same rules, at once and for ever.
-			if refused == resp.GetVersionInfo() && !sleep(ctx, c.waits.next()) {
+			// A server may answer a refusal by rules with the same mistake, at once and for ever, also as
+			// another version. The first refusal is sent at once: a correction may follow it.
+			if refused && !sleep(ctx, c.waits.next()) {
 				return ctx.Err()
 			}
-			refused = resp.GetVersionInfo()
+			refused = true
 		} else {
-			version, refused, c.waits = resp.GetVersionInfo(), "", 0
+			version, refused, c.waits = resp.GetVersionInfo(), false, 0
 		}
 		next.VersionInfo = version
 	}

@@ -87,6 +87,10 @@ var configType = func() protoreflect.MessageDescriptor {
 	return d.Messages().ByName("RateLimitConfig")
 }()
 
+// bounded bounds how deep messages are nested before they are converted: JSON and YAML take time
+// and memory by more than their length.
+var bounded = proto.UnmarshalOptions{RecursionLimit: 1000}
+
 // files converts resources to files of rules, in the order of their names. JSON is YAML, and its
 // fields have the names that they have in a file.
 func files(resources []*anypb.Any) ([]rules.File, error) {
@@ -96,7 +100,7 @@ func files(resources []*anypb.Any) ([]rules.File, error) {
 			return nil, fmt.Errorf("resource %d is a %q; want %q", i, r.GetTypeUrl(), typeURL)
 		}
 		m := dynamicpb.NewMessage(configType)
-		if err := proto.Unmarshal(r.GetValue(), m); err != nil {
+		if err := bounded.Unmarshal(r.GetValue(), m); err != nil {
 			return nil, fmt.Errorf("resource %d: %w", i, err)
 		}
 		field := configType.Fields().ByName("name")
@@ -106,8 +110,10 @@ func files(resources []*anypb.Any) ([]rules.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("resource %q: %w", name, err)
 		}
-		var lines bytes.Buffer // one field a line, for the positions of mistakes
-		if err := json.Indent(&lines, text, "", "  "); err != nil {
+		// One field a line, for the positions of mistakes. Indents would make it longer by the square of
+		// the depth.
+		var lines bytes.Buffer
+		if err := json.Indent(&lines, text, "", ""); err != nil {
 			return nil, fmt.Errorf("resource %q: %w", name, err)
 		}
 		list = append(list, rules.File{Name: name, Data: lines.Bytes()})

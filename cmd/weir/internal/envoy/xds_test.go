@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,12 +143,117 @@ func TestRulesFollowTheServer(t *testing.T) {
 	c.set("6", domain("b", 5)) // a server that starts again may count its versions from the beginning
 	becomes("b 5")
 	c.set("7")
-	becomes("")
+	eventually(t, "a refusal", func() bool { return r.Status().Err != nil })
+	assert.Equal(t, "b 5", inForce(), "an answer without resources takes no limit away")
+	assert.ErrorContains(t, r.Status().Err, "there is none, and 1 before; to accept it, start with --xds-allow-empty")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, r := range c.requests {
 		assert.True(t, r.GetResponseNonce() != "" || r.GetVersionInfo() == "",
 			"a stream begins without a version")
+	}
+}
+
+// An answer without resources is accepted where that is allowed, and where no limit is in force.
+func TestAnAnswerWithoutLimits(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		allow         bool
+		before, after string
+		accepted      bool
+	}{
+		{"no limit was in force", false, "", "", true},
+		{"some were", false, text("a", "b"), "", false},
+		{"a domain without descriptors", false, text("a"), "domain: a\n", false},
+		{"a limit that is unlimited", false, text("a"), strings.ReplaceAll(text("a"),
+			"unit: year, requests_per_unit: 1", "unlimited: true"), false},
+		{"some were, and the flag is given", true, text("a", "b"), "", true},
+		{"one domain of two is left", false, text("a", "b"), text("b"), true},
+	} {
+		r, err := live.New(live.Config{AllowEmpty: row.allow})
+		require.NoError(t, err)
+		for i, text := range []string{row.before, row.after} {
+			var list []rules.File
+			if text != "" {
+				list = append(list, rules.File{Name: "a", Data: []byte(text)})
+			}
+			err := r.Accept((&rules.Loader{}).Parse(list...))
+			assert.Equal(t, i == 0 || row.accepted, err == nil, "%s: %v", row.name, err)
+		}
+		require.NoError(t, r.Engine.Close())
+	}
+}
+
+// text returns rules with a limit in each domain.
+func text(domains ...string) (all string) {
+	for _, d := range domains {
+		all += "---\ndomain: " + d + "\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1}}]\n"
+	}
+	return all
+}
+
+// flood is an xDS server that answers each refusal at once by another version with the same mistake.
+type flood struct {
+	discovery.UnimplementedAggregatedDiscoveryServiceServer
+	sent atomic.Int64
+}
+
+func (f *flood) StreamAggregatedResources(
+	s discovery.AggregatedDiscoveryService_StreamAggregatedResourcesServer,
+) error {
+	for {
+		if _, err := s.Recv(); err != nil {
+			return err
+		}
+		n := strconv.FormatInt(f.sent.Add(1), 10)
+		if err := s.Send(&discovery.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: n, Nonce: n,
+			Resources: []*anypb.Any{{TypeUrl: "x"}}}); err != nil {
+			return err
+		}
+	}
+}
+
+// Refused sets are loaded with a pause between them, whatever their versions.
+func TestRefusedVersionsWait(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f, g := new(flood), grpc.NewServer()
+	discovery.RegisterAggregatedDiscoveryServiceServer(g, f)
+	go func() { _ = g.Serve(l) }()
+	defer g.Stop()
+	client, err := NewXDS(XDSConfig{Addr: l.Addr().String(), Node: "node", Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	defer client.conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than firstWait
+	defer cancel()
+	var refused atomic.Int64
+	require.Error(t, client.stream(ctx, func(_ *rules.Set, err error) error {
+		refused.Add(1)
+		return err
+	}))
+	assert.LessOrEqual(t, refused.Load(), int64(2), "the second waits for %v", firstWait)
+}
+
+// A message that is nested too deep is refused before it is converted.
+func TestDeepMessagesAreRefusedFirst(t *testing.T) {
+	for _, deep := range []int{100, 900, 3000, 9000} {
+		d := new(pb.RateLimitDescriptor)
+		for range deep {
+			d = &pb.RateLimitDescriptor{Key: "k", Descriptors: []*pb.RateLimitDescriptor{d}}
+		}
+		data, err := proto.Marshal(&pb.RateLimitConfig{Domain: "a", Descriptors: []*pb.RateLimitDescriptor{d}})
+		require.NoError(t, err)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		list, err := files([]*anypb.Any{{TypeUrl: typeURL, Value: data}})
+		runtime.ReadMemStats(&after)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(20<<20), "%d deep", deep)
+		if deep < 1000 {
+			require.NoError(t, err, "%d deep", deep)
+			assert.Less(t, len(list[0].Data), 100*deep, "%d deep", deep)
+		} else {
+			assert.ErrorContains(t, err, "recursion", "%d deep", deep)
+		}
 	}
 }
 

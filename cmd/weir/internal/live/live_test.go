@@ -125,6 +125,72 @@ func TestRulesThatComeBackAreNoLongerRefused(t *testing.T) {
 	}
 }
 
+// Rules that become empty are refused until they say so. A domain has to say so itself.
+func TestRulesThatBecomeEmptyAreRefused(t *testing.T) {
+	two := text(1) + "---\n" + strings.Replace(text(3), "domain: d", "domain: e", 1)
+	const none = "has no limit any more, of 1; to have none, write \"descriptors: []\" in that domain"
+	for _, row := range []struct {
+		name, before string
+		change       func(dir, name string) error
+		want         string // of the error; "" if the change is accepted
+	}{
+		{"the last file is removed", text(1), func(_, name string) error { return os.Remove(name) }, none},
+		{"the last file is renamed", text(1), func(dir, name string) error {
+			return os.Rename(name, filepath.Join(dir, "r.yaml.old"))
+		}, none},
+		{"a file cut after its domain", text(1), cut("domain: d\n"), "domain 'd' " + none},
+		{"a file cut after the key", text(1), cut("domain: d\ndescriptors:\n"), "domain 'd' " + none},
+		{"a domain that has another limit is kept", text(1), cut(text(2)), ""},
+		{"an empty domain is explicit", text(1), cut("domain: d\ndescriptors: []\n"), ""},
+		{"a limit becomes unlimited", text(1), cut(in("{unlimited: true}")), none},
+		{"one of two domains is cut", two, cut(text(1) + "---\ndomain: e\n"), "domain 'e' " + none},
+		{"one of two domains is gone", two, cut(text(1)), "domain 'e' " + none},
+		{"one of two is explicitly empty", two, cut(text(1) + "---\ndomain: e\ndescriptors: []\n"), ""},
+		{"both are gone", two, cut("domain: f\n"), none + "\ndomain 'e'"},
+	} {
+		dir := t.TempDir()
+		name := filepath.Join(dir, "r.yaml")
+		write(t, name, row.before)
+		var log bytes.Buffer
+		r := load(t, dir, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		before := r.Engine.Set().Len()
+		require.NoError(t, row.change(dir, name))
+		err := r.Reload()
+		if row.want == "" {
+			assert.NoError(t, err, row.name)
+			continue
+		}
+		assert.ErrorContains(t, err, row.want, row.name)
+		assert.Equal(t, before, r.Engine.Set().Len(), "%s: the old rules stay", row.name)
+		require.Error(t, r.Reload(), "%s: also the second time", row.name)
+		assert.Contains(t, log.String(), "level=WARN", row.name)
+		assert.Contains(t, log.String(), fmt.Sprintf("limits_in_force=%d", before), row.name)
+		write(t, name, row.before)
+		assert.NoError(t, r.Reload(), row.name)
+	}
+}
+
+// cut makes a file what is left of it.
+func cut(left string) func(dir, name string) error {
+	return func(_, name string) error { return os.WriteFile(name, []byte(left), 0o600) }
+}
+
+// Fewer limits than half are accepted with a warning that has both numbers.
+func TestFewerLimitsAreLogged(t *testing.T) {
+	name, two := filepath.Join(t.TempDir(), "r.yaml"), "\n- {key: l, rate_limit: {unit: year, requests_per_unit: 1}}"
+	list := "domain: d\ndescriptors:\n- {key: k, rate_limit: {unit: year, requests_per_unit: 1}}"
+	write(t, name, list+two+strings.ReplaceAll(two, "l,", "m,"))
+	var log bytes.Buffer
+	r := load(t, name, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	write(t, name, list+two)
+	require.NoError(t, r.Reload())
+	assert.NotContains(t, log.String(), "WARN")
+	write(t, name, "domain: d\ndescriptors: []\n")
+	require.NoError(t, r.Reload())
+	assert.Contains(t, log.String(), "level=WARN msg=\"rules loaded\"")
+	assert.Contains(t, log.String(), "limits=0 limits_before=2")
+}
+
 // TestRulesFromElsewhere has no files.
 func TestRulesFromElsewhere(t *testing.T) {
 	var log strings.Builder

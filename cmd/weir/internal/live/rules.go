@@ -6,6 +6,7 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -18,6 +19,10 @@ type Config struct {
 	Paths  []string // files and directories; none if the rules come from elsewhere, by Accept
 	Loader rules.Loader
 	Engine rules.Config
+
+	// AllowEmpty accepts a set without any limit from a server in place of one with limits. Files say so
+	// themselves: see rules.Set.Lost.
+	AllowEmpty bool
 
 	// Check returns an error for valid rules that cannot be used here. Nil accepts all rules.
 	Check func(*rules.Set) error
@@ -66,6 +71,9 @@ func New(cfg Config) (*Rules, error) {
 		if set, err = cfg.Loader.LoadFiles(cfg.Paths...); err == nil {
 			err = r.use(set)
 		}
+		if err == nil && limits(set) == 0 {
+			cfg.Log.Warn("no rule is a limit: every request is admitted", "rules", set.Len())
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
@@ -79,6 +87,9 @@ func (r *Rules) use(set *rules.Set) error {
 		if err := r.cfg.Check(set); err != nil {
 			return err
 		}
+	}
+	if err := r.lost(set); err != nil {
+		return err
 	}
 	r.Figures.follow(set) // before the engine uses it
 	if err := r.Engine.Swap(set); err != nil {
@@ -139,22 +150,65 @@ func (r *Rules) known(set *rules.Set, err error) bool {
 
 // accept is Accept with mu held.
 func (r *Rules) accept(set *rules.Set, err error) error {
+	before := limits(r.Engine.Set())
 	if err == nil {
 		err = r.use(set)
 	}
 	if err != nil {
-		repeated := r.known(nil, err)
-		r.status.Err, r.status.Failed = err, time.Now()
-		r.status.Failures++
-		if !repeated {
-			r.cfg.Log.Error("rules refused; the old ones stay in force",
-				"version", Short(r.status.Version), "error", err)
-		}
+		r.refuse(err, before)
 		return err
 	}
-	r.cfg.Log.Info("rules loaded", "version", Short(set.Version()), "rules", set.Len(),
-		"domains", len(set.Domains()))
+	level := slog.LevelInfo
+	if 2*limits(set) < before {
+		level = slog.LevelWarn
+	}
+	r.cfg.Log.Log(context.Background(), level, "rules loaded", "version", Short(set.Version()),
+		"rules", set.Len(), "domains", len(set.Domains()), "limits", limits(set), "limits_before", before)
 	return nil
+}
+
+// refuse records why rules are not used, and logs a reason that is not that of the last load.
+func (r *Rules) refuse(err error, before int) {
+	repeated := r.known(nil, err)
+	r.status.Err, r.status.Failed = err, time.Now()
+	r.status.Failures++
+	if repeated {
+		return
+	}
+	level := slog.LevelError
+	if errors.Is(err, errLost) {
+		level = slog.LevelWarn
+	}
+	r.cfg.Log.Log(context.Background(), level, "rules refused; the old ones stay in force",
+		"version", Short(r.status.Version), "limits_in_force", before, "error", err)
+}
+
+// errLost is the error of rules that take all limits away.
+var errLost = errors.New("too few limits")
+
+// lost returns an error if set takes all limits away and does not say that it means it: files those
+// of a domain; a server, whose answer has all that there is, those of all domains.
+func (r *Rules) lost(set *rules.Set) error {
+	old := r.Engine.Set()
+	if len(r.cfg.Paths) > 0 {
+		if err := old.Lost(set); err != nil {
+			return fmt.Errorf("%w: %w", errLost, err)
+		}
+		return nil
+	}
+	if n := limits(old); n > 0 && limits(set) == 0 && !r.cfg.AllowEmpty {
+		return fmt.Errorf("%w: there is none, and %d before; to accept it, start with --xds-allow-empty",
+			errLost, n)
+	}
+	return nil
+}
+
+// limits returns how many rules limit something.
+func limits(set *rules.Set) (n int) {
+	for _, of := range set.Limits() {
+		n += of
+	}
+	return n
 }
 
 // Short returns the first 12 characters of a version, for display.

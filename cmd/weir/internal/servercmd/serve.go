@@ -34,10 +34,11 @@ Unavailable. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of a
 read the arguments of a process.
 
 Serve loads --rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
-counts. If rules have a mistake, the old rules stay in force, and the log, the page at --admin and
-the metrics show the reason. A change is in force within a second, and once the files have been the
-same for 200 ms; a file that takes longer to write should be renamed to its name when it is whole.
-Mounted ConfigMaps of Kubernetes work as they are.
+counts. If rules have a mistake, or a domain has no limit any more without "descriptors: []", the
+old rules stay in force, and the log, the page at --admin and the metrics show the reason. A change
+is in force within a second, and once the files have been the same for 200 ms; a file that takes
+longer to write should be renamed to its name when it is whole. Mounted ConfigMaps of Kubernetes
+work as they are.
 
 With --xds the rules come from an xDS server instead of files, such as that of Envoy Gateway: the
 resources ratelimit.config.ratelimit.v3.RateLimitConfig of an aggregated discovery service. The

@@ -11,7 +11,10 @@ import (
 )
 
 // xdsFlags name the xDS server that has the rules.
-type xdsFlags struct{ addr, node, ca, cert, key string }
+type xdsFlags struct {
+	addr, node, ca, cert, key string
+	allowEmpty                bool
+}
 
 func (f *xdsFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.addr, "xds", "",
@@ -21,13 +24,15 @@ func (f *xdsFlags) add(flags *pflag.FlagSet) {
 		"use TLS for xDS; the `file` has the authority of the server's certificate")
 	flags.StringVar(&f.cert, "xds-cert", "", "the `file` with the certificate for the xDS server")
 	flags.StringVar(&f.key, "xds-key", "", "the `file` with its key")
+	flags.BoolVar(&f.allowEmpty, "xds-allow-empty", false,
+		"accept an answer without limits in place of one with limits")
 }
 
 // set makes cfg receive the rules if there is an address.
 func (f *xdsFlags) set(cfg *envoy.Config) error {
 	switch {
 	case f.addr == "" && *f != xdsFlags{node: f.node}:
-		return errors.New("--xds-ca, --xds-cert and --xds-key need --xds")
+		return errors.New("--xds-ca, --xds-cert, --xds-key and --xds-allow-empty need --xds")
 	case f.addr == "":
 		return nil
 	case (f.cert == "") != (f.key == "") || f.cert != "" && f.ca == "":
@@ -55,6 +60,6 @@ func (f *xdsFlags) set(cfg *envoy.Config) error {
 	if err != nil {
 		return err
 	}
-	cfg.Rules = client.Run
+	cfg.Rules, cfg.AllowEmpty = client.Run, f.allowEmpty
 	return nil
 }
