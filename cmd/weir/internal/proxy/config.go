@@ -56,6 +56,9 @@ type Config struct {
 	Forwarded bool           // the trusted proxies write Forwarded, not X-Forwarded-For
 	IPv6Bits  int            // 1 to 128; 0: httplimit's default
 
+	// Names of fields that only trusted proxies may set, and that clients may, whatever claimOf says.
+	Strip, Pass []string
+
 	// AddressPath is answered with the address that the request counts for, behind the limits. Empty:
 	// none.
 	AddressPath string

@@ -3,23 +3,10 @@ package proxy
 import (
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
-)
-
-// proxyFields are the fields by which a proxy passes on the client's address, connection or user,
-// or the host and the URL that were requested. Only trusted proxies may set them, and those that
-// begin with X-Forwarded or X-Original-.
-var proxyFields = setOf(
-	"Forwarded", "Forwarded-For", "Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Real-Ip",
-	"X-Remote-Ip", "X-Remote-Addr", "X-Originating-Ip", "X-Proxyuser-Ip", "True-Client-Ip",
-	"Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "Fly-Client-Ip",
-	"X-Envoy-External-Address", "X-Azure-Clientip", "X-Azure-Socketip", "X-Appengine-User-Ip",
-	"X-Appengine-Remote-Addr", "Cloudfront-Viewer-Address",
-	"Front-End-Https", "X-Url-Scheme", "X-Scheme", "X-Host", "X-Real-Port", "X-Client-Port",
-	"X-Rewrite-Url", "X-Override-Url", "X-Http-Host-Override",
-	"Remote-User", "X-Remote-User", "X-Webauth-User",
 )
 
 // targetFields are the fields that some servers take for the URL or the method of a request. If a
@@ -38,10 +25,13 @@ func setOf(names ...string) map[string]bool {
 	return set
 }
 
-// ofProxy reports whether only a trusted proxy may set a field.
-func ofProxy(name string) bool {
-	return proxyFields[name] || strings.HasPrefix(name, "X-Forwarded") ||
-		strings.HasPrefix(name, "X-Original-")
+// plainSet returns the plain names of fields.
+func plainSet(names []string) map[string]bool {
+	set := make(map[string]bool, len(names))
+	for _, name := range names {
+		set[plainName(name)] = true
+	}
+	return set
 }
 
 // plainName returns the name of a field with hyphens for all that is neither a letter nor a digit.
@@ -55,13 +45,26 @@ func plainName(name string) string {
 	}, name))
 }
 
+// ofProxy reports whether only a trusted proxy may set a field. A field that callers are told apart
+// by may be one of a user's, since that says that clients send it.
+func (p *Proxy) ofProxy(plain string) bool {
+	switch {
+	case p.drop[plain]:
+		return true
+	case usualFields[plain] || p.pass[plain]:
+		return false
+	}
+	claim := claimOf(plain)
+	return claim != claimsNothing && (claim != claimsUser || !slices.Contains(p.cfg.By.headers, plain))
+}
+
 // strip removes the fields that the peer of a request may not set, and other spellings of those and
 // of the fields that callers are told apart by.
 func (p *Proxy) strip(h http.Header, trusted bool) {
 	for name := range h {
 		plain := plainName(name)
 		switch {
-		case ofProxy(plain) && (!trusted || name != plain),
+		case p.ofProxy(plain) && (!trusted || name != plain),
 			p.cfg.By.shadows(name, plain),
 			p.cfg.byTarget() && targetFields[plain]:
 			delete(h, name)

@@ -718,10 +718,7 @@ func cgi(w http.ResponseWriter, r *http.Request) {
 func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	cfg := config(t, "100000/1d")
 	cfg.Upstream = upstreamOf(t, cgi)
-	names := append(slices.Sorted(maps.Keys(proxyFields)), "Proxy", "X-Forwarded", "X-Forwarded-For",
-		"X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Ssl",
-		"X-Forwarded-Scheme", "X-Forwarded-Server", "X-Forwarded-Prefix", "X-Forwarded-User",
-		"X-Original-Url", "X-Original-Host", "X-Original-Forwarded-For")
+	names := []string{"Proxy", "X-Forwarded-For", "X-Real-Ip", "True-Client-Ip", "X-Scheme", "X-User"}
 	s := serve(t, cfg)
 	h2 := &http.Client{Transport: &http.Transport{Protocols: protocols(false)}}
 	defer h2.CloseIdleConnections()

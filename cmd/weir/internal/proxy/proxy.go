@@ -35,6 +35,8 @@ type Proxy struct {
 	routed map[string]*routed // by pattern, the routes of held
 	inAll  *routed            // of the limit on requests in flight, for all routes; nil: none
 
+	drop, pass map[string]bool // plain names of fields: see Config.Strip
+
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 
 	handler http.Handler
@@ -109,7 +111,7 @@ func (c *Config) start() (*Proxy, error) {
 
 // proxy returns a Proxy of this configuration without its handlers.
 func (c *Config) proxy(of *process) *Proxy {
-	return &Proxy{process: of, cfg: *c, ip: c.ip(), routes: c.routes,
+	return &Proxy{drop: plainSet(c.Strip), pass: plainSet(c.Pass), process: of, cfg: *c, ip: c.ip(), routes: c.routes,
 		routed: make(map[string]*routed)}
 }
 

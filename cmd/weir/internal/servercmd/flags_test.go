@@ -49,7 +49,7 @@ func TestProxyFlags(t *testing.T) {
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
 			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
-			"--try 1/1s --drain-delay 27s --state s --send-timeout 28s --address-path /a", " ")))
+			"--try 1/1s --drain-delay 27s --state s --send-timeout 28s --address-path /a --strip X-Tenant,x-b --pass X-User", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
@@ -62,6 +62,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, "1/1s token burst 3", cfg.Try[0].String())
 	assert.Equal(t, "path", cfg.By.String())
 	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))
+	assert.Equal(t, [][]string{{"X-Tenant", "x-b"}, {"X-User"}}, [][]string{cfg.Strip, cfg.Pass})
 	assert.Equal(t, []any{true, 56, 5}, []any{cfg.Forwarded, cfg.IPv6Bits, cfg.MaxDeny})
 	assert.Equal(t, []httplimit.DenyEntry{{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, {Key: "k"}}, cfg.Deny)
 	assert.Equal(t, httplimit.Penalty{Denials: 6, Within: time.Minute, For: 7 * time.Minute}, cfg.Guard.Penalty)

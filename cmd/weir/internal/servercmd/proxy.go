@@ -140,6 +140,7 @@ type proxyFlags struct {
 	cfg                                       proxy.Config
 	upstream, by, penalty                     string
 	limits, tries, routes, trust, allow, deny []string
+	strip, pass                               []string
 	limit                                     rule.Defaults
 	rules                                     cli.Rules
 	mochiweb                                  bool
@@ -243,6 +244,10 @@ func (f *proxyFlags) addCallers(cmd *cobra.Command) {
 			"believed")
 	flags.BoolVar(&cfg.Forwarded, "forwarded", false,
 		"believe the Forwarded header of RFC 7239 instead")
+	flags.StringSliceVar(&f.strip, "strip", nil,
+		"`names` of further headers that only trusted proxies may set")
+	flags.StringSliceVar(&f.pass, "pass", nil,
+		"`names` of headers that clients may set, though they look like a claim of their address or user")
 	flags.IntVar(&cfg.IPv6Bits, "ipv6-prefix", 64,
 		"how many `bits` of an IPv6 address tell callers apart")
 	flags.StringSliceVar(&f.allow, "allow", nil,

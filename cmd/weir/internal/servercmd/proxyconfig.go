@@ -137,8 +137,22 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if cfg.Allow, err = cli.Prefixes("allow", f.allow); err != nil {
 		return err
 	}
+	if cfg.Strip, err = parsed("strip", f.strip, fieldName); err != nil {
+		return fmt.Errorf("--strip: %w", err)
+	}
+	if cfg.Pass, err = parsed("pass", f.pass, fieldName); err != nil {
+		return fmt.Errorf("--pass: %w", err)
+	}
 	cfg.Trust, err = cli.Prefixes("trust", f.trust)
 	return err
+}
+
+// fieldName returns the name of a header field, as it was given.
+func fieldName(name string) (string, error) {
+	if !headerName.MatchString(name) {
+		return "", fmt.Errorf("%q cannot be the name of a header", name)
+	}
+	return name, nil
 }
 
 // parsed returns what the values of a flag mean, or the error of the first that parse refuses.
