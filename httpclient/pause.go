@@ -36,7 +36,7 @@ type field struct {
 	unit string // of a number without one
 }
 
-// retryFields ask for a pause. The first valid one counts.
+// retryFields ask for a pause. The first one with a valid value counts, and of that the longest.
 var retryFields = []field{
 	{"Retry-After-Ms", "ms"},      // OpenAI and Azure, beside a Retry-After that is rounded
 	{"X-Ms-Retry-After-Ms", "ms"}, // Azure
@@ -123,14 +123,39 @@ func serverTime(h http.Header, now time.Time) time.Time {
 	return now
 }
 
-// firstPause parses the first valid field.
+// firstPause returns the pause of the first field with a valid value.
 func firstPause(h http.Header, fields []field, now time.Time) (time.Duration, bool) {
 	for _, f := range fields {
-		if d, ok := parsePause(h.Get(f.name), f.unit, now); ok {
+		if d, ok := f.longest(h[f.name], now); ok {
 			return d, true
 		}
 	}
 	return 0, false
+}
+
+// maxValues bounds the values of a field that are parsed.
+const maxValues = 16
+
+// longest returns the longest of the valid values of a field that a server, or a proxy before it,
+// has sent twice: as two fields, or as a list. A date has a comma too.
+func (f *field) longest(lines []string, now time.Time) (longest time.Duration, ok bool) {
+	for _, line := range lines[:min(len(lines), maxValues)] {
+		if d, valid := parsePause(line, f.unit, now); valid {
+			longest, ok = max(longest, d), true
+			continue
+		}
+		parts := strings.SplitN(line, ",", maxValues)
+		for i, part := range parts {
+			d, valid := parsePause(part, f.unit, now)
+			if !valid && i+1 < len(parts) {
+				d, valid = parsePause(part+","+parts[i+1], f.unit, now)
+			}
+			if valid {
+				longest, ok = max(longest, d), true
+			}
+		}
+	}
+	return longest, ok
 }
 
 // A number of at least minInstant seconds is no delta: 31 years from now, or 2001 as an instant.
@@ -147,7 +172,8 @@ const (
 // reading: 0 if the instant is past. Numbers that are out of range, infinite or not a number
 // saturate.
 func parsePause(s, unit string, now time.Time) (time.Duration, bool) {
-	s = strings.Trim(s, structuredfield.Blanks)
+	s, _, _ = strings.Cut(s, ";") // parameters
+	s = strings.Trim(s, structuredfield.Blanks+`"`)
 	n, err := strconv.ParseFloat(s, 64)
 	if errors.Is(err, strconv.ErrSyntax) {
 		if d, ok := parseDuration(s); ok {

@@ -45,7 +45,7 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // A response asks for a pause in one of two ways:
 //
 //   - A 403, 413, 429, 503 or 529 has a Retry-After-Ms, X-Ms-Retry-After-Ms or Retry-After field.
-//     The first valid one counts, and no other field.
+//     The first valid one counts, and no other field. Of several values the longest counts.
 //   - A response that is not from a cache reports a quota with nothing remaining, and until when:
 //     by RateLimit, in the forms of the drafts up to 11; by X-RateLimit-Remaining and
 //     X-RateLimit-Reset-After or -Reset, also spelled RateLimit- or X-Rate-Limit-; by

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,23 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 		{"no more than ten minutes", []string{"429", "Retry-After: 999999999999999999999"},
 			10 * time.Minute},
 		{"an invalid value", []string{"429", "Retry-After: soon"}, 0},
+		{"a list: the longest", []string{"429", "Retry-After: 5, 10"}, 10 * time.Second},
+		{"a list: the longest is first", []string{"429", "Retry-After: 10,5"}, 10 * time.Second},
+		{"two fields: the longest", []string{"429", "Retry-After: 5", "Retry-After: 10"}, 10 * time.Second},
+		{"two fields, the first invalid", []string{"429", "Retry-After: soon", "Retry-After: 10"},
+			10 * time.Second},
+		{"two fields, one empty", []string{"429", "Retry-After:", "Retry-After: 10"}, 10 * time.Second},
+		{"a list with an invalid member", []string{"429", "Retry-After: soon, 5,, -3"}, 5 * time.Second},
+		{"a list of a date and a number", []string{"429",
+			"Retry-After: Sat, 01 Jan 2000 00:00:09 GMT, 5"}, 9 * time.Second},
+		{"a list of a number and a date", []string{"429",
+			"Retry-After: 11, Sat, 01 Jan 2000 00:00:09 GMT"}, 11 * time.Second},
+		{"a list of nothing", []string{"429", "Retry-After: , ,"}, 0},
+		{"quoted", []string{"429", `Retry-After: "7"`}, 7 * time.Second},
+		{"with a parameter", []string{"429", "Retry-After: 7; comment=busy"}, 7 * time.Second},
+		{"a negative number", []string{"429", "Retry-After: -7"}, 0},
+		{"milliseconds twice", []string{"429", "Retry-After-Ms: 100, 300", "Retry-After: 9"},
+			300 * time.Millisecond},
 		{"seconds with decimals, as Shopify sends them", []string{"429", "Retry-After: 2.0"},
 			2 * time.Second},
 		{"not a number", []string{"429", "Retry-After: NaN"}, 10 * time.Minute},
@@ -673,26 +691,47 @@ func TestTransportCanIgnorePauses(t *testing.T) {
 	assert.Len(t, s.requests, 2)
 }
 
-// The number of recorded pauses is bounded. Servers beyond the bound are not paused for, and pauses
-// that have ended make room.
+// The number of recorded pauses is bounded. Beyond the bound a new pause is kept, and one that ends
+// earlier is not.
 func TestTransportRecordsABoundedNumberOfPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := serving([]string{"429", "Retry-After: 60"})
-		client := &httpclient.Transport{Base: s, NoWait: true}
-		for i := range 10_001 {
-			_, err := get(t.Context(), client, fmt.Sprintf("http://%d.example/", i))
-			require.NoError(t, err)
+		const bound, longer, more = 10_000, 5000, 500
+		client := &httpclient.Transport{NoWait: true}
+		pause := func(from, n int, d time.Duration) {
+			for i := range n {
+				client.Pause(strconv.Itoa(from+i), d)
+			}
 		}
-		_, err := get(t.Context(), client, "http://10000.example/")
-		assert.NoError(t, err)
-		_, err = get(t.Context(), client, "http://9999.example/")
-		assert.Error(t, err)
+		paused := func(from, n int) (held int) {
+			for i := range n {
+				if client.Admit(t.Context(), strconv.Itoa(from+i)) != nil {
+					held++
+				}
+			}
+			return held
+		}
+		pause(0, longer, time.Minute)
+		pause(longer, bound-longer, time.Second)
+		pause(bound, more, 30*time.Second)
+		// Of 16 that are looked at, nearly always one ends soon.
+		assert.InDelta(t, more, paused(bound, more), 10, "the new ones")
+		assert.InDelta(t, longer, paused(0, longer), 10, "the long ones")
+		assert.Equal(t, bound, paused(0, bound+more), "each takes the place of one")
 		time.Sleep(time.Minute)
-		_, err = get(t.Context(), client, "http://10000.example/")
-		assert.NoError(t, err)
-		_, err = get(t.Context(), client, "http://10000.example/")
-		assert.Error(t, err)
+		pause(2*bound, 2*bound, time.Minute)
+		assert.InDelta(t, bound, paused(2*bound, 2*bound), 100, "those that have ended make room")
 	})
+}
+
+// A pause beyond the bound costs no search through all others.
+func BenchmarkPauseBeyondTheBound(b *testing.B) {
+	client := new(httpclient.Transport)
+	for i := range 10_000 + b.N {
+		if i == 10_000 {
+			b.ResetTimer()
+		}
+		client.Pause(strconv.Itoa(i), time.Minute)
+	}
 }
 
 // All spellings of a host share a key; another port is another server.
