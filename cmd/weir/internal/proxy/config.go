@@ -85,7 +85,8 @@ type Config struct {
 	Table    weir.Config
 
 	// StateFile stores the counts over a restart. Empty: they are lost.
-	StateFile string
+	StateFile  string
+	StateEvery time.Duration // between saves; 0: a minute
 
 	Redis   onredis.Config // its Fallback's OnError and OnCall are set here
 	Lease   int            // what windows and buckets take from Redis at once; 0: none

@@ -126,7 +126,7 @@ func (p *Proxy) build() (err error) {
 		}
 	}
 	if p.cfg.StateFile != "" {
-		if p.state, err = openState(p.cfg.StateFile, p.limiter, p.cfg.Log); err != nil {
+		if p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log); err != nil {
 			return fmt.Errorf("state: %w", err)
 		}
 	}

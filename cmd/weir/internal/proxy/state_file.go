@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -13,29 +14,26 @@ import (
 )
 
 // stateFile stores the counts of a limiter over a restart. It is locked, since two processes on one
-// file would replace each other's counts. A file that could not be loaded is not overwritten:
-// nothing is saved until it is moved away.
+// file would replace each other's counts.
 type stateFile struct {
 	name    string
+	every   time.Duration // the interval between saves; 0: a minute
 	limiter *weir.Limiter
 	log     *slog.Logger
-	bad     error  // why the existing file was not loaded
 	unlock  func() // lets another process use the file
 }
 
-// stateEvery is the interval between saves. A process that is killed loses the counts since the
-// last one.
-const stateEvery = time.Minute
-
 // openState locks the file, loads it, if it exists, and saves it again, so that a file that cannot
 // be written is an error at the start.
-func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, error) {
+func openState(
+	name string, every time.Duration, l *weir.Limiter, log *slog.Logger,
+) (*stateFile, error) {
 	unlock, err := atomicfile.Lock(name)
 	if err != nil {
 		return nil, err
 	}
-	s := &stateFile{name: name, limiter: l, log: log, unlock: unlock}
-	if s.bad = s.load(); s.bad == nil {
+	s := &stateFile{name: name, every: every, limiter: l, log: log, unlock: unlock}
+	if err = s.load(); err == nil {
 		err = l.SaveFile(name)
 	}
 	if err != nil {
@@ -45,48 +43,41 @@ func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, erro
 	return s, nil
 }
 
-// load loads the file. A file that exists and is invalid is an error.
+// load loads the file. One that cannot be loaded, such as that of a clock that was ahead, gets
+// another name: the counts of this process are saved from now on, and those of the file are kept.
 func (s *stateFile) load() error {
 	err := s.limiter.LoadFile(s.name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return nil
-	case errors.Is(err, weir.ErrFull): // entries that fit were loaded
+	case errors.Is(err, weir.ErrFull), errors.Is(err, weir.ErrLimit): // the rest was loaded
 		s.log.Warn("state loaded in part", "file", s.name, "error", err.Error())
 		return nil
 	}
-	return err
+	aside, failed := setAside(s.name)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	s.log.Warn("state not loaded; the file is kept under another name", "file", s.name, "kept", aside,
+		"error", err.Error())
+	return nil
 }
 
-// run saves the state every stateEvery and once more when ctx has ended.
+// setAside renames a file to the first name with a number that no file has. The caller holds its
+// lock.
+func setAside(name string) (aside string, err error) {
+	for i := 1; ; i++ {
+		aside = fmt.Sprint(name, ".bad-", i)
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			return aside, os.Rename(name, aside)
+		}
+	}
+}
+
+// run saves the state every interval and once more when ctx has ended. A process that is killed
+// loses the counts since the last save.
 func (s *stateFile) run(ctx context.Context) {
-	if s.bad != nil {
-		s.log.Error("state not loaded; the file is kept, and nothing is saved while it is there",
-			"file", s.name, "error", s.bad.Error())
-		if !s.movedAway(ctx) {
-			return
-		}
-		s.log.Info("state is saved again", "file", s.name)
-		s.report(s.limiter.SaveFile(s.name))
-	}
-	s.report(s.limiter.Checkpoint(ctx, s.name, stateEvery, s.report))
-}
-
-// movedAway waits until the invalid file is not there. It returns false if it still is when ctx has
-// ended.
-func (s *stateFile) movedAway(ctx context.Context) bool {
-	for {
-		if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
-		if ctx.Err() != nil {
-			return false
-		}
-		select {
-		case <-time.After(stateEvery):
-		case <-ctx.Done():
-		}
-	}
+	s.report(s.limiter.Checkpoint(ctx, s.name, s.every, s.report))
 }
 
 // report logs the error of a save.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ func newLimiter(t *testing.T) *weir.Limiter {
 
 func open(t *testing.T, name string, l *weir.Limiter, log *slog.Logger) *stateFile {
 	t.Helper()
-	s, err := openState(name, l, log)
+	s, err := openState(name, time.Minute, l, log)
 	require.NoError(t, err)
 	return s
 }
@@ -64,47 +65,80 @@ func TestStateIsSavedEveryMinute(t *testing.T) {
 	})
 }
 
-// TestBadStateIsKept checks that an invalid file is reported and kept until it is moved away.
-func TestBadStateIsKept(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "state")
-	require.NoError(t, os.WriteFile(name, []byte("not a snapshot"), 0o600))
-	var said bytes.Buffer
-	synctest.Test(t, func(t *testing.T) {
-		s := open(t, name, newLimiter(t), slog.New(slog.NewTextHandler(&said, nil)))
-		defer s.unlock()
-		require.ErrorIs(t, s.bad, weir.ErrSnapshot)
-		stop := background(context.Background(), s.run)
-		time.Sleep(10 * time.Minute)
-		stop()
-		assert.Contains(t, said.String(), "state not loaded")
-		text, err := os.ReadFile(name)
+// A file that cannot be loaded is kept under another name, and the counts are saved all the same.
+func TestBadStateIsSetAside(t *testing.T) {
+	const hour = 3_600_000
+	ahead := func(by time.Duration) string {
+		l, err := weir.New(weir.Config{Now: func() time.Time { return time.Now().Add(by) }})
 		require.NoError(t, err)
-		assert.Equal(t, "not a snapshot", string(text))
-
-		stop = background(context.Background(), s.run)
-		require.NoError(t, os.Rename(name, filepath.Join(dir, "bad")))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Contains(t, said.String(), "state is saved again")
-		require.NoError(t, newLimiter(t).LoadFile(name))
-		require.NoError(t, os.Remove(name))
-		stop()
-		assert.FileExists(t, name, "and at the end")
-	})
+		defer l.Close()
+		_, err = l.CheckRate("a", hour, 10)
+		require.NoError(t, err)
+		var b strings.Builder
+		require.NoError(t, l.Save(&b))
+		return b.String()
+	}
+	for _, row := range []struct {
+		name, file string
+		aside      bool
+	}{
+		{"no snapshot", "not a snapshot", true},
+		{"an empty file", "", true},
+		{"cut", ahead(0)[:20], true},
+		{"of a clock an hour ahead", ahead(time.Hour), true},
+		{"of a clock ten years ahead", ahead(87_600 * time.Hour), true},
+		{"of a clock a little ahead", ahead(30 * time.Second), false},
+		{"of a clock a week behind", ahead(-168 * time.Hour), false},
+	} {
+		name := filepath.Join(t.TempDir(), "state")
+		var said bytes.Buffer
+		for i := 1; i <= 2; i++ {
+			require.NoError(t, os.WriteFile(name, []byte(row.file), 0o600))
+			l := newLimiter(t)
+			s := open(t, name, l, slog.New(slog.NewTextHandler(&said, nil)))
+			stop := background(context.Background(), s.run)
+			_, err := l.CheckRate("b", hour, 10)
+			require.NoError(t, err)
+			stop()
+			s.unlock()
+			from := newLimiter(t)
+			require.NoError(t, from.LoadFile(name), row.name)
+			b, err := from.Inspect("b", hour)
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, b.Count, "%s: it is saved", row.name)
+			kept := name + ".bad-" + strconv.Itoa(i)
+			if !row.aside {
+				assert.NoFileExists(t, kept, row.name)
+				continue
+			}
+			text, err := os.ReadFile(kept)
+			require.NoError(t, err, row.name)
+			assert.Equal(t, row.file, string(text), row.name)
+			assert.Contains(t, said.String(), "level=WARN", row.name)
+			assert.Contains(t, said.String(), "kept="+kept, row.name)
+		}
+	}
 }
 
-// TestBadStateMovedAwayBeforeTheEnd checks that the counts are saved at the end if the invalid file
-// was moved away since the last look.
-func TestBadStateMovedAwayBeforeTheEnd(t *testing.T) {
+// A process that is killed loses the counts of one interval.
+func TestStateIsSavedAtEachInterval(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state")
-	require.NoError(t, os.WriteFile(name, []byte("not a snapshot"), 0o600))
-	s := open(t, name, newLimiter(t), silent)
-	defer s.unlock()
-	stop := background(context.Background(), s.run)
-	require.NoError(t, os.Remove(name))
-	stop()
-	assert.NoError(t, newLimiter(t).LoadFile(name))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t)
+		s := open(t, name, l, silent)
+		defer s.unlock()
+		s.every = time.Second
+		defer background(context.Background(), s.run)()
+		_, err := l.CheckRate("a", time.Hour.Milliseconds(), 10)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		from := newLimiter(t)
+		require.NoError(t, from.LoadFile(name))
+		b, err := from.Inspect("a", time.Hour.Milliseconds())
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, b.Count)
+	})
 }
 
 // TestFailedSaveIsReported checks that a failed save is logged and the next one tried.

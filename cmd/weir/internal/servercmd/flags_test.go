@@ -49,7 +49,7 @@ func TestProxyFlags(t *testing.T) {
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
 			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
-			"--try 1/1s --drain-delay 27s --state s --send-timeout 28s --address-path /a --strip X-Tenant,x-b --pass X-User", " ")))
+			"--try 1/1s --drain-delay 27s --state s --state-every 29s --send-timeout 28s --address-path /a --strip X-Tenant,x-b --pass X-User", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
@@ -85,9 +85,9 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, []int{18, 19}, []int{cfg.Lease, cfg.Denials})
 
 	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second,
-		28 * time.Second, "/a"},
+		28 * time.Second, 29 * time.Second, "/a"},
 		[]any{cfg.NormalizePaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay,
-			cfg.SendTimeout, cfg.AddressPath})
+			cfg.SendTimeout, cfg.StateEvery, cfg.AddressPath})
 	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr,
 		cfg.MaxInFlight, cfg.MaxInFlightPerClient})
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)

@@ -111,10 +111,9 @@ number in "confirm". --deny-file keeps the list over a restart.
 --try counts requests by a further limit, in this process alone, and denies nobody by it: the page
 shows whom it would deny.
 
---state keeps the counts over a restart in a file, written every minute and at the end; a process
-that is killed loses what it counted since. A second process on the file is refused. If the file
-cannot be read, the proxy reports that, and leaves it as it is and saves nothing until it is moved
-away.
+--state keeps the counts over a restart in a file, written every --state-every and at the end; a
+process that is killed loses what it counted since. A second process on the file is refused. A file
+that cannot be loaded, as after the clock was wrong, is kept as FILE.bad-1, with a warning.
 
 SIGHUP reads the certificate, --deny-file, --denied-page, --rules and CONFIG again; of that, limits,
 routes, callers and answers take effect, and what takes a restart is refused. On SIGTERM and SIGINT
@@ -308,6 +307,7 @@ func (f *proxyFlags) addProcess(cmd *cobra.Command) {
 	flags.DurationVar(&cfg.Table.SweepEvery, "sweep-every", 10*time.Second,
 		"the time between two sweeps")
 	flags.StringVar(&cfg.StateFile, "state", "", "keep the counts in this `file` over a restart")
+	flags.DurationVar(&cfg.StateEvery, "state-every", time.Minute, "the time between two saves of them")
 	cli.Section(cmd, "Counts in memory")
 	flags.StringVar(&f.accessLog, "access-log", "text",
 		"format of the access log and of the other log: text, json, or off")

@@ -66,6 +66,7 @@ func (f *proxyFlags) checkNumbers() error {
 	return cmp.Or(
 		positive("max-deny", cfg.MaxDeny), positive("max-buckets", cfg.Table.MaxBuckets),
 		positive("keep", cfg.Table.Timeout), positive("sweep-every", cfg.Table.SweepEvery),
+		positive("state-every", cfg.StateEvery),
 		positive("max-keys", cfg.Guard.MaxKeysPerClient),
 		positive("instances", f.redis.cfg.Fallback.Instances),
 		notNegative("drain", cfg.Drain), notNegative("drain-delay", cfg.DrainDelay),
