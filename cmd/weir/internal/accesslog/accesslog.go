@@ -66,7 +66,8 @@ var (
 	ErrJSON     = errors.New("broken JSON")
 	ErrText     = errors.New("not JSON, as the given format is; lines of text have the format common")
 	ErrField    = errors.New("a JSON field of the wrong type")
-	ErrNoAccess = errors.New("not a request: the expected fields have no time or no client address")
+	ErrNoAccess = errors.New("not a request: the expected fields have no time or no client address; " +
+		"--map names others")
 
 	// ErrDirective is not a failure: the line describes the lines after it.
 	ErrDirective = errors.New("a directive of a W3C log")
@@ -85,6 +86,11 @@ type Parser struct {
 	values  [kinds]value
 	joined  []byte // a date and a time
 	address cachedAddress
+	ranks   map[string]int // of forwardedRank, by the keys that were seen
+	stamp   []byte         // the time in the prefix of the line, for logfmt without one
+	line    []byte         // the last one, without wrappers
+	keyed   bool           // it has keys, in JSON or logfmt
+	folds   bool           // of the tree that the line is read by
 }
 
 // NewParser returns a Parser for a format.
@@ -100,6 +106,7 @@ func (p *Parser) Parse(line []byte, e *Entry) error {
 	if p.format.Prefix != nil {
 		line = line[len(p.format.Prefix.Find(line)):]
 	}
+	p.stamp = nil
 	return p.unwrapped(line, e, maxWrappers)
 }
 
@@ -128,23 +135,36 @@ func (p *Parser) parse(line []byte, e *Entry) error {
 	for len(line) > 0 && line[len(line)-1] <= ' ' {
 		line = line[:len(line)-1]
 	}
+	p.line, p.keyed = line, false
 	switch {
 	case len(line) == 0:
 		return ErrEmpty
 	case p.format.layout != nil:
 		return p.text(p.format.layout, line, e)
 	case line[0] == '{' && !p.format.textOnly:
+		p.keyed = true
 		return p.object(line, e)
+	case !p.format.textOnly && isLogfmt(line):
+		if err := p.logfmt(line, e); err != ErrFormat {
+			p.keyed = true
+			return err
+		}
+		return p.others(line, e)
+	}
+	return p.others(line, e)
+}
+
+// others parses a line of text that is not in a given layout, nor in logfmt.
+func (p *Parser) others(line []byte, e *Entry) error {
+	switch {
 	case p.format.jsonOnly:
 		return ErrText
 	case line[0] == '#' && !p.format.textOnly:
 		return p.directive(line)
 	case p.fields == nil:
 		return p.common(line, e)
-	case bytes.IndexByte(line, '\t') >= 0:
-		return p.text(p.fields.tabbed, line, e)
 	}
-	return p.text(p.fields, line, e)
+	return p.text(p.fields.of(line), line, e)
 }
 
 // cutQuery splits a request target into the path and the query. It removes the scheme and the host

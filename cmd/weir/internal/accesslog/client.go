@@ -157,6 +157,7 @@ func (e *Entry) Forwarded() (list string, logged bool) {
 		return string(e.forwarded), true
 	}
 	text, ok := e.afterStatus(2)
+	text = forwardedList(text)
 	list = field(text)
 	last := text[bytes.LastIndexByte(text, ',')+1:]
 	if list != "" && !plainIPv4(bytes.TrimPrefix(last, space)) && !namesClient(list) {
@@ -190,22 +191,6 @@ func namesClient(list string) bool {
 		text := []byte(strings.TrimSpace(one))
 		addr, err := netip.ParseAddr(string(withoutPort(text)))
 		if err == nil && (!hasPort(text) || !clientaddr.IsPrivate(addr) && !addr.IsLoopback()) {
-			return true
-		}
-	}
-	return false
-}
-
-// ListsAddresses reports whether some field after the status is a list of addresses of clients,
-// other than the peer.
-func (e *Entry) ListsAddresses() bool {
-	if len(e.forwarded) > 0 {
-		return isList(string(e.forwarded)) && !bytes.Equal(e.forwarded, e.IP)
-	}
-	text, rest, ok := nextQuoted(e.rest)
-	for ; ok; text, rest, ok = nextQuoted(rest) {
-		if len(text) > 0 && strings.IndexByte("0123456789abcdefABCDEF:[", text[0]) >= 0 &&
-			isList(field(text)) && namesClient(field(text)) {
 			return true
 		}
 	}

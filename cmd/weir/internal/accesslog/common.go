@@ -52,7 +52,7 @@ func (p *Parser) clientOf(line []byte) (ip, user, rest []byte, err error) {
 	if !ok {
 		return nil, nil, nil, ErrFormat
 	}
-	ident, rest, ok := cutSpace(rest)
+	ident, rest, ok := cutSpace(bytes.TrimLeft(rest, " ")) // Jetty pads
 	named := !p.isAddress(ip)
 	if second := string(ident) != "-" && p.isAddress(ident); ok && named && second && isHost(ip) {
 		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
@@ -61,7 +61,7 @@ func (p *Parser) clientOf(line []byte) (ip, user, rest []byte, err error) {
 		ident, rest, ok = cutSpace(rest)
 	}
 	if ok {
-		user, rest, ok = cutUser(rest)
+		user, rest, ok = cutUser(bytes.TrimLeft(rest, " "))
 	}
 	if !ok {
 		return nil, nil, nil, ErrFormat
@@ -150,7 +150,7 @@ func cutUser(rest []byte) (user, after []byte, ok bool) {
 			return nil, nil, false
 		}
 		n += i + 1
-		user, after = rest[:max(0, n-2)], rest[n:]
+		user, after = bytes.TrimRight(rest[:max(0, n-2)], " "), rest[n:]
 		ok = n > 1 && rest[n-2] == ' ' && timeBefore(after) > 0
 	}
 	if string(user) == "-" || string(user) == `""` { // Apache writes an empty user as two quotes

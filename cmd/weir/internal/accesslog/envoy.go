@@ -17,8 +17,7 @@ var envoyOperators = map[string]string{
 	"DOWNSTREAM_REMOTE_ADDRESS":              "$remote_addr:$remote_port",
 	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": "$remote_addr",
 	":METHOD":                                "$request_method", ":PATH": "$request_uri",
-	"X-ENVOY-ORIGINAL-PATH": "$request_uri", "X-FORWARDED-FOR": "$http_x_forwarded_for",
-	"USER-AGENT": "$http_user_agent", "REFERER": "$http_referer",
+	"X-ENVOY-ORIGINAL-PATH": "$request_uri", "X-ENVOY-ORIGIN-PATH": "$request_uri",
 }
 
 // fromEnvoy returns a format string of Envoy with nginx's variables. The address of the TCP peer is
@@ -39,13 +38,17 @@ func fromEnvoy(format string) (string, error) {
 			err = fmt.Errorf("log format: a time as %s cannot be read; log %%START_TIME%%", op)
 		}
 		names := []string{name}
-		if name == "REQ" || name == "REQ_WITHOUT_QUERY" {
+		isHeader := name == "REQ" || name == "REQ_WITHOUT_QUERY"
+		if isHeader {
 			names = strings.Split(strings.ToUpper(argument), "?") // the second stands in for the first
 		}
 		for _, name := range names {
 			if v, ok := envoyOperators[name]; ok {
 				return v
 			}
+		}
+		if isHeader && names[0] != "" && names[0][0] != ':' {
+			return headerVariable(names[0])
 		}
 		return "$_"
 	})

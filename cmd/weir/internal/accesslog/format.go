@@ -24,7 +24,9 @@ type Format struct {
 	NoTarget bool
 
 	textOnly, jsonOnly bool
+	given              bool    // maps are those of the user, or of one preset
 	maps               []*tree // nil means all presets
+	more               *tree   // the user's fields beside those of presets and of W3C logs; may be nil
 	layout             *layout // of lines of text; nil for the common format
 	fields             *layout // of a W3C log whose fields are not in the file
 }
@@ -53,33 +55,50 @@ var named = []struct {
 		"user=ClientUsername,method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
 		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent")},
 	{"envoy", preset("time=start_time,ip=downstream_remote_address,method=method,path=path," +
-		"status=response_code,xff=x_forwarded_for,agent=user_agent")},
+		"path=x-envoy-origin-path,path=x-envoy-original-path,path=x_envoy_original_path," +
+		"status=response_code,xff=x_forwarded_for,agent=user_agent,agent=user-agent")},
 	{"cloudflare", preset("time=EdgeStartTimestamp,ip=ClientIP,method=ClientRequestMethod," +
 		"path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
 		"agent=ClientRequestUserAgent")},
 	{"gcp", preset("time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
 		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
 		"agent=httpRequest.userAgent")},
+	{"azure", preset("time=time,time=timeStamp,ip=properties.clientIp,ip=properties.clientIP," +
+		"ip=properties.CIp,method=properties.httpMethod,method=properties.CsMethod," +
+		"path=properties.requestUri,path=properties.CsUriStem,query=properties.requestQuery," +
+		"query=properties.CsUriQuery,status=properties.httpStatusCode,status=properties.httpStatus," +
+		"status=properties.ScStatus,agent=properties.userAgent,agent=properties.UserAgent")},
+	{"logfmt", preset("time=time,time=ts,time=timestamp,time=@timestamp,time=t,duration_ms=ms," +
+		"duration_ms=service,duration_ms=duration,ip=client,ip=remote_addr,ip=remote_ip,ip=client_ip," +
+		"ip=ip,ip=remote,ip=fwd,user=user,method=method,path=path,path=uri,path=url,status=status," +
+		"status=code,referer=referer,agent=user_agent,agent=agent")},
 	{"alb", must(ParseLayout(`$_ $_ $_ $remote_addr:$remote_port $_ $_ $_ $_ $status $_ $_ $_ ` +
 		`"$request" "$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`))},
 	{"envoy-text", must(ParseLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ ` +
 		`"$http_x_forwarded_for" "$http_user_agent" $_`))},
 	{"haproxy", cutShort(must(ParseLayout(`$remote_addr:$remote_port [$time_local] $_ $_ $_ ` +
 		`$status $_ "$request"`)))},
+	{"squid", inMilliseconds(must(ParseLayout(`$msec $request_time $remote_addr $_/$status $_ ` +
+		`$request_method $request_uri $remote_user $_ $_`)))},
 	{"s3", must(ParseLayout(`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" ` +
 		`$status $_ $_ $_ $_ $_ "$http_referer" "$http_user_agent"`))},
-	{"cloudfront", Format{fields: w3c("date time x-edge-location sc-bytes c-ip cs-method cs(Host) " +
-		"cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) " +
-		"x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken " +
-		"x-forwarded-for")}},
-	{"iis", Format{fields: w3c("date time s-ip cs-method cs-uri-stem cs-uri-query s-port " +
-		"cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-substatus sc-win32-status " +
-		"time-taken")}},
+	{"cloudfront", Format{maps: preset("time=date+time,duration=time-taken,ip=c-ip,method=cs-method," +
+		"path=cs-uri-stem,query=cs-uri-query,status=sc-status,xff=x-forwarded-for," +
+		"referer=cs(Referer),agent=cs(User-Agent)").maps, fields: w3c("date time "+
+		"x-edge-location sc-bytes c-ip cs-method cs(Host) "+
+		"cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) "+
+		"x-edge-result-type x-edge-request-id x-host-header cs-protocol cs-bytes time-taken "+
+		"x-forwarded-for", nil)}},
+	{"iis", Format{fields: w3c("date time s-ip cs-method cs-uri-stem cs-uri-query s-port "+
+		"cs-username c-ip cs(User-Agent) cs(Referer) sc-status sc-substatus sc-win32-status "+
+		"time-taken", nil)}},
 }
 
 // preset returns the format of JSON with the fields of a map.
 func preset(fields string) Format {
-	return Format{jsonOnly: true, maps: []*tree{must(newTree(fields))}}
+	t := must(newTree(fields, ""))
+	t.folds = true
+	return Format{jsonOnly: true, given: true, maps: []*tree{t}}
 }
 
 // must returns v, which is known to be valid.
@@ -97,15 +116,28 @@ func cutShort(f Format) Format {
 	return f
 }
 
-// presetTrees are the maps of JSON with a name.
-var presetTrees = func() (all []*tree) {
+// inMilliseconds returns a format whose durations are in milliseconds.
+func inMilliseconds(f Format) Format {
+	f.layout.unit = time.Millisecond
+	return f
+}
+
+// presetTrees are the maps of JSON with a name, and logfmtTrees those of logfmt.
+var presetTrees, logfmtTrees = func() (json, logfmt []*tree) {
 	for _, f := range named {
-		all = append(all, f.maps...)
+		switch f.name {
+		case "caddy":
+			f.maps[0].exact = true
+		case "nginx":
+			// ingress-nginx documents a log with an empty remote_addr unless it gets the PROXY protocol.
+			f.maps[0].standIn = true
+		case "logfmt":
+			logfmt = f.maps
+			continue
+		}
+		json = append(json, f.maps...)
 	}
-	all[0].exact = true // Caddy's
-	// ingress-nginx documents a log with an empty remote_addr unless it gets the PROXY protocol.
-	all[2].standIn = true // nginx's
-	return all
+	return json, logfmt
 }()
 
 // Formats returns the names that ParseFormat accepts.
@@ -119,25 +151,55 @@ func Formats() (names []string) {
 // ParseFormat returns the format with that name. For json, fields is FIELD=PATH,FIELD=PATH..., such
 // as time=ts,ip=client.address: where the fields of a JSON line are, with dots between nested keys.
 // A FIELD that occurs again adds another PATH, which is used if a line does not have the first or
-// has it empty.
+// has it empty. Of other formats with keys, and of auto unless they have a time, fields come before
+// those that the format has.
 func ParseFormat(name, fields string) (Format, error) {
-	if name == "json" || fields != "" {
-		if name != "json" && name != "auto" {
-			return Format{}, fmt.Errorf("a map of fields needs the format json, not %s", name)
-		}
-		t, err := newTree(fields)
-		if err == nil && !t.needs[kindTime] {
-			err = fmt.Errorf("map %q: time is missing", fields)
-		}
-		return Format{jsonOnly: true, maps: []*tree{t}}, err
+	own, err := newTree(fields, "")
+	switch {
+	case fields == "" && name != "json":
+	case err != nil:
+		return Format{}, err
+	case name == "json" && !own.needs[kindTime]:
+		return Format{}, fmt.Errorf("map %q: time is missing", fields)
+	case name == "json" || name == "auto" && own.needs[kindTime]:
+		return Format{jsonOnly: true, given: true, maps: []*tree{own}}, nil
 	}
 	for _, f := range named {
 		if f.name == name {
-			return f.Format, nil
+			return f.with(own, fields)
 		}
 	}
 	return Format{}, fmt.Errorf("unknown format %q: want one of %s", name,
 		strings.Join(Formats(), ", "))
+}
+
+// with returns a format with more fields before its own.
+func (f Format) with(own *tree, fields string) (Format, error) {
+	if fields == "" {
+		return f, nil
+	}
+	if f.textOnly || f.layout != nil {
+		return f, errors.New("a map of fields needs a format with keys: json, logfmt, a W3C log or " +
+			"the JSON of a server")
+	}
+	presets := f.maps
+	if presets == nil {
+		presets = slices.Concat(presetTrees, logfmtTrees)
+	}
+	f.maps, f.given, f.more = nil, true, own
+	for _, preset := range presets {
+		t, err := newTree(fields, preset.text)
+		if err != nil {
+			return f, err
+		}
+		t.exact, t.folds = preset.exact, true
+		t.standIn = preset.standIn && !strings.Contains(fields, "xff=")
+		f.maps = append(f.maps, t)
+	}
+	if f.fields != nil {
+		f.fields = w3c(f.fields.names, own)
+	}
+	return f, nil
 }
 
 // The kinds of values of a request that a line can have.
@@ -182,10 +244,14 @@ var fieldNames = []fieldName{
 
 // schema is what a format says about its fields.
 type schema struct {
-	unit    time.Duration // of a duration that is a number
+	unit time.Duration // of a duration that is a number
+
+	hasDuration bool
+
 	exact   bool
 	text    bool        // the address must be one
 	standIn bool        // a forwarded address is that of the client if a line has no other
+	folds   bool        // forwarded addresses are found under their names in any spelling
 	needs   [kinds]bool // the kinds that a request must have
 }
 
@@ -194,6 +260,7 @@ type schema struct {
 type tree struct {
 	schema
 	root node
+	text string // that it was made from
 }
 
 type node struct {
@@ -206,44 +273,81 @@ type node struct {
 	ported bool // of a kindIP: a port always follows the address
 }
 
-func newTree(fields string) (*tree, error) {
-	t := &tree{schema: schema{unit: time.Second}}
+// newTree returns the tree of a map, and of another one for what that does not have.
+func newTree(fields, rest string) (*tree, error) {
+	t := &tree{schema: schema{unit: time.Second}, text: fields}
 	var ranks [kinds]int
 	for part := range strings.SplitSeq(fields, ",") {
-		name, path, ok := strings.Cut(strings.TrimSpace(part), "=")
-		if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
-			return t, fmt.Errorf("map %q: want FIELD=PATH, such as time=ts or ip=request.client_ip", part)
+		if err := t.add(strings.TrimSpace(part), &ranks); err != nil {
+			return t, err
 		}
-		i := slices.IndexFunc(fieldNames, func(f fieldName) bool { return f.name == name })
-		if i < 0 {
-			var names []string
-			for _, f := range fieldNames[:len(fieldNames)-1] {
-				names = append(names, f.name)
-			}
-			return t, fmt.Errorf("map: unknown field %q; want one of %s", name, strings.Join(names, ", "))
+	}
+	own := t.hasDuration
+	for part := range strings.SplitSeq(rest, ",") {
+		if rest == "" || own && strings.HasPrefix(part, "duration") {
+			continue
 		}
-		f := fieldNames[i]
-		if f.unit > 0 && ranks[f.kind] > 0 && t.unit != f.unit {
-			return t, errors.New("map: durations in two units")
+		if err := t.add(part, &ranks); err != nil {
+			return t, err
 		}
-		if f.unit > 0 {
-			t.unit = f.unit
-		}
-		n := &t.root
-		for name := range strings.SplitSeq(path, ".") {
-			n = n.kid(name)
-		}
-		ranks[f.kind]++
-		n.leaf, n.kind, n.rank, n.ported = true, f.kind, ranks[f.kind], f.name == ipPort
-		t.needs[f.kind] = f.kind == kindTime || f.kind == kindIP
 	}
 	return t, nil
 }
 
+// add adds FIELD=PATH. ranks are the numbers of paths of each kind. A path that is there stays.
+func (t *tree) add(part string, ranks *[kinds]int) error {
+	name, path, ok := strings.Cut(part, "=")
+	if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
+		return fmt.Errorf("map %q: want FIELD=PATH, such as time=ts or ip=request.client_ip", part)
+	}
+	i := slices.IndexFunc(fieldNames, func(f fieldName) bool { return f.name == name })
+	if i < 0 {
+		var names []string
+		for _, f := range fieldNames[:len(fieldNames)-1] {
+			names = append(names, f.name)
+		}
+		return fmt.Errorf("map: unknown field %q; want one of %s", name, strings.Join(names, ", "))
+	}
+	f := fieldNames[i]
+	if f.unit > 0 && t.hasDuration && t.unit != f.unit {
+		return errors.New("map: durations in two units")
+	}
+	if f.unit > 0 {
+		t.unit, t.hasDuration = f.unit, true
+	}
+	ranks[f.kind]++
+	t.needs[f.kind] = f.kind == kindTime || f.kind == kindIP
+	if date, time, ok := strings.Cut(path, "+"); ok && f.kind == kindTime && date != "" && time != "" {
+		t.root.put(date, node{kind: kindDate, rank: ranks[f.kind]})
+		path = time
+	}
+	t.root.put(path, node{kind: f.kind, rank: ranks[f.kind], ported: f.name == ipPort})
+	return nil
+}
+
+// put makes a leaf of the node at a path below n, unless it is one.
+func (n *node) put(path string, as node) {
+	for name := range strings.SplitSeq(path, ".") {
+		n = n.kid(name)
+	}
+	if !n.leaf {
+		n.leaf, n.kind, n.rank, n.ported = true, as.kind, as.rank, as.ported
+	}
+}
+
+// find returns the child of n with that name, or nil.
+func (n *node) find(name string) *node {
+	i := slices.IndexFunc(n.kids, func(k *node) bool { return k.name == name })
+	if i < 0 {
+		return nil
+	}
+	return n.kids[i]
+}
+
 // kid returns the child of n with that name, and adds it if it does not exist.
 func (n *node) kid(name string) *node {
-	if i := slices.IndexFunc(n.kids, func(k *node) bool { return k.name == name }); i >= 0 {
-		return n.kids[i]
+	if k := n.find(name); k != nil {
+		return k
 	}
 	n.kids = append(n.kids, &node{name: name})
 	return n.kids[len(n.kids)-1]

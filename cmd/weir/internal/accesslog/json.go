@@ -42,11 +42,17 @@ func (p *Parser) object(line []byte, e *Entry) error {
 // walk reads the values of a JSON line.
 func (p *Parser) walk(t *tree, line []byte) error {
 	p.values = [kinds]value{}
+	p.folds = t.folds
+	return p.whole(line, func() error { return p.below(&t.root) })
+}
+
+// whole has walk parse a line that is one object.
+func (p *Parser) whole(line []byte, walk func() error) error {
 	p.json = walker{s: line}
 	if p.json.peek() != '{' {
 		return ErrJSON
 	}
-	if err := p.below(&t.root); err != nil {
+	if err := walk(); err != nil {
 		return err
 	}
 	if p.json.peek(); p.json.i < len(line) {
@@ -71,8 +77,58 @@ func (p *Parser) below(n *node) error {
 			}
 			return p.scalar(k)
 		}
+		if c := w.peek(); p.folds && (c == '"' || c == '[') && maybeForwarded(key) {
+			return p.foldable(key, c)
+		}
 		return w.skip(0)
 	})
+}
+
+// foldable parses the value of a key that is in no map, and may be a name of a forwarded address.
+func (p *Parser) foldable(key []byte, first byte) error {
+	text, err := p.json.text, error(nil)
+	if first == '[' {
+		text = p.json.list
+	}
+	value, err := text()
+	if err == nil {
+		p.fold(key, value)
+	}
+	return err
+}
+
+// fold stores a forwarded address under a name in any spelling, behind those of the map. Other fields
+// than X-Forwarded-For must have an address.
+func (p *Parser) fold(key, text []byte) {
+	rank, known := p.ranks[string(key)]
+	if !known {
+		if rank = forwardedRank(string(key)); len(p.ranks) >= maxRanks || p.ranks == nil {
+			p.ranks = make(map[string]int)
+		}
+		p.ranks[string(key)] = rank
+	}
+	if rank > 0 {
+		p.setForwarded(value{text: text, str: true, rank: foldedRank + rank})
+	}
+}
+
+// foldedRank is above that of a path in a map.
+const foldedRank = 1000
+
+// maxRanks bounds the keys whose ranks are known.
+const maxRanks = 1024
+
+// setForwarded is set of a field that only by its name is a forwarded address.
+func (p *Parser) setForwarded(v value) {
+	was := p.values[kindForwarded].rank
+	if v.rank%foldedRank > 1 {
+		if _, ok := ParseAddress(v.text); !ok {
+			return
+		}
+	}
+	if was == 0 || v.rank < was {
+		p.set(kindForwarded, v)
+	}
 }
 
 // scalar parses the value of a leaf. A value of lower rank that was already parsed is kept.
@@ -110,7 +166,8 @@ func (p *Parser) set(kind int, v value) {
 // entry fills e from the values.
 func (p *Parser) entry(f *schema, e *Entry) error {
 	v := &p.values
-	if f.standIn && v[kindIP].rank == 0 {
+	v[kindForwarded].text = forwardedList(v[kindForwarded].text)
+	if f.standIn && v[kindIP].rank == 0 && v[kindForwarded].rank < foldedRank {
 		v[kindIP], v[kindForwarded] = v[kindForwarded], value{}
 	}
 	for kind, needed := range f.needs {
@@ -118,7 +175,7 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 			return ErrNoAccess
 		}
 	}
-	if date := v[kindDate].text; len(date) > 0 {
+	if date := v[kindDate].text; len(date) > 0 && v[kindDate].rank == v[kindTime].rank {
 		p.joined = append(append(append(p.joined[:0], date...), ' '), v[kindTime].text...)
 		v[kindTime].text = p.joined
 	}

@@ -16,13 +16,26 @@ type layout struct {
 	lead   []byte // the text before the first field
 	parts  []part
 	cut    bool    // the last field may lack its end
+	names  string  // of the fields of a W3C log
 	tabbed *layout // of a W3C log, for lines with tabs between the fields
 }
 
 type part struct {
 	kind   int
 	until  []byte
-	ported bool // an address that a port always follows
+	rank   int    // among the parts of a kind; the lowest wins
+	name   string // of the field of a W3C log
+	list   bool   // $proxy_add_x_forwarded_for, which ends in $remote_addr
+	ported bool   // an address that a port always follows
+	hosted bool   // a path that a host may precede
+}
+
+// of returns the layout of a line of a W3C log.
+func (l *layout) of(line []byte) *layout {
+	if bytes.IndexByte(line, '\t') >= 0 {
+		return l.tabbed
+	}
+	return l
 }
 
 // variables are the kinds of nginx's variables. The time of a request that nginx logs is that of
@@ -32,17 +45,37 @@ var variables = map[string]int{
 	"msec": kindTime, "request_time": kindDuration, "request": kindRequest, "uri": kindPath,
 	"request_method": kindMethod, "request_uri": kindPath, "status": kindStatus,
 	"http_referer": kindReferer, "http_user_agent": kindAgent,
-	"http_x_forwarded_for": kindForwarded, "proxy_add_x_forwarded_for": kindIP,
+	"proxy_add_x_forwarded_for": kindIP, "realip_remote_addr": kindIP,
+}
+
+// partOf returns the part of a variable. $realip_remote_addr is the peer of a client that
+// $remote_addr has.
+func partOf(variable string) part {
+	kind := variables[variable]
+	rank := 1
+	if kind == kindNone {
+		if rank = forwardedRank(variable); rank > 0 {
+			return part{kind: kindForwarded, rank: rank}
+		}
+	}
+	if variable == "realip_remote_addr" {
+		rank = 2
+	}
+	return part{kind: kind, rank: rank, list: variable == "proxy_add_x_forwarded_for"}
 }
 
 // apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so
 // its durations are not needed.
 var apache = map[string]string{
-	"h": "$remote_addr", "a": "$remote_addr", "{c}a": "$remote_addr", "u": "$remote_user",
+	"h": "$remote_addr", "a": "$remote_addr", "{c}a": "$realip_remote_addr",
+	"{c}h": "$realip_remote_addr", "u": "$remote_user",
 	"t": "[$time_local]", "{sec}t": "$msec", "{msec}t": "$msec", "{usec}t": "$msec", "r": "$request",
 	"m": "$request_method", "U": "$uri", "q": "$args", "s": "$status", "%": "%",
-	"{referer}i": "$http_referer", "{user-agent}i": "$http_user_agent",
-	"{x-forwarded-for}i": "$http_x_forwarded_for",
+}
+
+// headerVariable returns nginx's variable of a request header.
+func headerVariable(name string) string {
+	return "$http_" + strings.ReplaceAll(strings.ToLower(name), "-", "_")
 }
 
 var (
@@ -82,7 +115,7 @@ func fromApache(format string) (_ string, err error) {
 	format = apacheDirective.ReplaceAllStringFunc(format, func(d string) string {
 		name := apacheDirective.FindStringSubmatch(d)[1]
 		if open := strings.IndexByte(name, '}'); open > 0 && name[open+1:] == "i" {
-			name = strings.ToLower(name)
+			return headerVariable(name[1:open])
 		}
 		v, ok := apache[name]
 		if !ok && strings.HasSuffix(name, "}t") {
@@ -120,33 +153,56 @@ func newLayout(format string) (*layout, error) {
 	}
 	l.lead = []byte(format[:at[0][0]])
 	for i, m := range at {
-		kind := variables[strings.Trim(format[m[0]:m[1]], "${}")]
+		one := partOf(strings.Trim(format[m[0]:m[1]], "${}"))
 		end := len(format)
 		if i+1 < len(at) {
 			end = at[i+1][0]
 		}
-		until := []byte(format[m[1]:end])
-		n := len(l.parts)
-		if n > 0 && kind == kindNone && l.parts[n-1].kind == kindIP && string(l.parts[n-1].until) == ":" {
-			l.parts[n-1] = part{kindIP, until, true} // $remote_addr:$remote_port or %h:%{remote}p
-			continue
-		}
-		if n > 0 && len(l.parts[n-1].until) == 0 {
-			if l.parts[n-1].kind != kindPath || kind != kindNone {
+		one.until = []byte(format[m[1]:end])
+		if n := len(l.parts); n > 0 {
+			joined, ok := l.parts[n-1].join(one)
+			if !ok {
 				return nil, fmt.Errorf("nothing stands between the variables before %q", format[m[0]:m[1]])
 			}
-			l.parts[n-1].until = until // of $uri$is_args$args or %U%q
-			continue
+			if joined != nil {
+				l.parts[n-1] = *joined
+				continue
+			}
 		}
-		l.parts = append(l.parts, part{kind: kind, until: until})
-		l.needs[kind] = kind == kindIP || kind == kindTime
+		l.parts = append(l.parts, one)
+		l.needs[one.kind] = one.kind == kindIP || one.kind == kindTime
 	}
 	return l.complete()
+}
+
+// join returns the part of t and of the next variable, or nil if they are two. ok is false if
+// nothing separates two that are read.
+func (t part) join(next part) (joined *part, ok bool) {
+	until := next.until
+	switch {
+	case t.kind == kindIP && next.kind == kindNone && string(t.until) == ":":
+		t.ported = true // $remote_addr:$remote_port or %h:%{remote}p
+	case len(t.until) > 0:
+		return nil, true
+	case next.kind == kindNone && (t.kind == kindPath || t.kind == kindNone): // $uri$is_args$args or %U%q
+	case next.kind == kindPath && t.kind == kindNone: // $host$request_uri
+		t, t.hosted = next, true
+	default:
+		return nil, false
+	}
+	t.until = until
+	return &t, true
 }
 
 // complete returns l if it has all kinds that a request must have. A forwarded address stands in
 // for that of the peer if the format has no other; then a request may have none.
 func (l *layout) complete() (*layout, error) {
+	isPeer := func(p part) bool { return p.kind == kindIP && !p.list }
+	for i := range l.parts {
+		if p := &l.parts[i]; p.list && slices.ContainsFunc(l.parts, isPeer) {
+			p.kind = kindForwarded
+		}
+	}
 	l.standIn = !l.needs[kindIP] &&
 		slices.ContainsFunc(l.parts, func(p part) bool { return p.kind == kindForwarded })
 	if !l.needs[kindTime] || !l.needs[kindIP] && !l.standIn {
@@ -156,7 +212,22 @@ func (l *layout) complete() (*layout, error) {
 	return l, nil
 }
 
+// text parses a line by a layout. Some servers pad fields: if the line is not in the layout, spaces
+// before fields that are not read are taken for padding.
 func (p *Parser) text(l *layout, line []byte, e *Entry) error {
+	err := p.textPadded(l, line, false)
+	if err == nil {
+		err = p.entry(&l.schema, e)
+	}
+	if err != nil && l.names == "" && bytes.Contains(line, []byte("  ")) &&
+		p.textPadded(l, line, true) == nil {
+		return p.entry(&l.schema, e)
+	}
+	return err
+}
+
+// textPadded sets the values of a line.
+func (p *Parser) textPadded(l *layout, line []byte, padded bool) error {
 	p.values = [kinds]value{}
 	rest, ok := bytes.CutPrefix(line, l.lead)
 	before := l.lead
@@ -164,6 +235,9 @@ func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 		return ErrLayout
 	}
 	for i, part := range l.parts {
+		if padded && part.isPadded() && bytes.HasSuffix(before, space) {
+			rest = bytes.TrimLeft(rest, " ")
+		}
 		n, ok := part.length(rest, bytes.HasSuffix(before, []byte{'"'}))
 		if !ok && l.cut && i == len(l.parts)-1 {
 			n, ok = len(rest), true
@@ -171,12 +245,35 @@ func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 		if !ok {
 			return ErrLayout
 		}
-		if part.kind != kindNone {
-			p.set(part.kind, value{text: rest[:n], str: true, ported: part.ported, rank: 1})
-		}
+		p.setPart(part, rest[:n])
 		rest, before = rest[min(n+len(part.until), len(rest)):], part.until
 	}
-	return p.entry(&l.schema, e)
+	return nil
+}
+
+// isPadded reports whether spaces may precede a field. Before an address they may be an empty field
+// in front of another address.
+func (t *part) isPadded() bool {
+	switch t.kind {
+	case kindNone, kindDuration, kindUser, kindStatus, kindTime:
+		return true
+	}
+	return false
+}
+
+// setPart stores the text of a part.
+func (p *Parser) setPart(part part, text []byte) {
+	v := value{text: text, str: true, ported: part.ported, rank: part.rank}
+	if part.hosted {
+		v.text = text[max(0, bytes.IndexByte(text, '/')):]
+	}
+	switch part.kind {
+	case kindNone:
+	case kindForwarded:
+		p.setForwarded(v)
+	default:
+		p.set(part.kind, v)
+	}
 }
 
 // length returns the length of the field at the beginning of s.
@@ -209,17 +306,26 @@ var w3cFields = map[string]int{
 	"date": kindDate, "time": kindTime, "time-taken": kindDuration, "c-ip": kindIP,
 	"cs-username": kindUser, "cs-method": kindMethod, "cs-uri": kindPath, "cs-uri-stem": kindPath,
 	"cs-uri-query": kindQuery, "sc-status": kindStatus, "cs(Referer)": kindReferer,
-	"cs(User-Agent)": kindAgent, "x-forwarded-for": kindForwarded,
-	"X-Forwarded-For": kindForwarded, "cs(X-Forwarded-For)": kindForwarded,
+	"cs(User-Agent)": kindAgent,
 }
 
-// w3c returns the layout of a W3C log. IIS separates fields by spaces and logs the time taken in
-// milliseconds; CloudFront separates them by tabs, though not their names, and logs seconds.
-func w3c(fields string) *layout {
+// w3c returns the layout of a W3C log, with the fields of more before others; it may be nil. IIS
+// separates fields by spaces and logs the time taken in milliseconds; CloudFront separates them by
+// tabs, though not their names, and logs seconds.
+func w3c(fields string, more *tree) *layout {
 	separated := func(by string, unit time.Duration) *layout {
-		l := &layout{schema: schema{unit: unit, text: true}}
+		l := &layout{schema: schema{unit: unit, text: true}, names: fields}
 		for name := range strings.FieldsSeq(fields) {
-			l.parts = append(l.parts, part{kind: w3cFields[name], until: []byte(by)})
+			one := part{kind: w3cFields[name], rank: 2, name: name, until: []byte(by)}
+			if rank := forwardedRank(name); one.kind == kindNone && rank > 0 {
+				one.kind, one.rank = kindForwarded, foldedRank+rank
+			}
+			if more != nil {
+				if own := more.root.find(name); own != nil {
+					one.kind, one.rank, one.ported = own.kind, 1, own.ported
+				}
+			}
+			l.parts = append(l.parts, one)
 		}
 		l.parts[len(l.parts)-1].until = nil
 		l.needs[kindTime], l.needs[kindDate], l.needs[kindIP] = true, true, true
@@ -236,7 +342,7 @@ var fieldsDirective = []byte("#Fields:")
 // directive reads a line of a W3C log that is not a request.
 func (p *Parser) directive(line []byte) error {
 	if fields, ok := bytes.CutPrefix(line, fieldsDirective); ok && len(bytes.TrimSpace(fields)) > 0 {
-		p.fields = w3c(string(fields))
+		p.fields = w3c(string(fields), p.format.more)
 	}
 	return ErrDirective
 }

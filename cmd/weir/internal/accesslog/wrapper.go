@@ -19,6 +19,8 @@ var wrappers = []*regexp.Regexp{
 	// Syslog, RFC 5424: <190>1 2026-11-23T05:38:03Z HOST APP PROCESS MESSAGE [DATA] LINE
 	regexp.MustCompile(`^<\d{1,3}>1 \S+ \S+ \S+ \S+ \S+ ` +
 		`(?:-|(?:\[(?:[^\]\\"]|\\.|"(?:[^"\\]|\\.)*")*\])+) (?:\x{feff})?`),
+	// Heroku's drains leave out the data: <158>1 2026-11-23T05:38:03Z host APP PROCESS - LINE
+	regexp.MustCompile(`^<\d{1,3}>1 \S+ \S+ \S+ \S+ - `),
 	// Syslog, RFC 3164, and journalctl: <190>Nov 23 05:38:03 HOST TAG[PID]: LINE
 	regexp.MustCompile(`^(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|` + rfc3339 +
 		`) (?:[^\s"]*[^\s":] )?[^\s":\[]+(?:\[[^\s"\]]*\])?: `),
@@ -46,7 +48,7 @@ func unwrapConsole(line []byte) []byte {
 }
 
 // wrapped finds the line in the JSON of Docker and of journalctl.
-var wrapped = must(newTree("line=log,line=MESSAGE"))
+var wrapped = must(newTree("line=log,line=MESSAGE", ""))
 
 // unwrap returns a line without the first wrapper around it, or nil if there is none.
 func (p *Parser) unwrap(line []byte) []byte {
@@ -58,6 +60,9 @@ func (p *Parser) unwrap(line []byte) []byte {
 	}
 	for _, w := range wrappers {
 		if prefix := w.FindIndex(line); prefix != nil {
+			if at := stamped.Find(line[:prefix[1]]); at != nil {
+				p.stamp = at
+			}
 			return line[prefix[1]:]
 		}
 	}

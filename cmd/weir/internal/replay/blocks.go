@@ -35,10 +35,19 @@ type block struct {
 	data   []byte // whole lines
 	source *source
 	fields []byte        // the directive of a W3C log that precedes data
+	number int           // of its source, from 0
 	last   bool          // it is the last of its source
 	err    error         // from reading
 	parsed chan struct{} // receives when content is set
 	content
+}
+
+// inspects returns how many requests of the block are inspected.
+func (b *block) inspects() uint64 {
+	if b.number < firstBlocks {
+		return maxInspected
+	}
+	return lessInspected
 }
 
 // source cuts one file into blocks of whole lines.
@@ -50,6 +59,7 @@ type source struct {
 	rest     []byte // the beginning of a line that continues in the next block
 	w3c      bool   // it begins as a W3C log
 	fields   []byte // the last directive of a W3C log
+	blocks   int    // that were filled
 	skipping bool   // the rest of a line that is too long is to be dropped
 }
 
@@ -85,6 +95,9 @@ func open(name string, stdin io.Reader) (*source, error) {
 	}
 	first, _ := in.Peek(1)
 	s.in, s.w3c = in, string(first) == "#"
+	if array := elementsOf(in); array != nil {
+		s.in = array
+	}
 	return s, nil
 }
 
@@ -135,6 +148,8 @@ func (s *source) close() {
 // of a file, which may be empty. If a line is too long, the block holds only its beginning.
 func (s *source) fill(b *block) error {
 	buf := b.buf
+	b.number = s.blocks
+	s.blocks++
 	n := copy(buf, s.rest)
 	s.rest = s.rest[:0]
 	end := 0

@@ -13,7 +13,6 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/doors/clientaddr"
 	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
@@ -118,21 +117,17 @@ func forward(r *http.Request, peer, list string) *http.Request {
 	return r
 }
 
-// hidesClient reports whether the peer of a request seems to be a proxy in front of the client: it
-// is private or trusted, and the log has a client's address that is not read, or should have.
+// byAddress reports whether keys are of addresses.
+func (k *keyer) byAddress() bool { return k.by == ByIP || k.by == ByIPPath }
+
+// hidesClient reports whether the peer of a request is trusted, and the log has no client's address
+// that it forwarded.
 func (k *keyer) hidesClient(e *accesslog.Entry) bool {
-	if k.trusts {
-		if _, logged := e.Forwarded(); logged {
-			return false
-		}
-		addr, err := k.ip.Addr(forward(&k.peer, string(e.IP), "192.0.2.1"))
-		return err == nil && addr.String() == "192.0.2.1" && string(e.IP) != "192.0.2.1"
+	if _, logged := e.Forwarded(); logged || !k.trusts {
+		return false
 	}
-	if len(e.IP) == 0 || strings.IndexByte("1fF:", e.IP[0]) < 0 || !e.ListsAddresses() {
-		return false // no private address and no loopback address begins so
-	}
-	addr, err := netip.ParseAddr(string(e.IP))
-	return err == nil && (clientaddr.IsPrivate(addr) || addr.IsLoopback())
+	addr, err := k.ip.Addr(forward(&k.peer, string(e.IP), "192.0.2.1"))
+	return err == nil && addr.String() == "192.0.2.1" && string(e.IP) != "192.0.2.1"
 }
 
 // callers numbers callers in order of appearance.

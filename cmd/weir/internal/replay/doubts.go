@@ -34,27 +34,50 @@ func (r *run) doubts() (all []string) {
 	if res.Requests < fewRequests {
 		return all
 	}
-	byAddress := r.cfg.By == ByIP || r.cfg.By == ByIPPath
-	if names := r.callers.withoutAddress(); byAddress && 2*names > callers {
+	if names := r.callers.withoutAddress(); r.byAddress() && 2*names > callers {
 		all = append(all, fmt.Sprintf("%d of %d callers are no addresses, such as %q", names, callers,
 			r.callers.names[0]))
 	}
-	if hidden := byAddress && 2*r.hidden > r.inspected; hidden && len(r.cfg.Trust) == 0 {
-		all = append(all, "most requests come from private addresses, with a forwarded one that is not "+
-			"read: give --trust with the addresses of your proxies")
-	} else if hidden {
-		all = append(all, "most requests come from trusted proxies, and the log has no X-Forwarded-For "+
-			"of them")
-	}
-	if byAddress && 2*r.ports.n > r.inspected && !r.ports.mixed {
-		all = append(all, fmt.Sprintf("the field after the user agent has port %s in most requests, as "+
-			"the addresses of upstreams have: give --log-format with X-Forwarded-For", r.ports.port))
+	if r.byAddress() {
+		all = append(all, r.inspected.doubts(len(r.cfg.Trust) > 0)...)
 	}
 	if callers == 1 && res.Filtered == 0 {
 		all = append(all, "all requests have one caller")
 	}
 	if uint64(callers) == res.Requests && res.Filtered == 0 {
 		all = append(all, "there are as many callers as lines")
+	}
+	return all
+}
+
+func (r *run) byAddress() bool { return r.cfg.By == ByIP || r.cfg.By == ByIPPath }
+
+// doubts returns sentences about proxies in front of this server. trusts is set if some are trusted.
+func (in *inspection) doubts(trusts bool) (all []string) {
+	after := in.most(in.ports.n) && !in.ports.mixed
+	if after && trusts {
+		all = append(all, fmt.Sprintf("the field after the user agent has port %s in most requests, as "+
+			"the addresses of upstreams have: give --log-format with X-Forwarded-For", in.ports.port))
+	}
+	hidden := in.most(in.hidden)
+	f, n := in.clients(hidden)
+	switch {
+	case in.most(in.unread) && in.most(in.private) && !after:
+		all = append(all, "most requests come from private addresses, with a forwarded one that is not "+
+			"read: give --trust with the addresses of your proxies")
+	case in.most(in.unread) && !after:
+		all = append(all, "most requests come from proxies that are not trusted, with a forwarded "+
+			"address that is not read: give --trust with the addresses of your proxies")
+	case in.hasClients(&in.forwarded):
+		all = append(all, fmt.Sprintf("callers are probably not the clients: %d addresses were forwarded "+
+			"by proxies that are not trusted: give --trust with the addresses of all your proxies",
+			len(in.forwarded.distinct)))
+	case n > 0:
+		all = append(all, fmt.Sprintf("callers are probably not the clients: field %s has %d addresses: "+
+			"give %s and --trust with the addresses of your proxies", f, n, f.Flag()))
+	case hidden:
+		all = append(all, "most requests come from trusted proxies, and the log has no X-Forwarded-For "+
+			"of them")
 	}
 	return all
 }

@@ -90,9 +90,7 @@ func (r *run) stopped() error {
 
 // take numbers the callers and adds the block's requests to their callers' spools.
 func (r *run) take(b *block) error {
-	r.inspected, r.hidden = r.inspected+b.inspected, r.hidden+b.hidden
-	r.ports.add(b.ports.n, b.ports.port)
-	r.ports.mixed = r.ports.mixed || b.ports.mixed
+	r.inspected.merge(&b.inspected)
 	r.first, r.last = min(r.first, b.first), max(r.last, b.final)
 	n := uint32(len(r.parts))
 	for i := range b.records {

@@ -22,10 +22,8 @@ type content struct {
 	directives   uint64 // lines of a W3C log that are no requests
 	filtered     uint64
 	unkeyed      uint64
-	inspected    uint64 // records of which hidden is known: to look at all would take a tenth longer
-	hidden       uint64 // records whose client seems to be behind the peer
-	ports        ports  // of the inspected records
-	coarse       bool   // some of the records have whole seconds
+	inspected    inspection
+	coarse       bool // some of the records have whole seconds
 	bad          Unreadable
 }
 
@@ -52,9 +50,6 @@ type record struct {
 type stamp int64
 
 func (s stamp) nanoseconds() int64 { return int64(s >> 1) }
-
-// maxInspected bounds the records of a block that are inspected.
-const maxInspected = 64
 
 // scanner parses lines into records. Each goroutine has its own.
 type scanner struct {
@@ -118,14 +113,8 @@ func (s *scanner) line(b *block, line []byte) {
 		b.unkeyed++
 		return
 	}
-	if b.inspected < maxInspected {
-		b.inspected++
-		if s.caller.hidesClient(e) {
-			b.hidden++
-		}
-		if s.caller.trusts {
-			b.ports.add(1, e.PortAfterAgent())
-		}
+	if s.caller.byAddress() && b.inspected.n < b.inspects() {
+		b.inspected.inspect(s.caller, s.parser, e)
 	}
 	at, m := stamp(e.Start*2), marks(0)
 	if !e.Coarse {
@@ -160,6 +149,11 @@ func (p *ports) add(n uint64, port string) {
 	}
 	p.mixed = p.mixed || p.n > 0 && port != p.port
 	p.n, p.port = p.n+n, port
+}
+
+func (p *ports) merge(o *ports) {
+	p.add(o.n, o.port)
+	p.mixed = p.mixed || o.mixed
 }
 
 // Unreadable describes the lines that could not be read.

@@ -158,9 +158,7 @@ type run struct {
 	decided   atomic.Uint64
 	lines     uint64     // of the files that are in the result
 	unread    Unreadable // of these lines
-	inspected uint64     // requests that were inspected for hidden
-	ports     ports      // of the inspected requests
-	hidden    uint64     // requests whose peer seems to be a proxy in front of the client
+	inspected inspection
 }
 
 // Run replays the logs. A file that cannot be opened or read to its end, or none of whose lines can
