@@ -51,6 +51,12 @@ type Config struct {
 	// alone.
 	OwnLimits bool
 
+	// AllowUnlike permits a primary and a local that New takes for a mistake, as far as they tell what
+	// they are: a local elsewhere behind a primary in this process; two algorithms; numbers of local
+	// that are not in a request, as limits and bursts, and that exceed its share of primary's;
+	// Calendars whose windows differ.
+	AllowUnlike bool
+
 	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at
 	// least three round trips, since a new connection takes two before it carries a decision; with
 	// near.Leases inside at least six. It does not follow the latency: where machines are short of

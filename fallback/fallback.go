@@ -80,7 +80,7 @@ type lapser interface {
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
-// [ErrConfig].
+// [ErrConfig], also for two sides that cannot be meant; see Config.AllowUnlike.
 //
 // # What callers see
 //
@@ -163,10 +163,10 @@ type lapser interface {
 //
 // # What primary and local must be
 //
-// Two strategies of one algorithm, whose Results have instants of one clock. Local gets the request with its share of
-// the Limit. A local with limits of its own (see Config.OwnLimits; also the burst of a token
-// bucket) must be made with its share of them. Local must be a weir.Refunder to count the calls of
-// primary under way. It decides for one caller at a time, and calls of primary for that caller
+// Two strategies of one algorithm, whose Results have instants of one clock. Local gets the request
+// with its share of the Limit. A local with limits of its own (see Config.OwnLimits; also the burst
+// of a token bucket) must be made with its share of them. Local must be a weir.Refunder to count
+// the calls of primary under way. It decides for one caller at a time, and calls of primary for that caller
 // begin when it has decided: it must not wait, as a weir.LeakyBucket does. A primary that ignores
 // its context costs a goroutine for each call that hangs, until the breaker opens, and then for
 // each probe, which become rarer.
@@ -184,6 +184,10 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		local = nil // it would never decide
 	case local == nil:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
+	case !cfg.AllowUnlike:
+		if err = checkSides(primary, local, uint64(max(1, cfg.Instances))); err != nil {
+			return nil, err
+		}
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
 	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg,

@@ -218,7 +218,7 @@ func TestKeysThatNoPolicyCountsUnderAreNotBounded(t *testing.T) {
 func TestNoGoTypeIsNamed(t *testing.T) {
 	l, _ := atNoon()
 	hybrid := func(s weir.Strategy) weir.Strategy {
-		f, err := fallback.New(s, l.FixedWindow(), fallback.Config{})
+		f, err := fallback.New(s, l.FixedWindow(), fallback.Config{AllowUnlike: true})
 		require.NoError(t, err)
 		return f
 	}

@@ -386,7 +386,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		},
 		"near": func(s weir.Strategy) weir.Strategy { return near.NewDenials(s, near.DenialsConfig{}) },
 		"fallback": func(s weir.Strategy) weir.Strategy {
-			f, err := fallback.New(s, l.FixedWindow(), fallback.Config{Timeout: time.Minute})
+			f, err := fallback.New(s, l.FixedWindow(), fallback.Config{Timeout: time.Minute, AllowUnlike: true})
 			require.NoError(t, err)
 			return f
 		},
