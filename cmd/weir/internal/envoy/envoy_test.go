@@ -665,7 +665,7 @@ func serviceOf(t testing.TB, text string) *service {
 	l, err := live.New(live.Config{Paths: []string{name}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Engine.Close()) })
-	return newService(l.Engine, everything,
+	return newService(l.Engine, &Config{Answers: everything},
 		newTally(l.Figures, slog.New(slog.DiscardHandler)))
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -13,7 +15,7 @@ import (
 const maxBody = 4 << 20
 
 // serveJSON answers /json as Envoy's service does: for any method, 200 or 429 with the response, or
-// 400 if the request is invalid or cannot be decided.
+// 400 if the request is invalid or cannot be decided. It says why only of too many descriptors.
 func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	var in pb.RateLimitRequest
 	var resp *pb.RateLimitResponse
@@ -25,7 +27,11 @@ func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
 		resp, err = s.ShouldRateLimit(r.Context(), &in)
 	}
 	if err != nil {
-		http.Error(w, "Bad Request", http.StatusBadRequest)
+		text := "Bad Request"
+		if of, ok := status.FromError(err); ok && of.Code() == codes.InvalidArgument {
+			text = of.Message()
+		}
+		http.Error(w, text, http.StatusBadRequest)
 		return
 	}
 	out, err := protojson.Marshal(resp)

@@ -44,6 +44,10 @@ type Config struct {
 	Metrics []prometheus.Collector // of the Engine's Strategies
 	Answers Answers
 
+	// MaxDescriptors bounds the descriptors of a request, which is refused if it has more; 0: none.
+	// It is the value of --max-descriptors.
+	MaxDescriptors int
+
 	Connections keepalive.ServerParameters // of gRPC; zero fields mean those of grpc-go
 
 	// Started is called once the Server serves, with the context of Run. Nil means none.
@@ -100,7 +104,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.tally = newTally(s.live.Figures, cfg.Log)
 	s.meter.Totals = s.tally.totals
-	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
+	s.service = newService(s.live.Engine, &cfg, s.tally)
 	s.service.waiting.Store(cfg.Rules != nil)
 	s.live.Register(s.registry, namespace+"config")
 	s.registry.MustRegister(live.Metrics(s.tally.collect), live.Metrics(s.collectRules),
@@ -252,7 +256,11 @@ func (s *Server) stop(servers []*http.Server) error {
 	}()
 	var errs []error
 	for _, server := range servers {
-		errs = append(errs, server.Shutdown(ctx))
+		err := server.Shutdown(ctx)
+		if err != nil {
+			_ = server.Close() // which ends the contexts of its requests, as Stop of gRPC does
+		}
+		errs = append(errs, err)
 	}
 	select {
 	case <-done:

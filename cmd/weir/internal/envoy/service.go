@@ -5,6 +5,7 @@ package envoy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -21,6 +22,7 @@ type service struct {
 	pb.UnimplementedRateLimitServiceServer
 	engine  *rules.Engine
 	answers Answers
+	most    int // descriptors of a request; 0: no bound
 	tally   *tally
 	pool    sync.Pool   // of *exchange
 	waiting atomic.Bool // there are no rules yet
@@ -48,17 +50,22 @@ type exchange struct {
 	resp rules.Response
 }
 
-func newService(engine *rules.Engine, answers Answers, t *tally) *service {
-	s := &service{engine: engine, answers: answers, tally: t}
+func newService(engine *rules.Engine, cfg *Config, t *tally) *service {
+	s := &service{engine: engine, answers: cfg.Answers, most: cfg.MaxDescriptors, tally: t}
 	s.pool.New = func() any { return new(exchange) }
 	return s
 }
 
 // ShouldRateLimit decides on a request. Its errors have the code Unknown, like those of Envoy's
-// service, but Unavailable if the store, such as Redis, failed or if there are no rules yet.
+// service, but InvalidArgument if the request has too many descriptors, and Unavailable if the
+// store, such as Redis, failed or if there are no rules yet.
 func (s *service) ShouldRateLimit(
 	ctx context.Context, in *pb.RateLimitRequest,
 ) (*pb.RateLimitResponse, error) {
+	if err := s.checkSize(in); err != nil {
+		s.tally.failed(err)
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
 	x := s.pool.Get().(*exchange)
 	defer s.pool.Put(x)
 	x.read(in)
@@ -86,6 +93,14 @@ func (s *service) ShouldRateLimit(
 		}
 	}
 	return out, nil
+}
+
+// checkSize fails for more descriptors than a request may have.
+func (s *service) checkSize(in *pb.RateLimitRequest) error {
+	if n := len(in.GetDescriptors()); 0 < s.most && s.most < n {
+		return fmt.Errorf("%w: %d descriptors, and --max-descriptors is %d", rules.ErrRequest, n, s.most)
+	}
+	return nil
 }
 
 // storeError is the kind of an error of the store, such as Redis.

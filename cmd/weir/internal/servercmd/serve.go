@@ -128,6 +128,8 @@ func (f *serveFlags) command() *cobra.Command {
 		"the `name` of the third")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
+	flags.IntVar(&f.cfg.MaxDescriptors, "max-descriptors", 100,
+		"refuse requests with more descriptors, with InvalidArgument, and at /json 400")
 	cli.Section(cmd, "Decisions and answers")
 	f.redis.add(flags, " (0: none decides)")
 	cli.Section(cmd, "Counts on Redis")
@@ -186,6 +188,9 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	}
 	if f.maxBuckets <= 0 {
 		return fmt.Errorf("--max-buckets must be positive, not %d", f.maxBuckets)
+	}
+	if n := f.cfg.MaxDescriptors; n <= 0 {
+		return fmt.Errorf("--max-descriptors must be positive, not %d", n)
 	}
 	for _, name := range []string{"limit-header", "remaining-header", "reset-header"} {
 		flag := cmd.Flags().Lookup(name)
