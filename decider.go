@@ -28,11 +28,12 @@ func localOf(s Strategy) local {
 
 func init() {
 	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Tier, Place, Held]{
-		LocalOf: localOf,
-		Known:   func(m *Limit) *atomic.Value { return &m.decider().known },
-		Inner:   inner,
-		TiersOf: tiersOf,
-		Keep:    keep,
+		LocalOf:  localOf,
+		Known:    func(m *Limit) *atomic.Value { return &m.decider().known },
+		Inner:    inner,
+		CountsOf: countsOf,
+		TiersOf:  tiersOf,
+		Keep:     keep,
 
 		InFlight:     func(s Strategy) bool { return heldBy(s) != nil },
 		Unreleasable: unreleasable,

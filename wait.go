@@ -189,7 +189,7 @@ const minTry, maxTry = 5 * time.Millisecond, 250 * time.Millisecond
 
 // waitID identifies a limit.
 type waitID struct {
-	strategy any // nil: it cannot be compared
+	strategy any // its counts; nil: it cannot be compared
 	key      string
 	limit    uint64
 	duration time.Duration
@@ -208,23 +208,10 @@ func (id waitID) queue() any {
 func newWaitID(s Strategy, r *Request) waitID {
 	s, r = counting(s, r)
 	id := waitID{key: r.Key, limit: r.Limit, duration: r.Duration}
-	if b, ok := s.(interface{ of() (*Limiter, int64) }); ok {
-		if l, series := b.of(); series != 0 {
-			id.strategy = waitSeries{l, series, NameOf(s)}
-			return id
-		}
-	}
-	if equal(s, s) { // false for a NaN too, which no map finds again
-		id.strategy = s
+	if c := countsOf(s); c.Of != nil {
+		id.strategy = c
 	}
 	return id
-}
-
-// waitSeries identifies the strategy of equal limits, which may be made anywhere.
-type waitSeries struct {
-	l         *Limiter
-	series    int64
-	algorithm string
 }
 
 // counting returns the Strategy that counts for s, and the request that it gets for r.
@@ -241,12 +228,6 @@ func counting(s Strategy, r *Request) (Strategy, *Request) {
 			return s, r
 		}
 	}
-}
-
-// equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.
-func equal(a, b any) (ok bool) {
-	defer func() { _ = recover() }()
-	return a == b
 }
 
 // waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -17,8 +18,9 @@ import (
 // the strategies of limits are.
 //
 // It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
-// It panics without limits, and if two of them cannot give back. One that waits decides last if it
-// stands last, and the others are in process.
+// It panics without limits, if two of them cannot give back, and if two of them are equal: a request
+// would take from one count twice. One that waits decides last if it stands last, and the others are
+// in process.
 func All(limits ...*weir.Limit) *weir.Limit {
 	if len(limits) == 0 {
 		panic("limits: All of no limits")
@@ -34,7 +36,8 @@ func All(limits ...*weir.Limit) *weir.Limit {
 	for _, m := range a.limits {
 		a.strategies = append(a.strategies, m)
 	}
-	if err := a.ask(nil, new(weir.Request)).check(false); err != nil {
+	attempts := a.ask(nil, new(weir.Request))
+	if err := cmp.Or(attempts.supported(false), attempts.checkCounts()); err != nil {
 		panic(err.Error())
 	}
 	m, err := weir.NewLimit(a, 0, 0)

@@ -43,6 +43,7 @@ type Attempt struct {
 	Err error
 
 	abilities
+	of        *limit // of a Limit that is asked; else nil
 	phase     phase
 	seen      forlimits.Sight // by the look before a run
 	left      time.Duration   // see Left

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
 // Decision is the decision on all asks of a [Decide].
@@ -33,8 +34,9 @@ type Decision struct {
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
-// decide last, or if one bounds work in flight, which nobody would release: see [weir.Hold]. Without
-// asks the request is admitted.
+// decide last, or if one bounds work in flight, which nobody would release: see [weir.Hold]; and
+// with [weir.ErrLimit] for two asks on one count: of equal limits and one key, or of another
+// Strategy than a Limit with equal Requests. Without asks the request is admitted.
 //
 // It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
@@ -46,6 +48,9 @@ func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
 	defer l.put()
 	for i := range asks {
 		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
+	}
+	if err := l.checkCounts(); err != nil {
+		return Decision{}, err
 	}
 	if err := l.decide(ctx); err != nil {
 		return Decision{}, err
@@ -63,7 +68,7 @@ func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
 
 // decide is Take, which fails if what was denied could not be given back.
 func (l Attempts) decide(ctx context.Context) error {
-	if err := l.check(true); err != nil {
+	if err := l.supported(true); err != nil {
 		return err
 	}
 	if _, err := l.Take(ctx, nil); err != nil {
@@ -72,9 +77,9 @@ func (l Attempts) decide(ctx context.Context) error {
 	return l.Lost()
 }
 
-// check fails if there is no Strategy, if two of them cannot give back, or if they take of one
+// supported fails if there is no Strategy, if two of them cannot give back, or if they take of one
 // whose places nobody would release.
-func (l Attempts) check(takes bool) error {
+func (l Attempts) supported(takes bool) error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
@@ -120,6 +125,7 @@ func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 	l.Request = *r
 	if m, ok := s.(*weir.Limit); ok {
 		of := limitOf(m)
+		l.of = of
 		if l.Request.Limit, l.Request.Duration = m.Numbers(); of.keyed != nil {
 			inside.Inner(of.keyed, &l.Request)
 		}
@@ -136,7 +142,9 @@ func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 // limit is what is known of a Limit.
 type limit struct {
 	abilities
-	keyed weir.Strategy // counts for it by the Strategy of another package; else nil
+	limit  *weir.Limit
+	counts forlimits.Counts
+	keyed  weir.Strategy // counts for it by the Strategy of another package; else nil
 }
 
 // limitOf returns what is known of m. To look that up anew would take as long as a decision.
@@ -149,7 +157,7 @@ func limitOf(m *weir.Limit) *limit {
 		if inner := inside.Inner(s, new(weir.Request)); inner != nil {
 			of.keyed, s = s, inner
 		}
-		of.abilities = abilitiesOf(s)
+		of.abilities, of.limit, of.counts = abilitiesOf(s), m, inside.CountsOf(m)
 		at.Store(of)
 	}
 	return of

@@ -126,13 +126,18 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	assert.Equal(t, []string{"run far", "run broken", "refund far"}, calls)
 }
 
-// Two asks on one count are admitted if both fit.
-func TestDecideTwiceOnOneCount(t *testing.T) {
+// Two Attempts on one count, as of an Envoy that asks for one descriptor twice, are admitted if both
+// fit.
+func TestTakeTwiceOnOneCount(t *testing.T) {
 	s := standing(t).FixedWindow()
+	attempts := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s)}
+	for i := range attempts {
+		attempts[i].Request = ask(s, "a", 5, 2-uint64(i)).Request
+	}
 	for want := range 3 {
-		d, err := limits.Decide(context.Background(), ask(s, "a", 5, 2), ask(s, "a", 5, 1))
+		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
-		assert.Equal(t, want == 0, d.Allowed())
+		assert.Equal(t, want == 0, allowed)
 		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
 		assert.EqualValues(t, 4, res.TotalRequests)
 	}
@@ -417,7 +422,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 		}))
 		one := limits.NewAttempt(inner)
 		assert.False(t, one.CanRefund(), name)
-		_, err = limits.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "k", 5, 1))
+		_, err = limits.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "other", 5, 1))
 		require.ErrorIs(t, err, errors.ErrUnsupported, name)
 		one.Request, one.Look = weir.Request{Key: "k", Limit: 5, Duration: time.Minute}, true
 		_, err = limits.Attempts{one}.Take(ctx, nil)

@@ -31,7 +31,7 @@ type Reservation struct {
 // A denial is in the Reservation and not an error; there is nothing to commit then. The errors are
 // those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a
 // [weir.Refunder] and a [weir.Charger]: the strategies of weir, of redislimit and of fallback are,
-// and a Limit and All are if those in them are.
+// and a Limit and All are if those in them are. ReserveAll fails as [Decide] does, too.
 //
 // What is given back is given back to the admission itself where s is a [weir.Admitter], as those
 // strategies are: not to one that came later, nor after a Reset. With a strategy that refunds and
@@ -53,6 +53,9 @@ func ReserveAll(ctx context.Context, asks ...weir.Ask) (*Reservation, error) {
 		if attempts[i].ask(ask.Strategy, &ask.Request); !attempts[i].reservable() {
 			return nil, fmt.Errorf("limits: Reserve: %w", attempts[i].unsupported("refund and charge"))
 		}
+	}
+	if err := attempts.checkCounts(); err != nil {
+		return nil, err
 	}
 	return reserve(ctx, attempts)
 }

@@ -30,6 +30,17 @@ type Sight struct {
 	Window *windows.Window // of a fixed window
 }
 
+// Counts identifies where a strategy counts: a request of one key counts twice in two strategies
+// with equal ones. The Limit and the Duration of requests are part of that unless it is Bound.
+type Counts struct {
+	Of        any // a Limiter, a store, or another Strategy; nil: it cannot be compared
+	Series    int64
+	Scale     int64
+	Bound     bool
+	Algorithm string
+	Plan      string // of tiers, and of calendars on a store; of a Limit there, the label of its keys
+}
+
 // NoSight stands for a run without a look, or a Peek; FinalLook for a look of a decision that no
 // run follows. Nothing writes them.
 var NoSight, FinalLook = new(Sight), new(Sight)
@@ -45,6 +56,9 @@ type Weir[Strategy, Request, Result, Limit, Tier, Place, Held any] struct {
 	// Inner returns the Strategy of another package that s counts by for a Limit, and makes r the
 	// request that it gets; nil if s is none such.
 	Inner func(s Strategy, r *Request) Strategy
+
+	// CountsOf returns where s counts.
+	CountsOf func(s Strategy) Counts
 
 	// TiersOf returns the tiers of s, or of what it wraps, the shortest first, or none.
 	TiersOf func(s Strategy) []Tier

@@ -142,6 +142,7 @@ func TestAStopEndsDecisions(t *testing.T) {
 	}()
 	<-strategy.started
 	assert.Error(t, s.stop())
+	s.stop = func() error { return nil }
 	select {
 	case <-strategy.ended:
 	case <-time.After(10 * time.Second):
