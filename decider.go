@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
@@ -390,4 +392,76 @@ func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
 		out.Wait = max(0, wait)
 	}
 	return out
+}
+
+// counts identifies where a Strategy counts.
+type counts = forlimits.Counts
+
+// countsOf returns where s counts. Strategies of this package count together wherever they are made,
+// and so do those of another one on one store; any other Strategy is equal to itself only.
+func countsOf(s Strategy) counts {
+	if of, ok := s.(keyed); ok {
+		c := countsOf(of.strategy)
+		if c.Of == nil {
+			return c
+		}
+		return counts{Of: c, Scale: of.d.Milliseconds(), Bound: true, Plan: of.label}
+	}
+	if own, ok := asOwn(s); ok {
+		return ownCounts(own)
+	}
+	if b, ok := s.(interface{ Store() (any, Strategy) }); ok {
+		if store, of := b.Store(); equal(of, s) && equal(store, store) {
+			return counts{Of: store, Algorithm: NameOf(s), Plan: planOf(s)}
+		}
+	}
+	if !equal(s, s) { // as a NaN is not, which no map finds again
+		return counts{}
+	}
+	return counts{Of: s}
+}
+
+func ownCounts(s own) counts {
+	l, series := s.of()
+	c := counts{Of: l, Series: series, Algorithm: NameOf(s)}
+	if bound, ok := s.(interface {
+		bounded
+		ownScale() int64
+	}); ok && bound.Bound() {
+		c.Bound, c.Scale = true, bound.ownScale()
+	}
+	if t, ok := s.(*Tiers); ok {
+		c.Bound, c.Plan = true, t.plan
+	}
+	return c
+}
+
+// planOf returns the periods of a strategy on a store, where those are none of a request.
+func planOf(s Strategy) string {
+	if c, ok := As[interface{ Period() string }](s); ok {
+		return c.Period()
+	}
+	var plan strings.Builder
+	for _, tier := range tiersOf(s) {
+		fmt.Fprint(&plan, tier.Duration, " ")
+	}
+	if t, ok := As[interface{ Longest() time.Duration }](s); ok {
+		fmt.Fprint(&plan, t.Longest()) // with the resolution
+	}
+	return plan.String()
+}
+
+// equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.
+func equal(a, b any) (ok bool) {
+	defer func() { _ = recover() }()
+	return a == b
+}
+
+// waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
+func waitOf(s Strategy, res *Result) time.Duration {
+	if own, ok := s.(inLimiter); ok && own.Limiter() != nil {
+		c := &own.Limiter().clock
+		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
+	}
+	return res.RetryAfter(time.Now())
 }

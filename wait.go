@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/renewal"
 	"github.com/weirgo/weir/internal/core/turns"
 )
@@ -228,13 +227,4 @@ func counting(s Strategy, r *Request) (Strategy, *Request) {
 			return s, r
 		}
 	}
-}
-
-// waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.
-func waitOf(s Strategy, res *Result) time.Duration {
-	if own, ok := s.(inLimiter); ok && own.Limiter() != nil {
-		c := &own.Limiter().clock
-		return time.Duration(arith.Sub(c.Instant(res.ExpiresAt), c.Read()))
-	}
-	return res.RetryAfter(time.Now())
 }

@@ -25,6 +25,7 @@ type batching struct {
 type batchStore struct {
 	batches [][]limits.Op // one for each call, with the method of each Attempt
 	err     error
+	admits  int
 }
 
 func (b batching) Store() (store any, of weir.Strategy) { return b.store, b }
@@ -224,4 +225,66 @@ func TestAClientThatHasLeftGetsNoDecisionOnManyLimits(t *testing.T) {
 			assert.Zero(t, counted(t, s, &attempts[10].Request))
 		}
 	}
+}
+
+// Admit implements weir.Admitter.
+func (b batching) Admit(
+	ctx context.Context, r *weir.Request,
+) (*weir.Result, weir.Return, error) {
+	b.store.admits++
+	return b.Strategy.(weir.Admitter).Admit(ctx, r)
+}
+
+// Reserve of several limits on one store is given back to the admissions themselves: no call for
+// both of them knows which those are.
+func TestReserveOfTwoOnOneStore(t *testing.T) {
+	l := standing(t)
+	store := new(batchStore)
+	s := batching{l.SlidingLog(), store}
+	one, two := ask(s, "a", 9, 4), ask(s, "b", 9, 4)
+	v, err := limits.ReserveAll(t.Context(), one, two)
+	require.NoError(t, err)
+	require.True(t, v.Allowed())
+	assert.Equal(t, 2, store.admits)
+	require.NoError(t, l.SlidingLog().Reset(t.Context(), &one.Request))
+	mustRun(t, s, &one.Request) // of another request, since the Reset
+	require.NoError(t, v.Cancel(t.Context()))
+	assert.EqualValues(t, 4, counted(t, s, &one.Request))
+	assert.Zero(t, counted(t, s, &two.Request))
+	assert.Empty(t, store.batches)
+}
+
+// CommitEach has one cost for each ask; else nothing is corrected, and a Commit still counts.
+func TestCommitEachOfMoreOrFewerCosts(t *testing.T) {
+	s := standing(t).FixedWindow()
+	one, two := ask(s, "a", 9, 4), ask(s, "b", 9, 4)
+	v, err := limits.ReserveAll(t.Context(), one, two)
+	require.NoError(t, err)
+	for _, costs := range [][]uint64{{1, 2, 3}, {1}, nil} {
+		require.ErrorContains(t, v.CommitEach(t.Context(), costs...), "for 2 asks")
+		assert.EqualValues(t, 4, counted(t, s, &one.Request))
+	}
+	require.NoError(t, v.CommitEach(t.Context(), 1, 2))
+	assert.EqualValues(t, 1, counted(t, s, &one.Request))
+	assert.EqualValues(t, 2, counted(t, s, &two.Request))
+}
+
+// All of two limits that cannot give back is a mistake: only one can decide last.
+func TestAllOfTwoThatCannotGiveBack(t *testing.T) {
+	limit := func() *weir.Limit {
+		m, err := weir.NewLimit(&onlyRuns{standing(t).FixedWindow()}, 5, time.Minute)
+		require.NoError(t, err)
+		return m
+	}
+	first, second := limit(), limit()
+	assert.NotPanics(t, func() { limits.All(first, standing(t).FixedWindow().Limit(5, time.Minute)) })
+	assert.PanicsWithValue(t, "limits: two strategies decide last: limits: limits_test.onlyRuns cannot "+
+		"refund: unsupported operation", func() { limits.All(first, second) })
+}
+
+// onlyRuns has no method of a Strategy but Run.
+type onlyRuns struct{ strategy weir.Strategy }
+
+func (s *onlyRuns) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.strategy.Run(ctx, r)
 }

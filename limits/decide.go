@@ -157,7 +157,7 @@ func limitOf(m *weir.Limit) *limit {
 		if inner := inside.Inner(s, new(weir.Request)); inner != nil {
 			of.keyed, s = s, inner
 		}
-		of.abilities, of.limit, of.counts = abilitiesOf(s), m, inside.CountsOf(m)
+		of.abilities, of.limit, of.counts = abilitiesOf(s), m, inside.CountsOf(m.Unwrap())
 		at.Store(of)
 	}
 	return of

@@ -19,12 +19,13 @@ const ample = math.MaxInt64
 // giveBack returns the hits of descriptors that give them back, and peeks at what is left.
 func (c *call) giveBack(ctx context.Context) error {
 	var errs []error
+	defer func() { c.logs = nil }()
 	for i := range c.asks {
 		a := &c.asks[i]
 		if !a.refunds || a.limit.Requests == 0 {
 			continue
 		}
-		errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))
+		errs = append(errs, c.refund(ctx, a, c.engine.cfg.Now()))
 		a.held.Exempt, a.held.Look, a.held.Advisory = false, true, true
 		_, err := c.limits[i:i+1].Take(ctx, nil)
 		errs = append(errs, err)
@@ -34,7 +35,7 @@ func (c *call) giveBack(ctx context.Context) error {
 }
 
 // refund returns a's hits to its count, but at most as many as are counted.
-func (a *ask) refund(ctx context.Context, now time.Time) error {
+func (c *call) refund(ctx context.Context, a *ask, now time.Time) error {
 	taken, err := a.lastTaken(ctx, now)
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	}
 	switch log, ok := a.strategy.counter.(entries); {
 	case ok:
-		return a.refundEntries(ctx, log, req)
+		return c.refundEntries(ctx, a, log, req)
 	case a.limit.Algorithm == SlidingLog:
 		return fmt.Errorf("rules: %s lists no entries to give back: %w",
 			weir.NameOf(a.strategy.counter), errors.ErrUnsupported)
@@ -79,16 +80,36 @@ type entries interface {
 	Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error)
 }
 
-// refundEntries refunds a's hits to a log, the newest entries first.
-func (a *ask) refundEntries(ctx context.Context, log entries, req weir.Request) error {
-	hits, err := log.Hits(ctx, &req)
+// refundEntries refunds a's hits to a log, the newest entries first. Of a log that a request gives
+// back to more than once, the entries are listed once.
+func (c *call) refundEntries(ctx context.Context, a *ask, log entries, req weir.Request) (err error) {
+	of := listed{a.strategy, req.Key, req.Duration}
+	hits, ok := c.logs[of]
+	if !ok {
+		hits, err = log.Hits(ctx, &req)
+	}
 	left := req.Cost
-	for i := len(hits) - 1; err == nil && i >= 0 && left > 0; i-- {
-		req.Cost = min(left, hits[i].Cost)
+	for err == nil && len(hits) > 0 && left > 0 {
+		last := &hits[len(hits)-1]
+		req.Cost = min(left, last.Cost)
 		left -= req.Cost
 		err = a.strategy.Refund(ctx, &req, &weir.Result{
-			State: weir.Allow, ExpiresAt: hits[i].At.Add(req.Duration),
+			State: weir.Allow, ExpiresAt: last.At.Add(req.Duration),
 		})
+		if last.Cost -= req.Cost; last.Cost == 0 {
+			hits = hits[:len(hits)-1]
+		}
 	}
+	if c.logs == nil {
+		c.logs = make(map[listed][]weir.Hit)
+	}
+	c.logs[of] = hits
 	return err
+}
+
+// listed is a log whose entries a request has listed.
+type listed struct {
+	strategy *strategy
+	key      string
+	duration time.Duration
 }

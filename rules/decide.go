@@ -65,7 +65,8 @@ type call struct {
 	asks      []ask
 	replaced  map[string]bool
 	key       []byte
-	limits    limits.Attempts // one for each ask
+	limits    limits.Attempts       // one for each ask
+	logs      map[listed][]weir.Hit // of giveBack: what is left of their entries
 	denied    bool
 	verdict   *httplimit.Verdict // of a Decider; nil: no client's keys are bounded
 	tolerates func(error) bool   // nil: see limits.Attempts.Take
