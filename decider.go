@@ -57,6 +57,7 @@ type decider struct {
 	params  params          // of a cost of 1
 	key     slots.Period    // where it is not that of a window
 	most    uint64          // what Outcome.Left is of
+	queue   any             // identifies the strategy to those who wait
 
 	several several  // of limits.All; else nil
 	all     []*Limit // of those
@@ -104,6 +105,7 @@ func (m *Limit) newDecider() *decider {
 		d.l, d.table = d.slots.l, d.slots.table
 		d.params = d.slots.params()
 		d.key, d.most = d.slots.period(d.params.Scale), uint64(d.params.Limit)
+		d.queue = waitsFor(d.strategy)
 	case *Tiers:
 		d.tiers, d.tiered = s, m.ofTiers(s.tiers, d)
 	case *LeakyBucket:
@@ -349,10 +351,10 @@ func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
 	var v verdict
 	var now int64
 	if look {
-		v, now, err = d.tiers.see(r)
+		v, now, err = d.tiers.see(r, present)
 	} else {
 		var at states.Locked[*algorithm.Slices]
-		v, at, err = d.tiers.decide(r)
+		v, at, err = d.tiers.decide(r, present)
 		now = at.Now
 	}
 	if err == nil {

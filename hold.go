@@ -21,7 +21,7 @@ type Held struct {
 // kept is a place elsewhere, which is renewed.
 type kept struct {
 	renewal.Kept
-	id waitID // of those who wait for it
+	id turns.ID // of those who wait for it
 }
 
 // DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the
@@ -181,7 +181,7 @@ func keep(s Strategy, r *Request, place Place) *Held {
 		return (*Held)(own)
 	}
 	k := &kept{id: newWaitID(s, r)}
-	k.Start(k.id.strategy, k.id.duration, place)
+	k.Start(k.id.Of, k.id.Duration, place)
 	return &Held{kept: k}
 }
 
@@ -224,7 +224,7 @@ func (h *Held) Release(ctx context.Context) error {
 
 // release gives the place back, and wakes the first who waits for it.
 func (k *kept) release(ctx context.Context) error {
-	defer turns.Signal(k.id.queue())
+	defer turns.Signal(k.id)
 	return k.Release(context.WithoutCancel(ctx))
 }
 

@@ -209,7 +209,7 @@ func (s *InFlight) holdLocked(
 	}
 	held := s.stateStrategy
 	held.algorithm = places{}
-	v, at, err := held.decide(r)
+	v, at, err := held.decide(r, present)
 	if err == nil && v.Allowed {
 		f := at.State
 		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}

@@ -17,6 +17,7 @@ const (
 	msec       = int64(time.Millisecond)
 	maxInstant = algorithm.End
 	noInstant  = algorithm.Never
+	present    = algorithm.End // of a decision: it is made as of its reading of the clock
 )
 
 type (

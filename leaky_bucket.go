@@ -10,6 +10,7 @@ import (
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
@@ -28,7 +29,9 @@ type LeakyBucket struct{ stateStrategy[*queue] }
 // leaks at the new rate, from a Run, a Charge or a Seed at it on.
 //
 // TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
-// In any span of one Duration at most Limit+1 requests of cost 1 leave. A request that waits holds
+// In any span of one Duration at most Limit+1 requests of cost 1 leave. A line keeps its rate: where
+// a timer is late, requests leave as of the instants at which they were due, and Run returns up to
+// 100 ms after these; what is later than that is lost. A request that waits holds
 // 256 bytes, within the bound of [Limiter.SlidingLog].
 //
 // After a Reset the first in line may leave at once. A Refund or [Return] of what left before moves
@@ -53,8 +56,9 @@ type queue struct {
 func newQueue() *queue { return &queue{LeakyBucket: algorithm.LeakyBucket{Next: noInstant}} }
 
 type waiter struct {
-	cost int64
-	turn chan struct{} // receives when it becomes the first in line, or when Next was moved
+	cost  int64
+	since int64         // it is due no sooner
+	turn  chan struct{} // receives when it becomes the first in line, or when Next was moved
 }
 
 const waiterBytes = 256
@@ -163,8 +167,9 @@ func (b *LeakyBucket) run(
 	if err == nil {
 		err = ctx.Err()
 	}
-	for exact := !b.l.clock.IsCoarse(); err == nil; {
-		h, lockErr := b.lock(r.Key, p.Scale, !p.ExceedsLimit())
+	asOf := b.l.asOf(ctx)
+	for exact := asOf != present || !b.l.clock.IsCoarse(); err == nil; {
+		h, lockErr := b.lockAsOf(r.Key, p.Scale, !p.ExceedsLimit(), asOf)
 		if lockErr != nil {
 			return nil, at, b.l.fail(lockErr)
 		}
@@ -197,7 +202,7 @@ func (b *LeakyBucket) run(
 // join appends a waiter to the line, and unlocks it.
 func (b *LeakyBucket) join(h states.Locked[*queue], p params) *list.Element {
 	q := h.State
-	w := &waiter{min(p.Cost, math.MaxInt64-q.Waiting), make(chan struct{}, 1)}
+	w := &waiter{min(p.Cost, math.MaxInt64-q.Waiting), h.Now, make(chan struct{}, 1)}
 	element := q.line.PushBack(w)
 	q.Waiting += w.cost
 	if q.line.Len() == 1 {
@@ -228,14 +233,11 @@ func (b *LeakyBucket) wait(
 		case <-b.l.janitor.stop:
 			return nil, b.l.fail(ErrClosed)
 		}
-		h.Relock(b.l.clock.Read())
-		left := arith.Sub(q.Next, h.Now)
+		now := b.l.clock.Read()
+		h.Relock(noInstant)
+		left := arith.Sub(q.Next, max(now, h.Now))
 		if left <= 0 {
-			q.remove(element)
-			q.move(q.Leave(h.Now, w.cost))
-			res = b.l.result(verdict{Allowed: true, Total: q.Level(h.Now), At: q.Next})
-			h.Unlock(states.Admitted)
-			return res, nil
+			return b.leave(h, element, max(q.Next, w.since, arith.Sub(now, int64(turns.MaxLate)))), nil
 		}
 		h.LetGo()
 		if b.l.clock.ByHand() {
@@ -244,6 +246,18 @@ func (b *LeakyBucket) wait(
 		// a coarse clock has not moved before its resolution
 		timer.Reset(max(time.Duration(left), b.l.clock.Resolution()))
 	}
+}
+
+// leave has the first waiter leave as of the instant at which it was due, and unlocks the line. So
+// the next one is due an interval after that, however late this one was woken.
+func (b *LeakyBucket) leave(h states.Locked[*queue], first *list.Element, due int64) *Result {
+	q, w := h.State, first.Value.(*waiter)
+	q.remove(first)
+	q.move(q.Leave(due, w.cost))
+	res := b.l.result(verdict{Allowed: true, Total: q.Level(due), At: q.Next})
+	h.Now = max(h.Now, due)
+	h.Unlock(states.Admitted)
+	return res
 }
 
 // quit takes a waiter out of the line. It may have been the first.

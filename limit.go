@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -313,7 +314,12 @@ func (a Ask) Cost(cost uint64) Ask {
 
 // Run implements [Strategy]. It allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
-	out, err := m.decide(ctx, m.decider(), false, r)
+	d := m.decider()
+	if d.local != nil && turns.IsDue(ctx) {
+		q := *r // so that r stays on the stack
+		return d.strategy.Run(ctx, &q)
+	}
+	out, err := m.decide(ctx, d, false, r)
 	if err != nil {
 		return nil, err
 	}

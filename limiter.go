@@ -2,6 +2,7 @@ package weir
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/states"
 	"github.com/weirgo/weir/internal/core/tally"
+	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -205,6 +207,15 @@ func (l *Limiter) named(name windows.SeriesName, c *calendar.Calendar) (*windows
 		err = fmt.Errorf("%w: %w", ErrLimit, err)
 	}
 	return in, err
+}
+
+// asOf returns the instant as of which a decision with ctx is made: of one who waits that at which
+// it was due, and else present.
+func (l *Limiter) asOf(ctx context.Context) int64 {
+	if turns.IsDue(ctx) {
+		return l.clock.AsOf(turns.Heed(ctx), turns.MaxLate)
+	}
+	return present
 }
 
 // fail counts err for Stats.

@@ -31,12 +31,36 @@ func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
+func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
+	if asOf := s.asOf(ctx); asOf != present {
+		return s.runAsOf(r, asOf, toCount)
+	}
 	res := new(Result)
 	if _, err := (*localSlots)(s).Run(r, res, forlimits.NoSight); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// asOf is that of the Limiter. Fixed windows are decided at the present: one that has ended is over.
+func (s *slotStrategy) asOf(ctx context.Context) int64 {
+	if s.kind == fixedKind {
+		return present
+	}
+	return s.l.asOf(ctx)
+}
+
+// runAsOf is Run, or Peek, as of an instant.
+func (s *slotStrategy) runAsOf(r *Request, asOf int64, to purpose) (*Result, error) {
+	p, err := s.parse(r)
+	if err != nil {
+		return nil, err
+	}
+	v, _, err := s.decideLocked(r.Key, p, to, asOf)
+	if err != nil {
+		return nil, err
+	}
+	return s.l.result(v), nil
 }
 
 // sight is what look may leave to a run that follows at once.
@@ -68,7 +92,7 @@ func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duratio
 			return s.l.setResult(res, v, now), nil
 		}
 	}
-	v, b, err := s.decideLocked(r.Key, seen.Params, toCount)
+	v, b, err := s.decideLocked(r.Key, seen.Params, toCount, present)
 	if err != nil {
 		*res = Result{}
 		return 0, err
@@ -137,14 +161,14 @@ const (
 	toCount                // it is a run
 )
 
-// decideLocked decides under the shard's mutex, for any caller. It also returns the visit, with the
-// identity of the bucket that it may have made.
+// decideLocked decides under the shard's mutex, for any caller, as of an instant. It also returns
+// the visit, with the identity of the bucket that it may have made.
 func (s *slotStrategy) decideLocked(
-	id string, p params, to purpose,
+	id string, p params, to purpose, asOf int64,
 ) (v verdict, b visit, err error) {
-	for late := s.l.clock.IsCoarse(); ; late = false {
+	for late := s.l.clock.IsCoarse() && asOf == present; ; late = false {
 		// A new caller's bucket is made, since a cost within the limit is admitted then.
-		c, err := s.lock(id, p.Scale, noInstant, to == toCount && p.Cost <= p.Limit)
+		c, err := s.lockAsOf(id, p.Scale, noInstant, to == toCount && p.Cost <= p.Limit, asOf)
 		if err != nil {
 			return v, b, s.l.fail(err)
 		}
@@ -225,9 +249,17 @@ type lockedSlot struct {
 func (s *slotStrategy) lock(
 	id string, scaleMs, since int64, create bool,
 ) (c lockedSlot, err error) {
+	return s.lockAsOf(id, scaleMs, since, create, present)
+}
+
+// lockAsOf is lock for a decision as of an instant, if that is before the reading. Where an earlier
+// bucket of the caller may have been removed since, it is the reading all the same.
+func (s *slotStrategy) lockAsOf(
+	id string, scaleMs, since int64, create bool, asOf int64,
+) (c lockedSlot, err error) {
 	k, key := s.table.Pack(id), s.period(scaleMs)
-	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = s.l.clock.Read()
+	for at := (reading{horizon: math.MinInt64}); ; asOf = present {
+		at.now = min(s.l.clock.Read(), asOf)
 		empty := algorithm.None
 		if s.kind == fixedKind {
 			w := s.l.windows.Running(max(at.now, since), scaleMs)
@@ -244,7 +276,10 @@ func (s *slotStrategy) lock(
 }
 
 // Peek implements [Peeker].
-func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
+func (s *slotStrategy) Peek(ctx context.Context, r *Request) (*Result, error) {
+	if asOf := s.asOf(ctx); asOf != present {
+		return s.runAsOf(r, asOf, toLook)
+	}
 	res := new(Result)
 	if _, err := (*localSlots)(s).Look(r, res, forlimits.NoSight); err != nil {
 		return nil, err
@@ -284,7 +319,7 @@ func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Durati
 		to == toDeny && next != have)
 	if seen.Slot == nil || again {
 		var b visit
-		if v, b, err = s.decideLocked(r.Key, p, to); err != nil {
+		if v, b, err = s.decideLocked(r.Key, p, to, present); err != nil {
 			return 0, err
 		}
 		seen.Now = b.now
@@ -338,7 +373,7 @@ func (s *slotStrategy) Admit(_ context.Context, r *Request) (*Result, Return, er
 	if err != nil {
 		return nil, nil, err
 	}
-	v, b, err := s.decideLocked(r.Key, p, toCount)
+	v, b, err := s.decideLocked(r.Key, p, toCount, present)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/states"
 )
 
@@ -54,7 +53,13 @@ func (s *stateStrategy[S]) setResult(res *Result, v verdict, now int64) time.Dur
 // lock returns the state of a caller, locked. If there is none it makes one if create is set, and
 // otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
 func (s *stateStrategy[S]) lock(id string, scaleMs int64, create bool) (states.Locked[S], error) {
-	return s.table.Lock(s.key(id, scaleMs), create)
+	return s.lockAsOf(id, scaleMs, create, present)
+}
+
+func (s *stateStrategy[S]) lockAsOf(
+	id string, scaleMs int64, create bool, asOf int64,
+) (states.Locked[S], error) {
+	return s.table.LockAsOf(s.key(id, scaleMs), create, asOf)
 }
 
 func (s *stateStrategy[S]) key(id string, scaleMs int64) states.Key {
@@ -63,18 +68,26 @@ func (s *stateStrategy[S]) key(id string, scaleMs int64) states.Key {
 
 // find parses r, and locks the state that it would count in, if there is one.
 func (s *stateStrategy[S]) find(r *Request) (p params, h states.Locked[S], err error) {
+	return s.findAsOf(r, present)
+}
+
+func (s *stateStrategy[S]) findAsOf(
+	r *Request, asOf int64,
+) (p params, h states.Locked[S], err error) {
 	if p, err = s.parse(r); err == nil {
-		h, err = s.lock(r.Key, p.Scale, false)
+		h, err = s.lockAsOf(r.Key, p.Scale, false, asOf)
 	}
 	return p, h, err
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
-	res := new(Result)
-	if _, err := (*localStates[S])(s).Run(r, res, forlimits.NoSight); err != nil {
+func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error) {
+	v, at, err := s.decide(r, s.l.asOf(ctx))
+	if err != nil {
 		return nil, err
 	}
+	res := new(Result)
+	s.setResult(res, v, at.Now)
 	return res, nil
 }
 
@@ -86,21 +99,23 @@ func (s *stateStrategy[S]) local() local { return (*localStates[S])(s) }
 // Run implements [forlimits.Local].
 func (of *localStates[S]) Run(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
 	s := (*stateStrategy[S])(of)
-	v, at, err := s.decide(r)
+	v, at, err := s.decide(r, present)
 	if err != nil {
 		return 0, err
 	}
 	return s.setResult(res, v, at.Now), nil
 }
 
-// decide returns the verdict on r, and where it was decided.
-func (s *stateStrategy[S]) decide(r *Request) (v verdict, at states.Locked[S], err error) {
+// decide returns the verdict on r as of an instant, and where it was decided.
+func (s *stateStrategy[S]) decide(
+	r *Request, asOf int64,
+) (v verdict, at states.Locked[S], err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return v, at, err
 	}
-	for exact := !s.l.clock.IsCoarse(); ; {
-		h, err := s.lock(r.Key, p.Scale, !p.ExceedsLimit())
+	for exact := asOf != present || !s.l.clock.IsCoarse(); ; {
+		h, err := s.lockAsOf(r.Key, p.Scale, !p.ExceedsLimit(), asOf)
 		if err != nil {
 			return v, at, s.l.fail(err)
 		}
@@ -127,28 +142,30 @@ func (s *stateStrategy[S]) decide(r *Request) (v verdict, at states.Locked[S], e
 }
 
 // Peek implements [Peeker].
-func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	res := new(Result)
-	if _, err := (*localStates[S])(s).Look(r, res, forlimits.NoSight); err != nil {
+func (s *stateStrategy[S]) Peek(ctx context.Context, r *Request) (*Result, error) {
+	v, now, err := s.see(r, s.l.asOf(ctx))
+	if err != nil {
 		return nil, err
 	}
+	res := new(Result)
+	s.setResult(res, v, now)
 	return res, nil
 }
 
 // Look implements [forlimits.Local].
 func (of *localStates[S]) Look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
 	s := (*stateStrategy[S])(of)
-	v, now, err := s.see(r)
+	v, now, err := s.see(r, present)
 	if err != nil {
 		return 0, err
 	}
 	return s.setResult(res, v, now), nil
 }
 
-// see returns the verdict on r, and when it was decided. It counts nothing.
-func (s *stateStrategy[S]) see(r *Request) (v verdict, now int64, err error) {
+// see returns the verdict on r as of an instant, and when it was decided. It counts nothing.
+func (s *stateStrategy[S]) see(r *Request, asOf int64) (v verdict, now int64, err error) {
 	s.l.clock.Advance() // a coarse clock may be late
-	p, h, err := s.find(r)
+	p, h, err := s.findAsOf(r, asOf)
 	if err != nil {
 		return v, 0, err
 	}
@@ -182,7 +199,7 @@ func (s *stateStrategy[S]) refund(r *Request, taken *Result, at states.Locked[S]
 
 // Admit implements [Admitter].
 func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return, error) {
-	v, at, err := s.decide(r)
+	v, at, err := s.decide(r, present)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -96,8 +96,8 @@ func (t *Tiers) Longest() time.Duration { return t.tiers[len(t.tiers)-1].Duratio
 func (t *Tiers) Tiers() []Tier { return slices.Clone(t.tiers) }
 
 // RunTier is Run, and returns the tier that binds too.
-func (t *Tiers) RunTier(_ context.Context, r *Request) (*Result, Tier, error) {
-	v, at, err := t.decide(r)
+func (t *Tiers) RunTier(ctx context.Context, r *Request) (*Result, Tier, error) {
+	v, at, err := t.decide(r, t.l.asOf(ctx))
 	if err != nil {
 		return nil, Tier{}, err
 	}

@@ -18,7 +18,8 @@ type TokenBucket struct {
 }
 
 // TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration,
-// and at most burst are kept; 0 means Limit. In any span of one Duration at most burst+Limit pass.
+// and at most burst are kept; 0 means Limit. In any span of one Duration at most burst+Limit pass;
+// who [Wait] lets through may be up to 100 ms late, as by every strategy.
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision on a key that has a bucket takes no lock, but for one admission in

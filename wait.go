@@ -24,6 +24,12 @@ import (
 // any may be the next. Only their contexts bound how many wait: under more load than s admits, most
 // wait until their deadlines.
 //
+// A queue keeps the rate of s: timers are late, and so a caller in it is counted as of the instant
+// at which it was due, not before it arrived, and at most 100 ms ago. So in a span of one Duration
+// as many may return from Wait as s admits in a span that is 100 ms longer. That holds where s is
+// in this process and gets ctx, or one made of it; elsewhere, as on Redis, lateness is lost, and so
+// is a fixed window that ends meanwhile.
+//
 // Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
 // instant, or than the one for which the first in the queue waits, Wait returns at once with an
 // error that wraps [context.DeadlineExceeded]. A request that can never pass gets one that wraps
@@ -36,18 +42,68 @@ import (
 // until s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
-	if err = unreleasable(s); err != nil {
-		return 0, err
-	}
-	s, r = counting(s, r)
-	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
+	err = waitFor(ctx, s, r)
 	return time.Since(start), err
 }
 
-// Wait waits until a hit of key is admitted, as the function [Wait] does.
-func (m *Limit) Wait(ctx context.Context, key string) error {
-	_, err := Wait(ctx, m, &Request{Key: key})
-	return err
+func waitFor(ctx context.Context, s Strategy, r *Request) error {
+	if m, ok := s.(*Limit); ok && m.decider().slots != nil { // which has no use for Meta
+		return m.wait(ctx, r.Key, r.Cost)
+	}
+	if err := unreleasable(s); err != nil {
+		return err
+	}
+	s, r = counting(s, r)
+	if turns.Any() {
+		return newWaitCaller(ctx, s, r, s.Run).wait(ctx)
+	}
+	if err := ctx.Err(); err != nil { // s may not look
+		return err
+	}
+	res, err := s.Run(ctx, r)
+	if err != nil || res.Allowed() {
+		return err
+	}
+	return newWaitCaller(ctx, s, r, s.Run).waitOn(ctx, res)
+}
+
+// Wait waits until a hit of key is admitted, as the function [Wait] does. Where nobody waits it
+// costs what Take does.
+func (m *Limit) Wait(ctx context.Context, key string) error { return m.wait(ctx, key, 0) }
+
+func (m *Limit) wait(ctx context.Context, key string, cost uint64) error {
+	if m.decider().inFlight {
+		return unreleasable(m)
+	}
+	if turns.Any() {
+		if queued, _ := turns.Find(m.queue(key)); queued {
+			return m.newWaitCaller(ctx, key, cost).wait(ctx)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	out, err := m.Take(ctx, key, cost)
+	if err != nil || out.Allowed() {
+		return err
+	}
+	denied := out.Result // so that out stays on the stack
+	return m.newWaitCaller(ctx, key, cost).waitOn(ctx, &denied)
+}
+
+func (m *Limit) newWaitCaller(ctx context.Context, key string, cost uint64) *waitCaller {
+	s, r := counting(m, &Request{Key: key, Cost: cost})
+	return newWaitCaller(ctx, s, r, s.Run)
+}
+
+// queue identifies the queue of those who wait for a key. Of a strategy on slots it allocates
+// nothing.
+func (m *Limit) queue(key string) turns.ID {
+	d := m.decider()
+	if d.slots == nil {
+		return newWaitID(m, &Request{Key: key})
+	}
+	return turns.ID{Of: d.queue, Key: key, Limit: m.n, Duration: m.d}
 }
 
 // waitCaller is a call of Wait or HoldWait.
@@ -65,6 +121,7 @@ type waitCaller struct {
 	instant time.Time     // the latest that a denial named
 	pause   time.Duration // until the next try after that; doubled each time that it is used
 	next    time.Time     // when to try again; the zero time means at once
+	due     time.Time     // as of when it asks; the zero time means the present, as of HoldWait
 }
 
 type decideFunc func(context.Context, *Request) (*Result, error)
@@ -79,12 +136,25 @@ func newWaitCaller(ctx context.Context, s Strategy, r *Request, decide decideFun
 }
 
 func (c *waitCaller) wait(ctx context.Context) error {
-	id := newWaitID(c.strategy, c.request).queue()
+	id := newWaitID(c.strategy, c.request)
 	if admitted, err := c.arrive(ctx, id); admitted || err != nil {
 		return err
 	}
+	return c.queue(ctx, id)
+}
+
+// waitOn is wait for a caller who has been denied.
+func (c *waitCaller) waitOn(ctx context.Context, denied *Result) error {
+	if err := c.denied(denied); err != nil {
+		return err
+	}
+	return c.queue(ctx, newWaitID(c.strategy, c.request))
+}
+
+// queue waits until c is the first, and then until it is admitted.
+func (c *waitCaller) queue(ctx context.Context, id turns.ID) (err error) {
 	c.Join(id)
-	defer c.Leave()
+	defer func() { c.Leave(c.wasDue(err == nil)) }()
 	if c.holds {
 		renewal.Waited()
 	}
@@ -94,25 +164,38 @@ func (c *waitCaller) wait(ctx context.Context) error {
 	switch waited, err := c.Await(ctx); {
 	case err != nil:
 		return err
-	case waited:
-		c.next, c.instant = time.Time{}, time.Time{} // what its first try found is out of date
+	case waited: // what its first try found is out of date
+		c.next, c.instant = time.Time{}, time.Time{}
+		if !c.holds {
+			c.due = c.Due()
+		}
 	}
-	for {
+	for admitted := false; !admitted && err == nil; admitted, err = c.ask(ctx, c.decide) {
 		if !c.next.IsZero() {
 			if !c.holds {
 				c.AsksAt(c.next, time.Until(c.next))
 			}
 			sleep(ctx, time.Until(c.next), c.freed) // if ctx ends it, ask fails
 		}
-		if admitted, err := c.ask(ctx, c.decide); admitted || err != nil {
-			return err
-		}
 	}
+	return err
+}
+
+// wasDue returns when c, the first, was due: as of when it was admitted or, if it gives up, when it
+// could have been, so that the next one loses nothing.
+func (c *waitCaller) wasDue(admitted bool) time.Time {
+	if admitted || c.holds {
+		return c.due
+	}
+	if now := time.Now(); c.instant.After(now) {
+		return now
+	}
+	return c.instant
 }
 
 // arrive asks for c if nobody waits. Behind others c must not be admitted: there it only finds out
 // whether a cost larger than theirs can pass at all.
-func (c *waitCaller) arrive(ctx context.Context, id any) (admitted bool, err error) {
+func (c *waitCaller) arrive(ctx context.Context, id turns.ID) (admitted bool, err error) {
 	queued, largest := turns.Find(id)
 	p, peeks := c.strategy.(Peeker)
 	overLimit := 0 < c.request.Limit && c.request.Limit < c.Cost
@@ -135,16 +218,31 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 	if err := ctx.Err(); err != nil { // the strategy may not look
 		return false, err
 	}
-	res, err := decide(ctx, c.request)
-	switch {
-	case err != nil || res.Allowed():
+	asked := c.due
+	as := turns.At(ctx, asked)
+	res, err := decide(as, c.request)
+	if err != nil || res.Allowed() {
 		return err == nil, err
+	}
+	err = c.denied(res)
+	if as.Heeded() && c.due.After(asked) && !c.due.After(time.Now()) {
+		c.next = time.Time{} // it is due already
+	}
+	return false, err
+}
+
+// denied sets when to ask again after a denial, and as of when.
+func (c *waitCaller) denied(res *Result) error {
+	switch {
 	case res.ExpiresAt.IsZero() && c.holds: // until something is released
 		c.instant, c.pause = time.Now().Add(math.MaxInt64), time.Millisecond
 	case res.ExpiresAt.IsZero():
-		return false, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.Cost)
+		return fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.Cost)
 	case res.ExpiresAt.After(c.instant), c.holds && !res.ExpiresAt.Equal(c.instant):
 		c.instant, c.pause = res.ExpiresAt, time.Millisecond
+	}
+	if !c.holds {
+		c.due = c.instant
 	}
 	now := time.Now()
 	left := c.instant.Sub(now)
@@ -156,9 +254,9 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 		left = c.tryAgain(now, left)
 	}
 	if c.next = now.Add(left); c.holds && c.tries == 0 {
-		return false, nil
+		return nil
 	}
-	return false, c.Check(c.next)
+	return c.Check(c.next)
 }
 
 // sleep returns after d, or as soon as ctx ends or freed receives.
@@ -186,31 +284,19 @@ func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
 // The pauses between two tries.
 const minTry, maxTry = 5 * time.Millisecond, 250 * time.Millisecond
 
-// waitID identifies a limit.
-type waitID struct {
-	strategy any // its counts; nil: it cannot be compared
-	key      string
-	limit    uint64
-	duration time.Duration
-}
-
-// queue identifies the queue of those who wait for it.
-func (id waitID) queue() any {
-	if id.strategy == nil {
-		return nil
-	}
-	return id
-}
-
 // newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
 // a higher Limit, a request with a low one may never pass, and must not hold them up.
-func newWaitID(s Strategy, r *Request) waitID {
+func newWaitID(s Strategy, r *Request) turns.ID {
 	s, r = counting(s, r)
-	id := waitID{key: r.Key, limit: r.Limit, duration: r.Duration}
+	return turns.ID{Of: waitsFor(s), Key: r.Key, Limit: r.Limit, Duration: r.Duration}
+}
+
+// waitsFor identifies the counts of a strategy, or returns nil if they cannot be compared.
+func waitsFor(s Strategy) any {
 	if c := countsOf(s); c.Of != nil {
-		id.strategy = c
+		return c
 	}
-	return id
+	return nil
 }
 
 // counting returns the Strategy that counts for s, and the request that it gets for r.

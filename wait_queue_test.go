@@ -284,8 +284,8 @@ func TestWaitIDs(t *testing.T) {
 			false},
 	} {
 		one, two := newWaitID(tt.s, &fivePerMinute), newWaitID(tt.other, &fivePerMinute)
-		assert.Equal(t, tt.same, one == two && one.strategy != nil, what)
-		assert.NotPanics(t, func() { _ = map[waitID]bool{one: true, two: true} }, what)
+		assert.Equal(t, tt.same, one == two && one.Of != nil, what)
+		assert.NotPanics(t, func() { _ = map[turns.ID]bool{one: true, two: true} }, what)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 func ExampleWait() {
@@ -70,6 +71,34 @@ func TestWaitSleepsUntilTheInstantTheDenial(t *testing.T) {
 			assert.Equal(t, want, waited)
 		}
 	})
+}
+
+// Where nobody waits for the key, a wait is an Allow.
+func TestWaitOfAKnownCallerAllocatesNothing(t *testing.T) {
+	l := weir.MustNew(t, weir.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for name, m := range map[string]*weir.Limit{
+		"FixedWindow":   l.FixedWindow().Limit(1<<40, time.Hour),
+		"SlidingWindow": l.SlidingWindow().Limit(1<<40, time.Hour),
+		"TokenBucket":   l.TokenBucket(1<<20).Limit(1<<40, time.Hour),
+		"Counter":       l.Counter().Limit(1<<40, time.Hour),
+		"Calendar":      l.Calendar(weir.Day, time.UTC).Limit(1 << 40),
+	} {
+		require.NoError(t, m.Wait(ctx, "a"))
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Wait(ctx, "a") }), name)
+		r := &weir.Request{Key: "a"}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = weir.Wait(ctx, m, r) }), name)
+	}
+	busy, others := l.TokenBucket(1).Limit(1, 24*time.Hour), l.TokenBucket(1).Limit(1<<30, time.Second)
+	require.NoError(t, busy.Wait(ctx, "a"))
+	var waits errgroup.Group
+	waits.Go(func() error { return busy.Wait(ctx, "a") })
+	require.Eventually(t, turns.Any, time.Minute, time.Millisecond)
+	require.NoError(t, others.Wait(ctx, "a"))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _ = others.Wait(ctx, "a") }), "others wait elsewhere")
+	cancel()
+	assert.ErrorIs(t, waits.Wait(), context.Canceled)
 }
 
 func TestWaitEndsWithItsContext(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	lines "github.com/weirgo/weir/internal/core/turns"
 )
 
 const defaultMaxPause = 10 * time.Minute
@@ -240,10 +241,15 @@ func (t *Transport) key(r *http.Request) string {
 // wait waits until a request of path has its turn in s and, if that is a whole key, until its limit
 // admits the request. taken is the Limit's Result if it has admitted the request already;
 // otherwise wait takes it. The error is errHeld if the resource of path is paused at its turn.
+//
+// The Limit decides as of the instant at which the request was due, or the nearest that it can: so
+// requests that wait keep its rate, although each is late.
 func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.Result) error {
 	place, first := t.turns.join(s)
-	sent := false
-	defer func() { t.turns.leave(s, place, sent, t.now()) }()
+	sent, since := false, t.now()
+	var due time.Time // the zero time: the Limit decides at the present
+	defer lines.Line()()
+	defer func() { t.turns.leave(s, place, sent, due, t.now()) }()
 	defer func() {
 		if !sent && taken != nil {
 			t.refund(ctx, s.key, taken) // before the next request's turn
@@ -255,6 +261,9 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 		d := t.turns.pause(s, t.now())
 		return &LimitError{Key: s.key, Wait: d, Server: d > 0, Err: ctx.Err()}
 	}
+	if due = t.turns.due(s); !due.IsZero() {
+		due = later(due, since)
+	}
 	for {
 		d, server := t.turns.ready(s, t.now()), true
 		if d == 0 {
@@ -265,7 +274,7 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 				sent = true
 				return nil
 			}
-			out, err := t.take(ctx, s.key)
+			out, late, err := t.takeAsOf(ctx, s.key, due)
 			if err != nil {
 				return err
 			}
@@ -273,7 +282,11 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 				taken = &out.Result
 				continue // a pause may have begun meanwhile
 			}
-			d, server = out.Wait, false
+			if d, server, due = out.Wait, false, out.ExpiresAt; late {
+				continue
+			}
+		} else {
+			due = later(due, t.now().Add(d))
 		}
 		if t.hopeless(ctx, d) {
 			return t.refusal(s.key, d, server)
@@ -284,6 +297,28 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 	}
 }
 
+// takeAsOf is take for a request that was due at an instant; the zero time stands for the present.
+// late reports of a denial that the instant which it names has passed too.
+func (t *Transport) takeAsOf(
+	ctx context.Context, key string, due time.Time,
+) (out weir.Outcome, late bool, err error) {
+	if t.Limit == nil || due.IsZero() {
+		out, err = t.take(ctx, key)
+		return out, false, err
+	}
+	as := lines.At(ctx, due)
+	res, err := t.Limit.Run(as, &weir.Request{Key: key, Cost: 1})
+	if err != nil {
+		return out, false, notSent(key, err)
+	}
+	out.Result, out.Wait = *res, res.RetryAfter(t.now())
+	return out, as.Heeded() && out.Wait == 0 && res.ExpiresAt.After(due), nil
+}
+
+func notSent(key string, err error) error {
+	return fmt.Errorf("httpclient: request for %q not sent: %w", key, err)
+}
+
 // take takes one hit of the Limit, if there is one.
 func (t *Transport) take(ctx context.Context, key string) (out weir.Outcome, err error) {
 	if t.Limit == nil {
@@ -291,7 +326,7 @@ func (t *Transport) take(ctx context.Context, key string) (out weir.Outcome, err
 		return out, nil
 	}
 	if out, err = t.Limit.Take(ctx, key, 1); err != nil {
-		err = fmt.Errorf("httpclient: request for %q not sent: %w", key, err)
+		err = notSent(key, err)
 	}
 	return out, err
 }

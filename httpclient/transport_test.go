@@ -21,6 +21,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httpclient"
+	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -994,6 +995,69 @@ func TestTransportReachesItsOwnLimit(t *testing.T) {
 		require.NoError(t, all.Wait())
 		assert.Equal(t, 99900*time.Microsecond, time.Since(start))
 	})
+}
+
+// lateStrategy has whoever waits for it be woken late. It decides at the present if lossy is set.
+type lateStrategy struct {
+	weir.Strategy
+	lossy bool
+}
+
+func (s lateStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if due := turns.Heed(ctx); turns.IsDue(ctx) && !due.Before(time.Now()) {
+		time.Sleep(700 * time.Microsecond)
+	}
+	if s.lossy {
+		ctx = context.Background()
+	}
+	return s.Strategy.Run(ctx, r)
+}
+
+// However late requests are woken, they are sent at the rate of the limit, and one that is canceled
+// costs nothing.
+func TestTransportKeepsTheRateOfItsOwnLimit(t *testing.T) {
+	sent := func(lossy bool) (n int) {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer limiter.Close()
+			limit, err := weir.NewLimit(lateStrategy{limiter.TokenBucket(1), lossy}, 1000, time.Second)
+			require.NoError(t, err)
+			client, ends := &httpclient.Transport{Limit: limit}, time.Now().Add(time.Second)
+			var mu sync.Mutex
+			var all errgroup.Group
+			for range 50 {
+				all.Go(func() error {
+					for {
+						err := client.Admit(t.Context(), "a.example")
+						if err != nil || time.Now().After(ends) {
+							return err
+						}
+						mu.Lock()
+						n++
+						mu.Unlock()
+					}
+				})
+			}
+			for i := range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Millisecond)
+				defer cancel()
+				all.Go(func() error {
+					time.Sleep(time.Duration(i) * 7 * time.Millisecond)
+					if client.Admit(ctx, "a.example") == nil {
+						mu.Lock()
+						n++
+						mu.Unlock()
+					}
+					return nil
+				})
+			}
+			require.NoError(t, all.Wait())
+		})
+		return n
+	}
+	assert.InDelta(t, 1000, sent(false), 2)
+	assert.Less(t, sent(true), 700, "a limit that decides at the present")
 }
 
 // A request whose context is done leaves the queue without delaying others.

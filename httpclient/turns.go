@@ -41,6 +41,7 @@ type queue struct {
 	until   time.Time     // the end of the pause
 	next    time.Time     // no request before it; set by the previous request
 	gap     time.Duration // between the next two requests; 0: they need not keep apart
+	due     time.Time     // when the last one that was first was, as far as its limit was asked
 	waiting list.List     // of turn, in order of arrival
 }
 
@@ -48,12 +49,7 @@ type queue struct {
 type turn chan struct{}
 
 // earliest returns when the first request may be sent.
-func (q *queue) earliest() time.Time {
-	if q.next.After(q.until) {
-		return q.next
-	}
-	return q.until
-}
+func (q *queue) earliest() time.Time { return later(q.next, q.until) }
 
 // pause returns the rest of the pause of s.
 func (t *turns) pause(s scope, now time.Time) time.Duration {
@@ -96,13 +92,19 @@ func (t *turns) join(s scope) (*list.Element, <-chan struct{}) {
 	return q.waiting.PushBack(w), w
 }
 
-// leave removes place from the queue; sent reports whether its request is sent now.
-func (t *turns) leave(s scope, place *list.Element, sent bool, now time.Time) {
+// leave removes place from the queue; sent reports whether its request is sent now, and due when
+// its limit was due to admit it; the zero time if that was not asked.
+func (t *turns) leave(s scope, place *list.Element, sent bool, due, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.queues[s]
 	wasFirst := q.waiting.Front() == place
 	q.waiting.Remove(place)
+	if wasFirst && due.After(now) {
+		q.due = now // it gives up: the next one is due no later
+	} else if wasFirst {
+		q.due = later(q.due, due)
+	}
 	if sent && q.gap > 0 {
 		q.next = now.Add(q.gap/2 + rand.N(q.gap))
 		if q.gap /= 2; q.gap < leastGap {
@@ -122,6 +124,20 @@ func (t *turns) ready(s scope, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return max(0, t.queues[s].earliest().Sub(now))
+}
+
+// due returns when the request before the first one was due.
+func (t *turns) due(s scope) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.queues[s].due
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // extend makes a pause last until the given instant, unless it lasts longer already: answers may

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/forlimits"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // Attempt is one limit on a request, and its decision. Make one with [NewAttempt]; the zero Attempt
@@ -214,6 +215,8 @@ func (l *Attempt) reset() {
 // call calls the method of op.
 func (l *Attempt) call(ctx context.Context, op Op) {
 	switch {
+	case (op == OpRun || op == OpPeek) && turns.IsDue(ctx): // as of an instant
+		l.decide(ctx, op)
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
 		l.left, l.Err = l.local.Run(&l.Request, &l.Result, forlimits.NoSight)
 	case op == OpPeek && l.local != nil:

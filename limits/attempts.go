@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // Attempts are the limits that one request is held against: what [Decide] and [All] are made of,
@@ -29,7 +30,7 @@ type Attempts []Attempt
 // The time that it takes grows with the number of Attempts. Of many, it looks at ctx after every 64,
 // and fails once that has ended; costs that are known Afterwards are counted all the same.
 func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
-	measured, here := false, true
+	measured, here := false, !turns.IsDue(ctx) // else the strategies decide as of an instant
 	for i := range l {
 		m := &l[i]
 		m.reset()

@@ -112,6 +112,14 @@ func (c *Clock) Instant(t time.Time) int64 {
 	return arith.Add(c.unix, int64(t.Sub(c.start)))
 }
 
+// AsOf returns t as the instant of a decision: no later than the present, which a coarse clock
+// advances to, and no more than late before it.
+func (c *Clock) AsOf(t time.Time, late time.Duration) int64 {
+	c.Advance()
+	now := c.Read()
+	return max(min(c.Instant(t), now), arith.Sub(now, int64(late)))
+}
+
 // instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot
 // count. No reading is algorithm.End, which is after every one of them.
 func instant(t time.Time) int64 {

@@ -8,20 +8,36 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
+// ID identifies what callers wait for, by values that can be compared.
+type ID struct {
+	Of       any // nil: it cannot be identified, and each waits alone
+	Key      string
+	Limit    uint64
+	Duration time.Duration
+}
+
 // queues are the process's, as what is waited for need not be of a limiter.
 var queues = struct {
-	sync.RWMutex                // most callers find no queue, and only read
-	byID         map[any]*queue // guarded by the RWMutex; no queue in it is empty
-}{byID: make(map[any]*queue)}
+	sync.RWMutex               // most callers find no queue, and only read
+	byID         map[ID]*queue // guarded by the RWMutex; no queue in it is empty
+}{byID: make(map[ID]*queue)}
+
+// waiting is how many callers are in queues, and how many lines there are besides.
+var waiting atomic.Int64
+
+// Any reports whether anybody waits for anything.
+func Any() bool { return waiting.Load() > 0 }
 
 // queue is the callers that wait for one thing. The first asks for it until it leaves. A queue is
 // guarded by the RWMutex of queues.
 type queue struct {
-	id       any
+	id       ID
 	callers  list.List // of *Caller, in order of arrival
+	due      time.Time // when the last one that was the first was; see Caller.Due
 	largest  uint64    // cost that has joined; nobody has said that it can never pass
 	next     time.Time // when the first asks; the zero time: at once
 	earliest time.Time // no deadline of a caller is before it
@@ -35,6 +51,7 @@ type Caller struct {
 	// set by Join
 	queue *queue
 	place *list.Element
+	since time.Time
 	wake  chan struct{} // receives when it may be the first, or its deadline too near
 }
 
@@ -42,8 +59,7 @@ type Caller struct {
 var NoDeadline = time.UnixMilli(math.MaxInt64)
 
 // Find reports whether callers wait for what id identifies, and the largest cost that joined them.
-// id can be compared. It is nil for what cannot be identified, for which each waits alone.
-func Find(id any) (queued bool, largest uint64) {
+func Find(id ID) (queued bool, largest uint64) {
 	queues.RLock()
 	defer queues.RUnlock()
 	if q := queues.byID[id]; q != nil {
@@ -53,7 +69,7 @@ func Find(id any) (queued bool, largest uint64) {
 }
 
 // Signal wakes the first who waits for what id identifies, to ask again.
-func Signal(id any) {
+func Signal(id ID) {
 	queues.RLock()
 	defer queues.RUnlock()
 	if q := queues.byID[id]; q != nil {
@@ -62,14 +78,15 @@ func Signal(id any) {
 }
 
 // Join appends c to the queue of id.
-func (c *Caller) Join(id any) {
-	c.wake = make(chan struct{}, 1)
+func (c *Caller) Join(id ID) {
+	c.wake, c.since = make(chan struct{}, 1), time.Now()
 	queues.Lock()
 	defer queues.Unlock()
+	waiting.Add(1)
 	q := queues.byID[id]
 	if q == nil {
 		q = &queue{id: id, earliest: NoDeadline}
-		if id != nil {
+		if id.Of != nil {
 			queues.byID[id] = q
 		}
 	}
@@ -78,11 +95,12 @@ func (c *Caller) Join(id any) {
 	c.queue, c.place = q, q.callers.PushBack(c)
 }
 
-// Leave removes c. The next one is woken if it is now the first, and the queue removed if there is
-// none.
-func (c *Caller) Leave() {
+// Leave removes c, whose turn was due at an instant; the zero time: it has not asked as the first.
+// The next one is woken if it is now the first, and the queue removed if there is none.
+func (c *Caller) Leave(due time.Time) {
 	queues.Lock()
 	defer queues.Unlock()
+	waiting.Add(-1)
 	q := c.queue
 	first := q.callers.Front() == c.place
 	q.callers.Remove(c.place)
@@ -90,6 +108,7 @@ func (c *Caller) Leave() {
 	case next == nil:
 		delete(queues.byID, q.id)
 	case first:
+		q.due = later(q.due, due)
 		q.next = time.Time{}
 		next.Value.(*Caller).signal()
 	}
@@ -120,6 +139,21 @@ func (c *Caller) state() (first bool, next time.Time) {
 	queues.RLock()
 	defer queues.RUnlock()
 	return c.queue.callers.Front() == c.place, c.queue.next
+}
+
+// Due returns the instant as of which c, now the first, is to ask: when the one before it was due,
+// or when it joined, if that is later. So the line keeps its rate, however late it is woken.
+func (c *Caller) Due() time.Time {
+	queues.RLock()
+	defer queues.RUnlock()
+	return later(c.queue.due, c.since)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // Check fails if the deadline is before the next try, of c or of the first in the queue.

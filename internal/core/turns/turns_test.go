@@ -13,7 +13,7 @@ import (
 // join returns a caller that has joined the queue, with a deadline.
 func join(deadline time.Time) *Caller {
 	c := &Caller{Deadline: deadline}
-	c.Join("s")
+	c.Join(ID{Of: "s"})
 	return c
 }
 
@@ -31,22 +31,23 @@ func TestLeavingIsCheap(t *testing.T) {
 			c.place.Value = nil // to look at it would panic
 		}
 	}
-	assert.NotPanics(t, leaves.Leave)
+	assert.NotPanics(t, func() { leaves.Leave(time.Time{}) })
 	assert.Equal(t, 1000, q.callers.Len())
 	assert.Empty(t, callers[0].wake, "the first is the same")
 	assert.NotPanics(t, func() { callers[0].AsksAt(time.Now(), time.Minute) }, "no caller has a deadline")
 	delete(queues.byID, q.id)
+	waiting.Store(0)
 }
 
 // A signal that comes before its receiver sleeps is not lost.
 func TestCallersKeepTheirSignal(t *testing.T) {
 	first, second := join(NoDeadline), join(NoDeadline)
-	first.Leave()
+	first.Leave(time.Time{})
 	assert.Len(t, second.wake, 1)
-	Signal("s") // does not block
-	second.Leave()
+	Signal(ID{Of: "s"}) // does not block
+	second.Leave(time.Time{})
 	assert.Zero(t, Queues())
-	assert.NotPanics(t, func() { Signal("s") }, "nobody waits")
+	assert.NotPanics(t, func() { Signal(ID{Of: "s"}) }, "nobody waits")
 }
 
 // The first looks at the others once for each deadline that is too near.
@@ -100,25 +101,25 @@ func TestTurnsAreInOrderOfArrival(t *testing.T) {
 		}()
 		synctest.Wait()
 		assert.Empty(t, turn)
-		first.Leave()
+		first.Leave(time.Time{})
 		assert.True(t, <-turn)
-		second.Leave()
+		second.Leave(time.Time{})
 	})
 }
 
 // What cannot be identified has no queue that others find.
 func TestWithoutAnIDEachWaitsAlone(t *testing.T) {
 	a, b := &Caller{Deadline: NoDeadline}, &Caller{Deadline: NoDeadline}
-	a.Join(nil)
-	b.Join(nil)
+	a.Join(ID{})
+	b.Join(ID{})
 	for _, c := range []*Caller{a, b} {
 		waited, err := c.Await(t.Context())
 		require.NoError(t, err)
 		assert.False(t, waited)
 	}
-	queued, _ := Find(nil)
+	queued, _ := Find(ID{})
 	assert.False(t, queued)
-	a.Leave()
-	b.Leave()
+	a.Leave(time.Time{})
+	b.Leave(time.Time{})
 	assert.Zero(t, Queues())
 }
