@@ -1,9 +1,27 @@
 package weir
 
 import (
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
+
+// What package limits gets besides the methods of a Strategy.
+func init() {
+	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Tier, Place, Held]{
+		LocalOf:  localOf,
+		Known:    func(m *Limit) *atomic.Value { return &m.decider().known },
+		Inner:    inner,
+		CountsOf: countsOf,
+		TiersOf:  tiersOf,
+		Keep:     keep,
+
+		InFlight:     func(s Strategy) bool { return heldBy(s) != nil },
+		Unreleasable: unreleasable,
+	}
+}
 
 // fewLimits is how many limits takeAll decides on.
 const fewLimits = 4

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,20 +25,6 @@ func localOf(s Strategy) local {
 		return s.local()
 	}
 	return nil
-}
-
-func init() {
-	forlimits.Steps = forlimits.Weir[Strategy, Request, Result, Limit, Tier, Place, Held]{
-		LocalOf:  localOf,
-		Known:    func(m *Limit) *atomic.Value { return &m.decider().known },
-		Inner:    inner,
-		CountsOf: countsOf,
-		TiersOf:  tiersOf,
-		Keep:     keep,
-
-		InFlight:     func(s Strategy) bool { return heldBy(s) != nil },
-		Unreleasable: unreleasable,
-	}
 }
 
 // decider decides for a Limit. It is immutable but for known.
@@ -396,67 +381,47 @@ func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
 	return out
 }
 
-// counts identifies where a Strategy counts.
-type counts = forlimits.Counts
-
-// countsOf returns where s counts. Strategies of this package count together wherever they are made,
-// and so do those of another one on one store; any other Strategy is equal to itself only.
-func countsOf(s Strategy) counts {
-	if of, ok := s.(keyed); ok {
-		c := countsOf(of.strategy)
-		if c.Of == nil {
-			return c
+// heldBy returns the Strategy of work in flight that s wraps, or has among the limits of a
+// limits.All: what it wraps last is a [Holder]. It returns nil if there is none.
+func heldBy(s Strategy) Strategy {
+	for {
+		switch of := s.(type) {
+		case *Limit:
+			s = of.strategy
+		case several:
+			for _, m := range of.Limits() {
+				if held := heldBy(m); held != nil {
+					return held
+				}
+			}
+			return nil
+		case Wrapper:
+			s = of.Unwrap()
+		case Holder:
+			return s
+		default:
+			return nil
 		}
-		return counts{Of: c, Scale: of.d.Milliseconds(), Bound: true, Plan: of.label}
 	}
-	if own, ok := asOwn(s); ok {
-		return ownCounts(own)
-	}
-	if b, ok := s.(interface{ Store() (any, Strategy) }); ok {
-		if store, of := b.Store(); equal(of, s) && equal(store, store) {
-			return counts{Of: store, Algorithm: NameOf(s), Plan: planOf(s)}
-		}
-	}
-	if !equal(s, s) { // as a NaN is not, which no map finds again
-		return counts{}
-	}
-	return counts{Of: s}
 }
 
-func ownCounts(s own) counts {
-	l, series := s.of()
-	c := counts{Of: l, Series: series, Algorithm: NameOf(s)}
-	if bound, ok := s.(interface {
-		bounded
-		ownScale() int64
-	}); ok && bound.Bound() {
-		c.Bound, c.Scale = true, bound.ownScale()
+// unreleasable returns the error of a hit of s, which nobody could release, if s bounds work in
+// flight. Stats counts it.
+func unreleasable(s Strategy) error {
+	held := heldBy(s)
+	if held == nil {
+		return nil
 	}
-	if t, ok := s.(*Tiers); ok {
-		c.Bound, c.Plan = true, t.plan
+	name := NameOf(s)
+	if m, ok := s.(*Limit); ok {
+		name = m.String()
 	}
-	return c
-}
-
-// planOf returns the periods of a strategy on a store, where those are none of a request.
-func planOf(s Strategy) string {
-	if c, ok := As[interface{ Period() string }](s); ok {
-		return c.Period()
+	err := fmt.Errorf("weir: %s: nobody could release a hit of work in flight: use Hold: %w", name,
+		errors.ErrUnsupported)
+	if own, ok := held.(inLimiter); ok && own.Limiter() != nil {
+		return own.Limiter().fail(err)
 	}
-	var plan strings.Builder
-	for _, tier := range tiersOf(s) {
-		fmt.Fprint(&plan, tier.Duration, " ")
-	}
-	if t, ok := As[interface{ Longest() time.Duration }](s); ok {
-		fmt.Fprint(&plan, t.Longest()) // with the resolution
-	}
-	return plan.String()
-}
-
-// equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.
-func equal(a, b any) (ok bool) {
-	defer func() { _ = recover() }()
-	return a == b
+	return err
 }
 
 // waitOf returns how long a denial by s lasts, by the clock of its Limiter or else in real time.

@@ -111,7 +111,8 @@ package weir
 //	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies; how
 //	                   it fails
 //	keyed.go           a Limit by a Strategy of another package: its label and its keys
-//	all.go             Take of a limits.All whose limits are all on slots
+//	counts.go          where a Strategy counts: equal ones, and who waits for one line
+//	all.go             what package limits gets; Take of a limits.All whose limits are all on slots
 //	reset_prefix.go    PrefixResetter, on slots and on states
 //
 // What they decide on:

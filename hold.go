@@ -132,49 +132,6 @@ func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) 
 	return keep(s, &remote, place), nil
 }
 
-// heldBy returns the Strategy of work in flight that s wraps, or has among the limits of a
-// limits.All: what it wraps last is a [Holder]. It returns nil if there is none.
-func heldBy(s Strategy) Strategy {
-	for {
-		switch of := s.(type) {
-		case *Limit:
-			s = of.strategy
-		case several:
-			for _, m := range of.Limits() {
-				if held := heldBy(m); held != nil {
-					return held
-				}
-			}
-			return nil
-		case Wrapper:
-			s = of.Unwrap()
-		case Holder:
-			return s
-		default:
-			return nil
-		}
-	}
-}
-
-// unreleasable returns the error of a hit of s, which nobody could release, if s bounds work in
-// flight. Stats counts it.
-func unreleasable(s Strategy) error {
-	held := heldBy(s)
-	if held == nil {
-		return nil
-	}
-	name := NameOf(s)
-	if m, ok := s.(*Limit); ok {
-		name = m.String()
-	}
-	err := fmt.Errorf("weir: %s: nobody could release a hit of work in flight: use Hold: %w", name,
-		errors.ErrUnsupported)
-	if own, ok := held.(inLimiter); ok && own.Limiter() != nil {
-		return own.Limiter().fail(err)
-	}
-	return err
-}
-
 // keep holds a place that s has admitted for r.
 func keep(s Strategy, r *Request, place Place) *Held {
 	if own, ok := place.(*ownPlace); ok { // of an InFlight, which may be inside of s

@@ -201,7 +201,7 @@ func (m *Limit) String() string {
 // Period returns the period as people write it, such as "1h30m": of a [Calendar] the name of its
 // windows, such as "month@Europe/Berlin".
 func (m *Limit) Period() string {
-	if c, ok := As[interface{ Period() string }](m.strategy); ok {
+	if c, ok := As[periodic](m.strategy); ok {
 		return c.Period()
 	}
 	return bounds.Text(m.d)

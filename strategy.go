@@ -235,6 +235,9 @@ type (
 	// ofCalendar counts in windows that are about so long, whatever the Duration of a Request.
 	ofCalendar interface{ Window() time.Duration }
 
+	// periodic counts in periods that have a name, such as "month@Europe/Berlin".
+	periodic interface{ Period() string }
+
 	// prompt says that its calls end with the deadline of their context; see package fallback.
 	prompt interface{ Prompt() bool }
 )

@@ -291,14 +291,6 @@ func newWaitID(s Strategy, r *Request) turns.ID {
 	return turns.ID{Of: waitsFor(s), Key: r.Key, Limit: r.Limit, Duration: r.Duration}
 }
 
-// waitsFor identifies the counts of a strategy, or returns nil if they cannot be compared.
-func waitsFor(s Strategy) any {
-	if c := countsOf(s); c.Of != nil {
-		return c
-	}
-	return nil
-}
-
 // counting returns the Strategy that counts for s, and the request that it gets for r.
 func counting(s Strategy, r *Request) (Strategy, *Request) {
 	for {

@@ -265,7 +265,8 @@ func TestWaitIDs(t *testing.T) {
 		same     bool
 	}{
 		"a strategy":                    {fixed, fixed, true},
-		"two strategies":                {fixed, l.FixedWindow(), false},
+		"equal strategies":              {fixed, l.FixedWindow(), true},
+		"two strategies":                {fixed, l.SlidingWindow(), false},
 		"a struct around a strategy":    {weighted{fixed, 1}, weighted{fixed, 1}, true},
 		"two structs around a strategy": {weighted{fixed, 1}, weighted{fixed, 2}, false},
 		"a pointer":                     {around, around, true},

@@ -66,8 +66,9 @@ func arrowsOf(dir, path string) (map[arrow]int, error) {
 }
 
 // bestOrder returns the files so that few arrows run back, to a file before the one they are of,
-// and those that do. It moves one file at a time for as long as that helps, from the order by how
-// much is used of each, so the result is a bound: a better order may exist.
+// and those that do. It moves one file at a time where that helps, and behind others where it does no
+// harm, from the order by how much is used of each, so the result is a bound: a better order may
+// exist.
 func bestOrder(arrows map[arrow]int) (order []string, back []arrow) {
 	used := map[string]int{}
 	for a := range arrows {
@@ -94,8 +95,7 @@ func bestOrder(arrows map[arrow]int) (order []string, back []arrow) {
 		}
 		return n
 	}
-	for better := true; better; {
-		better = false
+	for range order {
 		for _, f := range slices.Clone(order) {
 			at := slices.Index(order, f)
 			to, most, sum := at, 0, 0
@@ -106,13 +106,12 @@ func bestOrder(arrows map[arrow]int) (order []string, back []arrow) {
 			}
 			sum = 0
 			for i := at + 1; i < len(order); i++ {
-				if sum -= gain(f, order[i]); sum > most {
+				if sum -= gain(f, order[i]); sum >= most {
 					to, most = i, sum
 				}
 			}
 			if to != at {
 				order = slices.Insert(slices.Delete(order, at, at+1), to, f)
-				better = true
 			}
 		}
 	}
