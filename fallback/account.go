@@ -43,7 +43,7 @@ type account struct {
 	calls *calls // of primary that are under way and that local does not count
 	first calls  // the first that calls points to
 
-	ahead uint64 // the cost of the calls under way that local counts
+	ahead sum // the cost of the calls under way that local counts
 }
 
 // sharing is the number of instances that local's counts of a caller are a share of, until its
@@ -103,7 +103,7 @@ func (c *count) now(now time.Time) uint64 {
 func (a *account) recount(more, less uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.counted.total += min(more, ^a.counted.total)
+	a.counted.total = plus(a.counted.total, more)
 	a.counted.total -= min(less, a.counted.total)
 }
 
@@ -121,7 +121,8 @@ func (a *account) idle(now time.Time) bool {
 // ledger holds the accounts of a bounded number of callers.
 type ledger struct {
 	*callers.Table[account]
-	numbers, dropped atomic.Uint64
+	numbers atomic.Uint64
+	dropped tally
 
 	mu sync.Mutex
 

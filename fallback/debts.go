@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -47,7 +46,7 @@ type debt struct {
 // windows.
 func (d *debts) Add(cost uint64, until, now time.Time) {
 	d.lapse(now)
-	d.total += min(cost, math.MaxUint64-d.total)
+	d.total = plus(d.total, cost)
 	n, little := len(d.list), until.Sub(now)/4
 	if n == 0 || until.After(d.list[n-1].until) && until.Sub(d.list[n-1].from) >= little {
 		d.list = append(d.list, debt{from: until, until: until})

@@ -71,7 +71,7 @@ type common struct {
 	turns  singleflight.Group // see reconcile
 
 	decided    [FromOnFail + 1]atomic.Uint64 // by Source
-	reconciled atomic.Uint64                 // see Stats
+	reconciled tally                         // see Stats
 }
 
 // lapser says until when what it has admitted counts; see near.Lapser.

@@ -3,7 +3,6 @@ package fallback
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -31,7 +30,7 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 	if v.r == own {
 		return res
 	}
-	res.TotalRequests += min(v.r.Limit-own.Limit, math.MaxUint64-res.TotalRequests)
+	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-own.Limit)
 	if !res.Allowed() && v.exceedsShare(own, wrap.Cost(own), res) {
 		// not over the limit: it passes when primary is back
 		res.ExpiresAt = v.b.Next(v.cfg.Now())
@@ -63,7 +62,7 @@ func (v *visit) runLocal(ctx context.Context, op limits.Op) (*weir.Result, Sourc
 			}
 		}
 		if err == nil && res.Allowed() { // of which calls under way are no part
-			res.TotalRequests -= min(res.TotalRequests, v.a.ahead)
+			res.TotalRequests -= min(res.TotalRequests, v.a.ahead.cost())
 		}
 		return res, err
 	})

@@ -81,7 +81,7 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) (
 	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
 		counted := *res
-		counted.TotalRequests = share(res.TotalRequests, n) + a.ahead
+		counted.TotalRequests = plus(share(res.TotalRequests, n), a.ahead.cost())
 		_ = v.seeder.Seed(ctx, v.toShare(n), &counted)
 	}
 	v.arrive(res.Allowed())

@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"math"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/wrap"
@@ -26,7 +25,7 @@ import (
 //
 // In step 3 local comes up to the count of primary and the first two calls, which may not be in it.
 type calls struct {
-	cost     uint64            // of those under way, if local does not count them
+	cost     sum               // of those under way, if local does not count them
 	giveBack func(cost uint64) // takes back from local; nil: it does not count them
 }
 
@@ -40,7 +39,7 @@ func (v *visit) depart() *weir.Backlog {
 	v.known, v.changes = v.a.counted, v.a.back.changes
 	if v.aware && !v.hurried && !v.exceeds(v.r) {
 		v.calls = v.a.calls
-		v.calls.cost += wrap.Cost(v.r)
+		v.calls.cost.add(wrap.Cost(v.r))
 	}
 	return v.missed()
 }
@@ -52,9 +51,9 @@ func (v *visit) arrive(admitted bool) {
 	switch {
 	case c == nil:
 	case c.giveBack == nil:
-		c.cost -= cost
+		c.cost.sub(cost)
 	default:
-		a.ahead -= cost
+		a.ahead.sub(cost)
 		if !admitted && !a.replaced.Load() {
 			c.giveBack(cost)
 		}
@@ -68,25 +67,33 @@ func (v *visit) countCalls(
 	ctx context.Context, op limits.Op, own *weir.Request,
 ) (res *weir.Result, err error) {
 	c := v.a.calls
-	if c.cost == 0 {
+	cost := c.cost.cost()
+	switch {
+	case cost == 0:
 		return nil, nil
+	case c.cost.exceeds():
+		res = &weir.Result{TotalRequests: own.Limit}
+		if !v.exceeds(v.r) {
+			res.ExpiresAt = v.b.Next(v.cfg.Now())
+		}
+		return res, nil
 	}
 	all := *own
 	var giveBack weir.Return
 	local := revocably(&v.local, &giveBack)
-	if all.Cost = c.cost; op == limits.OpPeek {
-		all.Cost += min(wrap.Cost(own), math.MaxUint64-c.cost)
+	if all.Cost = cost; op == limits.OpPeek {
+		all.Cost = plus(cost, wrap.Cost(own))
 	}
 	res, err = local(ctx, op, &all, nil)
 	switch {
 	case err != nil:
 	case !res.Allowed():
-		res.TotalRequests += min(c.cost, res.Remaining(own.Limit))
+		res.TotalRequests += min(cost, res.Remaining(own.Limit))
 		if v.exceedsShare(own, all.Cost, res) { // over the limit together
 			res.ExpiresAt = v.b.Next(v.cfg.Now())
 		}
 	case op == limits.OpPeek:
-		res.TotalRequests -= c.cost
+		res.TotalRequests -= min(res.TotalRequests, cost)
 	default:
 		taken := *res
 		c.giveBack = func(cost uint64) {
@@ -95,7 +102,7 @@ func (v *visit) countCalls(
 			// what it does not take back it counts until its period ends
 			_, _ = local(context.WithoutCancel(ctx), limits.OpRefund, &part, &taken)
 		}
-		v.a.ahead += c.cost
+		v.a.ahead.add(cost)
 		v.a.calls = new(calls)
 		res = nil
 	}

@@ -89,7 +89,7 @@ var claimFaults = []struct {
 	{"fallback", "TestCallsUnderWayWhenOthersFail",
 		[]edit{{"fallback/under_way.go", "if v.aware && ", "if false && "}}},
 	{"fallback", "TestOneInstanceAdmitsTheLimit",
-		[]edit{{"fallback/reconcile.go", " + a.ahead", ""}}},
+		[]edit{{"fallback/reconcile.go", "plus(share(res.TotalRequests, n), a.ahead.cost())", "share(res.TotalRequests, n)"}}},
 	{"fallback", "TestAnAnswerWhileLocalTakesBack", []edit{
 		{"fallback/reconcile.go", "\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tseeds :=", "\tseeds :="},
 		{"fallback/reconcile.go", "\tv.arrive(res.Allowed())\n",
@@ -97,7 +97,7 @@ var claimFaults = []struct {
 	{"fallback", "TestCallsUnderWayOfCallersThatLeft",
 		[]edit{{"fallback/reconcile.go", "if res == nil { // it failed", "if false { // it failed"}}},
 	{"fallback", "TestResultsCountCallsUnderWay",
-		[]edit{{"fallback/under_way.go", "all.Cost = c.cost; op == limits.OpPeek {", "all.Cost = c.cost; false {"}}},
+		[]edit{{"fallback/under_way.go", "all.Cost = cost; op == limits.OpPeek {", "all.Cost = cost; false {"}}},
 	{"fallback", "TestPeekWithDebts",
 		[]edit{{"fallback/fallback.go", "if v.b.Closed() && v.backlog() == nil {", "if v.b.Closed() {"}}},
 	{"fallback", "TestAnswersWhileDebtsAreOwedKeepTheShare",
