@@ -74,7 +74,7 @@ func (m *Limit) newDecider() *decider {
 			burst = of.Burst()
 		}
 		d.most = cmp.Or(burst, m.n)
-		d.strategy = keyed{m.label(burst), m.strategy, m.n, m.d}
+		d.strategy = keyed{m.label(burst), m.strategy, m.n, m.d, m.outlasts()}
 		d.tiered = m.ofTiers(tiersOf(m.strategy), d)
 		return d
 	}

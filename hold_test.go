@@ -91,7 +91,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 3, Duration: 30 * time.Second, Cost: 2}
-		h := mustHold(t, keyed{JoinKey("p"), s, 3, 30 * time.Second}, &Request{Key: "a", Cost: 2})
+		h := mustHold(t, keyed{JoinKey("p"), s, 3, 30 * time.Second, false}, &Request{Key: "a", Cost: 2})
 		inside := *r
 		inside.Key = JoinKey("p", "a")
 		// no look at the instant of a renewal, which gives back and takes again
@@ -307,7 +307,7 @@ func TestHoldFails(t *testing.T) {
 	r := &Request{Key: "a", Limit: 1, Duration: time.Second}
 	for name, s := range map[string]Strategy{
 		"SlidingLog": l.SlidingLog(),
-		"Policy":     keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second},
+		"Policy":     keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second, false},
 	} {
 		_, err := Hold(t.Context(), s, r)
 		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
@@ -368,7 +368,8 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(callers*2*64))
 	})
 	Waiting(t, func(t *testing.T, l *Limiter) {
-		assert.Equal(t, want, holdInTurn(t, keyed{JoinKey("p"), l.InFlight(), 1, time.Minute}, callers, time.Hour))
+		s := keyed{JoinKey("p"), l.InFlight(), 1, time.Minute, false}
+		assert.Equal(t, want, holdInTurn(t, s, callers, time.Hour))
 	})
 	Waiting(t, func(t *testing.T, l *Limiter) {
 		begun := time.Now()

@@ -423,7 +423,7 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 		held(0)
 		a, b := mustHold(t, s, r("a", 0)), mustHold(t, s, r("a", 3))
 		held(4)
-		long := mustHold(t, keyed{JoinKey("p"), l.InFlight(), 5, time.Hour},
+		long := mustHold(t, keyed{JoinKey("p"), l.InFlight(), 5, time.Hour, false},
 			&Request{Key: strings.Repeat("b", 100), Cost: 2})
 		held(6)
 		deniesHold(t, s, r("a", 2))

@@ -23,6 +23,7 @@ type keyed struct {
 	strategy Strategy
 	n        uint64
 	d        time.Duration
+	lasting  bool // see Request
 }
 
 // Unwrap returns the strategy.
@@ -55,7 +56,7 @@ func (p keyed) Prompt() bool {
 
 // apply makes r the request that the strategy gets.
 func (p keyed) apply(r *Request) {
-	r.Limit, r.Duration = p.n, p.d
+	r.Limit, r.Duration, r.Lasting = p.n, p.d, p.lasting
 	if r.Key != "" { // an empty key is to stay an error
 		r.Key = p.CountedKey(r.Key)
 	}
@@ -146,6 +147,16 @@ func (p keyed) Reconcile(ctx context.Context, r *Request, b *Backlog) (res *Resu
 		return
 	})
 	return
+}
+
+// outlasts reports whether counts outlast a change of the Duration: of a token bucket with a name.
+func (m *Limit) outlasts() bool {
+	s, ok := As[lapser](m.strategy)
+	if !ok || m.name == "" {
+		return false
+	}
+	_, each, ok := s.Lapse(&Request{Limit: m.n, Duration: m.d}, time.Time{})
+	return ok && each > 0
 }
 
 // label begins the keys that count for a limit by a strategy of another package: its name as the

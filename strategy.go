@@ -37,6 +37,10 @@ type Request struct {
 
 	// Meta is kept with the hit by strategies that keep a log; others ignore it.
 	Meta string
+
+	// Lasting has a token bucket elsewhere count Key in one bucket, whatever the Duration is. A Limit
+	// with a name sets it, so that its counts outlast a change of its numbers; others ignore it.
+	Lasting bool
 }
 
 // State is the verdict of a Strategy: Deny or Allow.
@@ -223,6 +227,12 @@ type (
 
 	// inLimiter counts in a Limiter.
 	inLimiter interface{ Limiter() *Limiter }
+
+	// lapser says when what it has admitted lapses, of a token bucket one hit after the other; see
+	// package near.
+	lapser interface {
+		Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
+	}
 
 	// tiered has tiers, and ignores the Limit of a Request.
 	tiered interface {

@@ -145,7 +145,7 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 		"a cost over the limit": {func(l *Limiter) Strategy { return l.FixedWindow() }, 6},
 		"a cost over the burst": {func(l *Limiter) Strategy { return l.TokenBucket(3) }, 4},
 		"a cost over a policy": {func(l *Limiter) Strategy {
-			return keyed{JoinKey("p"), l.FixedWindow(), 2, time.Minute}
+			return keyed{JoinKey("p"), l.FixedWindow(), 2, time.Minute, false}
 		}, 3},
 		"a cost over a tier": {func(l *Limiter) Strategy {
 			return MustTiers(t, l, Tier{2, time.Second}, Tier{2, time.Minute})
@@ -175,7 +175,7 @@ func TestImpossibleRequestsFailInTheirTurn(t *testing.T) {
 	for what, in := range map[string]func(s Strategy) Strategy{
 		"a bucket that is no Peeker": func(s Strategy) Strategy { return watchRuns(s) },
 		"a policy on it": func(s Strategy) Strategy {
-			return keyed{JoinKey("p"), watchRuns(s), 5, time.Minute}
+			return keyed{JoinKey("p"), watchRuns(s), 5, time.Minute, false}
 		},
 	} {
 		Waiting(t, func(t *testing.T, l *Limiter) {
@@ -316,7 +316,7 @@ func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
 // The Limit may be 0 where a strategy has limits of its own.
 func TestWaitersOnALimitOfTheStrategy(t *testing.T) {
 	Waiting(t, func(t *testing.T, l *Limiter) {
-		s := watchRuns(keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second})
+		s := watchRuns(keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second, false})
 		var all []*outcome
 		for range 10 {
 			all = append(all, arrive(t.Context(), s, Request{Key: "a"}))
@@ -347,8 +347,8 @@ func TestDifferentLimitsDoNotWaitForEachOther(t *testing.T) {
 			"another duration":       {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
 			"a higher limit":         {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
 			"another strategy":       {l.FixedWindow(), used},
-			"a policy on it":         {keyed{JoinKey("p"), s, 1, time.Minute}, used},
-			"another policy on it":   {keyed{JoinKey("q"), s, 1, time.Minute}, used},
+			"a policy on it":         {keyed{JoinKey("p"), s, 1, time.Minute, false}, used},
+			"another policy on it":   {keyed{JoinKey("q"), s, 1, time.Minute, false}, used},
 			"one not to be compared": {uncomparable{l.TokenBucket(0), nil}, used},
 		} {
 			arrive(t.Context(), tt.s, tt.r).want(t, 0, nil, what)

@@ -113,7 +113,7 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 	} {
 		for composed, in := range map[string]func(Strategy) Strategy{
 			"alone":  func(s Strategy) Strategy { return s },
-			"Policy": func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second} },
+			"Policy": func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second, false} },
 		} {
 			t.Run(name+"/"+composed, func(t *testing.T) {
 				Waiting(t, func(t *testing.T, l *Limiter) {
@@ -259,7 +259,7 @@ func TestWaitIDs(t *testing.T) {
 	l := MustNew(t, Config{})
 	fixed, none := l.FixedWindow(), functional(nil)
 	around := &weighted{fixed, 1}
-	inner := keyed{JoinKey("q"), around, 1, 2}
+	inner := policyOf("q", around, 1, 2)
 	for what, tt := range map[string]struct {
 		s, other Strategy
 		same     bool
@@ -271,16 +271,16 @@ func TestWaitIDs(t *testing.T) {
 		"two structs around a strategy": {weighted{fixed, 1}, weighted{fixed, 2}, false},
 		"a pointer":                     {around, around, true},
 		"two pointers":                  {around, &weighted{fixed, 1}, false},
-		"a policy":                      {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 2}, true},
-		"policies of two names":         {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("q"), fixed, 1, 2}, false},
-		"policies of two limits":        {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 2, 2}, false},
-		"policies of two durations":     {keyed{JoinKey("p"), fixed, 1, 2}, keyed{JoinKey("p"), fixed, 1, 3}, false},
-		"a policy on a pointer":         {keyed{JoinKey("p"), around, 1, 2}, keyed{JoinKey("p"), around, 1, 2}, true},
-		"policies on a policy":          {keyed{JoinKey("p"), inner, 3, 4}, keyed{JoinKey("p"), inner, 5, 6}, true},
+		"a policy":                      {policyOf("p", fixed, 1, 2), policyOf("p", fixed, 1, 2), true},
+		"policies of two names":         {policyOf("p", fixed, 1, 2), policyOf("q", fixed, 1, 2), false},
+		"policies of two limits":        {policyOf("p", fixed, 1, 2), policyOf("p", fixed, 2, 2), false},
+		"policies of two durations":     {policyOf("p", fixed, 1, 2), policyOf("p", fixed, 1, 3), false},
+		"a policy on a pointer":         {policyOf("p", around, 1, 2), policyOf("p", around, 1, 2), true},
+		"policies on a policy":          {policyOf("p", inner, 3, 4), policyOf("p", inner, 5, 6), true},
 		"a struct with a slice":         {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
 		"a struct around a pointer":     {weighted{around, 1}, weighted{around, 1}, true},
 		"a function":                    {none, none, false},
-		"a policy on a function":        {keyed{JoinKey("p"), none, 1, 2}, keyed{JoinKey("p"), none, 1, 2}, false},
+		"a policy on a function":        {policyOf("p", none, 1, 2), policyOf("p", none, 1, 2), false},
 		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()},
 			false},
 	} {
@@ -336,4 +336,9 @@ func TestWaitersPassAtTheRateOfTheLimit(t *testing.T) {
 			assert.LessOrEqual(t, s.n, 3000, "calls of Run")
 		})
 	}
+}
+
+// policyOf returns a strategy of another package that counts for a limit.
+func policyOf(name string, s Strategy, n uint64, d time.Duration) keyed {
+	return keyed{JoinKey(name), s, n, d, false}
 }

@@ -135,6 +135,9 @@ type ledger struct {
 // then reset is not zero. open adds 1 to its users, and each call of primary that may outlast the
 // visit another 1: it is not removed until all are subtracted.
 func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
+	if r.Lasting { // of every Duration
+		r = &weir.Request{Key: r.Key, Duration: time.Millisecond, Lasting: true}
+	}
 	if !l.Update(r, now, func(found *account) *account {
 		if a = found; a == nil || !reset.IsZero() {
 			a = &account{number: l.numbers.Add(1), reset: reset, sharing: l.unrecordedNow()}

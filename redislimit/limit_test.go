@@ -1,6 +1,7 @@
 package redislimit_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,99 @@ func TestLimitsCountTogetherIfAndOnlyIfTheyAreEqual(t *testing.T) {
 	require.NoError(t, wrapped.Reset(t.Context(), "ann"))
 	take(wrapped, 1, "it was reset")
 	take(one.TokenBucket(7).Limit(5, time.Minute), 3, "another one was reset")
+}
+
+// What was used of a token bucket with a name is kept when its Duration changes, also behind a
+// fallback and in near; without a name, and in windows, another Duration counts anew.
+func TestNamedBucketsKeepTheirCountsWhenTheDurationChanges(t *testing.T) {
+	server, clock := redistest.Start(t), weirtest.NewClock(time.Unix(1_700_000_000, 0))
+	store := open(t, server.Addr, redislimit.Config{Now: clock.Now})
+	l, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	defer l.Close()
+	hybrid, err := fallback.New(store.TokenBucket(60), l.TokenBucket(60),
+		fallback.Config{Timeout: generous, Instances: 1, Now: clock.Now})
+	require.NoError(t, err)
+	for _, row := range []struct {
+		name, key string
+		s         weir.Strategy
+		kept      bool
+	}{
+		{"t", "a", l.TokenBucket(60), true}, {"t", "b", store.TokenBucket(60), true}, {"t", "c", hybrid, true},
+		{"t", "d", near.NewDenials(store.TokenBucket(60), near.DenialsConfig{Now: clock.Now}), true},
+		{"", "e", store.TokenBucket(60), false}, {"t", "f", store.FixedWindow(), false},
+		{"t", "g", store.SlidingWindow(), false}, {"t", "h", store.Counter(), false},
+	} {
+		limit := func(n uint64, d time.Duration) *weir.Limit {
+			m, err := weir.NewLimit(row.s, n, d)
+			require.NoError(t, err)
+			if row.name != "" {
+				m = m.Named(row.name)
+			}
+			return m
+		}
+		minutes, hours := limit(60, time.Minute), limit(3600, time.Hour)
+		out, err := minutes.Take(t.Context(), row.key, 60)
+		require.NoError(t, err)
+		require.True(t, out.Allowed(), row.key)
+		out, err = hours.Take(t.Context(), row.key, 60)
+		require.NoError(t, err)
+		assert.Equal(t, !row.kept, out.Allowed(), "%s: the same rate", row.key)
+		if !row.kept {
+			continue
+		}
+		assert.Equal(t, time.Minute, out.ExpiresAt.Sub(clock.Now()), row.key)
+		out, err = limit(60, time.Hour).Peek(t.Context(), row.key)
+		require.NoError(t, err)
+		assert.Equal(t, time.Minute, out.ExpiresAt.Sub(clock.Now()), "%s: one in a minute, none is left", row.key)
+		require.NoError(t, hours.Reset(t.Context(), row.key))
+		assert.True(t, minutes.Allow(row.key), row.key)
+	}
+}
+
+// unreachable is a strategy on Redis that does not answer while it is down.
+type unreachable struct {
+	*redislimit.Strategy
+	down bool
+}
+
+func (s *unreachable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if s.down {
+		return nil, redislimit.ErrTimeout
+	}
+	return s.Strategy.Run(ctx, r)
+}
+
+// What a fallback admitted of a bucket with a name in an outage is charged when its Duration has
+// changed meanwhile, and reset with its prefix.
+func TestDebtsOfANamedBucketOutlastItsDuration(t *testing.T) {
+	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
+	store := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now})
+	l, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	defer l.Close()
+	for _, reset := range []bool{false, true} {
+		primary := &unreachable{Strategy: store.TokenBucket(60)}
+		hybrid, err := fallback.New(primary, l.TokenBucket(60),
+			fallback.Config{Timeout: generous, Instances: 1, Now: clock.Now})
+		require.NoError(t, err)
+		minutes, err := weir.NewLimit(hybrid, 60, time.Minute)
+		require.NoError(t, err)
+		hours, err := weir.NewLimit(hybrid, 3600, time.Hour)
+		require.NoError(t, err)
+		primary.down = true
+		out, err := minutes.Named("debts").Take(t.Context(), "a", 30)
+		require.NoError(t, err)
+		require.True(t, out.Allowed())
+		primary.down = false
+		if reset {
+			_, err = hybrid.ResetPrefix(t.Context(), weir.JoinKey("debts"), nil)
+			require.NoError(t, err)
+		}
+		out, err = hours.Named("debts").Take(t.Context(), "a", 40)
+		require.NoError(t, err)
+		assert.Equal(t, reset, out.Allowed())
+	}
 }
 
 // Keys of up to 1024 bytes count apart under every name, by every strategy, alone, behind a fallback

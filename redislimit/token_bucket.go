@@ -29,6 +29,16 @@ type token struct {
 	burst uint64
 }
 
+// period is the same for every Duration of a limit with a name: the bucket has its spacing beside
+// it, and goes on at another one.
+func (t token) period(r *weir.Request) (string, error) {
+	period, err := t.byDuration.period(r)
+	if err == nil && r.Lasting {
+		period = "any"
+	}
+	return period, err
+}
+
 // prepare returns the bucket of r, and the numbers of r in it. It reports false if that takes too
 // long to fill.
 func (t token) prepare(r *weir.Request) (b algorithm.TokenBucket, p algorithm.Params, ok bool) {

@@ -38,6 +38,7 @@ type shard[V any] struct {
 type caller struct {
 	key      string
 	duration time.Duration
+	lasting  bool
 }
 
 type entry[V any] struct {
@@ -64,7 +65,7 @@ func (t *Table[V]) shard(r *weir.Request) *shard[V] {
 // Update calls change with the value of r's caller, nil if there is none, and stores what change
 // returns, nil for none. A lock is held meanwhile. It reports whether there was room to store.
 func (t *Table[V]) Update(r *weir.Request, now time.Time, change func(*V) *V) bool {
-	s, c := t.shard(r), caller{r.Key, r.Duration}
+	s, c := t.shard(r), caller{r.Key, r.Duration, r.Lasting}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entries[c]
@@ -154,7 +155,8 @@ func (t *Table[V]) Prefix(prefix string) iter.Seq[*weir.Request] {
 			found := slices.Collect(maps.Keys(s.entries))
 			s.mu.Unlock()
 			for _, c := range found {
-				if strings.HasPrefix(c.key, prefix) && !yield(&weir.Request{Key: c.key, Duration: c.duration}) {
+				r := weir.Request{Key: c.key, Duration: c.duration, Lasting: c.lasting}
+				if strings.HasPrefix(c.key, prefix) && !yield(&r) {
 					return
 				}
 			}
