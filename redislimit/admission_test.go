@@ -2,6 +2,7 @@ package redislimit_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,8 +94,10 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 		for _, asks := range []int{1, 2} {
 			reserve := func() *limits.Reservation {
 				var all []weir.Ask
-				for range asks {
-					all = append(all, weir.Ask{Strategy: s.onRedis, Request: *s.request(uint64(4 / asks))})
+				for i := range asks {
+					r := *s.request(4)
+					r.Key += strings.Repeat("+", i)
+					all = append(all, weir.Ask{Strategy: s.onRedis, Request: r})
 				}
 				v, err := limits.ReserveAll(s.t.Context(), all...)
 				require.NoError(s.t, err)

@@ -64,8 +64,10 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, a := range asks { // dial, and upload the scripts
 				a.Request.Key = "another"
+				two := a
+				two.Request.Key = "a third one"
 				for range 2 {
-					_, err := limits.Decide(ctx, a, a)
+					_, err := limits.Decide(ctx, a, two)
 					require.NoError(t, err)
 				}
 				r := &weir.Request{Key: "another", Limit: 5, Duration: time.Minute}
@@ -208,6 +210,6 @@ func TestBatchOfBadRequests(t *testing.T) {
 
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := limits.Decide(ended, good, good)
+	_, err := limits.Decide(ended, good, weir.Ask{Strategy: s.SlidingLog(), Request: good.Request})
 	require.ErrorIs(t, err, context.Canceled)
 }
