@@ -213,7 +213,7 @@ func (l *Limiter) named(name windows.SeriesName, c *calendar.Calendar) (*windows
 // it was due, and else present.
 func (l *Limiter) asOf(ctx context.Context) int64 {
 	if turns.IsDue(ctx) {
-		return l.clock.AsOf(turns.Heed(ctx), turns.MaxLate)
+		return l.clock.AsOf(turns.UseDue(ctx), turns.MaxLate)
 	}
 	return present
 }

@@ -225,7 +225,7 @@ func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool,
 		return err == nil, err
 	}
 	err = c.denied(res)
-	if as.Heeded() && c.due.After(asked) && !c.due.After(time.Now()) {
+	if as.Used() && c.due.After(asked) && !c.due.After(time.Now()) {
 		c.next = time.Time{} // it is due already
 	}
 	return false, err

@@ -37,7 +37,7 @@ type lateNotes struct {
 func (s lateStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
 	due := time.Now()
 	if turns.IsDue(ctx) {
-		if due = turns.Heed(ctx); !due.Before(time.Now()) { // else it was not woken by a timer
+		if due = turns.UseDue(ctx); !due.Before(time.Now()) { // else it was not woken by a timer
 			time.Sleep(s.notes.by())
 		}
 	}
@@ -224,7 +224,7 @@ func TestALineCatchesUpABoundedTime(t *testing.T) {
 type lossy struct{ lateStrategy }
 
 func (s lossy) Run(ctx context.Context, r *Request) (*Result, error) {
-	if turns.IsDue(ctx) && !turns.Heed(ctx).Before(time.Now()) {
+	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
 		time.Sleep(s.notes.by())
 	}
 	return s.lateStrategy.Run(context.Background(), r)
@@ -237,7 +237,7 @@ func (s unbounded) Run(ctx context.Context, r *Request) (*Result, error) {
 	log := s.Strategy.(*SlidingLog)
 	asOf := present
 	if turns.IsDue(ctx) {
-		due := turns.Heed(ctx)
+		due := turns.UseDue(ctx)
 		if !due.Before(time.Now()) {
 			time.Sleep(s.notes.by())
 		}

@@ -312,7 +312,7 @@ func (t *Transport) takeAsOf(
 		return out, false, notSent(key, err)
 	}
 	out.Result, out.Wait = *res, res.RetryAfter(t.now())
-	return out, as.Heeded() && out.Wait == 0 && res.ExpiresAt.After(due), nil
+	return out, as.Used() && out.Wait == 0 && res.ExpiresAt.After(due), nil
 }
 
 func notSent(key string, err error) error {

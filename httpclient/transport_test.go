@@ -1004,7 +1004,7 @@ type lateStrategy struct {
 }
 
 func (s lateStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if due := turns.Heed(ctx); turns.IsDue(ctx) && !due.Before(time.Now()) {
+	if due := turns.UseDue(ctx); turns.IsDue(ctx) && !due.Before(time.Now()) {
 		time.Sleep(700 * time.Microsecond)
 	}
 	if s.lossy {

@@ -19,7 +19,7 @@ import (
 type lateLimit struct{ *weir.Limit }
 
 func (s lateLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if turns.IsDue(ctx) && !turns.Heed(ctx).Before(time.Now()) {
+	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
 		time.Sleep(700 * time.Microsecond)
 	}
 	return s.Limit.Run(ctx, r)
@@ -76,7 +76,7 @@ func TestALineOfAllKeepsItsRate(t *testing.T) {
 type atPresent struct{ lateLimit }
 
 func (s atPresent) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if turns.IsDue(ctx) && !turns.Heed(ctx).Before(time.Now()) {
+	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
 		time.Sleep(700 * time.Microsecond)
 	}
 	return s.Limit.Run(context.Background(), r)

@@ -34,9 +34,9 @@ func (c *clocks) start(here func() time.Time) {
 	c.ahead.Store(arith.Sub(0, instantOf(c.began).unixNano()))
 }
 
-// learn corrects the difference of the clocks by a reply: the server's clock was read at server,
+// observe corrects the difference of the clocks by a reply: the server's clock was read at server,
 // after a command was sent and before its reply was received.
-func (c *clocks) learn(sent, received time.Time, server instant) {
+func (c *clocks) observe(sent, received time.Time, server instant) {
 	unix := server.unixNano()
 	// The server's reading is a whole number of microseconds.
 	least := arith.Sub(int64(sent.Sub(c.began)), arith.Add(unix, int64(time.Microsecond)))
@@ -72,10 +72,10 @@ func (s *Store) read() reading {
 	return reading{&s.clocks, s.clocks.here()}
 }
 
-// learn takes the clock that a reply ends with.
-func (r reading) learn(server instant) {
+// observe takes the clock that a reply ends with.
+func (r reading) observe(server instant) {
 	if r.clocks != nil {
-		r.clocks.learn(r.now, r.clocks.here(), server)
+		r.clocks.observe(r.now, r.clocks.here(), server)
 	}
 }
 

@@ -155,7 +155,7 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 	if err != nil {
 		return nil, decision{}, err
 	}
-	now.learn(clock)
+	now.observe(clock)
 	res := &weir.Result{TotalRequests: uint64(d.total), Limit: d.own}
 	if possible {
 		res.ExpiresAt = now.local(d.at)

@@ -15,8 +15,8 @@ const MaxLate = 100 * time.Millisecond
 // instants at which they were due has the line keep its rate.
 type Due struct {
 	context.Context
-	at     time.Time
-	heeded atomic.Bool
+	at   time.Time
+	used atomic.Bool
 }
 
 type dueKey struct{}
@@ -32,8 +32,8 @@ func (d *Due) Value(key any) any {
 	return d.Context.Value(key)
 }
 
-// Heeded reports whether a decision was made as of the instant, or the nearest possible one.
-func (d *Due) Heeded() bool { return d.heeded.Load() }
+// Used reports whether a decision was made as of the instant, or the nearest possible one.
+func (d *Due) Used() bool { return d.used.Load() }
 
 // Line notes that callers wait in a line that is no queue of this package, until end: a decision
 // looks for a Due only while somebody waits.
@@ -42,17 +42,17 @@ func Line() (end func()) {
 	return func() { waiting.Add(-1) }
 }
 
-// Heed returns the instant as of which a decision is to be made, by a caller that does so; the zero
-// time stands for the present.
-func Heed(ctx context.Context) (at time.Time) {
+// UseDue returns the instant as of which to decide, for a strategy that does so. The zero time stands
+// for the present.
+func UseDue(ctx context.Context) (at time.Time) {
 	if d := find(ctx); d != nil {
-		d.heeded.Store(true)
+		d.used.Store(true)
 		at = d.at
 	}
 	return at
 }
 
-// IsDue reports whether Heed returns an instant. It is inlined: where nobody waits it costs a load.
+// IsDue reports whether UseDue returns an instant. It is inlined: where nobody waits it costs a load.
 func IsDue(ctx context.Context) bool { return Any() && find(ctx) != nil }
 
 func find(ctx context.Context) *Due {
