@@ -147,19 +147,26 @@ type lapser interface {
 // if that instance saw no failure; a failover to a replica adds what the replica lacked, likewise.
 // Leases around primary, of package near, add what is left of a block for each instance and window.
 // For strategies other than fixed windows the same holds for the period that they count, in place
-// of a window.
+// of a window. Where the windows of local and primary begin apart, by clocks that differ by a part
+// of one, an outage in which one of local's ends adds ceil(L/N) in a window of primary.
 //
 // # Work in flight
 //
 // Where both are an InFlight, the Fallback is a weir.Holder: see Acquire. What is held goes on in
 // an outage, and an instance admits more while it holds less than its share, ceil(L/N), its own
-// places of before included. So at one time
+// places of before included. So in an outage
 //
 //	in flight <= L + (N-1)*ceil(L/N)
 //
 // and L + N - 1, if no instance held more than its share when primary failed. When primary answers
-// again it knows of each place after a twelfth of its lease; of those for which it has no room any
-// more, weir.Held.Lost reports it.
+// again it knows of each place with its next renewal, after a third of its lease at most; of those
+// for which it has no room any more, weir.Held.Lost reports it. Until then it admits as many as it
+// knows to be free: after an outage that is shorter than a lease
+//
+//	in flight <= L + N*ceil(L/N)
+//
+// and after a longer one, or if primary was emptied, 2*L + (N-1)*ceil(L/N): of 10 and three
+// instances 18, 22 and 28. No instance ever has more than L.
 //
 // # What primary and local must be
 //
