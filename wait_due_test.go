@@ -38,7 +38,7 @@ func (s lateStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
 	due := time.Now()
 	if turns.IsDue(ctx) {
 		if due = turns.UseDue(ctx); !due.Before(time.Now()) { // else it was not woken by a timer
-			time.Sleep(s.notes.by())
+			time.Sleep(s.notes.by()) // of a bubble
 		}
 	}
 	res, err := s.Strategy.Run(ctx, r)
@@ -225,7 +225,7 @@ type lossy struct{ lateStrategy }
 
 func (s lossy) Run(ctx context.Context, r *Request) (*Result, error) {
 	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
-		time.Sleep(s.notes.by())
+		time.Sleep(s.notes.by()) // of a bubble
 	}
 	return s.lateStrategy.Run(context.Background(), r)
 }
@@ -239,7 +239,7 @@ func (s unbounded) Run(ctx context.Context, r *Request) (*Result, error) {
 	if turns.IsDue(ctx) {
 		due := turns.UseDue(ctx)
 		if !due.Before(time.Now()) {
-			time.Sleep(s.notes.by())
+			time.Sleep(s.notes.by()) // of a bubble
 		}
 		asOf = log.l.clock.Instant(due)
 	}

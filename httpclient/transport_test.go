@@ -1005,7 +1005,7 @@ type lateStrategy struct {
 
 func (s lateStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if due := turns.UseDue(ctx); turns.IsDue(ctx) && !due.Before(time.Now()) {
-		time.Sleep(700 * time.Microsecond)
+		time.Sleep(700 * time.Microsecond) // of a bubble
 	}
 	if s.lossy {
 		ctx = context.Background()

@@ -20,7 +20,7 @@ type lateLimit struct{ *weir.Limit }
 
 func (s lateLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
-		time.Sleep(700 * time.Microsecond)
+		time.Sleep(700 * time.Microsecond) // of a bubble
 	}
 	return s.Limit.Run(ctx, r)
 }
@@ -77,7 +77,7 @@ type atPresent struct{ lateLimit }
 
 func (s atPresent) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
-		time.Sleep(700 * time.Microsecond)
+		time.Sleep(700 * time.Microsecond) // of a bubble
 	}
 	return s.Limit.Run(context.Background(), r)
 }
