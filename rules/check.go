@@ -21,6 +21,22 @@ func (b *builder) check(d *domain, rules []*Rule) {
 	}
 }
 
+// silent warns of domains without a rate_limit if nothing else was reported that may be why.
+func (b *builder) silent() {
+	if len(b.list) > 0 {
+		return
+	}
+	ruled := make(map[string]bool)
+	for _, r := range b.set.rules {
+		ruled[r.Domain] = true
+	}
+	for _, d := range b.set.order {
+		if !ruled[d.name] && !d.emptied {
+			b.warnf(d.at, "domain '%s' has no rate_limit, and limits nothing; %s", d.name, toHaveNone)
+		}
+	}
+}
+
 // unreachable warns of nodes of a level that no request reaches because an earlier wildcard matches
 // all their values. A request whose value is the text of the pattern itself still reaches the
 // pattern, but patterns are not meant for that.

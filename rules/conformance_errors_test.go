@@ -68,7 +68,10 @@ func TestErrors(t *testing.T) {
 		{"an unknown key in a limit", in("{key: k, rate_limit: {unit: day, request_per_unit: 1}}"),
 			"config error, unknown key 'request_per_unit'; did you mean 'requests_per_unit'?"},
 		{"an unknown key without a similar one", in("{key: k, algorithm: gcra}"),
-			"r.yaml:3:14: config error, unknown key 'algorithm'\n"},
+			"r.yaml:3:14: config error, unknown key 'algorithm'; it belongs in metadata.weir of a descriptor\n"},
+		{"an unknown key like no other", in("{key: k, x: y}"),
+			"r.yaml:3:14: config error, unknown key 'x'; want one of key, value, rate_limit, descriptors, shadow_mode, " +
+				"quota_mode, detailed_metric, value_to_metric, share_threshold, metadata\n"},
 		{"a list element that is not a map", "domain: d\ndescriptors: [a]\n",
 			"r.yaml:2:15: config error, yaml file contains list of type other than map: a"},
 		{"a null list element", "domain: d\ndescriptors: [~]\n",
@@ -293,8 +296,8 @@ func TestEnvoyWarnings(t *testing.T) {
 		{"unit_multiplier",
 			in("{key: k, rate_limit: {unit: day, unit_multiplier: 2, requests_per_unit: 1}}"),
 			"refuses the key unit_multiplier"},
-		{"a second document", "domain: d\n---\ndomain: e\n",
-			"r.yaml:3:1: warning: not portable: Envoy's service reads only the first document"},
+		{"a second document", "domain: d\ndescriptors: []\n---\ndomain: e\ndescriptors: []\n",
+			"r.yaml:4:1: warning: not portable: Envoy's service reads only the first document"},
 		{"an asterisk in a key", in("{key: 'k*', " + rateLimit + "}"),
 			"treats the asterisk in key 'k*' as a wildcard"},
 		{"two descriptors with equal joined texts", in("{key: a_b, value: c, " + rateLimit +

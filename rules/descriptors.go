@@ -60,9 +60,26 @@ func (d *decoder) known(n *yaml.Node, name string, keys []string, stray func(fie
 	})
 }
 
+// secondLimit is the end of a message about a second rate_limit.
+const secondLimit = "; for a second limit, add a generic_key to the actions of another item of " +
+	"rate_limits, and a descriptor with that key"
+
+// again returns the end of a message about a key that is given twice.
+func again(key string) string {
+	if key == "rate_limit" {
+		return secondLimit
+	}
+	return ""
+}
+
 // stray reports a field that has no meaning where it is.
 func (d *decoder) stray(f field, in string, keys []string) {
-	if home := homeOf(f.name); home != "" {
+	switch home := homeOf(f.name); {
+	case home == "": // checkStray reports it
+	case f.name == "rate_limits" && in == "a descriptor":
+		d.warnf(d.at(f.key), "'rate_limits' has no effect in a descriptor: its limit is 'rate_limit', and "+
+			"the actions of all descriptors stand at the top of the file")
+	default:
 		d.warnf(d.at(f.key), "'%s' has no effect in %s; it belongs in %s", f.name, in, home)
 	}
 	d.checkStray(f, keys, 0)
@@ -72,8 +89,7 @@ func (d *decoder) stray(f field, in string, keys []string) {
 // Envoy's service does wherever they stand. keys are preferred to others as what is meant.
 func (d *decoder) checkStray(f field, keys []string, depth int) {
 	if homeOf(f.name) == "" {
-		d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name,
-			cmp.Or(suggest(f.name, keys), suggest(f.name, allKeys)))
+		d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, meantKey(f.name, keys))
 		return
 	}
 	d.portableKey(&f)
@@ -98,6 +114,19 @@ func (d *decoder) checkStray(f field, keys []string, depth int) {
 			d.checkStray(f, nil, depth+1)
 		}
 	}
+}
+
+// meantKey returns the end of a message about an unknown key. keys, if any, are those that can stand
+// in its place.
+func meantKey(name string, keys []string) string {
+	if slices.Contains(settingKeys, name) {
+		return "; it belongs in metadata.weir of a descriptor"
+	}
+	text := cmp.Or(suggest(name, keys), suggest(name, allKeys))
+	if text == "" && len(keys) > 0 {
+		return oneOf(name, keys)
+	}
+	return text
 }
 
 // checkKeys reports the keys of metadata that has no effect that are maps or lists.
@@ -169,6 +198,9 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	if isNull(n) {
 		n = &yaml.Node{Kind: yaml.MappingNode, Line: max(1, n.Line), Column: max(1, n.Column)}
 	}
+	if d.configMap(n) {
+		return doc, false
+	}
 	top := d.mapping(n, "the top of the file", rootKeys)
 	if n.Kind != yaml.MappingNode {
 		return doc, false
@@ -189,6 +221,34 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 		doc.limits = d.rateLimits(f)
 	}
 	return doc, true
+}
+
+// configMap reports a document that is a ConfigMap of Kubernetes, or another object with rules inside.
+func (d *decoder) configMap(n *yaml.Node) bool {
+	if n.Kind != yaml.MappingNode {
+		return false
+	}
+	var kind string
+	var data *yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch value := deref(n.Content[i+1]); n.Content[i].Value {
+		case "domain", "descriptors":
+			return false
+		case "kind":
+			kind = value.Value
+		case "data", "spec":
+			data = value
+		}
+	}
+	if kind == "" || data == nil {
+		return false
+	}
+	where := ""
+	if data.Kind == yaml.MappingNode && len(data.Content) > 0 && kind == "ConfigMap" {
+		where = ": the rules are in data.'" + data.Content[0].Value + "', which is to be a file of its own"
+	}
+	d.errorf(d.at(n), "this is an object of Kubernetes, of the kind %s, and no rules%s", kind, where)
+	return true
 }
 
 // descriptors reads a list of descriptors into l. path is the domain and the entries above, in
@@ -221,8 +281,8 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 	if x.key == "" && named {
 		d.errorf(x.position, "descriptor has empty key")
 	} else if same := l.add(x); same != nil {
-		d.errorf(x.position, "duplicate descriptor composite key '%s'; the first is at line %d", path,
-			same.line)
+		d.errorf(x.position, "duplicate descriptor composite key '%s'; the first is %s%s", path,
+			same.from(d.file), secondLimit)
 	}
 	if limit := in.get("rate_limit"); !limit.absent() {
 		d.rateLimit(x, limit)
@@ -301,7 +361,11 @@ func (d *decoder) rateLimit(x *node, from *field) {
 	r := &Rule{Shadow: x.shadow, Quota: x.quota, File: d.file, Line: x.line, Column: x.column, node: x}
 	r.Limit.Multiplier = 1
 	if from.value.Kind != yaml.MappingNode {
-		d.mistyped(from, "a map")
+		want := "a map"
+		if from.value.Kind == yaml.SequenceNode {
+			want += secondLimit
+		}
+		d.mistyped(from, want)
 		return
 	}
 	in := d.mapping(from.value, "rate_limit", limitKeys)
@@ -335,10 +399,27 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 			d.warnf(at, "not portable: Envoy's service refuses the unit %s", inFlightUnit)
 		}
 	case !r.Limit.Unlimited && !known:
-		d.errorf(at, "invalid rate limit unit '%s'%s", name, oneOf(name, unitNames))
+		d.errorf(at, "invalid rate limit unit '%s'%s", name, meantUnit(name))
 	case known:
 		r.Limit.Unit = u
 	}
+}
+
+// shortUnits are units by their common abbreviations in the singular.
+var shortUnits = map[string]string{"sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour",
+	"d": "day", "w": "week", "wk": "week", "mo": "month", "mon": "month", "y": "year", "yr": "year"}
+
+// meantUnit returns the end of a message about an unknown unit.
+func meantUnit(name string) string {
+	short := strings.ToLower(name)
+	unit := shortUnits[strings.TrimSuffix(short, "s")]
+	if short == "s" {
+		unit = "second"
+	}
+	if unit != "" {
+		return "; did you mean '" + unit + "'?"
+	}
+	return oneOf(name, unitNames)
 }
 
 func (d *decoder) multiplier(r *Rule, f *field) {

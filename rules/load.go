@@ -211,6 +211,7 @@ func (b *builder) finish() {
 		}
 		b.check(d, b.set.rules[from:])
 	}
+	b.silent()
 }
 
 // patterns returns, for each level down to n, the pattern whose values share a counter, or "". It

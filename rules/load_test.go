@@ -97,7 +97,8 @@ func TestMergeDomains(t *testing.T) {
 
 	_, err = (&rules.Loader{MergeDomains: true}).Load(files("1.yaml", a, "2.yaml", a))
 	assert.EqualError(t, err,
-		"2.yaml:2:15: duplicate descriptor composite key 'd.k_a*'; the first is at line 2")
+		"2.yaml:2:15: duplicate descriptor composite key 'd.k_a*'; the first is in 1.yaml, line 2; for a second "+
+			"limit, add a generic_key to the actions of another item of rate_limits, and a descriptor with that key")
 }
 
 // TestYAML uses the features of YAML beyond maps and lists.

@@ -173,7 +173,7 @@ func (d *decoder) action(n *yaml.Node) []describe.Action {
 	f := fields[0]
 	kind, ok := actionKinds[f.name]
 	if !ok {
-		d.errorf(d.at(f.key), "unknown action '%s'%s", f.name, suggest(f.name, actionNames))
+		d.errorf(d.at(f.key), "unknown action '%s'%s", f.name, meantAction(f.name))
 		return nil
 	}
 	if isNull(f.value) {
@@ -182,12 +182,33 @@ func (d *decoder) action(n *yaml.Node) []describe.Action {
 	return []describe.Action{kind.make(d.options(f.value, d.at(f.key), f.name, kind.keys...))}
 }
 
+// envoyActions are actions of Envoy about what the process of the rules does not see.
+var envoyActions = []string{"source_cluster", "destination_cluster", "dynamic_metadata", "metadata",
+	"extension"}
+
+// meantAction returns the end of a message about an unknown action.
+func meantAction(name string) string {
+	if slices.Contains(envoyActions, name) {
+		return ": it is one of Envoy, which makes its descriptors itself; without Envoy, want one of " +
+			strings.Join(actionNames, ", ")
+	}
+	return oneOf(name, actionNames)
+}
+
 // options reads the settings in keys of an action, or of a part of one, and reports the others.
 func (d *decoder) options(n *yaml.Node, at position, name string, keys ...string) *options {
 	in := d.known(n, name, keys, func(f field) {
-		d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, suggest(f.name, keys))
+		d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, settings(f.name, keys))
 	})
 	return &options{d, in, name, at}
+}
+
+// settings returns the end of a message about an unknown key of an action.
+func settings(name string, keys []string) string {
+	if len(keys) == 0 {
+		return ", which has none"
+	}
+	return oneOf(name, keys)
 }
 
 // matcherKeys are the keys of a header or query parameter matcher. The keys that end in _match are

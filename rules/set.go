@@ -80,6 +80,9 @@ func (s *Set) Version() string { return s.version }
 // All returns the rules, domain by domain in file order, parents before children.
 func (s *Set) All() iter.Seq[*Rule] { return slices.Values(s.rules) }
 
+// toHaveNone is the end of a message about a domain without a limit.
+const toHaveNone = "to have none, write \"descriptors: []\" in that domain"
+
 // Lost returns an error if next has no limit in a domain where s has some, as after a file was
 // removed, or cut after its first line. A domain of next that means it has an empty list:
 // descriptors: [].
@@ -89,8 +92,8 @@ func (s *Set) Lost(next *Set) error {
 	for _, d := range s.order {
 		now := next.domains[d.name]
 		if before[d.name] > 0 && after[d.name] == 0 && (now == nil || !now.emptied) {
-			errs = append(errs, fmt.Errorf("domain '%s' has no limit any more, of %d; to have none, "+
-				"write \"descriptors: []\" in that domain", d.name, before[d.name]))
+			errs = append(errs, fmt.Errorf("domain '%s' has no limit any more, of %d; %s",
+				d.name, before[d.name], toHaveNone))
 		}
 	}
 	return errors.Join(errs...)
@@ -115,6 +118,14 @@ func (s *Set) Warnings() []*Problem { return slices.Clone(s.warnings) }
 type position struct {
 	file         string
 	line, column int
+}
+
+// from returns the position for a message about a file.
+func (p position) from(file string) string {
+	if p.file == file {
+		return fmt.Sprintf("at line %d", p.line)
+	}
+	return fmt.Sprintf("in %s, line %d", p.file, p.line)
 }
 
 // node is a descriptor of a rules file. It is read-only after its Set is built.

@@ -51,7 +51,26 @@ func (d *decoder) syntax(err error, data []byte) {
 			at.line, at.column = locate(data, e.Mark.Index)
 		}
 	}
-	d.errorf(at, "error loading config file: %s", text)
+	d.errorf(at, "error loading config file: %s%s", text, remedy(data, at, text))
+}
+
+// remedy returns the end of a message about a syntax error: how a mistake that has such an error is
+// mended, or "".
+func remedy(data []byte, at position, text string) string {
+	lines := bytes.Split(data, []byte("\n"))
+	for n := at.line; n > 0 && n >= at.line-1 && n <= len(lines); n-- {
+		line := lines[n-1]
+		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 {
+			return "; line " + strconv.Itoa(n) + " is indented by a tab: YAML wants spaces"
+		}
+	}
+	for _, of := range []string{"mapping values are not allowed", "did not find expected key",
+		"did not find expected '-' indicator", "could not find expected ':'"} {
+		if strings.Contains(text, of) {
+			return "; indent a line by as many spaces as those of the same map or list"
+		}
+	}
+	return ""
 }
 
 // locate returns the line and column of an offset.
@@ -125,7 +144,8 @@ func (d *decoder) collect(
 			case isKey(key) && depth > 0: // the mapping itself has it, or an earlier merge
 			case isKey(key):
 				d.errorf(d.at(from.Content[i]),
-					"error loading config file: key '%s' already set in map, at line %d", key.Value, first)
+					"error loading config file: key '%s' already set in map, at line %d%s", key.Value, first,
+					again(key.Value))
 			default:
 				d.errorf(d.at(from.Content[i]), "config error, key is not of type string: %s", brief(key))
 			}

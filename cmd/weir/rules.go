@@ -75,12 +75,12 @@ func newRulesLint() *cobra.Command {
 		Short:      "Print every mistake in rules, with its file, line and column",
 		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE, and the line below it. It warns of what can be
 loaded but is probably a mistake: a rule that no request reaches, since an earlier one has all its
-values or no descriptor of the rate_limits matches it, rate_limits without a rule, a limit of 0, a
-key at the wrong level.
+values or no descriptor of the rate_limits matches it, rate_limits without a rule, a domain
+without one, a limit of 0, a key at the wrong level.
 
 The exit code is 1 if there are mistakes, and with --strict also if there are warnings.`,
 		Example: "  weir rules lint limits.yaml\n  weir rules lint --envoy --merge-domains config/",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    cli.Files("rules"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			set, found := loader.CheckFiles(paths...)
 			return printProblems(cmd, set, found, strict)
@@ -136,7 +136,12 @@ only one of them would have denied, and whose.
 
 The exit code is 1 if there are changes.`,
 		Example: "  weir rules diff limits.yaml limits.new.yaml",
-		Args:    cobra.ExactArgs(2),
+		Args: func(_ *cobra.Command, paths []string) error {
+			if len(paths) != 2 {
+				return fmt.Errorf("want two files or directories of rules, OLD and NEW, not %d", len(paths))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			old, err := loader.LoadFiles(paths[0])
 			if err != nil {
@@ -175,7 +180,7 @@ use it if the file begins with
 
   # yaml-language-server: $schema=rules.schema.json`,
 		Example: "  weir rules schema > rules.schema.json",
-		Args:    cobra.NoArgs,
+		Args:    cli.None(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := cmd.OutOrStdout().Write(rulesSchema)
 			return err

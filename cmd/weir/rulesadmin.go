@@ -62,7 +62,7 @@ Redis 2 s and a round trip for each that is reset. It goes on deciding meanwhile
 		Example: "  weir rules reset -d remote_address=192.0.2.7\n" +
 			"  weir rules reset -d tenant=acme --all\n" +
 			"  weir rules reset -d remote_address --all",
-		Args: cobra.NoArgs,
+		Args: cli.None(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case all:
@@ -105,7 +105,7 @@ func newRulesReload() *cobra.Command {
 		Short: "Make a running server load its rules again",
 		Long: `Reload makes weir serve or weir proxy load its rules again. The server keeps its counts. If the
 rules have a mistake, it keeps the old rules, and reload prints the mistakes and exits with 1.`,
-		Args: cobra.NoArgs,
+		Args: cli.None(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var loaded struct {
 				Version string

@@ -54,7 +54,7 @@ makes of it, by which actions, and then the rule, the limit and the verdict of e
 			"  weir rules explain limits.yaml " +
 			"--http 'POST /login' --header 'Plan: free' --address 192.0.2.7\n" +
 			"  weir rules explain limits.yaml --line \"$(tail -n 1 access.log)\"",
-		Args: cobra.MinimumNArgs(1),
+		Args: cli.Files("rules"),
 		RunE: f.run,
 	}
 	flags := cmd.Flags()

@@ -52,7 +52,7 @@ clock stands still.
 
 The exit code is 1 if a test fails.`,
 		Example: "  weir rules test limits.yaml --tests limits.tests.yaml",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    cli.Files("rules"),
 		RunE:    f.run,
 	}
 	cmd.Flags().StringArrayVar(&f.tests, "tests", nil, "a `file` of tests (repeatable)")

@@ -41,7 +41,7 @@ func Root(short string, commands ...*cobra.Command) *cobra.Command {
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(meant)
 	root.AddCommand(&cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version", Args: None(""),
 		Run: func(cmd *cobra.Command, _ []string) {
 			fmt.Fprintln(cmd.OutOrStdout(), "weir", root.Version)
 		},
@@ -72,6 +72,30 @@ func known(cmd *cobra.Command, args []string) error {
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(),
 		DidYouMean("", word, names))
+}
+
+// Files wants at least one file or directory of something.
+func Files(of string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, paths []string) error {
+		if len(paths) == 0 {
+			return fmt.Errorf("which %s? Name a file or a directory", of)
+		}
+		return nil
+	}
+}
+
+// None wants no arguments. instead says how a file is given.
+func None(instead string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return nil
+		case instead == "":
+			return fmt.Errorf("%s takes no arguments, such as %q: leave it out", cmd.CommandPath(), args[0])
+		}
+		return fmt.Errorf("%s takes no arguments, such as %q: did you mean %s %s?", cmd.CommandPath(), args[0],
+			instead, args[0])
+	}
 }
 
 // meant adds to the error of an unknown flag which was probably meant.

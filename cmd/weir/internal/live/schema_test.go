@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -122,6 +123,9 @@ func TestRulesSchema(t *testing.T) {
 			require.NoError(t, yaml.Load([]byte(row.file), &value))
 			file := fstest.MapFS{"r.yaml": {Data: []byte(row.file)}}
 			_, found := (&rules.Loader{}).Check(file)
+			found = slices.DeleteFunc(found, func(p *rules.Problem) bool { // of what the schema allows
+				return strings.HasSuffix(p.Message, `write "descriptors: []" in that domain`)
+			})
 			err := schema.Validate(value)
 			assert.Equal(t, len(found) == 0, err == nil, "%v, %v", found, err)
 		})

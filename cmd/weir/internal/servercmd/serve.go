@@ -79,7 +79,7 @@ func (f *serveFlags) command() *cobra.Command {
 		Long:  serveLong,
 		Example: "  weir serve --rules config/\n" +
 			"  weir serve --rules edge.yaml --grpc :8081 --redis redis://127.0.0.1:6379 --instances 2",
-		Args: cobra.NoArgs,
+		Args: cli.None("--rules"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cli.Help(cmd)
