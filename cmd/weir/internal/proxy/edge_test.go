@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,9 +121,12 @@ func TestOptionsOfTheServerAreLimited(t *testing.T) {
 	p.end(t)
 }
 
-// TestTheFirstLineSaysTheBurst has the most that each limit admits at once.
+// TestTheFirstLineSaysTheBurst has the most that each limit admits at once, and warnings of settings
+// that no limit survives.
 func TestTheFirstLineSaysTheBurst(t *testing.T) {
 	cfg := withRoutes(t, config(t, "20/4s", "30/1d:fixed", "0/1m"), "/login limit=5/1m:sliding")
+	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}
 	log := textLog(&cfg.Log)
 	p, err := New(cfg)
 	require.NoError(t, err)
@@ -134,9 +138,12 @@ func TestTheFirstLineSaysTheBurst(t *testing.T) {
 		`limit="20/4s sliding" at_once=20 `, `limit="30/1d fixed" at_once=60 `,
 		`route=/login limit="5/1m sliding" at_once=5 `,
 		`level=WARN msg="a limit admits nothing: every request is denied" limit="0/1m sliding"`,
+		`level=WARN msg="--allow has all addresses: no client is limited" range=::/0`,
+		`level=WARN msg="--trust has all addresses: every client chooses its own" range=0.0.0.0/0`,
 	} {
 		assert.Contains(t, log.String(), want)
 	}
+	assert.NotContains(t, log.String(), "10.0.0.0/8")
 	assert.NoError(t, p.close())
 }
 

@@ -406,11 +406,26 @@ func (p *Proxy) announce(front, back *server) {
 			}
 		}
 	}
+	p.warnOfRanges()
 	if p.ruled != nil {
 		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain,
 			"counting", p.ruled.counting())
 	}
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
+}
+
+// warnOfRanges warns of ranges with all addresses of IPv4 or of IPv6.
+func (p *Proxy) warnOfRanges() {
+	for _, r := range p.cfg.Allow {
+		if r.Bits() == 0 {
+			p.cfg.Log.Warn("--allow has all addresses: no client is limited", "range", r)
+		}
+	}
+	for _, r := range p.cfg.Trust {
+		if r.Bits() == 0 {
+			p.cfg.Log.Warn("--trust has all addresses: every client chooses its own", "range", r)
+		}
+	}
 }
 
 // linger is how long connections without a request are read after the listener is closed: their

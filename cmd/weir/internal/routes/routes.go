@@ -46,6 +46,9 @@ func New(all []Route, keys Keys) (*Table, error) {
 	rs.exact, rs.folded = http.NewServeMux(), http.NewServeMux()
 	capitals := false
 	for _, route := range all {
+		if err := rs.twice(route.Pattern); err != nil {
+			return nil, err
+		}
 		for _, fold := range []bool{false, true} {
 			mux := rs.exact
 			if fold {
@@ -56,8 +59,7 @@ func New(all []Route, keys Keys) (*Table, error) {
 				err = Attempt(func() { mux.Handle(pattern, http.NotFoundHandler()) })
 			}
 			if err != nil {
-				text, _, _ := strings.Cut(registered.ReplaceAllString(err.Error(), ""), "\n")
-				return nil, fmt.Errorf("route %q: %s", route.Pattern, text)
+				return nil, fmt.Errorf("route %q: %s", route.Pattern, refused(err))
 			}
 			capitals = capitals || fold && rs.given[pattern] == ""
 			rs.given[pattern] = route.Pattern
@@ -72,8 +74,33 @@ func New(all []Route, keys Keys) (*Table, error) {
 	return rs, nil
 }
 
-// registered matches what http.ServeMux says of a pattern that is of no use here: the line of this
-// package. Below the first line it gives paths as examples.
+// twice returns an error if a route has the pattern already, in whatever letter case.
+func (rs *Table) twice(pattern string) error {
+	folded, err := plainPattern(pattern, true)
+	if err != nil {
+		return nil // New reports it
+	}
+	switch before, given := rs.given[folded]; {
+	case !given:
+		return nil
+	case before == pattern:
+		return fmt.Errorf("route %q is given twice: leave one out, or give one route with all limits", pattern)
+	default:
+		return fmt.Errorf("route %q is the same as %q: leave one out, or give one route with all limits",
+			pattern, before)
+	}
+}
+
+// refused returns the text of an error of http.ServeMux without the lines of code, and with a remedy
+// in place of paths as examples.
+func refused(err error) string {
+	text, _, _ := strings.Cut(registered.ReplaceAllString(err.Error(), ""), "\n")
+	if conflict, ok := strings.CutSuffix(text, ":"); ok {
+		return conflict + "; leave one out, or make it more specific"
+	}
+	return text
+}
+
 var registered = regexp.MustCompile(` \(registered at [^)]*\)`)
 
 // elsewhere is the pattern of requests without a route.

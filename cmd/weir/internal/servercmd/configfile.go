@@ -46,12 +46,24 @@ func readConfig(cmd *cobra.Command, name string) (located func(error) error, err
 	case top == nil:
 	case top.Kind != yaml.MappingNode:
 		c.problem(top, "want a map from the names of flags to their values")
+	case hasKey(top, "descriptors"), hasKey(top, "rate_limits"): // domain is a setting, too
+		c.problem(top, "these are rules, not settings: give --rules %s", name)
 	default:
 		for i := 0; i+1 < len(top.Content); i += 2 {
 			c.set(top.Content[i], top.Content[i+1])
 		}
 	}
 	return c.located, errors.Join(c.problems...)
+}
+
+// hasKey reports whether a map has a key.
+func hasKey(n *yaml.Node, name string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
 }
 
 // located returns err as a rules.Problem: at the value of the first flag that the file set, or at
@@ -79,15 +91,19 @@ func (c *configFile) located(err error) error {
 }
 
 // document returns the content of the only document, or nil if there is none.
-func (c *configFile) document(text []byte) *yaml.Node {
+func (c *configFile) document(data []byte) *yaml.Node {
 	var docs []yaml.Node
-	if err := yaml.Load(text, &docs, yaml.WithAllDocuments()); err != nil {
+	if err := yaml.Load(data, &docs, yaml.WithAllDocuments()); err != nil {
 		at, text := &yaml.Node{Line: 1, Column: 1}, err.Error()
 		if e, ok := errors.AsType[*yaml.LoadError](err); ok {
 			text = e.Message // err repeats the place
 			if e.Mark.Line > 0 {
 				at.Line, at.Column = e.Mark.Line, e.Mark.Column
 			}
+		}
+		if lines := bytes.Split(data, []byte("\n")); at.Line <= len(lines) &&
+			bytes.HasPrefix(bytes.TrimLeft(lines[at.Line-1], " "), []byte("\t")) {
+			text += "; the line is indented by a tab: YAML wants spaces"
 		}
 		c.problem(at, "%s", strings.TrimPrefix(text, "yaml: "))
 		return nil

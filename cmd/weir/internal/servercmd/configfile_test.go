@@ -121,7 +121,7 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"route: lmit=1/1m limit=1/1m", "", `weir.yaml:1:8: route "lmit=1/1m": "lmit=1/1m" is unknown`},
 		{"route: FETCH a limit=1/1m", "", `weir.yaml:1:8: route "FETCH a": want a path that begins with a slash`},
 		{"limit: 1/1m\nroute: [/a cost=2, /a cost=3]", "",
-			`weir.yaml:2:20: route "/a": pattern "/a" conflicts with pattern "/a"`},
+			`weir.yaml:2:20: route "/a" is given twice: leave one out, or give one route with all limits`},
 		{"route: FETCH a", "", `weir.yaml:1:8: route "FETCH a": want a path that begins with a slash`},
 		{"route: GET a.example /x limit=1/1m", "", `weir.yaml:1:8: route "GET a.example /x": want a path`},
 		{"limit: 1/1m\nredis: 127.0.0.1:6379", "", `weir.yaml:2:8: --redis must be redis://`},

@@ -123,6 +123,9 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := cmp.Or(checkTries(cfg), f.checkSizes(cfg)); err != nil {
+		return err
+	}
 	cfg.Rules = f.rules
 	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
 		return &cli.FlagError{Flags: []string{"by"}, Err: err}
@@ -154,6 +157,44 @@ func fieldName(name string) (string, error) {
 		return "", fmt.Errorf("%q cannot be the name of a header", name)
 	}
 	return name, nil
+}
+
+// checkTries returns an error for a --try that shows nothing: it is another one, or a --limit that
+// no route has limits in place of.
+func checkTries(cfg *proxy.Config) error {
+	routed := slices.ContainsFunc(cfg.Routes, func(r proxy.Route) bool { return len(r.Limits) > 0 })
+	for i, try := range cfg.Try {
+		same := func(l rule.Rule) bool { return l.String() == try.String() }
+		of := ""
+		switch {
+		case slices.ContainsFunc(cfg.Try[:i], same):
+			of = "try"
+		case !routed && slices.ContainsFunc(cfg.Limits, same):
+			of = "limit"
+		default:
+			continue
+		}
+		return &cli.FlagError{Flags: []string{"try"}, Item: i,
+			Err: fmt.Errorf("--try %s is a --%s already: try another one", try, of)}
+	}
+	return nil
+}
+
+// checkSizes returns an error for a --burst or a --queue that no limit has.
+func (f *proxyFlags) checkSizes(cfg *proxy.Config) error {
+	limits := slices.Concat(cfg.Limits, cfg.Try)
+	for _, route := range cfg.Routes {
+		limits = append(limits, route.Limits...)
+	}
+	unused := func(flag string, size uint64, strategy string) error {
+		is := func(l rule.Rule) bool { return l.Strategy == strategy }
+		if size == 0 || len(limits) == 0 || slices.ContainsFunc(limits, is) {
+			return nil
+		}
+		return cli.Wrong(flag, "is for the strategy %[1]s, which no limit has: give --strategy %[1]s, or a limit "+
+			"such as 100/1m:%[1]s", strategy)
+	}
+	return cmp.Or(unused("burst", f.limit.Burst, rule.Token), unused("queue", f.limit.Queue, rule.Leaky))
 }
 
 // parsed returns what the values of a flag mean, or the error of the first that parse refuses.
