@@ -117,8 +117,12 @@ func (s *Status) String() string {
 	if s.Rule != nil {
 		by = "rule " + s.Rule.Path
 	}
-	return fmt.Sprintf("%s: %v limit, %s, %s, %d left, reset in %ds",
-		s.Code(), s.Reason, by, s.Limit.String(), s.Remaining, s.ResetSeconds())
+	left := fmt.Sprintf("%s: %v limit, %s, %s, %d left",
+		s.Code(), s.Reason, by, s.Limit.String(), s.Remaining)
+	if s.Reset == 0 { // nobody knows when work in flight ends
+		return left
+	}
+	return fmt.Sprintf("%s, reset in %ds", left, s.ResetSeconds())
 }
 
 // String describes the decision: the overall verdict and one line for each descriptor.

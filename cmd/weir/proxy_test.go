@@ -178,12 +178,15 @@ func TestStateOverARestart(t *testing.T) {
 	p = start()
 	assert.Equal(t, http.StatusOK, statusOf(t, p.front), "it serves nevertheless")
 	assert.Contains(t, p.stop(t), "state not loaded; the file is kept")
-	kept, err := os.ReadFile(state)
+	kept, err := os.ReadFile(state + ".bad-1")
 	require.NoError(t, err)
 	assert.Equal(t, damaged, kept)
 	files, err := filepath.Glob(state + "*")
 	require.NoError(t, err)
-	assert.Len(t, files, 1, "no temporary files are left")
+	assert.Len(t, files, 2, "no temporary files are left")
+	p = start()
+	assert.Equal(t, http.StatusTooManyRequests, statusOf(t, p.front), "the counts since are saved")
+	p.stop(t)
 }
 
 // TestStateOfAProcessThatIsKilled checks that a second process on a state file is refused while the

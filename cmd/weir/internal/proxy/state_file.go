@@ -21,6 +21,9 @@ type stateFile struct {
 	limiter *weir.Limiter
 	log     *slog.Logger
 	unlock  func() // lets another process use the file
+
+	bad   error  // why the file was not loaded
+	aside string // the name that it has got
 }
 
 // openState locks the file, loads it, if it exists, and saves it again, so that a file that cannot
@@ -54,12 +57,10 @@ func (s *stateFile) load() error {
 		s.log.Warn("state loaded in part", "file", s.name, "error", err.Error())
 		return nil
 	}
-	aside, failed := setAside(s.name)
-	if failed != nil {
-		return errors.Join(err, failed)
+	s.bad = err
+	if s.aside, err = setAside(s.name); err != nil {
+		return errors.Join(s.bad, err)
 	}
-	s.log.Warn("state not loaded; the file is kept under another name", "file", s.name, "kept", aside,
-		"error", err.Error())
 	return nil
 }
 
@@ -77,6 +78,10 @@ func setAside(name string) (aside string, err error) {
 // run saves the state every interval and once more when ctx has ended. A process that is killed
 // loses the counts since the last save.
 func (s *stateFile) run(ctx context.Context) {
+	if s.bad != nil {
+		s.log.Warn("state not loaded; the file is kept under another name", "file", s.name, "kept", s.aside,
+			"error", s.bad.Error())
+	}
 	s.report(s.limiter.Checkpoint(ctx, s.name, s.every, s.report))
 }
 
