@@ -11,8 +11,8 @@ import (
 // counts identifies where a Strategy counts.
 type counts = forlimits.Counts
 
-// countsOf returns where s counts. Strategies of this package count together wherever they are made,
-// and so do those of another one on one store; any other Strategy is equal to itself only.
+// countsOf returns where s counts. Strategies of this package count together wherever they are
+// made, and so do those of another one on one store; any other Strategy is equal to itself only.
 func countsOf(s Strategy) counts {
 	if of, ok := s.(keyed); ok {
 		c := countsOf(of.strategy)

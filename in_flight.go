@@ -32,8 +32,8 @@ type leasePeriod struct {
 // Duration of one key counts separately from another here too.
 //
 // The ExpiresAt of a denial is when enough leases end, as a release may come sooner. It is the zero
-// time if that needs places that are held, of which nobody knows when they are released. Reset takes
-// the leases back, and not the places that are held.
+// time if that needs places that are held, of which nobody knows when they are released. Reset
+// takes the leases back, and not the places that are held.
 //
 // It keeps one number for all the places of a caller, and about 330 bytes and 16 for each lease
 // where there are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a known

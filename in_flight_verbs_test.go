@@ -63,8 +63,8 @@ func TestEachVerbOfALimitInFlight(t *testing.T) {
 	assert.True(t, l.SlidingWindow().Limit(5, time.Minute).Allow("k"), "the control")
 }
 
-// So does what waits or decides by such a Strategy itself. A Reservation gives back, and its own Run
-// is for who does.
+// So does what waits or decides by such a Strategy itself. A Reservation gives back, and its own
+// Run is for who does.
 func TestStrategiesOfWorkInFlight(t *testing.T) {
 	l, _ := doortest.NewLimiter(t)
 	for way, s := range doortest.InFlight(t, l, l.InFlight()) {

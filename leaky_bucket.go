@@ -29,9 +29,9 @@ type LeakyBucket struct{ stateStrategy[*queue] }
 // leaks at the new rate, from a Run, a Charge or a Seed at it on.
 //
 // TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
-// In any span of one Duration at most Limit+1 requests of cost 1 leave. A line keeps its rate: where
-// a timer is late, requests leave as of the instants at which they were due, and Run returns up to
-// 100 ms after these; what is later than that is lost. A request that waits holds
+// In any span of one Duration at most Limit+1 requests of cost 1 leave. A line keeps its rate:
+// where a timer is late, requests leave as of the instants at which they were due, and Run returns
+// up to 100 ms after these; what is later than that is lost. A request that waits holds
 // 256 bytes, within the bound of [Limiter.SlidingLog].
 //
 // After a Reset the first in line may leave at once. A Refund or [Return] of what left before moves

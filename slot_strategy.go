@@ -42,7 +42,8 @@ func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
 	return res, nil
 }
 
-// asOf is that of the Limiter. Fixed windows are decided at the present: one that has ended is over.
+// asOf is that of the Limiter. Fixed windows are decided at the present: one that has ended is
+// over.
 func (s *slotStrategy) asOf(ctx context.Context) int64 {
 	if s.kind == fixedKind {
 		return present

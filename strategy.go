@@ -69,8 +69,9 @@ type Result struct {
 
 	// ExpiresAt is, for an admitted request, the end of the period: if nothing more is asked, nothing
 	// admitted so far counts from then on. For a denied one it is the earliest instant at which the
-	// same request would pass, if nothing else is admitted until then. It is the zero time if a request
-	// never can, as with a Cost over the limit, and of work in flight that counts until it is released.
+	// same request would pass, if nothing else is admitted until then. It is the zero time if a
+	// request never can, as with a Cost over the limit, and of work in flight that counts until it is
+	// released.
 	ExpiresAt time.Time
 
 	// Limit is what TotalRequests is held against where that is none of the Request: of [Tiers] and

@@ -200,7 +200,8 @@ func (c *waitCaller) arrive(ctx context.Context, id turns.ID) (admitted bool, er
 	p, peeks := c.strategy.(Peeker)
 	overLimit := 0 < c.request.Limit && c.request.Limit < c.Cost
 	switch {
-	case !queued, overLimit && (c.holds || !peeks): // the latter is denied, unless the limit is not the request's
+	case !queued, overLimit && (c.holds || !peeks):
+		// The latter is denied, unless the limit is not the request's.
 		return c.ask(ctx, c.decide)
 	case c.Cost > largest && peeks:
 		if _, err = c.ask(ctx, p.Peek); errors.Is(err, errors.ErrUnsupported) {

@@ -176,8 +176,8 @@ func broken(t *testing.T, kind lineKind, passed []passing) string {
 	return ""
 }
 
-// However late those in a line are woken, and whoever gives up: they are admitted as of the instants
-// at which they would be if nobody were late and nobody gave up.
+// However late those in a line are woken, and whoever gives up: they are admitted as of the
+// instants at which they would be if nobody were late and nobody gave up.
 func TestALineKeepsItsRate(t *testing.T) {
 	const callers = 40
 	for _, rate := range []struct {
@@ -296,8 +296,8 @@ func TestWaitIsLateByABoundedTime(t *testing.T) {
 	}
 }
 
-// leavingRate has callers in a loop of Run, and returns when they left, of a LeakyBucket of 1,000 in
-// a second on a clock.
+// leavingRate has callers in a loop of Run, and returns when they left, of a LeakyBucket of 1,000
+// in a second on a clock.
 func leavingRate(t *testing.T, cfg Config, during time.Duration) (left []passing) {
 	synctest.Test(t, func(t *testing.T) {
 		l := MustNew(t, cfg)

@@ -25,9 +25,10 @@ import (
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open
-	lost      bool         // primary has answered with less than counted, which is sent again; guarded by mu
-	number    uint64       // different for each account; set by open
-	replaced  atomic.Bool  // the caller was reset
+	// primary has answered with less than counted, which is sent again; guarded by mu
+	lost     bool
+	number   uint64      // different for each account; set by open
+	replaced atomic.Bool // the caller was reset
 
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
@@ -81,10 +82,11 @@ type count struct {
 type falling uint8
 
 const (
-	evenly      falling = iota // as far as is known
-	atOnce                     // when its window ends
-	oneByOne                   // as in a TokenBucket
-	withWindows                // as in a SlidingWindow: its window counts as a whole, the one before less and less
+	evenly   falling = iota // as far as is known
+	atOnce                  // when its window ends
+	oneByOne                // as in a TokenBucket
+	// as in a SlidingWindow: its window counts as a whole, the one before less and less
+	withWindows
 )
 
 // now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to

@@ -78,8 +78,8 @@ func TestOnCall(t *testing.T) {
 	})
 }
 
-// A server that hangs costs a caller who comes alone five timeouts, or six if the breaker opens only
-// after the next call has begun, however long they are.
+// A server that hangs costs a caller who comes alone five timeouts, or six if the breaker opens
+// only after the next call has begun, however long they are.
 func TestAFrozenServerAndOneCaller(t *testing.T) {
 	for _, timeout := range []time.Duration{50 * time.Millisecond, 300 * time.Millisecond, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

@@ -117,9 +117,10 @@ type Config struct {
 	OnCall func(took time.Duration, err error)
 
 	// OnChange is called after each change of a breaker's state, OnError with each error of primary
-	// that callers do not see, and with ErrLost. They run outside of every lock, possibly concurrently,
-	// and should be fast. Panics are dropped (Stats.Panics). Without OnChange slog.Default gets a line
-	// when a breaker opens or closes, and without OnError one for ErrLost: at most one a second each.
+	// that callers do not see, and with ErrLost. They run outside of every lock, possibly
+	// concurrently, and should be fast. Panics are dropped (Stats.Panics). Without OnChange
+	// slog.Default gets a line when a breaker opens or closes, and without OnError one for ErrLost: at
+	// most one a second each.
 	OnChange func(Change)
 	OnError  func(error)
 

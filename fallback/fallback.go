@@ -173,10 +173,10 @@ type lapser interface {
 // Two strategies of one algorithm, whose Results have instants of one clock. Local gets the request
 // with its share of the Limit. A local with limits of its own (see Config.OwnLimits; also the burst
 // of a token bucket) must be made with its share of them. Local must be a weir.Refunder to count
-// the calls of primary under way. It decides for one caller at a time, and calls of primary for that caller
-// begin when it has decided: it must not wait, as a weir.LeakyBucket does. A primary that ignores
-// its context costs a goroutine for each call that hangs, until the breaker opens, and then for
-// each probe, which become rarer.
+// the calls of primary under way. It decides for one caller at a time, and calls of primary for
+// that caller begin when it has decided: it must not wait, as a weir.LeakyBucket does. A primary
+// that ignores its context costs a goroutine for each call that hangs, until the breaker opens, and
+// then for each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	if part := cfg.Partition; part != nil {
 		cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }

@@ -102,12 +102,12 @@ func (v *visit) byStep() {
 // learn records c, the count of an answer of now to a call that brought b; whole is false if it is
 // no count of a period. A count that is too low is not recorded: the next call brings the last one,
 // as after a failure. If primary is not raised to that, another instance has taken something back.
-// learn returns the count that primary had lost and has again, or 0. The account is locked.
-func (v *visit) learn(b *weir.Backlog, c count, now time.Time, whole bool) (restored uint64) {
+// note returns the count that primary had lost and has again, or 0. The account is locked.
+func (v *visit) note(b *weir.Backlog, c count, now time.Time, whole bool) (restored uint64) {
 	a, brought := v.a, b != nil && b.Counted != nil
 	comparable := !v.blind.Load() && a.back.noneSince(v.changes, now)
 	switch {
-	case a.lost && !(brought && comparable):
+	case a.lost && (!brought || !comparable):
 		return 0
 	case a.lost:
 		if !v.below(&c, &a.counted, now) {
@@ -120,7 +120,8 @@ func (v *visit) learn(b *weir.Backlog, c count, now time.Time, whole bool) (rest
 		a.counted.changes = a.back.changes
 		c.changes = a.back.changes
 	case !comparable || brought:
-	case v.known.changes == v.changes && now.Sub(v.began) <= v.cfg.Timeout && v.below(&c, &v.known, now):
+	case v.known.changes == v.changes && now.Sub(v.began) <= v.cfg.Timeout &&
+		v.below(&c, &v.known, now):
 		a.lost = true
 		return 0
 	case a.counted.changes == v.changes && a.counted.falls == atOnce && v.below(&c, &a.counted, now):

@@ -30,8 +30,8 @@ func counting() map[string]strategyOf {
 }
 
 // A primary that loses counts without a failed call is raised to them by the next one: what each
-// loss adds to the limit is a call of each instance, and what the first to call has not seen. The negative
-// control, a primary that remembers nothing of what was taken back, is not raised.
+// loss adds to the limit is a call of each instance, and what the first to call has not seen. The
+// negative control, a primary that remembers nothing of what was taken back, is not raised.
 func TestCountsThatAreLostWithoutAFailedCall(t *testing.T) {
 	for name, row := range map[string]struct {
 		instances int
@@ -197,10 +197,10 @@ func TestNoCountIsTakenForLost(t *testing.T) {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				for seed := range uint64(slow.N(20, 100, 1000)) {
-					suspected, losses, raised := normal(t, seed, of, to, false)
+					suspected, losses, _ := normal(t, seed, of, to, false)
 					require.Zero(t, suspected, "seed %d", seed)
 					require.Zero(t, losses, "seed %d", seed)
-					_, _, raised = normal(t, seed, of, to, true)
+					_, _, raised := normal(t, seed, of, to, true)
 					require.Zero(t, raised, "seed %d, with refunds", seed)
 				}
 			})

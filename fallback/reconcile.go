@@ -86,10 +86,11 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) (
 	}
 	v.arrive(res.Allowed())
 	v.caughtUp(b)
-	possible, fresh := res.Allowed() || !res.ExpiresAt.IsZero(), res.Allowed() || b != nil || !v.repeats
+	possible := res.Allowed() || !res.ExpiresAt.IsZero()
+	fresh := res.Allowed() || b != nil || !v.repeats
 	if possible && fresh && end.After(now) {
 		c := count{res.TotalRequests, v.began, end, v.r.Limit, v.changes, falls}
-		restored = v.learn(b, c, now, falls == atOnce || res.Allowed())
+		restored = v.note(b, c, now, falls == atOnce || res.Allowed())
 	}
 	if seeds && a.debts.Owed(now) == 0 {
 		a.sharing.hold(n, end)

@@ -273,7 +273,8 @@ func (s *server) lost(partition string, counted uint64) {
 		s.report(fmt.Errorf("%w: raised to %d", ErrLost, counted))
 		return
 	}
-	s.log(&s.lossesLogged, slog.LevelWarn, ErrLost.Error(), partition, slog.Uint64("raised_to", counted))
+	s.log(&s.lossesLogged, slog.LevelWarn, ErrLost.Error(), partition,
+		slog.Uint64("raised_to", counted))
 }
 
 // log writes a record to the default logger, at most one a second of each kind.

@@ -34,7 +34,8 @@ func TestNewRefusesUnlikeSides(t *testing.T) {
 	hours := func(n uint64) weir.Tier { return weir.Tier{Limit: n, Duration: time.Hour} }
 	limit := func(n uint64, d time.Duration) weir.Strategy { return here.SlidingWindow().Limit(n, d) }
 	all := func(a, b uint64) weir.Strategy {
-		return limits.All(here.FixedWindow().Limit(a, time.Minute), here.FixedWindow().Limit(b, time.Hour))
+		return limits.All(here.FixedWindow().Limit(a, time.Minute),
+			here.FixedWindow().Limit(b, time.Hour))
 	}
 	own := weirtest.DenyAll()
 	for name, row := range map[string]struct {

@@ -20,8 +20,8 @@ type Stats struct {
 	// local decided. What primary counted when its answer came is no debt.
 	ShortDeadlines uint64
 
-	// Counts that primary had lost though no call of it failed, as the next answer showed, and to which
-	// it was raised again. A refund of another instance may be counted here by mistake.
+	// Counts that primary had lost though no call of it failed, as the next answer showed, and to
+	// which it was raised again. A refund of another instance may be counted here by mistake.
 	Losses uint64
 
 	Reconciled uint64 // cost that local admitted and primary was charged with

@@ -47,8 +47,8 @@ type Config struct {
 	//
 	// It is decided with Policies, before those whose Strategy is as near: a request that it denies is
 	// not counted by them, and one that they deny keeps no place. The client may retry after a second,
-	// since a place may be free at any time: a Result has the zero ExpiresAt, or when a lease ends. The
-	// zero value: no bound.
+	// since a place may be free at any time: a Result has the zero ExpiresAt, or when a lease ends.
+	// The zero value: no bound.
 	Concurrency Policy
 
 	// CostFunc returns the cost of a request in every policy; 0 counts as 1. nil: 1.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirgo/weir/internal/doors/clientaddr"
 	"github.com/weirgo/weir/internal/core/throttle"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
 // peersChecked is how many requests a middleware looks at before it takes it that clients connect

@@ -188,8 +188,9 @@ func TestJitterOnlyAddsDelay(t *testing.T) {
 	}
 }
 
-// A guard for all requests and one for a route send the fields of one limit, that which binds: those
-// of a guard around it, or of a middleware that is no guard, are replaced, or stay, as a whole.
+// A guard for all requests and one for a route send the fields of one limit, that which binds:
+// those of a guard around it, or of a middleware that is no guard, are replaced, or stay, as a
+// whole.
 func TestLegacyHeadersOfNestedGuards(t *testing.T) {
 	in := func(s int64) string { return strconv.FormatInt(noon.Unix()+s, 10) }
 	const second = time.Second

@@ -44,7 +44,8 @@ func TestWorkInFlightIsNoPolicy(t *testing.T) {
 	}
 }
 
-// A LimitFunc chooses at the call: a limit in flight decides nothing there, and no FailOpen opens it.
+// A LimitFunc chooses at the call: a limit in flight decides nothing there, and no FailOpen opens
+// it.
 func TestWorkInFlightIsNoPlan(t *testing.T) {
 	l := newLimiter(t, at(noon))
 	for name, s := range doortest.InFlight(t, l, l.InFlight()) {

@@ -18,9 +18,9 @@ import (
 // the strategies of limits are.
 //
 // It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
-// It panics without limits, if two of them cannot give back, and if two of them are equal: a request
-// would take from one count twice. One that waits decides last if it stands last, and the others are
-// in process.
+// It panics without limits, if two of them cannot give back, and if two of them are equal: a
+// request would take from one count twice. One that waits decides last if it stands last, and the
+// others are in process.
 func All(limits ...*weir.Limit) *weir.Limit {
 	if len(limits) == 0 {
 		panic("limits: All of no limits")

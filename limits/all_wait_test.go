@@ -56,7 +56,8 @@ func passesInASecond(t *testing.T, waits func(l *weir.Limiter) func(context.Cont
 
 func TestALineOfAllKeepsItsRate(t *testing.T) {
 	all := func(l *weir.Limiter) *weir.Limit {
-		return limits.All(l.TokenBucket(1).Limit(1000, time.Second), l.SlidingLog().Limit(500, time.Second/2),
+		return limits.All(l.TokenBucket(1).Limit(1000, time.Second),
+			l.SlidingLog().Limit(500, time.Second/2),
 			l.LeakyBucket(0).Limit(1000, time.Second), l.FixedWindow().Limit(5000, time.Second))
 	}
 	assert.InDelta(t, 1000, passesInASecond(t, func(l *weir.Limiter) func(context.Context, string) error {

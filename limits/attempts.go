@@ -22,13 +22,13 @@ type Attempts []Attempt
 //
 // Attempts that Look, and those for costs that are known Afterwards, come first, on one key in
 // order; what these count stands, whatever follows. Then limits in this process are peeked at,
-// unless there is only one. Then the others decide, those of one [Batcher.Store] together, and those
-// in this process after them. So what is denied takes nothing from other requests, but for those
-// that come between the steps: a count may be too high for the time of a round trip, and never too
-// low. A Strategy that cannot give back decides last.
+// unless there is only one. Then the others decide, those of one [Batcher.Store] together, and
+// those in this process after them. So what is denied takes nothing from other requests, but for
+// those that come between the steps: a count may be too high for the time of a round trip, and
+// never too low. A Strategy that cannot give back decides last.
 //
-// The time that it takes grows with the number of Attempts. Of many, it looks at ctx after every 64,
-// and fails once that has ended; costs that are known Afterwards are counted all the same.
+// The time that it takes grows with the number of Attempts. Of many, it looks at ctx after every
+// 64, and fails once that has ended; costs that are known Afterwards are counted all the same.
 func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, !turns.IsDue(ctx) // else the strategies decide as of an instant
 	for i := range l {

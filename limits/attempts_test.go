@@ -86,8 +86,8 @@ func TestAnErrorIsToleratedOnce(t *testing.T) {
 	assert.Equal(t, 100, asked)
 }
 
-// After a denial, a store that fails is peeked at in one call, which is not repeated for each of its
-// limits.
+// After a denial, a store that fails is peeked at in one call, which is not repeated for each of
+// its limits.
 func TestAStoreThatFailsIsPeekedAtOnce(t *testing.T) {
 	l := standing(t)
 	store := &batchStore{err: errors.New("down")}

@@ -126,8 +126,8 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	assert.Equal(t, []string{"run far", "run broken", "refund far"}, calls)
 }
 
-// Two Attempts on one count, as of an Envoy that asks for one descriptor twice, are admitted if both
-// fit.
+// Two Attempts on one count, as of an Envoy that asks for one descriptor twice, are admitted if
+// both fit.
 func TestTakeTwiceOnOneCount(t *testing.T) {
 	s := standing(t).FixedWindow()
 	attempts := limits.Attempts{limits.NewAttempt(s), limits.NewAttempt(s)}

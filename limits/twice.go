@@ -22,8 +22,8 @@ func (l Attempts) checkCounts() error {
 	if j == 0 {
 		return nil
 	}
-	return fmt.Errorf("limits: %d and %d, %s and %s, are on one count, from which a request takes once: "+
-		"leave one out, or give it a name of its own by .Named(…): %w", i, j, l[i].name(), l[j].name(),
+	return fmt.Errorf("limits: %d and %d, %s and %s, are on one count, from which a request takes "+
+		"once: leave one out, or give it a name of its own by .Named(…): %w", i, j, l[i].name(), l[j].name(),
 		weir.ErrLimit)
 }
 

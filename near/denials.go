@@ -19,8 +19,8 @@ type DenialsConfig struct {
 	// there are too many, one that was not repeated for long goes. Default DefaultDenials.
 	Size int
 
-	// Skew is how far off the wrapped strategy's instants may be by Now, on Redis up to a round trip: a
-	// denial ends that much before the instant it states. Default DefaultSkew; negative: not at all.
+	// Skew is how far off the wrapped strategy's instants may be by Now, on Redis up to a round trip:
+	// a denial ends that much before the instant it states. Default DefaultSkew; negative: not at all.
 	Skew time.Duration
 
 	// Now is the clock. Default time.Now.

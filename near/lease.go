@@ -32,8 +32,8 @@ type LeaseConfig struct {
 	// 1 it does not know, and Instances holds.
 	InstancesFunc func() int
 
-	// Skew is how far off the wrapped strategy's instants may be by Now, on Redis up to a round trip: a
-	// lease ends that much before its window. Durations should be many times as long. Default
+	// Skew is how far off the wrapped strategy's instants may be by Now, on Redis up to a round trip:
+	// a lease ends that much before its window. Durations should be many times as long. Default
 	// DefaultSkew; negative: not at all.
 	Skew time.Duration
 
@@ -67,9 +67,9 @@ type Leases struct {
 type Lapser interface {
 	// Lapse returns until when cost that was admitted for r can be used, if its Result had this
 	// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
-	// r.Duration. Otherwise the hits lapse one after the other, as their tokens flow in again: the last
-	// at until, and each of the others sooner than the next by each. It reports false if the cost is
-	// only for r, at once.
+	// r.Duration. Otherwise the hits lapse one after the other, as their tokens flow in again: the
+	// last at until, and each of the others sooner than the next by each. It reports false if the cost
+	// is only for r, at once.
 	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 

@@ -84,8 +84,8 @@ func (c *call) prepare(op limits.Op) {
 		c.args = on(args, key)
 	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else nothing is to give back
 		c.script = c.script.load().takingBack
-		c.args = on(append(append(args, c.now.refunded(taken.ExpiresAt, r.Duration)...), ""), key, resetKey,
-			backKey)
+		args = append(args, c.now.refunded(taken.ExpiresAt, r.Duration)...)
+		c.args = on(append(args, ""), key, resetKey, backKey)
 	}
 }
 

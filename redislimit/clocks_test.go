@@ -231,7 +231,7 @@ type apartTrace struct {
 	key             int
 	last            [2]*weir.Result // of an admission of 1 since the clock was set, or nil
 	at              []time.Time     // of the admissions since then, by the server's clock
-	set             bool            // the clock was, since the key is used: it may have counts of later
+	set             bool            // the clock was, since the key is used: it may count of later
 	denied, refunds int
 }
 

@@ -193,8 +193,8 @@ func TestDebtsOfANamedBucketOutlastItsDuration(t *testing.T) {
 	}
 }
 
-// Keys of up to 1024 bytes count apart under every name, by every strategy, alone, behind a fallback
-// and in near.
+// Keys of up to 1024 bytes count apart under every name, by every strategy, alone, behind a
+// fallback and in near.
 func TestLimitsTakeKeysOf1024BytesUnderEveryName(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})

@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// The cost of a refund to the server is bounded, however long the log is: make verify measures it. It
-// is exact for recent hits and ignores old ones.
+// The cost of a refund to the server is bounded, however long the log is: make verify measures it.
+// It is exact for recent hits and ignores old ones.
 func TestRefundOfALongLog(t *testing.T) {
 	hits := slow.N(2_000, 8_000, 100_000)
 	server := redistest.Start(t)

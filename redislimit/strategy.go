@@ -108,7 +108,8 @@ func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return err
 	}
 	now := s.store.read()
-	return s.takeBack(ctx, key, append(append(args, now.refunded(taken.ExpiresAt, r.Duration)...), ""), now)
+	args = append(args, now.refunded(taken.ExpiresAt, r.Duration)...)
+	return s.takeBack(ctx, key, append(args, ""), now)
 }
 
 // Seed raises the count of r.Key to counted.TotalRequests. It never lowers it, and does nothing
@@ -149,7 +150,8 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 	now reading) (*weir.Result, decision, error) {
 	d, err := s.protocol.answer(r, v)
 	clock := s.script.clock(v)
-	if err == nil && (!clock.valid() || possible && d.allowed && (d.total > d.limit || d.total < cost(r))) {
+	impossible := possible && d.allowed && (d.total > d.limit || d.total < cost(r))
+	if err == nil && (impossible || !clock.valid()) {
 		err = strange(v)
 	}
 	if err != nil {

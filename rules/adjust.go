@@ -82,7 +82,9 @@ type entries interface {
 
 // refundEntries refunds a's hits to a log, the newest entries first. Of a log that a request gives
 // back to more than once, the entries are listed once.
-func (c *call) refundEntries(ctx context.Context, a *ask, log entries, req weir.Request) (err error) {
+func (c *call) refundEntries(
+	ctx context.Context, a *ask, log entries, req weir.Request,
+) (err error) {
 	of := listed{a.strategy, req.Key, req.Duration}
 	hits, ok := c.logs[of]
 	if !ok {

@@ -172,7 +172,8 @@ func (s *remote) Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error) 
 	return nil, nil
 }
 
-// cost returns the time of a decision on n descriptors: the least of some, which no other load delays.
+// cost returns the time of a decision on n descriptors: the least of some, which no other load
+// delays.
 func (c costly) cost(t testing.TB, set *rules.Set, n int) (least time.Duration) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)

@@ -116,8 +116,8 @@ func (d *decoder) checkStray(f field, keys []string, depth int) {
 	}
 }
 
-// meantKey returns the end of a message about an unknown key. keys, if any, are those that can stand
-// in its place.
+// meantKey returns the end of a message about an unknown key. keys, if any, are those that can
+// stand in its place.
 func meantKey(name string, keys []string) string {
 	if slices.Contains(settingKeys, name) {
 		return "; it belongs in metadata.weir of a descriptor"
@@ -223,7 +223,8 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	return doc, true
 }
 
-// configMap reports a document that is a ConfigMap of Kubernetes, or another object with rules inside.
+// configMap reports a document that is a ConfigMap of Kubernetes, or another object with rules
+// inside.
 func (d *decoder) configMap(n *yaml.Node) bool {
 	if n.Kind != yaml.MappingNode {
 		return false

@@ -66,8 +66,8 @@ func arrowsOf(dir, path string) (map[arrow]int, error) {
 }
 
 // bestOrder returns the files so that few arrows run back, to a file before the one they are of,
-// and those that do. It moves one file at a time where that helps, and behind others where it does no
-// harm, from the order by how much is used of each, so the result is a bound: a better order may
+// and those that do. It moves one file at a time where that helps, and behind others where it does
+// no harm, from the order by how much is used of each, so the result is a bound: a better order may
 // exist.
 func bestOrder(arrows map[arrow]int) (order []string, back []arrow) {
 	used := map[string]int{}

@@ -28,8 +28,8 @@ func (p *failing) Renew(context.Context) (bool, error) {
 
 func (p *failing) Release(context.Context) error { return nil }
 
-// After one error a place is renewed again in a twelfth of its lease, not in a third, and after that
-// in a third.
+// After one error a place is renewed again in a twelfth of its lease, not in a third, and after
+// that in a third.
 func TestARenewalFollowsAnErrorSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &failing{begin: time.Now(), fails: []bool{false, true, true}}

@@ -307,7 +307,8 @@ func TestWordsOfOneEpochAreSeenTogether(t *testing.T) {
 }
 
 // Every slot that a removed bucket had gets another generation, those with parts of its ID too: a
-// search that is late may still read them. A chunk with a slot whose generations are used up is closed.
+// search that is late may still read them. A chunk with a slot whose generations are used up is
+// closed.
 func TestRemovedPartsOfAnIDGetAnotherGeneration(t *testing.T) {
 	p := PeriodOf(2, 1000, 0)
 	id := strings.Repeat("long", 250)

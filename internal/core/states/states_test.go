@@ -206,8 +206,8 @@ func TestExpirySeesUsesDuringASweep(t *testing.T) {
 	}), "control: noted before earliest")
 }
 
-// A reclaim leaves an entry that a call has made and not locked yet, for else that call would have to
-// make it again, and another reclaim could remove it again. A sweep removes one that stays so.
+// A reclaim leaves an entry that a call has made and not locked yet, for else that call would have
+// to make it again, and another reclaim could remove it again. A sweep removes one that stays so.
 func TestAnEntryUnderConstructionIsNotReclaimed(t *testing.T) {
 	now := int64(time.Hour)
 	tab, r := newTable(&now, 2) // of one shard

@@ -42,8 +42,8 @@ func Line() (end func()) {
 	return func() { waiting.Add(-1) }
 }
 
-// UseDue returns the instant as of which to decide, for a strategy that does so. The zero time stands
-// for the present.
+// UseDue returns the instant as of which to decide, for a strategy that does so. The zero time
+// stands for the present.
 func UseDue(ctx context.Context) (at time.Time) {
 	if d := find(ctx); d != nil {
 		d.used.Store(true)
@@ -52,7 +52,8 @@ func UseDue(ctx context.Context) (at time.Time) {
 	return at
 }
 
-// IsDue reports whether UseDue returns an instant. It is inlined: where nobody waits it costs a load.
+// IsDue reports whether UseDue returns an instant. It is inlined: where nobody waits it costs a
+// load.
 func IsDue(ctx context.Context) bool { return Any() && find(ctx) != nil }
 
 func find(ctx context.Context) *Due {

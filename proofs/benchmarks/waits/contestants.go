@@ -21,7 +21,9 @@ type contestant struct {
 
 var always = context.Background()
 
-var rival = contestant{"x/time/rate, burst 1", func(_ context.Context, _ *weir.Limiter, n int) func() error {
+var rival = contestant{"x/time/rate, burst 1", func(
+	_ context.Context, _ *weir.Limiter, n int,
+) func() error {
 	l := rate.NewLimiter(rate.Limit(n), 1)
 	return func() error { return l.Wait(always) }
 }}
@@ -55,7 +57,9 @@ var contestants = []contestant{
 	{"SlidingLog", func(_ context.Context, l *weir.Limiter, n int) func() error {
 		return waits(l.SlidingLog().Limit(uint64(n), time.Second))
 	}},
-	{"All of TokenBucket(1) and SlidingLog", func(_ context.Context, l *weir.Limiter, n int) func() error {
+	{"All of TokenBucket(1) and SlidingLog", func(
+		_ context.Context, l *weir.Limiter, n int,
+	) func() error {
 		return waits(limits.All(l.TokenBucket(1).Limit(uint64(n), time.Second),
 			l.SlidingLog().Limit(uint64(n), time.Second)))
 	}},
@@ -73,7 +77,9 @@ var calls = []contestant{
 			return nil
 		}
 	}},
-	{"Limit.Wait", func(_ context.Context, l *weir.Limiter, n int) func() error { return waits(tokens(l, n)) }},
+	{"Limit.Wait", func(_ context.Context, l *weir.Limiter, n int) func() error {
+		return waits(tokens(l, n))
+	}},
 	{"Wait of the Limit", func(_ context.Context, l *weir.Limiter, n int) func() error {
 		m, r := tokens(l, n), &weir.Request{Key: "upstream"}
 		return func() error {
@@ -81,7 +87,9 @@ var calls = []contestant{
 			return err
 		}
 	}},
-	{"Limit.Wait while others wait elsewhere", func(ctx context.Context, l *weir.Limiter, n int) func() error {
+	{"Limit.Wait while others wait elsewhere", func(
+		ctx context.Context, l *weir.Limiter, n int,
+	) func() error {
 		busy := l.TokenBucket(1).Limit(1, 24*time.Hour)
 		for range 2 { // the second one waits
 			go func() { _ = busy.Wait(ctx, "busy") }()

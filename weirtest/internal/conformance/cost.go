@@ -43,7 +43,8 @@ func exact(s *suite) {
 }
 
 // exactForOne has two callers run a request at one instant of which one fits, with many keys, every
-// second of them known before. A strategy that reads a count and then writes it admits both for some.
+// second of them known before. A strategy that reads a count and then writes it admits both for
+// some.
 func (s *suite) exactForOne() {
 	limit := slices.Max(s.Limits)
 	most := s.Burst(limit)

@@ -27,15 +27,15 @@ func runs(s *suite) {
 	}
 }
 
-// readsClock checks that a Result is by the suite's clock, and not by the real one, which is decades
-// ahead of it.
+// readsClock checks that a Result is by the suite's clock, and not by the real one, which is
+// decades ahead of it.
 func readsClock(s *suite) {
 	s.try(func(tr *trial) {
 		res, now, real := tr.run(s.request(s.Limits[0])), tr.clock.Now(), time.Now()
 		if at := res.ExpiresAt; !at.IsZero() && at.Sub(real).Abs() < at.Sub(now).Abs() {
 			panic(&failure{message: "the strategy does not read the clock that newStrategy is given: " +
-				"ExpiresAt is " + at.UTC().Format(time.DateTime) + ", by the real clock, and that clock is at " +
-				now.UTC().Format(time.DateTime)})
+				"ExpiresAt is " + at.UTC().Format(time.DateTime) + ", by the real clock, and that " +
+				"clock is at " + now.UTC().Format(time.DateTime)})
 		}
 	})
 }

@@ -353,8 +353,8 @@ func (s *hasty) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow, TotalRequests: n + max(r.Cost, 1), ExpiresAt: expires}, nil
 }
 
-// A race is found without the race detector and without a pause of the strategy's own, if that reads
-// the clock after the count or under a lock; if before, as far as two processors are free.
+// A race is found without the race detector and without a pause of the strategy's own, if that
+// reads the clock after the count or under a lock; if before, as far as two processors are free.
 func TestRacesWithoutAPauseAreFound(t *testing.T) {
 	rounds := slow.N(3, 20, 200)
 	found := func(of Factory) (n int) {

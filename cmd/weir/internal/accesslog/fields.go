@@ -37,8 +37,9 @@ func (f Field) IsForwarded() bool {
 }
 
 // servers are words in the names of fields whose addresses are not those of clients.
-var servers = []string{"upstream", "server", "backend", "local", "target", "destination", "dest", "dst",
-	"origin", "node", "pod", "service", "listen", "bind", "hostname", "authority", "version", "s"}
+var servers = []string{"upstream", "server", "backend", "local", "target", "destination", "dest",
+	"dst", "origin", "node", "pod", "service", "listen", "bind", "hostname", "authority", "version",
+	"s"}
 
 // IsServer reports whether the field has the name of one with the address of a server.
 func (f Field) IsServer() bool {

@@ -9,10 +9,10 @@ import (
 // forwardedNames are the folded names of fields with the address of the client behind the peer, the
 // most trustworthy first: a proxy appends to X-Forwarded-For, and others only pass on the rest. An
 // asterisk stands for any text.
-var forwardedNames = []string{"*forwardedfor", "xff", "forwarded", "*connectingip*", "*connectionip",
-	"trueclientip", "*vieweraddress", "*client*ip", "*real*ip*", "*externaladdress", "*client*addr",
-	"*client*address", "*forwardedip", "*forwardedaddr*", "*userip", "*socketip", "originatingip",
-	"cdnsrcip", "proxyprotocoladdr", "fwd"}
+var forwardedNames = []string{"*forwardedfor", "xff", "forwarded", "*connectingip*",
+	"*connectionip", "trueclientip", "*vieweraddress", "*client*ip", "*real*ip*", "*externaladdress",
+	"*client*addr", "*client*address", "*forwardedip", "*forwardedaddr*", "*userip", "*socketip",
+	"originatingip", "cdnsrcip", "proxyprotocoladdr", "fwd"}
 
 // otherNames are folded names that the ones above match, of a proxy, of a port or of a server.
 var otherNames = []string{"*upstream*", "*server*", "*backend*", "*remoteaddr", "*port", "*local*"}

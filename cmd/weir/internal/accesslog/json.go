@@ -86,7 +86,7 @@ func (p *Parser) below(n *node) error {
 
 // foldable parses the value of a key that is in no map, and may be a name of a forwarded address.
 func (p *Parser) foldable(key []byte, first byte) error {
-	text, err := p.json.text, error(nil)
+	text := p.json.text
 	if first == '[' {
 		text = p.json.list
 	}
@@ -97,8 +97,8 @@ func (p *Parser) foldable(key []byte, first byte) error {
 	return err
 }
 
-// fold stores a forwarded address under a name in any spelling, behind those of the map. Other fields
-// than X-Forwarded-For must have an address.
+// fold stores a forwarded address under a name in any spelling, behind those of the map. Other
+// fields than X-Forwarded-For must have an address.
 func (p *Parser) fold(key, text []byte) {
 	rank, known := p.ranks[string(key)]
 	if !known {

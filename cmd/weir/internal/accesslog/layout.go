@@ -184,7 +184,8 @@ func (t part) join(next part) (joined *part, ok bool) {
 		t.ported = true // $remote_addr:$remote_port or %h:%{remote}p
 	case len(t.until) > 0:
 		return nil, true
-	case next.kind == kindNone && (t.kind == kindPath || t.kind == kindNone): // $uri$is_args$args or %U%q
+	case next.kind == kindNone && (t.kind == kindPath || t.kind == kindNone):
+		// $uri$is_args$args or %U%q
 	case next.kind == kindPath && t.kind == kindNone: // $host$request_uri
 		t, t.hosted = next, true
 	default:

@@ -192,7 +192,8 @@ func text(domains ...string) (all string) {
 	return all
 }
 
-// flood is an xDS server that answers each refusal at once by another version with the same mistake.
+// flood is an xDS server that answers each refusal at once by another version with the same
+// mistake.
 type flood struct {
 	discovery.UnimplementedAggregatedDiscoveryServiceServer
 	sent atomic.Int64

@@ -20,8 +20,8 @@ type Config struct {
 	Loader rules.Loader
 	Engine rules.Config
 
-	// AllowEmpty accepts a set without any limit from a server in place of one with limits. Files say so
-	// themselves: see rules.Set.Lost.
+	// AllowEmpty accepts a set without any limit from a server in place of one with limits. Files say
+	// so themselves: see rules.Set.Lost.
 	AllowEmpty bool
 
 	// Check returns an error for valid rules that cannot be used here. Nil accepts all rules.

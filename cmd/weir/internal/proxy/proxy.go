@@ -111,8 +111,9 @@ func (c *Config) start() (*Proxy, error) {
 
 // proxy returns a Proxy of this configuration without its handlers.
 func (c *Config) proxy(of *process) *Proxy {
-	return &Proxy{drop: plainSet(c.Strip), pass: plainSet(c.Pass), process: of, cfg: *c, ip: c.ip(), routes: c.routes,
-		routed: make(map[string]*routed)}
+	return &Proxy{
+		drop: plainSet(c.Strip), pass: plainSet(c.Pass), process: of, cfg: *c, ip: c.ip(),
+		routes: c.routes, routed: make(map[string]*routed)}
 }
 
 // build makes what the process keeps, and then the handlers.

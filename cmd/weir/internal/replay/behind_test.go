@@ -240,7 +240,8 @@ func TestOtherFieldsAreNoClients(t *testing.T) {
 	}
 }
 
-// TestTrustOfSomeProxies: a proxy that is not trusted, behind one that is, is not the client either.
+// TestTrustOfSomeProxies: a proxy that is not trusted, behind one that is, is not the client
+// either.
 func TestTrustOfSomeProxies(t *testing.T) {
 	var b strings.Builder
 	for i := range 120 {

@@ -52,7 +52,8 @@ func (r *run) doubts() (all []string) {
 
 func (r *run) byAddress() bool { return r.cfg.By == ByIP || r.cfg.By == ByIPPath }
 
-// doubts returns sentences about proxies in front of this server. trusts is set if some are trusted.
+// doubts returns sentences about proxies in front of this server. trusts is set if some are
+// trusted.
 func (in *inspection) doubts(trusts bool) (all []string) {
 	after := in.most(in.ports.n) && !in.ports.mixed
 	if after && trusts {
@@ -69,8 +70,8 @@ func (in *inspection) doubts(trusts bool) (all []string) {
 		all = append(all, "most requests come from proxies that are not trusted, with a forwarded "+
 			"address that is not read: give --trust with the addresses of your proxies")
 	case in.hasClients(&in.forwarded):
-		all = append(all, fmt.Sprintf("callers are probably not the clients: %d addresses were forwarded "+
-			"by proxies that are not trusted: give --trust with the addresses of all your proxies",
+		all = append(all, fmt.Sprintf("callers are probably not the clients: %d addresses were "+
+			"forwarded by proxies that are not trusted: give --trust with the addresses of all your proxies",
 			len(in.forwarded.distinct)))
 	case n > 0:
 		all = append(all, fmt.Sprintf("callers are probably not the clients: field %s has %d addresses: "+

@@ -81,9 +81,9 @@ func (in *inspection) inspect(k *keyer, p *accesslog.Parser, e *accesslog.Entry)
 	})
 }
 
-// isOther reports whether an address may be that of a client, and another one than the caller's, not
-// the same without its last bits, as some logs have it for privacy. A private address is not that of
-// the client if the caller's is public.
+// isOther reports whether an address may be that of a client, and another one than the caller's,
+// not the same without its last bits, as some logs have it for privacy. A private address is not
+// that of the client if the caller's is public.
 func (k *keyer) isOther(a accesslog.Address, caller string) bool {
 	if !a.IsValid() || k.keyOf(a.Addr) == caller {
 		return false
@@ -214,7 +214,8 @@ func (in *inspection) clients(all bool) (best accesslog.Field, n int) {
 	for _, f := range fields {
 		a := in.fields[f]
 		is := f.IsForwarded()
-		if !in.hasClients(a) && !(all && in.most(a.n) && a.mixed && (is || len(a.distinct) > 1)) {
+		inMost := all && in.most(a.n) && a.mixed && (is || len(a.distinct) > 1)
+		if !inMost && !in.hasClients(a) {
 			continue
 		}
 		if n == 0 || is && !named || is == named && len(a.distinct) > n {

@@ -307,7 +307,8 @@ func (f *proxyFlags) addProcess(cmd *cobra.Command) {
 	flags.DurationVar(&cfg.Table.SweepEvery, "sweep-every", 10*time.Second,
 		"the time between two sweeps")
 	flags.StringVar(&cfg.StateFile, "state", "", "keep the counts in this `file` over a restart")
-	flags.DurationVar(&cfg.StateEvery, "state-every", time.Minute, "the time between two saves of them")
+	flags.DurationVar(&cfg.StateEvery, "state-every", time.Minute,
+		"the time between two saves of them")
 	cli.Section(cmd, "Counts in memory")
 	flags.StringVar(&f.accessLog, "access-log", "text",
 		"format of the access log and of the other log: text, json, or off")
