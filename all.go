@@ -18,6 +18,9 @@ func init() {
 		TiersOf:  tiersOf,
 		Keep:     keep,
 
+		SaysLeft: saysLeft,
+		LeftOf:   leftOf,
+
 		InFlight:     func(s Strategy) bool { return heldBy(s) != nil },
 		Unreleasable: unreleasable,
 	}
@@ -70,6 +73,9 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 	}
 	t := &all[binding]
 	d.all[binding].setOutcome(out, t.d.l, t.d.most, t.v, now)
+	for i := 0; !t.v.Allowed && i < len(all); i++ { // of an admission the least left binds
+		out.Left = min(out.Left, all[i].leftDenied())
+	}
 	return true
 }
 
@@ -139,6 +145,15 @@ func (t *taking) outweighs(other *taking) bool {
 		return int64(t.d.most)-t.v.Total < int64(other.d.most)-other.v.Total
 	}
 	return other.v.At != noInstant && (t.v.At == noInstant || t.v.At > other.v.At)
+}
+
+// leftDenied returns how much cost is left after another limit has denied it, or this one.
+func (t *taking) leftDenied() uint64 {
+	total := uint64(t.v.Total)
+	if t.v.Allowed {
+		total -= uint64(t.p.Cost)
+	}
+	return t.d.most - min(t.d.most, total)
 }
 
 // giveBackAll gives back what was taken.

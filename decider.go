@@ -38,11 +38,13 @@ type decider struct {
 	l       *Limiter
 	table   *table
 	slots   *slotStrategy
-	windows *windowStrategy // the same, of fixed windows; else nil
-	params  params          // of a cost of 1
-	key     slots.Period    // where it is not that of a window
-	most    uint64          // what Outcome.Left is of
-	queue   any             // identifies the strategy to those who wait
+	windows *windowStrategy    // the same, of fixed windows; else nil
+	params  params             // of a cost of 1
+	key     slots.Period       // where it is not that of a window
+	most    uint64             // what Outcome.Left is of
+	leaky   *LeakyBucket       // else nil
+	said    forlimits.SaysLeft // of another package
+	queue   any                // identifies the strategy to those who wait
 
 	several several  // of limits.All; else nil
 	all     []*Limit // of those
@@ -75,7 +77,7 @@ func (m *Limit) newDecider() *decider {
 		}
 		d.most = cmp.Or(burst, m.n)
 		d.strategy = keyed{m.label(burst), m.strategy, m.n, m.d, m.outlasts()}
-		d.tiered = m.ofTiers(tiersOf(m.strategy), d)
+		d.tiered, d.said = m.ofTiers(tiersOf(m.strategy), d), saysLeft(m.strategy)
 		return d
 	}
 	s, err := own.bind(m)
@@ -94,7 +96,7 @@ func (m *Limit) newDecider() *decider {
 	case *Tiers:
 		d.tiers, d.tiered = s, m.ofTiers(s.tiers, d)
 	case *LeakyBucket:
-		d.atOnce = s.withoutLine()
+		d.leaky, d.atOnce = s, s.withoutLine()
 	}
 	return d
 }
@@ -273,20 +275,56 @@ func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (
 	case d.tiers != nil:
 		return decideTiers(d, look, r)
 	case d.several != nil:
-		res, by, left, err := d.several.Decide(ctx, look, *r)
+		all, by, err := d.several.Decide(ctx, look, *r)
 		if err != nil {
 			return Outcome{}, err
 		}
-		return d.all[by].outcome(&res, left), nil
+		out := d.all[by].outcome(&all.Result, all.Wait)
+		out.Left = all.Left
+		return out, nil
 	}
 	c := calls.Get().(*call)
 	defer c.put()
 	c.request = *r
+	if d.leaky != nil {
+		return c.decideLeaky(ctx, m, d, look)
+	}
 	left, err := c.decide(ctx, d, look)
 	if err != nil {
 		return Outcome{}, err
 	}
-	return m.outcome(&c.result, left), nil
+	if look && c.result.Allowed() {
+		c.result.TotalRequests -= min(1, c.result.TotalRequests)
+	}
+	out := m.outcome(&c.result, left)
+	if d.local == nil && !d.said.Of(out.Allowed()) {
+		out.Left = leftOf(ctx, d.strategy, r, &c.result, d.most)
+	}
+	return out, nil
+}
+
+// decideLeaky is decide of a LeakyBucket.
+func (c *call) decideLeaky(
+	ctx context.Context, m *Limit, d *decider, look bool,
+) (out Outcome, err error) {
+	var at leaving
+	var res *Result
+	if look {
+		if res, err = d.leaky.Peek(ctx, &c.request); err == nil && res.Allowed() {
+			res.TotalRequests, at.room = res.TotalRequests-1, true
+		}
+	} else {
+		res, at, err = d.leaky.run(ctx, &c.request)
+	}
+	if err != nil {
+		return Outcome{}, err
+	}
+	if out = m.outcome(res, 0); !at.room {
+		out.Left = 0
+	} else {
+		out.Left = d.most
+	}
+	return out, nil
 }
 
 // decide sets the result to what one Strategy says, and returns how long that holds, if it is
@@ -334,20 +372,29 @@ func (m *Limit) outcome(res *Result, left time.Duration) Outcome {
 // decideTiers is decide of Tiers.
 func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
 	var v verdict
-	var now int64
+	var now, left int64
 	if look {
-		v, now, err = d.tiers.see(r, present)
+		if v, now, err = d.tiers.see(r, present); v.Allowed {
+			v.Total--
+		}
 	} else {
 		var at states.Locked[*algorithm.Slices]
-		v, at, err = d.tiers.decide(r, present)
+		if r.Cost > 1 { // else a denial leaves nothing
+			v, at, err = d.tiers.decideWith(r, present, &left)
+		} else {
+			v, at, err = d.tiers.decide(r, present)
+		}
 		now = at.Now
 	}
-	if err == nil {
-		tier := d.tiered[v.Tier]
-		tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
-		out.Limit = tier.n
+	if err != nil {
+		return out, err
 	}
-	return out, err
+	tier := d.tiered[v.Tier]
+	tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
+	if out.Limit = tier.n; !v.Allowed {
+		out.Left = uint64(left)
+	}
+	return out, nil
 }
 
 // setOutcome sets out, which is zero, to that of a verdict at now on a limit of most. To return it

@@ -156,13 +156,19 @@ func (b *LeakyBucket) Admit(ctx context.Context, r *Request) (*Result, Return, e
 	if err != nil {
 		return nil, nil, err
 	}
-	return res, b.returnTo(r, res, at), nil
+	return res, b.returnTo(r, res, at.Locked), nil
+}
+
+// leaving is where a LeakyBucket has decided.
+type leaving struct {
+	states.Locked[*queue]
+	room bool // the next one would have been admitted
 }
 
 // run is Run, and returns where it decided.
 func (b *LeakyBucket) run(
 	ctx context.Context, r *Request,
-) (res *Result, at states.Locked[*queue], err error) {
+) (res *Result, at leaving, err error) {
 	p, err := b.parse(r)
 	if err == nil {
 		err = ctx.Err()
@@ -183,20 +189,28 @@ func (b *LeakyBucket) run(
 			b.l.clock.Advance() // the next decision is exact
 			exact = true
 		case !v.Allowed:
+			at = leaving{h, b.room(h.State, h.Now)}
 			h.Unlock(states.Denied)
-			return b.l.result(v), h, nil
+			return b.l.result(v), at, nil
 		case h.State.Free(h.Now):
 			b.algorithm.Admit(h.State, p, h.Now, "")
+			at = leaving{h, b.room(h.State, h.Now)}
 			h.Unlock(states.Admitted)
-			return b.l.result(v), h, nil
+			return b.l.result(v), at, nil
 		case h.Reserve(""):
-			res, err := b.wait(ctx, h, b.join(h, p))
-			return res, h, err
+			at.Locked = h
+			res, at.room, err = b.wait(ctx, h, b.join(h, p))
+			return res, at, err
 		case !h.MakeRoom():
 			err = b.l.fail(ErrFull)
 		}
 	}
 	return nil, at, err
+}
+
+// room reports whether q admits a request at now, of any cost up to the limit.
+func (b *LeakyBucket) room(q *queue, now int64) bool {
+	return q.Free(now) || q.line.Len() < b.algorithm.(*queues).length
 }
 
 // join appends a waiter to the line, and unlocks it.
@@ -215,7 +229,7 @@ func (b *LeakyBucket) join(h states.Locked[*queue], p params) *list.Element {
 // wait returns when the turn of a waiter has come, or gives its place up.
 func (b *LeakyBucket) wait(
 	ctx context.Context, h states.Locked[*queue], element *list.Element,
-) (res *Result, err error) {
+) (res *Result, room bool, err error) {
 	q, w := h.State, element.Value.(*waiter)
 	defer func() {
 		if res == nil { // an error, or a panic of Config.Now
@@ -229,15 +243,16 @@ func (b *LeakyBucket) wait(
 		case <-w.turn:
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, false, ctx.Err()
 		case <-b.l.janitor.stop:
-			return nil, b.l.fail(ErrClosed)
+			return nil, false, b.l.fail(ErrClosed)
 		}
 		now := b.l.clock.Read()
 		h.Relock(noInstant)
 		left := arith.Sub(q.Next, max(now, h.Now))
 		if left <= 0 {
-			return b.leave(h, element, max(q.Next, w.since, arith.Sub(now, int64(turns.MaxLate)))), nil
+			res, room = b.leave(h, element, max(q.Next, w.since, arith.Sub(now, int64(turns.MaxLate))))
+			return res, room, nil
 		}
 		h.LetGo()
 		if b.l.clock.ByHand() {
@@ -249,15 +264,19 @@ func (b *LeakyBucket) wait(
 }
 
 // leave has the first waiter leave as of the instant at which it was due, and unlocks the line. So
-// the next one is due an interval after that, however late this one was woken.
-func (b *LeakyBucket) leave(h states.Locked[*queue], first *list.Element, due int64) *Result {
+// the next one is due an interval after that, however late this one was woken. It also reports
+// whether there is room then.
+func (b *LeakyBucket) leave(
+	h states.Locked[*queue], first *list.Element, due int64,
+) (res *Result, room bool) {
 	q, w := h.State, first.Value.(*waiter)
 	q.remove(first)
 	q.move(q.Leave(due, w.cost))
-	res := b.l.result(verdict{Allowed: true, Total: q.Level(due), At: q.Next})
+	res = b.l.result(verdict{Allowed: true, Total: q.Level(due), At: q.Next})
 	h.Now = max(h.Now, due)
+	room = b.room(q, h.Now)
 	h.Unlock(states.Admitted)
-	return res
+	return res, room
 }
 
 // quit takes a waiter out of the line. It may have been the first.

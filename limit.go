@@ -51,8 +51,9 @@ type Limit struct {
 type Outcome struct {
 	Result
 
-	// Left is how much cost would be admitted now: of the limit or, if that is larger or smaller, of a
-	// token bucket's burst; of Tiers and limits.All that of the limit that binds.
+	// Left is how much cost would be admitted now, after the decision: of the limit or, if that is
+	// larger or smaller, of a token bucket's burst; of Tiers and limits.All the least of all limits. A
+	// LeakyBucket admits all of its limit, to wait its turn, or nothing.
 	Left uint64
 
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
@@ -142,10 +143,9 @@ type several interface {
 	// Of returns the same of other strategies, one for each limit.
 	Of(strategies []Strategy) Strategy
 
-	// Decide decides on r, or looks, and returns the Result that binds, the place of the limit that it
-	// is of, and how long it holds, if that is known.
-	Decide(ctx context.Context, look bool, r Request) (
-		res Result, by int, left time.Duration, err error)
+	// Decide decides on r, or looks, and returns the place of the limit that binds, and of its Outcome
+	// the Result, Left, and how long it holds, if that is known. A look is without the cost of r.
+	Decide(ctx context.Context, look bool, r Request) (out Outcome, by int, err error)
 }
 
 // mustLimit is NewLimit for numbers of a program.
@@ -281,7 +281,8 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 	return out, err
 }
 
-// Peek returns what Take of one hit would return, and counts nothing.
+// Peek returns the Outcome before a hit, and counts nothing: TotalRequests and Left are without it,
+// State, Wait and ExpiresAt are those that Take of it would return.
 func (m *Limit) Peek(ctx context.Context, key string) (Outcome, error) {
 	return m.decide(ctx, m.decider(), true, &Request{Key: key})
 }

@@ -141,7 +141,7 @@ func TestLimitThatCannotDecide(t *testing.T) {
 			assert.True(t, m.FailOpen().Allow("k"))
 			out, err := m.Peek(t.Context(), "k")
 			require.NoError(t, err)
-			assert.EqualValues(t, 3, out.Left, "a limit that fails open has the same counts")
+			assert.EqualValues(t, 4, out.Left, "a limit that fails open has the same counts")
 			require.NoError(t, l.Close())
 			_, err = m.Take(t.Context(), "k", 1)
 			require.ErrorIs(t, err, ErrClosed)
@@ -192,19 +192,19 @@ func TestNamedKeepsCounts(t *testing.T) {
 			require.True(t, hit(t, of(l, 5, time.Minute).Named("api"), "ann", 1).Allowed())
 			out, err := of(l, 50, time.Minute).Named("api").Peek(t.Context(), "ann")
 			require.NoError(t, err)
-			assert.EqualValues(t, 2, out.TotalRequests)
+			assert.EqualValues(t, 1, out.TotalRequests)
 			out, err = of(l, 50, time.Minute).Peek(t.Context(), "ann")
 			require.NoError(t, err)
-			assert.EqualValues(t, 1, out.TotalRequests)
+			assert.Zero(t, out.TotalRequests)
 			switch name {
 			case "TokenBucket":
 				out, err = of(l, 50, time.Hour).Named("api").Peek(t.Context(), "ann")
 				require.NoError(t, err)
-				assert.Greater(t, out.TotalRequests, uint64(1), "a bucket counts in no window")
+				assert.Positive(t, out.TotalRequests, "a bucket counts in no window")
 			case "SlidingWindow":
 				out, err = of(l, 50, time.Hour).Named("api").Peek(t.Context(), "ann")
 				require.NoError(t, err)
-				assert.EqualValues(t, 1, out.TotalRequests, "another window counts anew")
+				assert.Zero(t, out.TotalRequests, "another window counts anew")
 			}
 		})
 	}
@@ -583,7 +583,7 @@ func TestLeftOfClampedNumbers(t *testing.T) {
 		peeked, err := m.Peek(t.Context(), "k")
 		require.NoError(t, err)
 		out := MustTake(t, m, "k", 1)
-		assert.Equal(t, out.Left, peeked.Left, m)
+		assert.Equal(t, out.Left, peeked.Left-min(1, peeked.Left), m)
 	}
 }
 
@@ -652,7 +652,7 @@ func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
 	require.NoError(t, other.Load(&saved))
 	out, err := m.Peek(t.Context(), "k")
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, out.TotalRequests)
+	assert.EqualValues(t, 1, out.TotalRequests)
 }
 
 // Callers of equal limits wait in one line, wherever the limits are made.

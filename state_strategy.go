@@ -29,6 +29,12 @@ type stateAlgorithm[S states.State] interface {
 	Raise(s S, p params, now, expires, total int64, meta string)
 }
 
+// lefter is the algorithm of Tiers, whose verdicts are those of one tier.
+type lefter[S states.State] interface {
+	// Left returns how much cost is admitted at now.
+	Left(s S, now int64) int64
+}
+
 // stateStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type stateStrategy[S states.State] struct {
 	reader
@@ -110,6 +116,14 @@ func (of *localStates[S]) Run(r *Request, res *Result, _ *sight) (left time.Dura
 func (s *stateStrategy[S]) decide(
 	r *Request, asOf int64,
 ) (v verdict, at states.Locked[S], err error) {
+	return s.decideWith(r, asOf, nil)
+}
+
+// decideWith is decide, which sets left to how much cost is left after a denial where a verdict
+// does not say that; a nil left stands for one that nobody reads.
+func (s *stateStrategy[S]) decideWith(
+	r *Request, asOf int64, left *int64,
+) (v verdict, at states.Locked[S], err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return v, at, err
@@ -129,6 +143,9 @@ func (s *stateStrategy[S]) decide(
 			s.l.clock.Advance() // the next decision is exact
 			exact = true
 		case !v.Allowed:
+			if left != nil {
+				*left = s.algorithm.(lefter[S]).Left(h.State, h.Now)
+			}
 			h.Unlock(states.Denied)
 			return v, h, nil
 		case h.Reserve(r.Meta):

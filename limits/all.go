@@ -4,12 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with a [weir.Ask] for
@@ -25,7 +26,7 @@ func All(limits ...*weir.Limit) *weir.Limit {
 	if len(limits) == 0 {
 		panic("limits: All of no limits")
 	}
-	a := new(all)
+	a := &all{leastBinds: true}
 	for _, m := range limits {
 		if inner, ok := m.Unwrap().(*all); ok {
 			a.limits = append(a.limits, inner.limits...)
@@ -35,6 +36,8 @@ func All(limits ...*weir.Limit) *weir.Limit {
 	}
 	for _, m := range a.limits {
 		a.strategies = append(a.strategies, m)
+		says := inside.SaysLeft(m.Unwrap())
+		a.saysLeft, a.leastBinds = append(a.saysLeft, says), a.leastBinds && says.Admitted
 	}
 	attempts := a.ask(nil, new(weir.Request))
 	if err := cmp.Or(attempts.supported(false), attempts.checkCounts()); err != nil {
@@ -51,6 +54,8 @@ func All(limits ...*weir.Limit) *weir.Limit {
 type all struct {
 	strategies []weir.Strategy // the limits
 	limits     []*weir.Limit
+	saysLeft   []forlimits.SaysLeft // of each limit
+	leastBinds bool                 // all say it of an admission: so the limit that binds has the least
 }
 
 // Algorithm implements [weir.Named].
@@ -80,18 +85,39 @@ func (a *all) ask(attempts Attempts, r *weir.Request) Attempts {
 	return attempts
 }
 
-// Decide decides on r, or looks, and returns the Result that binds, the place of its limit, and how
-// long it holds, if that is known.
-func (a *all) Decide(ctx context.Context, look bool, r weir.Request) (
-	res weir.Result, by int, left time.Duration, err error,
-) {
+// Decide decides on r, or looks, and returns the place of the limit that binds, and of its Outcome
+// the Result, Left, and how long it holds, if that is known. A look is without the cost of r.
+func (a *all) Decide(
+	ctx context.Context, look bool, r weir.Request,
+) (out weir.Outcome, by int, err error) {
 	l := getAttempts(len(a.strategies))
 	defer l.put()
 	if by, err = a.ask(*l, &r).decideOp(ctx, look); err != nil {
-		return res, by, 0, err
+		return out, by, err
 	}
 	m := &(*l)[by]
-	return m.Result, by, m.left, nil
+	if look && m.Result.Allowed() {
+		m.Result.TotalRequests -= m.cost()
+	}
+	out.Result, out.Wait, out.Left = m.Result, m.left, math.MaxUint64
+	if m.Result.Allowed() && a.leastBinds {
+		out.Left = m.Remaining()
+		return out, by, nil
+	}
+	for i := range *l {
+		if part := &(*l)[i]; part.Decided() {
+			out.Left = min(out.Left, a.leftOf(ctx, i, part))
+		}
+	}
+	return out, by, nil
+}
+
+// leftOf returns how much cost the i-th limit, which has decided, would admit now.
+func (a *all) leftOf(ctx context.Context, i int, m *Attempt) uint64 {
+	if a.saysLeft[i].Of(m.Result.Allowed()) {
+		return m.Remaining()
+	}
+	return inside.LeftOf(ctx, m.strategy, &m.Request, &m.Result, m.Most())
 }
 
 // Run implements [weir.Strategy].

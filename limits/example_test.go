@@ -36,7 +36,7 @@ func ExampleAll() {
 		fmt.Println(out.Allowed(), "by", out.By, err)
 	}
 	out, err := perMinute.Peek(context.Background(), "10.0.0.7")
-	fmt.Println("left this minute:", out.Left+1, err)
+	fmt.Println("left this minute:", out.Left, err)
 	// Output:
 	// true by fixed window, 2 in 24h <nil>
 	// true by fixed window, 2 in 24h <nil>

@@ -200,6 +200,15 @@ func (a *Tiers) Decide(s *Slices, p Params, now int64) (v Verdict) {
 	return v
 }
 
+// Left returns how much cost is admitted at now: what the tier with the least has left.
+func (a *Tiers) Left(s *Slices, now int64) int64 {
+	current, least := a.current(now), int64(math.MaxInt64)
+	for i, b := range a.bounds {
+		least = min(least, max(0, arith.Sub(b.limit, a.sum(s, i, current).cost)))
+	}
+	return least
+}
+
 // freeAt returns the first slice by whose start at least excess has expired in a tier.
 func (a *Tiers) freeAt(s *Slices, t sum, b bound, excess int64) int64 {
 	for ; excess > s.counts.At(t.first).Cost; t.first++ {

@@ -3,6 +3,7 @@
 package forlimits
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +46,17 @@ type Counts struct {
 // run follows. Nothing writes them.
 var NoSight, FinalLook = new(Sight), new(Sight)
 
+// SaysLeft is whether the Result of an admission says how much cost is left, and that of a denial.
+type SaysLeft struct{ Admitted, Denied bool }
+
+// Of reports whether that of an admission, or else of a denial, does.
+func (s SaysLeft) Of(admitted bool) bool {
+	if admitted {
+		return s.Admitted
+	}
+	return s.Denied
+}
+
 // Weir is the value of Steps, with the types of package weir.
 type Weir[Strategy, Request, Result, Limit, Tier, Place, Held any] struct {
 	// LocalOf returns what s decides by, or nil if that is another package, or may wait.
@@ -65,6 +77,11 @@ type Weir[Strategy, Request, Result, Limit, Tier, Place, Held any] struct {
 
 	// Keep holds a place that s has admitted for r.
 	Keep func(s Strategy, r *Request, p Place) *Held
+
+	// SaysLeft returns whether a Result of s says how much cost is left; LeftOf returns it where it
+	// does not, after s has decided res on r.
+	SaysLeft func(s Strategy) SaysLeft
+	LeftOf   func(ctx context.Context, s Strategy, r *Request, res *Result, most uint64) uint64
 
 	// InFlight reports whether s bounds work in flight, and Unreleasable returns the error of a hit of
 	// it that nobody could release.
