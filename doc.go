@@ -110,6 +110,7 @@ package weir
 //	state_strategy.go  all strategies on states: with the state's lock, and the clock read
 //	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies; how
 //	                   it fails
+//	left.go            how much of a limit is left, where a Result does not say it
 //	keyed.go           a Limit by a Strategy of another package: its label and its keys
 //	counts.go          where a Strategy counts: equal ones, and who waits for one line
 //	all.go             what package limits gets; Take of a limits.All whose limits are all on slots
