@@ -23,7 +23,9 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
+	charged := v.chargeRate()
 	_, err := v.call(ctx, calling(limits.OpCharge, nil))
+	charged(err == nil)
 	if err != nil && err != errUndecided {
 		return err
 	}

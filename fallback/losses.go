@@ -48,6 +48,23 @@ func (v *visit) takeBack(ctx context.Context, taken *weir.Result) error {
 	return sent(err)
 }
 
+// chargeRate begins a charge, and returns its end. At another limit than that of the last count a
+// token bucket counts otherwise from then on, so that a lower count proves as little as after a
+// take-back.
+func (v *visit) chargeRate() (end func(answered bool)) {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	if v.a.counted.limit == v.r.Limit {
+		return func(bool) {}
+	}
+	v.a.back.begin()
+	return func(answered bool) {
+		v.a.mu.Lock()
+		defer v.a.mu.Unlock()
+		v.a.back.end(answered, v.cfg.Now().Add(v.length()))
+	}
+}
+
 // clockSlack is by how much more time may pass on primary's clock than here between two calls; and
 // for each 1024 s a second more.
 const clockSlack = 100 * time.Millisecond
