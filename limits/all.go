@@ -55,7 +55,7 @@ type all struct {
 	strategies []weir.Strategy // the limits
 	limits     []*weir.Limit
 	saysLeft   []forlimits.SaysLeft // of each limit
-	leastBinds bool                 // all say it of an admission: so the limit that binds has the least
+	leastBinds bool                 // all say it of an admission: the limit that binds has the least
 }
 
 // Algorithm implements [weir.Named].

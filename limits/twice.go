@@ -23,8 +23,8 @@ func (l Attempts) checkCounts() error {
 		return nil
 	}
 	return fmt.Errorf("limits: %d and %d, %s and %s, are on one count, from which a request takes "+
-		"once: leave one out, or give it a name of its own by .Named(…): %w", i, j, l[i].name(), l[j].name(),
-		weir.ErrLimit)
+		"once: leave one out, or give it a name of its own by .Named(…): %w",
+		i, j, l[i].name(), l[j].name(), weir.ErrLimit)
 }
 
 // twice returns the places of the first two Attempts that are on one count, or zeros.

@@ -77,7 +77,8 @@ func (d *decoder) stray(f field, in string, keys []string) {
 	switch home := homeOf(f.name); {
 	case home == "": // checkStray reports it
 	case f.name == "rate_limits" && in == "a descriptor":
-		d.warnf(d.at(f.key), "'rate_limits' has no effect in a descriptor: its limit is 'rate_limit', and "+
+		d.warnf(d.at(f.key), "'rate_limits' has no effect in a descriptor: its limit is 'rate_limit', "+
+			"and "+
 			"the actions of all descriptors stand at the top of the file")
 	default:
 		d.warnf(d.at(f.key), "'%s' has no effect in %s; it belongs in %s", f.name, in, home)
@@ -216,7 +217,8 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	doc.algorithm = d.usualOf(top.get("metadata"))
 	list := top.get("descriptors")
 	doc.descriptors = d.listOf(list)
-	doc.emptied = !list.absent() && list.value.Kind == yaml.SequenceNode && len(list.value.Content) == 0
+	doc.emptied = !list.absent() && list.value.Kind == yaml.SequenceNode &&
+		len(list.value.Content) == 0
 	if f := top.get("rate_limits"); f != nil {
 		doc.limits = d.rateLimits(f)
 	}
@@ -246,7 +248,8 @@ func (d *decoder) configMap(n *yaml.Node) bool {
 	}
 	where := ""
 	if data.Kind == yaml.MappingNode && len(data.Content) > 0 && kind == "ConfigMap" {
-		where = ": the rules are in data.'" + data.Content[0].Value + "', which is to be a file of its own"
+		where = ": the rules are in data.'" + data.Content[0].Value +
+			"', which is to be a file of its own"
 	}
 	d.errorf(d.at(n), "this is an object of Kubernetes, of the kind %s, and no rules%s", kind, where)
 	return true
@@ -407,7 +410,8 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 }
 
 // shortUnits are units by their common abbreviations in the singular.
-var shortUnits = map[string]string{"sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour",
+var shortUnits = map[string]string{
+	"sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour",
 	"d": "day", "w": "week", "wk": "week", "mo": "month", "mon": "month", "y": "year", "yr": "year"}
 
 // meantUnit returns the end of a message about an unknown unit.

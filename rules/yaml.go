@@ -60,7 +60,8 @@ func remedy(data []byte, at position, text string) string {
 	lines := bytes.Split(data, []byte("\n"))
 	for n := at.line; n > 0 && n >= at.line-1 && n <= len(lines); n-- {
 		line := lines[n-1]
-		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 {
+		indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]
+		if bytes.IndexByte(indent, '\t') >= 0 {
 			return "; line " + strconv.Itoa(n) + " is indented by a tab: YAML wants spaces"
 		}
 	}

@@ -64,8 +64,8 @@ func (s *suite) exactForOne() {
 		pair.checkError(tr)
 		for i, r := range requests {
 			if n := admitted[i].Load(); n != 1 {
-				tr.failf("two concurrent requests of cost %d, limit %d, of which one fits: %d were admitted, must be 1",
-					r.Cost, limit, n)
+				tr.failf("two concurrent requests of cost %d, limit %d, of which one fits: "+
+					"%d were admitted, must be 1", r.Cost, limit, n)
 			}
 		}
 	})

@@ -93,8 +93,8 @@ func None(instead string) cobra.PositionalArgs {
 		case instead == "":
 			return fmt.Errorf("%s takes no arguments, such as %q: leave it out", cmd.CommandPath(), args[0])
 		}
-		return fmt.Errorf("%s takes no arguments, such as %q: did you mean %s %s?", cmd.CommandPath(), args[0],
-			instead, args[0])
+		return fmt.Errorf("%s takes no arguments, such as %q: did you mean %s %s?",
+			cmd.CommandPath(), args[0], instead, args[0])
 	}
 }
 

@@ -121,8 +121,8 @@ func TestOptionsOfTheServerAreLimited(t *testing.T) {
 	p.end(t)
 }
 
-// TestTheFirstLineSaysTheBurst has the most that each limit admits at once, and warnings of settings
-// that no limit survives.
+// TestTheFirstLineSaysTheBurst has the most that each limit admits at once, and warnings of
+// settings that no limit survives.
 func TestTheFirstLineSaysTheBurst(t *testing.T) {
 	cfg := withRoutes(t, config(t, "20/4s", "30/1d:fixed", "0/1m"), "/login limit=5/1m:sliding")
 	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::/0")}

@@ -79,8 +79,8 @@ func setAside(name string) (aside string, err error) {
 // loses the counts since the last save.
 func (s *stateFile) run(ctx context.Context) {
 	if s.bad != nil {
-		s.log.Warn("state not loaded; the file is kept under another name", "file", s.name, "kept", s.aside,
-			"error", s.bad.Error())
+		s.log.Warn("state not loaded; the file is kept under another name", "file", s.name,
+			"kept", s.aside, "error", s.bad.Error())
 	}
 	s.report(s.limiter.Checkpoint(ctx, s.name, s.every, s.report))
 }

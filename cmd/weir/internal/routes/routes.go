@@ -78,21 +78,22 @@ func New(all []Route, keys Keys) (*Table, error) {
 func (rs *Table) twice(pattern string) error {
 	folded, err := plainPattern(pattern, true)
 	if err != nil {
-		return nil // New reports it
+		return nil //nolint:nilerr // New reports it
 	}
 	switch before, given := rs.given[folded]; {
 	case !given:
 		return nil
 	case before == pattern:
-		return fmt.Errorf("route %q is given twice: leave one out, or give one route with all limits", pattern)
+		return fmt.Errorf("route %q is given twice: leave one out, or give one route with all limits",
+			pattern)
 	default:
 		return fmt.Errorf("route %q is the same as %q: leave one out, or give one route with all limits",
 			pattern, before)
 	}
 }
 
-// refused returns the text of an error of http.ServeMux without the lines of code, and with a remedy
-// in place of paths as examples.
+// refused returns the text of an error of http.ServeMux without the lines of code, and with a
+// remedy in place of paths as examples.
 func refused(err error) string {
 	text, _, _ := strings.Cut(registered.ReplaceAllString(err.Error(), ""), "\n")
 	if conflict, ok := strings.CutSuffix(text, ":"); ok {

@@ -165,7 +165,7 @@ func checkTries(cfg *proxy.Config) error {
 	routed := slices.ContainsFunc(cfg.Routes, func(r proxy.Route) bool { return len(r.Limits) > 0 })
 	for i, try := range cfg.Try {
 		same := func(l rule.Rule) bool { return l.String() == try.String() }
-		of := ""
+		var of string
 		switch {
 		case slices.ContainsFunc(cfg.Try[:i], same):
 			of = "try"
@@ -191,10 +191,11 @@ func (f *proxyFlags) checkSizes(cfg *proxy.Config) error {
 		if size == 0 || len(limits) == 0 || slices.ContainsFunc(limits, is) {
 			return nil
 		}
-		return cli.Wrong(flag, "is for the strategy %[1]s, which no limit has: give --strategy %[1]s, or a limit "+
-			"such as 100/1m:%[1]s", strategy)
+		return cli.Wrong(flag, "is for the strategy %[1]s, which no limit has: give --strategy %[1]s, or "+
+			"a limit such as 100/1m:%[1]s", strategy)
 	}
-	return cmp.Or(unused("burst", f.limit.Burst, rule.Token), unused("queue", f.limit.Queue, rule.Leaky))
+	return cmp.Or(unused("burst", f.limit.Burst, rule.Token),
+		unused("queue", f.limit.Queue, rule.Leaky))
 }
 
 // parsed returns what the values of a flag mean, or the error of the first that parse refuses.
