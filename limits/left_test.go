@@ -60,7 +60,8 @@ var leftOver = map[string]func(t *testing.T, l *weir.Limiter) *weir.Limit{
 		return limits.All(l.SlidingLog().Limit(25, time.Hour), tiersOf(t, l))
 	},
 	"All with a LeakyBucket": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
-		return limits.All(l.FixedWindow().Limit(40, 24*time.Hour), l.LeakyBucket(3).Limit(12, time.Minute))
+		return limits.All(l.FixedWindow().Limit(40, 24*time.Hour), l.LeakyBucket(3).Limit(12,
+			time.Minute))
 	},
 	"wrapped All": func(t *testing.T, l *weir.Limiter) *weir.Limit {
 		return wrapped(t, limits.All(tiersOf(t, l), l.SlidingWindow().Limit(8, time.Minute)).Unwrap())

@@ -191,8 +191,8 @@ func (f *proxyFlags) checkSizes(cfg *proxy.Config) error {
 		if size == 0 || len(limits) == 0 || slices.ContainsFunc(limits, is) {
 			return nil
 		}
-		return cli.Wrong(flag, "is for the strategy %[1]s, which no limit has: give --strategy %[1]s, or "+
-			"a limit such as 100/1m:%[1]s", strategy)
+		return cli.Wrong(flag, "is for the strategy %[1]s, which no limit has: give --strategy %[1]s, "+
+			"or a limit such as 100/1m:%[1]s", strategy)
 	}
 	return cmp.Or(unused("burst", f.limit.Burst, rule.Token),
 		unused("queue", f.limit.Queue, rule.Leaky))
