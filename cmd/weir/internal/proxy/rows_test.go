@@ -224,7 +224,12 @@ func TestFocusAndSelectionStay(t *testing.T) {
 		require.True(t, browsertest.Eval[bool](c.Tab, `document.activeElement === was.querySelector("button")`))
 	}
 	name := browsertest.Eval[string](c.Tab, `was.cells[0].textContent`)
-	c.Do(chromedp.KeyEvent("\r"), chromedp.KeyEvent("\r"))
+	c.Do(chromedp.KeyEvent("\r"))
+	c.Sees(`document.getElementById("ask").open`)
+	for range 8 {
+		c.sorted() // an open question holds the table as the focus does
+	}
+	c.Do(chromedp.KeyEvent("\r"))
 	denied := func() bool { return c.denied.Len() == 1 }
 	require.Eventually(t, denied, 20*time.Second, 10*time.Millisecond)
 	assert.Equal(t, name, c.denied.Entries()[0].Key)

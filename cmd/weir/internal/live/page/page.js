@@ -24,8 +24,10 @@ function text(id, value) {
 const SORT_MS = 10000, SETTLE_MS = 700;
 const MAX_HELD = 400; // rows of a table that is held
 
-// held returns the table that the pointer, the focus or a selection is in, if any.
+// held returns the table that the pointer, the focus or a selection is in, if any. An open question holds the first:
+// the button that asked gets the focus back.
 function held() {
+  if ($("ask").open) return document.querySelector("table");
   const selection = getSelection();
   return [...document.querySelectorAll("table")].find((table) => table.matches(":hover, :has(:focus-visible)") ||
     !selection.isCollapsed && selection.containsNode(table, true));
