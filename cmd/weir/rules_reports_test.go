@@ -12,13 +12,14 @@ import (
 
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/weirtest"
 )
 
 // reports is an engine for costs that are known afterwards, whose clock is set.
 type reports struct {
 	*testing.T
 	engine *rules.Engine
-	now    time.Time
+	clock  *weirtest.Clock
 }
 
 // call peeks at the limits of keys and, if it is admitted, reports a cost on them.
@@ -47,13 +48,12 @@ func TestReportsHoldTheLimitEverywhere(t *testing.T) {
 		for _, where := range []string{"Redis", "fallback", "outage"} {
 			t.Run(algorithm+" "+where, func(t *testing.T) {
 				server.Do("FLUSHALL")
-				r := &reports{T: t, now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}
-				now := func() time.Time { return r.now }
+				r := &reports{T: t, clock: weirtest.NewClock(time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC))}
 				addr := server.Addr
 				if where == "outage" {
 					addr = "127.0.0.1:1"
 				}
-				source, withFallback := onRedis(t, addr, now)
+				source, withFallback := onRedis(t, addr, r.clock.Now)
 				if where != "Redis" {
 					source = withFallback
 				}
@@ -65,13 +65,13 @@ descriptors:
   - {key: second, %[1]s, rate_limit: {unit: second, requests_per_unit: 100}}
   - {key: day, %[1]s, rate_limit: {unit: day, requests_per_unit: 10000}}
   - {key: minute, %[1]s, rate_limit: {unit: minute, requests_per_unit: 100000}}
-`, own)), rules.Config{Strategies: source, Now: now})
+`, own)), rules.Config{Strategies: source, Now: r.clock.Now})
 				require.NoError(t, err)
 				defer r.engine.Close()
 
 				passed := 0
 				for range 6 {
-					r.now = r.now.Add(time.Minute)
+					r.clock.Advance(time.Minute)
 					if r.call(5000, "second", "day") {
 						passed++
 					}
@@ -80,7 +80,7 @@ descriptors:
 
 				used := 0
 				for range 600 { // ten minutes
-					r.now = r.now.Add(time.Second)
+					r.clock.Advance(time.Second)
 					if r.call(5000, "minute") {
 						used += 5000
 					}
