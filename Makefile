@@ -118,7 +118,7 @@ mutants: ## what the tests notice of MUTANTS small faults of the core and its la
 	go run ./proofs/mutants -n $(MUTANTS)
 	@for p in $(PURE); do echo "== $$p"; go run ./proofs/mutants -n 0 -package $$p || exit 1; done
 
-functions: ## how many functions a decision passes, and how many lines of code the core has
+functions: ## how many functions a decision passes, the lines of the core, methods away from their types
 	go run ./proofs/functions
 
 bench: ## the rivals side by side; writes BENCHMARKS.md

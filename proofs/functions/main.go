@@ -1,6 +1,7 @@
 // Command functions counts the functions of weir that one decision passes, those of Save, Load and
 // a sweep, the lines of code of the core, and the arrows between the files of the root package that
-// run back.
+// run back. In the whole repository it counts the methods that stand in another file than their
+// type, and the effects in initializers of if and switch statements.
 //
 //	go run ./proofs/functions [-v]
 //
@@ -76,9 +77,16 @@ func report(verbose bool) error {
 	}
 	order, back := bestOrder(arrows)
 	fmt.Fprintf(w, "\n\narrows of weir\t%d\nthat run back\t%d\n", len(arrows), len(back))
+	files, err := goFiles(root)
+	if err != nil {
+		return err
+	}
+	packages, hidden := homesOf(files), effectsOf(files)
+	writeHabits(w, packages, hidden)
 	w.Flush()
 	if verbose {
 		list(passed)
+		listHabits(packages, hidden)
 		fmt.Printf("\nthe files, each above those it uses:\n%s\n", strings.Join(order, "\n"))
 		for _, a := range back {
 			fmt.Printf("but %s uses %s: %d times\n", a.from, a.to, arrows[a])
