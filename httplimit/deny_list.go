@@ -87,6 +87,7 @@ func callerOf(e DenyEntry) caller {
 type listing struct {
 	until   time.Time // zero: never
 	penalty bool      // by a penalty box
+	forget  func()    // takes back the denials that a penalty box has counted; nil: there are none
 }
 
 // prefixLength is a length of prefixes of one family: a /32 of IPv4 holds no IPv6 address.
@@ -124,12 +125,12 @@ func (l *DenyList) Add(e DenyEntry) error {
 		return tooLong("the deny list entry", len(e.Key))
 	}
 	now, c := l.now(), callerOf(e)
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if over(e.Until, now) {
-		l.remove(c)
+		l.Remove(e)
 		return nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	old, listed := l.listed[c]
 	if (!listed || old.penalty) && l.full(false) {
 		l.purge(now)
@@ -138,13 +139,14 @@ func (l *DenyList) Add(e DenyEntry) error {
 	if (!listed || old.penalty) && l.full(false) {
 		return fmt.Errorf("%w: %d entries", ErrDenyListFull, l.max)
 	}
-	l.put(c, listing{until: e.Until})
+	l.put(c, listing{until: e.Until, forget: old.forget})
 	return nil
 }
 
 // extend is Add for the penalty box, which may list many callers in a short time: it never shortens
-// an entry, and searches a full list for ended entries at most once per purgeEvery.
-func (l *DenyList) extend(e DenyEntry) error {
+// an entry, and searches a full list for ended entries at most once per purgeEvery. Remove calls
+// forget.
+func (l *DenyList) extend(e DenyEntry, forget func()) error {
 	now, c := l.now(), callerOf(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +159,7 @@ func (l *DenyList) extend(e DenyEntry) error {
 		return nil
 	}
 	if listed {
-		l.put(c, listing{e.Until, old.penalty})
+		l.put(c, listing{e.Until, old.penalty, forget})
 		return nil
 	}
 	if since := now.Sub(l.purged); l.full(true) && (since < 0 || since >= purgeEvery) {
@@ -166,7 +168,7 @@ func (l *DenyList) extend(e DenyEntry) error {
 	if l.full(true) {
 		return fmt.Errorf("%w: %d penalties", ErrDenyListFull, l.maxPenalties)
 	}
-	l.put(c, listing{e.Until, true})
+	l.put(c, listing{e.Until, true, forget})
 	return nil
 }
 
@@ -179,11 +181,18 @@ func (l *DenyList) full(penalty bool) bool {
 }
 
 // Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A
-// prefix is removed by its own entry only, not by one that contains it.
+// prefix is removed by its own entry only, not by one that contains it. If a penalty box has listed
+// the caller, Remove also resets its denials, in the box's Strategy.
 func (l *DenyList) Remove(e DenyEntry) bool {
+	c := callerOf(e)
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.remove(callerOf(e))
+	old, listed := l.listed[c]
+	l.remove(c)
+	l.mu.Unlock() // the Strategy may take long
+	if old.forget != nil {
+		old.forget()
+	}
+	return listed
 }
 
 // Lookup returns the entry that refuses this caller: the key's, as Config's Extractor extracts it,
@@ -271,11 +280,11 @@ func (l *DenyList) put(c caller, as listing) {
 	l.size.Store(int64(len(l.listed)))
 }
 
-// remove is Remove. mu is held.
-func (l *DenyList) remove(c caller) bool {
+// remove takes c off the list. mu is held.
+func (l *DenyList) remove(c caller) {
 	old, ok := l.listed[c]
 	if !ok {
-		return false
+		return
 	}
 	if old.penalty {
 		l.penalties--
@@ -289,7 +298,6 @@ func (l *DenyList) remove(c caller) bool {
 	}
 	delete(l.listed, c)
 	l.size.Store(int64(len(l.listed)))
-	return true
 }
 
 // purge removes the entries that have ended. mu is held.

@@ -400,3 +400,57 @@ func TestPrefixesDoNotMatchUnixSockets(t *testing.T) {
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusBadRequest, w.Code)
 }
+
+// A caller that is taken off the list, in whatever way, is listed again after as many denials as
+// before. The end of its entry takes none back.
+func TestRemovalTakesDenialsBack(t *testing.T) {
+	caller := httplimit.DenyEntry{Key: "203.0.113.7"}
+	byHand := httplimit.DenyEntry{Key: "203.0.113.7", Until: noon.Add(2 * time.Hour)}
+	for _, row := range []struct {
+		name   string
+		remove func(*testing.T, *httplimit.DenyList, *weirtest.Clock)
+		more   int // denials that list it again
+	}{
+		{"removed", func(t *testing.T, l *httplimit.DenyList, _ *weirtest.Clock) {
+			assert.True(t, l.Remove(caller))
+		}, 3},
+		{"added with an end that has passed", func(t *testing.T, l *httplimit.DenyList, _ *weirtest.Clock) {
+			assert.NoError(t, l.Add(httplimit.DenyEntry{Key: caller.Key, Until: noon}))
+		}, 3},
+		{"taken over by hand, and removed", func(t *testing.T, l *httplimit.DenyList, _ *weirtest.Clock) {
+			assert.NoError(t, l.Add(byHand))
+			assert.True(t, l.Remove(caller))
+		}, 3},
+		{"removed after its end", func(t *testing.T, l *httplimit.DenyList, c *weirtest.Clock) {
+			c.Advance(time.Hour)
+			assert.True(t, l.Remove(caller))
+		}, 3},
+		{"ended", func(_ *testing.T, _ *httplimit.DenyList, c *weirtest.Clock) { c.Advance(time.Hour) }, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			clock := weirtest.NewClock(noon)
+			limiter, err := weir.New(weir.Config{Now: clock.Now})
+			require.NoError(t, err)
+			defer limiter.Close()
+			list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+			guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
+				Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: clock.Now,
+				DenyList: list,
+				Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 3,
+					Within: 24 * time.Hour, For: time.Hour},
+			})(&hello{})
+			denials := func() (n int) {
+				for ; n < 10; n++ {
+					if _, listed := list.Lookup(caller.Key, netip.Addr{}); listed {
+						break
+					}
+					guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+				}
+				return n
+			}
+			require.Equal(t, 3, denials())
+			row.remove(t, list, clock)
+			assert.Equal(t, row.more, denials())
+		})
+	}
+}

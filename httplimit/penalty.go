@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -22,10 +23,11 @@ var penaltyPolicy = penaltyPrefix + string(appendPart(nil, "policy"))
 
 // Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the
 // deny list For a while. A listed caller is refused before any policy runs, and these refusals do
-// not count as denials. DenyListConfig.MaxPenalties bounds how many are listed.
+// not count as denials. [DenyList.Remove] sets its denials to zero; the end of its entry does not.
+// DenyListConfig.MaxPenalties bounds how many are listed.
 type Penalty struct {
 	// Strategy counts the denials, under keys of its own. It must use the request's Limit and
-	// Duration, as a fixed window does.
+	// Duration, as a fixed window does, and be a [weir.Resetter] for denials to be taken back.
 	Strategy weir.Strategy
 
 	// Denials is the number of denials that lists a caller. 0: no penalty box.
@@ -75,23 +77,28 @@ func (c *call) penalize(r *http.Request) {
 	default:
 		key = appendPart(key, e.Key)
 	}
-	res, err := c.Penalty.Strategy.Run(ctx, &weir.Request{
+	counted := &weir.Request{
 		Key:      string(key),
 		Limit:    c.Penalty.Denials - 1, // the Strategy denies the Denials-th denial
 		Duration: c.Penalty.Within,
-	})
+	}
+	res, err := c.Penalty.Strategy.Run(ctx, counted)
 	if err == nil && res != nil && !res.Allowed() {
-		err = c.list(e, r)
+		err = c.list(e, r, counted)
 	}
 	if err != nil {
-		c.log(ctx, &c.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
-			slog.String("error", escape(err.Error())))
+		c.logPenalty(ctx, c.caller(), err)
 	}
 }
 
+func (m *middleware) logPenalty(ctx context.Context, key string, err error) {
+	m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", key,
+		slog.String("error", escape(err.Error())))
+}
+
 // list puts e on the deny list: a key, or without one, of a client that uses more than
-// MaxKeysPerClient keys, the addresses that it commonly has.
-func (m *middleware) list(e DenyEntry, r *http.Request) error {
+// MaxKeysPerClient keys, the addresses that it commonly has. counted is how its denials are counted.
+func (m *middleware) list(e DenyEntry, r *http.Request, counted *weir.Request) error {
 	if e.Key == "" {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {
@@ -100,5 +107,17 @@ func (m *middleware) list(e DenyEntry, r *http.Request) error {
 		e.Prefix = IP{}.prefix(addr)
 	}
 	e.Until = m.Now().Add(m.Penalty.For)
-	return m.DenyList.extend(e)
+	return m.DenyList.extend(e, func() { m.forget(counted) })
+}
+
+// forget takes back the denials of a caller that is taken off the list: otherwise its next one would
+// list it again. A Strategy that is no [weir.Resetter] keeps them.
+func (m *middleware) forget(counted *weir.Request) {
+	s, ok := m.Penalty.Strategy.(weir.Resetter)
+	if !ok {
+		return
+	}
+	if err := s.Reset(context.Background(), counted); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		m.logPenalty(context.Background(), counted.Key, err)
+	}
 }
