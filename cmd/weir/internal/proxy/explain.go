@@ -138,8 +138,13 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 	if p.cfg.By.text != "ip" || !e.Prefix.IsSingleIP() {
 		return p.keyOf(text)
 	}
+	return p.keyOfAddr(e.Prefix.Addr())
+}
+
+// keyOfAddr returns the key of a client's address.
+func (p *Proxy) keyOfAddr(addr netip.Addr) (string, error) {
 	return p.cfg.wide(httplimit.RemoteAddr()).Extract(&http.Request{
-		RemoteAddr: net.JoinHostPort(e.Prefix.Addr().String(), "0"), Header: http.Header{},
+		RemoteAddr: net.JoinHostPort(addr.String(), "0"), Header: http.Header{},
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -363,6 +364,44 @@ func TestPenaltyBox(t *testing.T) {
 	assert.InDelta(t, 3600, atoi(t, resp.Header.Get("Retry-After")), 5)
 	require.Len(t, s.figures().DenyList, 1)
 	assert.Equal(t, "127.0.0.1", s.figures().DenyList[0].Name)
+}
+
+// An operator takes a caller off the penalty box by each name that it has: its denials begin anew.
+func TestTakenOffThePenaltyBox(t *testing.T) {
+	cfg := config(t, "0/1d")
+	cfg.Guard.Penalty = httplimit.Penalty{Denials: 3, Within: 24 * time.Hour, For: time.Hour}
+	s := serve(t, cfg)
+	denials := func() (n int) {
+		for ; n < 10 && len(s.denied.Entries()) == 0; n++ {
+			status(t, "GET", s.front.URL)
+		}
+		return n
+	}
+	for _, body := range []string{`{"id":"` + live.ID("127.0.0.1") + `"}`, `{"what":"key:127.0.0.1"}`,
+		`{"what":"127.0.0.1"}`, `{"what":"127.0.0.1/32"}`} {
+		assert.Equal(t, 3, denials())
+		code, text := deny(t, s, "DELETE", body)
+		assert.Equal(t, 204, code, text)
+	}
+	assert.Equal(t, 3, denials())
+	assert.Equal(t, 404, code(deny(t, s, "DELETE", `{"what":"127.0.0.0/24"}`)), "it has no such entry")
+
+	// Denied by hand for longer, and admitted again: the page's undo.
+	assert.Equal(t, 204, code(deny(t, s, "POST", `{"id":"`+live.ID("127.0.0.1")+`","for":"2h","confirm":1}`)))
+	assert.Equal(t, 204, code(deny(t, s, "DELETE", `{"id":"`+live.ID("127.0.0.1")+`"}`)))
+	assert.Equal(t, 3, denials())
+}
+
+// A client of IPv6 is listed by the prefix that is its key.
+func TestAPrefixIsTakenOffThePenaltyBox(t *testing.T) {
+	s := serve(t, config(t, "1/1d"))
+	for _, what := range []string{"2001:db8::/64", "2001:db8::7"} {
+		key, err := s.keyOfAddr(netip.MustParseAddr("2001:db8::7"))
+		require.NoError(t, err)
+		require.NoError(t, s.denied.Add(httplimit.DenyEntry{Key: key}))
+		assert.Equal(t, 404, code(deny(t, s, "DELETE", `{"what":"2001:db8::/60"}`)))
+		assert.Equal(t, 204, code(deny(t, s, "DELETE", `{"what":"`+what+`"}`)), what)
+	}
 }
 
 func atoi(t testing.TB, s string) (n int) {
