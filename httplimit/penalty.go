@@ -57,6 +57,20 @@ func (p Penalty) check(list *DenyList) {
 	}
 }
 
+// forget takes back the denials of a caller that is taken off the list: otherwise its next one would
+// list it again. A Strategy that is no [weir.Resetter] keeps them.
+func (p Penalty) forget(counted *weir.Request) error {
+	s, ok := p.Strategy.(weir.Resetter)
+	if !ok {
+		return nil
+	}
+	err := s.Reset(context.Background(), counted)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
 // penalize counts a denial and lists the caller if it was the last one allowed.
 func (c *call) penalize(r *http.Request) {
 	if c.Penalty.Denials == 0 || c.decider == none {
@@ -87,13 +101,9 @@ func (c *call) penalize(r *http.Request) {
 		err = c.list(e, r, counted)
 	}
 	if err != nil {
-		c.logPenalty(ctx, c.caller(), err)
+		c.log(ctx, &c.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
+			slog.String("error", escape(err.Error())))
 	}
-}
-
-func (m *middleware) logPenalty(ctx context.Context, key string, err error) {
-	m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", key,
-		slog.String("error", escape(err.Error())))
 }
 
 // list puts e on the deny list: a key, or without one, of a client that uses more than
@@ -107,17 +117,10 @@ func (m *middleware) list(e DenyEntry, r *http.Request, counted *weir.Request) e
 		e.Prefix = IP{}.prefix(addr)
 	}
 	e.Until = m.Now().Add(m.Penalty.For)
-	return m.DenyList.extend(e, func() { m.forget(counted) })
-}
-
-// forget takes back the denials of a caller that is taken off the list: otherwise its next one would
-// list it again. A Strategy that is no [weir.Resetter] keeps them.
-func (m *middleware) forget(counted *weir.Request) {
-	s, ok := m.Penalty.Strategy.(weir.Resetter)
-	if !ok {
-		return
-	}
-	if err := s.Reset(context.Background(), counted); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		m.logPenalty(context.Background(), counted.Key, err)
-	}
+	return m.DenyList.extend(e, func() {
+		if err := m.Penalty.forget(counted); err != nil {
+			m.log(context.Background(), &m.throttles.penalty, slog.LevelError,
+				"httplimit: the penalty box failed to forget", e.Key, slog.String("error", escape(err.Error())))
+		}
+	})
 }

@@ -162,14 +162,14 @@ func (c change) entry(now time.Time) (e httplimit.DenyEntry, err error) {
 	return e, err
 }
 
-// unlist takes e off the list and reports whether it was there. If an operator wrote it, an address
-// is also the key of its client: the penalty box lists keys.
-func (p *Proxy) unlist(e httplimit.DenyEntry, written bool) bool {
+// unlist takes e, which is c's, off the list and reports whether it was there. If an operator wrote
+// it, an address is also the key of its client: the penalty box lists keys.
+func (c change) unlist(e httplimit.DenyEntry, p *Proxy) bool {
 	removed := p.denied.Remove(e)
-	if !written || e.Key != "" || p.cfg.By.text != "ip" {
+	if c.What == "" || e.Key != "" || p.cfg.By.text != "ip" {
 		return removed
 	}
-	key, err := p.keyOfAddr(e.Prefix.Addr())
+	key, err := p.cfg.keyOfAddr(e.Prefix.Addr())
 	if of, _ := cli.Prefix(key); err == nil && (e.Prefix.IsSingleIP() || of == e.Prefix) {
 		return p.denied.Remove(httplimit.DenyEntry{Key: key}) || removed
 	}
@@ -208,7 +208,7 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
 	if r.Method == http.MethodDelete {
-		if !p.unlist(e, c.What != "") {
+		if !c.unlist(e, p) {
 			http.Error(w, "That is not on the list.", http.StatusNotFound)
 			return
 		}

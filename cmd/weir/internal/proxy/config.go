@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -307,6 +308,13 @@ func (c *Config) wide(ip httplimit.IP) httplimit.IP {
 		return ip.IPv6Bits(c.IPv6Bits)
 	}
 	return ip
+}
+
+// keyOfAddr returns the key of a client's address.
+func (c *Config) keyOfAddr(addr netip.Addr) (string, error) {
+	return c.wide(httplimit.RemoteAddr()).Extract(&http.Request{
+		RemoteAddr: net.JoinHostPort(addr.String(), "0"), Header: http.Header{},
+	})
 }
 
 // limited returns the general limits, as those of a route without a pattern, and the routes with

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -138,14 +137,7 @@ func (p *Proxy) keyNamed(r *http.Request) (string, error) {
 	if p.cfg.By.text != "ip" || !e.Prefix.IsSingleIP() {
 		return p.keyOf(text)
 	}
-	return p.keyOfAddr(e.Prefix.Addr())
-}
-
-// keyOfAddr returns the key of a client's address.
-func (p *Proxy) keyOfAddr(addr netip.Addr) (string, error) {
-	return p.cfg.wide(httplimit.RemoteAddr()).Extract(&http.Request{
-		RemoteAddr: net.JoinHostPort(addr.String(), "0"), Header: http.Header{},
-	})
+	return p.cfg.keyOfAddr(e.Prefix.Addr())
 }
 
 // keyOf returns the key that text names: that of a caller who is known and shown so, which escapes

@@ -396,7 +396,7 @@ func TestTakenOffThePenaltyBox(t *testing.T) {
 func TestAPrefixIsTakenOffThePenaltyBox(t *testing.T) {
 	s := serve(t, config(t, "1/1d"))
 	for _, what := range []string{"2001:db8::/64", "2001:db8::7"} {
-		key, err := s.keyOfAddr(netip.MustParseAddr("2001:db8::7"))
+		key, err := s.cfg.keyOfAddr(netip.MustParseAddr("2001:db8::7"))
 		require.NoError(t, err)
 		require.NoError(t, s.denied.Add(httplimit.DenyEntry{Key: key}))
 		assert.Equal(t, 404, code(deny(t, s, "DELETE", `{"what":"2001:db8::/60"}`)))
