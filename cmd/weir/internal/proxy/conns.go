@@ -55,6 +55,7 @@ type conn struct {
 	// the write deadline that net/http or crypto/tls set, in ns since the epoch; 0: none
 	until atomic.Int64
 	addr  netip.Prefix // the peer's, as perAddr counts it; zero: perAddr does not count it
+	begun bool         // bytes were read; used by Read, of which there is one at a time
 
 	serving int           // guarded by owner.mu; requests
 	waits   *list.Element // guarded by owner.mu; in owner.waiting, or nil
@@ -167,6 +168,22 @@ func (c *conn) leave() {
 		c.owner.waiting.Remove(c.waits)
 		c.waits = nil
 	}
+}
+
+// headerTimeout is how long the header of a request may take from its first byte, and the first byte
+// of a connection.
+const headerTimeout = 10 * time.Second
+
+// Read implements net.Conn. The first bytes of a connection begin headerTimeout anew, as net/http has
+// it for later requests. It reads the first 14 bytes alone, to look for HTTP/2: if the deadline passed
+// between these and the rest, it would take them for the whole line, and answer 400 to a valid request.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	if n > 0 && !c.begun {
+		c.begun = true
+		_ = c.TCPConn.SetReadDeadline(time.Now().Add(headerTimeout)) // it fails if Read does
+	}
+	return n, err
 }
 
 // Write implements net.Conn.

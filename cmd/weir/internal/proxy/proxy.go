@@ -354,7 +354,7 @@ func (p *Proxy) listen(
 	s := &server{
 		Server: &http.Server{
 			Handler:           h,
-			ReadHeaderTimeout: 10 * time.Second, // bounds clients that send a byte now and then
+			ReadHeaderTimeout: headerTimeout, // bounds clients that send a byte now and then
 			IdleTimeout:       2 * time.Minute,
 			MaxHeaderBytes:    64 << 10,
 			ErrorLog:          slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
