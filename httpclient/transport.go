@@ -261,7 +261,8 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 		d := t.turns.pause(s, t.now())
 		return &LimitError{Key: s.key, Wait: d, Server: d > 0, Err: ctx.Err()}
 	}
-	if due = t.turns.due(s); !due.IsZero() {
+	due = t.turns.due(s)
+	if !due.IsZero() {
 		due = later(due, since)
 	}
 	for {
@@ -282,7 +283,8 @@ func (t *Transport) wait(ctx context.Context, s scope, path string, taken *weir.
 				taken = &out.Result
 				continue // a pause may have begun meanwhile
 			}
-			if d, server, due = out.Wait, false, out.ExpiresAt; late {
+			d, server, due = out.Wait, false, out.ExpiresAt
+			if late {
 				continue
 			}
 		} else {
@@ -325,7 +327,8 @@ func (t *Transport) take(ctx context.Context, key string) (out weir.Outcome, err
 		out.State = weir.Allow
 		return out, nil
 	}
-	if out, err = t.Limit.Take(ctx, key, 1); err != nil {
+	out, err = t.Limit.Take(ctx, key, 1)
+	if err != nil {
 		err = notSent(key, err)
 	}
 	return out, err

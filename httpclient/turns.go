@@ -107,7 +107,8 @@ func (t *turns) leave(s scope, place *list.Element, sent bool, due, now time.Tim
 	}
 	if sent && q.gap > 0 {
 		q.next = now.Add(q.gap/2 + rand.N(q.gap))
-		if q.gap /= 2; q.gap < leastGap {
+		q.gap /= 2
+		if q.gap < leastGap {
 			q.gap = 0
 		}
 	}
@@ -178,7 +179,8 @@ func (t *turns) evict() bool {
 		if q.waiting.Len() == 0 && (found == nil || q.earliest().Before(found.earliest())) {
 			first, found = s, q
 		}
-		if looked++; looked == evictOf {
+		looked++
+		if looked == evictOf {
 			break
 		}
 	}

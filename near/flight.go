@@ -66,7 +66,8 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	w, b := &waiter{request: *r, done: make(chan struct{})}, (*lease)(nil)
 	now, instances := l.now(), wrap.Instances(l.cfg.Instances, *l.fleet.Load())
 	l.callers.Update(r, now, func(found *lease) *lease {
-		if b = found; b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
+		b = found
+		if b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
 			b = new(lease)
 		}
 		b.waiting, b.instances = append(b.waiting, w), instances
@@ -152,7 +153,8 @@ func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
 			q = w.request
 			q.Cost = b.Lacking(wrap.Cost(&q), now)
 		}
-		if w.call = calls[q]; w.call == nil {
+		w.call = calls[q]
+		if w.call == nil {
 			w.call = &call{request: q, apart: together == 0, block: budget.Cost{N: q.Cost}}
 			calls[q] = w.call
 			l.start(ctx, b, w.call)
@@ -170,14 +172,16 @@ func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 		defer cancel()
 		guarded.Do(func() (err error) {
 			q := c.request
-			if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
+			c.res, err = l.Strategy.Run(bounded, &q)
+			if err == nil {
 				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
 			}
 			return err
 		}, func(err error) {
 			now := l.now()
 			defer l.callers.Lock(&c.request).Unlock()
-			if b.calls--; err == nil {
+			b.calls--
+			if err == nil {
 				b.pace(c.request.Limit)
 				b.Learn(c.block, c.res, l.skew, now)
 			} else {

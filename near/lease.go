@@ -213,7 +213,8 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, e
 	if res != nil {
 		return res, nil
 	}
-	if res, err = l.Strategy.Peek(ctx, &q); err == nil && !res.Allowed() {
+	res, err = l.Strategy.Peek(ctx, &q)
+	if err == nil && !res.Allowed() {
 		res = less(res, left)
 	}
 	return res, err
@@ -223,7 +224,8 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, e
 // then has at most a Block left, and otherwise to the wrapped strategy.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	rest := *r
-	if rest.Cost = wrap.Cost(r); taken.Allowed() && rest.Cost <= l.limit(r) {
+	rest.Cost = wrap.Cost(r)
+	if taken.Allowed() && rest.Cost <= l.limit(r) {
 		l.find(r, func(b *lease, now time.Time) {
 			rest.Cost = b.GiveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
 		})

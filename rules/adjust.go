@@ -98,7 +98,8 @@ func (c *call) refundEntries(
 		err = a.strategy.Refund(ctx, &req, &weir.Result{
 			State: weir.Allow, ExpiresAt: last.At.Add(req.Duration),
 		})
-		if last.Cost -= req.Cost; last.Cost == 0 {
+		last.Cost -= req.Cost
+		if last.Cost == 0 {
 			hits = hits[:len(hits)-1]
 		}
 	}

@@ -48,7 +48,8 @@ func (c *call) decide(
 	if _, err := c.limits.Take(ctx, c.tolerates); err != nil {
 		return err
 	}
-	if c.denied = c.denies(); c.denied {
+	c.denied = c.denies()
+	if c.denied {
 		_ = c.limits.Refund(ctx) // Lost has what could not be
 	}
 	resp.Lost = errors.Join(c.limits.Lost(), c.giveBack(ctx))

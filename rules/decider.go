@@ -80,7 +80,8 @@ func (d *Decider) Decide(r *http.Request, v *httplimit.Verdict) {
 	if x.NoAddress != nil {
 		v.Warn("rules: a request lacks descriptors, as its client's address is unknown", x.NoAddress)
 	}
-	if v.Exempt = len(req.Descriptors) == 0; v.Exempt {
+	v.Exempt = len(req.Descriptors) == 0
+	if v.Exempt {
 		return
 	}
 	m, _ := v.State.(*memory)

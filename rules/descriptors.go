@@ -108,7 +108,8 @@ func (d *decoder) checkStray(f field, keys []string, depth int) {
 		return
 	}
 	for _, n := range maps {
-		if d.steps--; d.steps < 0 || depth > maxDepth {
+		d.steps--
+		if d.steps < 0 || depth > maxDepth {
 			return
 		}
 		for _, f := range d.fields(n) {
@@ -132,7 +133,8 @@ func meantKey(name string, keys []string) string {
 
 // checkKeys reports the keys of metadata that has no effect that are maps or lists.
 func (d *decoder) checkKeys(n *yaml.Node, depth int) {
-	if d.steps--; d.steps < 0 || depth > maxDepth {
+	d.steps--
+	if d.steps < 0 || depth > maxDepth {
 		return
 	}
 	switch n.Kind {
@@ -211,7 +213,8 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 		doc.at = d.at(name.value)
 	}
 	var valid bool
-	if doc.name, valid = d.str(name); doc.name == "" && valid {
+	doc.name, valid = d.str(name)
+	if doc.name == "" && valid {
 		d.errorf(doc.at, "config file cannot have empty domain")
 	}
 	doc.algorithm = d.usualOf(top.get("metadata"))

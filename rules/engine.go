@@ -201,7 +201,8 @@ func (e *Engine) Swap(set *Set) error {
 		s := cmp.Or(next.known[m], known[m])
 		if s == nil {
 			var err error
-			if s, err = e.strategy(m); err != nil {
+			s, err = e.strategy(m)
+			if err != nil {
 				return fmt.Errorf("rules: no strategy for %v: %w", m, err)
 			}
 		}
@@ -243,7 +244,8 @@ func (e *Engine) strategy(m Method) (*strategy, error) {
 			weir.NameOf(made), inFlightUnit)
 	}
 	if m.Algorithm == InFlight {
-		if s.limit, err = s.limit.Holding(); err != nil {
+		s.limit, err = s.limit.Holding()
+		if err != nil {
 			return nil, err
 		}
 	}

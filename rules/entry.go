@@ -18,7 +18,8 @@ type Entry = describe.Entry
 func FormatEntries(entries []Entry) string {
 	words := make([]string, len(entries))
 	for i, e := range entries {
-		if words[i] = quote(e.Key); e.Value != "" {
+		words[i] = quote(e.Key)
+		if e.Value != "" {
 			words[i] += "=" + quote(e.Value)
 		}
 	}
@@ -43,7 +44,8 @@ func ParseEntries(s string) ([]Entry, error) {
 	for rest := s; ; {
 		var e Entry
 		var err error
-		if e.Key, rest, err = cutWord(rest, ",="); err == nil && e.Key == "" {
+		e.Key, rest, err = cutWord(rest, ",=")
+		if err == nil && e.Key == "" {
 			err = errors.New("empty key; want key=value,key=value")
 		}
 		if after, ok := strings.CutPrefix(rest, "="); ok && err == nil {
@@ -74,7 +76,8 @@ func cutWord(s, stops string) (word, rest string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("bad quoting in %s", s)
 	}
-	if word, err = strconv.Unquote(quoted); err != nil {
+	word, err = strconv.Unquote(quoted)
+	if err != nil {
 		return "", "", fmt.Errorf("bad quoting in %s", s)
 	}
 	rest = s[len(quoted):]

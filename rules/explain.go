@@ -32,7 +32,8 @@ func (s *Set) explain(b *strings.Builder, domain string, entries []Entry) (verdi
 	for i, e := range entries {
 		fmt.Fprintf(b, "%*s%s", 2*i+2, "", FormatEntries([]Entry{e}))
 		var why choice
-		if n, why = l.find(e); n == nil {
+		n, why = l.find(e)
+		if n == nil {
 			fmt.Fprintf(b, ": %s\n", l.absence(e))
 			if i > 0 {
 				return "no limit: no descriptor matches; the choices above are final, so no other branch " +

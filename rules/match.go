@@ -53,7 +53,8 @@ func (d *domain) match(entries []Entry) *Rule {
 	var n *node
 	l := &d.root
 	for _, e := range entries {
-		if n, _ = l.find(e); n == nil {
+		n, _ = l.find(e)
+		if n == nil {
 			return nil
 		}
 		l = &n.level

@@ -38,10 +38,12 @@ func (d *decoder) metadata(x *node, f *field) (settings *field) {
 	if len(d.list) > before {
 		return nil
 	}
-	if delete(v, ownKey); len(v) > 0 {
+	delete(v, ownKey)
+	if len(v) > 0 {
 		x.metadata = v
 	}
-	switch settings = d.metadataFields(f.value).get(ownKey); {
+	settings = d.metadataFields(f.value).get(ownKey)
+	switch {
 	case settings.absent():
 		return nil
 	case settings.value.Kind != yaml.MappingNode:
@@ -53,7 +55,8 @@ func (d *decoder) metadata(x *node, f *field) (settings *field) {
 
 // plainValue converts a node to a Go value that JSON can represent.
 func (d *decoder) plainValue(n *yaml.Node, depth int) any {
-	if d.steps--; d.steps < 0 {
+	d.steps--
+	if d.steps < 0 {
 		return nil
 	}
 	if depth > maxDepth {

@@ -352,7 +352,8 @@ func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 // plainCopy returns n without its positions, comments, anchors, aliases and merge keys. Two
 // rate_limits with equal copies mean the same; different copies may still mean the same.
 func (d *decoder) plainCopy(n *yaml.Node, depth int) *yaml.Node {
-	if d.steps--; d.steps < 0 || depth > maxDepth {
+	d.steps--
+	if d.steps < 0 || depth > maxDepth {
 		return &yaml.Node{Kind: yaml.ScalarNode}
 	}
 	c := &yaml.Node{Kind: n.Kind}

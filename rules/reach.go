@@ -50,7 +50,8 @@ func (b *builder) unreached(d *domain) {
 // walk looks up the entries of actions in l, the level of those below n, to which above are the
 // entries. It reports whether a descriptor ends at a rule, or at a node that lets it pass.
 func (r *reach) walk(l *level, n *node, above []Entry, actions []describe.Action) (matched bool) {
-	if r.steps--; r.steps < 0 {
+	r.steps--
+	if r.steps < 0 {
 		return true
 	}
 	if len(actions) == 0 {

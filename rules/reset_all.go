@@ -19,7 +19,8 @@ func (e *Engine) ResetAll(
 ) (reset int, err error) {
 	prefix := appendPart(nil, ':', domain)
 	for i, entry := range entries {
-		if prefix = appendPart(prefix, ':', entry.Key); entry.Value != "" || i < len(entries)-1 {
+		prefix = appendPart(prefix, ':', entry.Key)
+		if entry.Value != "" || i < len(entries)-1 {
 			prefix = appendPart(prefix, ':', entry.Value)
 		}
 	}
@@ -32,11 +33,13 @@ func (e *Engine) ResetAll(
 		}
 		before, last := seen, reset
 		n, err := resetter.ResetPrefix(ctx, string(prefix), func(found, done int) {
-			if seen = before + found; progress != nil {
+			seen = before + found
+			if progress != nil {
 				progress(seen, last+done)
 			}
 		})
-		if reset += n; err != nil {
+		reset += n
+		if err != nil {
 			return reset, err
 		}
 	}

@@ -181,7 +181,8 @@ func (l *level) add(n *node) (duplicate *node) {
 		a = &alternatives{values: make(map[string]*node)}
 		l.keys[n.key] = a
 	}
-	if duplicate = a.same(n.value); duplicate != nil {
+	duplicate = a.same(n.value)
+	if duplicate != nil {
 		return duplicate
 	}
 	n.order = len(l.nodes)

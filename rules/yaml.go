@@ -127,7 +127,8 @@ func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) fields {
 func (d *decoder) collect(
 	fs fields, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool, depth int,
 ) fields {
-	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
+	d.steps -= 1 + len(from.Content)
+	if d.steps < 0 || depth > maxDepth {
 		return fs // load reports it
 	}
 	merges := from.Content

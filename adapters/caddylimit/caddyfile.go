@@ -222,10 +222,12 @@ func parseLimit(text string) (l Limit, err error) {
 	if !ok {
 		return l, fmt.Errorf("limit %q: want [NAME=]COUNT/PERIOD, such as 100/1m", text)
 	}
-	if l.Limit, err = strconv.ParseUint(count, 10, 63); err != nil || l.Limit == 0 {
+	l.Limit, err = strconv.ParseUint(count, 10, 63)
+	if err != nil || l.Limit == 0 {
 		return l, fmt.Errorf("limit %q: %q is not a count from 1", text, count)
 	}
-	if l.Period, err = duration(period); err != nil || !bounds.Duration(time.Duration(l.Period)) {
+	l.Period, err = duration(period)
+	if err != nil || !bounds.Duration(time.Duration(l.Period)) {
 		return l, fmt.Errorf("limit %q: %q is not a period such as 500ms, 30s, 1h30m or 7d", text, period)
 	}
 	return l, nil
@@ -277,7 +279,8 @@ func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 		if l.Name != "" {
 			continue
 		}
-		if l.Name = bounds.Text(time.Duration(l.Period)); names[l.Name] {
+		l.Name = bounds.Text(time.Duration(l.Period))
+		if names[l.Name] {
 			return nil, helper.Errf("there are two limits for a period of %[1]s: give each a name, such as "+
 				"login=%[2]d/%[1]s and search=%[2]d/%[1]s, or both the same one to share budgets", l.Name,
 				l.Limit)

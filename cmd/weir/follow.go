@@ -148,7 +148,8 @@ func (t *tail) read(add func(lines []byte) error) error {
 // end gives add the last line, if it has no end.
 func (t *tail) end(add func(lines []byte) error) error {
 	rest := t.rest
-	if t.rest = nil; len(rest) == 0 {
+	t.rest = nil
+	if len(rest) == 0 {
 		return nil
 	}
 	return add(rest)

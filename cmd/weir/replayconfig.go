@@ -27,16 +27,20 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if cfg.By, err = replay.ParseBy(f.by); err != nil {
+	cfg.By, err = replay.ParseBy(f.by)
+	if err != nil {
 		return cfg, err
 	}
-	if cfg.Trust, err = cli.Prefixes("trust", f.trust); err != nil {
+	cfg.Trust, err = cli.Prefixes("trust", f.trust)
+	if err != nil {
 		return cfg, err
 	}
-	if cfg.Format, err = f.logLines(); err != nil {
+	cfg.Format, err = f.logLines()
+	if err != nil {
 		return cfg, err
 	}
-	if cfg.Filter, err = f.filter(time.Now()); err != nil {
+	cfg.Filter, err = f.filter(time.Now())
+	if err != nil {
 		return cfg, err
 	}
 	if len(f.rules.Paths) > 0 {
@@ -54,14 +58,18 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 }
 
 func (f *replayFlags) logLines() (format accesslog.Format, err error) {
-	if f.logFormat == "" {
+	switch {
+	case f.logFormat == "":
 		format, err = accesslog.ParseFormat(f.format, f.fields)
-	} else if format, err = accesslog.ParseLayout(f.logFormat); f.format != "auto" || f.fields != "" {
+	case f.format != "auto" || f.fields != "":
 		return format, errors.New("--log-format excludes --format and --map: leave out one of them")
+	default:
+		format, err = accesslog.ParseLayout(f.logFormat)
 	}
 	format.Lists = len(f.trust) > 0
 	if err == nil && f.stripPrefix != "" {
-		if format.Prefix, err = regexp.Compile(`^(?:` + f.stripPrefix + `)`); err != nil {
+		format.Prefix, err = regexp.Compile(`^(?:` + f.stripPrefix + `)`)
+		if err != nil {
 			err = fmt.Errorf("--strip-prefix: %w", err)
 		}
 	}
@@ -182,7 +190,8 @@ func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 		return rules, err
 	}
 	second, err := rule.Cross([]string{f.compare}, f.strategies, 0)
-	if rules = append(rules, second...); err == nil && len(rules) != 2 {
+	rules = append(rules, second...)
+	if err == nil && len(rules) != 2 {
 		err = errors.New("--compare needs one strategy for each limit")
 	}
 	return rules, err
@@ -215,19 +224,23 @@ func parsePercent(text string) (float64, error) {
 func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
 	var out replay.Filter
 	var err error
-	if out.Since, err = parseTime("since", f.since, now); err != nil {
+	out.Since, err = parseTime("since", f.since, now)
+	if err != nil {
 		return out, err
 	}
-	if out.Until, err = parseTime("until", f.until, now); err != nil {
+	out.Until, err = parseTime("until", f.until, now)
+	if err != nil {
 		return out, err
 	}
 	if !out.Since.IsZero() && !out.Until.IsZero() && !out.Since.Before(out.Until) {
 		return out, fmt.Errorf("--until %s is not after --since %s", f.until, f.since)
 	}
-	if out.Routes, err = f.selected(); err != nil {
+	out.Routes, err = f.selected()
+	if err != nil {
 		return out, err
 	}
-	if out.Statuses, err = parseStatuses("status", f.statuses); err != nil {
+	out.Statuses, err = parseStatuses("status", f.statuses)
+	if err != nil {
 		return out, err
 	}
 	out.CountIf, err = parseStatuses("count-if", f.countIf)

@@ -88,7 +88,8 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	}
 	out := cmd.OutOrStdout()
 	if req == nil {
-		if req, err = f.describe(out, set); err != nil {
+		req, err = f.describe(out, set)
+		if err != nil {
 			return err
 		}
 	}
@@ -138,7 +139,8 @@ func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (req *rules.Request
 		return nil, nil
 	}
 	req = new(rules.Request)
-	if req.Domain, err = domainOf(set, f.domain); err == nil {
+	req.Domain, err = domainOf(set, f.domain)
+	if err == nil {
 		req.Descriptors, err = rulestest.ParseDescriptors(f.descriptors)
 	}
 	return req, err

@@ -96,7 +96,8 @@ func (r *run) work(d decide) {
 			if d(ids[i]) {
 				allowed++
 			}
-			if i++; i == len(ids) {
+			i++
+			if i == len(ids) {
 				i = 0
 			}
 		}

@@ -55,7 +55,8 @@ func measureGrowth(s store, n int) growth {
 		if !d(id) {
 			panic("denied")
 		}
-		if took[i] = time.Since(base) - begun; took[i] > time.Millisecond {
+		took[i] = time.Since(base) - begun
+		if took[i] > time.Millisecond {
 			g.Slow++
 		}
 	}

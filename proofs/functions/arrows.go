@@ -100,13 +100,15 @@ func bestOrder(arrows map[arrow]int) (order []string, back []arrow) {
 			at := slices.Index(order, f)
 			to, most, sum := at, 0, 0
 			for i := at - 1; i >= 0; i-- {
-				if sum += gain(f, order[i]); sum > most {
+				sum += gain(f, order[i])
+				if sum > most {
 					to, most = i, sum
 				}
 			}
 			sum = 0
 			for i := at + 1; i < len(order); i++ {
-				if sum -= gain(f, order[i]); sum >= most {
+				sum -= gain(f, order[i])
+				if sum >= most {
 					to, most = i, sum
 				}
 			}

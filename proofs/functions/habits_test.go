@@ -48,8 +48,8 @@ var mostAway = map[string]int{
 // The most effects in initializers, in the whole repository: those whose condition does not mention
 // what was assigned, and all of them in 10,000 lines.
 const (
-	mostUnseen  = 56
-	mostEffects = 41.5
+	mostUnseen  = 30
+	mostEffects = 20.7
 )
 
 func TestMethodsStandInTheFileOfTheirType(t *testing.T) {

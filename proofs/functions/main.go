@@ -163,7 +163,8 @@ func measure(root string) ([][][]string, error) {
 		for k := range kinds {
 			lists := make([][]string, turns)
 			for turn := range lists {
-				if lists[turn], err = r.passed(counters(dir, s, k, turn)); err != nil {
+				lists[turn], err = r.passed(counters(dir, s, k, turn))
+				if err != nil {
 					return nil, err
 				}
 			}

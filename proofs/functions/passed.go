@@ -78,7 +78,8 @@ func (r reader) function(block string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if all, err = functions(path, src); err != nil {
+		all, err = functions(path, src)
+		if err != nil {
 			return "", err
 		}
 		r.files[path] = all

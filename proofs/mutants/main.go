@@ -73,7 +73,8 @@ func main() {
 
 func run(cfg config) error {
 	var err error
-	if cfg.root, err = filepath.Abs(cfg.root); err != nil {
+	cfg.root, err = filepath.Abs(cfg.root)
+	if err != nil {
 		return err
 	}
 	if cfg.named {

@@ -86,7 +86,8 @@ func (r *Request) readPath() []spelling {
 	if err == nil {
 		all, err = urlpath.Readings(buf[:0], path)
 	}
-	if r.NoPath = err; err != nil && r.Lenient {
+	r.NoPath = err
+	if err != nil && r.Lenient {
 		r.spellings = []spelling{{path: urlpath.Canonical(r.URL.EscapedPath())}}
 	}
 	for _, one := range all {

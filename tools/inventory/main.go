@@ -40,7 +40,8 @@ func run(file string, names []string) error {
 	programs := make([]*program, len(names))
 	for i, name := range names {
 		var err error
-		if programs[i], err = read(name); err != nil {
+		programs[i], err = read(name)
+		if err != nil {
 			return err
 		}
 		bom, err := programs[i].bom()

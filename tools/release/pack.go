@@ -203,7 +203,8 @@ func (f file) Lstat() (os.FileInfo, error)  { return os.Lstat(f.onDisk) }
 func (f file) Open() (io.ReadCloser, error) { return os.Open(f.onDisk) }
 
 func sumsOf(archive string, mod []byte) (s sums, err error) {
-	if s.zip, err = dirhash.HashZip(archive, dirhash.Hash1); err != nil {
+	s.zip, err = dirhash.HashZip(archive, dirhash.Hash1)
+	if err != nil {
 		return sums{}, err
 	}
 	s.mod, err = dirhash.Hash1([]string{"go.mod"}, func(string) (io.ReadCloser, error) {

@@ -64,7 +64,8 @@ func (List) Refund(g *Listed, p Params, _ int64, t Taken, meta string) {
 			if t.At != Never && h.At != t.At || (g.meta(i) == meta) != same {
 				continue
 			}
-			if p.Cost = g.take(i, p.Cost); g.hits.At(i).Cost == 0 && i > 0 {
+			p.Cost = g.take(i, p.Cost)
+			if g.hits.At(i).Cost == 0 && i > 0 {
 				g.remove(i)
 			}
 		}

@@ -151,7 +151,8 @@ func (SlidingLog) Refund(g *Log, p Params, _ int64, t Taken, _ string) {
 		if g.hits.At(i).At != at {
 			continue
 		}
-		if p.Cost = g.take(i, p.Cost); g.hits.At(i).Cost == 0 {
+		p.Cost = g.take(i, p.Cost)
+		if g.hits.At(i).Cost == 0 {
 			g.remove(i)
 		}
 	}

@@ -80,7 +80,8 @@ func (a *SlidingWindow) More(s State, scaleMs, total int64) int64 {
 func mulDiv(a uint64, b, c, add int64) int64 {
 	hi, lo := bits.Mul64(a, uint64(b))
 	lo, carry := bits.Add64(lo, uint64(add), 0)
-	if hi += carry; hi >= uint64(c) {
+	hi += carry
+	if hi >= uint64(c) {
 		return End
 	}
 	quo, _ := bits.Div64(hi, lo, uint64(c))

@@ -259,7 +259,8 @@ func (a *Tiers) Refund(s *Slices, p Params, _ int64, t Taken, _ string) {
 
 // Raise adds what the longest tier's sum, which is the highest, lacks.
 func (a *Tiers) Raise(s *Slices, p Params, now, _, total int64, meta string) {
-	if p.Cost = total - s.Used(); p.Cost > 0 {
+	p.Cost = total - s.Used()
+	if p.Cost > 0 {
 		a.Admit(s, p, now, meta)
 	}
 }

@@ -168,7 +168,8 @@ func (a *TokenBucket) Refund(s State, p Params, now, expires int64) State {
 	if full <= now || back == 0 {
 		return s
 	}
-	if own = cmp.Or(own, p.Each); own != p.Each {
+	own = cmp.Or(own, p.Each)
+	if own != p.Each {
 		back = mulDiv(uint64(back), own, p.Each, 0)
 	}
 	return a.at(s, giveBack(full, now, back), now, own)

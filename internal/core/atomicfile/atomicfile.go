@@ -39,13 +39,16 @@ func Replace(name string, write func(io.Writer) error) (err error) {
 			err = fmt.Errorf("%s cannot be written: %w", name, cause(err))
 		}
 	}()
-	if err = write(f); err != nil {
+	err = write(f)
+	if err != nil {
 		return err
 	}
-	if err = f.Sync(); err != nil {
+	err = f.Sync()
+	if err != nil {
 		return err
 	}
-	if err = rename(f, name); err != nil {
+	err = rename(f, name)
+	if err != nil {
 		return err
 	}
 	syncDir(filepath.Dir(name))
@@ -72,7 +75,8 @@ func createTemp(name string) (*os.File, error) {
 			return nil, err
 		}
 		if tryLock(f) != ErrLocked {
-			if _, err = os.Lstat(f.Name()); !errors.Is(err, fs.ErrNotExist) {
+			_, err = os.Lstat(f.Name())
+			if !errors.Is(err, fs.ErrNotExist) {
 				return f, nil
 			}
 		}

@@ -48,7 +48,8 @@ func (k *Kept) Start(group any, lease time.Duration, p Place) {
 	k.group, k.lease, k.place, k.lost = group, lease, p, make(chan struct{})
 	renewers.Lock()
 	defer renewers.Unlock()
-	if k.of = renewers.of[group]; k.of == nil {
+	k.of = renewers.of[group]
+	if k.of == nil {
 		k.of = new(renewer)
 		if group != nil {
 			renewers.of[group] = k.of
@@ -106,7 +107,8 @@ func (k *Kept) Release(ctx context.Context) (err error) {
 	k.of.Remove(&k.item)
 	renewers.Lock()
 	defer renewers.Unlock()
-	if k.of.places--; k.of.places == 0 && k.group != nil {
+	k.of.places--
+	if k.of.places == 0 && k.group != nil {
 		delete(renewers.of, k.group)
 	}
 	return err

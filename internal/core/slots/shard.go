@@ -63,7 +63,8 @@ func (sh *Shard) Init(
 func (sh *Shard) LockKey(k ids.Packed, id string, p *Period) Locked {
 	sh.Lock()
 	c := Locked{Shard: sh, ID: id, key: *p, k: k}
-	if c.Slot, c.State, c.N = sh.index.Load().Find(k, id, p); c.Slot != nil {
+	c.Slot, c.State, c.N = sh.index.Load().Find(k, id, p)
+	if c.Slot != nil {
 		c.Have = c.Content(c.State)
 	}
 	return c

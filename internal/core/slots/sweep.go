@@ -34,7 +34,8 @@ func (sh *Shard) Reclaim(now int64, budget *int) (removed int) {
 			continue
 		}
 		removed = sh.sweepChunk(i, now, 0)
-		if *budget -= chunkSlots; removed > 0 || *budget <= 0 {
+		*budget -= chunkSlots
+		if removed > 0 || *budget <= 0 {
 			break
 		}
 	}

@@ -106,7 +106,8 @@ func (r *Reader) Text(least int64) string {
 
 // Byte reads a byte.
 func (r *Reader) Byte() byte {
-	if r.Bad = r.Bad || len(r.Data) == 0; r.Bad {
+	r.Bad = r.Bad || len(r.Data) == 0
+	if r.Bad {
 		return 0
 	}
 	b := r.Data[0]

@@ -23,7 +23,8 @@ func (t *Table[S]) Sweep(now, timeout int64) (removed int) {
 func (t *Table[S]) Reclaim(now int64, budget *int) int {
 	for i := range t.all() {
 		removed, seen := t.sweep(&t.shards[i], now, 0)
-		if *budget -= seen; removed > 0 || *budget <= 0 {
+		*budget -= seen
+		if removed > 0 || *budget <= 0 {
 			return removed
 		}
 	}

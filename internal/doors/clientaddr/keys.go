@@ -109,7 +109,8 @@ func (s *keyShard) turn(now time.Time, life time.Duration) {
 
 func (g *generation) remove(owner, pair uint64) {
 	delete(g.keys, pair)
-	if g.clients[owner]--; g.clients[owner] == 0 {
+	g.clients[owner]--
+	if g.clients[owner] == 0 {
 		delete(g.clients, owner)
 	}
 }

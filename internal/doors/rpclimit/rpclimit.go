@@ -102,7 +102,8 @@ func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
 	t := g.guard.Begin(c.request(ctx))
 	defer t.Abort()
 	fields := make(http.Header)
-	if t.SetFields(fields); !t.Passes() {
+	t.SetFields(fields)
+	if !t.Passes() {
 		d := t.Decision()
 		t.End(0)
 		return &Refusal{Code: refusalCode(ctx, d), Message: message(d), Fields: fields, Decision: d}

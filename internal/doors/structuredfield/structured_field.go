@@ -130,8 +130,11 @@ func (p *Parser) itemOrInnerList() (m Member, ok bool) {
 		if !p.innerList() {
 			return m, false
 		}
-	} else if m.Value, ok = p.bareItem(); !ok {
-		return m, false
+	} else {
+		m.Value, ok = p.bareItem()
+		if !ok {
+			return m, false
+		}
 	}
 	m.Params, ok = p.parameters()
 	return m, ok
@@ -165,7 +168,8 @@ func (p *Parser) parameters() (params map[string]Bare, ok bool) {
 		}
 		value := Bare{Kind: Boolean, Num: 1}
 		if p.Take('=') {
-			if value, ok = p.bareItem(); !ok {
+			value, ok = p.bareItem()
+			if !ok {
 				return nil, false
 			}
 		}

@@ -77,7 +77,8 @@ func unescape(b []byte, s string, of *decoding) []byte {
 	b = append(b, s...)
 	n := len(b) - len(s) + i
 	for ; i < len(s); i, n = i+1, n+1 {
-		if b[n] = s[i]; b[n] == '%' {
+		b[n] = s[i]
+		if b[n] == '%' {
 			if c, ok := escaped(s[i:]); ok && of[c] != 0 {
 				b[n] = byte(of[c])
 				i += 2
@@ -174,10 +175,12 @@ func removeSegments(b []byte, s string, escapes bool) []byte {
 			continue
 		}
 		removed = true
-		if b = append(b, s[from:i]...); dots == 2 {
+		b = append(b, s[from:i]...)
+		if dots == 2 {
 			b = b[:start+max(0, bytes.LastIndexByte(b[start:], '/'))]
 		}
-		if from = i + end; from == len(s) {
+		from = i + end
+		if from == len(s) {
 			b = append(b, '/') // they name a directory
 		}
 		i = from - 1

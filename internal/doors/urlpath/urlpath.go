@@ -166,7 +166,8 @@ func (w *work) readings(dst []Reading, path string, most work) ([]Reading, error
 				to, all = len(all), append(all, node{text: text{string(next), decoded}})
 			}
 			all[i].to[s] = to
-			if w.texts, w.bytes = len(all), w.bytes+len(next); w.exceeds(most) {
+			w.texts, w.bytes = len(all), w.bytes+len(next)
+			if w.exceeds(most) {
 				return dst, ErrReadings
 			}
 		}
@@ -180,7 +181,8 @@ func (w *work) readings(dst []Reading, path string, most work) ([]Reading, error
 		}
 		for _, form := range forms[n.decoded] {
 			b = encode(b[:0], n.string, form)
-			if w.bytes += len(b); w.exceeds(most) {
+			w.bytes += len(b)
+			if w.exceeds(most) {
 				return dst[:from], ErrReadings
 			}
 			same := func(r Reading) bool { return r.Key == last.key && r.Path == string(b) }
@@ -239,7 +241,8 @@ func AppendCanonical(dst, path []byte) []byte {
 		if class == other || slash && class != ordinary {
 			return append(dst[:from], Canonical(string(path))...)
 		}
-		if slash = class == isSlash; c-'A' < 26 {
+		slash = class == isSlash
+		if c-'A' < 26 {
 			key[i] = c + 'a' - 'A'
 		}
 	}

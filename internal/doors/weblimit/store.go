@@ -65,7 +65,8 @@ func (s *Store) AllowRequest(header http.Header, r *http.Request, identifier str
 	}
 	t := s.guard.Begin(r)
 	defer t.End(0)
-	if t.SetFields(header); t.Passes() {
+	t.SetFields(header)
+	if t.Passes() {
 		return true, nil
 	}
 	header.Set("Cache-Control", "no-store")

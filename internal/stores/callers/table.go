@@ -74,7 +74,8 @@ func (t *Table[V]) Update(r *weir.Request, now time.Time, change func(*V) *V) bo
 		e = nil
 	}
 	if e != nil {
-		if e.value, e.used = change(e.value), now; e.value == nil {
+		e.value, e.used = change(e.value), now
+		if e.value == nil {
 			delete(s.entries, c)
 		}
 		return true
@@ -118,7 +119,8 @@ func (t *Table[V]) evict(s *shard[V], now time.Time) (found bool) {
 		if (t.idle == nil || t.idle(e.value, now)) && (!found || e.used.Before(oldest)) {
 			victim, oldest, found = c, e.used, true
 		}
-		if tries--; tries == 0 {
+		tries--
+		if tries == 0 {
 			break
 		}
 	}

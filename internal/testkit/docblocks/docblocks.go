@@ -90,14 +90,16 @@ func Shows(block, output string) bool {
 		switch {
 		case i == 0:
 			rest, ok := strings.CutPrefix(output, part)
-			if output = rest; !ok {
+			output = rest
+			if !ok {
 				return false
 			}
 		case i == len(parts)-1:
 			return strings.HasSuffix(output, part)
 		default:
 			_, rest, ok := strings.Cut(output, part)
-			if output = rest; !ok {
+			output = rest
+			if !ok {
 				return false
 			}
 		}
@@ -118,7 +120,8 @@ func read(t testing.TB, name string) string {
 func flat(code string) string {
 	var b strings.Builder
 	for line := range strings.Lines(code) {
-		if line = strings.TrimSpace(line); line != "" {
+		line = strings.TrimSpace(line)
+		if line != "" {
 			b.WriteString(line)
 			b.WriteByte('\n')
 		}

@@ -189,7 +189,8 @@ func inOrder(
 		if err != nil {
 			return d, err
 		}
-		if d.Each[i] = *res; !res.Allowed() {
+		d.Each[i] = *res
+		if !res.Allowed() {
 			d.Result, d.By = *res, i
 			return d, nil
 		}

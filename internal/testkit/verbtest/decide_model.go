@@ -116,7 +116,8 @@ func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, t
 		case tokens && (m.begins || !fits):
 			kept[of] = respaced
 		}
-		if allowed = allowed && fits; fits {
+		allowed = allowed && fits
+		if fits {
 			next[of] = next[of].admit(kind, limit, int64(r.Duration), now, cost)
 		}
 	}

@@ -238,7 +238,8 @@ func play(source Buckets, random *rand.Rand, steps int) error {
 		if err != nil {
 			return fmt.Errorf("step %d at %v, %+v of %d: %w", step, c.Now(), r, burst, err)
 		}
-		if last = 0; res != nil && !res.Allowed() && !res.ExpiresAt.IsZero() {
+		last = 0
+		if res != nil && !res.Allowed() && !res.ExpiresAt.IsZero() {
 			last = res.ExpiresAt.Sub(c.Now())
 		}
 	}

@@ -97,7 +97,8 @@ func (h *history) settle() (v *reservation, first bool, err error) {
 	} else {
 		err = v.Commit(ctx, actual)
 	}
-	if first = !v.done; first {
+	first = !v.done
+	if first {
 		v.done, v.actual = true, actual
 	}
 	return v, first, err

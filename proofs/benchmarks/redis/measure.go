@@ -52,7 +52,8 @@ func (m *meter) enter(ctx context.Context, c *contestant) error {
 		e.ids[i] = fmt.Sprintf("%d.%d.%d.%d", 10+n, i>>16&255, i>>8&255, i&255)
 	}
 	m.entrants = append(m.entrants, e)
-	if e.decide, err = c.open(&e.stand); err != nil {
+	e.decide, err = c.open(&e.stand)
+	if err != nil {
 		return err
 	}
 	filled, err := e.ask(ctx, len(e.ids), 0)

@@ -57,7 +57,8 @@ func run(ctx context.Context) error {
 			f := figure{concurrency: c}
 			for i := range servers { // each round starts with another server
 				s := servers[(round+i)%len(servers)]
-				if f.loads[s.kind], err = measure(ctx, s, c); err != nil {
+				f.loads[s.kind], err = measure(ctx, s, c)
+				if err != nil {
 					return err
 				}
 			}

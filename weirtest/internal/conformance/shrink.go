@@ -18,7 +18,8 @@ func (s *suite) shrink(h history, b *failure, law func(history)) *failure {
 	for smaller := true; smaller; {
 		smaller = false
 		for _, candidate := range s.smaller(h) {
-			if tries++; tries > maxTries {
+			tries++
+			if tries > maxTries {
 				return b
 			}
 			if err := catch(func() { law(candidate) }); err != nil {

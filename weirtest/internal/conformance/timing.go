@@ -175,7 +175,8 @@ func (s *suite) instants(now time.Time, wait, d time.Duration) (all []time.Time)
 		wait - s.Granule, wait - time.Millisecond, edge - s.Granule, edge,
 		time.Duration(chance.Int64N(max(1, int64(wait)))),
 	} {
-		if after = s.grain(after); after < wait {
+		after = s.grain(after)
+		if after < wait {
 			all = append(all, now.Add(after))
 		}
 	}
@@ -243,7 +244,10 @@ func (tr *trial) drain(one weir.Request) {
 	for cost := most; cost > 0; {
 		if !tr.run(costing(one, cost)).Allowed() {
 			cost /= 2
-		} else if used += cost; used > most {
+			continue
+		}
+		used += cost
+		if used > most {
 			tr.failf("%d were admitted at one instant; at most %d may be", used, most)
 		}
 	}

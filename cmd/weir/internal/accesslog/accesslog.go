@@ -173,7 +173,8 @@ func cutQuery(target []byte) (path, query []byte) {
 	if len(target) > 0 && target[0] != '/' {
 		if i := bytes.Index(target, []byte("://")); i > 0 && bytes.IndexByte(target[:i], '/') < 0 {
 			target = target[i+3:]
-			if i = bytes.IndexAny(target, "/?"); i < 0 {
+			i = bytes.IndexAny(target, "/?")
+			if i < 0 {
 				return []byte("/"), nil
 			}
 			target = target[i:]

@@ -44,7 +44,8 @@ func (c *clock) read(text []byte) (ns int64, coarse, ok bool) {
 	case text[2] == '/' && len(text) >= dateLen+timeLen && c.readDate(text[:dateLen]):
 		day, rest = c.midnight, text[dateLen:]
 	case text[4] == '-' || text[4] == '/':
-		if day, ok = isoDate(text[:isoDateLen]); !ok {
+		day, ok = isoDate(text[:isoDateLen])
+		if !ok {
 			return 0, false, false
 		}
 		rest = text[isoDateLen:]

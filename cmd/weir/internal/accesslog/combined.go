@@ -33,7 +33,8 @@ func nextQuoted(s []byte) (text, rest []byte, ok bool) {
 		return nil, nil, false
 	}
 	s = s[i+1:]
-	if text, ok = quoted(s); !ok {
+	text, ok = quoted(s)
+	if !ok {
 		return nil, nil, false
 	}
 	return text, s[len(text)+1:], true

@@ -18,9 +18,11 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	// Nearly all lines begin so, and the rest of the function takes a third of the time.
 	if v4 && len(rest) > 6+stampLen+2 && string(rest[:6]) == " - - [" && atTime(rest[6:]) {
 		rest = rest[6:]
-	} else if ip, user, rest, err = p.clientOf(line); err != nil {
-		return err
 	} else {
+		ip, user, rest, err = p.clientOf(line)
+		if err != nil {
+			return err
+		}
 		v4 = plainIPv4(ip)
 		n = timeBefore(rest)
 	}
@@ -36,10 +38,12 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	status, rest, _ := cutSpace(bytes.TrimPrefix(rest[len(request)+1:], space))
 	e.Start, e.Coarse, e.User, e.Status, e.rest = start, coarse, user, statusOf(status), rest
 	e.forwarded, e.referer, e.agent = nil, nil, nil
-	if e.Method, e.Path, e.Query = nil, nil, nil; !p.format.NoTarget {
+	e.Method, e.Path, e.Query = nil, nil, nil
+	if !p.format.NoTarget {
 		e.Method, e.Path, e.Query = requestLine(request)
 	}
-	if e.IP, e.IPv4 = ip, v4; v4 {
+	e.IP, e.IPv4 = ip, v4
+	if v4 {
 		return nil
 	}
 	return p.client(ip, e)
@@ -113,7 +117,8 @@ func cutAddresses(line []byte) (addrs, rest []byte, ok bool) {
 		if i < 0 {
 			return nil, nil, false
 		}
-		if n += i; n == 0 || line[n-1] != ',' {
+		n += i
+		if n == 0 || line[n-1] != ',' {
 			return line[:n], line[n+1:], n > 0
 		}
 	}

@@ -73,7 +73,8 @@ func ParseAddress(text []byte) (a Address, ok bool) {
 		return a, false
 	}
 	addr, err := netip.ParseAddr(string(withoutPort(text)))
-	if a.Addr = addr; hasPort(text) {
+	a.Addr = addr
+	if hasPort(text) {
 		a.Port = string(text[bytes.LastIndexByte(text, ':')+1:])
 	}
 	return a, err == nil

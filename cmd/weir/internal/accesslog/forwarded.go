@@ -38,7 +38,8 @@ func fold(name string) string {
 	name = strings.ReplaceAll(name, "-", "_")
 	for cut := true; cut; {
 		for _, prefix := range []string{"http_", "request_", "req_", "header_", "x_", "_"} {
-			if name, cut = strings.CutPrefix(name, prefix); cut {
+			name, cut = strings.CutPrefix(name, prefix)
+			if cut {
 				break
 			}
 		}

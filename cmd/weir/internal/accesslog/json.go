@@ -55,7 +55,8 @@ func (p *Parser) whole(line []byte, walk func() error) error {
 	if err := walk(); err != nil {
 		return err
 	}
-	if p.json.peek(); p.json.i < len(line) {
+	p.json.peek()
+	if p.json.i < len(line) {
 		return ErrJSON
 	}
 	return nil
@@ -102,7 +103,8 @@ func (p *Parser) foldable(key []byte, first byte) error {
 func (p *Parser) fold(key, text []byte) {
 	rank, known := p.ranks[string(key)]
 	if !known {
-		if rank = forwardedRank(string(key)); len(p.ranks) >= maxRanks || p.ranks == nil {
+		rank = forwardedRank(string(key))
+		if len(p.ranks) >= maxRanks || p.ranks == nil {
 			p.ranks = make(map[string]int)
 		}
 		p.ranks[string(key)] = rank
@@ -199,7 +201,8 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 	*e = Entry{Start: start, Coarse: coarse, User: v[kindUser].text, Method: v[kindMethod].text,
 		Status: statusOf(v[kindStatus].text), forwarded: v[kindForwarded].text,
 		referer: v[kindReferer].text, agent: v[kindAgent].text}
-	if e.Path, e.Query = cutQuery(v[kindPath].text); v[kindRequest].rank > 0 && v[kindPath].rank == 0 {
+	e.Path, e.Query = cutQuery(v[kindPath].text)
+	if v[kindRequest].rank > 0 && v[kindPath].rank == 0 {
 		e.Method, e.Path, e.Query = requestLine(v[kindRequest].text)
 	}
 	if query := v[kindQuery].text; len(query) > 0 {

@@ -54,7 +54,8 @@ func partOf(variable string) part {
 	kind := variables[variable]
 	rank := 1
 	if kind == kindNone {
-		if rank = forwardedRank(variable); rank > 0 {
+		rank = forwardedRank(variable)
+		if rank > 0 {
 			return part{kind: kindForwarded, rank: rank}
 		}
 	}
@@ -280,7 +281,8 @@ func (p *Parser) setPart(part part, text []byte) {
 // length returns the length of the field at the beginning of s.
 func (t *part) length(s []byte, inQuotes bool) (n int, ok bool) {
 	if len(t.until) == 0 { // a log may have more fields than its format
-		if n = bytes.IndexAny(s, " \t"); n < 0 || t.kind == kindAgent || t.kind == kindReferer {
+		n = bytes.IndexAny(s, " \t")
+		if n < 0 || t.kind == kindAgent || t.kind == kindReferer {
 			n = len(s)
 		}
 		return n, true
@@ -350,7 +352,8 @@ func (p *Parser) directive(line []byte) error {
 
 // Begin starts a part of a log that the directive fields precedes. It is nil if none does.
 func (p *Parser) Begin(fields []byte) {
-	if p.fields = p.format.fields; fields != nil {
+	p.fields = p.format.fields
+	if fields != nil {
 		_ = p.directive(fields) // not a request
 	}
 }

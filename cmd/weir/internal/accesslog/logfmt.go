@@ -60,13 +60,15 @@ func (p *Parser) logfmt(line []byte, e *Entry) error {
 	var err error
 	for _, t := range maps {
 		p.values = [kinds]value{}
-		if err = pairs(line, func(key, text []byte) { p.pair(t, key, text) }); err != nil {
+		err = pairs(line, func(key, text []byte) { p.pair(t, key, text) })
+		if err != nil {
 			return err
 		}
 		if len(p.stamp) > 0 && p.values[kindTime].rank == 0 {
 			p.values[kindTime] = value{text: p.stamp, str: true, rank: 1}
 		}
-		if err = p.entry(&t.schema, e); err != ErrNoAccess {
+		err = p.entry(&t.schema, e)
+		if err != ErrNoAccess {
 			return err
 		}
 	}

@@ -124,7 +124,8 @@ func (w *walker) text() ([]byte, error) {
 // string parses a string and reports whether it has escapes.
 func (w *walker) string() (escaped bool, err error) {
 	for i := w.i + 1; ; {
-		if i += plain(w.s[i:]); i == len(w.s) || w.s[i] < ' ' {
+		i += plain(w.s[i:])
+		if i == len(w.s) || w.s[i] < ' ' {
 			return false, ErrJSON
 		}
 		if w.s[i] == '"' {

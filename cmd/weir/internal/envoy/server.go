@@ -111,7 +111,8 @@ func New(cfg Config) (*Server, error) {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(cfg.Metrics...)
-	if s.gate, err = live.NewGate(cfg.AdminToken, cfg.Log); err != nil {
+	s.gate, err = live.NewGate(cfg.AdminToken, cfg.Log)
+	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	if err := s.listen(); err != nil {
@@ -231,7 +232,8 @@ func (s *Server) watch(ctx context.Context) {
 		return
 	}
 	s.cfg.Rules(ctx, func(set *rules.Set, err error) error {
-		if err = s.live.Accept(set, err); err == nil && s.service.waiting.CompareAndSwap(true, false) {
+		err = s.live.Accept(set, err)
+		if err == nil && s.service.waiting.CompareAndSwap(true, false) {
 			s.health.SetServingStatus(healthName, healthpb.HealthCheckResponse_SERVING)
 		}
 		return err

@@ -88,7 +88,8 @@ func (s *service) ShouldRateLimit(
 		out.ResponseHeadersToAdd = s.answers.Names.headers(&x.resp)
 	}
 	if s.answers.Metadata {
-		if out.DynamicMetadata, err = metadata(in, &x.resp); err != nil {
+		out.DynamicMetadata, err = metadata(in, &x.resp)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -149,7 +149,8 @@ func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
 			_ = http.NewResponseController(w).Flush()
 		}
 	})
-	if end.Reset = n; err != nil {
+	end.Reset = n
+	if err != nil {
 		end.Done, end.Error = false, err.Error()
 	}
 	r.cfg.Log.Info("callers reset", "domain", domain,

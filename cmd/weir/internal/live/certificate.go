@@ -40,7 +40,8 @@ func (c *Certificate) Reload() error {
 func (c *Certificate) load() (err error) {
 	var read [2]os.FileInfo
 	for i, name := range c.files {
-		if read[i], err = os.Stat(name); err != nil {
+		read[i], err = os.Stat(name)
+		if err != nil {
 			return err
 		}
 	}

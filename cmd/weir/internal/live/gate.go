@@ -43,10 +43,12 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 	}
 	g := &Gate{want: sha256.Sum256([]byte(token)), log: log}
 	var err error
-	if g.tries, err = weir.New(weir.Config{MaxBuckets: maxGuessers}); err != nil {
+	g.tries, err = weir.New(weir.Config{MaxBuckets: maxGuessers})
+	if err != nil {
 		return nil, err
 	}
-	if g.shared, err = weir.New(weir.Config{}); err != nil {
+	g.shared, err = weir.New(weir.Config{})
+	if err != nil {
 		return nil, errors.Join(err, g.tries.Close())
 	}
 	return g, nil

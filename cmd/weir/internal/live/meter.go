@@ -54,7 +54,8 @@ func (m *Meter) Tick() {
 	defer m.mu.Unlock()
 	m.seconds = push(m.seconds, now.minus(m.before), History)
 	m.before = now
-	if m.ticks++; m.ticks%60 == 0 {
+	m.ticks++
+	if m.ticks%60 == 0 {
 		m.hour = push(m.hour, now, 60)
 	}
 }

@@ -68,7 +68,8 @@ func New(cfg Config) (*Rules, error) {
 	}
 	r := &Rules{cfg: cfg, Engine: engine, Figures: newFigures(cfg.Engine)}
 	if len(cfg.Paths) > 0 {
-		if set, err = cfg.Loader.LoadFiles(cfg.Paths...); err == nil {
+		set, err = cfg.Loader.LoadFiles(cfg.Paths...)
+		if err == nil {
 			err = r.use(set)
 		}
 		if err == nil && limits(set) == 0 {

@@ -187,7 +187,8 @@ func (s *Store) hybrid(
 		}
 	}
 	var err error
-	if h.Fallback, err = fallback.New(primary, local, cfg); err != nil {
+	h.Fallback, err = fallback.New(primary, local, cfg)
+	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

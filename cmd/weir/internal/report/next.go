@@ -33,7 +33,8 @@ func Next(r *replay.Result) []Step {
 			name += " of " + screen.Printable(s.Name)
 		}
 		step := enforce(r, &replay.RuleResult{Set: s}, name+" in front of a server")
-		if steps = append(steps, step); step.Command != "" {
+		steps = append(steps, step)
+		if step.Command != "" {
 			steps = append(steps, Step{"answer Envoy by " + name, shell([]string{"weir", "serve"}, s.Flags)})
 		}
 	}

@@ -287,7 +287,8 @@ func opaqueSegments(path string) string {
 func SetPath(u *url.URL, escaped string) {
 	u.RawPath = escaped
 	var err error
-	if u.Path, err = url.PathUnescape(escaped); err != nil {
+	u.Path, err = url.PathUnescape(escaped)
+	if err != nil {
 		u.Path = escaped // it has no valid escapes, such as *
 	}
 }

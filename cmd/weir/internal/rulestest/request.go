@@ -50,7 +50,8 @@ func (n *number[N]) UnmarshalJSON(text []byte) error {
 		f >= 0 && f < 1<<53 && f == math.Trunc(f) {
 		v, err = uint64(f), nil
 	}
-	if n.n = N(v); err != nil || uint64(n.n) != v {
+	n.n = N(v)
+	if err != nil || uint64(n.n) != v {
 		return fmt.Errorf("%s is no whole number from 0 to %d", text, ^N(0))
 	}
 	return nil
@@ -111,7 +112,8 @@ func (l *overrideJSON) override() *rules.Override {
 	}
 	o := &rules.Override{Requests: l.RequestsPerUnit.n, Unit: rules.Unit(l.Unit), Multiplier: 1}
 	if l.UnitMultiplier != nil {
-		if o.Multiplier = l.UnitMultiplier.n; o.Multiplier == 0 {
+		o.Multiplier = l.UnitMultiplier.n
+		if o.Multiplier == 0 {
 			o.Unit = rules.UnknownUnit // a period of 0 is invalid
 		}
 	}

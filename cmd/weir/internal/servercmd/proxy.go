@@ -348,7 +348,8 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	located := func(err error) error { return err }
 	for _, name := range file {
 		var err error
-		if located, err = readConfig(cmd, name); err != nil {
+		located, err = readConfig(cmd, name)
+		if err != nil {
 			return err
 		}
 	}

@@ -99,7 +99,8 @@ func notNegative[T int | int64 | time.Duration](flag string, value T) error {
 // setTraffic sets the upstream, the limits and the lists.
 func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if f.upstream != "" {
-		if cfg.Upstream, err = url.Parse(f.upstream); err != nil {
+		cfg.Upstream, err = url.Parse(f.upstream)
+		if err != nil {
 			return cli.Wrong("upstream", "must be a URL such as http://127.0.0.1:9000, not %q", f.upstream)
 		}
 	}
@@ -107,10 +108,12 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		return err
 	}
 	parse := func(text string) (rule.Rule, error) { return proxy.ParseLimit(text, f.limit) }
-	if cfg.Limits, err = parsed("limit", f.limits, parse); err != nil {
+	cfg.Limits, err = parsed("limit", f.limits, parse)
+	if err != nil {
 		return err
 	}
-	if cfg.Try, err = parsed("try", f.tries, parse); err != nil {
+	cfg.Try, err = parsed("try", f.tries, parse)
+	if err != nil {
 		return fmt.Errorf("--try: %w", err)
 	}
 	if slices.ContainsFunc(cfg.Try, func(l rule.Rule) bool { return l.Strategy == rule.Leaky }) {
@@ -127,24 +130,30 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		return err
 	}
 	cfg.Rules = f.rules
-	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
+	cfg.By, err = proxy.ParseBy(f.by)
+	if err != nil {
 		return &cli.FlagError{Flags: []string{"by"}, Err: err}
 	}
-	if cfg.Deny, err = parsed("deny", f.deny, cli.Entry); err != nil {
+	cfg.Deny, err = parsed("deny", f.deny, cli.Entry)
+	if err != nil {
 		return fmt.Errorf("--deny: %w", err)
 	}
 	if f.penalty != "" {
-		if cfg.Guard.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {
+		cfg.Guard.Penalty, err = proxy.ParsePenalty(f.penalty)
+		if err != nil {
 			return &cli.FlagError{Flags: []string{"penalty-box"}, Err: err}
 		}
 	}
-	if cfg.Allow, err = cli.Prefixes("allow", f.allow); err != nil {
+	cfg.Allow, err = cli.Prefixes("allow", f.allow)
+	if err != nil {
 		return err
 	}
-	if cfg.Strip, err = parsed("strip", f.strip, fieldName); err != nil {
+	cfg.Strip, err = parsed("strip", f.strip, fieldName)
+	if err != nil {
 		return fmt.Errorf("--strip: %w", err)
 	}
-	if cfg.Pass, err = parsed("pass", f.pass, fieldName); err != nil {
+	cfg.Pass, err = parsed("pass", f.pass, fieldName)
+	if err != nil {
 		return fmt.Errorf("--pass: %w", err)
 	}
 	cfg.Trust, err = cli.Prefixes("trust", f.trust)
@@ -229,14 +238,16 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 		}
 	}
 	if f.deniedPage != "" {
-		if cfg.DeniedPage, err = proxy.NewDeniedPage(f.deniedPage); err != nil {
+		cfg.DeniedPage, err = proxy.NewDeniedPage(f.deniedPage)
+		if err != nil {
 			return &cli.FlagError{Flags: []string{"denied-page"}, Err: err}
 		}
 		guard.Respond = cfg.DeniedPage.Respond
 	}
 	guard.FailOpen, guard.LogKeys = f.fail == "open", cfg.LogKey
 	guard.AdmitFull = f.onFull == "admit"
-	if guard.CountIf, err = cli.Statuses(f.countIf); err != nil {
+	guard.CountIf, err = cli.Statuses(f.countIf)
+	if err != nil {
 		return &cli.FlagError{Flags: []string{"count-if"}, Err: fmt.Errorf("--count-if: %w", err)}
 	}
 	return nil

@@ -165,7 +165,8 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // complete checks the flags and sets the rest of the configuration.
 func (f *serveFlags) complete(cmd *cobra.Command) error {
-	switch f.cfg.Paths = f.rules; {
+	f.cfg.Paths = f.rules
+	switch {
 	case len(f.rules) == 0 && f.xds.addr == "":
 		return errors.New("which rules? Give a file or a directory by --rules, or an xDS server by --xds")
 	case len(f.rules) > 0 && f.xds.addr != "":
@@ -202,7 +203,8 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 		}
 	}
 	var err error
-	if f.cfg.AdminToken, err = cli.AdminToken(f.adminToken); err != nil {
+	f.cfg.AdminToken, err = cli.AdminToken(f.adminToken)
+	if err != nil {
 		return err
 	}
 	if err := f.setTLS(); err != nil {
