@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -29,46 +28,11 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff returns the changes from s to next: first changed and removed rules in the order of s, then
-// added ones. It returns nil if both sets match, count and answer alike. File names, and the order
-// of rules that cannot match the same request, may differ.
-func (s *Set) Diff(next *Set) []Change {
-	d := differ{old: s, new: next}
-	for _, a := range s.order {
-		d.domain = a.name
-		if b := next.domains[a.name]; b != nil {
-			d.level(&a.root, &b.root)
-			if !reflect.DeepEqual(a.requestYAML(), b.requestYAML()) {
-				d.add(nil, "rate_limits change", "HTTP requests get other descriptors")
-			}
-		} else {
-			d.add(nil, "removed", "its requests are no longer limited")
-		}
-	}
-	for _, b := range next.order {
-		if s.domains[b.name] == nil {
-			d.domain = b.name
-			d.add(nil, "added", "with "+plural(b.root.rules(), "rule"))
-		}
-	}
-	return d.changes
-}
-
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// rules returns the number of rules below l.
-func (l *level) rules() (n int) {
-	for x := range l.all() {
-		if x.rule != nil {
-			n++
-		}
-	}
-	return n
 }
 
 type differ struct {
@@ -79,13 +43,6 @@ type differ struct {
 
 func (d *differ) add(n *node, what, effect string) {
 	d.changes = append(d.changes, Change{d.domain, FormatEntries(n.path()), what, effect})
-}
-
-func (l *level) get(key, value string) *node {
-	if a := l.keys[key]; a != nil {
-		return a.same(value)
-	}
-	return nil
 }
 
 func (d *differ) level(a, b *level) {
@@ -150,25 +107,6 @@ func (d *differ) node(x, y *node) {
 		d.add(y, strings.Join(what, ", "), counters(x, y))
 	}
 	d.level(&x.level, &y.level)
-}
-
-// facts returns the properties of a descriptor: the name of each, and a text.
-func (n *node) facts() [][2]string {
-	var name string
-	var replaces []string
-	if n.rule != nil {
-		name = n.rule.Limit.Name
-		for _, other := range n.rule.Replaces {
-			replaces = append(replaces, quote(other))
-		}
-	}
-	return [][2]string{
-		{"", by(n.rule)}, {"name ", cmp.Or(name, "none")},
-		{"replaces ", cmp.Or(strings.Join(replaces, ","), "none")},
-		{"shadow_mode ", fmt.Sprint(n.shadow)}, {"quota_mode ", fmt.Sprint(n.quota)},
-		{"share_threshold ", fmt.Sprint(n.share)}, {"detailed_metric ", fmt.Sprint(n.detailedMetric)},
-		{"value_to_metric ", fmt.Sprint(n.valueToMetric)},
-	}
 }
 
 // counters returns the effect on the counters when x becomes y.

@@ -291,3 +291,78 @@ func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (boo
 		Key: key, Limit: uint64(r.Limit.Requests), Duration: r.Limit.Period(),
 	})
 }
+
+// Decide decides on a request. It returns [ErrRequest] for an invalid request, [ErrInFlight] for
+// one that [Engine.Hold] decides, and otherwise the error of a strategy that failed. After an error
+// nothing is counted, but costs that are known afterwards.
+func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
+	resp := new(Response)
+	if err := e.DecideInto(ctx, req, resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
+// the contents of resp are undefined.
+func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
+	c := e.calls.Get().(*call)
+	defer e.calls.Put(c)
+	return c.decide(ctx, e.state.Load(), req, resp, false)
+}
+
+// Hold is [Engine.DecideInto] for a request whose end the caller knows. It returns the places that
+// the request takes in the rules for requests in flight, none if it is denied. The caller must
+// release all of them when it ends.
+func (e *Engine) Hold(ctx context.Context, req *Request, resp *Response) ([]*weir.Held, error) {
+	c := e.calls.Get().(*call)
+	defer e.calls.Put(c)
+	if err := c.decide(ctx, e.state.Load(), req, resp, true); err != nil {
+		return nil, err
+	}
+	return c.places(), nil
+}
+
+// ResetAll deletes the counts of the descriptors of a domain that begin with entries, and returns
+// how many that were. If the last entry has no value, it stands for every value; without entries
+// all of the domain is reset. progress, which may be nil, and the cost are those of
+// [weir.PrefixResetter], of each strategy in turn. A value that shares a counter with others is not
+// found by itself, and a key over 256 bytes, which is hashed, not at all. It fails with
+// [errors.ErrUnsupported] if a strategy is no [weir.PrefixResetter].
+func (e *Engine) ResetAll(
+	ctx context.Context, domain string, entries []Entry, progress func(seen, reset int),
+) (reset int, err error) {
+	prefix := appendPart(nil, ':', domain)
+	for i, entry := range entries {
+		prefix = appendPart(prefix, ':', entry.Key)
+		if entry.Value != "" || i < len(entries)-1 {
+			prefix = appendPart(prefix, ':', entry.Value)
+		}
+	}
+	seen := 0
+	for _, s := range e.state.Load().known {
+		resetter, ok := s.counter.(weir.PrefixResetter)
+		if !ok {
+			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w",
+				weir.NameOf(s.counter), errors.ErrUnsupported)
+		}
+		before, last := seen, reset
+		n, err := resetter.ResetPrefix(ctx, string(prefix), func(found, done int) {
+			seen = before + found
+			if progress != nil {
+				progress(seen, last+done)
+			}
+		})
+		reset += n
+		if err != nil {
+			return reset, err
+		}
+	}
+	return reset, nil
+}
+
+// ErrInFlight means that a request matches a rule that limits requests in flight, and is decided by
+// [Engine.Decide], which has no way to release its place, or gives hits back, which name no place.
+// A peek takes no place and does not fail. Nothing was counted.
+var ErrInFlight = errors.New("the rule limits requests in flight, and this decision does not " +
+	"see their end; a Decider, Engine.Hold and weir proxy do")

@@ -1,11 +1,10 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"io/fs"
-	"slices"
-
-	"go.yaml.in/yaml/v4"
+	"time"
 )
 
 // Loader reads rules files. The zero value is the default.
@@ -74,6 +73,53 @@ func (l *Loader) parse(from *source) (*Set, []*Problem) {
 	return b.set, b.list
 }
 
+// read reads the files of the paths, or all of fsys without any.
+func (l *Loader) read(fsys fs.FS, paths []string) *source {
+	s := &source{fsys: fsys, envoy: l.Envoy, seen: make(map[string]bool)}
+	if len(paths) == 0 {
+		paths = []string{"."}
+	}
+	for _, p := range paths {
+		s.path(p)
+	}
+	return s
+}
+
+// Watch calls onChange with the rules in files and directories, and again whenever they change,
+// until ctx ends. If the rules have mistakes or cannot be read, it calls onChange with the error of
+// [Loader.Load] instead, once; the caller then keeps its rules, since a later call brings correct
+// ones. A typical onChange passes the Set to [Engine.Swap], unless [Set.Lost] has
+// an error: no files are rules without a limit. Calls do not overlap.
+//
+// Watch reads the files every 200 ms, or less often if they are larger than a megabyte, with 8 KiB
+// more for each. A new state counts once two successive reads find the same: so a file that is
+// being written is not read half, and a change of several files is one, as long as the writer does
+// not pause for longer. The names of the files do not matter: a symbolic link may be replaced, as
+// Kubernetes does in a mounted ConfigMap, or a file renamed to another's name or written in place.
+// Polling works on network file systems too, and keeps no file open.
+func (l *Loader) Watch(ctx context.Context, paths []string, onChange func(set *Set, err error)) {
+	var current, next string // versions
+	for {
+		from := l.read(osFS{}, paths)
+		switch version := from.version(); version {
+		case current:
+			next = ""
+		case next:
+			current = version
+			onChange(loaded(l.parse(from)))
+		default:
+			next = version
+		}
+		pause := time.NewTimer(from.pause())
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+	}
+}
+
 // loaded returns the Set, or the errors among the problems.
 func loaded(set *Set, found []*Problem) (*Set, error) {
 	if set != nil {
@@ -88,147 +134,8 @@ func loaded(set *Set, found []*Problem) (*Set, error) {
 	return nil, errors.Join(errs...)
 }
 
-// builder makes a Set from files.
-type builder struct {
-	problems
-	loader *Loader
-	set    *Set
-}
-
-func (b *builder) file(f File) {
-	d := decoder{file: f.Name, envoy: b.loader.Envoy, steps: maxSteps(len(f.Data))}
-	if b.loader.Algorithm != InFlight {
-		d.usual = b.loader.Algorithm
-	}
-	b.documents(&d, f.Data)
-	if d.steps < 0 {
-		d.list = nil // the rest was not read
-		d.errorf(position{f.Name, 1, 1},
-			"error loading config file: aliases make it more than %d nodes long", maxSteps(len(f.Data)))
-	}
-	b.list = append(b.list, d.list...)
-}
-
-func (b *builder) documents(d *decoder, data []byte) {
-	docs := d.documents(data)
-	some := slices.ContainsFunc(docs, func(n yaml.Node) bool { return !isNull(root(&n)) })
-	read := 0
-	for i := range docs {
-		n := root(&docs[i])
-		if some && isNull(n) { // such as after a final ---
-			continue
-		}
-		read++
-		b.document(d, n, read)
-	}
-	if len(docs) == 0 && len(d.list) == 0 {
-		d.errorf(position{d.file, 1, 1}, "config file cannot have empty domain")
-	}
-}
-
-// root returns the top node of a document.
-func root(doc *yaml.Node) *yaml.Node {
-	if doc.Kind == yaml.DocumentNode && len(doc.Content) > 0 {
-		return deref(doc.Content[0])
-	}
-	return doc
-}
-
-// document reads the n-th document of a file. A document with rate_limits and without descriptors
-// adds to its domain, whatever their order.
-func (b *builder) document(d *decoder, n *yaml.Node, number int) {
-	doc, ok := d.document(n)
-	if !ok {
-		return
-	}
-	requestsOnly := doc.limits != nil && len(doc.descriptors) == 0
-	if d.envoy {
-		d.portable(&doc, number, requestsOnly)
-	}
-	to := b.set.domains[doc.name]
-	switch {
-	case to == nil:
-		to = &domain{name: doc.name, at: doc.at, requestsOnly: requestsOnly}
-		b.set.domains[doc.name] = to
-		b.set.order = append(b.set.order, to)
-	case doc.name == "": // reported
-	case requestsOnly:
-	case to.requestsOnly:
-		to.at, to.requestsOnly = doc.at, false
-	case !b.loader.MergeDomains:
-		d.errorf(doc.at, "duplicate domain '%s' in config file; the first is in %s, line %d",
-			doc.name, to.at.file, to.at.line)
-		// Read it to report its mistakes, but not duplicates of the first one's descriptors.
-		to = &domain{name: doc.name}
-	}
-	to.emptied = to.emptied || doc.emptied
-	if doc.limits != nil {
-		if to.limits != nil {
-			d.errorf(doc.limits.at, "domain '%s' has rate_limits already, in %s, line %d", doc.name,
-				to.limits.at.file, to.limits.at.line)
-		}
-		to.limits = doc.limits
-	}
-	if len(doc.descriptors) > 0 {
-		defer func(usual Algorithm) { d.usual = usual }(d.usual)
-		d.usual = doc.algorithm
-		d.descriptors(&to.root, doc.descriptors, nil, doc.name, 1)
-	}
-}
-
-// portable warns of documents that Envoy's service would not read as weir does. Envoy's service
-// ignores a later document with only rate_limits, which is harmless.
-func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
-	switch {
-	case number > 1 && !requestsOnly:
-		d.warnf(doc.top, "not portable: Envoy's service reads only the first document of a file")
-	case number == 1 && doc.limits != nil:
-		d.warnf(doc.limits.at,
-			"not portable: Envoy's service refuses rate_limits in the first document of a file")
-	}
-}
-
-// finish completes the rules and makes the checks that need all of them.
-func (b *builder) finish() {
-	methods := make(map[Method]int)
-	for _, d := range b.set.order {
-		from := len(b.set.rules)
-		for n := range d.root.all() {
-			r := n.rule
-			if r == nil {
-				continue
-			}
-			r.Domain, r.Path, r.shared = d.name, FormatEntries(n.path()), n.patterns()
-			b.set.rules = append(b.set.rules, r)
-			m := Method{r.Limit.Algorithm, r.Limit.Burst, r.Limit.Calendar}
-			i, ok := methods[m]
-			if !ok {
-				i = len(b.set.methods)
-				methods[m] = i
-				b.set.methods = append(b.set.methods, m)
-			}
-			r.method = i
-		}
-		b.check(d, b.set.rules[from:])
-	}
-	b.silent()
-}
-
-// patterns returns, for each level down to n, the pattern whose values share a counter, or "". It
-// returns nil if no level shares one.
-func (n *node) patterns() []string {
-	var patterns []string
-	shared := false
-	for ; n != nil; n = n.parent {
-		p := ""
-		if n.share {
-			p, shared = n.value, true
-		}
-		patterns = append(patterns, p)
-	}
-	if !shared {
-		return nil
-	}
-	slices.Reverse(patterns)
-	return patterns
+// Watch loads the rules in files and directories, and again whenever they change, until ctx ends.
+// It is [Loader.Watch] of the default Loader.
+func Watch(ctx context.Context, paths []string, onChange func(set *Set, err error)) {
+	(&Loader{}).Watch(ctx, paths, onChange)
 }

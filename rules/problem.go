@@ -73,3 +73,17 @@ func suggest(word string, candidates []string) string {
 func oneOf(word string, candidates []string) string {
 	return cmp.Or(suggest(word, candidates), "; want one of "+strings.Join(candidates, ", "))
 }
+
+// position is a place in a rules file.
+type position struct {
+	file         string
+	line, column int
+}
+
+// from returns the position for a message about a file.
+func (p position) from(file string) string {
+	if p.file == file {
+		return fmt.Sprintf("at line %d", p.line)
+	}
+	return fmt.Sprintf("in %s, line %d", p.file, p.line)
+}

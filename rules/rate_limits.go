@@ -14,9 +14,6 @@ import (
 	"github.com/weirgo/weir/rules/describe"
 )
 
-// ratelimitKeys are the keys of an item of rate_limits.
-var ratelimitKeys = []string{"actions", "hits_addend"}
-
 // rateLimits are the rate_limits of a domain.
 type rateLimits struct {
 	at         position // of the key
@@ -25,35 +22,35 @@ type rateLimits struct {
 	node       *yaml.Node // the YAML
 }
 
-// rateLimits reads rate_limits.
-func (d *decoder) rateLimits(f *field) *rateLimits {
-	limits := &rateLimits{at: d.at(f.key)}
-	for _, n := range d.listOf(f) {
+// newRateLimits reads rate_limits.
+func newRateLimits(r *reader, f *field) *rateLimits {
+	limits := &rateLimits{at: r.at(f.key)}
+	for _, n := range r.listOf(f) {
 		var one describe.Describer
-		in := d.mapping(n, "an item of rate_limits", ratelimitKeys)
-		actions := d.listOf(in.get("actions"))
+		in := r.mapping(n, "an item of rate_limits", ratelimitKeys)
+		actions := r.listOf(in.get("actions"))
 		for _, a := range actions {
-			one.Actions = append(one.Actions, d.action(a)...)
+			one.Actions = append(one.Actions, actionOf(r, a)...)
 		}
 		if len(actions) == 0 {
-			d.errorf(d.at(n), "an item of rate_limits has no actions")
+			r.errorf(r.at(n), "an item of rate_limits has no actions")
 		}
 		if f := in.get("hits_addend"); f != nil {
-			if g := d.mapping(f.value, "hits_addend", []string{"number"}).get("number"); g != nil {
-				one.Hits, one.HasHits = d.count(g, math.MaxUint32)
+			if g := r.mapping(f.value, "hits_addend", []string{"number"}).get("number"); g != nil {
+				one.Hits, one.HasHits = r.count(g, math.MaxUint32)
 			}
 		}
 		limits.describers = append(limits.describers, one)
-		limits.items = append(limits.items, d.at(n))
+		limits.items = append(limits.items, r.at(n))
 	}
-	limits.node = d.plainCopy(f.value, 0)
+	limits.node = r.plainCopy(f.value, 0)
 	return limits
 }
 
 // options are the settings of an action. Reading a required setting that is missing reports an
 // error.
 type options struct {
-	*decoder
+	*reader
 	fields
 	name string
 	at   position
@@ -82,7 +79,7 @@ func (o *options) text(name, otherwise string) string {
 
 func (o *options) flag(name string, otherwise bool) bool {
 	if f := o.get(name); f != nil {
-		return o.decoder.flag(f)
+		return o.reader.flag(f)
 	}
 	return otherwise
 }
@@ -162,24 +159,24 @@ func matchOf(
 
 var actionNames = slices.Sorted(maps.Keys(actionKinds))
 
-// action reads one action, a map with the action's name as its only key. It returns nil after an
+// actionOf reads one action, a map with the action's name as its only key. It returns nil after an
 // error.
-func (d *decoder) action(n *yaml.Node) []describe.Action {
-	fields := d.fields(n)
+func actionOf(r *reader, n *yaml.Node) []describe.Action {
+	fields := r.fields(n)
 	if len(fields) != 1 {
-		d.errorf(d.at(n), "want an action, such as remote_address: {}")
+		r.errorf(r.at(n), "want an action, such as remote_address: {}")
 		return nil
 	}
 	f := fields[0]
 	kind, ok := actionKinds[f.name]
 	if !ok {
-		d.errorf(d.at(f.key), "unknown action '%s'%s", f.name, meantAction(f.name))
+		r.errorf(r.at(f.key), "unknown action '%s'%s", f.name, meantAction(f.name))
 		return nil
 	}
 	if isNull(f.value) {
-		return []describe.Action{kind.make(&options{decoder: d, name: f.name, at: d.at(f.key)})}
+		return []describe.Action{kind.make(&options{reader: r, name: f.name, at: r.at(f.key)})}
 	}
-	return []describe.Action{kind.make(d.options(f.value, d.at(f.key), f.name, kind.keys...))}
+	return []describe.Action{kind.make(r.options(f.value, r.at(f.key), f.name, kind.keys...))}
 }
 
 // envoyActions are actions of Envoy about what the process of the rules does not see.
@@ -195,35 +192,13 @@ func meantAction(name string) string {
 	return oneOf(name, actionNames)
 }
 
-// options reads the settings in keys of an action, or of a part of one, and reports the others.
-func (d *decoder) options(n *yaml.Node, at position, name string, keys ...string) *options {
-	in := d.known(n, name, keys, func(f field) {
-		d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, settings(f.name, keys))
-	})
-	return &options{d, in, name, at}
-}
-
-// settings returns the end of a message about an unknown key of an action.
-func settings(name string, keys []string) string {
-	if len(keys) == 0 {
-		return ", which has none"
-	}
-	return oneOf(name, keys)
-}
-
-// matcherKeys are the keys of a header or query parameter matcher. The keys that end in _match are
-// an older form of string_match.
-var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match", "suffix_match",
-	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match",
-	"ignore_case"}
-
 // stringKinds are the kinds of Envoy's string matchers.
 var stringKinds = []string{"exact", "prefix", "suffix", "contains", "safe_regex"}
 
 func (o *options) matchers(name string) []describe.Matcher {
 	var list []describe.Matcher
 	for _, n := range o.listOf(o.need(name)) {
-		list = append(list, o.options(n, o.decoder.at(n), "a matcher", matcherKeys...).matcher())
+		list = append(list, o.options(n, o.reader.at(n), "a matcher", matcherKeys...).matcher())
 	}
 	return list
 }
@@ -250,7 +225,7 @@ func (o *options) matcher() describe.Matcher {
 
 // sub returns the fields of a setting that is itself a map.
 func (o *options) sub(f *field, name string, keys ...string) *options {
-	return o.options(f.value, o.decoder.at(f.key), name, keys...)
+	return o.options(f.value, o.reader.at(f.key), name, keys...)
 }
 
 func (o *options) whole(name string) int64 {
@@ -286,7 +261,7 @@ func (o *options) test(kind string, f *field, fold bool) func(string) bool {
 	}
 	test, err := stringTest(kind, want, fold)
 	if err != nil {
-		o.errorf(o.decoder.at(f.value), "%v", err)
+		o.errorf(o.reader.at(f.value), "%v", err)
 	}
 	return test
 }
@@ -333,7 +308,7 @@ func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 	}
 	m := o.sub(f, "address_matcher", "ranges", "invert_match")
 	for _, n := range o.listOf(m.need("ranges")) {
-		r := o.options(n, o.decoder.at(n), "a range", "address_prefix", "prefix_len")
+		r := o.options(n, o.reader.at(n), "a range", "address_prefix", "prefix_len")
 		addr, err := netip.ParseAddr(r.text("address_prefix", ""))
 		if err != nil {
 			o.errorf(r.at, "%v", err)
@@ -347,38 +322,4 @@ func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 		ranges = append(ranges, p)
 	}
 	return ranges, m.flag("invert_match", false)
-}
-
-// plainCopy returns n without its positions, comments, anchors, aliases and merge keys. Two
-// rate_limits with equal copies mean the same; different copies may still mean the same.
-func (d *decoder) plainCopy(n *yaml.Node, depth int) *yaml.Node {
-	d.steps--
-	if d.steps < 0 || depth > maxDepth {
-		return &yaml.Node{Kind: yaml.ScalarNode}
-	}
-	c := &yaml.Node{Kind: n.Kind}
-	switch n.Kind {
-	case yaml.MappingNode:
-		for _, f := range d.fields(n) {
-			c.Content = append(c.Content, d.plainCopy(deref(f.key), depth), d.plainCopy(f.value, depth+1))
-		}
-	case yaml.SequenceNode:
-		for _, e := range n.Content {
-			c.Content = append(c.Content, d.plainCopy(deref(e), depth+1))
-		}
-	default:
-		c.Value = n.Value
-		if !plain(n) {
-			c.Tag, c.Style = "!!str", yaml.DoubleQuotedStyle
-		}
-	}
-	return c
-}
-
-// requestYAML returns the YAML of the domain's rate_limits, or nil if there are none.
-func (d *domain) requestYAML() *yaml.Node {
-	if d.limits == nil {
-		return nil
-	}
-	return d.limits.node
 }

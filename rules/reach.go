@@ -25,28 +25,6 @@ type reach struct {
 // maxReach bounds steps for a domain, to two seconds of work. A domain with more has no warnings.
 const maxReach = 4_000_000
 
-// unreached warns of rules that no request reaches, since no descriptor of the domain's rate_limits
-// matches them, and of rate_limits whose descriptors no rule matches.
-func (b *builder) unreached(d *domain) {
-	if len(d.root.nodes) == 0 {
-		b.warnf(d.limits.at, "the rate_limits limit nothing: domain '%s' has no descriptors", d.name)
-		return
-	}
-	r := reach{steps: maxReach, asked: make(map[*level]map[Entry]bool), seen: make(map[*node]bool),
-		ends: make(map[*node]bool)}
-	var found problems
-	for i, by := range d.limits.describers {
-		r.depth = 0
-		if !r.walk(&d.root, nil, nil, by.Actions) {
-			found.warnf(d.limits.items[i], "no rule matches what these actions describe: %s", r.why)
-		}
-	}
-	r.check(&found, &d.root)
-	if r.steps >= 0 {
-		b.list = append(b.list, found.list...)
-	}
-}
-
 // walk looks up the entries of actions in l, the level of those below n, to which above are the
 // entries. It reports whether a descriptor ends at a rule, or at a node that lets it pass.
 func (r *reach) walk(l *level, n *node, above []Entry, actions []describe.Action) (matched bool) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/bounds"
@@ -63,6 +64,16 @@ func (r *Response) Allowed() bool { return !r.Denied }
 // Code returns the protocol's name of the verdict: OK or OVER_LIMIT.
 func (r *Response) Code() string { return code(r.Denied) }
 
+// String describes the decision: the overall verdict and one line for each descriptor.
+func (r *Response) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", r.Code())
+	for i := range r.Statuses {
+		fmt.Fprintf(&b, "  %d: %s\n", i, r.Statuses[i].String())
+	}
+	return b.String()
+}
+
 func code(over bool) string {
 	if over {
 		return "OVER_LIMIT"
@@ -120,6 +131,26 @@ func (s *Status) ResetSeconds() int64 {
 	return max(1, int64((s.Reset+time.Second-1)/time.Second))
 }
 
+// String describes the decision on one descriptor: the rule, the limit and the remaining hits.
+func (s *Status) String() string {
+	switch s.Reason {
+	case NoDomain, NoRule:
+		return fmt.Sprintf("%s: no limit, %v", s.Code(), s.Reason)
+	case Unlimited, Replaced:
+		return fmt.Sprintf("%s: %v, rule %s", s.Code(), s.Reason, s.Rule.Path)
+	}
+	by := "limit override"
+	if s.Rule != nil {
+		by = "rule " + s.Rule.Path
+	}
+	left := fmt.Sprintf("%s: %v limit, %s, %s, %d left",
+		s.Code(), s.Reason, by, s.Limit.String(), s.Remaining)
+	if s.Reset == 0 { // nobody knows when work in flight ends
+		return left
+	}
+	return fmt.Sprintf("%s, reset in %ds", left, s.ResetSeconds())
+}
+
 // ErrRequest means that a request is invalid: it has no domain or no descriptors, or an override
 // with an unknown unit or of more than 365 days. Nothing was counted.
 var ErrRequest = errors.New("rules: bad request")
@@ -128,7 +159,6 @@ var ErrRequest = errors.New("rules: bad request")
 type requestError string
 
 func (e requestError) Error() string { return string(e) }
-
 func (e requestError) Unwrap() error { return ErrRequest }
 
 // check returns an error if the request is invalid.

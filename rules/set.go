@@ -1,11 +1,18 @@
 package rules
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"iter"
+	"net/http"
+	"reflect"
 	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/rules/describe"
 )
 
 // Set holds the rules of one or more domains. It is immutable and safe for concurrent use. [Load]
@@ -28,36 +35,29 @@ type domain struct {
 	emptied      bool        // a document has an empty list of descriptors
 }
 
-// Rule is a descriptor of a rules file that has a rate_limit. It is read-only.
-type Rule struct {
-	Domain string
-	Path   string // the entries down to the rule, formatted by FormatEntries
-	Limit  Limit
-	Shadow bool // shadow_mode: count and report, but deny nothing
-	// quota_mode: denies only if every quota rule that the request matches is over its limit
-	Quota bool
-
-	// Replaces names the rules that do not apply to a request that also matches this rule.
-	Replaces []string
-
-	File         string
-	Line, Column int // of the descriptor
-
-	node       *node
-	replacesAt []position // of Replaces
-	method     int        // index in Set.methods
-	// by level: the pattern that replaces the value in the key, or ""; nil if no level has one
-	shared []string
+func (d *domain) match(entries []Entry) *Rule {
+	var n *node
+	l := &d.root
+	for _, e := range entries {
+		n, _ = l.find(e)
+		if n == nil {
+			return nil
+		}
+		l = &n.level
+	}
+	if n == nil {
+		return nil
+	}
+	return n.rule
 }
 
-// Name returns the rule's name, or its path if it has no name. Names need not be unique; paths are
-// unique within a domain.
-func (r *Rule) Name() string { return cmp.Or(r.Limit.Name, r.Path) }
-
-// Metadata returns the descriptor's metadata without weir's own settings: a map with values of the
-// types map, slice, string, int64, uint64, float64, bool and nil. It is nil if there is none. The
-// caller must not change it.
-func (r *Rule) Metadata() map[string]any { return r.node.metadata }
+// requestYAML returns the YAML of the domain's rate_limits, or nil if there are none.
+func (d *domain) requestYAML() *yaml.Node {
+	if d.limits == nil {
+		return nil
+	}
+	return d.limits.node
+}
 
 // Domains returns the names of the domains in the order of loading.
 func (s *Set) Domains() []string {
@@ -114,111 +114,166 @@ func (s *Set) Limits() map[string]int {
 // line.
 func (s *Set) Warnings() []*Problem { return slices.Clone(s.warnings) }
 
-// position is a place in a rules file.
-type position struct {
-	file         string
-	line, column int
-}
-
-// from returns the position for a message about a file.
-func (p position) from(file string) string {
-	if p.file == file {
-		return fmt.Sprintf("at line %d", p.line)
-	}
-	return fmt.Sprintf("in %s, line %d", p.file, p.line)
-}
-
-// node is a descriptor of a rules file. It is read-only after its Set is built.
-type node struct {
-	position
-	key, value string // value "" matches any; {prefix:TEXT} and {cidr:RANGE} stand for those forms
-	limitAt    position
-
-	parent   *node // nil at the top
-	order    int   // among its siblings
-	form     form
-	pattern  pattern // unless form is exact
-	hiddenBy *node   // an earlier wildcard with all its values; nil if there is none
-	rule     *Rule   // nil: a request that ends here is admitted
-	level    level   // the descriptors below
-
-	shadow, quota, share, detailedMetric, valueToMetric bool
-	metadata                                            map[string]any // without weir's own settings
-}
-
-func (n *node) entry() Entry { return Entry{Key: n.key, Value: n.value} }
-
-// path returns the entries from the top down to n.
-func (n *node) path() []Entry {
-	var entries []Entry
-	for ; n != nil; n = n.parent {
-		entries = append(entries, n.entry())
-	}
-	slices.Reverse(entries)
-	return entries
-}
-
-// level is a list of descriptors, the alternatives for one entry.
-type level struct {
-	nodes []*node
-	keys  map[string]*alternatives
-}
-
-// alternatives are the nodes of a level with the same key.
-type alternatives struct {
-	values    map[string]*node // by the value in the file, in every form
-	wildcards *wildcards       // nil if there are none
-	any       *node            // the node without a value, or nil
-}
-
-// add appends n. If a node already has the same key and value, add returns it instead.
-func (l *level) add(n *node) (duplicate *node) {
-	if l.keys == nil {
-		l.keys = make(map[string]*alternatives)
-	}
-	a := l.keys[n.key]
-	if a == nil {
-		a = &alternatives{values: make(map[string]*node)}
-		l.keys[n.key] = a
-	}
-	duplicate = a.same(n.value)
-	if duplicate != nil {
-		return duplicate
-	}
-	n.order = len(l.nodes)
-	l.nodes = append(l.nodes, n)
-	if n.value == "" {
-		a.any = n
-		return nil
-	}
-	a.values[n.value] = n
-	if n.form != exact {
-		if a.wildcards == nil {
-			a.wildcards = &wildcards{}
-		}
-		a.wildcards.add(n)
+// Describers returns the rate_limits of a domain, which say how to describe HTTP requests. It
+// returns nil if there are none.
+func (s *Set) Describers(domain string) []describe.Describer {
+	if d := s.domains[domain]; d != nil && d.limits != nil {
+		return d.limits.describers
 	}
 	return nil
 }
 
-func (a *alternatives) same(value string) *node {
-	if value == "" {
-		return a.any
-	}
-	return a.values[value]
+// RequestOf converts an HTTP request to a Request with the descriptors of the domain's rate_limits.
+// ip finds the client's address.
+func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
+	x := describe.Request{Request: r, IP: ip, Lenient: true}
+	return &Request{Domain: domain, Descriptors: s.describe(domain, s.Describers(domain), &x)}
 }
 
-// all yields the nodes below l, parents first.
-func (l *level) all() iter.Seq[*node] {
-	return func(yield func(*node) bool) { l.each(yield) }
-}
-
-// each calls f for each node below l, parents first, until f returns false.
-func (l *level) each(f func(*node) bool) bool {
-	for _, n := range l.nodes {
-		if !f(n) || !n.level.each(f) {
-			return false
+// ExplainRequest is like [Set.RequestOf], but also returns a line for each descriptor, and for each
+// of the domain's rate_limits without one: the actions, and the descriptor or which action has no
+// entry. A request whose path cannot be read gets no descriptor with it.
+func (s *Set) ExplainRequest(
+	domain string, r *http.Request, ip httplimit.IP,
+) (req *Request, lines []string) {
+	x := describe.Request{Request: r, IP: ip}
+	req = &Request{Domain: domain}
+	for _, by := range s.Describers(domain) {
+		before := len(req.Descriptors)
+		var missing string
+		req.Descriptors, missing = s.describeBy(req.Descriptors, domain, &by, &x)
+		for _, d := range req.Descriptors[before:] {
+			lines = append(lines, by.String()+": "+FormatEntries(d.Entries))
+		}
+		if missing != "" {
+			lines = append(lines, by.String()+": no descriptor, since the request lacks what "+missing+
+				" needs")
 		}
 	}
-	return true
+	return req, lines
+}
+
+// describe returns the descriptors that the describers make of a request to a domain.
+func (s *Set) describe(
+	domain string, all []describe.Describer, r *describe.Request,
+) (to []Descriptor) {
+	for i := range all {
+		to, _ = s.describeBy(to, domain, &all[i], r)
+	}
+	return to
+}
+
+// describeBy appends the descriptors of one describer, or returns what Describe says is missing.
+func (s *Set) describeBy(
+	to []Descriptor, domain string, by *describe.Describer, r *describe.Request,
+) (all []Descriptor, missing string) {
+	path := func(entries []Entry) string {
+		if rule := s.Match(domain, entries); rule != nil {
+			return rule.Path
+		}
+		return ""
+	}
+	missing = by.Describe(r, path, func(entries []Entry) {
+		to = append(to, Descriptor{Entries: entries, Hits: by.Hits, HasHits: by.HasHits})
+	})
+	return to, missing
+}
+
+// Diff returns the changes from s to next: first changed and removed rules in the order of s, then
+// added ones. It returns nil if both sets match, count and answer alike. File names, and the order
+// of rules that cannot match the same request, may differ.
+func (s *Set) Diff(next *Set) []Change {
+	d := differ{old: s, new: next}
+	for _, a := range s.order {
+		d.domain = a.name
+		if b := next.domains[a.name]; b != nil {
+			d.level(&a.root, &b.root)
+			if !reflect.DeepEqual(a.requestYAML(), b.requestYAML()) {
+				d.add(nil, "rate_limits change", "HTTP requests get other descriptors")
+			}
+		} else {
+			d.add(nil, "removed", "its requests are no longer limited")
+		}
+	}
+	for _, b := range next.order {
+		if s.domains[b.name] == nil {
+			d.domain = b.name
+			d.add(nil, "added", "with "+plural(b.root.rules(), "rule"))
+		}
+	}
+	return d.changes
+}
+
+// Explain matches entries like [Set.Match] and says why each descriptor was chosen: in a line for
+// each entry, up to the first without a match, and a last one with the rule that limits the
+// descriptor, or why there is none.
+func (s *Set) Explain(domain string, entries []Entry) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "domain %s\n", domain)
+	verdict := s.explain(&b, domain, entries)
+	return b.String() + verdict + "\n"
+}
+
+// explain writes the lines of the entries and returns the verdict.
+func (s *Set) explain(b *strings.Builder, domain string, entries []Entry) (verdict string) {
+	d := s.domains[domain]
+	switch {
+	case d == nil:
+		return fmt.Sprintf("no limit: the rules do not know domain '%s'%s", domain,
+			suggest(domain, s.Domains()))
+	case len(entries) == 0:
+		return "no limit: the descriptor has no entries"
+	}
+	var n *node
+	l := &d.root
+	for i, e := range entries {
+		fmt.Fprintf(b, "%*s%s", 2*i+2, "", FormatEntries([]Entry{e}))
+		var why choice
+		n, why = l.find(e)
+		if n == nil {
+			fmt.Fprintf(b, ": %s\n", l.absence(e))
+			if i > 0 {
+				return "no limit: no descriptor matches; the choices above are final, so no other branch " +
+					"is tried"
+			}
+			return "no limit: no descriptor matches"
+		}
+		fmt.Fprintf(b, " -> %s (%s:%d): %s\n", FormatEntries([]Entry{n.entry()}), n.file, n.line,
+			l.reason(n, why))
+		l = &n.level
+	}
+	switch {
+	case n.rule != nil:
+		return n.rule.String()
+	case len(n.level.nodes) > 0:
+		return "no limit: " + endsAbove
+	}
+	return "no limit: the descriptor has no rate_limit, so it always passes"
+}
+
+// Match returns the rule that limits a descriptor, or nil if there is none. It is the rule of the
+// node chosen for the last entry; a rule above or below that node does not apply, and the order of
+// entries matters. Match does not allocate.
+//
+// Keys and values are compared separately. Envoy's own service joins them by underscores, so that
+// there a rule for key a_b and value c also matches key a and value b_c.
+func (s *Set) Match(domain string, entries []Entry) *Rule {
+	d := s.domains[domain]
+	if d == nil {
+		return nil
+	}
+	return d.match(entries)
+}
+
+// YAML returns the rules as one file, with one document for each domain and one for its
+// rate_limits, in the order of loading. Loading it gives an equal Set. Comments are lost.
+func (s *Set) YAML() ([]byte, error) {
+	var docs []yamlDomain
+	for _, d := range s.order {
+		docs = append(docs, yamlDomain{Domain: d.name, Descriptors: d.root.yaml()})
+		if limits := d.requestYAML(); limits != nil {
+			docs = append(docs, yamlDomain{Domain: d.name, RateLimits: limits})
+		}
+	}
+	return yaml.Dump(docs, yaml.WithAllDocuments())
 }

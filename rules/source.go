@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"time"
 )
 
 // File is a file of rules.
@@ -34,18 +35,6 @@ const (
 	fileWork  = 8 << 10
 	entryWork = 512
 )
-
-// read reads the files of the paths, or all of fsys without any.
-func (l *Loader) read(fsys fs.FS, paths []string) *source {
-	s := &source{fsys: fsys, envoy: l.Envoy, seen: make(map[string]bool)}
-	if len(paths) == 0 {
-		paths = []string{"."}
-	}
-	for _, p := range paths {
-		s.path(p)
-	}
-	return s
-}
 
 // version returns a hash of the names and contents of the files, and of the problems.
 func (s *source) version() string {
@@ -128,6 +117,13 @@ func (s *source) file(name string) {
 	s.files = append(s.files, File{name, data})
 }
 
+// pause returns the time until Watch reads the files again. It follows from their size, not from
+// how long reading them took: on a busy machine that is mostly the time of other programs, and
+// changes would wait.
+func (s *source) pause() time.Duration {
+	return max(lookEvery, time.Duration(s.work)*(lookEvery/lookWork))
+}
+
 // cause returns err without the operation and the path of a PathError.
 func cause(err error) error {
 	var p *fs.PathError
@@ -145,3 +141,10 @@ func (osFS) Open(name string) (fs.File, error)          { return os.Open(name) }
 func (osFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
 func (osFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 func (osFS) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
+
+// lookEvery is how often Watch reads the files. A change is in force after at most two looks.
+const lookEvery = 200 * time.Millisecond
+
+// lookWork is how much Watch reads in lookEvery, a few milliseconds of work. It reads more less
+// often.
+const lookWork = 1_000_000

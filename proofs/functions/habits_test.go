@@ -38,7 +38,6 @@ var mostAway = map[string]int{
 	"proofs/mutants":                1,
 	"redislimit":                    50,
 	"redislimit/redistest":          3,
-	"rules":                         82,
 	"tools/inventory":               1,
 	"tools/release":                 23,
 	"weirtest":                      5,
