@@ -46,10 +46,15 @@ func (c *Certificate) load() (err error) {
 		}
 	}
 	pair, err := tls.LoadX509KeyPair(c.files[0], c.files[1])
-	if err == nil {
-		c.pair, c.read = &pair, read
+	if err != nil {
+		return err
 	}
-	return err
+	if c.pair != nil && len(pair.Certificate) < len(c.pair.Certificate) { // it may have been cut
+		c.log.Warn("the chain of the certificate is shorter than before", "certificates",
+			len(pair.Certificate), "certificates_before", len(c.pair.Certificate))
+	}
+	c.pair, c.read = &pair, read
+	return nil
 }
 
 // changed reports whether one of the files is not the one that was read. mu is held.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 	"strconv"
@@ -19,7 +20,8 @@ import (
 
 // denyFile stores the deny list over a restart. Each line is an address, a prefix or a quoted key,
 // followed by a blank and the end of the entry, if it has one. Empty lines and lines that begin
-// with # are ignored. Entries of the penalty box are not stored.
+// with # are ignored, but that the last one may be cli.EndLine. Entries of the penalty box are not
+// stored.
 type denyFile struct {
 	name string     // empty: there is no file
 	mu   sync.Mutex // held while the list changes and the file is read or written, so that they agree
@@ -29,6 +31,8 @@ type denyFile struct {
 const denyFileHead = `# The deny list of weir proxy, which rewrites this file when the list is changed.
 # ADDRESS, PREFIX or "KEY" [END, as in 2026-11-20T12:00:00Z]
 `
+
+const denyFileEnd = cli.EndLine + "\n"
 
 // create writes a file without entries if there is none: a directory that is missing or read-only
 // is noticed at the start, and a file that is missing later is a mistake and no empty list.
@@ -41,10 +45,10 @@ func (f *denyFile) create() error {
 	if _, err := os.Stat(f.name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return f.write(denyFileHead)
+	return f.write(denyFileHead + denyFileEnd)
 }
 
-// load returns the text of the file and its entries. An error names the line.
+// load returns the text of the file and its entries. An error names the line. mu is held.
 func (f *denyFile) load() (text string, entries []httplimit.DenyEntry, err error) {
 	if f.name == "" {
 		return "", nil, nil
@@ -53,18 +57,48 @@ func (f *denyFile) load() (text string, entries []httplimit.DenyEntry, err error
 	if err != nil {
 		return "", nil, err
 	}
-	text = string(all)
+	entries, err = f.parse(string(all))
+	return string(all), entries, err
+}
+
+func (f *denyFile) parse(text string) (entries []httplimit.DenyEntry, err error) {
 	for i, line := range strings.Split(text, "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		e, err := parseDenyLine(line)
 		if err != nil {
-			return "", nil, fmt.Errorf("%s:%d: %w", f.name, i+1, err)
+			return nil, fmt.Errorf("%s:%d: %w", f.name, i+1, err)
 		}
 		entries = append(entries, e)
 	}
-	return text, entries, nil
+	return entries, nil
+}
+
+// checkCut returns an error if the text of the file, which has these entries, may have been cut since
+// it was read, and logs how many it had. Entries that have ended are in no count. mu is held.
+func (f *denyFile) checkCut(text string, entries []httplimit.DenyEntry, log *slog.Logger) error {
+	now := time.Now()
+	live := func(all []httplimit.DenyEntry) (n int) {
+		for _, e := range all {
+			if e.Until.IsZero() || e.Until.After(now) {
+				n++
+			}
+		}
+		return n
+	}
+	before, _ := f.parse(f.text) // it could be parsed
+	had, has := live(before), live(entries)
+	err := cli.CheckCut(f.name, "entries", had, has, f.text, text)
+	switch counts := []any{"entries", has, "entries_before", had}; {
+	case err != nil:
+		log.Warn("the deny file is refused; the old list stays in force", append(counts, "error", err)...)
+	case 2*has < had:
+		log.Warn("deny file read", counts...)
+	default:
+		log.Info("deny file read", counts...)
+	}
+	return err
 }
 
 func parseDenyLine(line string) (e httplimit.DenyEntry, err error) {
@@ -112,6 +146,7 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString(denyFileEnd)
 	return f.write(b.String())
 }
 
@@ -133,6 +168,9 @@ func (p *Proxy) loadDenyList() error {
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
 	text, fromFile, err := p.denyFile.load()
+	if err == nil && p.denyFile.name != "" && p.from.Load() != nil { // it was read before
+		err = p.denyFile.checkCut(text, fromFile, p.cfg.Log)
+	}
 	if err != nil {
 		return err
 	}

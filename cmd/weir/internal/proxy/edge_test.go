@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -38,6 +39,91 @@ func TestADenyFileThatVanishesEmptiesNoList(t *testing.T) {
 	assert.Equal(t, 204, code(deny(t, s, "POST", `{"what":"192.0.2.2"}`)), "it is written again")
 	require.NoError(t, s.Reload())
 	assert.Len(t, s.denied.Added(), 2)
+}
+
+// TestACutDenyFileChangesNothing cuts a file inside of a comment, which is a valid file without
+// entries. The log has both numbers. At its end the file says that it is whole.
+func TestACutDenyFileChangesNothing(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = filepath.Join(t.TempDir(), "deny")
+	write := func(text string) { require.NoError(t, os.WriteFile(cfg.DenyFile, []byte(text), 0o600)) }
+	comment, entries := "# of the abuse desk\n", ""
+	for i := range 23 {
+		entries += fmt.Sprintf("192.0.2.%d\n", i)
+	}
+	write(comment + entries)
+	log := textLog(&cfg.Log)
+	s := serve(t, cfg)
+	for _, text := range []string{"# of the abu", comment, comment + "192.0.2.0\n192.0.2.1\n", "",
+		comment + entries[:len(entries)-2]} {
+		write(text)
+		for range 2 { // a SIGHUP may come for a certificate
+			log.Reset()
+			assert.ErrorIs(t, s.Reload(), cli.ErrCut, text)
+			assert.Len(t, s.denied.Added(), 23, text)
+			assert.Contains(t, log.String(), "level=WARN")
+			assert.Contains(t, log.String(), fmt.Sprintf("entries=%d entries_before=23",
+				strings.Count(text, "192.")))
+		}
+	}
+	log.Reset()
+	write(comment + "192.0.2.0\n# end\n")
+	require.NoError(t, s.Reload())
+	assert.Len(t, s.denied.Added(), 1)
+	assert.Contains(t, log.String(), `level=WARN msg="deny file read" entries=1 entries_before=23`)
+}
+
+// TestNoCutOfItsOwnDenyFileChangesTheList cuts a file that the proxy has written at each byte.
+func TestNoCutOfItsOwnDenyFileChangesTheList(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = filepath.Join(t.TempDir(), "deny")
+	s := serve(t, cfg)
+	for _, what := range []string{"192.0.2.0/24", "198.51.100.77", "a key", "2001:db8::/48"} {
+		require.Equal(t, 204, code(deny(t, s, "POST", fmt.Sprintf(`{"what":%q,"for":"7d"}`, what))))
+	}
+	list := s.denied.Added()
+	whole, err := os.ReadFile(cfg.DenyFile)
+	require.NoError(t, err)
+	for i := range whole {
+		require.NoError(t, os.WriteFile(cfg.DenyFile, whole[:i], 0o600))
+		if err := s.Reload(); i < len(whole)-1 {
+			assert.Error(t, err, "%q", whole[:i])
+		}
+		require.Equal(t, len(list), len(s.denied.Added()), "%q", whole[:i])
+	}
+	require.NoError(t, os.WriteFile(cfg.DenyFile, whole, 0o600))
+	require.NoError(t, s.Reload())
+	assert.Equal(t, names(list), names(s.denied.Added()))
+}
+
+// TestACutPageAndACutChainAreNoticed empties the page of a denial, which stays as it was, and cuts a
+// chain of certificates, which is valid, in its second one.
+func TestACutPageAndACutChainAreNoticed(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "denied.html")
+	require.NoError(t, os.WriteFile(page, []byte("<p>no"), 0o600))
+	cfg := config(t, "0/1d")
+	log := textLog(&cfg.Log)
+	var err error
+	cfg.DeniedPage, err = NewDeniedPage(page)
+	require.NoError(t, err)
+	cfg.TLS = certificate(t, "leaf")
+	leaf, err := os.ReadFile(cfg.TLS.Cert)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(cfg.TLS.Cert, append(leaf, leaf...), 0o600))
+	s := serve(t, cfg)
+	require.NoError(t, os.WriteFile(page, nil, 0o600))
+	require.NoError(t, os.WriteFile(cfg.TLS.Cert, append(leaf, leaf[:len(leaf)/2]...), 0o600))
+	assert.ErrorContains(t, s.Reload(), "denied.html is empty")
+	assert.Equal(t, "<p>no", string(*cfg.DeniedPage.text.Load()))
+	assert.Contains(t, log.String(), "certificates=1 certificates_before=2")
+}
+
+// names returns whom the entries are for.
+func names(entries []httplimit.DenyEntry) (all []string) {
+	for _, e := range entries {
+		all = append(all, new(Proxy).describe(e))
+	}
+	return all
 }
 
 // TestAChangeKeepsAnEditedDenyFile changes the list while the file has lines that were not read.

@@ -217,12 +217,6 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(s.denied.Entries()), "127.0.0.1", "the penalty box has listed it")
 
 	again := serve(t, cfg)
-	names := func(entries []httplimit.DenyEntry) (all []string) {
-		for _, e := range entries {
-			all = append(all, new(Proxy).describe(e))
-		}
-		return all
-	}
 	assert.Equal(t, names(s.denied.Added()), names(again.denied.Added()))
 	assert.Len(t, again.denied.Added(), 4)
 	_, ok := again.denied.Lookup("a key\n# \"with\" everything", netip.Addr{})
@@ -233,8 +227,8 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 
 	// An edited file is read on a signal: entries removed from it are removed, except those of the
 	// command line. A mistake changes nothing.
-	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"),
-		0o600))
+	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"+
+		"# end\n"), 0o600))
 	require.NoError(t, again.Reload())
 	assert.Len(t, again.denied.Added(), 2)
 	for _, text := range []string{"moon", "192.0.2.1 soon", `"no end`, `""`} {

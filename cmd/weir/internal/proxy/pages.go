@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
+	"fmt"
 	"html/template"
 	"net/http"
 	"os"
@@ -70,6 +71,9 @@ func NewDeniedPage(name string) (*DeniedPage, error) {
 
 func (d *DeniedPage) reload() error {
 	text, err := os.ReadFile(d.name)
+	if err == nil && len(bytes.TrimSpace(text)) == 0 {
+		err = fmt.Errorf("the page %s is empty", d.name)
+	}
 	if err == nil {
 		d.text.Store(&text)
 	}

@@ -396,6 +396,9 @@ func (p *Proxy) announce(front, back *server) {
 	if back.conns != nil {
 		attrs = append(attrs, "admin", "http://"+back.conns.Addr().String()+"/-/")
 	}
+	if p.cfg.DenyFile != "" {
+		attrs = append(attrs, "denied", len(p.denied.Added()))
+	}
 	for _, r := range p.cfg.limited() {
 		for _, l := range r.Limits {
 			if r.Pattern != "" {

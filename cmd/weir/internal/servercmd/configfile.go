@@ -26,6 +26,7 @@ var notInFiles = []string{"help", "print-config"}
 // values if they may be given several times.
 type configFile struct {
 	name     string
+	text     string
 	flags    *pflag.FlagSet
 	problems []error
 	keys     map[string]*yaml.Node
@@ -33,15 +34,14 @@ type configFile struct {
 }
 
 // readConfig sets the flags of cmd that a file names and the command line does not. Its error joins
-// a rules.Problem for each mistake. located says where in the file another error is from, if a
-// FlagError in it names a flag that the file set.
-func readConfig(cmd *cobra.Command, name string) (located func(error) error, err error) {
+// a rules.Problem for each mistake.
+func readConfig(cmd *cobra.Command, name string) (*configFile, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	c := &configFile{name: name, flags: cmd.Flags(), keys: make(map[string]*yaml.Node),
-		values: make(map[string]*yaml.Node)}
+	c := &configFile{name: name, text: string(text), flags: cmd.Flags(),
+		keys: make(map[string]*yaml.Node), values: make(map[string]*yaml.Node)}
 	switch top := c.document(text); {
 	case top == nil:
 	case top.Kind != yaml.MappingNode:
@@ -53,7 +53,7 @@ func readConfig(cmd *cobra.Command, name string) (located func(error) error, err
 			c.set(top.Content[i], top.Content[i+1])
 		}
 	}
-	return c.located, errors.Join(c.problems...)
+	return c, errors.Join(c.problems...)
 }
 
 // hasKey reports whether a map has a key.
@@ -66,7 +66,7 @@ func hasKey(n *yaml.Node, name string) bool {
 	return false
 }
 
-// located returns err as a rules.Problem: at the value of the first flag that the file set, or at
+// located returns err as a rules.Problem, if a FlagError in it names a flag that the file set: at the value of the first flag that the file set, or at
 // its name if it is wrong beside another flag.
 func (c *configFile) located(err error) error {
 	e, ok := errors.AsType[*cli.FlagError](err)
@@ -272,7 +272,7 @@ func reconfigure(
 			return before, err
 		}
 	}
-	located, err := readConfig(cmd, file)
+	read, err := readConfig(cmd, file)
 	if err != nil {
 		return before, err
 	}
@@ -293,16 +293,34 @@ func reconfigure(
 	}
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	if err != nil {
-		return before, located(err)
+		return before, read.located(err)
 	}
 	cfg.Log, cfg.Access, cfg.DeniedPage = running.Log, running.Access, running.DeniedPage
 	if cfg.DeniedPage != nil {
 		cfg.Guard.Respond = cfg.DeniedPage.Respond
 	}
+	had, has := valuesOf(before), valuesOf(cmd.Flags())
+	if err := cli.CheckCut(file, "values", had, has, "", read.text); err != nil {
+		return before, err
+	}
 	if err := p.Reconfigure(cfg); err != nil {
-		return before, located(err)
+		return before, read.located(err)
 	}
 	return cmd.Flags(), nil
+}
+
+// valuesOf returns how many values were given to flags.
+func valuesOf(flags *pflag.FlagSet) (n int) {
+	flags.VisitAll(func(flag *pflag.Flag) {
+		switch several, ok := flag.Value.(pflag.SliceValue); {
+		case !flag.Changed:
+		case ok:
+			n += len(several.GetSlice())
+		default:
+			n++
+		}
+	})
+	return n
 }
 
 // copyFlag sets a flag to the value of another one.

@@ -2,6 +2,7 @@ package servercmd
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 )
 
@@ -156,14 +158,14 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		require.NoError(t, cmd.ParseFlags(strings.Fields(of.args)))
 		file := filepath.Join(t.TempDir(), "weir.yaml")
 		require.NoError(t, os.WriteFile(file, []byte(of.text+"\n"), 0o600))
-		located, err := readConfig(cmd, file)
+		read, err := readConfig(cmd, file)
 		require.NoError(t, err, of.text)
 		cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 		if err == nil {
 			err = cfg.Check()
 		}
 		require.Error(t, err, of.text)
-		text := located(err).Error()
+		text := read.located(err).Error()
 		var out bytes.Buffer
 		dry := newProxy()
 		dry.SetArgs(append(strings.Fields(of.args), file, "--print-config"))
@@ -273,6 +275,34 @@ func TestWhatAFileCannotChange(t *testing.T) {
 	next, err = reconfigure(p, running, f.given, file, &cfg)
 	require.NoError(t, err)
 	assert.NotSame(t, running, next, "the default is set, and may differ from none")
+}
+
+// TestACutFileOfSettingsChangesNothing leaves the first of many routes.
+func TestACutFileOfSettingsChangesNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	text := "limit: 9/1d\nroute:\n"
+	for i := range 20 {
+		text += fmt.Sprintf("- /%d limit=1/1d\n", i)
+	}
+	write(text)
+	f := new(proxyFlags)
+	cmd := f.command()
+	read, err := readConfig(cmd, file)
+	require.NoError(t, err)
+	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	require.NoError(t, read.located(err))
+	p, err := proxy.New(cfg)
+	require.NoError(t, err)
+	for end, want := range map[string]error{"": cli.ErrCut, "# end\n": nil} {
+		write("limit: 9/1d\nroute:\n- /0 limit=1/1d\n" + end)
+		next, err := reconfigure(p, cmd.Flags(), f.given, file, &cfg)
+		assert.ErrorIs(t, err, want)
+		assert.Equal(t, want == nil, next != cmd.Flags())
+	}
+	write("limit: 9/1d\nroute:\n- /0 limit=1/1d\n- /1")
+	_, err = reconfigure(p, cmd.Flags(), f.given, file, &cfg)
+	assert.Error(t, err)
 }
 
 // TestListsInAFile has lists whose items the command line could not take, and empty ones, on the

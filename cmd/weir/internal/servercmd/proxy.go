@@ -116,10 +116,13 @@ process that is killed loses what it counted since. A second process on the file
 that cannot be loaded, as after the clock was wrong, is kept as FILE.bad-1, with a warning.
 
 SIGHUP reads the certificate, --deny-file, --denied-page, --rules and CONFIG again; of that, limits,
-routes, callers and answers take effect, and what takes a restart is refused. On SIGTERM and SIGINT
-the health check fails, and each response closes its connection. After --drain-delay no new
-connections are accepted; those that are open are read for a second more, since requests may be on
-their way, and requests in flight have --drain to finish. A second signal ends the process at once.
+routes, callers and answers take effect, and what takes a restart is refused. So are a --deny-file
+and a CONFIG that may have been cut, since less than half is left, unless their last line is # end.
+
+On SIGTERM and SIGINT the health check fails, and each response closes its connection. After
+--drain-delay no new connections are accepted; those that are open are read for a second more, since
+requests may be on their way, and requests in flight have --drain to finish. A second signal ends
+the process at once.
 The access log goes to the standard output, on a terminal with a short line for each request and a
 sum at the end, everything else to the standard error.`
 
@@ -347,11 +350,11 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
 	located := func(err error) error { return err }
 	for _, name := range file {
-		var err error
-		located, err = readConfig(cmd, name)
+		read, err := readConfig(cmd, name)
 		if err != nil {
 			return err
 		}
+		located = read.located
 	}
 	f.screen, f.terminal = screen.Of(cmd.OutOrStdout())
 	stdout := proxy.NewLines(cmd.OutOrStdout())
