@@ -173,4 +173,21 @@ func TestNoOutcomeHasANegativeWait(t *testing.T) {
 	out, err := m.Peek(t.Context(), "k")
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, out.Wait, time.Duration(0))
+
+	// Of a leaky bucket, whose clock is read after the decision too, and may have come to its end.
+	for reads := range 12 {
+		start, read := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), 0
+		l, err := New(Config{Now: func() time.Time {
+			if read++; read > reads {
+				return start.Add(time.Hour)
+			}
+			return start
+		}})
+		require.NoError(t, err)
+		queue := l.LeakyBucket(0).Limit(1, time.Minute)
+		for range 3 {
+			assert.GreaterOrEqual(t, MustTake(t, queue, "k", 1).Wait, time.Duration(0), "%d readings", reads)
+		}
+		require.NoError(t, l.Close())
+	}
 }
