@@ -14,13 +14,6 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of counting at one instant.
-
-// request returns a request for key at limit.
-func (s *suite) request(limit uint64) weir.Request {
-	return weir.Request{Key: key, Limit: limit, Duration: s.Durations[0]}
-}
-
 func costing(r weir.Request, cost uint64) weir.Request {
 	r.Cost = cost
 	return r
@@ -29,23 +22,23 @@ func costing(r weir.Request, cost uint64) weir.Request {
 // exact checks that exactly the limit is admitted, to sequential and to concurrent callers.
 func exact(s *suite) {
 	for _, limit := range slices.Sorted(slices.Values(s.Limits)) { // the shortest history first
-		s.exactInTurn(limit)
+		exactInTurn(s, limit)
 	}
 	if s.Inexact {
 		return
 	}
 	for range s.Histories {
-		s.exactAtOnce(s.pick(s.Limits))
+		exactAtOnce(s, s.dice.pick())
 	}
 	for range (s.Histories + 9) / 10 {
-		s.exactForOne()
+		exactForOne(s)
 	}
 }
 
 // exactForOne has two callers run a request at one instant of which one fits, with many keys, every
 // second of them known before. A strategy that reads a count and then writes it admits both for
 // some.
-func (s *suite) exactForOne() {
+func exactForOne(s *suite) {
 	limit := slices.Max(s.Limits)
 	most := s.Burst(limit)
 	s.try(func(tr *trial) {
@@ -118,7 +111,7 @@ func portion(burst uint64) (cost, fit uint64) {
 	return cost, burst / cost
 }
 
-func (s *suite) exactInTurn(limit uint64) {
+func exactInTurn(s *suite, limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
 	s.try(func(tr *trial) {
@@ -130,7 +123,7 @@ func (s *suite) exactInTurn(limit uint64) {
 }
 
 // exactAtOnce makes more concurrent requests than fit, with a sweep running.
-func (s *suite) exactAtOnce(limit uint64) {
+func exactAtOnce(s *suite, limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
 	s.try(func(tr *trial) {
@@ -227,7 +220,7 @@ func (c *crowd) check(tr *trial, r weir.Request, fit uint64) {
 }
 
 // frozen returns a random history in which no time passes.
-func (s *suite) frozen(v variety) history {
+func frozen(s *suite, v variety) history {
 	h := s.random(v)
 	for i := range h {
 		h[i].after = 0
@@ -237,7 +230,7 @@ func (s *suite) frozen(v variety) history {
 
 // cost checks that a request is admitted if and only if its cost fits in what is left.
 func cost(s *suite) {
-	s.searchIn(func() history { return s.frozen(variety{}) }, func(h history) {
+	s.searchIn(func() history { return frozen(s, variety{}) }, func(h history) {
 		s.try(func(tr *trial) {
 			var used uint64
 			for _, step := range h {
@@ -257,7 +250,7 @@ func cost(s *suite) {
 // time passes, the total of an admission is at most the limit, and that of a denial leaves no room
 // for the request.
 func totalRequests(s *suite) {
-	s.searchIn(func() history { return s.frozen(variety{}) }, func(h history) {
+	s.searchIn(func() history { return frozen(s, variety{}) }, func(h history) {
 		s.try(func(tr *trial) {
 			var used uint64
 			for _, step := range h {
@@ -309,16 +302,6 @@ func costOverLimit(s *suite) {
 				})
 			}
 		}
-	}
-}
-
-// never runs r, which must be denied for good.
-func (tr *trial) never(r weir.Request, total uint64, why string) {
-	switch res := tr.denies(r, why); {
-	case !res.ExpiresAt.IsZero():
-		tr.failf("the last request can never pass: its ExpiresAt must be the zero time")
-	case res.TotalRequests != total:
-		tr.failf("the last TotalRequests must be %d", total)
 	}
 }
 

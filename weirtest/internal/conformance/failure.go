@@ -51,32 +51,3 @@ func (b *failure) table(s *strings.Builder, events []event) {
 
 // longest is the number of events above which a table omits the middle.
 const longest = 30
-
-func (e event) row(w *tabwriter.Writer, origin time.Time) {
-	if e.call == sweeping {
-		fmt.Fprintf(w, "%v\t%s\t\t\t\t\t\t\n", e.at.Sub(origin), e.call)
-		return
-	}
-	key := e.r.Key
-	if len(key) > 12 {
-		key = key[:12] + "…"
-	}
-	fmt.Fprintf(w, "%v\t%s\t%q\t%d in %v\t%d\t", e.at.Sub(origin), e.call, key, e.r.Limit,
-		e.r.Duration,
-		max(e.r.Cost, 1))
-	waited := ""
-	if e.took != 0 {
-		waited = fmt.Sprintf(" after %v", e.took)
-	}
-	switch {
-	case e.err != nil:
-		fmt.Fprintf(w, "error%s: %v\t\t\n", waited, e.err)
-	case e.call != "Run" && e.call != "Peek":
-		fmt.Fprint(w, "done\t\t\n")
-	case e.res.ExpiresAt.IsZero():
-		fmt.Fprintf(w, "%v%s\t%d\tnever\n", e.res.State, waited, e.res.TotalRequests)
-	default:
-		fmt.Fprintf(w, "%v%s\t%d\t%v\n", e.res.State, waited, e.res.TotalRequests,
-			e.res.ExpiresAt.Sub(origin))
-	}
-}

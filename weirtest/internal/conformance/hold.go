@@ -8,51 +8,10 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The law of weir.Holder.
-
-// acquire calls Acquire, and returns the Place of an admission.
-func (tr *trial) acquire(r weir.Request) (place weir.Place, res weir.Result) {
-	res = tr.decided("Acquire", r,
-		func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-			res, place, err = tr.Strategy.(weir.Holder).Acquire(ctx, r)
-			return res, err
-		})
-	return place, res
-}
-
-// holds is acquire of a request that must be admitted.
-func (tr *trial) holds(r weir.Request, why string) weir.Place {
-	place, res := tr.acquire(r)
-	if !res.Allowed() {
-		tr.failf("the last request must be admitted: %s", why)
-	}
-	return place
-}
-
-// full acquires r, which must be denied.
-func (tr *trial) full(r weir.Request, why string) {
-	if _, res := tr.acquire(r); res.Allowed() {
-		tr.failf("the last request must be denied: %s", why)
-	}
-}
-
-func (tr *trial) release(r weir.Request, p weir.Place) {
-	tr.do("Release", r, func(ctx context.Context, _ *weir.Request) error { return p.Release(ctx) })
-}
-
-// renew renews a place, and returns whether that is still held.
-func (tr *trial) renew(r weir.Request, p weir.Place) (held bool) {
-	tr.do("Renew", r, func(ctx context.Context, _ *weir.Request) (err error) {
-		held, err = p.Renew(ctx)
-		return err
-	})
-	return held
-}
-
 // hold checks that a place counts until it is released, as long as it is renewed, and then leaves
 // no trace; and that a place that ended by itself is not given back at another's cost.
 func hold(s *suite) {
-	if !s.canHold() {
+	if !canHold(s) {
 		return
 	}
 	s.compare(variety{}, func(tr *trial, h history, i int, want weir.Result) {
@@ -64,18 +23,18 @@ func hold(s *suite) {
 		}
 	})
 	for _, limit := range s.Limits {
-		s.holdsAll(limit)
-		s.holdsRenewed(limit)
-		s.releasesLate(limit)
+		holdsAll(s, limit)
+		holdsRenewed(s, limit)
+		releasesLate(s, limit)
 		if !s.Inexact {
-			s.holdsAtOnce(limit)
+			holdsAtOnce(s, limit)
 		}
 	}
 }
 
 // canHold reports whether the strategy can hold: a wrapper may have the method, and what it wraps
 // not.
-func (s *suite) canHold() (can bool) {
+func canHold(s *suite) (can bool) {
 	s.try(func(tr *trial) {
 		r := s.request(s.Limits[0])
 		_, _, err := tr.Strategy.(weir.Holder).Acquire(context.Background(), &r)
@@ -85,7 +44,7 @@ func (s *suite) canHold() (can bool) {
 }
 
 // holdsAll holds as much as there is in two places.
-func (s *suite) holdsAll(limit uint64) {
+func holdsAll(s *suite, limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	if most < 2 {
 		return
@@ -106,7 +65,7 @@ func (s *suite) holdsAll(limit uint64) {
 }
 
 // holdsRenewed renews a place for three Durations.
-func (s *suite) holdsRenewed(limit uint64) {
+func holdsRenewed(s *suite, limit uint64) {
 	r := costing(s.request(limit), s.Burst(limit))
 	s.try(func(tr *trial) {
 		place := tr.holds(r, "the key is new")
@@ -123,7 +82,7 @@ func (s *suite) holdsRenewed(limit uint64) {
 }
 
 // releasesLate releases a place that was not renewed for a Duration, and may have been given away.
-func (s *suite) releasesLate(limit uint64) {
+func releasesLate(s *suite, limit uint64) {
 	r := costing(s.request(limit), s.Burst(limit))
 	for _, renewed := range []bool{false, true} {
 		s.try(func(tr *trial) {
@@ -153,7 +112,7 @@ func (s *suite) releasesLate(limit uint64) {
 }
 
 // holdsAtOnce has concurrent callers hold and release.
-func (s *suite) holdsAtOnce(limit uint64) {
+func holdsAtOnce(s *suite, limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
 	s.try(func(tr *trial) {

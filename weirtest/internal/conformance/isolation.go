@@ -46,12 +46,12 @@ func durations(s *suite) {
 // that is declared.
 func limitChange(s *suite) {
 	if s.Proportional {
-		s.keepsShare()
+		keepsShare(s)
 		return
 	}
 	limit := s.Limits[0]
 	v := variety{limits: []uint64{limit, limit + 1, 2 * limit, (limit + 1) / 2}}
-	s.searchIn(func() history { return s.frozen(v) }, func(h history) {
+	s.searchIn(func() history { return frozen(s, v) }, func(h history) {
 		s.try(func(tr *trial) {
 			var used uint64
 			for _, step := range h {
@@ -71,7 +71,7 @@ func limitChange(s *suite) {
 }
 
 // keepsShare uses a quarter of the limit, and then doubles or halves it.
-func (s *suite) keepsShare() {
+func keepsShare(s *suite) {
 	for _, limit := range s.Limits {
 		used := s.Burst(limit) / 4
 		for _, changed := range []uint64{2 * limit, limit / 2} {
@@ -98,7 +98,7 @@ type badRequest struct {
 	want error
 }
 
-func (s *suite) badRequests() []badRequest {
+func badRequests(s *suite) []badRequest {
 	good := s.request(s.Limits[0])
 	var all []badRequest
 	for _, k := range []string{"", strings.Repeat("k", 1025)} {
@@ -125,7 +125,7 @@ const day = 24 * time.Hour
 // Duration, and counts nothing. Requests at the edge of what is valid are decided.
 func badInput(s *suite) {
 	good := s.request(s.Limits[0])
-	for _, bad := range s.badRequests() {
+	for _, bad := range badRequests(s) {
 		s.try(func(tr *trial) {
 			tr.refuses(bad, "Run", tr.Run)
 			if p, ok := tr.Strategy.(weir.Peeker); ok {
@@ -139,64 +139,12 @@ func badInput(s *suite) {
 			tr.first(good, "nothing was counted yet")
 		})
 	}
-	for _, r := range s.edgesOfGood(good) {
+	for _, r := range edgesOfGood(s, good) {
 		s.try(func(tr *trial) { tr.first(r, "the request is good") })
 	}
 }
 
-// first runs r, the first valid request of its key.
-func (tr *trial) first(r weir.Request, why string) {
-	if tr.suite.Waits {
-		tr.admits(r, why)
-		return
-	}
-	tr.total(r, 1, why)
-}
-
-func (tr *trial) refuses(bad badRequest, call string,
-	f func(context.Context, *weir.Request) (*weir.Result, error)) {
-	r := bad.r
-	res, err := f(context.Background(), &r)
-	tr.record(event{at: tr.clock.Now(), call: call, r: bad.r, err: err}, res)
-	switch {
-	case !errors.Is(err, bad.want):
-		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want,
-			len(bad.r.Key),
-			bad.r.Duration)
-	case res != nil:
-		tr.failf("with an error the Result must be nil")
-	}
-}
-
-// optional returns the methods that the strategy has beside Run and Peek.
-func (tr *trial) optional() (all []struct {
-	name string
-	call func(context.Context, *weir.Request) error
-}) {
-	add := func(name string, call func(context.Context, *weir.Request) error) {
-		all = append(all, struct {
-			name string
-			call func(context.Context, *weir.Request) error
-		}{name, call})
-	}
-	some := &weir.Result{State: weir.Allow, TotalRequests: 1,
-		ExpiresAt: tr.clock.Now().Add(tr.suite.Durations[0])}
-	if o, ok := tr.Strategy.(weir.Refunder); ok {
-		add("Refund", func(ctx context.Context, r *weir.Request) error { return o.Refund(ctx, r, some) })
-	}
-	if o, ok := tr.Strategy.(weir.Seeder); ok {
-		add("Seed", func(ctx context.Context, r *weir.Request) error { return o.Seed(ctx, r, some) })
-	}
-	if o, ok := tr.Strategy.(weir.Resetter); ok {
-		add("Reset", o.Reset)
-	}
-	if o, ok := tr.Strategy.(weir.Charger); ok {
-		add("Charge", o.Charge)
-	}
-	return all
-}
-
-func (s *suite) edgesOfGood(good weir.Request) (all []weir.Request) {
+func edgesOfGood(s *suite, good weir.Request) (all []weir.Request) {
 	for _, k := range []string{strings.Repeat("k", 1024), "\x00", "\xff\xfe", "{a}", "a b\n", "ключ"} {
 		r := good
 		r.Key = k

@@ -43,12 +43,12 @@ func refund(s *suite) {
 			tr.refund(more, tr.run(more))
 		}
 	})
-	s.search(variety{}, s.refundsLate)
+	s.search(variety{}, func(h history) { refundsLate(s, h) })
 	for _, limit := range s.Limits {
-		s.refundsOnce(limit)
-		s.refundsInPeriod(limit)
+		refundsOnce(s, limit)
+		refundsInPeriod(s, limit)
 		if !s.Inexact {
-			s.refundsAtOnce(limit)
+			refundsAtOnce(s, limit)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func refund(s *suite) {
 // refundsLate refunds the first request after the others were made. The key must not gain by it,
 // compared with a history without the first request, as it would if a cost were refunded that no
 // longer counts.
-func (s *suite) refundsLate(h history) {
+func refundsLate(s *suite, h history) {
 	first, last := h[0], len(h)-1
 	if last == 0 {
 		return
@@ -86,7 +86,7 @@ func (s *suite) refundsLate(h history) {
 }
 
 // refundsOnce refunds a denial, and refunds an admission twice.
-func (s *suite) refundsOnce(limit uint64) {
+func refundsOnce(s *suite, limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	s.try(func(tr *trial) {
 		tr.total(costing(r, most), most, "the key is new")
@@ -105,7 +105,7 @@ func (s *suite) refundsOnce(limit uint64) {
 }
 
 // refundsInPeriod refunds after the period is over and the next one is used up.
-func (s *suite) refundsInPeriod(limit uint64) {
+func refundsInPeriod(s *suite, limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	for _, late := range []time.Duration{0, time.Millisecond, r.Duration / 2, 3 * r.Duration} {
 		s.try(func(tr *trial) {
@@ -120,7 +120,7 @@ func (s *suite) refundsInPeriod(limit uint64) {
 }
 
 // refundsAtOnce takes and refunds concurrently.
-func (s *suite) refundsAtOnce(limit uint64) {
+func refundsAtOnce(s *suite, limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	s.try(func(tr *trial) {
 		crowd, refunder := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Refunder)
@@ -182,13 +182,13 @@ func seed(s *suite) {
 		some := costing(r, (most+1)/2)
 		var counted weir.Result // by another store of the same kind, at the same instant
 		s.try(func(tr *trial) { counted = tr.admits(some, "the key is new") })
-		s.seedRaises(r, counted, most)
-		s.seedKeeps(r, counted, most)
-		s.seedExpires(r, counted, most)
+		seedRaises(s, r, counted, most)
+		seedKeeps(s, r, counted, most)
+		seedExpires(s, r, counted, most)
 	}
 }
 
-func (s *suite) seedRaises(r weir.Request, counted weir.Result, most uint64) {
+func seedRaises(s *suite, r weir.Request, counted weir.Result, most uint64) {
 	s.try(func(tr *trial) {
 		tr.seed(r, counted)
 		tr.seed(r, counted)
@@ -198,7 +198,7 @@ func (s *suite) seedRaises(r weir.Request, counted weir.Result, most uint64) {
 	})
 }
 
-func (s *suite) seedKeeps(r weir.Request, counted weir.Result, most uint64) {
+func seedKeeps(s *suite, r weir.Request, counted weir.Result, most uint64) {
 	s.try(func(tr *trial) {
 		tr.total(costing(r, most), most, "the key is new")
 		tr.seed(r, counted)
@@ -206,7 +206,7 @@ func (s *suite) seedKeeps(r weir.Request, counted weir.Result, most uint64) {
 	})
 }
 
-func (s *suite) seedExpires(r weir.Request, counted weir.Result, most uint64) {
+func seedExpires(s *suite, r weir.Request, counted weir.Result, most uint64) {
 	s.try(func(tr *trial) {
 		tr.seed(r, counted)
 		tr.clock.Set(counted.ExpiresAt)
@@ -229,12 +229,12 @@ func charge(s *suite) {
 		}
 	})
 	for _, limit := range s.Limits {
-		s.chargesBeyond(s.request(limit), s.Burst(limit))
+		chargesBeyond(s, s.request(limit), s.Burst(limit))
 	}
 }
 
 // chargesBeyond charges more than the limit: by two, by math.MaxUint64, and concurrently.
-func (s *suite) chargesBeyond(r weir.Request, most uint64) {
+func chargesBeyond(s *suite, r weir.Request, most uint64) {
 	s.try(func(tr *trial) {
 		tr.charge(costing(r, most))
 		tr.charge(costing(r, 2))

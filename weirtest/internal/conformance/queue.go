@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -31,44 +29,6 @@ type outcome struct {
 
 func (o outcome) admitted() bool { return o.err == nil && o.res != nil && o.res.Allowed() }
 
-// visit runs the arrivals in order and returns their outcomes when all calls have returned. A
-// caller that arrives at the instant at which another leaves the queue comes after it.
-func (tr *trial) visit(arrivals ...arrival) []outcome {
-	outcomes := make([]outcome, len(arrivals))
-	var wg sync.WaitGroup
-	for i, a := range arrivals {
-		time.Sleep(time.Until(tr.origin.Add(a.at))) // in a bubble
-		synctest.Wait()
-		wg.Go(func() { outcomes[i] = tr.call(a) })
-		synctest.Wait()
-	}
-	wg.Wait()
-	for i, a := range arrivals {
-		tr.note(a, outcomes[i])
-	}
-	return outcomes
-}
-
-// call makes the call of an arrival. Its context ends long after its turn must have come.
-func (tr *trial) call(a arrival) (o outcome) {
-	ctx, cancel := context.WithTimeout(context.Background(),
-		time.Duration(3*tr.suite.Queue+100)*a.r.Duration)
-	defer cancel()
-	if a.givesUp != 0 {
-		timer := time.AfterFunc(a.givesUp-a.at, cancel)
-		defer timer.Stop()
-	}
-	o.res, o.err = tr.Run(ctx, &a.r)
-	o.done = time.Since(tr.origin)
-	return o
-}
-
-// note adds a call to the history that a failure shows.
-func (tr *trial) note(a arrival, o outcome) {
-	tr.record(event{at: tr.origin.Add(a.at), call: "Run", r: a.r, err: o.err, took: o.done - a.at},
-		o.res)
-}
-
 // turn returns the interval between two admissions of cost 1.
 func turn(r weir.Request) time.Duration {
 	n := time.Duration(min(r.Limit, math.MaxInt32))
@@ -76,26 +36,26 @@ func turn(r weir.Request) time.Duration {
 }
 
 // visits returns a random history of arrivals for r, more than the queue holds.
-func (s *suite) visits(r weir.Request) history {
-	h := make(history, 2+s.rng.IntN(2*s.Queue+4))
+func visits(s *suite, r weir.Request) history {
+	h := make(history, 2+s.dice.IntN(2*s.Queue+4))
 	for i := range h {
 		h[i].r = r
-		switch s.rng.IntN(3) {
+		switch s.dice.IntN(3) {
 		case 0:
-			h[i].after = s.grain(s.within(turn(r)))
+			h[i].after = s.grain(s.dice.within(turn(r)))
 		case 1:
-			h[i].after = s.grain(s.within(3 * turn(r)))
+			h[i].after = s.grain(s.dice.within(3 * turn(r)))
 		}
-		if s.rng.IntN(4) == 0 {
-			h[i].r.Cost = 1 + s.rng.Uint64N(min(s.Burst(r.Limit), 3))
+		if s.dice.IntN(4) == 0 {
+			h[i].r.Cost = 1 + s.dice.Uint64N(min(s.Burst(r.Limit), 3))
 		}
 	}
 	return h
 }
 
 // eachVisit calls check with the outcomes of random arrivals.
-func (s *suite) eachVisit(check func(*trial, []arrival, []outcome)) {
-	next := func() history { return s.visits(s.request(s.pick(s.Limits))) }
+func eachVisit(s *suite, check func(*trial, []arrival, []outcome)) {
+	next := func() history { return visits(s, s.request(s.dice.pick())) }
 	s.searchIn(next, func(h history) {
 		arrivals := make([]arrival, len(h))
 		var at time.Duration
@@ -110,7 +70,7 @@ func (s *suite) eachVisit(check func(*trial, []arrival, []outcome)) {
 // pace checks that callers are admitted Duration/Limit apart, times the cost of the one before, the
 // first at once, and that none waits longer.
 func pace(s *suite) {
-	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
+	eachVisit(s, func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		var free time.Duration // when the next caller may be admitted
 		for i, o := range outcomes {
 			if !o.admitted() {
@@ -130,7 +90,7 @@ func pace(s *suite) {
 
 // order checks that callers are admitted in order of arrival.
 func order(s *suite) {
-	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
+	eachVisit(s, func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		last := time.Duration(-1)
 		for i, o := range outcomes {
 			if !o.admitted() {
@@ -146,7 +106,7 @@ func order(s *suite) {
 
 // queue checks that a caller is denied, at once, if and only if Queue callers wait already.
 func queue(s *suite) {
-	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
+	eachVisit(s, func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		for i, o := range outcomes {
 			at := arrivals[i].at
 			waiting := 0
@@ -172,7 +132,7 @@ func queue(s *suite) {
 // queueRetryInstant is retryInstant for strategies that wait: a denied caller finds a place at
 // ExpiresAt, and not before.
 func queueRetryInstant(s *suite) {
-	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
+	eachVisit(s, func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		for i, o := range outcomes {
 			if o.err != nil || o.res == nil || o.admitted() {
 				continue
@@ -181,14 +141,14 @@ func queueRetryInstant(s *suite) {
 			if retryAt <= arrivals[i].at {
 				tr.failf("caller %d was denied: its ExpiresAt must be later than now", i+1)
 			}
-			s.retries(arrivals[:i+1], retryAt)
+			retries(s, arrivals[:i+1], retryAt)
 			return
 		}
 	})
 }
 
 // retries repeats the last arrival, which was denied, before and at retryAt, its ExpiresAt.
-func (s *suite) retries(arrivals []arrival, retryAt time.Duration) {
+func retries(s *suite, arrivals []arrival, retryAt time.Duration) {
 	denied := arrivals[len(arrivals)-1]
 	for _, at := range []time.Duration{retryAt - s.Granule, denied.at + s.grain((retryAt-denied.at)/2),
 		retryAt} {

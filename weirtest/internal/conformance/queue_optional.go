@@ -110,24 +110,3 @@ func queueSeed(s *suite) {
 		tr.waits(r, 0, "what another store had counted was over")
 	})
 }
-
-// waits runs r, which must wait that long or, where there is no queue, be denied with that instant.
-func (tr *trial) waits(r weir.Request, want time.Duration, why string) {
-	now := time.Since(tr.origin)
-	o := tr.next(r)
-	switch {
-	case o.err != nil || o.res == nil:
-		tr.failf("Run failed on a valid request: %v", o.err)
-	case o.admitted() && o.done-now != want,
-		!o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
-		tr.failf("the last caller must be admitted %v later: %s", want, why)
-	}
-}
-
-// next runs r now.
-func (tr *trial) next(r weir.Request) outcome {
-	a := arrival{at: time.Since(tr.origin), r: r}
-	o := tr.call(a)
-	tr.note(a, o)
-	return o
-}

@@ -11,9 +11,15 @@ import (
 // over a network.
 const maxTries = 3000
 
+// shrinker makes histories smaller on which a law fails.
+type shrinker struct {
+	laws *Laws
+	law  func(history)
+}
+
 // shrink returns the failure of the shortest history it finds. It starts from h, whose failure is
 // b, and goes on with the first smaller history on which the law fails, until there is none.
-func (s *suite) shrink(h history, b *failure, law func(history)) *failure {
+func (s shrinker) shrink(h history, b *failure) *failure {
 	tries := 0
 	for smaller := true; smaller; {
 		smaller = false
@@ -22,7 +28,7 @@ func (s *suite) shrink(h history, b *failure, law func(history)) *failure {
 			if tries > maxTries {
 				return b
 			}
-			if err := catch(func() { law(candidate) }); err != nil {
+			if err := catch(func() { s.law(candidate) }); err != nil {
 				h, b, smaller = candidate, err.(*failure), true
 				break
 			}
@@ -32,7 +38,7 @@ func (s *suite) shrink(h history, b *failure, law func(history)) *failure {
 }
 
 // smaller returns histories that are one change simpler than h, the greatest simplifications first.
-func (s *suite) smaller(h history) []history {
+func (s shrinker) smaller(h history) []history {
 	var all []history
 	for i := range h {
 		if len(h) == 1 {
@@ -45,7 +51,7 @@ func (s *suite) smaller(h history) []history {
 			all = append(all, later)
 		}
 	}
-	if !s.Fixed {
+	if !s.laws.Fixed {
 		for _, limit := range []uint64{1, 2, 3, 5} {
 			all = append(all, s.lowered(h, limit)...)
 		}
@@ -64,38 +70,18 @@ func (s *suite) smaller(h history) []history {
 	return all
 }
 
-func (h history) with(i int, changed step) history {
-	h = slices.Clone(h)
-	h[i] = changed
-	return h
-}
-
 // lowered returns h with no limit above this one and costs that fit, if that lowers any limit.
-func (s *suite) lowered(h history, limit uint64) []history {
+func (s shrinker) lowered(h history, limit uint64) []history {
 	h = slices.Clone(h)
 	lower := false
 	for i := range h {
 		if h[i].r.Limit > limit {
 			h[i].r.Limit, lower = limit, true
 		}
-		h[i].r.Cost = min(h[i].r.Cost, s.Burst(h[i].r.Limit))
+		h[i].r.Cost = min(h[i].r.Cost, s.laws.Burst(h[i].r.Limit))
 	}
 	if !lower {
 		return nil
-	}
-	return []history{h}
-}
-
-// divided returns h with every limit and cost divided, if no limit becomes 0.
-func (h history) divided(by uint64) []history {
-	h = slices.Clone(h)
-	for i := range h {
-		r := &h[i].r
-		if r.Limit < by {
-			return nil
-		}
-		r.Limit /= by
-		r.Cost = (r.Cost + by - 1) / by
 	}
 	return []history{h}
 }
@@ -112,14 +98,14 @@ func cheaper(r weir.Request) (all []weir.Request) {
 
 // shorter returns pauses that are rounder than after or shorter: half of it, three quarters, seven
 // eighths, down to a millisecond less.
-func (s *suite) shorter(after, d time.Duration) (all []time.Duration) {
+func (s shrinker) shorter(after, d time.Duration) (all []time.Duration) {
 	all = []time.Duration{0, after / d * d, after.Truncate(time.Second),
 		after.Truncate(time.Millisecond)}
 	for less := after / 2; less >= time.Millisecond; less /= 2 {
 		all = append(all, (after - less).Truncate(time.Millisecond))
 	}
 	for i := range all {
-		all[i] = s.grain(all[i])
+		all[i] = s.laws.grain(all[i])
 	}
 	return slices.DeleteFunc(all, func(p time.Duration) bool { return p >= after })
 }

@@ -3,12 +3,9 @@
 package conformance
 
 import (
-	"fmt"
 	"hash/fnv"
-	"math"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,25 +13,6 @@ import (
 
 	"github.com/weirgo/weir"
 )
-
-// Laws is weirtest.Laws, where the fields are documented.
-type Laws struct {
-	Limits        []uint64
-	Durations     []time.Duration
-	Fixed         bool
-	FixedDuration bool
-	Burst         func(limit uint64) uint64
-	Span          func(limit uint64) uint64
-	Aligned       bool
-	Proportional  bool
-	Inexact       bool
-	Waits         bool
-	Queue         int
-	Granule       time.Duration
-	Sweep         func()
-	Histories     int
-	Skip          map[string]string
-}
 
 // Clock is a weirtest.Clock.
 type Clock interface {
@@ -67,7 +45,7 @@ type suite struct {
 	t     testing.TB
 	clock NewClock
 	make  Factory
-	rng   *rand.Rand
+	dice  dice
 	// offers is a strategy whose type shows its optional interfaces. It is never run.
 	offers weir.Strategy
 
@@ -130,8 +108,8 @@ func newSuite(t testing.TB, name string, newClock NewClock, factory Factory, law
 	// others.
 	seed := fnv.New64a()
 	seed.Write([]byte(name))
-	s := &suite{Laws: laws, t: t, clock: newClock, make: factory,
-		rng: rand.New(rand.NewPCG(1, seed.Sum64()))}
+	s := &suite{Laws: laws, t: t, clock: newClock, make: factory}
+	s.dice = dice{rand.New(rand.NewPCG(1, seed.Sum64())), &s.Laws}
 	s.offers = factory(t, s.newClock())
 	return s
 }
@@ -166,56 +144,103 @@ func (s *suite) onRead() {
 	}
 }
 
-func (l Laws) withDefaults() Laws {
-	if len(l.Limits) == 0 {
-		l.Limits = []uint64{10, 1, 3, 100}
-	}
-	if len(l.Durations) == 0 {
-		l.Durations = []time.Duration{time.Second, 10 * time.Millisecond, time.Hour}
-	}
-	if l.Fixed {
-		l.Limits, l.FixedDuration = l.Limits[:1], true
-	}
-	if l.FixedDuration {
-		l.Durations = l.Durations[:1]
-	}
-	if l.Burst == nil {
-		l.Burst = theLimit
-	}
-	if l.Span == nil {
-		l.Span = theLimit
-	}
-	if l.Granule == 0 {
-		l.Granule = time.Nanosecond
-	}
-	if l.Histories == 0 {
-		l.Histories = 100
-		if testing.Short() {
-			l.Histories = 20
-		}
-	}
-	return l
+// try calls f with a new strategy.
+func (s *suite) try(f func(*trial)) {
+	scope := &scope{TB: s.t}
+	defer scope.end()
+	clock := s.newClock()
+	f(&trial{Strategy: s.make(scope, clock), suite: s, clock: clock, origin: clock.Now()})
 }
 
-// invalid returns what is wrong with the declaration, or "".
-func (l Laws) invalid() string {
-	for _, limit := range l.Limits {
-		if limit == 0 || l.Burst(limit) == 0 {
-			return "Laws.Limits: nothing passes at limit 0, which the suite tries anyway"
-		}
-	}
-	for _, d := range l.Durations {
-		if d < time.Millisecond || d > 30*day || d%time.Millisecond != 0 || d%l.Granule != 0 {
-			return fmt.Sprintf(
-				"Laws.Durations: %v is not a whole number of milliseconds and of granules, up to 30 days", d)
-		}
-	}
-	for name := range l.Skip {
-		if !slices.ContainsFunc(lawsOf(l), func(law law) bool { return law.name == name }) {
-			return "Laws.Skip: there is no law " + name
-		}
-	}
-	return ""
+// The laws of counting at one instant.
+
+// request returns a request for key at limit.
+func (s *suite) request(limit uint64) weir.Request {
+	return weir.Request{Key: key, Limit: limit, Duration: s.Durations[0]}
 }
 
-func theLimit(limit uint64) uint64 { return min(limit, math.MaxInt64) }
+// trace plays h on a new strategy.
+func (s *suite) trace(h history) trace {
+	t := trace{history: h}
+	s.try(func(tr *trial) {
+		t.verdicts = tr.play(h)
+		t.events = tr.events
+	})
+	return t
+}
+
+// against calls f with a new strategy. A failure shows t as its baseline.
+func (s *suite) against(t trace, f func(*trial)) {
+	s.try(func(tr *trial) {
+		tr.baseline = t.events
+		f(tr)
+	})
+}
+
+// compare plays random histories, and calls check for each step of them on another strategy, at the
+// same instant, with the Result that the step had.
+func (s *suite) compare(v variety, check func(tr *trial, h history, i int, want weir.Result)) {
+	s.search(v, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				check(tr, h, i, full.verdicts[i])
+			}
+		})
+	})
+}
+
+// search checks the law on random histories. It panics with the failure of the shortest history it
+// finds.
+func (s *suite) search(v variety, law func(history)) {
+	s.searchIn(func() history { return s.random(v) }, law)
+}
+
+func (s *suite) searchIn(next func() history, law func(history)) {
+	for range s.Histories {
+		h := next()
+		if err := catch(func() { law(h) }); err != nil {
+			panic(shrinker{&s.Laws, law}.shrink(h, err.(*failure)))
+		}
+	}
+}
+
+// replay plays the steps of full that stay, at their instants, and requires the same Results.
+func (s *suite) replay(full trace, why string, stays func(i int) bool) {
+	s.against(full, func(tr *trial) {
+		for i, step := range full.history {
+			tr.clock.Advance(step.after)
+			if stays(i) {
+				tr.expect(step.r, full.verdicts[i], why)
+			}
+		}
+	})
+}
+
+// random returns a random history.
+func (s *suite) random(v variety) history {
+	h, eager := s.dice.history(v)
+	if eager {
+		return s.eager(h)
+	}
+	return h
+}
+
+// eager returns h with the pauses of a caller that retries without delay: at once after an
+// admission, and at ExpiresAt after a denial.
+func (s *suite) eager(h history) history {
+	s.try(func(tr *trial) {
+		for i := range h {
+			if i > 0 {
+				h[i].after = 0
+			}
+			if last := len(tr.events) - 1; i > 0 && !tr.events[last].res.Allowed() {
+				h[i].after = s.grain(tr.events[last].res.ExpiresAt.Sub(tr.clock.Now()))
+			}
+			tr.clock.Advance(h[i].after)
+			tr.run(h[i].r)
+		}
+	})
+	return h
+}

@@ -18,7 +18,7 @@ func span(s *suite) {
 			for _, step := range h {
 				tr.clock.Advance(step.after)
 				if tr.run(step.r).Allowed() {
-					tr.checkSpan(step.r)
+					checkSpan(tr, step.r)
 				}
 			}
 		})
@@ -26,7 +26,7 @@ func span(s *suite) {
 }
 
 // checkSpan adds up what was admitted in the Duration that ends just after the last event.
-func (tr *trial) checkSpan(r weir.Request) {
+func checkSpan(tr *trial, r weir.Request) {
 	var sum uint64
 	from := tr.clock.Now().Add(-r.Duration)
 	for _, e := range tr.events {
@@ -59,7 +59,7 @@ func aligned(s *suite) {
 func denialTakesNothing(s *suite) {
 	for _, limit := range s.Limits {
 		if most := s.Burst(limit); most >= 5 {
-			s.roomStays(limit, most)
+			roomStays(s, limit, most)
 		}
 	}
 	s.search(variety{}, func(h history) {
@@ -70,7 +70,7 @@ func denialTakesNothing(s *suite) {
 }
 
 // roomStays uses 8 of 10, runs a cost of 5, which does not fit, and then one of 2, which does.
-func (s *suite) roomStays(limit, most uint64) {
+func roomStays(s *suite, limit, most uint64) {
 	r, room := s.request(limit), most/5
 	s.try(func(tr *trial) {
 		tr.admits(costing(r, most-room), "the key is new")
@@ -79,41 +79,11 @@ func (s *suite) roomStays(limit, most uint64) {
 	})
 }
 
-// replay plays the steps of full that stay, at their instants, and requires the same Results.
-func (s *suite) replay(full trace, why string, stays func(i int) bool) {
-	s.against(full, func(tr *trial) {
-		for i, step := range full.history {
-			tr.clock.Advance(step.after)
-			if stays(i) {
-				tr.expect(step.r, full.verdicts[i], why)
-			}
-		}
-	})
-}
-
-// expect runs r and requires this Result.
-func (tr *trial) expect(r weir.Request, want weir.Result, why string) {
-	tr.equal(tr.run(r), want, why)
-}
-
-func (tr *trial) equal(got, want weir.Result, why string) {
-	if got.State == want.State && got.TotalRequests == want.TotalRequests &&
-		got.ExpiresAt.Equal(want.ExpiresAt) {
-		return
-	}
-	until := "never"
-	if !want.ExpiresAt.IsZero() {
-		until = want.ExpiresAt.Sub(tr.origin).String()
-	}
-	tr.failf("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests,
-		until, why)
-}
-
 // hammering checks that a caller that retries early gets the same ExpiresAt each time, and is
 // admitted then.
 func hammering(s *suite) {
 	s.search(variety{}, func(h history) {
-		r, denied, now, ok := s.denial(h)
+		r, denied, now, ok := denial(s, h)
 		if !ok {
 			return
 		}
@@ -134,7 +104,7 @@ func hammering(s *suite) {
 }
 
 // denial plays h and returns its last request. ok is false if that was admitted or can never pass.
-func (s *suite) denial(h history) (r weir.Request, res weir.Result, now time.Time, ok bool) {
+func denial(s *suite, h history) (r weir.Request, res weir.Result, now time.Time, ok bool) {
 	r, res, now = s.trace(h).last()
 	return r, res, now, !res.Allowed() && !res.ExpiresAt.IsZero()
 }
@@ -143,7 +113,7 @@ func (s *suite) denial(h history) (r weir.Request, res weir.Result, now time.Tim
 // admitted at it. Each instant is tried on a new strategy.
 func retryInstant(s *suite) {
 	s.search(variety{}, func(h history) {
-		r, denied, now, ok := s.denial(h)
+		r, denied, now, ok := denial(s, h)
 		if !ok {
 			return
 		}
@@ -158,7 +128,7 @@ func retryInstant(s *suite) {
 				want(tr, r, why)
 			})
 		}
-		for _, early := range s.instants(now, wait, r.Duration) {
+		for _, early := range instants(s, now, wait, r.Duration) {
 			try(early, (*trial).denies, fmt.Sprintf("ExpiresAt of the denial is %v later",
 				denied.ExpiresAt.Sub(early)))
 		}
@@ -168,7 +138,7 @@ func retryInstant(s *suite) {
 
 // instants returns some of the instants in [now, now+wait): the last, those at the edges of
 // windows, and a random one, which depends on wait alone.
-func (s *suite) instants(now time.Time, wait, d time.Duration) (all []time.Time) {
+func instants(s *suite, now time.Time, wait, d time.Duration) (all []time.Time) {
 	chance := rand.New(rand.NewPCG(1, uint64(wait)))
 	edge := d - now.Sub(time.Unix(0, 0))%d
 	for _, after := range []time.Duration{
@@ -218,7 +188,7 @@ func clockBack(s *suite) {
 		for _, share := range []time.Duration{2, 4, 16, 1 << 60} {
 			s.try(func(tr *trial) {
 				tr.play(h)
-				tr.wentBack(costing(h[0].r, 1), share)
+				wentBack(tr, costing(h[0].r, 1), share)
 			})
 		}
 	})
@@ -226,12 +196,12 @@ func clockBack(s *suite) {
 
 // wentBack uses the key up late in a window, steps back by d/share, within the window, and forth
 // again.
-func (tr *trial) wentBack(one weir.Request, share time.Duration) {
+func wentBack(tr *trial, one weir.Request, share time.Duration) {
 	d := one.Duration
 	now := tr.clock.Now()
 	late := now.Add(d - now.Sub(time.Unix(0, 0))%d + tr.suite.grain(d/4*3))
 	tr.clock.Set(late)
-	tr.drain(one)
+	drain(tr, one)
 	tr.clock.Set(late.Add(-max(tr.suite.Granule, tr.suite.grain(d/share))))
 	tr.denies(one, "the key is used up, and earlier it was no less so")
 	tr.clock.Set(late)
@@ -239,7 +209,7 @@ func (tr *trial) wentBack(one weir.Request, share time.Duration) {
 }
 
 // drain uses the key up.
-func (tr *trial) drain(one weir.Request) {
+func drain(tr *trial, one weir.Request) {
 	most, used := tr.suite.Burst(one.Limit), uint64(0)
 	for cost := most; cost > 0; {
 		if !tr.run(costing(one, cost)).Allowed() {

@@ -2,9 +2,13 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"text/tabwriter"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -30,6 +34,35 @@ type event struct {
 	took time.Duration // how long the call waited
 }
 
+func (e event) row(w *tabwriter.Writer, origin time.Time) {
+	if e.call == sweeping {
+		fmt.Fprintf(w, "%v\t%s\t\t\t\t\t\t\n", e.at.Sub(origin), e.call)
+		return
+	}
+	key := e.r.Key
+	if len(key) > 12 {
+		key = key[:12] + "…"
+	}
+	fmt.Fprintf(w, "%v\t%s\t%q\t%d in %v\t%d\t", e.at.Sub(origin), e.call, key, e.r.Limit,
+		e.r.Duration,
+		max(e.r.Cost, 1))
+	waited := ""
+	if e.took != 0 {
+		waited = fmt.Sprintf(" after %v", e.took)
+	}
+	switch {
+	case e.err != nil:
+		fmt.Fprintf(w, "error%s: %v\t\t\n", waited, e.err)
+	case e.call != "Run" && e.call != "Peek":
+		fmt.Fprint(w, "done\t\t\n")
+	case e.res.ExpiresAt.IsZero():
+		fmt.Fprintf(w, "%v%s\t%d\tnever\n", e.res.State, waited, e.res.TotalRequests)
+	default:
+		fmt.Fprintf(w, "%v%s\t%d\t%v\n", e.res.State, waited, e.res.TotalRequests,
+			e.res.ExpiresAt.Sub(origin))
+	}
+}
+
 // scope is a testing.TB whose cleanups run at the end of a trial, not of the test.
 type scope struct {
 	testing.TB
@@ -45,14 +78,6 @@ func (s *scope) end() {
 		s.cleanups = s.cleanups[:last]
 		f()
 	}
-}
-
-// try calls f with a new strategy.
-func (s *suite) try(f func(*trial)) {
-	scope := &scope{TB: s.t}
-	defer scope.end()
-	clock := s.newClock()
-	f(&trial{Strategy: s.make(scope, clock), suite: s, clock: clock, origin: clock.Now()})
 }
 
 // catch returns the failure that f panicked with, or nil.
@@ -195,4 +220,194 @@ func (tr *trial) total(r weir.Request, want uint64, why string) {
 	if res := tr.admits(r, why); res.TotalRequests != want {
 		tr.failf("the last TotalRequests must be %d: %s", want, why)
 	}
+}
+
+// never runs r, which must be denied for good.
+func (tr *trial) never(r weir.Request, total uint64, why string) {
+	switch res := tr.denies(r, why); {
+	case !res.ExpiresAt.IsZero():
+		tr.failf("the last request can never pass: its ExpiresAt must be the zero time")
+	case res.TotalRequests != total:
+		tr.failf("the last TotalRequests must be %d", total)
+	}
+}
+
+// play runs the requests of h and returns their Results.
+func (tr *trial) play(h history) []weir.Result {
+	verdicts := make([]weir.Result, len(h))
+	for i, s := range h {
+		tr.clock.Advance(s.after)
+		verdicts[i] = tr.run(s.r)
+	}
+	return verdicts
+}
+
+// The law of weir.Holder.
+
+// acquire calls Acquire, and returns the Place of an admission.
+func (tr *trial) acquire(r weir.Request) (place weir.Place, res weir.Result) {
+	res = tr.decided("Acquire", r,
+		func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+			res, place, err = tr.Strategy.(weir.Holder).Acquire(ctx, r)
+			return res, err
+		})
+	return place, res
+}
+
+// holds is acquire of a request that must be admitted.
+func (tr *trial) holds(r weir.Request, why string) weir.Place {
+	place, res := tr.acquire(r)
+	if !res.Allowed() {
+		tr.failf("the last request must be admitted: %s", why)
+	}
+	return place
+}
+
+// full acquires r, which must be denied.
+func (tr *trial) full(r weir.Request, why string) {
+	if _, res := tr.acquire(r); res.Allowed() {
+		tr.failf("the last request must be denied: %s", why)
+	}
+}
+
+func (tr *trial) release(r weir.Request, p weir.Place) {
+	tr.do("Release", r, func(ctx context.Context, _ *weir.Request) error { return p.Release(ctx) })
+}
+
+// renew renews a place, and returns whether that is still held.
+func (tr *trial) renew(r weir.Request, p weir.Place) (held bool) {
+	tr.do("Renew", r, func(ctx context.Context, _ *weir.Request) (err error) {
+		held, err = p.Renew(ctx)
+		return err
+	})
+	return held
+}
+
+// first runs r, the first valid request of its key.
+func (tr *trial) first(r weir.Request, why string) {
+	if tr.suite.Waits {
+		tr.admits(r, why)
+		return
+	}
+	tr.total(r, 1, why)
+}
+
+func (tr *trial) refuses(bad badRequest, call string,
+	f func(context.Context, *weir.Request) (*weir.Result, error)) {
+	r := bad.r
+	res, err := f(context.Background(), &r)
+	tr.record(event{at: tr.clock.Now(), call: call, r: bad.r, err: err}, res)
+	switch {
+	case !errors.Is(err, bad.want):
+		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want,
+			len(bad.r.Key),
+			bad.r.Duration)
+	case res != nil:
+		tr.failf("with an error the Result must be nil")
+	}
+}
+
+// optional returns the methods that the strategy has beside Run and Peek.
+func (tr *trial) optional() (all []struct {
+	name string
+	call func(context.Context, *weir.Request) error
+}) {
+	add := func(name string, call func(context.Context, *weir.Request) error) {
+		all = append(all, struct {
+			name string
+			call func(context.Context, *weir.Request) error
+		}{name, call})
+	}
+	some := &weir.Result{State: weir.Allow, TotalRequests: 1,
+		ExpiresAt: tr.clock.Now().Add(tr.suite.Durations[0])}
+	if o, ok := tr.Strategy.(weir.Refunder); ok {
+		add("Refund", func(ctx context.Context, r *weir.Request) error { return o.Refund(ctx, r, some) })
+	}
+	if o, ok := tr.Strategy.(weir.Seeder); ok {
+		add("Seed", func(ctx context.Context, r *weir.Request) error { return o.Seed(ctx, r, some) })
+	}
+	if o, ok := tr.Strategy.(weir.Resetter); ok {
+		add("Reset", o.Reset)
+	}
+	if o, ok := tr.Strategy.(weir.Charger); ok {
+		add("Charge", o.Charge)
+	}
+	return all
+}
+
+// visit runs the arrivals in order and returns their outcomes when all calls have returned. A
+// caller that arrives at the instant at which another leaves the queue comes after it.
+func (tr *trial) visit(arrivals ...arrival) []outcome {
+	outcomes := make([]outcome, len(arrivals))
+	var wg sync.WaitGroup
+	for i, a := range arrivals {
+		time.Sleep(time.Until(tr.origin.Add(a.at))) // in a bubble
+		synctest.Wait()
+		wg.Go(func() { outcomes[i] = tr.call(a) })
+		synctest.Wait()
+	}
+	wg.Wait()
+	for i, a := range arrivals {
+		tr.note(a, outcomes[i])
+	}
+	return outcomes
+}
+
+// call makes the call of an arrival. Its context ends long after its turn must have come.
+func (tr *trial) call(a arrival) (o outcome) {
+	ctx, cancel := context.WithTimeout(context.Background(),
+		time.Duration(3*tr.suite.Queue+100)*a.r.Duration)
+	defer cancel()
+	if a.givesUp != 0 {
+		timer := time.AfterFunc(a.givesUp-a.at, cancel)
+		defer timer.Stop()
+	}
+	o.res, o.err = tr.Run(ctx, &a.r)
+	o.done = time.Since(tr.origin)
+	return o
+}
+
+// note adds a call to the history that a failure shows.
+func (tr *trial) note(a arrival, o outcome) {
+	tr.record(event{at: tr.origin.Add(a.at), call: "Run", r: a.r, err: o.err, took: o.done - a.at},
+		o.res)
+}
+
+// waits runs r, which must wait that long or, where there is no queue, be denied with that instant.
+func (tr *trial) waits(r weir.Request, want time.Duration, why string) {
+	now := time.Since(tr.origin)
+	o := tr.next(r)
+	switch {
+	case o.err != nil || o.res == nil:
+		tr.failf("Run failed on a valid request: %v", o.err)
+	case o.admitted() && o.done-now != want,
+		!o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
+		tr.failf("the last caller must be admitted %v later: %s", want, why)
+	}
+}
+
+// next runs r now.
+func (tr *trial) next(r weir.Request) outcome {
+	a := arrival{at: time.Since(tr.origin), r: r}
+	o := tr.call(a)
+	tr.note(a, o)
+	return o
+}
+
+// expect runs r and requires this Result.
+func (tr *trial) expect(r weir.Request, want weir.Result, why string) {
+	tr.equal(tr.run(r), want, why)
+}
+
+func (tr *trial) equal(got, want weir.Result, why string) {
+	if got.State == want.State && got.TotalRequests == want.TotalRequests &&
+		got.ExpiresAt.Equal(want.ExpiresAt) {
+		return
+	}
+	until := "never"
+	if !want.ExpiresAt.IsZero() {
+		until = want.ExpiresAt.Sub(tr.origin).String()
+	}
+	tr.failf("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests,
+		until, why)
 }
