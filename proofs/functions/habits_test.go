@@ -38,8 +38,6 @@ var mostAway = map[string]int{
 	"proofs/mutants":              1,
 	"redislimit":                  50,
 	"redislimit/redistest":        3,
-	"tools/inventory":             1,
-	"tools/release":               23,
 }
 
 // The most effects in initializers, in the whole repository: those whose condition does not mention

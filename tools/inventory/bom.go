@@ -47,8 +47,8 @@ var buildSettings = []string{
 	"GOOS", "GOARCH", "CGO_ENABLED", "vcs.revision", "vcs.time", "vcs.modified",
 }
 
-// bom returns the bill of materials of a program.
-func (p *program) bom() ([]byte, error) {
+// bomOf returns the bill of materials of a program.
+func bomOf(p *program) ([]byte, error) {
 	main := componentOf("application", p.main)
 	main.Name = p.path
 	if inside, ok := strings.CutPrefix(p.path, p.main.path+"/"); ok {

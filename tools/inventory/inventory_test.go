@@ -141,7 +141,7 @@ func TestBillOfMaterials(t *testing.T) {
 		modules: []module{{path: "example.com/Old", version: "v2.0.0+incompatible", sum: "h1:x="},
 			{path: stdlib, version: "1.26.8"}},
 		settings: map[string]string{"GOOS": "linux", "GOARCH": "amd64", "-ldflags": "-s"}}
-	text, err := p.bom()
+	text, err := bomOf(p)
 	require.NoError(t, err)
 	require.NoError(t, valid(text))
 	assert.JSONEq(t, `{"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,

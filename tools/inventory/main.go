@@ -44,7 +44,7 @@ func run(file string, names []string) error {
 		if err != nil {
 			return err
 		}
-		bom, err := programs[i].bom()
+		bom, err := bomOf(programs[i])
 		if err != nil {
 			return err
 		}

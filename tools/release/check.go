@@ -100,10 +100,10 @@ func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File
 	return file, nil
 }
 
-// Standalone type-checks every module, with its tests, as if each stood alone: what it requires of
+// standalone type-checks every module, with its tests, as if each stood alone: what it requires of
 // other projects is in its own go.mod and go.sum, and of this project's modules it has what it
 // requires. It continues after a failure.
-func (t *Tree) Standalone() error {
+func standalone(t *Tree) error {
 	return t.inCopy(func(_ string, copied *Tree) error {
 		c := newChecker(copied.Dir)
 		var failed []error
@@ -121,28 +121,6 @@ func (t *Tree) Standalone() error {
 	})
 }
 
-// replace has m find the project's modules that it requires in the tree.
-func (t *Tree) replace(m *Module) error {
-	file, err := t.modFile(m.Dir)
-	if err != nil {
-		return err
-	}
-	required := t.requiredBy(m)
-	for _, other := range t.Modules {
-		if !required[other.Path] {
-			continue
-		}
-		at, err := filepath.Abs(filepath.Join(t.Dir, other.Dir))
-		if err != nil {
-			return err
-		}
-		if err := file.AddReplace(other.Path, "", at, ""); err != nil {
-			return err
-		}
-	}
-	return t.writeModFile(m.Dir, file)
-}
-
 // elsewhere lists the platforms that modules do not build on, with the reason.
 // docs/architecture.md names them.
 var elsewhere = map[string]map[string]string{
@@ -150,22 +128,22 @@ var elsewhere = map[string]map[string]string{
 	"cmd/weir":            {"js/wasm": "a tool of the command line needs signals"},
 }
 
-// Platforms type-checks the published modules for each platform, such as linux/amd64. With
+// platforms type-checks the published modules for each platform, such as linux/amd64. With
 // WEIR_VERIFY=full it builds them, too, except the adapters, which finds what only a compiler does,
 // such as a function that assembly lacks. It goes on after a mistake.
-func (t *Tree) Platforms(platforms ...string) error {
+func platforms(t *Tree, names ...string) error {
 	dir, err := filepath.Abs(t.Dir)
 	if err != nil {
 		return err
 	}
 	c := newChecker(dir)
 	var failed []error
-	for _, platform := range platforms {
+	for _, platform := range names {
 		goos, goarch, _ := strings.Cut(platform, "/")
 		env := []string{"CGO_ENABLED=0", "GOOS=" + goos, "GOARCH=" + goarch}
 		fmt.Println("==", platform)
 		for _, workspace := range workspaces {
-			at, patterns := filepath.Join(dir, workspace), t.patterns(workspace, platform)
+			at, patterns := filepath.Join(dir, workspace), patternsOf(t, workspace, platform)
 			err := c.check(at, env, false, patterns...)
 			if err == nil && workspace != adapters && os.Getenv("WEIR_VERIFY") == "full" {
 				_, err = command(at, env, "go", append([]string{"build"}, patterns...)...)
@@ -178,9 +156,9 @@ func (t *Tree) Platforms(platforms ...string) error {
 	return errors.Join(failed...)
 }
 
-// patterns returns the patterns, in the directory of a workspace, of its modules that build on a
+// patternsOf returns the patterns, in the directory of a workspace, of its modules that build on a
 // platform.
-func (t *Tree) patterns(workspace, platform string) (patterns []string) {
+func patternsOf(t *Tree, workspace, platform string) (patterns []string) {
 	for _, m := range t.Published() {
 		if m.Workspace != workspace {
 			continue

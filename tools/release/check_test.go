@@ -74,7 +74,7 @@ func TestStandaloneFindsWhatAModuleLacks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tree := prometheus(t, repo(t).Dir)
 			if tt.want == "" {
-				require.NoError(t, tree.Standalone())
+				require.NoError(t, standalone(tree))
 				return
 			}
 			name := filepath.Join(tree.Dir, "metrics/weirprom", tt.file)
@@ -83,7 +83,7 @@ func TestStandaloneFindsWhatAModuleLacks(t *testing.T) {
 			require.Contains(t, string(text), tt.old)
 			require.NoError(t, os.WriteFile(name,
 				[]byte(strings.ReplaceAll(string(text), tt.old, tt.new)), 0o644))
-			assert.ErrorContains(t, tree.Standalone(), tt.want)
+			assert.ErrorContains(t, standalone(tree), tt.want)
 		})
 	}
 }

@@ -27,16 +27,16 @@ func goEnv(proxy, cache string) ([]string, error) {
 
 func fileURL(dir string) string { return "file://" + filepath.ToSlash(dir) }
 
-// Tidy runs go mod tidy in every module, in which it finds the versions of each other that they
+// tidy runs go mod tidy in every module, in which it finds the versions of each other that they
 // require. It goes on after a failure.
-func (t *Tree) Tidy() error {
+func tidy(t *Tree) error {
 	return t.inCopy(func(dir string, copied *Tree) error {
 		version, err := copied.version()
 		if err != nil {
 			return err
 		}
 		proxy := filepath.Join(dir, "proxy")
-		if err := copied.Pack(proxy, version); err != nil {
+		if err := pack(copied, proxy, version); err != nil {
 			return err
 		}
 		env, err := goEnv(proxy, filepath.Join(dir, "modules"))
@@ -47,7 +47,7 @@ func (t *Tree) Tidy() error {
 		for _, m := range copied.Modules {
 			_, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", "mod", "tidy")
 			if err == nil {
-				err = t.takeSums(copied, m)
+				err = takeSums(t, copied, m)
 			}
 			if err != nil {
 				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
@@ -57,9 +57,9 @@ func (t *Tree) Tidy() error {
 	})
 }
 
-// takeSums copies go.mod and go.sum of m from the copy, but for the sums of the project's own
+// takeSums copies go.mod and go.sum of m to a tree from its copy, but for the sums of the project's own
 // modules: they are those of releases.
-func (t *Tree) takeSums(copied *Tree, m *Module) error {
+func takeSums(t, copied *Tree, m *Module) error {
 	if err := copyFile(filepath.Join(copied.Dir, m.Dir, "go.mod"),
 		filepath.Join(t.Dir, m.Dir, "go.mod")); err != nil {
 		return err

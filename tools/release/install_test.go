@@ -20,14 +20,14 @@ const testVersion = "v0.9.9"
 // download and unzip the frameworks' modules once; none of them changes it.
 func packed(t *testing.T) (*Tree, []string) {
 	t.Helper()
-	p, err := pack()
+	p, err := packOnce()
 	require.NoError(t, err)
 	return p.tree, slices.Clip(p.env)
 }
 
 var scratch string // a directory, set by TestMain
 
-var pack = sync.OnceValues(func() (p packing, err error) {
+var packOnce = sync.OnceValues(func() (p packing, err error) {
 	if p.tree, err = Open("../.."); err != nil {
 		return p, err
 	}
@@ -35,7 +35,7 @@ var pack = sync.OnceValues(func() (p packing, err error) {
 		return p, err
 	}
 	proxy := filepath.Join(scratch, "proxy")
-	if err := p.tree.Pack(proxy, testVersion); err != nil {
+	if err := pack(p.tree, proxy, testVersion); err != nil {
 		return p, err
 	}
 	p.env, err = goEnv(proxy, filepath.Join(scratch, "modules"))
@@ -137,5 +137,5 @@ func TestPackRejectsReplace(t *testing.T) {
 	require.NoError(t, err)
 	shell(t, tree.Dir, []string{"GOWORK=off"},
 		"go mod edit -replace github.com/weirgo/weir=../.. cmd/weir/go.mod")
-	assert.ErrorContains(t, tree.Pack(t.TempDir(), testVersion), "replace")
+	assert.ErrorContains(t, pack(tree, t.TempDir(), testVersion), "replace")
 }

@@ -40,17 +40,17 @@ func run(args []string) error {
 	}
 	switch {
 	case len(args) == 1 && args[0] == "standalone":
-		return tree.Standalone()
+		return standalone(tree)
 	case len(args) > 1 && args[0] == "platforms":
-		return tree.Platforms(args[1:]...)
+		return platforms(tree, args[1:]...)
 	case len(args) == 1 && args[0] == "tidy":
-		return tree.Tidy()
+		return tidy(tree)
 	case len(args) == 1 && args[0] == "mixed":
-		return tree.Mixed()
+		return mixed(tree)
 	case len(args) == 3 && args[0] == "pack":
 		return packCopy(tree, args[1], args[2])
 	case len(args) == 2 && args[0] == "tag":
-		tags, err := tree.Tag(args[1])
+		tags, err := (&release{tree, args[1]}).tag()
 		if err == nil {
 			fmt.Println("git push --atomic origin HEAD " + strings.Join(tags, " "))
 		}
@@ -65,5 +65,5 @@ func packCopy(t *Tree, proxy, version string) error {
 	if err != nil {
 		return err
 	}
-	return t.inCopy(func(_ string, copied *Tree) error { return copied.Pack(proxy, version) })
+	return t.inCopy(func(_ string, copied *Tree) error { return pack(copied, proxy, version) })
 }

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Mixed checks that modules of two releases work together, as the go command selects them if a
+// mixed checks that modules of two releases work together, as the go command selects them if a
 // program requires a newer version of one: it checks the published modules of the last release with
 // the root module of t, and those of t with the root module of the last release. Without a release
 // it does nothing.
-func (t *Tree) Mixed() error {
+func mixed(t *Tree) error {
 	last, err := t.lastRelease()
 	if err != nil || last == "" {
 		return err
@@ -49,13 +49,6 @@ func (t *Tree) Mixed() error {
 	return errors.Join(failed...)
 }
 
-// lastRelease returns the newest tag of the root module, or "".
-func (t *Tree) lastRelease() (string, error) {
-	tags, err := t.git("tag", "--list", "v*", "--sort", "-version:refname")
-	last, _, _ := strings.Cut(tags, "\n")
-	return last, err
-}
-
 // mix copies the root module of one tree and the other modules of another one to dst, and
 // type-checks these, with their tests.
 func mix(root, others *Tree, dst string) error {
@@ -86,16 +79,4 @@ func mix(root, others *Tree, dst string) error {
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// moduleOf returns the directory of the module that a file belongs to.
-func (t *Tree) moduleOf(name string) string {
-	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		for _, m := range t.Modules {
-			if m.Dir == dir {
-				return dir
-			}
-		}
-	}
-	return "."
 }

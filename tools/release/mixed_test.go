@@ -50,5 +50,5 @@ func TestMixedFindsModulesThatDoNotFit(t *testing.T) {
 
 // Without a release there is nothing to mix.
 func TestMixedWithoutARelease(t *testing.T) {
-	assert.NoError(t, repo(t).Mixed())
+	assert.NoError(t, mixed(repo(t)))
 }

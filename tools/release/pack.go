@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,29 +20,37 @@ import (
 // sums are the lines of go.sum of one module.
 type sums struct{ zip, mod string }
 
-// Pack sets the version that the modules require of each other, and packs the published ones at
+// A packer packs the published modules of a tree at one version into a module proxy.
+type packer struct {
+	*Tree
+	proxy   string // a directory
+	version string
+	packed  map[string]sums // of the modules that are packed, by path
+}
+
+// pack sets the version that the modules require of each other, and packs the published ones at
 // that version into a module proxy in the directory proxy.
-func (t *Tree) Pack(proxy, version string) error {
-	packed := map[string]sums{}
+func pack(t *Tree, proxy, version string) error {
+	p := packer{t, proxy, version, map[string]sums{}}
 	for _, m := range t.Modules {
-		if err := t.require(m, version, packed); err != nil {
+		if err := p.require(m); err != nil {
 			return err
 		}
 		if !m.Published {
 			continue
 		}
-		s, err := t.packModule(proxy, module.Version{Path: m.Path, Version: version}, m.Dir)
+		s, err := p.packModule(m)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
-		packed[m.Path] = s
+		p.packed[m.Path] = s
 	}
 	return nil
 }
 
-// require has m require version of the project's other modules, whose sums are given.
-func (t *Tree) require(m *Module, version string, packed map[string]sums) error {
-	file, err := t.modFile(m.Dir)
+// require has m require the version of the project's other modules.
+func (p *packer) require(m *Module) error {
+	file, err := p.modFile(m.Dir)
 	if err != nil {
 		return err
 	}
@@ -52,89 +59,32 @@ func (t *Tree) require(m *Module, version string, packed map[string]sums) error 
 			m.Path)
 	}
 	for _, path := range m.Requires {
-		if _, ok := packed[path]; m.Published && !ok {
+		if _, ok := p.packed[path]; m.Published && !ok {
 			return fmt.Errorf("%s requires %s, which is not published", m.Path, path)
 		}
-		if err := file.AddRequire(path, version); err != nil {
+		if err := file.AddRequire(path, p.version); err != nil {
 			return err
 		}
 	}
-	if err := t.writeModFile(m.Dir, file); err != nil {
+	if err := p.writeModFile(m.Dir, file); err != nil {
 		return err
 	}
-	others, _, err := t.readSums(m)
+	others, _, err := p.readSums(m)
 	if err != nil {
 		return err
 	}
-	for _, path := range slices.Sorted(maps.Keys(t.requiredBy(m))) {
-		others = append(others, path+" "+version+" "+packed[path].zip,
-			path+" "+version+"/go.mod "+packed[path].mod)
+	for _, path := range slices.Sorted(maps.Keys(p.requiredBy(m))) {
+		others = append(others, path+" "+p.version+" "+p.packed[path].zip,
+			path+" "+p.version+"/go.mod "+p.packed[path].mod)
 	}
-	return t.writeSums(m, others)
+	return p.writeSums(m, others)
 }
 
-// version returns the version that the modules require of each other.
-func (t *Tree) version() (string, error) {
-	for _, m := range t.Published() {
-		file, err := t.modFile(m.Dir)
-		if err != nil {
-			return "", err
-		}
-		for _, r := range file.Require {
-			if slices.Contains(m.Requires, r.Mod.Path) {
-				return r.Mod.Version, nil
-			}
-		}
-	}
-	return "", errors.New("no module requires another")
-}
-
-// readSums returns the lines of m's go.sum: those of other projects' modules, and of this
-// project's.
-func (t *Tree) readSums(m *Module) (others, own []string, err error) {
-	data, err := os.ReadFile(filepath.Join(t.Dir, m.Dir, "go.sum"))
-	if err != nil && !os.IsNotExist(err) {
-		return nil, nil, err
-	}
-	for line := range strings.Lines(string(data)) {
-		path, _, _ := strings.Cut(line, " ")
-		if slices.ContainsFunc(t.Modules, func(m *Module) bool { return m.Path == path }) {
-			own = append(own, strings.TrimSpace(line))
-		} else {
-			others = append(others, strings.TrimSpace(line))
-		}
-	}
-	return others, own, nil
-}
-
-func (t *Tree) writeSums(m *Module, lines []string) error {
-	if len(lines) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(lines, func(a, b string) int { // by path, as the go command does
-		a, _, _ = strings.Cut(a, " ")
-		b, _, _ = strings.Cut(b, " ")
-		return strings.Compare(a, b)
-	})
-	name := filepath.Join(t.Dir, m.Dir, "go.sum")
-	return os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
-}
-
-// requiredBy returns the paths of the project's modules that m requires, directly or not.
-func (t *Tree) requiredBy(m *Module) map[string]bool {
-	all := map[string]bool{}
-	for _, path := range m.Requires {
-		all[path] = true
-		i := slices.IndexFunc(t.Modules, func(m *Module) bool { return m.Path == path })
-		maps.Copy(all, t.requiredBy(t.Modules[i]))
-	}
-	return all
-}
-
-// packModule writes the files of one version to the proxy, as the go command would make them from
+// packModule writes the files of a module to the proxy, as the go command would make them from
 // the repository: a nested module without a licence has the root's.
-func (t *Tree) packModule(proxy string, v module.Version, dir string) (sums, error) {
-	files, err := t.moduleFiles(dir)
+func (p *packer) packModule(m *Module) (sums, error) {
+	v := module.Version{Path: m.Path, Version: p.version}
+	files, err := p.moduleFiles(m.Dir)
 	if err != nil {
 		return sums{}, err
 	}
@@ -142,7 +92,7 @@ func (t *Tree) packModule(proxy string, v module.Version, dir string) (sums, err
 	if err != nil {
 		return sums{}, err
 	}
-	base := filepath.Join(proxy, filepath.FromSlash(escaped), "@v")
+	base := filepath.Join(p.proxy, filepath.FromSlash(escaped), "@v")
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return sums{}, err
 	}
@@ -151,7 +101,7 @@ func (t *Tree) packModule(proxy string, v module.Version, dir string) (sums, err
 	if err := modzip.Create(&archive, v, files); err != nil {
 		return sums{}, err
 	}
-	mod, err := os.ReadFile(filepath.Join(t.Dir, dir, "go.mod"))
+	mod, err := os.ReadFile(filepath.Join(p.Dir, m.Dir, "go.mod"))
 	if err != nil {
 		return sums{}, err
 	}
@@ -172,8 +122,8 @@ func (t *Tree) packModule(proxy string, v module.Version, dir string) (sums, err
 	return sumsOf(base+".zip", mod)
 }
 
-func (t *Tree) moduleFiles(dir string) ([]modzip.File, error) {
-	names, err := t.files()
+func (p *packer) moduleFiles(dir string) ([]modzip.File, error) {
+	names, err := p.files()
 	if err != nil {
 		return nil, err
 	}
@@ -185,12 +135,12 @@ func (t *Tree) moduleFiles(dir string) ([]modzip.File, error) {
 			inside, ok = name, true
 		}
 		if ok {
-			files = append(files, file{inside, filepath.Join(t.Dir, name)})
+			files = append(files, file{inside, filepath.Join(p.Dir, name)})
 			licensed = licensed || inside == "LICENSE"
 		}
 	}
 	if !licensed {
-		files = append(files, file{"LICENSE", filepath.Join(t.Dir, "LICENSE")})
+		files = append(files, file{"LICENSE", filepath.Join(p.Dir, "LICENSE")})
 	}
 	return files, nil
 }

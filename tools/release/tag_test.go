@@ -29,7 +29,7 @@ func repo(t *testing.T) *Tree {
 // The tool is installed from the tags of a git repository, as from the public one.
 func TestTag(t *testing.T) {
 	tree := repo(t)
-	tags, err := tree.Tag(testVersion)
+	tags, err := (&release{tree, testVersion}).tag()
 	require.NoError(t, err)
 	assert.Equal(t, testVersion, tags[0], "the root module comes first")
 	for _, user := range []string{"cmd/weir/", "adapters/caddylimit/"} {
@@ -40,7 +40,7 @@ func TestTag(t *testing.T) {
 	assert.Len(t, tags, len(tree.Published()))
 
 	bin := t.TempDir()
-	env := append(tree.directEnv(t.TempDir()), "GOBIN="+bin)
+	env := append((&release{tree, testVersion}).directEnv(t.TempDir()), "GOBIN="+bin)
 	shell(t, t.TempDir(), env, "go install github.com/weirgo/weir/cmd/weir@"+testVersion)
 	assert.Contains(t, shell(t, bin, nil, "./weir --version"), testVersion)
 
@@ -48,7 +48,7 @@ func TestTag(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(changes), "\n## "+strings.TrimPrefix(testVersion, "v")+" - 20")
 
-	_, err = tree.Tag("v0.9.10")
+	_, err = (&release{tree, "v0.9.10"}).tag()
 	assert.ErrorContains(t, err, "Unreleased", "there is nothing to release")
 	assert.Empty(t, shell(t, tree.Dir, nil, "git status --porcelain; git tag --list '*v0.9.10'"),
 		"and nothing is left of it")
@@ -57,11 +57,11 @@ func TestTag(t *testing.T) {
 func TestTagRefuses(t *testing.T) {
 	tree := repo(t)
 	for _, version := range []string{"", "0.2.0", "v1", "v1.2", "v1.2.3+meta", "next"} {
-		_, err := tree.Tag(version)
+		_, err := (&release{tree, version}).tag()
 		assert.ErrorContains(t, err, "not a version", "%q", version)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(tree.Dir, "doc.go"), []byte("package weir\n"),
 		0o644))
-	_, err := tree.Tag(testVersion)
+	_, err := (&release{tree, testVersion}).tag()
 	assert.ErrorContains(t, err, "uncommitted")
 }

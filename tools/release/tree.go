@@ -174,6 +174,110 @@ func (t *Tree) writeModFile(dir string, file *modfile.File) error {
 	return os.WriteFile(filepath.Join(t.Dir, dir, "go.mod"), data, 0o644)
 }
 
+// replace has m find the project's modules that it requires in the tree.
+func (t *Tree) replace(m *Module) error {
+	file, err := t.modFile(m.Dir)
+	if err != nil {
+		return err
+	}
+	required := t.requiredBy(m)
+	for _, other := range t.Modules {
+		if !required[other.Path] {
+			continue
+		}
+		at, err := filepath.Abs(filepath.Join(t.Dir, other.Dir))
+		if err != nil {
+			return err
+		}
+		if err := file.AddReplace(other.Path, "", at, ""); err != nil {
+			return err
+		}
+	}
+	return t.writeModFile(m.Dir, file)
+}
+
+// lastRelease returns the newest tag of the root module, or "".
+func (t *Tree) lastRelease() (string, error) {
+	tags, err := t.git("tag", "--list", "v*", "--sort", "-version:refname")
+	last, _, _ := strings.Cut(tags, "\n")
+	return last, err
+}
+
+// moduleOf returns the directory of the module that a file belongs to.
+func (t *Tree) moduleOf(name string) string {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		for _, m := range t.Modules {
+			if m.Dir == dir {
+				return dir
+			}
+		}
+	}
+	return "."
+}
+
+// version returns the version that the modules require of each other.
+func (t *Tree) version() (string, error) {
+	for _, m := range t.Published() {
+		file, err := t.modFile(m.Dir)
+		if err != nil {
+			return "", err
+		}
+		for _, r := range file.Require {
+			if slices.Contains(m.Requires, r.Mod.Path) {
+				return r.Mod.Version, nil
+			}
+		}
+	}
+	return "", errors.New("no module requires another")
+}
+
+// readSums returns the lines of m's go.sum: those of other projects' modules, and of this
+// project's.
+func (t *Tree) readSums(m *Module) (others, own []string, err error) {
+	data, err := os.ReadFile(filepath.Join(t.Dir, m.Dir, "go.sum"))
+	if err != nil && !os.IsNotExist(err) {
+		return nil, nil, err
+	}
+	for line := range strings.Lines(string(data)) {
+		path, _, _ := strings.Cut(line, " ")
+		if slices.ContainsFunc(t.Modules, func(m *Module) bool { return m.Path == path }) {
+			own = append(own, strings.TrimSpace(line))
+		} else {
+			others = append(others, strings.TrimSpace(line))
+		}
+	}
+	return others, own, nil
+}
+
+func (t *Tree) writeSums(m *Module, lines []string) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(lines, func(a, b string) int { // by path, as the go command does
+		a, _, _ = strings.Cut(a, " ")
+		b, _, _ = strings.Cut(b, " ")
+		return strings.Compare(a, b)
+	})
+	name := filepath.Join(t.Dir, m.Dir, "go.sum")
+	return os.WriteFile(name, []byte(strings.Join(lines, "\n")+"\n"), 0o644)
+}
+
+// requiredBy returns the paths of the project's modules that m requires, directly or not.
+func (t *Tree) requiredBy(m *Module) map[string]bool {
+	all := map[string]bool{}
+	for _, path := range m.Requires {
+		all[path] = true
+		i := slices.IndexFunc(t.Modules, func(m *Module) bool { return m.Path == path })
+		maps.Copy(all, t.requiredBy(t.Modules[i]))
+	}
+	return all
+}
+
+func (t *Tree) git(args ...string) (string, error) {
+	out, err := command(t.Dir, nil, "git", args...)
+	return strings.TrimSpace(string(out)), err
+}
+
 func copyFile(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
