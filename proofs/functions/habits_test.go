@@ -28,9 +28,7 @@ var mostAway = map[string]int{
 	"cmd/weir/internal/servercmd": 10,
 	"fallback":                    43,
 	"httplimit":                   52,
-	"internal/core/algorithm":     1,
-	"internal/core/slots":         9,
-	"internal/core/states":        5,
+	"internal/core/slots":         3, // Check is for tests
 	"limits":                      13,
 	"near":                        5,
 	"proofs/benchmarks":           12,

@@ -85,7 +85,7 @@ var named = []namedMutant{
 		".", "TestSeedAfterItsPeriodCountsNothing"},
 	{"a Seed after its period counts, on states", "state_strategy.go",
 		"if h.Now < expires {", "if true {", ".", "TestSeedAfterItsPeriodCountsNothing"},
-	{"an entry under construction is reclaimed", "internal/core/states/sweep.go",
+	{"an entry under construction is reclaimed", "internal/core/states/states.go",
 		"beingMade := end == math.MinInt64 && timeout == 0", "beingMade := end == math.MinInt64 && false",
 		"internal/core/states", "TestAnEntryUnderConstructionIsNotReclaimed"},
 	{"the parts of a long ID keep their generation", "internal/core/slots/shard.go",

@@ -54,9 +54,9 @@ func (a *TokenBucket) Prepare(p Params) (Params, bool) {
 // maxSpacing is the longest spacing of a valid request: one in 365 days.
 const maxSpacing = int64(365 * 24 * time.Hour)
 
-// known returns the spacing of s, 0 if it is not known, and the latest instant of now and the uses
+// spacing returns the spacing of s, 0 if it is not known, and the latest instant of now and the uses
 // that s knows of: a clock that goes back adds no tokens.
-func (s State) known(now int64) (each, latest int64) {
+func spacing(s State, now int64) (each, latest int64) {
 	switch each := s.Still2; {
 	case each > 0 && each <= maxSpacing:
 		return each, max(now, s.Still1)
@@ -83,7 +83,7 @@ func (a *TokenBucket) at(s State, full, now, each int64) State {
 // known: the tokens that are missing at its own spacing, if that is known, are missing at this one.
 // Of a limit of 0, each is 0, and s stays as it is.
 func (a *TokenBucket) spaced(s State, each, now int64) (State, int64) {
-	own, now := s.known(now)
+	own, now := spacing(s, now)
 	if own == each || each == 0 {
 		return s, now
 	}
@@ -163,7 +163,7 @@ func (a *TokenBucket) Admit(s State, p Params, now int64) State {
 // Refund gives back no more than has yet to flow in again of what was to be back at expires, at the
 // spacing of p: that of its admission.
 func (a *TokenBucket) Refund(s State, p Params, now, expires int64) State {
-	own, now := s.known(now)
+	own, now := spacing(s, now)
 	full, back := s.Still1+s.N, yetToCome(p, now, expires)
 	if full <= now || back == 0 {
 		return s
@@ -196,8 +196,8 @@ func (a *TokenBucket) Raise(s State, p Params, now, _, total int64) State {
 // was used at a later instant, at most ahead after now, s was used then too.
 func (a *TokenBucket) Merge(s, other State, _, now, ahead int64) State {
 	other.N = arith.Add(other.Still1, other.N) - other.Still1
-	each, _ := s.known(now)
-	theirs, used := other.known(now)
+	each, _ := spacing(s, now)
+	theirs, used := spacing(other, now)
 	each, now = cmp.Or(each, theirs), max(now, min(used, arith.Add(now, ahead)))
 	other, _ = a.spaced(other, each, now)
 	s, now = a.spaced(s, each, now)

@@ -8,7 +8,7 @@ import (
 )
 
 // Check returns which invariant of the shard does not hold, or nil, and the number of its buckets.
-// It is for tests. Nothing else uses the shard meanwhile.
+// Nothing else uses the shard meanwhile. It is for tests, so it stands apart from what runs.
 func (sh *Shard) Check() (buckets int, err error) {
 	if err = sh.checkIndex(); err == nil {
 		err = sh.checkChunks()

@@ -11,6 +11,7 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/clock"
 	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
@@ -137,25 +138,6 @@ func (t *Table[S]) hash(k Key) uint64 {
 	return t.Hash(k.ID) ^ p.Salt&t.Mask
 }
 
-// Use is what was done with a state.
-type Use int
-
-// The uses.
-const (
-	Seen Use = iota // nothing was changed
-	Changed
-	Denied
-	Admitted
-)
-
-// Locked is a state that is locked.
-type Locked[S State] struct {
-	State S
-	Now   int64     // the clock's reading before the lock, or the last use if later; Unlock stores it
-	Entry *Entry[S] // nil: there is none, and the state is not to be changed
-	table *Table[S]
-}
-
 // Lock returns the state of a key, locked, and reads the clock. If there is none it makes one if
 // create is set, and otherwise returns an empty one. Only making one fails, with room.ErrFull.
 func (t *Table[S]) Lock(k Key, create bool) (Locked[S], error) {
@@ -272,79 +254,6 @@ func (t *Table[S]) delete(e *Entry[S]) {
 	})
 }
 
-// Reserve makes room for what an admission adds to a state. It reports false if there is none.
-func (h *Locked[S]) Reserve(meta string) bool { return h.Grow(h.State.Growth(meta)) }
-
-// Grow makes room for n more bytes of a state that is kept. It reports false if there is none.
-func (h *Locked[S]) Grow(n int64) bool {
-	if n > 0 && !h.table.Room.Grow(n) {
-		return false
-	}
-	h.Entry.bytes += n
-	return true
-}
-
-// Unlock ends the use of a state: it counts the decision, stores Now and the bytes, and notes the
-// end. A state beside a slot that counts nothing leaves the table.
-func (h *Locked[S]) Unlock(u Use) {
-	t, e := h.table, h.Entry
-	switch {
-	case u == Admitted:
-		e.shard.allowed.Add(1)
-	case u == Denied && e != nil:
-		e.shard.denied.Add(1)
-	case u == Denied:
-		t.denied.Add(1)
-	}
-	if e == nil {
-		return
-	}
-	if u != Seen {
-		e.latest = h.Now
-	}
-	if size := e.state.Bytes(); size != e.bytes {
-		t.Room.Bytes.Add(size - e.bytes)
-		e.bytes = size
-	}
-	if t.beside && h.expires() == algorithm.Never {
-		h.Remove() // its slot is enough
-		return
-	}
-	e.shard.expiry.note(e.end())
-	e.mu.Unlock()
-}
-
-// Relock locks a state again after Unlock, or LetGo, at a reading of the clock, while something has
-// it stay: the state does not expire.
-func (h *Locked[S]) Relock(now int64) {
-	h.Entry.mu.Lock()
-	h.Now = max(now, h.Entry.latest)
-}
-
-// LetGo unlocks a state that was not used.
-func (h *Locked[S]) LetGo() { h.Entry.mu.Unlock() }
-
-// Remove removes a state, and unlocks it.
-func (h *Locked[S]) Remove() {
-	h.table.mark(h.Entry)
-	h.Entry.mu.Unlock()
-	h.table.delete(h.Entry)
-}
-
-// MakeRoom unlocks a state for which Reserve found no room, and removes expired states of others. A
-// state that counts nothing is removed too. It reports false if that freed nothing.
-func (h *Locked[S]) MakeRoom() bool {
-	before := h.table.Room.Bytes.Load()
-	if h.expires() == algorithm.Never {
-		h.Remove()
-	} else {
-		h.Unlock(Changed)
-	}
-	return h.table.Room.Bytes.Load() < before || h.table.FullBytes(h.Now)
-}
-
-func (h *Locked[S]) expires() int64 { return h.State.Expires(h.Entry.key.Scale) }
-
 // end returns the instant at which an entry expires. Its lock is held.
 func (e *Entry[S]) end() int64 { return max(e.state.Expires(e.key.Scale), e.latest) }
 
@@ -404,4 +313,74 @@ func (t *Table[S]) SumUp(sum *tally.Sums) {
 		sum.Allowed += t.shards[i].allowed.Load()
 		sum.Denied += t.shards[i].denied.Load()
 	}
+}
+
+// Sweep removes the states that expired timeout ago at now, and returns their number.
+func (t *Table[S]) Sweep(now, timeout int64) (removed int) {
+	for i := range t.all() {
+		t.Clock.Advance() // a sweep takes longer than a tick
+		n, _ := t.sweep(&t.shards[i], now, timeout)
+		removed += n
+	}
+	return removed
+}
+
+// Reclaim removes some states that have expired at now. It returns 0 if it found none, or has used
+// up budget: a number of states to look at, which it lowers.
+func (t *Table[S]) Reclaim(now int64, budget *int) int {
+	for i := range t.all() {
+		removed, seen := t.sweep(&t.shards[i], now, 0)
+		*budget -= seen
+		if removed > 0 || *budget <= 0 {
+			return removed
+		}
+	}
+	return 0
+}
+
+// Soonest returns an instant at or before the one at which the first state expires.
+func (t *Table[S]) Soonest() int64 {
+	soonest := algorithm.End
+	for i := range t.all() {
+		soonest = min(soonest, t.shards[i].expiry.earliest.Load())
+	}
+	return soonest
+}
+
+// HasBytes reports that states hold bytes of the room.
+func (t *Table[S]) HasBytes() bool { return true }
+
+// sweep removes the entries of a shard that expired timeout ago. It returns how many entries it
+// saw: none if nothing can have expired.
+func (t *Table[S]) sweep(sh *shard[S], now, timeout int64) (removed, seen int) {
+	if sh.expiry.earliest.Load() > now {
+		return 0, 0
+	}
+	sh.sweeping.Lock()
+	defer sh.sweeping.Unlock()
+	if sh.expiry.earliest.Load() > now { // swept while we waited
+		return 0, 0
+	}
+	sh.expiry.begin()
+	earliest := algorithm.End
+	sh.entries.Load().Range(func(_ Key, e *Entry[S]) bool {
+		seen++
+		e.mu.Lock()
+		end := e.end()
+		// A call has just made this entry and will lock it: a reclaim leaves it, a sweep need not.
+		beingMade := end == math.MinInt64 && timeout == 0
+		over := now >= arith.Add(end, timeout) && !e.removed && !beingMade
+		if over && t.mark(e) {
+			removed++
+		}
+		e.mu.Unlock()
+		if over {
+			t.delete(e)
+		} else {
+			earliest = min(earliest, end)
+		}
+		return true
+	})
+	sh.expiry.finish(earliest)
+	return removed, seen
 }
