@@ -60,37 +60,11 @@ type call struct {
 	block budget.Cost // request.Cost and, unless it failed, the Lapser's word on res
 }
 
-// fetch decides on r when a flight has brought enough; it starts one if there is none. It returns
-// nothing if r is to be passed on. The flight goes on if its callers leave.
-func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	w, b := &waiter{request: *r, done: make(chan struct{})}, (*lease)(nil)
-	now, instances := l.now(), wrap.Instances(l.cfg.Instances, *l.fleet.Load())
-	l.callers.Update(r, now, func(found *lease) *lease {
-		b = found
-		if b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
-			b = new(lease)
-		}
-		b.waiting, b.instances = append(b.waiting, w), instances
-		if b.calls == 0 {
-			l.proceed(context.WithoutCancel(ctx), b, new(call), now)
-		}
-		return b
-	})
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		defer l.callers.Lock(r).Unlock()
-		if n := slices.Index(b.waiting, w); n >= 0 { // no answer came first
-			b.waiting, w.err = slices.Delete(b.waiting, n, n+1), fmt.Errorf("near: %w", ctx.Err())
-		}
-	}
-	return w.res, w.err
-}
-
-// take admits r, or returns nil if too little is left, or what is left is of another rate.
-func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
-	b.pace(r.Limit)
-	return b.Take(wrap.Cost(r), l.limit(r), now)
+// flight is one of a lease. It goes on if its callers leave.
+type flight struct {
+	leases *Leases
+	lease  *lease
+	ctx    context.Context // of the first caller, without its end
 }
 
 // pace ends what b has of a token bucket at another limit: its tokens flow in at another rate now.
@@ -104,7 +78,8 @@ func (b *lease) pace(limit uint64) {
 // proceed answers those who wait as far as c allows, the call that has just landed, and what is
 // left. At the start of a flight c is nobody's. When no call is under way it begins a round, or
 // ends the flight.
-func (l *Leases) proceed(ctx context.Context, b *lease, c *call, now time.Time) {
+func (f flight) proceed(c *call, now time.Time) {
+	l, b := f.leases, f.lease
 	rest := slices.DeleteFunc(b.waiting, func(w *waiter) bool {
 		switch ours := w.call == c; {
 		case ours && c.err != nil:
@@ -124,12 +99,13 @@ func (l *Leases) proceed(ctx context.Context, b *lease, c *call, now time.Time) 
 	})
 	b.waiting = append([]*waiter(nil), rest...) // it may have been long
 	if b.calls == 0 && len(rest) > 0 {
-		l.round(ctx, b, c, now)
+		f.round(c, now)
 	}
 }
 
 // round starts the calls for those who wait after c.
-func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
+func (f flight) round(c *call, now time.Time) {
+	l, b := f.leases, f.lease
 	b.began = now
 	block := b.waiting[0].request
 	limit, together := l.limit(&block), uint64(0)
@@ -157,18 +133,19 @@ func (l *Leases) round(ctx context.Context, b *lease, c *call, now time.Time) {
 		if w.call == nil {
 			w.call = &call{request: q, apart: together == 0, block: budget.Cost{N: q.Cost}}
 			calls[q] = w.call
-			l.start(ctx, b, w.call)
+			f.start(w.call)
 		}
 		w.calls++
 	}
 }
 
 // start makes a call in the background.
-func (l *Leases) start(ctx context.Context, b *lease, c *call) {
+func (f flight) start(c *call) {
+	l, b := f.leases, f.lease
 	b.calls++
 	l.fetched.Add(1)
 	go func() {
-		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
+		bounded, cancel := context.WithTimeout(f.ctx, fetchTimeout)
 		defer cancel()
 		guarded.Do(func() (err error) {
 			q := c.request
@@ -187,7 +164,7 @@ func (l *Leases) start(ctx context.Context, b *lease, c *call) {
 			} else {
 				c.err = fmt.Errorf("near: %s: %w", weir.NameOf(l), err)
 			}
-			l.proceed(ctx, b, c, now)
+			f.proceed(c, now)
 		})
 	}()
 }

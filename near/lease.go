@@ -3,6 +3,8 @@ package near
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -269,4 +271,37 @@ func (l *Leases) Reconcile(
 		all.Counted = l.withRest(r, b.Counted)
 	}
 	return l.Strategy.Reconcile(ctx, r, &all)
+}
+
+// fetch decides on r when a flight has brought enough; it starts one if there is none. It returns
+// nothing if r is to be passed on.
+func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	w, b := &waiter{request: *r, done: make(chan struct{})}, (*lease)(nil)
+	now, instances := l.now(), wrap.Instances(l.cfg.Instances, *l.fleet.Load())
+	l.callers.Update(r, now, func(found *lease) *lease {
+		b = found
+		if b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
+			b = new(lease)
+		}
+		b.waiting, b.instances = append(b.waiting, w), instances
+		if b.calls == 0 {
+			flight{l, b, context.WithoutCancel(ctx)}.proceed(new(call), now)
+		}
+		return b
+	})
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		defer l.callers.Lock(r).Unlock()
+		if n := slices.Index(b.waiting, w); n >= 0 { // no answer came first
+			b.waiting, w.err = slices.Delete(b.waiting, n, n+1), fmt.Errorf("near: %w", ctx.Err())
+		}
+	}
+	return w.res, w.err
+}
+
+// take admits r, or returns nil if too little is left, or what is left is of another rate.
+func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
+	b.pace(r.Limit)
+	return b.Take(wrap.Cost(r), l.limit(r), now)
 }
