@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"slices"
@@ -14,6 +15,11 @@ import (
 type latencies struct {
 	N                   int
 	P50, P99, P999, Max time.Duration
+}
+
+func (l latencies) row(b *bytes.Buffer, name string) {
+	row(b, name, fmt.Sprint(l.N), fmt.Sprint(l.P50.Nanoseconds()), fmt.Sprint(l.P99.Nanoseconds()),
+		fmt.Sprint(l.P999.Nanoseconds()), fmt.Sprintf("%.0f", units(l.Max, time.Microsecond)))
 }
 
 func newLatencies(took []time.Duration) latencies {

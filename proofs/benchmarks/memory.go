@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"runtime"
 	"slices"
 	"time"
@@ -13,6 +15,10 @@ type footprint struct {
 	Store string
 	Bytes float64       // live heap per id
 	GC    time.Duration // CPU time of one garbage collection, minus that without the store
+}
+
+func (f footprint) row(b *bytes.Buffer) {
+	row(b, f.Store, fmt.Sprintf("%.0f", f.Bytes), fmt.Sprintf("%.0f", units(f.GC, time.Millisecond)))
 }
 
 // footprints fills each store with a million ids. Each id is a string with its own allocation, like

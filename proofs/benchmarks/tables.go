@@ -145,11 +145,13 @@ func (f figures) print() {
 	}
 }
 
-// printBars writes the bars for ratios that were measured as lines of text.
-func (r *results) printBars() {
-	var missed []string
-	for _, b := range ratiosOf(r.figures) {
-		cells := r.judge(b, &missed)
-		fmt.Printf("%-88s at most %-6s measured %-6s %s\n", cells[0], cells[1], cells[2], cells[3])
+// spread returns the difference between the slowest and the fastest turn of a figure, divided by
+// its median; it is the median of all figures.
+func (f figures) spread() float64 {
+	var spreads []float64
+	for c := range f {
+		least, most := f.extremes(c)
+		spreads = append(spreads, (most-least)/f.ns(c))
 	}
+	return bench.Median(spreads)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -132,23 +131,4 @@ func tickCost() float64 {
 		return float64(bench.CPUTime()-before) / float64(during)
 	}
 	return max(0, cost(time.Millisecond)-cost(0))
-}
-
-// writeVerbs writes verbsResults.
-func (r *results) writeVerbs() error {
-	var b bytes.Buffer
-	b.WriteString(
-		"## Other operations\n\nWritten by `go run . -verbs` and measured like the rest.\n\n",
-	)
-	if len(r.writeTable(&b, verbBars)) > 0 {
-		b.WriteString("\n" + verbsMissed)
-	}
-	for i := range verbGroups {
-		var section bytes.Buffer
-		r.writeGroup(&section, &verbGroups[i])
-		b.Write(bytes.Replace(section.Bytes(), []byte("\n## "), []byte("\n### "), 1))
-	}
-	fmt.Fprintf(&b, "\n%s. Load average at the start: %s. The run took %v, with %d rounds.\n",
-		r.begun.Format(time.DateOnly), r.load, time.Since(r.begun).Round(time.Second), r.rounds)
-	return os.WriteFile(verbsResults, b.Bytes(), 0o644)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -111,6 +112,29 @@ func (p *pkg) check(m mutant) error {
 		return errNotCompiled
 	}
 	return nil
+}
+
+// overlay writes a mutant and the file that go test -overlay reads. remove deletes both.
+func (p *pkg) overlay(m mutant) (file string, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	source := filepath.Join(dir, filepath.Base(m.file))
+	replace := map[string]map[string]string{"Replace": {filepath.Join(p.root, m.file): source}}
+	text, err := json.Marshal(replace)
+	if err == nil {
+		err = os.WriteFile(source, m.apply(p.sources[m.file]), 0o600)
+	}
+	file = filepath.Join(dir, "overlay.json")
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		remove()
+	}
+	return file, remove, err
 }
 
 // readEquivalents reads a list of identifiers, each followed by the reason why no test can fail

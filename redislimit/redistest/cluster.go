@@ -59,17 +59,6 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// busPort is what the server was started with as --cluster-port.
-func (s *Server) busPort() string {
-	for i, a := range s.args {
-		if a == "--cluster-port" {
-			return s.args[i+1]
-		}
-	}
-	s.t.Fatal("not a cluster node")
-	return ""
-}
-
 // Move moves a slot and the keys in it to the node of that index, in the steps of redis-cli's
 // reshard.
 func (c *Cluster) Move(slot int64, to int) {
@@ -97,18 +86,4 @@ func (c *Cluster) Move(slot int64, to int) {
 	for _, n := range c.Nodes {
 		n.Do("cluster", "setslot", slot, "node", target.id())
 	}
-}
-
-func (s *Server) id() string { id, _ := s.Do("cluster", "myid").(string); return id }
-
-// owns reports whether the node says that the slot is its own.
-func (s *Server) owns(slot int64) bool {
-	id := s.id()
-	for _, r := range s.Do("cluster", "slots").([]any) {
-		x := r.([]any) // from, to, master: host, port, id, …
-		if x[0].(int64) <= slot && slot <= x[1].(int64) && x[2].([]any)[2] == id {
-			return true
-		}
-	}
-	return false
 }

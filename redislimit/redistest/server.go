@@ -179,6 +179,31 @@ func (s *Server) Info(field string) string {
 	return ""
 }
 
+// busPort is what the server was started with as --cluster-port.
+func (s *Server) busPort() string {
+	for i, a := range s.args {
+		if a == "--cluster-port" {
+			return s.args[i+1]
+		}
+	}
+	s.t.Fatal("not a cluster node")
+	return ""
+}
+
+func (s *Server) id() string { id, _ := s.Do("cluster", "myid").(string); return id }
+
+// owns reports whether the node says that the slot is its own.
+func (s *Server) owns(slot int64) bool {
+	id := s.id()
+	for _, r := range s.Do("cluster", "slots").([]any) {
+		x := r.([]any) // from, to, master: host, port, id, …
+		if x[0].(int64) <= slot && slot <= x[1].(int64) && x[2].([]any)[2] == id {
+			return true
+		}
+	}
+	return false
+}
+
 // Settled waits until a field of INFO has the value.
 func Settled(t testing.TB, s *Server, field, value string) {
 	t.Helper()
