@@ -3,10 +3,8 @@ package envoy
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,28 +13,6 @@ import (
 
 	"github.com/weirgo/weir/rules"
 )
-
-// read fills x.req and reuses its memory.
-func (x *exchange) read(in *pb.RateLimitRequest) {
-	x.req.Domain, x.req.Hits = in.GetDomain(), uint64(in.GetHitsAddend())
-	list := in.GetDescriptors()
-	if cap(x.req.Descriptors) < len(list) {
-		x.req.Descriptors = make([]rules.Descriptor, len(list))
-	}
-	x.req.Descriptors = x.req.Descriptors[:len(list)]
-	for i, d := range list {
-		to := &x.req.Descriptors[i]
-		entries := to.Entries[:0]
-		for _, e := range d.GetEntries() {
-			entries = append(entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
-		}
-		*to = rules.Descriptor{Entries: entries, GiveBack: d.GetIsNegativeHits(),
-			Override: override(d.GetLimit())}
-		if h := d.GetHitsAddend(); h != nil {
-			to.Hits, to.HasHits = h.GetValue(), true
-		}
-	}
-}
 
 func override(l *common.RateLimitDescriptor_RateLimitOverride) *rules.Override {
 	if l == nil {
@@ -60,20 +36,6 @@ type descriptorStatus struct {
 	reset  durationpb.Duration
 }
 
-// response converts x.resp to the protocol's response.
-func (x *exchange) response() *pb.RateLimitResponse {
-	statuses := make([]descriptorStatus, len(x.resp.Statuses))
-	out := &pb.RateLimitResponse{
-		OverallCode: code(x.resp.Denied),
-		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(statuses)),
-	}
-	for i := range statuses {
-		statuses[i].fill(&x.resp.Statuses[i])
-		out.Statuses[i] = &statuses[i].status
-	}
-	return out
-}
-
 func code(over bool) pb.RateLimitResponse_Code {
 	if over {
 		return pb.RateLimitResponse_OVER_LIMIT
@@ -95,43 +57,6 @@ func (d *descriptorStatus) fill(s *rules.Status) {
 	}
 	d.reset.Seconds = s.ResetSeconds()
 	d.status.CurrentLimit, d.status.DurationUntilReset = &d.limit, &d.reset
-}
-
-// headers returns the header fields for the client. They describe the last descriptor that is over
-// its limit and not in quota mode or, if there is none, the one with the least remaining.
-func (n *HeaderNames) headers(resp *rules.Response) []*core.HeaderValue {
-	var shown *rules.Status
-	for i := range resp.Statuses {
-		s := &resp.Statuses[i]
-		if s.Limit == nil {
-			continue
-		}
-		denies := s.Reason == rules.Over && (s.Rule == nil || !s.Rule.Quota)
-		if shown == nil || denies || shown.Reason != rules.Over && s.Remaining < shown.Remaining {
-			shown = s
-		}
-	}
-	if shown == nil {
-		return nil
-	}
-	field := func(key string, n uint64) *core.HeaderValue {
-		return &core.HeaderValue{Key: key, Value: strconv.FormatUint(n, 10)}
-	}
-	list := []*core.HeaderValue{
-		field(n.Limit, uint64(shown.Limit.Requests)),
-		field(n.Remaining, shown.Remaining),
-		field(n.Reset, uint64(shown.ResetSeconds())),
-	}
-	if !resp.Allowed() {
-		longest := int64(0)
-		for i := range resp.Statuses {
-			if resp.Statuses[i].Reason == rules.Over {
-				longest = max(longest, resp.Statuses[i].ResetSeconds())
-			}
-		}
-		list = append(list, field("Retry-After", uint64(longest)))
-	}
-	return list
 }
 
 // metadata returns the request's descriptors and the metadata of the rules that passed. If several

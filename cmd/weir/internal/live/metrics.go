@@ -28,17 +28,3 @@ func OneIf(is bool) float64 {
 	}
 	return 0
 }
-
-// Register registers the metrics of the loads of the rules, whose names begin with prefix.
-func (r *Rules) Register(to prometheus.Registerer, prefix string) {
-	to.MustRegister(
-		Gauge(prefix+"_loaded_timestamp_seconds", "When the rules in force were loaded.",
-			func() float64 { return float64(r.Status().Loaded.UnixMilli()) / 1e3 }),
-		Counter(prefix+"_load_success_total", "Rules loaded.",
-			func() float64 { return float64(r.Status().Successes) }),
-		Counter(prefix+"_load_error_total", "Rules refused.",
-			func() float64 { return float64(r.Status().Failures) }),
-		Gauge(prefix+"_refused", "1 if the last rules were refused and older ones are in force.",
-			func() float64 { return OneIf(r.Status().Err != nil) }),
-	)
-}

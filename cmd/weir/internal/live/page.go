@@ -1,18 +1,13 @@
 package live
 
 import (
-	"cmp"
 	"embed"
 	"encoding/base64"
-	"maps"
+	"encoding/json"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/offenders"
-	"github.com/weirgo/weir/rules"
 )
 
 //go:embed page
@@ -159,36 +154,8 @@ type RulesShown struct {
 // maxRulesShown bounds the rules on the page.
 const maxRulesShown = 200
 
-// Shown returns the part of the page about the rules of a domain, or of all if it is empty: those
-// with the most hits over their limits come first, and of equal ones those with the most hits.
-func (r *Rules) Shown(domain string) *RulesShown {
-	s := r.Status()
-	out := &RulesShown{
-		Domain: screen.Printable(domain), Version: Short(s.Version), Loaded: s.Loaded.UnixMilli(),
-		Loads: s.Successes, Refused: s.Failures, Warnings: s.Warnings,
-	}
-	if s.Err != nil {
-		out.Error, out.Failed = screen.Lines(s.Err.Error()), s.Failed.UnixMilli()
-	}
-	figures := maps.Collect(r.Figures.All())
-	maps.DeleteFunc(figures, func(of *rules.Rule, _ Figure) bool {
-		return domain != "" && of.Domain != domain
-	})
-	out.Count = len(figures)
-	top := slices.SortedFunc(maps.Keys(figures), func(a, b *rules.Rule) int {
-		return cmp.Or(cmp.Compare(figures[b].Over, figures[a].Over),
-			cmp.Compare(figures[b].Hits, figures[a].Hits),
-			strings.Compare(a.Domain+a.Path, b.Domain+b.Path))
-	})
-	for _, of := range top[:min(len(top), maxRulesShown)] {
-		name, f := of.Path, figures[of]
-		if domain == "" {
-			name = of.Domain + ": " + of.Path
-		}
-		out.Top = append(out.Top, RuleShown{
-			screen.Printable(name), of.Limit.String(), of.Limit.Algorithm.String(), of.Limit.AtOnce(),
-			f.Hits, f.Within, f.Near, f.Over, f.Shadowed, f.Lost,
-		})
-	}
-	return out
+// WriteJSON answers with v in JSON.
+func WriteJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client disconnected
 }
