@@ -13,69 +13,83 @@ const (
 	claimsUser
 )
 
-// A claims is a kind of fields, by their names in lower case, without hyphens: no list of CDNs,
-// clouds and frameworks is whole. docs/proxy.md has this table.
+// A claims is a kind of fields, by their names: no list of CDNs, clouds and frameworks is whole.
+// docs/proxy.md has this table. A name that begins with a sign, as $WSRA, claims a connection too.
 type claims struct {
 	of    claim
-	parts []string // of names
-	names []string // whole ones
+	words []string // between hyphens, as http.CanonicalHeaderKey writes them
+	parts []string // of names in lower case, without hyphens
+	names []string // whole ones, in the same form
 }
 
-// claimed are tried in this order. A last word "ip" claims an address too.
+// claimed are tried in this order.
 var claimed = []claims{
-	{of: claimsAddress, parts: []string{"forwarded", "clientip", "clientaddr", "connectingip",
-		"connectionip", "realip", "trueip", "remoteip", "remoteaddr", "sourceip", "srcip", "originip",
-		"originatingip", "userip", "userhostaddr", "peerip", "peeraddr", "viewerip", "vieweraddr",
-		"externaladdr", "socketip", "pseudoip", "visitorip", "callerip", "requesterip"}},
-	{of: claimsConnection, parts: []string{"clientcert", "clientverify", "clientdn", "clientsdn",
-		"clientidn", "clientcn", "clientserial", "clientfingerprint", "clientsubject", "clientissuer",
-		"sslclient", "sslcert", "sslissuer", "sslsubject", "tlsclient", "tlscert", "peercert",
-		"amznmtls", "xmtls", "x509", "xoriginal", "rewriteurl", "overrideurl", "hostoverride",
-		"urlscheme", "frontendhttps", "realport", "clientport", "remoteport", "wlproxy", "arrssl",
-		"cfvisitor"},
-		names: []string{"xscheme", "xhost", "xssl"}},
-	{of: claimsUser, parts: []string{"remoteuser", "remotename", "remoteemail", "remotegroup",
-		"remoteextra", "authrequest", "authenticated", "authentik", "authuser", "authname", "authemail",
-		"authgroup", "authrole", "authsubject", "authpreferred", "webauth", "iapjwt", "oidcdata",
-		"oidcidentity", "oidcaccess", "oidcclaim", "oidcid", "clientprincipal", "xmstoken", "accessjwt",
-		"jwtassertion", "jwtpayload", "jwtclaim", "userinfo", "pomeriumclaim", "tailscaleuser",
-		"vouchuser", "vouchidp", "xconsumer", "anonymousconsumer", "credentialidentifier", "loginuser",
-		"currentuser", "shibsession", "shibidentity", "melloncookie", "mellonnameid"},
+	{of: claimsAddress, words: []string{"Ip", "Ipv4", "Ipv6"},
+		parts: []string{"forward", "proxiedfor", "comingfrom", "clientip", "clientaddr", "trueclient",
+			"realip", "remoteip", "remoteaddr", "sourceip", "sourceaddr", "userip", "socketip", "hostaddr",
+			"ipaddr", "peeraddr", "vieweraddr"}},
+	{of: claimsConnection, words: []string{"Cert", "Certificate", "Dn", "Https", "Mtls", "Ssl", "Tls"},
+		parts: []string{"clientcert", "clientverify", "clientcn", "clientserial", "clientfingerprint",
+			"clientsubject", "clientissuer", "x509", "xoriginal", "rewriteurl", "overrideurl",
+			"unencodedurl", "hostoverride", "disguisedhost", "remotehost", "urlscheme", "clientscheme",
+			"realport", "clientport", "remoteport", "wlproxy", "cfvisitor", "xenvoy"},
+		names: []string{"xscheme", "xhost"}},
+	{of: claimsUser, words: []string{"Appengine", "Impersonate", "Mellon", "Shib", "Sm", "Vouch"},
+		parts: []string{"remote", "authrequest", "authenticated", "authentik", "authuser", "authname",
+			"authemail", "authgroup", "authrole", "authsubject", "authpreferred", "webauth", "oidc",
+			"clientprincipal", "xmstoken", "jwtassertion", "jwtpayload", "jwtclaim", "userinfo",
+			"identitystatus", "pomerium", "tailscale", "xconsumer", "anonymousconsumer",
+			"credentialidentifier", "loginuser", "currentuser", "tokenuser", "tokensubject", "ivuser",
+			"ivgroup", "ivcred"},
 		names: []string{"xuser", "xuserid", "xusername", "xuseremail", "xusergroups", "xuserroles",
-			"smuser", "smuserdn", "ivuser", "ivgroups", "ivcreds", "eppn", "wsra", "wsrh", "wsru", "wscc",
-			"wsis", "wspr"}},
+			"xemail", "xgroups", "xroles", "eppn"}},
 }
 
-// usualFields are fields that clients send, and which claim nothing. To find one here takes less
-// time than to look for the parts.
-var usualFields = setOf("Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language",
-	"Access-Control-Request-Headers", "Access-Control-Request-Method", "Authorization",
-	"Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Cookie",
+// claimedWords has the words of claimed.
+var claimedWords = func() map[string]claim {
+	of := make(map[string]claim)
+	for _, c := range claimed {
+		for _, word := range c.words {
+			of[word] = c.of
+		}
+	}
+	return of
+}()
+
+// kept are fields that pass though they look like a claim, or hold a secret that the upstream
+// verifies. docs/proxy.md has them.
+var kept = []string{"Authorization", "Cookie", "Max-Forwards", "Via", "X-Access-Token", "X-Api-Key",
+	"X-Auth-Key", "X-Auth-Token", "X-Id-Token"}
+
+// usualFields are kept and other fields that clients send, and which claim nothing. To find one here
+// takes less time than to look for the parts.
+var usualFields = setOf(append(kept, "Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language",
+	"Access-Control-Request-Headers", "Access-Control-Request-Method",
+	"Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
 	"Dnt", "Expect", "Host", "If-Match", "If-Modified-Since", "If-None-Match", "Idempotency-Key",
 	"Keep-Alive", "Origin", "Pragma", "Priority", "Range", "Referer", "Sec-Ch-Ua", "Sec-Ch-Ua-Mobile",
 	"Sec-Ch-Ua-Platform", "Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site", "Sec-Fetch-User",
 	"Te", "Traceparent", "Tracestate", "Transfer-Encoding", "Upgrade", "Upgrade-Insecure-Requests",
-	"User-Agent", "Via", "X-Api-Key", "X-Auth-Key", "X-Auth-Token", "X-Csrf-Token", "X-Request-Id",
-	"X-Requested-With", "X-User-Agent")
+	"User-Agent", "X-Csrf-Token", "X-Request-Id",
+	"X-Requested-With", "X-User-Agent")...)
 
 // claimOf returns what a field claims whose plainName is given.
 func claimOf(plain string) claim {
+	if plain == "" || plain[0] == '-' {
+		return claimsConnection
+	}
 	var room [64]byte
 	squashed := room[:0]
-	for i := range len(plain) {
-		switch c := plain[i]; {
-		case 'A' <= c && c <= 'Z':
-			squashed = append(squashed, c+'a'-'A')
-		case c != '-':
-			squashed = append(squashed, c)
+	of := 0 // a bit for each claim of a word
+	for word := range strings.SplitSeq(plain, "-") {
+		of |= 1 << claimedWords[word]
+		for i := range len(word) {
+			squashed = append(squashed, word[i]|0x20) // letters and digits only
 		}
 	}
 	name := string(squashed)
-	if strings.HasSuffix(plain, "-Ip") {
-		return claimsAddress
-	}
 	for i := range claimed {
-		if claimed[i].have(name) {
+		if of>>claimed[i].of&1 != 0 || claimed[i].have(name) {
 			return claimed[i].of
 		}
 	}
