@@ -141,7 +141,8 @@ func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 		r = &weir.Request{Key: r.Key, Duration: time.Millisecond, Lasting: true}
 	}
 	if !l.Update(r, now, func(found *account) *account {
-		if a = found; a == nil || !reset.IsZero() {
+		a = found
+		if a == nil || !reset.IsZero() {
 			a = &account{number: l.numbers.Add(1), reset: reset, sharing: l.unrecordedNow()}
 			a.calls = &a.first
 			if !reset.IsZero() {

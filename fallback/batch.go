@@ -90,7 +90,8 @@ func (m meeting) attend(ctx context.Context, op limits.Op, l *limits.Attempt) {
 		ctx context.Context, op limits.Op, r *weir.Request, taken *weir.Result,
 	) (*weir.Result, error) {
 		of := limits.NewAttempt(one.primary.Strategy)
-		if of.Request = *r; taken != nil {
+		of.Request = *r
+		if taken != nil {
 			of.Result = *taken
 		}
 		if !settle(&of) { // it has left, as its caller has given up, or as primary had missed something

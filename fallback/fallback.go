@@ -192,7 +192,8 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	case local == nil:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	case !cfg.AllowUnlike:
-		if err = checkSides(primary, local, uint64(max(1, cfg.Instances))); err != nil {
+		err = checkSides(primary, local, uint64(max(1, cfg.Instances)))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -254,7 +255,8 @@ func (f *Fallback) RunSource(
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	if res, err = v.call(ctx, (*visit).decide); err == nil {
+	res, err = v.call(ctx, (*visit).decide)
+	if err == nil {
 		return res, FromPrimary, nil
 	}
 	if err == errUndecided {

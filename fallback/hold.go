@@ -40,7 +40,8 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	case err == nil && res.Allowed():
 		here, local, _ := f.local.Acquire(ctx, r)
 		// an error, as without room, is not for the caller: local admits nobody else either
-		if p.local = local; here != nil && !here.Allowed() && !f.cfg.OwnLimits {
+		p.local = local
+		if here != nil && !here.Allowed() && !f.cfg.OwnLimits {
 			_ = p.Release(ctx)
 			res, source = here, FromLocal
 		}
@@ -48,7 +49,8 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 		if v.late != nil { // primary may admit it after all
 			go func(p *place) { _ = p.Release(context.WithoutCancel(ctx)) }(p)
 		}
-		if source = Nobody; err != errUndecided {
+		source = Nobody
+		if err != errUndecided {
 			break
 		}
 		p = &place{f: f, request: *r, calls: make(chan struct{}, 1)}
@@ -74,13 +76,15 @@ func (p *place) renew(v *visit, ctx context.Context) (res *weir.Result, err erro
 		return nil, errors.ErrUnsupported
 	case p.primary == nil:
 		var held weir.Place
-		if res, held, err = v.primary.Acquire(ctx, v.r); err == nil && res.Allowed() {
+		res, held, err = v.primary.Acquire(ctx, v.r)
+		if err == nil && res.Allowed() {
 			p.primary = held
 		}
 	default:
 		var held bool
 		res = new(weir.Result)
-		if held, err = p.primary.Renew(ctx); held {
+		held, err = p.primary.Renew(ctx)
+		if held {
 			res.State = weir.Allow
 		}
 	}
@@ -93,7 +97,8 @@ func (p *place) giveBack(_ *visit, ctx context.Context) (*weir.Result, error) {
 	p.calls <- struct{}{}
 	defer func() { <-p.calls }()
 	held := p.primary
-	if p.primary, p.released = nil, true; held == nil {
+	p.primary, p.released = nil, true
+	if held == nil {
 		return nil, errors.ErrUnsupported
 	}
 	return nil, held.Release(ctx)

@@ -116,7 +116,8 @@ func (v *visit) recordDebt(n uint64, res *weir.Result) {
 // Tiers may be a shorter tier's.
 func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, f falling) {
 	end, d := res.ExpiresAt, v.r.Duration
-	if f = v.falls(end, now); f != atOnce && !res.Allowed() {
+	f = v.falls(end, now)
+	if f != atOnce && !res.Allowed() {
 		end = now.Add(d)
 	}
 	return later(end, now.Add(v.longest)), f

@@ -133,7 +133,8 @@ func refused(err error) bool {
 func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err error) {
 	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
 	called = time.Now()
-	if err = wrap.Supported(f.primary.Warm(ctx, r)); err == nil {
+	err = wrap.Supported(f.primary.Warm(ctx, r))
+	if err == nil {
 		called = time.Now()
 		_, err = f.primary.Run(ctx, r)
 	}

@@ -24,7 +24,8 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	}()
 	if b != nil {
 		v.leave()
-		if res, err = v.primary.Reconcile(ctx, v.r, b); errors.Is(err, errors.ErrUnsupported) {
+		res, err = v.primary.Reconcile(ctx, v.r, b)
+		if errors.Is(err, errors.ErrUnsupported) {
 			v.byStep()
 			for b, err = nil, nil; err == nil && v.backlog() != nil; {
 				err = v.catchUpInTurn(ctx) // that turn may have begun before a debt of this backlog
@@ -134,7 +135,8 @@ func (v *visit) catchUp(ctx context.Context) (_ *weir.Result, err error) {
 		err = v.primary.Seed(ctx, v.r, b.Counted)
 	}
 	debt := *v.r
-	if debt.Cost = b.Total - b.Charged; wrap.Supported(err) == nil && debt.Cost > 0 {
+	debt.Cost = b.Total - b.Charged
+	if wrap.Supported(err) == nil && debt.Cost > 0 {
 		err = v.primary.Charge(ctx, &debt)
 	}
 	if wrap.Supported(err) != nil {

@@ -75,7 +75,8 @@ func (s *server) breaker(key string) *breaker {
 			s.parts.Add(-1)
 			return s.one
 		}
-		if found, ok = s.others.LoadOrStore(part, newBreaker(s.cfg, part, s.cfg.Now())); ok {
+		found, ok = s.others.LoadOrStore(part, newBreaker(s.cfg, part, s.cfg.Now()))
+		if ok {
 			s.parts.Add(-1) // another call has made it
 		}
 	}
@@ -107,7 +108,8 @@ func (s *server) Call(
 		err := here(s.deadlines.Detached(ctx))
 		now := s.cfg.Now()
 		s.called(now.Sub(began), err)
-		if err = s.judge(b, err, now); err == errUndecided && ctx.Err() != nil {
+		err = s.judge(b, err, now)
+		if err == errUndecided && ctx.Err() != nil {
 			return gaveUp(ctx)
 		}
 		return err
@@ -269,7 +271,8 @@ func (s *server) notify(c *Change) {
 // lost reports that primary had lost a count, to which it was raised again. Without OnError it is
 // logged.
 func (s *server) lost(partition string, counted uint64) {
-	if s.losses.Add(1); s.cfg.OnError != nil {
+	s.losses.Add(1)
+	if s.cfg.OnError != nil {
 		s.report(fmt.Errorf("%w: raised to %d", ErrLost, counted))
 		return
 	}

@@ -81,7 +81,8 @@ func (v *visit) countCalls(
 	all := *own
 	var giveBack weir.Return
 	local := revocably(&v.local, &giveBack)
-	if all.Cost = cost; op == limits.OpPeek {
+	all.Cost = cost
+	if op == limits.OpPeek {
 		all.Cost = plus(cost, wrap.Cost(own))
 	}
 	res, err = local(ctx, op, &all, nil)

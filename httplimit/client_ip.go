@@ -224,7 +224,8 @@ func plainIPv4(hostport string) string {
 				return "" // a leading zero
 			}
 			octet = octet*10 + int(c-'0')
-			if digits++; octet > 255 {
+			digits++
+			if octet > 255 {
 				return ""
 			}
 		case c == '.' && digits > 0 && dots < 3:
@@ -249,7 +250,8 @@ func parseHop(s string) (netip.Addr, error) {
 		return clientaddr.Plain(ap.Addr()), nil
 	}
 	if inner, ok := strings.CutPrefix(s, "["); ok {
-		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+		inner, ok = strings.CutSuffix(inner, "]")
+		if ok {
 			if addr, err := netip.ParseAddr(inner); err == nil && addr.Is6() {
 				return clientaddr.Plain(addr), nil
 			}

@@ -20,7 +20,8 @@ func (c *call) exceedsKeys(r *http.Request, e Extractor, key []byte) bool {
 
 func (c *call) exceeds(r *http.Request, key []byte) bool {
 	client, ok := c.clientOf(c.client[:0], r)
-	if c.client = client; !ok || c.keys.Admit(client, key, c.Now()) {
+	c.client = client
+	if !ok || c.keys.Admit(client, key, c.Now()) {
 		return false
 	}
 	c.log(r.Context(), &c.throttles.shared, slog.LevelWarn,

@@ -25,7 +25,8 @@ func (c *call) decide(r *http.Request) {
 	preflight := !c.CountPreflights && r.Method == http.MethodOptions &&
 		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 	var err error
-	if c.key, err = c.middleware.key.appendKey(c.key[:0], r); err == nil {
+	c.key, err = c.middleware.key.appendKey(c.key[:0], r)
+	if err == nil {
 		err = c.checkKey(c.key)
 	}
 	if err != nil {
@@ -123,14 +124,16 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 			s.keys = nil
 		}
 		if s.varies {
-			if s.choose(r); s.ask.Exempt {
+			s.choose(r)
+			if s.ask.Exempt {
 				continue
 			}
 			if c.keys != nil {
 				c.keys.Lives(2 * s.Duration)
 			}
 		}
-		if s.ask.Request.Cost = cost; s.shown.inFlight {
+		s.ask.Request.Cost = cost
+		if s.shown.inFlight {
 			s.ask.Request.Cost = 1
 		}
 		if s.Keys != nil {
@@ -144,7 +147,8 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 		switch {
 		case s.Extractor != nil:
 			var err error
-			if s.own, err = s.key.appendKey(s.own[:0], r); !c.fillOwnKey(s, r, err) {
+			s.own, err = s.key.appendKey(s.own[:0], r)
+			if !c.fillOwnKey(s, r, err) {
 				return false, false
 			}
 			continue
@@ -198,7 +202,8 @@ func (c *call) addKeys(r *http.Request) bool {
 	}
 	for i := range c.states { // the limits may have moved
 		s := &c.states[i]
-		if s.ask = &c.limits[i]; i >= len(c.policies) && !c.fillOwnKey(s, r, nil) {
+		s.ask = &c.limits[i]
+		if i >= len(c.policies) && !c.fillOwnKey(s, r, nil) {
 			return false
 		}
 	}

@@ -138,7 +138,8 @@ func (c *call) report() Decision {
 		return d
 	}
 	s := &c.states[c.decider]
-	if s.describe(&d); c.outcome == Bypassed {
+	s.describe(&d)
+	if c.outcome == Bypassed {
 		d.Source = sourceBypass
 	}
 	if s.ask.Decided() {

@@ -291,7 +291,8 @@ func (l *DenyList) remove(c caller) {
 	}
 	if c.key == "" {
 		n := lengthOf(c.prefix)
-		if l.lengths[n]--; l.lengths[n] == 0 {
+		l.lengths[n]--
+		if l.lengths[n] == 0 {
 			delete(l.lengths, n)
 		}
 		l.prefixes.Add(-1)
@@ -325,7 +326,8 @@ func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(),
 func (m *middleware) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, err error) {
 	var addr netip.Addr
 	if m.DenyList.prefixes.Load() > 0 {
-		if addr, err = m.ClientIP.Addr(r); err != nil && !errors.As(err, new(peerError)) {
+		addr, err = m.ClientIP.Addr(r)
+		if err != nil && !errors.As(err, new(peerError)) {
 			return DenyEntry{}, false, err
 		}
 	}
@@ -337,7 +339,8 @@ func (m *middleware) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, 
 // retrying is of no use.
 func (c *call) stopListed(e DenyEntry) {
 	status := c.DeniedStatus
-	if c.until = e.Until; e.Until.IsZero() {
+	c.until = e.Until
+	if e.Until.IsZero() {
 		status = http.StatusForbidden
 	}
 	c.stop(Listed, status, nil)

@@ -162,7 +162,8 @@ func (m *middleware) setDefaults() {
 	if m.Now == nil {
 		m.Now, m.realTime = time.Now, true
 	}
-	if m.keyless = m.Extractor == nil && m.Decider != nil; m.keyless {
+	m.keyless = m.Extractor == nil && m.Decider != nil
+	if m.keyless {
 		m.Extractor = m.ClientIP
 	}
 	if ip, ok := findIP(m.Extractor); ok && m.ClientIP.isZero() {
@@ -226,7 +227,8 @@ func (m *middleware) precompute() {
 		if p.plans != nil && p.plans.of.Name == "" {
 			prefix = max(prefix, len("256:")+maxLimitName)
 		}
-		if longest = max(longest, prefix); p.Extractor != nil {
+		longest = max(longest, prefix)
+		if p.Extractor != nil {
 			longest = max(longest, len(penaltyPolicy)+len("1024:")+prefix)
 		}
 		static = static && !p.varies

@@ -158,7 +158,8 @@ func (c *call) setDraftFields(f *fields) {
 		return
 	}
 	f.add(fieldPolicy, line)
-	switch c.line = c.appendRemaining(c.line[:0]); {
+	c.line = c.appendRemaining(c.line[:0])
+	switch {
 	case len(c.line) == 0:
 	case c.outcome == Denied:
 		f.add(fieldRateLimit, c.lastLine())

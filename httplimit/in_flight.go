@@ -48,7 +48,8 @@ func (f *inFlight) enter(c *call) bool {
 	if f.middleware.all == nil {
 		return true
 	}
-	if f.all = f.middleware.all.TryAcquire(1); !f.all {
+	f.all = f.middleware.all.TryAcquire(1)
+	if !f.all {
 		c.stop(Busy, http.StatusServiceUnavailable, nil)
 	}
 	return f.all

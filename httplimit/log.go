@@ -42,7 +42,8 @@ func (c *call) logFailures(ctx context.Context) {
 			t = &c.throttles.full
 		}
 		d := Decision{Outcome: c.outcome, Shadow: c.shadow, Err: l.Err}
-		if s.describe(&d); l.Taken() {
+		s.describe(&d)
+		if l.Taken() {
 			d.Err = fmt.Errorf("refund: %w", l.Err)
 		}
 		c.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),

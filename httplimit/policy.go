@@ -134,7 +134,8 @@ func compile(p Policy, s weir.Strategy, deniedStatus int, holds bool) *policy {
 	if of := limits.NewAttempt(p.Strategy); c.limited && !holds && of.InFlight() {
 		panic(errInFlight(p.Strategy).Error())
 	}
-	if c.unnamed = c.Name == "" && c.limited; c.unnamed {
+	c.unnamed = c.Name == "" && c.limited
+	if c.unnamed {
 		c.Name = c.numbers()
 	}
 	if c.Name != "" {
@@ -267,7 +268,8 @@ func (c *policy) fits(concurrency bool) (err error) {
 	switch {
 	case concurrency:
 		c.shown.inFlight, c.renewsAtOnce = true, true // nothing can be forecast
-		if c.template, err = c.template.Holding(); err != nil {
+		c.template, err = c.template.Holding()
+		if err != nil {
 			return fmt.Errorf("httplimit: Concurrency needs a Strategy that holds, "+
 				"such as limiter.InFlight(): %w", err)
 		}

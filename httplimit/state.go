@@ -93,7 +93,8 @@ func (s *state) setKey(key []byte) {
 	if len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key) {
 		return
 	}
-	if s.keyLen = len(key); s.prefix == nil {
+	s.keyLen = len(key)
+	if s.prefix == nil {
 		s.ask.Request.Key = string(key)
 		return
 	}

@@ -32,7 +32,8 @@ func (s *Strategy) Batch(ctx context.Context, op limits.Op, attempts []*limits.A
 	if len(attempts) == 1 {
 		l := attempts[0]
 		res, err := wrap.Do(ctx, op, own(l), &l.Request, &l.Result)
-		if l.Err = err; res != nil {
+		l.Err = err
+		if res != nil {
 			l.Result = *res
 		}
 		return
@@ -40,7 +41,8 @@ func (s *Strategy) Batch(ctx context.Context, op limits.Op, attempts []*limits.A
 	calls := make([]*call, 0, len(attempts))
 	for _, l := range attempts {
 		c := &call{limit: l, strategy: own(l)}
-		if c.prepare(op); c.args != nil {
+		c.prepare(op)
+		if c.args != nil {
 			calls = append(calls, c)
 		}
 	}
@@ -75,11 +77,13 @@ func (c *call) prepare(op limits.Op) {
 	name := [...]any{limits.OpRun: opRun, limits.OpPeek: opPeek, limits.OpRefund: "refund",
 		limits.OpCharge: "charge"}[op]
 	key, args, possible, err := c.strategy.prepare(name, r, cost(r))
-	if c.limit.Err = err; err != nil {
+	c.limit.Err = err
+	if err != nil {
 		return
 	}
 	c.script, c.now, c.possible = c.strategy.script, c.strategy.store.read(), possible
-	switch args = at(args, c.now); {
+	args = at(args, c.now)
+	switch {
 	case op != limits.OpRefund:
 		c.args = on(args, key)
 	case possible && taken.Allowed() && !taken.ExpiresAt.IsZero(): // else nothing is to give back
@@ -92,7 +96,8 @@ func (c *call) prepare(op limits.Op) {
 // decided sets the Result of the limit.
 func (c *call) decided() {
 	res, _, err := c.strategy.result(&c.limit.Request, c.reply, c.possible, c.now)
-	if c.limit.Err = err; err == nil {
+	c.limit.Err = err
+	if err == nil {
 		c.limit.Result = *res
 	}
 }
@@ -140,7 +145,8 @@ func (s *Store) sendAll(ctx context.Context, calls []*call, command any) {
 	pipe := s.client.Pipeline()
 	for _, c := range calls {
 		sc := c.script
-		if c.args[0], c.args[1] = command, sc.digest; command == eval {
+		c.args[0], c.args[1] = command, sc.digest
+		if command == eval {
 			c.args[1] = sc.source
 		}
 		c.cmd = redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply(sc.values)), c.args...)

@@ -73,7 +73,8 @@ func (s *Strategy) ResetPrefix(
 				progress(seen, done)
 			}
 			mu.Unlock()
-			if cursor = next; cursor == 0 {
+			cursor = next
+			if cursor == 0 {
 				return nil
 			}
 		}

@@ -186,7 +186,8 @@ func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end
 // takes nothing; its Result still has the count.
 func (s *Strategy) prepare(op any, r *weir.Request,
 	n int64) (key string, args []any, possible bool, err error) {
-	if key, err = s.key(r); err == nil {
+	key, err = s.key(r)
+	if err == nil {
 		args, possible, err = s.protocol.ask(s.store.args(op), r, n)
 	}
 	if err == nil && !possible && op == opRun {

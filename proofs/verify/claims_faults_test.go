@@ -97,7 +97,7 @@ var claimFaults = []struct {
 	{"fallback", "TestCallsUnderWayOfCallersThatLeft",
 		[]edit{{"fallback/reconcile.go", "if res == nil { // it failed", "if false { // it failed"}}},
 	{"fallback", "TestResultsCountCallsUnderWay",
-		[]edit{{"fallback/under_way.go", "all.Cost = cost; op == limits.OpPeek {", "all.Cost = cost; false {"}}},
+		[]edit{{"fallback/under_way.go", "all.Cost = cost\n\tif op == limits.OpPeek {", "all.Cost = cost\n\tif false {"}}},
 	{"fallback", "TestPeekWithDebts",
 		[]edit{{"fallback/fallback.go", "if v.b.Closed() && v.backlog() == nil {", "if v.b.Closed() {"}}},
 	{"fallback", "TestAnswersWhileDebtsAreOwedKeepTheShare",

@@ -154,7 +154,8 @@ func (c change) entry(now time.Time) (e httplimit.DenyEntry, err error) {
 	}
 	if err == nil && c.For != "" {
 		var d time.Duration
-		if d, err = rule.ParseDuration(c.For); err == nil && d <= 0 {
+		d, err = rule.ParseDuration(c.For)
+		if err == nil && d <= 0 {
 			err = fmt.Errorf("%q is over already", c.For)
 		}
 		e.Until = now.Add(d)

@@ -103,7 +103,8 @@ func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 	all := make([]httplimit.Extractor, len(b.parts))
 	for n, part := range b.parts {
 		var err error
-		if all[n], err = extractor(part, ip, i); err != nil {
+		all[n], err = extractor(part, ip, i)
+		if err != nil {
 			panic(err) // cannot happen: ParseBy checked it
 		}
 	}

@@ -171,7 +171,8 @@ func (c *Config) check() (err error) {
 			return &cli.FlagError{Flags: []string{"upstream"}, Err: err}
 		}
 	}
-	if c.routes, err = c.table(); err != nil {
+	c.routes, err = c.table()
+	if err != nil {
 		return err
 	}
 	limited := slices.ContainsFunc(c.limited(), func(r Route) bool { return len(r.Limits) > 0 })

@@ -156,7 +156,8 @@ func (cs *conns) remove(c *conn) {
 	}
 	c.closed = true
 	cs.open--
-	if cs.byAddr[c.addr]--; cs.byAddr[c.addr] == 0 {
+	cs.byAddr[c.addr]--
+	if cs.byAddr[c.addr] == 0 {
 		delete(cs.byAddr, c.addr)
 	}
 	c.leave()
@@ -243,11 +244,13 @@ func (c *conn) end() {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
 	if n, ok := c.owner.serving[c.addr]; ok {
-		if c.owner.serving[c.addr]--; n == 1 {
+		c.owner.serving[c.addr]--
+		if n == 1 {
 			delete(c.owner.serving, c.addr)
 		}
 	}
-	if c.serving--; c.serving == 0 && !c.closed {
+	c.serving--
+	if c.serving == 0 && !c.closed {
 		c.waits = c.owner.waiting.PushBack(c)
 	}
 }

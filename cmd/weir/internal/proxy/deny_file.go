@@ -63,7 +63,8 @@ func (f *denyFile) load() (text string, entries []httplimit.DenyEntry, err error
 
 func (f *denyFile) parse(text string) (entries []httplimit.DenyEntry, err error) {
 	for i, line := range strings.Split(text, "\n") {
-		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
 			continue
 		}
 		e, err := parseDenyLine(line)
@@ -108,15 +109,21 @@ func parseDenyLine(line string) (e httplimit.DenyEntry, err error) {
 		if err != nil {
 			return e, fmt.Errorf("%q is not a quoted key", line)
 		}
-		if e.Key, err = strconv.Unquote(quoted); err != nil || e.Key == "" {
+		e.Key, err = strconv.Unquote(quoted)
+		if err != nil || e.Key == "" {
 			return e, fmt.Errorf("%s is not a valid key", quoted)
 		}
 		until = line[len(quoted):]
-	} else if e.Prefix, err = cli.Prefix(what); err != nil {
-		return e, fmt.Errorf("%w; a key is written in quotes", err)
+	} else {
+		e.Prefix, err = cli.Prefix(what)
+		if err != nil {
+			return e, fmt.Errorf("%w; a key is written in quotes", err)
+		}
 	}
-	if until = strings.TrimSpace(until); until != "" {
-		if e.Until, err = time.Parse(time.RFC3339, until); err != nil {
+	until = strings.TrimSpace(until)
+	if until != "" {
+		e.Until, err = time.Parse(time.RFC3339, until)
+		if err != nil {
 			return e, fmt.Errorf("%q is not a time such as 2026-11-20T12:00:00Z", until)
 		}
 	}

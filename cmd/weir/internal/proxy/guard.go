@@ -34,7 +34,8 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		}
 		p.hold(route.Pattern, route.Limits, limits[route.Pattern])
 		var err error
-		if own[route.Pattern], err = p.middleware(limits[route.Pattern], next); err != nil {
+		own[route.Pattern], err = p.middleware(limits[route.Pattern], next)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +51,8 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		limited = p.byTarget(own, several)
 	}
 	var err error
-	if limited, err = p.try(limited); err != nil {
+	limited, err = p.try(limited)
+	if err != nil {
 		return nil, err
 	}
 	if p.cfg.Guard.Shadow { // nobody is refused

@@ -118,16 +118,19 @@ func (c *Config) proxy(of *process) *Proxy {
 
 // build makes what the process keeps, and then the handlers.
 func (p *Proxy) build() (err error) {
-	if p.gate, err = live.NewGate(p.cfg.Admin.Token, p.cfg.Log); err != nil {
+	p.gate, err = live.NewGate(p.cfg.Admin.Token, p.cfg.Log)
+	if err != nil {
 		return err
 	}
 	if p.cfg.TLS.Cert != "" {
-		if p.cert, err = live.NewCertificate(p.cfg.TLS.Cert, p.cfg.TLS.Key, p.cfg.Log); err != nil {
+		p.cert, err = live.NewCertificate(p.cfg.TLS.Cert, p.cfg.TLS.Key, p.cfg.Log)
+		if err != nil {
 			return err
 		}
 	}
 	if p.cfg.StateFile != "" {
-		if p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log); err != nil {
+		p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log)
+		if err != nil {
 			return fmt.Errorf("state: %w", err)
 		}
 	}
@@ -163,7 +166,8 @@ func (p *Proxy) begin() error {
 	if err != nil {
 		return err
 	}
-	if next, err = p.boundInFlight(next); err != nil {
+	next, err = p.boundInFlight(next)
+	if err != nil {
 		return err
 	}
 	p.handler = occupy(p.observe(p.refuse(p.cfg.Bodies.bound(next))))

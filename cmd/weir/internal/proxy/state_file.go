@@ -36,7 +36,8 @@ func openState(
 		return nil, err
 	}
 	s := &stateFile{name: name, every: every, limiter: l, log: log, unlock: unlock}
-	if err = s.load(); err == nil {
+	err = s.load()
+	if err == nil {
 		err = l.SaveFile(name)
 	}
 	if err != nil {
@@ -58,7 +59,8 @@ func (s *stateFile) load() error {
 		return nil
 	}
 	s.bad = err
-	if s.aside, err = setAside(s.name); err != nil {
+	s.aside, err = setAside(s.name)
+	if err != nil {
 		return errors.Join(s.bad, err)
 	}
 	return nil

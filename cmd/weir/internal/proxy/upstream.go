@@ -117,7 +117,8 @@ func (p *Proxy) forwarded(from *url.URL) (u *url.URL, path string, err error) {
 	case p.cfg.NormalizePaths && len(path) > urlpath.MaxLen:
 		return from, path, urlpath.ErrLen
 	case p.cfg.NormalizePaths:
-		if path, err = urlpath.Normalize(path); err != nil {
+		path, err = urlpath.Normalize(path)
+		if err != nil {
 			return from, path, err
 		}
 	case from.RawPath == "" || escaped == path:

@@ -41,7 +41,8 @@ func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	for _, f := range fields[n:] {
 		if cost, ok := strings.CutPrefix(f, "cost="); ok {
 			var err error
-			if r.Cost, err = strconv.ParseUint(cost, 10, 63); err != nil || r.Cost == 0 {
+			r.Cost, err = strconv.ParseUint(cost, 10, 63)
+			if err != nil || r.Cost == 0 {
 				return r, fmt.Errorf("route %q: %q is not a cost from 1", text, cost)
 			}
 			continue

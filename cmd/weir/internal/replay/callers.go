@@ -72,7 +72,8 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 		_, agent := e.Headers()
 		dst = append(dst, agent...)
 	case k.by == ByIPPath && len(e.Path) > 0:
-		if dst = k.appendAddr(dst, e); len(dst) > from {
+		dst = k.appendAddr(dst, e)
+		if len(dst) > from {
 			// an address has no space, so different pairs have different keys
 			dst = urlpath.AppendCanonical(append(dst, ' '), e.Path)
 		}
@@ -97,7 +98,8 @@ func (k *keyer) appendAddr(dst []byte, e *accesslog.Entry) []byte {
 	if string(e.IP) != k.raw || list != k.list {
 		k.raw, k.list = string(e.IP), list
 		var err error
-		if k.key, err = k.ip.Extract(forward(&k.peer, k.raw, list)); err != nil {
+		k.key, err = k.ip.Extract(forward(&k.peer, k.raw, list))
+		if err != nil {
 			k.key = ""
 			if _, err := netip.ParseAddr(k.raw); err != nil {
 				k.key = strings.ToLower(k.raw)

@@ -36,7 +36,8 @@ type describer struct {
 // append appends the description of a request. Rules decide on a request without a caller too, as
 // in the middleware, with a hyphen as its caller.
 func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
-	if d.caller = d.keys.append(d.caller[:0], e); len(d.caller) == 0 {
+	d.caller = d.keys.append(d.caller[:0], e)
+	if len(d.caller) == 0 {
 		if d.cfg.RuleSets == nil {
 			return dst
 		}

@@ -66,12 +66,14 @@ func (e *elements) byte(out []byte, c byte) []byte {
 	case c == '"':
 		e.text = true
 	case c == '{' || c == '[':
-		if e.depth++; c == '{' && !e.inside && e.depth == e.level+1 {
+		e.depth++
+		if c == '{' && !e.inside && e.depth == e.level+1 {
 			e.inside = true
 			out = append(out, c)
 		}
 	case c == '}' || c == ']':
-		if e.depth--; e.inside && e.depth == e.level {
+		e.depth--
+		if e.inside && e.depth == e.level {
 			e.inside = false
 			out = append(out, '\n')
 		}

@@ -98,7 +98,8 @@ func (f *Follower) decide(r record) error {
 		at = f.last
 	case at > f.clock+future:
 		f.moved.Ahead++
-		if at = f.last; at == math.MinInt64 { // it is the first
+		at = f.last
+		if at == math.MinInt64 { // it is the first
 			at = f.clock
 		}
 	}

@@ -42,7 +42,8 @@ func (l *logLimiter) close() { l.limiter.Close() }
 // decisions as there are buckets: this bounds its cost, and bounds the memory by the number of
 // callers rather than lines.
 func (l *logLimiter) decided() {
-	if l.sweepAt--; l.sweepAt > 0 {
+	l.sweepAt--
+	if l.sweepAt > 0 {
 		return
 	}
 	l.limiter.Sweep()
@@ -78,7 +79,8 @@ func newLimiterDecider(r rule.Rule, maxBuckets, enough int) (*limiterDecider, er
 	if err != nil {
 		return nil, err
 	}
-	if d.counts, err = rule.On(r, d.limiter); err != nil {
+	d.counts, err = rule.On(r, d.limiter)
+	if err != nil {
 		d.limiter.Close()
 		return nil, err
 	}

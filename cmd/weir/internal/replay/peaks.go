@@ -96,7 +96,8 @@ func newBucketSearch(length int64, burst, extra Peak, peaks []Peak) *bucketSearc
 	b := &bucketSearch{length, burst, extra, make([]bucketTry, len(peaks)), peaks}
 	for i, peak := range peaks {
 		t := &b.tries[i]
-		if t.limit, t.bucket = max(peak, 1), algorithm.None; burst == 0 {
+		t.limit, t.bucket = max(peak, 1), algorithm.None
+		if burst == 0 {
 			t.low = (peak - extra) / 2
 		}
 	}
@@ -113,7 +114,8 @@ func (b *bucketSearch) see(h hit) {
 	size := cmp.Or(b.burst, t.limit) + b.extra
 	v, next := decideFuncs[rule.Token](t.bucket, bucketParams(uint64(t.limit), uint64(size), b.length),
 		h.ns)
-	if t.denied = !v.Allowed; h.marks.counted() {
+	t.denied = !v.Allowed
+	if h.marks.counted() {
 		t.bucket = next
 	}
 }

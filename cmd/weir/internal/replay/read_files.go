@@ -61,7 +61,8 @@ func (r *run) readBlocks(free <-chan *block, order, read chan<- *block) {
 		for last := false; !last; {
 			b := <-free
 			b.source, b.data, b.last = s, nil, false
-			if b.err = err; err == nil {
+			b.err = err
+			if err == nil {
 				b.err = s.fill(b)
 			}
 			if b.err == nil && !b.last {

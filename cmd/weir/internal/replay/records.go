@@ -109,7 +109,8 @@ func (s *scanner) line(b *block, line []byte) {
 		return
 	}
 	from := len(b.arena)
-	if b.arena = s.keys.append(b.arena, e); len(b.arena) == from {
+	b.arena = s.keys.append(b.arena, e)
+	if len(b.arena) == from {
 		b.unkeyed++
 		return
 	}

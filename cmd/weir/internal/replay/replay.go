@@ -186,7 +186,8 @@ func Run(cfg Config) (*Result, error) {
 		r.result.Doubts, r.result.Unread = append(r.result.Doubts, unread), true
 	}
 	r.result.Doubts = append(r.result.Doubts, r.doubts()...)
-	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
+	r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force
+	if r.result.Doubtful {
 		r.cfg.Suggest = nil
 	}
 	if cfg.namesRoutes() {

@@ -13,7 +13,8 @@ func (r *run) report() *Result {
 	res.First, res.Last = r.instant(r.first.nanoseconds()), r.instant(r.last.nanoseconds())
 	res.Timeline = r.parts[0].timeline
 	for i, p := range r.parts {
-		if res.Apart.add(p.apart); i > 0 {
+		res.Apart.add(p.apart)
+		if i > 0 {
 			res.Timeline.add(p.timeline)
 		}
 	}
@@ -102,7 +103,8 @@ func (r *run) worst(top []Caller, callers []callerDenials, n int) []Caller {
 			caller.number = number
 		}
 		at, _ := slices.BinarySearchFunc(top, caller, worse)
-		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
+		top = slices.Insert(top, at, caller)
+		if len(top) > r.cfg.Top {
 			top = top[:r.cfg.Top]
 		}
 	}

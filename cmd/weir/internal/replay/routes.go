@@ -39,7 +39,8 @@ func (n *routeNamer) name(e *accesslog.Entry) string {
 	if ok {
 		return name
 	}
-	if name = endpointOf(e); len(name) > maxRouteName {
+	name = endpointOf(e)
+	if len(name) > maxRouteName {
 		name = name[:maxRouteName] + "…"
 	}
 	if len(n.known) == maxKnown {
@@ -89,7 +90,8 @@ func cut(name string, segments int) string {
 		if name[i] != '/' {
 			continue
 		}
-		if segments--; segments < 0 {
+		segments--
+		if segments < 0 {
 			return name[:i] + "/…"
 		}
 	}

@@ -77,7 +77,8 @@ func (d *ruleDecider) decide(h hit, denied []bool) error {
 		return nil
 	}
 	err := d.engine.DecideInto(context.Background(), &d.req, &d.resp)
-	if err = errors.Join(err, d.resp.Lost); err != nil {
+	err = errors.Join(err, d.resp.Lost)
+	if err != nil {
 		return fmt.Errorf("rules: %w", d.explain(err, "give a larger --max-buckets"))
 	}
 	d.decided()

@@ -47,7 +47,8 @@ func (s *spool) add(at stamp, code, route uint32) {
 	last := len(s.runs) - 1
 	if last < 0 || len(s.runs[last]) == s.most {
 		size := 0
-		if last++; last > 0 {
+		last++
+		if last > 0 {
 			size = s.most
 		}
 		s.runs = append(s.runs, make([]event, 0, size))
@@ -80,7 +81,8 @@ type merged [][]event
 // drop removes the first n events, which must be of the first run.
 func (m *merged) drop(n int) {
 	h := *m
-	if h[0] = h[0][n:]; len(h[0]) == 0 {
+	h[0] = h[0][n:]
+	if len(h[0]) == 0 {
 		last := len(h) - 1
 		h[0], *m = h[last], h[:last]
 	}
@@ -131,7 +133,8 @@ func (s *stream) hitOf(ns int64, code, route uint32) hit {
 }
 
 func (s *stream) owner(code uint32) uint32 {
-	if code >>= markBits; s.owners != nil {
+	code >>= markBits
+	if s.owners != nil {
 		return s.owners[code]
 	}
 	return code

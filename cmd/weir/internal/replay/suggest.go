@@ -216,7 +216,8 @@ func histogram(sorted []Peak, limit Peak) []PeakBin {
 			i++
 		}
 		bins = append(bins, bin)
-		if from = bin.To + 1; from > to {
+		from = bin.To + 1
+		if from > to {
 			to *= 2
 		}
 	}
