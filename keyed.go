@@ -48,6 +48,9 @@ func (p keyed) CountedKey(key string) string {
 	return label + "#" + hex.EncodeToString(sum[:])
 }
 
+// Lasts reports whether requests get Lasting; see Request.
+func (p keyed) Lasts() bool { return p.lasting }
+
 // Prompt is that of the strategy; see fallback.Prompt.
 func (p keyed) Prompt() bool {
 	s, ok := p.strategy.(prompt)

@@ -99,6 +99,7 @@ type policy struct {
 	varies     bool            // from request to request: see state.choose
 	plans      *plans          // of LimitFunc
 	limit      *weir.Limit     // if the policy was given one
+	lasting    bool            // of its requests, elsewhere
 	template   limits.Attempt  // of Strategy, with the numbers; each call has a copy
 	key        appender        // of Extractor, if there is one
 	local      bool            // it counts in this process
@@ -162,6 +163,7 @@ func (c *policy) setLimit(m *weir.Limit) {
 	}
 	c.Strategy = m.Unwrap()
 	if key := wrap.Key(m, ""); key != "" { // the name is in the keys of another package's Strategy
+		c.lasting = wrap.Lasts(m)
 		c.prefix = []byte(strings.TrimSuffix(key, weir.JoinKey("")))
 		c.Strategy = c.Strategy.(weir.Wrapper).Unwrap()
 	}
@@ -179,6 +181,7 @@ func (c *policy) complete(deniedStatus int) {
 	}
 	c.template = limits.NewAttempt(c.Strategy)
 	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
+	c.template.Request.Lasting = c.lasting
 	c.shown = shown{name: c.Name, strategy: weir.NameOf(c.Strategy), limit: c.Limit,
 		duration: c.Duration, item: itemOf(c.Name)}
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, c.Name)

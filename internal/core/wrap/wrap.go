@@ -247,6 +247,12 @@ func Key(s weir.Strategy, key string) string {
 	return key
 }
 
+// Lasts reports whether a request on s is to be Lasting where it is counted.
+func Lasts(s weir.Strategy) bool {
+	l, ok := weir.As[interface{ Lasts() bool }](s)
+	return ok && l.Lasts()
+}
+
 // Burst returns the size of the buckets of s, or of what it wraps; 0 means the request's Limit.
 func Burst(s weir.Strategy) uint64 {
 	if b, ok := weir.As[interface{ Burst() uint64 }](s); ok {
