@@ -47,7 +47,7 @@ needs: need # what those of make verify run against besides: a real browser, cur
 	@.ci/need chromium curl prometheus
 
 test: need ## the tests, with the race detector, without those of verify: some 4 minutes on 2 idle cores
-	$(GOTEST) -timeout 8m ./redislimit $(TESTED) # the longest first
+	$(GOTEST) -timeout 20m ./redislimit $(TESTED) # the longest first
 
 quick: ## the tests of the core and of fallback, without the race detector: seconds, half a minute to compile
 	GOGC=400 CGO_ENABLED=0 go test -vet=off -ldflags '-s -w' -exec 'env -u GOGC' . ./internal/core/algorithm ./internal/core/slots ./internal/core/states ./internal/core/windows ./fallback

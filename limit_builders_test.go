@@ -177,7 +177,7 @@ func TestNoOutcomeHasANegativeWait(t *testing.T) {
 	// Of a leaky bucket, whose clock is read after the decision too, and may have come to its end.
 	for reads := range 12 {
 		start, read := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), 0
-		l, err := New(Config{Now: func() time.Time {
+		l, err := New(Config{SweepEvery: time.Hour, Now: func() time.Time {
 			if read++; read > reads {
 				return start.Add(time.Hour)
 			}

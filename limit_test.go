@@ -71,7 +71,7 @@ func (s foreign) Reset(ctx context.Context, r *Request) error { return s.of.Rese
 // manual returns a limiter on a clock that the test moves.
 func manual(t testing.TB) (*Limiter, *time.Time) {
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
-	return MustNew(t, Config{Now: func() time.Time { return now }}), &now
+	return MustNew(t, Config{SweepEvery: time.Hour, Now: func() time.Time { return now }}), &now
 }
 
 func TestLimitDecides(t *testing.T) {
@@ -471,7 +471,8 @@ func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string 
 		}
 	}()
 	newOne := func() *Limiter {
-		l, err := New(Config{Now: func() time.Time { return now }, MaxBuckets: 1000})
+		l, err := New(Config{MaxBuckets: 1000, SweepEvery: time.Hour,
+			Now: func() time.Time { return now }})
 		require.NoError(t, err)
 		made = append(made, l)
 		return l

@@ -88,7 +88,7 @@ func TestSumsSaturate(t *testing.T) {
 
 func TestTokenBucketAtExtremeInstants(t *testing.T) {
 	for _, now := range []time.Time{{}, time.Unix(math.MaxInt64/2, 0)} {
-		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+		l, err := weir.New(weir.Config{SweepEvery: time.Hour, Now: func() time.Time { return now }})
 		require.NoError(t, err)
 		_, err = l.TokenBucket(0).Run(context.Background(),
 			&weir.Request{Key: "a", Limit: 1, Duration: time.Second})

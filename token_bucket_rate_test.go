@@ -52,7 +52,7 @@ func TestLeakyBucketKeepsWhatIsInItWhenTheRateChanges(t *testing.T) {
 		{"the same rate", [2]uint64{60, 60}, time.Second},
 	} {
 		now := time.Unix(1_700_000_000, 0)
-		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+		l, err := weir.New(weir.Config{SweepEvery: time.Hour, Now: func() time.Time { return now }})
 		require.NoError(t, err)
 		run := func(limit uint64) *weir.Result {
 			return weir.MustRun(t, l.LeakyBucket(0), &weir.Request{Key: "a", Limit: limit, Duration: time.Minute})

@@ -155,7 +155,7 @@ func dues(passed []passing, n int) (list []time.Duration) {
 // admitted before it is due or more than turns.MaxLate after that, and the limit holds for them.
 func broken(t *testing.T, kind lineKind, passed []passing) string {
 	var now time.Time
-	exact := MustNew(t, Config{Now: func() time.Time { return now }})
+	exact := MustNew(t, Config{SweepEvery: time.Hour, Now: func() time.Time { return now }})
 	s, r := kind.of(t, exact, kind.n, kind.d), Request{Key: "a", Limit: kind.n, Duration: kind.d}
 	for i, p := range passed {
 		switch late := p.at.Sub(p.due); {

@@ -171,7 +171,7 @@ func TestDecideIsNotRetried(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	o := redislimit.Options(proxy.Addr)
 	o.MaxRetries = 3
-	s := storeOn(t, dial(t, o), redislimit.Config{AllowUnsafeClient: true})
+	s := storeOn(t, dial(t, o), redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
 	asks := []weir.Ask{
 		{Strategy: s.FixedWindow(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
 		{Strategy: s.SlidingLog(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
