@@ -100,7 +100,12 @@ func frame(of *replay.Follower, to screen.Terminal) string {
 	case of.Requests() == 0:
 		fmt.Fprintf(&b, "waiting for lines in %s\n", screen.Printable(of.File()))
 	default:
-		report.Text(&b, of.Result(), to)
+		r := of.Result()
+		for _, doubt := range report.Notes(r)[:len(r.Doubts)] { // first: the end may not fit
+			b.WriteString("note: " + doubt + "\n")
+		}
+		r.Doubts = nil
+		report.Text(&b, r, to)
 	}
 	return "\x1b[H\x1b[2J" + to.Fit(b.String())
 }

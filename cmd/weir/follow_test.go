@@ -151,6 +151,12 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 	to.Height = 100
 	assert.Contains(t, frame(of, to), "\nnote: 1 request was not asked for and left out\n")
 
+	to.Height, of = 24, follow()
+	for range 90 {
+		require.NoError(t, of.Add([]byte(fmt.Sprintf("10.0.0.1"+line[len("192.0.2.%d"):], 200))))
+	}
+	assert.Regexp(t, `^\x1b\[H\x1b\[2Jnote: these callers are probably not your clients`, frame(of, to))
+
 	of = follow()
 	require.NoError(t, of.Add([]byte("\x1b[2J\n")))
 	assert.Equal(t, "\x1b[H\x1b[2Jaccess.log: its only line is not of an access log; line 1: neither the "+

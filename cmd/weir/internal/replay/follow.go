@@ -23,8 +23,7 @@ type Moved struct {
 type Follower struct {
 	*run  // of one part, whose timeline is one bin
 	now   func() time.Time
-	clock stamp  // when the lines are added
-	read  uint64 // how many were added
+	clock stamp // when the lines are added
 	moved Moved
 	scan  *scanner
 	block block       // the last lines
@@ -78,9 +77,11 @@ func (f *Follower) Add(lines []byte) error {
 	if fields := accesslog.Fields(lines); fields != nil {
 		b.fields = bytes.Clone(fields)
 	}
-	f.result.Unreadable.merge(&b.bad, f.cfg.Files[0], f.read)
-	f.read += b.lines
+	b.number++ // of later ones, fewer requests are inspected
+	f.result.Unreadable.merge(&b.bad, f.cfg.Files[0], f.lines)
+	f.lines += b.lines
 	f.result.count(&b.content)
+	f.inspected.merge(&b.inspected)
 	for _, r := range b.records {
 		if err := f.decide(r); err != nil {
 			return err
@@ -119,6 +120,8 @@ func (f *Follower) decide(r record) error {
 func (f *Follower) Result() *Result {
 	r, moved := f.report(), f.moved
 	r.Moved = &moved
+	f.unread = f.result.Unreadable // it is of one file
+	f.doubt(r)
 	r.Timeline = &Timeline{r.First, cmp.Or(r.Last.Sub(r.First), 1), r.Timeline.Rows}
 	return r
 }

@@ -11,6 +11,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestAFollowerDoubtsItsCallers follows a log of balancers line by line, and one of which most lines
+// cannot be read.
+func TestAFollowerDoubtsItsCallers(t *testing.T) {
+	for name, row := range map[string]struct{ line, doubt string }{
+		"balancers": {`{"time":%d,"remote_addr":"10.0.0.%d","x_forwarded":"203.0.113.%d"}`, "give --trust"},
+		"unread":    {`{"time":%d,"remote_addr":"203.0.113.%d%d"}` + "\nno JSON", "lines could not be read"},
+		"clients":   {`{"time":%d,"remote_addr":"203.0.113.%d%d"}`, ""},
+	} {
+		f, err := NewFollower(config(t, []string{"a.log"}, "5/10s"))
+		require.NoError(t, err)
+		for i := range 240 {
+			require.NoError(t, f.Add(fmt.Appendf(nil, row.line+"\n", 1774447920+i/3, i%2, i%12)))
+		}
+		for range 2 { // the screen asks for it again and again
+			got := f.Result()
+			if row.doubt == "" {
+				assert.Empty(t, got.Doubts, name)
+			} else if assert.Len(t, got.Doubts, 1, name) {
+				assert.Contains(t, got.Doubts[0], row.doubt)
+			}
+			assert.Equal(t, row.doubt != "", got.Doubtful)
+		}
+		f.Close()
+	}
+}
+
 // TestAFollowerEqualsAReplay gives a Follower a log in pieces, and compares the result with that of
 // a replay of the whole. The times are in order, finer than seconds, and no two are equal: a replay
 // sorts the requests of one instant, and the order tells whether one that does not count is denied.
@@ -49,6 +75,7 @@ func TestAFollowerEqualsAReplay(t *testing.T) {
 		f.Close()
 		addsUp(t, got)
 		assert.Equal(t, want.Unreadable, got.Unreadable)
+		assert.Equal(t, want.Doubts, got.Doubts)
 		assert.Equal(t, []uint64{want.Lines, want.Requests, want.Uncounted, uint64(want.Callers)},
 			[]uint64{got.Lines, got.Requests, got.Uncounted, uint64(got.Callers)})
 		assert.Equal(t, []time.Time{want.First, want.Last}, []time.Time{got.First, got.Last})

@@ -182,11 +182,7 @@ func Run(cfg Config) (*Result, error) {
 	if cfg.describes() {
 		r.divide()
 	}
-	if unread := r.unreadLines(); unread != "" {
-		r.result.Doubts, r.result.Unread = append(r.result.Doubts, unread), true
-	}
-	r.result.Doubts = append(r.result.Doubts, r.doubts()...)
-	r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force
+	r.doubt(r.result)
 	if r.result.Doubtful {
 		r.cfg.Suggest = nil
 	}
@@ -201,6 +197,16 @@ func Run(cfg Config) (*Result, error) {
 		return res, r.details(res)
 	}
 	return res, nil
+}
+
+// doubt sets the doubts of res.
+func (r *run) doubt(res *Result) {
+	res.Doubts, res.Unread = []string{}, false
+	if unread := r.unreadLines(); unread != "" {
+		res.Doubts, res.Unread = append(res.Doubts, unread), true
+	}
+	res.Doubts = append(res.Doubts, r.doubts()...)
+	res.Doubtful = len(res.Doubts) > 0 && !r.cfg.Force
 }
 
 const maxParts = 8
