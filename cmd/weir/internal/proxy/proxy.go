@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -409,12 +410,9 @@ func (p *Proxy) announce(front, back *server) {
 				attrs = append(attrs, "route", r.Pattern)
 			}
 			attrs = append(attrs, "limit", l.String(), "at_once", l.AtOnce())
-			if r.Pattern == "" && l.AtOnce() == 0 {
-				p.cfg.Log.Warn("a limit admits nothing: every request is denied", "limit", l.String())
-			}
 		}
 	}
-	p.warnOfRanges()
+	p.Warn()
 	if p.ruled != nil {
 		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain,
 			"counting", p.ruled.counting())
@@ -422,17 +420,27 @@ func (p *Proxy) announce(front, back *server) {
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
 }
 
-// warnOfRanges warns of ranges with all addresses of IPv4 or of IPv6.
-func (p *Proxy) warnOfRanges() {
-	for _, r := range p.cfg.Allow {
-		if r.Bits() == 0 {
-			p.cfg.Log.Warn("--allow has all addresses: no client is limited", "range", r)
+// Warn logs what of the current settings limits nobody, or denies everybody.
+func (p *Proxy) Warn() {
+	p = p.current.Load()
+	for _, l := range p.cfg.Limits {
+		if l.AtOnce() == 0 {
+			p.cfg.Log.Warn("a limit admits nothing: every request is denied", "limit", l.String())
 		}
 	}
-	for _, r := range p.cfg.Trust {
-		if r.Bits() == 0 {
-			p.cfg.Log.Warn("--trust has all addresses: every client chooses its own", "range", r)
+	warn := func(r netip.Prefix, text string) {
+		if r.IsValid() && isWide(r) {
+			p.cfg.Log.Warn(text, "range", r)
 		}
+	}
+	for _, r := range p.cfg.Allow {
+		warn(r, "--allow has more than a quarter of all addresses: their clients are not limited")
+	}
+	for _, r := range p.cfg.Trust {
+		warn(r, "--trust has more than a quarter of all addresses: their clients choose their own")
+	}
+	for _, e := range p.denied.Added() {
+		warn(e.Prefix, "the deny list has more than a quarter of all addresses: their clients are refused")
 	}
 }
 

@@ -380,6 +380,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		}
 		return err
 	}, func() error {
+		defer p.Warn()
 		err := p.Reload()
 		if len(file) == 0 {
 			return err
