@@ -52,7 +52,8 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 	for i, part := range d.all {
 		t := &all[i]
 		t.d = part.decider()
-		if t.slot, t.state, t.w = t.d.find(key); t.slot == nil || t.d.l != all[0].d.l {
+		t.slot, t.state, t.w = t.d.find(key)
+		if t.slot == nil || t.d.l != all[0].d.l {
 			return false
 		}
 		t.p = t.d.costing(cost)
@@ -96,7 +97,8 @@ func lookAll(all []taking, now int64) (denied, ok bool) {
 func takeEach(all []taking, key string, cost uint64, now int64) (at int64, ok bool) {
 	for i := range all {
 		t := &all[i]
-		if t.v, at, ok = t.d.hit(t.slot, t.state, t.w, t.p, now); !ok {
+		t.v, at, ok = t.d.hit(t.slot, t.state, t.w, t.p, now)
+		if !ok {
 			at, ok = now, t.run(key, cost)
 		}
 		if !ok || !t.v.Allowed {

@@ -319,7 +319,8 @@ func (c *call) decideLeaky(
 	if err != nil {
 		return Outcome{}, err
 	}
-	if out = m.outcome(res, 0); !at.room {
+	out = m.outcome(res, 0)
+	if !at.room {
 		out.Left = 0
 	} else {
 		out.Left = d.most
@@ -391,7 +392,8 @@ func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
 	}
 	tier := d.tiered[v.Tier]
 	tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
-	if out.Limit = tier.n; !v.Allowed {
+	out.Limit = tier.n
+	if !v.Allowed {
 		out.Left = uint64(left)
 	}
 	return out, nil

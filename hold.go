@@ -206,7 +206,8 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 	s, r = counting(s, r)
 	c := newWaitCaller(ctx, s, r, nil)
 	own, local := s.(*InFlight)
-	if c.holds = true; !local {
+	c.holds = true
+	if !local {
 		c.tries = 2 * minTry
 	}
 	c.decide = func(ctx context.Context, r *Request) (res *Result, err error) {
@@ -215,7 +216,8 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 		}
 		for {
 			var denied *DeniedError
-			switch held, err = Hold(ctx, s, r); {
+			held, err = Hold(ctx, s, r)
+			switch {
 			case err == nil:
 				return &Result{State: Allow}, nil
 			case !errors.As(err, &denied):
@@ -226,7 +228,8 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 				return &denied.Result, nil
 			}
 			// then once more: something may have been given back before
-			if c.freed, err = own.freed(r); err != nil {
+			c.freed, err = own.freed(r)
+			if err != nil {
 				return nil, err
 			}
 		}

@@ -333,7 +333,8 @@ func (p *place) released(state slots.Word) {
 	var key states.Key
 	state = p.State()
 	if state.Live() && sh.Slot(n) == p.Slot {
-		if noteIdle(sh, p.Slot, n, 0); state&sharedBit != 0 {
+		noteIdle(sh, p.Slot, n, 0)
+		if state&sharedBit != 0 {
 			_, key.Scale, key.Series = p.Period()
 			key.ID = string(sh.AppendID(nil, p.Slot))
 		}

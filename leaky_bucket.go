@@ -301,7 +301,8 @@ func (d *decoder) queue(spaced bool) error {
 	}
 	now := d.l.clock.Read()
 	d.counted = algorithm.Missing(saved.Next, now, cmp.Or(saved.Each, scale))
-	if d.Bad = d.Bad || plan != ""; d.Bad || !d.load || saved.Next <= now {
+	d.Bad = d.Bad || plan != ""
+	if d.Bad || !d.load || saved.Next <= now {
 		return nil
 	}
 	b := d.l.LeakyBucket(0)

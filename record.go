@@ -120,7 +120,8 @@ func (d *decoder) key() (id string, scale int64, plan string) {
 
 func (d *decoder) slot() error {
 	k := slots.Kind(d.Byte())
-	if d.Bad = d.Bad || int(k) >= len(slotAlgorithms); d.Bad {
+	d.Bad = d.Bad || int(k) >= len(slotAlgorithms)
+	if d.Bad {
 		return nil
 	}
 	id, scale := d.id()
@@ -136,7 +137,8 @@ func (d *decoder) slot() error {
 	} else {
 		saved.Still2 = d.Any()
 	}
-	if d.Bad = d.Bad || k == slidingKind && saved.Still1 > maxCount; d.Bad {
+	d.Bad = d.Bad || k == slidingKind && saved.Still1 > maxCount
+	if d.Bad {
 		return nil
 	}
 	s := d.l.onSlots(k)
@@ -182,14 +184,16 @@ func (d *decoder) series() (*windows.Series, error) {
 // the window that now holds the end of the one that it was counted in.
 func (d *decoder) calendar() error {
 	d.limit.Calendar = d.Text(1)
-	if d.Bad = d.Bad || len(d.limit.Calendar) > maxName; d.Bad {
+	d.Bad = d.Bad || len(d.limit.Calendar) > maxName
+	if d.Bad {
 		return nil
 	}
 	_, err := d.l.windows.Calendar(d.limit.Calendar, nil)
 	id, saved := d.Text(1), slots.Content{N: d.Int(0, maxCount)}
 	end := algorithm.WindowStart(d.Any(), 1000)
 	d.counted = saved.N
-	if d.Bad = d.Bad || err != nil || len(id) > maxID; d.Bad || !d.load {
+	d.Bad = d.Bad || err != nil || len(id) > maxID
+	if d.Bad || !d.load {
 		return nil
 	}
 	in, err := d.series()

@@ -162,7 +162,8 @@ func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration
 	if v.Allowed {
 		r.State = Allow
 	}
-	if r.ExpiresAt = (time.Time{}); v.At != noInstant {
+	r.ExpiresAt = time.Time{}
+	if v.At != noInstant {
 		r.ExpiresAt = l.clock.Time(v.At)
 		left = time.Duration(v.At - now)
 	}

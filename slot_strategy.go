@@ -80,11 +80,13 @@ func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duratio
 	if at.Slot != nil {
 		seen = *at
 	} else {
-		if seen.Params, err = s.parse(r); err != nil {
+		seen.Params, err = s.parse(r)
+		if err != nil {
 			return 0, err
 		}
 		key := s.period(seen.Scale)
-		if seen.Slot, seen.State, _ = s.table.find(r.Key, &key); seen.Slot != nil {
+		seen.Slot, seen.State, _ = s.table.find(r.Key, &key)
+		if seen.Slot != nil {
 			seen.Now = s.l.clock.Read()
 		}
 	}
@@ -131,7 +133,8 @@ func (s *slotStrategy) hit(
 			now, late = s.l.clock.Advance(), false
 			continue
 		}
-		if have.N = next.N; next != have {
+		have.N = next.N
+		if next != have {
 			break
 		}
 		switch {
@@ -266,10 +269,12 @@ func (s *slotStrategy) lockAsOf(
 			w := s.l.windows.Running(max(at.now, since), scaleMs)
 			key, empty = w.Fixed, slots.Content{Still2: int64(w.Stamp(max(at.now, since)))}
 		}
-		if c.Locked, err = s.table.lock(k, id, &key, &at, create); err == errEarlier {
+		c.Locked, err = s.table.lock(k, id, &key, &at, create)
+		if err == errEarlier {
 			continue
 		}
-		if c.now = at.now; c.Slot == nil {
+		c.now = at.now
+		if c.Slot == nil {
 			c.Have = empty
 		}
 		return c, err

@@ -204,7 +204,8 @@ func (d *decoder) all() (records []record) {
 // is of a Limit that finds no series.
 func (d *decoder) record() error {
 	t := d.Byte()
-	if d.limit = (windows.SeriesName{}); t == limitRecord {
+	d.limit = windows.SeriesName{}
+	if t == limitRecord {
 		d.limit.Name, d.limit.Numbers = d.Text(0), d.Text(0)
 		d.Bad = d.Bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
 		t = d.Byte()

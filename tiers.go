@@ -54,7 +54,8 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	sorted := make([]Tier, len(tiers))
 	var plan strings.Builder
 	for i, given := range a.Given() {
-		if sorted[i] = tiers[given]; i > 0 && sorted[i].Duration == sorted[i-1].Duration {
+		sorted[i] = tiers[given]
+		if i > 0 && sorted[i].Duration == sorted[i-1].Duration {
 			return nil, fmt.Errorf("%w: two tiers of %v", ErrScale, sorted[i].Duration)
 		}
 		fmt.Fprint(&plan, list[given].Scale, " ")

@@ -254,7 +254,8 @@ func (c *waitCaller) denied(res *Result) error {
 	if c.tries > 0 {
 		left = c.tryAgain(now, left)
 	}
-	if c.next = now.Add(left); c.holds && c.tries == 0 {
+	c.next = now.Add(left)
+	if c.holds && c.tries == 0 {
 		return nil
 	}
 	return c.Check(c.next)

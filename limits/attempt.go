@@ -108,7 +108,8 @@ func (l *Attempt) TakeHeld() (held *weir.Held) {
 
 // bind makes the Strategy of b decide.
 func (l *Attempt) bind(b *abilities) {
-	if l.abilities = *b; l.local != nil {
+	l.abilities = *b
+	if l.local != nil {
 		l.Source = "local"
 	}
 }
@@ -306,7 +307,8 @@ func (l *Attempt) called(op Op) {
 		l.Err = nil
 	case l.Err != nil:
 	case op == OpRun:
-		if l.phase = decided; l.Result.Allowed() {
+		l.phase = decided
+		if l.Result.Allowed() {
 			l.phase = taken
 		}
 	case op == OpPeek:

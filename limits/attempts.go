@@ -89,7 +89,8 @@ func (l Attempts) admit(ctx context.Context) bool {
 		if m.Err != nil {
 			m.Result = weir.Result{}
 		}
-		if m.called(OpRun); m.phase != taken || ended(ctx, i) != nil {
+		m.called(OpRun)
+		if m.phase != taken || ended(ctx, i) != nil {
 			return false
 		}
 	}
@@ -185,7 +186,8 @@ func (v *verdict) goesOn(ctx context.Context, m *Attempt) bool {
 	if m.Err != nil && v.err == nil && (v.tolerate == nil || !v.tolerate(m.Err)) {
 		v.err = m.Err
 	}
-	if v.failed = cmp.Or(v.failed, m.Err); v.failed != nil && v.err == nil && ctx.Err() != nil {
+	v.failed = cmp.Or(v.failed, m.Err)
+	if v.failed != nil && v.err == nil && ctx.Err() != nil {
 		v.err = v.failed
 	}
 	v.denied = v.denied || m.Denies() && !m.Advisory

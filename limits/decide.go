@@ -126,7 +126,8 @@ func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 	if m, ok := s.(*weir.Limit); ok {
 		of := limitOf(m)
 		l.of = of
-		if l.Request.Limit, l.Request.Duration = m.Numbers(); of.keyed != nil {
+		l.Request.Limit, l.Request.Duration = m.Numbers()
+		if of.keyed != nil {
 			inside.Inner(of.keyed, &l.Request)
 		}
 		l.bind(&of.abilities)

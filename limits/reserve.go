@@ -50,7 +50,8 @@ func Reserve(ctx context.Context, s weir.Strategy, r *weir.Request) (*Reservatio
 func ReserveAll(ctx context.Context, asks ...weir.Ask) (*Reservation, error) {
 	attempts := make(Attempts, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
-		if attempts[i].ask(ask.Strategy, &ask.Request); !attempts[i].reservable() {
+		attempts[i].ask(ask.Strategy, &ask.Request)
+		if !attempts[i].reservable() {
 			return nil, fmt.Errorf("limits: Reserve: %w", attempts[i].unsupported("refund and charge"))
 		}
 	}

@@ -33,8 +33,8 @@ var mostAway = map[string]int{
 // The most effects in initializers, in the whole repository: those whose condition does not mention
 // what was assigned, and all of them in 10,000 lines.
 const (
-	mostUnseen  = 11
-	mostEffects = 8.3
+	mostUnseen  = 0
+	mostEffects = 4.4
 )
 
 func TestMethodsStandInTheFileOfTheirType(t *testing.T) {
