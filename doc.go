@@ -115,6 +115,7 @@ package weir
 //	counts.go          where a Strategy counts: equal ones, and who waits for one line
 //	all.go             what package limits gets; Take of a limits.All whose limits are all on slots
 //	reset_prefix.go    PrefixResetter, on slots and on states
+//	guard_places.go    what package overload gets: places of callers, and the clock
 //
 // What they decide on:
 //

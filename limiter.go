@@ -47,6 +47,8 @@ type Limiter struct {
 	invalid, full, afterClose atomic.Uint64 // calls that failed
 	allowed                   atomic.Int64  // the largest Allowed that Stats has returned
 
+	guards atomic.Int64 // of package overload that were made
+
 	saving sync.Mutex // held by SaveFile, so that a later snapshot is the one that stays
 }
 

@@ -29,7 +29,7 @@ var parts = []struct {
 	{"watching", []string{"metrics", "offenders"}, []string{"core", "stores", "doors"}},
 	{"doors", []string{"httplimit", "httpclient", "rules", "adapters", "internal/doors"}, []string{"core"}},
 	{"stores", []string{"redislimit", "fallback", "near", "internal/stores"}, []string{"core"}},
-	{"core", []string{".", "limits", "internal/core"}, nil},
+	{"core", []string{".", "limits", "overload", "internal/core"}, nil},
 }
 
 // partOf returns the number of the part of a package.

@@ -26,9 +26,9 @@ var layers = [][]string{
 	{"internal/core/clock"},
 	{"internal/core/slots"},
 	{"internal/core/states", "internal/core/windows"},
-	{"internal/core/forlimits"},
+	{"internal/core/forlimits", "internal/core/foroverload"},
 	{"."},
-	{"limits"},
+	{"limits", "overload"},
 }
 
 // importsOf returns what a package of the root module imports from it, without its tests.

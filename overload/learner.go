@@ -1,0 +1,159 @@
+package overload
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// learner learns the limit. Durations are seconds.
+type learner struct {
+	mu     sync.Mutex // guards all but refusedShare
+	window window
+
+	limit, most float64 // 2, or most if that is less, <= limit <= most
+	given       float64 // Config.Goal; 0: none
+	goal        float64 // 0: the first window has not ended
+	calm        float64 // what requests take while nothing is refused
+	slow        float64 // what they take where fewer in flight did not make them quicker; 0: nothing
+
+	// Of a fall, which lasts as long as requests are refused and take longer than the goal:
+	since float64 // for how long; 0: there is none
+	from  point   // where it began, or was last found to help; in flight 0: nothing was changed yet
+
+	age                 float64 // of all windows
+	throughput, latency float64 // of the last window
+	state               state
+
+	refusedShare atomic.Uint64 // of the last window: the bits of a float64
+}
+
+// point is a limit with what was in flight at it, and how long that took.
+type point struct{ limit, inFlight, latency float64 }
+
+// state is what the learner found in the last window.
+type state int8
+
+const (
+	learning state = iota
+	room
+	quickEnough
+	tooSlow
+	noHelp
+)
+
+func (s state) String() string {
+	return [...]string{"learning", "room", "full, quick enough", "full, too slow: fewer",
+		"less did not help"}[s]
+}
+
+const (
+	patience   = .25 // a fall begins to count after this: a pause of the garbage collector is no overload
+	helps      = .55 // of half as many in flight, to be quicker is to take less than this
+	calmFalls  = 5   // in how many seconds calm and slow follow down
+	calmFor    = 1000
+	slowFor    = 100 // and after how many requests
+	calmRises  = 300 // calm follows up
+	slowLasts  = 60  // slow is forgotten
+	slower     = 1.5 // of slow: the goal
+	afterPause = 1.25
+)
+
+// start begins to learn at an instant.
+func (f *learner) start(cfg Config, now int64) {
+	f.given, f.most = cfg.Goal.Seconds(), float64(cfg.Most)
+	f.limit = min(float64(firstLimit()), f.most)
+	f.window = window{begin: now, changed: now}
+}
+
+// learn moves the limit by what was seen in a window.
+func (f *learner) learn(s sums) {
+	f.age += s.length
+	f.throughput, f.latency = s.throughput, s.latency
+	f.setGoal(s)
+	f.state = room
+	if s.refused > 0 {
+		f.state = quickEnough
+	}
+	switch {
+	case s.refused == 0 && f.since > 0 && f.from.inFlight == 0:
+		f.limit *= afterPause // the queue has passed by itself: it need not have been refused
+	case s.refused == 0 && s.peak > f.limit/2 && s.latency < f.goal:
+		f.limit *= 1.1
+	case s.refused > 0 && s.latency <= f.goal:
+		part := .5
+		if f.goal == slower*f.slow {
+			part = 1 // these requests do not wait for each other
+		}
+		if to := min(f.fits(s), 2*f.limit); to > f.limit {
+			f.limit += part * (to - f.limit)
+		}
+	case s.refused > 0:
+		f.fall(s)
+		f.bound()
+		return
+	}
+	f.since, f.from = 0, point{}
+	f.bound()
+}
+
+func (f *learner) bound() { f.limit = min(max(2, f.limit), f.most) }
+
+// fits returns the limit at which requests take the goal. Refusals at parts and shares keep what is
+// in flight below the limit, so it is scaled by how long requests take: throughput times goal alone
+// would never grant room to what was refused below the limit. It is at most twice that, so that no
+// refusals of bursts make it grow forever.
+func (f *learner) fits(s sums) float64 {
+	return min(f.limit*f.goal/s.latency, 2*s.throughput*f.goal)
+}
+
+// fall lowers the limit, or raises it again if less did not help.
+func (f *learner) fall(s sums) {
+	f.since += s.length
+	if f.since < patience {
+		return
+	}
+	f.state = tooSlow
+	inFlight := s.throughput * s.latency
+	switch here := (point{f.limit, inFlight, s.latency}); {
+	case inFlight > f.from.inFlight:
+		f.from = here
+	case inFlight <= f.from.inFlight/2 && s.latency > helps*f.from.latency:
+		f.state = noHelp
+		f.slow, f.limit = s.latency, f.from.limit
+		f.since, f.from = 0, point{}
+		return
+	case inFlight <= f.from.inFlight/2:
+		f.from = here
+	}
+	f.limit += (max(f.fits(s), f.limit/4) - f.limit) / 2
+}
+
+// setGoal learns what is calm and what is slow, and sets the goal.
+func (f *learner) setGoal(s sums) {
+	switch {
+	case f.calm == 0:
+		f.calm = s.latency
+	case s.latency < f.calm:
+		f.calm += (s.latency - f.calm) * min(1, s.length/calmFalls, s.n/calmFor)
+	case s.refused == 0 && s.peak < f.limit/2: // else a queue may have made it slower
+		f.calm += (s.latency - f.calm) * min(1, s.length/min(max(10, f.age), calmRises))
+	}
+	if s.latency < f.slow {
+		f.slow += (s.latency - f.slow) * min(1, s.length/calmFalls, s.n/slowFor)
+	}
+	f.slow *= math.Exp(-s.length / slowLasts)
+	f.goal = f.given
+	if f.given == 0 {
+		f.goal = 1.5*f.calm + min(f.calm/2, .05)
+	}
+	f.goal = max(f.goal, slower*f.slow)
+}
+
+// retryAfter returns when a refused request may try again.
+func (f *learner) retryAfter() time.Duration {
+	share := math.Float64frombits(f.refusedShare.Load())
+	return time.Second + time.Duration(rand.Float64()*share*float64(30*time.Second))
+}

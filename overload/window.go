@@ -1,0 +1,53 @@
+package overload
+
+// window is what has ended since an instant.
+type window struct {
+	begin   int64   // what ends before is not counted
+	changed int64   // the latencies are of what entered from here on
+	refused uint64  // before the window
+	ended   float64 // requests
+	peak    float64 // in flight
+
+	n, sum, squares float64 // of latencies
+}
+
+// sums are those of a window that is over. Durations are seconds.
+type sums struct{ throughput, latency, length, n, refused, peak float64 }
+
+// add counts a request that ends beside others in flight.
+func (w *window) add(now, entered, inFlight int64) {
+	w.ended++
+	w.peak = max(w.peak, float64(inFlight))
+	if entered < w.changed {
+		return
+	}
+	latency := float64(max(1, now-entered)) / 1e9
+	w.n++
+	w.sum += latency
+	w.squares += latency * latency
+}
+
+// over reports whether the window has ended: after .1 s and 20 requests, once their mean is known
+// to 15 %, or after 5 s and 10 requests. The first lasts .25 s, since what is quick ends first; one
+// that lasts longer learns as calm what a small service takes while it is full already.
+func (w *window) over(now int64, first bool) bool {
+	length := w.length(now)
+	switch {
+	case w.n < 10 || length < .1:
+		return false
+	case first:
+		return length >= .25
+	case length >= 5:
+		return true
+	}
+	return w.n >= 20 && w.n*w.squares/(w.sum*w.sum)-1 < w.n/44
+}
+
+func (w *window) length(now int64) float64 { return float64(now-w.begin) / 1e9 }
+
+// sums returns those of the window, which ends now; so many requests were refused until then.
+func (w *window) sums(now int64, refused uint64) sums {
+	length := w.length(now)
+	return sums{throughput: w.ended / length, latency: w.sum / w.n, length: length, n: w.n,
+		refused: float64(refused - w.refused), peak: w.peak}
+}
