@@ -35,7 +35,7 @@ test quick verify adapters nightly race lint: export GOFLAGS := $(shell go env G
 GOTEST := GOGC=400 go test -race -vet=off -shuffle=on -ldflags '-s -w' -exec 'env -u GOGC'
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need needs recovery scaling adapters
+.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need needs recovery scaling overload adapters
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ recovery: need ## measure the table of proofs/hybrid/RESULTS.md; writes recovery
 
 scaling: ## simulate and compute the tables of proofs/fleet/RESULTS.md; writes them there
 	SCALING_TABLES=1 go test -timeout 30m -run TestScalingTables ./proofs/fleet
+
+overload: ## simulate the tables of proofs/overload/RESULTS.md; writes them there
+	OVERLOAD_TABLE=1 go test -timeout 30m -run TestOverloadTable ./proofs/overload
 
 verify: needs ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; the servers, proofs, examples, adapters
 	@.ci/verify $(LATER:=/...) $(SERVERS)
