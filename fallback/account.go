@@ -40,6 +40,7 @@ type account struct {
 
 	debts   debts // what local admitted
 	sharing sharing
+	window  windowCount // what local counts
 
 	calls *calls // of primary that are under way and that local does not count
 	first calls  // the first that calls points to

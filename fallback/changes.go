@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/limits"
 )
@@ -35,6 +36,9 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 		v.a.recount(wrap.Cost(r), 0)
 		own.Cost = share(wrap.Cost(r), n)
 		_ = f.local.Charge(ctx, &own) // if local has no room for the key, it denies its requests too
+		v.a.mu.Lock()
+		defer v.a.mu.Unlock()
+		v.inWindow(&own, own.Cost).admit()
 		return nil
 	}
 	if err := wrap.Supported(f.local.Charge(ctx, &own)); err != nil {
@@ -44,7 +48,8 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	counted, _ := f.local.Peek(ctx, &own) // without it, the debt counts for a Duration
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	v.recordDebt(n, cmp.Or(counted, new(weir.Result)))
+	v.inWindow(&own, wrap.Cost(r)).admit()
+	v.recordDebt(n, &own, cmp.Or(counted, new(weir.Result)))
 	return nil
 }
 
@@ -72,6 +77,9 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	counted, cost := taken.ExpiresAt.After(v.ledger.unrecordedNow().until), wrap.Cost(v.r)
 	v.a.mu.Lock()
 	owed := v.a.debts.Refund(cost, v.cfg.Now())
+	if owed > 0 {
+		v.inWindow(v.r, owed).takeBack(algorithm.Never)
+	}
 	v.a.mu.Unlock()
 	if counted {
 		v.a.recount(0, cost-owed)

@@ -26,29 +26,74 @@ func (s ahead) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return res, err
 }
 
-// The windows of local are those of the clock here. Where primary's differs from it by a part of a
-// window, an outage over the end of local's may add its share again to a window of primary; where
-// the two begin together, nothing.
+func (s ahead) Unwrap() weir.Strategy { return s.Strategy }
+
+// The windows of local are those of the clock here. Wherever primary's begin, an outage over the end
+// of local's adds nothing to a window of primary, and one of several windows nothing to any.
 func TestOutageWhereWindowsBeginApart(t *testing.T) {
-	for by, want := range map[time.Duration]uint64{0: 100, time.Minute: 100, -3 * time.Hour: 100,
-		30 * time.Second: 200, -10 * time.Second: 200, time.Second - 3*time.Hour: 200} {
-		here := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
-		there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
-		s := newServer(func() weir.Strategy { return ahead{there.FixedWindow(), by} })
-		f := newFallback(t, onlyRun{s}, limiterOn(t, here.Now).FixedWindow(),
-			with(fallback.Config{Now: here.Now, Timeout: time.Minute}))
-		// primary's window begins
-		begins := (time.Minute - by%time.Minute) % time.Minute
-		here.Advance(begins)
-		admitted := most(t, f, hundred)
-		require.EqualValues(t, 100, admitted)
-		s.fails(errDown)
-		for range 59 {
-			here.Advance(time.Second)
-			admitted += most(t, f, hundred)
-		}
-		assert.Equal(t, want, admitted, "%v ahead", by)
+	kinds := map[string]strategyOf{
+		"FixedWindow":   fixedWindow,
+		"SlidingWindow": strategies()["SlidingWindow"],
+		"Day":           func(l *weir.Limiter) weir.Strategy { return l.Calendar(weir.Day, time.UTC) },
 	}
+	for name, of := range kinds {
+		for _, part := range []time.Duration{0, 1, 7, 30, 59, -1, -20, -30} { // of 60
+			period := time.Minute
+			if name == "Day" {
+				period = 24 * time.Hour
+			}
+			by := part * period / 60
+			here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+			there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
+			s := newServer(func() weir.Strategy { return ahead{of(there), by} })
+			front := weir.Strategy(onlyRun{s})
+			if name == "Day" {
+				front = s
+			}
+			f := newFallback(t, front, of(limiterOn(t, here.Now)),
+				with(fallback.Config{Now: here.Now, Timeout: time.Minute}))
+			here.Advance((period - by%period) % period) // primary's window begins
+			admitted := most(t, f, hundred)
+			require.EqualValues(t, 100, admitted)
+			s.fails(errDown)
+			for range 59 {
+				here.Advance(period / 60)
+				admitted += most(t, f, hundred)
+			}
+			assert.EqualValues(t, 100, admitted, "%s, %v ahead", name, by)
+			for range 3 {
+				admitted = 0
+				for range 60 {
+					here.Advance(period / 60)
+					admitted += most(t, f, hundred)
+				}
+				assert.LessOrEqual(t, admitted, uint64(100), "%s, %v ahead", name, by)
+				assert.Positive(t, admitted, "%s, %v ahead", name, by)
+			}
+		}
+	}
+}
+
+// A caller that primary has not answered is counted in its windows too, as those of others show
+// them, also of another Duration.
+func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
+	here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC))
+	const by = 20 * time.Second
+	there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
+	s := newServer(func() weir.Strategy { return ahead{there.FixedWindow(), by} })
+	f := newFallback(t, s, limiterOn(t, here.Now).FixedWindow(),
+		with(fallback.Config{Now: here.Now, Timeout: time.Minute}))
+	ask(t, f, weir.Request{Key: "b", Limit: 1, Duration: time.Hour})
+	s.fails(errDown)
+	here.Advance(15 * time.Second) // 5 s into a window of primary
+	admitted := most(t, f, hundred)
+	here.Advance(20 * time.Second) // 5 s into one of local
+	admitted += most(t, f, hundred)
+	assert.EqualValues(t, 100, admitted)
+	res, _ := ask(t, f, hundred)
+	assert.Equal(t, 35*time.Second, res.RetryAfter(here.Now()), "primary's window ends")
+	here.Advance(35 * time.Second)
+	assert.EqualValues(t, 100, most(t, f, hundred), "as local's has begun anew, too")
 }
 
 // onlyRun hides what else a primary can do.

@@ -106,7 +106,7 @@ type Config struct {
 	IsDown func(error) bool
 
 	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about
-	// 390 bytes each, up to 800 in an outage. Default DefaultMaxCallers. What local admits for a
+	// 420 bytes each, up to 800 in an outage. Default DefaultMaxCallers. What local admits for a
 	// caller without a place is not charged to primary (Stats.Dropped). Every call takes a place, also
 	// of Peek; callers who owe nothing make room for others.
 	MaxCallers int

@@ -61,6 +61,7 @@ type common struct {
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
 	lapser         lapser        // primary, or what it wraps, or nil
+	windows        *windows      // of primary, or nil
 	repeats        bool          // primary may repeat a denial
 	blind          atomic.Bool   // a low count of primary proves nothing; see learn
 	id             string        // the Source of backlogs
@@ -147,8 +148,9 @@ type lapser interface {
 // if that instance saw no failure; a failover to a replica adds what the replica lacked, likewise.
 // Leases around primary, of package near, add what is left of a block for each instance and window.
 // For strategies other than fixed windows the same holds for the period that they count, in place
-// of a window. Where the windows of local and primary begin apart, by clocks that differ by a part
-// of one, an outage in which one of local's ends adds ceil(L/N) in a window of primary.
+// of a window; counts of a SlidingWindow or SlidingLog come without their instants, so that each
+// instance may add its share once more. So it may in an outage after primary's clock was set, or
+// before its first answer: windows are primary's, as its answers show them.
 //
 // # Work in flight
 //
@@ -191,11 +193,10 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		local = nil // it would never decide
 	case local == nil:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
-	case !cfg.AllowUnlike:
-		err = checkSides(primary, local, uint64(max(1, cfg.Instances)))
-		if err != nil {
-			return nil, err
-		}
+	}
+	unlike := checkSides(primary, local, uint64(max(1, cfg.Instances)))
+	if unlike != nil && !cfg.AllowUnlike {
+		return nil, unlike
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
 	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg,
@@ -216,6 +217,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	_, f.repeats = weir.As[wrap.Cache](primary)
 	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
 	f.lapser, _ = weir.As[lapser](primary)
+	if local != nil && unlike == nil {
+		f.windows = windowsOf(primary, local, cfg)
+	}
 	f.blind.Store(cfg.OwnLimits)
 	if leases, ok := weir.As[interface{ ShareWith(instances func() int) }](primary); ok {
 		leases.ShareWith(f.Instances)
@@ -290,6 +294,14 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 
 // length returns how long a period of primary is.
 func (v *visit) length() time.Duration { return cmp.Or(v.window, v.r.Duration) }
+
+// inWindow returns own, a share of the request, of a cost, in primary's window that runs. The
+// account is locked.
+func (v *visit) inWindow(own *weir.Request, cost uint64) inWindow {
+	in := v.a.window.request(v.windows, own, v.length(), cost, v.cfg.Now())
+	in.ahead = v.a.ahead.cost()
+	return in
+}
 
 // visit is one use of a Fallback by r's caller.
 type visit struct {

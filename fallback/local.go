@@ -56,9 +56,9 @@ func (v *visit) runLocal(ctx context.Context, op limits.Op) (*weir.Result, Sourc
 		v.arrive(false)
 		res, err := v.countCalls(ctx, op, own)
 		if err == nil && res == nil {
-			res, err = v.doLocal(ctx, op, own, nil)
+			res, err = v.inWindow(own, wrap.Cost(own)).decide(ctx, v.doLocal, op, own)
 			if err == nil && res.Allowed() && op == limits.OpRun {
-				v.recordDebt(n, res)
+				v.recordDebt(n, own, res)
 			}
 		}
 		if err == nil && res.Allowed() { // of which calls under way are no part
@@ -91,12 +91,15 @@ func (v *visit) sharedAmong() uint64 {
 	return v.a.sharing.among(n, now)
 }
 
-// recordDebt records in the account, which is locked, that local admitted the request, of a limit
-// shared out to n instances, in the period that res is of: as a debt, unless primary counts the
+// recordDebt records in the account, which is locked, that local admitted the request, own as a
+// share of it for n instances, in the period that res is of: as a debt, unless primary counts the
 // request.
-func (v *visit) recordDebt(n uint64, res *weir.Result) {
+func (v *visit) recordDebt(n uint64, own *weir.Request, res *weir.Result) {
 	now, a, cost := v.cfg.Now(), v.a, wrap.Cost(v.r)
 	until, _ := v.periodEnd(res, now)
+	if v.windows != nil {
+		until = v.inWindow(own, cost).end()
+	}
 	if a.temporary {
 		v.ledger.drop(cost, n, now, until)
 		return

@@ -79,14 +79,18 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) (
 	end, falls := v.periodEnd(res, now)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	v.caughtUp(b)
+	own, shared := v.toShare(n), plus(share(res.TotalRequests, n), a.ahead.cost())
 	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
 		counted := *res
-		counted.TotalRequests = plus(share(res.TotalRequests, n), a.ahead.cost())
-		_ = v.seeder.Seed(ctx, v.toShare(n), &counted)
+		counted.TotalRequests = shared
+		_ = v.seeder.Seed(ctx, own, &counted)
+	}
+	if !a.replaced.Load() {
+		v.inWindow(own, shared).follow(res, a.debts.Owed(now))
 	}
 	v.arrive(res.Allowed())
-	v.caughtUp(b)
 	possible := res.Allowed() || !res.ExpiresAt.IsZero()
 	fresh := res.Allowed() || b != nil || !v.repeats
 	if possible && fresh && end.After(now) {

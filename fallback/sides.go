@@ -12,6 +12,9 @@ import (
 // checkSides returns an error if primary and local cannot be meant as the two sides of a Fallback
 // of n instances. Of a Strategy that does not tell what it is, by its name, nothing is refused.
 func checkSides(primary, local weir.Strategy, n uint64) error {
+	if local == nil { // it would never decide
+		return nil
+	}
 	p, named := weir.As[weir.Named](primary)
 	l, both := weir.As[weir.Named](local)
 	if !named || !both {
@@ -23,7 +26,7 @@ func checkSides(primary, local weir.Strategy, n uint64) error {
 	if primaryHere && !localHere {
 		return mistake("primary counts in this process and local does not: swap them")
 	}
-	if a, b := p.Algorithm(), l.Algorithm(); algorithm(a) != algorithm(b) {
+	if a, b := p.Algorithm(), l.Algorithm(); canonical(a) != canonical(b) {
 		return mistake("the algorithm of primary is %s and local's %s: make them equal", a, b)
 	}
 	return cmp.Or(checkNumbers(primary, local, n), checkCalendars(primary, local))
@@ -34,8 +37,8 @@ func mistake(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format+", or set AllowUnlike", append([]any{ErrConfig}, args...)...)
 }
 
-// algorithm returns the algorithm of a plain name: a sorted set on Redis is a sliding log.
-func algorithm(name string) string {
+// canonical returns the plain name of an algorithm: a sorted set on Redis is a sliding log.
+func canonical(name string) string {
 	if name == "sorted set" {
 		return "sliding log"
 	}

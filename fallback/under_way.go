@@ -85,7 +85,7 @@ func (v *visit) countCalls(
 	if op == limits.OpPeek {
 		all.Cost = plus(cost, wrap.Cost(own))
 	}
-	res, err = local(ctx, op, &all, nil)
+	res, err = v.inWindow(&all, all.Cost).decide(ctx, local, op, &all)
 	switch {
 	case err != nil:
 	case !res.Allowed():
@@ -96,8 +96,9 @@ func (v *visit) countCalls(
 	case op == limits.OpPeek:
 		res.TotalRequests -= min(res.TotalRequests, cost)
 	default:
-		taken := *res
+		taken, began := *res, v.a.window.Still2
 		c.giveBack = func(cost uint64) {
+			v.inWindow(&all, cost).takeBack(began)
 			part := all
 			part.Cost = cost
 			// what it does not take back it counts until its period ends

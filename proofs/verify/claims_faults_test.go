@@ -91,7 +91,7 @@ var claimFaults = []struct {
 	{"fallback", "TestOneInstanceAdmitsTheLimit",
 		[]edit{{"fallback/reconcile.go", "plus(share(res.TotalRequests, n), a.ahead.cost())", "share(res.TotalRequests, n)"}}},
 	{"fallback", "TestAnAnswerWhileLocalTakesBack", []edit{
-		{"fallback/reconcile.go", "\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tseeds :=", "\tseeds :="},
+		{"fallback/reconcile.go", "\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tv.caughtUp", "\tv.caughtUp"},
 		{"fallback/reconcile.go", "\tv.arrive(res.Allowed())\n",
 			"\ta.mu.Lock()\n\tdefer a.mu.Unlock()\n\tv.arrive(res.Allowed())\n"}}},
 	{"fallback", "TestCallsUnderWayOfCallersThatLeft",
@@ -102,6 +102,8 @@ var claimFaults = []struct {
 		[]edit{{"fallback/fallback.go", "if v.b.Closed() && v.backlog() == nil {", "if v.b.Closed() {"}}},
 	{"fallback", "TestAnswersWhileDebtsAreOwedKeepTheShare",
 		[]edit{{"fallback/reconcile.go", "if seeds && a.debts.Owed(now) == 0 {", "if seeds {"}}},
+	{"fallback", "TestOutageWhereWindowsBeginApart",
+		[]edit{{"fallback/windows.go", "lag := w.nearest(scale, at)", "lag := int64(0)"}}},
 	{"fallback", "TestReturnsOfLateDenialsAreRefunds",
 		[]edit{{"fallback/changes.go", "\tif source != FromPrimary {\n\t\tto.doPrimary = f.doPrimary\n\t}\n", ""}}},
 	{"redislimit", "TestReconcileByTheEarlierInstant",
