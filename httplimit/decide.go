@@ -131,6 +131,8 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 			if c.keys != nil {
 				c.keys.Lives(2 * s.Duration)
 			}
+		} else if c.mayRepeat {
+			s.ask.Exempt = false
 		}
 		s.ask.Request.Cost = cost
 		if s.shown.inFlight {
@@ -163,6 +165,9 @@ func (c *call) fill(r *http.Request) (applies, ok bool) {
 	}
 	if several && !c.addKeys(r) {
 		return false, false
+	}
+	if c.mayRepeat {
+		c.limits.CountOnce()
 	}
 	if c.verdict != nil {
 		c.verdict.Cost = cost

@@ -104,6 +104,7 @@ type middleware struct {
 	describes      bool             // OnDecision or a field asks which policy binds, if all admit
 	realTime       bool             // Now is time.Now
 	policyLine     string           // the RateLimit-Policy field; empty if a policy varies
+	mayRepeat      bool             // two policies may take from one count, by LimitFunc
 	calls          sync.Pool
 	keyless        bool                // a request without a key is no mistake: there is a Decider
 	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
@@ -232,6 +233,7 @@ func (m *middleware) precompute() {
 			longest = max(longest, len(penaltyPolicy)+len("1024:")+prefix)
 		}
 		static = static && !p.varies
+		m.mayRepeat = m.mayRepeat || p.plans != nil && len(m.policies) > 1
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {

@@ -189,6 +189,51 @@ func TestPlansOfOneNameCountTogether(t *testing.T) {
 	assert.Zero(t, counted(t, free, "ann"), "the limit without the name")
 }
 
+// A request takes once from a count to which two policies come, and is held to the lower limit of
+// it.
+func TestPoliciesOnOneCountTakeOnce(t *testing.T) {
+	clock := at(noon)
+	l := newLimiter(t, clock)
+	m := l.SlidingWindow().Limit(4, time.Minute)
+	named := func(n uint64) *weir.Limit { return l.FixedWindow().Limit(n, time.Minute).Named("plan") }
+	fake := admitting(1, time.Second)
+	elsewhere := fake.Limit(4, time.Minute)
+	plan := func(m *weir.Limit) httplimit.Policy {
+		return httplimit.Policy{LimitFunc: func(*http.Request) *weir.Limit { return m }}
+	}
+	other := plan(m)
+	other.Extractor = httplimit.Headers("X-User")
+	for name, row := range map[string]struct {
+		policies []httplimit.Policy
+		passes   int
+	}{
+		"one limit":      {[]httplimit.Policy{plan(m), plan(m)}, 4},
+		"equal limits":   {[]httplimit.Policy{plan(m), plan(l.SlidingWindow().Limit(4, time.Minute))}, 4},
+		"and a policy":   {[]httplimit.Policy{{Strategy: m}, plan(m), plan(named(9))}, 4},
+		"a lower limit":  {[]httplimit.Policy{plan(named(5)), plan(named(3)), plan(m)}, 3},
+		"a higher limit": {[]httplimit.Policy{plan(named(3)), plan(m), plan(named(5))}, 3},
+		"another key":    {[]httplimit.Policy{plan(m), other}, 4},
+		"a key of Keys": {[]httplimit.Policy{plan(m), {Strategy: m, Name: "keys",
+			Keys: func(*http.Request) ([]string, error) { return []string{"b", "c"}, nil }}}, 4},
+		"elsewhere": {[]httplimit.Policy{plan(elsewhere), plan(elsewhere)}, 10},
+	} {
+		h := httplimit.New(nil, httplimit.Config{
+			Extractor: httplimit.Headers("X-Key"), Policies: row.policies, Now: clock,
+		})(&hello{})
+		passed := 0
+		for range 10 { // by a key of its own in each row
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, from("203.0.113.7:1", "X-Key: "+name, "X-User: ann"))
+			if w.Code == 200 {
+				passed++
+			}
+		}
+		assert.Equal(t, row.passes, passed, name)
+	}
+	assert.EqualValues(t, 4, counted(t, m, "ann"), "another key is another count")
+	assert.Len(t, fake.Calls(), 10)
+}
+
 // Limits that a LimitFunc makes for each request are decided like others.
 func TestPlansMadeForEachRequest(t *testing.T) {
 	l := newLimiter(t, at(noon))

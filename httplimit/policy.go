@@ -47,8 +47,9 @@ type Policy struct {
 	//	free, paid := s.Limit(100, time.Hour), s.Limit(5000, time.Hour)
 	//
 	// With a Name, here or of the limits, a caller whose plan changes keeps its count; else each limit
-	// counts for itself. A request for which it returns a limit on work in flight, where that is not
-	// Concurrency, or another one where it is, is not decided.
+	// counts for itself. Of two policies whose limits are on one count, one decides. A request for
+	// which it returns a limit on work in flight, where that is not Concurrency, or another one where
+	// it is, is not decided.
 	LimitFunc func(*http.Request) *weir.Limit
 
 	// Applies reports whether the policy applies to a request. If not, no bucket is taken, and no

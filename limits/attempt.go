@@ -44,7 +44,7 @@ type Attempt struct {
 	Err error
 
 	abilities
-	of        *limit // of a Limit that is asked; else nil
+	of        *limit // of a Limit that is asked, or of NewAttempt; else nil
 	phase     phase
 	seen      forlimits.Sight // by the look before a run
 	left      time.Duration   // see Left
@@ -74,8 +74,8 @@ func NewAttempt(s weir.Strategy) (l Attempt) {
 	if m, ok := s.(*weir.Limit); ok {
 		s = m.Unwrap()
 	}
-	b := abilitiesOf(s)
-	l.bind(&b)
+	l.of = &limit{abilities: abilitiesOf(s), counts: inside.CountsOf(s)}
+	l.bind(&l.of.abilities)
 	return l
 }
 

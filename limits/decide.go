@@ -140,10 +140,10 @@ func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
 	l.bind(&b)
 }
 
-// limit is what is known of a Limit.
+// limit is what is known of a Limit or, by NewAttempt, of a Strategy.
 type limit struct {
 	abilities
-	limit  *weir.Limit
+	limit  *weir.Limit // nil: a Strategy
 	counts forlimits.Counts
 	keyed  weir.Strategy // counts for it by the Strategy of another package; else nil
 }
