@@ -20,6 +20,7 @@ func init() {
 
 		SaysLeft: saysLeft,
 		LeftOf:   leftOf,
+		FullOf:   fullOf,
 
 		InFlight:     func(s Strategy) bool { return heldBy(s) != nil },
 		Unreleasable: unreleasable,
@@ -72,8 +73,15 @@ func (m *Limit) takeAll(d *decider, key string, cost uint64, out *Outcome) (ok b
 			binding = i
 		}
 	}
-	t := &all[binding]
-	d.all[binding].setOutcome(out, t.d.l, t.d.most, t.v, now)
+	t, full := &all[binding], noInstant
+	for i := range all {
+		if t.v.Allowed {
+			full = max(full, all[i].v.At)
+		} else {
+			full = max(full, all[i].full(key, now))
+		}
+	}
+	d.all[binding].setOutcome(out, t.d.l, t.d.most, t.v, now, full)
 	for i := 0; !t.v.Allowed && i < len(all); i++ { // of an admission the least left binds
 		out.Left = min(out.Left, all[i].leftDenied())
 	}
@@ -111,18 +119,9 @@ func takeEach(all []taking, key string, cost uint64, now int64) (at int64, ok bo
 }
 
 // look sets the verdict at now. It reports false where another call is to decide.
-func (t *taking) look(now int64) bool {
-	c := t.slot.Content(t.state)
-	if t.slot.State().Epoch() != t.state.Epoch() {
-		return false // its words may be of two epochs
-	}
-	if t.w != nil {
-		t.v = t.p.Verdict(c.N, t.w.End)
-		return t.w.Holds(now) && (t.v.Allowed || !t.d.l.clock.IsCoarse())
-	}
-	var next slots.Content
-	t.v, next = t.d.slots.algorithm.Decide(c, t.p, now)
-	return t.v.Allowed || !t.d.l.clock.IsCoarse() && next == c
+func (t *taking) look(now int64) (ok bool) {
+	t.v, _, ok = t.d.look(t.slot, t.state, t.w, t.p, now)
+	return ok
 }
 
 // run decides where hit does not, as where a period begins. It reports false if that fails.
@@ -156,6 +155,14 @@ func (t *taking) leftDenied() uint64 {
 		total -= uint64(t.p.Cost)
 	}
 	return t.d.most - min(t.d.most, total)
+}
+
+// full returns when nothing counts after another limit has denied it, or this one.
+func (t *taking) full(key string, now int64) int64 {
+	if full, ok := t.d.fullAfterDenial(t.p, t.v); ok && !t.v.Allowed {
+		return full
+	}
+	return t.d.fullAfter(key, t.slot, t.state, t.p, now)
 }
 
 // giveBackAll gives back what was taken.

@@ -43,6 +43,7 @@ type decider struct {
 	key     slots.Period       // where it is not that of a window
 	most    uint64             // what Outcome.Left is of
 	leaky   *LeakyBucket       // else nil
+	states  outcomes           // of a strategy on states that decides at once; else nil
 	said    forlimits.SaysLeft // of another package
 	queue   any                // identifies the strategy to those who wait
 
@@ -97,6 +98,8 @@ func (m *Limit) newDecider() *decider {
 		d.tiers, d.tiered = s, m.ofTiers(s.tiers, d)
 	case *LeakyBucket:
 		d.leaky, d.atOnce = s, s.withoutLine()
+	case outcomes:
+		d.states = s
 	}
 	return d
 }
@@ -230,12 +233,63 @@ func (d *decider) hit(
 	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.End}, now, true
 }
 
+// look returns the verdict on a hit at now of the bucket in a slot that find has returned, and what
+// the slot holds. It reports false if another call is to decide.
+func (d *decider) look(
+	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64,
+) (v verdict, c slots.Content, ok bool) {
+	c = slot.Content(state)
+	if slot.State().Epoch() != state.Epoch() {
+		return v, c, false // its words may be of two epochs
+	}
+	if w != nil {
+		v = p.Verdict(c.N, w.End)
+		return v, c, w.Holds(now) && (v.Allowed || !d.l.clock.IsCoarse())
+	}
+	v, next := d.slots.algorithm.Decide(c, p, now)
+	return v, c, v.Allowed || !d.l.clock.IsCoarse() && next == c
+}
+
+// fullAfterDenial returns when nothing counts, if nothing more is admitted, as far as the denial of
+// p says that: there is room for p then, and the rest follows, Each apart.
+func (d *decider) fullAfterDenial(p params, v verdict) (full int64, ok bool) {
+	return v.At + (p.Limit-p.Cost)*p.Each, v.At != noInstant && d.slots.kind != slidingKind
+}
+
+// fullAfter returns when nothing counts for key, if nothing more is admitted, in a slot that find
+// has returned with this state.
+func (d *decider) fullAfter(
+	key string, slot *slots.Slot, state slots.Word, p params, now int64,
+) int64 {
+	epoch := state.Epoch()
+	state = slot.State()
+	if c := slot.Content(state); state.Epoch() == epoch && slot.State().Epoch() == epoch {
+		return d.slots.algorithm.Full(c, p, now)
+	}
+	at, _ := d.slots.full(&Request{Key: key})
+	return at
+}
+
 // run decides on any request of a strategy on slots.
 func (d *decider) run(r *Request, res *Result) (left time.Duration, err error) {
 	if d.windows != nil {
 		return (*localWindows)(d.windows).Run(r, res, forlimits.NoSight)
 	}
 	return (*localSlots)(d.slots).Run(r, res, forlimits.NoSight)
+}
+
+// runLocal decides on r by a strategy that decides at once, for no Outcome. It does not keep r.
+func (d *decider) runLocal(r *Request, res *Result) (err error) {
+	if d.slots != nil {
+		_, err = d.run(r, res)
+		return err
+	}
+	c := calls.Get().(*call)
+	defer c.put()
+	c.request = *r
+	_, err = d.local.Run(&c.request, &c.result, forlimits.NoSight)
+	*res = c.result
+	return err
 }
 
 // withoutLines returns the strategy of several without the lines of leaky buckets, or nil if there
@@ -258,6 +312,7 @@ func (d *decider) withoutLines() Strategy {
 type call struct {
 	request Request
 	result  Result
+	more    rest // of a strategy on states
 }
 
 var calls = sync.Pool{New: func() any { return new(call) }}
@@ -280,7 +335,7 @@ func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (
 			return Outcome{}, err
 		}
 		out := d.all[by].outcome(&all.Result, all.Wait)
-		out.Left = all.Left
+		out.Left, out.FullAt = all.Left, all.FullAt
 		return out, nil
 	}
 	c := calls.Get().(*call)
@@ -297,6 +352,11 @@ func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (
 		c.result.TotalRequests -= min(1, c.result.TotalRequests)
 	}
 	out := m.outcome(&c.result, left)
+	if d.states != nil {
+		out.FullAt = d.states.Limiter().time(c.more.full)
+	} else {
+		out.FullAt = fullOf(d.strategy, &c.request, &c.result, !look)
+	}
 	if d.local == nil && !d.said.Of(out.Allowed()) {
 		out.Left = leftOf(ctx, d.strategy, r, &c.result, d.most)
 	}
@@ -308,9 +368,12 @@ func (c *call) decideLeaky(
 	ctx context.Context, m *Limit, d *decider, look bool,
 ) (out Outcome, err error) {
 	var at leaving
-	var res *Result
+	res := &c.result
 	if look {
-		if res, err = d.leaky.Peek(ctx, &c.request); err == nil && res.Allowed() {
+		var more rest
+		_, err = d.leaky.decideFor(&c.request, true, res, &more)
+		at.full = more.full
+		if err == nil && res.Allowed() {
 			res.TotalRequests, at.room = res.TotalRequests-1, true
 		}
 	} else {
@@ -325,6 +388,7 @@ func (c *call) decideLeaky(
 	} else {
 		out.Left = d.most
 	}
+	out.FullAt = d.leaky.l.time(at.full)
 	return out, nil
 }
 
@@ -332,6 +396,8 @@ func (c *call) decideLeaky(
 // known.
 func (c *call) decide(ctx context.Context, d *decider, look bool) (left time.Duration, err error) {
 	switch {
+	case d.states != nil:
+		return d.states.decideFor(&c.request, look, &c.result, &c.more)
 	case d.local != nil && look:
 		return d.local.Look(&c.request, &c.result, forlimits.NoSight)
 	case d.local != nil:
@@ -373,35 +439,32 @@ func (m *Limit) outcome(res *Result, left time.Duration) Outcome {
 // decideTiers is decide of Tiers.
 func decideTiers(d *decider, look bool, r *Request) (out Outcome, err error) {
 	var v verdict
-	var now, left int64
+	var more rest
+	var at states.Locked[*algorithm.Slices]
 	if look {
-		if v, now, err = d.tiers.see(r, present); v.Allowed {
+		v, at.Now, err = d.tiers.see(r, present, &more)
+		if v.Allowed {
 			v.Total--
 		}
 	} else {
-		var at states.Locked[*algorithm.Slices]
-		if r.Cost > 1 { // else a denial leaves nothing
-			v, at, err = d.tiers.decideWith(r, present, &left)
-		} else {
-			v, at, err = d.tiers.decide(r, present)
-		}
-		now = at.Now
+		v, at, err = d.tiers.decideWith(r, present, &more)
 	}
 	if err != nil {
 		return out, err
 	}
 	tier := d.tiered[v.Tier]
-	tier.setOutcome(&out, d.tiers.l, tier.n, v, now)
+	tier.setOutcome(&out, d.tiers.l, tier.n, v, at.Now, more.full)
 	out.Limit = tier.n
 	if !v.Allowed {
-		out.Left = uint64(left)
+		out.Left = uint64(more.left)
 	}
 	return out, nil
 }
 
-// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most. To return it
-// by value would copy words that are being stored, for which each load waits.
-func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now int64) {
+// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most, of which all
+// is left again at full. To return it by value would copy words that are being stored, for which
+// each load waits.
+func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now, full int64) {
 	out.By = m
 	out.TotalRequests = uint64(v.Total)
 	out.Left = most - min(most, out.TotalRequests)
@@ -410,11 +473,19 @@ func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now
 		out.State = Allow
 	case v.At == noInstant:
 		out.Wait = math.MaxInt64
-		return
 	default:
 		out.Wait = time.Duration(v.At - now)
 	}
-	out.ExpiresAt = l.clock.Time(v.At)
+	if v.At != noInstant {
+		out.ExpiresAt = l.clock.Time(v.At)
+	}
+	switch full {
+	case v.At:
+		out.FullAt = out.ExpiresAt
+	case noInstant:
+	default:
+		out.FullAt = l.clock.Time(full)
+	}
 }
 
 // outcomeOf returns the Outcome of a Result that holds for wait.

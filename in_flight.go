@@ -145,6 +145,10 @@ func (a leases) Decide(f *flight, p params, now int64) verdict {
 	return a.InFlight.Decide(&f.Log, f.held(), p, now)
 }
 
+func (a leases) Full(f *flight, p params, now int64) int64 {
+	return a.InFlight.Full(&f.Log, f.held(), p, now)
+}
+
 func (a leases) Admit(f *flight, p params, now int64, _ string) { f.Add(now, p.Cost, "") }
 
 func (a leases) Refund(f *flight, p params, now int64, t algorithm.Taken, _ string) {

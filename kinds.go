@@ -43,6 +43,10 @@ type slotAlgorithm interface {
 	// room that was taken for it is used.
 	Decide(c slots.Content, p params, now int64) (verdict, slots.Content)
 
+	// Full returns when nothing counts, at the numbers of p, if nothing more is admitted: now, or
+	// later.
+	Full(c slots.Content, p params, now int64) int64
+
 	// Admit counts p.Cost at now, whether it fits or not.
 	Admit(c slots.Content, p params, now int64) slots.Content
 

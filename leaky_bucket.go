@@ -113,6 +113,10 @@ func (a *queues) Decide(q *queue, p params, now int64) verdict {
 	return b.Decide(p, now, q.line.Len() < a.length, a.freeAt(q, b, now))
 }
 
+func (a *queues) Full(q *queue, p params, now int64) int64 {
+	return q.Spaced(p.Each, now).Empty(now)
+}
+
 // freeAt returns when there is room in the line of q, whose bucket is b, or, where none may wait,
 // when it is empty.
 func (a *queues) freeAt(q *queue, b algorithm.LeakyBucket, now int64) int64 {
@@ -162,7 +166,8 @@ func (b *LeakyBucket) Admit(ctx context.Context, r *Request) (*Result, Return, e
 // leaving is where a LeakyBucket has decided.
 type leaving struct {
 	states.Locked[*queue]
-	room bool // the next one would have been admitted
+	room bool  // the next one would have been admitted
+	full int64 // see Outcome.FullAt
 }
 
 // run is Run, and returns where it decided.
@@ -189,23 +194,26 @@ func (b *LeakyBucket) run(
 			b.l.clock.Advance() // the next decision is exact
 			exact = true
 		case !v.Allowed:
-			at = leaving{h, b.room(h.State, h.Now)}
+			at = b.leaving(h, p)
 			h.Unlock(states.Denied)
 			return b.l.result(v), at, nil
 		case h.State.Free(h.Now):
 			b.algorithm.Admit(h.State, p, h.Now, "")
-			at = leaving{h, b.room(h.State, h.Now)}
+			at = b.leaving(h, p)
 			h.Unlock(states.Admitted)
 			return b.l.result(v), at, nil
 		case h.Reserve(""):
-			at.Locked = h
-			res, at.room, err = b.wait(ctx, h, b.join(h, p))
-			return res, at, err
+			return b.wait(ctx, h, b.join(h, p))
 		case !h.MakeRoom():
 			err = b.l.fail(ErrFull)
 		}
 	}
 	return nil, at, err
+}
+
+// leaving returns where b has decided on p, in a queue that is locked.
+func (b *LeakyBucket) leaving(h states.Locked[*queue], p params) leaving {
+	return leaving{h, b.room(h.State, h.Now), b.algorithm.Full(h.State, p, h.Now)}
 }
 
 // room reports whether q admits a request at now, of any cost up to the limit.
@@ -229,7 +237,7 @@ func (b *LeakyBucket) join(h states.Locked[*queue], p params) *list.Element {
 // wait returns when the turn of a waiter has come, or gives its place up.
 func (b *LeakyBucket) wait(
 	ctx context.Context, h states.Locked[*queue], element *list.Element,
-) (res *Result, room bool, err error) {
+) (res *Result, at leaving, err error) {
 	q, w := h.State, element.Value.(*waiter)
 	defer func() {
 		if res == nil { // an error, or a panic of Config.Now
@@ -243,16 +251,16 @@ func (b *LeakyBucket) wait(
 		case <-w.turn:
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, false, ctx.Err()
+			return nil, at, ctx.Err()
 		case <-b.l.janitor.stop:
-			return nil, false, b.l.fail(ErrClosed)
+			return nil, at, b.l.fail(ErrClosed)
 		}
 		now := b.l.clock.Read()
 		h.Relock(noInstant)
 		left := arith.Sub(q.Next, max(now, h.Now))
 		if left <= 0 {
-			res, room = b.leave(h, element, max(q.Next, w.since, arith.Sub(now, int64(turns.MaxLate))))
-			return res, room, nil
+			res, at = b.leave(h, element, max(q.Next, w.since, arith.Sub(now, int64(turns.MaxLate))))
+			return res, at, nil
 		}
 		h.LetGo()
 		if b.l.clock.ByHand() {
@@ -264,19 +272,18 @@ func (b *LeakyBucket) wait(
 }
 
 // leave has the first waiter leave as of the instant at which it was due, and unlocks the line. So
-// the next one is due an interval after that, however late this one was woken. It also reports
-// whether there is room then.
+// the next one is due an interval after that, however late this one was woken.
 func (b *LeakyBucket) leave(
 	h states.Locked[*queue], first *list.Element, due int64,
-) (res *Result, room bool) {
+) (res *Result, at leaving) {
 	q, w := h.State, first.Value.(*waiter)
 	q.remove(first)
 	q.move(q.Leave(due, w.cost))
 	res = b.l.result(verdict{Allowed: true, Total: q.Level(due), At: q.Next})
-	h.Now = max(h.Now, due)
-	room = b.room(q, h.Now)
+	at = b.leaving(h, params{Each: q.Each})
+	at.Now = max(h.Now, due)
 	h.Unlock(states.Admitted)
-	return res, room
+	return res, at
 }
 
 // quit takes a waiter out of the line. It may have been the first.

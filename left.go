@@ -1,8 +1,11 @@
 package weir
 
 import (
+	"cmp"
 	"context"
+	"time"
 
+	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
@@ -44,4 +47,68 @@ func peekOne(ctx context.Context, s Strategy, r *Request) (res Result) {
 		}
 	}
 	return res
+}
+
+// fullOf returns when nothing counts for r, after s has decided on it with res: see
+// [Outcome.FullAt]. Unless r was taken, TotalRequests is without its cost. It is the zero time if
+// that is not known.
+func fullOf(s Strategy, r *Request, res *Result, taken bool) time.Time {
+	taken = taken && res.Allowed()
+	_, isTiered := As[tiered](s)
+	if own, ok := asOwn(s); ok {
+		if taken && !isTiered {
+			return res.ExpiresAt
+		}
+		l, _ := own.of()
+		if of, ok := s.(fuller); ok {
+			if at, err := of.full(r); err == nil {
+				return l.time(at)
+			}
+		}
+		return time.Time{}
+	}
+	_, isSeveral := As[several](s)
+	switch {
+	case isSeveral:
+		return time.Time{}
+	case !taken && res.TotalRequests == 0:
+		return nowOf(s)
+	case isTiered:
+		return time.Time{}
+	case taken:
+		return res.ExpiresAt
+	}
+	return fullByLapse(s, r, res)
+}
+
+// fullByLapse is fullOf of a strategy of another package that has not taken r: by when what it
+// admits lapses.
+func fullByLapse(s Strategy, r *Request, res *Result) (at time.Time) {
+	of, ok := As[lapser](s)
+	if !ok || res.ExpiresAt.IsZero() {
+		return at
+	}
+	q := *r
+	inner(s, &q)
+	until, each, ok := of.Lapse(&q, res.ExpiresAt)
+	most, cost := q.Limit, max(1, q.Cost)
+	if sized, ok := As[sized](s); ok {
+		most = cmp.Or(sized.Burst(), most)
+	}
+	switch {
+	case !ok || !until.Equal(res.ExpiresAt): // a part of it lapses sooner
+		return at
+	case res.Allowed():
+		return until.Add(-time.Duration(arith.Mul(cost, int64(each))))
+	}
+	return until.Add(time.Duration(arith.Mul(most-min(most, cost), int64(each))))
+}
+
+// nowOf returns the present by the clock of s, or else the real one.
+func nowOf(s Strategy) time.Time {
+	if own, ok := As[inLimiter](s); ok && own.Limiter() != nil {
+		c := &own.Limiter().clock
+		return c.Time(c.Read())
+	}
+	return time.Now()
 }

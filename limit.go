@@ -56,6 +56,13 @@ type Outcome struct {
 	// LeakyBucket admits all of its limit, to wait its turn, or nothing.
 	Left uint64
 
+	// FullAt is the instant from which all of it is left again, since nothing that was admitted counts
+	// any more, if nothing else is admitted until then: that of the decision, if so it is already. Of
+	// Tiers and limits.All that holds of all limits. It is the zero time of work in flight that is
+	// held, since nobody knows; and where another package counts of what its Result does not say: a
+	// denial or Peek by a limit that slides, a log, a counter or tiers, and an admission by tiers.
+	FullAt time.Time
+
 	// Wait is how long after the decision the same request would pass, if nothing else is admitted
 	// until then: 0 if it was admitted, and the largest Duration if it can never pass or, of work in
 	// flight, nobody knows when.
@@ -256,6 +263,11 @@ func (m *Limit) allow(key string) bool {
 		res, err := d.atOnce.Run(context.Background(), &Request{Key: key})
 		return err == nil && res.Allowed() || m.opens(err)
 	}
+	if d.local != nil && !d.inFlight {
+		res, r := Result{}, Request{Key: key}
+		err := d.runLocal(&r, &res)
+		return err == nil && res.Allowed() || m.opens(err)
+	}
 	var out Outcome
 	err := m.take(context.Background(), key, 1, &out)
 	return out.Allowed() || m.opens(err)
@@ -271,8 +283,16 @@ func (m *Limit) opens(err error) bool {
 func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
-			if v, now, ok := d.hit(slot, state, w, d.costing(cost), d.l.clock.Read()); ok {
-				m.setOutcome(&out, d.l, d.most, v, now)
+			p := d.costing(cost)
+			if v, now, ok := d.hit(slot, state, w, p, d.l.clock.Read()); ok {
+				full := v.At
+				if !v.Allowed {
+					full, ok = d.fullAfterDenial(p, v)
+					if !ok {
+						full = d.fullAfter(key, slot, state, p, now)
+					}
+				}
+				m.setOutcome(&out, d.l, d.most, v, now, full)
 				return out, nil
 			}
 		}
@@ -283,7 +303,19 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 
 // Peek returns the Outcome before a hit, and counts nothing: TotalRequests and Left are without it,
 // State, Wait and ExpiresAt are those that Take of it would return.
-func (m *Limit) Peek(ctx context.Context, key string) (Outcome, error) {
+func (m *Limit) Peek(ctx context.Context, key string) (out Outcome, err error) {
+	if d := m.made.Load(); d != nil {
+		if slot, state, w := d.find(key); slot != nil {
+			now := d.l.clock.Read()
+			if v, c, ok := d.look(slot, state, w, d.params, now); ok {
+				if v.Allowed {
+					v.Total--
+				}
+				m.setOutcome(&out, d.l, d.most, v, now, d.slots.algorithm.Full(c, d.params, now))
+				return out, nil
+			}
+		}
+	}
 	return m.decide(ctx, m.decider(), true, &Request{Key: key})
 }
 
@@ -320,12 +352,19 @@ func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 		q := *r // so that r stays on the stack
 		return d.strategy.Run(ctx, &q)
 	}
+	res := new(Result)
+	if d.local != nil && !d.inFlight {
+		if err := d.runLocal(r, res); err != nil {
+			return nil, err
+		}
+		return res, nil
+	}
 	out, err := m.decide(ctx, d, false, r)
 	if err != nil {
 		return nil, err
 	}
-	res := out.Result
-	return &res, nil
+	*res = out.Result
+	return res, nil
 }
 
 // take is Take of any key, by any strategy. It sets out.
@@ -337,6 +376,10 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 		left, err := d.run(&r, &res)
 		if err == nil {
 			*out = m.outcomeOf(res, res.Remaining(d.most), left)
+			out.FullAt = res.ExpiresAt
+			if !res.Allowed() {
+				out.FullAt = d.slots.fullTime(&r)
+			}
 		}
 		return err
 	case !d.inFlight && m.takeAll(d, key, cost, out):

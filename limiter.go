@@ -241,3 +241,11 @@ func storeMax(a *atomic.Int64, to int64) int64 {
 		}
 	}
 }
+
+// time returns an instant as a time: the zero one for noInstant.
+func (l *Limiter) time(at int64) (t time.Time) {
+	if at != noInstant {
+		t = l.clock.Time(at)
+	}
+	return t
+}

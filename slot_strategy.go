@@ -333,6 +333,29 @@ func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Durati
 	return s.l.setResult(res, v, seen.Now), nil
 }
 
+// full implements fuller.
+func (s *slotStrategy) full(r *Request) (at int64, err error) {
+	p, err := s.parse(r)
+	if err != nil {
+		return noInstant, err
+	}
+	var seen sight
+	if s.kind == fixedKind {
+		now := s.l.clock.Read()
+		c := s.see(r.Key, &s.l.windows.Running(now, p.Scale).Fixed, &seen)
+		return s.algorithm.Full(c, p, now), nil
+	}
+	key := s.period(p.Scale)
+	c := s.see(r.Key, &key, &seen)
+	return s.algorithm.Full(c, p, s.l.clock.Read()), nil
+}
+
+// fullTime returns full as a time.
+func (s *slotStrategy) fullTime(r *Request) time.Time {
+	at, _ := s.full(r)
+	return s.l.time(at)
+}
+
 // see finds a caller, and returns what its bucket holds. It takes no lock.
 func (s *slotStrategy) see(id string, key *slots.Period, at *sight) slots.Content {
 	for {

@@ -18,6 +18,10 @@ type stateAlgorithm[S states.State] interface {
 	// Decide returns the verdict on p at now. It changes nothing, and Peek calls it without Advance.
 	Decide(s S, p params, now int64) verdict
 
+	// Full returns when nothing counts, at the numbers of p, if nothing more is admitted: now, later,
+	// or Never if nobody knows. Peek calls it without Advance.
+	Full(s S, p params, now int64) int64
+
 	// Admit counts p.Cost at now, whether it fits or not.
 	Admit(s S, p params, now int64, meta string)
 
@@ -119,10 +123,26 @@ func (s *stateStrategy[S]) decide(
 	return s.decideWith(r, asOf, nil)
 }
 
-// decideWith is decide, which sets left to how much cost is left after a denial where a verdict
-// does not say that; a nil left stands for one that nobody reads.
+// rest is what an [Outcome] says besides a verdict.
+type rest struct {
+	left int64 // how much cost is left after a denial by a lefter
+	full int64 // when all is left again; noInstant if nobody knows
+}
+
+// rest sets what is left of a state on which p was decided; nil stands for one that nobody reads.
+func (s *stateStrategy[S]) rest(of *rest, h *states.Locked[S], p params, denied bool) {
+	if of == nil {
+		return
+	}
+	of.full = s.algorithm.Full(h.State, p, h.Now)
+	if a, ok := s.algorithm.(lefter[S]); ok && denied && p.Cost > 1 { // else nothing is left
+		of.left = a.Left(h.State, h.Now)
+	}
+}
+
+// decideWith is decide, which sets what an Outcome says besides, unless that is nil.
 func (s *stateStrategy[S]) decideWith(
-	r *Request, asOf int64, left *int64,
+	r *Request, asOf int64, more *rest,
 ) (v verdict, at states.Locked[S], err error) {
 	p, err := s.parse(r)
 	if err != nil {
@@ -143,13 +163,12 @@ func (s *stateStrategy[S]) decideWith(
 			s.l.clock.Advance() // the next decision is exact
 			exact = true
 		case !v.Allowed:
-			if left != nil {
-				*left = s.algorithm.(lefter[S]).Left(h.State, h.Now)
-			}
+			s.rest(more, &h, p, true)
 			h.Unlock(states.Denied)
 			return v, h, nil
 		case h.Reserve(r.Meta):
 			s.algorithm.Admit(h.State, p, h.Now, r.Meta)
+			s.rest(more, &h, p, false)
 			h.Unlock(states.Admitted)
 			return v, h, nil
 		case !h.MakeRoom():
@@ -160,7 +179,7 @@ func (s *stateStrategy[S]) decideWith(
 
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(ctx context.Context, r *Request) (*Result, error) {
-	v, now, err := s.see(r, s.l.asOf(ctx))
+	v, now, err := s.see(r, s.l.asOf(ctx), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -172,23 +191,63 @@ func (s *stateStrategy[S]) Peek(ctx context.Context, r *Request) (*Result, error
 // Look implements [forlimits.Local].
 func (of *localStates[S]) Look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
 	s := (*stateStrategy[S])(of)
-	v, now, err := s.see(r, present)
+	v, now, err := s.see(r, present, nil)
 	if err != nil {
 		return 0, err
 	}
 	return s.setResult(res, v, now), nil
 }
 
-// see returns the verdict on r as of an instant, and when it was decided. It counts nothing.
-func (s *stateStrategy[S]) see(r *Request, asOf int64) (v verdict, now int64, err error) {
+// see returns the verdict on r as of an instant, and when it was decided. It counts nothing, and
+// sets what an Outcome says besides as decideWith does.
+func (s *stateStrategy[S]) see(
+	r *Request, asOf int64, more *rest,
+) (v verdict, now int64, err error) {
 	s.l.clock.Advance() // a coarse clock may be late
 	p, h, err := s.findAsOf(r, asOf)
 	if err != nil {
 		return v, 0, err
 	}
 	v = s.algorithm.Decide(h.State, p, h.Now)
+	s.rest(more, &h, p, !v.Allowed)
 	h.Unlock(states.Seen)
 	return v, h.Now, nil
+}
+
+// outcomes is a strategy on states, for a Limit.
+type outcomes interface {
+	// decideFor is the Run of a [forlimits.Local], or its Look, that sets more too.
+	decideFor(r *Request, look bool, res *Result, more *rest) (left time.Duration, err error)
+
+	inLimiter
+	fuller
+}
+
+func (s *stateStrategy[S]) decideFor(
+	r *Request, look bool, res *Result, more *rest,
+) (left time.Duration, err error) {
+	var v verdict
+	var at states.Locked[S]
+	if look {
+		v, at.Now, err = s.see(r, present, more)
+	} else {
+		v, at, err = s.decideWith(r, present, more)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.setResult(res, v, at.Now), nil
+}
+
+// full implements fuller.
+func (s *stateStrategy[S]) full(r *Request) (at int64, err error) {
+	p, h, err := s.find(r)
+	if err != nil {
+		return noInstant, err
+	}
+	at = s.algorithm.Full(h.State, p, h.Now)
+	h.Unlock(states.Seen)
+	return at, nil
 }
 
 // Refund implements [Refunder].

@@ -246,6 +246,12 @@ type (
 	// ofCalendar counts in windows that are about so long, whatever the Duration of a Request.
 	ofCalendar interface{ Window() time.Duration }
 
+	// fuller knows when nothing counts for r if nothing more is admitted: the present, later, or
+	// noInstant if nobody knows.
+	fuller interface {
+		full(r *Request) (at int64, err error)
+	}
+
 	// periodic counts in periods that have a name, such as "month@Europe/Berlin".
 	periodic interface{ Period() string }
 

@@ -100,6 +100,7 @@ func (a *all) Decide(
 		m.Result.TotalRequests -= m.cost()
 	}
 	out.Result, out.Wait, out.Left = m.Result, m.left, math.MaxUint64
+	out.FullAt = l.fullAt()
 	if m.Result.Allowed() && a.leastBinds {
 		out.Left = m.Remaining()
 		return out, by, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/turns"
@@ -301,4 +302,46 @@ func (l Attempts) Binding() int {
 		}
 	}
 	return binding
+}
+
+// fullAt returns when nothing counts in any of l; the zero time if that is not known.
+func (l Attempts) fullAt() (at time.Time) {
+	for i := range l {
+		m := &l[i]
+		if !m.Decided() {
+			return time.Time{}
+		}
+		full := inside.FullOf(m.strategy, &m.Request, &m.Result, m.Taken())
+		if full.IsZero() {
+			return full
+		}
+		if full.After(at) {
+			at = full
+		}
+	}
+	return at
+}
+
+// CountOnce leaves out, by Exempt, all but one of the Attempts on one count, from which a request
+// takes once: it keeps the one with the lowest Limit, or the first of them.
+func (l Attempts) CountOnce() {
+	var seen places[count]
+	for i := range l {
+		m := &l[i]
+		if m.strategy == nil || m.Exempt {
+			continue
+		}
+		c := m.count()
+		if c.Of == nil {
+			continue
+		}
+		if first := seen.last(c); first >= 0 {
+			if l[first].Request.Limit <= m.Request.Limit {
+				m.Exempt = true
+				continue
+			}
+			l[first].Exempt = true
+		}
+		seen.note(c, i)
+	}
 }

@@ -68,30 +68,6 @@ func (l Attempts) twiceOfMany() (first, second int) {
 	return 0, 0
 }
 
-// CountOnce leaves out, by Exempt, all but one of the Attempts on one count, from which a request
-// takes once: it keeps the one with the lowest Limit, or the first of them.
-func (l Attempts) CountOnce() {
-	var seen places[count]
-	for i := range l {
-		m := &l[i]
-		if m.strategy == nil || m.Exempt {
-			continue
-		}
-		c := m.count()
-		if c.Of == nil {
-			continue
-		}
-		if first := seen.last(c); first >= 0 {
-			if l[first].Request.Limit <= m.Request.Limit {
-				m.Exempt = true
-				continue
-			}
-			l[first].Exempt = true
-		}
-		seen.note(c, i)
-	}
-}
-
 // several returns the strategy of an All that is asked, or nil.
 func (l *Attempt) several() *all {
 	of, _ := l.strategy.(*all)

@@ -32,6 +32,14 @@ func (a *Counter) Decide(s State, p Params, now int64) (Verdict, State) {
 	return Verdict{Allowed: true, Total: next.N, At: end}, next
 }
 
+// Full returns when nothing counts if nothing more is admitted: now, or the end of the period.
+func (a *Counter) Full(s State, p Params, now int64) int64 {
+	if s = current(s, p.Scale, now); s.N == 0 {
+		return now
+	}
+	return a.Expires(s, p.Scale)
+}
+
 // Admit counts p.Cost at now, whether it fits or not.
 func (a *Counter) Admit(s State, p Params, now int64) State {
 	s = current(s, p.Scale, now)

@@ -41,6 +41,14 @@ func (a *FixedWindow) Decide(s State, p Params, now int64) (Verdict, State) {
 	return v, s
 }
 
+// Full returns when nothing counts if nothing more is admitted: now, or the end of the window.
+func (a *FixedWindow) Full(s State, p Params, now int64) int64 {
+	if s.N == 0 {
+		return now
+	}
+	return a.Ends(p.Scale, now)
+}
+
 // Admit counts p.Cost, whether it fits or not.
 func (a *FixedWindow) Admit(s State, p Params, _ int64) State {
 	s.N = addCount(s.N, p.Cost)

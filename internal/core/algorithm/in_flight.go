@@ -16,3 +16,12 @@ func (InFlight) Decide(g *Log, held int64, p Params, now int64) Verdict {
 	v.Total = arith.Add(v.Total, held)
 	return v
 }
+
+// Full returns when nothing is in flight if nothing more is admitted, beside places of the cost
+// held: Never if there are any, since nobody knows when they are released.
+func (InFlight) Full(g *Log, held int64, p Params, now int64) int64 {
+	if held > 0 {
+		return Never
+	}
+	return SlidingLog{}.Full(g, p, now)
+}

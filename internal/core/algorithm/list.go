@@ -40,6 +40,14 @@ func (List) Decide(g *Listed, p Params, now int64) Verdict {
 	return p.Verdict(g.used, g.Expires(p.Scale))
 }
 
+// Full returns when nothing counts if nothing more is admitted: now, or the end of the period.
+func (List) Full(g *Listed, p Params, now int64) int64 {
+	if g.used == 0 {
+		return now
+	}
+	return max(g.Expires(p.Scale), now)
+}
+
 // Admit counts p.Cost at now, whether it fits or not.
 func (List) Admit(g *Listed, p Params, now int64, meta string) { g.Add(now, p.Cost, meta) }
 

@@ -141,6 +141,10 @@ func (SlidingLog) Decide(g *Log, p Params, now int64) Verdict {
 	return v
 }
 
+// Full returns when nothing counts if nothing more is admitted: now, or when the newest hit
+// expires.
+func (SlidingLog) Full(g *Log, p Params, now int64) int64 { return max(g.Expires(p.Scale), now) }
+
 // Admit counts p.Cost at now, whether it fits or not.
 func (SlidingLog) Admit(g *Log, p Params, now int64, meta string) { g.Add(now, p.Cost, meta) }
 

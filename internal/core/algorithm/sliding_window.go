@@ -75,6 +75,18 @@ func (a *SlidingWindow) More(s State, scaleMs, total int64) int64 {
 	return arith.Sub(arith.Add(s.Still2, scaleMs*msec), early(s, scaleMs, total-1)*msec)
 }
 
+// Full returns when nothing counts if nothing more is admitted: now, or the end of the window after
+// the latest one with a count.
+func (a *SlidingWindow) Full(s State, p Params, now int64) int64 {
+	switch s = slide(s, p.Scale, now); {
+	case s.N > 0:
+		return a.Expires(s, p.Scale)
+	case s.Still1 > 0:
+		return arith.Add(s.Still2, p.Scale*msec)
+	}
+	return now
+}
+
 // mulDiv returns (a*b+add)/c in 128 bits, or the largest int64. b and add are not negative, and c
 // is positive.
 func mulDiv(a uint64, b, c, add int64) int64 {

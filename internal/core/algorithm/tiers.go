@@ -209,6 +209,17 @@ func (a *Tiers) Left(s *Slices, now int64) int64 {
 	return least
 }
 
+// Full returns when nothing counts in any tier if nothing more is admitted: now, or when the
+// longest tier no longer counts the newest slice with a cost.
+func (a *Tiers) Full(s *Slices, _ Params, now int64) int64 {
+	for i := s.counts.Len() - 1; i >= 0; i-- {
+		if c := s.counts.At(i); c.Cost > 0 { // else it was given back
+			return max(WindowStart(c.Number+s.longest, a.slice), now)
+		}
+	}
+	return now
+}
+
 // freeAt returns the first slice by whose start at least excess has expired in a tier.
 func (a *Tiers) freeAt(s *Slices, t sum, b bound, excess int64) int64 {
 	for ; excess > s.counts.At(t.first).Cost; t.first++ {

@@ -132,6 +132,12 @@ func (a *TokenBucket) decideSpaced(s State, p Params, now int64) (Verdict, State
 	return v, spaced
 }
 
+// Full returns when no token is missing, at the spacing of p, if none is taken: now, or later.
+func (a *TokenBucket) Full(s State, p Params, now int64) int64 {
+	s, _ = a.spaced(s, p.Each, now)
+	return max(s.Still1+s.N, now)
+}
+
 // Missing returns how many tokens flow in between now and full, one every each ns, rounded up.
 func Missing(full, now, each int64) int64 {
 	ns := uint64(full - now) // which may overflow an int64

@@ -83,6 +83,10 @@ type Weir[Strategy, Request, Result, Limit, Tier, Place, Held any] struct {
 	SaysLeft func(s Strategy) SaysLeft
 	LeftOf   func(ctx context.Context, s Strategy, r *Request, res *Result, most uint64) uint64
 
+	// FullOf returns when nothing counts for r, after s has decided res on it, or has looked; the zero
+	// time if that is not known.
+	FullOf func(s Strategy, r *Request, res *Result, taken bool) time.Time
+
 	// InFlight reports whether s bounds work in flight, and Unreleasable returns the error of a hit of
 	// it that nobody could release.
 	InFlight     func(s Strategy) bool
