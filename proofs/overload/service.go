@@ -336,7 +336,7 @@ func (s *simulation) possible() (n float64) {
 // among those of half a second, or of 200 requests.
 func (s *simulation) back() (back float64) {
 	span := max(.5, 200*s.Mean/float64(s.Workers)/s.Load)
-	n := int((s.Length - s.Patience - s.To) / span)
+	n := max(0, int((s.Length-s.Patience-s.To)/span))
 	offered, served := make([]int, n+1), make([]int, n+1)
 	for _, w := range s.wants {
 		if i := int(math.Floor((w.at - s.To) / span)); i >= 0 && i < n {
