@@ -94,6 +94,20 @@ var named = []namedMutant{
 	{"a part of a long ID uses its generations again", "internal/core/slots/shard.go",
 		"\t\tsh.free(n, next)\n", "\t\tsh.free(n, 0)\n",
 		"internal/core/slots", "TestRemovedPartsOfAnIDGetAnotherGeneration"},
+	{"a renewal ends at the first error", "internal/core/renewal/kept.go",
+		"return k.renewAfter(12)", "return 0",
+		"internal/core/renewal", "TestARenewalFollowsAnErrorSoon"},
+	{"a Reserve of two on one store is a Run of both", "limits/attempt.go",
+		"return l.batcher != nil && !l.revocable", "return l.batcher != nil",
+		"limits", "TestReserveOfTwoOnOneStore"},
+	{"CommitEach takes more costs than there are asks", "limits/reserve.go",
+		"if len(actual) != len(v.attempts) {", "if len(actual) < len(v.attempts) {",
+		"limits", "TestCommitEachOfMoreOrFewerCosts"},
+	{"an All of two that cannot give back is no mistake", "limits/decide.go",
+		"case m.turn == last && first >= 0:", "case m.turn == last && first >= 0 && takes:",
+		"limits", "TestAllOfTwoThatCannotGiveBack"},
+	{"metadata is nested deeper than its bound", "rules/metadata.go",
+		"if depth > maxDepth {", "if depth > 10*maxDepth {", "rules", "TestDepthIsBounded"},
 }
 
 // mutant returns the mutant of the tree at root.
