@@ -28,8 +28,8 @@ func (s ahead) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 
 func (s ahead) Unwrap() weir.Strategy { return s.Strategy }
 
-// The windows of local are those of the clock here. Wherever primary's begin, an outage over the end
-// of local's adds nothing to a window of primary, and one of several windows nothing to any.
+// The windows of local are those of the clock here. Wherever primary's begin, an outage over the
+// end of local's adds nothing to a window of primary, and one of several windows nothing to any.
 func TestOutageWhereWindowsBeginApart(t *testing.T) {
 	kinds := map[string]strategyOf{
 		"FixedWindow":   fixedWindow,

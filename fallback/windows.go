@@ -275,9 +275,9 @@ func (in inWindow) end() time.Time {
 	return in.w.time(end, in.c.lag)
 }
 
-// follow has what is counted come up to the cost, as after res, an answer of primary. If its windows
-// begin at other times than before, as after its clock was set, the cost counts in the one of the
-// answer, and what is owed besides.
+// follow has what is counted come up to the cost, as after res, an answer of primary. If its
+// windows begin at other times than before, as after its clock was set, the cost counts in the one
+// of the answer, and what is owed besides.
 func (in inWindow) follow(res *weir.Result, owed uint64) {
 	if in.w == nil || res.ExpiresAt.IsZero() {
 		return

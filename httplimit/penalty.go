@@ -57,8 +57,8 @@ func (p Penalty) check(list *DenyList) {
 	}
 }
 
-// forget takes back the denials of a caller that is taken off the list: otherwise its next one would
-// list it again. A Strategy that is no [weir.Resetter] keeps them.
+// forget takes back the denials of a caller that is taken off the list: otherwise its next one
+// would list it again. A Strategy that is no [weir.Resetter] keeps them.
 func (p Penalty) forget(counted *weir.Request) error {
 	s, ok := p.Strategy.(weir.Resetter)
 	if !ok {
@@ -107,7 +107,8 @@ func (c *call) penalize(r *http.Request) {
 }
 
 // list puts e on the deny list: a key, or without one, of a client that uses more than
-// MaxKeysPerClient keys, the addresses that it commonly has. counted is how its denials are counted.
+// MaxKeysPerClient keys, the addresses that it commonly has. counted is how its denials are
+// counted.
 func (m *middleware) list(e DenyEntry, r *http.Request, counted *weir.Request) error {
 	if e.Key == "" {
 		addr, err := m.ClientIP.Addr(r)

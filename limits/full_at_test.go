@@ -28,11 +28,13 @@ var fullOver = map[string]func(t *testing.T, l *weir.Limiter) *weir.Limit{
 	},
 	// shorter than in leftOver: a sweep of each second is simulated
 	"All of numbers": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
-		return limits.All(l.TokenBucket(9).Limit(12, time.Minute), l.SlidingWindow().Limit(20, time.Minute),
+		return limits.All(l.TokenBucket(9).Limit(12, time.Minute),
+			l.SlidingWindow().Limit(20, time.Minute),
 			l.FixedWindow().Limit(6, time.Second))
 	},
 	"All of logs": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
-		return limits.All(l.SlidingLog().Limit(12, 30*time.Second), l.SlidingWindow().Limit(20, time.Minute))
+		return limits.All(l.SlidingLog().Limit(12, 30*time.Second),
+			l.SlidingWindow().Limit(20, time.Minute))
 	},
 	"wrapped All": nil, "wrapped Tiers": nil, // see TestFullAtOfWhatAnotherPackageCounts
 }

@@ -32,8 +32,9 @@
 //     (two cores, 5 ms, 10 % for each request more), may learn what it takes while it is full. Set
 //     Config.Goal.
 //   - At a limit below some 20 the part that is kept for critical requests is one or two places.
-//   - Load at the capacity for minutes makes queues in which nothing is refused. The limit then rises
-//     by 10 % at a time, until requests take the goal. With Config.Goal that is a known number.
+//   - Load at the capacity for minutes makes queues in which nothing is refused. The limit then
+//     rises by 10 % at a time, until requests take the goal. With Config.Goal that is a known
+//     number.
 //   - It cannot know that clients have left: pass a Context that ends with the client, and Drop.
 //
 // proofs/overload has a simulation of all this, and its figures.

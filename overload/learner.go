@@ -50,7 +50,7 @@ func (s state) String() string {
 }
 
 const (
-	patience   = .25 // a fall begins to count after this: a pause of the garbage collector is no overload
+	patience   = .25 // a fall begins to count after this: a garbage collection is no overload
 	helps      = .55 // of half as many in flight, to be quicker is to take less than this
 	calmFalls  = 5   // in how many seconds calm and slow follow down
 	calmFor    = 1000

@@ -17,7 +17,7 @@ type Stats struct {
 	State string
 
 	Refused  map[Class]map[Reason]uint64 // with every class and reason
-	Unshared uint64                      // callers not counted, as MaxBuckets of the Limiter were in use
+	Unshared uint64                      // callers not counted, as MaxBuckets were in use
 }
 
 func seconds(d float64) time.Duration { return time.Duration(d * float64(time.Second)) }

@@ -40,7 +40,8 @@ func (p *settingsParser) calendar(f *field) {
 		at = p.at(zone.value)
 	}
 	unit := in.get("unit")
-	if name, ok := p.str(unit); unit != nil && ok && !p.limit.Unlimited && name != p.limit.Unit.String() {
+	of := p.limit.Unit.String()
+	if name, ok := p.str(unit); unit != nil && ok && !p.limit.Unlimited && name != of {
 		p.errorf(p.at(unit.value), "the unit of the calendar is '%s', and that of the rate_limit %s",
 			name, p.limit.Unit)
 	}
@@ -129,7 +130,8 @@ func (p *settingsParser) burst(f *field) {
 	case n == 0:
 		p.errorf(p.at(f.value), "burst must be at least 1")
 	case p.limit.Algorithm != TokenBucket:
-		p.errorf(p.at(f.key), "burst applies to token_bucket only; the algorithm is %s", p.limit.Algorithm)
+		p.errorf(p.at(f.key), "burst applies to token_bucket only; the algorithm is %s",
+			p.limit.Algorithm)
 	case !refills(p.limit, n):
 		p.errorf(p.at(f.value), "a burst of %d takes more than 146 years to refill", n)
 	default:

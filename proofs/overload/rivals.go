@@ -20,7 +20,9 @@ func Rivals() []Rival {
 		{"fixed 64", func() Limiter { return &adaptive{limit: 64} }},
 		{"fixed 640", func() Limiter { return &adaptive{limit: 640} }},
 		{"Vegas", func() Limiter { return &adaptive{limit: 20, next: new(vegas).next} }},
-		{"Gradient2", func() Limiter { return &adaptive{limit: 20, window: 1, next: new(gradient2).next} }},
+		{"Gradient2", func() Limiter {
+			return &adaptive{limit: 20, window: 1, next: new(gradient2).next}
+		}},
 		{"weir", func() Limiter { return NewGuarded(overload.Config{}) }},
 		{"weir, no parts or shares", func() Limiter {
 			return NewGuarded(overload.Config{Parts: [3]float64{1, 1, 1}, Share: 1})

@@ -23,7 +23,7 @@ type Scenario struct {
 
 	Load     float64                 // in multiples of the capacity, but in the trouble
 	Peak     float64                 // in the trouble; 0: Load
-	Loud     float64                 // caller 0 sends so much more in the trouble; 0: as much as others
+	Loud     float64                 // caller 0 sends so much more in the trouble; 0: no more
 	Slower   float64                 // what is added to the delay in the trouble
 	Speed    func(t float64) float64 // of the workers, by the time since From; nil: 1
 	Turns    []float64               // when Speed changes, since From
@@ -269,7 +269,8 @@ func (s *simulation) again(r *Request) {
 		return
 	}
 	s.tokens--
-	s.at(s.now+.001, retries, &Request{Caller: r.Caller, Class: r.Class, first: r.first, left: r.left - 1})
+	again := &Request{Caller: r.Caller, Class: r.Class, first: r.first, left: r.left - 1}
+	s.at(s.now+.001, retries, again)
 }
 
 func (s *simulation) begin(r *Request) {

@@ -54,8 +54,8 @@ func (a *TokenBucket) Prepare(p Params) (Params, bool) {
 // maxSpacing is the longest spacing of a valid request: one in 365 days.
 const maxSpacing = int64(365 * 24 * time.Hour)
 
-// spacing returns the spacing of s, 0 if it is not known, and the latest instant of now and the uses
-// that s knows of: a clock that goes back adds no tokens.
+// spacing returns the spacing of s, 0 if it is not known, and the latest instant of now and the
+// uses that s knows of: a clock that goes back adds no tokens.
 func spacing(s State, now int64) (each, latest int64) {
 	switch each := s.Still2; {
 	case each > 0 && each <= maxSpacing:

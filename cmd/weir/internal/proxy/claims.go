@@ -61,9 +61,10 @@ var claimedWords = func() map[string]claim {
 var kept = []string{"Authorization", "Cookie", "Max-Forwards", "Via", "X-Access-Token", "X-Api-Key",
 	"X-Auth-Key", "X-Auth-Token", "X-Id-Token"}
 
-// usualFields are kept and other fields that clients send, and which claim nothing. To find one here
-// takes less time than to look for the parts.
-var usualFields = setOf(append(kept, "Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language",
+// usualFields are kept and other fields that clients send, and which claim nothing. To find one
+// here takes less time than to look for the parts.
+var usualFields = setOf(append(kept, "Accept", "Accept-Charset", "Accept-Encoding",
+	"Accept-Language",
 	"Access-Control-Request-Headers", "Access-Control-Request-Method",
 	"Cache-Control", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
 	"Dnt", "Expect", "Host", "If-Match", "If-Modified-Since", "If-None-Match", "Idempotency-Key",

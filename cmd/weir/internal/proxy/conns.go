@@ -171,13 +171,14 @@ func (c *conn) leave() {
 	}
 }
 
-// headerTimeout is how long the header of a request may take from its first byte, and the first byte
-// of a connection.
+// headerTimeout is how long the header of a request may take from its first byte, and the first
+// byte of a connection.
 const headerTimeout = 10 * time.Second
 
-// Read implements net.Conn. The first bytes of a connection begin headerTimeout anew, as net/http has
-// it for later requests. It reads the first 14 bytes alone, to look for HTTP/2: if the deadline passed
-// between these and the rest, it would take them for the whole line, and answer 400 to a valid request.
+// Read implements net.Conn. The first bytes of a connection begin headerTimeout anew, as net/http
+// has it for later requests. It reads the first 14 bytes alone, to look for HTTP/2: if the deadline
+// passed between these and the rest, it would take them for the whole line, and answer 400 to a
+// valid request.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
 	if n > 0 && !c.begun {

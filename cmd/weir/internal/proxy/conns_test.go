@@ -35,8 +35,8 @@ func (s *stalled) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A request that has come whole is served, though the time for its header ends while it is read. The
-// control is a listener without conns: net/http answers 400 by itself.
+// A request that has come whole is served, though the time for its header ends while it is read.
+// The control is a listener without conns: net/http answers 400 by itself.
 func TestAValidRequestIsServedThoughItsTimeEnds(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	for name, row := range map[string]struct {

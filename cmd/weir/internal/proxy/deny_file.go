@@ -76,8 +76,8 @@ func (f *denyFile) parse(text string) (entries []httplimit.DenyEntry, err error)
 	return entries, nil
 }
 
-// checkCut returns an error if the text of the file, which has these entries, may have been cut since
-// it was read, and logs how many it had. Entries that have ended are in no count. mu is held.
+// checkCut returns an error if the text of the file, which has these entries, may have been cut
+// since it was read, and logs how many it had. Entries that have ended are in no count. mu is held.
 func (f *denyFile) checkCut(text string, entries []httplimit.DenyEntry, log *slog.Logger) error {
 	now := time.Now()
 	live := func(all []httplimit.DenyEntry) (n int) {

@@ -96,8 +96,8 @@ func TestNoCutOfItsOwnDenyFileChangesTheList(t *testing.T) {
 	assert.Equal(t, names(list), names(s.denied.Added()))
 }
 
-// TestACutPageAndACutChainAreNoticed empties the page of a denial, which stays as it was, and cuts a
-// chain of certificates, which is valid, in its second one.
+// TestACutPageAndACutChainAreNoticed empties the page of a denial, which stays as it was, and cuts
+// a chain of certificates, which is valid, in its second one.
 func TestACutPageAndACutChainAreNoticed(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "denied.html")
 	require.NoError(t, os.WriteFile(page, []byte("<p>no"), 0o600))

@@ -440,7 +440,8 @@ func (p *Proxy) Warn() {
 		warn(r, "--trust has more than a quarter of all addresses: their clients choose their own")
 	}
 	for _, e := range p.denied.Added() {
-		warn(e.Prefix, "the deny list has more than a quarter of all addresses: their clients are refused")
+		warn(e.Prefix,
+			"the deny list has more than a quarter of all addresses: their clients are refused")
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAFollowerDoubtsItsCallers follows a log of balancers line by line, and one of which most lines
-// cannot be read.
+// TestAFollowerDoubtsItsCallers follows a log of balancers line by line, and one of which most
+// lines cannot be read.
 func TestAFollowerDoubtsItsCallers(t *testing.T) {
 	for name, row := range map[string]struct{ line, doubt string }{
 		"balancers": {`{"time":%d,"remote_addr":"10.0.0.%d","x_forwarded":"203.0.113.%d"}`, "give --trust"},

@@ -66,8 +66,8 @@ func hasKey(n *yaml.Node, name string) bool {
 	return false
 }
 
-// located returns err as a rules.Problem, if a FlagError in it names a flag that the file set: at the value of the first flag that the file set, or at
-// its name if it is wrong beside another flag.
+// located returns err as a rules.Problem, if a FlagError in it names a flag that the file set: at
+// the value of the first flag that the file set, or at its name if it is wrong beside another flag.
 func (c *configFile) located(err error) error {
 	e, ok := errors.AsType[*cli.FlagError](err)
 	if !ok {
