@@ -57,8 +57,8 @@ func tidy(t *Tree) error {
 	})
 }
 
-// takeSums copies go.mod and go.sum of m to a tree from its copy, but for the sums of the project's own
-// modules: they are those of releases.
+// takeSums copies go.mod and go.sum of m to a tree from its copy, but for the sums of the project's
+// own modules: they are those of releases.
 func takeSums(t, copied *Tree, m *Module) error {
 	if err := copyFile(filepath.Join(copied.Dir, m.Dir, "go.mod"),
 		filepath.Join(t.Dir, m.Dir, "go.mod")); err != nil {

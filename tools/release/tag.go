@@ -128,8 +128,8 @@ func (r *release) check() (err error) {
 	return nil
 }
 
-// directEnv is the environment of a go command that takes the project's modules from the tree's own git
-// repository, as if it were the public one.
+// directEnv is the environment of a go command that takes the project's modules from the tree's own
+// git repository, as if it were the public one.
 func (r *release) directEnv(cache string) []string {
 	return []string{
 		"GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE=" + cache,
