@@ -280,8 +280,8 @@ func (b *LeakyBucket) leave(
 	q.remove(first)
 	q.move(q.Leave(due, w.cost))
 	res = b.l.result(verdict{Allowed: true, Total: q.Level(due), At: q.Next})
+	h.Now = max(h.Now, due)
 	at = b.leaving(h, params{Each: q.Each})
-	at.Now = max(h.Now, due)
 	h.Unlock(states.Admitted)
 	return res, at
 }
