@@ -86,6 +86,7 @@ type admission struct {
 	era         int       // how often the server's clock had been set
 	extra       uint64    // how much more may count, as it was admitted
 	loss        bool      // no admission: the server lost its counts
+	call        *stamp    // of a hurried caller, that was under way when local admitted, or nil
 }
 
 func inWindow(a, last admission, period time.Duration) float64 {
@@ -134,6 +135,8 @@ func (m *clocksModel) usage(all []admission) (used, most uint64) {
 		switch {
 		case a.era != last.era || counts == 0:
 			continue
+		case a.call != nil && !(a.call.admits && m.counts(a.call.at, a, m.period) > 0):
+			continue // local does not count the call, nor primary, where it may add itself
 		case a.loss:
 			most += 2 * abreast * n // with those under way, whose callers do not wait for a late answer
 			continue
@@ -170,10 +173,12 @@ type clocksModel struct {
 	fails bool // all answers are lost
 	delay time.Duration
 	era   int
-	seen  map[string]int // the era of the last answer, from 1, by instance, and by instance and key
-	used  map[string][]admission
-	found clocksFindings
-	takes bool // back, in place of losses
+	// the last instant of the server's clock before it was set
+	latest time.Time
+	seen   map[string]int // the era of the last answer, from 1, by instance, and by instance and key
+	used   map[string][]admission
+	found  clocksFindings
+	takes  bool // back, in place of losses
 }
 
 // clocksFindings are what histories show.
@@ -192,20 +197,34 @@ func (a *clocksFindings) add(b clocksFindings) {
 	a.long, a.short = a.long+b.long, a.short+b.short
 }
 
-// stamp is when primary decided on a request.
-type stamp struct{ at admission }
+// stamp is how primary decided on a request.
+type stamp struct {
+	at       admission // when
+	admits   bool
+	underWay bool // the call
+}
 
 type stampKey struct{}
 
 // pass makes one call of the server.
 func (m *clocksModel) pass(c call) (*weir.Result, error) {
+	at, _ := c.ctx.Value(stampKey{}).(*stamp)
+	if at == nil || c.method == "Refund" {
+		at = new(stamp)
+	}
 	m.mu.Lock()
 	down, loses, before, after := m.down, m.fails, m.delay, time.Duration(0)
 	if before > 0 {
 		before = time.Duration(m.rng.Int64N(int64(m.delay)))
 		after = m.delay - before
 	}
+	at.underWay = true
 	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		at.underWay = false
+	}()
 	time.Sleep(before) // in a bubble
 	if down {
 		return nil, errDown
@@ -213,9 +232,9 @@ func (m *clocksModel) pass(c call) (*weir.Result, error) {
 	m.script.Lock() // which is all of a call
 	res, err := c.do()
 	m.script.Unlock()
-	if at, ok := c.ctx.Value(stampKey{}).(*stamp); ok && err == nil {
+	if err == nil {
 		m.mu.Lock()
-		at.at = m.now()
+		at.at, at.admits = m.now(), res != nil && res.Allowed()
 		m.mu.Unlock()
 	}
 	time.Sleep(after)
@@ -262,8 +281,11 @@ func (m *clocksModel) ask(i int, key string, hurried bool) (*weir.Result, fallba
 		m.found.denied++
 		return res, by
 	}
-	if hurried && by == fallback.FromPrimary {
+	switch {
+	case hurried && by == fallback.FromPrimary:
 		return res, by // local does not count the call while it is under way: it may add itself
+	case at.underWay && hurried:
+		a.call = at
 	}
 	m.admitted(key, a)
 	if m.takes && m.rng.IntN(4) == 0 {
@@ -308,6 +330,9 @@ func (m *clocksModel) wait(key string) {
 	if res.Allowed() || time.Until(res.ExpiresAt) < 2*time.Millisecond {
 		return
 	}
+	if next := res.ExpiresAt.Add(time.Duration(m.ahead.Load())); !next.After(m.latest) {
+		return // the clock was set back: the next window may be full already
+	}
 	m.found.waits++
 	time.Sleep(time.Until(res.ExpiresAt) - time.Millisecond) // in a bubble
 	if peek().Allowed() {
@@ -350,6 +375,9 @@ func (m *clocksModel) limiter(now func() time.Time) *weir.Limiter {
 
 // set sets the server's clock.
 func (m *clocksModel) set() {
+	if now := m.now().there; now.After(m.latest) {
+		m.latest = now
+	}
 	ahead := time.Duration(m.rng.Int64N(2*int64(m.most))) - m.most
 	m.ahead.Store(int64(ahead.Truncate(time.Millisecond)))
 	m.era++
@@ -462,8 +490,7 @@ func TestOutagesWhereTheClocksDiffer(t *testing.T) {
 		for _, n := range []int{1, 3} {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
 				all := clocksHistories(t, slow.N(8, 40, 400), k, n, onServer)
-				// In 500,000 steps one window had one more; why is not known.
-				assert.LessOrEqual(t, all.worst, uint64(1))
+				assert.Zero(t, all.worst)
 				assert.Zero(t, all.long)
 				assert.Zero(t, all.short)
 				assert.Positive(t, min(all.denied, all.local, all.settings, all.refunds))

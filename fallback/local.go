@@ -107,7 +107,7 @@ func (v *visit) recordDebt(n uint64, own *weir.Request, res *weir.Result) {
 	a.sharing.hold(n, until)
 	if p := v.late; p != nil {
 		p.cost, p.until = cost, until
-		if !p.ended || p.counted {
+		if !p.ended || p.inTime(v.windows, v.length()) {
 			return
 		}
 	}

@@ -308,3 +308,44 @@ func TestAnswersAfterTheTimeoutSettleTheDebt(t *testing.T) {
 		assert.Zero(t, f.Stats().Reconciled)
 	})
 }
+
+// What primary counts just before the end of a window, and local admits just after it, is a debt in
+// the new one, and counts there once.
+func TestLateAdmissionsAcrossTheEndOfAWindow(t *testing.T) {
+	kinds := map[string]strategyOf{
+		"FixedWindow":   fixedWindow,
+		"SlidingWindow": strategies()["SlidingWindow"],
+		"Hour":          func(l *weir.Limiter) weir.Strategy { return l.Calendar(weir.Hour, time.UTC) },
+	}
+	r := weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+	for name, of := range kinds {
+		for caller, timeout := range map[string]time.Duration{"hurried": 5 * hurry, "late": hurry / 2} {
+			for where, at := range map[string]time.Duration{
+				"within": 150 * time.Minute, "across": 3*time.Hour - 10*time.Millisecond} {
+				t.Run(name+" "+caller+" "+where, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := newServer(func() weir.Strategy { return of(limiterOn(t, nil)) })
+						var trip atomic.Int64
+						s.passes = func(c call) (*weir.Result, error) {
+							defer func() { time.Sleep(time.Duration(trip.Load())) }() // in a bubble
+							return c.do()
+						}
+						f := newFallback(t, s, of(limiterOn(t, nil)),
+							fallback.Config{Timeout: timeout, MinCalls: 1 << 30})
+						ask(t, f, r)   // it shows the windows
+						time.Sleep(at) // in a bubble
+						trip.Store(int64(hurry * 3 / 4))
+						hurried(t, func(ctx context.Context) error {
+							res, by, err := f.RunSource(ctx, &r)
+							assert.Equal(t, []any{weir.Allow, fallback.FromLocal}, []any{res.State, by})
+							return err
+						})
+						time.Sleep(time.Second) // in a bubble
+						trip.Store(0)
+						assert.EqualValues(t, 99, most(t, f, r))
+					})
+				})
+			}
+		}
+	}
+}

@@ -83,8 +83,8 @@ func (v *visit) detach(op operation) (call func(context.Context) error, end func
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
-// decides. What local admits is a debt only if primary has not counted the request, and that is
-// known when the call ends.
+// decides. What local admits is a debt only if primary has not counted the request in time, and that
+// is known when the call ends.
 type pending struct {
 	res *weir.Result // read only if the call has ended without an error
 
@@ -98,6 +98,15 @@ type pending struct {
 // request, and that its caller was denied or has left.
 type known struct{ ended, counted, unused bool }
 
+// inTime reports whether primary has counted the request in the window of w in which local admitted
+// it, or in one that counts there as in a SlidingWindow, and not in the one before. Three quarters
+// are less than any window of a Calendar, and more than most of what is unknown before the first
+// answer.
+func (p *pending) inTime(w *windows, length time.Duration) bool {
+	return p.counted && (w == nil || w.sliding || p.res == nil ||
+		p.until.Sub(p.res.ExpiresAt) < length/4*3)
+}
+
 // settle records what is known now. What primary has counted for a caller that was denied or has
 // left, it is to give back. A call that ignores its context ends twice: at its timeout, and when it
 // returns.
@@ -108,9 +117,9 @@ func (v *visit) settle(ctx context.Context, now known) {
 	p.known = known{was.ended || now.ended, was.counted || now.counted, was.unused || now.unused}
 	switch {
 	case p.cost == 0: // local has not decided, or has denied
-	case p.ended && !was.ended && !p.counted:
+	case p.ended && !was.ended && !p.inTime(v.windows, v.length()):
 		v.a.debts.Add(p.cost, p.until, v.cfg.Now())
-	case was.ended && !was.counted && p.counted:
+	case was.ended && !was.counted && p.inTime(v.windows, v.length()):
 		v.a.debts.Refund(p.cost, v.cfg.Now())
 	}
 	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
