@@ -68,14 +68,13 @@ func fullOf(s Strategy, r *Request, res *Result, taken bool) time.Time {
 		return time.Time{}
 	}
 	_, isSeveral := As[several](s)
+	windowed, ok := As[ofCalendar](s)
 	switch {
-	case isSeveral:
+	case isSeveral, isTiered && (taken || res.TotalRequests > 0):
 		return time.Time{}
 	case !taken && res.TotalRequests == 0:
 		return nowOf(s)
-	case isTiered:
-		return time.Time{}
-	case taken:
+	case taken, ok && windowed.Window() > 0:
 		return res.ExpiresAt
 	}
 	return fullByLapse(s, r, res)

@@ -83,8 +83,8 @@ func (v *visit) detach(op operation) (call func(context.Context) error, end func
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
-// decides. What local admits is a debt only if primary has not counted the request in time, and that
-// is known when the call ends.
+// decides. What local admits is a debt only if primary has not counted the request in time. That is
+// known when the call ends.
 type pending struct {
 	res *weir.Result // read only if the call has ended without an error
 

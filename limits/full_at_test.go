@@ -206,10 +206,12 @@ func TestFullAtOfWhatAnotherPackageCounts(t *testing.T) {
 	}{
 		"FixedWindow": {of(func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }), true, true, true},
 		"TokenBucket": {of(func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }), true, true, true},
-		"burst":       {of(func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(5) }), true, true, true},
-		"Window":      {of(func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }), true, false, false},
-		"Log":         {of(func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }), true, false, false},
-		"Counter":     {of(func(l *weir.Limiter) weir.Strategy { return l.Counter() }), true, false, false},
+		"Hour": {of(func(l *weir.Limiter) weir.Strategy { return l.Calendar(weir.Hour, time.UTC) }),
+			true, true, true},
+		"burst":   {of(func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(5) }), true, true, true},
+		"Window":  {of(func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }), true, false, false},
+		"Log":     {of(func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }), true, false, false},
+		"Counter": {of(func(l *weir.Limiter) weir.Strategy { return l.Counter() }), true, false, false},
 		"Tiers": {func(t *testing.T, l *weir.Limiter) weir.Strategy {
 			return mustTiers(t, l, weir.Tier{Limit: 4, Duration: time.Second})
 		}, false, false, false},
