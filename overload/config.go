@@ -17,7 +17,8 @@ type Config struct {
 
 	// Parts are what Sheddable, Normal and Critical requests may fill of the limit, in this order,
 	// each more than 0, at most 1, and no less than the one before. The zero value means .7, .9 and
-	// 1.
+	// 1. Of a limit that was learnt, below Most, a part of less than 1 leaves at least six places,
+	// or half of the limit.
 	Parts [3]float64
 
 	// Share is what a caller may hold of the places that are free for the class, from where half of

@@ -12,10 +12,11 @@
 // By Little's law the requests in flight are the throughput times how long each takes. While
 // requests are refused the limit moves to where they take the goal: twice what they take in calm
 // (if that is over 100 ms, 1.5 times and 50 ms), or Config.Goal. If requests take longer, fewer are
-// admitted. If half as many in flight take almost as long, they do not wait for each other but for
+// admitted. If far fewer in flight take nearly as long, they do not wait for each other but for
 // something else, such as a dependency: then the limit goes back, and the goal is 1.5 times what
 // they take. Where nothing is refused the limit only rises. No goroutine and no signal of the CPU
-// is needed. The limit starts at 100, or 16 times GOMAXPROCS if that is more.
+// is needed. The limit starts at 100, or 16 times GOMAXPROCS if that is more, and is at least 4,
+// or Config.Most if that is less.
 //
 // # Classes and shares
 //
@@ -26,15 +27,26 @@
 // caller gets, and callers who hold little are not affected. A caller alone fills half of the
 // limit.
 //
+// Of a limit that is learnt at least six places are kept from Sheddable and Normal requests each,
+// unless that is more than half of it.
+//
 // # Limits of this
 //
-//   - A service that gets slower the more it does at a time, and is so small that a burst fills it
-//     (two cores, 5 ms, 10 % for each request more), may learn what it takes while it is full. Set
-//     Config.Goal.
-//   - At a limit below some 20 the part that is kept for critical requests is one or two places.
-//   - Load at the capacity for minutes makes queues in which nothing is refused. The limit then
-//     rises by 10 % at a time, until requests take the goal. With Config.Goal that is a known
-//     number.
+//   - A service of one or two workers that gets slower the more it does at a time refuses up to a
+//     tenth in calm after it was full, and serves .78 of what it could while it is. Set
+//     Config.Most.
+//   - Critical requests that alone need more than half of what some ten places can do are refused
+//     up to a tenth of the time: what is kept is too few places.
+//   - What changed is known after some 20 requests have ended, or 10 in 5 s. A dependency that
+//     takes a second longer costs several seconds, in which the limit doubles at most once for each
+//     time that a request takes; so does a service of seconds that gets slower.
+//   - If one request in a hundred takes 500 times as long as others, the latency is seldom known
+//     to 15 %, and a few in a thousand are refused in calm.
+//   - A service that is slow from its start on is taken for one that is so in calm, and load at the
+//     capacity for minutes makes queues in which nothing is refused: the limit then rises by 10 %
+//     at a time, until requests take the goal. With Config.Goal that is a known number.
+//   - A place that is held for hours, as by a stream, takes from the limit as long: Drop it when
+//     the stream begins.
 //   - It cannot know that clients have left: pass a Context that ends with the client, and Drop.
 //
 // proofs/overload has a simulation of all this, and its figures.

@@ -59,12 +59,20 @@ func (g *Guard) read() int64 {
 	return g.places.Read()
 }
 
-// setLimit has limit count from now on.
+// setLimit has limit count from now on. Of a limit that is learnt some places are kept for what is
+// more important, however small it is, but no more than half.
 func (g *Guard) setLimit(limit float64) {
-	const inexact = 1e-9 // .7 * 10 is less than 7
+	const (
+		inexact = 1e-9 // .7 * 10 is less than 7
+		kept    = 6
+	)
 	whole := math.Ceil(limit)
 	for i, part := range g.parts {
-		g.most[i].Store(max(1, int64(part*whole+inexact)))
+		most := part * whole
+		if part < 1 && whole < g.learner.most {
+			most = min(most, max(whole/2, whole-kept))
+		}
+		g.most[i].Store(max(1, int64(most+inexact)))
 	}
 	g.sharesFrom.Store(int64(whole / 2))
 }
@@ -135,23 +143,33 @@ func (g *Guard) measure(now, entered, inFlight int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := &f.window
+	w.leave(entered)
 	if now < w.begin {
 		return
 	}
-	w.add(now, entered, inFlight)
+	w.add(now, entered, float64(inFlight))
 	if !w.over(now, f.goal == 0) {
 		return
 	}
 	before, all := f.limit, g.allRefused()
 	seen := w.sums(now, all)
-	f.refusedShare.Store(math.Float64bits(seen.refused / (seen.refused + w.ended)))
+	f.refusedShare.Store(math.Float64bits(seen.refused / seen.offered()))
 	f.learn(seen)
-	*w = window{begin: now, changed: w.changed, refused: all}
+	*w = window{begin: now, end: now, last: now, changed: w.changed, old: w.old, refused: all}
 	if f.limit != before {
 		// The requests in flight were admitted at the limit before.
-		w.begin, w.changed = now+int64(min(2, seen.latency)*1e9), now
+		w.begin, w.changed, w.old = now+int64(min(2, seen.latency)*1e9), now, float64(inFlight-1)
+		w.last = w.begin
 		g.setLimit(f.limit)
 	}
+}
+
+// drop counts a request that has ended, and says nothing of how long one takes.
+func (g *Guard) drop(entered int64) {
+	f := &g.learner
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.window.leave(entered)
 }
 
 // Stats returns the present state. Counts are exact; they are not read at one instant.

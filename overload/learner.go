@@ -13,7 +13,7 @@ type learner struct {
 	mu     sync.Mutex // guards all but refusedShare
 	window window
 
-	limit, most float64 // 2, or most if that is less, <= limit <= most
+	limit, most float64 // fewest, or most if that is less, <= limit <= most
 	given       float64 // Config.Goal; 0: none
 	goal        float64 // 0: the first window has not ended
 	calm        float64 // what requests take while nothing is refused
@@ -21,7 +21,7 @@ type learner struct {
 
 	// Of a fall, which lasts as long as requests are refused and take longer than the goal:
 	since float64 // for how long; 0: there is none
-	from  point   // where it began, or was last found to help; in flight 0: nothing was changed yet
+	from  point   // where it began, or was last found to help; peak 0: nothing was changed yet
 
 	age                 float64 // of all windows
 	throughput, latency float64 // of the last window
@@ -30,8 +30,8 @@ type learner struct {
 	refusedShare atomic.Uint64 // of the last window: the bits of a float64
 }
 
-// point is a limit with what was in flight at it, and how long that took.
-type point struct{ limit, inFlight, latency float64 }
+// point is a limit with the most that was in flight at it, and how long requests took.
+type point struct{ limit, peak, latency float64 }
 
 // state is what the learner found in the last window.
 type state int8
@@ -50,22 +50,24 @@ func (s state) String() string {
 }
 
 const (
-	patience   = .25 // a fall begins to count after this: a garbage collection is no overload
-	helps      = .55 // of half as many in flight, to be quicker is to take less than this
-	calmFalls  = 5   // in how many seconds calm and slow follow down
+	patience   = .25  // a fall begins to count after this: a garbage collection is no overload
+	fewer      = .6   // of a point's peak: so few in flight show whether that helps
+	stale      = 1.25 // of a point's latency: its queue was not long yet
+	calmFalls  = 5    // in how many seconds calm and slow follow down
 	calmFor    = 1000
 	slowFor    = 100 // and after how many requests
 	calmRises  = 300 // calm follows up
 	slowLasts  = 60  // slow is forgotten
 	slower     = 1.5 // of slow: the goal
 	afterPause = 1.25
+	fewest     = 4 // in flight: a limit of less leaves workers idle
 )
 
 // start begins to learn at an instant.
 func (f *learner) start(cfg Config, now int64) {
 	f.given, f.most = cfg.Goal.Seconds(), float64(cfg.Most)
 	f.limit = min(float64(firstLimit()), f.most)
-	f.window = window{begin: now, changed: now}
+	f.window = window{begin: now, end: now, last: now, changed: now}
 }
 
 // learn moves the limit by what was seen in a window.
@@ -78,18 +80,12 @@ func (f *learner) learn(s sums) {
 		f.state = quickEnough
 	}
 	switch {
-	case s.refused == 0 && f.since > 0 && f.from.inFlight == 0:
+	case s.refused == 0 && f.since > 0 && f.from.peak == 0:
 		f.limit *= afterPause // the queue has passed by itself: it need not have been refused
 	case s.refused == 0 && s.peak > f.limit/2 && s.latency < f.goal:
 		f.limit *= 1.1
 	case s.refused > 0 && s.latency <= f.goal:
-		part := .5
-		if f.goal == slower*f.slow {
-			part = 1 // these requests do not wait for each other
-		}
-		if to := min(f.fits(s), 2*f.limit); to > f.limit {
-			f.limit += part * (to - f.limit)
-		}
+		f.limit = max(f.limit, f.more(s))
 	case s.refused > 0:
 		f.fall(s)
 		f.bound()
@@ -99,7 +95,17 @@ func (f *learner) learn(s sums) {
 	f.bound()
 }
 
-func (f *learner) bound() { f.limit = min(max(2, f.limit), f.most) }
+func (f *learner) bound() { f.limit = min(max(fewest, f.limit), f.most) }
+
+// more returns the limit to go to if requests are refused that would be quick enough: halfway to
+// where they take the goal, or all the way if they were found not to wait for each other.
+func (f *learner) more(s sums) float64 {
+	to := min(f.fits(s), 2*f.limit)
+	if f.goal > slower*f.slow {
+		return (f.limit + to) / 2
+	}
+	return to
+}
 
 // fits returns the limit at which requests take the goal. Refusals at parts and shares keep what is
 // in flight below the limit, so it is scaled by how long requests take: throughput times goal alone
@@ -116,19 +122,21 @@ func (f *learner) fall(s sums) {
 		return
 	}
 	f.state = tooSlow
-	inFlight := s.throughput * s.latency
-	switch here := (point{f.limit, inFlight, s.latency}); {
-	case inFlight > f.from.inFlight:
+	here := point{f.limit, s.peak, s.latency}
+	switch less := here.peak / f.from.peak; {
+	case f.from.peak == 0, less > 1, here.latency > stale*f.from.latency:
 		f.from = here
-	case inFlight <= f.from.inFlight/2 && s.latency > helps*f.from.latency:
+	case f.limit <= fewest, less < fewer && here.latency > math.Sqrt(less)*f.from.latency:
+		// Where requests wait for each other the latency falls as what is in flight; here it fell
+		// by less than the mean of that and of nothing.
 		f.state = noHelp
 		f.slow, f.limit = s.latency, f.from.limit
 		f.since, f.from = 0, point{}
 		return
-	case inFlight <= f.from.inFlight/2:
+	case less < fewer:
 		f.from = here
 	}
-	f.limit += (max(f.fits(s), f.limit/4) - f.limit) / 2
+	f.limit = (f.limit + f.fits(s)) / 2
 }
 
 // setGoal learns what is calm and what is slow, and sets the goal.

@@ -80,6 +80,7 @@ func (p *Place) Leave() {
 func (p *Place) Drop() {
 	if !p.left.Swap(true) {
 		p.end()
+		p.g.drop(p.entered)
 	}
 }
 

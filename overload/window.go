@@ -1,9 +1,15 @@
 package overload
 
+import "math"
+
 // window is what has ended since an instant.
 type window struct {
 	begin   int64   // what ends before is not counted
 	changed int64   // the latencies are of what entered from here on
+	end     int64   // of the window before
+	old     float64 // in flight since before the change
+	last    int64   // when a request ended last
+	held    float64 // seconds in which later ones were in flight, added up
 	refused uint64  // before the window
 	ended   float64 // requests
 	peak    float64 // in flight
@@ -14,10 +20,32 @@ type window struct {
 // sums are those of a window that is over. Durations are seconds.
 type sums struct{ throughput, latency, length, n, refused, peak float64 }
 
+// latency returns how long the requests take that entered since the change. Soon after it their
+// mean is too small if they take different times, since what is quick ends first. Then it is for
+// how long they were in flight for each that ended, within what their deviation makes likely.
+func (w *window) latency(now int64) float64 {
+	const alike, settled, likely = .3, 5, 4
+	mean := w.sum / w.n
+	deviation := math.Sqrt(max(0, w.squares/w.n-mean*mean))
+	if deviation < alike*mean || float64(now-w.changed)/1e9 > mean+settled*deviation {
+		return mean
+	}
+	return min(max(mean, w.held/w.n), mean+likely*deviation)
+}
+
+// leave counts one less in flight.
+func (w *window) leave(entered int64) {
+	if entered < w.changed {
+		w.old--
+	}
+}
+
 // add counts a request that ends beside others in flight.
-func (w *window) add(now, entered, inFlight int64) {
+func (w *window) add(now, entered int64, inFlight float64) {
 	w.ended++
-	w.peak = max(w.peak, float64(inFlight))
+	w.peak = max(w.peak, inFlight)
+	w.held += float64(now-w.last) / 1e9 * max(0, inFlight-w.old)
+	w.last = now
 	if entered < w.changed {
 		return
 	}
@@ -48,6 +76,8 @@ func (w *window) length(now int64) float64 { return float64(now-w.begin) / 1e9 }
 // sums returns those of the window, which ends now; so many requests were refused until then.
 func (w *window) sums(now int64, refused uint64) sums {
 	length := w.length(now)
-	return sums{throughput: w.ended / length, latency: w.sum / w.n, length: length, n: w.n,
-		refused: float64(refused - w.refused), peak: w.peak}
+	return sums{throughput: w.ended / length, latency: w.latency(now), length: length, n: w.n,
+		refused: float64(refused-w.refused) / (float64(now-w.end) / 1e9), peak: w.peak}
 }
+
+func (s sums) offered() float64 { return s.throughput + s.refused }
