@@ -34,10 +34,16 @@ func broken(s overload.Scenario, o overload.Outcome) (wrong []string) {
 
 // TestTheGuardReachesItsBars simulates all scenarios.
 func TestTheGuardReachesItsBars(t *testing.T) {
-	seeds := uint64(slow.N(1, 3, 6))
-	for _, s := range overload.Scenarios() {
+	seeds, each := slow.N(1, 1, 3), slow.N(5, 1, 1)
+	if os.Getenv("OVERLOAD_TABLE") != "" {
+		seeds, each = 3, 1
+	}
+	for i, s := range overload.Scenarios() {
+		if i%each != 0 {
+			continue
+		}
 		t.Run(s.Name, func(t *testing.T) {
-			for seed := uint64(1); seed <= seeds; seed++ {
+			for seed := uint64(1); seed <= uint64(seeds); seed++ {
 				o := overload.Run(s, overload.NewGuarded(guard.Config{}), seed)
 				assert.Empty(t, broken(s, o), "seed %d: %+v", seed, o)
 			}
@@ -52,17 +58,17 @@ func TestBarsRejectOtherLimiters(t *testing.T) {
 		if r.Name == "weir" {
 			continue
 		}
-		var failed []string
+		var wrong []string
 		for _, s := range overload.Scenarios() {
 			switch s.Name {
-			case "calm", "4x, exponential", "dependency +180 ms", "caller 100x":
-				if len(broken(s, overload.Run(s, r.New(), 1))) > 0 {
-					failed = append(failed, s.Name)
+			case "dependency +180 ms", "caller 100x":
+				if len(wrong) == 0 {
+					wrong = broken(s, r.Run(t, s, 1))
 				}
 			}
 		}
-		t.Log(r.Name, failed)
-		assert.NotEmpty(t, failed, r.Name)
+		t.Log(r.Name, wrong)
+		assert.NotEmpty(t, wrong, r.Name)
 	}
 }
 
@@ -118,14 +124,14 @@ func TestOverloadTable(t *testing.T) {
 	before, rest, ok := strings.Cut(string(page), begin)
 	_, after, closed := strings.Cut(rest, end)
 	require.True(t, ok && closed, "the marks of the table")
-	page = []byte(before + begin + table() + end + after)
+	page = []byte(before + begin + table(t) + end + after)
 	require.NoError(t, os.WriteFile(name, page, 0o644))
 }
 
 // seeds of the table
 const seeds = 3
 
-func table() string {
+func table(t *testing.T) string {
 	var b strings.Builder
 	rivals := overload.Rivals()
 	b.WriteString("\nGoodput:\n\n|")
@@ -141,7 +147,7 @@ func table() string {
 		for _, r := range rivals {
 			sum, worst := 0., overload.Outcome{Good: 9, Critical: 1, Others: 1}
 			for seed := range uint64(seeds) {
-				o := overload.Run(s, r.New(), seed+1)
+				o := r.Run(t, s, seed+1)
 				sum += o.Good / seeds
 				worst = overload.Outcome{Good: min(worst.Good, o.Good), Critical: min(worst.Critical, o.Critical),
 					Others: min(worst.Others, o.Others), Refused: max(worst.Refused, o.Refused),

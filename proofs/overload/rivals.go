@@ -2,29 +2,43 @@ package overload
 
 import (
 	"math"
+	"testing"
+	"testing/synctest"
 
 	"github.com/weirgo/weir/overload"
 )
 
 // Rival is a way to limit what is in flight.
 type Rival struct {
-	Name string
-	New  func() Limiter
+	Name   string
+	New    func() Limiter
+	Bubble bool // its clock is that of a synctest bubble
+}
+
+// Run simulates s with r.
+func (r Rival) Run(t *testing.T, s Scenario, seed uint64) (o Outcome) {
+	if !r.Bubble {
+		return Run(s, r.New(), seed)
+	}
+	synctest.Test(t, func(*testing.T) { o = Run(s, r.New(), seed) })
+	return o
 }
 
 // Rivals are those of the table. Those of Netflix's concurrency-limits are written after its
 // documentation, with its defaults: Vegas learns of each request, Gradient2 of windows of a second.
 func Rivals() []Rival {
 	return []Rival{
-		{"nothing", func() Limiter { return &adaptive{limit: math.Inf(1)} }},
-		{"fixed 64", func() Limiter { return &adaptive{limit: 64} }},
-		{"fixed 640", func() Limiter { return &adaptive{limit: 640} }},
-		{"Vegas", func() Limiter { return &adaptive{limit: 20, next: new(vegas).next} }},
-		{"Gradient2", func() Limiter {
+		{Name: "nothing", New: func() Limiter { return &adaptive{limit: math.Inf(1)} }},
+		{Name: "fixed 64", New: func() Limiter { return &adaptive{limit: 64} }},
+		{Name: "fixed 640", New: func() Limiter { return &adaptive{limit: 640} }},
+		{Name: "Vegas", New: func() Limiter { return &adaptive{limit: 20, next: new(vegas).next} }},
+		{Name: "Gradient2", New: func() Limiter {
 			return &adaptive{limit: 20, window: 1, next: new(gradient2).next}
 		}},
-		{"weir", func() Limiter { return NewGuarded(overload.Config{}) }},
-		{"weir, no parts or shares", func() Limiter {
+		{Name: "Envoy", New: newEnvoy},
+		{Name: "failsafe-go 0.9.8", New: newFailsafe, Bubble: true},
+		{Name: "weir", New: func() Limiter { return NewGuarded(overload.Config{}) }},
+		{Name: "weir, no parts or shares", New: func() Limiter {
 			return NewGuarded(overload.Config{Parts: [3]float64{1, 1, 1}, Share: 1})
 		}},
 	}
@@ -101,3 +115,6 @@ func (g *gradient2) next(limit, inFlight, took float64) float64 {
 	gradient := min(max(.5, 1.5*g.mean/took), 1)
 	return min(max(20, .8*limit+.2*(limit*gradient+4)), 200)
 }
+
+// Fixed returns one.
+func Fixed(limit float64) Limiter { return &adaptive{limit: limit} }

@@ -93,11 +93,10 @@ func Scenarios() []Scenario {
 			s.Peak, s.Work = 2.8, lognormal(1.5)
 		}),
 		with("4x, shared CPU", func(s *Scenario) {
-			s.Bars = Bars{Critical: .95, Good: .89}
+			s.Bars = Bars{Critical: .95}
 			s.Peak, s.Shared, s.Contention = 2.8, true, .05
 		}),
 		with("pool at .1", func(s *Scenario) {
-			s.Bars = Bars{Good: .87}
 			s.Speed, s.To, s.Length = slow(.1), 90, 130
 		}),
 		with("dependency +180 ms", func(s *Scenario) {
@@ -109,7 +108,7 @@ func Scenarios() []Scenario {
 			s.Workers, s.Load, s.From, s.To, s.Length = 200, .9, 0, 30, 35
 		}),
 		with("2 workers, 4x", func(s *Scenario) {
-			s.Bars = Bars{Critical: .7, Back: 5}
+			s.Bars = Bars{Critical: .93}
 			s.Workers, s.Peak = 2, 2.8
 		}),
 		with("retries", func(s *Scenario) {
@@ -145,7 +144,7 @@ func Scenarios() []Scenario {
 			s.Speed = slow(.5)
 		}),
 		with("2 workers of 5 ms, contention", func(s *Scenario) {
-			s.Bars = Bars{Good: .65, Critical: .65, Back: 30}
+			s.Bars = Bars{Good: .75, Critical: .88, Back: 30}
 			s.Workers, s.Mean, s.Shared, s.Contention, s.Peak = 2, .005, true, .1, 2.8
 		}),
 		with("512 workers of 50 ms", func(s *Scenario) {
@@ -163,7 +162,7 @@ func Scenarios() []Scenario {
 			s.Slower, s.Peak = .18, 1.4
 		}),
 		with("8 workers of 5 s", func(s *Scenario) {
-			s.Bars = Bars{Critical: .8, Back: 60}
+			s.Bars = Bars{Critical: .9, Back: 60}
 			s.Workers, s.Mean, s.Patience, s.Peak = 8, 5, 60, 2.8
 			s.From, s.To, s.Length = 300, 1500, 2500
 		}),

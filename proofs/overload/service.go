@@ -127,6 +127,44 @@ func (s Scenario) Fill() Scenario {
 	return s
 }
 
+// slowest returns the speed in the trouble, if the workers do not stop.
+func (s *Scenario) slowest() float64 {
+	if s.Speed == nil || s.Speed(0) == 0 {
+		return 1
+	}
+	return s.Speed(0)
+}
+
+// Right returns about the best fixed limit.
+func (s *Scenario) Right() float64 {
+	n := float64(s.Workers) * (1 + (s.Delay+s.Slower)*s.slowest()/s.Mean)
+	if s.Shared {
+		return math.Ceil(n + 2)
+	}
+	return math.Ceil(1.2*n + 2 + math.Sqrt(n))
+}
+
+// SetBars sets the bars of a scenario that was drawn, by the outcome of the right fixed limit: as
+// those of Scenarios, but less by what is lost until a change is seen.
+func (s *Scenario) SetBars(right Outcome) {
+	good := .9
+	if s.Right() < 10 {
+		good = .75
+	}
+	seen := 1 + 8*(s.Mean/s.slowest()+s.Delay+s.Slower)
+	lost := min(.4, seen/(s.To-s.From))
+	f := s.Fill()
+	s.Bars.Good = (good - lost) * min(1, right.Good)
+	s.Bars.Back = max(f.Bars.Back, seen, right.Back)
+	load := f.Peak * float64(1+s.Retries)
+	switch {
+	case s.Loud > 0:
+		s.Bars.Others = .85 * min(1, right.Good)
+	case .2*load < .7*s.slowest():
+		s.Bars.Critical = (good + .05 - lost) * min(1, right.Good)
+	}
+}
+
 func (s *simulation) at(t float64, do step, r *Request) {
 	s.order++
 	s.timed.push(event{t, s.order, do, r})
