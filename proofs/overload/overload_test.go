@@ -34,7 +34,7 @@ func broken(s overload.Scenario, o overload.Outcome) (wrong []string) {
 
 // TestTheGuardReachesItsBars simulates all scenarios.
 func TestTheGuardReachesItsBars(t *testing.T) {
-	seeds, each := slow.N(1, 1, 3), slow.N(5, 1, 1)
+	seeds, each := slow.N(1, 1, 3), slow.N(5, 2, 1)
 	if os.Getenv("OVERLOAD_TABLE") != "" {
 		seeds, each = 3, 1
 	}
@@ -74,9 +74,10 @@ func TestBarsRejectOtherLimiters(t *testing.T) {
 
 func TestTheLimitDoesNotDrift(t *testing.T) {
 	slow.Test(t)
+	lasts := float64(slow.N(0, 120, 600))
 	for name, cfg := range map[string]guard.Config{"learnt": {}, "given": {Goal: 50e6}} {
 		s := overload.Scenario{Workers: 32, Mean: .02, Delay: .005, Patience: 1, Load: .7, Peak: 1.3,
-			From: 30, To: 630, Length: 630}
+			From: 30, To: 30 + lasts, Length: 30 + lasts}
 		means := func(from, to float64) float64 {
 			cut := s
 			cut.To, cut.Length = to, to
@@ -84,7 +85,7 @@ func TestTheLimitDoesNotDrift(t *testing.T) {
 			overload.Run(cut, l, 1)
 			return l.sum / l.n
 		}
-		first, last := means(40, 100), means(570, 630)
+		first, last := means(40, 100), means(lasts-30, lasts+30)
 		t.Log(name, first, last)
 		assert.InDelta(t, 1, last/first, .2, name)
 	}
