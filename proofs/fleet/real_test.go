@@ -53,7 +53,7 @@ func TestModelEqualsProcesses(t *testing.T) {
 // how many commands Redis ran, and how many requests were admitted.
 func processes(t *testing.T, f fleet.Fleet, requests int) (commands, admitted int) {
 	weir := filepath.Join(t.TempDir(), "weir-server")
-	build := exec.Command("go", "build", "-o", weir, "./weir-server")
+	build := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", weir, "./weir-server")
 	build.Dir = "../../cmd/weir"
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

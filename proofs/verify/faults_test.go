@@ -262,7 +262,7 @@ func testEdited(t *testing.T, dir, test string, edits []edit, flags ...string) s
 	require.NoError(t, err)
 	file := filepath.Join(temp, "overlay.json")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-overlay", file, "-v",
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-overlay", file, "-v", "-vet=off",
 		"-run", "^" + strings.ReplaceAll(test, "/", "$/^") + "$", "."}, flags...)...)
 	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes
