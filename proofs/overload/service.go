@@ -158,6 +158,7 @@ func (s *Scenario) SetBars(right Outcome) {
 	s.Bars.Back = max(f.Bars.Back, seen, right.Back)
 	load := f.Peak * float64(1+s.Retries)
 	switch {
+	case s.Speed != nil && s.Speed(0) == 0: // nothing is served while the workers stand still
 	case s.Loud > 0:
 		s.Bars.Others = .85 * min(1, right.Good)
 	case .2*load < .7*s.slowest():
