@@ -30,7 +30,7 @@ func reached(t *testing.T, n uint64, limiter func() overload.Limiter) (bars, goo
 
 // TestMostDrawnScenariosReachTheirBars draws scenarios that nobody tuned to.
 func TestMostDrawnScenariosReachTheirBars(t *testing.T) {
-	n := uint64(slow.N(10, 15, 150))
+	n := uint64(slow.N(5, 8, 150))
 	bars, goodput := reached(t, n, func() overload.Limiter { return overload.NewGuarded(guard.Config{}) })
 	t.Log(bars, goodput)
 	assert.GreaterOrEqual(t, bars, .7)

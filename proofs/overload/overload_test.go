@@ -34,7 +34,7 @@ func broken(s overload.Scenario, o overload.Outcome) (wrong []string) {
 
 // TestTheGuardReachesItsBars simulates all scenarios.
 func TestTheGuardReachesItsBars(t *testing.T) {
-	seeds, each := slow.N(1, 1, 3), slow.N(5, 2, 1)
+	seeds, each := slow.N(1, 1, 3), slow.N(9, 5, 1)
 	if os.Getenv("OVERLOAD_TABLE") != "" {
 		seeds, each = 3, 1
 	}
@@ -74,7 +74,7 @@ func TestBarsRejectOtherLimiters(t *testing.T) {
 
 func TestTheLimitDoesNotDrift(t *testing.T) {
 	slow.Test(t)
-	lasts := float64(slow.N(0, 120, 600))
+	lasts := float64(slow.N(0, 100, 600))
 	for name, cfg := range map[string]guard.Config{"learnt": {}, "given": {Goal: 50e6}} {
 		s := overload.Scenario{Workers: 32, Mean: .02, Delay: .005, Patience: 1, Load: .7, Peak: 1.3,
 			From: 30, To: 30 + lasts, Length: 30 + lasts}
