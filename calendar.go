@@ -65,7 +65,7 @@ func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	if err != nil {
 		panic("weir: " + err.Error())
 	}
-	return &Calendar{l.inWindows(ws)}
+	return (&Calendar{l.inWindows(ws)}).described()
 }
 
 // Inspect returns the Bucket of a key in the current window, as [Limiter.Inspect] does.
@@ -81,28 +81,32 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 	return c.l.inspect(&at, p.Scale), nil
 }
 
-// Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
-func (c *Calendar) Window() time.Duration { return c.in.Calendar.Load().Unit().Length() }
+// window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
+func (c *Calendar) window() time.Duration { return c.in.Calendar.Load().Unit().Length() }
 
-// Period returns the name of the windows, such as "month:17@Europe/Berlin".
-func (c *Calendar) Period() string { return c.in.Calendar.Load().String() }
-
-// Algorithm implements [Named].
-func (c *Calendar) Algorithm() string { return "calendar" }
-
-func (c *Calendar) itself() Strategy { return c }
+// described sets what c is.
+func (c *Calendar) described() *Calendar {
+	c.describe(c, About{
+		Name: "calendar", Lapses: LapsesAtOnce, Window: c.window(), Period: c.in.Calendar.Load().String(),
+	})
+	return c
+}
 
 // Limit returns the limit of n in each window. Its Numbers have about how long that is.
-func (c *Calendar) Limit(n uint64) *Limit { return mustLimit(c, n, c.Window()) }
+func (c *Calendar) Limit(n uint64) *Limit { return mustLimit(c, n, c.window()) }
 
 func (c *Calendar) check(m *Limit) error {
-	m.d = c.Window()
+	m.d = c.window()
 	return nil
 }
 
-func (c *Calendar) bind(m *Limit) (Strategy, error) {
+func (c *Calendar) bind(m *Limit) (Counter, error) {
 	name := m.seriesName()
 	name.Calendar = c.in.SeriesName.Calendar
 	s, err := c.l.limitedWindows(name, c.in.Calendar.Load(), m.n)
-	return &Calendar{s}, err
+	if err != nil {
+		s = c.windowStrategy
+	}
+	s.numbersOf = Tier{m.n, m.d}
+	return (&Calendar{s}).described(), err
 }

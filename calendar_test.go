@@ -115,10 +115,10 @@ func TestCalendarsCountApart(t *testing.T) {
 		"": 1, "day@UTC": 2, "month@UTC": 2, "month:2@UTC": 1, "day@Europe/Berlin": 2,
 		"day@Z+60": 1, "day@Z+120": 1, "day:6h@UTC": 1, "month:2:6h@UTC": 2,
 	}, names)
-	reset, err := l.FixedWindow().ResetPrefix(context.Background(), "", nil)
+	reset, err := ops.ResetPrefix(context.Background(), l.FixedWindow(), "", nil)
 	require.NoError(t, err)
 	assert.Equal(t, 1, reset)
-	reset, err = l.Calendar(Day, nil).ResetPrefix(context.Background(), "", nil)
+	reset, err = ops.ResetPrefix(context.Background(), l.Calendar(Day, nil), "", nil)
 	require.NoError(t, err)
 	assert.Equal(t, 1, reset)
 	assert.EqualValues(t, 1, count(l.Calendar(Day, nil)))
@@ -225,9 +225,9 @@ func TestCalendarIsExactForConcurrentCallers(t *testing.T) {
 func TestCalendarIsExactControlIsRejected(t *testing.T) {
 	admitted, whole := admittedInHours(t, func(c *Calendar) func(*Request) (*Result, error) {
 		return func(r *Request) (*Result, error) { // looks first, and counts then
-			res, err := c.Peek(context.Background(), r)
+			res, err := ops.Peek(context.Background(), c, r)
 			if runtime.Gosched(); err == nil && res.Allowed() {
-				err = c.Charge(context.Background(), r)
+				err = ops.Charge(context.Background(), c, r)
 			}
 			return res, err
 		}
@@ -254,8 +254,8 @@ func TestCalendarChecksItsArguments(t *testing.T) {
 	}
 	s := l.Calendar(Month.From(17), nil)
 	assert.Equal(t, "month:17", Month.From(17).String())
-	assert.Equal(t, "calendar", NameOf(s))
-	assert.Equal(t, 31*24*time.Hour, s.Window())
+	assert.Equal(t, "calendar", ops.Name(s))
+	assert.Equal(t, 31*24*time.Hour, s.About().Window)
 	for _, key := range []string{"", strings.Repeat("k", maxID+1)} {
 		_, err := s.Run(context.Background(), &Request{Key: key, Limit: 1})
 		assert.ErrorIs(t, err, ErrID)
@@ -284,7 +284,7 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 
 		r := &Request{Key: key, Limit: 10, Cost: 4}
 		first := MustRun(t, s, r)
-		_, giveBack, err := s.Admit(context.Background(), r)
+		_, giveBack, err := ops.Admit(context.Background(), s, r)
 		require.NoError(t, err)
 		denied := MustPeek(t, s, r)
 		assert.Equal(t, Result{TotalRequests: 8, ExpiresAt: end}, *denied)
@@ -296,26 +296,26 @@ func TestCalendarIsInspectedGivenBackAndReserved(t *testing.T) {
 		assert.WithinDuration(t, now, b.Created, time.Microsecond)
 		assert.True(t, b.Ends.Add(-b.Scale).Equal(start))
 
-		require.NoError(t, s.Refund(context.Background(), r, first))
+		require.NoError(t, ops.Refund(context.Background(), s, r, first))
 		require.NoError(t, giveBack(context.Background(), 3))
 		b, err = s.Inspect(key)
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, b.Count)
 
-		require.NoError(t, s.Charge(context.Background(), r))
-		require.NoError(t, s.Seed(context.Background(), r, &Result{TotalRequests: 7, ExpiresAt: end}))
+		require.NoError(t, ops.Charge(context.Background(), s, r))
+		require.NoError(t, ops.Seed(context.Background(), s, r, &Result{TotalRequests: 7, ExpiresAt: end}))
 		b, err = s.Inspect(key)
 		require.NoError(t, err)
 		assert.EqualValues(t, 7, b.Count)
 
-		require.NoError(t, s.Reset(context.Background(), r))
+		require.NoError(t, ops.Reset(context.Background(), s, r))
 		b, err = s.Inspect(key)
 		require.NoError(t, err)
 		assert.Equal(t, empty, b)
 	}
 	last := MustRun(t, s, &Request{Key: "k", Limit: 10})
 	now = end
-	require.NoError(t, s.Refund(context.Background(), &Request{Key: "k", Limit: 10}, last),
+	require.NoError(t, ops.Refund(context.Background(), s, &Request{Key: "k", Limit: 10}, last),
 		"it has ended")
 	b, err := s.Inspect("k")
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -213,11 +214,11 @@ func TestBadRequestsLeaveNoTrace(t *testing.T) {
 	} {
 		for name, call := range map[string]func() error{
 			"Run":    func() error { res, err := f.Run(ctx, &c.r); assert.Nil(t, res); return err },
-			"Peek":   func() error { _, err := f.Peek(ctx, &c.r); return err },
-			"Refund": func() error { return f.Refund(ctx, &c.r, taken) },
-			"Reset":  func() error { return f.Reset(ctx, &c.r) },
-			"Seed":   func() error { return f.Seed(ctx, &c.r, taken) },
-			"Charge": func() error { return f.Charge(ctx, &c.r) },
+			"Peek":   func() error { _, err := ops.Peek(ctx, f, &c.r); return err },
+			"Refund": func() error { return ops.Refund(ctx, f, &c.r, taken) },
+			"Reset":  func() error { return ops.Reset(ctx, f, &c.r) },
+			"Seed":   func() error { return ops.Seed(ctx, f, &c.r, taken) },
+			"Charge": func() error { return ops.Charge(ctx, f, &c.r) },
 		} {
 			t.Run(name+" with "+c.name, func(t *testing.T) {
 				tried++
@@ -377,10 +378,9 @@ func TestStatsAddUp(t *testing.T) {
 	require.Error(t, err)
 	r := &weir.Request{Key: "a", Limit: 9, Duration: time.Second, Cost: 3}
 	res := weir.MustRun(t, f, r)
-	require.NoError(t, f.Refund(t.Context(), r, res))
-	require.NoError(t, f.Charge(t.Context(), r))
-	require.NoError(t, f.Seed(t.Context(), r,
-		&weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}))
+	require.NoError(t, ops.Refund(t.Context(), f, r, res))
+	require.NoError(t, ops.Charge(t.Context(), f, r))
+	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}))
 	require.NoError(t, l.Reset("a", 1000))
 	l.Close()
 	_, err = l.CheckRate("a", 1, 1)
@@ -441,8 +441,7 @@ func TestTableIsFullOfLiveBuckets(t *testing.T) {
 	res, err := l.CheckRate("new", 1000, 0)
 	require.NoError(t, err, "limit 0 needs no bucket")
 	assert.False(t, res.Allowed())
-	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(),
-		&weir.Request{Key: "new", Duration: time.Second}),
+	assert.ErrorIs(t, ops.Charge(t.Context(), l.FixedWindow(), &weir.Request{Key: "new", Duration: time.Second}),
 		weir.ErrFull)
 	assert.EqualValues(t, 21, l.Stats().Full)
 	clock.Advance(time.Second)
@@ -472,11 +471,11 @@ func TestClosed(t *testing.T) {
 		"Reset":   func() error { return l.Reset("id", 1000) },
 		"Run":     func() error { _, err := f.Run(ctx, r); return err },
 		"Take":    func() error { _, err := f.Limit(1, time.Second).Take(ctx, "id", 1); return err },
-		"Peek":    func() error { _, err := f.Peek(ctx, r); return err },
-		"Refund":  func() error { return f.Refund(ctx, r, &weir.Result{State: weir.Allow}) },
-		"Seed":    func() error { return f.Seed(ctx, r, &weir.Result{}) },
-		"Charge":  func() error { return f.Charge(ctx, r) },
-		"a reset": func() error { return f.Reset(ctx, r) },
+		"Peek":    func() error { _, err := ops.Peek(ctx, f, r); return err },
+		"Refund":  func() error { return ops.Refund(ctx, f, r, &weir.Result{State: weir.Allow}) },
+		"Seed":    func() error { return ops.Seed(ctx, f, r, &weir.Result{}) },
+		"Charge":  func() error { return ops.Charge(ctx, f, r) },
+		"a reset": func() error { return ops.Reset(ctx, f, r) },
 	} {
 		assert.ErrorIs(t, call(), weir.ErrClosed, name)
 	}
@@ -674,9 +673,8 @@ func TestRefundWithinTheSameWindowOnly(t *testing.T) {
 				weir.MustRun(t, f, &weir.Request{Key: "k", Limit: 5, Duration: time.Second})
 			}
 			for range c.refunds {
-				require.NoError(t, f.Refund(t.Context(),
-					&weir.Request{Key: "k", Limit: 5, Duration: time.Second,
-						Cost: c.cost}, taken))
+				require.NoError(t, ops.Refund(t.Context(), f, &weir.Request{Key: "k", Limit: 5, Duration: time.Second,
+					Cost: c.cost}, taken))
 			}
 			b := weir.MustInspect(t, l, "k", 1000)
 			assert.Equal(t, c.want, b.Count)
@@ -692,25 +690,22 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 		return weir.MustInspect(t, l, "k", 1000).Count
 	}
 	end := epoch.Add(time.Second)
-	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: epoch}))
+	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 9, ExpiresAt: epoch}))
 	assert.Zero(t, l.Stats().Buckets, "a period that has ended")
-	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
+	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
 	assert.EqualValues(t, 9, count())
-	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 3, ExpiresAt: end}))
+	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 3, ExpiresAt: end}))
 	assert.EqualValues(t, 9, count(), "never lowered")
 	clock.Advance(time.Millisecond)
-	require.NoError(t, f.Seed(t.Context(), r,
-		&weir.Result{TotalRequests: 12, ExpiresAt: epoch.Add(time.Microsecond)}))
+	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 12, ExpiresAt: epoch.Add(time.Microsecond)}))
 	assert.EqualValues(t, 9, count(),
 		"a count that expired, though in the current window, is not applied")
-	require.NoError(t, f.Charge(t.Context(),
-		&weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
+	require.NoError(t, ops.Charge(t.Context(), f, &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
 	assert.EqualValues(t, 14, count(), "charged beyond the limit")
-	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second,
+	require.NoError(t, ops.Charge(t.Context(), f, &weir.Request{Key: "k", Limit: 10, Duration: time.Second,
 		Cost: math.MaxUint64}))
 	assert.Equal(t, uint64(maxCount), count(), "the count saturates")
-	require.NoError(t, f.Seed(t.Context(), r,
-		&weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
+	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
 	assert.Equal(t, uint64(maxCount), count())
 	assert.Zero(t, l.Stats().Allowed, "another store's hits are not this limiter's")
 	clock.Advance(time.Second)
@@ -727,7 +722,7 @@ func TestStatsNeverFall(t *testing.T) {
 		callers.Go(func() error {
 			for range calls {
 				res, err := s.Run(context.Background(), r)
-				if err = errors.Join(err, s.Refund(context.Background(), r, res)); err != nil {
+				if err = errors.Join(err, ops.Refund(context.Background(), s, r, res)); err != nil {
 					return err
 				}
 			}

@@ -2,12 +2,9 @@ package weir
 
 import "time"
 
-// Counter counts in a period of one Duration that begins with the caller's first hit. Make one with
-// [Limiter.Counter].
-type Counter struct {
-	slotStrategy
-	allAtOnce
-}
+// PeriodCounter counts in a period of one Duration that begins with the caller's first hit. Make
+// one with [Limiter.Counter].
+type PeriodCounter struct{ slotStrategy }
 
 // Counter returns the single counter as a Strategy: the first hit of a caller begins a period of
 // one Duration, in which Limit are admitted; the first hit after it begins the next. A denied
@@ -21,19 +18,21 @@ type Counter struct {
 // It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's
 // Counter gives the same Results. It differs from that original in that the period begins with the
 // first hit, not the second, and that a denial names the end of the period that is now.
-func (l *Limiter) Counter() *Counter {
-	return &Counter{slotStrategy: l.onSlots(counterKind)}
+func (l *Limiter) Counter() *PeriodCounter {
+	return (&PeriodCounter{l.onSlots(counterKind)}).described()
 }
 
-// Algorithm implements [Named].
-func (c *Counter) Algorithm() string { return "counter" }
-
-func (c *Counter) itself() Strategy { return c }
+// described sets what c is.
+func (c *PeriodCounter) described() *PeriodCounter {
+	c.describe(c, About{Name: "counter", Lapses: LapsesAtOnce})
+	return c
+}
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
-func (c *Counter) Limit(n uint64, d time.Duration) *Limit { return mustLimit(c, n, d) }
+func (c *PeriodCounter) Limit(n uint64, d time.Duration) *Limit { return mustLimit(c, n, d) }
 
-func (c *Counter) bind(m *Limit) (Strategy, error) {
+func (c *PeriodCounter) bind(m *Limit) (Counter, error) {
 	of := *c
-	return &of, of.bindTo(m)
+	err := of.bindTo(m)
+	return of.described(), err
 }

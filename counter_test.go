@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -43,7 +44,7 @@ func ExampleLimiter_List() {
 			log.Fatal(err)
 		}
 	}
-	entries, err := s.Hits(context.Background(), r)
+	entries, err := ops.Hits(context.Background(), s, r)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -68,20 +69,10 @@ func ExampleNewCounterStrategy() {
 	// [Allow Allow Deny]
 }
 
-// everyOption is implemented by every local strategy.
-type everyOption interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.Seeder
-	weir.Charger
-}
-
 // anchoredAt returns the strategies whose period begins with the first hit.
-func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]everyOption {
+func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]weir.Strategy {
 	l := weir.MustNew(t, weir.Config{Now: clock.Now, Timeout: 1})
-	return map[string]everyOption{"Counter": l.Counter(), "List": l.List()}
+	return map[string]weir.Strategy{"Counter": l.Counter(), "List": l.List()}
 }
 
 // A refund takes effect within its period only, and not below zero. The period is unchanged.
@@ -96,19 +87,19 @@ func TestRefundWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			first := weir.MustRun(t, s, request(3))
 			clock.Advance(10 * time.Second)
 			second := weir.MustRun(t, s, request(4))
-			require.NoError(t, s.Refund(t.Context(), request(4), second))
+			require.NoError(t, ops.Refund(t.Context(), s, request(4), second))
 			assert.Equal(t, uint64(3), weir.Counted(t, s, request(1)))
-			require.NoError(t, s.Refund(t.Context(), request(5), first))
+			require.NoError(t, ops.Refund(t.Context(), s, request(5), first))
 			assert.Equal(t, uint64(0), weir.Counted(t, s, request(1)), "not below zero")
 			third := weir.MustRun(t, s, request(6))
 			assert.Equal(t, first.ExpiresAt, third.ExpiresAt, "the period is unchanged")
 
 			clock.Set(first.ExpiresAt)
 			fourth := weir.MustRun(t, s, request(2))
-			require.NoError(t, s.Refund(t.Context(), request(6), third))
+			require.NoError(t, ops.Refund(t.Context(), s, request(6), third))
 			assert.Equal(t, uint64(2), weir.Counted(t, s, request(1)), "the period has ended")
 			clock.Set(fourth.ExpiresAt)
-			require.NoError(t, s.Refund(t.Context(), request(2), fourth))
+			require.NoError(t, ops.Refund(t.Context(), s, request(2), fourth))
 			fifth := weir.MustRun(t, s, request(1))
 			assert.Equal(t, clock.Now().Add(time.Minute), fifth.ExpiresAt, "a refund begins no period")
 		})
@@ -123,19 +114,17 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 			clock.Set(noon().Now())
 			r := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute}
 			end := clock.Now().Add(20 * time.Second)
-			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{ExpiresAt: end}))
-			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
-			require.NoError(t, s.Seed(t.Context(), r,
-				&weir.Result{TotalRequests: 4, ExpiresAt: end.Add(time.Second)}))
+			require.NoError(t, ops.Seed(t.Context(), s, r, &weir.Result{ExpiresAt: end}))
+			require.NoError(t, ops.Seed(t.Context(), s, r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
+			require.NoError(t, ops.Seed(t.Context(), s, r, &weir.Result{TotalRequests: 4, ExpiresAt: end.Add(time.Second)}))
 			res := weir.MustRun(t, s, r)
 			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 10, ExpiresAt: end}, res)
 			clock.Set(end.Add(-1))
-			require.NoError(t, s.Charge(t.Context(), r))
+			require.NoError(t, ops.Charge(t.Context(), s, r))
 			assert.Equal(t, uint64(11), weir.Counted(t, s, r))
 			clock.Set(end)
 			assert.Equal(t, uint64(0), weir.Counted(t, s, r))
-			require.NoError(t, s.Seed(t.Context(), r,
-				&weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
+			require.NoError(t, ops.Seed(t.Context(), s, r, &weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
 			res = weir.MustPeek(t, s, r)
 			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 4,
 				ExpiresAt: end.Add(time.Minute)}, res)
@@ -176,25 +165,25 @@ func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 		last = weir.MustRun(t, s, r)
 	}
 	list := func() (metas string) {
-		entries, err := s.Hits(t.Context(), request("", 1))
+		entries, err := ops.Hits(t.Context(), s, request("", 1))
 		require.NoError(t, err)
 		for _, e := range entries {
 			metas += fmt.Sprint(e.Meta, e.Cost, " ")
 		}
 		return metas
 	}
-	require.NoError(t, s.Refund(t.Context(), request("x", 2), last))
+	require.NoError(t, ops.Refund(t.Context(), s, request("x", 2), last))
 	assert.Equal(t, "5 x1 y3 y4 ", list(), "the newer x, and one of the older x")
-	require.NoError(t, s.Refund(t.Context(), request("x", 6), last))
+	require.NoError(t, ops.Refund(t.Context(), s, request("x", 6), last))
 	assert.Equal(t, "5 y2 ", list(), "the last x, then the newest of the others")
-	require.NoError(t, s.Refund(t.Context(), request("", 100), last))
+	require.NoError(t, ops.Refund(t.Context(), s, request("", 100), last))
 	assert.Empty(t, list())
-	require.NoError(t, s.Charge(t.Context(), request("z", 7)))
+	require.NoError(t, ops.Charge(t.Context(), s, request("z", 7)))
 	assert.Equal(t, "z7 ", list())
 	res := weir.MustPeek(t, s, request("z", 1))
 	assert.Equal(t, last.ExpiresAt, res.ExpiresAt, "the first hit determines the start of the period")
 	clock.Set(last.ExpiresAt)
 	assert.Empty(t, list())
-	_, err := s.Hits(t.Context(), &weir.Request{})
+	_, err := ops.Hits(t.Context(), s, &weir.Request{})
 	assert.ErrorIs(t, err, weir.ErrID)
 }

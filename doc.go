@@ -46,31 +46,33 @@
 //
 //   - Everybody: [Limiter], [Config], [Limit] and [Outcome].
 //   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
-//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Hit], [InFlight].
+//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [PeriodCounter], [List] and [Hit],
+//
+// [InFlight].
 //   - More than one call: [Held], [DeniedError], and [Ask] for package limits.
 //   - To decide by the numbers of each request: [Strategy], [Request], [Result] and [State].
-//   - To look and to correct: [Stats], [Bucket], [Peeker], [Refunder], [Resetter], [PrefixResetter]
-//     and [Named].
+//   - To look: [Stats] and [Bucket].
 //   - Users of raterlimiter in Erlang: [Verdict].
 //   - Authors of stores and middlewares: see below.
 //
-// # What implements what
+// # What can be asked of a Strategy
 //
-// All strategies of a Limiter implement [Peeker], [Refunder], [Resetter], [PrefixResetter],
-// [Seeder], [Charger], [Admitter] and [Named]. Besides those, or as far as it says here:
+// All strategies of a Limiter are a Counter, whose Do does Op values: each can OpTake, OpPeek,
+// OpReturn, OpCharge, OpReset, OpResetPrefix and OpCatchUp. Besides those:
 //
-//	Forecaster  FixedWindow Calendar SlidingWindow TokenBucket Counter List
-//	Holder      InFlight
-//	Limit       Named; its Unwrap is a Strategy with all that its strategy implements
+//	OpHits      SlidingLog List
+//	OpHold      InFlight
+//	OpForecast  FixedWindow Calendar SlidingWindow TokenBucket Counter List
 //
 // # For authors of stores and middlewares
 //
-// A program that only limits needs none of these. A Strategy of your own can be one method, Run.
-// Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
-// [Backlog] of what was admitted without it. A [Return] gives back what an [Admitter] took, and a
-// [Place] what a [Holder] holds. A [Forecaster] says when there is more. What a [Wrapper] wraps,
-// [As] finds. Package limits has what a middleware keeps of several limits, and how a store decides
-// on them in one round trip. weirtest.TestStrategy tests what of all this there is.
+// A program that only limits needs none of these. A Strategy of your own can be one method, Run. A
+// store that can do more is a [Counter]: Do takes one [Op] or several, each with a [Verb], and
+// [About] says what the Counter is and its [Verbs]. An admission that may be given back has a
+// [Receipt]; a [Lapse] is how it ends, and a [Source] who decided. Package fallback adds a local
+// Counter to one elsewhere, and has it catch up with a [Backlog]. [CounterOf] makes a Counter of
+// any Strategy, or finds that of a Limit. Package limits has what a middleware keeps of several
+// limits. weirtest.TestStrategy tests what a Counter says that it can do.
 //
 // # How it works
 //
@@ -86,7 +88,8 @@ package weir
 // What callers see:
 //
 //	limiter.go       Limiter: New, its tables, Stats, Close; the errors
-//	strategy.go      Strategy, Request, Result, what a Strategy may offer; As, NameOf
+//	strategy.go      Strategy, Request, Result
+//	op.go            Counter, Op and its Verbs, About
 //	limit.go         Limit and Outcome: their methods; NewLimit
 //	checkrate.go     CheckRate, and Inspect, Buckets and Reset
 //	wait.go          Wait: who asks next, and when
@@ -105,16 +108,16 @@ package weir
 //
 //	request.go         a Request becomes params, a verdict a Result; keys; what is given back
 //	slot_strategy.go   all strategies on slots: Run and Peek of a known caller by the slot's word,
-//	                   without a lock; a new one, another epoch, and every correction (Refund,
-//	                   Charge, Seed, Reset, a Return) under the shard's mutex, with the clock read
+//	                   without a lock; a new one, another epoch, and every other verb under the
+//	                   shard's mutex, with the clock read
 //	state_strategy.go  all strategies on states: with the state's lock, and the clock read
-//	decider.go         a Limit: by its slots, states, tiers or, as a call, other strategies; how
-//	                   it fails
+//	slotted.go         ops on slots, and few of them at once; a known caller's, for a Limit
+//	decider.go         a Limit: by its slots or, as a call of a Counter, other strategies; how it
+//	                   fails; any Strategy as a Counter
 //	left.go            how much of a limit is left, where a Result does not say it
 //	keyed.go           a Limit by a Strategy of another package: its label and its keys
 //	counts.go          where a Strategy counts: equal ones, and who waits for one line
-//	all.go             what package limits gets; Take of a limits.All whose limits are all on slots
-//	reset_prefix.go    PrefixResetter, on slots and on states
+//	reset_prefix.go    OpResetPrefix, on slots and on states
 //	guard_places.go    what package overload gets: places of callers, and the clock
 //
 // What they decide on:
@@ -141,7 +144,5 @@ package weir
 //	turns      the queues of those who wait: a mutex for the process
 //	renewal    places elsewhere, renewed by a goroutine a group
 //	snapshot   the frame of a snapshot: version, numbers and texts, checksum
-//	forlimits  what package limits gets besides the methods of a Strategy
-//	wrap       for fallback, near and others above: a Strategy with every optional interface
 //	atomicfile files that are replaced as a whole, and locked against other processes
 //	calendar, arith, bounds: pure

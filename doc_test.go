@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,27 +18,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// optional returns the names of the optional interfaces of s, in the order of the package's
-// comment.
-func optional(s weir.Strategy) (names []string) {
-	for _, i := range []reflect.Type{
-		reflect.TypeFor[weir.Peeker](), reflect.TypeFor[weir.Refunder](),
-		reflect.TypeFor[weir.Resetter](),
-		reflect.TypeFor[weir.PrefixResetter](), reflect.TypeFor[weir.Seeder](),
-		reflect.TypeFor[weir.Charger](),
-		reflect.TypeFor[weir.Reconciler](), reflect.TypeFor[weir.Admitter](),
-		reflect.TypeFor[weir.Holder](),
-		reflect.TypeFor[weir.Named](), reflect.TypeFor[weir.Forecaster](),
-	} {
-		if reflect.TypeOf(s).Implements(i) {
-			names = append(names, i.Name())
-		}
-	}
-	return names
-}
-
-// The table in the package's comment says what implements what.
-func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
+// The table in the package's comment says what can be asked of which strategy.
+func TestTheDocumentationSaysWhatAStrategyCanDo(t *testing.T) {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 	tiers := weir.MustTiers(t, limiter, weir.Tier{Limit: 1, Duration: time.Second})
@@ -53,32 +33,33 @@ func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 		}
 	}
 
-	var forecasters, holders []string
-	for _, s := range []weir.Strategy{
+	can := map[string][]string{}
+	for _, s := range []weir.Counter{
 		limiter.FixedWindow(), limiter.Calendar(weir.Month, time.UTC), limiter.SlidingWindow(),
-		limiter.SlidingLog(),
-		limiter.TokenBucket(0), limiter.LeakyBucket(0), tiers, limiter.Counter(), limiter.List(),
-		limiter.InFlight(),
+		limiter.SlidingLog(), limiter.TokenBucket(0), limiter.LeakyBucket(0), tiers, limiter.Counter(),
+		limiter.List(), limiter.InFlight(),
 	} {
-		name, is := reflect.TypeOf(s).Elem().Name(), optional(s)
-		if n := len(is) - 1; is[n] == "Forecaster" {
-			forecasters, is = append(forecasters, name), is[:n]
+		name, verbs := reflect.TypeOf(s).Elem().Name(), s.About().Verbs
+		name = strings.TrimPrefix(name, "Period")
+		for _, v := range []weir.Verb{weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpReset,
+			weir.OpResetPrefix, weir.OpCatchUp} {
+			assert.True(t, verbs.Has(v), "%s, %v", name, v)
 		}
-		if i := slices.Index(is, "Holder"); i >= 0 {
-			holders, is = append(holders, name), slices.Delete(is, i, i+1)
+		for verb, v := range map[string]weir.Verb{"OpHits": weir.OpHits, "OpHold": weir.OpHold,
+			"OpForecast": weir.OpForecast} {
+			if verbs.Has(v) {
+				can[verb] = append(can[verb], name)
+			}
 		}
-		assert.Equal(t, []string{"Peeker", "Refunder", "Resetter", "PrefixResetter", "Seeder", "Charger",
-			"Admitter", "Named"}, is, name)
 	}
-	assert.Equal(t, rows["Forecaster"], forecasters)
-	assert.Equal(t, rows["Holder"], holders)
-	window := limiter.FixedWindow()
-	assert.Equal(t, []string{"Named;"}, rows["Limit"][:1])
-	assert.Equal(t, []string{"Named"}, optional(window.Limit(1, time.Second)))
+	for verb, names := range can {
+		assert.Equal(t, rows[verb], names, verb)
+	}
+	assert.Len(t, can, 3)
 }
 
 // The package's comment names each exported type, and each once in a list of its own: the index of
-// a page sorts by the alphabet, which puts Admitter first.
+// a page sorts by the alphabet, which puts About first.
 func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 	types, who, stores := map[string]bool{}, map[string]int{}, map[string]bool{}
 	files, err := filepath.Glob("*.go")
@@ -100,7 +81,7 @@ func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 	text, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
 	_, lists, _ := strings.Cut(string(text), "// # Types, by who needs them")
-	lists, rest, _ := strings.Cut(lists, "// # What implements what")
+	lists, rest, _ := strings.Cut(lists, "// # What can be asked of a Strategy")
 	_, authors, _ := strings.Cut(rest, "// # For authors of stores and middlewares")
 	link := regexp.MustCompile(`\[(\w+)\]`)
 	for _, m := range link.FindAllStringSubmatch(lists, -1) {
@@ -116,5 +97,5 @@ func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 		}
 		assert.Equal(t, 1, n, name)
 	}
-	assert.Greater(t, len(types), 40)
+	assert.Greater(t, len(types), 30)
 }

@@ -308,32 +308,45 @@ func ExampleFixedWindow_Run() {
 	// 2 Allow 10
 }
 
-func ExampleFixedWindow_Peek() {
+func ExampleDo() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
+	window, ctx := limiter.FixedWindow(), context.Background()
+	alice := weir.Request{Key: "alice", Limit: 10, Duration: time.Minute}
 
-	r := &weir.Request{Key: "10.0.0.7", Limit: 1, Duration: time.Minute}
-	for range 2 {
-		res, _ := limiter.FixedWindow().Peek(context.Background(), r)
-		fmt.Println("would", res.State)
-	}
+	look := &weir.Op{Verb: weir.OpPeek, Request: alice}
+	err := weir.Do(ctx, window, look)
+	fmt.Println("would", look.Result.State, err)
+
+	charge := &weir.Op{Verb: weir.OpCharge, Request: alice} // admitted elsewhere
+	charge.Cost = 12
+	err = weir.Do(ctx, window, charge)
+	fmt.Println("charged", err)
+
+	err = weir.Do(ctx, window, look)
+	fmt.Println("would", look.Result.State, "at", look.Result.TotalRequests, err)
+
+	err = weir.Do(ctx, window, &weir.Op{Verb: weir.OpHits, Request: alice})
+	fmt.Println(err)
 	// Output:
-	// would Allow
-	// would Allow
+	// would Allow <nil>
+	// charged <nil>
+	// would Deny at 12 <nil>
+	// weir: fixed window cannot list hits: unsupported operation
 }
 
-// Only failed logins count: a successful one is refunded.
-func ExampleFixedWindow_Refund() {
+// Only failed logins count: the cost of a successful one is given back, by its receipt.
+func ExampleReceipt() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 	logins, ctx := limiter.FixedWindow(), context.Background()
 
-	r := &weir.Request{Key: "alice", Limit: 3, Duration: time.Minute}
-	res, err := logins.Run(ctx, r)
-	if err != nil {
+	login := &weir.Op{Request: weir.Request{Key: "alice", Limit: 3, Duration: time.Minute}, Keep: true}
+	if err := weir.Do(ctx, logins, login); err != nil {
 		log.Fatal(err)
 	}
-	if err := logins.Refund(ctx, r, res); err != nil { // the password was right
+	login.Verb = weir.OpReturn // the password was right
+	if err := weir.Do(ctx, logins, login); err != nil {
 		log.Fatal(err)
 	}
 	b, _ := limiter.Inspect("alice", 60_000)
@@ -341,43 +354,20 @@ func ExampleFixedWindow_Refund() {
 	// Output: 0
 }
 
-func ExampleFixedWindow_Reset() {
-	limiter := limiterAt(noon())
-	defer limiter.Close()
-	strategy, ctx := limiter.FixedWindow(), context.Background()
-
-	r := &weir.Request{Key: "alice", Limit: 1, Duration: time.Minute}
-	strategy.Run(ctx, r)
-	strategy.Reset(ctx, r)
-	res, _ := strategy.Run(ctx, r)
-	fmt.Println(res.State)
-	// Output: Allow
-}
-
 // Another store has counted 7 and is now unavailable.
-func ExampleFixedWindow_Seed() {
+func ExampleBacklog() {
 	clock := noon()
 	limiter := limiterAt(clock)
 	defer limiter.Close()
-	strategy, ctx := limiter.FixedWindow(), context.Background()
 
-	r := &weir.Request{Key: "alice", Limit: 10, Duration: time.Minute}
-	strategy.Seed(ctx, r, &weir.Result{TotalRequests: 7, ExpiresAt: clock.Now().Add(time.Minute)})
-	res, _ := strategy.Run(ctx, r)
-	fmt.Println(res.TotalRequests)
+	op := &weir.Op{Request: weir.Request{Key: "alice", Limit: 10, Duration: time.Minute}}
+	op.Backlog = &weir.Backlog{Counted: &weir.Result{TotalRequests: 7,
+		ExpiresAt: clock.Now().Add(time.Minute)}}
+	if err := weir.Do(context.Background(), limiter.FixedWindow(), op); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(op.Result.TotalRequests)
 	// Output: 8
-}
-
-func ExampleFixedWindow_Charge() {
-	limiter := limiterAt(noon())
-	defer limiter.Close()
-	strategy, ctx := limiter.FixedWindow(), context.Background()
-
-	r := &weir.Request{Key: "alice", Limit: 2, Duration: time.Minute, Cost: 3}
-	strategy.Charge(ctx, r) // admitted elsewhere
-	res, _ := strategy.Peek(ctx, &weir.Request{Key: "alice", Limit: 2, Duration: time.Minute})
-	fmt.Println(res.State, res.TotalRequests)
-	// Output: Deny 3
 }
 
 func ExampleLimiter_Verdict() {
@@ -464,8 +454,9 @@ func ExampleLimiter_SlidingLog() {
 		verdicts(hits, 1, r)
 		clock.Advance(time.Second)
 	}
-	entries, err := hits.Hits(context.Background(), &r)
-	for _, e := range entries {
+	list := &weir.Op{Verb: weir.OpHits, Request: r}
+	err := weir.Do(context.Background(), hits, list)
+	for _, e := range list.Hits {
 		fmt.Println(e.At.UTC().Format(time.TimeOnly), e.Meta)
 	}
 	fmt.Println(err)
@@ -529,24 +520,26 @@ func ExampleLimiter_Tiers() {
 		log.Fatal(err)
 	}
 	r := weir.Request{Key: "10.0.0.7"}
-	verdicts(tiers, 3, r)
+	limit := tiers.Limit()
+	verdicts(limit, 3, r)
 	clock.Advance(time.Second)
-	verdicts(tiers, 1, r)
-	res, binding, err := tiers.RunTier(context.Background(), &r)
+	verdicts(limit, 1, r)
+	out, err := limit.Take(context.Background(), "10.0.0.7", 1)
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(res.State, "by", binding.Limit, "in", binding.Duration)
+	fmt.Println(out.State, "by", out.By)
 	// Output:
 	// [Allow Allow Deny]
 	// [Allow]
-	// Deny by 3 in 10s
+	// Deny by tiers, 3 in 10s
 }
 
-func ExampleNameOf() {
+func ExampleAbout() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
-	fmt.Println(weir.NameOf(limiter.SlidingWindow().Limit(10, time.Second)))
+	limit := limiter.SlidingWindow().Limit(10, time.Second)
+	fmt.Println(weir.CounterOf(limit).About().Name)
 	// Output: sliding window
 }
 

@@ -44,16 +44,16 @@ func MustRun(t testing.TB, s Strategy, r *Request) *Result {
 	return res
 }
 
-// MustPeek is Peeker.Peek.
-func MustPeek(t testing.TB, s Peeker, r *Request) *Result {
+// MustPeek is Strategy.Peek.
+func MustPeek(t testing.TB, s Strategy, r *Request) *Result {
 	t.Helper()
-	res, err := s.Peek(t.Context(), r)
+	res, err := ops.Peek(t.Context(), s, r)
 	require.NoError(t, err)
 	return res
 }
 
 // Counted returns the count of s for r.
-func Counted(t testing.TB, s Peeker, r *Request) uint64 {
+func Counted(t testing.TB, s Strategy, r *Request) uint64 {
 	t.Helper()
 	res := MustPeek(t, s, r)
 	if res.Allowed() {

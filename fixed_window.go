@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/calendar"
-	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
@@ -23,7 +22,7 @@ type FixedWindow struct{ windowStrategy }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
 func (l *Limiter) FixedWindow() *FixedWindow {
-	return &FixedWindow{windowStrategy{slotStrategy: l.onSlots(fixedKind)}}
+	return (&FixedWindow{windowStrategy{slotStrategy: l.onSlots(fixedKind)}}).described()
 }
 
 // limitedWindows returns the strategy for a limit of n in the windows of a series.
@@ -31,17 +30,17 @@ func (l *Limiter) limitedWindows(
 	name windows.SeriesName, c *calendar.Calendar, n uint64,
 ) (s windowStrategy, err error) {
 	in, err := l.named(name, c)
-	if err == nil {
-		s = l.inWindows(in)
-		s.bound, s.limit = true, n
+	if err != nil {
+		return windowStrategy{slotStrategy: l.onSlots(fixedKind)}, err
 	}
-	return s, err
+	s = l.inWindows(in)
+	s.bound, s.limit = true, n
+	return s, nil
 }
 
 // windowStrategy is what [FixedWindow] and [Calendar] have in common.
 type windowStrategy struct {
 	slotStrategy
-	allAtOnce
 	in *windows.Series // nil: the windows are those of the request's Duration
 }
 
@@ -56,28 +55,20 @@ func (l *Limiter) inWindows(in *windows.Series) windowStrategy {
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := (*localWindows)(s).Run(r, res, forlimits.NoSight); err != nil {
+	if _, err := s.run(r, res, noSight); err != nil {
 		return nil, err
 	}
 	return res, nil
 }
 
-// localWindows is a windowStrategy as a [forlimits.Local].
-type localWindows windowStrategy
-
-func (s *windowStrategy) local() local { return (*localWindows)(s) }
-
-// Look implements [forlimits.Local].
-func (of *localWindows) Look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	return (*localSlots)(&of.slotStrategy).Look(r, res, at)
-}
-
-// Run implements [forlimits.Local].
-func (of *localWindows) Run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	s := (*windowStrategy)(of)
-	if at.Slot != nil &&
-		s.l.hit(at.Slot, at.State, at.Cost, at.Limit, at.Window.Stamp(at.Now), at.Window, res) {
-		return time.Duration(at.Window.End - at.Now), nil
+// run decides on r at the present, and goes on from where a look has seen that its bucket admits
+// it.
+func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	if slot := at.Slot; slot != nil {
+		at.Slot = nil
+		if s.l.hit(slot, at.State, at.Cost, at.Limit, at.Window.Stamp(at.Now), at.Window, res) {
+			return time.Duration(at.Window.End - at.Now), nil
+		}
 	}
 	p, err := s.parse(r)
 	switch {
@@ -104,24 +95,19 @@ func (s *windowStrategy) hit(
 		s.l.hit(slot, state, p.Cost, p.Limit, w.Stamp(now), w, res)
 }
 
-// Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.
-func (*FixedWindow) Lapse(
-	_ *Request, expires time.Time,
-) (until time.Time, each time.Duration, ok bool) {
-	return expires, 0, true
+// described sets what f is.
+func (f *FixedWindow) described() *FixedWindow {
+	f.describe(f, About{Name: "fixed window", Lapses: LapsesWithWindow})
+	return f
 }
-
-// Algorithm implements [Named].
-func (f *FixedWindow) Algorithm() string { return "fixed window" }
-
-func (f *FixedWindow) itself() Strategy { return f }
 
 // Limit returns the limit of n in each window of d. It panics where [NewLimit] fails.
 func (f *FixedWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(f, n, d) }
 
-func (f *FixedWindow) bind(m *Limit) (Strategy, error) {
+func (f *FixedWindow) bind(m *Limit) (Counter, error) {
 	name := m.seriesName()
 	name.Length = m.d.Milliseconds()
 	s, err := f.l.limitedWindows(name, nil, m.n)
-	return &FixedWindow{s}, err
+	s.numbersOf = Tier{m.n, m.d}
+	return (&FixedWindow{s}).described(), err
 }

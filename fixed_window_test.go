@@ -97,7 +97,7 @@ func TestCountEndsAtItsMaximum(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	f := l.FixedWindow()
 	r := &Request{Key: "id", Limit: math.MaxUint64, Duration: time.Second, Cost: maxCount - 1}
-	require.NoError(t, f.Charge(t.Context(), r))
+	require.NoError(t, ops.Charge(t.Context(), f, r))
 	for _, want := range []State{Allow, Deny, Deny} {
 		res := MustCheck(t, l, "id", 1000, math.MaxInt64)
 		assert.Equal(t, want, res.State)

@@ -11,16 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
-type forecaster interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Forecaster
-}
-
-func forecasters(l *weir.Limiter) map[string]forecaster {
-	return map[string]forecaster{
+func forecasters(l *weir.Limiter) map[string]weir.Strategy {
+	return map[string]weir.Strategy{
 		"fixed window": l.FixedWindow(), "counter": l.Counter(), "list": l.List(),
 		"sliding window": l.SlidingWindow(), "token bucket": l.TokenBucket(0),
 		"small token bucket": l.TokenBucket(7), "large token bucket": l.TokenBucket(50),
@@ -29,10 +24,10 @@ func forecasters(l *weir.Limiter) map[string]forecaster {
 
 // peekMore is what Forecast saves: a look at a request for one more than is left. Its denial names
 // the instant.
-func peekMore(t *testing.T, s weir.Peeker, r weir.Request, admitted *weir.Result) time.Time {
+func peekMore(t *testing.T, s weir.Strategy, r weir.Request, admitted *weir.Result) time.Time {
 	limit := r.Limit
-	if b, ok := s.(interface{ Burst() uint64 }); ok && b.Burst() > 0 {
-		limit = b.Burst()
+	if burst := weir.CounterOf(s).About().Burst; burst > 0 {
+		limit = burst
 	}
 	r.Cost = admitted.Remaining(limit) + 1
 	res := weir.MustPeek(t, s, &r)
@@ -56,7 +51,7 @@ func TestForecastIsWhatAPeekFinds(t *testing.T) {
 			if !res.Allowed() {
 				continue
 			}
-			more, err := s.Forecast(context.Background(), &r, res)
+			more, err := ops.Forecast(context.Background(), s, &r, res)
 			require.NoError(t, err)
 			require.True(t, peekMore(t, s, r, res).Equal(more), "%s, %+v: %+v, forecast %v", name, r, res,
 				more)
@@ -68,21 +63,21 @@ func TestForecastKnowsWhatItCannotSay(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Second}
 	for name, s := range forecasters(l) {
-		more, err := s.Forecast(context.Background(), r, &weir.Result{State: weir.Allow})
+		more, err := ops.Forecast(context.Background(), s, r, &weir.Result{State: weir.Allow})
 		require.NoError(t, err)
 		assert.Zero(t, more, "%s: nothing was taken", name)
 	}
 	s, end := l.SlidingWindow(), clock.Now().Add(2*time.Second)
 	taken := &weir.Result{State: weir.Allow, TotalRequests: 3, ExpiresAt: end}
-	more, err := s.Forecast(context.Background(), r, taken)
+	more, err := ops.Forecast(context.Background(), s, r, taken)
 	require.NoError(t, err)
 	assert.Equal(t, end, more, "nothing is counted any more")
 	weir.MustRun(t, s, r)
-	more, err = s.Forecast(context.Background(), r, taken)
+	more, err = ops.Forecast(context.Background(), s, r, taken)
 	require.NoError(t, err)
 	assert.Equal(t, end, more, "less is counted than there was")
-	for _, s := range []weir.Forecaster{s, l.TokenBucket(0)} {
-		_, err = s.Forecast(context.Background(), &weir.Request{Limit: 10, Duration: time.Second}, taken)
+	for _, s := range []weir.Strategy{s, l.TokenBucket(0)} {
+		_, err = ops.Forecast(context.Background(), s, &weir.Request{Limit: 10, Duration: time.Second}, taken)
 		assert.ErrorIs(t, err, weir.ErrID)
 	}
 }
@@ -91,7 +86,10 @@ func TestForecastAllocatesNothing(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	ctx, r := context.Background(), &weir.Request{Key: "a", Limit: 1000, Duration: time.Second}
 	for name, s := range forecasters(l) {
-		res := weir.MustRun(t, s, r)
-		assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = s.Forecast(ctx, r, res) }), name)
+		c := weir.CounterOf(s)
+		op := &weir.Op{Counter: c, Verb: weir.OpForecast, Request: *r, Result: *weir.MustRun(t, s, r)}
+		list := []*weir.Op{op}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { c.Do(ctx, list) }), name)
+		assert.NotZero(t, op.More, name)
 	}
 }

@@ -84,8 +84,8 @@ func TestAdmitFailsAtAFullTable(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{MaxBuckets: 1})
 	MustCheck(t, l, "first", 1000, 1)
 	r := &Request{Key: "second", Limit: 1, Duration: time.Second}
-	for _, s := range []Admitter{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog()} {
-		res, back, err := s.Admit(t.Context(), r)
+	for _, s := range []Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog()} {
+		res, back, err := ops.Admit(t.Context(), s, r)
 		require.ErrorIs(t, err, ErrFull)
 		assert.Nil(t, res)
 		assert.Nil(t, back)

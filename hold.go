@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,18 +57,15 @@ func (e *DeniedError) Unwrap() error {
 	return nil
 }
 
-// denial returns the error for a denial of r by s, for m if that is not nil.
-func denial(s Strategy, m *Limit, r *Request, res *Result) *DeniedError {
-	limit, known := r.Limit, true
-	if own, ok := s.(*InFlight); ok {
-		limit, _ = own.numbers(r)
-	} else if m != nil {
-		limit = m.n
-	} else if b, ok := s.(bounded); ok {
-		known = !b.Bound()
+// denial returns the error for a denial of r by c, for m if that is not nil.
+func denial(c Counter, m *Limit, r *Request, res *Result) *DeniedError {
+	a := c.About()
+	limit := r.Limit
+	if a.Bound {
+		limit = a.Numbers.Limit
 	}
-	// of numbers that are not known, a cost that is denied where nothing is in flight is over them
-	over := known && max(1, r.Cost) > limit || res.TotalRequests == 0
+	// a wrapper may have changed them: a cost that is denied where nothing is in flight is over them
+	over := max(1, r.Cost) > limit || res.TotalRequests == 0
 	return &DeniedError{*res, m, over && res.ExpiresAt.IsZero()}
 }
 
@@ -78,8 +76,8 @@ func denial(s Strategy, m *Limit, r *Request, res *Result) *DeniedError {
 //	if err != nil { … } // errors.As finds a *weir.DeniedError, if it is denied
 //	defer held.Release(ctx)
 //
-// s is a [Holder]: [InFlight], that of redislimit, a fallback of both, or a Policy of one of these;
-// with another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and
+// s is a [Counter] that can [OpHold]: [InFlight], that of redislimit, or a fallback of both; with
+// another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and
 // those of s. That ctx ends does not end what is held.
 //
 // Duration is the lease. In this process a place needs none: it ends with its Release, or with the
@@ -103,67 +101,58 @@ func (m *Limit) Hold(ctx context.Context, key string) (*Held, error) {
 
 // hold is Hold, which returns h.
 func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
-	m, ok := s.(*Limit)
-	if ok {
-		s = m.Unwrap()
-	}
-	if own, ok := s.(*InFlight); ok {
+	m, _ := s.(*Limit)
+	c := CounterOf(s)
+	if own, ok := c.(*InFlight); ok {
 		v, err := own.hold(&h.place, r)
 		switch {
 		case err != nil:
 			return nil, err
 		case !v.Allowed:
-			return nil, denial(s, m, r, own.l.result(v))
+			return nil, denial(c, m, r, own.l.result(v))
 		}
 		return h, nil
 	}
-	holder, ok := s.(Holder)
-	if !ok {
-		return nil, fmt.Errorf("weir: %s cannot hold: %w", NameOf(s), errors.ErrUnsupported)
-	}
-	remote := *r // so that only a Request for a Holder elsewhere is allocated
-	res, place, err := holder.Acquire(ctx, &remote)
+	op := &Op{Counter: c, Verb: OpHold, Request: *r} // so that r stays on the stack
+	c.Do(ctx, []*Op{op})
 	switch {
-	case err != nil:
-		return nil, err
-	case !res.Allowed():
-		return nil, denial(s, m, &remote, res)
+	case op.Err != nil:
+		return nil, op.Err
+	case !op.Result.Allowed():
+		return nil, denial(c, m, &op.Request, &op.Result)
 	}
-	return keep(s, &remote, place), nil
+	return HeldBy(op), nil
 }
 
-// keep holds a place that s has admitted for r.
-func keep(s Strategy, r *Request, place Place) *Held {
-	if own, ok := place.(*ownPlace); ok { // of an InFlight, which may be inside of s
-		return (*Held)(own)
+// HeldBy returns the work that op, an [OpHold], has admitted. A place elsewhere is renewed from
+// then on, until it is released.
+func HeldBy(op *Op) *Held {
+	if own, ok := op.Receipt.Of.(*Held); ok { // of an InFlight, which may be inside of a wrapper
+		return own
 	}
-	k := &kept{id: newWaitID(s, r)}
-	k.Start(k.id.Of, k.id.Duration, place)
+	k := &kept{id: newWaitID(op.Counter, &op.Request)}
+	lease := cmp.Or(op.Counter.About().Numbers.Duration, op.Duration)
+	k.Start(k.id.Of, lease, &remotePlace{*op})
 	return &Held{kept: k}
 }
 
-// ownPlace is a Held of this process as a [Place].
-type ownPlace Held
+// remotePlace is a place elsewhere, by the op that took it.
+type remotePlace struct{ op Op }
 
-// Renew implements [Place].
-func (p *ownPlace) Renew(context.Context) (held bool, err error) { return true, nil }
-
-// Release implements [Place].
-func (p *ownPlace) Release(ctx context.Context) error { return (*Held)(p).Release(ctx) }
-
-// Acquire implements [Holder].
-func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error) {
-	h := new(ownPlace)
-	v, err := s.hold(&h.place, r)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !v.Allowed {
-		return s.l.result(v), nil, nil
-	}
-	v.At = noInstant // until it is released
-	return s.l.result(v), h, nil
+func (p *remotePlace) do(ctx context.Context, v Verb) error {
+	p.op.Verb = v
+	p.op.Counter.Do(ctx, []*Op{&p.op})
+	return p.op.Err
 }
+
+// Renew implements renewal.Place.
+func (p *remotePlace) Renew(ctx context.Context) (held bool, err error) {
+	err = p.do(ctx, OpRenew)
+	return err == nil && p.op.Result.Allowed(), err
+}
+
+// Release implements renewal.Place.
+func (p *remotePlace) Release(ctx context.Context) error { return p.do(ctx, OpRelease) }
 
 // Release ends what is held. The first call counts; later ones do nothing and return nil, as does
 // one after the place was lost. An error means that it may count until its lease ends. That ctx has
@@ -203,9 +192,8 @@ func (h *Held) Lost() <-chan struct{} {
 // after pauses of random length that double, from 5 ms to 250 ms at most; what is released by the
 // same process ends the pause. One try is under way for each limit and process.
 func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err error) {
-	s, r = counting(s, r)
-	c := newWaitCaller(ctx, s, r, nil)
-	own, local := s.(*InFlight)
+	c := newWaitCaller(ctx, CounterOf(s), r, nil)
+	own, local := c.counter.(*InFlight)
 	c.holds = true
 	if !local {
 		c.tries = 2 * minTry
@@ -216,7 +204,7 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 		}
 		for {
 			var denied *DeniedError
-			held, err = Hold(ctx, s, r)
+			held, err = Hold(ctx, c.counter, r)
 			switch {
 			case err == nil:
 				return &Result{State: Allow}, nil
@@ -234,7 +222,8 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 			}
 		}
 	}
-	if err = c.wait(ctx); err != nil {
+	err = c.wait(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return held, nil

@@ -24,26 +24,50 @@ type remote struct {
 	takes                     time.Duration // a Renew
 	renewals, tries, underway *atomic.Int64
 	mostUnderway              *atomic.Int64
+	says                      *About
 }
 
-func holdElsewhere(l *Limiter) remote {
+func holdElsewhere(l *Limiter) *remote {
 	n := func() *atomic.Int64 { return new(atomic.Int64) }
-	return remote{l.InFlight(), new(atomic.Bool), 0, n(), n(), n(), n()}
+	s := &remote{l.InFlight(), new(atomic.Bool), 0, n(), n(), n(), n(), new(About)}
+	*s.says = *s.InFlight.About().By(s)
+	return s
 }
 
-func (s remote) Acquire(ctx context.Context, r *Request) (*Result, Place, error) {
-	s.tries.Add(1)
-	res, giveBack, err := s.Admit(ctx, r)
-	if err != nil || !res.Allowed() {
-		return res, nil, err
+func (s *remote) About() *About { return s.says }
+
+func (s *remote) Do(ctx context.Context, all []*Op) {
+	for _, op := range all {
+		p, _ := op.Receipt.Of.(*lease)
+		switch op.Verb {
+		case OpHold:
+			s.tries.Add(1)
+			res, giveBack, err := ops.Admit(ctx, s.InFlight, &op.Request)
+			op.Err, op.Receipt = err, Receipt{}
+			if err == nil {
+				op.Result = *res
+			}
+			if err == nil && res.Allowed() {
+				op.Receipt = Receipt{Of: &lease{of: s, r: op.Request, giveBack: giveBack}}
+			}
+		case OpRenew:
+			held, err := p.Renew(ctx)
+			op.Err, op.Result = err, Result{}
+			if held {
+				op.Result.State = Allow
+			}
+		case OpRelease:
+			op.Err = p.Release(ctx)
+		default:
+			_ = Do(ctx, s.InFlight, op)
+		}
 	}
-	return res, &lease{of: s, r: *r, giveBack: giveBack}, nil
 }
 
 type lease struct {
-	of       remote
+	of       *remote
 	r        Request
-	giveBack Return
+	giveBack func(context.Context, uint64) error
 	inside   atomic.Int32
 }
 
@@ -61,7 +85,7 @@ func (p *lease) Renew(ctx context.Context) (held bool, err error) {
 	if err := p.giveBack(ctx, max(1, p.r.Cost)); err != nil {
 		return false, err
 	}
-	res, giveBack, err := p.of.Admit(ctx, &p.r)
+	res, giveBack, err := ops.Admit(ctx, p.of.InFlight, &p.r)
 	if err == nil && res.Allowed() {
 		p.giveBack = giveBack
 	}
@@ -91,7 +115,7 @@ func TestPlacesElsewhereAreRenewed(t *testing.T) {
 	Waiting(t, func(t *testing.T, l *Limiter) {
 		s := holdElsewhere(l)
 		r := &Request{Key: "a", Limit: 3, Duration: 30 * time.Second, Cost: 2}
-		h := mustHold(t, keyed{JoinKey("p"), s, 3, 30 * time.Second, false}, &Request{Key: "a", Cost: 2})
+		h := mustHold(t, keyedFor("p", s, 3, 30*time.Second), &Request{Key: "a", Cost: 2})
 		inside := *r
 		inside.Key = JoinKey("p", "a")
 		// no look at the instant of a renewal, which gives back and takes again
@@ -307,7 +331,7 @@ func TestHoldFails(t *testing.T) {
 	r := &Request{Key: "a", Limit: 1, Duration: time.Second}
 	for name, s := range map[string]Strategy{
 		"SlidingLog": l.SlidingLog(),
-		"Policy":     keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second, false},
+		"Policy":     keyedFor("p", l.FixedWindow(), 1, time.Second),
 	} {
 		_, err := Hold(t.Context(), s, r)
 		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
@@ -368,7 +392,7 @@ func TestHoldWaitIsInOrder(t *testing.T) {
 		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(callers*2*64))
 	})
 	Waiting(t, func(t *testing.T, l *Limiter) {
-		s := keyed{JoinKey("p"), l.InFlight(), 1, time.Minute, false}
+		s := keyedFor("p", l.InFlight(), 1, time.Minute)
 		assert.Equal(t, want, holdInTurn(t, s, callers, time.Hour))
 	})
 	Waiting(t, func(t *testing.T, l *Limiter) {
@@ -413,10 +437,10 @@ func TestHoldWaitWakes(t *testing.T) {
 			return h.Release(t.Context())
 		},
 		"Refund": func(s *InFlight, r *Request, taken *Result, _ *Held) error {
-			return s.Refund(t.Context(), r, taken)
+			return ops.Refund(t.Context(), s, r, taken)
 		},
 		"Reset": func(s *InFlight, r *Request, _ *Result, _ *Held) error {
-			return s.Reset(t.Context(), r)
+			return ops.Reset(t.Context(), s, r)
 		},
 		"the end of the lease": func(_ *InFlight, r *Request, _ *Result, _ *Held) error {
 			time.Sleep(r.Duration - time.Second) // in a bubble
@@ -478,7 +502,7 @@ func TestHoldWaitFailsWithItsContext(t *testing.T) {
 				assert.ErrorIs(t, err, context.Canceled)
 				assert.Equal(t, time.Second, time.Since(start))
 				require.NoError(t, h.Release(t.Context()))
-				assert.EqualValues(t, 0, must(s.(Peeker).Peek(t.Context(), r)).TotalRequests-1)
+				assert.EqualValues(t, 0, must(ops.Peek(t.Context(), s, r)).TotalRequests-1)
 			})
 		})
 	}
@@ -523,7 +547,7 @@ func TestHoldWaitTriesElsewhere(t *testing.T) {
 		// The last try is in the last 2*minTry, mostly minTry before the deadline.
 		lasts := time.Now().Add(30*time.Second - 2*minTry - time.Millisecond)
 		// by another process
-		time.AfterFunc(time.Until(lasts), func() { assert.NoError(t, s.Reset(t.Context(), r)) })
+		time.AfterFunc(time.Until(lasts), func() { assert.NoError(t, ops.Reset(t.Context(), s, r)) })
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		held, err := HoldWait(ctx, s, r)
@@ -555,7 +579,7 @@ func TestHoldWaitConcurrently(t *testing.T) {
 			}
 			all.Wait()
 			for i := range 4 {
-				res := MustPeek(t, s.(Peeker), &Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
+				res := MustPeek(t, s, &Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
 				assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
 			}
 		}

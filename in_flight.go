@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"math"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,7 @@ type leasePeriod struct {
 // InFlight returns a Strategy that bounds how much of a caller's work is in flight at one time: the
 // cost admitted and not yet released is at most Limit. [Hold] admits work until it is released.
 //
-// Run takes a lease: it counts until it is given back by Refund or a [Return], and ends by itself
+// Run takes a lease: it counts until it is given back by [OpReturn], and ends by itself
 // one Duration later, as when the process that took it has died. What Hold admits in this process
 // does not end by itself: it ends with the process, or a Release. A snapshot has it as leases. So a
 // Duration of one key counts separately from another here too.
@@ -40,9 +41,9 @@ type leasePeriod struct {
 // caller who has no lease and for whom nobody waits in HoldWait; other decisions take the caller's
 // lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
-	return &InFlight{stateStrategy: stateStrategy[*flight]{
+	return (&InFlight{stateStrategy: stateStrategy[*flight]{
 		reader: reader{l: l, most: maxHeld}, algorithm: leases{}, table: &l.flights, forget: dropLeases,
-	}}
+	}}).described()
 }
 
 // flight is one caller's work in flight where there are leases, or somebody waits for a place. It
@@ -206,7 +207,8 @@ func (s *InFlight) holdLocked(
 	h *place, r *Request, lease time.Duration, shared bool,
 ) (v verdict, err error) {
 	if !shared {
-		if err = s.l.makePlaces(s.key(r.Key, lease.Milliseconds())); err != nil {
+		err = s.l.makePlaces(s.key(r.Key, lease.Milliseconds()))
+		if err != nil {
 			return v, s.l.fail(err)
 		}
 		return s.hold(h, r)
@@ -219,6 +221,42 @@ func (s *InFlight) holdLocked(
 		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}
 	}
 	return v, err
+}
+
+// Do implements [Counter].
+func (s *InFlight) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		switch op.Verb {
+		case OpHold:
+			op.Err = s.admit(op)
+			op.decided()
+		case OpRenew: // it does not end by itself
+			op.Err, op.Result = nil, Result{State: Allow}
+		case OpRelease:
+			op.Err = nil
+			if held, ok := op.Receipt.Of.(*Held); ok {
+				op.Err = held.Release(ctx)
+			}
+		default:
+			s.do(ctx, op)
+		}
+	}
+}
+
+// admit does an OpHold.
+func (s *InFlight) admit(op *Op) error {
+	h := new(Held)
+	v, err := s.hold(&h.place, &op.Request)
+	if err != nil {
+		return err
+	}
+	op.Receipt = Receipt{}
+	if v.Allowed {
+		v.At = noInstant // until it is released
+		op.Receipt.Of = h
+	}
+	op.Left = s.l.setResult(&op.Result, v, v.At)
+	return nil
 }
 
 // deny tallies a denial beside places of the cost held, and returns its verdict.
@@ -275,20 +313,24 @@ func (d *decoder) flight() error {
 	return restoreState(d, &d.l.InFlight().stateStrategy, states.Key{ID: id, Scale: scale}, f)
 }
 
-// Algorithm implements [Named].
-func (s *InFlight) Algorithm() string { return "in flight" }
-
-func (s *InFlight) itself() Strategy { return s }
+// described sets what s is.
+func (s *InFlight) described() *InFlight {
+	s.describe(s, About{
+		Name: "in flight", InFlight: true, Verbs: VerbsOf(OpHold, OpRenew, OpRelease),
+	})
+	return s
+}
 
 // Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, of Unwrap and after a
 // snapshot was loaded, are of a minute; those of [NewLimit] of its d. What would take a hit that
 // nobody releases, such as its Allow, Take, Run and Wait, fails with [errors.ErrUnsupported].
 func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) }
 
-func (s *InFlight) bind(m *Limit) (Strategy, error) {
+func (s *InFlight) bind(m *Limit) (Counter, error) {
 	of := s.l.InFlight()
 	of.duration = m.d
-	return of, of.bindTo(m)
+	err := of.bindTo(m)
+	return of.described(), err
 }
 
 // makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.

@@ -39,7 +39,7 @@ func TestADenialOfWorkInFlightNamesNoInstantThatNobodyKnows(t *testing.T) {
 			// takes them at the instant that is now
 			lease := func() {
 				for range c.leases {
-					MustRun(t, m.Unwrap(), &Request{Key: "k"})
+					MustRun(t, CounterOf(m), &Request{Key: "k"})
 				}
 			}
 			for _, later := range []time.Duration{0, time.Hour, 365 * 24 * time.Hour} {
@@ -49,9 +49,9 @@ func TestADenialOfWorkInFlightNamesNoInstantThatNobodyKnows(t *testing.T) {
 				var denied *DeniedError
 				_, err := Hold(t.Context(), m, r)
 				require.ErrorAs(t, err, &denied)
-				res, _, err := m.Unwrap().(Holder).Acquire(t.Context(), r)
+				res, _, err := ops.Acquire(t.Context(), CounterOf(m), r)
 				require.NoError(t, err)
-				peek := MustPeek(t, m.Unwrap().(Peeker), r)
+				peek := MustPeek(t, m, r)
 				for _, got := range []*Result{&denied.Result, res, peek} {
 					assert.Equal(t, c.want, got.RetryAfter(*now))
 					assert.Equal(t, c.want == unknown, got.ExpiresAt.IsZero())

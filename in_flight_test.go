@@ -17,12 +17,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/turns"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -101,9 +100,9 @@ func TestResetKeepsWhatIsHeld(t *testing.T) {
 	s := l.InFlight()
 	r := &Request{Key: "a", Limit: 5, Duration: time.Second, Cost: 2}
 	for name, reset := range map[string]func(ctx context.Context) error{
-		"Reset": func(ctx context.Context) error { return s.Reset(ctx, r) },
+		"Reset": func(ctx context.Context) error { return ops.Reset(ctx, s, r) },
 		"ResetPrefix": func(ctx context.Context) error {
-			_, err := s.ResetPrefix(ctx, "", nil)
+			_, err := ops.ResetPrefix(ctx, s, "", nil)
 			return err
 		},
 	} {
@@ -115,7 +114,7 @@ func TestResetKeepsWhatIsHeld(t *testing.T) {
 		require.NoError(t, h.Release(t.Context()))
 		require.Zero(t, Counted(t, s, r), name)
 	}
-	require.NoError(t, s.Reset(t.Context(), &Request{Key: "unknown", Limit: 1, Duration: time.Second}))
+	require.NoError(t, ops.Reset(t.Context(), s, &Request{Key: "unknown", Limit: 1, Duration: time.Second}))
 }
 
 // The next process does not know whether the work goes on: its places end one Duration later.
@@ -159,7 +158,7 @@ func TestReleaseAfterClose(t *testing.T) {
 // control.
 type flights interface {
 	hold(r *Request) (release func(), res Result)
-	lease(r *Request) (giveBack Return, res Result)
+	lease(r *Request) (giveBack func(context.Context, uint64) error, res Result)
 }
 
 type flightsOf struct {
@@ -168,16 +167,16 @@ type flightsOf struct {
 }
 
 func (f flightsOf) hold(r *Request) (func(), Result) {
-	res, place, err := f.s.Acquire(f.t.Context(), r)
+	res, place, err := ops.Acquire(f.t.Context(), f.s, r)
 	require.NoError(f.t, err)
 	if !res.Allowed() {
 		return nil, *res
 	}
-	return func() { require.NoError(f.t, place.Release(f.t.Context())) }, *res
+	return func() { require.NoError(f.t, ops.Release(f.t.Context(), place)) }, *res
 }
 
-func (f flightsOf) lease(r *Request) (Return, Result) {
-	res, giveBack, err := f.s.Admit(f.t.Context(), r)
+func (f flightsOf) lease(r *Request) (func(context.Context, uint64) error, Result) {
+	res, giveBack, err := ops.Admit(f.t.Context(), f.s, r)
 	require.NoError(f.t, err)
 	return giveBack, *res
 }
@@ -185,16 +184,16 @@ func (f flightsOf) lease(r *Request) (Return, Result) {
 // generous is a control: what is given back late is given back all the same.
 type generous struct{ flightsOf }
 
-func (f generous) lease(r *Request) (Return, Result) {
+func (f generous) lease(r *Request) (func(context.Context, uint64) error, Result) {
 	giveBack, res := f.flightsOf.lease(r)
 	return func(ctx context.Context, cost uint64) error {
 		if err := giveBack(ctx, cost); err != nil {
 			return err
 		}
-		counted, err := f.s.Peek(ctx, r) // another's place, if its own has ended
+		counted, err := ops.Peek(ctx, f.s, r) // another's place, if its own has ended
 		require.NoError(f.t, err)
 		if !counted.Allowed() {
-			return f.s.Refund(ctx, r, &Result{State: Allow, ExpiresAt: counted.ExpiresAt})
+			return ops.Refund(ctx, f.s, r, &Result{State: Allow, ExpiresAt: counted.ExpiresAt})
 		}
 		return nil
 	}, res
@@ -255,7 +254,7 @@ func differsFromModel(
 			w.finish, res = f.hold(r)
 			w.end = time.Time{}
 		case op < 6:
-			var giveBack Return
+			var giveBack func(context.Context, uint64) error
 			giveBack, res = f.lease(r)
 			w.finish = func() { require.NoError(t, giveBack(t.Context(), r.Cost)) }
 		case op < 7: // it crashes
@@ -391,7 +390,7 @@ func TestInFlightControlIsRejected(t *testing.T) {
 	s := l.InFlight()
 	for range 50 {
 		most, _ := streams(t, 10_000, func(r *Request) (func(), error) {
-			res, err := s.Peek(t.Context(), r)
+			res, err := ops.Peek(t.Context(), s, r)
 			if err != nil || !res.Allowed() {
 				return nil, err
 			}
@@ -423,7 +422,7 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 		held(0)
 		a, b := mustHold(t, s, r("a", 0)), mustHold(t, s, r("a", 3))
 		held(4)
-		long := mustHold(t, keyed{JoinKey("p"), l.InFlight(), 5, time.Hour, false},
+		long := mustHold(t, keyedFor("p", l.InFlight(), 5, time.Hour),
 			&Request{Key: strings.Repeat("b", 100), Cost: 2})
 		held(6)
 		deniesHold(t, s, r("a", 2))
@@ -544,7 +543,7 @@ func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
 	has(0, 0)
 	h := mustHold(t, s, r)
 	has(1, 0)
-	taken, giveBack, err := s.Admit(t.Context(), r)
+	taken, giveBack, err := ops.Admit(t.Context(), s, r)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, taken.TotalRequests)
 	has(1, 1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/doortest"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 )
 
@@ -77,8 +78,7 @@ func TestStrategiesOfWorkInFlight(t *testing.T) {
 		_, err = limits.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r})
 		require.ErrorIs(t, err, errors.ErrUnsupported, way)
 		assert.ErrorContains(t, err, "Hold", way)
-		_, refunds := s.(weir.Refunder)
-		if !refunds {
+		if !ops.Can(s, weir.OpReturn) {
 			continue
 		}
 		for range 3 {

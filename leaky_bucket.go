@@ -15,7 +15,10 @@ import (
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
 // Make one with [Limiter.LeakyBucket].
-type LeakyBucket struct{ stateStrategy[*queue] }
+type LeakyBucket struct {
+	stateStrategy[*queue]
+	atOnce *LeakyBucket // the same, in which none waits
+}
 
 // LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
 // order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
@@ -34,17 +37,17 @@ type LeakyBucket struct{ stateStrategy[*queue] }
 // up to 100 ms after these; what is later than that is lost. A request that waits holds
 // 256 bytes, within the bound of [Limiter.SlidingLog].
 //
-// After a Reset the first in line may leave at once. A Refund or [Return] of what left before moves
+// After a Reset the first in line may leave at once. An [OpReturn] of what left before moves
 // the line up as if there had been no Reset.
 //
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	a := &queues{max(length, 0)}
-	return &LeakyBucket{stateStrategy[*queue]{
+	return (&LeakyBucket{stateStrategy: stateStrategy[*queue]{
 		reader: reader{l: l, most: math.MaxInt64, preparer: a}, algorithm: a, table: &l.queues,
 		forget: leaveNow,
-	}}
+	}}).described()
 }
 
 // queue is one caller's queue.
@@ -117,6 +120,15 @@ func (a *queues) Full(q *queue, p params, now int64) int64 {
 	return q.Spaced(p.Each, now).Empty(now)
 }
 
+// left returns any cost if a request is admitted at now, of any cost up to the limit, and else
+// none.
+func (a *queues) left(q *queue, _ params, now int64, _ bool) (left int64, unsaid bool) {
+	if q.Free(now) || q.line.Len() < a.length {
+		left = math.MaxInt64
+	}
+	return left, true
+}
+
 // freeAt returns when there is room in the line of q, whose bucket is b, or, where none may wait,
 // when it is empty.
 func (a *queues) freeAt(q *queue, b algorithm.LeakyBucket, now int64) int64 {
@@ -154,20 +166,38 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	return res, err
 }
 
-// Admit implements [Admitter]. It waits.
-func (b *LeakyBucket) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
-	res, at, err := b.run(ctx, r)
-	if err != nil {
-		return nil, nil, err
+// Do implements [Counter]. An [OpTake] waits.
+func (b *LeakyBucket) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		if op.Verb != OpTake {
+			b.do(ctx, op)
+			continue
+		}
+		op.Err = catchUp(b, op)
+		if op.Err != nil {
+			continue
+		}
+		of := b
+		if op.AtOnce {
+			of = b.atOnce
+		}
+		res, at, err := of.run(ctx, &op.Request)
+		op.Err = op.set(res, err)
+		op.decided()
+		if op.Full && err == nil {
+			op.more, op.FullAt = at.rest, b.l.time(at.full)
+		}
+		if op.Keep && err == nil {
+			op.receipt(at.Entry, b.l.clock.Instant(res.ExpiresAt))
+			op.Receipt.N[receiptAt] = at.Now
+		}
 	}
-	return res, b.returnTo(r, res, at.Locked), nil
 }
 
 // leaving is where a LeakyBucket has decided.
 type leaving struct {
 	states.Locked[*queue]
-	room bool  // the next one would have been admitted
-	full int64 // see Outcome.FullAt
+	rest
 }
 
 // run is Run, and returns where it decided.
@@ -194,12 +224,12 @@ func (b *LeakyBucket) run(
 			b.l.clock.Advance() // the next decision is exact
 			exact = true
 		case !v.Allowed:
-			at = b.leaving(h, p)
+			at = b.leaving(h, p, v)
 			h.Unlock(states.Denied)
 			return b.l.result(v), at, nil
 		case h.State.Free(h.Now):
 			b.algorithm.Admit(h.State, p, h.Now, "")
-			at = b.leaving(h, p)
+			at = b.leaving(h, p, v)
 			h.Unlock(states.Admitted)
 			return b.l.result(v), at, nil
 		case h.Reserve(""):
@@ -212,13 +242,10 @@ func (b *LeakyBucket) run(
 }
 
 // leaving returns where b has decided on p, in a queue that is locked.
-func (b *LeakyBucket) leaving(h states.Locked[*queue], p params) leaving {
-	return leaving{h, b.room(h.State, h.Now), b.algorithm.Full(h.State, p, h.Now)}
-}
-
-// room reports whether q admits a request at now, of any cost up to the limit.
-func (b *LeakyBucket) room(q *queue, now int64) bool {
-	return q.Free(now) || q.line.Len() < b.algorithm.(*queues).length
+func (b *LeakyBucket) leaving(h states.Locked[*queue], p params, v verdict) (at leaving) {
+	at.Locked = h
+	b.rest(&at.rest, &h, p, v)
+	return at
 }
 
 // join appends a waiter to the line, and unlocks it.
@@ -279,9 +306,10 @@ func (b *LeakyBucket) leave(
 	q, w := h.State, first.Value.(*waiter)
 	q.remove(first)
 	q.move(q.Leave(due, w.cost))
-	res = b.l.result(verdict{Allowed: true, Total: q.Level(due), At: q.Next})
+	v := verdict{Allowed: true, Total: q.Level(due), At: q.Next}
 	h.Now = max(h.Now, due)
-	at = b.leaving(h, params{Each: q.Each})
+	at = b.leaving(h, params{Each: q.Each}, v)
+	res = b.l.result(v)
 	h.Unlock(states.Admitted)
 	return res, at
 }
@@ -325,27 +353,23 @@ func (d *decoder) queue(spaced bool) error {
 	return nil
 }
 
-// Algorithm implements [Named].
-func (b *LeakyBucket) Algorithm() string { return "leaky bucket" }
-
-func (b *LeakyBucket) itself() Strategy { return b }
-
-// local returns nil: Run may wait.
-func (b *LeakyBucket) local() local { return nil }
+// described sets what b is.
+func (b *LeakyBucket) described() *LeakyBucket {
+	b.left = b.algorithm.(*queues).left
+	b.describe(b, About{Name: "leaky bucket", Waits: true})
+	of, a := *b, new(queues)
+	of.preparer, of.algorithm, of.left = a, a, a.left
+	b.atOnce = &of
+	return b
+}
 
 // Limit returns the limit of n in d. Its Take and Wait have callers wait their turn; its Allow
 // admits only who need not. It panics where [NewLimit] fails.
 func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
 
-func (b *LeakyBucket) bind(m *Limit) (Strategy, error) {
+func (b *LeakyBucket) bind(m *Limit) (Counter, error) {
 	of := *b
 	of.keepAcrossDurations(m)
-	return &of, of.bindTo(m, uint64(b.algorithm.(*queues).length))
-}
-
-// withoutLine returns the same bucket, in which none waits.
-func (b *LeakyBucket) withoutLine() *LeakyBucket {
-	of, a := *b, new(queues)
-	of.preparer, of.algorithm = a, a
-	return &of
+	err := of.bindTo(m, uint64(b.algorithm.(*queues).length))
+	return of.described(), err
 }

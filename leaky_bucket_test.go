@@ -142,10 +142,11 @@ func TestWaitersForCenturies(t *testing.T) {
 func TestRefundOfOneThatWaited(t *testing.T) {
 	Waiting(t, func(t *testing.T, l *Limiter) {
 		b, r := l.LeakyBucket(10), &Request{Key: "a", Limit: 1, Duration: time.Second}
-		start, backs, left := time.Now(), make(chan Return, 6), make(chan time.Duration, 6)
+		start, left := time.Now(), make(chan time.Duration, 6)
+		backs := make(chan func(context.Context, uint64) error, 6)
 		for range 6 {
 			go func() {
-				res, giveBack, err := b.Admit(t.Context(), r)
+				res, giveBack, err := ops.Admit(t.Context(), b, r)
 				assert.NoError(t, err)
 				assert.Equal(t, time.Now().Add(time.Second), res.ExpiresAt)
 				left <- time.Since(start)

@@ -6,94 +6,60 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/arith"
-	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
-// saysLeft returns whether a Result of s says how much cost is left, of an admission and of a
-// denial. One of several limits at once is that of the limit that binds: of an admission it has the
-// least left, of a denial others may have less. A leaky bucket admits any cost if nobody waits or
-// its line has room, else none.
-func saysLeft(s Strategy) (says forlimits.SaysLeft) {
-	_, isTiered := As[tiered](s)
-	_, isSeveral := As[several](s)
-	_, isLeaky := As[*LeakyBucket](s)
-	return forlimits.SaysLeft{Admitted: !isLeaky, Denied: !isLeaky && !isTiered && !isSeveral}
-}
+// saysLeft reports whether a Result says how much cost is left, that of an admission or else that
+// of a denial. A denial by tiers is that of one tier, and another may have less left. A leaky
+// bucket admits any cost if nobody waits or its line has room, and else none.
+func saysLeft(a *About, admitted bool) bool { return !a.Waits && (admitted || a.Tiers == nil) }
 
-// leftOf returns how much cost of most is left where s has decided on r with a Result that does not
+// leftOf returns how much cost of most is left where c has decided on r with a Result that does not
 // say that.
-func leftOf(ctx context.Context, s Strategy, r *Request, res *Result, most uint64) uint64 {
+func leftOf(ctx context.Context, c Counter, r *Request, res *Result, most uint64) uint64 {
 	if !res.Allowed() && r.Cost <= 1 {
 		return 0
 	}
-	one := peekOne(ctx, s, r)
-	_, isLeaky := As[*LeakyBucket](s)
+	one := &Op{Counter: c, Verb: OpPeek, Request: *r}
+	one.Cost = 1
+	c.Do(ctx, []*Op{one})
 	switch {
-	case !one.Allowed():
+	case one.Err != nil || !one.Result.Allowed():
 		return 0
-	case isLeaky:
+	case c.About().Waits:
 		return most
 	}
-	return one.Remaining(most) + 1
+	return one.Result.Remaining(most) + 1
 }
 
-// peekOne returns the Result of one hit, which is not counted: a denial if that cannot be said.
-func peekOne(ctx context.Context, s Strategy, r *Request) (res Result) {
-	q := *r
-	q.Cost = 1
-	if p, ok := s.(Peeker); ok {
-		if seen, err := p.Peek(ctx, &q); err == nil && seen != nil {
-			res = *seen
-		}
-	}
-	return res
-}
-
-// fullOf returns when nothing counts for r, after s has decided on it with res: see
-// [Outcome.FullAt]. Unless r was taken, TotalRequests is without its cost. It is the zero time if
-// that is not known.
-func fullOf(s Strategy, r *Request, res *Result, taken bool) time.Time {
-	taken = taken && res.Allowed()
-	_, isTiered := As[tiered](s)
-	if own, ok := asOwn(s); ok {
-		if taken && !isTiered {
-			return res.ExpiresAt
-		}
-		l, _ := own.of()
-		if of, ok := s.(fuller); ok {
-			if at, err := of.full(r); err == nil {
-				return l.time(at)
-			}
-		}
-		return time.Time{}
-	}
-	_, isSeveral := As[several](s)
-	windowed, ok := As[ofCalendar](s)
+// fullOf returns when nothing counts for the request of an op that a Counter of another package has
+// decided: see [Outcome.FullAt]. Unless it was taken, TotalRequests is without its cost. It is the
+// zero time if that is not known.
+func fullOf(a *About, op *Op) time.Time {
+	res, took := &op.Result, op.Verb == OpTake && op.Result.Allowed()
 	switch {
-	case isSeveral, isTiered && (taken || res.TotalRequests > 0):
+	case !op.FullAt.IsZero():
+		return op.FullAt
+	case !took && res.TotalRequests == 0:
+		return nowOf(a)
+	case a.Tiers != nil:
 		return time.Time{}
-	case !taken && res.TotalRequests == 0:
-		return nowOf(s)
-	case taken, ok && windowed.Window() > 0:
+	case took, a.Window > 0: // of a calendar all counts until then
 		return res.ExpiresAt
 	}
-	return fullByLapse(s, r, res)
+	return fullByLapse(a, &op.Request, res)
 }
 
-// fullByLapse is fullOf of a strategy of another package that has not taken r: by when what it
-// admits lapses.
-func fullByLapse(s Strategy, r *Request, res *Result) (at time.Time) {
-	of, ok := As[lapser](s)
-	if !ok || res.ExpiresAt.IsZero() {
+// fullByLapse is fullOf of a request that was not taken: by when cost that is admitted lapses.
+func fullByLapse(a *About, r *Request, res *Result) (at time.Time) {
+	if res.ExpiresAt.IsZero() {
 		return at
 	}
-	q := *r
-	inner(s, &q)
-	until, each, ok := of.Lapse(&q, res.ExpiresAt)
-	most, cost := q.Limit, max(1, q.Cost)
-	if sized, ok := As[sized](s); ok {
-		most = cmp.Or(sized.Burst(), most)
+	q, cost := *r, max(1, r.Cost)
+	if a.Bound {
+		q.Limit, q.Duration = a.Numbers.Limit, a.Numbers.Duration
 	}
+	until, each, ok := a.Until(&q, res.ExpiresAt)
+	most := cmp.Or(a.Burst, q.Limit)
 	switch {
 	case !ok || !until.Equal(res.ExpiresAt): // a part of it lapses sooner
 		return at
@@ -103,11 +69,10 @@ func fullByLapse(s Strategy, r *Request, res *Result) (at time.Time) {
 	return until.Add(time.Duration(arith.Mul(most-min(most, cost), int64(each))))
 }
 
-// nowOf returns the present by the clock of s, or else the real one.
-func nowOf(s Strategy) time.Time {
-	if own, ok := As[inLimiter](s); ok && own.Limiter() != nil {
-		c := &own.Limiter().clock
-		return c.Time(c.Read())
+// nowOf returns the present by the clock that counts, or else the real one.
+func nowOf(a *About) time.Time {
+	if a.Limiter != nil {
+		return a.Limiter.clock.Time(a.Limiter.clock.Read())
 	}
 	return time.Now()
 }

@@ -86,26 +86,23 @@ const maxName = 256
 // over 1024 bytes, a digest of the caller's key follows. What it cannot do fails with
 // [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
+	if s == nil {
+		return nil, fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
+	}
 	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
-	own, ok := asOwn(s)
-	bound, hasNumbers := s.(bounded)
-	_, isSeveral := s.(several)
+	c := CounterOf(s)
+	a := c.About()
+	own, ok := c.(own)
+	_, isLimit := s.(*Limit)
 	switch {
-	case s == nil:
-		err = fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
-	case hasNumbers && bound.Bound() && (!isSeveral || n != 0 || d != 0):
-		err = fmt.Errorf("%w: %s has its numbers already", ErrLimit, NameOf(s))
+	case a.Bound && a.Tiers == nil, isLimit:
+		err = fmt.Errorf("%w: %v has its numbers already", ErrLimit, a)
 	case ok:
 		err = own.check(m)
+	case a.Tiers != nil:
+		m.n, m.d = 0, 0
 	default:
-		_, tiers := As[tiered](s)
-		if _, inside := As[several](s); tiers || inside {
-			m.n, m.d = 0, 0
-			break
-		}
-		if c, ok := As[ofCalendar](s); ok {
-			m.d = cmp.Or(c.Window(), d)
-		}
+		m.d = cmp.Or(a.Window, d)
 		err = checkDuration(m.d)
 	}
 	if err != nil {
@@ -114,45 +111,15 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	return m, nil
 }
 
-// own is a Strategy of this package, which counts for a Limit by itself.
+// own is a Counter of this package, which counts for a Limit by itself.
 type own interface {
-	Strategy
+	Counter
 
 	// check completes a new Limit. It fails if its numbers can never be right.
 	check(m *Limit) error
 
-	// bind returns a strategy that counts for a Limit, in the series of its name or numbers.
-	bind(m *Limit) (Strategy, error)
-
-	// local returns the same for package limits, or nil if Run may wait.
-	local() local
-
-	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
-	itself() Strategy
-
-	// of returns the Limiter, and the series if it is bound to one.
-	of() (*Limiter, int64)
-}
-
-// asOwn returns s, if it is one of this package.
-func asOwn(s Strategy) (o own, ok bool) {
-	o, ok = s.(own)
-	return o, ok && o.itself() == s
-}
-
-// several is the Strategy of limits.All.
-type several interface {
-	Strategy
-
-	// Limits returns the limits that are held at once.
-	Limits() []*Limit
-
-	// Of returns the same of other strategies, one for each limit.
-	Of(strategies []Strategy) Strategy
-
-	// Decide decides on r, or looks, and returns the place of the limit that binds, and of its Outcome
-	// the Result, Left, and how long it holds, if that is known. A look is without the cost of r.
-	Decide(ctx context.Context, look bool, r Request) (out Outcome, by int, err error)
+	// bind returns one that counts for a Limit, in the series of its name or numbers.
+	bind(m *Limit) (Counter, error)
 }
 
 // mustLimit is NewLimit for numbers of a program.
@@ -194,10 +161,11 @@ func (m *Limit) String() string {
 	if m.name != "" {
 		b.WriteString(m.name + ": ")
 	}
-	b.WriteString(NameOf(m.strategy))
+	a := CounterOf(m.strategy).About()
+	b.WriteString(a.String())
 	switch {
 	case m.d == 0:
-	case heldBy(m.strategy) != nil:
+	case a.InFlight:
 		fmt.Fprintf(&b, ", %d at a time", m.n)
 	default:
 		fmt.Fprintf(&b, ", %d in %s", m.n, m.Period())
@@ -208,21 +176,8 @@ func (m *Limit) String() string {
 // Period returns the period as people write it, such as "1h30m": of a [Calendar] the name of its
 // windows, such as "month@Europe/Berlin".
 func (m *Limit) Period() string {
-	if c, ok := As[periodic](m.strategy); ok {
-		return c.Period()
-	}
-	return bounds.Text(m.d)
+	return cmp.Or(CounterOf(m.strategy).About().Period, bounds.Text(m.d))
 }
-
-// Unwrap returns a Strategy that counts for the limit, with all that the limit's strategy can do:
-// the Limit and the Duration of requests are ignored.
-func (m *Limit) Unwrap() Strategy { return m.decider().strategy }
-
-// Bound reports that the numbers of a request are ignored.
-func (m *Limit) Bound() bool { return true }
-
-// Algorithm implements [Named].
-func (m *Limit) Algorithm() string { return NameOf(m.strategy) }
 
 // Allow reports whether a hit of key is admitted, and counts it. Where it cannot decide it returns
 // false, or true if the limit is [Limit.FailOpen] and the key is not at fault; Stats counts that. A
@@ -259,13 +214,9 @@ func (m *Limit) AllowBytes(key []byte) bool {
 // allow is Allow of any key, by any strategy.
 func (m *Limit) allow(key string) bool {
 	d := m.decider()
-	if d.atOnce != nil && !d.inFlight {
-		res, err := d.atOnce.Run(context.Background(), &Request{Key: key})
-		return err == nil && res.Allowed() || m.opens(err)
-	}
-	if d.local != nil && !d.inFlight {
+	if d.own && !d.inFlight {
 		res, r := Result{}, Request{Key: key}
-		err := d.runLocal(&r, &res)
+		err := d.runOwn(context.Background(), &r, true, &res)
 		return err == nil && res.Allowed() || m.opens(err)
 	}
 	var out Outcome
@@ -283,7 +234,7 @@ func (m *Limit) opens(err error) bool {
 func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
-			p := d.costing(cost)
+			p := d.slots.costing(cost)
 			if v, now, ok := d.hit(slot, state, w, p, d.l.clock.Read()); ok {
 				full := v.At
 				if !v.Allowed {
@@ -321,11 +272,11 @@ func (m *Limit) Peek(ctx context.Context, key string) (out Outcome, err error) {
 
 // Reset sets the count of key to zero.
 func (m *Limit) Reset(ctx context.Context, key string) error {
-	s, ok := m.Unwrap().(Resetter)
-	if !ok {
-		return fmt.Errorf("weir: %v cannot reset: %w", m, errors.ErrUnsupported)
-	}
-	return s.Reset(ctx, &Request{Key: key, Limit: m.n, Duration: m.d})
+	c := calls.Get().(*call)
+	defer c.put()
+	c.op.Verb, c.op.Key = OpReset, key
+	c.do(ctx, m.decider().counter)
+	return c.op.Err
 }
 
 // For returns the [Ask] for a hit of key, for package limits:
@@ -348,13 +299,13 @@ func (a Ask) Cost(cost uint64) Ask {
 // Run implements [Strategy]. It allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 	d := m.decider()
-	if d.local != nil && turns.IsDue(ctx) {
+	if !d.inFlight && turns.IsDue(ctx) {
 		q := *r // so that r stays on the stack
-		return d.strategy.Run(ctx, &q)
+		return d.counter.Run(ctx, &q)
 	}
 	res := new(Result)
-	if d.local != nil && !d.inFlight {
-		if err := d.runLocal(r, res); err != nil {
+	if d.own && !d.inFlight {
+		if err := d.runOwn(ctx, r, false, res); err != nil {
 			return nil, err
 		}
 		return res, nil
@@ -370,8 +321,7 @@ func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 // take is Take of any key, by any strategy. It sets out.
 func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome) (err error) {
 	d := m.decider()
-	switch {
-	case d.slots != nil:
+	if d.slots != nil {
 		res, r := Result{}, Request{Key: key, Cost: cost}
 		left, err := d.run(&r, &res)
 		if err == nil {
@@ -382,8 +332,6 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 			}
 		}
 		return err
-	case !d.inFlight && m.takeAll(d, key, cost, out):
-		return nil
 	}
 	*out, err = m.decide(ctx, d, false, &Request{Key: key, Cost: cost})
 	return err
@@ -407,7 +355,7 @@ func (s *reader) bindTo(m *Limit, with ...uint64) error {
 	if err != nil {
 		return err
 	}
-	s.bound, s.limit, s.series = true, m.n, in.Number
+	s.bound, s.limit, s.series, s.numbersOf = true, m.n, in.Number, Tier{m.n, m.d}
 	if s.duration == 0 {
 		s.duration = m.d
 	}

@@ -163,7 +163,16 @@ func (past) Run(context.Context, *Request) (*Result, error) {
 	return &Result{State: Deny, TotalRequests: 1, ExpiresAt: time.Now().Add(-time.Hour)}, nil
 }
 
-func (past) Peek(ctx context.Context, r *Request) (*Result, error) { return past{}.Run(ctx, r) }
+func (s past) About() *About {
+	return &About{Of: s, Name: "past", Verbs: VerbsOf(OpTake, OpPeek)}
+}
+
+func (s past) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		res, _ := s.Run(ctx, &op.Request)
+		op.Result = *res
+	}
+}
 
 func TestNoOutcomeHasANegativeWait(t *testing.T) {
 	m := mustLimit(past{}, 5, time.Minute)

@@ -53,20 +53,33 @@ var limited = map[string]func(l *Limiter, n uint64, d time.Duration) *Limit{
 // hit is Take of m, or a lease by the strategy of one on work in flight.
 func hit(t testing.TB, m *Limit, key string, cost uint64) Outcome {
 	t.Helper()
-	if heldBy(m) == nil {
+	if !CounterOf(m).About().InFlight {
 		return MustTake(t, m, key, cost)
 	}
-	return Outcome{Result: *MustRun(t, m.Unwrap(), &Request{Key: key, Cost: cost})}
+	return Outcome{Result: *MustRun(t, CounterOf(m), &Request{Key: key, Cost: cost})}
 }
 
 // foreign is a Strategy of another package, which knows no Limit.
 type foreign struct{ of *SlidingWindow }
 
 func (s foreign) Run(ctx context.Context, r *Request) (*Result, error) { return s.of.Run(ctx, r) }
-func (s foreign) Peek(ctx context.Context, r *Request) (*Result, error) {
-	return s.of.Peek(ctx, r)
+
+func (s foreign) About() *About {
+	return &About{Of: s, Name: "foreign", Verbs: VerbsOf(OpTake, OpPeek, OpReset)}
 }
-func (s foreign) Reset(ctx context.Context, r *Request) error { return s.of.Reset(ctx, r) }
+
+func (s foreign) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		if !s.About().Verbs.Has(op.Verb) || op.Keep || op.Backlog != nil {
+			op.Err = op.Unsupported(s.About())
+			continue
+		}
+		full := op.Full
+		op.Counter, op.Full = s.of, false
+		s.of.Do(ctx, []*Op{op})
+		op.Counter, op.Full, op.Left, op.Source = s, full, 0, Nowhere
+	}
+}
 
 // manual returns a limiter on a clock that the test moves.
 func manual(t testing.TB) (*Limiter, *time.Time) {
@@ -222,7 +235,7 @@ func TestLimitsCountApartFromStrategies(t *testing.T) {
 	r := &Request{Key: "k", Limit: 1, Duration: time.Minute}
 	for _, s := range []Strategy{l.SlidingWindow(), l.Counter(), l.InFlight()} {
 		res := MustRun(t, s, r)
-		assert.True(t, res.Allowed(), NameOf(s))
+		assert.True(t, res.Allowed(), ops.Name(s))
 	}
 	require.NoError(t, held.Release(t.Context()))
 	var names []string
@@ -368,7 +381,7 @@ func TestLimitAllocatesNothing(t *testing.T) {
 			call()
 			want := 0.0
 			if name == "Take of a log" {
-				want = 4 // of the limit, which is made each time: a Limit, and its decider
+				want = 7 // of the limit, which is made each time: two strategies, what they count on, and it
 			}
 			assert.LessOrEqual(t, testing.AllocsPerRun(100, call), want, "%s, limit %d", name, n)
 		}
@@ -592,11 +605,11 @@ func TestLeftOfClampedNumbers(t *testing.T) {
 func TestBoundStrategiesKeepTheirNumbers(t *testing.T) {
 	l, _ := manual(t)
 	limit := l.SlidingWindow().Limit(10, time.Minute)
-	for _, s := range []Strategy{limit, limit.Unwrap(),
-		mustLimit(foreign{l.SlidingWindow()}, 1, time.Second).Unwrap()} {
+	for _, s := range []Strategy{limit, CounterOf(limit),
+		CounterOf(mustLimit(foreign{l.SlidingWindow()}, 1, time.Second))} {
 		_, err := NewLimit(s, 1, time.Hour)
 		require.ErrorIs(t, err, ErrLimit)
-		assert.EqualError(t, err, "weir: bad limit: "+NameOf(s)+" has its numbers already")
+		assert.EqualError(t, err, "weir: bad limit: "+ops.Name(s)+" has its numbers already")
 	}
 }
 
@@ -633,7 +646,14 @@ func TestLabelsAreApart(t *testing.T) {
 type wrapping struct{ of *TokenBucket }
 
 func (s wrapping) Run(ctx context.Context, r *Request) (*Result, error) { return s.of.Run(ctx, r) }
-func (s wrapping) Unwrap() Strategy                                     { return s.of }
+
+func (s wrapping) About() *About { return s.of.About().By(s) }
+
+func (s wrapping) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		_ = Do(ctx, s.of, op)
+	}
+}
 
 // The rules of a zone that only the program knows hold for a limit of a snapshot.
 func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
@@ -642,7 +662,7 @@ func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
 	counted := func(l *Limiter) *Limit {
 		in, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, &zone)
 		require.NoError(t, err)
-		return (&Calendar{l.inWindows(in)}).Limit(5)
+		return (&Calendar{l.inWindows(in)}).described().Limit(5)
 	}
 	l, _ := manual(t)
 	require.True(t, counted(l).Allow("k"))

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 // [Limiter.List].
 type List struct {
 	stateStrategy[*algorithm.Listed]
-	allAtOnce
 }
 
 // List returns the counter of [Limiter.Counter] as a Strategy that also keeps each admitted request
@@ -25,40 +23,33 @@ type List struct {
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and Hits.
 func (l *Limiter) List() *List {
-	return &List{stateStrategy: stateStrategy[*algorithm.Listed]{
+	return (&List{stateStrategy[*algorithm.Listed]{
 		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, table: &l.lists,
-		plan: listPlan,
-	}}
+		plan: listPlan, list: func(g *algorithm.Listed, p params, now int64) []Hit {
+			if g.Over(p.Scale, now) {
+				return nil
+			}
+			return l.hitsOf(&g.Log, 0)
+		},
+	}}).described()
 }
 
 // listPlan tells the record of a list from that of a log.
 const listPlan = "list"
 
-// Hits lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
-// takes time linear in their number.
-func (s *List) Hits(_ context.Context, r *Request) ([]Hit, error) {
-	p, h, err := s.find(r)
-	if err != nil {
-		return nil, err
-	}
-	defer h.Unlock(states.Seen)
-	if h.State.Over(p.Scale, h.Now) {
-		return nil, nil
-	}
-	return s.l.hitsOf(&h.State.Log, 0), nil
+// described sets what s is.
+func (s *List) described() *List {
+	s.describe(s, About{Name: "list", Lapses: LapsesAtOnce, Verbs: VerbsOf(OpHits)})
+	return s
 }
-
-// Algorithm implements [Named].
-func (s *List) Algorithm() string { return "list" }
-
-func (s *List) itself() Strategy { return s }
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
 func (s *List) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
 
-func (s *List) bind(m *Limit) (Strategy, error) {
+func (s *List) bind(m *Limit) (Counter, error) {
 	of := *s
-	return &of, of.bindTo(m)
+	err := of.bindTo(m)
+	return of.described(), err
 }
 
 func (e *encoder) list(g *algorithm.Listed) { e.log(&g.Log) }

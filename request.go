@@ -2,14 +2,10 @@ package weir
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/weirgo/weir/internal/core/arith"
 )
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
@@ -27,21 +23,21 @@ func checkArgs(id string, scaleMs, limit int64) error {
 	return nil
 }
 
-// clampCost returns n, or the largest int64.
-func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
-
 // reader reads the requests of a strategy.
 type reader struct {
 	l        *Limiter
+	about    About
 	duration time.Duration // in place of a request's; 0: none. That of a series is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
 
 	// set by bind, for a Limit
-	bound    bool
-	limit    uint64 // in place of a request's
-	series   int64  // the number of the counts; 0: they are those of the strategy itself
-	keyScale int64  // in place of the duration, in keys; 0: there is none
+	bound     bool
+	limit     uint64 // in place of a request's
+	series    int64  // the number of the counts; 0: they are those of the strategy itself
+	keyScale  int64  // in place of the duration, in keys; 0: there is none
+	numbersOf Tier   // of the Limit
+	one       params // of a hit, of a bound strategy
 }
 
 // params returns those of a hit of a bound strategy.
@@ -70,19 +66,32 @@ func (s *reader) ownScale() int64 { return cmp.Or(s.keyScale, s.duration.Millise
 // preparer completes params. It reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
 
-// Bound reports whether the Limit and the Duration of a request are ignored, as by a strategy that
-// counts for a [Limit].
-func (s *reader) Bound() bool { return s.bound }
-
-// of returns the Limiter and, of a strategy that counts for a Limit, the series.
-func (s *reader) of() (*Limiter, int64) { return s.l, s.series }
-
-// Limiter returns the Limiter in which the Strategy counts.
-func (s *reader) Limiter() *Limiter { return s.l }
+// describe sets what c is, which reads its requests by s.
+func (s *reader) describe(c Counter, a About) {
+	a.Of, a.Limiter, a.stats, a.Bound = c, s.l, s.l, s.bound || a.Tiers != nil
+	a.Verbs |= VerbsOf(OpTake, OpPeek, OpReturn, OpCharge, OpReset, OpResetPrefix, OpCatchUp)
+	if a.Lapses != LapsesAnyhow {
+		a.Verbs |= VerbsOf(OpForecast)
+	}
+	of := counts{of: s.l, series: s.series, bound: a.Bound, algorithm: a.Name}
+	if s.bound {
+		of.scale = s.ownScale()
+		a.Numbers = s.numbersOf
+	}
+	for _, tier := range a.Tiers {
+		of.plan += tier.Duration.String() + " "
+	}
+	if a.Longest > 0 {
+		of.plan += a.Longest.String()
+	}
+	a.Counts = of
+	s.about = a
+}
 
 // numbers returns the limit and the duration that hold for r.
 func (s *reader) numbers(r *Request) (limit uint64, d time.Duration) {
-	if limit, d = r.Limit, s.duration; d == 0 {
+	limit, d = r.Limit, s.duration
+	if d == 0 {
 		d = r.Duration
 	}
 	if s.bound {
@@ -106,7 +115,8 @@ func (s *reader) parse(r *Request) (p params, err error) {
 	case s.l.closed.Load():
 		return p, s.l.fail(ErrClosed)
 	case s.preparer != nil:
-		if p, err = s.prepare(p); err != nil {
+		p, err = s.prepare(p)
+		if err != nil {
 			err = s.l.fail(err)
 		}
 	}
@@ -168,23 +178,6 @@ func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration
 		left = time.Duration(v.At - now)
 	}
 	return left
-}
-
-// returnOf returns what gives a part of an admission back, by give: in all no more than was taken,
-// and nothing after a denial. give gets a request for the part, and how much was given back before.
-func returnOf(
-	r *Request, taken *Result, give func(ctx context.Context, q *Request, before int64) error,
-) Return {
-	whole := *r // r is the caller's
-	var cost uint64
-	if taken.Allowed() {
-		cost = max(1, r.Cost)
-	}
-	return arith.Parts(cost, func(ctx context.Context, n, before uint64) error {
-		q := whole
-		q.Cost = n
-		return give(ctx, &q, clampCost(before))
-	})
 }
 
 // JoinKey joins parts into one key, each preceded by its length, so that no two lists of parts give

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
-func ExamplePrefixResetter() {
+func ExampleDo_resetPrefix() {
 	limiter, err := weir.New(weir.Config{})
 	if err != nil {
 		panic(err)
@@ -30,8 +31,9 @@ func ExamplePrefixResetter() {
 			panic(err)
 		}
 	}
-	reset, err := hour.ResetPrefix(context.Background(), "acme/", nil)
-	fmt.Println(reset, err)
+	reset := &weir.Op{Verb: weir.OpResetPrefix, Request: weir.Request{Key: "acme/"}}
+	err = weir.Do(context.Background(), hour, reset)
+	fmt.Println(reset.Result.TotalRequests, err)
 	// Output: 2 <nil>
 }
 
@@ -55,7 +57,7 @@ func TestResetPrefixOfALimit(t *testing.T) {
 				require.True(t, m.Allow(key), "%s: %v", name, m)
 			}
 		}
-		n, err := daily.Unwrap().(weir.PrefixResetter).ResetPrefix(t.Context(), "", nil)
+		n, err := ops.ResetPrefix(t.Context(), weir.CounterOf(daily), "", nil)
 		require.NoError(t, err)
 		assert.Equal(t, 2, n, name)
 		assert.True(t, daily.Allow("a"), name)
@@ -81,7 +83,7 @@ func TestResetPrefixOfTheLongestDuration(t *testing.T) {
 	s := weir.MustNew(t, weir.Config{}).SlidingWindow()
 	r := &weir.Request{Key: "a", Limit: 1, Duration: 365 * 24 * time.Hour}
 	require.True(t, weir.MustRun(t, s, r).Allowed())
-	n, err := s.ResetPrefix(t.Context(), "", nil)
+	n, err := ops.ResetPrefix(t.Context(), s, "", nil)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.True(t, weir.MustRun(t, s, r).Allowed())
@@ -111,7 +113,7 @@ func TestResetPrefix(t *testing.T) {
 	for name, s := range strategies {
 		reset := func(prefix string) int {
 			var seen, done int
-			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) {
+			n, err := ops.ResetPrefix(t.Context(), s, prefix, func(s, r int) {
 				seen, done = s, r
 			})
 			require.NoError(t, err)
@@ -133,12 +135,12 @@ func TestResetPrefix(t *testing.T) {
 		assert.Equal(t, 3*keys-11+min(gone, 11), reset(""), name)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := s.(weir.PrefixResetter).ResetPrefix(ctx, "", nil)
+		_, err := ops.ResetPrefix(ctx, s, "", nil)
 		assert.ErrorIs(t, err, context.Canceled, name)
 	}
 	require.NoError(t, l.Close())
 	for name, s := range strategies {
-		_, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), "", nil)
+		_, err := ops.ResetPrefix(t.Context(), s, "", nil)
 		assert.ErrorIs(t, err, weir.ErrClosed, name)
 	}
 }
@@ -176,7 +178,7 @@ func besides(t *testing.T, prefix string) (over int64) {
 			})
 		}
 		for done.Load() < 4 {
-			_, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, nil)
+			_, err := ops.ResetPrefix(t.Context(), s, prefix, nil)
 			require.NoError(t, err)
 			resets.Add(1)
 		}

@@ -57,10 +57,7 @@ func TestCoarseDenialsAreNotLate(t *testing.T) {
 			assert.True(t, again.Allowed(), "%s at the instant named", name)
 		}
 		check("CheckRate", func() (Result, error) { return l.CheckRate("id", 1000, 1) })
-		for _, s := range []interface {
-			Strategy
-			Peeker
-		}{
+		for _, s := range []Strategy{
 			l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.SlidingLog(), l.List(), tiers,
 			l.LeakyBucket(0),
 		} {

@@ -32,10 +32,10 @@ func TestSeedAfterItsPeriodCountsNothing(t *testing.T) {
 			}})
 			s, r := of(l), &Request{Key: "k", Limit: 10, Duration: time.Minute}
 			armed.Store(true)
-			err := s.(Seeder).Seed(t.Context(), r, &Result{State: Allow, TotalRequests: 7,
+			err := ops.Seed(t.Context(), s, r, &Result{State: Allow, TotalRequests: 7,
 				ExpiresAt: start.Add(time.Minute)})
 			require.NoError(t, err)
-			assert.Zero(t, Counted(t, s.(Peeker), r), "%s, %d readings", kind, readings)
+			assert.Zero(t, Counted(t, s, r), "%s, %d readings", kind, readings)
 			if readings == 0 {
 				assert.Zero(t, l.Stats().Buckets, "%s: nothing is kept", kind)
 			}

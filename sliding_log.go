@@ -1,12 +1,10 @@
 package weir
 
 import (
-	"context"
 	"math"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/core/states"
 )
 
 // SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last
@@ -24,28 +22,13 @@ type SlidingLog struct{ stateStrategy[*algorithm.Log] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{stateStrategy[*algorithm.Log]{
+	return (&SlidingLog{stateStrategy[*algorithm.Log]{
 		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.SlidingLog{}, table: &l.logs,
-	}}
-}
-
-// Hit is an admitted request in a log.
-type Hit struct {
-	At   time.Time
-	Cost uint64
-	Meta string
-}
-
-// Hits lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
-// behind this address? It counts nothing, and takes time linear in their number.
-func (s *SlidingLog) Hits(_ context.Context, r *Request) ([]Hit, error) {
-	p, h, err := s.find(r)
-	if err != nil {
-		return nil, err
-	}
-	defer h.Unlock(states.Seen)
-	first, _ := h.State.Expired(p.Scale, h.Now)
-	return s.l.hitsOf(h.State, first), nil
+		list: func(g *algorithm.Log, p params, now int64) []Hit {
+			first, _ := g.Expired(p.Scale, now)
+			return l.hitsOf(g, first)
+		},
+	}}).described()
 }
 
 // hitsOf lists the hits from the first on.
@@ -79,15 +62,17 @@ func (d *decoder) hits(g *algorithm.Log) {
 	}
 }
 
-// Algorithm implements [Named].
-func (s *SlidingLog) Algorithm() string { return "sliding log" }
-
-func (s *SlidingLog) itself() Strategy { return s }
+// described sets what s is.
+func (s *SlidingLog) described() *SlidingLog {
+	s.describe(s, About{Name: "sliding log", Verbs: VerbsOf(OpHits)})
+	return s
+}
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
 func (s *SlidingLog) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
 
-func (s *SlidingLog) bind(m *Limit) (Strategy, error) {
+func (s *SlidingLog) bind(m *Limit) (Counter, error) {
 	of := *s
-	return &of, of.bindTo(m)
+	err := of.bindTo(m)
+	return of.described(), err
 }

@@ -24,7 +24,7 @@ func TestRefundedHitsLeaveTheLog(t *testing.T) {
 	for range 5000 {
 		clock.ns.Add(random.Int64N(2))
 		if i := random.IntN(4); i < len(held) {
-			require.NoError(t, s.Refund(t.Context(), r, held[i]))
+			require.NoError(t, ops.Refund(t.Context(), s, r, held[i]))
 			held = append(held[:i], held[i+1:]...)
 			continue
 		}
@@ -33,7 +33,7 @@ func TestRefundedHitsLeaveTheLog(t *testing.T) {
 		if res.Allowed() {
 			held = append(held, res)
 		}
-		entries, err := s.Hits(t.Context(), r)
+		entries, err := ops.Hits(t.Context(), s, r)
 		require.NoError(t, err)
 		require.Len(t, entries, len(held))
 	}
@@ -61,7 +61,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 				continue
 			}
 			require.ErrorIs(t, err, ErrFull)
-			require.ErrorIs(t, s.Charge(t.Context(), r), ErrFull)
+			require.ErrorIs(t, ops.Charge(t.Context(), s, r), ErrFull)
 			full++
 		}
 		require.Greater(t, hits, 1000)
@@ -76,7 +76,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		res, err := s.Run(t.Context(), r)
 		require.NoError(t, err, "everything is over")
 		assert.Equal(t, bytesOf(&l.logs), l.room.Bytes.Load())
-		require.NoError(t, s.Refund(t.Context(), r, res))
+		require.NoError(t, ops.Refund(t.Context(), s, r, res))
 		assert.Equal(t, bytesOf(&l.logs), l.room.Bytes.Load())
 		clock.setMs(100_000)
 		l.Sweep()
@@ -102,7 +102,7 @@ func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 			if _, err := s.Run(ctx, r); err != nil {
 				return err
 			}
-			if err := s.Charge(ctx, &Request{Key: r.Key, Limit: 1, Duration: time.Second}); err != nil {
+			if err := ops.Charge(ctx, s, &Request{Key: r.Key, Limit: 1, Duration: time.Second}); err != nil {
 				return err
 			}
 			time.AfterFunc(10*time.Millisecond, cancel)
@@ -143,7 +143,7 @@ func TestPeekKeepsNoStateAlive(t *testing.T) {
 		MustRun(t, s, r)
 		for ms := range int64(30) {
 			clock.ns.Store(ms*100*msec + 1)
-			MustPeek(t, s.(Peeker), r)
+			MustPeek(t, s, r)
 		}
 		l.Sweep()
 		require.Zero(t, l.Stats().Buckets, name)
@@ -158,8 +158,8 @@ func TestRefundInPartLeavesTheRest(t *testing.T) {
 	cost3 := r
 	cost3.Cost = 3
 	res := MustRun(t, s, &cost3)
-	require.NoError(t, s.Refund(t.Context(), &r, res))
-	entries, err := s.Hits(t.Context(), &r)
+	require.NoError(t, ops.Refund(t.Context(), s, &r, res))
+	entries, err := ops.Hits(t.Context(), s, &r)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	assert.EqualValues(t, 2, entries[0].Cost)

@@ -1,11 +1,6 @@
 package weir
 
-import (
-	"context"
-	"time"
-
-	"github.com/weirgo/weir/internal/core/algorithm"
-)
+import "time"
 
 // SlidingWindow is the sliding window counter: the current window's count and the previous one's,
 // weighted by how much of it the last Duration covers. Make one with [Limiter.SlidingWindow].
@@ -30,47 +25,20 @@ type SlidingWindow struct{ slotStrategy }
 // scaling to millions of domains"); it differs in rounding up, in integers throughout, and in
 // reporting the exact instant to retry at.
 func (l *Limiter) SlidingWindow() *SlidingWindow {
-	return &SlidingWindow{l.onSlots(slidingKind)}
+	return (&SlidingWindow{l.onSlots(slidingKind)}).described()
 }
 
-// Forecast implements [Forecaster]. It looks at the count without a lock, and allocates nothing:
-// the Result does not say how much of it each window has. If the count is lower by now, it returns
-// ExpiresAt.
-func (s *SlidingWindow) Forecast(
-	_ context.Context, r *Request, admitted *Result,
-) (time.Time, error) {
-	p, err := s.parse(r)
-	if err != nil || admitted.TotalRequests == 0 {
-		return time.Time{}, err
-	}
-	key := s.period(p.Scale)
-	var at sight
-	if c := s.see(r.Key, &key, &at); at.Slot != nil {
-		var a algorithm.SlidingWindow
-		if more := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); more != noInstant {
-			return s.l.clock.Time(more), nil
-		}
-	}
-	return admitted.ExpiresAt, nil
+// described sets what s is.
+func (s *SlidingWindow) described() *SlidingWindow {
+	s.describe(s, About{Name: "sliding window", Lapses: LapsesWithWindows})
+	return s
 }
-
-// Lapse implements near.Lapser: all that was admitted in a window can be used until it ends. It
-// counts for as long again, as the window before.
-func (*SlidingWindow) Lapse(
-	r *Request, expires time.Time,
-) (until time.Time, each time.Duration, ok bool) {
-	return expires.Add(-r.Duration), 0, true
-}
-
-// Algorithm implements [Named].
-func (s *SlidingWindow) Algorithm() string { return "sliding window" }
-
-func (s *SlidingWindow) itself() Strategy { return s }
 
 // Limit returns the limit of n in d. It panics where [NewLimit] fails.
 func (s *SlidingWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, d) }
 
-func (s *SlidingWindow) bind(m *Limit) (Strategy, error) {
+func (s *SlidingWindow) bind(m *Limit) (Counter, error) {
 	of := *s
-	return &of, of.bindTo(m)
+	err := of.bindTo(m)
+	return of.described(), err
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"math"
@@ -8,7 +9,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
-	"github.com/weirgo/weir/internal/core/forlimits"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
 )
 
@@ -36,10 +37,123 @@ func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
 		return s.runAsOf(r, asOf, toCount)
 	}
 	res := new(Result)
-	if _, err := (*localSlots)(s).Run(r, res, forlimits.NoSight); err != nil {
+	if _, err := s.run(r, res, noSight); err != nil {
 		return nil, err
 	}
 	return res, nil
+}
+
+// About implements [Counter].
+func (s *slotStrategy) About() *About { return &s.about }
+
+// describe sets what c is, which decides by s.
+func (s *slotStrategy) describe(c Counter, a About) {
+	a.Store, a.Verbs = s.l, VerbsOf(OpTakeAll)
+	if s.bound {
+		s.one = s.params()
+	}
+	s.reader.describe(c, a)
+}
+
+// costing returns the params of a cost, of the strategy of a Limit.
+func (s *slotStrategy) costing(cost uint64) params {
+	p := s.one
+	if cost > 1 {
+		p.Cost = int64(min(cost, s.most))
+		if cost > s.limit && uint64(p.Cost) == s.most {
+			p.Limit = min(p.Limit, p.Cost-1) // both may be over most
+		}
+	}
+	return p
+}
+
+func (s *slotStrategy) do(ctx context.Context, op *Op) {
+	op.Err = catchUp(s, op)
+	if op.Err != nil {
+		return
+	}
+	switch op.Verb {
+	case OpTake:
+		s.take(ctx, op)
+	case OpPeek:
+		s.peek(ctx, op)
+	case OpReturn:
+		op.Err = s.giveBack(op)
+	case OpCharge:
+		op.Err = s.charge(&op.Request)
+	case OpReset:
+		op.Err = s.reset(&op.Request)
+	case OpResetPrefix:
+		op.Err = s.resetPrefix(ctx, op)
+	case OpForecast:
+		op.More, op.Err = s.forecast(&op.Request, &op.Result)
+	case OpCatchUp:
+	default:
+		op.Err = op.Unsupported(&s.about)
+	}
+}
+
+// take does an OpTake.
+func (s *slotStrategy) take(ctx context.Context, op *Op) {
+	switch asOf := s.asOf(ctx); {
+	case op.Keep:
+		op.Err = s.keep(op)
+	case asOf != present:
+		op.Err = op.set(s.runAsOf(&op.Request, asOf, toCount))
+	default:
+		op.Left, op.Err = s.run(&op.Request, &op.Result, op.sight())
+	}
+	op.decided()
+	s.setFull(op)
+}
+
+// setFull sets FullAt of an op that was decided, if that is wanted.
+func (s *slotStrategy) setFull(op *Op) {
+	switch {
+	case !op.Full || op.Err != nil:
+	case op.Verb == OpTake && op.Result.Allowed():
+		op.FullAt = op.Result.ExpiresAt
+	default:
+		op.FullAt = s.fullTime(&op.Request)
+	}
+}
+
+// peek does an OpPeek.
+func (s *slotStrategy) peek(ctx context.Context, op *Op) {
+	if asOf := s.asOf(ctx); asOf != present {
+		op.Err = op.set(s.runAsOf(&op.Request, asOf, toLook))
+	} else {
+		op.Left, op.Err = s.look(&op.Request, &op.Result, op.sight())
+	}
+	op.decided()
+	s.setFull(op)
+}
+
+// forecast returns the earliest instant at which more is available than after res: of a token
+// bucket the next token is back one spacing after the one before it. A Result of a sliding window
+// does not say how much of it each window has: forecast looks at the count, without a lock. If that
+// is lower by now, it returns ExpiresAt.
+func (s *slotStrategy) forecast(r *Request, res *Result) (more time.Time, err error) {
+	p, err := s.parse(r)
+	if err != nil || res.TotalRequests == 0 {
+		return more, err
+	}
+	total := clampCost(res.TotalRequests)
+	switch s.kind {
+	case tokenKind:
+		var a algorithm.TokenBucket
+		return s.l.clock.Time(a.More(p, total, s.l.clock.Instant(res.ExpiresAt))), nil
+	case slidingKind:
+		var a algorithm.SlidingWindow
+		var at sight
+		key := s.period(p.Scale)
+		if c := s.see(r.Key, &key, &at); at.Slot != nil {
+			if more := a.More(c, p.Scale, total); more != noInstant {
+				return s.l.clock.Time(more), nil
+			}
+		}
+	}
+	return res.ExpiresAt, nil
 }
 
 // asOf is that of the Limiter. Fixed windows are decided at the present: one that has ended is
@@ -64,23 +178,16 @@ func (s *slotStrategy) runAsOf(r *Request, asOf int64, to purpose) (*Result, err
 	return s.l.result(v), nil
 }
 
-// sight is what look may leave to a run that follows at once.
-type sight = forlimits.Sight
-
-// localSlots is a slotStrategy as a [forlimits.Local].
-type localSlots slotStrategy
-
-func (s *slotStrategy) local() local { return (*localSlots)(s) }
-
-// Run implements [forlimits.Local]. The clock is read after the slot was found, so the reading is
-// not before one at which an earlier bucket of the key was removed.
-func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	s := (*slotStrategy)(of)
+// run decides on r, and goes on from where a look has seen that its bucket admits it. The clock is
+// read after the slot was found, so the reading is not before one at which an earlier bucket of the
+// key was removed.
+func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	var seen sight
 	if at.Slot != nil {
 		seen = *at
+		at.Slot = nil
 	} else {
-		seen.Params, err = s.parse(r)
+		seen.params, err = s.parse(r)
 		if err != nil {
 			return 0, err
 		}
@@ -91,11 +198,11 @@ func (of *localSlots) Run(r *Request, res *Result, at *sight) (left time.Duratio
 		}
 	}
 	if seen.Slot != nil {
-		if v, now, ok := s.hit(seen.Slot, seen.State, seen.Params, seen.Now); ok {
+		if v, now, ok := s.hit(seen.Slot, seen.State, seen.params, seen.Now); ok {
 			return s.l.setResult(res, v, now), nil
 		}
 	}
-	v, b, err := s.decideLocked(r.Key, seen.Params, toCount, present)
+	v, b, err := s.decideLocked(r.Key, seen.params, toCount, present)
 	if err != nil {
 		*res = Result{}
 		return 0, err
@@ -200,7 +307,8 @@ func (s *slotStrategy) decideOn(c *lockedSlot, p params, to purpose) (v verdict,
 		if to == toLook || v.Allowed && to != toCount || !v.Allowed && next == c.Have {
 			break
 		}
-		if done, err = c.Replace(next); done {
+		done, err = c.Replace(next)
+		if done {
 			c.NoteEnd(v.At) // of a denial an instant before the end: a bound too
 		}
 		if done && v.Allowed {
@@ -234,7 +342,8 @@ func (s *slotStrategy) update(
 		if c.Slot == nil && !create {
 			break
 		}
-		if done, err = c.Replace(next); done {
+		done, err = c.Replace(next)
+		if done {
 			c.Shard.Moved(perCost[s.kind]*(next.N-c.Have.N), 0)
 			c.NoteEnd(c.End(next))
 		}
@@ -281,28 +390,16 @@ func (s *slotStrategy) lockAsOf(
 	}
 }
 
-// Peek implements [Peeker].
-func (s *slotStrategy) Peek(ctx context.Context, r *Request) (*Result, error) {
-	if asOf := s.asOf(ctx); asOf != present {
-		return s.runAsOf(r, asOf, toLook)
-	}
-	res := new(Result)
-	if _, err := (*localSlots)(s).Look(r, res, forlimits.NoSight); err != nil {
-		return nil, err
-	}
-	return res, nil
-}
-
-// Look implements [forlimits.Local]. It takes no lock for a known caller, unless a denial begins
-// another epoch, or is by a coarse clock.
-func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	s := (*slotStrategy)(of)
+// look sets res to the Result of a run, which counts nothing. Unless at is noSight it is part of a
+// decision, and leaves an admission there for a run that follows at once. It takes no lock for a
+// known caller, unless a denial begins another epoch, or is by a coarse clock.
+func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return 0, err
 	}
-	seen, to := sight{Params: p}, toDeny
-	if at == forlimits.NoSight {
+	seen, to := sight{params: p}, toDeny
+	if at == noSight {
 		to = toLook
 	}
 	var v verdict
@@ -317,15 +414,16 @@ func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Durati
 		seen.Now = s.l.clock.Read() // after the slot was found, as in run
 		v, next = s.algorithm.Decide(have, p, seen.Now)
 	}
-	if to == toDeny && at != forlimits.FinalLook && seen.Slot != nil && v.Allowed {
+	if to == toDeny && seen.Slot != nil && v.Allowed {
 		*at = seen
-		return 0, nil
+		return s.l.setResult(res, v, seen.Now), nil
 	}
 	again := !v.Allowed && (s.l.clock.IsCoarse() || // a coarse clock may be late
 		to == toDeny && next != have)
 	if seen.Slot == nil || again {
 		var b visit
-		if v, b, err = s.decideLocked(r.Key, p, to, present); err != nil {
+		v, b, err = s.decideLocked(r.Key, p, to, present)
+		if err != nil {
 			return 0, err
 		}
 		seen.Now = b.now
@@ -333,7 +431,8 @@ func (of *localSlots) Look(r *Request, res *Result, at *sight) (left time.Durati
 	return s.l.setResult(res, v, seen.Now), nil
 }
 
-// full implements fuller.
+// full returns when nothing counts for r if nothing more is admitted: the present, later, or
+// noInstant if nobody knows.
 func (s *slotStrategy) full(r *Request) (at int64, err error) {
 	p, err := s.parse(r)
 	if err != nil {
@@ -371,23 +470,25 @@ func (s *slotStrategy) see(id string, key *slots.Period, at *sight) slots.Conten
 	}
 }
 
-// Refund implements [Refunder].
-func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) error {
-	if !taken.Allowed() {
+// giveBack does an OpReturn. A token bucket's tokens return as much sooner as was given back
+// before.
+func (s *slotStrategy) giveBack(op *Op) error {
+	n, before := op.returned()
+	if n == 0 {
 		return nil
 	}
-	return s.refund(r, taken, slots.Identity{}, 0)
-}
-
-// refund takes back the cost of r from the admission with the Result taken, if it was made in this
-// bucket; the zero identity stands for any. before is the part of that admission which was taken
-// back already: a token bucket's tokens return that much sooner.
-func (s *slotStrategy) refund(r *Request, taken *Result, in slots.Identity, before int64) error {
-	p, err := s.parse(r)
+	r := op.Request
+	r.Cost = n
+	p, err := s.parse(&r)
 	if err != nil || p.ExceedsLimit() {
 		return err
 	}
-	expires := arith.Sub(s.l.clock.Instant(taken.ExpiresAt), arith.Mul(uint64(before), p.Each))
+	var in slots.Identity // the zero one stands for any
+	expires := s.l.clock.Instant(op.Result.ExpiresAt)
+	if op.Receipt.Of != nil {
+		in, expires = slots.IdentityOf(op.Receipt.N), op.Receipt.N[receiptExpires]
+	}
+	expires = arith.Sub(expires, arith.Mul(before, p.Each))
 	return s.update(r.Key, p.Scale, false, noInstant, func(b visit) slots.Content {
 		if in != (slots.Identity{}) && in != b.in {
 			return b.Content
@@ -396,24 +497,23 @@ func (s *slotStrategy) refund(r *Request, taken *Result, in slots.Identity, befo
 	})
 }
 
-// Admit implements [Admitter].
-func (s *slotStrategy) Admit(_ context.Context, r *Request) (*Result, Return, error) {
-	p, err := s.parse(r)
+// keep does an OpTake with a Receipt.
+func (s *slotStrategy) keep(op *Op) error {
+	p, err := s.parse(&op.Request)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	v, b, err := s.decideLocked(r.Key, p, toCount, present)
+	v, b, err := s.decideLocked(op.Key, p, toCount, present)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	taken, in := s.l.result(v), b.in
-	return taken, returnOf(r, taken, func(_ context.Context, q *Request, before int64) error {
-		return s.refund(q, taken, in, before)
-	}), nil
+	op.Left = s.l.setResult(&op.Result, v, b.now)
+	op.receipt(s.table, v.At)
+	b.in.Put(&op.Receipt.N)
+	return nil
 }
 
-// Reset implements [Resetter].
-func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
+func (s *slotStrategy) reset(r *Request) error {
 	p, err := s.parse(r)
 	if err != nil {
 		return err
@@ -425,8 +525,9 @@ func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
 	return err
 }
 
-// Seed implements [Seeder].
-func (s *slotStrategy) Seed(_ context.Context, r *Request, counted *Result) error {
+// raise raises the count of r to that of another store. It never lowers it, and does nothing once
+// that has expired.
+func (s *slotStrategy) raise(r *Request, counted *Result) error {
 	p, err := s.parse(r)
 	expires := s.l.clock.Instant(counted.ExpiresAt)
 	if err != nil || expires <= s.l.clock.Read() {
@@ -440,8 +541,7 @@ func (s *slotStrategy) Seed(_ context.Context, r *Request, counted *Result) erro
 	})
 }
 
-// Charge implements [Charger].
-func (s *slotStrategy) Charge(_ context.Context, r *Request) error {
+func (s *slotStrategy) charge(r *Request) error {
 	p, err := s.parse(r)
 	if err != nil {
 		return err
@@ -455,4 +555,50 @@ func (s *slotStrategy) add(r *Request, p params, change func(visit) slots.Conten
 		return s.l.fail(err)
 	}
 	return nil
+}
+
+// resetPrefix does an OpResetPrefix.
+func (s *slotStrategy) resetPrefix(ctx context.Context, op *Op) error {
+	if s.l.closed.Load() {
+		return s.l.fail(ErrClosed)
+	}
+	p := &prefixReset{ctx: ctx, prefix: op.Key, progress: op.Progress}
+	defer func() { op.Result = Result{TotalRequests: uint64(p.reset)} }()
+	for i := range s.table.shards {
+		sh := &s.table.shards[i]
+		for c := 0; ctx.Err() == nil && s.resetChunk(sh, c, p); c++ {
+		}
+		if !p.next() {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// owns reports whether a slot is a bucket of s.
+func (s *slotStrategy) owns(in *slots.Slot) bool {
+	k, scaleMs, number := in.Period()
+	own := s.ownScale()
+	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale) &&
+		(k == fixedKind || number == s.series)
+}
+
+// resetChunk removes the buckets of one chunk that are of s and whose ID begins with the prefix. It
+// leaves those that have expired to a sweep, which raises the horizon. It reports false if there is
+// no such chunk.
+func (s *slotStrategy) resetChunk(sh *slots.Shard, i int, p *prefixReset) bool {
+	now, id, prefix := s.l.clock.Read(), make([]byte, 0, ids.Inline), []byte(p.prefix)
+	return sh.Visit(i, func(n int, in *slots.Slot) {
+		p.seen++
+		id = sh.AppendID(id[:0], in)
+		if !bytes.HasPrefix(id, prefix) || !s.owns(in) {
+			return
+		}
+		for state := in.State(); now < sh.End(in, in.Content(state)); state = in.State() {
+			if sh.Release(in, n, state) { // else a hit came
+				p.reset++
+				return
+			}
+		}
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/internal/core/forlimits"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
@@ -134,7 +133,7 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 	for _, s := range strategies(to) {
 		for i := range callers {
 			r := &Request{Key: fmt.Sprint("caller", i), Limit: 100, Duration: time.Minute}
-			res := MustPeek(t, s.(Peeker), r)
+			res := MustPeek(t, s, r)
 			want := uint64(1)
 			if i >= callers-kept {
 				want = uint64(i) + 2
@@ -149,13 +148,10 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 func TestRunAfterALook(t *testing.T) {
 	r := Request{Key: "id", Limit: 5, Duration: time.Hour}
 	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
-	type looking interface {
-		Resetter
-		local() local
-	}
+	type looking = Counter
 	hits := func(s looking, r Request, n int) {
 		for range n {
-			_, err := s.local().Run(&r, new(Result), forlimits.NoSight)
+			_, err := s.Run(t.Context(), &r)
 			require.NoError(t, err)
 		}
 	}
@@ -176,10 +172,10 @@ func TestRunAfterALook(t *testing.T) {
 			"one hit":      {func(s looking) { hits(s, r, 1) }, Allow, 4, nil},
 			"the last hit": {func(s looking) { hits(s, r, 3) }, Deny, 5, nil},
 			"a reset": {func(s looking) {
-				require.NoError(t, s.Reset(t.Context(), &r))
+				require.NoError(t, ops.Reset(t.Context(), s, &r))
 			}, Allow, 1, nil},
 			"another caller": {func(s looking) {
-				require.NoError(t, s.Reset(t.Context(), &r))
+				require.NoError(t, ops.Reset(t.Context(), s, &r))
 				hits(s, other, 2)
 			}, 0, 0, ErrFull},
 		} {
@@ -187,21 +183,23 @@ func TestRunAfterALook(t *testing.T) {
 				l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1}) // one slot
 				s := make(l)
 				hits(s, r, 2)
-				var seen sight
-				_, err := s.local().Look(&r, new(Result), &seen)
-				require.NoError(t, err)
-				require.NotNil(t, seen.Slot)
+				op := &Op{Verb: OpPeek, Request: r, Deciding: true}
+				s.Do(t.Context(), []*Op{op})
+				require.NoError(t, op.Err)
+				require.NotNil(t, op.seen.Slot)
 				c.change(s)
-				var res Result
-				if _, err = s.local().Run(&r, &res, &seen); c.err == nil {
+				op.Verb = OpTake
+				s.Do(t.Context(), []*Op{op})
+				res, err := op.Result, op.Err
+				if c.err == nil {
 					require.NoError(t, err)
 					assert.Equal(t, Result{State: c.want, TotalRequests: c.total, ExpiresAt: res.ExpiresAt}, res)
 					return
 				}
 				require.ErrorIs(t, err, c.err)
-				_, err = s.local().Look(&other, &res, forlimits.NoSight)
+				seen, err := ops.Peek(t.Context(), s, &other)
 				require.NoError(t, err)
-				assert.EqualValues(t, 3, res.TotalRequests, "two hits, and the one that the look would add")
+				assert.EqualValues(t, 3, seen.TotalRequests, "two hits, and the one that the look would add")
 			})
 		}
 	}

@@ -3,6 +3,7 @@ package weir
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
@@ -33,12 +34,6 @@ type stateAlgorithm[S states.State] interface {
 	Raise(s S, p params, now, expires, total int64, meta string)
 }
 
-// lefter is the algorithm of Tiers, whose verdicts are those of one tier.
-type lefter[S states.State] interface {
-	// Left returns how much cost is admitted at now.
-	Left(s S, now int64) int64
-}
-
 // stateStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type stateStrategy[S states.State] struct {
 	reader
@@ -46,6 +41,13 @@ type stateStrategy[S states.State] struct {
 	table     *states.Table[S]
 	plan      string // of the keys
 	tiers     []Tier // of Tiers, the shortest first; else nil
+
+	// list lists what a log counts; nil: this is no log.
+	list func(state S, p params, now int64) []Hit
+
+	// left returns how much cost is left at now, and whether a verdict on p does not say that; nil:
+	// each does.
+	left func(state S, p params, now int64, admitted bool) (left int64, unsaid bool)
 
 	// forget drops what a state counts, but who waits and what is held; nil: the state is removed.
 	forget func(h states.Locked[S])
@@ -84,7 +86,8 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h states.Locked[S], err e
 func (s *stateStrategy[S]) findAsOf(
 	r *Request, asOf int64,
 ) (p params, h states.Locked[S], err error) {
-	if p, err = s.parse(r); err == nil {
+	p, err = s.parse(r)
+	if err == nil {
 		h, err = s.lockAsOf(r.Key, p.Scale, false, asOf)
 	}
 	return p, h, err
@@ -101,19 +104,84 @@ func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error)
 	return res, nil
 }
 
-// localStates is a stateStrategy as a [forlimits.Local].
-type localStates[S states.State] stateStrategy[S]
+// About implements [Counter].
+func (s *stateStrategy[S]) About() *About { return &s.about }
 
-func (s *stateStrategy[S]) local() local { return (*localStates[S])(s) }
-
-// Run implements [forlimits.Local].
-func (of *localStates[S]) Run(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
-	s := (*stateStrategy[S])(of)
-	v, at, err := s.decide(r, present)
-	if err != nil {
-		return 0, err
+// Do implements [Counter].
+func (s *stateStrategy[S]) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		s.do(ctx, op)
 	}
-	return s.setResult(res, v, at.Now), nil
+}
+
+func (s *stateStrategy[S]) do(ctx context.Context, op *Op) {
+	op.Err = catchUp(s, op)
+	if op.Err != nil {
+		return
+	}
+	switch op.Verb {
+	case OpTake:
+		more := op.rest()
+		v, at, err := s.decideWith(&op.Request, s.l.asOf(ctx), more)
+		s.taken(op, v, at, err)
+		s.setFull(op, more)
+	case OpPeek:
+		more := op.rest()
+		v, now, err := s.see(&op.Request, s.l.asOf(ctx), more)
+		op.Left, op.Err = s.setResult(&op.Result, v, now), err
+		op.decided()
+		s.setFull(op, more)
+	case OpReturn:
+		op.Err = s.giveBack(op)
+	case OpCharge:
+		op.Err = s.charge(&op.Request)
+	case OpReset:
+		op.Err = s.reset(&op.Request)
+	case OpResetPrefix:
+		op.Err = s.resetPrefix(ctx, op)
+	case OpHits:
+		op.Hits, op.Err = s.hits(&op.Request)
+	case OpForecast:
+		op.Err = s.forecast(op)
+	case OpCatchUp:
+	default:
+		op.Err = op.Unsupported(&s.about)
+	}
+}
+
+// hits lists the admissions that count, of a strategy that keeps a log.
+func (s *stateStrategy[S]) hits(r *Request) ([]Hit, error) {
+	if s.list == nil {
+		return nil, (&Op{Verb: OpHits}).Unsupported(&s.about)
+	}
+	p, h, err := s.find(r)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Unlock(states.Seen)
+	return s.list(h.State, p, h.Now), nil
+}
+
+// forecast does an OpForecast, of a strategy whose admissions all end at ExpiresAt.
+func (s *stateStrategy[S]) forecast(op *Op) error {
+	if s.about.Lapses != LapsesAtOnce {
+		return op.Unsupported(&s.about)
+	}
+	op.More = op.Result.ExpiresAt
+	if op.Result.TotalRequests == 0 {
+		op.More = time.Time{}
+	}
+	return nil
+}
+
+// taken sets the outcome of an OpTake that was decided.
+func (s *stateStrategy[S]) taken(op *Op, v verdict, at states.Locked[S], err error) {
+	op.Left, op.Err = s.setResult(&op.Result, v, at.Now), err
+	op.decided()
+	if op.Keep && err == nil {
+		op.receipt(at.Entry, v.At)
+		op.Receipt.N[receiptAt] = at.Now
+	}
 }
 
 // decide returns the verdict on r as of an instant, and where it was decided.
@@ -123,20 +191,14 @@ func (s *stateStrategy[S]) decide(
 	return s.decideWith(r, asOf, nil)
 }
 
-// rest is what an [Outcome] says besides a verdict.
-type rest struct {
-	left int64 // how much cost is left after a denial by a lefter
-	full int64 // when all is left again; noInstant if nobody knows
-}
-
-// rest sets what is left of a state on which p was decided; nil stands for one that nobody reads.
-func (s *stateStrategy[S]) rest(of *rest, h *states.Locked[S], p params, denied bool) {
+// rest sets what is left of a state after a verdict on p; nil stands for one that nobody reads.
+func (s *stateStrategy[S]) rest(of *rest, h *states.Locked[S], p params, v verdict) {
 	if of == nil {
 		return
 	}
-	of.full = s.algorithm.Full(h.State, p, h.Now)
-	if a, ok := s.algorithm.(lefter[S]); ok && denied && p.Cost > 1 { // else nothing is left
-		of.left = a.Left(h.State, h.Now)
+	*of = rest{full: s.algorithm.Full(h.State, p, h.Now), tier: v.Tier}
+	if s.left != nil {
+		of.left, of.unsaid = s.left(h.State, p, h.Now, v.Allowed)
 	}
 }
 
@@ -163,39 +225,18 @@ func (s *stateStrategy[S]) decideWith(
 			s.l.clock.Advance() // the next decision is exact
 			exact = true
 		case !v.Allowed:
-			s.rest(more, &h, p, true)
+			s.rest(more, &h, p, v)
 			h.Unlock(states.Denied)
 			return v, h, nil
 		case h.Reserve(r.Meta):
 			s.algorithm.Admit(h.State, p, h.Now, r.Meta)
-			s.rest(more, &h, p, false)
+			s.rest(more, &h, p, v)
 			h.Unlock(states.Admitted)
 			return v, h, nil
 		case !h.MakeRoom():
 			return v, at, s.l.fail(ErrFull)
 		}
 	}
-}
-
-// Peek implements [Peeker].
-func (s *stateStrategy[S]) Peek(ctx context.Context, r *Request) (*Result, error) {
-	v, now, err := s.see(r, s.l.asOf(ctx), nil)
-	if err != nil {
-		return nil, err
-	}
-	res := new(Result)
-	s.setResult(res, v, now)
-	return res, nil
-}
-
-// Look implements [forlimits.Local].
-func (of *localStates[S]) Look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
-	s := (*stateStrategy[S])(of)
-	v, now, err := s.see(r, present, nil)
-	if err != nil {
-		return 0, err
-	}
-	return s.setResult(res, v, now), nil
 }
 
 // see returns the verdict on r as of an instant, and when it was decided. It counts nothing, and
@@ -209,63 +250,39 @@ func (s *stateStrategy[S]) see(
 		return v, 0, err
 	}
 	v = s.algorithm.Decide(h.State, p, h.Now)
-	s.rest(more, &h, p, !v.Allowed)
+	s.rest(more, &h, p, v)
 	h.Unlock(states.Seen)
 	return v, h.Now, nil
 }
 
-// outcomes is a strategy on states, for a Limit.
-type outcomes interface {
-	// decideFor is the Run of a [forlimits.Local], or its Look, that sets more too.
-	decideFor(r *Request, look bool, res *Result, more *rest) (left time.Duration, err error)
-
-	inLimiter
-	fuller
-}
-
-func (s *stateStrategy[S]) decideFor(
-	r *Request, look bool, res *Result, more *rest,
-) (left time.Duration, err error) {
-	var v verdict
-	var at states.Locked[S]
-	if look {
-		v, at.Now, err = s.see(r, present, more)
-	} else {
-		v, at, err = s.decideWith(r, present, more)
+// setFull sets FullAt, if that is wanted.
+func (s *stateStrategy[S]) setFull(op *Op, more *rest) {
+	if more != nil && op.Err == nil {
+		op.FullAt = s.l.time(more.full)
 	}
-	if err != nil {
-		return 0, err
+}
+
+// giveBack does an OpReturn.
+func (s *stateStrategy[S]) giveBack(op *Op) error {
+	n, _ := op.returned()
+	if n == 0 {
+		return nil
 	}
-	return s.setResult(res, v, at.Now), nil
-}
-
-// full implements fuller.
-func (s *stateStrategy[S]) full(r *Request) (at int64, err error) {
-	p, h, err := s.find(r)
-	if err != nil {
-		return noInstant, err
-	}
-	at = s.algorithm.Full(h.State, p, h.Now)
-	h.Unlock(states.Seen)
-	return at, nil
-}
-
-// Refund implements [Refunder].
-func (s *stateStrategy[S]) Refund(_ context.Context, r *Request, taken *Result) error {
-	return s.refund(r, taken, states.Locked[S]{Now: noInstant})
-}
-
-// refund takes back what was admitted at the instant and in the entry given, if they are known.
-func (s *stateStrategy[S]) refund(r *Request, taken *Result, at states.Locked[S]) error {
-	p, h, err := s.find(r)
+	r := op.Request
+	r.Cost = n
+	p, h, err := s.find(&r)
 	if err != nil {
 		return err
 	}
+	at, _ := op.Receipt.Of.(*states.Entry[S])
+	t := algorithm.Taken{Expires: s.l.clock.Instant(op.Result.ExpiresAt), At: noInstant}
+	if op.Receipt.Of != nil {
+		t = algorithm.Taken{Expires: op.Receipt.N[receiptExpires], At: op.Receipt.N[receiptAt]}
+	}
 	u := states.Seen
-	known := h.Entry != nil && (at.Entry == nil || at.Entry == h.Entry)
-	if known && taken.Allowed() && !p.ExceedsLimit() {
+	known := h.Entry != nil && (op.Receipt.Of == nil || at == h.Entry)
+	if known && !p.ExceedsLimit() {
 		s.algorithm.Advance(h.State, p, h.Now)
-		t := algorithm.Taken{Expires: s.l.clock.Instant(taken.ExpiresAt), At: at.Now}
 		s.algorithm.Refund(h.State, p, h.Now, t, r.Meta)
 		u = states.Changed
 	}
@@ -273,35 +290,16 @@ func (s *stateStrategy[S]) refund(r *Request, taken *Result, at states.Locked[S]
 	return nil
 }
 
-// Admit implements [Admitter].
-func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return, error) {
-	v, at, err := s.decide(r, present)
-	if err != nil {
-		return nil, nil, err
-	}
-	taken := new(Result)
-	s.setResult(taken, v, at.Now)
-	return taken, s.returnTo(r, taken, at), nil
-}
-
-// returnTo returns what gives back to the entry in which r was admitted.
-func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at states.Locked[S]) Return {
-	return returnOf(r, taken, func(_ context.Context, q *Request, _ int64) error {
-		return s.refund(q, taken, at)
-	})
-}
-
-// Reset implements [Resetter].
-func (s *stateStrategy[S]) Reset(_ context.Context, r *Request) error {
+func (s *stateStrategy[S]) reset(r *Request) error {
 	_, h, err := s.find(r)
 	if err == nil && h.Entry != nil {
-		s.reset(h)
+		s.clear(h)
 	}
 	return err
 }
 
-// reset has a state forget its count, and unlocks it.
-func (s *stateStrategy[S]) reset(h states.Locked[S]) {
+// clear has a state forget its count, and unlocks it.
+func (s *stateStrategy[S]) clear(h states.Locked[S]) {
 	if s.forget == nil {
 		h.Remove()
 		return
@@ -310,8 +308,9 @@ func (s *stateStrategy[S]) reset(h states.Locked[S]) {
 	h.Unlock(states.Changed)
 }
 
-// Seed implements [Seeder].
-func (s *stateStrategy[S]) Seed(_ context.Context, r *Request, counted *Result) error {
+// raise raises the count of r to that of another store. It never lowers it, and does nothing once
+// that has expired.
+func (s *stateStrategy[S]) raise(r *Request, counted *Result) error {
 	p, err := s.parse(r)
 	expires := s.l.clock.Instant(counted.ExpiresAt)
 	if err != nil || expires <= s.l.clock.Read() {
@@ -324,8 +323,7 @@ func (s *stateStrategy[S]) Seed(_ context.Context, r *Request, counted *Result) 
 	})
 }
 
-// Charge implements [Charger].
-func (s *stateStrategy[S]) Charge(_ context.Context, r *Request) error {
+func (s *stateStrategy[S]) charge(r *Request) error {
 	p, err := s.parse(r)
 	if err != nil {
 		return err
@@ -350,4 +348,29 @@ func (s *stateStrategy[S]) change(r *Request, p params, change func(states.Locke
 			return s.l.fail(ErrFull)
 		}
 	}
+}
+
+// resetPrefix does an OpResetPrefix.
+func (s *stateStrategy[S]) resetPrefix(ctx context.Context, op *Op) error {
+	if s.l.closed.Load() {
+		return s.l.fail(ErrClosed)
+	}
+	p := &prefixReset{ctx: ctx, prefix: op.Key, progress: op.Progress}
+	defer func() { op.Result = Result{TotalRequests: uint64(p.reset)} }()
+	for k := range s.table.Keys {
+		p.seen++
+		own := s.ownScale()
+		if k.Plan == s.plan && k.Series == s.series && (own == 0 || k.Scale == own) &&
+			strings.HasPrefix(k.ID, op.Key) {
+			if h, err := s.lock(k.ID, k.Scale, false); err == nil && h.Entry != nil {
+				s.clear(h)
+				p.reset++
+			}
+		}
+		if p.seen%progressEvery == 0 && !p.next() {
+			return ctx.Err()
+		}
+	}
+	p.next()
+	return ctx.Err()
 }

@@ -103,7 +103,7 @@ func TestEmptiedStatesAreKept(t *testing.T) {
 		clock.setMs(1000)
 		r := hitOf(name)
 		res := MustRun(t, s, r)
-		require.NoError(t, s.(Refunder).Refund(t.Context(), r, res))
+		require.NoError(t, ops.Refund(t.Context(), s, r, res))
 		l.Sweep()
 		require.Equal(t, 1, l.Stats().Buckets, name)
 		clock.setMs(1006)
@@ -134,7 +134,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	}
 	r := &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]}
 	MustRun(t, l.SlidingLog(), r)
-	entries, err := l.SlidingLog().Hits(t.Context(), r)
+	entries, err := ops.Hits(t.Context(), l.SlidingLog(), r)
 	require.NoError(t, err)
 	meta := entries[0].Meta
 	assert.Equal(t, "xxxxxx", meta)
@@ -153,7 +153,7 @@ func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 			}
 			seed := &Result{State: Allow, TotalRequests: res.TotalRequests,
 				ExpiresAt: res.ExpiresAt.Add(time.Second)}
-			require.NoError(t, s.(Seeder).Seed(t.Context(), hitOf("id"), seed))
+			require.NoError(t, ops.Seed(t.Context(), s, hitOf("id"), seed))
 			assert.Equal(t, bytes, l.room.Bytes.Load())
 			clock.ns.Store(res.ExpiresAt.UnixNano() + 5*msec + 1)
 			if name != "Tiers" { // its Result may describe the shorter tier

@@ -29,22 +29,22 @@ func TestStatsCountDecisionsOnly(t *testing.T) {
 				var err error
 				switch rnd.IntN(24) {
 				case 0:
-					err = s.Charge(t.Context(), r)
+					err = ops.Charge(t.Context(), s, r)
 				case 1, 2:
-					err = s.Refund(t.Context(), r, counted)
+					err = ops.Refund(t.Context(), s, r, counted)
 				case 3:
-					err = s.Seed(t.Context(), r, counted)
+					err = ops.Seed(t.Context(), s, r, counted)
 				case 4:
-					_, err = s.Peek(t.Context(), r)
+					_, err = ops.Peek(t.Context(), s, r)
 				case 5:
-					err = s.(Resetter).Reset(t.Context(), r)
+					err = ops.Reset(t.Context(), s, r)
 				case 6:
 					l.Sweep()
 				case 7:
 					MustRun(t, saver, r)
 					err = l.Load(bytes.NewReader(saved(t, other)))
 				case 8:
-					_, err = s.(PrefixResetter).ResetPrefix(t.Context(), "a", nil)
+					_, err = ops.ResetPrefix(t.Context(), s, "a", nil)
 				default:
 					var res *Result
 					if res, err = s.Run(t.Context(), r); err == nil && res.Allowed() {

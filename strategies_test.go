@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // Package weirtest tests the laws of every strategy. These tests cover edge cases that were once
@@ -26,7 +27,7 @@ func TestEqualSeedsDoNotAddUp(t *testing.T) {
 		r := &weir.Request{Key: strconv.Itoa(i), Limit: 1000, Duration: time.Second}
 		var wg sync.WaitGroup
 		for range 2 {
-			wg.Go(func() { assert.NoError(t, s.Seed(context.Background(), r, counted)) })
+			wg.Go(func() { assert.NoError(t, ops.Seed(context.Background(), s, r, counted)) })
 		}
 		wg.Wait()
 		require.EqualValues(t, 101, weir.MustRun(t, s, r).TotalRequests)
@@ -37,9 +38,8 @@ func TestSeedOfNothingIsSwept(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{MaxBuckets: 2})
 	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1, Duration: time.Second})
 	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Second}
-	for _, s := range []weir.Seeder{l.SlidingLog(), tiers} {
-		require.NoError(t, s.Seed(context.Background(), r,
-			&weir.Result{ExpiresAt: clock.Now().Add(time.Second)}))
+	for _, s := range []weir.Strategy{l.SlidingLog(), tiers} {
+		require.NoError(t, ops.Seed(context.Background(), s, r, &weir.Result{ExpiresAt: clock.Now().Add(time.Second)}))
 	}
 	require.Equal(t, 2, l.Stats().Buckets)
 	clock.Advance(time.Hour)
@@ -54,7 +54,7 @@ func TestLogRefundsAWholeCostAtOneInstant(t *testing.T) {
 	one.Cost = 1
 	taken := weir.MustRun(t, s, &five)
 	weir.MustRun(t, s, &one)
-	require.NoError(t, s.Refund(context.Background(), &five, taken))
+	require.NoError(t, ops.Refund(context.Background(), s, &five, taken))
 	assert.EqualValues(t, 2, weir.MustRun(t, s, &one).TotalRequests)
 }
 
@@ -62,19 +62,14 @@ func TestSumsSaturate(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	tiers := weir.MustTiers(t, l, weir.Tier{Limit: 1_000_000, Duration: time.Second},
 		weir.Tier{Limit: 10, Duration: 2 * time.Second})
-	type seeded interface {
-		weir.Strategy
-		weir.Seeder
-		weir.Charger
-	}
-	for _, s := range []seeded{l.SlidingLog(), tiers} {
+	for _, s := range []weir.Strategy{l.SlidingLog(), tiers} {
 		r := weir.Request{Key: "a", Limit: 10, Duration: 2 * time.Second}
 		all := &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: clock.Now().Add(time.Second)}
-		require.NoError(t, s.Seed(context.Background(), &r, all))
+		require.NoError(t, ops.Seed(context.Background(), s, &r, all))
 		clock.Advance(time.Second)
 		charge := r
 		charge.Cost = 1000
-		require.NoError(t, s.Charge(context.Background(), &charge))
+		require.NoError(t, ops.Charge(context.Background(), s, &charge))
 		clock.Advance(2 * time.Second)
 		admitted := 0
 		for range 20 {

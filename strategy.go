@@ -2,12 +2,8 @@ package weir
 
 import (
 	"context"
-	"fmt"
 	"math"
-	"strings"
 	"time"
-
-	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
 // Strategy decides whether a request may pass. It is safe for concurrent use. Run neither keeps nor
@@ -109,189 +105,33 @@ type Tier struct {
 	Duration time.Duration // a whole number of milliseconds, 1 ms to 365 days
 }
 
-// The optional interfaces of a Strategy, found by type assertion. They fail as Run does.
-type (
-	// Peeker returns the Result that Run would return, and counts and creates nothing.
-	Peeker interface {
-		Peek(ctx context.Context, r *Request) (*Result, error)
-	}
-
-	// Refunder takes back the cost that Run admitted for r with the Result taken. It does nothing for
-	// a denial, a Cost over Limit, and once the period has ended. The count never falls below zero.
-	Refunder interface {
-		Refund(ctx context.Context, r *Request, taken *Result) error
-	}
-
-	// Admitter is Run for an admission that may have to be given back, and returns what gives a part
-	// of its cost back: from that admission, and not from others. It gives nothing back once that
-	// counts no more, or the count was reset. A Refunder knows only what a Result says.
-	Admitter interface {
-		Admit(ctx context.Context, r *Request) (*Result, Return, error)
-	}
-
-	// Return gives back cost of one admission, as often as there is some left.
-	Return func(ctx context.Context, cost uint64) error
-
-	// Resetter sets the count of r.Key in r.Duration to zero.
-	Resetter interface {
-		Reset(ctx context.Context, r *Request) error
-	}
-
-	// Seeder raises the count of r.Key in the current period to counted.TotalRequests, the count of
-	// another store. It never lowers it, and does nothing after counted.ExpiresAt.
-	Seeder interface {
-		Seed(ctx context.Context, r *Request, counted *Result) error
-	}
-
-	// Forecaster returns the earliest instant at which more of r.Limit is available than is left after
-	// admitted, the Result of r, if nothing else is admitted until then; the zero time if nothing was
-	// taken. A strategy whose admissions all lapse at ExpiresAt returns that.
-	Forecaster interface {
-		Forecast(ctx context.Context, r *Request, admitted *Result) (time.Time, error)
-	}
-
-	// Charger adds r.Cost, which another store has admitted, whether it fits or not.
-	Charger interface {
-		Charge(ctx context.Context, r *Request) error
-	}
-
-	// Reconciler catches up with another store and decides on r, in one step: it resets the count, or
-	// raises it as a Seeder does if it has lost it, charges the debts of b that it has not charged
-	// before, and then does what Run does. The call can be repeated: debts are charged once, though r
-	// itself may be counted again.
-	Reconciler interface {
-		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
-	}
-
-	// Holder is Run for work that is admitted until it ends. [Hold] calls it, and keeps the Place.
-	Holder interface {
-		// Acquire returns the Place of what it has admitted, or nil with a denial.
-		Acquire(ctx context.Context, r *Request) (*Result, Place, error)
-	}
-
-	// Place is an admission that counts until it is released, or one Duration after it was last
-	// renewed. Its methods are not called at the same time.
-	Place interface {
-		// Renew keeps the place for another Duration, and takes it again if that is over and there is
-		// still room. It reports false if there is none.
-		Renew(ctx context.Context) (held bool, err error)
-
-		// Release gives the place back. It does nothing if that is over.
-		Release(ctx context.Context) error
-	}
-
-	// Named has a plain name, such as "sliding window".
-	Named interface {
-		Algorithm() string
-	}
-
-	// Wrapper is a Strategy around another one. It has the name of that, its burst and its tiers, and
-	// counts where that counts, unless it says otherwise. Of the interfaces above it has those that it
-	// implements itself, as far as the other one does too.
-	Wrapper interface {
-		Unwrap() Strategy
-	}
-)
-
-// As returns s as a T, or the first of what it wraps that is one; see [Wrapper].
-func As[T any](s Strategy) (t T, ok bool) {
-	for {
-		if t, ok = s.(T); ok {
-			return t, true
-		}
-		w, wraps := s.(Wrapper)
-		if !wraps {
-			return t, false
-		}
-		s = w.Unwrap()
-	}
-}
-
-// NameOf returns the plain name of s, such as "sliding window": that of a [Named] Strategy, or of
-// the one that s wraps, or what String returns. The name of any other is its type.
-func NameOf(s Strategy) string {
-	switch s := s.(type) {
-	case Named:
-		return s.Algorithm()
-	case Wrapper:
-		return NameOf(s.Unwrap())
-	case fmt.Stringer:
-		return s.String()
-	}
-	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
-}
-
-// What is known of a Strategy beside the optional interfaces, found by [As].
-type (
-	// sized is a token bucket: the burst is how many tokens are kept; 0 means the Limit.
-	sized interface{ Burst() uint64 }
-
-	// inLimiter counts in a Limiter.
-	inLimiter interface{ Limiter() *Limiter }
-
-	// lapser says when what it has admitted lapses, of a token bucket one hit after the other; see
-	// package near.
-	lapser interface {
-		Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
-	}
-
-	// tiered has tiers, and ignores the Limit of a Request.
-	tiered interface {
-		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
-	}
-
-	// bounded ignores the Limit and the Duration of a Request, if it says so.
-	bounded interface{ Bound() bool }
-
-	// ofCalendar counts in windows that are about so long, whatever the Duration of a Request.
-	ofCalendar interface{ Window() time.Duration }
-
-	// fuller knows when nothing counts for r if nothing more is admitted: the present, later, or
-	// noInstant if nobody knows.
-	fuller interface {
-		full(r *Request) (at int64, err error)
-	}
-
-	// periodic counts in periods that have a name, such as "month@Europe/Berlin".
-	periodic interface{ Period() string }
-
-	// prompt says that its calls end with the deadline of their context; see package fallback.
-	prompt interface{ Prompt() bool }
-)
-
-type local = forlimits.Local[Request, Result]
-
-// allAtOnce is part of the strategies whose admissions all lapse at ExpiresAt, and none before.
-type allAtOnce struct{}
-
-// Forecast implements [Forecaster]: it returns ExpiresAt. It does not fail.
-func (allAtOnce) Forecast(_ context.Context, _ *Request, admitted *Result) (time.Time, error) {
-	if admitted.TotalRequests == 0 {
-		return time.Time{}, nil
-	}
-	return admitted.ExpiresAt, nil
-}
-
-// Backlog is what a [Reconciler] has missed of one caller while another store decided.
+// Backlog is what a [Counter] has missed of one caller while another store decided.
 type Backlog struct {
-	// Reset reports that the caller was reset: the count is first set to zero, as by [Resetter], once
+	// Reset reports that the caller was reset: the count is first set to zero, as by [OpReset], once
 	// for a Source.
 	Reset bool
 
-	// Counted is the last known count, to which the count is raised, as by [Seeder]; nil: it is not.
-	// CountedAt is when it was known, or before. A Reconciler that has counted a Refund or a Reset
-	// since then has not lost the count, and does not raise it.
+	// Counted is the last known count, to which the count is raised, if it is lower and Counted has
+	// not expired; nil: it is not. CountedAt is when it was known, or before. A Counter that remembers
+	// an [OpReturn] or [OpReset] since then has not lost the count, and does not raise it.
 	Counted   *Result
 	CountedAt time.Time
 
 	// Source names the store that decided: 1 to 64 bytes, different for each start of each process,
-	// and after each Reset of the caller there.
+	// and after each reset of the caller there. A Counter in this process needs none.
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never
 	// restarts, and falls by what is given back: less than one seen before charges nothing; Charged is
-	// the part of it that is known to be charged or no longer counts. Reconcile charges Total less
+	// the part of it that is known to be charged or no longer counts. The Counter charges Total less
 	// Charged, or less the largest Total that it has seen of Source, whichever is less. It remembers
 	// that Total for as long as the period.
 	Charged, Total uint64
+}
+
+// Hit is an admitted request in a log.
+type Hit struct {
+	At   time.Time
+	Cost uint64
+	Meta string
 }

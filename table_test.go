@@ -258,12 +258,12 @@ func TestEarliestIsALowerBound(t *testing.T) {
 			l.CheckRate(id, 1+random.Int64N(20), 1)
 		case 1:
 			if res, err := tokens.Run(t.Context(), r); err == nil {
-				tokens.Refund(t.Context(), r, res)
+				ops.Refund(t.Context(), tokens, r, res)
 			}
 		case 2:
-			tokens.Charge(t.Context(), r)
+			ops.Charge(t.Context(), tokens, r)
 		case 3:
-			tokens.Reset(t.Context(), r)
+			ops.Reset(t.Context(), tokens, r)
 		case 4:
 			l.Sweep()
 		default:

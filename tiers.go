@@ -1,10 +1,8 @@
 package weir
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +21,7 @@ type Tiers struct {
 // all of them; a request that one tier denies is charged to none. The request's own Limit and
 // Duration are ignored. The Result is that of the tier that binds: of a denial, the one that has
 // room last; of an admission, the one with the least room left; among equals, the first given.
-// RunTier returns it, and its Limit is the Result's. After ExpiresAt of an admission longer tiers
+// Its Limit is the Result's. After ExpiresAt of an admission longer tiers
 // may still count it. A Result does not say which slice it is of: so a plain Refund gives back to
 // the newest slice that may have admitted the request, and Seed raises the longest tier. A
 // Reservation of package limits knows its slice.
@@ -60,11 +58,12 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		}
 		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
-	return &Tiers{stateStrategy: stateStrategy[*algorithm.Slices]{
+	t := &Tiers{stateStrategy: stateStrategy[*algorithm.Slices]{
 		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
 			most: math.MaxInt64, preparer: a},
 		algorithm: a, table: &l.slices, plan: plan.String(), tiers: sorted,
-	}}, nil
+	}}
+	return t.described(), nil
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more.
@@ -86,25 +85,7 @@ func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 	durations, _, _ := strings.Cut(t.plan, "/")
 	fine.preparer, fine.duration = a, d
 	fine.algorithm, fine.plan, fine.resolution = a, fmt.Sprint(durations, "/", d.Milliseconds()), d
-	return &fine, nil
-}
-
-// Longest returns for how long an admission counts, even if its Result is of a shorter tier: the
-// longest tier's Duration, and the Resolution.
-func (t *Tiers) Longest() time.Duration { return t.tiers[len(t.tiers)-1].Duration + t.resolution }
-
-// Tiers returns the tiers, the shortest first.
-func (t *Tiers) Tiers() []Tier { return slices.Clone(t.tiers) }
-
-// RunTier is Run, and returns the tier that binds too.
-func (t *Tiers) RunTier(ctx context.Context, r *Request) (*Result, Tier, error) {
-	v, at, err := t.decide(r, t.l.asOf(ctx))
-	if err != nil {
-		return nil, Tier{}, err
-	}
-	res := new(Result)
-	t.setResult(res, v, at.Now)
-	return res, t.tiers[v.Tier], nil
+	return fine.described(), nil
 }
 
 func (e *encoder) tiers(s *algorithm.Slices) {
@@ -144,10 +125,20 @@ func (d *decoder) tiers() error {
 	return restoreState(d, &t.stateStrategy, states.Key{ID: id, Scale: scale, Plan: plan}, s)
 }
 
-// Algorithm implements [Named].
-func (t *Tiers) Algorithm() string { return "tiers" }
-
-func (t *Tiers) itself() Strategy { return t }
+// described sets what t is.
+func (t *Tiers) described() *Tiers {
+	a := t.algorithm.(*algorithm.Tiers)
+	t.left = func(s *algorithm.Slices, p params, now int64, admitted bool) (left int64, unsaid bool) {
+		if !admitted && p.Cost > 1 { // else nothing is left
+			left = a.Left(s, now)
+		}
+		return left, !admitted // by the tier that binds: another one may have less left
+	}
+	t.describe(t, About{
+		Name: "tiers", Tiers: t.tiers, Longest: t.tiers[len(t.tiers)-1].Duration + t.resolution,
+	})
+	return t
+}
 
 // Limit returns the limit by t.
 func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
@@ -157,10 +148,11 @@ func (t *Tiers) check(m *Limit) error {
 	return nil
 }
 
-func (t *Tiers) bind(m *Limit) (Strategy, error) {
+func (t *Tiers) bind(m *Limit) (Counter, error) {
 	of, limits := *t, make([]uint64, len(t.tiers))
 	for i, tier := range t.tiers {
 		limits[i] = tier.Limit
 	}
-	return &of, of.bindTo(m, limits...)
+	err := of.bindTo(m, limits...)
+	return of.described(), err
 }

@@ -16,13 +16,13 @@ func TestTiersCountTogetherInAnyOrder(t *testing.T) {
 	c := MustTiers(t, l, Tier{10, time.Hour}, Tier{3, time.Minute}, Tier{10, time.Second})
 	r := &Request{Key: "id"}
 	for i, s := range []*Tiers{a, b, a} {
-		res, tier, err := s.RunTier(t.Context(), r)
+		res, tier, err := runTier(t.Context(), s, r)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed())
 		assert.EqualValues(t, i+1, res.TotalRequests)
 		assert.Equal(t, Tier{3, time.Minute}, tier, "it has the least left")
 	}
-	res, tier, err := b.RunTier(t.Context(), r)
+	res, tier, err := runTier(t.Context(), b, r)
 	require.NoError(t, err)
 	assert.False(t, res.Allowed())
 	assert.Equal(t, Tier{3, time.Minute}, tier)
@@ -36,10 +36,10 @@ func TestTiersReturnTheFirstOfEqualTiers(t *testing.T) {
 	} {
 		l, _ := newTestLimiter(t, Config{})
 		s := MustTiers(t, l, given...)
-		_, tier, err := s.RunTier(t.Context(), &Request{Key: "id"})
+		_, tier, err := runTier(t.Context(), s, &Request{Key: "id"})
 		require.NoError(t, err)
 		assert.Equal(t, given[0], tier)
-		res, tier, err := s.RunTier(t.Context(), &Request{Key: "id", Cost: 6})
+		res, tier, err := runTier(t.Context(), s, &Request{Key: "id", Cost: 6})
 		require.NoError(t, err)
 		assert.True(t, res.ExpiresAt.IsZero(), "it can never pass")
 		assert.Equal(t, given[0], tier)
@@ -59,7 +59,7 @@ func TestTiersDenyAHugeCostWithAHugeCount(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	s := MustTiers(t, l, Tier{10, time.Second}, Tier{20, time.Minute})
 	r := &Request{Key: "id", Cost: math.MaxUint64}
-	require.NoError(t, s.Charge(t.Context(), r))
+	require.NoError(t, ops.Charge(t.Context(), s, r))
 	res := MustRun(t, s, r)
 	assert.False(t, res.Allowed())
 	assert.True(t, res.ExpiresAt.IsZero())
@@ -79,12 +79,12 @@ func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
 	}
 	again, err := coarse.Resolution(time.Second)
 	require.NoError(t, err)
-	res, tier, err := again.RunTier(t.Context(), &Request{Key: "id"})
+	res, tier, err := runTier(t.Context(), again, &Request{Key: "id"})
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, res.TotalRequests, "the same Durations and Resolution")
 	assert.Equal(t, Tier{3, time.Minute}, tier)
-	assert.Equal(t, time.Hour, coarse.Longest())
-	assert.Equal(t, time.Hour+time.Second, finer.Longest())
+	assert.Equal(t, time.Hour, coarse.About().Longest)
+	assert.Equal(t, time.Hour+time.Second, finer.About().Longest)
 }
 
 func TestTiersRejectAResolutionThatDoesNotDivideTheirSlices(t *testing.T) {

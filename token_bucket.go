@@ -2,7 +2,6 @@ package weir
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"time"
 
@@ -37,41 +36,21 @@ type TokenBucket struct {
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	a := &algorithm.TokenBucket{Burst: clampCost(burst), ClockSteps: l.clock.ByHand()}
 	of := reader{l: l, most: math.MaxInt64, preparer: a}
-	return &TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}
+	return (&TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}).described()
 }
 
-// Burst returns how many tokens are kept at most; 0 means the request's Limit.
-func (b *TokenBucket) Burst() uint64 { return b.burst }
-
-// Forecast implements [Forecaster]: the next token is back one spacing after the one before it.
-func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) (time.Time, error) {
-	p, err := b.parse(r)
-	if err != nil || admitted.TotalRequests == 0 {
-		return time.Time{}, err
-	}
-	var a algorithm.TokenBucket
-	at := a.More(p, clampCost(admitted.TotalRequests), b.l.clock.Instant(admitted.ExpiresAt))
-	return b.l.clock.Time(at), nil
+// described sets what b is.
+func (b *TokenBucket) described() *TokenBucket {
+	b.describe(b, About{Name: "token bucket", Lapses: LapsesByToken, Burst: b.burst})
+	return b
 }
-
-// Lapse implements near.Lapser: tokens that were taken can be used until they flow in again.
-func (*TokenBucket) Lapse(
-	r *Request, expires time.Time,
-) (until time.Time, each time.Duration, ok bool) {
-	spacing := algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))
-	return expires, time.Duration(spacing), true
-}
-
-// Algorithm implements [Named].
-func (b *TokenBucket) Algorithm() string { return "token bucket" }
-
-func (b *TokenBucket) itself() Strategy { return b }
 
 // Limit returns the limit of n in d, at most burst at once. It panics where [NewLimit] fails.
 func (b *TokenBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
 
-func (b *TokenBucket) bind(m *Limit) (Strategy, error) {
+func (b *TokenBucket) bind(m *Limit) (Counter, error) {
 	of := *b
 	of.keepAcrossDurations(m)
-	return &of, of.bindTo(m, cmp.Or(b.burst, m.n))
+	err := of.bindTo(m, cmp.Or(b.burst, m.n))
+	return of.described(), err
 }

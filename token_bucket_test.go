@@ -23,11 +23,10 @@ func TestUnboundedChargesDeny(t *testing.T) {
 		} {
 			r := &Request{Key: name, Limit: 5, Duration: time.Second, Cost: math.MaxUint64}
 			for range 3 {
-				require.NoError(t, s.(Charger).Charge(t.Context(), r))
+				require.NoError(t, ops.Charge(t.Context(), s, r))
 			}
 			end := clock.now().Add(time.Second)
-			require.NoError(t, s.(Seeder).Seed(t.Context(), r,
-				&Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
+			require.NoError(t, ops.Seed(t.Context(), s, r, &Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
 			r.Cost = 1
 			res := MustRun(t, s, r)
 			assert.False(t, res.Allowed(), "%s at %d", name, at)

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ import (
 // Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
 // instant, or than the one for which the first in the queue waits, Wait returns at once with an
 // error that wraps [context.DeadlineExceeded]. A request that can never pass gets one that wraps
-// [ErrLimit]: at once too, except behind others with a Cost up to Limit where s is no [Peeker]. An
+// [ErrLimit]: at once too, except behind others with a Cost up to Limit where s cannot [OpPeek]. An
 // error counts nothing.
 //
 // Wait sleeps in real time, so s must not be on a clock that is moved by hand, but may be on that
@@ -47,24 +48,24 @@ func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, er
 }
 
 func waitFor(ctx context.Context, s Strategy, r *Request) error {
-	if m, ok := s.(*Limit); ok && m.decider().slots != nil { // which has no use for Meta
-		return m.wait(ctx, r.Key, r.Cost)
+	if m, ok := s.(*Limit); ok && (m.decider().slots != nil || m.decider().inFlight) {
+		return m.wait(ctx, r.Key, r.Cost) // which has no use for Meta
 	}
-	if err := unreleasable(s); err != nil {
-		return err
+	c := CounterOf(s)
+	if a := c.About(); a.InFlight {
+		return a.Unreleasable(a.Name)
 	}
-	s, r = counting(s, r)
 	if turns.Any() {
-		return newWaitCaller(ctx, s, r, s.Run).wait(ctx)
+		return newWaitCaller(ctx, c, r, c.Run).wait(ctx)
 	}
 	if err := ctx.Err(); err != nil { // s may not look
 		return err
 	}
-	res, err := s.Run(ctx, r)
+	res, err := c.Run(ctx, r)
 	if err != nil || res.Allowed() {
 		return err
 	}
-	return newWaitCaller(ctx, s, r, s.Run).waitOn(ctx, res)
+	return newWaitCaller(ctx, c, r, c.Run).waitOn(ctx, res)
 }
 
 // Wait waits until a hit of key is admitted, as the function [Wait] does. Where nobody waits it
@@ -73,7 +74,7 @@ func (m *Limit) Wait(ctx context.Context, key string) error { return m.wait(ctx,
 
 func (m *Limit) wait(ctx context.Context, key string, cost uint64) error {
 	if m.decider().inFlight {
-		return unreleasable(m)
+		return m.unreleasable()
 	}
 	if turns.Any() {
 		if queued, _ := turns.Find(m.queue(key)); queued {
@@ -92,26 +93,23 @@ func (m *Limit) wait(ctx context.Context, key string, cost uint64) error {
 }
 
 func (m *Limit) newWaitCaller(ctx context.Context, key string, cost uint64) *waitCaller {
-	s, r := counting(m, &Request{Key: key, Cost: cost})
-	return newWaitCaller(ctx, s, r, s.Run)
+	d := m.decider()
+	return newWaitCaller(ctx, d.counter, &Request{Key: key, Cost: cost}, d.counter.Run)
 }
 
 // queue identifies the queue of those who wait for a key. Of a strategy on slots it allocates
 // nothing.
 func (m *Limit) queue(key string) turns.ID {
-	d := m.decider()
-	if d.slots == nil {
-		return newWaitID(m, &Request{Key: key})
-	}
-	return turns.ID{Of: d.queue, Key: key, Limit: m.n, Duration: m.d}
+	a := m.decider().about
+	return turns.ID{Of: a.Counts, Key: key, Limit: a.Numbers.Limit, Duration: a.Numbers.Duration}
 }
 
 // waitCaller is a call of Wait or HoldWait.
 type waitCaller struct {
 	turns.Caller
-	strategy Strategy
-	request  *Request
-	decide   decideFunc
+	counter Counter
+	request *Request
+	decide  decideFunc
 
 	holds bool            // it is HoldWait: a denial may end before the instant that it names
 	freed <-chan struct{} // is closed, or receives, when that may be so
@@ -126,8 +124,8 @@ type waitCaller struct {
 
 type decideFunc func(context.Context, *Request) (*Result, error)
 
-func newWaitCaller(ctx context.Context, s Strategy, r *Request, decide decideFunc) *waitCaller {
-	c := &waitCaller{strategy: s, request: r, decide: decide}
+func newWaitCaller(ctx context.Context, of Counter, r *Request, decide decideFunc) *waitCaller {
+	c := &waitCaller{counter: of, request: r, decide: decide}
 	c.Cost, c.Deadline = max(1, r.Cost), turns.NoDeadline
 	if deadline, ok := ctx.Deadline(); ok {
 		c.Deadline = deadline
@@ -136,7 +134,7 @@ func newWaitCaller(ctx context.Context, s Strategy, r *Request, decide decideFun
 }
 
 func (c *waitCaller) wait(ctx context.Context) error {
-	id := newWaitID(c.strategy, c.request)
+	id := newWaitID(c.counter, c.request)
 	if admitted, err := c.arrive(ctx, id); admitted || err != nil {
 		return err
 	}
@@ -148,7 +146,7 @@ func (c *waitCaller) waitOn(ctx context.Context, denied *Result) error {
 	if err := c.denied(denied); err != nil {
 		return err
 	}
-	return c.queue(ctx, newWaitID(c.strategy, c.request))
+	return c.queue(ctx, newWaitID(c.counter, c.request))
 }
 
 // queue waits until c is the first, and then until it is admitted.
@@ -197,14 +195,16 @@ func (c *waitCaller) wasDue(admitted bool) time.Time {
 // whether a cost larger than theirs can pass at all.
 func (c *waitCaller) arrive(ctx context.Context, id turns.ID) (admitted bool, err error) {
 	queued, largest := turns.Find(id)
-	p, peeks := c.strategy.(Peeker)
-	overLimit := 0 < c.request.Limit && c.request.Limit < c.Cost
+	a := c.counter.About()
+	limit, peeks := cmp.Or(a.Numbers.Limit, c.request.Limit), a.Verbs.Has(OpPeek)
+	overLimit := 0 < limit && limit < c.Cost
 	switch {
 	case !queued, overLimit && (c.holds || !peeks):
 		// The latter is denied, unless the limit is not the request's.
 		return c.ask(ctx, c.decide)
 	case c.Cost > largest && peeks:
-		if _, err = c.ask(ctx, p.Peek); errors.Is(err, errors.ErrUnsupported) {
+		_, err = c.ask(ctx, c.peek)
+		if errors.Is(err, errors.ErrUnsupported) {
 			err = nil
 		}
 		if c.holds {
@@ -286,25 +286,19 @@ func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
 // The pauses between two tries.
 const minTry, maxTry = 5 * time.Millisecond, 250 * time.Millisecond
 
-// newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
-// a higher Limit, a request with a low one may never pass, and must not hold them up.
-func newWaitID(s Strategy, r *Request) turns.ID {
-	s, r = counting(s, r)
-	return turns.ID{Of: waitsFor(s), Key: r.Key, Limit: r.Limit, Duration: r.Duration}
+// peek is a decideFunc that counts nothing.
+func (c *waitCaller) peek(ctx context.Context, r *Request) (*Result, error) {
+	op := &Op{Counter: c.counter, Verb: OpPeek, Request: *r}
+	c.counter.Do(ctx, []*Op{op})
+	return &op.Result, op.Err
 }
 
-// counting returns the Strategy that counts for s, and the request that it gets for r.
-func counting(s Strategy, r *Request) (Strategy, *Request) {
-	for {
-		switch of := s.(type) {
-		case *Limit:
-			q := *r
-			q.Limit, q.Duration = of.n, of.d
-			s, r = of.Unwrap(), &q
-		case keyed:
-			s, r = of.strategy, of.request(r)
-		default:
-			return s, r
-		}
+// newWaitID returns the limit that r waits for. The Limit is part of it: where others take more at
+// a higher Limit, a request with a low one may never pass, and must not hold them up.
+func newWaitID(c Counter, r *Request) turns.ID {
+	a, numbers := c.About(), Tier{r.Limit, r.Duration}
+	if a.Bound {
+		numbers = a.Numbers
 	}
+	return turns.ID{Of: a.Counts, Key: r.Key, Limit: numbers.Limit, Duration: numbers.Duration}
 }

@@ -55,7 +55,7 @@ func (s lateStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Peek is that of the strategy.
 func (s lateStrategy) Peek(ctx context.Context, r *Request) (*Result, error) {
-	return s.Strategy.(Peeker).Peek(ctx, r)
+	return ops.Peek(ctx, s.Strategy, r)
 }
 
 // lineKind is a kind of limit with a line: so many in a Duration.

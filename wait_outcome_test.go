@@ -145,7 +145,7 @@ func TestImpossibleRequestsFailAtOnceBehindOthers(t *testing.T) {
 		"a cost over the limit": {func(l *Limiter) Strategy { return l.FixedWindow() }, 6},
 		"a cost over the burst": {func(l *Limiter) Strategy { return l.TokenBucket(3) }, 4},
 		"a cost over a policy": {func(l *Limiter) Strategy {
-			return keyed{JoinKey("p"), l.FixedWindow(), 2, time.Minute, false}
+			return keyedFor("p", l.FixedWindow(), 2, time.Minute)
 		}, 3},
 		"a cost over a tier": {func(l *Limiter) Strategy {
 			return MustTiers(t, l, Tier{2, time.Second}, Tier{2, time.Minute})
@@ -175,7 +175,7 @@ func TestImpossibleRequestsFailInTheirTurn(t *testing.T) {
 	for what, in := range map[string]func(s Strategy) Strategy{
 		"a bucket that is no Peeker": func(s Strategy) Strategy { return watchRuns(s) },
 		"a policy on it": func(s Strategy) Strategy {
-			return keyed{JoinKey("p"), watchRuns(s), 5, time.Minute, false}
+			return keyedFor("p", watchRuns(s), 5, time.Minute)
 		},
 	} {
 		Waiting(t, func(t *testing.T, l *Limiter) {
@@ -194,25 +194,33 @@ func TestImpossibleRequestsFailInTheirTurn(t *testing.T) {
 	}
 }
 
-// peeked notes the costs that Peek was asked for, and fails with an error if there is one.
+// peeked notes the costs of peeks, which fail with an error if there is one.
 type peeked struct {
 	*SlidingLog
+	says  *About
 	costs []uint64
 	err   error
 }
 
-func (p *peeked) Peek(ctx context.Context, r *Request) (*Result, error) {
-	p.costs = append(p.costs, r.Cost)
-	if p.err != nil {
-		return nil, p.err
+func (p *peeked) About() *About { return p.says }
+
+func (p *peeked) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		if op.Verb == OpPeek {
+			p.costs = append(p.costs, op.Cost)
+			op.Err = p.err
+		}
+		if op.Verb != OpPeek || p.err == nil {
+			_ = Do(ctx, p.SlidingLog, op)
+		}
 	}
-	return p.SlidingLog.Peek(ctx, r)
 }
 
 // Peek is for a cost larger than those that have joined the queue, and Run for the first only.
 func TestWaitersPeekAtLargerCostsOnly(t *testing.T) {
 	Waiting(t, func(t *testing.T, l *Limiter) {
 		s, down := &peeked{SlidingLog: l.SlidingLog()}, errors.New("down")
+		s.says = s.SlidingLog.About().By(s)
 		ctx, leave := context.WithCancel(t.Context())
 		var left []*outcome
 		for _, cost := range []uint64{5, 2, 1, 2, 3, 3, 2, 5, 4} {
@@ -306,7 +314,7 @@ func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
 		arrive(ctx, s, costing(r, 20))
 		second := arrive(t.Context(), s, costing(r, 40))
 		refunded := costing(r, 30)
-		require.NoError(t, s.Refund(t.Context(), &refunded, taken))
+		require.NoError(t, ops.Refund(t.Context(), s, &refunded, taken))
 		leave()
 		time.Sleep(10 * time.Second)
 		second.want(t, 10*time.Second, nil, "40 tokens, of which 30 were given back")
@@ -316,7 +324,7 @@ func TestNextWaiterGoesByTheLatestDenial(t *testing.T) {
 // The Limit may be 0 where a strategy has limits of its own.
 func TestWaitersOnALimitOfTheStrategy(t *testing.T) {
 	Waiting(t, func(t *testing.T, l *Limiter) {
-		s := watchRuns(keyed{JoinKey("p"), l.FixedWindow(), 1, time.Second, false})
+		s := watchRuns(keyedFor("p", l.FixedWindow(), 1, time.Second))
 		var all []*outcome
 		for range 10 {
 			all = append(all, arrive(t.Context(), s, Request{Key: "a"}))
@@ -347,8 +355,8 @@ func TestDifferentLimitsDoNotWaitForEachOther(t *testing.T) {
 			"another duration":       {s, Request{Key: "a", Limit: 1, Duration: time.Hour}},
 			"a higher limit":         {s, Request{Key: "a", Limit: 9, Duration: time.Minute}},
 			"another strategy":       {l.FixedWindow(), used},
-			"a policy on it":         {keyed{JoinKey("p"), s, 1, time.Minute, false}, used},
-			"another policy on it":   {keyed{JoinKey("q"), s, 1, time.Minute, false}, used},
+			"a policy on it":         {keyedFor("p", s, 1, time.Minute), used},
+			"another policy on it":   {keyedFor("q", s, 1, time.Minute), used},
 			"one not to be compared": {uncomparable{l.TokenBucket(0), nil}, used},
 		} {
 			arrive(t.Context(), tt.s, tt.r).want(t, 0, nil, what)

@@ -113,7 +113,7 @@ func TestWaitersAreAdmittedInOrderOfArrival(t *testing.T) {
 	} {
 		for composed, in := range map[string]func(Strategy) Strategy{
 			"alone":  func(s Strategy) Strategy { return s },
-			"Policy": func(s Strategy) Strategy { return keyed{JoinKey("p"), s, 1, time.Second, false} },
+			"Policy": func(s Strategy) Strategy { return keyedFor("p", s, 1, time.Second) },
 		} {
 			t.Run(name+"/"+composed, func(t *testing.T) {
 				Waiting(t, func(t *testing.T, l *Limiter) {
@@ -259,7 +259,6 @@ func TestWaitIDs(t *testing.T) {
 	l := MustNew(t, Config{})
 	fixed, none := l.FixedWindow(), functional(nil)
 	around := &weighted{fixed, 1}
-	inner := policyOf("q", around, 1, 2)
 	for what, tt := range map[string]struct {
 		s, other Strategy
 		same     bool
@@ -276,7 +275,6 @@ func TestWaitIDs(t *testing.T) {
 		"policies of two limits":        {policyOf("p", fixed, 1, 2), policyOf("p", fixed, 2, 2), false},
 		"policies of two durations":     {policyOf("p", fixed, 1, 2), policyOf("p", fixed, 1, 3), false},
 		"a policy on a pointer":         {policyOf("p", around, 1, 2), policyOf("p", around, 1, 2), true},
-		"policies on a policy":          {policyOf("p", inner, 3, 4), policyOf("p", inner, 5, 6), true},
 		"a struct with a slice":         {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
 		"a struct around a pointer":     {weighted{around, 1}, weighted{around, 1}, true},
 		"a function":                    {none, none, false},
@@ -284,7 +282,8 @@ func TestWaitIDs(t *testing.T) {
 		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()},
 			false},
 	} {
-		one, two := newWaitID(tt.s, &fivePerMinute), newWaitID(tt.other, &fivePerMinute)
+		one := newWaitID(CounterOf(tt.s), &fivePerMinute)
+		two := newWaitID(CounterOf(tt.other), &fivePerMinute)
 		assert.Equal(t, tt.same, one == two && one.Of != nil, what)
 		assert.NotPanics(t, func() { _ = map[turns.ID]bool{one: true, two: true} }, what)
 	}
@@ -339,6 +338,6 @@ func TestWaitersPassAtTheRateOfTheLimit(t *testing.T) {
 }
 
 // policyOf returns a strategy of another package that counts for a limit.
-func policyOf(name string, s Strategy, n uint64, d time.Duration) keyed {
-	return keyed{JoinKey(name), s, n, d, false}
+func policyOf(name string, s Strategy, n uint64, d time.Duration) *keyed {
+	return keyedFor(name, s, n, d)
 }

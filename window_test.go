@@ -17,10 +17,10 @@ func TestNothingExpiresAfterTheLastInstant(t *testing.T) {
 		l.Sweep() // there are no states
 		r := &Request{Key: name, Limit: 1, Duration: 10 * time.Millisecond}
 		for i := range 3 {
-			res := MustPeek(t, s.(Peeker), r)
+			res := MustPeek(t, s, r)
 			require.Equal(t, i == 0, res.Allowed(), name)
 			if i == 0 {
-				require.NoError(t, s.(Charger).Charge(t.Context(), r))
+				require.NoError(t, ops.Charge(t.Context(), s, r))
 			}
 			l.Sweep()
 		}

@@ -9,22 +9,23 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/near"
 )
 
 // admit admits a request of hundred with a cost.
-func admit(t *testing.T, s weir.Strategy, cost uint64) weir.Return {
+func admit(t *testing.T, s weir.Strategy, cost uint64) ops.Return {
 	t.Helper()
 	r := hundred
 	r.Cost = cost
-	res, giveBack, err := s.(weir.Admitter).Admit(t.Context(), &r)
+	res, giveBack, err := ops.Admit(t.Context(), s, &r)
 	require.NoError(t, err)
 	require.True(t, res.Allowed())
 	r = weir.Request{} // it is the caller's again
 	return giveBack
 }
 
-func giveBack(t *testing.T, to weir.Return, cost uint64) {
+func giveBack(t *testing.T, to ops.Return, cost uint64) {
 	t.Helper()
 	require.NoError(t, to(t.Context(), cost))
 }
@@ -33,7 +34,7 @@ func TestReturnToPrimary(t *testing.T) {
 	for name, to := range map[string]front{
 		"reconciles":        whole,
 		"seeds and charges": chargingFront,
-		"is no Admitter in denials": func(s *server) weir.Strategy {
+		"has no Receipts, in denials": func(s *server) weir.Strategy {
 			return near.NewDenials(chargingFront(s), near.DenialsConfig{Now: s.now})
 		},
 	} {
@@ -49,7 +50,7 @@ func TestReturnToPrimary(t *testing.T) {
 			giveBack(t, first, 40)
 			assert.EqualValues(t, 30, total(t, one, hundred), "nothing is left of it")
 
-			require.NoError(t, one.Reset(t.Context(), &hundred))
+			require.NoError(t, ops.Reset(t.Context(), one, &hundred))
 			third := admit(t, one, 100)
 			giveBack(t, second, 30)
 			assert.EqualValues(t, 100, total(t, one, hundred), "the second was reset")
@@ -83,7 +84,7 @@ func TestReturnToLocalAfterReset(t *testing.T) {
 	one := f.instances[0]
 	f.server.fails(errDown)
 	first := admit(t, one, 40)
-	require.NoError(t, one.Reset(t.Context(), &hundred))
+	require.NoError(t, ops.Reset(t.Context(), one, &hundred))
 	admit(t, one, 100)
 	giveBack(t, first, 40)
 	assert.EqualValues(t, 100, total(t, one, hundred), "the first was reset")
@@ -106,8 +107,8 @@ func TestReturnDuringAnOutageIsLost(t *testing.T) {
 	assert.False(t, res.Allowed())
 }
 
-// Strategies that are no Admitter give back by Refund, but not after a Reset.
-func TestAdmitWithoutAdmitters(t *testing.T) {
+// Strategies without Receipts give back by the Result, but not after a reset.
+func TestReturnWithoutReceipts(t *testing.T) {
 	for name, err := range map[string]error{"primary answers": nil, "primary is down": errDown} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
@@ -118,7 +119,7 @@ func TestAdmitWithoutAdmitters(t *testing.T) {
 			first := admit(t, one, 40)
 			giveBack(t, first, 10)
 			assert.EqualValues(t, 30, total(t, one, hundred))
-			require.NoError(t, one.Reset(t.Context(), &hundred))
+			require.NoError(t, ops.Reset(t.Context(), one, &hundred))
 			admit(t, one, 100)
 			giveBack(t, first, 30)
 			assert.EqualValues(t, 100, total(t, one, hundred), "the first was reset")
@@ -130,7 +131,7 @@ func TestAdmitByPolicyAndOfDenials(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{OnFail: fallback.FailOpen}), whole)
 	one := f.instances[0]
 	admit(t, one, 100)
-	res, back, err := one.Admit(t.Context(), &hundred)
+	res, back, err := ops.Admit(t.Context(), one, &hundred)
 	require.NoError(t, err)
 	require.False(t, res.Allowed())
 	giveBack(t, back, 1)
@@ -140,7 +141,7 @@ func TestAdmitByPolicyAndOfDenials(t *testing.T) {
 	f.server.fails(nil)
 	giveBack(t, back, 1)
 	assert.EqualValues(t, 100, total(t, f.server, hundred), "the policy took nothing")
-	_, _, err = one.Admit(t.Context(), &weir.Request{})
+	_, _, err = ops.Admit(t.Context(), one, &weir.Request{})
 	assert.ErrorIs(t, err, weir.ErrID)
 }
 
@@ -158,7 +159,7 @@ func TestReturnToALease(t *testing.T) {
 	giveBack(t, fromLease, 1)
 	assert.EqualValues(t, 4, total(t, one, hundred))
 	assert.Equal(t, counted, total(t, f.server, hundred), "the lease has it")
-	require.NoError(t, one.Reset(t.Context(), &hundred))
+	require.NoError(t, ops.Reset(t.Context(), one, &hundred))
 	admit(t, one, 100)
 	giveBack(t, fromLease, 2)
 	assert.EqualValues(t, 100, total(t, f.server, hundred), "it was reset")

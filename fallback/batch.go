@@ -1,126 +1,72 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
-	"sync"
-	"sync/atomic"
+	"slices"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
-	"github.com/weirgo/weir/internal/stores/guarded"
-	"github.com/weirgo/weir/limits"
 )
 
-// Store implements limits.Batcher: the calls of Fallbacks go together if those of their primaries
-// do.
-func (f *Fallback) Store() (store any, of weir.Strategy) { return f.store, f }
+// join reports whether the calls of primary of ops may be one.
+func join(ops []*weir.Op) bool {
+	verbs := weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge)
+	return !slices.ContainsFunc(ops, func(op *weir.Op) bool { return !verbs.Has(op.Verb) })
+}
 
-// batched is the Store of Fallbacks on primaries of one Store.
-type batched struct{ primaries any }
-
-// Batch implements limits.Batcher. Each limit is decided as by RunSource, which its Source names,
-// or peeked at, given back or charged as by the method of op; but the calls of the primaries are
-// one: it is made once each of them is needed, or its Fallback does without.
-func (f *Fallback) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
-	if f.store == any(f) || len(attempts) == 1 {
-		for _, l := range attempts {
-			l.Strategy().(*Fallback).one(ctx, op, l)
+// together does ops of Fallbacks on primaries of one Store, with one Timeout. Each is decided as by
+// itself, but the calls of the primaries are one.
+func (f *Fallback) together(ctx context.Context, ops []*weir.Op) {
+	var all, called []*part
+	defer func() {
+		for _, p := range all {
+			p.v.end()
 		}
-		return
-	}
-	m := meeting{make(chan *limits.Attempt, len(attempts)), make(chan struct{})}
-	var all sync.WaitGroup
-	var panicked atomic.Pointer[any]
-	for _, l := range attempts {
-		all.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					panicked.Store(&p)
-				}
-			}()
-			m.attend(ctx, op, l)
-		})
-	}
-	var met []*limits.Attempt
-	for range attempts {
-		if l := <-m.coming; l != nil {
-			met = append(met, l)
+	}()
+	for _, op := range ops {
+		v := f.of(op).begin(ctx, op)
+		if v == nil {
+			continue
+		}
+		p := &part{v: v, end: errUndecided}
+		all = append(all, p)
+		if v.server.permits(v.judge(), v.r.Key) {
+			called = append(called, p)
 		}
 	}
-	if len(met) > 0 {
-		go m.call(f.server.deadlines.Detached(ctx), op, met)
+	if len(called) > 0 {
+		f.server.Call(ctx, called, func(ctx context.Context) { doTogether(ctx, called) })
 	}
-	all.Wait()
-	if p := panicked.Load(); p != nil {
-		panic(*p) // of a user's function: the caller may recover, as from a call without others
+	for _, p := range all {
+		res, err := p.outcome()
+		p.v.finish(ctx, res, err)
 	}
 }
 
-// meeting is where the calls of several primaries become one.
-type meeting struct {
-	coming chan *limits.Attempt // of primary, once from each that attends; nil: it does without
-	over   chan struct{}        // closed when the call has ended
-}
-
-// call makes one call of the primaries of limits.
-func (m meeting) call(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
-	guarded.Do(func() error {
-		attempts[0].Strategy().(limits.Batcher).Batch(ctx, op, attempts)
-		return nil
-	}, func(err error) {
-		for _, l := range attempts {
-			l.Err = cmp.Or(err, l.Err)
+// doTogether has the primaries of all parts do what the visits are for, in one call. One that is to
+// catch up step by step does so afterwards.
+func doTogether(ctx context.Context, all []*part) {
+	defer func() {
+		for _, p := range all {
+			if p.res == nil {
+				p.v.failed()
+			}
 		}
-		close(m.over)
-	})
-}
-
-// attend makes the call of op for l, and that of its primary in the meeting.
-func (m meeting) attend(ctx context.Context, op limits.Op, l *limits.Attempt) {
-	var once sync.Once
-	settle := func(as *limits.Attempt) (first bool) {
-		once.Do(func() { m.coming <- as; first = true })
-		return first
+	}()
+	var ops []*weir.Op
+	for _, p := range all {
+		p.op = p.v.ask()
+		if !p.v.catchesUp(p.op) {
+			ops = append(ops, p.op)
+		}
 	}
-	defer settle(nil)
-	one := *l.Strategy().(*Fallback)
-	one.leave = func() { settle(nil) }
-	one.doPrimary = func(
-		ctx context.Context, op limits.Op, r *weir.Request, taken *weir.Result,
-	) (*weir.Result, error) {
-		of := limits.NewAttempt(one.primary.Strategy)
-		of.Request = *r
-		if taken != nil {
-			of.Result = *taken
-		}
-		if !settle(&of) { // it has left, as its caller has given up, or as primary had missed something
-			return one.primary.Do(ctx, op, r, taken)
-		}
-		select {
-		case <-m.over:
-		case <-ctx.Done(): // the call goes on
-			return nil, ctx.Err()
-		}
-		if of.Err != nil || op == limits.OpRefund || op == limits.OpCharge {
-			return nil, of.Err
-		}
-		return &of.Result, nil
+	if len(ops) > 0 {
+		ops[0].Counter.Do(ctx, ops)
 	}
-	one.one(ctx, op, l)
-}
-
-// one makes the call of op for l.
-func (f *Fallback) one(ctx context.Context, op limits.Op, l *limits.Attempt) {
-	var res *weir.Result
-	if op == limits.OpRun {
-		var source Source
-		res, source, l.Err = f.RunSource(ctx, &l.Request)
-		l.Source, l.Undecided = source.String(), source == FromOnFail
-	} else {
-		res, l.Err = wrap.Do(ctx, op, f, &l.Request, &l.Result)
-	}
-	if res != nil {
-		l.Result = *res
+	for _, p := range all {
+		if p.v.catchesUp(p.op) {
+			p.res, p.err = p.v.byStep(ctx, p.op)
+		} else {
+			p.res, p.err = p.v.answer(ctx, p.op)
+		}
 	}
 }

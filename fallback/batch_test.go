@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/limits"
 )
 
@@ -36,23 +35,36 @@ func (s *far) trip(c call) (*weir.Result, error) {
 	}
 }
 
-func (s *far) Store() (any, weir.Strategy) { return s, s }
+func (s *far) About() *weir.About {
+	a := s.server.About().By(s)
+	a.Store = s
+	return a
+}
 
-func (s *far) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
-	if s.exits.Load() && len(attempts) > 1 {
+func (s *far) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
+
+func (s *far) Do(ctx context.Context, ops []*weir.Op) {
+	if len(ops) == 1 {
+		s.one(ctx, ops[0])
+		return
+	}
+	if s.exits.Load() {
 		runtime.Goexit()
 	}
-	_, err := s.serve(ctx, "Batch", nil, func(inner weir.Strategy) (*weir.Result, error) {
-		for _, l := range attempts {
-			res, err := wrap.Do(ctx, op, inner.(chargeable), &l.Request, &l.Result)
-			if l.Err = err; res != nil {
-				l.Result = *res
+	_, err := s.trip(call{ctx, nil, func() (*weir.Result, error) {
+		for _, op := range ops {
+			res, err := s.carryOut(ctx, op)
+			op.Err = err
+			if res != nil && err == nil {
+				op.Result = *res
 			}
 		}
 		return nil, nil
-	})
-	for _, l := range attempts {
-		l.Err = cmp.Or(err, l.Err)
+	}})
+	for _, op := range ops {
+		op.Err = cmp.Or(err, op.Err)
 	}
 }
 
@@ -75,13 +87,13 @@ func together(
 		for i := range counts {
 			r := attempts[i].Request
 			r.Cost = 1
-			counts[i] = total(t, s.Unwrap(), r)
+			counts[i] = total(t, s.counting(), r)
 		}
 		return counts
 	}
 }
 
-// Whatever the method, the calls of several primaries are one.
+// Whatever the verb, the calls of several primaries are one.
 func TestSeveralCallsAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, attempts, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
@@ -133,7 +145,7 @@ func TestPanicsReachTheCaller(t *testing.T) {
 		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.Equal(t, [2]uint64{2, 1}, counts(), "what was called before the panic stands")
+		assert.Equal(t, [2]uint64{1, 1}, counts(), "primary was not called before the panic")
 	})
 }
 
@@ -145,8 +157,8 @@ func TestPrimaryThatExitsInABatch(t *testing.T) {
 		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.Equal(t, "local", attempts[0].Source)
-		assert.Equal(t, "local", attempts[1].Source)
+		assert.Equal(t, weir.FromLocal, attempts[0].Source)
+		assert.Equal(t, weir.FromLocal, attempts[1].Source)
 		s.exits.Store(false)
 		allowed, err = attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
@@ -182,7 +194,8 @@ func TestDebtsHoldUpNobody(t *testing.T) {
 		allowed, err := attempts.Take(context.Background(), nil)
 		require.NoError(t, err)
 		assert.True(t, allowed)
-		assert.Equal(t, []string{"primary", "primary"}, []string{attempts[0].Source, attempts[1].Source})
+		assert.Equal(t, []weir.Source{weir.FromPrimary, weir.FromPrimary},
+			[]weir.Source{attempts[0].Source, attempts[1].Source})
 		assert.Equal(t, 120*time.Millisecond, time.Since(start), "at the same time")
 		assert.Equal(t, [2]uint64{2, 1}, counts())
 	})

@@ -25,32 +25,32 @@ func BenchmarkRun(b *testing.B) {
 		name    string
 		primary weir.Strategy
 		cfg     fallback.Config
-		by      fallback.Source
+		by      weir.Source
 		limit   uint64
 	}{
-		{"nothing", local(b), fallback.Config{}, fallback.Nobody, 1 << 40},
-		{"healthy", local(b), fallback.Config{}, fallback.FromPrimary, 1 << 40},
-		{"prompt", prompt{local(b)}, fallback.Config{}, fallback.FromPrimary, 1 << 40},
-		{"healthy/share", local(b), fallback.Config{Instances: 3}, fallback.FromPrimary, 1 << 40},
-		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, fallback.FromPrimary,
+		{"nothing", local(b), fallback.Config{}, weir.Nowhere, 1 << 40},
+		{"healthy", local(b), fallback.Config{}, weir.FromPrimary, 1 << 40},
+		{"prompt", prompt{local(b)}, fallback.Config{}, weir.FromPrimary, 1 << 40},
+		{"healthy/share", local(b), fallback.Config{Instances: 3}, weir.FromPrimary, 1 << 40},
+		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, weir.FromPrimary,
 			1 << 40},
 		{"open", failing{}, fallback.Config{MinCalls: 1, Stall: -1, ProbeInterval: time.Hour},
-			fallback.FromLocal, 1 << 40},
+			weir.FromLocal, 1 << 40},
 		{"lease", near.NewLeases(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{},
-			fallback.FromLease, 1 << 40},
+			weir.FromLease, 1 << 40},
 		{"denied", near.NewDenials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{},
-			fallback.FromDenials, 1},
+			weir.FromDenials, 1},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			f := newFallback(b, row.primary, local(b), row.cfg)
 			r := weir.Request{Limit: row.limit, Duration: time.Hour}
-			ran := func() fallback.Source {
-				if row.by == fallback.Nobody {
+			ran := func() weir.Source {
+				if row.by == weir.Nowhere {
 					_, err := row.primary.Run(context.Background(), &r)
 					require.NoError(b, err)
-					return fallback.Nobody
+					return weir.Nowhere
 				}
-				_, by, err := f.RunSource(context.Background(), &r)
+				_, by, err := runSource(context.Background(), f, &r)
 				require.NoError(b, err)
 				return by
 			}
@@ -75,7 +75,26 @@ func BenchmarkRun(b *testing.B) {
 // prompt is a primary whose calls need no goroutine.
 type prompt struct{ weir.Strategy }
 
-func (prompt) Prompt() bool { return true }
+var aboutPrompt = &weir.About{Verbs: weir.VerbsOf(weir.OpTake), Prompt: true}
+
+func (p prompt) About() *weir.About { return aboutPrompt }
+
+func (p prompt) Do(ctx context.Context, ops []*weir.Op) { doRun(ctx, p, ops) }
+
+// doRun does ops by the Run of a Counter that can do nothing else.
+func doRun(ctx context.Context, c weir.Counter, ops []*weir.Op) {
+	for _, op := range ops {
+		if op.Verb != weir.OpTake || op.Keep || op.Backlog != nil {
+			op.Err = op.Unsupported(c.About())
+			continue
+		}
+		res, err := c.Run(ctx, &op.Request)
+		op.Err = err
+		if err == nil {
+			op.Result = *res
+		}
+	}
+}
 
 // denying denies every request without other work.
 type denying struct{}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // calendarFleet is a fleet that counts by the calendar of Berlin, on a morning on which its clocks
@@ -56,7 +57,7 @@ func TestCalendarThroughOutages(t *testing.T) {
 		f.heal(t)
 		admitted += run()
 	}
-	res, err := f.server.Peek(t.Context(), &r)
+	res, err := ops.Peek(t.Context(), f.server, &r)
 	require.NoError(t, err)
 	assert.EqualValues(t, 30*3+3*21*3, admitted)
 	assert.Equal(t, admitted, res.TotalRequests-1, "primary knows of all of it")
@@ -97,10 +98,10 @@ func TestCalendarIsResetAfterAnOutage(t *testing.T) {
 	f.server.fails(errDown)
 	ask(t, i, r)
 	r.Duration = time.Minute
-	require.NoError(t, i.Reset(context.Background(), &r))
+	require.NoError(t, ops.Reset(context.Background(), i, &r))
 	f.clock.Advance(20 * 24 * time.Hour)
 	f.heal(t)
 	r.Duration = time.Hour
 	assert.EqualValues(t, 100, most(t, i, r))
-	assert.ErrorIs(t, i.Reset(context.Background(), &weir.Request{}), weir.ErrID)
+	assert.ErrorIs(t, ops.Reset(context.Background(), i, &weir.Request{}), weir.ErrID)
 }

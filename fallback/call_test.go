@@ -48,15 +48,15 @@ func TestOnCall(t *testing.T) {
 			return calls[len(calls)-1]
 		}
 		takes = 7 * time.Millisecond
-		assert.Equal(t, fallback.FromPrimary, source(t, f, hour))
+		assert.Equal(t, weir.FromPrimary, source(t, f, hour))
 		assert.Equal(t, call{7 * time.Millisecond, nil}, last())
 
 		fails = errDown
-		assert.Equal(t, fallback.FromOnFail, source(t, f, hour))
+		assert.Equal(t, weir.FromOnFail, source(t, f, hour))
 		assert.Equal(t, call{7 * time.Millisecond, errDown}, last())
 
 		takes, fails = time.Second, nil
-		assert.Equal(t, fallback.FromOnFail, source(t, f, hour))
+		assert.Equal(t, weir.FromOnFail, source(t, f, hour))
 		late := last()
 		assert.Equal(t, fallback.DefaultTimeout, late.took, "a late call is reported with the timeout")
 		assert.Error(t, late.err)
@@ -89,7 +89,7 @@ func TestAFrozenServerAndOneCaller(t *testing.T) {
 			}), local(t), fallback.Config{Timeout: timeout, ProbeInterval: time.Hour})
 			began := time.Now()
 			for range 20 {
-				assert.Equal(t, fallback.FromLocal, source(t, f, hour))
+				assert.Equal(t, weir.FromLocal, source(t, f, hour))
 			}
 			assert.LessOrEqual(t, time.Since(began), 6*timeout)
 			assert.EqualValues(t, 1, f.Stats().Opens)

@@ -9,24 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
-// ahead is a primary whose clock is ahead, and whose Results are of the clock here.
-type ahead struct {
-	weir.Strategy
-	by time.Duration
+// ahead returns a primary whose clock is ahead, and whose Results are of the clock here.
+func ahead(s weir.Strategy, by time.Duration) weir.Strategy {
+	var a *around
+	a = newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if op.Verb != weir.OpTake {
+			op.Err = op.Unsupported(a.about)
+			return
+		}
+		next(ctx, op)
+		op.Result.ExpiresAt = op.Result.ExpiresAt.Add(-by)
+	})
+	a.about.Verbs = weir.VerbsOf(weir.OpTake)
+	return a
 }
-
-func (s ahead) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := s.Strategy.Run(ctx, r)
-	if err == nil {
-		res.ExpiresAt = res.ExpiresAt.Add(-s.by)
-	}
-	return res, err
-}
-
-func (s ahead) Unwrap() weir.Strategy { return s.Strategy }
 
 // The windows of local are those of the clock here. Wherever primary's begin, an outage over the
 // end of local's adds nothing to a window of primary, and one of several windows nothing to any.
@@ -45,7 +45,7 @@ func TestOutageWhereWindowsBeginApart(t *testing.T) {
 			by := part * period / 60
 			here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
 			there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
-			s := newServer(func() weir.Strategy { return ahead{of(there), by} })
+			s := newServer(func() weir.Strategy { return ahead(of(there), by) })
 			front := weir.Strategy(onlyRun{s})
 			if name == "Day" {
 				front = s
@@ -80,7 +80,7 @@ func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
 	here := weirtest.NewClock(time.Date(2026, 1, 2, 0, 0, 30, 0, time.UTC))
 	const by = 20 * time.Second
 	there := limiterOn(t, func() time.Time { return here.Now().Add(by) })
-	s := newServer(func() weir.Strategy { return ahead{there.FixedWindow(), by} })
+	s := newServer(func() weir.Strategy { return ahead(there.FixedWindow(), by) })
 	f := newFallback(t, s, limiterOn(t, here.Now).FixedWindow(),
 		with(fallback.Config{Now: here.Now, Timeout: time.Minute}))
 	ask(t, f, weir.Request{Key: "b", Limit: 1, Duration: time.Hour})
@@ -92,6 +92,8 @@ func TestWindowsOfCallersWithoutAnAnswer(t *testing.T) {
 	assert.EqualValues(t, 100, admitted)
 	res, _ := ask(t, f, hundred)
 	assert.Equal(t, 35*time.Second, res.RetryAfter(here.Now()), "primary's window ends")
+	full := ops.Do(t.Context(), f, weir.Op{Request: hundred, Full: true}).FullAt
+	assert.Equal(t, 35*time.Second, full.Sub(here.Now()), "so that nothing counts")
 	here.Advance(35 * time.Second)
 	assert.EqualValues(t, 100, most(t, f, hundred), "as local's has begun anew, too")
 }

@@ -47,7 +47,7 @@ type Config struct {
 
 	// OwnLimits reports that primary and local have limits of their own and ignore the request's Limit
 	// and Duration. The Tiers of weir and redislimit and a weir.Limit are recognized without it, also
-	// inside of wrappers with a method Unwrap; so are their Calendars, which ignore the Duration
+	// inside of wrappers that say so; so are their Calendars, which ignore the Duration
 	// alone.
 	OwnLimits bool
 

@@ -13,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -43,10 +45,10 @@ func (n *network) pass(c call) (*weir.Result, error) {
 	res, err := c.do()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if (c.method == "Run" || c.method == "Reconcile") && err == nil && res.Allowed() {
-		n.hits[c.r.Key] += max(1, c.r.Cost)
+	if c.takes() && err == nil && res.Allowed() {
+		n.hits[c.op.Key] += max(1, c.op.Cost)
 		if !lost && c.ctx.Err() != nil {
-			n.late[c.r.Key] += max(1, c.r.Cost)
+			n.late[c.op.Key] += max(1, c.op.Cost)
 		}
 	}
 	if lost {
@@ -127,16 +129,16 @@ func runEpisode(
 		for _, m := range present {
 			m.smallest = min(m.smallest, len(present))
 		}
-		res, by, err := m.RunSource(t.Context(), r)
+		res, by, err := runSource(t.Context(), m.Fallback, r)
 		if err != nil {
 			out.errors++
 			return
 		}
-		if by == fallback.FromLocal && res.Allowed() {
+		if by == weir.FromLocal && res.Allowed() {
 			m.local[r.Key] += r.Cost
 		}
 		if r.Key == refundKey && res.Allowed() && rng.IntN(4) == 0 {
-			if m.Refund(t.Context(), r, res) != nil {
+			if ops.Refund(t.Context(), m.Fallback, r, res) != nil {
 				out.errors++
 			}
 		}
@@ -167,7 +169,7 @@ func runEpisode(
 		case 4:
 			r := request()
 			r.Key = resetKey
-			if present[0].Reset(t.Context(), r) != nil {
+			if ops.Reset(t.Context(), present[0].Fallback, r) != nil {
 				out.errors++
 			}
 		}
@@ -180,13 +182,13 @@ func runEpisode(
 	for _, m := range all {
 		for _, key := range []string{plainKey, refundKey} {
 			for {
-				_, by, err := m.RunSource(t.Context(),
+				_, by, err := runSource(t.Context(), m.Fallback,
 					&weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour,
 						Cost: manyLimit + 1})
 				if err != nil {
 					out.errors++
 				}
-				if by == fallback.FromPrimary {
+				if by == weir.FromPrimary {
 					break
 				}
 				time.Sleep(150 * time.Millisecond)
@@ -232,7 +234,7 @@ func episodesOf(
 	return all, runtime.NumGoroutine() - before
 }
 
-func direct(n *network) weir.Strategy { return n }
+func direct(n *network) weir.Strategy { return n.server }
 
 // In many random episodes primary admits at most the limit, and each instance at most its share in
 // addition. Every debt of a key that is used again is charged exactly once, but for those that
@@ -249,13 +251,14 @@ func TestRandomEpisodes(t *testing.T) {
 	assert.Greater(t, all.outages, uint64(slow.N(16, 250, 10_000)))
 }
 
-// forgetful is a server that drops all debts.
-type forgetful struct{ *network }
-
-func (f forgetful) Reconcile(
-	ctx context.Context, r *weir.Request, _ *weir.Backlog,
-) (*weir.Result, error) {
-	return f.Run(ctx, r)
+// forgetful returns a server that drops all debts.
+func forgetful(s weir.Strategy) weir.Strategy {
+	return newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		b := op.Backlog
+		op.Backlog = nil
+		next(ctx, op)
+		op.Backlog = b
+	})
 }
 
 // Negative controls: each check rejects the fault that it is meant to find.
@@ -269,10 +272,10 @@ func TestRandomEpisodesControls(t *testing.T) {
 			return f.overShare
 		}},
 		"charges are repeated": {
-			func(n *network) weir.Strategy { return chargingOnly(n) }, true,
+			func(n *network) weir.Strategy { return chargingOnly(n.server) }, true,
 			func(f findings) uint64 { return f.overcharged },
 		},
-		"debts are dropped": {func(n *network) weir.Strategy { return forgetful{n} }, true,
+		"debts are dropped": {func(n *network) weir.Strategy { return forgetful(n.server) }, true,
 			func(f findings) uint64 { return f.uncharged }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,12 +35,12 @@ func ExampleNew() {
 		panic(err)
 	}
 	for range 6 {
-		res, by, err := f.RunSource(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 100,
-			Duration: time.Minute})
-		if err != nil {
-			panic(err)
+		op := &weir.Op{Request: weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Minute}}
+		f.Do(context.Background(), []*weir.Op{op})
+		if op.Err != nil {
+			panic(op.Err)
 		}
-		fmt.Println(res.State, res.TotalRequests, "by", by)
+		fmt.Println(op.Result.State, op.Result.TotalRequests, "by", op.Source)
 	}
 	// Output:
 	// Allow 88 by primary

@@ -1,9 +1,9 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -12,72 +12,34 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/bounds"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/stores/callers"
-	"github.com/weirgo/weir/limits"
 )
 
-// Source is where a decision was made.
-type Source int
-
-// The sources of decisions.
-const (
-	Nobody      Source = iota // nowhere: Run failed
-	FromPrimary               // primary, in a round trip
-	FromLease                 // near.Leases inside of primary, without a round trip
-	FromDenials               // near.Denials inside of primary, without a round trip
-	FromLocal                 // local
-	FromOnFail                // Config.OnFail
-)
-
-// String returns the name of the source, in lower case.
-func (s Source) String() string {
-	return [...]string{"nobody", "primary", "lease", "denials", "local", "on_fail"}[s]
-}
-
-// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Admitter,
-// Holder, Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent
-// use and needs no closing: its goroutines are calls and probes of primary, which end with their
-// timeouts.
+// Fallback is a primary strategy with a local one behind it. As a weir.Counter it takes, peeks,
+// returns and resets, and charges and holds if primary does. Make one with [New]. It is safe for
+// concurrent use and needs no closing: its goroutines are calls and probes of primary, which end
+// with their timeouts.
 type Fallback struct {
-	*common
-
-	// How primary and local are called, which differs in a Batch and for an Admit.
-	doPrimary, doLocal method
-	leave              func() // called before primary is called in another way
-}
-
-// method calls a method of primary or local, as wrap.Do does.
-type method func(ctx context.Context, op limits.Op, r *weir.Request,
-	taken *weir.Result) (*weir.Result, error)
-
-// common is what the copies of a Fallback have in common.
-type common struct {
-	primary, local wrap.Strategy
-	seeder         weir.Seeder // local, or nil if it is none
-	aware          bool        // local counts calls under way; see calls
-	inFlight       bool        // local bounds work in flight
+	primary, local weir.Counter // local is nil if it never decides
+	about          *weir.About
+	seeds          bool // local continues from the counts of primary
+	aware          bool // local counts calls under way; see calls
+	inFlight       bool // local bounds work in flight
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
-	lapser         lapser        // primary, or what it wraps, or nil
 	windows        *windows      // of primary, or nil
 	repeats        bool          // primary may repeat a denial
+	reconciles     bool          // primary charges a debt once, and knows what was taken back since
 	blind          atomic.Bool   // a low count of primary proves nothing; see learn
 	id             string        // the Source of backlogs
-	store          any           // equal for Fallbacks whose calls can be batched
 
 	server *server // primary
 	ledger ledger
 	turns  singleflight.Group // see reconcile
 
-	decided    [FromOnFail + 1]atomic.Uint64 // by Source
-	reconciled tally                         // see Stats
-}
-
-// lapser says until when what it has admitted counts; see near.Lapser.
-type lapser interface {
-	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
+	decided    [weir.FromOnFail + 1]atomic.Uint64 // by Source
+	reconciled tally                              // see Stats
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
@@ -96,33 +58,33 @@ type lapser interface {
 //
 // # How counts carry over
 //
-// Local is seeded with each count of primary (if it is a weir.Seeder), so every caller continues
-// from the last count. Before primary decides for a caller again, it is charged with the cost that
-// local admitted and, as it may have lost its counts, seeded with the last one. If primary is a
-// weir.Reconciler this takes no round trip of its own and a debt is charged exactly once, however
-// many answers are lost; with weir.Seeder and weir.Charger it is charged at least once. Both hold
-// for periods that still run and callers that return to the same instance. A request whose answer
-// was lost may be counted by both.
+// Local is seeded with each count of primary (if it can catch up), so every caller continues from
+// the last count. Before primary decides for a caller again, it is charged with the cost that local
+// admitted and, as it may have lost its counts, seeded with the last one. If primary reconciles
+// (see weir.About) this takes no round trip of its own and a debt is charged exactly once, however
+// many answers are lost; otherwise it is charged at least once. Both hold for periods that still
+// run and callers that return to the same instance. A request whose answer was lost may be counted
+// by both.
 //
 // # What a failure can count too much
 //
 // After a failure primary may have lost its counts, and each instance that noticed sends the last
-// count it knows. Other instances may have taken back some of it since, by Refund, Reset or a
-// Return. A primary that remembers when something was taken back, as redislimit does beside each
-// count, is seeded only with counts of after it: as long as it keeps its data, by fsync or by a
+// count it knows. Other instances may have taken back some of it since, by a return or a reset. A
+// primary that remembers when something was taken back, as redislimit does beside each count, is
+// seeded only with counts of after it: as long as it keeps its data, by fsync or by a
 // replica, no failure changes a count, and
 //
 //	counted <= used + the cost of the calls whose answers were lost
 //
 // and, until later debts make up for it, what is given back of the debts that such a call took
 // along. An admission for a caller that has left, and that local denied or did not decide on, is
-// given back to a primary that is a Refunder; it counts as lost if that fails. A primary that loses
+// given back to a primary that can do that; it counts as lost if that fails. A primary that loses
 // its data at once with what it remembers is seeded with the largest last count of all instances.
 // That exceeds what is used by at most what other instances took back after this one's last call
 // for that caller: up to the limit, 100 of 100, until the period ends, in the worst case, and
-// nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler
-// remembers nothing: the same holds for it after every failure. What an instance admitted in an
-// outage is charged to primary even if another instance has reset the caller since.
+// nothing if each caller stays on one instance. A primary that does not reconcile remembers
+// nothing: the same holds for it after every failure. What an instance admitted in an outage is
+// charged to primary even if another instance has reset the caller since.
 //
 // # How much an outage can over-admit
 //
@@ -154,7 +116,7 @@ type lapser interface {
 //
 // # Work in flight
 //
-// Where both are an InFlight, the Fallback is a weir.Holder: see Acquire. What is held goes on in
+// Where both are an InFlight, the Fallback holds too, see weir.Hold. What is held goes on in
 // an outage, and an instance admits more while it holds less than its share, ceil(L/N), its own
 // places of before included. So in an outage
 //
@@ -174,14 +136,16 @@ type lapser interface {
 //
 // Two strategies of one algorithm, whose Results have instants of one clock. Local gets the request
 // with its share of the Limit. A local with limits of its own (see Config.OwnLimits; also the burst
-// of a token bucket) must be made with its share of them. Local must be a weir.Refunder to count
+// of a token bucket) must be made with its share of them. Local must be able to give back to count
 // the calls of primary under way. It decides for one caller at a time, and calls of primary for
 // that caller begin when it has decided: it must not wait, as a weir.LeakyBucket does. A primary
 // that ignores its context costs a goroutine for each call that hangs, until the breaker opens, and
 // then for each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	if part := cfg.Partition; part != nil {
-		cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }
+		if counted := weir.CounterOf(primary).About().Key; counted != nil {
+			cfg.Partition = func(key string) string { return part(counted(key)) }
+		}
 	}
 	cfg, err := cfg.withDefaults()
 	switch {
@@ -198,126 +162,209 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	if unlike != nil && !cfg.AllowUnlike {
 		return nil, unlike
 	}
-	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
-	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg,
-		id: rand.Text()}}
-	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
+	f := &Fallback{primary: weir.CounterOf(primary), cfg: cfg, id: rand.Text()}
+	of := f.primary.About()
+	f.cfg.OwnLimits = cfg.OwnLimits || of.Bound
+	f.longest, f.window = of.Longest, of.Window
+	if local != nil {
+		f.local = weir.CounterOf(local)
+		here := f.local.About()
+		f.seeds, f.aware = here.Verbs.Has(weir.OpCatchUp), here.Verbs.Has(weir.OpReturn)
+		f.inFlight, f.longest = here.InFlight, max(f.longest, here.Longest)
+	}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
-	f.server = &server{cfg: cfg, prompt: f.primary.Prompt(), name: "weir/fallback probe " + f.id,
+	f.server = &server{cfg: f.cfg, prompt: of.Prompt, name: "weir/fallback probe " + f.id,
 		try: f.probe}
 	f.server.open()
-	f.seeder, _ = local.(weir.Seeder)
-	_, f.aware = local.(weir.Refunder)
-	here := limits.NewAttempt(local)
-	f.inFlight = here.InFlight()
-	f.store = f
-	if asked := limits.NewAttempt(primary); asked.Store() != nil {
-		f.store = batched{asked.Store()}
+	f.repeats, f.reconciles = of.Verbs.Has(weir.OpLookup), of.Reconciles
+	if f.local != nil && unlike == nil {
+		f.windows = windowsOf(of, f.local.About(), f.cfg)
 	}
-	_, f.repeats = weir.As[wrap.Cache](primary)
-	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
-	f.lapser, _ = weir.As[lapser](primary)
-	if local != nil && unlike == nil {
-		f.windows = windowsOf(primary, local, cfg)
-	}
-	f.blind.Store(cfg.OwnLimits)
-	if leases, ok := weir.As[interface{ ShareWith(instances func() int) }](primary); ok {
-		leases.ShareWith(f.Instances)
+	f.blind.Store(f.cfg.OwnLimits)
+	if of.ShareWith != nil {
+		of.ShareWith(f.Instances)
 		f.blind.Store(true) // they count without what is left of them
 	}
+	f.describe()
 	return f, nil
 }
 
-// Instances returns N, the number of instances, at least 1.
-func (f *Fallback) Instances() int { return wrap.Instances(f.cfg.Instances, f.cfg.InstancesFunc) }
+// batched is the Store of Fallbacks on primaries of one Store, that wait for them alike.
+type batched struct {
+	primaries any
+	timeout   time.Duration
+}
 
-// Unwrap returns primary.
-func (f *Fallback) Unwrap() weir.Strategy { return f.primary.Strategy }
+// describe sets what f is.
+func (f *Fallback) describe() {
+	of := f.primary.About()
+	f.about = of.By(f)
+	f.about.Limiter, f.about.Instances = nil, f.Instances
+	f.about.Prompt, f.about.Reconciles = false, false
+	f.about.Verbs = weir.VerbsOf(weir.OpTake, weir.OpReset, weir.OpResetPrefix) |
+		of.Verbs&weir.VerbsOf(weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpHold, weir.OpRenew,
+			weir.OpRelease)
+	f.about.Counts = f
+	if of.Store != nil {
+		f.about.Store = batched{of.Store, f.cfg.Timeout}
+	}
+}
+
+// About implements weir.Counter.
+func (f *Fallback) About() *weir.About { return f.about }
+
+// Limit returns the limit of n in d by f. It panics where [weir.NewLimit] fails.
+func (f *Fallback) Limit(n uint64, d time.Duration) *weir.Limit {
+	m, err := weir.NewLimit(f, n, d)
+	if err != nil {
+		panic(err.Error())
+	}
+	return m
+}
+
+// Instances returns N, the number of instances, at least 1.
+func (f *Fallback) Instances() int { return bounds.Instances(f.cfg.Instances, f.cfg.InstancesFunc) }
 
 // Run decides on r. It waits for primary at most Config.Timeout, and otherwise only for local.
 func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, _, err := f.RunSource(ctx, r)
-	return res, err
+	return weir.Run(ctx, f, r)
 }
 
-// RunSource is Run, and returns where the decision was made: by a lease or cached denial, or else
-// by primary, or else by local.
-func (f *Fallback) RunSource(
-	ctx context.Context, r *weir.Request,
-) (res *weir.Result, source Source, err error) {
-	// A call of primary that fails takes this path: visit, call (primary.go), decide and backlog
-	// (reconcile.go, account.go), and runLocal (local.go).
-	defer func() { f.decided[source].Add(1) }()
-	if err := f.validate(ctx, r); err != nil {
-		return nil, Nobody, err
+// Do implements weir.Counter. The primaries of several ops are called together; see batch.go.
+func (f *Fallback) Do(ctx context.Context, ops []*weir.Op) {
+	if len(ops) > 1 && f.about.Store != nil && join(ops) {
+		f.together(ctx, ops)
+		return
 	}
-	if res := f.primary.Lookup(r); res != nil {
-		if res.Allowed() {
-			return res, FromLease, nil
+	for _, op := range ops {
+		f.of(op).one(ctx, op)
+	}
+}
+
+// by does an op by c.
+func by(ctx context.Context, c weir.Counter, op *weir.Op) error {
+	was := op.Counter
+	op.Counter = c
+	c.Do(ctx, []*weir.Op{op})
+	op.Counter = was
+	return op.Err
+}
+
+// of returns the Fallback that does an op: f, unless it is another one's with its Store.
+func (f *Fallback) of(op *weir.Op) *Fallback {
+	if of, ok := op.Counter.(*Fallback); ok {
+		return of
+	}
+	return f
+}
+
+// one does one op.
+func (f *Fallback) one(ctx context.Context, op *weir.Op) {
+	switch op.Verb {
+	case weir.OpReset:
+		op.Err = f.reset(ctx, &op.Request)
+	case weir.OpResetPrefix:
+		op.Err = f.resetPrefix(ctx, op)
+	case weir.OpHold:
+		op.Err = f.hold(ctx, op)
+		f.decided[op.Source].Add(1)
+	case weir.OpRenew:
+		op.Err = f.renew(ctx, op)
+	case weir.OpRelease:
+		op.Err = f.release(ctx, op)
+	case weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge:
+		v := f.begin(ctx, op)
+		if v != nil {
+			defer v.end()
+			res, err := v.call(ctx, (*visit).do)
+			v.finish(ctx, res, err)
 		}
-		return res, FromDenials, nil
+	case weir.OpTakeAll, weir.OpCatchUp, weir.OpHits, weir.OpLookup, weir.OpForget, weir.OpForecast,
+		weir.OpWarm: // local may know otherwise
+		op.Err = op.Unsupported(f.about)
+	default: // it is of a later store
+		op.Err = f.validate(ctx, &op.Request)
+		if op.Err == nil {
+			op.Err = by(ctx, f.primary, op)
+		}
 	}
-	v := f.visit(r, time.Time{})
-	defer v.end()
-	res, err = v.call(ctx, (*visit).decide)
-	if err == nil {
-		return res, FromPrimary, nil
-	}
-	if err == errUndecided {
-		res, source, err = v.runLocal(ctx, limits.OpRun)
-	}
-	if v.late != nil && (err != nil || !res.Allowed()) {
-		v.settle(ctx, known{unused: true})
-	}
-	return res, source, err
 }
 
-// Peek returns the Result that Run would return, and counts nothing. It calls primary, or local
-// where local would decide or primary is still to be charged. It starts no probe, and the breaker
-// ignores how it ends. If the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
-func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if err := f.validate(ctx, r); err != nil {
-		return nil, err
+// begin begins an op. It returns the visit that is to call primary, by do, and to end, or nil if
+// the op is done.
+func (f *Fallback) begin(ctx context.Context, op *weir.Op) *visit {
+	// A call of primary that fails takes this path: begin, call, do and ask (visit.go), backlog
+	// (reconcile.go), finish, and runLocal (local.go).
+	op.Err = f.validate(ctx, &op.Request)
+	if op.Err != nil {
+		return nil
 	}
-	v := f.visit(r, time.Time{})
-	defer v.end()
+	switch {
+	case op.Verb == weir.OpTake && op.Backlog == nil:
+		return f.take(ctx, op)
+	case op.Verb == weir.OpPeek:
+		return f.peek(ctx, op)
+	case op.Verb == weir.OpReturn:
+		return f.giveBack(ctx, op)
+	case op.Verb == weir.OpCharge:
+		return f.charge(op)
+	}
+	op.Err = op.Unsupported(f.about)
+	return nil
+}
+
+// take begins an OpTake. A lease or cached denial may decide.
+func (f *Fallback) take(ctx context.Context, op *weir.Op) *visit {
+	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
+	if f.repeats && f.lookup(ctx, op) {
+		op.Err = nil
+		f.setLeft(op)
+		f.decided[op.Source].Add(1)
+		return nil
+	}
+	v := f.visitBy(op, &op.Request)
+	if op.Keep {
+		v.kept = &kept{number: v.a.number}
+	}
+	return v
+}
+
+// setLeft sets Left of a denial.
+func (f *Fallback) setLeft(op *weir.Op) {
+	if !op.Result.Allowed() && !op.Result.ExpiresAt.IsZero() {
+		op.Left = max(0, op.Result.ExpiresAt.Sub(f.cfg.Now()))
+	}
+}
+
+// lookup has primary do an OpLookup in place of an op, and reports whether that decides.
+func (f *Fallback) lookup(ctx context.Context, op *weir.Op) bool {
+	number := uint64(0)
+	if op.Keep {
+		v := f.visit(&op.Request, time.Time{})
+		defer v.end()
+		number = v.a.number
+	}
+	op.Verb = weir.OpLookup
+	err := by(ctx, f.primary, op)
+	op.Verb = weir.OpTake
+	if err == nil && op.Keep {
+		op.Receipt.Of = &kept{number: number, source: op.Source, result: op.Result, primary: op.Receipt}
+	}
+	return err == nil
+}
+
+// peek begins an OpPeek. It calls primary, or local where local would decide or primary is still to
+// be charged. It starts no probe, and the breaker ignores how it ends. If the one it calls cannot
+// peek, the error is errors.ErrUnsupported.
+func (f *Fallback) peek(ctx context.Context, op *weir.Op) *visit {
+	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
+	v := f.visitBy(op, &op.Request)
 	if v.b.Closed() && v.backlog() == nil {
-		unjudged := *v // a primary that can be read may still be unable to count
-		unjudged.b = nil
-		if res, err := unjudged.call(ctx, calling(limits.OpPeek, nil)); err != errUndecided {
-			return res, err
-		}
+		return v
 	}
-	res, _, err := v.runLocal(ctx, limits.OpPeek)
-	return res, err
-}
-
-// length returns how long a period of primary is.
-func (v *visit) length() time.Duration { return cmp.Or(v.window, v.r.Duration) }
-
-// inWindow returns own, a share of the request, of a cost, in primary's window that runs. The
-// account is locked.
-func (v *visit) inWindow(own *weir.Request, cost uint64) inWindow {
-	in := v.a.window.request(v.windows, own, v.length(), cost, v.cfg.Now())
-	in.ahead = v.a.ahead.cost()
-	return in
-}
-
-// visit is one use of a Fallback by r's caller.
-type visit struct {
-	*Fallback
-	b     *breaker // nil: how calls end is not recorded
-	a     *account // not removed before end
-	r     *weir.Request
-	began time.Time
-	epoch uint64   // of the breaker, before the call of primary
-	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
-	late  *pending // the call of primary, if it may outlast the visit
-
-	known   count  // the last of primary before the call began
-	changes uint32 // of the account's takeBacks then
-
-	hurried bool // the caller waits for less than Timeout
+	defer v.end()
+	v.finish(ctx, nil, errUndecided)
+	return nil
 }
 
 // visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
@@ -332,7 +379,23 @@ func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
 	return &visit{Fallback: f, b: b, a: f.ledger.open(r, now, reset), r: r, began: now}
 }
 
-func (v *visit) end() { v.a.users.Add(-1) }
+// visitBy begins the visit of an op, on r.
+func (f *Fallback) visitBy(op *weir.Op, r *weir.Request) *visit {
+	v := f.visit(r, time.Time{})
+	v.op, v.verb, v.full = op, op.Verb, op.Full
+	return v
+}
+
+// costOf returns r.Cost, of which 0 means 1.
+func costOf(r *weir.Request) uint64 { return max(1, r.Cost) }
+
+// supported returns err, or nil if that is of an op that a Counter cannot do.
+func supported(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, bounds.ErrNothing) {
+		return nil
+	}
+	return err
+}
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {

@@ -13,87 +13,119 @@ import (
 type place struct {
 	f       *Fallback
 	request weir.Request
-	local   weir.Place // nil: none
+	local   *weir.Op // that took it; nil: none
 
 	// calls has room for one: the call of primary under way, which may outlast the wait for it. What
 	// follows is that one's.
 	calls    chan struct{}
-	primary  weir.Place // nil: none
+	primary  *weir.Op // nil: none
 	released bool
 }
 
-// Acquire implements weir.Holder, for weir.Hold, if primary and local do: primary admits, or local
-// when primary cannot, as Run has it. What primary admits is held in local too, which denies if all
-// of the limit is in flight in this instance: primary does not know what local has admitted. That
-// is taken there with its next renewal once primary answers again, and is lost if it has no room. A
-// Release that primary does not receive takes effect when the lease ends.
-func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	if err := f.validate(ctx, r); err != nil {
-		return nil, nil, err
+func newPlace(f *Fallback, r *weir.Request) *place {
+	return &place{f: f, request: *r, calls: make(chan struct{}, 1)}
+}
+
+// acquire takes a place of c, and returns the op that has taken it, unless it was denied.
+func acquire(
+	ctx context.Context, c weir.Counter, r *weir.Request,
+) (res *result, held *weir.Op, err error) {
+	op := &weir.Op{Counter: c, Verb: weir.OpHold, Request: *r}
+	c.Do(ctx, []*weir.Op{op})
+	if op.Err != nil {
+		return nil, nil, op.Err
 	}
-	p := &place{f: f, request: *r, calls: make(chan struct{}, 1)}
-	v := f.visit(r, time.Time{})
+	res = &result{Result: op.Result}
+	if res.Allowed() {
+		held = op
+	}
+	return res, held, nil
+}
+
+// change renews or releases the place that op has taken.
+func change(ctx context.Context, op *weir.Op, verb weir.Verb) error {
+	op.Verb = verb
+	op.Counter.Do(ctx, []*weir.Op{op})
+	return op.Err
+}
+
+// hold does an OpHold, if primary and local do: primary admits, or local when primary cannot, as
+// for an OpTake. What primary admits is held in local too, which denies if all of the limit is in
+// flight in this instance: primary does not know what local has admitted. That is taken there with
+// its next renewal once primary answers again, and is lost if it has no room. A release that
+// primary does not receive takes effect when the lease ends.
+func (f *Fallback) hold(ctx context.Context, op *weir.Op) error {
+	op.Source, op.Left, op.FullAt, op.Receipt = weir.Nowhere, 0, time.Time{}, weir.Receipt{}
+	if err := f.validate(ctx, &op.Request); err != nil {
+		return err
+	}
+	r := op.Request
+	p := newPlace(f, &r)
+	v := f.visit(&r, time.Time{})
 	defer v.end()
 	res, err := v.call(ctx, p.renew)
-	source := FromPrimary
+	source := weir.FromPrimary
 	switch {
-	case err == nil && res.Allowed():
-		here, local, _ := f.local.Acquire(ctx, r)
+	case err == nil && res.Allowed() && f.local != nil:
+		here, local, _ := acquire(ctx, f.local, &r)
 		// an error, as without room, is not for the caller: local admits nobody else either
 		p.local = local
 		if here != nil && !here.Allowed() && !f.cfg.OwnLimits {
-			_ = p.Release(ctx)
-			res, source = here, FromLocal
+			_ = p.release(ctx)
+			res, source = here, weir.FromLocal
 		}
-	case err != nil:
+	case err == nil:
+	default:
 		if v.late != nil { // primary may admit it after all
-			go func(p *place) { _ = p.Release(context.WithoutCancel(ctx)) }(p)
+			go func(p *place) { _ = p.release(context.WithoutCancel(ctx)) }(p)
 		}
-		source = Nobody
+		source = weir.Nowhere
 		if err != errUndecided {
 			break
 		}
-		p = &place{f: f, request: *r, calls: make(chan struct{}, 1)}
-		res, source, err = v.locally(func(own *weir.Request, _ uint64) (res *weir.Result, err error) {
-			res, p.local, err = f.local.Acquire(ctx, own)
+		p = newPlace(f, &r)
+		res, source, err = v.locally(func(own *weir.Request, _ uint64) (res *result, err error) {
+			res, p.local, err = acquire(ctx, f.local, own)
 			return res, err
 		})
 	}
-	f.decided[source].Add(1)
-	if err != nil || !res.Allowed() {
-		return res, nil, err
+	if err != nil {
+		return err
 	}
-	return res, p, nil
+	op.Result, op.Source = res.Result, source
+	if res.Allowed() {
+		op.Receipt = weir.Receipt{Cost: costOf(&r), Of: p}
+	}
+	return nil
 }
 
 // renew has primary hold the place: it renews the one that primary has admitted, or takes one. If
 // the place was released the error is errors.ErrUnsupported, which is no call.
-func (p *place) renew(v *visit, ctx context.Context) (res *weir.Result, err error) {
+func (p *place) renew(v *visit, ctx context.Context) (res *result, err error) {
 	p.calls <- struct{}{}
 	defer func() { <-p.calls }()
 	switch {
 	case p.released:
 		return nil, errors.ErrUnsupported
 	case p.primary == nil:
-		var held weir.Place
-		res, held, err = v.primary.Acquire(ctx, v.r)
-		if err == nil && res.Allowed() {
+		var held *weir.Op
+		res, held, err = acquire(ctx, v.primary, v.r)
+		if held != nil {
 			p.primary = held
 		}
-	default:
-		var held bool
-		res = new(weir.Result)
-		held, err = p.primary.Renew(ctx)
-		if held {
-			res.State = weir.Allow
-		}
+		return res, err
+	}
+	res = new(result)
+	err = change(ctx, p.primary, weir.OpRenew)
+	if err == nil {
+		res.State = p.primary.Result.State
 	}
 	return res, err
 }
 
 // giveBack has primary take back what it holds, after a call that is under way. If that is nothing,
 // the error is errors.ErrUnsupported.
-func (p *place) giveBack(_ *visit, ctx context.Context) (*weir.Result, error) {
+func (p *place) giveBack(_ *visit, ctx context.Context) (*result, error) {
 	p.calls <- struct{}{}
 	defer func() { <-p.calls }()
 	held := p.primary
@@ -101,27 +133,40 @@ func (p *place) giveBack(_ *visit, ctx context.Context) (*weir.Result, error) {
 	if held == nil {
 		return nil, errors.ErrUnsupported
 	}
-	return nil, held.Release(ctx)
+	return nil, change(ctx, held, weir.OpRelease)
 }
 
-// Renew implements weir.Place. While primary does not answer, the place is held by local.
-func (p *place) Renew(ctx context.Context) (held bool, err error) {
-	v := p.f.visit(&p.request, time.Time{})
+// renew does an OpRenew. While primary does not answer, the place is held by local.
+func (f *Fallback) renew(ctx context.Context, op *weir.Op) error {
+	p, ok := op.Receipt.Of.(*place)
+	if !ok {
+		return op.Unsupported(f.about)
+	}
+	v := f.visit(&p.request, time.Time{})
 	defer v.end()
 	res, err := v.call(ctx, p.renew)
 	switch {
 	case err != nil:
-		return false, err
+		return err
 	case !res.Allowed() && p.local != nil:
-		err, p.local = p.local.Release(ctx), nil
+		err, p.local = change(ctx, p.local, weir.OpRelease), nil
 	}
-	return res.Allowed(), err
+	op.Result = weir.Result{State: res.State}
+	return err
 }
 
-// Release implements weir.Place.
-func (p *place) Release(ctx context.Context) (err error) {
+// release does an OpRelease.
+func (f *Fallback) release(ctx context.Context, op *weir.Op) error {
+	p, ok := op.Receipt.Of.(*place)
+	if !ok {
+		return nil
+	}
+	return p.release(ctx)
+}
+
+func (p *place) release(ctx context.Context) (err error) {
 	if p.local != nil {
-		err = p.local.Release(ctx)
+		err = change(ctx, p.local, weir.OpRelease)
 	}
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()

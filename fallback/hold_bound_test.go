@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -29,7 +31,7 @@ func newWorkers(t *testing.T, limit uint64, n int) *workers {
 	cfg := tripAtOnce
 	cfg.Instances = n
 	for range n {
-		w.all = append(w.all, newFallback(t, w.primary, limiterOn(t, nil).InFlight(), cfg))
+		w.all = append(w.all, newFallback(t, w.primary.around, limiterOn(t, nil).InFlight(), cfg))
 	}
 	return w
 }
@@ -80,7 +82,7 @@ func (w *workers) back() {
 	for range 2 {
 		w.rest(1200 * time.Millisecond)
 		for _, f := range w.all {
-			_, err := f.Peek(w.t.Context(), w.r)
+			_, err := ops.Peek(w.t.Context(), f, w.r)
 			require.NoError(w.t, err)
 			_, _ = f.Run(w.t.Context(), &weir.Request{Key: "trigger", Limit: 1, Duration: time.Hour})
 		}

@@ -10,60 +10,54 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // holder is a primary whose places are leases, and which can be down.
 type holder struct {
-	*weir.InFlight
+	*around
 	down *atomic.Bool
 }
 
 func newHolder(t testing.TB) holder {
-	return holder{limiterOn(t, nil).InFlight(), new(atomic.Bool)}
-}
-
-func (h holder) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if h.down.Load() {
-		return nil, errDown
-	}
-	return h.InFlight.Run(ctx, r)
-}
-
-func (h holder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	if h.down.Load() {
-		return nil, nil, errDown
-	}
-	res, giveBack, err := h.Admit(ctx, r)
-	if err != nil || !res.Allowed() {
-		return res, nil, err
-	}
-	return res, &leased{h, *r, giveBack}, nil
-}
-
-type leased struct {
-	of       holder
-	r        weir.Request
-	giveBack weir.Return
-}
-
-func (p *leased) Renew(ctx context.Context) (bool, error) {
-	if err := p.Release(ctx); err != nil {
-		return false, err
-	}
-	res, giveBack, err := p.of.Admit(ctx, &p.r)
-	if err == nil && res.Allowed() {
-		p.giveBack = giveBack
-	}
-	return err == nil && res.Allowed(), err
-}
-
-func (p *leased) Release(ctx context.Context) error {
-	if p.of.down.Load() {
-		return errDown
-	}
-	return p.giveBack(ctx, max(1, p.r.Cost))
+	h := holder{down: new(atomic.Bool)}
+	h.around = newAround(limiterOn(t, nil).InFlight(),
+		func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+			if h.down.Load() && op.Verb != weir.OpPeek {
+				op.Err = errDown
+				return
+			}
+			take := func() {
+				of := weir.Op{Request: op.Request, Keep: true}
+				next(ctx, &of)
+				op.Result, op.Err = of.Result, of.Err
+				if of.Err == nil && of.Result.Allowed() {
+					op.Receipt = of.Receipt
+				}
+			}
+			giveBack := func() {
+				of := weir.Op{Verb: weir.OpReturn, Request: op.Request, Receipt: op.Receipt}
+				next(ctx, &of)
+				op.Err = of.Err
+			}
+			switch op.Verb {
+			case weir.OpHold:
+				take()
+			case weir.OpRenew:
+				giveBack()
+				if op.Err == nil {
+					take()
+				}
+			case weir.OpRelease:
+				giveBack()
+			default:
+				next(ctx, op)
+			}
+		})
+	return h
 }
 
 // In an outage work in flight goes on, each instance admits up to its share, and primary knows of
@@ -72,10 +66,10 @@ func TestPlacesInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, n, share = 10, 3, 4
 		r := &weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
-		counted := func(s weir.Peeker) uint64 {
+		counted := func(s weir.Strategy) uint64 {
 			all := *r
 			all.Limit = 1 << 20
-			res, err := s.Peek(t.Context(), &all)
+			res, err := ops.Peek(t.Context(), s, &all)
 			require.NoError(t, err)
 			return res.TotalRequests - 1
 		}
@@ -86,7 +80,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 			locals[i] = limiterOn(t, nil).InFlight()
 			cfg := tripAtOnce
 			cfg.Instances = n
-			all[i] = newFallback(t, primary, locals[i], cfg)
+			all[i] = newFallback(t, primary.around, locals[i], cfg)
 		}
 		var held [n][]*weir.Held
 		// hold has an instance hold up to so many places more, and returns how many it got.
@@ -115,7 +109,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 			synctest.Wait()
 		}
 		rest(5 * time.Minute)
-		require.EqualValues(t, 8, counted(primary), "all is renewed")
+		require.EqualValues(t, 8, counted(primary.around), "all is renewed")
 		require.EqualValues(t, 6, counted(locals[0]), "and known to local")
 
 		primary.down.Store(true)
@@ -125,7 +119,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 		total := len(held[0]) + len(held[1]) + len(held[2])
 		assert.LessOrEqual(t, total, limit+(n-1)*share)
 		rest(5 * time.Minute)
-		require.Zero(t, counted(primary), "the leases have ended")
+		require.Zero(t, counted(primary.around), "the leases have ended")
 		release(0) // primary has known it
 		release(2) // primary has not
 		assert.Equal(t, 0, hold(0, 1))
@@ -145,7 +139,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 
 		primary.down.Store(false)
 		rest(2 * time.Minute) // a probe, and then a renewal of each
-		assert.EqualValues(t, limit, counted(primary), "primary knows them, as far as it has room")
+		assert.EqualValues(t, limit, counted(primary.around), "primary knows them, as far as it has room")
 		lost := 0
 		for i := range all {
 			kept := 0
@@ -167,7 +161,7 @@ func TestPlacesInAnOutage(t *testing.T) {
 			}
 			assert.Zero(t, counted(locals[i]))
 		}
-		assert.Zero(t, counted(primary), "nothing is held")
+		assert.Zero(t, counted(primary.around), "nothing is held")
 	})
 }
 
@@ -178,7 +172,7 @@ func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
 		r := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute}
 		local := limiterOn(t, nil).InFlight()
 		primary := newHolder(t)
-		f := newFallback(t, primary, local, tripAtOnce)
+		f := newFallback(t, primary.around, local, tripAtOnce)
 		var held []*weir.Held
 		for _, down := range []bool{false, true, false} {
 			primary.down.Store(down)
@@ -197,8 +191,8 @@ func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
 		for _, h := range held {
 			require.NoError(t, h.Release(t.Context()))
 		}
-		for _, s := range []weir.Peeker{primary, local} {
-			res, err := s.Peek(t.Context(), r)
+		for _, s := range []weir.Strategy{primary.around, local} {
+			res, err := ops.Peek(t.Context(), s, r)
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
 		}
@@ -210,7 +204,7 @@ func TestAnInstanceHoldsAtMostTheLimitAfterAnOutage(t *testing.T) {
 func TestALatePlaceIsGivenBack(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			primary := slowHolder{newHolder(t), time.Second}
+			primary := slowHolder(newHolder(t), time.Second)
 			local := limiterOn(t, nil).InFlight()
 			f := newFallback(t, primary, local, fallback.Config{Timeout: 50 * time.Millisecond})
 			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
@@ -223,7 +217,7 @@ func TestALatePlaceIsGivenBack(t *testing.T) {
 			require.Equal(t, leaves, errors.Is(err, context.Canceled))
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			res, err := primary.Peek(t.Context(), r)
+			res, err := ops.Peek(t.Context(), primary, r)
 			require.NoError(t, err)
 			assert.EqualValues(t, 1, res.TotalRequests, "primary holds nothing")
 			if !leaves {
@@ -239,7 +233,7 @@ func TestAPlaceThatIsJustTooLateIsGivenBack(t *testing.T) {
 	const takes = 50 * time.Millisecond
 	for i := range 200 {
 		synctest.Test(t, func(t *testing.T) {
-			primary := slowHolder{newHolder(t), takes}
+			primary := slowHolder(newHolder(t), takes)
 			cfg, ctx := fallback.Config{Timeout: takes}, t.Context()
 			if i%2 == 1 {
 				cfg.Timeout = time.Minute
@@ -247,29 +241,27 @@ func TestAPlaceThatIsJustTooLateIsGivenBack(t *testing.T) {
 				defer time.AfterFunc(takes, cancel).Stop()
 				ctx = short
 			}
-			f := newFallback(t, primary, primary.InFlight, cfg)
+			f := newFallback(t, primary, primary.Counter.(*around).Counter, cfg)
 			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
 			if h, err := weir.Hold(ctx, f, r); err == nil {
 				require.NoError(t, h.Release(t.Context()))
 			}
 			time.Sleep(time.Minute)
-			res, err := primary.Peek(t.Context(), r)
+			res, err := ops.Peek(t.Context(), primary, r)
 			require.NoError(t, err)
 			require.EqualValues(t, 1, res.TotalRequests, "primary holds nothing")
 		})
 	}
 }
 
-type slowHolder struct {
-	holder
-	takes time.Duration
-}
-
-func (h slowHolder) Acquire(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, weir.Place, error) {
-	time.Sleep(h.takes) // in a bubble
-	return h.holder.Acquire(ctx, r)
+// slowHolder returns a holder whose places take some time.
+func slowHolder(h holder, takes time.Duration) *around {
+	return newAround(h.around, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if op.Verb == weir.OpHold {
+			time.Sleep(takes) // in a bubble
+		}
+		next(ctx, op)
+	})
 }
 
 // To release a place that primary does not know is no call of primary, which would count as a
@@ -278,7 +270,7 @@ func TestReleaseOfALocalPlaceIsNoCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		primary := newHolder(t)
-		f := newFallback(t, primary, primary.InFlight, fallback.Config{MinCalls: 1000,
+		f := newFallback(t, primary.around, primary.Counter, fallback.Config{MinCalls: 1000,
 			OnCall: func(time.Duration, error) { calls.Add(1) }})
 		for _, down := range []bool{true, false} {
 			primary.down.Store(down)

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
-	"github.com/weirgo/weir/limits"
 )
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
@@ -26,12 +24,13 @@ func (v *visit) toShare(n uint64) *weir.Request {
 
 // fromShare turns local's Result on own, a share of the request, into one on the request: the
 // shares of others count as used.
-func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
+func (v *visit) fromShare(own *weir.Request, res *result) *result {
 	if v.r == own {
 		return res
 	}
+	res.full = time.Time{} // nobody knows what others have admitted
 	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-own.Limit)
-	if !res.Allowed() && v.exceedsShare(own, wrap.Cost(own), res) {
+	if !res.Allowed() && v.exceedsShare(own, costOf(own), &res.Result) {
 		// not over the limit: it passes when primary is back
 		res.ExpiresAt = v.b.Next(v.cfg.Now())
 	}
@@ -45,20 +44,26 @@ func (v *visit) exceedsShare(own *weir.Request, cost uint64, denied *weir.Result
 }
 
 // deciding is a decision of local on own, with one nth of the limit.
-type deciding func(own *weir.Request, n uint64) (*weir.Result, error)
+type deciding func(own *weir.Request, n uint64) (*result, error)
 
 // runLocal has local Run or Peek, and records what it admits. A call of primary that begins
 // meanwhile waits for the record, which it takes along.
-func (v *visit) runLocal(ctx context.Context, op limits.Op) (*weir.Result, Source, error) {
-	return v.locally(func(own *weir.Request, n uint64) (*weir.Result, error) {
+func (v *visit) runLocal(ctx context.Context, verb weir.Verb) (*result, weir.Source, error) {
+	return v.locally(func(own *weir.Request, n uint64) (*result, error) {
 		v.a.mu.Lock()
 		defer v.a.mu.Unlock()
 		v.arrive(false)
-		res, err := v.countCalls(ctx, op, own)
+		res, err := v.countCalls(ctx, verb, own)
 		if err == nil && res == nil {
-			res, err = v.inWindow(own, wrap.Cost(own)).decide(ctx, v.doLocal, op, own)
-			if err == nil && res.Allowed() && op == limits.OpRun {
-				v.recordDebt(n, own, res)
+			takes := verb == weir.OpTake
+			op := &weir.Op{Verb: verb, Request: *own, Full: v.full}
+			op.Keep = v.kept != nil && takes && v.aware
+			res, err = v.inWindow(own, costOf(own)).decide(ctx, v.local, op)
+			if err == nil && res.Allowed() && takes {
+				v.recordDebt(n, own, &res.Result)
+			}
+			if op.Keep {
+				v.kept.local = op.Receipt
 			}
 		}
 		if err == nil && res.Allowed() { // of which calls under way are no part
@@ -69,17 +74,17 @@ func (v *visit) runLocal(ctx context.Context, op limits.Op) (*weir.Result, Sourc
 }
 
 // locally has decide do so on own, with one nth of the limit, unless Config.OnFail does.
-func (v *visit) locally(decide deciding) (*weir.Result, Source, error) {
+func (v *visit) locally(decide deciding) (*result, weir.Source, error) {
 	if v.cfg.OnFail != FailLocal {
-		return v.policy(), FromOnFail, nil
+		return &result{Result: *v.policy()}, weir.FromOnFail, nil
 	}
 	n := v.sharedAmong()
 	own := v.toShare(n)
 	res, err := decide(own, n)
 	if err != nil {
-		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
+		return nil, weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
-	return v.fromShare(own, res), FromLocal, nil
+	return v.fromShare(own, res), weir.FromLocal, nil
 }
 
 // sharedAmong returns the number of instances that share the limit of the caller: N, or an earlier,
@@ -95,7 +100,7 @@ func (v *visit) sharedAmong() uint64 {
 // share of it for n instances, in the period that res is of: as a debt, unless primary counts the
 // request.
 func (v *visit) recordDebt(n uint64, own *weir.Request, res *weir.Result) {
-	now, a, cost := v.cfg.Now(), v.a, wrap.Cost(v.r)
+	now, a, cost := v.cfg.Now(), v.a, costOf(v.r)
 	until, _ := v.periodEnd(res, now)
 	if v.windows != nil {
 		until = v.inWindow(own, cost).end()
@@ -130,20 +135,14 @@ func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, f fal
 // lapses, it is one of a window if that is aligned to the Unix epoch and has begun.
 func (v *visit) falls(expires, now time.Time) falling {
 	d := v.r.Duration
-	switch {
+	switch lapses := v.about.Lapses; {
 	case expires.IsZero():
-	case v.window > 0:
+	case v.window > 0, lapses == weir.LapsesWithWindow:
 		return atOnce
-	case v.lapser != nil:
-		until, each, ok := v.lapser.Lapse(v.r, expires)
-		switch {
-		case ok && each > 0:
-			return oneByOne
-		case ok && !until.Equal(expires):
-			return withWindows
-		case ok:
-			return atOnce
-		}
+	case lapses == weir.LapsesWithWindows:
+		return withWindows
+	case lapses == weir.LapsesByToken:
+		return oneByOne
 	case d > 0 && expires.UnixNano()%int64(d) == 0 && expires.Sub(now) <= d+10*time.Millisecond:
 		return atOnce
 	}
@@ -152,7 +151,7 @@ func (v *visit) falls(expires, now time.Time) falling {
 
 // exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.
 func (f *Fallback) exceeds(r *weir.Request) bool {
-	return wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits
+	return costOf(r) > r.Limit && !f.cfg.OwnLimits
 }
 
 // policy returns the Result of Config.OnFail.
@@ -161,7 +160,7 @@ func (v *visit) policy() *weir.Result {
 	case v.exceeds(v.r):
 		return &weir.Result{}
 	case v.cfg.OnFail == FailOpen:
-		return &weir.Result{State: weir.Allow, TotalRequests: wrap.Cost(v.r), ExpiresAt: v.cfg.Now()}
+		return &weir.Result{State: weir.Allow, TotalRequests: costOf(v.r), ExpiresAt: v.cfg.Now()}
 	}
 	return &weir.Result{TotalRequests: v.r.Limit, ExpiresAt: v.b.Next(v.cfg.Now())}
 }

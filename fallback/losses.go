@@ -1,12 +1,10 @@
 package fallback
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/limits"
 )
 
 // ErrLost is the error that Config.OnError gets when primary had lost counts although no call of it
@@ -36,15 +34,20 @@ func (t *takeBacks) noneSince(changes uint32, now time.Time) bool {
 	return t.changes == changes && t.open == 0 && !now.Before(t.until)
 }
 
-// takeBack has primary take back the cost of the request, of the period that taken is of.
-func (v *visit) takeBack(ctx context.Context, taken *weir.Result) error {
-	v.a.mu.Lock()
-	v.a.back.begin()
-	v.a.mu.Unlock()
-	_, err := v.call(ctx, calling(limits.OpRefund, taken))
+// takeBack begins a visit's call that has primary take back the cost of the request, of the period
+// that taken is of.
+func (v *visit) takeBack(taken *weir.Result) {
+	v.verb, v.back = weir.OpReturn, *taken
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	v.a.back.end(err == nil, taken.ExpiresAt)
+	v.a.back.begin()
+}
+
+// tookBack ends a takeBack.
+func (v *visit) tookBack(err error) error {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	v.a.back.end(err == nil, v.back.ExpiresAt)
 	return sent(err)
 }
 
@@ -85,7 +88,7 @@ func (v *visit) least(c *count, now time.Time) uint64 {
 	case atOnce:
 		return c.total
 	case oneByOne: // a part of a token counts as one
-		_, each, _ := v.lapser.Lapse(v.r, c.until)
+		_, each, _ := v.about.Until(v.r, c.until)
 		return c.total - min(c.total, fasterRate*uint64(ago/max(1, each))+2)
 	case withWindows: // at worst all of it is of the window before, and rounded up
 		if window := c.until.Add(-v.length()).Sub(c.at); ago < window {
@@ -107,9 +110,9 @@ func (v *visit) below(c, known *count, now time.Time) bool {
 	return c.total < v.least(known, now)
 }
 
-// byStep records that primary is no weir.Reconciler: it does not remember when something was taken
-// back, so that a count is brought only after a failed call.
-func (v *visit) byStep() {
+// remembersNothing records that primary does not reconcile: it does not remember when something was
+// taken back, so that a count is brought only after a failed call.
+func (v *visit) remembersNothing() {
 	v.blind.Store(true)
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()

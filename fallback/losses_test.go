@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 )
@@ -92,14 +93,14 @@ func TestCountsThatAreLostWithoutAFailedCall(t *testing.T) {
 }
 
 // A count that another instance has taken back, by a refund or a reset, is lower too. It costs the
-// next call a Reconcile, and stays as it is.
+// next call a Backlog, and stays as it is.
 func TestWhatOthersTakeBackIsNoDebt(t *testing.T) {
 	for name, takeBack := range map[string]func(f *fallback.Fallback, r *weir.Request, res *weir.Result) error{
 		"a refund": func(f *fallback.Fallback, r *weir.Request, res *weir.Result) error {
-			return f.Refund(context.Background(), r, res)
+			return ops.Refund(context.Background(), f, r, res)
 		},
 		"a reset": func(f *fallback.Fallback, r *weir.Request, _ *weir.Result) error {
-			return f.Reset(context.Background(), r)
+			return ops.Reset(context.Background(), f, r)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,10 +167,10 @@ func normal(
 					r := weir.Request{Key: "a", Limit: limit, Duration: d, Cost: 1 + rng.Uint64N(3)}
 					back := refunds && rng.IntN(4) == 0
 					mu.Unlock()
-					res, _, err := f.RunSource(t.Context(), &r)
+					res, _, err := runSource(t.Context(), f, &r)
 					if assert.NoError(t, err) && back && res.Allowed() {
 						pause(d / 8)
-						assert.NoError(t, f.Refund(t.Context(), &r, res))
+						assert.NoError(t, ops.Refund(t.Context(), f, &r, res))
 					}
 					pause(d / 8)
 				}
@@ -209,22 +210,21 @@ func TestNoCountIsTakenForLost(t *testing.T) {
 	t.Run("control", func(t *testing.T) {
 		suspected := uint64(0)
 		for seed := range uint64(20) {
-			n, _, _ := normal(t, seed, fixedWindow, func(s *server) weir.Strategy { return understating{s} }, false)
+			n, _, _ := normal(t, seed, fixedWindow, understating, false)
 			suspected += n
 		}
 		assert.Positive(t, suspected)
 	})
 }
 
-// understating is a server that answers with less than it has counted.
-type understating struct{ *server }
-
-func (s understating) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := s.server.Run(ctx, r)
-	if err == nil {
-		res.TotalRequests -= min(res.TotalRequests, 2) * (s.runs.Load() % 2)
-	}
-	return res, err
+// understating returns a server that answers with less than it has counted.
+func understating(s *server) weir.Strategy {
+	return newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		next(ctx, op)
+		if op.Verb == weir.OpTake && op.Backlog == nil {
+			op.Result.TotalRequests -= min(op.Result.TotalRequests, 2) * (s.runs.Load() % 2)
+		}
+	})
 }
 
 // Without OnError a loss is one line of the log, at most one a second.

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -36,7 +38,7 @@ func lostHistory(t *testing.T, seed uint64, to front) (out lostAnswers) {
 		r.Cost = 1 + rng.Uint64N(9)
 		res, by := ask(t, f.instances[i], r)
 		out.used += r.Cost
-		if by == fallback.FromLocal {
+		if by == weir.FromLocal {
 			debts[i] += r.Cost
 			period = res
 			return
@@ -59,7 +61,7 @@ func lostHistory(t *testing.T, seed uint64, to front) (out lostAnswers) {
 			take(i)
 		case 4:
 			if r.Cost = rng.Uint64N(debts[i] + 1); r.Cost > 0 {
-				require.NoError(t, f.instances[i].Refund(t.Context(), &r, &period))
+				require.NoError(t, ops.Refund(t.Context(), f.instances[i], &r, &period))
 				debts[i], out.used = debts[i]-r.Cost, out.used-r.Cost
 			}
 		}
@@ -67,7 +69,7 @@ func lostHistory(t *testing.T, seed uint64, to front) (out lostAnswers) {
 	f.server.fails(nil)
 	r.Cost = r.Limit + 1 // charges the debts, and admits nothing
 	for i, instance := range f.instances {
-		require.Equal(t, fallback.FromPrimary, source(t, instance, r))
+		require.Equal(t, weir.FromPrimary, source(t, instance, r))
 		out.givenBack += brought[i] - min(brought[i], debts[i])
 	}
 	r.Cost = 0
@@ -75,18 +77,19 @@ func lostHistory(t *testing.T, seed uint64, to front) (out lostAnswers) {
 	return out
 }
 
-// forgetfulOfTotals is a primary that charges what is sent again as if it had not seen it.
-type forgetfulOfTotals struct {
-	*server
-	calls atomic.Uint64
-}
-
-func (s *forgetfulOfTotals) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	own := *b
-	own.Source = fmt.Sprint(b.Source, " ", s.calls.Add(1))
-	return s.server.Reconcile(ctx, r, &own)
+// forgetfulOfTotals returns a primary that charges what is sent again as if it had not seen it.
+func forgetfulOfTotals(s *server) weir.Strategy {
+	var calls atomic.Uint64
+	return newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		b := op.Backlog
+		if b != nil {
+			own := *b
+			own.Source = fmt.Sprint(b.Source, " ", calls.Add(1))
+			op.Backlog = &own
+		}
+		next(ctx, op)
+		op.Backlog = b
+	})
 }
 
 // Primary counts what is used, the cost of the calls whose answers were lost, and what was given
@@ -97,10 +100,8 @@ func TestWhatLostCallsBroughtIsBounded(t *testing.T) {
 		to    front
 		holds bool
 	}{
-		"totals are remembered": {whole, true},
-		"control: totals are forgotten": {func(s *server) weir.Strategy {
-			return &forgetfulOfTotals{server: s}
-		}, false},
+		"totals are remembered":         {whole, true},
+		"control: totals are forgotten": {forgetfulOfTotals, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over, given := 0, 0

@@ -90,7 +90,7 @@ func episode(t *testing.T, seed uint64, forgets bool, to front) outageTotals {
 		if res.Allowed() {
 			admitted++
 		}
-		if by == fallback.FromPrimary {
+		if by == weir.FromPrimary {
 			out.lost += m.first(i, res.TotalRequests)
 			counted = res.TotalRequests
 		} else if down {

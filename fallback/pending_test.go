@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // distantly returns a server whose answers take a round trip, unless the context ends before. Peeks
@@ -20,8 +22,8 @@ func distantly(roundTrip time.Duration, of func() weir.Strategy) *server {
 	s := newServer(of)
 	s.passes = func(c call) (*weir.Result, error) {
 		res, err := c.do()
-		switch c.method {
-		case "Peek", "Refund", "Reset":
+		switch c.op.Verb {
+		case weir.OpPeek, weir.OpReturn, weir.OpReset, weir.OpCatchUp:
 			return res, err
 		}
 		select {
@@ -64,9 +66,9 @@ func TestShortDeadlinesCountOnce(t *testing.T) {
 				admitted := uint64(0)
 				for n := range 60 {
 					hurried(t, func(ctx context.Context) error {
-						res, by, err := f.RunSource(ctx, &hour)
+						res, by, err := runSource(ctx, f, &hour)
 						admitted += uint64(res.State)
-						assert.Equal(t, fallback.FromLocal, by)
+						assert.Equal(t, weir.FromLocal, by)
 						return err
 					})
 					// the next call may begin before the answer arrives
@@ -76,7 +78,7 @@ func TestShortDeadlinesCountOnce(t *testing.T) {
 				stats := f.Stats()
 				s.fails(nil)
 				res, by := ask(t, f, hour)
-				assert.Equal(t, fallback.FromPrimary, by)
+				assert.Equal(t, weir.FromPrimary, by)
 				require.EqualValues(t, 60, admitted)
 				assert.EqualValues(t, 60, stats.ShortDeadlines)
 				if forgets {
@@ -115,7 +117,7 @@ func TestLateDenialsAndFailuresAreCharged(t *testing.T) {
 				never := r
 				never.Cost = 101
 				res, by := ask(t, f, never)
-				assert.Equal(t, fallback.FromPrimary, by)
+				assert.Equal(t, weir.FromPrimary, by)
 				assert.Equal(t, row.want, res.TotalRequests)
 				assert.EqualValues(t, 1, f.Stats().Reconciled)
 			})
@@ -132,8 +134,8 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 	}{
 		"denied": {func(t *testing.T, f *fallback.Fallback, r weir.Request) {
 			hurried(t, func(ctx context.Context) error {
-				res, by, err := f.RunSource(ctx, &r)
-				assert.Equal(t, fallback.FromLocal, by)
+				res, by, err := runSource(ctx, f, &r)
+				assert.Equal(t, weir.FromLocal, by)
 				assert.False(t, res.Allowed())
 				return err
 			})
@@ -149,14 +151,14 @@ func TestLateAdmissionsOfNobodyAreGivenBack(t *testing.T) {
 			ask(t, f, r) // the share of local is used up
 			r.Limit = 2
 			hurried(t, func(ctx context.Context) error {
-				res, _, err := f.Admit(ctx, &r)
+				res, _, err := ops.Admit(ctx, f, &r)
 				assert.False(t, res.Allowed())
 				return err
 			})
 		}, 1},
 		"reset": {func(t *testing.T, f *fallback.Fallback, r weir.Request) {
 			hurried(t, func(ctx context.Context) error { _, err := f.Run(ctx, &r); return err })
-			require.NoError(t, f.Reset(t.Context(), &r))
+			require.NoError(t, ops.Reset(t.Context(), f, &r))
 			r.Cost = 10
 			ask(t, f, r)
 		}, 10},
@@ -187,9 +189,9 @@ func TestReturnsOfLateDenialsAreRefunds(t *testing.T) {
 		full.Cost = r.Limit
 		_, err := s.Run(t.Context(), &full)
 		require.NoError(t, err)
-		var back weir.Return
+		var back ops.Return
 		hurried(t, func(ctx context.Context) error {
-			res, giveBack, err := f.Admit(ctx, &r)
+			res, giveBack, err := ops.Admit(ctx, f, &r)
 			assert.True(t, res.Allowed())
 			back = giveBack
 			return err
@@ -271,14 +273,14 @@ func TestHurriedCharges(t *testing.T) {
 		r := hour
 		r.Cost = 7
 		for range 10 {
-			hurried(t, func(ctx context.Context) error { return f.Charge(ctx, &r) })
+			hurried(t, func(ctx context.Context) error { return ops.Charge(ctx, f, &r) })
 		}
 		time.Sleep(time.Second)
 		res, _ := ask(t, f, hour)
 		assert.EqualValues(t, 70+1, res.TotalRequests)
 
-		hurried(t, func(ctx context.Context) error { return f.Charge(ctx, &r) })
-		require.NoError(t, f.Reset(t.Context(), &r))
+		hurried(t, func(ctx context.Context) error { return ops.Charge(ctx, f, &r) })
+		require.NoError(t, ops.Reset(t.Context(), f, &r))
 		time.Sleep(time.Second)
 		res, _ = ask(t, f, hour)
 		assert.EqualValues(t, 1, res.TotalRequests)
@@ -291,13 +293,13 @@ func TestAnswersAfterTheTimeoutSettleTheDebt(t *testing.T) {
 		s := newServer(func() weir.Strategy { return local(t) })
 		s.passes = func(c call) (*weir.Result, error) {
 			res, err := c.do()
-			if c.method == "Run" {
+			if c.takes() {
 				time.Sleep(time.Second) // in a bubble
 			}
 			return res, err
 		}
 		f := newFallback(t, s, local(t), fallback.Config{MinCalls: 1 << 30})
-		require.Equal(t, fallback.FromLocal, source(t, f, hour))
+		require.Equal(t, weir.FromLocal, source(t, f, hour))
 		time.Sleep(time.Minute)
 		never := hour
 		never.Cost = hour.Limit + 1
@@ -336,8 +338,8 @@ func TestLateAdmissionsAcrossTheEndOfAWindow(t *testing.T) {
 						time.Sleep(at) // in a bubble
 						trip.Store(int64(hurry * 3 / 4))
 						hurried(t, func(ctx context.Context) error {
-							res, by, err := f.RunSource(ctx, &r)
-							assert.Equal(t, []any{weir.Allow, fallback.FromLocal}, []any{res.State, by})
+							res, by, err := runSource(ctx, f, &r)
+							assert.Equal(t, []any{weir.Allow, weir.FromLocal}, []any{res.State, by})
 							return err
 						})
 						time.Sleep(time.Second) // in a bubble

@@ -6,57 +6,67 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
-	"github.com/weirgo/weir/limits"
 )
 
-// Prompt is an optional interface of a primary. Prompt reports whether its calls end with the
-// deadline of their context, and neither panic nor exit their goroutine. Such a primary is called
-// on the goroutine of the caller, who then may wait for up to Config.Timeout after giving up. The
-// strategies of redislimit have it, and those of near pass it on.
-type Prompt interface{ Prompt() bool }
+// operation is one call of primary, for a visit. One that decides nothing returns no result.
+type operation func(v *visit, ctx context.Context) (*result, error)
 
-// Warmer is an optional interface of a primary. Warm prepares it for decisions on r's key: it
-// connects and loads all that decisions need, however long that takes within ctx, and counts
-// nothing. Without it, a connection that takes longer than primary's own timeout is never made by a
-// probe. The strategies of redislimit have it, and those of near pass it on.
-type Warmer interface {
-	Warm(ctx context.Context, r *weir.Request) error
+// result is a decision.
+type result struct {
+	weir.Result
+	full time.Time // FullAt of an Op
 }
 
-// operation is one call of primary, for a visit.
-type operation func(v *visit, ctx context.Context) (*weir.Result, error)
+// part is one visit's part of a call of primary, or of the primaries of several.
+type part struct {
+	v   *visit
+	op  *weir.Op // see doTogether
+	res *result
+	err error // of the call; errUndecided: it goes on, or panicked
+	end error // for the caller, or errUndecided; nil: it has ended with res
+}
 
-// calling is the operation that is one method of primary.
-func calling(op limits.Op, taken *weir.Result) operation {
-	return func(v *visit, ctx context.Context) (*weir.Result, error) {
-		return v.doPrimary(ctx, op, v.r, taken)
+// outcome returns how the call has ended for the caller: with a result, or with an error.
+func (p *part) outcome() (*result, error) {
+	if p.end != nil {
+		return nil, p.end
 	}
+	return p.res, nil
 }
 
-// call has primary do op, unless the breaker is open. It waits for at most Timeout, half of the
-// time that the caller has left, or until the caller gives up, which it may not notice with a
-// Prompt primary. The error is errUndecided, or one for the caller. The operation may continue
-// without its caller, as v.late.
-func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err error) {
-	err = v.server.Call(ctx, v.b, v.r.Key, v.began, func(ctx context.Context) (err error) {
-		res, err = op(v, ctx)
-		return err
-	}, func(hurried bool) (func(context.Context) error, func(error)) {
-		v.hurried = hurried
-		return v.detach(op)
-	})
-	if err == nil && v.late != nil {
-		res = v.late.res
+// ended records the end of the call, and returns its error for the caller.
+func (p *part) ended(took time.Duration, err error) error {
+	s := p.v.server
+	err = s.counted(err)
+	s.called(took, err)
+	return s.judge(p.v.judge(), err, s.cfg.Now())
+}
+
+// outlast begins a call that may outlast the visit.
+func (p *part) outlast(hurried bool) {
+	v, r := p.v, *p.v.r
+	v.hurried, v.late, v.r = hurried, new(pending), &r // the caller may reuse its request
+	v.a.users.Add(1)                                   // the account stays until the call has ended
+	p.err = errUndecided
+}
+
+// outlasted ends such a call.
+func (p *part) outlasted(ctx context.Context) {
+	defer p.v.end()
+	p.v.late.res = p.res
+	counted := p.err == nil && (p.res == nil || p.res.Allowed())
+	p.v.settle(ctx, known{ended: true, counted: counted})
+}
+
+// late is ended of such a call, which has ended for the caller, at Timeout at the latest, with err
+// or with that of the part.
+func (p *part) late(took time.Duration, err error) error {
+	if err == nil {
+		err = p.err
 	}
-	return res, err
-}
-
-// send is call for a change that may be lost: no answer is no error, nor is a primary that lacks
-// the method.
-func (v *visit) send(ctx context.Context, op operation) error {
-	_, err := v.call(ctx, op)
-	return sent(err)
+	err = p.ended(took, err)
+	p.v.settle(context.Background(), known{ended: true}) // nothing once outlasted
+	return err
 }
 
 // sent returns the error of a change that may be lost.
@@ -64,29 +74,14 @@ func sent(err error) error {
 	if err == errUndecided {
 		return nil
 	}
-	return wrap.Supported(err)
-}
-
-// detach returns what has primary do op for v.late, and what is called when that has ended or is
-// late.
-func (v *visit) detach(op operation) (call func(context.Context) error, end func(error)) {
-	late, r := new(pending), *v.r
-	v.late, v.r = late, &r // the caller may reuse its request before op ends
-	v.a.users.Add(1)       // the account stays until op has ended
-	return func(ctx context.Context) (err error) {
-		defer v.end()
-		late.res, err = op(v, ctx)
-		counted := err == nil && (late.res == nil || late.res.Allowed())
-		v.settle(ctx, known{ended: true, counted: counted})
-		return err
-	}, func(error) { v.settle(context.Background(), known{ended: true}) } // nothing once op has ended
+	return supported(err)
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
 // decides. What local admits is a debt only if primary has not counted the request in time. That is
 // known when the call ends.
 type pending struct {
-	res *weir.Result // read only if the call has ended without an error
+	res *result // read only if the call has ended without an error
 
 	// Guarded by the account's mu.
 	known
@@ -107,33 +102,10 @@ func (p *pending) inTime(w *windows, length time.Duration) bool {
 		p.until.Sub(p.res.ExpiresAt) < length/4*3)
 }
 
-// settle records what is known now. What primary has counted for a caller that was denied or has
-// left, it is to give back. A call that ignores its context ends twice: at its timeout, and when it
-// returns.
-func (v *visit) settle(ctx context.Context, now known) {
-	v.a.mu.Lock()
-	defer v.a.mu.Unlock()
-	p, was := v.late, v.late.known
-	p.known = known{was.ended || now.ended, was.counted || now.counted, was.unused || now.unused}
-	switch {
-	case p.cost == 0: // local has not decided, or has denied
-	case p.ended && !was.ended && !p.inTime(v.windows, v.length()):
-		v.a.debts.Add(p.cost, p.until, v.cfg.Now())
-	case was.ended && !was.counted && p.inTime(v.windows, v.length()):
-		v.a.debts.Refund(p.cost, v.cfg.Now())
-	}
-	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
-		go func(v visit) { // of its own: the call is another late one
-			v.a.recount(0, wrap.Cost(v.r))
-			_ = v.takeBack(context.WithoutCancel(ctx), p.res)
-		}(*v)
-	}
-}
-
 // refused reports whether err depends on the request alone: it is for the caller, and says nothing
 // of the server.
 func refused(err error) bool {
-	return errors.Is(err, errors.ErrUnsupported) ||
+	return err != nil && supported(err) == nil ||
 		errors.Is(err, weir.ErrID) || errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit)
 }
 
@@ -142,7 +114,7 @@ func refused(err error) bool {
 func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err error) {
 	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
 	called = time.Now()
-	err = wrap.Supported(f.primary.Warm(ctx, r))
+	err = supported(by(ctx, f.primary, &weir.Op{Verb: weir.OpWarm, Request: *r}))
 	if err == nil {
 		called = time.Now()
 		_, err = f.primary.Run(ctx, r)

@@ -17,8 +17,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -159,14 +161,14 @@ func TestOneProbeFor64Callers(t *testing.T) {
 		start := time.Now()
 		var callers sync.WaitGroup
 		for range 64 {
-			callers.Go(func() { assert.Equal(t, fallback.FromLocal, source(t, f, hour)) })
+			callers.Go(func() { assert.Equal(t, weir.FromLocal, source(t, f, hour)) })
 		}
 		callers.Wait()
 		assert.Zero(t, time.Since(start))
 		time.Sleep(20 * time.Millisecond)
 		assert.EqualValues(t, 1, called.Load())
 		assert.Equal(t, fallback.Closed, f.Stats().State)
-		assert.Equal(t, fallback.FromPrimary, source(t, f, hour))
+		assert.Equal(t, weir.FromPrimary, source(t, f, hour))
 	})
 }
 
@@ -188,7 +190,7 @@ func TestOpenBreakerCostsNothing(t *testing.T) {
 		ask(t, f, hour)
 		start := time.Now()
 		for range 10_000 {
-			if by := source(t, f, hour); by != fallback.FromLocal {
+			if by := source(t, f, hour); by != weir.FromLocal {
 				t.Fatal(by)
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -238,20 +240,25 @@ func TestOpenBreakerIsFast(t *testing.T) {
 	assert.LessOrEqual(t, took[len(took)/2], limit)
 }
 
-// readOnly is a primary, such as a read-only replica, that can deny but not admit.
-type readOnly struct{ *server }
-
-func (p readOnly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := p.server.Peek(ctx, r)
-	if err == nil && res.Allowed() {
-		return nil, errDown
-	}
-	return res, err
+// readOnly returns a primary, such as a read-only replica, that can deny but not admit.
+func readOnly(s *server) weir.Strategy {
+	return newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if op.Verb != weir.OpTake || op.Backlog != nil {
+			next(ctx, op)
+			return
+		}
+		op.Verb = weir.OpPeek
+		next(ctx, op)
+		op.Verb = weir.OpTake
+		if op.Err == nil && op.Result.Allowed() {
+			op.Err = errDown
+		}
+	})
 }
 
 // A read-only primary still denies. A denied probe does not close the breaker.
 func TestDeniedProbesDoNotCloseTheBreaker(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, tripAtOnce, func(s *server) weir.Strategy { return readOnly{s} })
+	f := newFleet(t, 1, fixedWindow, tripAtOnce, readOnly)
 	i := f.instances[0]
 	ask(t, i, hour)
 	for range 20 {
@@ -270,22 +277,21 @@ func TestEveryCallStartsAProbe(t *testing.T) {
 			_, err := f.Run(t.Context(), r)
 			return err
 		},
-		"Charge": func(f *fallback.Fallback, r *weir.Request) error { return f.Charge(t.Context(), r) },
-		"Reset":  func(f *fallback.Fallback, r *weir.Request) error { return f.Reset(t.Context(), r) },
+		"Charge": func(f *fallback.Fallback, r *weir.Request) error { return ops.Charge(t.Context(), f, r) },
+		"Reset":  func(f *fallback.Fallback, r *weir.Request) error { return ops.Reset(t.Context(), f, r) },
 		"Refund": func(f *fallback.Fallback, r *weir.Request) error {
 			r.Cost = 2 // local has admitted 1 of them
-			return f.Refund(t.Context(), r,
-				&weir.Result{State: weir.Allow, ExpiresAt: time.Now().AddDate(9, 0, 0)})
+			return ops.Refund(t.Context(), f, r, &weir.Result{State: weir.Allow, ExpiresAt: time.Now().AddDate(9, 0, 0)})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 			i, r := f.instances[0], hundred
 			f.server.fails(errDown)
-			assert.Equal(t, fallback.FromLocal, source(t, i, r))
+			assert.Equal(t, weir.FromLocal, source(t, i, r))
 			f.server.fails(nil)
 			f.clock.Advance(2 * time.Second)
-			_, err := i.Peek(t.Context(), &r)
+			_, err := ops.Peek(t.Context(), i, &r)
 			require.NoError(t, err)
 			assert.Equal(t, fallback.Open, i.Stats().State)
 			require.NoError(t, call(i, &r))
@@ -318,28 +324,36 @@ type distant struct {
 	warmed    *atomic.Int64
 }
 
-func (s distant) Warm(ctx context.Context, _ *weir.Request) error {
-	if !s.up.Load() {
-		return errDown
-	}
-	s.warmed.Add(1)
-	select {
-	case <-time.After(s.warm):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+func (s distant) About() *weir.About {
+	return &weir.About{Of: s, Verbs: weir.VerbsOf(weir.OpTake, weir.OpWarm)}
 }
 
-func (s distant) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error) {
-	if !s.up.Load() {
-		return nil, errDown
+func (s distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
+
+func (s distant) Do(ctx context.Context, ops []*weir.Op) {
+	op, takes := ops[0], s.run
+	switch {
+	case !s.up.Load():
+		op.Err = errDown
+		return
+	case op.Verb == weir.OpWarm:
+		s.warmed.Add(1)
+		takes = s.warm
+	case op.Verb != weir.OpTake:
+		op.Err = op.Unsupported(s.About())
+		return
 	}
+	op.Err = nil
 	select {
-	case <-time.After(s.run):
-		return admitted()
+	case <-time.After(takes):
+		if op.Verb == weir.OpTake {
+			res, _ := admitted()
+			op.Result = *res
+		}
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		op.Err = ctx.Err()
 	}
 }
 
@@ -376,18 +390,17 @@ func TestPartitions(t *testing.T) {
 			before, _, _ := strings.Cut(key, ":")
 			return before
 		},
-		"hash":              hash,
-		"hash under limits": hash,
+		"hash":               hash,
+		"hash under a limit": hash,
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, counted := map[string]string{"a": "a:x", "b": "b:x"}, func(key string) string { return key }
 			primary := func(s weir.Strategy) weir.Strategy { return s }
-			if name == "hash under limits" {
-				counted = func(key string) string { return weir.JoinKey("inner", weir.JoinKey("outer", key)) }
+			if name == "hash under a limit" {
+				counted = func(key string) string { return weir.JoinKey("inner", key) }
 				primary = func(s weir.Strategy) weir.Strategy {
-					s = named("inner", s, 100, time.Hour)
-					s = near.NewDenials(s, near.DenialsConfig{})
-					return named("outer", s, 100, time.Hour)
+					s = named("inner", near.NewDenials(s, near.DenialsConfig{}), 100, time.Hour)
+					return near.NewDenials(s, near.DenialsConfig{})
 				}
 			}
 			if name != "prefix" {
@@ -404,7 +417,7 @@ func TestPartitions(t *testing.T) {
 			down.Store("a")
 			f := newFleet(t, 1, fixedWindow, cfg, func(s *server) weir.Strategy {
 				s.passes = func(c call) (*weir.Result, error) {
-					if partition(c.r.Key) == down.Load() {
+					if partition(c.op.Key) == down.Load() {
 						return nil, errDown
 					}
 					return c.do()
@@ -415,8 +428,8 @@ func TestPartitions(t *testing.T) {
 			a := weir.Request{Key: key["a"], Limit: 100, Duration: time.Hour}
 			b := weir.Request{Key: key["b"], Limit: 100, Duration: time.Hour}
 			for range 50 {
-				assert.Equal(t, fallback.FromLocal, source(t, i, a))
-				assert.Equal(t, fallback.FromPrimary, source(t, i, b))
+				assert.Equal(t, weir.FromLocal, source(t, i, a))
+				assert.Equal(t, weir.FromPrimary, source(t, i, b))
 			}
 			stats := i.Stats()
 			assert.Equal(t, 1, stats.OpenPartitions)
@@ -432,7 +445,7 @@ func TestPartitions(t *testing.T) {
 			down.Store("")
 			f.clock.Advance(2 * time.Second)
 			require.Eventually(t, func() bool {
-				return source(t, i, a) == fallback.FromPrimary
+				return source(t, i, a) == weir.FromPrimary
 			}, 10*time.Second, time.Millisecond)
 			assert.Zero(t, i.Stats().OpenPartitions)
 		})

@@ -25,7 +25,11 @@ type promptly struct {
 	goroutines atomic.Int64
 }
 
-func (p *promptly) Prompt() bool { return p.prompt }
+func (p *promptly) About() *weir.About {
+	return &weir.About{Of: p, Verbs: weir.VerbsOf(weir.OpTake), Prompt: p.prompt}
+}
+
+func (p *promptly) Do(ctx context.Context, ops []*weir.Op) { doRun(ctx, p, ops) }
 
 func (p *promptly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	p.goroutines.Store(int64(runtime.NumGoroutine()))
@@ -54,7 +58,7 @@ func TestPromptPrimary(t *testing.T) {
 					calls.Add(1)
 				}})
 			before := int64(runtime.NumGoroutine())
-			require.Equal(t, fallback.FromPrimary, source(t, f, hour))
+			require.Equal(t, weir.FromPrimary, source(t, f, hour))
 			assert.Equal(t, is, p.goroutines.Load() == before)
 			synctest.Wait()
 			require.EqualValues(t, 1, calls.Load())
@@ -69,14 +73,14 @@ func TestPromptPrimary(t *testing.T) {
 
 			start = time.Now()
 			ctx, cancel = context.WithTimeout(t.Context(), fallback.DefaultTimeout)
-			_, by, err := f.RunSource(ctx, &hour)
+			_, by, err := runSource(ctx, f, &hour)
 			cancel()
 			require.NoError(t, err)
-			assert.Equal(t, fallback.FromLocal, by)
+			assert.Equal(t, weir.FromLocal, by)
 			assert.Equal(t, fallback.DefaultTimeout/2, time.Since(start), "a hurried caller is not held")
 
 			start = time.Now()
-			assert.Equal(t, fallback.FromLocal, source(t, f, hour))
+			assert.Equal(t, weir.FromLocal, source(t, f, hour))
 			assert.LessOrEqual(t, time.Since(start), fallback.DefaultTimeout)
 			time.Sleep(fallback.DefaultTimeout)
 			for range 3 {
@@ -94,11 +98,11 @@ func TestPromptPrimaryInsideOfNear(t *testing.T) {
 	for _, is := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &promptly{Strategy: local(t), prompt: is}
-			// no Lapser: each call is passed on
+			// nothing is known of how it lapses: each call is passed on
 			primary := near.NewLeases(near.NewDenials(p, near.DenialsConfig{}), near.LeaseConfig{})
 			f := newFallback(t, primary, local(t), fallback.Config{})
 			before := int64(runtime.NumGoroutine())
-			require.Equal(t, fallback.FromPrimary, source(t, f, hour))
+			require.Equal(t, weir.FromPrimary, source(t, f, hour))
 			assert.Equal(t, is, p.goroutines.Load() == before)
 		})
 	}

@@ -2,45 +2,26 @@ package fallback
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
-	"github.com/weirgo/weir/limits"
 )
 
-// decide has primary decide on the request, together with what it has missed of the caller. A
-// primary that is no weir.Reconciler is first sent that, step by step.
-func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
-	b := v.depart()
-	defer func() {
-		if res == nil { // it failed, or primary panicked
-			v.a.mu.Lock()
-			defer v.a.mu.Unlock()
-			v.arrive(false)
-		}
-	}()
-	if b != nil {
-		v.leave()
-		res, err = v.primary.Reconcile(ctx, v.r, b)
-		if errors.Is(err, errors.ErrUnsupported) {
-			v.byStep()
-			for b, err = nil, nil; err == nil && v.backlog() != nil; {
-				err = v.catchUpInTurn(ctx) // that turn may have begun before a debt of this backlog
-			}
+// catchesUp reports whether primary is to catch up before it does an op: it does not reconcile.
+func (v *visit) catchesUp(op *weir.Op) bool { return op.Backlog != nil && !v.reconciles }
+
+// byStep has primary catch up, and then do an op.
+func (v *visit) byStep(ctx context.Context, op *weir.Op) (*result, error) {
+	v.remembersNothing()
+	for v.backlog() != nil { // a turn may have begun before a debt of the backlog of op
+		if err := v.catchUpInTurn(ctx); err != nil {
+			return nil, err
 		}
 	}
-	if err == nil && res == nil {
-		res, err = v.doPrimary(ctx, limits.OpRun, v.r, nil)
-	}
-	if err == nil {
-		if restored := v.record(ctx, b, res); restored > 0 {
-			v.server.lost(v.b.partition, restored)
-		}
-	}
-	return res, err
+	op.Backlog = nil
+	v.primary.Do(ctx, []*weir.Op{op})
+	return v.answer(ctx, op)
 }
 
 // backlog returns what primary has missed of the caller, or nil if that is nothing.
@@ -81,11 +62,9 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) (
 	defer a.mu.Unlock()
 	v.caughtUp(b)
 	own, shared := v.toShare(n), plus(share(res.TotalRequests, n), a.ahead.cost())
-	seeds := !a.replaced.Load() && v.seeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
+	seeds := !a.replaced.Load() && v.seeds && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds {
-		counted := *res
-		counted.TotalRequests = shared
-		_ = v.seeder.Seed(ctx, own, &counted)
+		v.seed(ctx, own, res, shared)
 	}
 	if !a.replaced.Load() {
 		v.inWindow(own, shared).follow(res, a.debts.Owed(now))
@@ -101,6 +80,16 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) (
 		a.sharing.hold(n, end)
 	}
 	return restored
+}
+
+// seed raises the count of local to total, until what res is of ends. The account is locked.
+func (v *visit) seed(ctx context.Context, own *weir.Request, res *weir.Result, total uint64) {
+	f := &v.first
+	f.counted = *res
+	f.counted.TotalRequests, f.backlog.Counted = total, &f.counted
+	f.seed = weir.Op{Counter: v.local, Verb: weir.OpCatchUp, Request: *own, Backlog: &f.backlog}
+	f.seeds[0] = &f.seed
+	v.local.Do(ctx, f.seeds[:]) // if it has no room for the key, it denies its requests too
 }
 
 // caughtUp records in the account, which is locked, that primary has missed nothing of b.
@@ -122,33 +111,34 @@ func (v *visit) catchUpInTurn(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
 		return v.catchUp(ctx)
 	})
-	return wrap.Supported(err)
+	return supported(err)
 }
 
 // catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge
 // whose answer is lost is repeated: a debt is charged at least once.
-func (v *visit) catchUp(ctx context.Context) (_ *weir.Result, err error) {
+func (v *visit) catchUp(ctx context.Context) (_ *result, err error) {
 	b := v.backlog()
 	if b == nil {
 		return nil, nil
 	}
-	if b.Reset {
-		err = v.primary.Reset(ctx, v.r)
-	}
-	if wrap.Supported(err) == nil && b.Counted != nil {
-		err = v.primary.Seed(ctx, v.r, b.Counted)
-	}
 	debt := *v.r
 	debt.Cost = b.Total - b.Charged
-	if wrap.Supported(err) == nil && debt.Cost > 0 {
-		err = v.primary.Charge(ctx, &debt)
+	if v.primary.About().Verbs.Has(weir.OpCatchUp) {
+		err = by(ctx, v.primary, &weir.Op{Verb: weir.OpCatchUp, Request: *v.r, Backlog: b})
+	} else {
+		if b.Reset {
+			err = by(ctx, v.primary, &weir.Op{Verb: weir.OpReset, Request: *v.r})
+		}
+		if supported(err) == nil && debt.Cost > 0 {
+			err = by(ctx, v.primary, &weir.Op{Verb: weir.OpCharge, Request: debt})
+		}
 	}
-	if wrap.Supported(err) != nil {
+	if supported(err) != nil {
 		return nil, err
 	}
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	// primary is no Charger
+	// primary cannot be charged
 	if until := v.a.debts.Last(); err != nil && debt.Cost > 0 && !until.IsZero() {
 		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), until)
 		v.a.debts.Charged(b.Total)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -84,7 +85,7 @@ func TestServerThatLosesItsCounts(t *testing.T) {
 				f.server.restart()
 				f.heal(t)
 				res, by := ask(t, f.instances[0], hundred)
-				assert.Equal(t, fallback.FromPrimary, by)
+				assert.Equal(t, weir.FromPrimary, by)
 				assert.InDelta(t, 70, res.TotalRequests, 4)
 				again := f.server.reconciles.Load()
 				ask(t, f.instances[0], hundred)
@@ -179,7 +180,7 @@ func loseAnswers(
 	}
 	f.server.fails(nil)
 	res, by := ask(t, i, daily)
-	assert.Equal(t, fallback.FromPrimary, by)
+	assert.Equal(t, weir.FromPrimary, by)
 	return i, res
 }
 
@@ -200,7 +201,7 @@ func TestLostAnswersChargeOnce(t *testing.T) {
 	}
 }
 
-// The control: repeated calls of Seed and Charge are counted repeatedly.
+// The control: a debt that is charged whenever it is sent is counted repeatedly.
 func TestLostAnswersChargeOnceControl(t *testing.T) {
 	_, res := loseAnswers(t, fixedWindow, chargingFront, 60)
 	assert.Greater(t, res.TotalRequests, uint64(1000))
@@ -220,7 +221,7 @@ func TestLostAnswersAndRefunds(t *testing.T) {
 	denied.Cost = 200
 	ask(t, i, denied) // sends a charge of 10
 	for range 4 {
-		require.NoError(t, i.Refund(t.Context(), &r, &taken))
+		require.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 	}
 	f.server.fails(errDown)
 	for range 7 {
@@ -237,7 +238,7 @@ func TestRefundsAreNotSeeded(t *testing.T) {
 	i, r := f.instances[0], hundred
 	for range 10 {
 		taken, _ := ask(t, i, r)
-		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 	}
 	f.server.fails(errDown)
 	ask(t, i, r)
@@ -285,13 +286,13 @@ func TestSparseFailuresCostNothing(t *testing.T) {
 	assert.EqualValues(t, n, f.server.calls.Load(), "one call for each decision")
 }
 
-// A Seed that hangs once blocks its key for at most Timeout.
-func TestSeedThatHangs(t *testing.T) {
+// An OpCatchUp that hangs once blocks its key for at most Timeout.
+func TestCatchingUpThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs, end := true, make(chan struct{})
 		s := newServer(func() weir.Strategy { return local(t) })
 		s.passes = func(c call) (*weir.Result, error) {
-			if c.method == "Seed" && hangs {
+			if c.op.Verb == weir.OpCatchUp && hangs {
 				hangs = false
 				<-end
 			}
@@ -307,12 +308,12 @@ func TestSeedThatHangs(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, fallback.Closed, f.Stats().State)
 		start := time.Now()
-		assert.Equal(t, fallback.FromLocal, source(t, f, hundred), "the Seed hangs")
+		assert.Equal(t, weir.FromLocal, source(t, f, hundred), "the OpCatchUp hangs")
 		assert.Equal(t, fallback.DefaultTimeout, time.Since(start))
 		time.Sleep(2 * time.Second)
 		ask(t, f, hundred) // starts a probe, as the late call opened the breaker
 		synctest.Wait()
-		assert.Equal(t, fallback.FromPrimary, source(t, f, hundred))
+		assert.Equal(t, weir.FromPrimary, source(t, f, hundred))
 		close(end)
 	})
 }
@@ -323,7 +324,7 @@ func TestConcurrentReconciliation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(func() weir.Strategy { return local(t) })
 		s.passes = func(c call) (*weir.Result, error) {
-			if c.method == "Seed" {
+			if c.op.Verb == weir.OpCatchUp {
 				time.Sleep(10 * time.Millisecond) // in a bubble
 			}
 			return c.do()
@@ -339,14 +340,14 @@ func TestConcurrentReconciliation(t *testing.T) {
 		ask(t, f, weir.Request{Key: "trigger", Limit: 1, Duration: time.Hour})
 		synctest.Wait()
 		reconciles := s.reconciles.Load()
-		by := make(chan fallback.Source)
+		by := make(chan weir.Source)
 		for range 16 {
 			go func() { by <- source(t, f, hundred) }()
 		}
 		for range 16 {
-			assert.Equal(t, fallback.FromPrimary, <-by)
+			assert.Equal(t, weir.FromPrimary, <-by)
 		}
-		assert.EqualValues(t, 2, s.reconciles.Load()-reconciles, "one Seed and one Charge")
+		assert.EqualValues(t, 1, s.reconciles.Load()-reconciles, "one OpCatchUp")
 		res, _ := ask(t, f, hundred)
 		assert.EqualValues(t, 1+10+16+1, res.TotalRequests)
 	})
@@ -357,11 +358,11 @@ func TestDebtsThatAriseMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, refused := newServer(func() weir.Strategy { return local(t) }), false
 		s.passes = func(c call) (*weir.Result, error) {
-			if c.method == "Charge" && c.r.Cost == 4 && !refused {
+			if c.op.Verb == weir.OpCharge && c.op.Cost == 4 && !refused {
 				refused = true
 				return nil, errDown
 			}
-			if c.method == "Charge" {
+			if c.op.Verb == weir.OpCharge || c.op.Verb == weir.OpCatchUp {
 				time.Sleep(10 * time.Millisecond) // in a bubble
 			}
 			return c.do()
@@ -375,16 +376,16 @@ func TestDebtsThatAriseMeanwhile(t *testing.T) {
 		var charges sync.WaitGroup
 		charges.Go(func() { ask(t, f, hundred) }) // charges 8
 		time.Sleep(time.Millisecond)
-		require.NoError(t, f.Charge(t.Context(), &four), "by local")
+		require.NoError(t, ops.Charge(t.Context(), f, &four), "by local")
 		ask(t, f, hundred) // waits for the charge of 8
 		charges.Wait()
 		res, by := ask(t, f, hundred)
-		assert.Equal(t, fallback.FromPrimary, by)
+		assert.Equal(t, weir.FromPrimary, by)
 		assert.EqualValues(t, 8+4+3, res.TotalRequests)
 	})
 }
 
-// A primary that returns errors.ErrUnsupported is used as if it lacked the method.
+// A primary that returns errors.ErrUnsupported is used as it can be.
 func TestErrUnsupportedMeansAbsent(t *testing.T) {
 	for name, to := range map[string]front{
 		"charges": func(s *server) weir.Strategy {
@@ -402,9 +403,9 @@ func TestErrUnsupportedMeansAbsent(t *testing.T) {
 		f.server.fails(errDown)
 		ask(t, i, hundred)
 		f.heal(t)
-		ask(t, i, hundred) // detects the missing methods
+		ask(t, i, hundred) // finds out what it cannot do
 		res, by := ask(t, i, hundred)
-		assert.Equal(t, fallback.FromPrimary, by, name)
+		assert.Equal(t, weir.FromPrimary, by, name)
 		assert.EqualValues(t, map[string]uint64{"charges": 13, "nothing": 12}[name], res.TotalRequests,
 			name)
 	}
@@ -480,15 +481,15 @@ func TestAccountsInUseAreNotEvicted(t *testing.T) {
 	f.server.afterRun(func() {
 		f.server.fails(nil)
 		for k := range 1_000 {
-			assert.Equal(t, fallback.FromPrimary,
+			assert.Equal(t, weir.FromPrimary,
 				source(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute}))
 		}
 	})
 	f.server.fails(errDown)
-	assert.Equal(t, fallback.FromLocal, source(t, i, hundred))
+	assert.Equal(t, weir.FromLocal, source(t, i, hundred))
 	assert.Zero(t, i.Stats().Dropped)
 	res, by := ask(t, i, hundred)
-	assert.Equal(t, fallback.FromPrimary, by)
+	assert.Equal(t, weir.FromPrimary, by)
 	assert.EqualValues(t, 2, res.TotalRequests)
 	assert.EqualValues(t, 1, i.Stats().Reconciled)
 }
@@ -508,18 +509,18 @@ func TestRefund(t *testing.T) {
 		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
 		i, r := f.instances[0], hundred
 		taken, _ := ask(t, i, r)
-		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 		assert.EqualValues(t, 100, most(t, i, r))
 		f.clock.Advance(time.Minute)
 		f.server.fails(errDown)
 		taken, _ = ask(t, i, r)
 		ask(t, i, r)
-		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 		assert.EqualValues(t, 99, most(t, i, r))
 		f.heal(t)
 		assert.EqualValues(t, 0, most(t, i, r))
 		assert.EqualValues(t, 100, i.Stats().Reconciled)
-		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 		assert.EqualValues(t, 1, most(t, i, r), "charged to primary, refunded by primary")
 	})
 }
@@ -532,10 +533,10 @@ func TestRefundOfMoreThanTheLimit(t *testing.T) {
 		i, r, over := f.instances[0], hundred, hundred
 		over.Cost = over.Limit + 1
 		taken, _ := ask(t, i, r)
-		assert.NoError(t, i.Refund(t.Context(), &over, &taken))
+		assert.NoError(t, ops.Refund(t.Context(), i, &over, &taken))
 		f.server.fails(errDown)
 		taken, _ = ask(t, i, r)
-		assert.NoError(t, i.Refund(t.Context(), &over, &taken))
+		assert.NoError(t, ops.Refund(t.Context(), i, &over, &taken))
 		assert.EqualValues(t, 98, most(t, i, r))
 		f.heal(t)
 		assert.EqualValues(t, 0, most(t, i, r))
@@ -543,10 +544,19 @@ func TestRefundOfMoreThanTheLimit(t *testing.T) {
 	})
 }
 
-// refunding is a primary that has Refund but not Charge.
-type refunding struct {
-	weir.Strategy
-	weir.Refunder
+// refunding returns a primary that can give back, but not be charged.
+func refunding(s *server) weir.Strategy {
+	verbs := weir.VerbsOf(weir.OpTake, weir.OpReturn)
+	var a *around
+	a = newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if !verbs.Has(op.Verb) || op.Backlog != nil {
+			op.Err = op.Unsupported(a.about)
+			return
+		}
+		next(ctx, op)
+	})
+	a.about = &weir.About{Of: a, Verbs: verbs}
+	return a
 }
 
 // Primary gives no refund for a request that local admitted without recording a debt.
@@ -556,7 +566,7 @@ func TestRefundWithoutADebt(t *testing.T) {
 		flood int // number of other keys, which fill the ledger
 	}{
 		"no room in the ledger": {whole, 2_000},
-		"no charger":            {func(s *server) weir.Strategy { return refunding{s, s} }, 0},
+		"no charger":            {refunding, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), row.to)
@@ -569,16 +579,16 @@ func TestRefundWithoutADebt(t *testing.T) {
 				ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute})
 			}
 			taken, by := ask(t, i, r)
-			require.Equal(t, fallback.FromLocal, by)
+			require.Equal(t, weir.FromLocal, by)
 			f.heal(t)
 			ask(t, i, r)
 			for range 20 {
-				require.NoError(t, i.Refund(t.Context(), &r, &taken))
+				require.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 			}
 			assert.EqualValues(t, 49, most(t, i, r), "primary has counted 51")
 			f.clock.Advance(time.Minute)
 			taken, _ = ask(t, i, r)
-			require.NoError(t, i.Refund(t.Context(), &r, &taken))
+			require.NoError(t, ops.Refund(t.Context(), i, &r, &taken))
 			assert.EqualValues(t, 100, most(t, i, r), "the next window is counted by primary alone")
 		})
 	}
@@ -589,11 +599,11 @@ func TestReset(t *testing.T) {
 		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
 		i, r := f.instances[0], hundred
 		most(t, i, r)
-		assert.NoError(t, i.Reset(t.Context(), &r))
+		assert.NoError(t, ops.Reset(t.Context(), i, &r))
 		assert.EqualValues(t, 100, most(t, i, r))
 		f.server.fails(errDown)
 		ask(t, i, r)
-		assert.NoError(t, i.Reset(t.Context(), &r))
+		assert.NoError(t, ops.Reset(t.Context(), i, &r))
 		for range 10 {
 			ask(t, i, r)
 		}
@@ -611,7 +621,7 @@ func TestResetsExpire(t *testing.T) {
 	reset := func() (err error) {
 		for n := range 1000 {
 			r := weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute}
-			err = errors.Join(err, i.Reset(t.Context(), &r))
+			err = errors.Join(err, ops.Reset(t.Context(), i, &r))
 		}
 		return err
 	}
@@ -632,10 +642,10 @@ func TestResetWithoutRoom(t *testing.T) {
 	for n := range 1000 { // fills every page
 		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Hour})
 	}
-	assert.ErrorIs(t, i.Reset(t.Context(), &r), weir.ErrFull)
+	assert.ErrorIs(t, ops.Reset(t.Context(), i, &r), weir.ErrFull)
 	f.heal(t)
 	most(t, i, r)
-	assert.NoError(t, i.Reset(t.Context(), &r))
+	assert.NoError(t, ops.Reset(t.Context(), i, &r))
 	assert.EqualValues(t, 100, most(t, i, r))
 }
 
@@ -653,7 +663,7 @@ func TestResetDuringACanceledCall(t *testing.T) {
 			ask(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute})
 		}
 		r := hundred
-		assert.NoError(t, i.Reset(t.Context(), &r))
+		assert.NoError(t, ops.Reset(t.Context(), i, &r))
 		close(recorded)
 	})
 	r := hundred
@@ -669,10 +679,10 @@ func TestResetDuringACanceledCall(t *testing.T) {
 // keys makes no difference.
 func TestResetBeforeAReplyArrives(t *testing.T) {
 	for name, reset := range map[string]func(i *fallback.Fallback) error{
-		"this caller": func(i *fallback.Fallback) error { r := hundred; return i.Reset(t.Context(), &r) },
+		"this caller": func(i *fallback.Fallback) error { r := hundred; return ops.Reset(t.Context(), i, &r) },
 		"others": func(i *fallback.Fallback) error {
 			for n := range 500 { // some on each page
-				if err := i.Reset(t.Context(), &weir.Request{Key: fmt.Sprint(n), Limit: 1,
+				if err := ops.Reset(t.Context(), i, &weir.Request{Key: fmt.Sprint(n), Limit: 1,
 					Duration: time.Minute}); err != nil {
 					return err
 				}
@@ -699,9 +709,9 @@ func TestPeek(t *testing.T) {
 	i, r := f.instances[0], hundred
 	same := func() {
 		t.Helper()
-		peeked, err := i.Peek(t.Context(), &r)
+		peeked, err := ops.Peek(t.Context(), i, &r)
 		require.NoError(t, err)
-		again, err := i.Peek(t.Context(), &r)
+		again, err := ops.Peek(t.Context(), i, &r)
 		require.NoError(t, err)
 		assert.Equal(t, peeked, again)
 		res, _ := ask(t, i, r)
@@ -713,8 +723,8 @@ func TestPeek(t *testing.T) {
 	same()
 	most(t, i, r)
 	same()
-	_, err := newFallback(t, bare{f.server}, bare{f.server},
-		fallback.Config{Now: f.clock.Now}).Peek(t.Context(), &r)
+	_, err := ops.Peek(t.Context(), newFallback(t, bare{f.server}, bare{f.server},
+		fallback.Config{Now: f.clock.Now}), &r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
@@ -730,7 +740,7 @@ func TestPeekWithDebts(t *testing.T) {
 		assert.EqualValues(t, 3, total(t, f.instances[0], hundred))
 		assert.Zero(t, f.instances[0].Stats().Reconciled)
 		res, by := ask(t, f.instances[0], hundred)
-		assert.Equal(t, fallback.FromPrimary, by)
+		assert.Equal(t, weir.FromPrimary, by)
 		assert.EqualValues(t, 3+1, res.TotalRequests)
 	})
 }

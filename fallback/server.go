@@ -28,7 +28,7 @@ const attempts = 4
 // Config is one part. It is safe for concurrent use.
 type server struct {
 	cfg    Config
-	prompt bool   // see Prompt
+	prompt bool   // see weir.About
 	name   string // no other server's
 
 	// try makes an attempt of a probe, with a key of its own in the part that is probed: it begins
@@ -83,55 +83,72 @@ func (s *server) breaker(key string) *breaker {
 	return found.(*breaker)
 }
 
-// Call calls the server, unless b, the breaker of key, is open: then it starts a probe, if one is
-// due. It waits for at most Timeout, half of the time that the caller has left, or until the caller
-// gives up, which it does not notice while it makes the call itself. The error is errUndecided, one
-// of ctx, or a refused one. A nil breaker does not record how the call ends.
-//
-// A prompt server is called by here, on this goroutine, unless the caller has little time. The call
-// began at began. Otherwise detach returns what makes the call on a goroutine of its own, possibly
-// for longer than Call waits or Timeout, and what is called once with its error, after Timeout at
-// the latest; hurried is set if Call waits for less than that.
-func (s *server) Call(
-	ctx context.Context, b *breaker, key string, began time.Time, here func(context.Context) error,
-	detach func(hurried bool) (op func(context.Context) error, end func(error)),
-) error {
-	if b != nil && !b.Closed() {
-		s.startProbe(b, key)
-		return errUndecided
-	}
+// Call makes one call of the server, and of those of other parts, by do, which sets res and err of
+// each; it sets end. It waits for at most Timeout, half of the time that the caller has left, or
+// until the caller gives up. A prompt server is called on this goroutine, unless the caller has
+// little time; then Call does not notice that it gives up. Otherwise the call may go on for longer
+// than Call waits, but counts as late after Timeout.
+func (s *server) Call(ctx context.Context, all []*part, do func(context.Context)) {
 	wait := s.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
 	if s.prompt && wait == s.cfg.Timeout {
-		err := here(s.deadlines.Detached(ctx))
-		now := s.cfg.Now()
-		s.called(now.Sub(began), err)
-		err = s.judge(b, err, now)
-		if err == errUndecided && ctx.Err() != nil {
-			return gaveUp(ctx)
+		do(s.deadlines.Detached(ctx))
+		for _, p := range all {
+			p.end = p.ended(p.v.cfg.Now().Sub(p.v.began), p.err)
+			if p.end == errUndecided && ctx.Err() != nil {
+				p.end = gaveUp(ctx)
+			}
 		}
-		return err
+		return
 	}
-	op, end := detach(wait < s.cfg.Timeout)
-	done := make(chan error, 1)
-	go s.attempt(context.WithoutCancel(ctx), s.cfg.Timeout, op, func(err error) {
-		err = s.judge(b, err, s.cfg.Now())
-		end(err)
-		done <- err
+	for _, p := range all {
+		p.outlast(wait < s.cfg.Timeout)
+	}
+	done := make(chan []error, 1)
+	go s.attempt(context.WithoutCancel(ctx), s.cfg.Timeout, func(ctx context.Context) error {
+		defer func() {
+			for _, p := range all {
+				p.outlasted(ctx)
+			}
+		}()
+		do(ctx)
+		return nil
+	}, func(took time.Duration, err error) {
+		ends := make([]error, len(all))
+		for i, p := range all {
+			ends[i] = p.late(took, err)
+		}
+		done <- ends
 	})
+	end := errUndecided
 	select {
-	case err := <-done:
-		return err
+	case ends := <-done:
+		for i, p := range all {
+			p.end = ends[i]
+		}
+		return
 	case <-time.After(wait):
 		if wait < s.cfg.Timeout {
-			s.shortDeadlines.Add(1)
+			s.shortDeadlines.Add(uint64(len(all)))
 		}
-		return errUndecided
 	case <-ctx.Done():
-		return gaveUp(ctx)
+		end = gaveUp(ctx)
 	}
+	for _, p := range all {
+		p.end = end
+	}
+}
+
+// permits reports whether b, the breaker of key, is closed. Otherwise it starts a probe, if one is
+// due. A nil breaker is.
+func (s *server) permits(b *breaker, key string) bool {
+	if b == nil || b.Closed() {
+		return true
+	}
+	s.startProbe(b, key)
+	return false
 }
 
 func gaveUp(ctx context.Context) error {
@@ -152,12 +169,14 @@ func (s *server) startProbe(b *breaker, key string) {
 		defer b.Probes.Add(-1)
 		s.attempt(context.Background(), s.cfg.ProbeTimeout, func(ctx context.Context) error {
 			return s.probe(ctx, fmt.Sprintf("%s %d", s.name, s.probes.Add(1)), key)
-		}, func(err error) {
+		}, func(took time.Duration, err error) {
+			err = s.counted(err)
 			s.notify(b.Finish(started, s.cfg.Now(), err))
 			if err != nil {
 				s.failures.Add(1)
 				s.report(err)
 			}
+			s.called(took, err)
 		})
 	}()
 }
@@ -197,7 +216,8 @@ func (s *server) probeKey(name, near string) string {
 // attempt runs op within timeout and calls end once: when op returns, panics or exits, or, with
 // errTimeout, when timeout is over.
 func (s *server) attempt(
-	ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error),
+	ctx context.Context, timeout time.Duration, op func(context.Context) error,
+	end func(took time.Duration, err error),
 ) {
 	start := s.cfg.Now()
 	bounded, cancel := context.WithTimeout(ctx, timeout)
@@ -205,12 +225,11 @@ func (s *server) attempt(
 	var ended atomic.Bool
 	endOnce := func(err error) {
 		if took := s.cfg.Now().Sub(start); !ended.Swap(true) {
-			end(err)
-			s.called(took, err)
+			end(took, err)
 		}
 	}
 	defer context.AfterFunc(bounded, func() { endOnce(errTimeout) })()
-	guarded.Do(func() error { return op(bounded) }, func(err error) { endOnce(s.counted(err)) })
+	guarded.Do(func() error { return op(bounded) }, endOnce)
 }
 
 // judge records the end of a call in its breaker, and returns its error for the caller.
@@ -239,9 +258,9 @@ func (s *server) isDown(err error) (down bool) {
 	return s.cfg.IsDown == nil || s.safely(func() { down = s.cfg.IsDown(err) }) != nil || down
 }
 
-// called calls OnCall. A method that the server lacks was no call.
+// called calls OnCall. An op that the server cannot do was no call.
 func (s *server) called(took time.Duration, err error) {
-	if s.cfg.OnCall != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if s.cfg.OnCall != nil && (err == nil || supported(err) != nil) {
 		_ = s.safely(func() { s.cfg.OnCall(took, err) })
 	}
 }

@@ -41,13 +41,15 @@ func stats(s *server) (st Stats) {
 	return st
 }
 
-// detach returns a detached call.
-func detach(
-	op func(context.Context) error, ends chan<- error,
-) func(hurried bool) (func(context.Context) error, func(error)) {
-	return func(bool) (func(context.Context) error, func(error)) {
-		return op, func(err error) { ends <- err }
+// call makes a call of s.
+func (s *server) call(ctx context.Context, b *breaker, op func(context.Context) error) error {
+	v := &visit{Fallback: &Fallback{server: s, cfg: s.cfg}, b: b, a: new(account),
+		r: &weir.Request{Key: "a"}, began: time.Now()}
+	if b == nil {
+		v.verb = weir.OpPeek
 	}
+	_, err := v.call(ctx, func(_ *visit, ctx context.Context) (*result, error) { return nil, op(ctx) })
+	return err
 }
 
 // Each way in which a call ends: the error of its caller, the breaker's state, and what is counted,
@@ -87,16 +89,10 @@ func TestEndsOfCalls(t *testing.T) {
 					s.prompt = !alone
 					s.cfg.OnCall = func(took time.Duration, _ error) { called = append(called, took) }
 				})
-				b, ends := s.breaker("a"), make(chan error, 2)
-				err := s.Call(t.Context(), b, "a", time.Now(), row.op, detach(row.op, ends))
-				assert.Equal(t, row.want, err, name)
-				if alone {
-					assert.Equal(t, err, <-ends, name)
-				}
+				assert.Equal(t, row.want, s.call(t.Context(), s.breaker("a"), row.op), name)
 				time.Sleep(2 * time.Hour)
 				synctest.Wait()
-				assert.Empty(t, ends, "%s: it ended twice", name)
-				assert.Equal(t, []time.Duration{row.took}, called, name)
+				assert.Equal(t, []time.Duration{row.took}, called, "%s: it ends once", name)
 				st := stats(s)
 				assert.Equal(t, row.state, st.State, name)
 				assert.Equal(t, []uint64{row.failures, row.panics}, []uint64{st.Failures, st.Panics}, name)
@@ -114,13 +110,11 @@ func TestCallsThatAreNotRecorded(t *testing.T) {
 		s.cfg.OnError = func(err error) { errs = append(errs, err) }
 	})
 	other := errors.New("a bug")
-	assert.Equal(t, errUndecided, s.Call(t.Context(), nil, "a", time.Now(), fail(errTest), nil))
+	assert.Equal(t, errUndecided, s.call(t.Context(), nil, fail(errTest)))
 	assert.Equal(t, Closed, stats(s).State)
-	assert.Equal(t, errUndecided,
-		s.Call(t.Context(), s.breaker("a"), "a", time.Now(), fail(other), nil))
+	assert.Equal(t, errUndecided, s.call(t.Context(), s.breaker("a"), fail(other)))
 	assert.Equal(t, Closed, stats(s).State)
-	assert.Equal(t, errUndecided,
-		s.Call(t.Context(), s.breaker("a"), "a", time.Now(), fail(errTest), nil))
+	assert.Equal(t, errUndecided, s.call(t.Context(), s.breaker("a"), fail(errTest)))
 	assert.Equal(t, Open, stats(s).State)
 	assert.Equal(t, []error{errTest, other, errTest}, errs)
 }
@@ -159,7 +153,7 @@ func TestProbes(t *testing.T) {
 				}
 			})
 			b := s.breaker("a")
-			call := func(err error) error { return s.Call(t.Context(), b, "a", time.Now(), fail(err), nil) }
+			call := func(err error) error { return s.call(t.Context(), b, fail(err)) }
 			require.NoError(t, call(nil))
 			require.Equal(t, errUndecided, call(errTest))
 			assert.Equal(t, errUndecided, call(nil), "it is not called")
@@ -210,7 +204,10 @@ func TestCallersWithLittleTime(t *testing.T) {
 		{"it gives up", 0, 30 * time.Millisecond, 7 * time.Millisecond, context.Canceled, 0, Closed},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s, ends := testServer(nil), make(chan error, 2)
+			var ends []error
+			s := testServer(func(s *server) {
+				s.cfg.OnCall = func(_ time.Duration, err error) { ends = append(ends, err) }
+			})
 			ctx, cancel := context.WithCancel(t.Context())
 			if row.deadline > 0 {
 				ctx, cancel = context.WithTimeout(ctx, row.deadline)
@@ -219,16 +216,16 @@ func TestCallersWithLittleTime(t *testing.T) {
 			}
 			defer cancel()
 			began := time.Now()
-			err := s.Call(ctx, s.breaker("a"), "a", began, nil, detach(func(context.Context) error {
+			err := s.call(ctx, s.breaker("a"), func(context.Context) error {
 				time.Sleep(row.takes)
 				return nil
-			}, ends))
+			})
 			assert.ErrorIs(t, err, row.want, row.name)
 			assert.Equal(t, row.waits, time.Since(began), row.name)
 			time.Sleep(time.Second)
 			synctest.Wait()
 			assert.Len(t, ends, 1, row.name)
-			assert.Equal(t, row.state == Open, <-ends == errUndecided, row.name)
+			assert.Equal(t, row.state == Open, ends[0] == errTimeout, row.name)
 			st := stats(s)
 			assert.Equal(t, []any{row.short, row.state}, []any{st.ShortDeadlines, st.State}, row.name)
 		})

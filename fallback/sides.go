@@ -3,33 +3,27 @@ package fallback
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // checkSides returns an error if primary and local cannot be meant as the two sides of a Fallback
-// of n instances. Of a Strategy that does not tell what it is, by its name, nothing is refused.
+// of n instances. Of one that does not tell what it is, by its name, nothing is refused.
 func checkSides(primary, local weir.Strategy, n uint64) error {
 	if local == nil { // it would never decide
 		return nil
 	}
-	p, named := weir.As[weir.Named](primary)
-	l, both := weir.As[weir.Named](local)
-	if !named || !both {
+	p, l := weir.CounterOf(primary).About(), weir.CounterOf(local).About()
+	if p.Name == "" || l.Name == "" {
 		return nil
 	}
-	type inLimiter interface{ Limiter() *weir.Limiter }
-	_, primaryHere := weir.As[inLimiter](primary)
-	_, localHere := weir.As[inLimiter](local)
-	if primaryHere && !localHere {
+	if p.Limiter != nil && l.Limiter == nil {
 		return mistake("primary counts in this process and local does not: swap them")
 	}
-	if a, b := p.Algorithm(), l.Algorithm(); canonical(a) != canonical(b) {
-		return mistake("the algorithm of primary is %s and local's %s: make them equal", a, b)
+	if canonical(p.Name) != canonical(l.Name) {
+		return mistake("the algorithm of primary is %s and local's %s: make them equal", p.Name, l.Name)
 	}
-	return cmp.Or(checkNumbers(primary, local, n), checkCalendars(primary, local))
+	return cmp.Or(checkNumbers(p, l, n), checkCalendars(p, l))
 }
 
 // mistake returns the error of two sides that cannot be meant.
@@ -47,7 +41,7 @@ func canonical(name string) string {
 
 // checkNumbers checks that the numbers of local are its share of those of primary, or less, where
 // they are not in a request: each limit and its duration, and the burst.
-func checkNumbers(primary, local weir.Strategy, n uint64) error {
+func checkNumbers(primary, local *weir.About, n uint64) error {
 	whole, part := numbers(primary), numbers(local)
 	if len(whole) > 0 && len(part) > 0 && len(whole) != len(part) {
 		return mistake("primary has %d limits and local %d: give both the same", len(whole), len(part))
@@ -63,36 +57,31 @@ func checkNumbers(primary, local weir.Strategy, n uint64) error {
 				p.Limit, w.Limit, most)
 		}
 	}
-	w, p := wrap.Burst(primary), wrap.Burst(local)
+	w, p := primary.Burst, local.Burst
 	if most := share(w, n); w > 0 && p > most {
 		return mistake("the burst of local is %d, and its share of %d is %d: give it that", p, w, most)
 	}
 	return nil
 }
 
-// numbers returns the limits that s has of its own, as far as they are known.
-func numbers(s weir.Strategy) (all []weir.Tier) {
-	if t, ok := weir.As[interface{ Tiers() []weir.Tier }](s); ok {
-		all = slices.Clone(t.Tiers())
-		slices.SortFunc(all, func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })
-	} else if several, ok := weir.As[interface{ Limits() []*weir.Limit }](s); ok {
-		for _, m := range several.Limits() {
-			all = append(all, numbers(m)...)
-		}
-	} else if m, ok := weir.As[*weir.Limit](s); ok {
-		limit, d := m.Numbers()
-		all = append(all, weir.Tier{Limit: limit, Duration: d})
+// numbers returns the limits that a Counter has of its own, as far as they are known.
+func numbers(a *weir.About) (all []weir.Tier) {
+	switch {
+	case a.Tiers != nil:
+		return a.Tiers
+	case a.Numbers.Duration > 0:
+		return []weir.Tier{a.Numbers}
+	}
+	for _, part := range a.Parts {
+		all = append(all, numbers(part)...)
 	}
 	return all
 }
 
 // checkCalendars checks that the windows of two Calendars begin and end together.
-func checkCalendars(primary, local weir.Strategy) error {
-	type calendar interface{ Period() string }
-	p, of := weir.As[calendar](primary)
-	l, both := weir.As[calendar](local)
-	if !of || !both || wrap.Window(primary) == 0 || p.Period() == l.Period() {
+func checkCalendars(p, l *weir.About) error {
+	if p.Window == 0 || l.Window == 0 || p.Period == l.Period {
 		return nil
 	}
-	return mistake("primary counts by %s and local by %s: make them equal", p.Period(), l.Period())
+	return mistake("primary counts by %s and local by %s: make them equal", p.Period, l.Period)
 }

@@ -1,6 +1,7 @@
 package fallback_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,10 +15,14 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// remote counts elsewhere, as far as can be told, and has the name of what it wraps.
-type remote struct{ weir.Strategy }
-
-func (s remote) Algorithm() string { return weir.NameOf(s.Strategy) }
+// remote returns s as one that counts elsewhere, as far as can be told.
+func remote(s weir.Strategy) weir.Strategy {
+	a := newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		next(ctx, op)
+	})
+	a.about.Limiter = nil
+	return a
+}
 
 // New refuses a primary and a local that cannot be meant, and says why; AllowUnlike permits them.
 // What it does not know, and what is documented, it takes.
@@ -43,16 +48,16 @@ func TestNewRefusesUnlikeSides(t *testing.T) {
 		n              int
 		refused        string // part of the text; empty: it is taken
 	}{
-		"the sides are swapped":             {here.FixedWindow(), remote{here.FixedWindow()}, 1, "swap them"},
-		"swapped, in a wrapper":             {near.NewDenials(here.FixedWindow(), near.DenialsConfig{}), remote{here.FixedWindow()}, 1, "swap them"},
+		"the sides are swapped":             {here.FixedWindow(), remote(here.FixedWindow()), 1, "swap them"},
+		"swapped, in a wrapper":             {near.NewDenials(here.FixedWindow(), near.DenialsConfig{}), remote(here.FixedWindow()), 1, "swap them"},
 		"a strategy of the user is local":   {here.FixedWindow(), own, 1, ""},
 		"a strategy of the user is primary": {own, here.FixedWindow(), 1, ""},
 		"both are the user's":               {own, own, 1, ""},
-		"both are elsewhere":                {remote{here.FixedWindow()}, remote{here.FixedWindow()}, 1, ""},
+		"both are elsewhere":                {remote(here.FixedWindow()), remote(here.FixedWindow()), 1, ""},
 		"two algorithms":                    {here.SlidingWindow(), here.TokenBucket(100), 1, "is sliding window and local's token bucket"},
-		"two algorithms, in a wrapper":      {near.NewLeases(remote{here.SlidingWindow()}, near.LeaseConfig{}), here.FixedWindow(), 1, "the algorithm of primary"},
+		"two algorithms, in a wrapper":      {near.NewLeases(remote(here.SlidingWindow()), near.LeaseConfig{}), here.FixedWindow(), 1, "the algorithm of primary"},
 		"a limit of another algorithm":      {limit(8, time.Minute), here.FixedWindow().Limit(8, time.Minute), 1, "the algorithm of primary"},
-		"the algorithm of primary":          {remote{here.SlidingLog()}, here.SlidingLog(), 3, ""},
+		"the algorithm of primary":          {remote(here.SlidingLog()), here.SlidingLog(), 3, ""},
 		"a burst and its share":             {here.TokenBucket(100), here.TokenBucket(34), 3, ""},
 		"a burst and less than its share":   {here.TokenBucket(100), here.TokenBucket(10), 3, ""},
 		"a burst that is no share":          {here.TokenBucket(100), here.TokenBucket(100), 3, "its share of 100 is 34"},

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -25,7 +27,7 @@ var (
 var tripAtOnce = fallback.Config{MinCalls: 1, Stall: -1}
 
 // server is a primary shared by several instances. A test can take it down and restart it without
-// its counts. It implements Reconcile as redislimit does.
+// its counts. It catches up with a Backlog as redislimit does.
 type server struct {
 	make func() weir.Strategy
 	now  func() time.Time // set before the first call, as is passes
@@ -42,17 +44,19 @@ type server struct {
 	charged map[string]uint64    // the cost of all charges, by key
 	raised  uint64               // by seeds
 
-	runs, reconciles atomic.Uint64 // calls of Run and Reconcile; calls of Reconcile, Seed and Charge
+	runs, reconciles atomic.Uint64 // calls that decide; calls that catch up or charge
 	calls            atomic.Uint64 // all calls
 }
 
-// call is a call of a method of the server. The Result of do is nil unless that decides.
+// call is a call of the server. The Result of do is nil unless that decides.
 type call struct {
-	ctx    context.Context
-	method string
-	r      *weir.Request // nil for ResetPrefix
-	do     func() (*weir.Result, error)
+	ctx context.Context
+	op  *weir.Op
+	do  func() (*weir.Result, error)
 }
+
+// takes reports whether the call is to admit.
+func (c call) takes() bool { return c.op.Verb == weir.OpTake }
 
 // newServer returns a server that counts with the strategy that make returns.
 func newServer(make func() weir.Strategy) *server {
@@ -81,117 +85,106 @@ func (s *server) lose(t testing.TB, r weir.Request, n uint64) {
 	}
 }
 
-// Unwrap returns what counts now.
-func (s *server) Unwrap() weir.Strategy { s.mu.Lock(); defer s.mu.Unlock(); return s.inner }
+// counting returns what counts now.
+func (s *server) counting() weir.Counter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return weir.CounterOf(s.inner)
+}
 
-// serve calls f, unless the server is down.
-func (s *server) serve(
-	ctx context.Context, method string, r *weir.Request,
-	f func(weir.Strategy) (*weir.Result, error),
-) (*weir.Result, error) {
-	c := call{ctx, method, r, func() (*weir.Result, error) {
-		s.calls.Add(1)
-		s.mu.Lock()
-		inner, err, loses := s.inner, s.err, s.loses
-		s.mu.Unlock()
-		if err != nil && !loses {
-			return nil, err
-		}
-		res, failed := f(inner)
-		return res, errors.Join(failed, err)
-	}}
-	if s.passes == nil {
-		return c.do()
-	}
-	return s.passes(c)
+func (s *server) About() *weir.About {
+	a := s.counting().About().By(s)
+	a.Reconciles = true
+	a.Verbs = weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpReset, weir.OpResetPrefix,
+		weir.OpCatchUp, weir.OpCharge)
+	return a
 }
 
 func (s *server) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	s.runs.Add(1)
-	res, err := s.serve(ctx, "Run", r, func(inner weir.Strategy) (*weir.Result, error) {
-		return inner.Run(ctx, r)
-	})
-	s.mu.Lock()
-	then := s.then
-	s.then = nil
-	s.mu.Unlock()
-	if then != nil {
-		then()
+	return weir.Run(ctx, s, r)
+}
+
+func (s *server) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		s.one(ctx, op)
 	}
-	return res, err
 }
 
-func (s *server) Admit(
-	ctx context.Context, r *weir.Request,
-) (res *weir.Result, giveBack weir.Return, err error) {
-	s.runs.Add(1)
-	var back weir.Return
-	res, err = s.serve(ctx, "Admit", r, func(inner weir.Strategy) (res *weir.Result, err error) {
-		res, back, err = inner.(weir.Admitter).Admit(ctx, r)
-		return res, err
-	})
-	return res, func(ctx context.Context, cost uint64) error {
-		_, err := s.serve(ctx, "Refund", r, func(weir.Strategy) (*weir.Result, error) {
-			s.takenBack(r)
-			return nil, back(ctx, cost)
-		})
-		return err
-	}, err
+func (s *server) one(ctx context.Context, op *weir.Op) {
+	c := call{ctx, op, func() (*weir.Result, error) { return s.carryOut(ctx, op) }}
+	if c.takes() {
+		s.runs.Add(1)
+	}
+	if op.Backlog != nil || op.Verb == weir.OpCharge {
+		s.reconciles.Add(1)
+	}
+	pass := s.passes
+	if pass == nil {
+		pass = func(c call) (*weir.Result, error) { return c.do() }
+	}
+	res, err := pass(c)
+	op.Err = err
+	if res != nil && err == nil {
+		op.Result = *res
+	}
+	if c.takes() && op.Backlog == nil {
+		s.mu.Lock()
+		then := s.then
+		s.then = nil
+		s.mu.Unlock()
+		if then != nil {
+			then()
+		}
+	}
 }
 
-func (s *server) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.serve(ctx, "Peek", r, func(inner weir.Strategy) (*weir.Result, error) {
-		return inner.(weir.Peeker).Peek(ctx, r)
-	})
-}
-
-func (s *server) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	_, err := s.serve(ctx, "Refund", r, func(inner weir.Strategy) (*weir.Result, error) {
-		s.takenBack(r)
-		return nil, inner.(weir.Refunder).Refund(ctx, r, taken)
-	})
-	return err
-}
-
-func (s *server) Reset(ctx context.Context, r *weir.Request) error {
-	_, err := s.serve(ctx, "Reset", r, func(inner weir.Strategy) (*weir.Result, error) {
-		s.takenBack(r)
-		return nil, inner.(weir.Resetter).Reset(ctx, r)
-	})
-	return err
-}
-
-func (s *server) ResetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int),
-) (n int, err error) {
-	_, err = s.serve(ctx, "ResetPrefix", nil, func(inner weir.Strategy) (*weir.Result, error) {
-		n, err = inner.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
-		return nil, err
-	})
-	return n, err
-}
-
-func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	s.reconciles.Add(1)
-	_, err := s.serve(ctx, "Seed", r, func(inner weir.Strategy) (*weir.Result, error) {
-		return nil, inner.(weir.Seeder).Seed(ctx, r, counted)
-	})
-	return err
-}
-
-func (s *server) Charge(ctx context.Context, r *weir.Request) error {
-	s.reconciles.Add(1)
-	_, err := s.serve(ctx, "Charge", r, func(inner weir.Strategy) (*weir.Result, error) {
-		return nil, s.charge(ctx, inner, r)
-	})
-	return err
-}
-
-func (s *server) charge(ctx context.Context, inner weir.Strategy, r *weir.Request) error {
+// carryOut does an op, unless the server is down.
+func (s *server) carryOut(ctx context.Context, op *weir.Op) (*weir.Result, error) {
+	s.calls.Add(1)
+	inner := s.counting()
 	s.mu.Lock()
-	s.charged[r.Key] += r.Cost
+	err, loses := s.err, s.loses
 	s.mu.Unlock()
-	return inner.(weir.Charger).Charge(ctx, r)
+	if err != nil && !loses {
+		return nil, err
+	}
+	of := *op
+	switch op.Verb {
+	case weir.OpReturn, weir.OpReset:
+		s.takenBack(&op.Request)
+	case weir.OpCharge:
+		s.charge(&op.Request)
+	}
+	if op.Backlog != nil {
+		failed := s.catchUp(ctx, inner, op)
+		if failed != nil {
+			return nil, errors.Join(failed, err)
+		}
+		of.Backlog = nil
+	}
+	if op.Verb != weir.OpCatchUp {
+		do(ctx, inner, &of)
+		op.Receipt, op.FullAt = of.Receipt, of.FullAt
+		err = errors.Join(of.Err, err)
+	}
+	if of.Err != nil || op.Verb != weir.OpTake && op.Verb != weir.OpPeek && op.Verb != weir.OpResetPrefix {
+		return nil, err
+	}
+	return &of.Result, err
+}
+
+// do does an op by c.
+func do(ctx context.Context, c weir.Counter, op *weir.Op) {
+	was := op.Counter
+	op.Counter = c
+	c.Do(ctx, []*weir.Op{op})
+	op.Counter = was
+}
+
+func (s *server) charge(r *weir.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.charged[r.Key] += r.Cost
 }
 
 // takenBack records that something of r's caller was taken back.
@@ -213,7 +206,7 @@ func (s *server) seeds(r *weir.Request, b *weir.Backlog) bool {
 func (s *server) counted(ctx context.Context, r *weir.Request) uint64 {
 	look := *r
 	look.Cost = 1
-	res, err := s.inner.(weir.Peeker).Peek(ctx, &look)
+	res, err := ops.Peek(ctx, s.counting(), &look)
 	if err != nil {
 		panic(err)
 	}
@@ -233,47 +226,87 @@ func (s *server) debt(r *weir.Request, b *weir.Backlog) uint64 {
 	return b.Total - min(b.Total, from)
 }
 
-func (s *server) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	s.runs.Add(1)
-	s.reconciles.Add(1)
-	return s.serve(ctx, "Reconcile", r, func(inner weir.Strategy) (_ *weir.Result, err error) {
+// catchUp catches up with the backlog of an op: of an OpTake a debt is charged once.
+func (s *server) catchUp(ctx context.Context, inner weir.Counter, op *weir.Op) (err error) {
+	b, q := op.Backlog, op.Request
+	if b.Reset {
+		err = ops.Reset(ctx, inner, &op.Request)
+	}
+	if op.Verb == weir.OpCatchUp {
 		if b.Reset {
-			err = inner.(weir.Resetter).Reset(ctx, r)
+			s.takenBack(&op.Request)
 		}
-		if s.seeds(r, b) {
-			before := s.counted(ctx, r)
-			err = inner.(weir.Seeder).Seed(ctx, r, b.Counted)
-			s.raised += s.counted(ctx, r) - before
+		q.Cost = b.Total - min(b.Total, b.Charged)
+	} else {
+		q.Cost = s.debt(&op.Request, b)
+	}
+	if b.Counted != nil && (op.Verb == weir.OpCatchUp || s.seeds(&op.Request, b)) {
+		before := s.counted(ctx, &op.Request)
+		err = errors.Join(err, ops.Seed(ctx, inner, &op.Request, b.Counted))
+		raised := s.counted(ctx, &op.Request) - before
+		s.mu.Lock()
+		if op.Verb == weir.OpTake {
+			s.raised += raised
 		}
-		q := *r
-		if q.Cost = s.debt(r, b); err == nil && q.Cost > 0 {
-			err = s.charge(ctx, inner, &q)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return inner.Run(ctx, r)
-	})
+		s.mu.Unlock()
+	}
+	if err == nil && q.Cost > 0 {
+		s.charge(&q)
+		err = ops.Charge(ctx, inner, &q)
+	}
+	return err
 }
 
 // bare is a primary with Run alone.
 type bare struct{ weir.Strategy }
 
-// charging is a strategy with Seed and Charge but neither Reconcile nor Admit.
-type charging struct{ chargeable }
-
-type chargeable interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.Seeder
-	weir.Charger
+// around is a Counter around another one, which does each op by a function of its own: next does it
+// as the other one.
+type around struct {
+	weir.Counter
+	about *weir.About
+	one   func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op))
 }
 
-func chargingOnly(s weir.Strategy) charging { return charging{s.(chargeable)} }
+func newAround(
+	s weir.Strategy, one func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)),
+) *around {
+	a := &around{Counter: weir.CounterOf(s), one: one}
+	a.about = a.Counter.About().By(a)
+	return a
+}
+
+func (a *around) About() *weir.About { return a.about }
+
+func (a *around) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, a, r)
+}
+
+func (a *around) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		a.one(ctx, op, func(ctx context.Context, op *weir.Op) { do(ctx, a.Counter, op) })
+	}
+}
+
+// chargingOnly returns s as a Counter that catches up, but charges a debt whenever it is sent, has
+// no Receipts, and says nothing else of itself.
+func chargingOnly(s weir.Strategy) *around {
+	verbs := weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpReset, weir.OpCatchUp,
+		weir.OpCharge)
+	var a *around
+	a = newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if !verbs.Has(op.Verb) || op.Verb == weir.OpTake && op.Backlog != nil {
+			op.Err = op.Unsupported(a.about)
+			return
+		}
+		keep := op.Keep
+		op.Keep = false
+		next(ctx, op)
+		op.Keep = keep
+	})
+	a.about = &weir.About{Of: a, Verbs: verbs}
+	return a
+}
 
 type front func(*server) weir.Strategy
 
@@ -360,7 +393,7 @@ func named(name string, s weir.Strategy, n uint64, d time.Duration) weir.Strateg
 	if err != nil {
 		panic(err)
 	}
-	return m.Named(name).Unwrap()
+	return weir.CounterOf(m.Named(name))
 }
 
 // limiterOn returns a limiter on a clock; nil is the real one, which is virtual in a bubble.
@@ -383,14 +416,25 @@ func newFallback(
 }
 
 // ask returns the decision on r and its source.
-func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (weir.Result, fallback.Source) {
+func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (weir.Result, weir.Source) {
 	t.Helper()
-	res, by, err := f.RunSource(context.Background(), &r)
+	res, by, err := runSource(context.Background(), f, &r)
 	require.NoError(t, err)
 	return *res, by
 }
 
-func source(t testing.TB, f *fallback.Fallback, r weir.Request) fallback.Source {
+// runSource is the Run of s, and returns its source.
+func runSource(
+	ctx context.Context, s weir.Strategy, r *weir.Request,
+) (*weir.Result, weir.Source, error) {
+	op := ops.Do(ctx, s, weir.Op{Request: *r})
+	if op.Err != nil {
+		return nil, op.Source, op.Err
+	}
+	return &op.Result, op.Source, nil
+}
+
+func source(t testing.TB, f *fallback.Fallback, r weir.Request) weir.Source {
 	t.Helper()
 	_, by := ask(t, f, r)
 	return by

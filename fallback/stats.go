@@ -1,5 +1,7 @@
 package fallback
 
+import "github.com/weirgo/weir"
+
 import "time"
 
 // Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
@@ -35,9 +37,9 @@ type Stats struct {
 func (f *Fallback) Stats() Stats {
 	decided := &f.decided
 	s := Stats{
-		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
-		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(),
-		OnFail:     decided[FromOnFail].Load(),
+		Primary: decided[weir.FromPrimary].Load(), Lease: decided[weir.FromLease].Load(),
+		Denials: decided[weir.FromDenials].Load(), Local: decided[weir.FromLocal].Load(),
+		OnFail:     decided[weir.FromOnFail].Load(),
 		Reconciled: f.reconciled.Load(), Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}
 	f.server.stats(&s)

@@ -17,25 +17,37 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// vast counts up to the largest cost there is, for one caller and for ever. Its methods are not
+// vast counts up to the largest cost there is, for one caller and for ever. It is not
 // called at the same time.
 type vast struct {
 	used uint64
 	ends time.Time
 }
 
-func (s *vast) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
-	cost := max(1, r.Cost)
-	if s.used > r.Limit || cost > r.Limit-s.used {
-		return &weir.Result{TotalRequests: s.used, ExpiresAt: s.ends}, nil
-	}
-	s.used += cost
-	return &weir.Result{State: weir.Allow, TotalRequests: s.used, ExpiresAt: s.ends}, nil
+func (s *vast) About() *weir.About {
+	return &weir.About{Of: s, Verbs: weir.VerbsOf(weir.OpTake, weir.OpReturn)}
 }
 
-func (s *vast) Refund(_ context.Context, r *weir.Request, _ *weir.Result) error {
-	s.used -= min(s.used, r.Cost)
-	return nil
+func (s *vast) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
+
+func (s *vast) Do(_ context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		cost := max(1, op.Cost)
+		op.Err = nil
+		switch {
+		case op.Verb == weir.OpReturn:
+			s.used -= min(s.used, op.Cost)
+		case op.Verb != weir.OpTake:
+			op.Err = op.Unsupported(s.About())
+		case s.used > op.Limit || cost > op.Limit-s.used:
+			op.Result = weir.Result{TotalRequests: s.used, ExpiresAt: s.ends}
+		default:
+			s.used += cost
+			op.Result = weir.Result{State: weir.Allow, TotalRequests: s.used, ExpiresAt: s.ends}
+		}
+	}
 }
 
 // Costs whose sum is over 2^64 are not taken for a small one: what is under way and what local

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
-	"github.com/weirgo/weir/limits"
 )
 
 // calls are calls of primary that are under way at the same time. Local must not admit what they
@@ -39,14 +37,21 @@ func (v *visit) depart() *weir.Backlog {
 	v.known, v.changes = v.a.counted, v.a.back.changes
 	if v.aware && !v.hurried && !v.exceeds(v.r) {
 		v.calls = v.a.calls
-		v.calls.cost.add(wrap.Cost(v.r))
+		v.calls.cost.add(costOf(v.r))
 	}
 	return v.missed()
 }
 
+// failed ends the call of primary, if one is under way, which has not decided.
+func (v *visit) failed() {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	v.arrive(false)
+}
+
 // arrive ends the call of primary, if one is under way. The account is locked.
 func (v *visit) arrive(admitted bool) {
-	c, a, cost := v.calls, v.a, wrap.Cost(v.r)
+	c, a, cost := v.calls, v.a, costOf(v.r)
 	v.calls = nil
 	switch {
 	case c == nil:
@@ -64,45 +69,43 @@ func (v *visit) arrive(admitted bool) {
 // the request. The Result is a denial, if local has no room for them, or the one of a Peek, and
 // otherwise nil. The account is locked.
 func (v *visit) countCalls(
-	ctx context.Context, op limits.Op, own *weir.Request,
-) (res *weir.Result, err error) {
+	ctx context.Context, op weir.Verb, own *weir.Request,
+) (res *result, err error) {
 	c := v.a.calls
 	cost := c.cost.cost()
 	switch {
 	case cost == 0:
 		return nil, nil
 	case c.cost.exceeds():
-		res = &weir.Result{TotalRequests: own.Limit}
+		res = &result{Result: weir.Result{TotalRequests: own.Limit}}
 		if !v.exceeds(v.r) {
 			res.ExpiresAt = v.b.Next(v.cfg.Now())
 		}
 		return res, nil
 	}
 	all := *own
-	var giveBack weir.Return
-	local := revocably(&v.local, &giveBack)
 	all.Cost = cost
-	if op == limits.OpPeek {
-		all.Cost = plus(cost, wrap.Cost(own))
+	if op == weir.OpPeek {
+		all.Cost = plus(cost, costOf(own))
 	}
-	res, err = v.inWindow(&all, all.Cost).decide(ctx, local, op, &all)
+	ahead := &weir.Op{Verb: op, Request: all, Keep: op == weir.OpTake}
+	res, err = v.inWindow(&all, all.Cost).decide(ctx, v.local, ahead)
 	switch {
 	case err != nil:
 	case !res.Allowed():
 		res.TotalRequests += min(cost, res.Remaining(own.Limit))
-		if v.exceedsShare(own, all.Cost, res) { // over the limit together
+		if v.exceedsShare(own, all.Cost, &res.Result) { // over the limit together
 			res.ExpiresAt = v.b.Next(v.cfg.Now())
 		}
-	case op == limits.OpPeek:
+	case op == weir.OpPeek:
 		res.TotalRequests -= min(res.TotalRequests, cost)
 	default:
-		taken, began := *res, v.a.window.Still2
+		began := v.a.window.Still2
 		c.giveBack = func(cost uint64) {
 			v.inWindow(&all, cost).takeBack(began)
-			part := all
-			part.Cost = cost
+			ahead.Verb, ahead.Cost = weir.OpReturn, cost
 			// what it does not take back it counts until its period ends
-			_, _ = local(context.WithoutCancel(ctx), limits.OpRefund, &part, &taken)
+			_ = by(context.WithoutCancel(ctx), v.local, ahead)
 		}
 		v.a.ahead.add(cost)
 		v.a.calls = new(calls)

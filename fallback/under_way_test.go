@@ -13,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -29,7 +31,7 @@ type atTheGate struct {
 func newAtTheGate(t *testing.T, own weir.Strategy, instances func() int) *atTheGate {
 	s, waiting := newServer(func() weir.Strategy { return local(t) }), make(chan chan error, 1)
 	s.passes = func(c call) (*weir.Result, error) {
-		if c.method == "Run" || c.method == "Reconcile" {
+		if c.takes() {
 			end := make(chan error)
 			waiting <- end
 			if err := <-end; err != nil {
@@ -125,7 +127,7 @@ func TestCallsUnderWayWhenOthersFail(t *testing.T) {
 		"those before a reset are none": {2, func(t *testing.T, a *atTheGate, r weir.Request) {
 			a.begin(t, r, 2)
 			a.end(errDown, 1)
-			require.NoError(t, a.f.Reset(t.Context(), &r))
+			require.NoError(t, ops.Reset(t.Context(), a.f, &r))
 			a.begin(t, r, 2)
 			a.end(errDown, 2, 0, 3)
 		}, 3},
@@ -134,14 +136,14 @@ func TestCallsUnderWayWhenOthersFail(t *testing.T) {
 				a.begin(t, r, 2)
 				a.end(errDown, 1)
 				a.begin(t, r, 1)
-				require.NoError(t, a.f.Reset(t.Context(), &r))
+				require.NoError(t, ops.Reset(t.Context(), a.f, &r))
 				a.end(nil, 2)
 				a.begin(t, r, 2)
 				a.end(errDown, 3, 4, 0)
 			}, 4},
 	} {
 		for _, admits := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, local is an Admitter %v", name, admits), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, local has Receipts %v", name, admits), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					own := local(t)
 					if !admits {
@@ -160,15 +162,14 @@ func TestCallsUnderWayWhenOthersFail(t *testing.T) {
 	}
 }
 
-// takingBack is a local that calls a function before it takes back.
-type takingBack struct {
-	charging
-	first func()
-}
-
-func (l takingBack) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	l.first()
-	return l.charging.Refund(ctx, r, taken)
+// takingBack returns a local that calls a function before it takes back.
+func takingBack(s weir.Strategy, first func()) weir.Strategy {
+	return newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if op.Verb == weir.OpReturn {
+			first()
+		}
+		next(ctx, op)
+	})
 }
 
 // An answer that arrives while local takes back a call that failed does not count as that call.
@@ -183,7 +184,7 @@ func TestAnAnswerWhileLocalTakesBack(t *testing.T) {
 				runtime.Gosched()
 			}
 		}
-		a = newAtTheGate(t, takingBack{chargingOnly(own), func() { once.Do(answers) }}, nil)
+		a = newAtTheGate(t, takingBack(chargingOnly(own), func() { once.Do(answers) }), nil)
 		r := weir.Request{Key: "a", Limit: 5, Duration: 24 * time.Hour}
 		large := r
 		large.Cost = 4
@@ -249,7 +250,7 @@ func TestResultsCountCallsUnderWay(t *testing.T) {
 		r := weir.Request{Key: "a", Limit: 10, Duration: 24 * time.Hour}
 		now := time.Now()
 		peek := func() weir.Result {
-			res, err := a.f.Peek(t.Context(), &r)
+			res, err := ops.Peek(t.Context(), a.f, &r)
 			require.NoError(t, err)
 			return *res
 		}
@@ -280,10 +281,14 @@ type road struct {
 	breaks float64    // the share of calls that fail
 }
 
-func (s *road) Prompt() bool { return s.prompt }
+func (s *road) About() *weir.About {
+	a := s.server.About().By(s)
+	a.Prompt = s.prompt
+	return a
+}
 
 func (s *road) travel(c call) (*weir.Result, error) {
-	if c.method == "Refund" {
+	if c.op.Verb == weir.OpReturn {
 		return c.do()
 	}
 	s.mu.Lock()
@@ -373,7 +378,7 @@ func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 			back := c.giveBack && rng.IntN(4) == 0
 			callers.Go(func() {
 				time.Sleep(wait) // in a bubble
-				res, giveBack, err := f.Admit(t.Context(), &r)
+				res, giveBack, err := ops.Admit(t.Context(), f, &r)
 				if !assert.NoError(t, err) || !res.Allowed() {
 					return
 				}
@@ -395,7 +400,7 @@ func (c crowd) run(t *testing.T, seed uint64) (u *used, limit uint64) {
 				switch {
 				case res.Allowed():
 					u.add(1)
-				case by == fallback.FromPrimary || breaks > 0:
+				case by == weir.FromPrimary || breaks > 0:
 					denied++
 				}
 			}

@@ -7,15 +7,17 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // failsOnce fails one call of another caller on an instance, after which it may seed the server.
 func (f *fleet) failsOnce(t *testing.T, i int) {
 	f.clock.Advance(2 * time.Second)
 	f.server.fails(errDown)
-	require.Equal(t, fallback.FromLocal,
+	require.Equal(t, weir.FromLocal,
 		source(t, f.instances[i], weir.Request{Key: "other", Limit: 10, Duration: time.Hour}))
 	f.server.fails(nil)
 	require.Equal(t, fallback.Closed, f.instances[i].Stats().State)
@@ -26,7 +28,7 @@ func TestFailedCallUndoesNoReset(t *testing.T) {
 	for name, row := range map[string]struct {
 		to   front
 		want uint64
-	}{"reconciles": {whole, 1}, "control: always seeds": {func(s *server) weir.Strategy { return seeding{s} }, 100}} {
+	}{"reconciles": {whole, 1}, "control: always seeds": {seeding, 100}} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 2, fixedWindow, fallback.Config{}, row.to)
 			r := weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
@@ -34,27 +36,26 @@ func TestFailedCallUndoesNoReset(t *testing.T) {
 				ask(t, f.instances[0], r)
 				ask(t, f.instances[1], r)
 			}
-			require.NoError(t, f.instances[0].Reset(t.Context(), &r))
+			require.NoError(t, ops.Reset(t.Context(), f.instances[0], &r))
 			f.failsOnce(t, 1)
 			res, by := ask(t, f.instances[1], r)
-			assert.Equal(t, fallback.FromPrimary, by)
+			assert.Equal(t, weir.FromPrimary, by)
 			assert.Equal(t, row.want, res.TotalRequests)
 		})
 	}
 }
 
-// seeding is a primary that takes every count for one that was lost.
-type seeding struct{ *server }
-
-func (s seeding) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	if b.Counted != nil {
-		if err := s.Seed(ctx, r, b.Counted); err != nil {
-			return nil, err
+// seeding returns a primary that takes every count for one that was lost.
+func seeding(s *server) weir.Strategy {
+	return newAround(s, func(ctx context.Context, op *weir.Op, next func(context.Context, *weir.Op)) {
+		if b := op.Backlog; b != nil && b.Counted != nil {
+			op.Err = ops.Seed(ctx, s, &op.Request, b.Counted)
+			if op.Err != nil {
+				return
+			}
 		}
-	}
-	return s.server.Reconcile(ctx, r, b)
+		next(ctx, op)
+	})
 }
 
 // Three instances take 100 and give back 90 of it, and in each round a call of another caller fails
@@ -68,10 +69,10 @@ func TestFailedCallsCountReservationsOnce(t *testing.T) {
 			for i, instance := range f.instances {
 				f.clock.Advance(time.Millisecond)
 				taken, by := ask(t, instance, r)
-				require.Equal(t, fallback.FromPrimary, by)
+				require.Equal(t, weir.FromPrimary, by)
 				back := r
 				back.Cost = 90
-				require.NoError(t, f.instances[(i+1)%3].Refund(t.Context(), &back, &taken))
+				require.NoError(t, ops.Refund(t.Context(), f.instances[(i+1)%3], &back, &taken))
 				used += 10
 			}
 		}

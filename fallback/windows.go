@@ -9,8 +9,6 @@ import (
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/calendar"
-	"github.com/weirgo/weir/internal/core/wrap"
-	"github.com/weirgo/weir/limits"
 )
 
 // windows are those that primary counts in. They begin and end by its clock, and local's by the
@@ -22,6 +20,7 @@ type windows struct {
 		Decide(s algorithm.State, p algorithm.Params, now int64) (algorithm.Verdict, algorithm.State)
 		Admit(s algorithm.State, p algorithm.Params, now int64) algorithm.State
 		Raise(s algorithm.State, p algorithm.Params, now, expires, total int64) algorithm.State
+		Full(s algorithm.State, p algorithm.Params, now int64) int64
 	}
 	sliding bool
 	around  func(scaleMs, now int64) (start, end int64) // the window that holds an instant
@@ -46,7 +45,7 @@ type windowCount struct {
 }
 
 // windowsOf returns the windows of primary, or nil if it counts in none that are known.
-func windowsOf(primary, local weir.Strategy, cfg Config) *windows {
+func windowsOf(primary, local *weir.About, cfg Config) *windows {
 	w := &windows{began: cfg.Now()}
 	w.unix = w.began.UnixNano()
 	if cfg.OwnLimits {
@@ -56,23 +55,20 @@ func windowsOf(primary, local weir.Strategy, cfg Config) *windows {
 		}
 		w.own = all[0]
 	}
-	if wrap.Window(primary) > 0 {
-		return w.ofCalendar(primary)
+	if primary.Window > 0 {
+		return w.ofCalendar(primary.Period)
 	}
-	l, ok := weir.As[lapser](primary)
-	if !ok { // it is of the same algorithm
-		l, ok = weir.As[lapser](local)
+	lapses := primary.Lapses
+	if lapses == weir.LapsesAnyhow { // it is of the same algorithm
+		lapses = local.Lapses
 	}
-	if !ok {
+	switch lapses {
+	case weir.LapsesWithWindow:
+		w.algorithm = new(algorithm.FixedWindow)
+	case weir.LapsesWithWindows:
+		w.sliding, w.algorithm = true, new(algorithm.SlidingWindow)
+	default:
 		return nil
-	}
-	until, each, ok := l.Lapse(&weir.Request{Limit: 1, Duration: time.Minute}, w.began)
-	if !ok || each > 0 {
-		return nil
-	}
-	w.sliding, w.algorithm = !until.Equal(w.began), new(algorithm.FixedWindow)
-	if w.sliding {
-		w.algorithm = new(algorithm.SlidingWindow)
 	}
 	w.around = func(scaleMs, now int64) (start, end int64) {
 		_, start, end = algorithm.Window(scaleMs, now)
@@ -82,13 +78,9 @@ func windowsOf(primary, local weir.Strategy, cfg Config) *windows {
 }
 
 // ofCalendar returns w with the windows of a Calendar, or nil if the rules of its zone are not
-// found by its name.
-func (w *windows) ofCalendar(primary weir.Strategy) *windows {
-	named, ok := weir.As[interface{ Period() string }](primary)
-	if !ok {
-		return nil
-	}
-	of, err := calendar.Parse(named.Period())
+// found by the name of its period.
+func (w *windows) ofCalendar(period string) *windows {
+	of, err := calendar.Parse(period)
 	if err != nil {
 		return nil
 	}
@@ -189,33 +181,43 @@ func (c *windowCount) request(
 // clamp returns n, or the largest count.
 func clamp(n uint64) int64 { return int64(min(n, algorithm.MaxCount)) }
 
-// decide has local decide on own by a method, if there is room for it in primary's window.
-func (in inWindow) decide(
-	ctx context.Context, local method, op limits.Op, own *weir.Request,
-) (*weir.Result, error) {
+// decide has local do an OpTake or OpPeek, if there is room for it in primary's window.
+func (in inWindow) decide(ctx context.Context, local weir.Counter, op *weir.Op) (*result, error) {
 	if in.w == nil {
-		return local(ctx, op, own, nil)
+		if err := by(ctx, local, op); err != nil {
+			return nil, err
+		}
+		return &result{op.Result, op.FullAt}, nil
 	}
-	cost := wrap.Cost(own)
+	cost, takes := costOf(&op.Request), op.Verb == weir.OpTake
 	s, reading := in.state()
 	verdict, next := in.w.algorithm.Decide(s, in.p, reading)
 	if !verdict.Allowed {
-		op = limits.OpPeek
+		op.Verb = weir.OpPeek
 	}
-	res, err := local(ctx, op, own, nil)
+	err, res := by(ctx, local, op), &op.Result
 	switch {
-	case !verdict.Allowed && wrap.Supported(err) == nil:
-		return in.deny(verdict, res, cost), nil
+	case !verdict.Allowed && supported(err) == nil:
+		if err != nil {
+			res = nil
+		}
+		res = in.deny(verdict, res, cost)
 	case err != nil:
 		return nil, err
 	case !res.Allowed():
 		res.TotalRequests = max(res.TotalRequests, uint64(verdict.Total)-cost)
-		return res, nil
-	case op == limits.OpRun:
-		in.c.State = next
+	default:
+		if takes {
+			s = next
+			in.c.State = next
+		}
+		res.TotalRequests = max(res.TotalRequests, uint64(verdict.Total))
 	}
-	res.TotalRequests = max(res.TotalRequests, uint64(verdict.Total))
-	return res, nil
+	full := op.FullAt
+	if !full.IsZero() {
+		full = later(full, in.w.time(in.w.algorithm.Full(s, in.p, reading), in.c.lag))
+	}
+	return &result{*res, full}, nil
 }
 
 // deny returns a denial for want of room in primary's window. Local has peeked, of a cost: its

@@ -84,7 +84,7 @@ type Transport struct {
 
 	// Limit is the client's own, taken for each request, and for one at a time while requests wait. A
 	// request that it admits but that is not sent, because a pause began meanwhile, is refunded if its
-	// strategy is a [weir.Refunder]; otherwise it stays counted. nil: none.
+	// strategy can [weir.OpReturn]; otherwise it stays counted. nil: none.
 	Limit *weir.Limit
 
 	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the
@@ -339,9 +339,9 @@ func (t *Transport) refund(ctx context.Context, key string, taken *weir.Result) 
 	if t.Limit == nil {
 		return
 	}
-	if s, ok := t.Limit.Unwrap().(weir.Refunder); ok { // otherwise, or if it fails, it stays counted
-		_ = s.Refund(context.WithoutCancel(ctx), &weir.Request{Key: key, Cost: 1}, taken)
-	}
+	op := &weir.Op{Verb: weir.OpReturn, Request: weir.Request{Key: key, Cost: 1},
+		Result: *taken}
+	_ = weir.Do(context.WithoutCancel(ctx), t.Limit, op) // if it fails, it stays counted
 }
 
 // peek returns an error if a request of s, a whole key, would have to wait for its limit for longer

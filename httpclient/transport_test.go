@@ -22,7 +22,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/internal/core/turns"
-	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -451,7 +451,7 @@ func TestTransportLimitsByTheCallersKey(t *testing.T) {
 	}
 	_, err := get(t.Context(), client, "http://a.example/")
 	assert.ErrorIs(t, err, boom)
-	assert.Equal(t, wrap.Key(client.Limit, "GET"), fake.Calls()[0].Request.Key)
+	assert.Equal(t, weir.CounterOf(client.Limit).About().Key("GET"), fake.Calls()[0].Request.Key)
 }
 
 // search has nothing left of a quota of a resource.
@@ -748,7 +748,7 @@ func TestTransportKeyOfServer(t *testing.T) {
 		client := &httpclient.Transport{Base: serving([]string{"200"}), Limit: fake.Limit(1, time.Minute)}
 		_, err := get(t.Context(), client, url)
 		require.NoError(t, err)
-		assert.Equal(t, wrap.Key(client.Limit, want), fake.Calls()[0].Request.Key, url)
+		assert.Equal(t, weir.CounterOf(client.Limit).About().Key(want), fake.Calls()[0].Request.Key, url)
 	}
 }
 
@@ -797,10 +797,7 @@ func TestTransportRefundsUnsentRequests(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := &httpclient.Transport{NoWait: row.noWait}
 				fake := pausing(client)
-				client.Limit = limitOf(struct { // without Peek
-					weir.Strategy
-					weir.Refunder
-				}{fake, refundCtx{fake}}, 1, time.Hour)
+				client.Limit = limitOf(refundCtx(fake), 1, time.Hour)
 				client.Pause("db", row.paused)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -826,14 +823,18 @@ func TestTransportRefundsUnsentRequests(t *testing.T) {
 	}
 }
 
-// refundCtx is a Refunder that fails once its context is done, like a remote store.
-type refundCtx struct{ *weirtest.Fake }
-
-func (s refundCtx) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.Fake.Refund(ctx, r, taken)
+// refundCtx returns s without a peek, whose refunds fail once their context is done, as of a remote
+// store.
+func refundCtx(s weir.Strategy) weir.Strategy {
+	w := ops.Through(s, func(ctx context.Context, op *weir.Op, next func()) {
+		if err := ctx.Err(); err != nil && op.Verb == weir.OpReturn {
+			op.Err = err
+			return
+		}
+		next()
+	})
+	w.Is.Verbs = weir.VerbsOf(weir.OpTake, weir.OpReturn)
+	return w
 }
 
 // pausing returns a Strategy that admits everything and pauses "db" for a minute in each Run.
@@ -846,8 +847,8 @@ func pausing(client *httpclient.Transport) *weirtest.Fake {
 	return fake
 }
 
-// Without a Refunder, requests that are not sent stay counted.
-func TestTransportNeedsNoRefunder(t *testing.T) {
+// Where nothing is given back, requests that are not sent stay counted.
+func TestTransportNeedsNoRefunds(t *testing.T) {
 	client := &httpclient.Transport{NoWait: true}
 	fake := pausing(client)
 	client.Limit = limitOf(struct{ weir.Strategy }{fake}, 1, time.Hour)

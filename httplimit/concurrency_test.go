@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -43,7 +44,7 @@ func nested(s weir.Strategy, cfg httplimit.Config, r *http.Request, inner ...*ht
 // places returns how many places the caller holds.
 func places(t *testing.T, s weir.Strategy, caller string) uint64 {
 	t.Helper()
-	res, err := s.(weir.Peeker).Peek(t.Context(), &weir.Request{
+	res, err := ops.Peek(t.Context(), s, &weir.Request{
 		Key: httplimit.Policy{Name: "in flight"}.Key(caller), Limit: 1e6, Duration: time.Minute,
 	})
 	require.NoError(t, err)
@@ -107,12 +108,12 @@ func TestConcurrencyAnswersAsOtherPolicies(t *testing.T) {
 func TestConcurrencyAndRatesAreAllOrNothing(t *testing.T) {
 	for name, rate := range map[string]func(l *weir.Limiter) weir.Strategy{
 		"in this process": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
-		"elsewhere":       func(l *weir.Limiter) weir.Strategy { return elsewhere{l.SlidingWindow()} },
+		"elsewhere":       func(l *weir.Limiter) weir.Strategy { return ops.Afar(l.SlidingWindow()) },
 		"irrevocable":     func(l *weir.Limiter) weir.Strategy { return irrevocable{l.SlidingWindow()} },
 	} {
 		for far, holder := range map[string]func(l *weir.Limiter) weir.Strategy{
 			"in this process": func(l *weir.Limiter) weir.Strategy { return l.InFlight() },
-			"elsewhere":       func(l *weir.Limiter) weir.Strategy { return farHolder{l.InFlight()} },
+			"elsewhere":       func(l *weir.Limiter) weir.Strategy { return ops.Afar(l.InFlight()) },
 		} {
 			t.Run(name+", places "+far, func(t *testing.T) {
 				limiter := newLimiter(t, at(noon))
@@ -120,9 +121,8 @@ func TestConcurrencyAndRatesAreAllOrNothing(t *testing.T) {
 				cfg.Name, cfg.Limit = "rate", 3
 				cfg.Concurrency = httplimit.Policy{Strategy: holder(limiter), Limit: 2}
 				counted := func() uint64 {
-					res, err := limiter.SlidingWindow().Peek(t.Context(),
-						&weir.Request{Key: httplimit.Policy{Name: "rate"}.Key("203.0.113.7"), Limit: 10,
-							Duration: time.Minute})
+					res, err := ops.Peek(t.Context(), limiter.SlidingWindow(), &weir.Request{Key: httplimit.Policy{Name: "rate"}.Key("203.0.113.7"), Limit: 10,
+						Duration: time.Minute})
 					require.NoError(t, err)
 					return res.TotalRequests - 1
 				}
@@ -159,40 +159,12 @@ func TestConcurrencyAndRatesAreAllOrNothing(t *testing.T) {
 	}
 }
 
-// elsewhere hides that a Strategy is in this process.
-type elsewhere struct{ s *weir.SlidingWindow }
-
-func (e elsewhere) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return e.s.Run(ctx, r)
-}
-
-func (e elsewhere) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return e.s.Refund(ctx, r, taken)
-}
-
 // irrevocable is a Strategy that cannot give back.
 type irrevocable struct{ s weir.Strategy }
 
 func (i irrevocable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return i.s.Run(ctx, r)
 }
-
-// farHolder is an InFlight whose places are renewed.
-type farHolder struct{ s *weir.InFlight }
-
-func (f farHolder) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return f.s.Run(ctx, r)
-}
-
-func (f farHolder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	res, place, err := f.s.Acquire(ctx, r)
-	if place != nil {
-		place = farPlace{place}
-	}
-	return res, place, err
-}
-
-type farPlace struct{ weir.Place }
 
 // A place is one, whatever a request costs, and no refund of CountIf gives it back.
 func TestAPlaceIsOneAndHeldUntilTheEnd(t *testing.T) {
@@ -294,7 +266,7 @@ func (panicking) Run(context.Context, *weir.Request) (*weir.Result, error) { pan
 func TestAPanicOfAStrategyHoldsNoPlace(t *testing.T) {
 	for far, holder := range map[string]func(l *weir.Limiter) weir.Strategy{
 		"in this process": func(l *weir.Limiter) weir.Strategy { return l.InFlight() },
-		"elsewhere":       func(l *weir.Limiter) weir.Strategy { return farHolder{l.InFlight()} },
+		"elsewhere":       func(l *weir.Limiter) weir.Strategy { return ops.Afar(l.InFlight()) },
 	} {
 		limiter := newLimiter(t, at(noon))
 		cfg := hundred()
@@ -445,19 +417,16 @@ type unwrapper struct{ http.ResponseWriter }
 
 func (w unwrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// failingHolder admits places that cannot be released.
-type failingHolder struct{ *weir.InFlight }
-
-func (f failingHolder) Acquire(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, weir.Place, error) {
-	res, place, err := f.InFlight.Acquire(ctx, r)
-	return res, failingPlace{place}, err
+// failingHolder returns s, whose places of keys that which reports cannot be released.
+func failingHolder(s *weir.InFlight, which func(key string) bool) weir.Strategy {
+	return ops.Through(ops.Afar(s), func(_ context.Context, op *weir.Op, next func()) {
+		if op.Verb == weir.OpRelease && which(op.Key) {
+			op.Err = assert.AnError
+			return
+		}
+		next()
+	})
 }
-
-type failingPlace struct{ weir.Place }
-
-func (failingPlace) Release(context.Context) error { return assert.AnError }
 
 // A Release that fails is logged, and the client has its answer.
 func TestAFailedReleaseIsLogged(t *testing.T) {
@@ -465,7 +434,8 @@ func TestAFailedReleaseIsLogged(t *testing.T) {
 	cfg := hundred()
 	var log bytes.Buffer
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	cfg.Concurrency = httplimit.Policy{Strategy: failingHolder{limiter.InFlight()}, Limit: 100}
+	cfg.Concurrency = httplimit.Policy{Strategy: failingHolder(limiter.InFlight(),
+		func(string) bool { return true }), Limit: 100}
 	h := httplimit.New(limiter.FixedWindow(), cfg)(&hello{})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, from("203.0.113.7:1"))

@@ -39,9 +39,9 @@ type Config struct {
 
 	// Concurrency bounds the requests of one caller that are in flight at one time, such as its
 	// streams. Its Strategy is a limit on work in flight, such as limiter.InFlight().Limit(2), or a
-	// [weir.Holder]: limiter.InFlight(), that of redislimit for all instances together, or a fallback
-	// of both. Each request takes one place as [weir.Hold] does,
-	// whatever CostFunc returns, and keeps it until the handler returns or panics, and until a
+	// [weir.Counter] that can [weir.OpHold]: limiter.InFlight(), that of redislimit for all instances
+	// together, or a fallback of both. Each request takes one place as [weir.Hold] does, whatever
+	// CostFunc returns, and keeps it until the handler returns or panics, and until a
 	// connection that it has hijacked is closed too. Duration is the lease, by which the places of an
 	// instance that dies are free again; 0: a minute. The default Name is "in flight".
 	//
@@ -63,7 +63,7 @@ type Config struct {
 	// up or failed to send the whole body before a status was written: hanging up must not undo an
 	// attempt. Of a hijacked connection it is given the status that the handler writes there, if the
 	// first write has a whole status line; otherwise the request counts. nil: every request counts.
-	// Every Strategy must be a [weir.Refunder] or a [weir.Admitter].
+	// Every Strategy must be able to [weir.OpReturn].
 	CountIf func(status int) bool
 
 	// Skip reports whether a request is exempt: the handler runs, and neither the deny list nor any

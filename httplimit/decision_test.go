@@ -14,9 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/limits"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -101,28 +100,19 @@ func TestRepeatedFailuresDoNotHideOthers(t *testing.T) {
 
 // The Decision names the source of a fallback's Result.
 func TestSourcesOfAFallback(t *testing.T) {
-	for by, want := range map[fallback.Source]string{
-		fallback.FromPrimary: "primary", fallback.FromLease: "lease",
-		fallback.FromDenials: "denial cache", fallback.FromLocal: "local",
-		fallback.FromOnFail: "bypass", fallback.Nobody: "",
+	for by, want := range map[weir.Source]string{
+		weir.FromPrimary: "primary", weir.FromLease: "lease",
+		weir.FromDenials: "denial cache", weir.FromLocal: "local",
+		weir.FromOnFail: "bypass", weir.Nowhere: "strategy",
 	} {
 		cfg := hundred()
 		var seen string
 		cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = d.Source }
-		serve(sourced{admitting(1, time.Second), by}, cfg, from("203.0.113.7:1"))
+		s := ops.Through(admitting(1, time.Second), func(_ context.Context, op *weir.Op, next func()) {
+			next()
+			op.Source = by
+		})
+		serve(s, cfg, from("203.0.113.7:1"))
 		assert.Equal(t, want, seen)
 	}
-}
-
-type sourced struct {
-	*weirtest.Fake
-	by fallback.Source
-}
-
-func (s sourced) Store() (any, weir.Strategy) { return s.Fake, s }
-
-func (s sourced) Batch(ctx context.Context, _ limits.Op, limits []*limits.Attempt) {
-	res, err := s.Run(ctx, &limits[0].Request)
-	limits[0].Result, limits[0].Source, limits[0].Err = *res, s.by.String(), err
-	limits[0].Undecided = s.by == fallback.FromOnFail
 }

@@ -67,8 +67,8 @@ func releaseClaims(claims map[any]*weir.Limit) {
 // on one Limiter share counts. The Limiter is compared by a weak pointer, since its address may be
 // reused before the claim of a collected middleware is released.
 func identity(s weir.Strategy) any {
-	if local, ok := s.(interface{ Limiter() *weir.Limiter }); ok {
-		return [2]any{reflect.TypeOf(s), weak.Make(local.Limiter())}
+	if a := weir.CounterOf(s).About(); a.Limiter != nil {
+		return [2]any{reflect.TypeOf(a.Of), weak.Make(a.Limiter)}
 	}
 	if reflect.TypeOf(s).Kind() == reflect.Pointer {
 		return s

@@ -12,16 +12,15 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
-// bucketElsewhere is a token bucket of another package.
-type bucketElsewhere struct{ *weirtest.Fake }
-
-func (bucketElsewhere) Lapse(
-	_ *weir.Request, expires time.Time,
-) (until time.Time, each time.Duration, ok bool) {
-	return expires, time.Second, true
+// bucketElsewhere returns s as a token bucket of another package.
+func bucketElsewhere(s weir.Strategy) weir.Strategy {
+	bucket := ops.Without(s)
+	bucket.Is.Lapses = weir.LapsesByToken
+	return bucket
 }
 
 // A middleware counts by a Limit elsewhere as the Limit itself does: with the same Request.
@@ -29,7 +28,7 @@ func TestLimitElsewhereCountsAsByItself(t *testing.T) {
 	for _, key := range []string{"ann", strings.Repeat("a", 900)} {
 		for _, name := range []string{"", "logins", strings.Repeat("n", 64)} {
 			fake := new(weirtest.Fake)
-			m, err := weir.NewLimit(bucketElsewhere{fake}, 60, time.Minute)
+			m, err := weir.NewLimit(bucketElsewhere(fake), 60, time.Minute)
 			require.NoError(t, err)
 			if name != "" {
 				m = m.Named(name)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -123,28 +124,27 @@ func TestForecastsOfOtherStrategies(t *testing.T) {
 		s    weir.Strategy
 		want string
 	}{
-		"a forecaster": {forecaster{admitting(40, time.Minute), noon.Add(7 * time.Second)},
-			`"100/1m";r=60;t=7`},
-		"a forecaster that fails": {forecaster{admitting(40, time.Minute), time.Time{}},
-			`"100/1m";r=60;t=60`},
-		"neither":               {noRefund{}, `"100/1m";r=99;t=60`},
-		"nothing remains":       {peeking(100), `"100/1m";r=0;t=3`},
-		"some remains: no Peek": {peeking(40), `"100/1m";r=60;t=60`},
-		"some remains here":     {struct{ *weir.SlidingLog }{log}, `"100/1m";r=98;t=40`},
+		"a forecaster":            {forecasting(40, noon.Add(7*time.Second), nil), `"100/1m";r=60;t=7`},
+		"a forecaster that fails": {forecasting(40, time.Time{}, assert.AnError), `"100/1m";r=60;t=60`},
+		"neither":                 {noRefund{}, `"100/1m";r=99;t=60`},
+		"nothing remains":         {peeking(100), `"100/1m";r=0;t=3`},
+		"some remains: no Peek":   {peeking(40), `"100/1m";r=60;t=60`},
+		"some remains here":       {ops.Without(log, weir.OpForecast), `"100/1m";r=98;t=40`},
 	} {
 		w, _ := serve(row.s, hundred(), from("203.0.113.7:1"))
 		assert.Equal(t, row.want, w.Header().Get("RateLimit"), name)
 	}
 }
 
-type forecaster struct {
-	*weirtest.Fake
-	more time.Time
-}
-
-func (f forecaster) Forecast(context.Context, *weir.Request, *weir.Result) (time.Time, error) {
-	if f.more.IsZero() {
-		return f.more, assert.AnError
-	}
-	return f.more, nil
+// forecasting returns a Strategy that has admitted total, and forecasts more, or fails to.
+func forecasting(total uint64, more time.Time, err error) weir.Strategy {
+	w := ops.Through(admitting(total, time.Minute), func(_ context.Context, op *weir.Op, next func()) {
+		if op.Verb == weir.OpForecast {
+			op.More, op.Err = more, err
+			return
+		}
+		next()
+	})
+	w.Is.Verbs |= weir.VerbsOf(weir.OpForecast)
+	return w
 }

@@ -34,7 +34,7 @@ const (
 	//
 	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed
 	// window, until the oldest hit counts less for a sliding one. A Strategy that counts elsewhere
-	// and is no [weir.Forecaster] has the time until all of the limit is available, except when
+	// and cannot [weir.OpForecast] has the time until all of the limit is available, except when
 	// nothing remains. On a refusal only the policies that denied have a t, so that Retry-After is
 	// never earlier than t.
 	//

@@ -145,13 +145,20 @@ func TestSerialiserAllocations(t *testing.T) {
 	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, write))
 }
 
-// answer is a Strategy with one answer.
-type answer struct {
-	weir.Refunder
-	res *weir.Result
-}
+// answer is a Counter with one answer.
+type answer struct{ res *weir.Result }
+
+func (answer) About() *weir.About { return &answering }
+
+var answering = weir.About{Verbs: weir.VerbsOf(weir.OpTake, weir.OpReturn)}
 
 func (a answer) Run(context.Context, *weir.Request) (*weir.Result, error) { return a.res, nil }
+
+func (a answer) Do(_ context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		op.Result, op.Err = *a.res, nil
+	}
+}
 
 var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1,
 	ExpiresAt: time.Now().Add(time.Hour)}

@@ -17,19 +17,6 @@ import (
 	"github.com/weirgo/weir/limits"
 )
 
-// brokenFor is an InFlight whose places of one key cannot be released.
-type brokenFor struct {
-	*weir.InFlight
-	key string
-}
-
-func (b brokenFor) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	if r.Key == b.key {
-		return failingHolder{b.InFlight}.Acquire(ctx, r)
-	}
-	return b.InFlight.Acquire(ctx, r)
-}
-
 // Every place of a request is released at its end, however many there are, although one of them
 // cannot be.
 func TestEveryPlaceOfARequestIsReleased(t *testing.T) {
@@ -39,10 +26,10 @@ func TestEveryPlaceOfARequestIsReleased(t *testing.T) {
 		for broken := -1; broken < n; broken++ {
 			t.Run(fmt.Sprintf("%d places, number %d is broken", n, broken+1), func(t *testing.T) {
 				limiter := newLimiter(t, at(noon))
-				holder, log := brokenFor{InFlight: limiter.InFlight()}, new(bytes.Buffer)
-				if broken >= 0 {
-					holder.key = inFlight.Key(all[broken])
-				}
+				log := new(bytes.Buffer)
+				holder := failingHolder(limiter.InFlight(), func(key string) bool {
+					return broken >= 0 && key == inFlight.Key(all[broken])
+				})
 				cfg := hundred()
 				cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 				cfg.Concurrency = httplimit.Policy{Strategy: holder, Limit: 1,

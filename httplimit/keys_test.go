@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // namesOf returns the names of a user in both fields.
@@ -105,17 +106,15 @@ func testKeys(t *testing.T, cfg httplimit.Config) {
 	assert.True(t, cfg.DenyList.Remove(httplimit.DenyEntry{Key: "ann"}))
 }
 
-// failsFor is a Strategy that cannot decide on one key.
-type failsFor struct {
-	*weir.FixedWindow
-	key string
-}
-
-func (f failsFor) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if r.Key == f.key {
-		return nil, errDown
-	}
-	return f.FixedWindow.Run(ctx, r)
+// failsFor returns s, which cannot decide on one key.
+func failsFor(s weir.Strategy, key string) weir.Strategy {
+	return ops.Through(s, func(_ context.Context, op *weir.Op, next func()) {
+		if op.Verb == weir.OpTake && op.Key == key {
+			op.Err = errDown
+			return
+		}
+		next()
+	})
 }
 
 // Of several keys of a policy one that nobody decided on is not shown, wherever it stands.
@@ -125,7 +124,7 @@ func TestAKeyThatNobodyDecidedOnDoesNotBind(t *testing.T) {
 		cfg := ofUserAndAlias()
 		cfg.Now, cfg.FailOpen, cfg.Logger = clock.Now, true, slog.New(slog.DiscardHandler)
 		cfg.Policies[0].Keys = func(*http.Request) ([]string, error) { return names, nil }
-		cfg.Policies[0].Strategy = failsFor{l.FixedWindow(), cfg.Policies[0].Key("down")}
+		cfg.Policies[0].Strategy = failsFor(l.FixedWindow(), cfg.Policies[0].Key("down"))
 		w := respond(httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok)), by("x", ""))
 		assert.Equal(t, http.StatusOK, w.Code)
 		assert.Equal(t, `"user";r=2;t=60`, w.Header().Get("RateLimit"), names)

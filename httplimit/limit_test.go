@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -46,9 +45,6 @@ func TestALimitStandsForItsNumbers(t *testing.T) {
 		"of tiers": {limit: tiers.Limit(),
 			set:    func(c *httplimit.Config) { c.Name, c.Limit, c.Duration = "all", 100, time.Minute },
 			policy: `"all";q=100;w=60`, counts: tiers.Limit().Named("all")},
-		"of two": {limit: limits.All(l.SlidingLog().Limit(5, time.Second), l.FixedWindow().Limit(9, time.Minute)),
-			set:    func(c *httplimit.Config) { c.Name, c.Limit, c.Duration = "two", 9, time.Minute },
-			policy: `"two";q=9;w=60`},
 	} {
 		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: at(noon)}
 		if row.set != nil {

@@ -85,25 +85,29 @@ func (s *state) binds(other *state) bool {
 // only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
 // which is never too early.
 func (s *state) nextQuota(ctx context.Context) time.Time {
-	if s.forecaster != nil {
-		at, err := s.forecaster.Forecast(ctx, &s.ask.Request, &s.ask.Result)
+	a, ask := s.about, s.ask
+	if a.Verbs.Has(weir.OpForecast) {
+		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Request, Result: ask.Result}
+		s.probes[0] = &s.probe
+		a.Of.Do(ctx, s.probes[:])
 		switch {
-		case err == nil && !at.IsZero():
-			return at
-		// of a wrapper, that is: the wrapped Strategy has none
-		case !errors.Is(err, errors.ErrUnsupported):
-			return s.ask.Result.ExpiresAt
+		case s.probe.Err == nil && !s.probe.More.IsZero():
+			return s.probe.More
+		case !errors.Is(s.probe.Err, errors.ErrUnsupported):
+			return ask.Result.ExpiresAt
 		}
 	}
-	left := s.ask.Remaining()
-	if s.peeker == nil || left >= s.ask.Most() || left > 0 && !s.local {
-		return s.ask.Result.ExpiresAt
+	left, local := ask.Remaining(), a.Limiter != nil
+	if !a.Verbs.Has(weir.OpPeek) || left >= ask.Most() || left > 0 && !local {
+		return ask.Result.ExpiresAt
 	}
-	s.probe = s.ask.Request
+	s.probe = weir.Op{Counter: a.Of, Verb: weir.OpPeek, Request: ask.Request}
 	s.probe.Cost = left + 1
-	res, err := s.peeker.Peek(ctx, &s.probe)
-	if err != nil || res == nil || res.Allowed() || res.ExpiresAt.IsZero() {
-		return s.ask.Result.ExpiresAt
+	s.probes[0] = &s.probe
+	a.Of.Do(ctx, s.probes[:])
+	res := &s.probe.Result
+	if s.probe.Err != nil || res.Allowed() || res.ExpiresAt.IsZero() {
+		return ask.Result.ExpiresAt
 	}
 	return res.ExpiresAt
 }
@@ -111,7 +115,7 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 // resetIn returns the time until s.at, or never: since the decision, if the Strategy says how long
 // its Result holds, and else from now.
 func (c *call) resetIn(s *state) time.Duration {
-	left := s.ask.Left()
+	left := s.ask.Left
 	switch {
 	case s.at.IsZero():
 		return never

@@ -27,7 +27,7 @@ var penaltyPolicy = penaltyPrefix + string(appendPart(nil, "policy"))
 // DenyListConfig.MaxPenalties bounds how many are listed.
 type Penalty struct {
 	// Strategy counts the denials, under keys of its own. It must use the request's Limit and
-	// Duration, as a fixed window does, and be a [weir.Resetter] for denials to be taken back.
+	// Duration, as a fixed window does, and be able to [weir.OpReset] for denials to be taken back.
 	Strategy weir.Strategy
 
 	// Denials is the number of denials that lists a caller. 0: no penalty box.
@@ -58,13 +58,9 @@ func (p Penalty) check(list *DenyList) {
 }
 
 // forget takes back the denials of a caller that is taken off the list: otherwise its next one
-// would list it again. A Strategy that is no [weir.Resetter] keeps them.
+// would list it again. A Strategy that cannot [weir.OpReset] keeps them.
 func (p Penalty) forget(counted *weir.Request) error {
-	s, ok := p.Strategy.(weir.Resetter)
-	if !ok {
-		return nil
-	}
-	err := s.Reset(context.Background(), counted)
+	err := weir.Do(context.Background(), p.Strategy, &weir.Op{Verb: weir.OpReset, Request: *counted})
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/bounds"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/limits"
 )
 
@@ -96,18 +95,16 @@ func (p Policy) Key(caller string) string {
 // policy is a compiled Policy, whose Strategy is no [weir.Limit]; read-only after New.
 type policy struct {
 	Policy
-	limited    bool            // it has a limit besides LimitFunc
-	varies     bool            // from request to request: see state.choose
-	plans      *plans          // of LimitFunc
-	limit      *weir.Limit     // if the policy was given one
-	lasting    bool            // of its requests, elsewhere
-	template   limits.Attempt  // of Strategy, with the numbers; each call has a copy
-	key        appender        // of Extractor, if there is one
-	local      bool            // it counts in this process
-	peeker     weir.Peeker     // nil if Strategy is none
-	forecaster weir.Forecaster // nil if Strategy is none
-	unnamed    bool            // Name is the default
-	shown      shown
+	limited  bool           // it has a limit besides LimitFunc
+	varies   bool           // from request to request: see state.choose
+	plans    *plans         // of LimitFunc
+	limit    *weir.Limit    // if the policy was given one
+	lasting  bool           // of its requests, elsewhere
+	template limits.Attempt // of Strategy, with the numbers; each call has a copy
+	key      appender       // of Extractor, if there is one
+	about    *weir.About    // of Strategy
+	unnamed  bool           // Name is the default
+	shown    shown
 
 	listedAs     string // the Policy of its callers' entries in a DenyList
 	renewsAtOnce bool   // the whole limit is available again at ExpiresAt, and nothing before
@@ -162,11 +159,11 @@ func (c *policy) setLimit(m *weir.Limit) {
 		}
 		c.Limit, c.Duration = n, d
 	}
-	c.Strategy = m.Unwrap()
-	if key := wrap.Key(m, ""); key != "" { // the name is in the keys of another package's Strategy
-		c.lasting = wrap.Lasts(m)
-		c.prefix = []byte(strings.TrimSuffix(key, weir.JoinKey("")))
-		c.Strategy = c.Strategy.(weir.Wrapper).Unwrap()
+	of := weir.CounterOf(m)
+	c.Strategy = of
+	if a := of.About(); a.Base != nil { // the name is in the keys of another package's Strategy
+		c.prefix = []byte(strings.TrimSuffix(a.Key(""), weir.JoinKey("")))
+		c.Strategy, c.lasting = a.Base, a.Lasting
 	}
 }
 
@@ -183,18 +180,16 @@ func (c *policy) complete(deniedStatus int) {
 	c.template = limits.NewAttempt(c.Strategy)
 	c.template.Request.Limit, c.template.Request.Duration = c.Limit, c.Duration
 	c.template.Request.Lasting = c.lasting
-	c.shown = shown{name: c.Name, strategy: weir.NameOf(c.Strategy), limit: c.Limit,
+	c.about = c.template.About()
+	c.shown = shown{name: c.Name, strategy: c.about.String(), limit: c.Limit,
 		duration: c.Duration, item: itemOf(c.Name)}
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, c.Name)
 	if c.limit == nil {
 		c.prefix = c.part
 	}
-	_, c.local = weir.As[interface{ Limiter() *weir.Limiter }](c.Strategy)
-	c.peeker, _ = c.Strategy.(weir.Peeker)
-	c.forecaster, _ = c.Strategy.(weir.Forecaster)
-	switch c.Strategy.(type) {
-	case *weir.FixedWindow, *weir.Calendar:
-		c.renewsAtOnce = true
+	switch c.about.Lapses {
+	case weir.LapsesAtOnce, weir.LapsesWithWindow:
+		c.renewsAtOnce = c.about.Limiter != nil
 	}
 }
 
@@ -285,7 +280,7 @@ func (c *policy) fits(concurrency bool) (err error) {
 
 func errInFlight(s weir.Strategy) error {
 	return fmt.Errorf("httplimit: %s bounds work in flight, which a policy would not release: "+
-		"set Config.Concurrency: %w", weir.NameOf(s), errors.ErrUnsupported)
+		"set Config.Concurrency: %w", weir.CounterOf(s).About(), errors.ErrUnsupported)
 }
 
 // misplaced is the Strategy of a limit that a LimitFunc must not return: each call fails.

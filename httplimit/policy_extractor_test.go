@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 )
@@ -70,7 +71,7 @@ func TestPolicyWithItsOwnKey(t *testing.T) {
 	assert.Equal(t, "other", last.Key, "of the policy with the least left")
 	assert.EqualValues(t, 2, last.Remaining)
 
-	require.NoError(t, l.FixedWindow().Reset(t.Context(), &weir.Request{
+	require.NoError(t, ops.Reset(t.Context(), l.FixedWindow(), &weir.Request{
 		Key: cfg.Policies[1].Key("acme"), Limit: 3, Duration: time.Minute}))
 	status = http.StatusTeapot
 	for range 9 {

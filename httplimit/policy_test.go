@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -112,8 +113,7 @@ func TestPolicyKeyIsTheKeyThatIsCounted(t *testing.T) {
 		for range 7 {
 			guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
 		}
-		res, err := limiter.FixedWindow().Peek(t.Context(),
-			&weir.Request{Key: p.Key("203.0.113.7"), Limit: p.Limit, Duration: p.Duration})
+		res, err := ops.Peek(t.Context(), limiter.FixedWindow(), &weir.Request{Key: p.Key("203.0.113.7"), Limit: p.Limit, Duration: p.Duration})
 		require.NoError(t, err)
 		assert.EqualValues(t, 5, res.TotalRequests)
 		limiter = newLimiter(t, at(noon))

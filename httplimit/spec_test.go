@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -526,7 +527,7 @@ func TestFailOpenRespectsOtherPolicies(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, `"daily";r=0;t=3600`, w.Header().Get("RateLimit"))
 
-	cfg.Policies[0].Strategy = forecaster{admitting(1, time.Hour), noon.Add(7 * time.Second)}
+	cfg.Policies[0].Strategy = forecasting(1, noon.Add(7*time.Second), nil)
 	w, ran = serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:5000"))
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, `"daily";r=4;t=7`, w.Header().Get("RateLimit"))
@@ -620,14 +621,15 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 	}
 }
 
-// refundCtx is a Refunder that fails once its context is done, like a remote store.
-type refundCtx struct{ *weirtest.Fake }
-
-func (s refundCtx) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.Fake.Refund(ctx, r, taken)
+// refundCtx returns s, whose refunds fail once their context is done, as of a remote store.
+func refundCtx(s weir.Strategy) weir.Strategy {
+	return ops.Through(s, func(ctx context.Context, op *weir.Op, next func()) {
+		if err := ctx.Err(); err != nil && op.Verb == weir.OpReturn {
+			op.Err = err
+			return
+		}
+		next()
+	})
 }
 
 func TestRefundAfterTheClientLeft(t *testing.T) {
@@ -635,7 +637,7 @@ func TestRefundAfterTheClientLeft(t *testing.T) {
 	cfg := hundred()
 	cfg.CountIf = func(int) bool { return false }
 	ctx, hangUp := context.WithCancel(context.Background())
-	guard := httplimit.New(refundCtx{fake},
+	guard := httplimit.New(refundCtx(fake),
 		cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		hangUp()
@@ -860,7 +862,7 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 	assert.Panics(t, func() { httplimit.New(noRefund{}, good)(nil) })
 }
 
-// noRefund is a Strategy without optional interfaces.
+// noRefund is a Strategy that is no Counter.
 type noRefund struct{}
 
 func (noRefund) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {

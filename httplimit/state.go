@@ -37,27 +37,28 @@ type state struct {
 
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int
-	own    []byte       // buffer: the key of the policy's own Extractor, or one of its Keys
-	keys   []string     // of Keys, from the second on
-	probe  weir.Request // for nextQuota
+	own    []byte   // buffer: the key of the policy's own Extractor, or one of its Keys
+	keys   []string // of Keys, from the second on
+	probe  weir.Op  // for nextQuota
+	probes [1]*weir.Op
 }
 
 // sourceOf has the Source of a Decision for that of a limits.Attempt, where they differ.
-var sourceOf = map[string]string{
-	"": sourceStrategy, "denials": "denial cache", "nobody": "",
+var sourceOf = map[weir.Source]string{
+	weir.Nowhere: sourceStrategy, weir.FromDenials: "denial cache",
 }
 
 // source returns the part that decided.
 func (s *state) source() string {
 	switch by, ok := sourceOf[s.ask.Source]; {
-	case s.ask.Undecided:
+	case s.ask.Undecided():
 		return sourceBypass
-	case s.ask.Source == "" && s.policy != nil && s.local:
-		return "local"
+	case s.ask.Source == weir.Nowhere && s.policy != nil && s.about.Limiter != nil:
+		return weir.FromLocal.String()
 	case ok:
 		return by
 	}
-	return s.ask.Source
+	return s.ask.Source.String()
 }
 
 // describe sets the policy of d, and who decides by it.

@@ -124,7 +124,7 @@ func TestBoundsInFlightNeedNoStrategy(t *testing.T) {
 func TestRatesAreNotTakenForWorkInFlight(t *testing.T) {
 	l := newLimiter(t, nil)
 	rate := l.SlidingWindow().Limit(5, time.Minute)
-	for _, s := range []weir.Strategy{rate, limits.All(rate).Unwrap()} {
+	for _, s := range []weir.Strategy{rate, limits.All(rate)} {
 		of := limits.NewAttempt(s)
 		assert.False(t, of.InFlight())
 	}

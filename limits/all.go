@@ -4,168 +4,303 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/arith"
-	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
+// Several are limits that hold at once, on one key. Make one with [All]. As a Strategy it takes the
+// Key, the Cost and the Meta of a Request.
+type Several struct {
+	limits     []*weir.Limit
+	strategies []weir.Strategy // the same
+	about      weir.About
+	leastBinds bool // of an admission the limit that binds has the least left
+	few        bool // decideFew may decide
+	abouts     []*weir.About
+}
+
 // All returns a limit that admits a hit if every one of limits does: [Decide] with a [weir.Ask] for
-// each, on one key. An All among limits stands for those in it. Its Outcome is that of the limit
-// that binds, which is in By. As a Strategy it is a [weir.Admitter] and a [weir.Charger], as far as
-// the strategies of limits are.
+// each, on one key. Its Outcome is that of the limit that binds, which is in By.
 //
 // It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
 // It panics without limits, if two of them cannot give back, and if two of them are equal: a
 // request would take from one count twice. One that waits decides last if it stands last, and the
 // others are in process.
-func All(limits ...*weir.Limit) *weir.Limit {
+func All(limits ...*weir.Limit) *Several {
 	if len(limits) == 0 {
 		panic("limits: All of no limits")
 	}
-	a := &all{leastBinds: true}
-	for _, m := range limits {
-		if inner, ok := m.Unwrap().(*all); ok {
-			a.limits = append(a.limits, inner.limits...)
-		} else {
-			a.limits = append(a.limits, m)
-		}
+	strategies := make([]weir.Strategy, len(limits))
+	for i, m := range limits {
+		strategies[i] = m
 	}
-	for _, m := range a.limits {
-		a.strategies = append(a.strategies, m)
-		says := inside.SaysLeft(m.Unwrap())
-		a.saysLeft, a.leastBinds = append(a.saysLeft, says), a.leastBinds && says.Admitted
-	}
+	a := several(strategies)
+	a.limits, a.few = slices.Clone(limits), true
+	a.about.Parts = a.abouts
 	attempts := a.ask(nil, new(weir.Request))
 	if err := cmp.Or(attempts.supported(false), attempts.checkCounts()); err != nil {
 		panic(err.Error())
 	}
-	m, err := weir.NewLimit(a, 0, 0)
+	return a
+}
+
+// several returns the Several of strategies, each of which takes a Request with numbers, or is a
+// Limit.
+func several(strategies []weir.Strategy) *Several {
+	a := &Several{strategies: strategies, leastBinds: true}
+	names := make([]string, len(strategies))
+	verbs := weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge)
+	for i, s := range strategies {
+		of := weir.CounterOf(s).About()
+		names[i] = of.String()
+		a.abouts = append(a.abouts, of)
+		verbs &= of.Verbs
+		a.leastBinds = a.leastBinds && !of.Waits
+		a.about.Waits = a.about.Waits || of.Waits
+		a.about.InFlight = a.about.InFlight || of.InFlight
+	}
+	a.about.Of, a.about.Counts, a.about.Bound, a.about.Verbs = a, a, true, verbs
+	a.about.Name = "all of " + strings.Join(names, ", ")
+	return a
+}
+
+// String describes the limits.
+func (a *Several) String() string {
+	all := make([]string, len(a.strategies))
+	for i, m := range a.limits {
+		all[i] = m.String()
+	}
+	return "all of " + strings.Join(all, ", ")
+}
+
+// Limits returns the limits.
+func (a *Several) Limits() []*weir.Limit { return slices.Clone(a.limits) }
+
+// About implements [weir.Counter].
+func (a *Several) About() *weir.About { return &a.about }
+
+// For returns the [weir.Ask] for a hit of key.
+func (a *Several) For(key string) weir.Ask {
+	return weir.Ask{Strategy: a, Request: weir.Request{Key: key}}
+}
+
+// Allow reports whether a hit of key is admitted, and counts it. Where it cannot decide it returns
+// true if all of the limits that fail are fail-open, and the key is not at fault, and else false. A
+// leaky bucket admits only who need not wait.
+func (a *Several) Allow(key string) bool {
+	out, err := a.decide(context.Background(), weir.Request{Key: key}, true)
+	return err == nil && out.Allowed()
+}
+
+// AllowBytes is Allow of a key that is no string.
+func (a *Several) AllowBytes(key []byte) bool { return a.Allow(string(key)) }
+
+// Take decides on cost hits of key at once, of which 0 means 1, and counts them in all limits or in
+// none.
+func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outcome, error) {
+	return a.decide(ctx, weir.Request{Key: key, Cost: cost}, false)
+}
+
+// Peek returns the Outcome before a hit, and counts nothing.
+func (a *Several) Peek(ctx context.Context, key string) (weir.Outcome, error) {
+	l := getAttempts(len(a.strategies))
+	defer l.put()
+	r := weir.Request{Key: key}
+	a.ask(*l, &r)
+	for i := range *l {
+		(*l)[i].Full = true
+	}
+	by, err := l.look(ctx)
 	if err != nil {
-		panic(err.Error())
+		return weir.Outcome{}, err
 	}
-	return m
+	return a.outcome(ctx, *l, by), nil
 }
 
-// all is the strategy of an All.
-type all struct {
-	strategies []weir.Strategy // the limits
-	limits     []*weir.Limit
-	saysLeft   []forlimits.SaysLeft // of each limit
-	leastBinds bool                 // all say it of an admission: the limit that binds has the least
+// Wait waits until a hit of key is admitted, as the function [weir.Wait] does.
+func (a *Several) Wait(ctx context.Context, key string) error {
+	_, err := weir.Wait(ctx, a, &weir.Request{Key: key})
+	return err
 }
 
-// Algorithm implements [weir.Named].
-func (a *all) Algorithm() string {
-	names := make([]string, len(a.strategies))
-	for i, s := range a.strategies {
-		names[i] = weir.NameOf(s)
-	}
-	return "all of " + strings.Join(names, ", ")
+// Run implements [weir.Strategy].
+func (a *Several) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, a, r)
 }
-
-// Bound reports that the numbers of a request are ignored.
-func (a *all) Bound() bool { return len(a.limits) > 0 }
-
-// Limits returns the limits that are held at once.
-func (a *all) Limits() []*weir.Limit { return a.limits }
-
-// Of returns the same of other strategies.
-func (a *all) Of(strategies []weir.Strategy) weir.Strategy { return &all{strategies: strategies} }
 
 // ask makes attempts, or new ones, Attempts on r.
-func (a *all) ask(attempts Attempts, r *weir.Request) Attempts {
+func (a *Several) ask(attempts Attempts, r *weir.Request) Attempts {
 	attempts = slices.Grow(attempts[:0], len(a.strategies))[:len(a.strategies)]
 	for i, s := range a.strategies {
-		attempts[i].ask(s, r)
+		attempts[i].Request = *r
+		attempts[i].ask(s)
 	}
 	return attempts
 }
 
-// Decide decides on r, or looks, and returns the place of the limit that binds, and of its Outcome
-// the Result, Left, and how long it holds, if that is known. A look is without the cost of r.
-func (a *all) Decide(
-	ctx context.Context, look bool, r weir.Request,
-) (out weir.Outcome, by int, err error) {
+func (a *Several) decide(
+	ctx context.Context, r weir.Request, atOnce bool,
+) (out weir.Outcome, err error) {
+	if a.few && a.decideFew(ctx, &r, atOnce, &out) {
+		return out, nil
+	}
 	l := getAttempts(len(a.strategies))
 	defer l.put()
-	if by, err = a.ask(*l, &r).decideOp(ctx, look); err != nil {
-		return out, by, err
-	}
-	m := &(*l)[by]
-	if look && m.Result.Allowed() {
-		m.Result.TotalRequests -= m.cost()
-	}
-	out.Result, out.Wait, out.Left = m.Result, m.left, math.MaxUint64
-	out.FullAt = l.fullAt()
-	if m.Result.Allowed() && a.leastBinds {
-		out.Left = m.Remaining()
-		return out, by, nil
-	}
+	a.ask(*l, &r)
 	for i := range *l {
-		if part := &(*l)[i]; part.Decided() {
-			out.Left = min(out.Left, a.leftOf(ctx, i, part))
+		(*l)[i].AtOnce, (*l)[i].Full = atOnce, !atOnce
+	}
+	if err := l.decide(ctx); err != nil {
+		return out, err
+	}
+	by := l.Binding()
+	if atOnce { // which asks for no more
+		out.Result = (*l)[by].Result
+		return out, nil
+	}
+	return a.outcome(ctx, *l, by), nil
+}
+
+// decideFew is decide of few limits on slots of one Limiter. It reports false where decide is to go
+// on.
+func (a *Several) decideFew(
+	ctx context.Context, r *weir.Request, atOnce bool, out *weir.Outcome,
+) bool {
+	f := fews.Get().(*few)
+	defer f.put()
+	for i, m := range a.limits {
+		c := weir.CounterOf(m)
+		if !f.add(c, a.abouts[i], r.Key, r.Cost) {
+			return false
+		}
+		f.ops[i].Full = !atOnce
+	}
+	if !f.take(ctx) {
+		return false
+	}
+	by := f.binding()
+	if atOnce { // which asks for no more
+		out.Result = f.ops[by].Result
+		return true
+	}
+	*out = a.limits[by].Outcome(ctx, &f.ops[by])
+	for i := range f.n {
+		if !out.Allowed() {
+			out.Left = min(out.Left, f.ops[i].Result.Remaining(f.most(i)))
+		}
+		if f.ops[i].FullAt.After(out.FullAt) {
+			out.FullAt = f.ops[i].FullAt
 		}
 	}
-	return out, by, nil
+	return true
 }
 
-// leftOf returns how much cost the i-th limit, which has decided, would admit now.
-func (a *all) leftOf(ctx context.Context, i int, m *Attempt) uint64 {
-	if a.saysLeft[i].Of(m.Result.Allowed()) {
-		return m.Remaining()
+// outcome returns the Outcome of attempts, of which one binds.
+func (a *Several) outcome(ctx context.Context, l Attempts, by int) weir.Outcome {
+	out := a.limits[by].Outcome(ctx, &l[by].Op)
+	saysLeft, known := out.Allowed() && a.leastBinds, !out.FullAt.IsZero()
+	for i := range l {
+		full := l[i].FullAt
+		switch {
+		case i == by:
+			continue
+		case l[i].Decided() && (!saysLeft || full.IsZero()):
+			part := a.limits[i].Outcome(ctx, &l[i].Op)
+			out.Left, full = min(out.Left, part.Left), part.FullAt
+		}
+		known = known && l[i].Decided() && !full.IsZero()
+		if full.After(out.FullAt) {
+			out.FullAt = full
+		}
 	}
-	return inside.LeftOf(ctx, m.strategy, &m.Request, &m.Result, m.Most())
+	if !known {
+		out.FullAt = time.Time{}
+	}
+	return out
 }
 
-// Run implements [weir.Strategy].
-func (a *all) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return a.call(ctx, false, r)
+// Do implements [weir.Counter].
+func (a *Several) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		switch op.Verb {
+		case weir.OpTake:
+			op.Err = a.take(ctx, op)
+		case weir.OpPeek:
+			op.Err = a.peek(ctx, op)
+		case weir.OpReturn:
+			op.Err = a.giveBack(ctx, op)
+		case weir.OpCharge:
+			op.Err = a.charge(ctx, &op.Request)
+		default:
+			op.Err = op.Unsupported(&a.about)
+		}
+	}
 }
 
-// Peek implements [weir.Peeker].
-func (a *all) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return a.call(ctx, true, r)
+func (a *Several) take(ctx context.Context, op *weir.Op) error {
+	var l Attempts
+	if op.Keep {
+		l = a.ask(nil, &op.Request) // the Receipt keeps them
+	} else {
+		pooled := getAttempts(len(a.strategies))
+		defer pooled.put()
+		l = a.ask(*pooled, &op.Request)
+	}
+	for i := range l {
+		l[i].Keep, l[i].AtOnce = op.Keep, op.AtOnce
+	}
+	if err := l.decide(ctx); err != nil {
+		return err
+	}
+	m := &l[l.Binding()]
+	op.Result, op.Left = m.Result, m.Left
+	if op.Keep {
+		op.Receipt = weir.Receipt{Of: &l}
+		if op.Result.Allowed() {
+			op.Receipt.Cost = max(1, op.Cost)
+		}
+	}
+	op.Result.Limit = m.Most()
+	return nil
 }
 
-func (a *all) call(ctx context.Context, look bool, r *weir.Request) (*weir.Result, error) {
+func (a *Several) peek(ctx context.Context, op *weir.Op) error {
 	l := getAttempts(len(a.strategies))
 	defer l.put()
-	binding, err := a.ask(*l, r).decideOp(ctx, look)
+	by, err := a.ask(*l, &op.Request).look(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	res := (*l)[binding].Result
-	res.Limit = (*l)[binding].Most()
-	return &res, nil
+	m := &(*l)[by]
+	op.Result, op.Left = m.Result, m.Left
+	if op.Result.Allowed() {
+		op.Result.TotalRequests += m.cost()
+	}
+	op.Result.Limit = m.Most()
+	return nil
 }
 
-// Admit implements [weir.Admitter].
-func (a *all) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
-	attempts := a.ask(nil, r) // the Return keeps them
-	v, err := reserve(ctx, attempts)
-	if err != nil {
-		return nil, nil, err
+// giveBack gives back to each limit.
+func (a *Several) giveBack(ctx context.Context, op *weir.Op) error {
+	l, ok := op.Receipt.Of.(*Attempts)
+	if !ok {
+		return op.Unsupported(&a.about)
 	}
-	v.result.Limit = attempts[attempts.Binding()].Most()
-	var cost uint64
-	if v.Allowed() {
-		cost = max(1, r.Cost)
+	n := min(max(1, op.Cost), op.Receipt.Cost)
+	op.Receipt.Cost -= n
+	if n == 0 {
+		return nil
 	}
-	return &v.result, arith.Parts(cost, func(ctx context.Context, n, _ uint64) error {
-		return attempts.giveBack(ctx, n)
-	}), nil
+	return l.giveBack(ctx, n)
 }
 
-// Charge implements [weir.Charger].
-func (a *all) Charge(ctx context.Context, r *weir.Request) error {
+func (a *Several) charge(ctx context.Context, r *weir.Request) error {
 	var errs []error
 	for _, m := range a.ask(nil, r) {
-		m.call(ctx, OpCharge)
-		errs = append(errs, m.Err)
+		errs = append(errs, m.charge(ctx, m.Cost))
 	}
 	return errors.Join(errs...)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/windows"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 )
 
@@ -28,17 +29,29 @@ type refundable struct {
 	result   weir.Result
 	contexts []context.Context
 	refunded []weir.Result
-	err      error // returned by Refund
+	err      error // of a refund
 }
 
-func (s *refundable) Run(context.Context, *weir.Request) (*weir.Result, error) {
-	r := s.result
-	return &r, nil
+func (s *refundable) About() *weir.About {
+	return &weir.About{Of: s, Counts: s, Verbs: weir.VerbsOf(weir.OpTake, weir.OpReturn)}
 }
 
-func (s *refundable) Refund(ctx context.Context, _ *weir.Request, taken *weir.Result) error {
-	s.contexts, s.refunded = append(s.contexts, ctx), append(s.refunded, *taken)
-	return s.err
+func (s *refundable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
+
+func (s *refundable) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		switch op.Verb {
+		case weir.OpTake:
+			op.Result, op.Err = s.result, nil
+		case weir.OpReturn:
+			s.contexts, s.refunded = append(s.contexts, ctx), append(s.refunded, op.Result)
+			op.Err = s.err
+		default:
+			op.Err = op.Unsupported(s.About())
+		}
+	}
 }
 
 // strategyFunc is a Strategy that is a function.
@@ -122,10 +135,10 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 	}
 	// Both deny; the daily policy ends later.
 	for range 10 {
-		require.NoError(t, day.(weir.Charger).Charge(t.Context(), &weir.Request{Key: "id"}))
+		require.NoError(t, ops.Charge(t.Context(), day, &weir.Request{Key: "id"}))
 	}
 	for _, s := range []weir.Strategy{limits.AllOf(day, minute), limits.AllOf(minute, day)} {
-		for _, ask := range []func(context.Context, *weir.Request) (*weir.Result, error){s.Run, s.(weir.Peeker).Peek} {
+		for _, ask := range []func(context.Context, *weir.Request) (*weir.Result, error){s.Run, func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return ops.Peek(ctx, s, r) }} {
 			res, err := ask(t.Context(), &weir.Request{Key: "id"})
 			require.NoError(t, err)
 			require.False(t, res.Allowed())
@@ -151,12 +164,12 @@ func TestResultsOfSeveralLimits(t *testing.T) {
 
 	all := limits.All(loose, tight)
 	for name, decide := range map[string]func() (*weir.Result, error){
-		"Run": func() (*weir.Result, error) { return all.Unwrap().Run(t.Context(), &weir.Request{Key: "c"}) },
+		"Run": func() (*weir.Result, error) { return all.Run(t.Context(), &weir.Request{Key: "c"}) },
 		"Peek": func() (*weir.Result, error) {
-			return all.Unwrap().(weir.Peeker).Peek(t.Context(), &weir.Request{Key: "d"})
+			return ops.Peek(t.Context(), all, &weir.Request{Key: "d"})
 		},
 		"Admit": func() (*weir.Result, error) {
-			res, _, err := all.Unwrap().(weir.Admitter).Admit(t.Context(), &weir.Request{Key: "e"})
+			res, _, err := ops.Admit(t.Context(), all, &weir.Request{Key: "e"})
 			return res, err
 		},
 	} {
@@ -201,7 +214,7 @@ func TestAllWhereAPeriodBegins(t *testing.T) {
 func TestTheLongestDenialOfAllBinds(t *testing.T) {
 	l := standing(t)
 	long, short := l.FixedWindow().Limit(1, time.Hour), l.FixedWindow().Limit(1, time.Minute)
-	for i, m := range []*weir.Limit{limits.All(long, short), limits.All(short, long)} {
+	for i, m := range []limit{limits.All(long, short), limits.All(short, long)} {
 		key := strconv.Itoa(i)
 		require.True(t, m.Allow(key))
 		out := mustTake(t, m, key, 1)
@@ -211,16 +224,14 @@ func TestTheLongestDenialOfAllBinds(t *testing.T) {
 	}
 }
 
-func TestAllOfAll(t *testing.T) {
+func TestDecideOfAnAll(t *testing.T) {
 	l := standing(t)
 	of := func(n uint64) *weir.Limit { return l.SlidingWindow().Limit(n, time.Minute) }
 	three := of(3)
-	out := mustTake(t, limits.All(limits.All(of(10), of(20)), three), "k", 1)
-	assert.Same(t, three, out.By)
-	assert.EqualValues(t, 2, out.Left)
 	d, err := limits.Decide(t.Context(), limits.All(of(10), of(20)).For("k"), three.For("k"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, d.By)
+	assert.EqualValues(t, 2, d.Remaining(3))
 }
 
 // All does not wait in Allow, and its Wait is by the clock of the limiter.
@@ -258,7 +269,7 @@ func TestAttemptOfALimit(t *testing.T) {
 func TestSeveralLimitsBeyondTheBound(t *testing.T) {
 	l := standing(t)
 	for i := range windows.MaxSeries {
-		l.SlidingWindow().Limit(1, time.Minute).Named(strconv.Itoa(i)).Unwrap()
+		weir.CounterOf(l.SlidingWindow().Limit(1, time.Minute).Named(strconv.Itoa(i)))
 	}
 	a := l.SlidingWindow().Limit(1, time.Minute)
 	_, err := limits.All(a, l.SlidingLog().Limit(1, time.Minute)).Take(t.Context(), "k", 1)
@@ -274,14 +285,14 @@ func TestAllOfNothingPanics(t *testing.T) {
 }
 
 func TestAllHasItsNumbers(t *testing.T) {
-	s := limits.All(standing(t).SlidingWindow().Limit(10, time.Minute)).Unwrap()
+	s := weir.CounterOf(limits.All(standing(t).SlidingWindow().Limit(10, time.Minute)))
 	for _, of := range []struct {
 		n uint64
 		d time.Duration
 	}{{1, time.Hour}, {1, 0}, {0, time.Hour}} {
 		_, err := weir.NewLimit(s, of.n, of.d)
 		require.ErrorIs(t, err, weir.ErrLimit)
-		assert.EqualError(t, err, "weir: bad limit: "+weir.NameOf(s)+" has its numbers already")
+		assert.EqualError(t, err, "weir: bad limit: "+ops.Name(s)+" has its numbers already")
 	}
 }
 
@@ -326,7 +337,7 @@ func TestCoarseDenialsOfAllAreNotLate(t *testing.T) {
 			second(l.FixedWindow()), second(l.SlidingWindow()), second(l.Counter()),
 			second(l.TokenBucket(0)),
 		} {
-			for j, m := range []*weir.Limit{
+			for j, m := range []limit{
 				limits.All(l.TokenBucket(0).Limit(100, time.Hour), tight),
 				limits.All(tight, l.TokenBucket(0).Limit(100, time.Hour)),
 			} {
@@ -388,54 +399,58 @@ func TestAllHoldsNothing(t *testing.T) {
 
 // What a Limit is made of already is refused, whether All or something around it.
 func TestNoLimitOfALimit(t *testing.T) {
-	both := limits.All(standing(t).SlidingWindow().Limit(10, time.Minute))
-	for _, s := range []weir.Strategy{both, struct{ *weir.Limit }{both}} {
+	one := standing(t).SlidingWindow().Limit(10, time.Minute)
+	both := limits.All(one)
+	for _, s := range []weir.Strategy{one, ops.Around(one), both, ops.Around(both)} {
 		_, err := weir.NewLimit(s, 0, 0)
 		require.ErrorIs(t, err, weir.ErrLimit)
 	}
 }
 
 // owned is a Strategy whose tiers are its own.
-type owned struct {
-	weir.Strategy
-	tiers []weir.Tier
+type owned struct{ tiers []weir.Tier }
+
+func (s *owned) About() *weir.About {
+	return &weir.About{Of: s, Tiers: s.tiers, Verbs: weir.VerbsOf(weir.OpTake)}
 }
 
-func (s owned) Tiers() []weir.Tier { return s.tiers }
+func (s *owned) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
 
-func (s owned) Run(context.Context, *weir.Request) (*weir.Result, error) {
-	return &weir.Result{State: weir.Allow, TotalRequests: 1, Limit: 5}, nil
+func (s *owned) Do(_ context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		op.Result = weir.Result{State: weir.Allow, TotalRequests: 1, Limit: 5}
+	}
 }
 
 // The tier that binds is the shortest of those with the limit, and the tiers stay as they are.
 func TestTierOfAnAttempt(t *testing.T) {
-	tiers := []weir.Tier{{Limit: 5, Duration: time.Hour}, {Limit: 5, Duration: time.Minute},
-		{Limit: 9, Duration: time.Second}}
-	attempts := limits.Attempts{limits.NewAttempt(owned{standing(t).FixedWindow(), slices.Clone(tiers)})}
+	tiers := []weir.Tier{{Limit: 9, Duration: time.Second}, {Limit: 5, Duration: time.Minute},
+		{Limit: 5, Duration: time.Hour}}
+	attempts := limits.Attempts{limits.NewAttempt(&owned{slices.Clone(tiers)})}
 	attempts[0].Request = weir.Request{Key: "k", Limit: 7, Duration: time.Second}
 	assert.Equal(t, weir.Tier{Limit: 7, Duration: time.Second}, attempts[0].Tier(), "undecided")
 	_, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	assert.Equal(t, tiers[1], attempts[0].Tier())
-	assert.Equal(t, tiers, attempts[0].Strategy().(owned).tiers)
+	assert.Equal(t, tiers, attempts[0].About().Tiers)
 }
 
-// rewriting is a wrapper with a method that weir's own way of counting for a Limit has too.
-type rewriting struct {
-	weir.Strategy
+// running embeds a Counter, and has a Run of its own.
+type running struct {
+	*weir.FixedWindow
 	runs *int
 }
 
-func (s rewriting) Apply(*weir.Request) weir.Strategy { return s.Strategy }
-
-func (s rewriting) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (s running) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	*s.runs++
-	return s.Strategy.Run(ctx, r)
+	return s.FixedWindow.Run(ctx, r)
 }
 
 func TestAWrapperIsRun(t *testing.T) {
 	runs := 0
-	s := rewriting{standing(t).FixedWindow(), &runs}
+	s := running{standing(t).FixedWindow(), &runs}
 	_, err := limits.Decide(t.Context(), ask(s, "k", 5, 1))
 	require.NoError(t, err)
 	assert.Equal(t, 1, runs)

@@ -16,13 +16,13 @@ import (
 )
 
 // lateLimit has whoever waits for the limit be woken late.
-type lateLimit struct{ *weir.Limit }
+type lateLimit struct{ *limits.Several }
 
 func (s lateLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
 		time.Sleep(700 * time.Microsecond) // of a bubble
 	}
-	return s.Limit.Run(ctx, r)
+	return s.Several.Run(ctx, r)
 }
 
 func (s lateLimit) Wait(ctx context.Context, key string) error {
@@ -55,7 +55,7 @@ func passesInASecond(t *testing.T, waits func(l *weir.Limiter) func(context.Cont
 }
 
 func TestALineOfAllKeepsItsRate(t *testing.T) {
-	all := func(l *weir.Limiter) *weir.Limit {
+	all := func(l *weir.Limiter) *limits.Several {
 		return limits.All(l.TokenBucket(1).Limit(1000, time.Second),
 			l.SlidingLog().Limit(500, time.Second/2),
 			l.LeakyBucket(0).Limit(1000, time.Second), l.FixedWindow().Limit(5000, time.Second))
@@ -80,7 +80,7 @@ func (s atPresent) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	if turns.IsDue(ctx) && !turns.UseDue(ctx).Before(time.Now()) {
 		time.Sleep(700 * time.Microsecond) // of a bubble
 	}
-	return s.Limit.Run(context.Background(), r)
+	return s.Several.Run(context.Background(), r)
 }
 
 // As of an instant at which one of them denies nothing is taken from the others.

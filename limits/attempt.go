@@ -5,17 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"reflect"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/forlimits"
-	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // Attempt is one limit on a request, and its decision. Make one with [NewAttempt]; the zero Attempt
 // limits nothing. Of several, only one may have no [Attempt.CanRefund].
 type Attempt struct {
-	Request weir.Request
+	// Op is what the Counter of the limit does. Its Request is the caller's to set; its Result is the
+	// decision if Decided reports true, and its Err is why the Counter could not decide, or could not
+	// take back what it had admitted. Where a request was admitted and not taken, or given back,
+	// TotalRequests is without its Cost; it may be with that of an earlier Attempt on the same count.
+	weir.Op
 
 	// Exempt leaves this limit out.
 	Exempt bool
@@ -27,36 +29,26 @@ type Attempt struct {
 	// full, even if it, or another limit, denies it: its cost has arisen already.
 	Look, Afterwards bool
 
-	// Result is the decision if Decided reports true. Where a request was admitted and not taken, or
-	// given back, TotalRequests is without its Cost; it may be with that of an earlier Attempt on the
-	// same count.
-	Result weir.Result
-
-	// Source is the part of the Strategy that decided: "local" is in this process; "primary", "lease",
-	// "denials" and "on_fail" are those of package fallback; "" is not known.
-	Source string
-
-	// Undecided is set if nobody decided, and the Result follows from a rule for that, such as OnFail
-	// of package fallback.
-	Undecided bool
-
-	// Err is why the Strategy could not decide, or could not take back what it had admitted.
-	Err error
-
-	abilities
-	of        *limit // of a Limit that is asked, or of NewAttempt; else nil
-	phase     phase
-	seen      forlimits.Sight // by the look before a run
-	left      time.Duration   // see Left
-	revocable bool            // to be admitted by Admit, if the Strategy has it
-	strict    bool            // an error of a peek is Err
-	holder    weir.Holder     // admits in place of Run; nil: see Holding
-	held      *weir.Held      // by holder, until it is given back or to TakeHeld
-	giveBack  weir.Return     // set by Admit
-	alone     [1]*Attempt     // room for a batch of one
-	leads     bool            // it is called, with those after it: see group
-	next      int             // the place of the next one that is called with it; 0: there is none
+	about  *weir.About // of the Counter; nil: there is none
+	limit  *weir.Limit // that is asked; else nil
+	turn   turn
+	phase  phase
+	strict bool        // an error of a peek is Err
+	holds  bool        // see Holding
+	held   *weir.Held  // until it is given back, or to TakeHeld
+	room   [4]*weir.Op // for the ops of a call
+	leads  bool        // it is called, with those after it: see group
+	next   int         // the place of the next one that is called with it; 0: there is none
 }
+
+// turn is when a limit decides.
+type turn uint8
+
+const (
+	elsewhere turn = iota // first: by another process, or a Strategy that is not known
+	inProcess             // in a Limiter of this process
+	last                  // it cannot give back
+)
 
 // phase is how far the decision of an Attempt is. A call goes forward, see called; a refund goes
 // back from taken to decided, and a run begins at pending, whatever a peek before it has found.
@@ -69,59 +61,70 @@ const (
 	charged              // its cost is counted all the same, see Afterwards
 )
 
-// NewAttempt returns an Attempt of s. With a [weir.Limit] the numbers of Request are ignored.
+// NewAttempt returns an Attempt of s. With a [weir.Limit], or what counts for one, the Limit and
+// the Duration of Request are its numbers.
 func NewAttempt(s weir.Strategy) (l Attempt) {
-	if m, ok := s.(*weir.Limit); ok {
-		s = m.Unwrap()
-	}
-	l.of = &limit{abilities: abilitiesOf(s), counts: inside.CountsOf(s)}
-	l.bind(&l.of.abilities)
+	l.ask(s)
 	return l
 }
 
+// ask has s decide.
+func (l *Attempt) ask(s weir.Strategy) {
+	if s == nil {
+		return
+	}
+	l.limit, _ = s.(*weir.Limit)
+	l.Counter = weir.CounterOf(s)
+	l.about = l.Counter.About()
+	if l.about.Bound {
+		l.Limit, l.Duration = l.about.Numbers.Limit, l.about.Numbers.Duration
+	}
+	switch {
+	case !l.about.Verbs.Has(weir.OpReturn):
+		l.turn = last
+	case l.about.Limiter != nil:
+		l.turn = inProcess
+	default:
+		l.turn = elsewhere
+	}
+}
+
 // Holding returns l for work in flight: what Take admits is held, as by [weir.Hold], until it is
-// given back. It fails with [errors.ErrUnsupported] if the Strategy is no [weir.Holder].
+// given back. It fails with [errors.ErrUnsupported] if the Strategy bounds no work in flight.
 func (l Attempt) Holding() (Attempt, error) {
-	holder, ok := l.strategy.(weir.Holder)
-	if !ok || !l.inFlight {
+	if l.about == nil || !l.about.InFlight || !l.about.Verbs.Has(weir.OpHold) {
 		return l, l.unsupported("hold")
 	}
-	l.holder, l.revocable = holder, true
+	l.holds = true
 	return l, nil
 }
 
 // InFlight reports whether the Strategy bounds work in flight: nobody releases what an Attempt that
 // is not [Attempt.Holding] takes of it.
-func (l *Attempt) InFlight() bool { return l.inFlight }
+func (l *Attempt) InFlight() bool { return l.about != nil && l.about.InFlight }
 
 // Holds reports whether l is [Attempt.Holding].
-func (l *Attempt) Holds() bool { return l.holder != nil }
+func (l *Attempt) Holds() bool { return l.holds }
 
 // TakeHeld returns what is held, for the caller to release: it is no longer given back with the
 // other limits. It returns nil if l is not [Attempt.Holding], or has admitted nothing.
 func (l *Attempt) TakeHeld() (held *weir.Held) {
-	if held = l.held; held != nil {
+	held = l.held
+	if held != nil {
 		l.held, l.phase = nil, decided
 	}
 	return held
 }
 
-// bind makes the Strategy of b decide.
-func (l *Attempt) bind(b *abilities) {
-	l.abilities = *b
-	if l.local != nil {
-		l.Source = "local"
-	}
-}
-
-// Strategy returns the Strategy that decides.
-func (l *Attempt) Strategy() weir.Strategy { return l.strategy }
-
-// Store returns that of a Strategy that is a [Batcher], or nil.
-func (l *Attempt) Store() any { return l.store }
+// About returns what the Counter is, or nil if there is none.
+func (l *Attempt) About() *weir.About { return l.about }
 
 // CanRefund reports whether what the Strategy admits can be given back.
-func (l *Attempt) CanRefund() bool { return l.turn != last || l.holder != nil }
+func (l *Attempt) CanRefund() bool { return l.turn != last || l.holds }
+
+// Undecided reports whether nobody decided, and the Result follows from a rule for that, such as
+// OnFail of package fallback.
+func (l *Attempt) Undecided() bool { return l.Source == weir.FromOnFail }
 
 // Decided reports whether Result is a decision on Request.
 func (l *Attempt) Decided() bool { return l.phase >= decided }
@@ -133,7 +136,7 @@ func (l *Attempt) Denies() bool { return l.Decided() && !l.Result.Allowed() }
 // nobody knows when work in flight ends.
 func (l *Attempt) Never() bool {
 	return l.Denies() && l.Result.ExpiresAt.IsZero() &&
-		(!l.inFlight || l.cost() > l.Most() || l.Result.TotalRequests == 0)
+		(!l.InFlight() || l.cost() > l.Most() || l.Result.TotalRequests == 0)
 }
 
 // Taken reports whether the cost of Request is counted.
@@ -141,7 +144,7 @@ func (l *Attempt) Taken() bool { return l.phase >= taken }
 
 // Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst,
 // or that of Result.
-func (l *Attempt) Most() uint64 { return cmp.Or(l.Result.Limit, l.burst, l.Request.Limit) }
+func (l *Attempt) Most() uint64 { return cmp.Or(l.Result.Limit, l.burst(), l.Request.Limit) }
 
 // Tier returns the limit that Result is of: of a Strategy with tiers the one that binds, and else
 // the Limit and the Duration of Request.
@@ -149,7 +152,7 @@ func (l *Attempt) Tier() weir.Tier {
 	if l.Result.Limit == 0 {
 		return weir.Tier{Limit: l.Request.Limit, Duration: l.Request.Duration}
 	}
-	for _, tier := range inside.TiersOf(l.strategy) {
+	for _, tier := range l.about.Tiers {
 		if tier.Limit == l.Result.Limit {
 			return tier
 		}
@@ -157,16 +160,27 @@ func (l *Attempt) Tier() weir.Tier {
 	return weir.Tier{Limit: l.Result.Limit, Duration: l.Request.Duration}
 }
 
-// Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a
-// reading of the clock. It is 0 if the Strategy does not say, and means nothing if ExpiresAt is
-// zero.
-func (l *Attempt) Left() time.Duration { return l.left }
-
 // Remaining returns how much is left of Most.
-func (l *Attempt) Remaining() uint64 { return l.Result.Remaining(cmp.Or(l.burst, l.Request.Limit)) }
+func (l *Attempt) Remaining() uint64 {
+	return l.Result.Remaining(cmp.Or(l.burst(), l.Request.Limit))
+}
 
-// batches reports whether l is called together with others on its store.
-func (l *Attempt) batches() bool { return l.batcher != nil && !l.revocable }
+// burst returns that of a token bucket, or 0.
+func (l *Attempt) burst() uint64 {
+	if l.about == nil {
+		return 0
+	}
+	return l.about.Burst
+}
+
+// store returns that of ops which may go together, or nil: none goes with one that cannot be
+// compared.
+func (l *Attempt) store() any {
+	if s := l.about.Store; s != nil && reflect.TypeOf(s).Comparable() {
+		return s
+	}
+	return nil
+}
 
 func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 
@@ -174,144 +188,105 @@ func (l *Attempt) measures() bool { return l.Look || l.Afterwards }
 // decided on it.
 func (l *Attempt) owes() bool {
 	return l.Afterwards && l.Decided() && l.Err == nil && l.phase != charged &&
-		(l.Denies() || l.Undecided)
+		(l.Denies() || l.Undecided())
 }
 
 // outweighs reports whether l binds rather than m, which is before it.
 func (l *Attempt) outweighs(m *Attempt) bool {
-	switch at, other := &l.Result.ExpiresAt, &m.Result.ExpiresAt; {
-	case l.Denies() != m.Denies():
-		return l.Denies()
-	case l.Denies() && at.IsZero() && other.IsZero():
+	if l.Denies() && m.Denies() && l.Result.ExpiresAt.IsZero() && m.Result.ExpiresAt.IsZero() {
 		return l.Never() && !m.Never()
-	case l.Denies():
-		return !other.IsZero() && (at.IsZero() || at.After(*other))
 	}
-	return l.Remaining() < m.Remaining()
+	return outweighs(&l.Result, &m.Result, cmp.Or(l.burst(), l.Limit), cmp.Or(m.burst(), m.Limit))
+}
+
+// outweighs reports whether res, held against most, binds rather than other, which is before it: if
+// some deny, the one that does so for the longest, and else the one with the least left.
+func outweighs(res, other *weir.Result, most, otherMost uint64) bool {
+	at, otherAt := &res.ExpiresAt, &other.ExpiresAt
+	switch {
+	case res.Allowed() != other.Allowed():
+		return other.Allowed()
+	case res.Allowed():
+		return res.Remaining(most) < other.Remaining(otherMost)
+	}
+	return !otherAt.IsZero() && (at.IsZero() || at.After(*otherAt))
 }
 
 // waits reports whether the Attempt has yet to decide.
 func (l *Attempt) waits() bool {
-	return l.strategy != nil && !l.Exempt && l.phase == pending && l.Err == nil
+	return l.about != nil && !l.Exempt && l.phase == pending && l.Err == nil
 }
 
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Attempt) reset() {
-	l.phase, l.Undecided = pending, false
-	if l.seen.Slot != nil {
-		l.seen.Slot = nil
-	}
+	l.phase, l.Source = pending, weir.Nowhere
 	if l.Err != nil {
 		l.Err = nil
 	}
-	if l.Source != "" && l.local == nil {
-		l.Source = ""
-	}
-	if l.giveBack != nil {
-		l.giveBack = nil
+	if l.Receipt.Of != nil {
+		l.Receipt = weir.Receipt{}
 	}
 }
 
-// call calls the method of op.
-func (l *Attempt) call(ctx context.Context, op Op) {
-	switch {
-	case (op == OpRun || op == OpPeek) && turns.IsDue(ctx): // as of an instant
-		l.decide(ctx, op)
-	case op == OpRun && l.local != nil && !l.revocable: // as most often
-		l.left, l.Err = l.local.Run(&l.Request, &l.Result, forlimits.NoSight)
-	case op == OpPeek && l.local != nil:
-		l.left, l.Err = l.local.Look(&l.Request, &l.Result, forlimits.FinalLook)
-	case op == OpRefund:
-		l.Err = l.refund(ctx, l.cost())
-	case op == OpCharge && l.charger == nil:
-		l.Err = l.unsupported("charge")
-	case op == OpCharge:
-		l.Err = l.charger.Charge(ctx, &l.Request)
-	default:
-		l.decide(ctx, op)
-	}
-	if l.Err != nil && (op == OpRun || op == OpPeek) {
-		l.Result = weir.Result{}
-	}
-	l.called(op)
+// call has the Counter do verb.
+func (l *Attempt) call(ctx context.Context, verb weir.Verb) {
+	l.set(verb)
+	l.room[0] = &l.Op
+	l.Counter.Do(ctx, l.room[:1])
+	l.called(verb)
 }
 
-// decide calls Run or Peek.
-func (l *Attempt) decide(ctx context.Context, op Op) {
-	var res *weir.Result
-	l.left = 0
-	switch {
-	case op == OpRun:
-		res, l.Err = l.run(ctx)
-	case l.peeker == nil:
-		l.Err = l.unsupported("peek")
-	default:
-		res, l.Err = l.peeker.Peek(ctx, &l.Request)
-	}
-	switch {
-	case res != nil:
-		l.Result = *res
-	case l.Err == nil:
-		l.Err = fmt.Errorf("limits: %s returned neither a Result nor an error: %w",
-			weir.NameOf(l.strategy), errors.ErrUnsupported)
+// set sets the verb of the Op, for a peek that no take follows at once.
+func (l *Attempt) set(verb weir.Verb) {
+	l.Verb, l.Deciding = verb, verb == weir.OpPeek && !l.strict
+	l.Keep = l.Keep || l.about.Parts != nil && !l.about.InFlight // an All needs the Receipt
+	if verb == weir.OpTake && l.holds {
+		l.Verb = weir.OpHold
 	}
 }
 
-// run is Run, or Admit if what is admitted must be given back to the admission itself, or Hold.
-func (l *Attempt) run(ctx context.Context) (res *weir.Result, err error) {
-	if l.holder != nil {
-		return l.hold(ctx)
-	}
-	if l.admitter != nil && (l.revocable || l.refunder == nil) {
-		res, l.giveBack, err = l.admitter.Admit(ctx, &l.Request)
-		if !errors.Is(err, errors.ErrUnsupported) { // else it wraps a Strategy without Admit
-			return res, err
-		}
-	}
-	return l.strategy.Run(ctx, &l.Request)
-}
-
-// hold is Hold, with the Result of an admission too.
-func (l *Attempt) hold(ctx context.Context) (*weir.Result, error) {
-	res, place, err := l.holder.Acquire(ctx, &l.Request)
-	if err == nil && res.Allowed() {
-		l.held = inside.Keep(l.strategy, &l.Request, place)
-	}
-	return res, err
-}
-
-// refund gives cost of what was admitted back.
-func (l *Attempt) refund(ctx context.Context, cost uint64) error {
-	switch {
-	case l.held != nil:
+// giveBack gives cost of what was admitted back.
+func (l *Attempt) giveBack(ctx context.Context, cost uint64) error {
+	if l.held != nil {
 		held := l.held
 		l.held = nil
 		return held.Release(ctx)
-	case l.giveBack != nil:
-		return l.giveBack(ctx, cost)
-	case l.refunder == nil:
-		return l.unsupported("refund")
 	}
-	q := l.Request
-	if cost != l.cost() {
-		q.Cost = cost
-	}
-	return l.refunder.Refund(ctx, &q, &l.Result)
+	was := l.Cost
+	l.Cost, l.Verb = cost, weir.OpReturn
+	l.room[0] = &l.Op
+	l.Counter.Do(ctx, l.room[:1])
+	l.Cost = was
+	return l.Err
 }
 
-// called notes that the method of op was called.
-func (l *Attempt) called(op Op) {
+// charge counts cost whether it fits or not.
+func (l *Attempt) charge(ctx context.Context, cost uint64) error {
+	op := weir.Op{Counter: l.Counter, Verb: weir.OpCharge, Request: l.Request}
+	op.Cost = cost
+	l.Counter.Do(ctx, []*weir.Op{&op})
+	return op.Err
+}
+
+// called notes that the Counter has done verb.
+func (l *Attempt) called(verb weir.Verb) {
+	if l.Err != nil && (verb == weir.OpTake || verb == weir.OpPeek) {
+		l.Result = weir.Result{}
+	}
 	switch {
-	case op == OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
+	case verb == weir.OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
 		l.Err = nil
 	case l.Err != nil:
-	case op == OpRun:
+	case verb == weir.OpTake:
 		l.phase = decided
 		if l.Result.Allowed() {
 			l.phase = taken
+			if l.holds {
+				l.held = weir.HeldBy(&l.Op)
+			}
 		}
-	case op == OpPeek:
+	case verb == weir.OpPeek:
 		l.phase = decided
 		if l.Result.Allowed() {
 			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
@@ -322,10 +297,10 @@ func (l *Attempt) called(op Op) {
 				l.Result.State = weir.Deny
 			}
 		}
-	case op == OpRefund:
+	case verb == weir.OpReturn:
 		l.phase = decided
 		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
-	case op == OpCharge:
+	case verb == weir.OpCharge:
 		l.phase = charged
 		if !l.Result.Allowed() {
 			l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
@@ -334,4 +309,15 @@ func (l *Attempt) called(op Op) {
 }
 
 // cost is that of Request, of which 0 means 1.
-func (l *Attempt) cost() uint64 { return max(1, l.Request.Cost) }
+func (l *Attempt) cost() uint64 { return max(1, l.Cost) }
+
+// has reports whether the Counter can do verb.
+func (l *Attempt) has(verb weir.Verb) bool { return l.about.Verbs.Has(verb) }
+
+func (l *Attempt) unsupported(what string) error {
+	name := "no Strategy"
+	if l.about != nil {
+		name = l.about.String()
+	}
+	return fmt.Errorf("limits: %s cannot %s: %w", name, what, errors.ErrUnsupported)
+}

@@ -104,20 +104,29 @@ func (irrevocableFailure) Run(context.Context, *weir.Request) (*weir.Result, err
 // brokenHolder admits, and can take nothing back.
 type brokenHolder struct{ irrevocableFailure }
 
-func (brokenHolder) Acquire(context.Context, *weir.Request) (*weir.Result, weir.Place, error) {
-	return &weir.Result{State: weir.Allow, TotalRequests: 1}, brokenPlace{}, nil
-}
-
-type brokenPlace struct{}
-
 var errBroken = errors.New("the place stays taken")
 
-func (brokenPlace) Renew(context.Context) (bool, error) { return true, nil }
-func (brokenPlace) Release(context.Context) error       { return errBroken }
+func (b *brokenHolder) About() *weir.About {
+	return &weir.About{Of: b, InFlight: true,
+		Verbs: weir.VerbsOf(weir.OpTake, weir.OpHold, weir.OpRenew, weir.OpRelease)}
+}
+
+func (*brokenHolder) Do(_ context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		switch op.Verb {
+		case weir.OpHold, weir.OpRenew:
+			op.Result = weir.Result{State: weir.Allow, TotalRequests: 1}
+		case weir.OpRelease:
+			op.Err = errBroken
+		default:
+			op.Err = assert.AnError
+		}
+	}
+}
 
 // A place that could not be given back is lost, as a count is.
 func TestAPlaceThatIsNotGivenBackIsLost(t *testing.T) {
-	held, err := limits.NewAttempt(brokenHolder{}).Holding()
+	held, err := limits.NewAttempt(new(brokenHolder)).Holding()
 	require.NoError(t, err)
 	attempts := limits.Attempts{held, limits.NewAttempt(irrevocableFailure{})}
 	for i := range attempts {
@@ -141,16 +150,19 @@ func TestOnlyAHolderHolds(t *testing.T) {
 // elsewhere is a Strategy of another process, which can give back and not be peeked at. It fails
 // with err, unless that is nil.
 type elsewhere struct {
-	weir.Strategy
-	weir.Refunder
+	fake
 	err error
 }
 
-func (e *elsewhere) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if e.err != nil {
-		return nil, e.err
-	}
-	return e.Strategy.Run(ctx, r)
+func newElsewhere(s weir.Strategy, err error) *elsewhere {
+	e := &elsewhere{err: err}
+	e.fake = *newFake(s, func(_ context.Context, op *weir.Op, next func()) {
+		if op.Err = e.err; op.Err == nil || op.Verb != weir.OpTake {
+			next()
+		}
+	}, weir.OpTake, weir.OpReturn)
+	e.about.Of, e.about.Counts = e, e
+	return e
 }
 
 // elsewheres are Attempts on strategies elsewhere, with these limits.
@@ -159,8 +171,7 @@ func elsewheres(t *testing.T, allowed ...uint64) (limits.Attempts, []*elsewhere)
 	var attempts limits.Attempts
 	var strategies []*elsewhere
 	for _, limit := range allowed {
-		s := standing(t).FixedWindow()
-		e := &elsewhere{s, s, nil}
+		e := newElsewhere(standing(t).FixedWindow(), nil)
 		m := limits.NewAttempt(e)
 		m.Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute, Cost: 2}
 		attempts, strategies = append(attempts, m), append(strategies, e)
@@ -213,16 +224,16 @@ func TestCanRefund(t *testing.T) {
 	assert.True(t, held.CanRefund())
 }
 
-// late is a Strategy that may answer later than its context says.
-type late struct{ weir.Strategy }
-
-func (late) Prompt() bool { return false }
-
 func TestALimitIsPromptIfItsStrategyIs(t *testing.T) {
 	s := standing(t).FixedWindow()
-	for _, of := range []weir.Strategy{late{s}, struct{ weir.Strategy }{s}} {
+	late := newFake(s, nil) // it may answer later than its context says
+	for _, of := range []weir.Strategy{late, struct{ weir.Strategy }{s}} {
 		m, err := weir.NewLimit(of, 1, time.Minute)
 		require.NoError(t, err)
-		assert.False(t, m.Unwrap().(interface{ Prompt() bool }).Prompt())
+		assert.False(t, weir.CounterOf(m).About().Prompt)
 	}
+	late.about.Prompt = true
+	m, err := weir.NewLimit(late, 1, time.Minute)
+	require.NoError(t, err)
+	assert.True(t, weir.CounterOf(m).About().Prompt)
 }

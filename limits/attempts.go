@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/turns"
@@ -23,7 +22,7 @@ type Attempts []Attempt
 //
 // Attempts that Look, and those for costs that are known Afterwards, come first, on one key in
 // order; what these count stands, whatever follows. Then limits in this process are peeked at,
-// unless there is only one. Then the others decide, those of one [Batcher.Store] together, and
+// unless there is only one. Then the others decide, those of one Store together, and
 // those in this process after them. So what is denied takes nothing from other requests, but for
 // those that come between the steps: a count may be too high for the time of a round trip, and
 // never too low. A Strategy that cannot give back decides last.
@@ -32,16 +31,22 @@ type Attempts []Attempt
 // 64, and fails once that has ended; costs that are known Afterwards are counted all the same.
 func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	measured, here := false, !turns.IsDue(ctx) // else the strategies decide as of an instant
+	together := len(l) > 1
 	for i := range l {
 		m := &l[i]
 		m.reset()
 		measured = measured || m.measures()
-		here = here && m.local != nil && !m.Exempt && !m.revocable
+		here = here && m.turn == inProcess && m.about != nil && !m.about.Waits && !m.Exempt && !m.Keep &&
+			!m.holds
+		together = together && here && !m.Advisory && m.has(weir.OpTakeAll) &&
+			m.about.Store == l[0].about.Store
 	}
 	switch {
 	case measured:
 		l.measure(ctx)
-	case here && l.admit(ctx): // as most often
+	case together && l.takeAll(ctx): // as most often
+		return !l.denied(), nil
+	case here && l.admit(ctx):
 		return true, nil
 	case here && len(l) == 1:
 		v := verdict{tolerate: tolerate}
@@ -56,7 +61,8 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 		return false, err
 	case !allowed:
 		_ = l.Refund(ctx) // see Lost
-		_ = l.each(ctx, OpPeek, func(m *Attempt) bool { return m.waits() && m.peeker != nil }, nil)
+		looks := func(m *Attempt) bool { return m.waits() && m.has(weir.OpPeek) }
+		_ = l.each(ctx, weir.OpPeek, looks, nil)
 	}
 	return allowed, nil
 }
@@ -70,14 +76,50 @@ func ended(ctx context.Context, i int) error {
 	return fmt.Errorf("limits: %w", ctx.Err())
 }
 
+// takeAll takes from limits of one Store, all or none. It reports false, and has taken nothing,
+// where that is to be done one by one.
+func (l Attempts) takeAll(ctx context.Context) bool {
+	ops := l[0].room[:0]
+	for i := range l {
+		l[i].Verb = weir.OpTakeAll
+		ops = append(ops, &l[i].Op)
+	}
+	l[0].Counter.Do(ctx, ops)
+	if l[0].Err != nil {
+		l[0].Err = nil
+		return false
+	}
+	verb := weir.OpTake
+	for i := range l {
+		if !l[i].Result.Allowed() {
+			verb = weir.OpPeek
+		}
+	}
+	for i := range l {
+		l[i].called(verb)
+	}
+	return true
+}
+
+// denied reports whether one denies its Request.
+func (l Attempts) denied() bool {
+	for i := range l {
+		if l[i].Denies() {
+			return true
+		}
+	}
+	return false
+}
+
 // admit takes from limits that are all in this process. It reports whether each admits; else it
 // ends at the first that does not, for take to go on.
 func (l Attempts) admit(ctx context.Context) bool {
 	for i := 1; i < len(l); i++ {
 		m := &l[i]
-		m.left, m.Err = m.local.Look(&m.Request, &m.Result, &m.seen)
-		if m.Err != nil || m.seen.Slot == nil && !m.Result.Allowed() {
-			m.called(OpPeek)
+		m.Verb, m.Deciding, m.room[0] = weir.OpPeek, true, &m.Op
+		m.Counter.Do(ctx, m.room[:1])
+		if m.Err != nil || !m.Result.Allowed() {
+			m.called(weir.OpPeek)
 			return false
 		}
 		if ended(ctx, i) != nil {
@@ -86,11 +128,9 @@ func (l Attempts) admit(ctx context.Context) bool {
 	}
 	for i := range l {
 		m := &l[i]
-		m.left, m.Err = m.local.Run(&m.Request, &m.Result, &m.seen)
-		if m.Err != nil {
-			m.Result = weir.Result{}
-		}
-		m.called(OpRun)
+		m.Verb, m.Deciding, m.room[0] = weir.OpTake, i > 0, &m.Op
+		m.Counter.Do(ctx, m.room[:1])
+		m.called(weir.OpTake)
 		if m.phase != taken || ended(ctx, i) != nil {
 			return false
 		}
@@ -126,9 +166,9 @@ func (l Attempts) measure(ctx context.Context) {
 }
 
 func (l Attempts) measureAtOnce(ctx context.Context) {
-	_ = l.each(ctx, OpPeek, func(m *Attempt) bool { return m.Look && m.waits() }, nil)
-	_ = l.each(ctx, OpRun, func(m *Attempt) bool { return m.Afterwards && m.waits() }, nil)
-	_ = l.each(ctx, OpCharge, (*Attempt).owes, nil)
+	_ = l.each(ctx, weir.OpPeek, func(m *Attempt) bool { return m.Look && m.waits() }, nil)
+	_ = l.each(ctx, weir.OpTake, func(m *Attempt) bool { return m.Afterwards && m.waits() }, nil)
+	_ = l.each(ctx, weir.OpCharge, (*Attempt).owes, nil)
 }
 
 // take decides the limits that wait, one turn after the other, until one denies.
@@ -137,8 +177,8 @@ func (l Attempts) take(ctx context.Context, tolerate func(error) bool) (allowed 
 	first := l.first()
 	for i := range l {
 		m := &l[i]
-		if i != first && m.turn == inProcess && m.peeker != nil && m.waits() {
-			m.call(ctx, OpPeek)
+		if i != first && m.turn == inProcess && m.waits() && m.has(weir.OpPeek) {
+			m.call(ctx, weir.OpPeek)
 		}
 		if err := ended(ctx, i); err != nil {
 			return false, err
@@ -156,7 +196,7 @@ func (l Attempts) take(ctx context.Context, tolerate func(error) bool) (allowed 
 		}
 	}
 	for turn := elsewhere; turn <= last && !v.denied && v.err == nil; turn++ {
-		err = l.each(ctx, OpRun, func(m *Attempt) bool { return m.waits() && m.turn == turn },
+		err = l.each(ctx, weir.OpTake, func(m *Attempt) bool { return m.waits() && m.turn == turn },
 			func(m *Attempt) bool { return v.goesOn(ctx, m) })
 		v.err = cmp.Or(v.err, err)
 	}
@@ -195,11 +235,14 @@ func (v *verdict) goesOn(ctx context.Context, m *Attempt) bool {
 	return !v.denied && v.err == nil
 }
 
-// each calls the method of op of the limits that which selects, those of one store together, until
+// each does verb of the limits that which selects, those of one Store together, until
 // goesOn reports false of one. A nil goesOn means all: then what is no peek happens even if ctx has
 // ended. Else each ends with ctx, whose error it returns.
-func (l Attempts) each(ctx context.Context, op Op, which, goesOn func(*Attempt) bool) error {
-	if some := l.group(which); some && op != OpPeek && goesOn == nil {
+func (l Attempts) each(
+	ctx context.Context, verb weir.Verb, which, goesOn func(*Attempt) bool,
+) error {
+	some := l.group(which)
+	if some && verb != weir.OpPeek && goesOn == nil {
 		ctx = context.WithoutCancel(ctx)
 	}
 	for i := range l {
@@ -209,7 +252,7 @@ func (l Attempts) each(ctx context.Context, op Op, which, goesOn func(*Attempt) 
 		if !l[i].leads {
 			continue
 		}
-		l.call(ctx, op, i)
+		l.call(ctx, verb, i)
 		if goesOn != nil && !l.allGoOn(i, goesOn) {
 			return nil
 		}
@@ -225,31 +268,38 @@ func (l Attempts) group(which func(*Attempt) bool) (some bool) {
 		m := &l[i]
 		m.next, m.leads = 0, which(m)
 		some = some || m.leads
-		if !m.leads || !m.batches() {
+		if !m.leads || m.store() == nil {
 			continue
 		}
-		if before := stores.last(m.store); before >= 0 {
+		if before := stores.last(m.store()); before >= 0 {
 			l[before].next, m.leads = i, false
 		}
-		stores.note(m.store, i)
+		stores.note(m.store(), i)
 	}
 	return some
 }
 
-// call calls the method of op of the i-th Attempt, and of those that group has linked to it.
-func (l Attempts) call(ctx context.Context, op Op, i int) {
+// call does verb of the i-th Attempt, and of those that group has linked to it.
+func (l Attempts) call(ctx context.Context, verb weir.Verb, i int) {
 	m := &l[i]
-	if !m.batches() {
-		m.call(ctx, op)
+	if m.next == 0 {
+		m.call(ctx, verb)
 		return
 	}
-	batch := append(m.alone[:0], m)
-	for at := m.next; at != 0; at = l[at].next {
-		batch = append(batch, &l[at])
+	ops := m.room[:0]
+	for at := i; ; at = l[at].next {
+		l[at].set(verb)
+		ops = append(ops, &l[at].Op)
+		if l[at].next == 0 {
+			break
+		}
 	}
-	m.batcher.Batch(ctx, op, batch)
-	for _, m := range batch {
-		m.called(op)
+	m.Counter.Do(ctx, ops)
+	for at := i; ; at = l[at].next {
+		l[at].called(verb)
+		if l[at].next == 0 {
+			break
+		}
 	}
 }
 
@@ -264,7 +314,15 @@ func (l Attempts) allGoOn(i int, goesOn func(*Attempt) bool) bool {
 
 // Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Attempts) Refund(ctx context.Context) error {
-	_ = l.each(ctx, OpRefund,
+	for i := range l {
+		if m := &l[i]; m.held != nil && m.Err == nil {
+			m.Err = m.giveBack(context.WithoutCancel(ctx), 0)
+			if m.Err == nil {
+				m.called(weir.OpReturn)
+			}
+		}
+	}
+	_ = l.each(ctx, weir.OpReturn,
 		func(m *Attempt) bool { return m.Taken() && m.Err == nil && !m.Afterwards }, nil)
 	return l.Lost()
 }
@@ -274,7 +332,7 @@ func (l Attempts) giveBack(ctx context.Context, cost uint64) error {
 	var errs []error
 	for i := range l {
 		if l[i].Taken() {
-			errs = append(errs, l[i].refund(context.WithoutCancel(ctx), cost))
+			errs = append(errs, l[i].giveBack(context.WithoutCancel(ctx), cost))
 		}
 	}
 	return errors.Join(errs...)
@@ -304,35 +362,17 @@ func (l Attempts) Binding() int {
 	return binding
 }
 
-// fullAt returns when nothing counts in any of l; the zero time if that is not known.
-func (l Attempts) fullAt() (at time.Time) {
-	for i := range l {
-		m := &l[i]
-		if !m.Decided() {
-			return time.Time{}
-		}
-		full := inside.FullOf(m.strategy, &m.Request, &m.Result, m.Taken())
-		if full.IsZero() {
-			return full
-		}
-		if full.After(at) {
-			at = full
-		}
-	}
-	return at
-}
-
 // CountOnce leaves out, by Exempt, all but one of the Attempts on one count, from which a request
 // takes once: it keeps the one with the lowest Limit, or the first of them.
 func (l Attempts) CountOnce() {
 	var seen places[count]
 	for i := range l {
 		m := &l[i]
-		if m.strategy == nil || m.Exempt {
+		if m.Exempt {
 			continue
 		}
 		c := m.count()
-		if c.Of == nil {
+		if c.of == nil {
 			continue
 		}
 		if first := seen.last(c); first >= 0 {

@@ -12,57 +12,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 )
 
-// batching is a Strategy of a store elsewhere, whose calls in a batch are recorded.
-type batching struct {
-	weir.Strategy
-	store *batchStore
-}
-
-// batchStore decides by a strategy of its own, or fails.
+// batchStore is a store elsewhere, which records the verbs of each call, or fails.
 type batchStore struct {
-	batches [][]limits.Op // one for each call, with the method of each Attempt
-	err     error
-	admits  int
+	calls [][]weir.Verb
+	err   error
 }
 
-func (b batching) Store() (store any, of weir.Strategy) { return b.store, b }
-
-func (b batching) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return b.Strategy.(weir.Peeker).Peek(ctx, r)
+// batching is a Strategy of a batchStore, which counts by another one.
+type batching struct {
+	inner weir.Counter
+	store *batchStore
+	about weir.About
 }
 
-func (b batching) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return b.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+func newBatching(s weir.Strategy, store *batchStore) *batching {
+	b := &batching{inner: weir.CounterOf(s), store: store}
+	b.about = weir.About{Of: b, Counts: b, Store: store,
+		Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge)}
+	return b
 }
 
-func (b batching) Charge(ctx context.Context, r *weir.Request) error {
-	return b.Strategy.(weir.Charger).Charge(ctx, r)
+func (b *batching) About() *weir.About { return &b.about }
+
+func (b *batching) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, b, r)
 }
 
-// Batch implements limits.Batcher.
-func (b batching) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
-	b.store.batches = append(b.store.batches, slices.Repeat([]limits.Op{op}, len(attempts)))
-	for _, l := range attempts {
-		var res *weir.Result
-		switch s := l.Strategy().(batching); {
-		case b.store.err != nil:
-			l.Err = b.store.err
-		case op == limits.OpRun:
-			res, l.Err = s.Run(ctx, &l.Request)
-		case op == limits.OpPeek:
-			res, l.Err = s.Peek(ctx, &l.Request)
-		case op == limits.OpRefund:
-			l.Err = s.Refund(ctx, &l.Request, &l.Result)
-		default:
-			l.Err = s.Charge(ctx, &l.Request)
+func (b *batching) Do(ctx context.Context, ops []*weir.Op) {
+	var verbs []weir.Verb
+	for _, op := range ops {
+		verbs = append(verbs, op.Verb)
+		was := op.Counter
+		if op.Err = b.store.err; op.Err == nil {
+			_ = weir.Do(ctx, was.(*batching).inner, op)
 		}
-		if res != nil {
-			l.Result = *res
-		}
+		op.Counter = was
 	}
+	b.store.calls = append(b.store.calls, verbs)
 }
 
 // many are n Attempts by s on keys of their own, with a limit of 1.
@@ -78,7 +68,7 @@ func many(s weir.Strategy, n int) limits.Attempts {
 // An error of a limit is put to tolerate once, and not again for each limit that decides after it.
 func TestAnErrorIsToleratedOnce(t *testing.T) {
 	s := standing(t).FixedWindow()
-	attempts := many(&elsewhere{s, s, errors.New("down")}, 100)
+	attempts := many(newElsewhere(s, errors.New("down")), 100)
 	asked := 0
 	allowed, err := attempts.Take(t.Context(), func(error) bool { asked++; return true })
 	require.NoError(t, err)
@@ -91,12 +81,12 @@ func TestAnErrorIsToleratedOnce(t *testing.T) {
 func TestAStoreThatFailsIsPeekedAtOnce(t *testing.T) {
 	l := standing(t)
 	store := &batchStore{err: errors.New("down")}
-	attempts := append(many(batching{l.FixedWindow(), store}, 50), many(l.SlidingWindow(), 2)...)
+	attempts := append(many(newBatching(l.FixedWindow(), store), 50), many(l.SlidingWindow(), 2)...)
 	attempts[50].Request.Limit = 0
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
-	assert.Equal(t, [][]limits.Op{slices.Repeat([]limits.Op{limits.OpPeek}, 50)}, store.batches)
+	assert.Equal(t, [][]weir.Verb{slices.Repeat([]weir.Verb{weir.OpPeek}, 50)}, store.calls)
 }
 
 // Limits of several stores decide in one call of each, in the order of the first limit of each.
@@ -108,7 +98,7 @@ func TestLimitsOfOneStoreDecideTogether(t *testing.T) {
 		if stores[i%6] == nil {
 			stores[i%6] = new(batchStore)
 		}
-		attempts = append(attempts, many(batching{l.FixedWindow(), stores[i%6]}, 1)...)
+		attempts = append(attempts, many(newBatching(l.FixedWindow(), stores[i%6]), 1)...)
 		attempts[i].Request.Key = strconv.Itoa(i)
 	}
 	attempts[57].Request.Limit = 0 // of the fourth store
@@ -116,16 +106,16 @@ func TestLimitsOfOneStoreDecideTogether(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, allowed)
 	for i, store := range stores {
-		want := [][]limits.Op{slices.Repeat([]limits.Op{limits.OpRun}, 10)}
+		want := [][]weir.Verb{slices.Repeat([]weir.Verb{weir.OpTake}, 10)}
 		switch {
 		case i == 3: // the denial takes nothing
-			want = append(want, slices.Repeat([]limits.Op{limits.OpRefund}, 9))
+			want = append(want, slices.Repeat([]weir.Verb{weir.OpReturn}, 9))
 		case i < 3:
-			want = append(want, slices.Repeat([]limits.Op{limits.OpRefund}, 10))
+			want = append(want, slices.Repeat([]weir.Verb{weir.OpReturn}, 10))
 		default:
-			want[0] = slices.Repeat([]limits.Op{limits.OpPeek}, 10)
+			want[0] = slices.Repeat([]weir.Verb{weir.OpPeek}, 10)
 		}
-		assert.Equal(t, want, store.batches, "store %d", i)
+		assert.Equal(t, want, store.calls, "store %d", i)
 	}
 }
 
@@ -145,7 +135,7 @@ func TestMeasuresOnOneKeyAreInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := new(batchStore)
-			attempts := many(batching{standing(t).FixedWindow(), store}, len(tt.keys))
+			attempts := many(newBatching(standing(t).FixedWindow(), store), len(tt.keys))
 			for i, key := range []byte(tt.keys) {
 				m := &attempts[i]
 				m.Request.Key, m.Afterwards = string(key|0x20), key < 'a'
@@ -160,37 +150,27 @@ func TestMeasuresOnOneKeyAreInOrder(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tt.over, over)
-			assert.Len(t, store.batches, tt.calls)
+			assert.Len(t, store.calls, tt.calls)
 		})
 	}
 }
 
-// ending is a Strategy during whose n-th Run the client leaves.
-type ending struct {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Charger
-	leave func()
-	runs  *int
-	n     int
-}
-
-func (e ending) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if *e.runs++; *e.runs == e.n {
-		e.leave()
-	}
-	return e.Strategy.Run(ctx, r)
-}
-
-// A client that leaves ends the decision on many limits, and what they have taken is given back; a
-// cost that is known afterwards is counted all the same.
+// A client that leaves, here while the 100th limit decides, ends the decision on many limits, and
+// what they have taken is given back; a cost that is known afterwards is counted all the same.
 func TestAClientThatLeavesEndsTheDecision(t *testing.T) {
 	s := standing(t).FixedWindow()
 	for _, afterwards := range []bool{false, true} {
 		ctx, leave := context.WithCancel(t.Context())
 		runs := 0
-		attempts := many(ending{s, s, s, s, leave, &runs, 100}, 10_000)
+		attempts := many(newFake(s, func(_ context.Context, op *weir.Op, next func()) {
+			if op.Verb == weir.OpTake {
+				runs++
+			}
+			if runs == 100 {
+				leave()
+			}
+			next()
+		}, weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge), 10_000)
 		for i := range attempts {
 			attempts[i].Afterwards, attempts[i].Request.Limit = afterwards, 5
 		}
@@ -227,31 +207,22 @@ func TestAClientThatHasLeftGetsNoDecisionOnManyLimits(t *testing.T) {
 	}
 }
 
-// Admit implements weir.Admitter.
-func (b batching) Admit(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, weir.Return, error) {
-	b.store.admits++
-	return b.Strategy.(weir.Admitter).Admit(ctx, r)
-}
-
-// Reserve of several limits on one store is given back to the admissions themselves: no call for
-// both of them knows which those are.
+// Reserve of several limits on one store takes one call, and is given back to the admissions
+// themselves.
 func TestReserveOfTwoOnOneStore(t *testing.T) {
 	l := standing(t)
 	store := new(batchStore)
-	s := batching{l.SlidingLog(), store}
+	s := newBatching(l.SlidingLog(), store)
 	one, two := ask(s, "a", 9, 4), ask(s, "b", 9, 4)
 	v, err := limits.ReserveAll(t.Context(), one, two)
 	require.NoError(t, err)
 	require.True(t, v.Allowed())
-	assert.Equal(t, 2, store.admits)
-	require.NoError(t, l.SlidingLog().Reset(t.Context(), &one.Request))
+	assert.Equal(t, [][]weir.Verb{{weir.OpTake, weir.OpTake}}, store.calls)
+	require.NoError(t, ops.Reset(t.Context(), l.SlidingLog(), &one.Request))
 	mustRun(t, s, &one.Request) // of another request, since the Reset
 	require.NoError(t, v.Cancel(t.Context()))
 	assert.EqualValues(t, 4, counted(t, s, &one.Request))
 	assert.Zero(t, counted(t, s, &two.Request))
-	assert.Empty(t, store.batches)
 }
 
 // CommitEach has one cost for each ask; else nothing is corrected, and a Commit still counts.

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
 // Decision is the decision on all asks of a [Decide].
@@ -44,10 +43,13 @@ type Decision struct {
 // through package fallback, take one round trip, and a denial one more. On strategies of weir
 // it allocates Each only, for up to four asks.
 func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
+	if d, ok := decideFew(ctx, asks); ok {
+		return d, nil
+	}
 	l := getAttempts(len(asks))
 	defer l.put()
 	for i := range asks {
-		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
+		(*l)[i].askFor(&asks[i])
 	}
 	if err := l.checkCounts(); err != nil {
 		return Decision{}, err
@@ -64,6 +66,32 @@ func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
 		d.Result = d.Each[d.By]
 	}
 	return d, nil
+}
+
+// decideFew is Decide of few Limits on slots of one Limiter. It reports false where Decide is to go
+// on.
+func decideFew(ctx context.Context, asks []weir.Ask) (d Decision, ok bool) {
+	f := fews.Get().(*few)
+	defer f.put()
+	for i := range asks {
+		m, isLimit := asks[i].Strategy.(*weir.Limit)
+		if !isLimit {
+			return d, false
+		}
+		c := weir.CounterOf(m)
+		if !f.add(c, c.About(), asks[i].Request.Key, asks[i].Request.Cost) {
+			return d, false
+		}
+	}
+	if !f.take(ctx) {
+		return d, false
+	}
+	d.By, d.Each = f.binding(), make([]weir.Result, f.n)
+	for i := range d.Each {
+		d.Each[i] = f.ops[i].Result
+	}
+	d.Result = d.Each[d.By]
+	return d, true
 }
 
 // decide is Take, which fails if what was denied could not be given back.
@@ -83,10 +111,10 @@ func (l Attempts) supported(takes bool) error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
-		case m.strategy == nil:
+		case m.about == nil:
 			return fmt.Errorf("limits: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
-		case takes && m.inFlight && !m.revocable:
-			return inside.Unreleasable(m.strategy)
+		case takes && m.InFlight() && !m.Keep && !m.holds:
+			return m.about.Unreleasable(m.name())
 		case m.turn == last && first >= 0:
 			return fmt.Errorf("limits: two strategies decide last: %w", l[first].unsupported("refund"))
 		case m.turn == last:
@@ -96,72 +124,28 @@ func (l Attempts) supported(takes bool) error {
 	return nil
 }
 
-// decideOp is decide, or a look, and returns the place of the Attempt that binds.
-func (l Attempts) decideOp(ctx context.Context, look bool) (binding int, err error) {
-	if !look {
-		err = l.decide(ctx)
-		return l.Binding(), err
-	}
+// look is Binding of Attempts that are only looked at. Their Results are without the cost.
+func (l Attempts) look(ctx context.Context) (binding int, err error) {
 	for i := range l {
 		l[i].strict = true
 	}
-	if err = l.each(ctx, OpPeek, (*Attempt).waits, nil); err != nil {
+	err = l.each(ctx, weir.OpPeek, (*Attempt).waits, nil)
+	if err != nil {
 		return -1, err
 	}
 	for i := range l {
-		if err = l[i].Err; err != nil {
+		err = l[i].Err
+		if err != nil {
 			return -1, err
 		}
 	}
-	binding = l.Binding()
-	if m := &l[binding]; m.Result.Allowed() {
-		m.Result.TotalRequests += m.cost()
-	}
-	return binding, nil
+	return l.Binding(), nil
 }
 
-// ask makes l an Attempt on r of s, or of what is inside of s if that is a Limit.
-func (l *Attempt) ask(s weir.Strategy, r *weir.Request) {
-	l.Request = *r
-	if m, ok := s.(*weir.Limit); ok {
-		of := limitOf(m)
-		l.of = of
-		l.Request.Limit, l.Request.Duration = m.Numbers()
-		if of.keyed != nil {
-			inside.Inner(of.keyed, &l.Request)
-		}
-		l.bind(&of.abilities)
-		return
-	}
-	for inner := inside.Inner(s, &l.Request); inner != nil; inner = inside.Inner(s, &l.Request) {
-		s = inner
-	}
-	b := abilitiesOf(s)
-	l.bind(&b)
-}
-
-// limit is what is known of a Limit or, by NewAttempt, of a Strategy.
-type limit struct {
-	abilities
-	limit  *weir.Limit // nil: a Strategy
-	counts forlimits.Counts
-	keyed  weir.Strategy // counts for it by the Strategy of another package; else nil
-}
-
-// limitOf returns what is known of m. To look that up anew would take as long as a decision.
-func limitOf(m *weir.Limit) *limit {
-	at := inside.Known(m)
-	of, ok := at.Load().(*limit)
-	if !ok {
-		of = new(limit)
-		s := m.Unwrap()
-		if inner := inside.Inner(s, new(weir.Request)); inner != nil {
-			of.keyed, s = s, inner
-		}
-		of.abilities, of.limit, of.counts = abilitiesOf(s), m, inside.CountsOf(m.Unwrap())
-		at.Store(of)
-	}
-	return of
+// askFor makes l the Attempt of an Ask.
+func (l *Attempt) askFor(a *weir.Ask) {
+	l.Request = a.Request
+	l.ask(a.Strategy)
 }
 
 // pooled are Attempts for one decision.

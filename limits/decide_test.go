@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/limits"
@@ -53,32 +54,15 @@ func TestDecideConcurrently(t *testing.T) {
 	assert.True(t, rejected(verbtest.DecideHastily), "it charges what it has only peeked at")
 }
 
-// recorder is a Strategy of another process, whose calls are recorded.
-type recorder struct {
-	weir.Strategy
-	name  string
-	calls *[]string
-	err   error // of Run
-}
-
-func (s recorder) Algorithm() string { return s.name }
-
-func (s recorder) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	*s.calls = append(*s.calls, "run "+s.name)
-	if s.err != nil {
-		return nil, s.err
-	}
-	return s.Strategy.Run(ctx, r)
-}
-
-func (s recorder) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	*s.calls = append(*s.calls, "peek "+s.name)
-	return s.Strategy.(weir.Peeker).Peek(ctx, r)
-}
-
-func (s recorder) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	*s.calls = append(*s.calls, "refund "+s.name)
-	return s.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+// recorder returns a Strategy of another process, whose calls are recorded. Its Run fails with err,
+// unless that is nil.
+func recorder(s weir.Strategy, name string, calls *[]string, err error) *fake {
+	return newFake(s, func(_ context.Context, op *weir.Op, next func()) {
+		*calls = append(*calls, op.Verb.String()+" "+name)
+		if op.Err = err; err == nil || op.Verb != weir.OpTake {
+			next()
+		}
+	}, weir.OpTake, weir.OpPeek, weir.OpReturn)
 }
 
 func ask(s weir.Strategy, key string, limit, cost uint64) weir.Ask {
@@ -91,7 +75,7 @@ func ask(s weir.Strategy, key string, limit, cost uint64) weir.Ask {
 func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	l := standing(t)
 	var calls []string
-	far := recorder{Strategy: l.FixedWindow(), name: "far", calls: &calls}
+	far := recorder(l.FixedWindow(), "far", &calls, nil)
 	local := l.SlidingWindow()
 	ctx := context.Background()
 
@@ -99,7 +83,7 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 	assert.Equal(t, 1, d.By)
-	assert.Equal(t, []string{"run far"}, calls)
+	assert.Equal(t, []string{"take far"}, calls)
 
 	calls = nil
 	d, err = limits.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
@@ -113,17 +97,18 @@ func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
 	d, err = limits.Decide(ctx, ask(local, "other", 5, 1), ask(far, "far", 1, 1))
 	require.NoError(t, err)
 	assert.False(t, d.Allowed())
-	assert.Equal(t, []string{"run far"}, calls)
+	assert.Equal(t, []string{"take far"}, calls)
 	assert.Zero(t, d.Each[0].TotalRequests)
-	res, err := local.Peek(ctx, &weir.Request{Key: "other", Limit: 5, Duration: time.Minute})
+	res, err := ops.Peek(ctx, local, &weir.Request{Key: "other", Limit: 5, Duration: time.Minute})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, res.TotalRequests, "nothing was taken")
 
 	calls = nil
-	broken := recorder{Strategy: far, name: "broken", calls: &calls, err: errors.New("down")}
+	down := errors.New("down")
+	broken := recorder(far, "broken", &calls, down)
 	_, err = limits.Decide(ctx, ask(far, "far", 2, 1), ask(broken, "b", 1, 1), ask(local, "third", 1, 1))
-	require.ErrorIs(t, err, broken.err)
-	assert.Equal(t, []string{"run far", "run broken", "refund far"}, calls)
+	require.ErrorIs(t, err, down)
+	assert.Equal(t, []string{"take far", "take broken", "refund far"}, calls)
 }
 
 // Two Attempts on one count, as of an Envoy that asks for one descriptor twice, are admitted if
@@ -228,8 +213,8 @@ func TestNames(t *testing.T) {
 		"all of fixed window, all of list": limits.AllOf(keyed(t, "p", l.FixedWindow(), 1, time.Minute),
 			limits.AllOf(l.List())),
 	} {
-		assert.Equal(t, want, weir.NameOf(s))
-		assert.Equal(t, want, weir.NameOf(keyed(t, "p", watched{s}, 1, time.Minute)))
+		assert.Equal(t, want, ops.Name(s))
+		assert.Equal(t, want, ops.Name(keyed(t, "p", s, 1, time.Minute)))
 	}
 }
 
@@ -238,8 +223,8 @@ func TestReserveAll(t *testing.T) {
 	l := standing(t)
 	requests, tokens, ctx := l.FixedWindow(), l.TokenBucket(0), context.Background()
 	counts := func() (n [2]uint64) {
-		for i, s := range []weir.Peeker{requests, tokens} {
-			res, err := s.Peek(ctx, &weir.Request{Key: "a", Limit: 1000, Duration: time.Minute})
+		for i, s := range []weir.Strategy{requests, tokens} {
+			res, err := ops.Peek(ctx, s, &weir.Request{Key: "a", Limit: 1000, Duration: time.Minute})
 			require.NoError(t, err)
 			n[i] = res.TotalRequests - 1
 		}
@@ -299,7 +284,7 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	allowed, err := l.Take(ctx, nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
-	res, err := s.Peek(ctx, &l[0].Request)
+	res, err := ops.Peek(ctx, s, &l[0].Request)
 	require.NoError(t, err)
 	assert.EqualValues(t, 8, res.TotalRequests, "four count, though the other denies")
 
@@ -343,41 +328,28 @@ func TestALookIsNoRun(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, allowed)
 		assert.True(t, attempts[0].Decided())
-		res, err := s.Peek(ctx, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
+		res, err := ops.Peek(ctx, s, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
 		require.NoError(t, err)
 		assert.Equal(t, c.total+1, res.TotalRequests, "with what the peek would add")
 	}
-}
-
-// onlyWraps is a Strategy with another Run, and nothing else of its own.
-type onlyWraps struct{ of weir.Strategy }
-
-func (w onlyWraps) Unwrap() weir.Strategy { return w.of }
-
-func (w onlyWraps) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return w.of.Run(ctx, r)
 }
 
 // What is not said by a wrapper is that of what it wraps, at any depth.
 func TestAWrapperIsRightByDefault(t *testing.T) {
 	l := standing(t)
 	bucket := l.TokenBucket(7)
-	s := onlyWraps{onlyWraps{bucket}}
-	assert.Equal(t, "token bucket", weir.NameOf(s))
-	found, ok := weir.As[*weir.TokenBucket](s)
-	assert.True(t, ok)
-	assert.Same(t, bucket, found)
-	_, ok = weir.As[*weir.Counter](s)
-	assert.False(t, ok)
+	s := ops.Around(ops.Around(bucket))
+	assert.Equal(t, "token bucket", ops.Name(s))
+	assert.Same(t, l, s.About().Limiter)
 	a := limits.NewAttempt(s)
 	a.Request = weir.Request{Limit: 3}
 	assert.EqualValues(t, 7, a.Most())
 
 	tiers := mustTiers(t, l, weir.Tier{Limit: 2, Duration: time.Second})
-	m, err := weir.NewLimit(onlyWraps{tiers}, 0, 0)
+	m, err := weir.NewLimit(ops.Around(tiers), 0, 0)
 	require.NoError(t, err, "the numbers are those of the tiers")
 	assert.True(t, m.Allow("k"))
-	assert.Equal(t, "tiers", weir.NameOf(m))
+	assert.Equal(t, "tiers", ops.Name(m))
 }
 
 // Wrappers have every method, whatever is inside of them: what cannot give back decides last, or by
@@ -411,7 +383,7 @@ func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
 			assert.False(t, allowed)
 			require.NoError(t, attempts.Lost())
 		}
-		res, err := l.FixedWindow().Peek(ctx, &weir.Request{Key: key, Limit: 5, Duration: time.Minute})
+		res, err := ops.Peek(ctx, l.FixedWindow(), &weir.Request{Key: key, Limit: 5, Duration: time.Minute})
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, res.TotalRequests, "%s: nothing is counted", name)
 
@@ -449,102 +421,98 @@ func TestAllGivesBackNoMoreThanItTook(t *testing.T) {
 	_, err := s.Run(ctx, &r)
 	require.NoError(t, err)
 	r.Cost = 5
-	_, back, err := limits.AllOf(recorder{Strategy: s, name: "plain",
-		calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
+	_, back, err := ops.Admit(ctx, limits.AllOf(recorder(s, "plain", new([]string), nil)), &r)
 	require.NoError(t, err)
 	for _, cost := range []uint64{0, 2, 2, 2, 5} {
 		require.NoError(t, back(ctx, cost))
 	}
 	r.Cost = 1
-	res, err := s.Peek(ctx, &r)
+	res, err := ops.Peek(ctx, s, &r)
 	require.NoError(t, err)
 	assert.EqualValues(t, 51, res.TotalRequests)
 }
 
-// storing is a Batcher whose store cannot be compared.
+// What an All has taken is given back if a limit that decides last denies, or fails.
+func TestAllIsGivenBack(t *testing.T) {
+	l := standing(t)
+	one, other := l.FixedWindow().Limit(5, time.Minute), l.SlidingLog().Limit(5, time.Minute)
+	both, down := limits.All(one, other), errors.New("down")
+	for _, of := range []error{nil, down} {
+		last := runOnly(func() (*weir.Result, error) { return new(weir.Result), of })
+		for _, s := range []weir.Strategy{both, ops.Around(both)} {
+			d, err := limits.Decide(t.Context(), ask(s, "k", 0, 2), ask(last, "k", 5, 1))
+			require.ErrorIs(t, err, of)
+			assert.False(t, d.Allowed())
+		}
+		for _, m := range []limit{one, other, both} {
+			out, err := m.Peek(t.Context(), "k")
+			require.NoError(t, err)
+			assert.Zero(t, out.TotalRequests)
+		}
+	}
+}
+
+// storing is a Strategy whose store cannot be compared, and whose ops do not go together.
 type storing struct{ *weir.FixedWindow }
 
-func (s *storing) Store() (any, weir.Strategy) { return []int{1}, s }
+func (s storing) About() *weir.About {
+	a := *s.FixedWindow.About()
+	a.Of, a.Limiter, a.Store, a.Verbs = s, nil, []int{1}, weir.VerbsOf(weir.OpTake, weir.OpReturn)
+	return &a
+}
 
-func (s *storing) Batch(context.Context, limits.Op, []*limits.Attempt) { panic("called") }
+func (s storing) Do(ctx context.Context, ops []*weir.Op) {
+	if len(ops) > 1 {
+		panic("called for two")
+	}
+	s.FixedWindow.Do(ctx, ops)
+}
 
 func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {
 	s := standing(t).FixedWindow()
-	d, err := limits.Decide(context.Background(), ask(&storing{s}, "a", 5, 1),
-		ask(&storing{s}, "b", 5, 1))
+	d, err := limits.Decide(context.Background(), ask(storing{s}, "a", 5, 1),
+		ask(storing{s}, "b", 5, 1))
 	require.NoError(t, err)
 	assert.True(t, d.Allowed())
 }
 
-// irrevocable is a Batcher that gives nothing back.
-type irrevocable struct{ window *weir.FixedWindow }
-
-func (s *irrevocable) Store() (any, weir.Strategy) { return s.window, s }
-
-func (s *irrevocable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.window.Run(ctx, r)
-}
-
-func (s *irrevocable) Batch(ctx context.Context, _ limits.Op, attempts []*limits.Attempt) {
-	for _, l := range attempts {
-		var res *weir.Result
-		if res, l.Err = s.window.Run(ctx, &l.Request); l.Err == nil {
-			l.Result = *res
-		}
-		l.Source = "elsewhere"
-	}
-}
-
-// A Batcher sets the Source of an Attempt, whether or not it gives back.
+// A Counter sets the Source of an Attempt, whether or not it gives back.
 func TestSourceOfOneThatCannotGiveBack(t *testing.T) {
-	l := limits.Attempts{limits.NewAttempt(&irrevocable{standing(t).FixedWindow()})}
+	s := standing(t).FixedWindow()
+	irrevocable := ops.Around(s)
+	*irrevocable.About() = weir.About{Of: irrevocable, Verbs: weir.VerbsOf(weir.OpTake)}
+	l := limits.Attempts{limits.NewAttempt(irrevocable)}
 	l[0].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Hour}
 	allowed, err := l.Take(context.Background(), nil)
 	require.NoError(t, err)
 	assert.True(t, allowed)
-	assert.Equal(t, "elsewhere", l[0].Source)
+	assert.Equal(t, weir.FromLocal, l[0].Source)
 }
 
-// gone ends with its context.
-type gone struct{ *weir.FixedWindow }
-
-func (s gone) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return s.FixedWindow.Run(ctx, r)
-}
-
-// outage fails while it is down.
-type outage struct {
-	*weir.FixedWindow
-	down *bool
-}
-
-func (s outage) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if *s.down {
-		return nil, errors.New("down")
-	}
-	return s.FixedWindow.Run(ctx, r)
-}
-
-func (s outage) Charge(ctx context.Context, r *weir.Request) error {
-	if *s.down {
-		return errors.New("down")
-	}
-	return s.FixedWindow.Charge(ctx, r)
+// failing returns s as a Strategy of another process, whose calls fail with what why returns.
+func failing(s weir.Strategy, why func(ctx context.Context) error) *fake {
+	return newFake(s, func(ctx context.Context, op *weir.Op, next func()) {
+		if op.Err = why(ctx); op.Err == nil {
+			next()
+		}
+	})
 }
 
 // A cost that has arisen counts, whether its caller is gone or nobody can decide on it.
 func TestArisenCostsCount(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{Now: time.Now})
 	s, down := l.FixedWindow(), true
-	undecided, err := fallback.New(outage{s, &down}, s,
+	undecided, err := fallback.New(failing(s, func(context.Context) error {
+		if down {
+			return errors.New("down")
+		}
+		return nil
+	}), s,
 		fallback.Config{OnFail: fallback.FailOpen, Timeout: time.Minute})
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	for key, of := range map[string]weir.Strategy{"gone": gone{s}, "undecided": undecided} {
+	for key, of := range map[string]weir.Strategy{"gone": failing(s, context.Context.Err), "undecided": undecided} {
 		ctx := context.Background()
 		if key == "gone" {
 			ctx = ended
@@ -574,14 +542,14 @@ func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
 				l[0].Look = i%2 == 1
 				allowed, err := l.Take(t.Context(), nil)
 				require.NoError(t, err)
-				require.Equal(t, i < 6 || l[0].Look, allowed, "%s, call %d", weir.NameOf(s), i)
-				assert.Equal(t, l[0].Result.ExpiresAt.Sub(now), l[0].Left(), "%s, call %d", weir.NameOf(s), i)
+				require.Equal(t, i < 6 || l[0].Look, allowed, "%s, call %d", ops.Name(s), i)
+				assert.Equal(t, l[0].Result.ExpiresAt.Sub(now), l[0].Left, "%s, call %d", ops.Name(s), i)
 			}
 		}
 		other := limits.Attempts{limits.NewAttempt(struct{ weir.Strategy }{s})}
 		other[0].Request = weir.Request{Key: "c", Limit: 3, Duration: time.Minute}
 		_, err := other.Take(t.Context(), nil)
 		require.NoError(t, err)
-		assert.Zero(t, other[0].Left())
+		assert.Zero(t, other[0].Left)
 	}
 }

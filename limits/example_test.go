@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -92,7 +93,7 @@ func ExampleReserveAll() {
 	if err := v.CommitEach(context.Background(), 1, 150); err != nil {
 		panic(err)
 	}
-	res, err := limiter.SlidingWindow().Peek(context.Background(), &tokens)
+	res, err := ops.Peek(context.Background(), limiter.SlidingWindow(), &tokens)
 	fmt.Println(res.TotalRequests-tokens.Cost, err)
 	// Output: 150 <nil>
 }

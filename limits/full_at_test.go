@@ -3,40 +3,40 @@ package limits_test
 import (
 	"context"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/limits"
 )
 
 // fullOver is leftOver, but for Tiers, which are named: of those all limits are probed.
-var fullOver = map[string]func(t *testing.T, l *weir.Limiter) *weir.Limit{
-	"Tiers": namedTiers,
-	"fine Tiers": func(t *testing.T, l *weir.Limiter) *weir.Limit {
+var fullOver = map[string]func(t *testing.T, l *weir.Limiter) limit{
+	"Tiers": func(t *testing.T, l *weir.Limiter) limit { return namedTiers(t, l) },
+	"fine Tiers": func(t *testing.T, l *weir.Limiter) limit {
 		return fineTiers(t, l, 5)
 	},
-	"All with Tiers": func(t *testing.T, l *weir.Limiter) *weir.Limit {
+	"All with Tiers": func(t *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.SlidingLog().Limit(25, 30*time.Second), namedTiers(t, l))
 	},
-	"All with a LeakyBucket": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"All with a LeakyBucket": func(_ *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.FixedWindow().Limit(40, time.Minute), l.LeakyBucket(3).Limit(12, time.Minute))
 	},
 	// shorter than in leftOver: a sweep of each second is simulated
-	"All of numbers": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"All of numbers": func(_ *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.TokenBucket(9).Limit(12, time.Minute),
 			l.SlidingWindow().Limit(20, time.Minute),
 			l.FixedWindow().Limit(6, time.Second))
 	},
-	"All of logs": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"All of logs": func(_ *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.SlidingLog().Limit(12, 30*time.Second),
 			l.SlidingWindow().Limit(20, time.Minute))
 	},
-	"wrapped All": nil, "wrapped Tiers": nil, // see TestFullAtOfWhatAnotherPackageCounts
+	"wrapped Tiers": nil, // see TestFullAtOfWhatAnotherPackageCounts
 }
 
 func init() {
@@ -63,7 +63,7 @@ func fineTiers(t *testing.T, l *weir.Limiter, least uint64) *weir.Limit {
 
 // isFull reports whether all of m is left to key now, by what it admits: a part of it that counts
 // is seen by a probe on the same count.
-func isFull(t *testing.T, l *weir.Limiter, m *weir.Limit, key string) bool {
+func isFull(t *testing.T, l *weir.Limiter, m limit, key string) bool {
 	full := true
 	for _, part := range parts(m) {
 		probe := part
@@ -85,11 +85,11 @@ func isFull(t *testing.T, l *weir.Limiter, m *weir.Limit, key string) bool {
 }
 
 // parts returns the limits of an All, or m itself.
-func parts(m *weir.Limit) []*weir.Limit {
-	if all, ok := m.Unwrap().(interface{ Limits() []*weir.Limit }); ok {
+func parts(m limit) []*weir.Limit {
+	if all, ok := m.(*limits.Several); ok {
 		return all.Limits()
 	}
-	return []*weir.Limit{m}
+	return []*weir.Limit{m.(*weir.Limit)}
 }
 
 // At FullAt of each Outcome, and not a nanosecond before, nothing counts: after an admission, a
@@ -156,7 +156,7 @@ func TestFullAtOfWorkInFlight(t *testing.T) {
 		assert.Equal(t, time.Now().UnixNano(), full().UnixNano())
 		for range 3 { // the last peek is denied
 			time.Sleep(time.Second)
-			_, err = jobs.Unwrap().Run(t.Context(), &weir.Request{Key: "k"})
+			_, err = weir.CounterOf(jobs).Run(t.Context(), &weir.Request{Key: "k"})
 			require.NoError(t, err)
 			assert.Equal(t, time.Now().Add(time.Minute).UnixNano(), full().UnixNano())
 		}
@@ -215,21 +215,15 @@ func TestFullAtOfWhatAnotherPackageCounts(t *testing.T) {
 		"Tiers": {func(t *testing.T, l *weir.Limiter) weir.Strategy {
 			return mustTiers(t, l, weir.Tier{Limit: 4, Duration: time.Second})
 		}, false, false, false},
-		"All": {of(func(l *weir.Limiter) weir.Strategy {
-			return limits.All(l.FixedWindow().Limit(4, time.Minute)).Unwrap()
-		}), false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := of.limit(t, inBubble(t))
-				m, err := weir.NewLimit(wrapper{s}, 4, time.Minute)
-				if strings.HasPrefix(name, "All") {
-					m, err = weir.NewLimit(wrapper{s}, 0, 0)
-				}
+				m, err := weir.NewLimit(newFake(s, handOn), 4, time.Minute)
 				require.NoError(t, err)
 				for range 20 {
 					before := peekOf(t, m)
-					known := of.peeked || before.TotalRequests == 0 && name != "All"
+					known := of.peeked || before.TotalRequests == 0
 					if !before.Allowed() {
 						known = of.denied
 					}

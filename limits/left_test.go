@@ -1,7 +1,6 @@
 package limits_test
 
 import (
-	"context"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -9,76 +8,67 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 )
 
 // leftOver is a limit of each kind, of 12 in a minute where it has one number.
-var leftOver = map[string]func(t *testing.T, l *weir.Limiter) *weir.Limit{
-	"FixedWindow": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+var leftOver = map[string]func(t *testing.T, l *weir.Limiter) limit{
+	"FixedWindow": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.FixedWindow().Limit(12, time.Minute)
 	},
-	"Calendar": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"Calendar": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.Calendar(weir.Hour, nil).Limit(12)
 	},
-	"SlidingWindow": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"SlidingWindow": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.SlidingWindow().Limit(12, time.Minute)
 	},
-	"Counter": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"Counter": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.Counter().Limit(12, time.Minute)
 	},
-	"SlidingLog": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"SlidingLog": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.SlidingLog().Limit(12, time.Minute)
 	},
-	"List": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"List": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.List().Limit(12, time.Minute)
 	},
-	"TokenBucket": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"TokenBucket": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.TokenBucket(7).Limit(12, time.Minute)
 	},
-	"a limit of 0": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"a limit of 0": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.FixedWindow().Limit(0, time.Minute)
 	},
-	"LeakyBucket without a line": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"LeakyBucket without a line": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.LeakyBucket(0).Limit(12, time.Minute)
 	},
-	"LeakyBucket": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"LeakyBucket": func(_ *testing.T, l *weir.Limiter) limit {
 		return l.LeakyBucket(3).Limit(12, time.Minute)
 	},
-	"Tiers": tiersOf,
-	"wrapped Tiers": func(t *testing.T, l *weir.Limiter) *weir.Limit {
-		return wrapped(t, tiersOf(t, l).Unwrap())
+	"Tiers": func(t *testing.T, l *weir.Limiter) limit { return tiersOf(t, l) },
+	"wrapped Tiers": func(t *testing.T, l *weir.Limiter) limit {
+		return wrapped(t, weir.CounterOf(tiersOf(t, l)))
 	},
-	"All of numbers": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"All of numbers": func(_ *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.TokenBucket(9).Limit(12, time.Minute), l.SlidingWindow().Limit(20, time.Hour),
 			l.FixedWindow().Limit(6, time.Second))
 	},
-	"All of logs": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"All of logs": func(_ *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.SlidingLog().Limit(12, time.Minute), l.SlidingWindow().Limit(20, time.Hour))
 	},
-	"All with Tiers": func(t *testing.T, l *weir.Limiter) *weir.Limit {
+	"All with Tiers": func(t *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.SlidingLog().Limit(25, time.Hour), tiersOf(t, l))
 	},
-	"All with a LeakyBucket": func(_ *testing.T, l *weir.Limiter) *weir.Limit {
+	"All with a LeakyBucket": func(_ *testing.T, l *weir.Limiter) limit {
 		return limits.All(l.FixedWindow().Limit(40, 24*time.Hour), l.LeakyBucket(3).Limit(12,
 			time.Minute))
-	},
-	"wrapped All": func(t *testing.T, l *weir.Limiter) *weir.Limit {
-		return wrapped(t, limits.All(tiersOf(t, l), l.SlidingWindow().Limit(8, time.Minute)).Unwrap())
 	},
 }
 
 func tiersOf(t *testing.T, l *weir.Limiter) *weir.Limit {
 	return mustTiers(t, l, weir.Tier{Limit: 5, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: time.Minute}).Limit()
-}
-
-// wrapper is a Strategy around another one, which can peek.
-type wrapper struct{ weir.Strategy }
-
-func (w wrapper) Unwrap() weir.Strategy { return w.Strategy }
-func (w wrapper) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return w.Strategy.(weir.Peeker).Peek(ctx, r)
 }
 
 // inBubble returns a limiter on the clock of a synctest bubble.
@@ -90,15 +80,15 @@ func inBubble(t *testing.T) *weir.Limiter {
 }
 
 func wrapped(t *testing.T, s weir.Strategy) *weir.Limit {
-	m, err := weir.NewLimit(wrapper{s}, 0, 0)
+	m, err := weir.NewLimit(ops.Around(s), 0, 0)
 	require.NoError(t, err)
 	return m
 }
 
 // largest returns the largest cost of key that m admits now.
-func largest(t *testing.T, m *weir.Limit, key string) (cost uint64) {
+func largest(t *testing.T, m limit, key string) (cost uint64) {
 	for c := uint64(1); c <= 50; c++ {
-		res, err := m.Unwrap().(weir.Peeker).Peek(t.Context(), &weir.Request{Key: key, Cost: c})
+		res, err := ops.Peek(t.Context(), m, &weir.Request{Key: key, Cost: c})
 		require.NoError(t, err)
 		if res.Allowed() {
 			cost = c

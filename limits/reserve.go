@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
@@ -29,13 +28,13 @@ type Reservation struct {
 //	return res.Commit(ctx, tokens)
 //
 // A denial is in the Reservation and not an error; there is nothing to commit then. The errors are
-// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a
-// [weir.Refunder] and a [weir.Charger]: the strategies of weir, of redislimit and of fallback are,
-// and a Limit and All are if those in them are. ReserveAll fails as [Decide] does, too.
+// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s cannot [weir.OpReturn]
+// and [weir.OpCharge]: the strategies of weir, of redislimit and of fallback can, and a Limit and
+// All can if those in them can. ReserveAll fails as [Decide] does, too.
 //
-// What is given back is given back to the admission itself where s is a [weir.Admitter], as those
-// strategies are: not to one that came later, nor after a Reset. With a strategy that refunds and
-// charges exactly, at most the limit is admitted, and what commits exceeded their estimates by.
+// What is given back is given back to the admission itself: not to one that came later, nor after a
+// Reset. With a strategy that refunds and charges exactly, at most the limit is admitted, and what
+// commits exceeded their estimates by.
 //
 // For a cost that is known afterwards to another process, such as a proxy that asks by Envoy's
 // protocol, see "costs: afterwards" in package rules: there the request passes while something is
@@ -50,7 +49,7 @@ func Reserve(ctx context.Context, s weir.Strategy, r *weir.Request) (*Reservatio
 func ReserveAll(ctx context.Context, asks ...weir.Ask) (*Reservation, error) {
 	attempts := make(Attempts, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
-		attempts[i].ask(ask.Strategy, &ask.Request)
+		attempts[i].askFor(&ask)
 		if !attempts[i].reservable() {
 			return nil, fmt.Errorf("limits: Reserve: %w", attempts[i].unsupported("refund and charge"))
 		}
@@ -61,20 +60,15 @@ func ReserveAll(ctx context.Context, asks ...weir.Ask) (*Reservation, error) {
 	return reserve(ctx, attempts)
 }
 
-// reservable reports whether the Strategy can refund and charge.
-func (b *abilities) reservable() bool {
-	if a, ok := b.strategy.(*all); ok {
-		return !slices.ContainsFunc(a.ask(nil, new(weir.Request)), func(m Attempt) bool {
-			return !m.reservable()
-		})
-	}
-	return b.refunder != nil && b.charger != nil
+// reservable reports whether the Counter can give back and charge.
+func (l *Attempt) reservable() bool {
+	return l.about != nil && l.has(weir.OpReturn) && l.has(weir.OpCharge)
 }
 
 // reserve decides on attempts, which the Reservation keeps.
 func reserve(ctx context.Context, attempts Attempts) (*Reservation, error) {
 	for i := range attempts {
-		attempts[i].revocable = true
+		attempts[i].Keep = true
 	}
 	if err := attempts.decide(ctx); err != nil {
 		return nil, err
@@ -127,11 +121,9 @@ func (v *Reservation) commit(ctx context.Context, actual func(i int) uint64) err
 		m := &v.attempts[i]
 		switch estimate, actual := m.cost(), actual(i); {
 		case actual < estimate:
-			errs[i] = m.refund(ctx, estimate-actual)
+			errs[i] = m.giveBack(ctx, estimate-actual)
 		case actual > estimate:
-			q := m.Request
-			q.Cost = actual - estimate
-			errs[i] = m.charger.Charge(ctx, &q)
+			errs[i] = m.charge(ctx, actual-estimate)
 		}
 	}
 	return errors.Join(errs...)

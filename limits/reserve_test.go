@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/limits"
@@ -62,9 +63,8 @@ func ExampleReserve() {
 		body, _ := io.ReadAll(w.Result().Body)
 		fmt.Println(w.Code, strings.TrimSpace(string(body)))
 	}
-	res, err := tokens.Peek(context.Background(),
-		&weir.Request{Key: "alice", Limit: 100, Duration: time.Hour,
-			Cost: 100})
+	res, err := ops.Peek(context.Background(), tokens, &weir.Request{Key: "alice", Limit: 100, Duration: time.Hour,
+		Cost: 100})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -138,50 +138,47 @@ func TestReserveNeverExceedsTheLimitAndTheCommittedExcess(t *testing.T) {
 	}
 }
 
-// unsettled is a strategy with a defect in Refund or Charge.
+// missettling is a strategy with a defect in what it gives back or charges.
 type missettling struct {
-	everyOption
-	refund func(s weir.Refunder, r *weir.Request, taken *weir.Result) error
-	charge func(s weir.Charger, r *weir.Request) error
+	refund func(s weir.Strategy, r *weir.Request, taken *weir.Result) error
+	charge func(s weir.Strategy, r *weir.Request) error
 }
 
-func (s missettling) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	if s.refund == nil {
-		return s.everyOption.Refund(ctx, r, taken)
-	}
-	return s.refund(s.everyOption, r, taken)
-}
-
-func (s missettling) Charge(ctx context.Context, r *weir.Request) error {
-	if s.charge == nil {
-		return s.everyOption.Charge(ctx, r)
-	}
-	return s.charge(s.everyOption, r)
+// of returns s with the defect.
+func (m missettling) of(s weir.Strategy) weir.Strategy {
+	return newFake(s, func(_ context.Context, op *weir.Op, next func()) {
+		switch {
+		case op.Verb == weir.OpReturn && m.refund != nil:
+			op.Err = m.refund(s, &op.Request, &op.Result)
+		case op.Verb == weir.OpCharge && m.charge != nil:
+			op.Err = m.charge(s, &op.Request)
+		default:
+			next()
+		}
+	})
 }
 
 func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 	ctx := t.Context()
 	for name, control := range map[string]missettling{
-		"no charge": {charge: func(weir.Charger, *weir.Request) error { return nil }},
-		"no refund": {refund: func(weir.Refunder, *weir.Request, *weir.Result) error { return nil }},
-		"a refund twice": {refund: func(s weir.Refunder, r *weir.Request, taken *weir.Result) error {
-			return errors.Join(s.Refund(ctx, r, taken), s.Refund(ctx, r, taken))
+		"no charge": {charge: func(weir.Strategy, *weir.Request) error { return nil }},
+		"no refund": {refund: func(weir.Strategy, *weir.Request, *weir.Result) error { return nil }},
+		"a refund twice": {refund: func(s weir.Strategy, r *weir.Request, taken *weir.Result) error {
+			return errors.Join(ops.Refund(ctx, s, r, taken), ops.Refund(ctx, s, r, taken))
 		}},
-		"a refund to a later period": {refund: func(s weir.Refunder, r *weir.Request,
+		"a refund to a later period": {refund: func(s weir.Strategy, r *weir.Request,
 			_ *weir.Result) error {
-			res, err := s.(weir.Peeker).Peek(ctx,
-				&weir.Request{Key: r.Key, Limit: 1000, Duration: r.Duration})
+			res, err := ops.Peek(ctx, s, &weir.Request{Key: r.Key, Limit: 1000, Duration: r.Duration})
 			if err != nil {
 				return err
 			}
-			return s.Refund(ctx, r, res)
+			return ops.Refund(ctx, s, r, res)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := verbtest.Reserver{Span: 20, Make: func(now func() time.Time) weir.Strategy {
 				l, _ := newLimiter(t, weir.Config{Now: now})
-				control.everyOption = l.FixedWindow()
-				return control
+				return control.of(l.FixedWindow())
 			}}
 			for seed := range uint64(40) {
 				if s.Check(seed, 60) != nil {
@@ -209,7 +206,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 	s := l.FixedWindow()
 	ask := &weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 10}
 	for range 100 {
-		require.NoError(t, s.Reset(t.Context(), ask))
+		require.NoError(t, ops.Reset(t.Context(), s, ask))
 		v, err := limits.Reserve(t.Context(), s, ask)
 		require.NoError(t, err)
 		var wg sync.WaitGroup
@@ -251,11 +248,11 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, before.Allowed())
 			if name == "All" {
-				for _, each := range []weir.Resetter{l.SlidingLog(), l.Counter()} {
-					require.NoError(t, each.Reset(t.Context(), r))
+				for _, each := range []weir.Strategy{l.SlidingLog(), l.Counter()} {
+					require.NoError(t, ops.Reset(t.Context(), each, r))
 				}
 			} else {
-				require.NoError(t, s.(weir.Resetter).Reset(t.Context(), r))
+				require.NoError(t, ops.Reset(t.Context(), s, r))
 			}
 			clock.Advance(1)
 			l.Sweep() // frees the memory of the bucket that was reset
@@ -300,8 +297,8 @@ func TestRefundPassesSlicesWithoutItsCost(t *testing.T) {
 	clock.Advance(9 * time.Second)
 	one := weir.Request{Key: "a"}
 	second := mustRun(t, tiers, &one)
-	require.NoError(t, tiers.Refund(t.Context(), &one, second)) // its slice has a cost of 0 now
-	require.NoError(t, tiers.Refund(t.Context(), &r, first))
+	require.NoError(t, ops.Refund(t.Context(), tiers, &one, second)) // its slice has a cost of 0 now
+	require.NoError(t, ops.Refund(t.Context(), tiers, &r, first))
 	r.Cost = 10
 	assert.EqualValues(t, 10, mustRun(t, tiers, &r).TotalRequests, "all was given back")
 }
@@ -322,18 +319,13 @@ func TestCancelTakesFromItsOwnEntry(t *testing.T) {
 		mustRun(t, s, &other)
 	}
 	require.NoError(t, mine.Cancel(t.Context()))
-	entries, err := s.Hits(t.Context(), &r)
+	entries, err := ops.Hits(t.Context(), s, &r)
 	require.NoError(t, err)
 	require.Len(t, entries, 2001)
 	for i, e := range entries[1:] {
 		require.Equal(t, weir.Hit{At: e.At, Cost: 1, Meta: "other"}, e, "entry %d", i)
 	}
 }
-
-// watched is a wrapper, such as those of offenders.
-type watched struct{ weir.Strategy }
-
-func (w watched) Unwrap() weir.Strategy { return w.Strategy }
 
 // All compares what is left of a token bucket's burst, and of no tiers, also behind wrappers.
 func TestAllSeesThroughWrappers(t *testing.T) {
@@ -342,21 +334,10 @@ func TestAllSeesThroughWrappers(t *testing.T) {
 	r := weir.Request{Limit: 10, Duration: time.Minute}
 	for i, inner := range []weir.Strategy{l.TokenBucket(20), tiers} {
 		r.Key = fmt.Sprint("plain", i)
-		plain := mustRun(t, limits.AllOf(inner.(refunding), l.FixedWindow()), &r)
+		plain := mustRun(t, limits.AllOf(inner, l.FixedWindow()), &r)
 		r.Key = fmt.Sprint("watched", i)
-		assert.Equal(t, plain, mustRun(t, limits.AllOf(watchedRefunder{watched{inner}, inner.(refunding)},
-			l.FixedWindow()), &r))
+		assert.Equal(t, plain, mustRun(t, limits.AllOf(ops.Around(inner), l.FixedWindow()), &r))
 	}
-}
-
-type refunding interface {
-	weir.Strategy
-	weir.Refunder
-}
-
-type watchedRefunder struct {
-	watched
-	weir.Refunder
 }
 
 // A Return gives back no more than was taken, nothing after a denial, and may be called
@@ -367,11 +348,11 @@ func TestReturnGivesBackWhatWasTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name + "return", Limit: 5, Duration: 10 * time.Second, Cost: 2,
 				Meta: "m"}
-			res, first, err := s.(weir.Admitter).Admit(t.Context(), r)
+			res, first, err := ops.Admit(t.Context(), s, r)
 			require.NoError(t, err)
 			require.True(t, res.Allowed())
 			require.True(t, mustRun(t, s, r).Allowed())
-			denied, none, err := s.(weir.Admitter).Admit(t.Context(), r)
+			denied, none, err := ops.Admit(t.Context(), s, r)
 			require.NoError(t, err)
 			require.False(t, denied.Allowed())
 			require.NoError(t, none(t.Context(), 2))
@@ -408,10 +389,10 @@ func TestReturnInPartsGivesBackAsMuchAsOne(t *testing.T) {
 				request := func(key string, cost uint64) *weir.Request {
 					return &weir.Request{Key: key, Limit: 5, Duration: 10 * time.Second, Cost: cost, Meta: "m"}
 				}
-				admit := func(cost uint64) (whole, parts weir.Return) {
-					var returns []weir.Return
+				admit := func(cost uint64) (whole, parts ops.Return) {
+					var returns []ops.Return
 					for _, key := range []string{name + "whole", name + "parts"} {
-						_, r, err := s.(weir.Admitter).Admit(t.Context(), request(key, cost))
+						_, r, err := ops.Admit(t.Context(), s, request(key, cost))
 						require.NoError(t, err)
 						returns = append(returns, r)
 					}
@@ -439,7 +420,7 @@ func TestPartialReturnsOfATokenBucket(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	s := l.TokenBucket(0)
 	ask := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: 5} // one comes back in 6 s
-	_, first, err := s.Admit(t.Context(), ask)
+	_, first, err := ops.Admit(t.Context(), s, ask)
 	require.NoError(t, err)
 	require.True(t, mustRun(t, s, ask).Allowed())
 	clock.Advance(24 * time.Second)

@@ -5,12 +5,11 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/forlimits"
 )
 
 // count identifies the count that an Attempt is on.
 type count struct {
-	forlimits.Counts
+	of       any
 	key      string
 	limit    uint64
 	duration time.Duration
@@ -38,7 +37,7 @@ func (l Attempts) twice() (first, second int) {
 			return l.twiceOfMany()
 		}
 		for i := range j {
-			if l[i].Request.Key == l[j].Request.Key && l[i].sameCount(&l[j]) {
+			if l[i].sameCount(&l[j]) {
 				return i, j
 			}
 		}
@@ -46,7 +45,7 @@ func (l Attempts) twice() (first, second int) {
 	return 0, 0
 }
 
-// twiceOfMany is twice, for limits in an All among them too.
+// twiceOfMany is twice, for limits in a Several among them too.
 func (l Attempts) twiceOfMany() (first, second int) {
 	var seen places[count]
 	for j := range l {
@@ -56,7 +55,7 @@ func (l Attempts) twiceOfMany() (first, second int) {
 		}
 		for i := range parts {
 			c := parts[i].count()
-			if c.Of == nil {
+			if c.of == nil {
 				continue
 			}
 			if first := seen.last(c); first >= 0 {
@@ -68,38 +67,38 @@ func (l Attempts) twiceOfMany() (first, second int) {
 	return 0, 0
 }
 
-// several returns the strategy of an All that is asked, or nil.
-func (l *Attempt) several() *all {
-	of, _ := l.strategy.(*all)
+// several returns the Several that is asked, or nil.
+func (l *Attempt) several() *Several {
+	of, _ := l.Counter.(*Several)
 	return of
 }
 
-// sameCount reports whether two Attempts with one key are on one count.
+// sameCount reports whether two Attempts are on one count.
 func (l *Attempt) sameCount(m *Attempt) bool {
-	if l.of != nil && m.of != nil && l.of.counts.Bound && m.of.counts.Bound { // as most often
-		return l.of.counts == m.of.counts
+	if l.Key != m.Key || l.about == nil || m.about == nil || l.about.Counts == nil {
+		return false
 	}
-	a := l.count()
-	return a.Of != nil && a == m.count()
+	return l.about == m.about && l.about.Bound || l.count() == m.count()
 }
 
-func (l *Attempt) count() count {
-	c := count{key: l.Request.Key}
-	if l.of != nil {
-		c.Counts = l.of.counts
-	} else {
-		c.Counts = inside.CountsOf(l.strategy)
+func (l *Attempt) count() (c count) {
+	if l.about == nil {
+		return c
 	}
-	if !c.Bound {
-		c.limit, c.duration = l.Request.Limit, l.Request.Duration
+	c = count{of: l.about.Counts, key: l.Key}
+	if !l.about.Bound {
+		c.limit, c.duration = l.Limit, l.Duration
 	}
 	return c
 }
 
 // name describes the limit.
 func (l *Attempt) name() string {
-	if l.of != nil && l.of.limit != nil {
-		return l.of.limit.String()
+	if l.limit != nil {
+		return l.limit.String()
 	}
-	return fmt.Sprintf("%s, %d in %v", weir.NameOf(l.strategy), l.Request.Limit, l.Request.Duration)
+	if of := l.several(); of != nil {
+		return of.String()
+	}
+	return fmt.Sprintf("%v, %d in %v", l.about, l.Limit, l.Duration)
 }

@@ -11,16 +11,10 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 )
-
-// inGo is a Strategy as users write them, of which one is equal to itself only.
-type inGo struct {
-	weir.Strategy
-	weir.Refunder
-	weir.Charger
-}
 
 // pairs are pairs of limits, and whether they are on one count.
 func pairs(t *testing.T) map[string]struct {
@@ -39,7 +33,8 @@ func pairs(t *testing.T) map[string]struct {
 	guarded, err := fallback.New(second.FixedWindow(), l.FixedWindow(), fallback.Config{Instances: 1})
 	require.NoError(t, err)
 	leased := near.NewLeases(second.SlidingWindow(), near.LeaseConfig{})
-	own := &inGo{l.FixedWindow(), l.FixedWindow(), l.FixedWindow()}
+	// one of a user's own is equal to itself only
+	own, another := ops.Around(l.FixedWindow()), ops.Around(l.FixedWindow())
 	m, named := l.FixedWindow().Limit(8, time.Minute), l.FixedWindow().Limit(8, time.Minute).Named("n")
 	type pair = struct {
 		one, other *weir.Limit
@@ -71,11 +66,9 @@ func pairs(t *testing.T) map[string]struct {
 		"two names behind one":   {limit(guarded, 8).Named("a"), limit(guarded, 8).Named("b"), false},
 		"a name of two numbers behind one": {limit(guarded, 8).Named("a"), limit(guarded, 9).Named("a"),
 			true},
-		"near":                   {limit(leased, 8), limit(leased, 8), true},
-		"a user's own":           {limit(own, 8), limit(own, 8), true},
-		"two of a user's own":    {limit(own, 8), limit(&inGo{own, own, own}, 8), false},
-		"an All of one and more": {limits.All(m, named), limits.All(l.InFlight().Limit(3), m), true},
-		"two Alls":               {limits.All(m, named), limits.All(l.InFlight().Limit(3)), false},
+		"near":                {limit(leased, 8), limit(leased, 8), true},
+		"a user's own":        {limit(own, 8), limit(own, 8), true},
+		"two of a user's own": {limit(own, 8), limit(another, 8), false},
 	}
 }
 
@@ -97,11 +90,28 @@ func TestNoCountIsAskedTwice(t *testing.T) {
 			assert.ErrorContains(t, decided, fmt.Sprintf("%v and %v", tt.one, tt.other))
 			assert.ErrorIs(t, reserved, weir.ErrLimit)
 			assert.Panics(t, all)
-			assert.Panics(t, func() { limits.All(limits.All(tt.one), tt.other) })
+			_, decided = limits.Decide(t.Context(), limits.All(tt.one).For("k"), tt.other.For("k"))
+			require.ErrorIs(t, decided, weir.ErrLimit)
 			_, other := limits.Decide(t.Context(), tt.one.For("ann"), tt.other.For("bob"))
 			assert.NotErrorIs(t, other, weir.ErrLimit, "two keys have two counts")
 		})
 	}
+}
+
+// An All is on the counts of all its limits.
+func TestNoCountOfAnAllIsAskedTwice(t *testing.T) {
+	l := standing(t)
+	m := l.FixedWindow().Limit(8, time.Minute)
+	both, jobs := limits.All(m, m.Named("n")), l.InFlight().Limit(3)
+	_, err := limits.Decide(t.Context(), both.For("k"), limits.All(jobs, m).For("k"))
+	require.ErrorIs(t, err, weir.ErrLimit)
+	assert.ErrorContains(t, err, fmt.Sprintf("%v and %v", both, limits.All(jobs, m)))
+	_, err = limits.ReserveAll(t.Context(), limits.All(jobs, m).For("k"), both.For("k"))
+	require.ErrorIs(t, err, weir.ErrLimit)
+	_, err = limits.Decide(t.Context(), both.For("k"), limits.All(jobs).For("k"))
+	assert.NotErrorIs(t, err, weir.ErrLimit)
+	_, err = limits.Decide(t.Context(), both.For("ann"), limits.All(jobs, m).For("bob"))
+	assert.NotErrorIs(t, err, weir.ErrLimit)
 }
 
 // Asks of strategies are on one count if the strategy, the key and the numbers are equal.

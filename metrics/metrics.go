@@ -148,11 +148,11 @@ func Fallback(stats func() fallback.Stats) Group {
 			Counter: true, Label: "source"},
 			func(s stat) []point {
 				return []point{
-					{fallback.FromPrimary.String(), float64(s.Primary)},
-					{fallback.FromLease.String(), float64(s.Lease)},
-					{fallback.FromDenials.String(), float64(s.Denials)},
-					{fallback.FromLocal.String(), float64(s.Local)},
-					{fallback.FromOnFail.String(), float64(s.OnFail)},
+					{weir.FromPrimary.String(), float64(s.Primary)},
+					{weir.FromLease.String(), float64(s.Lease)},
+					{weir.FromDenials.String(), float64(s.Denials)},
+					{weir.FromLocal.String(), float64(s.Local)},
+					{weir.FromOnFail.String(), float64(s.OnFail)},
 				}
 			}},
 		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.",

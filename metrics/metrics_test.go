@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/near"
 )
@@ -102,20 +103,18 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 	}
 }
 
-// elsewhere is a Holder as of another process, whose places are lost when they are to be renewed.
-type elsewhere struct{ *weir.InFlight }
-
-func (s elsewhere) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	res, place, err := s.InFlight.Acquire(ctx, r)
-	if err != nil || !res.Allowed() {
-		return res, nil, err
-	}
-	return res, lost{place}, nil
+// elsewhere returns s as of another process, whose places are lost when they are to be renewed.
+func elsewhere(s *weir.InFlight) weir.Strategy {
+	return ops.Through(ops.Afar(s), func(_ context.Context, op *weir.Op, next func()) {
+		if op.Verb != weir.OpRenew {
+			next()
+			return
+		}
+		op.Verb = weir.OpRelease
+		next()
+		op.Verb, op.Result = weir.OpRenew, weir.Result{}
+	})
 }
-
-type lost struct{ weir.Place }
-
-func (p lost) Renew(ctx context.Context) (held bool, err error) { return false, p.Release(ctx) }
 
 func TestHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,7 +156,7 @@ func TestHolds(t *testing.T) {
 		reads(2, 0, 1, 0)
 		require.NoError(t, held.Release(t.Context()))
 		reads(0, 0, 1, 0)
-		held, err = weir.Hold(t.Context(), elsewhere{limiter.InFlight()}, r)
+		held, err = weir.Hold(t.Context(), elsewhere(limiter.InFlight()), r)
 		require.NoError(t, err)
 		reads(2, 1, 1, 0) // as behind a fallback, in which a place of Redis is held here too
 		<-held.Lost()

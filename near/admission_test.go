@@ -1,7 +1,6 @@
 package near_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -31,13 +31,12 @@ func TestReturns(t *testing.T) {
 			t.Run(name+" of "+kind, func(t *testing.T) {
 				clock := weirtest.NewClock(time.Unix(1_700_000_040, 0))
 				s := wrapped(of(limiterOn(t, clock.Now)), clock)
-				admit := func(cost uint64) (*weir.Result, weir.Return) {
-					res, giveBack, err := s.(weir.Admitter).Admit(t.Context(),
-						&weir.Request{Key: "a", Limit: 20, Duration: time.Minute, Cost: cost})
+				admit := func(cost uint64) (*weir.Result, ops.Return) {
+					res, giveBack, err := ops.Admit(t.Context(), s, &weir.Request{Key: "a", Limit: 20, Duration: time.Minute, Cost: cost})
 					require.NoError(t, err)
 					return res, giveBack
 				}
-				var returns []weir.Return
+				var returns []ops.Return
 				for range 5 { // the first is passed on, and of a fixed window the others are leased
 					res, giveBack := admit(2)
 					require.True(t, res.Allowed())
@@ -54,7 +53,7 @@ func TestReturns(t *testing.T) {
 					require.False(t, res.Allowed())
 					require.NoError(t, none(t.Context(), 1))
 				}
-				require.NoError(t, s.(weir.Resetter).Reset(t.Context(), &weir.Request{Key: "a", Limit: 20,
+				require.NoError(t, ops.Reset(t.Context(), s, &weir.Request{Key: "a", Limit: 20,
 					Duration: time.Minute}))
 				res, last := admit(20)
 				require.True(t, res.Allowed())
@@ -69,35 +68,29 @@ func TestReturns(t *testing.T) {
 	}
 }
 
-// returnless is an Admitter that has a Return only for what it admits.
-type returnless struct{ weir.Strategy }
-
-func (s returnless) Admit(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, weir.Return, error) {
-	res, giveBack, err := s.Strategy.(weir.Admitter).Admit(ctx, r)
-	if err == nil && !res.Allowed() {
-		giveBack = nil
-	}
-	return res, giveBack, err
-}
-
-// What the wrapped strategy cannot give back is not given back by a Return of the cache either,
-// and its denial is repeated.
+// What the wrapped strategy cannot give back, the cache does not admit for a Receipt either.
 func TestAdmitWithoutAReturn(t *testing.T) {
 	clock, server := minute(t)
 	r := weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
 	none := near.NewDenials(struct{ weir.Strategy }{server}, near.DenialsConfig{Now: clock.Now})
-	_, giveBack, err := none.Admit(t.Context(), &r)
+	_, giveBack, err := ops.Admit(t.Context(), none, &r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Nil(t, giveBack)
+	assert.Zero(t, server.calls.Load())
+}
 
-	d := near.NewDenials(returnless{server}, near.DenialsConfig{Now: clock.Now})
-	for n := range 3 {
-		res, giveBack, err := d.Admit(t.Context(), &r)
-		require.NoError(t, err)
-		assert.Equal(t, n == 0, res.Allowed())
-		assert.Equal(t, n == 1, giveBack == nil)
+// A Receipt names its admission by itself, from a lease too.
+func TestReturnByAReceiptAlone(t *testing.T) {
+	clock, server := minute(t)
+	l := near.NewLeases(server, near.LeaseConfig{Block: 10, Skew: -1, Now: clock.Now})
+	for range 2 { // the second is of the lease
+		taken := ops.Do(t.Context(), l, weir.Op{Request: hundred, Keep: true})
+		require.NoError(t, taken.Err)
+		require.EqualValues(t, 1, taken.Result.TotalRequests)
+		back := ops.Do(t.Context(), l, weir.Op{Verb: weir.OpReturn, Request: hundred,
+			Receipt: taken.Receipt})
+		require.NoError(t, back.Err)
+		assert.Zero(t, back.Receipt.Cost, "all was given back")
 	}
-	assert.EqualValues(t, 1, d.Repeated())
+	assert.EqualValues(t, 1, l.Stats().Leased)
 }

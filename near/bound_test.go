@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -78,7 +78,7 @@ const maxBlock = 60
 func violations(t *testing.T, seed uint64, of checked) (n, saved uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
-	server, m := &remote{Strategy: wrap.Of(of.of(limiterOn(t, clock.Now)))}, of.model()
+	server, m := remotely(of.of(limiterOn(t, clock.Now))), of.model()
 	var fleet []*near.Leases
 	for range 3 {
 		fleet = append(fleet, near.NewLeases(server,
@@ -97,7 +97,7 @@ func violations(t *testing.T, seed uint64, of checked) (n, saved uint64) {
 		switch {
 		case !res.Allowed():
 		case rng.IntN(10) < of.refunds:
-			require.NoError(t, l.Refund(t.Context(), &r, &res))
+			require.NoError(t, ops.Refund(t.Context(), l, &r, &res))
 		case !m(clock.Now(), r):
 			n++
 		}
@@ -126,7 +126,7 @@ func TestLeasesAdmitWhatTheStrategyWould(t *testing.T) {
 func TestLeasesAdmitWhatTheStrategyWouldControl(t *testing.T) {
 	for _, of := range bounded[:3] {
 		over, inner := uint64(0), of.of
-		of.of = func(l *weir.Limiter) weir.Strategy { return lasting{inner(l)} }
+		of.of = func(l *weir.Limiter) weir.Strategy { return lasting{weir.CounterOf(inner(l))} }
 		for seed := range uint64(20) {
 			n, _ := violations(t, seed, of)
 			over += n
@@ -136,14 +136,21 @@ func TestLeasesAdmitWhatTheStrategyWouldControl(t *testing.T) {
 }
 
 // lasting is a strategy whose cost is said to be good for the rest of the day.
-type lasting struct{ weir.Strategy }
+type lasting struct{ weir.Counter }
 
-func (lasting) Lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration, bool) {
-	return expires.Truncate(24 * time.Hour).Add(24 * time.Hour), 0, true
+func (l lasting) About() *weir.About {
+	a := l.Counter.About().By(l)
+	a.Lapses = weir.LapsesWithWindow
+	return a
 }
 
-func (l lasting) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return l.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+func (l lasting) Do(ctx context.Context, ops []*weir.Op) {
+	l.Counter.Do(ctx, ops)
+	for _, op := range ops {
+		if op.Verb == weir.OpTake {
+			op.Result.ExpiresAt = op.Result.ExpiresAt.Truncate(24 * time.Hour).Add(24 * time.Hour)
+		}
+	}
 }
 
 // A bucket whose ExpiresAt is the end of a window is no fixed window: all of it is admitted.

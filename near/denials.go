@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // DefaultDenials is the default of DenialsConfig.Size.
@@ -52,96 +51,82 @@ func NewDenials(s weir.Strategy, cfg DenialsConfig) *Denials {
 		panic("near: Denials with a negative number")
 	}
 	size := cmp.Or(cfg.Size, DefaultDenials)
-	return &Denials{cache: cacheOf[denial](s, size, cfg.Skew, cfg.Now, nil)}
+	d := &Denials{cache: cacheOf[denial](s, size, cfg.Skew, cfg.Now, nil)}
+	d.describe(d)
+	return d
 }
 
 // Repeated returns how many denials were repeated.
 func (d *Denials) Repeated() uint64 { return d.repeated.Load() }
+
+// Limit returns the limit of n in d by d's strategy. It panics where [weir.NewLimit] fails.
+func (d *Denials) Limit(n uint64, per time.Duration) *weir.Limit { return limit(d, n, per) }
 
 // Run implements weir.Strategy.
 func (d *Denials) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if res := d.known(r); res != nil {
 		return res, nil
 	}
-	removals := d.callers.Removals(r)
-	res, err := d.Strategy.Run(ctx, r)
-	d.learn(r, res, removals)
-	return res, err
+	return weir.Run(ctx, d, r)
 }
 
-// Admit implements weir.Admitter.
-func (d *Denials) Admit(
-	ctx context.Context, r *weir.Request,
-) (*weir.Result, weir.Return, error) {
-	if res := d.known(r); res != nil {
-		return res, func(context.Context, uint64) error { return nil }, nil
+// Do implements weir.Counter.
+func (d *Denials) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		d.one(ctx, op)
 	}
-	q, removals := *r, d.callers.Removals(r) // r is the caller's
-	res, giveBack, err := d.Strategy.Admit(ctx, r)
-	d.learn(r, res, removals)
-	if err != nil || giveBack == nil {
-		return res, nil, err
-	}
-	return res, func(ctx context.Context, cost uint64) error {
-		defer d.callers.Remove(&q)
-		return giveBack(ctx, cost)
-	}, nil
 }
 
-// Reconcile implements weir.Reconciler.
-func (d *Denials) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	defer d.callers.Remove(r)
-	return d.Strategy.Reconcile(ctx, r, b)
+func (d *Denials) one(ctx context.Context, op *weir.Op) {
+	removals := uint64(0)
+	switch op.Verb {
+	case weir.OpTake, weir.OpPeek, weir.OpLookup:
+		if op.Backlog != nil {
+			defer d.callers.Remove(&op.Request)
+			break
+		}
+		if res := d.known(&op.Request); res != nil {
+			op.Result, op.Source, op.Err = *res, weir.FromDenials, nil
+			op.Receipt, op.Left = weir.Receipt{Of: d}, 0
+			return
+		}
+		removals = d.callers.Removals(&op.Request)
+	case weir.OpCatchUp:
+		if op.Backlog.Reset {
+			defer d.callers.Remove(&op.Request)
+		}
+	case weir.OpReturn:
+		if op.Receipt.Of == any(d) { // of a denial
+			op.Err = nil
+			return
+		}
+		defer d.callers.Remove(&op.Request)
+	}
+	d.do(ctx, op)
+	if op.Verb == weir.OpTake && op.Backlog == nil && op.Err == nil {
+		d.learn(&op.Request, &op.Result, removals)
+	}
 }
 
 // learn stores res, if it is a denial, in place of an earlier one, which is out of date, as it is
-// after an admission. So is res if there were removals since its call began. It is nil if that
-// failed.
+// after an admission. So is res if there were removals since its call began.
 func (d *Denials) learn(r *weir.Request, res *weir.Result, removals uint64) {
-	if res == nil {
-		return
-	}
 	now := d.now()
 	d.callers.Update(r, now, func(*denial) *denial {
 		if res.Allowed() || res.ExpiresAt.Sub(now) <= d.skew || d.callers.Removals(r) != removals {
 			return nil
 		}
-		return &denial{r.Limit, wrap.Cost(r), *res}
+		return &denial{r.Limit, cost(r), *res}
 	})
-}
-
-// Lookup returns the denial that holds for r, or what the wrapped strategy decides without a round
-// trip, or nil.
-func (d *Denials) Lookup(r *weir.Request) *weir.Result {
-	if res := d.known(r); res != nil {
-		return res
-	}
-	return d.Strategy.Lookup(r)
 }
 
 // known returns the denial that holds for r, or nil.
 func (d *Denials) known(r *weir.Request) (res *weir.Result) {
 	d.find(r, func(kept *denial, now time.Time) {
-		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) && kept.res.ExpiresAt.Sub(now) > d.skew {
+		if kept.limit == r.Limit && kept.cost == cost(r) && kept.res.ExpiresAt.Sub(now) > d.skew {
 			res = less(&kept.res, 0)
 			d.repeated.Add(1)
 		}
 	})
 	return res
-}
-
-// Peek implements weir.Peeker.
-func (d *Denials) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res := d.known(r); res != nil {
-		return res, nil
-	}
-	return d.Strategy.Peek(ctx, r)
-}
-
-// Refund implements weir.Refunder.
-func (d *Denials) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	defer d.callers.Remove(r)
-	return d.Strategy.Refund(ctx, r, taken)
 }

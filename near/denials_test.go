@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/near"
 )
 
@@ -56,9 +58,9 @@ func TestDenialsEndWithARefundOrReset(t *testing.T) {
 	d, r := near.NewDenials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), hundred
 	taken := ask(t, d, r)
 	most(t, d, r)
-	assert.NoError(t, d.Refund(t.Context(), &r, &taken))
+	assert.NoError(t, ops.Refund(t.Context(), d, &r, &taken))
 	assert.EqualValues(t, 1, most(t, d, r))
-	assert.NoError(t, d.Reset(t.Context(), &r))
+	assert.NoError(t, ops.Reset(t.Context(), d, &r))
 	assert.EqualValues(t, 100, most(t, d, r))
 }
 
@@ -88,7 +90,7 @@ func TestDenialsAndARefundMeanwhile(t *testing.T) {
 		weir.Request{Key: "a", Limit: 1,
 			Duration: time.Minute}
 	taken := ask(t, d, one)
-	server.afterRun(func() { assert.NoError(t, d.Refund(t.Context(), &one, &taken)) })
+	server.afterRun(func() { assert.NoError(t, ops.Refund(t.Context(), d, &one, &taken)) })
 	assert.False(t, ask(t, d, one).Allowed())
 	assert.True(t, ask(t, d, one).Allowed())
 }

@@ -3,9 +3,8 @@
 //   - [NewLeases] takes budget from the remote strategy in blocks and admits from them.
 //   - [Denials] repeats a denial until the instant it states.
 //
-// Each wraps any weir.Strategy and is one itself, with every optional interface; a call that the
-// wrapped strategy has no counterpart of fails with errors.ErrUnsupported. They compose, with each
-// other and with package fallback:
+// Each wraps any weir.Strategy and is a weir.Counter; an op that the wrapped strategy cannot do
+// fails with errors.ErrUnsupported. They compose, with each other and with package fallback:
 //
 //	denials := near.NewDenials(store.FixedWindow(), near.DenialsConfig{})
 //	primary := near.NewLeases(denials, near.LeaseConfig{Block: 50})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/stores/budget"
 	"github.com/weirgo/weir/internal/stores/guarded"
 )
@@ -46,18 +45,19 @@ type waiter struct {
 	call    *call // the last one that is for it, or nil
 	calls   int   // how many there were
 	res     *weir.Result
+	by      weir.Source
 	err     error
 	done    chan struct{} // closed when it waits no longer: without res and err, it is to ask itself
 }
 
-// call takes request.Cost, for the waiters that have it. Its answer is set before it lands.
+// call takes the Cost of op, for the waiters that have it. Its answer is set before it lands.
 type call struct {
-	request weir.Request
-	apart   bool // for waiters of one cost: its denial is theirs, they lack that much each
+	op    weir.Op
+	apart bool // for waiters of one cost: its denial is theirs, they lack that much each
 
-	res   *weir.Result
+	res   *weir.Result // of op
 	err   error
-	block budget.Cost // request.Cost and, unless it failed, the Lapser's word on res
+	block budget.Cost // the Cost and, unless it failed, until when it can be used
 }
 
 // flight is one of a lease. It goes on if its callers leave.
@@ -81,7 +81,12 @@ func (b *lease) pace(limit uint64) {
 func (f flight) proceed(c *call, now time.Time) {
 	l, b := f.leases, f.lease
 	rest := slices.DeleteFunc(b.waiting, func(w *waiter) bool {
-		switch ours := w.call == c; {
+		ours := w.call == c
+		w.by = weir.FromLease
+		if ours {
+			w.by = c.op.Source
+		}
+		switch {
 		case ours && c.err != nil:
 			w.err = c.err
 		case ours && c.res.Allowed(): // they get it even if it has lapsed: at the zero time nothing has
@@ -114,7 +119,7 @@ func (f flight) round(c *call, now time.Time) {
 		room = min(room, b.Left(now)+c.block.N-1)
 	}
 	for _, w := range b.waiting {
-		if n := wrap.Cost(&w.request); w.request.Limit == block.Limit && n <= room-together {
+		if n := cost(&w.request); w.request.Limit == block.Limit && n <= room-together {
 			together += n
 		}
 	}
@@ -127,11 +132,12 @@ func (f flight) round(c *call, now time.Time) {
 		q := block
 		if together == 0 {
 			q = w.request
-			q.Cost = b.Lacking(wrap.Cost(&q), now)
+			q.Cost = b.Lacking(cost(&q), now)
 		}
 		w.call = calls[q]
 		if w.call == nil {
-			w.call = &call{request: q, apart: together == 0, block: budget.Cost{N: q.Cost}}
+			w.call = &call{op: weir.Op{Counter: l.counter, Request: q}, apart: together == 0,
+				block: budget.Cost{N: q.Cost}}
 			calls[q] = w.call
 			f.start(w.call)
 		}
@@ -147,22 +153,23 @@ func (f flight) start(c *call) {
 	go func() {
 		bounded, cancel := context.WithTimeout(f.ctx, fetchTimeout)
 		defer cancel()
-		guarded.Do(func() (err error) {
-			q := c.request
-			c.res, err = l.Strategy.Run(bounded, &q)
-			if err == nil {
-				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
+		guarded.Do(func() error {
+			l.counter.Do(bounded, []*weir.Op{&c.op})
+			if c.op.Err != nil {
+				return c.op.Err
 			}
-			return err
+			c.res = &c.op.Result
+			c.block.Until, c.block.Each, _ = l.about.Until(&c.op.Request, c.res.ExpiresAt)
+			return nil
 		}, func(err error) {
 			now := l.now()
-			defer l.callers.Lock(&c.request).Unlock()
+			defer l.callers.Lock(&c.op.Request).Unlock()
 			b.calls--
 			if err == nil {
-				b.pace(c.request.Limit)
+				b.pace(c.op.Limit)
 				b.Learn(c.block, c.res, l.skew, now)
 			} else {
-				c.err = fmt.Errorf("near: %s: %w", weir.NameOf(l), err)
+				c.err = fmt.Errorf("near: %v: %w", l.about, err)
 			}
 			f.proceed(c, now)
 		})

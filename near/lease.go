@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // DefaultBlock is the default of LeaseConfig.Block.
@@ -55,24 +55,11 @@ type Leases struct {
 	cache[lease]
 
 	cfg    LeaseConfig
-	lapser Lapser                     // nil: nothing can be leased
+	leases bool                       // else nothing can be leased
 	burst  uint64                     // of a token bucket; 0: the request's Limit
 	fleet  atomic.Pointer[func() int] // InstancesFunc, or that of a fallback
 
 	leased, fetched atomic.Uint64
-}
-
-// Lapser is a strategy of which [NewLeases] can take blocks: cost that it admitted at once may be
-// used one by one until it lapses. FixedWindow, SlidingWindow and TokenBucket of weir and
-// redislimit are Lapsers, and NewLeases finds them inside of wrappers that have a method Unwrap()
-// weir.Strategy.
-type Lapser interface {
-	// Lapse returns until when cost that was admitted for r can be used, if its Result had this
-	// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
-	// r.Duration. Otherwise the hits lapse one after the other, as their tokens flow in again: the
-	// last at until, and each of the others sooner than the next by each. It reports false if the cost
-	// is only for r, at once.
-	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 
 // NewLeases returns a Strategy that takes blocks of up to cfg.Block from s and admits from them
@@ -89,9 +76,10 @@ type Lapser interface {
 //
 // A Refund to a token bucket moves no token that others hold, so that after one a block of each
 // instance may be admitted beside; so it is after a request of another instance at a higher Limit.
-// A request at another Limit here ends the block. With other strategies, where neither s nor what
-// it wraps is a [Lapser], each request is passed on. So it is with a weir.Limit, whose numbers are
-// its own: make the Limit of the Leases, by weir.NewLimit.
+// A request at another Limit here ends the block.
+//
+// Other strategies are not leased from: each request is passed on. So it is with a weir.Limit,
+// whose numbers are its own: make the Limit of the Leases, by [Leases.Limit].
 //
 // The callers of a key that find too little left wait for one block together, each until its own
 // context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
@@ -107,21 +95,22 @@ func NewLeases(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	l := &Leases{cfg: cfg, burst: wrap.Burst(s),
+	l := &Leases{cfg: cfg,
 		cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended)}
-	if !wrap.OwnLimits(s) {
-		l.lapser, _ = weir.As[Lapser](s)
-	}
+	l.describe(l)
+	_, _, leases := l.about.Until(new(weir.Request), time.Time{})
+	l.leases, l.burst = leases && !l.about.Bound, l.about.Burst
 	l.fleet.Store(&cfg.InstancesFunc)
-	if f, ok := weir.As[interface{ Instances() int }](s); ok {
-		l.ShareWith(f.Instances)
+	if l.about.Instances != nil {
+		l.shareWith(l.about.Instances)
 	}
+	l.about.ShareWith = l.shareWith
 	return l
 }
 
-// ShareWith sets what is called for the number of instances if the LeaseConfig does not have it.
+// shareWith sets what is called for the number of instances if the LeaseConfig does not have it.
 // fallback.New calls it for leases inside of its primary.
-func (l *Leases) ShareWith(instances func() int) {
+func (l *Leases) shareWith(instances func() int) {
 	if l.cfg.InstancesFunc == nil && l.cfg.Instances == 0 {
 		l.fleet.Store(&instances)
 	}
@@ -139,103 +128,183 @@ func (l *Leases) Stats() LeaseStats {
 	return LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load(), Keys: l.callers.Len()}
 }
 
+// Limit returns the limit of n in d by l. It panics where [weir.NewLimit] fails.
+func (l *Leases) Limit(n uint64, d time.Duration) *weir.Limit { return limit(l, n, d) }
+
 // Run implements weir.Strategy.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res, err := l.decide(ctx, r); res != nil || err != nil {
-		return res, err
+	res, _ := l.known(r)
+	if res != nil {
+		return res, nil
 	}
-	return l.Strategy.Run(ctx, r)
+	return weir.Run(ctx, l, r)
 }
 
-// decide decides on r, or returns nothing if it is to be passed on.
-func (l *Leases) decide(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res := l.Lookup(r)
-	if res == nil && ctx.Err() == nil && l.leasable(r) {
-		return l.fetch(ctx, r)
+// Do implements weir.Counter.
+func (l *Leases) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		l.one(ctx, op)
 	}
-	return res, nil
+}
+
+func (l *Leases) one(ctx context.Context, op *weir.Op) {
+	r := &op.Request
+	switch op.Verb {
+	case weir.OpTake:
+		if op.Backlog != nil {
+			l.catchUp(ctx, op)
+			return
+		}
+		if l.decide(ctx, op) {
+			return
+		}
+	case weir.OpLookup:
+		l.lookup(ctx, op)
+		return
+	case weir.OpPeek:
+		l.peek(ctx, op)
+		return
+	case weir.OpReturn:
+		l.giveBack(ctx, op)
+		return
+	case weir.OpCharge:
+		l.pass(ctx, op)
+		if op.Err == nil {
+			l.find(r, func(b *lease, _ time.Time) { b.Charge(cost(r)) })
+		}
+		return
+	case weir.OpCatchUp:
+		l.catchUp(ctx, op)
+		return
+	}
+	l.do(ctx, op)
+}
+
+// The numbers of a Receipt.
+const (
+	receiptRemovals = 0 // of the key, before the admission
+	receiptExpires  = 1 // ExpiresAt, in Unix ns
+)
+
+// decided sets the outcome of an op that a lease has decided. What was admitted from a lease is
+// given back as without a Receipt, if the key was not reset here since.
+func (l *Leases) decided(op *weir.Op, res *weir.Result, by weir.Source, removals uint64) {
+	op.Result, op.Source, op.Left, op.Err = *res, by, 0, nil
+	op.Receipt = weir.Receipt{Of: l, N: [4]int64{receiptRemovals: int64(removals),
+		receiptExpires: res.ExpiresAt.UnixNano()}}
+	if res.Allowed() {
+		op.Receipt.Cost = cost(&op.Request)
+	}
+}
+
+// decide decides on an op, or reports false if it is to be passed on.
+func (l *Leases) decide(ctx context.Context, op *weir.Op) bool {
+	op.Verb = weir.OpLookup
+	l.lookup(ctx, op)
+	op.Verb = weir.OpTake
+	if op.Err == nil {
+		return true
+	}
+	if ctx.Err() != nil || !l.leasable(&op.Request) {
+		return false
+	}
+	removals := l.callers.Removals(&op.Request)
+	w := l.fetch(ctx, &op.Request)
+	if w.res != nil {
+		l.decided(op, w.res, w.by, removals)
+		return true
+	}
+	op.Err = w.err
+	return w.err != nil
 }
 
 // leasable reports whether r may be decided from a lease now: its window must not be about to end.
 func (l *Leases) leasable(r *weir.Request) bool {
-	if l.lapser == nil || r.Limit == 0 || wrap.Cost(r) > l.limit(r) {
+	if !l.leases || r.Limit == 0 || cost(r) > l.limit(r) {
 		return false
 	}
 	now, ms := l.now(), r.Duration.Milliseconds()
-	_, each, ok := l.lapser.Lapse(r, now)
+	_, each, ok := l.about.Until(r, now)
 	return ok && ms > 0 && (each > 0 || now.UnixMilli()/ms == now.Add(l.skew).UnixMilli()/ms)
 }
 
 // limit returns how much r's key can be admitted at once.
 func (l *Leases) limit(r *weir.Request) uint64 { return cmp.Or(l.burst, r.Limit) }
 
-// Admit implements weir.Admitter. What was admitted from a lease returns as by Refund, if the key
-// was not reset here since. It fails with errors.ErrUnsupported, and takes nothing, where r is to
-// be passed on to a strategy that is none.
-func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
-	removals := l.callers.Removals(r)
-	res, err := l.decide(ctx, r)
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case res == nil:
-		return l.Strategy.Admit(ctx, r)
+// known returns the decision of a lease on r, or nil, and how much that has left.
+func (l *Leases) known(r *weir.Request) (res *weir.Result, left uint64) {
+	l.find(r, func(b *lease, now time.Time) { res, left = l.take(b, r, now), b.Left(now) })
+	if res != nil {
+		l.leased.Add(1)
 	}
-	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request,
-		taken *weir.Result) error {
-		if l.callers.Removals(r) != removals {
-			return nil
-		}
-		return l.Refund(ctx, r, taken)
-	}), nil
+	return res, left
 }
 
-// Lookup decides on r if that takes no round trip, or returns nil.
-func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
-	var left uint64
-	l.find(r, func(b *lease, now time.Time) { res, left = l.take(b, r, now), b.Left(now) })
+// lookup does an OpLookup: from a lease or, if nothing is left of one, inside. A denial there may
+// be older than what was given back to a lease.
+func (l *Leases) lookup(ctx context.Context, op *weir.Op) {
+	removals := l.callers.Removals(&op.Request)
+	res, left := l.known(&op.Request)
 	switch {
 	case res != nil:
-		l.leased.Add(1)
-	case left == 0: // else a denial may be older than a Refund to this lease
-		res = l.Strategy.Lookup(r)
+		l.decided(op, res, weir.FromLease, removals)
+	case left == 0:
+		l.do(ctx, op)
+	default:
+		op.Err = errUnknown
 	}
-	return res
 }
 
-// Peek implements weir.Peeker.
-func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	left, q := uint64(0), *r
-	l.find(r, func(b *lease, now time.Time) {
+// peek does an OpPeek.
+func (l *Leases) peek(ctx context.Context, op *weir.Op) {
+	left, lacking, asked := uint64(0), op.Cost, op.Cost
+	var res *weir.Result
+	l.find(&op.Request, func(b *lease, now time.Time) {
 		own := *b
-		own.pace(r.Limit)
-		left, q.Cost = own.Left(now), own.Lacking(wrap.Cost(r), now)
-		res = l.take(&own, r, now)
+		own.pace(op.Limit)
+		left, lacking = own.Left(now), own.Lacking(cost(&op.Request), now)
+		res = l.take(&own, &op.Request, now)
 	})
 	if res != nil {
-		return res, nil
+		op.Result, op.Source, op.Left, op.Err = *res, weir.FromLease, 0, nil
+		return
 	}
-	res, err = l.Strategy.Peek(ctx, &q)
-	if err == nil && !res.Allowed() {
-		res = less(res, left)
+	op.Cost = lacking
+	l.pass(ctx, op)
+	op.Cost = asked
+	if op.Err == nil && !op.Result.Allowed() {
+		op.Result = *less(&op.Result, left)
 	}
-	return res, err
 }
 
-// Refund implements weir.Refunder. While the key has a lease the cost returns to it, as far as that
-// then has at most a Block left, and otherwise to the wrapped strategy.
-func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	rest := *r
-	rest.Cost = wrap.Cost(r)
-	if taken.Allowed() && rest.Cost <= l.limit(r) {
+// giveBack does an OpReturn. While the key has a lease the cost returns to it, as far as that then
+// has at most a Block left, and otherwise to the wrapped strategy.
+func (l *Leases) giveBack(ctx context.Context, op *weir.Op) {
+	r, taken, rest := &op.Request, op.Result, cost(&op.Request)
+	switch {
+	case op.Receipt.Of == any(l):
+		rest = min(rest, op.Receipt.Cost)
+		op.Receipt.Cost -= rest
+		taken = weir.Result{State: weir.Allow, ExpiresAt: time.Unix(0, op.Receipt.N[receiptExpires])}
+		if uint64(op.Receipt.N[receiptRemovals]) != l.callers.Removals(r) {
+			rest = 0
+		}
+	case op.Receipt.Of != nil:
+		l.pass(ctx, op)
+		return
+	}
+	if taken.Allowed() && rest > 0 && rest <= l.limit(r) {
 		l.find(r, func(b *lease, now time.Time) {
-			rest.Cost = b.GiveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
+			rest = b.GiveBack(&taken, rest, uint64(l.cfg.Block), now)
 		})
 	}
-	if rest.Cost == 0 {
-		return nil
+	op.Err = nil
+	if rest > 0 {
+		inside := weir.Op{Verb: op.Verb, Request: *r, Result: taken}
+		inside.Cost = rest
+		l.pass(ctx, &inside)
+		op.Err = inside.Err
 	}
-	return l.Strategy.Refund(ctx, &rest, taken)
 }
 
 // withRest returns a count of this Strategy plus what is left, as the wrapped strategy counts.
@@ -245,39 +314,30 @@ func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
 	return &all
 }
 
-// Seed implements weir.Seeder. The count includes the rest of the lease.
-func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return l.Strategy.Seed(ctx, r, l.withRest(r, counted))
-}
-
-// Charge implements weir.Charger.
-func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
-	err := l.Strategy.Charge(ctx, r)
-	if err == nil {
-		l.find(r, func(b *lease, _ time.Time) { b.Charge(wrap.Cost(r)) })
-	}
-	return err
-}
-
-// Reconcile implements weir.Reconciler.
-func (l *Leases) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
+// catchUp passes an op with a Backlog on, whose count includes the rest of the lease. An OpTake may
+// charge a debt that was charged before.
+func (l *Leases) catchUp(ctx context.Context, op *weir.Op) {
+	b := op.Backlog
 	if b.Reset {
-		defer l.callers.Remove(r)
+		defer l.callers.Remove(&op.Request)
 	}
 	all := *b
 	if b.Counted != nil {
-		all.Counted = l.withRest(r, b.Counted)
+		all.Counted = l.withRest(&op.Request, b.Counted)
 	}
-	return l.Strategy.Reconcile(ctx, r, &all)
+	op.Backlog = &all
+	l.pass(ctx, op)
+	op.Backlog = b
+	if op.Verb == weir.OpCatchUp && op.Err == nil && b.Total > b.Charged {
+		l.find(&op.Request, func(known *lease, _ time.Time) { known.Charge(b.Total - b.Charged) })
+	}
 }
 
-// fetch decides on r when a flight has brought enough; it starts one if there is none. It returns
-// nothing if r is to be passed on.
-func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+// fetch decides on r when a flight has brought enough; it starts one if there is none. Without a
+// Result and an error r is to be passed on.
+func (l *Leases) fetch(ctx context.Context, r *weir.Request) *waiter {
 	w, b := &waiter{request: *r, done: make(chan struct{})}, (*lease)(nil)
-	now, instances := l.now(), wrap.Instances(l.cfg.Instances, *l.fleet.Load())
+	now, instances := l.now(), bounds.Instances(l.cfg.Instances, *l.fleet.Load())
 	l.callers.Update(r, now, func(found *lease) *lease {
 		b = found
 		if b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
@@ -297,11 +357,11 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 			b.waiting, w.err = slices.Delete(b.waiting, n, n+1), fmt.Errorf("near: %w", ctx.Err())
 		}
 	}
-	return w.res, w.err
+	return w
 }
 
 // take admits r, or returns nil if too little is left, or what is left is of another rate.
 func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
 	b.pace(r.Limit)
-	return b.Take(wrap.Cost(r), l.limit(r), now)
+	return b.Take(cost(r), l.limit(r), now)
 }

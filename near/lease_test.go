@@ -14,8 +14,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -84,8 +85,8 @@ func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtes
 		if !res.Allowed() {
 			continue
 		}
-		if f, ok := s.(weir.Refunder); ok && rng.IntN(10) == 0 {
-			require.NoError(t, f.Refund(t.Context(), &r, &res))
+		if ops.Can(s, weir.OpReturn) && rng.IntN(10) == 0 {
+			require.NoError(t, ops.Refund(t.Context(), s, &r, &res))
 			continue
 		}
 		end := clock.Now().Truncate(time.Minute).Add(time.Minute)
@@ -160,8 +161,8 @@ func TestLeaseOnlyOfLapsers(t *testing.T) {
 // No block is fetched near the end of a window, where a lease is not allowed.
 func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 	for name, front := range map[string]func(weir.Strategy) weir.Strategy{
-		"refunder":    func(s weir.Strategy) weir.Strategy { return s },
-		"no refunder": func(s weir.Strategy) weir.Strategy { return bare{s} },
+		"that gives back":   func(s weir.Strategy) weir.Strategy { return s },
+		"that only decides": func(s weir.Strategy) weir.Strategy { return bare{weir.CounterOf(s)} },
 	} {
 		for _, skew := range []time.Duration{0, time.Minute} { // near the end, and always
 			clock, server := minute(t)
@@ -204,25 +205,31 @@ type distant struct {
 	inside, most *atomic.Int64
 }
 
+func (d distant) About() *weir.About { return d.remote.About().By(d) }
+
 func (d distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, d, r)
+}
+
+func (d distant) Do(ctx context.Context, ops []*weir.Op) {
 	n := d.inside.Add(1)
 	defer d.inside.Add(-1)
 	for m := d.most.Load(); n > m && !d.most.CompareAndSwap(m, n); m = d.most.Load() {
 	}
 	select {
 	case <-time.After(d.takes):
-		res, err := d.remote.Run(ctx, r)
+		d.remote.Do(ctx, ops)
 		time.Sleep(d.back) // in a bubble
-		return res, err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		for _, op := range ops {
+			op.Err = ctx.Err()
+		}
 	}
 }
 
 // far returns a distant server.
 func far(t *testing.T, takes time.Duration) distant {
-	server := &remote{Strategy: wrap.Of(limiterOn(t, nil).FixedWindow())}
-	return distant{server, takes, 0, new(atomic.Int64), new(atomic.Int64)}
+	return distant{remotely(limiterOn(t, nil).FixedWindow()), takes, 0, new(atomic.Int64), new(atomic.Int64)}
 }
 
 // With 64 concurrent callers on each of three instances, each instance makes one fetch at a time,
@@ -357,7 +364,7 @@ func TestLeaseTakesWhatIsLacking(t *testing.T) {
 	taken := ask(t, server, r)
 	for _, back := range []uint64{0, 2} {
 		if r.Cost = back; back > 0 {
-			require.NoError(t, server.Refund(t.Context(), &r, &taken))
+			require.NoError(t, ops.Refund(t.Context(), server, &r, &taken))
 		}
 		r.Cost = 7
 		assert.Equal(t, back > 0, ask(t, l, r).Allowed(), "%d were given back", back)
@@ -398,62 +405,26 @@ func TestLeaseInAnOutage(t *testing.T) {
 	assert.EqualValues(t, 90, most(t, l, hundred))
 }
 
-// broken is a strategy whose Run calls how and returns nothing.
+// broken is a Counter whose Do calls how.
 type broken struct {
-	weir.Strategy
-	how func()
+	weir.Counter
+	how *func()
 }
 
-func (w broken) Unwrap() weir.Strategy { return w.Strategy }
+func (w broken) About() *weir.About { return w.Counter.About().By(w) }
 
-func (w broken) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	w.how()
-	return nil, nil
-}
+func (w broken) Do(context.Context, []*weir.Op) { (*w.how)() }
 
-// A strategy that panics, exits or returns nothing during a fetch ends neither the process nor the
-// lease.
+// A strategy that panics or exits during a fetch ends neither the process nor the lease.
 func TestLeaseOfABrokenStrategy(t *testing.T) {
-	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {},
-		"exits": runtime.Goexit} {
+	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "exits": runtime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
-			l, r := near.NewLeases(broken{far(t, 0).remote, how}, near.LeaseConfig{}), hundred
+			l, r := near.NewLeases(broken{far(t, 0).remote, &how}, near.LeaseConfig{}), hundred
 			res, err := l.Run(t.Context(), &r)
 			assert.Nil(t, res, name)
 			assert.ErrorContains(t, err, "fixed window", name)
 		})
 	}
-}
-
-// User code that panics in the background ends neither the process nor the lease, and no lock is
-// held while it runs.
-func TestLeaseOfABrokenLapser(t *testing.T) {
-	clock, server := minute(t)
-	s := &brokenLapser{remote: server}
-	l := near.NewLeases(s, near.LeaseConfig{Block: 10, Now: clock.Now})
-	s.then = func() {
-		l.Lookup(&hundred) // takes the lock
-		panic("a bug")
-	}
-	r := hundred
-	_, err := l.Run(t.Context(), &r)
-	assert.ErrorContains(t, err, "a bug")
-	s.then = func() {}
-	assert.True(t, ask(t, l, hundred).Allowed())
-}
-
-type brokenLapser struct {
-	*remote
-	calls atomic.Int64
-	then  func()
-}
-
-// Lapse calls then in every second call, which is that in the background.
-func (s *brokenLapser) Lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration, bool) {
-	if s.calls.Add(1)%2 == 0 {
-		s.then()
-	}
-	return expires, 0, true
 }
 
 // A block that was fetched before a Reset and arrives after it admits only the request that fetched
@@ -463,7 +434,7 @@ func TestLeaseAndAResetMeanwhile(t *testing.T) {
 	l := near.NewLeases(server, near.LeaseConfig{Block: 50, Now: clock.Now})
 	server.afterRun(func() {
 		r := hundred
-		require.NoError(t, l.Reset(t.Context(), &r))
+		require.NoError(t, ops.Reset(t.Context(), l, &r))
 	})
 	assert.True(t, ask(t, l, hundred).Allowed())
 	assert.EqualValues(t, 100, most(t, l, hundred), "since the Reset")
@@ -480,19 +451,19 @@ func TestResetPrefix(t *testing.T) {
 	for range 2 {
 		assert.EqualValues(t, 100, most(t, l, hundred))
 		assert.False(t, ask(t, l, hundred).Allowed())
-		n, err := l.ResetPrefix(t.Context(), "a", nil)
+		n, err := ops.ResetPrefix(t.Context(), l, "a", nil)
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
 		ask(t, l, hundred)
 		ask(t, l, other)
 		before := server.calls.Load()
-		_, err = l.ResetPrefix(t.Context(), "a", nil)
+		_, err = ops.ResetPrefix(t.Context(), l, "a", nil)
 		require.NoError(t, err)
 		ask(t, l, other)
 		assert.Equal(t, before, server.calls.Load(), "the other key has its lease")
 		ask(t, l, hundred)
 		assert.Equal(t, before+1, server.calls.Load(), "and this one has not")
-		_, err = l.ResetPrefix(t.Context(), "a", nil)
+		_, err = ops.ResetPrefix(t.Context(), l, "a", nil)
 		require.NoError(t, err)
 	}
 }
@@ -526,8 +497,8 @@ func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 	clock, server := minute(t)
 	l, r := near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 	last := ask(t, l, r)
-	server.Strategy = wrap.Of(limiterOn(t, clock.Now).FixedWindow())
-	require.NoError(t, l.Seed(t.Context(), &r, &last))
+	server.Counter = limiterOn(t, clock.Now).FixedWindow()
+	require.NoError(t, ops.Seed(t.Context(), l, &r, &last))
 	assert.EqualValues(t, 99, most(t, l, r), "one hit was admitted before")
 }
 
@@ -540,7 +511,7 @@ func TestLeaseAndACharge(t *testing.T) {
 		ask(t, l, hundred)
 		r.Cost = cost
 		for range 2 {
-			require.NoError(t, l.Charge(t.Context(), &r))
+			require.NoError(t, ops.Charge(t.Context(), l, &r))
 			assert.False(t, ask(t, l, hundred).Allowed(), "%d", cost)
 		}
 	}
@@ -560,7 +531,7 @@ func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
 	require.EqualValues(t, 98, last.TotalRequests)
 	require.False(t, ask(t, l, four).Allowed())
 	for range 2 {
-		require.NoError(t, l.Refund(t.Context(), &one, &last))
+		require.NoError(t, ops.Refund(t.Context(), l, &one, &last))
 	}
 	assert.True(t, ask(t, l, four).Allowed())
 	assert.False(t, ask(t, l, one).Allowed())
@@ -576,7 +547,7 @@ func TestRefundOfMoreThanTheLimit(t *testing.T) {
 	ask(t, l, r)
 	before := ask(t, l, r)
 	r.Cost = r.Limit + 1
-	require.NoError(t, l.Refund(t.Context(), &r, &taken))
+	require.NoError(t, ops.Refund(t.Context(), l, &r, &taken))
 	assert.Equal(t, before.TotalRequests+1, ask(t, l, hundred).TotalRequests)
 }
 
@@ -586,7 +557,7 @@ func TestLeaseOfAStrategyWithItsOwnLimits(t *testing.T) {
 	clock, server := minute(t)
 	m, err := weir.NewLimit(server, 100, time.Minute)
 	require.NoError(t, err)
-	own := m.Unwrap()
+	own := weir.CounterOf(m)
 	for limit, key := range map[uint64]string{10: "below", 100: "equal", 1000: "above"} {
 		l := near.NewLeases(own, near.LeaseConfig{Skew: -1, Now: clock.Now})
 		assert.EqualValues(t, 100,

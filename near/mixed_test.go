@@ -99,12 +99,15 @@ type failsFor struct {
 	takes time.Duration
 }
 
-func (s failsFor) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if r.Cost == s.cost {
-		time.Sleep(s.takes) // in a bubble
-		return nil, errDown
+func (s failsFor) About() *weir.About { return s.distant.About().By(s) }
+
+func (s failsFor) Do(ctx context.Context, ops []*weir.Op) {
+	if ops[0].Cost != s.cost {
+		s.distant.Do(ctx, ops)
+		return
 	}
-	return s.distant.Run(ctx, r)
+	time.Sleep(s.takes) // in a bubble
+	ops[0].Err = errDown
 }
 
 // Of callers whose costs are denied one by one, each has the answer of its own call, whichever

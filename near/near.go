@@ -3,19 +3,21 @@ package near
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/stores/callers"
 )
 
 // DefaultSkew is the default of LeaseConfig.Skew and DenialsConfig.Skew.
 const DefaultSkew = 10 * time.Millisecond
 
-// cache is a wrapped strategy with every optional interface, and what is known of its callers.
+// cache is a wrapped Counter, and what is known of its callers.
 type cache[V any] struct {
-	wrap.Strategy
+	counter weir.Counter
+	about   *weir.About
 	callers *callers.Table[V]
 	skew    time.Duration
 	now     func() time.Time
@@ -33,8 +35,49 @@ func cacheOf[V any](
 	if now == nil {
 		now = time.Now
 	}
-	return cache[V]{wrap.Of(s), callers.New(size, nil, ended), max(0, cmp.Or(skew, DefaultSkew)), now}
+	return cache[V]{counter: weir.CounterOf(s), callers: callers.New(size, nil, ended),
+		skew: max(0, cmp.Or(skew, DefaultSkew)), now: now}
 }
+
+// describe sets what c, which has the cache embedded, is.
+func (c *cache[V]) describe(of weir.Counter) {
+	c.about = c.counter.About().By(of)
+	c.about.Verbs |= weir.VerbsOf(weir.OpLookup, weir.OpForget)
+}
+
+// About implements weir.Counter.
+func (c *cache[V]) About() *weir.About { return c.about }
+
+// pass has the wrapped Counter do an op.
+func (c *cache[V]) pass(ctx context.Context, op *weir.Op) {
+	of := op.Counter
+	op.Counter = c.counter
+	c.counter.Do(ctx, []*weir.Op{op})
+	op.Counter = of
+}
+
+// do does the ops that are alike in every cache.
+func (c *cache[V]) do(ctx context.Context, op *weir.Op) {
+	switch op.Verb {
+	case weir.OpReset:
+		defer c.callers.Remove(&op.Request)
+	case weir.OpResetPrefix: // other processes keep their blocks and denials, until they end
+		defer c.callers.RemovePrefix(op.Key)
+	case weir.OpForget, weir.OpLookup:
+		op.Err = errUnknown
+		if op.Verb == weir.OpForget {
+			c.callers.Remove(&op.Request)
+			op.Err = nil
+		}
+		if !c.counter.About().Verbs.Has(op.Verb) {
+			return
+		}
+	}
+	c.pass(ctx, op)
+}
+
+// errUnknown is the error of an OpLookup that takes a round trip.
+var errUnknown = fmt.Errorf("near: nothing is known of the caller: %w", errors.ErrUnsupported)
 
 // find calls f with what is known of r's caller, with a lock held, if there is something.
 func (c *cache[V]) find(r *weir.Request, f func(known *V, now time.Time)) {
@@ -42,25 +85,16 @@ func (c *cache[V]) find(r *weir.Request, f func(known *V, now time.Time)) {
 	c.callers.Find(r, now, func(known *V) { f(known, now) })
 }
 
-// Forget removes what is known of r.Key in r.Duration.
-func (c *cache[V]) Forget(r *weir.Request) {
-	c.callers.Remove(r)
-	c.Strategy.Forget(r)
-}
+// cost returns r.Cost, of which 0 means 1.
+func cost(r *weir.Request) uint64 { return max(1, r.Cost) }
 
-// Reset implements weir.Resetter.
-func (c *cache[V]) Reset(ctx context.Context, r *weir.Request) error {
-	defer c.callers.Remove(r)
-	return c.Strategy.Reset(ctx, r)
-}
-
-// ResetPrefix implements weir.PrefixResetter. Other processes keep the blocks and denials that they
-// have, until they end.
-func (c *cache[V]) ResetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int),
-) (reset int, err error) {
-	defer c.callers.RemovePrefix(prefix)
-	return c.Strategy.ResetPrefix(ctx, prefix, progress)
+// limit is weir.NewLimit of s, for numbers of a program.
+func limit(s weir.Strategy, n uint64, d time.Duration) *weir.Limit {
+	m, err := weir.NewLimit(s, n, d)
+	if err != nil {
+		panic(err.Error())
+	}
+	return m
 }
 
 // less returns a Result that counts n less.

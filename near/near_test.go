@@ -10,8 +10,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
@@ -21,9 +22,9 @@ var errDown = errors.New("connection refused")
 
 var hundred = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
 
-// remote is a strategy shared by several instances that counts its calls of Run.
+// remote is a strategy shared by several instances that counts its decisions.
 type remote struct {
-	wrap.Strategy
+	weir.Counter
 	calls atomic.Uint64
 
 	mu   sync.Mutex
@@ -31,41 +32,57 @@ type remote struct {
 	then func() // guarded by mu; called once, between the next decision and its return
 }
 
+// remotely returns a remote that counts by s.
+func remotely(s weir.Strategy) *remote { return &remote{Counter: weir.CounterOf(s)} }
+
 func (s *remote) fails(err error)      { s.mu.Lock(); s.err = err; s.mu.Unlock() }
 func (s *remote) afterRun(then func()) { s.mu.Lock(); s.then = then; s.mu.Unlock() }
 
+func (s *remote) About() *weir.About { return s.Counter.About().By(s) }
+
 func (s *remote) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	s.calls.Add(1)
-	s.mu.Lock()
-	err, then := s.err, s.then
-	s.then = nil
-	s.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	res, err := s.Strategy.Run(ctx, r)
-	if then != nil {
-		then()
-	}
-	return res, err
+	return weir.Run(ctx, s, r)
 }
 
-// bare is a strategy with Run alone.
-type bare struct{ weir.Strategy }
+func (s *remote) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		if op.Verb != weir.OpTake {
+			s.Counter.Do(ctx, []*weir.Op{op})
+			continue
+		}
+		s.calls.Add(1)
+		s.mu.Lock()
+		err, then := s.err, s.then
+		s.then = nil
+		s.mu.Unlock()
+		if err != nil {
+			op.Err = err
+			continue
+		}
+		s.Counter.Do(ctx, []*weir.Op{op})
+		if then != nil {
+			then()
+		}
+	}
+}
 
-func (b bare) Unwrap() weir.Strategy { return b.Strategy }
+// bare is a Counter that only decides.
+type bare struct{ weir.Counter }
 
-// wrapper has the methods of Leases and Denials.
-type wrapper interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.PrefixResetter
-	weir.Seeder
-	weir.Charger
-	weir.Reconciler
-	Warm(ctx context.Context, r *weir.Request) error
+func (b bare) About() *weir.About {
+	a := b.Counter.About().By(b)
+	a.Verbs = weir.VerbsOf(weir.OpTake)
+	return a
+}
+
+func (b bare) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		if op.Verb != weir.OpTake || op.Backlog != nil {
+			op.Err = op.Unsupported(b.About())
+			continue
+		}
+		b.Counter.Do(ctx, []*weir.Op{op})
+	}
 }
 
 // limiterOn returns a limiter on a clock; nil is the real one, which is virtual in a bubble.
@@ -78,7 +95,7 @@ func limiterOn(t testing.TB, now func() time.Time) *weir.Limiter {
 
 func minute(t testing.TB) (*weirtest.Clock, *remote) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
-	return clock, &remote{Strategy: wrap.Of(limiterOn(t, clock.Now).FixedWindow())}
+	return clock, remotely(limiterOn(t, clock.Now).FixedWindow())
 }
 
 func ask(t testing.TB, s weir.Strategy, r weir.Request) weir.Result {
@@ -168,66 +185,104 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// reconciling is a remote with a Reconcile that only resets.
-type reconciling struct{ *remote }
-
-func (s reconciling) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	if b.Reset {
-		if err := s.Reset(ctx, r); err != nil {
-			return nil, err
-		}
-	}
-	return s.Run(ctx, r)
-}
-
 // A reset that the wrapped strategy has missed ends the lease, too. A denial ends with the
 // decision.
 func TestReconcileResets(t *testing.T) {
 	for _, reset := range []bool{true, false} {
 		clock, server := minute(t)
-		lease := near.NewLeases(reconciling{server}, near.LeaseConfig{Block: 10, Now: clock.Now})
+		lease := near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now})
 		ask(t, lease, hundred) // takes a block
 		r := hundred
-		_, err := lease.Reconcile(t.Context(), &r, &weir.Backlog{Reset: reset, Source: "x"})
+		_, err := ops.Reconcile(t.Context(), lease, &r, &weir.Backlog{Reset: reset, Source: "x"})
 		require.NoError(t, err)
 		before := server.calls.Load()
 		ask(t, lease, hundred)
 		assert.Equal(t, reset, server.calls.Load() > before)
 	}
 	clock, server := minute(t)
-	denials := near.NewDenials(reconciling{server}, near.DenialsConfig{Now: clock.Now})
+	denials := near.NewDenials(server, near.DenialsConfig{Now: clock.Now})
 	full, r := hundred, hundred
 	full.Cost = 100
 	ask(t, denials, hundred)
 	require.False(t, ask(t, denials, full).Allowed())
-	_, err := denials.Reconcile(t.Context(), &r, &weir.Backlog{Reset: true, Source: "x"})
+	_, err := ops.Reconcile(t.Context(), denials, &r, &weir.Backlog{Reset: true, Source: "x"})
 	require.NoError(t, err)
 	before := server.calls.Load()
 	ask(t, denials, full)
 	assert.Greater(t, server.calls.Load(), before)
 }
 
-// Each wrapper has every optional method. It returns errors.ErrUnsupported if the wrapped strategy
-// lacks the method.
+// What catches up without a decision ends leases and denials too, if it resets, and tells a lease
+// what it charges.
+func TestCatchUp(t *testing.T) {
+	for name, s := range map[string]func(*remote, *weirtest.Clock) weir.Strategy{
+		"Lease": func(server *remote, clock *weirtest.Clock) weir.Strategy {
+			return near.NewLeases(server, near.LeaseConfig{Block: 10, Now: clock.Now})
+		},
+		"Denials": func(server *remote, clock *weirtest.Clock) weir.Strategy {
+			return near.NewDenials(server, near.DenialsConfig{Now: clock.Now})
+		},
+	} {
+		clock, server := minute(t)
+		s := s(server, clock)
+		catchUp := func(b weir.Backlog) {
+			require.NoError(t, ops.Do(t.Context(), s, weir.Op{Verb: weir.OpCatchUp, Request: hundred,
+				Backlog: &b}).Err, name)
+		}
+		ask(t, s, hundred)
+		catchUp(weir.Backlog{Source: "x", Total: 9})
+		rest := most(t, s, hundred)
+		assert.EqualValues(t, 90, rest, name)
+		catchUp(weir.Backlog{Source: "y", Reset: true})
+		assert.EqualValues(t, 100, most(t, s, hundred), name)
+	}
+}
+
+// A Limit counts by what has made it, in the keys of its name.
+func TestLimit(t *testing.T) {
+	clock, server := minute(t)
+	leases := near.NewLeases(server, near.LeaseConfig{Block: 2, Now: clock.Now})
+	denials := near.NewDenials(server, near.DenialsConfig{Now: clock.Now})
+	for name, limit := range map[string]func(n uint64, d time.Duration) *weir.Limit{
+		"leases": leases.Limit, "denials": denials.Limit,
+	} {
+		m := limit(30, time.Minute).Named(name)
+		for n := range 35 {
+			out, err := m.Take(t.Context(), "a", 1)
+			require.NoError(t, err)
+			assert.Equal(t, n < 30, out.Allowed(), name)
+		}
+		out, err := weir.CounterOf(server).Run(t.Context(), &weir.Request{Key: weir.JoinKey(name, "a"),
+			Limit: 31, Duration: time.Minute})
+		require.NoError(t, err)
+		assert.EqualValues(t, 31, out.TotalRequests, name)
+		assert.Panics(t, func() { limit(3, -time.Minute) }, name)
+	}
+	assert.Positive(t, leases.Stats().Leased)
+	assert.Positive(t, denials.Repeated())
+	bound := near.NewDenials(denials.Limit(3, time.Minute), near.DenialsConfig{})
+	assert.Panics(t, func() { bound.Limit(3, time.Minute) }, "it has its numbers already")
+}
+
+// Each wrapper hands on every op. It fails with errors.ErrUnsupported if the wrapped Counter cannot
+// do it.
 func TestUnsupported(t *testing.T) {
 	clock, server := minute(t)
-	for name, s := range map[string]wrapper{
+	for name, s := range map[string]weir.Counter{
 		"Lease":   near.NewLeases(bare{server}, near.LeaseConfig{Now: clock.Now}),
 		"Denials": near.NewDenials(bare{server}, near.DenialsConfig{Now: clock.Now}),
 		"both":    near.NewLeases(near.NewDenials(bare{server}, near.DenialsConfig{}), near.LeaseConfig{}),
 	} {
 		ctx, r, res := t.Context(), hundred, &weir.Result{State: weir.Allow, TotalRequests: 1,
 			ExpiresAt: clock.Now().Add(time.Hour)}
-		_, peek := s.Peek(ctx, &r)
-		_, prefix := s.ResetPrefix(ctx, "", nil)
-		_, reconcile := s.Reconcile(ctx, &r, &weir.Backlog{Source: "x"})
+		_, peek := ops.Peek(ctx, s, &r)
+		_, prefix := ops.ResetPrefix(ctx, s, "", nil)
+		_, reconcile := ops.Reconcile(ctx, s, &r, &weir.Backlog{Source: "x"})
 		for call, err := range map[string]error{
-			"Peek": peek, "Refund": s.Refund(ctx, &r, res), "Reset": s.Reset(ctx, &r),
-			"Seed":   s.Seed(ctx, &r, res),
-			"Charge": s.Charge(ctx, &r), "ResetPrefix": prefix, "Reconcile": reconcile,
-			"Warm": s.Warm(ctx, &r),
+			"Peek": peek, "Refund": ops.Refund(ctx, s, &r, res), "Reset": ops.Reset(ctx, s, &r),
+			"Seed":   ops.Seed(ctx, s, &r, res),
+			"Charge": ops.Charge(ctx, s, &r), "ResetPrefix": prefix, "Reconcile": reconcile,
+			"Warm": ops.Warm(ctx, s, &r),
 		} {
 			assert.ErrorIs(t, err, errors.ErrUnsupported, "%s of %s", call, name)
 			assert.ErrorContains(t, err, "fixed window cannot", "%s of %s", call, name)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/near"
 )
 
@@ -40,7 +39,7 @@ func overload(
 	t *testing.T, of func(*weir.Limiter) weir.Strategy, instances int, trip time.Duration,
 ) {
 	server := far(t, trip/2)
-	server.Strategy, server.back = wrap.Of(of(limiterOn(t, nil))), trip/2
+	server.Counter, server.back = weir.CounterOf(of(limiterOn(t, nil))), trip/2
 	leases := make([]*near.Leases, instances)
 	for i := range leases {
 		leases[i] = near.NewLeases(server, near.LeaseConfig{Instances: instances})
@@ -66,7 +65,7 @@ func overload(
 	t.Logf("%v, the longest took %v, %d calls", answers, longest, server.calls.Load())
 	assert.LessOrEqual(t, longest, 5*trip)
 	assert.LessOrEqual(t, answers[true], int(2000*(3+longest.Seconds()))+20)
-	if wrap.Burst(server) != 20 || trip == time.Millisecond { // what flows in within ten round trips
+	if server.About().Burst != 20 || trip == time.Millisecond { // what flows in within ten round trips
 		assert.GreaterOrEqual(t, answers[true], 2*2000-20)
 	}
 	assert.Less(t, server.calls.Load(), uint64(1.2*2*5000), "about as many as without leases")

@@ -43,8 +43,8 @@ func TestReserve(t *testing.T) {
 			return denials(l.TokenBucket(0), now)
 		},
 		"all": func(l *weir.Limiter, now clock) weir.Strategy {
-			return limits.All(limit(lease(l.FixedWindow(), now)),
-				limit(denials(l.SlidingLog(), now))).Unwrap()
+			return weir.CounterOf(limits.All(limit(lease(l.FixedWindow(), now)),
+				limit(denials(l.SlidingLog(), now))))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 )
 
 // Config bounds a Table. The zero value holds the documented defaults.
@@ -97,43 +96,36 @@ func (t *Table) Denied(key string) {
 // all. It copies and sorts all keys.
 func (t *Table) Top(n int) (top []Offender, total uint64) { return t.keys.top(max(0, n)) }
 
-// Watch returns s as it is, but that its denials are counted, under the keys of the requests. It
-// offers the optional interfaces of s; a call that s has no counterpart of fails with
-// [errors.ErrUnsupported]. To reserve on All or a Policy, watch what is in them.
-func (t *Table) Watch(s weir.Strategy) weir.Strategy { return &watched{wrap.Of(s), t} }
-
-type watched struct {
-	wrap.Strategy
-	table *Table
+// Watch returns s as it is, but that its denials are counted, under the keys of the requests. To
+// watch a limits.All, watch the strategies of its limits.
+func (t *Table) Watch(s weir.Strategy) weir.Strategy {
+	w := &watched{counter: weir.CounterOf(s), table: t}
+	w.about = w.counter.About().By(w)
+	return w
 }
+
+// watched counts the denials of a Counter.
+type watched struct {
+	counter weir.Counter
+	about   *weir.About
+	table   *Table
+}
+
+// About implements weir.Counter.
+func (w *watched) About() *weir.About { return w.about }
 
 // Run implements weir.Strategy.
 func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := w.Decided(w.Strategy.Strategy.Run(ctx, r)) // a call less than the embedded Run
-	return w.count(r, res), err
+	return weir.Run(ctx, w, r)
 }
 
-// Admit implements weir.Admitter.
-func (w *watched) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
-	res, giveBack, err := w.Strategy.Admit(ctx, r)
-	return w.count(r, res), giveBack, err
-}
-
-// Lookup returns the decision on r if it takes no round trip, such as a denial that is repeated.
-func (w *watched) Lookup(r *weir.Request) *weir.Result { return w.count(r, w.Strategy.Lookup(r)) }
-
-// Reconcile implements weir.Reconciler.
-func (w *watched) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	res, err := w.Strategy.Reconcile(ctx, r, b)
-	return w.count(r, res), err
-}
-
-// count counts res if it is a denial. It is nil where there is no decision.
-func (w *watched) count(r *weir.Request, res *weir.Result) *weir.Result {
-	if res != nil && res.State == weir.Deny {
-		w.table.Denied(r.Key)
+// Do implements weir.Counter.
+func (w *watched) Do(ctx context.Context, ops []*weir.Op) {
+	w.counter.Do(ctx, ops)
+	for _, op := range ops {
+		decides := op.Verb == weir.OpTake || op.Verb == weir.OpLookup
+		if decides && op.Err == nil && op.Result.State == weir.Deny {
+			w.table.Denied(op.Key)
+		}
 	}
-	return res
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
@@ -126,33 +127,36 @@ func TestWatchChangesNothing(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, res.State)
 	}
-	res, err := s.(weir.Peeker).Peek(t.Context(), r)
+	res, err := ops.Peek(t.Context(), s, r)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(2), res.TotalRequests)
 	_, err = s.Run(t.Context(), &weir.Request{Limit: 1, Duration: time.Hour})
 	assert.ErrorIs(t, err, weir.ErrID)
-	_, err = s.(weir.Reconciler).Reconcile(t.Context(), r, &weir.Backlog{})
+	_, _, err = ops.Acquire(t.Context(), s, r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	res, err = ops.Reconcile(t.Context(), s, r, &weir.Backlog{})
+	require.NoError(t, err)
+	assert.False(t, res.Allowed())
 
 	v, err := limits.Reserve(t.Context(), s,
 		&weir.Request{Key: "b", Limit: 2, Duration: time.Hour, Cost: 3})
 	require.NoError(t, err)
 	assert.False(t, v.Allowed(), "a reservation that is denied counts")
 	top, total := worst.Top(1)
-	assert.Equal(t, []offenders.Offender{{Key: "a", Denied: 1, Last: now}}, top)
-	assert.Equal(t, uint64(2), total, "an error is no denial, nor is what Peek says")
+	assert.Equal(t, []offenders.Offender{{Key: "a", Denied: 2, Last: now}}, top)
+	assert.Equal(t, uint64(3), total, "an error is no denial, nor is what Peek says")
 }
 
 func TestWatchPassesAdmitOn(t *testing.T) {
 	l := limiter(t)
 	worst := offenders.New(offenders.Config{})
-	s := worst.Watch(l.SlidingLog()).(weir.Admitter)
+	s := worst.Watch(l.SlidingLog())
 	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
 	for range 2 {
-		res, giveBack, err := s.Admit(t.Context(), r)
+		res, giveBack, err := ops.Admit(t.Context(), s, r)
 		require.NoError(t, err)
 		require.True(t, res.Allowed())
-		_, _, err = s.Admit(t.Context(), r)
+		_, _, err = ops.Admit(t.Context(), s, r)
 		require.NoError(t, err)
 		require.NoError(t, giveBack(t.Context(), 1))
 	}
@@ -160,7 +164,7 @@ func TestWatchPassesAdmitOn(t *testing.T) {
 	assert.EqualValues(t, 2, total, "the denials")
 
 	type run struct{ weir.Strategy }
-	_, _, err := worst.Watch(run{l.SlidingLog()}).(weir.Admitter).Admit(t.Context(), r)
+	_, _, err := ops.Admit(t.Context(), worst.Watch(run{l.SlidingLog()}), r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 

@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -41,19 +43,19 @@ func TestPermissions(t *testing.T) {
 			for range 3 {
 				res, err := s.Run(ctx, r)
 				if err == nil {
-					err = s.Refund(ctx, r, res)
+					err = ops.Refund(ctx, s, r, res)
 				}
-				_, back, failed := s.Admit(ctx, r)
+				_, back, failed := ops.Admit(ctx, s, r)
 				if failed == nil {
 					failed = back(ctx, 1)
 				}
-				errs = append(errs, err, failed, s.Charge(ctx, r), s.Warm(ctx, r),
-					s.Seed(ctx, r, &weir.Result{TotalRequests: 5, ExpiresAt: time.Now().Add(time.Minute)}))
-				_, err = s.Reconcile(ctx, r, &weir.Backlog{Source: "x", Total: 1})
+				errs = append(errs, err, failed, ops.Charge(ctx, s, r), ops.Warm(ctx, s, r),
+					ops.Seed(ctx, s, r, &weir.Result{TotalRequests: 5, ExpiresAt: time.Now().Add(time.Minute)}))
+				_, err = ops.Reconcile(ctx, s, r, &weir.Backlog{Source: "x", Total: 1})
 				errs = append(errs, err)
 			}
-			_, err := s.ResetPrefix(ctx, "nobody's", nil)
-			errs = append(errs, err, s.Reset(ctx, r))
+			_, err := ops.ResetPrefix(ctx, s, "nobody's", nil)
+			errs = append(errs, err, ops.Reset(ctx, s, r))
 		}
 		return errs
 	}

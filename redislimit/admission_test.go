@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -17,7 +19,7 @@ import (
 
 // admitting is a strategy on its own key, on a clock that stands still unless it is moved.
 type admitting struct {
-	onRedis
+	weir.Counter
 	t     *testing.T
 	clock *weirtest.Clock
 	key   string
@@ -27,24 +29,24 @@ func (s *admitting) request(cost uint64) *weir.Request {
 	return &weir.Request{Key: s.key, Limit: 10, Duration: time.Minute, Cost: cost, Meta: "m"}
 }
 
-func (s *admitting) admit(cost uint64) weir.Return {
+func (s *admitting) admit(cost uint64) ops.Return {
 	s.t.Helper()
 	r := s.request(cost)
-	res, ret, err := s.Admit(s.t.Context(), r)
+	res, ret, err := ops.Admit(s.t.Context(), s.Counter, r)
 	require.NoError(s.t, err)
 	require.True(s.t, res.Allowed())
 	*r = weir.Request{} // it is the caller's again
 	return ret
 }
 
-func (s *admitting) giveBack(ret weir.Return, cost uint64) {
+func (s *admitting) giveBack(ret ops.Return, cost uint64) {
 	s.t.Helper()
 	require.NoError(s.t, ret(s.t.Context(), cost))
 }
 
 func (s *admitting) counted() uint64 {
 	s.t.Helper()
-	res, err := s.Peek(s.t.Context(), s.request(1))
+	res, err := ops.Peek(s.t.Context(), s.Counter, s.request(1))
 	require.NoError(s.t, err)
 	return res.TotalRequests - uint64(res.State)
 }
@@ -56,7 +58,7 @@ func (s *admitting) counts(want uint64, what string) {
 
 func (s *admitting) reset() {
 	s.t.Helper()
-	require.NoError(s.t, s.Reset(s.t.Context(), s.request(1)))
+	require.NoError(s.t, ops.Reset(s.t.Context(), s.Counter, s.request(1)))
 }
 
 // forEachAdmitter runs a test on every strategy, all on one clock.
@@ -66,7 +68,7 @@ func forEachAdmitter(t *testing.T, test func(s *admitting)) {
 	r := &weir.Request{Limit: 10, Duration: time.Minute}
 	for name, s := range everyStrategy(t, open(t, server.Addr, redislimit.Config{Now: clock.Now}), r) {
 		t.Run(name, func(t *testing.T) {
-			test(&admitting{onRedis: s, t: t, clock: clock, key: "a"})
+			test(&admitting{Counter: s, t: t, clock: clock, key: "a"})
 		})
 	}
 }
@@ -89,6 +91,31 @@ func TestReturnAfterResetGivesNothingBack(t *testing.T) {
 
 // What was reserved before a Reset is no longer counted, so Cancel takes nothing from what was
 // admitted since, of one ask and of several that could share a round trip.
+// An admission that catches up with a backlog is returned as any other one.
+func TestReturnOfAnAdmissionThatCatchesUp(t *testing.T) {
+	forEachAdmitter(t, func(s *admitting) {
+		admit := func() *weir.Op {
+			op := ops.Do(s.t.Context(), s.Counter, weir.Op{Request: *s.request(4), Keep: true,
+				Backlog: &weir.Backlog{Source: "x"}})
+			require.NoError(s.t, op.Err)
+			require.True(s.t, op.Result.Allowed())
+			return op
+		}
+		giveBack := func(op *weir.Op) {
+			op.Verb = weir.OpReturn
+			s.Do(s.t.Context(), []*weir.Op{op})
+			require.NoError(s.t, op.Err)
+		}
+		before := admit()
+		s.reset()
+		since := admit()
+		giveBack(before)
+		s.counts(4, "it was before the reset")
+		giveBack(since)
+		s.counts(0, "it was after the reset")
+	})
+}
+
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		for _, asks := range []int{1, 2} {
@@ -97,7 +124,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 				for i := range asks {
 					r := *s.request(4)
 					r.Key += strings.Repeat("+", i)
-					all = append(all, weir.Ask{Strategy: s.onRedis, Request: r})
+					all = append(all, weir.Ask{Strategy: s.Counter, Request: r})
 				}
 				v, err := limits.ReserveAll(s.t.Context(), all...)
 				require.NoError(s.t, err)
@@ -149,13 +176,13 @@ func TestReturnOfADenialGivesNothingBack(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		s.admit(6)
 		for _, cost := range []uint64{5, 1000} {
-			res, ret, err := s.Admit(s.t.Context(), s.request(cost))
+			res, ret, err := ops.Admit(s.t.Context(), s.Counter, s.request(cost))
 			require.NoError(s.t, err)
 			require.False(s.t, res.Allowed())
 			s.giveBack(ret, 5)
 			s.counts(6, "nothing was taken")
 		}
-		_, ret, err := s.Admit(s.t.Context(), &weir.Request{Limit: 1, Duration: time.Minute})
+		_, ret, err := ops.Admit(s.t.Context(), s.Counter, &weir.Request{Limit: 1, Duration: time.Minute})
 		assert.ErrorIs(s.t, err, weir.ErrID)
 		assert.Nil(s.t, ret)
 	})
@@ -166,7 +193,7 @@ func TestReturnOfADenialGivesNothingBack(t *testing.T) {
 func TestPartialReturnsOfATokenBucket(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	store := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now})
-	s := &admitting{onRedis: store.TokenBucket(0), t: t, clock: clock, key: "a"}
+	s := &admitting{Counter: store.TokenBucket(0), t: t, clock: clock, key: "a"}
 	first := s.admit(5) // one comes back in 6 s
 	s.admit(5)
 	s.clock.Advance(24 * time.Second)
@@ -184,7 +211,7 @@ func TestReturnToTheSliceOfTiers(t *testing.T) {
 	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	require.NoError(t, err)
-	s := &admitting{onRedis: tiers, t: t, clock: clock, key: "a"}
+	s := &admitting{Counter: tiers, t: t, clock: clock, key: "a"}
 	first := s.admit(2)
 	clock.Advance(time.Second)
 	s.admit(8)
@@ -204,17 +231,17 @@ func TestReturnToTheHitOfAList(t *testing.T) {
 	store := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now})
 	list := store.List()
 	r := &weir.Request{Key: "a", Limit: 5000, Duration: time.Hour, Cost: 2, Meta: "m"}
-	_, old, err := list.Admit(t.Context(), r)
+	_, old, err := ops.Admit(t.Context(), list, r)
 	require.NoError(t, err)
 	clock.Advance(time.Millisecond)
-	_, recent, err := list.Admit(t.Context(), r)
+	_, recent, err := ops.Admit(t.Context(), list, r)
 	require.NoError(t, err)
 	for range 999 {
 		clock.Advance(time.Millisecond)
 		mustRun(t, list, r)
 	}
 	require.NoError(t, errors.Join(old(t.Context(), 2), recent(t.Context(), 1)))
-	entries, err := list.Hits(t.Context(), r)
+	entries, err := ops.Hits(t.Context(), list, r)
 	require.NoError(t, err)
 	require.Len(t, entries, 1001)
 	for i, e := range entries {

@@ -14,18 +14,23 @@ import (
 // FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice
 // the limit in any span of one Duration. The counterpart of weir's FixedWindow.
 func (s *Store) FixedWindow() *Strategy {
-	return &Strategy{store: s, kind: "fixed", script: fixedWindow, protocol: fixed{}}
+	return s.strategy("fixed", fixedWindow, fixed{}, weir.LapsesWithWindow)
+}
+
+func (s *Store) strategy(kind string, sc *script, p protocol, l weir.Lapse) *Strategy {
+	of := &Strategy{store: s, kind: kind, script: sc, protocol: p}
+	return describe(of, of, weir.About{Lapses: l})
 }
 
 // SlidingWindow counts as FixedWindow does, and adds the window before, weighted by how much of it
 // the last Duration still covers. The counterpart of weir's SlidingWindow.
 func (s *Store) SlidingWindow() *Strategy {
-	return &Strategy{store: s, kind: "sliding", script: slidingWindow, protocol: sliding{}}
+	return s.strategy("sliding", slidingWindow, sliding{}, weir.LapsesWithWindows)
 }
 
 // Counter counts in a period of r.Duration that starts with the caller's first hit.
 func (s *Store) Counter() *Strategy {
-	return &Strategy{store: s, kind: "counter", script: counter, protocol: anchored{}}
+	return s.strategy("counter", counter, anchored{}, weir.LapsesAnyhow)
 }
 
 // byDuration is the period of most strategies: r.Duration in ms.
@@ -36,6 +41,13 @@ func (byDuration) period(r *weir.Request) (string, error) {
 		return "", fmt.Errorf("redislimit: duration %v: %w", r.Duration, weir.ErrScale)
 	}
 	return strconv.FormatInt(r.Duration.Milliseconds(), 10), nil
+}
+
+// admitted names an admission by its ExpiresAt, as a return without a Receipt does.
+func (byDuration) admitted(d decision, _ instant) instant { return d.at }
+
+func (byDuration) returned(_ *weir.Request, where instant, _ int64) (op any, at instant) {
+	return "refund", where
 }
 
 // params are r's numbers, of which at most limit are admitted.
@@ -101,34 +113,7 @@ func (anchored) answer(r *weir.Request, v numbers) (decision, error) {
 	return decision{allowed: v[0] == 1, total: v[1], limit: clamp(r.Limit), at: at}, nil
 }
 
-// lapser is a protocol whose admissions can be leased.
-type lapser interface {
-	lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration)
-}
-
-func (fixed) lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration) {
-	return expires, 0
-}
-
-func (sliding) lapse(r *weir.Request, expires time.Time) (time.Time, time.Duration) {
-	return expires.Add(-r.Duration), 0
-}
-
-func (token) lapse(r *weir.Request, expires time.Time) (time.Time, time.Duration) {
-	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clamp(r.Limit)))
-}
-
-// Lapse implements near.Lapser. It reports true for a FixedWindow, SlidingWindow and TokenBucket.
-func (s *Strategy) Lapse(
-	r *weir.Request, expires time.Time,
-) (until time.Time, each time.Duration, ok bool) {
-	l, ok := s.protocol.(lapser)
-	if !ok {
-		return until, 0, false
-	}
-	until, each = l.lapse(r, expires)
-	return until, each, true
-}
+func (anchored) life(r *weir.Request) time.Duration { return r.Duration }
 
 // strange is the error for numbers that a script does not return.
 func strange(v numbers) error { return fmt.Errorf("%w: %d", ErrReply, v) }

@@ -30,23 +30,17 @@ func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Calendar 
 	}
 	// The name of a zone may be anything, and a key has its braces around the caller.
 	name := strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(of.String())
-	return &Calendar{Strategy{
+	c := &Calendar{Strategy{
 		store: s, kind: "calendar", script: calendarWindow,
 		protocol: &dated{of: of, name: name, now: func() time.Time { return s.read().now }},
 	}}
+	return describe(c, &c.Strategy, weir.About{Window: of.Unit().Length(), Period: of.String()})
 }
 
-// Window returns about how long the windows of a Calendar are: an hour, or 1, 7, 31 or 365 days; 0
-// means the request's Duration, or that the Strategy has no windows.
-func (s *Strategy) Window() time.Duration {
-	if d, ok := s.protocol.(*dated); ok {
-		return d.of.Unit().Length()
-	}
-	return 0
+// Limit returns the limit of n in each window, as [Strategy.Limit] does.
+func (c *Calendar) Limit(n uint64) *weir.Limit {
+	return limit(c, &c.Strategy, n, c.about.Window)
 }
-
-// Period returns the name of the windows, such as "month:17@Europe/Berlin".
-func (c *Calendar) Period() string { return c.protocol.(*dated).of.String() }
 
 // dated is the protocol of a Calendar.
 type dated struct {

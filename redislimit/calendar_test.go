@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -72,14 +73,14 @@ func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
 		}
 		_, err := s.Run(t.Context(), r)
 		fails("Run", err)
-		_, err = s.Peek(t.Context(), r)
+		_, err = ops.Peek(t.Context(), s, r)
 		fails("Peek", err)
-		_, _, err = s.Admit(t.Context(), r)
+		_, _, err = ops.Admit(t.Context(), s, r)
 		fails("Admit", err)
-		fails("Charge", s.Charge(t.Context(), r))
-		fails("Seed", s.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: taken.ExpiresAt}))
-		fails("Refund", s.Refund(t.Context(), r, taken))
-		_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 5})
+		fails("Charge", ops.Charge(t.Context(), s, r))
+		fails("Seed", ops.Seed(t.Context(), s, r, &weir.Result{TotalRequests: 9, ExpiresAt: taken.ExpiresAt}))
+		fails("Refund", ops.Refund(t.Context(), s, r, taken))
+		_, err = ops.Reconcile(t.Context(), s, r, &weir.Backlog{Source: "x", Total: 5})
 		fails("Reconcile", err)
 		_, err = limits.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r},
 			weir.Ask{Strategy: hours(store, d), Request: weir.Request{Key: "b", Limit: 1}})
@@ -91,7 +92,7 @@ func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
 		assert.NoError(t, err, "a month is longer")
 	}
 	s := store.Calendar(weir.Hour, nil)
-	res, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 5})
+	res, err := ops.Reconcile(t.Context(), s, r, &weir.Backlog{Source: "x", Total: 5})
 	require.NoError(t, err)
 	if res.ExpiresAt.Equal(taken.ExpiresAt) { // else an hour began meanwhile
 		assert.EqualValues(t, 1+5+1, res.TotalRequests,
@@ -152,16 +153,13 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 		open(t, server.Addr, redislimit.Config{})
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	require.NoError(t, err)
-	on := func(u weir.CalendarUnit, zone *time.Location) *redislimit.Strategy {
-		return &store.Calendar(u, zone).Strategy
-	}
-	all := []*redislimit.Strategy{
-		on(weir.Year, nil), on(weir.Year.From(229), nil),
-		on(weir.Year, berlin), on(weir.Year.At(6*time.Hour), nil),
-		on(weir.Year.From(229).At(6*time.Hour), nil),
-		on(weir.Year, time.FixedZone("*", 60)),
-		on(weir.Year, time.FixedZone("{*}:{", 60)),
-		on(weir.Year, time.FixedZone("%7B*", 60)), on(weir.Month, nil),
+	all := []weir.Counter{
+		store.Calendar(weir.Year, nil), store.Calendar(weir.Year.From(229), nil),
+		store.Calendar(weir.Year, berlin), store.Calendar(weir.Year.At(6*time.Hour), nil),
+		store.Calendar(weir.Year.From(229).At(6*time.Hour), nil),
+		store.Calendar(weir.Year, time.FixedZone("*", 60)),
+		store.Calendar(weir.Year, time.FixedZone("{*}:{", 60)),
+		store.Calendar(weir.Year, time.FixedZone("%7B*", 60)), store.Calendar(weir.Month, nil),
 		store.FixedWindow(),
 	}
 	r := &weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour}
@@ -176,7 +174,7 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 	counts(other.Calendar(weir.Year, berlin), 2)
 	counts(other.Calendar(weir.Year.From(101), nil), 2) // the usual day
 	for i, s := range all {
-		n, err := s.ResetPrefix(t.Context(), "", nil)
+		n, err := ops.ResetPrefix(t.Context(), s, "", nil)
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
 		counts(s, 1)
@@ -185,11 +183,11 @@ func TestCalendarsOnRedisCountApart(t *testing.T) {
 			assert.Greater(t, res.TotalRequests, uint64(1), "reset with another")
 		}
 	}
-	assert.Equal(t, 365*24*time.Hour, all[1].Window())
-	assert.Zero(t, store.FixedWindow().Window())
-	_, _, ok := all[0].Lapse(r, time.Now())
+	assert.Equal(t, 365*24*time.Hour, all[1].About().Window)
+	assert.Zero(t, store.FixedWindow().About().Window)
+	_, _, ok := all[0].About().Until(r, time.Now())
 	assert.False(t, ok, "near.Leases has windows of the Duration")
-	assert.Equal(t, "calendar", weir.NameOf(all[0]))
+	assert.Equal(t, "calendar", ops.Name(all[0]))
 	for _, u := range []weir.CalendarUnit{
 		0, weir.Day.From(1), weir.Day.At(24 * time.Hour), weir.Hour.At(time.Minute),
 	} {

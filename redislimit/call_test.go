@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -25,7 +26,7 @@ func TestOnCall(t *testing.T) {
 	s := store.FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Hour}
 	mustRun(t, s, r)
-	require.NoError(t, s.Reset(t.Context(), r))
+	require.NoError(t, ops.Reset(t.Context(), s, r))
 	_, err := s.Run(t.Context(), &weir.Request{Limit: 10, Duration: time.Hour})
 	require.ErrorIs(t, err, weir.ErrID)
 	canceled, cancel := context.WithCancel(t.Context())
@@ -33,12 +34,12 @@ func TestOnCall(t *testing.T) {
 	_, err = s.Run(canceled, r)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, []redislimit.Class{redislimit.None, redislimit.None}, calls)
-	_, err = store.List().Hits(t.Context(), r)
+	_, err = ops.Hits(t.Context(), store.List(), r)
 	require.NoError(t, err)
 	assert.Equal(t, []redislimit.Class{redislimit.None}, calls[2:])
 	server.Kill()
 	_, err = s.Run(t.Context(), r)
 	require.Error(t, err)
-	require.Error(t, s.Reset(t.Context(), r))
+	require.Error(t, ops.Reset(t.Context(), s, r))
 	assert.Equal(t, []redislimit.Class{redislimit.Down, redislimit.Down}, calls[3:])
 }

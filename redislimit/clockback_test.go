@@ -77,10 +77,7 @@ func TestPeekBeforeAStepBack(t *testing.T) {
 		if p.fixed != nil {
 			r.Cost = p.fixed[0].Limit
 		}
-		for who, s := range map[string]interface {
-			weir.Strategy
-			weir.Peeker
-		}{"local": p.local, "redis": p.remote} {
+		for who, s := range map[string]weir.Counter{"local": p.local, "redis": p.remote} {
 			clock.Set(start)
 			res := mustRun(t, s, r)
 			require.True(t, res.Allowed(), "%s, %s", p.name, who)
@@ -161,7 +158,7 @@ func TestAKeyStaysAtItsLatestUse(t *testing.T) {
 			}
 			for n, step := range row.steps {
 				clock.Set(start.Add(step.at))
-				for who, s := range map[string]strategy{"in memory": p.local, "on Redis": p.remote} {
+				for who, s := range map[string]weir.Counter{"in memory": p.local, "on Redis": p.remote} {
 					res, err := s.Run(t.Context(), &weir.Request{Key: "a", Limit: row.limit, Duration: row.length})
 					require.NoError(t, err)
 					got := stepBack{step.at, res.Allowed(), res.TotalRequests, res.ExpiresAt.Sub(start)}

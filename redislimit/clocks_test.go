@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -47,10 +49,10 @@ func (a *apart) set(by time.Duration) {
 }
 
 // every returns each strategy of both stores, by name.
-func (a *apart) every(t testing.TB, like *weir.Request) map[string][2]onRedis {
-	all, same := map[string][2]onRedis{}, everyStrategy(t, a.same, like)
+func (a *apart) every(t testing.TB, like *weir.Request) map[string][2]weir.Counter {
+	all, same := map[string][2]weir.Counter{}, everyStrategy(t, a.same, like)
 	for name, s := range everyStrategy(t, a.store, like) {
-		all[name] = [2]onRedis{s, same[name]}
+		all[name] = [2]weir.Counter{s, same[name]}
 	}
 	return all
 }
@@ -69,19 +71,19 @@ func TestWaitsWhereTheClocksDiffer(t *testing.T) {
 				if name == "Calendar" && ahead.Abs() > time.Hour {
 					continue // which fails; see TestCalendarFailsIfTheClocksDifferByMoreThanAWindow
 				}
-				both(t, a, name, s, func(s onRedis) *weir.Result {
+				both(t, a, name, s, func(s weir.Counter) *weir.Result {
 					first := mustRun(t, s, r)
 					a.server.Advance(time.Second)
 					mustRun(t, s, r)
-					require.NoError(t, s.Refund(t.Context(), r, first))
+					require.NoError(t, ops.Refund(t.Context(), s, r, first))
 					a.server.Advance(time.Second)
-					_, giveBack, err := s.Admit(t.Context(), r)
+					_, giveBack, err := ops.Admit(t.Context(), s, r)
 					require.NoError(t, err)
 					require.NoError(t, giveBack(t.Context(), 1))
 					a.server.Advance(-2 * time.Second)
 					return mustPeek(t, s, r)
 				})
-				denied := both(t, a, name, s, func(s onRedis) *weir.Result {
+				denied := both(t, a, name, s, func(s weir.Counter) *weir.Result {
 					for range 5 {
 						if res := mustRun(t, s, r); !res.Allowed() {
 							return res
@@ -93,18 +95,18 @@ func TestWaitsWhereTheClocksDiffer(t *testing.T) {
 				wait := denied.RetryAfter(a.here())
 				assert.Positive(t, wait, name)
 				a.server.Advance(wait - time.Millisecond)
-				res := both(t, a, name, s, func(s onRedis) *weir.Result { return mustRun(t, s, r) })
+				res := both(t, a, name, s, func(s weir.Counter) *weir.Result { return mustRun(t, s, r) })
 				assert.False(t, res.Allowed(), "%s: 1 ms early", name)
 				a.server.Advance(time.Millisecond)
-				res = both(t, a, name, s, func(s onRedis) *weir.Result { return mustRun(t, s, r) })
+				res = both(t, a, name, s, func(s weir.Counter) *weir.Result { return mustRun(t, s, r) })
 				assert.True(t, res.Allowed(), "%s: when its time has come", name)
 
 				seeded := &weir.Request{Key: "seeded", Limit: 5, Duration: time.Minute}
-				require.NoError(t, s[0].Seed(t.Context(), seeded, &weir.Result{State: weir.Allow,
+				require.NoError(t, ops.Seed(t.Context(), s[0], seeded, &weir.Result{State: weir.Allow,
 					TotalRequests: 5, ExpiresAt: a.here().Add(30 * time.Second)}))
 				assert.False(t, mustPeek(t, s[0], seeded).Allowed(), "%s: it is full", name)
 				late := &weir.Request{Key: "late", Limit: 5, Duration: time.Minute}
-				require.NoError(t, s[0].Seed(t.Context(), late, &weir.Result{State: weir.Allow,
+				require.NoError(t, ops.Seed(t.Context(), s[0], late, &weir.Result{State: weir.Allow,
 					TotalRequests: 5, ExpiresAt: a.here()}))
 				assert.True(t, mustPeek(t, s[0], late).Allowed(), "%s: nothing counts any more", name)
 			}
@@ -114,7 +116,7 @@ func TestWaitsWhereTheClocksDiffer(t *testing.T) {
 
 // both has the two strategies of a name do the same, and returns the Result of the first. The other
 // one's has the same wait.
-func both(t *testing.T, a *apart, name string, s [2]onRedis, do func(onRedis) *weir.Result,
+func both(t *testing.T, a *apart, name string, s [2]weir.Counter, do func(weir.Counter) *weir.Result,
 ) *weir.Result {
 	t.Helper()
 	got, want := do(s[0]), do(s[1])
@@ -143,7 +145,7 @@ func TestRetryAfterWhereTheServersClockIsOff(t *testing.T) {
 				wait := res.RetryAfter(time.Now())
 				assert.InDelta(t, d, wait, float64(time.Minute), "%s, %v ahead, %d: %v", name, ahead, i, wait)
 			}
-			require.NoError(t, s.Refund(t.Context(), r, taken))
+			require.NoError(t, ops.Refund(t.Context(), s, r, taken))
 			assert.True(t, mustPeek(t, s, r).Allowed(), "%s, %v ahead: refunded", name, ahead)
 		}
 	}
@@ -162,7 +164,7 @@ func TestTheServersClockIsSet(t *testing.T) {
 			mustPeek(t, s[0], r)
 			a.set(by)
 			counted := &weir.Result{State: weir.Allow, TotalRequests: 5, ExpiresAt: a.here().Add(time.Minute)}
-			require.NoError(t, s[0].Seed(t.Context(), r, counted))
+			require.NoError(t, ops.Seed(t.Context(), s[0], r, counted))
 			assert.False(t, mustPeek(t, s[0], r).Allowed(), "%s by %v: it is full", name, by)
 			got := redislimit.ServerNow(a.store, a.here())
 			assert.InDelta(t, 0, got.Sub(a.server.Now()), float64(time.Millisecond), "%s by %v", name, by)
@@ -192,7 +194,7 @@ func TestAnInstantIsTheSameInEveryResult(t *testing.T) {
 			first = res.ExpiresAt
 		}
 		assert.True(t, res.ExpiresAt.Equal(first), "%v, first %v", res.ExpiresAt, first)
-		require.NoError(t, s.Refund(t.Context(), r, res))
+		require.NoError(t, ops.Refund(t.Context(), s, r, res))
 	}
 	assert.Zero(t, mustRun(t, s, r).TotalRequests-1)
 }
@@ -225,7 +227,7 @@ type apartTrace struct {
 	t    *testing.T
 	a    *apart
 	name string
-	s    [2]onRedis
+	s    [2]weir.Counter
 	rng  *rand.Rand
 
 	key             int
@@ -259,7 +261,7 @@ func (m *apartTrace) step(n int, limit uint64, d time.Duration) {
 	case k < 6:
 		if m.last[0] != nil {
 			for i, s := range m.s {
-				require.NoError(t, s.Refund(t.Context(), r, m.last[i]))
+				require.NoError(t, ops.Refund(t.Context(), s, r, m.last[i]))
 			}
 			m.last, m.refunds, m.at = [2]*weir.Result{}, m.refunds+1, m.at[:len(m.at)-1]
 		}
@@ -268,7 +270,7 @@ func (m *apartTrace) step(n int, limit uint64, d time.Duration) {
 		left := time.Duration(m.rng.Int64N(int64(d))) - d/10
 		for i, s := range m.s {
 			now := []time.Time{a.here(), a.server.Now()}[i]
-			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{State: weir.Allow, TotalRequests: total,
+			require.NoError(t, ops.Seed(t.Context(), s, r, &weir.Result{State: weir.Allow, TotalRequests: total,
 				ExpiresAt: now.Add(left.Truncate(time.Microsecond))}))
 		}
 	case k < 20:
@@ -292,7 +294,7 @@ func (m *apartTrace) within(d time.Duration) (n uint64) {
 func (m *apartTrace) run(r *weir.Request) {
 	t, a := m.t, m.a
 	var got [2]*weir.Result
-	res := both(t, a, m.name, m.s, func(s onRedis) *weir.Result {
+	res := both(t, a, m.name, m.s, func(s weir.Counter) *weir.Result {
 		res := mustRun(t, s, r)
 		if s == m.s[0] {
 			got[0] = res
@@ -313,9 +315,9 @@ func (m *apartTrace) run(r *weir.Request) {
 	}
 	wait := res.RetryAfter(a.here())
 	a.server.Advance(wait - time.Millisecond)
-	early := both(t, a, m.name, m.s, func(s onRedis) *weir.Result { return mustPeek(t, s, r) })
+	early := both(t, a, m.name, m.s, func(s weir.Counter) *weir.Result { return mustPeek(t, s, r) })
 	assert.False(t, early.Allowed(), "%s: 1 ms early", m.name)
 	a.server.Advance(time.Millisecond)
-	there := both(t, a, m.name, m.s, func(s onRedis) *weir.Result { return mustPeek(t, s, r) })
+	there := both(t, a, m.name, m.s, func(s weir.Counter) *weir.Result { return mustPeek(t, s, r) })
 	assert.True(t, there.Allowed(), "%s after %v", m.name, wait)
 }

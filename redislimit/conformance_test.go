@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -112,7 +114,7 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 	ctx := context.Background()
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 1))
 	store := open(t, server.Addr, redislimit.Config{Now: clock.Now})
-	for name, s := range map[string]strategy{"Counter": store.Counter(), "List": store.List()} {
+	for name, s := range map[string]weir.Counter{"Counter": store.Counter(), "List": store.List()} {
 		t.Run(name, func(t *testing.T) {
 			ask := func(cost uint64) *weir.Request {
 				return &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: cost, Meta: "m"}
@@ -125,12 +127,11 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 			first := mustRun(t, s, ask(3))
 			clock.Advance(10 * time.Second)
 			second := mustRun(t, s, ask(4))
-			require.NoError(t, s.Refund(ctx, ask(4), second))
+			require.NoError(t, ops.Refund(ctx, s, ask(4), second))
 			require.Equal(t, uint64(3), counted())
-			require.NoError(t, s.Refund(ctx, ask(4),
-				&weir.Result{State: weir.Deny, ExpiresAt: second.ExpiresAt}))
+			require.NoError(t, ops.Refund(ctx, s, ask(4), &weir.Result{State: weir.Deny, ExpiresAt: second.ExpiresAt}))
 			require.Equal(t, uint64(3), counted(), "a denial is not counted")
-			require.NoError(t, s.Refund(ctx, ask(5), first))
+			require.NoError(t, ops.Refund(ctx, s, ask(5), first))
 			require.Equal(t, uint64(0), counted(), "not below zero")
 			third := mustRun(t, s, ask(6))
 			require.True(t, third.ExpiresAt.Equal(first.ExpiresAt), "the period is unchanged")
@@ -138,9 +139,9 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 
 			clock.Set(first.ExpiresAt)
 			fourth := mustRun(t, s, ask(2))
-			require.NoError(t, s.Refund(ctx, ask(6), third))
+			require.NoError(t, ops.Refund(ctx, s, ask(6), third))
 			require.Equal(t, uint64(2), counted(), "the period has ended")
-			require.NoError(t, s.Refund(ctx, ask(2), fourth))
+			require.NoError(t, ops.Refund(ctx, s, ask(2), fourth))
 			require.Equal(t, uint64(0), counted())
 			clock.Advance(time.Hour)
 		})
@@ -164,7 +165,7 @@ func TestACostOverTheLimitNeverPasses(t *testing.T) {
 	for _, p := range pairs {
 		for _, limit := range []uint64{1 << 53, 1 << 54} {
 			r := &weir.Request{Key: p.name, Limit: limit, Duration: time.Hour, Cost: 1<<54 + 1}
-			for _, s := range []strategy{p.local, p.remote} {
+			for _, s := range []weir.Counter{p.local, p.remote} {
 				res := mustRun(t, s, r)
 				require.Equal(t, weir.Deny, res.State, "%s: %T", p.name, s)
 				require.True(t, res.ExpiresAt.IsZero())

@@ -8,7 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
@@ -73,9 +75,9 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 				r := &weir.Request{Key: "another", Limit: 5, Duration: time.Minute}
 				taken := &weir.Result{State: weir.Allow, ExpiresAt: time.Now().Add(time.Minute)}
 				if m, ok := a.Strategy.(*weir.Limit); ok {
-					a.Strategy = m.Unwrap()
+					a.Strategy = weir.CounterOf(m)
 				}
-				require.NoError(t, a.Strategy.(weir.Refunder).Refund(ctx, r, taken))
+				require.NoError(t, ops.Refund(ctx, a.Strategy, r, taken))
 			}
 			for _, want := range []struct {
 				allowed bool
@@ -189,8 +191,20 @@ func TestDecideIsNotRetried(t *testing.T) {
 	require.Error(t, err)
 	proxy.OnCommand(nil)
 	for _, a := range asks {
-		res := mustPeek(t, a.Strategy.(weir.Peeker), &a.Request)
+		res := mustPeek(t, a.Strategy, &a.Request)
 		assert.LessOrEqual(t, res.TotalRequests, uint64(3))
+	}
+}
+
+// Ops that go together are done in order, those of more than one round trip too.
+func TestBatchIsDoneInOrder(t *testing.T) {
+	s := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow()
+	r := weir.Request{Key: "a", Limit: 5, Duration: 365 * 24 * time.Hour}
+	take, reset, again := &weir.Op{Request: r}, &weir.Op{Verb: weir.OpResetPrefix}, &weir.Op{Request: r}
+	s.Do(t.Context(), []*weir.Op{take, reset, again})
+	for _, op := range []*weir.Op{take, reset, again} {
+		require.NoError(t, op.Err)
+		assert.EqualValues(t, 1, op.Result.TotalRequests)
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -22,8 +24,8 @@ import (
 // pair is a local strategy and its Redis counterpart.
 type pair struct {
 	name   string
-	local  strategy
-	remote strategy
+	local  weir.Counter
+	remote weir.Counter
 	fixed  []weir.Tier   // the limits of Tiers, which ignore the request's
 	length time.Duration // of a Calendar: the clock moves by parts of it
 	start  time.Time     // of half of its traces
@@ -136,7 +138,7 @@ type trace struct {
 	limit    uint64
 	taken    map[string]*weir.Result // the last admission of each key
 	requests map[string]weir.Request
-	returns  map[string][2]weir.Return // of the last Admit of each key
+	returns  map[string][2]ops.Return // of the last Admit of each key
 	log      []event
 }
 
@@ -148,12 +150,11 @@ type event struct {
 	r          weir.Request
 	a, b       *weir.Result
 	errA, errB error
-	tiers      [2]weir.Tier // the tiers that RunTier returned for a and b
 }
 
 func (e event) String() string {
-	return fmt.Sprintf("\n%v %s %+v: local %v, %v; redis %v, %v; tiers %v",
-		e.at.Format(time.RFC3339Nano), e.op, e.r, e.a, e.errA, e.b, e.errB, e.tiers)
+	return fmt.Sprintf("\n%v %s %+v: local %v, %v; redis %v, %v",
+		e.at.Format(time.RFC3339Nano), e.op, e.r, e.a, e.errA, e.b, e.errB)
 }
 
 func (x *trace) request() *weir.Request {
@@ -200,24 +201,10 @@ func same(a, b *weir.Result) bool {
 		a.ExpiresAt.Equal(b.ExpiresAt)
 }
 
-// run runs r. For Tiers it also returns the tier.
-func run(ctx context.Context, s strategy, r *weir.Request) (*weir.Result, weir.Tier, error) {
-	if s, ok := s.(interface {
-		RunTier(context.Context, *weir.Request) (*weir.Result, weir.Tier, error)
-	}); ok {
-		return s.RunTier(ctx, r)
-	}
-	res, err := s.Run(ctx, r)
-	return res, weir.Tier{}, err
-}
-
 // sameEntries compares the entries of both logs.
 func sameEntries(ctx context.Context, p pair, r *weir.Request) bool {
-	type lister interface {
-		Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error)
-	}
-	a, errA := p.local.(lister).Hits(ctx, r)
-	b, errB := p.remote.(lister).Hits(ctx, r)
+	a, errA := ops.Hits(ctx, p.local, r)
+	b, errB := ops.Hits(ctx, p.remote, r)
 	return errA == nil && errB == nil && slices.EqualFunc(a, b, func(a, b weir.Hit) bool {
 		return a.At.Equal(b.At) && a.Cost == b.Cost && a.Meta == b.Meta
 	})
@@ -229,14 +216,13 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	ctx, r := context.Background(), x.request()
 	var a, b *weir.Result
 	var errA, errB error
-	var tiers [2]weir.Tier
 	op := "Run"
 	switch n := x.random.IntN(46); {
 	case n >= 43:
 		op = "Admit"
-		var ret [2]weir.Return
-		a, ret[0], errA = p.local.Admit(ctx, r)
-		b, ret[1], errB = p.remote.Admit(ctx, r)
+		var ret [2]ops.Return
+		a, ret[0], errA = ops.Admit(ctx, p.local, r)
+		b, ret[1], errB = ops.Admit(ctx, p.remote, r)
 		delete(x.returns, r.Key)
 		if errA == nil && a.Allowed() {
 			x.returns[r.Key] = ret
@@ -253,15 +239,15 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		errA, errB = ret[0](ctx, q.Cost), ret[1](ctx, q.Cost)
 		delete(x.returns, r.Key)
 	case n < 28:
-		a, tiers[0], errA = run(ctx, p.local, r)
-		b, tiers[1], errB = run(ctx, p.remote, r)
+		a, errA = p.local.Run(ctx, r)
+		b, errB = p.remote.Run(ctx, r)
 		if errA == nil && a.Allowed() {
 			x.taken[r.Key], x.requests[r.Key] = a, *r
 		}
 	case n < 33:
 		op = "Peek"
-		a, errA = p.local.Peek(ctx, r)
-		b, errB = p.remote.Peek(ctx, r)
+		a, errA = ops.Peek(ctx, p.local, r)
+		b, errB = ops.Peek(ctx, p.remote, r)
 	case n < 35:
 		taken, ok := x.taken[r.Key]
 		if !ok {
@@ -272,27 +258,27 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		if x.random.IntN(4) == 0 { // more than was taken; more than the limit is not given back
 			r.Cost = x.limit + x.random.Uint64N(3)
 		}
-		errA, errB = p.local.Refund(ctx, r, taken), p.remote.Refund(ctx, r, taken)
+		errA, errB = ops.Refund(ctx, p.local, r, taken), ops.Refund(ctx, p.remote, r, taken)
 	case n < 37:
 		op = "Charge"
-		errA, errB = p.local.Charge(ctx, r), p.remote.Charge(ctx, r)
+		errA, errB = ops.Charge(ctx, p.local, r), ops.Charge(ctx, p.remote, r)
 	case n < 39:
 		counted := &weir.Result{TotalRequests: x.random.Uint64N(x.limit + 1),
 			ExpiresAt: x.clock.Now().Add(time.Duration(x.random.Int64N(int64(x.duration))) - x.duration/4)}
 		op, a, b = "Seed", counted, counted
-		errA, errB = p.local.Seed(ctx, r, counted), p.remote.Seed(ctx, r, counted)
+		errA, errB = ops.Seed(ctx, p.local, r, counted), ops.Seed(ctx, p.remote, r, counted)
 	case x.random.IntN(20) == 0:
 		op = "Reset"
-		errA, errB = p.local.Reset(ctx, r), p.remote.Reset(ctx, r)
+		errA, errB = ops.Reset(ctx, p.local, r), ops.Reset(ctx, p.remote, r)
 	}
 	if len(x.log) == 25 {
 		x.log = append(x.log[:0], x.log[1:]...)
 	}
-	x.log = append(x.log, event{x.clock.Now(), op, *r, a, b, errA, errB, tiers})
+	x.log = append(x.log, event{x.clock.Now(), op, *r, a, b, errA, errB})
 	if n := x.random.IntN(20); n == 0 && p.entries && !sameEntries(ctx, p, r) {
 		return a, "the entries differ"
 	}
-	if (errA == nil) != (errB == nil) || a != nil && b != nil && !same(a, b) || tiers[0] != tiers[1] {
+	if (errA == nil) != (errB == nil) || a != nil && b != nil && !same(a, b) {
 		return a, "the results differ"
 	}
 	return a, ""
@@ -330,7 +316,7 @@ func TestDifferential(t *testing.T) {
 					random: random, clock: clock, duration: durations[n%len(durations)],
 					limit: limits[random.IntN(len(limits))],
 					taken: map[string]*weir.Result{}, requests: map[string]weir.Request{},
-					returns: map[string][2]weir.Return{},
+					returns: map[string][2]ops.Return{},
 				}
 				if p.length > 0 {
 					x.duration = p.length

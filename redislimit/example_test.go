@@ -8,6 +8,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/redislimit"
 )
@@ -70,20 +71,20 @@ func ExampleStore_Tiers() {
 		panic(err)
 	}
 	for _, cost := range []uint64{4, 2, 1} {
-		res, by, err := tiers.RunTier(context.Background(), &weir.Request{Key: "10.0.0.7", Cost: cost})
+		out, err := tiers.Limit().Take(context.Background(), "10.0.0.7", cost)
 		if err != nil {
 			panic(err)
 		}
-		fmt.Printf("%d: %v by %d in %v\n", cost, res.State, by.Limit, by.Duration)
+		fmt.Printf("%d: %v by %v\n", cost, out.State, out.By)
 	}
 	// Output:
-	// 4: Allow by 5 in 1s
-	// 2: Deny by 5 in 1s
-	// 1: Allow by 5 in 1s
+	// 4: Allow by tiers, 5 in 1s
+	// 2: Deny by tiers, 5 in 1s
+	// 1: Allow by tiers, 5 in 1s
 }
 
-// Entries shows the users behind an address.
-func ExampleLog_Hits() {
+// The hits of a Log show the users behind an address.
+func ExampleLog() {
 	client, end := memory()
 	defer end()
 	store, err := redislimit.New(client, redislimit.Config{Now: noon, Timeout: time.Second})
@@ -98,12 +99,14 @@ func ExampleLog_Hits() {
 			panic(err)
 		}
 	}
-	entries, err := log.Hits(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Hour})
-	if err != nil {
-		panic(err)
+	op := &weir.Op{Verb: weir.OpHits, Request: weir.Request{Key: "10.0.0.7", Limit: 100,
+		Duration: time.Hour}}
+	log.Do(ctx, []*weir.Op{op})
+	if op.Err != nil {
+		panic(op.Err)
 	}
-	for _, e := range entries {
-		fmt.Println(e.At.UTC().Format(time.TimeOnly), e.Cost, e.Meta)
+	for _, hit := range op.Hits {
+		fmt.Println(hit.At.UTC().Format(time.TimeOnly), hit.Cost, hit.Meta)
 	}
 	// Output:
 	// 12:00:00 1 ada

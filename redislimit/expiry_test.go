@@ -17,7 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -82,7 +84,7 @@ func hammer(addr string) {
 					r := &weir.Request{Key: strconv.Itoa(i % 100_000), Limit: 10, Duration: mortalPeriod}
 					_, _ = s.Run(context.Background(), r)
 					ready.Do(func() { fmt.Println("ready") }) // there is a key
-					_ = s.Charge(context.Background(), r)
+					_ = ops.Charge(context.Background(), s, r)
 				}
 			}
 		}()
@@ -150,7 +152,7 @@ func TestLostExpiryIsRestored(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod}
 			tooMuch := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod, Cost: 99}
 			taken := mustRun(t, s, r)
-			require.NoError(t, s.Charge(ctx, &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod,
+			require.NoError(t, ops.Charge(ctx, s, &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod,
 				Cost: 90}))
 			keys := server.Do("keys", "*{"+name+"}").([]any)
 			require.Len(t, keys, 1)
@@ -161,9 +163,9 @@ func TestLostExpiryIsRestored(t *testing.T) {
 					assert.False(t, res != nil && res.Allowed())
 					return err
 				},
-				"a charge": func() error { return s.Charge(ctx, r) },
-				"a refund": func() error { return s.Refund(ctx, r, taken) },
-				"a seed":   func() error { return s.Seed(ctx, r, taken) },
+				"a charge": func() error { return ops.Charge(ctx, s, r) },
+				"a refund": func() error { return ops.Refund(ctx, s, r, taken) },
+				"a seed":   func() error { return ops.Seed(ctx, s, r, taken) },
 			} {
 				require.Equal(t, int64(1), server.Do("persist", keys[0]), what)
 				require.NoError(t, call(), what)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
 )
 
 // SortedSet is NewSortedSetCounterStrategy for any Store.
@@ -15,9 +16,10 @@ func OriginalWithin(c redis.UniversalClient, now func() time.Time, timeout time.
 	return originalWithin(c, now, timeout)
 }
 
-// WithReleased returns a copy of s with a script that was released, which knows no span after an
+// WithReleased returns a copy of c with a script that was released, which knows no span after an
 // instant, and does not end its reply with the clock.
-func WithReleased(s *Strategy, text string) *Strategy {
+func WithReleased(c weir.Counter, text string) weir.Counter {
+	s := c.(onRedis).itself()
 	other := *s
 	other.script = newScript("local function released(ARGV)\n"+text+`
 end
@@ -30,7 +32,7 @@ if clock == '' then
   args[1] = op .. clock
 end
 return released(args) .. clock`, s.script.values)
-	return &other
+	return describe(&other, &other, *s.about)
 }
 
 // SetHere sets the clock of this process.

@@ -11,7 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -198,7 +200,7 @@ func TestFaultTable(t *testing.T) {
 			repair()
 			for name, s := range all {
 				took := redistest.Eventually(t, time.Second, name+" decides again", func() bool {
-					_, err := s.Peek(context.Background(), r)
+					_, err := ops.Peek(context.Background(), s, r)
 					return err == nil
 				})
 				after := used(t, untimed[name], r) - 1 // without its own hit

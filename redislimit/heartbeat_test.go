@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -84,11 +85,11 @@ func TestHeartbeatInAnOutage(t *testing.T) {
 	assert.Positive(t, failed.Load())
 	admitted := 0
 	for range 100 {
-		res, by, err := f.RunSource(t.Context(),
-			&weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour})
-		require.NoError(t, err)
-		require.Equal(t, fallback.FromLocal, by)
-		admitted += int(res.State)
+		op := ops.Do(t.Context(), f, weir.Op{Request: weir.Request{Key: "a", Limit: 100,
+			Duration: 365 * 24 * time.Hour}})
+		require.NoError(t, op.Err)
+		require.Equal(t, weir.FromLocal, op.Source)
+		admitted += int(op.Result.State)
 	}
 	assert.Equal(t, 20, admitted, "a fifth of the limit")
 	assert.Error(t, long.Close(), "it cannot report that it leaves")

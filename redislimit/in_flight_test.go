@@ -15,17 +15,25 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A place of both stores, which count alike as long as it is renewed in time.
-type places [2]weir.Place
+// place is work in flight.
+type place interface {
+	Renew(ctx context.Context) (held bool, err error)
+	Release(ctx context.Context) error
+}
 
-func (p places) each(t *testing.T, call func(weir.Place) error) {
+// A place of both stores, which count alike as long as it is renewed in time.
+type places [2]place
+
+func (p places) each(t *testing.T, call func(place) error) {
 	t.Helper()
 	for _, place := range p {
 		require.NoError(t, call(place))
@@ -40,7 +48,7 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 	local, remote := l.InFlight(), s.InFlight()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const limit, lease = 12, 30 * time.Second
-	type returns [2]weir.Return
+	type returns [2]ops.Return
 	var held []places
 	var back []returns
 	allowed, denied := 0, 0
@@ -61,7 +69,7 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 	for step := range slow.N(3000, 25_000, 1_000_000) {
 		clock.Advance(time.Duration(rnd.Int64N(2) * rnd.Int64N(int64(lease/4))))
 		for _, p := range held {
-			p.each(t, func(p weir.Place) error {
+			p.each(t, func(p place) error {
 				held, err := p.Renew(t.Context())
 				assert.True(t, held)
 				return err
@@ -70,8 +78,8 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 		r := &weir.Request{Key: "a", Limit: limit, Duration: lease, Cost: rnd.Uint64N(4)}
 		switch op := rnd.IntN(10); {
 		case op < 3:
-			a, mine, errA := local.Acquire(t.Context(), r)
-			b, its, errB := remote.Acquire(t.Context(), r)
+			a, mine, errA := ops.Acquire(t.Context(), local, r)
+			b, its, errB := ops.Acquire(t.Context(), remote, r)
 			require.NoError(t, errA)
 			require.NoError(t, errB)
 			if equal(step, a, b) {
@@ -79,11 +87,11 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 			}
 		case op < 6 && len(held) > 0:
 			i := rnd.IntN(len(held))
-			held[i].each(t, func(p weir.Place) error { return p.Release(t.Context()) })
+			held[i].each(t, func(p place) error { return p.Release(t.Context()) })
 			held = slices.Delete(held, i, i+1)
 		case op < 8:
-			a, mine, errA := local.Admit(t.Context(), r)
-			b, its, errB := remote.Admit(t.Context(), r)
+			a, mine, errA := ops.Admit(t.Context(), local, r)
+			b, its, errB := ops.Admit(t.Context(), remote, r)
 			require.NoError(t, errA)
 			require.NoError(t, errB)
 			if equal(step, a, b) && rnd.IntN(3) > 0 { // else it crashes
@@ -96,8 +104,8 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 			}
 			back = back[1:]
 		default:
-			a, errA := local.Peek(t.Context(), r)
-			b, errB := remote.Peek(t.Context(), r)
+			a, errA := ops.Peek(t.Context(), local, r)
+			b, errB := ops.Peek(t.Context(), remote, r)
 			require.NoError(t, errA)
 			require.NoError(t, errB)
 			equal(step, a, b)
@@ -109,15 +117,15 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 
 // greedy is a control: a place that is lost is taken again, whether it fits or not.
 type greedy struct {
-	weir.Place
+	place
 	of *redislimit.InFlight
 	r  weir.Request
 }
 
 func (g greedy) Renew(ctx context.Context) (bool, error) {
-	held, err := g.Place.Renew(ctx)
+	held, err := g.place.Renew(ctx)
 	if err == nil && !held {
-		return true, g.of.Charge(ctx, &g.r)
+		return true, ops.Charge(ctx, g.of, &g.r)
 	}
 	return held, err
 }
@@ -131,7 +139,7 @@ func leases(
 ) string {
 	const limit, lease = 8, 10 * time.Second
 	type modelled struct {
-		place weir.Place
+		place place
 		cost  uint64
 		end   time.Time
 	}
@@ -161,7 +169,7 @@ func leases(
 		}
 		switch op := rnd.IntN(10); {
 		case op < 4:
-			res, place, err := s.Acquire(t.Context(), r)
+			res, taken, err := ops.Acquire(t.Context(), s, r)
 			require.NoError(t, err)
 			fits := total+r.Cost <= limit
 			if fits {
@@ -172,10 +180,11 @@ func leases(
 					total)
 			}
 			if fits {
+				m := &modelled{taken, r.Cost, now.Add(lease)}
 				if control {
-					place = greedy{place, s, *r}
+					m.place = greedy{taken, s, *r}
 				}
-				all = append(all, &modelled{place, r.Cost, now.Add(lease)})
+				all = append(all, m)
 			}
 		case op < 8:
 			m := pick()
@@ -206,8 +215,7 @@ func leases(
 		})
 	}
 	clock.Advance(lease)
-	res, err := s.Peek(t.Context(),
-		&weir.Request{Key: key, Limit: limit, Duration: lease, Cost: limit})
+	res, err := ops.Peek(t.Context(), s, &weir.Request{Key: key, Limit: limit, Duration: lease, Cost: limit})
 	require.NoError(t, err)
 	if !res.Allowed() {
 		return "at the end something is held"
@@ -235,7 +243,7 @@ func TestAPlaceIsFoundAfterALostAnswer(t *testing.T) {
 		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 1 << 20, Duration: time.Minute})
 		return res.TotalRequests - 1
 	}
-	_, place, err := s.Acquire(t.Context(), r)
+	_, place, err := ops.Acquire(t.Context(), s, r)
 	require.NoError(t, err)
 	loseAnswer := func(call func() error) {
 		var lost atomic.Bool
@@ -273,7 +281,7 @@ func TestRefundLeavesWhatIsHeld(t *testing.T) {
 	require.NoError(t, err)
 	taken := mustRun(t, s, r)
 	for range 2 {
-		require.NoError(t, s.Refund(t.Context(), r, taken))
+		require.NoError(t, ops.Refund(t.Context(), s, r, taken))
 		res := mustPeek(t, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
 		assert.EqualValues(t, 3, res.TotalRequests)
 	}
@@ -308,8 +316,7 @@ func TestStreamsOnRedis(t *testing.T) {
 	all.Wait()
 	s := open(t, addr, redislimit.Config{}).InFlight()
 	for key := range inside {
-		res, err := s.Peek(t.Context(),
-			&weir.Request{Key: fmt.Sprint(key), Limit: limit, Duration: time.Minute})
+		res, err := ops.Peek(t.Context(), s, &weir.Request{Key: fmt.Sprint(key), Limit: limit, Duration: time.Minute})
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
 	}

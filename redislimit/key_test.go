@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -86,14 +88,14 @@ func TestBadRequestsAreErrorsAndLeaveNothing(t *testing.T) {
 			_, err := s.Run(ctx, &tt.r)
 			assert.ErrorIs(t, err, tt.want, "%s: Run", name)
 			assert.Equal(t, redislimit.Caller, redislimit.Classify(err))
-			_, err = s.Peek(ctx, &tt.r)
+			_, err = ops.Peek(ctx, s, &tt.r)
 			assert.ErrorIs(t, err, tt.want, "%s: Peek", name)
 			other := &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
-			assert.ErrorIs(t, s.Refund(ctx, &tt.r, other), tt.want, "%s: Refund", name)
-			assert.ErrorIs(t, s.Refund(ctx, &tt.r, &weir.Result{}), tt.want, "%s: Refund of a denial", name)
-			assert.ErrorIs(t, s.Seed(ctx, &tt.r, other), tt.want, "%s: Seed", name)
-			assert.ErrorIs(t, s.Charge(ctx, &tt.r), tt.want, "%s: Charge", name)
-			assert.ErrorIs(t, s.Reset(ctx, &tt.r), tt.want, "%s: Reset", name)
+			assert.ErrorIs(t, ops.Refund(ctx, s, &tt.r, other), tt.want, "%s: Refund", name)
+			assert.ErrorIs(t, ops.Refund(ctx, s, &tt.r, &weir.Result{}), tt.want, "%s: Refund of a denial", name)
+			assert.ErrorIs(t, ops.Seed(ctx, s, &tt.r, other), tt.want, "%s: Seed", name)
+			assert.ErrorIs(t, ops.Charge(ctx, s, &tt.r), tt.want, "%s: Charge", name)
+			assert.ErrorIs(t, ops.Reset(ctx, s, &tt.r), tt.want, "%s: Reset", name)
 		}
 	}
 	store := open(t, server.Addr, redislimit.Config{})
@@ -124,11 +126,10 @@ func TestOnlyAdmissionsCreateKeys(t *testing.T) {
 		tooMuch.Cost = 11
 		res = mustRun(t, s, &tooMuch)
 		assert.Equal(t, &weir.Result{Limit: res.Limit}, res, name)
-		require.NoError(t, s.Reset(ctx, fivePerMinute))
-		require.NoError(t, s.Refund(ctx, fivePerMinute, &weir.Result{State: weir.Allow, TotalRequests: 1,
+		require.NoError(t, ops.Reset(ctx, s, fivePerMinute))
+		require.NoError(t, ops.Refund(ctx, s, fivePerMinute, &weir.Result{State: weir.Allow, TotalRequests: 1,
 			ExpiresAt: time.Now().Add(time.Minute)}))
-		require.NoError(t, s.Seed(ctx, fivePerMinute,
-			&weir.Result{TotalRequests: 3, ExpiresAt: time.Now().Add(-time.Second)}))
+		require.NoError(t, ops.Seed(ctx, s, fivePerMinute, &weir.Result{TotalRequests: 3, ExpiresAt: time.Now().Add(-time.Second)}))
 	}
 	for name, s := range everyStrategy(t, store, &weir.Request{Duration: time.Minute}) {
 		res := mustRun(t, s, &weir.Request{Key: "a", Duration: time.Minute})
@@ -156,13 +157,13 @@ func TestEntries(t *testing.T) {
 				now = now.Add(time.Second)
 			}
 			r := &weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
-			got, err := log.Hits(ctx, r)
+			got, err := ops.Hits(ctx, log, r)
 			require.NoError(t, err)
 			assert.True(t, slices.EqualFunc(want, got, func(a, b weir.Hit) bool {
 				return a.At.Equal(b.At) && a.Cost == b.Cost && a.Meta == b.Meta
 			}), "%v", got)
 			now = start.Add(time.Hour)
-			got, err = log.Hits(ctx, r)
+			got, err = ops.Hits(ctx, log, r)
 			require.NoError(t, err)
 			assert.Empty(t, got)
 		})

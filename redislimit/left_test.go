@@ -1,6 +1,7 @@
 package redislimit_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -20,7 +21,10 @@ func TestLeftIsTheLargestCostThatIsAdmitted(t *testing.T) {
 		weir.Tier{Limit: 7, Duration: 24 * time.Hour}, weir.Tier{Limit: 9, Duration: 48 * time.Hour})
 	require.NoError(t, err)
 	m := tiers.Limit()
-	for name, m := range map[string]*weir.Limit{
+	for name, m := range map[string]interface {
+		Peek(ctx context.Context, key string) (weir.Outcome, error)
+		Take(ctx context.Context, key string, cost uint64) (weir.Outcome, error)
+	}{
 		"FixedWindow":   store.FixedWindow().Limit(5, 24*time.Hour),
 		"SlidingWindow": store.SlidingWindow().Limit(5, 24*time.Hour),
 		"SlidingLog":    store.SlidingLog().Limit(5, 24*time.Hour),

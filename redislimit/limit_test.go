@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
@@ -25,7 +26,7 @@ func hit(ctx context.Context, m *weir.Limit, key string) (weir.Result, error) {
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return out.Result, err
 	}
-	res, err := m.Unwrap().Run(ctx, &weir.Request{Key: key})
+	res, err := weir.CounterOf(m).Run(ctx, &weir.Request{Key: key})
 	if err != nil {
 		return weir.Result{}, err
 	}
@@ -154,11 +155,20 @@ type unreachable struct {
 	down bool
 }
 
+func (s *unreachable) About() *weir.About { return s.Strategy.About().By(s) }
+
 func (s *unreachable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if s.down {
-		return nil, redislimit.ErrTimeout
+	return weir.Run(ctx, s, r)
+}
+
+func (s *unreachable) Do(ctx context.Context, ops []*weir.Op) {
+	if !s.down {
+		s.Strategy.Do(ctx, ops)
+		return
 	}
-	return s.Strategy.Run(ctx, r)
+	for _, op := range ops {
+		op.Err = redislimit.ErrTimeout
+	}
 }
 
 // What a fallback admitted of a bucket with a name in an outage is charged when its Duration has
@@ -184,7 +194,7 @@ func TestDebtsOfANamedBucketOutlastItsDuration(t *testing.T) {
 		require.True(t, out.Allowed())
 		primary.down = false
 		if reset {
-			_, err = hybrid.ResetPrefix(t.Context(), weir.JoinKey("debts"), nil)
+			_, err = ops.ResetPrefix(t.Context(), hybrid, weir.JoinKey("debts"), nil)
 			require.NoError(t, err)
 		}
 		out, err = hours.Named("debts").Take(t.Context(), "a", 40)
@@ -250,7 +260,7 @@ func TestLimitsTakeKeysOf1024BytesUnderEveryName(t *testing.T) {
 	m := store.List().Limit(5, time.Hour).Named(name)
 	require.True(t, m.Allow(long(1024, "a")))
 	require.True(t, m.Allow("short"))
-	n, err := store.List().ResetPrefix(t.Context(), weir.JoinKey(name), nil)
+	n, err := ops.ResetPrefix(t.Context(), store.List(), weir.JoinKey(name), nil)
 	require.NoError(t, err)
 	assert.Equal(t, 2, n)
 }

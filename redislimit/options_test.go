@@ -10,6 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -134,7 +136,7 @@ func TestClassOfDeadlines(t *testing.T) {
 	_, err = s.Run(ctx, daily)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, redislimit.Caller, redislimit.Classify(err))
-	assert.ErrorIs(t, s.Reset(ctx, daily), context.Canceled)
+	assert.ErrorIs(t, ops.Reset(ctx, s, daily), context.Canceled)
 }
 
 func TestClassify(t *testing.T) {

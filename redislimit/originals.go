@@ -47,7 +47,7 @@ func NewSortedSetCounterStrategy(c redis.UniversalClient, now func() time.Time) 
 }
 
 func (s *Store) sortedSet() *Strategy {
-	return &Strategy{store: s, kind: "zset", script: sortedSet, protocol: rolling{}}
+	return s.strategy("zset", sortedSet, rolling{}, weir.LapsesAnyhow)
 }
 
 // NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta,

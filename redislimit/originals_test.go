@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -39,7 +40,7 @@ func TestConstructorsOfTheOriginals(t *testing.T) {
 		"sorted set": redislimit.NewSortedSetCounterStrategy(c, nil),
 		"list":       redislimit.NewListStrategy(c, nil),
 	} {
-		assert.Equal(t, weir.NameOf(originals[name](c, nil)), weir.NameOf(s))
+		assert.Equal(t, ops.Name(originals[name](c, nil)), ops.Name(s))
 		assert.IsType(t, originals[name](c, nil), s)
 		_, err := s.Run(t.Context(), fivePerMinute)
 		assert.Error(t, err, name)

@@ -2,7 +2,6 @@ package redislimit
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"slices"
 	"time"
@@ -10,55 +9,6 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/arith"
 )
-
-// maxSource is the longest Source of a weir.Backlog, in bytes.
-const maxSource = 64
-
-// Reconcile resets the count of r.Key, if b says so, or raises it to b.Counted, unless something
-// was taken back since, charges b's debt as far as it was not charged before, and decides on r, in
-// one script. It can be repeated when its answer was lost: the debt is charged once, for as long as
-// the server keeps its data. For that the server keeps the last Total of each Source beside r.Key's
-// count: for as long as that, or as a debt may count, if that is longer: a Duration of a Counter or
-// List, and the time in which a whole token bucket fills.
-func (s *Strategy) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
-		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged,
-			b.Total, weir.ErrLimit)
-	}
-	key, decision, possible, err := s.prepare(opRun, r, cost(r))
-	if err != nil {
-		return nil, err
-	}
-	now := s.store.read()
-	seed, err := s.seedArgs(r, b.Counted, now)
-	if err != nil {
-		return nil, err
-	}
-	reset := int64(0)
-	if b.Reset {
-		reset = numberOf(b.Source)
-	}
-	_, charge, _, err := s.prepare("charge", r, 1)
-	if err != nil {
-		return nil, err
-	}
-	args := make([]any, head, head+28)
-	age, known := knownAt(b.CountedAt, now)
-	args = append(args, decision[head], s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
-		s.script.cost, s.script.width, age, known, reset, len(seed))
-	args = append(args, seed...)
-	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
-	args = append(args, s.life(r).Milliseconds())
-	v, err := s.store.eval(ctx, s.script.load().reconciling, key, at(args, now), chargedKey, backKey,
-		resetKey)
-	if err != nil {
-		return nil, err
-	}
-	res, _, err := s.result(r, v, possible, now)
-	return res, err
-}
 
 // life returns how long what a local strategy admits for r may count, or 0 if it counts no longer
 // there than here. Its period may have begun later, and its share of a bucket fills more slowly.
@@ -69,13 +19,6 @@ func (s *Strategy) life(r *weir.Request) time.Duration {
 		return p.life(r)
 	}
 	return 0
-}
-
-func (anchored) life(r *weir.Request) time.Duration { return r.Duration }
-
-func (t token) life(r *weir.Request) time.Duration {
-	_, p, _ := t.prepare(r)
-	return grow(p.Limit, p.Each)
 }
 
 // numberOf returns the number of a reset that the source has missed. A source has missed only one:
@@ -112,10 +55,10 @@ func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result, now reading) 
 	return append(args[head+2:], now.seeded(counted.ExpiresAt)...), nil
 }
 
-// Warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts
+// warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts
 // nothing. Unlike decisions it is bounded by ctx and the client's own settings only, and not by
 // Config.Timeout.
-func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
+func (s *Strategy) warm(ctx context.Context, r *weir.Request) error {
 	key, args, _, err := s.prepare(opPeek, r, cost(r))
 	if err != nil {
 		return err

@@ -10,7 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
@@ -21,18 +23,18 @@ import (
 // reconcileLocally does what Reconcile does, in three steps on a local strategy. debt is the cost
 // not charged before.
 func reconcileLocally(
-	s strategy, r *weir.Request, counted *weir.Result, debt uint64,
+	s weir.Strategy, r *weir.Request, counted *weir.Result, debt uint64,
 ) (*weir.Result, error) {
 	ctx := context.Background()
 	if counted != nil {
-		if err := s.Seed(ctx, r, counted); err != nil {
+		if err := ops.Seed(ctx, s, r, counted); err != nil {
 			return nil, err
 		}
 	}
 	if debt > 0 {
 		q := *r
 		q.Cost = debt
-		if err := s.Charge(ctx, &q); err != nil {
+		if err := ops.Charge(ctx, s, &q); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +81,7 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 					debt := b.Total - from
 					seen[source] = b.Total
 					want, errA := reconcileLocally(p.local, r, b.Counted, debt)
-					got, errB := p.remote.(weir.Reconciler).Reconcile(t.Context(), r, b)
+					got, errB := ops.Reconcile(t.Context(), p.remote, r, b)
 					require.NoError(t, errA)
 					require.NoError(t, errB)
 					require.True(t, same(want, got), "step %d: %+v %+v: local %v, redis %v", step, r, b, want, got)
@@ -99,17 +101,16 @@ func TestReconcileKeepsTotals(t *testing.T) {
 	client := server.Client()
 	store := open(t, server.Addr, redislimit.Config{})
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
-	for name, s := range map[string]*redislimit.Strategy{
+	for name, s := range map[string]weir.Counter{
 		"fixed": store.FixedWindow(), "sliding": store.SlidingWindow(), "token": store.TokenBucket(0),
-		"counter": store.Counter(),
-		"log":     &store.SlidingLog().Strategy, "list": &store.List().Strategy,
+		"counter": store.Counter(), "log": store.SlidingLog(), "list": store.List(),
 	} {
 		for _, b := range []weir.Backlog{
 			{Source: "x", Charged: 0, Total: 10}, {Source: "x", Charged: 0, Total: 10},
 			{Source: "y", Charged: 5, Total: 9},
 			{Source: "x", Charged: 10, Total: 12}, {Source: "x", Charged: 0, Total: 4},
 		} {
-			_, err := s.Reconcile(t.Context(), r, &b)
+			_, err := ops.Reconcile(t.Context(), s, r, &b)
 			require.NoError(t, err)
 		}
 		res := mustPeek(t, s, r)
@@ -152,7 +153,7 @@ func TestReconcileChargesOnceWhileADebtMayCount(t *testing.T) {
 		}
 		reconcile := func() (before, after uint64) {
 			peeked := mustPeek(t, s, r)
-			res, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 10})
+			res, err := ops.Reconcile(t.Context(), s, r, &weir.Backlog{Source: "x", Total: 10})
 			require.NoError(t, err)
 			return peeked.TotalRequests, res.TotalRequests
 		}
@@ -177,7 +178,7 @@ func TestReconcileOfBadBacklogs(t *testing.T) {
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
 	for _, b := range []weir.Backlog{{}, {Source: string(make([]byte, 65))},
 		{Source: "x", Charged: 2, Total: 1}} {
-		_, err := s.Reconcile(t.Context(), r, &b)
+		_, err := ops.Reconcile(t.Context(), s, r, &b)
 		assert.ErrorIs(t, err, weir.ErrLimit)
 	}
 }
@@ -189,10 +190,10 @@ func TestWarm(t *testing.T) {
 	store := open(t, proxy.Addr, redislimit.Config{})
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
 	for _, s := range everyStrategy(t, store, r) {
-		require.NoError(t, s.Warm(t.Context(), r))
+		require.NoError(t, ops.Warm(t.Context(), s, r))
 		proxy.Forget()
 		mustRun(t, s, r)
-		_, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 1})
+		_, err := ops.Reconcile(t.Context(), s, r, &weir.Backlog{Source: "x", Total: 1})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]int{"evalsha": 2}, proxy.Seen())
 		res := mustPeek(t, s, r)
@@ -201,12 +202,12 @@ func TestWarm(t *testing.T) {
 }
 
 // takesBack are the ways in which a count is lowered.
-var takesBack = map[string]func(s *admitting, taken *weir.Result, back weir.Return){
-	"Refund": func(s *admitting, taken *weir.Result, _ weir.Return) {
-		require.NoError(s.t, s.Refund(s.t.Context(), s.request(4), taken))
+var takesBack = map[string]func(s *admitting, taken *weir.Result, back ops.Return){
+	"Refund": func(s *admitting, taken *weir.Result, _ ops.Return) {
+		require.NoError(s.t, ops.Refund(s.t.Context(), s.Counter, s.request(4), taken))
 	},
-	"Return": func(s *admitting, _ *weir.Result, back weir.Return) { s.giveBack(back, 4) },
-	"Reset":  func(s *admitting, _ *weir.Result, _ weir.Return) { s.reset() },
+	"Return": func(s *admitting, _ *weir.Result, back ops.Return) { s.giveBack(back, 4) },
+	"Reset":  func(s *admitting, _ *weir.Result, _ ops.Return) { s.reset() },
 }
 
 // A count is not raised to one that was known before something was taken back from it, and is
@@ -217,14 +218,13 @@ func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 			forEachAdmitter(t, func(s *admitting) {
 				ctx := s.t.Context()
 				reconcile := func(counted uint64, at time.Time) uint64 {
-					_, err := s.Reconcile(ctx, s.request(11),
-						&weir.Backlog{Source: "x", CountedAt: at,
-							Counted: &weir.Result{TotalRequests: counted,
-								ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
+					_, err := ops.Reconcile(ctx, s.Counter, s.request(11), &weir.Backlog{Source: "x", CountedAt: at,
+						Counted: &weir.Result{TotalRequests: counted,
+							ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
 					require.NoError(s.t, err)
 					return s.counted()
 				}
-				res, back, err := s.Admit(ctx, s.request(6))
+				res, back, err := ops.Admit(ctx, s.Counter, s.request(6))
 				require.NoError(s.t, err)
 				known := s.clock.Now()
 				s.clock.Advance(time.Second)
@@ -251,10 +251,10 @@ func runOnce(
 ) (res *weir.Result, key string) {
 	t.Helper()
 	res, err := s.Run(t.Context(), r)
-	require.NoError(t, err, weir.NameOf(s))
+	require.NoError(t, err, ops.Name(s))
 	keys, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)
-	require.Len(t, keys, 1, weir.NameOf(s))
+	require.Len(t, keys, 1, ops.Name(s))
 	return res, keys[0]
 }
 
@@ -270,15 +270,14 @@ func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
 		part := *r
 		mark := time.Duration(0)
 		for _, part.Cost = range []uint64{60, 20} { // the second leaves little or nothing of the count
-			require.NoError(t, s.Refund(t.Context(), &part, res), name)
+			require.NoError(t, ops.Refund(t.Context(), s, &part, res), name)
 			mark = pttl(t, client, key+":back")
 			assert.InDelta(t, before, mark, float64(10*time.Second), "%s: %d", name, part.Cost)
 		}
-		require.NoError(t, s.Reset(t.Context(), r), name)
+		require.NoError(t, ops.Reset(t.Context(), s, r), name)
 		after := pttl(t, client, key+":back")
 		assert.InDelta(t, mark, after, float64(10*time.Second), name)
-		require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "b", Limit: 100, Duration: time.Hour},
-			res), name)
+		require.NoError(t, ops.Refund(t.Context(), s, &weir.Request{Key: "b", Limit: 100, Duration: time.Hour}, res), name)
 		left, err := client.Keys(t.Context(), "*{b}*").Result()
 		require.NoError(t, err)
 		assert.Empty(t, left, "%s: there is nothing to take back", name)
@@ -297,7 +296,7 @@ func TestTakenBackFromAKeyWithoutATimeToLive(t *testing.T) {
 		require.NoError(t, client.Persist(t.Context(), key).Err())
 		one := *r
 		one.Cost = 1
-		require.NoError(t, s.Refund(t.Context(), &one, res), name)
+		require.NoError(t, ops.Refund(t.Context(), s, &one, res), name)
 		count := pttl(t, client, key)
 		mark := pttl(t, client, key+":back")
 		assert.Positive(t, count, name)
@@ -348,9 +347,9 @@ func TestReconcileByTheEarlierInstant(t *testing.T) {
 			known := time.Now()
 			r := &weir.Request{Key: name, Limit: 10, Duration: 365 * 24 * time.Hour, Cost: 6}
 			res := mustRun(t, s, r)
-			require.NoError(t, s.Refund(t.Context(), r, res))
+			require.NoError(t, ops.Refund(t.Context(), s, r, res))
 			r.Cost = 11
-			_, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", CountedAt: known, Counted: res})
+			_, err := ops.Reconcile(t.Context(), s, r, &weir.Backlog{Source: "x", CountedAt: known, Counted: res})
 			require.NoError(t, err)
 			r.Cost = 1
 			got := mustPeek(t, s, r)
@@ -375,8 +374,7 @@ func TestReconcileAfterFailover(t *testing.T) {
 	old := run(s, 80)
 	oldAt := time.Now()
 	time.Sleep(150 * time.Millisecond) // counts of the last 100 ms pass for older ones
-	require.NoError(t, s.Refund(t.Context(),
-		&weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 70}, old))
+	require.NoError(t, ops.Refund(t.Context(), s, &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 70}, old))
 	time.Sleep(150 * time.Millisecond) // as before
 	redistest.Eventually(t, 5*time.Second, "replication", func() bool {
 		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")
@@ -395,8 +393,7 @@ func TestReconcileAfterFailover(t *testing.T) {
 		at      time.Time
 		want    uint64
 	}{{old, oldAt, 10}, {last, lastAt, 40}, {old, oldAt, 40}} {
-		res, err := after.Reconcile(t.Context(), never,
-			&weir.Backlog{Source: "x", Counted: row.counted, CountedAt: row.at})
+		res, err := ops.Reconcile(t.Context(), after, never, &weir.Backlog{Source: "x", Counted: row.counted, CountedAt: row.at})
 		require.NoError(t, err)
 		assert.Equal(t, row.want, res.TotalRequests)
 	}
@@ -407,7 +404,7 @@ func TestReconcileAfterFailover(t *testing.T) {
 func TestReconcileResetsOnce(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		reconcile := func(b weir.Backlog) {
-			_, err := s.Reconcile(s.t.Context(), s.request(1), &b)
+			_, err := ops.Reconcile(s.t.Context(), s.Counter, s.request(1), &b)
 			require.NoError(s.t, err)
 		}
 		back := s.admit(6)
@@ -431,10 +428,10 @@ func TestReconcileResetsOnce(t *testing.T) {
 // Calls end with their contexts only with a client that New accepts.
 func TestPrompt(t *testing.T) {
 	server := redistest.Start(t)
-	assert.True(t, open(t, server.Addr, redislimit.Config{}).FixedWindow().Prompt())
+	assert.True(t, open(t, server.Addr, redislimit.Config{}).FixedWindow().About().Prompt)
 	s := storeOn(t, dial(t, &redis.Options{Addr: server.Addr}),
 		redislimit.Config{AllowUnsafeClient: true})
-	assert.False(t, s.FixedWindow().Prompt())
+	assert.False(t, s.FixedWindow().About().Prompt)
 }
 
 // What a batch gives back is known to Reconcile, too.
@@ -449,7 +446,7 @@ func TestReconcileKeepsWhatABatchTookBack(t *testing.T) {
 		weir.Ask{Strategy: s.Counter(), Request: none})
 	require.NoError(t, err)
 	require.False(t, d.Allowed())
-	res, err := s.FixedWindow().Reconcile(t.Context(), &r, &weir.Backlog{Source: "x", CountedAt: known,
+	res, err := ops.Reconcile(t.Context(), s.FixedWindow(), &r, &weir.Backlog{Source: "x", CountedAt: known,
 		Counted: &weir.Result{TotalRequests: 5, ExpiresAt: time.Now().Add(time.Hour)}})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, res.TotalRequests)

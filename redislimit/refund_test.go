@@ -6,7 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -21,10 +23,10 @@ func TestRefundOfALongLog(t *testing.T) {
 	store := open(t, server.Addr, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
 	joined := storeOn(t, pipelining(t, client),
 		redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
-	for name, of := range map[string]func(*redislimit.Store) *redislimit.Strategy{
-		"log":        func(s *redislimit.Store) *redislimit.Strategy { return &s.SlidingLog().Strategy },
-		"list":       func(s *redislimit.Store) *redislimit.Strategy { return &s.List().Strategy },
-		"sorted set": redislimit.SortedSet,
+	for name, of := range map[string]func(*redislimit.Store) weir.Counter{
+		"log":        func(s *redislimit.Store) weir.Counter { return s.SlidingLog() },
+		"list":       func(s *redislimit.Store) weir.Counter { return s.List() },
+		"sorted set": func(s *redislimit.Store) weir.Counter { return redislimit.SortedSet(s) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := of(store)
@@ -44,8 +46,8 @@ func TestRefundOfALongLog(t *testing.T) {
 				}
 				return longest
 			}
-			recent := slowest(func() error { return s.Refund(t.Context(), r, last) })
-			old := slowest(func() error { return s.Refund(t.Context(), r, first) })
+			recent := slowest(func() error { return ops.Refund(t.Context(), s, r, last) })
+			old := slowest(func() error { return ops.Refund(t.Context(), s, r, first) })
 			t.Logf("%v, %v of the server's time", recent, old)
 			if slow.N(0, 1, 1) > 0 {
 				assert.Less(t, max(recent, old), 200*time.Millisecond, "seconds without the bound")

@@ -43,8 +43,8 @@ func TestReserve(t *testing.T) {
 			return tiers
 		}},
 		"All": {limit, func(s *redislimit.Store) weir.Strategy {
-			return limits.All(s.SlidingLog().Limit(limit, verbtest.ReserveDuration),
-				s.TokenBucket(0).Limit(limit, verbtest.ReserveDuration)).Unwrap()
+			return weir.CounterOf(limits.All(s.SlidingLog().Limit(limit, verbtest.ReserveDuration),
+				s.TokenBucket(0).Limit(limit, verbtest.ReserveDuration)))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,31 +14,35 @@ import (
 // scanCount is how many keys one SCAN looks at.
 const scanCount = 1000
 
-// Reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
+// reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
 // each for as long as that would have lived.
-func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
+func (s *Strategy) reset(ctx context.Context, r *weir.Request) error {
 	key, err := s.key(r)
 	if err == nil {
-		_, err = s.reset(ctx, key)
+		_, err = s.resetKey(ctx, key)
 	}
 	return err
 }
 
-// reset clears the count at a key, and reports whether there was one.
-func (s *Strategy) reset(ctx context.Context, key string) (bool, error) {
-	args := append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
-	v, err := s.store.eval(ctx, reset, key, at(args, s.store.read()), resetKey, backKey)
+// resetKey clears the count at a key, and reports whether there was one.
+func (s *Strategy) resetKey(ctx context.Context, key string) (bool, error) {
+	v, err := s.store.eval(ctx, reset, key, at(resetArgs(), s.store.read()), resetKey, backKey)
 	return v[0] == 1, err
 }
 
-// ResetPrefix implements weir.PrefixResetter: it is a Reset of each key of this strategy in the
-// database that begins with prefix. It finds the keys by SCAN, on each master of a Cluster, and
-// looks at every key of the database for that, 1000 in a call; progress is called after each, and
-// told of 1000 keys more. Then it takes a round trip for each key that it resets. Other clients are
-// served meanwhile. Keys that a Cluster moves meanwhile may be missed.
-func (s *Strategy) ResetPrefix(
-	ctx context.Context, prefix string, progress func(seen, reset int),
-) (done int, err error) {
+// resetArgs returns the arguments of a reset, with its number.
+func resetArgs() []any {
+	return append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
+}
+
+// resetPrefix is a reset of each key of this strategy in the database that begins with op.Key. It
+// finds the keys by SCAN, on each master of a Cluster, and looks at every key of the database for
+// that, 1000 in a call; progress is called after each, and told of 1000 keys more. Then it takes a
+// round trip for each key that it resets. Other clients are served meanwhile. Keys that a Cluster
+// moves meanwhile may be missed.
+func (s *Strategy) resetPrefix(ctx context.Context, op *weir.Op) error {
+	prefix, progress, done := op.Key, op.Progress, 0
+	defer func() { op.Result = weir.Result{TotalRequests: uint64(done)} }()
 	own, period := s.store.prefix+s.kind+":", "*"
 	if d, ok := s.protocol.(*dated); ok {
 		period = literal(d.name)
@@ -60,7 +64,7 @@ func (s *Strategy) ResetPrefix(
 				if !strings.HasPrefix(id, tag(prefix)) {
 					continue
 				}
-				switch was, err := s.reset(ctx, key); {
+				switch was, err := s.resetKey(ctx, key); {
 				case err != nil:
 					return err
 				case was:
@@ -82,12 +86,11 @@ func (s *Strategy) ResetPrefix(
 	if cluster, ok := s.store.client.(interface {
 		ForEachMaster(ctx context.Context, do func(ctx context.Context, node *redis.Client) error) error
 	}); ok {
-		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			return scan(ctx, node)
 		})
-		return done, err
 	}
-	return done, scan(ctx, s.store.client)
+	return scan(ctx, s.store.client)
 }
 
 // literal returns a pattern of SCAN that matches s alone.

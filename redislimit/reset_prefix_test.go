@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -57,7 +58,7 @@ func TestResetPrefix(t *testing.T) {
 				run(of(other), key, time.Hour)
 			}
 			seen, done := 0, 0
-			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) {
+			n, err := ops.ResetPrefix(t.Context(), s, prefix, func(s, r int) {
 				seen, done = s, r
 			})
 			require.NoError(t, err)
@@ -71,12 +72,12 @@ func TestResetPrefix(t *testing.T) {
 			}
 		}
 	}
-	n, err := own.FixedWindow().ResetPrefix(t.Context(), "many", nil)
+	n, err := ops.ResetPrefix(t.Context(), own.FixedWindow(), "many", nil)
 	require.NoError(t, err)
 	assert.Equal(t, many, n)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = own.FixedWindow().ResetPrefix(ctx, "", nil)
+	_, err = ops.ResetPrefix(ctx, own.FixedWindow(), "", nil)
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
@@ -84,9 +85,9 @@ func TestResetPrefix(t *testing.T) {
 func TestReturnAfterResetPrefixGivesNothingBack(t *testing.T) {
 	store := open(t, redistest.Start(t).Addr, redislimit.Config{})
 	s, r := store.FixedWindow(), &weir.Request{Key: "a", Limit: 2, Duration: 24 * time.Hour, Cost: 2}
-	_, giveBack, err := s.Admit(t.Context(), r)
+	_, giveBack, err := ops.Admit(t.Context(), s, r)
 	require.NoError(t, err)
-	_, err = s.ResetPrefix(t.Context(), "", nil)
+	_, err = ops.ResetPrefix(t.Context(), s, "", nil)
 	require.NoError(t, err)
 	mustRun(t, s, r)
 	require.NoError(t, giveBack(t.Context(), 2))
@@ -103,10 +104,10 @@ func TestResetPrefixOnACluster(t *testing.T) {
 			&weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: 24 * time.Hour})
 		require.NoError(t, err)
 	}
-	n, err := store.FixedWindow().ResetPrefix(t.Context(), "1", nil)
+	n, err := ops.ResetPrefix(t.Context(), store.FixedWindow(), "1", nil)
 	require.NoError(t, err)
 	assert.Equal(t, 111, n)
-	n, err = store.FixedWindow().ResetPrefix(t.Context(), "", nil)
+	n, err = ops.ResetPrefix(t.Context(), store.FixedWindow(), "", nil)
 	require.NoError(t, err)
 	assert.Equal(t, 189, n)
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,7 +84,7 @@ func (sc *script) step(name string, values int) *script {
 // load makes, once, the scripts that this one is a step of.
 func (sc *script) load() *script {
 	sc.once.Do(func() {
-		sc.reconciling = sc.step("reconcile", sc.values)
+		sc.reconciling = sc.step("reconcile", sc.values+admissionValues)
 		sc.admitting = sc.step("admission", sc.values+admissionValues)
 		sc.takingBack = sc.step("take_back", 1)
 	})
@@ -126,6 +127,78 @@ func (s *Store) eval(
 	return parse(reply, sc.values)
 }
 
+// doAll makes the calls, and sets the outcome of their ops.
+func (s *Store) doAll(ctx context.Context, calls []*call) {
+	s.evalAll(ctx, calls)
+	for _, c := range calls {
+		if c.op.Err == nil {
+			c.op.Err = c.finish()
+		}
+	}
+}
+
+// evalAll is eval of several scripts. It sets the Err of their ops.
+func (s *Store) evalAll(ctx context.Context, calls []*call) {
+	if len(calls) == 0 {
+		return
+	}
+	if err := ctx.Err(); err != nil {
+		fail(calls, fmt.Errorf("redislimit: %w", err))
+		return
+	}
+	start := time.Now()
+	bounded, cancel := s.deadlines.Within(ctx)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			fail(calls, fmt.Errorf("%w: client panicked: %v", ErrReply, p))
+		}
+		s.called(start, calls[0].op.Err)
+	}()
+	for _, c := range calls {
+		c.args = on(c.args, c.key, c.beside...)
+	}
+	s.sendAll(bounded, calls, evalsha)
+	var unknown []*call
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			unknown = append(unknown, c)
+		}
+	}
+	s.sendAll(bounded, unknown, eval)
+	for _, c := range calls {
+		if err := c.cmd.Err(); err != nil {
+			c.op.Err = explain(ctx, err)
+			continue
+		}
+		c.reply, c.op.Err = parse(c.cmd.Bytes(), c.script.values)
+	}
+}
+
+// sendAll sends the commands in one pipeline, once; see send.
+func (s *Store) sendAll(ctx context.Context, calls []*call, command any) {
+	if len(calls) == 0 {
+		return
+	}
+	pipe := s.client.Pipeline()
+	for _, c := range calls {
+		sc := c.script
+		c.args[0], c.args[1] = command, sc.digest
+		if command == eval {
+			c.args[1] = sc.source
+		}
+		c.cmd = redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply(sc.values)), c.args...)
+		_ = pipe.Process(ctx, c.cmd)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its error
+}
+
+func fail(calls []*call, err error) {
+	for _, c := range calls {
+		c.op.Err = err
+	}
+}
+
 // What stands in a command before the script's arguments. Making an interface of a string costs an
 // allocation, hence the variables.
 var evalsha, eval any = "evalsha", "eval"
@@ -136,6 +209,15 @@ const head = 4 // command, script, number of keys, key
 // arguments that all share. See clock.lua.
 func (s *Store) args(op any) []any {
 	return append(make([]any, head, head+12), op, s.grace)
+}
+
+// on sets the keys of a command: key, and those beside it.
+func on(args []any, key string, suffixes ...string) []any {
+	args[2], args[3] = 1+len(suffixes), key
+	for i, suffix := range suffixes {
+		args = slices.Insert(args, head+i, any(key+suffix))
+	}
+	return args
 }
 
 // at sets the clock of a command, if it is not that of the server.

@@ -19,18 +19,26 @@ type Log struct{ Strategy }
 // rolling window. It is a list with one element, of 56 bytes and the Meta, for each of them. The
 // counterpart of weir's SlidingLog.
 func (s *Store) SlidingLog() *Log {
-	return &Log{Strategy{store: s, kind: "log", script: slidingLog, protocol: rolling{}}}
+	return s.log("log", slidingLog, rolling{})
 }
 
 // List keeps the admitted requests of a period of r.Duration that starts with the caller's first,
 // in a list: a Counter that also records the callers.
 func (s *Store) List() *Log {
-	return &Log{Strategy{store: s, kind: "list", script: list, protocol: listed{}}}
+	return s.log("list", list, listed{})
 }
 
-// Hits lists the admitted requests of r.Key that still count, newest last. Its cost grows with
+func (s *Store) log(kind string, sc *script, p protocol) *Log {
+	l := &Log{Strategy{store: s, kind: kind, script: sc, protocol: p}}
+	return describe(l, &l.Strategy, weir.About{Verbs: weir.VerbsOf(weir.OpHits)})
+}
+
+// Limit returns the limit of n in d by l, as [Strategy.Limit] does.
+func (l *Log) Limit(n uint64, d time.Duration) *weir.Limit { return limit(l, &l.Strategy, n, d) }
+
+// hits lists the admitted requests of r.Key that still count, newest last. Its cost grows with
 // the list; it is for inspection, not for decisions.
-func (l *Log) Hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err error) {
+func (l *Strategy) hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err error) {
 	key, args, _, err := l.prepare("entries", r, 1)
 	if err != nil {
 		return nil, err
@@ -92,4 +100,10 @@ type listed struct{ anchored }
 func (listed) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	args, possible, err := anchored{}.ask(args, r, n)
 	return append(args, r.Meta), possible, err
+}
+
+func (listed) admitted(_ decision, hit instant) instant { return hit }
+
+func (listed) returned(_ *weir.Request, where instant, _ int64) (op any, at instant) {
+	return "return", where
 }

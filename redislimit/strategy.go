@@ -8,44 +8,153 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/bounds"
-	"github.com/weirgo/weir/limits"
 )
 
 const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 
-// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Admitter, Peeker,
-// Refunder, Resetter, Seeder, Charger and Reconciler, each call of which is one script in one round
-// trip, and a PrefixResetter. Errors are those of weir for a bad Request, and those of Classify. It
-// is safe for concurrent use, by any number of processes.
+// Strategy counts in Redis by one algorithm: it is a weir.Counter, each op of which is one script
+// in one round trip, but OpCatchUp and OpResetPrefix. Errors are those of weir for a bad Request,
+// and those of Classify. It is safe for concurrent use, by any number of processes.
 type Strategy struct {
 	store    *Store
 	kind     string // in the key
 	script   *script
 	protocol protocol
+	about    *weir.About
 }
 
-var _ interface {
-	weir.Strategy
-	weir.Admitter
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.PrefixResetter
-	weir.Seeder
-	weir.Charger
-	weir.Reconciler
-	limits.Batcher
-	weir.Named
-} = (*Strategy)(nil)
-
-var names = map[string]string{
+// kinds are the plain names of the kinds.
+var kinds = map[string]string{
 	"fixed": "fixed window", "calendar": "calendar", "sliding": "sliding window", "log": "sliding log",
 	"zset": "sorted set", "token": "token bucket", "tiers": "tiers", "flight": "in flight",
 	"counter": "counter", "list": "list",
 }
 
-// Algorithm returns the plain name, for weir.Named.
-func (s *Strategy) Algorithm() string { return names[s.kind] }
+// counts identifies the counts of a Strategy.
+type counts struct {
+	store      *Store
+	kind, plan string
+}
+
+// describe sets what c is, which has s embedded, and returns it.
+func describe[C weir.Counter](c C, s *Strategy, a weir.About) C {
+	a.Of, a.Name, a.Prompt, a.Store = c, kinds[s.kind], s.store.prompt, s.store
+	a.Reconciles = true
+	a.Verbs |= weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpReset,
+		weir.OpResetPrefix, weir.OpCatchUp, weir.OpWarm)
+	plan := a.Period
+	if t, ok := s.protocol.(several); ok {
+		plan = t.name
+	}
+	if t, ok := s.protocol.(token); ok {
+		a.Burst = t.burst
+	}
+	a.Counts = counts{s.store, s.kind, plan}
+	s.about = &a
+	return c
+}
+
+// About implements weir.Counter.
+func (s *Strategy) About() *weir.About { return s.about }
+
+// Run decides on r, and counts it if it is admitted. After an error the request may have been
+// counted, if its reply was lost, but it was not admitted.
+func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
+
+// Do implements weir.Counter. Several ops of Strategies of one Store are one pipeline on each node,
+// as far as each is one script. After an error an op may have been done, if its reply was lost, but
+// nothing was admitted.
+func (s *Strategy) Do(ctx context.Context, ops []*weir.Op) {
+	if len(ops) == 1 {
+		s.of(ops[0]).do(ctx, ops[0])
+		return
+	}
+	calls := make([]*call, 0, len(ops))
+	for _, op := range ops {
+		of := s.of(op)
+		if !of.isCall(op) {
+			s.store.doAll(ctx, calls)
+			calls = calls[:0]
+			of.do(ctx, op)
+			continue
+		}
+		c := &call{op: op, strategy: of}
+		if c.prepare() {
+			calls = append(calls, c)
+		}
+	}
+	s.store.doAll(ctx, calls)
+}
+
+// of returns the Strategy that does an op: s, unless it is another one's of the same Store.
+func (s *Strategy) of(op *weir.Op) *Strategy {
+	if c, ok := op.Counter.(onRedis); ok && c.itself().store == s.store {
+		return c.itself()
+	}
+	return s
+}
+
+// onRedis is a Strategy, or a type that embeds one.
+type onRedis interface{ itself() *Strategy }
+
+// itself returns the Strategy that a Log or Tiers has embedded.
+func (s *Strategy) itself() *Strategy { return s }
+
+// isCall reports whether one script does an op.
+func (s *Strategy) isCall(op *weir.Op) bool {
+	switch op.Verb {
+	case weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge, weir.OpReset:
+		return true
+	case weir.OpHold, weir.OpRenew, weir.OpRelease:
+		return s.about.InFlight
+	}
+	return false
+}
+
+// do does one op.
+func (s *Strategy) do(ctx context.Context, op *weir.Op) {
+	switch {
+	case s.isCall(op):
+		c := call{op: op, strategy: s}
+		if !c.prepare() {
+			return
+		}
+		c.reply, op.Err = s.store.eval(ctx, c.script, c.key, c.args, c.beside...)
+		if op.Err == nil {
+			op.Err = c.finish()
+		}
+	case op.Verb == weir.OpCatchUp:
+		op.Err = s.catchUp(ctx, op)
+	case op.Verb == weir.OpResetPrefix:
+		op.Err = s.resetPrefix(ctx, op)
+	case op.Verb == weir.OpWarm:
+		op.Err = s.warm(ctx, &op.Request)
+	case op.Verb == weir.OpHits && s.about.Verbs.Has(weir.OpHits):
+		op.Hits, op.Err = s.hits(ctx, &op.Request)
+	default:
+		op.Err = op.Unsupported(s.about)
+	}
+}
+
+// Limit returns the limit of n in d by s: a value that counts under keys which begin with its name
+// or, without one, with its numbers, such as "100/1m". Processes that make equal limits count
+// together. It panics where [weir.NewLimit] fails, which is for numbers of a configuration, and for
+// a token bucket that takes too long to fill.
+func (s *Strategy) Limit(n uint64, d time.Duration) *weir.Limit { return limit(s, s, n, d) }
+
+// limit is weir.NewLimit of s, which is own or has it embedded, for numbers of a program.
+func limit(s weir.Strategy, own *Strategy, n uint64, d time.Duration) *weir.Limit {
+	m, err := weir.NewLimit(s, n, d)
+	if err == nil {
+		_, _, _, err = own.prepare(opPeek, &weir.Request{Key: "any", Limit: n, Duration: d}, 1)
+	}
+	if err != nil {
+		panic(err.Error())
+	}
+	return m
+}
 
 // protocol is the part of a strategy in Go: the arguments of its script, and the meaning of the
 // reply.
@@ -61,9 +170,12 @@ type protocol interface {
 	// answer reads the script's numbers.
 	answer(r *weir.Request, v numbers) (decision, error)
 
-	// returned returns the operation that gives back to an admission of which so much was given
-	// back before, and the instant that tells the script which one it is.
-	returned(a *admission, before int64) (op any, where instant)
+	// admitted returns the instant that names an admission, of a hit at an instant.
+	admitted(d decision, hit instant) instant
+
+	// returned returns the operation that gives back to the admission of that name, of which so much
+	// was given back before, and the instant that tells the script which one it is.
+	returned(r *weir.Request, where instant, before int64) (op any, at instant)
 }
 
 // decision is the meaning of a script's reply.
@@ -73,81 +185,16 @@ type decision struct {
 	at           instant // ExpiresAt
 
 	// of Tiers
-	tier  int     // whose figures these are
-	own   uint64  // its limit, which is none of the Request; else 0
+	own   uint64  // the limit of the tier whose figures these are; else 0
 	slice instant // when the slice of an admission begins
 }
 
 // The operations that decide, ready to be arguments.
 var opRun, opPeek any = "run", "peek"
 
-// Run decides on r, and counts it if it is admitted. After an error the request may have been
-// counted, if its reply was lost, but it was not admitted.
-func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, _, err := s.decide(ctx, opRun, r)
-	return res, err
-}
-
-// Peek returns the Result that Run would give. It counts, creates and changes nothing.
-func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, _, err := s.decide(ctx, opPeek, r)
-	return res, err
-}
-
-// Refund takes back the cost that Run admitted for r with the Result taken, inside the same period
-// only. A Cost over the limit was never admitted, and nothing is refunded. In a log or list it
-// costs 10 µs of the server's time for each later hit; with more than 1000 of them nothing is
-// refunded. It leaves a key of 100 bytes beside the count, for as long as that lives.
-//
-// By the server's clock the ExpiresAt that the script knows is known here up to a round trip: of a
-// log or in flight that hit or lease gives back which is next to it. If the server's clock was set
-// since Run, the refund may be lost. Admit knows its admission exactly.
-func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	key, args, possible, err := s.prepare("refund", r, cost(r))
-	if err != nil || !possible || !taken.Allowed() || taken.ExpiresAt.IsZero() {
-		return err
-	}
-	now := s.store.read()
-	args = append(args, now.refunded(taken.ExpiresAt, r.Duration)...)
-	return s.takeBack(ctx, key, append(args, ""), now)
-}
-
-// Seed raises the count of r.Key to counted.TotalRequests. It never lowers it, and does nothing
-// after counted.ExpiresAt.
-func (s *Strategy) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	if counted.ExpiresAt.IsZero() {
-		_, err := s.key(r)
-		return err
-	}
-	return s.do(ctx, "seed", r, clamp(counted.TotalRequests), &counted.ExpiresAt)
-}
-
-// Charge adds r.Cost without asking whether it fits.
-func (s *Strategy) Charge(ctx context.Context, r *weir.Request) error {
-	return s.do(ctx, "charge", r, cost(r), nil)
-}
-
-// Prompt reports that calls end with the deadline of their context; see fallback.Prompt.
-func (s *Strategy) Prompt() bool { return s.store.prompt }
-
-func (s *Strategy) decide(
-	ctx context.Context, op any, r *weir.Request,
-) (*weir.Result, decision, error) {
-	key, args, possible, err := s.prepare(op, r, cost(r))
-	if err != nil {
-		return nil, decision{}, err
-	}
-	now := s.store.read()
-	v, err := s.store.eval(ctx, s.script, key, at(args, now))
-	if err != nil {
-		return nil, decision{}, err
-	}
-	return s.result(r, v, possible, now)
-}
-
-// result reads the script's answer on r, which was asked at now.
-func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
-	now reading) (*weir.Result, decision, error) {
+// result sets the Result of an op from the script's answer, which was asked at now.
+func (s *Strategy) result(op *weir.Op, v numbers, possible bool, now reading) (decision, error) {
+	r := &op.Request
 	d, err := s.protocol.answer(r, v)
 	clock := s.script.clock(v)
 	impossible := possible && d.allowed && (d.total > d.limit || d.total < cost(r))
@@ -155,21 +202,23 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 		err = strange(v)
 	}
 	if err != nil {
-		return nil, decision{}, err
+		return decision{}, err
 	}
 	now.observe(clock)
-	res := &weir.Result{TotalRequests: uint64(d.total), Limit: d.own}
+	op.Result = weir.Result{TotalRequests: uint64(d.total), Limit: d.own}
+	op.Source, op.Left = weir.FromPrimary, 0
 	if possible {
-		res.ExpiresAt = now.local(d.at)
+		op.Result.ExpiresAt = now.local(d.at)
 		if d.allowed {
-			res.State = weir.Allow
+			op.Result.State = weir.Allow
 		}
 	}
-	return res, d, nil
+	return d, nil
 }
 
-// do runs an operation of the script that decides nothing. end is when the count of a seed expires.
-func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
+// tell runs an operation of the script that decides nothing. end is when the count of a seed
+// expires.
+func (s *Strategy) tell(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
 	key, args, _, err := s.prepare(op, r, n)
 	if err != nil {
 		return err
@@ -179,6 +228,24 @@ func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end
 		args = append(args, now.seeded(*end)...)
 	}
 	_, err = s.store.eval(ctx, s.script, key, at(args, now))
+	return err
+}
+
+// catchUp does an OpCatchUp, step by step: a charge whose answer is lost may be repeated.
+func (s *Strategy) catchUp(ctx context.Context, op *weir.Op) (err error) {
+	b, r := op.Backlog, &op.Request
+	if b.Reset {
+		err = s.reset(ctx, r)
+	}
+	if c := b.Counted; err == nil && c != nil && !c.ExpiresAt.IsZero() {
+		err = s.tell(ctx, "seed", r, clamp(c.TotalRequests), &c.ExpiresAt)
+	}
+	if err == nil && b.Total > b.Charged {
+		err = s.tell(ctx, "charge", r, clamp(b.Total-b.Charged), nil)
+	}
+	if err == nil {
+		_, err = s.key(r)
+	}
 	return err
 }
 

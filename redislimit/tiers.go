@@ -2,7 +2,6 @@ package redislimit
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -61,7 +60,9 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 }
 
 func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
-	return &Tiers{Strategy{store: s, kind: "tiers", script: tiered, protocol: t}, tiers}
+	of := &Tiers{Strategy{store: s, kind: "tiers", script: tiered, protocol: t}, tiers}
+	return describe(of, &of.Strategy, weir.About{Bound: true, Tiers: slices.SortedFunc(
+		slices.Values(tiers), func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })})
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more,
@@ -86,17 +87,8 @@ func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 	return t.store.tiers(fine, t.tiers), nil
 }
 
-// Tiers returns the tiers, as they were given.
-func (t *Tiers) Tiers() []weir.Tier { return slices.Clone(t.tiers) }
-
-// RunTier is Run, and the tier whose figures the Result has.
-func (t *Tiers) RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error) {
-	res, d, err := t.decide(ctx, opRun, r)
-	if err != nil {
-		return nil, weir.Tier{}, err
-	}
-	return res, t.tiers[d.tier], nil
-}
+// Limit returns the limit by t, as [Strategy.Limit] does.
+func (t *Tiers) Limit() *weir.Limit { return limit(t, &t.Strategy, 0, 0) }
 
 // several is Tiers' algorithm.
 type several struct {
@@ -124,5 +116,11 @@ func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
 	}
 	began, _ := startOf(slice-t.args[2*which].(int64), t.slice)
 	limit := t.limits[which]
-	return decision{v[0] == 1, used, limit, at, int(which), uint64(limit), began}, nil
+	return decision{v[0] == 1, used, limit, at, uint64(limit), began}, nil
+}
+
+func (several) admitted(d decision, _ instant) instant { return d.slice }
+
+func (several) returned(_ *weir.Request, where instant, _ int64) (op any, at instant) {
+	return "return", where
 }

@@ -14,14 +14,7 @@ import (
 // Limit tokens in Duration; a hit takes one. It fails with weir.ErrLimit for a bucket that would
 // take longer than 1<<62 ns, 146 years, to fill. The counterpart of weir's TokenBucket.
 func (s *Store) TokenBucket(burst uint64) *Strategy {
-	return &Strategy{store: s, kind: "token", script: tokenBucket, protocol: token{burst: burst}}
-}
-
-// Burst returns how many tokens a bucket keeps at most; 0 means the request's Limit, or that the
-// Strategy is no token bucket.
-func (s *Strategy) Burst() uint64 {
-	t, _ := s.protocol.(token)
-	return t.burst
+	return s.strategy("token", tokenBucket, token{burst: burst}, weir.LapsesByToken)
 }
 
 type token struct {
@@ -57,6 +50,17 @@ func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	each := ofDuration(time.Duration(p.Each))
 	return append(args, c.s, c.ns, f.s, f.ns, fmt.Sprint(each.s, " ", each.ns)),
 		r.Limit > 0 && fits(r, cmp.Or(t.burst, r.Limit)), nil
+}
+
+// returned takes the tokens that were given back from the end of what the others take to flow in.
+func (t token) returned(r *weir.Request, where instant, before int64) (op any, at instant) {
+	_, p, _ := t.prepare(r)
+	return "refund", where.plus(-grow(before, p.Each))
+}
+
+func (t token) life(r *weir.Request) time.Duration {
+	_, p, _ := t.prepare(r)
+	return grow(p.Limit, p.Each)
 }
 
 // grow is the time in which n tokens grow back, or the longest there is.

@@ -7,14 +7,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
 )
 
 // released returns s with the script that was released.
-func released(t *testing.T, s *redislimit.Strategy, file string) *redislimit.Strategy {
+func released(t *testing.T, s weir.Counter, file string) weir.Counter {
 	text, err := os.ReadFile("testdata/released/" + file + ".lua")
 	require.NoError(t, err)
 	return redislimit.WithReleased(s, string(text))
@@ -34,34 +36,34 @@ func TestRollingUpgrade(t *testing.T) {
 	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		file string
-		now  *redislimit.Strategy
+		now  weir.Counter
 	}{
 		"FixedWindow":   {"fixed_window", store.FixedWindow()},
 		"Counter":       {"counter", store.Counter()},
 		"SlidingWindow": {"sliding_window", store.SlidingWindow()},
-		"SlidingLog":    {"sliding_log", &store.SlidingLog().Strategy},
-		"List":          {"list", &store.List().Strategy},
-		"sorted set":    {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", &tiers.Strategy},
-		"long Tiers": {"tiers", &long.Strategy},
+		"SlidingLog":    {"sliding_log", store.SlidingLog()},
+		"List":          {"list", store.List()},
+		"sorted set":    {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", tiers},
+		"long Tiers": {"tiers", long},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := released(t, row.now, row.file)
 			r := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 			admitted := uint64(0)
 			for n := range 150 {
-				s := []*redislimit.Strategy{before, row.now}[n%2]
+				s := []weir.Counter{before, row.now}[n%2]
 				res := mustRun(t, s, r)
 				if res.Allowed() {
 					admitted++
 					require.Equal(t, admitted, res.TotalRequests)
 				}
 				if n == 50 {
-					_, err := row.now.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 9})
+					_, err := ops.Reconcile(t.Context(), row.now, r, &weir.Backlog{Source: "x", Total: 9})
 					require.NoError(t, err)
 					admitted += 10
 				}
 				if n == 60 {
-					require.NoError(t, []*redislimit.Strategy{before, row.now}[n/10%2].Refund(t.Context(), r, res))
+					require.NoError(t, ops.Refund(t.Context(), []weir.Counter{before, row.now}[n/10%2], r, res))
 					admitted--
 				}
 			}
@@ -90,7 +92,7 @@ func TestTokenBucketGoesOnFromTheReleasedScript(t *testing.T) {
 		taken := mustRun(t, before, &r)
 		if row.refund {
 			r.Cost = 5
-			require.NoError(t, now.Refund(t.Context(), &r, taken))
+			require.NoError(t, ops.Refund(t.Context(), now, &r, taken))
 		}
 		r.Limit, r.Cost = row.limit, 1
 		res := mustRun(t, now, &r)
@@ -108,21 +110,21 @@ func TestAdmissionsDuringRollingUpgrade(t *testing.T) {
 	store := open(t, server.Addr, redislimit.Config{})
 	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour})
 	require.NoError(t, err)
-	for file, now := range map[string]*redislimit.Strategy{
+	for file, now := range map[string]weir.Counter{
 		"fixed_window": store.FixedWindow(), "sliding_window": store.SlidingWindow(),
-		"sliding_log": &store.SlidingLog().Strategy, "list": &store.List().Strategy,
-		"sorted_set": redislimit.SortedSet(store), "tiers": &tiers.Strategy,
+		"sliding_log": store.SlidingLog(), "list": store.List(),
+		"sorted_set": redislimit.SortedSet(store), "tiers": tiers,
 	} {
 		t.Run(file, func(t *testing.T) {
 			before := released(t, now, file)
 			r := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 			for _, reset := range []bool{false, true} {
 				mustRun(t, before, r)
-				_, back, err := now.Admit(t.Context(), r)
+				_, back, err := ops.Admit(t.Context(), now, r)
 				require.NoError(t, err)
 				mustRun(t, before, r)
 				if reset {
-					require.NoError(t, now.Reset(t.Context(), r))
+					require.NoError(t, ops.Reset(t.Context(), now, r))
 					mustRun(t, before, r)
 				}
 				require.NoError(t, back(t.Context(), 1))

@@ -8,39 +8,21 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// strategy is implemented by every strategy of the package, and by those in process.
-type strategy interface {
-	weir.Strategy
-	weir.Admitter
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.PrefixResetter
-	weir.Seeder
-	weir.Charger
-}
-
-// onRedis is implemented by every strategy of the package.
-type onRedis interface {
-	strategy
-	weir.Reconciler
-	fallback.Warmer
-}
-
 // everyStrategy returns all strategies of a Store by name. Tiers have the limit and duration of the
 // given request and a tier of twice the duration.
-func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]onRedis {
+func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]weir.Counter {
 	t.Helper()
 	tiers, err := s.Tiers(weir.Tier{Limit: like.Limit, Duration: like.Duration},
 		weir.Tier{Limit: 2 * like.Limit, Duration: 2 * like.Duration})
 	require.NoError(t, err)
-	return map[string]onRedis{
+	return map[string]weir.Counter{
 		"FixedWindow": s.FixedWindow(), "SlidingWindow": s.SlidingWindow(), "SlidingLog": s.SlidingLog(),
 		"SortedSet": redislimit.SortedSet(s), "TokenBucket": s.TokenBucket(0), "Tiers": tiers,
 		"Counter": s.Counter(), "List": s.List(), "InFlight": s.InFlight(),
@@ -116,9 +98,9 @@ func pttl(t testing.TB, c *redis.Client, key string) time.Duration {
 }
 
 // mustPeek returns the Result of a Peek that must not fail.
-func mustPeek(t testing.TB, s weir.Peeker, r *weir.Request) *weir.Result {
+func mustPeek(t testing.TB, s weir.Strategy, r *weir.Request) *weir.Result {
 	t.Helper()
-	res, err := s.Peek(context.Background(), r)
+	res, err := ops.Peek(context.Background(), s, r)
 	require.NoError(t, err)
 	return res
 }
@@ -139,16 +121,16 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 					_, err := s.Run(ctx, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 5001})
 					return err
 				},
-				"Peek":   func() error { _, err := s.Peek(ctx, r); return err },
-				"Refund": func() error { return s.Refund(ctx, r, taken) },
-				"Seed":   func() error { return s.Seed(ctx, r, taken) },
-				"Charge": func() error { return s.Charge(ctx, r) },
-				"Reset":  func() error { return s.Reset(ctx, r) },
-				"Admit":  func() error { _, _, err := s.Admit(ctx, r); return err },
+				"Peek":   func() error { _, err := ops.Peek(ctx, s, r); return err },
+				"Refund": func() error { return ops.Refund(ctx, s, r, taken) },
+				"Seed":   func() error { return ops.Seed(ctx, s, r, taken) },
+				"Charge": func() error { return ops.Charge(ctx, s, r) },
+				"Reset":  func() error { return ops.Reset(ctx, s, r) },
+				"Admit":  func() error { _, _, err := ops.Admit(ctx, s, r); return err },
 			}
-			require.NoError(t, s.Reset(ctx, r)) // uploads its script
-			require.NoError(t, s.Refund(ctx, r, taken))
-			_, back, err := s.Admit(ctx, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
+			require.NoError(t, ops.Reset(ctx, s, r)) // uploads its script
+			require.NoError(t, ops.Refund(ctx, s, r, taken))
+			_, back, err := ops.Admit(ctx, s, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
 			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {
 				proxy.Forget()

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -149,20 +150,15 @@ func TestReportsNeedACharger(t *testing.T) {
 		if m.Algorithm == rules.TokenBucket {
 			return limiter.TokenBucket(m.Burst), nil
 		}
-		s := limiter.FixedWindow()
-		return struct {
-			weir.Strategy
-			weir.Peeker
-			weir.Refunder
-		}{s, s, s}, nil
+		return ops.Without(limiter.FixedWindow(), weir.OpCharge), nil
 	}
 	for _, row := range []struct {
 		own         string
 		countDenied bool
 		want        string
 	}{
-		{"{costs: afterwards}", false, "weir.Charger"},
-		{"{}", true, "weir.Charger"},
+		{"{costs: afterwards}", false, "a strategy that can charge"},
+		{"{}", true, "a strategy that can charge"},
 		{"{algorithm: token_bucket}", true, "overrides"},
 	} {
 		set := load(t, in("{key: k, metadata: {weir: "+row.own+"}, rate_limit: {unit: minute, requests_per_unit: 5}}"))

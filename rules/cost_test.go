@@ -18,9 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/wrap"
 	"github.com/weirgo/weir/internal/testkit/slow"
-	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -147,29 +145,31 @@ func (c costly) request(n int) *rules.Request {
 	return req
 }
 
-// remote is a Strategy elsewhere, whose calls go together with those of its store.
-type remote struct {
-	wrap.Strategy
-	store any
+// remote returns s as a Counter elsewhere, whose ops go together with those of its store.
+func remote(s weir.Strategy, store int) weir.Strategy {
+	c := &stored{of: weir.CounterOf(s)}
+	c.about = *c.of.About()
+	c.about.Of, c.about.Limiter, c.about.Store = c, nil, store
+	return c
 }
 
-func (s *remote) Store() (store any, of weir.Strategy) { return s.store, s }
-
-// Batch implements limits.Batcher.
-func (s *remote) Batch(ctx context.Context, op limits.Op, attempts []*limits.Attempt) {
-	for _, l := range attempts {
-		res, err := l.Strategy().(*remote).Do(ctx, op, &l.Request, &l.Result)
-		if l.Err = err; res != nil {
-			l.Result = *res
-		}
-	}
+type stored struct {
+	of    weir.Counter
+	about weir.About
 }
 
-func (s *remote) Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error) {
-	if log, ok := s.Strategy.Strategy.(*weir.SlidingLog); ok {
-		return log.Hits(ctx, r)
+func (c *stored) About() *weir.About { return &c.about }
+
+func (c *stored) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, c, r)
+}
+
+func (c *stored) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		counter := op.Counter
+		_ = weir.Do(ctx, counter.(*stored).of, op)
+		op.Counter = counter
 	}
-	return nil, nil
 }
 
 // cost returns the time of a decision on n descriptors: the least of some, which no other load
@@ -186,7 +186,7 @@ func (c costly) cost(t testing.TB, set *rules.Set, n int) (least time.Duration) 
 				return s, err
 			}
 			made++
-			return &remote{wrap.Of(s), made % c.Stores}, nil
+			return remote(s, made%c.Stores), nil
 		}})
 	require.NoError(t, err)
 	req, resp := c.request(n), new(rules.Response)

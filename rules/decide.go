@@ -233,34 +233,34 @@ func (c *call) refund(ctx context.Context, a *ask, now time.Time) error {
 	} else {
 		req.Limit = max(req.Limit, req.Cost) // a strategy refuses to refund more than the limit
 	}
-	switch log, ok := a.strategy.counter.(entries); {
-	case ok:
-		return c.refundEntries(ctx, a, log, req)
+	switch {
+	case a.strategy.can(weir.OpHits):
+		return c.refundEntries(ctx, a, req)
 	case a.limit.Algorithm == SlidingLog:
-		return fmt.Errorf("rules: %s lists no entries to give back: %w",
-			weir.NameOf(a.strategy.counter), errors.ErrUnsupported)
+		return fmt.Errorf("rules: %s lists no entries to give back: %w", a.strategy.About(),
+			errors.ErrUnsupported)
 	}
-	return a.strategy.Refund(ctx, &req, taken)
+	return a.strategy.do(ctx, &weir.Op{Verb: weir.OpReturn, Request: req, Result: *taken})
 }
 
 // refundEntries refunds a's hits to a log, the newest entries first. Of a log that a request gives
 // back to more than once, the entries are listed once.
-func (c *call) refundEntries(
-	ctx context.Context, a *ask, log entries, req weir.Request,
-) (err error) {
+func (c *call) refundEntries(ctx context.Context, a *ask, req weir.Request) (err error) {
 	of := listed{a.strategy, req.Key, req.Duration}
 	hits, ok := c.logs[of]
 	if !ok {
-		hits, err = log.Hits(ctx, &req)
+		op := &weir.Op{Verb: weir.OpHits, Request: req}
+		err = a.strategy.do(ctx, op)
+		hits = op.Hits
 	}
 	left := req.Cost
 	for err == nil && len(hits) > 0 && left > 0 {
 		last := &hits[len(hits)-1]
 		req.Cost = min(left, last.Cost)
 		left -= req.Cost
-		err = a.strategy.Refund(ctx, &req, &weir.Result{
+		err = a.strategy.do(ctx, &weir.Op{Verb: weir.OpReturn, Request: req, Result: weir.Result{
 			State: weir.Allow, ExpiresAt: last.At.Add(req.Duration),
-		})
+		}})
 		last.Cost -= req.Cost
 		if last.Cost == 0 {
 			hits = hits[:len(hits)-1]
@@ -322,7 +322,8 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 	}
 	req := a.held.Request
 	req.Cost, req.Limit = 1, ample
-	taken, err := a.strategy.Peek(ctx, &req)
+	op := &weir.Op{Verb: weir.OpPeek, Request: req}
+	taken, err := &op.Result, a.strategy.do(ctx, op)
 	if err != nil || taken.Allowed() {
 		return taken, err
 	}
@@ -332,11 +333,6 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 		taken.ExpiresAt = now.Add(2*req.Duration - time.Duration(into))
 	}
 	return taken, nil
-}
-
-// entries is implemented by sliding logs.
-type entries interface {
-	Hits(ctx context.Context, r *weir.Request) ([]weir.Hit, error)
 }
 
 // listed is a log whose entries a request has listed.

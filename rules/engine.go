@@ -17,11 +17,11 @@ import (
 	"github.com/weirgo/weir/limits"
 )
 
-// Strategies returns the strategy that counts for rules with a method. The Strategy must implement
-// [weir.Peeker] and [weir.Refunder], [weir.Charger] for costs that are known afterwards, and
-// [weir.Holder] for requests in flight. Hits can be refunded to a SlidingLog only if it lists its
-// Entries, as a [weir.SlidingLog] does. The engine uses one Strategy for all rules with the same
-// method, as long as there are any.
+// Strategies returns the strategy that counts for rules with a method. It must be a [weir.Counter]
+// that can [weir.OpPeek] and [weir.OpReturn], [weir.OpCharge] for costs that are known afterwards,
+// and [weir.OpHold] for requests in flight. Hits can be refunded to a SlidingLog only if it can
+// [weir.OpHits]. The engine uses one Strategy for all rules with the same method, as long as there
+// are any.
 type Strategies func(m Method) (weir.Strategy, error)
 
 // Method is the part of a [Limit] that selects the strategy.
@@ -119,8 +119,9 @@ type Config struct {
 // counts all hits in full, whatever it and the other limits of the request say, and is over its
 // limit when the count then is. Peeks are denied until time has paid for it: until the window ends,
 // or a bucket has something again. So in each period at most the limit is admitted, and the cost of
-// one call for each that was under way. The Strategy must implement [weir.Charger]. In a Go program
-// a [limits.Reservation] does the same with an estimate, which it commits to the actual cost.
+// one call for each that was under way. The Strategy must be able to [weir.OpCharge]. In a Go
+// program a [limits.Reservation] does the same with an estimate, which it commits to the actual
+// cost.
 //
 // Envoy's service counts every request so, denied ones too, on all of its limits.
 // Config.CountDenied does that.
@@ -147,19 +148,21 @@ type state struct {
 	known      map[Method]*strategy
 }
 
-// counter is a weir.Strategy with the optional interfaces that an Engine needs.
-type counter interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-}
-
 type strategy struct {
-	counter
+	weir.Counter
 	limit   limits.Attempt
 	name    string
-	charges bool               // it is a weir.Charger
 	windows *calendar.Calendar // nil: they are aligned to the Unix epoch, or there are none
+}
+
+// can reports whether the strategy can do a verb.
+func (s *strategy) can(v weir.Verb) bool { return s.About().Verbs.Has(v) }
+
+// do has the strategy do an op.
+func (s *strategy) do(ctx context.Context, op *weir.Op) error {
+	op.Counter = s.Counter
+	s.Do(ctx, []*weir.Op{op})
+	return op.Err
 }
 
 // New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
@@ -209,18 +212,18 @@ func (e *Engine) Swap(set *Set) error {
 		next.known[m], next.strategies = s, append(next.strategies, s)
 	}
 	next.fixed = next.known[Method{}]
-	if e.cfg.CountDenied && !next.fixed.charges {
-		return errors.New("rules: Config.CountDenied needs a weir.Charger, " +
-			"which the strategy for overrides is not")
+	if e.cfg.CountDenied && !next.fixed.can(weir.OpCharge) {
+		return errors.New("rules: Config.CountDenied needs a strategy that can charge, " +
+			"which that for overrides cannot")
 	}
 	for r := range set.All() {
 		switch {
 		case r.Limit.Algorithm == InFlight && e.cfg.CountDenied:
 			return fmt.Errorf("rules: %s: Config.CountDenied does not apply to the unit %s", r.Path,
 				inFlightUnit)
-		case (r.Limit.Afterwards || e.cfg.CountDenied) && !next.strategies[r.method].charges:
-			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, "+
-				"which the strategy for %v is not", r.Path, r.Limit.Algorithm)
+		case (r.Limit.Afterwards || e.cfg.CountDenied) && !next.strategies[r.method].can(weir.OpCharge):
+			return fmt.Errorf("rules: %s: costs that are known afterwards need a strategy that can charge, "+
+				"which that for %v cannot", r.Path, r.Limit.Algorithm)
 		}
 	}
 	e.state.Store(next)
@@ -233,15 +236,13 @@ func (e *Engine) strategy(m Method) (*strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, ok := made.(counter)
-	if !ok {
-		return nil, fmt.Errorf("%s does not implement weir.Peeker and weir.Refunder", weir.NameOf(made))
+	s := &strategy{Counter: weir.CounterOf(made), limit: limits.NewAttempt(made), name: m.String()}
+	if !s.can(weir.OpPeek) || !s.can(weir.OpReturn) {
+		return nil, fmt.Errorf("%v cannot peek and refund", s.About())
 	}
-	s := &strategy{counter: c, limit: limits.NewAttempt(made), name: m.String()}
-	_, s.charges = made.(weir.Charger)
 	if of := &s.limit; of.InFlight() && m.Algorithm != InFlight {
 		return nil, fmt.Errorf("%s bounds work in flight, which only the unit %s releases",
-			weir.NameOf(made), inFlightUnit)
+			s.About(), inFlightUnit)
 	}
 	if m.Algorithm == InFlight {
 		s.limit, err = s.limit.Holding()
@@ -273,7 +274,7 @@ func (e *Engine) Close() error {
 
 // Reset deletes the count of a descriptor in the rule that limits it, and reports whether there is
 // such a rule. If values share a counter, Reset deletes the shared one. It fails with
-// [errors.ErrUnsupported] if the strategy does not implement [weir.Resetter].
+// [errors.ErrUnsupported] if the strategy cannot reset.
 func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (bool, error) {
 	st := e.state.Load()
 	r := st.set.Match(domain, entries)
@@ -281,15 +282,10 @@ func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (boo
 		return false, nil
 	}
 	s := st.strategies[r.method]
-	resetter, ok := s.counter.(weir.Resetter)
-	if !ok {
-		return true, fmt.Errorf("rules: %s does not implement weir.Resetter: %w", weir.NameOf(s.counter),
-			errors.ErrUnsupported)
-	}
 	key := string(appendKey(nil, domain, entries, r))
-	return true, resetter.Reset(ctx, &weir.Request{
+	return true, s.do(ctx, &weir.Op{Verb: weir.OpReset, Request: weir.Request{
 		Key: key, Limit: uint64(r.Limit.Requests), Duration: r.Limit.Period(),
-	})
+	}})
 }
 
 // Decide decides on a request. It returns [ErrRequest] for an invalid request, [ErrInFlight] for
@@ -326,9 +322,9 @@ func (e *Engine) Hold(ctx context.Context, req *Request, resp *Response) ([]*wei
 // ResetAll deletes the counts of the descriptors of a domain that begin with entries, and returns
 // how many that were. If the last entry has no value, it stands for every value; without entries
 // all of the domain is reset. progress, which may be nil, and the cost are those of
-// [weir.PrefixResetter], of each strategy in turn. A value that shares a counter with others is not
+// [weir.OpResetPrefix], of each strategy in turn. A value that shares a counter with others is not
 // found by itself, and a key over 256 bytes, which is hashed, not at all. It fails with
-// [errors.ErrUnsupported] if a strategy is no [weir.PrefixResetter].
+// [errors.ErrUnsupported] if a strategy cannot reset a prefix.
 func (e *Engine) ResetAll(
 	ctx context.Context, domain string, entries []Entry, progress func(seen, reset int),
 ) (reset int, err error) {
@@ -341,19 +337,16 @@ func (e *Engine) ResetAll(
 	}
 	seen := 0
 	for _, s := range e.state.Load().known {
-		resetter, ok := s.counter.(weir.PrefixResetter)
-		if !ok {
-			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w",
-				weir.NameOf(s.counter), errors.ErrUnsupported)
-		}
 		before, last := seen, reset
-		n, err := resetter.ResetPrefix(ctx, string(prefix), func(found, done int) {
+		op := &weir.Op{Verb: weir.OpResetPrefix, Request: weir.Request{Key: string(prefix)}}
+		op.Progress = func(found, done int) {
 			seen = before + found
 			if progress != nil {
 				progress(seen, last+done)
 			}
-		})
-		reset += n
+		}
+		err := s.do(ctx, op)
+		reset += int(op.Result.TotalRequests)
 		if err != nil {
 			return reset, err
 		}

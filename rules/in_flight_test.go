@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/rules"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -134,15 +135,16 @@ func TestNeverMoreThanTheRuleInFlight(t *testing.T) {
 	assert.EqualValues(t, 3, peek(w, "user=ann"))
 }
 
-// hasty is a Strategy that releases a place at once.
-type hasty struct{ *weir.InFlight }
-
-func (h hasty) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	res, place, err := h.InFlight.Acquire(ctx, r)
-	if place != nil {
-		err = errors.Join(err, place.Release(ctx))
-	}
-	return res, place, err
+// hasty returns s, which releases a place at once.
+func hasty(s *weir.InFlight) weir.Strategy {
+	return ops.Through(s, func(_ context.Context, op *weir.Op, next func()) {
+		next()
+		if op.Verb == weir.OpHold && op.Err == nil && op.Result.Allowed() {
+			op.Verb = weir.OpRelease
+			next()
+			op.Verb = weir.OpHold
+		}
+	})
 }
 
 // TestRulesInFlightControlIsRejected is the negative control.
@@ -151,9 +153,7 @@ func TestRulesInFlightControlIsRejected(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	w := newWorld(t, threeInFlight,
-		rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
-			return hasty{s}
-		})})
+		rules.Config{Strategies: wrapped(limiter, hasty)})
 	most, _ := mostInFlight(w)
 	assert.Greater(t, most, int64(3))
 }
@@ -297,27 +297,23 @@ func TestEnginesThatCannotHold(t *testing.T) {
 	assert.ErrorContains(t, err, "rules: no strategy for in flight: ")
 }
 
-// failing is a Strategy whose places cannot be released.
-type failing struct{ *weir.InFlight }
-
-func (f failing) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	res, _, err := f.InFlight.Acquire(ctx, r)
-	return res, stuck{}, err
+// failing returns s, whose places cannot be released.
+func failing(s *weir.InFlight) weir.Strategy {
+	return ops.Through(ops.Afar(s), func(_ context.Context, op *weir.Op, next func()) {
+		if op.Verb == weir.OpRelease {
+			op.Err = assert.AnError
+			return
+		}
+		next()
+	})
 }
-
-type stuck struct{}
-
-func (stuck) Renew(context.Context) (bool, error) { return true, nil }
-func (stuck) Release(context.Context) error       { return assert.AnError }
 
 func TestAFailedReleaseOfARuleIsLogged(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
 	engine, err := rules.New(load(t, concurrent("")),
-		rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
-			return failing{s}
-		})})
+		rules.Config{Strategies: wrapped(limiter, failing)})
 	require.NoError(t, err)
 	var log bytes.Buffer
 	guard := rules.Middleware(engine, httplimit.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -406,15 +402,14 @@ func TestWrongRulesInFlight(t *testing.T) {
 	}
 }
 
-// panicking is a strategy that panics.
-type panicking struct{ *weir.SlidingLog }
-
-func (panicking) Run(context.Context, *weir.Request) (*weir.Result, error) { panic("broken") }
-
-func (panicking) Admit(
-	context.Context, *weir.Request,
-) (*weir.Result, weir.Return, error) {
-	panic("broken")
+// panicking returns s, which panics instead of a decision.
+func panicking(s weir.Strategy) weir.Strategy {
+	return ops.Through(s, func(_ context.Context, op *weir.Op, next func()) {
+		if op.Verb == weir.OpTake {
+			panic("broken")
+		}
+		next()
+	})
 }
 
 // What a rule holds of a request is given back where the strategy of another rule panics.
@@ -433,7 +428,7 @@ rate_limits: [{actions: [{remote_address: {}}]}, {actions: [{path: {}}]}]
 `), rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
 		switch m.Algorithm {
 		case rules.SlidingLog:
-			return panicking{l.SlidingLog()}, nil
+			return panicking(l.SlidingLog()), nil
 		case rules.InFlight:
 			return l.InFlight(), nil
 		}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/slow"
-
 	"github.com/weirgo/weir/rules"
 )
 

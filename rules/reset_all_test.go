@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -80,13 +81,8 @@ func TestResetAllOfAStrategyThatCannot(t *testing.T) {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer l.Close()
-	type narrow interface {
-		weir.Strategy
-		weir.Peeker
-		weir.Refunder
-	}
 	e, err := rules.New(set, rules.Config{Strategies: func(rules.Method) (weir.Strategy, error) {
-		return struct{ narrow }{l.FixedWindow()}, nil
+		return ops.Without(l.FixedWindow(), weir.OpResetPrefix), nil
 	}})
 	require.NoError(t, err)
 	_, err = e.ResetAll(context.Background(), "edge", nil, nil)

@@ -14,8 +14,7 @@ import (
 )
 
 // Fake is a Strategy with scripted answers that records its calls. The zero value admits
-// everything. Beside Run it has the methods Peek, Refund, Reset, Seed and Charge of the optional
-// interfaces of package weir. It is safe for concurrent use; set its fields before the first call.
+// everything. It is safe for concurrent use; set its fields before the first call.
 //
 // It counts nothing and checks nothing. To test with a limiter that counts, use a real one on a
 // [Clock].
@@ -140,31 +139,40 @@ func (f *Fake) Limit(n uint64, d time.Duration) *weir.Limit {
 	return m
 }
 
+// About implements [weir.Counter].
+func (f *Fake) About() *weir.About {
+	return &weir.About{Of: f, Counts: f, Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek,
+		weir.OpReturn, weir.OpReset, weir.OpCatchUp, weir.OpCharge)}
+}
+
 // Run returns the next answer and records the call.
 func (f *Fake) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return f.answer(ctx, "Run", r)
+	return weir.Run(ctx, f, r)
 }
 
-// Peek returns the answer that Run would return, and records the call.
-func (f *Fake) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return f.answer(ctx, "Peek", r)
+// methods are the names of the verbs in a Call.
+var methods = map[weir.Verb]string{weir.OpTake: "Run", weir.OpPeek: "Peek", weir.OpReturn: "Refund",
+	weir.OpReset: "Reset", weir.OpCatchUp: "Seed", weir.OpCharge: "Charge"}
+
+// Do implements [weir.Counter]: it answers an OpTake and an OpPeek, which does not use the answer
+// up, and records them. It records the other verbs, too, whose error is Err.
+func (f *Fake) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		method, ok := methods[op.Verb]
+		switch {
+		case !ok:
+			op.Err = op.Unsupported(f.About())
+		case op.Verb == weir.OpTake, op.Verb == weir.OpPeek:
+			f.answer(ctx, method, op)
+		case op.Verb == weir.OpReturn:
+			op.Err = f.note(method, &op.Request, &op.Result)
+		case op.Verb == weir.OpCatchUp:
+			op.Err = f.note(method, &op.Request, op.Backlog.Counted)
+		default:
+			op.Err = f.note(method, &op.Request, nil)
+		}
+	}
 }
-
-// Refund records the call and returns Err.
-func (f *Fake) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
-	return f.note("Refund", r, taken)
-}
-
-// Reset records the call and returns Err.
-func (f *Fake) Reset(_ context.Context, r *weir.Request) error { return f.note("Reset", r, nil) }
-
-// Seed records the call and returns Err.
-func (f *Fake) Seed(_ context.Context, r *weir.Request, counted *weir.Result) error {
-	return f.note("Seed", r, counted)
-}
-
-// Charge records the call and returns Err.
-func (f *Fake) Charge(_ context.Context, r *weir.Request) error { return f.note("Charge", r, nil) }
 
 // Calls returns the calls so far, in the order in which they were answered.
 func (f *Fake) Calls() []Call {
@@ -173,16 +181,17 @@ func (f *Fake) Calls() []Call {
 	return slices.Clone(f.calls)
 }
 
-func (f *Fake) answer(ctx context.Context, method string, r *weir.Request) (*weir.Result, error) {
-	request, now := *r, f.now()
+func (f *Fake) answer(ctx context.Context, method string, op *weir.Op) {
+	request, now := op.Request, f.now()
 	// Not under mu: an Answer may wait, as Hang does, or read Calls.
-	res, err := f.next(method)(ctx, r, now)
+	res, err := f.next(method)(ctx, &op.Request, now)
+	op.Err = err
 	if err != nil {
 		f.record(Call{Method: method, Request: request, Err: err, At: now})
-		return nil, err
+		return
 	}
+	op.Result, op.Receipt = res, weir.Receipt{}
 	f.record(Call{Method: method, Request: request, Result: res, At: now})
-	return &res, nil
 }
 
 // next returns the next Answer; Run uses it up.

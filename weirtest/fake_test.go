@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -20,14 +21,7 @@ var (
 	ctx      = context.Background()
 	errRedis = errors.New("redis is down")
 
-	_ interface {
-		weir.Strategy
-		weir.Peeker
-		weir.Refunder
-		weir.Resetter
-		weir.Seeder
-		weir.Charger
-	} = new(weirtest.Fake)
+	_ weir.Counter = new(weirtest.Fake)
 )
 
 // script runs the Fake for each key in turn and describes its answers.
@@ -97,12 +91,12 @@ func TestFakePeeksWithoutUsingTheSequenceUp(t *testing.T) {
 	f := weirtest.Sequence(weirtest.Allow, weirtest.Deny)
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
 	for range 3 {
-		res, err := f.Peek(ctx, r)
+		res, err := ops.Peek(ctx, f, r)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed(), "the first answer is still to come")
 	}
 	script(f, "a")
-	res, err := f.Peek(ctx, r)
+	res, err := ops.Peek(ctx, f, r)
 	require.NoError(t, err)
 	assert.False(t, res.Allowed(), "the second answer is next")
 }
@@ -126,12 +120,12 @@ func TestFakeRecordsItsCalls(t *testing.T) {
 	taken, err := f.Run(ctx, &r)
 	require.NoError(t, err)
 	r.Key = "changed by the caller since"
-	require.NoError(t, f.Refund(ctx, &asked, taken))
-	require.NoError(t, f.Reset(ctx, &asked))
-	require.NoError(t, f.Seed(ctx, &asked, taken))
-	require.NoError(t, f.Charge(ctx, &asked))
+	require.NoError(t, ops.Refund(ctx, f, &asked, taken))
+	require.NoError(t, ops.Reset(ctx, f, &asked))
+	require.NoError(t, ops.Seed(ctx, f, &asked, taken))
+	require.NoError(t, ops.Charge(ctx, f, &asked))
 	f.Err = errRedis
-	assert.ErrorIs(t, f.Charge(ctx, &asked), errRedis)
+	assert.ErrorIs(t, ops.Charge(ctx, f, &asked), errRedis)
 
 	at := time.Unix(0, 0)
 	assert.Equal(t, []weirtest.Call{
@@ -146,12 +140,12 @@ func TestFakeRecordsItsCalls(t *testing.T) {
 
 func TestFailAllFailsEveryCall(t *testing.T) {
 	f, r := weirtest.FailAll(errRedis), &weir.Request{Key: "a"}
-	_, err := f.Peek(ctx, r)
+	_, err := ops.Peek(ctx, f, r)
 	assert.ErrorIs(t, err, errRedis)
-	assert.ErrorIs(t, f.Refund(ctx, r, nil), errRedis)
-	assert.ErrorIs(t, f.Reset(ctx, r), errRedis)
-	assert.ErrorIs(t, f.Seed(ctx, r, nil), errRedis)
-	assert.ErrorIs(t, f.Charge(ctx, r), errRedis)
+	assert.ErrorIs(t, ops.Refund(ctx, f, r, new(weir.Result)), errRedis)
+	assert.ErrorIs(t, ops.Reset(ctx, f, r), errRedis)
+	assert.ErrorIs(t, ops.Seed(ctx, f, r, nil), errRedis)
+	assert.ErrorIs(t, ops.Charge(ctx, f, r), errRedis)
 }
 
 func TestFakeIsSafeForConcurrentUse(t *testing.T) {

@@ -10,10 +10,10 @@ import (
 )
 
 // byLimit decides on each request by a limit with its numbers, made anew, of one name.
-type byLimit struct{ weir.Strategy }
+type byLimit struct{ weir.Counter }
 
 func (s byLimit) limit(r *weir.Request) (*weir.Limit, error) {
-	m, err := weir.NewLimit(s.Strategy, r.Limit, r.Duration)
+	m, err := weir.NewLimit(s.Counter, r.Limit, r.Duration)
 	if err != nil {
 		return nil, err
 	}
@@ -26,8 +26,8 @@ func (s byLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	if _, holds := s.Strategy.(weir.Holder); holds || r.Meta != "" {
-		return m.Unwrap().Run(ctx, r)
+	if s.About().InFlight || r.Meta != "" {
+		return weir.CounterOf(m).Run(ctx, r)
 	}
 	out, err := m.Take(ctx, r.Key, r.Cost)
 	if err != nil {
@@ -36,39 +36,19 @@ func (s byLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	return &out.Result, nil
 }
 
-// bound calls a method of the strategy that counts for the limit of r.
-func bound[T any](s byLimit, r *weir.Request, call func(of T) error) error {
-	m, err := s.limit(r)
-	if err != nil {
-		return err
+// About implements weir.Counter.
+func (s byLimit) About() *weir.About { return s.Counter.About().By(s) }
+
+// Do implements weir.Counter.
+func (s byLimit) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		m, err := s.limit(&op.Request)
+		if err != nil {
+			op.Err = err
+			continue
+		}
+		weir.CounterOf(m).Do(ctx, []*weir.Op{op})
 	}
-	return call(m.Unwrap().(T))
-}
-
-// Peek implements weir.Peeker.
-func (s byLimit) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = bound(s, r, func(of weir.Peeker) (err error) { res, err = of.Peek(ctx, r); return })
-	return
-}
-
-// Refund implements weir.Refunder.
-func (s byLimit) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return bound(s, r, func(of weir.Refunder) error { return of.Refund(ctx, r, taken) })
-}
-
-// Reset implements weir.Resetter.
-func (s byLimit) Reset(ctx context.Context, r *weir.Request) error {
-	return bound(s, r, func(of weir.Resetter) error { return of.Reset(ctx, r) })
-}
-
-// Seed implements weir.Seeder.
-func (s byLimit) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return bound(s, r, func(of weir.Seeder) error { return of.Seed(ctx, r, counted) })
-}
-
-// Charge implements weir.Charger.
-func (s byLimit) Charge(ctx context.Context, r *weir.Request) error {
-	return bound(s, r, func(of weir.Charger) error { return of.Charge(ctx, r) })
 }
 
 // kept is the reason to skip laws that expect another Duration to count anew.
@@ -97,7 +77,7 @@ func TestLimitsConform(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.laws.Histories = histories
-			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return byLimit{c.of(l)} }, c.laws)
+			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return byLimit{weir.CounterOf(c.of(l))} }, c.laws)
 		})
 	}
 }

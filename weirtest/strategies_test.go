@@ -154,7 +154,7 @@ func TestLimitConforms(t *testing.T) {
 	conforms(t, func(t testing.TB, l *weir.Limiter) weir.Strategy {
 		m, err := weir.NewLimit(l.InFlight(), 10, time.Hour)
 		require.NoError(t, err)
-		return m.Named("hourly").Unwrap()
+		return weir.CounterOf(m.Named("hourly"))
 	}, weirtest.Laws{
 		Histories: histories,
 		Limits:    []uint64{10},
@@ -167,7 +167,7 @@ func TestAllConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		exact, windows := l.SlidingLog().Limit(10, time.Hour), l.FixedWindow().Limit(10, time.Hour)
-		return limits.All(exact, windows).Unwrap()
+		return weir.CounterOf(limits.All(exact, windows))
 	}, weirtest.Laws{
 		Histories: histories,
 		Limits:    []uint64{10},

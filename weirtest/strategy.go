@@ -99,8 +99,9 @@ type Laws struct {
 //     keeps what was used.
 //   - BadInput, Request, Context: errors are those of package weir, come without a Result and count
 //     nothing; Requests are neither changed nor kept.
-//   - Peek, Refund, Reset, Seed, Charge, Hold: the optional interfaces, where the strategy offers
-//     them, of which Hold is [weir.Holder]; and Decide, which is Run with its Result by value.
+//   - Peek, Refund, Reset, Seed, Charge, Hold: the verbs of a [weir.Counter] beside OpTake, where
+//     the strategy can do them. Refund is OpReturn without a Receipt, Seed is OpCatchUp, and Hold
+//     is OpHold, OpRenew and OpRelease.
 //
 // The laws of a strategy that waits:
 //

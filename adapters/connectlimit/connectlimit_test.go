@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/rpclimit"
 	"github.com/weirgo/weir/internal/testkit/doortest"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -367,7 +368,7 @@ func TestConcurrency(t *testing.T) {
 		assert.NoError(t, (<-ends).err)
 	}
 	assert.Eventually(t, func() bool {
-		res, err := limiter.InFlight().Peek(t.Context(), &weir.Request{
+		res, err := ops.Peek(t.Context(), limiter.InFlight(), &weir.Request{
 			Key: httplimit.Policy{Name: "in flight"}.Key("127.0.0.1"), Limit: 1000, Duration: time.Minute,
 		})
 		return err == nil && res.TotalRequests == 1

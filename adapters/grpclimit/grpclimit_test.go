@@ -28,6 +28,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/rpclimit"
 	"github.com/weirgo/weir/internal/testkit/doortest"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -390,7 +391,7 @@ func TestConcurrency(t *testing.T) {
 	}}, limit, grpc.ChainStreamInterceptor(recovering))
 	client := dial(t, addr)
 	held := func() uint64 {
-		res, err := limiter.InFlight().Peek(t.Context(), &weir.Request{
+		res, err := ops.Peek(t.Context(), limiter.InFlight(), &weir.Request{
 			Key: httplimit.Policy{Name: "in flight"}.Key("127.0.0.1"), Limit: 1000, Duration: time.Minute,
 		})
 		require.NoError(t, err)

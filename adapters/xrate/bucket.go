@@ -38,6 +38,7 @@ type Bucket struct {
 
 	mu   sync.Mutex
 	last time.Time // guarded by mu; the latest instant at which a reservation is to act
+	op   weir.Op   // guarded by mu; of tokens
 }
 
 // earliest is before all instants that callers may begin with: 1678-01-01.
@@ -65,7 +66,7 @@ func NewBucket(limit uint64, duration time.Duration, burst int) (*Bucket, error)
 		request: weir.Request{Key: "bucket", Limit: limit, Duration: duration, Cost: 1},
 		burst:   burst,
 	}
-	if _, err := b.tokens.Peek(context.Background(), &b.request); err != nil {
+	if _, err := b.do(weir.OpPeek, 1, weir.Result{}); err != nil {
 		_ = limiter.Close()
 		return nil, err
 	}
@@ -202,16 +203,14 @@ func (r *Reservation) CancelAt(t time.Time) {
 	b := r.bucket
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	q := b.request
 	n, later := r.n, max(0, int((b.last.Sub(r.act)+b.each-1)/b.each))
 	r.n = 0
 	if later >= n {
 		return
 	}
 	b.advance(t)
-	q.Cost = uint64(n - later)
 	// it fails for bad input or after Close only
-	_ = b.tokens.Refund(context.Background(), &q, &r.taken)
+	_, _ = b.do(weir.OpReturn, n-later, r.taken)
 	if before := r.act.Add(-time.Duration(n) * b.each); later == 0 && !before.Before(t) {
 		b.last = before
 	}
@@ -224,13 +223,21 @@ func (b *Bucket) advance(t time.Time) {
 	}
 }
 
+// do does verb of n tokens, of an OpReturn of those that were taken with a Result. mu is held.
+func (b *Bucket) do(verb weir.Verb, n int, taken weir.Result) (weir.Result, error) {
+	b.op = weir.Op{Verb: verb, Request: b.request, Result: taken}
+	b.op.Cost = uint64(n)
+	err := weir.Do(context.Background(), b.tokens, &b.op)
+	return b.op.Result, err
+}
+
 // count returns the tokens. mu is held.
 func (b *Bucket) count() float64 {
-	res, err := b.tokens.Peek(context.Background(), &b.request)
+	res, err := b.do(weir.OpPeek, 1, weir.Result{})
 	if err != nil {
 		return math.NaN() // NewBucket checked the request, and nobody closes the limiter
 	}
-	return tokens(res, b.burst)
+	return tokens(&res, b.burst)
 }
 
 // reserve takes n tokens, unless that means to wait for longer than maxWait. mu is held.
@@ -245,16 +252,15 @@ func (b *Bucket) reserve(n int, maxWait time.Duration) Reservation {
 		r.ok = r.act.Sub(now) <= maxWait
 		return r
 	}
-	q := b.request
-	q.Cost = uint64(r.n)
-	ctx := context.Background()
-	res, err := b.tokens.Run(ctx, &q)
-	switch {
-	case err != nil:
+	res, err := b.do(weir.OpTake, r.n, weir.Result{})
+	if err != nil {
 		return r
-	case !res.Allowed():
-		r.act = res.ExpiresAt
-		if r.act.Sub(now) > maxWait || b.tokens.Charge(ctx, &q) != nil {
+	}
+	if !res.Allowed() {
+		if r.act = res.ExpiresAt; r.act.Sub(now) > maxWait {
+			return r
+		}
+		if _, err = b.do(weir.OpCharge, r.n, weir.Result{}); err != nil {
 			return r
 		}
 	}
@@ -265,7 +271,7 @@ func (b *Bucket) reserve(n int, maxWait time.Duration) Reservation {
 
 // paid returns the instant at which debts have flowed in. mu is held.
 func (b *Bucket) paid(now time.Time) time.Time {
-	res, err := b.tokens.Peek(context.Background(), &b.request)
+	res, err := b.do(weir.OpPeek, 1, weir.Result{})
 	if err != nil || res.Allowed() {
 		return now
 	}

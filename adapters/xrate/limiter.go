@@ -53,7 +53,8 @@ type Config struct {
 //   - A negative n counts as 0, which is always admitted and counts nothing.
 type Limiter struct {
 	limit    *weir.Limit
-	strategy weir.Strategy // of limit
+	strategy weir.Counter // of limit
+	waited   *marked      // the same
 	cfg      Config
 }
 
@@ -63,7 +64,11 @@ func New(m *weir.Limit, cfg Config) *Limiter {
 	if of := limits.NewAttempt(m); of.InFlight() {
 		panic(fmt.Sprintf("xrate: nobody would release an event of %v: use its Hold", m))
 	}
-	return &Limiter{m, m.Unwrap(), cfg}
+	l := &Limiter{limit: m, strategy: weir.CounterOf(m), cfg: cfg}
+	l.waited = &marked{Counter: l.strategy}
+	l.waited.about = l.strategy.About().By(l.waited)
+	l.waited.about.Counts = marks{l.strategy.About().Counts}
+	return l
 }
 
 // Limit returns the rate in events per second.
@@ -76,10 +81,7 @@ func (l *Limiter) Limit() float64 {
 // number of the limit.
 func (l *Limiter) Burst() int {
 	n, _ := l.limit.Numbers()
-	if b, ok := weir.As[interface{ Burst() uint64 }](l.limit); ok {
-		n = cmp.Or(b.Burst(), n)
-	}
-	return clampInt(n)
+	return clampInt(cmp.Or(l.strategy.About().Burst, n))
 }
 
 func clampInt(n uint64) int { return int(min(n, math.MaxInt)) }
@@ -109,7 +111,7 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	if n <= 0 {
 		return ctx.Err()
 	}
-	_, err := weir.Wait(ctx, marked{l.strategy}, l.request(n))
+	_, err := weir.Wait(ctx, l.waited, l.request(n))
 	var f *failure
 	if !errors.As(err, &f) {
 		return err
@@ -123,24 +125,34 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 // marked returns the errors of a Strategy as a failure, to distinguish them from those of
 // weir.Wait, which mean that waiting is of no use. It is a value, so that those of one Strategy are
 // equal and the callers of Wait have one queue.
-type marked struct{ weir.Strategy }
+type marked struct {
+	weir.Counter
+	about *weir.About
+}
+
+// marks is what marked Counters of one limit count.
+type marks struct{ of any }
 
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-func (m marked) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return mark(m.Strategy.Run(ctx, r))
+func (m *marked) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return mark(m.Counter.Run(ctx, r))
 }
 
-// Peek lets weir.Wait reject what can never pass while others wait.
-func (m marked) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	p, ok := m.Strategy.(weir.Peeker)
-	if !ok {
-		return nil, errors.ErrUnsupported
+// About implements [weir.Counter].
+func (m *marked) About() *weir.About { return m.about }
+
+// Do implements [weir.Counter].
+func (m *marked) Do(ctx context.Context, ops []*weir.Op) {
+	m.Counter.Do(ctx, ops)
+	for _, op := range ops {
+		if op.Err != nil {
+			op.Err = &failure{op.Err}
+		}
 	}
-	return mark(p.Peek(ctx, r))
 }
 
 func mark(res *weir.Result, err error) (*weir.Result, error) {
@@ -163,18 +175,14 @@ func (l *Limiter) failed(err error) bool {
 	return l.cfg.FailOpen
 }
 
-// Tokens returns how many events may happen now. It is NaN if the Strategy is no [weir.Peeker], or
+// Tokens returns how many events may happen now. It is NaN if the Strategy cannot peek, or
 // cannot decide.
 func (l *Limiter) Tokens() float64 {
-	p, ok := l.strategy.(weir.Peeker)
-	if !ok {
+	op := &weir.Op{Verb: weir.OpPeek, Request: *l.request(1)}
+	if weir.Do(context.Background(), l.strategy, op) != nil {
 		return math.NaN()
 	}
-	res, err := p.Peek(context.Background(), l.request(1))
-	if err != nil {
-		return math.NaN()
-	}
-	return tokens(res, l.Burst())
+	return tokens(&op.Result, l.Burst())
 }
 
 // tokens returns what is left of burst, from a Peek at a cost of 1. Fewer than 0 are debts.

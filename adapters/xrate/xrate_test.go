@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/adapters/xrate"
-	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -75,8 +74,7 @@ func TestLimiterOfWorkInFlight(t *testing.T) {
 	require.NoError(t, err)
 	defer l.Close()
 	jobs := l.InFlight().Limit(2)
-	for _, m := range []*weir.Limit{jobs, jobs.Named("jobs"),
-		limits.All(l.SlidingWindow().Limit(5, time.Minute), jobs)} {
+	for _, m := range []*weir.Limit{jobs, jobs.Named("jobs")} {
 		assert.PanicsWithValue(t, fmt.Sprintf("xrate: nobody would release an event of %v: use its Hold", m),
 			func() { xrate.New(m, xrate.Config{Key: "k"}) })
 	}

@@ -33,8 +33,8 @@ func (s *Resets) Request(ctx context.Context, address string) error {
 	}
 	if mailing := s.Mail(address); mailing != nil {
 		// Only mails that were sent count.
-		if r, ok := s.Limiter.(weir.Refunder); ok && err == nil {
-			_ = r.Refund(ctx, ask, res)
+		if of := weir.CounterOf(s.Limiter); err == nil {
+			of.Do(ctx, []*weir.Op{{Counter: of, Verb: weir.OpReturn, Request: *ask, Result: *res}})
 		}
 		return mailing
 	}

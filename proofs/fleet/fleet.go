@@ -50,7 +50,7 @@ type Fleet struct {
 
 	// Strategy makes what counts, in Redis and in each instance. nil: FixedWindow. With another one
 	// Over, Unused and what is computed from them mean nothing.
-	Strategy func(*weir.Limiter) Counter
+	Strategy func(*weir.Limiter) weir.Counter
 
 	// Redis refuses connections from OutageFrom to OutageTo, and keeps its counts. 0: there is no
 	// outage.
@@ -61,13 +61,6 @@ type Fleet struct {
 
 	// Churn is how often an instance leaves at once, with its leases, and a new one joins. 0: never.
 	Churn time.Duration
-}
-
-// Counter is a strategy of package weir.
-type Counter interface {
-	weir.Strategy
-	weir.Seeder
-	weir.Charger
 }
 
 // Outcome is the result of a run.
@@ -163,16 +156,17 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 		return Outcome{}, errors.New("fleet: the length is no number of windows, or there is nobody")
 	}
 	if f.Strategy == nil {
-		f.Strategy = func(l *weir.Limiter) Counter { return l.FixedWindow() }
+		f.Strategy = func(l *weir.Limiter) weir.Counter { return l.FixedWindow() }
 	}
 	limiter, err := weir.New(weir.Config{})
 	if err != nil {
 		return Outcome{}, err
 	}
 	defer limiter.Close()
+	counts := f.Strategy(limiter)
 	r := &run{
 		Fleet: f,
-		server: &redis{strategy: f.Strategy(limiter), roundTrip: f.RoundTrip, service: f.Service,
+		server: &redis{strategy: counts, roundTrip: f.RoundTrip, service: f.Service,
 			start:  time.Now(),
 			perKey: make(map[string]uint64)},
 		random:   rand.New(rand.NewPCG(seed, 0)),
@@ -180,6 +174,8 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 		asked:    make(map[window]uint64),
 		denied:   make(map[window]uint64),
 	}
+	r.server.about = counts.About().By(r.server)
+	r.server.about.Reconciles = true
 	defer r.close()
 	for range f.Instances {
 		if err := r.join(); err != nil {

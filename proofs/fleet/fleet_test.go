@@ -71,10 +71,10 @@ func TestBoundsOfLeases(t *testing.T) {
 // longest form.
 func TestLeasesOfEachStrategy(t *testing.T) {
 	slow.Test(t)
-	for name, of := range map[string]func(*weir.Limiter) fleet.Counter{
-		"FixedWindow":   func(l *weir.Limiter) fleet.Counter { return l.FixedWindow() },
-		"SlidingWindow": func(l *weir.Limiter) fleet.Counter { return l.SlidingWindow() },
-		"TokenBucket":   func(l *weir.Limiter) fleet.Counter { return l.TokenBucket(0) },
+	for name, of := range map[string]func(*weir.Limiter) weir.Counter{
+		"FixedWindow":   func(l *weir.Limiter) weir.Counter { return l.FixedWindow() },
+		"SlidingWindow": func(l *weir.Limiter) weir.Counter { return l.SlidingWindow() },
+		"TokenBucket":   func(l *weir.Limiter) weir.Counter { return l.TokenBucket(0) },
 	} {
 		f := large()
 		f.Instances, f.Strategy, f.Length = 3, of, time.Duration(slow.N(0, 4, 12))*time.Second

@@ -15,7 +15,8 @@ var errDown = errors.New("connection refused")
 
 // redis counts as a Redis does, in one round trip a command and one command at a time.
 type redis struct {
-	strategy  Counter
+	strategy  weir.Counter
+	about     *weir.About
 	roundTrip time.Duration
 	service   time.Duration // of one command; others wait for it
 	down      atomic.Bool
@@ -52,31 +53,23 @@ func (s *redis) command(key string, do func() error) error {
 	return do()
 }
 
-// Unwrap returns what counts.
-func (s *redis) Unwrap() weir.Strategy { return s.strategy }
+// About implements weir.Counter.
+func (s *redis) About() *weir.About { return s.about }
 
 // Run implements weir.Strategy.
 func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = s.command(r.Key, func() (err error) { res, err = s.strategy.Run(ctx, r); return err })
-	return res, err
+	return weir.Run(ctx, s, r)
 }
 
-// Reconcile implements weir.Reconciler. No answer is lost here, so no debt is charged twice.
-func (s *redis) Reconcile(ctx context.Context, r *weir.Request,
-	b *weir.Backlog) (res *weir.Result, err error) {
-	err = s.command(r.Key, func() (err error) {
-		if b.Counted != nil {
-			err = s.strategy.Seed(ctx, r, b.Counted)
+// Do implements weir.Counter. No answer is lost here, so no debt is charged twice.
+func (s *redis) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		err := s.command(op.Key, func() error {
+			s.strategy.Do(ctx, []*weir.Op{op})
+			return nil
+		})
+		if err != nil {
+			op.Err = err
 		}
-		if debt := b.Total - b.Charged; err == nil && debt > 0 {
-			q := *r
-			q.Cost = debt
-			err = s.strategy.Charge(ctx, &q)
-		}
-		if err == nil {
-			res, err = s.strategy.Run(ctx, r)
-		}
-		return err
-	})
-	return res, err
+	}
 }

@@ -27,7 +27,7 @@ var most = map[string][]int{
 // mostTrips are the most functions that Save, Load and a sweep of eight buckets may pass.
 var mostTrips = []int{41, 141, 52}
 
-const mostLines = 8844
+const mostLines = 8930
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
@@ -47,7 +48,7 @@ func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 		before := time.Now()
 		_, by := ask(t, h, day)
 		took = append(took, time.Since(before))
-		require.Equal(t, fallback.FromLocal, by)
+		require.Equal(t, weir.FromLocal, by)
 	}
 	intervals := int64(time.Since(start)/probeInterval) + 1
 	p99 := quantile(took, 0.99)
@@ -66,7 +67,7 @@ func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	for time.Since(start) < 2*probeInterval {
 		out, _ := callAll(h, day, callers)
 		_, by := slowest(t, out)
-		assert.Equal(t, map[fallback.Source]int{fallback.FromLocal: callers}, by)
+		assert.Equal(t, map[weir.Source]int{weir.FromLocal: callers}, by)
 	}
 	assert.LessOrEqual(t, dials.Load(), int64(time.Since(start)/probeInterval)+1)
 	assert.LessOrEqual(t, h.Stats().Failures-opened.Failures, h.Stats().Probes-opened.Probes)

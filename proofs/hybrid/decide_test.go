@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/verbtest"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
@@ -87,7 +88,7 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 		assert.Equal(t, min(1+want, 2), proxy.Trips())
 	}
 	count := func(s weir.Strategy) uint64 {
-		res, err := s.(weir.Peeker).Peek(ctx, &weir.Request{Key: "a", Limit: 5, Duration: time.Hour})
+		res, err := ops.Peek(ctx, s, &weir.Request{Key: "a", Limit: 5, Duration: time.Hour})
 		require.NoError(t, err)
 		return res.TotalRequests - 1
 	}
@@ -102,9 +103,9 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	assert.True(t, d.Allowed())
 	server.Restart()
 	assert.Eventually(t, func() bool {
-		_, by, err := strategies[0].(*fallback.Fallback).RunSource(ctx,
+		_, by, err := runSource(ctx, strategies[0].(*fallback.Fallback),
 			&weir.Request{Key: "b", Limit: 5, Duration: time.Hour})
-		return err == nil && by == fallback.FromPrimary
+		return err == nil && by == weir.FromPrimary
 	}, 30*time.Second, 10*time.Millisecond)
 	d, err = limits.Decide(ctx, asks("a", 5, 5)...)
 	require.NoError(t, err)

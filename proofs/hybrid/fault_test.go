@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
@@ -181,7 +182,7 @@ func TestScriptFlushIsNoFault(t *testing.T) {
 		b.server.Do("script", "flush")
 		out, _ := callAll(h, day, callers)
 		_, by := slowest(t, out)
-		assert.Equal(t, map[fallback.Source]int{fallback.FromPrimary: callers}, by)
+		assert.Equal(t, map[weir.Source]int{weir.FromPrimary: callers}, by)
 	}
 }
 
@@ -239,7 +240,7 @@ func TestKilledServerIsDecidedLocally(t *testing.T) {
 			start := time.Now()
 			_, by := ask(t, h, day)
 			took := time.Since(start)
-			assert.Equal(t, fallback.FromLocal, by)
+			assert.Equal(t, weir.FromLocal, by)
 			if i == 0 {
 				first = append(first, took)
 			}
@@ -273,7 +274,7 @@ func TestRecovery(t *testing.T) {
 			assert.LessOrEqual(t, after.Probes, before.Probes+1)
 			for range 100 {
 				_, by := ask(t, h, day)
-				require.Equal(t, fallback.FromPrimary, by)
+				require.Equal(t, weir.FromPrimary, by)
 			}
 			assert.Equal(t, after.Opens, h.Stats().Opens, "it stays closed")
 		})
@@ -296,7 +297,7 @@ func (f fault) hold(t *testing.T, h *fallback.Fallback, hold time.Duration) {
 	// The pace of a client.
 	for start := time.Now(); time.Since(start) < hold; time.Sleep(5 * time.Millisecond) {
 		_, by := ask(t, h, day)
-		require.Equal(t, fallback.FromLocal, by)
+		require.Equal(t, weir.FromLocal, by)
 	}
 	assert.Equal(t, opens, h.Stats().Opens, "the breaker must not close and reopen")
 }
@@ -306,6 +307,6 @@ func recovery(t *testing.T, h *fallback.Fallback) time.Duration {
 	t.Helper()
 	return redistest.Eventually(t, 10*time.Second, "primary decides", func() bool {
 		_, by := ask(t, h, day)
-		return by == fallback.FromPrimary
+		return by == weir.FromPrimary
 	})
 }

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -23,7 +25,7 @@ const historyInstances = 3
 // taken is an admission that has not been given back.
 type taken struct {
 	res  weir.Result
-	by   fallback.Source
+	by   weir.Source
 	i    int // the instance
 	cost uint64
 }
@@ -74,12 +76,12 @@ func (h *history) request(cost uint64) *weir.Request {
 
 // take makes a request on an instance.
 func (h *history) take(i int, cost uint64) {
-	res, by, err := h.instances[i].RunSource(context.Background(), h.request(cost))
+	res, by, err := runSource(context.Background(), h.instances[i], h.request(cost))
 	require.NoError(h.t, err)
 	require.True(h.t, res.Allowed())
 	h.outstanding = append(h.outstanding, taken{*res, by, i, cost})
 	h.used += cost
-	if by == fallback.FromLocal {
+	if by == weir.FromLocal {
 		h.debts[i] += cost
 		return
 	}
@@ -95,11 +97,11 @@ func (h *history) refund() {
 	was := h.outstanding[n]
 	h.outstanding = append(h.outstanding[:n], h.outstanding[n+1:]...)
 	i := was.i
-	if was.by == fallback.FromPrimary {
+	if was.by == weir.FromPrimary {
 		i = h.rng.IntN(historyInstances)
 	}
 	cost := 1 + h.rng.Uint64N(was.cost)
-	require.NoError(h.t, h.instances[i].Refund(context.Background(), h.request(cost), &was.res))
+	require.NoError(h.t, ops.Refund(context.Background(), h.instances[i], h.request(cost), &was.res))
 	h.used -= cost
 	h.debts[i] -= min(h.debts[i], cost)
 	h.takenBack(i, cost)
@@ -107,7 +109,7 @@ func (h *history) refund() {
 
 func (h *history) reset() {
 	i := h.rng.IntN(historyInstances)
-	require.NoError(h.t, h.instances[i].Reset(context.Background(), h.request(1)))
+	require.NoError(h.t, ops.Reset(context.Background(), h.instances[i], h.request(1)))
 	h.takenBack(i, h.used+h.lost+h.over) // as much as was counted
 	h.debts[i], h.used, h.known[i], h.outstanding, h.lost = 0, 0, 0, nil, 0
 	for _, debt := range h.debts { // an instance without primary has not heard of it
@@ -137,7 +139,7 @@ func (h *history) restart(loses bool) {
 	h.server.Kill()
 	h.server.Restart()
 	for _, instance := range h.instances {
-		_, _, err := instance.RunSource(context.Background(),
+		_, _, err := runSource(context.Background(), instance,
 			&weir.Request{Key: "other", Limit: 1, Duration: time.Hour})
 		require.NoError(h.t, err, "the connections that broke fail one call at least")
 	}
@@ -166,7 +168,7 @@ func (h *history) run(n int, restart func()) (more, less uint64) {
 		case k < 35: // a call of another caller fails
 			h.fails(i, redistest.Reset, func() {
 				other := weir.Request{Key: "other", Limit: 10, Duration: 365 * 24 * time.Hour}
-				_, _, err := h.instances[i].RunSource(context.Background(), &other)
+				_, _, err := runSource(context.Background(), h.instances[i], &other)
 				require.NoError(h.t, err)
 			})
 		case k < 37:
@@ -185,9 +187,9 @@ func (h *history) run(n int, restart func()) (more, less uint64) {
 	counted := uint64(0)
 	for _, instance := range h.instances { // charges its debts, admits nothing
 		r := h.request(h.request(1).Limit + 1)
-		res, by, err := instance.RunSource(context.Background(), r)
+		res, by, err := runSource(context.Background(), instance, r)
 		require.NoError(h.t, err)
-		require.Equal(h.t, fallback.FromPrimary, by)
+		require.Equal(h.t, weir.FromPrimary, by)
 		counted = res.TotalRequests
 	}
 	most, least := h.used+h.lost+h.over, h.used-min(h.used, h.under)
@@ -235,22 +237,42 @@ func TestHistoriesOfAnEmptiedServer(t *testing.T) {
 	assert.Zero(t, less, "counted too little")
 }
 
-// broken is a primary whose Reconcile is another.
+// broken is a primary that catches up in another way.
 type broken struct {
-	*redislimit.Strategy
+	weir.Counter
+	about  *weir.About
 	always bool // it takes every count for one that was lost, or else none
 }
 
-func (s broken) Reconcile(
-	ctx context.Context, r *weir.Request, b *weir.Backlog,
-) (*weir.Result, error) {
-	own := *b
-	if own.Counted = nil; s.always && b.Counted != nil {
-		if err := s.Seed(ctx, r, b.Counted); err != nil {
-			return nil, err
+func newBroken(s weir.Counter, always bool) weir.Strategy {
+	b := &broken{Counter: s, always: always}
+	b.about = s.About().By(b)
+	return b
+}
+
+func (s *broken) About() *weir.About { return s.about }
+
+func (s *broken) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return weir.Run(ctx, s, r)
+}
+
+func (s *broken) Do(ctx context.Context, all []*weir.Op) {
+	op := all[0]
+	c, b := op.Counter, op.Backlog
+	op.Counter = s.Counter
+	if b != nil && op.Verb == weir.OpTake {
+		own := *b
+		own.Counted = nil
+		op.Backlog = &own
+		if s.always && b.Counted != nil {
+			op.Err = ops.Seed(ctx, s.Counter, &op.Request, b.Counted)
+			if op.Err != nil {
+				return
+			}
 		}
 	}
-	return s.Strategy.Reconcile(ctx, r, &own)
+	s.Counter.Do(ctx, all)
+	op.Counter, op.Backlog = c, b
 }
 
 // The controls: without seeds an emptied server counts too little, and with seeds whatever was
@@ -259,13 +281,13 @@ func TestHistoriesControls(t *testing.T) {
 	slow.Test(t)
 	t.Run("always seeds", func(t *testing.T) {
 		more, _ := histories(t, true, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy {
-			return broken{s, true}
+			return newBroken(s, true)
 		})
 		assert.Greater(t, more, uint64(1000))
 	})
 	t.Run("never seeds", func(t *testing.T) {
 		_, less := histories(t, false, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy {
-			return broken{s, false}
+			return newBroken(s, false)
 		})
 		assert.Greater(t, less, uint64(1000))
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -74,7 +75,7 @@ func (h *holders) places() (held, lost int) {
 func (h *holders) onServer(t *testing.T) int {
 	r := streams
 	r.Limit = 1 << 20
-	res, err := h.store.Peek(t.Context(), &r)
+	res, err := ops.Peek(t.Context(), h.store, &r)
 	if err != nil {
 		return -1
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -82,7 +83,7 @@ func hybridAt(t testing.TB, addr string, cfg fallback.Config,
 // outcome is the result of one call.
 type outcome struct {
 	res  *weir.Result
-	by   fallback.Source
+	by   weir.Source
 	err  error
 	took time.Duration
 }
@@ -102,7 +103,7 @@ func callAll(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late t
 			ready.Wait()
 			r := r
 			start := time.Now()
-			res, by, err := f.RunSource(context.Background(), &r)
+			res, by, err := runSource(context.Background(), f, &r)
 			out[i] = outcome{res, by, err, time.Since(start)}
 		})
 	}
@@ -136,7 +137,7 @@ func warmUp(t *testing.T, f *fallback.Fallback) {
 	callAll(f, day, callers)
 	redistest.Eventually(t, time.Minute, "primary decides", func() bool {
 		_, by := ask(t, f, day)
-		return by == fallback.FromPrimary
+		return by == weir.FromPrimary
 	})
 }
 
@@ -152,7 +153,7 @@ func requireLocal(t *testing.T, f *fallback.Fallback, limit time.Duration) {
 	for range attempts {
 		out, late := callAll(f, day, callers)
 		longest, by := slowest(t, out)
-		require.Equal(t, map[fallback.Source]int{fallback.FromLocal: callers}, by)
+		require.Equal(t, map[weir.Source]int{weir.FromLocal: callers}, by)
 		for _, o := range out {
 			require.True(t, o.res != nil && o.res.Allowed(), "the limit is not reached")
 		}
@@ -166,9 +167,9 @@ func requireLocal(t *testing.T, f *fallback.Fallback, limit time.Duration) {
 
 // slowest returns the longest duration and the number of decisions by source. No call may have
 // failed.
-func slowest(t *testing.T, out []outcome) (longest time.Duration, by map[fallback.Source]int) {
+func slowest(t *testing.T, out []outcome) (longest time.Duration, by map[weir.Source]int) {
 	t.Helper()
-	by = map[fallback.Source]int{}
+	by = map[weir.Source]int{}
 	for _, o := range out {
 		assert.NoError(t, o.err)
 		by[o.by]++
@@ -178,9 +179,9 @@ func slowest(t *testing.T, out []outcome) (longest time.Duration, by map[fallbac
 }
 
 // ask makes one decision.
-func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (*weir.Result, fallback.Source) {
+func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (*weir.Result, weir.Source) {
 	t.Helper()
-	res, by, err := f.RunSource(context.Background(), &r)
+	res, by, err := runSource(context.Background(), f, &r)
 	require.NoError(t, err)
 	return res, by
 }
@@ -193,3 +194,14 @@ func quantile(all []time.Duration, part float64) time.Duration {
 
 // day is a request in a window long enough not to end during a test, except at midnight.
 var day = weir.Request{Key: "a", Limit: 1_000_000, Duration: 24 * time.Hour}
+
+// runSource is the Run of s, and returns its source.
+func runSource(
+	ctx context.Context, s weir.Strategy, r *weir.Request,
+) (*weir.Result, weir.Source, error) {
+	op := ops.Do(ctx, s, weir.Op{Request: *r})
+	if op.Err != nil {
+		return nil, op.Source, op.Err
+	}
+	return &op.Result, op.Source, nil
+}

@@ -43,8 +43,8 @@ func TestLease(t *testing.T) {
 		all.Go(func() {
 			for {
 				r := weir.Request{Key: "leased", Limit: limit, Duration: 24 * time.Hour}
-				res, by, err := fleet[i%3].RunSource(context.Background(), &r)
-				if !assert.NoError(t, err) || by == fallback.FromLocal || !res.Allowed() {
+				res, by, err := runSource(context.Background(), fleet[i%3], &r)
+				if !assert.NoError(t, err) || by == weir.FromLocal || !res.Allowed() {
 					return
 				}
 				admitted.Add(1)
@@ -75,9 +75,9 @@ func TestLeaseOverManyWindows(t *testing.T) {
 				// The pace of a client.
 				for start := time.Now(); time.Since(start) < 3*time.Second; time.Sleep(100 * time.Microsecond) {
 					before := time.Now()
-					res, by, err := h.RunSource(context.Background(),
+					res, by, err := runSource(context.Background(), h,
 						&weir.Request{Key: "a", Limit: limit, Duration: window})
-					if !assert.NoError(t, err) || by == fallback.FromLocal || !res.Allowed() {
+					if !assert.NoError(t, err) || by == weir.FromLocal || !res.Allowed() {
 						continue
 					}
 					assert.True(t, res.ExpiresAt.After(before), "admitted in a window that had ended")
@@ -105,16 +105,16 @@ func TestLeaseOfEachStrategy(t *testing.T) {
 	const limit = 2000
 	r := weir.Request{Key: "leased", Limit: limit, Duration: 24 * time.Hour}
 	for name, row := range map[string]struct {
-		remote weir.Strategy
-		local  near.Lapser
+		remote weir.Counter
+		local  weir.Counter
 	}{
 		"FixedWindow":   {store.FixedWindow(), limiter.FixedWindow()},
 		"SlidingWindow": {store.SlidingWindow(), limiter.SlidingWindow()},
 		"TokenBucket":   {store.TokenBucket(0), limiter.TokenBucket(0)},
 	} {
 		expires := time.Now().Add(time.Hour)
-		until, each, ok := row.local.Lapse(&r, expires)
-		gotUntil, gotEach, gotOK := row.remote.(near.Lapser).Lapse(&r, expires)
+		until, each, ok := row.local.About().Until(&r, expires)
+		gotUntil, gotEach, gotOK := row.remote.About().Until(&r, expires)
 		assert.Equal(t, []any{until, each, ok}, []any{gotUntil, gotEach, gotOK}, name)
 		b.proxy.Forget()
 		var admitted atomic.Uint64
@@ -140,9 +140,9 @@ func TestLeaseOfEachStrategy(t *testing.T) {
 		assert.GreaterOrEqual(t, admitted.Load(), uint64(limit*95/100), name)
 		assert.Less(t, seen["evalsha"]+seen["eval"], limit/10, name)
 	}
-	for name, s := range map[string]weir.Strategy{"SlidingLog": store.SlidingLog(),
+	for name, s := range map[string]weir.Counter{"SlidingLog": store.SlidingLog(),
 		"Counter": store.Counter()} {
-		_, _, ok := s.(near.Lapser).Lapse(&r, time.Now())
+		_, _, ok := s.About().Until(&r, time.Now())
 		assert.False(t, ok, name)
 	}
 }

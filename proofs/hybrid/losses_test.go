@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -53,7 +54,7 @@ func TestRedisLosesCountsWithoutAFailedCall(t *testing.T) {
 			return nil
 		}, limit + 4, 2},
 		"a reset elsewhere": {2, 100, func(ctx context.Context, all []*fallback.Fallback, r *weir.Request) error {
-			return all[1].Reset(ctx, r)
+			return ops.Reset(ctx, all[1], r)
 		}, 2 * limit, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +71,7 @@ func TestRedisLosesCountsWithoutAFailedCall(t *testing.T) {
 			take := func(n int) {
 				for i := range n {
 					res, by := ask(t, all[i%len(all)], r)
-					require.Equal(t, fallback.FromPrimary, by)
+					require.Equal(t, weir.FromPrimary, by)
 					if res.Allowed() {
 						admitted++
 					}

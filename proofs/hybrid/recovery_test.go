@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -11,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"net"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -258,7 +259,7 @@ func (f *recoveringFleet) load(ctx context.Context, o outage) *sync.WaitGroup {
 
 func (f *recoveringFleet) ask(i, k int) {
 	before := f.instances[i].Stats().State
-	res, by, err := f.instances[i].RunSource(context.Background(), f.request(k))
+	res, by, err := runSource(context.Background(), f.instances[i], f.request(k))
 	now := time.Now()
 	if err != nil {
 		f.failed.Add(1)
@@ -270,10 +271,10 @@ func (f *recoveringFleet) ask(i, k int) {
 	if res.Allowed() {
 		f.admitted[k]++
 	}
-	if by == fallback.FromLocal && before == fallback.Closed {
+	if by == weir.FromLocal && before == fallback.Closed {
 		f.uncertain[k]++
 	}
-	if by == fallback.FromPrimary && !f.repaired.IsZero() && f.first[i].IsZero() {
+	if by == weir.FromPrimary && !f.repaired.IsZero() && f.first[i].IsZero() {
 		f.first[i] = now
 	}
 }
@@ -374,8 +375,8 @@ func (f *recoveringFleet) reconcileAll(t *testing.T) {
 			redistest.Eventually(t, 20*time.Second, "primary decides for each caller", func() bool {
 				r := f.request(k)
 				r.Cost = f.limit + 1 // never admitted, so counts nothing
-				_, by, err := f.instances[i].RunSource(t.Context(), r)
-				return err == nil && by == fallback.FromPrimary
+				_, by, err := runSource(t.Context(), f.instances[i], r)
+				return err == nil && by == weir.FromPrimary
 			})
 		}
 	}
@@ -390,7 +391,7 @@ func (f *recoveringFleet) checkCounts(t *testing.T, b *bench, out *row) {
 	for k := range recoveryCallers {
 		r := f.request(k)
 		r.Cost = f.limit + 1
-		res, err := s.Peek(t.Context(), r)
+		res, err := ops.Peek(t.Context(), s, r)
 		require.NoError(t, err)
 		out.admitted = max(out.admitted, f.admitted[k])
 		out.over += f.admitted[k] - min(f.admitted[k], bound)

@@ -58,7 +58,7 @@ func TestShardsFailAlone(t *testing.T) {
 				continue
 			}
 			healthy++
-			if _, by := ask(t, f, r); by == fallback.FromPrimary {
+			if _, by := ask(t, f, r); by == weir.FromPrimary {
 				primary++
 			}
 		}
@@ -115,7 +115,7 @@ func TestFrozenServerOpensTheBreaker(t *testing.T) {
 			assert.Less(t, calls, 200)
 			for range 100 {
 				_, by := ask(t, h, day)
-				require.NotEqual(t, fallback.FromPrimary, by)
+				require.NotEqual(t, weir.FromPrimary, by)
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestFloodOfKeys(t *testing.T) {
 	b.proxy.Refuse(true)
 	local := 0
 	for range 50 {
-		if _, by := ask(t, h, regular); by == fallback.FromLocal {
+		if _, by := ask(t, h, regular); by == weir.FromLocal {
 			local++
 		}
 	}
@@ -153,10 +153,10 @@ func TestFloodOfKeys(t *testing.T) {
 	b.proxy.Refuse(false)
 	redistest.Eventually(t, 10*time.Second, "primary decides", func() bool {
 		_, by := ask(t, h, regular)
-		if by == fallback.FromLocal {
+		if by == weir.FromLocal {
 			local++
 		}
-		return by == fallback.FromPrimary
+		return by == weir.FromPrimary
 	})
 	assert.EqualValues(t, local, h.Stats().Reconciled)
 }
@@ -181,11 +181,11 @@ func TestLostReplies(t *testing.T) {
 			const lost = 60
 			for range lost {
 				_, by := ask(t, f, r)
-				require.Equal(t, fallback.FromLocal, by)
+				require.Equal(t, weir.FromLocal, by)
 			}
 			repair()
 			res, by := ask(t, f, r)
-			assert.Equal(t, fallback.FromPrimary, by)
+			assert.Equal(t, weir.FromPrimary, by)
 			assert.LessOrEqual(t, res.TotalRequests, uint64(1+lost+lost+1),
 				"the admitted, and one for each lost reply")
 			assert.GreaterOrEqual(t, res.TotalRequests, uint64(1+lost+1))

@@ -59,9 +59,18 @@ func killConnections(
 
 // noRefunds is a local that cannot take back, so that it does not count calls under way.
 type noRefunds struct {
-	weir.Strategy
-	weir.Seeder
+	weir.Counter
+	about *weir.About
 }
+
+func newNoRefunds(s weir.Strategy) weir.Strategy {
+	n := &noRefunds{Counter: weir.CounterOf(s)}
+	n.about = n.Counter.About().By(n)
+	n.about.Verbs = weir.VerbsOf(weir.OpTake, weir.OpCatchUp)
+	return n
+}
+
+func (n *noRefunds) About() *weir.About { return n.about }
 
 // One instance admits no more than the limit where connections fail while calls are under way.
 func TestOneInstanceAdmitsTheLimitWhereConnectionsFail(t *testing.T) {
@@ -73,7 +82,7 @@ func TestOneInstanceAdmitsTheLimitWhereConnectionsFail(t *testing.T) {
 	assert.Positive(t, locally)
 
 	over, most, _ = killConnections(t, 20,
-		func(s weir.Strategy) weir.Strategy { return noRefunds{s, s.(weir.Seeder)} })
+		newNoRefunds)
 	t.Logf("the control: at most %d of 100, more in %d rounds of 20", most, over)
 	assert.Positive(t, over)
 }

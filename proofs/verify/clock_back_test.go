@@ -12,14 +12,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
-
-// peeker is a strategy with Peek.
-type peeker interface {
-	weir.Strategy
-	weir.Peeker
-}
 
 // stepBack uses up a limit, advances the clock until late after every hit has expired, sweeps, and
 // steps the clock back. It returns the Results of Peek before and after.
@@ -27,7 +22,7 @@ func stepBack(t *testing.T, s subject, timeout, late time.Duration) (before, aft
 	now := time.UnixMilli(9)
 	clock := func() time.Time { return now }
 	l := newLimiter(t, weir.Config{Now: clock, Timeout: timeout, SweepEvery: still})
-	strategy := s.make(l, clock).(peeker)
+	strategy := s.make(l, clock)
 	r := &weir.Request{Key: "id", Limit: 3, Duration: 10 * time.Minute}
 	over := now
 	for range r.Limit {
@@ -37,14 +32,14 @@ func stepBack(t *testing.T, s subject, timeout, late time.Duration) (before, aft
 			over = res.ExpiresAt
 		}
 	}
-	before, err := strategy.Peek(t.Context(), r)
+	before, err := ops.Peek(t.Context(), strategy, r)
 	require.NoError(t, err)
 	require.False(t, before.Allowed())
 	used := now
 	now = over.Add(late)
 	l.Sweep()
 	now = used
-	after, err = strategy.Peek(t.Context(), r)
+	after, err = ops.Peek(t.Context(), strategy, r)
 	require.NoError(t, err)
 	return before, after
 }
@@ -63,11 +58,11 @@ func TestStepBackWithinTimeoutLosesNothing(t *testing.T) {
 }
 
 // peekLater peeks at later instants between the calls of a strategy, and then steps the clock back.
-func peekLater(t *rapid.T, s peeker, now *int64, r *weir.Request) {
+func peekLater(t *rapid.T, s weir.Strategy, now *int64, r *weir.Request) {
 	was := *now
 	for range rapid.IntRange(0, 3).Draw(t, "peeks") {
 		*now = was + rapid.Int64Range(0, 40).Draw(t, "later")
-		_, err := s.Peek(context.Background(), r)
+		_, err := ops.Peek(context.Background(), s, r)
 		require.NoError(t, err)
 	}
 	*now = was
@@ -76,13 +71,18 @@ func peekLater(t *rapid.T, s peeker, now *int64, r *weir.Request) {
 // peekThatCounts is a strategy whose Peek counts.
 type peekThatCounts struct{ weir.Strategy }
 
-func (s peekThatCounts) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.Run(ctx, r)
+func (s peekThatCounts) About() *weir.About { return weir.CounterOf(s.Strategy).About().By(s) }
+
+func (s peekThatCounts) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		op.Verb = weir.OpTake
+		_ = weir.Do(ctx, s.Strategy, op)
+	}
 }
 
 // peeksLeaveNoTrace makes random calls on two limiters, of which only one is peeked at, also at
 // later instants. It reports whether their results differ.
-func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker) (differs bool) {
+func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) weir.Strategy) (differs bool) {
 	now := rapid.SampledFrom(starts).Draw(t, "start")
 	clock := func() time.Time { return at(now) }
 	timeout := rapid.SampledFrom([]time.Duration{1, time.Minute}).Draw(t, "timeout")
@@ -123,7 +123,7 @@ func TestPeekChangesNothing(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				if peeksLeaveNoTrace(t, s, func(s weir.Strategy) peeker { return s.(peeker) }) {
+				if peeksLeaveNoTrace(t, s, func(s weir.Strategy) weir.Strategy { return s }) {
 					t.Fatal("a Peek changed what Run answers, or how many buckets there are")
 				}
 			})
@@ -131,7 +131,7 @@ func TestPeekChangesNothing(t *testing.T) {
 		t.Run(s.name+" at 999 ms", func(t *testing.T) {
 			now := int64(0)
 			clock := func() time.Time { return at(now) }
-			strategy := s.make(newLimiter(t, weir.Config{Now: clock, SweepEvery: still}), clock).(peeker)
+			strategy := s.make(newLimiter(t, weir.Config{Now: clock, SweepEvery: still}), clock)
 			control := s.make(newLimiter(t, weir.Config{Now: clock, SweepEvery: still}), clock)
 			r := &weir.Request{Key: "id", Limit: 5, Duration: time.Second, Cost: 2}
 			for _, now = range []int64{0, 999, 1001, 1999} {
@@ -142,7 +142,7 @@ func TestPeekChangesNothing(t *testing.T) {
 				require.Equal(t, want, got, "at %d ms", now)
 				then := now
 				now = now/1000*1000 + 1000
-				_, err = strategy.Peek(t.Context(), r)
+				_, err = ops.Peek(t.Context(), strategy, r)
 				require.NoError(t, err)
 				now = then
 			}
@@ -154,7 +154,7 @@ func TestPeekControlThatCountsIsRejected(t *testing.T) {
 	for _, s := range subjects() {
 		rejected := false
 		rapid.Check(t, func(t *rapid.T) {
-			rejected = rejected || peeksLeaveNoTrace(t, s, func(s weir.Strategy) peeker {
+			rejected = rejected || peeksLeaveNoTrace(t, s, func(s weir.Strategy) weir.Strategy {
 				return peekThatCounts{s}
 			})
 		})
@@ -247,7 +247,7 @@ func TestReadingsOutOfOrder(t *testing.T) {
 				l, err := weir.New(weir.Config{Now: clock, SweepEvery: still})
 				require.NoError(t, err)
 				defer l.Close()
-				strategy := s.make(l, clock).(peeker)
+				strategy := s.make(l, clock)
 				scale := rapid.SampledFrom([]int64{1, 7, 10}).Draw(t, "scale")
 				limit := rapid.Int64Range(1, 5).Draw(t, "limit")
 				var m model = latest{model: s.model}
@@ -266,7 +266,7 @@ func TestReadingsOutOfOrder(t *testing.T) {
 				for range rapid.IntRange(1, 40).Draw(t, "asks") {
 					now += rapid.Int64Range(-8, 9).Draw(t, "pause")
 					a := ask{"id", scale, limit, rapid.Int64Range(1, 6).Draw(t, "cost")}
-					peeked, err := strategy.Peek(context.Background(), a.request())
+					peeked, err := ops.Peek(context.Background(), strategy, a.request())
 					require.NoError(t, err)
 					if got := answerOf(peeked); !answered(m, now, a, got) {
 						t.Fatalf("at %d Peek(%+v) = %+v, not a result of %+v", now, a, got, m)

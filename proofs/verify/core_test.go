@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -127,7 +128,7 @@ func TestCoreEqualsReference(t *testing.T) {
 				if c := s.model.counts[w]; c != nil && s.taken.ExpiresAt.Equal(at((w.number+1)*w.scale)) {
 					c.count = max(0, c.count-int64(s.request.Cost))
 				}
-				require.NoError(t, s.limiter.FixedWindow().Refund(ctx, s.request, s.taken))
+				require.NoError(t, ops.Refund(ctx, s.limiter.FixedWindow(), s.request, s.taken))
 			},
 			"Inspect": func(t *rapid.T) {
 				id, scale, _, _ := s.draw(t)

@@ -11,21 +11,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
-// changer is a strategy with methods that change its counts.
-type changer interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.Seeder
-}
-
 // overlapping takes a cost of 5, and then concurrently refunds or resets it, takes 1 more, and
 // advances into the next window of 1 ms. It returns the Results of Peek and Run for 1 more.
-func overlapping(t *testing.T, round int, s changer, clock *movingClock,
+func overlapping(t *testing.T, round int, s weir.Strategy, clock *movingClock,
 	change func(context.Context, *weir.Request, *weir.Result) error) (peeked, ran *weir.Result) {
 	r := weir.Request{Key: "id", Limit: 1000, Duration: time.Millisecond}
 	five := r
@@ -54,7 +46,7 @@ func overlapping(t *testing.T, round int, s changer, clock *movingClock,
 		return nil
 	})
 	require.NoError(t, g.Wait())
-	peeked, err = s.Peek(ctx, &r)
+	peeked, err = ops.Peek(ctx, s, &r)
 	require.NoError(t, err)
 	ran, err = s.Run(ctx, &r)
 	require.NoError(t, err)
@@ -64,26 +56,33 @@ func overlapping(t *testing.T, round int, s changer, clock *movingClock,
 // forgetful is a sliding window that loses refunds once the next window has begun.
 type forgetful struct {
 	*weir.SlidingWindow
-	now func() time.Time
+	about *weir.About
+	now   func() time.Time
 }
 
-func (s forgetful) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	if s.now().Add(r.Duration).Before(taken.ExpiresAt) {
-		return s.SlidingWindow.Refund(ctx, r, taken)
+func (s *forgetful) About() *weir.About { return s.about }
+
+func (s *forgetful) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		if op.Verb != weir.OpReturn || s.now().Add(op.Duration).Before(op.Result.ExpiresAt) {
+			_ = weir.Do(ctx, s.SlidingWindow, op)
+		}
 	}
-	return nil
 }
 
 // lostRefunds returns the number of rounds in which a refund at a window's edge is missing from the
 // count.
 func lostRefunds(t *testing.T, rounds int,
-	wrap func(*weir.SlidingWindow, func() time.Time) changer) (lost int) {
+	wrap func(*weir.SlidingWindow, func() time.Time) weir.Strategy) (lost int) {
 	for round := range rounds {
 		var clock movingClock
 		l, err := weir.New(weir.Config{Now: clock.now, SweepEvery: still})
 		require.NoError(t, err)
 		s := wrap(l.SlidingWindow(), clock.now)
-		peeked, ran := overlapping(t, round, s, &clock, s.Refund)
+		refund := func(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+			return ops.Refund(ctx, s, r, taken)
+		}
+		peeked, ran := overlapping(t, round, s, &clock, refund)
 		require.Equal(t, peeked, ran, "Peek before Run")
 		// In the first millisecond of a window the whole previous window counts, so the 1 taken counts
 		// wherever it fell.
@@ -97,13 +96,17 @@ func lostRefunds(t *testing.T, rounds int,
 
 func TestRefundsAtAWindowsEdgeAreNotLost(t *testing.T) {
 	lost := lostRefunds(t, slow.N(500, 10_000, 100_000),
-		func(s *weir.SlidingWindow, _ func() time.Time) changer { return s })
+		func(s *weir.SlidingWindow, _ func() time.Time) weir.Strategy { return s })
 	require.Zero(t, lost)
 }
 
 func TestRefundsControlForgetfulIsRejected(t *testing.T) {
 	lost := lostRefunds(t, 1000,
-		func(s *weir.SlidingWindow, now func() time.Time) changer { return forgetful{s, now} })
+		func(s *weir.SlidingWindow, now func() time.Time) weir.Strategy {
+			f := &forgetful{SlidingWindow: s, now: now}
+			f.about = s.About().By(f)
+			return f
+		})
 	require.Positive(t, lost)
 }
 
@@ -115,7 +118,7 @@ func TestResetsAtAWindowsEdgeAreNotLost(t *testing.T) {
 		s := l.SlidingWindow()
 		peeked, ran := overlapping(t, round, s, &clock,
 			func(ctx context.Context, r *weir.Request, _ *weir.Result) error {
-				return s.Reset(ctx, r)
+				return ops.Reset(ctx, s, r)
 			})
 		require.Equal(t, peeked, ran, "Peek before Run")
 		require.LessOrEqual(t, ran.TotalRequests, uint64(2),
@@ -135,7 +138,7 @@ func TestSeedDelayedPastItsPeriodHasNoEffect(t *testing.T) {
 			for readings := range int64(3) {
 				clock := newHold()
 				strategy := s.make(newLimiter(t, weir.Config{Now: clock.now, SweepEvery: still}),
-					clock.now).(changer)
+					clock.now)
 				r := &weir.Request{Key: "id", Limit: 5, Duration: 10 * time.Millisecond}
 				counted, err := strategy.Run(t.Context(),
 					&weir.Request{Key: "other", Limit: 5, Duration: r.Duration,
@@ -144,7 +147,7 @@ func TestSeedDelayedPastItsPeriodHasNoEffect(t *testing.T) {
 				clock.skip.Store(readings)
 				var g errgroup.Group
 				g.Go(func() error {
-					err := strategy.Seed(context.WithoutCancel(t.Context()), r, counted)
+					err := ops.Seed(context.WithoutCancel(t.Context()), strategy, r, counted)
 					clock.release()
 					return err
 				})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -176,17 +177,16 @@ func mix(t *testing.T, l *weir.Limiter, clock *movingClock, g, n int) {
 			clock.ms.Add(1)
 		case 1:
 			if err == nil {
-				_ = s.(weir.Refunder).Refund(ctx, r, res)
+				_ = ops.Refund(ctx, s, r, res)
 			}
 		case 2:
-			_ = s.(weir.Resetter).Reset(ctx, r)
+			_ = ops.Reset(ctx, s, r)
 		case 3:
-			_ = s.(weir.Charger).Charge(ctx, r)
+			_ = ops.Charge(ctx, s, r)
 		case 4:
-			_ = s.(weir.Seeder).Seed(ctx, r,
-				&weir.Result{TotalRequests: 2, ExpiresAt: clock.now().Add(time.Second)})
+			_ = ops.Seed(ctx, s, r, &weir.Result{TotalRequests: 2, ExpiresAt: clock.now().Add(time.Second)})
 		case 5:
-			_, _ = s.(weir.Peeker).Peek(ctx, r)
+			_, _ = ops.Peek(ctx, s, r)
 		case 6:
 			for range l.Buckets() {
 			}

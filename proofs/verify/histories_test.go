@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -109,29 +110,17 @@ func (s byLimit) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	return &out.Result, err
 }
 
-// Peek implements weir.Peeker.
-func (s byLimit) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.of(r).Unwrap().(weir.Peeker).Peek(ctx, r)
+// About implements weir.Counter.
+func (s byLimit) About() *weir.About {
+	return &weir.About{Name: "by limit", Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpCharge,
+		weir.OpReset, weir.OpCatchUp, weir.OpReturn)}
 }
 
-// Charge implements weir.Charger.
-func (s byLimit) Charge(ctx context.Context, r *weir.Request) error {
-	return s.of(r).Unwrap().(weir.Charger).Charge(ctx, r)
-}
-
-// Reset implements weir.Resetter.
-func (s byLimit) Reset(ctx context.Context, r *weir.Request) error {
-	return s.of(r).Unwrap().(weir.Resetter).Reset(ctx, r)
-}
-
-// Seed implements weir.Seeder.
-func (s byLimit) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return s.of(r).Unwrap().(weir.Seeder).Seed(ctx, r, counted)
-}
-
-// Refund implements weir.Refunder.
-func (s byLimit) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return s.of(r).Unwrap().(weir.Refunder).Refund(ctx, r, taken)
+// Do implements weir.Counter.
+func (s byLimit) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		_ = weir.Do(ctx, s.of(&op.Request), op)
+	}
 }
 
 // sequential describes a strategy to the checker. The instant of a decision is unknown: any instant
@@ -348,10 +337,10 @@ type peekThenCharge struct {
 }
 
 func (s peekThenCharge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := s.Strategy.(weir.Peeker).Peek(ctx, r)
+	res, err := ops.Peek(ctx, s.Strategy, r)
 	if err == nil && res.Allowed() {
 		s.wait(r.Key)
-		err = s.Strategy.(weir.Charger).Charge(ctx, r)
+		err = ops.Charge(ctx, s.Strategy, r)
 	}
 	return res, err
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -30,10 +31,10 @@ type flightsOf struct{ *weir.InFlight }
 func (f flightsOf) take(r *weir.Request, lease bool) (*weir.Result, func() error, error) {
 	ctx := context.Background()
 	if lease {
-		res, giveBack, err := f.Admit(ctx, r)
+		res, giveBack, err := ops.Admit(ctx, f.InFlight, r)
 		return res, func() error { return giveBack(ctx, r.Cost) }, err
 	}
-	res, place, err := f.Acquire(ctx, r)
+	res, place, err := ops.Acquire(ctx, f.InFlight, r)
 	return res, func() error { return place.Release(ctx) }, err
 }
 
@@ -44,7 +45,7 @@ type peekThenHold struct {
 }
 
 func (f peekThenHold) take(r *weir.Request, lease bool) (*weir.Result, func() error, error) {
-	res, err := f.Peek(context.Background(), r)
+	res, err := ops.Peek(context.Background(), f.InFlight, r)
 	if err != nil || !res.Allowed() {
 		return res, nil, err
 	}
@@ -236,7 +237,7 @@ func TestPlacesCountExactly(t *testing.T) {
 	assert.Positive(t, denied.Load())
 	assert.Greater(t, admitted.Load(), int64(steps/50))
 	for i := range ids {
-		res, err := f.Peek(t.Context(), &weir.Request{Key: ids[i], Limit: limit, Duration: time.Hour})
+		res, err := ops.Peek(t.Context(), f.InFlight, &weir.Request{Key: ids[i], Limit: limit, Duration: time.Hour})
 		require.NoError(t, err)
 		assert.EqualValues(t, 1, res.TotalRequests, "nothing is in flight of key %d", i)
 	}

@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/core/clock"},
 	{"internal/core/slots"},
 	{"internal/core/states", "internal/core/windows"},
-	{"internal/core/forlimits", "internal/core/foroverload"},
+	{"internal/core/foroverload"},
 	{"."},
 	{"limits", "overload"},
 }

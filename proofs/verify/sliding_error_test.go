@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -49,7 +50,7 @@ func compare(t *testing.T, trace []arrival, limit uint64, span time.Duration) di
 	for i, a := range trace {
 		now = a.at
 		r := &weir.Request{Key: a.id, Limit: limit, Duration: span}
-		exact, err := log.Peek(ctx, r)
+		exact, err := ops.Peek(ctx, log, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,7 @@ func compare(t *testing.T, trace []arrival, limit uint64, span time.Duration) di
 			d.under++
 		}
 		if estimate.Allowed() {
-			if err := log.Charge(ctx, r); err != nil {
+			if err := ops.Charge(ctx, log, r); err != nil {
 				t.Fatal(err)
 			}
 			used := exact.TotalRequests

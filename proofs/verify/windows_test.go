@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
@@ -155,7 +156,7 @@ func TestDenialsDelayNoAdmission(t *testing.T) {
 	// A counter at its maximum stays there.
 	const maxCount = 1<<48 - 2
 	r := &weir.Request{Key: "id", Limit: math.MaxUint64, Duration: time.Second, Cost: maxCount - 2}
-	require.NoError(t, l.FixedWindow().Charge(t.Context(), r))
+	require.NoError(t, ops.Charge(t.Context(), l.FixedWindow(), r))
 	r.Cost = 5
 	for range 3 {
 		res, err := l.FixedWindow().Run(t.Context(), r)
@@ -217,7 +218,7 @@ func TestRetryInstantIsExact(t *testing.T) {
 				require.Greater(t, res.ExpiresAt.UnixNano(), before)
 				peek := func(at int64) bool {
 					ns.Store(at)
-					res, err := strategy.(weir.Peeker).Peek(t.Context(), a.request())
+					res, err := ops.Peek(t.Context(), strategy, a.request())
 					require.NoError(t, err)
 					return res.Allowed()
 				}

@@ -16,7 +16,7 @@
 -- then        number of the arguments of a charge, and of the decision; then those of a charge of 1; then the decision's
 -- the last    how long the debt may count where it was admitted, ms: its period may end later than that of KEYS[1]
 --
--- Returns what the decision returns.
+-- Returns what the decision returns, and the number of the last reset, or 0.
 
 --include now
 --include forget
@@ -53,4 +53,4 @@ end
 local reply = step(arguments(op, 13 + seed + own, own))
 local life = math.max(redis.call('PTTL', KEYS[1]), ARGV[#ARGV] + 0)
 redis.call('PEXPIRE', KEYS[2], string.format('%d', life + ARGV[2] + 1000))
-return reply
+return reply .. ' ' .. (redis.call('GET', KEYS[4]) or '0')

@@ -3,6 +3,8 @@
 package bounds
 
 import (
+	"cmp"
+	"errors"
 	"strings"
 	"time"
 )
@@ -13,6 +15,9 @@ const (
 	MaxScale    = 365 * 24 * 60 * 60 * 1000 // ms of a Duration, which has at least one
 	MaxDuration = MaxScale * time.Millisecond
 )
+
+// ErrNothing is part of the error for a Strategy whose Run breaks its contract.
+var ErrNothing = errors.New("neither a Result nor an error")
 
 // Key reports whether a Request may have the key.
 func Key(key string) bool { return 0 < len(key) && len(key) <= MaxKey }
@@ -31,4 +36,13 @@ func Text(d time.Duration) string {
 		}
 	}
 	return text
+}
+
+// Instances returns the number of instances: that of count, unless that is nil or returns less than
+// 1, and else n, at least 1.
+func Instances(n int, count func() int) int {
+	if count != nil {
+		n = cmp.Or(max(0, count()), n)
+	}
+	return max(1, n)
 }

@@ -11,21 +11,17 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/near"
 )
-
-// wrapper is a Strategy of a program around another one, which has none of its methods but Run.
-type wrapper struct{ weir.Strategy }
-
-func (w wrapper) Unwrap() weir.Strategy { return w.Strategy }
 
 // InFlight returns s, which bounds work in flight, in each way to give it to a door that does not
 // see the end of work.
 func InFlight(t testing.TB, l *weir.Limiter, s weir.Strategy) map[string]weir.Strategy {
 	hybrid, err := fallback.New(s, l.InFlight(), fallback.Config{})
 	require.NoError(t, err)
-	strategies := map[string]weir.Strategy{"it": s, "it, wrapped": wrapper{s},
+	strategies := map[string]weir.Strategy{"it": s, "it, wrapped": ops.Around(s),
 		"it behind fallback": hybrid, "it behind near": near.NewDenials(s, near.DenialsConfig{})}
 	ways := maps.Clone(strategies)
 	for name, of := range strategies {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -57,7 +58,7 @@ func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int
 				allowed, each, totals)
 		}
 		for i, a := range asks {
-			want, name := totals[i], weir.NameOf(a.Strategy)
+			want, name := totals[i], ops.Name(a.Strategy)
 			if allowed {
 				want += max(1, int64(a.Request.Cost))
 			}
@@ -88,7 +89,7 @@ func checkBinding(d limits.Decision, asks []weir.Ask) error {
 		case !d.Allowed() && !res.Allowed() && !d.ExpiresAt.IsZero() &&
 			(res.ExpiresAt.IsZero() || res.ExpiresAt.After(d.ExpiresAt)):
 			return fmt.Errorf("ask %d is denied for longer", i)
-		case d.Allowed() && weir.NameOf(asks[i].Strategy) != "tiers" && left(i) < left(d.By):
+		case d.Allowed() && ops.Name(asks[i].Strategy) != "tiers" && left(i) < left(d.By):
 			return fmt.Errorf("ask %d has less left", i)
 		}
 	}
@@ -130,7 +131,7 @@ func Concurrently(source Stores, decide Decide, each int) error {
 	}
 	counted := func(key int) uint64 {
 		a := ask(key, 1)
-		res, err := a.Strategy.(weir.Peeker).Peek(context.Background(), &a.Request)
+		res, err := ops.Peek(context.Background(), a.Strategy, &a.Request)
 		if err != nil {
 			done(err)
 			return 0
@@ -170,11 +171,11 @@ func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (limits.Decision, 
 // be rejected.
 func DecideHastily(ctx context.Context, asks ...weir.Ask) (limits.Decision, error) {
 	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
-		return a.Strategy.(weir.Peeker).Peek(ctx, &a.Request)
+		return ops.Peek(ctx, a.Strategy, &a.Request)
 	})
 	for _, a := range asks {
 		if err == nil && d.Allowed() {
-			err = a.Strategy.(weir.Charger).Charge(ctx, &a.Request)
+			err = ops.Charge(ctx, a.Strategy, &a.Request)
 		}
 	}
 	return d, err

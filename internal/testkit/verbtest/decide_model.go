@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // tiers are those of the strategy "tiers".
@@ -91,7 +92,7 @@ func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, t
 	next, kept := maps.Clone(m.callers), map[caller]counted{} // kept: spacings, also after a denial
 	allowed = true
 	for _, a := range asks {
-		kind, r := weir.NameOf(a.Strategy), a.Request
+		kind, r := ops.Name(a.Strategy), a.Request
 		of, limit, cost := caller{kind, r.Key, int64(r.Duration)}, int64(r.Limit), max(1, int64(r.Cost))
 		limits := []weir.Tier{{Limit: r.Limit, Duration: r.Duration}}
 		switch kind {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -260,7 +261,7 @@ func call(s weir.Strategy, r *weir.Request, op int, burst uint64, buckets map[st
 	}
 	if op == 0 {
 		buckets[r.Key] = b.take(cost)
-		return nil, s.(weir.Charger).Charge(ctx, r)
+		return nil, ops.Charge(ctx, s, r)
 	}
 	want := weir.Result{TotalRequests: uint64(b.missing(now))}
 	if possible := uint64(cost) <= burst; possible {
@@ -272,7 +273,7 @@ func call(s weir.Strategy, r *weir.Request, op int, burst uint64, buckets map[st
 		buckets[r.Key] = b
 		got, err = s.Run(ctx, r)
 	} else {
-		got, err = s.(weir.Peeker).Peek(ctx, r)
+		got, err = ops.Peek(ctx, s, r)
 	}
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -153,7 +154,7 @@ func (s *Reserver) Check(seed uint64, steps int) error {
 
 // counted returns the count of the strategy.
 func (h *history) counted() (uint64, error) {
-	res, err := h.strategy.(weir.Peeker).Peek(context.Background(), request(1))
+	res, err := ops.Peek(context.Background(), h.strategy, request(1))
 	if err != nil {
 		return 0, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 	"github.com/weirgo/weir/redislimit"
 )
@@ -276,7 +277,7 @@ func (e *entrant) check(ctx context.Context) error {
 	}
 	counted, fixed := 0, e.store.FixedWindow()
 	for _, id := range e.ids {
-		res, err := fixed.Peek(ctx, &weir.Request{Key: id, Limit: e.limit(), Duration: period})
+		res, err := ops.Peek(ctx, fixed, &weir.Request{Key: id, Limit: e.limit(), Duration: period})
 		if err != nil {
 			return err
 		}

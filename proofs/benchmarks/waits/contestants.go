@@ -104,7 +104,9 @@ func tokens(l *weir.Limiter, n int) *weir.Limit {
 	return l.TokenBucket(uint64(n)).Limit(uint64(n), time.Second)
 }
 
-func waits(m *weir.Limit) func() error {
+func waits(m interface {
+	Wait(ctx context.Context, key string) error
+}) func() error {
 	return func() error { return m.Wait(always, "upstream") }
 }
 

@@ -11,13 +11,11 @@ import (
 // hold checks that a place counts until it is released, as long as it is renewed, and then leaves
 // no trace; and that a place that ended by itself is not given back at another's cost.
 func hold(s *suite) {
-	if !canHold(s) {
-		return
-	}
 	s.compare(variety{}, func(tr *trial, h history, i int, want weir.Result) {
 		tr.expect(h[i].r, want, "the Result without the places that were released")
 		if i+1 < len(h) {
-			if place, res := tr.acquire(h[i+1].r); res.Allowed() {
+			place, res := tr.acquire(h[i+1].r)
+			if res.Allowed() {
 				tr.release(h[i+1].r, place)
 			}
 		}
@@ -30,17 +28,6 @@ func hold(s *suite) {
 			holdsAtOnce(s, limit)
 		}
 	}
-}
-
-// canHold reports whether the strategy can hold: a wrapper may have the method, and what it wraps
-// not.
-func canHold(s *suite) (can bool) {
-	s.try(func(tr *trial) {
-		r := s.request(s.Limits[0])
-		_, _, err := tr.Strategy.(weir.Holder).Acquire(context.Background(), &r)
-		can = !errors.Is(err, errors.ErrUnsupported)
-	})
-	return can
 }
 
 // holdsAll holds as much as there is in two places.
@@ -116,11 +103,12 @@ func holdsAtOnce(s *suite, limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
 	s.try(func(tr *trial) {
-		crowd, holder := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Holder)
+		crowd := crowd{suite: s, callers: 4}
 		var inside atomic.Int64
 		crowd.each(50, func() error {
 			mine := r
-			res, place, err := holder.Acquire(context.Background(), &mine)
+			place := &weir.Op{Verb: weir.OpHold}
+			res, err := tr.asking(place)(context.Background(), &mine)
 			if err != nil || !res.Allowed() {
 				return err
 			}
@@ -128,7 +116,9 @@ func holdsAtOnce(s *suite, limit uint64) {
 				return errors.New("more than the limit are held at one time")
 			}
 			inside.Add(-1)
-			return place.Release(context.Background())
+			release := &weir.Op{Verb: weir.OpRelease, Receipt: place.Receipt}
+			_, err = tr.asking(release)(context.Background(), &mine)
+			return err
 		})
 		crowd.checkError(tr)
 		tr.total(costing(r, s.Burst(limit)), s.Burst(limit), "everything was released")

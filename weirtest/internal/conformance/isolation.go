@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,20 +123,18 @@ func badRequests(s *suite) []badRequest {
 
 const day = 24 * time.Hour
 
-// badInput checks that every method returns ErrID for an invalid key and ErrScale for an invalid
+// badInput checks that every verb returns ErrID for an invalid key and ErrScale for an invalid
 // Duration, and counts nothing. Requests at the edge of what is valid are decided.
 func badInput(s *suite) {
-	good := s.request(s.Limits[0])
+	good, refunds := s.request(s.Limits[0]), refunds(s)
 	for _, bad := range badRequests(s) {
 		s.try(func(tr *trial) {
 			tr.refuses(bad, "Run", tr.Run)
-			if p, ok := tr.Strategy.(weir.Peeker); ok {
-				tr.refuses(bad, "Peek", p.Peek)
-			}
-			for _, o := range tr.optional() {
-				tr.refuses(bad, o.name, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-					return nil, o.call(ctx, r)
-				})
+			all := tr.optional()
+			for _, name := range slices.Sorted(maps.Keys(all)) {
+				if name != "Refund" || refunds {
+					tr.refuses(bad, name, tr.asking(all[name]))
+				}
 			}
 			tr.first(good, "nothing was counted yet")
 		})

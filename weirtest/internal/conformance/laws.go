@@ -35,12 +35,12 @@ var decidingLaws = []law{
 	{name: "ClockBack", check: clockBack},
 	{name: "Sweep", check: sweep, inapplicable: ifUnswept},
 	{name: "Context", check: deadContext},
-	{name: "Peek", check: peek, inapplicable: offering[weir.Peeker]("Peek")},
-	{name: "Refund", check: refund, inapplicable: offering[weir.Refunder]("Refund")},
-	{name: "Reset", check: reset, inapplicable: offering[weir.Resetter]("Reset")},
-	{name: "Seed", check: seed, inapplicable: offering[weir.Seeder]("Seed")},
-	{name: "Charge", check: charge, inapplicable: offering[weir.Charger]("Charge")},
-	{name: "Hold", check: hold, inapplicable: offering[weir.Holder]("Acquire")},
+	{name: "Peek", check: peek, inapplicable: offering(weir.OpPeek)},
+	{name: "Refund", check: refund, inapplicable: offering(weir.OpReturn)},
+	{name: "Reset", check: reset, inapplicable: offering(weir.OpReset)},
+	{name: "Seed", check: seed, inapplicable: offering(weir.OpCatchUp)},
+	{name: "Charge", check: charge, inapplicable: offering(weir.OpCharge)},
+	{name: "Hold", check: hold, inapplicable: offering(weir.OpHold)},
 }
 
 // queueLaws apply to strategies that wait.
@@ -56,11 +56,11 @@ var queueLaws = []law{
 	{name: "BadInput", check: badInput},
 	{name: "Request", check: requestStays},
 	{name: "Context", check: deadContext},
-	{name: "Peek", check: queuePeek, inapplicable: offering[weir.Peeker]("Peek")},
-	{name: "Refund", check: queueRefund, inapplicable: offering[weir.Refunder]("Refund")},
-	{name: "Reset", check: queueReset, inapplicable: offering[weir.Resetter]("Reset")},
-	{name: "Seed", check: queueSeed, inapplicable: offering[weir.Seeder]("Seed")},
-	{name: "Charge", check: queueCharge, inapplicable: offering[weir.Charger]("Charge")},
+	{name: "Peek", check: queuePeek, inapplicable: offering(weir.OpPeek)},
+	{name: "Refund", check: queueRefund, inapplicable: offering(weir.OpReturn)},
+	{name: "Reset", check: queueReset, inapplicable: offering(weir.OpReset)},
+	{name: "Seed", check: queueSeed, inapplicable: offering(weir.OpCatchUp)},
+	{name: "Charge", check: queueCharge, inapplicable: offering(weir.OpCharge)},
 }
 
 var (

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -9,18 +10,20 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of the optional interfaces.
+// The laws of the verbs beside OpTake.
 
-// offering returns why a law of the interface O does not apply, if the strategy does not implement
-// it.
-func offering[O any](name string) func(*suite) string {
+// offering returns why a law of a verb does not apply, if the strategy cannot do it.
+func offering(v weir.Verb) func(*suite) string {
 	return func(s *suite) string {
-		if _, ok := s.offers.(O); !ok {
-			return "the strategy offers no " + name
+		if !can(s.offers, v) {
+			return "the strategy cannot " + v.String()
 		}
 		return ""
 	}
 }
+
+// can reports whether a strategy can do a verb.
+func can(s weir.Strategy, v weir.Verb) bool { return weir.CounterOf(s).About().Verbs.Has(v) }
 
 // peek checks that Peek returns what Run would, and counts nothing.
 func peek(s *suite) {
@@ -33,9 +36,24 @@ func peek(s *suite) {
 	})
 }
 
+// refunds reports whether the strategy can give back without a Receipt.
+func refunds(s *suite) (can bool) {
+	s.try(func(tr *trial) {
+		r, op := s.request(s.Limits[0]), tr.optional()["Refund"]
+		if op != nil {
+			_, err := tr.asking(op)(context.Background(), &r)
+			can = !errors.Is(err, errors.ErrUnsupported)
+		}
+	})
+	return can
+}
+
 // refund checks that a refunded request leaves no trace, and that refunding more than was taken
 // gains nothing.
 func refund(s *suite) {
+	if !refunds(s) {
+		return
+	}
 	s.compare(variety{}, func(tr *trial, h history, i int, want weir.Result) {
 		tr.expect(h[i].r, want, "the Result without the refunded requests")
 		if i+1 < len(h) { // one more of another cost, which is refunded
@@ -123,14 +141,15 @@ func refundsInPeriod(s *suite, limit uint64) {
 func refundsAtOnce(s *suite, limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	s.try(func(tr *trial) {
-		crowd, refunder := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Refunder)
+		crowd := crowd{suite: s, callers: 4}
 		crowd.each(50, func() error {
 			mine := r
 			taken, err := tr.Run(context.Background(), &mine)
 			if err != nil || taken == nil {
 				return err
 			}
-			return refunder.Refund(context.Background(), &mine, taken)
+			_, err = tr.asking(&weir.Op{Verb: weir.OpReturn, Result: *taken})(context.Background(), &mine)
+			return err
 		})
 		crowd.checkError(tr)
 		tr.total(costing(r, most), most, "concurrent callers were admitted and refunded")
@@ -252,10 +271,11 @@ func chargesBeyond(s *suite, r weir.Request, most uint64) {
 		return
 	}
 	s.try(func(tr *trial) {
-		crowd, charger := crowd{suite: s, callers: 4}, tr.Strategy.(weir.Charger)
+		crowd := crowd{suite: s, callers: 4}
 		crowd.each(50, func() error {
 			mine := r
-			return charger.Charge(context.Background(), &mine)
+			_, err := tr.asking(&weir.Op{Verb: weir.OpCharge})(context.Background(), &mine)
+			return err
 		})
 		crowd.checkError(tr)
 		if res := tr.run(costing(r, most)); res.Allowed() || res.TotalRequests != 200 {

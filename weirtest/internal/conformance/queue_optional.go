@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of the optional interfaces, for strategies that wait.
+// The laws of the verbs beside OpTake, for strategies that wait.
 
 // queuePeek checks that Peek returns at once what Run would decide, and takes no place.
 func queuePeek(s *suite) {

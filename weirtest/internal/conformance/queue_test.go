@@ -136,8 +136,37 @@ func (s *queueStrategy) wait(
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: l.next}, nil
 }
 
-// Peek admits if the queue has room.
-func (s *queueStrategy) Peek(_ context.Context, r *weir.Request) (*weir.Result, error) {
+func (s *queueStrategy) About() *weir.About {
+	return &weir.About{Of: s, Waits: true, Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn,
+		weir.OpReset, weir.OpCatchUp, weir.OpCharge)}
+}
+
+func (s *queueStrategy) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		r := &op.Request
+		switch op.Verb {
+		case weir.OpTake:
+			res, err := s.Run(ctx, r)
+			set(op, res, err)
+		case weir.OpPeek:
+			res, err := s.peek(r)
+			set(op, res, err)
+		case weir.OpReturn:
+			op.Err = s.refund(r, &op.Result)
+		case weir.OpReset:
+			op.Err = s.reset(r)
+		case weir.OpCatchUp:
+			op.Err = s.seed(r, op.Backlog.Counted)
+		case weir.OpCharge:
+			op.Err = s.charge(r)
+		default:
+			op.Err = op.Unsupported(s.About())
+		}
+	}
+}
+
+// peek admits if the queue has room.
+func (s *queueStrategy) peek(r *weir.Request) (*weir.Result, error) {
 	if err := (&rolling{}).check(r); err != nil {
 		return nil, err
 	}
@@ -152,7 +181,7 @@ func (s *queueStrategy) Peek(_ context.Context, r *weir.Request) (*weir.Result, 
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: l.next}, nil
 }
 
-func (s *queueStrategy) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+func (s *queueStrategy) refund(r *weir.Request, taken *weir.Result) error {
 	if err := (&rolling{}).check(r); err != nil || !taken.Allowed() {
 		return err
 	}
@@ -170,7 +199,7 @@ func (s *queueStrategy) Refund(_ context.Context, r *weir.Request, taken *weir.R
 	return nil
 }
 
-func (s *queueStrategy) Reset(_ context.Context, r *weir.Request) error {
+func (s *queueStrategy) reset(r *weir.Request) error {
 	if err := (&rolling{}).check(r); err != nil {
 		return err
 	}
@@ -185,7 +214,7 @@ func (s *queueStrategy) Reset(_ context.Context, r *weir.Request) error {
 	return nil
 }
 
-func (s *queueStrategy) Charge(_ context.Context, r *weir.Request) error {
+func (s *queueStrategy) charge(r *weir.Request) error {
 	return s.raise(r, func(now, next time.Time) time.Time {
 		if s.chargesOne {
 			return next.Add(r.Duration / time.Duration(r.Limit))
@@ -194,7 +223,7 @@ func (s *queueStrategy) Charge(_ context.Context, r *weir.Request) error {
 	})
 }
 
-func (s *queueStrategy) Seed(_ context.Context, r *weir.Request, counted *weir.Result) error {
+func (s *queueStrategy) seed(r *weir.Request, counted *weir.Result) error {
 	return s.raise(r, func(now, next time.Time) time.Time {
 		to := now.Add(r.Duration / time.Duration(r.Limit) * time.Duration(counted.TotalRequests))
 		if !counted.ExpiresAt.After(now) && !s.seedsLate || to.Before(next) && !s.seedLowers {

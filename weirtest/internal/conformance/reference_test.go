@@ -73,12 +73,51 @@ func newRolling(clock Clock, flaws flaws) *rolling {
 		limit: make(map[slot]uint64)}
 }
 
-func (s *rolling) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.decide(r, true)
+// set sets the outcome of an op.
+func set(op *weir.Op, res *weir.Result, err error) {
+	op.Err = err
+	if res != nil {
+		op.Result = *res
+	}
 }
 
-func (s *rolling) Peek(_ context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.decide(r, s.peekCounts)
+func (s *rolling) About() *weir.About {
+	return &weir.About{Of: s, Verbs: weir.VerbsOf(weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpReset,
+		weir.OpCatchUp, weir.OpCharge, weir.OpHold, weir.OpRenew, weir.OpRelease)}
+}
+
+func (s *rolling) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		r := &op.Request
+		switch op.Verb {
+		case weir.OpTake:
+			res, err := s.Run(ctx, r)
+			set(op, res, err)
+		case weir.OpPeek:
+			res, err := s.decide(r, s.peekCounts)
+			set(op, res, err)
+		case weir.OpReturn:
+			op.Err = s.refund(r, &op.Result)
+		case weir.OpReset:
+			op.Err = s.reset(r)
+		case weir.OpCatchUp:
+			op.Err = s.seed(r, op.Backlog.Counted)
+		case weir.OpCharge:
+			op.Err = s.charge(r)
+		case weir.OpHold:
+			s.hold(ctx, op)
+		case weir.OpRenew:
+			s.renew(ctx, op)
+		case weir.OpRelease:
+			op.Err = s.release(op)
+		default:
+			op.Err = op.Unsupported(s.About())
+		}
+	}
+}
+
+func (s *rolling) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.decide(r, true)
 }
 
 func (s *rolling) decide(r *weir.Request, count bool) (*weir.Result, error) {
@@ -207,7 +246,7 @@ func (s *rolling) change(r *weir.Request, f func(live []hit, now time.Time) []hi
 	return nil
 }
 
-func (s *rolling) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+func (s *rolling) refund(r *weir.Request, taken *weir.Result) error {
 	return s.change(r, func(live []hit, _ time.Time) []hit {
 		back, at := max(r.Cost, 1), taken.ExpiresAt.Add(-r.Duration)
 		for i := range live {
@@ -224,7 +263,7 @@ func (s *rolling) Refund(_ context.Context, r *weir.Request, taken *weir.Result)
 	})
 }
 
-func (s *rolling) Reset(_ context.Context, r *weir.Request) error {
+func (s *rolling) reset(r *weir.Request) error {
 	return s.change(r, func([]hit, time.Time) []hit {
 		if s.resetsAll {
 			clear(s.hits)
@@ -233,7 +272,7 @@ func (s *rolling) Reset(_ context.Context, r *weir.Request) error {
 	})
 }
 
-func (s *rolling) Seed(_ context.Context, r *weir.Request, counted *weir.Result) error {
+func (s *rolling) seed(r *weir.Request, counted *weir.Result) error {
 	return s.change(r, func(live []hit, now time.Time) []hit {
 		used := sum(live)
 		if !counted.ExpiresAt.After(now) && !s.seedsLate {
@@ -246,7 +285,7 @@ func (s *rolling) Seed(_ context.Context, r *weir.Request, counted *weir.Result)
 	})
 }
 
-func (s *rolling) Charge(_ context.Context, r *weir.Request) error {
+func (s *rolling) charge(r *weir.Request) error {
 	return s.change(r, func(live []hit, now time.Time) []hit {
 		cost := max(r.Cost, 1)
 		if used := sum(live); s.chargesToCap {
@@ -256,25 +295,21 @@ func (s *rolling) Charge(_ context.Context, r *weir.Request) error {
 	})
 }
 
-// place is a hit that is renewed.
-type place struct {
-	of *rolling
-	r  weir.Request
-	at time.Time
-}
-
-func (s *rolling) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
-	res, err := s.Run(ctx, r)
-	if err != nil || !res.Allowed() {
-		return res, nil, err
+// hold takes a hit, whose instant is the Receipt.
+func (s *rolling) hold(ctx context.Context, op *weir.Op) {
+	res, err := s.Run(ctx, &op.Request)
+	set(op, res, err)
+	op.Receipt = weir.Receipt{}
+	if err == nil && res.Allowed() {
+		op.Receipt.Of = res.ExpiresAt.Add(-op.Duration)
 	}
-	return res, &place{s, *r, res.ExpiresAt.Add(-r.Duration)}, nil
 }
 
-func (p *place) Release(context.Context) error {
-	return p.of.change(&p.r, func(live []hit, _ time.Time) []hit {
+func (s *rolling) release(op *weir.Op) error {
+	return s.change(&op.Request, func(live []hit, _ time.Time) []hit {
 		for i, h := range live {
-			if h.at.Equal(p.at) && h.cost == max(p.r.Cost, 1) || p.of.releasesOthers {
+			at := op.Receipt.Of.(time.Time)
+			if h.at.Equal(at) && h.cost == max(op.Cost, 1) || s.releasesOthers {
 				return append(live[:i], live[i+1:]...)
 			}
 		}
@@ -282,22 +317,23 @@ func (p *place) Release(context.Context) error {
 	})
 }
 
-func (p *place) Renew(ctx context.Context) (held bool, err error) {
-	if p.of.renewsNothing {
-		return true, nil
+func (s *rolling) renew(ctx context.Context, op *weir.Op) {
+	op.Result, op.Err = weir.Result{State: weir.Allow}, nil
+	if s.renewsNothing {
+		return
 	}
-	if err := p.Release(ctx); err != nil {
-		return false, err
+	op.Err = s.release(op)
+	switch {
+	case op.Err != nil:
+	case s.renewsOver:
+		op.Err = s.charge(&op.Request)
+	default:
+		receipt := op.Receipt
+		s.hold(ctx, op)
+		if !op.Result.Allowed() {
+			op.Receipt = receipt
+		}
 	}
-	if p.of.renewsOver {
-		return true, p.of.Charge(ctx, &p.r)
-	}
-	res, err := p.of.Run(ctx, &p.r)
-	if err != nil || !res.Allowed() {
-		return false, err
-	}
-	p.at = res.ExpiresAt.Add(-p.r.Duration)
-	return true, nil
 }
 
 // sweep removes the lists whose hits have all expired.

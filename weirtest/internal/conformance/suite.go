@@ -46,7 +46,7 @@ type suite struct {
 	clock NewClock
 	make  Factory
 	dice  dice
-	// offers is a strategy whose type shows its optional interfaces. It is never run.
+	// offers is a strategy that shows what it can do. It is never run.
 	offers weir.Strategy
 
 	crowded atomic.Bool   // concurrent calls are made

@@ -128,6 +128,8 @@ type customRun struct {
 	run func(*rolling, *weir.Request) (*weir.Result, error)
 }
 
+func (b *customRun) About() *weir.About { return b.rolling.About().By(b) }
+
 func (b *customRun) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	return b.run(b.rolling, r)
 }
@@ -463,6 +465,8 @@ func TestCommonMistakesAreReportedOnce(t *testing.T) {
 
 // ignoresContext counts first and checks the context afterwards.
 type ignoresContext struct{ *rolling }
+
+func (d *ignoresContext) About() *weir.About { return d.rolling.About().By(d) }
 
 func (d *ignoresContext) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := d.rolling.Run(ctx, r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -106,9 +107,26 @@ func (tr *trial) run(r weir.Request) weir.Result {
 	return tr.decided("Run", r, tr.Run)
 }
 
-// peek is run for Peek.
+// peek is run for an OpPeek.
 func (tr *trial) peek(r weir.Request) weir.Result {
-	return tr.decided("Peek", r, tr.Strategy.(weir.Peeker).Peek)
+	return tr.decided("Peek", r, tr.asking(&weir.Op{Verb: weir.OpPeek}))
+}
+
+// asking returns a call that has the strategy do op on a request, which then is as that has left
+// it.
+func (tr *trial) asking(
+	op *weir.Op,
+) func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+		op.Counter, op.Request = weir.CounterOf(tr.Strategy), *r
+		op.Counter.Do(ctx, []*weir.Op{op})
+		*r = op.Request
+		if op.Err != nil {
+			return nil, op.Err
+		}
+		res := op.Result
+		return &res, nil
+	}
 }
 
 func (tr *trial) decided(call string, r weir.Request,
@@ -162,10 +180,10 @@ func (tr *trial) record(e event, res *weir.Result) {
 	tr.events = append(tr.events, e)
 }
 
-// do calls a method of an optional interface, which must succeed.
-func (tr *trial) do(call string, r weir.Request, f func(context.Context, *weir.Request) error) {
+// do has the strategy do an op, which must succeed.
+func (tr *trial) do(call string, r weir.Request, op *weir.Op) {
 	e := event{at: tr.clock.Now(), call: call, r: r}
-	e.err = f(context.Background(), &r)
+	_, e.err = tr.asking(op)(context.Background(), &r)
 	tr.events = append(tr.events, e)
 	tr.unchanged(call, e.r, r)
 	if e.err != nil {
@@ -174,15 +192,11 @@ func (tr *trial) do(call string, r weir.Request, f func(context.Context, *weir.R
 }
 
 func (tr *trial) refund(r weir.Request, taken weir.Result) {
-	tr.do("Refund", r, func(ctx context.Context, r *weir.Request) error {
-		return tr.Strategy.(weir.Refunder).Refund(ctx, r, &taken)
-	})
+	tr.do("Refund", r, &weir.Op{Verb: weir.OpReturn, Result: taken})
 }
 
 func (tr *trial) seed(r weir.Request, counted weir.Result) {
-	tr.do("Seed", r, func(ctx context.Context, r *weir.Request) error {
-		return tr.Strategy.(weir.Seeder).Seed(ctx, r, &counted)
-	})
+	tr.do("Seed", r, &weir.Op{Verb: weir.OpCatchUp, Backlog: &weir.Backlog{Counted: &counted}})
 }
 
 // sweep calls Laws.Sweep.
@@ -194,8 +208,13 @@ func (tr *trial) sweep() {
 // sweeping names a sweep in a history.
 const sweeping = "Sweep"
 
-func (tr *trial) reset(r weir.Request)  { tr.do("Reset", r, tr.Strategy.(weir.Resetter).Reset) }
-func (tr *trial) charge(r weir.Request) { tr.do("Charge", r, tr.Strategy.(weir.Charger).Charge) }
+func (tr *trial) reset(r weir.Request) {
+	tr.do("Reset", r, &weir.Op{Verb: weir.OpReset})
+}
+
+func (tr *trial) charge(r weir.Request) {
+	tr.do("Charge", r, &weir.Op{Verb: weir.OpCharge})
+}
 
 // admits runs r, which must be admitted.
 func (tr *trial) admits(r weir.Request, why string) weir.Result {
@@ -242,20 +261,16 @@ func (tr *trial) play(h history) []weir.Result {
 	return verdicts
 }
 
-// The law of weir.Holder.
+// The law of weir.OpHold.
 
-// acquire calls Acquire, and returns the Place of an admission.
-func (tr *trial) acquire(r weir.Request) (place weir.Place, res weir.Result) {
-	res = tr.decided("Acquire", r,
-		func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-			res, place, err = tr.Strategy.(weir.Holder).Acquire(ctx, r)
-			return res, err
-		})
-	return place, res
+// acquire does an OpHold, and returns it as the place of an admission.
+func (tr *trial) acquire(r weir.Request) (place *weir.Op, res weir.Result) {
+	place = &weir.Op{Verb: weir.OpHold}
+	return place, tr.decided("Acquire", r, tr.asking(place))
 }
 
 // holds is acquire of a request that must be admitted.
-func (tr *trial) holds(r weir.Request, why string) weir.Place {
+func (tr *trial) holds(r weir.Request, why string) *weir.Op {
 	place, res := tr.acquire(r)
 	if !res.Allowed() {
 		tr.failf("the last request must be admitted: %s", why)
@@ -270,17 +285,16 @@ func (tr *trial) full(r weir.Request, why string) {
 	}
 }
 
-func (tr *trial) release(r weir.Request, p weir.Place) {
-	tr.do("Release", r, func(ctx context.Context, _ *weir.Request) error { return p.Release(ctx) })
+func (tr *trial) release(r weir.Request, place *weir.Op) {
+	place.Verb = weir.OpRelease
+	tr.do("Release", r, place)
 }
 
 // renew renews a place, and returns whether that is still held.
-func (tr *trial) renew(r weir.Request, p weir.Place) (held bool) {
-	tr.do("Renew", r, func(ctx context.Context, _ *weir.Request) (err error) {
-		held, err = p.Renew(ctx)
-		return err
-	})
-	return held
+func (tr *trial) renew(r weir.Request, place *weir.Op) (held bool) {
+	place.Verb = weir.OpRenew
+	tr.do("Renew", r, place)
+	return place.Result.Allowed()
 }
 
 // first runs r, the first valid request of its key.
@@ -307,31 +321,19 @@ func (tr *trial) refuses(bad badRequest, call string,
 	}
 }
 
-// optional returns the methods that the strategy has beside Run and Peek.
-func (tr *trial) optional() (all []struct {
-	name string
-	call func(context.Context, *weir.Request) error
-}) {
-	add := func(name string, call func(context.Context, *weir.Request) error) {
-		all = append(all, struct {
-			name string
-			call func(context.Context, *weir.Request) error
-		}{name, call})
-	}
-	some := &weir.Result{State: weir.Allow, TotalRequests: 1,
+// optional returns ops of the verbs that the strategy can do beside OpTake, by the names of their
+// laws.
+func (tr *trial) optional() map[string]*weir.Op {
+	some := weir.Result{State: weir.Allow, TotalRequests: 1,
 		ExpiresAt: tr.clock.Now().Add(tr.suite.Durations[0])}
-	if o, ok := tr.Strategy.(weir.Refunder); ok {
-		add("Refund", func(ctx context.Context, r *weir.Request) error { return o.Refund(ctx, r, some) })
+	all := map[string]*weir.Op{
+		"Peek":   {Verb: weir.OpPeek},
+		"Refund": {Verb: weir.OpReturn, Result: some},
+		"Seed":   {Verb: weir.OpCatchUp, Backlog: &weir.Backlog{Counted: &some}},
+		"Reset":  {Verb: weir.OpReset},
+		"Charge": {Verb: weir.OpCharge},
 	}
-	if o, ok := tr.Strategy.(weir.Seeder); ok {
-		add("Seed", func(ctx context.Context, r *weir.Request) error { return o.Seed(ctx, r, some) })
-	}
-	if o, ok := tr.Strategy.(weir.Resetter); ok {
-		add("Reset", o.Reset)
-	}
-	if o, ok := tr.Strategy.(weir.Charger); ok {
-		add("Charge", o.Charge)
-	}
+	maps.DeleteFunc(all, func(_ string, op *weir.Op) bool { return !can(tr.Strategy, op.Verb) })
 	return all
 }
 

@@ -103,7 +103,25 @@ func (s *bucket) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 		ExpiresAt: now.Add(left)}, nil
 }
 
-func (s *bucket) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+func (s *bucket) About() *weir.About {
+	return &weir.About{Of: s, Verbs: weir.VerbsOf(weir.OpTake, weir.OpReturn)}
+}
+
+func (s *bucket) Do(ctx context.Context, ops []*weir.Op) {
+	for _, op := range ops {
+		switch op.Verb {
+		case weir.OpTake:
+			res, err := s.Run(ctx, &op.Request)
+			set(op, res, err)
+		case weir.OpReturn:
+			op.Err = s.refund(&op.Request, &op.Result)
+		default:
+			op.Err = op.Unsupported(s.About())
+		}
+	}
+}
+
+func (s *bucket) refund(r *weir.Request, taken *weir.Result) error {
 	if err := (&rolling{}).check(r); err != nil || !taken.Allowed() {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -56,39 +57,35 @@ func TestDescriptorsAreBounded(t *testing.T) {
 	assert.Contains(t, metrics, `ratelimit_service_should_rate_limit_error_total{err_type="request"} 2`)
 }
 
-// stuck is a Strategy elsewhere, whose first Run lasts until its context ends.
+// stuck is a Strategy whose first decision lasts until its context ends.
 type stuck struct {
 	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Charger
-	runs    *atomic.Int64
+	runs    atomic.Int64
 	started chan struct{}
 	ended   chan struct{}
-}
-
-func (s *stuck) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if s.runs.Add(1) == 1 {
-		close(s.started)
-		<-ctx.Done()
-		close(s.ended)
-	}
-	return s.Strategy.Run(ctx, r)
 }
 
 func newStuck(t *testing.T) *stuck {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	w := l.FixedWindow()
-	return &stuck{w, w, w, w, new(atomic.Int64), make(chan struct{}), make(chan struct{})}
+	s := &stuck{started: make(chan struct{}), ended: make(chan struct{})}
+	s.Strategy = ops.Through(l.FixedWindow(), func(ctx context.Context, op *weir.Op, next func()) {
+		if op.Verb == weir.OpTake && s.runs.Add(1) == 1 {
+			close(s.started)
+			<-ctx.Done()
+			close(s.ended)
+		}
+		next()
+	})
+	return s
 }
 
 // startStuck starts a server whose strategies are s.
 func startStuck(t *testing.T, s *stuck) *running {
 	return start(t, yearly, func(c *Config) {
 		c.Drain = 50 * time.Millisecond
-		c.Engine.Strategies = func(rules.Method) (weir.Strategy, error) { return s, nil }
+		c.Engine.Strategies = func(rules.Method) (weir.Strategy, error) { return s.Strategy, nil }
 	})
 }
 

@@ -119,7 +119,8 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if g.has(r) {
-		_ = window.Refund(ctx, ask, taken) // a local limiter does not fail
+		op := &weir.Op{Verb: weir.OpReturn, Request: *ask, Result: *taken}
+		window.Do(ctx, []*weir.Op{op}) // a local limiter does not fail
 		return true
 	}
 	if dropped, ok := g.noisy.Allow(time.Now(), logGuessEvery); ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 func TestCalendarLimit(t *testing.T) {
@@ -27,12 +28,12 @@ func TestCalendarLimit(t *testing.T) {
 	ends := res.ExpiresAt.Round(0).In(berlin)
 	assert.Equal(t, 17, ends.Day())
 	assert.Equal(t, "00:00:00", ends.Format(time.TimeOnly))
-	assert.Equal(t, "calendar", weir.NameOf(p.Strategy))
+	assert.Equal(t, "calendar", ops.Name(p.Strategy))
 
 	store, err := onredis.Open(onredis.Config{URL: "redis://127.0.0.1:1"}, nil)
 	require.NoError(t, err)
 	defer store.Close()
 	remote, err := rule.On(r, store)
 	require.NoError(t, err)
-	assert.Equal(t, "calendar", weir.NameOf(remote))
+	assert.Equal(t, "calendar", ops.Name(remote))
 }

@@ -206,13 +206,15 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	}
 	held.Left = ask[0].Remaining()
 	held.Used = ask[0].Most() - held.Left
-	peeker, ok := h.policy.Strategy.(weir.Peeker)
-	if !ok {
+	of := weir.CounterOf(h.policy.Strategy)
+	if !of.About().Verbs.Has(weir.OpPeek) {
 		return held
 	}
-	switch peek, err := peeker.Peek(ctx, &ask[0].Request); {
-	case err != nil:
-		held.Error = err.Error()
+	op := &weir.Op{Counter: of, Verb: weir.OpPeek, Request: ask[0].Request}
+	of.Do(ctx, []*weir.Op{op})
+	switch peek := &op.Result; {
+	case op.Err != nil:
+		held.Error = op.Err.Error()
 	case !peek.Allowed() && h.Strategy == places && h.policy.Limit > 0:
 		held.Busy = true
 	case !peek.Allowed() && peek.ExpiresAt.IsZero():

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/testkit/ops"
 )
 
 // verdicts returns a decider's decisions on one caller's requests at the given instants.
@@ -105,7 +106,7 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 // wait. Peek ignores the queue.
 func admits(t *testing.T, s weir.Strategy, ask *weir.Request) bool {
 	t.Helper()
-	res, err := s.(weir.Peeker).Peek(context.Background(), ask)
+	res, err := ops.Peek(context.Background(), s, ask)
 	require.NoError(t, err)
 	return res.Allowed()
 }
@@ -190,7 +191,7 @@ func strategySays(
 		now, ask.Key = one.at, one.ip
 		run := strategy.Run
 		if !counted(i) {
-			run = strategy.(weir.Peeker).Peek
+			run = func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return ops.Peek(ctx, strategy, r) }
 		}
 		res, err := run(context.Background(), &ask)
 		require.NoError(t, err)

@@ -64,43 +64,46 @@ func (l *logLimiter) explain(err error, advice string) error {
 // state grows with the limit.
 type limiterDecider struct {
 	logLimiter
-	rule    rule.Rule
-	counts  weir.Strategy
-	request weir.Request // without the key
-	enough  int          // a --max-buckets that has room for all callers
+	rule   rule.Rule
+	counts weir.Counter
+	op     weir.Op // of each hit
+	ops    [1]*weir.Op
+	enough int // a --max-buckets that has room for all callers
 }
 
 // sweepEvery is the minimum number of decisions between two sweeps.
 const sweepEvery = 1 << 14
 
 func newLimiterDecider(r rule.Rule, maxBuckets, enough int) (*limiterDecider, error) {
-	d := &limiterDecider{rule: r, request: r.Request(), enough: enough}
+	d := &limiterDecider{rule: r, op: weir.Op{Request: r.Request()}, enough: enough}
+	d.ops[0] = &d.op
 	err := d.open(maxBuckets)
 	if err != nil {
 		return nil, err
 	}
-	d.counts, err = rule.On(r, d.limiter)
+	counts, err := rule.On(r, d.limiter)
 	if err != nil {
 		d.limiter.Close()
 		return nil, err
 	}
+	d.counts = weir.CounterOf(counts)
 	return d, nil
 }
 
 func (d *limiterDecider) decide(h hit, denied []bool) error {
 	d.ns.Store(h.ns)
-	ask := d.counts.Run
+	d.op.Verb = weir.OpTake
 	if !h.marks.counted() {
-		ask = d.counts.(weir.Peeker).Peek
+		d.op.Verb = weir.OpPeek
 	}
 	// shorter than the caller's name
-	d.request.Key = string(binary.BigEndian.AppendUint32(nil, h.caller))
-	res, err := ask(context.Background(), &d.request)
-	if err != nil {
+	d.op.Key = string(binary.BigEndian.AppendUint32(nil, h.caller))
+	d.counts.Do(context.Background(), d.ops[:])
+	if d.op.Err != nil {
 		return fmt.Errorf("%s: %w", d.rule,
-			d.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", d.enough)))
+			d.explain(d.op.Err, fmt.Sprintf("--max-buckets %d has room for all callers", d.enough)))
 	}
 	d.decided()
-	denied[0] = !res.Allowed()
+	denied[0] = !d.op.Result.Allowed()
 	return nil
 }

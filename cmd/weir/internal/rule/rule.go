@@ -379,8 +379,9 @@ func (r Rule) check() error {
 	if err != nil {
 		return err
 	}
-	ask := r.Request()
-	ask.Key = "any"
-	_, err = s.(weir.Peeker).Peek(context.Background(), &ask)
-	return err
+	of := weir.CounterOf(s)
+	op := &weir.Op{Counter: of, Verb: weir.OpPeek, Request: r.Request()}
+	op.Key = "any"
+	of.Do(context.Background(), []*weir.Op{op})
+	return op.Err
 }

@@ -1,0 +1,458 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
+)
+
+// Counter is a Strategy that can be asked for more than Run: those of a [Limiter], of redislimit,
+// fallback and near, and what counts for a [Limit], see [CounterOf]. It is safe for concurrent use.
+//
+// A wrapper around another Counter is one method: its Do changes ops, hands them on, and reads what
+// came back. A verb that it does not know it hands on as it is. Its Run is [Run], and its About
+// that of the other one, made its own by [About.By].
+type Counter interface {
+	Strategy
+
+	// About returns what the Counter is. It is the same at each call, and nobody changes it.
+	About() *About
+
+	// Do does ops in order, and sets the Result or the Err of each. It keeps none of them. Those of
+	// Counters with one Store may go together; others are of this Counter alone. What it changes of an
+	// Op besides what the Verb says, it changes back.
+	Do(ctx context.Context, ops []*Op)
+}
+
+// Verb is what an [Op] asks of a Counter. A Counter that cannot do it sets an Err that wraps
+// [errors.ErrUnsupported], and does nothing.
+type Verb uint8
+
+// The verbs. Each has a Request in, and an Err out.
+const (
+	// OpTake decides, as Run does: Result, Left and Source out. With Keep it has a Receipt out; with
+	// a Backlog the Counter first catches up.
+	OpTake Verb = iota
+
+	// OpTakeAll is OpTake of all ops of one call, all of which have it: if one is denied, none counts,
+	// and each Result is that of an OpPeek. A Counter may leave them undone, for the caller to take
+	// one by one: then the first has an Err that wraps [errors.ErrUnsupported].
+	OpTakeAll
+
+	// OpPeek sets the Result that OpTake would set now, and counts and creates nothing.
+	OpPeek
+
+	// OpReturn gives Cost of an admission back: of the one with the Receipt, whose Cost it lowers, or
+	// without one of an admission with the Result. It does nothing for a denial, for a Cost over the
+	// limit, once the period has ended, and with a Receipt after a reset. A count never falls below
+	// zero.
+	OpReturn
+
+	// OpCharge counts Cost whether it fits or not.
+	OpCharge
+
+	// OpReset sets the count of Key in Duration to zero.
+	OpReset
+
+	// OpResetPrefix sets the counts of all keys that begin with Key to zero, in every Duration. The
+	// empty Key stands for all. Result.TotalRequests out is how many counts that were. Progress,
+	// unless it is nil, is called now and then. A count that begins meanwhile is reset or not.
+	OpResetPrefix
+
+	// OpCatchUp catches up with a Backlog, and decides nothing.
+	OpCatchUp
+
+	// OpHits lists the admissions that still count, of a Counter that keeps a log: Hits out, newest
+	// last.
+	OpHits
+
+	// OpHold is OpTake for work that counts until it is released: a Receipt out, if it was admitted.
+	// OpRenew keeps that for another Duration, and takes it again if it has ended and there is still
+	// room; Result says whether it is held. OpRelease gives it back.
+	OpHold
+	OpRenew
+	OpRelease
+
+	// OpLookup is OpTake if that takes no round trip, and otherwise unsupported. OpForget removes what
+	// is known of Key in Duration without one.
+	OpLookup
+	OpForget
+
+	// OpForecast looks ahead from a Result that was admitted: More out.
+	OpForecast
+
+	// OpWarm prepares decisions on Key, such as by a connection, and counts nothing.
+	OpWarm
+)
+
+var verbs = [...]string{OpTake: "take", OpTakeAll: "take all at once", OpPeek: "peek",
+	OpReturn: "refund", OpCharge: "charge", OpReset: "reset", OpResetPrefix: "reset a prefix",
+	OpCatchUp: "catch up", OpHits: "list hits", OpHold: "hold", OpRenew: "renew",
+	OpRelease: "release", OpLookup: "look up", OpForget: "forget", OpForecast: "forecast",
+	OpWarm: "warm up"}
+
+// String returns the verb in words, such as "take".
+func (v Verb) String() string {
+	if int(v) < len(verbs) {
+		return verbs[v]
+	}
+	return fmt.Sprintf("do verb %d", uint8(v))
+}
+
+// Op is one operation of a [Counter], and its outcome.
+type Op struct {
+	// Counter is whose operation this is. Do does that of nobody, or of a Counter that it does not
+	// know, as its own.
+	Counter Counter
+
+	Verb Verb
+	Request
+
+	Keep   bool // OpTake: a Receipt is wanted
+	AtOnce bool // OpTake: it does not wait, and who would have to is denied
+
+	// Deciding says of an OpPeek that it is part of a decision, and of an OpTake that it follows such
+	// a peek of this Op at once.
+	Deciding bool
+	Full     bool // OpTake, OpPeek: FullAt is wanted
+
+	Backlog  *Backlog
+	Progress func(seen, reset int)
+
+	Receipt Receipt
+
+	Result Result
+	Source Source
+
+	// Left is how long Result holds, by the clock of the Counter: from the decision to ExpiresAt. 0 is
+	// not known.
+	Left time.Duration
+
+	// FullAt is the instant from which nothing counts any more, if nothing else is admitted until
+	// then: see [Outcome.FullAt]. The zero time is not known.
+	FullAt time.Time
+
+	// More is the earliest instant at which more of Limit is available than after Result, if nothing
+	// else is admitted until then. The zero time is not known, or that all is available.
+	More time.Time
+
+	Hits []Hit
+	Err  error
+
+	seen sight // by a Peek that is Deciding
+	more rest  // of a strategy on states
+}
+
+// Receipt names an admission, to give it back or to renew it. It is of use to the Counter that set
+// it alone.
+type Receipt struct {
+	Cost uint64   // that was not given back
+	Of   any      // what else the Counter needs
+	N    [4]int64 // the same
+}
+
+// Source is where a decision was made.
+type Source uint8
+
+// The sources.
+const (
+	Nowhere     Source = iota // nobody decided, or it is not known
+	FromLocal                 // in this process; of package fallback: local
+	FromPrimary               // of package fallback: primary, in a round trip
+	FromLease                 // of package near: a lease, without a round trip
+	FromDenials               // of package near: a denial that is repeated
+	FromOnFail                // of package fallback: Config.OnFail
+)
+
+// String returns the source in lower case, such as "primary".
+func (s Source) String() string {
+	return [...]string{"", "local", "primary", "lease", "denials", "on_fail"}[s]
+}
+
+// About is what a [Counter] is.
+type About struct {
+	Of    Counter // whose this is
+	Verbs Verbs   // that it can do
+
+	Name   string // of the algorithm, plain, such as "sliding window"; empty: of none that is known
+	Burst  uint64 // of a token bucket, if it is not the Limit
+	Tiers  []Tier // that hold at once, the shortest first, whatever a Request says
+	Period string // of a calendar: the name of its windows
+
+	// Window is about how long the windows of a calendar are, Longest how long an admission may count
+	// beyond its ExpiresAt, of tiers.
+	Window, Longest time.Duration
+
+	Lapses   Lapse // how admissions end
+	Bound    bool  // the Limit and the Duration of a Request are ignored
+	Numbers  Tier  // that hold in place of them, unless there are Tiers
+	InFlight bool  // it bounds work in flight: only what is held, or given back, may be taken
+	Waits    bool  // Run may wait
+	// Reconciles: a Backlog may be sent again, and its debts are charged once.
+	Reconciles bool
+	Prompt     bool // calls end with the deadline of their context, and do not panic
+
+	Limiter *Limiter // that counts, in this process; else nil
+	stats   *Limiter // whose Stats have the calls that are mistakes; else nil
+	Parts   []*About // of limits.All: the limits that hold at once
+
+	// Instances returns how many processes share the counts, of package fallback. ShareWith has the
+	// leases of package near inside follow such a number. Both are nil where there are none.
+	Instances func() int
+	ShareWith func(instances func() int)
+
+	// Store is equal for Counters whose ops may go together; nil for none.
+	Store any
+
+	// Counts is equal for Counters that count together, requests of one Key, and of one Limit and
+	// Duration unless Bound; nil if that is not known.
+	Counts any
+
+	// Base counts for a Limit elsewhere, by Requests with its Numbers, Lasting and the key that Key
+	// returns; nil: requests are counted as they are.
+	Base    Counter
+	Lasting bool
+	Key     func(key string) string
+
+	named Strategy // that String names; nil: Of
+}
+
+// String returns Name, or without one what String returns of Of or of what that wraps, or its type.
+func (a *About) String() string {
+	if a.Name != "" {
+		return a.Name
+	}
+	s := cmp.Or(a.named, Strategy(a.Of))
+	if of, ok := s.(fmt.Stringer); ok {
+		return of.String()
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
+}
+
+// Until returns until when cost that was admitted for r can be used, if its Result had this
+// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
+// r.Duration. Otherwise the hits lapse one after the other, as their tokens flow in again: the last
+// at until, and each of the others sooner than the next by each. It reports false if the cost is
+// only for r, at once.
+func (a *About) Until(
+	r *Request, expires time.Time,
+) (until time.Time, each time.Duration, ok bool) {
+	switch a.Lapses {
+	case LapsesWithWindow:
+		return expires, 0, true
+	case LapsesWithWindows:
+		return expires.Add(-r.Duration), 0, true
+	case LapsesByToken:
+		spacing := algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))
+		return expires, time.Duration(spacing), true
+	}
+	return until, 0, false
+}
+
+// Unreleasable returns the error of a hit of work in flight, by a call that has no way to release
+// it, of what has this name. Stats counts it.
+func (a *About) Unreleasable(name string) error {
+	err := fmt.Errorf("weir: %s: nobody could release a hit of work in flight: use Hold: %w", name,
+		errors.ErrUnsupported)
+	if a.stats != nil {
+		return a.stats.fail(err)
+	}
+	return err
+}
+
+// Verbs is a set of verbs.
+type Verbs uint32
+
+// VerbsOf returns a set.
+func VerbsOf(verbs ...Verb) (set Verbs) {
+	for _, v := range verbs {
+		set |= 1 << v
+	}
+	return set
+}
+
+// Has reports whether v is in the set.
+func (set Verbs) Has(v Verb) bool { return set>>v&1 == 1 }
+
+// Lapse is how the cost that a Counter has admitted ends.
+type Lapse uint8
+
+// The ways.
+const (
+	LapsesAnyhow      Lapse = iota // nothing is known
+	LapsesAtOnce                   // all of it at ExpiresAt
+	LapsesWithWindow               // the same, and that is the end of a window of one Duration
+	LapsesWithWindows              // it counts in its window, and less and less in the next one
+	LapsesByToken                  // one token after the other, the last at ExpiresAt
+)
+
+// By returns what a wrapper is: the same, of c, whose ops go with nobody's, and which counts by
+// itself.
+func (a *About) By(c Counter) *About {
+	b := *a
+	b.named = cmp.Or(b.named, Strategy(b.Of))
+	b.Of, b.Store, b.Counts, b.Base = c, nil, nil, nil
+	if equal(c, c) {
+		b.Counts = c
+	}
+	return &b
+}
+
+// Run is the Run of a Counter: an [OpTake] of r.
+func Run(ctx context.Context, c Counter, r *Request) (*Result, error) {
+	x := runOps.Get().(*runOp)
+	x.op.Counter, x.op.Request = c, *r
+	c.Do(ctx, x.ops[:])
+	res, err := x.op.Result, x.op.Err
+	x.op = Op{} // it keeps nothing alive
+	runOps.Put(x)
+	if err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// runOp is the Op of a Run. It is used again: a Counter keeps none.
+type runOp struct {
+	op  Op
+	ops [1]*Op
+}
+
+var runOps = sync.Pool{New: func() any {
+	x := new(runOp)
+	x.ops[0] = &x.op
+	return x
+}}
+
+// sight is where a look has seen that a bucket admits a request: a run that follows at once goes on
+// from there.
+type sight struct {
+	params
+	Slot   *slots.Slot // nil: the look has seen no such bucket
+	State  slots.Word
+	Now    int64
+	Window *windows.Window // of a fixed window
+}
+
+// noSight stands for a run without a look, or a look that is part of no decision. Nothing writes
+// it.
+var noSight = new(sight)
+
+// sight returns where a look leaves what it has seen.
+func (op *Op) sight() *sight {
+	switch {
+	case !op.Deciding:
+		return noSight
+	case op.Verb == OpPeek:
+		op.seen.Slot = nil
+	}
+	return &op.seen
+}
+
+// rest returns where a strategy leaves what an Outcome says besides a verdict; nil: nobody reads
+// it.
+func (op *Op) rest() *rest {
+	if !op.Full {
+		return nil
+	}
+	return &op.more
+}
+
+// set sets the Result, and returns err.
+func (op *Op) set(res *Result, err error) error {
+	if err == nil {
+		op.Result, op.Left = *res, 0
+	}
+	return err
+}
+
+// decided completes an op that was decided in this process.
+func (op *Op) decided() {
+	if op.Err != nil {
+		op.Result, op.Left, op.Source = Result{}, 0, Nowhere
+		return
+	}
+	op.Source = FromLocal
+}
+
+// The numbers of a Receipt in this process. The first two are of the bucket.
+const (
+	receiptAt      = 0 // of a state: when it was admitted
+	receiptExpires = 2 // ExpiresAt
+	receiptCost    = 3 // of the admission
+)
+
+// receipt sets the Receipt of an op that was decided in of, with this ExpiresAt.
+func (op *Op) receipt(of any, expires int64) {
+	op.Receipt = Receipt{Of: of}
+	if op.Result.Allowed() {
+		op.Receipt.Cost = max(1, op.Cost)
+	}
+	op.Receipt.N[receiptExpires], op.Receipt.N[receiptCost] = expires, int64(op.Receipt.Cost)
+}
+
+// returned returns how much an OpReturn gives back, and what was given back before, and takes it
+// from the Receipt.
+func (op *Op) returned() (n, before uint64) {
+	n = max(1, op.Cost)
+	if op.Receipt.Of == nil {
+		if !op.Result.Allowed() {
+			n = 0
+		}
+		return n, 0
+	}
+	n, before = min(n, op.Receipt.Cost), uint64(op.Receipt.N[receiptCost])-op.Receipt.Cost
+	op.Receipt.Cost -= n
+	return n, before
+}
+
+// catcher is a strategy that can catch up.
+type catcher interface {
+	reset(r *Request) error
+	raise(r *Request, counted *Result) error
+	charge(r *Request) error
+}
+
+// catchUp has s catch up with the Backlog of an op, if that is to do so.
+func catchUp(s catcher, op *Op) (err error) {
+	b := op.Backlog
+	if b == nil || op.Verb != OpTake && op.Verb != OpCatchUp {
+		return nil
+	}
+	if b.Reset {
+		err = s.reset(&op.Request)
+	}
+	if err == nil && b.Counted != nil {
+		err = s.raise(&op.Request, b.Counted)
+	}
+	if debt := op.Request; err == nil && b.Total > b.Charged {
+		debt.Cost = b.Total - b.Charged
+		err = s.charge(&debt)
+	}
+	return err
+}
+
+// Unsupported returns the error of an op that a Counter cannot do.
+func (op *Op) Unsupported(a *About) error {
+	return fmt.Errorf("weir: %v cannot %v: %w", a, op.Verb, errors.ErrUnsupported)
+}
+
+// rest is what an [Outcome] says besides a verdict.
+type rest struct {
+	left   int64 // how much cost is left, if it is unsaid by the verdict
+	unsaid bool
+	full   int64 // when all is left again; noInstant if nobody knows
+	tier   int   // of Tiers: the one that binds
+}
+
+// clampCost returns n, or the largest int64.
+func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

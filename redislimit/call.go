@@ -1,0 +1,253 @@
+package redislimit
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
+)
+
+// What follows the key of a count in the keys beside it.
+const (
+	resetKey   = ":reset"   // the number of the last reset; see reset.lua
+	backKey    = ":back"    // when something was last taken back; see take_back.lua
+	chargedKey = ":charged" // the totals of backlogs; see reconcile.lua
+)
+
+// admissionValues is how many numbers admission.lua and reconcile.lua add to those of the strategy:
+// that of the last reset.
+const admissionValues = 1
+
+// The numbers of a Receipt: the first two are the instant that names the admission.
+const (
+	receiptReset = 2 // the number of the last reset of the key before it
+	receiptCost  = 3 // of the admission
+)
+
+// maxSource is the longest Source of a weir.Backlog, in bytes.
+const maxSource = 64
+
+// call is one script that does one op.
+type call struct {
+	op       *weir.Op
+	strategy *Strategy
+	script   *script
+	now      reading
+	key      string
+	beside   []string // of the keys beside it
+	args     []any    // nil if there is nothing to call
+	possible bool     // the request can pass
+	cmd      *redis.ZeroCopyStringCmd
+	reply    numbers
+}
+
+// prepare sets what is called. It reports false if there is nothing to call: the request is bad, or
+// there is nothing to give back.
+func (c *call) prepare() bool {
+	c.script, c.now = c.strategy.script, c.strategy.store.read()
+	c.op.Err = c.compose()
+	if c.op.Err != nil || c.args == nil {
+		return false
+	}
+	c.args = at(c.args, c.now)
+	return true
+}
+
+// compose sets the script, and its keys and arguments.
+func (c *call) compose() (err error) {
+	s, op := c.strategy, c.op
+	switch {
+	case op.Verb == weir.OpReset:
+		c.script, c.beside = reset, []string{resetKey, backKey}
+		c.key, err = s.key(&op.Request)
+		c.args = resetArgs()
+	case op.Verb == weir.OpReturn:
+		err = c.prepareReturn()
+	case op.Verb == weir.OpTake && op.Backlog != nil:
+		err = c.prepareReconcile(op.Backlog)
+	case op.Verb == weir.OpRenew, op.Verb == weir.OpRelease:
+		err = c.preparePlace()
+	default:
+		c.key, c.args, c.possible, err = s.prepare(names[op.Verb], &op.Request, cost(&op.Request))
+		switch {
+		case err != nil:
+		case op.Verb == weir.OpHold:
+			c.prepareHold()
+		case op.Verb == weir.OpTake && op.Keep && c.possible:
+			c.script, c.beside = s.script.load().admitting, []string{resetKey}
+		}
+	}
+	return err
+}
+
+// names are the operations of the scripts, ready to be arguments.
+var names = [...]any{weir.OpTake: opRun, weir.OpPeek: opPeek, weir.OpCharge: "charge",
+	weir.OpHold: opRun, weir.OpRenew: "renew", weir.OpRelease: "release"}
+
+// prepareReturn gives cost back: to the admission of the Receipt, or without one inside the same
+// period only. A cost over the limit was never admitted, and nothing is given back. In a log or
+// list it costs 10 µs of the server's time for each later hit; without a Receipt nothing is given
+// back if there are more than 1000 of them. It leaves a key of 100 bytes beside the count, for as
+// long as that lives.
+//
+// Without a Receipt, by the server's clock the ExpiresAt that the script knows is known here up to
+// a round trip: of a log or in flight that hit or lease gives back which is next to it. If the
+// server's clock was set since the admission, the cost may be lost.
+func (c *call) prepareReturn() (err error) {
+	s, op := c.strategy, c.op
+	r := &op.Request
+	if op.Receipt.Of == nil {
+		var possible bool
+		c.key, c.args, possible, err = s.prepare("refund", r, cost(r))
+		if err != nil || !possible || !op.Result.Allowed() || op.Result.ExpiresAt.IsZero() {
+			c.args = nil
+			return err
+		}
+		c.args = append(c.args, c.now.refunded(op.Result.ExpiresAt, r.Duration)...)
+		c.args = append(c.args, "")
+	} else {
+		n := min(max(1, r.Cost), op.Receipt.Cost)
+		if n == 0 {
+			return nil
+		}
+		before := op.Receipt.N[receiptCost] - int64(op.Receipt.Cost)
+		op.Receipt.Cost -= n
+		where := instant{op.Receipt.N[0], op.Receipt.N[1]}
+		name, where := s.protocol.returned(r, where, before)
+		c.key, c.args, _, err = s.prepare(name, r, int64(n))
+		if err != nil {
+			return err
+		}
+		c.args = append(c.args, where.s, where.ns, 0, 0,
+			strconv.FormatInt(op.Receipt.N[receiptReset], 10))
+	}
+	c.takesBack()
+	return nil
+}
+
+// takesBack has the script of the call take back, and leave when.
+func (c *call) takesBack() {
+	c.script, c.beside = c.strategy.script.load().takingBack, []string{resetKey, backKey}
+}
+
+// prepareReconcile resets the count of the key, if b says so, or raises it to b.Counted, unless
+// something was taken back since, charges b's debt as far as it was not charged before, and
+// decides, in one script. It can be repeated when its answer was lost: the debt is charged once,
+// for as long as the server keeps its data. For that the server keeps the last Total of each Source
+// beside the count: for as long as that, or as a debt may count, if that is longer: a Duration of a
+// Counter or List, and the time in which a whole token bucket fills.
+func (c *call) prepareReconcile(b *weir.Backlog) (err error) {
+	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
+		return fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged,
+			b.Total, weir.ErrLimit)
+	}
+	s, r := c.strategy, &c.op.Request
+	var decision []any
+	c.key, decision, c.possible, err = s.prepare(opRun, r, cost(r))
+	if err != nil {
+		return err
+	}
+	seed, err := s.seedArgs(r, b.Counted, c.now)
+	if err != nil {
+		return err
+	}
+	reset := int64(0)
+	if b.Reset {
+		reset = numberOf(b.Source)
+	}
+	_, charge, _, err := s.prepare("charge", r, 1)
+	if err != nil {
+		return err
+	}
+	args := make([]any, head, head+28)
+	age, known := knownAt(b.CountedAt, c.now)
+	args = append(args, decision[head], s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
+		s.script.cost, s.script.width, age, known, reset, len(seed))
+	args = append(args, seed...)
+	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
+	c.args = append(args, s.life(r).Milliseconds())
+	c.script, c.beside = s.script.load().reconciling, []string{chargedKey, backKey, resetKey}
+	return nil
+}
+
+// prepareHold takes a lease that is renewed until it is released. If its answer was lost, what it
+// has taken counts for one Duration.
+func (c *call) prepareHold() {
+	id := newID("h")
+	c.args[len(c.args)-1] = id
+	c.op.Receipt = weir.Receipt{Of: id}
+}
+
+// preparePlace renews or releases a lease. A release costs as much as an OpReturn.
+func (c *call) preparePlace() (err error) {
+	s, op := c.strategy, c.op
+	c.key, c.args, _, err = s.prepare(names[op.Verb], &op.Request, cost(&op.Request))
+	if err != nil {
+		return err
+	}
+	c.args[len(c.args)-1] = op.Receipt.Of
+	c.args = append(c.args, op.Receipt.N[0], op.Receipt.N[1])
+	if op.Verb == weir.OpRelease {
+		c.args = append(c.args, "")
+		c.takesBack()
+	}
+	return nil
+}
+
+// finish sets the outcome of the op from the reply.
+func (c *call) finish() error {
+	op := c.op
+	switch op.Verb {
+	case weir.OpTake, weir.OpPeek, weir.OpHold:
+	case weir.OpRenew:
+		c.renewed()
+		return nil
+	default:
+		return nil
+	}
+	d, err := c.strategy.result(op, c.reply, c.possible, c.now)
+	switch {
+	case err != nil:
+		return err
+	case op.Verb == weir.OpHold:
+		c.held(d)
+	case op.Verb == weir.OpTake && op.Keep:
+		c.admitted(d)
+	}
+	return nil
+}
+
+// admitted sets the Receipt of an admission. Beside the key its script has read one more, which
+// exists only after a reset.
+func (c *call) admitted(d decision) {
+	op := c.op
+	op.Receipt = weir.Receipt{Of: c.strategy.store}
+	if !d.allowed || !c.possible {
+		return
+	}
+	at := c.strategy.protocol.admitted(d, c.strategy.script.clock(c.reply))
+	n := cost(&op.Request)
+	op.Receipt.Cost = uint64(n)
+	op.Receipt.N = [...]int64{at.s, at.ns, receiptReset: c.reply[c.script.values-1], receiptCost: n}
+}
+
+// held sets the Receipt of a lease: its ID, and when it ends.
+func (c *call) held(d decision) {
+	if !c.op.Result.Allowed() {
+		c.op.Receipt = weir.Receipt{}
+		return
+	}
+	c.op.Receipt.Cost = uint64(cost(&c.op.Request))
+	c.op.Receipt.N = [4]int64{d.at.s, d.at.ns}
+}
+
+// renewed sets the Result of an OpRenew.
+func (c *call) renewed() {
+	c.op.Result = weir.Result{}
+	if c.reply[0] == 0 {
+		return
+	}
+	c.op.Result.State = weir.Allow
+	c.op.Receipt.N[0], c.op.Receipt.N[1] = c.reply[2], c.reply[3]
+}
