@@ -94,7 +94,7 @@ func (e *encoder) saveFlights() {
 }
 
 // Load counts what Save has written. A caller that has no count gets the saved one. The count of
-// one that has is raised, as by [Seeder], never lowered, and the two are not added: to load one
+// one that has is raised, as by [OpCatchUp], never lowered, and the two are not added: to load one
 // snapshot twice is to load it once. Windows that have ended are left out. Bucket.Denied and
 // Created begin anew, and Stats counts nothing of it.
 //
