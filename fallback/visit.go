@@ -205,9 +205,9 @@ func (v *visit) peeked(ctx context.Context, res *result, err error) error {
 func (v *visit) length() time.Duration { return cmp.Or(v.window, v.r.Duration) }
 
 // inWindow returns own, a share of the request, of a cost, in primary's window that runs. The
-// account is locked.
+// account is locked. It does not read the request, which its caller may have changed by then.
 func (v *visit) inWindow(own *weir.Request, cost uint64) inWindow {
-	in := v.a.window.request(v.windows, own, v.length(), cost, v.cfg.Now())
+	in := v.a.window.request(v.windows, own, cmp.Or(v.window, own.Duration), cost, v.cfg.Now())
 	in.ahead = v.a.ahead.cost()
 	return in
 }
