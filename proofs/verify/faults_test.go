@@ -131,7 +131,7 @@ func init() {
 					"\t\tk, state := s.table.Pack(r.Key), seen.Slot.State()\n" +
 					"\t\tc := slots.Locked{Slot: seen.Slot, State: state, ID: r.Key,\n" +
 					"\t\t\tHave: seen.Slot.Content(state), Shard: &s.table.shards[s.table.shardNumber(k.Hash)]}\n" +
-					"\t\tv, next := s.algorithm.Decide(c.Have, seen.Params, seen.Now)\n" +
+					"\t\tv, next := s.algorithm.Decide(c.Have, seen.params, seen.Now)\n" +
 					"\t\tdone := false\n" +
 					"\t\tif v.Allowed && state.Live() {\n\t\t\tdone, _ = c.Replace(next)\n\t\t}\n" +
 					"\t\tif done {\n" +
