@@ -214,7 +214,7 @@ func (m *clocksModel) pass(c call) (*weir.Result, error) {
 		at.at, at.admits = m.now(), res != nil && res.Allowed()
 		m.mu.Unlock()
 	}
-	time.Sleep(after)
+	time.Sleep(after) // in a bubble
 	if loses {
 		return nil, errDown
 	}
