@@ -166,7 +166,8 @@ func (c *call) prepareReconcile(b *weir.Backlog) (err error) {
 		s.script.cost, s.script.width, age, known, reset, len(seed))
 	args = append(args, seed...)
 	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
-	c.args = append(args, s.life(r).Milliseconds())
+	args = append(args, s.life(r).Milliseconds())
+	c.args = args
 	c.script, c.beside = s.script.load().reconciling, []string{chargedKey, backKey, resetKey}
 	return nil
 }

@@ -116,7 +116,8 @@ func TestWaitsWhereTheClocksDiffer(t *testing.T) {
 
 // both has the two strategies of a name do the same, and returns the Result of the first. The other
 // one's has the same wait.
-func both(t *testing.T, a *apart, name string, s [2]weir.Counter, do func(weir.Counter) *weir.Result,
+func both(
+	t *testing.T, a *apart, name string, s [2]weir.Counter, do func(weir.Counter) *weir.Result,
 ) *weir.Result {
 	t.Helper()
 	got, want := do(s[0]), do(s[1])

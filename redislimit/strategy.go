@@ -218,7 +218,9 @@ func (s *Strategy) result(op *weir.Op, v numbers, possible bool, now reading) (d
 
 // tell runs an operation of the script that decides nothing. end is when the count of a seed
 // expires.
-func (s *Strategy) tell(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
+func (s *Strategy) tell(
+	ctx context.Context, op any, r *weir.Request, n int64, end *time.Time,
+) error {
 	key, args, _, err := s.prepare(op, r, n)
 	if err != nil {
 		return err
