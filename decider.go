@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/arith"
@@ -173,25 +172,6 @@ func (d *decider) runOwn(ctx context.Context, r *Request, atOnce bool, res *Resu
 	c.do(ctx, d.counter)
 	*res = c.op.Result
 	return c.op.Err
-}
-
-// call is a call of a Counter, which does not keep what it is given.
-type call struct {
-	op  Op
-	ops [1]*Op
-}
-
-var calls = sync.Pool{New: func() any { return new(call) }}
-
-func (c *call) put() {
-	*c = call{}
-	calls.Put(c)
-}
-
-// do has a Counter do the op.
-func (c *call) do(ctx context.Context, of Counter) {
-	c.op.Counter, c.ops[0] = of, &c.op
-	of.Do(ctx, c.ops[:])
 }
 
 // decide decides on r by any strategy, or only looks.

@@ -309,29 +309,35 @@ func (a *About) By(c Counter) *About {
 
 // Run is the Run of a Counter: an [OpTake] of r.
 func Run(ctx context.Context, c Counter, r *Request) (*Result, error) {
-	x := runOps.Get().(*runOp)
-	x.op.Counter, x.op.Request = c, *r
-	c.Do(ctx, x.ops[:])
-	res, err := x.op.Result, x.op.Err
-	x.op = Op{} // it keeps nothing alive
-	runOps.Put(x)
-	if err != nil {
-		return nil, err
+	x := calls.Get().(*call)
+	defer x.put()
+	x.op.Request = *r
+	x.do(ctx, c)
+	if x.op.Err != nil {
+		return nil, x.op.Err
 	}
+	res := x.op.Result
 	return &res, nil
 }
 
-// runOp is the Op of a Run. It is used again: a Counter keeps none.
-type runOp struct {
+// call is a call of a Counter, which does not keep what it is given.
+type call struct {
 	op  Op
 	ops [1]*Op
 }
 
-var runOps = sync.Pool{New: func() any {
-	x := new(runOp)
-	x.ops[0] = &x.op
-	return x
-}}
+var calls = sync.Pool{New: func() any { return new(call) }}
+
+func (c *call) put() {
+	*c = call{}
+	calls.Put(c)
+}
+
+// do has a Counter do the op.
+func (c *call) do(ctx context.Context, of Counter) {
+	c.op.Counter, c.ops[0] = of, &c.op
+	of.Do(ctx, c.ops[:])
+}
 
 // sight is where a look has seen that a bucket admits a request: a run that follows at once goes on
 // from there.
