@@ -301,6 +301,7 @@ func (a *About) By(c Counter) *About {
 	b := *a
 	b.named = cmp.Or(b.named, Strategy(b.Of))
 	b.Of, b.Store, b.Counts, b.Base = c, nil, nil, nil
+	b.Verbs &^= VerbsOf(OpTakeAll)
 	if equal(c, c) {
 		b.Counts = c
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -172,4 +173,24 @@ func TestAllOfTwoClocks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What wrappers count is not taken all at once: each may hand its op on by itself.
+func TestWrappersAreNotTakenTogether(t *testing.T) {
+	l := standing(t)
+	wide, narrow := l.SlidingWindow().Limit(10, time.Minute), l.SlidingWindow().Limit(1, time.Hour)
+	for _, m := range []*weir.Limit{wide, narrow} {
+		require.True(t, m.Allow("k"))
+	}
+	attempts := limits.Attempts{limits.NewAttempt(ops.Around(weir.CounterOf(wide))),
+		limits.NewAttempt(ops.Around(weir.CounterOf(narrow)))}
+	for i := range attempts {
+		attempts[i].Key = "k"
+	}
+	allowed, err := attempts.Take(t.Context(), nil)
+	require.NoError(t, err)
+	require.False(t, allowed)
+	out, err := wide.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, out.TotalRequests, "the denial takes nothing")
 }
