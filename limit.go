@@ -217,14 +217,16 @@ func (m *Limit) allow(key string) bool {
 	if d.own && !d.inFlight {
 		res, r := Result{}, Request{Key: key}
 		err := d.runOwn(context.Background(), &r, true, &res)
-		return err == nil && res.Allowed() || m.opens(err)
+		return err == nil && res.Allowed() || m.Opens(err)
 	}
 	var out Outcome
 	err := m.take(context.Background(), key, 1, &out)
-	return out.Allowed() || m.opens(err)
+	return out.Allowed() || m.Opens(err)
 }
 
-func (m *Limit) opens(err error) bool {
+// Opens reports whether Allow returns true where a decision fails with err: the limit is
+// [Limit.FailOpen], and neither the key nor the program is at fault.
+func (m *Limit) Opens(err error) bool {
 	return m.failOpen && err != nil && !errors.Is(err, ErrID) && !errors.Is(err, errors.ErrUnsupported)
 }
 

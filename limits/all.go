@@ -69,7 +69,7 @@ func several(strategies []weir.Strategy) *Several {
 
 // String describes the limits.
 func (a *Several) String() string {
-	all := make([]string, len(a.strategies))
+	all := make([]string, len(a.limits))
 	for i, m := range a.limits {
 		all[i] = m.String()
 	}
@@ -154,6 +154,10 @@ func (a *Several) decide(
 		(*l)[i].AtOnce, (*l)[i].Full = atOnce, !atOnce
 	}
 	if err := l.decide(ctx); err != nil {
+		if atOnce && l.open(ctx) {
+			out.State = weir.Allow
+			return out, nil
+		}
 		return out, err
 	}
 	by := l.Binding()

@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
+	"github.com/weirgo/weir/weirtest"
 )
 
 type contextKey struct{}
@@ -454,4 +455,23 @@ func TestAWrapperIsRun(t *testing.T) {
 	_, err := limits.Decide(t.Context(), ask(s, "k", 5, 1))
 	require.NoError(t, err)
 	assert.Equal(t, 1, runs)
+}
+
+// Allow of limits of which some cannot decide is as that of each: true if all of those are fail-open,
+// and no other one denies.
+func TestAllowOfAllFailsOpen(t *testing.T) {
+	l := standing(t)
+	fine := l.SlidingWindow().Limit(1, time.Minute)
+	broken := weirtest.FailAll(errors.New("down")).Limit(5, time.Minute)
+	assert.False(t, limits.All(fine, broken).Allow("k"))
+	assert.False(t, limits.All(fine.FailOpen(), broken).Allow("k"), "another one is fail-open")
+	open := limits.All(fine, broken.FailOpen())
+	assert.True(t, open.Allow("k"))
+	assert.True(t, open.AllowBytes([]byte("k")))
+	assert.False(t, open.Allow(""), "the key is at fault")
+	assert.False(t, limits.All(fine.FailOpen(), broken.FailOpen()).Allow(""))
+	_, err := open.Take(t.Context(), "k", 1)
+	require.Error(t, err)
+	require.True(t, fine.Allow("k"), "what could not be decided was given back")
+	assert.False(t, open.Allow("k"), "the other one denies")
 }

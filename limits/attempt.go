@@ -217,6 +217,9 @@ func (l *Attempt) waits() bool {
 	return l.about != nil && !l.Exempt && l.phase == pending && l.Err == nil
 }
 
+// looks reports whether the Attempt has yet to decide, and can be peeked at.
+func (l *Attempt) looks() bool { return l.waits() && l.has(weir.OpPeek) }
+
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Attempt) reset() {

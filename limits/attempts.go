@@ -61,8 +61,7 @@ func (l Attempts) Take(ctx context.Context, tolerate func(error) bool) (bool, er
 		return false, err
 	case !allowed:
 		_ = l.Refund(ctx) // see Lost
-		looks := func(m *Attempt) bool { return m.waits() && m.has(weir.OpPeek) }
-		_ = l.each(ctx, weir.OpPeek, looks, nil)
+		_ = l.each(ctx, weir.OpPeek, (*Attempt).looks, nil)
 	}
 	return allowed, nil
 }
@@ -360,6 +359,25 @@ func (l Attempts) Binding() int {
 		}
 	}
 	return binding
+}
+
+// open reports, after an error, whether each limit that could not decide is fail-open for its error,
+// and none denies. Those that were not asked are peeked at.
+func (l Attempts) open(ctx context.Context) (open bool) {
+	for i := range l {
+		l[i].strict = true
+	}
+	_ = l.each(ctx, weir.OpPeek, (*Attempt).looks, nil)
+	for i := range l {
+		m := &l[i]
+		switch {
+		case m.Denies(), m.Err != nil && (m.limit == nil || !m.limit.Opens(m.Err)):
+			return false
+		case m.Err != nil:
+			open = true
+		}
+	}
+	return open
 }
 
 // CountOnce leaves out, by Exempt, all but one of the Attempts on one count, from which a request
