@@ -215,7 +215,7 @@ func (s *InFlight) holdLocked(
 	}
 	held := s.stateStrategy
 	held.algorithm = places{}
-	v, at, err := held.decide(r, present)
+	v, at, err := held.decide(r, present, nil)
 	if err == nil && v.Allowed {
 		f := at.State
 		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}

@@ -274,11 +274,7 @@ func (m *Limit) Peek(ctx context.Context, key string) (out Outcome, err error) {
 
 // Reset sets the count of key to zero.
 func (m *Limit) Reset(ctx context.Context, key string) error {
-	c := calls.Get().(*call)
-	defer c.put()
-	c.op.Verb, c.op.Key = OpReset, key
-	c.do(ctx, m.decider().counter)
-	return c.op.Err
+	return Do(ctx, m, &Op{Verb: OpReset, Request: Request{Key: key}})
 }
 
 // For returns the [Ask] for a hit of key, for package limits:

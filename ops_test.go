@@ -113,7 +113,7 @@ func keyedFor(name string, s Strategy, n uint64, d time.Duration) *keyed {
 
 // runTier returns the Result of a Run of s, and the tier that it is of.
 func runTier(ctx context.Context, s *Tiers, r *Request) (*Result, Tier, error) {
-	v, at, err := s.decide(r, s.l.asOf(ctx))
+	v, at, err := s.decide(r, s.l.asOf(ctx), nil)
 	res := new(Result)
 	s.setResult(res, v, at.Now)
 	return res, s.tiers[v.Tier], err

@@ -95,7 +95,7 @@ func (s *stateStrategy[S]) findAsOf(
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error) {
-	v, at, err := s.decide(r, s.l.asOf(ctx))
+	v, at, err := s.decide(r, s.l.asOf(ctx), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (s *stateStrategy[S]) do(ctx context.Context, op *Op) {
 	switch op.Verb {
 	case OpTake:
 		more := op.rest()
-		v, at, err := s.decideWith(&op.Request, s.l.asOf(ctx), more)
+		v, at, err := s.decide(&op.Request, s.l.asOf(ctx), more)
 		s.taken(op, v, at, err)
 		s.setFull(op, more)
 	case OpPeek:
@@ -184,13 +184,6 @@ func (s *stateStrategy[S]) taken(op *Op, v verdict, at states.Locked[S], err err
 	}
 }
 
-// decide returns the verdict on r as of an instant, and where it was decided.
-func (s *stateStrategy[S]) decide(
-	r *Request, asOf int64,
-) (v verdict, at states.Locked[S], err error) {
-	return s.decideWith(r, asOf, nil)
-}
-
 // rest sets what is left of a state after a verdict on p; nil stands for one that nobody reads.
 func (s *stateStrategy[S]) rest(of *rest, h *states.Locked[S], p params, v verdict) {
 	if of == nil {
@@ -202,8 +195,9 @@ func (s *stateStrategy[S]) rest(of *rest, h *states.Locked[S], p params, v verdi
 	}
 }
 
-// decideWith is decide, which sets what an Outcome says besides, unless that is nil.
-func (s *stateStrategy[S]) decideWith(
+// decide returns the verdict on r as of an instant, and where it was decided. It sets what an Outcome
+// says besides, unless that is nil.
+func (s *stateStrategy[S]) decide(
 	r *Request, asOf int64, more *rest,
 ) (v verdict, at states.Locked[S], err error) {
 	p, err := s.parse(r)
@@ -240,7 +234,7 @@ func (s *stateStrategy[S]) decideWith(
 }
 
 // see returns the verdict on r as of an instant, and when it was decided. It counts nothing, and
-// sets what an Outcome says besides as decideWith does.
+// sets what an Outcome says besides as decide does.
 func (s *stateStrategy[S]) see(
 	r *Request, asOf int64, more *rest,
 ) (v verdict, now int64, err error) {

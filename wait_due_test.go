@@ -243,7 +243,7 @@ func (s unbounded) Run(ctx context.Context, r *Request) (*Result, error) {
 		}
 		asOf = log.l.clock.Instant(due)
 	}
-	v, at, err := log.decide(r, asOf)
+	v, at, err := log.decide(r, asOf, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -29,7 +30,7 @@ var fews = sync.Pool{New: func() any {
 func (f *few) put() {
 	for i := range f.n {
 		op := &f.ops[i]
-		op.Counter, op.Key, op.Meta, op.Full = nil, "", "", false
+		op.Counter, op.Key, op.Full = nil, "", false
 		f.abouts[i] = nil
 	}
 	f.n = 0
@@ -90,8 +91,5 @@ func (f *few) binding() (by int) {
 
 // most returns what the count of an op is held against.
 func (f *few) most(i int) uint64 {
-	if a := f.abouts[i]; a.Burst == 0 {
-		return a.Numbers.Limit
-	}
-	return f.abouts[i].Burst
+	return cmp.Or(f.abouts[i].Burst, f.abouts[i].Numbers.Limit)
 }
