@@ -195,8 +195,8 @@ func (s *stateStrategy[S]) rest(of *rest, h *states.Locked[S], p params, v verdi
 	}
 }
 
-// decide returns the verdict on r as of an instant, and where it was decided. It sets what an Outcome
-// says besides, unless that is nil.
+// decide returns the verdict on r as of an instant, and where it was decided. It sets what an
+// Outcome says besides, unless that is nil.
 func (s *stateStrategy[S]) decide(
 	r *Request, asOf int64, more *rest,
 ) (v verdict, at states.Locked[S], err error) {

@@ -457,8 +457,8 @@ func TestAWrapperIsRun(t *testing.T) {
 	assert.Equal(t, 1, runs)
 }
 
-// Allow of limits of which some cannot decide is as that of each: true if all of those are fail-open,
-// and no other one denies.
+// Allow of limits of which some cannot decide is as that of each: true if all of those are
+// fail-open, and no other one denies.
 func TestAllowOfAllFailsOpen(t *testing.T) {
 	l := standing(t)
 	fine := l.SlidingWindow().Limit(1, time.Minute)

@@ -361,8 +361,8 @@ func (l Attempts) Binding() int {
 	return binding
 }
 
-// open reports, after an error, whether each limit that could not decide is fail-open for its error,
-// and none denies. Those that were not asked are peeked at.
+// open reports, after an error, whether each limit that could not decide is fail-open for its
+// error, and none denies. Those that were not asked are peeked at.
 func (l Attempts) open(ctx context.Context) (open bool) {
 	for i := range l {
 		l[i].strict = true
