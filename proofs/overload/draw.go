@@ -61,9 +61,9 @@ func Draw(seed uint64) Scenario {
 	s.Until = max(s.To, s.Until+later)
 	s.Length = s.Until + max(20, 10*least) + s.Patience
 	s.Name = fmt.Sprintf("%d: %s, %.0f s, %d workers of %.0f ms, %s, shared %v, "+
-		"delay %.0f and %.0f ms, load %.2f and %.2f, speed %.2f, loud %.0f, %d retries", seed, kind.name, s.To-s.From, s.Workers,
-		s.Mean*1000, work.name, s.Shared, s.Delay*1000, s.Slower*1000, s.Load, s.Peak, s.slowest(),
-		s.Loud, s.Retries)
+		"delay %.0f and %.0f ms, load %.2f and %.2f, speed %.2f, loud %.0f, %d retries",
+		seed, kind.name, s.To-s.From, s.Workers, s.Mean*1000, work.name, s.Shared,
+		s.Delay*1000, s.Slower*1000, s.Load, s.Peak, s.slowest(), s.Loud, s.Retries)
 	return s
 }
 
