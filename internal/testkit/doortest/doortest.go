@@ -1,9 +1,10 @@
 // Package doortest holds every door into a guard of package httplimit, such as a middleware or an
-// adapter, to the same features. docs/features.md has the table of them, of which each door checks
-// its column.
+// adapter, to the same features. docs/http.md lists them, and says which door lacks which: each
+// door checks what stands there of it.
 package doortest
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,7 +23,7 @@ import (
 
 // Door is a way for requests into a guard.
 type Door struct {
-	Name string // as in the head of the table
+	Name string // as on the page
 
 	// Open sets the door up with a limit of 2 requests in a day for each value of the header Key, and
 	// returns a function that sends a request with these header fields, names and values in turn. What
@@ -142,31 +143,32 @@ func Send(t *testing.T, url string) func(header ...string) Answer {
 	}
 }
 
-// table is the page with the table, in the repository.
-const table = "docs/features.md"
+// page has the features, in the repository.
+const page = "docs/http.md"
 
-// Run holds a door to every feature, and its column of the table to what it has. root is the path
-// of the repository.
+// Run holds a door to every feature, and the page to what it has. root is the path of the
+// repository.
 func Run(t *testing.T, root string, doors ...Door) {
-	page, err := os.ReadFile(root + "/" + table)
+	text, err := os.ReadFile(root + "/" + page)
 	require.NoError(t, err)
+	listed, lacks := read(string(text))
+	var names []string
+	for _, f := range features {
+		names = append(names, f.name)
+	}
+	assert.ElementsMatch(t, names, listed, "%s lists other features", page)
 	for _, door := range doors {
-		var lacks []string
+		assert.Contains(t, string(text), "`"+door.Name+"`", "%s names the door", page)
+		want := map[string]string{}
+		maps.Copy(want, door.Lacks)
+		got := map[string]string{}
+		maps.Copy(got, lacks[door.Name])
+		assert.Equal(t, want, got, "%s: what %s lacks, and why", page, door.Name)
 		for _, f := range features {
-			why, lacking := door.Lacks[f.name]
-			want := "yes"
-			if lacking {
-				want = "no"
-				assert.Contains(t, string(page), why, "the page says why %s has no %s", door.Name, f.name)
-				lacks = append(lacks, f.name)
-			}
-			assert.Equal(t, want, cell(string(page), f.name, door.Name), "%s: %s, %s", table, f.name,
-				door.Name)
-			if !lacking {
+			if _, lacking := door.Lacks[f.name]; !lacking {
 				t.Run(door.Name+"/"+f.name, func(t *testing.T) { check(t, &door, f) })
 			}
 		}
-		assert.Len(t, lacks, len(door.Lacks), "%s lacks a feature that there is not", door.Name)
 	}
 }
 
@@ -181,25 +183,30 @@ func check(t *testing.T, door *Door, f feature) {
 	f.check(t, s, door.Open(t, s), goOn)
 }
 
-// cell returns the first word in the row of a feature and the column of a door.
-func cell(page, feature, door string) string {
-	column := -1
-	for line := range strings.Lines(page) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 3 {
+// read returns the features that stand on a page, between "has" and a full stop, and of each door
+// those that it lacks, with the reason.
+func read(text string) (listed []string, lacks map[string]map[string]string) {
+	_, section, _ := strings.Cut(text, "\n## What each door has\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	_, list, _ := strings.Cut(section, "Every door has ")
+	list, _, _ = strings.Cut(list, ".\n")
+	listed = strings.Split(strings.ReplaceAll(list, "\n", " "), ", ")
+	lacks = map[string]map[string]string{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if len(cells) != 3 {
 			continue
 		}
-		for i, c := range cells {
-			if column < 0 && strings.TrimSpace(c) == door {
-				column = i
+		feature, why := strings.TrimPrefix(cells[0], "| "), strings.TrimSuffix(cells[2], " |")
+		for door := range strings.SplitSeq(cells[1], ", ") {
+			door = strings.Trim(door, "`")
+			if lacks[door] == nil {
+				lacks[door] = map[string]string{}
 			}
-		}
-		if strings.TrimSpace(cells[1]) == feature && column > 0 && column < len(cells) {
-			word, _, _ := strings.Cut(strings.TrimSpace(cells[column]), " ")
-			return word
+			lacks[door][feature] = why
 		}
 	}
-	return ""
+	return listed, lacks
 }
 
 // Rules is the limit of a Setup as a file of rules.

@@ -29,10 +29,12 @@ func TestADoorWithoutAGuardIsRejected(t *testing.T) {
 	}
 }
 
-func TestCellsAreFound(t *testing.T) {
-	const page = "text | with bars\n| feature | New | gin |\n|---|---|---|\n| a limit | yes | no (1) |\n"
-	assert.Equal(t, "yes", cell(page, "a limit", "New"))
-	assert.Equal(t, "no", cell(page, "a limit", "gin"))
-	assert.Empty(t, cell(page, "a limit", "echo"))
-	assert.Empty(t, cell(page, "another", "gin"))
+func TestFeaturesOfAPageAreFound(t *testing.T) {
+	listed, lacks := read("# HTTP\n\n## What each door has\n\nEvery door has a limit,\na cost, CORS.\n\n" +
+		"| but for | in | since |\n|---|---|---|\n| a cost | `gin`, `echo` | of that |\n" +
+		"\n## Next\n\n| CORS | `gin` | no |\n")
+	assert.Equal(t, []string{"a limit", "a cost", "CORS"}, listed)
+	assert.Equal(t, map[string]string{"a cost": "of that"}, lacks["gin"])
+	assert.Equal(t, map[string]string{"a cost": "of that"}, lacks["echo"])
+	assert.Empty(t, lacks["New"])
 }

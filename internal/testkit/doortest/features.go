@@ -15,7 +15,7 @@ type T = assert.TestingT
 // send sends a request with these header fields.
 type send = func(header ...string) Answer
 
-// feature is a row of the table.
+// feature stands on the page.
 type feature struct {
 	name  string
 	set   func(s *Setup)
