@@ -83,7 +83,7 @@
 // nothing is counted in a bucket once its window has ended, and removing it loses no count.
 package weir
 
-// The files, for who works on the package; docs/design.md tells how they decide.
+// The files, for who works on the package; docs/internals/design.md tells how they decide.
 //
 // What callers see:
 //

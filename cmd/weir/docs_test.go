@@ -33,8 +33,8 @@ var checked = map[string]string{
 	"docs/proxy.md ### The same in Caddy":       "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/recipes.md ":                          "examples/pages TestRecipesAreTested",
 	"docs/switching.md ## envoyproxy/ratelimit": "cmd/weir TestSwitchingFromEnvoy",
-	"docs/architecture.md ":                     "proofs/verify TestTheArchitecture",
-	"docs/design.md ## Layers":                  "proofs/verify TestThePictureHasTheLayers",
+	"docs/internals/architecture.md ":           "proofs/verify TestTheArchitecture",
+	"docs/internals/design.md ## Layers":        "proofs/verify TestThePictureHasTheLayers",
 	"docs/tutorial.md ":                         "examples/tutorial TestTutorialShowsItsPrograms",
 }
 
@@ -115,7 +115,9 @@ weir() {
 func TestEveryBlockOfThePagesIsTested(t *testing.T) {
 	pages, err := filepath.Glob(repository + "/docs/*.md")
 	require.NoError(t, err)
-	for _, page := range append(pages, repository+"/README.md") {
+	internals, err := filepath.Glob(repository + "/docs/internals/*.md")
+	require.NoError(t, err)
+	for _, page := range append(append(pages, internals...), repository+"/README.md") {
 		name := strings.TrimPrefix(page, repository+"/")
 		text, err := os.ReadFile(page)
 		if err != nil {

@@ -113,12 +113,7 @@ func anchors(page string) (all []string) {
 
 // Every link of a page to a file of the repository, and to a heading there, leads somewhere.
 func TestLinksLeadSomewhere(t *testing.T) {
-	const root = "../../"
-	pages, err := filepath.Glob(root + "docs/*.md")
-	require.NoError(t, err)
-	more, err := filepath.Glob(root + "*.md")
-	require.NoError(t, err)
-	for _, page := range append(pages, more...) {
+	for _, page := range pagesOf(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, m := range link.FindAllStringSubmatch(string(text), -1) {

@@ -31,10 +31,8 @@ func TestEveryPieceOfGoIsCompiled(t *testing.T) {
 		return err
 	}))
 	code := docblocks.Read(t, files...)
-	pages, err := filepath.Glob(root + "/docs/*.md")
-	require.NoError(t, err)
 	pieces := 0
-	for _, page := range append(pages, root+"/README.md") {
+	for _, page := range pagesOf(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		if !strings.Contains(string(text), "```go\n") {
@@ -50,6 +48,17 @@ func TestEveryPieceOfGoIsCompiled(t *testing.T) {
 	}
 	assert.Greater(t, pieces, 48)
 	assert.False(t, code.Has("a\nb\nc\n"), "the negative control")
+}
+
+// pagesOf returns the pages in docs and at the top of the repository.
+func pagesOf(t *testing.T) (pages []string) {
+	for _, dir := range []string{"", "docs", "docs/internals"} {
+		found, err := filepath.Glob(filepath.Join(root, dir, "*.md"))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, dir)
+		pages = append(pages, found...)
+	}
+	return pages
 }
 
 // The program of the README prints what its comment says.

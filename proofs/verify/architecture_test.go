@@ -15,7 +15,7 @@ import (
 )
 
 // parts are those of the repository: what their packages begin with, and which other parts these
-// may import. The first part of which a package is one counts. docs/architecture.md has the
+// may import. The first part of which a package is one counts. docs/internals/architecture.md has the
 // picture.
 var parts = []struct {
 	name     string
@@ -79,7 +79,7 @@ func TestTheArchitecture(t *testing.T) {
 	require.Greater(t, len(dirs), 85)
 	assert.Empty(t, wrongArrows(dirs, func(dir string) []string { return importsOf(t, dir) }))
 
-	text, err := os.ReadFile("../../docs/architecture.md")
+	text, err := os.ReadFile("../../docs/internals/architecture.md")
 	require.NoError(t, err)
 	assert.Empty(t, unlisted(dirs, string(text)))
 	assert.LessOrEqual(t, strings.Count(string(text), "\n"), 120, "lines")

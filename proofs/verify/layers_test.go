@@ -17,7 +17,7 @@ import (
 )
 
 // layers are those of the core, from the ground up: a package imports what stands before its line,
-// and what stands in its line imports nothing of that line. docs/design.md has the picture.
+// and what stands in its line imports nothing of that line. docs/internals/design.md has the picture.
 var layers = [][]string{
 	{"internal/core/arith", "internal/core/bounds", "internal/core/ids", "internal/core/tally",
 		"internal/core/turns", "internal/core/snapshot"},
@@ -78,9 +78,9 @@ func TestLayersOfTheCoreImportDownwards(t *testing.T) {
 	assert.Contains(t, of("."), "internal/core/slots", "the imports are seen")
 }
 
-// The picture of docs/design.md has every layer.
+// The picture of docs/internals/design.md has every layer.
 func TestThePictureHasTheLayers(t *testing.T) {
-	text, err := os.ReadFile("../../docs/design.md")
+	text, err := os.ReadFile("../../docs/internals/design.md")
 	require.NoError(t, err)
 	_, rest, _ := strings.Cut(string(text), "## Layers\n\n```text\n")
 	picture, _, ok := strings.Cut(rest, "```")

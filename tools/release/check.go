@@ -122,7 +122,7 @@ func standalone(t *Tree) error {
 }
 
 // elsewhere lists the platforms that modules do not build on, with the reason.
-// docs/architecture.md names them.
+// docs/internals/architecture.md names them.
 var elsewhere = map[string]map[string]string{
 	"adapters/caddylimit": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
 	"cmd/weir":            {"js/wasm": "a tool of the command line needs signals"},
