@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// This file has the steps of reading a path. Each is what some server of the table in docs/paths.md
+// This file has the steps of reading a path. Each is what some server of the table in SECURITY.md
 // does.
 
 // step appends what a server makes of s to b, or returns nil if that is s. It takes one pass, and
