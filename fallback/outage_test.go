@@ -112,7 +112,7 @@ func episodes(t *testing.T, n int, forgets bool, to front) (all outageTotals) {
 	return all
 }
 
-// The figures of New and of docs/redis.md: three instances of a limit of 100.
+// The figures of New and of docs/machines.md: three instances of a limit of 100.
 func TestOutageByAnExample(t *testing.T) {
 	big, never := hundred, hundred
 	big.Cost, never.Cost = 61, 101 // one is denied with the count, the other charges debts alone

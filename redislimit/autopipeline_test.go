@@ -24,7 +24,7 @@ func pipelining(t testing.TB, c *redis.Client) redis.UniversalClient {
 	return pipe
 }
 
-// The recipe of docs/redis.md with 64 callers on one AutoPipeline admits exactly the limit.
+// The recipe of docs/machines.md with 64 callers on one AutoPipeline admits exactly the limit.
 func TestAutoPipeline(t *testing.T) {
 	slow.Test(t)
 	client := dial(t, redislimit.Options(redistest.Start(t).Addr))

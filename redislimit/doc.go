@@ -68,5 +68,5 @@
 //
 // A decision costs the server about 10 µs, by Admit a third more, and the client a round trip.
 // Where the client is the bottleneck, go-redis' AutoPipeline joins the commands of many callers:
-// see docs/redis.md of the repository.
+// see docs/machines.md of the repository.
 package redislimit

@@ -69,7 +69,7 @@ var foreign = map[string]bool{"erlang": true, "elixir": true, "nginx": true}
 var scenes = map[string]docblocks.Shell{
 	// no window ends meanwhile
 	"docs/proxy.md # The proxy": {Replace: map[string]string{"10/10s": "10/1d"}},
-	"docs/redis.md ## An outage to try out": {
+	"docs/machines.md ## An outage to try out": {
 		Ports: []string{"16379", "18081", "18082"},
 		Replace: map[string]string{
 			"--redis ": "--redis-timeout 2s --redis ", // a busy machine is no outage

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// Heartbeat is in docs/redis.md.
+// Heartbeat is in docs/machines.md.
 func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
 	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
 	if err != nil {
@@ -23,7 +23,7 @@ func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallba
 	return hybrid, err
 }
 
-// Near is in docs/redis.md.
+// Near is in docs/machines.md.
 func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
 	primary := near.NewLeases(near.NewDenials(store.SlidingWindow(), near.DenialsConfig{}),
 		near.LeaseConfig{Block: 50})
@@ -31,21 +31,13 @@ func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, e
 	return hybrid, err
 }
 
-// Scaling is in docs/scaling.md.
-func Scaling(store *redislimit.Store, limiter *weir.Limiter, n int) (*fallback.Fallback, error) {
-	primary := near.NewLeases(near.NewDenials(store.SlidingWindow(), near.DenialsConfig{}),
-		near.LeaseConfig{Block: 100})
-	hybrid, err := fallback.New(primary, limiter.SlidingWindow(), fallback.Config{Instances: n})
-	return hybrid, err
-}
-
-// Partition is in docs/redis.md.
+// Partition is in docs/machines.md.
 func Partition(cluster *redis.ClusterClient) fallback.Config {
 	cfg := fallback.Config{Instances: 3, Partition: redislimit.Shard(cluster)}
 	return cfg
 }
 
-// AutoPipeline is in docs/redis.md.
+// AutoPipeline is in docs/machines.md.
 func AutoPipeline() (*redislimit.Store, error) {
 	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
 	pipe, err := client.AutoPipeline()

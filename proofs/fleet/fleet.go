@@ -1,6 +1,6 @@
 // Package fleet simulates fleets of instances that hold limits together: package fallback around
 // the leases of package near, the code itself, around a Redis in memory, on a virtual clock without
-// a network. RESULTS.md has its results, docs/scaling.md the conclusions.
+// a network. RESULTS.md has its results, docs/machines.md the conclusions.
 //
 // Time is that of a testing/synctest bubble, which advances to the next event when every goroutine
 // waits. So a minute of a fleet takes as long as its decisions do, and the clock of every part is

@@ -67,7 +67,7 @@ func TestBoundsOfLeases(t *testing.T) {
 }
 
 // What leases of each strategy save on three instances with skewed callers, and how many requests
-// are denied that are admitted without leases. docs/redis.md has the figures of the log of the
+// are denied that are admitted without leases. docs/machines.md has the figures of the log of the
 // longest form.
 func TestLeasesOfEachStrategy(t *testing.T) {
 	slow.Test(t)
