@@ -38,8 +38,11 @@ func All(limits ...*weir.Limit) *Several {
 		strategies[i] = m
 	}
 	a := several(strategies)
-	a.limits, a.few = slices.Clone(limits), true
+	a.limits, a.few = slices.Clone(limits), len(limits) <= fewLimits
 	a.about.Parts = a.abouts
+	for _, of := range a.abouts {
+		a.few = a.few && follows(a.abouts[0], of)
+	}
 	attempts := a.ask(nil, new(weir.Request))
 	if err := cmp.Or(attempts.supported(false), attempts.checkCounts()); err != nil {
 		panic(err.Error())
@@ -175,12 +178,8 @@ func (a *Several) decideFew(
 ) bool {
 	f := fews.Get().(*few)
 	defer f.put()
-	for i, m := range a.limits {
-		c := weir.CounterOf(m)
-		if !f.add(c, a.abouts[i], r.Key, r.Cost) {
-			return false
-		}
-		f.ops[i].Full = !atOnce
+	for _, of := range a.abouts {
+		f.add(of.Of, of, r.Key, r.Cost, !atOnce)
 	}
 	if !f.take(ctx) {
 		return false
@@ -193,7 +192,7 @@ func (a *Several) decideFew(
 	*out = a.limits[by].Outcome(ctx, &f.ops[by])
 	for i := range f.n {
 		if !out.Allowed() {
-			out.Left = min(out.Left, f.ops[i].Result.Remaining(f.most(i)))
+			out.Left = min(out.Left, f.ops[i].Result.Remaining(f.most[i]))
 		}
 		if f.ops[i].FullAt.After(out.FullAt) {
 			out.FullAt = f.ops[i].FullAt

@@ -71,17 +71,29 @@ func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
 // decideFew is Decide of few Limits on slots of one Limiter. It reports false where Decide is to go
 // on.
 func decideFew(ctx context.Context, asks []weir.Ask) (d Decision, ok bool) {
+	if len(asks) > fewLimits {
+		return d, false
+	}
 	f := fews.Get().(*few)
 	defer f.put()
+	var abouts [fewLimits]*weir.About
 	for i := range asks {
 		m, isLimit := asks[i].Strategy.(*weir.Limit)
 		if !isLimit {
 			return d, false
 		}
-		c := weir.CounterOf(m)
-		if !f.add(c, c.About(), asks[i].Request.Key, asks[i].Request.Cost) {
+		c, key := weir.CounterOf(m), asks[i].Request.Key
+		a := c.About()
+		abouts[i] = a
+		if !follows(abouts[0], a) {
 			return d, false
 		}
+		for j := range i {
+			if f.ops[j].Key == key && (abouts[j] == a || abouts[j].Counts == a.Counts) {
+				return d, false // which checkCounts refuses
+			}
+		}
+		f.add(c, a, key, asks[i].Request.Cost, false)
 	}
 	if !f.take(ctx) {
 		return d, false

@@ -12,16 +12,19 @@ import (
 // few are the ops of a decision on at most four Limits that one [weir.OpTakeAll] can decide on:
 // what [All] and [Decide] try first.
 type few struct {
-	ops    [4]weir.Op
-	list   [4]*weir.Op
-	abouts [4]*weir.About
-	n      int
+	ops  [fewLimits]weir.Op
+	list [fewLimits]*weir.Op
+	most [fewLimits]uint64 // that each count is held against
+	n    int
 }
+
+const fewLimits = 4
 
 var fews = sync.Pool{New: func() any {
 	f := new(few)
 	for i := range f.ops {
-		f.list[i] = &f.ops[i]
+		op := &f.ops[i]
+		op.Verb, f.list[i] = weir.OpTakeAll, op
 	}
 	return f
 }}
@@ -29,31 +32,23 @@ var fews = sync.Pool{New: func() any {
 // put keeps f for another decision, and nothing of this one.
 func (f *few) put() {
 	for i := range f.n {
-		op := &f.ops[i]
-		op.Counter, op.Key, op.Full = nil, "", false
-		f.abouts[i] = nil
+		f.ops[i].Counter, f.ops[i].Key = nil, ""
 	}
 	f.n = 0
 	fews.Put(f)
 }
 
-// add adds a hit of cost by c. It reports false where that may not be decided with the others, or
-// is on one count with another.
-func (f *few) add(c weir.Counter, a *weir.About, key string, cost uint64) bool {
-	if f.n == len(f.ops) || !a.Bound || !a.Verbs.Has(weir.OpTakeAll) || a.Waits || a.Store == nil {
-		return false
-	}
-	for i := range f.n {
-		same := f.ops[i].Key == key && (f.abouts[i] == a || f.abouts[i].Counts == a.Counts)
-		if same || f.abouts[i].Store != a.Store {
-			return false
-		}
-	}
+// follows reports whether a Limit of a can be decided on by an OpTakeAll, after one of the others.
+func follows(first, a *weir.About) bool {
+	return a.Bound && a.Verbs.Has(weir.OpTakeAll) && !a.Waits && a.Store != nil && a.Store == first.Store
+}
+
+// add adds a hit of cost by c, for an Outcome that is full or not.
+func (f *few) add(c weir.Counter, a *weir.About, key string, cost uint64, full bool) {
 	op := &f.ops[f.n]
-	op.Counter, op.Verb, op.Key, op.Cost = c, weir.OpTakeAll, key, cost
-	f.abouts[f.n] = a
+	op.Counter, op.Key, op.Cost, op.Full = c, key, cost, full
+	f.most[f.n] = cmp.Or(a.Burst, a.Numbers.Limit)
 	f.n++
-	return true
 }
 
 // take decides on all ops, and reports false where another call is to do so. After a denial the
@@ -82,14 +77,9 @@ func (f *few) take(ctx context.Context) bool {
 // binding returns the place of the op that binds.
 func (f *few) binding() (by int) {
 	for i := 1; i < f.n; i++ {
-		if outweighs(&f.ops[i].Result, &f.ops[by].Result, f.most(i), f.most(by)) {
+		if outweighs(&f.ops[i].Result, &f.ops[by].Result, f.most[i], f.most[by]) {
 			by = i
 		}
 	}
 	return by
-}
-
-// most returns what the count of an op is held against.
-func (f *few) most(i int) uint64 {
-	return cmp.Or(f.abouts[i].Burst, f.abouts[i].Numbers.Limit)
 }
