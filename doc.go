@@ -40,16 +40,15 @@
 // and lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a
 // scripted fake and the conformance suite of every Strategy; httplimit, the HTTP middleware;
 // redislimit, the strategies on Redis; fallback, a local Strategy behind a remote one;
-// limits, several limits at once, and estimates that are corrected.
+// limits, several limits at once.
 //
 // # Types, by who needs them
 //
 //   - Everybody: [Limiter], [Config], [Limit] and [Outcome].
 //   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
 //     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [PeriodCounter], [List] and [Hit],
-//
-// [InFlight].
-//   - More than one call: [Held], [DeniedError], and [Ask] for package limits.
+//     [InFlight].
+//   - More than one call: [Held], [DeniedError], [Reservation], and [Ask] for package limits.
 //   - To decide by the numbers of each request: [Strategy], [Request], [Result] and [State].
 //   - To look: [Stats] and [Bucket].
 //   - Users of raterlimiter in Erlang: [Verdict].
@@ -94,6 +93,7 @@ package weir
 //	checkrate.go     CheckRate, and Inspect, Buckets and Reset
 //	wait.go          Wait: who asks next, and when
 //	hold.go          Held: work in flight, in this process or elsewhere; HoldWait
+//	reservation.go   Reservation: an estimate that is corrected
 //	snapshot.go      Save and Load, and their files
 //	mochi_compat.go  the names and answers of the originals
 //

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/doortest"
-	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 )
 
@@ -29,6 +28,14 @@ func TestEachVerbOfALimitInFlight(t *testing.T) {
 		"Wait": func(ctx context.Context, m *weir.Limit) error { return m.Wait(ctx, "k") },
 		"the function Wait": func(ctx context.Context, m *weir.Limit) error {
 			_, err := weir.Wait(ctx, m, &weir.Request{Key: "k"})
+			return err
+		},
+		"Reserve": func(ctx context.Context, m *weir.Limit) error {
+			_, err := m.Reserve(ctx, "k", 1)
+			return err
+		},
+		"Reserve of limits": func(ctx context.Context, m *weir.Limit) error {
+			_, err := limits.Reserve(ctx, rate.For("k"), m.For("k"))
 			return err
 		},
 		"Decide": func(ctx context.Context, m *weir.Limit) error {
@@ -64,8 +71,7 @@ func TestEachVerbOfALimitInFlight(t *testing.T) {
 	assert.True(t, l.SlidingWindow().Limit(5, time.Minute).Allow("k"), "the control")
 }
 
-// So does what waits or decides by such a Strategy itself. A Reservation gives back, and its own
-// Run is for who does.
+// So does what waits or decides by such a Strategy itself. Its own Run is for who gives back.
 func TestStrategiesOfWorkInFlight(t *testing.T) {
 	l, _ := doortest.NewLimiter(t)
 	for way, s := range doortest.InFlight(t, l, l.InFlight()) {
@@ -78,15 +84,8 @@ func TestStrategiesOfWorkInFlight(t *testing.T) {
 		_, err = limits.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r})
 		require.ErrorIs(t, err, errors.ErrUnsupported, way)
 		assert.ErrorContains(t, err, "Hold", way)
-		if !ops.Can(s, weir.OpReturn) {
-			continue
-		}
-		for range 3 {
-			taken, err := limits.Reserve(t.Context(), s, r)
-			require.NoError(t, err, way)
-			assert.True(t, taken.Allowed(), way)
-			require.NoError(t, taken.Cancel(t.Context()), way)
-		}
+		_, err = limits.Reserve(t.Context(), weir.Ask{Strategy: s, Request: *r})
+		require.ErrorIs(t, err, errors.ErrUnsupported, way)
 	}
 	res, err := l.InFlight().Run(t.Context(), &weir.Request{Key: "k", Limit: 1, Duration: time.Minute})
 	require.NoError(t, err)

@@ -275,7 +275,7 @@ func TestSeveralLimitsBeyondTheBound(t *testing.T) {
 	a := l.SlidingWindow().Limit(1, time.Minute)
 	_, err := limits.All(a, l.SlidingLog().Limit(1, time.Minute)).Take(t.Context(), "k", 1)
 	require.ErrorIs(t, err, weir.ErrLimit)
-	_, err = limits.ReserveAll(t.Context(), a.For("k"))
+	_, err = limits.Reserve(t.Context(), a.For("k"))
 	require.ErrorIs(t, err, weir.ErrLimit)
 	_, err = limits.Decide(t.Context(), a.For("k"), a.For("l"))
 	require.ErrorIs(t, err, weir.ErrLimit)

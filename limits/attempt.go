@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
+	"time"
 
 	"github.com/weirgo/weir"
 )
@@ -158,6 +160,26 @@ func (l *Attempt) Tier() weir.Tier {
 		}
 	}
 	return weir.Tier{Limit: l.Result.Limit, Duration: l.Request.Duration}
+}
+
+// outcome returns the Outcome of a decision on an op that is Full, of a Several that was to Keep.
+func (l *Attempt) outcome(ctx context.Context) weir.Outcome {
+	if l.limit != nil {
+		return l.limit.Outcome(ctx, &l.Op)
+	}
+	if inner, ok := l.Receipt.Of.(*Attempts); ok {
+		return (*inner)[inner.Binding()].outcome(ctx)
+	}
+	out := weir.Outcome{Result: l.Result, Left: l.Remaining(), Wait: l.Left, FullAt: l.FullAt}
+	switch {
+	case l.Result.Allowed():
+		out.Wait = 0
+	case l.Never(), l.Result.ExpiresAt.IsZero():
+		out.Wait = math.MaxInt64
+	case out.Wait == 0:
+		out.Wait = l.Result.RetryAfter(time.Now())
+	}
+	return out
 }
 
 // Remaining returns how much is left of Most.

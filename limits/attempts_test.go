@@ -214,7 +214,7 @@ func TestReserveOfTwoOnOneStore(t *testing.T) {
 	store := new(batchStore)
 	s := newBatching(l.SlidingLog(), store)
 	one, two := ask(s, "a", 9, 4), ask(s, "b", 9, 4)
-	v, err := limits.ReserveAll(t.Context(), one, two)
+	v, err := limits.Reserve(t.Context(), one, two)
 	require.NoError(t, err)
 	require.True(t, v.Allowed())
 	assert.Equal(t, [][]weir.Verb{{weir.OpTake, weir.OpTake}}, store.calls)
@@ -229,10 +229,10 @@ func TestReserveOfTwoOnOneStore(t *testing.T) {
 func TestCommitEachOfMoreOrFewerCosts(t *testing.T) {
 	s := standing(t).FixedWindow()
 	one, two := ask(s, "a", 9, 4), ask(s, "b", 9, 4)
-	v, err := limits.ReserveAll(t.Context(), one, two)
+	v, err := limits.Reserve(t.Context(), one, two)
 	require.NoError(t, err)
 	for _, costs := range [][]uint64{{1, 2, 3}, {1}, nil} {
-		require.ErrorContains(t, v.CommitEach(t.Context(), costs...), "for 2 asks")
+		require.ErrorContains(t, v.CommitEach(t.Context(), costs...), "for 2 limits")
 		assert.EqualValues(t, 4, counted(t, s, &one.Request))
 	}
 	require.NoError(t, v.CommitEach(t.Context(), 1, 2))

@@ -219,7 +219,7 @@ func TestNames(t *testing.T) {
 }
 
 // Each ask is corrected to a cost of its own.
-func TestReserveAll(t *testing.T) {
+func TestReserveOfSeveral(t *testing.T) {
 	l := standing(t)
 	requests, tokens, ctx := l.FixedWindow(), l.TokenBucket(0), context.Background()
 	counts := func() (n [2]uint64) {
@@ -230,14 +230,14 @@ func TestReserveAll(t *testing.T) {
 		}
 		return n
 	}
-	reserve := func() *limits.Reservation {
-		v, err := limits.ReserveAll(ctx, ask(requests, "a", 1000, 1), ask(tokens, "a", 1000, 400))
+	reserve := func() *weir.Reservation {
+		v, err := limits.Reserve(ctx, ask(requests, "a", 1000, 1), ask(tokens, "a", 1000, 400))
 		require.NoError(t, err)
 		return v
 	}
 	v := reserve()
 	require.True(t, v.Allowed())
-	assert.EqualValues(t, 600, v.Result().Remaining(1000), "the tightest binds")
+	assert.EqualValues(t, 600, v.Result.Remaining(1000), "the tightest binds")
 	require.Error(t, v.CommitEach(ctx, 1))
 	require.NoError(t, v.CommitEach(ctx, 1, 250))
 	assert.Equal(t, [2]uint64{1, 250}, counts())
@@ -407,7 +407,7 @@ func TestDecideNeedsStrategies(t *testing.T) {
 	s := standing(t).FixedWindow()
 	_, err := limits.Decide(context.Background(), ask(s, "k", 5, 1), ask(nil, "k", 5, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
-	_, err = limits.ReserveAll(context.Background(), ask(nil, "k", 5, 1))
+	_, err = limits.Reserve(context.Background(), ask(nil, "k", 5, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = limits.AllOf(s, nil).Run(context.Background(), &weir.Request{Key: "k"})
 	require.ErrorIs(t, err, errors.ErrUnsupported)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -73,16 +72,14 @@ func ExampleDecide() {
 }
 
 // One request, and the tokens that it came to.
-func ExampleReserveAll() {
+func ExampleReserve_several() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	tokens := weir.Request{Key: "ann", Limit: 1000, Duration: time.Minute, Cost: 400} // an estimate
-	v, err := limits.ReserveAll(context.Background(),
-		weir.Ask{Strategy: limiter.FixedWindow(),
-			Request: weir.Request{Key: "ann", Limit: 60, Duration: time.Minute}},
-		weir.Ask{Strategy: limiter.SlidingWindow(), Request: tokens},
-	)
+	requests := limiter.FixedWindow().Limit(60, time.Minute)
+	tokens := limiter.SlidingWindow().Limit(1000, time.Minute)
+	v, err := limits.Reserve(context.Background(), requests.For("ann"),
+		tokens.For("ann").Cost(400)) // an estimate
 	if err != nil {
 		panic(err)
 	}
@@ -93,8 +90,8 @@ func ExampleReserveAll() {
 	if err := v.CommitEach(context.Background(), 1, 150); err != nil {
 		panic(err)
 	}
-	res, err := ops.Peek(context.Background(), limiter.SlidingWindow(), &tokens)
-	fmt.Println(res.TotalRequests-tokens.Cost, err)
+	out, err := tokens.Peek(context.Background(), "ann")
+	fmt.Println(out.TotalRequests, err)
 	// Output: 150 <nil>
 }
 

@@ -32,12 +32,10 @@ func ExampleReserve() {
 		log.Fatal(err)
 	}
 	defer limiter.Close()
-	tokens := limiter.SlidingWindow()
+	tokens := limiter.SlidingWindow().Limit(100, time.Hour)
 
 	generate := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, err := limits.Reserve(r.Context(), tokens, &weir.Request{
-			Key: r.Header.Get("User"), Limit: 100, Duration: time.Hour, Cost: 60, // an estimate
-		})
+		v, err := tokens.Reserve(r.Context(), r.Header.Get("User"), 60) // an estimate
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
@@ -63,12 +61,11 @@ func ExampleReserve() {
 		body, _ := io.ReadAll(w.Result().Body)
 		fmt.Println(w.Code, strings.TrimSpace(string(body)))
 	}
-	res, err := ops.Peek(context.Background(), tokens, &weir.Request{Key: "alice", Limit: 100, Duration: time.Hour,
-		Cost: 100})
+	out, err := tokens.Peek(context.Background(), "alice")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(res.TotalRequests, "tokens used")
+	fmt.Println(out.TotalRequests, "tokens used")
 	// Output:
 	// 200 a river goes over the weir
 	// 200 a river goes over the weir
@@ -192,11 +189,11 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 
 func TestReserveNeedsARefunderAndACharger(t *testing.T) {
 	l := standing(t)
-	_, err := limits.Reserve(t.Context(), limits.AllOf(l.FixedWindow(), irrevocableFailure{}),
-		&weir.Request{Key: "a", Limit: 1, Duration: time.Second})
+	_, err := limits.Reserve(t.Context(),
+		ask(limits.AllOf(l.FixedWindow(), irrevocableFailure{}), "a", 1, 1))
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	assert.Zero(t, l.Stats().Checks, "nothing was counted")
-	_, err = limits.Reserve(t.Context(), l.FixedWindow(), &weir.Request{Limit: 1, Duration: time.Second})
+	_, err = limits.Reserve(t.Context(), ask(l.FixedWindow(), "", 1, 1))
 	assert.ErrorIs(t, err, weir.ErrID)
 }
 
@@ -207,7 +204,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 	ask := &weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 10}
 	for range 100 {
 		require.NoError(t, ops.Reset(t.Context(), s, ask))
-		v, err := limits.Reserve(t.Context(), s, ask)
+		v, err := limits.Reserve(t.Context(), weir.Ask{Strategy: s, Request: *ask})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		for range 4 {
@@ -217,9 +214,8 @@ func TestReservationIsSettledOnce(t *testing.T) {
 		require.NoError(t, v.Cancel(t.Context()))
 		assert.Equal(t, uint64(15), counted(t, s, ask))
 	}
-	denied, err := limits.Reserve(t.Context(), s,
-		&weir.Request{Key: "a", Limit: 20, Duration: time.Second,
-			Cost: 10})
+	denied, err := limits.Reserve(t.Context(), weir.Ask{Strategy: s,
+		Request: weir.Request{Key: "a", Limit: 20, Duration: time.Second, Cost: 10}})
 	require.NoError(t, err)
 	require.False(t, denied.Allowed())
 	require.NoError(t, denied.Commit(t.Context(), 30))
@@ -244,7 +240,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	for name, s := range resettable(t, l) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: 5, Duration: 10 * time.Second, Cost: 4, Meta: "m"}
-			before, err := limits.Reserve(t.Context(), s, r)
+			before, err := limits.Reserve(t.Context(), weir.Ask{Strategy: s, Request: *r})
 			require.NoError(t, err)
 			require.True(t, before.Allowed())
 			if name == "All" {
@@ -256,7 +252,7 @@ func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 			}
 			clock.Advance(1)
 			l.Sweep() // frees the memory of the bucket that was reset
-			since, err := limits.Reserve(t.Context(), s, r)
+			since, err := limits.Reserve(t.Context(), weir.Ask{Strategy: s, Request: *r})
 			require.NoError(t, err)
 			require.True(t, since.Allowed())
 			clock.Advance(time.Millisecond)
@@ -274,7 +270,7 @@ func TestLateCancelOpensNoShortTier(t *testing.T) {
 	tiers := mustTiers(t, l, weir.Tier{Limit: 10, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: 10 * time.Second})
 	r := weir.Request{Key: "a", Cost: 2}
-	early, err := limits.Reserve(t.Context(), tiers, &r)
+	early, err := limits.Reserve(t.Context(), weir.Ask{Strategy: tiers, Request: r})
 	require.NoError(t, err)
 	require.True(t, early.Allowed())
 	clock.Advance(9 * time.Second) // its ExpiresAt is also that of this slice in the short tier
@@ -310,7 +306,7 @@ func TestCancelTakesFromItsOwnEntry(t *testing.T) {
 	r := weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Cost: 3, Meta: "mine"}
 	mustRun(t, s, &weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Meta: "first"})
 	clock.Advance(1)
-	mine, err := limits.Reserve(t.Context(), s, &r)
+	mine, err := limits.Reserve(t.Context(), weir.Ask{Strategy: s, Request: r})
 	require.NoError(t, err)
 	other := r
 	other.Cost, other.Meta = 1, "other"

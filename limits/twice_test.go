@@ -78,7 +78,7 @@ func TestNoCountIsAskedTwice(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			all := func() { limits.All(tt.one, tt.other) }
 			_, decided := limits.Decide(t.Context(), tt.one.For("k"), tt.other.For("k").Cost(2))
-			_, reserved := limits.ReserveAll(t.Context(), tt.one.For("k"), tt.other.For("k"))
+			_, reserved := limits.Reserve(t.Context(), tt.one.For("k"), tt.other.For("k"))
 			if !tt.same {
 				assert.NotPanics(t, all)
 				assert.NotErrorIs(t, decided, weir.ErrLimit)
@@ -106,7 +106,7 @@ func TestNoCountOfAnAllIsAskedTwice(t *testing.T) {
 	_, err := limits.Decide(t.Context(), both.For("k"), limits.All(jobs, m).For("k"))
 	require.ErrorIs(t, err, weir.ErrLimit)
 	assert.ErrorContains(t, err, fmt.Sprintf("%v and %v", both, limits.All(jobs, m)))
-	_, err = limits.ReserveAll(t.Context(), limits.All(jobs, m).For("k"), both.For("k"))
+	_, err = limits.Reserve(t.Context(), limits.All(jobs, m).For("k"), both.For("k"))
 	require.ErrorIs(t, err, weir.ErrLimit)
 	_, err = limits.Decide(t.Context(), both.For("k"), limits.All(jobs).For("k"))
 	assert.NotErrorIs(t, err, weir.ErrLimit)

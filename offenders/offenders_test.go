@@ -138,8 +138,8 @@ func TestWatchChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, res.Allowed())
 
-	v, err := limits.Reserve(t.Context(), s,
-		&weir.Request{Key: "b", Limit: 2, Duration: time.Hour, Cost: 3})
+	v, err := limits.Reserve(t.Context(), weir.Ask{Strategy: s,
+		Request: weir.Request{Key: "b", Limit: 2, Duration: time.Hour, Cost: 3}})
 	require.NoError(t, err)
 	assert.False(t, v.Allowed(), "a reservation that is denied counts")
 	top, total := worst.Top(1)

@@ -119,14 +119,14 @@ func TestReturnOfAnAdmissionThatCatchesUp(t *testing.T) {
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
 		for _, asks := range []int{1, 2} {
-			reserve := func() *limits.Reservation {
+			reserve := func() *weir.Reservation {
 				var all []weir.Ask
 				for i := range asks {
 					r := *s.request(4)
 					r.Key += strings.Repeat("+", i)
 					all = append(all, weir.Ask{Strategy: s.Counter, Request: r})
 				}
-				v, err := limits.ReserveAll(s.t.Context(), all...)
+				v, err := limits.Reserve(s.t.Context(), all...)
 				require.NoError(s.t, err)
 				require.True(s.t, v.Allowed())
 				return v

@@ -120,7 +120,7 @@ type Config struct {
 // limit when the count then is. Peeks are denied until time has paid for it: until the window ends,
 // or a bucket has something again. So in each period at most the limit is admitted, and the cost of
 // one call for each that was under way. The Strategy must be able to [weir.OpCharge]. In a Go
-// program a [limits.Reservation] does the same with an estimate, which it commits to the actual
+// program a [weir.Reservation] does the same with an estimate, which it commits to the actual
 // cost.
 //
 // Envoy's service counts every request so, denied ones too, on all of its limits.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
@@ -22,7 +21,7 @@ func OncePerDay(
 	ctx context.Context, shared *redislimit.Store, name string, job func() error,
 ) error {
 	once := shared.FixedWindow().Limit(1, 24*time.Hour).Named("cron")
-	res, err := limits.ReserveAll(ctx, once.For(name))
+	res, err := once.Reserve(ctx, name, 1)
 	if err != nil || !res.Allowed() {
 		return err // not known: it may have run, so it does not; nil: another replica was first
 	}

@@ -44,14 +44,13 @@ func Example_tokens() {
 
 	tokens := limiter.TokenBucket(0).Limit(10_000, time.Minute)
 	complete := func(user string, maxTokens uint64) error {
-		res, err := limits.ReserveAll(ctx, tokens.For(user).Cost(maxTokens))
+		res, err := tokens.Reserve(ctx, user, maxTokens)
 		if err != nil {
 			return err
 		}
 		if !res.Allowed() {
-			denied := res.Result()
 			return fmt.Errorf("%d tokens are used, try again at %s",
-				denied.TotalRequests, denied.ExpiresAt.Format(time.TimeOnly))
+				res.TotalRequests, res.ExpiresAt.Format(time.TimeOnly))
 		}
 		defer res.Cancel(ctx) // if generate panics; after Commit it does nothing
 		return res.Commit(ctx, generate())

@@ -41,7 +41,7 @@ type history struct {
 
 // reservation is an admitted reservation and its state.
 type reservation struct {
-	*limits.Reservation
+	*weir.Reservation
 	at               time.Time
 	epoch            int // in which it was admitted
 	estimate, actual uint64
@@ -62,7 +62,7 @@ func request(cost uint64) *weir.Request {
 func (h *history) reserve() (*reservation, error) {
 	cost := h.Uint64N(ReserveLimit + 2)
 	r := request(cost)
-	v, err := limits.Reserve(context.Background(), h.strategy, r)
+	v, err := limits.Reserve(context.Background(), weir.Ask{Strategy: h.strategy, Request: *r})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (s *Reserver) Check(seed uint64, steps int) error {
 			want := v.estimate <= ReserveLimit && count <= ReserveLimit-v.estimate &&
 				(!s.Spaced || count == 0)
 			if v.Allowed() != want {
-				return fmt.Errorf("%s with %d counted: %+v", did, count, v.Result())
+				return fmt.Errorf("%s with %d counted: %+v", did, count, v.Result)
 			}
 			if want {
 				count += v.estimate
