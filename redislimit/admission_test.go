@@ -118,6 +118,9 @@ func TestReturnOfAnAdmissionThatCatchesUp(t *testing.T) {
 
 func TestCancelAfterResetGivesNothingBack(t *testing.T) {
 	forEachAdmitter(t, func(s *admitting) {
+		if s.About().InFlight {
+			return // it is held, and not reserved
+		}
 		for _, asks := range []int{1, 2} {
 			reserve := func() *weir.Reservation {
 				var all []weir.Ask
