@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/limits"
+	"github.com/weirgo/weir/overload"
 )
 
 // call is the state of one request from its begin to its end. Calls are pooled: a Strategy does not
@@ -18,18 +19,19 @@ type call struct {
 	begun    bool // begin has returned
 	status   int  // see Decision.Status
 	err      error
-	until    time.Time       // when the caller's listing ends
-	limits   limits.Attempts // one for each policy
-	states   []state         // one for each of limits, and those of the Decider
-	verdict  *Verdict        // nil without a Decider
-	decider  int             // index in states of the limit that the Decision describes, or none
-	jitter   time.Duration   // whole seconds
-	inFlight *inFlight       // nil: nothing is held
-	response *responseWriter // nil: Writer has not returned one
-	key      []byte          // buffer: the extracted key
-	client   []byte          // buffer: the client's address or prefix
-	line     []byte          // buffer: a field
-	last     string          // the RateLimit field of the last denial
+	full     *overload.FullError // why Overload refuses the request; nil: it does not
+	until    time.Time           // when the caller's listing ends
+	limits   limits.Attempts     // one for each policy
+	states   []state             // one for each of limits, and those of the Decider
+	verdict  *Verdict            // nil without a Decider
+	decider  int                 // index in states of the limit that the Decision describes, or none
+	jitter   time.Duration       // whole seconds
+	inFlight *inFlight           // nil: nothing is held
+	response *responseWriter     // nil: Writer has not returned one
+	key      []byte              // buffer: the extracted key
+	client   []byte              // buffer: the client's address or prefix
+	line     []byte              // buffer: a field
+	last     string              // the RateLimit field of the last denial
 }
 
 const none = -1
@@ -91,6 +93,9 @@ func (c *call) reset() {
 	if c.err != nil {
 		c.err = nil
 	}
+	if c.full != nil {
+		c.full = nil
+	}
 	c.decider, c.jitter = none, 0
 	if n := len(c.policies); len(c.states) > n {
 		c.limits, c.states = c.limits[:n], c.states[:n]
@@ -148,6 +153,9 @@ func (c *call) end(r *http.Request, status int) {
 		c.logFailures(r.Context())
 	}
 	if c.inFlight != nil {
+		if !c.passes() {
+			c.inFlight.place.drop() // a refusal takes no time
+		}
 		c.inFlight.end(true)
 	}
 	c.inFlight, c.response = nil, nil

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/overload"
 )
 
 // Config selects the client key, the limits and the answers. Extractor must be set, and there must
-// be a limit: that given to [New], Duration, LimitFunc, Policies, Decider, Concurrency or
+// be a limit: that given to [New], Duration, LimitFunc, Policies, Decider, Concurrency, Overload or
 // MaxInFlight. The zero value of every other field is its documented default. [New] reads it once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
@@ -71,9 +72,27 @@ type Config struct {
 	// client can forge. nil: no request is exempt.
 	Skip func(*http.Request) bool
 
-	// MaxInFlight bounds the requests inside the handler at one time, over all clients. One too
-	// many is answered with 503, before any policy is run. 0: no bound. A place is released when
-	// the handler returns or panics.
+	// Overload admits a request as long as the service is not full: it learns how many requests
+	// fit, by how long handlers take. It comes after the deny list and before the policies, so that
+	// what it refuses counts nowhere. A request beyond what its class may fill is answered with 503,
+	// and that of a caller who holds its share with DeniedStatus and the fields of a limit named
+	// "share"; Retry-After grows with how many are refused. The caller is the key of Extractor, as
+	// DenyList has it. Several middlewares may share one; it must not be one around the other.
+	//
+	// The place of a stream is dropped when the stream begins, as the time it takes says nothing:
+	// when a handler hijacks the connection or sends a Content-Type of text/event-stream, and a second
+	// after it first flushed the response. Bound streams with Concurrency. Nor is a request measured
+	// that a policy denies, whose handler panics, or whose client has left. nil: none.
+	Overload *overload.Guard
+
+	// Class returns how important a request is to Overload, such as Critical for log-ins; it must not
+	// trust anything the client can forge. nil: all are Normal.
+	Class func(*http.Request) overload.Class
+
+	// MaxInFlight bounds the requests inside the handler at one time, over all clients: a number
+	// that is known, in place of the one that Overload learns. One too many is answered with 503,
+	// before Overload and any policy. 0: no bound. A place is released when the handler returns or
+	// panics.
 	MaxInFlight int
 
 	// MaxKeysPerClient bounds the keys, and with them the buckets, that one client address (an IPv4
@@ -98,8 +117,8 @@ type Config struct {
 	CORS CORS
 
 	// CountPreflights makes CORS preflight requests count. Browsers send them on their own, without
-	// the header that may hold the key. false: they pass uncounted; the deny list and MaxInFlight
-	// still apply.
+	// the header that may hold the key. false: they pass uncounted; the deny list, Overload and
+	// MaxInFlight still apply.
 	CountPreflights bool
 
 	// Jitter spreads clients that are denied at once: a random whole number of seconds, 0 to

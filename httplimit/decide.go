@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// decide finds the caller of r and consults the deny list, the bound on requests in flight and the
+// decide finds the caller of r and consults the deny list, the bounds on requests in flight and the
 // policies, in this order, as far as needed. It leaves the decision in c.
 func (c *call) decide(r *http.Request) {
 	if c.Skip != nil && c.Skip(r) {

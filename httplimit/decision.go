@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/overload"
 )
 
 // Outcome is the result of the middleware for one request.
@@ -24,7 +25,7 @@ const (
 	// a Strategy could not decide, no policy denied, and the middleware fails open
 	Bypassed
 	Canceled // the client disconnected, or the context ended, before a Strategy decided
-	Busy     // MaxInFlight requests are in flight; Concurrency denies
+	Busy     // MaxInFlight requests are in flight, or Overload refuses it; Concurrency denies
 	Exempt   // Skip, a CORS preflight, or no policy applies
 
 	outcomes = iota
@@ -46,6 +47,7 @@ func (o Outcome) String() string {
 const (
 	sourceStrategy = "strategy"
 	sourceDenyList = "deny list"
+	sourceOverload = "overload"
 	sourceBypass   = "bypass"
 )
 
@@ -66,7 +68,7 @@ type Decision struct {
 	// Source is the part that decided: "local", a limiter in this process; "primary", that of a
 	// fallback; "lease", a block of budget that the primary granted earlier; "denial cache", a denial
 	// of the primary that still holds; "strategy", any other Strategy, such as one on Redis; "deny
-	// list"; or "bypass", nobody, because of FailOpen, AdmitFull, or the fallback's OnFail. It is
+	// list"; "overload", Config's Overload; or "bypass", nobody, because of FailOpen, AdmitFull, or the fallback's OnFail. It is
 	// empty if no policy ran.
 	Source string
 
@@ -96,6 +98,9 @@ type Decision struct {
 	// Err is the reason for a missing key, or the Strategy's error. It may quote bytes that the
 	// client sent.
 	Err error
+
+	// Full is why Overload refuses the request, by its class and with figures; nil: it does not.
+	Full *overload.FullError
 }
 
 // LogValue implements [slog.LogValuer]. The Key is not part of it, since it may be a secret.
@@ -120,6 +125,10 @@ func (d Decision) LogValue() slog.Value {
 	if d.Shadow {
 		attrs = append(attrs, slog.Bool("shadow", true))
 	}
+	if d.Full != nil {
+		attrs = append(attrs, slog.String("class", d.Full.Class.String()),
+			slog.String("reason", d.Full.Reason.String()), slog.String("full", d.Full.Error()))
+	}
 	if d.Err != nil {
 		attrs = append(attrs, slog.String("error", escape(d.Err.Error())))
 	}
@@ -129,7 +138,10 @@ func (d Decision) LogValue() slog.Value {
 // report returns the Decision. Only hooks, custom responses and adapters need it.
 func (c *call) report() Decision {
 	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: c.shadow, Err: c.err,
-		RetryAfter: c.retryAfter()}
+		RetryAfter: c.retryAfter(), Full: c.full}
+	if c.full != nil {
+		d.Source = sourceOverload
+	}
 	if c.outcome == Listed {
 		d.Source = sourceDenyList
 		d.Result = weir.Result{State: weir.Deny, ExpiresAt: c.until}

@@ -31,7 +31,7 @@ type Guard struct{ m *middleware }
 // made of the limit, and only one Guard on a Strategy may use it, unless all are given one and the
 // same Limit.
 //
-// NewGuard panics on an invalid Config: no Extractor, no limit, a limit on work in flight that is
+// NewGuard panics on an invalid Config: no Extractor, no limit, a Class without an Overload, a limit on work in flight that is
 // not Concurrency, numbers beside a [weir.Limit] that has its own, a bad name or Duration, a Limit
 // of 0 without DenyAll, two policies of one name, a second Guard with default names on one
 // Strategy, or a Strategy that cannot give back, as CountIf and further policies need it.
@@ -108,7 +108,7 @@ type middleware struct {
 	calls          sync.Pool
 	keyless        bool                // a request without a key is no mistake: there is a Decider
 	all            *semaphore.Weighted // see MaxInFlight; nil: no bound
-	boundsInFlight bool                // by MaxInFlight or Concurrency
+	boundsInFlight bool                // by MaxInFlight, Overload or Concurrency
 	keys           *clientaddr.Keys    // nil: no bound
 	throttles      throttles
 	unchecked      atomic.Int32 // how many more requests warnOfProxy looks at
@@ -132,7 +132,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	if m.MaxInFlight > 0 {
 		m.all = semaphore.NewWeighted(int64(m.MaxInFlight))
 	}
-	m.boundsInFlight = m.all != nil || !m.Concurrency.IsZero()
+	m.boundsInFlight = m.all != nil || m.Overload != nil || !m.Concurrency.IsZero()
 	m.boundKeys()
 	if m.usesAddress() {
 		m.unchecked.Store(peersChecked)
@@ -184,6 +184,9 @@ func (m *middleware) check() {
 		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.Jitter))
 	case m.MaxInFlight < 0:
 		panic(fmt.Sprintf("httplimit: the MaxInFlight %d is negative", m.MaxInFlight))
+	case m.Class != nil && m.Overload == nil:
+		panic("httplimit: a Class without an Overload: set that too, such as to overload.New(limiter, " +
+			"overload.Config{})")
 	case m.CORS.Credentials && slices.Contains(m.CORS.Origins, "*"):
 		panic("httplimit: CORS: browsers send no credentials to the origin *")
 	}
@@ -191,9 +194,9 @@ func (m *middleware) check() {
 }
 
 func (m *middleware) checkPolicies() {
-	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.Decider == nil {
+	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.Overload == nil && m.Decider == nil {
 		panic("httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
-			"Policies, Concurrency, MaxInFlight, or Decider")
+			"Policies, Concurrency, Overload, MaxInFlight, or Decider")
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/doors/structuredfield"
+	"github.com/weirgo/weir/overload"
 )
 
 // This file writes the fields that report limits to clients. Package httpclient reads those that
@@ -39,7 +40,8 @@ const (
 	// never earlier than t.
 	//
 	// Concurrency has the unit qu="concurrent-requests" and no w, and a t only on a denial: a
-	// second, as nobody knows when a place is free.
+	// second, as nobody knows when a place is free. So has the share of a caller that Overload
+	// refuses, and no other answer has it.
 	//
 	// The draft may still change, and this style then changes with it. A Duration that is not a
 	// whole number of seconds has no w, since the draft cannot express it.
@@ -128,6 +130,10 @@ func (f *fields) set(key, value string) {
 
 // setFields sets the fields of the style. In shadow mode there are none.
 func (c *call) setFields(f *fields) {
+	if c.full != nil && c.full.Reason == overload.ShareUsed && !c.shadow {
+		setShareFields(f, c.Headers, c.full, c.retryAfter())
+		return
+	}
 	if c.decider == none || c.shadow {
 		return
 	}
@@ -168,6 +174,9 @@ func (c *call) setDraftFields(f *fields) {
 	}
 }
 
+// concurrent is the unit of a limit on requests in flight.
+const concurrent = `;qu="concurrent-requests"`
+
 // appendPolicies appends the RateLimit-Policy field: a List of Strings with Parameters.
 func appendPolicies(dst []byte, states []state) []byte {
 	for i := range states {
@@ -179,7 +188,7 @@ func appendPolicies(dst []byte, states []state) []byte {
 		dst = append(dst, ";q="...)
 		dst = strconv.AppendUint(dst, min(s.limit, structuredfield.MaxInteger), 10)
 		if s.inFlight {
-			dst = append(dst, `;qu="concurrent-requests"`...)
+			dst = append(dst, concurrent...)
 		} else if d := s.duration; d >= time.Second && d%time.Second == 0 {
 			dst = append(dst, ";w="...)
 			dst = strconv.AppendInt(dst, int64(d/time.Second), 10)

@@ -10,15 +10,20 @@ import (
 
 // hijack hands the connection over. For CountIf it watches what the handler writes there: the
 // answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until
-// it is closed.
+// it is closed, and one of Overload is dropped.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	counting := w.more.watched != nil && w.status == 0
-	if err != nil || !counting && w.more.inFlight == nil {
+	counting, holds := w.more.watched != nil && w.status == 0, false
+	if w.more.inFlight != nil && err == nil {
+		w.more.inFlight.place.drop()
+		holds = w.more.inFlight.held != nil
+	}
+	if err != nil || !counting && !holds {
 		return conn, rw, err
 	}
-	c := &hijackedConn{Conn: conn, inFlight: w.more.inFlight}
-	if c.inFlight != nil {
+	c := &hijackedConn{Conn: conn}
+	if holds {
+		c.inFlight = w.more.inFlight
 		c.inFlight.parts.Add(1)
 	}
 	if counting {

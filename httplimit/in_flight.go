@@ -17,6 +17,7 @@ type inFlight struct {
 	request *http.Request
 	all     bool  // one of MaxInFlight
 	held    holds // places of limits; nil: none
+	place   place // of Overload
 
 	parts atomic.Int32 // in flight: the handler, and a connection that it has hijacked
 }
@@ -43,17 +44,20 @@ func newInFlight(m *middleware, r *http.Request) *inFlight {
 	return f
 }
 
-// enter takes a place of MaxInFlight, or ends the request and returns false.
+// enter takes a place of MaxInFlight and one of Overload, or ends the request and returns false.
 func (f *inFlight) enter(c *call) bool {
-	if f.middleware.all == nil {
-		return true
+	if f.middleware.all != nil {
+		f.all = f.middleware.all.TryAcquire(1)
+		if !f.all {
+			c.stop(Busy, http.StatusServiceUnavailable, nil)
+			return false
+		}
 	}
-	f.all = f.middleware.all.TryAcquire(1)
-	if !f.all {
-		c.stop(Busy, http.StatusServiceUnavailable, nil)
-	}
-	return f.all
+	return f.Overload == nil || f.place.admit(c, f.request)
 }
+
+// holds reports whether a Writer is to see what becomes of the request.
+func (f *inFlight) holds() bool { return f.held != nil || f.place.held != nil }
 
 // keep has the request hold what its limits have admitted and hold.
 func (c *call) keep(r *http.Request) {
@@ -90,6 +94,7 @@ func (f *inFlight) end(returned bool) {
 	if f.all {
 		f.middleware.all.Release(1)
 	}
+	f.place.end(f.request.Context(), returned)
 	if f.parts.Add(-1) == 0 || !returned {
 		f.release()
 	}

@@ -26,7 +26,7 @@ const logEvery = time.Second
 // throttles has one throttle for each kind of record, so that a flood of one kind does not hide
 // another.
 type throttles struct {
-	failure, full, penalty, shared, release, decider throttle.Throttle
+	failure, full, penalty, shared, release, decider, overload throttle.Throttle
 }
 
 // logFailures logs which Strategies failed, unless the request ended for that as a client's fault.

@@ -145,6 +145,8 @@ func (c *call) retryAfter() time.Duration {
 		wait = longest(c.states, 0)
 	case c.outcome == Listed && !c.until.IsZero():
 		wait = max(time.Millisecond, c.middleware.until(c.until))
+	case c.full != nil:
+		wait = c.full.RetryAfter
 	case c.outcome == Busy:
 		wait = retryPlace // a retry may pass at any time
 	case c.outcome == Failed && errors.Is(c.err, weir.ErrFull):

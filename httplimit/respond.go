@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+
+	"github.com/weirgo/weir/overload"
 )
 
 // Problem types (RFC 9457): the first three are those of the RateLimit draft, section 5.
@@ -38,6 +40,7 @@ const (
 	detailUsedUp  = "The limit of this policy is used up."
 	detailCost    = "This request costs more than the policy ever admits."
 	detailSeveral = "The limits of these policies are used up."
+	detailShare   = "This caller holds its share of what the service can handle at one time."
 )
 
 const titleCapacity = "Temporary Reduced Capacity"
@@ -89,6 +92,9 @@ func (c *call) problemBody() []byte {
 			p.Detail = "This request is refused: " + c.err.Error() + "."
 		}
 	case Busy:
+		if c.full != nil && c.full.Reason == overload.ShareUsed {
+			return deniedProblem(c.status, detailShare, shareName)
+		}
 		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, "Too many requests are in flight."
 	default:
 		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, "The rate limiter could not decide."

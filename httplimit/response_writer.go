@@ -29,7 +29,7 @@ type responseWriter struct {
 type writerState struct {
 	style    []string          // the names of the fields that the middleware set; read-only
 	watched  *watched          // nil: CountIf is not set
-	inFlight *inFlight         // nil: no place of Concurrency is held
+	inFlight *inFlight         // nil: no place of Concurrency or Overload is held
 	removed  map[string]string // fields to add to the final answer, after a 1xx
 }
 
@@ -41,7 +41,7 @@ var silent writerState
 func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	counting := c.counting()
 	sends := c.Headers != HeadersNone && !c.shadow && c.decider != none
-	held := c.inFlight != nil && c.inFlight.held != nil
+	held := c.inFlight != nil && c.inFlight.holds()
 	if c.outcome == Bypassed {
 		r = r.WithContext(bypassed(r.Context()))
 	}
@@ -86,6 +86,9 @@ func (w *responseWriter) begin(status int) {
 	w.lost = w.clientGone()
 	if w.more.removed != nil {
 		w.release()
+	}
+	if w.more.inFlight != nil {
+		w.more.inFlight.place.begun(w.Header())
 	}
 }
 
@@ -180,6 +183,9 @@ func (w *flushWriter) Flush() { _ = w.FlushError() }
 // Flush.
 func (w *flushWriter) FlushError() error {
 	w.begin(http.StatusOK) // a flush sends the header
+	if w.more.inFlight != nil {
+		w.more.inFlight.place.flushed()
+	}
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
@@ -202,11 +208,10 @@ func (w *onlyHijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { retur
 
 // newResponseWriter returns a responseWriter on w, and the same writer with the optional interfaces
 // of w: handlers find them by type assertion, and must not find one that does not work. It has
-// Hijack also if only http.ResponseController finds that, below w, so that no connection is handed
-// over past the responseWriter.
+// Flush and Hijack also if only http.ResponseController finds them, below w, so that no connection
+// is handed over and no stream begins past the responseWriter.
 func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
-	_, canFlush := w.(http.Flusher)
-	canHijack := hijackable(w)
+	canFlush, canHijack := reaches[http.Flusher](w), reaches[http.Hijacker](w)
 	switch {
 	case canFlush && canHijack:
 		h := &hijackWriter{flushWriter{responseWriter{ResponseWriter: w}}}
@@ -226,16 +231,16 @@ func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWri
 	return rw, rw
 }
 
-// hijackable reports whether http.ResponseController can hijack the connection.
-func hijackable(w http.ResponseWriter) bool {
+// reaches reports whether http.ResponseController finds an I: w, or what is below it.
+func reaches[I any](w http.ResponseWriter) bool {
 	for {
-		switch under := w.(type) {
-		case http.Hijacker:
+		if _, ok := w.(I); ok {
 			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = under.Unwrap()
-		default:
+		}
+		under, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
 			return false
 		}
+		w = under.Unwrap()
 	}
 }

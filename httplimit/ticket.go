@@ -91,9 +91,19 @@ func (t Ticket) Writer(w http.ResponseWriter) (http.ResponseWriter, *http.Reques
 	return w, t.request
 }
 
+// Stream says that the request is a stream, which may last for as long as it likes: its place of
+// Overload is given back, and is not measured. It is for adapters whose handlers do not write to
+// the Writer, by which a Guard finds that out. It does nothing to a request that does not pass.
+func (t Ticket) Stream() {
+	if c := t.call(); c != nil && c.inFlight != nil {
+		c.inFlight.place.drop()
+	}
+}
+
 // End ends the request: it gives back what was taken if CountIf says so of the status that was
 // answered with, and releases the places of a request in flight, but for that of a connection which
-// was handed over by a Writer, whose place is released when it is closed.
+// was handed over by a Writer, whose place is released when it is closed. To Overload the handler
+// has taken until now, unless the client has left.
 //
 // A status that was written to a Writer counts in place of status. 0 stands for that one, or for
 // the 200 that net/http sends for a handler that has written none; without a Writer it is not
@@ -104,7 +114,8 @@ func (t Ticket) End(status int) {
 	}
 }
 
-// Abort ends a request whose handler has panicked: it counts, and its places are released.
+// Abort ends a request whose handler has panicked: it counts, and its places are released. Overload
+// does not measure it.
 func (t Ticket) Abort() {
 	if c := t.call(); c != nil && c.uses.CompareAndSwap(t.use, t.use+1) && c.inFlight != nil {
 		c.inFlight.end(false)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/testkit/doortest"
 	"github.com/weirgo/weir/limits"
+	"github.com/weirgo/weir/overload"
 )
 
 // What no policy would release is a mistake, wherever it is given and whatever is around it.
@@ -93,6 +94,8 @@ func TestBoundsInFlightNeedNoStrategy(t *testing.T) {
 		"Concurrency, of a Strategy": {httplimit.Config{
 			Concurrency: httplimit.Policy{Name: "x", Strategy: l.InFlight(), Limit: 1}}, 429},
 		"MaxInFlight": {httplimit.Config{MaxInFlight: 1}, 503},
+		"Overload": {httplimit.Config{
+			Overload: overloadOf(t, overload.Config{Most: 1, Now: at(noon)})}, 503},
 	} {
 		c.cfg.Extractor = httplimit.RemoteAddr()
 		outer, inner := nested(nil, c.cfg, from("203.0.113.7:1"), from("203.0.113.7:1"))
@@ -109,7 +112,7 @@ func TestBoundsInFlightNeedNoStrategy(t *testing.T) {
 	}
 	for want, cfg := range map[string]httplimit.Config{
 		"httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
-			"Policies, Concurrency, MaxInFlight, or Decider": {},
+			"Policies, Concurrency, Overload, MaxInFlight, or Decider": {},
 		`httplimit: policy "5/1m" has no Strategy`: {Limit: 5, Duration: time.Minute},
 		`httplimit: policy "x" has no Strategy`:    {Policies: []httplimit.Policy{{Name: "x"}}},
 		`httplimit: policy "in flight" has no Strategy`: {

@@ -52,6 +52,8 @@ type Server struct {
 //     ends. An RPC without a key gets CodeInvalidArgument. If a Strategy cannot decide, or too many
 //     RPCs of all clients are in flight, it is CodeUnavailable; with FailOpen the handler runs, and
 //     [httplimit.IsBypassed] is true of its context.
+//   - An RPC that cfg.Overload refuses is CodeUnavailable, or CodeResourceExhausted if its caller
+//     holds its share, with a RetryInfo. Streams take no place of it while they last.
 //   - The fields of cfg.Headers are sent as response headers.
 //   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for
 //     CodeUnauthenticated.
@@ -81,6 +83,7 @@ func (s *Server) WrapStreamingHandler(
 ) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		call := callOf(conn.Spec(), conn.Peer(), conn.RequestHeader())
+		call.Stream = true
 		return s.run(ctx, call, conn, func(ctx context.Context) error { return next(ctx, conn) })
 	}
 }
@@ -130,7 +133,7 @@ func (s *Server) refuse(ctx context.Context, r *rpclimit.Refusal) error {
 //	connect.WithInterceptors(limit, messages.Messages())
 //
 // The functions of the Config see the request that opened the stream. Messages panics if the Config
-// has CountIf, MaxInFlight or Concurrency: a message has no end.
+// has CountIf, MaxInFlight, Overload or Concurrency: a message has no end.
 func (s *Server) Messages() connect.Interceptor {
 	if err := s.guard.CheckNoHandler(); err != nil {
 		panic("connectlimit: Messages: " + err.Error())

@@ -31,7 +31,7 @@ var _ middleware.RateLimiterStore = (*Store)(nil)
 // set.
 //
 // The store has no handler to run and does not write the answer, so CountIf, MaxInFlight,
-// Concurrency, Respond, CORS and DeniedStatus must not be set; [New] has all of them. The
+// Overload, Concurrency, Respond, CORS and DeniedStatus must not be set; [New] has all of them. The
 // zero MaxKeysPerClient is no bound, since the store does not know the client's address.
 //
 // NewStore panics on these, and where httplimit.New does.

@@ -106,7 +106,7 @@ func (w *writer) WriteString(s string) (int, error) {
 // Flush implements http.Flusher.
 func (w *writer) Flush() {
 	w.begin()
-	w.ResponseWriter.Flush()
+	_ = http.NewResponseController(w.guard).Flush() // the guard tells a stream by it
 }
 
 // Hijack implements http.Hijacker. The guard watches the connection: for CountIf, and until it is

@@ -61,6 +61,8 @@ type Server struct {
 //     ends. An RPC without a key gets InvalidArgument. If a Strategy cannot decide, or too many
 //     RPCs of all clients are in flight, it is Unavailable; with FailOpen the handler runs, and
 //     [httplimit.IsBypassed] is true of its context.
+//   - An RPC that cfg.Overload refuses is Unavailable, or ResourceExhausted if its caller holds its
+//     share, with a RetryInfo. Streams take no place of it while they last.
 //   - The fields of cfg.Headers are sent as metadata, "ratelimit" and "ratelimit-policy": in the
 //     header of an RPC that is admitted, and in the trailer of one that is not.
 //   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for
@@ -92,6 +94,7 @@ func (s *Server) Stream(
 ) (err error) {
 	ctx := stream.Context()
 	call := callOf(ctx, info.FullMethod)
+	call.Stream = true
 	refusal := s.guard.Run(ctx, call, func(ctx context.Context, fields http.Header) rpclimit.Code {
 		_ = stream.SetHeader(metadataOf(fields))
 		err = handler(srv, &serverStream{stream, ctx})
@@ -112,7 +115,7 @@ func (s *Server) Stream(
 //	grpc.ChainStreamInterceptor(limit.Stream, messages.Messages())
 //
 // The functions of the Config see the request that opened the stream. Messages panics if the Config
-// has CountIf, MaxInFlight or Concurrency: a message has no end.
+// has CountIf, MaxInFlight, Overload or Concurrency: a message has no end.
 func (s *Server) Messages() grpc.StreamServerInterceptor {
 	s.checkNoHandler("Messages")
 	return func(
@@ -154,7 +157,7 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 //
 // These make a ResourceExhausted of their own from its error: clients read the reason in the text,
 // but get no RetryInfo. The fields and grpc-retry-pushback-ms are sent. Limiter panics if the
-// Config has CountIf, MaxInFlight or Concurrency: it does not see how and when the RPC
+// Config has CountIf, MaxInFlight, Overload or Concurrency: it does not see how and when the RPC
 // ends. Only servers can use it.
 func (s *Server) Limiter() Limiter {
 	s.checkNoHandler("Limiter")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/overload"
 )
 
 // Call describes a call for the functions of the Config.
@@ -38,6 +39,9 @@ type Call struct {
 
 	// TLS is the state of the connection; nil if it is not encrypted or not known.
 	TLS *tls.ConnectionState
+
+	// Stream says that the call is a stream, whose length says nothing of the service.
+	Stream bool
 }
 
 func (c *Call) request(ctx context.Context) *http.Request {
@@ -108,6 +112,9 @@ func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
 		t.End(0)
 		return &Refusal{Code: refusalCode(ctx, d), Message: message(d), Fields: fields, Decision: d}
 	}
+	if c.Stream {
+		t.Stream()
+	}
 	t.End(handle(t.Context(), fields).HTTPStatus())
 	return nil
 }
@@ -129,7 +136,7 @@ func (g *Guard) CheckNoHandler() error {
 	switch {
 	case g.cfg.CountIf != nil:
 		return errors.New("CountIf needs the outcome of the handler")
-	case g.cfg.MaxInFlight > 0 || !g.cfg.Concurrency.IsZero():
+	case g.cfg.MaxInFlight > 0 || g.cfg.Overload != nil || !g.cfg.Concurrency.IsZero():
 		return errors.New("bounds on calls in flight need the end of the handler")
 	}
 	return nil
@@ -155,6 +162,9 @@ func refusalCode(ctx context.Context, d httplimit.Decision) Code {
 		}
 		return Canceled
 	}
+	if d.Full != nil && d.Full.Reason == overload.ShareUsed {
+		return ResourceExhausted
+	}
 	switch d.Status { // Listed for good or for a while, Busy, Failed
 	case http.StatusForbidden:
 		return PermissionDenied
@@ -173,6 +183,9 @@ func message(d httplimit.Decision) string {
 	case httplimit.NoKey:
 		return "the call does not say who sent it"
 	case httplimit.Busy:
+		if d.Full != nil && d.Full.Reason == overload.ShareUsed {
+			return "this caller has too many calls in flight"
+		}
 		return "too many calls are in flight"
 	case httplimit.Canceled:
 		return "the call ended before the rate limiter decided"

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/rpclimit"
 	"github.com/weirgo/weir/internal/testkit/doortest"
+	"github.com/weirgo/weir/overload"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -141,6 +142,48 @@ func TestMaxInFlight(t *testing.T) {
 			return rpclimit.OK
 		}))
 	assert.Nil(t, guard.Run(context.Background(), call, admit))
+	assert.ErrorContains(t, guard.CheckNoHandler(), "in flight")
+}
+
+// A call that Overload refuses may be repeated; that of a caller who holds its share is the caller's
+// business.
+func TestOverload(t *testing.T) {
+	limiter, _ := doortest.NewLimiter(t)
+	places, err := overload.New(limiter, overload.Config{Most: 4})
+	require.NoError(t, err)
+	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(),
+		Overload: places, DeniedStatus: http.StatusServiceUnavailable})
+	call := func(peer string, stream bool, handle rpclimit.Handler) *rpclimit.Refusal {
+		return guard.Run(t.Context(), rpclimit.Call{Method: "/a.B/C", Peer: peer, Stream: stream}, handle)
+	}
+	for range 2 {
+		_, err := places.Enter(t.Context(), "192.0.2.1", overload.Normal)
+		require.NoError(t, err)
+	}
+	for _, stream := range []bool{false, true} {
+		ran := false
+		require.Nil(t, call("192.0.2.2:1", stream, func(context.Context, http.Header) rpclimit.Code {
+			ran = true
+			if stream {
+				assert.Equal(t, 2, places.Stats().InFlight)
+				return rpclimit.OK
+			}
+			assert.Equal(t, 3, places.Stats().InFlight)
+			full := call("192.0.2.3:1", stream, nil)
+			require.NotNil(t, full)
+			assert.Equal(t, rpclimit.Unavailable, full.Code)
+			assert.Equal(t, "too many calls are in flight", full.Message)
+			assert.LessOrEqual(t, time.Second, full.Decision.RetryAfter)
+			return rpclimit.OK
+		}))
+		assert.True(t, ran)
+	}
+	share := call("192.0.2.1:1", false, nil)
+	require.NotNil(t, share)
+	assert.Equal(t, rpclimit.ResourceExhausted, share.Code)
+	assert.Equal(t, "this caller has too many calls in flight", share.Message)
+	assert.LessOrEqual(t, time.Second, share.Decision.RetryAfter)
+	assert.Contains(t, share.Fields.Get("RateLimit-Policy"), `;qu="concurrent-requests"`)
 	assert.ErrorContains(t, guard.CheckNoHandler(), "in flight")
 }
 

@@ -20,7 +20,7 @@ type Store struct {
 
 // NewStore returns a Store that decides by s and the policies of cfg. The identifier is the key, so
 // the Extractor must be nil. The Store has no handler to run and does not write the answer, so
-// CountIf, MaxInFlight, Concurrency, Respond, CORS and DeniedStatus must not be set. The
+// CountIf, MaxInFlight, Overload, Concurrency, Respond, CORS and DeniedStatus must not be set. The
 // zero MaxKeysPerClient is no bound, since the Store does not know the client's address.
 //
 // NewStore panics on these, and where [httplimit.New] does; adapter is the package to blame.
@@ -28,9 +28,9 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 	switch {
 	case cfg.Extractor != nil:
 		panic(adapter + ": a Store has no Extractor: the identifier is the key")
-	case cfg.CountIf != nil, cfg.MaxInFlight != 0, !cfg.Concurrency.IsZero():
-		panic(adapter +
-			": a Store does not see the handler: use New for CountIf, MaxInFlight and Concurrency")
+	case cfg.CountIf != nil, cfg.MaxInFlight != 0, cfg.Overload != nil, !cfg.Concurrency.IsZero():
+		panic(adapter + ": a Store does not see the handler: use New for CountIf, MaxInFlight, Overload " +
+			"and Concurrency")
 	case cfg.Respond != nil, len(cfg.CORS.Origins) > 0, cfg.DeniedStatus != 0:
 		panic(adapter + ": a Store does not write the answer: use the DenyHandler, or New")
 	}

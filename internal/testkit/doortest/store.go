@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/overload"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -134,6 +135,7 @@ func (s Stores) unsupported(t *testing.T) {
 		"Extractor":   {Extractor: httplimit.RemoteAddr()},
 		"CountIf":     {CountIf: func(int) bool { return true }},
 		"MaxInFlight": {MaxInFlight: 1},
+		"Overload":    {Overload: new(overload.Guard)},
 		"DenyHandler": {DeniedStatus: http.StatusTeapot},
 	} {
 		cfg.Limit, cfg.Duration = 1, time.Minute

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/overload"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -83,6 +84,7 @@ func (web *Web) Check(t *testing.T) {
 	t.Run("CountIf sees the status", web.statuses)
 	if web.Handler != nil {
 		t.Run("a connection that is hijacked", web.hijacked)
+		t.Run("a response that is flushed, and lasts", web.streamed)
 	}
 	assert.PanicsWithValue(t, web.Package+": no guard", func() { web.New(nil) })
 }
@@ -352,4 +354,30 @@ func (web *Web) hijacked(t *testing.T) {
 	assert.True(t, held())
 	assert.NoError(t, conn.Close())
 	assert.False(t, held())
+}
+
+// streamed checks that a stream takes no place of Overload, by the flush of a handler.
+func (web *Web) streamed(t *testing.T) {
+	limiter, _ := NewLimiter(t)
+	places, err := overload.New(limiter, overload.Config{})
+	require.NoError(t, err)
+	over := make(chan struct{})
+	server := httptest.NewServer(web.Handler(httplimit.NewGuard(nil, httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Overload: places,
+	}), func(w http.ResponseWriter, _ *http.Request) {
+		flusher, ok := w.(http.Flusher)
+		require.True(t, ok)
+		assert.Equal(t, 1, places.Stats().InFlight)
+		flusher.Flush()
+		<-over
+	}))
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+	require.NoError(t, err)
+	resp, err := server.Client().Do(r)
+	require.NoError(t, err)
+	assert.Eventually(t, func() bool { return places.Stats().InFlight == 0 }, 10*time.Second,
+		time.Millisecond)
+	close(over)
+	assert.NoError(t, resp.Body.Close())
 }

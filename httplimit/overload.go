@@ -1,0 +1,118 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/overload"
+)
+
+// flushedFor is how long a response may go on after it was flushed and still be measured: what
+// lasts longer is a stream.
+const flushedFor = time.Second
+
+// place is that of Config's Overload which a request holds. The zero place is none.
+type place struct {
+	held   *overload.Place
+	stream *time.Timer // drops held; nil: the response was not flushed
+}
+
+// flushed notes that a part of the response was sent.
+func (p *place) flushed() {
+	if p.held != nil && p.stream == nil {
+		p.stream = time.AfterFunc(flushedFor, p.held.Drop)
+	}
+}
+
+// begun notes the fields of a response that begins.
+func (p *place) begun(h http.Header) {
+	const events = "text/event-stream"
+	if p.held == nil || len(h[fieldContentType]) == 0 {
+		return
+	}
+	if t := h[fieldContentType][0]; len(t) >= len(events) && strings.EqualFold(t[:len(events)], events) {
+		p.held.Drop()
+	}
+}
+
+// drop gives the place back. The time says nothing of the service.
+func (p *place) drop() {
+	if p.held != nil {
+		p.held.Drop()
+	}
+}
+
+// end ends the request. It is measured if its handler has returned and its client is still there.
+func (p *place) end(ctx context.Context, returned bool) {
+	switch {
+	case p.held == nil:
+		return
+	case returned && ctx.Err() == nil:
+		p.held.Leave()
+	default:
+		p.held.Drop()
+	}
+	if p.stream != nil {
+		p.stream.Stop()
+	}
+}
+
+// admit takes a place of Overload, or ends the request and returns false.
+func (p *place) admit(c *call, r *http.Request) bool {
+	class := overload.Normal
+	if c.Class != nil {
+		class = c.Class(r)
+	}
+	ctx := r.Context()
+	held, err := c.Overload.Enter(ctx, string(c.key), class)
+	switch {
+	case err == nil:
+		p.held = held
+		return true
+	case errors.As(err, &c.full):
+		status := http.StatusServiceUnavailable
+		if c.full.Reason == overload.ShareUsed {
+			status = c.DeniedStatus
+		}
+		c.stop(Busy, status, nil)
+	case ctx.Err() != nil:
+		c.stop(Canceled, http.StatusServiceUnavailable, err)
+	default:
+		c.log(ctx, &c.throttles.overload, slog.LevelError, "httplimit: the overload guard failed",
+			string(c.key), slog.String("error", escape(err.Error())))
+		if c.FailOpen {
+			return true
+		}
+		c.stop(Failed, http.StatusServiceUnavailable, err)
+	}
+	return false
+}
+
+// shareName is that of the limit which a caller is told of who holds its share.
+const shareName = "share"
+
+// setShareFields sets the fields of a style for a caller who holds its share, and may try again
+// after wait.
+func setShareFields(f *fields, style HeaderStyle, full *overload.FullError, wait time.Duration) {
+	most, seconds := strconv.Itoa(full.Most), strconv.FormatInt(ceilSeconds(wait), 10)
+	switch style {
+	case HeadersDraft:
+		f.add(fieldPolicy, `"`+shareName+`";q=`+most+concurrent)
+		f.add(fieldRateLimit, `"`+shareName+`";r=0;t=`+seconds)
+	case HeadersLegacy:
+		for _, name := range styleFields[style] { // of a guard around this one
+			delete(f.header, name)
+		}
+		f.add(fieldLegacyLimit, most)
+		f.add(fieldLegacyRemaining, "0")
+		f.add(fieldLegacyRetryAfter, seconds)
+	case HeadersOriginal:
+		f.add(fieldOriginalTotal, strconv.Itoa(full.InFlight))
+		f.add(fieldOriginalState, "Deny")
+	}
+}
