@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -35,6 +36,13 @@ func (p guardPlaces) Hold(key string, most uint64) (h foroverload.Held, holds in
 	var at place
 	v, err := p.hold(&at, &Request{Key: key, Limit: most})
 	return foroverload.Held{Slot: at.Slot, At: uint64(at.at)}, v.Total, err
+}
+
+// Holds implements [foroverload.Places].
+func (p guardPlaces) Holds(key string) (int64, error) {
+	op := Op{Verb: OpPeek, Request: Request{Key: key, Duration: p.duration}} // denied
+	p.Do(context.Background(), []*Op{&op})
+	return int64(op.Result.TotalRequests), op.Err
 }
 
 // Release implements [foroverload.Places].

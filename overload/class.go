@@ -21,6 +21,10 @@ func (c Class) index() int { return int(c - Sheddable) }
 // valid reports whether c is one of the classes.
 func (c Class) valid() bool { return Sheddable <= c && c <= Critical }
 
+func badClass(c Class) error {
+	return fmt.Errorf("overload: the Class %d is unknown, want -1, 0 or 1", int8(c))
+}
+
 // String returns the name, in lower case.
 func (c Class) String() string {
 	if !c.valid() {

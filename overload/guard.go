@@ -172,6 +172,25 @@ func (g *Guard) drop(entered int64) {
 	f.window.leave(entered)
 }
 
+// Look returns what a request of caller would meet, and counts nothing. It fails as Enter does for
+// a caller or a Class that is bad. An empty caller holds nothing.
+func (g *Guard) Look(caller string, c Class) (l Look, err error) {
+	if !c.valid() {
+		return l, badClass(c)
+	}
+	inFlight := g.inFlight.Load()
+	l = Look{Class: c, InFlight: int(inFlight), Most: int(g.most[c.index()].Load())}
+	if caller == "" {
+		return l, nil
+	}
+	if share := g.shareOf(c, inFlight); share < math.MaxInt64 {
+		l.Share = int(share)
+	}
+	holds, err := g.places.Holds(caller)
+	l.Holds = int(holds)
+	return l, err
+}
+
 // Stats returns the present state. Counts are exact; they are not read at one instant.
 func (g *Guard) Stats() Stats {
 	s := Stats{InFlight: int(g.inFlight.Load()), Limit: int(g.most[Critical.index()].Load()),

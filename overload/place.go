@@ -3,7 +3,6 @@ package overload
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
@@ -22,7 +21,7 @@ type Place struct {
 // enter is Enter, which returns p.
 func (p *Place) enter(ctx context.Context, g *Guard, caller string, c Class) (*Place, error) {
 	if !c.valid() {
-		return nil, fmt.Errorf("overload: the Class %d is unknown, want -1, 0 or 1", int8(c))
+		return nil, badClass(c)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

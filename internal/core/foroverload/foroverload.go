@@ -16,6 +16,9 @@ type Places interface {
 	// then; without a Slot it is denied. It fails as weir.Hold does.
 	Hold(key string, most uint64) (h Held, holds int64, err error)
 
+	// Holds returns how many key holds.
+	Holds(key string) (int64, error)
+
 	// Release gives a place back. It must be called once.
 	Release(h Held)
 

@@ -1,0 +1,26 @@
+package overload
+
+import "fmt"
+
+// Look is what is in use for a class, and what a caller has of it.
+type Look struct {
+	Class          Class
+	InFlight, Most int // in flight, of all classes; so many of them admit one more of Class
+	Holds, Share   int // of the caller, and the most that it may hold; 0: it has no share yet
+}
+
+// Refuses reports whether a request of the caller would be refused.
+func (l Look) Refuses() bool { return l.InFlight >= l.Most || l.Share > 0 && l.Holds >= l.Share }
+
+// String says it in words, as in "full: 25 of 25 for normal; the caller holds 4 of at most 3".
+func (l Look) String() string {
+	said := fmt.Sprintf("%d of %d for %s", l.InFlight, l.Most, l.Class)
+	if l.InFlight >= l.Most {
+		said = "full: " + said
+	}
+	said += fmt.Sprintf("; the caller holds %d", l.Holds)
+	if l.Share > 0 {
+		said += fmt.Sprintf(" of at most %d", l.Share)
+	}
+	return said
+}
