@@ -15,6 +15,16 @@ const (
 // classes is how many there are.
 const classes = 3
 
+// ParseClass returns the class of a name: sheddable, normal or critical.
+func ParseClass(name string) (Class, error) {
+	for c := Sheddable; c <= Critical; c++ {
+		if c.String() == name {
+			return c, nil
+		}
+	}
+	return 0, fmt.Errorf("overload: the class %q is unknown, want sheddable, normal or critical", name)
+}
+
 // index returns the place of c in a list of the classes.
 func (c Class) index() int { return int(c - Sheddable) }
 

@@ -12,13 +12,17 @@ type Look struct {
 // Refuses reports whether a request of the caller would be refused.
 func (l Look) Refuses() bool { return l.InFlight >= l.Most || l.Share > 0 && l.Holds >= l.Share }
 
-// String says it in words, as in "full: 25 of 25 for normal; the caller holds 4 of at most 3".
-func (l Look) String() string {
+// String says it in words.
+func (l Look) String() string { return l.Of("the caller") }
+
+// Of says it in words of a caller with a name: "full: 25 of 25 for normal; ann holds 4 of at most
+// 3".
+func (l Look) Of(name string) string {
 	said := fmt.Sprintf("%d of %d for %s", l.InFlight, l.Most, l.Class)
 	if l.InFlight >= l.Most {
 		said = "full: " + said
 	}
-	said += fmt.Sprintf("; the caller holds %d", l.Holds)
+	said += fmt.Sprintf("; %s holds %d", name, l.Holds)
 	if l.Share > 0 {
 		said += fmt.Sprintf(" of at most %d", l.Share)
 	}

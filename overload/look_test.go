@@ -45,3 +45,13 @@ func TestLookSaysWhatARequestWouldMeet(t *testing.T) {
 	_, err = g.Look(strings.Repeat("x", 1025), overload.Normal)
 	assert.ErrorIs(t, err, weir.ErrID)
 }
+
+func TestParseClassReadsWhatStringWrites(t *testing.T) {
+	for c := overload.Sheddable; c <= overload.Critical; c++ {
+		got, err := overload.ParseClass(c.String())
+		assert.NoError(t, err)
+		assert.Equal(t, c, got)
+	}
+	_, err := overload.ParseClass("high")
+	assert.EqualError(t, err, `overload: the class "high" is unknown, want sheddable, normal or critical`)
+}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/overload"
 )
 
 // builder makes a Set from files.
@@ -197,6 +199,7 @@ func (b *builder) finish() {
 			}
 			r.Domain, r.Path, r.shared = d.name, FormatEntries(n.path()), n.patterns()
 			b.set.rules = append(b.set.rules, r)
+			b.set.classed = b.set.classed || r.Class != overload.Normal
 			m := Method{r.Limit.Algorithm, r.Limit.Burst, r.Limit.Calendar}
 			i, ok := methods[m]
 			if !ok {

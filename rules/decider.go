@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/overload"
 	"github.com/weirgo/weir/rules/describe"
 )
 
@@ -34,7 +35,8 @@ type Decider struct {
 // cfg has besides. The zero Config has it decide by the rules alone: a denied request gets status
 // 429, the fields RateLimit, RateLimit-Policy and Retry-After, and a problem (RFC 9457) that names
 // the rules that denied it. Rules in shadow mode are not shown, and if the Engine is in shadow
-// mode, nothing is. A request holds its places of rules for requests in flight until it has ended.
+// mode, nothing is. A request holds its places of rules for requests in flight until it has ended. An
+// Overload without a Class of its own goes by that of the rules.
 //
 // NewGuard panics if d has no Engine, or no Domain although the rules have several domains, and
 // where [httplimit.NewGuard] does.
@@ -50,12 +52,48 @@ func NewGuard(d Decider, cfg httplimit.Config) *httplimit.Guard {
 		d.Domain = domains[0]
 	}
 	cfg.Decider = &d
+	if cfg.Overload != nil && cfg.Class == nil {
+		cfg.Class = d.Class(cfg.ClientIP)
+	}
 	return httplimit.NewGuard(nil, cfg)
 }
 
 // Middleware is the middleware of [NewGuard], by the Engine's only domain.
 func Middleware(e *Engine, cfg httplimit.Config) func(http.Handler) http.Handler {
 	return NewGuard(Decider{Engine: e}, cfg).Wrap
+}
+
+// Class returns the Class for [httplimit.Config]: that which the rules give a request, by
+//
+//	metadata: {weir: {class: sheddable}}
+//
+// in a descriptor with a rate_limit, which may be unlimited. Of several it is the least important
+// one; it is Normal without any. ip finds the client's address. If no rule has a class, a request
+// is not described for it.
+func (d *Decider) Class(ip httplimit.IP) func(*http.Request) overload.Class {
+	return func(r *http.Request) overload.Class {
+		set, by := d.Engine.state.Load().set, d.Describers
+		of := set.domains[d.Domain]
+		if of == nil || !set.classed {
+			return overload.Normal
+		}
+		if by == nil {
+			by = set.Describers(d.Domain)
+		}
+		class := overload.Normal
+		x := describe.Request{Request: r, IP: ip, Lenient: true}
+		for _, descriptor := range set.describe(d.Domain, by, &x) {
+			rule := of.match(descriptor.Entries)
+			switch {
+			case rule == nil:
+			case rule.Class == overload.Sheddable:
+				return overload.Sheddable
+			default:
+				class = max(class, rule.Class)
+			}
+		}
+		return class
+	}
 }
 
 // memory is what a Decider uses again for another request.

@@ -1,11 +1,13 @@
 package rules
 
 import (
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/weirgo/weir/internal/doors/clientaddr"
+	"github.com/weirgo/weir/overload"
 )
 
 // decoder reads the documents of one file.
@@ -248,14 +250,32 @@ func (d *decoder) settings(x *node, f *field) {
 	if x.rule == nil && x.limitAt.line == 0 {
 		d.warnf(d.at(f.value), "metadata.weir has no effect without a rate_limit")
 	}
+	d.class(x, in.get("class"))
 	p := settingsParser{d.reader, limit}
 	p.read(in)
 	if x.rule != nil {
 		p.calendar(in.get("calendar"))
 	}
-	if x.rule != nil && limit.Unlimited {
+	counts := func(f field) bool { return f.name != "class" }
+	if x.rule != nil && limit.Unlimited && (len(in) == 0 || slices.ContainsFunc(in, counts)) {
 		d.warnf(d.at(f.value), "metadata.weir has no effect: the rule is unlimited")
 		limit.Algorithm, limit.Burst, limit.Calendar, limit.Afterwards = FixedWindow, 0, Calendar{}, false
+	}
+}
+
+// class reads the class of a descriptor.
+func (d *decoder) class(x *node, f *field) {
+	name, ok := d.str(f)
+	if f == nil || !ok {
+		return
+	}
+	class, err := overload.ParseClass(name)
+	if err != nil {
+		d.errorf(d.at(f.value), "unknown class '%s'%s", name,
+			oneOf(name, []string{"sheddable", "normal", "critical"}))
+	}
+	if x.rule != nil {
+		x.rule.Class = class
 	}
 }
 

@@ -74,7 +74,7 @@ func settings(name string, keys []string) string {
 	return oneOf(name, keys)
 }
 
-var settingKeys = []string{"algorithm", "burst", "calendar", "costs"}
+var settingKeys = []string{"algorithm", "burst", "calendar", "class", "costs"}
 
 // ownKey is the key of weir's settings in a descriptor's metadata. Envoy's service rejects unknown
 // keys but ignores metadata, so it loads a file with these settings.

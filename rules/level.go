@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/overload"
 )
 
 // level is a list of descriptors, the alternatives for one entry.
@@ -165,8 +167,9 @@ type node struct {
 func (n *node) facts() [][2]string {
 	var name string
 	var replaces []string
+	class := overload.Normal
 	if n.rule != nil {
-		name = n.rule.Limit.Name
+		name, class = n.rule.Limit.Name, n.rule.Class
 		for _, other := range n.rule.Replaces {
 			replaces = append(replaces, quote(other))
 		}
@@ -176,7 +179,7 @@ func (n *node) facts() [][2]string {
 		{"replaces ", cmp.Or(strings.Join(replaces, ","), "none")},
 		{"shadow_mode ", fmt.Sprint(n.shadow)}, {"quota_mode ", fmt.Sprint(n.quota)},
 		{"share_threshold ", fmt.Sprint(n.share)}, {"detailed_metric ", fmt.Sprint(n.detailedMetric)},
-		{"value_to_metric ", fmt.Sprint(n.valueToMetric)},
+		{"value_to_metric ", fmt.Sprint(n.valueToMetric)}, {"class ", class.String()},
 	}
 }
 
@@ -261,6 +264,9 @@ func (n *node) yamlMetadata() map[string]any {
 	}
 	if n.rule.Limit.Afterwards {
 		own["costs"] = costsAfterwards
+	}
+	if c := n.rule.Class; c != overload.Normal {
+		own["class"] = c.String()
 	}
 	if len(own) == 0 {
 		return m

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/weirgo/weir/overload"
 )
 
 // Rule is a descriptor of a rules file that has a rate_limit. It is read-only.
@@ -14,6 +16,9 @@ type Rule struct {
 	Shadow bool // shadow_mode: count and report, but deny nothing
 	// quota_mode: denies only if every quota rule that the request matches is over its limit
 	Quota bool
+
+	// Class is how important the requests are that the rule is about, to an overload.Guard.
+	Class overload.Class
 
 	// Replaces names the rules that do not apply to a request that also matches this rule.
 	Replaces []string
@@ -39,6 +44,9 @@ func (r *Rule) String() string {
 	}
 	if r.Quota {
 		s += ", quota_mode"
+	}
+	if r.Class != overload.Normal {
+		s += ", " + r.Class.String()
 	}
 	if len(r.Replaces) > 0 {
 		s += ", replaces " + strings.Join(r.Replaces, ", ")

@@ -22,6 +22,7 @@ type Set struct {
 	order    []*domain // in the order of loading
 	warnings []*Problem
 	methods  []Method // without duplicates; Rule.method is an index
+	classed  bool     // a rule has a class
 	rules    []*Rule  // domain by domain in file order
 	version  string
 }

@@ -50,6 +50,13 @@ func TestRulesSchema(t *testing.T) {
 			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - " +
 				"{key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
 		{"an algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: sliding_log}}}")},
+		{"a class", in("{key: k, " + limit + ", metadata: {weir: {class: critical}}}")},
+		{"a class without a limit on rates",
+			in("{key: k, rate_limit: {unlimited: true}, metadata: {weir: {class: sheddable}}}")},
+		{"an unknown class", in("{key: k, " + limit + ", metadata: {weir: {class: high}}}")},
+		{"a class of requests in flight",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
+				"metadata: {weir: {class: critical}}}")},
 		{"a calendar", calendar("{zone: Europe/Berlin, unit: month, anchor: 17}")},
 		{"a calendar with a time", calendar("{zone: Europe/Berlin, time: 6h30m}")},
 		{"a calendar with a number for the time", calendar("{zone: Europe/Berlin, time: 6}")},
