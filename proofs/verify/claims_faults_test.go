@@ -222,7 +222,7 @@ func TestFaultsOfClaimsAreRejected(t *testing.T) {
 	for _, f := range claimFaults {
 		t.Run(f.test, func(t *testing.T) {
 			t.Parallel()
-			out := testEdited(t, f.dir, f.test, f.edits, "-timeout", "2m")
+			out := testEdited(t, f.dir, f.test, f.edits, ".", "-timeout", "2m")
 			assert.True(t, strings.Contains(out, "--- FAIL: "+f.test), "not detected:\n%s", head(out))
 		})
 	}

@@ -15,11 +15,6 @@ import (
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
-// checker is the method that these tests call.
-type checker interface {
-	CheckRate(id string, scaleMs, limit int64) (weir.Result, error)
-}
-
 // crowd makes calls from 64 goroutines in each of several windows, for keys in turn. It returns by
 // how much in all a key was admitted more, and less, than limit in a window.
 func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls int,

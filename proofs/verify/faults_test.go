@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -211,16 +213,19 @@ func init() {
 	)
 }
 
-// Negative controls: with a broken rule of the protocol, the tests that prove it must fail. They
-// must pass if only the critical moment is made longer.
+// protocolTests are the files of the tests that the faults fail, with all that they need: a program
+// of these alone is compiled and linked in a third of the time that one of the package takes.
+var protocolTests = []string{
+	"limiter_test.go", "places_test.go", "recycling_test.go", "rolling_test.go", "stalled_test.go", "stats_test.go",
+}
+
+// Negative controls: with a broken rule of the protocol, the tests that prove it must fail.
 func TestFaultsOfTheProtocolAreRejected(t *testing.T) {
 	slow.Test(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			out := testCore(t, f.test, f.widen)
-			require.True(t, strings.Contains(out, "--- PASS: "+f.test), "without the fault: %s", head(out))
-
-			out = testCore(t, f.test, append(f.widen[:len(f.widen):len(f.widen)], f.breaks...))
+			t.Parallel()
+			out := testCore(t, f.test, slices.Concat(f.widen, f.breaks), 50)
 			if f.panics && strings.Contains(out, "panic: ") { // or a timeout
 				return
 			}
@@ -231,15 +236,52 @@ func TestFaultsOfTheProtocolAreRejected(t *testing.T) {
 	}
 }
 
-// testCore runs a test of this package on an edited core, at small sizes and many times: a fault
+// They must pass if all critical moments are made longer and nothing else changes: with their own
+// numbers, and with those that the faults have them use.
+func TestLongerMomentsOfTheProtocolAreNoFaults(t *testing.T) {
+	slow.Test(t)
+	var core, numbers []edit
+	var tests []string
+	for _, f := range faults {
+		name, _, _ := strings.Cut(f.test, "/")
+		if !slices.Contains(tests, name) {
+			tests = append(tests, name)
+		}
+		for _, e := range f.widen {
+			all := &core
+			if strings.HasSuffix(e.file, "_test.go") {
+				all = &numbers
+			}
+			if !slices.Contains(*all, e) {
+				*all = append(*all, e)
+			}
+		}
+	}
+	for name, edits := range map[string][]edit{
+		"their own numbers": core, "those of the faults": slices.Concat(core, numbers),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const runs = 15
+			out := testCore(t, "("+strings.Join(tests, "|")+")", edits, runs)
+			for _, test := range tests {
+				require.Equal(t, runs, strings.Count(out, "--- PASS: "+test+" "), "%s failed without a fault:\n%s",
+					test, out[max(0, len(out)-4000):])
+			}
+		})
+	}
+}
+
+// testCore runs tests of the protocol on an edited core, at small sizes and many times: a fault
 // shows only by chance.
-func testCore(t *testing.T, test string, edits []edit) string {
-	return testEdited(t, "proofs/verify", test, edits, "-count=50", "-failfast", "-timeout", "1m")
+func testCore(t *testing.T, tests string, edits []edit, runs int) string {
+	return testEdited(t, "proofs/verify", tests, edits, slices.Concat(protocolTests,
+		[]string{"-count=" + strconv.Itoa(runs), "-failfast", "-timeout", "5m"})...)
 }
 
 // testEdited runs a test of a directory with edited files, using a build overlay, so no file of the
-// repository changes. It returns the output.
-func testEdited(t *testing.T, dir, test string, edits []edit, flags ...string) string {
+// repository changes. The arguments are the package or files, and flags. It returns the output.
+func testEdited(t *testing.T, dir, test string, edits []edit, args ...string) string {
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	temp := t.TempDir()
@@ -263,7 +305,7 @@ func testEdited(t *testing.T, dir, test string, edits []edit, flags ...string) s
 	file := filepath.Join(temp, "overlay.json")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-overlay", file, "-v", "-vet=off",
-		"-run", "^" + strings.ReplaceAll(test, "/", "$/^") + "$", "."}, flags...)...)
+		"-ldflags", "-s -w", "-run", "^" + strings.ReplaceAll(test, "/", "$/^") + "$"}, args...)...)
 	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes
 	out, _ := cmd.CombinedOutput()                 // fails if the test fails

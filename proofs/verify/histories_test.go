@@ -379,13 +379,6 @@ func (s *readThenIncrement) Run(_ context.Context, r *weir.Request) (*weir.Resul
 	return result, nil
 }
 
-// yield lets other goroutines run, also on machines with few cores.
-func yield() {
-	for range 8 {
-		runtime.Gosched()
-	}
-}
-
 // The controls: broken strategies are rejected.
 func TestLinearizableControlsAreRejected(t *testing.T) {
 	n := slow.N(10, 100, 200)

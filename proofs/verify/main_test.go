@@ -5,12 +5,9 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/weirgo/weir"
 )
 
 // TestMain fails if a limiter leaves its janitor running.
@@ -34,21 +31,5 @@ func checks(t *testing.T, n int) {
 	t.Cleanup(func() { _ = f.Value.Set(before) })
 }
 
-func newLimiter(t testing.TB, cfg weir.Config) *weir.Limiter {
-	t.Helper()
-	l, err := weir.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	return l
-}
-
 // starts are initial readings of a clock: before, around and after zero, in milliseconds.
 var starts = []int64{-1000, -7, -1, 0, 1, 1 << 40}
-
-// still is the SweepEvery of tests that advance the clock without a lock, as the janitor would read
-// it concurrently.
-const still = 24 * time.Hour
-
-const msec = int64(time.Millisecond)
-
-func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

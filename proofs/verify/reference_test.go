@@ -54,9 +54,6 @@ type model interface {
 	ask(now int64, a ask) (next model, res answer, ok bool)
 }
 
-// floor returns a/b rounded down, for b > 0.
-func floor(a, b int64) int64 { return (a - (a%b+b)%b) / b }
-
 // ceil returns a*b/c rounded up. The product fits.
 func ceil(a, b, c int64) int64 { return -floor(-a*b, c) }
 
