@@ -257,7 +257,7 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 		wg.Go(func() {
 			for seed := next.Add(1); seed <= int64(n); seed = next.Add(1) {
 				history := record(t, uint64(seed), s, mode(seed)%modes)
-				switch porcupine.CheckOperationsTimeout(described, history, 20*time.Second) {
+				switch porcupine.CheckOperationsTimeout(described, history, 2*time.Minute) {
 				case porcupine.Ok:
 					sum.legal.Add(1)
 				case porcupine.Unknown:

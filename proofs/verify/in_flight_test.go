@@ -142,7 +142,7 @@ func recordFlights(
 // illegalFlights records n histories, and returns how many are equivalent to no sequential one.
 func illegalFlights(t *testing.T, of func(*weir.InFlight) flights, n int) (illegal int) {
 	for seed := range uint64(n) {
-		switch porcupine.CheckOperationsTimeout(flightModel, recordFlights(t, of, seed), 20*time.Second) {
+		switch porcupine.CheckOperationsTimeout(flightModel, recordFlights(t, of, seed), 2*time.Minute) {
 		case porcupine.Illegal:
 			illegal++
 		case porcupine.Unknown:
