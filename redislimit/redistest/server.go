@@ -38,7 +38,7 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	var s *Server
-	for range 3 { // A free port may be taken before the server has it.
+	for range 3 { // A program that is no test may have taken the port.
 		port := FreePort(t)
 		s = &Server{
 			Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
@@ -208,17 +208,6 @@ func (s *Server) owns(slot int64) bool {
 func Settled(t testing.TB, s *Server, field, value string) {
 	t.Helper()
 	Eventually(t, startTimeout, field+" becomes "+value, func() bool { return s.Info(field) == value })
-}
-
-// FreePort returns a free port of the loopback interface. Another process may take it afterwards.
-func FreePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // Eventually waits until ok, and fails the test when it takes longer than limit. It returns how
