@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"runtime"
@@ -28,6 +29,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -89,7 +91,7 @@ func domain(name string, n uint32) *pb.RateLimitConfig {
 // TestRulesFollowTheServer adds, changes and removes rules, sends a set with a mistake, and starts
 // the server again. Rules that were accepted stay in force until other correct ones arrive.
 func TestRulesFollowTheServer(t *testing.T) {
-	c := &control{TB: t, addr: "127.0.0.1:0"}
+	c := &control{TB: t, addr: fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))} // it comes back
 	c.start()
 	r, err := live.New(live.Config{})
 	require.NoError(t, err)

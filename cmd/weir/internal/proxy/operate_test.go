@@ -31,6 +31,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // The tests in this file do what an operator does.
@@ -288,14 +289,12 @@ func TestDrainDelay(t *testing.T) {
 }
 
 func TestUnreachableRedisIsReportedAtTheStart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
+	addr := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 	var log bytes.Buffer
 	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
 	cfg := config(t, "1/1d")
-	cfg.Redis.URL, cfg.Redis.Password = "redis://"+l.Addr().String(), "secret"
+	cfg.Redis.URL, cfg.Redis.Password = "redis://"+addr, "secret"
 	cfg.Log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
 		if bytes.Contains(line, []byte("redis cannot be reached")) {
 			stop()

@@ -25,6 +25,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // config returns the Config of the tests. The limits are over periods long enough that no window
@@ -450,10 +451,7 @@ func TestMochiwebAndTheOtherHeaders(t *testing.T) {
 
 func TestAnUpstreamThatFails(t *testing.T) {
 	gone := upstreamOf(t, func(http.ResponseWriter, *http.Request) {})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	gone.Host = l.Addr().String()
+	gone.Host = fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
 	cfg := config(t, "100/1d")
 	cfg.Upstream = gone
 	log := textLog(&cfg.Log)
