@@ -199,9 +199,9 @@ func (f *replayFlags) addInput(flags *pflag.FlagSet) {
 	flags.StringVar(&f.format, "format", "auto",
 		"the log's format: "+strings.Join(accesslog.Formats(), ", ")+" (with --map)")
 	flags.StringVar(&f.fields, "map", "",
-		"the fields of a JSON line, `FIELD=PATH,...`: time, ip (ip_port if a port always follows), "+
-			"user, method, path, query, status, request, xff, referer, agent, duration, duration_ms or "+
-			"duration_ns")
+		"the fields of a JSON line, `FIELD=PATH,...`: time, start, ip (ip_port if a port always "+
+			"follows), user, method, path, query, status, request, xff, referer, agent, duration, "+
+			"duration_ms or duration_ns")
 	flags.StringVar(&f.logFormat, "log-format", "",
 		"the log's format as `text` of nginx's log_format, Apache's LogFormat, or Envoy's format string")
 	flags.StringVar(&f.stripPrefix, "strip-prefix", "",

@@ -25,6 +25,15 @@ type Entry struct {
 	// begins at Start.
 	Coarse bool
 
+	// Took is how long the request took, in nanoseconds, or NoDuration if the line does not say.
+	Took int64
+
+	// Logged is the instant as the line has it: the end of the request if AtEnd is set, otherwise its
+	// arrival. If Coarse is set, it is within the second that begins at Logged. A line without a
+	// duration may have the end too, as that of nginx.
+	Logged int64
+	AtEnd  bool
+
 	// IP is the address of the TCP peer as logged, without a port. It is empty only if a map of
 	// fields has no ip.
 	IP []byte
@@ -52,6 +61,9 @@ type Entry struct {
 	referer, agent []byte
 	rest           []byte // of the common format, the text after the status
 }
+
+// NoDuration is the Took of a line without a duration.
+const NoDuration = -1
 
 // The reasons why a line cannot be parsed.
 var (

@@ -1,6 +1,9 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+	"time"
+)
 
 // common parses
 //
@@ -37,6 +40,7 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	}
 	status, rest, _ := cutSpace(bytes.TrimPrefix(rest[len(request)+1:], space))
 	e.Start, e.Coarse, e.User, e.Status, e.rest = start, coarse, user, statusOf(status), rest
+	e.Logged, e.AtEnd, e.Took = start, false, lastDuration(rest)
 	e.forwarded, e.referer, e.agent = nil, nil, nil
 	e.Method, e.Path, e.Query = nil, nil, nil
 	if !p.format.NoTarget {
@@ -47,6 +51,24 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		return nil
 	}
 	return p.client(ip, e)
+}
+
+// lastDuration returns the duration that ends a line, such as 12ms, as Traefik writes it, whose
+// time is that of the arrival.
+func lastDuration(rest []byte) int64 {
+	number, ok := bytes.CutSuffix(rest, []byte("ms"))
+	if !ok {
+		return NoDuration
+	}
+	number = number[bytes.LastIndexByte(number, ' ')+1:]
+	if n := run(number); n == 0 || n < len(number) {
+		return NoDuration
+	}
+	took, ok := span(value{text: number, rank: 1}, int64(time.Millisecond))
+	if !ok {
+		return NoDuration
+	}
+	return took
 }
 
 // clientOf returns the address and the user of a line, and the text after the bracket before the

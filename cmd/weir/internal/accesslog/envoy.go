@@ -11,9 +11,10 @@ import (
 var envoyOperator = regexp.MustCompile(`%([A-Z][A-Z0-9_]{2,})(?:\(([^()]*)\))?(?::\d+)?%`)
 
 // envoyOperators are nginx's variables for Envoy's operators, and for the request headers of REQ.
-// Envoy logs the time of arrival, so its durations are not needed.
+// Envoy logs the time of arrival.
 var envoyOperators = map[string]string{
-	"START_TIME": "$time_iso8601", "RESPONSE_CODE": "$status", "PATH": "$request_uri",
+	"START_TIME": "$_start", "DURATION": "$request_time", "RESPONSE_CODE": "$status",
+	"PATH":                                   "$request_uri",
 	"DOWNSTREAM_REMOTE_ADDRESS":              "$remote_addr:$remote_port",
 	"DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": "$remote_addr",
 	":METHOD":                                "$request_method", ":PATH": "$request_uri",

@@ -51,17 +51,18 @@ var named = []struct {
 		"method=request_method,method=method,path=request_uri,path=uri,path=path," +
 		"query=request_query,status=status,request=request,xff=http_x_forwarded_for," +
 		"xff=x_forwarded_for,referer=http_referer,referer=http_referrer,agent=http_user_agent")},
-	{"traefik", preset("time=StartUTC,time=StartLocal,ip=ClientHost,ip=ClientAddr," +
+	{"traefik", preset("start=StartUTC,start=StartLocal,duration_ns=Duration,ip=ClientHost,ip=ClientAddr," +
 		"user=ClientUsername,method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
 		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent")},
-	{"envoy", preset("time=start_time,ip=downstream_remote_address,method=method,path=path," +
+	{"envoy", preset("start=start_time,duration_ms=duration,ip=downstream_remote_address," +
+		"method=method,path=path," +
 		"path=x-envoy-origin-path,path=x-envoy-original-path,path=x_envoy_original_path," +
 		"status=response_code,xff=x_forwarded_for,agent=user_agent,agent=user-agent")},
-	{"cloudflare", preset("time=EdgeStartTimestamp,ip=ClientIP,method=ClientRequestMethod," +
-		"path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
+	{"cloudflare", preset("start=EdgeStartTimestamp,time=EdgeEndTimestamp,ip=ClientIP," +
+		"method=ClientRequestMethod,path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
 		"agent=ClientRequestUserAgent")},
-	{"gcp", preset("time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
-		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
+	{"gcp", preset("start=timestamp,duration=httpRequest.latency,ip=httpRequest.remoteIp," +
+		"method=httpRequest.requestMethod,path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
 		"agent=httpRequest.userAgent")},
 	{"azure", preset("time=time,time=timeStamp,ip=properties.clientIp,ip=properties.clientIP," +
 		"ip=properties.CIp,method=properties.httpMethod,method=properties.CsMethod," +
@@ -72,16 +73,16 @@ var named = []struct {
 		"duration_ms=service,duration_ms=duration,ip=client,ip=remote_addr,ip=remote_ip,ip=client_ip," +
 		"ip=ip,ip=remote,ip=fwd,user=user,method=method,path=path,path=uri,path=url,status=status," +
 		"status=code,referer=referer,agent=user_agent,agent=agent")},
-	{"alb", must(ParseLayout(`$_ $_ $_ $remote_addr:$remote_port $_ $_ $_ $_ $status $_ $_ $_ ` +
-		`"$request" "$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $time_iso8601`))},
-	{"envoy-text", must(ParseLayout(`[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ ` +
-		`"$http_x_forwarded_for" "$http_user_agent" $_`))},
-	{"haproxy", cutShort(must(ParseLayout(`$remote_addr:$remote_port [$time_local] $_ $_ $_ ` +
-		`$status $_ "$request"`)))},
+	{"alb", must(ParseLayout(`$_ $time_iso8601 $_ $remote_addr:$remote_port $_ $_ $_ $_ $status $_ ` +
+		`$_ $_ "$request" "$http_user_agent" $_ $_ $_ "$_" "$_" "$_" $_ $_start`))},
+	{"envoy-text", inMilliseconds(must(ParseLayout(`[$_start] "$request" $status $_ $_ $_ ` +
+		`$request_time $_ "$http_x_forwarded_for" "$http_user_agent" $_`)))},
+	{"haproxy", cutShort(inMilliseconds(must(ParseLayout(`$remote_addr:$remote_port [$_start] $_ $_ ` +
+		`$_timers $status $_ "$request"`))))},
 	{"squid", inMilliseconds(must(ParseLayout(`$msec $request_time $remote_addr $_/$status $_ ` +
 		`$request_method $request_uri $remote_user $_ $_`)))},
-	{"s3", must(ParseLayout(`$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" ` +
-		`$status $_ $_ $_ $_ $_ "$http_referer" "$http_user_agent"`))},
+	{"s3", inMilliseconds(must(ParseLayout(`$_ $_ [$_start] $remote_addr $remote_user $_ $_ $_ ` +
+		`"$request" $status $_ $_ $_ $request_time $_ "$http_referer" "$http_user_agent"`)))},
 	{"cloudfront", Format{maps: preset("time=date+time,duration=time-taken,ip=c-ip,method=cs-method," +
 		"path=cs-uri-stem,query=cs-uri-query,status=sc-status,xff=x-forwarded-for," +
 		"referer=cs(Referer),agent=cs(User-Agent)").maps, fields: w3c("date time "+
@@ -159,9 +160,9 @@ func ParseFormat(name, fields string) (Format, error) {
 	case fields == "" && name != "json":
 	case err != nil:
 		return Format{}, err
-	case name == "json" && !own.needs[kindTime]:
+	case name == "json" && !own.dated():
 		return Format{}, fmt.Errorf("map %q: time is missing", fields)
-	case name == "json" || name == "auto" && own.needs[kindTime]:
+	case name == "json" || name == "auto" && own.dated():
 		return Format{jsonOnly: true, given: true, maps: []*tree{own}}, nil
 	}
 	for _, f := range named {
@@ -206,7 +207,8 @@ func (f Format) with(own *tree, fields string) (Format, error) {
 const (
 	kindNone = iota // of a field that is not needed
 	kindTime
-	kindDate // of the time, if that is in another field
+	kindStart // of the request; then the time is that of its end, whether there is a duration or not
+	kindDate  // of the time, if that is in another field
 	kindDuration
 	kindIP
 	kindUser
@@ -222,8 +224,8 @@ const (
 	kinds
 )
 
-// fieldName is a field of a map. With a duration, of a unit, the time is that of the end of the
-// request.
+// fieldName is a field of a map. With a duration, of a unit, or with a start, the time is that of
+// the end of the request.
 type fieldName struct {
 	name string
 	kind int
@@ -234,7 +236,7 @@ type fieldName struct {
 const ipPort = "ip_port"
 
 var fieldNames = []fieldName{
-	{"time", kindTime, 0}, {"ip", kindIP, 0}, {ipPort, kindIP, 0}, {"user", kindUser, 0},
+	{"time", kindTime, 0}, {"start", kindStart, 0}, {"ip", kindIP, 0}, {ipPort, kindIP, 0}, {"user", kindUser, 0},
 	{"method", kindMethod, 0}, {"path", kindPath, 0}, {"query", kindQuery, 0},
 	{"status", kindStatus, 0}, {"request", kindRequest, 0},
 	{"xff", kindForwarded, 0}, {"referer", kindReferer, 0}, {"agent", kindAgent, 0},
@@ -254,6 +256,12 @@ type schema struct {
 	folds   bool        // forwarded addresses are found under their names in any spelling
 	needs   [kinds]bool // the kinds that a request must have
 }
+
+// dated reports whether there is a time of each request.
+func (s *schema) dated() bool { return s.needs[kindTime] || s.needs[kindStart] }
+
+// date has a line with the start of a request need no other time.
+func (s *schema) date() { s.needs[kindTime] = s.needs[kindTime] && !s.needs[kindStart] }
 
 // tree is a map of fields in the form that the walker needs: the keys of an object and, below them,
 // the keys of nested objects.
@@ -282,15 +290,19 @@ func newTree(fields, rest string) (*tree, error) {
 			return t, err
 		}
 	}
-	own := t.hasDuration
+	// A time that is given takes the place of a start; without a duration it is the arrival.
+	starts := t.needs[kindTime] && !t.needs[kindStart] && strings.Contains(rest, "start=")
+	own := t.hasDuration || starts
 	for part := range strings.SplitSeq(rest, ",") {
-		if rest == "" || own && strings.HasPrefix(part, "duration") {
+		if rest == "" || own && strings.HasPrefix(part, "duration") ||
+			starts && strings.HasPrefix(part, "start=") {
 			continue
 		}
 		if err := t.add(part, &ranks); err != nil {
 			return t, err
 		}
 	}
+	t.date()
 	return t, nil
 }
 
@@ -316,7 +328,7 @@ func (t *tree) add(part string, ranks *[kinds]int) error {
 		t.unit, t.hasDuration = f.unit, true
 	}
 	ranks[f.kind]++
-	t.needs[f.kind] = f.kind == kindTime || f.kind == kindIP
+	t.needs[f.kind] = f.kind == kindTime || f.kind == kindStart || f.kind == kindIP
 	if date, time, ok := strings.Cut(path, "+"); ok && f.kind == kindTime && date != "" && time != "" {
 		t.root.put(date, node{kind: kindDate, rank: ranks[f.kind]})
 		path = time

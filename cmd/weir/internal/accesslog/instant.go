@@ -58,10 +58,10 @@ func isNumber(s []byte) bool {
 const maxDuration = 365 * 24 * int64(time.Hour)
 
 // span parses a duration: a number of units, with or without a fraction, or text such as "1.5ms". A
-// missing value is 0.
+// missing value is NoDuration.
 func span(v value, unit int64) (ns int64, ok bool) {
 	if v.rank == 0 {
-		return 0, true
+		return NoDuration, true
 	}
 	if last := v.text[len(v.text)-1]; v.str && last == 's' {
 		d, err := time.ParseDuration(string(v.text))

@@ -165,6 +165,50 @@ func (p *Parser) set(kind int, v value) {
 	}
 }
 
+// times sets the times of e. It returns false if one of them is invalid.
+func (p *Parser) times(f *schema, e *Entry) bool {
+	if p.values[kindStart].rank > 0 {
+		return p.arrived(f, e)
+	}
+	return p.ended(f, e)
+}
+
+// ended sets the times of e of a line with the time of the end, or of the arrival if it has no
+// duration.
+func (p *Parser) ended(f *schema, e *Entry) (ok bool) {
+	v := &p.values
+	e.Logged, e.Coarse, ok = p.instant(v[kindTime])
+	if !ok {
+		return false
+	}
+	e.Coarse = e.Coarse && (v[kindTime].str || !f.exact)
+	e.Took, ok = span(v[kindDuration], int64(f.unit))
+	e.AtEnd = e.Took != NoDuration
+	e.Start = e.Logged - max(e.Took, 0)
+	if !ok || e.Start < minInstant {
+		return false
+	}
+	if e.Coarse {
+		_, rest := arith.FloorDiv(e.Start, int64(time.Second))
+		e.Start -= rest
+	}
+	return true
+}
+
+// arrived sets the times of e of a line with the time of the arrival. A duration that is invalid is
+// none. Without one it is from the arrival to the end, if the line has that.
+func (p *Parser) arrived(f *schema, e *Entry) (ok bool) {
+	v := &p.values
+	e.Logged, e.Coarse, ok = p.instant(v[kindStart])
+	e.Start, e.Took = e.Logged, NoDuration
+	if took, ok := span(v[kindDuration], int64(f.unit)); ok && took >= 0 {
+		e.Took = took
+	} else if end, _, ok := p.instant(v[kindTime]); ok && end >= e.Start && end-e.Start <= maxDuration {
+		e.Took = end - e.Start
+	}
+	return ok
+}
+
 // entry fills e from the values.
 func (p *Parser) entry(f *schema, e *Entry) error {
 	v := &p.values
@@ -181,26 +225,12 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 		p.joined = append(append(append(p.joined[:0], date...), ' '), v[kindTime].text...)
 		v[kindTime].text = p.joined
 	}
-	end, coarse, ok := p.instant(v[kindTime])
-	if !ok {
-		return ErrTime
-	}
-	coarse = coarse && (v[kindTime].str || !f.exact)
-	took, ok := span(v[kindDuration], int64(f.unit))
-	if !ok {
-		return ErrTime
-	}
-	start := end - took
-	if start < minInstant {
-		return ErrTime
-	}
-	if coarse {
-		_, rest := arith.FloorDiv(start, int64(time.Second))
-		start -= rest
-	}
-	*e = Entry{Start: start, Coarse: coarse, User: v[kindUser].text, Method: v[kindMethod].text,
+	*e = Entry{User: v[kindUser].text, Method: v[kindMethod].text,
 		Status: statusOf(v[kindStatus].text), forwarded: v[kindForwarded].text,
 		referer: v[kindReferer].text, agent: v[kindAgent].text}
+	if !p.times(f, e) {
+		return ErrTime
+	}
 	e.Path, e.Query = cutQuery(v[kindPath].text)
 	if v[kindRequest].rank > 0 && v[kindPath].rank == 0 {
 		e.Method, e.Path, e.Query = requestLine(v[kindRequest].text)

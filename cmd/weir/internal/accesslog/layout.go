@@ -28,6 +28,7 @@ type part struct {
 	list   bool   // $proxy_add_x_forwarded_for, which ends in $remote_addr
 	ported bool   // an address that a port always follows
 	hosted bool   // a path that a host may precede
+	last   bool   // a duration that is the last of several, with slashes between them
 }
 
 // of returns the layout of a line of a W3C log.
@@ -38,14 +39,16 @@ func (l *layout) of(line []byte) *layout {
 	return l
 }
 
-// variables are the kinds of nginx's variables. The time of a request that nginx logs is that of
-// its end.
+// variables are the kinds of nginx's variables, and of others whose names begin with an underscore:
+// the time of arrival, and HAProxy's timers. The time of a request that nginx logs is that of its
+// end.
 var variables = map[string]int{
 	"remote_addr": kindIP, "remote_user": kindUser, "time_local": kindTime, "time_iso8601": kindTime,
 	"msec": kindTime, "request_time": kindDuration, "request": kindRequest, "uri": kindPath,
 	"request_method": kindMethod, "request_uri": kindPath, "status": kindStatus,
 	"http_referer": kindReferer, "http_user_agent": kindAgent,
 	"proxy_add_x_forwarded_for": kindIP, "realip_remote_addr": kindIP,
+	"_start": kindStart, "_timers": kindDuration,
 }
 
 // partOf returns the part of a variable. $realip_remote_addr is the peer of a client that
@@ -62,17 +65,26 @@ func partOf(variable string) part {
 	if variable == "realip_remote_addr" {
 		rank = 2
 	}
-	return part{kind: kind, rank: rank, list: variable == "proxy_add_x_forwarded_for"}
+	return part{kind: kind, rank: rank, list: variable == "proxy_add_x_forwarded_for",
+		last: variable == "_timers"}
 }
 
-// apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so
-// its durations are not needed.
+// apache are nginx's variables for the directives of Apache, which logs the time of arrival.
 var apache = map[string]string{
 	"h": "$remote_addr", "a": "$remote_addr", "{c}a": "$realip_remote_addr",
 	"{c}h": "$realip_remote_addr", "u": "$remote_user",
-	"t": "[$time_local]", "{sec}t": "$msec", "{msec}t": "$msec", "{usec}t": "$msec", "r": "$request",
+	"t": "[$_start]", "{sec}t": "$_start", "{msec}t": "$_start", "{usec}t": "$_start",
+	"r": "$request",
 	"m": "$request_method", "U": "$uri", "q": "$args", "s": "$status", "%": "%",
 }
+
+// apacheDurations are Apache's directives of how long a request took, the finest first: where a
+// format has several, that is read.
+var apacheDurations = []struct {
+	directive string
+	unit      time.Duration
+}{{"{us}T", time.Microsecond}, {"D", time.Microsecond}, {"{ms}T", time.Millisecond},
+	{"{s}T", time.Second}, {"T", time.Second}}
 
 // headerVariable returns nginx's variable of a request header.
 func headerVariable(name string) string {
@@ -94,12 +106,14 @@ var (
 // configuration, with its quotes, or without.
 func ParseLayout(text string) (Format, error) {
 	format := unquoteConfig(text)
+	unit := time.Second
 	var err error
 	switch {
 	case envoyOperator.MatchString(format):
+		unit = time.Millisecond
 		format, err = fromEnvoy(format)
 	case !strings.Contains(format, "$"):
-		format, err = fromApache(format)
+		format, unit, err = fromApache(format)
 	}
 	if err != nil {
 		return Format{}, err
@@ -108,13 +122,28 @@ func ParseLayout(text string) (Format, error) {
 	if err != nil {
 		return Format{}, fmt.Errorf("log format %q: %w", text, err)
 	}
+	l.unit = unit
 	return Format{layout: l}, nil
 }
 
-// fromApache returns a format of Apache with nginx's variables.
-func fromApache(format string) (_ string, err error) {
+// fromApache returns a format of Apache with nginx's variables, and the unit of its duration.
+func fromApache(format string) (_ string, unit time.Duration, err error) {
+	var names []string
+	for _, m := range apacheDirective.FindAllStringSubmatch(format, -1) {
+		names = append(names, m[1])
+	}
+	took := ""
+	for _, d := range apacheDurations {
+		if slices.Contains(names, d.directive) {
+			took, unit = d.directive, d.unit
+			break
+		}
+	}
 	format = apacheDirective.ReplaceAllStringFunc(format, func(d string) string {
 		name := apacheDirective.FindStringSubmatch(d)[1]
+		if name == took {
+			return "$request_time"
+		}
 		if open := strings.IndexByte(name, '}'); open > 0 && name[open+1:] == "i" {
 			return headerVariable(name[1:open])
 		}
@@ -127,7 +156,7 @@ func fromApache(format string) (_ string, err error) {
 		}
 		return v
 	})
-	return format, err
+	return format, unit, err
 }
 
 // unquoteConfig returns the format of a line of a configuration: log_format NAME 'text' 'text'; or
@@ -171,7 +200,7 @@ func newLayout(format string) (*layout, error) {
 			}
 		}
 		l.parts = append(l.parts, one)
-		l.needs[one.kind] = one.kind == kindIP || one.kind == kindTime
+		l.needs[one.kind] = one.kind == kindIP || one.kind == kindTime || one.kind == kindStart
 	}
 	return l.complete()
 }
@@ -207,7 +236,8 @@ func (l *layout) complete() (*layout, error) {
 	}
 	l.standIn = !l.needs[kindIP] &&
 		slices.ContainsFunc(l.parts, func(p part) bool { return p.kind == kindForwarded })
-	if !l.needs[kindTime] || !l.needs[kindIP] && !l.standIn {
+	l.date()
+	if !l.dated() || !l.needs[kindIP] && !l.standIn {
 		return nil, errors.New("it needs a time ($time_local, $msec or %t) and an address " +
 			"($remote_addr or %h)")
 	}
@@ -257,7 +287,7 @@ func (p *Parser) textPadded(l *layout, line []byte, padded bool) error {
 // in front of another address.
 func (t *part) isPadded() bool {
 	switch t.kind {
-	case kindNone, kindDuration, kindUser, kindStatus, kindTime:
+	case kindNone, kindDuration, kindUser, kindStatus, kindTime, kindStart:
 		return true
 	}
 	return false
@@ -266,6 +296,9 @@ func (t *part) isPadded() bool {
 // setPart stores the text of a part.
 func (p *Parser) setPart(part part, text []byte) {
 	v := value{text: text, str: true, ported: part.ported, rank: part.rank}
+	if part.last { // HAProxy writes a plus before it if the response had not ended
+		v.text = bytes.TrimPrefix(text[bytes.LastIndexByte(text, '/')+1:], []byte{'+'})
+	}
 	if part.hosted {
 		v.text = text[max(0, bytes.IndexByte(text, '/')):]
 	}

@@ -64,7 +64,7 @@ func (p *Parser) logfmt(line []byte, e *Entry) error {
 		if err != nil {
 			return err
 		}
-		if len(p.stamp) > 0 && p.values[kindTime].rank == 0 {
+		if len(p.stamp) > 0 && p.values[kindTime].rank+p.values[kindStart].rank == 0 {
 			p.values[kindTime] = value{text: p.stamp, str: true, rank: 1}
 		}
 		err = p.entry(&t.schema, e)
