@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"github.com/stretchr/testify/assert"
@@ -254,6 +256,7 @@ func shellOf(t testing.TB, at string) docblocks.Shell {
 				`"code": 200}}`+"\n"+
 				`{"ts": "2026-11-20T12:00:09Z", "client": {"addr": "192.0.2.2"}, "http": {"url": "/", `+
 				`"code": 200}}`+"\n", 9),
+		"timed.log":   timedLog(),
 		"limits.yaml": limits, "limits.new.yaml": strings.Replace(limits, "20", "10", 1),
 		"rules/testdata/limits.yaml":   limits,
 		"rules/testdata/mistakes.yaml": read("rules/testdata/mistakes.yaml"),
@@ -262,6 +265,27 @@ func shellOf(t testing.TB, at string) docblocks.Shell {
 		require.NoError(t, os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600))
 	}
 	return s
+}
+
+// timedLog is a log of a service that takes 20 ms, and up to 300 more in five seconds in which requests
+// come ten times as fast.
+func timedLog() string {
+	var b strings.Builder
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	waits := 0 * time.Millisecond
+	for i := range 2400 {
+		gap := 50 * time.Millisecond
+		if i%1200 >= 200 {
+			gap = 5 * time.Millisecond
+		}
+		waits = min(max(0, waits+8*time.Millisecond-gap), 300*time.Millisecond)
+		at = at.Add(gap)
+		took := 20*time.Millisecond + waits
+		end := at.Add(took)
+		fmt.Fprintf(&b, "203.0.113.%d %d.%03d \"GET / HTTP/1.1\" 200 %.3f\n", i%3*(i%21), end.Unix(),
+			end.Nanosecond()/1e6, took.Seconds())
+	}
+	return b.String()
 }
 
 // logOfDenial returns what the proxy logs of a denial.

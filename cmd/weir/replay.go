@@ -80,6 +80,13 @@ rules. Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal di
 letters and digits. Over 20 names below one path with fewer than 10 callers each are folded to
 {name}. Assets, health checks and endpoints with fewer than 10 callers are apart.
 
+--overload reports, of a log with durations, what was in flight over time and which callers took most
+of the service's time; whom a guard that learns the limit would have refused, by a goal that is
+given or learnt; and which fixed number would have fit. All requests are of the class normal. A log
+is an open loop: what a guard refuses makes no other request quicker there. Lines without a duration
+are counted and left out, as are requests that became another protocol. Where times are whole
+seconds, all requests of a second are spread evenly over it.
+
 Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query; spellings of one
 path are one), user, agent (the user agent), or ip+path. Requests without it are counted and left
 out. Requests that the server answered with 429 already are also shown apart. Keys over 1 KiB are
@@ -104,6 +111,7 @@ are in doubt. Interrupted by Ctrl-C, replay reports what it has read, and exits 
 const replayExample = `  weir replay access.log
   weir replay --limit 100/1m access.log
   weir replay --follow --limit 100/1m access.log
+  weir replay --overload --log-format '$remote_addr $msec $request_time' access.log
   weir replay --rules limits.yaml access.log
   weir replay --rules limits.yaml --compare limits.new.yaml access.log
   weir replay --limit 100/1m --replicas 3 --skew 1 access.log
@@ -130,6 +138,7 @@ type replayFlags struct {
 	suggest            bool
 	rulesOut           string
 	denyAtMost         string
+	overload           goal
 	output, html       string
 	quiet, follows     bool
 }
@@ -169,8 +178,14 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.StringVar(&f.rulesOut, "rules-out", "",
 		"write the limits that --by-route suggests for a minute to this `file`, as rules")
 	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%",
-		"the `share` of callers that a suggested limit may deny")
+		"the `share` of callers that a suggested limit may deny, or of requests that a number of "+
+			"--overload may refuse")
 	cli.Section(cmd, "Suggestions")
+	flags.Var(&f.overload, "overload", "report what was in flight, of a log with durations, and what "+
+		"a guard that learns the limit would have refused: by this `goal` of how long a request may "+
+		"take, as in --overload=300ms, or by one that it learns")
+	flags.Lookup("overload").NoOptDefVal = learnt
+	cli.Section(cmd, "The service itself")
 	flags.StringVar(&f.by, "by", string(replay.ByIP),
 		"what callers are keyed by: ip, path, user, agent or ip+path")
 	flags.IntVar(&f.cfg.IPv6Bits, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
@@ -232,6 +247,9 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 		}
 		f.output, f.html = "html", ""
 	}
+	if err := cli.Exclude("overload", cmd.Flags().Changed, notOverload); err != nil {
+		return err
+	}
 	others := []string{"limit", "count-if"}
 	if !f.suggest {
 		others = append(others, "strategy", "burst")
@@ -252,7 +270,8 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
 	cfg.Progress = bar.show
-	cfg.Routes = f.html != "" || f.output != "text" // paths take two thirds more time to read
+	// paths take two thirds more time to read
+	cfg.Routes = cfg.Overload == nil && (f.html != "" || f.output != "text")
 	cfg.Stop = interrupted.Done()
 	result, err := replay.Run(cfg)
 	bar.clear()

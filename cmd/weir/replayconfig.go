@@ -43,6 +43,11 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
+	if f.overload.given {
+		cfg.Overload = &replay.Overload{Goal: f.overload.Duration}
+		cfg.Overload.RefuseAtMost, err = f.atMost()
+		return cfg, err
+	}
 	if len(f.rules.Paths) > 0 {
 		cfg.RuleSets, err = f.ruleSets()
 	} else {
@@ -102,10 +107,12 @@ func args(flags *pflag.FlagSet, filter *replay.Filter) (words []string) {
 // check returns an error for flags that are wrong by themselves.
 func (f *replayFlags) check(files []string) error {
 	limited := len(f.limits)+len(f.rules.Paths) > 0
-	f.suggest = f.suggest || !limited
+	f.suggest = f.suggest || !limited && !f.overload.given
 	switch {
 	case len(files) == 0:
 		return errors.New(`which log? Name a file, or - for the standard input`)
+	case f.overload.given && isGoal(files[0]):
+		return fmt.Errorf("--overload takes a goal after an equals sign, as in --overload=%s", files[0])
 	case len(slices.DeleteFunc(slices.Clone(files), isFile)) > 1:
 		return errors.New("the standard input can be read only once")
 	case !slices.Contains(outputs, f.output):
@@ -198,9 +205,9 @@ func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 }
 
 func (f *replayFlags) suggestion() (*replay.Suggest, error) {
-	fraction, err := parsePercent(f.denyAtMost)
+	fraction, err := f.atMost()
 	if err != nil {
-		return nil, fmt.Errorf("--deny-at-most: %w", err)
+		return nil, err
 	}
 	s := &replay.Suggest{Burst: f.burst, Durations: replay.Durations, DenyAtMost: fraction}
 	for _, name := range f.strategies {
@@ -209,6 +216,15 @@ func (f *replayFlags) suggestion() (*replay.Suggest, error) {
 		}
 	}
 	return s, nil
+}
+
+// atMost returns the fraction of --deny-at-most.
+func (f *replayFlags) atMost() (float64, error) {
+	fraction, err := parsePercent(f.denyAtMost)
+	if err != nil {
+		err = fmt.Errorf("--deny-at-most: %w", err)
+	}
+	return fraction, err
 }
 
 // parsePercent parses a percentage and returns it as a fraction from 0 to 1.

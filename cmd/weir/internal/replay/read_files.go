@@ -99,7 +99,10 @@ func (r *run) take(b *block) error {
 		caller := r.callers.number(b.arena[rec.from:rec.to])
 		r.callers.requests[caller]++
 		route := uint32(0)
-		if r.cfg.namesRoutes() {
+		switch {
+		case r.cfg.Overload != nil:
+			route = tookBits(rec.took)
+		case r.cfg.namesRoutes():
 			route = r.routes.number(rec.route)
 		}
 		r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.marks), route)

@@ -22,6 +22,8 @@ type content struct {
 	directives   uint64 // lines of a W3C log that are no requests
 	filtered     uint64
 	unkeyed      uint64
+	untimed      uint64 // without a duration, where that is needed
+	upgraded     uint64 // to another protocol, where that matters
 	inspected    inspection
 	coarse       bool // some of the records have whole seconds
 	bad          Unreadable
@@ -34,6 +36,10 @@ func (r *Result) count(c *content) {
 	r.Uncounted += c.uncounted
 	r.Filtered += c.filtered
 	r.Unkeyed += c.unkeyed
+	if r.Load != nil {
+		r.Load.Untimed += c.untimed
+		r.Load.Upgraded += c.upgraded
+	}
 	r.Coarse = r.Coarse || c.coarse
 }
 
@@ -43,11 +49,19 @@ type record struct {
 	from, to uint32 // the caller's key in the block's arena
 	marks    marks
 	route    string // empty if nothing is counted by route
+	took     int64  // in nanoseconds, if stays are needed
 }
 
 // stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, plus one if the
 // log gives more than whole seconds. So requests with whole seconds come first in their second.
 type stamp int64
+
+func stampOf(ns int64, coarse bool) stamp {
+	if coarse {
+		return stamp(ns * 2)
+	}
+	return stamp(ns*2 + 1)
+}
 
 func (s stamp) nanoseconds() int64 { return int64(s >> 1) }
 
@@ -60,6 +74,7 @@ type scanner struct {
 	}
 	caller *keyer
 	routes *routeNamer // nil if nothing is counted by route
+	stays  bool        // records are of requests in flight
 	entry  accesslog.Entry
 }
 
@@ -67,7 +82,8 @@ func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
 	format.NoTarget = !cfg.namesRoutes() && !cfg.describes() && cfg.Filter.Routes == nil &&
 		cfg.By != ByPath && cfg.By != ByIPPath
-	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg)}
+	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg),
+		stays: cfg.Overload != nil}
 	s.keys = s.caller
 	if cfg.namesRoutes() {
 		s.routes = &routeNamer{known: make(map[string]string)}
@@ -117,9 +133,19 @@ func (s *scanner) line(b *block, line []byte) {
 	if s.caller.byAddress() && b.inspected.n < b.inspects() {
 		b.inspected.inspect(s.caller, s.parser, e)
 	}
-	at, m := stamp(e.Start*2), marks(0)
-	if !e.Coarse {
-		at++
+	at, m := e.Start, marks(0)
+	if s.stays {
+		switch {
+		case e.Took == accesslog.NoDuration:
+			b.untimed++
+			return
+		case e.Status == http.StatusSwitchingProtocols:
+			b.upgraded++
+			return
+		case e.Coarse:
+			at = e.Logged
+		}
+		m = stayMarks(e)
 	}
 	if c := s.filter.CountIf; c != nil && !c.Match(e.Status) {
 		m |= uncounted
@@ -132,8 +158,9 @@ func (s *scanner) line(b *block, line []byte) {
 	if s.routes != nil {
 		route = s.routes.name(e)
 	}
-	b.records = append(b.records, record{at, uint32(from), uint32(len(b.arena)), m, route})
-	b.first, b.final = min(b.first, at), max(b.final, at)
+	when := stampOf(at, e.Coarse)
+	b.records = append(b.records, record{when, uint32(from), uint32(len(b.arena)), m, route, e.Took})
+	b.first, b.final = min(b.first, when), max(b.final, when)
 	b.coarse = b.coarse || e.Coarse
 }
 

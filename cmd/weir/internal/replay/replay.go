@@ -47,6 +47,10 @@ type Config struct {
 	Force      bool     // make suggestions although there are doubts
 	Routes     bool     // fill in RuleResult.Routes and Caller.Detail, not for a Follower
 
+	// Overload is what Result.Load is to find; nil means none. Without it nothing needs durations,
+	// and with it there are no rules, no Suggest and no Routes.
+	Overload *Overload
+
 	// Progress is called from time to time, never concurrently. It may be nil.
 	Progress func(Progress)
 
@@ -97,6 +101,7 @@ type Result struct {
 	Rules []RuleResult `json:"-"`
 
 	Compared *Comparison `json:"compared,omitempty"` // nil without Config.Compare
+	Load     *Load       `json:"overload,omitempty"` // nil without Config.Overload
 
 	// Doubts say why the callers are probably not the clients. Unread is set if the first of them is
 	// that too many lines could not be read. Doubtful is set if there are some, unless Config.Force
@@ -186,6 +191,9 @@ func Run(cfg Config) (*Result, error) {
 	if r.result.Doubtful {
 		r.cfg.Suggest = nil
 	}
+	if cfg.Overload != nil {
+		return r.result, r.measure(r.result)
+	}
 	if cfg.namesRoutes() {
 		r.rankRoutes()
 	}
@@ -221,8 +229,11 @@ func newRun(cfg Config) *run {
 		r.result.Files = append(r.result.Files, UTF8(name))
 	}
 	n := cmp.Or(cfg.parts, min(runtime.GOMAXPROCS(0), maxParts))
-	if cfg.describes() || cfg.Compare {
-		n = 1 // callers share counters, or a Comparison
+	if cfg.Overload != nil {
+		r.result.Load = &Load{Busiest: []CallerLoad{}, Refused: []CallerLoad{}}
+	}
+	if cfg.describes() || cfg.Compare || cfg.Overload != nil {
+		n = 1 // callers share counters, a Comparison or a service
 	}
 	for _, l := range cfg.Rules {
 		r.specs = append(r.specs, limitSpec(l, cfg.MaxBuckets, n))
@@ -251,6 +262,10 @@ func (r *run) close() {
 func (r *run) nothing() error {
 	err := errors.New("there is no request in the log: each file is empty")
 	switch res := r.result; {
+	case res.Load != nil && res.Load.Untimed > 0:
+		err = fmt.Errorf("none of the %d requests has a duration: log $request_time (nginx) or %%D "+
+			"(Apache) and give --log-format, or name its key with --map duration=KEY",
+			res.Load.Untimed)
 	case res.Unkeyed == 1:
 		err = fmt.Errorf("the only request has no %s", r.cfg.By)
 	case res.Unkeyed > 0:

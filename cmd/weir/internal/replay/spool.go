@@ -2,7 +2,10 @@ package replay
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
+
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
 // A spool stores the requests of some callers in any order and returns them in order of time. It
@@ -23,7 +26,7 @@ const maxRun = 1 << 17
 type event struct {
 	at    stamp
 	code  uint32
-	route uint32 // in place of padding
+	route uint32 // in place of padding; of a stay how long it lasts, as tookBits has it
 }
 
 // marks say more about a request than its time and its caller. They are the low bits of its code.
@@ -32,8 +35,28 @@ type marks uint32
 const (
 	answered  marks = 1 << iota // with 429 by the server
 	uncounted                   // its status does not count
+	ended                       // of a stay with whole seconds: the instant is that of its end
+	unserved                    // of a stay: the status says that the service did no work
+	left                        // of a stay: its client left
 	markBits  = iota
 )
+
+// clientLeft is the status that nginx logs for a request whose client closed the connection.
+const clientLeft = 499
+
+// stayMarks returns the marks of a stay.
+func stayMarks(e *accesslog.Entry) (m marks) {
+	if e.Coarse && e.AtEnd {
+		m |= ended
+	}
+	switch {
+	case e.Status == clientLeft:
+		m |= left | unserved
+	case e.Status >= 500, e.Status == http.StatusTooManyRequests, e.Status == http.StatusRequestTimeout:
+		m |= unserved
+	}
+	return m
+}
 
 // codeOf holds the number of a request's caller, or of its description, and its marks.
 func codeOf(number uint32, m marks) uint32 { return number<<markBits | uint32(m) }

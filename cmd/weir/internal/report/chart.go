@@ -5,10 +5,8 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"slices"
 	"strings"
 
-	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
 )
 
@@ -20,20 +18,22 @@ const (
 // eighths are the bars that fill zero to seven eighths of a line.
 var eighths = []rune(" ▁▂▃▄▅▆▇")
 
-// chart draws a bar for each bin of the timeline: the denied requests on top of the admitted ones.
-func chart(w io.Writer, full *replay.Timeline, row int, on screen.Terminal) {
-	columns := on.Width - 14
-	t := full.Coarser(columns)
-	top := niceTop(tallest(t))
+// columns returns how many columns a chart has, and so how many bins at most.
+func columns(on screen.Terminal) int { return on.Width - 14 }
+
+// chart draws the bars.
+func chart(w io.Writer, t bars, on screen.Terminal) {
+	top := niceTop(t.tallest())
 	margin := gutter + len(count(top))
-	each := max(1, columns/t.Bins()) // columns per bin
-	bars := make([][]rune, t.Bins())
-	for i, denied := range t.Rows[row] {
-		bars[i] = bar(t.Rows[0][i]-denied, denied, top)
+	each := max(1, columns(on)/t.Bins()) // columns per bin
+	drawn, second := make([][]rune, t.Bins()), false
+	for i, low := range t.at[0] {
+		drawn[i] = bar(low, t.at[1][i]-low, top)
+		second = second || t.at[1][i] > low
 	}
-	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), on.Paint(screen.Green, "█"))
-	if slices.Max(t.Rows[row]) > 0 {
-		fmt.Fprintf(w, "  %s denied", on.Paint(screen.Red, "░"))
+	fmt.Fprintf(w, "  %s per %s:  %s %s", t.what, span(t.Width), on.Paint(screen.Green, "█"), t.low)
+	if second {
+		fmt.Fprintf(w, "  %s %s", on.Paint(t.color, "░"), t.high)
 	}
 	fmt.Fprintln(w)
 	for line := chartHeight; line >= 0; line-- {
@@ -43,7 +43,7 @@ func chart(w io.Writer, full *replay.Timeline, row int, on screen.Terminal) {
 		}
 		fmt.Fprintf(w, "%*s %s", margin, label, tick)
 		if line < chartHeight { // the label of the top is in the line above the bars
-			fmt.Fprint(w, chartLine(bars, line, each, on))
+			fmt.Fprint(w, chartLine(drawn, line, each, t.color, on))
 		}
 		fmt.Fprintln(w)
 	}
@@ -52,8 +52,8 @@ func chart(w io.Writer, full *replay.Timeline, row int, on screen.Terminal) {
 	fmt.Fprintf(w, "%*s%*s\n", margin+2+len(from), from, max(each*t.Bins()-len(from), 2+len(to)), to)
 }
 
-// bar returns the lines of one bin's bar, from the bottom. Denied requests take whole lines, at
-// least one.
+// bar returns the lines of one bin's bar, from the bottom. What is on top takes whole lines, at least
+// one.
 func bar(admitted, denied, top uint64) []rune {
 	height := func(n uint64) float64 { return float64(n) / float64(top) * chartHeight }
 	all := make([]rune, chartHeight)
@@ -80,14 +80,14 @@ func bar(admitted, denied, top uint64) []rune {
 }
 
 // chartLine returns one line of the bars, without trailing spaces.
-func chartLine(bars [][]rune, line, each int, on screen.Terminal) string {
+func chartLine(bars [][]rune, line, each int, color string, on screen.Terminal) string {
 	var b strings.Builder
 	for _, bar := range bars {
 		b.WriteString(strings.Repeat(string(bar[line]), each))
 	}
 	return oneKind.ReplaceAllStringFunc(strings.TrimRight(b.String(), " "), func(part string) string {
 		if strings.HasPrefix(part, "░") {
-			return on.Paint(screen.Red, part)
+			return on.Paint(color, part)
 		}
 		return on.Paint(screen.Green, part)
 	})

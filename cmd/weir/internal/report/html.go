@@ -45,6 +45,12 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 		sum := sha256.Sum256([]byte(script))
 		return base64.StdEncoding.EncodeToString(sum[:])
 	},
+	"flightLines": flightLines, "guardTitle": guardTitle, "guardLines": guardLines,
+	"busiestCallers": busiestCallers, "refusedCallers": refusedCallers, "fixedNumbers": fixedNumbers,
+	"flightsChart": func(l *replay.Load) drawing { return barChart(flights(l.Curve.Coarser(htmlBins)), "All") },
+	"refusalsChart": func(l *replay.Load) drawing {
+		return barChart(refusals(l.Curve.Coarser(htmlBins)), "The guard")
+	},
 	"method": func() string { return Method },
 	"how":    func() string { return endpoint.How },
 	"width": func(percent string) string {
@@ -65,6 +71,8 @@ func HTML(w io.Writer, r *replay.Result) error {
 	p := htmlPage{Result: r, Heading: "What would the limit have done?",
 		Bins: r.Timeline.Coarser(htmlBins)}
 	switch {
+	case r.Load != nil:
+		p.Heading = "How full was the service?"
 	case r.RuleSets != nil:
 		p.Heading = "What would the rules have done?"
 	case len(r.Rules) == 0:
@@ -74,6 +82,9 @@ func HTML(w io.Writer, r *replay.Result) error {
 	p.Tiles = [][2]string{{count(r.Requests), "requests"}, {count(r.Callers), "callers"},
 		{span(r.Last.Sub(r.First)), "span"},
 		{perSecond(tallest(p.Bins), p.Bins.Width), "in the busiest " + width}}
+	if r.Load != nil {
+		p.Tiles[3] = [2]string{count(r.Load.Peak), "in flight at most"}
+	}
 	return page.Execute(w, p)
 }
 

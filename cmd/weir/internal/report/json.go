@@ -25,6 +25,7 @@ type (
 		Rules       []jsonRule       `json:"rules"`
 		Suggestions []jsonSuggestion `json:"suggestions"`
 		Endpoints   []jsonEndpoint   `json:"endpoints,omitempty"` // with --by-route
+		Load        *jsonLoad        `json:"overload,omitempty"`  // with --overload
 		Next        []Step           `json:"next"`
 	}
 	jsonFailure struct {
@@ -36,6 +37,18 @@ type (
 		WidthSeconds float64   `json:"width_seconds"`
 		Requests     []uint64  `json:"requests"`         // in each bin of width seconds
 		Denied       []uint64  `json:"denied,omitempty"` // of a caller
+	}
+	jsonLoad struct {
+		*replay.Load
+		Goal         replay.Seconds `json:"goal_seconds,omitempty"` // the given one
+		RefuseAtMost float64        `json:"refuse_at_most"`         // by Least, from 0 to 1
+		Curve        jsonCurve      `json:"in_flight"`
+	}
+	jsonCurve struct {
+		jsonTimeline
+		Refused []uint64  `json:"refused"` // of Requests, by the guard
+		Average []float64 `json:"average"` // in flight, as is Peak
+		Peak    []uint64  `json:"peak"`
 	}
 	jsonRule struct {
 		*replay.RuleResult
@@ -73,6 +86,13 @@ func JSON(w io.Writer, r *replay.Result) error {
 	}
 	for _, f := range r.Failed {
 		out.FailedFiles = append(out.FailedFiles, jsonFailure{f, f.Err.Error()})
+	}
+	if l := r.Load; l != nil {
+		curve := jsonCurve{timelineOf(l.Curve.Timeline), l.Curve.Rows[replay.CurveRefused], nil, l.Curve.Peaks}
+		for i := range l.Curve.Bins() {
+			curve.Average = append(curve.Average, roundTo(l.Curve.Average(i), 6))
+		}
+		out.Load = &jsonLoad{l, replay.Seconds(r.Overload.Goal), r.Overload.RefuseAtMost, curve}
 	}
 	for i := range r.Rules {
 		rr := &r.Rules[i]

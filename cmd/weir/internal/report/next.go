@@ -26,6 +26,9 @@ func Next(r *replay.Result) []Step {
 	if r.Doubtful {
 		return nil
 	}
+	if r.Load != nil {
+		return loadSteps(r)
+	}
 	var steps []Step
 	for _, s := range r.RuleSets {
 		name := "the rules"

@@ -34,6 +34,9 @@ func Notes(r *replay.Result) []string {
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
 	add(r.Unkeyed, "request", "had no %s and %s left out", strings.TrimPrefix(string(r.By), "ip+"),
 		were(r.Unkeyed))
+	if r.Load != nil {
+		notes = append(notes, loadNotes(r.Load, r.Coarse)...)
+	}
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
 	add(r.Uncounted, "request",
 		"had a status that does not count: decided on, they took nothing from any limit")
@@ -97,6 +100,9 @@ func apartText(of replay.Apart) string {
 
 // Assumption says what the counts of denials assume.
 func Assumption(r *replay.Result) string {
+	if r.Load != nil {
+		return OpenLoop
+	}
 	counted := "Each limit was counted on its own, "
 	if r.RuleSets != nil {
 		counted = "The rules decided together, "

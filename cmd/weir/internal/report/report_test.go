@@ -137,6 +137,43 @@ func example() *replay.Result {
 	}
 }
 
+// loadExample returns a result of what was in flight, of hostile callers.
+func loadExample() *replay.Result {
+	first := time.Date(2026, 11, 20, 11, 53, 7, 0, time.UTC)
+	rows := make([][]uint64, 3)
+	var peaks []uint64
+	requests, refused := uint64(0), uint64(0)
+	for i := range uint64(90) {
+		all, no := 200+i%9*50, i%10/7*(i+9)
+		requests, refused = requests+all, refused+no
+		rows[0], rows[1], rows[2] = append(rows[0], all), append(rows[1], no), append(rows[2], all*30_000)
+		peaks = append(peaks, 20+i%9)
+	}
+	var callers []replay.CallerLoad
+	for i, name := range hostile {
+		callers = append(callers, replay.CallerLoad{Name: name, Requests: uint64(1500 - 100*i), Most: uint64(20 - i),
+			Time: replay.Seconds(700*time.Second) >> i, Share: 1 / float64(uint64(2)<<i),
+			GuardRefusals: replay.GuardRefusals{Full: uint64(40 - i), ShareUsed: uint64(400 - 40*i)}})
+	}
+	ms := func(n int) replay.Seconds { return replay.Seconds(n) * replay.Seconds(time.Millisecond) }
+	timeline := &replay.Timeline{Start: first, Width: time.Second, Rows: rows}
+	return &replay.Result{
+		Config: replay.Config{Files: []string{"logs/\x1b[31maccess.log"}, By: replay.ByUser,
+			Overload: &replay.Overload{RefuseAtMost: .001}},
+		Empty: []string{}, Doubts: []string{}, Unreadable: replay.Unreadable{Examples: []replay.Example{}},
+		Lines: requests + 12 + 3, Requests: requests, Coarse: true, Callers: 1234,
+		First: first, Last: first.Add(89 * time.Second), Timeline: timeline,
+		Load: &replay.Load{Untimed: 12, Upgraded: 3, Whole: true, Long: 2, LongShare: .2,
+			Average: 12.345, Peak: 28, PeakAt: first.Add(8 * time.Second),
+			Took:    replay.Took{P50: ms(12), P90: ms(45), P99: ms(1234), Max: replay.Seconds(3 * time.Minute)},
+			Curve:   &replay.Curve{Timeline: timeline, Peaks: peaks},
+			Busiest: callers, Refused: callers[:3],
+			Guard: replay.GuardLoad{GuardRefusals: replay.GuardRefusals{Full: refused / 3, ShareUsed: refused - refused/3},
+				Met: 9, Goal: ms(23) + 456789, Lowest: 4, Last: 100, State: "full, quick enough"},
+			Throughput: 812.4, Fits: &replay.Fixed{Most: 20, Refused: 345}, Least: &replay.Fixed{Most: 27, Refused: 3}},
+	}
+}
+
 func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most replay.Peak,
 	callers ...int) replay.Suggestion {
 	s := replay.Suggestion{Strategy: strategy, Burst: burst, Duration: d, Limit: limit, Denied: 1,
@@ -173,15 +210,27 @@ var forms = map[string]func(io.Writer, *replay.Result) error{
 func render(t *testing.T, form string) string {
 	t.Helper()
 	var b bytes.Buffer
-	require.NoError(t, forms[form](&b, example()))
+	if load, ok := strings.CutPrefix(form, "load "); ok {
+		require.NoError(t, forms[load](&b, loadExample()))
+	} else {
+		require.NoError(t, forms[form](&b, example()))
+	}
 	return b.String()
 }
 
+// rendered are the forms of both examples.
+func rendered() (all []string) {
+	for form := range forms {
+		all = append(all, form, "load "+form)
+	}
+	return all
+}
+
 func TestGolden(t *testing.T) {
-	for name := range forms {
+	for _, name := range rendered() {
 		t.Run(name, func(t *testing.T) {
 			got := render(t, name)
-			path := filepath.Join("testdata", name+".golden")
+			path := filepath.Join("testdata", strings.ReplaceAll(name, " ", ".")+".golden")
 			if *update {
 				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
 			}
@@ -195,11 +244,11 @@ func TestGolden(t *testing.T) {
 // TestNoFormHoldsControlCharacters checks that no form contains control characters from the log,
 // which a terminal would obey.
 func TestNoFormHoldsControlCharacters(t *testing.T) {
-	colors := regexp.MustCompile(`\x1b\[(0|1|3[12]|9[12]|38;5;\d+)m`)
-	for name := range forms {
+	colors := regexp.MustCompile(`\x1b\[(0|1|3[1-3]|9[12]|38;5;\d+)m`)
+	for _, name := range rendered() {
 		got := colors.ReplaceAllString(render(t, name), "")
 		assert.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]`, got, name)
-		if name != "report.json" { // is read by programs
+		if !strings.HasSuffix(name, ".json") { // is read by programs
 			assert.NotContains(t, got, "\u202e", name)
 			assert.NotContains(t, got, "\u2066", name)
 		}
@@ -209,7 +258,12 @@ func TestNoFormHoldsControlCharacters(t *testing.T) {
 }
 
 func TestHTMLIsSelfContainedAndInert(t *testing.T) {
-	got := render(t, "report.html")
+	isInert(t, render(t, "report.html"))
+	isInert(t, render(t, "load report.html"))
+}
+
+func isInert(t *testing.T, got string) {
+	t.Helper()
 	before, rest, found := strings.Cut(got, "<script>")
 	require.True(t, found)
 	text, after, _ := strings.Cut(rest, "</script>")
@@ -232,7 +286,15 @@ func TestHTMLIsSelfContainedAndInert(t *testing.T) {
 // TestHTMLIsWellFormed checks the structure of the page and of its drawings, which html/template
 // does not.
 func TestHTMLIsWellFormed(t *testing.T) {
-	got := regexp.MustCompile(`(?s)<script>.*</script>`).ReplaceAllString(render(t, "report.html"), "")
+	assert.Equal(t, 4+10+3+3, drawings(t, render(t, "report.html")),
+		"one for each rule, each caller that opens, and two for each suggestion of a limit")
+	assert.Equal(t, 2, drawings(t, render(t, "load report.html")))
+}
+
+// drawings checks a page and returns how many drawings it has.
+func drawings(t *testing.T, page string) int {
+	t.Helper()
+	got := regexp.MustCompile(`(?s)<script>.*</script>`).ReplaceAllString(page, "")
 	d := xml.NewDecoder(strings.NewReader(got))
 	d.Strict = false
 	d.AutoClose = xml.HTMLAutoClose
@@ -257,10 +319,9 @@ func TestHTMLIsWellFormed(t *testing.T) {
 		}
 	}
 	assert.Zero(t, depth)
-	assert.Equal(t, 4+10+3+3, svgs,
-		"one for each rule, each caller that opens, and two for each suggestion of a limit")
 	assert.NotContains(t, got, "NaN")
 	assert.NotContains(t, got, "Inf")
+	return svgs
 }
 
 // TestNamesStayApart checks that different names stay different.
@@ -361,7 +422,7 @@ func TestChartOfSmallCounts(t *testing.T) {
 	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second,
 		Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
 	var b bytes.Buffer
-	chart(&b, line, 1, screen.Terminal{Width: 80})
+	chart(&b, denials(line.Coarser(66), 0), screen.Terminal{Width: 80})
 	want := `  requests per 1s:  █ admitted  ░ denied
   4 ┤
     │

@@ -90,38 +90,42 @@ func callerChart(c replay.Caller, rr *replay.RuleResult) drawing {
 	return d
 }
 
-// timelineChart draws a bar for each bin: the requests denied by rule number i on top of the
-// admitted ones.
+// timelineChart draws the requests that rule number i admits and denies.
 func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
-	p := plot{numbers: newTable(full(rr)+": requests per "+span(t.Width)+
-		"; times without requests are left out", "from (UTC)", "admitted", "denied")}
-	row := 1 + i
-	top := niceTop(tallest(t))
+	return barChart(denials(t, i), full(rr))
+}
+
+// barChart draws the bars. subject begins the caption of their table.
+func barChart(t bars, subject string) drawing {
+	p := plot{numbers: newTable(subject+": "+t.what+" per "+span(t.Width)+
+		"; times without "+t.empty+" are left out", "from (UTC)", t.low, t.high)}
+	top := niceTop(t.tallest())
 	for i := range uint64(5) {
 		p.y(float64(i)*plotHeight/4, count(top*i/4))
 	}
-	timeLabels(&p, t)
+	timeLabels(&p, t.Timeline)
 	step := float64(plotWidth) / float64(t.Bins())
 	width := step
 	if t.Bins() <= 100 {
 		width *= 0.9
 	}
 	height := func(n uint64) float64 { return float64(n) / float64(top) * plotHeight }
-	for i, requests := range t.Rows[0] {
-		if requests == 0 {
+	for i, both := range t.at[1] {
+		if both == 0 {
 			continue
 		}
-		denied := t.Rows[row][i]
-		all, cut := height(requests), height(requests-denied)
-		if denied > 0 {
+		all, cut := height(both), height(t.at[0][i])
+		if both > t.at[0][i] {
 			all = max(all, leastBar)
 			cut = min(cut, all-leastBar)
 		}
 		x := float64(i) * step
 		p.bar(x, width, cut, all)
-		p.note(x, step, stamp(t.At(i)), count(requests-denied), count(denied))
+		low, high := t.row(i)
+		p.note(x, step, stamp(t.At(i)), low, high)
 	}
-	return p.html("requests admitted and denied over time; the table below has the numbers")
+	return p.html(fmt.Sprintf("%s %s and %s over time; the table below has the numbers", t.what, t.low,
+		t.high))
 }
 
 // timeLabels adds times under a timeline.

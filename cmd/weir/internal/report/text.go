@@ -43,6 +43,7 @@ func Text(w io.Writer, r *replay.Result, on screen.Terminal) {
 	if len(r.Rules) > 0 {
 		fmt.Fprintf(w, "\n%s\n", wrap(Assumption(r), "", on))
 	}
+	loadOf(w, r, on)
 	suggestions(w, r, on)
 	endpoints(w, r, on)
 	remarks(w, r, on)
@@ -86,7 +87,7 @@ func section(w io.Writer, r *replay.Result, i int, on screen.Terminal) {
 	}
 	if r.Timeline.Bins() > 1 {
 		fmt.Fprintln(w)
-		chart(w, r.Timeline, 1+i, on)
+		chart(w, denials(r.Timeline.Coarser(columns(on)), i), on)
 	}
 }
 
