@@ -4,6 +4,7 @@ package tutorial
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,21 +44,22 @@ func TestTutorialShowsItsPrograms(t *testing.T) {
 // The commands of each step print what the page says.
 func TestTutorialPrints(t *testing.T) {
 	slow.Test(t)
-	bin := t.TempDir()
-	build := slow.Command(t.Context(), "build", "-ldflags", "-s -w", "-o", bin, "./...")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	// It is built with free ports in place of those of the page.
+	build := `sed "s/:80[8]0/:$WEB/; s/:637[9]/:$REDIS/" "$STEP/main.go" > main.go
+echo '{"Replace": {"'$STEP'/main.go": "'$PWD'/main.go"}}' > overlay.json
+go -C "$STEP" ` + strings.Join(slow.Command(t.Context(), "build", "-overlay", `"$PWD/overlay.json"`,
+		"-ldflags", `"-s -w"`, "-o", `"$PWD/hello"`).Args[1:], " ") + ` .`
 	for _, step := range steps {
 		t.Run(step.dir, func(t *testing.T) {
 			t.Parallel()
 			blocks := docblocks.Of(t, page, step.section)
 			got := docblocks.Shell{
-				Dir: t.TempDir(),
-				Env: []string{"PROGRAM=" + filepath.Join(bin, step.dir), "LISTEN=127.0.0.1:8080",
-					"REDIS=127.0.0.1:6379"},
-				Ports: []string{"8080", "8082", "6379"},
-				Replace: map[string]string{ // it is built already
-					"go run .": `"$PROGRAM"`, "go build -o hello .": `cp "$PROGRAM" hello`},
+				Dir:     t.TempDir(),
+				Env:     []string{"STEP=" + filepath.Join(here, step.dir), "WEB=8080", "REDIS=6379"},
+				Ports:   []string{"8080", "8082", "6379"},
+				Replace: map[string]string{"go run .": build + "\n./hello", "go build -o hello .": build},
 			}.Run(t, blocks[1].Code)[0]
 			assert.True(t, docblocks.Shows(blocks[2].Code, got),
 				"the page has\n%s\nbut the commands print\n%s",

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"log"
 	"net/http"
 	"net/netip"
-	"os"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -22,12 +20,9 @@ func main() {
 	client := httplimit.ClientIP(balancers)
 	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: client})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "hello")
-	})
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	mux := http.NewServeMux()
 	mux.Handle("/", guard(hello))
 	mux.Handle("GET /which-address", client) // until you have seen that it is right
-	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
-	log.Fatal(http.ListenAndServe(addr, mux))
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", mux))
 }

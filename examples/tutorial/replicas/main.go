@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"log"
 	"net/http"
@@ -18,7 +17,7 @@ import (
 
 func main() {
 	limiter := must(weir.New(weir.Config{}))
-	client := redis.NewClient(redislimit.Options(cmp.Or(os.Getenv("REDIS"), "127.0.0.1:6379")))
+	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
 	store := must(redislimit.New(client, redislimit.Config{Timeout: time.Second}))
 	shared := must(fallback.New(store.SlidingWindow(), limiter.SlidingWindow(), fallback.Config{
 		Instances: 2,
@@ -27,11 +26,8 @@ func main() {
 	perClient := must(weir.NewLimit(shared, 4, time.Hour))
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "hello")
-	})
-	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
-	log.Fatal(http.ListenAndServe(addr, guard(hello)))
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	log.Fatal(http.ListenAndServe(os.Args[1], guard(hello))) // an address of its own for each
 }
 
 func must[T any](v T, err error) T {

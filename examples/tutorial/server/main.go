@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"log"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -19,9 +17,6 @@ func main() {
 	}
 	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr()})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "hello")
-	})
-	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
-	log.Fatal(http.ListenAndServe(addr, guard(hello)))
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(hello)))
 }
