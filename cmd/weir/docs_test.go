@@ -30,6 +30,7 @@ const repository = "../.."
 // begin.
 var checked = map[string]string{
 	"README.md # weir":                          "tools/release TestReadmeInEmptyFolder",
+	"README.md ## Redis":                        "tools/release TestReadmeInEmptyFolder",
 	"docs/frameworks.md ## Caddy":               "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/frameworks.md ### Caddy":              "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/proxy.md ### The same in Caddy":       "adapters/caddylimit TestDocsShowTheseTests",

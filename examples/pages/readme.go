@@ -10,24 +10,33 @@ import (
 	"github.com/weirgo/weir/limits"
 )
 
-// Calls is in the README.
-func Calls(
-	ctx context.Context, limiter *weir.Limiter, perUser, perOrg *weir.Limit, addr netip.Addr,
-) {
-	res, err := limiter.CheckRate("ann", 30_000, 3) // 3 hits in each window of 30,000 ms
-
+// Work is in the README.
+func Work(ctx context.Context, limiter *weir.Limiter, addr netip.Addr) {
 	logins := limiter.TokenBucket(5).Limit(5, time.Minute) // 5 at once, then one each 12 s
 	ok := logins.AllowBytes(addr.AppendTo(nil))            // the bytes of a netip.Addr
-	err = logins.Wait(ctx, "ann")                          // until a hit is admitted
+	err := logins.Wait(ctx, "ann")                         // until a hit is admitted
 
 	jobs := limiter.InFlight().Limit(20)
 	held, err := jobs.Hold(ctx, "acme")
 	if err == nil { // else 20 are at work, and it is a *weir.DeniedError; HoldWait waits for a place
 		defer held.Release(ctx)
 	}
-	both := limits.All(perUser, logins)  // github.com/weirgo/weir/limits: all of them count, or none
+
+	fmt.Println(ok, err)
+}
+
+// Several is in the README.
+func Several(ctx context.Context, perUser, perHour, perOrg *weir.Limit) {
+	both := limits.All(perUser, perHour) // github.com/weirgo/weir/limits: each counts, or none
 	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds, and prints
 	d, err := limits.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
 
-	fmt.Println(res, ok, out, d, err)
+	fmt.Println(out, d, err)
+}
+
+// Plain is in the README.
+func Plain(limiter *weir.Limiter) {
+	res, err := limiter.CheckRate("ann", 30_000, 3) // 3 hits in each window of 30,000 ms
+
+	fmt.Println(res, err)
 }

@@ -124,8 +124,8 @@ func TestReadmeInEmptyFolder(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, 2, installed, "those of the README, and of the tutorial")
-	assert.Equal(t, 1, fragments, "the calls, which examples/pages compiles")
+	assert.Equal(t, 3, installed, "two of the README, and that of the tutorial")
+	assert.Equal(t, 3, fragments, "the calls, which examples/pages compiles")
 	assert.GreaterOrEqual(t, programs, 10)
 }
 
