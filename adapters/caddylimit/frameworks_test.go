@@ -18,7 +18,7 @@ import (
 
 // The configurations of these tests are in the docs.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.Check(t, "../../docs/frameworks.md", "## Caddy", "frameworks_test.go",
+	docblocks.Check(t, "../../docs/http.md", "## Caddy", "frameworks_test.go",
 		"cmd/caddy/main.go")
 	docblocks.Check(t, "../../docs/proxy.md", "### The same in Caddy", "frameworks_test.go")
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// The code of these tests is in docs/frameworks.md.
+// The code of these tests is in docs/http.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.CheckRows(t, "../../docs/frameworks.md", "Connect", "frameworks_test.go")
+	docblocks.CheckRows(t, "../../docs/http.md", "Connect", "frameworks_test.go")
 }
 
 // ping is the handler of a procedure.

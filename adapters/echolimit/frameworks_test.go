@@ -19,10 +19,10 @@ import (
 	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
-// The code of these tests is in docs/frameworks.md.
+// The code of these tests is in docs/http.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.CheckRows(t, "../../docs/frameworks.md", "Echo", "frameworks_test.go")
-	docblocks.Check(t, "../../docs/frameworks.md", "## Limiters of the frameworks",
+	docblocks.CheckRows(t, "../../docs/http.md", "Echo", "frameworks_test.go")
+	docblocks.Check(t, "../../docs/http.md", "### Limiters of the frameworks",
 		"frameworks_test.go", "../fiberlimit/frameworks_test.go")
 }
 

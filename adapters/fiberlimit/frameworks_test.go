@@ -22,9 +22,9 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// The code of these tests is in docs/frameworks.md.
+// The code of these tests is in docs/http.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.CheckRows(t, "../../docs/frameworks.md", "Fiber", "frameworks_test.go")
+	docblocks.CheckRows(t, "../../docs/http.md", "Fiber", "frameworks_test.go")
 }
 
 func TestPerRoute(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 	"github.com/weirgo/weir/internal/testkit/doortest"
 )
 
-// The code of these tests is in docs/frameworks.md.
+// The code of these tests is in docs/http.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.CheckRows(t, "../../docs/frameworks.md", "Gin", "frameworks_test.go")
-	for _, section := range []string{"## One guard", "## Per route", "## Per user",
-		"## Behind a proxy", "## An own denial body", "## The error handler", "## Streams"} {
-		docblocks.Check(t, "../../docs/frameworks.md", section, "frameworks_test.go")
+	docblocks.CheckRows(t, "../../docs/http.md", "Gin", "frameworks_test.go")
+	for _, section := range []string{"### One guard", "### Per route", "### Per user",
+		"### Behind a proxy", "### An own denial body", "### The error handler", "### Streams"} {
+		docblocks.Check(t, "../../docs/http.md", section, "frameworks_test.go")
 	}
 }
 

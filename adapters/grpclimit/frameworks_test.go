@@ -27,10 +27,10 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// The code of these tests is in docs/frameworks.md.
+// The code of these tests is in docs/http.md.
 func TestDocsShowTheseTests(t *testing.T) {
-	docblocks.CheckRows(t, "../../docs/frameworks.md", "gRPC", "frameworks_test.go")
-	docblocks.Check(t, "../../docs/frameworks.md", "## gRPC and Connect",
+	docblocks.CheckRows(t, "../../docs/http.md", "gRPC", "frameworks_test.go")
+	docblocks.Check(t, "../../docs/http.md", "## gRPC and Connect",
 		"frameworks_test.go", "../connectlimit/frameworks_test.go")
 }
 

@@ -31,8 +31,8 @@ const repository = "../.."
 var checked = map[string]string{
 	"README.md # weir":                          "tools/release TestReadmeInEmptyFolder",
 	"README.md ## Redis":                        "tools/release TestReadmeInEmptyFolder",
-	"docs/frameworks.md ## Caddy":               "adapters/caddylimit TestDocsShowTheseTests",
-	"docs/frameworks.md ### Caddy":              "adapters/caddylimit TestDocsShowTheseTests",
+	"docs/http.md ## Caddy":                     "adapters/caddylimit TestDocsShowTheseTests",
+	"docs/http.md ### Caddy":                    "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/proxy.md ### The same in Caddy":       "adapters/caddylimit TestDocsShowTheseTests",
 	"docs/recipes.md ":                          "examples/pages TestRecipesAreTested",
 	"docs/switching.md ## envoyproxy/ratelimit": "cmd/weir TestSwitchingFromEnvoy",

@@ -1,3 +1,3 @@
-// Package switching has the programs of docs/switching.md, before and after a switch to weir. Its
-// tests run them, and check what the page says of their verdicts.
+// Package switching has programs before and after a switch to weir. docs/switching.md shows those
+// after. The tests run all, and check what the page says of their verdicts.
 package switching
