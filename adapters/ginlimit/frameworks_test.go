@@ -21,7 +21,7 @@ import (
 func TestDocsShowTheseTests(t *testing.T) {
 	docblocks.CheckRows(t, "../../docs/http.md", "Gin", "frameworks_test.go")
 	for _, section := range []string{"### One guard", "### Per route", "### Per user",
-		"### Behind a proxy", "### An own denial body", "### The error handler", "### Streams"} {
+		"### An own denial body, and the error handler", "### Streams"} {
 		docblocks.Check(t, "../../docs/http.md", section, "frameworks_test.go")
 	}
 }

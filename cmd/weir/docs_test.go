@@ -66,7 +66,7 @@ func TestCheckedBlocksNameTests(t *testing.T) {
 
 // foreign are the languages of the programs from which docs/switching.md leads away: they print
 // nothing there.
-var foreign = map[string]bool{"erlang": true, "elixir": true, "nginx": true}
+var foreign = map[string]bool{"nginx": true}
 
 // scenes are what the commands under a heading run in, where that is more than the usual files.
 var scenes = map[string]docblocks.Shell{

@@ -22,8 +22,6 @@ import (
 // The blocks of the pages for a first hour are in this file.
 func TestPagesAreTested(t *testing.T) {
 	docblocks.Check(t, "../../docs/strategies.md", "# Strategies", "first_hour_test.go")
-	docblocks.Check(t, "../../docs/production.md", "## Two replicas without a shared store",
-		"first_hour_test.go")
 }
 
 // A search for what a newcomer asks finds a heading.

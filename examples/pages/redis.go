@@ -2,11 +2,18 @@ package pages
 
 import (
 	"log"
+	"net/http"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/metrics"
+	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 )
@@ -47,4 +54,26 @@ func AutoPipeline() (*redislimit.Store, error) {
 	defer pipe.Close()
 	store, err := redislimit.New(pipe, redislimit.Config{AllowUnsafeClient: true})
 	return store, err
+}
+
+// Metrics is in docs/production.md.
+func Metrics(store *redislimit.Store, limiter *weir.Limiter) func(http.Handler) http.Handler {
+	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
+	decisions, stats := weirprom.NewDecisions(""), new(httplimit.Stats)
+	hybrid, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(),
+		fallback.Config{Instances: 3, OnCall: calls.OnCall})
+	if err != nil {
+		log.Fatal(err)
+	}
+	perClient, err := weir.NewLimit(hybrid, 100, time.Minute)
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard := httplimit.New(perClient, httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Stats: stats, OnDecision: decisions.OnDecision,
+	})
+	prometheus.MustRegister(calls, decisions,
+		weirprom.New("", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(hybrid.Stats)))
+	http.Handle("/metrics", promhttp.Handler())
+	return guard
 }
