@@ -124,7 +124,7 @@ mutants: ## what the tests notice of MUTANTS small faults of the core and its la
 functions: ## how many functions a decision passes, the lines of the core, methods away from their types
 	go run ./proofs/functions
 
-bench: ## the rivals side by side; writes BENCHMARKS.md
+bench: ## the rivals side by side; writes proofs/benchmarks/RESULTS.md
 	cd proofs/benchmarks && go run .
 
 ci: ## what every change must pass

@@ -1,5 +1,5 @@
 // Command benchmarks compares weir with other limiters, interleaved in one process, and writes
-// BENCHMARKS.md.
+// RESULTS.md.
 //
 //	go run .                                                         # everything; some minutes
 //	go run . -print -group CheckRate -workload ids=1/mode=allow -store weir,go-limiter
@@ -27,7 +27,7 @@ var (
 		verbsResults)
 	only = flag.Bool("print", false,
 		"print figures and the bars for them instead of writing the report")
-	out     = flag.String("o", "../../BENCHMARKS.md", "write the report to this file")
+	out     = flag.String("o", "RESULTS.md", "write the report to this file")
 	groupRE = flag.String("group", ".", "with -print: these groups (regular expression)")
 	workRE  = flag.String("workload", ".", "with -print: these workloads (regular expression)")
 	growing = flag.String("grow", "",

@@ -30,7 +30,7 @@ var method string
 //go:embed notes.md
 var notes string
 
-// report returns the text of BENCHMARKS.md: the figures and verdicts of this run, and the texts of
+// report returns the text of RESULTS.md: the figures and verdicts of this run, and the texts of
 // notes.md and method.md.
 func (r *results) report() []byte {
 	var b bytes.Buffer

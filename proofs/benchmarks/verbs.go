@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
 )
 
-// Operations other than decisions are measured separately, by -verbs. BENCHMARKS.md includes the
+// Operations other than decisions are measured separately, by -verbs. RESULTS.md includes the
 // last results.
 
 const verbsResults = "verbs/RESULTS.md"

@@ -36,7 +36,7 @@ type costs struct {
 	usClient, usServer, usLeased float64 // CPU of a decision on Redis, and of one from a lease of 100
 }
 
-// measured reads the costs from BENCHMARKS.md and from the report of the benchmarks with Redis.
+// measured reads the costs from the reports of the benchmarks, in process and with Redis.
 func measured(t *testing.T) (c costs) {
 	t.Helper()
 	row := func(report, heading, begins string) []string {
@@ -53,8 +53,8 @@ func measured(t *testing.T) (c costs) {
 		require.NoError(t, err)
 		return n
 	}
-	c.bytesCaller = number(row("BENCHMARKS.md", "\n## Memory\n", "weir")[0])
-	c.nsDecision = number(row("BENCHMARKS.md", "\n## One limit per id\n", "weir")[5])
+	c.bytesCaller = number(row("proofs/benchmarks/RESULTS.md", "\n## Memory\n", "weir")[0])
+	c.nsDecision = number(row("proofs/benchmarks/RESULTS.md", "\n## One limit per id\n", "weir")[5])
 	cpu := func(begins string) (client, server float64) {
 		cell := row("proofs/benchmarks/redis/RESULTS.md", "\n| admitted |", begins)[2]
 		of, on, ok := strings.Cut(cell, " + ")
@@ -69,7 +69,7 @@ func measured(t *testing.T) (c costs) {
 // text is the part of the page that names the costs.
 func (c costs) text() string {
 	return fmt.Sprintf(`- A caller takes %.0f bytes, and a decision among a million callers who ask
-  evenly %.0f ns of a core ([BENCHMARKS.md](../../BENCHMARKS.md)).
+  evenly %.0f ns of a core ([proofs/benchmarks](../benchmarks/RESULTS.md)).
 - A decision on Redis takes %.1f µs of the client's CPU and %.1f µs of the server's; one from a
   lease of 100 takes %.1f µs of the client's
   ([proofs/benchmarks/redis](../benchmarks/redis/RESULTS.md)).

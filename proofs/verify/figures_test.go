@@ -11,9 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BENCHMARKS.md has the measured bytes of a bucket; other pages and comments repeat them.
+// The report of the benchmarks has the measured bytes of a bucket; other pages and comments repeat
+// them.
 func TestBytesOfABucketAreThoseMeasured(t *testing.T) {
-	bytes := numbers(t, "../../BENCHMARKS.md", `(?m)^\| weir \| (\d+) \| \d+ \|$`, 1)[0]
+	bytes := numbers(t, "../benchmarks/RESULTS.md", `(?m)^\| weir \| (\d+) \| \d+ \|$`, 1)[0]
 	for _, copied := range []struct {
 		file, pattern string
 		times         int
@@ -24,7 +25,7 @@ func TestBytesOfABucketAreThoseMeasured(t *testing.T) {
 		{"../fleet/RESULTS.md", `A caller takes (\d+) bytes, `, 1},
 		{"../../docs/strategies.md", "(?m)^\\| `(?:FixedWindow|SlidingWindow|TokenBucket|Counter)\\(" +
 			`[^|]*\|[^|]*\| (\d+) \|`, 4},
-		{"../../BENCHMARKS.md", `(?m)^\| (?:FixedWindow|Calendar|SlidingWindow|TokenBucket|Counter) \| ` +
+		{"../benchmarks/RESULTS.md", `(?m)^\| (?:FixedWindow|Calendar|SlidingWindow|TokenBucket|Counter) \| ` +
 			`(\d+) \| \d+ \|$`, 5},
 	} {
 		for _, n := range numbers(t, copied.file, copied.pattern, copied.times) {

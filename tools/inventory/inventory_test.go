@@ -231,7 +231,7 @@ func TestModulesHaveTheSumsOfTheProgram(t *testing.T) {
 
 // The image is built with one Go, which is no older than the workspace's.
 func TestTheImageIsPinned(t *testing.T) {
-	text, err := os.ReadFile("../../Containerfile")
+	text, err := os.ReadFile("../../cmd/weir/Containerfile")
 	require.NoError(t, err)
 	from := regexp.MustCompile(`(?m)^FROM (\S+)`).FindAllStringSubmatch(string(text), -1)
 	require.Len(t, from, 2)

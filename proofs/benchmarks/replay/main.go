@@ -1,6 +1,6 @@
 // Command replay measures weir replay: its time for a log in order compared with the time to count
 // the log's lines, its time for the same log shuffled, and its memory. It writes
-// proofs/benchmarks/replay/RESULTS.md, which is the end of BENCHMARKS.md.
+// proofs/benchmarks/replay/RESULTS.md, which is the end of proofs/benchmarks/RESULTS.md.
 //
 //	go run ./proofs/benchmarks/replay            # takes a minute and 4 GB of disk
 //	go run ./proofs/benchmarks/replay -o ''      # prints the report only

@@ -1,4 +1,4 @@
-// Command rules measures package rules and writes RESULTS.md, which BENCHMARKS.md includes. It
+// Command rules measures package rules and writes RESULTS.md, which ../RESULTS.md includes. It
 // compares matching with the look-up of Envoy's rate limit service, and loading with decoding the
 // same YAML into structs, and measures a whole decision.
 //

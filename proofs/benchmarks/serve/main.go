@@ -1,5 +1,5 @@
 // Command serve compares weir serve with a gRPC server that answers OK without work, the fastest
-// that is possible. It builds and runs both, and writes RESULTS.md, which BENCHMARKS.md includes.
+// that is possible. It builds and runs both, and writes RESULTS.md, which ../RESULTS.md includes.
 //
 //	go run ./proofs/benchmarks/serve            # from the root of the repository; three minutes
 //	go run ./proofs/benchmarks/serve -o ''      # only prints the report

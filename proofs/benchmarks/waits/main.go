@@ -1,4 +1,4 @@
-// Command waits measures callers that wait and writes RESULTS.md, which BENCHMARKS.md includes: the
+// Command waits measures callers that wait and writes RESULTS.md, which ../RESULTS.md includes: the
 // part of a rate that a line of them reaches, beside x/time/rate in the same process, and a wait
 // where nobody waits.
 //
