@@ -64,10 +64,6 @@ func TestCheckedBlocksNameTests(t *testing.T) {
 	}
 }
 
-// foreign are the languages of the programs from which docs/switching.md leads away: they print
-// nothing there.
-var foreign = map[string]bool{"nginx": true}
-
 // scenes are what the commands under a heading run in, where that is more than the usual files.
 var scenes = map[string]docblocks.Shell{
 	// no window ends meanwhile
@@ -156,7 +152,6 @@ func check(t testing.TB, at string, blocks []docblocks.Block) {
 	want := map[int]string{} // what the commands before it print
 	for i, b := range blocks {
 		switch {
-		case foreign[b.Language]:
 		case b.Language == "sh":
 			commands = append(commands, b.Code)
 		case b.Language == "text" && i > 0 && blocks[i-1].Language == "sh":

@@ -2,9 +2,7 @@ package pages
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,19 +38,6 @@ func TestQuestionsHaveHeadings(t *testing.T) {
 			assert.Contains(t, headings, question, page)
 		}
 	}
-}
-
-func Example_callAStrategy() {
-	ctx, limiter := context.Background(), newLimiter()
-	defer limiter.Close()
-
-	perClient := limiter.SlidingWindow().Limit(100, time.Minute) // or any other
-	out, err := perClient.Take(ctx, "10.0.0.7", 1)
-	if err != nil {
-		log.Fatal(err) // could not decide
-	}
-	fmt.Println(out.Allowed(), out.Left, perClient.Allow("10.0.0.7"))
-	// Output: true 99 true
 }
 
 func Example_buildAKey() {

@@ -40,10 +40,3 @@ func Concurrency(limiter *weir.Limiter) httplimit.Config {
 			Extractor: httplimit.Headers("X-User")},
 	}
 }
-
-// Names is in docs/http.md.
-func Names(limiter *weir.Limiter) []*weir.Limit {
-	login := limiter.SlidingWindow().Limit(5, time.Minute).Named("login")
-	search := limiter.SlidingWindow().Limit(5, time.Minute).Named("search")
-	return []*weir.Limit{login, search}
-}

@@ -44,7 +44,7 @@ func Partition(cluster *redis.ClusterClient) fallback.Config {
 	return cfg
 }
 
-// AutoPipeline is in docs/machines.md.
+// AutoPipeline has docs/machines.md in Go.
 func AutoPipeline() (*redislimit.Store, error) {
 	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
 	pipe, err := client.AutoPipeline()

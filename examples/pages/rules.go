@@ -36,7 +36,7 @@ func Watch(ctx context.Context) *rules.Engine {
 	return engine
 }
 
-// Decisions is in docs/rules.md.
+// Decisions counts the decisions of each rule, as docs/rules.md says.
 func Decisions(engine *rules.Engine, limiter *weir.Limiter) *httplimit.Guard {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "limit_decisions_total"},
 		[]string{"rule", "code"})

@@ -6,11 +6,9 @@ import (
 
 	theirs "github.com/sethvargo/go-limiter/httplimit"
 	"github.com/sethvargo/go-limiter/memorystore"
-
-	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/httplimit"
 )
 
+// After a switch it is afterCounter.
 func beforeGoLimiter() (func(http.Handler) http.Handler, error) {
 	store, err := memorystore.New(&memorystore.Config{Tokens: 3, Interval: time.Minute})
 	if err != nil {
@@ -21,11 +19,4 @@ func beforeGoLimiter() (func(http.Handler) http.Handler, error) {
 		return nil, err
 	}
 	return middleware.Handle, nil
-}
-
-func afterGoLimiter(limiter *weir.Limiter) func(http.Handler) http.Handler {
-	return httplimit.New(limiter.Counter().Limit(3, time.Minute), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(),
-		Headers:   httplimit.HeadersLegacy, // X-RateLimit-Limit, -Remaining, -Reset
-	})
 }

@@ -64,14 +64,18 @@ func TestProgramsAreInTheDocument(t *testing.T) {
 		return name == "doc.go" || strings.HasSuffix(name, "_test.go")
 	})
 	shown := blocks("go")
-	assert.Len(t, shown, len(files), "and no other Go code")
+	after := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		_, code, ok := strings.Cut(string(text), "\nfunc after")
-		require.True(t, ok, file)
+		if !ok {
+			continue // that of another file
+		}
+		after++
 		assert.True(t, slices.Contains(shown, "func after"+code), "docs/switching.md does not show %s", file)
 	}
+	assert.Len(t, shown, after, "and no other Go code")
 }
 
 func newLimiter(t *testing.T, cfg weir.Config) *weir.Limiter {
@@ -138,7 +142,7 @@ func TestXTimeRate(t *testing.T) {
 }
 
 func TestUlule(t *testing.T) {
-	before, after := beforeUlule()(hello), afterUlule(newLimiter(t, weir.Config{}))(hello)
+	before, after := beforeUlule()(hello), afterCounter(newLimiter(t, weir.Config{}))(hello)
 	was, denial := statuses(before, 5)
 	is, denied := statuses(after, 5)
 	assert.Equal(t, was, is)
@@ -211,13 +215,13 @@ func TestGoLimiter(t *testing.T) {
 	guard, err := beforeGoLimiter()
 	require.NoError(t, err)
 	was, denial := statuses(guard(hello), 5)
-	is, denied := statuses(afterGoLimiter(newLimiter(t, weir.Config{}))(hello), 5)
+	is, denied := statuses(afterCounter(newLimiter(t, weir.Config{}))(hello), 5)
 	row(t, "five requests at once", was, is)
 	date := denial.Header.Get("Retry-After")
 	_, err = http.ParseTime(date)
 	assert.Error(t, err, date)
 	assert.Regexp(t, `UTC$`, date)
-	row(t, "`Retry-After` of a denial", `a date that ends in "UTC", which is no HTTP-date`,
+	row(t, "`Retry-After` of a denial by go-limiter", `a date that ends in "UTC", which is no HTTP-date`,
 		seconds(t, denied.Header.Get("Retry-After")))
 }
 

@@ -17,7 +17,7 @@ func beforeUlule() func(http.Handler) http.Handler {
 	return stdlib.NewMiddleware(instance).Handler
 }
 
-func afterUlule(limiter *weir.Limiter) func(http.Handler) http.Handler {
+func afterCounter(limiter *weir.Limiter) func(http.Handler) http.Handler {
 	return httplimit.New(limiter.Counter().Limit(3, time.Minute), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(),
 		Headers:   httplimit.HeadersLegacy, // X-RateLimit-Limit, -Remaining, -Reset

@@ -9,7 +9,8 @@ import (
 )
 
 // Schema is the name and the version of the JSON report. Adding a field does not change the
-// version; removing one, or changing its meaning, does. docs/replay.md describes the fields.
+// version; removing one, or changing its meaning, does. docs/internals/replay-json.md describes the
+// fields.
 const Schema = "weir.replay/1"
 
 // The JSON report has the fields of a replay.Result, and what is worked out from it.
