@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"time"
 
@@ -159,9 +158,8 @@ func (d *decider) current() (*slots.Period, *windows.Window) {
 	return &w.Fixed, w
 }
 
-// runOwn decides on r by a strategy of this package, for no Outcome. Unless it is atOnce it may
-// wait. It does not keep r.
-func (d *decider) runOwn(ctx context.Context, r *Request, atOnce bool, res *Result) (err error) {
+// runCounter decides on r for no Outcome. Unless it is atOnce it may wait. It does not keep r.
+func (d *decider) runCounter(ctx context.Context, r *Request, atOnce bool, res *Result) (err error) {
 	if d.slots != nil {
 		_, err = d.run(r, res)
 		return err
@@ -214,46 +212,6 @@ func (m *Limit) Outcome(ctx context.Context, op *Op) Outcome {
 	}
 	if !saysLeft(d.about, out.Allowed()) {
 		out.Left = leftOf(ctx, d.counter, &op.Request, &op.Result, d.most)
-	}
-	return out
-}
-
-// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most, of which all
-// is left again at full. To return it by value would copy words that are being stored, for which
-// each load waits.
-func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now, full int64) {
-	out.By = m
-	out.TotalRequests = uint64(v.Total)
-	out.Left = most - min(most, out.TotalRequests)
-	switch {
-	case v.Allowed:
-		out.State = Allow
-	case v.At == noInstant:
-		out.Wait = math.MaxInt64
-	default:
-		out.Wait = time.Duration(v.At - now)
-	}
-	if v.At != noInstant {
-		out.ExpiresAt = l.clock.Time(v.At)
-	}
-	switch full {
-	case v.At:
-		out.FullAt = out.ExpiresAt
-	case noInstant:
-	default:
-		out.FullAt = l.clock.Time(full)
-	}
-}
-
-// outcomeOf returns the Outcome of a Result that holds for wait.
-func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
-	out := Outcome{Result: res, Left: left, By: m.tierOf(res.Limit)}
-	switch {
-	case res.Allowed():
-	case res.ExpiresAt.IsZero():
-		out.Wait = math.MaxInt64
-	default:
-		out.Wait = max(0, wait)
 	}
 	return out
 }

@@ -89,7 +89,8 @@ package weir
 //	limiter.go       Limiter: New, its tables, Stats, Close; the errors
 //	strategy.go      Strategy, Request, Result
 //	op.go            Counter, Op and its Verbs, About
-//	limit.go         Limit and Outcome: their methods; NewLimit
+//	limit.go         Limit: its methods; NewLimit
+//	outcome.go       Outcome, and how people read it
 //	checkrate.go     CheckRate, and Inspect, Buckets and Reset
 //	wait.go          Wait: who asks next, and when
 //	hold.go          Held: work in flight, in this process or elsewhere; HoldWait

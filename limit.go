@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -45,32 +46,6 @@ type Limit struct {
 	name     string
 	failOpen bool
 	made     atomic.Pointer[decider] // by the first call or limits.All: else it takes no series
-}
-
-// Outcome is the decision of a [Limit].
-type Outcome struct {
-	Result
-
-	// Left is how much cost would be admitted now, after the decision: of the limit or, if that is
-	// larger or smaller, of a token bucket's burst; of Tiers and limits.All the least of all limits. A
-	// LeakyBucket admits all of its limit, to wait its turn, or nothing.
-	Left uint64
-
-	// FullAt is the instant from which all of it is left again, since nothing that was admitted counts
-	// any more, if nothing else is admitted until then: that of the decision, if so it is already. Of
-	// Tiers and limits.All that holds of all limits. It is the zero time of work in flight that is
-	// held, since nobody knows; and where another package counts of what its Result does not say: a
-	// denial or Peek by a limit that slides, a log, a counter or tiers, and an admission by tiers.
-	FullAt time.Time
-
-	// Wait is how long after the decision the same request would pass, if nothing else is admitted
-	// until then: 0 if it was admitted, and the largest Duration if it can never pass or, of work in
-	// flight, nobody knows when.
-	Wait time.Duration
-
-	// By is the limit that binds: of limits.All one of its limits, of Tiers one with the numbers of a
-	// tier, else the Limit itself.
-	By *Limit
 }
 
 // maxName bounds the name of a Limit, in bytes.
@@ -216,7 +191,7 @@ func (m *Limit) allow(key string) bool {
 	d := m.decider()
 	if d.own && !d.inFlight {
 		res, r := Result{}, Request{Key: key}
-		err := d.runOwn(context.Background(), &r, true, &res)
+		err := d.runCounter(context.Background(), &r, true, &res)
 		return err == nil && res.Allowed() || m.Opens(err)
 	}
 	var out Outcome
@@ -297,22 +272,17 @@ func (a Ask) Cost(cost uint64) Ask {
 // Run implements [Strategy]. It allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 	d := m.decider()
-	if !d.inFlight && turns.IsDue(ctx) {
+	switch {
+	case d.inFlight:
+		return nil, m.unreleasable()
+	case turns.IsDue(ctx):
 		q := *r // so that r stays on the stack
 		return d.counter.Run(ctx, &q)
 	}
 	res := new(Result)
-	if d.own && !d.inFlight {
-		if err := d.runOwn(ctx, r, false, res); err != nil {
-			return nil, err
-		}
-		return res, nil
-	}
-	out, err := m.decide(ctx, d, false, r)
-	if err != nil {
+	if err := d.runCounter(ctx, r, false, res); err != nil {
 		return nil, err
 	}
-	*res = out.Result
 	return res, nil
 }
 
@@ -375,4 +345,45 @@ func (s *reader) check(m *Limit) error {
 	}
 	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
 	return err
+}
+
+// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most, of which all
+// is left again at full. To return it by value would copy words that are being stored, for which
+// each load waits.
+func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now, full int64) {
+	out.By = m
+	out.TotalRequests, out.Limit = uint64(v.Total), most
+	out.Left = most - min(most, out.TotalRequests)
+	switch {
+	case v.Allowed:
+		out.State = Allow
+	case v.At == noInstant:
+		out.Wait = math.MaxInt64
+	default:
+		out.Wait = time.Duration(v.At - now)
+	}
+	if v.At != noInstant {
+		out.ExpiresAt = l.clock.Time(v.At)
+	}
+	switch full {
+	case v.At:
+		out.FullAt = out.ExpiresAt
+	case noInstant:
+	default:
+		out.FullAt = l.clock.Time(full)
+	}
+}
+
+// outcomeOf returns the Outcome of a Result that holds for wait.
+func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
+	out := Outcome{Result: res, Left: left, By: m.tierOf(res.Limit)}
+	out.Limit = cmp.Or(out.Limit, m.decider().most)
+	switch {
+	case res.Allowed():
+	case res.ExpiresAt.IsZero():
+		out.Wait = math.MaxInt64
+	default:
+		out.Wait = max(0, wait)
+	}
+	return out
 }

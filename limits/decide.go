@@ -125,7 +125,7 @@ func (l Attempts) supported(takes bool) error {
 		switch m := &l[i]; {
 		case m.about == nil:
 			return fmt.Errorf("limits: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
-		case takes && m.InFlight() && !m.Keep && !m.holds:
+		case takes && m.InFlight() && !m.holds:
 			return m.about.Unreleasable(m.name())
 		case m.turn == last && first >= 0:
 			return fmt.Errorf("limits: two strategies decide last: %w", l[first].unsupported("refund"))

@@ -26,11 +26,8 @@ func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 	for i := range asks {
 		m := &attempts[i]
 		m.askFor(&asks[i])
-		switch {
-		case m.about == nil, !m.has(weir.OpReturn), !m.has(weir.OpCharge):
+		if m.about == nil || !m.has(weir.OpReturn) || !m.has(weir.OpCharge) {
 			return nil, fmt.Errorf("limits: Reserve: %w", m.unsupported("refund and charge"))
-		case m.InFlight():
-			return nil, m.about.Unreleasable(m.name())
 		}
 		m.Keep, m.Full, ops[i] = true, true, &m.Op
 	}
