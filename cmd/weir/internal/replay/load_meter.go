@@ -259,7 +259,16 @@ func (r *run) measure(res *Result) error {
 		return err
 	}
 	defer m.clock.close()
-	if err := eachStay(log, m.enter, m.leave); err != nil {
+	entered := uint64(0)
+	enter := func(s *stay) (*overload.Place, error) {
+		entered++
+		if r.cfg.Progress != nil && entered%batchSize == 0 {
+			r.cfg.Progress(Progress{Bytes: r.bytes, Lines: res.Lines, Decided: entered,
+				Requests: res.Requests})
+		}
+		return m.enter(s)
+	}
+	if err := eachStay(log, enter, m.leave); err != nil {
 		return err
 	}
 	m.finish(&r.cfg, first, last)

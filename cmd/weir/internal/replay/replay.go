@@ -4,7 +4,8 @@
 // It reads the log once, on all cores: it parses blocks of lines into records, numbers the callers
 // and stores each request in one of several spools, chosen by its caller. Then each spool returns
 // its requests in order of time, and they are decided on. Memory grows with the number of requests,
-// by 16 bytes each, and with that of callers.
+// by 16 bytes each, and with that of callers. A Load takes twice that, and more for what is in
+// flight at the same time.
 package replay
 
 import (
