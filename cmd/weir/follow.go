@@ -30,8 +30,8 @@ const (
 var notFollowed = []string{"suggest", "by-route", "rules-out", "compare", "replicas",
 	"html"}
 
-// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows what
-// fits of the report, every second; it prints the last one.
+// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the last
+// minute and what fits of the report, every second; it prints the last one.
 func (f *replayFlags) follow(
 	ctx context.Context, cmd *cobra.Command, cfg replay.Config,
 ) error {
@@ -39,8 +39,6 @@ func (f *replayFlags) follow(
 		return err
 	}
 	switch {
-	case len(cfg.Rules)+len(cfg.RuleSets) == 0:
-		return errors.New("--follow needs a --limit or --rules")
 	case slices.Contains(cfg.Files, replay.Stdin):
 		return errors.New("--follow is for a file, not for the standard input")
 	case len(cfg.Files) != 1:
@@ -90,8 +88,7 @@ func (f *replayFlags) follow(
 	}
 }
 
-// frame returns what the terminal shows while a file is followed: what fits of the report, whose
-// first lines are its summary and the tables of denials.
+// frame returns what the terminal shows while a file is followed.
 func frame(of *replay.Follower, to screen.Terminal) string {
 	var b strings.Builder
 	switch err := of.Nothing(); {
@@ -100,12 +97,7 @@ func frame(of *replay.Follower, to screen.Terminal) string {
 	case of.Requests() == 0:
 		fmt.Fprintf(&b, "waiting for lines in %s\n", screen.Printable(of.File()))
 	default:
-		r := of.Result()
-		for _, doubt := range report.Notes(r)[:len(r.Doubts)] { // first: the end may not fit
-			b.WriteString("note: " + doubt + "\n")
-		}
-		r.Doubts = nil
-		report.Text(&b, r, to)
+		report.Frame(&b, of.Result(), to)
 	}
 	return "\x1b[H\x1b[2J" + to.Fit(b.String())
 }

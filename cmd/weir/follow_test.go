@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -89,7 +90,12 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.Contains(t, text, "denied   7 of 9 requests (77.8 %)")
 	assert.Contains(t, text, "192.0.2.1         9       7  77.8 %  2026-11-20 10:00:00")
 	assert.NotContains(t, text, "\x1b")
+	text, _ = follow(file)
+	assert.Regexp(t, `last minute, to 10:00:0\d: 9 requests \(0.15/s\) by 1 caller\n\n`+
+		`  busiest, last minute  requests  share  5xx\n  192.0.2.1                    9  100 %    0\n`, text)
+	assert.NotContains(t, text, "denied", "there is no limit")
 	text, _ = follow("--limit", "2/1m", "-o", "json", file)
+	assert.Regexp(t, `"last_minute": \{\s+"to": "2026-11-20T10:00:0\dZ",\s+"requests": 9,`, text)
 	assert.Contains(t, text, `"denied": 7,`)
 	assert.Contains(t, text, `"empty_files": [],`)
 	assert.Contains(t, text, `"late": 0,`)
@@ -112,7 +118,7 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.ErrorIs(t, err, replay.ErrInterrupted)
 	assert.Contains(t, errs.String(), "none.log: none of its 2 lines is of an access log; line 1: ")
 	for want, args := range map[string][]string{
-		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file}, "needs a --limit or --rules": {file},
+		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file},
 		"follows one file": {"--limit", "1/1m", file, file}, "not for the standard input": {"--limit", "1/1m", "-"}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
 		"no such file": {"--limit", "1/1m", file + ".none"},
 	} {
@@ -146,8 +152,10 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 		require.NoError(t, of.Add([]byte(fmt.Sprintf(line, i%10, 200))))
 	}
 	got := frame(of, to)
-	assert.Regexp(t, `^\x1b\[H\x1b\[2J90 requests by 10 callers\n(.*\n){21}… lines left out: 2\d\n$`, got)
-	assert.Contains(t, got, "192.0.2.8         9       7  77.8 %", "the first table of callers")
+	assert.Regexp(t, `^\x1b\[H\x1b\[2J90 requests by 10 callers, from 2026-11-20 10:00:00 UTC\n`+
+		`last minute, to 10:00:0\d: 90 requests \(1.5/s\) by 10 callers, 77.8 % denied\n(.*\n){20}… lines left out: 2\d\n$`, got)
+	assert.Contains(t, got, "192.0.2.8                    9  10.0 %       7    0", "the busiest")
+	assert.Regexp(t, "3/1h +sliding window +30 +60", got, "what both limits deny")
 	to.Height = 100
 	assert.Contains(t, frame(of, to), "\nnote: 1 request was not asked for and left out\n")
 
@@ -155,7 +163,9 @@ func TestAFrameFitsTheTerminal(t *testing.T) {
 	for range 90 {
 		require.NoError(t, of.Add([]byte(fmt.Sprintf("10.0.0.1"+line[len("192.0.2.%d"):], 200))))
 	}
-	assert.Regexp(t, `^\x1b\[H\x1b\[2Jnote: these callers are probably not your clients`, frame(of, to))
+	got = frame(of, to)
+	assert.Contains(t, got, "\nnote: these callers are probably not your clients")
+	assert.LessOrEqual(t, len(regexp.MustCompile(`(?m)^\S.*$`).FindAllString(got, -1)), 6, "lines of prose: %s", got)
 
 	of = follow()
 	require.NoError(t, of.Add([]byte("\x1b[2J\n")))

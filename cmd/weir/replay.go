@@ -56,8 +56,9 @@ month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h a
 six in the morning.
 
 --follow goes on with what is written to the file, also after it was rotated, and decides on it by
-the limits or the rules, in the order of the lines. On a terminal it shows as much of the report as
-fits, every second; Ctrl-C prints all of the last one.
+the limits or the rules, if there are some, in the order of the lines. On a terminal it shows the last
+minute, its busiest callers, and as much of the report as fits, every second; Ctrl-C prints all of the
+last one.
 
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
 --help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,
@@ -110,7 +111,7 @@ are in doubt. Interrupted by Ctrl-C, replay reports what it has read, and exits 
 
 const replayExample = `  weir replay access.log
   weir replay --limit 100/1m access.log
-  weir replay --follow --limit 100/1m access.log
+  weir replay --follow access.log
   weir replay --overload --log-format '$remote_addr $msec $request_time' access.log
   weir replay --rules limits.yaml access.log
   weir replay --rules limits.yaml --compare limits.new.yaml access.log
@@ -163,7 +164,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.Uint64Var(&f.burst, "burst", 0,
 		"size of the token bucket or of the leaky bucket's queue (default the limit)")
 	flags.BoolVarP(&f.follows, "follow", "f", false,
-		"go on with what is written to the log, and show the report on one screen")
+		"go on with what is written to the log, and show the last minute and the report on one screen")
 	f.rules.Add(cmd)
 	flags.StringVar(&f.compare, "compare", "",
 		"compare with this `limit`, or with --rules these rules: what only one of them denies")

@@ -107,7 +107,7 @@ func args(flags *pflag.FlagSet, filter *replay.Filter) (words []string) {
 // check returns an error for flags that are wrong by themselves.
 func (f *replayFlags) check(files []string) error {
 	limited := len(f.limits)+len(f.rules.Paths) > 0
-	f.suggest = f.suggest || !limited && !f.overload.given
+	f.suggest = f.suggest || !limited && !f.overload.given && !f.follows
 	switch {
 	case len(files) == 0:
 		return errors.New(`which log? Name a file, or - for the standard input`)

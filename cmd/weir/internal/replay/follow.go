@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
@@ -25,6 +26,8 @@ type Follower struct {
 	now   func() time.Time
 	clock stamp // when the lines are added
 	moved Moved
+	added time.Time // when the last lines were
+	late  lately
 	scan  *scanner
 	block block       // the last lines
 	text  description // of the request that is decided on; without RuleSets it is not used
@@ -34,6 +37,7 @@ type Follower struct {
 func NewFollower(cfg Config) (*Follower, error) {
 	cfg.parts = 1
 	f := &Follower{run: newRun(cfg), now: time.Now, scan: newScanner(&cfg)}
+	f.scan.statuses = true
 	p := f.parts[0]
 	name := func(uint32) string { return string(f.text) }
 	if err := p.prepare(f.specs, name, 0, 0); err != nil {
@@ -71,7 +75,8 @@ func (f *Follower) Nothing() error {
 // Add decides on whole lines, which follow the earlier ones.
 func (f *Follower) Add(lines []byte) error {
 	b := &f.block
-	f.clock = stamp(2 * f.now().UnixNano())
+	f.added = f.now()
+	f.clock = stamp(2 * f.added.UnixNano())
 	b.data = lines
 	f.scan.scan(b)
 	if fields := accesslog.Fields(lines); fields != nil {
@@ -113,13 +118,23 @@ func (f *Follower) decide(r record) error {
 	}
 	number := f.callers.number(caller)
 	f.callers.requests[number]++
-	return f.parts[0].ask([]hit{{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks}})
+	p := f.parts[0]
+	if err := p.ask([]hit{{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks}}); err != nil {
+		return err
+	}
+	denied := p.denied[:len(p.rows)]
+	if f.cfg.RuleSets != nil {
+		denied = denied[:1] // the whole set
+	}
+	f.late.add(at.nanoseconds(), number, slices.Contains(denied, true), r.marks)
+	return nil
 }
 
 // Result returns what was found so far, in a timeline of one bin.
 func (f *Follower) Result() *Result {
 	r, moved := f.report(), f.moved
 	r.Moved = &moved
+	r.Minute = f.minute()
 	f.unread = f.result.Unreadable // it is of one file
 	f.doubt(r)
 	r.Timeline = &Timeline{r.First, cmp.Or(r.Last.Sub(r.First), 1), r.Timeline.Rows}

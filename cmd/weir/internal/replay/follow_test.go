@@ -111,6 +111,55 @@ func TestAFollowerIgnoresTheFuture(t *testing.T) {
 	}
 }
 
+// The last minute has what was written in it, by caller and by second, and what was written before
+// leaves it as time passes.
+func TestAFollowerHasTheLastMinute(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	now := begin
+	f, err := NewFollower(config(t, []string{"a.log"}, "2/1m:fixed"))
+	require.NoError(t, err)
+	defer f.Close()
+	f.now = func() time.Time { return now }
+	seen := map[int][]time.Duration{} // by caller
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for at := time.Duration(0); at < 5*time.Minute; at += time.Duration(rnd.IntN(3000)) * time.Millisecond {
+		caller, status := rnd.IntN(3), 200+300*rnd.IntN(2)
+		now = begin.Add(at)
+		require.NoError(t, f.Add([]byte(fmt.Sprintf(`{"msec":"%d.%03d","remote_addr":"192.0.2.%d","status":%d}`+"\n",
+			now.Unix(), now.Nanosecond()/1e6, caller, status))))
+		seen[caller] = append(seen[caller], at)
+		got := f.Result().Minute
+		want, callers := uint64(0), 0
+		for c, all := range seen {
+			n := uint64(0)
+			for _, one := range all {
+				if begin.Add(one).Unix() > now.Unix()-60 {
+					n++
+				}
+			}
+			if n > 0 {
+				callers++
+			}
+			want += n
+			for _, b := range got.Busiest {
+				if b.Name == fmt.Sprintf("192.0.2.%d", c) {
+					assert.Equal(t, n, b.Requests)
+				}
+			}
+		}
+		require.Equal(t, []uint64{want, uint64(callers)}, []uint64{got.Requests, uint64(got.Callers)}, at)
+		require.Len(t, got.Busiest, callers)
+		assert.GreaterOrEqual(t, got.Busiest[0].Requests, got.Busiest[callers-1].Requests)
+	}
+	m := f.Result().Minute
+	assert.Positive(t, m.Failed)
+	assert.Positive(t, m.Denied)
+	now = now.Add(30 * time.Second)
+	assert.Less(t, f.Result().Minute.Requests, m.Requests)
+	now = now.Add(31 * time.Second)
+	assert.Zero(t, f.Result().Minute.Requests, "nothing was written since")
+}
+
 // A line that is older than one before counts at its time, and is counted as late.
 func TestAFollowerCountsWhatIsLate(t *testing.T) {
 	f, err := NewFollower(config(t, []string{"a.log"}, "1/1m:fixed"))

@@ -76,6 +76,8 @@ type scanner struct {
 	routes *routeNamer // nil if nothing is counted by route
 	stays  bool        // records are of requests in flight
 	entry  accesslog.Entry
+
+	statuses bool // records have statusMarks
 }
 
 func newScanner(cfg *Config) *scanner {
@@ -83,7 +85,7 @@ func newScanner(cfg *Config) *scanner {
 	format.NoTarget = !cfg.namesRoutes() && !cfg.describes() && cfg.Filter.Routes == nil &&
 		cfg.By != ByPath && cfg.By != ByIPPath
 	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg),
-		stays: cfg.Overload != nil}
+		stays: cfg.Overload != nil, statuses: cfg.Overload != nil}
 	s.keys = s.caller
 	if cfg.namesRoutes() {
 		s.routes = &routeNamer{known: make(map[string]string)}
@@ -144,8 +146,13 @@ func (s *scanner) line(b *block, line []byte) {
 			return
 		case e.Coarse:
 			at = e.Logged
+			if e.AtEnd {
+				m |= ended
+			}
 		}
-		m = stayMarks(e)
+	}
+	if s.statuses {
+		m |= statusMarks(e.Status)
 	}
 	if c := s.filter.CountIf; c != nil && !c.Match(e.Status) {
 		m |= uncounted

@@ -92,6 +92,8 @@ type Result struct {
 	Apart      Apart      `json:"apart"` // of Requests
 	// the requests that a Follower moved to another time; nil if the Result is not of one
 	Moved *Moved `json:"moved,omitempty"`
+	// the last minute of a Follower; likewise
+	Minute *Minute `json:"last_minute,omitempty"`
 	// with Config.ByEndpoint, in place of Suggestions; the most requested first
 	Endpoints   []Endpoint   `json:"-"`
 	Names       []string     `json:"-"` // of all endpoints, also those without a suggestion

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-
-	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
 // A spool stores the requests of some callers in any order and returns them in order of time. It
@@ -36,26 +34,26 @@ const (
 	answered  marks = 1 << iota // with 429 by the server
 	uncounted                   // its status does not count
 	ended                       // of a stay with whole seconds: the instant is that of its end
-	unserved                    // of a stay: the status says that the service did no work
-	left                        // of a stay: its client left
+	failed                      // with 5xx by the server; of a stay, and for a Follower
+	left                        // its client left, or did not send all of it; likewise
 	markBits  = iota
 )
+
+// unserved are the marks of requests that a server did not serve.
+const unserved = answered | failed | left
 
 // clientLeft is the status that nginx logs for a request whose client closed the connection.
 const clientLeft = 499
 
-// stayMarks returns the marks of a stay.
-func stayMarks(e *accesslog.Entry) (m marks) {
-	if e.Coarse && e.AtEnd {
-		m |= ended
-	}
+// statusMarks returns the marks of a status that only some replays need.
+func statusMarks(status int) marks {
 	switch {
-	case e.Status == clientLeft:
-		m |= left | unserved
-	case e.Status >= 500, e.Status == http.StatusTooManyRequests, e.Status == http.StatusRequestTimeout:
-		m |= unserved
+	case status == clientLeft, status == http.StatusRequestTimeout:
+		return left
+	case status >= 500:
+		return failed
 	}
-	return m
+	return 0
 }
 
 // codeOf holds the number of a request's caller, or of its description, and its marks.

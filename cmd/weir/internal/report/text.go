@@ -30,6 +30,7 @@ func Text(w io.Writer, r *replay.Result, on screen.Terminal) {
 	if text := apartText(r.Apart); text != "" {
 		fmt.Fprintf(w, "of these requests, %s\n", text)
 	}
+	minuteOf(w, r, on)
 	if len(r.Rules) > 1 {
 		fmt.Fprintln(w)
 		rulesTable(r).write(w, names)
