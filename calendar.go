@@ -48,6 +48,8 @@ type Calendar struct{ windowStrategy }
 // months or years of a time zone: in each exactly Limit is admitted. They follow each other without
 // a gap, and ExpiresAt is when the window ends: on a day on which clocks are set it may have 23 or
 // 25 hours. The Duration of a request is ignored. A nil zone is UTC. It panics if unit.Check fails.
+// Windows end by the clock of the Limiter: after a suspend, or if the wall clock was wrong when the
+// Limiter was made, that is not the wall clock's, unless Config.Now is time.Now.
 //
 // A day begins when the clock first shows its time on that day or a later one: at 1:00 if the clock
 // is set from 0:00 to 1:00, and at the first of two midnights. An hour in which it is set by a part

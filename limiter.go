@@ -25,7 +25,9 @@ import (
 // Its clock is the wall time at which it was made, advanced by the operating system's monotonic
 // clock. On Windows that clock moves in steps of up to 15.6 ms, so windows of less than 100 ms are
 // uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
-// that time, and from then on instants lie behind the wall clock.
+// that time, and from then on instants lie behind the wall clock. So they do where the wall clock
+// was wrong when the Limiter was made, as at a boot before the first NTP step: the windows of a
+// [Calendar], and the instants that a Result names. With time.Now as Config.Now they follow it.
 type Limiter struct {
 	clock   clock.Clock
 	closed  atomic.Bool

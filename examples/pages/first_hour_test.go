@@ -120,3 +120,21 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// What the page says of a clock that is set late: a Limiter on the wall clock ends its months where
+// that says so, and one that was made before goes on as it began.
+func TestAClockThatIsSetLate(t *testing.T) {
+	wall := time.Date(1970, 1, 20, 0, 0, 0, 0, time.UTC) // a boot without a clock
+	follows, err := weir.New(weir.Config{Now: func() time.Time { return wall }})
+	require.NoError(t, err)
+	defer follows.Close()
+	ends := func() time.Time {
+		out, err := follows.Calendar(weir.Month, time.UTC).Limit(3).Take(t.Context(), "acme", 1)
+		require.NoError(t, err)
+		require.True(t, out.Allowed())
+		return out.ExpiresAt.UTC()
+	}
+	assert.Equal(t, time.Date(1970, 2, 1, 0, 0, 0, 0, time.UTC), ends())
+	wall = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) // the first NTP step
+	assert.Equal(t, time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC), ends())
+}
