@@ -69,13 +69,13 @@ adapters: need ## the tests of the modules in adapters, each in the framework it
 
 nightly: needs ## every test in its longest form, every fuzz target, and mutants
 	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; \
-	  WEIR_VERIFY=full $(MAKE) --no-print-directory adapters cross || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
+	  WEIR_VERIFY=full $(MAKE) --no-print-directory adapters cross 386 || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: needs ## the tests at 1, 2 and 8 processors
 	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m $(TESTED) $(LATER:=/...) $(SERVERS)
 
-386: ## every package of the root module on a 32-bit machine, or in an emulator of one
+386: ## the packages of the root module that count on a 32-bit machine, or in an emulator of one
 	@.ci/386
 
 standalone: ## each module by itself, as its importers see it: its types, and those of its tests
