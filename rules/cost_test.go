@@ -229,7 +229,7 @@ func worst(t testing.TB, n int, random *rand.Rand, goesOn func() bool) (ratio fl
 func TestNoRequestCostsManyPlainOnes(t *testing.T) {
 	slow.Native(t)
 	const n = 500
-	left := slow.N(60, 500, 5000)
+	left := slow.N(20, 500, 5000)
 	goesOn := func() bool { left--; return left >= 0 }
 	seed := uint64(1)
 	if text := os.Getenv("WEIR_SEARCH"); text != "" {
