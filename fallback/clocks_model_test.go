@@ -466,7 +466,7 @@ func TestOutagesWhereTheClocksDiffer(t *testing.T) {
 	for name, k := range clocksKinds {
 		for _, n := range []int{1, 3} {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
-				all := clocksHistories(t, slow.N(8, 40, 400), k, n, onServer)
+				all := clocksHistories(t, slow.N(3, 40, 400), k, n, onServer)
 				assert.Zero(t, all.worst)
 				assert.Zero(t, all.long)
 				assert.Zero(t, all.short)
@@ -498,7 +498,11 @@ func TestOutagesWhereTheClocksDifferControls(t *testing.T) {
 		"debts are dropped":           func(m *clocksModel) weir.Strategy { return forgetful(m.server) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Greater(t, clocksHistories(t, 60, clocksKinds["FixedWindow"], 1, to).worst, uint64(1))
+			var all clocksFindings
+			for seed := uint64(0); all.worst <= 1 && seed < 60; seed++ {
+				all.add(clocksHistory(t, seed, 250, clocksKinds["FixedWindow"], 1, to))
+			}
+			assert.Greater(t, all.worst, uint64(1), "%+v", all)
 		})
 	}
 }

@@ -22,7 +22,7 @@ func TestTokenBucketEqualsItsModelWhenTheRateChanges(t *testing.T) {
 	for _, row := range verbtest.RateRows {
 		assert.NoError(t, row.Play(source))
 	}
-	require.NoError(t, verbtest.RateDifferences(source, 1, slow.N(20_000, 100_000, 1_000_000)))
+	require.NoError(t, verbtest.RateDifferences(source, 1, slow.N(5_000, 100_000, 1_000_000)))
 }
 
 // What primary counted before an outage stays used there, in tokens, when the rate changes in it,
