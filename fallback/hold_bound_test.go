@@ -124,7 +124,7 @@ func TestWorkInFlightAfterAnOutage(t *testing.T) {
 			})
 		})
 	}
-	for seed := range uint64(slow.N(20, 200, 2000)) {
+	for seed := range uint64(slow.N(10, 200, 2000)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 4))
 			w := newWorkers(t, limit, n)

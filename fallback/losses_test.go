@@ -197,7 +197,7 @@ func TestNoCountIsTakenForLost(t *testing.T) {
 		for kind, to := range map[string]front{"plain": whole, "leases": leases, "denials": denials} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				for seed := range uint64(slow.N(20, 100, 1000)) {
+				for seed := range uint64(slow.N(5, 100, 1000)) {
 					suspected, losses, _ := normal(t, seed, of, to, false)
 					require.Zero(t, suspected, "seed %d", seed)
 					require.Zero(t, losses, "seed %d", seed)

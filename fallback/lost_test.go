@@ -105,7 +105,7 @@ func TestWhatLostCallsBroughtIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			over, given := 0, 0
-			for seed := range uint64(slow.N(100, 500, 5000)) {
+			for seed := range uint64(slow.N(50, 500, 5000)) {
 				h := lostHistory(t, seed, row.to)
 				require.GreaterOrEqual(t, h.counted, h.used, "seed %d", seed)
 				if bound := h.used + h.lost + h.givenBack; row.holds {

@@ -421,7 +421,7 @@ func TestOneInstanceAdmitsTheLimit(t *testing.T) {
 	for way, to := range ways {
 		t.Run(way, func(t *testing.T) {
 			// In episode 2157 calls under way fail after an answer whose count they hid in local.
-			crowd{to: to, instances: 1}.episodes(t, slow.N(30, 200, 5000), 2157,
+			crowd{to: to, instances: 1}.episodes(t, slow.N(12, 200, 5000), 2157,
 				func(t *testing.T, u *used, limit, episode uint64) {
 					assert.Equal(t, limit, u.now, "episode %d", episode)
 				})
@@ -431,7 +431,7 @@ func TestOneInstanceAdmitsTheLimit(t *testing.T) {
 
 // Nor does it admit more where callers give back what they have.
 func TestOneInstanceAdmitsTheLimitWhereCallersGiveBack(t *testing.T) {
-	crowd{to: ways["reconciles"], instances: 1, giveBack: true}.episodes(t, slow.N(30, 200, 5000), 0,
+	crowd{to: ways["reconciles"], instances: 1, giveBack: true}.episodes(t, slow.N(12, 200, 5000), 0,
 		func(t *testing.T, u *used, limit, episode uint64) {
 			assert.LessOrEqual(t, u.most, limit, "episode %d", episode)
 		})
@@ -439,7 +439,7 @@ func TestOneInstanceAdmitsTheLimitWhereCallersGiveBack(t *testing.T) {
 
 // Several instances admit no more than New says of the worst case.
 func TestCrowdsAreBounded(t *testing.T) {
-	crowd{to: ways["reconciles"]}.episodes(t, slow.N(30, 200, 5000), 0,
+	crowd{to: ways["reconciles"]}.episodes(t, slow.N(12, 200, 5000), 0,
 		func(t *testing.T, u *used, limit, episode uint64) {
 			assert.LessOrEqual(t, u.most, bound(limit, 2+episode%3), "episode %d", episode)
 		})
