@@ -30,7 +30,7 @@ type kept struct {
 type DeniedError struct {
 	Result Result
 	Limit  *Limit // that denied; nil without one
-	never  bool   // the cost is over the limit
+	Never  bool   // the cost is over the limit
 }
 
 // Error implements error.
@@ -41,8 +41,10 @@ func (e *DeniedError) Error() string {
 	}
 	until := "one is released"
 	switch at := e.Result.ExpiresAt; {
-	case e.never:
+	case e.Never:
 		return what + ": the cost can never pass"
+	case e.Limit != nil && !e.Limit.decider().inFlight: // of a limits.All
+		return what + " until " + at.Round(0).String()
 	case !at.IsZero():
 		until = at.Round(0).String() + " at the latest" // without a monotonic reading
 	}
@@ -51,7 +53,7 @@ func (e *DeniedError) Error() string {
 
 // Unwrap returns ErrLimit, or nil.
 func (e *DeniedError) Unwrap() error {
-	if e.never {
+	if e.Never {
 		return ErrLimit
 	}
 	return nil
@@ -210,7 +212,7 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 				return &Result{State: Allow}, nil
 			case !errors.As(err, &denied):
 				return nil, err
-			case denied.never:
+			case denied.Never:
 				return nil, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.Cost)
 			case !local, c.freed != nil:
 				return &denied.Result, nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,43 @@ func (a *Several) AllowBytes(key []byte) bool { return a.Allow(string(key)) }
 // none.
 func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outcome, error) {
 	return a.decide(ctx, weir.Request{Key: key, Cost: cost}, false)
+}
+
+// Hold admits a hit of key, and keeps it admitted by the one limit on work in flight until Release:
+// "20 jobs at a time, and 100 in a minute". What the other limits have counted stands after that.
+// It fails as [weir.Hold] does, by the limit that denies, and with [errors.ErrUnsupported] unless
+// just one of the limits is on work in flight.
+func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
+	l := getAttempts(len(a.strategies))
+	defer l.put()
+	a.ask(*l, &weir.Request{Key: key})
+	held := -1
+	for i := range *l {
+		m := &(*l)[i]
+		if !m.InFlight() {
+			continue
+		}
+		if held >= 0 {
+			return nil, fmt.Errorf("limits: %s cannot hold: two of its limits are on work in flight: %w", a,
+				errors.ErrUnsupported)
+		}
+		h, err := m.Holding()
+		if err != nil {
+			return nil, err
+		}
+		*m, held = h, i
+	}
+	if held < 0 {
+		return nil, fmt.Errorf("limits: %s cannot hold: none of its limits is on work in flight: %w", a,
+			errors.ErrUnsupported)
+	}
+	if err := l.decide(ctx); err != nil {
+		return nil, err
+	}
+	if by := &(*l)[l.Binding()]; !by.Result.Allowed() {
+		return nil, &weir.DeniedError{Result: by.Result, Limit: by.limit, Never: by.Never()}
+	}
+	return (*l)[held].TakeHeld(), nil
 }
 
 // Peek returns the Outcome before a hit, and counts nothing.
