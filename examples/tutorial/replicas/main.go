@@ -23,7 +23,7 @@ func main() {
 		Instances: 2,
 		Timeout:   time.Second, // so long a request may wait for Redis; 50 ms will do in a data center
 	}))
-	perClient := must(weir.NewLimit(shared, 4, time.Hour))
+	perClient := shared.Limit(4, time.Hour)
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
