@@ -36,11 +36,11 @@
 // All strategies of a Limiter share its bound on memory, its janitor and its clock. [JoinKey] makes
 // a key of several parts.
 //
-// docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose
-// and lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a
-// scripted fake and the conformance suite of every Strategy; httplimit, the HTTP middleware;
-// redislimit, the strategies on Redis; fallback, a local Strategy behind a remote one;
-// limits, several limits at once.
+// docs/README.md of the repository has three ways through its pages, and answers: docs/tutorial.md
+// begins at the beginning, docs/strategies.md helps to choose and lists what is promised, and
+// docs/recipes.md has tested answers. Package weirtest has a scripted fake and the conformance
+// suite of every Strategy; httplimit, the HTTP middleware; redislimit, the strategies on Redis;
+// fallback, a local Strategy behind a remote one; limits, several limits at once.
 //
 // # Types, by who needs them
 //

@@ -3,7 +3,6 @@ package pages
 import (
 	"log"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -57,23 +56,17 @@ func AutoPipeline() (*redislimit.Store, error) {
 }
 
 // Metrics is in docs/production.md.
-func Metrics(store *redislimit.Store, limiter *weir.Limiter) func(http.Handler) http.Handler {
+func Metrics(
+	shared *fallback.Fallback, limiter *weir.Limiter, perClient *weir.Limit,
+) (fallback.Config, func(http.Handler) http.Handler) {
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
 	decisions, stats := weirprom.NewDecisions(""), new(httplimit.Stats)
-	hybrid, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(),
-		fallback.Config{Instances: 3, OnCall: calls.OnCall})
-	if err != nil {
-		log.Fatal(err)
-	}
-	perClient, err := weir.NewLimit(hybrid, 100, time.Minute)
-	if err != nil {
-		log.Fatal(err)
-	}
+	cfg := fallback.Config{Instances: 2, OnCall: calls.OnCall} // for fallback.New, which returns shared
 	guard := httplimit.New(perClient, httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Stats: stats, OnDecision: decisions.OnDecision,
 	})
 	prometheus.MustRegister(calls, decisions,
-		weirprom.New("", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(hybrid.Stats)))
+		weirprom.New("", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(shared.Stats)))
 	http.Handle("/metrics", promhttp.Handler())
-	return guard
+	return cfg, guard
 }
