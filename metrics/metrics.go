@@ -6,7 +6,7 @@
 //	prometheus.MustRegister(weirprom.New("api",
 //		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
 //
-// A metric has at most one label, whose values are listed here: no key of a client can become one.
+// The values of labels are listed here: no key of a client can become one.
 package metrics
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/core/renewal"
 	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/overload"
 )
 
 // Desc describes a metric.
@@ -27,7 +28,7 @@ type Desc struct {
 	Help    string
 	Unit    string // of UCUM: "s" for seconds, or what is counted, such as "{bucket}"
 	Counter bool   // it only grows; otherwise it is a gauge
-	Label   string // the name of its label; empty: it has none
+	Label   string // the name of its label; several are joined by commas, as are their values; empty: none
 }
 
 // PrometheusName returns the name that Prometheus' conventions give the metric, such as
@@ -43,8 +44,8 @@ func (d Desc) PrometheusName() string {
 	return name
 }
 
-// Group is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback], [Leases] or
-// [Holds], or of your own.
+// Group is a part of weir that counts. Make one with [Limiter], [HTTP], [Overload], [Fallback],
+// [Leases] or [Holds], or of your own.
 type Group struct {
 	// Descs are the metrics; read-only.
 	Descs []Desc
@@ -134,6 +135,30 @@ func HTTP(count func(httplimit.Outcome) uint64) Group {
 			func(count counts) (points []point) {
 				for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
 					points = append(points, point{o.String(), float64(count(o))})
+				}
+				return points
+			}},
+	})
+}
+
+// Overload returns the metrics of an overload.Guard, of which stats is the method Stats.
+func Overload(stats func() overload.Stats) Group {
+	return groupOf(stats, []metric[overload.Stats]{
+		gauge("weir.overload.limit", "Requests in flight that fit, as was learnt.", "{request}",
+			func(s overload.Stats) float64 { return float64(s.Limit) }),
+		gauge("weir.overload.in_flight", "Requests in flight that the guard has admitted.", "{request}",
+			func(s overload.Stats) float64 { return float64(s.InFlight) }),
+		gauge("weir.overload.latency", "How long a request took on average, of late.", "s",
+			func(s overload.Stats) float64 { return s.Latency.Seconds() }),
+		gauge("weir.overload.goal", "How long a request may take while the service is full.", "s",
+			func(s overload.Stats) float64 { return s.Goal.Seconds() }),
+		{Desc{Name: "weir.overload.refused", Help: "Requests refused, by their class and why.",
+			Unit: "{request}", Counter: true, Label: "class,reason"},
+			func(s overload.Stats) (points []point) {
+				for class, reasons := range s.Refused {
+					for reason, n := range reasons {
+						points = append(points, point{class.String() + "," + reason.String(), float64(n)})
+					}
 				}
 				return points
 			}},

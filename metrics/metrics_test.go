@@ -19,6 +19,7 @@ import (
 	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/overload"
 )
 
 // every returns all groups, read from these figures.
@@ -31,6 +32,11 @@ func every(l weir.Stats, f fallback.Stats) map[string]metrics.Group {
 			return near.LeaseStats{Leased: 1, Fetched: 2, Keys: 3}
 		}),
 		"holds": metrics.Holds(),
+		"overload": metrics.Overload(func() overload.Stats {
+			return overload.Stats{Limit: 1, InFlight: 2, Latency: 3 * time.Second, Goal: 4 * time.Second,
+				Refused: map[overload.Class]map[overload.Reason]uint64{
+					overload.Critical: {overload.ClassFull: 5, overload.ShareUsed: 6}}}
+		}),
 	}
 }
 
@@ -96,7 +102,10 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		"weir_fallback_reconciled_total ": 10, "weir_fallback_dropped_total ": 11,
 		"weir_fallback_callers ": 12, "weir_fallback_panics_total ": 13,
 		"weir_fallback_short_deadlines_total ": 14,
-		"weir_lease_decisions_total ":          1, "weir_lease_fetches_total ": 2, "weir_leases ": 3,
+		"weir_overload_limit ":                 1, "weir_overload_in_flight ": 2, "weir_overload_latency_seconds ": 3,
+		"weir_overload_goal_seconds ": 4, "weir_overload_refused_total critical,full": 5,
+		"weir_overload_refused_total critical,share": 6,
+		"weir_lease_decisions_total ":                1, "weir_lease_fetches_total ": 2, "weir_leases ": 3,
 	} {
 		assert.Contains(t, got, sample)
 		assert.Equal(t, want, got[sample], sample)

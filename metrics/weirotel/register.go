@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -52,8 +53,11 @@ func Register(m metric.Meter, name string, groups ...metrics.Group) (metric.Regi
 		for i, s := range groups {
 			s.Read(func(j int, label string, value float64) {
 				attrs := nameOf(name)
-				if key := s.Descs[j].Label; key != "" {
-					attrs = append(attrs, attribute.String(key, label))
+				values := strings.Split(label, ",")
+				for k, key := range strings.Split(s.Descs[j].Label, ",") {
+					if key != "" {
+						attrs = append(attrs, attribute.String(key, values[k]))
+					}
 				}
 				o.ObserveFloat64(instruments[i][j], value, metric.WithAttributes(attrs...))
 			})

@@ -3,14 +3,15 @@
 //	prometheus.MustRegister(weirprom.New("api",
 //		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
 //
-// The labels are the name given to New, and outcome, policy, source, state and result, whose values
-// are few whatever clients send. The metrics are listed in package [metrics]; dashboard.json is a
-// dashboard for Grafana, and alerts.yaml has three alerting rules.
+// The labels are the name given to New, and outcome, policy, source, state, class, reason and result,
+// whose values are few whatever clients send. The metrics are listed in package [metrics]; dashboard.json is a
+// dashboard for Grafana, and alerts.yaml has four alerting rules.
 package weirprom
 
 import (
 	"cmp"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,7 +46,7 @@ func New(name string, groups ...metrics.Group) *Collector {
 		for _, d := range s.Descs {
 			var variable []string
 			if d.Label != "" {
-				variable = []string{d.Label}
+				variable = strings.Split(d.Label, ",")
 			}
 			descs = append(descs, prometheus.NewDesc(d.PrometheusName(), d.Help, variable, labels(name)))
 		}
@@ -74,7 +75,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			if s.Descs[j].Label == "" {
 				ch <- prometheus.MustNewConstMetric(c.descs[i][j], kind, value)
 			} else {
-				ch <- prometheus.MustNewConstMetric(c.descs[i][j], kind, value, label)
+				ch <- prometheus.MustNewConstMetric(c.descs[i][j], kind, value, strings.Split(label, ",")...)
 			}
 		})
 	}

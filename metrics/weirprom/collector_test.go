@@ -27,6 +27,7 @@ import (
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/overload"
 )
 
 // service is a limited HTTP service with everything that there is to watch.
@@ -69,6 +70,8 @@ func newService(t *testing.T) *service {
 		OnCall: calls.OnCall,
 	})
 	require.NoError(t, err)
+	guard, err := overload.New(limiter, overload.Config{})
+	require.NoError(t, err)
 	stats, decisions := new(httplimit.Stats), weirprom.NewDecisions("edge")
 	s.handler = httplimit.New(f, httplimit.Config{
 		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: 365 * 24 * time.Hour,
@@ -76,7 +79,8 @@ func newService(t *testing.T) *service {
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.registry.MustRegister(decisions, calls, weirprom.New("edge", metrics.Limiter(limiter.Stats),
 		metrics.HTTP(stats.Count),
-		metrics.Fallback(f.Stats), metrics.Leases(leases.Stats), metrics.Holds()))
+		metrics.Fallback(f.Stats), metrics.Leases(leases.Stats), metrics.Holds(),
+		metrics.Overload(guard.Stats)))
 	s.places = limiter.InFlight()
 	return s
 }
