@@ -31,6 +31,8 @@ import (
 //		max_buckets <count>
 //		count_if    <status>...
 //		cost        <count> | <placeholder>
+//		overload    [<goal>]
+//		class       sheddable | normal | critical | <placeholder>
 //		max_in_flight            <count>
 //		max_in_flight_per_client <count>
 //		ipv4_prefix <bits>
@@ -77,6 +79,8 @@ func (h *Handler) option(d *caddyfile.Dispenser) error {
 		return none(d)
 	case "redis":
 		return h.redis(d)
+	case "overload":
+		return h.overload(d)
 	}
 	text, err := one(d)
 	if err != nil {
@@ -86,6 +90,26 @@ func (h *Handler) option(d *caddyfile.Dispenser) error {
 		return d.WrapErr(err)
 	}
 	return nil
+}
+
+// overload reads the option of this name.
+func (h *Handler) overload(d *caddyfile.Dispenser) (err error) {
+	h.Overload = &Overload{}
+	args := d.RemainingArgs()
+	switch len(args) {
+	case 0:
+		return nil
+	case 1:
+		h.Overload.Goal, err = duration(args[0])
+		if err == nil && h.Overload.Goal <= 0 {
+			err = fmt.Errorf("overload: the goal %s is not positive", args[0])
+		}
+		if err != nil {
+			return d.WrapErr(err)
+		}
+		return nil
+	}
+	return d.ArgErr()
 }
 
 // list reads an option of several arguments.
@@ -145,10 +169,12 @@ func (h *Handler) set(name, text string) (err error) {
 	case "cost":
 		h.Cost = text
 		err = checkCost(text)
+	case "class": // check looks at it beside overload
+		h.Class = text
 	default:
 		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, "+
-			"headers, status, jitter, max_keys, max_buckets, count_if, cost, max_in_flight, "+
-			"max_in_flight_per_client, ipv4_prefix, ipv6_prefix, shadow or redis", name)
+			"headers, status, jitter, max_keys, max_buckets, count_if, cost, overload, class, "+
+			"max_in_flight, max_in_flight_per_client, ipv4_prefix, ipv6_prefix, shadow or redis", name)
 	}
 	return err
 }

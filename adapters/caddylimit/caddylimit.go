@@ -38,6 +38,7 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/weblimit"
+	"github.com/weirgo/weir/overload"
 )
 
 func init() {
@@ -104,6 +105,14 @@ type Handler struct {
 	// request for which it makes none, or more than the limit, is denied. Default: 1.
 	Cost string `json:"cost,omitempty"`
 
+	// Overload admits requests as long as they fit: it learns how many can be handled at one time. One
+	// too many is answered with 503. It learns again after a reload. Default: none.
+	Overload *Overload `json:"overload,omitempty"`
+
+	// Class is how important a request is to Overload: sheddable, normal or critical, or text with
+	// placeholders that makes one of these; any other text is normal. Default: normal.
+	Class string `json:"class,omitempty"`
+
 	// MaxInFlight bounds the requests that are handled at one time; one too many is answered with 503.
 	// Default: no bound.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
@@ -137,6 +146,12 @@ type Limit struct {
 
 	// Period is a whole number of milliseconds, up to 365 days.
 	Period caddy.Duration `json:"period"`
+}
+
+// Overload says how long a request may take while the service is full.
+type Overload struct {
+	// Goal is that time. Default: it is learnt.
+	Goal caddy.Duration `json:"goal,omitempty"`
 }
 
 // CaddyModule returns the module's name and constructor.
@@ -174,6 +189,13 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		cfg.Concurrency = httplimit.Policy{
 			Name: h.placesName(), Limit: uint64(h.MaxInFlightPerClient), Strategy: b.places,
 		}
+	}
+	if h.Overload != nil {
+		cfg.Overload, err = overload.New(b.limiter, overload.Config{Goal: time.Duration(h.Overload.Goal)})
+		if err != nil {
+			return fmt.Errorf("weir: %w", err)
+		}
+		cfg.Class = classOf(h.Class)
 	}
 	if err := register(ctx.GetMetricsRegistry(), decisions, holds, b.collector); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/doors/clientaddr"
 	"github.com/weirgo/weir/internal/doors/weblimit"
+	"github.com/weirgo/weir/overload"
 )
 
 // The names in the configuration, the default first.
@@ -46,8 +47,8 @@ func (h *Handler) check() error {
 	if h.Burst != 0 && h.Strategy != "token" {
 		errs = append(errs, errors.New("burst is for strategy token"))
 	}
-	if len(h.Limits) == 0 && h.MaxInFlight == 0 && h.MaxInFlightPerClient == 0 {
-		errs = append(errs, errors.New("no limit: want one such as 100/1m, or max_in_flight"))
+	if len(h.Limits) == 0 && h.MaxInFlight == 0 && h.MaxInFlightPerClient == 0 && h.Overload == nil {
+		errs = append(errs, errors.New("no limit: want one such as 100/1m, overload, or max_in_flight"))
 	}
 	if h.MaxBuckets < 0 {
 		errs = append(errs, fmt.Errorf("max_buckets is %d", h.MaxBuckets))
@@ -62,7 +63,7 @@ func (h *Handler) check() error {
 	if h.MaxInFlight < 0 || h.MaxInFlightPerClient < 0 {
 		errs = append(errs, errors.New("a bound on requests in flight is negative"))
 	}
-	errs = append(errs, checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
+	errs = append(errs, h.checkClass(), checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
 		checkBits("ipv6_prefix", h.IPv6Prefix, 128))
 	if h.Redis != nil {
 		errs = append(errs, h.Redis.check())
@@ -71,6 +72,34 @@ func (h *Handler) check() error {
 		return fmt.Errorf("weir: %w", err)
 	}
 	return nil
+}
+
+// checkClass reports a Class that there is not, or that has no effect.
+func (h *Handler) checkClass() error {
+	switch _, err := overload.ParseClass(h.Class); {
+	case h.Overload != nil && h.Overload.Goal < 0:
+		return fmt.Errorf("overload: the goal %v is negative", time.Duration(h.Overload.Goal))
+	case h.Class == "":
+		return nil
+	case h.Overload == nil:
+		return errors.New("class has no effect without overload")
+	case err != nil && !strings.Contains(h.Class, "{"):
+		return fmt.Errorf("class %q is neither sheddable, normal or critical nor a {placeholder}", h.Class)
+	}
+	return nil
+}
+
+// classOf returns the Class of a text; nil for normal.
+func classOf(text string) func(*http.Request) overload.Class {
+	if text == "" {
+		return nil
+	}
+	replaced := placeholders(text)
+	return func(r *http.Request) overload.Class {
+		name, _ := replaced.Extract(r)
+		class, _ := overload.ParseClass(name) // or normal
+		return class
+	}
 }
 
 func checkKey(text string) error {

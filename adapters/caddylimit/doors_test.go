@@ -32,6 +32,7 @@ func TestTheDoorOfCaddy(t *testing.T) {
 			add(cfg.Shadow, "shadow")
 			add(cfg.MaxKeysPerClient != 0, "max_keys %d", cfg.MaxKeysPerClient)
 			add(cfg.MaxInFlight != 0, "max_in_flight %d", cfg.MaxInFlight)
+			add(s.Full, "overload")
 			add(s.Places != 0, "max_in_flight_per_client %d", s.Places)
 			add(s.Cost != 0, "cost %d", s.Cost)
 			for _, e := range s.Deny {
