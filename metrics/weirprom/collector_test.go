@@ -219,7 +219,7 @@ func TestNoKeyBecomesALabel(t *testing.T) {
 	assert.Equal(t, before, strings.Count(text, "\n"))
 	assert.NotContains(t, text, "caller-")
 	assert.NotContains(t, text, "192.0.2.9", "nor what errors quote")
-	allowed := []string{"name", "outcome", "policy", "source", "state", "result", "le"}
+	allowed := []string{"name", "outcome", "policy", "source", "state", "class", "reason", "result", "le"}
 	for name, f := range families {
 		for _, m := range f.Metric {
 			for _, l := range m.Label {
