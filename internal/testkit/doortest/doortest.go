@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/overload"
 )
 
 // Door is a way for requests into a guard.
@@ -45,6 +46,7 @@ type Setup struct {
 	Config httplimit.Config      // without limits, Extractor, DenyList and Concurrency
 	Deny   []httplimit.DenyEntry // on the deny list
 	Places uint64                // of one caller in flight at one time; 0: no bound
+	Full   bool                  // only requests that fit are admitted: see Guard
 	Cost   uint64                // of each request; 0: 1
 	Exempt bool                  // all requests are, by Skip or as the door has it
 	Own    bool                  // the body of a denial is Own's, by Respond or as the door has it
@@ -57,7 +59,8 @@ func (s *Setup) Limit(l *weir.Limiter) *weir.Limit {
 	return l.SlidingWindow().Limit(2, 24*time.Hour).Named("door")
 }
 
-// Guard returns the Config for the doors that take one.
+// Guard returns the Config for the doors that take one. With Full three normal requests fit; a door
+// that learns how many admits up to some hundred.
 func (s *Setup) Guard(l *weir.Limiter) httplimit.Config {
 	cfg := s.Config
 	cfg.Extractor = httplimit.Headers("Key")
@@ -73,6 +76,9 @@ func (s *Setup) Guard(l *weir.Limiter) httplimit.Config {
 	}
 	if s.Places > 0 {
 		cfg.Concurrency = httplimit.Policy{Strategy: l.InFlight().Limit(s.Places)}
+	}
+	if s.Full {
+		cfg.Overload, _ = overload.New(l, overload.Config{Most: 4}) // it is valid
 	}
 	if s.Cost > 0 {
 		cfg.CostFunc = func(*http.Request) uint64 { return s.Cost }

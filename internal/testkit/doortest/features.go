@@ -2,6 +2,8 @@ package doortest
 
 import (
 	"net/http"
+	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -139,6 +141,33 @@ var features = []feature{
 			inFlight(t, s, do, goOn, "ann", 429)
 			assert.Equal(t, []int{200}, ask(do, 1, "Key", "bob"))
 		}},
+	{"overload", func(s *Setup) { s.Full = true }, full},
+}
+
+// full checks that requests are admitted until one of another caller does not fit, and that those
+// before it have answers.
+func full(t T, s *Setup, do send, goOn func()) {
+	most := 200 + 32*runtime.GOMAXPROCS(0)
+	ended := make(chan Answer, most)
+	inside, refused := 0, Answer{}
+	for refused.Status == 0 && inside < most {
+		name := "caller " + strconv.Itoa(inside)
+		go func() { ended <- do("Key", name, "Wait", "1") }()
+		select {
+		case <-s.inside:
+			inside++
+		case refused = <-ended:
+		}
+	}
+	assert.Equal(t, 503, refused.Status, "after %d requests", inside)
+	assert.NotEmpty(t, refused.Header.Get("Retry-After"))
+	assert.Empty(t, refused.Header.Get("RateLimit"), "no limit was asked")
+	goOn()
+	for range inside {
+		assert.Equal(t, 200, (<-ended).Status)
+	}
+	assert.Eventually(t, func() bool { return do("Key", "another").Status == 200 }, 10*time.Second,
+		time.Millisecond)
 }
 
 // inFlight checks that a request of ann is in flight until it has ended, and another one is refused

@@ -19,6 +19,9 @@ func (x *Explained) Tell() {
 		x.Notes = append(x.Notes,
 			"Redis is down: this process decides, and what others may use counts as used")
 	}
+	if x.Full != nil && !x.Full.Refuses {
+		x.Notes = append(x.Notes, "the upstream: "+x.Full.Says)
+	}
 	if l := x.Listed; l != nil {
 		left := "without end"
 		if l.Until != 0 {
@@ -35,6 +38,8 @@ func (x *Explained) verdict() string {
 		return "passes: its address is exempt from all limits"
 	case x.Listed != nil:
 		return "is refused: the deny list has it"
+	case x.Full != nil && x.Full.Refuses:
+		return "is refused: " + x.Full.Says
 	}
 	said := "passes"
 	if x.Rules {
@@ -98,6 +103,7 @@ type Explained struct {
 	Shadow bool     `json:"shadow,omitempty"` // it passes whatever is said below
 	Alone  bool     `json:"alone,omitempty"`  // Redis is down: Used counts the shares of others, too
 	Listed *Listed  `json:"listed,omitempty"` // the entry of the deny list that refuses it
+	Full   *Full    `json:"full,omitempty"`   // of an upstream with --overload
 	Limits []Held   `json:"limits,omitempty"`
 	Rules  bool     `json:"rules,omitempty"` // further limits are rules, which count descriptors
 
@@ -107,6 +113,12 @@ type Explained struct {
 	Last    []Denial `json:"last,omitempty"` // the latest denials, the last one first
 
 	Steps string `json:"steps,omitempty"` // how a descriptor was looked up in the rules
+}
+
+// Full is what is in flight, and what the caller has of it.
+type Full struct {
+	Refuses bool   `json:"refuses"` // a normal request of the caller
+	Says    string `json:"says"`
 }
 
 // Held is what a limit holds of a caller.

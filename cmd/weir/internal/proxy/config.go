@@ -24,8 +24,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Config configures a Proxy. Listen, By and either Limits or Rules must be set; the zero value of
-// every other field is a usable default.
+// Config configures a Proxy. Listen, By and one of Limits, Rules and Overload must be set; the zero
+// value of every other field is a usable default.
 type Config struct {
 	Listen string // the address to serve on
 
@@ -72,6 +72,11 @@ type Config struct {
 	MaxInFlight, MaxInFlightPerClient int
 	Bodies                            Bodies
 
+	// Overload admits requests as long as the upstream is not full, by the classes of Classes and,
+	// beside them, of Rules.
+	Overload Overload
+	Classes  []Classed
+
 	// Guard holds the middleware's settings that this package passes on, such as the headers, the
 	// status and FailOpen. New sets its Extractor, limits, DenyList, hooks and Stats, and the Strategy
 	// of its Penalty.
@@ -99,7 +104,8 @@ type Config struct {
 	Access *slog.Logger // one line for each request; nil: none
 	LogKey bool         // log the client's key in the access log
 
-	routes *routes.Table // of Routes; check makes it
+	routes  *routes.Table // of Routes; check makes it
+	classes *classes      // of Classes; check makes them; nil: none
 }
 
 // TLS names the files of the certificate, in PEM. The zero value: plain HTTP.
@@ -179,8 +185,11 @@ func (c *Config) check() (err error) {
 	switch ruled := len(c.Rules.Paths) > 0; {
 	case limited && ruled:
 		return errors.New("want limits or rules")
-	case !limited && !ruled:
-		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
+	case !limited && !ruled && !c.Overload.On:
+		return errors.New("which limit? Give --limit, such as --limit 100/1m, --rules FILE, or --overload")
+	}
+	if err := c.checkOverload(); err != nil {
+		return err
 	}
 	if len(c.Routes) == 0 && c.By.keys.Pattern {
 		return &cli.FlagError{Flags: []string{"by"},

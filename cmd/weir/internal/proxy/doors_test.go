@@ -16,7 +16,7 @@ func opens(limits func(t *testing.T) Config) func(*testing.T, *doortest.Setup) f
 		})
 		cfg.Guard, cfg.Deny = s.Config, s.Deny
 		cfg.Guard.MaxInFlight, cfg.MaxInFlight = 0, s.Config.MaxInFlight
-		cfg.MaxInFlightPerClient = int(s.Places)
+		cfg.MaxInFlightPerClient, cfg.Overload.On = int(s.Places), s.Full
 		if s.Cost > 0 {
 			cfg = withRoutes(t, cfg, "/ cost=2")
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/limits"
+	"github.com/weirgo/weir/overload"
 )
 
 // heldTo is a limit that callers are held to, with how many requests it has denied.
@@ -183,6 +184,13 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 		x.Alone = slices.ContainsFunc(p.redis.Hybrids(), func(h onredis.Hybrid) bool {
 			return h.Stats().State != fallback.Closed
 		})
+	}
+	if p.full != nil {
+		look, err := p.full.Look(key, overload.Normal)
+		x.Full = &cli.Full{Refuses: look.Refuses(), Says: look.Of(x.Name)}
+		if err != nil {
+			x.Full.Says = "not known: " + err.Error()
+		}
 	}
 	for _, h := range p.held {
 		x.Limits = append(x.Limits, h.look(ctx, key, now))

@@ -16,7 +16,7 @@ import (
 // has none of its own, the general ones. A request with several targets is held to the limits of
 // each. The deny list comes before the path is read.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
-	reads := p.routes.ReadsPaths() || p.cfg.NormalizePaths || p.ruled != nil
+	reads := p.routes.ReadsPaths() || p.cfg.NormalizePaths || p.ruled != nil || p.cfg.classes != nil
 	if !reads {
 		next = p.rewrite(next)
 	}
@@ -128,6 +128,7 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
 	cfg.Policies, cfg.Concurrency = policies, p.concurrency
+	cfg.Overload, cfg.Class = p.full, p.classOf()
 	if p.ruled != nil {
 		cfg.Decider = p.ruled.decider()
 	} else if len(policies) == 0 { // all limits are those of routes: only the lists apply
@@ -249,11 +250,14 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
 		p.recent.see(d.Key, addr, time.Now())
 	}
-	if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
-		limit := d.Policy
-		if d.Outcome == httplimit.Listed {
-			limit = d.Source
-		}
-		p.denials.Add(d.Key, live.Request(r), limit)
+	limit := d.Policy
+	switch {
+	case d.Outcome == httplimit.Listed:
+		limit = d.Source
+	case d.Full != nil:
+		limit = d.Source + ": " + d.Full.Reason.String()
+	case d.Outcome != httplimit.Denied:
+		return
 	}
+	p.denials.Add(d.Key, live.Request(r), limit)
 }

@@ -59,6 +59,9 @@ func (p *Proxy) serveMetrics() http.Handler {
 	if p.redis != nil {
 		registry.MustRegister(p.watch.calls, p.redis)
 	}
+	if p.full != nil {
+		registry.MustRegister(weirprom.New("", metrics.Overload(p.full.Stats)))
+	}
 	if p.ruled != nil {
 		registry.MustRegister(live.Metrics(p.ruled.collect),
 			live.Gauge("weir_rules", "Rules in force.",

@@ -22,6 +22,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/core/throttle"
+	"github.com/weirgo/weir/overload"
 )
 
 // Proxy is a limiting reverse proxy. Make one with New. It is one configuration of a process: after
@@ -39,6 +40,7 @@ type Proxy struct {
 	drop, pass map[string]bool // plain names of fields: see Config.Strip
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
+	full        *overload.Guard  // of the upstream; nil: none
 
 	handler http.Handler
 	admin   http.Handler
@@ -161,6 +163,9 @@ func (p *Proxy) build() (err error) {
 // begin makes the handlers, and has them serve the requests that follow.
 func (p *Proxy) begin() error {
 	if err := p.setConcurrency(); err != nil {
+		return err
+	}
+	if err := p.setOverload(); err != nil {
 		return err
 	}
 	next, err := p.limited()
@@ -411,6 +416,9 @@ func (p *Proxy) announce(front, back *server) {
 			}
 			attrs = append(attrs, "limit", l.String(), "at_once", l.AtOnce())
 		}
+	}
+	if p.full != nil {
+		attrs = append(attrs, "overload", p.cfg.Overload.String())
 	}
 	p.Warn()
 	if p.ruled != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/overload"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -43,6 +44,11 @@ func (p *Proxy) newRuled() (err error) {
 	})
 	p.ruled = r
 	return err
+}
+
+// class returns httplimit's Class by the rules.
+func (r *ruled) class(ip httplimit.IP) func(*http.Request) overload.Class {
+	return (&rules.Decider{Engine: r.Engine, Domain: r.domain}).Class(ip)
 }
 
 // decider returns the rules as a middleware asks them.

@@ -32,6 +32,7 @@ type figures struct {
 	Listed   int          `json:"listed"` // the number of entries, of which DenyList may be a part
 	Deciding []deciding   `json:"deciding"`
 	Try      *tried       `json:"try,omitempty"`
+	Overload *overloaded  `json:"overload,omitempty"`
 }
 
 type (
@@ -103,7 +104,7 @@ func (p *Proxy) figures() *figures {
 		_, f.Worst[i].Listed = p.denied.Lookup(key, netip.Addr{})
 	}
 	f.DenyList, f.Listed = p.listShown()
-	f.Try = p.tried()
+	f.Try, f.Overload = p.tried(), p.overloaded()
 	if p.ruled != nil {
 		f.Rules = p.ruled.Shown(p.ruled.domain)
 	}

@@ -64,6 +64,14 @@ CONFIG is a file in YAML with the flags by their names, such as
 
 The command line comes before it. --print-config prints all there is, with the defaults as comments.
 
+--overload admits only what fits: it learns how many requests the upstream can handle at a time, and
+lets them take about twice as long as in calm, or --overload=GOAL, as in --overload=250ms. What is
+refused counts nowhere. First are those that --class says are sheddable, and the callers who hold
+most; what is critical comes last:
+  --overload --class 'POST /login=critical,/export=sheddable'
+Of several readings of a path, the least important class counts. Streams and WebSockets hold no place.
+--max-in-flight is a fixed number in place of it.
+
 Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
 rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again
 when their files change, and keeps the counts; if rules have a mistake, the old ones stay in force.
@@ -131,6 +139,7 @@ const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --upstream http://127.0.0.1:9000 --limit burst=10/1s:token --limit daily=10000/1d
   weir proxy --upstream http://127.0.0.1:9000 --limit 100/1m --route 'POST /login limit=5/1m' \
     --count-if 401
+  weir proxy --upstream http://127.0.0.1:9000 --overload --class 'POST /login=critical'
   weir proxy --upstream http://127.0.0.1:9000 --rules limits.yaml
   weir proxy --limit 100/1m --print-config > weir.yaml && weir proxy weir.yaml
   weir proxy --listen :443 --tls-cert cert.pem --tls-key key.pem --upstream http://127.0.0.1:9000 \
@@ -142,7 +151,7 @@ type proxyFlags struct {
 	cfg                                       proxy.Config
 	upstream, by, penalty                     string
 	limits, tries, routes, trust, allow, deny []string
-	strip, pass                               []string
+	strip, pass, classes                      []string
 	limit                                     rule.Defaults
 	rules                                     cli.Rules
 	mochiweb                                  bool
@@ -162,7 +171,7 @@ func newProxy() *cobra.Command { return new(proxyFlags).command() }
 // command returns the command, whose flags fill f.
 func (f *proxyFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "proxy {--limit COUNT/DURATION | --rules FILE | CONFIG} [--upstream URL]",
+		Use:     "proxy {--limit COUNT/DURATION | --rules FILE | --overload | CONFIG} [--upstream URL]",
 		Short:   "Put a limit in front of a server",
 		Long:    proxyLong,
 		Example: proxyExample,
@@ -291,6 +300,11 @@ func (f *proxyFlags) addBounds(cmd *cobra.Command) {
 		"connections at the same time (default half of what the process may open, up to 10000)")
 	flags.IntVar(&cfg.MaxConnsPerAddr, "max-conns-per-ip", 256,
 		"connections, and requests in flight, of one untrusted address or IPv6 /64; 0: no bound")
+	flags.Var(&cfg.Overload, "overload",
+		"admit what fits: learn how many requests the upstream can handle at a time, within `GOAL` if given")
+	flags.Lookup("overload").NoOptDefVal = proxy.Learn
+	flags.StringSliceVar(&f.classes, "class", nil,
+		"`PATTERN=CLASS`: sheddable, refused first by --overload, normal or critical")
 	flags.IntVar(&cfg.MaxInFlight, "max-in-flight", 0, "requests at the same time; 0: no bound")
 	flags.IntVar(&cfg.MaxInFlightPerClient, "max-in-flight-per-client", 0,
 		"requests and streams of one caller at the same time, over all proxies on one Redis; 0: no bound")

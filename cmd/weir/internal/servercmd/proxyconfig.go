@@ -129,6 +129,10 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if err := cmp.Or(checkTries(cfg), f.checkSizes(cfg)); err != nil {
 		return err
 	}
+	cfg.Classes, err = parsed("class", f.classes, proxy.ParseClass)
+	if err != nil {
+		return fmt.Errorf("--class: %w", err)
+	}
 	cfg.Rules = f.rules
 	cfg.By, err = proxy.ParseBy(f.by)
 	if err != nil {

@@ -307,6 +307,7 @@ function show(s) {
   text("admitted-rate", last(s.per_second.admitted));
   text("denied-rate", last(s.per_second.denied));
   if (proxies) counters(s.in_flight, s.table);
+  full(s.overload);
   const { admitted = 0, denied = 0, listed = 0, bypassed = 0, failed = 0, "no key": unkeyed = 0 } = s.requests;
   const undecided = bypassed + failed + unkeyed;
   text("undecided", number.format(undecided));
@@ -396,6 +397,20 @@ function counters(inFlight, table) {
   text("buckets-of", "of " + number.format(table.max_buckets) + " counters" + (table.full ? ", " + number.format(table.full) + " refused" : ""));
   $("buckets-of").title = number.format(table.sweeps) + " sweeps have removed " + number.format(table.swept) +
     " that had expired; the last one took " + table.last_sweep_ms + " ms";
+}
+
+// full shows the requests in flight of how many fit.
+function full(o) {
+  $("full-card").hidden = !o;
+  if (!o) return;
+  text("full", number.format(o.in_flight) + " of " + number.format(o.limit));
+  const ms = (n) => (n < 10 ? Math.round(n * 10) / 10 : Math.round(n)) + " ms";
+  const refused = ["sheddable", "normal", "critical"].map((c) => [c, o.refused[c].full + o.refused[c].share]).filter(([, n]) => n > 0);
+  text("full-of", "fit; " + o.state + (o.latency_ms ? ": " + ms(o.latency_ms) + " of at most " + ms(o.goal_ms) : "") +
+    (refused.length ? "; refused: " + refused.map(([c, n]) => number.format(n) + " " + c).join(", ") : ""));
+  const shares = Object.values(o.refused).reduce((n, r) => n + r.share, 0);
+  $("full-of").title = number.format(Math.round(o.per_second)) + " requests end in a second; " + number.format(shares) +
+    " were refused as the caller held its share; " + (o.learnt && o.goal_ms ? "the goal is learnt: --overload=" + Math.round(o.goal_ms) + "ms keeps it" : "the goal is given");
 }
 
 function ruled(r, now) {
