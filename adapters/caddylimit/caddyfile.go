@@ -80,7 +80,7 @@ func (h *Handler) option(d *caddyfile.Dispenser) error {
 	case "redis":
 		return h.redis(d)
 	case "overload":
-		return h.overload(d)
+		return readOverload(h, d)
 	}
 	text, err := one(d)
 	if err != nil {
@@ -92,8 +92,8 @@ func (h *Handler) option(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// overload reads the option of this name.
-func (h *Handler) overload(d *caddyfile.Dispenser) (err error) {
+// readOverload reads the option overload.
+func readOverload(h *Handler, d *caddyfile.Dispenser) (err error) {
 	h.Overload = &Overload{}
 	args := d.RemainingArgs()
 	switch len(args) {

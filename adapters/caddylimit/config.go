@@ -63,7 +63,7 @@ func (h *Handler) check() error {
 	if h.MaxInFlight < 0 || h.MaxInFlightPerClient < 0 {
 		errs = append(errs, errors.New("a bound on requests in flight is negative"))
 	}
-	errs = append(errs, h.checkClass(), checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
+	errs = append(errs, checkClass(h), checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
 		checkBits("ipv6_prefix", h.IPv6Prefix, 128))
 	if h.Redis != nil {
 		errs = append(errs, h.Redis.check())
@@ -75,7 +75,7 @@ func (h *Handler) check() error {
 }
 
 // checkClass reports a Class that there is not, or that has no effect.
-func (h *Handler) checkClass() error {
+func checkClass(h *Handler) error {
 	switch _, err := overload.ParseClass(h.Class); {
 	case h.Overload != nil && h.Overload.Goal < 0:
 		return fmt.Errorf("overload: the goal %v is negative", time.Duration(h.Overload.Goal))

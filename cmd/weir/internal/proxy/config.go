@@ -188,7 +188,7 @@ func (c *Config) check() (err error) {
 	case !limited && !ruled && !c.Overload.On:
 		return errors.New("which limit? Give --limit, such as --limit 100/1m, --rules FILE, or --overload")
 	}
-	if err := c.checkOverload(); err != nil {
+	if err := checkOverload(c); err != nil {
 		return err
 	}
 	if len(c.Routes) == 0 && c.By.keys.Pattern {

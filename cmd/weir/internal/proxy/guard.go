@@ -128,7 +128,7 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
 	cfg.Policies, cfg.Concurrency = policies, p.concurrency
-	cfg.Overload, cfg.Class = p.full, p.classOf()
+	cfg.Overload, cfg.Class = p.full, classOf(p)
 	if p.ruled != nil {
 		cfg.Decider = p.ruled.decider()
 	} else if len(policies) == 0 { // all limits are those of routes: only the lists apply

@@ -117,7 +117,7 @@ func (c *classes) find(r *http.Request, path string) (least overload.Class, ok b
 }
 
 // checkOverload fails for classes that have no effect, or that cannot be told apart.
-func (c *Config) checkOverload() (err error) {
+func checkOverload(c *Config) (err error) {
 	if len(c.Classes) > 0 && !c.Overload.On {
 		return &cli.FlagError{Flags: []string{"class"},
 			Err: errors.New("--class has no effect without --overload: give that too")}
@@ -128,7 +128,7 @@ func (c *Config) checkOverload() (err error) {
 
 // setOverload makes the guard of an upstream that is full. It goes on with that of the configuration
 // before, if the goal is the same.
-func (p *Proxy) setOverload() (err error) {
+func setOverload(p *Proxy) (err error) {
 	if !p.cfg.Overload.On {
 		return nil
 	}
@@ -151,8 +151,8 @@ type overloaded struct {
 	Refused   map[string]map[string]uint64 `json:"refused"` // by class, and by reason
 }
 
-// overloaded returns the figures of the guard, or nil without one.
-func (p *Proxy) overloaded() *overloaded {
+// overloadedOf returns the figures of the guard, or nil without one.
+func overloadedOf(p *Proxy) *overloaded {
 	if p.full == nil {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (p *Proxy) overloaded() *overloaded {
 
 // classOf returns httplimit's Class: that of the patterns, or of the rule that limits a request. nil:
 // all are normal.
-func (p *Proxy) classOf() func(*http.Request) overload.Class {
+func classOf(p *Proxy) func(*http.Request) overload.Class {
 	if p.full == nil || p.cfg.classes == nil && p.ruled == nil {
 		return nil
 	}

@@ -165,7 +165,7 @@ func (p *Proxy) begin() error {
 	if err := p.setConcurrency(); err != nil {
 		return err
 	}
-	if err := p.setOverload(); err != nil {
+	if err := setOverload(p); err != nil {
 		return err
 	}
 	next, err := p.limited()

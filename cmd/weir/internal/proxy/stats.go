@@ -104,7 +104,7 @@ func (p *Proxy) figures() *figures {
 		_, f.Worst[i].Listed = p.denied.Lookup(key, netip.Addr{})
 	}
 	f.DenyList, f.Listed = p.listShown()
-	f.Try, f.Overload = p.tried(), p.overloaded()
+	f.Try, f.Overload = p.tried(), overloadedOf(p)
 	if p.ruled != nil {
 		f.Rules = p.ruled.Shown(p.ruled.domain)
 	}
