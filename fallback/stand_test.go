@@ -398,7 +398,8 @@ func named(name string, s weir.Strategy, n uint64, d time.Duration) weir.Strateg
 
 // limiterOn returns a limiter on a clock; nil is the real one, which is virtual in a bubble.
 func limiterOn(t testing.TB, now func() time.Time) *weir.Limiter {
-	l, err := weir.New(weir.Config{Now: now})
+	// By default the hours of a bubble are thousands of sweeps.
+	l, err := weir.New(weir.Config{Now: now, SweepEvery: time.Hour})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
