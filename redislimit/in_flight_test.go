@@ -66,7 +66,7 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 		}
 		return a.Allowed()
 	}
-	for step := range slow.N(3000, 25_000, 1_000_000) {
+	for step := range slow.N(3000, 10_000, 1_000_000) {
 		clock.Advance(time.Duration(rnd.Int64N(2) * rnd.Int64N(int64(lease/4))))
 		for _, p := range held {
 			p.each(t, func(p place) error {
@@ -226,7 +226,7 @@ func leases(
 func TestLeasesFollowTheirModel(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	s := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now}).InFlight()
-	for n := range slow.N(5, 50, 500) {
+	for n := range slow.N(5, 20, 500) {
 		require.Empty(t, leases(t, s, clock, fmt.Sprint("key", n), false, 1000+n))
 	}
 	assert.NotEmpty(t, leases(t, s, clock, "control", true, 1000),
@@ -295,7 +295,7 @@ func TestStreamsOnRedis(t *testing.T) {
 	var inside [5]atomic.Int64
 	var all sync.WaitGroup
 	var next atomic.Int64
-	n := int64(slow.N(1000, 10_000, 100_000))
+	n := int64(slow.N(1000, 5_000, 100_000))
 	for g := range 64 {
 		all.Go(func() {
 			s := open(t, addr, redislimit.Config{}).InFlight()
