@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -25,9 +24,8 @@ func main() {
 	if err := limiter.LoadFile("counts"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Fatal(err)
 	}
-	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
-	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
+	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr()})
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	server := &http.Server{Addr: "127.0.0.1:8080", Handler: guard(hello)}
 
