@@ -44,6 +44,7 @@ func (b *builder) silent() {
 	for _, d := range b.set.order {
 		if !ruled[d.name] && !d.emptied {
 			b.warnf(d.at, "domain '%s' has no rate_limit, and limits nothing; %s", d.name, toHaveNone)
+			b.limitsNothing()
 		}
 	}
 }
@@ -219,6 +220,7 @@ func (b *builder) finish() {
 func (b *builder) unreached(d *domain) {
 	if len(d.root.nodes) == 0 {
 		b.warnf(d.limits.at, "the rate_limits limit nothing: domain '%s' has no descriptors", d.name)
+		b.limitsNothing()
 		return
 	}
 	r := reach{steps: maxReach, asked: make(map[*level]map[Entry]bool), seen: make(map[*node]bool),
@@ -231,9 +233,15 @@ func (b *builder) unreached(d *domain) {
 		}
 	}
 	r.check(&found, &d.root)
-	if r.steps >= 0 {
-		b.list = append(b.list, found.list...)
+	if r.steps < 0 {
+		return
 	}
+	if !r.reached() {
+		for _, p := range found.list {
+			p.LimitsNothing = true
+		}
+	}
+	b.list = append(b.list, found.list...)
 }
 
 // root returns the top node of a document.

@@ -18,6 +18,10 @@ type Problem struct {
 	// Warning marks problems that do not keep the rules from loading: likely mistakes, and rules
 	// that are not portable.
 	Warning bool
+
+	// LimitsNothing marks warnings of a domain that limits nothing: it has no rule, or no descriptor
+	// of its rate_limits reaches one.
+	LimitsNothing bool
 }
 
 // Error returns the problem as file:line:column: message.
@@ -39,12 +43,23 @@ func (p *Problem) Error() string {
 type problems struct{ list []*Problem }
 
 func (p *problems) errorf(at position, format string, args ...any) {
-	p.list = append(p.list, &Problem{at.file, at.line, at.column, fmt.Sprintf(format, args...), false})
+	p.add(at, format, args).Warning = false
 }
 
 func (p *problems) warnf(at position, format string, args ...any) {
-	p.list = append(p.list, &Problem{at.file, at.line, at.column, fmt.Sprintf(format, args...), true})
+	p.add(at, format, args)
 }
+
+// add adds a warning.
+func (p *problems) add(at position, format string, args []any) *Problem {
+	one := &Problem{File: at.file, Line: at.line, Column: at.column, Warning: true,
+		Message: fmt.Sprintf(format, args...)}
+	p.list = append(p.list, one)
+	return one
+}
+
+// limitsNothing marks the last warning.
+func (p *problems) limitsNothing() { p.list[len(p.list)-1].LimitsNothing = true }
 
 // fatal reports whether there is a problem that is no warning.
 func (p *problems) fatal() bool {

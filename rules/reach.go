@@ -109,6 +109,16 @@ func (r *reach) check(to *problems, l *level) {
 	}
 }
 
+// reached reports whether a descriptor ends at any rule.
+func (r *reach) reached() bool {
+	for n := range r.ends {
+		if n.rule != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // suggest is suggest for the words of entries.
 func (r *reach) suggest(word string, asked map[Entry]bool, of func(Entry) (string, bool)) string {
 	r.steps -= len(asked)

@@ -127,6 +127,34 @@ func TestRulesThatNothingReaches(t *testing.T) {
 	}
 }
 
+// A domain none of whose rules is reached limits nothing, whatever the others are.
+func TestADomainThatLimitsNothing(t *testing.T) {
+	other := "---\ndomain: e\ndescriptors: [{key: k, " + rateLimit + "}]\n"
+	for _, row := range []struct {
+		name, file string
+		want       bool
+	}{
+		{"a misspelled key", webRules("  - {key: remote_adress, "+rateLimit+"}\n", address), true},
+		{"another domain counts", webRules("  - {key: remote_adress, "+rateLimit+"}\n", address) + other, true},
+		{"one of two keys", webRules("  - {key: usr, "+rateLimit+"}\n  - {key: remote_address, "+rateLimit+"}\n",
+			address), false},
+		{"no descriptors", "domain: d\nrate_limits: [{actions: [" + address + "]}]\n", true},
+		{"no rate_limits: descriptors are made elsewhere", in("{key: remote_adress, " + rateLimit + "}"), false},
+		{"no rate_limit", "domain: d\ndescriptors: [{key: k}]\n", true},
+		{"none is meant", "domain: d\ndescriptors: []\n", false},
+		{"a limit above the last entry", webRules("  - {key: user, "+rateLimit+", descriptors: [{key: remote_address}]}\n",
+			user+", "+address), true},
+	} {
+		_, found := (&rules.Loader{}).Check(files("r.yaml", row.file))
+		nothing := false
+		for _, p := range found {
+			assert.True(t, p.Warning, p)
+			nothing = nothing || p.LimitsNothing
+		}
+		assert.Equal(t, row.want, nothing, row.name)
+	}
+}
+
 // randomRules are rules in a file, with one descriptor on each line, and rate_limits after them.
 type randomRules struct {
 	*rand.Rand

@@ -119,7 +119,7 @@ func TestFollowPrintsWhatThereIs(t *testing.T) {
 	assert.Contains(t, errs.String(), "none.log: none of its 2 lines is of an access log; line 1: ")
 	for want, args := range map[string][]string{
 		"--suggest and --follow exclude": {"--suggest", "--limit", "1/1m", file},
-		"follows one file": {"--limit", "1/1m", file, file}, "not for the standard input": {"--limit", "1/1m", "-"}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
+		"follows one file":               {"--limit", "1/1m", file, file}, "not for the standard input": {"--limit", "1/1m", "-"}, "text or json, not html": {"--limit", "1/1m", "-o", "html", file},
 		"no such file": {"--limit", "1/1m", file + ".none"},
 	} {
 		_, err := follow(args...)

@@ -68,7 +68,7 @@ func newRules() *cobra.Command {
 
 func newRulesLint() *cobra.Command {
 	var loader rules.Loader
-	var strict bool
+	var lint linted
 	cmd := &cobra.Command{
 		Use:        "lint PATH...",
 		SuggestFor: []string{"check", "validate", "verify"},
@@ -78,36 +78,49 @@ loaded but is probably a mistake: a rule that no request reaches, since an earli
 values or no descriptor of the rate_limits matches it, rate_limits without a rule, a domain
 without one, a limit of 0, a key at the wrong level.
 
-The exit code is 1 if there are mistakes, and with --strict also if there are warnings.`,
+The exit code is 1 if there are mistakes, if a domain limits nothing, since no rule of it can be reached (not with
+--allow-unreached), and with --strict also if there are other warnings.`,
 		Example: "  weir rules lint limits.yaml\n  weir rules lint --envoy --merge-domains config/",
 		Args:    cli.Files("rules"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			set, found := loader.CheckFiles(paths...)
-			return printProblems(cmd, set, found, strict)
+			return lint.print(cmd, set, found)
 		},
 	}
 	cmd.Flags().BoolVar(&loader.Envoy, "envoy", false,
 		"also warn of what Envoy's service would refuse or understand differently")
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there are warnings")
+	cmd.Flags().BoolVar(&lint.strict, "strict", false, "exit with 1 also if there are warnings")
+	cmd.Flags().BoolVar(&lint.unreached, "allow-unreached", false,
+		"exit with 0 also if no rule of a domain can be reached")
 	cli.AddLoader(cmd, &loader)
 	return cmd
 }
 
-// printProblems prints the problems that lint found.
-func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, strict bool) error {
-	mistakes := 0
+// linted is what lint takes for a failure beside mistakes.
+type linted struct {
+	strict    bool // warnings are
+	unreached bool // a domain that limits nothing is none
+}
+
+// print prints the problems that lint found.
+func (l linted) print(cmd *cobra.Command, set *rules.Set, found []*rules.Problem) error {
+	mistakes, nothing := 0, false
 	for _, p := range found {
 		fmt.Fprintln(cmd.OutOrStdout(), cli.Problem(p))
 		if !p.Warning {
 			mistakes++
 		}
+		nothing = nothing || p.LimitsNothing
 	}
 	warnings := len(found) - mistakes
 	switch {
 	case mistakes > 0:
 		return cli.Failure(errors.New(count(mistakes, "mistake")))
-	case strict && warnings > 0:
+	case l.strict && warnings > 0:
 		return cli.Failure(errors.New(count(warnings, "warning")))
+	case nothing && !l.unreached:
+		return cli.Failure(errors.New("no rule of a domain can be reached, so it limits nothing; " +
+			"--allow-unreached takes that for no failure"))
 	}
 	summary := count(set.Len(), "rule") + " in " + count(len(set.Domains()), "domain")
 	if warnings > 0 {
