@@ -22,6 +22,14 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
+// startHere is what the help begins with, in the order of use.
+const startHere = `
+
+Start here:
+  weir replay access.log                                      which limit fits what is in a log
+  weir proxy --limit 100/1m --upstream http://127.0.0.1:9000  set it in front of a server
+  weir why 203.0.113.7                                        ask why it denies a caller`
+
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -31,6 +39,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := cli.Root("See what a rate limit does to real traffic, and set one",
 		newReplay(), newServer("proxy", "Put a limit in front of a server", args), newWhy(), newRules(),
 		newServer("serve", "Answer Envoy's rate limit protocol by rules", args))
+	root.Long = root.Short + startHere
 	cli.Complete(root, map[string][]string{
 		"by":       {"ip", "user", "path", "agent", "ip+path"},
 		"format":   accesslog.Formats(),

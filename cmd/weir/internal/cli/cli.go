@@ -29,6 +29,9 @@ const (
 	ExitInterrupted = 130 // as shells have it: 128 and the number of the signal
 )
 
+// Commands stand in the order of use, not of the alphabet.
+func init() { cobra.EnableCommandSorting = false }
+
 // Root returns the root command of a program, with the given commands.
 func Root(short string, commands ...*cobra.Command) *cobra.Command {
 	root := Group(&cobra.Command{
