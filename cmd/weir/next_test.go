@@ -188,6 +188,12 @@ func checkSteps(
 	var seen replayed
 	suggested, proxies, denials := 0, 0, 0
 	for i, step := range r.Next {
+		if i < len(r.Rules) && r.Rules[i].Denied == 0 {
+			assert.Contains(t, step.What, "nobody would have been denied by")
+			assert.Empty(t, step.Command)
+			proxies++
+			continue
+		}
 		require.NotEmpty(t, step.Command, step.What)
 		args := words(step.Command)
 		switch {
@@ -219,7 +225,7 @@ func checkSteps(
 		}
 		proxies++
 	}
-	assert.Equal(t, len(r.Rules)+strategies, proxies, "a command for each limit and for each strategy")
+	assert.Equal(t, len(r.Rules)+strategies, proxies, "a step for each limit and for each strategy")
 	assert.Positive(t, denials)
 }
 

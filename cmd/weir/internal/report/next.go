@@ -21,7 +21,8 @@ type Step struct {
 }
 
 // Next returns the commands that enforce what was replayed or replay what is suggested. Each
-// decides on the same requests as the replay did; where no command does, the step says why.
+// decides on the same requests as the replay did; where no command does, the step says why. Nothing
+// is proposed that denies nobody: then a last step finds which limits fit.
 func Next(r *replay.Result) []Step {
 	if r.Doubtful {
 		return nil
@@ -30,11 +31,17 @@ func Next(r *replay.Result) []Step {
 		return loadSteps(r)
 	}
 	var steps []Step
+	proposed := len(r.Suggestions) > 0 || r.Endpoints != nil
 	for _, s := range r.RuleSets {
 		name := "the rules"
 		if len(r.RuleSets) > 1 {
 			name += " of " + screen.Printable(s.Name)
 		}
+		if deniesNobody(r, s) {
+			steps = append(steps, nothing(name))
+			continue
+		}
+		proposed = true
 		step := enforce(r, &replay.RuleResult{Set: s}, name+" in front of a server")
 		steps = append(steps, step)
 		if step.Command != "" {
@@ -42,14 +49,35 @@ func Next(r *replay.Result) []Step {
 		}
 	}
 	for i := range r.Rules {
-		if rr := &r.Rules[i]; rr.Set == nil && rr.Replicas == 0 {
+		switch rr := &r.Rules[i]; {
+		case rr.Set != nil || rr.Replicas > 0:
+		case rr.Denied == 0:
+			steps = append(steps, nothing(full(rr)))
+		default:
+			proposed = true
 			steps = append(steps, enforce(r, rr, full(rr)))
 		}
+	}
+	if len(steps) > 0 && !proposed && r.Moved == nil {
+		steps = append(steps, Step{"see which limits fit",
+			shell([]string{"weir", "replay", "--suggest"}, r.Args, filesRead(r))})
 	}
 	for _, all := range byStrategy(r) {
 		steps = append(steps, try(r, all)...)
 	}
 	return steps
+}
+
+// deniesNobody reports whether a set of rules denies no request, nor would in shadow mode.
+func deniesNobody(r *replay.Result, s *replay.RuleSet) bool {
+	return !slices.ContainsFunc(r.Rules, func(rr replay.RuleResult) bool {
+		return rr.Set == s && rr.Replicas == 0 && rr.Denied > 0
+	})
+}
+
+// nothing returns the step of what denies nobody.
+func nothing(name string) Step {
+	return Step{"nobody would have been denied by " + name, ""}
 }
 
 // enforce returns the step that enforces a rule.
