@@ -72,18 +72,19 @@ func TestStandaloneFindsWhatAModuleLacks(t *testing.T) {
 			"NameForPrometheus"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			const dir = "metrics/weirprom"
 			tree := prometheus(t, repo(t).Dir)
 			if tt.want == "" {
-				require.NoError(t, standalone(tree))
+				require.NoError(t, standalone(tree, dir))
 				return
 			}
-			name := filepath.Join(tree.Dir, "metrics/weirprom", tt.file)
+			name := filepath.Join(tree.Dir, dir, tt.file)
 			text, err := os.ReadFile(name)
 			require.NoError(t, err)
 			require.Contains(t, string(text), tt.old)
 			require.NoError(t, os.WriteFile(name,
 				[]byte(strings.ReplaceAll(string(text), tt.old, tt.new)), 0o644))
-			assert.ErrorContains(t, standalone(tree), tt.want)
+			assert.ErrorContains(t, standalone(tree, dir), tt.want)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"go/version"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -34,9 +35,9 @@ func TestGoVersionIsOldest(t *testing.T) {
 	}
 }
 
-// Each published module builds with its oldest Go version, and so do its tests; those of adapters
-// are type-checked. Where only the last number differs from the Go that runs this, every other test
-// shows it.
+// Each published module is correct Go of its oldest version, and so are its tests. In the night it
+// is compiled, too, except those of adapters. Where only the last number differs from the Go that
+// runs this, every other test shows it.
 func TestBuildsWithOldestGo(t *testing.T) {
 	tree, env := packed(t)
 	c := newChecker(tree.Dir)
@@ -55,7 +56,7 @@ func TestBuildsWithOldestGo(t *testing.T) {
 				"GOROOT="+root)
 			dir := filepath.Join(tree.Dir, m.Dir)
 			require.Contains(t, shell(t, dir, env, "go version"), "go"+file.Go.Version+" ")
-			if m.Workspace != adapters {
+			if m.Workspace != adapters && os.Getenv("WEIR_VERIFY") == "full" {
 				shell(t, dir, env, "go vet ./...")
 				return
 			}
