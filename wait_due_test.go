@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/internal/core/turns"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // passing is a caller that was admitted: as of an instant, and later.
@@ -192,7 +193,7 @@ func TestALineKeepsItsRate(t *testing.T) {
 			exact := in.run(t, kind)
 			require.Greater(t, len(exact), int(rate.n), kind.name)
 			assert.Empty(t, broken(t, kind, exact), kind.name)
-			for seed := range uint64(2) {
+			for seed := range uint64(slow.N(1, 2, 10)) {
 				random := rand.New(rand.NewPCG(seed, 1))
 				most := min(turns.MaxLate, callers*kind.each()/3) // then the line does not run dry
 				in.late = func() time.Duration { return rand.N(most) }

@@ -73,7 +73,7 @@ func tiersOf(t *testing.T, l *weir.Limiter) *weir.Limit {
 
 // inBubble returns a limiter on the clock of a synctest bubble.
 func inBubble(t *testing.T) *weir.Limiter {
-	l, err := weir.New(weir.Config{})
+	l, err := weir.New(weir.Config{SweepEvery: time.Hour}) // some of them sleep for months
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l

@@ -66,7 +66,7 @@ func TestInFlightEqualsThatInProcess(t *testing.T) {
 		}
 		return a.Allowed()
 	}
-	for step := range slow.N(3000, 10_000, 1_000_000) {
+	for step := range slow.N(1000, 10_000, 1_000_000) {
 		clock.Advance(time.Duration(rnd.Int64N(2) * rnd.Int64N(int64(lease/4))))
 		for _, p := range held {
 			p.each(t, func(p place) error {
