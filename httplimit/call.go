@@ -80,7 +80,7 @@ func (c *call) releaseUnlessBegun(r *http.Request) {
 	}
 	c.keep(r)
 	if c.inFlight != nil {
-		c.inFlight.end(false)
+		c.inFlight.end(false, 0)
 	}
 }
 
@@ -156,7 +156,7 @@ func (c *call) end(r *http.Request, status int) {
 		if !c.passes() {
 			c.inFlight.place.drop() // a refusal takes no time
 		}
-		c.inFlight.end(true)
+		c.inFlight.end(true, status)
 	}
 	c.inFlight, c.response = nil, nil
 	c.calls.Put(c)

@@ -82,7 +82,8 @@ type Config struct {
 	// The place of a stream is dropped when the stream begins, as the time it takes says nothing:
 	// when a handler hijacks the connection or sends a Content-Type of text/event-stream, and a second
 	// after it first flushed the response. Bound streams with Concurrency. Nor is a request measured
-	// that a policy denies, whose handler panics, or whose client has left. nil: none.
+	// that a policy denies or whose handler panics, and one whose client has left or that is answered
+	// with 500 or more only if it took longer than the goal. nil: none.
 	Overload *overload.Guard
 
 	// Class returns how important a request is to Overload, such as Critical for log-ins; it must not

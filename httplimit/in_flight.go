@@ -88,13 +88,13 @@ func (c *call) keepOf(r *http.Request, limits limits.Attempts) {
 	}
 }
 
-// end ends the handler, which has returned or panicked. After a panic nobody may close what was
-// hijacked.
-func (f *inFlight) end(returned bool) {
+// end ends the handler, which has returned with a status, if that is known, or panicked. After a
+// panic nobody may close what was hijacked.
+func (f *inFlight) end(returned bool, status int) {
 	if f.all {
 		f.middleware.all.Release(1)
 	}
-	f.place.end(f.request.Context(), returned)
+	f.place.end(f.request.Context(), returned, status)
 	if f.parts.Add(-1) == 0 || !returned {
 		f.release()
 	}

@@ -19,7 +19,8 @@ const flushedFor = time.Second
 // place is that of Config's Overload which a request holds. The zero place is none.
 type place struct {
 	held   *overload.Place
-	stream *time.Timer // drops held; nil: the response was not flushed
+	stream *time.Timer     // drops held; nil: the response was not flushed
+	writer *responseWriter // nil: Writer has not returned one
 }
 
 // flushed notes that a part of the response was sent.
@@ -47,12 +48,20 @@ func (p *place) drop() {
 	}
 }
 
-// end ends the request. It is measured if its handler has returned and its client is still there.
-func (p *place) end(ctx context.Context, returned bool) {
-	switch {
-	case p.held == nil:
+// end ends the request, whose handler has returned with a status, or 0 if that is not known, or has
+// panicked. If the client has left, or the answer is a failure, that is all that is known: a quick
+// failure does not make the service quick.
+func (p *place) end(ctx context.Context, returned bool, status int) {
+	if p.held == nil {
 		return
-	case returned && ctx.Err() == nil:
+	}
+	if p.writer != nil && p.writer.status != 0 {
+		status = int(p.writer.status)
+	}
+	switch {
+	case ctx.Err() != nil, returned && status >= http.StatusInternalServerError:
+		p.held.Abandon()
+	case returned:
 		p.held.Leave()
 	default:
 		p.held.Drop()

@@ -209,6 +209,8 @@ func TestAClassNeedsAnOverload(t *testing.T) {
 // held for as long as the row says.
 func TestWhatSaysNothingOfTheServiceIsNotMeasured(t *testing.T) {
 	const took, whole = 20 * time.Millisecond, 5 * time.Second
+	leaves := map[string]time.Duration{"a client that leaves": 2 * time.Second,
+		"a client that leaves at once": took / 40}
 	pause := func(r *http.Request) {
 		select {
 		case <-time.After(whole):
@@ -252,7 +254,18 @@ func TestWhatSaysNothingOfTheServiceIsNotMeasured(t *testing.T) {
 		}, false},
 		"a client that leaves": {2 * time.Second, func(_ http.ResponseWriter, r *http.Request) {
 			pause(r)
+		}, true},
+		"a client that leaves at once": {took / 20, func(_ http.ResponseWriter, r *http.Request) {
+			time.Sleep(took / 20)
 		}, false},
+		"a quick failure": {took / 20, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(took / 20)
+			w.WriteHeader(http.StatusBadGateway)
+		}, false},
+		"a slow failure": {whole, func(w http.ResponseWriter, r *http.Request) {
+			pause(r)
+			w.WriteHeader(http.StatusBadGateway)
+		}, true},
 		"a denial": {0, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -270,8 +283,8 @@ func TestWhatSaysNothingOfTheServiceIsNotMeasured(t *testing.T) {
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					if name == "a client that leaves" && h != nil {
-						time.AfterFunc(2*time.Second, cancel)
+					if leaves[name] > 0 && s == denied {
+						time.AfterFunc(leaves[name], cancel)
 					}
 					defer func() { _ = recover() }()
 					httplimit.New(s, cfg)(h).ServeHTTP(&connWriter{httptest.NewRecorder()},
@@ -293,12 +306,14 @@ func TestWhatSaysNothingOfTheServiceIsNotMeasured(t *testing.T) {
 					assert.Equal(t, at*time.Second < row.held, g.Stats().InFlight == 1, at)
 					time.Sleep(time.Second)
 				}
-				most := g.Stats().Latency
+				most, least := g.Stats().Latency, took
 				for range 30 {
 					do(all, quick)
-					most = max(most, g.Stats().Latency)
+					most, least = max(most, g.Stats().Latency), min(least, g.Stats().Latency)
 				}
+				assert.Equal(t, took, least.Round(took/50))
 				assert.Equal(t, row.measured, most > took+time.Millisecond, most)
+				assert.Equal(t, took, g.Stats().Latency.Round(time.Millisecond))
 			})
 		})
 	}

@@ -57,6 +57,7 @@ func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWrit
 	}
 	if held {
 		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
+		c.inFlight.place.writer = rw
 	}
 	if counting {
 		c.response = rw

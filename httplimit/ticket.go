@@ -103,7 +103,7 @@ func (t Ticket) Stream() {
 // End ends the request: it gives back what was taken if CountIf says so of the status that was
 // answered with, and releases the places of a request in flight, but for that of a connection which
 // was handed over by a Writer, whose place is released when it is closed. To Overload the handler
-// has taken until now, unless the client has left.
+// has taken until now, if the client is still there and the status is below 500.
 //
 // A status that was written to a Writer counts in place of status. 0 stands for that one, or for
 // the 200 that net/http sends for a handler that has written none; without a Writer it is not
@@ -115,9 +115,9 @@ func (t Ticket) End(status int) {
 }
 
 // Abort ends a request whose handler has panicked: it counts, and its places are released. Overload
-// does not measure it.
+// does not measure it unless the client has left.
 func (t Ticket) Abort() {
 	if c := t.call(); c != nil && c.uses.CompareAndSwap(t.use, t.use+1) && c.inFlight != nil {
-		c.inFlight.end(false)
+		c.inFlight.end(false, 0)
 	}
 }

@@ -47,7 +47,8 @@
 //     at a time, until requests take the goal. With Config.Goal that is a known number.
 //   - A place that is held for hours, as by a stream, takes from the limit as long: Drop it when
 //     the stream begins.
-//   - It cannot know that clients have left: pass a Context that ends with the client, and Drop.
+//   - It cannot know that clients have left: Abandon their requests. If none waits for longer than
+//     the goal, nothing is known of what takes longer.
 //
 // proofs/overload has a simulation of all this, and its figures.
 package overload

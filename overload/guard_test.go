@@ -278,6 +278,77 @@ func TestARequestThatIsDroppedIsNotMeasured(t *testing.T) {
 	assert.Equal(t, before.Latency, g.Stats().Latency)
 }
 
+// A server takes 2 ms a request, and then 20 ms, of 300 a second. Its clients leave after a second,
+// and it serves those who left, too. Nobody is served in time before the limit falls, so that all
+// that is known is that they left. If that said nothing, the limit would stay.
+func TestTheLimitFallsThoughAllClientsLeave(t *testing.T) {
+	const rate, leaves = 300, time.Second
+	type request struct {
+		*overload.Place
+		at time.Time
+	}
+	served := func(end func(*overload.Place)) (good int) {
+		clock := weirtest.NewClock(time.Unix(1e9, 0))
+		g := guardOf(t, overload.Config{Now: clock.Now})
+		var queue []request
+		gone, free := 0, clock.Now()
+		for n := range 60 * rate {
+			clock.Advance(time.Second / rate)
+			now := clock.Now()
+			takes := 2 * time.Millisecond
+			if n > 10*rate {
+				takes = 20 * time.Millisecond
+			}
+			for ; gone < len(queue) && now.Sub(queue[gone].at) >= leaves; gone++ {
+				end(queue[gone].Place)
+			}
+			for len(queue) > 0 && now.Sub(free) >= takes {
+				free = free.Add(takes)
+				if gone == 0 {
+					queue[0].Leave()
+					if n > 30*rate {
+						good++
+					}
+				}
+				queue, gone = queue[1:], max(0, gone-1)
+			}
+			p, err := g.Enter(ctx, "", overload.Normal)
+			if err == nil {
+				if len(queue) == 0 {
+					free = now
+				}
+				queue = append(queue, request{p, now})
+			}
+		}
+		return good
+	}
+	const possible = 30 * 50
+	assert.Greater(t, served((*overload.Place).Abandon), possible*3/4)
+	assert.Less(t, served((*overload.Place).Drop), possible/4, "the negative control")
+}
+
+func TestAbandonMeasuresWhatTookLongerThanTheGoal(t *testing.T) {
+	clock := weirtest.NewClock(time.Unix(1e9, 0))
+	g := guardOf(t, overload.Config{Now: clock.Now})
+	for _, row := range []struct {
+		took time.Duration
+		want bool
+	}{{time.Millisecond, false}, {39 * time.Millisecond, false}, {time.Second, true}} {
+		serve(t, g, clock.Advance, 100, 20*time.Millisecond, 10*time.Second)
+		before := g.Stats().Latency
+		for range 40 {
+			p, err := g.Enter(ctx, "ann", overload.Normal)
+			require.NoError(t, err)
+			clock.Advance(row.took)
+			p.Abandon()
+			p.Abandon()
+			p.Leave()
+		}
+		assert.Equal(t, row.want, g.Stats().Latency > before+time.Millisecond, row)
+		assert.Zero(t, g.Stats().InFlight)
+	}
+}
+
 func TestAClockThatStandsStillOrGoesBackDoesNoHarm(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	g := guardOf(t, overload.Config{Now: func() time.Time { return now }})

@@ -160,6 +160,13 @@ func (f *learner) setGoal(s sums) {
 	f.goal = max(f.goal, slower*f.slow)
 }
 
+// exceeds reports whether a request that took so many ns took longer than the goal.
+func (f *learner) exceeds(took int64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.goal > 0 && float64(took)/1e9 > f.goal
+}
+
 // retryAfter returns when a refused request may try again.
 func (f *learner) retryAfter() time.Duration {
 	share := math.Float64frombits(f.refusedShare.Load())

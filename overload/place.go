@@ -9,8 +9,8 @@ import (
 	"github.com/weirgo/weir/internal/core/foroverload"
 )
 
-// Place is a request that was admitted, and is in flight until Leave or Drop, whichever is first;
-// later calls do nothing. It is safe for concurrent use.
+// Place is a request that was admitted, and is in flight until Leave, Abandon or Drop, whichever is
+// first; later calls do nothing. It is safe for concurrent use.
 type Place struct {
 	g       *Guard
 	held    foroverload.Held // of the caller; without a Slot there is none
@@ -74,8 +74,25 @@ func (p *Place) Leave() {
 	}
 }
 
-// Drop ends the request without measuring, where the time says nothing of the service: a stream, a
-// connection that is upgraded, a client that left.
+// Abandon ends the request without a proper answer: its client left, or it failed. It would have
+// taken at least as long, so it is measured if that is more than the goal. If it is less, it says
+// nothing of the service.
+func (p *Place) Abandon() {
+	if p.left.Swap(true) {
+		return
+	}
+	now, inFlight := p.g.read(), p.end()
+	switch {
+	case p.g.places.Closed():
+	case p.g.learner.exceeds(now - p.entered):
+		p.g.measure(now, p.entered, inFlight)
+	default:
+		p.g.drop(p.entered)
+	}
+}
+
+// Drop ends the request without measuring, where the time says nothing of the service: a stream, or
+// a connection that is upgraded.
 func (p *Place) Drop() {
 	if !p.left.Swap(true) {
 		p.end()
