@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/internal/testkit/slow"
 	"github.com/weirgo/weir/overload"
 )
 
@@ -130,7 +131,7 @@ func inOrder(visits []visit) (order []int, starts []bool) {
 // TestLoadIsThatOfAModel compares all that a replay counts with a model that goes through the starts
 // and the ends, one after the other, and a guard that it drives itself.
 func TestLoadIsThatOfAModel(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(slow.N(1, 4, 40)) {
 		visits := busyService(seed, 4000)
 		res := loadOf(t, linesOf(visits, visit.fine))
 		l := res.Load
