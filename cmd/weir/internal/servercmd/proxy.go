@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,8 +133,8 @@ On SIGTERM and SIGINT the health check fails, and each response closes its conne
 --drain-delay no new connections are accepted; those that are open are read for a second more, since
 requests may be on their way, and requests in flight have --drain to finish. A second signal ends
 the process at once.
-The access log goes to the standard output, on a terminal with a short line for each request and a
-sum at the end, everything else to the standard error.`
+The access log goes to the standard output, on a terminal with a short line for each request and the
+sums below them, everything else to the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip
@@ -360,6 +362,19 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	cli.Section(cmd, "Counts on Redis")
 }
 
+// foot returns a line of sums below what is written to the terminal, and the standard output and the
+// standard error above it, as far as they are one.
+func (f *proxyFlags) foot(stdout, stderr io.Writer) (foot *screen.Foot, out, errs io.Writer) {
+	foot, out, errs = screen.NewFoot(stdout), stdout, stderr
+	if !f.terminal {
+		return foot, out, errs
+	}
+	if _, terminal := screen.Of(stderr); terminal {
+		errs = foot.Above(stderr)
+	}
+	return foot, foot.Above(stdout), errs
+}
+
 func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	cmd.Flags().Visit(func(flag *pflag.Flag) { f.given = append(f.given, flag) })
 	located := func(err error) error { return err }
@@ -371,8 +386,9 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		located = read.located
 	}
 	f.screen, f.terminal = screen.Of(cmd.OutOrStdout())
-	stdout := proxy.NewLines(cmd.OutOrStdout())
-	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
+	foot, out, errs := f.foot(cmd.OutOrStdout(), cmd.ErrOrStderr())
+	stdout := proxy.NewLines(out)
+	cfg, err := f.config(cmd.Flags().Changed, stdout, errs)
 	if err != nil {
 		return located(err)
 	}
@@ -388,7 +404,14 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	}
 	running := cmd.Flags()
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
+		kept, drop := context.WithCancel(ctx)
+		var keeping sync.WaitGroup
+		if f.terminal {
+			keeping.Go(func() { _ = foot.Keep(kept, time.Second, p.Sum) }) // without a terminal there is nobody to see it
+		}
 		err := errors.Join(p.Run(ctx), stdout.Flush())
+		drop()
+		keeping.Wait()
 		if f.terminal && ctx.Err() != nil { // it has served
 			fmt.Fprintln(cmd.ErrOrStderr(), p.Sum())
 		}
