@@ -56,9 +56,9 @@ month:17 begins on the 17th, week:7 on Sunday, year:406 on 6 April, and day:6h a
 six in the morning.
 
 --follow goes on with what is written to the file, also after it was rotated, and decides on it by
-the limits or the rules, if there are some, in the order of the lines. On a terminal it shows the last
-minute, its busiest callers, and as much of the report as fits, every second; Ctrl-C prints all of the
-last one.
+the limits or the rules, if there are some, in the order of the lines. On a terminal it shows the
+last minute, its busiest callers, and as much of the report as fits, every second; Ctrl-C prints all
+of the last one.
 
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
 --help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,
@@ -81,8 +81,8 @@ rules. Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal di
 letters and digits. Over 20 names below one path with fewer than 10 callers each are folded to
 {name}. Assets, health checks and endpoints with fewer than 10 callers are apart.
 
---overload reports, of a log with durations, what was in flight over time and which callers took most
-of the service's time; whom a guard that learns the limit would have refused, by a goal that is
+--overload reports, of a log with durations, what was in flight over time and which callers took
+most of the service's time; whom a guard that learns the limit would have refused, by a goal that is
 given or learnt; and which fixed number would have fit. All requests are of the class normal. A log
 is an open loop: what a guard refuses makes no other request quicker there. Lines without a duration
 are counted and left out, as are requests that became another protocol. Where times are whole

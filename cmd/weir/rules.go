@@ -73,13 +73,13 @@ func newRulesLint() *cobra.Command {
 		Use:        "lint PATH...",
 		SuggestFor: []string{"check", "validate", "verify"},
 		Short:      "Print every mistake in rules, with its file, line and column",
-		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE, and the line below it. It warns of what can be
-loaded but is probably a mistake: a rule that no request reaches, since an earlier one has all its
-values or no descriptor of the rate_limits matches it, rate_limits without a rule, a domain
-without one, a limit of 0, a key at the wrong level.
+		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE, and the line below it. It warns of
+what can be loaded but is probably a mistake: a rule that no request reaches, since an earlier one
+has all its values or no descriptor of the rate_limits matches it, rate_limits without a rule, a
+domain without one, a limit of 0, a key at the wrong level.
 
-The exit code is 1 if there are mistakes, if a domain limits nothing, since no rule of it can be reached (not with
---allow-unreached), and with --strict also if there are other warnings.`,
+The exit code is 1 if there are mistakes, if a domain limits nothing, since no rule of it can be
+reached (not with --allow-unreached), and with --strict also if there are other warnings.`,
 		Example: "  weir rules lint limits.yaml\n  weir rules lint --envoy --merge-domains config/",
 		Args:    cli.Files("rules"),
 		RunE: func(cmd *cobra.Command, paths []string) error {
