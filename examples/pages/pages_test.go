@@ -61,6 +61,27 @@ func pagesOf(t *testing.T) (pages []string) {
 	return pages
 }
 
+// What users read stays short: eleven pages beside their index. docs/internals has what only
+// contributors need.
+func TestPagesStayShort(t *testing.T) {
+	count := func(dir string) (pages, lines int) {
+		for _, page := range pagesOf(t) {
+			if filepath.Dir(page) == filepath.Join(root, dir) && filepath.Base(page) != "README.md" {
+				text, err := os.ReadFile(page)
+				require.NoError(t, err)
+				pages, lines = pages+1, lines+strings.Count(string(text), "\n")
+			}
+		}
+		return pages, lines
+	}
+	pages, lines := count("docs")
+	assert.LessOrEqual(t, pages, 11)
+	assert.LessOrEqual(t, lines, 2900)
+	pages, lines = count("docs/internals")
+	assert.NotZero(t, pages)
+	assert.LessOrEqual(t, lines, 500)
+}
+
 // The program of the README prints what its comment says.
 func TestReadmeProgramPrints(t *testing.T) {
 	program := docblocks.Of(t, root+"/README.md", "# weir")[0]
