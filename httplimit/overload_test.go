@@ -256,10 +256,10 @@ func TestWhatSaysNothingOfTheServiceIsNotMeasured(t *testing.T) {
 			pause(r)
 		}, true},
 		"a client that leaves at once": {took / 20, func(_ http.ResponseWriter, r *http.Request) {
-			time.Sleep(took / 20)
+			time.Sleep(took / 20) // the guard measures how long it takes
 		}, false},
 		"a quick failure": {took / 20, func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(took / 20)
+			time.Sleep(took / 20) // the guard measures how long it takes
 			w.WriteHeader(http.StatusBadGateway)
 		}, false},
 		"a slow failure": {whole, func(w http.ResponseWriter, r *http.Request) {
