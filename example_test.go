@@ -512,13 +512,10 @@ func ExampleLimiter_Tiers() {
 	limiter := limiterAt(clock)
 	defer limiter.Close()
 
-	tiers, err := limiter.Tiers(
+	tiers := limiter.Tiers(
 		weir.Tier{Limit: 2, Duration: time.Second},
 		weir.Tier{Limit: 3, Duration: 10 * time.Second},
 	)
-	if err != nil {
-		log.Fatal(err)
-	}
 	r := weir.Request{Key: "10.0.0.7"}
 	limit := tiers.Limit()
 	verdicts(limit, 3, r)

@@ -76,6 +76,7 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 		err = own.check(m)
 	case a.Tiers != nil:
 		m.n, m.d = 0, 0
+		err = checkTiers(a.Tiers)
 	default:
 		m.d = cmp.Or(a.Window, d)
 		err = checkDuration(m.d)

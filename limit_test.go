@@ -39,10 +39,7 @@ var limited = map[string]func(l *Limiter, n uint64, d time.Duration) *Limit{
 		return l.Calendar(Month, nil).Limit(n)
 	},
 	"Tiers": func(l *Limiter, n uint64, d time.Duration) *Limit {
-		tiers, err := l.Tiers(Tier{n, d})
-		if err != nil {
-			panic(err)
-		}
+		tiers := l.Tiers(Tier{n, d})
 		return tiers.Limit()
 	},
 	"another package's": func(l *Limiter, n uint64, d time.Duration) *Limit {

@@ -30,6 +30,7 @@ type reader struct {
 	duration time.Duration // in place of a request's; 0: none. That of a series is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
+	bad      error         // of a strategy with a preparer: what no request can mend
 
 	// set by bind, for a Limit
 	bound     bool
@@ -49,8 +50,11 @@ func (s *reader) params() params {
 
 // prepare completes p.
 func (s *reader) prepare(p params) (params, error) {
-	if s.preparer == nil {
+	switch {
+	case s.preparer == nil:
 		return p, nil
+	case s.bad != nil:
+		return p, s.bad
 	}
 	p, ok := s.preparer.Prepare(p)
 	if !ok {

@@ -33,10 +33,7 @@ var changing = map[string]func(*Limiter, restartNumbers) *Limit{
 		return l.LeakyBucket(is.extra).Limit(is.n, is.d)
 	},
 	"Tiers": func(l *Limiter, is restartNumbers) *Limit {
-		t, err := l.Tiers(Tier{is.n, is.d}, Tier{3 * is.n, 2 * is.d})
-		if err != nil {
-			panic(err)
-		}
+		t := l.Tiers(Tier{is.n, is.d}, Tier{3 * is.n, 2 * is.d})
 		return t.Limit()
 	},
 	"Calendar": func(l *Limiter, is restartNumbers) *Limit { return l.Calendar(Day, time.UTC).Limit(is.n) },

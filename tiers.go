@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -34,18 +35,18 @@ type Tiers struct {
 // bound of [Limiter.SlidingLog]. Two Tiers of one Limiter count together if they have the same
 // Durations and Resolution.
 //
-// It fails with [ErrScale] for no tier, a Duration that no Request has, or two of the same.
+// Without tiers, with a Duration that no Request has, or with two of the same, its Limit panics, and
+// [NewLimit] and each call fail with [ErrScale].
 //
 // The scheme is that of per-second counters in Redis, summed with MGET, in one decision, not two.
-func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
-	if len(tiers) == 0 {
-		return nil, fmt.Errorf("%w: no tiers", ErrScale)
+func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
+	if err := checkTiers(tiers); err != nil {
+		t := l.Tiers(Tier{Duration: time.Millisecond})
+		t.bad = err
+		return t
 	}
 	list := make([]algorithm.Tier, len(tiers))
 	for i, tier := range tiers {
-		if err := checkDuration(tier.Duration); err != nil {
-			return nil, err
-		}
 		list[i] = algorithm.Tier{Limit: clampCost(tier.Limit), Scale: tier.Duration.Milliseconds()}
 	}
 	a := algorithm.NewTiers(list)
@@ -53,9 +54,6 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	var plan strings.Builder
 	for i, given := range a.Given() {
 		sorted[i] = tiers[given]
-		if i > 0 && sorted[i].Duration == sorted[i-1].Duration {
-			return nil, fmt.Errorf("%w: two tiers of %v", ErrScale, sorted[i].Duration)
-		}
 		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
 	t := &Tiers{stateStrategy: stateStrategy[*algorithm.Slices]{
@@ -63,7 +61,25 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 			most: math.MaxInt64, preparer: a},
 		algorithm: a, table: &l.slices, plan: plan.String(), tiers: sorted,
 	}}
-	return t.described(), nil
+	return t.described()
+}
+
+// checkTiers returns what is wrong with tiers, or nil.
+func checkTiers(tiers []Tier) error {
+	if len(tiers) == 0 {
+		return fmt.Errorf("%w: no tiers", ErrScale)
+	}
+	for i, tier := range tiers {
+		if err := checkDuration(tier.Duration); err != nil {
+			return err
+		}
+		for _, other := range tiers[:i] {
+			if other.Duration == tier.Duration {
+				return fmt.Errorf("%w: two tiers of %v", ErrScale, tier.Duration)
+			}
+		}
+	}
+	return nil
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more.
@@ -71,21 +87,23 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 // longer than Duration. With a tenth of Duration, a caller that is always back at once gets its
 // Limit in each 1.1 Durations, and in any span of 1.1 Durations at most twice. The longest tier
 // costs up to 16 bytes for each d of it, and a decision is no slower: 5000 in 10 s by the tenth of
-// a second takes up to 101 slices in place of 10, 2 KB a caller. It fails with [ErrScale] unless d
-// divides t's slices.
-func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
-	if err := checkDuration(d); err != nil {
-		return nil, err
+// a second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, what
+// is made of it fails as bad Tiers do.
+func (t *Tiers) Resolution(d time.Duration) *Tiers {
+	bad := cmp.Or(t.bad, checkDuration(d))
+	if bad == nil && t.duration%d != 0 {
+		bad = fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d, t.duration)
 	}
-	if t.duration%d != 0 {
-		return nil, fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d,
-			t.duration)
+	if bad != nil {
+		of := *t
+		of.bad = bad
+		return of.described()
 	}
 	a, fine := t.algorithm.(*algorithm.Tiers).Cut(d.Milliseconds()), *t
 	durations, _, _ := strings.Cut(t.plan, "/")
 	fine.preparer, fine.duration = a, d
 	fine.algorithm, fine.plan, fine.resolution = a, fmt.Sprint(durations, "/", d.Milliseconds()), d
-	return fine.described(), nil
+	return fine.described()
 }
 
 func (e *encoder) tiers(s *algorithm.Slices) {
@@ -105,11 +123,11 @@ func (d *decoder) tiers() error {
 		d.Bad = d.Bad || err != nil || n > maxScale
 		tiers = append(tiers, Tier{Duration: time.Duration(n) * time.Millisecond})
 	}
-	t, err := d.l.Tiers(tiers...)
-	if fine && err == nil {
-		t, err = t.Resolution(time.Duration(scale) * time.Millisecond)
+	t := d.l.Tiers(tiers...)
+	if fine {
+		t = t.Resolution(time.Duration(scale) * time.Millisecond)
 	}
-	d.Bad = d.Bad || err != nil || t.plan != plan || t.duration != time.Duration(scale*msec)
+	d.Bad = d.Bad || t.bad != nil || t.plan != plan || t.duration != time.Duration(scale*msec)
 	if d.Bad {
 		return nil
 	}
@@ -145,7 +163,7 @@ func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
 
 func (t *Tiers) check(m *Limit) error {
 	m.n, m.d = 0, 0
-	return nil
+	return t.bad
 }
 
 func (t *Tiers) bind(m *Limit) (Counter, error) {

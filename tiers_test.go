@@ -69,16 +69,13 @@ func TestTiersDenyAHugeCostWithAHugeCount(t *testing.T) {
 func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	coarse := MustTiers(t, l, Tier{3, time.Minute}, Tier{10, time.Hour})
-	fine, err := coarse.Resolution(6 * time.Second)
-	require.NoError(t, err)
-	finer, err := fine.Resolution(time.Second)
-	require.NoError(t, err)
+	fine := coarse.Resolution(6 * time.Second)
+	finer := fine.Resolution(time.Second)
 	for name, s := range map[string]*Tiers{"coarse": coarse, "fine": fine, "finer": finer} {
 		res := MustRun(t, s, &Request{Key: "id"})
 		assert.EqualValues(t, 1, res.TotalRequests, name)
 	}
-	again, err := coarse.Resolution(time.Second)
-	require.NoError(t, err)
+	again := coarse.Resolution(time.Second)
 	res, tier, err := runTier(t.Context(), again, &Request{Key: "id"})
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, res.TotalRequests, "the same Durations and Resolution")
@@ -87,16 +84,39 @@ func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
 	assert.Equal(t, time.Hour+time.Second, finer.About().Longest)
 }
 
+// Tiers that cannot be fail as other strategies with such numbers do: Limit panics, and NewLimit and
+// each call fail, which count nothing.
+func TestTiersThatCannotBe(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	for name, s := range map[string]*Tiers{
+		"no tiers":     l.Tiers(),
+		"no duration":  l.Tiers(Tier{Limit: 1}),
+		"microseconds": l.Tiers(Tier{1, time.Microsecond}),
+		"two of one":   l.Tiers(Tier{1, time.Second}, Tier{2, time.Minute}, Tier{2, time.Second}),
+		"resolution":   l.Tiers(Tier{1, time.Second}).Resolution(300 * time.Millisecond),
+		"of bad ones":  l.Tiers().Resolution(time.Second),
+	} {
+		_, err := NewLimit(s, 0, 0)
+		require.ErrorIs(t, err, ErrScale, name)
+		_, err = s.Run(t.Context(), &Request{Key: "id"})
+		require.ErrorIs(t, err, ErrScale, name)
+		require.ErrorIs(t, ops.Charge(t.Context(), s, &Request{Key: "id"}), ErrScale, name)
+		assert.PanicsWithValue(t, err.Error(), func() { s.Limit() }, name)
+	}
+	assert.Zero(t, l.Stats().Allowed)
+	assert.True(t, l.Tiers(Tier{1, time.Second}).Limit().Allow("id"), "the control")
+}
+
 func TestTiersRejectAResolutionThatDoesNotDivideTheirSlices(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	s := MustTiers(t, l, Tier{3, 2 * time.Second}, Tier{10, 3 * time.Second})
 	for _, d := range []time.Duration{-1, 0, time.Microsecond, 300 * time.Millisecond, 2 * time.Second,
 		400 * 24 * time.Hour} {
-		_, err := s.Resolution(d)
+		_, err := NewLimit(s.Resolution(d), 0, 0)
 		assert.ErrorIs(t, err, ErrScale, "%v", d)
 	}
 	for _, d := range []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second} {
-		_, err := s.Resolution(d)
+		_, err := NewLimit(s.Resolution(d), 0, 0)
 		assert.NoError(t, err, "%v", d)
 	}
 }

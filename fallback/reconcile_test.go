@@ -129,9 +129,8 @@ func TestDebtsDecreaseAsTheBucketRefills(t *testing.T) {
 func TestDebtsToTiers(t *testing.T) {
 	eachFront(t, func(t *testing.T, to front) {
 		of := func(l *weir.Limiter) weir.Strategy {
-			tiers, err := l.Tiers(weir.Tier{Limit: 100, Duration: time.Second},
+			tiers := l.Tiers(weir.Tier{Limit: 100, Duration: time.Second},
 				weir.Tier{Limit: 1000, Duration: time.Hour})
-			require.NoError(t, err)
 			return tiers
 		}
 		f := newFleet(t, 1, of, with(fallback.Config{OwnLimits: true}), to)

@@ -292,9 +292,8 @@ func TestTheFieldsCountTheBurst(t *testing.T) {
 func TestTheTierThatBinds(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_800_000_000, 0))
 	limiter := newLimiter(t, clock.Now)
-	tiers, err := limiter.Tiers(weir.Tier{Limit: 3, Duration: time.Second},
+	tiers := limiter.Tiers(weir.Tier{Limit: 3, Duration: time.Second},
 		weir.Tier{Limit: 4, Duration: 10 * time.Second})
-	require.NoError(t, err)
 	var decided httplimit.Decision
 	guard := httplimit.New(tiers, httplimit.Config{
 		Name: "tiers", Extractor: httplimit.RemoteAddr(), Limit: 4, Duration: 10 * time.Second,

@@ -55,9 +55,8 @@ func tiersWith(t *testing.T, l *weir.Limiter, least uint64) *weir.Limit {
 }
 
 func fineTiers(t *testing.T, l *weir.Limiter, least uint64) *weir.Limit {
-	tiers, err := mustTiers(t, l, weir.Tier{Limit: least, Duration: time.Second},
+	tiers := mustTiers(t, l, weir.Tier{Limit: least, Duration: time.Second},
 		weir.Tier{Limit: 12, Duration: time.Minute}).Resolution(100 * time.Millisecond)
-	require.NoError(t, err)
 	return tiers.Limit().Named("fine")
 }
 

@@ -47,8 +47,7 @@ func TestDecideConcurrently(t *testing.T) {
 func TestDecideTakesOneRoundTrip(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()
-	tiers, err := s.Tiers(weir.Tier{Limit: 5, Duration: time.Minute})
-	require.NoError(t, err)
+	tiers := s.Tiers(weir.Tier{Limit: 5, Duration: time.Minute})
 	ask := func(s weir.Strategy, limit uint64) weir.Ask {
 		return weir.Ask{Strategy: s, Request: weir.Request{Key: "a", Limit: limit, Duration: time.Minute}}
 	}
@@ -97,7 +96,7 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	assert.True(t, res.Allowed())
 	assert.Equal(t, 1, proxy.Trips(), "All")
 	proxy.Forget()
-	_, err = all.Peek(ctx, "a")
+	_, err := all.Peek(ctx, "a")
 	require.NoError(t, err)
 	assert.Equal(t, 1, proxy.Trips(), "Peek of All")
 }

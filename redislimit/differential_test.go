@@ -58,17 +58,14 @@ func tierOrders(t *testing.T, c redis.UniversalClient, prefix string, now func()
 		tiersPair(t, l, s, "Tiers with equal limits", tier(30, 15), tier(30, 1), tier(30, 10)),
 		tiersPair(t, l, s, "Tiers with low limits", tier(2, 1), tier(5, 4), tier(3, 2), tier(4, 3)),
 		tiersPair(t, l, s, "Tiers with falling limits", tier(4, 4), tier(3, 2), tier(2, 1)),
-		finer(t, tiersPair(t, l, s, "Tiers with a resolution", tier(4, 4), tier(3, 2)), time.Second),
+		finer(tiersPair(t, l, s, "Tiers with a resolution", tier(4, 4), tier(3, 2)), time.Second),
 	}
 }
 
 // finer returns a pair with a resolution.
-func finer(t *testing.T, p pair, d time.Duration) pair {
-	var err error
-	p.local, err = p.local.(*weir.Tiers).Resolution(d)
-	require.NoError(t, err)
-	p.remote, err = p.remote.(*redislimit.Tiers).Resolution(d)
-	require.NoError(t, err)
+func finer(p pair, d time.Duration) pair {
+	p.local = p.local.(*weir.Tiers).Resolution(d)
+	p.remote = p.remote.(*redislimit.Tiers).Resolution(d)
 	return p
 }
 
@@ -79,10 +76,8 @@ func tier(limit uint64, seconds time.Duration) weir.Tier {
 func tiersPair(
 	t *testing.T, l *weir.Limiter, s *redislimit.Store, name string, tiers ...weir.Tier,
 ) pair {
-	local, err := l.Tiers(tiers...)
-	require.NoError(t, err)
-	remote, err := s.Tiers(tiers...)
-	require.NoError(t, err)
+	local := l.Tiers(tiers...)
+	remote := s.Tiers(tiers...)
 	return pair{name: name, local: local, remote: remote, fixed: tiers}
 }
 

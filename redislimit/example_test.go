@@ -65,11 +65,8 @@ func ExampleStore_Tiers() {
 	if err != nil {
 		panic(err)
 	}
-	tiers, err := store.Tiers(weir.Tier{Limit: 5, Duration: time.Second},
+	tiers := store.Tiers(weir.Tier{Limit: 5, Duration: time.Second},
 		weir.Tier{Limit: 7, Duration: time.Minute})
-	if err != nil {
-		panic(err)
-	}
 	for _, cost := range []uint64{4, 2, 1} {
 		out, err := tiers.Limit().Take(context.Background(), "10.0.0.7", cost)
 		if err != nil {

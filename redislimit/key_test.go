@@ -108,8 +108,12 @@ func TestBadRequestsAreErrorsAndLeaveNothing(t *testing.T) {
 		{{Limit: 1, Duration: time.Microsecond}},
 		{{Limit: 1, Duration: time.Second}, {Limit: 2, Duration: time.Second}},
 	} {
-		_, err := store.Tiers(bad...)
-		assert.Error(t, err, fmt.Sprint(bad))
+		tiers := store.Tiers(bad...)
+		_, err := weir.NewLimit(tiers, 0, 0)
+		assert.ErrorIs(t, err, weir.ErrScale, fmt.Sprint(bad))
+		_, err = tiers.Run(t.Context(), &weir.Request{Key: "k"})
+		assert.ErrorIs(t, err, weir.ErrScale, fmt.Sprint(bad))
+		assert.Panics(t, func() { tiers.Limit() }, fmt.Sprint(bad))
 	}
 	assert.Empty(t, server.Do("keys", "*"))
 }

@@ -44,10 +44,8 @@ func TestMemoryOfACaller(t *testing.T) {
 func TestMemoryOfSlices(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})
-	tiers, err := store.Tiers(weir.Tier{Limit: 1e6, Duration: time.Second})
-	require.NoError(t, err)
-	tiers, err = tiers.Resolution(10 * time.Millisecond)
-	require.NoError(t, err)
+	tiers := store.Tiers(weir.Tier{Limit: 1e6, Duration: time.Second})
+	tiers = tiers.Resolution(10 * time.Millisecond)
 	var slices, bytes int64
 	redistest.Eventually(t, time.Minute, "most slices have a hit", func() bool {
 		_, err := tiers.Run(t.Context(), &weir.Request{Key: "198.51.100.100"})

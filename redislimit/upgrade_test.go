@@ -27,13 +27,11 @@ func released(t *testing.T, s weir.Counter, file string) weir.Counter {
 func TestRollingUpgrade(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})
-	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour},
+	tiers := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour},
 		weir.Tier{Limit: 1000, Duration: 24 * time.Hour})
-	require.NoError(t, err)
 	// Enough slices that the oldest are merged.
-	long, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Second},
+	long := store.Tiers(weir.Tier{Limit: 100, Duration: time.Second},
 		weir.Tier{Limit: 100, Duration: 24 * time.Hour})
-	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		file string
 		now  weir.Counter
@@ -108,8 +106,7 @@ func TestTokenBucketGoesOnFromTheReleasedScript(t *testing.T) {
 func TestAdmissionsDuringRollingUpgrade(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})
-	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour})
-	require.NoError(t, err)
+	tiers := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour})
 	for file, now := range map[string]weir.Counter{
 		"fixed_window": store.FixedWindow(), "sliding_window": store.SlidingWindow(),
 		"sliding_log": store.SlidingLog(), "list": store.List(),

@@ -26,9 +26,9 @@ var (
 		{"TokenBucket", modWeir, openLimit(tokenLimit)},
 		{"Tiers", modWeir, openLimit(func(l *weir.Limiter, q quota) *weir.Limit {
 			limit := uint64(q.limit)
-			return must(l.Tiers(weir.Tier{Limit: limit, Duration: time.Second},
+			return l.Tiers(weir.Tier{Limit: limit, Duration: time.Second},
 				weir.Tier{Limit: limit, Duration: 10 * time.Second},
-				weir.Tier{Limit: limit, Duration: 15 * time.Second})).Limit()
+				weir.Tier{Limit: limit, Duration: 15 * time.Second}).Limit()
 		})},
 		{"Counter", modWeir, openLimit(func(l *weir.Limiter, q quota) *weir.Limit {
 			return l.Counter().Limit(uint64(q.limit), q.period)

@@ -160,10 +160,7 @@ func (t trip) make(dir string) error {
 		return err
 	}
 	defer empty.Close()
-	tiers, err := l.Tiers(weir.Tier{Limit: 5, Duration: time.Minute})
-	if err != nil {
-		return err
-	}
+	tiers := l.Tiers(weir.Tier{Limit: 5, Duration: time.Minute})
 	for _, s := range []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0),
 		l.Counter(), l.SlidingLog(), l.List(), tiers, l.LeakyBucket(0)} {
 		r := &weir.Request{Key: "10.0.0.7", Limit: 5, Duration: time.Minute}

@@ -73,10 +73,7 @@ func subjects() []subject {
 		reading("List", (*weir.Limiter).List, anchored{}),
 		reading("LeakyBucket", func(l *weir.Limiter) weir.Strategy { return l.LeakyBucket(0) }, leaky{}),
 		reading("Tiers", func(l *weir.Limiter) weir.Strategy {
-			s, err := l.Tiers(spans...)
-			if err != nil {
-				panic(err)
-			}
+			s := l.Tiers(spans...)
 			return s
 		}, tiers{of: spans}),
 		reading("Limit of FixedWindow", func(l *weir.Limiter) weir.Strategy {

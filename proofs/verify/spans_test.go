@@ -32,13 +32,9 @@ func TestMostInAnySpan(t *testing.T) {
 		{"LeakyBucket", limit, func(l *weir.Limiter) (weir.Strategy, error) {
 			return l.LeakyBucket(0), nil
 		}},
-		{"Tiers", 2 * limit, func(l *weir.Limiter) (weir.Strategy, error) { return l.Tiers(tiers...) }},
+		{"Tiers", 2 * limit, func(l *weir.Limiter) (weir.Strategy, error) { return l.Tiers(tiers...), nil }},
 		{"Tiers with a Resolution of a tenth", limit, func(l *weir.Limiter) (weir.Strategy, error) {
-			s, err := l.Tiers(tiers...)
-			if err != nil {
-				return nil, err
-			}
-			return s.Resolution(span / 10 * time.Millisecond)
+			return l.Tiers(tiers...).Resolution(span / 10 * time.Millisecond), nil
 		}},
 		{"Counter", 2*limit - 1, strategyOf((*weir.Limiter).Counter)}, // the first hit begins the period
 		{"List", 2*limit - 1, strategyOf((*weir.Limiter).List)},

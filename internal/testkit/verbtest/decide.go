@@ -24,13 +24,9 @@ type Stores func(now func() time.Time) []weir.Strategy
 
 // Tiers returns the strategy "tiers" of a limiter or of a store.
 func Tiers[T weir.Strategy](s interface {
-	Tiers(tiers ...weir.Tier) (T, error)
+	Tiers(tiers ...weir.Tier) T
 }) weir.Strategy {
-	t, err := s.Tiers(tiers...)
-	if err != nil {
-		panic(err)
-	}
-	return t
+	return s.Tiers(tiers...)
 }
 
 // Decisions makes steps random decisions, of one to five asks each, no two of them on one count,

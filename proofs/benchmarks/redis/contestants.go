@@ -206,7 +206,7 @@ func threeTiers(s *stand) (weir.Strategy, error) {
 	for i, d := range periods {
 		all = append(all, weir.Tier{Limit: s.limits[i], Duration: d})
 	}
-	return s.store.Tiers(all...)
+	return s.store.Tiers(all...), nil
 }
 
 func openLease(s *stand) (weir.Strategy, error) {

@@ -338,7 +338,7 @@ func On[F, S, L, T, M, C weir.Strategy](r Rule, s interface {
 	SlidingWindow() S
 	SlidingLog() L
 	TokenBucket(burst uint64) T
-	Tiers(tiers ...weir.Tier) (M, error)
+	Tiers(tiers ...weir.Tier) M
 	Calendar(unit weir.CalendarUnit, zone *time.Location) C
 }) (weir.Strategy, error) {
 	switch r.Strategy {
@@ -351,7 +351,7 @@ func On[F, S, L, T, M, C weir.Strategy](r Rule, s interface {
 	case Token:
 		return s.TokenBucket(r.Burst), nil
 	case Tiers:
-		return s.Tiers(r.Tiers...)
+		return s.Tiers(r.Tiers...), nil
 	case Calendar:
 		return s.Calendar(r.Unit, r.Zone), nil
 	case Leaky:
