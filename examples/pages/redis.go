@@ -65,8 +65,8 @@ func Metrics(
 	guard := httplimit.New(perClient, httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Stats: stats, OnDecision: decisions.OnDecision,
 	})
-	prometheus.MustRegister(calls, decisions,
-		weirprom.New("", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(shared.Stats)))
+	prometheus.MustRegister(calls, decisions, weirprom.New("",
+		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(shared.Stats)))
 	http.Handle("/metrics", promhttp.Handler())
 	return cfg, guard
 }
