@@ -41,10 +41,13 @@ var packOnce = sync.OnceValues(func() (p packing, err error) {
 	if p.env, err = goEnv(proxy, filepath.Join(scratch, "modules")); err != nil {
 		return p, err
 	}
-	// What debuggers need takes time to compile.
-	p.env = append(p.env, "GOFLAGS=-modcacherw -trimpath -gcflags=all=-dwarf=false", "GOGC=400")
+	p.env = append(p.env, quick...)
 	return p, nil
 })
+
+// quick has the compiler leave out what debuggers need, and collect less garbage. All tests have the
+// same, so that none compiles what another has.
+var quick = []string{"GOFLAGS=-modcacherw -trimpath -gcflags=all=-dwarf=false", "GOGC=400"}
 
 // packing is a packed copy of the repository.
 type packing struct {

@@ -40,7 +40,7 @@ func TestTag(t *testing.T) {
 	assert.Len(t, tags, len(tree.Published()))
 
 	bin := t.TempDir()
-	env := append((&release{tree, testVersion}).directEnv(t.TempDir()), "GOBIN="+bin)
+	env := append((&release{tree, testVersion}).directEnv(t.TempDir()), append(slices.Clip(quick), "GOBIN="+bin)...)
 	shell(t, t.TempDir(), env, "go install github.com/weirgo/weir/cmd/weir@"+testVersion)
 	assert.Contains(t, shell(t, bin, nil, "./weir --version"), testVersion)
 
