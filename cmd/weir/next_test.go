@@ -180,6 +180,36 @@ func TestPrintedCommands(t *testing.T) {
 	}
 }
 
+// TestPrintedCommandsOfALoad: the proxies of the commands that a report on --overload prints start,
+// and have the goal and the number of the report.
+func TestPrintedCommandsOfALoad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "timed.log")
+	require.NoError(t, os.WriteFile(file, []byte(timedLog()), 0o600))
+	args := []string{"replay", "--trust", "10.0.0.0/8", "--log-format", `$remote_addr $msec "$request" $status $request_time`,
+		file}
+	for goal, want := range map[string]time.Duration{"--overload": 40 * time.Millisecond, "--overload=250ms": 250 * time.Millisecond} {
+		steps := replayJSON(t, append(args, goal)...).Next
+		require.Len(t, steps, 2)
+		for i, step := range steps {
+			cfg, err := servercmd.ProxyConfig(words(step.Command)[2:])
+			require.NoError(t, err, step.Command)
+			assert.Equal(t, i == 0, cfg.Overload.On, step.Command)
+			if i == 0 {
+				assert.Equal(t, want, cfg.Overload.Goal, step.Command)
+				assert.Len(t, cfg.Trust, 1)
+			} else {
+				assert.Positive(t, cfg.MaxInFlight)
+			}
+			cfg.Listen, cfg.Admin = "127.0.0.1:0", proxy.Admin{}
+			p, err := proxy.New(cfg)
+			require.NoError(t, err, step.Command)
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			assert.NoError(t, p.Run(ended))
+		}
+	}
+}
+
 func checkSteps(
 	t *testing.T, r replayed, strategies int, requests []logged, mine, keep func(logged) bool,
 ) {

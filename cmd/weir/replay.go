@@ -185,7 +185,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.Var(&f.overload, "overload", "report what was in flight, of a log with durations, and what "+
 		"a guard that learns the limit would have refused: by this `goal` of how long a request may "+
 		"take, as in --overload=300ms, or by one that it learns")
-	flags.Lookup("overload").NoOptDefVal = learnt
+	flags.Lookup("overload").NoOptDefVal = learn
 	cli.Section(cmd, "The service itself")
 	flags.StringVar(&f.by, "by", string(replay.ByIP),
 		"what callers are keyed by: ip, path, user, agent or ip+path")

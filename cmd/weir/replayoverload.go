@@ -10,8 +10,8 @@ import (
 var notOverload = []string{"limit", "strategy", "burst", "follow", "rules", "compare", "replicas",
 	"skew", "suggest", "by-route", "rules-out", "count-if"}
 
-// learnt is the goal of --overload without a value.
-const learnt = "learnt"
+// learn is the goal of --overload without a value, as for weir proxy.
+const learn = "learn"
 
 // goal is the value of --overload.
 type goal struct {
@@ -30,12 +30,12 @@ func (g *goal) String() string {
 // Set implements pflag.Value.
 func (g *goal) Set(text string) (err error) {
 	g.Duration, g.given = 0, true
-	if text == learnt {
+	if text == learn {
 		return nil
 	}
 	g.Duration, err = time.ParseDuration(text)
 	if err != nil || g.Duration <= 0 {
-		return fmt.Errorf("want a positive duration such as 300ms, not %q", text)
+		return fmt.Errorf("want how long a request may take, such as 300ms, or no value, not %q", text)
 	}
 	return nil
 }

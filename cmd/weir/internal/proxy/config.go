@@ -185,8 +185,9 @@ func (c *Config) check() (err error) {
 	switch ruled := len(c.Rules.Paths) > 0; {
 	case limited && ruled:
 		return errors.New("want limits or rules")
-	case !limited && !ruled && !c.Overload.On:
-		return errors.New("which limit? Give --limit, such as --limit 100/1m, --rules FILE, or --overload")
+	case !limited && !ruled && !c.Overload.On && c.MaxInFlight == 0:
+		return errors.New("which limit? Give --limit, such as --limit 100/1m, --rules FILE, --overload, or " +
+			"--max-in-flight")
 	}
 	if err := checkOverload(c); err != nil {
 		return err
