@@ -71,8 +71,8 @@ lets them take about twice as long as in calm, or --overload=GOAL, as in --overl
 refused counts nowhere. First are those that --class says are sheddable, and the callers who hold
 most; what is critical comes last:
   --overload --class 'POST /login=critical,/export=sheddable'
-Of several readings of a path, the least important class counts. Streams and WebSockets hold no place.
---max-in-flight is a fixed number in place of it.
+Of several readings of a path, the least important class counts. Streams and WebSockets hold no
+place. --max-in-flight is a fixed number in place of it.
 
 Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
 rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again
