@@ -94,6 +94,10 @@ keep: 5
 		assert.NoError(t, err)
 	}
 	assert.EqualError(t, newProxy().ValidateArgs([]string{"a", "b"}), "want one file of settings, not 2: a b")
+	assert.EqualError(t, newProxy().ValidateArgs([]string{"250ms"}),
+		`"250ms" is no file of settings; if it is a goal, write --overload=250ms`)
+	_, _, err = configured(t, "overload: soon")
+	assert.ErrorContains(t, err, `:1:11: overload: want how long a request may take, such as 250ms`)
 	_, err = readConfig(newProxy(), filepath.Join(t.TempDir(), "none"))
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
@@ -150,6 +154,10 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"limit: 1/1m\nredis-probe: -1s", "", `weir.yaml:2:14: --redis-probe must not be negative`},
 		{"limit: 1/1m\npenalty-box: 1/1ns=1m", "", `httplimit: policy "penalty": the Duration 1ns is not`},
 		{"limit: 1/1m\naddress-path: x", "", `weir.yaml:2:15: the path "x" of the address`},
+		{"overload: true\nclass: [/a=critical, /b=high]", "",
+			`weir.yaml:2:22: --class: class "/b=high": want sheddable, normal or critical, not "high"`},
+		{"overload: 250ms\nclass: [/a=critical, a=normal]", "", `weir.yaml:2:22: class of "a": want a path`},
+		{"limit: 1/1m\nclass: /a=critical", "", `weir.yaml:2:8: --class has no effect without --overload`},
 		{"limit: 1/1m", "--limit nine", `limit "nine": want`},
 		{"limit: 1/1m", "--keep 0s", `--keep must be positive`},
 	} {

@@ -49,6 +49,7 @@ func TestProxyFlags(t *testing.T) {
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
 			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
+			"--overload=30ms --class /a=critical,/b=sheddable "+
 			"--try 1/1s --drain-delay 27s --state s --state-every 29s --send-timeout 28s --address-path /a --strip X-Tenant,x-b --pass X-User", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
@@ -90,6 +91,8 @@ func TestProxyFlags(t *testing.T) {
 			cfg.SendTimeout, cfg.StateEvery, cfg.AddressPath})
 	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr,
 		cfg.MaxInFlight, cfg.MaxInFlightPerClient})
+	assert.Equal(t, proxy.Overload{On: true, Goal: 30 * time.Millisecond}, cfg.Overload)
+	assert.Equal(t, []proxy.Classed{{Pattern: "/a", Class: 1}, {Pattern: "/b", Class: -1}}, cfg.Classes)
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
 	assert.Equal(t, []any{true, true}, []any{g.CountPreflights, g.AdmitFull})

@@ -192,8 +192,11 @@ func (f *proxyFlags) command() *cobra.Command {
 
 // oneFile refuses several files of settings.
 func oneFile(_ *cobra.Command, files []string) error {
-	if len(files) > 1 {
+	switch {
+	case len(files) > 1:
 		return fmt.Errorf("want one file of settings, not %d: %s", len(files), strings.Join(files, " "))
+	case len(files) == 1 && new(proxy.Overload).Set(files[0]) == nil:
+		return fmt.Errorf("%q is no file of settings; if it is a goal, write --overload=%[1]s", files[0])
 	}
 	return nil
 }
