@@ -1,9 +1,11 @@
 package pages
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +33,68 @@ func fits(limiter *weir.Limiter) (func(http.Handler) http.Handler, error) {
 			return overload.Normal
 		},
 	}), nil
+}
+
+func TestLogInsWhileTheServiceIsFull(t *testing.T) {
+	limiter := newLimiter()
+	defer limiter.Close()
+	places, err := overload.New(limiter, overload.Config{Most: 10})
+	require.NoError(t, err)
+	perClient := limiter.SlidingWindow().Limit(100, time.Minute)
+
+	login := httplimit.New(perClient, httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Overload: places,
+		Class: func(*http.Request) overload.Class { return overload.Critical },
+	})
+	others := httplimit.New(perClient, httplimit.Config{ // the same places, and the same limit
+		Extractor: httplimit.RemoteAddr(), Overload: places,
+	})
+
+	for range 9 {
+		_, err := places.Enter(t.Context(), "", overload.Normal)
+		require.NoError(t, err)
+	}
+	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	for want, guard := range map[int]func(http.Handler) http.Handler{200: login, 503: others} {
+		w := httptest.NewRecorder()
+		guard(ok).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+		assert.Equal(t, want, w.Code)
+	}
+}
+
+func TestWhatADatabaseCanTake(t *testing.T) {
+	limiter := newLimiter()
+	defer limiter.Close()
+	places, err := overload.New(limiter, overload.Config{Most: 10, Goal: 50 * time.Millisecond})
+	require.NoError(t, err)
+	run := func(context.Context) error { return nil }
+
+	query := func(ctx context.Context, tenant string, class overload.Class) error {
+		place, err := places.Enter(ctx, tenant, class)
+		if err != nil {
+			return err // an *overload.FullError has RetryAfter
+		}
+		defer place.Drop() // unless it has ended: the query panics
+		err = run(ctx)
+		if err != nil {
+			place.Abandon() // what fails quickly does not make the database quick
+			return err
+		}
+		place.Leave()
+		return nil
+	}
+
+	assert.NoError(t, query(t.Context(), "ann", overload.Normal))
+	run = func(context.Context) error { return assert.AnError }
+	assert.ErrorIs(t, query(t.Context(), "ann", overload.Normal), assert.AnError)
+	assert.Zero(t, places.Stats().InFlight)
+	for range 9 {
+		_, err := places.Enter(t.Context(), "", overload.Normal)
+		require.NoError(t, err)
+	}
+	var full *overload.FullError
+	require.ErrorAs(t, query(t.Context(), "ann", overload.Normal), &full)
+	assert.LessOrEqual(t, time.Second, full.RetryAfter)
 }
 
 // With every request inside of the one before it, exports are refused first, and log-ins last.
