@@ -24,8 +24,8 @@ const (
 	Down
 
 	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is
-	// closed, or the clocks differ (ErrClock). Decide otherwise, and raise an alert: it does not
-	// pass by itself.
+	// closed, or the clocks differ (ErrClock), or no Sentinel has a master of the client's MasterName.
+	// Decide otherwise, and raise an alert: it does not pass by itself.
 	Misconfigured
 
 	// Bug: the server answered, and not as it should: a key of another type, a reply of another
@@ -75,6 +75,8 @@ func Classify(err error) Class {
 		return None
 	case errors.Is(err, ErrTimeout):
 		return Down
+	case unknownMaster(err):
+		return Misconfigured
 	case errors.Is(err, ErrReply), errors.Is(err, redis.Nil):
 		return Bug
 	case errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),
@@ -86,6 +88,12 @@ func Classify(err error) Class {
 		return classifyMessage(message.Error())
 	}
 	return Down
+}
+
+// unknownMaster reports whether err is of Sentinels, none of which has the master: a nil is all that
+// they answer then.
+func unknownMaster(err error) bool {
+	return errors.Is(err, redis.Nil) && strings.Contains(err.Error(), "all sentinels ")
 }
 
 func classifyMessage(m string) Class {

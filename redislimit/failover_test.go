@@ -81,23 +81,39 @@ func TestPromotedMasterDecidesAgain(t *testing.T) {
 	}
 }
 
-// A Sentinel fails over, first on request, which keeps connections to the old master, and then
-// because the master was killed. The same client decides again within a second of the promotion,
-// and no call exceeds the timeout.
-func TestSentinelFailover(t *testing.T) {
-	slow.Test(t)
-	sentinel := redistest.StartSentinel(t)
+// failoverClient returns a client for the master of that name, closed with the test.
+func failoverClient(t *testing.T, sentinel *redistest.Sentinel, master string) *redis.Client {
 	o := redislimit.Options("")
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: redistest.MasterName, SentinelAddrs: []string{sentinel.Addr},
+		MasterName: master, SentinelAddrs: []string{sentinel.Addr},
 		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true, Dialer: o.Dialer,
 		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout,
 		DialTimeout: o.DialTimeout,
 		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout,
 		DisableIdentity: true,
 	})
-	defer client.Close()
-	s := storeOn(t, client, redislimit.Config{}).FixedWindow()
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A master that the Sentinel does not have is a mistake in the settings, and no strange reply.
+func TestSentinelHasNoSuchMaster(t *testing.T) {
+	slow.Test(t)
+	client := failoverClient(t, redistest.StartSentinel(t), "another")
+	_, err := storeOn(t, client, redislimit.Config{}).FixedWindow().Run(t.Context(), daily)
+	assert.ErrorContains(t, err, "no Sentinel has a master of this name")
+	assert.NotErrorIs(t, err, redislimit.ErrReply)
+	assert.Equal(t, redislimit.Misconfigured, redislimit.Classify(err))
+	assert.Equal(t, redislimit.Misconfigured, redislimit.Classify(client.Ping(t.Context()).Err()))
+}
+
+// A Sentinel fails over, first on request, which keeps connections to the old master, and then
+// because the master was killed. The same client decides again within a second of the promotion,
+// and no call exceeds the timeout.
+func TestSentinelFailover(t *testing.T) {
+	slow.Test(t)
+	sentinel := redistest.StartSentinel(t)
+	s := storeOn(t, failoverClient(t, sentinel, redistest.MasterName), redislimit.Config{}).FixedWindow()
 	ctx := context.Background()
 	redistest.Eventually(t, 5*time.Second, "first decision", func() bool {
 		_, err := s.Run(ctx, daily)

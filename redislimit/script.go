@@ -267,6 +267,8 @@ func explain(ctx context.Context, err error) error {
 	switch {
 	case timeout:
 		return fmt.Errorf("%w: %v", ErrTimeout, err)
+	case unknownMaster(err):
+		return fmt.Errorf("redislimit: no Sentinel has a master of this name: %w", err)
 	case errors.Is(err, redis.Nil), unparsable(err):
 		return fmt.Errorf("%w: %v", ErrReply, err)
 	case strings.Contains(err.Error(), "weir: clocks differ"): // see calendar.lua
