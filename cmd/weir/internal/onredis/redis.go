@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
@@ -30,24 +31,28 @@ type Config struct {
 	Password string // replaces the one in URL, which other users of the machine can read
 	Prefix   string // of the keys; empty: redislimit's default
 
+	SentinelPassword string // the Sentinels' own, if they have one
+
 	// Fallback configures decisions without Redis. IsDown and OnChange are set here.
 	Fallback fallback.Config
 
 	OnCall func(took time.Duration, err error) // redislimit's
 }
 
-// Options returns the settings of the URL and, for the rest, the ones that redislimit needs.
-// Its error is of the flag redis, and does not quote the URL, which may hold a password.
-func (cfg *Config) Options() (*redis.Options, error) {
-	o, err := redislimit.ParseURL(cfg.URL)
-	if err != nil {
-		return nil, cli.Wrong("redis",
-			"must be redis://[user@]host[:port][/database], rediss:// or unix://")
+// Check fails, with an error of the flag redis, if the URL is none of Redis. The error has no
+// password.
+func (cfg *Config) Check() error {
+	_, err := cfg.address()
+	return err
+}
+
+// address returns what the URL says, with the password.
+func (cfg *Config) address() (*address, error) {
+	a, err := parse(cfg.URL)
+	if err == nil && cfg.Password != "" {
+		a.options.Password = cfg.Password
 	}
-	if cfg.Password != "" {
-		o.Password = cfg.Password
-	}
-	return o, nil
+	return a, err
 }
 
 // Store makes strategies on Redis, and hybrids of them and of local ones, each with its own
@@ -55,7 +60,8 @@ func (cfg *Config) Options() (*redis.Options, error) {
 type Store struct {
 	*redislimit.Store
 	cfg    Config
-	client *redis.Client
+	client redis.UniversalClient
+	master string // the Sentinels' name of the master, if there are some
 	log    *slog.Logger
 	lost   throttle.Throttle // of the records of lost counts
 
@@ -71,12 +77,16 @@ type Hybrid struct {
 
 // Open returns a Store, which connects when it is used. Changes of its breakers are logged.
 func Open(cfg Config, log *slog.Logger) (*Store, error) {
-	o, err := cfg.Options()
+	a, err := cfg.address()
 	if err != nil {
 		return nil, err
 	}
+	logging.Disable() // go-redis' own lines on the standard error: what they say is in errors, too
 	cfg.Fallback.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
-	s := &Store{cfg: cfg, client: redis.NewClient(o), log: log}
+	s := &Store{cfg: cfg, client: a.client(cfg.SentinelPassword), master: a.master, log: log}
+	if c, ok := s.client.(*redis.ClusterClient); ok {
+		s.cfg.Fallback.Partition = redislimit.Shard(c)
+	}
 	s.Store, err = redislimit.New(s.client, redislimit.Config{
 		Prefix: cfg.Prefix, Timeout: cfg.Fallback.Timeout, OnCall: cfg.OnCall,
 	})
@@ -89,22 +99,38 @@ func Open(cfg Config, log *slog.Logger) (*Store, error) {
 // Close closes the connections.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Ping logs a warning if Redis cannot be reached within a second. Call it at the start: a
-// server starts nevertheless, since Redis may start later. Until then it decides as meanwhile says.
-// It also logs one if Redis evicts keys, as far as the user may ask that.
+// Ping logs a warning if Redis, or a master of its Cluster, cannot be reached within a second. Call
+// it at the start: a server starts nevertheless, since Redis may start later. Until then it decides
+// as meanwhile says. It also logs one if Redis evicts keys, as far as the user may ask that.
 func (s *Store) Ping(ctx context.Context, meanwhile string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := s.client.Ping(ctx).Err(); err != nil {
-		if ctx.Err() != context.Canceled {
-			s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", meanwhile)
+	var once sync.Once
+	ping := func(ctx context.Context, c *redis.Client) error {
+		if err := c.Ping(ctx).Err(); err != nil {
+			return err
 		}
-		return
+		info, err := c.Info(ctx, "memory").Result()
+		if policy := evicts(info); err == nil && policy != "" {
+			once.Do(func() {
+				s.log.Warn("redis evicts keys when its memory is full, and loses counts",
+					"maxmemory_policy", policy, "want", "noeviction")
+			})
+		}
+		return nil
 	}
-	info, err := s.client.Info(ctx, "memory").Result()
-	if policy := evicts(info); err == nil && policy != "" {
-		s.log.Warn("redis evicts keys when its memory is full, and loses counts",
-			"maxmemory_policy", policy, "want", "noeviction")
+	var err error
+	switch c := s.client.(type) {
+	case *redis.Client:
+		err = ping(ctx, c)
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, ping)
+	}
+	if errors.Is(err, redis.Nil) {
+		err = fmt.Errorf("no Sentinel has a master named %q", s.master)
+	}
+	if err != nil && ctx.Err() != context.Canceled {
+		s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", meanwhile)
 	}
 }
 

@@ -229,7 +229,7 @@ func (c *Config) check() (err error) {
 			Err: errors.New("--tls-cert needs --tls-key, and --tls-key needs --tls-cert")}
 	}
 	if c.Redis.URL != "" {
-		if _, err := c.Redis.Options(); err != nil {
+		if err := c.Redis.Check(); err != nil {
 			return err
 		}
 	}

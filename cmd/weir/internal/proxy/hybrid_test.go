@@ -195,26 +195,6 @@ func TestTheLocalStrategyHasItsShare(t *testing.T) {
 	assert.Equal(t, uint64(math.MaxUint64/3), s.Share(math.MaxUint64))
 }
 
-func TestRedisAddresses(t *testing.T) {
-	for _, text := range []string{"redis://127.0.0.1:6379", "redis://user:secret@example.com/3",
-		"rediss://example.com", "unix:///run/redis.sock"} {
-		r := onredis.Config{URL: text}
-		o, err := r.Options()
-		require.NoError(t, err, text)
-		assert.Equal(t, -1, o.MaxRetries)
-		assert.True(t, o.ContextTimeoutEnabled)
-		p, err := onredis.Open(r, slog.New(slog.DiscardHandler))
-		require.NoError(t, err, "redislimit accepts the settings")
-		assert.NoError(t, p.Close())
-	}
-	for _, text := range []string{"127.0.0.1:6379", "http://127.0.0.1", "redis://user:secret@host/x"} {
-		r := onredis.Config{URL: text}
-		_, err := onredis.Open(r, slog.New(slog.DiscardHandler))
-		require.Error(t, err, text)
-		assert.NotContains(t, err.Error(), "secret")
-	}
-}
-
 // TestMetricsOfLimitsOfAnyName checks that the metrics distinguish limits on Redis whatever their
 // names, and that a limit created again by a reload of rules replaces the old one.
 func TestMetricsOfLimitsOfAnyName(t *testing.T) {

@@ -131,6 +131,7 @@ func TestMistakesOfMeaningSayWhere(t *testing.T) {
 		{"route: FETCH a", "", `weir.yaml:1:8: route "FETCH a": want a path that begins with a slash`},
 		{"route: GET a.example /x limit=1/1m", "", `weir.yaml:1:8: route "GET a.example /x": want a path`},
 		{"limit: 1/1m\nredis: 127.0.0.1:6379", "", `weir.yaml:2:8: --redis must be redis://`},
+		{"limit: 1/1m\nredis: redis+cluster://a,b/1", "", `weir.yaml:2:8: --redis has the path "/1": a Cluster has no`},
 		{"limit: 1/1m\ntls-cert: a.pem", "", `weir.yaml:2:1: --tls-cert needs --tls-key`},
 		{"limit: 1/1m\ntls-key: a.pem", "", `weir.yaml:2:1: --tls-cert needs --tls-key`},
 		{"limit: 1/1m\nlisten: 8080", "", `weir.yaml:2:9: --listen must be HOST:PORT, not "8080"; did you mean ":8080"?`},

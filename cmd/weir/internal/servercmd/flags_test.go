@@ -45,6 +45,7 @@ func TestProxyFlags(t *testing.T) {
 			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms "+
 			"--redis-probe 17s "+
 			"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+
+			" --redis-sentinel-password-file "+token+
 			" --normalize-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
@@ -79,6 +80,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true,
 		Hosts: []string{"h"}}, cfg.Admin)
 	assert.Equal(t, onredis.Config{URL: "redis://r", Password: "0123456789abcdef", Prefix: "p:",
+		SentinelPassword: "0123456789abcdef",
 		Fallback: fallback.Config{
 			OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond,
 			ProbeInterval: 17 * time.Second,
@@ -148,18 +150,21 @@ func TestMochiwebWithAStatusAndFields(t *testing.T) {
 func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 	// Both end as a file does that they are often made of.
 	t.Setenv("WEIR_REDIS_PASSWORD", "from the environment\n")
+	t.Setenv("WEIR_REDIS_SENTINEL_PASSWORD", "the Sentinels' own\n")
 	t.Setenv("WEIR_ADMIN_TOKEN", "0123456789abcdef\n")
 	cfg, err := ProxyConfig([]string{"--limit", "1/1m", "--redis", "redis://r"})
 	require.NoError(t, err)
 	assert.Equal(t, "from the environment", cfg.Redis.Password)
+	assert.Equal(t, "the Sentinels' own", cfg.Redis.SentinelPassword)
 	assert.Equal(t, "0123456789abcdef", cfg.Admin.Token)
 	var s serveFlags
 	cmd := s.command()
 	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r"}))
 	require.NoError(t, s.complete(cmd))
 	assert.Equal(t, cfg.Admin.Token, s.cfg.AdminToken)
-	require.NoError(t, s.redis.setPassword())
+	require.NoError(t, s.redis.setPasswords())
 	assert.Equal(t, cfg.Redis.Password, s.redis.cfg.Password)
+	assert.Equal(t, cfg.Redis.SentinelPassword, s.redis.cfg.SentinelPassword)
 }
 
 func TestHelpFitsIn100Columns(t *testing.T) {
@@ -186,7 +191,7 @@ func TestSharedFlags(t *testing.T) {
 	one, other := newProxy().Flags(), newServe().Flags()
 	for _, name := range []string{"rules", "merge-domains", "admin-token-file", "tls-key",
 		"max-buckets", "redis",
-		"redis-password-file", "redis-prefix", "redis-timeout"} {
+		"redis-password-file", "redis-sentinel-password-file", "redis-prefix", "redis-timeout"} {
 		require.NotNil(t, other.Lookup(name), name)
 		assert.Equal(t, one.Lookup(name).Usage, other.Lookup(name).Usage, name)
 	}

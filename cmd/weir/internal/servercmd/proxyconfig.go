@@ -288,7 +288,7 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	if f.redis.cfg.URL == "" && f.redis.cfg.Fallback.Instances > 1 {
 		return cli.Wrong("instances", "needs --redis, through which they share a limit")
 	}
-	err := f.redis.setPassword()
+	err := f.redis.setPasswords()
 	cfg.Redis = f.redis.cfg
 	cfg.Redis.Fallback.OnFail = fallback.OnFail(slices.Index(proxy.OnFailNames, f.onFail))
 	return err

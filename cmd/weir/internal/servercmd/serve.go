@@ -225,7 +225,7 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	if f.redis.cfg.URL == "" {
 		return func() { _ = limiter.Close() }, nil
 	}
-	if err := f.redis.setPassword(); err != nil {
+	if err := f.redis.setPasswords(); err != nil {
 		return nil, err
 	}
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
