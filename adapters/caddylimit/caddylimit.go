@@ -246,6 +246,9 @@ func status(err error) int {
 // refuse leaves the answer to Caddy. The guard has set the fields.
 func refuse(_ *http.Request, d httplimit.Decision) error {
 	reason := d.Err
+	if d.Full != nil {
+		reason = fmt.Errorf("weir: %w", d.Full)
+	}
 	if reason == nil {
 		reason = fmt.Errorf("weir: %s %s", d.Outcome, d.Policy)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,12 +87,16 @@ func atQuarter(t *testing.T) *weirtest.Clock {
 	return clock
 }
 
-// get sends a request from the given client through a trusted proxy, which is the test.
-func get(t *testing.T, url, client string) (*http.Response, string) {
+// get sends a request from the given client through a trusted proxy, which is the test, with these
+// header fields, names and values in turn.
+func get(t *testing.T, url, client string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
 	req.Header.Set("X-Forwarded-For", client)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
 	req.Close = true // each configuration has its own server
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
@@ -376,6 +381,51 @@ func TestInFlight(t *testing.T) {
 	assert.Equal(t, []int{200, 200}, []int{<-done, <-done})
 }
 
+// What is sheddable is refused while what is critical passes.
+func TestOverload(t *testing.T) {
+	inside, leave := make(chan bool), make(chan bool)
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Wait") != "" {
+			inside <- true
+			<-leave
+		}
+	}))
+	defer upstream.Close()
+	url, _ := run(t, `
+		weir {
+			overload 250ms
+			class    {http.request.header.Class}
+			key      {http.request.header.Key}
+		}
+		reverse_proxy `+upstream.URL+`
+		handle_errors {
+			respond "{err.message}" {err.status_code}
+		}`)
+	ask := func(class, key, wait string) (int, string) {
+		resp, text := get(t, url, alice, "Class", class, "Key", key, "Wait", wait)
+		return resp.StatusCode, text
+	}
+	ended, n := make(chan int, 10_000), 0
+	for ; ; n++ {
+		status, text := ask("sheddable", "another", "")
+		if status == http.StatusServiceUnavailable {
+			assert.Regexp(t, `overload: full: \d+ of \d+ for sheddable`, text)
+			break
+		}
+		key := strconv.Itoa(n)
+		go func() { status, _ := ask("anything", key, "1"); ended <- status }()
+		<-inside
+	}
+	for class, want := range map[string]int{"": 200, "normal": 200, "critical": 200, "sheddable": 503} {
+		status, _ := ask(class, "another", "")
+		assert.Equal(t, want, status, class)
+	}
+	close(leave)
+	for range n {
+		assert.Equal(t, 200, <-ended)
+	}
+}
+
 // A request that passes two handlers takes a place of each, and of none two.
 func TestPlacesOfTwoHandlersAreSeparate(t *testing.T) {
 	atQuarter(t)
@@ -545,6 +595,12 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"an unknown strategy", "weir 10/1m {\nstrategy leaky\n}",
 			`there is no strategy "leaky": want sliding, fixed, log, token`},
 		{"a burst without a bucket", "weir 10/1m {\nburst 3\n}", "burst is for strategy token"},
+		{"a goal that is none", "weir {\noverload soon\n}", `"soon"`},
+		{"a goal of nothing", "weir {\noverload 0s\n}", "overload: the goal 0s is not positive"},
+		{"two goals", "weir {\noverload 1s 2s\n}", "wrong argument count"},
+		{"a class without overload", "weir 10/1m {\nclass critical\n}", "class has no effect without overload"},
+		{"an unknown class", "weir {\noverload\nclass urgent\n}",
+			`class "urgent" is neither sheddable, normal or critical nor a {placeholder}`},
 		{"an unknown option", "weir 10/1m {\nrate 5\n}", `there is no option "rate": want limit, key`},
 		{"an option without a value", "weir 10/1m {\nstrategy\n}", "wrong argument count"},
 		{"an option with two", "weir 10/1m {\nstrategy fixed log\n}", "wrong argument count"},
@@ -585,6 +641,8 @@ func TestValidDirectives(t *testing.T) {
 			"http://b.test {\nimport limits b\n}\n",
 		"http://a.test {\nweir /x api=10/1m\nweir /y api=10/1m\n}\n",
 		"http://a.test {\nweir {\nmax_in_flight 10\n}\n}\n",
+		"http://a.test {\nweir {\noverload\n}\n}\n",
+		"http://a.test {\nweir {\nclass critical\noverload 1s\n}\n}\n",
 	} {
 		_, err := adapt(t, sites)
 		assert.NoError(t, err, sites)
