@@ -348,6 +348,9 @@ func (s *reader) check(m *Limit) error {
 	return err
 }
 
+// isInFlight reports whether the limit bounds work in flight.
+func (m *Limit) isInFlight() bool { return m.decider().inFlight }
+
 // setOutcome sets out, which is zero, to that of a verdict at now on a limit of most, of which all
 // is left again at full. To return it by value would copy words that are being stored, for which
 // each load waits.

@@ -163,6 +163,24 @@ func checkDuration(d time.Duration) error {
 	return nil
 }
 
+// checkTiers returns what is wrong with tiers, or nil.
+func checkTiers(tiers []Tier) error {
+	if len(tiers) == 0 {
+		return fmt.Errorf("%w: no tiers", ErrScale)
+	}
+	for i, tier := range tiers {
+		if err := checkDuration(tier.Duration); err != nil {
+			return err
+		}
+		for _, other := range tiers[:i] {
+			if other.Duration == tier.Duration {
+				return fmt.Errorf("%w: two tiers of %v", ErrScale, tier.Duration)
+			}
+		}
+	}
+	return nil
+}
+
 func (l *Limiter) result(v verdict) *Result {
 	r := new(Result)
 	l.setResult(r, v, 0)

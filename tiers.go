@@ -64,24 +64,6 @@ func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 	return t.described()
 }
 
-// checkTiers returns what is wrong with tiers, or nil.
-func checkTiers(tiers []Tier) error {
-	if len(tiers) == 0 {
-		return fmt.Errorf("%w: no tiers", ErrScale)
-	}
-	for i, tier := range tiers {
-		if err := checkDuration(tier.Duration); err != nil {
-			return err
-		}
-		for _, other := range tiers[:i] {
-			if other.Duration == tier.Duration {
-				return fmt.Errorf("%w: two tiers of %v", ErrScale, tier.Duration)
-			}
-		}
-	}
-	return nil
-}
-
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more.
 // So at most Limit are admitted in any span of one Duration, and an admission counts for up to d
 // longer than Duration. With a tenth of Duration, a caller that is always back at once gets its

@@ -123,27 +123,6 @@ const replayExample = `  weir replay access.log
   weir replay --suggest --map time=ts,ip=client.addr,path=url -o json app.log | jq .suggestions
   ssh web1 cat /var/log/nginx/access.log | weir replay --limit 1000/1s,5000/10s,7000/15s -`
 
-type replayFlags struct {
-	cfg                replay.Config // the fields that are flags
-	limits, strategies []string
-	burst              uint64
-	by, format, fields string
-	trust              []string
-	logFormat          string
-	stripPrefix        string
-	since, until       string
-	paths, methods     []string
-	statuses, countIf  []string
-	rules              cli.Rules
-	compare            string
-	suggest            bool
-	rulesOut           string
-	denyAtMost         string
-	overload           goal
-	output, html       string
-	quiet, follows     bool
-}
-
 func newReplay() *cobra.Command { return new(replayFlags).command() }
 
 // command returns the command, whose flags fill f.

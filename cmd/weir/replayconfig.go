@@ -20,6 +20,27 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
+type replayFlags struct {
+	cfg                replay.Config // the fields that are flags
+	limits, strategies []string
+	burst              uint64
+	by, format, fields string
+	trust              []string
+	logFormat          string
+	stripPrefix        string
+	since, until       string
+	paths, methods     []string
+	statuses, countIf  []string
+	rules              cli.Rules
+	compare            string
+	suggest            bool
+	rulesOut           string
+	denyAtMost         string
+	overload           goal
+	output, html       string
+	quiet, follows     bool
+}
+
 func (f *replayFlags) config(files []string) (replay.Config, error) {
 	cfg := f.cfg
 	cfg.Files, cfg.Compare = files, f.compare != ""

@@ -16,17 +16,17 @@ import (
 // all other packages none may. They are what they are today, and fall with each package that is
 // mended. They are meant to fall to 5 % of all methods.
 var mostAway = map[string]int{
-	".":                           80,
+	".":                           77,
 	"adapters/caddylimit":         13,
-	"cmd/weir":                    11,
-	"cmd/weir/internal/accesslog": 31,
+	"cmd/weir":                    6,
+	"cmd/weir/internal/accesslog": 30,
 	"cmd/weir/internal/proxy":     68,
 	"cmd/weir/internal/replay":    31,
 	"cmd/weir/internal/servercmd": 10,
 	"fallback":                    43,
 	"httplimit":                   52,
 	"internal/core/slots":         3, // Check is for tests
-	"limits":                      13,
+	"limits":                      12,
 	"redislimit":                  30,
 }
 

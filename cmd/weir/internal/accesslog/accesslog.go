@@ -11,6 +11,7 @@ package accesslog
 import (
 	"bytes"
 	"errors"
+	"strings"
 )
 
 // Entry is one request, parsed from one line. Its slices point into the line or into the Parser's
@@ -196,4 +197,54 @@ func cutQuery(target []byte) (path, query []byte) {
 		return target[:i], target[i+1:]
 	}
 	return target, nil
+}
+
+// Forwarded returns the X-Forwarded-For of the request, and whether the log has such a field. In
+// the combined format it is the quoted field after the user agent, as in the configuration that
+// nginx comes with, if that has the address of a client. Traefik and HAProxy write the name of a
+// router or of a frontend there, and others $upstream_addr.
+func (e *Entry) Forwarded() (list string, logged bool) {
+	if len(e.forwarded) > 0 {
+		return string(e.forwarded), true
+	}
+	text, ok := e.afterStatus(2)
+	text = forwardedList(text)
+	list = field(text)
+	last := text[bytes.LastIndexByte(text, ',')+1:]
+	if list != "" && !plainIPv4(bytes.TrimPrefix(last, space)) && !namesClient(list) {
+		return "", false
+	}
+	return list, ok
+}
+
+// PortAfterAgent returns the port of the last address in X-Forwarded-For, if that is the quoted
+// field after the user agent. If all requests have the same one, the addresses are those of
+// upstreams.
+func (e *Entry) PortAfterAgent() (port string) {
+	list, logged := e.Forwarded()
+	last := []byte(list[strings.LastIndexByte(list, ',')+1:])
+	if !logged || len(e.forwarded) > 0 || !hasPort(last) {
+		return ""
+	}
+	return string(last[bytes.LastIndexByte(last, ':')+1:])
+}
+
+// Headers returns the unescaped referer and user agent. They are empty if the log does not have
+// them or has a hyphen.
+func (e *Entry) Headers() (referer, agent string) {
+	if e.rest == nil {
+		return field(e.referer), field(e.agent)
+	}
+	first, _ := e.afterStatus(0)
+	second, _ := e.afterStatus(1)
+	return field(first), field(second)
+}
+
+// afterStatus returns a field in quotes after the status, by its index.
+func (e *Entry) afterStatus(i int) (text []byte, ok bool) {
+	rest := e.rest
+	for range i + 1 {
+		text, rest, ok = nextQuoted(rest)
+	}
+	return text, ok
 }

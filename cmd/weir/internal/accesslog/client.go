@@ -148,36 +148,6 @@ func cutPort(addr []byte) []byte {
 	return addr[:i]
 }
 
-// Forwarded returns the X-Forwarded-For of the request, and whether the log has such a field. In
-// the combined format it is the quoted field after the user agent, as in the configuration that
-// nginx comes with, if that has the address of a client. Traefik and HAProxy write the name of a
-// router or of a frontend there, and others $upstream_addr.
-func (e *Entry) Forwarded() (list string, logged bool) {
-	if len(e.forwarded) > 0 {
-		return string(e.forwarded), true
-	}
-	text, ok := e.afterStatus(2)
-	text = forwardedList(text)
-	list = field(text)
-	last := text[bytes.LastIndexByte(text, ',')+1:]
-	if list != "" && !plainIPv4(bytes.TrimPrefix(last, space)) && !namesClient(list) {
-		return "", false
-	}
-	return list, ok
-}
-
-// PortAfterAgent returns the port of the last address in X-Forwarded-For, if that is the quoted
-// field after the user agent. If all requests have the same one, the addresses are those of
-// upstreams.
-func (e *Entry) PortAfterAgent() (port string) {
-	list, logged := e.Forwarded()
-	last := []byte(list[strings.LastIndexByte(list, ',')+1:])
-	if !logged || len(e.forwarded) > 0 || !hasPort(last) {
-		return ""
-	}
-	return string(last[bytes.LastIndexByte(last, ':')+1:])
-}
-
 // hasPort reports whether a port follows an address.
 func hasPort(addr []byte) bool {
 	return len(withoutPort(addr)) < len(addr) && addr[len(addr)-1] != ']'

@@ -6,26 +6,6 @@ import (
 	"strings"
 )
 
-// Headers returns the unescaped referer and user agent. They are empty if the log does not have
-// them or has a hyphen.
-func (e *Entry) Headers() (referer, agent string) {
-	if e.rest == nil {
-		return field(e.referer), field(e.agent)
-	}
-	first, _ := e.afterStatus(0)
-	second, _ := e.afterStatus(1)
-	return field(first), field(second)
-}
-
-// afterStatus returns a field in quotes after the status, by its index.
-func (e *Entry) afterStatus(i int) (text []byte, ok bool) {
-	rest := e.rest
-	for range i + 1 {
-		text, rest, ok = nextQuoted(rest)
-	}
-	return text, ok
-}
-
 // nextQuoted returns the next field in quotes and the text after it.
 func nextQuoted(s []byte) (text, rest []byte, ok bool) {
 	i := bytes.IndexByte(s, '"')

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/doors/clientaddr"
 	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
@@ -182,4 +183,30 @@ func UTF8(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// isOther reports whether an address may be that of a client, and another one than the caller's,
+// not the same without its last bits, as some logs have it for privacy. A private address is not
+// that of the client if the caller's is public.
+func (k *keyer) isOther(a accesslog.Address, caller string) bool {
+	if !a.IsValid() || k.keyOf(a.Addr) == caller {
+		return false
+	}
+	addr, err := netip.ParseAddr(addressOf(caller))
+	if err != nil {
+		return true
+	}
+	if clientaddr.IsPrivate(a.Addr) || a.IsLoopback() {
+		return isPrivate(caller)
+	}
+	return !isMasked(addr, a.Addr) && !isMasked(a.Addr, addr)
+}
+
+// keyOf returns the key of a caller with an address.
+func (k *keyer) keyOf(addr netip.Addr) string {
+	key, err := k.ip.Extract(forward(&k.peer, addr.String(), ""))
+	if err != nil {
+		return addr.String()
+	}
+	return key
 }

@@ -81,23 +81,6 @@ func (in *inspection) inspect(k *keyer, p *accesslog.Parser, e *accesslog.Entry)
 	})
 }
 
-// isOther reports whether an address may be that of a client, and another one than the caller's,
-// not the same without its last bits, as some logs have it for privacy. A private address is not
-// that of the client if the caller's is public.
-func (k *keyer) isOther(a accesslog.Address, caller string) bool {
-	if !a.IsValid() || k.keyOf(a.Addr) == caller {
-		return false
-	}
-	addr, err := netip.ParseAddr(addressOf(caller))
-	if err != nil {
-		return true
-	}
-	if clientaddr.IsPrivate(a.Addr) || a.IsLoopback() {
-		return isPrivate(caller)
-	}
-	return !isMasked(addr, a.Addr) && !isMasked(a.Addr, addr)
-}
-
 // isMasked reports whether an address is another one without its last bits.
 func isMasked(addr, whole netip.Addr) bool {
 	raw, bits := addr.As16(), 16
@@ -107,15 +90,6 @@ func isMasked(addr, whole netip.Addr) bool {
 	}
 	same, err := addr.Prefix(bits)
 	return isZero && err == nil && same.Contains(whole)
-}
-
-// keyOf returns the key of a caller with an address.
-func (k *keyer) keyOf(addr netip.Addr) string {
-	key, err := k.ip.Extract(forward(&k.peer, addr.String(), ""))
-	if err != nil {
-		return addr.String()
-	}
-	return key
 }
 
 // addressOf returns the address in the key of a caller.
