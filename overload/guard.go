@@ -137,8 +137,9 @@ func (g *Guard) allRefused() (n uint64) {
 	return n
 }
 
-// measure counts a request that has ended, beside others in flight, and learns when a window ends.
-func (g *Guard) measure(now, entered, inFlight int64) {
+// measure counts a request that has ended or was abandoned, beside others in flight, and learns when
+// a window ends.
+func (g *Guard) measure(now, entered, inFlight int64, abandoned bool) {
 	f := &g.learner
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,6 +149,9 @@ func (g *Guard) measure(now, entered, inFlight int64) {
 		return
 	}
 	w.add(now, entered, float64(inFlight))
+	if abandoned && entered >= w.changed {
+		w.left++
+	}
 	if !w.over(now, f.goal == 0) {
 		return
 	}

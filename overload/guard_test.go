@@ -282,14 +282,14 @@ func TestARequestThatIsDroppedIsNotMeasured(t *testing.T) {
 // and it serves those who left, too. Nobody is served in time before the limit falls, so that all
 // that is known is that they left. If that said nothing, the limit would stay.
 func TestTheLimitFallsThoughAllClientsLeave(t *testing.T) {
-	const rate, leaves = 300, time.Second
+	const rate = 300
 	type request struct {
 		*overload.Place
 		at time.Time
 	}
-	served := func(end func(*overload.Place)) (good int) {
+	served := func(leaves time.Duration, end func(*overload.Place)) (good int) {
 		clock := weirtest.NewClock(time.Unix(1e9, 0))
-		g := guardOf(t, overload.Config{Now: clock.Now})
+		g := guardOf(t, overload.Config{Now: clock.Now, Goal: leaves / 2})
 		var queue []request
 		gone, free := 0, clock.Now()
 		for n := range 60 * rate {
@@ -323,8 +323,10 @@ func TestTheLimitFallsThoughAllClientsLeave(t *testing.T) {
 		return good
 	}
 	const possible = 30 * 50
-	assert.Greater(t, served((*overload.Place).Abandon), possible*3/4)
-	assert.Less(t, served((*overload.Place).Drop), possible/4, "the negative control")
+	for _, leaves := range []time.Duration{200 * time.Millisecond, 500 * time.Millisecond, time.Second} {
+		assert.Greater(t, served(leaves, (*overload.Place).Abandon), possible*3/4, leaves)
+		assert.Less(t, served(leaves, (*overload.Place).Drop), possible/4, "the negative control: %v", leaves)
+	}
 }
 
 func TestAbandonMeasuresWhatTookLongerThanTheGoal(t *testing.T) {

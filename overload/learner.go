@@ -16,6 +16,7 @@ type learner struct {
 	limit, most float64 // fewest, or most if that is less, <= limit <= most
 	given       float64 // Config.Goal; 0: none
 	goal        float64 // 0: the first window has not ended
+	least       float64 // the goal, but for what is slow
 	calm        float64 // what requests take while nothing is refused
 	slow        float64 // what they take where fewer in flight did not make them quicker; 0: nothing
 
@@ -80,6 +81,10 @@ func (f *learner) learn(s sums) {
 		f.state = quickEnough
 	}
 	switch {
+	case s.tooLate():
+		f.fall(s)
+		f.bound()
+		return
 	case s.refused == 0 && f.since > 0 && f.from.peak == 0:
 		f.limit *= afterPause // the queue has passed by itself: it need not have been refused
 	case s.refused == 0 && s.peak > f.limit/2 && s.latency < f.goal:
@@ -126,6 +131,7 @@ func (f *learner) fall(s sums) {
 	switch less := here.peak / f.from.peak; {
 	case f.from.peak == 0, less > 1, here.latency > stale*f.from.latency:
 		f.from = here
+	case s.tooLate(): // all clients leave at one time: that fewer do not make it less says nothing
 	case f.limit <= fewest, less < fewer && here.latency > math.Sqrt(less)*f.from.latency:
 		// Where requests wait for each other the latency falls as what is in flight; here it fell
 		// by less than the mean of that and of nothing.
@@ -146,7 +152,7 @@ func (f *learner) setGoal(s sums) {
 		f.calm = s.latency
 	case s.latency < f.calm:
 		f.calm += (s.latency - f.calm) * min(1, s.length/calmFalls, s.n/calmFor)
-	case s.refused == 0 && s.peak < f.limit/2: // else a queue may have made it slower
+	case s.refused == 0 && s.peak < f.limit/2 && !s.tooLate(): // else a queue may have made it slower
 		f.calm += (s.latency - f.calm) * min(1, s.length/min(max(10, f.age), calmRises))
 	}
 	if s.latency < f.slow {
@@ -157,14 +163,16 @@ func (f *learner) setGoal(s sums) {
 	if f.given == 0 {
 		f.goal = 1.5*f.calm + min(f.calm/2, .05)
 	}
+	f.least = f.goal
 	f.goal = max(f.goal, slower*f.slow)
 }
 
-// exceeds reports whether a request that took so many ns took longer than the goal.
+// exceeds reports whether a request that took so many ns took longer than the goal. What was slow
+// does not count: clients may leave before that.
 func (f *learner) exceeds(took int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.goal > 0 && float64(took)/1e9 > f.goal
+	return f.least > 0 && float64(took)/1e9 > f.least
 }
 
 // retryAfter returns when a refused request may try again.

@@ -70,7 +70,7 @@ func (p *Place) Leave() {
 	}
 	now, inFlight := p.g.read(), p.end()
 	if !p.g.places.Closed() {
-		p.g.measure(now, p.entered, inFlight)
+		p.g.measure(now, p.entered, inFlight, false)
 	}
 }
 
@@ -85,7 +85,7 @@ func (p *Place) Abandon() {
 	switch {
 	case p.g.places.Closed():
 	case p.g.learner.exceeds(now - p.entered):
-		p.g.measure(now, p.entered, inFlight)
+		p.g.measure(now, p.entered, inFlight, true)
 	default:
 		p.g.drop(p.entered)
 	}

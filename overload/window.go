@@ -15,10 +15,11 @@ type window struct {
 	peak    float64 // in flight
 
 	n, sum, squares float64 // of latencies
+	left            float64 // how many of n are of requests that were abandoned
 }
 
 // sums are those of a window that is over. Durations are seconds.
-type sums struct{ throughput, latency, length, n, refused, peak float64 }
+type sums struct{ throughput, latency, length, n, left, refused, peak float64 }
 
 // latency returns how long the requests take that entered since the change. Soon after it their
 // mean is too small if they take different times, since what is quick ends first. Then it is for
@@ -76,8 +77,12 @@ func (w *window) length(now int64) float64 { return float64(now-w.begin) / 1e9 }
 // sums returns those of the window, which ends now; so many requests were refused until then.
 func (w *window) sums(now int64, refused uint64) sums {
 	length := w.length(now)
-	return sums{throughput: w.ended / length, latency: w.latency(now), length: length, n: w.n,
+	return sums{throughput: w.ended / length, latency: w.latency(now), length: length, n: w.n, left: w.left,
 		refused: float64(refused-w.refused) / (float64(now-w.end) / 1e9), peak: w.peak}
 }
 
 func (s sums) offered() float64 { return s.throughput + s.refused }
+
+// tooLate reports whether most requests were abandoned after the goal. How long others take is not
+// known then, but that it is too long.
+func (s sums) tooLate() bool { return s.left > s.n/2 }
