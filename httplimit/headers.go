@@ -144,9 +144,9 @@ func (c *call) setFields(f *fields) {
 		c.setDraftFields(f)
 	case !s.ask.Decided():
 	case c.Headers == HeadersLegacy:
-		s.setLegacyFields(f, ceilSeconds(c.retryAfter()))
+		s.setLegacyFields(f, c.middleware, ceilSeconds(c.retryAfter()))
 	case c.Headers == HeadersOriginal:
-		s.setOriginalFields(f)
+		s.setOriginalFields(f, c.middleware)
 	}
 	if c.outcome == Bypassed {
 		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
@@ -264,7 +264,7 @@ func appendBypassed(dst []byte, states []state) []byte {
 
 // setLegacyFields sets the fields in place of those of a guard around this one, unless its limit
 // has less remaining: a client reads one number.
-func (s *state) setLegacyFields(f *fields, wait int64) {
+func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
 	if len(f.header) > 0 {
 		left, err := strconv.ParseUint(f.header.Get(fieldLegacyRemaining), 10, 64)
 		if err == nil && left <= s.remaining && !s.denied {
@@ -277,19 +277,19 @@ func (s *state) setLegacyFields(f *fields, wait int64) {
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining, 10))
 	if !s.at.IsZero() && !s.shown.inFlight {
-		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(s.at).Unix(), 10))
+		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(onWall(m, s.at)).Unix(), 10))
 	}
 	if wait > 0 {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
 	}
 }
 
-func (s *state) setOriginalFields(f *fields) {
+func (s *state) setOriginalFields(f *fields, m *middleware) {
 	res := &s.ask.Result
 	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
 	f.add(fieldOriginalState, res.State.String())
 	if end := res.ExpiresAt; !end.IsZero() {
-		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
+		f.add(fieldOriginalExpires, ceilTime(onWall(m, end)).UTC().Format(time.RFC3339))
 	}
 }
 
@@ -301,6 +301,27 @@ func ceilSeconds(d time.Duration) int64 {
 		s++
 	}
 	return max(s, 0)
+}
+
+// onWall returns t as the wall clock has it now.
+func onWall(m *middleware, t time.Time) time.Time {
+	if !m.realTime || t.Round(0) == t { // t has no monotonic reading
+		return t
+	}
+	now := time.Now()
+	return dated(t, now, t.Sub(now))
+}
+
+// dated returns t, which is left from now, with the date that it has by the wall clock of now. After
+// a suspend or a step of the wall clock the date of a limiter's instant is off, and its distance to
+// the present is not. A difference of less than a second is no step: it would change the end of a
+// window from one response to the next.
+func dated(t, now time.Time, left time.Duration) time.Time {
+	wall := now.Add(left).Round(0)
+	if wall.Sub(t.Round(0)).Abs() < time.Second {
+		return t
+	}
+	return wall
 }
 
 // ceilTime rounds up to a whole second.

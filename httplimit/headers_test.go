@@ -27,6 +27,33 @@ func TestCeilSeconds(t *testing.T) {
 	}
 }
 
+// The date of an instant is wrong if the wall clock was stepped after the instant's clock was made,
+// and its distance to the present, which is by the monotonic clock, is not.
+func TestDatesAfterAStepOfTheWallClock(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	in := 10 * time.Second
+	end := now.Add(in)
+	for name, row := range map[string]struct{ t, want time.Time }{
+		"no step":                              {end, end},
+		"two readings":                         {end.Add(-time.Millisecond), end.Add(-time.Millisecond)},
+		"almost a second":                      {end.Add(time.Second - 1), end.Add(time.Second - 1)},
+		"a second forward":                     {end.Add(-time.Second), end},
+		"a second back":                        {end.Add(time.Second), end},
+		"the first step, after a boot in 1970": {time.Unix(600, 0).UTC(), end},
+	} {
+		assert.Equal(t, row.want, dated(row.t, now, in), name)
+	}
+	now = time.Now()
+	real, other := &middleware{realTime: true}, &middleware{}
+	for _, off := range []time.Duration{-time.Hour, 0, 1, time.Hour} {
+		at := now.Add(off)
+		assert.Equal(t, at, onWall(real, at), "to the nanosecond")
+		assert.Equal(t, at.Round(0), onWall(real, at.Round(0)))
+		assert.Equal(t, at, onWall(other, at))
+	}
+	assert.True(t, onWall(real, time.Time{}).IsZero())
+}
+
 // FuzzRateLimitFields checks that for any Result the fields are Lists of Strings with Integer
 // parameters in range and printable ASCII, and that a denial's Retry-After is at least 1 and not
 // before any t.

@@ -14,6 +14,10 @@ import (
 // Clock is a clock. Unless it is set by hand it advances by the monotonic clock from the wall time
 // at which it was made, so a step of the wall clock changes nothing.
 //
+// It is not moved to the wall time later, as after a suspend or where a machine boots without a
+// clock. Such a step looks like any other, by which all limits would begin anew; the leases of work
+// in flight would lapse at once; and a refund names its window by an instant of before the step.
+//
 // With a resolution every reading is a value of coarse, which only rises. A ticker calls Advance
 // every resolution while it runs; then a reading is one load. Else each reading raises coarse
 // first. So readings never go back, not even between the two ways to read: a window that a reading

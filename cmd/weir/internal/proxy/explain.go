@@ -228,7 +228,7 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	case !peek.Allowed() && peek.ExpiresAt.IsZero():
 		held.Never = true
 	case !peek.Allowed() && peek.ExpiresAt.After(now):
-		held.Passes = peek.ExpiresAt.UnixMilli()
+		held.Passes = now.Add(peek.ExpiresAt.Sub(now)).UnixMilli() // on the wall clock as it is now
 	}
 	return held
 }
