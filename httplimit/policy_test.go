@@ -237,7 +237,7 @@ func TestDenyCallersBehindTheMiddleware(t *testing.T) {
 		{weirtest.DenyCallers("192.0.2.1"), "192.0.2.2:1", 200},
 		{weirtest.DenyCallers("2.0.2.1", "1"), "192.0.2.1:1", 200},
 		{weirtest.DenyKeys(cfg.Policies[0].Key("192.0.2.1")), "192.0.2.1:1", 429},
-		{weirtest.DenyKeys("192.0.2.1"), "192.0.2.1:1", 200},
+		{weirtest.DenyKeys("192.0.2.1"), "192.0.2.1:1", 429},
 	} {
 		w, _ := serve(row.s, cfg, from(row.peer))
 		assert.Equal(t, row.want, w.Code)

@@ -73,9 +73,10 @@ func namesOf(tiers []weir.Tier) ([]string, error) {
 }
 
 func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
+	sorted := append([]weir.Tier{}, tiers...) // not nil
+	slices.SortFunc(sorted, func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })
 	of := &Tiers{Strategy{store: s, kind: "tiers", script: tiered, protocol: t}, tiers}
-	return describe(of, &of.Strategy, weir.About{Bound: true, Tiers: slices.SortedFunc(
-		slices.Values(tiers), func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })})
+	return describe(of, &of.Strategy, weir.About{Bound: true, Tiers: sorted})
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more,

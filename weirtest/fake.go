@@ -81,12 +81,13 @@ func Hang(ctx context.Context, _ *weir.Request, _ time.Time) (weir.Result, error
 // DenyAll returns a Fake that denies everything.
 func DenyAll() *Fake { return &Fake{Answer: Deny} }
 
-// DenyKeys returns a Fake that denies these keys and admits all others.
+// DenyKeys returns a Fake that denies these keys and admits all others: as they are, or behind a
+// [weir.Limit] or a middleware as [DenyCallers] finds them.
 func DenyKeys(keys ...string) *Fake {
 	keys = slices.Clone(keys)
 	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result,
 		error) {
-		if slices.Contains(keys, r.Key) {
+		if slices.Contains(keys, r.Key) || slices.Contains(keys, lastPart(r.Key)) {
 			return Deny(ctx, r, now)
 		}
 		return Allow(ctx, r, now)
@@ -95,7 +96,7 @@ func DenyKeys(keys ...string) *Fake {
 
 // DenyCallers returns a Fake that denies these callers and admits all others, behind a middleware
 // or a [weir.Limit]: the caller is the last part of a joined key, such as "192.0.2.1" in
-// "4:5/1m9:192.0.2.1". [DenyKeys] compares whole keys.
+// "0:4:5/1m9:192.0.2.1". It compares no whole keys, as [DenyKeys] does.
 func DenyCallers(callers ...string) *Fake {
 	callers = slices.Clone(callers)
 	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result,

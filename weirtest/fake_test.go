@@ -70,6 +70,17 @@ func TestFakeAnswersAsScripted(t *testing.T) {
 	}
 }
 
+// Behind a Limit the keys have its name and numbers in front.
+func TestDenyKeysBehindALimit(t *testing.T) {
+	for _, m := range []*weir.Limit{
+		weirtest.DenyKeys("mallory").Limit(5, time.Hour),
+		weirtest.DenyKeys("mallory").Limit(5, time.Hour).Named("mails"),
+	} {
+		assert.False(t, m.Allow("mallory"), m)
+		assert.True(t, m.Allow("ann"), m)
+	}
+}
+
 func TestFakeUsesItsClock(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(100, 0))
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
