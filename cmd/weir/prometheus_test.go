@@ -69,7 +69,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	redis := redistest.Start(t)
 	shared := []string{"--redis", "redis://" + redis.Addr, "--instances", "2", "--redis-timeout",
 		"200ms"}
-	p := proxyProcess(t, append(shared, "--limit", "40/1d", "--access-log", "off")...)
+	p := proxyProcess(t, append(shared, "--limit", "40/1d", "--access-log", "off", "--overload")...)
 	s := serveProcess(t, append(shared, "--rules", rulesFile(t, yearly))...)
 	conn := s.dial(t, nil)
 	read := prometheusProcess(t, map[string]string{
@@ -145,6 +145,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	})
 	assert.Contains(t, []string{"pending", "firing"}, states["WeirPrimaryDown"])
 	delete(states, "WeirPrimaryDown")
-	assert.Equal(t, map[string]string{"WeirTableNearlyFull": "inactive", "WeirUndecided": "inactive"},
+	assert.Equal(t, map[string]string{"WeirOverload": "inactive", "WeirTableNearlyFull": "inactive",
+		"WeirUndecided": "inactive"},
 		states)
 }
