@@ -159,7 +159,9 @@ func (d *decider) current() (*slots.Period, *windows.Window) {
 }
 
 // runCounter decides on r for no Outcome. Unless it is atOnce it may wait. It does not keep r.
-func (d *decider) runCounter(ctx context.Context, r *Request, atOnce bool, res *Result) (err error) {
+func (d *decider) runCounter(
+	ctx context.Context, r *Request, atOnce bool, res *Result,
+) (err error) {
 	if d.slots != nil {
 		_, err = d.run(r, res)
 		return err

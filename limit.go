@@ -64,11 +64,12 @@ func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	if s == nil {
 		return nil, fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
 	}
-	m, err := &Limit{strategy: s, n: n, d: d}, error(nil)
+	m := &Limit{strategy: s, n: n, d: d}
 	c := CounterOf(s)
 	a := c.About()
 	own, ok := c.(own)
 	_, isLimit := s.(*Limit)
+	var err error
 	switch {
 	case a.Bound && a.Tiers == nil, isLimit:
 		err = fmt.Errorf("%w: %v has its numbers already", ErrLimit, a)

@@ -35,8 +35,8 @@ type Tiers struct {
 // bound of [Limiter.SlidingLog]. Two Tiers of one Limiter count together if they have the same
 // Durations and Resolution.
 //
-// Without tiers, with a Duration that no Request has, or with two of the same, its Limit panics, and
-// [NewLimit] and each call fail with [ErrScale].
+// Without tiers, with a Duration that no Request has, or with two of the same, its Limit panics,
+// and [NewLimit] and each call fail with [ErrScale].
 //
 // The scheme is that of per-second counters in Redis, summed with MGET, in one decision, not two.
 func (l *Limiter) Tiers(tiers ...Tier) *Tiers {

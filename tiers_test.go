@@ -84,8 +84,8 @@ func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
 	assert.Equal(t, time.Hour+time.Second, finer.About().Longest)
 }
 
-// Tiers that cannot be fail as other strategies with such numbers do: Limit panics, and NewLimit and
-// each call fail, which count nothing.
+// Tiers that cannot be fail as other strategies with such numbers do: Limit panics, and NewLimit
+// and each call fail, which count nothing.
 func TestTiersThatCannotBe(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	for name, s := range map[string]*Tiers{

@@ -61,10 +61,10 @@ type Config struct {
 	// least three round trips, since a new connection takes two before it carries a decision; with
 	// near.Leases inside at least six. It does not follow the latency: where machines are short of
 	// processor time, make it longer than the slowest answers (docs/machines.md has figures), or
-	// healthy calls are decided locally. A caller whose deadline is nearer than twice Timeout waits for half
-	// of the time it has left, so that local can still decide (Stats.ShortDeadlines). The call goes on
-	// without it, and counts as late only after all of Timeout; an admission that arrives even later
-	// settles what local admitted and primary was not charged with.
+	// healthy calls are decided locally. A caller whose deadline is nearer than twice Timeout waits
+	// for half of the time it has left, so that local can still decide (Stats.ShortDeadlines). The
+	// call goes on without it, and counts as late only after all of Timeout; an admission that arrives
+	// even later settles what local admitted and primary was not charged with.
 	Timeout time.Duration
 
 	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the

@@ -68,8 +68,8 @@ type Decision struct {
 	// Source is the part that decided: "local", a limiter in this process; "primary", that of a
 	// fallback; "lease", a block of budget that the primary granted earlier; "denial cache", a denial
 	// of the primary that still holds; "strategy", any other Strategy, such as one on Redis; "deny
-	// list"; "overload", Config's Overload; or "bypass", nobody, because of FailOpen, AdmitFull, or the fallback's OnFail. It is
-	// empty if no policy ran.
+	// list"; "overload", Config's Overload; or "bypass", nobody, because of FailOpen, AdmitFull, or
+	// the fallback's OnFail. It is empty if no policy ran.
 	Source string
 
 	Limit    uint64 // with Duration: the policy's, or those of the tier that binds

@@ -31,10 +31,11 @@ type Guard struct{ m *middleware }
 // made of the limit, and only one Guard on a Strategy may use it, unless all are given one and the
 // same Limit.
 //
-// NewGuard panics on an invalid Config: no Extractor, no limit, a Class without an Overload, a limit on work in flight that is
-// not Concurrency, numbers beside a [weir.Limit] that has its own, a bad name or Duration, a Limit
-// of 0 without DenyAll, two policies of one name, a second Guard with default names on one
-// Strategy, or a Strategy that cannot give back, as CountIf and further policies need it.
+// NewGuard panics on an invalid Config: no Extractor, no limit, a Class without an Overload, a
+// limit on work in flight that is not Concurrency, numbers beside a [weir.Limit] that has its own,
+// a bad name or Duration, a Limit of 0 without DenyAll, two policies of one name, a second Guard
+// with default names on one Strategy, or a Strategy that cannot give back, as CountIf and further
+// policies need it.
 func NewGuard(s weir.Strategy, cfg Config) *Guard { return &Guard{newMiddleware(s, cfg)} }
 
 // New is [Guard.Wrap] of [NewGuard], with the same panics.

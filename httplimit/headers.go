@@ -305,17 +305,17 @@ func ceilSeconds(d time.Duration) int64 {
 
 // onWall returns t as the wall clock has it now.
 func onWall(m *middleware, t time.Time) time.Time {
-	if !m.realTime || t.Round(0) == t { // t has no monotonic reading
+	if !m.realTime || t.Round(0) == t { //nolint:staticcheck // equal: t has no monotonic reading
 		return t
 	}
 	now := time.Now()
 	return dated(t, now, t.Sub(now))
 }
 
-// dated returns t, which is left from now, with the date that it has by the wall clock of now. After
-// a suspend or a step of the wall clock the date of a limiter's instant is off, and its distance to
-// the present is not. A difference of less than a second is no step: it would change the end of a
-// window from one response to the next.
+// dated returns t, which is left from now, with the date that it has by the wall clock of now.
+// After a suspend or a step of the wall clock the date of a limiter's instant is off, and its
+// distance to the present is not. A difference of less than a second is no step: it would change
+// the end of a window from one response to the next.
 func dated(t, now time.Time, left time.Duration) time.Time {
 	wall := now.Add(left).Round(0)
 	if wall.Sub(t.Round(0)).Abs() < time.Second {

@@ -36,7 +36,8 @@ func (p *place) begun(h http.Header) {
 	if p.held == nil || len(h[fieldContentType]) == 0 {
 		return
 	}
-	if t := h[fieldContentType][0]; len(t) >= len(events) && strings.EqualFold(t[:len(events)], events) {
+	t := h[fieldContentType][0]
+	if len(t) >= len(events) && strings.EqualFold(t[:len(events)], events) {
 		p.held.Drop()
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/limits"
 )
 
-// A tenant has two jobs at a time, and three in a minute: what is released makes room for a job, and
-// none in the minute; a job that is denied counts nowhere.
+// A tenant has two jobs at a time, and three in a minute: what is released makes room for a job,
+// and none in the minute; a job that is denied counts nowhere.
 func TestAllHolds(t *testing.T) {
 	for name, order := range map[string]func(jobs, rate *weir.Limit) *limits.Several{
 		"jobs first": func(jobs, rate *weir.Limit) *limits.Several { return limits.All(jobs, rate) },

@@ -40,7 +40,8 @@ func (f *few) put() {
 
 // follows reports whether a Limit of a can be decided on by an OpTakeAll, after one of the others.
 func follows(first, a *weir.About) bool {
-	return a.Bound && a.Verbs.Has(weir.OpTakeAll) && !a.Waits && a.Store != nil && a.Store == first.Store
+	return a.Bound && a.Verbs.Has(weir.OpTakeAll) && !a.Waits && a.Store != nil &&
+		a.Store == first.Store
 }
 
 // add adds a hit of cost by c, for an Outcome that is full or not.

@@ -28,7 +28,8 @@ type Desc struct {
 	Help    string
 	Unit    string // of UCUM: "s" for seconds, or what is counted, such as "{bucket}"
 	Counter bool   // it only grows; otherwise it is a gauge
-	Label   string // the name of its label; several are joined by commas, as are their values; empty: none
+	// the name of its label; several are joined by commas, as are their values; empty: none
+	Label string
 }
 
 // PrometheusName returns the name that Prometheus' conventions give the metric, such as

@@ -137,8 +137,8 @@ func (g *Guard) allRefused() (n uint64) {
 	return n
 }
 
-// measure counts a request that has ended or was abandoned, beside others in flight, and learns when
-// a window ends.
+// measure counts a request that has ended or was abandoned, beside others in flight, and learns
+// when a window ends.
 func (g *Guard) measure(now, entered, inFlight int64, abandoned bool) {
 	f := &g.learner
 	f.mu.Lock()

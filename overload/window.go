@@ -77,7 +77,8 @@ func (w *window) length(now int64) float64 { return float64(now-w.begin) / 1e9 }
 // sums returns those of the window, which ends now; so many requests were refused until then.
 func (w *window) sums(now int64, refused uint64) sums {
 	length := w.length(now)
-	return sums{throughput: w.ended / length, latency: w.latency(now), length: length, n: w.n, left: w.left,
+	return sums{throughput: w.ended / length, latency: w.latency(now), length: length, n: w.n,
+		left:    w.left,
 		refused: float64(refused-w.refused) / (float64(now-w.end) / 1e9), peak: w.peak}
 }
 

@@ -90,8 +90,8 @@ func Classify(err error) Class {
 	return Down
 }
 
-// unknownMaster reports whether err is of Sentinels, none of which has the master: a nil is all that
-// they answer then.
+// unknownMaster reports whether err is of Sentinels, none of which has the master: a nil is all
+// that they answer then.
 func unknownMaster(err error) bool {
 	return errors.Is(err, redis.Nil) && strings.Contains(err.Error(), "all sentinels ")
 }

@@ -81,8 +81,9 @@ func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more,
 // so that at most Limit are admitted in any span of one Duration: the counterpart of weir's
-// Tiers.Resolution, as to bad ones too. A decision reads so many more slices: with 5000 in 10 s by the tenth of a second up to 101, which took 92 µs of the
-// server's time (SLOWLOG; 26 with one slice) and 1,368 bytes (MEMORY USAGE; 104).
+// Tiers.Resolution, as to bad ones too. A decision reads so many more slices: with 5000 in 10 s by
+// the tenth of a second up to 101, which took 92 µs of the server's time (SLOWLOG; 26 with one
+// slice) and 1,368 bytes (MEMORY USAGE; 104).
 func (t *Tiers) Resolution(d time.Duration) *Tiers {
 	fine, ms := t.protocol.(several), d.Milliseconds()
 	_, err := byDuration{}.period(&weir.Request{Duration: d})

@@ -35,8 +35,8 @@ type Decider struct {
 // cfg has besides. The zero Config has it decide by the rules alone: a denied request gets status
 // 429, the fields RateLimit, RateLimit-Policy and Retry-After, and a problem (RFC 9457) that names
 // the rules that denied it. Rules in shadow mode are not shown, and if the Engine is in shadow
-// mode, nothing is. A request holds its places of rules for requests in flight until it has ended. An
-// Overload without a Class of its own goes by that of the rules.
+// mode, nothing is. A request holds its places of rules for requests in flight until it has ended.
+// An Overload without a Class of its own goes by that of the rules.
 //
 // NewGuard panics if d has no Engine, or no Domain although the rules have several domains, and
 // where [httplimit.NewGuard] does.

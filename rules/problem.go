@@ -47,7 +47,7 @@ func (p *problems) errorf(at position, format string, args ...any) {
 }
 
 func (p *problems) warnf(at position, format string, args ...any) {
-	p.add(at, format, args)
+	_ = p.add(at, format, args)
 }
 
 // add adds a warning.

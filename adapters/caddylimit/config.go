@@ -84,7 +84,8 @@ func checkClass(h *Handler) error {
 	case h.Overload == nil:
 		return errors.New("class has no effect without overload")
 	case err != nil && !strings.Contains(h.Class, "{"):
-		return fmt.Errorf("class %q is neither sheddable, normal or critical nor a {placeholder}", h.Class)
+		return fmt.Errorf("class %q is neither sheddable, normal or critical nor a {placeholder}",
+			h.Class)
 	}
 	return nil
 }

@@ -263,8 +263,8 @@ func shellOf(t testing.TB, at string) docblocks.Shell {
 	return s
 }
 
-// timedLog is a log of a service that takes 20 ms, and up to 300 more in five seconds in which requests
-// come ten times as fast.
+// timedLog is a log of a service that takes 20 ms, and up to 300 more in five seconds in which
+// requests come ten times as fast.
 func timedLog() string {
 	var b strings.Builder
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

@@ -30,8 +30,8 @@ const (
 var notFollowed = []string{"suggest", "by-route", "rules-out", "compare", "replicas",
 	"html"}
 
-// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the last
-// minute and what fits of the report, every second; it prints the last one.
+// follow replays a log, and then what is written to it until ctx ends. On a terminal it shows the
+// last minute and what fits of the report, every second; it prints the last one.
 func (f *replayFlags) follow(
 	ctx context.Context, cmd *cobra.Command, cfg replay.Config,
 ) error {

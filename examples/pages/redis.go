@@ -61,7 +61,7 @@ func Metrics(
 ) (fallback.Config, func(http.Handler) http.Handler) {
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
 	decisions, stats := weirprom.NewDecisions(""), new(httplimit.Stats)
-	cfg := fallback.Config{Instances: 2, OnCall: calls.OnCall} // for fallback.New, which returns shared
+	cfg := fallback.Config{Instances: 2, OnCall: calls.OnCall} // for shared: fallback.New
 	guard := httplimit.New(perClient, httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Stats: stats, OnDecision: decisions.OnDecision,
 	})

@@ -3,9 +3,9 @@
 //	prometheus.MustRegister(weirprom.New("api",
 //		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
 //
-// The labels are the name given to New, and outcome, policy, source, state, class, reason and result,
-// whose values are few whatever clients send. The metrics are listed in package [metrics]; dashboard.json is a
-// dashboard for Grafana, and alerts.yaml has four alerting rules.
+// The labels are the name given to New, and outcome, policy, source, state, class, reason and
+// result, whose values are few whatever clients send. The metrics are listed in package [metrics];
+// dashboard.json is a dashboard for Grafana, and alerts.yaml has four alerting rules.
 package weirprom
 
 import (

@@ -76,7 +76,7 @@ var named = []namedMutant{
 	{"AllowBytes of a long key decides after Close", "decider.go",
 		"len(key) > maxID || d.l.closed.Load() {", "len(key) > maxID {",
 		".", "TestNoLimitDecidesAfterClose"},
-	{"a Wait is negative", "decider.go", "out.Wait = max(0, wait)", "out.Wait = wait",
+	{"a Wait is negative", "limit.go", "out.Wait = max(0, wait)", "out.Wait = wait",
 		".", "TestNoOutcomeHasANegativeWait"},
 	{"a Seed after its period counts, on slots", "slot_strategy.go",
 		"if b.now >= expires {", "if false {", ".", "TestSeedAfterItsPeriodCountsNothing"},

@@ -15,8 +15,8 @@ import (
 )
 
 // parts are those of the repository: what their packages begin with, and which other parts these
-// may import. The first part of which a package is one counts. docs/internals/architecture.md has the
-// picture.
+// may import. The first part of which a package is one counts. docs/internals/architecture.md has
+// the picture.
 var parts = []struct {
 	name     string
 	packages []string

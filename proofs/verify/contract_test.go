@@ -124,6 +124,7 @@ func TestNoInterfaceIsLookedForInAStrategy(t *testing.T) {
 	allowed := map[string]string{
 		"cmd/weir/internal/proxy/conns.go": "a net.Conn",
 		"httpclient/transport.go":          "an http.RoundTripper",
+		"httplimit/response_writer.go":     "an http.ResponseWriter",
 		"redislimit/reset_prefix.go":       "a redis client",
 		"redislimit/reconcile.go":          "a protocol of the package",
 	}

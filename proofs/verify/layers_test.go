@@ -17,7 +17,8 @@ import (
 )
 
 // layers are those of the core, from the ground up: a package imports what stands before its line,
-// and what stands in its line imports nothing of that line. docs/internals/design.md has the picture.
+// and what stands in its line imports nothing of that line. docs/internals/design.md has the
+// picture.
 var layers = [][]string{
 	{"internal/core/arith", "internal/core/bounds", "internal/core/ids", "internal/core/tally",
 		"internal/core/turns", "internal/core/snapshot"},

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FreePort returns a TCP port of the loopback interface that nobody listens on, and keeps it for the
-// test: no other call of FreePort returns it before the test has ended, in no process, and the
+// FreePort returns a TCP port of the loopback interface that nobody listens on, and keeps it for
+// the test: no other call of FreePort returns it before the test has ended, in no process, and the
 // system gives it neither to who listens on port 0 nor to a connection. FreePort holds the UDP port
 // of the same number, so the port is free again when the process ends, however it does.
 func FreePort(t testing.TB) int {

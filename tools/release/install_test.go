@@ -45,8 +45,8 @@ var packOnce = sync.OnceValues(func() (p packing, err error) {
 	return p, nil
 })
 
-// quick has the compiler leave out what debuggers need, and collect less garbage. All tests have the
-// same, so that none compiles what another has.
+// quick has the compiler leave out what debuggers need, and collect less garbage. All tests have
+// the same, so that none compiles what another has.
 var quick = []string{"GOFLAGS=-modcacherw -trimpath -gcflags=all=-dwarf=false", "GOGC=400"}
 
 // packing is a packed copy of the repository.

@@ -20,9 +20,9 @@ func main() {
 	client := httplimit.ClientIP(balancers)
 	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: client})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	mux := http.NewServeMux()
-	mux.Handle("/", guard(hello))
+	mux.Handle("/", guard(page))
 	mux.Handle("GET /which-address", client) // until you have seen that it is right
 	log.Fatal(http.ListenAndServe("127.0.0.1:8080", mux))
 }

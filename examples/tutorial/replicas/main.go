@@ -26,8 +26,8 @@ func main() {
 	perClient := shared.Limit(4, time.Hour)
 	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.ClientIP(balancers)})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-	log.Fatal(http.ListenAndServe(os.Args[1], guard(hello))) // an address of its own for each
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	log.Fatal(http.ListenAndServe(os.Args[1], guard(page))) // an address of its own for each
 }
 
 func must[T any](v T, err error) T {

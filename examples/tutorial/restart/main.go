@@ -26,8 +26,8 @@ func main() {
 	}
 	perClient := limiter.SlidingWindow().Limit(3, time.Hour)
 	guard := httplimit.New(perClient, httplimit.Config{Extractor: httplimit.RemoteAddr()})
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-	server := &http.Server{Addr: "127.0.0.1:8080", Handler: guard(hello)}
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	server := &http.Server{Addr: "127.0.0.1:8080", Handler: guard(page)}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	go func() {

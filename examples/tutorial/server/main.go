@@ -11,6 +11,6 @@ import (
 
 func main() {
 	guard := httplimit.PerIP(3, time.Hour)
-	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(hello)))
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(page)))
 }

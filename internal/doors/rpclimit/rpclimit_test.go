@@ -145,8 +145,8 @@ func TestMaxInFlight(t *testing.T) {
 	assert.ErrorContains(t, guard.CheckNoHandler(), "in flight")
 }
 
-// A call that Overload refuses may be repeated; that of a caller who holds its share is the caller's
-// business.
+// A call that Overload refuses may be repeated; that of a caller who holds its share is the
+// caller's business.
 func TestOverload(t *testing.T) {
 	limiter, _ := doortest.NewLimiter(t)
 	places, err := overload.New(limiter, overload.Config{Most: 4})

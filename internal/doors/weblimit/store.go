@@ -29,7 +29,8 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 	case cfg.Extractor != nil:
 		panic(adapter + ": a Store has no Extractor: the identifier is the key")
 	case cfg.CountIf != nil, cfg.MaxInFlight != 0, cfg.Overload != nil, !cfg.Concurrency.IsZero():
-		panic(adapter + ": a Store does not see the handler: use New for CountIf, MaxInFlight, Overload " +
+		panic(adapter + ": a Store does not see the handler: use New for CountIf, MaxInFlight, " +
+			"Overload " +
 			"and Concurrency")
 	case cfg.Respond != nil, len(cfg.CORS.Origins) > 0, cfg.DeniedStatus != 0:
 		panic(adapter + ": a Store does not write the answer: use the DenyHandler, or New")

@@ -51,7 +51,8 @@ var named = []struct {
 		"method=request_method,method=method,path=request_uri,path=uri,path=path," +
 		"query=request_query,status=status,request=request,xff=http_x_forwarded_for," +
 		"xff=x_forwarded_for,referer=http_referer,referer=http_referrer,agent=http_user_agent")},
-	{"traefik", preset("start=StartUTC,start=StartLocal,duration_ns=Duration,ip=ClientHost,ip=ClientAddr," +
+	{"traefik", preset("start=StartUTC,start=StartLocal,duration_ns=Duration,ip=ClientHost," +
+		"ip=ClientAddr," +
 		"user=ClientUsername,method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
 		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent")},
 	{"envoy", preset("start=start_time,duration_ms=duration,ip=downstream_remote_address," +
@@ -59,10 +60,12 @@ var named = []struct {
 		"path=x-envoy-origin-path,path=x-envoy-original-path,path=x_envoy_original_path," +
 		"status=response_code,xff=x_forwarded_for,agent=user_agent,agent=user-agent")},
 	{"cloudflare", preset("start=EdgeStartTimestamp,time=EdgeEndTimestamp,ip=ClientIP," +
-		"method=ClientRequestMethod,path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
+		"method=ClientRequestMethod,path=ClientRequestURI,status=EdgeResponseStatus," +
+		"referer=ClientRequestReferer," +
 		"agent=ClientRequestUserAgent")},
 	{"gcp", preset("start=timestamp,duration=httpRequest.latency,ip=httpRequest.remoteIp," +
-		"method=httpRequest.requestMethod,path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
+		"method=httpRequest.requestMethod,path=httpRequest.requestUrl,status=httpRequest.status," +
+		"referer=httpRequest.referer," +
 		"agent=httpRequest.userAgent")},
 	{"azure", preset("time=time,time=timeStamp,ip=properties.clientIp,ip=properties.clientIP," +
 		"ip=properties.CIp,method=properties.httpMethod,method=properties.CsMethod," +
@@ -236,7 +239,8 @@ type fieldName struct {
 const ipPort = "ip_port"
 
 var fieldNames = []fieldName{
-	{"time", kindTime, 0}, {"start", kindStart, 0}, {"ip", kindIP, 0}, {ipPort, kindIP, 0}, {"user", kindUser, 0},
+	{"time", kindTime, 0}, {"start", kindStart, 0}, {"ip", kindIP, 0}, {ipPort, kindIP, 0}, {"user",
+		kindUser, 0},
 	{"method", kindMethod, 0}, {"path", kindPath, 0}, {"query", kindQuery, 0},
 	{"status", kindStatus, 0}, {"request", kindRequest, 0},
 	{"xff", kindForwarded, 0}, {"referer", kindReferer, 0}, {"agent", kindAgent, 0},

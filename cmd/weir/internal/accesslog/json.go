@@ -203,7 +203,8 @@ func (p *Parser) arrived(f *schema, e *Entry) (ok bool) {
 	e.Start, e.Took = e.Logged, NoDuration
 	if took, ok := span(v[kindDuration], int64(f.unit)); ok && took >= 0 {
 		e.Took = took
-	} else if end, _, ok := p.instant(v[kindTime]); ok && end >= e.Start && end-e.Start <= maxDuration {
+	} else if end, _, ok := p.instant(v[kindTime]); ok && end >= e.Start &&
+		end-e.Start <= maxDuration {
 		e.Took = end - e.Start
 	}
 	return ok

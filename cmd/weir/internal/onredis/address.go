@@ -47,7 +47,8 @@ func parse(text string) (*address, error) {
 		}
 		return &address{options: o}, nil
 	case tls != "redis" && tls != "rediss", kind != "" && kind != "sentinel" && kind != "cluster":
-		return nil, wrong("must be redis://, redis+sentinel:// or redis+cluster://, with TLS rediss://, " +
+		return nil, wrong("must be redis://, redis+sentinel:// or redis+cluster://, with TLS " +
+			"rediss://, " +
 			"rediss+sentinel:// or rediss+cluster://, or unix://")
 	}
 	end := strings.IndexAny(rest+"/", "/?#")

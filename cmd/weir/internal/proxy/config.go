@@ -186,7 +186,8 @@ func (c *Config) check() (err error) {
 	case limited && ruled:
 		return errors.New("want limits or rules")
 	case !limited && !ruled && !c.Overload.On && c.MaxInFlight == 0:
-		return errors.New("which limit? Give --limit, such as --limit 100/1m, --rules FILE, --overload, or " +
+		return errors.New("which limit? Give --limit, such as --limit 100/1m, --rules FILE, " +
+			"--overload, or " +
 			"--max-in-flight")
 	}
 	if err := checkOverload(c); err != nil {

@@ -64,7 +64,8 @@ type Classed struct {
 func ParseClass(text string) (Classed, error) {
 	i := strings.LastIndexByte(text, '=')
 	if i <= 0 {
-		return Classed{}, fmt.Errorf("class %q: want PATTERN=CLASS, such as \"POST /login=critical\"", text)
+		return Classed{}, fmt.Errorf("class %q: want PATTERN=CLASS, such as \"POST /login=critical\"",
+			text)
 	}
 	name := strings.TrimSpace(text[i+1:])
 	class, err := overload.ParseClass(name)
@@ -126,8 +127,8 @@ func checkOverload(c *Config) (err error) {
 	return err
 }
 
-// setOverload makes the guard of an upstream that is full. It goes on with that of the configuration
-// before, if the goal is the same.
+// setOverload makes the guard of an upstream that is full. It goes on with that of the
+// configuration before, if the goal is the same.
 func setOverload(p *Proxy) (err error) {
 	if !p.cfg.Overload.On {
 		return nil
@@ -158,7 +159,8 @@ func overloadedOf(p *Proxy) *overloaded {
 	}
 	s := p.full.Stats()
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
-	o := &overloaded{Limit: s.Limit, InFlight: s.InFlight, LatencyMs: ms(s.Latency), GoalMs: ms(s.Goal),
+	o := &overloaded{Limit: s.Limit, InFlight: s.InFlight, LatencyMs: ms(s.Latency),
+		GoalMs:    ms(s.Goal),
 		PerSecond: s.Throughput, Learnt: p.cfg.Overload.Goal == 0, State: s.State,
 		Refused: make(map[string]map[string]uint64)}
 	for class, reasons := range s.Refused {
@@ -171,8 +173,8 @@ func overloadedOf(p *Proxy) *overloaded {
 	return o
 }
 
-// classOf returns httplimit's Class: that of the patterns, or of the rule that limits a request. nil:
-// all are normal.
+// classOf returns httplimit's Class: that of the patterns, or of the rule that limits a request.
+// nil: all are normal.
 func classOf(p *Proxy) func(*http.Request) overload.Class {
 	if p.full == nil || p.cfg.classes == nil && p.ruled == nil {
 		return nil

@@ -119,7 +119,8 @@ func (f *Follower) decide(r record) error {
 	number := f.callers.number(caller)
 	f.callers.requests[number]++
 	p := f.parts[0]
-	if err := p.ask([]hit{{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks}}); err != nil {
+	one := hit{caller: number, code: number, ns: at.nanoseconds(), marks: r.marks}
+	if err := p.ask([]hit{one}); err != nil {
 		return err
 	}
 	denied := p.denied[:len(p.rows)]

@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/overload"
 )
 
-// rateWindow is how long requests must be served at a rate that a service is taken to be capable of.
-// In a second more can end, where they waited for one that is gone.
+// rateWindow is how long requests must be served at a rate that a service is taken to be capable
+// of. In a second more can end, where they waited for one that is gone.
 const rateWindow = 10 * time.Second
 
 // loadMeter measures what is in flight, and drives a guard by the clock of the log.
@@ -61,7 +61,8 @@ func newLoadMeter(
 		return nil, err
 	}
 	var err error
-	m.guard, err = overload.New(m.clock.limiter, overload.Config{Goal: cfg.Overload.Goal, Now: m.clock.now})
+	m.guard, err = overload.New(m.clock.limiter, overload.Config{Goal: cfg.Overload.Goal,
+		Now: m.clock.now})
 	if err != nil {
 		m.clock.close()
 		return nil, err

@@ -101,8 +101,8 @@ func loadOf(t *testing.T, text string, change ...func(*Config)) *Result {
 	return res
 }
 
-// inOrder returns the ends and the starts of visits in order of time, ends first; a visit is given by
-// its index.
+// inOrder returns the ends and the starts of visits in order of time, ends first; a visit is given
+// by its index.
 func inOrder(visits []visit) (order []int, starts []bool) {
 	type instant struct {
 		at    time.Duration
@@ -128,8 +128,8 @@ func inOrder(visits []visit) (order []int, starts []bool) {
 	return order, starts
 }
 
-// TestLoadIsThatOfAModel compares all that a replay counts with a model that goes through the starts
-// and the ends, one after the other, and a guard that it drives itself.
+// TestLoadIsThatOfAModel compares all that a replay counts with a model that goes through the
+// starts and the ends, one after the other, and a guard that it drives itself.
 func TestLoadIsThatOfAModel(t *testing.T) {
 	for seed := range uint64(slow.N(1, 4, 40)) {
 		visits := busyService(seed, 4000)
@@ -248,8 +248,8 @@ func TestLoadIsThatOfAModel(t *testing.T) {
 }
 
 // TestWholeSecondsMakeNoPeaks: what was in flight of a log in whole seconds is as of one with parts
-// of a second, whichever end of a request it has, and no request is in flight with all others of its
-// second.
+// of a second, whichever end of a request it has, and no request is in flight with all others of
+// its second.
 func TestWholeSecondsMakeNoPeaks(t *testing.T) {
 	var even []visit // 200 a second of 10 ms each: two in flight
 	for i := range 4000 {
@@ -356,8 +356,8 @@ func TestAGoalIsTakenOver(t *testing.T) {
 	assert.Greater(t, lax.Load.Fits.Most, strict.Load.Fits.Most)
 }
 
-// TestTheStartIsRightInEachFormat: requests that are in flight together in one format are so in each
-// other.
+// TestTheStartIsRightInEachFormat: requests that are in flight together in one format are so in
+// each other.
 func TestTheStartIsRightInEachFormat(t *testing.T) {
 	nginx, err := accesslog.ParseLayout(`$remote_addr $msec $request_time`)
 	require.NoError(t, err)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Minute is what a Follower saw in the last minute: by the log's times, and as much later as no line
-// was written since.
+// Minute is what a Follower saw in the last minute: by the log's times, and as much later as no
+// line was written since.
 type Minute struct {
 	To       time.Time `json:"to"`
 	Requests uint64    `json:"requests"`
@@ -64,7 +64,8 @@ func (l *lately) until(second int64) map[uint32]Recent {
 		}
 		for caller, n := range s.callers {
 			sum := sums[caller]
-			sum.Requests, sum.Denied, sum.Failed = sum.Requests+n.Requests, sum.Denied+n.Denied, sum.Failed+n.Failed
+			sum.Requests, sum.Denied, sum.Failed = sum.Requests+n.Requests, sum.Denied+n.Denied,
+				sum.Failed+n.Failed
 			sums[caller] = sum
 		}
 	}

@@ -19,8 +19,8 @@ func tookBits(ns int64) uint32 { return math.Float32bits(float32(ns)) }
 
 func tookOf(bits uint32) int64 { return int64(math.Float32frombits(bits)) }
 
-// stays returns the stays of a log in order of their starts. The spool has the durations in place of
-// routes, and of a request with whole seconds the instant that the line has.
+// stays returns the stays of a log in order of their starts. The spool has the durations in place
+// of routes, and of a request with whole seconds the instant that the line has.
 //
 // Requests of a whole second are spread evenly over it, all callers together: what was in flight is
 // then right on average, and no burst is seen that never was. Those of one caller follow each other

@@ -52,8 +52,8 @@ func chart(w io.Writer, t bars, on screen.Terminal) {
 	fmt.Fprintf(w, "%*s%*s\n", margin+2+len(from), from, max(each*t.Bins()-len(from), 2+len(to)), to)
 }
 
-// bar returns the lines of one bin's bar, from the bottom. What is on top takes whole lines, at least
-// one.
+// bar returns the lines of one bin's bar, from the bottom. What is on top takes whole lines, at
+// least one.
 func bar(admitted, denied, top uint64) []rune {
 	height := func(n uint64) float64 { return float64(n) / float64(top) * chartHeight }
 	all := make([]rune, chartHeight)

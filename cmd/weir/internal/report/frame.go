@@ -60,7 +60,8 @@ func Frame(w io.Writer, r *replay.Result, on screen.Terminal) {
 
 // minuteLine says what was in the last minute.
 func minuteLine(m *replay.Minute) string {
-	line := fmt.Sprintf("last minute, to %s: %s", m.To.Format("15:04:05"), plural(m.Requests, "request"))
+	line := fmt.Sprintf("last minute, to %s: %s", m.To.Format("15:04:05"), plural(m.Requests,
+		"request"))
 	if m.Requests == 0 {
 		return line
 	}
@@ -77,7 +78,8 @@ func minuteLine(m *replay.Minute) string {
 // minuteTable has the busiest callers of the last minute.
 func minuteTable(r *replay.Result) *table {
 	m := r.Minute
-	t := newTable("The busiest callers of the last minute", "busiest, last minute", "requests", "share")
+	t := newTable("The busiest callers of the last minute", "busiest, last minute", "requests",
+		"share")
 	limits := len(r.Rules) > 0
 	if limits {
 		t.Columns = append(t.Columns, column{Name: "denied"})

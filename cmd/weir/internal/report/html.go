@@ -47,7 +47,10 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	},
 	"flightLines": flightLines, "guardTitle": guardTitle, "guardLines": guardLines,
 	"busiestCallers": busiestCallers, "refusedCallers": refusedCallers, "fixedNumbers": fixedNumbers,
-	"flightsChart": func(l *replay.Load) drawing { return barChart(flights(l.Curve.Coarser(htmlBins)), "All") },
+	"flightsChart": func(l *replay.Load) drawing {
+		return barChart(flights(l.Curve.Coarser(htmlBins)),
+			"All")
+	},
 	"refusalsChart": func(l *replay.Load) drawing {
 		return barChart(refusals(l.Curve.Coarser(htmlBins)), "The guard")
 	},

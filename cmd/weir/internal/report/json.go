@@ -89,7 +89,8 @@ func JSON(w io.Writer, r *replay.Result) error {
 		out.FailedFiles = append(out.FailedFiles, jsonFailure{f, f.Err.Error()})
 	}
 	if l := r.Load; l != nil {
-		curve := jsonCurve{timelineOf(l.Curve.Timeline), l.Curve.Rows[replay.CurveRefused], nil, l.Curve.Peaks}
+		curve := jsonCurve{timelineOf(l.Curve.Timeline), l.Curve.Rows[replay.CurveRefused], nil,
+			l.Curve.Peaks}
 		for i := range l.Curve.Bins() {
 			curve.Average = append(curve.Average, roundTo(l.Curve.Average(i), 6))
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // OpenLoop says what the figures of a Load assume.
-const OpenLoop = "A log is an open loop: each request came when it did and took as long as it did, also " +
+const OpenLoop = "A log is an open loop: each request came when it did and took as long as it " +
+	"did, also " +
 	"where others are refused. In truth those that are admitted get quicker, as fewer wait for each " +
 	"other, so fewer are refused; and clients that are refused may try again."
 
@@ -120,7 +121,8 @@ func fixedNumbers(r *replay.Result) *table {
 		t.add(count(f.Most), count(f.Refused), percent(f.Refused, r.Requests), why)
 	}
 	if l.Fits != nil {
-		add(l.Fits, fmt.Sprintf("%s requests a second were served at best, each for %s", some(l.Throughput),
+		add(l.Fits, fmt.Sprintf("%s requests a second were served at best, each for %s",
+			some(l.Throughput),
 			brieflyOf(l.Guard.Goal)))
 	}
 	add(l.Least, fmt.Sprintf("the least that at most %s meet", exactPercent(r.Overload.RefuseAtMost)))
@@ -161,7 +163,8 @@ func loadNotes(l *replay.Load, coarse bool) (notes []string) {
 			"log parts of a second, such as Apache's %D")
 	}
 	if coarse {
-		notes = append(notes, "the log has whole seconds, over which requests were spread evenly: what was "+
+		notes = append(notes, "the log has whole seconds, over which requests were spread evenly: "+
+			"what was "+
 			"in flight is right on average, and peaks within a second are not seen")
 	}
 	if l.Guard.Goal == 0 {
@@ -176,7 +179,8 @@ func loadSteps(r *replay.Result) []Step {
 	if goal := goalOf(r); goal > 0 {
 		guard += "=" + goal.String()
 	}
-	steps := []Step{{"learn the limit in front of a server", shell(words, []string{guard}, keyFlags(r))}}
+	steps := []Step{{"learn the limit in front of a server", shell(words, []string{guard},
+		keyFlags(r))}}
 	if f := r.Load.Fits; f != nil {
 		steps = append(steps, Step{"or set a fixed number",
 			shell(words, []string{"--max-in-flight", fmt.Sprint(f.Most)})})

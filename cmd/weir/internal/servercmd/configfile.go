@@ -258,7 +258,8 @@ func noteOf(l rule.Rule) string {
 var changeable = []string{"limit", "strategy", "burst", "queue", "route", "try", "count-if", "fail",
 	"on-full", "shadow", "by", "max-keys", "ipv6-prefix", "allow", "penalty-box", "headers", "status",
 	"mochiweb", "jitter", "cors-origin", "cors-credentials", "count-preflights",
-	"overload", "class", "max-in-flight-per-client", "max-body", "body-rate", "normalize-paths", "address-path"}
+	"overload", "class", "max-in-flight-per-client", "max-body", "body-rate", "normalize-paths",
+	"address-path"}
 
 // reconfigure has p follow a file that it was started with, beside the given flags of the command
 // line. It returns the flags in force afterwards: those before if nothing has changed.

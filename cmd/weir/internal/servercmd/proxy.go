@@ -365,8 +365,8 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	cli.Section(cmd, "Counts on Redis")
 }
 
-// foot returns a line of sums below what is written to the terminal, and the standard output and the
-// standard error above it, as far as they are one.
+// foot returns a line of sums below what is written to the terminal, and the standard output and
+// the standard error above it, as far as they are one.
 func (f *proxyFlags) foot(stdout, stderr io.Writer) (foot *screen.Foot, out, errs io.Writer) {
 	foot, out, errs = screen.NewFoot(stdout), stdout, stderr
 	if !f.terminal {
@@ -410,7 +410,8 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		kept, drop := context.WithCancel(ctx)
 		var keeping sync.WaitGroup
 		if f.terminal {
-			keeping.Go(func() { _ = foot.Keep(kept, time.Second, p.Sum) }) // without a terminal there is nobody to see it
+			// without a terminal there is nobody to see it
+			keeping.Go(func() { _ = foot.Keep(kept, time.Second, p.Sum) })
 		}
 		err := errors.Join(p.Run(ctx), stdout.Flush())
 		drop()
