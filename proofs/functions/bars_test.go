@@ -25,7 +25,7 @@ var most = map[string][]int{
 }
 
 // mostTrips are the most functions that Save, Load and a sweep of eight buckets may pass.
-var mostTrips = []int{41, 147, 52}
+var mostTrips = []int{41, 148, 52}
 
 const mostLines = 9_089
 
