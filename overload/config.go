@@ -23,7 +23,8 @@ type Config struct {
 
 	// Share is what a caller may hold of the places that are free for the class, from where half of
 	// the limit is used. More than 0, at most 1; 0 means a quarter. Smaller leaves more to other
-	// callers, and more unused.
+	// callers, and more unused. A caller may always hold one, and three critical ones of a limit of
+	// nine or more.
 	Share float64
 
 	// Now replaces the clock; nil means the Limiter's. It must be safe for concurrent use.

@@ -107,17 +107,20 @@ func (g *Guard) take(c Class) (before int64, err error) {
 
 // shareOf returns how much a caller may hold where so many are in flight.
 func (g *Guard) shareOf(c Class, inFlight int64) int64 {
+	const critical = 3 // requests of a caller that are admitted of any limit of 9 or more
 	if inFlight < g.sharesFrom.Load() {
 		return math.MaxInt64
 	}
 	most := g.most[c.index()].Load()
 	free := float64(most - inFlight)
+	least := int64(1)
 	if c == Critical {
 		// Callers of equal demand hold as much as a share of what is left, so that every other
-		// critical request would be refused where the parts have kept places for it.
-		free = max(free, float64(most)/2)
+		// critical request would be refused where the parts have kept places for it. Of a small
+		// limit half the share is one or two places, which a caller at rest needs at once at times.
+		free, least = max(free, float64(most)/2), max(1, min(critical, most/critical))
 	}
-	return max(1, int64(math.Ceil(g.share*free)))
+	return max(least, int64(math.Ceil(g.share*free)))
 }
 
 // refuse counts a refusal, and returns its error.

@@ -134,9 +134,10 @@ func (f *learner) fall(s sums) {
 	case s.tooLate(): // all clients leave at one time: that fewer do not make it less says nothing
 	case f.limit <= fewest, less < fewer && here.latency > math.Sqrt(less)*f.from.latency:
 		// Where requests wait for each other the latency falls as what is in flight; here it fell
-		// by less than the mean of that and of nothing.
+		// by less than the mean of that and of nothing. Slow is the mean of both windows: the twenty
+		// requests of one say too little, and a goal that is too small leaves workers idle.
 		f.state = noHelp
-		f.slow, f.limit = s.latency, f.from.limit
+		f.slow, f.limit = (s.latency+f.from.latency)/2, f.from.limit
 		f.since, f.from = 0, point{}
 		return
 	case less < fewer:

@@ -37,7 +37,7 @@ func TestLookSaysWhatARequestWouldMeet(t *testing.T) {
 		look("ann", overload.Normal).String())
 	assert.Equal(t, "full: 9 of 7 for sheddable; the caller holds 0",
 		look("", overload.Sheddable).String())
-	assert.Equal(t, "9 of 10 for critical; the caller holds 0 of at most 2",
+	assert.Equal(t, "9 of 10 for critical; the caller holds 0 of at most 3",
 		look("bob", overload.Critical).String())
 
 	_, err := g.Look("ann", 2)

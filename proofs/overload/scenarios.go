@@ -62,9 +62,8 @@ func during(period, part, speed float64) func(t float64) float64 {
 }
 
 // Scenarios are those of the table. Bars that are lower than those of most are where the guard is
-// weak: a service of two workers, or with a limit of some ten places, of which parts keep one or
-// two; requests of which one in a hundred takes most of the time; and a pool that must first be
-// found slow.
+// weak: a service of two workers that slow each other down; clients that try again at once; and
+// requests of which one in a hundred takes most of the time.
 func Scenarios() []Scenario {
 	return []Scenario{
 		calm("calm", func(s *Scenario) { s.Bars = Bars{Refused: .005} }),
@@ -108,7 +107,7 @@ func Scenarios() []Scenario {
 			s.Workers, s.Load, s.From, s.To, s.Length = 200, .9, 0, 30, 35
 		}),
 		with("2 workers, 4x", func(s *Scenario) {
-			s.Bars = Bars{Critical: .93}
+			s.Bars = Bars{Critical: .95}
 			s.Workers, s.Peak = 2, 2.8
 		}),
 		with("retries", func(s *Scenario) {
@@ -144,7 +143,7 @@ func Scenarios() []Scenario {
 			s.Speed = slow(.5)
 		}),
 		with("2 workers of 5 ms, contention", func(s *Scenario) {
-			s.Bars = Bars{Good: .75, Critical: .88, Back: 30}
+			s.Bars = Bars{Good: .75, Critical: .92, Back: 10}
 			s.Workers, s.Mean, s.Shared, s.Contention, s.Peak = 2, .005, true, .1, 2.8
 		}),
 		with("512 workers of 50 ms", func(s *Scenario) {
@@ -162,7 +161,7 @@ func Scenarios() []Scenario {
 			s.Slower, s.Peak = .18, 1.4
 		}),
 		with("8 workers of 5 s", func(s *Scenario) {
-			s.Bars = Bars{Critical: .9, Back: 60}
+			s.Bars = Bars{Critical: .95}
 			s.Workers, s.Mean, s.Patience, s.Peak = 8, 5, 60, 2.8
 			s.From, s.To, s.Length = 300, 1500, 2500
 		}),
