@@ -30,8 +30,8 @@
 //
 // [Limiter.CheckRate] is the call of the original, for code that has a limit in numbers: it counts
 // in fixed windows. A [Strategy] is what a Limit decides by, and the contract with stores: Run
-// takes a [Request] with its own numbers, and returns a [Result]. Equal limits count together,
-// limits that differ count separately, and neither counts with CheckRate or a Strategy's Run.
+// takes a [Request] with its own numbers, and returns a [Result]. Limits of one name count
+// together, as do equal ones without a name, and neither counts with CheckRate or a Strategy's Run.
 //
 // All strategies of a Limiter share its bound on memory, its janitor and its clock. [JoinKey] makes
 // a key of several parts.

@@ -25,9 +25,9 @@ import (
 //
 //	if !perUser.Allow(user) { … }
 //
-// Limits of one strategy with equal numbers and the same name are one limit: they count together,
-// wherever they are made. Limits that differ count separately, and none counts with
-// [Limiter.CheckRate] or the Run of the strategy itself. Equal strategies are those of one Limiter,
+// A name decides who shares a count: limits of one strategy and duration with the same name do,
+// wherever they are made and whatever their numbers, and without a name those with equal numbers.
+// None counts with [Limiter.CheckRate] or the Run of the strategy itself. Equal strategies are those of one Limiter,
 // kind, burst, length of the queue, tiers, unit and zone. A Limiter keeps apart 65,536 limits and
 // calendars; the calls of further ones fail with [ErrLimit]. So what varies from caller to caller
 // belongs into the key.

@@ -23,8 +23,8 @@ func Policies(limiter *weir.Limiter) func(http.Handler) http.Handler {
 
 // Plans is in docs/http.md.
 func Plans(limiter *weir.Limiter) func(http.Handler) http.Handler {
-	free := limiter.SlidingWindow().Limit(100, time.Hour)
-	plans := map[string]*weir.Limit{"paid": limiter.SlidingWindow().Limit(5000, time.Hour)}
+	free := limiter.SlidingWindow().Limit(100, time.Hour).Named("api")
+	plans := map[string]*weir.Limit{"paid": limiter.SlidingWindow().Limit(5000, time.Hour).Named("api")}
 	guard := httplimit.New(free, httplimit.Config{
 		Extractor: httplimit.Headers("X-User"),
 		// nil: free

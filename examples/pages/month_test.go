@@ -30,7 +30,7 @@ func Quota(
 	if err := month.Check(); err != nil {
 		return weir.Outcome{}, err
 	}
-	return limiter.Calendar(month, plan.Zone).Limit(plan.Requests).Take(ctx, customer, 1)
+	return limiter.Calendar(month, plan.Zone).Limit(plan.Requests).Named("quota").Take(ctx, customer, 1)
 }
 
 func Example_quotaByTheMonth() {
