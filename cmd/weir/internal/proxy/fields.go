@@ -58,10 +58,22 @@ func (p *Proxy) ofProxy(plain string) bool {
 	return claim != claimsNothing && (claim != claimsUser || !slices.Contains(p.cfg.By.headers, plain))
 }
 
+// plainFields returns the usual fields that strip keeps of everybody.
+func (p *Proxy) plainFields() map[string]bool {
+	plain := make(map[string]bool, len(usualFields))
+	for name := range usualFields {
+		plain[name] = !p.ofProxy(name) && !p.cfg.By.shadows(name, name)
+	}
+	return plain
+}
+
 // strip removes the fields that the peer of a request may not set, and other spellings of those and
 // of the fields that callers are told apart by.
 func (p *Proxy) strip(h http.Header, trusted bool) {
 	for name := range h {
+		if p.plain[name] {
+			continue
+		}
 		plain := plainName(name)
 		switch {
 		case p.ofProxy(plain) && (!trusted || name != plain),

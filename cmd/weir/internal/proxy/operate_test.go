@@ -193,7 +193,7 @@ func TestMetricsOfTheUpstream(t *testing.T) {
 		assert.Contains(t, text, fmt.Sprintf("weir_upstream_duration_seconds_count{status=%q} %d\n",
 			class, want))
 	}
-	assert.Equal(t, 3, strings.Count(text, "weir_upstream_duration_seconds_count"))
+	assert.Equal(t, 6, strings.Count(text, "weir_upstream_duration_seconds_count"))
 	assert.Contains(t, text, `weir_upstream_duration_seconds_bucket{status="2xx",le="60"} 1`+"\n")
 	assert.Contains(t, text, "\ngo_goroutines ")
 	assert.Contains(t, text, "\nprocess_open_fds ")

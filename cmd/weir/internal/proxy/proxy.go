@@ -38,6 +38,7 @@ type Proxy struct {
 	inAll  *routed            // of the limit on requests in flight, for all routes; nil: none
 
 	drop, pass map[string]bool // plain names of fields: see Config.Strip
+	plain      map[string]bool // see plainFields
 
 	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
 	full        *overload.Guard  // of the upstream; nil: none
@@ -114,9 +115,11 @@ func (c *Config) start() (*Proxy, error) {
 
 // proxy returns a Proxy of this configuration without its handlers.
 func (c *Config) proxy(of *process) *Proxy {
-	return &Proxy{
+	p := &Proxy{
 		drop: plainSet(c.Strip), pass: plainSet(c.Pass), process: of, cfg: *c, ip: c.ip(),
 		routes: c.routes, routed: make(map[string]*routed)}
+	p.plain = p.plainFields()
+	return p
 }
 
 // build makes what the process keeps, and then the handlers.

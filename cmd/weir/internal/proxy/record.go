@@ -16,7 +16,10 @@ import (
 
 // record holds the facts about one request. Only the goroutine that serves it writes to it, except
 // for fault.
+//
+// It is the context of its request, in place of one around it.
 type record struct {
+	context.Context
 	decision httplimit.Decision
 	decided  bool
 	path     string         // as the upstream gets it, escaped; set by rewrite
@@ -25,6 +28,14 @@ type record struct {
 }
 
 type recordKey struct{}
+
+// Value implements context.Context.
+func (rec *record) Value(key any) any {
+	if key == (recordKey{}) {
+		return rec
+	}
+	return rec.Context.Value(key)
+}
 
 // recordOf returns the record of the request that ctx belongs to.
 func recordOf(ctx context.Context) *record {
@@ -40,8 +51,8 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 		defer p.inFlight.Done()
 		p.open.Add(1)
 		defer p.open.Add(-1)
-		rec, start := new(record), time.Now()
-		observed := r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
+		rec, start := &record{Context: r.Context()}, time.Now()
+		observed := r.WithContext(rec)
 		meter := &writer{ResponseWriter: w, stopping: &p.stopping}
 		if r.ProtoMajor == 2 {
 			meter.send = p.cfg.SendTimeout

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -43,7 +42,7 @@ func (p *Proxy) transportTo(target *url.URL) http.RoundTripper {
 	if target.Scheme == "h2c" {
 		next.Protocols = protocols(false)
 	}
-	return timed{next, p.watch.upstream}
+	return newTimed(next, p.watch.upstream)
 }
 
 // upstream returns the handler that forwards requests to target.
@@ -66,14 +65,21 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 			// that a client has left only after the body. With its first Read it answers 100 itself.
 			r.Out.Header.Del("Expect")
 			p.forward(r)
-			r.Out.Header.Add("Via", fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, p.via))
+			r.Out.Header.Add("Via", viaOf(r.In)+p.via)
 		},
 		ModifyResponse: p.modify,
 		Transport:      p.transport,
 		BufferPool:     &buffers{},
+		FlushInterval:  pieceEvery,
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 		ErrorHandler:   p.badGateway,
 	}, p.cfg.UpstreamTimeout)
+}
+
+// viaOf returns the version of a request's protocol as the Via field has it, with a blank. net/http
+// knows versions of two digits only.
+func viaOf(r *http.Request) string {
+	return string([]byte{'0' + byte(r.ProtoMajor), '.', '0' + byte(r.ProtoMinor), ' '})
 }
 
 // keepWebSocketsOnly strips every other upgrade. An upgraded connection is a tunnel: requests in
@@ -176,19 +182,18 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 	return false
 }
 
-// modify has ReverseProxy flush each piece of a body at once, as it does without a length. An empty
-// one is not flushed, since its header ends the stream over HTTP/2: it may be a status of gRPC.
-//
-// It also removes the upstream's rate limit fields that the middleware sets too: with two values
-// for a field of one value, a client could not choose. The draft's fields are lists and stay.
+// pieceEvery is how long a piece of a body with a length may wait for the next one. Those that come
+// at once, as nearly all do, leave in one write with the header: two are a seventh of the cost of a
+// request. A body without a length is flushed piece by piece.
+const pieceEvery = 10 * time.Millisecond
+
+// modify removes the upstream's rate limit fields that the middleware sets too: with two values for
+// a field of one value, a client could not choose. The draft's fields are lists and stay.
 func (p *Proxy) modify(resp *http.Response) error {
 	if r := resp.Request; resp.ProtoMajor == 2 && r.Body != nil && r.Body != http.NoBody {
 		// Over HTTP/2 the transport does not notice that the request is canceled while the upstream does
 		// not read its body.
 		context.AfterFunc(r.Context(), func() { _ = resp.Body.Close() })
-	}
-	if resp.ContentLength > 0 {
-		resp.ContentLength = -1 // the header keeps it
 	}
 	if p.cfg.Guard.Headers == httplimit.HeadersDraft || p.cfg.Guard.Shadow {
 		return nil
@@ -225,21 +230,33 @@ func protocols(http1 bool) *http.Protocols {
 // by the client's fault say nothing of the upstream and are left out.
 type timed struct {
 	http.RoundTripper
-	seconds *prometheus.HistogramVec // by class of status
+	failed  prometheus.Observer
+	seconds [6]prometheus.Observer // by the first digit of the status, from 1; the others are failed
+}
+
+func newTimed(next http.RoundTripper, seconds *prometheus.HistogramVec) *timed {
+	t := &timed{RoundTripper: next, failed: seconds.WithLabelValues("error")}
+	for class := range t.seconds {
+		t.seconds[class] = t.failed
+		if class > 0 {
+			t.seconds[class] = seconds.WithLabelValues(strconv.Itoa(class) + "xx")
+		}
+	}
+	return t
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	start := time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)
-	class := "error"
+	seconds := t.failed
 	switch {
-	case err == nil:
-		class = strconv.Itoa(resp.StatusCode/100) + "xx"
+	case err == nil && resp.StatusCode < 600:
+		seconds = t.seconds[resp.StatusCode/100]
 	case r.Context().Err() != nil || clientsFault(r, err) != 0:
 		return nil, err
 	}
-	t.seconds.WithLabelValues(class).Observe(time.Since(start).Seconds())
+	seconds.Observe(time.Since(start).Seconds())
 	return resp, err
 }
 
