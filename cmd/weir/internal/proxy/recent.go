@@ -14,7 +14,7 @@ import (
 type recent struct {
 	seed maphash.Seed
 
-	mu    sync.Mutex
+	mu    sync.RWMutex
 	spans [3]span // guarded by mu; one after the other, the newest first
 }
 
@@ -35,6 +35,9 @@ func newRecent() *recent { return &recent{seed: maphash.MakeSeed()} }
 
 // see notes a request of a caller.
 func (r *recent) see(key string, addr netip.Addr, now time.Time) {
+	if r.seen(key, addr, now) {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.turn(now)
@@ -50,6 +53,18 @@ func (r *recent) see(key string, addr netip.Addr, now time.Time) {
 		s.level++
 		maps.DeleteFunc(s.addrs, func(key string, _ netip.Addr) bool { return !r.sampled(key, s.level) })
 	}
+}
+
+// seen reports whether see has nothing to note, as of most requests, which so wait for no other.
+func (r *recent) seen(key string, addr netip.Addr, now time.Time) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	s := &r.spans[0]
+	if now.Sub(s.from) >= spanLength {
+		return false
+	}
+	last, ok := s.addrs[key]
+	return ok && last == addr || !ok && !r.sampled(key, s.level)
 }
 
 // callers returns callers with their last addresses, each of which stands for so many.
@@ -85,8 +100,8 @@ func (r *recent) count(
 
 // addr returns the last address of a caller; the zero Addr if it is unknown.
 func (r *recent) addr(key string) netip.Addr {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
 	for _, s := range r.spans {
 		if addr, ok := s.addrs[key]; ok {
 			return addr
