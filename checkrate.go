@@ -65,7 +65,7 @@ func (l *Limiter) count(
 
 // countSlow is count for a call that did not end in the fast path: one with an ID that is new in
 // its window or longer than ids.Inline, with a scale that is not in the first place of the
-// window cache, with a coarse clock that was late, or with an error. tried is the window in which
+// window cache, or with an error. tried is the window in which
 // count found no slot at now, or none that could decide. It is windows.NoWindow if count searched
 // none; then now is not set.
 func (l *Limiter) countSlow(
@@ -76,8 +76,8 @@ func (l *Limiter) countSlow(
 			return 0, l.fail(err)
 		}
 	}
-	if tried == windows.NoWindow || l.clock.IsCoarse() {
-		tried, now = windows.NoWindow, l.clock.Read()
+	if tried == windows.NoWindow {
+		now = l.clock.Read()
 	}
 	k := l.buckets.Pack(id)
 	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.Read() {
@@ -100,9 +100,8 @@ func (l *Limiter) countSlow(
 }
 
 // hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It sets
-// r. It reports false, and has counted nothing, if the slot was released meanwhile, or if a coarse
-// clock was late: then a denial is returned only if its window still runs by the exact clock. state
-// was read before the key of the slot was compared. cost <= limit <= maxCount.
+// r. It reports false, and has counted nothing, if the slot was released meanwhile. state was read
+// before the key of the slot was compared. cost <= limit <= maxCount.
 //
 // r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies
 // r loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
@@ -114,8 +113,8 @@ func (l *Limiter) hit(
 		total := state.Count()
 		if total > limit-cost {
 			r.State, r.TotalRequests = Deny, uint64(total)
-			if l.clock.IsCoarse() && l.clock.Advance() >= w.End || !s.Deny(state) {
-				return false // the clock was late, or the slot was released
+			if !s.Deny(state) {
+				return false
 			}
 			break
 		}

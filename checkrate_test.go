@@ -35,7 +35,7 @@ func newLimiter(t testing.TB, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) 
 func TestNewRefusesNegativeFields(t *testing.T) {
 	for field, cfg := range map[string]weir.Config{
 		"MaxBuckets -1": {MaxBuckets: -1}, "Timeout -1ns": {Timeout: -1},
-		"SweepEvery -1ns": {SweepEvery: -1}, "Resolution -1ns": {Resolution: -1},
+		"SweepEvery -1ns": {SweepEvery: -1},
 	} {
 		_, err := weir.New(cfg)
 		assert.ErrorContains(t, err, "negative")

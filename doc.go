@@ -138,7 +138,7 @@ package weir
 //	states     what has no fixed size, under a lock each; the bounds of a sweep, without one
 //	windows    the windows of a length, and series: of calendars and of Limits; kept by atomics,
 //	           and a new series takes a mutex
-//	clock      the clock, exact or coarse
+//	clock      the clock
 //	room       how many buckets and bytes are in use: atomics. The locks of a table and of states
 //	           take some, and what removes a bucket gives it back
 //	tally      a sum that several processors add to; sums of decisions

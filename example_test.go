@@ -64,7 +64,7 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// <nil>
-	// weir: negative Config: MaxBuckets 0, Timeout -1s, SweepEvery 0s, Resolution 0s
+	// weir: negative Config: MaxBuckets 0, Timeout -1s, SweepEvery 0s
 }
 
 func ExampleConfig_now() {

@@ -66,33 +66,19 @@ func (j *janitor) start() {
 	if j.closed || j.running.Load() {
 		return
 	}
-	j.setRunning(true)
+	j.running.Store(true)
 	j.done.Add(1)
 	go j.run()
-}
-
-// setRunning also says whether the janitor advances a coarse clock: else that is exact. mu is held.
-func (j *janitor) setRunning(running bool) {
-	j.clock.SetTicking(running)
-	j.running.Store(running)
 }
 
 func (j *janitor) run() {
 	defer j.done.Done()
 	tick := time.NewTicker(j.every)
 	defer tick.Stop()
-	var coarse <-chan time.Time
-	if r := j.clock.Resolution(); r > 0 {
-		ticks := time.NewTicker(r)
-		defer ticks.Stop()
-		coarse = ticks.C
-	}
 	for {
 		select {
 		case <-j.stop:
 			return
-		case <-coarse:
-			j.clock.Advance()
 		case <-tick.C:
 			now, ok := j.read()
 			if !ok {
@@ -129,9 +115,9 @@ func (j *janitor) idle() bool {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.setRunning(false)
+	j.running.Store(false)
 	if j.room.Used() > 0 { // taken before start could see that the goroutine ends
-		j.setRunning(true)
+		j.running.Store(true)
 		return false
 	}
 	return true
@@ -214,5 +200,4 @@ func (j *janitor) close() {
 	}
 	j.mu.Unlock()
 	j.done.Wait()
-	j.clock.SetTicking(false)
 }

@@ -209,7 +209,7 @@ func (b *LeakyBucket) run(
 		err = ctx.Err()
 	}
 	asOf := b.l.asOf(ctx)
-	for exact := asOf != present || !b.l.clock.IsCoarse(); err == nil; {
+	for err == nil {
 		h, lockErr := b.lockAsOf(r.Key, p.Scale, !p.ExceedsLimit(), asOf)
 		if lockErr != nil {
 			return nil, at, b.l.fail(lockErr)
@@ -219,10 +219,6 @@ func (b *LeakyBucket) run(
 			h.State.move(h.State.Spaced(p.Each, h.Now))
 		}
 		switch {
-		case !v.Allowed && !exact:
-			h.Unlock(states.Seen)
-			b.l.clock.Advance() // the next decision is exact
-			exact = true
 		case !v.Allowed:
 			at = b.leaving(h, p, v)
 			h.Unlock(states.Denied)
@@ -293,8 +289,7 @@ func (b *LeakyBucket) wait(
 		if b.l.clock.ByHand() {
 			left = min(left, msec) // that clock may not go at the timer's pace
 		}
-		// a coarse clock has not moved before its resolution
-		timer.Reset(max(time.Duration(left), b.l.clock.Resolution()))
+		timer.Reset(time.Duration(left))
 	}
 }
 

@@ -163,10 +163,10 @@ func (m *Limit) Allow(key string) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
 			if w == nil { // as in decider.hit, without its call
-				if v, _, ok := d.slots.hit(slot, state, d.params, d.l.clock.Read()); ok {
+				if v, ok := d.slots.hit(slot, state, d.params, d.l.clock.Read()); ok {
 					return v.Allowed
 				}
-			} else if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
+			} else if v, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
 				return v.Allowed
 			}
 		}
@@ -180,7 +180,7 @@ func (m *Limit) Allow(key string) bool {
 func (m *Limit) AllowBytes(key []byte) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.findBytes(key); slot != nil {
-			if v, _, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
+			if v, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
 				return v.Allowed
 			}
 		}
@@ -213,8 +213,8 @@ func (m *Limit) Opens(err error) bool {
 func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
-			p := d.slots.costing(cost)
-			if v, now, ok := d.hit(slot, state, w, p, d.l.clock.Read()); ok {
+			p, now := d.slots.costing(cost), d.l.clock.Read()
+			if v, ok := d.hit(slot, state, w, p, now); ok {
 				full := v.At
 				if !v.Allowed {
 					full, ok = d.fullAfterDenial(p, v)

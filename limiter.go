@@ -98,16 +98,6 @@ type Config struct {
 	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU, too large memory.
 	SweepEvery time.Duration
 
-	// Resolution, if not 0, makes the clock coarse: admissions load an instant that the janitor's
-	// goroutine advances every Resolution, and take a third to a half less time. They may then count
-	// in a window that ended up to Resolution ago, or longer if the janitor gets no CPU. A denial is
-	// decided by the exact clock, so that a retry at ExpiresAt comes in time. Readings never go back,
-	// so in each window of this clock at most the limit is admitted. Without a janitor, before the
-	// first bucket and after the sweep that removed the last one, the clock is exact. A millisecond
-	// costs up to 5 % of a core, which is what it gains at a million decisions a second; less costs
-	// more. Ignored with Now, and if the limiter is made before 1970.
-	Resolution time.Duration
-
 	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
 	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back: within
 	// Timeout the windows that it returns to still have their counts, before that they start at 0. The
@@ -119,11 +109,11 @@ type Config struct {
 // janitor starts with the first bucket and ends with the last. A limiter for a testing/synctest
 // bubble is made in the bubble, and closed before the bubble ends.
 func New(cfg Config) (*Limiter, error) {
-	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 || cfg.Resolution < 0 {
-		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, "+
-			"Resolution %v", cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
+	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 {
+		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v",
+			cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery)
 	}
-	l := &Limiter{clock: clock.New(cfg.Now, cfg.Resolution)}
+	l := &Limiter{clock: clock.New(cfg.Now)}
 	l.room = room.New(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), l.janitor.ensureRunning)
 	l.janitor = janitor{
 		clock:   &l.clock,

@@ -198,8 +198,8 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 		}
 	}
 	if seen.Slot != nil {
-		if v, now, ok := s.hit(seen.Slot, seen.State, seen.params, seen.Now); ok {
-			return s.l.setResult(res, v, now), nil
+		if v, ok := s.hit(seen.Slot, seen.State, seen.params, seen.Now); ok {
+			return s.l.setResult(res, v, seen.Now), nil
 		}
 	}
 	v, b, err := s.decideLocked(r.Key, seen.params, toCount, present)
@@ -210,18 +210,16 @@ func (s *slotStrategy) run(r *Request, res *Result, at *sight) (left time.Durati
 	return s.l.setResult(res, v, b.now), nil
 }
 
-// hit decides p at now on the bucket in a slot, which was found with this state, and returns the
-// instant of the decision: a denial by a coarse clock is decided again by the exact one. It reports
-// false, and has counted nothing, if the decision begins another epoch or another hit has done so.
+// hit decides p at now on the bucket in a slot, which was found with this state. It reports false,
+// and has counted nothing, if the decision begins another epoch or another hit has done so.
 //
 // The still words are read first, and then the state again, since another hit may have come while
 // the clock was read. If that is of the generation in which the slot was found, all words were of
 // one epoch, and a denial is decided; an admission must find that state unchanged.
 func (s *slotStrategy) hit(
 	slot *slots.Slot, state slots.Word, p params, now int64,
-) (v verdict, at int64, ok bool) {
+) (v verdict, ok bool) {
 	have := slot.Content(state)
-	late := s.l.clock.IsCoarse()
 	uncounted := 1 - p.Cost*perCost[s.kind] // of one hit, what its slot does not count: of cost 3, -2
 	epoch := state.Epoch()
 	for state = slot.State(); state.Epoch() == epoch; state = slot.State() {
@@ -236,10 +234,6 @@ func (s *slotStrategy) hit(
 		default:
 			v, next = s.algorithm.Decide(have, p, now)
 		}
-		if !v.Allowed && late {
-			now, late = s.l.clock.Advance(), false
-			continue
-		}
 		have.N = next.N
 		if next != have {
 			break
@@ -247,15 +241,15 @@ func (s *slotStrategy) hit(
 		switch {
 		case !v.Allowed:
 			s.table.denied.Add(s.table.denied.One(), 1)
-			return v, now, true
+			return v, true
 		case s.table.admit(slot, state, state.With(next.N), uncounted):
 			if uncounted > 0 {
 				s.table.allowed.Add(s.table.allowed.One(), uncounted)
 			}
-			return v, now, true
+			return v, true
 		}
 	}
-	return v, now, false
+	return v, false
 }
 
 // period returns that of the buckets of a scale.
@@ -277,26 +271,21 @@ const (
 func (s *slotStrategy) decideLocked(
 	id string, p params, to purpose, asOf int64,
 ) (v verdict, b visit, err error) {
-	for late := s.l.clock.IsCoarse() && asOf == present; ; late = false {
-		// A new caller's bucket is made, since a cost within the limit is admitted then.
-		c, err := s.lockAsOf(id, p.Scale, noInstant, to == toCount && p.Cost <= p.Limit, asOf)
-		if err != nil {
-			return v, b, s.l.fail(err)
-		}
-		v, err = s.decideOn(&c, p, to)
-		if to == toCount && !v.Allowed && !late {
-			c.Shard.Denied++
-		}
-		b = visit{c.Have, c.now, c.Identity()}
-		c.Unlock()
-		switch {
-		case err != nil:
-			return v, b, s.l.fail(err)
-		case v.Allowed || !late:
-			return v, b, nil
-		}
-		s.l.clock.Advance()
+	// A new caller's bucket is made, since a cost within the limit is admitted then.
+	c, err := s.lockAsOf(id, p.Scale, noInstant, to == toCount && p.Cost <= p.Limit, asOf)
+	if err != nil {
+		return v, b, s.l.fail(err)
 	}
+	v, err = s.decideOn(&c, p, to)
+	if to == toCount && !v.Allowed {
+		c.Shard.Denied++
+	}
+	b = visit{c.Have, c.now, c.Identity()}
+	c.Unlock()
+	if err != nil {
+		return v, b, s.l.fail(err)
+	}
+	return v, b, nil
 }
 
 // decideOn decides on a bucket that is locked.
@@ -392,7 +381,7 @@ func (s *slotStrategy) lockAsOf(
 
 // look sets res to the Result of a run, which counts nothing. Unless at is noSight it is part of a
 // decision, and leaves an admission there for a run that follows at once. It takes no lock for a
-// known caller, unless a denial begins another epoch, or is by a coarse clock.
+// known caller, unless a denial begins another epoch.
 func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
@@ -418,9 +407,7 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 		*at = seen
 		return s.l.setResult(res, v, seen.Now), nil
 	}
-	again := !v.Allowed && (s.l.clock.IsCoarse() || // a coarse clock may be late
-		to == toDeny && next != have)
-	if seen.Slot == nil || again {
+	if seen.Slot == nil || !v.Allowed && to == toDeny && next != have {
 		var b visit
 		v, b, err = s.decideLocked(r.Key, p, to, present)
 		if err != nil {

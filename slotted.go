@@ -62,15 +62,15 @@ func (o *slotted) do(ctx context.Context, ops []*Op) {
 // counted nothing, if run is to decide.
 func (o *slotted) hit(
 	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64,
-) (v verdict, at int64, ok bool) {
+) (v verdict, ok bool) {
 	if w == nil {
 		return o.slots.hit(slot, state, p, now)
 	}
 	var res Result
 	if !o.windows.hit(slot, state, w, p, now, &res) {
-		return v, 0, false
+		return v, false
 	}
-	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.End}, now, true
+	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.End}, true
 }
 
 // look returns the verdict on a hit at now of the bucket in a slot that find has returned, and what
@@ -84,10 +84,10 @@ func (o *slotted) look(
 	}
 	if w != nil {
 		v = p.Verdict(c.N, w.End)
-		return v, c, w.Holds(now) && (v.Allowed || !o.slots.l.clock.IsCoarse())
+		return v, c, w.Holds(now)
 	}
 	v, next := o.slots.algorithm.Decide(c, p, now)
-	return v, c, v.Allowed || !o.slots.l.clock.IsCoarse() && next == c
+	return v, c, v.Allowed || next == c
 }
 
 // fullAfterDenial returns when nothing counts, if nothing more is admitted, as far as the denial of
@@ -154,7 +154,7 @@ func takeTogether(ops []*Op) bool {
 	now := all[0].slots.l.clock.Read()
 	denied, ok := lookAll(all, now)
 	if ok && !denied {
-		denied, now, ok = takeEach(all, now)
+		denied, ok = takeEach(all, now)
 	}
 	for i := 0; ok && i < len(all); i++ {
 		all[i].decided(denied, now)
@@ -174,24 +174,23 @@ func lookAll(all []taking, now int64) (denied, ok bool) {
 	return denied, !denied || all[0].look(now)
 }
 
-// takeEach takes from each, until one denies: then it gives back what it has taken. It returns when
-// it has decided, and reports false where another call is to decide.
-func takeEach(all []taking, now int64) (denied bool, at int64, ok bool) {
+// takeEach takes from each, until one denies: then it gives back what it has taken. It reports
+// false where another call is to decide.
+func takeEach(all []taking, now int64) (denied, ok bool) {
 	for i := range all {
 		t := &all[i]
-		t.v, at, ok = t.hit(t.slot, t.state, t.w, t.p, now)
+		t.v, ok = t.hit(t.slot, t.state, t.w, t.p, now)
 		if !ok {
-			at, ok = now, t.run()
+			ok = t.run()
 		}
 		if !ok || !t.v.Allowed {
 			for j := range all[:i] {
 				all[j].giveBack()
 			}
-			return true, at, ok
+			return true, ok
 		}
-		now = at
 	}
-	return false, now, true
+	return false, true
 }
 
 // find finds the bucket of a known caller. It reports false where there is none, and of a Strategy

@@ -30,7 +30,7 @@ func TestTakeEachGivesBackIfOneFails(t *testing.T) {
 	*now = now.Add(2 * time.Minute)
 	require.True(t, second.Allow("k")) // in another period: the bucket is to be found again
 	all[1].op.Key = ""
-	_, _, ok := takeEach(all, l.clock.Read())
+	_, ok := takeEach(all, l.clock.Read())
 	assert.False(t, ok)
 	out, err := first.Peek(t.Context(), "k")
 	require.NoError(t, err)

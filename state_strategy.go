@@ -204,7 +204,7 @@ func (s *stateStrategy[S]) decide(
 	if err != nil {
 		return v, at, err
 	}
-	for exact := asOf != present || !s.l.clock.IsCoarse(); ; {
+	for {
 		h, err := s.lockAsOf(r.Key, p.Scale, !p.ExceedsLimit(), asOf)
 		if err != nil {
 			return v, at, s.l.fail(err)
@@ -214,10 +214,6 @@ func (s *stateStrategy[S]) decide(
 		}
 		v = s.algorithm.Decide(h.State, p, h.Now)
 		switch {
-		case !v.Allowed && !exact:
-			h.Unlock(states.Seen)
-			s.l.clock.Advance() // the next decision is exact
-			exact = true
 		case !v.Allowed:
 			s.rest(more, &h, p, v)
 			h.Unlock(states.Denied)
@@ -238,7 +234,6 @@ func (s *stateStrategy[S]) decide(
 func (s *stateStrategy[S]) see(
 	r *Request, asOf int64, more *rest,
 ) (v verdict, now int64, err error) {
-	s.l.clock.Advance() // a coarse clock may be late
 	p, h, err := s.findAsOf(r, asOf)
 	if err != nil {
 		return v, 0, err

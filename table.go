@@ -92,7 +92,7 @@ func (t *table) findLongBytes(id []byte, p *slots.Period) (s *slots.Slot, state 
 func (t *table) shardNumber(hash uint64) int { return int(hash>>32) & (len(t.indexes) - 1) }
 
 // errEarlier reports a reading of the clock that is too early to decide by: from before the
-// horizon, or by a coarse clock that was late.
+// horizon.
 var errEarlier = errors.New("weir: clock was read before the horizon")
 
 // reading is an instant that a caller has read.
@@ -174,8 +174,7 @@ func (t *table) SumUp(sum *tally.Sums) {
 // Sweep implements sweeper.
 func (t *table) Sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
-		// a sweep takes longer than a tick
-		removed += t.shards[i].Sweep(now, timeout, func() { t.janitor.clock.Advance() })
+		removed += t.shards[i].Sweep(now, timeout)
 	}
 	return removed
 }

@@ -322,11 +322,10 @@ func TestAllAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A limit of an All denies by the exact clock: a retry at ExpiresAt passes, though the coarse clock
-// has not come there.
-func TestCoarseDenialsOfAllAreNotLate(t *testing.T) {
+// A retry at the ExpiresAt of an All passes, and no earlier one.
+func TestDenialsOfAllAreNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{Resolution: time.Hour, SweepEvery: 24 * time.Hour})
+		l, err := weir.New(weir.Config{SweepEvery: 24 * time.Hour})
 		require.NoError(t, err)
 		defer l.Close()
 		second := func(s interface {

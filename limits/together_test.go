@@ -133,11 +133,10 @@ func TestNoLimitOfAllDeniesByAWindowThatHasEnded(t *testing.T) {
 	}
 }
 
-// A decision by a coarse clock that is made again by the exact one is as of that instant, for the
-// limits after it too.
+// All limits decide as of one instant, in which order they stand.
 func TestAllDecidesAsOfOneInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{Resolution: time.Hour, SweepEvery: 24 * time.Hour})
+		l, err := weir.New(weir.Config{SweepEvery: 24 * time.Hour})
 		require.NoError(t, err)
 		defer l.Close()
 		narrow, wide := l.TokenBucket(0).Limit(1, 4*time.Second), l.TokenBucket(0).Limit(3600, time.Hour)

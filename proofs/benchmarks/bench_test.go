@@ -15,7 +15,7 @@ func BenchmarkSlidingWindow(b *testing.B) { benchmark(b, "SlidingWindow") }
 func BenchmarkMiddleware(b *testing.B)    { benchmark(b, "Middleware") }
 func BenchmarkStrategies(b *testing.B)    { benchmark(b, "Strategies") }
 func BenchmarkHold(b *testing.B)          { benchmark(b, "Hold") }
-func BenchmarkResolution(b *testing.B)    { benchmark(b, "Resolution") }
+func BenchmarkTicking(b *testing.B)       { benchmark(b, "Ticking") }
 
 func benchmark(b *testing.B, name string) {
 	for _, g := range slices.Concat(groups, verbGroups) {

@@ -87,8 +87,8 @@ var faults = []fault{
 		name: "denied hits are tallied without the generation",
 		widen: []edit{
 			importRuntime("checkrate.go"),
-			{"checkrate.go", "\t\t\tif l.clock.IsCoarse() &&",
-				"\t\t\truntime.Gosched()\n\t\t\tif l.clock.IsCoarse() &&"},
+			{"checkrate.go", "\t\t\tif !s.Deny(state) {",
+				"\t\t\truntime.Gosched()\n\t\t\tif !s.Deny(state) {"},
 			// Short IDs only: the fault would also change the parts of long ones, and their list would be
 			// endless.
 			{"proofs/verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
@@ -105,8 +105,7 @@ var faults = []fault{
 // of a decision, and between the words that a roll stores.
 var beforeRoll = []edit{
 	importRuntime("slot_strategy.go"),
-	{"slot_strategy.go", "\t\tif !v.Allowed && late {\n",
-		"\t\truntime.Gosched()\n\t\tif !v.Allowed && late {\n"},
+	{"slot_strategy.go", "\t\thave.N = next.N\n", "\t\truntime.Gosched()\n\t\thave.N = next.N\n"},
 	importRuntime("internal/core/slots/locked.go"),
 	{"internal/core/slots/locked.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
@@ -129,8 +128,8 @@ func init() {
 			name:  "a roll does not hold the mutex",
 			widen: beforeRoll,
 			breaks: []edit{{"slot_strategy.go",
-				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n",
-				"\t\t\treturn s.l.setResult(res, v, now), nil\n\t\t}\n" +
+				"\t\t\treturn s.l.setResult(res, v, seen.Now), nil\n\t\t}\n",
+				"\t\t\treturn s.l.setResult(res, v, seen.Now), nil\n\t\t}\n" +
 					"\t\tk, state := s.table.Pack(r.Key), seen.Slot.State()\n" +
 					"\t\tc := slots.Locked{Slot: seen.Slot, State: state, ID: r.Key,\n" +
 					"\t\t\tHave: seen.Slot.Content(state), Shard: &s.table.shards[s.table.shardNumber(k.Hash)]}\n" +

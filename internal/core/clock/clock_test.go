@@ -2,16 +2,12 @@ package clock
 
 import (
 	"math"
-	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 func TestClockIgnoresWallClockSteps(t *testing.T) {
@@ -19,7 +15,7 @@ func TestClockIgnoresWallClockSteps(t *testing.T) {
 	// by New.
 	for _, step := range []time.Duration{-time.Hour, -time.Millisecond, time.Hour,
 		26 * 365 * 24 * time.Hour} {
-		c := New(nil, 0)
+		c := New(nil)
 		c.unix -= int64(step)
 		before := c.unix
 		got := c.Read()
@@ -54,8 +50,8 @@ func TestInstantSaturates(t *testing.T) {
 
 func TestClockTimeIsTheInverseOfRead(t *testing.T) {
 	zone := time.FixedZone("somewhere", 5*3600)
-	virtual := New(func() time.Time { return time.Unix(0, 0).In(zone) }, 0)
-	monotonic := New(nil, 0)
+	virtual := New(func() time.Time { return time.Unix(0, 0).In(zone) })
+	monotonic := New(nil)
 	for _, ns := range []int64{0, -1, 1, -1e18, 1e18, 1795174273e9} {
 		for _, c := range []*Clock{&virtual, &monotonic} {
 			got := c.Time(ns)
@@ -66,74 +62,4 @@ func TestClockTimeIsTheInverseOfRead(t *testing.T) {
 		}
 		assert.Equal(t, zone, virtual.Time(ns).Location(), "times are handed out in the zone of Now")
 	}
-}
-
-// A reading that was published is not taken back, whether the janitor or a reading has published
-// it.
-func TestAdvanceNeverGoesBack(t *testing.T) {
-	for _, sign := range []int64{1, -1} {
-		c := New(nil, time.Second)
-		ahead := c.unix + int64(time.Hour)
-		c.coarse.Store(sign * ahead)
-		assert.Equal(t, ahead, c.Advance())
-		assert.Equal(t, sign*ahead, c.coarse.Load())
-	}
-}
-
-// goesBack reads a clock concurrently while it alternates between coarse and exact. It returns how
-// many readings were before one that another goroutine had already seen.
-func goesBack(read func() int64, setTicking func(bool)) (times int64) {
-	var latest, back atomic.Int64
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			for !stop.Load() {
-				before := latest.Load()
-				now := read()
-				if now < before {
-					back.Add(1)
-				}
-				for before < now && !latest.CompareAndSwap(before, now) {
-					before = latest.Load()
-				}
-				runtime.Gosched()
-			}
-		})
-	}
-	for i := range 100 {
-		setTicking(i%2 == 0)
-		time.Sleep(time.Microsecond) // the readers go on meanwhile
-	}
-	stop.Store(true)
-	wg.Wait()
-	return back.Load()
-}
-
-func TestCoarseClockNeverGoesBack(t *testing.T) {
-	c := New(nil, time.Millisecond)
-	assert.Zero(t, goesBack(c.Read, c.SetTicking))
-}
-
-// The control reads the exact clock without advancing the coarse one.
-func TestCoarseClockControlIsRejected(t *testing.T) {
-	slow.Native(t)
-	c := New(nil, time.Millisecond)
-	c.SetTicking(false)
-	read := func() int64 {
-		if now := c.coarse.Load(); now > 0 {
-			return now
-		}
-		return c.unix + int64(time.Since(c.start))
-	}
-	times := int64(0)
-	for try := 0; times == 0 && try < 20; try++ {
-		times = goesBack(read, func(ticking bool) {
-			if !ticking {
-				c.Advance() // the janitor's tick
-			}
-			c.coarse.Store(-c.coarse.Load())
-		})
-	}
-	assert.NotZero(t, times, "the control passed")
 }

@@ -276,14 +276,13 @@ func (sh *Shard) free(n int, state Word) {
 }
 
 // Sweep removes the buckets that expired timeout ago, and frees the chunks that are empty then. It
-// holds the mutex for one chunk at a time, and calls between after each, without it.
-func (sh *Shard) Sweep(now, timeout int64, between func()) (removed int) {
+// holds the mutex for one chunk at a time.
+func (sh *Shard) Sweep(now, timeout int64) (removed int) {
 	sh.Lock()
 	defer sh.Unlock()
 	for c := 0; c < len(sh.chunks); c++ {
 		removed += sh.sweepChunk(c, now, timeout)
 		sh.Unlock()
-		between()
 		sh.Lock()
 	}
 	sh.findEarliest()

@@ -109,7 +109,7 @@ func TestShardIsAMap(t *testing.T) {
 					}
 				}
 				check(t, sh)
-				sh.Sweep(algorithm.End-1, 0, func() {})
+				sh.Sweep(algorithm.End-1, 0)
 				require.Zero(t, sh.room.Used())
 				require.Same(t, noIndex, sh.index.Load(), "an empty shard holds nothing")
 				require.Nil(t, sh.chunks)
@@ -186,7 +186,7 @@ func TestIndexGrowsAndShrinks(t *testing.T) {
 		c.Unlock()
 	}
 	note()
-	require.Equal(t, 100, sh.Sweep(50, 1, func() {}))
+	require.Equal(t, 100, sh.Sweep(50, 1))
 	note()
 	require.Equal(t, []int{256, 16}, sizes)
 	check(t, sh)

@@ -19,7 +19,7 @@ import (
 
 // newTable returns a table of logs on a clock that is set by hand, with its room.
 func newTable(now *int64, buckets int64) (*Table[*algorithm.Log], *room.Room) {
-	c := clock.New(func() time.Time { return time.Unix(0, *now) }, 0)
+	c := clock.New(func() time.Time { return time.Unix(0, *now) })
 	t, r := new(Table[*algorithm.Log]), room.New(buckets, func() {})
 	full := func(now int64) bool {
 		budget := 1000

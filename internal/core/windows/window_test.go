@@ -83,7 +83,7 @@ func TestStampsAreFine(t *testing.T) {
 func TestWindowsAreKept(t *testing.T) {
 	var ws Windows
 	start := time.Unix(0, 0).UTC()
-	c := clock.New(func() time.Time { return start }, 0)
+	c := clock.New(func() time.Time { return start })
 	ws.Init(&c)
 	made := ws.Running(0, 1000)
 	assert.Same(t, made, ws.Running(0, 1000))
@@ -118,7 +118,7 @@ func TestWindowsAreKept(t *testing.T) {
 // not.
 func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 	var ws Windows
-	c := clock.New(nil, 0)
+	c := clock.New(nil)
 	ws.Init(&c)
 	ws.table.Store(newWindowTable(probes))
 	for s := range int64(probes) {
@@ -146,7 +146,7 @@ func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 
 // A series that is found by its name is found by its number too, by whoever comes while it is made.
 func TestASeriesThatIsKnownHasItsNumber(t *testing.T) {
-	c := clock.New(nil, 0)
+	c := clock.New(nil)
 	var ws Windows
 	ws.Init(&c)
 	var all sync.WaitGroup
