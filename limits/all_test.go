@@ -183,7 +183,7 @@ func TestResultsOfSeveralLimits(t *testing.T) {
 	d, err := limits.Decide(t.Context(), weir.Ask{Strategy: loose, Request: weir.Request{Key: "f"}},
 		weir.Ask{Strategy: tiers, Request: weir.Request{Key: "f"}})
 	require.NoError(t, err)
-	assert.Equal(t, 1, d.By, "the tier of 3 has the least left")
+	assert.EqualValues(t, 2, d.Left, "the tier of 3 has the least left")
 
 	attempts := limits.Attempts{limits.NewAttempt(tiers), limits.NewAttempt(l.FixedWindow())}
 	for i := range attempts {
@@ -231,8 +231,8 @@ func TestDecideOfAnAll(t *testing.T) {
 	three := of(3)
 	d, err := limits.Decide(t.Context(), limits.All(of(10), of(20)).For("k"), three.For("k"))
 	require.NoError(t, err)
-	assert.Equal(t, 1, d.By)
-	assert.EqualValues(t, 2, d.Remaining(3))
+	assert.Same(t, three, d.By)
+	assert.EqualValues(t, 2, d.Left)
 }
 
 // All does not wait in Allow, and its Wait is by the clock of the limiter.

@@ -10,26 +10,16 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Decision is the decision on all asks of a [Decide].
-type Decision struct {
-	// Result is that of the Ask that binds: of a denial, the one that lasts longest; of an admission,
-	// the one with the least left of its limit or burst.
-	weir.Result
-
-	// By is the place of that Ask, from 0; -1 without asks.
-	By int
-
-	// Each is the Result of each Ask. If the request is denied, the TotalRequests of those that would
-	// have admitted it are without its Cost; the Result is zero of a Strategy that cannot peek, and
-	// was not run.
-	Each []weir.Result
-}
-
 // Decide admits a request if every Ask is admitted; otherwise nothing is taken anywhere. Asks may
 // be on different keys, strategies, limits and costs: a user and his organisation, requests and
 // tokens.
 //
-//	d, err := limits.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
+//	out, err := limits.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
+//
+// Its Outcome is that of the Ask that binds: of a denial the one that lasts longest, of an admission
+// the one with the least left of its limit or burst. Left and FullAt are of that alone, since asks
+// may count different things. By is its Limit, or nil if it is none. Who needs the decision of each
+// Ask makes [Attempts] of them.
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
@@ -41,38 +31,36 @@ type Decision struct {
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
 // Strategy panics, what those before it have counted stands. Asks on one redislimit.Store, also
 // through package fallback, take one round trip, and a denial one more. On strategies of weir
-// it allocates Each only, for up to four asks.
-func Decide(ctx context.Context, asks ...weir.Ask) (Decision, error) {
-	if d, ok := decideFew(ctx, asks); ok {
-		return d, nil
+// it allocates nothing, for up to four asks.
+func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error) {
+	if decideFew(ctx, asks, &out) {
+		return out, nil
 	}
 	l := getAttempts(len(asks))
 	defer l.put()
 	for i := range asks {
 		(*l)[i].askFor(&asks[i])
+		(*l)[i].Full = true
 	}
 	if err := l.checkCounts(); err != nil {
-		return Decision{}, err
+		return out, err
 	}
 	if err := l.decide(ctx); err != nil {
-		return Decision{}, err
+		return out, err
 	}
-	d := Decision{Result: weir.Result{State: weir.Allow}, By: l.Binding(),
-		Each: make([]weir.Result, len(asks))}
-	for i := range *l {
-		d.Each[i] = (*l)[i].Result
+	by := l.Binding()
+	if by < 0 {
+		out.State = weir.Allow
+		return out, nil
 	}
-	if d.By >= 0 {
-		d.Result = d.Each[d.By]
-	}
-	return d, nil
+	return (*l)[by].outcome(ctx), nil
 }
 
 // decideFew is Decide of few Limits on slots of one Limiter. It reports false where Decide is to go
 // on.
-func decideFew(ctx context.Context, asks []weir.Ask) (d Decision, ok bool) {
+func decideFew(ctx context.Context, asks []weir.Ask, out *weir.Outcome) bool {
 	if len(asks) > fewLimits {
-		return d, false
+		return false
 	}
 	f := fews.Get().(*few)
 	defer f.put()
@@ -80,30 +68,27 @@ func decideFew(ctx context.Context, asks []weir.Ask) (d Decision, ok bool) {
 	for i := range asks {
 		m, isLimit := asks[i].Strategy.(*weir.Limit)
 		if !isLimit {
-			return d, false
+			return false
 		}
 		c, key := weir.CounterOf(m), asks[i].Request.Key
 		a := c.About()
 		abouts[i] = a
 		if !follows(abouts[0], a) {
-			return d, false
+			return false
 		}
 		for j := range i {
 			if f.ops[j].Key == key && (abouts[j] == a || abouts[j].Counts == a.Counts) {
-				return d, false // which checkCounts refuses
+				return false // which checkCounts refuses
 			}
 		}
-		f.add(c, a, key, asks[i].Request.Cost, false)
+		f.add(c, a, key, asks[i].Request.Cost, true)
 	}
 	if !f.take(ctx) {
-		return d, false
+		return false
 	}
-	d.By, d.Each = f.binding(), make([]weir.Result, f.n)
-	for i := range d.Each {
-		d.Each[i] = f.ops[i].Result
-	}
-	d.Result = d.Each[d.By]
-	return d, true
+	by := f.binding()
+	*out = asks[by].Strategy.(*weir.Limit).Outcome(ctx, &f.ops[by])
+	return true
 }
 
 // decide is Take, which fails if what was denied could not be given back.

@@ -52,11 +52,11 @@ func ExampleDecide() {
 	requests := limiter.SlidingWindow().Limit(2, time.Minute)
 	tokens := limiter.TokenBucket(0).Limit(1000, time.Minute)
 	ask := func(user, org string, cost uint64) {
-		d, err := limits.Decide(context.Background(), requests.For(user), tokens.For(org).Cost(cost))
+		out, err := limits.Decide(context.Background(), requests.For(user), tokens.For(org).Cost(cost))
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(d.State, "by", d.By, "tokens used:", d.Each[1].TotalRequests)
+		fmt.Println(out)
 	}
 	ask("ann", "acme", 600)
 	ask("bob", "acme", 600) // over the tokens of the organisation
@@ -64,11 +64,11 @@ func ExampleDecide() {
 	ask("bob", "acme", 50)
 	ask("bob", "acme", 50) // over the requests of the user
 	// Output:
-	// Allow by 0 tokens used: 600
-	// Deny by 1 tokens used: 600
-	// Allow by 0 tokens used: 900
-	// Allow by 0 tokens used: 950
-	// Deny by 0 tokens used: 950
+	// allowed, 1 of 2 left: sliding window, 2 in 1m
+	// denied for 12s, 400 of 1000 left: token bucket, 1000 in 1m
+	// allowed, 1 of 2 left: sliding window, 2 in 1m
+	// allowed, 0 of 2 left: sliding window, 2 in 1m
+	// denied for 1m30s, 0 of 2 left: sliding window, 2 in 1m
 }
 
 // One request, and the tokens that it came to.

@@ -23,18 +23,18 @@ func Example_userAndOrganisation() {
 	perUser := limiter.SlidingWindow().Limit(2, time.Minute).Named("user")
 	perOrg := limiter.SlidingWindow().Limit(3, time.Minute).Named("org")
 	for _, user := range []string{"ann", "ann", "ann", "bob", "bob"} {
-		d, err := limits.Decide(ctx, perUser.For(user), perOrg.For("acme"))
+		out, err := limits.Decide(ctx, perUser.For(user), perOrg.For("acme"))
 		if err != nil {
 			log.Fatal(err) // could not decide
 		}
-		fmt.Println(user, d.Allowed(), "by", []string{"the user", "the organisation"}[d.By])
+		fmt.Println(user, out.Allowed(), "by", out.By.Name())
 	}
 	// Output:
-	// ann true by the user
-	// ann true by the user
-	// ann false by the user
-	// bob true by the organisation
-	// bob false by the organisation
+	// ann true by user
+	// ann true by user
+	// ann false by user
+	// bob true by org
+	// bob false by org
 }
 
 func Example_tokens() {

@@ -29,9 +29,9 @@ func Work(ctx context.Context, limiter *weir.Limiter, addr netip.Addr) {
 func Several(ctx context.Context, perUser, perHour, perOrg *weir.Limit) {
 	both := limits.All(perUser, perHour) // github.com/weirgo/weir/limits: each counts, or none
 	out, err := both.Take(ctx, "ann", 1) // out.By is the *weir.Limit that binds, and prints
-	d, err := limits.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
+	out, err = limits.Decide(ctx, perUser.For("ann"), perOrg.For("acme").Cost(5))
 
-	fmt.Println(out, d, err)
+	fmt.Println(out, err)
 }
 
 // Plain is in the README.

@@ -2,7 +2,6 @@ package verbtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -12,12 +11,11 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/ops"
-	"github.com/weirgo/weir/limits"
 	"github.com/weirgo/weir/weirtest"
 )
 
 // Decide is limits.Decide, or one that is to be rejected.
-type Decide func(ctx context.Context, asks ...weir.Ask) (limits.Decision, error)
+type Decide func(ctx context.Context, asks ...weir.Ask) (weir.Outcome, error)
 
 // Stores returns the strategies of a store on a clock. Their names are those of the model.
 type Stores func(now func() time.Time) []weir.Strategy
@@ -45,26 +43,25 @@ func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int
 				}})
 		}
 		allowed, each, totals := m.decide(clock.Now().UnixNano(), asks)
-		d, err := decide(context.Background(), asks...)
+		out, err := decide(context.Background(), asks...)
 		if err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
 		}
-		if d.Allowed() != allowed || len(d.Each) != len(asks) {
-			return fmt.Errorf("step %d: %+v of %+v: %+v, want %v, %v, %v", step, d, asks, d.Allowed(),
-				allowed, each, totals)
+		if out.Allowed() != allowed {
+			return fmt.Errorf("step %d: %+v of %+v: want %v, %v, %v", step, out, asks, allowed, each, totals)
 		}
 		for i, a := range asks {
 			want, name := totals[i], ops.Name(a.Strategy)
 			if allowed {
 				want += max(1, int64(a.Request.Cost))
 			}
-			if d.Each[i].Allowed() != each[i] || name != "tiers" && int64(d.Each[i].TotalRequests) != want {
-				return fmt.Errorf("step %d: ask %d, %s of %+v: %+v, want %v, %d", step, i, name, a.Request,
-					d.Each[i], each[i], want)
+			if n, err := onRecord(a); err != nil || name != "tiers" && int64(n) != want {
+				return fmt.Errorf("step %d: ask %d, %s of %+v: %d are counted, want %d, %w", step, i, name,
+					a.Request, n, want, err)
 			}
 		}
-		if err := checkBinding(d, asks); err != nil {
-			return fmt.Errorf("step %d: %+v: %w", step, d, err)
+		if err := checkBinding(out, asks); err != nil {
+			return fmt.Errorf("step %d: %+v: %w", step, out, err)
 		}
 		clock.Advance(time.Duration(int64(random.IntN(3))*random.Int64N(700)) * time.Millisecond)
 		if random.IntN(20) == 0 {
@@ -74,18 +71,38 @@ func Decisions(source Stores, decide Decide, remote bool, seed uint64, steps int
 	return nil
 }
 
-// checkBinding returns how d reports another Ask than the one that binds.
-func checkBinding(d limits.Decision, asks []weir.Ask) error {
-	if d.Result != d.Each[d.By] {
-		return errors.New("the Result is not that of By")
+// onRecord returns how much is counted on a.
+func onRecord(a weir.Ask) (n uint64, err error) {
+	a.Request.Cost = 1
+	res, err := ops.Peek(context.Background(), a.Strategy, &a.Request)
+	if err != nil {
+		return 0, err
 	}
-	left := func(i int) uint64 { return d.Each[i].Remaining(asks[i].Request.Limit) }
-	for i, res := range d.Each {
+	return res.TotalRequests - uint64(res.State), nil
+}
+
+// checkBinding returns how out is of another of asks than the one that binds. Time stands still
+// since the decision.
+func checkBinding(out weir.Outcome, asks []weir.Ask) error {
+	if !out.Allowed() {
+		for i, a := range asks {
+			res, err := ops.Peek(context.Background(), a.Strategy, &a.Request)
+			switch {
+			case err != nil:
+				return err
+			case !res.Allowed() && !out.ExpiresAt.IsZero() &&
+				(res.ExpiresAt.IsZero() || res.ExpiresAt.After(out.ExpiresAt)):
+				return fmt.Errorf("ask %d is denied for longer", i)
+			}
+		}
+		return nil
+	}
+	for i, a := range asks {
+		n, err := onRecord(a)
 		switch {
-		case !d.Allowed() && !res.Allowed() && !d.ExpiresAt.IsZero() &&
-			(res.ExpiresAt.IsZero() || res.ExpiresAt.After(d.ExpiresAt)):
-			return fmt.Errorf("ask %d is denied for longer", i)
-		case d.Allowed() && ops.Name(asks[i].Strategy) != "tiers" && left(i) < left(d.By):
+		case err != nil:
+			return err
+		case ops.Name(a.Strategy) != "tiers" && a.Request.Limit-n < out.Left:
 			return fmt.Errorf("ask %d has less left", i)
 		}
 	}
@@ -125,18 +142,16 @@ func Concurrently(source Stores, decide Decide, each int) error {
 			}
 		})
 	}
-	counted := func(key int) uint64 {
-		a := ask(key, 1)
-		res, err := ops.Peek(context.Background(), a.Strategy, &a.Request)
+	on := func(key int) uint64 {
+		n, err := onRecord(ask(key, 1))
 		if err != nil {
 			done(err)
-			return 0
 		}
-		return res.TotalRequests - uint64(res.State)
+		return n
 	}
 	observer.Go(func() {
 		for key := 0; ctx.Err() == nil; key = (key + 1) % len(admitted) {
-			if n, limit := counted(key), ask(key, 1).Request.Limit; n > limit {
+			if n, limit := on(key), ask(key, 1).Request.Limit; n > limit {
 				done(fmt.Errorf("%d of %d are counted on key %d", n, limit, key))
 			}
 		}
@@ -145,7 +160,7 @@ func Concurrently(source Stores, decide Decide, each int) error {
 	done(nil)
 	observer.Wait()
 	for key := range admitted {
-		if n, sum := counted(key), admitted[key].Load(); n != sum {
+		if n, sum := on(key), admitted[key].Load(); n != sum {
 			done(nil)
 			return fmt.Errorf("%d are counted on key %d, and %d were admitted", n, key, sum)
 		}
@@ -157,7 +172,7 @@ func Concurrently(source Stores, decide Decide, each int) error {
 }
 
 // DecideForgetfully is a Decide that gives nothing back: it is to be rejected.
-func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (limits.Decision, error) {
+func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (weir.Outcome, error) {
 	return inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return a.Strategy.Run(ctx, &a.Request)
 	})
@@ -165,7 +180,7 @@ func DecideForgetfully(ctx context.Context, asks ...weir.Ask) (limits.Decision, 
 
 // DecideHastily is a Decide that charges what all asks would admit, in a step of its own: it is to
 // be rejected.
-func DecideHastily(ctx context.Context, asks ...weir.Ask) (limits.Decision, error) {
+func DecideHastily(ctx context.Context, asks ...weir.Ask) (weir.Outcome, error) {
 	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
 		return ops.Peek(ctx, a.Strategy, &a.Request)
 	})
@@ -179,19 +194,16 @@ func DecideHastily(ctx context.Context, asks ...weir.Ask) (limits.Decision, erro
 
 func inOrder(
 	ctx context.Context, asks []weir.Ask, run func(weir.Ask) (*weir.Result, error),
-) (limits.Decision, error) {
-	d := limits.Decision{Result: weir.Result{State: weir.Allow}, Each: make([]weir.Result, len(asks))}
-	for i, a := range asks {
+) (out weir.Outcome, err error) {
+	for _, a := range asks {
 		res, err := run(a)
 		if err != nil {
-			return d, err
+			return out, err
 		}
-		d.Each[i] = *res
+		out.Result = *res
 		if !res.Allowed() {
-			d.Result, d.By = *res, i
-			return d, nil
+			break
 		}
 	}
-	d.Result = d.Each[0]
-	return d, nil
+	return out, nil
 }
