@@ -20,12 +20,17 @@
 package offenders
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/frequent"
 )
 
 // Config bounds a Table. The zero value holds the documented defaults.
@@ -56,10 +61,12 @@ const exact = 1 << 14
 
 // Table counts denials. Make one with [New]. It is safe for concurrent use.
 type Table struct {
-	keys spaceSaving
 	now  func() time.Time
 	mask uint64      // of a random number: zero one time in Sample
 	many atomic.Bool // there were so many denials that they are sampled
+
+	mu   sync.Mutex
+	keys *frequent.Keys[time.Time] // guarded by mu; with the time of the last denial
 }
 
 // New returns a Table that has counted nothing. A Size or Sample below 0 is taken for 0.
@@ -73,10 +80,11 @@ func New(cfg Config) *Table {
 			t.mask = t.mask<<1 | 1
 		}
 	}
-	t.keys.max, t.keys.at = 1000, make(map[string]*counter)
+	size := 1000
 	if cfg.Size > 0 {
-		t.keys.max = cfg.Size
+		size = cfg.Size
 	}
+	t.keys = frequent.New[time.Time](size)
 	return t
 }
 
@@ -84,17 +92,39 @@ func New(cfg Config) *Table {
 func (t *Table) Denied(key string) {
 	switch {
 	case !t.many.Load():
-		if t.keys.add(key, 1, t.now()) == exact {
+		if t.add(key, 1) == exact {
 			t.many.Store(t.mask > 0)
 		}
 	case rand.Uint64()&t.mask == 0:
-		t.keys.add(key, t.mask+1, t.now())
+		t.add(key, t.mask+1)
 	}
+}
+
+// add counts n denials of key, and returns how many there were in all.
+func (t *Table) add(key string, n uint64) (total uint64) {
+	now := t.now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.keys.Add(key, n).Value = now
+	return t.keys.Total()
 }
 
 // Top returns the n keys that were denied most, first the most, and how many denials there were in
 // all. It copies and sorts all keys.
-func (t *Table) Top(n int) (top []Offender, total uint64) { return t.keys.top(max(0, n)) }
+func (t *Table) Top(n int) (top []Offender, total uint64) {
+	t.mu.Lock()
+	all := make([]Offender, 0, len(t.keys.All()))
+	for _, c := range t.keys.All() {
+		all = append(all, Offender{Key: c.Key, Denied: c.N, Error: c.Error, Last: c.Value})
+	}
+	total = t.keys.Total()
+	t.mu.Unlock()
+	slices.SortFunc(all, func(a, b Offender) int {
+		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Error, b.Error),
+			strings.Compare(a.Key, b.Key))
+	})
+	return all[:min(max(0, n), len(all))], total
+}
 
 // Watch returns s as it is, but that its denials are counted, under the keys of the requests. To
 // watch a limits.All, watch the strategies of its limits.

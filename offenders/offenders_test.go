@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -198,4 +199,27 @@ func TestWatchCountsDenialsThatAreRepeated(t *testing.T) {
 	_, total := worst.Top(1)
 	assert.EqualValues(t, 9, total)
 	assert.EqualValues(t, 8, cached.Repeated())
+}
+
+func TestConcurrentDenials(t *testing.T) {
+	worst := offenders.New(offenders.Config{Size: 8, Sample: 1})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 2000 {
+				worst.Denied(strconv.Itoa((i + g) % 20))
+				if i%100 == 0 {
+					worst.Top(3)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	top, total := worst.Top(8)
+	assert.EqualValues(t, 16_000, total)
+	var sum uint64
+	for _, o := range top {
+		sum += o.Denied
+	}
+	assert.EqualValues(t, 16_000, sum)
 }
