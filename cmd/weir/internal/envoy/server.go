@@ -24,6 +24,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -335,8 +336,14 @@ func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
 }
 
 // serveStats answers with what the page shows.
-func (s *Server) serveStats(w http.ResponseWriter, _ *http.Request) {
-	shown := live.NewShown("weir serve", s.started, &s.meter, s.tally.denied, screen.Printable)
+func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
+	window, err := traffic.ParseWindow(r.FormValue("window"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	shown := live.NewShown("weir serve", s.started, &s.meter, s.tally.denied, window,
+		screen.Printable)
 	total := s.tally.totals()
 	shown.Requests = map[string]uint64{
 		httplimit.Admitted.String(): total.Admitted, httplimit.Denied.String(): total.Denied,

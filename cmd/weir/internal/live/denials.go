@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
-	"github.com/weirgo/weir/offenders"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 )
 
 // Denials counts the denials of the callers that have most of them, and holds the last ones of all
@@ -18,7 +18,7 @@ import (
 // The last ones of a caller share their places with those of the callers on the same ring, so one
 // that is denied all the time takes them from few others. They take at most 6 MiB.
 type Denials struct {
-	counts *offenders.Table
+	counts *traffic.Callers
 	seed   maphash.Seed
 	rings  [256]ring
 }
@@ -48,8 +48,7 @@ const (
 
 // NewDenials returns empty Denials.
 func NewDenials() *Denials {
-	return &Denials{counts: offenders.New(offenders.Config{Size: Counted, Sample: 1}),
-		seed: maphash.MakeSeed()}
+	return &Denials{counts: traffic.NewCallers(Counted), seed: maphash.MakeSeed()}
 }
 
 // ring returns the ring of a key, and what it has of the key.
@@ -60,9 +59,10 @@ func (d *Denials) ring(key string) (*ring, string) {
 
 // Add adds a denial, by a limit, of what of says: Request of a request, for instance.
 func (d *Denials) Add(key, of, limit string) {
-	d.counts.Denied(key)
+	now := time.Now()
+	d.counts.Add(traffic.Request{Key: key, Denied: true, At: now})
 	r, key := d.ring(key)
-	last := denial{strings.Clone(key), of, limit, time.Now()} // key may be a part of the request
+	last := denial{strings.Clone(key), of, limit, now} // key may be a part of the request
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last[r.n%latest] = last
@@ -74,15 +74,22 @@ func Request(r *http.Request) string {
 	return r.Method[:min(len(r.Method), 16)] + " " + r.URL.Path[:min(len(r.URL.Path), longest)]
 }
 
-// Top returns the n callers that were denied most often, and the number of all denials.
-func (d *Denials) Top(n int) ([]offenders.Offender, uint64) { return d.counts.Top(n) }
+// Top returns the n callers that were denied most often since the start, and the number of all
+// denials.
+func (d *Denials) Top(n int) ([]traffic.Caller, uint64) {
+	v := d.View(traffic.Start)
+	return v.Callers[:min(n, len(v.Callers))], v.Requests
+}
+
+// View returns the denials of a window, as the requests of their callers.
+func (d *Denials) View(w traffic.Window) traffic.View { return d.counts.View(w, time.Now()) }
 
 // Explain adds the denials of a caller to x.
 func (d *Denials) Explain(x *cli.Explained, key string) {
 	top, _ := d.Top(Counted)
 	for _, o := range top {
 		if o.Key == key {
-			x.Denials, x.Error = o.Denied, o.Error
+			x.Denials, x.Error = o.N, o.Error
 		}
 	}
 	r, key := d.ring(key)

@@ -15,16 +15,18 @@ type Sums struct {
 	Admitted uint64 `json:"admitted"`
 	Denied   uint64 `json:"denied"`
 	Failed   uint64 `json:"failed"` // those that were neither
+	Errors   uint64 `json:"errors"` // those of Admitted that the upstream failed
 }
 
 func (s Sums) minus(o Sums) Sums {
-	return Sums{s.Admitted - o.Admitted, s.Denied - o.Denied, s.Failed - o.Failed}
+	return Sums{s.Admitted - o.Admitted, s.Denied - o.Denied, s.Failed - o.Failed, s.Errors - o.Errors}
 }
 
 // Meter derives a history from counters, so that decisions need not read the clock. Totals must be
 // set; it is safe for concurrent use.
 type Meter struct {
 	Totals func() Sums // since the start
+	Second func()      // called when a second ends; nil: nothing else is counted
 
 	mu      sync.Mutex
 	seconds []Sums // guarded by mu; the last History of them, oldest first
@@ -50,6 +52,9 @@ func (m *Meter) Run(ctx context.Context) {
 // Tick ends a second.
 func (m *Meter) Tick() {
 	now := m.Totals()
+	if m.Second != nil {
+		m.Second()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seconds = push(m.seconds, now.minus(m.before), History)
@@ -81,7 +86,8 @@ func (m *Meter) Sums() (minute, hour, total Sums) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.seconds[max(0, len(m.seconds)-60):] {
-		minute = Sums{minute.Admitted + s.Admitted, minute.Denied + s.Denied, minute.Failed + s.Failed}
+		minute = Sums{minute.Admitted + s.Admitted, minute.Denied + s.Denied, minute.Failed + s.Failed,
+			minute.Errors + s.Errors}
 	}
 	hour, total = m.before, m.before
 	if len(m.hour) == 60 {

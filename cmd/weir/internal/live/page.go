@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weirgo/weir/offenders"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 )
 
 //go:embed page
@@ -59,6 +59,7 @@ type Shown struct {
 	Hour      Sums              `json:"hour"`
 	Total     Sums              `json:"total"`
 
+	Window  string      `json:"window"` // that Worst and Busiest look back on
 	Denials uint64      `json:"denials"`
 	Worst   []Caller    `json:"worst"`
 	Rules   *RulesShown `json:"rules,omitempty"`
@@ -69,47 +70,58 @@ type PerSecond struct {
 	Admitted []uint64 `json:"admitted"`
 	Denied   []uint64 `json:"denied"`
 	Failed   []uint64 `json:"failed"`
+	Errors   []uint64 `json:"errors"`
 }
 
-// Caller was denied between N-Error and N times.
+// Caller was denied between N-Error and N times, or sent as many requests.
 type Caller struct {
-	ID     string `json:"id"`
-	Name   string `json:"name"`
-	N      uint64 `json:"n"`
-	Error  uint64 `json:"error"`
-	Last   int64  `json:"last"`
-	Listed bool   `json:"listed"`
+	ID     string  `json:"id"`
+	Name   string  `json:"name"`
+	N      uint64  `json:"n"`
+	Error  uint64  `json:"error"`
+	Share  float64 `json:"share"` // of all callers' N
+	Last   int64   `json:"last"`
+	Listed bool    `json:"listed"`
 }
+
+// CallerOf returns a caller of a view as the page shows it.
+func CallerOf(c *traffic.Caller, v *traffic.View, name func(key string) string) Caller {
+	return Caller{ID: ID(c.Key), Name: name(c.Key), N: c.N, Error: c.Error,
+		Share: share(c.N, v.Requests), Last: c.Last.UnixMilli()}
+}
+
+// share returns part of all, or 0 of nothing.
+func share(part, all uint64) float64 { return float64(part) / float64(max(all, 1)) }
 
 // WorstShown is how many of the worst callers the page shows.
 const WorstShown = 20
 
 // NewShown returns a Shown, but for its Requests and Rules. Callers have what name returns.
 func NewShown(
-	program string, started time.Time, m *Meter, d *Denials, name func(key string) string,
+	program string, started time.Time, m *Meter, d *Denials, w traffic.Window,
+	name func(key string) string,
 ) Shown {
-	s := Shown{Program: program, Started: started.UnixMilli(), Now: time.Now().UnixMilli()}
+	s := Shown{Program: program, Window: w.String(), Started: started.UnixMilli(), Now: time.Now().UnixMilli()}
 	past := m.Past()
 	n := len(past)
-	rates := PerSecond{make([]uint64, n), make([]uint64, n), make([]uint64, n)}
+	rates := PerSecond{make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)}
 	for i, x := range past {
 		rates.Admitted[i], rates.Denied[i], rates.Failed[i] = x.Admitted, x.Denied, x.Failed
+		rates.Errors[i] = x.Errors
 	}
 	s.PerSecond = rates
 	s.Minute, s.Hour, s.Total = m.Sums()
-	top, all := d.Top(WorstShown)
-	s.Worst, s.Denials = Callers(top, name), all
+	worst := d.View(w)
+	s.Worst = Callers(&worst, name)
+	_, s.Denials = d.Top(0)
 	return s
 }
 
-// Callers returns callers as the page shows them, by their names.
-func Callers(top []offenders.Offender, name func(key string) string) []Caller {
-	shown := make([]Caller, len(top))
-	for i, c := range top {
-		shown[i] = Caller{
-			ID: ID(c.Key), Name: name(c.Key), N: c.Denied, Error: c.Error,
-			Last: c.Last.UnixMilli(),
-		}
+// Callers returns the first callers of a view as the page shows them, by their names.
+func Callers(v *traffic.View, name func(key string) string) []Caller {
+	shown := make([]Caller, min(len(v.Callers), WorstShown))
+	for i := range shown {
+		shown[i] = CallerOf(&v.Callers[i], v, name)
 	}
 	return shown
 }

@@ -262,7 +262,8 @@ func TestStats(t *testing.T) {
 	require.NoError(t, d.Decode(&f))
 	assert.EqualValues(t, 2, f.Requests["admitted"])
 	assert.EqualValues(t, 1, f.Requests["denied"])
-	assert.Equal(t, live.PerSecond{Admitted: []uint64{2, 0}, Denied: []uint64{1, 0}, Failed: []uint64{0, 0}}, f.PerSecond)
+	assert.Equal(t, live.PerSecond{Admitted: []uint64{2, 0}, Denied: []uint64{1, 0}, Failed: []uint64{0, 0},
+		Errors: []uint64{0, 0}}, f.PerSecond)
 	assert.Equal(t, []limitShown{{limitTitle{"daily", "2/1d", "sliding window", 2}, "", 3, 1}}, f.Limits)
 	assert.Equal(t, 1, f.Table.Buckets)
 	assert.EqualValues(t, 1, f.Denials)

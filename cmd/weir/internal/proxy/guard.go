@@ -9,6 +9,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -231,6 +232,7 @@ func (p *Proxy) totals() live.Sums {
 		Denied:   p.count(httplimit.Denied) + p.count(httplimit.Listed),
 		Failed: p.count(httplimit.NoKey) + p.count(httplimit.Failed) + p.count(httplimit.Canceled) +
 			p.count(httplimit.Busy),
+		Errors: p.served.Failed.Load(),
 	}
 }
 
@@ -248,7 +250,10 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 	p.countHeld(r, d)
 	if d.Key != "" {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
-		p.recent.see(d.Key, addr, time.Now())
+		now := time.Now()
+		p.recent.see(d.Key, addr, now)
+		p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(), Path: r.URL.Path,
+			Denied: d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed, At: now})
 	}
 	limit := d.Policy
 	switch {

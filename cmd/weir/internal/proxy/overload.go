@@ -158,7 +158,6 @@ func overloadedOf(p *Proxy) *overloaded {
 		return nil
 	}
 	s := p.full.Stats()
-	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 	o := &overloaded{Limit: s.Limit, InFlight: s.InFlight, LatencyMs: ms(s.Latency),
 		GoalMs:    ms(s.Goal),
 		PerSecond: s.Throughput, Learnt: p.cfg.Overload.Goal == 0, State: s.State,

@@ -20,6 +20,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/routes"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/core/throttle"
 	"github.com/weirgo/weir/overload"
@@ -71,6 +72,8 @@ type process struct {
 	counts  [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
 	denials *live.Denials
 	recent  *recent
+	callers *traffic.Callers // by what they send, whatever is decided
+	served  traffic.Upstream
 
 	meter   live.Meter
 	table   tableFigures
@@ -104,9 +107,11 @@ func (c *Config) start() (*Proxy, error) {
 	p := c.proxy(&process{
 		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter, bounds: c.connBounds(),
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
+		callers: traffic.NewCallers(live.Counted),
 	})
 	p.bounds.exempt = p.trustsAddr
 	p.meter.Totals = func() live.Sums { return p.current.Load().totals() }
+	p.meter.Second = func() { p.served.Tick(p.open.Load()) }
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"fmt"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -33,6 +33,8 @@ type figures struct {
 	Deciding []deciding   `json:"deciding"`
 	Try      *tried       `json:"try,omitempty"`
 	Overload *overloaded  `json:"overload,omitempty"`
+	Service  *service     `json:"service"`
+	Busiest  []sender     `json:"busiest"` // callers, of the window
 }
 
 type (
@@ -76,14 +78,20 @@ func titleOf(l rule.Rule) limitTitle {
 
 const listedShown = 200
 
-func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
-	live.WriteJSON(w, p.figures())
+func (p *Proxy) serveStats(w http.ResponseWriter, r *http.Request) {
+	window, err := traffic.ParseWindow(r.FormValue("window"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	live.WriteJSON(w, p.figuresOf(window))
 }
 
-// figures collects the statistics.
-func (p *Proxy) figures() *figures {
+// figuresOf collects the statistics. The callers with most requests and denials are those of w.
+func (p *Proxy) figuresOf(w traffic.Window) *figures {
+	sent := p.callers.View(w, time.Now())
 	f := &figures{
-		Shown:    live.NewShown("weir proxy", p.started, &p.meter, p.denials, p.cfg.By.shown),
+		Shown:    live.NewShown("weir proxy", p.started, &p.meter, p.denials, w, p.cfg.By.shown),
 		Stopping: p.stopping.Load(),
 		By:       p.cfg.By.String(),
 		Shadow:   p.cfg.Guard.Shadow,
@@ -101,8 +109,9 @@ func (p *Proxy) figures() *figures {
 	}
 	for i := range f.Worst {
 		key, _ := live.KeyOf(f.Worst[i].ID) // it is one
-		_, f.Worst[i].Listed = p.denied.Lookup(key, netip.Addr{})
+		_, f.Worst[i].Listed = p.listing(key)
 	}
+	f.Busiest, f.Service = p.busiest(&sent), p.servicing()
 	f.DenyList, f.Listed = p.listShown()
 	f.Try, f.Overload = p.tried(), overloadedOf(p)
 	if p.ruled != nil {

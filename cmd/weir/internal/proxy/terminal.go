@@ -86,7 +86,7 @@ func (p *Proxy) Sum() string {
 		time.Since(p.started).Round(time.Second), of.Admitted, of.Denied, of.Failed)
 	if top, _ := p.denials.Top(1); len(top) > 0 {
 		fmt.Fprintf(&b, "; denied most: %s, %d times", p.cfg.By.shown(top[0].Key),
-			top[0].Denied-top[0].Error)
+			top[0].N-top[0].Error)
 	}
 	return b.String()
 }

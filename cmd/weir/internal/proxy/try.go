@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -71,8 +72,8 @@ func (p *Proxy) tried() *tried {
 		s.Limits = append(s.Limits, titleOf(l))
 	}
 	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
-	top, _ := t.denials.Top(live.Counted)
-	s.Callers = len(top)
-	s.Worst = live.Callers(top[:min(len(top), live.WorstShown)], p.cfg.By.shown)
+	v := t.denials.View(traffic.Start)
+	s.Callers = min(len(v.Callers), live.Counted)
+	s.Worst = live.Callers(&v, p.cfg.By.shown)
 	return s
 }

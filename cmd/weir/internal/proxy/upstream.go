@@ -42,7 +42,7 @@ func (p *Proxy) transportTo(target *url.URL) http.RoundTripper {
 	if target.Scheme == "h2c" {
 		next.Protocols = protocols(false)
 	}
-	return newTimed(next, p.watch.upstream)
+	return newTimed(next, p.process)
 }
 
 // upstream returns the handler that forwards requests to target.
@@ -230,12 +230,14 @@ func protocols(http1 bool) *http.Protocols {
 // by the client's fault say nothing of the upstream and are left out.
 type timed struct {
 	http.RoundTripper
+	of      *process
 	failed  prometheus.Observer
 	seconds [6]prometheus.Observer // by the first digit of the status, from 1; the others are failed
 }
 
-func newTimed(next http.RoundTripper, seconds *prometheus.HistogramVec) *timed {
-	t := &timed{RoundTripper: next, failed: seconds.WithLabelValues("error")}
+func newTimed(next http.RoundTripper, of *process) *timed {
+	seconds := of.watch.upstream
+	t := &timed{RoundTripper: next, of: of, failed: seconds.WithLabelValues("error")}
 	for class := range t.seconds {
 		t.seconds[class] = t.failed
 		if class > 0 {
@@ -249,14 +251,22 @@ func newTimed(next http.RoundTripper, seconds *prometheus.HistogramVec) *timed {
 func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	start := time.Now()
 	resp, err := t.RoundTripper.RoundTrip(r)
-	seconds := t.failed
+	took, key := time.Since(start), recordOf(r.Context()).decision.Key
+	seconds, status := t.failed, http.StatusBadGateway
 	switch {
 	case err == nil && resp.StatusCode < 600:
-		seconds = t.seconds[resp.StatusCode/100]
-	case r.Context().Err() != nil || clientsFault(r, err) != 0:
+		status = resp.StatusCode
+		seconds = t.seconds[status/100]
+	case r.Context().Err() != nil:
+		t.of.served.Gone(took)
+		t.of.callers.Served(key, took, 0)
+		return nil, err
+	case clientsFault(r, err) != 0:
 		return nil, err
 	}
-	seconds.Observe(time.Since(start).Seconds())
+	seconds.Observe(took.Seconds())
+	t.of.served.Observe(took, status >= http.StatusInternalServerError)
+	t.of.callers.Served(key, took, status)
 	return resp, err
 }
 

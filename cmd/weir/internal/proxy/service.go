@@ -1,0 +1,128 @@
+package proxy
+
+import (
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// service is how the service does: the first thing that the page shows. Latencies are in ms, and 0
+// while they are unknown.
+type service struct {
+	P50       float64 `json:"p50_ms"` // of the upstream's answers, in the last minute
+	P99       float64 `json:"p99_ms"`
+	P50Before float64 `json:"p50_before_ms"` // in the minute before
+	P99Before float64 `json:"p99_before_ms"`
+
+	Errors  float64 `json:"errors_per_second"`  // 5xx or no answer, over the last ten seconds
+	GaveUp  float64 `json:"gave_up_per_second"` // clients that left before the answer
+	Most    int64   `json:"most_in_flight"`     // 0: without a bound
+	Learnt  bool    `json:"learnt"`             // Most is the guard's, and changes
+	Ago     int64   `json:"in_flight_ago"`      // a minute ago
+	Rate    uint64  `json:"per_second"`         // requests in the last second
+	Denied  float64 `json:"denied"`             // the share of the last minute's requests
+	Seconds seconds `json:"seconds"`
+
+	State states `json:"state"`
+}
+
+// states judges the facts of a service.
+type states struct {
+	Latency traffic.State `json:"latency"`
+	Errors  traffic.State `json:"errors"`
+	Flight  traffic.State `json:"in_flight"`
+	Denied  traffic.State `json:"denied"`
+}
+
+// seconds are the facts of each second, the oldest first.
+type seconds struct {
+	P50      []float64 `json:"p50_ms"`
+	P99      []float64 `json:"p99_ms"`
+	InFlight []int64   `json:"in_flight"`
+}
+
+// mostInFlight returns how many requests may be in flight: what the guard of an upstream has learnt,
+// or the given bound. 0: without one.
+func (p *Proxy) mostInFlight() (most int64, learnt bool) {
+	if p.full != nil {
+		return int64(p.full.Stats().Limit), true
+	}
+	return int64(p.cfg.MaxInFlight), false
+}
+
+// servicing returns how the service does.
+func (p *Proxy) servicing() *service {
+	f := traffic.Facts{Past: p.served.Past(), InFlight: p.open.Load()}
+	s := new(service)
+	f.Most, s.Learnt = p.mostInFlight()
+	past := p.meter.Past()
+	for i, x := range past {
+		all := x.Admitted + x.Denied + x.Failed
+		if i >= len(past)-10 {
+			f.Failed, f.Requests = f.Failed+x.Errors, f.Requests+x.Admitted
+		}
+		if i >= len(past)-60 {
+			f.Denied, f.Decided = f.Denied+x.Denied, f.Decided+all
+		}
+		s.Rate = all
+	}
+	over := float64(max(1, min(10, len(past))))
+	s.Errors, s.GaveUp = float64(f.Failed)/over, float64(f.Left)/over
+	s.Denied = float64(f.Denied) / float64(max(1, f.Decided))
+	s.Most, s.Ago = f.Most, f.InFlightAgo()
+	s.P50, s.P99 = ms(f.Minute.P50), ms(f.Minute.P99)
+	s.P50Before, s.P99Before = ms(f.Before.P50), ms(f.Before.P99)
+	s.Seconds.InFlight = f.Past.InFlight
+	for i := range f.Past.P50 {
+		s.Seconds.P50 = append(s.Seconds.P50, ms(f.Past.P50[i]))
+		s.Seconds.P99 = append(s.Seconds.P99, ms(f.Past.P99[i]))
+	}
+	s.State = states{f.Latency(), f.Errors(), f.Flight(), f.Denials()}
+	return s
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// sender is one of the callers that sent most requests of a window.
+type sender struct {
+	live.Caller
+
+	Denied   float64 `json:"denied"`   // the share of its requests, as are the next two
+	Turned   float64 `json:"turned"`   // the upstream answered with 4xx
+	Failed   float64 `json:"failed"`   // with 5xx, or not
+	Upstream float64 `json:"upstream"` // the share of all time of the upstream
+	Agents   int     `json:"agents"`   // different ones, about
+	Paths    int     `json:"paths"`
+}
+
+// sendersShown is how many of the busiest callers the page shows.
+const sendersShown = 20
+
+// busiest returns the callers with the most requests of a view.
+func (p *Proxy) busiest(v *traffic.View) []sender {
+	all := make([]sender, min(len(v.Callers), sendersShown))
+	for i := range all {
+		c := &v.Callers[i]
+		all[i] = p.sender(c, v)
+	}
+	return all
+}
+
+func (p *Proxy) sender(c *traffic.Caller, v *traffic.View) sender {
+	own := float64(max(1, c.N-c.Error)) // the counts are of these
+	s := sender{Caller: live.CallerOf(c, v, p.cfg.By.shown), Denied: float64(c.Denied) / own,
+		Turned: float64(c.Turned) / own, Failed: float64(c.Failed) / own,
+		Agents: c.Agents.Count(), Paths: c.Paths.Count()}
+	if v.Upstream > 0 {
+		s.Upstream = min(1, float64(c.Upstream)/float64(v.Upstream))
+	}
+	_, s.Listed = p.listing(c.Key)
+	return s
+}
+
+// listing returns the entry of the deny list that refuses a caller, by its key or its last address.
+func (p *Proxy) listing(key string) (httplimit.DenyEntry, bool) {
+	return p.denied.Lookup(key, p.addrOf(key))
+}

@@ -1,0 +1,102 @@
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// figures returns the statistics, with the callers since the start.
+func (p *Proxy) figures() *figures { return p.figuresOf(traffic.Start) }
+
+// A dead upstream is no success: its answers are errors, and the state says so.
+func TestADeadUpstreamIsBad(t *testing.T) {
+	cfg := config(t, "1000/1d")
+	dead := upstreamOf(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	cfg.Upstream = dead
+	s := serve(t, cfg)
+	assert.Equal(t, states{Flight: traffic.OK}, s.figures().Service.State, "nothing was served yet")
+	for range 20 {
+		assert.Equal(t, 502, status(t, "GET", s.front.URL))
+	}
+	s.meter.Tick()
+	f := s.figures()
+	assert.EqualValues(t, 20, f.Service.Errors)
+	assert.EqualValues(t, 20, f.Service.Rate)
+	assert.Equal(t, traffic.Bad, f.Service.State.Errors)
+	assert.Equal(t, []uint64{20}, f.PerSecond.Errors)
+	assert.EqualValues(t, 20, f.Minute.Errors)
+	require.Len(t, f.Busiest, 1)
+	assert.InDelta(t, 1, f.Busiest[0].Failed, 0)
+}
+
+func TestTheServiceSaysHowSlowTheUpstreamIs(t *testing.T) {
+	cfg := config(t, "3/1d")
+	cfg.MaxInFlight = 7
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(100 * time.Millisecond) // the latency that is measured
+		w.WriteHeader(401)
+	})
+	s := serve(t, cfg)
+	for i := range 4 {
+		want := 401
+		if i == 3 {
+			want = 429
+		}
+		resp, _ := send(t, "GET", fmt.Sprintf("%s/%d", s.front.URL, i), nil, "User-Agent", fmt.Sprint(i))
+		assert.Equal(t, want, resp.StatusCode)
+	}
+	s.meter.Tick()
+	f := s.figures().Service
+	assert.GreaterOrEqual(t, f.P50, 90.0, "to a sixteenth")
+	assert.GreaterOrEqual(t, f.P99, f.P50)
+	assert.Zero(t, f.P50Before)
+	assert.Equal(t, []float64{f.P99}, f.Seconds.P99)
+	assert.Equal(t, []int64{0}, f.Seconds.InFlight)
+	assert.EqualValues(t, 7, f.Most)
+	assert.InDelta(t, .25, f.Denied, 0)
+	assert.Equal(t, traffic.Warn, f.State.Denied)
+	assert.Zero(t, f.Errors, "4xx is no error of the upstream")
+
+	resp, text := send(t, "GET", s.back.URL+"/-/stats?window=minute", nil)
+	require.Equal(t, 200, resp.StatusCode)
+	var all figures
+	require.NoError(t, json.Unmarshal([]byte(text), &all))
+	require.Len(t, all.Busiest, 1)
+	b := all.Busiest[0]
+	assert.Equal(t, "minute", all.Window)
+	assert.Equal(t, "127.0.0.1", b.Name)
+	assert.EqualValues(t, 4, b.N)
+	assert.Equal(t, []float64{1, .25, .75, 0, 1}, []float64{b.Share, b.Denied, b.Turned, b.Failed, b.Upstream})
+	assert.InDelta(t, 4, b.Agents, 1)
+	assert.InDelta(t, 4, b.Paths, 1)
+	resp, text = send(t, "GET", s.back.URL+"/-/stats?window=day", nil)
+	assert.Equal(t, 400, resp.StatusCode)
+	assert.Contains(t, text, "want minute, hour or start")
+}
+
+// A caller who is denied by its address, its prefix or its key is listed in each table.
+func TestListedIsOneTruth(t *testing.T) {
+	for _, e := range []httplimit.DenyEntry{
+		{Key: "127.0.0.1"}, {Prefix: netip.MustParsePrefix("127.0.0.1/32")},
+		{Prefix: netip.MustParsePrefix("127.0.0.0/30")},
+	} {
+		s := serve(t, config(t, "1/1d"))
+		assert.Equal(t, 200, status(t, "GET", s.front.URL))
+		assert.Equal(t, 429, status(t, "GET", s.front.URL))
+		f := s.figures()
+		assert.False(t, f.Worst[0].Listed || f.Busiest[0].Listed)
+		require.NoError(t, s.denied.Add(e))
+		f = s.figures()
+		assert.True(t, f.Worst[0].Listed && f.Busiest[0].Listed, "%+v", e)
+	}
+}
