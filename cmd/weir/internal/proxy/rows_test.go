@@ -36,6 +36,7 @@ func newCrowd(t *testing.T) *crowd {
 	c.churn()
 	c.Do(chromedp.Navigate(c.back.URL + "/-/"))
 	c.Sees(`document.querySelectorAll("#worst tbody tr").length === 20`)
+	browsertest.Eval[bool](c.Tab, `document.getElementById("worst").scrollIntoView(), true`)
 	return c
 }
 

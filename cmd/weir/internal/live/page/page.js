@@ -152,8 +152,35 @@ function ceiling(n) {
   }
 }
 
+// frame is the part of a drawing that is as long as the history, of which there is little after the start.
+function frame(n, width) {
+  const left = 46, right = width - 10, shown = SPANS.find((span) => span.at[0] >= n), seconds = shown.at[0];
+  const step = (right - left) / seconds;
+  return { left, right, shown, seconds, step, xOf: (i) => left + (seconds - n + i) * step };
+}
+
+// slowness draws how long the upstream took in each second in which it answered.
+function slowness(of) {
+  const svg = $("slow-chart"), width = svg.clientWidth || 1080, top = 8, bottom = 94, n = of.p99_ms?.length || 0;
+  $("slow").hidden = n === 0;
+  svg.replaceChildren();
+  if (n === 0) return;
+  svg.setAttribute("viewBox", "0 0 " + width + " 104");
+  const { left, right, xOf, step } = frame(n, width), most = ceiling(Math.max(...of.p99_ms));
+  const y = (ms) => bottom - (bottom - top) * ms / most;
+  for (const ms of [0, most]) {
+    draw(svg, "line", { x1: left, x2: right, y1: y(ms), y2: y(ms), class: "grid" });
+    draw(svg, "text", { x: left - 8, y: y(ms) + 4, "text-anchor": "end" }, number.format(ms));
+  }
+  for (const [name, all] of [["p99", of.p99_ms], ["p50", of.p50_ms]]) {
+    const points = all.map((ms, i) => ms > 0 && (xOf(i) + step / 2).toFixed(1) + "," + y(ms).toFixed(1)).filter(Boolean);
+    draw(svg, "polyline", { points: points.join(" "), class: name });
+  }
+}
+
 function chart(series) {
-  const svg = $("chart"), width = svg.clientWidth || 1080, left = 46, right = width - 10, top = 10, bottom = 214;
+  const svg = $("chart"), width = svg.clientWidth || 1080, top = 10, bottom = 214;
+  const { left, right, shown, seconds, step, xOf } = frame(series.admitted.length, width);
   svg.replaceChildren();
   svg.setAttribute("viewBox", "0 0 " + width + " 240"); // as wide as it is shown, so that text is not scaled
   let most = 1;
@@ -164,21 +191,19 @@ function chart(series) {
     draw(svg, "line", { x1: left, x2: right, y1: y(n), y2: y(n), class: "grid" });
     draw(svg, "text", { x: left - 8, y: y(n) + 4, "text-anchor": "end" }, number.format(n));
   }
-  const shown = SPANS.find((span) => span.at[0] >= series.admitted.length), seconds = shown.at[0];
   text("history", "The last " + shown.name);
-  const step = (right - left) / seconds;
   for (const s of shown.at) {
     draw(svg, "text", { x: right - s * step, y: bottom + 20, "text-anchor": s === seconds ? "start" : s === 0 ? "end" : "middle" },
       s === 0 ? "now" : s % 60 === 0 ? "−" + s / 60 + " min" : "−" + s + " s");
   }
-  const offset = seconds - series.admitted.length;
   series.admitted.forEach((a, i) => {
-    const d = series.denied[i], x = left + (offset + i) * step;
+    const d = series.denied[i], good = a - Math.min(a, series.errors?.[i] || 0);
     if (a + d === 0) return;
     const g = draw(svg, "g", {});
-    draw(g, "title", {}, a + " admitted, " + d + " denied");
-    if (a > 0) draw(g, "rect", { x, width: step > 3 ? step - .8 : step, y: y(a), height: bottom - y(a), class: "a" });
-    if (d > 0) draw(g, "rect", { x, width: step > 3 ? step - .8 : step, y: y(a + d), height: y(a) - y(a + d), class: "d" });
+    draw(g, "title", {}, good + " admitted, " + (a > good ? a - good + " failed by the upstream, " : "") + d + " denied");
+    for (const [from, to, name] of [[0, good, "a"], [good, a, "e"], [a, a + d, "d"]]) {
+      if (to > from) draw(g, "rect", { x: xOf(i), width: step > 3 ? step - .8 : step, y: y(to), height: y(from) - y(to), class: name });
+    }
   });
 }
 
@@ -217,19 +242,23 @@ let offered;
 function offer(body, before) {
   const what = [body.prefix, body.what, body.what + "/32", body.what + "/128"];
   const same = (e) => body.id ? e.id === body.id : e.prefix ? what.includes(e.prefix) : e.name === body.what;
+  const back = document.activeElement; // the button that denied
   const old = before.find(same), name = body.name || body.what || body.prefix;
   text("undo-what", cut(name) + " is denied" + (body.for ? " for " + body.for : "") + ".");
   $("undo").hidden = false;
   clearTimeout(offered);
-  offered = setTimeout(() => { $("undo").hidden = true; }, UNDO_MS);
+  const close = () => {
+    if ($("undo").contains(document.activeElement)) (back?.isConnected ? back : $("deny-what")).focus();
+    $("undo").hidden = true;
+  };
+  offered = setTimeout(close, UNDO_MS);
   $("undo-do").onclick = async () => {
     const { what, id, prefix } = body, again = { what, id, prefix, confirm: 1e9 };
     if (old && old.until) again.for = Math.max(1, Math.ceil((old.until - Date.now()) / 1000)) + "s";
-    $("undo").hidden = true;
+    close();
     if (old) await send("POST", again);
     else await send("DELETE", { what, id, prefix });
     await look();
-    $("deny-what").focus();
   };
 }
 
@@ -246,17 +275,54 @@ function doubt(body, d) {
   };
 }
 
+// count, denier and why are cells of a caller.
+function count(c) {
+  return { text: (c.error ? "≤ " : "") + number.format(c.n),
+    title: c.error ? "between " + number.format(c.n - c.error) + " and " + number.format(c.n) : "" };
+}
+
+function denier(c) {
+  if (c.listed) return { button: "listed" };
+  return { button: "deny", title: "deny " + c.name + " for 10 minutes", done: "listed",
+    act: async () => await ask("Deny " + c.name + " for 10 minutes?" + (c.agents > FEW ? " " + many(c) : "")) &&
+      change("POST", { id: c.id, name: c.name, for: "10m" }) };
+}
+
+function why(c) {
+  return { button: "why", title: "why " + c.name + " is denied, or not", act: () => explain("id", c.id) };
+}
+
+// A caller with more agents than a person has may be an office.
+const FEW = 5;
+function many(c) {
+  return "It showed about " + c.agents + " user agents and " + c.paths + " paths lately: it may be many people.";
+}
+
+function percent(share) {
+  return share === 0 ? "" : share < .01 ? "< 1 %" : Math.round(100 * share) + " %";
+}
+
+function busiest(all) {
+  $("busiest-card").hidden = !all;
+  if (!all) return;
+  const most = all.length ? all[0].n : 1;
+  fill($("busiest").tBodies[0], all, (c) => c.id, (c) => [
+    { text: cut(c.name), title: c.name, className: "name", bar: 100 * c.n / most },
+    count(c), denier(c), why(c), { text: percent(c.share), title: "of all requests" }, { text: percent(c.denied) },
+    { text: percent(c.turned) }, { text: percent(c.failed), className: c.failed >= .05 ? "no" : "" }, { text: percent(c.upstream) },
+    { text: number.format(c.agents), title: c.agents > FEW ? many(c) : "", className: c.agents > FEW ? "warn" : "" },
+    { text: number.format(c.paths) },
+  ]);
+  $("busiest-none").hidden = all.length > 0;
+  $("busiest").hidden = all.length === 0;
+}
+
 function worst(rows, now, proxies) {
   const most = rows.length ? rows[0].n : 1;
   fill($("worst").tBodies[0], rows, (c) => c.id, (c) => [
     { text: cut(c.name), title: c.name, className: "name", bar: 100 * c.n / most },
-    { text: (c.error ? "≤ " : "") + number.format(c.n),
-      title: c.error ? "between " + number.format(c.n - c.error) + " and " + number.format(c.n) : "" },
+    count(c), proxies ? denier(c) : { text: "" }, why(c), { text: percent(c.share), title: "of all denials" },
     { text: now - c.last < 5000 ? "now" : span(now - c.last), title: at(c.last) },
-    !proxies ? { text: "" } : c.listed ? { button: "listed" } :
-      { button: "deny", title: "deny " + c.name + " for 10 minutes", done: "listed",
-        act: async () => await ask("Deny " + c.name + " for 10 minutes?") && change("POST", { id: c.id, name: c.name, for: "10m" }) },
-    { button: "why", title: "why " + c.name + " is denied", act: () => explain("id", c.id) },
   ]);
   $("worst-none").hidden = rows.length > 0;
   $("worst").hidden = rows.length === 0;
@@ -295,7 +361,7 @@ function show(s) {
   const proxies = s.limits !== undefined; // or it answers Envoy
   document.title = s.program;
   text("program", s.program);
-  for (const id of ["list-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
+  for (const id of ["list-card", "latency-card", "errors-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
   $("limits-card").hidden = !proxies || !!s.rules;
   $("why-what").placeholder = proxies && $("why-by").value === "key" ? "address or key" : "KEY=VALUE,…";
   const local = (s.deciding || []).some((d) => d.source !== "redis");
@@ -303,10 +369,8 @@ function show(s) {
   $("state").className = "chip " + (s.stopping || local ? "down" : "up");
   $("shadow").hidden = !s.shadow;
   text("about", !proxies ? "answers Envoy by rules" : s.upstream ? "in front of " + s.upstream : "without an upstream: requests get a built-in page");
-  const last = (series) => series.length ? number.format(series[series.length - 1]) : "0";
-  text("admitted-rate", last(s.per_second.admitted));
-  text("denied-rate", last(s.per_second.denied));
-  if (proxies) counters(s.in_flight, s.table);
+  service(s);
+  if (proxies) counters(s.table);
   full(s.overload);
   const { admitted = 0, denied = 0, listed = 0, bypassed = 0, failed = 0, "no key": unkeyed = 0 } = s.requests;
   const undecided = bypassed + failed + unkeyed;
@@ -315,6 +379,9 @@ function show(s) {
     number.format(failed) + " refused and " + number.format(bypassed) + " let through as the limiter failed");
   text("totals", number.format(admitted + bypassed) + " admitted and " + number.format(denied + listed) + " denied since the start");
   chart(s.per_second);
+  slowness(s.service?.seconds || {});
+  busiest(s.busiest);
+  text("worst-of", "by denials " + $("window").selectedOptions[0].textContent.replace("of", "in"));
   deciding(s.deciding, s.now);
   worst(s.worst, s.now, proxies);
   if (proxies) list(s.deny_list, s.listed, s.now);
@@ -322,7 +389,8 @@ function show(s) {
   tries(s.try, s.now);
   $("why-by").hidden = !s.rules || !proxies;
   fill($("sums").tBodies[0], [["in the last minute", s.minute], ["in the last hour", s.hour], ["since the start", s.total]],
-    ([name]) => name, ([name, n]) => [{ text: name }, { text: number.format(n.admitted) }, { text: number.format(n.denied) }, { text: number.format(n.failed) }]);
+    ([name]) => name, ([name, n]) => [{ text: name }, { text: number.format(n.admitted) },
+      { text: number.format(n.errors), className: n.errors ? "no" : "" }, { text: number.format(n.denied) }, { text: number.format(n.failed) }]);
   if (!proxies) return;
   text("by", "callers told apart by " + s.by);
   const limits = s.limits || [];
@@ -391,8 +459,48 @@ function rows(id, items, cells) {
   $(id).hidden = !items;
 }
 
-function counters(inFlight, table) {
-  text("in-flight", number.format(inFlight));
+// judge has a tile show how its figure is to be taken; the words are for those who see no colours.
+const JUDGED = { warn: "warning: ", bad: "bad: " };
+function judge(id, state) {
+  $(id).closest(".card").dataset.state = state || "";
+  $(id).dataset.said = JUDGED[state] || "";
+}
+
+function millis(n) {
+  return n === 0 ? "–" : n < 1000 ? (n < 10 ? Math.round(n * 10) / 10 : Math.round(n)) + " ms" : Math.round(n / 100) / 10 + " s";
+}
+
+function perSecond(n) {
+  return number.format(n < 10 ? Math.round(n * 10) / 10 : Math.round(n));
+}
+
+// service shows how the service does.
+function service(s) {
+  const last = (series) => series.length ? series[series.length - 1] : 0, of = s.per_second, sv = s.service;
+  text("rate", number.format(last(of.admitted) + last(of.denied) + last(of.failed)));
+  text("rate-of", "requests a second, " + number.format(last(of.admitted)) + " admitted");
+  const all = s.minute.admitted + s.minute.denied + s.minute.failed;
+  text("denied", percent(s.minute.denied / Math.max(all, 1)) || "0 %");
+  text("denied-of", "denied in the last minute: " + number.format(s.minute.denied));
+  judge("denied", sv?.state.denied);
+  judge("undecided", s.minute.failed * 20 > all ? "bad" : s.minute.failed * 100 > all ? "warn" : "");
+  if (!sv) return;
+  text("latency", millis(sv.p50_ms) + " / " + millis(sv.p99_ms));
+  text("latency-of", "p50 / p99 of the upstream" + (sv.p50_before_ms ? "; the minute before " + millis(sv.p50_before_ms) + " / " + millis(sv.p99_before_ms) : ""));
+  judge("latency", sv.state.latency);
+  text("errors", perSecond(sv.errors_per_second));
+  text("errors-of", "errors a second" + (sv.gave_up_per_second ? "; clients that gave up: " + perSecond(sv.gave_up_per_second) : ""));
+  $("errors-of").title = "5xx or no answer, over the last ten seconds";
+  judge("errors", sv.state.errors);
+  $("in-flight-card").hidden = !!s.overload;
+  text("in-flight", number.format(s.in_flight));
+  text("in-flight-of", sv.most_in_flight ? "in flight of at most " + number.format(sv.most_in_flight) : "in flight, a minute ago " + number.format(sv.in_flight_ago));
+  judge("in-flight", sv.state.in_flight);
+  judge("full", sv.state.in_flight);
+}
+
+function counters(table) {
+  judge("buckets", table.full ? "bad" : table.buckets >= .8 * table.max_buckets ? "warn" : "");
   text("buckets", number.format(table.buckets));
   text("buckets-of", "of " + number.format(table.max_buckets) + " counters" + (table.full ? ", " + number.format(table.full) + " refused" : ""));
   $("buckets-of").title = number.format(table.sweeps) + " sweeps have removed " + number.format(table.swept) +
@@ -404,9 +512,8 @@ function full(o) {
   $("full-card").hidden = !o;
   if (!o) return;
   text("full", number.format(o.in_flight) + " of " + number.format(o.limit));
-  const ms = (n) => (n < 10 ? Math.round(n * 10) / 10 : Math.round(n)) + " ms";
   const refused = ["sheddable", "normal", "critical"].map((c) => [c, o.refused[c].full + o.refused[c].share]).filter(([, n]) => n > 0);
-  text("full-of", "fit; " + o.state + (o.latency_ms ? ": " + ms(o.latency_ms) + " of at most " + ms(o.goal_ms) : "") +
+  text("full-of", "fit; " + o.state + (o.latency_ms ? ": " + millis(o.latency_ms) + " of at most " + millis(o.goal_ms) : "") +
     (refused.length ? "; refused: " + refused.map(([c, n]) => number.format(n) + " " + c).join(", ") : ""));
   const shares = Object.values(o.refused).reduce((n, r) => n + r.share, 0);
   $("full-of").title = number.format(Math.round(o.per_second)) + " requests end in a second; " + number.format(shares) +
@@ -438,11 +545,12 @@ function steady(s) {
   const row = document.querySelector("tbody tr:hover") || document.activeElement.closest("tr"), top = row?.getBoundingClientRect().top;
   show(s);
   if (row?.isConnected) scrollBy(0, row.getBoundingClientRect().top - top);
+  for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("more", box.scrollWidth > box.clientWidth + 1);
 }
 
 async function look() {
   try {
-    const r = await fetch("/-/stats", { cache: "no-store" });
+    const r = await fetch("/-/stats?window=" + $("window").value, { cache: "no-store" });
     if (!r.ok) throw new Error(r.status + " " + r.statusText);
     steady(await r.json());
   } catch (e) {
@@ -470,6 +578,11 @@ for (const [id, yes] of [["ask-yes", true], ["ask-no", false]]) {
   };
 }
 $("ask").oncancel = () => answer(false);
+
+$("window").onchange = () => {
+  for (const id of ["busiest", "worst"]) $(id).tBodies[0].replaceChildren();
+  look();
+};
 
 let paused = false;
 $("pause").onclick = () => {
