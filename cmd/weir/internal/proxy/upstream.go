@@ -257,11 +257,11 @@ func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err == nil && resp.StatusCode < 600:
 		status = resp.StatusCode
 		seconds = t.seconds[status/100]
-	case r.Context().Err() != nil:
+	case err != nil && r.Context().Err() != nil:
 		t.of.served.Gone(took)
 		t.of.callers.Served(key, took, 0)
 		return nil, err
-	case clientsFault(r, err) != 0:
+	case err != nil && clientsFault(r, err) != 0:
 		return nil, err
 	}
 	seconds.Observe(took.Seconds())
