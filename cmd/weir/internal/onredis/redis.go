@@ -181,8 +181,13 @@ func (s *Store) Share(total uint64) uint64 {
 }
 
 // Hybrid returns a strategy that counts on primary, and on local while Redis is down. It is for the
-// limit of this name and text, and replaces an older one for the same.
+// limit of this name and text: if there is one for the same already, that goes on.
 func (s *Store) Hybrid(name, limit string, primary, local weir.Strategy) (weir.Strategy, error) {
+	for _, h := range s.Hybrids() {
+		if h.Name == name && h.Limit == limit {
+			return h.Fallback, nil
+		}
+	}
 	return s.hybrid(Hybrid{Name: name, Limit: limit}, primary, local, "limit", name)
 }
 
@@ -222,6 +227,13 @@ func (s *Store) hybrid(
 	same := func(o Hybrid) bool { return o.Name == h.Name && o.Limit == h.Limit }
 	s.hybrids = append(slices.DeleteFunc(slices.Clone(s.hybrids), same), h)
 	return h.Fallback, nil
+}
+
+// Retain forgets the hybrids for which keep reports false: they are in use no more.
+func (s *Store) Retain(keep func(Hybrid) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hybrids = slices.DeleteFunc(slices.Clone(s.hybrids), func(h Hybrid) bool { return !keep(h) })
 }
 
 // Hybrids returns the current hybrids, which the caller must not change.

@@ -24,15 +24,35 @@ type connBounds struct {
 	send    time.Duration         // in which a client must take a piece of a response; 0: no bound
 }
 
+// counted returns the IPv4 address or IPv6 /64 that a peer's connections are counted for, or the
+// zero Prefix if the peer is exempt.
+func (b *connBounds) counted(peer net.Addr) netip.Prefix {
+	tcp, ok := peer.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	addr := clientaddr.Plain(tcp.AddrPort().Addr())
+	if b.exempt != nil && b.exempt(addr) {
+		return netip.Prefix{}
+	}
+	bits := 64
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits) // bits are in range
+	return p
+}
+
 // conns is a net.Listener with bounds. A connection over the bound of its address is closed. A
 // connection over the bound of all replaces the one that has been without a request for the
 // longest, or is closed if each has a request. So silent connections, however many, do not keep
 // clients out.
 type conns struct {
 	net.Listener
-	connBounds
+	send atomic.Int64 // connBounds.send
 
 	mu      sync.Mutex
+	bounds  connBounds           // guarded by mu
 	open    int                  // guarded by mu
 	byAddr  map[netip.Prefix]int // guarded by mu
 	serving map[netip.Prefix]int // guarded by mu; requests by address
@@ -63,8 +83,18 @@ type conn struct {
 }
 
 func newConns(l net.Listener, b connBounds) *conns {
-	return &conns{Listener: l, connBounds: b, byAddr: make(map[netip.Prefix]int),
+	cs := &conns{Listener: l, byAddr: make(map[netip.Prefix]int),
 		serving: make(map[netip.Prefix]int), ended: make(chan struct{})}
+	cs.bind(b)
+	return cs
+}
+
+// bind sets the bounds. Connections that are open stay so, and count as they did when they came.
+func (cs *conns) bind(b connBounds) {
+	cs.send.Store(int64(b.send))
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.bounds = b
 }
 
 // refuse ends new connections. http.Server, for which a listener without them is a failure, waits
@@ -114,7 +144,11 @@ func (cs *conns) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		c := &conn{TCPConn: accepted.(*net.TCPConn), owner: cs, addr: cs.counted(accepted.RemoteAddr())}
+		cs.mu.Lock()
+		bounds := cs.bounds
+		cs.mu.Unlock()
+		c := &conn{TCPConn: accepted.(*net.TCPConn), owner: cs,
+			addr: bounds.counted(accepted.RemoteAddr())}
 		evict, ok := cs.admit(c)
 		if evict != nil {
 			cs.evicted.Add(1)
@@ -132,10 +166,10 @@ func (cs *conns) Accept() (net.Conn, error) {
 func (cs *conns) admit(c *conn) (evict *conn, ok bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.perAddr > 0 && c.addr.IsValid() && cs.byAddr[c.addr] >= cs.perAddr {
+	if n := cs.bounds.perAddr; n > 0 && c.addr.IsValid() && cs.byAddr[c.addr] >= n {
 		return nil, false
 	}
-	if cs.max > 0 && cs.open >= cs.max {
+	if cs.bounds.max > 0 && cs.open >= cs.bounds.max {
 		longest := cs.waiting.Front()
 		if longest == nil {
 			return nil, false
@@ -190,8 +224,8 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
-	if c.owner.send > 0 {
-		deadline := time.Now().Add(c.owner.send)
+	if send := c.owner.send.Load(); send > 0 {
+		deadline := time.Now().Add(time.Duration(send))
 		if until := c.until.Load(); until == 0 || deadline.UnixNano() < until {
 			_ = c.TCPConn.SetWriteDeadline(deadline) // it fails if Write does
 		}
@@ -230,8 +264,8 @@ func (c *conn) Close() error {
 func (c *conn) begin() bool {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
-	if c.addr.IsValid() && c.owner.perAddr > 0 {
-		if c.owner.serving[c.addr] >= c.owner.perAddr {
+	if c.addr.IsValid() {
+		if n := c.owner.bounds.perAddr; n > 0 && c.owner.serving[c.addr] >= n {
 			return false
 		}
 		c.owner.serving[c.addr]++
@@ -284,23 +318,4 @@ func occupy(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-// counted returns the IPv4 address or IPv6 /64 that a peer's connections are counted for, or the
-// zero Prefix if the peer is exempt.
-func (cs *conns) counted(peer net.Addr) netip.Prefix {
-	tcp, ok := peer.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	addr := clientaddr.Plain(tcp.AddrPort().Addr())
-	if cs.exempt != nil && cs.exempt(addr) {
-		return netip.Prefix{}
-	}
-	bits := 64
-	if addr.Is4() {
-		bits = 32
-	}
-	p, _ := addr.Prefix(bits) // bits are in range
-	return p
 }

@@ -169,6 +169,62 @@ func (f *denyFile) write(text string) error {
 	return err
 }
 
+// setDeny has the deny list follow the settings. If it fails, the list is unchanged.
+func (p *Proxy) setDeny() error {
+	was := p.before().cfg.Deny
+	switch {
+	case p.from.Load() != nil && slices.Equal(was, p.cfg.Deny):
+		return nil
+	case p.from.Load() == nil || p.denyFile.name != "":
+		return p.loadDenyList()
+	}
+	p.denyFile.mu.Lock()
+	defer p.denyFile.mu.Unlock()
+	is := func(all []httplimit.DenyEntry, e httplimit.DenyEntry) bool {
+		return slices.ContainsFunc(all, func(o httplimit.DenyEntry) bool { return whom(o) == whom(e) })
+	}
+	entries := slices.DeleteFunc(p.denied.Added(), func(e httplimit.DenyEntry) bool {
+		return is(was, e) || is(p.cfg.Deny, e)
+	})
+	by := len(entries) // these were set by hand
+	entries = append(entries, p.cfg.Deny...)
+	next := p.newDenyList()
+	for i, e := range entries {
+		if err := next.Add(e); err != nil {
+			return wrongDeny(max(0, i-by), err)
+		}
+	}
+	p.replaceDenied(entries)
+	p.cameFrom(nil)
+	return nil
+}
+
+// replaceDenied makes these the entries of the deny list beside penalties. They fit on it.
+// denyFile.mu is held.
+func (p *Proxy) replaceDenied(entries []httplimit.DenyEntry) {
+	for _, old := range p.denied.Added() {
+		same := func(e httplimit.DenyEntry) bool { return whom(e) == whom(old) }
+		if !slices.ContainsFunc(entries, same) {
+			p.denied.Remove(old)
+		}
+	}
+	for _, e := range entries {
+		_ = p.denied.Add(e) // it fits
+	}
+}
+
+// cameFrom notes who has set the entries of the file and of the settings.
+func (p *Proxy) cameFrom(fromFile []httplimit.DenyEntry) {
+	from := make(map[httplimit.DenyEntry]string)
+	for _, e := range fromFile {
+		from[whom(e)] = "file"
+	}
+	for _, e := range p.cfg.Deny {
+		from[whom(e)] = "command line"
+	}
+	p.from.Store(&from)
+}
+
 // loadDenyList makes the deny list consist of the entries of the file, the ones of the command
 // line, and the penalties. If it fails, the list is unchanged.
 func (p *Proxy) loadDenyList() error {
@@ -192,26 +248,8 @@ func (p *Proxy) loadDenyList() error {
 			return wrongDeny(i, err)
 		}
 	}
-	entries := next.Added()
-	for _, old := range p.denied.Added() {
-		same := func(e httplimit.DenyEntry) bool { return whom(e) == whom(old) }
-		if !slices.ContainsFunc(entries, same) {
-			p.denied.Remove(old)
-		}
-	}
-	for _, e := range entries {
-		if err := p.denied.Add(e); err != nil {
-			return err // never: next has them all
-		}
-	}
+	p.replaceDenied(next.Added())
 	p.denyFile.text = text
-	from := make(map[httplimit.DenyEntry]string)
-	for _, e := range fromFile {
-		from[whom(e)] = "file"
-	}
-	for _, e := range p.cfg.Deny {
-		from[whom(e)] = "command line"
-	}
-	p.from.Store(&from)
+	p.cameFrom(fromFile)
 	return nil
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -146,13 +147,36 @@ func (p *Proxy) costs() func(*http.Request) uint64 {
 	return func(r *http.Request) uint64 { return recordOf(r.Context()).targets.Cost }
 }
 
-// boundInFlight returns next behind the bound on requests in flight, over all routes and clients.
+// boundInFlight returns next behind the bound on requests in flight, over all routes and clients,
+// and configurations: those that came before a change are in it, too.
 func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
-	if p.cfg.MaxInFlight == 0 {
-		return next, nil
+	most, full := int64(math.MaxInt64), next
+	if p.cfg.MaxInFlight > 0 {
+		most = int64(p.cfg.MaxInFlight)
+		var err error
+		full, err = p.busy(next)
+		if err != nil {
+			return nil, err
+		}
 	}
-	return p.wrap(httplimit.Config{
-		MaxInFlight: p.cfg.MaxInFlight,
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p.places.Add(1) > most {
+			p.places.Add(-1)
+			full.ServeHTTP(w, r)
+			return
+		}
+		defer p.places.Add(-1)
+		next.ServeHTTP(w, r)
+	}), nil
+}
+
+// busy answers that too many requests are in flight. It is the middleware of such a bound, whose
+// only place is taken for good: so a refusal looks as any other, is counted as such, and passes in
+// shadow mode.
+func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
+	taken, early := &http.Request{Header: http.Header{}, URL: new(url.URL)}, p.early()
+	cfg := httplimit.Config{
+		MaxInFlight: 1,
 		Respond:     p.cfg.Guard.Respond,
 		CORS:        p.cfg.Guard.CORS,
 		Jitter:      p.cfg.Guard.Jitter,
@@ -163,7 +187,20 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 				p.onDecision(r, d)
 			}
 		},
-	}, p.early(), next)
+		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
+			if r == taken {
+				return "taken", nil
+			}
+			return early.Extract(r)
+		}),
+		ClientIP: p.ip, Skip: p.allowed(),
+	}
+	err = routes.Attempt(func() {
+		guard := httplimit.NewGuard(p.limiter.FixedWindow(), cfg)
+		guard.Begin(taken)
+		h = guard.Wrap(next)
+	})
+	return h, err
 }
 
 // behindLists returns next behind the deny list. A client in Allow passes to upstream instead.

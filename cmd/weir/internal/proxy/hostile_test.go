@@ -617,9 +617,10 @@ func TestConnectionsOfATrustedIPv6AddressAreNotBounded(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.MaxConnsPerAddr = 1
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("2001:db8::10/128")}
-	cs := newConns(nil, serve(t, cfg).bounds)
+	bounds := serve(t, cfg).connBounds()
+	cs := newConns(nil, bounds)
 	admit := func(ip string) bool {
-		c := &conn{owner: cs, addr: cs.counted(&net.TCPAddr{IP: net.ParseIP(ip)})}
+		c := &conn{owner: cs, addr: bounds.counted(&net.TCPAddr{IP: net.ParseIP(ip)})}
 		_, ok := cs.admit(c)
 		return ok
 	}

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,9 +35,11 @@ type Proxy struct {
 	ip     httplimit.IP
 	routes *routes.Table
 	trial  *trial // nil: none
-	held   []*heldTo
-	routed map[string]*routed // by pattern, the routes of held
-	inAll  *routed            // of the limit on requests in flight, for all routes; nil: none
+	// to the upstream; nil: none. It is that of the configuration before, if its settings are the same.
+	transport *timed
+	held      []*heldTo
+	routed    map[string]*routed // by pattern, the routes of held
+	inAll     *routed            // of the limit on requests in flight, for all routes; nil: none
 
 	drop, pass map[string]bool // plain names of fields: see Config.Strip
 	plain      map[string]bool // see plainFields
@@ -52,15 +55,13 @@ type Proxy struct {
 type process struct {
 	current atomic.Pointer[Proxy]
 
-	via       string // this process in the Via field
-	limiter   *weir.Limiter
-	redis     *onredis.Store // nil: limits are local
-	transport http.RoundTripper
-	ruled     *ruled // nil: no rules
-	bounds    connBounds
-	conns     atomic.Pointer[conns] // of clients; nil before Run
-	gate      *live.Gate            // nil: no token
-	cert      *live.Certificate     // nil: plain HTTP
+	via     string // this process in the Via field
+	limiter *weir.Limiter
+	redis   *onredis.Store        // nil: limits are local
+	ruled   *ruled                // nil: no rules
+	conns   atomic.Pointer[conns] // of clients; nil before Run
+	gate    *live.Gate            // nil: no token
+	cert    *live.Certificate     // nil: plain HTTP
 
 	denied   *httplimit.DenyList
 	denyFile denyFile
@@ -69,6 +70,7 @@ type process struct {
 	state   *stateFile // nil: none
 	stats   httplimit.Stats
 	flight  httplimit.Stats   // of the bound on requests in flight of all clients
+	places  atomic.Int64      // of that bound, which are taken
 	counts  [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
 	denials *live.Denials
 	recent  *recent
@@ -105,11 +107,10 @@ func (c *Config) start() (*Proxy, error) {
 		return nil, err
 	}
 	p := c.proxy(&process{
-		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter, bounds: c.connBounds(),
+		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter,
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
 		callers: traffic.NewCallers(live.Counted),
 	})
-	p.bounds.exempt = p.trustsAddr
 	p.meter.Totals = func() live.Sums { return p.current.Load().totals() }
 	p.meter.Second = func() { p.served.Tick(p.open.Load()) }
 	if err := p.build(); err != nil {
@@ -154,12 +155,6 @@ func (p *Proxy) build() (err error) {
 	if err := p.denyFile.create(); err != nil {
 		return err
 	}
-	if err := p.loadDenyList(); err != nil {
-		return err
-	}
-	if p.cfg.Upstream != nil {
-		p.transport = p.transportTo(p.cfg.Upstream)
-	}
 	if len(p.cfg.Rules.Paths) > 0 {
 		if err := p.newRuled(); err != nil {
 			return err
@@ -170,6 +165,7 @@ func (p *Proxy) build() (err error) {
 
 // begin makes the handlers, and has them serve the requests that follow.
 func (p *Proxy) begin() error {
+	p.setTransport()
 	if err := p.setConcurrency(); err != nil {
 		return err
 	}
@@ -186,20 +182,40 @@ func (p *Proxy) begin() error {
 	}
 	p.handler = occupy(p.observe(p.refuse(p.cfg.Bodies.bound(next))))
 	p.admin = occupy(p.adminHandler())
-	p.current.Store(p)
+	if err := p.setDeny(); err != nil {
+		return err
+	}
+	if p.redis != nil && p.ruled == nil { // rules have their own
+		p.redis.Retain(func(h onredis.Hybrid) bool {
+			counts := func(l *heldTo) bool { return l.policy.Strategy == weir.Strategy(h.Fallback) }
+			return slices.ContainsFunc(p.held, counts)
+		})
+	}
+	before := p.current.Swap(p)
+	if before != nil && before.transport != nil && before.transport != p.transport {
+		before.transport.CloseIdleConnections() // those in use end a minute after their request
+	}
+	if cs := p.conns.Load(); cs != nil {
+		cs.bind(p.connBounds())
+	}
 	return nil
 }
 
-// Reconfigure has cfg decide on the requests that follow. Limits keep what they have counted under
-// their names. It fails without an effect if cfg is invalid, or limits are on Redis. What it cannot
-// change must be as it is: the addresses, the files, the upstream, what is trusted, the bounds on
-// connections and on all requests in flight, the table, and Redis. Requests that are in flight are
-// not in the bound on all of them any more.
+// connBounds returns the bounds on the connections of clients.
+func (p *Proxy) connBounds() connBounds {
+	b := p.cfg.connBounds()
+	b.exempt = p.trustsAddr
+	return b
+}
+
+// Reconfigure has cfg decide on the requests that follow, and on connections. Limits keep what they
+// have counted under their names, and the bounds what is in flight. It fails without an effect if
+// cfg is invalid. What it cannot change must be as it is: the addresses, the names of the files, the
+// token, the table, and Redis.
 func (p *Proxy) Reconfigure(cfg Config) error {
 	old := p.current.Load().cfg
+	cfg.Log = old.Log // what the process keeps logs there
 	switch {
-	case p.redis != nil:
-		return errors.New("limits on Redis cannot be changed without a restart")
 	case p.ruled != nil && cfg.Guard.Shadow != old.Guard.Shadow:
 		return errors.New("the shadow mode of rules cannot be changed without a restart")
 	case len(cfg.Rules.Paths) != len(old.Rules.Paths):
@@ -303,7 +319,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 
-	front, err := p.listen("listen", p.cfg.Listen, p.Handler(), requests, p.bounds, p.cert)
+	front, err := p.listen("listen", p.cfg.Listen, p.Handler(), requests, p.connBounds(), p.cert)
 	if err != nil {
 		return err
 	}
@@ -313,7 +329,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	if p.cfg.Admin.Addr != "" {
 		admin := p.now(func(p *Proxy) http.Handler { return p.admin })
 		back, err = p.listen("admin", p.cfg.Admin.Addr, admin, requests,
-			connBounds{max: p.bounds.admin, send: time.Minute}, nil)
+			connBounds{max: p.cfg.connBounds().admin, send: time.Minute}, nil)
 		if err != nil {
 			return err
 		}
@@ -469,6 +485,7 @@ const linger = time.Second
 // drain ends the connections, each after its next response, and waits for the requests in flight.
 // The admin address keeps serving meanwhile, with a failing health check.
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
+	p = p.current.Load()
 	p.stopping.Store(true) // responses close their connections
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
 	time.Sleep(p.cfg.DrainDelay) // load balancers need time to notice the failing health check

@@ -24,17 +24,31 @@ import (
 	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
+// setTransport sets the transport: a new one if what it depends on has changed.
+func (p *Proxy) setTransport() {
+	if p.cfg.Upstream == nil {
+		return
+	}
+	before := p.before()
+	if was := before.cfg; before.transport != nil && was.Upstream.String() == p.cfg.Upstream.String() &&
+		was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
+		p.transport = before.transport
+		return
+	}
+	p.transport = p.transportTo(p.cfg.Upstream)
+}
+
 // transportTo returns the transport for requests to target. It keeps enough idle connections for
 // all concurrent requests: a new connection for each would be most of the cost of a request, and
 // use up the ports.
-func (p *Proxy) transportTo(target *url.URL) http.RoundTripper {
+func (p *Proxy) transportTo(target *url.URL) *timed {
 	next := &http.Transport{
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
 			KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: p.cfg.UpstreamTimeout,
 		MaxIdleConnsPerHost:   1024,
-		MaxConnsPerHost:       p.bounds.max, // the bound on the clients' connections
+		MaxConnsPerHost:       p.cfg.connBounds().max, // the bound on the clients' connections
 		IdleConnTimeout:       time.Minute,
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // the client's Accept-Encoding passes through
@@ -229,15 +243,15 @@ func protocols(http1 bool) *http.Protocols {
 // timed observes how long the upstream takes until the header of its response. Requests that fail
 // by the client's fault say nothing of the upstream and are left out.
 type timed struct {
-	http.RoundTripper
+	*http.Transport
 	of      *process
 	failed  prometheus.Observer
 	seconds [6]prometheus.Observer // by the first digit of the status, from 1; the others are failed
 }
 
-func newTimed(next http.RoundTripper, of *process) *timed {
+func newTimed(next *http.Transport, of *process) *timed {
 	seconds := of.watch.upstream
-	t := &timed{RoundTripper: next, of: of, failed: seconds.WithLabelValues("error")}
+	t := &timed{Transport: next, of: of, failed: seconds.WithLabelValues("error")}
 	for class := range t.seconds {
 		t.seconds[class] = t.failed
 		if class > 0 {
@@ -250,7 +264,7 @@ func newTimed(next http.RoundTripper, of *process) *timed {
 // RoundTrip implements http.RoundTripper.
 func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	start := time.Now()
-	resp, err := t.RoundTripper.RoundTrip(r)
+	resp, err := t.Transport.RoundTrip(r)
 	took, key := time.Since(start), recordOf(r.Context()).decision.Key
 	seconds, status := t.failed, http.StatusBadGateway
 	switch {

@@ -66,9 +66,18 @@ func hasKey(n *yaml.Node, name string) bool {
 	return false
 }
 
-// located returns err as a rules.Problem, if a FlagError in it names a flag that the file set: at
+// located returns err, and each of several, as a rules.Problem, if a FlagError in it names a flag that the file set: at
 // the value of the first flag that the file set, or at its name if it is wrong beside another flag.
 func (c *configFile) located(err error) error {
+	//nolint:errorlint // what wraps a joined error says more
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		if each := all.Unwrap(); err.Error() == errors.Join(each...).Error() {
+			for i := range each {
+				each[i] = c.located(each[i])
+			}
+			return errors.Join(each...)
+		}
+	}
 	e, ok := errors.AsType[*cli.FlagError](err)
 	if !ok {
 		return err
@@ -252,62 +261,6 @@ func notes(cfg *proxy.Config) map[string][]string {
 func noteOf(l rule.Rule) string {
 	return fmt.Sprintf("%s is counted in a %s, which admits %d at once", l.Limit,
 		rule.Titles[l.Strategy], l.AtOnce())
-}
-
-// changeable are the flags that a file may change while the proxy runs.
-var changeable = []string{"limit", "strategy", "burst", "queue", "route", "try", "count-if", "fail",
-	"on-full", "shadow", "by", "max-keys", "ipv6-prefix", "allow", "penalty-box", "headers", "status",
-	"mochiweb", "jitter", "cors-origin", "cors-credentials", "count-preflights",
-	"overload", "class", "max-in-flight-per-client", "max-body", "body-rate", "normalize-paths",
-	"address-path"}
-
-// reconfigure has p follow a file that it was started with, beside the given flags of the command
-// line. It returns the flags in force afterwards: those before if nothing has changed.
-func reconfigure(
-	p *proxy.Proxy, before *pflag.FlagSet, given []*pflag.Flag, file string, running *proxy.Config,
-) (*pflag.FlagSet, error) {
-	f := new(proxyFlags)
-	cmd := f.command()
-	for _, flag := range given {
-		if err := copyFlag(cmd.Flags().Lookup(flag.Name), flag); err != nil {
-			return before, err
-		}
-	}
-	read, err := readConfig(cmd, file)
-	if err != nil {
-		return before, err
-	}
-	changed, fixed := false, []string(nil)
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		was := before.Lookup(flag.Name)
-		differs := flag.Value.String() != was.Value.String()
-		if differs && !slices.Contains(changeable, flag.Name) {
-			fixed = append(fixed, flag.Name)
-		}
-		changed = changed || differs || flag.Changed != was.Changed // a default may not be in force
-	})
-	switch {
-	case !changed:
-		return before, nil
-	case len(fixed) > 0:
-		return before, fmt.Errorf("%s cannot be changed without a restart", strings.Join(fixed, ", "))
-	}
-	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
-	if err != nil {
-		return before, read.located(err)
-	}
-	cfg.Log, cfg.Access, cfg.DeniedPage = running.Log, running.Access, running.DeniedPage
-	if cfg.DeniedPage != nil {
-		cfg.Guard.Respond = cfg.DeniedPage.Respond
-	}
-	had, has := valuesOf(before), valuesOf(cmd.Flags())
-	if err := cli.CheckCut(file, "values", had, has, "", read.text); err != nil {
-		return before, err
-	}
-	if err := p.Reconfigure(cfg); err != nil {
-		return before, read.located(err)
-	}
-	return cmd.Flags(), nil
 }
 
 // valuesOf returns how many values were given to flags.

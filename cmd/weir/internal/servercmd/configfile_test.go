@@ -30,6 +30,11 @@ func configured(t *testing.T, text string, args ...string) (*proxyFlags, *pflag.
 	return f, cmd.Flags(), err
 }
 
+// quiet makes a configuration that logs nothing.
+func quiet(f *proxyFlags, given func(string) bool) (proxy.Config, error) {
+	return f.config(given, io.Discard, io.Discard)
+}
+
 func TestAFileSetsFlags(t *testing.T) {
 	f, flags, err := configured(t, `
 upstream: http://u:1
@@ -248,7 +253,8 @@ func TestWhatAFileCannotChange(t *testing.T) {
 	require.NoError(t, err)
 	p, err := proxy.New(cfg)
 	require.NoError(t, err)
-	running := cmd.Flags()
+	r := &reloader{Proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
+		log: newFormats(cfg.Log.Handler()), make: quiet}
 	ask := func() int {
 		w := httptest.NewRecorder()
 		p.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
@@ -256,7 +262,9 @@ func TestWhatAFileCannotChange(t *testing.T) {
 	}
 	assert.Equal(t, []int{200, 418}, []int{ask(), ask()})
 	for text, want := range map[string]string{
-		"limit: a=9/1d\nlisten: 127.0.0.1:1\nkeep: 1s": "listen, max-conns, keep cannot be changed without a restart",
+		"limit: a=9/1d\nlisten: 127.0.0.1:1\nkeep: 1s": "listen, keep cannot be changed without a restart",
+		"limit: nine\nallow: nobody\nkeep: 1s":         `limit "nine"`,
+		"limit: 1/1m\nallow: nobody\njitter: -1s":      "--jitter must not be negative",
 		"limit: a=9/1d\nmax-conns: 9\nlimitt: 3":       `unknown setting "limitt"; did you mean limit?`,
 		"limit: nine\nmax-conns: 9":                    `limit "nine"`,
 		"rules: x.yaml\nmax-conns: 9":                  "rules cannot be changed without a restart",
@@ -265,25 +273,27 @@ func TestWhatAFileCannotChange(t *testing.T) {
 		"max-conns: 9": "which limit?",
 	} {
 		write(text)
-		next, err := reconfigure(p, running, f.given, file, &cfg)
+		changed, err := r.reconfigure()
 		assert.ErrorContains(t, err, want, text)
-		assert.Same(t, running, next)
+		assert.False(t, changed)
+		if strings.Contains(text, "nobody") { // all mistakes are named
+			assert.ErrorContains(t, err, `--allow: "nobody" is neither`)
+		}
 		assert.Equal(t, 418, ask())
 	}
 	write("limit: a=1/1d\nmax-conns: 9\n# the same\n")
-	next, err := reconfigure(p, running, f.given, file, &cfg)
+	changed, err := r.reconfigure()
 	require.NoError(t, err)
-	assert.Same(t, running, next, "nothing has changed")
+	assert.False(t, changed, "nothing has changed")
 	write("limit: a=3/1d\nmax-conns: 9\n")
-	next, err = reconfigure(p, running, f.given, file, &cfg)
+	changed, err = r.reconfigure()
 	require.NoError(t, err)
-	assert.NotSame(t, running, next)
-	running = next
+	assert.True(t, changed)
 	assert.Equal(t, []int{200, 200, 418}, []int{ask(), ask(), ask()}, "one was counted before")
 	write("limit: a=3/1d\nmax-conns: 9\nheaders: draft\n")
-	next, err = reconfigure(p, running, f.given, file, &cfg)
+	changed, err = r.reconfigure()
 	require.NoError(t, err)
-	assert.NotSame(t, running, next, "the default is set, and may differ from none")
+	assert.True(t, changed, "the default is set, and may differ from none")
 }
 
 // TestACutFileOfSettingsChangesNothing leaves the first of many routes.
@@ -303,14 +313,17 @@ func TestACutFileOfSettingsChangesNothing(t *testing.T) {
 	require.NoError(t, read.located(err))
 	p, err := proxy.New(cfg)
 	require.NoError(t, err)
+	r := &reloader{Proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
+		log: newFormats(cfg.Log.Handler()), make: quiet}
 	for end, want := range map[string]error{"": cli.ErrCut, "# end\n": nil} {
 		write("limit: 9/1d\nroute:\n- /0 limit=1/1d\n" + end)
-		next, err := reconfigure(p, cmd.Flags(), f.given, file, &cfg)
+		r.flags = cmd.Flags()
+		changed, err := r.reconfigure()
 		assert.ErrorIs(t, err, want)
-		assert.Equal(t, want == nil, next != cmd.Flags())
+		assert.Equal(t, want == nil, changed)
 	}
 	write("limit: 9/1d\nroute:\n- /0 limit=1/1d\n- /1")
-	_, err = reconfigure(p, cmd.Flags(), f.given, file, &cfg)
+	_, err = r.reconfigure()
 	assert.Error(t, err)
 }
 
@@ -337,7 +350,9 @@ func TestListsInAFile(t *testing.T) {
 		require.NoError(t, err)
 		file := filepath.Join(t.TempDir(), "weir.yaml")
 		require.NoError(t, os.WriteFile(file, []byte("status: 420\n"), 0o600))
-		_, err = reconfigure(p, cmd.Flags(), f.given, file, &cfg)
+		r := &reloader{Proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
+			log: newFormats(cfg.Log.Handler()), make: quiet}
+		_, err = r.reconfigure()
 		require.NoError(t, err)
 	}
 	_, _, err := configured(t, "help: true")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -125,9 +126,10 @@ shows whom it would deny.
 process that is killed loses what it counted since. A second process on the file is refused. A file
 that cannot be loaded, as after the clock was wrong, is kept as FILE.bad-1, with a warning.
 
-SIGHUP reads the certificate, --deny-file, --denied-page, --rules and CONFIG again; of that, limits,
-routes, callers and answers take effect, and what takes a restart is refused. So are a --deny-file
-and a CONFIG that may have been cut, since less than half is left, unless their last line is # end.
+SIGHUP reads the certificate, --deny-file, --denied-page, --rules and CONFIG again. All of CONFIG
+takes effect but addresses, names of other files, --max-deny, the table and Redis, which take a
+restart: such a CONFIG is refused, as one with a mistake is. So are a --deny-file and a CONFIG that
+may have been cut, since less than half is left, unless their last line is # end.
 
 On SIGTERM and SIGINT the health check fails, and each response closes its connection. After
 --drain-delay no new connections are accepted; those that are open are read for a second more, since
@@ -401,11 +403,17 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		}
 		return cli.Failure(printConfig(cmd.OutOrStdout(), cmd, notes(&cfg)))
 	}
+	log := newFormats(cfg.Log.Handler())
+	cfg.Log = slog.New(log)
 	p, err := proxy.New(cfg)
 	if err != nil {
 		return located(err)
 	}
-	running := cmd.Flags()
+	r := &reloader{Proxy: p, file: strings.Join(file, ""), given: f.given, flags: cmd.Flags(), cfg: cfg,
+		log: log, make: func(next *proxyFlags, given func(string) bool) (proxy.Config, error) {
+			next.screen, next.terminal = f.screen, f.terminal
+			return next.config(given, stdout, errs)
+		}}
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
 		kept, drop := context.WithCancel(ctx)
 		var keeping sync.WaitGroup
@@ -420,19 +428,5 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), p.Sum())
 		}
 		return err
-	}, func() error {
-		defer p.Warn()
-		err := p.Reload()
-		if len(file) == 0 {
-			return err
-		}
-		next, failed := reconfigure(p, running, f.given, file[0], &cfg)
-		if failed != nil {
-			cfg.Log.Error("the settings stay as they are", "file", file[0], "error", failed.Error())
-		} else if next != running {
-			running = next
-			cfg.Log.Info("settings changed", "file", file[0])
-		}
-		return errors.Join(err, failed)
-	})
+	}, r.reload)
 }

@@ -33,37 +33,34 @@ func (f *proxyFlags) config(
 	given func(string) bool, stdout, stderr io.Writer,
 ) (proxy.Config, error) {
 	cfg := f.cfg
+	err := errors.Join(f.checkRules(given), f.checkNumbers(), f.setTraffic(&cfg), f.setLists(&cfg),
+		f.setAdmin(&cfg), f.setRedis(&cfg), f.setGuard(&cfg, given), f.setLogs(&cfg, stdout, stderr))
+	return cfg, err
+}
+
+// checkRules returns an error for limits beside rules.
+func (f *proxyFlags) checkRules(given func(string) bool) error {
 	if err := cli.Exclude("rules", given, notWithRules); err != nil {
-		return cfg, err
+		return err
 	}
 	limited := func(route string) bool { return strings.Contains(route, " limit=") }
 	if i := slices.IndexFunc(f.routes, limited); i >= 0 && len(f.rules.Paths) > 0 {
-		return cfg, &cli.FlagError{Flags: []string{"route", "rules"}, Item: i,
+		return &cli.FlagError{Flags: []string{"route", "rules"}, Item: i,
 			Err: fmt.Errorf("--route %q has a limit, and --rules has those: leave out one of them",
 				f.routes[i])}
 	}
-	if err := f.checkNumbers(); err != nil {
-		return cfg, err
-	}
-	for _, set := range []func(*proxy.Config) error{f.setTraffic, f.setAdmin, f.setRedis} {
-		if err := set(&cfg); err != nil {
-			return cfg, err
-		}
-	}
-	if err := f.setGuard(&cfg, given); err != nil {
-		return cfg, err
-	}
-	return cfg, f.setLogs(&cfg, stdout, stderr)
+	return nil
 }
 
-// checkNumbers returns an error for a number that is out of its range, or whose zero would select a
-// default.
+// checkNumbers returns an error for each number that is out of its range, or whose zero would
+// select a default.
 func (f *proxyFlags) checkNumbers() error {
 	cfg := &f.cfg
+	var bits error
 	if cfg.IPv6Bits < 1 || cfg.IPv6Bits > 128 {
-		return cli.Wrong("ipv6-prefix", "must be from 1 to 128, not %d", cfg.IPv6Bits)
+		bits = cli.Wrong("ipv6-prefix", "must be from 1 to 128, not %d", cfg.IPv6Bits)
 	}
-	return cmp.Or(
+	return errors.Join(bits,
 		positive("max-deny", cfg.MaxDeny), positive("max-buckets", cfg.Table.MaxBuckets),
 		positive("keep", cfg.Table.Timeout), positive("sweep-every", cfg.Table.SweepEvery),
 		positive("state-every", cfg.StateEvery),
@@ -96,7 +93,7 @@ func notNegative[T int | int64 | time.Duration](flag string, value T) error {
 	return cli.Wrong(flag, "must not be negative, but is %v", value)
 }
 
-// setTraffic sets the upstream, the limits and the lists.
+// setTraffic sets the upstream, the limits and their callers.
 func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if f.upstream != "" {
 		cfg.Upstream, err = url.Parse(f.upstream)
@@ -131,37 +128,40 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	}
 	cfg.Classes, err = parsed("class", f.classes, proxy.ParseClass)
 	if err != nil {
-		return fmt.Errorf("--class: %w", err)
+		return of("--class", err)
 	}
 	cfg.Rules = f.rules
 	cfg.By, err = proxy.ParseBy(f.by)
 	if err != nil {
 		return &cli.FlagError{Flags: []string{"by"}, Err: err}
 	}
-	cfg.Deny, err = parsed("deny", f.deny, cli.Entry)
-	if err != nil {
-		return fmt.Errorf("--deny: %w", err)
-	}
+	return nil
+}
+
+// setLists sets who is refused, exempt and trusted, and with what.
+func (f *proxyFlags) setLists(cfg *proxy.Config) error {
+	var deny, penalty, allow, strip, pass, trust error
+	cfg.Deny, deny = parsed("deny", f.deny, cli.Entry)
 	if f.penalty != "" {
-		cfg.Guard.Penalty, err = proxy.ParsePenalty(f.penalty)
-		if err != nil {
-			return &cli.FlagError{Flags: []string{"penalty-box"}, Err: err}
+		cfg.Guard.Penalty, penalty = proxy.ParsePenalty(f.penalty)
+		if penalty != nil {
+			penalty = &cli.FlagError{Flags: []string{"penalty-box"}, Err: penalty}
 		}
 	}
-	cfg.Allow, err = cli.Prefixes("allow", f.allow)
-	if err != nil {
-		return err
+	cfg.Allow, allow = cli.Prefixes("allow", f.allow)
+	cfg.Strip, strip = parsed("strip", f.strip, fieldName)
+	cfg.Pass, pass = parsed("pass", f.pass, fieldName)
+	cfg.Trust, trust = cli.Prefixes("trust", f.trust)
+	return errors.Join(of("--deny", deny), penalty, allow, of("--strip", strip), of("--pass", pass),
+		trust)
+}
+
+// of returns err as one of a flag; nil for nil.
+func of(flag string, err error) error {
+	if err == nil {
+		return nil
 	}
-	cfg.Strip, err = parsed("strip", f.strip, fieldName)
-	if err != nil {
-		return fmt.Errorf("--strip: %w", err)
-	}
-	cfg.Pass, err = parsed("pass", f.pass, fieldName)
-	if err != nil {
-		return fmt.Errorf("--pass: %w", err)
-	}
-	cfg.Trust, err = cli.Prefixes("trust", f.trust)
-	return err
+	return fmt.Errorf("%s: %w", flag, err)
 }
 
 // fieldName returns the name of a header field, as it was given.
