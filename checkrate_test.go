@@ -1,12 +1,10 @@
 package weir_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/testkit/ops"
@@ -31,6 +28,10 @@ func newLimiter(t testing.TB, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) 
 	}
 	return weir.MustNew(t, cfg), clock
 }
+
+const msec = int64(time.Millisecond)
+
+func setMs(c *weirtest.Clock, ms int64) { c.Set(time.UnixMilli(ms).UTC()) }
 
 func TestNewRefusesNegativeFields(t *testing.T) {
 	for field, cfg := range map[string]weir.Config{
@@ -245,186 +246,6 @@ func TestLimitZeroCreatesNoBucket(t *testing.T) {
 	res := weir.MustCheck(t, l, "id", 1000, 0)
 	assert.Equal(t, weir.Result{}, res)
 	assert.Equal(t, weir.Stats{Checks: 1, Denied: 1, MaxBuckets: 1 << 20}, l.Stats())
-}
-
-func TestInspectNeitherCountsNorCreates(t *testing.T) {
-	l, clock := newLimiter(t, weir.Config{})
-	clock.Set(epoch.Add(1500*time.Millisecond + 1))
-	want := weir.Bucket{ID: "id", Scale: time.Second, Number: 1, Ends: epoch.Add(2 * time.Second)}
-	got := weir.MustInspect(t, l, "id", 1000)
-	assert.Equal(t, want, got, "an id without a bucket")
-	require.Zero(t, l.Stats().Buckets)
-
-	weir.MustCheck(t, l, "id", 1000, 1)
-	clock.Advance(100 * time.Millisecond)
-	weir.MustCheck(t, l, "id", 1000, 1)
-	want.Count, want.Denied = 1, 1
-	want.Created, want.Modified = epoch.Add(1500*time.Millisecond+1),
-		epoch.Add(1600*time.Millisecond+1)
-	for range 2 {
-		got = weir.MustInspect(t, l, "id", 1000)
-		assert.Equal(t, want, got)
-	}
-}
-
-func TestBucketsYieldsEachBucketOnce(t *testing.T) {
-	l, clock := newLimiter(t, weir.Config{Timeout: time.Millisecond})
-	for i := range 10 {
-		weir.MustCheck(t, l, fmt.Sprint(i), int64(1000+i%2), 5)
-	}
-	seen := map[string]int{}
-	for b := range l.Buckets() {
-		seen[b.ID]++
-		// no lock is held; otherwise this would deadlock
-		inspected := weir.MustInspect(t, l, b.ID, b.Scale.Milliseconds())
-		assert.Equal(t, inspected, b)
-	}
-	assert.Len(t, seen, 10)
-	for _, n := range seen {
-		assert.Equal(t, 1, n)
-	}
-	for range l.Buckets() {
-		break // an iteration may stop early
-	}
-	clock.Advance(time.Hour)
-	assert.Equal(t, 10, l.Sweep())
-	for b := range l.Buckets() {
-		t.Error("swept, and yielded", b)
-	}
-}
-
-func TestResetClearsOneIDInOneScale(t *testing.T) {
-	l, _ := newLimiter(t, weir.Config{})
-	for _, id := range []string{"a", "b"} {
-		for _, scale := range []int64{1000, 2000} {
-			weir.MustCheck(t, l, id, scale, 1)
-		}
-	}
-	require.NoError(t, l.Reset("a", 1000))
-	require.NoError(t, l.Reset("nobody", 1000))
-	for _, c := range []struct {
-		id      string
-		scale   int64
-		allowed bool
-	}{{"a", 1000, true}, {"a", 2000, false}, {"b", 1000, false}, {"b", 2000, false}} {
-		res := weir.MustCheck(t, l, c.id, c.scale, 1)
-		assert.Equal(t, c.allowed, res.Allowed(), "%v", c)
-	}
-	s := l.Stats()
-	assert.EqualValues(t, 5, s.Allowed, "reset hits stay in the Stats")
-	assert.EqualValues(t, 3, s.Denied)
-	assert.Equal(t, 4, s.Buckets)
-}
-
-// Between two resets at most limit are admitted. A concurrent hit counts before or after the reset.
-func TestResetDuringCheckRate(t *testing.T) {
-	const limit, callers, resets = 10, 8, 2000
-	l, _ := newLimiter(t, weir.Config{})
-	var admitted, asked atomic.Int64
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for range callers {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				res, err := l.CheckRate("id", 1000, limit)
-				if err != nil || res.TotalRequests > limit {
-					t.Error(res, err)
-				}
-				asked.Add(1)
-				if res.Allowed() {
-					admitted.Add(1)
-				}
-			}
-		})
-	}
-	for range resets {
-		require.NoError(t, l.Reset("id", 1000))
-	}
-	close(stop)
-	wg.Wait()
-	assert.LessOrEqual(t, admitted.Load(), int64((resets+1)*limit))
-	s := l.Stats()
-	assert.EqualValues(t, admitted.Load(), s.Allowed)
-	assert.LessOrEqual(t, s.Buckets, 1)
-}
-
-func TestStatsAddUp(t *testing.T) {
-	l, clock := newLimiter(t, weir.Config{MaxBuckets: 3, Timeout: time.Nanosecond})
-	f := l.FixedWindow()
-	run := func(key string, cost, limit uint64) {
-		_, err := f.Run(t.Context(),
-			&weir.Request{Key: key, Limit: limit, Duration: time.Second, Cost: cost})
-		if err != nil {
-			require.ErrorIs(t, err, weir.ErrFull)
-		}
-	}
-	for range 3 { // repeated after a sweep, as swept buckets stay counted
-		for i := range 5 {
-			run("a", uint64(i), 7) // 1+1+2+3 admitted, 4 denied
-		}
-		run("b", 9, 7) // can never pass
-		run("b", 1, 7)
-		run("c", 1, 7)
-		run("d", 1, 7) // full
-		clock.Advance(time.Second + time.Nanosecond)
-		require.Equal(t, 3, l.Sweep())
-	}
-	_, err := l.CheckRate("", 1, 1)
-	require.Error(t, err)
-	r := &weir.Request{Key: "a", Limit: 9, Duration: time.Second, Cost: 3}
-	res := weir.MustRun(t, f, r)
-	require.NoError(t, ops.Refund(t.Context(), f, r, res))
-	require.NoError(t, ops.Charge(t.Context(), f, r))
-	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}))
-	require.NoError(t, l.Reset("a", 1000))
-	l.Close()
-	_, err = l.CheckRate("a", 1, 1)
-	require.ErrorIs(t, err, weir.ErrClosed)
-	s := l.Stats()
-	assert.Positive(t, s.LastSweep)
-	s.LastSweep = 0
-	assert.Equal(t, weir.Stats{
-		Checks: 30, Allowed: 19, Denied: 6, Invalid: 1, Full: 3, Closed: 1,
-		Buckets: 0, MaxBuckets: 3, Swept: 9, Sweeps: 3,
-	}, s)
-}
-
-func TestStatsAddUpDuringConcurrentCalls(t *testing.T) {
-	const callers, each = 8, 1500
-	l, clock := newLimiter(t, weir.Config{})
-	var allowed, denied atomic.Uint64
-	var wg sync.WaitGroup
-	for c := range callers {
-		wg.Go(func() {
-			for i := range each {
-				res, err := l.CheckRate(fmt.Sprint(i%7), 1, 2)
-				switch {
-				case err != nil:
-					t.Error(err)
-				case res.Allowed():
-					allowed.Add(1)
-				default:
-					denied.Add(1)
-				}
-				if i%10 == c {
-					clock.Advance(time.Millisecond / 2)
-				}
-				if i%100 == 0 {
-					l.Sweep() // within the Timeout, so no bucket in use is removed
-				}
-			}
-		})
-	}
-	wg.Wait()
-	s := l.Stats()
-	assert.Equal(t, allowed.Load(), s.Allowed)
-	assert.Equal(t, denied.Load(), s.Denied)
-	assert.EqualValues(t, callers*each, s.Checks)
 }
 
 func TestTableIsFullOfLiveBuckets(t *testing.T) {
@@ -643,96 +464,66 @@ func TestNoLockIsHeldAcrossNow(t *testing.T) {
 	}
 }
 
-func TestRefundWithinTheSameWindowOnly(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		after   time.Duration // of the refund
-		cost    uint64
-		deny    bool
-		want    uint64 // count of the current window, with 5 taken in window 0 and 1 in the next
-		refunds int
-	}{
-		{"at once", 0, 2, false, 3, 1},
-		{"at the end of the window", time.Second - 1, 2, false, 3, 1},
-		{"never below zero", 0, 2, false, 0, 9},
-		{"after the window nothing", time.Second, 1, false, 1, 1},
-		{"a denial refunds nothing", 0, 2, true, 5, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			l, clock := newLimiter(t, weir.Config{})
-			f := l.FixedWindow()
-			all := &weir.Request{Key: "k", Limit: 5, Duration: time.Second, Cost: 5}
-			taken := weir.MustRun(t, f, all)
-			if c.deny {
-				taken = weir.MustRun(t, f, all)
+// Scales whose windows share a place in the cache count apart.
+func TestScalesThatShareAPlaceCountApart(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{SweepEvery: time.Hour})
+	a, b := weir.SharingScales(l)
+	for range 3 {
+		clock.Advance(time.Duration(b * msec))
+		for hit := range int64(3) {
+			for _, scale := range []int64{a, b} {
+				r := weir.MustCheck(t, l, "id", scale, 2)
+				require.Equal(t, hit < 2, r.Allowed(), "hit %d, scale %d", hit, scale)
+				require.EqualValues(t, min(hit+1, 2), r.TotalRequests)
 			}
-			if c.after > 0 {
-				clock.Advance(c.after)
-			}
-			if c.after >= time.Second {
-				weir.MustRun(t, f, &weir.Request{Key: "k", Limit: 5, Duration: time.Second})
-			}
-			for range c.refunds {
-				require.NoError(t, ops.Refund(t.Context(), f, &weir.Request{Key: "k", Limit: 5, Duration: time.Second,
-					Cost: c.cost}, taken))
-			}
-			b := weir.MustInspect(t, l, "k", 1000)
-			assert.Equal(t, c.want, b.Count)
-		})
+		}
 	}
 }
 
-func TestSeedRaisesAndNeverLowers(t *testing.T) {
-	l, clock := newLimiter(t, weir.Config{})
-	f := l.FixedWindow()
-	r := &weir.Request{Key: "k", Limit: 10, Duration: time.Second}
-	count := func() uint64 {
-		return weir.MustInspect(t, l, "k", 1000).Count
+// A clock that goes back finds the window it goes back to, not the one that was current last.
+func TestWindowOfAnEarlierReading(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{SweepEvery: time.Hour})
+	for _, ms := range []int64{25, 15, 25, 15} {
+		setMs(clock, ms)
+		r := weir.MustCheck(t, l, "id", 10, 2)
+		assert.True(t, r.Allowed(), "at %d ms", ms)
+		assert.Equal(t, clock.Now().Add(5*time.Millisecond), r.ExpiresAt)
 	}
-	end := epoch.Add(time.Second)
-	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 9, ExpiresAt: epoch}))
-	assert.Zero(t, l.Stats().Buckets, "a period that has ended")
-	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
-	assert.EqualValues(t, 9, count())
-	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 3, ExpiresAt: end}))
-	assert.EqualValues(t, 9, count(), "never lowered")
-	clock.Advance(time.Millisecond)
-	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: 12, ExpiresAt: epoch.Add(time.Microsecond)}))
-	assert.EqualValues(t, 9, count(),
-		"a count that expired, though in the current window, is not applied")
-	require.NoError(t, ops.Charge(t.Context(), f, &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
-	assert.EqualValues(t, 14, count(), "charged beyond the limit")
-	require.NoError(t, ops.Charge(t.Context(), f, &weir.Request{Key: "k", Limit: 10, Duration: time.Second,
-		Cost: math.MaxUint64}))
-	assert.Equal(t, uint64(maxCount), count(), "the count saturates")
-	require.NoError(t, ops.Seed(t.Context(), f, r, &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
-	assert.Equal(t, uint64(maxCount), count())
-	assert.Zero(t, l.Stats().Allowed, "another store's hits are not this limiter's")
-	clock.Advance(time.Second)
-	assert.Zero(t, count())
 }
 
-// Prometheus takes a falling counter for a restart, and adds its whole value to the rate.
-func TestStatsNeverFall(t *testing.T) {
-	l, _ := newLimiter(t, weir.Config{})
-	s, r := l.FixedWindow(), &weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour, Cost: 5}
-	const calls = 10_000
-	var callers errgroup.Group
-	for range 2 {
-		callers.Go(func() error {
-			for range calls {
-				res, err := s.Run(context.Background(), r)
-				if err = errors.Join(err, ops.Refund(context.Background(), s, r, res)); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+// A caller finds the table full and reads the clock once more. After that reading another caller
+// takes the room that there was, and everything else expires.
+func TestErrFullHoldsAtOneInstant(t *testing.T) {
+	var l *weir.Limiter
+	var ms, readings int64
+	check := func(id string) error {
+		_, err := l.CheckRate(id, 10, 1)
+		return err
 	}
-	for last, a := uint64(0), uint64(0); a < 2*calls; last = a {
-		a = l.Stats().Allowed
-		require.GreaterOrEqual(t, a, last)
+	l = weir.MustNew(t, weir.Config{MaxBuckets: 2, SweepEvery: time.Hour, Now: func() time.Time {
+		now := time.UnixMilli(ms)
+		if readings++; readings == 5 { // the second reading of "slow"
+			assert.NoError(t, l.Reset("first", 10))
+			ms = 10
+			assert.NoError(t, check("next"))
+		}
+		return now
+	}})
+	require.NoError(t, check("first"))
+	require.NoError(t, check("second"))
+	require.NoError(t, check("slow"))
+}
+
+func TestClockIsReadOnce(t *testing.T) {
+	readings := 0
+	l, _ := newLimiter(t, weir.Config{Now: func() time.Time { readings++; return time.UnixMilli(0) }})
+	check := func(limit int64) int {
+		before := readings
+		weir.MustCheck(t, l, "id", 1000, limit)
+		return readings - before
 	}
-	require.NoError(t, callers.Wait())
-	assert.InDelta(t, 2*calls, l.Stats().Allowed, 10)
+	assert.Equal(t, 1, check(2), "a new bucket")
+	assert.Equal(t, 1, check(2), "admitted")
+	assert.Equal(t, 1, check(2), "denied")
+	assert.Equal(t, 1, check(0), "never to pass")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -552,4 +553,112 @@ func ExampleLimit() {
 	// Output:
 	// true true false
 	// true true
+}
+
+func ExampleLimiter_Counter() {
+	clock := noon()
+	limiter := limiterAt(clock)
+	defer limiter.Close()
+
+	s := limiter.Counter() // the period begins with the first hit
+	clock.Advance(40 * time.Second)
+	verdicts(s, 3, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	clock.Advance(59 * time.Second)
+	verdicts(s, 1, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	clock.Advance(time.Second)
+	verdicts(s, 1, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	// Output:
+	// [Allow Allow Deny]
+	// [Deny]
+	// [Allow]
+}
+
+func ExampleLimiter_List() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	s := limiter.List()
+	r := &weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute}
+	for _, r.Meta = range []string{"alice", "bob", "carol"} {
+		if _, err := s.Run(context.Background(), r); err != nil {
+			log.Fatal(err)
+		}
+	}
+	entries, err := ops.Hits(context.Background(), s, r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range entries {
+		fmt.Println(e.Meta)
+	}
+	// Output:
+	// alice
+	// bob
+}
+
+func ExampleNewCounterStrategy() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	verdicts(weir.NewCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2,
+		Duration: time.Minute})
+	verdicts(weir.NewSortedSetCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2,
+		Duration: time.Minute})
+	// Output:
+	// [Allow Allow Deny]
+	// [Allow Allow Deny]
+}
+
+func ExampleWait() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	s := limiter.TokenBucket(1) // one token, refilled every 20 ms
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range 3 {
+		_, err := weir.Wait(ctx, s, &weir.Request{Key: "upstream", Limit: 50, Duration: time.Second})
+		fmt.Println(err)
+	}
+	_, err = weir.Wait(ctx, s, &weir.Request{Key: "upstream", Limit: 1, Duration: time.Hour, Cost: 2})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// weir: bad limit: a cost of 2 can never pass
+}
+
+func ExampleResult_Remaining() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	res, err := limiter.CheckRate("10.0.0.7", time.Minute.Milliseconds(), 5)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Remaining(5))
+	// Output: 4
+}
+
+func ExampleDo_resetPrefix() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	hour := limiter.FixedWindow()
+	for _, key := range []string{"acme/alice", "acme/bob", "other/carol"} {
+		if _, err := hour.Run(context.Background(),
+			&weir.Request{Key: key, Limit: 100, Duration: time.Hour}); err != nil {
+			panic(err)
+		}
+	}
+	reset := &weir.Op{Verb: weir.OpResetPrefix, Request: weir.Request{Key: "acme/"}}
+	err = weir.Do(context.Background(), hour, reset)
+	fmt.Println(reset.Result.TotalRequests, err)
+	// Output: 2 <nil>
 }

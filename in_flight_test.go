@@ -1,4 +1,4 @@
-package weir
+package weir_test
 
 import (
 	"bytes"
@@ -21,37 +21,41 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/turns"
+	"github.com/weirgo/weir/internal/testkit/doortest"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/limits"
 )
 
-func mustHold(t testing.TB, s Strategy, r *Request) *Held {
+func mustHold(t testing.TB, s weir.Strategy, r *weir.Request) *weir.Held {
 	t.Helper()
-	h, err := Hold(t.Context(), s, r)
+	h, err := weir.Hold(t.Context(), s, r)
 	require.NoError(t, err)
 	return h
 }
 
-func deniesHold(t testing.TB, s Strategy, r *Request) *DeniedError {
+func deniesHold(t testing.TB, s weir.Strategy, r *weir.Request) *weir.DeniedError {
 	t.Helper()
-	h, err := Hold(t.Context(), s, r)
+	h, err := weir.Hold(t.Context(), s, r)
 	require.Nil(t, h)
-	denied := (*DeniedError)(nil)
+	denied := (*weir.DeniedError)(nil)
 	require.ErrorAs(t, err, &denied)
 	require.False(t, denied.Result.Allowed())
 	return denied
 }
 
 func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{Timeout: 1})
+	l, clock := newLimiter(t, weir.Config{Timeout: 1})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 2}
-	one := &Request{Key: "a", Limit: 3, Duration: time.Second}
+	r := &weir.Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 2}
+	one := &weir.Request{Key: "a", Limit: 3, Duration: time.Second}
 	h := mustHold(t, s, r)
 	for range 5 {
-		clock.ns.Add(int64(time.Hour))
+		clock.Advance(time.Duration(int64(time.Hour)))
 		l.Sweep()
-		require.EqualValues(t, 2, Counted(t, s, one))
+		require.EqualValues(t, 2, weir.Counted(t, s, one))
 	}
 	denied := deniesHold(t, s, r)
 	assert.EqualValues(t, 2, denied.Result.TotalRequests)
@@ -60,45 +64,45 @@ func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
 
 	_, err := s.Run(t.Context(), one) // a lease beside it
 	require.NoError(t, err)
-	clock.ns.Add(int64(300 * time.Millisecond))
-	assert.Equal(t, clock.now().Add(700*time.Millisecond), deniesHold(t, s, one).Result.ExpiresAt,
+	clock.Advance(time.Duration(int64(300 * time.Millisecond)))
+	assert.Equal(t, clock.Now().Add(700*time.Millisecond), deniesHold(t, s, one).Result.ExpiresAt,
 		"the lease's end")
-	clock.ns.Add(int64(700 * time.Millisecond))
+	clock.Advance(time.Duration(int64(700 * time.Millisecond)))
 	second := mustHold(t, s, one)
 
 	for range 3 {
 		require.NoError(t, h.Release(t.Context()))
-		assert.EqualValues(t, 1, Counted(t, s, one), "the first release counts")
+		assert.EqualValues(t, 1, weir.Counted(t, s, one), "the first release counts")
 	}
 	require.NoError(t, second.Release(t.Context()))
-	assert.Zero(t, Counted(t, s, r))
-	clock.ns.Add(int64(time.Hour))
+	assert.Zero(t, weir.Counted(t, s, r))
+	clock.Advance(time.Duration(int64(time.Hour)))
 	l.Sweep()
 	assert.Zero(t, l.Stats().Buckets, "nothing is kept")
 }
 
 func TestCostsThatCanNeverPassAreNotHeld(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	for _, r := range []Request{{Limit: 3, Cost: 4}, {Limit: 0}, {Limit: 1 << 63, Cost: 1<<63 + 1}} {
+	for _, r := range []weir.Request{{Limit: 3, Cost: 4}, {Limit: 0}, {Limit: 1 << 63, Cost: 1<<63 + 1}} {
 		r.Key, r.Duration = "a", time.Second
 		denied := deniesHold(t, s, &r)
-		assert.ErrorIs(t, denied, ErrLimit)
+		assert.ErrorIs(t, denied, weir.ErrLimit)
 		assert.True(t, denied.Result.ExpiresAt.IsZero())
-		_, err := HoldWait(t.Context(), s, &r)
-		assert.ErrorIs(t, err, ErrLimit)
+		_, err := weir.HoldWait(t.Context(), s, &r)
+		assert.ErrorIs(t, err, weir.ErrLimit)
 	}
-	r := &Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 3}
+	r := &weir.Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 3}
 	mustHold(t, s, r)
-	assert.NotErrorIs(t, deniesHold(t, s, r), ErrLimit)
+	assert.NotErrorIs(t, deniesHold(t, s, r), weir.ErrLimit)
 	assert.EqualValues(t, 1, l.Stats().Buckets)
 }
 
 // Reset takes the leases back. The work that is in flight goes on, and counts.
 func TestResetKeepsWhatIsHeld(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: 5, Duration: time.Second, Cost: 2}
+	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Second, Cost: 2}
 	for name, reset := range map[string]func(ctx context.Context) error{
 		"Reset": func(ctx context.Context) error { return ops.Reset(ctx, s, r) },
 		"ResetPrefix": func(ctx context.Context) error {
@@ -107,75 +111,75 @@ func TestResetKeepsWhatIsHeld(t *testing.T) {
 		},
 	} {
 		h := mustHold(t, s, r)
-		MustRun(t, s, r)
-		require.EqualValues(t, 4, Counted(t, s, r), name)
+		weir.MustRun(t, s, r)
+		require.EqualValues(t, 4, weir.Counted(t, s, r), name)
 		require.NoError(t, reset(t.Context()))
-		require.EqualValues(t, 2, Counted(t, s, r), name)
+		require.EqualValues(t, 2, weir.Counted(t, s, r), name)
 		require.NoError(t, h.Release(t.Context()))
-		require.Zero(t, Counted(t, s, r), name)
+		require.Zero(t, weir.Counted(t, s, r), name)
 	}
-	require.NoError(t, ops.Reset(t.Context(), s, &Request{Key: "unknown", Limit: 1, Duration: time.Second}))
+	require.NoError(t, ops.Reset(t.Context(), s, &weir.Request{Key: "unknown", Limit: 1, Duration: time.Second}))
 }
 
 // The next process does not know whether the work goes on: its places end one Duration later.
 func TestHeldPlacesAreLeasesInASnapshot(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
+	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
 	mustHold(t, s, r)
-	MustRun(t, s, r)
-	clock.ns.Add(int64(40 * time.Second))
+	weir.MustRun(t, s, r)
+	clock.Advance(time.Duration(int64(40 * time.Second)))
 	snapshot := saved(t, l)
 
-	next, again := newTestLimiter(t, Config{})
-	again.ns.Store(clock.ns.Load())
+	next, again := newLimiter(t, weir.Config{})
+	again.Set(time.Unix(0, clock.Now().UnixNano()).UTC())
 	for range 2 {
 		require.NoError(t, next.Load(bytes.NewReader(snapshot)))
-		require.EqualValues(t, 4, Counted(t, next.InFlight(), r))
+		require.EqualValues(t, 4, weir.Counted(t, next.InFlight(), r))
 	}
 	require.NoError(t, l.Load(bytes.NewReader(snapshot)), "its own")
-	require.EqualValues(t, 4, Counted(t, s, r))
-	again.ns.Add(int64(20 * time.Second))
-	assert.EqualValues(t, 2, Counted(t, next.InFlight(), r), "the lease has ended")
-	again.ns.Add(int64(40*time.Second) - 1)
-	assert.EqualValues(t, 2, Counted(t, next.InFlight(), r))
-	again.ns.Add(1)
-	assert.Zero(t, Counted(t, next.InFlight(), r), "a Duration after the snapshot")
+	require.EqualValues(t, 4, weir.Counted(t, s, r))
+	again.Advance(time.Duration(int64(20 * time.Second)))
+	assert.EqualValues(t, 2, weir.Counted(t, next.InFlight(), r), "the lease has ended")
+	again.Advance(time.Duration(int64(40*time.Second) - 1))
+	assert.EqualValues(t, 2, weir.Counted(t, next.InFlight(), r))
+	again.Advance(time.Duration(1))
+	assert.Zero(t, weir.Counted(t, next.InFlight(), r), "a Duration after the snapshot")
 }
 
 func TestReleaseAfterClose(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: 5, Duration: time.Minute}
+	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
 	h := mustHold(t, s, r)
 	require.NoError(t, l.Close())
-	_, err := Hold(t.Context(), s, r)
-	assert.ErrorIs(t, err, ErrClosed)
+	_, err := weir.Hold(t.Context(), s, r)
+	assert.ErrorIs(t, err, weir.ErrClosed)
 	assert.NoError(t, h.Release(t.Context()))
 }
 
 // flights are the operations on work in flight that the model follows: of an InFlight, or of a
 // control.
 type flights interface {
-	hold(r *Request) (release func(), res Result)
-	lease(r *Request) (giveBack func(context.Context, uint64) error, res Result)
+	hold(r *weir.Request) (release func(), res weir.Result)
+	lease(r *weir.Request) (giveBack func(context.Context, uint64) error, res weir.Result)
 }
 
 type flightsOf struct {
 	t testing.TB
-	s *InFlight
+	s *weir.InFlight
 }
 
-func (f flightsOf) hold(r *Request) (func(), Result) {
+func (f flightsOf) hold(r *weir.Request) (func(), weir.Result) {
 	res, place, err := ops.Acquire(f.t.Context(), f.s, r)
 	require.NoError(f.t, err)
 	if !res.Allowed() {
 		return nil, *res
 	}
-	return func() { require.NoError(f.t, ops.Release(f.t.Context(), place)) }, *res
+	return func() { require.NoError(f.t, place.Release(f.t.Context())) }, *res
 }
 
-func (f flightsOf) lease(r *Request) (func(context.Context, uint64) error, Result) {
+func (f flightsOf) lease(r *weir.Request) (func(context.Context, uint64) error, weir.Result) {
 	res, giveBack, err := ops.Admit(f.t.Context(), f.s, r)
 	require.NoError(f.t, err)
 	return giveBack, *res
@@ -184,7 +188,7 @@ func (f flightsOf) lease(r *Request) (func(context.Context, uint64) error, Resul
 // generous is a control: what is given back late is given back all the same.
 type generous struct{ flightsOf }
 
-func (f generous) lease(r *Request) (func(context.Context, uint64) error, Result) {
+func (f generous) lease(r *weir.Request) (func(context.Context, uint64) error, weir.Result) {
 	giveBack, res := f.flightsOf.lease(r)
 	return func(ctx context.Context, cost uint64) error {
 		if err := giveBack(ctx, cost); err != nil {
@@ -193,7 +197,7 @@ func (f generous) lease(r *Request) (func(context.Context, uint64) error, Result
 		counted, err := ops.Peek(ctx, f.s, r) // another's place, if its own has ended
 		require.NoError(f.t, err)
 		if !counted.Allowed() {
-			return ops.Refund(ctx, f.s, r, &Result{State: Allow, ExpiresAt: counted.ExpiresAt})
+			return ops.Refund(ctx, f.s, r, &weir.Result{State: weir.Allow, ExpiresAt: counted.ExpiresAt})
 		}
 		return nil
 	}, res
@@ -210,24 +214,24 @@ type modelled struct {
 // back) and steps of the clock, and returns how the Results differ from the model's: work counts
 // from its admission to its release, or to the end of its lease.
 func differsFromModel(
-	t testing.TB, of func(*InFlight) flights, seed uint64, steps int,
+	t testing.TB, of func(*weir.InFlight) flights, seed uint64, steps int,
 ) (how string) {
-	l, clock := newTestLimiter(t, Config{Timeout: time.Minute, MaxBuckets: 1000})
+	l, clock := newLimiter(t, weir.Config{Timeout: time.Minute, MaxBuckets: 1000})
 	defer l.Close()
 	s := l.InFlight()
 	f, rnd := of(s), rand.New(rand.NewPCG(seed, 3))
 	const limit, lease = 10, 10 * time.Second
 	var live []modelled
 	var late []func() // of leases that have ended
-	now := clock.now()
+	now := clock.Now()
 	for step := range steps {
-		clock.ns.Store(now.UnixNano() + rnd.Int64N(2)*rnd.Int64N(int64(3*time.Second)))
+		clock.Set(time.Unix(0, now.UnixNano()+rnd.Int64N(2)*rnd.Int64N(int64(3*time.Second))).UTC())
 		if rnd.IntN(20) == 0 {
 			l.Sweep()
 		}
-		now = clock.now()
+		now = clock.Now()
 		// the caller is seen now
-		f.lease(&Request{Key: "a", Limit: limit, Duration: lease, Cost: limit + 1})
+		f.lease(&weir.Request{Key: "a", Limit: limit, Duration: lease, Cost: limit + 1})
 		live = slices.DeleteFunc(live, func(w modelled) bool {
 			over := !w.end.IsZero() && !now.Before(w.end)
 			if over && w.finish != nil {
@@ -237,7 +241,7 @@ func differsFromModel(
 		})
 		leased := slices.ContainsFunc(live, func(w modelled) bool { return !w.end.IsZero() })
 		if leased && rnd.IntN(10) == 0 { // the clock steps back, which changes nothing
-			clock.ns.Add(-rnd.Int64N(int64(20 * time.Second)))
+			clock.Advance(time.Duration(-rnd.Int64N(int64(20 * time.Second))))
 		}
 		var used uint64
 		for _, w := range live {
@@ -246,8 +250,8 @@ func differsFromModel(
 		if used > limit {
 			return fmt.Sprintf("step %d: %d are alive", step, used)
 		}
-		r := &Request{Key: "a", Limit: limit, Duration: lease, Cost: 1 + rnd.Uint64N(4)}
-		var res Result
+		r := &weir.Request{Key: "a", Limit: limit, Duration: lease, Cost: 1 + rnd.Uint64N(4)}
+		var res weir.Result
 		w := modelled{cost: r.Cost, end: now.Add(lease)}
 		switch op := rnd.IntN(10); {
 		case op < 3:
@@ -286,8 +290,8 @@ func differsFromModel(
 			w.finish()
 		}
 	}
-	clock.ns.Store(now.UnixNano() + int64(lease))
-	if n := Counted(t, s, &Request{Key: "a", Limit: limit, Duration: lease}); n != 0 {
+	clock.Set(time.Unix(0, now.UnixNano()+int64(lease)).UTC())
+	if n := weir.Counted(t, s, &weir.Request{Key: "a", Limit: limit, Duration: lease}); n != 0 {
 		return fmt.Sprintf("at the end %d are in flight", n)
 	}
 	return ""
@@ -295,11 +299,11 @@ func differsFromModel(
 
 // Never more than Limit are alive, and nothing is held after all has ended.
 func TestInFlightFollowsItsModel(t *testing.T) {
-	plain := func(s *InFlight) flights { return flightsOf{t, s} }
+	plain := func(s *weir.InFlight) flights { return flightsOf{t, s} }
 	for seed := range uint64(slow.N(20, 200, 5000)) {
 		require.Empty(t, differsFromModel(t, plain, seed, 1000), "seed %d", seed)
 	}
-	assert.NotEmpty(t, differsFromModel(t, func(s *InFlight) flights {
+	assert.NotEmpty(t, differsFromModel(t, func(s *weir.InFlight) flights {
 		return generous{flightsOf{t, s}}
 	}, 1, 5000),
 		"a late release must not give back what others hold")
@@ -308,7 +312,7 @@ func TestInFlightFollowsItsModel(t *testing.T) {
 // streams runs n streams of random length by 64 goroutines, of 20 callers with 4 places each, and
 // returns the most that one caller had in flight, and how many were admitted.
 func streams(
-	t testing.TB, n int, hold func(r *Request) (release func(), err error),
+	t testing.TB, n int, hold func(r *weir.Request) (release func(), err error),
 ) (most, admitted int64) {
 	const callers, limit = 20, 4
 	var inside [callers]atomic.Int64
@@ -320,7 +324,7 @@ func streams(
 			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
 				caller := rand.IntN(callers)
 				cost := int64(1 + rand.IntN(2))
-				release, err := hold(&Request{
+				release, err := hold(&weir.Request{
 					Key: strconv.Itoa(caller), Limit: limit, Duration: time.Minute, Cost: uint64(cost),
 				})
 				if err != nil {
@@ -329,7 +333,7 @@ func streams(
 				if release == nil {
 					continue
 				}
-				storeMax(&peak, inside[caller].Add(cost))
+				weir.StoreMax(&peak, inside[caller].Add(cost))
 				ran.Add(1)
 				for range rand.IntN(50) {
 					runtime.Gosched()
@@ -345,8 +349,8 @@ func streams(
 }
 
 // releaseOf returns what releases h, unless it was denied.
-func releaseOf(t testing.TB, h *Held, err error) (func(), error) {
-	if denied := (*DeniedError)(nil); errors.As(err, &denied) {
+func releaseOf(t testing.TB, h *weir.Held, err error) (func(), error) {
+	if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
 		return nil, nil
 	}
 	if err != nil {
@@ -356,17 +360,17 @@ func releaseOf(t testing.TB, h *Held, err error) (func(), error) {
 }
 
 func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
-	l := MustNew(t, Config{})
+	l := weir.MustNew(t, weir.Config{})
 	s := l.InFlight()
 	nothing := func() {
 		t.Helper()
 		for i := range 20 {
-			require.Zero(t, Counted(t, s, &Request{Key: strconv.Itoa(i), Limit: 4, Duration: time.Minute}))
+			require.Zero(t, weir.Counted(t, s, &weir.Request{Key: strconv.Itoa(i), Limit: 4, Duration: time.Minute}))
 		}
 	}
 	const n = 10_000
-	most, admitted := streams(t, n, func(r *Request) (func(), error) {
-		h, err := Hold(t.Context(), s, r)
+	most, admitted := streams(t, n, func(r *weir.Request) (func(), error) {
+		h, err := weir.Hold(t.Context(), s, r)
 		return releaseOf(t, h, err)
 	})
 	assert.EqualValues(t, 4, most)
@@ -374,8 +378,8 @@ func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
 	assert.EqualValues(t, n, l.Stats().Allowed+l.Stats().Denied)
 	assert.EqualValues(t, admitted, l.Stats().Allowed)
 	nothing()
-	most, admitted = streams(t, n, func(r *Request) (func(), error) {
-		h, err := HoldWait(t.Context(), s, r)
+	most, admitted = streams(t, n, func(r *weir.Request) (func(), error) {
+		h, err := weir.HoldWait(t.Context(), s, r)
 		return releaseOf(t, h, err)
 	})
 	assert.EqualValues(t, 4, most)
@@ -386,10 +390,10 @@ func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
 
 // The control reads, and counts later.
 func TestInFlightControlIsRejected(t *testing.T) {
-	l := MustNew(t, Config{})
+	l := weir.MustNew(t, weir.Config{})
 	s := l.InFlight()
 	for range 50 {
-		most, _ := streams(t, 10_000, func(r *Request) (func(), error) {
+		most, _ := streams(t, 10_000, func(r *weir.Request) (func(), error) {
 			res, err := ops.Peek(t.Context(), s, r)
 			if err != nil || !res.Allowed() {
 				return nil, err
@@ -397,7 +401,7 @@ func TestInFlightControlIsRejected(t *testing.T) {
 			runtime.Gosched()
 			unbounded := *r
 			unbounded.Limit = 1 << 40
-			h, err := Hold(t.Context(), s, &unbounded)
+			h, err := weir.Hold(t.Context(), s, &unbounded)
 			return releaseOf(t, h, err)
 		})
 		if most > 4 {
@@ -410,28 +414,28 @@ func TestInFlightControlIsRejected(t *testing.T) {
 // Held is the cost of the places, of all callers: beside leases, for which nobody holds anything,
 // and while somebody waits too.
 func TestStatsCountWhatIsHeld(t *testing.T) {
-	Waiting(t, func(t *testing.T, l *Limiter) {
+	weir.Waiting(t, func(t *testing.T, l *weir.Limiter) {
 		s := l.InFlight()
 		held := func(want int) {
 			t.Helper()
 			require.EqualValues(t, want, l.Stats().Held)
 		}
-		r := func(key string, cost uint64) *Request {
-			return &Request{Key: key, Limit: 5, Duration: time.Minute, Cost: cost}
+		r := func(key string, cost uint64) *weir.Request {
+			return &weir.Request{Key: key, Limit: 5, Duration: time.Minute, Cost: cost}
 		}
 		held(0)
 		a, b := mustHold(t, s, r("a", 0)), mustHold(t, s, r("a", 3))
 		held(4)
-		long := mustHold(t, keyedFor("p", l.InFlight(), 5, time.Hour),
-			&Request{Key: strings.Repeat("b", 100), Cost: 2})
+		long := mustHold(t, weir.KeyedFor("p", l.InFlight(), 5, time.Hour),
+			&weir.Request{Key: strings.Repeat("b", 100), Cost: 2})
 		held(6)
 		deniesHold(t, s, r("a", 2))
 		held(6)
-		MustRun(t, s, r("a", 1))
+		weir.MustRun(t, s, r("a", 1))
 		held(6)
 		var all sync.WaitGroup
 		all.Go(func() {
-			h, err := HoldWait(t.Context(), s, r("a", 5))
+			h, err := weir.HoldWait(t.Context(), s, r("a", 5))
 			assert.NoError(t, err)
 			held(7)
 			assert.NoError(t, h.Release(t.Context()))
@@ -460,20 +464,20 @@ func TestStatsCountWhatIsHeld(t *testing.T) {
 // While 64 goroutines hold and release, Held is never more than they may hold, and in the end what
 // is held.
 func TestStatsCountWhatIsHeldConcurrently(t *testing.T) {
-	l := MustNew(t, Config{})
-	s, done, kept := l.InFlight(), make(chan struct{}), make([]*Held, 64)
+	l := weir.MustNew(t, weir.Config{})
+	s, done, kept := l.InFlight(), make(chan struct{}), make([]*weir.Held, 64)
 	var all sync.WaitGroup
 	for i := range kept {
 		all.Go(func() {
-			r := &Request{Key: strconv.Itoa(i % 8), Limit: 8 * 3, Duration: time.Minute, Cost: 3}
+			r := &weir.Request{Key: strconv.Itoa(i % 8), Limit: 8 * 3, Duration: time.Minute, Cost: 3}
 			for range 1000 {
-				h, err := Hold(t.Context(), s, r)
+				h, err := weir.Hold(t.Context(), s, r)
 				if !assert.NoError(t, err) {
 					return
 				}
 				assert.NoError(t, h.Release(t.Context()))
 			}
-			h, err := Hold(t.Context(), s, r)
+			h, err := weir.Hold(t.Context(), s, r)
 			assert.NoError(t, err)
 			kept[i] = h
 		})
@@ -499,22 +503,22 @@ func TestStatsCountWhatIsHeldConcurrently(t *testing.T) {
 func TestHeldPlacesAreSmall(t *testing.T) {
 	places := slow.N(20_000, 100_000, 100_000)
 	for _, callers := range []int{1, 1000, places / 2} {
-		l, err := New(Config{})
+		l, err := weir.New(weir.Config{})
 		require.NoError(t, err)
 		s := l.InFlight()
 		keys := numbers(callers)
-		hold := func(i int) *Held {
-			return mustHold(t, s, &Request{Key: keys[i%callers], Limit: 1 << 30, Duration: time.Minute})
+		hold := func(i int) *weir.Held {
+			return mustHold(t, s, &weir.Request{Key: keys[i%callers], Limit: 1 << 30, Duration: time.Minute})
 		}
-		held := make([]*Held, 0, places+callers)
+		held := make([]*weir.Held, 0, places+callers)
 		for i := range callers {
 			held = append(held, hold(i)) // the caller's bucket
 		}
-		before, goroutines := liveHeap(), runtime.NumGoroutine()
+		before, goroutines := weir.LiveHeap(), runtime.NumGoroutine()
 		for i := range places {
 			held = append(held, hold(i))
 		}
-		each := float64(liveHeap()-before) / float64(places)
+		each := float64(weir.LiveHeap()-before) / float64(places)
 		t.Logf("%d callers: %.1f bytes for each place", callers, each)
 		assert.Less(t, each, 100.0)
 		assert.Equal(t, goroutines, runtime.NumGoroutine())
@@ -528,16 +532,12 @@ func TestHeldPlacesAreSmall(t *testing.T) {
 // A caller of whom only places are held has a slot and no flight; one with leases, or for whom
 // somebody waits, has both, which are one bucket.
 func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: 3, Duration: time.Second}
+	r := &weir.Request{Key: "a", Limit: 3, Duration: time.Second}
 	has := func(slots, flights int) {
 		t.Helper()
-		n := 0
-		for range l.flights.Keys {
-			n++
-		}
-		assert.Equal(t, flights, n, "flights")
+		assert.Equal(t, flights, weir.Flights(l), "flights")
 		assert.Equal(t, slots, l.Stats().Buckets, "buckets")
 	}
 	has(0, 0)
@@ -555,7 +555,7 @@ func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
 	third := mustHold(t, s, r)
 	assert.EqualValues(t, 3, deniesHold(t, s, r).Result.TotalRequests)
 
-	freed, err := s.freed(r)
+	freed, err := weir.Freed(s, r)
 	require.NoError(t, err)
 	has(1, 1)
 	l.Sweep()
@@ -571,16 +571,16 @@ func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
 
 	_, err = s.Run(t.Context(), r) // its lease ends, and the next hold finds that
 	require.NoError(t, err)
-	clock.ns.Add(int64(time.Second))
+	clock.Advance(time.Duration(int64(time.Second)))
 	third = mustHold(t, s, r)
 	has(1, 0)
-	for _, h := range []*Held{h, second, third} {
+	for _, h := range []*weir.Held{h, second, third} {
 		require.NoError(t, h.Release(t.Context()))
 	}
 	has(1, 0)
 	l.Sweep()
 	has(0, 0)
-	freed, err = s.freed(r)
+	freed, err = weir.Freed(s, r)
 	require.NoError(t, err)
 	assert.Nil(t, freed, "nothing counts")
 }
@@ -588,51 +588,51 @@ func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
 // At a full table what was released is removed at once, and what is held never: also after a sweep
 // found it held, and where leases ended beside it.
 func TestReleasedPlacesMakeRoom(t *testing.T) {
-	l, clock := newTestLimiter(t, Config{MaxBuckets: 2})
+	l, clock := newLimiter(t, weir.Config{MaxBuckets: 2})
 	s := l.InFlight()
-	r := func(key string) *Request { return &Request{Key: key, Limit: 2, Duration: time.Second} }
+	r := func(key string) *weir.Request { return &weir.Request{Key: key, Limit: 2, Duration: time.Second} }
 	a, b := mustHold(t, s, r("a")), mustHold(t, s, r("b"))
 	for _, next := range []string{"1", "2", "3"} {
 		l.Sweep()
-		_, err := Hold(t.Context(), s, r(next))
-		require.ErrorIs(t, err, ErrFull)
+		_, err := weir.Hold(t.Context(), s, r(next))
+		require.ErrorIs(t, err, weir.ErrFull)
 		require.NoError(t, a.Release(t.Context()))
 		a = mustHold(t, s, r(next))
 		require.EqualValues(t, 2, l.Stats().Buckets)
 	}
 	require.NoError(t, a.Release(t.Context()))
-	MustRun(t, s, r("d"))
-	MustRun(t, s, r("b"))
-	_, err := Hold(t.Context(), s, r("e"))
-	require.ErrorIs(t, err, ErrFull)
-	clock.ns.Add(int64(time.Second))
+	weir.MustRun(t, s, r("d"))
+	weir.MustRun(t, s, r("b"))
+	_, err := weir.Hold(t.Context(), s, r("e"))
+	require.ErrorIs(t, err, weir.ErrFull)
+	clock.Advance(time.Duration(int64(time.Second)))
 	mustHold(t, s, r("e"))
-	_, err = Hold(t.Context(), s, r("f"))
-	require.ErrorIs(t, err, ErrFull)
-	assert.EqualValues(t, 1, Counted(t, s, r("b")))
+	_, err = weir.Hold(t.Context(), s, r("f"))
+	require.ErrorIs(t, err, weir.ErrFull)
+	assert.EqualValues(t, 1, weir.Counted(t, s, r("b")))
 	require.NoError(t, b.Release(t.Context()))
-	assert.Zero(t, Counted(t, s, r("b")))
+	assert.Zero(t, weir.Counted(t, s, r("b")))
 }
 
 // The admissions of a slot are tallied in it, up to a number.
 func TestHoldsAreCountedExactly(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.InFlight()
 	want := uint64(0)
-	for _, cost := range []uint64{1, 2, maxHeld / 200} {
-		r := &Request{Key: strconv.FormatUint(cost, 10), Limit: maxHeld, Duration: time.Second,
+	for _, cost := range []uint64{1, 2, weir.MaxHeld / 200} {
+		r := &weir.Request{Key: strconv.FormatUint(cost, 10), Limit: weir.MaxHeld, Duration: time.Second,
 			Cost: cost}
-		var held []*Held
+		var held []*weir.Held
 		for range 200 {
 			held = append(held, mustHold(t, s, r))
 			want++
 			require.EqualValues(t, want, l.Stats().Allowed)
-			require.EqualValues(t, cost*uint64(len(held)), Counted(t, s, r))
+			require.EqualValues(t, cost*uint64(len(held)), weir.Counted(t, s, r))
 		}
 		for _, h := range held {
 			require.NoError(t, h.Release(t.Context()))
 		}
-		require.Zero(t, Counted(t, s, r))
+		require.Zero(t, weir.Counted(t, s, r))
 	}
 	l.Sweep()
 	require.Zero(t, l.Stats().Buckets)
@@ -641,12 +641,12 @@ func TestHoldsAreCountedExactly(t *testing.T) {
 
 // Costs beyond 2^40-2 count as that.
 func TestHoldTakesVeryLargeCosts(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: math.MaxUint64, Duration: time.Second, Cost: math.MaxUint64}
+	r := &weir.Request{Key: "a", Limit: math.MaxUint64, Duration: time.Second, Cost: math.MaxUint64}
 	for range 3 {
 		h := mustHold(t, s, r)
-		assert.EqualValues(t, uint64(maxHeld), deniesHold(t, s, r).Result.TotalRequests)
+		assert.EqualValues(t, uint64(weir.MaxHeld), deniesHold(t, s, r).Result.TotalRequests)
 		r.Cost = 1
 		deniesHold(t, s, r)
 		require.NoError(t, h.Release(t.Context()))
@@ -654,18 +654,18 @@ func TestHoldTakesVeryLargeCosts(t *testing.T) {
 		r.Cost = 1<<40 - 2
 		deniesHold(t, s, r)
 		require.NoError(t, h.Release(t.Context()))
-		require.Zero(t, Counted(t, s, r))
+		require.Zero(t, weir.Counted(t, s, r))
 	}
 }
 
 // A Held that does not escape takes no allocation, and another one takes one.
 func TestHoldAllocatesAtMostItsPlace(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	s := l.InFlight()
-	r := &Request{Key: "a", Limit: 3, Duration: time.Second}
+	r := &weir.Request{Key: "a", Limit: 3, Duration: time.Second}
 	ctx := t.Context()
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		h, err := Hold(ctx, s, r)
+		h, err := weir.Hold(ctx, s, r)
 		if err == nil {
 			err = h.Release(ctx)
 		}
@@ -674,9 +674,87 @@ func TestHoldAllocatesAtMostItsPlace(t *testing.T) {
 		}
 	}), "it is inlined into its caller")
 	assert.EqualValues(t, 1, testing.AllocsPerRun(100, func() {
-		escapes = must(Hold(ctx, s, r))
+		escapes = must(weir.Hold(ctx, s, r))
 		must(0, escapes.Release(ctx))
 	}))
 }
 
-var escapes *Held
+var escapes *weir.Held
+
+// Nobody could release a hit of a limit on work in flight: each verb that takes one fails, in each
+// way to make the limit, counts nothing, and opens nothing.
+func TestEachVerbOfALimitInFlight(t *testing.T) {
+	l, _ := doortest.NewLimiter(t)
+	rate := l.SlidingWindow().Limit(5, time.Minute)
+	verbs := map[string]func(ctx context.Context, m *weir.Limit) error{
+		"Take": func(ctx context.Context, m *weir.Limit) error { _, err := m.Take(ctx, "k", 1); return err },
+		"Run": func(ctx context.Context, m *weir.Limit) error {
+			_, err := m.Run(ctx, &weir.Request{Key: "k"})
+			return err
+		},
+		"Wait": func(ctx context.Context, m *weir.Limit) error { return m.Wait(ctx, "k") },
+		"the function Wait": func(ctx context.Context, m *weir.Limit) error {
+			_, err := weir.Wait(ctx, m, &weir.Request{Key: "k"})
+			return err
+		},
+		"Reserve": func(ctx context.Context, m *weir.Limit) error {
+			_, err := m.Reserve(ctx, "k", 1)
+			return err
+		},
+		"Reserve of limits": func(ctx context.Context, m *weir.Limit) error {
+			_, err := limits.Reserve(ctx, rate.For("k"), m.For("k"))
+			return err
+		},
+		"Decide": func(ctx context.Context, m *weir.Limit) error {
+			_, err := limits.Decide(ctx, rate.For("k"), m.For("k"))
+			return err
+		},
+		"Take of a limits.All": func(ctx context.Context, m *weir.Limit) error {
+			_, err := limits.All(rate, m).Take(ctx, "k", 1)
+			return err
+		},
+	}
+	for way, s := range doortest.InFlight(t, l, l.InFlight()) {
+		m, ok := s.(*weir.Limit)
+		if !ok {
+			continue
+		}
+		for verb, call := range verbs {
+			before := l.Stats()
+			err := call(t.Context(), m)
+			require.ErrorIs(t, err, errors.ErrUnsupported, "%s of %s", verb, way)
+			assert.ErrorContains(t, err, "Hold", "%s of %s", verb, way)
+			assert.Equal(t, before.Invalid+1, l.Stats().Invalid, "%s of %s", verb, way)
+			assert.Equal(t, before.Allowed, l.Stats().Allowed, "%s of %s", verb, way)
+		}
+		before := l.Stats()
+		assert.False(t, m.Allow("k"), way)
+		assert.False(t, m.AllowBytes([]byte("k")), way)
+		assert.False(t, m.FailOpen().Allow("k"), way)
+		assert.False(t, m.FailOpen().AllowBytes([]byte("k")), way)
+		assert.Equal(t, before.Invalid+4, l.Stats().Invalid, way)
+		assert.Equal(t, before.Allowed, l.Stats().Allowed, way)
+	}
+	assert.True(t, l.SlidingWindow().Limit(5, time.Minute).Allow("k"), "the control")
+}
+
+// So does what waits or decides by such a Strategy itself. Its own Run is for who gives back.
+func TestStrategiesOfWorkInFlight(t *testing.T) {
+	l, _ := doortest.NewLimiter(t)
+	for way, s := range doortest.InFlight(t, l, l.InFlight()) {
+		if _, ok := s.(*weir.Limit); ok {
+			continue
+		}
+		r := &weir.Request{Key: "k", Limit: 1, Duration: time.Minute}
+		_, err := weir.Wait(t.Context(), s, r)
+		require.ErrorIs(t, err, errors.ErrUnsupported, way)
+		_, err = limits.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r})
+		require.ErrorIs(t, err, errors.ErrUnsupported, way)
+		assert.ErrorContains(t, err, "Hold", way)
+		_, err = limits.Reserve(t.Context(), weir.Ask{Strategy: s, Request: *r})
+		require.ErrorIs(t, err, errors.ErrUnsupported, way)
+	}
+	res, err := l.InFlight().Run(t.Context(), &weir.Request{Key: "k", Limit: 1, Duration: time.Minute})
+	require.NoError(t, err)
+	assert.True(t, res.Allowed())
+}

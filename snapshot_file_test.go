@@ -1,4 +1,4 @@
-package weir
+package weir_test
 
 import (
 	"bufio"
@@ -21,12 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/atomicfile"
 	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // saveInPlace is the control of SaveFile: it writes to the file itself.
-func saveInPlace(l *Limiter, name string) error {
+func saveInPlace(l *weir.Limiter, name string) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err
@@ -46,16 +47,16 @@ func filesIn(t testing.TB, dir string) (names []string) {
 }
 
 // countIn returns the count of an ID in a saved file, read by a limiter of cfg.
-func countIn(t testing.TB, cfg Config, name, id string) uint64 {
+func countIn(t testing.TB, cfg weir.Config, name, id string) uint64 {
 	t.Helper()
-	l := MustNew(t, cfg)
+	l := weir.MustNew(t, cfg)
 	require.NoError(t, l.LoadFile(name))
-	return MustInspect(t, l, id, time.Hour.Milliseconds()).Count
+	return weir.MustInspect(t, l, id, time.Hour.Milliseconds()).Count
 }
 
-func admitOne(t testing.TB, l *Limiter, id string) {
+func admitOne(t testing.TB, l *weir.Limiter, id string) {
 	t.Helper()
-	res := MustCheck(t, l, id, time.Hour.Milliseconds(), 1_000_000)
+	res := weir.MustCheck(t, l, id, time.Hour.Milliseconds(), 1_000_000)
 	require.True(t, res.Allowed())
 }
 
@@ -72,7 +73,7 @@ func TestSaveFileHoldsWhatSaveWrites(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o600), info.Mode())
 	}
-	restored, _ := newTestLimiter(t, Config{})
+	restored, _ := newLimiter(t, weir.Config{})
 	require.NoError(t, restored.LoadFile(name))
 	assert.Equal(t, l.Stats().Buckets, restored.Stats().Buckets)
 	l.Close()
@@ -90,15 +91,15 @@ func TestLoadFileErrors(t *testing.T) {
 	name := filepath.Join(dir, "counts")
 	require.NoError(t, os.WriteFile(name, snapshot[:len(snapshot)-1], 0o600))
 	err = l.LoadFile(name)
-	require.ErrorIs(t, err, ErrSnapshot)
+	require.ErrorIs(t, err, weir.ErrSnapshot)
 	assert.NotErrorIs(t, err, fs.ErrNotExist)
 	assert.ErrorContains(t, err, name)
 
 	require.NoError(t, os.WriteFile(name, snapshot, 0o600))
-	small, _ := newTestLimiter(t, Config{MaxBuckets: 1})
-	require.ErrorIs(t, small.LoadFile(name), ErrFull)
+	small, _ := newLimiter(t, weir.Config{MaxBuckets: 1})
+	require.ErrorIs(t, small.LoadFile(name), weir.ErrFull)
 	small.Close()
-	require.ErrorIs(t, small.LoadFile(name), ErrClosed)
+	require.ErrorIs(t, small.LoadFile(name), weir.ErrClosed)
 }
 
 // A failed save leaves the previous file, and no other.
@@ -113,7 +114,7 @@ func TestFailedSaveFileKeepsThePreviousFile(t *testing.T) {
 		})
 		require.ErrorIs(t, err, errUnreadable)
 		require.Equal(t, []string{"counts"}, filesIn(t, dir))
-		restored, _ := newTestLimiter(t, Config{})
+		restored, _ := newLimiter(t, weir.Config{})
 		require.NoError(t, restored.LoadFile(name))
 	}
 	missing := filepath.Join(dir, "missing", "counts")
@@ -121,7 +122,7 @@ func TestFailedSaveFileKeepsThePreviousFile(t *testing.T) {
 }
 
 // wholeFile saves and loads one file concurrently, from two limiters. It returns the first error.
-func wholeFile(t *testing.T, save func(l *Limiter, name string) error) error {
+func wholeFile(t *testing.T, save func(l *weir.Limiter, name string) error) error {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "counts")
 	var g errgroup.Group
@@ -162,18 +163,18 @@ func TestConcurrentSaveFileAndLoadFileNeverTear(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows renames over no file that is open")
 	}
-	require.NoError(t, wholeFile(t, (*Limiter).SaveFile))
+	require.NoError(t, wholeFile(t, (*weir.Limiter).SaveFile))
 }
 
 func TestConcurrentSaveFileControlInPlaceIsRejected(t *testing.T) {
-	rejected(t, func() bool { return errors.Is(wholeFile(t, saveInPlace), ErrSnapshot) })
+	rejected(t, func() bool { return errors.Is(wholeFile(t, saveInPlace), weir.ErrSnapshot) })
 }
 
 // staleFile saves in the background while it counts hits, saves, and reads the file. It reports
 // whether a file was older than a save that had returned.
-func staleFile(t *testing.T, save func(l *Limiter, name string) error) (stale bool) {
+func staleFile(t *testing.T, save func(l *weir.Limiter, name string) error) (stale bool) {
 	name := filepath.Join(t.TempDir(), "counts")
-	l, clock := newTestLimiter(t, Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	var done atomic.Bool
 	var g errgroup.Group
 	g.Go(func() error {
@@ -188,7 +189,7 @@ func staleFile(t *testing.T, save func(l *Limiter, name string) error) (stale bo
 		admitOne(t, l, "hit")
 		require.NoError(t, save(l, name))
 		runtime.Gosched() // an older save may end now
-		stale = countIn(t, Config{Now: clock.now}, name, "hit") < n
+		stale = countIn(t, weir.Config{Now: clock.Now}, name, "hit") < n
 	}
 	done.Store(true)
 	require.NoError(t, g.Wait())
@@ -197,13 +198,13 @@ func staleFile(t *testing.T, save func(l *Limiter, name string) error) (stale bo
 
 // A save that has returned is not replaced by one that began earlier.
 func TestSaveFileIsNotReplacedByAnEarlierOne(t *testing.T) {
-	assert.False(t, staleFile(t, (*Limiter).SaveFile))
+	assert.False(t, staleFile(t, (*weir.Limiter).SaveFile))
 }
 
 // The control's saves do not wait for each other.
 func TestSaveFileControlWithoutTheMutexIsRejected(t *testing.T) {
 	rejected(t, func() bool {
-		return staleFile(t, func(l *Limiter, name string) error {
+		return staleFile(t, func(l *weir.Limiter, name string) error {
 			return atomicfile.Replace(name, l.Save)
 		})
 	})
@@ -212,7 +213,7 @@ func TestSaveFileControlWithoutTheMutexIsRejected(t *testing.T) {
 // checkpoint runs Checkpoint in a bubble. failed collects the errors that it reports, and ended its
 // result.
 type checkpoint struct {
-	l      *Limiter
+	l      *weir.Limiter
 	name   string
 	cancel context.CancelFunc
 	failed []error
@@ -220,7 +221,7 @@ type checkpoint struct {
 }
 
 func startCheckpoint(t *testing.T, dir string, interval time.Duration) *checkpoint {
-	l := MustNew(t, Config{})
+	l := weir.MustNew(t, weir.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &checkpoint{l: l, name: filepath.Join(dir, "counts"), cancel: cancel,
 		ended: make(chan error, 1)}
@@ -235,7 +236,7 @@ func startCheckpoint(t *testing.T, dir string, interval time.Duration) *checkpoi
 // count returns what the file has counted.
 func (c *checkpoint) count(t *testing.T) uint64 {
 	synctest.Wait()
-	return countIn(t, Config{}, c.name, "a")
+	return countIn(t, weir.Config{}, c.name, "a")
 }
 
 func TestCheckpointSavesEveryIntervalAndAtTheEnd(t *testing.T) {
@@ -329,11 +330,11 @@ func TestSaverProcess(t *testing.T) {
 	if dir == "" {
 		t.Skip("run by TestKilledSaverLeavesAWholeFile")
 	}
-	save := (*Limiter).SaveFile
+	save := (*weir.Limiter).SaveFile
 	if os.Getenv(saverInPlace) != "" {
 		save = saveInPlace
 	}
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	for i := range saverIDs {
 		admitOne(t, l, fmt.Sprint(strings.Repeat("long", 250), i)) // a save takes several writes
 	}
@@ -372,7 +373,7 @@ func TestKilledSaverLeavesAWholeFile(t *testing.T) {
 	}
 	dir := t.TempDir()
 	name := filepath.Join(dir, "counts")
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	cut := 0 // saves that were cut off
 	for n := 0; n < slow.N(2, 12, 300) || cut == 0; n++ {
 		require.Less(t, n, 400)
@@ -399,17 +400,7 @@ func TestKilledSaverControlInPlaceIsRejected(t *testing.T) {
 		dir := t.TempDir()
 		n++
 		killSaver(t, dir, 1+n%5, saverInPlace+"=1")
-		l, _ := newTestLimiter(t, Config{})
-		return errors.Is(l.LoadFile(filepath.Join(dir, "counts")), ErrSnapshot)
+		l, _ := newLimiter(t, weir.Config{})
+		return errors.Is(l.LoadFile(filepath.Join(dir, "counts")), weir.ErrSnapshot)
 	})
-}
-
-// rejected fails unless one of 20 tries detects a broken limiter.
-func rejected(t *testing.T, found func() bool) {
-	for range 20 {
-		if found() {
-			return
-		}
-	}
-	t.Error("the control passed")
 }

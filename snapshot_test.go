@@ -1,4 +1,4 @@
-package weir
+package weir_test
 
 import (
 	"bytes"
@@ -20,18 +20,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/snapshot"
 	"github.com/weirgo/weir/internal/core/windows"
+	"github.com/weirgo/weir/internal/testkit/ops"
 	"github.com/weirgo/weir/internal/testkit/slow"
+	"github.com/weirgo/weir/weirtest"
 )
 
 // subject is a strategy of a limiter with its optional interfaces.
-type subject = Counter
+type subject = weir.Counter
 
 // subjects returns a strategy of each kind.
-func subjects(t testing.TB, l *Limiter) map[string]subject {
-	tiers := MustTiers(t, l, Tier{20, 2 * time.Second}, Tier{12, time.Second}, Tier{30, 5 * time.Second})
+func subjects(t testing.TB, l *weir.Limiter) map[string]subject {
+	tiers := weir.MustTiers(t, l, weir.Tier{20, 2 * time.Second}, weir.Tier{12, time.Second},
+		weir.Tier{30, 5 * time.Second})
 	fine := tiers.Resolution(250 * time.Millisecond)
 	return map[string]subject{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(),
@@ -46,7 +50,7 @@ var subjectNames = []string{
 	"Tiers with a Resolution", "LeakyBucket", "InFlight",
 }
 
-func saved(t testing.TB, l *Limiter) []byte {
+func saved(t testing.TB, l *weir.Limiter) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	require.NoError(t, l.Save(&b))
@@ -57,12 +61,12 @@ var snapshotIDs = []string{"a", strings.Repeat("b", 23), strings.Repeat("c", 102
 
 // history makes random requests on a strategy and describes the results. Equal seeds make equal
 // requests.
-func history(s subject, c *handClock, seed uint64, n int) (results string) {
+func history(s subject, c *weirtest.Clock, seed uint64, n int) (results string) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	ctx := context.Background()
 	for range n {
-		c.ns.Add(rnd.Int64N(3) * rnd.Int64N(400_000_000))
-		r := &Request{
+		c.Advance(time.Duration(rnd.Int64N(3) * rnd.Int64N(400_000_000)))
+		r := &weir.Request{
 			Key: snapshotIDs[rnd.IntN(len(snapshotIDs))], Limit: 12, Cost: rnd.Uint64N(4),
 			Duration: time.Duration(1+rnd.IntN(2)) * time.Second,
 			Meta:     []string{"", "m", "longer"}[rnd.IntN(3)],
@@ -71,13 +75,14 @@ func history(s subject, c *handClock, seed uint64, n int) (results string) {
 		case 0:
 			results += fmt.Sprint(ops.Charge(ctx, s, r))
 		case 1:
-			results += fmt.Sprint(ops.Refund(ctx, s, r, &Result{State: Allow, ExpiresAt: c.now().Add(r.Duration)}))
+			results += fmt.Sprint(ops.Refund(ctx, s, r, &weir.Result{State: weir.Allow,
+				ExpiresAt: c.Now().Add(r.Duration)}))
 		default:
 			res, err := s.Run(ctx, r)
 			results += fmt.Sprint(res, err)
 		}
 	}
-	return results + fmt.Sprint(c.ns.Load())
+	return results + fmt.Sprint(c.Now().UnixNano())
 }
 
 // A restored limiter decides like the saved one.
@@ -85,13 +90,13 @@ func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(slow.N(10, 50, 2500)) {
-				was, clock := newTestLimiter(t, Config{MaxBuckets: 1000})
-				clock.setMs(int64(seed) * 7_919 % 10_000)
+				was, clock := newLimiter(t, weir.Config{MaxBuckets: 1000})
+				setMs(clock, int64(seed)*7_919%10_000)
 				history(subjects(t, was)[name], clock, seed, int(seed)%40)
-				snapshot, at := saved(t, was), clock.ns.Load()
-				restored, again := newTestLimiter(t, Config{MaxBuckets: 1000})
-				again.ns.Store(at + int64(seed%3)*int64(time.Second))
-				clock.ns.Store(again.ns.Load())
+				snapshot, at := saved(t, was), clock.Now().UnixNano()
+				restored, again := newLimiter(t, weir.Config{MaxBuckets: 1000})
+				again.Set(time.Unix(0, at+int64(seed%3)*int64(time.Second)).UTC())
+				clock.Set(time.Unix(0, again.Now().UnixNano()).UTC())
 				require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
 				require.NoError(t, restored.Load(bytes.NewReader(snapshot)), "a second Load changes nothing")
 				require.Zero(t, restored.Stats().Allowed)
@@ -106,22 +111,22 @@ func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 
 // Load raises counts. It neither lowers them nor adds to them.
 func TestLoadRaisesCounts(t *testing.T) {
-	request := func(cost uint64) *Request {
-		return &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: cost}
+	request := func(cost uint64) *weir.Request {
+		return &weir.Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: cost}
 	}
 	total := func(s subject) uint64 {
-		res := MustPeek(t, s, request(1))
+		res := weir.MustPeek(t, s, request(1))
 		return res.TotalRequests - uint64(res.State)
 	}
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
 			for _, tt := range []struct{ have, saved uint64 }{{0, 5}, {5, 0}, {3, 7}, {7, 3}, {4, 4},
 				{12, 11}} {
-				l, _ := newTestLimiter(t, Config{})
-				other, _ := newTestLimiter(t, Config{})
-				for to, cost := range map[*Limiter]uint64{l: tt.have, other: tt.saved} {
+				l, _ := newLimiter(t, weir.Config{})
+				other, _ := newLimiter(t, weir.Config{})
+				for to, cost := range map[*weir.Limiter]uint64{l: tt.have, other: tt.saved} {
 					if cost > 0 {
-						MustRun(t, subjects(t, to)[name], request(cost))
+						weir.MustRun(t, subjects(t, to)[name], request(cost))
 					}
 				}
 				before := l.Stats()
@@ -136,11 +141,11 @@ func TestLoadRaisesCounts(t *testing.T) {
 }
 
 // sample returns a limiter with buckets of every kind, and its snapshot.
-func sample(t testing.TB) (*Limiter, []byte) {
-	l, _ := newTestLimiter(t, Config{})
+func sample(t testing.TB) (*weir.Limiter, []byte) {
+	l, _ := newLimiter(t, weir.Config{})
 	for _, s := range subjects(t, l) {
 		for _, id := range snapshotIDs {
-			MustRun(t, s, &Request{Key: id, Limit: 12, Duration: 5 * time.Second,
+			weir.MustRun(t, s, &weir.Request{Key: id, Limit: 12, Duration: 5 * time.Second,
 				Cost: 2, Meta: "m"})
 		}
 	}
@@ -154,7 +159,7 @@ func TestLoadRejectsInvalidSnapshots(t *testing.T) {
 	want := len(snapshot)
 	reject := func(data []byte, what string, args ...any) {
 		t.Helper()
-		require.ErrorIs(t, l.Load(bytes.NewReader(data)), ErrSnapshot, append([]any{what}, args...)...)
+		require.ErrorIs(t, l.Load(bytes.NewReader(data)), weir.ErrSnapshot, append([]any{what}, args...)...)
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	before := l.Stats()
@@ -174,7 +179,7 @@ func TestLoadRejectsInvalidSnapshots(t *testing.T) {
 	assert.Equal(t, before, l.Stats())
 	assert.Len(t, saved(t, l), want)
 
-	control, _ := newTestLimiter(t, Config{})
+	control, _ := newLimiter(t, weir.Config{})
 	require.NoError(t, control.Load(bytes.NewReader(snapshot)), "the snapshot itself is valid")
 	assert.Equal(t, before.Buckets, control.Stats().Buckets)
 }
@@ -205,29 +210,29 @@ func TestSaveReturnsTheErrorOfTheWriter(t *testing.T) {
 
 func TestLoadSkipsExpiredBuckets(t *testing.T) {
 	_, snapshot := sample(t)
-	l, clock := newTestLimiter(t, Config{})
-	clock.setMs(time.Hour.Milliseconds())
+	l, clock := newLimiter(t, weir.Config{})
+	setMs(clock, time.Hour.Milliseconds())
 	require.NoError(t, l.Load(bytes.NewReader(snapshot)))
 	assert.Zero(t, l.Stats().Buckets)
-	was, clock := newTestLimiter(t, Config{})
-	MustCheck(t, was, "a", 1000, 3)
-	clock.setMs(1000)
+	was, clock := newLimiter(t, weir.Config{})
+	weir.MustCheck(t, was, "a", 1000, 3)
+	setMs(clock, 1000)
 	assert.Less(t, len(saved(t, was)), 30, "all has expired: only the frame remains")
 }
 
 // After a large step back, the clock would not reach the windows of a snapshot for a long time.
 func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
-	was, clock := newTestLimiter(t, Config{})
-	clock.setMs(time.Hour.Milliseconds())
-	MustCheck(t, was, "a", time.Minute.Milliseconds(), 3)
+	was, clock := newLimiter(t, weir.Config{})
+	setMs(clock, time.Hour.Milliseconds())
+	weir.MustCheck(t, was, "a", time.Minute.Milliseconds(), 3)
 	snapshot := saved(t, was)
-	l, clock := newTestLimiter(t, Config{})
-	clock.setMs(time.Hour.Milliseconds() - 60_001)
-	assert.ErrorIs(t, l.Load(bytes.NewReader(snapshot)), ErrSnapshot)
-	clock.setMs(time.Hour.Milliseconds() - 60_000)
+	l, clock := newLimiter(t, weir.Config{})
+	setMs(clock, time.Hour.Milliseconds()-60_001)
+	assert.ErrorIs(t, l.Load(bytes.NewReader(snapshot)), weir.ErrSnapshot)
+	setMs(clock, time.Hour.Milliseconds()-60_000)
 	require.NoError(t, l.Load(bytes.NewReader(snapshot)))
-	clock.setMs(time.Hour.Milliseconds())
-	b := MustInspect(t, l, "a", time.Minute.Milliseconds())
+	setMs(clock, time.Hour.Milliseconds())
+	b := weir.MustInspect(t, l, "a", time.Minute.Milliseconds())
 	assert.Equal(t, uint64(1), b.Count, "the window counts when the clock reaches it")
 }
 
@@ -236,13 +241,13 @@ func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
 func TestLoadOnAClockBehindKeepsHitsInOrder(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
-			ctx, r := t.Context(), &Request{Key: "a", Limit: 12, Duration: time.Hour, Meta: "m"}
-			was, clock := newTestLimiter(t, Config{})
-			clock.setMs(10_000_000)
+			ctx, r := t.Context(), &weir.Request{Key: "a", Limit: 12, Duration: time.Hour, Meta: "m"}
+			was, clock := newLimiter(t, weir.Config{})
+			setMs(clock, 10_000_000)
 			_, err := subjects(t, was)[name].Run(ctx, r)
 			require.NoError(t, err)
-			restored, clock := newTestLimiter(t, Config{})
-			clock.setMs(10_000_000 - 4_000)
+			restored, clock := newLimiter(t, weir.Config{})
+			setMs(clock, 10_000_000-4_000)
 			require.NoError(t, restored.Load(bytes.NewReader(saved(t, was))))
 
 			s := subjects(t, restored)[name]
@@ -264,21 +269,21 @@ func TestLoadOnAClockBehindKeepsHitsInOrder(t *testing.T) {
 // over.
 func TestLoadOnAClockBehindKeepsTheLatestInstant(t *testing.T) {
 	for _, name := range subjectNames {
-		r := &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: 12}
-		was, clock := newTestLimiter(t, Config{})
-		clock.setMs(9_999_000)
-		MustRun(t, subjects(t, was)[name], r)
-		clock.setMs(10_000_000) // the next window
+		r := &weir.Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: 12}
+		was, clock := newLimiter(t, weir.Config{})
+		setMs(clock, 9_999_000)
+		weir.MustRun(t, subjects(t, was)[name], r)
+		setMs(clock, 10_000_000) // the next window
 		r.Cost = 1
-		MustRun(t, subjects(t, was)[name], r)
+		weir.MustRun(t, subjects(t, was)[name], r)
 		snapshot := saved(t, was)
 		for behind := range int64(10) {
-			restored, again := newTestLimiter(t, Config{})
-			again.setMs(10_000_000 - 100*behind)
+			restored, again := newLimiter(t, weir.Config{})
+			setMs(again, 10_000_000-100*behind)
 			require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
-			clock.setMs(10_000_000 - 100*behind)
-			want := MustPeek(t, subjects(t, was)[name], r)
-			got := MustPeek(t, subjects(t, restored)[name], r)
+			setMs(clock, 10_000_000-100*behind)
+			want := weir.MustPeek(t, subjects(t, was)[name], r)
+			got := weir.MustPeek(t, subjects(t, restored)[name], r)
 			if name != "FixedWindow" { // it counts in the window that the clock shows
 				assert.Equal(t, want.State, got.State, "%s, %d ms behind", name, 100*behind)
 			}
@@ -290,25 +295,25 @@ func TestLoadOnAClockBehindKeepsTheLatestInstant(t *testing.T) {
 func TestLoadFillsTheTableAndNoMore(t *testing.T) {
 	was, snapshot := sample(t)
 	buckets := was.Stats().Buckets
-	l, _ := newTestLimiter(t, Config{MaxBuckets: 10})
+	l, _ := newLimiter(t, weir.Config{MaxBuckets: 10})
 	err := l.Load(bytes.NewReader(snapshot))
-	require.ErrorIs(t, err, ErrFull)
+	require.ErrorIs(t, err, weir.ErrFull)
 	assert.ErrorContains(t, err, fmt.Sprintf("%d of %d", buckets-10, buckets))
 	assert.Equal(t, 10, l.Stats().Buckets)
 	l.Close()
-	assert.ErrorIs(t, l.Load(bytes.NewReader(snapshot)), ErrClosed)
+	assert.ErrorIs(t, l.Load(bytes.NewReader(snapshot)), weir.ErrClosed)
 	assert.NoError(t, l.Save(io.Discard), "Save after Close")
 }
 
 // concurrently uses up a limit from several goroutines while the limiter is saved, and continues on
 // a limiter restored from the snapshot. It returns the excess over the limit plus the requests made
 // since Save began.
-func concurrently(t *testing.T, save func(l *Limiter) []byte) (over int64) {
+func concurrently(t *testing.T, save func(l *weir.Limiter) []byte) (over int64) {
 	const limit, ids = 400, 50
-	l, clock := newTestLimiter(t, Config{})
+	l, clock := newLimiter(t, weir.Config{})
 	var admitted, since atomic.Int64
 	var saving atomic.Bool
-	hit := func(l *Limiter, id int, admitted *atomic.Int64) {
+	hit := func(l *weir.Limiter, id int, admitted *atomic.Int64) {
 		res, err := l.CheckRate(fmt.Sprint("id ", id), 60_000, limit)
 		if err == nil && res.Allowed() {
 			admitted.Add(1)
@@ -332,8 +337,8 @@ func concurrently(t *testing.T, save func(l *Limiter) []byte) (over int64) {
 	saving.Store(true)
 	snapshot := save(l)
 	wg.Wait()
-	restored, again := newTestLimiter(t, Config{})
-	again.ns.Store(clock.ns.Load())
+	restored, again := newLimiter(t, weir.Config{})
+	again.Set(time.Unix(0, clock.Now().UnixNano()).UTC())
 	require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
 	for id := range ids {
 		for range limit {
@@ -345,14 +350,14 @@ func concurrently(t *testing.T, save func(l *Limiter) []byte) (over int64) {
 
 func TestSaveDuringDecisionsLosesNothing(t *testing.T) {
 	for range 5 {
-		assert.LessOrEqual(t, concurrently(t, func(l *Limiter) []byte { return saved(t, l) }), int64(0))
+		assert.LessOrEqual(t, concurrently(t, func(l *weir.Limiter) []byte { return saved(t, l) }), int64(0))
 	}
 }
 
 // The control's snapshot lacks a bucket.
 func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
 	rejected(t, func() bool {
-		return concurrently(t, func(l *Limiter) []byte {
+		return concurrently(t, func(l *weir.Limiter) []byte {
 			for range 25 {
 				id := fmt.Sprint("id ", rand.IntN(50))
 				assert.NoError(t, l.Reset(id, 60_000))
@@ -365,7 +370,7 @@ func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
 // framed returns a snapshot with the given records and a valid checksum.
 func framed(records []byte) []byte {
 	var b bytes.Buffer
-	w := snapshot.NewWriter(&b, snapshotVersion)
+	w := snapshot.NewWriter(&b, weir.SnapshotVersion)
 	w.Int(0)
 	w.Buf = append(w.Buf, records...)
 	_ = w.Close()
@@ -374,46 +379,46 @@ func framed(records []byte) []byte {
 
 // A record with a value that Save never writes is invalid, even if the checksum is right.
 func TestLoadRejectsBadRecords(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	load := func(k slots.Kind, id string, scale int64) error {
 		var e snapshot.Writer
-		e.Buf = append(e.Buf, slotRecord, byte(k))
+		e.Buf = append(e.Buf, weir.SlotRecord, byte(k))
 		e.Text(id)
 		for _, v := range []int64{scale, 1, 0, 0} {
 			e.Int(v)
 		}
-		e.Buf = append(e.Buf, endRecord)
+		e.Buf = append(e.Buf, weir.EndRecord)
 		e.Int(1)
 		return l.Load(bytes.NewReader(framed(e.Buf)))
 	}
-	for k := slidingKind; k <= counterKind; k++ {
+	for k := weir.SlidingKind; k <= weir.CounterKind; k++ {
 		require.NoError(t, load(k, "a", 1000), "a valid one")
-		assert.ErrorIs(t, load(k, "a", 0), ErrSnapshot)
-		assert.ErrorIs(t, load(k, "a", maxScale+1), ErrSnapshot)
-		assert.ErrorIs(t, load(k, "", 1000), ErrSnapshot)
-		assert.ErrorIs(t, load(k, strings.Repeat("a", maxID+1), 1000), ErrSnapshot)
+		assert.ErrorIs(t, load(k, "a", 0), weir.ErrSnapshot)
+		assert.ErrorIs(t, load(k, "a", weir.MaxScale+1), weir.ErrSnapshot)
+		assert.ErrorIs(t, load(k, "", 1000), weir.ErrSnapshot)
+		assert.ErrorIs(t, load(k, strings.Repeat("a", weir.MaxID+1), 1000), weir.ErrSnapshot)
 	}
-	assert.ErrorIs(t, load(counterKind+1, "a", 1000), ErrSnapshot)
-	assert.ErrorIs(t, load(255, "a", 1000), ErrSnapshot)
+	assert.ErrorIs(t, load(weir.CounterKind+1, "a", 1000), weir.ErrSnapshot)
+	assert.ErrorIs(t, load(255, "a", 1000), weir.ErrSnapshot)
 }
 
 // A snapshot with a wrong record count, trailing data or no end is invalid.
 func TestLoadRejectsABadEnd(t *testing.T) {
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	load := func(says int64, after ...byte) error {
-		e := snapshot.Writer{Buf: []byte{endRecord}}
+		e := snapshot.Writer{Buf: []byte{weir.EndRecord}}
 		e.Int(says)
 		return l.Load(bytes.NewReader(framed(append(e.Buf, after...))))
 	}
 	require.NoError(t, load(0), "a valid one")
-	assert.ErrorIs(t, load(1), ErrSnapshot)
-	assert.ErrorIs(t, load(-1), ErrSnapshot)
-	assert.ErrorIs(t, load(0, 0), ErrSnapshot)
+	assert.ErrorIs(t, load(1), weir.ErrSnapshot)
+	assert.ErrorIs(t, load(-1), weir.ErrSnapshot)
+	assert.ErrorIs(t, load(0, 0), weir.ErrSnapshot)
 	_, snapshot := sample(t)
-	records := snapshot[len(snapshotVersion)+1 : len(snapshot)-crc32.Size]
+	records := snapshot[len(weir.SnapshotVersion)+1 : len(snapshot)-crc32.Size]
 	require.NoError(t, l.Load(bytes.NewReader(framed(records))))
 	for n := range records {
-		require.ErrorIs(t, l.Load(bytes.NewReader(framed(records[:n]))), ErrSnapshot,
+		require.ErrorIs(t, l.Load(bytes.NewReader(framed(records[:n]))), weir.ErrSnapshot,
 			"it ends after %d bytes", n)
 	}
 }
@@ -421,33 +426,33 @@ func TestLoadRejectsABadEnd(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	l, snapshot := sample(f)
 	f.Add(snapshot, false)
-	f.Add(snapshot[len(snapshotVersion)+1:len(snapshot)-crc32.Size], true)
+	f.Add(snapshot[len(weir.SnapshotVersion)+1:len(snapshot)-crc32.Size], true)
 	for _, s := range subjects(f, l) {
-		one, _ := newTestLimiter(f, Config{})
-		_, err := s.Run(context.Background(), &Request{Key: "a", Limit: 2, Duration: time.Second})
+		one, _ := newLimiter(f, weir.Config{})
+		_, err := s.Run(context.Background(), &weir.Request{Key: "a", Limit: 2, Duration: time.Second})
 		require.NoError(f, err)
 		b := saved(f, one)
-		f.Add(b[len(snapshotVersion)+1:len(b)-crc32.Size], true)
+		f.Add(b[len(weir.SnapshotVersion)+1:len(b)-crc32.Size], true)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, records bool) {
 		if records {
 			data = framed(data)
 		}
-		l, _ := newTestLimiter(t, Config{MaxBuckets: 100})
+		l, _ := newLimiter(t, weir.Config{MaxBuckets: 100})
 		defer l.Close()
 		err := l.Load(bytes.NewReader(data))
-		if err != nil && !errors.Is(err, ErrFull) {
-			require.ErrorIs(t, err, ErrSnapshot)
+		if err != nil && !errors.Is(err, weir.ErrFull) {
+			require.ErrorIs(t, err, weir.ErrSnapshot)
 			require.Zero(t, l.Stats().Buckets)
 		}
 		l.Sweep()
 		for _, s := range subjects(t, l) {
-			_, err := s.Run(t.Context(), &Request{Key: "a", Limit: 2, Duration: time.Second})
+			_, err := s.Run(t.Context(), &weir.Request{Key: "a", Limit: 2, Duration: time.Second})
 			if err != nil {
-				require.ErrorIs(t, err, ErrFull)
+				require.ErrorIs(t, err, weir.ErrFull)
 			}
 		}
-		again, _ := newTestLimiter(t, Config{MaxBuckets: 100})
+		again, _ := newLimiter(t, weir.Config{MaxBuckets: 100})
 		defer again.Close()
 		require.NoError(t, again.Load(bytes.NewReader(saved(t, l))), "what was loaded can be saved")
 	})
@@ -460,13 +465,13 @@ IwMDAgNTAwMCACAARsAmGQTghsaXN0AgAEAm1sAmGQTgACAAQCbXECYZBOAKyh3ZoGZRDu6wHA`
 func TestLoadReadsTheFirstFormat(t *testing.T) {
 	data, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(firstFormat, "\n", ""))
 	require.NoError(t, err)
-	l, _ := newTestLimiter(t, Config{})
+	l, _ := newLimiter(t, weir.Config{})
 	require.NoError(t, l.Load(bytes.NewReader(data)))
 	for name, s := range subjects(t, l) {
 		if name == "Tiers with a Resolution" || name == "InFlight" {
 			continue // newer than the format
 		}
-		res := MustPeek(t, s, &Request{Key: "a", Limit: 12, Duration: 5 * time.Second})
+		res := weir.MustPeek(t, s, &weir.Request{Key: "a", Limit: 12, Duration: 5 * time.Second})
 		assert.Equal(t, uint64(2), res.TotalRequests-uint64(res.State), name)
 	}
 }
@@ -476,25 +481,25 @@ func TestLoadReadsTheFirstFormat(t *testing.T) {
 func TestLoadReadsOlderSnapshots(t *testing.T) {
 	want, err := os.ReadFile("testdata/snapshot.1.txt")
 	require.NoError(t, err)
-	l, clock := newTestLimiter(t, Config{})
-	tiers := MustTiers(t, l, Tier{5, time.Second}, Tier{9, time.Minute})
+	l, clock := newLimiter(t, weir.Config{})
+	tiers := weir.MustTiers(t, l, weir.Tier{5, time.Second}, weir.Tier{9, time.Minute})
 	const then = 1_700_000_041_000
-	clock.setMs(then)
+	setMs(clock, then)
 	file, err := os.Open("testdata/snapshot.1")
 	require.NoError(t, err)
 	defer file.Close()
 	require.NoError(t, l.Load(file))
 	var got strings.Builder
 	for _, id := range []string{"a caller", "a caller with an ID that takes more than a slot"} {
-		for _, s := range []Strategy{
+		for _, s := range []weir.Strategy{
 			l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.List(), l.SlidingLog(),
 			tiers,
 			l.LeakyBucket(0),
 		} {
 			for _, ms := range []int64{then, then + 4000, then + 20_000} {
-				clock.setMs(ms)
-				r := &Request{Key: id, Limit: 9, Duration: time.Minute, Cost: 4}
-				res := MustPeek(t, s, r)
+				setMs(clock, ms)
+				r := &weir.Request{Key: id, Limit: 9, Duration: time.Minute, Cost: 4}
+				res := weir.MustPeek(t, s, r)
 				name := strings.TrimPrefix(strings.TrimPrefix(fmt.Sprintf("%T", s), "*weir."), "Period")
 				fmt.Fprintln(&got, name, fmt.Sprint(ms)+":", res.State, res.TotalRequests,
 					res.ExpiresAt.UnixMilli())
@@ -523,42 +528,44 @@ func TestLoadReadsTokenBucketsWithAndWithoutASpacing(t *testing.T) {
 		{"a base ahead of its use", 0, now + 4*sec, -sec, 20, 4, 2500 * time.Millisecond},
 		{"a base ahead of the clock", 1 * sec, now + 3*sec, sec, 10, 1, 5 * time.Second},
 	} {
-		l, clock := newTestLimiter(t, Config{})
-		clock.ns.Store(now)
-		e := snapshot.Writer{Buf: []byte{slotRecord, byte(tokenKind)}}
+		l, clock := newLimiter(t, weir.Config{})
+		clock.Set(time.Unix(0, now).UTC())
+		e := snapshot.Writer{Buf: []byte{weir.SlotRecord, byte(weir.TokenKind)}}
 		e.Text("a")
 		for _, v := range []int64{10_000, row.n, row.still1, row.still2} {
 			e.Int(v)
 		}
-		e.Buf = append(e.Buf, endRecord)
+		e.Buf = append(e.Buf, weir.EndRecord)
 		e.Int(1)
 		require.NoError(t, l.Load(bytes.NewReader(framed(e.Buf))), row.name)
-		res := MustRun(t, l.TokenBucket(0), &Request{Key: "a", Limit: row.limit,
+		res := weir.MustRun(t, l.TokenBucket(0), &weir.Request{Key: "a", Limit: row.limit,
 			Duration: 10 * time.Second})
-		assert.Equal(t, Allow, res.State, row.name)
+		assert.Equal(t, weir.Allow, res.State, row.name)
 		assert.Equal(t, row.total+1, res.TotalRequests, row.name)
-		assert.Equal(t, row.wait, res.ExpiresAt.Sub(clock.now()), row.name)
+		assert.Equal(t, row.wait, res.ExpiresAt.Sub(clock.Now()), row.name)
 	}
 }
 
 // A saved bucket has the rate that it had, and joins one of another rate in tokens.
 func TestLoadKeepsTheRateOfATokenBucket(t *testing.T) {
-	r := &Request{Key: "a", Limit: 10, Duration: 10 * time.Second, Cost: 4}
-	was, _ := newTestLimiter(t, Config{})
-	MustRun(t, was.TokenBucket(0), r)
+	r := &weir.Request{Key: "a", Limit: 10, Duration: 10 * time.Second, Cost: 4}
+	was, _ := newLimiter(t, weir.Config{})
+	weir.MustRun(t, was.TokenBucket(0), r)
 	snapshot := saved(t, was)
 	for _, row := range []struct {
 		name  string
 		used  uint64 // at 20 in 10 s, before the snapshot is loaded
 		total uint64
 	}{{"no bucket", 0, 4}, {"one with less", 3, 4}, {"one with more", 5, 5}} {
-		l, _ := newTestLimiter(t, Config{})
+		l, _ := newLimiter(t, weir.Config{})
 		if row.used > 0 {
-			MustRun(t, l.TokenBucket(0), &Request{Key: "a", Limit: 20, Duration: 10 * time.Second, Cost: row.used})
+			weir.MustRun(t, l.TokenBucket(0), &weir.Request{Key: "a", Limit: 20, Duration: 10 * time.Second,
+				Cost: row.used})
 		}
 		require.NoError(t, l.Load(bytes.NewReader(snapshot)))
 		for _, limit := range []uint64{20, 10, 1000} {
-			res := MustPeek(t, l.TokenBucket(0), &Request{Key: "a", Limit: limit, Duration: 10 * time.Second})
+			res := weir.MustPeek(t, l.TokenBucket(0), &weir.Request{Key: "a", Limit: limit,
+				Duration: 10 * time.Second})
 			assert.Equal(t, row.total+1, res.TotalRequests, "%s, at %d", row.name, limit)
 		}
 	}
@@ -566,22 +573,214 @@ func TestLoadKeepsTheRateOfATokenBucket(t *testing.T) {
 
 // A snapshot of limits for which the limiter has no series left is not said to find no room.
 func TestLoadBeyondTheLimitsThatAreKeptApart(t *testing.T) {
-	l, _ := manual(t)
+	l, _ := weir.Manual(t)
 	require.True(t, l.SlidingWindow().Limit(5, time.Hour).Named("other").Allow("k"))
 	require.True(t, l.SlidingWindow().Limit(5, time.Hour).Named("0").Allow("k"))
 	var saved bytes.Buffer
 	require.NoError(t, l.Save(&saved))
-	other, _ := manual(t)
+	other, _ := weir.Manual(t)
 	for i := range windows.MaxSeries {
-		_, err := other.named(windows.SeriesName{Name: strconv.Itoa(i)}, nil)
-		require.NoError(t, err)
+		require.NoError(t, weir.TakeName(other, strconv.Itoa(i)))
 	}
 	err := other.Load(&saved)
-	require.ErrorIs(t, err, ErrLimit)
-	require.NotErrorIs(t, err, ErrFull)
+	require.ErrorIs(t, err, weir.ErrLimit)
+	require.NotErrorIs(t, err, weir.ErrFull)
 	assert.EqualError(t, err, "weir: bad limit: 1 of 2 saved buckets are of further limits")
 	assert.Zero(t, other.Stats().Full)
 	out, err := other.SlidingWindow().Limit(5, time.Hour).Named("0").Peek(t.Context(), "k")
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, out.TotalRequests, "the others are loaded")
+}
+
+// rejected fails unless one of 20 tries detects a broken limiter.
+func rejected(t *testing.T, found func() bool) {
+	for range 20 {
+		if found() {
+			return
+		}
+	}
+	t.Error("the control passed")
+}
+
+// restartNumbers are those of a limit: n in d, and the burst or the queue.
+type restartNumbers struct {
+	n     uint64
+	d     time.Duration
+	extra int
+}
+
+// changing are the kinds of limits, made of numbers.
+var changing = map[string]func(*weir.Limiter, restartNumbers) *weir.Limit{
+	"FixedWindow": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.FixedWindow().Limit(is.n, is.d)
+	},
+	"SlidingWindow": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.SlidingWindow().Limit(is.n, is.d)
+	},
+	"SlidingLog": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.SlidingLog().Limit(is.n, is.d)
+	},
+	"Counter": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.Counter().Limit(is.n, is.d)
+	},
+	"List": func(l *weir.Limiter, is restartNumbers) *weir.Limit { return l.List().Limit(is.n, is.d) },
+	"TokenBucket": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.TokenBucket(uint64(is.extra)).Limit(is.n, is.d)
+	},
+	"LeakyBucket": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.LeakyBucket(is.extra).Limit(is.n, is.d)
+	},
+	"Tiers": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		t := l.Tiers(weir.Tier{is.n, is.d}, weir.Tier{3 * is.n, 2 * is.d})
+		return t.Limit()
+	},
+	"Calendar": func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+		return l.Calendar(weir.Day, time.UTC).Limit(is.n)
+	},
+}
+
+// changes are numbers before a restart and after it.
+var changes = [][2]restartNumbers{
+	{{1, time.Hour, 0}, {3600, time.Hour, 0}},
+	{{3600, time.Hour, 0}, {1, time.Hour, 0}},
+	{{60, time.Minute, 0}, {3600, time.Hour, 0}},
+	{{3600, time.Hour, 0}, {60, time.Minute, 0}},
+	{{6, time.Minute, 0}, {6, time.Hour, 0}},
+	{{6, time.Hour, 0}, {6, time.Minute, 0}},
+	{{7, time.Minute, 0}, {11, time.Minute, 0}},
+	{{6, time.Minute, 2}, {6, time.Minute, 20}},
+	{{6, time.Minute, 20}, {6, time.Minute, 2}},
+	{{6, time.Minute, 3}, {60, time.Hour, 7}},
+	{{6, time.Minute, 3}, {6, time.Minute, 3}},
+}
+
+// later describes the answers of a limit to a caller from an instant on.
+func later(t *testing.T, m *weir.Limit, now *time.Time) (answers string) {
+	start := *now
+	defer func() { *now = start }()
+	for _, after := range []time.Duration{0, time.Second, 9 * time.Second, time.Minute, time.Hour} {
+		*now = start.Add(after)
+		out, err := m.Peek(t.Context(), "k")
+		require.NoError(t, err)
+		answers += fmt.Sprintln(after, out.State, out.TotalRequests, out.ExpiresAt.Sub(start), m.Allow("k"))
+	}
+	return answers
+}
+
+// A change of a limit's numbers between Save and Load gives what it gives without a restart: of a
+// limit with a name the counts are kept, of another one they are not.
+func TestNumbersThatChangeOverARestart(t *testing.T) {
+	for kind, of := range changing {
+		for _, row := range changes {
+			for _, name := range []string{"", "q"} {
+				made := func(l *weir.Limiter, is restartNumbers) *weir.Limit {
+					if name == "" {
+						return of(l, is)
+					}
+					return of(l, is).Named(name)
+				}
+				was, now := weir.Manual(t)
+				for range 4 {
+					made(was, row[0]).Allow("k")
+					*now = now.Add(300 * time.Millisecond)
+				}
+				restored, again := weir.Manual(t)
+				*again = *now
+				snapshot := saved(t, was)
+				require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
+				require.NoError(t, restored.Load(bytes.NewReader(snapshot)), "a second Load changes nothing")
+				assert.Equal(t, later(t, made(was, row[1]), now), later(t, made(restored, row[1]), again),
+					"%s %q from %v to %v", kind, name, row[0], row[1])
+			}
+		}
+	}
+}
+
+// A saved leaky bucket joins one of another rate in cost.
+func TestLoadKeepsTheRateOfALeakyBucket(t *testing.T) {
+	hour := func(limit uint64) *weir.Request {
+		return &weir.Request{Key: "a", Limit: limit, Duration: time.Hour}
+	}
+	was, _ := newLimiter(t, weir.Config{})
+	weir.MustRun(t, was.LeakyBucket(0), hour(1))
+	snapshot := saved(t, was)
+	for _, used := range []uint64{0, 1, 3} {
+		l, _ := newLimiter(t, weir.Config{})
+		if used > 0 {
+			r := hour(3600)
+			r.Cost = used
+			weir.MustRun(t, l.LeakyBucket(0), r)
+		}
+		require.NoError(t, l.Load(bytes.NewReader(snapshot)))
+		for _, limit := range []uint64{3600, 1, 36_000} {
+			res := weir.MustPeek(t, l.LeakyBucket(0), hour(limit))
+			assert.Equal(t, max(1, used), res.TotalRequests, "%d used, at %d", used, limit)
+		}
+	}
+}
+
+// A leaky bucket that an older release has saved has no spacing: it gets that of the first request.
+func TestLoadReadsLeakyBucketsWithoutASpacing(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{})
+	setMs(clock, 1_700_000_000_000)
+	e := snapshot.Writer{Buf: []byte{weir.QueueRecord}}
+	e.Text("a")
+	e.Int(60_000)
+	e.Text("")
+	e.Int(clock.Now().UnixNano() + 4*int64(time.Second))
+	e.Buf = append(e.Buf, weir.EndRecord)
+	e.Int(1)
+	require.NoError(t, l.Load(bytes.NewReader(framed(e.Buf))))
+	res := weir.MustPeek(t, l.LeakyBucket(0), &weir.Request{Key: "a", Limit: 60, Duration: time.Minute})
+	assert.EqualValues(t, 4, res.TotalRequests)
+	assert.Equal(t, 4*time.Second, res.ExpiresAt.Sub(clock.Now()))
+}
+
+// Load counts the bytes of what it restores.
+func TestLoadCountsRestoredBytes(t *testing.T) {
+	from, _ := newLimiter(t, weir.Config{})
+	tiers := func(l *weir.Limiter) *weir.Tiers {
+		return weir.MustTiers(t, l, weir.Tier{5, time.Second}, weir.Tier{9, time.Minute})
+	}
+	for _, s := range []weir.Strategy{from.SlidingLog(), from.List(), tiers(from)} {
+		for range 3 {
+			weir.MustRun(t, s, &weir.Request{Key: "id", Limit: 5, Duration: time.Second, Meta: "meta"})
+		}
+	}
+	to, _ := newLimiter(t, weir.Config{})
+	require.NoError(t, to.Load(bytes.NewReader(saved(t, from))))
+	held := weir.StateBytes(to)
+	require.Positive(t, held)
+	assert.Equal(t, held, weir.BytesInUse(to))
+}
+
+// A small table keeps those of each strategy that have counted most.
+func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
+	from, _ := newLimiter(t, weir.Config{})
+	strategies := func(l *weir.Limiter) []weir.Strategy {
+		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(),
+			l.SlidingLog()}
+	}
+	const callers, kept = 20, 5
+	for i := range callers {
+		for _, s := range strategies(from) {
+			r := &weir.Request{Key: fmt.Sprint("caller", i*7%callers), Limit: 100, Duration: time.Minute}
+			for range i*7%callers + 1 {
+				weir.MustRun(t, s, r)
+			}
+		}
+	}
+	to, _ := newLimiter(t, weir.Config{MaxBuckets: kept * len(strategies(from))})
+	require.ErrorIs(t, to.Load(bytes.NewReader(saved(t, from))), weir.ErrFull)
+	for _, s := range strategies(to) {
+		for i := range callers {
+			r := &weir.Request{Key: fmt.Sprint("caller", i), Limit: 100, Duration: time.Minute}
+			res := weir.MustPeek(t, s, r)
+			want := uint64(1)
+			if i >= callers-kept {
+				want = uint64(i) + 2
+			}
+			assert.Equal(t, want, res.TotalRequests, "%T, %d", s, i)
+		}
+	}
 }

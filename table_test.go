@@ -1,23 +1,34 @@
 package weir
 
 import (
+	"bytes"
+	"cmp"
+	"container/list"
+	"context"
+	"errors"
 	"fmt"
-	"hash/fnv"
 	"math"
 	"math/rand/v2"
-	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/slots"
+	"github.com/weirgo/weir/internal/core/windows"
+	"github.com/weirgo/weir/internal/testkit/slow"
 )
 
 // checkTable checks the invariants of a table that is not in use, and returns the number of its
@@ -100,32 +111,6 @@ func TestShardsFillEvenly(t *testing.T) {
 	}
 }
 
-// IDs with equal top bits of an unseeded hash spread like others in 20 processes.
-func TestFloodAimedAtOneShard(t *testing.T) {
-	const n, shards = 1000, 64
-	var flood []string
-	for i := 0; len(flood) < n; i++ {
-		id := strconv.Itoa(i)
-		h := fnv.New64a()
-		h.Write([]byte(id))
-		if h.Sum64()>>58 == 0 {
-			flood = append(flood, id)
-		}
-	}
-	for range 20 {
-		tab := newTable(&room.Room{Max: 1 << 20}, nil, callerSlots{})
-		require.Len(t, tab.shards, shards)
-		var load [shards]int
-		for _, id := range flood {
-			load[tab.shardNumber(tab.Hash(id))]++
-		}
-		const mean = float64(n) / shards
-		for _, got := range load {
-			assert.Less(t, float64(got), mean+8*math.Sqrt(mean))
-		}
-	}
-}
-
 // A window must not begin at a reading of the clock from before the latest removal. A later reading
 // is used, even if the clock has stepped back.
 func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
@@ -187,17 +172,17 @@ func TestStaleHitsFail(t *testing.T) {
 // Chunks without buckets are freed, and the index shrinks.
 func TestMemoryIsFreed(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1 << 20, Timeout: 1})
-	before := liveHeap()
+	before := LiveHeap()
 	const n = 20_000
 	for i := range n {
 		MustCheck(t, l, fmt.Sprintf("a long id of client number %d", i), 10, 1)
 	}
-	full := liveHeap() - before
+	full := LiveHeap() - before
 	require.Greater(t, full, int64(n*128))
 	clock.setMs(15)
 	MustCheck(t, l, "another", 10, 1)
 	require.Equal(t, n, l.Sweep())
-	assert.Less(t, liveHeap()-before, full/50, "of %d bytes", full)
+	assert.Less(t, LiveHeap()-before, full/50, "of %d bytes", full)
 	require.Equal(t, 1, checkTable(t, l.buckets))
 	res := MustCheck(t, l, "another", 10, 1)
 	assert.False(t, res.Allowed(), "a live bucket is kept")
@@ -349,10 +334,663 @@ func TestHitsDuringGrowth(t *testing.T) {
 	}
 }
 
-func liveHeap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
+var hashes = map[string]uint64{"all alike": 0, "16 values": 15, "one shard": 1<<32 - 1}
+
+// breakHash keeps only the bits of each hash that are set in mask.
+func breakHash(l *Limiter, mask uint64) {
+	l.buckets.Mask = mask
+	l.callers.Mask = mask
+	l.places.Mask = mask
+	l.logs.Mask = mask
+	l.queues.Mask = mask
+	l.slices.Mask = mask
+	l.flights.Mask = mask
+}
+
+// A hash only selects where to search, and keys are compared in full: equal hashes cost time but
+// cause no errors.
+func TestCorrectWithBrokenHash(t *testing.T) {
+	for name, mask := range hashes {
+		t.Run(name, func(t *testing.T) {
+			t.Run("IDs and scales are counted separately", func(t *testing.T) {
+				l, clock := newTestLimiter(t, Config{Timeout: 1})
+				breakHash(l, mask)
+				for window := range int64(3) {
+					for i := range 40 {
+						for _, scale := range []int64{10, 11} {
+							clock.setMs(window * 110)
+							for n := range 4 {
+								res := MustCheck(t, l, fmt.Sprint("id", i), scale, 3)
+								require.Equal(t, n < 3, res.Allowed())
+								require.EqualValues(t, min(n+1, 3), res.TotalRequests)
+							}
+						}
+					}
+					require.Equal(t, 80, l.Stats().Buckets)
+					require.NoError(t, l.Reset("id7", 10))
+					b := MustInspect(t, l, "id7", 10)
+					require.Zero(t, b.Count)
+					b = MustInspect(t, l, "id7", 11)
+					require.EqualValues(t, 3, b.Count)
+					clock.ns.Store((window*110+109)*msec + 1)
+					require.Equal(t, 79, l.Sweep())
+				}
+			})
+			t.Run("exact with concurrent sweeps", func(t *testing.T) { exactWith(t, mask) })
+			t.Run("every strategy keeps its limit", func(t *testing.T) {
+				l, _ := newTestLimiter(t, Config{})
+				breakHash(l, mask)
+				tiers := MustTiers(t, l, Tier{3, time.Second}, Tier{4, 2 * time.Second})
+				for _, s := range []Strategy{
+					l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(), l.TokenBucket(0), tiers,
+				} {
+					for i := range 40 {
+						for n := range 4 {
+							res := MustRun(t, s, &Request{Key: fmt.Sprint(i), Limit: 3, Duration: time.Second})
+							require.Equal(t, n < 3, res.Allowed(), "%T", s)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func exactWith(t *testing.T, mask uint64) {
+	const callers, each, ids, limit, windows = 16, 500, 4, 100, 5
+	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: 100 * time.Microsecond})
+	breakHash(l, mask)
+	for window := range int64(windows) {
+		clock.setMs(window)
+		var admitted [ids]atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := range each {
+					res, err := l.CheckRate(fmt.Sprint(i%ids), 1, limit)
+					if err != nil {
+						t.Error(err)
+					}
+					if res.Allowed() {
+						admitted[i%ids].Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for i := range admitted {
+			assert.EqualValues(t, limit, admitted[i].Load(), "id %d in window %d", i, window)
+		}
+	}
+}
+
+// That a key has no bucket raises the horizon, so that no bucket is made at an earlier reading.
+func TestAbsenceRaisesTheHorizon(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	for name, s := range map[string]*slotStrategy{
+		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
+	} {
+		clock.setMs(1500)
+		c, err := s.lock(name, 1000, noInstant, false)
+		require.NoError(t, err)
+		require.Nil(t, c.Slot)
+		c.Unlock()
+		key := s.period(1000)
+		if s.kind == fixedKind {
+			key = l.windows.Running(1500*msec, 1000).Fixed
+		}
+		_, err = s.table.lock(s.table.Pack(name), name, &key, &reading{now: 1200 * msec, horizon: noInstant},
+			true)
+		assert.ErrorIs(t, err, errEarlier, name)
+	}
+}
+
+// A bucket whose slot has used its generations goes on in another slot, with all that it counts and
+// the same identity, also with a long ID.
+func TestBucketsOutliveTheirSlots(t *testing.T) {
+	for _, id := range []string{"id", "an identifier of 58 bytes, which takes a slot for its tail."} {
+		l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 10})
+		s := l.Counter()
+		r := &Request{Key: id, Limit: 2, Duration: time.Millisecond}
+		MustRun(t, s, r)
+		bucket := func() (*slots.Slot, slots.Identity) {
+			c, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
+			require.NoError(t, err)
+			defer c.Unlock()
+			return c.Slot, c.Identity()
+		}
+		first, identity := bucket()
+		moved := 0
+		for ms := int64(1); moved < slow.N(1, 2, 2); ms++ {
+			if ms >= 1<<18 {
+				t.Fatal("the bucket still has its slot")
+			}
+			clock.setMs(ms)
+			for want := range 3 {
+				res, err := s.Run(t.Context(), r)
+				if err != nil || res.Allowed() != (want < 2) || res.TotalRequests != uint64(min(want+1, 2)) {
+					t.Fatalf("hit %d in period %d: %+v, %v", want+1, ms, res, err)
+				}
+			}
+			if ms%1000 > 0 && ms < 65_000 {
+				continue
+			}
+			now, is := bucket()
+			require.Equal(t, identity, is)
+			if now != first {
+				first = now
+				moved++
+			}
+		}
+		assert.Equal(t, 1, l.Stats().Buckets)
+		checkTable(t, l.callers)
+		clock.ns.Add(int64(time.Hour))
+		assert.Equal(t, 1, l.Sweep())
+		assert.Zero(t, checkTable(t, l.callers))
+	}
+}
+
+// A run goes on from what a look saw, and decides as if it had looked by itself, whatever came
+// between.
+func TestRunAfterALook(t *testing.T) {
+	r := Request{Key: "id", Limit: 5, Duration: time.Hour}
+	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
+	type looking = Counter
+	hits := func(s looking, r Request, n int) {
+		for range n {
+			_, err := s.Run(t.Context(), &r)
+			require.NoError(t, err)
+		}
+	}
+	for name, make := range map[string]func(*Limiter) looking{
+		"fixed window":   func(l *Limiter) looking { return l.FixedWindow() },
+		"sliding window": func(l *Limiter) looking { return l.SlidingWindow() },
+		"token bucket":   func(l *Limiter) looking { return l.TokenBucket(0) },
+		"counter":        func(l *Limiter) looking { return l.Counter() },
+		"calendar":       func(l *Limiter) looking { return l.Calendar(Hour, nil) },
+	} {
+		for between, c := range map[string]struct {
+			change func(s looking)
+			want   State
+			total  uint64
+			err    error
+		}{
+			"nothing":      {func(looking) {}, Allow, 3, nil},
+			"one hit":      {func(s looking) { hits(s, r, 1) }, Allow, 4, nil},
+			"the last hit": {func(s looking) { hits(s, r, 3) }, Deny, 5, nil},
+			"a reset": {func(s looking) {
+				require.NoError(t, ops.Reset(t.Context(), s, &r))
+			}, Allow, 1, nil},
+			"another caller": {func(s looking) {
+				require.NoError(t, ops.Reset(t.Context(), s, &r))
+				hits(s, other, 2)
+			}, 0, 0, ErrFull},
+		} {
+			t.Run(name+"/"+between, func(t *testing.T) {
+				l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1}) // one slot
+				s := make(l)
+				hits(s, r, 2)
+				op := &Op{Verb: OpPeek, Request: r, Deciding: true}
+				s.Do(t.Context(), []*Op{op})
+				require.NoError(t, op.Err)
+				require.NotNil(t, op.seen.Slot)
+				c.change(s)
+				op.Verb = OpTake
+				s.Do(t.Context(), []*Op{op})
+				res, err := op.Result, op.Err
+				if c.err == nil {
+					require.NoError(t, err)
+					assert.Equal(t, Result{State: c.want, TotalRequests: c.total, ExpiresAt: res.ExpiresAt}, res)
+					return
+				}
+				require.ErrorIs(t, err, c.err)
+				seen, err := ops.Peek(t.Context(), s, &other)
+				require.NoError(t, err)
+				assert.EqualValues(t, 3, seen.TotalRequests, "two hits, and the one that the look would add")
+			})
+		}
+	}
+}
+
+// A decision on a key that has a bucket takes no lock, whatever the length of its ID and however
+// many scales are in use.
+func TestKnownKeyTakesNoLock(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	a, b := SharingScales(l)
+	decided := func(id string, scale, limit int64) <-chan Result {
+		done := make(chan Result, 1)
+		go func() {
+			r, err := l.CheckRate(id, scale, limit)
+			assert.NoError(t, err)
+			done <- r
+		}()
+		return done
+	}
+	var callers []string
+	for _, length := range []int{1, 8, ids.Inline, ids.Inline + 1, 57, maxID} {
+		callers = append(callers, strings.Repeat("k", length))
+	}
+	for _, id := range callers {
+		for _, scale := range []int64{a, b} {
+			require.True(t, (<-decided(id, scale, 2)).Allowed())
+		}
+	}
+	for i := range l.buckets.shards {
+		l.buckets.shards[i].Lock()
+	}
+	for _, id := range callers {
+		for _, scale := range []int64{a, b} {
+			for _, c := range []struct {
+				limit int64
+				want  State
+			}{{2, Allow}, {2, Deny}, {1, Deny}} {
+				select {
+				case r := <-decided(id, scale, c.limit):
+					require.Equal(t, c.want, r.State, "%d bytes, scale %d, limit %d", len(id), scale, c.limit)
+				case <-time.After(10 * time.Second):
+					t.Fatalf("%d bytes, scale %d, limit %d: waits for a mutex", len(id), scale, c.limit)
+				}
+			}
+		}
+	}
+	fresh := decided("new", a, 1) // the control
+	locked := true
+	select {
+	case <-fresh:
+		locked = false
+	case <-time.After(20 * time.Millisecond):
+	}
+	for i := range l.buckets.shards {
+		l.buckets.shards[i].Unlock()
+	}
+	require.True(t, locked, "a new key took no lock")
+	require.True(t, (<-fresh).Allowed())
+}
+
+// An error comes with the zero Result, also after a hit that failed, because its bucket was removed
+// meanwhile, and had set it.
+func TestErrorAfterAFailedHitHasNoResult(t *testing.T) {
+	meanwhile := func() {} // runs once, while CheckRate reads the clock
+	l := MustNew(t, Config{MaxBuckets: 1, SweepEvery: time.Hour, Now: func() time.Time {
+		f := meanwhile
+		meanwhile = func() {}
+		f()
+		return time.UnixMilli(5)
+	}})
+	MustCheck(t, l, "id", 1000, 5)
+	meanwhile = func() {
+		require.NoError(t, l.Reset("id", 1000))
+		MustCheck(t, l, "other", 1000, 5)
+	}
+	r, err := l.CheckRate("id", 1000, 5)
+	require.ErrorIs(t, err, ErrFull)
+	require.Zero(t, r)
+
+	require.NoError(t, l.Close())
+	r = Result{State: Allow, TotalRequests: 2}
+	_, err = l.countSlow("id", 1000, 5, 1, 0, windows.NoWindow, &r)
+	require.ErrorIs(t, err, ErrClosed)
+	require.Zero(t, r)
+}
+
+func TestNeverExceedsCapacity(t *testing.T) {
+	const capacity, callers = 100, 64
+	l, _ := newTestLimiter(t, Config{MaxBuckets: capacity})
+	var admitted, full atomic.Int64
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range 100 {
+				switch _, err := l.CheckRate(strconv.Itoa(c*100+i), 1000, 1); err {
+				case nil:
+					admitted.Add(1)
+				case ErrFull:
+					full.Add(1)
+				default:
+					t.Error(err)
+				}
+				if n := l.room.Used(); n > capacity {
+					t.Errorf("%d buckets, at most %d", n, capacity)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, capacity, admitted.Load())
+	assert.EqualValues(t, callers*100-capacity, full.Load())
+	assert.EqualValues(t, capacity, l.room.Used())
+}
+
+// Whatever a reclaim removes in however many shards, Stats counts.
+func TestReclaimedBucketsAreSwept(t *testing.T) {
+	const n = 64
+	l, clock := newTestLimiter(t, Config{})
+	require.Greater(t, len(l.buckets.shards), 1)
+	l.room.Max = n // after New, so that there are as many shards as in a large table
+	for i := range n {
+		MustCheck(t, l, strconv.Itoa(i), 10, 1)
+	}
+	clock.setMs(10)
+	for i := range n {
+		MustCheck(t, l, strconv.Itoa(i), 10, 1)
+		s := l.Stats()
+		require.EqualValues(t, n+i+1, s.Swept+uint64(s.Buckets))
+	}
+}
+
+// together returns ops of limits for a known caller, and their takings.
+func together(t *testing.T, all ...*Limit) (ops []*Op, takings []taking) {
+	t.Helper()
+	for _, m := range all {
+		require.True(t, m.Allow("k"))
+		op := &Op{Counter: CounterOf(m), Verb: OpTakeAll, Request: Request{Key: "k"}}
+		t1 := taking{}
+		require.True(t, t1.find(op, op.Counter.(onSlots).counts()))
+		ops, takings = append(ops, op), append(takings, t1)
+	}
+	return ops, takings
+}
+
+// If a limit fails after others were taken from, those get it back.
+func TestTakeEachGivesBackIfOneFails(t *testing.T) {
+	l, now := Manual(t)
+	first, second := l.SlidingWindow().Limit(9, time.Hour), l.SlidingWindow().Limit(9, time.Minute)
+	_, all := together(t, first, second)
+	*now = now.Add(2 * time.Minute)
+	require.True(t, second.Allow("k")) // in another period: the bucket is to be found again
+	all[1].op.Key = ""
+	_, ok := takeEach(all, l.clock.Read())
+	assert.False(t, ok)
+	out, err := first.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, out.TotalRequests)
+}
+
+// Ops of two Limiters, more than a few, or of a caller who is not known, are to be taken apart, and
+// none counts.
+func TestTakenApart(t *testing.T) {
+	l, _ := Manual(t)
+	other, _ := Manual(t)
+	m := l.SlidingWindow().Limit(9, time.Minute)
+	for name, with := range map[string]*Op{
+		"a limit of another Limiter": {Counter: CounterOf(other.SlidingWindow().Limit(9, time.Minute)),
+			Request: Request{Key: "k"}},
+		"a caller who is not known": {Counter: CounterOf(l.FixedWindow().Limit(9, time.Minute)),
+			Request: Request{Key: "new"}},
+		"no limit": {Counter: l.FixedWindow(), Request: Request{Key: "k", Limit: 9, Duration: time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if with.Key == "k" {
+				require.NoError(t, Do(t.Context(), with.Counter, &Op{Request: with.Request}))
+			}
+			ops, _ := together(t, m)
+			before := MustPeek(t, m, &Request{Key: "k"}).TotalRequests
+			with.Verb = OpTakeAll
+			ops = append(ops, with)
+			ops[0].Counter.Do(t.Context(), ops)
+			require.ErrorIs(t, ops[0].Err, errors.ErrUnsupported)
+			assert.Equal(t, before, MustPeek(t, m, &Request{Key: "k"}).TotalRequests)
+		})
+	}
+	ops, _ := together(t, m, l.FixedWindow().Limit(1, time.Hour), l.Counter().Limit(1, time.Hour),
+		l.TokenBucket(0).Limit(1, time.Hour), l.FixedWindow().Limit(1, time.Minute))
+	ops[0].Counter.Do(t.Context(), ops)
+	require.ErrorIs(t, ops[0].Err, errors.ErrUnsupported)
+}
+
+// Entries copy the strings of requests: six bytes of a header must not keep the whole header in
+// memory.
+func TestStatesCopyTheirStrings(t *testing.T) {
+	l := Hourly(t)
+	header := strings.Repeat("x", 8<<10)
+	for name, s := range LockedStrategies(t, l) {
+		for _, n := range []int{1, 32, 33, 500} {
+			_, err := s.Run(t.Context(), &Request{Key: header[:n], Limit: 1, Duration: time.Second})
+			require.NoError(t, err, "%s, %d bytes", name, n)
+		}
+	}
+	keys := slices.Collect(l.logs.Keys)
+	keys = slices.AppendSeq(slices.AppendSeq(keys, l.queues.Keys), l.slices.Keys)
+	require.Len(t, keys, 12)
+	for _, k := range keys {
+		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.ID), "%d bytes", len(k.ID))
+	}
+	r := &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]}
+	MustRun(t, l.SlidingLog(), r)
+	entries, err := ops.Hits(t.Context(), l.SlidingLog(), r)
+	require.NoError(t, err)
+	meta := entries[0].Meta
+	assert.Equal(t, "xxxxxx", meta)
+	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
+}
+
+// Expired logs of one strategy make room for those of another.
+func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
+	for name, run := range map[string]func(*Limiter, *Request) error{
+		"Tiers": func(l *Limiter, r *Request) error {
+			_, err := l.Tiers(Tier{1, time.Second}).Run(t.Context(), r)
+			return err
+		},
+		"LeakyBucket": func(l *Limiter, r *Request) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := l.LeakyBucket(2)
+			if _, err := s.Run(ctx, r); err != nil {
+				return err
+			}
+			if err := ops.Charge(ctx, s, &Request{Key: r.Key, Limit: 1, Duration: time.Second}); err != nil {
+				return err
+			}
+			time.AfterFunc(10*time.Millisecond, cancel)
+			if _, err := s.Run(ctx, r); err != context.Canceled { // waits
+				return cmp.Or(err, errors.New("it did not wait"))
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, clock := newTestLimiter(t, Config{MaxBuckets: 100})
+			s := l.SlidingLog()
+			for err := error(nil); err == nil; {
+				_, err = s.Run(t.Context(), &Request{Key: "a", Limit: 1 << 40, Duration: time.Second})
+			}
+			for err := error(nil); err == nil; {
+				_, err = s.Run(t.Context(), &Request{Key: "b", Limit: 1 << 40, Duration: time.Second})
+			}
+			l.room.Bytes.Store(l.room.MaxBytes) // no byte is left for the ring to grow
+			r := &Request{Key: "c", Limit: 1, Duration: time.Second}
+			require.ErrorIs(t, run(l, r), ErrFull)
+			clock.setMs(5000)
+			require.NoError(t, run(l, r))
+			require.Positive(t, l.Stats().Swept)
+		})
+	}
+}
+
+// A waiter leaves the queue at a cost that does not depend on its length: it looks at its neighbors
+// only.
+func TestLeavingALongQueueIsCheap(t *testing.T) {
+	var q queue
+	var line []*list.Element
+	for range 1001 {
+		line = append(line, q.line.PushBack(&waiter{cost: 1}))
+		q.Waiting++
+	}
+	cutLinks(line, 500)
+	q.remove(line[500])
+	assert.Equal(t, 1000, q.line.Len())
+	assert.EqualValues(t, 1000, q.Waiting)
+}
+
+func TestLeavingALongQueueControlIsRejected(t *testing.T) {
+	var l list.List
+	var line []*list.Element
+	for i := range 1001 {
+		line = append(line, l.PushBack(i))
+	}
+	search := func() bool {
+		for e := l.Front(); e != nil; e = e.Next() {
+			if e == line[500] {
+				return true
+			}
+		}
+		return false
+	}
+	assert.True(t, search())
+	cutLinks(line, 500)
+	assert.False(t, search(), "a walk through the queue finds no waiter")
+}
+
+// cutLinks clears every element of a list but the i-th, so that nothing else can walk to it. It can
+// still be removed.
+func cutLinks(elements []*list.Element, i int) {
+	for j, e := range elements {
+		if j != i {
+			*e = list.Element{Value: e.Value}
+		}
+	}
+}
+
+func TestWaitersAreBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := MustNew(t, Config{MaxBuckets: 1})
+		l.room.MaxBytes = 5 * waiterBytes
+		r := &Request{Key: "id", Limit: 1, Duration: time.Hour}
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting errgroup.Group
+		_, err := l.LeakyBucket(100).Run(ctx, r)
+		require.NoError(t, err)
+		for range 5 {
+			waiting.Go(func() error {
+				_, err := l.LeakyBucket(100).Run(ctx, r)
+				return err
+			})
+		}
+		synctest.Wait()
+		_, err = l.LeakyBucket(100).Run(ctx, r)
+		require.ErrorIs(t, err, ErrFull)
+		assert.EqualValues(t, 1, l.Stats().Allowed,
+			"waiting requests are not counted yet, as counts never fall")
+		cancel()
+		require.ErrorIs(t, waiting.Wait(), context.Canceled)
+		assert.Zero(t, BytesInUse(l))
+		assert.EqualValues(t, 1, l.Stats().Allowed, "canceled requests are not counted")
+	})
+}
+
+func TestParams(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		r    Request
+		want params
+	}{
+		{"a cost of 0 is 1", Request{Key: "k", Limit: 9, Duration: time.Second},
+			params{Scale: 1000, Limit: 9, Cost: 1}},
+		{"a limit over int64 is the largest int64",
+			Request{Key: "k", Limit: math.MaxUint64, Duration: time.Second},
+			params{Scale: 1000, Limit: math.MaxInt64, Cost: 1}},
+		{"so is a cost", Request{Key: "k", Cost: math.MaxUint64, Duration: time.Second},
+			params{Scale: 1000, Cost: math.MaxInt64}},
+		{"a millisecond is the least duration", Request{Key: "k", Duration: time.Millisecond, Meta: "m"},
+			params{Scale: 1, Cost: 1}},
+		{"a year is the largest", Request{Key: "k", Duration: maxScale * time.Millisecond},
+			params{Scale: maxScale, Cost: 1}},
+		{"a key of 1 KiB", Request{Key: strings.Repeat("k", 1024), Duration: time.Second},
+			params{Scale: 1000, Cost: 1}},
+	} {
+		s := reader{l: Hourly(t), most: math.MaxInt64}
+		got, err := s.parse(&c.r)
+		require.NoError(t, err, c.name)
+		assert.Equal(t, c.want, got, c.name)
+	}
+}
+
+func TestLargeLimitsAndCostsCountAsTheMost(t *testing.T) {
+	const most = maxCount
+	l, _ := newTestLimiter(t, Config{})
+	s := l.onSlots(counterKind)
+	for _, c := range []struct {
+		name                    string
+		limit, cost             uint64
+		wantedLimit, wantedCost int64
+	}{
+		{"small numbers stay", 5, 3, 5, 3},
+		{"the most stays", most, most, most, most},
+		{"a large limit becomes the most", most + 1, 3, most, 3},
+		{"a large cost within a large limit becomes the most", most + 1, most + 1, most, most},
+		{"a small cost over the limit stays over it", 3, 4, 3, 4},
+		{"a large cost over a small limit stays over it", 3, most + 9, 3, most},
+		{"a large cost over the most as limit stays over it", most, most + 1, most - 1, most},
+		{"a large cost over a large limit stays over it", most + 1, most + 2, most - 1, most},
+		{"the largest numbers", math.MaxUint64, math.MaxUint64, most, most},
+		{"limit 0", 0, math.MaxUint64, 0, most},
+	} {
+		p, err := s.parse(&Request{Key: "k", Limit: c.limit, Cost: c.cost, Duration: time.Second})
+		require.NoError(t, err, c.name)
+		assert.Equal(t, params{Scale: 1000, Limit: c.wantedLimit, Cost: c.wantedCost}, p, c.name)
+		assert.Equal(t, c.cost > c.limit, p.ExceedsLimit(), c.name)
+	}
+}
+
+// A zone may get other rules while the process runs: the window that has begun keeps its end.
+func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
+	of := func(zone *time.Location) *calendar.Calendar {
+		c, err := calendar.New(calendar.Day, zone)
+		require.NoError(t, err)
+		return &c
+	}
+	now := time.Date(2026, 10, 17, 12, 0, 0, 0, time.UTC)
+	l := CalendarAt(t, &now)
+	ws, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, of(time.UTC))
+	require.NoError(t, err)
+	at := func() time.Time { return ws.Window(now.UnixNano()).Expires.UTC() }
+	before := at()
+	again, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, of(time.FixedZone("", 3600)))
+	require.NoError(t, err)
+	assert.Same(t, ws, again)
+	assert.Equal(t, before, at())
+	now = before
+	assert.Equal(t, before.Add(23*time.Hour), at())
+
+	s := l.onSlots(fixedKind)
+	err = s.update("k", ws.Scale(), true, noInstant, func(v visit) slots.Content {
+		v.N = 7
+		return v.Content
+	})
+	require.NoError(t, err)
+	var saved bytes.Buffer
+	require.NoError(t, l.Save(&saved))
+	other := CalendarAt(t, &now)
+	require.ErrorIs(t, other.Load(bytes.NewReader(saved.Bytes())), ErrSnapshot,
+		"the zone is not known")
+	ws, err = other.windows.Named(windows.SeriesName{Calendar: "day@Here"}, of(time.FixedZone("", 7200)))
+	require.NoError(t, err)
+	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
+	now = now.Add(22 * time.Hour)
+	s = other.onSlots(fixedKind)
+	_ = s.update("k", ws.Scale(), false, noInstant, func(v visit) slots.Content {
+		assert.EqualValues(t, 7, v.N, "it counts in the window that holds the end of the one before")
+		return v.Content
+	})
+}
+
+// The rules of a zone that only the program knows hold for a limit of a snapshot.
+func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
+	zone, err := calendar.New(calendar.Day, time.FixedZone("", 7200))
+	require.NoError(t, err)
+	counted := func(l *Limiter) *Limit {
+		in, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, &zone)
+		require.NoError(t, err)
+		return (&Calendar{l.inWindows(in)}).described().Limit(5)
+	}
+	l, _ := Manual(t)
+	require.True(t, counted(l).Allow("k"))
+	var saved bytes.Buffer
+	require.NoError(t, l.Save(&saved))
+	other, _ := Manual(t)
+	m := counted(other)
+	require.NoError(t, other.Load(&saved))
+	out, err := m.Peek(t.Context(), "k")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, out.TotalRequests)
 }

@@ -131,7 +131,7 @@ var claimFaults = []struct {
 		[]edit{{"request.go", "\t\tb.WriteString(strconv.Itoa(len(p)))\n", "\t\t_ = strconv.Itoa\n"}}},
 	{".", "TestCorrectWithBrokenHash",
 		[]edit{{"internal/core/slots/index.go", "(s.load(lowWord)^low)|(s.load(idWord)^k.A)|", "(s.load(lowWord)^low)|"}}},
-	{".", "TestFloodAimedAtOneShard",
+	{"internal/core/ids", "TestFloodAimedAtOneShard",
 		[]edit{{"internal/core/ids/ids.go", "return Packed{a, b, c, (hi ^ lo) & h.Mask}",
 			"return Packed{a, b, c, (a ^ b ^ c) & h.Mask}"}}},
 	{".", "TestHeldPlacesAreLeasesInASnapshot",

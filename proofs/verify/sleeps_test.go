@@ -70,6 +70,8 @@ func TestSleepsOutsideABubbleControl(t *testing.T) {
 		"called by nothing": {`func g() { time.Sleep(1) }`, 1},
 		"given to what runs it in a bubble": {`func f() { g(func() { time.Sleep(1) }) }
 			func g(h func()) { synctest.Test(t, func() { h() }) }`, 0},
+		"given to what runs it in a bubble, from outside the package": {`func f() { p.g(func() { time.Sleep(1) }) }
+			func g(h func()) { synctest.Test(t, func() { h() }) }`, 0},
 		"given to what also runs it beside": {`func f() { g(func() { time.Sleep(1) }) }
 			func g(h func()) { synctest.Test(t, func() { h() }); h() }`, 1},
 		"a local function": {`func f() {
@@ -193,6 +195,10 @@ func (s *sleeper) call(c *ast.CallExpr) {
 			s.bubbles = append(s.bubbles, c.Args[1])
 		case x.Name == "time" && f.Sel.Name == "Sleep":
 			s.sleeps = append(s.sleeps, c.Pos())
+		default: // perhaps a function of the package whose tests are outside of it
+			for _, arg := range c.Args {
+				s.arguments[f.Sel.Name] = append(s.arguments[f.Sel.Name], arg)
+			}
 		}
 	}
 }

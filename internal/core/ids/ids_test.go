@@ -1,7 +1,10 @@
 package ids
 
 import (
+	"hash/fnv"
+	"math"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -62,5 +65,30 @@ func TestOrderAndLengthAreHashed(t *testing.T) {
 		hash := h.Hash(id)
 		require.NotContains(t, seen, hash, "%q and %q", id, seen[hash])
 		seen[hash] = id
+	}
+}
+
+// IDs that an unseeded hash puts into one of 64 shards spread like others in 20 processes.
+func TestFloodAimedAtOneShard(t *testing.T) {
+	const n, shards = 1000, 64
+	var flood []string
+	for i := 0; len(flood) < n; i++ {
+		id := strconv.Itoa(i)
+		h := fnv.New64a()
+		h.Write([]byte(id))
+		if h.Sum64()>>32%shards == 0 {
+			flood = append(flood, id)
+		}
+	}
+	for range 20 {
+		h := NewHasher()
+		var load [shards]int
+		for _, id := range flood {
+			load[h.Hash(id)>>32%shards]++
+		}
+		const mean = float64(n) / shards
+		for _, got := range load {
+			assert.Less(t, float64(got), mean+8*math.Sqrt(mean))
+		}
 	}
 }

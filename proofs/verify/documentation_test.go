@@ -1,4 +1,4 @@
-package weir_test
+package verify
 
 import (
 	"go/ast"
@@ -20,10 +20,11 @@ import (
 
 // The table in the package's comment says what can be asked of which strategy.
 func TestTheDocumentationSaysWhatAStrategyCanDo(t *testing.T) {
-	limiter := limiterAt(noon())
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
 	defer limiter.Close()
-	tiers := weir.MustTiers(t, limiter, weir.Tier{Limit: 1, Duration: time.Second})
-	text, err := os.ReadFile("doc.go")
+	tiers := limiter.Tiers(weir.Tier{Limit: 1, Duration: time.Second})
+	text, err := os.ReadFile("../../doc.go")
 	require.NoError(t, err)
 	rows := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
@@ -62,7 +63,7 @@ func TestTheDocumentationSaysWhatAStrategyCanDo(t *testing.T) {
 // a page sorts by the alphabet, which puts About first.
 func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 	types, who, stores := map[string]bool{}, map[string]int{}, map[string]bool{}
-	files, err := filepath.Glob("*.go")
+	files, err := filepath.Glob("../../*.go")
 	require.NoError(t, err)
 	for _, name := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
@@ -78,7 +79,7 @@ func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("doc.go")
+	text, err := os.ReadFile("../../doc.go")
 	require.NoError(t, err)
 	_, lists, _ := strings.Cut(string(text), "// # Types, by who needs them")
 	lists, rest, _ := strings.Cut(lists, "// # What can be asked of a Strategy")
