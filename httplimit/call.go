@@ -14,7 +14,7 @@ import (
 type call struct {
 	*middleware
 	uses     atomic.Uint64 // how often it was ended: see Ticket
-	outcome  Outcome
+	kind     Kind
 	shadow   bool // the request passes, whatever the outcome
 	begun    bool // begin has returned
 	status   int  // see Decision.Status
@@ -23,7 +23,7 @@ type call struct {
 	until    time.Time           // when the caller's listing ends
 	limits   limits.Attempts     // one for each policy
 	states   []state             // one for each of limits, and those of the Decider
-	verdict  *Verdict            // nil without a Decider
+	verdict  *Consultation       // nil without a Decider
 	decider  int                 // index in states of the limit that the Decision describes, or none
 	jitter   time.Duration       // whole seconds
 	inFlight *inFlight           // nil: nothing is held
@@ -44,7 +44,7 @@ func newCall(m *middleware) *call {
 		c.states[i] = state{policy: p, of: p, ask: &c.limits[i], shown: p.shown}
 	}
 	if m.Decider != nil {
-		c.verdict = &Verdict{c: c}
+		c.verdict = &Consultation{c: c}
 	}
 	return c
 }
@@ -60,11 +60,11 @@ func (m *middleware) begin(r *http.Request) *call {
 		defer c.releaseUnlessBegun(r)
 	}
 	c.decide(r)
-	if c.outcome == Denied && !c.shadow {
+	if c.kind == Denied && !c.shadow {
 		c.penalize(r)
 	}
 	if c.Stats != nil {
-		c.Stats.counts[c.outcome].Add(1)
+		c.Stats.counts[c.kind].Add(1)
 	}
 	if c.OnDecision != nil {
 		c.OnDecision(r, c.report())
@@ -88,7 +88,7 @@ func (c *call) releaseUnlessBegun(r *http.Request) {
 // write of one.
 func (c *call) reset() {
 	c.key = c.key[:0]
-	c.outcome, c.status, c.begun = Admitted, 0, false
+	c.kind, c.status, c.begun = Admitted, 0, false
 	c.shadow = c.Shadow
 	if c.err != nil {
 		c.err = nil
@@ -106,8 +106,8 @@ func (c *call) reset() {
 }
 
 // stop ends the decision, for a refusal with a status.
-func (c *call) stop(o Outcome, status int, err error) {
-	c.outcome, c.status, c.err = o, status, err
+func (c *call) stop(k Kind, status int, err error) {
+	c.kind, c.status, c.err = k, status, err
 	if status != 0 {
 		c.jitter = randomSeconds(c.Jitter)
 	}
@@ -124,7 +124,7 @@ func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
 // caller returns the extracted key, that of the policy that decides if there is one.
 func (c *call) caller() string {
 	switch {
-	case c.outcome == NoKey:
+	case c.kind == NoKey:
 		return ""
 	case c.decider == none:
 		return string(c.key)

@@ -93,7 +93,7 @@ func TestConcurrencyAnswersAsOtherPolicies(t *testing.T) {
 
 		require.Len(t, decisions, 3)
 		assert.Equal(t, httplimit.Decision{
-			Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "in flight", Strategy: "in flight",
+			Kind: httplimit.Denied, Key: "203.0.113.7", Policy: "in flight", Strategy: "in flight",
 			Source: "local", Limit: 1, Duration: time.Minute, Cost: 1, Status: 429,
 			Result:     weir.Result{State: weir.Deny, TotalRequests: 1},
 			RetryAfter: time.Second,

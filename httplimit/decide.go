@@ -84,7 +84,7 @@ func (c *call) holdToLimits(r *http.Request) {
 	if c.inFlight != nil || c.verdict != nil {
 		c.keep(r)
 	}
-	if c.outcome != Admitted { // the Decider has ended it
+	if c.kind != Admitted { // the Decider has ended it
 		return
 	}
 	failed := c.observe(ctx, allowed && err == nil)

@@ -16,12 +16,12 @@ import (
 // concurrent use.
 type Decider interface {
 	// Decide decides on r and reports by v, which it must not keep.
-	Decide(r *http.Request, v *Verdict)
+	Decide(r *http.Request, v *Consultation)
 }
 
-// Verdict is what a [Decider] decides on one request, and what it may ask meanwhile. The zero
+// Consultation is what a [Decider] decides on one request, and what it may ask meanwhile. The zero
 // values of the fields that it sets admit the request.
-type Verdict struct {
+type Consultation struct {
 	// Cost is that of Config.CostFunc; 0 counts as 1.
 	Cost uint64
 
@@ -48,27 +48,27 @@ type Verdict struct {
 }
 
 // Report shows a limit in the fields and in the Decision, by its Policy, Strategy, Limit and
-// Duration in d, whose Outcome is Denied if the request is denied for it. a is what has been
+// Duration in d, whose Kind is Denied if the request is denied for it. a is what has been
 // decided, and stays unchanged until the request has ended. reset is the time until more remains
 // or, if denied, until the request would pass, negative for never; of a limit that holds, of which
 // nobody knows that, it is ignored, as d's Duration is.
-func (v *Verdict) Report(d Decision, a *limits.Attempt, reset time.Duration) {
-	v.c.states = append(v.c.states, state{ask: a, denied: d.Outcome == Denied, reset: reset,
+func (v *Consultation) Report(d Decision, a *limits.Attempt, reset time.Duration) {
+	v.c.states = append(v.c.states, state{ask: a, denied: d.Kind == Denied, reset: reset,
 		shown: shown{name: d.Policy, strategy: d.Strategy, limit: d.Limit, duration: d.Duration,
 			inFlight: a.Holds()}})
 }
 
 // Tolerates reports whether a request may pass although a limit failed with err: the argument of
 // [limits.Attempts.Take].
-func (v *Verdict) Tolerates(err error) bool { return v.c.bypasses(err) }
+func (v *Consultation) Tolerates(err error) bool { return v.c.bypasses(err) }
 
 // ClientIP returns what finds the client's address.
-func (v *Verdict) ClientIP() IP { return v.c.ClientIP }
+func (v *Consultation) ClientIP() IP { return v.c.ClientIP }
 
 // SharedKey reports whether the client uses too many keys beside key, which lives for a period: see
 // MaxKeysPerClient. If it does, its further keys are to share one counter in each limit, under the
 // client that is returned, whose bytes are valid until the next call.
-func (v *Verdict) SharedKey(key []byte, period time.Duration) (client []byte, shared bool) {
+func (v *Consultation) SharedKey(key []byte, period time.Duration) (client []byte, shared bool) {
 	c := v.c
 	if c.keys == nil {
 		return nil, false
@@ -79,7 +79,7 @@ func (v *Verdict) SharedKey(key []byte, period time.Duration) (client []byte, sh
 }
 
 // Warn logs, at most once a second, that a request is limited less than the rules say.
-func (v *Verdict) Warn(msg string, err error) {
+func (v *Consultation) Warn(msg string, err error) {
 	v.c.log(v.r.Context(), &v.c.throttles.decider, slog.LevelWarn, msg, v.c.caller(),
 		slog.String("error", escape(err.Error())))
 }
@@ -89,7 +89,7 @@ func (v *Verdict) Warn(msg string, err error) {
 // no policy applies.
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
-	*v = Verdict{Cost: v.Cost, State: v.State, c: c, r: r}
+	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}
 	c.Decider.Decide(r, v)
 	v.r = nil
 	c.shadow = c.shadow || v.Shadow

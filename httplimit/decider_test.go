@@ -17,24 +17,24 @@ import (
 )
 
 // decider is a function as a Decider.
-type decider func(r *http.Request, v *httplimit.Verdict)
+type decider func(r *http.Request, v *httplimit.Consultation)
 
-func (f decider) Decide(r *http.Request, v *httplimit.Verdict) { f(r, v) }
+func (f decider) Decide(r *http.Request, v *httplimit.Consultation) { f(r, v) }
 
 // A Decider may say less than it knows.
 func TestADeciderThatReportsNothing(t *testing.T) {
 	for name, row := range map[string]struct {
 		decide decider
-		want   httplimit.Outcome
+		want   httplimit.Kind
 		status int
 	}{
-		"admits":     {func(*http.Request, *httplimit.Verdict) {}, httplimit.Admitted, 200},
-		"denies":     {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true }, httplimit.Denied, 429},
-		"exempts":    {func(_ *http.Request, v *httplimit.Verdict) { v.Exempt = true }, httplimit.Exempt, 200},
-		"fails":      {func(_ *http.Request, v *httplimit.Verdict) { v.Err = errDown }, httplimit.Failed, 503},
-		"is full":    {func(_ *http.Request, v *httplimit.Verdict) { v.Err = weir.ErrFull }, httplimit.Failed, 503},
-		"cannot say": {func(_ *http.Request, v *httplimit.Verdict) { v.Invalid = errors.New("?") }, httplimit.NoKey, 400},
-		"in shadow": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied, v.Shadow = true, true },
+		"admits":     {func(*http.Request, *httplimit.Consultation) {}, httplimit.Admitted, 200},
+		"denies":     {func(_ *http.Request, v *httplimit.Consultation) { v.Denied = true }, httplimit.Denied, 429},
+		"exempts":    {func(_ *http.Request, v *httplimit.Consultation) { v.Exempt = true }, httplimit.Exempt, 200},
+		"fails":      {func(_ *http.Request, v *httplimit.Consultation) { v.Err = errDown }, httplimit.Failed, 503},
+		"is full":    {func(_ *http.Request, v *httplimit.Consultation) { v.Err = weir.ErrFull }, httplimit.Failed, 503},
+		"cannot say": {func(_ *http.Request, v *httplimit.Consultation) { v.Invalid = errors.New("?") }, httplimit.NoKey, 400},
+		"in shadow": {func(_ *http.Request, v *httplimit.Consultation) { v.Denied, v.Shadow = true, true },
 			httplimit.Denied, 200},
 	} {
 		var seen httplimit.Decision
@@ -45,7 +45,7 @@ func TestADeciderThatReportsNothing(t *testing.T) {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, from("203.0.113.7:1"))
 			assert.Equal(t, row.status, w.Code, name)
-			assert.Equal(t, row.want, seen.Outcome, name)
+			assert.Equal(t, row.want, seen.Kind, name)
 			assert.Equal(t, "203.0.113.7", cmpKey(seen), name)
 		}
 	}
@@ -53,7 +53,7 @@ func TestADeciderThatReportsNothing(t *testing.T) {
 
 // cmpKey is the key of a Decision, which is left out if it says that there is none.
 func cmpKey(d httplimit.Decision) string {
-	if d.Outcome == httplimit.NoKey {
+	if d.Kind == httplimit.NoKey {
 		return "203.0.113.7"
 	}
 	return d.Key
@@ -69,12 +69,12 @@ func TestARefusalHasTheResetOfThoseThatDenied(t *testing.T) {
 	for i := range attempts {
 		_, _ = attempts[i:i+1].Take(t.Context(), nil)
 	}
-	report := func(v *httplimit.Verdict) {
-		v.Report(httplimit.Decision{Policy: "denies", Outcome: httplimit.Denied}, &attempts[0], 9*time.Second)
+	report := func(v *httplimit.Consultation) {
+		v.Report(httplimit.Decision{Policy: "denies", Kind: httplimit.Denied}, &attempts[0], 9*time.Second)
 		v.Report(httplimit.Decision{Policy: "admits"}, &attempts[1], 8*time.Second)
 	}
 	failsBy := func(a *limits.Attempt) decider {
-		return func(_ *http.Request, v *httplimit.Verdict) {
+		return func(_ *http.Request, v *httplimit.Consultation) {
 			v.Err = a.Err
 			report(v)
 			v.Report(httplimit.Decision{Policy: "fails"}, a, 0)
@@ -84,9 +84,9 @@ func TestARefusalHasTheResetOfThoseThatDenied(t *testing.T) {
 		decide     decider
 		want, wait string
 	}{
-		"it denies, and says no more": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true },
+		"it denies, and says no more": {func(_ *http.Request, v *httplimit.Consultation) { v.Denied = true },
 			`"100/1m";r=100`, ""},
-		"it denies": {func(_ *http.Request, v *httplimit.Verdict) { v.Denied = true; report(v) },
+		"it denies": {func(_ *http.Request, v *httplimit.Consultation) { v.Denied = true; report(v) },
 			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`, "9"},
 		"it fails": {failsBy(&attempts[2]),
 			`"100/1m";r=100, "denies";r=0;t=9, "admits";r=0`, ""},
@@ -111,17 +111,17 @@ func TestAPolicyThatDoesNotApplyBesideADecider(t *testing.T) {
 			Strategy: weirtest.FailAll(errDown),
 			Applies:  func(r *http.Request) bool { return r.Method == http.MethodPost }}},
 		FailOpen: true, Logger: slog.New(slog.DiscardHandler),
-		Decider:    decider(func(*http.Request, *httplimit.Verdict) {}),
+		Decider:    decider(func(*http.Request, *httplimit.Consultation) {}),
 		OnDecision: func(_ *http.Request, d httplimit.Decision) { seen = d },
 	})(&hello{})
 	for range 3 {
-		for method, want := range map[string]httplimit.Outcome{
+		for method, want := range map[string]httplimit.Kind{
 			http.MethodPost: httplimit.Bypassed, http.MethodGet: httplimit.Admitted,
 		} {
 			r := from("203.0.113.7:1")
 			r.Method = method
 			h.ServeHTTP(httptest.NewRecorder(), r)
-			assert.Equal(t, want, seen.Outcome, method)
+			assert.Equal(t, want, seen.Kind, method)
 		}
 	}
 }

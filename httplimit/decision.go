@@ -11,36 +11,36 @@ import (
 	"github.com/weirgo/weir/overload"
 )
 
-// Outcome is the result of the middleware for one request.
-type Outcome uint8
+// Kind is what a middleware has done with a request, the "outcome" of logs and metrics.
+type Kind uint8
 
-// The outcomes. The handler ran after Admitted, Bypassed and Exempt, and in shadow mode after all
+// The kinds. The handler ran after Admitted, Bypassed and Exempt, and in shadow mode after all
 // of them.
 const (
-	Admitted Outcome = iota // every policy admitted it
-	Denied                  // a policy denied it
-	Listed                  // the caller is on the deny list
-	NoKey                   // its key could not be extracted
-	Failed                  // a Strategy could not decide, and the middleware fails closed
+	Admitted Kind = iota // every policy admitted it
+	Denied               // a policy denied it
+	Listed               // the caller is on the deny list
+	NoKey                // its key could not be extracted
+	Failed               // a Strategy could not decide, and the middleware fails closed
 	// a Strategy could not decide, no policy denied, and the middleware fails open
 	Bypassed
 	Canceled // the client disconnected, or the context ended, before a Strategy decided
 	Busy     // MaxInFlight requests are in flight, or Overload refuses it; Concurrency denies
 	Exempt   // Skip, a CORS preflight, or no policy applies
 
-	outcomes = iota
+	kinds = iota
 )
 
-var outcomeNames = [outcomes]string{
+var kindNames = [kinds]string{
 	"admitted", "denied", "listed", "no key", "failed", "bypassed", "canceled", "busy", "exempt",
 }
 
-// String returns the outcome's name, in lower case.
-func (o Outcome) String() string {
-	if int(o) < len(outcomeNames) {
-		return outcomeNames[o]
+// String returns the name, in lower case.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
 	}
-	return "Outcome(" + strconv.Itoa(int(o)) + ")"
+	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
 // The sources of a Decision, besides what a Strategy says of itself.
@@ -53,7 +53,7 @@ const (
 
 // Decision explains the decision on one request and its source. It is a [slog.LogValuer].
 type Decision struct {
-	Outcome Outcome
+	Kind Kind
 
 	// Key is the extracted key. Its bytes may be the client's choice: quote it in logs and keep it
 	// out of metric labels. Empty after NoKey and after Skip.
@@ -92,7 +92,7 @@ type Decision struct {
 	Status int
 
 	// Shadow reports whether the middleware is in shadow mode, and the handler ran whatever the
-	// Outcome.
+	// Kind.
 	Shadow bool
 
 	// Err is the reason for a missing key, or the Strategy's error. It may quote bytes that the
@@ -106,7 +106,7 @@ type Decision struct {
 // LogValue implements [slog.LogValuer]. The Key is not part of it, since it may be a secret.
 func (d Decision) LogValue() slog.Value {
 	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs, slog.String("outcome", d.Outcome.String()))
+	attrs = append(attrs, slog.String("outcome", d.Kind.String()))
 	if d.Source != "" {
 		attrs = append(attrs, slog.String("source", d.Source))
 	}
@@ -137,12 +137,12 @@ func (d Decision) LogValue() slog.Value {
 
 // report returns the Decision. Only hooks, custom responses and adapters need it.
 func (c *call) report() Decision {
-	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: c.shadow, Err: c.err,
+	d := Decision{Kind: c.kind, Key: c.caller(), Status: c.status, Shadow: c.shadow, Err: c.err,
 		RetryAfter: c.retryAfter(), Full: c.full}
 	if c.full != nil {
 		d.Source = sourceOverload
 	}
-	if c.outcome == Listed {
+	if c.kind == Listed {
 		d.Source = sourceDenyList
 		d.Result = weir.Result{State: weir.Deny, ExpiresAt: c.until}
 	}
@@ -151,7 +151,7 @@ func (c *call) report() Decision {
 	}
 	s := &c.states[c.decider]
 	s.describe(&d)
-	if c.outcome == Bypassed {
+	if c.kind == Bypassed {
 		d.Source = sourceBypass
 	}
 	if s.ask.Decided() {
@@ -160,18 +160,18 @@ func (c *call) report() Decision {
 	return d
 }
 
-// Stats counts decisions by [Outcome]. The zero value is ready to use; it is safe for concurrent
+// Stats counts decisions by [Kind]. The zero value is ready to use; it is safe for concurrent
 // use.
 type Stats struct {
-	counts [outcomes]atomic.Uint64
+	counts [kinds]atomic.Uint64
 }
 
-// Count returns how many requests have had this outcome; 0 for an undefined outcome.
-func (s *Stats) Count(o Outcome) uint64 {
-	if int(o) >= len(s.counts) {
+// Count returns how many requests were of this kind; 0 for an undefined kind.
+func (s *Stats) Count(k Kind) uint64 {
+	if int(k) >= len(s.counts) {
 		return 0
 	}
-	return s.counts[o].Load()
+	return s.counts[k].Load()
 }
 
 type bypassKey struct{}

@@ -217,14 +217,14 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
-	var outcomes []httplimit.Outcome
+	var outcomes []httplimit.Kind
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Second, Now: clock.Now,
 		DenyList: list,
 		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 3, Within: time.Minute,
 			For: time.Hour},
 		OnDecision: func(_ *http.Request, d httplimit.Decision) {
-			outcomes = append(outcomes, d.Outcome)
+			outcomes = append(outcomes, d.Kind)
 		},
 	})(&hello{})
 	ask := func(peer string, n int) (last *httptest.ResponseRecorder) {
@@ -237,7 +237,7 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	const yes, no, box = httplimit.Admitted, httplimit.Denied, httplimit.Listed
 
 	w := ask("203.0.113.7:1", 6)
-	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, no, box}, outcomes)
+	assert.Equal(t, []httplimit.Kind{yes, yes, no, no, no, box}, outcomes)
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, "3600", w.Header().Get("Retry-After"))
 	assert.Equal(t, []httplimit.DenyEntry{{Key: "203.0.113.7", Until: noon.Add(time.Hour),
@@ -250,7 +250,7 @@ func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	ask("203.0.113.8:1", 4) // two denials are fewer than three
 	clock.Advance(time.Minute)
 	ask("203.0.113.8:1", 4) // denials of another minute do not add up
-	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, yes, yes, no, no}, outcomes)
+	assert.Equal(t, []httplimit.Kind{yes, yes, no, no, yes, yes, no, no}, outcomes)
 
 	clock.Advance(29 * time.Minute)
 	assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", 1).Code)

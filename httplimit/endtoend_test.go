@@ -320,5 +320,5 @@ func TestTheTierThatBinds(t *testing.T) {
 		assert.Equal(t, want.period, decided.Duration)
 		assert.Equal(t, want.remaining, decided.Remaining)
 	}
-	assert.Equal(t, httplimit.Denied, decided.Outcome)
+	assert.Equal(t, httplimit.Denied, decided.Kind)
 }

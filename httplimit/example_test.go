@@ -122,7 +122,7 @@ func ExamplePolicy() {
 			{Name: "org", Limit: 3, Duration: time.Minute, Extractor: httplimit.Headers("X-Org")},
 		},
 		OnDecision: func(_ *http.Request, d httplimit.Decision) {
-			if d.Outcome == httplimit.Denied {
+			if d.Kind == httplimit.Denied {
 				fmt.Printf("%s is over %q\n", d.Key, d.Policy)
 			}
 		},
@@ -237,7 +237,7 @@ func ExampleConfig_shadow() {
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Shadow: true, Stats: stats,
 		Now: clock.Now,
 		OnDecision: func(_ *http.Request, d httplimit.Decision) {
-			fmt.Printf("%v by %q, ", d.Outcome, d.Policy)
+			fmt.Printf("%v by %q, ", d.Kind, d.Policy)
 		},
 	})
 	handler := guard(http.HandlerFunc(ok))

@@ -148,7 +148,7 @@ func (c *call) setFields(f *fields) {
 	case c.Headers == HeadersOriginal:
 		s.setOriginalFields(f, c.middleware)
 	}
-	if c.outcome == Bypassed {
+	if c.kind == Bypassed {
 		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
 	}
 }
@@ -167,7 +167,7 @@ func (c *call) setDraftFields(f *fields) {
 	c.line = c.appendRemaining(c.line[:0])
 	switch {
 	case len(c.line) == 0:
-	case c.outcome == Denied:
+	case c.kind == Denied:
 		f.add(fieldRateLimit, c.lastLine())
 	default:
 		f.add(fieldRateLimit, string(c.line[len(comma):]))

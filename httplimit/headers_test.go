@@ -72,7 +72,7 @@ func FuzzRateLimitFields(f *testing.F) {
 			fuzzState(name1, limit1, total1, now, left1, ok1),
 			fuzzState(name2, limit2, total2, now, left2, ok2),
 		}}
-		c.outcome, c.status, c.jitter = Denied, 429, time.Duration(jitter)*time.Second
+		c.kind, c.status, c.jitter = Denied, 429, time.Duration(jitter)*time.Second
 		c.observe(t.Context(), false)
 		policies := checkField(t, string(appendPolicies(nil, c.states)))
 		require.Len(t, policies, 2)

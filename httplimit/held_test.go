@@ -55,7 +55,7 @@ func TestEveryPlaceOfADecidersLimitsIsReleased(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	cfg := hundred()
 	cfg.Concurrency = httplimit.Policy{Strategy: limiter.InFlight(), Limit: 1}
-	cfg.Decider = decider(func(r *http.Request, v *httplimit.Verdict) {
+	cfg.Decider = decider(func(r *http.Request, v *httplimit.Consultation) {
 		for _, key := range []string{"x", "y", "z"} {
 			one, err := limits.NewAttempt(limiter.InFlight()).Holding()
 			assert.NoError(t, err)

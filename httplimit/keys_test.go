@@ -155,11 +155,11 @@ func TestKeysOfOneRequest(t *testing.T) {
 	cfg.Policies[0].Keys = func(*http.Request) ([]string, error) { return keys, failure }
 	cfg.MaxKeysPerClient = -1
 	guard := httplimit.NewGuard(l.FixedWindow(), cfg)
-	ask := func(of ...string) httplimit.Outcome {
+	ask := func(of ...string) httplimit.Kind {
 		keys = of
 		ticket := guard.Begin(by("ann", ""))
 		defer ticket.End(0)
-		return ticket.Decision().Outcome
+		return ticket.Decision().Kind
 	}
 	assert.Equal(t, httplimit.Exempt, ask())
 	assert.Equal(t, httplimit.NoKey, ask(strings.Repeat("x", 2000)))
@@ -174,7 +174,7 @@ func TestKeysOfOneRequest(t *testing.T) {
 	for i := range many {
 		many[i] = strconv.Itoa(i)
 	}
-	for _, want := range []httplimit.Outcome{httplimit.Admitted, httplimit.Admitted,
+	for _, want := range []httplimit.Kind{httplimit.Admitted, httplimit.Admitted,
 		httplimit.Admitted, httplimit.Denied} {
 		assert.Equal(t, want, ask(many...))
 	}
@@ -196,10 +196,10 @@ func TestKeysOfAnEarlierRequest(t *testing.T) {
 		httplimit.Policy{Name: "last", Limit: 3, Duration: time.Minute,
 			Keys: func(*http.Request) ([]string, error) { return []string{"x", "y"}, nil }})
 	guard := httplimit.NewGuard(l.FixedWindow(), cfg)
-	ask := func(r *http.Request) httplimit.Outcome {
+	ask := func(r *http.Request) httplimit.Kind {
 		ticket := guard.Begin(r)
 		defer ticket.End(0)
-		return ticket.Decision().Outcome
+		return ticket.Decision().Kind
 	}
 	for range 8 { // for a pool may drop what was used
 		assert.Equal(t, httplimit.NoKey, ask(by("ann", "bob")), "there is no X-Id")

@@ -34,14 +34,14 @@ func (c *call) logFailures(ctx context.Context) {
 	for i := range c.states {
 		s := &c.states[i]
 		l := s.ask
-		if l.Err == nil || i == c.decider && (c.outcome == Canceled || c.outcome == NoKey) {
+		if l.Err == nil || i == c.decider && (c.kind == Canceled || c.kind == NoKey) {
 			continue
 		}
 		t := &c.throttles.failure
 		if errors.Is(l.Err, weir.ErrFull) {
 			t = &c.throttles.full
 		}
-		d := Decision{Outcome: c.outcome, Shadow: c.shadow, Err: l.Err}
+		d := Decision{Kind: c.kind, Shadow: c.shadow, Err: l.Err}
 		s.describe(&d)
 		if l.Taken() {
 			d.Err = fmt.Errorf("refund: %w", l.Err)

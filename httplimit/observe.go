@@ -141,15 +141,15 @@ func (m *middleware) until(t time.Time) time.Duration {
 func (c *call) retryAfter() time.Duration {
 	var wait time.Duration
 	switch {
-	case c.outcome == Denied:
+	case c.kind == Denied:
 		wait = longest(c.states, 0)
-	case c.outcome == Listed && !c.until.IsZero():
+	case c.kind == Listed && !c.until.IsZero():
 		wait = max(time.Millisecond, c.middleware.until(c.until))
 	case c.full != nil:
 		wait = c.full.RetryAfter
-	case c.outcome == Busy:
+	case c.kind == Busy:
 		wait = retryPlace // a retry may pass at any time
-	case c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
+	case c.kind == Failed && errors.Is(c.err, weir.ErrFull):
 		wait = longest(c.states, retryPlace)
 	}
 	if wait > 0 {

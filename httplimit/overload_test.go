@@ -164,7 +164,7 @@ func TestOverloadInShadowModeRefusesNobody(t *testing.T) {
 	cfg := hundred()
 	cfg.Overload, cfg.Shadow = full(t, 1, "203.0.113.7"), true
 	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) {
-		assert.Equal(t, httplimit.Busy, d.Outcome)
+		assert.Equal(t, httplimit.Busy, d.Kind)
 		assert.NotNil(t, d.Full)
 	}
 	w, ran := serve(&weirtest.Fake{}, cfg, from("203.0.113.7:1"))
@@ -192,7 +192,7 @@ func TestAGuardOfAClosedLimiterCannotDecide(t *testing.T) {
 	cfg := hundred()
 	cfg.Overload = overloadOf(t, overload.Config{})
 	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) {
-		assert.Equal(t, httplimit.Canceled, d.Outcome)
+		assert.Equal(t, httplimit.Canceled, d.Kind)
 	}
 	_, ran := serve(&weirtest.Fake{}, cfg, from("203.0.113.7:1").WithContext(ctx))
 	assert.Zero(t, ran)

@@ -147,7 +147,7 @@ func TestListedKeysAreThoseOfTheirPolicy(t *testing.T) {
 		Penalty: true}
 	assert.Contains(t, cfg.DenyList.Entries(), listed)
 	assert.Equal(t, 429, respond(h, by("honest", "acme")).Code)
-	assert.Equal(t, httplimit.Listed, last.Outcome)
+	assert.Equal(t, httplimit.Listed, last.Kind)
 	assert.Equal(t, "acme", last.Key)
 	assert.Equal(t, 200, respond(h, by("acme", "another")).Code, "a user of that name is another")
 	assert.True(t, cfg.DenyList.Remove(listed))

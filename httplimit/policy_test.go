@@ -201,15 +201,15 @@ func TestSkipPrecedesTheDenyList(t *testing.T) {
 	require.NoError(t, list.Add(httplimit.DenyEntry{Key: "203.0.113.7"}))
 	cfg := hundred()
 	cfg.DenyList = list
-	var seen []httplimit.Outcome
-	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = append(seen, d.Outcome) }
+	var seen []httplimit.Kind
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = append(seen, d.Kind) }
 	_, ran := serve(weirtest.DenyAll(), cfg, from("203.0.113.7:1"))
 	assert.Zero(t, ran)
 	cfg.Skip = func(*http.Request) bool { return true }
 	w, ran := serve(weirtest.DenyAll(), cfg, from("203.0.113.7:1"))
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, http.StatusOK, w.Code)
-	assert.Equal(t, []httplimit.Outcome{httplimit.Listed, httplimit.Exempt}, seen)
+	assert.Equal(t, []httplimit.Kind{httplimit.Listed, httplimit.Exempt}, seen)
 }
 
 func TestARequestThatCostsTooMuchSaysSo(t *testing.T) {

@@ -79,7 +79,7 @@ func (c *call) refuse(w http.ResponseWriter, r *http.Request) {
 
 func (c *call) problemBody() []byte {
 	p := problem{Status: c.status}
-	switch c.outcome {
+	switch c.kind {
 	case Denied:
 		return c.deniedBody()
 	case Listed:

@@ -42,7 +42,7 @@ func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWrit
 	counting := c.counting()
 	sends := c.Headers != HeadersNone && !c.shadow && c.decider != none
 	held := c.inFlight != nil && c.inFlight.holds()
-	if c.outcome == Bypassed {
+	if c.kind == Bypassed {
 		r = r.WithContext(bypassed(r.Context()))
 	}
 	if !counting && !sends && !held {

@@ -478,7 +478,7 @@ func TestALimiterThatCannotDecideFailsClosed(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 	assert.Equal(t, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
 		problemOf(t, w)["type"])
-	assert.Equal(t, httplimit.Failed, seen.Outcome)
+	assert.Equal(t, httplimit.Failed, seen.Kind)
 	assert.ErrorIs(t, seen.Err, weir.ErrFull)
 	assert.Equal(t, "203.0.113.7", seen.Key)
 
@@ -602,12 +602,12 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header,
 		"fields could make a client wait")
-	assert.Equal(t, httplimit.Denied, seen.Outcome)
+	assert.Equal(t, httplimit.Denied, seen.Kind)
 	assert.True(t, seen.Shadow)
 	assert.Equal(t, http.StatusTooManyRequests, seen.Status)
 	assert.Zero(t, list.Len()) // shadow mode must not change a list shared with other middlewares
 
-	for outcome, req := range map[httplimit.Outcome]*http.Request{
+	for outcome, req := range map[httplimit.Kind]*http.Request{
 		httplimit.NoKey:  from("@"),
 		httplimit.Failed: from("203.0.113.7:5000"),
 		httplimit.Listed: from("198.51.100.1:5000"),
@@ -616,7 +616,7 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 		w, ran := serve(weirtest.FailAll(weir.ErrFull), cfg, req)
 		assert.Equal(t, 1, ran, outcome)
 		assert.Equal(t, http.StatusOK, w.Code, outcome)
-		assert.Equal(t, outcome, seen.Outcome)
+		assert.Equal(t, outcome, seen.Kind)
 		assert.Equal(t, uint64(1), cfg.Stats.Count(outcome))
 	}
 }
@@ -701,7 +701,7 @@ func TestOnDecisionSeesEachRequestOnceBeforeTheAnswer(t *testing.T) {
 	}
 	httplimit.New(denying(100, time.Second), cfg)(&hello{}).ServeHTTP(w, from("203.0.113.7:5000"))
 	assert.Equal(t, []httplimit.Decision{{
-		Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100,
+		Kind: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100,
 		Duration: time.Minute,
 		Cost:     1, Status: 429, RetryAfter: time.Second,
 		Strategy: "weirtest.Fake", Source: "strategy",
@@ -869,11 +869,11 @@ func (noRefund) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: noon.Add(r.Duration)}, nil
 }
 
-func TestOutcomesHaveNames(t *testing.T) {
+func TestKindsHaveNames(t *testing.T) {
 	var stats httplimit.Stats
 	for o := httplimit.Admitted; o <= httplimit.Exempt; o++ {
-		assert.NotContains(t, o.String(), "Outcome")
+		assert.NotContains(t, o.String(), "Kind")
 	}
-	assert.Equal(t, "Outcome(9)", httplimit.Outcome(9).String())
-	assert.Zero(t, stats.Count(httplimit.Outcome(9)))
+	assert.Equal(t, "Kind(9)", httplimit.Kind(9).String())
+	assert.Zero(t, stats.Count(httplimit.Kind(9)))
 }

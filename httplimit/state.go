@@ -33,7 +33,7 @@ type state struct {
 	exempt    bool // the fields leave it out
 	remaining uint64
 	at        time.Time     // when more is available, or a denied request passes; zero: never
-	reset     time.Duration // until then; see Verdict.Report
+	reset     time.Duration // until then; see Consultation.Report
 
 	// the length of the extracted key, with which the Request's ends; 0: that ends with a shared one
 	keyLen int

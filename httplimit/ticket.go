@@ -36,7 +36,7 @@ func (t Ticket) call() *call {
 	return t.c
 }
 
-// Passes reports whether the request is to be handled. It is in shadow mode, whatever the Outcome.
+// Passes reports whether the request is to be handled. It is in shadow mode, whatever the Kind.
 func (t Ticket) Passes() bool {
 	c := t.call()
 	return c != nil && c.passes()
@@ -56,7 +56,7 @@ func (t Ticket) Context() context.Context {
 	switch c := t.call(); {
 	case c == nil:
 		return context.Background()
-	case c.outcome == Bypassed:
+	case c.kind == Bypassed:
 		return bypassed(t.request.Context())
 	}
 	return t.request.Context()

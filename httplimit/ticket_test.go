@@ -280,7 +280,7 @@ func TestARequestHasNothingOfThoseBefore(t *testing.T) {
 	require.NoError(t, err)
 	one.Request = weir.Request{Key: "k", Limit: 1, Duration: time.Minute}
 	decides := httplimit.NewGuard(nil, httplimit.Config{
-		Decider: decider(func(r *http.Request, v *httplimit.Verdict) {
+		Decider: decider(func(r *http.Request, v *httplimit.Consultation) {
 			v.Attempts = limits.Attempts{one}
 			allowed, err := v.Attempts.Take(r.Context(), nil)
 			v.Denied, v.Err = !allowed, err

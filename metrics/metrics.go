@@ -128,8 +128,8 @@ func Limiter(stats func() weir.Stats) Group {
 
 // HTTP returns the metrics of an HTTP middleware, of which count is the method Count of its
 // httplimit.Stats.
-func HTTP(count func(httplimit.Outcome) uint64) Group {
-	type counts = func(httplimit.Outcome) uint64
+func HTTP(count func(httplimit.Kind) uint64) Group {
+	type counts = func(httplimit.Kind) uint64
 	return groupOf(func() counts { return count }, []metric[counts]{
 		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}",
 			Counter: true, Label: "outcome"},

@@ -26,7 +26,7 @@ import (
 func every(l weir.Stats, f fallback.Stats) map[string]metrics.Group {
 	return map[string]metrics.Group{
 		"limiter":  metrics.Limiter(func() weir.Stats { return l }),
-		"http":     metrics.HTTP(func(o httplimit.Outcome) uint64 { return uint64(o) }),
+		"http":     metrics.HTTP(func(o httplimit.Kind) uint64 { return uint64(o) }),
 		"fallback": metrics.Fallback(func() fallback.Stats { return f }),
 		"leases": metrics.Leases(func() near.LeaseStats {
 			return near.LeaseStats{Leased: 1, Fetched: 2, Keys: 3}

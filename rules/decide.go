@@ -52,7 +52,7 @@ type call struct {
 	limits    limits.Attempts       // one for each ask
 	logs      map[listed][]weir.Hit // of giveBack: what is left of their entries
 	denied    bool
-	verdict   *httplimit.Verdict // of a Decider; nil: no client's keys are bounded
+	verdict   *httplimit.Consultation // of a Decider; nil: no client's keys are bounded
 	tolerates func(error) bool   // nil: see limits.Attempts.Take
 }
 

@@ -103,7 +103,7 @@ type memory struct {
 }
 
 // Decide implements [httplimit.Decider].
-func (d *Decider) Decide(r *http.Request, v *httplimit.Verdict) {
+func (d *Decider) Decide(r *http.Request, v *httplimit.Consultation) {
 	st, by := d.Engine.state.Load(), d.Describers // st describes and decides, whatever Swap does
 	if by == nil {
 		by = st.set.Describers(d.Domain)
@@ -139,7 +139,7 @@ func (d *Decider) Decide(r *http.Request, v *httplimit.Verdict) {
 
 // show reports the limits that the request counted against. It leaves out rules in shadow mode,
 // which deny nothing.
-func (m *memory) show(v *httplimit.Verdict) {
+func (m *memory) show(v *httplimit.Consultation) {
 	for i := range m.asks {
 		a, of := &m.asks[i], &m.resp.Statuses[i]
 		if a.strategy == nil || a.shadow {
@@ -152,7 +152,7 @@ func (m *memory) show(v *httplimit.Verdict) {
 		d := httplimit.Decision{Policy: name, Strategy: a.strategy.name, Limit: a.limit.capacity(),
 			Duration: a.limit.Period()}
 		if m.denied && of.Reason == Over {
-			d.Outcome = httplimit.Denied
+			d.Kind = httplimit.Denied
 		}
 		v.Report(d, a.held, of.Reset)
 	}

@@ -199,7 +199,7 @@ func TestADecisionNamesTheRule(t *testing.T) {
 	assert.True(t, seen[2].Result.ExpiresAt.Equal(expires))
 	seen[2].Result.ExpiresAt = time.Time{}
 	assert.Equal(t, httplimit.Decision{
-		Outcome: httplimit.Denied, Key: "192.0.2.1", Policy: "address", Strategy: "fixed window",
+		Kind: httplimit.Denied, Key: "192.0.2.1", Policy: "address", Strategy: "fixed window",
 		Source: "local", Limit: 2, Duration: time.Minute, Cost: 1, Status: 429,
 		Result: weir.Result{TotalRequests: 2}, RetryAfter: expires.Sub(w.now),
 	}, seen[2])
@@ -215,7 +215,7 @@ func TestAGuardOfRulesFailsAsAGuardDoes(t *testing.T) {
 		ctx    context.Context
 		cfg    httplimit.Config
 		shadow bool
-		want   httplimit.Outcome
+		want   httplimit.Kind
 		code   int
 	}{
 		"full":                  {weir.ErrFull, t.Context(), httplimit.Config{}, false, httplimit.Failed, 503},
@@ -240,7 +240,7 @@ func TestAGuardOfRulesFailsAsAGuardDoes(t *testing.T) {
 			r := httptest.NewRequestWithContext(row.ctx, "GET", "/", nil)
 			ticket := guard.Begin(r)
 			defer ticket.End(0)
-			assert.Equal(t, row.want, ticket.Decision().Outcome)
+			assert.Equal(t, row.want, ticket.Decision().Kind)
 			assert.Equal(t, row.want == httplimit.Bypassed, httplimit.IsBypassed(ticket.Context()))
 			answer := httptest.NewRecorder()
 			guard.Wrap(hello).ServeHTTP(answer, r)

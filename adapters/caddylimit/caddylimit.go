@@ -250,7 +250,7 @@ func refuse(_ *http.Request, d httplimit.Decision) error {
 		reason = fmt.Errorf("weir: %w", d.Full)
 	}
 	if reason == nil {
-		reason = fmt.Errorf("weir: %s %s", d.Outcome, d.Policy)
+		reason = fmt.Errorf("weir: %s %s", d.Kind, d.Policy)
 	}
 	return caddyhttp.Error(d.Status, reason)
 }
@@ -262,7 +262,7 @@ func report(r *http.Request, d httplimit.Decision) {
 	if !ok {
 		return
 	}
-	repl.Set("http.weir.outcome", d.Outcome.String())
+	repl.Set("http.weir.outcome", d.Kind.String())
 	repl.Set("http.weir.policy", d.Policy)
 	repl.Set("http.weir.source", cmp.Or(d.Source, "none"))
 	repl.Set("http.weir.remaining", strconv.FormatUint(d.Remaining, 10))

@@ -188,7 +188,7 @@ func countIf(of *limiter.Config) func(int) bool {
 // respond returns the answer to a refused request.
 func respond(of *limiter.Config) func(http.ResponseWriter, *http.Request, httplimit.Decision) {
 	answer := OnDenied(func(c fiber.Ctx, d httplimit.Decision) error {
-		if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
+		if d.Kind == httplimit.Denied || d.Kind == httplimit.Listed {
 			return of.LimitReached(c)
 		}
 		return fiber.NewError(d.Status)

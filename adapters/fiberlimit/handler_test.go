@@ -124,11 +124,11 @@ func TestHandlerInShadowModeDeniesNoRequest(t *testing.T) {
 			OnDecision: func(_ *http.Request, d httplimit.Decision) { decisions <- d },
 		}),
 	}))
-	for _, want := range []httplimit.Outcome{httplimit.Admitted, httplimit.Denied} {
+	for _, want := range []httplimit.Kind{httplimit.Admitted, httplimit.Denied} {
 		resp, _ := doortest.Get(t, url)
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Empty(t, resp.Header.Get("X-RateLimit-Limit"))
-		assert.Equal(t, want, (<-decisions).Outcome)
+		assert.Equal(t, want, (<-decisions).Kind)
 	}
 }
 

@@ -96,7 +96,7 @@ func NewDecisions(m metric.Meter, name string) (*Decisions, error) {
 func (d *Decisions) OnDecision(r *http.Request, of httplimit.Decision) {
 	d.counter.Add(r.Context(), 1, metric.WithAttributes(d.name...), metric.WithAttributes(
 		attribute.String("policy", d.policies.Value(of.Policy)),
-		attribute.String("outcome", of.Outcome.String()),
+		attribute.String("outcome", of.Kind.String()),
 		attribute.String("source", cmp.Or(of.Source, "none"))))
 }
 

@@ -26,7 +26,7 @@ func BenchmarkHooks(b *testing.B) {
 		d := weirprom.NewDecisions("edge")
 		b.ReportAllocs()
 		for b.Loop() {
-			d.OnDecision(nil, httplimit.Decision{Policy: "per key", Outcome: httplimit.Admitted,
+			d.OnDecision(nil, httplimit.Decision{Policy: "per key", Kind: httplimit.Admitted,
 				Source: "local"})
 		}
 		vec, err := d.GetMetricWithLabelValues("per key", "Admitted", "local")

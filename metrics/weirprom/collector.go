@@ -101,7 +101,7 @@ func NewDecisions(name string) *Decisions {
 // OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues
 // policies the last ones are counted as "other".
 func (d *Decisions) OnDecision(_ *http.Request, of httplimit.Decision) {
-	d.WithLabelValues(d.policies.Value(of.Policy), of.Outcome.String(),
+	d.WithLabelValues(d.policies.Value(of.Policy), of.Kind.String(),
 		cmp.Or(of.Source, "none")).Inc()
 }
 

@@ -151,7 +151,7 @@ type Refusal struct {
 }
 
 func refusalCode(ctx context.Context, d httplimit.Decision) Code {
-	switch d.Outcome {
+	switch d.Kind {
 	case httplimit.Denied:
 		return ResourceExhausted
 	case httplimit.NoKey:
@@ -175,7 +175,7 @@ func refusalCode(ctx context.Context, d httplimit.Decision) Code {
 }
 
 func message(d httplimit.Decision) string {
-	switch d.Outcome {
+	switch d.Kind {
 	case httplimit.Denied:
 		return fmt.Sprintf("over the limit %q", d.Policy)
 	case httplimit.Listed:

@@ -74,8 +74,8 @@ func (s *Store) AllowRequest(header http.Header, r *http.Request, identifier str
 	switch d := t.Decision(); {
 	case d.Err != nil:
 		return false, d.Err
-	case d.Outcome != httplimit.Denied:
-		return false, fmt.Errorf("%s: refused: %s", s.adapter, d.Outcome)
+	case d.Kind != httplimit.Denied:
+		return false, fmt.Errorf("%s: refused: %s", s.adapter, d.Kind)
 	}
 	return false, nil
 }

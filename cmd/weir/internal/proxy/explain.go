@@ -61,14 +61,14 @@ func (p *Proxy) holdTo(h *heldTo) {
 func (p *Proxy) countHeld(r *http.Request, d httplimit.Decision) {
 	var room [routes.MaxTargets]*routed
 	of := p.routesOf(r, room[:0])
-	switch d.Outcome {
+	switch d.Kind {
 	default:
 		return
 	case httplimit.Denied, httplimit.Busy:
 		i := slices.IndexFunc(p.held, func(h *heldTo) bool {
 			return h.Name == d.Policy && (h.route == p.inAll || slices.Contains(of, h.route))
 		})
-		if i < 0 && d.Outcome == httplimit.Busy { // all limits are busy, and it was held to none
+		if i < 0 && d.Kind == httplimit.Busy { // all limits are busy, and it was held to none
 			return
 		}
 		if i >= 0 {
@@ -234,7 +234,8 @@ func (h *heldTo) look(ctx context.Context, key string, now time.Time) cli.Held {
 	case !peek.Allowed() && peek.ExpiresAt.IsZero():
 		held.Never = true
 	case !peek.Allowed() && peek.ExpiresAt.After(now):
-		held.Passes = now.Add(peek.ExpiresAt.Sub(now)).UnixMilli() // on the wall clock as it is now
+		// on the wall clock as it is now, which differs by some ns each time
+		held.Passes = now.Add(peek.ExpiresAt.Sub(now)).Round(time.Millisecond).UnixMilli()
 	}
 	return held
 }

@@ -223,7 +223,7 @@ func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if allowed(r) {
-			p.decided(r, httplimit.Decision{Outcome: httplimit.Exempt})
+			p.decided(r, httplimit.Decision{Kind: httplimit.Exempt})
 			upstream.ServeHTTP(w, r)
 			return
 		}
@@ -253,7 +253,7 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 
 // count returns the number of requests with this outcome, including refusals by the bound on
 // requests in flight of all clients, which no limit sees.
-func (p *Proxy) count(o httplimit.Outcome) uint64 {
+func (p *Proxy) count(o httplimit.Kind) uint64 {
 	n := p.stats.Count(o)
 	// or the limits see it, too
 	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow {
@@ -275,7 +275,7 @@ func (p *Proxy) totals() live.Sums {
 
 // decided counts and records a decision that stats does not count.
 func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
-	p.counts[d.Outcome].Add(1)
+	p.counts[d.Kind].Add(1)
 	p.onDecision(r, d)
 }
 
@@ -290,15 +290,15 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 		now := time.Now()
 		p.recent.see(d.Key, addr, now)
 		p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(), Path: r.URL.Path,
-			Denied: d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed, At: now})
+			Denied: d.Kind == httplimit.Denied || d.Outcome == httplimit.Listed, At: now})
 	}
 	limit := d.Policy
 	switch {
-	case d.Outcome == httplimit.Listed:
+	case d.Kind == httplimit.Listed:
 		limit = d.Source
 	case d.Full != nil:
 		limit = d.Source + ": " + d.Full.Reason.String()
-	case d.Outcome != httplimit.Denied:
+	case d.Kind != httplimit.Denied:
 		return
 	}
 	p.denials.Add(d.Key, live.Request(r), limit)

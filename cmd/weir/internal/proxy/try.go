@@ -34,7 +34,7 @@ func (p *Proxy) try(next http.Handler) (http.Handler, error) {
 		CostFunc:        p.costs(),
 		Stats:           &t.stats, Logger: p.cfg.Log,
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Outcome == httplimit.Denied {
+			if d.Kind == httplimit.Denied {
 				t.denials.Add(d.Key, live.Request(r), d.Policy)
 			}
 		},

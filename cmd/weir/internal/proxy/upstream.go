@@ -157,7 +157,7 @@ func (p *Proxy) forwarded(from *url.URL) (u *url.URL, path string, err error) {
 // refusePath answers a request whose path cannot be read.
 func (p *Proxy) refusePath(w http.ResponseWriter, r *http.Request, err error) {
 	status := urlpath.Status(err)
-	p.decided(r, httplimit.Decision{Outcome: httplimit.NoKey, Status: status, Err: err})
+	p.decided(r, httplimit.Decision{Kind: httplimit.NoKey, Status: status, Err: err})
 	http.Error(w, refusal(err), status)
 }
 
