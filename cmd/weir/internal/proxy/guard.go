@@ -290,7 +290,7 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 		now := time.Now()
 		p.recent.see(d.Key, addr, now)
 		p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(), Path: r.URL.Path,
-			Denied: d.Kind == httplimit.Denied || d.Outcome == httplimit.Listed, At: now})
+			Denied: d.Kind == httplimit.Denied || d.Kind == httplimit.Listed, At: now})
 	}
 	limit := d.Policy
 	switch {
