@@ -79,6 +79,13 @@ func printWhy(out io.Writer, x *cli.Explained) error {
 			strings.ReplaceAll(h.Counting, "_", " "), h.AtOnce,
 			screen.Printable(cmp.Or(h.Route, "-")), left, screen.Printable(h.When))
 	}
+	if x.Sent != nil && len(x.Sent.Admitted) > 0 {
+		fmt.Fprint(w, "\nlately admitted:\n")
+		for _, a := range x.Sent.Admitted {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", clock(time.UnixMilli(a.At), now), screen.Printable(a.Of),
+				screen.Printable(a.Agent))
+		}
+	}
 	if x.Denials > 0 {
 		fmt.Fprintf(w, "\ndenials since the start: %d\n", x.Denials-x.Error)
 	}

@@ -10,6 +10,11 @@ type Listed struct {
 	Until  int64  `json:"until,omitempty"` // 0: without end
 
 	Stops int `json:"stops"` // callers of the last minute
+
+	// About how many user agents and paths the caller of a key showed in the last minute: many may be
+	// an office.
+	Agents int `json:"agents,omitempty"`
+	Paths  int `json:"paths,omitempty"`
 }
 
 // Denial is one denial.

@@ -29,6 +29,9 @@ func (x *Explained) Tell() {
 		}
 		x.Notes = append(x.Notes, fmt.Sprintf("deny list: %s %s, by %s, %s", l.Kind, l.Name, l.By, left))
 	}
+	if x.Sent != nil {
+		x.Notes = append(x.Notes, x.Sent.note(x.Listed != nil))
+	}
 }
 
 // verdict says whether a request of the caller passes now.
@@ -112,7 +115,41 @@ type Explained struct {
 	Error   uint64   `json:"error,omitempty"`
 	Last    []Denial `json:"last,omitempty"` // the latest denials, the last one first
 
+	Sent *Sent `json:"sent,omitempty"` // in the last minute
+
 	Steps string `json:"steps,omitempty"` // how a descriptor was looked up in the rules
+}
+
+// Sent is what a caller sent in the last minute: shares are from 0 to 1.
+type Sent struct {
+	N        uint64     `json:"n"`
+	Share    float64    `json:"share"`    // of all requests
+	Denied   float64    `json:"denied"`   // of its own, as are the next two
+	Turned   float64    `json:"turned"`   // the upstream answered with 4xx
+	Failed   float64    `json:"failed"`   // with 5xx, or not
+	Upstream float64    `json:"upstream"` // of all time of the upstream
+	Agents   int        `json:"agents"`   // different user agents, about
+	Paths    int        `json:"paths"`
+	Admitted []Admitted `json:"admitted,omitempty"` // some of the last ones, the last one first
+}
+
+// Admitted is a request that was admitted.
+type Admitted struct {
+	At    int64  `json:"at"`
+	Of    string `json:"of"` // a method and a path
+	Agent string `json:"agent"`
+}
+
+// note says what a denial of the caller takes away, or has taken.
+func (s *Sent) note(listed bool) string {
+	of := fmt.Sprintf("%.0f %% of all requests and %.0f %% of the upstream's time",
+		100*s.Share, 100*s.Upstream)
+	takes := "to deny it takes away " + of
+	if listed {
+		takes = "it still sends " + of
+	}
+	return fmt.Sprintf("in the last minute: %d requests, %.0f %% of them denied, with about %d user "+
+		"agents and %d paths; %s", s.N, 100*s.Denied, s.Agents, s.Paths, takes)
 }
 
 // Full is what is in flight, and what the caller has of it.

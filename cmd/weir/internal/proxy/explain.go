@@ -191,6 +191,7 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 		x.Limits = append(x.Limits, h.look(ctx, key, now))
 	}
 	p.denials.Explain(x, key)
+	x.Sent = p.sent(key, now)
 	x.Tell()
 	return x
 }

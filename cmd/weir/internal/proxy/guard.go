@@ -289,8 +289,12 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
 		now := time.Now()
 		p.recent.see(d.Key, addr, now)
-		p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(), Path: r.URL.Path,
-			Denied: d.Kind == httplimit.Denied || d.Kind == httplimit.Listed, At: now})
+		denied := d.Kind == httplimit.Denied || d.Kind == httplimit.Listed
+		n := p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(),
+			Path: r.URL.Path, Denied: denied, At: now})
+		if d.Status == 0 && (n <= 4 || n%16 == 0) { // some are enough, and cost three copies
+			p.lately.Add(d.Key, traffic.Sample{Of: live.Request(r), Agent: r.UserAgent(), At: now})
+		}
 	}
 	limit := d.Policy
 	switch {

@@ -75,6 +75,7 @@ type process struct {
 	denials *live.Denials
 	recent  *recent
 	callers *traffic.Callers // by what they send, whatever is decided
+	lately  *traffic.Lately  // some of what was admitted
 	served  traffic.Upstream
 
 	meter   live.Meter
@@ -109,7 +110,7 @@ func (c *Config) start() (*Proxy, error) {
 	p := c.proxy(&process{
 		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter,
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
-		callers: traffic.NewCallers(live.Counted),
+		callers: traffic.NewCallers(live.Counted), lately: traffic.NewLately(),
 	})
 	p.meter.Totals = func() live.Sums { return p.current.Load().totals() }
 	p.meter.Second = func() { p.served.Tick(p.open.Load()) }

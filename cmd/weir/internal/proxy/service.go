@@ -3,7 +3,9 @@ package proxy
 import (
 	"time"
 
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/screen"
 	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/httplimit"
 )
@@ -120,6 +122,49 @@ func (p *Proxy) sender(c *traffic.Caller, v *traffic.View) sender {
 	}
 	_, s.Listed = p.listing(c.Key)
 	return s
+}
+
+// group is callers of a view that stand near each other.
+type group struct {
+	sender
+	Callers int `json:"callers"`
+	Quiet   int `json:"quiet"` // those that send less than a quarter of what the others send
+}
+
+// groupsShown is how many groups the page shows: those with a hundredth of all requests.
+const groupsShown = 10
+
+func (p *Proxy) groups(v *traffic.View) []group {
+	all := []group{}
+	for _, g := range v.Groups() {
+		if len(all) == groupsShown || 100*g.N < v.Requests {
+			break
+		}
+		one := traffic.Caller{Key: g.Prefix.String(), N: g.N, Counts: g.Counts}
+		shown := group{p.sender(&one, v), g.Callers, g.Quiet}
+		shown.Name = one.Key
+		e, ok := p.denied.Lookup("", g.Prefix.Addr())
+		shown.Listed = ok && e.Prefix.Bits() <= g.Prefix.Bits()
+		all = append(all, shown)
+	}
+	return all
+}
+
+// sent returns what a caller sent in the last minute, and nil if that is nothing.
+func (p *Proxy) sent(key string, now time.Time) *cli.Sent {
+	v := p.callers.View(traffic.Minute, now)
+	c := v.Of(key)
+	if c.N == 0 {
+		return nil
+	}
+	s := p.sender(&c, &v)
+	sent := &cli.Sent{N: c.N - c.Error, Share: s.Share, Denied: s.Denied, Turned: s.Turned,
+		Failed: s.Failed, Upstream: s.Upstream, Agents: s.Agents, Paths: s.Paths}
+	for _, one := range p.lately.Of(key) {
+		sent.Admitted = append(sent.Admitted, cli.Admitted{At: one.At.UnixMilli(),
+			Of: screen.Printable(one.Of), Agent: screen.Printable(one.Agent)})
+	}
+	return sent
 }
 
 // listing returns the entry of the deny list that refuses a caller, by its key or its last address.

@@ -79,9 +79,48 @@ func TestTheServiceSaysHowSlowTheUpstreamIs(t *testing.T) {
 	assert.Equal(t, []float64{1, .25, .75, 0, 1}, []float64{b.Share, b.Denied, b.Turned, b.Failed, b.Upstream})
 	assert.InDelta(t, 4, b.Agents, 1)
 	assert.InDelta(t, 4, b.Paths, 1)
+	x := s.explain(t.Context(), "127.0.0.1")
+	require.NotNil(t, x.Sent)
+	assert.Equal(t, "GET /2", x.Sent.Admitted[0].Of)
+	assert.Equal(t, "2", x.Sent.Admitted[0].Agent)
+	assert.Contains(t, x.Notes, fmt.Sprintf("in the last minute: 4 requests, 25 %% of them denied, with about "+
+		"%d user agents and %d paths; to deny it takes away 100 %% of all requests and 100 %% of the "+
+		"upstream's time", b.Agents, b.Paths))
 	resp, text = send(t, "GET", s.back.URL+"/-/stats?window=day", nil)
 	assert.Equal(t, 400, resp.StatusCode)
 	assert.Contains(t, text, "want minute, hour or start")
+}
+
+// Callers that stand near each other are offered as one, and their prefix is listed once it is denied.
+func TestCallersOfAPrefix(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Trust = loopback
+	cfg.Guard.Penalty = httplimit.Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
+	s := serve(t, cfg)
+	for i := range 80 {
+		status(t, "GET", s.front.URL, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i%20))
+	}
+	near := s.figures().Near
+	require.Len(t, near, 1)
+	assert.Equal(t, "192.0.2.0/27", near[0].Name)
+	assert.Equal(t, 20, near[0].Callers)
+	assert.False(t, near[0].Listed)
+	require.NoError(t, s.denied.Add(httplimit.DenyEntry{Prefix: netip.MustParsePrefix("192.0.2.0/27")}))
+	f := s.figures()
+	assert.True(t, f.Near[0].Listed && f.Busiest[0].Listed)
+
+	// An office in the penalty box is told from one person by its agents.
+	for i := range 120 {
+		send(t, "GET", s.front.URL, nil, "X-Forwarded-For", "198.51.100.7", "User-Agent", fmt.Sprint(i%30))
+	}
+	for _, l := range s.figures().DenyList {
+		if l.Name == "198.51.100.7" {
+			assert.Equal(t, 1, l.Stops)
+			assert.InDelta(t, 30, l.Agents, 8)
+			return
+		}
+	}
+	assert.Fail(t, "it is not in the box")
 }
 
 // A caller who is denied by its address, its prefix or its key is listed in each table.

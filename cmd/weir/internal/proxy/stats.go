@@ -35,6 +35,7 @@ type figures struct {
 	Overload *overloaded  `json:"overload,omitempty"`
 	Service  *service     `json:"service"`
 	Busiest  []sender     `json:"busiest"` // callers, of the window
+	Near     []group      `json:"near"`    // of them, by their prefix
 }
 
 type (
@@ -111,7 +112,7 @@ func (p *Proxy) figuresOf(w traffic.Window) *figures {
 		key, _ := live.KeyOf(f.Worst[i].ID) // it is one
 		_, f.Worst[i].Listed = p.listing(key)
 	}
-	f.Busiest, f.Service = p.busiest(&sent), p.servicing()
+	f.Busiest, f.Near, f.Service = p.busiest(&sent), p.groups(&sent), p.servicing()
 	f.DenyList, f.Listed = p.listShown()
 	f.Try, f.Overload = p.tried(), overloadedOf(p)
 	if p.ruled != nil {
@@ -146,11 +147,19 @@ func (p *Proxy) limitsShown() []limitShown {
 
 func (p *Proxy) listShown() ([]cli.Listed, int) {
 	entries, stopped := p.denied.Entries(), p.stopped()
+	sent := p.callers.View(traffic.Minute, time.Now())
+	of := make(map[string]*traffic.Caller, len(sent.Callers))
+	for i := range sent.Callers {
+		of[sent.Callers[i].Key] = &sent.Callers[i]
+	}
 	shown := make([]cli.Listed, min(len(entries), listedShown))
 	for i := range shown {
 		e := entries[i]
 		shown[i] = p.listed(e)
 		shown[i].Stops = stopped[whom(e)]
+		if c := of[e.Key]; c != nil && e.Key != "" {
+			shown[i].Agents, shown[i].Paths = c.Agents.Count(), c.Paths.Count()
+		}
 	}
 	return shown, len(entries)
 }

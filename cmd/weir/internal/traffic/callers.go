@@ -183,13 +183,15 @@ func (c *Callers) turnAll(now time.Time) {
 	}
 }
 
-// Add counts a request when it is decided.
-func (c *Callers) Add(r Request) {
+// Add counts a request when it is decided. It returns how many the caller sent within some ten
+// seconds.
+func (c *Callers) Add(r Request) (n uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.turnAll(r.At)
 	s := c.seconds.spans[0]
-	of := &s.keys.Add(r.Key, 1).Value
+	counter := s.keys.Add(r.Key, 1)
+	of := &counter.Value
 	of.Last = r.At
 	if r.Addr.IsValid() {
 		of.Addr = r.Addr
@@ -200,6 +202,7 @@ func (c *Callers) Add(r Request) {
 	}
 	of.Agents.add(c.seed, r.Agent)
 	of.Paths.add(c.seed, r.Path)
+	return counter.N - counter.Error
 }
 
 // Served notes how long the upstream took for a request of a caller, and the status that follows; 0:

@@ -317,6 +317,20 @@ function busiest(all) {
   $("busiest").hidden = all.length === 0;
 }
 
+// near shows the callers of a prefix as one.
+function near(all) {
+  $("near-card").hidden = !all?.length;
+  fill($("near").tBodies[0], all || [], (g) => g.name, (g) => [
+    { text: g.name, className: "name" }, { text: number.format(g.callers) },
+    g.listed ? { button: "listed" } : { button: "deny", title: "deny " + g.name + " for 10 minutes", done: "listed",
+      act: async () => await ask("Deny " + g.name + " for 10 minutes? It has " + g.callers + " callers of the last minute, of which " + g.quiet + " are quiet.") &&
+        change("POST", { prefix: g.name, name: g.name, for: "10m" }) },
+    { text: number.format(g.quiet) }, { text: number.format(g.n) }, { text: percent(g.share) }, { text: percent(g.denied) },
+    { text: percent(g.turned) }, { text: percent(g.failed), className: g.failed >= .05 ? "no" : "" }, { text: percent(g.upstream) },
+    { text: number.format(g.agents) }, { text: number.format(g.paths) },
+  ]);
+}
+
 function worst(rows, now, proxies) {
   const most = rows.length ? rows[0].n : 1;
   fill($("worst").tBodies[0], rows, (c) => c.id, (c) => [
@@ -333,7 +347,8 @@ function list(rows, total, now) {
   fill($("list").tBodies[0], rows, (e) => e.id ? "key " + e.id : e.prefix, (e) => [
     { text: cut(e.name), title: e.kind + " " + e.name, className: "name" },
     { text: e.kind + ", by " + e.by, className: "left" },
-    { text: number.format(e.stops), title: "callers of the last minute" },
+    { text: number.format(e.stops) + (e.agents > FEW ? ", " + e.agents + " agents" : ""), className: e.agents > FEW ? "warn" : "",
+      title: "callers of the last minute" + (e.agents > FEW ? ". " + many(e) : "") },
     { text: e.until ? "in " + span(e.until - now) : "never", title: e.until ? at(e.until) : "" },
     { button: "remove", title: "take " + e.name + " off the list", done: "removed",
       act: () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }) },
@@ -363,7 +378,7 @@ function show(s) {
   text("program", s.program);
   for (const id of ["list-card", "latency-card", "errors-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
   $("limits-card").hidden = !proxies || !!s.rules;
-  $("why-what").placeholder = proxies && $("why-by").value === "key" ? "address or key" : "KEY=VALUE,…";
+  $("why-what").placeholder = proxies && $("why-by").value === "key" ? "why is it denied? address or key" : "KEY=VALUE,…";
   const local = (s.deciding || []).some((d) => d.source !== "redis");
   text("state", s.stopping ? "stopping" : local ? "Redis is down" : s.deciding ? "deciding with Redis" : "up for " + span(s.now - s.started));
   $("state").className = "chip " + (s.stopping || local ? "down" : "up");
@@ -381,6 +396,7 @@ function show(s) {
   chart(s.per_second);
   slowness(s.service?.seconds || {});
   busiest(s.busiest);
+  near(s.near);
   text("worst-of", "by denials " + $("window").selectedOptions[0].textContent.replace("of", "in"));
   deciding(s.deciding, s.now);
   worst(s.worst, s.now, proxies);
@@ -421,14 +437,34 @@ function tries(t, now) {
   $("try-none").hidden = t.worst.length > 0;
 }
 
-// explain shows why a caller is denied, or is not; by is the name of the parameter that names it.
+// explain shows why a caller is denied, or is not; by is the name of the parameter that names it. It is shown again
+// as long as it is open, unless a part of it is selected.
+let explained; // what is shown
 async function explain(by, what) {
+  explained = null;
+  if (!await because(by, what)) return;
+  if (by !== "id") return;
+  $("why-what").value = $("because-name").textContent;
+  $("because").scrollIntoView({ block: "nearest" });
+}
+
+async function again() {
+  if (explained && getSelection().isCollapsed && !$("because").matches(":has(:focus-visible)")) await because(...explained);
+}
+
+async function because(by, what) {
   const r = await fetch("/-/explain?" + new URLSearchParams({ [by]: what }), { cache: "no-store" })
     .catch((e) => ({ ok: false, text: async () => e.message }));
   $("why-error").hidden = r.ok;
   $("because").hidden = !r.ok;
-  if (!r.ok) return text("why-error", await r.text());
+  if (!r.ok) {
+    explained = null;
+    text("why-error", await r.text());
+    return false;
+  }
   const x = await r.json();
+  explained = [by, what];
+  text("because-at", "as of " + new Date(x.now).toLocaleTimeString());
   text("because-name", x.name);
   const denied = x.denials ? ["denials since the start: " + number.format(x.denials - (x.error || 0))] : [];
   text("because-said", [x.says, ...x.notes || [], ...denied].join("; ") + ".");
@@ -438,10 +474,8 @@ async function explain(by, what) {
   rows("lately", x.last, (d) => [[at(d.at)], [d.of, "left"], [d.limit, "left"]]);
   text("because-steps", x.steps || "");
   $("because-steps").hidden = !x.steps;
-  if (by === "id") {
-    $("why-what").value = x.name;
-    $("because").scrollIntoView({ block: "nearest" });
-  }
+  rows("admitted", x.sent?.admitted, (a) => [[at(a.at)], [a.of, "left"], [a.agent, "left"]]);
+  return true;
 }
 
 // rows replaces those of a table that nothing updates.
@@ -580,7 +614,7 @@ for (const [id, yes] of [["ask-yes", true], ["ask-no", false]]) {
 $("ask").oncancel = () => answer(false);
 
 $("window").onchange = () => {
-  for (const id of ["busiest", "worst"]) $(id).tBodies[0].replaceChildren();
+  for (const id of ["busiest", "near", "worst"]) $(id).tBodies[0].replaceChildren();
   look();
 };
 
@@ -594,6 +628,9 @@ $("pause").onclick = () => {
 $("confirm-cancel").onclick = () => { $("confirm").hidden = $("deny-error").hidden = true; };
 
 (async function watch() {
-  if (!paused) await look();
+  if (!paused) {
+    await look();
+    await again();
+  }
   setTimeout(watch, document.hidden ? 5000 : 1000);
 })();
