@@ -35,9 +35,12 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/doors/weblimit"
+	"github.com/weirgo/weir/metrics"
+	"github.com/weirgo/weir/metrics/weirprom"
 	"github.com/weirgo/weir/overload"
 )
 
@@ -190,14 +193,16 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			Name: h.placesName(), Limit: uint64(h.MaxInFlightPerClient), Strategy: b.places,
 		}
 	}
+	collectors := []prometheus.Collector{decisions, holds, b.collector}
 	if h.Overload != nil {
 		cfg.Overload, err = overload.New(b.limiter, overload.Config{Goal: time.Duration(h.Overload.Goal)})
 		if err != nil {
 			return fmt.Errorf("weir: %w", err)
 		}
 		cfg.Class = classOf(h.Class)
+		collectors = append(collectors, weirprom.New(key.String(), metrics.Overload(cfg.Overload.Stats)))
 	}
-	if err := register(ctx.GetMetricsRegistry(), decisions, holds, b.collector); err != nil {
+	if err := register(ctx.GetMetricsRegistry(), collectors...); err != nil {
 		return err
 	}
 	h.guard, err = guard(b.strategy, cfg)

@@ -481,6 +481,7 @@ func TestMetrics(t *testing.T) {
 			weir ` + policy + `=1/1m
 			weir redis` + policy + `=5/1h {
 				redis redis://` + server.Addr + `
+				overload
 			}
 			respond hello
 		}`
@@ -496,6 +497,8 @@ func TestMetrics(t *testing.T) {
 		`weir_buckets{name="sliding"} 1`,
 		`weir_hold_waits_total 0`, `weir_hold_lapsed_total 0`,
 		`weir_fallback_breaker_state{name="sliding, redis weir:",state="closed"} 1`,
+		`weir_overload_in_flight{name="sliding, redis weir:"} 0`,
+		`weir_overload_refused_total{class="normal",name="sliding, redis weir:",reason="full"} 0`,
 	} {
 		assert.Contains(t, text, want+"\n")
 	}
