@@ -11,28 +11,6 @@ import (
 	"github.com/weirgo/weir/internal/core/bounds"
 )
 
-// FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice
-// the limit in any span of one Duration. The counterpart of weir's FixedWindow.
-func (s *Store) FixedWindow() *Strategy {
-	return s.strategy("fixed", fixedWindow, fixed{}, weir.LapsesWithWindow)
-}
-
-func (s *Store) strategy(kind string, sc *script, p protocol, l weir.Lapse) *Strategy {
-	of := &Strategy{store: s, kind: kind, script: sc, protocol: p}
-	return describe(of, of, weir.About{Lapses: l})
-}
-
-// SlidingWindow counts as FixedWindow does, and adds the window before, weighted by how much of it
-// the last Duration still covers. The counterpart of weir's SlidingWindow.
-func (s *Store) SlidingWindow() *Strategy {
-	return s.strategy("sliding", slidingWindow, sliding{}, weir.LapsesWithWindows)
-}
-
-// Counter counts in a period of r.Duration that starts with the caller's first hit.
-func (s *Store) Counter() *Strategy {
-	return s.strategy("counter", counter, anchored{}, weir.LapsesAnyhow)
-}
-
 // byDuration is the period of most strategies: r.Duration in ms.
 type byDuration struct{}
 

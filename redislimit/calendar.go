@@ -1,7 +1,6 @@
 package redislimit
 
 import (
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,31 +10,6 @@ import (
 
 // Calendar is a Strategy that counts in windows of the calendar. Make one with [Store.Calendar].
 type Calendar struct{ Strategy }
-
-// Calendar counts in hours, days, weeks, months or years of a time zone, whatever r.Duration is. A
-// nil zone is UTC. It panics if unit.Check fails. The counterpart of weir's Calendar.
-//
-// The clock of the server decides, but the rules of the zone are those of this process: it sends
-// the window that holds its own time, the one before and the next one, and the script counts in
-// that of the three which holds the time of the server. If none does, since the clocks differ by
-// more than a window, the call fails with ErrClock and counts nothing. Processes count together if
-// they give the unit, its first day and the zone the same names, in windows that end at the same
-// instant: one whose rules of the zone are older counts windows apart whose ends were changed.
-//
-// ResetPrefix resets the keys of this calendar, and not of others.
-func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Calendar {
-	of, err := calendar.New(calendar.Unit(unit), zone)
-	if err != nil {
-		panic("redislimit: " + err.Error())
-	}
-	// The name of a zone may be anything, and a key has its braces around the caller.
-	name := strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(of.String())
-	c := &Calendar{Strategy{
-		store: s, kind: "calendar", script: calendarWindow,
-		protocol: &dated{of: of, name: name, now: func() time.Time { return s.read().now }},
-	}}
-	return describe(c, &c.Strategy, weir.About{Window: of.Unit().Length(), Period: of.String()})
-}
 
 // Limit returns the limit of n in each window, as [Strategy.Limit] does.
 func (c *Calendar) Limit(n uint64) *weir.Limit {

@@ -1,7 +1,6 @@
 package redislimit
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -64,14 +63,6 @@ type reading struct {
 	now    time.Time
 }
 
-// read reads the clock for a command.
-func (s *Store) read() reading {
-	if s.now != nil {
-		return reading{nil, s.now()}
-	}
-	return reading{&s.clocks, s.clocks.here()}
-}
-
 // observe takes the clock that a reply ends with.
 func (r reading) observe(server instant) {
 	if r.clocks != nil {
@@ -114,20 +105,4 @@ func (r reading) refunded(expires time.Time, d time.Duration) []any {
 		}
 	}
 	return []any{end.s, end.ns, off.s, off.ns}
-}
-
-// unixNano returns i in ns since the Unix epoch, or the bound it passed.
-func (i instant) unixNano() int64 {
-	switch {
-	case i.s >= last:
-		return arith.Add(last*second, min(i.ns, math.MaxInt64%second))
-	case i.s < -last:
-		return math.MinInt64
-	}
-	return i.s*second + i.ns
-}
-
-func ofUnixNano(n int64) instant {
-	s, ns := arith.FloorDiv(n, second)
-	return instant{s, ns}
 }

@@ -1,11 +1,7 @@
 package redislimit
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 )
@@ -47,27 +43,6 @@ type Heartbeat struct {
 	// answered.
 	n                  int
 	confirmed, counted time.Time
-}
-
-// Heartbeat reports this process to Redis from now on, until Close, and counts the processes that
-// do so. It fails with ErrConfig. It holds a goroutine, and returns before Redis has answered.
-//
-//	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
-//	…
-//	defer beat.Close()
-//	f, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
-//		fallback.Config{Instances: 3, InstancesFunc: beat.Instances})
-func (s *Store) Heartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
-	if strings.ContainsAny(cfg.Fleet, "{}") || cfg.Every < 0 || cfg.Keep < 0 {
-		return nil, fmt.Errorf("%w: heartbeat of %q every %v, kept for %v", ErrConfig, cfg.Fleet,
-			cfg.Every, cfg.Keep)
-	}
-	cfg.Every, cfg.Keep = max(time.Millisecond, cmp.Or(cfg.Every, defaultEvery)),
-		cmp.Or(cfg.Keep, defaultKeep)
-	ctx, stop := context.WithCancel(context.Background())
-	h := &Heartbeat{store: s, cfg: cfg, id: rand.Text(), stop: stop, done: make(chan struct{})}
-	go h.run(ctx)
-	return h, nil
 }
 
 // Instances returns the number of instances, this one included. If Redis does not answer it is the
@@ -133,6 +108,6 @@ func (h *Heartbeat) beat(ctx context.Context) error {
 func (h *Heartbeat) send(ctx context.Context, op string) (n int, err error) {
 	args := append(make([]any, head, head+3), op, h.id, h.lives().Milliseconds())
 	key := h.store.prefix + "instances:{" + h.cfg.Fleet + "}"
-	v, err := h.store.eval(ctx, heartbeat, key, args)
+	v, err := h.store.server.eval(ctx, heartbeat, key, args)
 	return int(v[1]), err
 }

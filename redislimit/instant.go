@@ -74,3 +74,19 @@ func (i instant) time(now time.Time) time.Time {
 	}
 	return now.Add(time.Unix(i.s, i.ns).Sub(now))
 }
+
+// unixNano returns i in ns since the Unix epoch, or the bound it passed.
+func (i instant) unixNano() int64 {
+	switch {
+	case i.s >= last:
+		return arith.Add(last*second, min(i.ns, math.MaxInt64%second))
+	case i.s < -last:
+		return math.MinInt64
+	}
+	return i.s*second + i.ns
+}
+
+func ofUnixNano(n int64) instant {
+	s, ns := arith.FloorDiv(n, second)
+	return instant{s, ns}
+}

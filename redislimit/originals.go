@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
 	"github.com/weirgo/weir"
 )
 
@@ -44,10 +45,6 @@ func NewCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Stra
 // time.
 func NewSortedSetCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
 	return original(c, now).sortedSet()
-}
-
-func (s *Store) sortedSet() *Strategy {
-	return s.strategy("zset", sortedSet, rolling{}, weir.LapsesAnyhow)
 }
 
 // NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta,

@@ -3,8 +3,11 @@ package redislimit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/core/bounds"
@@ -75,7 +78,7 @@ func (s *Strategy) Do(ctx context.Context, ops []*weir.Op) {
 	for _, op := range ops {
 		of := s.of(op)
 		if !of.isCall(op) {
-			s.store.doAll(ctx, calls)
+			s.store.server.doAll(ctx, calls)
 			calls = calls[:0]
 			of.do(ctx, op)
 			continue
@@ -85,7 +88,7 @@ func (s *Strategy) Do(ctx context.Context, ops []*weir.Op) {
 			calls = append(calls, c)
 		}
 	}
-	s.store.doAll(ctx, calls)
+	s.store.server.doAll(ctx, calls)
 }
 
 // of returns the Strategy that does an op: s, unless it is another one's of the same Store.
@@ -121,14 +124,14 @@ func (s *Strategy) do(ctx context.Context, op *weir.Op) {
 		if !c.prepare() {
 			return
 		}
-		c.reply, op.Err = s.store.eval(ctx, c.script, c.key, c.args, c.beside...)
+		c.reply, op.Err = s.store.server.eval(ctx, c.script, c.key, c.args, c.beside...)
 		if op.Err == nil {
 			op.Err = c.finish()
 		}
 	case op.Verb == weir.OpCatchUp:
 		op.Err = s.catchUp(ctx, op)
 	case op.Verb == weir.OpResetPrefix:
-		op.Err = s.resetPrefix(ctx, op)
+		op.Err = newPrefixReset(s, op).run(ctx)
 	case op.Verb == weir.OpWarm:
 		op.Err = s.warm(ctx, &op.Request)
 	case op.Verb == weir.OpHits && s.about.Verbs.Has(weir.OpHits):
@@ -154,39 +157,6 @@ func limit(s weir.Strategy, own *Strategy, n uint64, d time.Duration) *weir.Limi
 		panic(err.Error())
 	}
 	return m
-}
-
-// protocol is the part of a strategy in Go: the arguments of its script, and the meaning of the
-// reply.
-type protocol interface {
-	// period returns the part of the key that separates the counts of one caller. It fails with
-	// weir.ErrScale.
-	period(r *weir.Request) (string, error)
-
-	// ask adds to args the script's own for n hits, and reports whether r can ever pass. It
-	// fails with weir.ErrLimit.
-	ask(args []any, r *weir.Request, n int64) (with []any, possible bool, err error)
-
-	// answer reads the script's numbers.
-	answer(r *weir.Request, v numbers) (decision, error)
-
-	// admitted returns the instant that names an admission, of a hit at an instant.
-	admitted(d decision, hit instant) instant
-
-	// returned returns the operation that gives back to the admission of that name, of which so much
-	// was given back before, and the instant that tells the script which one it is.
-	returned(r *weir.Request, where instant, before int64) (op any, at instant)
-}
-
-// decision is the meaning of a script's reply.
-type decision struct {
-	allowed      bool
-	total, limit int64
-	at           instant // ExpiresAt
-
-	// of Tiers
-	own   uint64  // the limit of the tier whose figures these are; else 0
-	slice instant // when the slice of an admission begins
 }
 
 // The operations that decide, ready to be arguments.
@@ -229,7 +199,7 @@ func (s *Strategy) tell(
 	if end != nil {
 		args = append(args, now.seeded(*end)...)
 	}
-	_, err = s.store.eval(ctx, s.script, key, at(args, now))
+	_, err = s.store.server.eval(ctx, s.script, key, at(args, now))
 	return err
 }
 
@@ -277,6 +247,105 @@ func (s *Strategy) key(r *weir.Request) (string, error) {
 		return "", err
 	}
 	return s.store.prefix + s.kind + ":" + period + ":{" + tag(r.Key) + "}", nil
+}
+
+// life returns how long what a local strategy admits for r may count, or 0 if it counts no longer
+// there than here. Its period may have begun later, and its share of a bucket fills more slowly.
+func (s *Strategy) life(r *weir.Request) time.Duration {
+	if p, ok := s.protocol.(interface {
+		life(r *weir.Request) time.Duration
+	}); ok {
+		return p.life(r)
+	}
+	return 0
+}
+
+// seedArgs returns the script's own arguments of a seed, none if there is nothing to seed.
+func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result, now reading) ([]any, error) {
+	if counted == nil || counted.TotalRequests == 0 || counted.ExpiresAt.IsZero() {
+		return nil, nil
+	}
+	_, args, _, err := s.prepare("seed", r, clamp(counted.TotalRequests))
+	if err != nil {
+		return nil, err
+	}
+	return append(args[head+2:], now.seeded(counted.ExpiresAt)...), nil
+}
+
+// warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts
+// nothing. Unlike decisions it is bounded by ctx and the client's own settings only, and not by
+// Config.Timeout.
+func (s *Strategy) warm(ctx context.Context, r *weir.Request) error {
+	key, args, _, err := s.prepare(opPeek, r, cost(r))
+	if err != nil {
+		return err
+	}
+	args = at(args, s.store.read())
+	shared, own := args[head:head+2], args[head+2:]
+	none := append([]any{"warm", 0, 0, s.script.cost, s.script.width, 0, 0, 0, 0, len(own)}, own...)
+	for _, step := range []struct {
+		script   *script
+		args     []any
+		suffixes []string
+	}{
+		{s.script, own, nil},
+		{s.script.load().admitting, own, []string{resetKey}},
+		{s.script.load().reconciling, append(append(none, own...), 0),
+			[]string{chargedKey, backKey, resetKey}},
+	} {
+		command := on(slices.Concat(make([]any, head), shared, step.args), key, step.suffixes...)
+		command[0], command[1] = eval, step.script.source
+		if _, err := s.store.server.send(ctx, command, step.script.values); err != nil {
+			return explain(ctx, err)
+		}
+	}
+	return nil
+}
+
+// reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
+// each for as long as that would have lived.
+func (s *Strategy) reset(ctx context.Context, r *weir.Request) error {
+	key, err := s.key(r)
+	if err == nil {
+		_, err = s.resetKey(ctx, key)
+	}
+	return err
+}
+
+// resetKey clears the count at a key, and reports whether there was one.
+func (s *Strategy) resetKey(ctx context.Context, key string) (bool, error) {
+	v, err := s.store.server.eval(ctx, reset, key, at(resetArgs(), s.store.read()), resetKey, backKey)
+	return v[0] == 1, err
+}
+
+// hits lists the admitted requests of r.Key that still count, newest last. Its cost grows with
+// the list; it is for inspection, not for decisions.
+func (l *Strategy) hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err error) {
+	key, args, _, err := l.prepare("entries", r, 1)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	defer func() { l.store.server.called(start, err) }()
+	bounded, cancel := l.store.server.deadlines.Within(ctx)
+	defer cancel()
+	now := l.store.read()
+	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.server.client, []string{key},
+		at(args, now)[head:]...).StringSlice()
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	hits = make([]weir.Hit, 0, len(texts))
+	for _, text := range texts {
+		e, err := parseHit(text, now)
+		if err != nil {
+			return nil, err
+		}
+		if e.Cost > 0 { // 0 was given back
+			hits = append(hits, e)
+		}
+	}
+	return hits, nil
 }
 
 // tag escapes the brace that would end the hash tag early, and its own escape.

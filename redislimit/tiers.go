@@ -1,56 +1,18 @@
 package redislimit
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
 // Tiers is a Strategy that holds several limits at once. Make one with [Store.Tiers].
 type Tiers struct {
 	Strategy
 	tiers []weir.Tier
-}
-
-// Tiers holds several limits at once over one key, all or nothing, in one round trip: 1000 in 1 s,
-// 5000 in 10 s, 7000 in 15 s. The request's own Limit and Duration are ignored. With a Duration
-// that cannot be or is given twice, or with none, its Limit panics, and weir.NewLimit and each call
-// fail with weir.ErrScale. Tiers of the same Durations count together, in whatever order they are
-// given. The counterpart of weir's Tiers.
-//
-// Time is cut into slices, as long as the greatest common divisor of the Durations. A decision
-// reads one number for each slice of the longest tier that has a hit: about 0.6 µs of the server's
-// time and 13 bytes each, or 56 bytes with over 512 of them (hash-max-listpack-entries). Up to 1024
-// slices it equals its counterpart. Of longer tiers the older slices are merged, so that a caller
-// has at most about 500 of them (1 s and 24 h), and 32 more for each doubling: then a hit counts
-// for up to 1/32 of its age longer than in the counterpart, never shorter, and a refund of a hit
-// older than 64 slices gives nothing back.
-func (s *Store) Tiers(tiers ...weir.Tier) *Tiers {
-	given := slices.Clone(tiers)
-	names, err := namesOf(given)
-	if err != nil {
-		return s.tiers(several{bad: err}, given)
-	}
-	t := several{limits: make([]int64, len(tiers)), least: tiers[0].Limit}
-	all := make([]algorithm.Tier, len(tiers))
-	for i, tier := range given {
-		t.limits[i], t.least = clamp(tier.Limit), min(t.least, tier.Limit)
-		all[i] = algorithm.Tier{Limit: t.limits[i], Scale: tier.Duration.Milliseconds()}
-	}
-	t.slice = algorithm.NewTiers(all).Slice()
-	for i, tier := range given {
-		t.args = append(t.args, tier.Duration.Milliseconds()/t.slice, t.limits[i])
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(len(a)-len(b), strings.Compare(a, b))
-	})
-	t.name = strings.Join(names, "-")
-	return s.tiers(t, given)
 }
 
 // namesOf returns the Durations of tiers as decimal numbers of milliseconds.
@@ -70,13 +32,6 @@ func namesOf(tiers []weir.Tier) ([]string, error) {
 		names[i] = name
 	}
 	return names, nil
-}
-
-func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
-	sorted := append([]weir.Tier{}, tiers...) // not nil
-	slices.SortFunc(sorted, func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })
-	of := &Tiers{Strategy{store: s, kind: "tiers", script: tiered, protocol: t}, tiers}
-	return describe(of, &of.Strategy, weir.About{Bound: true, Tiers: sorted})
 }
 
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more,

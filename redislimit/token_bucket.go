@@ -10,13 +10,6 @@ import (
 	"github.com/weirgo/weir/internal/core/arith"
 )
 
-// TokenBucket gives each caller a bucket of burst tokens (0: the request's Limit), which fills at
-// Limit tokens in Duration; a hit takes one. It fails with weir.ErrLimit for a bucket that would
-// take longer than 1<<62 ns, 146 years, to fill. The counterpart of weir's TokenBucket.
-func (s *Store) TokenBucket(burst uint64) *Strategy {
-	return s.strategy("token", tokenBucket, token{burst: burst}, weir.LapsesByToken)
-}
-
 type token struct {
 	byDuration
 	burst uint64

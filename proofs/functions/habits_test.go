@@ -27,7 +27,6 @@ var mostAway = map[string]int{
 	"httplimit":                   52,
 	"internal/core/slots":         3, // Check is for tests
 	"limits":                      12,
-	"redislimit":                  30,
 }
 
 // The most effects in initializers, in the whole repository: those whose condition does not mention
