@@ -45,7 +45,7 @@ func All(limits ...*weir.Limit) *Several {
 		a.few = a.few && follows(a.abouts[0], of)
 	}
 	attempts := a.ask(nil, new(weir.Request))
-	if err := cmp.Or(attempts.supported(false), attempts.checkCounts()); err != nil {
+	if err := cmp.Or(supported(attempts, false), checkCounts(attempts)); err != nil {
 		panic(err.Error())
 	}
 	return a
@@ -114,7 +114,7 @@ func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outco
 // just one of the limits is on work in flight.
 func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 	l := getAttempts(len(a.strategies))
-	defer l.put()
+	defer putAttempts(l)
 	a.ask(*l, &weir.Request{Key: key})
 	held := -1
 	for i := range *l {
@@ -148,7 +148,7 @@ func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {
 // Peek returns the Outcome before a hit, and counts nothing.
 func (a *Several) Peek(ctx context.Context, key string) (weir.Outcome, error) {
 	l := getAttempts(len(a.strategies))
-	defer l.put()
+	defer putAttempts(l)
 	r := weir.Request{Key: key}
 	a.ask(*l, &r)
 	for i := range *l {
@@ -189,7 +189,7 @@ func (a *Several) decide(
 		return out, nil
 	}
 	l := getAttempts(len(a.strategies))
-	defer l.put()
+	defer putAttempts(l)
 	a.ask(*l, &r)
 	for i := range *l {
 		(*l)[i].AtOnce, (*l)[i].Full = atOnce, !atOnce
@@ -287,7 +287,7 @@ func (a *Several) take(ctx context.Context, op *weir.Op) error {
 		l = a.ask(nil, &op.Request) // the Receipt keeps them
 	} else {
 		pooled := getAttempts(len(a.strategies))
-		defer pooled.put()
+		defer putAttempts(pooled)
 		l = a.ask(*pooled, &op.Request)
 	}
 	for i := range l {
@@ -310,7 +310,7 @@ func (a *Several) take(ctx context.Context, op *weir.Op) error {
 
 func (a *Several) peek(ctx context.Context, op *weir.Op) error {
 	l := getAttempts(len(a.strategies))
-	defer l.put()
+	defer putAttempts(l)
 	by, err := a.ask(*l, &op.Request).look(ctx)
 	if err != nil {
 		return err

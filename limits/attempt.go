@@ -346,3 +346,53 @@ func (l *Attempt) unsupported(what string) error {
 	}
 	return fmt.Errorf("limits: %s cannot %s: %w", name, what, errors.ErrUnsupported)
 }
+
+// askFor makes l the Attempt of an Ask.
+func (l *Attempt) askFor(a *weir.Ask) {
+	l.Request = a.Request
+	l.ask(a.Strategy)
+}
+
+// several returns the Several that is asked, or nil.
+func (l *Attempt) several() *Several {
+	of, _ := l.Counter.(*Several)
+	return of
+}
+
+// sameCount reports whether two Attempts are on one count.
+func (l *Attempt) sameCount(m *Attempt) bool {
+	if l.Key != m.Key || l.about == nil || m.about == nil || l.about.Counts == nil {
+		return false
+	}
+	return l.about == m.about && l.about.Bound || l.count() == m.count()
+}
+
+func (l *Attempt) count() (c count) {
+	if l.about == nil {
+		return c
+	}
+	c = count{of: l.about.Counts, key: l.Key}
+	if !l.about.Bound {
+		c.limit, c.duration = l.Limit, l.Duration
+	}
+	return c
+}
+
+// name describes the limit.
+func (l *Attempt) name() string {
+	if l.limit != nil {
+		return l.limit.String()
+	}
+	if of := l.several(); of != nil {
+		return of.String()
+	}
+	return fmt.Sprintf("%v, %d in %v", l.about, l.Limit, l.Duration)
+}
+
+// count identifies the count that an Attempt is on.
+type count struct {
+	of       any
+	key      string
+	limit    uint64
+	duration time.Duration
+}

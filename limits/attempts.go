@@ -213,27 +213,6 @@ func (l Attempts) first() int {
 	return first
 }
 
-// verdict is what follows from decisions.
-type verdict struct {
-	tolerate func(error) bool // see Take
-	denied   bool
-	err      error // the first that is not tolerated
-	failed   error // the first
-}
-
-// goesOn adds the decision of m, and reports whether the others are to decide.
-func (v *verdict) goesOn(ctx context.Context, m *Attempt) bool {
-	if m.Err != nil && v.err == nil && (v.tolerate == nil || !v.tolerate(m.Err)) {
-		v.err = m.Err
-	}
-	v.failed = cmp.Or(v.failed, m.Err)
-	if v.failed != nil && v.err == nil && ctx.Err() != nil {
-		v.err = v.failed
-	}
-	v.denied = v.denied || m.Denies() && !m.Advisory
-	return !v.denied && v.err == nil
-}
-
 // each does verb of the limits that which selects, those of one Store together, until
 // goesOn reports false of one. A nil goesOn means all: then what is no peek happens even if ctx has
 // ended. Else each ends with ctx, whose error it returns.
@@ -402,4 +381,33 @@ func (l Attempts) CountOnce() {
 		}
 		seen.note(c, i)
 	}
+}
+
+// decide is Take, which fails if what was denied could not be given back.
+func (l Attempts) decide(ctx context.Context) error {
+	if err := supported(l, true); err != nil {
+		return err
+	}
+	if _, err := l.Take(ctx, nil); err != nil {
+		return err
+	}
+	return l.Lost()
+}
+
+// look is Binding of Attempts that are only looked at. Their Results are without the cost.
+func (l Attempts) look(ctx context.Context) (binding int, err error) {
+	for i := range l {
+		l[i].strict = true
+	}
+	err = l.each(ctx, weir.OpPeek, (*Attempt).waits, nil)
+	if err != nil {
+		return -1, err
+	}
+	for i := range l {
+		err = l[i].Err
+		if err != nil {
+			return -1, err
+		}
+	}
+	return l.Binding(), nil
 }

@@ -37,12 +37,12 @@ func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error)
 		return out, nil
 	}
 	l := getAttempts(len(asks))
-	defer l.put()
+	defer putAttempts(l)
 	for i := range asks {
 		(*l)[i].askFor(&asks[i])
 		(*l)[i].Full = true
 	}
-	if err := l.checkCounts(); err != nil {
+	if err := checkCounts(*l); err != nil {
 		return out, err
 	}
 	if err := l.decide(ctx); err != nil {
@@ -91,20 +91,9 @@ func decideFew(ctx context.Context, asks []weir.Ask, out *weir.Outcome) bool {
 	return true
 }
 
-// decide is Take, which fails if what was denied could not be given back.
-func (l Attempts) decide(ctx context.Context) error {
-	if err := l.supported(true); err != nil {
-		return err
-	}
-	if _, err := l.Take(ctx, nil); err != nil {
-		return err
-	}
-	return l.Lost()
-}
-
 // supported fails if there is no Strategy, if two of them cannot give back, or if they take of one
 // whose places nobody would release.
-func (l Attempts) supported(takes bool) error {
+func supported(l Attempts, takes bool) error {
 	first := -1
 	for i := range l {
 		switch m := &l[i]; {
@@ -121,30 +110,6 @@ func (l Attempts) supported(takes bool) error {
 	return nil
 }
 
-// look is Binding of Attempts that are only looked at. Their Results are without the cost.
-func (l Attempts) look(ctx context.Context) (binding int, err error) {
-	for i := range l {
-		l[i].strict = true
-	}
-	err = l.each(ctx, weir.OpPeek, (*Attempt).waits, nil)
-	if err != nil {
-		return -1, err
-	}
-	for i := range l {
-		err = l[i].Err
-		if err != nil {
-			return -1, err
-		}
-	}
-	return l.Binding(), nil
-}
-
-// askFor makes l the Attempt of an Ask.
-func (l *Attempt) askFor(a *weir.Ask) {
-	l.Request = a.Request
-	l.ask(a.Strategy)
-}
-
 // pooled are Attempts for one decision.
 var pooled = sync.Pool{New: func() any { l := make(Attempts, 0, 4); return &l }}
 
@@ -154,7 +119,7 @@ func getAttempts(n int) *Attempts {
 	return l
 }
 
-func (l *Attempts) put() {
+func putAttempts(l *Attempts) {
 	clear(*l)
 	*l = (*l)[:0]
 	pooled.Put(l)

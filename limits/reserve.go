@@ -31,7 +31,7 @@ func Reserve(ctx context.Context, asks ...weir.Ask) (*weir.Reservation, error) {
 		}
 		m.Keep, m.Full, ops[i] = true, true, &m.Op
 	}
-	if err := attempts.checkCounts(); err != nil {
+	if err := checkCounts(attempts); err != nil {
 		return nil, err
 	}
 	if err := attempts.decide(ctx); err != nil {

@@ -26,7 +26,6 @@ var mostAway = map[string]int{
 	"fallback":                    43,
 	"httplimit":                   52,
 	"internal/core/slots":         3, // Check is for tests
-	"limits":                      12,
 }
 
 // The most effects in initializers, in the whole repository: those whose condition does not mention
