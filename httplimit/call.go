@@ -11,6 +11,9 @@ import (
 
 // call is the state of one request from its begin to its end. Calls are pooled: a Strategy does not
 // keep its Request.
+//
+// The methods of its steps stand in the files of what they are about, decide.go, headers.go,
+// in_flight.go, observe.go, respond.go and others: all in one would be 800 lines.
 type call struct {
 	*middleware
 	uses     atomic.Uint64 // how often it was ended: see Ticket
@@ -46,30 +49,6 @@ func newCall(m *middleware) *call {
 	if m.Decider != nil {
 		c.verdict = &Consultation{c: c}
 	}
-	return c
-}
-
-// begin decides on a request, and counts and reports the decision.
-func (m *middleware) begin(r *http.Request) *call {
-	c := m.calls.Get().(*call)
-	c.reset()
-	if m.boundsInFlight {
-		c.inFlight = newInFlight(m, r)
-	}
-	if m.boundsInFlight || m.Decider != nil {
-		defer c.releaseUnlessBegun(r)
-	}
-	c.decide(r)
-	if c.kind == Denied && !c.shadow {
-		c.penalize(r)
-	}
-	if c.Stats != nil {
-		c.Stats.counts[c.kind].Add(1)
-	}
-	if c.OnDecision != nil {
-		c.OnDecision(r, c.report())
-	}
-	c.begun = true
 	return c
 }
 

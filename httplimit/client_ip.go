@@ -190,6 +190,63 @@ func (ip IP) walkXFF(peer netip.Addr, lines []string) (netip.Addr, error) {
 	return client, nil
 }
 
+// walkForwarded is walkXFF for the Forwarded header.
+//
+// A line is read from its start, since commas inside quotes do not separate elements; a quote that
+// a client opened and a proxy's element closed makes the line malformed, and the request an error.
+// The last line is read first, and only the lines needed, so that a client's malformed line fails
+// only its own requests.
+func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) {
+	client := peer
+	for _, line := range slices.Backward(lines) {
+		hops, err := forwardedFor(line)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		for _, hop := range slices.Backward(hops) {
+			addr, err := parseNode(hop)
+			if err != nil || !ip.trusts(addr) {
+				return addr, err
+			}
+			client = addr
+		}
+	}
+	return client, nil
+}
+
+// ServeHTTP answers with what ip sees of a request: the TCP peer, the fields that name further
+// addresses, and the key. Serve it behind a new load balancer, compare the key with your own
+// address, and remove it again, since it shows the addresses of your proxies:
+//
+//	mux.Handle("GET /which-address", httplimit.ClientIP(proxies))
+func (ip IP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	read, trust := "", "not trusted"
+	if peer, err := parsePeer(r.RemoteAddr); err == nil && ip.trusts(peer) {
+		read, trust = "X-Forwarded-For", "trusted"
+		if ip.forwarded {
+			read = "Forwarded"
+		}
+	}
+	key, err := ip.Extract(r)
+	if err != nil {
+		key = err.Error()
+	}
+	h := w.Header()
+	h.Set(fieldContentType, "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	_, _ = fmt.Fprintf(w, "key: %s\npeer: %s, %s\n", key, r.RemoteAddr, trust)
+	for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
+		for _, line := range r.Header[name] {
+			not := ""
+			if name != read {
+				not = ", not read"
+			}
+			_, _ = fmt.Fprintf(w, "%s: %q%s\n", name, line, not)
+		}
+	}
+}
+
 // cutLast cuts the last element off a comma-separated list.
 func cutLast(list string) (last, rest string, more bool) {
 	i := strings.LastIndexByte(list, ',')

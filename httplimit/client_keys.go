@@ -30,21 +30,6 @@ func (c *call) exceeds(r *http.Request, key []byte) bool {
 	return true
 }
 
-// clientOf appends the client that a request's keys count for: the client's address or prefix, or
-// the peer's if the forwarding fields are invalid. ok is false if the peer has no IP address.
-func (m *middleware) clientOf(dst []byte, r *http.Request) (client []byte, ok bool) {
-	ip := m.ClientIP
-	ip.bits = min(ip.bits, defaultIPv6Bits) // a client has all addresses of its /64
-	if client, err := ip.appendKey(dst, r); err == nil {
-		return client, true
-	}
-	peer, err := parsePeer(r.RemoteAddr)
-	if err != nil {
-		return dst, false
-	}
-	return ip.appendAddr(dst, peer), true
-}
-
 // oneKeyEach reports whether e extracts one key only for each client address.
 func oneKeyEach(e Extractor) bool {
 	ip, ok := e.(IP)

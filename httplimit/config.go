@@ -175,13 +175,19 @@ type Config struct {
 	Now func() time.Time
 }
 
-// CORS makes the answers that the middleware writes readable to scripts of other origins; it leaves
-// the handler's answers alone. A CORS middleware that runs before this one takes precedence.
-type CORS struct {
-	// Origins are the origins allowed to read answers, as in "https://app.example.com"; "*" allows
-	// all.
-	Origins []string
-
-	// Credentials also allows them on requests sent with cookies; not with "*".
-	Credentials bool
+// allPolicies returns the policy of s and the fields of Config itself, if there is one, and
+// Policies.
+func (cfg *Config) allPolicies(s weir.Strategy) []Policy {
+	first := Policy{
+		Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration,
+		LimitFunc: cfg.LimitFunc, DenyAll: cfg.DenyAll,
+	}
+	_, limited := s.(*weir.Limit)
+	switch {
+	case limited || cfg.Duration != 0 || cfg.LimitFunc != nil:
+		return append([]Policy{first}, cfg.Policies...)
+	case cfg.Limit != 0 || cfg.Name != "" || cfg.DenyAll:
+		panic("httplimit: Limit, Name or DenyAll without a Duration")
+	}
+	return cfg.Policies
 }

@@ -32,19 +32,6 @@ func (c *call) counts(r *http.Request, status int) bool {
 	return c.CountIf(cmp.Or(int(w.status), status, http.StatusOK))
 }
 
-// watch makes w and the returned request record what counts needs.
-func (w *responseWriter) watch(r *http.Request) *http.Request {
-	c := &watched{ctx: r.Context()}
-	w.more = &writerState{style: w.more.style, watched: c, inFlight: w.more.inFlight}
-	if r.Body == nil || r.Body == http.NoBody {
-		return r
-	}
-	c.body.ReadCloser = r.Body
-	out := *r
-	out.Body = &c.body
-	return &out
-}
-
 // watched is what CountIf watches besides the status.
 type watched struct {
 	ctx  context.Context // of the request

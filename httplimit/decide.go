@@ -57,19 +57,6 @@ func (c *call) decide(r *http.Request) {
 	c.holdToLimits(r)
 }
 
-// checkKey returns an error for a key that cannot be counted.
-func (m *middleware) checkKey(key []byte) error {
-	switch {
-	case len(key) == 0:
-		return fmt.Errorf("%w: it is empty", ErrKey)
-	case len(key) > m.maxExtracted:
-		return tooLong("the key", len(key))
-	case len(key) >= len(sharedKey) && string(key[:len(sharedKey)]) == sharedKey:
-		return fmt.Errorf("%w: it begins as those that a client's further keys share", ErrKey)
-	}
-	return nil
-}
-
 // holdToLimits holds the request to the policies and the limits of the Decider.
 func (c *call) holdToLimits(r *http.Request) {
 	applies, ok := c.fill(r)
@@ -241,22 +228,6 @@ func (c *call) fillOwnKey(s *state, r *http.Request, err error) bool {
 		s.setSharedKey(c.client)
 	}
 	return true
-}
-
-// bypasses reports whether a request passes although a Strategy failed with err, if it did.
-func (m *middleware) bypasses(err error) bool {
-	switch {
-	case err == nil:
-		return true
-	case errors.Is(err, weir.ErrFull):
-		return m.AdmitFull
-	case errors.Is(err, weir.ErrID):
-		return false // the key is the client's choice, and a bad one would be a way through
-	case errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),
-		errors.Is(err, errors.ErrUnsupported):
-		return false // a mistake in the program does not end: it would mean no limit at all
-	}
-	return m.FailOpen
 }
 
 // stopUndecided ends a request that a limit could not decide, and that is refused for it.

@@ -320,21 +320,6 @@ func over(until, now time.Time) bool { return !until.IsZero() && !until.After(no
 
 func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(), p.Bits()} }
 
-// listed returns the entry that refuses the caller, if any. It fails if the list holds prefixes and
-// the client's address cannot be extracted. A peer without an IP address, as on a Unix socket, is
-// in no prefix.
-func (m *middleware) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, err error) {
-	var addr netip.Addr
-	if m.DenyList.prefixes.Load() > 0 {
-		addr, err = m.ClientIP.Addr(r)
-		if err != nil && !errors.As(err, new(peerError)) {
-			return DenyEntry{}, false, err
-		}
-	}
-	e, ok = m.DenyList.lookup("", key, addr)
-	return e, ok, nil
-}
-
 // stopListed ends a request whose caller is listed: with 403 if the entry has no end, so that
 // retrying is of no use.
 func (c *call) stopListed(e DenyEntry) {

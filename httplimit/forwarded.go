@@ -4,35 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/internal/doors/structuredfield"
 )
-
-// walkForwarded is walkXFF for the Forwarded header.
-//
-// A line is read from its start, since commas inside quotes do not separate elements; a quote that
-// a client opened and a proxy's element closed makes the line malformed, and the request an error.
-// The last line is read first, and only the lines needed, so that a client's malformed line fails
-// only its own requests.
-func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) {
-	client := peer
-	for _, line := range slices.Backward(lines) {
-		hops, err := forwardedFor(line)
-		if err != nil {
-			return netip.Addr{}, err
-		}
-		for _, hop := range slices.Backward(hops) {
-			addr, err := parseNode(hop)
-			if err != nil || !ip.trusts(addr) {
-				return addr, err
-			}
-			client = addr
-		}
-	}
-	return client, nil
-}
 
 // errNotation is the error of an address that is not in the notation of RFC 7239, section 6, which
 // some load balancers do not write: the last group of their IPv6 addresses may be a port.

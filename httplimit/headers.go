@@ -262,37 +262,6 @@ func appendBypassed(dst []byte, states []state) []byte {
 	return dst
 }
 
-// setLegacyFields sets the fields in place of those of a guard around this one, unless its limit
-// has less remaining: a client reads one number.
-func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
-	if len(f.header) > 0 {
-		left, err := strconv.ParseUint(f.header.Get(fieldLegacyRemaining), 10, 64)
-		if err == nil && left <= s.remaining && !s.denied {
-			return
-		}
-		for _, name := range styleFields[HeadersLegacy] {
-			delete(f.header, name)
-		}
-	}
-	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
-	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining, 10))
-	if !s.at.IsZero() && !s.shown.inFlight {
-		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(onWall(m, s.at)).Unix(), 10))
-	}
-	if wait > 0 {
-		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
-	}
-}
-
-func (s *state) setOriginalFields(f *fields, m *middleware) {
-	res := &s.ask.Result
-	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
-	f.add(fieldOriginalState, res.State.String())
-	if end := res.ExpiresAt; !end.IsZero() {
-		f.add(fieldOriginalExpires, ceilTime(onWall(m, end)).UTC().Format(time.RFC3339))
-	}
-}
-
 // ceilSeconds rounds up to whole seconds, so that a client that waits for them is not early.
 // Negative durations become 0.
 func ceilSeconds(d time.Duration) int64 {

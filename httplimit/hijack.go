@@ -1,42 +1,11 @@
 package httplimit
 
 import (
-	"bufio"
 	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
 )
-
-// hijack hands the connection over. For CountIf it watches what the handler writes there: the
-// answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until
-// it is closed, and one of Overload is dropped.
-func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
-	counting, holds := w.more.watched != nil && w.status == 0, false
-	if w.more.inFlight != nil && err == nil {
-		w.more.inFlight.place.drop()
-		holds = w.more.inFlight.held != nil
-	}
-	if err != nil || !counting && !holds {
-		return conn, rw, err
-	}
-	c := &hijackedConn{Conn: conn}
-	if holds {
-		c.inFlight = w.more.inFlight
-		c.inFlight.parts.Add(1)
-	}
-	if counting {
-		w.more.watched.hijacked = c
-		if rw != nil {
-			rw.Writer.Reset(c) // nothing is in it yet
-		}
-	}
-	if half, ok := conn.(closeWriter); ok {
-		return &halfConn{c, half}, rw, nil
-	}
-	return c, rw, nil
-}
 
 // hijackedConn notes the status of the answer that is written to it, and its end.
 type hijackedConn struct {

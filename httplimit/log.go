@@ -1,12 +1,8 @@
 package httplimit
 
 import (
-	"cmp"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,31 +45,6 @@ func (c *call) logFailures(ctx context.Context) {
 		c.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key),
 			d.LogValue().Group()...)
 	}
-}
-
-// log writes a record if t allows it.
-func (m *middleware) log(
-	ctx context.Context, t *throttle.Throttle, level slog.Level, msg, key string, attrs ...slog.Attr,
-) {
-	dropped, ok := t.Allow(m.Now(), logEvery)
-	if !ok {
-		return
-	}
-	attrs = append(attrs, slog.String("key", m.logKey(key)))
-	if dropped > 0 {
-		attrs = append(attrs, slog.Uint64("not_logged", dropped))
-	}
-	cmp.Or(m.Logger, slog.Default()).LogAttrs(ctx, level, msg, attrs...)
-}
-
-// logKey returns the key quoted or, unless LogKeys is set, its digest.
-func (m *middleware) logKey(key string) string {
-	if m.LogKeys {
-		return strconv.QuoteToASCII(key)
-	}
-	mac := hmac.New(sha256.New, []byte(logSecret))
-	mac.Write([]byte(key))
-	return "hmac:" + hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
 // escape escapes bytes that could forge a line of a log or control a terminal, and leaves plain

@@ -65,53 +65,6 @@ func yield(states []state, other *state) {
 	}
 }
 
-// binds reports whether s keeps a client waiting for longer than other, or has less remaining.
-func (s *state) binds(other *state) bool {
-	switch {
-	case s.undecided != other.undecided:
-		return other.undecided
-	case s.denied != other.denied:
-		return s.denied
-	case !s.denied:
-		return s.remaining < other.remaining
-	}
-	return other.reset >= 0 && (s.reset < 0 || s.reset > other.reset)
-}
-
-// nextQuota returns when more of the limit than remains now becomes available.
-//
-// For Strategies that cannot forecast it peeks with a cost of one more than remains: the denial's
-// ExpiresAt is the answer. A Peek may be a round trip, so those that count elsewhere are peeked at
-// only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
-// which is never too early.
-func (s *state) nextQuota(ctx context.Context) time.Time {
-	a, ask := s.about, s.ask
-	if a.Verbs.Has(weir.OpForecast) {
-		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Request, Result: ask.Result}
-		s.probes[0] = &s.probe
-		a.Of.Do(ctx, s.probes[:])
-		switch {
-		case s.probe.Err == nil && !s.probe.More.IsZero():
-			return s.probe.More
-		case !errors.Is(s.probe.Err, errors.ErrUnsupported):
-			return ask.Result.ExpiresAt
-		}
-	}
-	left, local := ask.Remaining(), a.Limiter != nil
-	if !a.Verbs.Has(weir.OpPeek) || left >= ask.Most() || left > 0 && !local {
-		return ask.Result.ExpiresAt
-	}
-	s.probe = weir.Op{Counter: a.Of, Verb: weir.OpPeek, Request: ask.Request}
-	s.probe.Cost = left + 1
-	s.probes[0] = &s.probe
-	a.Of.Do(ctx, s.probes[:])
-	res := &s.probe.Result
-	if s.probe.Err != nil || res.Allowed() || res.ExpiresAt.IsZero() {
-		return ask.Result.ExpiresAt
-	}
-	return res.ExpiresAt
-}
-
 // resetIn returns the time until s.at, or never: since the decision, if the Strategy says how long
 // its Result holds, and else from now.
 func (c *call) resetIn(s *state) time.Duration {
@@ -125,15 +78,6 @@ func (c *call) resetIn(s *state) time.Duration {
 		left += s.at.Sub(s.ask.Result.ExpiresAt)
 	}
 	return max(0, left)
-}
-
-// until returns the time from the present to t. time.Until takes 60 % of the time of time.Now for a
-// t with a monotonic reading, such as package weir's.
-func (m *middleware) until(t time.Time) time.Duration {
-	if m.realTime {
-		return time.Until(t)
-	}
-	return t.Sub(m.Now())
 }
 
 // retryAfter returns the time to wait, with the jitter; 0 if waiting does not help or its length is

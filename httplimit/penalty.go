@@ -101,23 +101,3 @@ func (c *call) penalize(r *http.Request) {
 			slog.String("error", escape(err.Error())))
 	}
 }
-
-// list puts e on the deny list: a key, or without one, of a client that uses more than
-// MaxKeysPerClient keys, the addresses that it commonly has. counted is how its denials are
-// counted.
-func (m *middleware) list(e DenyEntry, r *http.Request, counted *weir.Request) error {
-	if e.Key == "" {
-		addr, err := m.ClientIP.Addr(r)
-		if err != nil {
-			return nil //nolint:nilerr // the chain is invalid: the address is a proxy's, not the client's
-		}
-		e.Prefix = IP{}.prefix(addr)
-	}
-	e.Until = m.Now().Add(m.Penalty.For)
-	return m.DenyList.extend(e, func() {
-		if err := m.Penalty.forget(counted); err != nil {
-			m.log(context.Background(), &m.throttles.penalty, slog.LevelError,
-				"httplimit: the penalty box failed to forget", e.Key, slog.String("error", escape(err.Error())))
-		}
-	})
-}

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"encoding/json"
 	"net/http"
-	"slices"
 	"strconv"
 
 	"github.com/weirgo/weir/overload"
@@ -67,7 +66,7 @@ func (c *call) refuse(w http.ResponseWriter, r *http.Request) {
 	c.setFields(&f)
 	c.setRetryAfter(&f)
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
-	c.allowOrigin(w.Header(), r)
+	c.CORS.allow(w.Header(), r, c.exposed)
 	if c.Respond != nil {
 		c.Respond(w, r, c.report())
 		return
@@ -127,28 +126,4 @@ func violated(states []state) (names []string) {
 		}
 	}
 	return names
-}
-
-// allowOrigin lets scripts of an allowed origin read the answer, unless a CORS middleware has set
-// its fields already.
-func (m *middleware) allowOrigin(h http.Header, r *http.Request) {
-	if len(m.CORS.Origins) == 0 || h.Get("Access-Control-Allow-Origin") != "" {
-		return
-	}
-	h.Add("Vary", "Origin")
-	origin := r.Header.Get("Origin")
-	switch {
-	case origin == "":
-		return
-	case slices.Contains(m.CORS.Origins, "*"):
-		h.Set("Access-Control-Allow-Origin", "*")
-	case slices.Contains(m.CORS.Origins, origin):
-		h.Set("Access-Control-Allow-Origin", origin)
-		if m.CORS.Credentials {
-			h.Set("Access-Control-Allow-Credentials", "true")
-		}
-	default:
-		return
-	}
-	h.Set("Access-Control-Expose-Headers", m.exposed)
 }

@@ -175,6 +175,49 @@ func (w *responseWriter) ReadFrom(src io.Reader) (int64, error) {
 // Unwrap is used by http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// watch makes w and the returned request record what counts needs.
+func (w *responseWriter) watch(r *http.Request) *http.Request {
+	c := &watched{ctx: r.Context()}
+	w.more = &writerState{style: w.more.style, watched: c, inFlight: w.more.inFlight}
+	if r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	c.body.ReadCloser = r.Body
+	out := *r
+	out.Body = &c.body
+	return &out
+}
+
+// hijack hands the connection over. For CountIf it watches what the handler writes there: the
+// answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until
+// it is closed, and one of Overload is dropped.
+func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	counting, holds := w.more.watched != nil && w.status == 0, false
+	if w.more.inFlight != nil && err == nil {
+		w.more.inFlight.place.drop()
+		holds = w.more.inFlight.held != nil
+	}
+	if err != nil || !counting && !holds {
+		return conn, rw, err
+	}
+	c := &hijackedConn{Conn: conn}
+	if holds {
+		c.inFlight = w.more.inFlight
+		c.inFlight.parts.Add(1)
+	}
+	if counting {
+		w.more.watched.hijacked = c
+		if rw != nil {
+			rw.Writer.Reset(c) // nothing is in it yet
+		}
+	}
+	if half, ok := conn.(closeWriter); ok {
+		return &halfConn{c, half}, rw, nil
+	}
+	return c, rw, nil
+}
+
 // flushWriter is a responseWriter on an http.Flusher.
 type flushWriter struct{ responseWriter }
 

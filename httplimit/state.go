@@ -1,8 +1,11 @@
 package httplimit
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -132,4 +135,82 @@ func (s *state) caller(key []byte) string {
 		return joined[len(joined)-s.keyLen:]
 	}
 	return string(key)
+}
+
+// setLegacyFields sets the fields in place of those of a guard around this one, unless its limit
+// has less remaining: a client reads one number.
+func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
+	if len(f.header) > 0 {
+		left, err := strconv.ParseUint(f.header.Get(fieldLegacyRemaining), 10, 64)
+		if err == nil && left <= s.remaining && !s.denied {
+			return
+		}
+		for _, name := range styleFields[HeadersLegacy] {
+			delete(f.header, name)
+		}
+	}
+	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
+	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining, 10))
+	if !s.at.IsZero() && !s.shown.inFlight {
+		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(onWall(m, s.at)).Unix(), 10))
+	}
+	if wait > 0 {
+		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
+	}
+}
+
+func (s *state) setOriginalFields(f *fields, m *middleware) {
+	res := &s.ask.Result
+	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
+	f.add(fieldOriginalState, res.State.String())
+	if end := res.ExpiresAt; !end.IsZero() {
+		f.add(fieldOriginalExpires, ceilTime(onWall(m, end)).UTC().Format(time.RFC3339))
+	}
+}
+
+// binds reports whether s keeps a client waiting for longer than other, or has less remaining.
+func (s *state) binds(other *state) bool {
+	switch {
+	case s.undecided != other.undecided:
+		return other.undecided
+	case s.denied != other.denied:
+		return s.denied
+	case !s.denied:
+		return s.remaining < other.remaining
+	}
+	return other.reset >= 0 && (s.reset < 0 || s.reset > other.reset)
+}
+
+// nextQuota returns when more of the limit than remains now becomes available.
+//
+// For Strategies that cannot forecast it peeks with a cost of one more than remains: the denial's
+// ExpiresAt is the answer. A Peek may be a round trip, so those that count elsewhere are peeked at
+// only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
+// which is never too early.
+func (s *state) nextQuota(ctx context.Context) time.Time {
+	a, ask := s.about, s.ask
+	if a.Verbs.Has(weir.OpForecast) {
+		s.probe = weir.Op{Counter: a.Of, Verb: weir.OpForecast, Request: ask.Request, Result: ask.Result}
+		s.probes[0] = &s.probe
+		a.Of.Do(ctx, s.probes[:])
+		switch {
+		case s.probe.Err == nil && !s.probe.More.IsZero():
+			return s.probe.More
+		case !errors.Is(s.probe.Err, errors.ErrUnsupported):
+			return ask.Result.ExpiresAt
+		}
+	}
+	left, local := ask.Remaining(), a.Limiter != nil
+	if !a.Verbs.Has(weir.OpPeek) || left >= ask.Most() || left > 0 && !local {
+		return ask.Result.ExpiresAt
+	}
+	s.probe = weir.Op{Counter: a.Of, Verb: weir.OpPeek, Request: ask.Request}
+	s.probe.Cost = left + 1
+	s.probes[0] = &s.probe
+	a.Of.Do(ctx, s.probes[:])
+	res := &s.probe.Result
+	if s.probe.Err != nil || res.Allowed() || res.ExpiresAt.IsZero() {
+		return ask.Result.ExpiresAt
+	}
+	return res.ExpiresAt
 }

@@ -21,13 +21,6 @@ type Ticket struct {
 	use     uint64 // of c
 }
 
-// Begin decides on r: by the deny list, the bounds on requests in flight and the limits, in this
-// order, as far as needed. It calls OnDecision before it returns.
-func (g *Guard) Begin(r *http.Request) Ticket {
-	c := g.m.begin(r)
-	return Ticket{c, r, c.uses.Load()}
-}
-
 // call returns the state of the request, or nil if the Ticket is over.
 func (t Ticket) call() *call {
 	if t.c == nil || t.c.uses.Load() != t.use {

@@ -24,8 +24,8 @@ var mostAway = map[string]int{
 	"cmd/weir/internal/replay":    31,
 	"cmd/weir/internal/servercmd": 10,
 	"fallback":                    43,
-	"httplimit":                   52,
-	"internal/core/slots":         3, // Check is for tests
+	"httplimit":                   30, // the steps of a call
+	"internal/core/slots":         3,  // Check is for tests
 }
 
 // The most effects in initializers, in the whole repository: those whose condition does not mention

@@ -191,7 +191,7 @@ var claimFaults = []struct {
 	{"httplimit", "TestAddressNotationsShareKey",
 		[]edit{{"internal/doors/clientaddr/address.go", "return addr.Unmap().WithZone(", "return addr.WithZone("}}},
 	{"httplimit", "TestLogLinesCannotBeForged",
-		[]edit{{"httplimit/log.go", "\t\treturn strconv.QuoteToASCII(key)\n", "\t\treturn key\n"}}},
+		[]edit{{"httplimit/middleware.go", "\t\treturn strconv.QuoteToASCII(key)\n", "\t\treturn key\n"}}},
 	{"httplimit", "TestHijackedWithoutAStatusCounts",
 		[]edit{{"httplimit/count_if.go", "return status <= 0 || c.CountIf(status)",
 			"return c.CountIf(status)"}}},
