@@ -21,7 +21,7 @@ var mostAway = map[string]int{
 	"cmd/weir":                    6,
 	"cmd/weir/internal/accesslog": 30,
 	"cmd/weir/internal/proxy":     68,
-	"cmd/weir/internal/replay":    31,
+	"cmd/weir/internal/replay":    15, // the passes of a run
 	"cmd/weir/internal/servercmd": 10,
 	"fallback":                    43,
 	"httplimit":                   30, // the steps of a call

@@ -157,6 +157,18 @@ func (c *callers) number(key []byte) uint32 {
 	return n
 }
 
+// withoutAddress returns the number of callers whose address is none.
+func (c *callers) withoutAddress() (n int) {
+	for _, name := range c.names {
+		addr, _, _ := strings.Cut(name, " ") // of ip+path
+		addr, _, _ = strings.Cut(addr, "/")  // of a prefix
+		if _, err := netip.ParseAddr(addr); err != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // maxName is the longest key that weir accepts. Paths can be longer.
 const maxName = 1024
 

@@ -17,13 +17,6 @@ import (
 	"github.com/weirgo/weir/rules/describe"
 )
 
-// Rules decide on descriptors, which several callers may share, and some reports are by endpoint
-// too. Such a replay numbers distinct descriptions instead of callers while it reads a log.
-// A description is a text: the caller of a request, its endpoint, and the descriptors that
-// each set of rules makes of it. Memory grows with the number of descriptions.
-
-func (cfg *Config) describes() bool { return cfg.RuleSets != nil || cfg.ByEndpoint }
-
 // describer describes requests. It is not safe for concurrent use.
 type describer struct {
 	keys   *keyer

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/internal/core/arith"
 )
 
@@ -30,15 +29,6 @@ const (
 	maxBusiest = 5
 	detailBins = 48
 )
-
-// Window returns the windows in which a rule's callers are looked at: as long as the limit is for,
-// or a minute if it is for the units of a calendar, or for several durations.
-func (r *RuleResult) Window() (length time.Duration, limit uint64) {
-	if len(r.Rule.Tiers) != 1 || r.Rule.Strategy == rule.Calendar {
-		return time.Minute, 0
-	}
-	return r.Rule.Tiers[0].Duration, r.Rule.Tiers[0].Limit
-}
 
 // watch counts what becomes the Detail of a caller of one row.
 type watch struct {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -198,3 +199,37 @@ func (in *inspection) clients(all bool) (best accesslog.Field, n int) {
 	}
 	return best, n
 }
+
+// doubts returns sentences about proxies in front of this server. trusts is set if some are
+// trusted.
+func (in *inspection) doubts(trusts bool) (all []string) {
+	after := in.most(in.ports.n) && !in.ports.mixed
+	if after && trusts {
+		all = append(all, fmt.Sprintf("the field after the user agent has port %s in most requests, as "+
+			"the addresses of upstreams have: give --log-format with X-Forwarded-For", in.ports.port))
+	}
+	hidden := in.most(in.hidden)
+	f, n := in.clients(hidden)
+	switch {
+	case in.most(in.unread) && in.most(in.private) && !after:
+		all = append(all, "most requests come from private addresses, with a forwarded one that is not "+
+			"read: give --trust with the addresses of your proxies")
+	case in.most(in.unread) && !after:
+		all = append(all, "most requests come from proxies that are not trusted, with a forwarded "+
+			"address that is not read: give --trust with the addresses of your proxies")
+	case in.hasClients(&in.forwarded):
+		all = append(all, fmt.Sprintf("callers are probably not the clients: %d addresses were "+
+			"forwarded by proxies that are not trusted: give --trust with the addresses of all your proxies",
+			len(in.forwarded.distinct)))
+	case n > 0:
+		all = append(all, fmt.Sprintf("callers are probably not the clients: field %s has %d addresses: "+
+			"give %s and --trust with the addresses of your proxies", f, n, f.Flag()))
+	case hidden:
+		all = append(all, "most requests come from trusted proxies, and the log has no X-Forwarded-For "+
+			"of them")
+	}
+	return all
+}
+
+// fewRequests is the number of requests below which nothing can be said about their callers.
+const fewRequests = 10

@@ -1,10 +1,6 @@
 package replay
 
-import (
-	"cmp"
-	"slices"
-	"time"
-)
+import "time"
 
 // Minute is what a Follower saw in the last minute: by the log's times, and as much later as no
 // line was written since.
@@ -70,22 +66,4 @@ func (l *lately) until(second int64) map[uint32]Recent {
 		}
 	}
 	return sums
-}
-
-// minute returns the last minute.
-func (f *Follower) minute() *Minute {
-	to := time.Unix(0, f.last.nanoseconds()).Add(f.now().Sub(f.added)).UTC().Truncate(time.Second)
-	m := &Minute{To: to, Busiest: []Recent{}}
-	for number, sum := range f.late.until(to.Unix()) {
-		m.Requests, m.Denied, m.Failed = m.Requests+sum.Requests, m.Denied+sum.Denied, m.Failed+sum.Failed
-		m.Callers++
-		sum.Name = UTF8(f.callers.names[number])
-		m.Busiest = append(m.Busiest, sum)
-	}
-	slices.SortFunc(m.Busiest, func(a, b Recent) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(b.Denied, a.Denied),
-			cmp.Compare(a.Name, b.Name))
-	})
-	m.Busiest = m.Busiest[:min(len(m.Busiest), f.cfg.Top)]
-	return m
 }

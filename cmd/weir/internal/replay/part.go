@@ -1,5 +1,11 @@
 package replay
 
+import (
+	"math"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
 // part decides on the requests of some callers. Callers share no counters, so each part has its own
 // deciders and its own goroutine; if a decider shares counters between callers there is one part.
 type part struct {
@@ -152,6 +158,27 @@ func (p *part) count(h hit, denied []bool) {
 			p.timeline.Rows[1+i][p.bin]++
 			p.rows[i].deny(h)
 		}
+	}
+}
+
+// openMeters sets the meters of a part, for each strategy and each duration in order, and the
+// peaks, which they fill. The peaks for buckets are computed by a rollingMeter first, as the start
+// of the search.
+func (p *part) openMeters(s *Suggest, callers int) {
+	p.peaks = make([][]Peak, len(s.Strategies)*len(s.Durations))
+	for i := range p.peaks {
+		strategy, d := s.row(i)
+		peaks := make([]Peak, callers)
+		p.peaks[i] = peaks
+		if strategy == rule.Fixed || strategy == rule.Sliding {
+			p.meters = append(p.meters, &stateMeter{newStateDecider(decideFuncs[strategy],
+				windowParams(math.MaxInt64, int64(d)), callers), peaks})
+			continue
+		}
+		m := &rollingMeter{length: int64(d), counts: make([]Peak, callers), peaks: peaks,
+			late: p.openMetered()}
+		m.next, m.more = m.late.next()
+		p.meters = append(p.meters, m)
 	}
 }
 

@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"math"
 	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -47,27 +46,6 @@ func (m *rollingMeter) see(h hit) {
 	m.peaks[h.caller] = max(m.peaks[h.caller], *n+1)
 	if h.marks.counted() {
 		*n++
-	}
-}
-
-// openMeters sets the meters of a part, for each strategy and each duration in order, and the
-// peaks, which they fill. The peaks for buckets are computed by a rollingMeter first, as the start
-// of the search.
-func (p *part) openMeters(s *Suggest, callers int) {
-	p.peaks = make([][]Peak, len(s.Strategies)*len(s.Durations))
-	for i := range p.peaks {
-		strategy, d := s.row(i)
-		peaks := make([]Peak, callers)
-		p.peaks[i] = peaks
-		if strategy == rule.Fixed || strategy == rule.Sliding {
-			p.meters = append(p.meters, &stateMeter{newStateDecider(decideFuncs[strategy],
-				windowParams(math.MaxInt64, int64(d)), callers), peaks})
-			continue
-		}
-		m := &rollingMeter{length: int64(d), counts: make([]Peak, callers), peaks: peaks,
-			late: p.openMetered()}
-		m.next, m.more = m.late.next()
-		p.meters = append(p.meters, m)
 	}
 }
 

@@ -29,20 +29,6 @@ type content struct {
 	bad          Unreadable
 }
 
-// count adds the numbers of c to those of r.
-func (r *Result) count(c *content) {
-	r.Lines += c.lines - c.directives
-	r.Requests += uint64(len(c.records))
-	r.Uncounted += c.uncounted
-	r.Filtered += c.filtered
-	r.Unkeyed += c.unkeyed
-	if r.Load != nil {
-		r.Load.Untimed += c.untimed
-		r.Load.Upgraded += c.upgraded
-	}
-	r.Coarse = r.Coarse || c.coarse
-}
-
 // record is a request to decide on.
 type record struct {
 	at       stamp

@@ -7,9 +7,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
-// namesRoutes reports whether anything is counted by route.
-func (cfg *Config) namesRoutes() bool { return cfg.Routes || cfg.Compare }
-
 // Route counts the requests of an endpoint, as endpoint.Of names it, or of several if a log has
 // more than maxRoutes: then paths end after as many segments as that bound admits.
 type Route struct {
