@@ -1,9 +1,12 @@
 package weir
 
 import (
+	"context"
 	"time"
 
+	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -67,7 +70,7 @@ func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 	if err != nil {
 		panic("weir: " + err.Error())
 	}
-	return (&Calendar{l.inWindows(ws)}).described()
+	return (&Calendar{newWindowStrategy(l, ws)}).described()
 }
 
 // Inspect returns the Bucket of a key in the current window, as [Limiter.Inspect] does.
@@ -105,10 +108,80 @@ func (c *Calendar) check(m *Limit) error {
 func (c *Calendar) bind(m *Limit) (Counter, error) {
 	name := m.seriesName()
 	name.Calendar = c.in.SeriesName.Calendar
-	s, err := c.l.limitedWindows(name, c.in.Calendar.Load(), m.n)
+	s, err := newLimitedWindows(c.l, name, c.in.Calendar.Load(), m.n)
 	if err != nil {
 		s = c.windowStrategy
 	}
 	s.numbersOf = Tier{m.n, m.d}
 	return (&Calendar{s}).described(), err
+}
+
+// newLimitedWindows returns the strategy for a limit of n in the windows of a series.
+func newLimitedWindows(
+	l *Limiter, name windows.SeriesName, c *calendar.Calendar, n uint64,
+) (s windowStrategy, err error) {
+	in, err := l.named(name, c)
+	if err != nil {
+		return windowStrategy{slotStrategy: newSlotStrategy(l, fixedKind)}, err
+	}
+	s = newWindowStrategy(l, in)
+	s.bound, s.limit = true, n
+	return s, nil
+}
+
+// windowStrategy is what [FixedWindow] and [Calendar] have in common.
+type windowStrategy struct {
+	slotStrategy
+	in *windows.Series // nil: the windows are those of the request's Duration
+}
+
+// newWindowStrategy returns the strategy whose windows, and counts, are those of a series.
+func newWindowStrategy(l *Limiter, in *windows.Series) windowStrategy {
+	s := windowStrategy{slotStrategy: newSlotStrategy(l, fixedKind), in: in}
+	s.duration, s.reader.series = time.Duration(in.Scale()*msec), in.Number
+	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.Window(now).End }}
+	return s
+}
+
+// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
+func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
+	res := new(Result)
+	if _, err := s.run(r, res, noSight); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// run decides on r at the present, and goes on from where a look has seen that its bucket admits
+// it.
+func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
+	if slot := at.Slot; slot != nil {
+		at.Slot = nil
+		if s.l.hit(slot, at.State, at.Cost, at.Limit, at.Window.Stamp(at.Now), at.Window, res) {
+			return time.Duration(at.Window.End - at.Now), nil
+		}
+	}
+	p, err := s.parse(r)
+	switch {
+	case err != nil:
+		return 0, err
+	case s.in == nil:
+		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
+	}
+	w := s.in.Current.Load()
+	slot, state, _ := s.table.find(r.Key, &w.Fixed)
+	now := s.l.clock.Read()
+	if !s.hit(slot, state, w, p, now, res) {
+		return s.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
+	}
+	return time.Duration(w.End - now), nil
+}
+
+// hit decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports false
+// if there is none, or if the window does not hold now.
+func (s *windowStrategy) hit(
+	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64, res *Result,
+) bool {
+	return slot != nil && w.Holds(now) && p.Cost <= p.Limit &&
+		s.l.hit(slot, state, p.Cost, p.Limit, w.Stamp(now), w, res)
 }

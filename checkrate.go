@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"iter"
 	"math"
 	"time"
 
@@ -165,46 +164,5 @@ func (l *Limiter) countLocked(
 	case !l.hit(c.Slot, c.Slot.State(), cost, limit, stamp, w, r):
 		return errEarlier
 	}
-	return nil
-}
-
-// Inspect returns the Bucket of id in the current window of scaleMs. It creates none: that of an id
-// without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and [ErrClosed].
-func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
-	c, err := l.lockWindow(id, scaleMs)
-	if err != nil {
-		return Bucket{}, err
-	}
-	return l.inspect(&c, scaleMs), nil
-}
-
-// Buckets yields the buckets of CheckRate, FixedWindow and Calendar that are kept, expired ones
-// too, in no order. Those present for the whole iteration are yielded once; those added or removed
-// meanwhile may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
-func (l *Limiter) Buckets() iter.Seq[Bucket] {
-	return func(yield func(Bucket) bool) {
-		for i := range l.buckets.shards {
-			var found []Bucket
-			sh := &l.buckets.shards[i]
-			add := func(_ int, s *slots.Slot) { found = append(found, l.bucket(sh, s)) }
-			for c := 0; sh.Visit(c, add); c, found = c+1, found[:0] {
-				for _, b := range found {
-					if !yield(b) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
-// Reset removes the bucket of id in the current window of scaleMs, if there is one. Stats keeps its
-// counts. It fails as Inspect does.
-func (l *Limiter) Reset(id string, scaleMs int64) error {
-	c, err := l.lockWindow(id, scaleMs)
-	if err != nil {
-		return err
-	}
-	c.Remove()
 	return nil
 }

@@ -3,9 +3,12 @@ package weir
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/arith"
@@ -33,25 +36,16 @@ type decider struct {
 	tiered []*Limit // with the numbers of each tier, the shortest first
 }
 
-// decider returns what decides, and makes it at the first call.
-func (m *Limit) decider() *decider {
-	if d := m.made.Load(); d != nil {
-		return d
-	}
-	m.made.CompareAndSwap(nil, m.newDecider())
-	return m.made.Load()
-}
-
-func (m *Limit) newDecider() *decider {
+func newDecider(m *Limit) *decider {
 	d := &decider{most: m.n}
 	c := CounterOf(m.strategy)
 	d.inFlight = c.About().InFlight
 	own, ok := c.(own)
 	if !ok {
-		d.counter = m.keyedBy(c)
+		d.counter = newKeyed(m, c)
 		d.about = d.counter.About()
 		d.most = cmp.Or(d.about.Burst, m.n)
-		d.tiered = m.ofTiers(d.about.Tiers, d)
+		d.tiered = d.ofTiers(m)
 		return d
 	}
 	s, err := own.bind(m)
@@ -65,29 +59,19 @@ func (m *Limit) newDecider() *decider {
 		d.params = d.slots.one
 		d.key, d.most = d.slots.period(d.params.Scale), uint64(d.params.Limit)
 	}
-	d.tiered = m.ofTiers(d.about.Tiers, d)
+	d.tiered = d.ofTiers(m)
 	return d
 }
 
-// ofTiers returns a limit with the numbers of each tier, which d decides for.
-func (m *Limit) ofTiers(tiers []Tier, d *decider) (all []*Limit) {
-	for _, tier := range tiers {
+// ofTiers returns a limit with the numbers of each tier of m, which d decides for.
+func (d *decider) ofTiers(m *Limit) (all []*Limit) {
+	for _, tier := range d.about.Tiers {
 		part := &Limit{strategy: m.strategy, n: tier.Limit, d: tier.Duration, name: m.name,
 			failOpen: m.failOpen}
 		part.made.Store(d)
 		all = append(all, part)
 	}
 	return all
-}
-
-// tierOf returns the limit that a Result with that Limit is of: m, or one of its tiers.
-func (m *Limit) tierOf(limit uint64) *Limit {
-	for _, tier := range m.decider().tiered {
-		if tier.n == limit {
-			return tier
-		}
-	}
-	return m
 }
 
 // failing counts for a Limit that cannot count: each op fails, and Stats counts that.
@@ -174,8 +158,8 @@ func (d *decider) runCounter(
 	return c.op.Err
 }
 
-// decide decides on r by any strategy, or only looks.
-func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (Outcome, error) {
+// decide decides on r for m by any strategy, or only looks.
+func (d *decider) decide(ctx context.Context, m *Limit, look bool, r *Request) (Outcome, error) {
 	if d.inFlight && !look {
 		return Outcome{}, m.unreleasable()
 	}
@@ -195,31 +179,6 @@ func (m *Limit) decide(ctx context.Context, d *decider, look bool, r *Request) (
 	}
 	return m.Outcome(ctx, &c.op), nil
 }
-
-// Outcome returns the Outcome of an op of [CounterOf] m that was decided: for packages that decide
-// on several limits. How much is left after a denial may take an [OpPeek].
-func (m *Limit) Outcome(ctx context.Context, op *Op) Outcome {
-	d, wait := m.decider(), op.Left
-	if wait == 0 && !op.Result.Allowed() && !op.Result.ExpiresAt.IsZero() {
-		wait = waitOf(d.about, &op.Result)
-	}
-	out := m.outcomeOf(op.Result, op.Result.Remaining(d.most), wait)
-	switch {
-	case d.own && op.Full:
-		out.FullAt = op.FullAt
-		d.complete(&out, &op.more)
-		return out
-	case op.Full:
-		out.FullAt = fullOf(d.about, op)
-	}
-	if !saysLeft(d.about, out.Allowed()) {
-		out.Left = leftOf(ctx, d.counter, &op.Request, &op.Result, d.most)
-	}
-	return out
-}
-
-// unreleasable returns the error of a hit of work in flight, which nobody could release.
-func (m *Limit) unreleasable() error { return m.decider().about.Unreleasable(m.String()) }
 
 // waitOf returns how long a denial lasts, by the clock of its Limiter or else in real time.
 func waitOf(a *About, res *Result) time.Duration {
@@ -242,6 +201,122 @@ func (d *decider) complete(out *Outcome, m *rest) {
 	default:
 		out.Left = min(d.most, uint64(m.left))
 	}
+}
+
+// keyed counts for a [Limit] by a Counter of another package: with the numbers of the limit in
+// place of a request's, and under keys that begin with a label.
+type keyed struct {
+	label   string
+	counter Counter
+	n       uint64
+	d       time.Duration
+	lasting bool // see Request
+	about   *About
+}
+
+// keyedStore is the Store of Limits on one Store.
+type keyedStore struct{ of any }
+
+// newKeyed returns what counts for m by c.
+func newKeyed(m *Limit, c Counter) *keyed {
+	a := *c.About()
+	lasting := m.name != "" && a.Lapses == LapsesByToken // a change of the Duration
+	p := &keyed{label: labelOf(m, &a), counter: c, n: m.n, d: m.d, lasting: lasting, about: &a}
+	a.named = cmp.Or(a.named, Strategy(a.Of))
+	a.Of, a.Bound, a.Numbers = p, true, Tier{m.n, m.d}
+	a.Base, a.Lasting = c, lasting
+	a.Verbs &^= VerbsOf(OpResetPrefix)
+	if a.Store != nil {
+		a.Store = keyedStore{a.Store}
+	}
+	if a.Counts != nil {
+		a.Counts = counts{of: a.Counts, scale: m.d.Milliseconds(), bound: true, plan: p.label}
+	}
+	inner := a.Key
+	a.Key = func(key string) string {
+		key = p.key(key)
+		if inner != nil {
+			key = inner(key)
+		}
+		return key
+	}
+	return p
+}
+
+// About implements [Counter].
+func (p *keyed) About() *About { return p.about }
+
+// Run implements [Strategy].
+func (p *keyed) Run(ctx context.Context, r *Request) (*Result, error) { return Run(ctx, p, r) }
+
+// Do implements [Counter].
+func (p *keyed) Do(ctx context.Context, ops []*Op) {
+	type given struct {
+		Counter
+		Request
+	}
+	var few [4]given
+	all := few[:0]
+	for _, op := range ops {
+		all = append(all, given{op.Counter, op.Request})
+		of, ok := op.Counter.(*keyed)
+		if !ok {
+			of = p
+		}
+		op.Counter = of.counter
+		op.Limit, op.Duration, op.Lasting = of.n, of.d, of.lasting
+		if op.Key != "" { // an empty key is to stay an error
+			op.Key = of.key(op.Key)
+		}
+	}
+	if ops[0].Verb == OpResetPrefix { // of keys with their lengths before them
+		ops[0].Err = ops[0].Unsupported(p.about)
+	} else {
+		p.counter.Do(ctx, ops)
+	}
+	for i, op := range ops {
+		op.Counter, op.Request = all[i].Counter, all[i].Request
+	}
+}
+
+// key returns the key that the strategy gets: of one that is too long with the label its digest
+// takes the place, after a character with which no joined key goes on. A key that is too long
+// without the label stays an error.
+func (p *keyed) key(key string) string {
+	counted := p.label + JoinKey(key)
+	if len(counted) <= maxID || len(key) > maxID {
+		return counted
+	}
+	label, rest := p.label, counted[len(p.label):]
+	if len(label)+1+hex.EncodedLen(sha256.Size) > maxID { // of many tiers
+		label, rest = "", counted
+	}
+	sum := sha256.Sum256([]byte(rest))
+	return label + "#" + hex.EncodeToString(sum[:])
+}
+
+// labelOf returns what begins the keys that count for a limit by a strategy of another package: its
+// name as the first part of a joined key, or an empty part and its numbers.
+func labelOf(m *Limit, a *About) string {
+	if m.name != "" {
+		return JoinKey(m.name)
+	}
+	if a.Tiers != nil {
+		var all strings.Builder
+		for _, tier := range a.Tiers {
+			all.WriteString(numbersText(tier.Limit, tier.Duration) + " ")
+		}
+		return JoinKey("", all.String())
+	}
+	numbers := numbersText(m.n, m.d)
+	if a.Burst != 0 {
+		numbers += fmt.Sprintf("/%d", a.Burst)
+	}
+	return JoinKey("", numbers)
+}
+
+func numbersText(n uint64, d time.Duration) string {
+	return fmt.Sprintf("%d/%s", n, bounds.Text(d))
 }
 
 // Do does one op of s, and returns its Err: for who asks for more than a decision.

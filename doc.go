@@ -87,48 +87,54 @@ package weir
 // What callers see:
 //
 //	limiter.go       Limiter: New, its tables, Stats, Close; the errors
-//	strategy.go      Strategy, Request, Result
+//	strategy.go      Strategy, Request, Result; where a Strategy counts
 //	op.go            Counter, Op and its Verbs, About
-//	limit.go         Limit: its methods; NewLimit
-//	outcome.go       Outcome, and how people read it
-//	checkrate.go     CheckRate, and Inspect, Buckets and Reset
+//	limit.go         Limit: all that it can do; NewLimit
+//	outcome.go       Outcome, and how people read it; how much is left, where a Result does not say
+//	                 it
+//	checkrate.go     CheckRate, from its arguments to the compare-and-swap
+//	bucket.go        Bucket: a slot of a fixed window, as people read it; Inspect, Buckets, Reset
 //	wait.go          Wait: who asks next, and when
-//	hold.go          Held: work in flight, in this process or elsewhere; HoldWait
-//	reservation.go   Reservation: an estimate that is corrected
+//	hold.go          Held: work in flight, in this process or elsewhere; the places of overload;
+//	                 Reservation: an estimate that is corrected
 //	snapshot.go      Save and Load, and their files
 //	mochi_compat.go  the names and answers of the originals
 //
-// A strategy a file, with what it promises and its Limit; of those on states what they keep, and
+// Methods of Limiter stand with what they return, or with what they do: the constructors of
+// strategies with those, CheckRate, buckets, snapshots and the names of the originals in the files
+// above. So do Wait, Hold and Reserve of a Limit, the Do of strategies on slots, and what a Limit
+// needs of a reader: where files flow one way, a type does not know what is made of it. All other
+// methods stand in the file of their type.
+//
+// The strategies, with what they promise and their Limits; of those on states what they keep, and
 // its record in a snapshot:
 //
-//	on slots   fixed_window.go calendar.go sliding_window.go token_bucket.go counter.go
-//	on states  sliding_log.go list.go tiers.go leaky_bucket.go
-//	on both    in_flight.go: Hold on a slot, as long as there are no leases and nobody waits
+//	algorithms.go    FixedWindow, SlidingWindow, TokenBucket, Counter on slots; SlidingLog and List
+//	                 on states
+//	calendar.go      Calendar, on slots, and what FixedWindow has in common with it
+//	tiers.go         Tiers, on states
+//	leaky_bucket.go  LeakyBucket, on states
+//	in_flight.go     InFlight, on both: Hold on a slot, as long as there are no leases and nobody
+//	                 waits
 //
 // How they decide:
 //
-//	request.go         a Request becomes params, a verdict a Result; keys; what is given back
+//	request.go         a Request becomes params; keys; a reset of a prefix under way
 //	slot_strategy.go   all strategies on slots: Run and Peek of a known caller by the slot's word,
 //	                   without a lock; a new one, another epoch, and every other verb under the
 //	                   shard's mutex, with the clock read
 //	state_strategy.go  all strategies on states: with the state's lock, and the clock read
 //	slotted.go         ops on slots, and few of them at once; a known caller's, for a Limit
 //	decider.go         a Limit: by its slots or, as a call of a Counter, other strategies; how it
-//	                   fails; any Strategy as a Counter
-//	left.go            how much of a limit is left, where a Result does not say it
-//	keyed.go           a Limit by a Strategy of another package: its label and its keys
-//	counts.go          where a Strategy counts: equal ones, and who waits for one line
-//	reset_prefix.go    OpResetPrefix, on slots and on states
-//	guard_places.go    what package overload gets: places of callers, and the clock
+//	                   fails; by a Strategy of another package: its label and its keys; any
+//	                   Strategy as a Counter
 //
 // What they decide on:
 //
-//	table.go       slots by the hash of their key: shards, locks, room, sums
-//	kinds.go       what a slot's content means to each kind
-//	place_word.go  the same of work in flight: the bits of its number
-//	bucket.go      Bucket: a slot of a fixed window, as people read it
-//	janitor.go     sweeps; what is removed at a full table
-//	record.go      a bucket as a record of a snapshot, written and read
+//	table.go    slots by the hash of their key: shards, locks, room, sums
+//	kinds.go    what a slot's content means to each kind; of work in flight the bits of its number
+//	janitor.go  sweeps; what is removed at a full table
+//	record.go   a bucket as a record of a snapshot, written and read; which go first
 //
 // The packages of internal/core:
 //

@@ -100,7 +100,7 @@ func Manual(t testing.TB) (*Limiter, *time.Time) {
 // KeyedFor returns what counts for a Limit with a name, by a strategy of another package.
 func KeyedFor(name string, s Strategy, n uint64, d time.Duration) Counter {
 	m := &Limit{strategy: s, name: name, n: n, d: d}
-	return m.keyedBy(CounterOf(s))
+	return newKeyed(m, CounterOf(s))
 }
 
 // RunTier returns the Result of a Run of s, and the tier that it is of.

@@ -91,7 +91,7 @@ func (f *flight) Attach(kept bool) (ok bool) {
 }
 
 // Make implements [states.Beside].
-func (f *flight) Make() error { return f.l.makePlaces(f.key) }
+func (f *flight) Make() error { return makePlaces(f.l, f.key) }
 
 // Detach implements [states.Beside]: Hold decides on the places again, without a lock.
 func (f *flight) Detach() (idle bool) {
@@ -207,7 +207,7 @@ func (s *InFlight) holdLocked(
 	h *place, r *Request, lease time.Duration, shared bool,
 ) (v verdict, err error) {
 	if !shared {
-		err = s.l.makePlaces(s.key(r.Key, lease.Milliseconds()))
+		err = makePlaces(s.l, s.key(r.Key, lease.Milliseconds()))
 		if err != nil {
 			return v, s.l.fail(err)
 		}
@@ -289,23 +289,23 @@ func dropLeases(h states.Locked[*flight]) {
 	h.State.wake()
 }
 
-// flight writes the leases, and the places that are held as the newest of them: they end one
+// writeFlight writes the leases, and the places that are held as the newest of them: they end one
 // Duration after the snapshot.
-func (e *encoder) flight(f *flight) {
+func writeFlight(e *encoder, f *flight) {
 	at := e.now
 	if f.Len() > 0 {
 		at = max(at, f.Latest(0))
 	}
 	e.Int(at)
 	e.Int(f.held())
-	e.log(&f.Log)
+	writeLog(e, &f.Log)
 }
 
-func (d *decoder) flight() error {
+func readFlight(d *decoder) error {
 	id, scale, plan := d.key()
 	at, held := d.Any(), d.Int(0, math.MaxInt64)
 	f := new(flight) // kept nowhere
-	d.hits(&f.Log)
+	readHits(d, &f.Log)
 	d.Bad = d.Bad || plan != "" || f.Len() > 0 && at < f.Latest(0)
 	if held > 0 {
 		f.Add(at, held, "")
@@ -334,7 +334,7 @@ func (s *InFlight) bind(m *Limit) (Counter, error) {
 }
 
 // makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
-func (l *Limiter) makePlaces(k states.Key) error {
+func makePlaces(l *Limiter, k states.Key) error {
 	packed, p := l.places.Pack(k.ID), placesPeriod(k.Scale, k.Series)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = l.clock.Read()

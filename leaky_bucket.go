@@ -317,13 +317,13 @@ func (b *LeakyBucket) quit(h states.Locked[*queue], element *list.Element) {
 	h.Unlock(states.Changed)
 }
 
-func (e *encoder) queue(q *queue) {
+func writeQueue(e *encoder, q *queue) {
 	e.Int(q.Next)
 	e.Int(q.Each)
 }
 
-// queue reads a bucket: spaced, or as an older release has saved it, without its spacing.
-func (d *decoder) queue(spaced bool) error {
+// readQueue reads a bucket: spaced, or as an older release has saved it, without its spacing.
+func readQueue(d *decoder, spaced bool) error {
 	id, scale, plan := d.key()
 	saved := algorithm.LeakyBucket{Next: d.Any()}
 	if spaced {

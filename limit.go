@@ -246,7 +246,7 @@ func (m *Limit) Peek(ctx context.Context, key string) (out Outcome, err error) {
 			}
 		}
 	}
-	return m.decide(ctx, m.decider(), true, &Request{Key: key})
+	return m.decider().decide(ctx, m, true, &Request{Key: key})
 }
 
 // Reset sets the count of key to zero.
@@ -303,7 +303,7 @@ func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome)
 		}
 		return err
 	}
-	*out, err = m.decide(ctx, d, false, &Request{Key: key, Cost: cost})
+	*out, err = d.decide(ctx, m, false, &Request{Key: key, Cost: cost})
 	return err
 }
 
@@ -316,37 +316,6 @@ func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 		numbers += " " + strconv.FormatUint(n, 10)
 	}
 	return windows.SeriesName{Numbers: numbers}
-}
-
-// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
-// with.
-func (s *reader) bindTo(m *Limit, with ...uint64) error {
-	in, err := s.l.named(m.seriesName(with...), nil)
-	if err != nil {
-		return err
-	}
-	s.bound, s.limit, s.series, s.numbersOf = true, m.n, in.Number, Tier{m.n, m.d}
-	if s.duration == 0 {
-		s.duration = m.d
-	}
-	return nil
-}
-
-// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
-// counts in no windows.
-func (s *reader) keepAcrossDurations(m *Limit) {
-	if m.name != "" {
-		s.keyScale = 1
-	}
-}
-
-// check implements own.
-func (s *reader) check(m *Limit) error {
-	if err := checkDuration(m.d); err != nil {
-		return err
-	}
-	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
-	return err
 }
 
 // isInFlight reports whether the limit bounds work in flight.
@@ -391,4 +360,79 @@ func (m *Limit) outcomeOf(res Result, left uint64, wait time.Duration) Outcome {
 		out.Wait = max(0, wait)
 	}
 	return out
+}
+
+// Outcome returns the Outcome of an op of [CounterOf] m that was decided: for packages that decide
+// on several limits. How much is left after a denial may take an [OpPeek].
+func (m *Limit) Outcome(ctx context.Context, op *Op) Outcome {
+	d, wait := m.decider(), op.Left
+	if wait == 0 && !op.Result.Allowed() && !op.Result.ExpiresAt.IsZero() {
+		wait = waitOf(d.about, &op.Result)
+	}
+	out := m.outcomeOf(op.Result, op.Result.Remaining(d.most), wait)
+	switch {
+	case d.own && op.Full:
+		out.FullAt = op.FullAt
+		d.complete(&out, &op.more)
+		return out
+	case op.Full:
+		out.FullAt = fullOf(d.about, op)
+	}
+	if !saysLeft(d.about, out.Allowed()) {
+		out.Left = leftOf(ctx, d.counter, &op.Request, &op.Result, d.most)
+	}
+	return out
+}
+
+// decider returns what decides, and makes it at the first call.
+func (m *Limit) decider() *decider {
+	if d := m.made.Load(); d != nil {
+		return d
+	}
+	m.made.CompareAndSwap(nil, newDecider(m))
+	return m.made.Load()
+}
+
+// tierOf returns the limit that a Result with that Limit is of: m, or one of its tiers.
+func (m *Limit) tierOf(limit uint64) *Limit {
+	for _, tier := range m.decider().tiered {
+		if tier.n == limit {
+			return tier
+		}
+	}
+	return m
+}
+
+// unreleasable returns the error of a hit of work in flight, which nobody could release.
+func (m *Limit) unreleasable() error { return m.decider().about.Unreleasable(m.String()) }
+
+// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
+// with.
+func (s *reader) bindTo(m *Limit, with ...uint64) error {
+	in, err := s.l.named(m.seriesName(with...), nil)
+	if err != nil {
+		return err
+	}
+	s.bound, s.limit, s.series, s.numbersOf = true, m.n, in.Number, Tier{m.n, m.d}
+	if s.duration == 0 {
+		s.duration = m.d
+	}
+	return nil
+}
+
+// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
+// counts in no windows.
+func (s *reader) keepAcrossDurations(m *Limit) {
+	if m.name != "" {
+		s.keyScale = 1
+	}
+}
+
+// check implements own.
+func (s *reader) check(m *Limit) error {
+	if err := checkDuration(m.d); err != nil {
+		return err
+	}
+	_, err := s.prepare(params{Scale: m.d.Milliseconds(), Limit: int64(min(m.n, s.most)), Cost: 1})
+	return err
 }

@@ -241,3 +241,24 @@ func (l *Limiter) time(at int64) (t time.Time) {
 	}
 	return t
 }
+
+func (l *Limiter) result(v verdict) *Result {
+	r := new(Result)
+	l.setResult(r, v, 0)
+	return r
+}
+
+// setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return
+// it by value would cost copies.
+func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {
+	r.State, r.TotalRequests, r.Limit = Deny, uint64(v.Total), 0
+	if v.Allowed {
+		r.State = Allow
+	}
+	r.ExpiresAt = time.Time{}
+	if v.At != noInstant {
+		r.ExpiresAt = l.clock.Time(v.At)
+		left = time.Duration(v.At - now)
+	}
+	return left
+}

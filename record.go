@@ -1,7 +1,9 @@
 package weir
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
@@ -92,9 +94,54 @@ func (e *encoder) state(record byte, key states.Key) {
 	e.Text(key.Plan)
 }
 
+// noteFlight has saveFlights write the work in flight of a slot.
+func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
+	if sh.End(s, s.Content(s.State())) <= e.now {
+		return
+	}
+	key := states.Key{ID: string(sh.AppendID(nil, s))}
+	_, key.Scale, key.Series = s.Period()
+	e.flights = append(e.flights, key)
+}
+
+// saveStates writes the states of a table, each by write.
+func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(*encoder, S)) {
+	t.States(e.now, func(key states.Key, s S) {
+		e.state(record, key)
+		write(e, s)
+	}, func() bool {
+		e.Flush()
+		return e.Err == nil
+	})
+}
+
 // maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
 // more would not come to the windows of the snapshot for long, and they would fill the table.
 const maxAhead = int64(time.Minute)
+
+// record is a saved bucket.
+type record struct {
+	data    []byte  // from its type on
+	kind    int     // of strategy: the kind of a slot, or the type of another record
+	counted int64   // a measure of how much is counted, to compare records of a kind
+	rank    float64 // the share of the records of its kind that have counted more
+}
+
+// mostCountedFirst sorts the records of each kind by what they have counted, and mixes the kinds.
+func mostCountedFirst(records []record) {
+	slices.SortFunc(records, func(a, b record) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(b.counted, a.counted))
+	})
+	for first, end := 0, 0; first < len(records); first = end {
+		for end < len(records) && records[end].kind == records[first].kind {
+			end++
+		}
+		for i := first; i < end; i++ {
+			records[i].rank = float64(i-first) / float64(end-first)
+		}
+	}
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.rank, b.rank) })
+}
 
 // decoder reads a snapshot. Once something is bad, it reads zeros.
 type decoder struct {
@@ -141,7 +188,7 @@ func (d *decoder) slot() error {
 	if d.Bad {
 		return nil
 	}
-	s := d.l.onSlots(k)
+	s := newSlotStrategy(d.l, k)
 	if !d.load {
 		// The total is the count, or of a token bucket the tokens that are missing. One of an older
 		// release has no spacing: it is given that of a million tokens in a scale.
@@ -160,7 +207,7 @@ func (d *decoder) slot() error {
 	if k == fixedKind && s.series != 0 {
 		scale = maxScale + s.series
 	}
-	return s.merge(id, scale, since, end, saved)
+	return mergeSlot(&s, id, scale, since, end, saved)
 }
 
 // joinSeries has s count in the series of the record, if it is of a Limit.
@@ -200,22 +247,8 @@ func (d *decoder) calendar() error {
 	if err != nil {
 		return err
 	}
-	s := d.l.onSlots(fixedKind)
-	return s.merge(id, in.Scale(), end-1, end, saved)
-}
-
-// merge merges what was saved of a caller, unless it has expired: it does at end. A fixed window is
-// that of since.
-func (s *slotStrategy) merge(id string, scaleMs, since, end int64, saved slots.Content) error {
-	if end <= s.l.clock.Read() {
-		return nil
-	}
-	return s.update(id, scaleMs, true, since, func(b visit) slots.Content {
-		if b.now >= end {
-			return b.Content
-		}
-		return s.algorithm.Merge(b.Content, saved, scaleMs, b.now, maxAhead)
-	})
+	s := newSlotStrategy(d.l, fixedKind)
+	return mergeSlot(&s, id, in.Scale(), end-1, end, saved)
 }
 
 // restoreState makes saved the state of a caller that has counted nothing, or raises the count of
@@ -255,4 +288,18 @@ type totaled[S any] interface {
 	Used() int64
 	Latest(scaleMs int64) int64
 	Restore(saved S)
+}
+
+// mergeSlot merges what was saved of a caller, unless it has expired: it does at end. A fixed window
+// is that of since.
+func mergeSlot(s *slotStrategy, id string, scaleMs, since, end int64, saved slots.Content) error {
+	if end <= s.l.clock.Read() {
+		return nil
+	}
+	return s.update(id, scaleMs, true, since, func(b visit) slots.Content {
+		if b.now >= end {
+			return b.Content
+		}
+		return s.algorithm.Merge(b.Content, saved, scaleMs, b.now, maxAhead)
+	})
 }

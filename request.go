@@ -2,6 +2,7 @@ package weir
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -181,27 +182,6 @@ func checkTiers(tiers []Tier) error {
 	return nil
 }
 
-func (l *Limiter) result(v verdict) *Result {
-	r := new(Result)
-	l.setResult(r, v, 0)
-	return r
-}
-
-// setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return
-// it by value would cost copies.
-func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {
-	r.State, r.TotalRequests, r.Limit = Deny, uint64(v.Total), 0
-	if v.Allowed {
-		r.State = Allow
-	}
-	r.ExpiresAt = time.Time{}
-	if v.At != noInstant {
-		r.ExpiresAt = l.clock.Time(v.At)
-		left = time.Duration(v.At - now)
-	}
-	return left
-}
-
 // JoinKey joins parts into one key, each preceded by its length, so that no two lists of parts give
 // the same key: ("a", "b:c") and ("a:b", "c") are two.
 func JoinKey(parts ...string) string {
@@ -212,4 +192,23 @@ func JoinKey(parts ...string) string {
 		b.WriteString(p)
 	}
 	return b.String()
+}
+
+// prefixReset is a reset of a prefix under way.
+type prefixReset struct {
+	ctx         context.Context
+	prefix      string
+	progress    func(seen, reset int)
+	seen, reset int
+}
+
+// progressEvery is how many states are looked at between two calls of progress.
+const progressEvery = 1 << 11
+
+// next reports whether to go on.
+func (p *prefixReset) next() bool {
+	if p.progress != nil {
+		p.progress(p.seen, p.reset)
+	}
+	return p.ctx.Err() == nil
 }

@@ -21,8 +21,8 @@ type slotStrategy struct {
 	algorithm slotAlgorithm
 }
 
-// onSlots returns the strategy of a kind, without what a token bucket has besides.
-func (l *Limiter) onSlots(k slots.Kind) slotStrategy {
+// newSlotStrategy returns the strategy of a kind, without what a token bucket has besides.
+func newSlotStrategy(l *Limiter, k slots.Kind) slotStrategy {
 	t := l.callers
 	if k == fixedKind {
 		t = l.buckets

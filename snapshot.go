@@ -1,14 +1,12 @@
 package weir
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/arith"
@@ -33,64 +31,16 @@ var ErrSnapshot = errors.New("weir: bad snapshot")
 func (l *Limiter) Save(w io.Writer) error {
 	e := &encoder{Writer: snapshot.NewWriter(w, snapshotVersion), l: l, now: l.clock.Read()}
 	e.Int(e.now)
-	e.slots(l.buckets, e.slot)
-	e.slots(l.callers, e.slot)
-	e.slots(l.places, e.noteFlight)
-	saveStates(e, logRecord, &l.logs, e.log)
-	saveStates(e, logRecord, &l.lists, e.list)
-	saveStates(e, tiersRecord, &l.slices, e.tiers)
-	saveStates(e, spacedRecord, &l.queues, e.queue) // what is in flight goes by its places, above
+	saveSlots(e, l.buckets, e.slot)
+	saveSlots(e, l.callers, e.slot)
+	saveSlots(e, l.places, e.noteFlight)
+	saveStates(e, logRecord, &l.logs, writeLog)
+	saveStates(e, logRecord, &l.lists, writeList)
+	saveStates(e, tiersRecord, &l.slices, writeTiers)
+	saveStates(e, spacedRecord, &l.queues, writeQueue) // what is in flight goes by its places, above
 	e.Byte(endRecord)
 	e.Int(e.records)
 	return e.Close()
-}
-
-// slots calls save for the buckets of a table, with the mutex of their shard held. After each
-// chunk, without it, it saves the flights that save has noted, and writes.
-func (e *encoder) slots(t *table, save func(*slots.Shard, *slots.Slot)) {
-	for i := range t.shards {
-		sh := &t.shards[i]
-		each := func(_ int, s *slots.Slot) { save(sh, s) }
-		for c := 0; e.Err == nil && sh.Visit(c, each); c++ {
-			e.saveFlights()
-			e.Flush()
-		}
-	}
-}
-
-// saveStates writes the states of a table, each by write.
-func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(S)) {
-	t.States(e.now, func(key states.Key, s S) {
-		e.state(record, key)
-		write(s)
-	}, func() bool {
-		e.Flush()
-		return e.Err == nil
-	})
-}
-
-// noteFlight has saveFlights write the work in flight of a slot.
-func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
-	if sh.End(s, s.Content(s.State())) <= e.now {
-		return
-	}
-	key := states.Key{ID: string(sh.AppendID(nil, s))}
-	_, key.Scale, key.Series = s.Period()
-	e.flights = append(e.flights, key)
-}
-
-// saveFlights writes the work in flight of the slots in flights, each locked. The caller holds no
-// lock.
-func (e *encoder) saveFlights() {
-	for _, key := range e.flights {
-		h, _ := e.l.flights.Lock(key, false) // fails only if it makes one
-		if f := h.State; f.held() > 0 || f.Expires(key.Scale) > e.now {
-			e.state(flightRecord, key)
-			e.flight(f)
-		}
-		h.Unlock(states.Seen)
-	}
-	e.flights = e.flights[:0]
 }
 
 // Load counts what Save has written. A caller that has no count gets the saved one. The count of
@@ -113,7 +63,7 @@ func (l *Limiter) Load(r io.Reader) error {
 	if l.closed.Load() {
 		return l.fail(ErrClosed)
 	}
-	records, err := l.check(data)
+	records, err := readRecords(l, data)
 	if err != nil {
 		return err
 	}
@@ -123,7 +73,7 @@ func (l *Limiter) Load(r io.Reader) error {
 	full, unnamed := 0, 0
 	for _, r := range records {
 		d := &decoder{Reader: snapshot.Reader{Data: r.data}, l: l, load: true}
-		switch err := d.record(); {
+		switch err := readRecord(d); {
 		case errors.Is(err, ErrLimit):
 			unnamed++
 		case err != nil:
@@ -140,39 +90,15 @@ func (l *Limiter) Load(r io.Reader) error {
 	return err
 }
 
-// record is a saved bucket.
-type record struct {
-	data    []byte  // from its type on
-	kind    int     // of strategy: the kind of a slot, or the type of another record
-	counted int64   // a measure of how much is counted, to compare records of a kind
-	rank    float64 // the share of the records of its kind that have counted more
-}
-
-// mostCountedFirst sorts the records of each kind by what they have counted, and mixes the kinds.
-func mostCountedFirst(records []record) {
-	slices.SortFunc(records, func(a, b record) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(b.counted, a.counted))
-	})
-	for first, end := 0, 0; first < len(records); first = end {
-		for end < len(records) && records[end].kind == records[first].kind {
-			end++
-		}
-		for i := first; i < end; i++ {
-			records[i].rank = float64(i-first) / float64(end-first)
-		}
-	}
-	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.rank, b.rank) })
-}
-
-// check reads a snapshot without loading it, and returns its records.
-func (l *Limiter) check(data []byte) ([]record, error) {
+// readRecords reads a snapshot without loading it, and returns its records.
+func readRecords(l *Limiter, data []byte) ([]record, error) {
 	r, err := snapshot.Open(data, snapshotVersion)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
 	}
 	d := &decoder{Reader: r, l: l}
 	saved := d.Any()
-	records := d.all()
+	records := readAll(d)
 	if d.Bad {
 		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, d.Offset())
 	}
@@ -181,52 +107,6 @@ func (l *Limiter) check(data []byte) ([]record, error) {
 			ErrSnapshot, l.clock.Time(saved), l.clock.Time(now))
 	}
 	return records, nil
-}
-
-// all reads the records up to the end.
-func (d *decoder) all() (records []record) {
-	for !d.Bad {
-		data := d.Data
-		if len(data) > 0 && data[0] == endRecord {
-			d.Data = data[1:]
-			d.Bad = d.Int(0, math.MaxInt64) != int64(len(records)) || d.Bad || len(d.Data) > 0
-			break
-		}
-		d.counted = 0
-		_ = d.record() // fails only if it loads
-		records = append(records,
-			record{data: data[:len(data)-len(d.Data)], kind: d.kind, counted: d.counted})
-	}
-	return records
-}
-
-// record reads one record. It fails, if it loads, with ErrFull, or with ErrLimit where the record
-// is of a Limit that finds no series.
-func (d *decoder) record() error {
-	t := d.Byte()
-	d.limit = windows.SeriesName{}
-	if t == limitRecord {
-		d.limit.Name, d.limit.Numbers = d.Text(0), d.Text(0)
-		d.Bad = d.Bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
-		t = d.Byte()
-	}
-	d.kind = int(t)
-	switch t {
-	case slotRecord:
-		return d.slot()
-	case calendarRecord:
-		return d.calendar()
-	case logRecord:
-		return d.log()
-	case tiersRecord:
-		return d.tiers()
-	case queueRecord, spacedRecord:
-		return d.queue(t == spacedRecord)
-	case flightRecord:
-		return d.flight()
-	}
-	d.Bad = true
-	return nil
 }
 
 // SaveFile saves to the named file, for [Limiter.LoadFile] in the next process. The file is a whole
@@ -301,6 +181,79 @@ func (l *Limiter) Checkpoint(
 			return l.SaveFile(name)
 		case <-l.janitor.stop:
 			return l.SaveFile(name)
+		}
+	}
+}
+
+// readRecord reads one record. It fails, if it loads, with ErrFull, or with ErrLimit where the
+// record is of a Limit that finds no series.
+func readRecord(d *decoder) error {
+	t := d.Byte()
+	d.limit = windows.SeriesName{}
+	if t == limitRecord {
+		d.limit.Name, d.limit.Numbers = d.Text(0), d.Text(0)
+		d.Bad = d.Bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
+		t = d.Byte()
+	}
+	d.kind = int(t)
+	switch t {
+	case slotRecord:
+		return d.slot()
+	case calendarRecord:
+		return d.calendar()
+	case logRecord:
+		return readLog(d)
+	case tiersRecord:
+		return readTiers(d)
+	case queueRecord, spacedRecord:
+		return readQueue(d, t == spacedRecord)
+	case flightRecord:
+		return readFlight(d)
+	}
+	d.Bad = true
+	return nil
+}
+
+// readAll reads the records up to the end.
+func readAll(d *decoder) (records []record) {
+	for !d.Bad {
+		data := d.Data
+		if len(data) > 0 && data[0] == endRecord {
+			d.Data = data[1:]
+			d.Bad = d.Int(0, math.MaxInt64) != int64(len(records)) || d.Bad || len(d.Data) > 0
+			break
+		}
+		d.counted = 0
+		_ = readRecord(d) // fails only if it loads
+		records = append(records,
+			record{data: data[:len(data)-len(d.Data)], kind: d.kind, counted: d.counted})
+	}
+	return records
+}
+
+// saveFlights writes the work in flight of the slots in flights, each locked. The caller holds no
+// lock.
+func saveFlights(e *encoder) {
+	for _, key := range e.flights {
+		h, _ := e.l.flights.Lock(key, false) // fails only if it makes one
+		if f := h.State; f.held() > 0 || f.Expires(key.Scale) > e.now {
+			e.state(flightRecord, key)
+			writeFlight(e, f)
+		}
+		h.Unlock(states.Seen)
+	}
+	e.flights = e.flights[:0]
+}
+
+// saveSlots calls save for the buckets of a table, with the mutex of their shard held. After each
+// chunk, without it, it saves the flights that save has noted, and writes.
+func saveSlots(e *encoder, t *table, save func(*slots.Shard, *slots.Slot)) {
+	for i := range t.shards {
+		sh := &t.shards[i]
+		each := func(_ int, s *slots.Slot) { save(sh, s) }
+		for c := 0; e.Err == nil && sh.Visit(c, each); c++ {
+			saveFlights(e)
+			e.Flush()
 		}
 	}
 }

@@ -160,6 +160,20 @@ func (t *table) admitCost(s *slots.Slot, state, next slots.Word, n int64) bool {
 	return false
 }
 
+// addPlace admits a cost to a slot with this state. It reports false if the state is another by
+// now.
+func (t *table) addPlace(s *slots.Slot, state, cost slots.Word) bool {
+	next := state + cost + admittedOnce
+	if state&admittedMask == admittedMask {
+		next = state + cost - admittedMask
+	}
+	added := s.Swap(state, next)
+	if added && next&admittedMask == 0 {
+		t.places.Add(t.places.One(), admittedIn(state)+1)
+	}
+	return added
+}
+
 // SumUp implements sweeper. Places are read before the slots, and allowed after them, so that hits
 // under way make Allowed too low, which Limiter.Stats mends, and never too high.
 func (t *table) SumUp(sum *tally.Sums) {

@@ -908,7 +908,7 @@ func TestParams(t *testing.T) {
 func TestLargeLimitsAndCostsCountAsTheMost(t *testing.T) {
 	const most = maxCount
 	l, _ := newTestLimiter(t, Config{})
-	s := l.onSlots(counterKind)
+	s := newSlotStrategy(l, counterKind)
 	for _, c := range []struct {
 		name                    string
 		limit, cost             uint64
@@ -952,7 +952,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	now = before
 	assert.Equal(t, before.Add(23*time.Hour), at())
 
-	s := l.onSlots(fixedKind)
+	s := newSlotStrategy(l, fixedKind)
 	err = s.update("k", ws.Scale(), true, noInstant, func(v visit) slots.Content {
 		v.N = 7
 		return v.Content
@@ -967,7 +967,7 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
 	now = now.Add(22 * time.Hour)
-	s = other.onSlots(fixedKind)
+	s = newSlotStrategy(other, fixedKind)
 	_ = s.update("k", ws.Scale(), false, noInstant, func(v visit) slots.Content {
 		assert.EqualValues(t, 7, v.N, "it counts in the window that holds the end of the one before")
 		return v.Content
@@ -981,7 +981,7 @@ func TestSnapshotOfALimitInAZoneOfTheProgram(t *testing.T) {
 	counted := func(l *Limiter) *Limit {
 		in, err := l.windows.Named(windows.SeriesName{Calendar: "day@Here"}, &zone)
 		require.NoError(t, err)
-		return (&Calendar{l.inWindows(in)}).described().Limit(5)
+		return (&Calendar{newWindowStrategy(l, in)}).described().Limit(5)
 	}
 	l, _ := Manual(t)
 	require.True(t, counted(l).Allow("k"))

@@ -88,7 +88,7 @@ func (t *Tiers) Resolution(d time.Duration) *Tiers {
 	return fine.described()
 }
 
-func (e *encoder) tiers(s *algorithm.Slices) {
+func writeTiers(e *encoder, s *algorithm.Slices) {
 	e.Int(int64(s.Len()))
 	for i := range s.Len() {
 		e.Int(s.At(i).Number)
@@ -96,7 +96,7 @@ func (e *encoder) tiers(s *algorithm.Slices) {
 	}
 }
 
-func (d *decoder) tiers() error {
+func readTiers(d *decoder) error {
 	id, scale, plan := d.key()
 	var tiers []Tier
 	durations, _, fine := strings.Cut(plan, "/")

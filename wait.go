@@ -49,7 +49,7 @@ func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, er
 
 func waitFor(ctx context.Context, s Strategy, r *Request) error {
 	if m, ok := s.(*Limit); ok && (m.decider().slots != nil || m.decider().inFlight) {
-		return m.wait(ctx, r.Key, r.Cost) // which has no use for Meta
+		return waitForHit(ctx, m, r.Key, r.Cost) // which has no use for Meta
 	}
 	c := CounterOf(s)
 	if a := c.About(); a.InFlight {
@@ -70,15 +70,15 @@ func waitFor(ctx context.Context, s Strategy, r *Request) error {
 
 // Wait waits until a hit of key is admitted, as the function [Wait] does. Where nobody waits it
 // costs what Take does.
-func (m *Limit) Wait(ctx context.Context, key string) error { return m.wait(ctx, key, 0) }
+func (m *Limit) Wait(ctx context.Context, key string) error { return waitForHit(ctx, m, key, 0) }
 
-func (m *Limit) wait(ctx context.Context, key string, cost uint64) error {
+func waitForHit(ctx context.Context, m *Limit, key string, cost uint64) error {
 	if m.decider().inFlight {
 		return m.unreleasable()
 	}
 	if turns.Any() {
-		if queued, _ := turns.Find(m.queue(key)); queued {
-			return m.newWaitCaller(ctx, key, cost).wait(ctx)
+		if queued, _ := turns.Find(queueOf(m, key)); queued {
+			return newLimitWaiter(ctx, m, key, cost).wait(ctx)
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -89,17 +89,17 @@ func (m *Limit) wait(ctx context.Context, key string, cost uint64) error {
 		return err
 	}
 	denied := out.Result // so that out stays on the stack
-	return m.newWaitCaller(ctx, key, cost).waitOn(ctx, &denied)
+	return newLimitWaiter(ctx, m, key, cost).waitOn(ctx, &denied)
 }
 
-func (m *Limit) newWaitCaller(ctx context.Context, key string, cost uint64) *waitCaller {
+func newLimitWaiter(ctx context.Context, m *Limit, key string, cost uint64) *waitCaller {
 	d := m.decider()
 	return newWaitCaller(ctx, d.counter, &Request{Key: key, Cost: cost}, d.counter.Run)
 }
 
-// queue identifies the queue of those who wait for a key. Of a strategy on slots it allocates
+// queueOf identifies the queue of those who wait for a key. Of a strategy on slots it allocates
 // nothing.
-func (m *Limit) queue(key string) turns.ID {
+func queueOf(m *Limit, key string) turns.ID {
 	a := m.decider().about
 	return turns.ID{Of: a.Counts, Key: key, Limit: a.Numbers.Limit, Duration: a.Numbers.Duration}
 }

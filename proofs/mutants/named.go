@@ -100,7 +100,7 @@ var named = []namedMutant{
 	{"a Reserve of two on one store is a Run of both", "limits/reserve.go",
 		"m.Keep, m.Full, ops[i] = true, true, &m.Op", "m.Keep, m.Full, ops[i] = false, true, &m.Op",
 		"limits", "TestReserveOfTwoOnOneStore"},
-	{"CommitEach takes more costs than there are asks", "reservation.go",
+	{"CommitEach takes more costs than there are asks", "hold.go",
 		"if len(actual) != len(v.ops) {", "if len(actual) < len(v.ops) {",
 		"limits", "TestCommitEachOfMoreOrFewerCosts"},
 	{"an All of two that cannot give back is no mistake", "limits/decide.go",

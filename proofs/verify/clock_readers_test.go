@@ -61,7 +61,7 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 		assert.Empty(t, wall, "a wall time is taken apart in %s", name)
 		// The janitor times its sweeps, Wait sleeps in real time whatever the strategy's clock is, and an
 		// instant of a Strategy elsewhere is one of real time for a Limit.
-		if !slices.Contains([]string{"janitor.go", "wait.go", "decider.go", "left.go"}, filepath.Base(name)) {
+		if !slices.Contains([]string{"janitor.go", "wait.go", "decider.go", "outcome.go"}, filepath.Base(name)) {
 			assert.Empty(t, clock, "the clock is read in %s", name)
 		}
 	}

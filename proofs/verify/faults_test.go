@@ -184,7 +184,7 @@ func init() {
 		fault{
 			name: "a sweep releases a slot with places",
 			breaks: []edit{
-				{"place_word.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
+				{"kinds.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
 				// A place is given back only to a slot that has one, so that the table stays whole.
 				{"in_flight.go", "state := p.Add(p.back); state",
 					"state := p.State(); heldIn(state) >= -int64(p.back) &&\n" +
