@@ -37,7 +37,8 @@ func main() {
 // run runs the command line args and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := cli.Root("See what a rate limit does to real traffic, and set one",
-		newReplay(), newServer("proxy", "Put a limit in front of a server", args), newWhy(), newRules(),
+		newReplay(), newServer("proxy", "Put a limit in front of a server", args), newWhy(), newHealth(),
+		newRules(),
 		newServer("serve", "Answer Envoy's rate limit protocol by rules", args))
 	root.Long = root.Short + startHere
 	cli.Complete(root, map[string][]string{

@@ -200,3 +200,28 @@ func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Re
 	req.Header.Set("Weir-Admin", "1")
 	return req, nil
 }
+
+// checkHealth prints what a healthy proxy says, and fails otherwise.
+func (f *adminFlags) checkHealth(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, healthWithin)
+	defer cancel()
+	r, err := f.request(ctx, http.MethodGet, "/-/healthz")
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return fmt.Errorf("%w; which address has --admin of the proxy? Give it as --admin HOST:PORT", err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	said := screen.Printable(strings.TrimSpace(string(text)))
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answers %s: %s", r.URL, resp.Status, said)
+	}
+	_, err = fmt.Fprintln(out, said)
+	return err
+}

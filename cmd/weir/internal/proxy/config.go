@@ -100,6 +100,8 @@ type Config struct {
 
 	Admin Admin
 
+	Succession Succession // nil: this process opens its sockets, and has no successor
+
 	Log    *slog.Logger // errors, starts and stops
 	Access *slog.Logger // one line for each request; nil: none
 	LogKey bool         // log the client's key in the access log
@@ -171,6 +173,9 @@ func (c Config) Check() error {
 func (c *Config) check() (err error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Succession == nil {
+		c.Succession = alone{}
 	}
 	if c.Upstream != nil {
 		if err := checkUpstream(c.Upstream); err != nil {

@@ -141,7 +141,7 @@ func (p *Proxy) build() (err error) {
 			return err
 		}
 	}
-	if p.cfg.StateFile != "" {
+	if p.cfg.StateFile != "" && !p.cfg.Succession.Succeeds() {
 		p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log)
 		if err != nil {
 			return fmt.Errorf("state: %w", err)
@@ -215,6 +215,7 @@ func (p *Proxy) connBounds() connBounds {
 // token, the table, and Redis.
 func (p *Proxy) Reconfigure(cfg Config) error {
 	old := p.current.Load().cfg
+	cfg.Succession = old.Succession
 	cfg.Log = old.Log // what the process keeps logs there
 	switch {
 	case p.ruled != nil && cfg.Guard.Shadow != old.Guard.Shadow:
@@ -320,28 +321,44 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 
-	front, err := p.listen("listen", p.cfg.Listen, p.Handler(), requests, p.connBounds(), p.cert)
+	frontSocket, err := p.cfg.Succession.Listen(requests, "listen", p.cfg.Listen)
 	if err != nil {
 		return err
 	}
-	defer front.end()
-	p.conns.Store(front.conns)
-	back := &server{}
+	defer frontSocket.Close()
+	var backSocket net.Listener
 	if p.cfg.Admin.Addr != "" {
-		admin := p.now(func(p *Proxy) http.Handler { return p.admin })
-		back, err = p.listen("admin", p.cfg.Admin.Addr, admin, requests,
-			connBounds{max: p.cfg.connBounds().admin, send: time.Minute}, nil)
+		backSocket, err = p.cfg.Succession.Listen(requests, "admin", p.cfg.Admin.Addr)
 		if err != nil {
 			return err
 		}
+		defer backSocket.Close()
+	}
+	if err := p.succeed(ctx); err != nil {
+		return err
+	}
+	front := p.serve(frontSocket, p.Handler(), requests, p.connBounds(), p.cert)
+	defer front.end()
+	p.conns.Store(front.conns)
+	back := &server{}
+	if backSocket != nil {
+		admin := p.now(func(p *Proxy) http.Handler { return p.admin })
+		back = p.serve(backSocket, admin, requests,
+			connBounds{max: p.cfg.connBounds().admin, send: time.Minute}, nil)
 		defer back.end()
+	}
+	if err := p.cfg.Succession.Ready(); err != nil {
+		return err
 	}
 	p.announce(front, back)
 	if p.ruled != nil {
 		defer background(ctx, p.ruled.Watch)()
 	}
+	letGo := func() {}
 	if p.state != nil { // until the last request has been counted
-		defer background(context.WithoutCancel(ctx), p.state.run)()
+		save := background(context.WithoutCancel(ctx), p.state.run)
+		defer save()
+		letGo = func() { p.state.letGo(save) }
 	}
 	if p.redis != nil {
 		p.redis.Ping(ctx, OnFailNames[p.cfg.Redis.Fallback.OnFail])
@@ -354,6 +371,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 		return err
 	case <-ctx.Done():
 		return p.drain(requests, front, cut)
+	case <-p.cfg.Succession.Leave():
+		return p.leave(requests, front, back, letGo, cut)
 	}
 }
 
@@ -379,13 +398,10 @@ type server struct {
 	failed chan error // the error, if it ended without Close or Shutdown
 }
 
-func (p *Proxy) listen(
-	flag, addr string, h http.Handler, requests context.Context, b connBounds, cert *live.Certificate,
-) (*server, error) {
-	l, err := live.Listen(requests, flag, addr)
-	if err != nil {
-		return nil, err
-	}
+// serve serves on a socket until end.
+func (p *Proxy) serve(
+	l net.Listener, h http.Handler, requests context.Context, b connBounds, cert *live.Certificate,
+) *server {
 	s := &server{
 		Server: &http.Server{
 			Handler:           h,
@@ -413,7 +429,7 @@ func (p *Proxy) listen(
 			s.failed <- err
 		}
 	}()
-	return s, nil
+	return s
 }
 
 // end closes the server and its connections.
@@ -494,17 +510,7 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 	defer cancel()
 	front.conns.refuse()
 	front.conns.awaitNone(deadline, linger)
-	if front.Shutdown(deadline) == nil && p.finished(deadline) {
-		p.cfg.Log.Info("stopped")
-		return nil
-	}
-	left := p.open.Load()
-	cut()
-	p.cfg.Log.Warn("stopped", "cut_off", left)
-	if left == 0 {
-		return nil // only connections without a request were left
-	}
-	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
+	return p.ended(deadline, front.Shutdown(deadline), cut)
 }
 
 // finished waits for hijacked connections, which Shutdown does not: ReverseProxy still serves their

@@ -46,7 +46,7 @@ func TestProxyFlags(t *testing.T) {
 			"--redis-probe 17s "+
 			"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+
 			" --redis-sentinel-password-file "+token+
-			" --normalize-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
+			" --normalize-paths --max-keys 20 --allow 192.0.2.9 --deny-file d --pid-file p "+
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
 			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+

@@ -127,9 +127,15 @@ process that is killed loses what it counted since. A second process on the file
 that cannot be loaded, as after the clock was wrong, is kept as FILE.bad-1, with a warning.
 
 SIGHUP reads the certificate, --deny-file, --denied-page, --rules and CONFIG again. All of CONFIG
-takes effect but addresses, names of other files, --max-deny, the table and Redis, which take a
-restart: such a CONFIG is refused, as one with a mistake is. So are a --deny-file and a CONFIG that
+takes effect but addresses, names of other files, --max-deny, the table and Redis, for which SIGUSR2
+is: such a CONFIG is refused, as one with a mistake is. So are a --deny-file and a CONFIG that
 may have been cut, since less than half is left, unless their last line is # end.
+
+SIGUSR2 starts the program again, which takes the sockets over and reads everything anew; if it
+fails, this process goes on. No connection is refused. This process finishes its requests; with
+--state it saves the counts within a second, and the new one accepts connections then. --pid-file
+has the number of the new process. Sockets of systemd's socket activation are used in place of
+--listen and, if there are two or one is named so, --admin.
 
 On SIGTERM and SIGINT the health check fails, and each response closes its connection. After
 --drain-delay no new connections are accepted; those that are open are read for a second more, since
@@ -161,7 +167,7 @@ type proxyFlags struct {
 	mochiweb                                  bool
 	headers, fail, onFull, deniedPage         string
 	countIf                                   []string
-	accessLog, adminToken                     string
+	accessLog, adminToken, pidFile            string
 	redis                                     redisFlags
 	onFail                                    string
 	printConfig                               bool
@@ -350,6 +356,8 @@ func (f *proxyFlags) addProcess(cmd *cobra.Command) {
 		"how long to accept new connections after SIGTERM, while the health check fails")
 	flags.DurationVar(&cfg.Drain, "drain", 30*time.Second,
 		"how long requests in flight, WebSockets and streams may take after that")
+	flags.StringVar(&f.pidFile, "pid-file", "",
+		"write the number of the process that serves to this `file`, for SIGUSR2")
 	cli.Section(cmd, "Log, page and end")
 }
 
@@ -405,6 +413,11 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	}
 	log := newFormats(cfg.Log.Handler())
 	cfg.Log = slog.New(log)
+	next, err := newSuccession(f.pidFile)
+	if err != nil {
+		return err
+	}
+	cfg.Succession = next
 	p, err := proxy.New(cfg)
 	if err != nil {
 		return located(err)
@@ -414,6 +427,13 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 			next.screen, next.terminal = f.screen, f.terminal
 			return next.config(given, stdout, errs)
 		}}
+	defer onHandOver(func() error {
+		err := next.handOver()
+		if err != nil {
+			cfg.Log.Error("no other process takes over", "error", err.Error())
+		}
+		return err
+	})()
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
 		kept, drop := context.WithCancel(ctx)
 		var keeping sync.WaitGroup

@@ -19,7 +19,7 @@ import (
 // guards them, the memory of its counts, and Redis. A new process takes them.
 var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-remote", "admin-token-file",
 	"rules", "domain", "algorithm", "merge-domains", "deny-file", "max-deny", "max-buckets", "keep",
-	"sweep-every", "state", "state-every", "redis", "redis-password-file",
+	"sweep-every", "state", "state-every", "pid-file", "redis", "redis-password-file",
 	"redis-sentinel-password-file", "redis-prefix", "redis-timeout", "redis-probe", "redis-lease",
 	"redis-denials", "on-redis-failure", "instances"}
 
@@ -103,7 +103,7 @@ func (r *reloader) reconfigure() (changed bool, err error) {
 }
 
 // restart says how a process takes what it cannot change.
-const restart = "restart it"
+const restart = "send SIGUSR2, or restart it"
 
 // formats is a slog.Handler whose format changes while it is used. It is safe for concurrent use.
 type formats struct{ now atomic.Pointer[slog.Handler] }

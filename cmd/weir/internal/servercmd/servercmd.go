@@ -61,16 +61,21 @@ func newLog(w io.Writer, format string) *slog.Logger {
 func runUntilSignal(
 	ctx context.Context, run func(context.Context) error, reload func() error,
 ) error {
-	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, syscall.SIGHUP)
-	defer signal.Stop(hangUp)
-	go func() {
-		for range hangUp {
-			_ = reload()
-		}
-	}()
+	defer onSignal(syscall.SIGHUP, reload)()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	return cli.Failure(run(ctx))
+}
+
+// onSignal calls f on each signal, until the returned function is called. f logs its error.
+func onSignal(sig os.Signal, f func() error) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, sig)
+	go func() {
+		for range signals {
+			_ = f()
+		}
+	}()
+	return func() { signal.Stop(signals) }
 }

@@ -1,0 +1,129 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/internal/core/atomicfile"
+)
+
+// Succession passes the sockets from one process to the next, which serves on them while this one
+// finishes its requests.
+type Succession interface {
+	// Listen returns the socket of a flag's address: the one that was passed to this process, or a
+	// new one.
+	Listen(ctx context.Context, flag, addr string) (net.Listener, error)
+
+	// Succeeds reports whether there is a process before this one.
+	Succeeds() bool
+
+	// Ready says that this process serves, so that the one before may leave. It fails if that cannot
+	// be said.
+	Ready() error
+
+	// Leave is closed when the next process is ready.
+	Leave() <-chan struct{}
+}
+
+// alone is the Succession of a process that opens its sockets and has no successor.
+type alone struct{}
+
+func (alone) Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	return live.Listen(ctx, flag, addr)
+}
+func (alone) Succeeds() bool         { return false }
+func (alone) Ready() error           { return nil }
+func (alone) Leave() <-chan struct{} { return nil }
+
+// stateWithin bounds how long a process waits for the counts of the one before.
+const stateWithin = time.Minute
+
+// succeed takes the counts over from the process before, once it has decided its last request.
+// Connections wait in the queue of the socket meanwhile.
+func (p *Proxy) succeed(ctx context.Context) (err error) {
+	if !p.cfg.Succession.Succeeds() || p.cfg.StateFile == "" {
+		return nil
+	}
+	if err := p.cfg.Succession.Ready(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, stateWithin)
+	defer cancel()
+	for {
+		p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log)
+		if !errors.Is(err, atomicfile.ErrLocked) {
+			return of("state", err)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return of("state", err)
+		}
+	}
+}
+
+func of(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// lastDecisions bounds how long the counts wait for requests that came with the end of linger.
+const lastDecisions = 200 * time.Millisecond
+
+// leave is drain for a process whose successor is ready: no socket is closed that the successor has
+// not, and the counts are saved and let go as soon as no connection can bring a new request. What a
+// request that lasts longer counts at its end is not in them.
+func (p *Proxy) leave(requests context.Context, front, back *server, letGo, cut func()) error {
+	p = p.current.Load()
+	p.stopping.Store(true) // responses close their connections
+	p.cfg.Log.Info("handing over", "in_flight", p.open.Load())
+	deadline, cancel := context.WithTimeout(requests, p.cfg.Drain)
+	defer cancel()
+	front.conns.refuse()
+	if back.conns != nil {
+		back.conns.refuse()
+		go func() { _ = back.Shutdown(deadline) }() // Run closes what is left
+	}
+	front.conns.awaitNone(deadline, linger)
+	ended := make(chan error, 1)
+	go func() { ended <- front.Shutdown(deadline) }()
+	var err error
+	select {
+	case err = <-ended:
+		letGo()
+	case <-time.After(lastDecisions):
+		letGo()
+		err = <-ended
+	}
+	return p.ended(deadline, err, cut)
+}
+
+// ended waits for the rest of the requests, and says how many are cut off. err is that of the
+// server's Shutdown.
+func (p *Proxy) ended(deadline context.Context, err error, cut func()) error {
+	if err == nil && p.finished(deadline) {
+		p.cfg.Log.Info("stopped")
+		return nil
+	}
+	left := p.open.Load()
+	cut()
+	p.cfg.Log.Warn("stopped", "cut_off", left)
+	if left == 0 {
+		return nil // only connections without a request were left
+	}
+	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
+}
+
+// letGo saves the counts and lets another process use the file. save ends what saves them now and
+// then, and saves them.
+func (s *stateFile) letGo(save func()) {
+	save()
+	s.unlock()
+	s.unlock = func() {}
+}
