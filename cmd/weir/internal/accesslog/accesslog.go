@@ -180,6 +180,66 @@ func (p *Parser) others(line []byte, e *Entry) error {
 	return p.text(p.fields.of(line), line, e)
 }
 
+// unwrap returns a line without the first wrapper around it, or nil if there is none.
+func (p *Parser) unwrap(line []byte) []byte {
+	if len(line) > 0 && line[0] == '{' {
+		if p.walk(wrapped, line) != nil || p.values[kindLine].rank == 0 {
+			return nil
+		}
+		return bytes.Clone(p.values[kindLine].text)
+	}
+	for _, w := range wrappers {
+		if prefix := w.FindIndex(line); prefix != nil {
+			if at := stamped.Find(line[:prefix[1]]); at != nil {
+				p.stamp = at
+			}
+			return line[prefix[1]:]
+		}
+	}
+	return unwrapConsole(line)
+}
+
+// directive reads a line of a W3C log that is not a request.
+func (p *Parser) directive(line []byte) error {
+	if fields, ok := bytes.CutPrefix(line, fieldsDirective); ok && len(bytes.TrimSpace(fields)) > 0 {
+		p.fields = w3c(string(fields), p.format.more)
+	}
+	return ErrDirective
+}
+
+// Begin starts a part of a log that the directive fields precedes. It is nil if none does.
+func (p *Parser) Begin(fields []byte) {
+	p.fields = p.format.fields
+	if fields != nil {
+		_ = p.directive(fields) // not a request
+	}
+}
+
+// Addresses calls yield for each field that begins with an address in the line that Parse has read
+// last, if that returned no error.
+func (p *Parser) Addresses(yield func(Field, Address)) {
+	found := func(f Field, text []byte) {
+		if a, ok := ParseAddress(text); ok {
+			yield(f, a)
+		}
+	}
+	switch {
+	case p.keyed && p.line[0] == '{':
+		_ = p.json.whole(p.line, func() error { return p.json.leaves("", found) })
+	case p.keyed:
+		_ = pairs(p.line, func(key, text []byte) { found(Field{Key: string(key)}, text) })
+	case p.fields != nil && p.format.layout == nil:
+		l := p.fields.of(p.line)
+		for i, text := range bytes.Split(p.line, l.parts[0].until) {
+			if i < len(l.parts) {
+				found(Field{Key: l.parts[i].name}, text)
+			}
+		}
+	default:
+		places(p.line, func(n int, text []byte) { found(Field{Place: n}, text) })
+	}
+}
+
 // cutQuery splits a request target into the path and the query. It removes the scheme and the host
 // of an absolute target.
 func cutQuery(target []byte) (path, query []byte) {

@@ -8,11 +8,11 @@ import (
 	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
-// client sets the address of e. text is an address, with or without a port, or a list of them as in
-// X-Forwarded-For: the last is the peer.
-func (p *Parser) client(text []byte, e *Entry) error {
+// setClient sets the address of e. text is an address, with or without a port, or if lists is set a
+// list of them as in X-Forwarded-For: the last is the peer.
+func setClient(text []byte, lists bool, e *Entry) error {
 	if i := bytes.LastIndexByte(text, ','); i >= 0 {
-		if !p.format.Lists {
+		if !lists {
 			return ErrList
 		}
 		e.forwarded, text = text[:i], bytes.TrimSpace(text[i+1:])
@@ -22,24 +22,73 @@ func (p *Parser) client(text []byte, e *Entry) error {
 	return nil
 }
 
-// cachedAddress is the last text that was parsed as an address.
+// cachedAddress finds addresses, and keeps the last text that was parsed as one.
 type cachedAddress struct {
 	text  []byte
 	valid bool
 }
 
 // isAddress reports whether text is an address, with or without a port, or a list of addresses.
-func (p *Parser) isAddress(text []byte) bool {
+func (c *cachedAddress) isAddress(text []byte) bool {
 	if plain := plainIPv4(text); plain ||
 		bytes.IndexByte(text, ':') < 0 && bytes.IndexByte(text, ',') < 0 {
 		return plain
 	}
-	c := &p.address
 	if !bytes.Equal(c.text, text) {
 		c.text = append(c.text[:0], text...)
 		c.valid = isList(string(text))
 	}
 	return c.valid
+}
+
+// clientOf returns the address and the user of a line, and the text after the bracket before the
+// time.
+func (c *cachedAddress) clientOf(line []byte) (ip, user, rest []byte, err error) {
+	ip, rest, ok := cutAddresses(line)
+	if !ok {
+		return nil, nil, nil, ErrFormat
+	}
+	ident, rest, ok := cutSpace(bytes.TrimLeft(rest, " ")) // Jetty pads
+	named := !c.isAddress(ip)
+	if second := string(ident) != "-" && c.isAddress(ident); ok && named && second && isHost(ip) {
+		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
+		// clients of a host would become one caller.
+		ip, named = ident, false
+		ident, rest, ok = cutSpace(rest)
+	}
+	if ok {
+		user, rest, ok = cutUser(bytes.TrimLeft(rest, " "))
+	}
+	if !ok {
+		return nil, nil, nil, ErrFormat
+	}
+	misplaced := string(ident) != "-" && (named || c.hasAddress(ident))
+	if misplaced || named && !isHost(ip) || c.hidesClient(user) {
+		return nil, nil, nil, ErrCaller
+	}
+	return ip, user, rest, nil
+}
+
+// hasAddress reports whether a word is an address, with or without quotes or a name and an equals
+// sign.
+func (c *cachedAddress) hasAddress(word []byte) bool {
+	word = word[bytes.LastIndexByte(word, '=')+1:]
+	return c.isAddress(bytes.Trim(word, `"'(),;`))
+}
+
+// hidesClient reports whether the text at the place of the user may contain the client: an address,
+// or a hyphen among other words. Then the line begins with something else.
+func (c *cachedAddress) hidesClient(user []byte) bool {
+	if len(user) == 0 {
+		return false
+	}
+	several := bytes.IndexByte(user, ' ') >= 0
+	for word := range bytes.SplitSeq(user, space) {
+		if several && string(word) == "-" || c.hasAddress(word) {
+			return true
+		}
+	}
+	return false
 }
 
 // isList reports whether text is a list of addresses as in X-Forwarded-For.

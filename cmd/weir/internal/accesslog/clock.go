@@ -85,6 +85,18 @@ func (c *clock) readDate(text []byte) bool {
 	return ok
 }
 
+// instant parses a time: a number of seconds (with or without a fraction), milliseconds,
+// microseconds or nanoseconds; such a number as text; or a date and a time, as a clock reads
+// them. coarse reports whether it has only whole seconds.
+func (c *clock) instant(v value) (ns int64, coarse, ok bool) {
+	if !v.str || isNumber(v.text) {
+		ns, coarse, ok = unixInstant(v.text)
+	} else {
+		ns, coarse, ok = c.read(v.text)
+	}
+	return ns, coarse, ok && minInstant <= ns && ns <= maxInstant
+}
+
 // midnightOf returns the midnight, in UTC, of a date in the range of valid years.
 func midnightOf(year, month, day int) (second int64, ok bool) {
 	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)

@@ -22,7 +22,7 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if v4 && len(rest) > 6+stampLen+2 && string(rest[:6]) == " - - [" && atTime(rest[6:]) {
 		rest = rest[6:]
 	} else {
-		ip, user, rest, err = p.clientOf(line)
+		ip, user, rest, err = p.address.clientOf(line)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if v4 {
 		return nil
 	}
-	return p.client(ip, e)
+	return setClient(ip, p.format.Lists, e)
 }
 
 // lastDuration returns the duration that ends a line, such as 12ms, as Traefik writes it, whose
@@ -69,34 +69,6 @@ func lastDuration(rest []byte) int64 {
 		return NoDuration
 	}
 	return took
-}
-
-// clientOf returns the address and the user of a line, and the text after the bracket before the
-// time.
-func (p *Parser) clientOf(line []byte) (ip, user, rest []byte, err error) {
-	ip, rest, ok := cutAddresses(line)
-	if !ok {
-		return nil, nil, nil, ErrFormat
-	}
-	ident, rest, ok := cutSpace(bytes.TrimLeft(rest, " ")) // Jetty pads
-	named := !p.isAddress(ip)
-	if second := string(ident) != "-" && p.isAddress(ident); ok && named && second && isHost(ip) {
-		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
-		// clients of a host would become one caller.
-		ip, named = ident, false
-		ident, rest, ok = cutSpace(rest)
-	}
-	if ok {
-		user, rest, ok = cutUser(bytes.TrimLeft(rest, " "))
-	}
-	if !ok {
-		return nil, nil, nil, ErrFormat
-	}
-	misplaced := string(ident) != "-" && (named || p.hasAddress(ident))
-	if misplaced || named && !isHost(ip) || p.hidesClient(user) {
-		return nil, nil, nil, ErrCaller
-	}
-	return ip, user, rest, nil
 }
 
 var space = []byte(" ")
@@ -144,28 +116,6 @@ func cutAddresses(line []byte) (addrs, rest []byte, ok bool) {
 			return line[:n], line[n+1:], n > 0
 		}
 	}
-}
-
-// hasAddress reports whether a word is an address, with or without quotes or a name and an equals
-// sign.
-func (p *Parser) hasAddress(word []byte) bool {
-	word = word[bytes.LastIndexByte(word, '=')+1:]
-	return p.isAddress(bytes.Trim(word, `"'(),;`))
-}
-
-// hidesClient reports whether the text at the place of the user may contain the client: an address,
-// or a hyphen among other words. Then the line begins with something else.
-func (p *Parser) hidesClient(user []byte) bool {
-	if len(user) == 0 {
-		return false
-	}
-	several := bytes.IndexByte(user, ' ') >= 0
-	for word := range bytes.SplitSeq(user, space) {
-		if several && string(word) == "-" || p.hasAddress(word) {
-			return true
-		}
-	}
-	return false
 }
 
 // cutUser parses the user, whose name may contain spaces, up to the bracket before the time. It

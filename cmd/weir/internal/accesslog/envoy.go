@@ -65,6 +65,6 @@ var sampleTime = strings.NewReplacer("%Y", "2006", "%m", "01", "%d", "02", "%b",
 // readsTime reports whether a time that Envoy writes by a format can be parsed. An empty format is
 // RFC 3339.
 func readsTime(format string) bool {
-	_, _, ok := new(Parser).instant(value{text: []byte(sampleTime.Replace(format)), str: true})
+	_, _, ok := new(clock).instant(value{text: []byte(sampleTime.Replace(format)), str: true})
 	return ok || format == ""
 }

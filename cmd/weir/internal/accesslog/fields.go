@@ -80,59 +80,6 @@ func ParseAddress(text []byte) (a Address, ok bool) {
 	return a, err == nil
 }
 
-// Addresses calls yield for each field that begins with an address in the line that Parse has read
-// last, if that returned no error.
-func (p *Parser) Addresses(yield func(Field, Address)) {
-	found := func(f Field, text []byte) {
-		if a, ok := ParseAddress(text); ok {
-			yield(f, a)
-		}
-	}
-	switch {
-	case p.keyed && p.line[0] == '{':
-		_ = p.whole(p.line, func() error { return p.leaves("", found) })
-	case p.keyed:
-		_ = pairs(p.line, func(key, text []byte) { found(Field{Key: string(key)}, text) })
-	case p.fields != nil && p.format.layout == nil:
-		l := p.fields.of(p.line)
-		for i, text := range bytes.Split(p.line, l.parts[0].until) {
-			if i < len(l.parts) {
-				found(Field{Key: l.parts[i].name}, text)
-			}
-		}
-	default:
-		places(p.line, func(n int, text []byte) { found(Field{Place: n}, text) })
-	}
-}
-
-// leaves calls found for the texts of the object that the walker is at. path precedes their keys.
-func (p *Parser) leaves(path string, found func(Field, []byte)) error {
-	w := &p.json
-	return w.object(func(key []byte) error {
-		name := path + string(key)
-		switch w.peek() {
-		case '{':
-			if strings.Count(path, ".") < maxDepth {
-				return p.leaves(name+".", found)
-			}
-		case '[':
-			from := w.i
-			list, err := w.list()
-			if err != nil { // of objects
-				w.i = from
-				break
-			}
-			found(Field{Key: name}, list)
-			return nil
-		case '"':
-			text, err := w.text()
-			found(Field{Key: name}, text)
-			return err
-		}
-		return w.skip(0)
-	})
-}
-
 // places calls found for the fields of a line of text, which spaces separate: what is in quotes,
 // brackets or braces is one field. Bars separate the headers that HAProxy captures.
 func places(line []byte, found func(n int, text []byte)) {

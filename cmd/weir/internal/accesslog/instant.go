@@ -12,18 +12,6 @@ var (
 	maxInstant = time.Date(maxYear+1, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1
 )
 
-// instant parses a time: a number of seconds (with or without a fraction), milliseconds,
-// microseconds or nanoseconds; such a number as text; or a date and a time, as a clock reads
-// them. coarse reports whether it has only whole seconds.
-func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
-	if !v.str || isNumber(v.text) {
-		ns, coarse, ok = unixInstant(v.text)
-	} else {
-		ns, coarse, ok = p.clock.read(v.text)
-	}
-	return ns, coarse, ok && minInstant <= ns && ns <= maxInstant
-}
-
 // unixInstant parses a number. Its unit follows from its size: the ranges of seconds, milliseconds,
 // microseconds and nanoseconds do not overlap between the years 1973 and 5138.
 func unixInstant(number []byte) (ns int64, coarse, ok bool) {

@@ -43,23 +43,7 @@ func (p *Parser) object(line []byte, e *Entry) error {
 func (p *Parser) walk(t *tree, line []byte) error {
 	p.values = [kinds]value{}
 	p.folds = t.folds
-	return p.whole(line, func() error { return p.below(&t.root) })
-}
-
-// whole has walk parse a line that is one object.
-func (p *Parser) whole(line []byte, walk func() error) error {
-	p.json = walker{s: line}
-	if p.json.peek() != '{' {
-		return ErrJSON
-	}
-	if err := walk(); err != nil {
-		return err
-	}
-	p.json.peek()
-	if p.json.i < len(line) {
-		return ErrJSON
-	}
-	return nil
+	return p.json.whole(line, func() error { return p.below(&t.root) })
 }
 
 // below parses the object that belongs to n.
@@ -177,7 +161,7 @@ func (p *Parser) times(f *schema, e *Entry) bool {
 // duration.
 func (p *Parser) ended(f *schema, e *Entry) (ok bool) {
 	v := &p.values
-	e.Logged, e.Coarse, ok = p.instant(v[kindTime])
+	e.Logged, e.Coarse, ok = p.clock.instant(v[kindTime])
 	if !ok {
 		return false
 	}
@@ -199,11 +183,11 @@ func (p *Parser) ended(f *schema, e *Entry) (ok bool) {
 // none. Without one it is from the arrival to the end, if the line has that.
 func (p *Parser) arrived(f *schema, e *Entry) (ok bool) {
 	v := &p.values
-	e.Logged, e.Coarse, ok = p.instant(v[kindStart])
+	e.Logged, e.Coarse, ok = p.clock.instant(v[kindStart])
 	e.Start, e.Took = e.Logged, NoDuration
 	if took, ok := span(v[kindDuration], int64(f.unit)); ok && took >= 0 {
 		e.Took = took
-	} else if end, _, ok := p.instant(v[kindTime]); ok && end >= e.Start &&
+	} else if end, _, ok := p.clock.instant(v[kindTime]); ok && end >= e.Start &&
 		end-e.Start <= maxDuration {
 		e.Took = end - e.Start
 	}
@@ -243,10 +227,10 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 	if ported {
 		ip = cutPort(ip)
 	}
-	if (f.text || ported) && v[kindIP].rank > 0 && !p.isAddress(ip) {
+	if (f.text || ported) && v[kindIP].rank > 0 && !p.address.isAddress(ip) {
 		return ErrCaller
 	}
-	if err := p.client(ip, e); err != nil {
+	if err := setClient(ip, p.format.Lists, e); err != nil {
 		return err
 	}
 	if bytes.IndexByte(e.IP, ' ') >= 0 || len(e.IP) == 0 && len(ip) > 0 {

@@ -375,22 +375,6 @@ func w3c(fields string, more *tree) *layout {
 // fieldsDirective begins the line with the names of the fields of a W3C log.
 var fieldsDirective = []byte("#Fields:")
 
-// directive reads a line of a W3C log that is not a request.
-func (p *Parser) directive(line []byte) error {
-	if fields, ok := bytes.CutPrefix(line, fieldsDirective); ok && len(bytes.TrimSpace(fields)) > 0 {
-		p.fields = w3c(string(fields), p.format.more)
-	}
-	return ErrDirective
-}
-
-// Begin starts a part of a log that the directive fields precedes. It is nil if none does.
-func (p *Parser) Begin(fields []byte) {
-	p.fields = p.format.fields
-	if fields != nil {
-		_ = p.directive(fields) // not a request
-	}
-}
-
 // Fields returns the last directive in a part of a W3C log that names the fields, or nil.
 func Fields(text []byte) []byte {
 	end := []byte("\n")

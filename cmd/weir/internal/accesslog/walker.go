@@ -235,6 +235,49 @@ func (w *walker) number() ([]byte, error) {
 	return s[:i], nil
 }
 
+// whole has walk parse a line that is one object.
+func (w *walker) whole(line []byte, walk func() error) error {
+	*w = walker{s: line}
+	if w.peek() != '{' {
+		return ErrJSON
+	}
+	if err := walk(); err != nil {
+		return err
+	}
+	w.peek()
+	if w.i < len(line) {
+		return ErrJSON
+	}
+	return nil
+}
+
+// leaves calls found for the texts of the object that the walker is at. path precedes their keys.
+func (w *walker) leaves(path string, found func(Field, []byte)) error {
+	return w.object(func(key []byte) error {
+		name := path + string(key)
+		switch w.peek() {
+		case '{':
+			if strings.Count(path, ".") < maxDepth {
+				return w.leaves(name+".", found)
+			}
+		case '[':
+			from := w.i
+			list, err := w.list()
+			if err != nil { // of objects
+				w.i = from
+				break
+			}
+			found(Field{Key: name}, list)
+			return nil
+		case '"':
+			text, err := w.text()
+			found(Field{Key: name}, text)
+			return err
+		}
+		return w.skip(0)
+	})
+}
+
 // run returns the number of digits at the start of s.
 func run(s []byte) int {
 	for i, c := range s {

@@ -1,7 +1,6 @@
 package accesslog
 
 import (
-	"bytes"
 	"regexp"
 	"slices"
 	"strconv"
@@ -49,22 +48,3 @@ func unwrapConsole(line []byte) []byte {
 
 // wrapped finds the line in the JSON of Docker and of journalctl.
 var wrapped = must(newTree("line=log,line=MESSAGE", ""))
-
-// unwrap returns a line without the first wrapper around it, or nil if there is none.
-func (p *Parser) unwrap(line []byte) []byte {
-	if len(line) > 0 && line[0] == '{' {
-		if p.walk(wrapped, line) != nil || p.values[kindLine].rank == 0 {
-			return nil
-		}
-		return bytes.Clone(p.values[kindLine].text)
-	}
-	for _, w := range wrappers {
-		if prefix := w.FindIndex(line); prefix != nil {
-			if at := stamped.Find(line[:prefix[1]]); at != nil {
-				p.stamp = at
-			}
-			return line[prefix[1]:]
-		}
-	}
-	return unwrapConsole(line)
-}
