@@ -88,26 +88,23 @@ var (
 
 // Parser parses lines. It caches the last second it parsed, since the next line usually has the
 // same one. The zero value reads what the zero Format recognizes. A Parser is not safe for
-// concurrent use; use one for each goroutine.
+// concurrent use; use one for each goroutine. How it reads the common format and logfmt stands in
+// files of their own.
 type Parser struct {
 	format  Format
 	maps    []*tree // the JSON maps to try
 	last    int     // index in maps of the map that read the last line
 	fields  *layout // of a W3C log
-	clock   clock
-	json    walker
-	values  [kinds]value
-	joined  []byte // a date and a time
-	address cachedAddress
-	ranks   map[string]int // of forwardedRank, by the keys that were seen
-	stamp   []byte         // the time in the prefix of the line, for logfmt without one
-	line    []byte         // the last one, without wrappers
-	keyed   bool           // it has keys, in JSON or logfmt
-	folds   bool           // of the tree that the line is read by
+	reading reading
+	stamp   []byte // the time in the prefix of the line, for logfmt without one
+	line    []byte // the last one, without wrappers
+	keyed   bool   // it has keys, in JSON or logfmt
 }
 
 // NewParser returns a Parser for a format.
-func NewParser(f Format) *Parser { return &Parser{format: f, maps: f.maps, fields: f.fields} }
+func NewParser(f Format) *Parser {
+	return &Parser{format: f, maps: f.maps, fields: f.fields, reading: reading{lists: f.Lists}}
+}
 
 // maxWrappers bounds the prefixes of a line. Docker Compose with timestamps writes two.
 const maxWrappers = 4
@@ -183,10 +180,10 @@ func (p *Parser) others(line []byte, e *Entry) error {
 // unwrap returns a line without the first wrapper around it, or nil if there is none.
 func (p *Parser) unwrap(line []byte) []byte {
 	if len(line) > 0 && line[0] == '{' {
-		if p.walk(wrapped, line) != nil || p.values[kindLine].rank == 0 {
+		if p.reading.walk(wrapped, line) != nil || p.reading.values[kindLine].rank == 0 {
 			return nil
 		}
-		return bytes.Clone(p.values[kindLine].text)
+		return bytes.Clone(p.reading.values[kindLine].text)
 	}
 	for _, w := range wrappers {
 		if prefix := w.FindIndex(line); prefix != nil {
@@ -225,7 +222,7 @@ func (p *Parser) Addresses(yield func(Field, Address)) {
 	}
 	switch {
 	case p.keyed && p.line[0] == '{':
-		_ = p.json.whole(p.line, func() error { return p.json.leaves("", found) })
+		_ = p.reading.json.whole(p.line, func() error { return p.reading.json.leaves("", found) })
 	case p.keyed:
 		_ = pairs(p.line, func(key, text []byte) { found(Field{Key: string(key)}, text) })
 	case p.fields != nil && p.format.layout == nil:
@@ -238,6 +235,44 @@ func (p *Parser) Addresses(yield func(Field, Address)) {
 	default:
 		places(p.line, func(n int, text []byte) { found(Field{Place: n}, text) })
 	}
+}
+
+// object parses a JSON line. It first tries the map that parsed the previous line, then the others.
+func (p *Parser) object(line []byte, e *Entry) error {
+	if p.maps == nil {
+		p.maps = presetTrees
+	}
+	for i := -1; i < len(p.maps); i++ {
+		at := i
+		if i < 0 {
+			at = p.last
+		}
+		err := p.reading.walk(p.maps[at], line)
+		if err == nil {
+			err = p.reading.entry(&p.maps[at].schema, e)
+		}
+		if err == nil {
+			p.last = at
+		}
+		if err != ErrNoAccess {
+			return err
+		}
+	}
+	return ErrNoAccess
+}
+
+// text parses a line by a layout. Some servers pad fields: if the line is not in the layout, spaces
+// before fields that are not read are taken for padding.
+func (p *Parser) text(l *layout, line []byte, e *Entry) error {
+	err := l.read(&p.reading, line, false)
+	if err == nil {
+		err = p.reading.entry(&l.schema, e)
+	}
+	if err != nil && l.names == "" && bytes.Contains(line, []byte("  ")) &&
+		l.read(&p.reading, line, true) == nil {
+		return p.reading.entry(&l.schema, e)
+	}
+	return err
 }
 
 // cutQuery splits a request target into the path and the query. It removes the scheme and the host

@@ -22,14 +22,14 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if v4 && len(rest) > 6+stampLen+2 && string(rest[:6]) == " - - [" && atTime(rest[6:]) {
 		rest = rest[6:]
 	} else {
-		ip, user, rest, err = p.address.clientOf(line)
+		ip, user, rest, err = p.reading.address.clientOf(line)
 		if err != nil {
 			return err
 		}
 		v4 = plainIPv4(ip)
 		n = timeBefore(rest)
 	}
-	start, coarse, ok := p.clock.read(rest[:n])
+	start, coarse, ok := p.reading.clock.read(rest[:n])
 	if !ok {
 		return ErrTime
 	}

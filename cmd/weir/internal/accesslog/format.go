@@ -341,6 +341,19 @@ func (t *tree) add(part string, ranks *[kinds]int) error {
 	return nil
 }
 
+// pair stores the value of a key of logfmt.
+func (t *tree) pair(r *reading, key, text []byte) {
+	for _, k := range t.root.kids {
+		if k.leaf && k.name == string(key) {
+			r.set(k.kind, value{text: text, str: true, rank: k.rank, ported: k.ported})
+			return
+		}
+	}
+	if t.folds {
+		r.fold(key, text)
+	}
+}
+
 // put makes a leaf of the node at a path below n, unless it is one.
 func (n *node) put(path string, as node) {
 	for name := range strings.SplitSeq(path, ".") {

@@ -244,23 +244,9 @@ func (l *layout) complete() (*layout, error) {
 	return l, nil
 }
 
-// text parses a line by a layout. Some servers pad fields: if the line is not in the layout, spaces
-// before fields that are not read are taken for padding.
-func (p *Parser) text(l *layout, line []byte, e *Entry) error {
-	err := p.textPadded(l, line, false)
-	if err == nil {
-		err = p.entry(&l.schema, e)
-	}
-	if err != nil && l.names == "" && bytes.Contains(line, []byte("  ")) &&
-		p.textPadded(l, line, true) == nil {
-		return p.entry(&l.schema, e)
-	}
-	return err
-}
-
-// textPadded sets the values of a line.
-func (p *Parser) textPadded(l *layout, line []byte, padded bool) error {
-	p.values = [kinds]value{}
+// read sets the values of a line.
+func (l *layout) read(r *reading, line []byte, padded bool) error {
+	r.values = [kinds]value{}
 	rest, ok := bytes.CutPrefix(line, l.lead)
 	before := l.lead
 	if !ok {
@@ -277,7 +263,7 @@ func (p *Parser) textPadded(l *layout, line []byte, padded bool) error {
 		if !ok {
 			return ErrLayout
 		}
-		p.setPart(part, rest[:n])
+		part.set(r, rest[:n])
 		rest, before = rest[min(n+len(part.until), len(rest)):], part.until
 	}
 	return nil
@@ -293,21 +279,21 @@ func (t *part) isPadded() bool {
 	return false
 }
 
-// setPart stores the text of a part.
-func (p *Parser) setPart(part part, text []byte) {
-	v := value{text: text, str: true, ported: part.ported, rank: part.rank}
-	if part.last { // HAProxy writes a plus before it if the response had not ended
+// set stores the text of the part.
+func (p part) set(r *reading, text []byte) {
+	v := value{text: text, str: true, ported: p.ported, rank: p.rank}
+	if p.last { // HAProxy writes a plus before it if the response had not ended
 		v.text = bytes.TrimPrefix(text[bytes.LastIndexByte(text, '/')+1:], []byte{'+'})
 	}
-	if part.hosted {
+	if p.hosted {
 		v.text = text[max(0, bytes.IndexByte(text, '/')):]
 	}
-	switch part.kind {
+	switch p.kind {
 	case kindNone:
 	case kindForwarded:
-		p.setForwarded(v)
+		r.setForwarded(v)
 	default:
-		p.set(part.kind, v)
+		r.set(p.kind, v)
 	}
 }
 

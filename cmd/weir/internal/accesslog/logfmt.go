@@ -59,33 +59,20 @@ func (p *Parser) logfmt(line []byte, e *Entry) error {
 	}
 	var err error
 	for _, t := range maps {
-		p.values = [kinds]value{}
-		err = pairs(line, func(key, text []byte) { p.pair(t, key, text) })
+		p.reading.values = [kinds]value{}
+		err = pairs(line, func(key, text []byte) { t.pair(&p.reading, key, text) })
 		if err != nil {
 			return err
 		}
-		if len(p.stamp) > 0 && p.values[kindTime].rank+p.values[kindStart].rank == 0 {
-			p.values[kindTime] = value{text: p.stamp, str: true, rank: 1}
+		if len(p.stamp) > 0 && p.reading.values[kindTime].rank+p.reading.values[kindStart].rank == 0 {
+			p.reading.values[kindTime] = value{text: p.stamp, str: true, rank: 1}
 		}
-		err = p.entry(&t.schema, e)
+		err = p.reading.entry(&t.schema, e)
 		if err != ErrNoAccess {
 			return err
 		}
 	}
 	return err
-}
-
-// pair stores the value of a key of logfmt.
-func (p *Parser) pair(t *tree, key, text []byte) {
-	for _, k := range t.root.kids {
-		if k.leaf && k.name == string(key) {
-			p.set(k.kind, value{text: text, str: true, rank: k.rank, ported: k.ported})
-			return
-		}
-	}
-	if t.folds {
-		p.fold(key, text)
-	}
 }
 
 // stamped finds the time in the prefix of a line.

@@ -15,40 +15,28 @@ type value struct {
 	rank   int    // 0 if the value is missing
 }
 
-// object parses a JSON line. It first tries the map that parsed the previous line, then the others.
-func (p *Parser) object(line []byte, e *Entry) error {
-	if p.maps == nil {
-		p.maps = presetTrees
-	}
-	for i := -1; i < len(p.maps); i++ {
-		at := i
-		if i < 0 {
-			at = p.last
-		}
-		err := p.walk(p.maps[at], line)
-		if err == nil {
-			err = p.entry(&p.maps[at].schema, e)
-		}
-		if err == nil {
-			p.last = at
-		}
-		if err != ErrNoAccess {
-			return err
-		}
-	}
-	return ErrNoAccess
+// reading is what a line says, before it is an Entry, and what is known from the lines before it.
+type reading struct {
+	values  [kinds]value
+	json    walker
+	clock   clock
+	address cachedAddress
+	ranks   map[string]int // of forwardedRank, by the keys that were seen
+	joined  []byte         // a date and a time
+	folds   bool           // of the tree that the line is read by
+	lists   bool           // see Format.Lists
 }
 
 // walk reads the values of a JSON line.
-func (p *Parser) walk(t *tree, line []byte) error {
-	p.values = [kinds]value{}
-	p.folds = t.folds
-	return p.json.whole(line, func() error { return p.below(&t.root) })
+func (r *reading) walk(t *tree, line []byte) error {
+	r.values = [kinds]value{}
+	r.folds = t.folds
+	return r.json.whole(line, func() error { return r.below(&t.root) })
 }
 
 // below parses the object that belongs to n.
-func (p *Parser) below(n *node) error {
-	w := &p.json
+func (r *reading) below(n *node) error {
+	w := &r.json
 	return w.object(func(key []byte) error {
 		for _, k := range n.kids {
 			if string(key) != k.name {
@@ -56,45 +44,45 @@ func (p *Parser) below(n *node) error {
 			}
 			switch c := w.peek(); {
 			case c == '{' && len(k.kids) > 0:
-				return p.below(k)
+				return r.below(k)
 			case !k.leaf || c == '{':
 				return w.skip(0)
 			}
-			return p.scalar(k)
+			return r.scalar(k)
 		}
-		if c := w.peek(); p.folds && (c == '"' || c == '[') && maybeForwarded(key) {
-			return p.foldable(key, c)
+		if c := w.peek(); r.folds && (c == '"' || c == '[') && maybeForwarded(key) {
+			return r.foldable(key, c)
 		}
 		return w.skip(0)
 	})
 }
 
 // foldable parses the value of a key that is in no map, and may be a name of a forwarded address.
-func (p *Parser) foldable(key []byte, first byte) error {
-	text := p.json.text
+func (r *reading) foldable(key []byte, first byte) error {
+	text := r.json.text
 	if first == '[' {
-		text = p.json.list
+		text = r.json.list
 	}
 	value, err := text()
 	if err == nil {
-		p.fold(key, value)
+		r.fold(key, value)
 	}
 	return err
 }
 
 // fold stores a forwarded address under a name in any spelling, behind those of the map. Other
 // fields than X-Forwarded-For must have an address.
-func (p *Parser) fold(key, text []byte) {
-	rank, known := p.ranks[string(key)]
+func (r *reading) fold(key, text []byte) {
+	rank, known := r.ranks[string(key)]
 	if !known {
 		rank = forwardedRank(string(key))
-		if len(p.ranks) >= maxRanks || p.ranks == nil {
-			p.ranks = make(map[string]int)
+		if len(r.ranks) >= maxRanks || r.ranks == nil {
+			r.ranks = make(map[string]int)
 		}
-		p.ranks[string(key)] = rank
+		r.ranks[string(key)] = rank
 	}
 	if rank > 0 {
-		p.setForwarded(value{text: text, str: true, rank: foldedRank + rank})
+		r.setForwarded(value{text: text, str: true, rank: foldedRank + rank})
 	}
 }
 
@@ -105,21 +93,21 @@ const foldedRank = 1000
 const maxRanks = 1024
 
 // setForwarded is set of a field that only by its name is a forwarded address.
-func (p *Parser) setForwarded(v value) {
-	was := p.values[kindForwarded].rank
+func (r *reading) setForwarded(v value) {
+	was := r.values[kindForwarded].rank
 	if v.rank%foldedRank > 1 {
 		if _, ok := ParseAddress(v.text); !ok {
 			return
 		}
 	}
 	if was == 0 || v.rank < was {
-		p.set(kindForwarded, v)
+		r.set(kindForwarded, v)
 	}
 }
 
 // scalar parses the value of a leaf. A value of lower rank that was already parsed is kept.
-func (p *Parser) scalar(k *node) error {
-	w := &p.json
+func (r *reading) scalar(k *node) error {
+	w := &r.json
 	v := value{rank: k.rank, ported: k.ported}
 	var err error
 	switch w.peek() {
@@ -137,31 +125,31 @@ func (p *Parser) scalar(k *node) error {
 	if err != nil {
 		return err
 	}
-	p.set(k.kind, v)
+	r.set(k.kind, v)
 	return nil
 }
 
 // set stores a value unless it is missing or another path of the kind comes first.
-func (p *Parser) set(kind int, v value) {
-	was := &p.values[kind]
+func (r *reading) set(kind int, v value) {
+	was := &r.values[kind]
 	if len(v.text) > 0 && string(v.text) != "-" && (was.rank == 0 || v.rank <= was.rank) {
 		*was = v
 	}
 }
 
 // times sets the times of e. It returns false if one of them is invalid.
-func (p *Parser) times(f *schema, e *Entry) bool {
-	if p.values[kindStart].rank > 0 {
-		return p.arrived(f, e)
+func (r *reading) times(f *schema, e *Entry) bool {
+	if r.values[kindStart].rank > 0 {
+		return r.arrived(f, e)
 	}
-	return p.ended(f, e)
+	return r.ended(f, e)
 }
 
 // ended sets the times of e of a line with the time of the end, or of the arrival if it has no
 // duration.
-func (p *Parser) ended(f *schema, e *Entry) (ok bool) {
-	v := &p.values
-	e.Logged, e.Coarse, ok = p.clock.instant(v[kindTime])
+func (r *reading) ended(f *schema, e *Entry) (ok bool) {
+	v := &r.values
+	e.Logged, e.Coarse, ok = r.clock.instant(v[kindTime])
 	if !ok {
 		return false
 	}
@@ -181,13 +169,13 @@ func (p *Parser) ended(f *schema, e *Entry) (ok bool) {
 
 // arrived sets the times of e of a line with the time of the arrival. A duration that is invalid is
 // none. Without one it is from the arrival to the end, if the line has that.
-func (p *Parser) arrived(f *schema, e *Entry) (ok bool) {
-	v := &p.values
-	e.Logged, e.Coarse, ok = p.clock.instant(v[kindStart])
+func (r *reading) arrived(f *schema, e *Entry) (ok bool) {
+	v := &r.values
+	e.Logged, e.Coarse, ok = r.clock.instant(v[kindStart])
 	e.Start, e.Took = e.Logged, NoDuration
 	if took, ok := span(v[kindDuration], int64(f.unit)); ok && took >= 0 {
 		e.Took = took
-	} else if end, _, ok := p.clock.instant(v[kindTime]); ok && end >= e.Start &&
+	} else if end, _, ok := r.clock.instant(v[kindTime]); ok && end >= e.Start &&
 		end-e.Start <= maxDuration {
 		e.Took = end - e.Start
 	}
@@ -195,8 +183,8 @@ func (p *Parser) arrived(f *schema, e *Entry) (ok bool) {
 }
 
 // entry fills e from the values.
-func (p *Parser) entry(f *schema, e *Entry) error {
-	v := &p.values
+func (r *reading) entry(f *schema, e *Entry) error {
+	v := &r.values
 	v[kindForwarded].text = forwardedList(v[kindForwarded].text)
 	if f.standIn && v[kindIP].rank == 0 && v[kindForwarded].rank < foldedRank {
 		v[kindIP], v[kindForwarded] = v[kindForwarded], value{}
@@ -207,13 +195,13 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 		}
 	}
 	if date := v[kindDate].text; len(date) > 0 && v[kindDate].rank == v[kindTime].rank {
-		p.joined = append(append(append(p.joined[:0], date...), ' '), v[kindTime].text...)
-		v[kindTime].text = p.joined
+		r.joined = append(append(append(r.joined[:0], date...), ' '), v[kindTime].text...)
+		v[kindTime].text = r.joined
 	}
 	*e = Entry{User: v[kindUser].text, Method: v[kindMethod].text,
 		Status: statusOf(v[kindStatus].text), forwarded: v[kindForwarded].text,
 		referer: v[kindReferer].text, agent: v[kindAgent].text}
-	if !p.times(f, e) {
+	if !r.times(f, e) {
 		return ErrTime
 	}
 	e.Path, e.Query = cutQuery(v[kindPath].text)
@@ -227,10 +215,10 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 	if ported {
 		ip = cutPort(ip)
 	}
-	if (f.text || ported) && v[kindIP].rank > 0 && !p.address.isAddress(ip) {
+	if (f.text || ported) && v[kindIP].rank > 0 && !r.address.isAddress(ip) {
 		return ErrCaller
 	}
-	if err := setClient(ip, p.format.Lists, e); err != nil {
+	if err := setClient(ip, r.lists, e); err != nil {
 		return err
 	}
 	if bytes.IndexByte(e.IP, ' ') >= 0 || len(e.IP) == 0 && len(ip) > 0 {
