@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -43,6 +45,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
@@ -226,8 +229,9 @@ func TestServeHybrid(t *testing.T) {
 	redis := redistest.Start(t)
 	file := rulesFile(t, yearly)
 	var conns []*grpc.ClientConn
+	var s *server
 	for range 2 {
-		s := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--instances", "2",
+		s = serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--instances", "2",
 			"--redis-timeout", "1s")
 		conns = append(conns, s.dial(t, nil))
 	}
@@ -238,6 +242,18 @@ func TestServeHybrid(t *testing.T) {
 	// Each server has half of the remaining 40.
 	assert.Equal(t, 20, admitted(t, conns[0], "many", 70))
 	assert.Equal(t, 20, admitted(t, conns[1], "many", 70))
+	// The page says so.
+	require.Eventually(t, func() bool { // the breaker opens after so many calls
+		admitted(t, conns[1], "many", 10)
+		resp, err := http.Get("http://" + s.admin + "/-/stats")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		var shown live.Shown
+		require.NoError(t, json.NewDecoder(resp.Body).Decode(&shown))
+		return slices.ContainsFunc(shown.Deciding, func(d live.Deciding) bool {
+			return d.Source == "local" && d.Breaker == "open" && d.Since > 0
+		})
+	}, 20*time.Second, time.Millisecond)
 }
 
 // TestServeOnRedis checks that a server decides alone by default while Redis hangs and when it is

@@ -20,7 +20,7 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, err)
 	out, err := exec.Command(tool, "check", "rules", "alerts.yaml").CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	assert.Contains(t, string(out), "4 rules found")
+	assert.Contains(t, string(out), "6 rules found")
 	out, err = exec.Command(tool, "test", "rules", "alerts_test.yaml").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
@@ -36,6 +36,7 @@ func TestAlertsAreTested(t *testing.T) {
 	require.NoError(t, err)
 	for from, to := range map[string]string{
 		"> 0.8": "> 0.79", "== 0": "== 1", "for: 1m": "for: 3m", "> 0.01": "> 0.03",
+		"> 0.02": "> 0.03", `{status=~"5xx|error"}`: `{status="5xx"}`, ")) > 2\n": ")) > 1\n",
 		"> 0.05": "> 0.11", `{class!="sheddable"}`: "",
 		"[5m])) > 0\n": "[5m])) >= 0\n",
 	} {

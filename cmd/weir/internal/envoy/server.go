@@ -45,8 +45,9 @@ type Config struct {
 	AdminToken        string // for requests that inspect or change counts; empty refuses them
 	TLS               *tls.Config
 
-	Metrics []prometheus.Collector // of the Engine's Strategies
-	Answers Answers
+	Metrics  []prometheus.Collector // of the Engine's Strategies
+	Deciding func() []live.Deciding // who decides on their limits; nil: they are not shared
+	Answers  Answers
 
 	// MaxDescriptors bounds the descriptors of a request, which is refused if it has more; 0: none.
 	// It is the value of --max-descriptors.
@@ -350,5 +351,8 @@ func (s *Server) serveStats(w http.ResponseWriter, r *http.Request) {
 		httplimit.Failed.String(): total.Failed,
 	}
 	shown.Rules = s.live.Shown("")
+	if s.cfg.Deciding != nil {
+		shown.Deciding = s.cfg.Deciding()
+	}
 	live.WriteJSON(w, shown)
 }

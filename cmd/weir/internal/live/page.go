@@ -63,6 +63,8 @@ type Shown struct {
 	Denials uint64      `json:"denials"`
 	Worst   []Caller    `json:"worst"`
 	Rules   *RulesShown `json:"rules,omitempty"`
+
+	Deciding []Deciding `json:"deciding"` // null without Redis
 }
 
 // PerSecond has the decisions of each second.
@@ -96,7 +98,7 @@ func share(part, all uint64) float64 { return float64(part) / float64(max(all, 1
 // WorstShown is how many of the worst callers the page shows.
 const WorstShown = 20
 
-// NewShown returns a Shown, but for its Requests and Rules. Callers have what name returns.
+// NewShown returns a Shown, but for its Requests, Rules and Deciding. Callers have what name returns.
 func NewShown(
 	program string, started time.Time, m *Meter, d *Denials, w traffic.Window,
 	name func(key string) string,

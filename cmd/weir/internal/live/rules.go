@@ -253,6 +253,11 @@ func (r *Rules) caller(
 	domain, text, err := r.named(req)
 	if err == nil && (text != "" || !all) {
 		entries, err = rules.ParseEntries(text)
+		key := req.FormValue("key")
+		if _, notAddr := cli.Prefix(key); notAddr == nil && req.FormValue("descriptor") == "" {
+			err = fmt.Errorf("%q names no caller: rules count descriptors, such as "+
+				"-d remote_address=%s", key, key)
+		}
 	}
 	if domains := r.Engine.Set().Domains(); domain == "" && len(domains) == 1 {
 		domain = domains[0]

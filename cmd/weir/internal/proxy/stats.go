@@ -9,10 +9,8 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/traffic"
-	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -30,7 +28,6 @@ type figures struct {
 	Table    table        `json:"table"`
 	DenyList []cli.Listed `json:"deny_list"`
 	Listed   int          `json:"listed"` // the number of entries, of which DenyList may be a part
-	Deciding []deciding   `json:"deciding"`
 	Try      *tried       `json:"try,omitempty"`
 	Overload *overloaded  `json:"overload,omitempty"`
 	Service  *service     `json:"service"`
@@ -61,15 +58,6 @@ type (
 		Swept       uint64  `json:"swept"`
 		LastSweepMs float64 `json:"last_sweep_ms"`
 		Full        uint64  `json:"full"` // new callers refused with ErrFull
-	}
-
-	// deciding is the source of decisions on a shared limit.
-	deciding struct {
-		Limit   string            `json:"limit"`
-		Source  string            `json:"source"` // "redis", or without Redis "local", "open" or "closed"
-		Breaker string            `json:"breaker"`
-		Since   int64             `json:"since"`
-		Counts  map[string]uint64 `json:"counts"`
 	}
 )
 
@@ -119,9 +107,7 @@ func (p *Proxy) figuresOf(w traffic.Window) *figures {
 		f.Rules = p.ruled.Shown(p.ruled.domain)
 	}
 	if p.redis != nil {
-		for _, h := range p.redis.Hybrids() {
-			f.Deciding = append(f.Deciding, p.deciding(h))
-		}
+		f.Deciding = live.DecidingOf(p.redis, OnFailNames[p.cfg.Redis.Fallback.OnFail])
 	}
 	return f
 }
@@ -170,25 +156,6 @@ func (p *Proxy) describe(e httplimit.DenyEntry) string {
 		return p.cfg.By.shown(e.Key)
 	}
 	return e.Prefix.String()
-}
-
-func (p *Proxy) deciding(h onredis.Hybrid) deciding {
-	s := h.Stats()
-	d := deciding{
-		Limit:   h.Name,
-		Source:  "redis",
-		Breaker: s.State.String(),
-		Since:   s.Since.UnixMilli(),
-		Counts: map[string]uint64{
-			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local,
-			"on_fail": s.OnFail, "outages": s.Opens, "probes": s.Probes, "failures": s.Failures,
-			"carried_back": s.Reconciled, "dropped": s.Dropped,
-		},
-	}
-	if s.State != fallback.Closed {
-		d.Source = OnFailNames[p.cfg.Redis.Fallback.OnFail]
-	}
-	return d
 }
 
 // tableFigures caches the limiter's statistics for tableEvery: computing them visits all buckets.

@@ -14,6 +14,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/envoy"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
 	"github.com/weirgo/weir/metrics"
 	"github.com/weirgo/weir/metrics/weirprom"
@@ -240,6 +241,7 @@ func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	if f.redis.cfg.Fallback.Instances > 0 {
 		meanwhile = "local"
 		f.cfg.Engine.Strategies = store.Strategies(local)
+		f.cfg.Deciding = func() []live.Deciding { return live.DecidingOf(store, meanwhile) }
 	}
 	f.cfg.Started = func(ctx context.Context) { store.Ping(ctx, meanwhile) }
 	return func() { _, _ = store.Close(), limiter.Close() }, nil
