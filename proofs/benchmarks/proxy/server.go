@@ -104,7 +104,7 @@ func (s *server) start(ctx context.Context, dir string) error {
 		if conn, err := net.Dial("tcp", s.addr); err == nil {
 			return conn.Close()
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // another process begins to listen
 	}
 	return errors.New("it does not listen")
 }
@@ -121,12 +121,12 @@ func (s *server) measure(n int) (time.Duration, error) {
 	if err := s.load(n / 5); err != nil {
 		return 0, err
 	}
-	time.Sleep(settle)
+	time.Sleep(settle) // the server ends what it does after its answers
 	before := cpuOf(s.cmd.Process.Pid)
 	if err := s.load(n); err != nil {
 		return 0, err
 	}
-	time.Sleep(settle)
+	time.Sleep(settle) // the server ends what it does after its answers
 	return (cpuOf(s.cmd.Process.Pid) - before) / time.Duration(n), nil
 }
 
