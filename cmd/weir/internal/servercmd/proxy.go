@@ -142,7 +142,8 @@ On SIGTERM and SIGINT the health check fails, and each response closes its conne
 requests may be on their way, and requests in flight have --drain to finish. A second signal ends
 the process at once.
 The access log goes to the standard output, on a terminal with a short line for each request and the
-sums below them, everything else to the standard error.`
+sums below them, everything else to the standard error. Its lines are gathered for a tenth of a
+second or 64 KiB, which a crash or a second signal loses.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip
