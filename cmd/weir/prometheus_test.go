@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -69,7 +70,10 @@ func TestPrometheusScrapes(t *testing.T) {
 	redis := redistest.Start(t)
 	shared := []string{"--redis", "redis://" + redis.Addr, "--instances", "2", "--redis-timeout",
 		"200ms"}
-	p := proxyProcess(t, append(shared, "--limit", "40/1d", "--access-log", "off", "--overload")...)
+	upstream := httptest.NewServer(http.NotFoundHandler())
+	defer upstream.Close()
+	p := proxyProcess(t, append(shared, "--limit", "40/1d", "--access-log", "off", "--overload",
+		"--upstream", upstream.URL)...)
 	s := serveProcess(t, append(shared, "--rules", rulesFile(t, yearly))...)
 	conn := s.dial(t, nil)
 	read := prometheusProcess(t, map[string]string{
@@ -146,6 +150,6 @@ func TestPrometheusScrapes(t *testing.T) {
 	assert.Contains(t, []string{"pending", "firing"}, states["WeirPrimaryDown"])
 	delete(states, "WeirPrimaryDown")
 	assert.Equal(t, map[string]string{"WeirOverload": "inactive", "WeirTableNearlyFull": "inactive",
-		"WeirUndecided": "inactive"},
+		"WeirUndecided": "inactive", "WeirUpstreamFails": "inactive", "WeirUpstreamSlow": "inactive"},
 		states)
 }
