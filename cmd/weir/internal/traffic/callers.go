@@ -96,23 +96,6 @@ type Caller struct {
 	Counts
 }
 
-// View is what callers sent in a window.
-type View struct {
-	Callers  []Caller // the most requests first
-	Requests uint64   // of all callers, as are the next two
-	Denied   uint64
-	Upstream time.Duration
-}
-
-// Of returns a caller of the view, or one without requests.
-func (v *View) Of(key string) Caller {
-	i := slices.IndexFunc(v.Callers, func(c Caller) bool { return c.Key == key })
-	if i < 0 {
-		return Caller{Key: key}
-	}
-	return v.Callers[i]
-}
-
 // span holds the callers of some time.
 type span struct {
 	keys     *frequent.Keys[Counts]

@@ -4,7 +4,25 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 )
+
+// View is what callers sent in a window.
+type View struct {
+	Callers  []Caller // the most requests first
+	Requests uint64   // of all callers, as are the next two
+	Denied   uint64
+	Upstream time.Duration
+}
+
+// Of returns a caller of the view, or one without requests.
+func (v *View) Of(key string) Caller {
+	i := slices.IndexFunc(v.Callers, func(c Caller) bool { return c.Key == key })
+	if i < 0 {
+		return Caller{Key: key}
+	}
+	return v.Callers[i]
+}
 
 // Group is callers that stand near each other.
 type Group struct {
