@@ -169,7 +169,7 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 	now := time.Now()
 	x := &cli.Explained{ID: live.ID(key), Name: p.cfg.By.shown(key), Now: now.UnixMilli(),
 		Shadow: p.cfg.Guard.Shadow, Rules: p.ruled != nil}
-	addr := p.addrOf(key)
+	addr := addrOf(p, key)
 	x.Exempt = addr.IsValid() && contain(p.cfg.Allow, addr)
 	if e, ok := p.denied.Lookup(key, addr); ok {
 		l := p.listed(e)
@@ -191,13 +191,13 @@ func (p *Proxy) explain(ctx context.Context, key string) *cli.Explained {
 		x.Limits = append(x.Limits, h.look(ctx, key, now))
 	}
 	p.denials.Explain(x, key)
-	x.Sent = p.sent(key, now)
+	x.Sent = sentBy(p, key, now)
 	x.Tell()
 	return x
 }
 
 // addrOf returns the last address of a caller; the zero Addr if it is unknown.
-func (p *Proxy) addrOf(key string) netip.Addr {
+func addrOf(p *Proxy, key string) netip.Addr {
 	addr := p.recent.addr(key)
 	if p.cfg.By.text == "ip" && !addr.IsValid() {
 		if at, err := cli.Prefix(key); err == nil {

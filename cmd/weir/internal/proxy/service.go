@@ -47,18 +47,18 @@ type seconds struct {
 
 // mostInFlight returns how many requests may be in flight: what the guard of an upstream has learnt,
 // or the given bound. 0: without one.
-func (p *Proxy) mostInFlight() (most int64, learnt bool) {
+func mostInFlight(p *Proxy) (most int64, learnt bool) {
 	if p.full != nil {
 		return int64(p.full.Stats().Limit), true
 	}
 	return int64(p.cfg.MaxInFlight), false
 }
 
-// servicing returns how the service does.
-func (p *Proxy) servicing() *service {
+// serviceOf returns how the service does.
+func serviceOf(p *Proxy) *service {
 	f := traffic.Facts{Past: p.served.Past(), InFlight: p.open.Load()}
 	s := new(service)
-	f.Most, s.Learnt = p.mostInFlight()
+	f.Most, s.Learnt = mostInFlight(p)
 	past := p.meter.Past()
 	for i, x := range past {
 		all := x.Admitted + x.Denied + x.Failed
@@ -102,17 +102,17 @@ type sender struct {
 // sendersShown is how many of the busiest callers the page shows.
 const sendersShown = 20
 
-// busiest returns the callers with the most requests of a view.
-func (p *Proxy) busiest(v *traffic.View) []sender {
+// busiestOf returns the callers with the most requests of a view.
+func busiestOf(p *Proxy, v *traffic.View) []sender {
 	all := make([]sender, min(len(v.Callers), sendersShown))
 	for i := range all {
 		c := &v.Callers[i]
-		all[i] = p.sender(c, v)
+		all[i] = senderOf(p, c, v)
 	}
 	return all
 }
 
-func (p *Proxy) sender(c *traffic.Caller, v *traffic.View) sender {
+func senderOf(p *Proxy, c *traffic.Caller, v *traffic.View) sender {
 	own := float64(max(1, c.N-c.Error)) // the counts are of these
 	s := sender{Caller: live.CallerOf(c, v, p.cfg.By.shown), Denied: float64(c.Denied) / own,
 		Turned: float64(c.Turned) / own, Failed: float64(c.Failed) / own,
@@ -120,7 +120,7 @@ func (p *Proxy) sender(c *traffic.Caller, v *traffic.View) sender {
 	if v.Upstream > 0 {
 		s.Upstream = min(1, float64(c.Upstream)/float64(v.Upstream))
 	}
-	_, s.Listed = p.listing(c.Key)
+	_, s.Listed = listingOf(p, c.Key)
 	return s
 }
 
@@ -134,14 +134,14 @@ type group struct {
 // groupsShown is how many groups the page shows: those with a hundredth of all requests.
 const groupsShown = 10
 
-func (p *Proxy) groups(v *traffic.View) []group {
+func groupsOf(p *Proxy, v *traffic.View) []group {
 	all := []group{}
 	for _, g := range v.Groups() {
 		if len(all) == groupsShown || 100*g.N < v.Requests {
 			break
 		}
 		one := traffic.Caller{Key: g.Prefix.String(), N: g.N, Counts: g.Counts}
-		shown := group{p.sender(&one, v), g.Callers, g.Quiet}
+		shown := group{senderOf(p, &one, v), g.Callers, g.Quiet}
 		shown.Name = one.Key
 		e, ok := p.denied.Lookup("", g.Prefix.Addr())
 		shown.Listed = ok && e.Prefix.Bits() <= g.Prefix.Bits()
@@ -150,14 +150,14 @@ func (p *Proxy) groups(v *traffic.View) []group {
 	return all
 }
 
-// sent returns what a caller sent in the last minute, and nil if that is nothing.
-func (p *Proxy) sent(key string, now time.Time) *cli.Sent {
+// sentBy returns what a caller sent in the last minute, and nil if that is nothing.
+func sentBy(p *Proxy, key string, now time.Time) *cli.Sent {
 	v := p.callers.View(traffic.Minute, now)
 	c := v.Of(key)
 	if c.N == 0 {
 		return nil
 	}
-	s := p.sender(&c, &v)
+	s := senderOf(p, &c, &v)
 	sent := &cli.Sent{N: c.N - c.Error, Share: s.Share, Denied: s.Denied, Turned: s.Turned,
 		Failed: s.Failed, Upstream: s.Upstream, Agents: s.Agents, Paths: s.Paths}
 	for _, one := range p.lately.Of(key) {
@@ -167,7 +167,7 @@ func (p *Proxy) sent(key string, now time.Time) *cli.Sent {
 	return sent
 }
 
-// listing returns the entry of the deny list that refuses a caller, by its key or its last address.
-func (p *Proxy) listing(key string) (httplimit.DenyEntry, bool) {
-	return p.denied.Lookup(key, p.addrOf(key))
+// listingOf returns the entry of the deny list that refuses a caller, by its key or its last address.
+func listingOf(p *Proxy, key string) (httplimit.DenyEntry, bool) {
+	return p.denied.Lookup(key, addrOf(p, key))
 }

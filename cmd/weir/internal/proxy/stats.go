@@ -98,9 +98,9 @@ func (p *Proxy) figuresOf(w traffic.Window) *figures {
 	}
 	for i := range f.Worst {
 		key, _ := live.KeyOf(f.Worst[i].ID) // it is one
-		_, f.Worst[i].Listed = p.listing(key)
+		_, f.Worst[i].Listed = listingOf(p, key)
 	}
-	f.Busiest, f.Near, f.Service = p.busiest(&sent), p.groups(&sent), p.servicing()
+	f.Busiest, f.Near, f.Service = busiestOf(p, &sent), groupsOf(p, &sent), serviceOf(p)
 	f.DenyList, f.Listed = p.listShown()
 	f.Try, f.Overload = p.tried(), overloadedOf(p)
 	if p.ruled != nil {
