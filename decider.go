@@ -356,9 +356,7 @@ type lifted struct {
 
 func (l *lifted) About() *About { return &l.about }
 
-func (l *lifted) Run(ctx context.Context, r *Request) (*Result, error) {
-	return l.strategy.Run(ctx, r)
-}
+func (l *lifted) Run(ctx context.Context, r *Request) (*Result, error) { return Run(ctx, l, r) }
 
 func (l *lifted) Do(ctx context.Context, ops []*Op) {
 	for _, op := range ops {

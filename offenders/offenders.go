@@ -146,7 +146,11 @@ func (w *watched) About() *weir.About { return w.about }
 
 // Run implements weir.Strategy.
 func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return weir.Run(ctx, w, r)
+	res, err := w.counter.Run(ctx, r)
+	if err == nil && res.State == weir.Deny {
+		w.table.Denied(r.Key)
+	}
+	return res, err
 }
 
 // Do implements weir.Counter.

@@ -20,7 +20,7 @@ var mostAway = map[string]int{
 	"adapters/caddylimit":         13,
 	"cmd/weir":                    6,
 	"cmd/weir/internal/accesslog": 2, // by format
-	"cmd/weir/internal/proxy":     86,
+	"cmd/weir/internal/proxy":     77,
 	"cmd/weir/internal/replay":    15, // the passes of a run
 	"cmd/weir/internal/servercmd": 12,
 	"fallback":                    43,
