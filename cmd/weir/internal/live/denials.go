@@ -60,8 +60,8 @@ func (d *Denials) ring(key string) (*ring, string) {
 // Add adds a denial, by a limit, of what of says: Request of a request, for instance.
 func (d *Denials) Add(key, of, limit string) {
 	now := time.Now()
-	d.counts.Add(traffic.Request{Key: key, Denied: true, At: now})
 	r, key := d.ring(key)
+	d.counts.Add(traffic.Request{Key: key, Denied: true, At: now})
 	last := denial{strings.Clone(key), of, limit, now} // key may be a part of the request
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,13 +86,13 @@ func (d *Denials) View(w traffic.Window) traffic.View { return d.counts.View(w, 
 
 // Explain adds the denials of a caller to x.
 func (d *Denials) Explain(x *cli.Explained, key string) {
+	r, key := d.ring(key)
 	top, _ := d.Top(Counted)
 	for _, o := range top {
 		if o.Key == key {
 			x.Denials, x.Error = o.N, o.Error
 		}
 	}
-	r, key := d.ring(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := r.n - 1; i >= max(0, r.n-latest); i-- {

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -286,4 +287,19 @@ func TestARefusedSetIsNotInForce(t *testing.T) {
 	write(t, name, text(3))
 	assert.NoError(t, r.Reload())
 	assert.EqualValues(t, 3, r.limit())
+}
+
+// What is counted of a caller is bounded, as is what is held of its last denials.
+func TestDenialsCutLongKeys(t *testing.T) {
+	d := NewDenials()
+	long := strings.Repeat("k", 60<<10)
+	d.Add(long, "GET /", "1/1d")
+	top, all := d.Top(1)
+	require.Len(t, top, 1)
+	assert.Len(t, top[0].Key, longestKey)
+	assert.EqualValues(t, 1, all)
+	var x cli.Explained
+	d.Explain(&x, long)
+	assert.EqualValues(t, 1, x.Denials)
+	assert.Len(t, x.Last, 1)
 }

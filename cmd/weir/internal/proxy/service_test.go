@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"testing"
 	"time"
 
@@ -138,4 +141,24 @@ func TestListedIsOneTruth(t *testing.T) {
 		f = s.figures()
 		assert.True(t, f.Worst[0].Listed && f.Busiest[0].Listed, "%+v", e)
 	}
+}
+
+// An upstream that does not read a body is at fault, and its client has not left.
+func TestAnUpstreamThatDoesNotReadHasFailed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	cfg := config(t, "1000/1d")
+	cfg.Upstream = &url.URL{Scheme: "http", Host: l.Addr().String()}
+	cfg.UpstreamTimeout = 300 * time.Millisecond
+	s := serve(t, cfg)
+	resp, err := http.Post(s.front.URL, "", bytes.NewReader(make([]byte, 32<<20)))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 504, resp.StatusCode)
+	s.meter.Tick()
+	f := s.figures()
+	assert.EqualValues(t, 1, f.Service.Errors)
+	assert.Zero(t, f.Service.GaveUp)
+	assert.InDelta(t, 1, f.Busiest[0].Failed, 0)
 }

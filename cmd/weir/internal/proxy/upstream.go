@@ -271,7 +271,7 @@ func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 	case err == nil && resp.StatusCode < 600:
 		status = resp.StatusCode
 		seconds = t.seconds[status/100]
-	case err != nil && r.Context().Err() != nil:
+	case err != nil && r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errUnread):
 		t.of.served.Gone(took)
 		t.of.callers.Served(key, took, 0)
 		return nil, err
