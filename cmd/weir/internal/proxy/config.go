@@ -139,6 +139,16 @@ func (a Admin) check() error {
 	return nil
 }
 
+// checkSocket fails if l listens where check would not have it listen: a service manager may have
+// passed another socket than Addr. Who may reach one of a file is for the file's mode to say.
+func (a Admin) checkSocket(l net.Listener) error {
+	if l.Addr().Network() == "unix" {
+		return nil
+	}
+	a.Addr = l.Addr().String()
+	return a.check()
+}
+
 // checkAddr fails if the address that a flag has the proxy listen on has no port, or one that there
 // cannot be. host is for a port alone.
 func checkAddr(flag, host, addr string) error {

@@ -333,6 +333,9 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 			return err
 		}
 		defer backSocket.Close()
+		if err := p.cfg.Admin.checkSocket(backSocket); err != nil {
+			return err
+		}
 	}
 	if err := p.succeed(ctx); err != nil {
 		return err
