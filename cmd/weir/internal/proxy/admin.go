@@ -132,6 +132,29 @@ func (p *Proxy) doubtOf(e httplimit.DenyEntry, r *http.Request, confirmed int) *
 		p.describe(e), strings.Join(reasons, ", and "), stopped), stopped}
 }
 
+// entryHeader has, after a denial, its entry in JSON, which is enough to take it back.
+const entryHeader = "Weir-Entry"
+
+// entered is an entry that was added to the deny list, and what it replaced.
+type entered struct {
+	ID       string `json:"id,omitempty"`     // of a key
+	Prefix   string `json:"prefix,omitempty"` // of a prefix
+	Replaced bool   `json:"replaced"`         // it was on the list
+	Until    int64  `json:"until,omitempty"`  // until when, if it ended; in ms since the Unix epoch
+}
+
+// enteredOf describes e, which is added next. denyFile.mu is held.
+func enteredOf(p *Proxy, e httplimit.DenyEntry) entered {
+	l := p.listed(e)
+	is := entered{ID: l.ID, Prefix: l.Prefix}
+	for _, old := range p.denied.Entries() {
+		if whom(old) == whom(e) && old.Policy == e.Policy {
+			is.Replaced, is.Until = true, p.listed(old).Until
+		}
+	}
+	return is
+}
+
 // isWide reports whether p has more than a quarter of the addresses that clients have: of IPv6,
 // those are 2000::/3.
 func isWide(p netip.Prefix) bool {
@@ -208,6 +231,7 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	}
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
+	is := enteredOf(p, e)
 	if r.Method == http.MethodDelete {
 		if !c.unlist(e, p) {
 			http.Error(w, "That is not on the list.", http.StatusNotFound)
@@ -227,6 +251,10 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".",
 			http.StatusInternalServerError)
 		return
+	}
+	if r.Method == http.MethodPost {
+		text, _ := json.Marshal(is) // it has only texts and numbers
+		w.Header().Set(entryHeader, string(text))
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

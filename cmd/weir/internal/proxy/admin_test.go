@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -133,6 +134,31 @@ func TestInvalidChanges(t *testing.T) {
 	assert.Equal(t, http.StatusNoContent, code)
 	code, _ = deny(t, s, "POST", `{"what":"b"}`)
 	assert.Equal(t, http.StatusInsufficientStorage, code)
+}
+
+// A denial is answered with what takes it back, however long the list is.
+func TestADenialSaysWhatItReplaced(t *testing.T) {
+	s := serve(t, config(t, "100/1d"))
+	for i := range 2 * listedShown {
+		require.NoError(t, s.denied.Add(httplimit.DenyEntry{Key: fmt.Sprintf("key-%03d", i)}))
+	}
+	until := time.Now().Add(time.Hour)
+	require.NoError(t, s.denied.Add(httplimit.DenyEntry{Key: "192.0.2.9", Until: until}))
+	ended := entered{ID: live.ID("192.0.2.9"), Replaced: true, Until: until.UnixMilli()}
+	for body, want := range map[string]entered{
+		`{"what":"key-300","for":"10m"}`:                {ID: live.ID("key-300"), Replaced: true},
+		`{"id":"` + live.ID("key-301") + `"}`:           {ID: live.ID("key-301"), Replaced: true},
+		`{"what":"key:192.0.2.9"}`:                      ended,
+		`{"what":"192.0.2.9"}`:                          {Prefix: "192.0.2.9/32"},
+		`{"prefix":"2001:db8::1:2/112","for":"10m"}`:    {Prefix: "2001:db8::1:0/112"},
+		`{"what":"key-` + strings.Repeat("é", 9) + `"}`: {ID: live.ID("key-" + strings.Repeat("é", 9))},
+	} {
+		resp, text := send(t, "POST", s.back.URL+"/-/deny", strings.NewReader(body), changeHeader, "1")
+		require.Equal(t, http.StatusNoContent, resp.StatusCode, text)
+		var is entered
+		require.NoError(t, json.Unmarshal([]byte(resp.Header.Get(entryHeader)), &is), body)
+		assert.Equal(t, want, is, body)
+	}
 }
 
 // TestForgedRequestsChangeNothing checks that requests which another site's page can make a browser

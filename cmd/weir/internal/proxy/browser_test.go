@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
@@ -104,6 +106,27 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.Sees(`document.querySelector("#list tbody td")?.textContent.startsWith("<img src=x")`)
 	assert.Equal(t, "weir proxy", browsertest.Eval[string](page, "document.title"))
 	assert.Zero(t, browsertest.Eval[int](page, `document.querySelectorAll("img").length`))
+}
+
+// Undo restores the entry that a denial has replaced, also one that the page does not show.
+func TestUndoRestoresAnEntryThatIsNotShown(t *testing.T) {
+	s := serve(t, config(t, "100/1d"))
+	for i := range 2 * listedShown {
+		require.NoError(t, s.denied.Add(httplimit.DenyEntry{Key: fmt.Sprintf("key-%03d", i)}))
+	}
+	until := func() time.Time {
+		e, ok := s.denied.Lookup("key-300", netip.Addr{})
+		require.True(t, ok)
+		return e.Until
+	}
+	page := browsertest.Open(t)
+	page.Do(chromedp.Navigate(s.back.URL + "/-/"))
+	page.Sees(`document.querySelectorAll("#list tbody tr").length === ` + fmt.Sprint(listedShown))
+	page.Do(chromedp.SetValue("#deny-what", "key-300"), chromedp.Click("#deny button"))
+	page.Sees(`!document.getElementById("undo").hidden`)
+	require.False(t, until().IsZero())
+	page.Do(chromedp.Click("#undo-do"))
+	assert.Eventually(t, func() bool { return until().IsZero() }, 20*time.Second, 10*time.Millisecond)
 }
 
 // TestTheDenyBoxAsksBeforeItStopsMany types entries that stop everybody, and some that stop nobody

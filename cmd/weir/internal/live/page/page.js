@@ -218,11 +218,9 @@ function send(method, { name, ...body }) {
   }).catch((e) => ({ ok: false, text: async () => e.message }));
 }
 
-let entries = []; // of the deny list, as it was last seen
-
 async function change(method, body) {
   $("deny-error").hidden = $("confirm").hidden = true;
-  const before = entries, r = await send(method, body);
+  const r = await send(method, body);
   if (r.status === 409) {
     doubt(body, await r.json());
     return false;
@@ -231,19 +229,17 @@ async function change(method, body) {
     complain(await r.text());
     return false;
   }
-  if (method === "POST") offer(body, before);
+  if (method === "POST") offer(body, JSON.parse(r.headers.get("Weir-Entry")));
   await look();
   return true;
 }
 
-// offer offers for a while to take a denial back: to have the entry before it again, if there was one.
+// offer offers for a while to take a denial back: to have the entry again that it replaced, if there was one.
 const UNDO_MS = 10000;
 let offered;
-function offer(body, before) {
-  const what = [body.prefix, body.what, body.what + "/32", body.what + "/128"];
-  const same = (e) => body.id ? e.id === body.id : e.prefix ? what.includes(e.prefix) : e.name === body.what;
+function offer(body, { id, prefix, replaced, until }) {
   const back = document.activeElement; // the button that denied
-  const old = before.find(same), name = body.name || body.what || body.prefix;
+  const name = body.name || body.what || body.prefix;
   text("undo-what", cut(name) + " is denied" + (body.for ? " for " + body.for : "") + ".");
   $("undo").hidden = false;
   clearTimeout(offered);
@@ -253,11 +249,11 @@ function offer(body, before) {
   };
   offered = setTimeout(close, UNDO_MS);
   $("undo-do").onclick = async () => {
-    const { what, id, prefix } = body, again = { what, id, prefix, confirm: 1e9 };
-    if (old && old.until) again.for = Math.max(1, Math.ceil((old.until - Date.now()) / 1000)) + "s";
+    const again = { id, prefix, confirm: 1e9 };
+    if (until) again.for = Math.max(1, Math.ceil((until - Date.now()) / 1000)) + "s";
     close();
-    if (old) await send("POST", again);
-    else await send("DELETE", { what, id, prefix });
+    if (replaced) await send("POST", again);
+    else await send("DELETE", { id, prefix });
     await look();
   };
 }
@@ -343,7 +339,6 @@ function worst(rows, now, proxies) {
 }
 
 function list(rows, total, now) {
-  entries = rows;
   fill($("list").tBodies[0], rows, (e) => e.id ? "key " + e.id : e.prefix, (e) => [
     { text: cut(e.name), title: e.kind + " " + e.name, className: "name" },
     { text: e.kind + ", by " + e.by, className: "left" },
