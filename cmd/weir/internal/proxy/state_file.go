@@ -51,6 +51,9 @@ func openState(
 // another name: the counts of this process are saved from now on, and those of the file are kept.
 func (s *stateFile) load() error {
 	err := s.limiter.LoadFile(s.name)
+	if err := s.forgetPlaces(); err != nil {
+		return err
+	}
 	switch {
 	case err == nil || errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -64,6 +67,12 @@ func (s *stateFile) load() error {
 		return errors.Join(s.bad, err)
 	}
 	return nil
+}
+
+// forgetPlaces forgets what was in flight in the process before: its requests have ended, or end
+// there, and nobody would give their places back here.
+func (s *stateFile) forgetPlaces() error {
+	return weir.Do(context.Background(), s.limiter.InFlight(), &weir.Op{Verb: weir.OpResetPrefix})
 }
 
 // setAside renames a file to the first name with a number that no file has. The caller holds its

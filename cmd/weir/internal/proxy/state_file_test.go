@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -195,4 +196,34 @@ func TestStateInUseIsAnErrorAtTheStart(t *testing.T) {
 	second, err := New(cfg)
 	require.NoError(t, err)
 	require.NoError(t, second.close())
+}
+
+// TestARestartForgetsWhatIsInFlight loads the state of a process with requests in flight: the one
+// that follows would not see them end. Rates stay as they are.
+func TestARestartForgetsWhatIsInFlight(t *testing.T) {
+	byRules, _ := rulesConfig(t, placesText)
+	for name, cfg := range map[string]Config{"limits": perClient(t, "4/1d"), "rules": byRules} {
+		t.Run(name, func(t *testing.T) {
+			own := perClient(t)
+			cfg.Trust, cfg.Upstream = own.Trust, own.Upstream
+			full := func() served {
+				s := serve(t, cfg)
+				for range eachClient {
+					code, end := openStream(t, s.front.URL, "192.0.2.1")
+					require.Equal(t, 200, code)
+					t.Cleanup(end)
+				}
+				require.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "192.0.2.1"))
+				return s
+			}
+			first := full()
+			cfg.StateFile = filepath.Join(t.TempDir(), "state")
+			require.NoError(t, first.limiter.SaveFile(cfg.StateFile))
+			second := full()
+			if name == "limits" {
+				x := explained(t, second, url.Values{"key": {"192.0.2.1"}})
+				assert.EqualValues(t, 4, x.Limits[1].Used, "of both")
+			}
+		})
+	}
 }
