@@ -183,9 +183,13 @@ func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
 		Shadow:      p.cfg.Guard.Shadow,
 		Stats:       &p.flight,
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 && !d.Shadow { // no limit sees it
-				p.onDecision(r, d)
+			if d.Status == 0 || d.Shadow {
+				return // the limits see it
 			}
+			if d.Kind == httplimit.NoKey {
+				p.counts[d.Kind].Add(1) // now, since the limits see it too after a change of the mode
+			}
+			p.onDecision(r, d)
 		},
 		Extractor: httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 			if r == taken {
@@ -252,14 +256,13 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 }
 
 // count returns the number of requests with this outcome, including refusals by the bound on
-// requests in flight of all clients, which no limit sees.
+// requests in flight of all clients. It never falls, also when the configuration changes.
 func (p *Proxy) count(o httplimit.Kind) uint64 {
-	n := p.stats.Count(o)
-	// or the limits see it, too
-	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow {
+	n := p.stats.Count(o) + p.counts[o].Load()
+	if o == httplimit.Busy {
 		n += p.flight.Count(o)
 	}
-	return n + p.counts[o].Load()
+	return n
 }
 
 // totals sums the outcomes into the three kinds that the page shows.

@@ -337,6 +337,31 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	assert.EqualValues(t, 1, s.figures().Requests["no key"])
 }
 
+// TestTotalsNeverFall changes the shadow mode while requests without a key come and all places are
+// taken: the bound on requests in flight refuses them, or the limits see them too.
+func TestTotalsNeverFall(t *testing.T) {
+	cfg := by(t, config(t, "1/1d"), "header:X-Key")
+	cfg.MaxInFlight = 5
+	s := serve(t, cfg)
+	s.places.Add(5)
+	front := httptest.NewServer(s.now(func(p *Proxy) http.Handler { return p.handler }))
+	t.Cleanup(front.Close)
+	for i, shadow := range []bool{false, true, false, true} {
+		cfg.Guard.Shadow = shadow
+		require.NoError(t, s.Reconfigure(cfg))
+		want := 400
+		if shadow {
+			want = 200
+		}
+		assert.Equal(t, want, status(t, "GET", front.URL))
+		s.meter.Tick()
+		minute, _, total := s.meter.Sums()
+		assert.EqualValues(t, i+1, minute.Failed)
+		assert.EqualValues(t, i+1, total.Failed)
+		assert.EqualValues(t, 1, s.meter.Past()[i].Failed)
+	}
+}
+
 // TestAFullTable checks that a full table cannot decide on a new caller, even when failing open.
 func TestAFullTable(t *testing.T) {
 	for admit, want := range map[bool]int{false: 503, true: 200} {
