@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -111,8 +112,8 @@ func statusOf(t *testing.T, url string) int {
 	return code
 }
 
-// TestSIGTERM checks that after SIGTERM the request in flight finishes and the process exits
-// without an error.
+// TestSIGTERM checks that after SIGTERM the request in flight finishes, meanwhile new connections are
+// refused, and the process exits without an error.
 func TestSIGTERM(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -145,6 +146,14 @@ func TestSIGTERM(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode == http.StatusServiceUnavailable
 	}, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(p.front, "http://"))
+		if err != nil {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+		_ = conn.Close()
+		return false
+	}, 10*time.Second, time.Millisecond, "new connections are refused")
 	close(release)
 	assert.Equal(t, "whole", <-body)
 	rest := <-p.rest

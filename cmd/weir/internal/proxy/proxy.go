@@ -142,9 +142,8 @@ func (p *Proxy) build() (err error) {
 		}
 	}
 	if p.cfg.StateFile != "" && !p.cfg.Succession.Succeeds() {
-		p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log)
-		if err != nil {
-			return fmt.Errorf("state: %w", err)
+		if err := p.openState(); err != nil {
+			return err
 		}
 	}
 	if p.cfg.Redis.URL != "" {
@@ -162,6 +161,15 @@ func (p *Proxy) build() (err error) {
 		}
 	}
 	return p.begin()
+}
+
+// openState opens the state file. p.state is nil if it fails.
+func (p *Proxy) openState() (err error) {
+	p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return nil
 }
 
 // begin makes the handlers, and has them serve the requests that follow.
@@ -350,9 +358,6 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 			connBounds{max: p.cfg.connBounds().admin, send: time.Minute}, nil)
 		defer back.end()
 	}
-	if err := p.cfg.Succession.Ready(); err != nil {
-		return err
-	}
 	p.announce(front, back)
 	if p.ruled != nil {
 		defer background(ctx, p.ruled.Watch)()
@@ -508,6 +513,7 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 	p = p.current.Load()
 	p.stopping.Store(true) // responses close their connections
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
+	p.cfg.Succession.Stop()
 	time.Sleep(p.cfg.DrainDelay) // load balancers need time to notice the failing health check
 	deadline, cancel := context.WithTimeout(requests, p.cfg.Drain)
 	defer cancel()

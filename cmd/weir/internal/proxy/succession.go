@@ -21,12 +21,16 @@ type Succession interface {
 	// Succeeds reports whether there is a process before this one.
 	Succeeds() bool
 
-	// Ready says that this process serves, so that the one before may leave. It fails if that cannot
-	// be said.
+	// Ready says that this process is about to serve, so that the one before may leave. It fails if
+	// that cannot be said.
 	Ready() error
 
 	// Leave is closed when the next process is ready.
 	Leave() <-chan struct{}
+
+	// Stop refuses a next process from now on, and closes what would be passed to it. Afterwards a
+	// socket accepts until its listener is closed.
+	Stop()
 }
 
 // alone is the Succession of a process that opens its sockets and has no successor.
@@ -38,39 +42,56 @@ func (alone) Listen(ctx context.Context, flag, addr string) (net.Listener, error
 func (alone) Succeeds() bool         { return false }
 func (alone) Ready() error           { return nil }
 func (alone) Leave() <-chan struct{} { return nil }
+func (alone) Stop()                  {}
 
 // stateWithin bounds how long a process waits for the counts of the one before.
 const stateWithin = time.Minute
 
-// succeed takes the counts over from the process before, once it has decided its last request.
-// Connections wait in the queue of the socket meanwhile.
-func (p *Proxy) succeed(ctx context.Context) (err error) {
-	if !p.cfg.Succession.Succeeds() || p.cfg.StateFile == "" {
-		return nil
+// succeed has the process before leave, and takes over from it: the counts, once it has decided its
+// last request, and the deny list. Connections wait in the queue of the socket meanwhile. If it
+// fails, the process before goes on.
+func (p *Proxy) succeed(ctx context.Context) error {
+	next := p.cfg.Succession
+	var held error // why the state file is not open yet
+	if next.Succeeds() && p.cfg.StateFile != "" {
+		held = p.openState()
+		if held != nil && !errors.Is(held, atomicfile.ErrLocked) {
+			return held
+		}
 	}
-	if err := p.cfg.Succession.Ready(); err != nil {
+	if err := next.Ready(); err != nil {
 		return err
 	}
+	// Nobody else serves from here on, so that no error ends this process.
+	if held != nil {
+		if err := p.awaitState(ctx); err != nil {
+			p.cfg.Log.Error("serving without the counts of the process before, and saving none",
+				"file", p.cfg.StateFile, "error", err.Error())
+		}
+	}
+	if next.Succeeds() && p.cfg.DenyFile != "" { // it may have changed since New
+		if err := p.current.Load().loadDenyList(); err != nil {
+			p.cfg.Log.Error("the deny list is as it was at the start", "error", err.Error())
+		}
+	}
+	return nil
+}
+
+// awaitState opens the state file as soon as the process before has let it go.
+func (p *Proxy) awaitState(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stateWithin)
 	defer cancel()
 	for {
-		p.state, err = openState(p.cfg.StateFile, p.cfg.StateEvery, p.limiter, p.cfg.Log)
+		err := p.openState()
 		if !errors.Is(err, atomicfile.ErrLocked) {
-			return of("state", err)
+			return err
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return of("state", err)
+			return err
 		}
 	}
-}
-
-func of(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }
 
 // lastDecisions bounds how long the counts wait for requests that came with the end of linger.

@@ -414,7 +414,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	}
 	log := newFormats(cfg.Log.Handler())
 	cfg.Log = slog.New(log)
-	next, err := newSuccession(f.pidFile)
+	next, err := newSuccession(f.pidFile, cfg.Log)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/cloudflare/tableflip"
@@ -27,8 +29,9 @@ type succession struct {
 // inOrder are the flags of sockets that systemd gives no name, or another one.
 var inOrder = []string{"listen", "admin"}
 
-// newSuccession takes what was passed. pidFile is written when this process is ready; empty: none.
-func newSuccession(pidFile string) (*succession, error) {
+// newSuccession takes what was passed. pidFile is written when this process takes over; empty:
+// none.
+func newSuccession(pidFile string, log *slog.Logger) (*succession, error) {
 	s := &succession{passed: make(map[string]net.Listener)}
 	for i, file := range activation.Files(true) {
 		flag := file.Name()
@@ -60,15 +63,18 @@ func newSuccession(pidFile string) (*succession, error) {
 		return nil, err
 	}
 	s.ready = sync.OnceValue(func() error {
-		if pidFile != "" {
-			if err := writePID(pidFile); err != nil {
+		if err := checkPID(pidFile); err != nil {
+			return err
+		}
+		if s.flip != nil {
+			if err := s.flip.Ready(); err != nil {
 				return err
 			}
 		}
-		if s.flip == nil {
-			return nil
+		if err := writePID(pidFile); err != nil { // no other process serves: go on
+			log.Error("the number of this process is not written", "error", err.Error())
 		}
-		return s.flip.Ready()
+		return nil
 	})
 	return s, nil
 }
@@ -78,7 +84,25 @@ var upgrader = sync.OnceValues(func() (*tableflip.Upgrader, error) {
 	return tableflip.New(tableflip.Options{})
 })
 
+// checkPID returns an error if the file cannot be written.
+func checkPID(file string) error {
+	if file == "" {
+		return nil
+	}
+	if at, err := os.Stat(file); err == nil && at.IsDir() {
+		return fmt.Errorf("--pid-file %s is a directory: want a file", file)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".check-*")
+	if err != nil {
+		return fmt.Errorf("--pid-file %s cannot be written: %w", file, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 func writePID(file string) error {
+	if file == "" {
+		return nil
+	}
 	return atomicfile.Replace(file, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, os.Getpid())
 		return err
@@ -111,6 +135,14 @@ func (s *succession) Leave() <-chan struct{} {
 		return nil
 	}
 	return s.flip.Exit()
+}
+
+// Stop implements proxy.Succession.
+func (s *succession) Stop() {
+	if s.flip != nil {
+		s.flip.Stop()
+		<-s.flip.Exit() // its copies of the sockets are closed
+	}
 }
 
 // handOver starts the next process, and returns when it is ready. It fails, and this one goes on, if
