@@ -75,9 +75,10 @@ type conn struct {
 	// the write deadline that net/http or crypto/tls set, in ns since the epoch; 0: none
 	until atomic.Int64
 	addr  netip.Prefix // the peer's, as perAddr counts it; zero: perAddr does not count it
-	begun bool         // bytes were read; used by Read, of which there is one at a time
+	begun atomic.Bool  // bytes were read
 
 	serving int           // guarded by owner.mu; requests
+	served  bool          // guarded by owner.mu; there was one
 	waits   *list.Element // guarded by owner.mu; in owner.waiting, or nil
 	closed  bool          // guarded by owner.mu
 }
@@ -115,15 +116,51 @@ func (cs *conns) Close() error {
 
 // awaitNone waits until no connection is open, ctx ends or d has passed.
 func (cs *conns) awaitNone(ctx context.Context, d time.Duration) {
+	cs.await(ctx, d, func() bool { return cs.open == 0 })
+}
+
+// endNew closes the connections that have sent nothing, and, once ctx has ended or d has passed,
+// those whose first request has not arrived in whole: http.Server keeps them for seconds after
+// Shutdown.
+func (cs *conns) endNew(ctx context.Context, d time.Duration) {
+	cs.closeNew(func(c *conn) bool { return !c.begun.Load() })
+	cs.await(ctx, d, func() bool { return len(cs.withoutRequest()) == 0 })
+	cs.closeNew(func(*conn) bool { return true })
+}
+
+// closeNew closes the connections without a request so far for which is is true.
+func (cs *conns) closeNew(is func(*conn) bool) {
+	cs.mu.Lock()
+	all := cs.withoutRequest()
+	cs.mu.Unlock()
+	for _, c := range all {
+		if is(c) {
+			_ = c.Close() // best effort, as Shutdown's
+		}
+	}
+}
+
+// withoutRequest returns the connections that have had none so far. mu is held.
+func (cs *conns) withoutRequest() (all []*conn) {
+	for e := cs.waiting.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*conn); !c.served {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// await waits until done, which is called with mu held, ctx ends or d has passed.
+func (cs *conns) await(ctx context.Context, d time.Duration, done func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		cs.mu.Lock()
-		open := cs.open
+		over := done()
 		cs.mu.Unlock()
-		if open == 0 {
+		if over {
 			return
 		}
 		select {
@@ -215,8 +252,7 @@ const headerTimeout = 10 * time.Second
 // valid request.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.TCPConn.Read(b)
-	if n > 0 && !c.begun {
-		c.begun = true
+	if n > 0 && !c.begun.Swap(true) {
 		_ = c.TCPConn.SetReadDeadline(time.Now().Add(headerTimeout)) // it fails if Read does
 	}
 	return n, err
@@ -271,6 +307,7 @@ func (c *conn) begin() bool {
 		c.owner.serving[c.addr]++
 	}
 	c.serving++
+	c.served = true
 	c.leave()
 	return true
 }

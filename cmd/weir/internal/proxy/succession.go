@@ -98,8 +98,9 @@ func (p *Proxy) awaitState(ctx context.Context) error {
 const lastDecisions = 200 * time.Millisecond
 
 // leave is drain for a process whose successor is ready: no socket is closed that the successor has
-// not, and the counts are saved and let go as soon as no connection can bring a new request. What a
-// request that lasts longer counts at its end is not in them.
+// not, and the counts are saved and let go as soon as no connection can bring a new request: new
+// ones are closed then, but for linger if their first request has arrived in part. What a request
+// that lasts longer counts at its end is not in them.
 func (p *Proxy) leave(requests context.Context, front, back *server, letGo, cut func()) error {
 	p = p.current.Load()
 	p.stopping.Store(true) // responses close their connections
@@ -112,6 +113,7 @@ func (p *Proxy) leave(requests context.Context, front, back *server, letGo, cut 
 		go func() { _ = back.Shutdown(deadline) }() // Run closes what is left
 	}
 	front.conns.awaitNone(deadline, linger)
+	front.conns.endNew(deadline, linger)
 	ended := make(chan error, 1)
 	go func() { ended <- front.Shutdown(deadline) }()
 	var err error

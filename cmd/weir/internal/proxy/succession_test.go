@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,4 +77,51 @@ func TestASuccessorServesWhenItIsReady(t *testing.T) {
 	stop()
 	require.NoError(t, p.Run(ctx))
 	assert.Len(t, p.denied.Added(), 1)
+}
+
+// TestWhoLeavesTakesNoNewRequests has connections without a request while another process takes
+// over: that which has sent nothing is closed before the counts are let go, and the request of that
+// which has sent a part of it is served and counted.
+func TestWhoLeavesTakesNoNewRequests(t *testing.T) {
+	next := &staged{leave: make(chan struct{})}
+	cfg := config(t, "100/1d")
+	cfg.Succession, cfg.Drain = next, 20*time.Second
+	cfg.StateFile = filepath.Join(t.TempDir(), "state")
+	r := run(t, cfg)
+	open := func(text string) net.Conn {
+		conn, err := net.Dial("tcp", r.front)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(15*time.Second)))
+		_, err = io.WriteString(conn, text)
+		require.NoError(t, err)
+		return conn
+	}
+	silent, part, slow := open(""), open("GET / HTTP/1.1\r\n"), open("GET / HTTP/1.1\r\n")
+	require.Eventually(t, func() bool {
+		cs := r.conns.Load()
+		cs.mu.Lock()
+		defer cs.mu.Unlock()
+		begun := 0
+		for _, c := range cs.withoutRequest() {
+			if c.begun.Load() {
+				begun++
+			}
+		}
+		return cs.open == 3 && begun == 2
+	}, 10*time.Second, time.Millisecond)
+	close(next.leave)
+	_, err := silent.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	_, err = atomicfile.Lock(cfg.StateFile)
+	require.ErrorIs(t, err, atomicfile.ErrLocked)
+	_, err = io.WriteString(part, "Host: a\r\n\r\n")
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(part), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	_, err = slow.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NoError(t, <-r.done)
 }
