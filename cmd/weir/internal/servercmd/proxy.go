@@ -133,9 +133,10 @@ may have been cut, since less than half is left, unless their last line is # end
 
 SIGUSR2 starts the program again, which takes the sockets over and reads everything anew; if it
 fails, this process goes on. No connection is refused. This process finishes its requests; with
---state it saves the counts within a second, and the new one accepts connections then. --pid-file
-has the number of the new process. Sockets of systemd's socket activation are used in place of
---listen and, if there are two or one is named so, --admin.
+--state it saves the counts within three seconds, and the new one accepts connections then.
+--pid-file has the number of the new process. The main process of a systemd unit or a container,
+which would end with it, refuses SIGUSR2: use systemctl restart. Sockets of systemd's socket
+activation are used in place of --listen and, if there are two or one is named so, --admin.
 
 On SIGTERM and SIGINT the health check fails, and each response closes its connection. After
 --drain-delay no new connections are accepted; those that are open are read for a second more, since

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 
 	"github.com/cloudflare/tableflip"
@@ -151,5 +152,25 @@ func (s *succession) handOver() error {
 	if s.flip == nil {
 		return errors.New("this system cannot pass sockets on: stop the process and start it again")
 	}
+	if !s.Succeeds() {
+		if err := endsWithFirst(os.Getpid(), os.Getppid(), os.Getenv); err != nil {
+			return err
+		}
+	}
 	return s.flip.Upgrade()
+}
+
+// endsWithFirst returns an error if the first process, this one, ends its successors with itself:
+// those of a container, or of a systemd unit, whose main process it is. systemd before 248 sets no
+// SYSTEMD_EXEC_PID.
+func endsWithFirst(pid, parent int, getenv func(string) string) error {
+	if pid == 1 {
+		return errors.New("this is process 1 of a container, which ends with it: replace the container")
+	}
+	main := getenv("SYSTEMD_EXEC_PID")
+	if main == strconv.Itoa(pid) || main == "" && parent == 1 && getenv("INVOCATION_ID") != "" {
+		return errors.New("this is the main process of a systemd unit, which ends with it: use " +
+			"systemctl restart; the sockets of a socket unit stay open")
+	}
+	return nil
 }
