@@ -64,7 +64,7 @@ func (p *Proxy) succeed(ctx context.Context) error {
 	}
 	// Nobody else serves from here on, so that no error ends this process.
 	if held != nil {
-		if err := p.awaitState(ctx); err != nil {
+		if err := retryLocked(ctx, p.openState); err != nil {
 			p.cfg.Log.Error("serving without the counts of the process before, and saving none",
 				"file", p.cfg.StateFile, "error", err.Error())
 		}
@@ -77,12 +77,12 @@ func (p *Proxy) succeed(ctx context.Context) error {
 	return nil
 }
 
-// awaitState opens the state file as soon as the process before has let it go.
-func (p *Proxy) awaitState(ctx context.Context) error {
+// retryLocked opens a state file as soon as the process before has let it go.
+func retryLocked(ctx context.Context, open func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, stateWithin)
 	defer cancel()
 	for {
-		err := p.openState()
+		err := open()
 		if !errors.Is(err, atomicfile.ErrLocked) {
 			return err
 		}
