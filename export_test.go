@@ -119,7 +119,8 @@ func SharingScales(l *Limiter) (a, b int64) {
 	return 1000, b
 }
 
-// Hourly returns a limiter whose clock stands at the epoch, and whose janitor does not run meanwhile.
+// Hourly returns a limiter whose clock stands at the epoch, and whose janitor does not run
+// meanwhile.
 func Hourly(t testing.TB) *Limiter {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	return l

@@ -27,10 +27,10 @@ import (
 //
 // A name decides who shares a count: limits of one strategy and duration with the same name do,
 // wherever they are made and whatever their numbers, and without a name those with equal numbers.
-// None counts with [Limiter.CheckRate] or the Run of the strategy itself. Equal strategies are those
-// of one Limiter, kind, burst, length of the queue, tiers, unit and zone. A Limiter keeps apart
-// 65,536 limits and calendars; the calls of further ones fail with [ErrLimit]. So what varies from
-// caller to caller belongs into the key.
+// None counts with [Limiter.CheckRate] or the Run of the strategy itself. Equal strategies are
+// those of one Limiter, kind, burst, length of the queue, tiers, unit and zone. A Limiter keeps
+// apart 65,536 limits and calendars; the calls of further ones fail with [ErrLimit]. So what varies
+// from caller to caller belongs into the key.
 //
 // A key names the caller: 1 to 1024 bytes, any bytes. Calls fail as [Limiter.CheckRate] does, or as
 // the strategy does, and count nothing then. Where a strategy keeps one number for a caller, as

@@ -105,7 +105,9 @@ func (e *encoder) noteFlight(sh *slots.Shard, s *slots.Slot) {
 }
 
 // saveStates writes the states of a table, each by write.
-func saveStates[S states.State](e *encoder, record byte, t *states.Table[S], write func(*encoder, S)) {
+func saveStates[S states.State](
+	e *encoder, record byte, t *states.Table[S], write func(*encoder, S),
+) {
 	t.States(e.now, func(key states.Key, s S) {
 		e.state(record, key)
 		write(e, s)
@@ -290,8 +292,8 @@ type totaled[S any] interface {
 	Restore(saved S)
 }
 
-// mergeSlot merges what was saved of a caller, unless it has expired: it does at end. A fixed window
-// is that of since.
+// mergeSlot merges what was saved of a caller, unless it has expired: it does at end. A fixed
+// window is that of since.
 func mergeSlot(s *slotStrategy, id string, scaleMs, since, end int64, saved slots.Content) error {
 	if end <= s.l.clock.Read() {
 		return nil

@@ -39,8 +39,8 @@ import (
 //
 // Wait sleeps in real time, so s must not be on a clock that is moved by hand, but may be on that
 // of a testing/synctest bubble if all who wait for one limit are in the same one. Where the clock
-// of s is behind, or moves in steps, Wait asks again after a millisecond, and then twice as long each
-// time, until s admits or names a later instant.
+// of s is behind, or moves in steps, Wait asks again after a millisecond, and then twice as long
+// each time, until s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
 	err = waitFor(ctx, s, r)

@@ -3,7 +3,6 @@ module github.com/weirgo/weir/examples // not published
 go 1.26.0
 
 require (
-	github.com/dunglas/httpsfv v1.1.2
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/redis/go-redis/v9 v9.23.0

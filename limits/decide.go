@@ -16,10 +16,10 @@ import (
 //
 //	out, err := limits.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
 //
-// Its Outcome is that of the Ask that binds: of a denial the one that lasts longest, of an admission
-// the one with the least left of its limit or burst. Left and FullAt are of that alone, since asks
-// may count different things. By is its Limit, or nil if it is none. Who needs the decision of each
-// Ask makes [Attempts] of them.
+// Its Outcome is that of the Ask that binds: of a denial the one that lasts longest, of an
+// admission the one with the least left of its limit or burst. Left and FullAt are of that alone,
+// since asks may count different things. By is its Limit, or nil if it is none. Who needs the
+// decision of each Ask makes [Attempts] of them.
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can

@@ -320,17 +320,17 @@ func (s *Strategy) resetKey(ctx context.Context, key string) (bool, error) {
 
 // hits lists the admitted requests of r.Key that still count, newest last. Its cost grows with
 // the list; it is for inspection, not for decisions.
-func (l *Strategy) hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err error) {
-	key, args, _, err := l.prepare("entries", r, 1)
+func (s *Strategy) hits(ctx context.Context, r *weir.Request) (hits []weir.Hit, err error) {
+	key, args, _, err := s.prepare("entries", r, 1)
 	if err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	defer func() { l.store.server.called(start, err) }()
-	bounded, cancel := l.store.server.deadlines.Within(ctx)
+	defer func() { s.store.server.called(start, err) }()
+	bounded, cancel := s.store.server.deadlines.Within(ctx)
 	defer cancel()
-	now := l.store.read()
-	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.server.client, []string{key},
+	now := s.store.read()
+	texts, err := redis.NewScript(s.script.source).Run(bounded, s.store.server.client, []string{key},
 		at(args, now)[head:]...).StringSlice()
 	if err != nil {
 		return nil, explain(ctx, err)

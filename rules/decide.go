@@ -53,7 +53,7 @@ type call struct {
 	logs      map[listed][]weir.Hit // of giveBack: what is left of their entries
 	denied    bool
 	verdict   *httplimit.Consultation // of a Decider; nil: no client's keys are bounded
-	tolerates func(error) bool   // nil: see limits.Attempts.Take
+	tolerates func(error) bool        // nil: see limits.Attempts.Take
 }
 
 func newCall(e *Engine) *call { return &call{engine: e, replaced: make(map[string]bool)} }

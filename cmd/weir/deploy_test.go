@@ -45,8 +45,8 @@ func argsOf(t *testing.T, file, key string) (args []string) {
 	return args
 }
 
-// TestDeployments checks that the tool takes the arguments of the files in examples/deploy, and with
-// systemd-analyze, where it is, that systemd takes its units.
+// TestDeployments checks that the tool takes the arguments of the files in examples/deploy, and
+// with systemd-analyze, where it is, that systemd takes its units.
 func TestDeployments(t *testing.T) {
 	unit, err := os.ReadFile(deploy + "weir.service")
 	require.NoError(t, err)

@@ -112,8 +112,8 @@ func statusOf(t *testing.T, url string) int {
 	return code
 }
 
-// TestSIGTERM checks that after SIGTERM the request in flight finishes, meanwhile new connections are
-// refused, and the process exits without an error.
+// TestSIGTERM checks that after SIGTERM the request in flight finishes, meanwhile new connections
+// are refused, and the process exits without an error.
 func TestSIGTERM(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

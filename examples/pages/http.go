@@ -23,8 +23,8 @@ func Policies(limiter *weir.Limiter) func(http.Handler) http.Handler {
 
 // Plans is in docs/http.md.
 func Plans(limiter *weir.Limiter) func(http.Handler) http.Handler {
-	free := limiter.SlidingWindow().Limit(100, time.Hour).Named("api")
-	plans := map[string]*weir.Limit{"paid": limiter.SlidingWindow().Limit(5000, time.Hour).Named("api")}
+	free := limiter.SlidingWindow().Limit(100, time.Hour).Named("v1")
+	plans := map[string]*weir.Limit{"paid": limiter.SlidingWindow().Limit(5000, time.Hour).Named("v1")}
 	guard := httplimit.New(free, httplimit.Config{
 		Extractor: httplimit.Headers("X-User"),
 		// nil: free

@@ -120,8 +120,8 @@ func filter[T any](in []T, keep func(T) bool) []T {
 func sections() string {
 	var b strings.Builder
 	for _, file := range []string{
-		"waits/RESULTS.md", "rules/RESULTS.md", "serve/RESULTS.md", "proxy/RESULTS.md", "replay/RESULTS.md",
-		verbsResults,
+		"waits/RESULTS.md", "rules/RESULTS.md", "serve/RESULTS.md", "proxy/RESULTS.md",
+		"replay/RESULTS.md", verbsResults,
 	} {
 		text, _ := os.ReadFile(file) // empty if it was not measured
 		fmt.Fprintf(&b, "\n%s", text)

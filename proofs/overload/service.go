@@ -373,8 +373,8 @@ func (s *simulation) possible() (n float64) {
 }
 
 // back returns how long after the trouble 90 % were served again, in four spans in a row, each of
-// half a second or of 200 requests. Later dips are what calm scenarios show: a service of two workers
-// at .7 of its capacity has some with any fixed limit.
+// half a second or of 200 requests. Later dips are what calm scenarios show: a service of two
+// workers at .7 of its capacity has some with any fixed limit.
 func (s *simulation) back() (back float64) {
 	const settled = 4
 	span := max(.5, 200*s.Mean/float64(s.Workers)/s.Load)

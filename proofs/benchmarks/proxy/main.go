@@ -22,7 +22,7 @@ var (
 	rounds   = flag.Int("rounds", 11, "turns of each proxy; the report shows medians")
 	requests = flag.Int("requests", 5000, "requests of a turn, after a fifth of them for warming up")
 	tool     = flag.String("tool", "", "the weir-server to measure (default that of this tree)")
-	also     = flag.String("also", "", "another weir-server to measure beside it, such as an older one")
+	also     = flag.String("also", "", "another weir-server to measure beside it, as an older one")
 	out      = flag.String("o", "proofs/benchmarks/proxy/RESULTS.md",
 		"write the report to this file; none if empty")
 	bare = flag.String("bare", "", "only run the bare proxy, on this address")
@@ -83,7 +83,8 @@ func startProxies(ctx context.Context, dir, upstream string) (proxies []*server,
 	all := []*server{
 		{name: bareName, args: []string{self, "-to", upstream, "-bare"}},
 		{name: bareName + " with a BufferPool", args: []string{self, "-pool", "-to", upstream, "-bare"}},
-		{name: "weir proxy without a log", most: 1.12, args: weirArgs(*tool, upstream, "off", "1000000000/1d")},
+		{name: "weir proxy without a log", most: 1.12,
+			args: weirArgs(*tool, upstream, "off", "1000000000/1d")},
 		{name: "weir proxy, text log to a file", most: 1.25,
 			args: weirArgs(*tool, upstream, "text", "1000000000/1d")},
 		{name: "weir proxy without a log, each request denied", denied: true,
@@ -91,13 +92,14 @@ func startProxies(ctx context.Context, dir, upstream string) (proxies []*server,
 	}
 	if *also != "" {
 		all = append(all,
-			&server{name: "the other one without a log", args: weirArgs(*also, upstream, "off", "1000000000/1d")},
+			&server{name: "the other one without a log",
+				args: weirArgs(*also, upstream, "off", "1000000000/1d")},
 			&server{name: "the other one, text log to a file",
 				args: weirArgs(*also, upstream, "text", "1000000000/1d")})
 	}
 	if nginx, err := exec.LookPath("nginx"); err == nil {
-		all = append(all, &server{name: "nginx, one worker, without a log", config: nginxConfig(dir, upstream),
-			args: []string{nginx, "-c", filepath.Join(dir, "nginx.conf")}})
+		all = append(all, &server{name: "nginx, one worker, without a log",
+			config: nginxConfig(dir, upstream), args: []string{nginx, "-c", filepath.Join(dir, "nginx.conf")}})
 	}
 	for _, s := range all {
 		if err := s.start(ctx, dir); err != nil {

@@ -280,20 +280,20 @@ func (t *part) isPadded() bool {
 }
 
 // set stores the text of the part.
-func (p part) set(r *reading, text []byte) {
-	v := value{text: text, str: true, ported: p.ported, rank: p.rank}
-	if p.last { // HAProxy writes a plus before it if the response had not ended
+func (t part) set(r *reading, text []byte) {
+	v := value{text: text, str: true, ported: t.ported, rank: t.rank}
+	if t.last { // HAProxy writes a plus before it if the response had not ended
 		v.text = bytes.TrimPrefix(text[bytes.LastIndexByte(text, '/')+1:], []byte{'+'})
 	}
-	if p.hosted {
+	if t.hosted {
 		v.text = text[max(0, bytes.IndexByte(text, '/')):]
 	}
-	switch p.kind {
+	switch t.kind {
 	case kindNone:
 	case kindForwarded:
 		r.setForwarded(v)
 	default:
-		r.set(p.kind, v)
+		r.set(t.kind, v)
 	}
 }
 

@@ -98,12 +98,14 @@ func share(part, all uint64) float64 { return float64(part) / float64(max(all, 1
 // WorstShown is how many of the worst callers the page shows.
 const WorstShown = 20
 
-// NewShown returns a Shown, but for its Requests, Rules and Deciding. Callers have what name returns.
+// NewShown returns a Shown, but for its Requests, Rules and Deciding. Callers have what name
+// returns.
 func NewShown(
 	program string, started time.Time, m *Meter, d *Denials, w traffic.Window,
 	name func(key string) string,
 ) Shown {
-	s := Shown{Program: program, Window: w.String(), Started: started.UnixMilli(), Now: time.Now().UnixMilli()}
+	s := Shown{Program: program, Window: w.String(), Started: started.UnixMilli(),
+		Now: time.Now().UnixMilli()}
 	past := m.Past()
 	n := len(past)
 	rates := PerSecond{make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)}

@@ -35,7 +35,8 @@ type Proxy struct {
 	ip     httplimit.IP
 	routes *routes.Table
 	trial  *trial // nil: none
-	// to the upstream; nil: none. It is that of the configuration before, if its settings are the same.
+	// to the upstream; nil: none. It is that of the configuration before, if its settings are the
+	// same.
 	transport *timed
 	held      []*heldTo
 	routed    map[string]*routed // by pattern, the routes of held
@@ -219,8 +220,8 @@ func (p *Proxy) connBounds() connBounds {
 
 // Reconfigure has cfg decide on the requests that follow, and on connections. Limits keep what they
 // have counted under their names, and the bounds what is in flight. It fails without an effect if
-// cfg is invalid. What it cannot change must be as it is: the addresses, the names of the files, the
-// token, the table, and Redis.
+// cfg is invalid. What it cannot change must be as it is: the addresses, the names of the files,
+// the token, the table, and Redis.
 func (p *Proxy) Reconfigure(cfg Config) error {
 	old := p.current.Load().cfg
 	cfg.Succession = old.Succession

@@ -45,8 +45,8 @@ type seconds struct {
 	InFlight []int64   `json:"in_flight"`
 }
 
-// mostInFlight returns how many requests may be in flight: what the guard of an upstream has learnt,
-// or the given bound. 0: without one.
+// mostInFlight returns how many requests may be in flight: what the guard of an upstream has
+// learnt, or the given bound. 0: without one.
 func mostInFlight(p *Proxy) (most int64, learnt bool) {
 	if p.full != nil {
 		return int64(p.full.Stats().Limit), true
@@ -167,7 +167,8 @@ func sentBy(p *Proxy, key string, now time.Time) *cli.Sent {
 	return sent
 }
 
-// listingOf returns the entry of the deny list that refuses a caller, by its key or its last address.
+// listingOf returns the entry of the deny list that refuses a caller, by its key or its last
+// address.
 func listingOf(p *Proxy, key string) (httplimit.DenyEntry, bool) {
 	return p.denied.Lookup(key, addrOf(p, key))
 }

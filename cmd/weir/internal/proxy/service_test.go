@@ -94,7 +94,8 @@ func TestTheServiceSaysHowSlowTheUpstreamIs(t *testing.T) {
 	assert.Contains(t, text, "want minute, hour or start")
 }
 
-// Callers that stand near each other are offered as one, and their prefix is listed once it is denied.
+// Callers that stand near each other are offered as one, and their prefix is listed once it is
+// denied.
 func TestCallersOfAPrefix(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Trust = loopback

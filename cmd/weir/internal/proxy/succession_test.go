@@ -61,8 +61,8 @@ func TestASuccessorThatCannotCount(t *testing.T) {
 	r.end(t)
 }
 
-// TestASuccessorServesWhenItIsReady checks the order: it accepts no connection before, and reads the
-// deny list, which the process before may have changed, afterwards.
+// TestASuccessorServesWhenItIsReady checks the order: it accepts no connection before, and reads
+// the deny list, which the process before may have changed, afterwards.
 func TestASuccessorServesWhenItIsReady(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.DenyFile = filepath.Join(t.TempDir(), "deny")

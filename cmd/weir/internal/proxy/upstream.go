@@ -30,8 +30,8 @@ func (p *Proxy) setTransport() {
 		return
 	}
 	before := p.before()
-	if was := before.cfg; before.transport != nil && was.Upstream.String() == p.cfg.Upstream.String() &&
-		was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
+	if was := before.cfg; before.transport != nil &&
+		was.Upstream.String() == p.cfg.Upstream.String() && was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
 		p.transport = before.transport
 		return
 	}

@@ -66,10 +66,10 @@ func hasKey(n *yaml.Node, name string) bool {
 	return false
 }
 
-// located returns err, and each of several, as a rules.Problem, if a FlagError in it names a flag that the file set: at
-// the value of the first flag that the file set, or at its name if it is wrong beside another flag.
+// located returns err, and each of several, as a rules.Problem, if a FlagError in it names a flag
+// that the file set: at the value of the first flag that the file set, or at its name if it is
+// wrong beside another flag.
 func (c *configFile) located(err error) error {
-	//nolint:errorlint // what wraps a joined error says more
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		if each := all.Unwrap(); err.Error() == errors.Join(each...).Error() {
 			for i := range each {

@@ -424,8 +424,8 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	if err != nil {
 		return located(err)
 	}
-	r := &reloader{Proxy: p, file: strings.Join(file, ""), given: f.given, flags: cmd.Flags(), cfg: cfg,
-		log: log, make: func(next *proxyFlags, given func(string) bool) (proxy.Config, error) {
+	r := &reloader{Proxy: p, file: strings.Join(file, ""), given: f.given, flags: cmd.Flags(),
+		cfg: cfg, log: log, make: func(next *proxyFlags, given func(string) bool) (proxy.Config, error) {
 			next.screen, next.terminal = f.screen, f.terminal
 			return next.config(given, stdout, errs)
 		}}

@@ -179,8 +179,8 @@ var taken = []string{"strategy", "fail", "max-conns", "burst", "queue", "try", "
 	"mochiweb", "denied-page", "jitter", "cors-origin", "cors-credentials", "count-preflights", "overload",
 	"class", "max-in-flight-per-client", "body-rate", "send-timeout", "admin-host", "drain-delay", "drain"}
 
-// TestEachSettingCanBeChanged has a row for each setting of a file: it changes by SIGHUP, under load,
-// or is one of those that take another process.
+// TestEachSettingCanBeChanged has a row for each setting of a file: it changes by SIGHUP, under
+// load, or is one of those that take another process.
 func TestEachSettingCanBeChanged(t *testing.T) {
 	answer := func(name string) *httptest.Server {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -255,8 +255,8 @@ func TestEachSettingCanBeChanged(t *testing.T) {
 	assert.Equal(t, string(text), table.String())
 }
 
-// follow runs a proxy with a file, under load of another address, until the test ends. change has it
-// follow another text.
+// follow runs a proxy with a file, under load of another address, until the test ends. change has
+// it follow another text.
 func follow(t *testing.T, text string) (f *followed, change func(text string)) {
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))

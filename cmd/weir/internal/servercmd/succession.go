@@ -146,8 +146,8 @@ func (s *succession) Stop() {
 	}
 }
 
-// handOver starts the next process, and returns when it is ready. It fails, and this one goes on, if
-// the next one fails before.
+// handOver starts the next process, and returns when it is ready. It fails, and this one goes on,
+// if the next one fails before.
 func (s *succession) handOver() error {
 	if s.flip == nil {
 		return errors.New("this system cannot pass sockets on: stop the process and start it again")

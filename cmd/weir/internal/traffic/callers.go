@@ -41,9 +41,9 @@ func ParseWindow(name string) (Window, error) {
 	return 0, fmt.Errorf("window %q: want minute, hour or start", name)
 }
 
-// Callers finds the callers with the most requests of each window. It holds at most so many for each
-// of its 13 counts, each of which takes some 300 bytes and the key: the sketch of package offenders.
-// Make one with NewCallers. It is safe for concurrent use, at some 200 ns a request.
+// Callers finds the callers with the most requests of each window. It holds at most so many for
+// each of its 13 counts, each of which takes some 300 bytes and the key: the sketch of package
+// offenders. Make one with NewCallers. It is safe for concurrent use, at some 200 ns a request.
 type Callers struct {
 	size int
 	seed maphash.Seed
@@ -155,8 +155,8 @@ func (c *Callers) turn(s *series, now time.Time) (ended *span) {
 	return ended
 }
 
-// turnAll begins the spans that now is in. What ended counts for the hour and since the start. mu is
-// held.
+// turnAll begins the spans that now is in. What ended counts for the hour and since the start. mu
+// is held.
 func (c *Callers) turnAll(now time.Time) {
 	ended := c.turn(&c.seconds, now)
 	c.turn(&c.minutes, now)
@@ -188,8 +188,8 @@ func (c *Callers) Add(r Request) (n uint64) {
 	return counter.N - counter.Error
 }
 
-// Served notes how long the upstream took for a request of a caller, and the status that follows; 0:
-// there is none to judge by.
+// Served notes how long the upstream took for a request of a caller, and the status that follows;
+// 0: there is none to judge by.
 func (c *Callers) Served(key string, took time.Duration, status int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

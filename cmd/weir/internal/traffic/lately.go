@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Lately holds some of the last requests of callers, of which each shares its places with the others
-// of its hash. They take at most 3 MiB. Make one with NewLately. It is safe for concurrent use.
+// Lately holds some of the last requests of callers, of which each shares its places with the
+// others of its hash. They take at most 3 MiB. Make one with NewLately. It is safe for concurrent
+// use.
 type Lately struct {
 	seed  maphash.Seed
 	rings [256]struct {

@@ -80,7 +80,8 @@ func (f *Facts) Flight() State {
 	return OK
 }
 
-// InFlightAgo returns how many requests were in flight a minute ago; 0 if that was before the start.
+// InFlightAgo returns how many requests were in flight a minute ago; 0 if that was before the
+// start.
 func (f *Facts) InFlightAgo() int64 {
 	if n := len(f.Past.InFlight); n > 60 {
 		return f.Past.InFlight[n-61]
