@@ -349,7 +349,8 @@ func TestKeysOfAnotherPackage(t *testing.T) {
 	var keys []string
 	s := recording(func(r *weir.Request) { keys = append(keys, r.Key) })
 	for _, m := range []*weir.Limit{
-		weir.MustLimit(s, 5, time.Second), weir.MustLimit(s, 6, time.Second), weir.MustLimit(s, 5, time.Minute),
+		weir.MustLimit(s, 5, time.Second), weir.MustLimit(s, 6, time.Second),
+		weir.MustLimit(s, 5, time.Minute),
 		weir.MustLimit(s, 5, time.Second).Named("api"), weir.MustLimit(s, 9, time.Hour).Named("api"),
 	} {
 		require.True(t, m.Allow("ann"))
@@ -489,7 +490,8 @@ func TestLimitsThatShareByMistakeAreRejected(t *testing.T) {
 func limitsDiffer(t *testing.T, seed uint64, rename func(string) string) string {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	now := time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
-	var made []*weir.Limiter // closed here: those of all seeds are too many to keep until the test ends
+	// They are closed here: those of all seeds are too many to keep until the test ends.
+	var made []*weir.Limiter
 	defer func() {
 		for _, l := range made {
 			_ = l.Close()

@@ -99,7 +99,8 @@ func startProxies(ctx context.Context, dir, upstream string) (proxies []*server,
 	}
 	if nginx, err := exec.LookPath("nginx"); err == nil {
 		all = append(all, &server{name: "nginx, one worker, without a log",
-			config: nginxConfig(dir, upstream), args: []string{nginx, "-c", filepath.Join(dir, "nginx.conf")}})
+			config: nginxConfig(dir, upstream),
+			args:   []string{nginx, "-c", filepath.Join(dir, "nginx.conf")}})
 	}
 	for _, s := range all {
 		if err := s.start(ctx, dir); err != nil {

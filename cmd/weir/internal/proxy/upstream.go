@@ -31,7 +31,8 @@ func (p *Proxy) setTransport() {
 	}
 	before := p.before()
 	if was := before.cfg; before.transport != nil &&
-		was.Upstream.String() == p.cfg.Upstream.String() && was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
+		was.Upstream.String() == p.cfg.Upstream.String() &&
+		was.UpstreamTimeout == p.cfg.UpstreamTimeout && was.MaxConns == p.cfg.MaxConns {
 		p.transport = before.transport
 		return
 	}
