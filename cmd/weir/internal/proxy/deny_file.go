@@ -180,11 +180,8 @@ func (p *Proxy) setDeny() error {
 	}
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
-	is := func(all []httplimit.DenyEntry, e httplimit.DenyEntry) bool {
-		return slices.ContainsFunc(all, func(o httplimit.DenyEntry) bool { return whom(o) == whom(e) })
-	}
 	entries := slices.DeleteFunc(p.denied.Added(), func(e httplimit.DenyEntry) bool {
-		return is(was, e) || is(p.cfg.Deny, e)
+		return has(was, e) || has(p.cfg.Deny, e)
 	})
 	by := len(entries) // these were set by hand
 	entries = append(entries, p.cfg.Deny...)
@@ -199,12 +196,16 @@ func (p *Proxy) setDeny() error {
 	return nil
 }
 
+// has reports whether one of all denies whom e denies.
+func has(all []httplimit.DenyEntry, e httplimit.DenyEntry) bool {
+	return slices.ContainsFunc(all, func(o httplimit.DenyEntry) bool { return whom(o) == whom(e) })
+}
+
 // replaceDenied makes these the entries of the deny list beside penalties. They fit on it.
 // denyFile.mu is held.
 func (p *Proxy) replaceDenied(entries []httplimit.DenyEntry) {
 	for _, old := range p.denied.Added() {
-		same := func(e httplimit.DenyEntry) bool { return whom(e) == whom(old) }
-		if !slices.ContainsFunc(entries, same) {
+		if !has(entries, old) {
 			p.denied.Remove(old)
 		}
 	}
