@@ -1,10 +1,7 @@
 package live
 
 import (
-	"hash/maphash"
 	"net/http"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
@@ -13,60 +10,37 @@ import (
 )
 
 // Denials counts the denials of the callers that have most of them, and holds the last ones of all
-// callers. It is safe for concurrent use.
-//
-// The last ones of a caller share their places with those of the callers on the same ring, so one
-// that is denied all the time takes them from few others. They take at most 6 MiB.
+// callers, in at most 6 MiB. It is safe for concurrent use.
 type Denials struct {
 	counts *traffic.Callers
-	seed   maphash.Seed
-	rings  [256]ring
-}
-
-// ring holds the last denials of the callers of one hash.
-type ring struct {
-	mu   sync.Mutex
-	last [latest]denial // guarded by mu
-	n    int            // guarded by mu; how many there were
+	last   *traffic.Lately[denial]
 }
 
 type denial struct {
-	key, of, limit string
-	at             time.Time
+	of, limit string
+	at        time.Time
 }
 
 const (
-	latest = 16 // denials that a ring holds
+	latest = 16 // denials of callers of one hash
 
 	// Counted is the number of callers whose denials are counted: one with more than a thousandth of
 	// all denials is always among them.
 	Counted = 1000
 
-	longest    = 240     // of a path, in bytes
-	longestKey = 1 << 10 // of which more is left out
+	longest = 240 // of a path, in bytes
 )
 
 // NewDenials returns empty Denials.
 func NewDenials() *Denials {
-	return &Denials{counts: traffic.NewCallers(Counted), seed: maphash.MakeSeed()}
-}
-
-// ring returns the ring of a key, and what it has of the key.
-func (d *Denials) ring(key string) (*ring, string) {
-	key = key[:min(len(key), longestKey)]
-	return &d.rings[maphash.String(d.seed, key)%uint64(len(d.rings))], key
+	return &Denials{traffic.NewCallers(Counted), traffic.NewLately[denial](latest)}
 }
 
 // Add adds a denial, by a limit, of what of says: Request of a request, for instance.
 func (d *Denials) Add(key, of, limit string) {
 	now := time.Now()
-	r, key := d.ring(key)
 	d.counts.Add(traffic.Request{Key: key, Denied: true, At: now})
-	last := denial{strings.Clone(key), of, limit, now} // key may be a part of the request
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[r.n%latest] = last
-	r.n++
+	d.last.Add(key, denial{of, limit, now})
 }
 
 // Request says what r asks for. It does not retain r, and takes no longer for a long path.
@@ -86,20 +60,13 @@ func (d *Denials) View(w traffic.Window) traffic.View { return d.counts.View(w, 
 
 // Explain adds the denials of a caller to x.
 func (d *Denials) Explain(x *cli.Explained, key string) {
-	r, key := d.ring(key)
-	top, _ := d.Top(Counted)
-	for _, o := range top {
-		if o.Key == key {
-			x.Denials, x.Error = o.N, o.Error
-		}
+	v := d.View(traffic.Start)
+	if of := v.Of(key); of.N > 0 {
+		x.Denials, x.Error = of.N, of.Error
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := r.n - 1; i >= max(0, r.n-latest); i-- {
-		if last := &r.last[i%latest]; last.key == key {
-			x.Last = append(x.Last, cli.Denial{At: last.at.UnixMilli(),
-				Of: screen.Printable(last.of), Limit: screen.Printable(last.limit)})
-		}
+	for _, last := range d.last.Of(key) {
+		x.Last = append(x.Last, cli.Denial{At: last.at.UnixMilli(),
+			Of: screen.Printable(last.of), Limit: screen.Printable(last.limit)})
 	}
 	x.Denials = max(x.Denials, uint64(len(x.Last)))
 }

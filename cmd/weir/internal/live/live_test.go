@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
+	"github.com/weirgo/weir/cmd/weir/internal/traffic"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -296,7 +297,7 @@ func TestDenialsCutLongKeys(t *testing.T) {
 	d.Add(long, "GET /", "1/1d")
 	top, all := d.Top(1)
 	require.Len(t, top, 1)
-	assert.Len(t, top[0].Key, longestKey)
+	assert.Len(t, top[0].Key, traffic.LongestKey)
 	assert.EqualValues(t, 1, all)
 	var x cli.Explained
 	d.Explain(&x, long)

@@ -296,7 +296,7 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 		n := p.callers.Add(traffic.Request{Key: d.Key, Addr: addr, Agent: r.UserAgent(),
 			Path: r.URL.Path, Denied: denied, At: now})
 		if d.Status == 0 && (n <= 4 || n%16 == 0) { // some are enough, and cost three copies
-			p.lately.Add(d.Key, traffic.Sample{Of: live.Request(r), Agent: r.UserAgent(), At: now})
+			p.lately.Add(d.Key, traffic.SampleOf(live.Request(r), r.UserAgent(), now))
 		}
 	}
 	limit := d.Policy

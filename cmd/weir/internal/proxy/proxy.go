@@ -75,8 +75,8 @@ type process struct {
 	counts  [16]atomic.Uint64 // of other decisions, by httplimit's Outcome
 	denials *live.Denials
 	recent  *recent
-	callers *traffic.Callers // by what they send, whatever is decided
-	lately  *traffic.Lately  // some of what was admitted
+	callers *traffic.Callers                // by what they send, whatever is decided
+	lately  *traffic.Lately[traffic.Sample] // some of what was admitted
 	served  traffic.Upstream
 
 	meter   live.Meter
@@ -111,7 +111,7 @@ func (c *Config) start() (*Proxy, error) {
 	p := c.proxy(&process{
 		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter,
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
-		callers: traffic.NewCallers(live.Counted), lately: traffic.NewLately(),
+		callers: traffic.NewCallers(live.Counted), lately: traffic.NewSamples(),
 	})
 	p.meter.Totals = func() live.Sums { return p.current.Load().totals() }
 	p.meter.Second = func() { p.served.Tick(p.open.Load()) }

@@ -42,8 +42,9 @@ func ParseWindow(name string) (Window, error) {
 }
 
 // Callers finds the callers with the most requests of each window. It holds at most so many for
-// each of its 13 counts, each of which takes some 300 bytes and the key: the sketch of package
-// offenders. Make one with NewCallers. It is safe for concurrent use, at some 200 ns a request.
+// each of its 13 counts, each of which takes some 300 bytes and at most LongestKey of the key: the
+// sketch of package offenders. Make one with NewCallers. It is safe for concurrent use, at some 200
+// ns a request.
 type Callers struct {
 	size int
 	seed maphash.Seed
@@ -173,7 +174,7 @@ func (c *Callers) Add(r Request) (n uint64) {
 	defer c.mu.Unlock()
 	c.turnAll(r.At)
 	s := c.seconds.spans[0]
-	counter := s.keys.Add(r.Key, 1)
+	counter := s.keys.Add(cut(r.Key), 1)
 	of := &counter.Value
 	of.Last = r.At
 	if r.Addr.IsValid() {
@@ -198,6 +199,7 @@ func (c *Callers) Served(key string, took time.Duration, status int) {
 		return
 	}
 	s.upstream += took
+	key = cut(key)
 	of := s.keys.Find(key)
 	for _, before := range c.seconds.spans[1:] { // those that wait long are not counted again
 		if of == nil && before != nil {

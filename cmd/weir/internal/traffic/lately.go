@@ -7,16 +7,67 @@ import (
 	"time"
 )
 
-// Lately holds some of the last requests of callers, of which each shares its places with the
-// others of its hash. They take at most 3 MiB. Make one with NewLately. It is safe for concurrent
-// use.
-type Lately struct {
+// Lately holds some of what callers did last, of which each shares its places with the others of
+// its hash: so one that does much takes them from few others. Make one with NewLately. It is safe
+// for concurrent use.
+type Lately[T any] struct {
 	seed  maphash.Seed
-	rings [256]struct {
-		mu   sync.Mutex
-		last [samples]sample // guarded by mu
-		n    int             // guarded by mu; how many there were
+	rings [256]ring[T]
+}
+
+// ring is what the callers of one hash did last.
+type ring[T any] struct {
+	mu   sync.Mutex
+	last []noted[T] // guarded by mu
+	n    int        // guarded by mu; how much there was
+}
+
+type noted[T any] struct {
+	key  string
+	what T
+}
+
+// LongestKey is how much of a key is held, in bytes.
+const LongestKey = 1 << 10
+
+func cut(key string) string { return key[:min(len(key), LongestKey)] }
+
+// NewLately returns an empty Lately, with so many places for the callers of one hash.
+func NewLately[T any](places int) *Lately[T] {
+	l := &Lately[T]{seed: maphash.MakeSeed()}
+	for i := range l.rings {
+		l.rings[i].last = make([]noted[T], places)
 	}
+	return l
+}
+
+// ring returns the ring of a key that was cut.
+func (l *Lately[T]) ring(key string) *ring[T] {
+	return &l.rings[maphash.String(l.seed, key)%uint64(len(l.rings))]
+}
+
+// Add adds what a caller did. It does not retain key, which may be a part of a request.
+func (l *Lately[T]) Add(key string, what T) {
+	key = strings.Clone(cut(key))
+	r := l.ring(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[r.n%len(r.last)] = noted[T]{key, what}
+	r.n++
+}
+
+// Of returns what a caller did, the last first.
+func (l *Lately[T]) Of(key string) (all []T) {
+	key = cut(key)
+	r := l.ring(key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := r.n - 1; i >= max(0, r.n-len(r.last)); i-- {
+		if at := &r.last[i%len(r.last)]; at.key == key {
+			all = append(all, at.what)
+		}
+	}
+	return all
 }
 
 // Sample is a request that was admitted.
@@ -25,41 +76,12 @@ type Sample struct {
 	At        time.Time
 }
 
-type sample struct {
-	key string
-	Sample
-}
+const samples = 8 // of callers of one hash: with keys and agents at most 3 MiB
 
-const (
-	samples    = 8
-	longestKey = 1 << 10 // of which more is left out
-)
+// NewSamples returns a Lately of requests.
+func NewSamples() *Lately[Sample] { return NewLately[Sample](samples) }
 
-// NewLately returns an empty Lately.
-func NewLately() *Lately { return &Lately{seed: maphash.MakeSeed()} }
-
-// Add adds a request of a caller, of whose text it retains none.
-func (l *Lately) Add(key string, s Sample) {
-	key = strings.Clone(key[:min(len(key), longestKey)])
-	s.Of = strings.Clone(s.Of)
-	s.Agent = strings.Clone(s.Agent[:min(len(s.Agent), longestHashed)])
-	r := &l.rings[maphash.String(l.seed, key)%uint64(len(l.rings))]
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last[r.n%samples] = sample{key, s}
-	r.n++
-}
-
-// Of returns those of a caller, the last one first.
-func (l *Lately) Of(key string) (all []Sample) {
-	key = key[:min(len(key), longestKey)]
-	r := &l.rings[maphash.String(l.seed, key)%uint64(len(l.rings))]
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := r.n - 1; i >= max(0, r.n-samples); i-- {
-		if s := &r.last[i%samples]; s.key == key {
-			all = append(all, s.Sample)
-		}
-	}
-	return all
+// SampleOf returns a Sample that retains nothing of a request.
+func SampleOf(of, agent string, at time.Time) Sample {
+	return Sample{strings.Clone(of), strings.Clone(agent[:min(len(agent), longestHashed)]), at}
 }

@@ -17,6 +17,7 @@ type View struct {
 
 // Of returns a caller of the view, or one without requests.
 func (v *View) Of(key string) Caller {
+	key = cut(key)
 	i := slices.IndexFunc(v.Callers, func(c Caller) bool { return c.Key == key })
 	if i < 0 {
 		return Caller{Key: key}

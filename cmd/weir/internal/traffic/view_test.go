@@ -42,7 +42,7 @@ func TestCallersNearEachOtherAreOneGroup(t *testing.T) {
 }
 
 func TestLatelyHoldsTheLastRequestsOfACaller(t *testing.T) {
-	l := NewLately()
+	l := NewSamples()
 	for i := range 20 {
 		l.Add("a", Sample{Of: fmt.Sprint("GET /", i), Agent: "bot", At: begin})
 	}
