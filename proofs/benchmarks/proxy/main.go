@@ -3,6 +3,7 @@
 //
 //	go run ./proofs/benchmarks/proxy                    # from the root of the repository
 //	go run ./proofs/benchmarks/proxy -also OLD          # with another weir-server beside them
+//	go run ./proofs/benchmarks/proxy -caddy CADDY       # and Caddy, as adapters/caddylimit/cmd/caddy
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/proofs/benchmarks/internal/bench"
@@ -23,6 +25,7 @@ var (
 	requests = flag.Int("requests", 5000, "requests of a turn, after a fifth of them for warming up")
 	tool     = flag.String("tool", "", "the weir-server to measure (default that of this tree)")
 	also     = flag.String("also", "", "another weir-server to measure beside it, as an older one")
+	caddy    = flag.String("caddy", "", "a Caddy with weir's module, to measure beside it")
 	out      = flag.String("o", "proofs/benchmarks/proxy/RESULTS.md",
 		"write the report to this file; none if empty")
 	bare = flag.String("bare", "", "only run the bare proxy, on this address")
@@ -87,6 +90,8 @@ func startProxies(ctx context.Context, dir, upstream string) (proxies []*server,
 			args: weirArgs(*tool, upstream, "off", "1000000000/1d")},
 		{name: "weir proxy, text log to a file", most: 1.25,
 			args: weirArgs(*tool, upstream, "text", "1000000000/1d")},
+		{name: "weir proxy without a log, GOGC=100", env: []string{"GOGC=100"},
+			args: weirArgs(*tool, upstream, "off", "1000000000/1d")},
 		{name: "weir proxy without a log, each request denied", denied: true,
 			args: weirArgs(*tool, upstream, "off", "none=0/1d")},
 	}
@@ -96,6 +101,10 @@ func startProxies(ctx context.Context, dir, upstream string) (proxies []*server,
 				args: weirArgs(*also, upstream, "off", "1000000000/1d")},
 			&server{name: "the other one, text log to a file",
 				args: weirArgs(*also, upstream, "text", "1000000000/1d")})
+	}
+	if *caddy != "" {
+		all = append(all, caddyServer(dir, "Caddy without a limit", "", upstream),
+			caddyServer(dir, "Caddy with weir's module", "weir 1000000000/1d", upstream))
 	}
 	if nginx, err := exec.LookPath("nginx"); err == nil {
 		all = append(all, &server{name: "nginx, one worker, without a log",
@@ -116,6 +125,12 @@ func weirArgs(tool, upstream, log, limit string) []string {
 		"--admin", "off", "--listen"}
 }
 
+func caddyServer(dir, name, lines, upstream string) *server {
+	file := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+	return &server{name: name, config: caddyConfig(file, lines, upstream),
+		args: []string{*caddy, "run", "--adapter", "caddyfile", "--config", file}}
+}
+
 func report(proxies []*server) []byte {
 	var b bytes.Buffer
 	b.WriteString("## Reverse proxy\n\n")
@@ -123,7 +138,8 @@ func report(proxies []*server) []byte {
 		"%d connections send %d requests a turn for an answer of 1 KiB, and each proxy has %d turns,\n"+
 		"one after the other. CPU is that of the proxy's process alone, user and system, for a request.\n"+
 		"A ratio is the median of those to the bare `httputil.ReverseProxy` within a round. weir has a\n"+
-		"BufferPool. The load average at the end was %s.\n\n",
+		"BufferPool, and without a GOGC in the environment its heap may grow by 16 MB before it is\n"+
+		"collected: some 15 MB more of memory. The load average at the end was %s.\n\n",
 		bench.Machine(), connections, *requests, *rounds, bench.Load())
 	b.WriteString("| proxy | CPU, µs | of the bare one | at most |  |\n|---|--:|--:|--:|---|\n")
 	for _, p := range proxies {

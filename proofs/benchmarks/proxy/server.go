@@ -69,6 +69,7 @@ func startUpstream() (*httptest.Server, error) {
 type server struct {
 	name   string
 	args   []string                // of its process, to which its address is added if config is nil
+	env    []string                // of its process, beside that of this one
 	config func(addr string) error // writes its configuration; nil: none
 	denied bool                    // it denies all requests
 	most   float64                 // times the CPU of the bare one; 0: no bar
@@ -97,6 +98,7 @@ func (s *server) start(ctx context.Context, dir string) error {
 	defer log.Close()
 	s.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
 	s.cmd.Stdout = log
+	s.cmd.Env = append(os.Environ(), s.env...)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
@@ -229,5 +231,24 @@ http {
 }
 `, dir, strings.TrimPrefix(upstream, "http://"), addr)
 		return os.WriteFile(filepath.Join(dir, "nginx.conf"), []byte(text), 0o644)
+	}
+}
+
+// caddyConfig writes a Caddyfile with these lines before the upstream.
+func caddyConfig(name, lines, upstream string) func(addr string) error {
+	return func(addr string) error {
+		text := fmt.Sprintf(`{
+	admin off
+	persist_config off
+	log {
+		level ERROR
+	}
+}
+http://%s {
+	%s
+	reverse_proxy %s
+}
+`, addr, lines, upstream)
+		return os.WriteFile(name, []byte(text), 0o644)
 	}
 }

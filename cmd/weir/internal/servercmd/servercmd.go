@@ -65,6 +65,7 @@ func runUntilSignal(
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop)
+	go leaveRoom(ctx)
 	return cli.Failure(run(ctx))
 }
 
