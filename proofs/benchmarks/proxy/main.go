@@ -139,7 +139,7 @@ func report(proxies []*server) []byte {
 		"one after the other. CPU is that of the proxy's process alone, user and system, for a request.\n"+
 		"A ratio is the median of those to the bare `httputil.ReverseProxy` within a round. weir has a\n"+
 		"BufferPool, and without a GOGC in the environment its heap may grow by 16 MB before it is\n"+
-		"collected: some 15 MB more of memory. The load average at the end was %s.\n\n",
+		"collected: some 20 MB more of memory. The load average at the end was %s.\n\n",
 		bench.Machine(), connections, *requests, *rounds, bench.Load())
 	b.WriteString("| proxy | CPU, µs | of the bare one | at most |  |\n|---|--:|--:|--:|---|\n")
 	for _, p := range proxies {
