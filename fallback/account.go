@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -108,6 +109,59 @@ func (a *account) recount(more, less uint64) {
 	defer a.mu.Unlock()
 	a.counted.total = plus(a.counted.total, more)
 	a.counted.total -= min(less, a.counted.total)
+}
+
+// sharedAmong returns the number of instances that share the limit of the caller, of which there
+// are n: n, or an earlier, larger number of the same period.
+func (a *account) sharedAmong(n uint64, now time.Time) uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sharing.among(n, now)
+}
+
+// missed returns what primary has missed of the caller, who is named by source, or nil if that is
+// nothing. The epoch is the breaker's. The account is locked.
+func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backlog {
+	counted := a.counted.now(now)
+	a.lost = a.lost && counted > 0
+	reset, seed := now.Before(a.reset), (a.epoch != epoch || a.lost) && counted > 0
+	if a.debts.Owed(now) == 0 && !reset && !seed {
+		return nil
+	}
+	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at,
+		Source: fmt.Sprint(source, " ", a.number)}
+	b.Charged, b.Total = a.debts.Send()
+	if seed {
+		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: counted,
+			ExpiresAt: a.counted.until}
+	}
+	return b
+}
+
+// caughtUp records that primary has missed nothing of b, and returns the cost that it is charged
+// with. The account is locked.
+func (a *account) caughtUp(b *weir.Backlog, epoch uint64) (charged uint64) {
+	a.epoch = epoch
+	if b == nil {
+		return 0
+	}
+	if b.Reset {
+		a.reset = time.Time{}
+	}
+	return a.debts.Charged(b.Total)
+}
+
+// beginTakeBack and endTakeBack are those of takeBacks.
+func (a *account) beginTakeBack() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.back.begin()
+}
+
+func (a *account) endTakeBack(answered bool, until time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.back.end(answered, until)
 }
 
 // idle reports whether the account may be removed. The last count is lost with it, which matters

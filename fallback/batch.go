@@ -15,7 +15,7 @@ func join(ops []*weir.Op) bool {
 
 // together does ops of Fallbacks on primaries of one Store, with one Timeout. Each is decided as by
 // itself, but the calls of the primaries are one.
-func (f *Fallback) together(ctx context.Context, ops []*weir.Op) {
+func together(ctx context.Context, f *Fallback, ops []*weir.Op) {
 	var all, called []*part
 	defer func() {
 		for _, p := range all {
@@ -29,7 +29,7 @@ func (f *Fallback) together(ctx context.Context, ops []*weir.Op) {
 		}
 		p := &part{v: v, end: errUndecided}
 		all = append(all, p)
-		if v.server.permits(v.judge(), v.r.Key) {
+		if v.f.server.permits(v.judge, v.r.Key) {
 			called = append(called, p)
 		}
 	}
@@ -38,7 +38,7 @@ func (f *Fallback) together(ctx context.Context, ops []*weir.Op) {
 	}
 	for _, p := range all {
 		res, err := p.outcome()
-		p.v.finish(ctx, res, err)
+		p.v.task.finish(ctx, res, err)
 	}
 }
 

@@ -31,12 +31,12 @@ type Fallback struct {
 	windows        *windows      // of primary, or nil
 	repeats        bool          // primary may repeat a denial
 	reconciles     bool          // primary charges a debt once, and knows what was taken back since
-	blind          atomic.Bool   // a low count of primary proves nothing; see learn
+	blind          atomic.Bool   // a low count of primary proves nothing; see note
 	id             string        // the Source of backlogs
 
 	server *server // primary
 	ledger ledger
-	turns  singleflight.Group // see reconcile
+	turns  singleflight.Group // see catchUpInTurn
 
 	decided    [weir.FromOnFail + 1]atomic.Uint64 // by Source
 	reconciled tally                              // see Stats
@@ -174,7 +174,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.server = &server{cfg: f.cfg, prompt: of.Prompt, name: "weir/fallback probe " + f.id,
-		try: f.probe}
+		try: func(ctx context.Context, key string) (time.Time, error) {
+			return probe(ctx, f.primary, key)
+		}}
 	f.server.open()
 	f.repeats, f.reconciles = of.Verbs.Has(weir.OpLookup), of.Reconciles
 	if f.local != nil && unlike == nil {
@@ -233,21 +235,12 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 // Do implements weir.Counter. The primaries of several ops are called together; see batch.go.
 func (f *Fallback) Do(ctx context.Context, ops []*weir.Op) {
 	if len(ops) > 1 && f.about.Store != nil && join(ops) {
-		f.together(ctx, ops)
+		together(ctx, f, ops)
 		return
 	}
 	for _, op := range ops {
 		f.of(op).one(ctx, op)
 	}
-}
-
-// by does an op by c.
-func by(ctx context.Context, c weir.Counter, op *weir.Op) error {
-	was := op.Counter
-	op.Counter = c
-	c.Do(ctx, []*weir.Op{op})
-	op.Counter = was
-	return op.Err
 }
 
 // of returns the Fallback that does an op: f, unless it is another one's with its Store.
@@ -266,18 +259,18 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 	case weir.OpResetPrefix:
 		op.Err = f.resetPrefix(ctx, op)
 	case weir.OpHold:
-		op.Err = f.hold(ctx, op)
+		op.Err = hold(ctx, f, op)
 		f.decided[op.Source].Add(1)
 	case weir.OpRenew:
-		op.Err = f.renew(ctx, op)
+		op.Err = renew(ctx, f, op)
 	case weir.OpRelease:
-		op.Err = f.release(ctx, op)
+		op.Err = release(ctx, op)
 	case weir.OpTake, weir.OpPeek, weir.OpReturn, weir.OpCharge:
 		v := f.begin(ctx, op)
 		if v != nil {
 			defer v.end()
 			res, err := v.call(ctx, (*visit).do)
-			v.finish(ctx, res, err)
+			v.task.finish(ctx, res, err)
 		}
 	case weir.OpTakeAll, weir.OpCatchUp, weir.OpHits, weir.OpLookup, weir.OpForget, weir.OpForecast,
 		weir.OpWarm: // local may know otherwise
@@ -293,40 +286,24 @@ func (f *Fallback) one(ctx context.Context, op *weir.Op) {
 // begin begins an op. It returns the visit that is to call primary, by do, and to end, or nil if
 // the op is done.
 func (f *Fallback) begin(ctx context.Context, op *weir.Op) *visit {
-	// A call of primary that fails takes this path: begin, call, do and ask (visit.go), backlog
-	// (reconcile.go), finish, and runLocal (local.go).
+	// A call of primary that fails takes this path: begin, call, do and ask (visit.go), depart and
+	// finish (taking.go), and do (local.go).
 	op.Err = f.validate(ctx, &op.Request)
 	if op.Err != nil {
 		return nil
 	}
 	switch {
 	case op.Verb == weir.OpTake && op.Backlog == nil:
-		return f.take(ctx, op)
+		return take(ctx, f, op)
 	case op.Verb == weir.OpPeek:
-		return f.peek(ctx, op)
+		return peek(ctx, f, op)
 	case op.Verb == weir.OpReturn:
-		return f.giveBack(ctx, op)
+		return giveBack(ctx, f, op)
 	case op.Verb == weir.OpCharge:
-		return f.charge(op)
+		return newCharge(f, op)
 	}
 	op.Err = op.Unsupported(f.about)
 	return nil
-}
-
-// take begins an OpTake. A lease or cached denial may decide.
-func (f *Fallback) take(ctx context.Context, op *weir.Op) *visit {
-	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
-	if f.repeats && f.lookup(ctx, op) {
-		op.Err = nil
-		f.setLeft(op)
-		f.decided[op.Source].Add(1)
-		return nil
-	}
-	v := f.visitBy(op, &op.Request)
-	if op.Keep {
-		v.kept = &kept{number: v.a.number}
-	}
-	return v
 }
 
 // setLeft sets Left of a denial.
@@ -353,48 +330,11 @@ func (f *Fallback) lookup(ctx context.Context, op *weir.Op) bool {
 	return err == nil
 }
 
-// peek begins an OpPeek. It calls primary, or local where local would decide or primary is still to
-// be charged. It starts no probe, and the breaker ignores how it ends. If the one it calls cannot
-// peek, the error is errors.ErrUnsupported.
-func (f *Fallback) peek(ctx context.Context, op *weir.Op) *visit {
-	op.Source, op.Left, op.FullAt = weir.Nowhere, 0, time.Time{}
-	v := f.visitBy(op, &op.Request)
-	if v.b.Closed() && v.backlog() == nil {
-		return v
-	}
-	defer v.end()
-	v.finish(ctx, nil, errUndecided)
-	return nil
-}
-
-// visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
-// it answers before that.
+// visit begins a visit that is for no op.
 func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
-	b := f.server.breaker(r.Key) // first, as Partition may panic
-	now := f.cfg.Now()
-	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
-		own := *r
-		own.Duration, r = f.window, &own
-	}
-	return &visit{Fallback: f, b: b, a: f.ledger.open(r, now, reset), r: r, began: now}
-}
-
-// visitBy begins the visit of an op, on r.
-func (f *Fallback) visitBy(op *weir.Op, r *weir.Request) *visit {
-	v := f.visit(r, time.Time{})
-	v.op, v.verb, v.full = op, op.Verb, op.Full
+	v := new(visit)
+	v.open(f, r, reset)
 	return v
-}
-
-// costOf returns r.Cost, of which 0 means 1.
-func costOf(r *weir.Request) uint64 { return max(1, r.Cost) }
-
-// supported returns err, or nil if that is of an op that a Counter cannot do.
-func supported(err error) error {
-	if errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, bounds.ErrNothing) {
-		return nil
-	}
-	return err
 }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
@@ -408,4 +348,67 @@ func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
 		return fmt.Errorf("fallback: duration %v: %w", r.Duration, weir.ErrScale)
 	}
 	return nil
+}
+
+// exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.
+func (f *Fallback) exceeds(r *weir.Request) bool {
+	return costOf(r) > r.Limit && !f.cfg.OwnLimits
+}
+
+// reset does an OpReset: here, in primary and in local, each as far as it can. While primary does
+// not answer, the reset is recorded for a day, or for two Durations if that is longer, and primary
+// resets before it next decides for that key; without room in the ledger the error is weir.ErrFull.
+// Requests and charges under way count as from before the reset; one that primary receives after it
+// counts there.
+func (f *Fallback) reset(ctx context.Context, r *weir.Request) error {
+	if err := f.validate(ctx, r); err != nil {
+		return err
+	}
+	if f.primary.About().Verbs.Has(weir.OpForget) {
+		_ = by(ctx, f.primary, &weir.Op{Verb: weir.OpForget, Request: *r})
+	}
+	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour)))
+	defer v.end()
+	_, err := v.call(ctx, (*visit).catchUp)
+	v.a.endTakeBack(err == nil, v.began.Add(v.period().length()))
+	switch err := supported(err); {
+	case err == errUndecided && v.a.temporary:
+		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w",
+			weir.ErrFull)
+	case err != nil && err != errUndecided:
+		return err
+	}
+	if f.local == nil {
+		return nil
+	}
+	return supported(by(ctx, f.local, &weir.Op{Verb: weir.OpReset, Request: *r}))
+}
+
+// resetPrefix is one of primary and, if that can, of local, and a reset of each caller that is
+// known here, which may be owed something. The count is primary's. While primary does not answer
+// the error is primary's, and what is done is as if by reset: repeat it then, for the callers that
+// are known elsewhere. It is not bounded by Config.Timeout.
+func (f *Fallback) resetPrefix(ctx context.Context, op *weir.Op) error {
+	errs := []error{by(ctx, f.primary, op)}
+	if f.local != nil {
+		here := &weir.Op{Verb: weir.OpResetPrefix, Request: op.Request}
+		errs = append(errs, supported(by(ctx, f.local, here)))
+	}
+	for r := range f.ledger.Prefix(op.Key) {
+		errs = append(errs, f.reset(ctx, r))
+	}
+	return errors.Join(errs...)
+}
+
+// Stats returns the counts so far. It locks each part of the ledger once.
+func (f *Fallback) Stats() Stats {
+	decided := &f.decided
+	s := Stats{
+		Primary: decided[weir.FromPrimary].Load(), Lease: decided[weir.FromLease].Load(),
+		Denials: decided[weir.FromDenials].Load(), Local: decided[weir.FromLocal].Load(),
+		OnFail:     decided[weir.FromOnFail].Load(),
+		Reconciled: f.reconciled.Load(), Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
+	}
+	f.server.stats(&s)
+	return s
 }

@@ -54,7 +54,7 @@ func change(ctx context.Context, op *weir.Op, verb weir.Verb) error {
 // flight in this instance: primary does not know what local has admitted. That is taken there with
 // its next renewal once primary answers again, and is lost if it has no room. A release that
 // primary does not receive takes effect when the lease ends.
-func (f *Fallback) hold(ctx context.Context, op *weir.Op) error {
+func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	op.Source, op.Left, op.FullAt, op.Receipt = weir.Nowhere, 0, time.Time{}, weir.Receipt{}
 	if err := f.validate(ctx, &op.Request); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (f *Fallback) hold(ctx context.Context, op *weir.Op) error {
 			break
 		}
 		p = newPlace(f, &r)
-		res, source, err = v.locally(func(own *weir.Request, _ uint64) (res *result, err error) {
-			res, p.local, err = acquire(ctx, f.local, own)
+		res, source, err = v.locally(func(own shared) (res *result, err error) {
+			res, p.local, err = acquire(ctx, f.local, own.r)
 			return res, err
 		})
 	}
@@ -109,7 +109,7 @@ func (p *place) renew(v *visit, ctx context.Context) (res *result, err error) {
 		return nil, errors.ErrUnsupported
 	case p.primary == nil:
 		var held *weir.Op
-		res, held, err = acquire(ctx, v.primary, v.r)
+		res, held, err = acquire(ctx, v.f.primary, v.r)
 		if held != nil {
 			p.primary = held
 		}
@@ -137,7 +137,7 @@ func (p *place) giveBack(_ *visit, ctx context.Context) (*result, error) {
 }
 
 // renew does an OpRenew. While primary does not answer, the place is held by local.
-func (f *Fallback) renew(ctx context.Context, op *weir.Op) error {
+func renew(ctx context.Context, f *Fallback, op *weir.Op) error {
 	p, ok := op.Receipt.Of.(*place)
 	if !ok {
 		return op.Unsupported(f.about)
@@ -156,7 +156,7 @@ func (f *Fallback) renew(ctx context.Context, op *weir.Op) error {
 }
 
 // release does an OpRelease.
-func (f *Fallback) release(ctx context.Context, op *weir.Op) error {
+func release(ctx context.Context, op *weir.Op) error {
 	p, ok := op.Receipt.Of.(*place)
 	if !ok {
 		return nil

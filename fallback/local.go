@@ -1,8 +1,8 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -12,155 +12,126 @@ import (
 // difference is never more than one Nth of what remains, rounded up.
 func share(total, n uint64) uint64 { return total/n + min(1, total%n) }
 
-// toShare returns the request with one nth of its limit.
-func (v *visit) toShare(n uint64) *weir.Request {
-	if n == 1 || v.cfg.OwnLimits {
-		return v.r
-	}
-	own := *v.r
-	own.Limit = share(v.r.Limit, n)
-	return &own
+// shared is the request of a visit for local: with one nth of its limit.
+type shared struct {
+	v *visit
+	n uint64
+	r *weir.Request // of the visit, if that is all of it
 }
 
-// fromShare turns local's Result on own, a share of the request, into one on the request: the
-// shares of others count as used.
-func (v *visit) fromShare(own *weir.Request, res *result) *result {
-	if v.r == own {
+// whole turns local's Result into one on the visit's request: the shares of others count as used.
+func (s shared) whole(res *result) *result {
+	v := s.v
+	if v.r == s.r {
 		return res
 	}
 	res.full = time.Time{} // nobody knows what others have admitted
-	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-own.Limit)
-	if !res.Allowed() && v.exceedsShare(own, costOf(own), &res.Result) {
+	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-s.r.Limit)
+	if !res.Allowed() && s.exceeds(costOf(s.r), &res.Result) {
 		// not over the limit: it passes when primary is back
-		res.ExpiresAt = v.b.Next(v.cfg.Now())
+		res.ExpiresAt = v.b.Next(v.f.cfg.Now())
 	}
 	return res
 }
 
-// exceedsShare reports whether local has denied own since a cost can never pass there, though the
-// request passes at primary. Of work in flight, that may be unknown without that.
-func (v *visit) exceedsShare(own *weir.Request, cost uint64, denied *weir.Result) bool {
-	return denied.ExpiresAt.IsZero() && !v.exceeds(v.r) && (!v.inFlight || cost > own.Limit)
+// exceeds reports whether local has denied a cost since it can never pass there, though the request
+// passes at primary. Of work in flight, that may be unknown without that.
+func (s shared) exceeds(cost uint64, denied *weir.Result) bool {
+	return denied.ExpiresAt.IsZero() && !s.v.f.exceeds(s.v.r) &&
+		(!s.v.f.inFlight || cost > s.r.Limit)
 }
 
-// deciding is a decision of local on own, with one nth of the limit.
-type deciding func(own *weir.Request, n uint64) (*result, error)
+// inWindow returns it, of a cost, in primary's window that runs. The account is locked. It does not
+// read the visit's request, which its caller may have changed by then.
+func (s shared) inWindow(cost uint64) inWindow {
+	f, a := s.v.f, s.v.a
+	in := a.window.request(f.windows, s.r, cmp.Or(f.window, s.r.Duration), cost, f.cfg.Now())
+	in.ahead = a.ahead.cost()
+	return in
+}
 
-// runLocal has local Run or Peek, and records what it admits. A call of primary that begins
-// meanwhile waits for the record, which it takes along.
-func (v *visit) runLocal(ctx context.Context, verb weir.Verb) (*result, weir.Source, error) {
-	return v.locally(func(own *weir.Request, n uint64) (*result, error) {
-		v.a.mu.Lock()
-		defer v.a.mu.Unlock()
-		v.arrive(false)
-		res, err := v.countCalls(ctx, verb, own)
-		if err == nil && res == nil {
-			takes := verb == weir.OpTake
-			op := &weir.Op{Verb: verb, Request: *own, Full: v.full}
-			op.Keep = v.kept != nil && takes && v.aware
-			res, err = v.inWindow(own, costOf(own)).decide(ctx, v.local, op)
-			if err == nil && res.Allowed() && takes {
-				v.recordDebt(n, own, &res.Result)
-			}
-			if op.Keep {
-				v.kept.local = op.Receipt
-			}
-		}
-		if err == nil && res.Allowed() { // of which calls under way are no part
-			res.TotalRequests -= min(res.TotalRequests, v.a.ahead.cost())
-		}
+// do has local do an OpTake or OpPeek, after it has counted the calls of primary under way. The
+// account is locked.
+func (s shared) do(ctx context.Context, op *weir.Op) (*result, error) {
+	res, err := s.countCalls(ctx, op.Verb)
+	if err != nil || res != nil {
 		return res, err
-	})
-}
-
-// locally has decide do so on own, with one nth of the limit, unless Config.OnFail does.
-func (v *visit) locally(decide deciding) (*result, weir.Source, error) {
-	if v.cfg.OnFail != FailLocal {
-		return &result{Result: *v.policy()}, weir.FromOnFail, nil
 	}
-	n := v.sharedAmong()
-	own := v.toShare(n)
-	res, err := decide(own, n)
-	if err != nil {
-		return nil, weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
+	res, err = s.inWindow(costOf(s.r)).decide(ctx, s.v.f.local, op)
+	if err == nil && res.Allowed() && op.Verb == weir.OpTake {
+		s.recordDebt(&res.Result)
 	}
-	return v.fromShare(own, res), weir.FromLocal, nil
+	return res, err
 }
 
-// sharedAmong returns the number of instances that share the limit of the caller: N, or an earlier,
-// larger N of the same period.
-func (v *visit) sharedAmong() uint64 {
-	n, now := uint64(v.Instances()), v.cfg.Now()
-	v.a.mu.Lock()
-	defer v.a.mu.Unlock()
-	return v.a.sharing.among(n, now)
+// countCalls has local count the calls of primary under way, before it decides. The Result is a
+// denial, if local has no room for them, or the one of a Peek, and otherwise nil. The account is
+// locked.
+func (s shared) countCalls(ctx context.Context, verb weir.Verb) (res *result, err error) {
+	v, a := s.v, s.v.a
+	c := a.calls
+	cost := c.cost.cost()
+	switch {
+	case cost == 0:
+		return nil, nil
+	case c.cost.exceeds():
+		res = &result{Result: weir.Result{TotalRequests: s.r.Limit}}
+		if !v.f.exceeds(v.r) {
+			res.ExpiresAt = v.b.Next(v.f.cfg.Now())
+		}
+		return res, nil
+	}
+	r := *s.r
+	all := shared{v, s.n, &r}
+	r.Cost = cost
+	if verb == weir.OpPeek {
+		r.Cost = plus(cost, costOf(s.r))
+	}
+	ahead := &weir.Op{Verb: verb, Request: r, Keep: verb == weir.OpTake}
+	res, err = all.inWindow(r.Cost).decide(ctx, v.f.local, ahead)
+	switch {
+	case err != nil:
+	case !res.Allowed():
+		res.TotalRequests += min(cost, res.Remaining(s.r.Limit))
+		if s.exceeds(r.Cost, &res.Result) { // over the limit together
+			res.ExpiresAt = v.b.Next(v.f.cfg.Now())
+		}
+	case verb == weir.OpPeek:
+		res.TotalRequests -= min(res.TotalRequests, cost)
+	default:
+		began := a.window.Still2
+		c.giveBack = func(cost uint64) {
+			all.inWindow(cost).takeBack(began)
+			ahead.Verb, ahead.Cost = weir.OpReturn, cost
+			// what it does not take back it counts until its period ends
+			_ = by(context.WithoutCancel(ctx), v.f.local, ahead)
+		}
+		a.ahead.add(cost)
+		a.calls = new(calls)
+		res = nil
+	}
+	return res, err
 }
 
-// recordDebt records in the account, which is locked, that local admitted the request, own as a
-// share of it for n instances, in the period that res is of: as a debt, unless primary counts the
-// request.
-func (v *visit) recordDebt(n uint64, own *weir.Request, res *weir.Result) {
-	now, a, cost := v.cfg.Now(), v.a, costOf(v.r)
-	until, _ := v.periodEnd(res, now)
-	if v.windows != nil {
-		until = v.inWindow(own, cost).end()
+// recordDebt records in the account, which is locked, that local admitted the request, in the
+// period that res is of: as a debt, unless primary counts the request.
+func (s shared) recordDebt(res *weir.Result) {
+	v, a, cost := s.v, s.v.a, costOf(s.v.r)
+	now := v.f.cfg.Now()
+	until, _ := v.period().end(res, now)
+	if v.f.windows != nil {
+		until = s.inWindow(cost).end()
 	}
 	if a.temporary {
-		v.ledger.drop(cost, n, now, until)
+		v.f.ledger.drop(cost, s.n, now, until)
 		return
 	}
-	a.sharing.hold(n, until)
+	a.sharing.hold(s.n, until)
 	if p := v.late; p != nil {
 		p.cost, p.until = cost, until
-		if !p.ended || p.inTime(v.windows, v.length()) {
+		if !p.ended || p.inTime(v.f.windows, v.period().length()) {
 			return
 		}
 	}
 	a.debts.Add(cost, until, now)
-}
-
-// periodEnd returns when nothing counts any more of the period that res is of, and how its count
-// falls until then. The ExpiresAt of a denial is sooner, unless that is a window's end. That of
-// Tiers may be a shorter tier's.
-func (v *visit) periodEnd(res *weir.Result, now time.Time) (end time.Time, f falling) {
-	end, d := res.ExpiresAt, v.r.Duration
-	f = v.falls(end, now)
-	if f != atOnce && !res.Allowed() {
-		end = now.Add(d)
-	}
-	return later(end, now.Add(v.longest)), f
-}
-
-// falls returns how a count falls whose Result has this ExpiresAt. If primary does not say when it
-// lapses, it is one of a window if that is aligned to the Unix epoch and has begun.
-func (v *visit) falls(expires, now time.Time) falling {
-	d := v.r.Duration
-	switch lapses := v.about.Lapses; {
-	case expires.IsZero():
-	case v.window > 0, lapses == weir.LapsesWithWindow:
-		return atOnce
-	case lapses == weir.LapsesWithWindows:
-		return withWindows
-	case lapses == weir.LapsesByToken:
-		return oneByOne
-	case d > 0 && expires.UnixNano()%int64(d) == 0 && expires.Sub(now) <= d+10*time.Millisecond:
-		return atOnce
-	}
-	return evenly
-}
-
-// exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.
-func (f *Fallback) exceeds(r *weir.Request) bool {
-	return costOf(r) > r.Limit && !f.cfg.OwnLimits
-}
-
-// policy returns the Result of Config.OnFail.
-func (v *visit) policy() *weir.Result {
-	switch {
-	case v.exceeds(v.r):
-		return &weir.Result{}
-	case v.cfg.OnFail == FailOpen:
-		return &weir.Result{State: weir.Allow, TotalRequests: costOf(v.r), ExpiresAt: v.cfg.Now()}
-	}
-	return &weir.Result{TotalRequests: v.r.Limit, ExpiresAt: v.b.Next(v.cfg.Now())}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/bounds"
 )
 
 // operation is one call of primary, for a visit. One that decides nothing returns no result.
@@ -36,10 +37,10 @@ func (p *part) outcome() (*result, error) {
 
 // ended records the end of the call, and returns its error for the caller.
 func (p *part) ended(took time.Duration, err error) error {
-	s := p.v.server
+	s := p.v.f.server
 	err = s.counted(err)
 	s.called(took, err)
-	return s.judge(p.v.judge(), err, s.cfg.Now())
+	return s.judge(p.v.judge, err, s.cfg.Now())
 }
 
 // outlast begins a call that may outlast the visit.
@@ -102,6 +103,23 @@ func (p *pending) inTime(w *windows, length time.Duration) bool {
 		p.until.Sub(p.res.ExpiresAt) < length/4*3)
 }
 
+// by does an op by c.
+func by(ctx context.Context, c weir.Counter, op *weir.Op) error {
+	was := op.Counter
+	op.Counter = c
+	c.Do(ctx, []*weir.Op{op})
+	op.Counter = was
+	return op.Err
+}
+
+// supported returns err, or nil if that is of an op that a Counter cannot do.
+func supported(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, bounds.ErrNothing) {
+		return nil
+	}
+	return err
+}
+
 // refused reports whether err depends on the request alone: it is for the caller, and says nothing
 // of the server.
 func refused(err error) bool {
@@ -111,13 +129,15 @@ func refused(err error) bool {
 
 // probe has primary decide on a request of a probe, after it was warmed up. Its key is new, so that
 // primary must write to admit it: a server that can only be read is not healthy.
-func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err error) {
+func probe(
+	ctx context.Context, primary weir.Counter, key string,
+) (called time.Time, err error) {
 	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
 	called = time.Now()
-	err = supported(by(ctx, f.primary, &weir.Op{Verb: weir.OpWarm, Request: *r}))
+	err = supported(by(ctx, primary, &weir.Op{Verb: weir.OpWarm, Request: *r}))
 	if err == nil {
 		called = time.Now()
-		_, err = f.primary.Run(ctx, r)
+		_, err = primary.Run(ctx, r)
 	}
 	return called, err
 }

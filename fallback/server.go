@@ -96,7 +96,7 @@ func (s *server) Call(ctx context.Context, all []*part, do func(context.Context)
 	if s.prompt && wait == s.cfg.Timeout {
 		do(s.deadlines.Detached(ctx))
 		for _, p := range all {
-			p.end = p.ended(p.v.cfg.Now().Sub(p.v.began), p.err)
+			p.end = p.ended(p.v.f.cfg.Now().Sub(p.v.began), p.err)
 			if p.end == errUndecided && ctx.Err() != nil {
 				p.end = gaveUp(ctx)
 			}

@@ -43,11 +43,8 @@ func stats(s *server) (st Stats) {
 
 // call makes a call of s.
 func (s *server) call(ctx context.Context, b *breaker, op func(context.Context) error) error {
-	v := &visit{Fallback: &Fallback{server: s, cfg: s.cfg}, b: b, a: new(account),
+	v := &visit{f: &Fallback{server: s, cfg: s.cfg}, b: b, judge: b, a: new(account),
 		r: &weir.Request{Key: "a"}, began: time.Now()}
-	if b == nil {
-		v.verb = weir.OpPeek
-	}
 	_, err := v.call(ctx, func(_ *visit, ctx context.Context) (*result, error) { return nil, op(ctx) })
 	return err
 }

@@ -1,7 +1,5 @@
 package fallback
 
-import "github.com/weirgo/weir"
-
 import "time"
 
 // Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
@@ -31,17 +29,4 @@ type Stats struct {
 	Dropped uint64
 	Callers int    // in the ledger
 	Panics  uint64 // of primary and of callbacks
-}
-
-// Stats returns the counts so far. It locks each part of the ledger once.
-func (f *Fallback) Stats() Stats {
-	decided := &f.decided
-	s := Stats{
-		Primary: decided[weir.FromPrimary].Load(), Lease: decided[weir.FromLease].Load(),
-		Denials: decided[weir.FromDenials].Load(), Local: decided[weir.FromLocal].Load(),
-		OnFail:     decided[weir.FromOnFail].Load(),
-		Reconciled: f.reconciled.Load(), Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
-	}
-	f.server.stats(&s)
-	return s
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/weirgo/weir"
 )
 
 // sum is a sum of costs, which may exceed a cost's range. The zero sum is empty.
@@ -32,6 +34,9 @@ func (s *sum) cost() uint64 {
 
 // exceeds reports whether the sum is over the largest cost, and so over every limit.
 func (s *sum) exceeds() bool { return s.high > 0 }
+
+// costOf returns r.Cost, of which 0 means 1.
+func costOf(r *weir.Request) uint64 { return max(1, r.Cost) }
 
 // plus returns the sum of two costs, at most the largest cost.
 func plus(a, b uint64) uint64 { return a + min(b, math.MaxUint64-a) }

@@ -1,8 +1,8 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -10,27 +10,19 @@ import (
 
 // visit is one use of a Fallback by r's caller.
 type visit struct {
-	*Fallback
+	f     *Fallback
 	b     *breaker
+	judge *breaker // b; nil: it ignores how the call of primary ends
 	a     *account // not removed before end
 	r     *weir.Request
-	op    *weir.Op  // that it is for; nil: a reset, or work in flight
-	verb  weir.Verb // that do has primary do
+	task  task // nil: a reset, or work in flight
 	began time.Time
 	epoch uint64   // of the breaker, before the call of primary
 	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
 	late  *pending // the call of primary, if it may outlast the visit
-
-	known   count  // the last of primary before the call began
-	changes uint32 // of the account's takeBacks then
+	kept  *kept    // of an OpTake with a Receipt, and of what is given back by one; else nil
 
 	hurried bool // the caller waits for less than Timeout
-
-	full bool  // of an op whose FullAt is wanted
-	kept *kept // of an OpTake with a Receipt, and of what is given back by one; else nil
-
-	back  weir.Result         // of what primary is to give back
-	rated func(answered bool) // of an OpCharge; see chargeRate
 
 	first first
 }
@@ -42,29 +34,36 @@ type first struct {
 	parts [1]*part
 	op    weir.Op
 	ops   [1]*weir.Op
-	res   result
-
-	seed    weir.Op // of local
-	seeds   [1]*weir.Op
-	backlog weir.Backlog
-	counted weir.Result
 }
 
-// judge returns the breaker that records how calls end, or nil: a primary that can be read may
-// still be unable to count.
-func (v *visit) judge() *breaker {
-	if v.verb == weir.OpPeek {
-		return nil
+// task is the op that a visit is for.
+type task interface {
+	ask(op *weir.Op)                                    // sets what primary is to do
+	answer(ctx context.Context, op *weir.Op) *result    // reads what it has done; nil: no decision
+	finish(ctx context.Context, res *result, err error) // ends the op; err: see visit.call
+}
+
+// open begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if
+// it answers before that.
+func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) {
+	v.f, v.b = f, f.server.breaker(r.Key) // first, as Partition may panic
+	v.judge, v.began = v.b, f.cfg.Now()
+	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
+		own := *r
+		own.Duration, r = f.window, &own
 	}
-	return v.b
+	v.r, v.a = r, f.ledger.open(r, v.began, reset)
 }
 
 func (v *visit) end() { v.a.users.Add(-1) }
 
+// period returns that of the request.
+func (v *visit) period() period { return period{v.f, v.r} }
+
 // call has primary do op, unless the breaker is open: see server.Call. The error is errUndecided,
 // or one for the caller. The operation may continue without its caller, as v.late.
 func (v *visit) call(ctx context.Context, op operation) (*result, error) {
-	if !v.server.permits(v.judge(), v.r.Key) {
+	if !v.f.server.permits(v.judge, v.r.Key) {
 		return nil, errUndecided
 	}
 	p := &v.first.part
@@ -72,7 +71,7 @@ func (v *visit) call(ctx context.Context, op operation) (*result, error) {
 		p = new(part)
 	}
 	p.v, v.first.parts[0] = v, p
-	v.server.Call(ctx, v.first.parts[:], func(ctx context.Context) { p.res, p.err = op(v, ctx) })
+	v.f.server.Call(ctx, v.first.parts[:], func(ctx context.Context) { p.res, p.err = op(v, ctx) })
 	return p.outcome()
 }
 
@@ -88,7 +87,7 @@ func (v *visit) do(ctx context.Context) (res *result, err error) {
 		return v.byStep(ctx, op)
 	}
 	v.first.ops[0] = op
-	v.primary.Do(ctx, v.first.ops[:])
+	v.f.primary.Do(ctx, v.first.ops[:])
 	return v.answer(ctx, op)
 }
 
@@ -98,37 +97,32 @@ func (v *visit) ask() *weir.Op {
 	if op.Counter != nil {
 		op = new(weir.Op)
 	}
-	op.Counter, op.Verb, op.Request, op.Full = v.primary, v.verb, *v.r, v.full
-	switch v.verb {
-	case weir.OpTake:
-		op.Keep = v.kept != nil && v.primary.About().Verbs.Has(weir.OpReturn)
-		op.Backlog = v.depart()
-	case weir.OpReturn:
-		op.Result = v.back
-		if v.kept != nil {
-			op.Receipt = v.kept.primary
-		}
-	}
+	op.Counter, op.Request = v.f.primary, *v.r
+	v.task.ask(op)
 	return op
 }
 
 // answer reads what primary has done.
 func (v *visit) answer(ctx context.Context, op *weir.Op) (*result, error) {
-	switch {
-	case op.Err != nil:
+	if op.Err != nil {
 		return nil, op.Err
-	case v.verb != weir.OpTake && v.verb != weir.OpPeek:
-		return nil, nil
-	case v.verb == weir.OpTake:
-		if op.Keep {
-			v.kept.primary = op.Receipt
-		}
-		if restored := v.record(ctx, op.Backlog, &op.Result); restored > 0 {
-			v.server.lost(v.b.partition, restored)
-		}
 	}
-	v.first.res = result{op.Result, op.FullAt}
-	return &v.first.res, nil
+	return v.task.answer(ctx, op), nil
+}
+
+// failed ends the call of primary, if one is under way, which has not decided.
+func (v *visit) failed() {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	v.arrive(false)
+}
+
+// arrive ends the call of primary, if one is under way. The account is locked.
+func (v *visit) arrive(admitted bool) {
+	if v.calls != nil {
+		v.calls.end(v.a, costOf(v.r), admitted)
+		v.calls = nil
+	}
 }
 
 // send is call for a change that may be lost: no answer is no error, nor is a primary that cannot
@@ -138,101 +132,140 @@ func (v *visit) send(ctx context.Context, op operation) error {
 	return sent(err)
 }
 
-// finish ends an op whose call of primary has ended, with a result or an error for the caller, or
-// with errUndecided.
-func (v *visit) finish(ctx context.Context, res *result, err error) {
-	switch v.op.Verb {
-	case weir.OpTake:
-		err = v.taken(ctx, res, err)
-		v.decided[v.op.Source].Add(1)
-	case weir.OpPeek:
-		err = v.peeked(ctx, res, err)
-	case weir.OpReturn:
-		err = v.tookBack(err)
-	case weir.OpCharge:
-		err = v.charged(ctx, err)
-	}
-	v.op.Err = err
-}
-
-// taken finishes an OpTake: primary has decided, or else local does.
-func (v *visit) taken(ctx context.Context, res *result, err error) error {
-	if err == nil {
-		v.set(res, weir.FromPrimary)
-		return nil
-	}
-	source := weir.Nowhere
-	if err == errUndecided {
-		res, source, err = v.runLocal(ctx, weir.OpTake)
-	}
-	if v.late != nil && (err != nil || !res.Allowed()) {
-		v.settle(ctx, known{unused: true})
-	}
-	if err == nil {
-		v.set(res, source)
-	}
-	return err
-}
-
-// set sets the outcome of the op.
-func (v *visit) set(res *result, source weir.Source) {
-	op := v.op
-	op.Result, op.FullAt, op.Source = res.Result, res.full, source
-	v.setLeft(op)
-	if v.kept == nil {
-		return
-	}
-	v.kept.source, v.kept.result = source, res.Result
-	op.Receipt = weir.Receipt{Of: v.kept}
-	if res.Allowed() {
-		op.Receipt.Cost = costOf(&op.Request)
-	}
-}
-
-// peeked finishes an OpPeek.
-func (v *visit) peeked(ctx context.Context, res *result, err error) error {
-	source := weir.FromPrimary
-	if err == errUndecided {
-		res, source, err = v.runLocal(ctx, weir.OpPeek)
-	}
-	if err == nil {
-		v.set(res, source)
-	}
-	return err
-}
-
-// length returns how long a period of primary is.
-func (v *visit) length() time.Duration { return cmp.Or(v.window, v.r.Duration) }
-
-// inWindow returns own, a share of the request, of a cost, in primary's window that runs. The
-// account is locked. It does not read the request, which its caller may have changed by then.
-func (v *visit) inWindow(own *weir.Request, cost uint64) inWindow {
-	in := v.a.window.request(v.windows, own, cmp.Or(v.window, own.Duration), cost, v.cfg.Now())
-	in.ahead = v.a.ahead.cost()
-	return in
-}
-
 // settle records what is known now. What primary has counted for a caller that was denied or has
 // left, it is to give back. A call that ignores its context ends twice: at its timeout, and when it
 // returns.
 func (v *visit) settle(ctx context.Context, now known) {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
-	p, was := v.late, v.late.known
+	p, was, length := v.late, v.late.known, v.period().length()
 	p.known = known{was.ended || now.ended, was.counted || now.counted, was.unused || now.unused}
 	switch {
 	case p.cost == 0: // local has not decided, or has denied
-	case p.ended && !was.ended && !p.inTime(v.windows, v.length()):
-		v.a.debts.Add(p.cost, p.until, v.cfg.Now())
-	case was.ended && !was.counted && p.inTime(v.windows, v.length()):
-		v.a.debts.Refund(p.cost, v.cfg.Now())
+	case p.ended && !was.ended && !p.inTime(v.f.windows, length):
+		v.a.debts.Add(p.cost, p.until, v.f.cfg.Now())
+	case was.ended && !was.counted && p.inTime(v.f.windows, length):
+		v.a.debts.Refund(p.cost, v.f.cfg.Now())
 	}
 	if p.counted && p.unused && (!was.counted || !was.unused) && !v.a.replaced.Load() {
-		go func(v visit) { // of its own: the call is another late one
-			v.a.recount(0, costOf(v.r))
-			v.takeBack(&p.res.Result)
-			_, err := v.call(context.WithoutCancel(ctx), (*visit).do)
-			_ = v.tookBack(err)
-		}(*v)
+		// of a visit of its own: the call is another late one
+		go (&refund{visit: *v}).returnLate(context.WithoutCancel(ctx), &p.res.Result)
 	}
+}
+
+// locally has decide do so on a share of the request, unless Config.OnFail does.
+func (v *visit) locally(
+	decide func(own shared) (*result, error),
+) (*result, weir.Source, error) {
+	f := v.f
+	if f.cfg.OnFail != FailLocal {
+		return &result{Result: *v.policy()}, weir.FromOnFail, nil
+	}
+	own := v.share(v.a.sharedAmong(uint64(f.Instances()), f.cfg.Now()))
+	res, err := decide(own)
+	if err != nil {
+		return nil, weir.Nowhere, fmt.Errorf("fallback: local cannot decide either: %w", err)
+	}
+	return own.whole(res), weir.FromLocal, nil
+}
+
+// share returns the request with one nth of its limit.
+func (v *visit) share(n uint64) shared {
+	s := shared{v, n, v.r}
+	if n > 1 && !v.f.cfg.OwnLimits {
+		own := *v.r
+		own.Limit, s.r = share(v.r.Limit, n), &own
+	}
+	return s
+}
+
+// policy returns the Result of Config.OnFail.
+func (v *visit) policy() *weir.Result {
+	switch {
+	case v.f.exceeds(v.r):
+		return &weir.Result{}
+	case v.f.cfg.OnFail == FailOpen:
+		return &weir.Result{State: weir.Allow, TotalRequests: costOf(v.r), ExpiresAt: v.f.cfg.Now()}
+	}
+	return &weir.Result{TotalRequests: v.r.Limit, ExpiresAt: v.b.Next(v.f.cfg.Now())}
+}
+
+// backlog returns what primary has missed of the caller, or nil if that is nothing.
+func (v *visit) backlog() *weir.Backlog {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	return v.missed()
+}
+
+// missed is backlog, with the account locked.
+func (v *visit) missed() *weir.Backlog {
+	v.epoch = v.b.epoch.Load()
+	return v.a.missed(v.began, v.epoch, v.f.id)
+}
+
+// caughtUp records in the account, which is locked, that primary has missed nothing of b.
+func (v *visit) caughtUp(b *weir.Backlog) { v.f.reconciled.Add(v.a.caughtUp(b, v.epoch)) }
+
+// catchesUp reports whether primary is to catch up before it does an op: it does not reconcile.
+func (v *visit) catchesUp(op *weir.Op) bool { return op.Backlog != nil && !v.f.reconciles }
+
+// byStep has primary catch up, and then do an op. Such a primary does not remember when something
+// was taken back, so that a count is brought only after a failed call.
+func (v *visit) byStep(ctx context.Context, op *weir.Op) (*result, error) {
+	v.f.blind.Store(true)
+	v.a.mu.Lock()
+	v.a.lost = false
+	v.a.mu.Unlock()
+	for v.backlog() != nil { // a turn may have begun before a debt of the backlog of op
+		if err := v.catchUpInTurn(ctx); err != nil {
+			return nil, err
+		}
+	}
+	op.Backlog = nil
+	v.f.primary.Do(ctx, []*weir.Op{op})
+	return v.answer(ctx, op)
+}
+
+// catchUpInTurn is catchUp, which concurrent calls for one caller share. If it hangs, it holds up
+// no others after its Timeout.
+func (v *visit) catchUpInTurn(ctx context.Context) error {
+	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
+	_, err, _ := v.f.turns.Do(name, func() (any, error) {
+		defer context.AfterFunc(ctx, func() { v.f.turns.Forget(name) })()
+		return v.catchUp(ctx)
+	})
+	return supported(err)
+}
+
+// catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge
+// whose answer is lost is repeated: a debt is charged at least once.
+func (v *visit) catchUp(ctx context.Context) (_ *result, err error) {
+	b, primary := v.backlog(), v.f.primary
+	if b == nil {
+		return nil, nil
+	}
+	debt := *v.r
+	debt.Cost = b.Total - b.Charged
+	if primary.About().Verbs.Has(weir.OpCatchUp) {
+		err = by(ctx, primary, &weir.Op{Verb: weir.OpCatchUp, Request: *v.r, Backlog: b})
+	} else {
+		if b.Reset {
+			err = by(ctx, primary, &weir.Op{Verb: weir.OpReset, Request: *v.r})
+		}
+		if supported(err) == nil && debt.Cost > 0 {
+			err = by(ctx, primary, &weir.Op{Verb: weir.OpCharge, Request: debt})
+		}
+	}
+	if supported(err) != nil {
+		return nil, err
+	}
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	// primary cannot be charged
+	if until := v.a.debts.Last(); err != nil && debt.Cost > 0 && !until.IsZero() {
+		v.f.ledger.drop(debt.Cost, 1, v.f.cfg.Now(), until)
+		v.a.debts.Charged(b.Total)
+	}
+	v.caughtUp(b)
+	return nil, err
 }

@@ -23,7 +23,6 @@ var mostAway = map[string]int{
 	"cmd/weir/internal/proxy":     77,
 	"cmd/weir/internal/replay":    15, // the passes of a run
 	"cmd/weir/internal/servercmd": 12,
-	"fallback":                    43,
 	"httplimit":                   30, // the steps of a call
 	"internal/core/slots":         3,  // Check is for tests
 }
