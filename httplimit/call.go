@@ -1,55 +1,39 @@
 package httplimit
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
-	"time"
 
-	"github.com/weirgo/weir/limits"
-	"github.com/weirgo/weir/overload"
+	"github.com/weirgo/weir/internal/doors/urlpath"
 )
 
 // call is the state of one request from its begin to its end. Calls are pooled: a Strategy does not
 // keep its Request.
-//
-// The methods of its steps stand in the files of what they are about, decide.go, headers.go,
-// in_flight.go, observe.go, respond.go and others: all in one would be 800 lines.
 type call struct {
-	*middleware
-	uses     atomic.Uint64 // how often it was ended: see Ticket
-	kind     Kind
-	shadow   bool // the request passes, whatever the outcome
-	begun    bool // begin has returned
-	status   int  // see Decision.Status
-	err      error
-	full     *overload.FullError // why Overload refuses the request; nil: it does not
-	until    time.Time           // when the caller's listing ends
-	limits   limits.Attempts     // one for each policy
-	states   []state             // one for each of limits, and those of the Decider
-	verdict  *Consultation       // nil without a Decider
-	decider  int                 // index in states of the limit that the Decision describes, or none
-	jitter   time.Duration       // whole seconds
-	inFlight *inFlight           // nil: nothing is held
-	response *responseWriter     // nil: Writer has not returned one
-	key      []byte              // buffer: the extracted key
-	client   []byte              // buffer: the client's address or prefix
-	line     []byte              // buffer: a field
-	last     string              // the RateLimit field of the last denial
+	answer
+	uses     atomic.Uint64   // how often it was ended: see Ticket
+	begun    bool            // middleware.begin has returned
+	inFlight *inFlight       // nil: nothing is held
+	response *responseWriter // nil: Writer has not returned one
 }
 
-const none = -1
-
 func newCall(m *middleware) *call {
-	n := len(m.policies)
-	c := &call{middleware: m, limits: make(limits.Attempts, n), states: make([]state, n)}
-	for i, p := range m.policies {
-		c.limits[i] = p.template
-		c.states[i] = state{policy: p, of: p, ask: &c.limits[i], shown: p.shown}
-	}
+	c := &call{answer: answer{asks: newAsks(m)}}
 	if m.Decider != nil {
 		c.verdict = &Consultation{c: c}
 	}
 	return c
+}
+
+// begin begins a request.
+func (c *call) begin(r *http.Request) {
+	c.reset()
+	c.begun = false
+	if c.m.boundsInFlight {
+		c.inFlight = newInFlight(c.m, r)
+	}
 }
 
 // releaseUnlessBegun releases what a request holds of which a Strategy or a hook panics.
@@ -63,72 +47,181 @@ func (c *call) releaseUnlessBegun(r *http.Request) {
 	}
 }
 
-// reset writes no pointer that is zero already: while the garbage collector marks, it notes every
-// write of one.
-func (c *call) reset() {
-	c.key = c.key[:0]
-	c.kind, c.status, c.begun = Admitted, 0, false
-	c.shadow = c.Shadow
-	if c.err != nil {
-		c.err = nil
+// decide finds the caller of r and consults the deny list, the bounds on requests in flight and the
+// policies, in this order, as far as needed. It leaves the decision in c.
+func (c *call) decide(r *http.Request) {
+	m := c.m
+	if m.Skip != nil && m.Skip(r) {
+		c.stop(Exempt, 0, nil)
+		return
 	}
-	if c.full != nil {
-		c.full = nil
+	if m.unchecked.Load() > 0 {
+		m.warnOfProxy(r)
 	}
-	c.decider, c.jitter = none, 0
-	if n := len(c.policies); len(c.states) > n {
-		c.limits, c.states = c.limits[:n], c.states[:n]
+	// a CORS preflight request: Fetch standard, section 3.3.2
+	preflight := !m.CountPreflights && r.Method == http.MethodOptions &&
+		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
+	err := c.findKey(r)
+	if err == nil || preflight || m.keyless {
+		err = c.checkListed(r)
 	}
+	if err != nil {
+		c.stopUnasked(err)
+		return
+	}
+	if c.inFlight != nil && !c.inFlight.enter(c) {
+		return
+	}
+	if preflight {
+		c.stop(Exempt, 0, nil)
+		return
+	}
+	c.holdToLimits(r)
+}
+
+// holdToLimits holds the request to the policies and the limits of the Decider.
+func (c *call) holdToLimits(r *http.Request) {
+	applies, err := c.fill(r)
+	switch {
+	case err != nil:
+		c.stopUnasked(err)
+		return
+	case !applies && c.verdict == nil:
+		if len(c.limits) > 0 {
+			c.stop(Exempt, 0, nil)
+		}
+		return
+	}
+	ctx := r.Context()
+	allowed, err := c.limits.Take(ctx, c.m.tolerates)
+	if c.verdict != nil && allowed && err == nil {
+		allowed, err = c.askDecider(r, applies)
+	}
+	if c.inFlight != nil || c.verdict != nil {
+		c.keep(r)
+	}
+	if c.kind != Admitted { // the Decider has ended it
+		return
+	}
+	failed := c.observe(ctx, allowed && err == nil)
+	switch {
+	case err != nil:
+		c.stopUndecided(ctx, err)
+	case !allowed:
+		c.decider = c.binding()
+		c.stop(Denied, c.m.DeniedStatus, nil)
+	case failed != none:
+		c.decider = failed
+		c.stop(Bypassed, 0, c.states[failed].ask.Err)
+	case c.m.describes:
+		c.decider = c.binding()
+		return
+	case len(c.states) > 0:
+		c.decider = 0
+		return
+	default:
+		return
+	}
+	c.logFailures(ctx)
+}
+
+// askDecider has the Decider decide, after the policies have admitted the request: what it refuses
+// is given back to them. It reports whether the request is admitted, or ends it: as exempt only if
+// no policy applies.
+func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
+	v := c.verdict
+	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}
+	c.m.Decider.Decide(r, v)
+	v.r = nil
+	c.shadow = c.shadow || v.Shadow
+	switch {
+	case v.Invalid != nil:
+		c.stop(NoKey, urlpath.Status(v.Invalid), v.Invalid)
+	case v.Exempt && !applies:
+		c.stop(Exempt, 0, nil)
+	}
+	allowed, err = !v.Denied && v.Invalid == nil, v.Err
+	if refused := !allowed || err != nil; refused && !v.Shadow {
+		_ = c.limits.Refund(r.Context()) // logFailures has what could not be
+	}
+	return allowed, err
+}
+
+// keep has the request hold what its limits have admitted and hold.
+func (c *call) keep(r *http.Request) {
+	var held holds
+	if c.inFlight != nil {
+		held = c.inFlight.held
+	}
+	held = takeHeld(held, c.limits)
 	if c.verdict != nil {
-		c.verdict.Attempts = nil
+		held = takeHeld(held, c.verdict.Attempts)
 	}
+	if held == nil {
+		return
+	}
+	if c.inFlight == nil {
+		c.inFlight = newInFlight(c.m, r)
+	}
+	c.inFlight.held = held
 }
 
-// stop ends the decision, for a refusal with a status.
-func (c *call) stop(k Kind, status int, err error) {
-	c.kind, c.status, c.err = k, status, err
-	if status != 0 {
-		c.jitter = randomSeconds(c.Jitter)
+// penalize counts a denial and lists the caller if it was the last one allowed.
+func (c *call) penalize(r *http.Request) {
+	m := c.m
+	if m.Penalty.Denials == 0 || c.decider == none {
+		return
+	}
+	key, e, known := c.states[c.decider].penalized(c.key, c.client)
+	if !known {
+		return
+	}
+	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
+	counted, last, err := m.Penalty.count(ctx, key)
+	if last {
+		err = m.list(e, r, counted)
+	}
+	if err != nil {
+		m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
+			slog.String("error", escape(err.Error())))
 	}
 }
-
-func (c *call) passes() bool { return c.status == 0 || c.shadow }
-
-// counting reports whether CountIf decides at the end whether what was taken counts.
-func (c *call) counting() bool { return c.CountIf != nil && c.passes() && c.taken() }
 
 // lasts reports whether something is left to do when the request ends.
 func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
 
-// caller returns the extracted key, that of the policy that decides if there is one.
-func (c *call) caller() string {
-	switch {
-	case c.kind == NoKey:
-		return ""
-	case c.decider == none:
-		return string(c.key)
+// writer returns what a handler gets: see Ticket.Writer.
+func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
+	counting := c.counting()
+	sends := c.m.Headers != HeadersNone && !c.shadow && c.decider != none
+	held := c.inFlight != nil && c.inFlight.holds()
+	if c.kind == Bypassed {
+		r = r.WithContext(bypassed(r.Context()))
 	}
-	return c.states[c.decider].caller(c.key)
-}
-
-// taken reports whether a limit counts the request. Without a decider no policy has decided, and
-// limits are those of another request.
-func (c *call) taken() bool {
-	return c.decider != none && taken(c.limits) || c.verdict != nil && taken(c.verdict.Attempts)
-}
-
-func taken(limits limits.Attempts) bool {
-	for i := range limits {
-		if limits[i].Taken() {
-			return true
-		}
+	if !counting && !sends && !held {
+		return w, r
 	}
-	return false
+	rw, wrapped := newResponseWriter(w)
+	rw.more = &silent
+	if sends {
+		rw.more = &c.m.sending
+		f := fields{header: w.Header(), values: rw.values[:]}
+		c.setFields(&f)
+	}
+	if held {
+		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
+		c.inFlight.place.writer = rw
+	}
+	if counting {
+		c.response = rw
+		r = rw.watch(r)
+	}
+	return wrapped, r
 }
 
 // end ends a request that was not aborted.
 func (c *call) end(r *http.Request, status int) {
-	if c.counting() && !c.counts(r, status) && c.refund(r.Context()) != nil {
+	if c.counting() && !counts(c.response, r, status, c.m.CountIf) && c.refund(r.Context()) != nil {
 		c.logFailures(r.Context())
 	}
 	if c.inFlight != nil {
@@ -138,14 +231,5 @@ func (c *call) end(r *http.Request, status int) {
 		c.inFlight.end(true, status)
 	}
 	c.inFlight, c.response = nil, nil
-	c.calls.Put(c)
-}
-
-// lastLine returns c.line as a string. It is that of the call's last denial if they are equal, as
-// those of repeated denials are.
-func (c *call) lastLine() string {
-	if line := c.line[len(comma):]; string(line) != c.last {
-		c.last = string(line)
-	}
-	return c.last
+	c.m.calls.Put(c)
 }

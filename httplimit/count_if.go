@@ -9,27 +9,26 @@ import (
 	"sync/atomic"
 )
 
-// counts reports whether a request counts that was answered with status or, if that is 0, with what
-// its Writer has seen.
+// counts reports whether a request counts, by countIf, that was answered with status or, if that is
+// 0, with what its Writer w has seen; w is nil if there is none.
 //
 // A status written after the client hung up is no evidence: a client that hangs up as soon as its
 // attempt has reached the server makes the handler write some other status, or none. Such a request
 // counts, and so does one whose body broke off, since a server may act on a part of the body. If
 // the handler wrote nothing, net/http sends 200. A handler that hijacked the connection writes the
 // status line itself; without one the request counts.
-func (c *call) counts(r *http.Request, status int) bool {
-	w := c.response
+func counts(w *responseWriter, r *http.Request, status int, countIf func(int) bool) bool {
 	if w == nil {
-		return status == 0 || r.Context().Err() != nil || c.CountIf(status)
+		return status == 0 || r.Context().Err() != nil || countIf(status)
 	}
 	if conn := w.more.watched.hijacked; conn != nil {
 		status := int(conn.status.Load())
-		return status <= 0 || c.CountIf(status)
+		return status <= 0 || countIf(status)
 	}
 	if w.lost || w.status == 0 && w.clientGone() {
 		return true
 	}
-	return c.CountIf(cmp.Or(int(w.status), status, http.StatusOK))
+	return countIf(cmp.Or(int(w.status), status, http.StatusOK))
 }
 
 // watched is what CountIf watches besides the status.

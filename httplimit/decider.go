@@ -1,13 +1,10 @@
 package httplimit
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
-	"github.com/weirgo/weir/internal/doors/urlpath"
 	"github.com/weirgo/weir/limits"
 )
 
@@ -60,69 +57,26 @@ func (v *Consultation) Report(d Decision, a *limits.Attempt, reset time.Duration
 
 // Tolerates reports whether a request may pass although a limit failed with err: the argument of
 // [limits.Attempts.Take].
-func (v *Consultation) Tolerates(err error) bool { return v.c.bypasses(err) }
+func (v *Consultation) Tolerates(err error) bool { return v.c.m.bypasses(err) }
 
 // ClientIP returns what finds the client's address.
-func (v *Consultation) ClientIP() IP { return v.c.ClientIP }
+func (v *Consultation) ClientIP() IP { return v.c.m.ClientIP }
 
 // SharedKey reports whether the client uses too many keys beside key, which lives for a period: see
 // MaxKeysPerClient. If it does, its further keys are to share one counter in each limit, under the
 // client that is returned, whose bytes are valid until the next call.
 func (v *Consultation) SharedKey(key []byte, period time.Duration) (client []byte, shared bool) {
 	c := v.c
-	if c.keys == nil {
+	if c.m.keys == nil {
 		return nil, false
 	}
-	c.keys.Lives(2 * period)
+	c.m.keys.Lives(2 * period)
 	shared = c.exceeds(v.r, key)
 	return c.client, shared
 }
 
 // Warn logs, at most once a second, that a request is limited less than the rules say.
 func (v *Consultation) Warn(msg string, err error) {
-	v.c.log(v.r.Context(), &v.c.throttles.decider, slog.LevelWarn, msg, v.c.caller(),
+	v.c.m.log(v.r.Context(), &v.c.m.throttles.decider, slog.LevelWarn, msg, v.c.caller(),
 		slog.String("error", escape(err.Error())))
-}
-
-// askDecider has the Decider decide, after the policies have admitted the request: what it refuses
-// is given back to them. It reports whether the request is admitted, or ends it: as exempt only if
-// no policy applies.
-func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
-	v := c.verdict
-	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}
-	c.Decider.Decide(r, v)
-	v.r = nil
-	c.shadow = c.shadow || v.Shadow
-	switch {
-	case v.Invalid != nil:
-		c.stop(NoKey, urlpath.Status(v.Invalid), v.Invalid)
-	case v.Exempt && !applies:
-		c.stop(Exempt, 0, nil)
-	}
-	allowed, err = !v.Denied && v.Invalid == nil, v.Err
-	if refused := !allowed || err != nil; refused && !v.Shadow {
-		_ = c.limits.Refund(r.Context()) // logFailures has what could not be
-	}
-	return allowed, err
-}
-
-// refund gives back what the limits have taken.
-func (c *call) refund(ctx context.Context) error {
-	err := c.limits.Refund(ctx)
-	if c.verdict != nil {
-		err = errors.Join(err, c.verdict.Attempts.Refund(ctx))
-	}
-	return err
-}
-
-// binding returns the index in states of the limit that counts for the whole: see
-// [limits.Attempts.Binding].
-func (c *call) binding() int {
-	binding := c.limits.Binding()
-	for i := len(c.limits); i < len(c.states); i++ {
-		if binding < 0 || c.states[i].binds(&c.states[binding]) {
-			binding = i
-		}
-	}
-	return binding
 }

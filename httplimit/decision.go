@@ -135,31 +135,6 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// report returns the Decision. Only hooks, custom responses and adapters need it.
-func (c *call) report() Decision {
-	d := Decision{Kind: c.kind, Key: c.caller(), Status: c.status, Shadow: c.shadow, Err: c.err,
-		RetryAfter: c.retryAfter(), Full: c.full}
-	if c.full != nil {
-		d.Source = sourceOverload
-	}
-	if c.kind == Listed {
-		d.Source = sourceDenyList
-		d.Result = weir.Result{State: weir.Deny, ExpiresAt: c.until}
-	}
-	if c.decider == none {
-		return d
-	}
-	s := &c.states[c.decider]
-	s.describe(&d)
-	if c.kind == Bypassed {
-		d.Source = sourceBypass
-	}
-	if s.ask.Decided() {
-		d.Result, d.Remaining = s.ask.Result, s.ask.Remaining()
-	}
-	return d
-}
-
 // Stats counts decisions by [Kind]. The zero value is ready to use; it is safe for concurrent
 // use.
 type Stats struct {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -319,14 +318,3 @@ func (l *DenyList) over(until time.Time) bool {
 func over(until, now time.Time) bool { return !until.IsZero() && !until.After(now) }
 
 func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(), p.Bits()} }
-
-// stopListed ends a request whose caller is listed: with 403 if the entry has no end, so that
-// retrying is of no use.
-func (c *call) stopListed(e DenyEntry) {
-	status := c.DeniedStatus
-	c.until = e.Until
-	if e.Until.IsZero() {
-		status = http.StatusForbidden
-	}
-	c.stop(Listed, status, nil)
-}

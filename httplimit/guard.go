@@ -68,11 +68,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serve(w, Ticket{c, r, c.uses.Load()})
 	case c.passes():
 		w, r = c.writer(w, r)
-		c.calls.Put(c) // first: the handler may take long
+		c.m.calls.Put(c) // first: the handler may take long
 		h.next.ServeHTTP(w, r)
 	default:
-		c.refuse(w, r)
-		c.calls.Put(c)
+		c.write(w, r)
+		c.m.calls.Put(c)
 	}
 }
 

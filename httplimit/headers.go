@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/doors/structuredfield"
-	"github.com/weirgo/weir/overload"
 )
 
 // This file writes the fields that report limits to clients. Package httpclient reads those that
@@ -128,52 +127,6 @@ func (f *fields) set(key, value string) {
 	f.header[key] = f.values[i : i+1 : i+1]
 }
 
-// setFields sets the fields of the style. In shadow mode there are none.
-func (c *call) setFields(f *fields) {
-	if c.full != nil && c.full.Reason == overload.ShareUsed && !c.shadow {
-		setShareFields(f, c.Headers, c.full, c.retryAfter())
-		return
-	}
-	if c.decider == none || c.shadow {
-		return
-	}
-	switch s := &c.states[c.decider]; {
-	case c.Headers == HeadersNone:
-		return
-	case c.Headers == HeadersDraft:
-		c.setDraftFields(f)
-	case !s.ask.Decided():
-	case c.Headers == HeadersLegacy:
-		s.setLegacyFields(f, c.middleware, ceilSeconds(c.retryAfter()))
-	case c.Headers == HeadersOriginal:
-		s.setOriginalFields(f, c.middleware)
-	}
-	if c.kind == Bypassed {
-		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
-	}
-}
-
-// setDraftFields sets RateLimit-Policy and RateLimit.
-func (c *call) setDraftFields(f *fields) {
-	line := c.policyLine
-	if line == "" {
-		c.line = appendPolicies(c.line[:0], c.states)
-		line = string(c.line)
-	}
-	if line == "" {
-		return
-	}
-	f.add(fieldPolicy, line)
-	c.line = c.appendRemaining(c.line[:0])
-	switch {
-	case len(c.line) == 0:
-	case c.kind == Denied:
-		f.add(fieldRateLimit, c.lastLine())
-	default:
-		f.add(fieldRateLimit, string(c.line[len(comma):]))
-	}
-}
-
 // concurrent is the unit of a limit on requests in flight.
 const concurrent = `;qu="concurrent-requests"`
 
@@ -197,11 +150,11 @@ func appendPolicies(dst []byte, states []state) []byte {
 	return dst
 }
 
-// appendRemaining appends the RateLimit field, with a comma before each item.
-func (c *call) appendRemaining(dst []byte) []byte {
-	refused := c.status != 0
-	for i := range c.states {
-		s := &c.states[i]
+// appendRemaining appends the RateLimit field, with a comma before each item. If the request is
+// refused, only the limits that denied it have a time, to which the jitter is added.
+func appendRemaining(dst []byte, states []state, refused bool, jitter time.Duration) []byte {
+	for i := range states {
+		s := &states[i]
 		if s.exempt || s.undecided {
 			continue
 		}
@@ -216,7 +169,7 @@ func (c *call) appendRemaining(dst []byte) []byte {
 		}
 		t := s.reset
 		if refused {
-			t = spread(max(time.Millisecond, t), c.jitter)
+			t = spread(max(time.Millisecond, t), jitter)
 		}
 		dst = append(dst, ";t="...)
 		dst = strconv.AppendInt(dst, ceilSeconds(t), 10)

@@ -68,15 +68,15 @@ func FuzzRateLimitFields(f *testing.F) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
 		m := &middleware{Config: Config{Now: func() time.Time { return now }}}
-		c := call{middleware: m, states: []state{
+		c := answer{asks: asks{m: m, states: []state{
 			fuzzState(name1, limit1, total1, now, left1, ok1),
 			fuzzState(name2, limit2, total2, now, left2, ok2),
-		}}
+		}}}
 		c.kind, c.status, c.jitter = Denied, 429, time.Duration(jitter)*time.Second
 		c.observe(t.Context(), false)
 		policies := checkField(t, string(appendPolicies(nil, c.states)))
 		require.Len(t, policies, 2)
-		limits := checkField(t, strings.TrimPrefix(string(c.appendRemaining(nil)), comma))
+		limits := checkField(t, strings.TrimPrefix(string(appendRemaining(nil, c.states, true, c.jitter)), comma))
 		require.Len(t, limits, 2)
 		after := ceilSeconds(c.retryAfter())
 		denied := c.states[0].denied || c.states[1].denied
@@ -119,7 +119,7 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 		res.ExpiresAt = now.Add(time.Duration(left))
 	}
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute},
-		answer{res: &res}, http.StatusTooManyRequests, false)
+		constant{res: &res}, http.StatusTooManyRequests, false)
 	decided := limits.Attempts{p.template}
 	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
 	if _, err := decided.Take(context.Background(), nil); err != nil {
@@ -149,7 +149,7 @@ func checkField(t *testing.T, field string) []structuredfield.Member {
 // The serialiser allocates what net/http requires: a slice for the values, and the string of the
 // field that changes with each request. RateLimit-Policy is built once.
 func TestSerialiserAllocations(t *testing.T) {
-	m := newMiddleware(answer{res: allowed},
+	m := newMiddleware(constant{res: allowed},
 		Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 			Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
 	c := newCall(m)
@@ -172,16 +172,16 @@ func TestSerialiserAllocations(t *testing.T) {
 	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, write))
 }
 
-// answer is a Counter with one answer.
-type answer struct{ res *weir.Result }
+// constant is a Counter with one answer.
+type constant struct{ res *weir.Result }
 
-func (answer) About() *weir.About { return &answering }
+func (constant) About() *weir.About { return &answering }
 
 var answering = weir.About{Verbs: weir.VerbsOf(weir.OpTake, weir.OpReturn)}
 
-func (a answer) Run(context.Context, *weir.Request) (*weir.Result, error) { return a.res, nil }
+func (a constant) Run(context.Context, *weir.Request) (*weir.Result, error) { return a.res, nil }
 
-func (a answer) Do(_ context.Context, ops []*weir.Op) {
+func (a constant) Do(_ context.Context, ops []*weir.Op) {
 	for _, op := range ops {
 		op.Result, op.Err = *a.res, nil
 	}
@@ -201,7 +201,7 @@ func TestAdmissionAllocations(t *testing.T) {
 		return // sync.Pool drops items at random then
 	}
 	for _, s := range []weir.Strategy{
-		answer{res: allowed}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
+		constant{res: allowed}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
 		limiter.FixedWindow().Limit(1_000_000, time.Minute),
 		limiter.TokenBucket(0).Limit(1_000_000, time.Minute),
 	} {

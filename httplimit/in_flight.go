@@ -59,33 +59,23 @@ func (f *inFlight) enter(c *call) bool {
 // holds reports whether a Writer is to see what becomes of the request.
 func (f *inFlight) holds() bool { return f.held != nil || f.place.held != nil }
 
-// keep has the request hold what its limits have admitted and hold.
-func (c *call) keep(r *http.Request) {
-	c.keepOf(r, c.limits)
-	if c.verdict != nil {
-		c.keepOf(r, c.verdict.Attempts)
-	}
-}
-
-func (c *call) keepOf(r *http.Request, limits limits.Attempts) {
+// takeHeld adds to held the places that limits hold.
+func takeHeld(held holds, limits limits.Attempts) holds {
 	for i := range limits {
 		place := limits[i].TakeHeld()
 		if place == nil {
 			continue
 		}
-		if c.inFlight == nil {
-			c.inFlight = newInFlight(c.middleware, r)
-		}
-		switch held := c.inFlight.held.(type) {
+		switch all := held.(type) {
 		case nil:
-			c.inFlight.held = place
+			held = place
 		case *weir.Held:
-			c.inFlight.held = places{held, place}
+			held = places{all, place}
 		case places:
-			held = append(held, place)
-			c.inFlight.held = held
+			held = append(all, place)
 		}
 	}
+	return held
 }
 
 // end ends the handler, which has returned with a status, if that is known, or panicked. After a

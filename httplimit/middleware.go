@@ -132,7 +132,7 @@ func (m *middleware) precompute() {
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {
-		m.policyLine = string(appendPolicies(nil, newCall(m).states))
+		m.policyLine = string(appendPolicies(nil, newAsks(m).states))
 	}
 	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
@@ -160,10 +160,7 @@ func (m *middleware) boundKeys() {
 // begin decides on a request, and counts and reports the decision.
 func (m *middleware) begin(r *http.Request) *call {
 	c := m.calls.Get().(*call)
-	c.reset()
-	if m.boundsInFlight {
-		c.inFlight = newInFlight(m, r)
-	}
+	c.begin(r)
 	if m.boundsInFlight || m.Decider != nil {
 		defer c.releaseUnlessBegun(r)
 	}
@@ -171,11 +168,11 @@ func (m *middleware) begin(r *http.Request) *call {
 	if c.kind == Denied && !c.shadow {
 		c.penalize(r)
 	}
-	if c.Stats != nil {
-		c.Stats.counts[c.kind].Add(1)
+	if m.Stats != nil {
+		m.Stats.counts[c.kind].Add(1)
 	}
-	if c.OnDecision != nil {
-		c.OnDecision(r, c.report())
+	if m.OnDecision != nil {
+		m.OnDecision(r, c.report())
 	}
 	c.begun = true
 	return c

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -57,6 +55,19 @@ func (p Penalty) check(list *DenyList) {
 	}
 }
 
+// count counts a denial under a key. It reports whether it is the one that lists the caller.
+func (p Penalty) count(
+	ctx context.Context, key []byte,
+) (counted *weir.Request, last bool, err error) {
+	counted = &weir.Request{
+		Key:      string(key),
+		Limit:    p.Denials - 1, // the Strategy denies the Denials-th denial
+		Duration: p.Within,
+	}
+	res, err := p.Strategy.Run(ctx, counted)
+	return counted, err == nil && res != nil && !res.Allowed(), err
+}
+
 // forget takes back the denials of a caller that is taken off the list: otherwise its next one
 // would list it again. A Strategy that cannot [weir.OpReset] keeps them.
 func (p Penalty) forget(counted *weir.Request) error {
@@ -65,39 +76,4 @@ func (p Penalty) forget(counted *weir.Request) error {
 		return nil
 	}
 	return err
-}
-
-// penalize counts a denial and lists the caller if it was the last one allowed.
-func (c *call) penalize(r *http.Request) {
-	if c.Penalty.Denials == 0 || c.decider == none {
-		return
-	}
-	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
-	s := &c.states[c.decider]
-	key, e := []byte(penaltyPrefix), DenyEntry{Key: s.caller(c.key)}
-	switch {
-	case s.policy == nil && e.Key == "":
-		return // nobody knows whom
-	case s.policy == nil:
-		key = appendPart(key, e.Key)
-	case s.keyLen == 0:
-		key, e = appendPart(append(key, sharedPart...), c.client), DenyEntry{}
-	case s.listedAs != "":
-		key, e.Policy = appendPart([]byte(penaltyPolicy), s.distinctKey()), s.listedAs
-	default:
-		key = appendPart(key, e.Key)
-	}
-	counted := &weir.Request{
-		Key:      string(key),
-		Limit:    c.Penalty.Denials - 1, // the Strategy denies the Denials-th denial
-		Duration: c.Penalty.Within,
-	}
-	res, err := c.Penalty.Strategy.Run(ctx, counted)
-	if err == nil && res != nil && !res.Allowed() {
-		err = c.list(e, r, counted)
-	}
-	if err != nil {
-		c.log(ctx, &c.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", c.caller(),
-			slog.String("error", escape(err.Error())))
-	}
 }

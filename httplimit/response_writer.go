@@ -36,36 +36,6 @@ type writerState struct {
 // silent is the writerState of a writer without fields.
 var silent writerState
 
-// writer returns what the handler gets: w itself if there is neither a field to send nor a status
-// to watch.
-func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
-	counting := c.counting()
-	sends := c.Headers != HeadersNone && !c.shadow && c.decider != none
-	held := c.inFlight != nil && c.inFlight.holds()
-	if c.kind == Bypassed {
-		r = r.WithContext(bypassed(r.Context()))
-	}
-	if !counting && !sends && !held {
-		return w, r
-	}
-	rw, wrapped := newResponseWriter(w)
-	rw.more = &silent
-	if sends {
-		rw.more = &c.sending
-		f := fields{header: w.Header(), values: rw.values[:]}
-		c.setFields(&f)
-	}
-	if held {
-		rw.more = &writerState{style: rw.more.style, inFlight: c.inFlight}
-		c.inFlight.place.writer = rw
-	}
-	if counting {
-		c.response = rw
-		r = rw.watch(r)
-	}
-	return wrapped, r
-}
-
 func (w *responseWriter) WriteHeader(status int) {
 	switch {
 	case w.status != 0: // a second one; net/http logs it

@@ -214,3 +214,38 @@ func (s *state) nextQuota(ctx context.Context) time.Time {
 	}
 	return res.ExpiresAt
 }
+
+// resetIn returns the time until s.at, or never: since the decision, if the Strategy says how long
+// its Result holds, and else from now.
+func (s *state) resetIn(m *middleware) time.Duration {
+	left := s.ask.Left
+	switch {
+	case s.at.IsZero():
+		return never
+	case left <= 0:
+		left = m.until(s.at)
+	default:
+		left += s.at.Sub(s.ask.Result.ExpiresAt)
+	}
+	return max(0, left)
+}
+
+// penalized returns the key under which the denials of the caller count that s has denied, and what
+// it is listed by, or else by its client. It reports false if the caller is not known. key is that
+// of Config's Extractor.
+func (s *state) penalized(key, client []byte) (counted []byte, e DenyEntry, known bool) {
+	counted, e = []byte(penaltyPrefix), DenyEntry{Key: s.caller(key)}
+	switch {
+	case s.policy == nil && e.Key == "":
+		return nil, e, false
+	case s.policy == nil:
+		counted = appendPart(counted, e.Key)
+	case s.keyLen == 0:
+		counted, e = appendPart(append(counted, sharedPart...), client), DenyEntry{}
+	case s.listedAs != "":
+		counted, e.Policy = appendPart([]byte(penaltyPolicy), s.distinctKey()), s.listedAs
+	default:
+		counted = appendPart(counted, e.Key)
+	}
+	return counted, e, true
+}

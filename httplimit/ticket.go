@@ -59,7 +59,7 @@ func (t Ticket) Context() context.Context {
 // Retry-After. In shadow mode it adds none.
 func (t Ticket) SetFields(h http.Header) {
 	if c := t.call(); c != nil {
-		f := fields{header: h, values: make([]string, len(styleFields[c.Headers])+1)}
+		f := fields{header: h, values: make([]string, len(styleFields[c.m.Headers])+1)}
 		c.setFields(&f)
 		c.setRetryAfter(&f)
 	}
@@ -69,7 +69,7 @@ func (t Ticket) SetFields(h http.Header) {
 // passes, so that what a handler has written stands.
 func (t Ticket) Answer(w http.ResponseWriter) {
 	if c := t.call(); c != nil && !c.passes() {
-		c.refuse(w, t.request)
+		c.write(w, t.request)
 	}
 }
 
