@@ -22,8 +22,7 @@ var mostAway = map[string]int{
 	"cmd/weir/internal/accesslog": 2, // by format
 	"cmd/weir/internal/proxy":     77,
 	"cmd/weir/internal/replay":    15, // the passes of a run
-	"cmd/weir/internal/servercmd": 12,
-	"internal/core/slots":         3, // Check is for tests
+	"internal/core/slots":         3,  // Check is for tests
 }
 
 // The most effects in initializers, in the whole repository: those whose condition does not mention

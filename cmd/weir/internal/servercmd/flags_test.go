@@ -103,7 +103,7 @@ func TestProxyFlags(t *testing.T) {
 		"--algorithm", "sliding_log"}))
 	_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	assert.ErrorContains(t, err, "--limit and --rules exclude each other")
-	require.NoError(t, f.setTraffic(&cfg))
+	require.NoError(t, f.limits.set(&cfg))
 	assert.Equal(t, []string{"r.yaml"}, cfg.Rules.Paths)
 	assert.Equal(t, rules.Loader{MergeDomains: true, Algorithm: rules.SlidingLog}, cfg.Rules.Loader)
 	assert.ErrorContains(t, cmd.ParseFlags([]string{"--algorithm", "moon"}), "want fixed_window, ")

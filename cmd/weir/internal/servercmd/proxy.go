@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -16,9 +16,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/cmd/weir/internal/screen"
-	"github.com/weirgo/weir/fallback"
 )
 
 const proxyLong = `Proxy passes the requests that a limit admits on to an upstream. A client over the
@@ -160,22 +158,16 @@ const proxyExample = `  weir proxy --limit 10/10s
 // proxyFlags are the flags of weir proxy: those that are fields of its Config, and the texts of the
 // others.
 type proxyFlags struct {
-	cfg                                       proxy.Config
-	upstream, by, penalty                     string
-	limits, tries, routes, trust, allow, deny []string
-	strip, pass, classes                      []string
-	limit                                     rule.Defaults
-	rules                                     cli.Rules
-	mochiweb                                  bool
-	headers, fail, onFull, deniedPage         string
-	countIf                                   []string
-	accessLog, adminToken, pidFile            string
-	redis                                     redisFlags
-	onFail                                    string
-	printConfig                               bool
-	given                                     []*pflag.Flag // on the command line
-	screen                                    screen.Terminal
-	terminal                                  bool // the standard output is one
+	cfg         proxy.Config
+	upstream    string
+	classes     []string
+	limits      limitFlags
+	callers     callerFlags
+	answers     answerFlags
+	process     processFlags
+	redis       proxyRedisFlags
+	printConfig bool
+	given       []*pflag.Flag // on the command line
 }
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
@@ -193,9 +185,9 @@ func (f *proxyFlags) command() *cobra.Command {
 	cli.Help(cmd)
 	cmd.Flags().BoolVar(&f.printConfig, "print-config", false,
 		"print the configuration as a file, and do nothing else")
-	for _, add := range []func(*cobra.Command){f.addTraffic, f.addLimits, f.addCallers, f.addAnswers,
-		f.addBounds, f.addProcess, f.addRedis} {
-		add(cmd)
+	for _, add := range []func(*cobra.Command, *proxy.Config){f.addTraffic, f.limits.add,
+		f.callers.add, f.answers.add, f.addBounds, f.process.add, f.redis.add} {
+		add(cmd, &f.cfg)
 	}
 	return cmd
 }
@@ -211,11 +203,8 @@ func oneFile(_ *cobra.Command, files []string) error {
 	return nil
 }
 
-// notWithRules are the flags that say a limit themselves, or how one counts on Redis.
-var notWithRules = []string{"limit", "strategy", "burst", "queue", "redis-lease", "redis-denials"}
-
-func (f *proxyFlags) addTraffic(cmd *cobra.Command) {
-	flags, cfg := cmd.Flags(), &f.cfg
+func (f *proxyFlags) addTraffic(cmd *cobra.Command, cfg *proxy.Config) {
+	flags := cmd.Flags()
 	flags.StringVar(&cfg.Listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
 		"the `URL` to pass requests on to, http, https or h2c (default a built-in page)")
@@ -233,84 +222,8 @@ func (f *proxyFlags) addTraffic(cmd *cobra.Command) {
 	cli.Section(cmd, "Traffic")
 }
 
-func (f *proxyFlags) addLimits(cmd *cobra.Command) {
-	flags, cfg := cmd.Flags(), &f.cfg
-	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
-		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas "+
-			"(repeatable)")
-	flags.StringVarP(&f.limit.Strategy, "strategy", "s", rule.Default,
-		"how to count: fixed, sliding, log, token or leaky")
-	flags.Uint64Var(&f.limit.Burst, "burst", 0, "size of the token bucket (default the limit)")
-	flags.Uint64Var(&f.limit.Queue, "queue", 0,
-		"depth of the leaky bucket's queue (default the limit)")
-	flags.StringArrayVar(&f.routes, "route", nil,
-		"`PATTERN [cost=N] [limit=LIMIT]`: a cost or a limit for a part of the traffic (repeatable)")
-	f.rules.Add(cmd)
-	flags.StringArrayVar(&f.tries, "try", nil,
-		"count by this `limit` too, deny nobody by it, and show whom it would deny (repeatable)")
-	flags.StringSliceVar(&f.countIf, "count-if", nil,
-		"count only requests answered with these `statuses`: 401, 4xx")
-	flags.StringVar(&f.fail, "fail", "closed",
-		"requests on which the limiter cannot decide: open (admit) or closed (503)")
-	flags.StringVar(&f.onFull, "on-full", "refuse",
-		"new callers while the table is full: refuse (503) or admit")
-	flags.BoolVar(&cfg.Guard.Shadow, "shadow", false,
-		"decide, report and count, but let every request pass")
-	cli.Section(cmd, "Limits")
-}
-
-func (f *proxyFlags) addCallers(cmd *cobra.Command) {
-	flags, cfg := cmd.Flags(), &f.cfg
-	flags.StringVar(&f.by, "by", "ip",
-		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
-	flags.IntVar(&cfg.Guard.MaxKeysPerClient, "max-keys", 1000,
-		"how many keys, or counters of rules, one address may use; further ones share a budget")
-	flags.StringSliceVar(&f.trust, "trust", nil,
-		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are "+
-			"believed")
-	flags.BoolVar(&cfg.Forwarded, "forwarded", false,
-		"believe the Forwarded header of RFC 7239 instead")
-	flags.StringSliceVar(&f.strip, "strip", nil,
-		"`names` of further headers that only trusted proxies may set")
-	flags.StringSliceVar(&f.pass, "pass", nil,
-		"`names` of headers that clients may set, though they look like a claim of their address or user")
-	flags.IntVar(&cfg.IPv6Bits, "ipv6-prefix", 64,
-		"how many `bits` of an IPv6 address tell callers apart")
-	flags.StringSliceVar(&f.allow, "allow", nil,
-		"addresses and `prefixes` of clients without a limit")
-	cli.Section(cmd, "Callers")
-	flags.StringSliceVar(&f.deny, "deny", nil,
-		"refuse these addresses, prefixes and `keys` from the start")
-	flags.StringVar(&cfg.DenyFile, "deny-file", "", "keep the deny list in this `file`")
-	flags.IntVar(&cfg.MaxDeny, "max-deny", 10_000,
-		"maximum entries of the deny list, and of the penalty box")
-	flags.StringVar(&f.penalty, "penalty-box", "",
-		"`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
-	cli.Section(cmd, "Deny list")
-}
-
-func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
-	flags, cfg := cmd.Flags(), &f.cfg
-	flags.StringVar(&f.headers, "headers", "draft",
-		"response fields: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
-	flags.IntVar(&cfg.Guard.DeniedStatus, "status", http.StatusTooManyRequests,
-		"the status of a denial")
-	flags.BoolVar(&f.mochiweb, "mochiweb", false,
-		"respond like the Erlang original: 413, a page in HTML and no fields")
-	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
-	flags.DurationVar(&cfg.Guard.Jitter, "jitter", 0,
-		"add up to this to Retry-After, so that clients denied together do not retry together")
-	flags.StringSliceVar(&cfg.Guard.CORS.Origins, "cors-origin", nil,
-		"`origins` whose scripts may read denials, or *")
-	flags.BoolVar(&cfg.Guard.CORS.Credentials, "cors-credentials", false,
-		"also on requests with cookies")
-	flags.BoolVar(&cfg.Guard.CountPreflights, "count-preflights", false,
-		"also count CORS preflight requests")
-	cli.Section(cmd, "Answers to denials")
-}
-
-func (f *proxyFlags) addBounds(cmd *cobra.Command) {
-	flags, cfg := cmd.Flags(), &f.cfg
+func (f *proxyFlags) addBounds(cmd *cobra.Command, cfg *proxy.Config) {
+	flags := cmd.Flags()
 	flags.IntVar(&cfg.MaxConns, "max-conns", 0,
 		"connections at the same time (default half of what the process may open, up to 10000)")
 	flags.IntVar(&cfg.MaxConnsPerAddr, "max-conns-per-ip", 256,
@@ -331,63 +244,28 @@ func (f *proxyFlags) addBounds(cmd *cobra.Command) {
 	cli.Section(cmd, "Bounds")
 }
 
-func (f *proxyFlags) addProcess(cmd *cobra.Command) {
-	flags, cfg := cmd.Flags(), &f.cfg
-	flags.IntVar(&cfg.Table.MaxBuckets, "max-buckets", 1<<20, maxBucketsText)
-	flags.DurationVar(&cfg.Table.Timeout, "keep", time.Minute,
-		"how long a bucket is kept after it expires")
-	flags.DurationVar(&cfg.Table.SweepEvery, "sweep-every", 10*time.Second,
-		"the time between two sweeps")
-	flags.StringVar(&cfg.StateFile, "state", "", "keep the counts in this `file` over a restart")
-	flags.DurationVar(&cfg.StateEvery, "state-every", time.Minute,
-		"the time between two saves of them")
-	cli.Section(cmd, "Counts in memory")
-	flags.StringVar(&f.accessLog, "access-log", "text",
-		"format of the access log and of the other log: text, json, or off")
-	flags.BoolVar(&cfg.LogKey, "log-keys", false,
-		"log the callers' keys, which may be secrets; addresses are always logged")
-	flags.StringVar(&cfg.Admin.Addr, "admin", "127.0.0.1:8081",
-		"the `address` of the page, the metrics and the health check, or off")
-	flags.BoolVar(&cfg.Admin.Remote, "admin-remote", false,
-		"allow --admin to be other than a loopback address; needs a token")
-	flags.StringVar(&f.adminToken, "admin-token-file", "",
-		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
-	flags.StringSliceVar(&cfg.Admin.Hosts, "admin-host", nil,
-		"host `names`, besides localhost, that --admin accepts in requests")
-	flags.DurationVar(&cfg.DrainDelay, "drain-delay", 0,
-		"how long to accept new connections after SIGTERM, while the health check fails")
-	flags.DurationVar(&cfg.Drain, "drain", 30*time.Second,
-		"how long requests in flight, WebSockets and streams may take after that")
-	flags.StringVar(&f.pidFile, "pid-file", "",
-		"write the number of the process that serves to this `file`, for SIGUSR2")
-	cli.Section(cmd, "Log, page and end")
+// config returns the Config for the flags; given reports whether a flag was set.
+func (f *proxyFlags) config(
+	given func(string) bool, stdout, stderr io.Writer,
+) (proxy.Config, error) {
+	cfg := f.cfg
+	err := errors.Join(f.limits.checkRules(given), checkNumbers(&cfg, &f.redis.cfg),
+		f.setUpstream(&cfg), f.limits.set(&cfg), f.callers.set(&cfg), f.process.setAdmin(&cfg),
+		f.redis.set(&cfg), f.answers.set(&cfg, given), f.limits.setGuard(&cfg.Guard),
+		f.process.setLogs(&cfg, stdout, stderr))
+	return cfg, err
 }
 
-func (f *proxyFlags) addRedis(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	f.redis.add(flags, "")
-	flags.StringVar(&f.onFail, "on-redis-failure", "local",
-		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
-	flags.DurationVar(&f.redis.cfg.Fallback.ProbeInterval, "redis-probe",
-		fallback.DefaultProbeInterval, "how often to try a Redis that is down")
-	flags.IntVar(&f.cfg.Lease, "redis-lease", 0,
-		"take a caller's budget in blocks of this size, for fewer calls to Redis (windows and buckets)")
-	flags.IntVar(&f.cfg.Denials, "redis-denials", 0,
-		"number of denials to cache, so that an attack does not reach Redis")
-	cli.Section(cmd, "Counts on Redis")
-}
-
-// foot returns a line of sums below what is written to the terminal, and the standard output and
-// the standard error above it, as far as they are one.
-func (f *proxyFlags) foot(stdout, stderr io.Writer) (foot *screen.Foot, out, errs io.Writer) {
-	foot, out, errs = screen.NewFoot(stdout), stdout, stderr
-	if !f.terminal {
-		return foot, out, errs
+// setUpstream sets the upstream, and how important requests are to it.
+func (f *proxyFlags) setUpstream(cfg *proxy.Config) (err error) {
+	if f.upstream != "" {
+		cfg.Upstream, err = url.Parse(f.upstream)
+		if err != nil {
+			return cli.Wrong("upstream", "must be a URL such as http://127.0.0.1:9000, not %q", f.upstream)
+		}
 	}
-	if _, terminal := screen.Of(stderr); terminal {
-		errs = foot.Above(stderr)
-	}
-	return foot, foot.Above(stdout), errs
+	cfg.Classes, err = parsed("class", f.classes, proxy.ParseClass)
+	return of("--class", err)
 }
 
 func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
@@ -400,8 +278,8 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 		}
 		located = read.located
 	}
-	f.screen, f.terminal = screen.Of(cmd.OutOrStdout())
-	foot, out, errs := f.foot(cmd.OutOrStdout(), cmd.ErrOrStderr())
+	f.process.screen, f.process.terminal = screen.Of(cmd.OutOrStdout())
+	foot, out, errs := f.process.foot(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	stdout := proxy.NewLines(out)
 	cfg, err := f.config(cmd.Flags().Changed, stdout, errs)
 	if err != nil {
@@ -415,7 +293,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	}
 	log := newFormats(cfg.Log.Handler())
 	cfg.Log = slog.New(log)
-	next, err := newSuccession(f.pidFile, cfg.Log)
+	next, err := newSuccession(f.process.pidFile, cfg.Log)
 	if err != nil {
 		return err
 	}
@@ -426,7 +304,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	}
 	r := &reloader{Proxy: p, file: strings.Join(file, ""), given: f.given, flags: cmd.Flags(),
 		cfg: cfg, log: log, make: func(next *proxyFlags, given func(string) bool) (proxy.Config, error) {
-			next.screen, next.terminal = f.screen, f.terminal
+			next.process.screen, next.process.terminal = f.process.screen, f.process.terminal
 			return next.config(given, stdout, errs)
 		}}
 	defer onHandOver(func() error {
@@ -439,14 +317,14 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	return runUntilSignal(cmd.Context(), func(ctx context.Context) error {
 		kept, drop := context.WithCancel(ctx)
 		var keeping sync.WaitGroup
-		if f.terminal {
+		if f.process.terminal {
 			// without a terminal there is nobody to see it
 			keeping.Go(func() { _ = foot.Keep(kept, time.Second, p.Sum) })
 		}
 		err := errors.Join(p.Run(ctx), stdout.Flush())
 		drop()
 		keeping.Wait()
-		if f.terminal && ctx.Err() != nil { // it has served
+		if f.process.terminal && ctx.Err() != nil { // it has served
 			fmt.Fprintln(cmd.ErrOrStderr(), p.Sum())
 		}
 		return err

@@ -1,10 +1,14 @@
 package servercmd
 
 import (
+	"slices"
+
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/weirgo/weir/cmd/weir/internal/cli"
 	"github.com/weirgo/weir/cmd/weir/internal/onredis"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/fallback"
 )
 
@@ -39,5 +43,38 @@ func (f *redisFlags) setPasswords() (err error) {
 		f.cfg.SentinelPassword, err = cli.Secret("redis-sentinel-password-file",
 			f.sentinelPasswordFile, "WEIR_REDIS_SENTINEL_PASSWORD")
 	}
+	return err
+}
+
+// proxyRedisFlags are those of weir proxy.
+type proxyRedisFlags struct {
+	redisFlags
+	onFail string
+}
+
+func (f *proxyRedisFlags) add(cmd *cobra.Command, cfg *proxy.Config) {
+	flags := cmd.Flags()
+	f.redisFlags.add(flags, "")
+	flags.StringVar(&f.onFail, "on-redis-failure", "local",
+		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
+	flags.DurationVar(&f.cfg.Fallback.ProbeInterval, "redis-probe",
+		fallback.DefaultProbeInterval, "how often to try a Redis that is down")
+	flags.IntVar(&cfg.Lease, "redis-lease", 0,
+		"take a caller's budget in blocks of this size, for fewer calls to Redis (windows and buckets)")
+	flags.IntVar(&cfg.Denials, "redis-denials", 0,
+		"number of denials to cache, so that an attack does not reach Redis")
+	cli.Section(cmd, "Counts on Redis")
+}
+
+func (f *proxyRedisFlags) set(cfg *proxy.Config) error {
+	if err := oneOf("on-redis-failure", f.onFail, proxy.OnFailNames...); err != nil {
+		return err
+	}
+	if f.cfg.URL == "" && f.cfg.Fallback.Instances > 1 {
+		return cli.Wrong("instances", "needs --redis, through which they share a limit")
+	}
+	err := f.setPasswords()
+	cfg.Redis = f.cfg
+	cfg.Redis.Fallback.OnFail = fallback.OnFail(slices.Index(proxy.OnFailNames, f.onFail))
 	return err
 }

@@ -61,14 +61,14 @@ The exit code is 2 if the rules have a mistake at the start.`
 
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
-	cfg                 envoy.Config
-	rules               []string
-	cert, key, clientCA string
-	xds                 xdsFlags
-	adminToken          string
-	redis               redisFlags
-	maxBuckets          int
-	logFormat           string
+	cfg        envoy.Config
+	rules      []string
+	tls        tlsFlags
+	xds        xdsFlags
+	adminToken string
+	redis      redisFlags
+	maxBuckets int
+	logFormat  string
 }
 
 func newServe() *cobra.Command { return new(serveFlags).command() }
@@ -99,10 +99,7 @@ func (f *serveFlags) command() *cobra.Command {
 	flags.StringVar(&f.adminToken, "admin-token-file", "",
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 	cli.Section(cmd, "Addresses")
-	flags.StringVar(&f.cert, "tls-cert", "", "the `file` with the certificate of the gRPC service")
-	flags.StringVar(&f.key, "tls-key", "", "the `file` with its key")
-	flags.StringVar(&f.clientCA, "tls-client-ca", "",
-		"accept only clients with a certificate signed by an authority in this `file`")
+	f.tls.add(flags)
 	flags.DurationVar(&f.cfg.Connections.MaxConnectionAge, "grpc-max-connection-age", 24*time.Hour,
 		"how long a connection lasts; its client then connects again, perhaps to a newer server")
 	flags.DurationVar(&f.cfg.Connections.MaxConnectionAgeGrace, "grpc-max-connection-age-grace",
@@ -208,7 +205,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := f.setTLS(); err != nil {
+	if err := f.tls.set(&f.cfg); err != nil {
 		return err
 	}
 	return f.xds.set(&f.cfg)

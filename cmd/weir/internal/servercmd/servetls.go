@@ -7,27 +7,40 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/cmd/weir/internal/envoy"
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 )
 
-// setTLS sets the certificates of the gRPC service.
-func (f *serveFlags) setTLS() error {
+// tlsFlags are the flags for the certificates of the gRPC service.
+type tlsFlags struct{ cert, key, clientCA string }
+
+func (f *tlsFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cert, "tls-cert", "", "the `file` with the certificate of the gRPC service")
+	flags.StringVar(&f.key, "tls-key", "", "the `file` with its key")
+	flags.StringVar(&f.clientCA, "tls-client-ca", "",
+		"accept only clients with a certificate signed by an authority in this `file`")
+}
+
+// set sets the certificates.
+func (f *tlsFlags) set(cfg *envoy.Config) error {
 	if f.cert == "" && f.key == "" {
 		if f.clientCA != "" {
 			return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
 		}
 		return nil
 	}
-	certificate, err := live.NewCertificate(f.cert, f.key, f.cfg.Log)
+	certificate, err := live.NewCertificate(f.cert, f.key, cfg.Log)
 	if err != nil {
 		return err
 	}
-	f.cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
+	cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate.Get}
 	if f.clientCA == "" {
 		return nil
 	}
-	f.cfg.TLS.ClientAuth = tls.RequireAndVerifyClientCert
-	f.cfg.TLS.ClientCAs, err = certificates(f.clientCA)
+	cfg.TLS.ClientAuth = tls.RequireAndVerifyClientCert
+	cfg.TLS.ClientCAs, err = certificates(f.clientCA)
 	return err
 }
 
