@@ -22,39 +22,6 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// Redis says where several Caddys count together, and what becomes of decisions while it is down.
-type Redis struct {
-	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix://. It may
-	// have global placeholders: redis://:{env.REDIS_PASSWORD}@10.0.0.3. They are replaced when the
-	// configuration is loaded, and one that is empty or unknown is an error.
-	URL string `json:"url"`
-
-	// Prefix begins every key on Redis. Default: weir:
-	Prefix string `json:"prefix,omitempty"`
-
-	// Timeout is how long a decision may wait for Redis. Default: 50ms.
-	Timeout caddy.Duration `json:"timeout,omitempty"`
-
-	// Instances is how many Caddys share the limits: without Redis, each has one such part. Default:
-	// 1.
-	Instances int `json:"instances,omitempty"`
-
-	// OnFailure selects how requests are decided without Redis: local continues from the last known
-	// count and charges Redis later, open admits all, closed admits none. Default: local.
-	OnFailure string `json:"on_failure,omitempty"`
-}
-
-func (r *Redis) check() error {
-	_, err := choose("on_failure", r.OnFailure, onFailures)
-	switch {
-	case r.URL == "":
-		return errors.Join(err, errors.New("redis has no URL: want redis://host:port"))
-	case r.Instances < 0, r.Timeout < 0:
-		return errors.Join(err, errors.New("redis: instances and timeout are not negative"))
-	}
-	return err
-}
-
 // backends are what handlers count on. A new configuration is provisioned before the old one is
 // cleaned up, so a backend that both use is never without a user.
 var backends = caddy.NewUsagePool()
@@ -67,10 +34,10 @@ type backendKey struct {
 	redis      Redis // zero: none; its URL has no placeholders
 }
 
-// backendKey returns the key with the placeholders of the URL replaced, so that a reload with
+// newBackendKey returns the key of h with the placeholders of the URL replaced, so that a reload with
 // another password makes another backend. Its errors do not contain the URL, which may have a
 // password.
-func (h *Handler) backendKey() (backendKey, error) {
+func newBackendKey(h *Handler) (backendKey, error) {
 	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst,
 		maxBuckets: h.MaxBuckets}
 	if h.Redis == nil {

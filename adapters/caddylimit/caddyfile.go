@@ -3,7 +3,6 @@ package caddylimit
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -14,86 +13,56 @@ import (
 	"github.com/weirgo/weir/internal/core/bounds"
 )
 
-// UnmarshalCaddyfile reads the directive. Each option is described at the field of [Handler] or
-// [Redis]:
-//
-//	weir [<matcher>] [<limit>...] {
-//		limit       [<name>=]<count>/<period>...
-//		key         ip | all | <placeholder>...
-//		strategy    fixed | sliding | log | token
-//		burst       <count>
-//		deny        <address> | <prefix> | <key>...
-//		fail        open | closed
-//		headers     draft | legacy | none
-//		status      <status>
-//		jitter      <duration>
-//		max_keys    <count>
-//		max_buckets <count>
-//		count_if    <status>...
-//		cost        <count> | <placeholder>
-//		overload    [<goal>]
-//		class       sheddable | normal | critical | <placeholder>
-//		max_in_flight            <count>
-//		max_in_flight_per_client <count>
-//		ipv4_prefix <bits>
-//		ipv6_prefix <bits>
-//		shadow
-//		redis       <url> {
-//			prefix     <text>
-//			timeout    <duration>
-//			instances  <count>
-//			on_failure local | open | closed
-//		}
-//	}
-//
-// Limit, key, deny and count_if may stand several times. A period is a duration such as 30s, 1h30m
-// or 7d. The default name of a limit is its period, so that a reload with another count continues;
-// of several limits for a period all need names. A status is one such as 401 or a class such as
-// 5xx.
-func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	d.Next() // the directive's name
-	for _, text := range d.RemainingArgs() {
-		if err := h.addLimit(text); err != nil {
-			return d.WrapErr(err)
+// caddyfileReader reads a directive into h.
+type caddyfileReader struct {
+	h *Handler
+	d *caddyfile.Dispenser
+}
+
+// read reads the whole directive.
+func (c *caddyfileReader) read() error {
+	c.d.Next() // the directive's name
+	for _, text := range c.d.RemainingArgs() {
+		if err := c.addLimit(text); err != nil {
+			return c.d.WrapErr(err)
 		}
 	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := h.option(d); err != nil {
+	for nesting := c.d.Nesting(); c.d.NextBlock(nesting); {
+		if err := c.option(); err != nil {
 			return err
 		}
-	}
-	if err := h.check(); err != nil {
-		return d.WrapErr(err)
 	}
 	return nil
 }
 
 // option reads one line of the block.
-func (h *Handler) option(d *caddyfile.Dispenser) error {
+func (c *caddyfileReader) option() error {
+	h, d := c.h, c.d
 	name := d.Val()
 	switch name {
 	case "limit", "key", "deny", "count_if":
-		return h.list(d, name)
+		return c.list(name)
 	case "shadow":
 		h.Shadow = true
 		return none(d)
 	case "redis":
-		return h.redis(d)
+		return c.redis()
 	case "overload":
-		return readOverload(h, d)
+		return c.overload()
 	}
 	text, err := one(d)
 	if err != nil {
 		return err
 	}
-	if err := h.set(name, text); err != nil {
+	if err := c.set(name, text); err != nil {
 		return d.WrapErr(err)
 	}
 	return nil
 }
 
-// readOverload reads the option overload.
-func readOverload(h *Handler, d *caddyfile.Dispenser) (err error) {
+// overload reads the option of that name.
+func (c *caddyfileReader) overload() (err error) {
+	h, d := c.h, c.d
 	h.Overload = &Overload{}
 	args := d.RemainingArgs()
 	switch len(args) {
@@ -113,7 +82,8 @@ func readOverload(h *Handler, d *caddyfile.Dispenser) (err error) {
 }
 
 // list reads an option of several arguments.
-func (h *Handler) list(d *caddyfile.Dispenser, name string) error {
+func (c *caddyfileReader) list(name string) error {
+	h, d := c.h, c.d
 	args := d.RemainingArgs()
 	if len(args) == 0 {
 		return d.ArgErr()
@@ -122,7 +92,7 @@ func (h *Handler) list(d *caddyfile.Dispenser, name string) error {
 		var err error
 		switch name {
 		case "limit":
-			err = h.addLimit(text)
+			err = c.addLimit(text)
 		case "key":
 			h.Key = append(h.Key, text)
 			err = checkKey(text)
@@ -141,7 +111,8 @@ func (h *Handler) list(d *caddyfile.Dispenser, name string) error {
 }
 
 // set sets an option of one argument.
-func (h *Handler) set(name, text string) (err error) {
+func (c *caddyfileReader) set(name, text string) (err error) {
+	h := c.h
 	numbers := map[string]*int{
 		"status": &h.Status, "max_keys": &h.MaxKeys, "max_buckets": &h.MaxBuckets,
 		"max_in_flight": &h.MaxInFlight, "max_in_flight_per_client": &h.MaxInFlightPerClient,
@@ -180,7 +151,8 @@ func (h *Handler) set(name, text string) (err error) {
 }
 
 // redis reads the option of that name and its block.
-func (h *Handler) redis(d *caddyfile.Dispenser) error {
+func (c *caddyfileReader) redis() error {
+	h, d := c.h, c.d
 	url, err := one(d)
 	if err != nil {
 		return err
@@ -202,61 +174,19 @@ func (h *Handler) redis(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-func (r *Redis) set(name, text string) (err error) {
-	switch name {
-	case "prefix":
-		r.Prefix = text
-	case "timeout":
-		r.Timeout, err = duration(text)
-	case "instances":
-		r.Instances, err = strconv.Atoi(text)
-	case "on_failure":
-		r.OnFailure = text
-		_, err = choose(name, text, onFailures)
-	default:
-		return fmt.Errorf("redis has no option %q: want prefix, timeout, instances or on_failure", name)
-	}
-	return err
-}
-
 // addLimit reads [NAME=]COUNT/PERIOD.
-func (h *Handler) addLimit(text string) error {
+func (c *caddyfileReader) addLimit(text string) error {
 	l, err := parseLimit(text)
 	if err != nil {
 		return err
 	}
-	for _, other := range h.Limits {
+	for _, other := range c.h.Limits {
 		if other.name() == l.name() {
 			return fmt.Errorf("limit %q: there are two of the name %q", text, l.name())
 		}
 	}
-	h.Limits = append(h.Limits, l)
+	c.h.Limits = append(c.h.Limits, l)
 	return nil
-}
-
-func parseLimit(text string) (l Limit, err error) {
-	name, rest, named := strings.Cut(text, "=")
-	switch {
-	case !named:
-		rest = text
-	case name == "":
-		return l, fmt.Errorf("limit %q: a name stands before the equals sign", text)
-	default:
-		l.Name = name
-	}
-	count, period, ok := strings.Cut(rest, "/")
-	if !ok {
-		return l, fmt.Errorf("limit %q: want [NAME=]COUNT/PERIOD, such as 100/1m", text)
-	}
-	l.Limit, err = strconv.ParseUint(count, 10, 63)
-	if err != nil || l.Limit == 0 {
-		return l, fmt.Errorf("limit %q: %q is not a count from 1", text, count)
-	}
-	l.Period, err = duration(period)
-	if err != nil || !bounds.Duration(time.Duration(l.Period)) {
-		return l, fmt.Errorf("limit %q: %q is not a period such as 500ms, 30s, 1h30m or 7d", text, period)
-	}
-	return l, nil
 }
 
 // duration reads a duration as Caddy does. Its 1 may be left out: m is 1m.

@@ -137,20 +137,6 @@ type Handler struct {
 	backend *backendKey // nil until it is taken from the pool
 }
 
-// Limit is one limit.
-type Limit struct {
-	// Name is what clients read in the fields, and part of what is counted: limits of one name and
-	// period share budgets, also those of different handlers. Default: made of the limit, such as
-	// 100/1m.
-	Name string `json:"name,omitempty"`
-
-	// Limit is how many requests of a key are admitted in Period.
-	Limit uint64 `json:"limit"`
-
-	// Period is a whole number of milliseconds, up to 365 days.
-	Period caddy.Duration `json:"period"`
-}
-
 // Overload says how long a request may take while the service is full.
 type Overload struct {
 	// Goal is that time. Default: it is learnt.
@@ -170,7 +156,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	key, err := h.backendKey()
+	key, err := newBackendKey(h)
 	if err != nil {
 		return err
 	}
@@ -207,6 +193,134 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.guard, err = guard(b.strategy, cfg)
 	return err
+}
+
+// UnmarshalCaddyfile reads the directive. Each option is described at the field of [Handler] or
+// [Redis]:
+//
+//	weir [<matcher>] [<limit>...] {
+//		limit       [<name>=]<count>/<period>...
+//		key         ip | all | <placeholder>...
+//		strategy    fixed | sliding | log | token
+//		burst       <count>
+//		deny        <address> | <prefix> | <key>...
+//		fail        open | closed
+//		headers     draft | legacy | none
+//		status      <status>
+//		jitter      <duration>
+//		max_keys    <count>
+//		max_buckets <count>
+//		count_if    <status>...
+//		cost        <count> | <placeholder>
+//		overload    [<goal>]
+//		class       sheddable | normal | critical | <placeholder>
+//		max_in_flight            <count>
+//		max_in_flight_per_client <count>
+//		ipv4_prefix <bits>
+//		ipv6_prefix <bits>
+//		shadow
+//		redis       <url> {
+//			prefix     <text>
+//			timeout    <duration>
+//			instances  <count>
+//			on_failure local | open | closed
+//		}
+//	}
+//
+// Limit, key, deny and count_if may stand several times. A period is a duration such as 30s, 1h30m
+// or 7d. The default name of a limit is its period, so that a reload with another count continues;
+// of several limits for a period all need names. A status is one such as 401 or a class such as
+// 5xx.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	if err := (&caddyfileReader{h, d}).read(); err != nil {
+		return err
+	}
+	if err := h.check(); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
+// check reports what httplimit does not, and what the Caddyfile's parser should report with its
+// line.
+func (h *Handler) check() error {
+	_, strategyErr := choose("strategy", h.Strategy, strategies)
+	_, headersErr := choose("style of headers", h.Headers, headerStyles)
+	var errs []error
+	if h.Burst != 0 && h.Strategy != "token" {
+		errs = append(errs, errors.New("burst is for strategy token"))
+	}
+	if len(h.Limits) == 0 && h.MaxInFlight == 0 && h.MaxInFlightPerClient == 0 && h.Overload == nil {
+		errs = append(errs, errors.New("no limit: want one such as 100/1m, overload, or max_in_flight"))
+	}
+	if h.MaxBuckets < 0 {
+		errs = append(errs, fmt.Errorf("max_buckets is %d", h.MaxBuckets))
+	}
+	for _, text := range h.Key {
+		errs = append(errs, checkKey(text))
+	}
+	for _, text := range h.CountIf {
+		_, err := statuses(text)
+		errs = append(errs, err)
+	}
+	if h.MaxInFlight < 0 || h.MaxInFlightPerClient < 0 {
+		errs = append(errs, errors.New("a bound on requests in flight is negative"))
+	}
+	errs = append(errs, checkClass(h), checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
+		checkBits("ipv6_prefix", h.IPv6Prefix, 128))
+	if h.Redis != nil {
+		errs = append(errs, h.Redis.check())
+	}
+	if err := errors.Join(append(errs, strategyErr, headersErr)...); err != nil {
+		return fmt.Errorf("weir: %w", err)
+	}
+	return nil
+}
+
+// config returns the handler's configuration of httplimit.
+func (h *Handler) config() (httplimit.Config, error) {
+	style, err := choose("style of headers", h.Headers, headerStyles)
+	if err != nil {
+		return httplimit.Config{}, err
+	}
+	cfg := httplimit.Config{
+		Extractor: extractor(h.Key, h.address()), ClientIP: h.address(), MaxKeysPerClient: h.MaxKeys,
+		CountIf: countIf(h.CountIf), CostFunc: costFunc(h.Cost),
+		MaxInFlight: h.MaxInFlight,
+		Headers: []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy,
+			httplimit.HeadersNone}[style],
+		DeniedStatus: h.Status, Jitter: time.Duration(h.Jitter), FailOpen: h.FailOpen, Shadow: h.Shadow,
+		Respond: weblimit.OnDenied(refuse), OnDecision: report, Now: now,
+	}
+	for _, l := range h.Limits {
+		cfg.Policies = append(cfg.Policies, httplimit.Policy{Name: l.name(), Limit: l.Limit,
+			Duration: time.Duration(l.Period)})
+	}
+	cfg.DenyList, err = denyList(h.Deny)
+	return cfg, err
+}
+
+// placesName returns the name of the limit MaxInFlightPerClient. Handlers that a request passes one
+// after the other must not count it together.
+func (h *Handler) placesName() string {
+	const longest, suffix = 64, " in flight" // longest: of httplimit
+	name := strconv.Itoa(h.MaxInFlightPerClient)
+	if len(h.Limits) > 0 {
+		name = h.Limits[0].name()
+	}
+	return name[:min(len(name), longest-len(suffix))] + suffix
+}
+
+// address returns the Extractor of the client's address, of the request that the guard sees.
+func (h *Handler) address() httplimit.IP {
+	ip := httplimit.RemoteAddr()
+	if h.IPv4Prefix > 0 {
+		ip = ip.IPv4Bits(h.IPv4Prefix)
+	}
+	if h.IPv6Prefix > 0 {
+		ip = ip.IPv6Bits(h.IPv6Prefix)
+	}
+	return ip
 }
 
 // Cleanup releases what Provision acquired. Counts are dropped with the last handler that uses

@@ -1,7 +1,6 @@
 package caddylimit
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -14,9 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/weirgo/weir/httplimit"
-	"github.com/weirgo/weir/internal/core/bounds"
 	"github.com/weirgo/weir/internal/doors/clientaddr"
-	"github.com/weirgo/weir/internal/doors/weblimit"
 	"github.com/weirgo/weir/overload"
 )
 
@@ -36,42 +33,6 @@ func choose(what, name string, names []string) (int, error) {
 		return i, nil
 	}
 	return 0, fmt.Errorf("there is no %s %q: want %s", what, name, strings.Join(names, ", "))
-}
-
-// check reports what httplimit does not, and what the Caddyfile's parser should report with its
-// line.
-func (h *Handler) check() error {
-	_, strategyErr := choose("strategy", h.Strategy, strategies)
-	_, headersErr := choose("style of headers", h.Headers, headerStyles)
-	var errs []error
-	if h.Burst != 0 && h.Strategy != "token" {
-		errs = append(errs, errors.New("burst is for strategy token"))
-	}
-	if len(h.Limits) == 0 && h.MaxInFlight == 0 && h.MaxInFlightPerClient == 0 && h.Overload == nil {
-		errs = append(errs, errors.New("no limit: want one such as 100/1m, overload, or max_in_flight"))
-	}
-	if h.MaxBuckets < 0 {
-		errs = append(errs, fmt.Errorf("max_buckets is %d", h.MaxBuckets))
-	}
-	for _, text := range h.Key {
-		errs = append(errs, checkKey(text))
-	}
-	for _, text := range h.CountIf {
-		_, err := statuses(text)
-		errs = append(errs, err)
-	}
-	if h.MaxInFlight < 0 || h.MaxInFlightPerClient < 0 {
-		errs = append(errs, errors.New("a bound on requests in flight is negative"))
-	}
-	errs = append(errs, checkClass(h), checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
-		checkBits("ipv6_prefix", h.IPv6Prefix, 128))
-	if h.Redis != nil {
-		errs = append(errs, h.Redis.check())
-	}
-	if err := errors.Join(append(errs, strategyErr, headersErr)...); err != nil {
-		return fmt.Errorf("weir: %w", err)
-	}
-	return nil
 }
 
 // checkClass reports a Class that there is not, or that has no effect.
@@ -173,48 +134,6 @@ func checkBits(name string, bits, most int) error {
 	return nil
 }
 
-// config returns the handler's configuration of httplimit.
-func (h *Handler) config() (httplimit.Config, error) {
-	style, err := choose("style of headers", h.Headers, headerStyles)
-	if err != nil {
-		return httplimit.Config{}, err
-	}
-	cfg := httplimit.Config{
-		Extractor: extractor(h.Key, h.address()), ClientIP: h.address(), MaxKeysPerClient: h.MaxKeys,
-		CountIf: countIf(h.CountIf), CostFunc: costFunc(h.Cost),
-		MaxInFlight: h.MaxInFlight,
-		Headers: []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy,
-			httplimit.HeadersNone}[style],
-		DeniedStatus: h.Status, Jitter: time.Duration(h.Jitter), FailOpen: h.FailOpen, Shadow: h.Shadow,
-		Respond: weblimit.OnDenied(refuse), OnDecision: report, Now: now,
-	}
-	for _, l := range h.Limits {
-		cfg.Policies = append(cfg.Policies, httplimit.Policy{Name: l.name(), Limit: l.Limit,
-			Duration: time.Duration(l.Period)})
-	}
-	cfg.DenyList, err = denyList(h.Deny)
-	return cfg, err
-}
-
-// name returns the Name, or the limit as people write it. It is never left to httplimit, which
-// gives a default name on one Strategy only once: a configuration that is loaded again would be the
-// second.
-func (l Limit) name() string {
-	numbers := strconv.FormatUint(l.Limit, 10) + "/" + bounds.Text(time.Duration(l.Period))
-	return cmp.Or(l.Name, numbers)
-}
-
-// placesName returns the name of the limit MaxInFlightPerClient. Handlers that a request passes one
-// after the other must not count it together.
-func (h *Handler) placesName() string {
-	const longest, suffix = 64, " in flight" // longest: of httplimit
-	name := strconv.Itoa(h.MaxInFlightPerClient)
-	if len(h.Limits) > 0 {
-		name = h.Limits[0].name()
-	}
-	return name[:min(len(name), longest-len(suffix))] + suffix
-}
-
 // denyList returns the list of these addresses, prefixes and keys; nil if there are none.
 func denyList(entries []string) (*httplimit.DenyList, error) {
 	if len(entries) == 0 {
@@ -231,18 +150,6 @@ func denyList(entries []string) (*httplimit.DenyList, error) {
 		}
 	}
 	return list, nil
-}
-
-// address returns the Extractor of the client's address, of the request that the guard sees.
-func (h *Handler) address() httplimit.IP {
-	ip := httplimit.RemoteAddr()
-	if h.IPv4Prefix > 0 {
-		ip = ip.IPv4Bits(h.IPv4Prefix)
-	}
-	if h.IPv6Prefix > 0 {
-		ip = ip.IPv6Bits(h.IPv6Prefix)
-	}
-	return ip
 }
 
 // extractor returns the Extractor for the parts of a key.
