@@ -28,8 +28,9 @@ func newWatch() watch {
 		weirprom.NewDecisions(""),
 		weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() }),
 		prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "weir_upstream_duration_seconds",
-			Help:    "Time to the header of the upstream's response, by class of its status, or error.",
+			Name: "weir_upstream_duration_seconds",
+			Help: "Time to the header of the upstream's response, by class of its status, or error; " +
+				"gone: the client left before.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"status"}),
 	}
@@ -48,6 +49,9 @@ func (p *Proxy) serveMetrics() http.Handler {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		live.Gauge("weir_requests_in_flight", "Requests that are served now.",
 			func() float64 { return float64(p.open.Load()) }),
+		live.Gauge("weir_requests_in_flight_limit",
+			"How many requests may be in flight: learnt or given, 0 without a bound.",
+			func() float64 { most, _ := mostInFlight(p); return float64(most) }),
 		live.Gauge("weir_deny_list_entries", "Entries on the deny list.",
 			func() float64 { return float64(p.denied.Len()) }),
 		live.Gauge("weir_start_time_seconds", "When the proxy started, since the epoch.",

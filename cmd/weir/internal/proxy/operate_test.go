@@ -152,12 +152,12 @@ func TestMetrics(t *testing.T) {
 	assert.Contains(t, text, "weir_stopping 0\n")
 }
 
-// TestMetricsOfTheUpstream counts responses by the class of their status. What a client breaks off,
-// or makes fail by its body, says nothing of the upstream.
+// TestMetricsOfTheUpstream counts responses by the class of their status, and clients that left
+// before. What a client makes fail by its body says nothing of the upstream.
 func TestMetricsOfTheUpstream(t *testing.T) {
 	cfg := config(t, "100/1d")
 	arrived := make(chan struct{})
-	cfg.Bodies.Max = 10
+	cfg.Bodies.Max, cfg.MaxInFlight = 10, 77
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/404":
@@ -189,12 +189,13 @@ func TestMetricsOfTheUpstream(t *testing.T) {
 	require.Eventually(t, func() bool { return s.open.Load() == 0 }, 10*time.Second, time.Millisecond)
 
 	text := s.metrics()
-	for class, want := range map[string]int{"2xx": 1, "4xx": 1, "error": 1} {
+	for class, want := range map[string]int{"2xx": 1, "4xx": 1, "error": 1, "gone": 1} {
 		assert.Contains(t, text, fmt.Sprintf("weir_upstream_duration_seconds_count{status=%q} %d\n",
 			class, want))
 	}
-	assert.Equal(t, 6, strings.Count(text, "weir_upstream_duration_seconds_count"))
+	assert.Equal(t, 7, strings.Count(text, "weir_upstream_duration_seconds_count"))
 	assert.Contains(t, text, `weir_upstream_duration_seconds_bucket{status="2xx",le="60"} 1`+"\n")
+	assert.Contains(t, text, "weir_requests_in_flight_limit 77\n")
 	assert.Contains(t, text, "\ngo_goroutines ")
 	assert.Contains(t, text, "\nprocess_open_fds ")
 }

@@ -247,12 +247,14 @@ type timed struct {
 	*http.Transport
 	of      *process
 	failed  prometheus.Observer
+	gone    prometheus.Observer    // clients that left before the answer
 	seconds [6]prometheus.Observer // by the first digit of the status, from 1; the others are failed
 }
 
 func newTimed(next *http.Transport, of *process) *timed {
 	seconds := of.watch.upstream
-	t := &timed{Transport: next, of: of, failed: seconds.WithLabelValues("error")}
+	t := &timed{Transport: next, of: of, failed: seconds.WithLabelValues("error"),
+		gone: seconds.WithLabelValues("gone")}
 	for class := range t.seconds {
 		t.seconds[class] = t.failed
 		if class > 0 {
@@ -273,6 +275,7 @@ func (t *timed) RoundTrip(r *http.Request) (*http.Response, error) {
 		status = resp.StatusCode
 		seconds = t.seconds[status/100]
 	case err != nil && r.Context().Err() != nil && !errors.Is(context.Cause(r.Context()), errUnread):
+		t.gone.Observe(took.Seconds())
 		t.of.served.Gone(took)
 		t.of.callers.Served(key, took, 0)
 		return nil, err
