@@ -13,9 +13,9 @@ import (
 // default the collector would run every 300 requests, and take a sixth of their cost.
 const heapRoom = 16 << 20
 
-// leaveRoom has the garbage collector leave heapRoom until ctx ends. A heap with more in use doubles
-// before it is collected, as by default. It leaves a GOGC of the environment in force; GOMEMLIMIT
-// holds in any case.
+// leaveRoom has the garbage collector leave heapRoom until ctx ends. A heap with more in use
+// doubles before it is collected, as by default. It leaves a GOGC of the environment in force;
+// GOMEMLIMIT holds in any case.
 func leaveRoom(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
