@@ -305,6 +305,20 @@ var settings = []struct {
 		}
 		return "whole"
 	}},
+	{"body-rate", "body-rate: 0", "body-rate: 1000", "200", "408", func(f *followed) string {
+		conn, err := net.Dial("tcp", f.front)
+		require.NoError(f, err)
+		defer conn.Close()
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\na")
+		require.NoError(f, err)
+		time.Sleep(200 * time.Millisecond) // no window ends: the client is slow
+		_, err = io.WriteString(conn, "b")
+		require.NoError(f, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(f, err)
+		defer resp.Body.Close()
+		return fmt.Sprint(resp.StatusCode)
+	}},
 	{"max-conns", "max-conns: 99", "max-conns: 1", "served", "refused", besideOther},
 	{"max-body", "max-body: 9", "max-body: 1", "200", "413", func(f *followed) string {
 		resp, err := http.Post("http://"+f.front, "text/plain", strings.NewReader("ab"))
@@ -317,8 +331,8 @@ var settings = []struct {
 }
 
 // taken are settings that a reload takes, too, whose effect other tests show: fail needs a limiter
-// that fails, and body-rate holds after ten seconds.
-var taken = []string{"fail", "body-rate"}
+// that fails.
+var taken = []string{"fail"}
 
 // ending are those that show at the end: each line has a proxy end soon with a request in flight,
 // whose client does not leave.
@@ -365,6 +379,7 @@ func TestEachSettingCanBeChanged(t *testing.T) {
 			h.Set("Seen-Mine", r.Header.Get("X-Mine"))
 			h.Set("Seen-Real", r.Header.Get("X-Real-Ip"))
 			h.Set("Seen-Host", r.Host)
+			_, _ = io.Copy(io.Discard, r.Body)
 			switch r.URL.Path {
 			case "/slow":
 				time.Sleep(200 * time.Millisecond) // more than the timeout of the test
@@ -455,7 +470,9 @@ func follow(t *testing.T, text string) (f *followed, change func(text string)) {
 	f = &followed{T: t, access: new(written)}
 	logged := new(written)
 	build := func(of *proxyFlags, given func(string) bool) (proxy.Config, error) {
-		return of.config(given, f.access, logged)
+		cfg, err := of.config(given, f.access, logged)
+		cfg.Bodies.Grace = 50 * time.Millisecond // in place of ten seconds
+		return cfg, err
 	}
 	cfg, err := build(of, cmd.Flags().Changed)
 	require.NoError(t, read.located(err))
