@@ -145,6 +145,10 @@ func TestOnlyAHolderHolds(t *testing.T) {
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = limits.NewAttempt(keyed(t, "p", standing(t).FixedWindow(), 1, time.Minute)).Holding()
 	assert.ErrorIs(t, err, errors.ErrUnsupported, "what it wraps is none")
+	counts := newElsewhere(standing(t).InFlight(), nil)
+	counts.about.InFlight = true
+	_, err = limits.NewAttempt(counts).Holding()
+	assert.ErrorIs(t, err, errors.ErrUnsupported, "it cannot hold")
 }
 
 // elsewhere is a Strategy of another process, which can give back and not be peeked at. It fails
@@ -180,11 +184,13 @@ func elsewheres(t *testing.T, allowed ...uint64) (limits.Attempts, []*elsewhere)
 }
 
 func TestWhatIsGivenBackIsNotInTheResult(t *testing.T) {
-	attempts, _ := elsewheres(t, 5, 0)
+	attempts, strategies := elsewheres(t, 5, 0)
+	_, err := strategies[0].Run(t.Context(), &attempts[0].Request)
+	require.NoError(t, err)
 	allowed, err := attempts.Take(t.Context(), nil)
 	require.NoError(t, err)
 	assert.False(t, allowed)
-	assert.Zero(t, attempts[0].Result.TotalRequests)
+	assert.EqualValues(t, 2, attempts[0].Result.TotalRequests, "of the request before")
 	assert.False(t, attempts[0].Taken())
 }
 

@@ -65,6 +65,21 @@ func many(s weir.Strategy, n int) limits.Attempts {
 	return attempts
 }
 
+// Of several limits on one count one takes. One that was left out before is not that one.
+func TestCountOnceLeavesOneThatTakes(t *testing.T) {
+	attempts := many(standing(t).FixedWindow(), 4)
+	for i := range attempts[:3] {
+		attempts[i].Key = "a"
+	}
+	attempts[0].Exempt = true
+	attempts.CountOnce()
+	var exempt []bool
+	for i := range attempts {
+		exempt = append(exempt, attempts[i].Exempt)
+	}
+	assert.Equal(t, []bool{true, false, true, false}, exempt)
+}
+
 // An error of a limit is put to tolerate once, and not again for each limit that decides after it.
 func TestAnErrorIsToleratedOnce(t *testing.T) {
 	s := standing(t).FixedWindow()

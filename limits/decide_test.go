@@ -403,6 +403,8 @@ func TestDecideNeedsStrategies(t *testing.T) {
 	s := standing(t).FixedWindow()
 	_, err := limits.Decide(context.Background(), ask(s, "k", 5, 1), ask(nil, "k", 5, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
+	_, err = limits.Decide(context.Background(), ask(nil, "k", 5, 1), ask(s, "k", 5, 1))
+	require.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = limits.Reserve(context.Background(), ask(nil, "k", 5, 1))
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	_, err = limits.AllOf(s, nil).Run(context.Background(), &weir.Request{Key: "k"})
