@@ -24,7 +24,7 @@ type Several struct {
 }
 
 // All returns a limit that admits a hit if every one of limits does: [Decide] with a [weir.Ask] for
-// each, on one key. Its Outcome is that of the limit that binds, which is in By.
+// each, on one key. Its Outcome comes from the limit that binds, which is in By.
 //
 // It is not one atomic step, see Decide. Where all limits are windows on one key, Tiers is exact.
 // It panics without limits, if two of them cannot give back, and if two of them are equal: a
@@ -109,7 +109,7 @@ func (a *Several) Take(ctx context.Context, key string, cost uint64) (weir.Outco
 }
 
 // Hold admits a hit of key, and keeps it admitted by the one limit on work in flight until Release:
-// "20 jobs at a time, and 100 in a minute". What the other limits have counted stands after that.
+// "20 jobs at a time, and 100 in a minute". The counts of the other limits stand after that.
 // It fails as [weir.Hold] does, by the limit that denies, and with [errors.ErrUnsupported] unless
 // just one of the limits is on work in flight.
 func (a *Several) Hold(ctx context.Context, key string) (*weir.Held, error) {

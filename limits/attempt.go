@@ -15,10 +15,10 @@ import (
 // Attempt is one limit on a request, and its decision. Make one with [NewAttempt]; the zero Attempt
 // limits nothing. Of several, only one may have no [Attempt.CanRefund].
 type Attempt struct {
-	// Op is what the Counter of the limit does. Its Request is the caller's to set; its Result is the
+	// Op is the call of the limit's Counter. Its Request is the caller's to set; its Result is the
 	// decision if Decided reports true, and its Err is why the Counter could not decide, or could not
-	// take back what it had admitted. Where a request was admitted and not taken, or given back,
-	// TotalRequests is without its Cost; it may be with that of an earlier Attempt on the same count.
+	// take back an admission. Where a request was admitted and not taken, or given back, TotalRequests
+	// is without its Cost; the Cost of an earlier Attempt on the same count may be in it.
 	weir.Op
 
 	// Exempt leaves this limit out.
@@ -63,7 +63,7 @@ const (
 	charged              // its cost is counted all the same, see Afterwards
 )
 
-// NewAttempt returns an Attempt of s. With a [weir.Limit], or what counts for one, the Limit and
+// NewAttempt returns an Attempt of s. With a [weir.Limit], or the Counter of one, the Limit and
 // the Duration of Request are its numbers.
 func NewAttempt(s weir.Strategy) (l Attempt) {
 	l.ask(s)
@@ -91,8 +91,8 @@ func (l *Attempt) ask(s weir.Strategy) {
 	}
 }
 
-// Holding returns l for work in flight: what Take admits is held, as by [weir.Hold], until it is
-// given back. It fails with [errors.ErrUnsupported] if the Strategy bounds no work in flight.
+// Holding returns l for work in flight: the cost that Take admits is held, as by [weir.Hold], until
+// it is given back. It fails with [errors.ErrUnsupported] if the Strategy bounds no work in flight.
 func (l Attempt) Holding() (Attempt, error) {
 	if l.about == nil || !l.about.InFlight || !l.about.Verbs.Has(weir.OpHold) {
 		return l, l.unsupported("hold")
@@ -101,14 +101,14 @@ func (l Attempt) Holding() (Attempt, error) {
 	return l, nil
 }
 
-// InFlight reports whether the Strategy bounds work in flight: nobody releases what an Attempt that
-// is not [Attempt.Holding] takes of it.
+// InFlight reports whether the Strategy bounds work in flight: nobody releases the cost that an
+// Attempt which is not [Attempt.Holding] takes of it.
 func (l *Attempt) InFlight() bool { return l.about != nil && l.about.InFlight }
 
 // Holds reports whether l is [Attempt.Holding].
 func (l *Attempt) Holds() bool { return l.holds }
 
-// TakeHeld returns what is held, for the caller to release: it is no longer given back with the
+// TakeHeld returns the held cost, for the caller to release: it is no longer given back with the
 // other limits. It returns nil if l is not [Attempt.Holding], or has admitted nothing.
 func (l *Attempt) TakeHeld() (held *weir.Held) {
 	held = l.held
@@ -118,10 +118,10 @@ func (l *Attempt) TakeHeld() (held *weir.Held) {
 	return held
 }
 
-// About returns what the Counter is, or nil if there is none.
+// About returns the About of the Counter, or nil if there is none.
 func (l *Attempt) About() *weir.About { return l.about }
 
-// CanRefund reports whether what the Strategy admits can be given back.
+// CanRefund reports whether an admission of the Strategy can be given back.
 func (l *Attempt) CanRefund() bool { return l.turn != last || l.holds }
 
 // Undecided reports whether nobody decided, and the Result follows from a rule for that, such as
@@ -144,8 +144,8 @@ func (l *Attempt) Never() bool {
 // Taken reports whether the cost of Request is counted.
 func (l *Attempt) Taken() bool { return l.phase >= taken }
 
-// Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst,
-// or that of Result.
+// Most returns the number that TotalRequests is held against: the Limit of Request or of Result, or
+// a token bucket's burst.
 func (l *Attempt) Most() uint64 { return cmp.Or(l.Result.Limit, l.burst(), l.Request.Limit) }
 
 // Tier returns the limit that Result is of: of a Strategy with tiers the one that binds, and else
@@ -187,7 +187,7 @@ func (l *Attempt) Remaining() uint64 {
 	return l.Result.Remaining(cmp.Or(l.burst(), l.Request.Limit))
 }
 
-// burst returns that of a token bucket, or 0.
+// burst returns the burst of a token bucket, or 0.
 func (l *Attempt) burst() uint64 {
 	if l.about == nil {
 		return 0
@@ -195,7 +195,7 @@ func (l *Attempt) burst() uint64 {
 	return l.about.Burst
 }
 
-// store returns that of ops which may go together, or nil: none goes with one that cannot be
+// store returns the store whose ops may go together, or nil: none goes with one that cannot be
 // compared.
 func (l *Attempt) store() any {
 	if s := l.about.Store; s != nil && reflect.TypeOf(s).Comparable() {
@@ -271,7 +271,7 @@ func (l *Attempt) set(verb weir.Verb) {
 	}
 }
 
-// giveBack gives cost of what was admitted back.
+// giveBack gives cost of an admission back.
 func (l *Attempt) giveBack(ctx context.Context, cost uint64) error {
 	if l.held != nil {
 		held := l.held
@@ -333,7 +333,7 @@ func (l *Attempt) called(verb weir.Verb) {
 	}
 }
 
-// cost is that of Request, of which 0 means 1.
+// cost returns the Cost of Request, where 0 means 1.
 func (l *Attempt) cost() uint64 { return max(1, l.Cost) }
 
 // has reports whether the Counter can do verb.

@@ -10,20 +10,21 @@ import (
 	"github.com/weirgo/weir/internal/core/turns"
 )
 
-// Attempts are the limits that one request is held against: what [Decide] and [All] are made of,
-// for middlewares, which keep them from request to request. They are not safe for concurrent use.
+// Attempts are the limits that one request is held against. [Decide] and [All] are made of them.
+// They are for middlewares, which keep them from request to request. They are not safe for
+// concurrent use.
 type Attempts []Attempt
 
 // Take has every Attempt decide on its Request, and counts it in all or in none. It reports whether
-// none denies it, Advisory ones left out; else it gives back what was taken, even if ctx has ended,
+// none denies it, Advisory ones left out; else it gives all back, even if ctx has ended,
 // and peeks at the limits that have not decided. It fails with the first error that tolerate does
 // not accept; an Attempt whose error is accepted denies nothing. A nil tolerate accepts none, and
 // once ctx has ended none is accepted.
 //
 // Attempts that Look, and those for costs that are known Afterwards, come first, on one key in
-// order; what these count stands, whatever follows. Then limits in this process are peeked at,
-// unless there is only one. Then the others decide, those of one Store together, and
-// those in this process after them. So what is denied takes nothing from other requests, but for
+// order; their counts stand, whatever follows. Then limits in this process are peeked at,
+// unless there is only one. Then the others decide, on one Store together, and
+// those in this process after them. So a denied request takes nothing from others, but for
 // those that come between the steps: a count may be too high for the time of a round trip, and
 // never too low. A Strategy that cannot give back decides last.
 //
@@ -213,8 +214,8 @@ func (l Attempts) first() int {
 	return first
 }
 
-// each does verb of the limits that which selects, those of one Store together, until
-// goesOn reports false of one. A nil goesOn means all: then what is no peek happens even if ctx has
+// each does verb of the limits that which selects, on one Store together, until
+// goesOn reports false of one. A nil goesOn means all: then all but a peek happens even if ctx has
 // ended. Else each ends with ctx, whose error it returns.
 func (l Attempts) each(
 	ctx context.Context, verb weir.Verb, which, goesOn func(*Attempt) bool,
@@ -238,8 +239,8 @@ func (l Attempts) each(
 	return nil
 }
 
-// group finds the limits that which selects, and links those of one store. It reports whether there
-// are any.
+// group finds the limits that which selects, and links the ones on one store. It reports whether
+// there are any.
 func (l Attempts) group(which func(*Attempt) bool) (some bool) {
 	var stores places[any]
 	for i := range l {
@@ -290,7 +291,7 @@ func (l Attempts) allGoOn(i int, goesOn func(*Attempt) bool) bool {
 	return all
 }
 
-// Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
+// Refund gives the admissions back, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Attempts) Refund(ctx context.Context) error {
 	for i := range l {
 		if m := &l[i]; m.held != nil && m.Err == nil {
@@ -316,7 +317,7 @@ func (l Attempts) giveBack(ctx context.Context, cost uint64) error {
 	return errors.Join(errs...)
 }
 
-// Lost returns the errors of the limits that could not give back what they had taken.
+// Lost returns the errors of the limits that could not give an admission back.
 func (l Attempts) Lost() error {
 	var errs []error
 	for i := range l {
@@ -383,7 +384,7 @@ func (l Attempts) CountOnce() {
 	}
 }
 
-// decide is Take, which fails if what was denied could not be given back.
+// decide is Take, which fails if a denied request could not be given back.
 func (l Attempts) decide(ctx context.Context) error {
 	if err := supported(l, true); err != nil {
 		return err

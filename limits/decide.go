@@ -16,12 +16,12 @@ import (
 //
 //	out, err := limits.Decide(ctx, requests.For(user), tokens.For(org).Cost(n))
 //
-// Its Outcome is that of the Ask that binds: of a denial the one that lasts longest, of an
+// Its Outcome comes from the Ask that binds: of a denial the one that lasts longest, of an
 // admission the one with the least left of its limit or burst. Left and FullAt are of that alone,
 // since asks may count different things. By is its Limit, or nil if it is none. Who needs the
 // decision of each Ask makes [Attempts] of them.
 //
-// If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
+// If a Strategy fails, so does Decide, and all is given back; the error says so if that
 // fails too. It fails with [errors.ErrUnsupported] if two strategies cannot give back: only one can
 // decide last, or if one bounds work in flight, which nobody would release: see [weir.Hold]; and
 // with [weir.ErrLimit] for two asks on one count: of equal limits and one key, or of another
@@ -29,7 +29,7 @@ import (
 //
 // It is not one atomic step, and [Attempts.Take] says what can happen between its steps: a request
 // that is denied in the end may cost another one its admission; never are too many admitted. If a
-// Strategy panics, what those before it have counted stands. Asks on one redislimit.Store, also
+// Strategy panics, the counts of those before it stand. Asks on one redislimit.Store, also
 // through package fallback, take one round trip, and a denial one more. On strategies of weir
 // it allocates nothing, for up to four asks.
 func Decide(ctx context.Context, asks ...weir.Ask) (out weir.Outcome, err error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirgo/weir/internal/core/turns"
 )
 
-// few are the ops of a decision on at most four Limits that one [weir.OpTakeAll] can decide on:
-// what [All] and [Decide] try first.
+// few are the ops of a decision on at most four Limits that one [weir.OpTakeAll] can decide on.
+// [All] and [Decide] try that first.
 type few struct {
 	ops  [fewLimits]weir.Op
 	list [fewLimits]*weir.Op

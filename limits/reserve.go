@@ -9,8 +9,8 @@ import (
 
 // Reserve is [weir.Limit.Reserve] of several limits: it decides on asks as [Decide] does, whose
 // costs are estimates, and takes all or none. Commit and Cancel correct each; CommitEach corrects
-// them to different costs, as of one request and its tokens. Of one Ask it is for what is no
-// [weir.Limit]:
+// them to different costs, as of one request and its tokens. With one Ask it serves a Strategy that
+// is no [weir.Limit]:
 //
 //	res, err := limits.Reserve(ctx, requests.For(user), tokens.For(org).Cost(4000))
 //	if err != nil { … }

@@ -5,7 +5,7 @@ import (
 	"context"
 )
 
-// verdict is what follows from decisions.
+// verdict follows from decisions.
 type verdict struct {
 	tolerate func(error) bool // see Take
 	denied   bool

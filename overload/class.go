@@ -48,7 +48,7 @@ type Reason int8
 
 // The reasons.
 const (
-	ClassFull Reason = iota // what the class may fill of the limit is in use
+	ClassFull Reason = iota // the part of the limit that the class may fill is in use
 	ShareUsed               // the caller holds its share
 )
 

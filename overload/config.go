@@ -9,19 +9,19 @@ import (
 // Config configures a [Guard]. The zero value holds the documented defaults.
 type Config struct {
 	// Goal is how long a request may take while the service is full; 0: it is learnt. Too small
-	// refuses what could be served in time; too large has every request wait for that long.
+	// refuses requests that could be served in time; too large has every request wait for that long.
 	Goal time.Duration
 
 	// Most bounds the limit. 0 means 1<<20.
 	Most int
 
-	// Parts are what Sheddable, Normal and Critical requests may fill of the limit, in this order,
-	// each more than 0, at most 1, and no less than the one before. The zero value means .7, .9 and
-	// 1. Of a limit that was learnt, below Most, a part of less than 1 leaves at least six places,
+	// Parts are the shares of the limit that Sheddable, Normal and Critical requests may fill, in this
+	// order, each more than 0, at most 1, and no less than the one before. The zero value means .7, .9
+	// and 1. Of a limit that was learnt, below Most, a part of less than 1 leaves at least six places,
 	// or half of the limit.
 	Parts [3]float64
 
-	// Share is what a caller may hold of the places that are free for the class, from where half of
+	// Share is the part of the places free for the class that a caller may hold, from where half of
 	// the limit is used. More than 0, at most 1; 0 means a quarter. Smaller leaves more to other
 	// callers, and more unused. A caller may always hold one, and three critical ones of a limit of
 	// nine or more.
@@ -31,7 +31,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// check returns what is wrong with cfg, or nil.
+// check returns an error for a cfg that is out of its bounds.
 func (cfg *Config) check() error {
 	p := cfg.Parts
 	switch {

@@ -1,5 +1,5 @@
 // Package overload protects a service that is full. It learns how many requests fit, shares the
-// places among callers, and keeps some for what is critical:
+// places among callers, and keeps some for critical requests:
 //
 //	guard, err := overload.New(limiter, overload.Config{}) // Goal: 250 * time.Millisecond, if known
 //	…
@@ -10,18 +10,18 @@
 // # The limit
 //
 // By Little's law the requests in flight are the throughput times how long each takes. While
-// requests are refused the limit moves to where they take the goal: twice what they take in calm
-// (if that is over 100 ms, 1.5 times and 50 ms), or Config.Goal. If requests take longer, fewer are
-// admitted. If far fewer in flight take nearly as long, they do not wait for each other but for
-// something else, such as a dependency: then the limit goes back, and the goal is 1.5 times what
-// they take. Where nothing is refused the limit only rises. No goroutine and no signal of the CPU
-// is needed. The limit starts at 100, or 16 times GOMAXPROCS if that is more, and is at least 4,
-// or Config.Most if that is less.
+// requests are refused the limit moves to where they take the goal: twice as long as in calm (from
+// 100 ms on 1.5 times and 50 ms), or Config.Goal. If requests take longer, fewer are admitted. If
+// far fewer in flight take nearly as long, they do not wait for each other but for something else,
+// such as a dependency: then the limit goes back, and the goal is 1.5 times as long as they take.
+// Where nothing is refused the limit only rises. No goroutine and no signal of the CPU is needed.
+// The limit starts at 100, or 16 times GOMAXPROCS if that is more, and is at least 4, or
+// Config.Most if that is less.
 //
 // # Classes and shares
 //
 // A class may fill its part of the limit: of 100 places by default 70 for Sheddable, 90 for Normal
-// and 100 for Critical requests. So what is refused first is sheddable. From where half of the
+// and 100 for Critical requests. So sheddable requests are refused first. From where half of the
 // limit is used, a caller may hold a quarter of the places that are free for the class, and always
 // one; of critical requests as if half of the limit were free. So the more is used the less a loud
 // caller gets, and callers who hold little are not affected. A caller alone fills half of the
@@ -33,11 +33,11 @@
 // # Limits of this
 //
 //   - A service of one or two workers that gets slower the more it does at a time refuses up to a
-//     tenth in calm after it was full, and serves .78 of what it could while it is. Set
+//     tenth in calm after it was full, and serves .78 of its capacity while it is. Set
 //     Config.Most.
-//   - Critical requests that alone need more than half of what some ten places can do are refused
-//     up to a tenth of the time: what is kept is too few places.
-//   - What changed is known after some 20 requests have ended, or 10 in 5 s. A dependency that
+//   - Critical requests that alone keep more than half of some ten places busy are refused up to a
+//     tenth of the time: too few places are kept for them.
+//   - A change is known after some 20 requests have ended, or 10 in 5 s. A dependency that
 //     takes a second longer costs several seconds, in which the limit doubles at most once for each
 //     time that a request takes; so does a service of seconds that gets slower.
 //   - If one request in a hundred takes 500 times as long as others, the latency is seldom known
@@ -48,7 +48,7 @@
 //   - A place that is held for hours, as by a stream, takes from the limit as long: Drop it when
 //     the stream begins.
 //   - It cannot know that clients have left: Abandon their requests. If none waits for longer than
-//     the goal, nothing is known of what takes longer.
+//     the goal, nothing is known of longer ones.
 //
 // proofs/overload has a simulation of all this, and its figures.
 package overload

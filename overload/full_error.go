@@ -10,7 +10,7 @@ type FullError struct {
 	Class  Class
 	Reason Reason
 
-	// InFlight of at most Most are in use: of the requests for ClassFull, and of those of the
+	// InFlight of at most Most are in use: of all requests for ClassFull, and else of the
 	// caller for ShareUsed.
 	InFlight, Most int
 

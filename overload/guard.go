@@ -16,7 +16,7 @@ import (
 // concurrent use.
 type Guard struct {
 	places foroverload.Places
-	now    func() time.Time // nil: the clock is that of places
+	now    func() time.Time // nil: the clock of places
 	parts  [classes]float64
 	share  float64
 
@@ -25,14 +25,15 @@ type Guard struct {
 	refused  [classes][reasons]atomic.Uint64
 
 	// of the limit, stored by setLimit
-	most       [classes]atomic.Int64 // what each class may fill; the last is the limit
+	most       [classes]atomic.Int64 // how many places each class may fill; the last is the limit
 	sharesFrom atomic.Int64          // how many are in flight where shares begin to count
 
 	learner learner
 }
 
-// New returns a Guard that counts what each caller holds in l, apart from all others. It fails if l
-// is nil, a field of cfg is out of its bounds, or l keeps apart too many limits (see [weir.Limit]).
+// New returns a Guard that counts the places of each caller in l, apart from all others. It fails
+// if l is nil, a field of cfg is out of its bounds, or l keeps apart too many limits (see
+// [weir.Limit]).
 func New(l *weir.Limiter, cfg Config) (*Guard, error) {
 	if l == nil {
 		return nil, errors.New("overload: the Limiter is nil, want one of weir.New")
@@ -59,8 +60,8 @@ func (g *Guard) read() int64 {
 	return g.places.Read()
 }
 
-// setLimit has limit count from now on. Of a limit that is learnt some places are kept for what is
-// more important, however small it is, but no more than half.
+// setLimit has limit count from now on. Of a limit that is learnt some places are kept for more
+// important requests, however small it is, but no more than half.
 func (g *Guard) setLimit(limit float64) {
 	const (
 		inexact = 1e-9 // .7 * 10 is less than 7
@@ -115,7 +116,7 @@ func (g *Guard) shareOf(c Class, inFlight int64) int64 {
 	free := float64(most - inFlight)
 	least := int64(1)
 	if c == Critical {
-		// Callers of equal demand hold as much as a share of what is left, so that every other
+		// Callers of equal demand hold as much as a share of the places left, so that every other
 		// critical request would be refused where the parts have kept places for it. Of a small
 		// limit half the share is one or two places, which a caller at rest needs at once at times.
 		free, least = max(free, float64(most)/2), max(1, min(critical, most/critical))
@@ -179,8 +180,8 @@ func (g *Guard) drop(entered int64) {
 	f.window.leave(entered)
 }
 
-// Look returns what a request of caller would meet, and counts nothing. It fails as Enter does for
-// a caller or a Class that is bad. An empty caller holds nothing.
+// Look returns the places that a request of caller would find, and counts nothing. It fails as
+// Enter does for a caller or a Class that is bad. An empty caller holds nothing.
 func (g *Guard) Look(caller string, c Class) (l Look, err error) {
 	if !c.valid() {
 		return l, badClass(c)

@@ -16,9 +16,9 @@ type learner struct {
 	limit, most float64 // fewest, or most if that is less, <= limit <= most
 	given       float64 // Config.Goal; 0: none
 	goal        float64 // 0: the first window has not ended
-	least       float64 // the goal, but for what is slow
-	calm        float64 // what requests take while nothing is refused
-	slow        float64 // what they take where fewer in flight did not make them quicker; 0: nothing
+	least       float64 // the goal, as if nothing were slow
+	calm        float64 // how long requests take while nothing is refused
+	slow        float64 // how long where fewer in flight did not make them quicker; 0: nowhere
 
 	// Of a fall, which lasts as long as requests are refused and take longer than the goal:
 	since float64 // for how long; 0: there is none
@@ -34,7 +34,7 @@ type learner struct {
 // point is a limit with the most that was in flight at it, and how long requests took.
 type point struct{ limit, peak, latency float64 }
 
-// state is what the learner found in the last window.
+// state is the finding of the last window.
 type state int8
 
 const (
@@ -71,7 +71,7 @@ func (f *learner) start(cfg Config, now int64) {
 	f.window = window{begin: now, end: now, last: now, changed: now}
 }
 
-// learn moves the limit by what was seen in a window.
+// learn moves the limit after a window.
 func (f *learner) learn(s sums) {
 	f.age += s.length
 	f.throughput, f.latency = s.throughput, s.latency
@@ -112,10 +112,10 @@ func (f *learner) more(s sums) float64 {
 	return to
 }
 
-// fits returns the limit at which requests take the goal. Refusals at parts and shares keep what is
-// in flight below the limit, so it is scaled by how long requests take: throughput times goal alone
-// would never grant room to what was refused below the limit. It is at most twice that, so that no
-// refusals of bursts make it grow forever.
+// fits returns the limit at which requests take the goal. Refusals at parts and shares keep the
+// requests in flight below the limit, so it is scaled by how long requests take: throughput times
+// goal alone would never grant room to those refused below the limit. It is at most twice that, so
+// that no refusals of bursts make it grow forever.
 func (f *learner) fits(s sums) float64 {
 	return min(f.limit*f.goal/s.latency, 2*s.throughput*f.goal)
 }
@@ -133,7 +133,7 @@ func (f *learner) fall(s sums) {
 		f.from = here
 	case s.tooLate(): // all clients leave at one time: that fewer do not make it less says nothing
 	case f.limit <= fewest, less < fewer && here.latency > math.Sqrt(less)*f.from.latency:
-		// Where requests wait for each other the latency falls as what is in flight; here it fell
+		// Where requests wait for each other the latency falls as their number does; here it fell
 		// by less than the mean of that and of nothing. Slow is the mean of both windows: the twenty
 		// requests of one say too little, and a goal that is too small leaves workers idle.
 		f.state = noHelp
@@ -146,7 +146,7 @@ func (f *learner) fall(s sums) {
 	f.limit = (f.limit + f.fits(s)) / 2
 }
 
-// setGoal learns what is calm and what is slow, and sets the goal.
+// setGoal learns calm and slow, and sets the goal.
 func (f *learner) setGoal(s sums) {
 	switch {
 	case f.calm == 0:
@@ -168,8 +168,8 @@ func (f *learner) setGoal(s sums) {
 	f.goal = max(f.goal, slower*f.slow)
 }
 
-// exceeds reports whether a request that took so many ns took longer than the goal. What was slow
-// does not count: clients may leave before that.
+// exceeds reports whether a request that took so many ns took longer than the goal. Slow does
+// not count: clients may leave before that.
 func (f *learner) exceeds(took int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,7 +2,7 @@ package overload
 
 import "fmt"
 
-// Look is what is in use for a class, and what a caller has of it.
+// Look says how many places are in use for a class, and how many of them a caller has.
 type Look struct {
 	Class          Class
 	InFlight, Most int // in flight, of all classes; so many of them admit one more of Class

@@ -100,7 +100,7 @@ func (p *Place) Drop() {
 	}
 }
 
-// end gives back what p holds, and returns how many were in flight before.
+// end gives p back, and returns how many were in flight before.
 func (p *Place) end() (inFlight int64) {
 	if p.held.Slot != nil {
 		p.g.places.Release(p.held)

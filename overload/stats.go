@@ -2,7 +2,7 @@ package overload
 
 import "time"
 
-// Stats is what a [Guard] has learnt, and refused.
+// Stats says how much a [Guard] admits, and how often it has refused.
 type Stats struct {
 	Limit    int // of requests in flight
 	InFlight int // now

@@ -2,10 +2,10 @@ package overload
 
 import "math"
 
-// window is what has ended since an instant.
+// window adds up the requests that have ended since an instant.
 type window struct {
-	begin   int64   // what ends before is not counted
-	changed int64   // the latencies are of what entered from here on
+	begin   int64   // requests that end before are not counted
+	changed int64   // the latencies are of requests that entered from here on
 	end     int64   // of the window before
 	old     float64 // in flight since before the change
 	last    int64   // when a request ended last
@@ -18,11 +18,11 @@ type window struct {
 	left            float64 // how many of n are of requests that were abandoned
 }
 
-// sums are those of a window that is over. Durations are seconds.
+// sums are of a window that is over. Durations are seconds.
 type sums struct{ throughput, latency, length, n, left, refused, peak float64 }
 
 // latency returns how long the requests take that entered since the change. Soon after it their
-// mean is too small if they take different times, since what is quick ends first. Then it is for
+// mean is too small if they take different times, since quick ones end first. Then it is for
 // how long they were in flight for each that ended, within what their deviation makes likely.
 func (w *window) latency(now int64) float64 {
 	const alike, settled, likely = .3, 5, 4
@@ -57,8 +57,8 @@ func (w *window) add(now, entered int64, inFlight float64) {
 }
 
 // over reports whether the window has ended: after .1 s and 20 requests, once their mean is known
-// to 15 %, or after 5 s and 10 requests. The first lasts .25 s, since what is quick ends first; one
-// that lasts longer learns as calm what a small service takes while it is full already.
+// to 15 %, or after 5 s and 10 requests. The first lasts .25 s, since quick ones end first; in a
+// longer one a small service may be full already, and its latency be taken for calm.
 func (w *window) over(now int64, first bool) bool {
 	length := w.length(now)
 	switch {
@@ -74,7 +74,7 @@ func (w *window) over(now int64, first bool) bool {
 
 func (w *window) length(now int64) float64 { return float64(now-w.begin) / 1e9 }
 
-// sums returns those of the window, which ends now; so many requests were refused until then.
+// sums returns the sums of the window, which ends now; so many requests were refused until then.
 func (w *window) sums(now int64, refused uint64) sums {
 	length := w.length(now)
 	return sums{throughput: w.ended / length, latency: w.latency(now), length: length, n: w.n,
