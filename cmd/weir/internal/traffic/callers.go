@@ -53,6 +53,7 @@ type Callers struct {
 	seconds series // guarded by mu, as all below; of ten seconds each
 	minutes series // of ten minutes each, of ended seconds
 	start   *span  // of ended seconds
+	line    line
 }
 
 // Request is a request of a caller.
@@ -70,7 +71,7 @@ type Counts struct {
 	Denied   uint64
 	Turned   uint64        // the upstream answered with 4xx
 	Failed   uint64        // it answered with 5xx, or not
-	Upstream time.Duration // the sum of its time
+	Upstream time.Duration // the sum of its time, but for what everybody waits in line
 	Addr     netip.Addr    // the last one that is known
 	Last     time.Time
 	Agents   Distinct
@@ -198,6 +199,7 @@ func (c *Callers) Served(key string, took time.Duration, status int) {
 	if s == nil {
 		return
 	}
+	took = c.line.own(took)
 	s.upstream += took
 	key = cut(key)
 	of := s.keys.Find(key)

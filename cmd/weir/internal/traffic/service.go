@@ -32,19 +32,23 @@ const (
 	slowTail, slowestTail = 2 * time.Second, 10 * time.Second       // the 99th percentile
 	failing, failed       = .01, .05
 	manyInFlight          = 100 // that are no crowd without a bound
+	fewAnswers            = 20  // too few to judge by
 )
 
-// Latency judges how long the answers of the last minute took: from twice the minute before on it
-// warns.
+// Latency judges how long the answers of the last ten seconds took, so that what helps is seen at
+// once, or those of the last minute if they were few: from twice the minute before on it warns.
 func (f *Facts) Latency() State {
 	now, before := f.Minute, f.Before
+	if f.Now.N >= fewAnswers {
+		now = f.Now
+	}
 	switch {
 	case now.N == 0:
 		return Unknown
 	case now.P50 >= slowest || now.P99 >= slowestTail:
 		return Bad
 	case now.P50 >= slow || now.P99 >= slowTail,
-		before.N >= 20 && now.P50 >= 2*before.P50 && now.P50 >= slow/5:
+		before.N >= fewAnswers && now.P50 >= 2*before.P50 && now.P50 >= slow/5:
 		return Warn
 	}
 	return OK

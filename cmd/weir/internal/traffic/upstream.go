@@ -129,9 +129,11 @@ func latency(of []second) (l Latency) {
 // Past is what an Upstream knows of the last seconds.
 type Past struct {
 	Minute, Before Latency // the last minute, and the one before it
+	Now            Latency // the last ten seconds
 	Left           uint64  // clients of the last ten seconds that left before the answer
 	P50, P99       []time.Duration
-	InFlight       []int64 // at the end of each second, the oldest first, as the two above
+	InFlight       []int64  // at the end of each second, the oldest first, as the two above
+	Gone           []uint64 // clients that left in each second before the answer
 }
 
 // Past returns what is known of the last seconds.
@@ -140,11 +142,13 @@ func (u *Upstream) Past() Past {
 	defer u.mu.Unlock()
 	n := len(u.seconds)
 	last := max(0, n-60)
-	p := Past{Minute: latency(u.seconds[last:]), Before: latency(u.seconds[max(0, last-60):last])}
+	p := Past{Minute: latency(u.seconds[last:]), Before: latency(u.seconds[max(0, last-60):last]),
+		Now: latency(u.seconds[max(0, n-10):])}
 	for i := range u.seconds {
 		s := &u.seconds[i]
 		p.P50, p.P99 = append(p.P50, s.p50), append(p.P99, s.p99)
 		p.InFlight = append(p.InFlight, s.inFlight)
+		p.Gone = append(p.Gone, s.left-u.seconds[max(0, i-1)].left)
 	}
 	if n > 0 {
 		p.Left = u.seconds[n-1].left - u.seconds[max(0, n-11)].left

@@ -44,6 +44,8 @@ func TestAMinuteIsComparedWithTheOneBefore(t *testing.T) {
 	assert.InDelta(t, 1, p.Minute.P50.Seconds(), 1./16)
 	assert.InDelta(t, 3, p.Minute.P99.Seconds(), 3./16, "clients that left waited as long")
 	assert.EqualValues(t, 10, p.Left)
+	assert.EqualValues(t, p.Minute.N/6, p.Now.N)
+	assert.Len(t, p.Gone, 61+59)
 	assert.EqualValues(t, 60, u.Failed.Load())
 	assert.Equal(t, []int64{4, 9}, []int64{p.InFlight[59], p.InFlight[60]})
 	for range 2 * kept {
@@ -73,6 +75,11 @@ func TestStates(t *testing.T) {
 		f := Facts{Past: Past{Minute: row.now, Before: row.before}}
 		assert.Equal(t, row.want, f.Latency(), name)
 	}
+	over := Facts{Past: Past{Minute: ms(5000, 9000, 20_000), Now: ms(20, 40, 90)}}
+	assert.Equal(t, OK, over.Latency(), "what is over is not bad for a minute more")
+	over.Now.N--
+	assert.Equal(t, Bad, over.Latency(), "unless it is known too little of now")
+	assert.Equal(t, Bad, (&Facts{Past: Past{Minute: ms(500, 40, 90), Now: ms(50, 2000, 2500)}}).Latency())
 	assert.Equal(t, Unknown, (&Facts{}).Errors())
 	assert.Equal(t, OK, (&Facts{Requests: 1000, Failed: 9}).Errors())
 	assert.Equal(t, Warn, (&Facts{Requests: 1000, Failed: 10}).Errors())

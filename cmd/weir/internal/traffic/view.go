@@ -25,6 +25,21 @@ func (v *View) Of(key string) Caller {
 	return v.Callers[i]
 }
 
+// Stake returns the larger of two shares: of all requests, which n are, and of the upstream's time.
+func (v *View) Stake(n uint64, c *Counts) float64 {
+	return max(float64(n)/float64(max(v.Requests, 1)),
+		float64(c.Upstream)/float64(max(v.Upstream, 1)))
+}
+
+// Foremost returns the callers with the largest stakes, at most so many: the largest first.
+func (v *View) Foremost(most int) []Caller {
+	all := slices.Clone(v.Callers)
+	slices.SortStableFunc(all, func(a, b Caller) int {
+		return cmp.Compare(v.Stake(b.N, &b.Counts), v.Stake(a.N, &a.Counts))
+	})
+	return all[:min(len(all), most)]
+}
+
 // Group is callers that stand near each other.
 type Group struct {
 	Prefix  netip.Prefix
@@ -38,7 +53,7 @@ type Group struct {
 // prefix must hold to be the group's.
 const leastGrouped, mostly = 4, .9
 
-// Groups returns the groups of the view, the most requests first. Addresses are near in a /24, or a
+// Groups returns the groups of the view, the largest stakes first. Addresses are near in a /24, or a
 // /48 of IPv6, and a group has the longest prefix that holds nine tenths of those callers.
 func (v *View) Groups() []Group {
 	near := make(map[netip.Prefix][]*Caller)
@@ -58,7 +73,8 @@ func (v *View) Groups() []Group {
 		}
 	}
 	slices.SortFunc(all, func(a, b Group) int {
-		return cmp.Or(cmp.Compare(b.N, a.N), a.Prefix.Addr().Compare(b.Prefix.Addr()))
+		return cmp.Or(cmp.Compare(v.Stake(b.N, &b.Counts), v.Stake(a.N, &a.Counts)),
+			a.Prefix.Addr().Compare(b.Prefix.Addr()))
 	})
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,6 +40,28 @@ func TestCallersNearEachOtherAreOneGroup(t *testing.T) {
 	assert.Equal(t, 5, groups[1].Callers)
 	assert.Equal(t, "2001:db8::/61", groups[1].Prefix.String())
 	assert.Empty(t, new(View).Groups())
+}
+
+// Whoever sends little and holds much of the upstream's time is foremost.
+func TestTheForemostSendOrHoldTheMost(t *testing.T) {
+	c := NewCallers(1000)
+	for i := range 50 {
+		for range 1 + i {
+			c.Add(Request{Key: fmt.Sprint(i), At: begin})
+			c.Served(fmt.Sprint(i), time.Millisecond, 200)
+		}
+	}
+	c.Add(Request{Key: "holds", At: begin})
+	c.Served("holds", time.Second, 200)
+	v := c.View(Minute, begin)
+	assert.Equal(t, "49", v.Callers[0].Key)
+	foremost := v.Foremost(3)
+	require.Len(t, foremost, 3)
+	for i, want := range []string{"holds", "49", "48"} {
+		assert.Equal(t, want, foremost[i].Key)
+	}
+	assert.Len(t, v.Foremost(100), 51)
+	assert.Empty(t, new(View).Foremost(3))
 }
 
 func TestLatelyHoldsTheLastRequestsOfACaller(t *testing.T) {

@@ -1,0 +1,39 @@
+package traffic
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// Of an upstream at which everybody waits, who costs the most is found as well as in calm.
+func TestWhoCostsTheMostIsFoundBehindALine(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	var l line
+	share := func(wait func(i int) time.Duration) float64 {
+		var loud, all time.Duration
+		for i := range 4000 {
+			cost := time.Duration(20+r.IntN(40)) * time.Millisecond
+			if i%30 == 0 {
+				cost = time.Second
+			}
+			own := l.own(wait(i) + cost)
+			if all += own; i%30 == 0 {
+				loud += own
+			}
+		}
+		return float64(loud) / float64(all)
+	}
+	true1 := 1. / (1 + 29*.04)
+	assert.InDelta(t, true1, share(func(int) time.Duration { return 0 }), .15)
+	growing := func(i int) time.Duration { return time.Duration(i) * time.Second / 2000 }
+	assert.InDelta(t, true1, share(growing), .15)
+	assert.InDelta(t, true1, share(func(int) time.Duration { return 8 * time.Second }), .15)
+	assert.InDelta(t, true1, share(func(int) time.Duration { return 0 }), .15, "calm again")
+
+	// Some that do not stand in line, such as files of a cache, change nothing.
+	cached := func(i int) time.Duration { return 8 * time.Second * time.Duration(min(1, (i+1)%12)) }
+	assert.Greater(t, share(cached), .3)
+}
