@@ -17,6 +17,7 @@ TESTED     = $(addsuffix /...,$(filter-out ./cmd/weir ./tools $(LATER),$(MODULES
              $(filter-out $(SERVERS),$(shell go list -e ./cmd/weir/...))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
+AXE       := $(TOOLS)/axe-core-4.14.1.min.js
 FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 # The packages of pure functions, whose own tests must kill every mutant.
@@ -35,7 +36,7 @@ test quick verify adapters nightly race lint: export GOFLAGS := $(shell go env G
 GOTEST := GOGC=400 go test -race -vet=off -shuffle=on -ldflags '-s -w' -exec 'env -u GOGC'
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need needs recovery scaling overload adapters
+.PHONY: help pictures test quick verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need needs axe recovery scaling overload adapters
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +44,14 @@ help: ## list the targets
 need: # what all tests run against: a real Redis
 	@.ci/need redis-server
 
-needs: need # what those of make verify run against besides: a real browser, curl, Prometheus
+needs: need axe # what those of make verify run against besides: a real browser, curl, Prometheus
 	@.ci/need chromium curl prometheus
+
+axe: $(AXE) # what checks the pages in the browser
+
+$(AXE):
+	@.ci/need npm
+	@.ci/axe 4.14.1 29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c $@
 
 test: need ## the tests, with the race detector, without those of verify: some 4 minutes on 2 idle cores
 	$(GOTEST) -timeout 20m ./redislimit $(TESTED) # the longest first

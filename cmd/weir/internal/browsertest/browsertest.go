@@ -3,10 +3,13 @@ package browsertest
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -72,4 +75,24 @@ func (t Tab) Sees(script string) {
 	require.Eventually(t, func() bool {
 		return Eval[bool](t, "!!("+script+")")
 	}, 20*time.Second, 20*time.Millisecond, script)
+}
+
+// Appear shows the page in a window of some width, and in the colours of a scheme: light or dark.
+func (t Tab) Appear(width int64, scheme string) {
+	t.Helper()
+	colours := func(ctx context.Context, to *chromedp.Target) error {
+		_, err := cdp.Call(ctx, to, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		})
+		return err
+	}
+	t.Do(chromedp.EmulateViewport(width, 900), chromedp.Func(colours))
+}
+
+// Shoot writes a picture of the whole page to a file.
+func (t Tab) Shoot(file string) {
+	t.Helper()
+	picture, err := chromedp.Run(t.Context, chromedp.FullScreenshot(100))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, picture, 0o600))
 }
