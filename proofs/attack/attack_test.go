@@ -49,7 +49,7 @@ func TestThePlan(t *testing.T) {
 	for i, want := range []struct {
 		rate  float64
 		addrs int
-	}{{360, 1000}, {11, 1}, {30, 1}, {12, 1}, {20, 20}} {
+	}{{360, 1000}, {11, 1}, {30, 1}, {12, 1}, {40, 20}} {
 		assert.InEpsilon(t, want.rate, float64(count[i])/seconds, .1, kinds[i].name)
 		assert.Len(t, addrs[i], want.addrs, kinds[i].name)
 	}

@@ -13,6 +13,7 @@ type kind struct {
 	name    string
 	perSec  float64 // requests of all of them together
 	callers []caller
+	people  bool // who give up, each after another time; programs do much later
 	next    func(r *rand.Rand) (method, path string)
 }
 
@@ -25,6 +26,7 @@ type request struct {
 	kind         int // its place among the kinds
 	caller       caller
 	method, path string
+	patience     float64 // in multiples of what play has
 }
 
 // The addresses that an operator should find, and one that should not be denied.
@@ -40,11 +42,11 @@ const honest = 0 // the place of the honest callers among the kinds
 func callersOfAllKinds() []kind {
 	scraper, loud := caller{officeAddr, "python-requests/2.32.3"}, caller{loudAddr, "curl/8.5.0"}
 	return []kind{
-		{name: "honest", perSec: 360, callers: honestCallers(1000), next: browse},
-		{name: "office", perSec: 11, callers: people(30), next: browse},
+		{name: "honest", perSec: 360, people: true, callers: honestCallers(1000), next: browse},
+		{name: "office", perSec: 11, people: true, callers: people(30), next: browse},
 		{name: "scraper", perSec: 30, callers: []caller{scraper}, next: scrape},
 		{name: "loud", perSec: 12, callers: []caller{loud}, next: export},
-		{name: "guessers", perSec: 20, callers: guessers(20), next: logIn},
+		{name: "guessers", perSec: 40, callers: guessers(20), next: logIn},
 	}
 }
 
@@ -131,6 +133,10 @@ func plan(kinds []kind, scale float64, seed uint64) iter.Seq[request] {
 			k := &kinds[next.kind]
 			next.caller = k.callers[r.IntN(len(k.callers))]
 			next.method, next.path = k.next(r)
+			next.patience = 6
+			if k.people {
+				next.patience = .5 + 1.5*r.Float64()
+			}
 			if !yield(next) {
 				return
 			}

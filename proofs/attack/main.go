@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	listen := flags.String("upstream", "127.0.0.1:9000", "`ADDRESS` to serve the upstream at")
 	scale := flags.Float64("scale", 1, "`SHARE` of all requests, which take so much longer")
 	seed := flags.Uint64("seed", 1, "`NUMBER` that the requests depend on")
-	patience := flags.Duration("patience", 10*time.Second, "`TIME` after which a caller gives up")
+	patience := flags.Duration("patience", 10*time.Second, "`TIME` after which people give up: from a half to twice of it")
 	every := flags.Duration("every", 10*time.Second, "`TIME` between two lines")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 
 // play sends requests, each at its instant, whatever becomes of those before.
 type play struct {
-	to       string // a URL without a path
-	patience time.Duration
+	to       string        // a URL without a path
+	patience time.Duration // of people: between a half and twice of it
 	client   http.RoundTripper
 	score    *score
 }
@@ -47,7 +47,7 @@ func wait(ctx context.Context, d time.Duration) {
 
 // send sends a request, and scores what became of it unless ctx ends before.
 func (p *play) send(ctx context.Context, r request) {
-	patient, cancel := context.WithTimeout(ctx, p.patience)
+	patient, cancel := context.WithTimeout(ctx, time.Duration(r.patience*float64(p.patience)))
 	defer cancel()
 	started := time.Now()
 	status := p.answer(patient, r)

@@ -148,8 +148,17 @@ func (s *Sent) note(listed bool) string {
 	if listed {
 		takes = "it still sends " + of
 	}
-	return fmt.Sprintf("in the last minute: %d requests, %.0f %% of them denied, with about %d user "+
-		"agents and %d paths; %s", s.N, 100*s.Denied, s.Agents, s.Paths, takes)
+	return fmt.Sprintf("in the last minute: %s, %.0f %% of them denied, with about %s and %s; %s",
+		some(s.N, "request"), 100*s.Denied, some(uint64(s.Agents), "user agent"),
+		some(uint64(s.Paths), "path"), takes)
+}
+
+// some writes a number of things.
+func some(n uint64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprint(n, " ", thing, "s")
 }
 
 // Full is what is in flight, and what the caller has of it.

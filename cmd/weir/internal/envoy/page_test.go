@@ -40,6 +40,12 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.Sees(`document.getElementById("because-steps").textContent.includes("one=x")`)
 	page.Do(chromedp.SetValue("#why-what", "one=y"), chromedp.Click("#why button"))
 	page.Sees(`document.getElementById("because-said").textContent === "passes."`)
+	for _, width := range []int64{1200, 390} {
+		for _, scheme := range []string{"light", "dark"} {
+			page.Appear(width, scheme)
+			assert.Empty(t, page.Axe(), "%d, %s", width, scheme)
+		}
+	}
 }
 
 // What is used of a token bucket is used of its burst.

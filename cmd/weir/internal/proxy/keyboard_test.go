@@ -13,33 +13,6 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/browsertest"
 )
 
-// keyboard is a page that is used by keys alone.
-type keyboard struct{ browsertest.Tab }
-
-// focused returns what has the focus: its id, or its text and the id of the table around it.
-func (k keyboard) focused() string {
-	return browsertest.Eval[string](k.Tab, `(() => {
-		const at = document.activeElement;
-		return at === document.body ? "" : at.id || (at.closest("[id]")?.id ?? "") + ": " + (at.ariaLabel || at.textContent);
-	})()`)
-}
-
-// to presses Tab until something has the focus.
-func (k keyboard) to(what string) {
-	k.Helper()
-	var passed []string
-	for range 100 {
-		if k.focused() == what {
-			return
-		}
-		k.Do(chromedp.KeyEvent(kb.Tab))
-		passed = append(passed, k.focused())
-	}
-	require.Fail(k, "no way to it by Tab", "%s, past %q", what, passed)
-}
-
-func (k keyboard) press(keys string) { k.Do(chromedp.KeyEvent(keys)) }
-
 // Every control of the page is reached by Tab, shows that it has the focus, and does what it does
 // by keys alone.
 func TestThePageByKeyboard(t *testing.T) {
@@ -53,15 +26,15 @@ func TestThePageByKeyboard(t *testing.T) {
 	for i := range 8 {
 		require.Equal(t, 200, ask(fmt.Sprintf("198.51.100.%d", i)))
 	}
-	page := keyboard{browsertest.Open(t)}
+	page := &browsertest.Keyboard{Tab: browsertest.Open(t)}
 	page.Do(chromedp.Navigate(s.back.URL + "/-/"))
 	page.Sees(`document.querySelector("#worst tbody td")?.textContent === "192.0.2.1"`)
 
 	// Once around: all that can be clicked can be reached, in the order in which it stands there.
 	var stops []string
 	for range 100 {
-		page.press(kb.Tab)
-		at := page.focused()
+		page.Press(kb.Tab)
+		at := page.Focused()
 		if at == "" {
 			break
 		}
@@ -71,57 +44,57 @@ func TestThePageByKeyboard(t *testing.T) {
 			return style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1;
 		})()`), "the focus on %s is seen", at)
 	}
-	controls := browsertest.Eval[int](page.Tab, `[...document.querySelectorAll("button, input, select")].filter((e) => e.checkVisibility()).length`)
+	controls := browsertest.Eval[int](page.Tab, `[...document.querySelectorAll("button, input, select, a[href]")].filter((e) => e.checkVisibility()).length`)
 	assert.Subset(t, stops, []string{"pause", "why-what", "worst: deny", "deny-what", "deny-for"})
 	regions := browsertest.Eval[int](page.Tab, `[...document.querySelectorAll("[tabindex='0']")].filter((e) => e.checkVisibility()).length`)
 	assert.Len(t, stops, controls+regions, "%q", stops)
 
-	page.to("pause")
-	page.press(" ")
+	page.To("pause")
+	page.Press(" ")
 	page.Sees(`document.getElementById("pause").getAttribute("aria-pressed") === "true"`)
-	page.press(kb.Enter)
+	page.Press(kb.Enter)
 	page.Sees(`document.getElementById("pause").getAttribute("aria-pressed") === "false"`)
 
-	page.to("why-what")
-	page.press("192.0.2.1" + kb.Enter)
+	page.To("why-what")
+	page.Press("192.0.2.1" + kb.Enter)
 	page.Sees(`document.getElementById("because-said").textContent.startsWith("is denied")`)
 
 	// A question is closed by Escape, and the focus is where it was.
-	page.to("worst: deny")
-	page.press(kb.Enter)
+	page.To("worst: deny")
+	page.Press(kb.Enter)
 	page.Sees(`document.getElementById("ask").open`)
-	page.press(kb.Escape)
+	page.Press(kb.Escape)
 	page.Sees(`!document.getElementById("ask").open`)
-	assert.Equal(t, "worst: deny", page.focused())
+	assert.Equal(t, "worst: deny", page.Focused())
 	assert.Zero(t, s.denied.Len())
-	page.press(kb.Enter)
-	page.to("ask-yes")
-	page.press(kb.Enter)
+	page.Press(kb.Enter)
+	page.To("ask-yes")
+	page.Press(kb.Enter)
 	page.Sees(`document.querySelector("#list tbody td")?.textContent === "192.0.2.1"`)
-	page.to("undo-do")
-	page.press(kb.Enter)
+	page.To("undo-do")
+	page.Press(kb.Enter)
 	page.Sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 	assert.Zero(t, s.denied.Len())
 
-	page.to("deny-what")
-	page.press("0.0.0.0/0" + kb.Enter)
+	page.To("deny-what")
+	page.Press("0.0.0.0/0" + kb.Enter)
 	page.Sees(`document.activeElement.id === "confirm-number"`)
-	page.to("confirm-cancel")
-	page.press(kb.Enter)
+	page.To("confirm-cancel")
+	page.Press(kb.Enter)
 	page.Sees(`document.getElementById("confirm").hidden`)
 	assert.Zero(t, s.denied.Len())
-	page.to("deny-what")
-	page.press(kb.End + strings.Repeat(kb.Backspace, len("0.0.0.0/0")))
-	page.press("key:ann")
-	page.to("deny-for")
-	page.press(kb.ArrowDown)
-	page.press(kb.Enter)
-	page.to("deny: Deny")
-	page.press(kb.Enter)
+	page.To("deny-what")
+	page.Press(kb.End + strings.Repeat(kb.Backspace, len("0.0.0.0/0")))
+	page.Press("key:ann")
+	page.To("deny-for")
+	page.Press(kb.ArrowDown)
+	page.Press(kb.Enter)
+	page.To("deny: Deny")
+	page.Press(kb.Enter)
 	page.Sees(`document.querySelector("#list tbody td")?.textContent === "ann"`)
 	assert.Equal(t, 1, s.denied.Len())
-	page.to("list: remove")
-	page.press(kb.Enter)
+	page.To("list: remove")
+	page.Press(kb.Enter)
 	page.Sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 	assert.Zero(t, s.denied.Len())
 }

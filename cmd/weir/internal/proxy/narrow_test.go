@@ -24,7 +24,7 @@ func TestThePageOnAPhone(t *testing.T) {
 		status(t, "GET", s.front.URL, "X-Forwarded-For", fmt.Sprintf("192.0.2.%d", i%10))
 	}
 	require.NoError(t, s.denied.Add(httplimit.DenyEntry{Key: strings.Repeat("long", 50)}))
-	page := keyboard{browsertest.Open(t)}
+	page := &browsertest.Keyboard{Tab: browsertest.Open(t)}
 	for _, width := range []int64{360, 390} {
 		page.Do(chromedp.EmulateViewport(width, 800), chromedp.Navigate(s.back.URL+"/-/"))
 		page.Sees(`document.querySelector("#busiest tbody tr") && document.querySelector("#near tbody tr") && document.querySelector("#list tbody tr")`)
@@ -33,18 +33,18 @@ func TestThePageOnAPhone(t *testing.T) {
 		assert.Empty(t, browsertest.Eval[string](page.Tab, `[...document.querySelectorAll("#busiest button, #near button, #worst button")]
 			.filter((b) => b.getBoundingClientRect().right > innerWidth).map((b) => b.title).join(", ")`))
 	}
-	page.press(kb.Tab)
-	assert.Equal(t, "why-what", page.focused(), "the first stop is the search")
+	page.Press(kb.Tab)
+	assert.Equal(t, "why-what", page.Focused(), "the first stop is the search")
 
 	// The focus goes back to the button after Undo.
-	page.to("busiest: deny")
+	page.To("busiest: deny")
 	was := browsertest.Eval[string](page.Tab, `document.activeElement.title`)
-	page.press(kb.Enter)
-	page.to("ask-yes")
-	page.press(kb.Enter)
+	page.Press(kb.Enter)
+	page.To("ask-yes")
+	page.Press(kb.Enter)
 	page.Sees(`document.querySelectorAll("#list tbody tr").length === 2`)
-	page.to("undo-do")
-	page.press(kb.Enter)
+	page.To("undo-do")
+	page.Press(kb.Enter)
 	page.Sees(`document.querySelectorAll("#list tbody tr:not(.gone)").length === 1`)
 	assert.Equal(t, was, browsertest.Eval[string](page.Tab, `document.activeElement.title`))
 }

@@ -15,6 +15,8 @@ import (
 type service struct {
 	P50       float64 `json:"p50_ms"` // of the upstream's answers, in the last minute
 	P99       float64 `json:"p99_ms"`
+	P50Now    float64 `json:"p50_now_ms"` // in the last ten seconds
+	P99Now    float64 `json:"p99_now_ms"`
 	P50Before float64 `json:"p50_before_ms"` // in the minute before
 	P99Before float64 `json:"p99_before_ms"`
 
@@ -43,6 +45,7 @@ type seconds struct {
 	P50      []float64 `json:"p50_ms"`
 	P99      []float64 `json:"p99_ms"`
 	InFlight []int64   `json:"in_flight"`
+	GaveUp   []uint64  `json:"gave_up"`
 }
 
 // mostInFlight returns how many requests may be in flight: what the guard of an upstream has
@@ -75,8 +78,9 @@ func serviceOf(p *Proxy) *service {
 	s.Denied = float64(f.Denied) / float64(max(1, f.Decided))
 	s.Most, s.Ago = f.Most, f.InFlightAgo()
 	s.P50, s.P99 = ms(f.Minute.P50), ms(f.Minute.P99)
+	s.P50Now, s.P99Now = ms(f.Now.P50), ms(f.Now.P99)
 	s.P50Before, s.P99Before = ms(f.Before.P50), ms(f.Before.P99)
-	s.Seconds.InFlight = f.Past.InFlight
+	s.Seconds.InFlight, s.Seconds.GaveUp = f.Past.InFlight, f.Past.Gone
 	for i := range f.Past.P50 {
 		s.Seconds.P50 = append(s.Seconds.P50, ms(f.Past.P50[i]))
 		s.Seconds.P99 = append(s.Seconds.P99, ms(f.Past.P99[i]))
@@ -87,7 +91,7 @@ func serviceOf(p *Proxy) *service {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
-// sender is one of the callers that sent most requests of a window.
+// sender is one of the callers with the largest stakes in a window.
 type sender struct {
 	live.Caller
 
@@ -102,12 +106,12 @@ type sender struct {
 // sendersShown is how many of the busiest callers the page shows.
 const sendersShown = 20
 
-// busiestOf returns the callers with the most requests of a view.
+// busiestOf returns the callers with the largest stakes of a view.
 func busiestOf(p *Proxy, v *traffic.View) []sender {
-	all := make([]sender, min(len(v.Callers), sendersShown))
-	for i := range all {
-		c := &v.Callers[i]
-		all[i] = senderOf(p, c, v)
+	callers := v.Foremost(sendersShown)
+	all := make([]sender, len(callers))
+	for i := range callers {
+		all[i] = senderOf(p, &callers[i], v)
 	}
 	return all
 }
@@ -131,13 +135,13 @@ type group struct {
 	Quiet   int `json:"quiet"` // those that send less than a quarter of what the others send
 }
 
-// groupsShown is how many groups the page shows: those with a hundredth of all requests.
+// groupsShown is how many groups the page shows: those with a stake of a hundredth.
 const groupsShown = 10
 
 func groupsOf(p *Proxy, v *traffic.View) []group {
 	all := []group{}
 	for _, g := range v.Groups() {
-		if len(all) == groupsShown || 100*g.N < v.Requests {
+		if len(all) == groupsShown || v.Stake(g.N, &g.Counts) < .01 {
 			break
 		}
 		one := traffic.Caller{Key: g.Prefix.String(), N: g.N, Counts: g.Counts}

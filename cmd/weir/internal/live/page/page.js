@@ -22,7 +22,7 @@ function text(id, value) {
 // Rows are sorted this seldom, and a press is ignored this long on a row that sorting has moved: it may have been
 // meant for the row that was there before.
 const SORT_MS = 10000, SETTLE_MS = 700;
-const MAX_HELD = 400; // rows of a table that is held
+const MIN_HELD = 10; // a table that is held gets at most twice its rows, and of fewer than these, twice these
 
 // held returns the table that the pointer, the focus or a selection is in, if any. An open question holds the first:
 // the button that asked gets the focus back.
@@ -38,7 +38,8 @@ function cut(name) {
   return name.length > 72 ? name.slice(0, 48) + "…" + name.slice(-20) : name;
 }
 
-// put shows a cell: a text, perhaps with a bar below it, or a button, which without an act is only a text.
+// put shows a cell: a text, perhaps with what stands out and a bar below it, or a button, which without an act is only
+// a text.
 function put(row, td, c) {
   if (td.className !== (c.className || "")) td.className = c.className || "";
   let node = td.firstChild;
@@ -52,10 +53,11 @@ function put(row, td, c) {
     node.ariaDisabled = c.act ? "false" : "true";
   } else if (!node) {
     node = td.appendChild(document.createTextNode(""));
-    if (c.bar !== undefined) td.appendChild(document.createElement("span")).className = "bar";
+    for (const part of ["stands", "bar"]) if (c[part] !== undefined) td.appendChild(document.createElement("span")).className = part;
   }
   set(node, c.button || c.text);
   (c.button ? node : td).title = c.title || "";
+  if (c.stands !== undefined) set(td.querySelector(".stands"), c.stands);
   if (c.bar !== undefined) td.lastChild.style.width = c.bar + "%";
 }
 
@@ -91,7 +93,7 @@ function fill(body, items, keyOf, cells, ended) {
     used.add(key);
     let row = rows.get(key);
     if (!row) {
-      if (holder && (body.rows.length >= MAX_HELD ||
+      if (holder && (body.rows.length >= 2 * Math.max(items.length, MIN_HELD) ||
         table.compareDocumentPosition(holder) & Node.DOCUMENT_POSITION_FOLLOWING)) return;
       row = body.insertRow();
       row.dataset.key = key;
@@ -154,7 +156,7 @@ function ceiling(n) {
 
 // frame is the part of a drawing that is as long as the history, of which there is little after the start.
 function frame(n, width) {
-  const left = 46, right = width - 10, shown = SPANS.find((span) => span.at[0] >= n), seconds = shown.at[0];
+  const left = 54, right = width - 10, shown = SPANS.find((span) => span.at[0] >= n), seconds = shown.at[0];
   const step = (right - left) / seconds;
   return { left, right, shown, seconds, step, xOf: (i) => left + (seconds - n + i) * step };
 }
@@ -170,7 +172,7 @@ function slowness(of) {
   const y = (ms) => bottom - (bottom - top) * ms / most;
   for (const ms of [0, most]) {
     draw(svg, "line", { x1: left, x2: right, y1: y(ms), y2: y(ms), class: "grid" });
-    draw(svg, "text", { x: left - 8, y: y(ms) + 4, "text-anchor": "end" }, number.format(ms));
+    draw(svg, "text", { x: left - 8, y: y(ms) + 4, "text-anchor": "end" }, ms ? millis(ms) : 0);
   }
   for (const [name, all] of [["p99", of.p99_ms], ["p50", of.p50_ms]]) {
     const points = all.map((ms, i) => ms > 0 && (xOf(i) + step / 2).toFixed(1) + "," + y(ms).toFixed(1)).filter(Boolean);
@@ -178,7 +180,8 @@ function slowness(of) {
   }
 }
 
-function chart(series) {
+// chart draws the decisions of each second, and how many requests were given up by their clients, of the last of them.
+function chart(series, gone = []) {
   const svg = $("chart"), width = svg.clientWidth || 1080, top = 10, bottom = 214;
   const { left, right, shown, seconds, step, xOf } = frame(series.admitted.length, width);
   svg.replaceChildren();
@@ -197,10 +200,11 @@ function chart(series) {
       s === 0 ? "now" : s % 60 === 0 ? "−" + s / 60 + " min" : "−" + s + " s");
   }
   series.admitted.forEach((a, i) => {
-    const d = series.denied[i], good = a - Math.min(a, series.errors?.[i] || 0);
+    const lost = (series.errors?.[i] || 0) + (gone[gone.length - series.admitted.length + i] || 0);
+    const d = series.denied[i], good = a - Math.min(a, lost);
     if (a + d === 0) return;
     const g = draw(svg, "g", {});
-    draw(g, "title", {}, good + " admitted, " + (a > good ? a - good + " failed by the upstream, " : "") + d + " denied");
+    draw(g, "title", {}, good + " admitted, " + (a > good ? a - good + " failed or given up, " : "") + d + " denied");
     for (const [from, to, name] of [[0, good, "a"], [good, a, "e"], [a, a + d, "d"]]) {
       if (to > from) draw(g, "rect", { x: xOf(i), width: step > 3 ? step - .8 : step, y: y(to), height: y(from) - y(to), class: name });
     }
@@ -237,6 +241,12 @@ async function change(method, body) {
 // offer offers for a while to take a denial back: to have the entry again that it replaced, if there was one.
 const UNDO_MS = 10000;
 let offered;
+document.onkeydown = (event) => {
+  if ((event.ctrlKey || event.metaKey) && event.key === "z" && !$("undo").hidden && !event.target.matches("input")) {
+    event.preventDefault();
+    $("undo-do").click();
+  }
+};
 function offer(body, { id, prefix, replaced, until }) {
   const back = document.activeElement; // the button that denied
   const name = body.name || body.what || body.prefix;
@@ -247,7 +257,11 @@ function offer(body, { id, prefix, replaced, until }) {
     if ($("undo").contains(document.activeElement)) (back?.isConnected ? back : $("deny-what")).focus();
     $("undo").hidden = true;
   };
-  offered = setTimeout(close, UNDO_MS);
+  const lapse = () => { // but not under a finger
+    if ($("undo").matches(":hover, :focus-within")) offered = setTimeout(lapse, UNDO_MS);
+    else close();
+  };
+  offered = setTimeout(lapse, UNDO_MS);
   $("undo-do").onclick = async () => {
     const again = { id, prefix, confirm: 1e9 };
     if (until) again.for = Math.max(1, Math.ceil((until - Date.now()) / 1000)) + "s";
@@ -294,6 +308,16 @@ function many(c) {
   return "It showed about " + c.agents + " user agents and " + c.paths + " paths lately: it may be many people.";
 }
 
+// A share of the upstream's time, and one of a caller's requests, that stand out.
+const LARGE = .1, MOST = .5;
+const warned = (yes) => yes ? "warn" : "";
+
+// stands says what of a caller stands out, where the columns that show it are not in sight.
+function stands(c) {
+  return [c.upstream >= LARGE && percent(c.upstream) + " of the upstream's time", c.turned >= MOST && percent(c.turned) + " turned away",
+    c.failed >= .05 && percent(c.failed) + " failed", c.agents > FEW && c.agents + " agents, " + number.format(c.paths) + " paths"].filter(Boolean).join(", ");
+}
+
 function percent(share) {
   return share === 0 ? "" : share < .01 ? "< 1 %" : Math.round(100 * share) + " %";
 }
@@ -301,12 +325,13 @@ function percent(share) {
 function busiest(all) {
   $("busiest-card").hidden = !all;
   if (!all) return;
-  const most = all.length ? all[0].n : 1;
+  const stake = (c) => Math.max(c.share, c.upstream), most = Math.max(.01, ...all.map(stake));
   fill($("busiest").tBodies[0], all, (c) => c.id, (c) => [
-    { text: cut(c.name), title: c.name, className: "name", bar: 100 * c.n / most },
+    { text: cut(c.name), title: c.name, className: "name", stands: stands(c), bar: 100 * stake(c) / most },
     count(c), denier(c), why(c), { text: percent(c.share), title: "of all requests" }, { text: percent(c.denied) },
-    { text: percent(c.turned) }, { text: percent(c.failed), className: c.failed >= .05 ? "no" : "" }, { text: percent(c.upstream) },
-    { text: number.format(c.agents), title: c.agents > FEW ? many(c) : "", className: c.agents > FEW ? "warn" : "" },
+    { text: percent(c.turned), className: warned(c.turned >= MOST) }, { text: percent(c.failed), className: c.failed >= .05 ? "no" : "" },
+    { text: percent(c.upstream), className: warned(c.upstream >= LARGE) },
+    { text: number.format(c.agents), title: c.agents > FEW ? many(c) : "", className: warned(c.agents > FEW) },
     { text: number.format(c.paths) },
   ]);
   $("busiest-none").hidden = all.length > 0;
@@ -317,13 +342,13 @@ function busiest(all) {
 function near(all) {
   $("near-card").hidden = !all?.length;
   fill($("near").tBodies[0], all || [], (g) => g.name, (g) => [
-    { text: g.name, className: "name" }, { text: number.format(g.callers) },
+    { text: g.name, className: "name", stands: stands(g) }, { text: number.format(g.callers) },
     g.listed ? { button: "listed" } : { button: "deny", title: "deny " + g.name + " for 10 minutes", done: "listed",
-      act: async () => await ask("Deny " + g.name + " for 10 minutes? It has " + g.callers + " callers of the last minute, of which " + g.quiet + " are quiet.") &&
+      act: async () => await ask("Deny " + g.name + " for 10 minutes? It has " + g.callers + " callers lately" + (g.quiet ? ", of which " + g.quiet + " sent little and may be others." : ".")) &&
         change("POST", { prefix: g.name, name: g.name, for: "10m" }) },
     { text: number.format(g.quiet) }, { text: number.format(g.n) }, { text: percent(g.share) }, { text: percent(g.denied) },
-    { text: percent(g.turned) }, { text: percent(g.failed), className: g.failed >= .05 ? "no" : "" }, { text: percent(g.upstream) },
-    { text: number.format(g.agents) }, { text: number.format(g.paths) },
+    { text: percent(g.turned), className: warned(g.turned >= MOST) }, { text: percent(g.failed), className: g.failed >= .05 ? "no" : "" },
+    { text: percent(g.upstream), className: warned(g.upstream >= LARGE) }, { text: number.format(g.agents) }, { text: number.format(g.paths) },
   ]);
 }
 
@@ -374,9 +399,9 @@ function show(s) {
   for (const id of ["list-card", "latency-card", "errors-card", "in-flight-card", "buckets-card"]) $(id).hidden = !proxies;
   $("limits-card").hidden = !proxies || !!s.rules;
   $("why-what").placeholder = proxies && $("why-by").value === "key" ? "why is it denied? address or key" : "KEY=VALUE,…";
-  const local = (s.deciding || []).some((d) => d.source !== "redis");
-  text("state", s.stopping ? "stopping" : local ? "Redis is down" : s.deciding ? "deciding with Redis" : "up for " + span(s.now - s.started));
-  $("state").className = "chip " + (s.stopping || local ? "down" : "up");
+  const local = (s.deciding || []).some((d) => d.source !== "redis"), ill = illness(s.service);
+  text("state", s.stopping ? "stopping" : local ? "Redis is down" : ill || (s.deciding ? "deciding with Redis" : "up for " + span(s.now - s.started)));
+  $("state").className = "chip " + (s.stopping || local || ill ? "down" : "up");
   $("shadow").hidden = !s.shadow;
   text("about", !proxies ? "answers Envoy by rules" : s.upstream ? "in front of " + s.upstream : "without an upstream: requests get a built-in page");
   service(s);
@@ -388,7 +413,7 @@ function show(s) {
   text("undecided-of", undecided === 0 ? "not decided: no key, or the limiter failed" : "not decided: " + number.format(unkeyed) + " without a key, " +
     number.format(failed) + " refused and " + number.format(bypassed) + " let through as the limiter failed");
   text("totals", number.format(admitted + bypassed) + " admitted and " + number.format(denied + listed) + " denied since the start");
-  chart(s.per_second);
+  chart(s.per_second, s.service?.seconds.gave_up);
   slowness(s.service?.seconds || {});
   busiest(s.busiest);
   near(s.near);
@@ -489,7 +514,7 @@ function rows(id, items, cells) {
 }
 
 // judge has a tile show how its figure is to be taken; the words are for those who see no colours.
-const JUDGED = { warn: "warning: ", bad: "bad: " };
+const JUDGED = { warn: "warning", bad: "bad" };
 function judge(id, state) {
   $(id).closest(".card").dataset.state = state || "";
   $(id).dataset.said = JUDGED[state] || "";
@@ -503,6 +528,12 @@ function perSecond(n) {
   return number.format(n < 10 ? Math.round(n * 10) / 10 : Math.round(n));
 }
 
+// illness says what is bad about the service.
+function illness(sv) {
+  const words = Object.entries({ latency: "slow", errors: "failing", in_flight: "full" }).filter(([fact]) => sv?.state[fact] === "bad").map(([, word]) => word);
+  return words.length ? "the upstream is " + words.join(", ") : "";
+}
+
 // service shows how the service does.
 function service(s) {
   const last = (series) => series.length ? series[series.length - 1] : 0, of = s.per_second, sv = s.service;
@@ -514,11 +545,12 @@ function service(s) {
   judge("denied", sv?.state.denied);
   judge("undecided", s.minute.failed * 20 > all ? "bad" : s.minute.failed * 100 > all ? "warn" : "");
   if (!sv) return;
-  text("latency", millis(sv.p50_ms) + " / " + millis(sv.p99_ms));
-  text("latency-of", "p50 / p99 of the upstream" + (sv.p50_before_ms ? "; the minute before " + millis(sv.p50_before_ms) + " / " + millis(sv.p99_before_ms) : ""));
+  const both = (of) => millis(sv["p50" + of]) + " / " + millis(sv["p99" + of]);
+  text("latency", both("_now_ms"));
+  text("latency-of", "p50 / p99 of the upstream; in the last minute " + both("_ms") + (sv.p50_before_ms ? ", in the one before " + both("_before_ms") : ""));
   judge("latency", sv.state.latency);
-  text("errors", perSecond(sv.errors_per_second));
-  text("errors-of", "errors a second" + (sv.gave_up_per_second ? "; clients that gave up: " + perSecond(sv.gave_up_per_second) : ""));
+  text("errors", perSecond(sv.errors_per_second + sv.gave_up_per_second));
+  text("errors-of", "errors a second" + (sv.gave_up_per_second ? ", " + perSecond(sv.gave_up_per_second) + " of them clients that gave up" : ""));
   $("errors-of").title = "5xx or no answer, over the last ten seconds";
   judge("errors", sv.state.errors);
   $("in-flight-card").hidden = !!s.overload;
@@ -569,10 +601,16 @@ function ruled(r, now) {
   ]);
 }
 
+// parts shows the links to the parts that are there.
+function parts() {
+  for (const a of document.querySelectorAll("nav a")) a.hidden = document.querySelector(a.hash).hidden;
+}
+
 // steady shows the figures and scrolls by what the row under the pointer, or the focused one, has moved meanwhile.
 function steady(s) {
   const row = document.querySelector("tbody tr:hover") || document.activeElement.closest("tr"), top = row?.getBoundingClientRect().top;
   show(s);
+  parts();
   if (row?.isConnected) scrollBy(0, row.getBoundingClientRect().top - top);
   for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("more", box.scrollWidth > box.clientWidth + 1);
 }
