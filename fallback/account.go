@@ -14,13 +14,13 @@ import (
 // account is the state of one caller since its last Reset.
 //
 // Up: primary decides, and counted is its last count. Down: local decides, after it has counted the
-// calls of primary that are under way (calls), and what it admits are debts; while the call of the
-// same request is under way, only once that has ended without counting (pending).
-// Back: the next call of primary takes along what primary has missed, a weir.Backlog: a reset; the
-// last count, if primary may have lost it; and the debts, as two running totals: charged, up to
-// which primary has charged them or they have lapsed, and total. Primary stores the largest total
-// under the account's number, and charges what a total is more than that and than charged: so a
-// debt is charged once, however often it is sent. The type debts has an example.
+// calls of primary that are under way (calls), and its admissions are debts; while the call of the
+// same request is under way, only once that has ended without counting (pending). Back: the next
+// call of primary takes along all that primary has missed, a weir.Backlog: a reset; the last count,
+// if primary may have lost it; and the debts, as two running totals: charged, up to which primary
+// has charged them or they have lapsed, and total. Primary stores the largest total under the
+// account's number, and charges the excess of a total over that and over charged: so a debt is
+// charged once, however often it is sent. The type debts has an example.
 //
 // A reset begins another account: requests under way change one that is in use no more.
 type account struct {
@@ -39,9 +39,9 @@ type account struct {
 	// lost its counts, and counted is sent
 	epoch uint64
 
-	debts   debts // what local admitted
+	debts   debts // admissions of local
 	sharing sharing
-	window  windowCount // what local counts
+	window  windowCount // of local
 
 	calls *calls // of primary that are under way and that local does not count
 	first calls  // the first that calls points to
@@ -119,7 +119,7 @@ func (a *account) sharedAmong(n uint64, now time.Time) uint64 {
 	return a.sharing.among(n, now)
 }
 
-// missed returns what primary has missed of the caller, who is named by source, or nil if that is
+// missed returns the Backlog of the caller, who is named by source, or nil if that is
 // nothing. The epoch is the breaker's. The account is locked.
 func (a *account) missed(now time.Time, epoch uint64, source string) *weir.Backlog {
 	counted := a.counted.now(now)
@@ -151,7 +151,7 @@ func (a *account) caughtUp(b *weir.Backlog, epoch uint64) (charged uint64) {
 	return a.debts.Charged(b.Total)
 }
 
-// beginTakeBack and endTakeBack are those of takeBacks.
+// beginTakeBack and endTakeBack are the begin and the end of takeBacks.
 func (a *account) beginTakeBack() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

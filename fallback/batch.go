@@ -42,7 +42,7 @@ func together(ctx context.Context, f *Fallback, ops []*weir.Op) {
 	}
 }
 
-// doTogether has the primaries of all parts do what the visits are for, in one call. One that is to
+// doTogether has the primaries of all parts do the ops of the visits, in one call. One that is to
 // catch up step by step does so afterwards.
 func doTogether(ctx context.Context, all []*part) {
 	defer func() {

@@ -60,7 +60,7 @@ type breaker struct {
 	raised time.Time   // when epoch last changed
 }
 
-// run counts failures in a row, whatever the time between them, but at least Stall: those of one
+// run counts failures in a row, whatever the time between them, but at least Stall: failures of one
 // stall count once.
 type run struct {
 	failed      int
@@ -104,7 +104,7 @@ func (b *breaker) State() (State, time.Time) {
 	return b.state, b.since
 }
 
-// at returns now as a gate, never that of a closed breaker.
+// at returns now as a gate, never the gate of a closed breaker.
 func (b *breaker) at(now time.Time) int64 { return max(1, int64(now.Sub(b.start))) }
 
 // Closed reports whether the server may be called.

@@ -17,7 +17,7 @@ type charge struct {
 	visit
 	op *weir.Op
 
-	// At another limit than that of the last count a token bucket counts otherwise from then on, so
+	// At another limit than in the last count a token bucket counts otherwise from then on, so
 	// that a lower count proves as little as after a take-back.
 	another bool
 }
@@ -55,7 +55,7 @@ func (c *charge) finish(ctx context.Context, _ *result, err error) {
 	c.op.Err = err
 }
 
-// counted charges local with its share of what primary was charged with.
+// counted charges local with its share of a charge of primary.
 func (c *charge) counted(ctx context.Context, own shared) {
 	cost := costOf(c.r)
 	c.a.recount(cost, 0)
@@ -69,7 +69,7 @@ func (c *charge) counted(ctx context.Context, own shared) {
 	own.inWindow(r.Cost).admit()
 }
 
-// owed charges local with what primary is to be charged with once it answers.
+// owed charges local with a debt, which primary is to be charged with once it answers.
 func (c *charge) owed(ctx context.Context, own shared) error {
 	counted := new(weir.Result) // without it, the debt counts for a Duration
 	if c.f.local != nil {

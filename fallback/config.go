@@ -64,7 +64,7 @@ type Config struct {
 	// healthy calls are decided locally. A caller whose deadline is nearer than twice Timeout waits
 	// for half of the time it has left, so that local can still decide (Stats.ShortDeadlines). The
 	// call goes on without it, and counts as late only after all of Timeout; an admission that arrives
-	// even later settles what local admitted and primary was not charged with.
+	// even later settles the admissions of local that primary was not charged with.
 	Timeout time.Duration
 
 	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the
@@ -106,7 +106,7 @@ type Config struct {
 	IsDown func(error) bool
 
 	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about
-	// 420 bytes each, up to 800 in an outage. Default DefaultMaxCallers. What local admits for a
+	// 420 bytes each, up to 800 in an outage. Default DefaultMaxCallers. An admission of local for a
 	// caller without a place is not charged to primary (Stats.Dropped). Every call takes a place, also
 	// of Peek; callers who owe nothing make room for others.
 	MaxCallers int
@@ -124,7 +124,7 @@ type Config struct {
 	OnChange func(Change)
 	OnError  func(error)
 
-	// Now is the clock, the same as local's, and that of OnCall. Default time.Now. Timeout and
+	// Now is the clock, the same as local's, and the one of OnCall. Default time.Now. Timeout and
 	// ProbeTimeout are real time.
 	Now func() time.Time
 }

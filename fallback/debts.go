@@ -27,7 +27,7 @@ import (
 type debts struct {
 	// list is the cost that local admitted, oldest first. total is all of it so far, charged the part
 	// that primary has charged or that counts no more, sent the largest total that primary was sent.
-	// Only total falls, by what is given back; while it is below sent, primary may have charged more
+	// Only total falls, when cost is given back; while it is below sent, primary may have charged more
 	// than is owed, and the next debts make up for it.
 	list                 []debt
 	total, charged, sent uint64
@@ -42,7 +42,7 @@ type debt struct {
 
 // Add adds cost that counts until an instant: to the last debt, if that lapses no sooner or begins
 // to lapse less than a quarter of the time earlier, and otherwise as a debt of its own. So there
-// are few debts, in the order in which they lapse, and those of fixed windows lapse with their
+// are few debts, in the order in which they lapse, and debts of fixed windows lapse with their
 // windows.
 func (d *debts) Add(cost uint64, until, now time.Time) {
 	d.lapse(now)

@@ -49,12 +49,12 @@ type Fallback struct {
 //
 // Callers see no error of primary, and never wait for it longer than Config.Timeout, even if it
 // ignores its context: local decides in the same call. A caller whose deadline is nearer than twice
-// that waits for half of what it has left; when primary answers later, its admission is not charged
-// again, and is given back if local has denied. Callers see the errors of weir for a bad request,
-// of their own context, and of local, if it has to decide and cannot. While the breaker is open
-// primary costs nothing. The TotalRequests of a Result of local is the limit less the cost that
-// this instance can still admit: the shares of others count as used, and in a denial what calls of
-// primary under way may still admit.
+// that waits for half of the time it has left; when primary answers later, its admission is not
+// charged again, and is given back if local has denied. Callers see the errors of weir for a bad
+// request, of their own context, and of local, if it has to decide and cannot. While the breaker is
+// open primary costs nothing. The TotalRequests of a Result of local is the limit less the cost
+// that this instance can still admit: the shares of others count as used, and in a denial the cost
+// that calls of primary under way may still admit.
 //
 // # How counts carry over
 //
@@ -76,15 +76,15 @@ type Fallback struct {
 //
 //	counted <= used + the cost of the calls whose answers were lost
 //
-// and, until later debts make up for it, what is given back of the debts that such a call took
-// along. An admission for a caller that has left, and that local denied or did not decide on, is
-// given back to a primary that can do that; it counts as lost if that fails. A primary that loses
-// its data at once with what it remembers is seeded with the largest last count of all instances.
-// That exceeds what is used by at most what other instances took back after this one's last call
+// and, until later debts make up for it, cost given back of the debts that such a call took along.
+// An admission for a caller that has left, and that local denied or did not decide on, is given
+// back to a primary that can do that; it counts as lost if that fails. A primary that loses its
+// data at once with all that it remembers is seeded with the largest last count of all instances.
+// That is too much by at most the cost that other instances took back after this one's last call
 // for that caller: up to the limit, 100 of 100, until the period ends, in the worst case, and
 // nothing if each caller stays on one instance. A primary that does not reconcile remembers
-// nothing: the same holds for it after every failure. What an instance admitted in an outage is
-// charged to primary even if another instance has reset the caller since.
+// nothing: the same holds for it after every failure. The cost that an instance admitted in an
+// outage is charged to primary even if another instance has reset the caller since.
 //
 // # How much an outage can over-admit
 //
@@ -102,21 +102,21 @@ type Fallback struct {
 //
 // and for N = 1 the limit itself: of 100 and three instances 102, and in the worst case 168. That
 // includes the calls of primary that are under way while others fail: to local they count as used,
-// until they turn out to admit nothing. Two kinds of requests may add themselves: those of callers
-// that wait for less than Timeout, whose calls are not counted, and those of callers for whom the
-// ledger has no place. No instance ever adds more than ceil(L/N) to what primary admits. A
-// primary that loses its counts, as a Redis without persistence does when it restarts, adds c-s
-// each time: c is what it had counted, s what the first instance to call it afterwards seeds, or 0
-// if that instance saw no failure; a failover to a replica adds what the replica lacked, likewise.
-// Leases around primary, of package near, add what is left of a block for each instance and window.
-// For strategies other than fixed windows the same holds for the period that they count, in place
-// of a window; counts of a SlidingWindow or SlidingLog come without their instants, so that each
-// instance may add its share once more. So it may in an outage after primary's clock was set, or
-// before its first answer: windows are primary's, as its answers show them.
+// until they turn out to admit nothing. Two kinds of requests may add themselves: of callers that
+// wait for less than Timeout, whose calls are not counted, and of callers for whom the ledger has
+// no place. No instance ever adds more than ceil(L/N) to the admissions of primary. A primary that
+// loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
+// its count before, s the count that the first instance to call it afterwards seeds, or 0 if that
+// instance saw no failure; a failover to a replica adds the counts that the replica lacked,
+// likewise. Leases around primary, of package near, add the rest of a block for each instance and
+// window. For strategies other than fixed windows the same holds for the period that they count, in
+// place of a window; counts of a SlidingWindow or SlidingLog come without their instants, so that
+// each instance may add its share once more. So it may in an outage after primary's clock was set,
+// or before its first answer: windows are primary's, as its answers show them.
 //
 // # Work in flight
 //
-// Where both are an InFlight, the Fallback holds too, see weir.Hold. What is held goes on in
+// Where both are an InFlight, the Fallback holds too, see weir.Hold. Held cost goes on in
 // an outage, and an instance admits more while it holds less than its share, ceil(L/N), its own
 // places of before included. So in an outage
 //
@@ -185,7 +185,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.blind.Store(f.cfg.OwnLimits)
 	if of.ShareWith != nil {
 		of.ShareWith(f.Instances)
-		f.blind.Store(true) // they count without what is left of them
+		f.blind.Store(true) // they count, and do not say how much is left
 	}
 	f.describe()
 	return f, nil
@@ -197,7 +197,7 @@ type batched struct {
 	timeout   time.Duration
 }
 
-// describe sets what f is.
+// describe sets the About of f.
 func (f *Fallback) describe() {
 	of := f.primary.About()
 	f.about = of.By(f)

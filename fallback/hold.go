@@ -50,10 +50,10 @@ func change(ctx context.Context, op *weir.Op, verb weir.Verb) error {
 }
 
 // hold does an OpHold, if primary and local do: primary admits, or local when primary cannot, as
-// for an OpTake. What primary admits is held in local too, which denies if all of the limit is in
-// flight in this instance: primary does not know what local has admitted. That is taken there with
-// its next renewal once primary answers again, and is lost if it has no room. A release that
-// primary does not receive takes effect when the lease ends.
+// for an OpTake. The cost that primary admits is held in local too, which denies if all of the
+// limit is in flight in this instance: primary does not know the admissions of local. That is taken
+// there with its next renewal once primary answers again, and is lost if it has no room. A release
+// that primary does not receive takes effect when the lease ends.
 func hold(ctx context.Context, f *Fallback, op *weir.Op) error {
 	op.Source, op.Left, op.FullAt, op.Receipt = weir.Nowhere, 0, time.Time{}, weir.Receipt{}
 	if err := f.validate(ctx, &op.Request); err != nil {
@@ -123,7 +123,7 @@ func (p *place) renew(v *visit, ctx context.Context) (res *result, err error) {
 	return res, err
 }
 
-// giveBack has primary take back what it holds, after a call that is under way. If that is nothing,
+// giveBack has primary take back the held cost, after a call that is under way. If that is nothing,
 // the error is errors.ErrUnsupported.
 func (p *place) giveBack(_ *visit, ctx context.Context) (*result, error) {
 	p.calls <- struct{}{}

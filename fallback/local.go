@@ -9,7 +9,7 @@ import (
 )
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
-// difference is never more than one Nth of what remains, rounded up.
+// difference is never more than one Nth of the rest, rounded up.
 func share(total, n uint64) uint64 { return total/n + min(1, total%n) }
 
 // shared is the request of a visit for local: with one nth of its limit.
@@ -25,7 +25,7 @@ func (s shared) whole(res *result) *result {
 	if v.r == s.r {
 		return res
 	}
-	res.full = time.Time{} // nobody knows what others have admitted
+	res.full = time.Time{} // nobody knows the admissions of others
 	res.TotalRequests = plus(res.TotalRequests, v.r.Limit-s.r.Limit)
 	if !res.Allowed() && s.exceeds(costOf(s.r), &res.Result) {
 		// not over the limit: it passes when primary is back
@@ -103,7 +103,7 @@ func (s shared) countCalls(ctx context.Context, verb weir.Verb) (res *result, er
 		c.giveBack = func(cost uint64) {
 			all.inWindow(cost).takeBack(began)
 			ahead.Verb, ahead.Cost = weir.OpReturn, cost
-			// what it does not take back it counts until its period ends
+			// cost that it does not take back counts until its period ends
 			_ = by(context.WithoutCancel(ctx), v.f.local, ahead)
 		}
 		a.ahead.add(cost)

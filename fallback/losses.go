@@ -34,7 +34,7 @@ func (t *takeBacks) noneSince(changes uint32, now time.Time) bool {
 	return t.changes == changes && t.open == 0 && !now.Before(t.until)
 }
 
-// sight is what was known of a caller when a call of primary began.
+// sight is the knowledge of a caller when a call of primary began.
 type sight struct {
 	known   count  // the last of primary
 	changes uint32 // of the account's takeBacks

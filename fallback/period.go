@@ -17,7 +17,7 @@ type period struct {
 func (p period) length() time.Duration { return cmp.Or(p.f.window, p.r.Duration) }
 
 // end returns when nothing counts any more of the period that res is of, and how its count falls
-// until then. The ExpiresAt of a denial is sooner, unless that is a window's end. That of Tiers may
+// until then. The ExpiresAt of a denial is sooner, unless that is a window's end. With Tiers it may
 // be a shorter tier's.
 func (p period) end(res *weir.Result, now time.Time) (end time.Time, f falling) {
 	end, f = res.ExpiresAt, p.falls(res.ExpiresAt, now)

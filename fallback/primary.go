@@ -60,7 +60,7 @@ func (p *part) outlasted(ctx context.Context) {
 }
 
 // late is ended of such a call, which has ended for the caller, at Timeout at the latest, with err
-// or with that of the part.
+// or with the result of the part.
 func (p *part) late(took time.Duration, err error) error {
 	if err == nil {
 		err = p.err
@@ -79,8 +79,8 @@ func sent(err error) error {
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
-// decides. What local admits is a debt only if primary has not counted the request in time. That is
-// known when the call ends.
+// decides. An admission of local is a debt only if primary has not counted the request in time.
+// That is known when the call ends.
 type pending struct {
 	res *result // read only if the call has ended without an error
 
@@ -90,14 +90,14 @@ type pending struct {
 	until time.Time // when that counts no more
 }
 
-// known is what is known of a pending call: that it has ended, that primary has counted the
+// known are the facts of a pending call: that it has ended, that primary has counted the
 // request, and that its caller was denied or has left.
 type known struct{ ended, counted, unused bool }
 
 // inTime reports whether primary has counted the request in the window of w in which local admitted
 // it, or in one that counts there as in a SlidingWindow, and not in the one before. Three quarters
-// are less than any window of a Calendar, and more than most of what is unknown before the first
-// answer.
+// are less than any window of a Calendar, and more than most of the time that is unknown before the
+// first answer.
 func (p *pending) inTime(w *windows, length time.Duration) bool {
 	return p.counted && (w == nil || w.sliding || p.res == nil ||
 		p.until.Sub(p.res.ExpiresAt) < length/4*3)

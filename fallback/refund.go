@@ -8,31 +8,33 @@ import (
 	"github.com/weirgo/weir/internal/core/algorithm"
 )
 
-// refund is an OpReturn that calls primary, or gives back what primary has admitted too late.
+// refund is an OpReturn that calls primary, or gives back an admission of primary that came too
+// late.
 type refund struct {
 	visit
 	op    *weir.Op    // nil: it was too late
-	taken weir.Result // of what is given back
+	taken weir.Result // of the cost that is given back
 }
 
-// kept is what a Receipt of an OpTake is of.
+// kept is the Of of a Receipt of an OpTake.
 type kept struct {
 	number uint64 // of the account
 	source weir.Source
 	result weir.Result
 
-	// primary is set by the call of primary, which may be late unless primary or what is known of it
+	// primary is set by the call of primary, which may be late unless primary or the knowledge of it
 	// has decided.
 	primary, local weir.Receipt
 }
 
 // giveBack begins an OpReturn. Without a Receipt the part that local admitted and primary has not
 // been charged with is given back to local and not charged; the rest goes to primary, if it can
-// take it. With one it goes back to primary by the Receipt of primary, and to local by that of
-// local, as far as primary was not charged with it; nothing after a reset here, and no more than
-// was taken. What primary does not receive is lost: the caller is denied a little early. So is what
-// is given back without a Receipt in a period in which local admitted something that primary is
-// never charged with (see Stats.Dropped): primary must not give back what it has not counted.
+// take it. With one it goes back to primary by the Receipt of primary, and to local by the Receipt
+// of local, as far as primary was not charged with it; nothing after a reset here, and no more than
+// was taken. Cost that primary does not receive is lost: the caller is denied a little early. So is
+// cost that is given back without a Receipt in a period in which local admitted something that
+// primary is never charged with (see Stats.Dropped): primary must not give back more than it has
+// counted.
 func giveBack(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	k, ok := op.Receipt.Of.(*kept)
 	if !ok {
@@ -53,7 +55,7 @@ func giveBack(ctx context.Context, f *Fallback, op *weir.Op) *visit {
 	case counts && k.source == weir.FromLocal:
 		return b.fromLocal(ctx, &k.result, &k.local)
 	case k.source == weir.FromLocal || k.source == weir.FromOnFail,
-		// it would give back what counts no more
+		// it would give back cost that counts no more
 		!counts && (k.source != weir.FromPrimary || k.primary.Of == nil):
 		b.end()
 		return nil
@@ -112,7 +114,7 @@ func (b *refund) fromPrimary(taken *weir.Result) *visit {
 	return &b.visit
 }
 
-// returnLate has primary give back what it has admitted when its caller was denied or has left.
+// returnLate has primary give back an admission whose caller was denied or has left.
 func (b *refund) returnLate(ctx context.Context, taken *weir.Result) {
 	b.a.recount(0, costOf(b.r))
 	v := b.fromPrimary(taken)

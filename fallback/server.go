@@ -32,8 +32,8 @@ type server struct {
 	name   string // no other server's
 
 	// try makes an attempt of a probe, with a key of its own in the part that is probed: it begins
-	// with name or ends in it. try returns when the server was called, after what it took to connect
-	// to it.
+	// with name or ends in it. try returns when the server was called, after the time it took to
+	// connect to it.
 	try func(ctx context.Context, key string) (called time.Time, err error)
 
 	one       *breaker     // of the part "", which is most often all, and for parts beyond maxParts
@@ -83,11 +83,11 @@ func (s *server) breaker(key string) *breaker {
 	return found.(*breaker)
 }
 
-// Call makes one call of the server, and of those of other parts, by do, which sets res and err of
-// each; it sets end. It waits for at most Timeout, half of the time that the caller has left, or
-// until the caller gives up. A prompt server is called on this goroutine, unless the caller has
-// little time; then Call does not notice that it gives up. Otherwise the call may go on for longer
-// than Call waits, but counts as late after Timeout.
+// Call makes one call of the server, and of the servers of other parts, by do, which sets res and
+// err of each; it sets end. It waits for at most Timeout, half of the time that the caller has
+// left, or until the caller gives up. A prompt server is called on this goroutine, unless the
+// caller has little time; then Call does not notice that it gives up. Otherwise the call may go on
+// for longer than Call waits, but counts as late after Timeout.
 func (s *server) Call(ctx context.Context, all []*part, do func(context.Context)) {
 	wait := s.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -329,7 +329,7 @@ func (s *server) counted(err error) error {
 	return err
 }
 
-// stats sets what st has of the server, and of its breakers.
+// stats sets the fields of st on the server and its breakers.
 func (s *server) stats(st *Stats) {
 	st.Probes, st.Failures, st.Panics = s.probes.Load(), s.failures.Load(), s.panics.Load()
 	st.ShortDeadlines, st.Losses = s.shortDeadlines.Load(), s.losses.Load()

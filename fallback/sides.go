@@ -8,7 +8,7 @@ import (
 )
 
 // checkSides returns an error if primary and local cannot be meant as the two sides of a Fallback
-// of n instances. Of one that does not tell what it is, by its name, nothing is refused.
+// of n instances. One that does not tell its kind, by its name, is never refused.
 func checkSides(primary, local weir.Strategy, n uint64) error {
 	if local == nil { // it would never decide
 		return nil
@@ -39,7 +39,7 @@ func canonical(name string) string {
 	return name
 }
 
-// checkNumbers checks that the numbers of local are its share of those of primary, or less, where
+// checkNumbers checks that the numbers of local are its share of primary's, or less, where
 // they are not in a request: each limit and its duration, and the burst.
 func checkNumbers(primary, local *weir.About, n uint64) error {
 	whole, part := numbers(primary), numbers(local)

@@ -17,7 +17,7 @@ type Stats struct {
 	Failures uint64 // calls of primary, and probes, that failed or were late
 
 	// Calls of primary for which the caller's deadline left too little time, less than Timeout:
-	// local decided. What primary counted when its answer came is no debt.
+	// local decided. Cost that primary had counted when its answer came is no debt.
 	ShortDeadlines uint64
 
 	// Counts that primary had lost though no call of it failed, as the next answer showed, and to

@@ -15,7 +15,7 @@ type taking struct {
 	full  bool // FullAt is wanted
 	sight sight
 
-	// Room for the answer, and for what local is seeded with.
+	// Room for the answer, and for the seed of local.
 	res     result
 	seed    weir.Op
 	seeds   [1]*weir.Op
@@ -134,7 +134,8 @@ func (t *taking) record(
 	return restored
 }
 
-// seedLocal raises the count of local to total, until what res is of ends. The account is locked.
+// seedLocal raises the count of local to total, until the period of res ends. The account is
+// locked.
 func (t *taking) seedLocal(
 	ctx context.Context, own *weir.Request, res *weir.Result, total uint64,
 ) {
@@ -178,7 +179,7 @@ func (t *taking) setReceipt() {
 	}
 }
 
-// runLocal has local decide on own, and records what it admits. A call of primary that begins
+// runLocal has local decide on own, and records an admission. A call of primary that begins
 // meanwhile waits for the record, which it takes along.
 func (t *taking) runLocal(ctx context.Context, own shared) (*result, error) {
 	t.a.mu.Lock()

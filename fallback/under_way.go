@@ -1,9 +1,9 @@
 package fallback
 
-// calls are calls of primary that are under way at the same time. Local must not admit what they
-// may still admit: before it decides it counts their cost, and takes back that of each call that
-// then admits nothing. Calls that begin later are others. They take along what local has admitted,
-// so that primary counts it before it decides on them.
+// calls are calls of primary that are under way at the same time. Local must not admit the cost
+// that they may still admit: before it decides it counts that, and takes back the cost of each call
+// which then admits nothing. Calls that begin later are others. They take the admissions of local
+// along, so that primary counts these before it decides on them.
 //
 //	                                                     local counts   primary counts
 //	1. two calls begin                                   0              0
@@ -21,7 +21,7 @@ type calls struct {
 	giveBack func(cost uint64) // takes back from local; nil: it does not count them
 }
 
-// end ends a call of a cost, of those of a, which is locked.
+// end ends a call of a cost, one of the calls of a, which is locked.
 func (c *calls) end(a *account, cost uint64, admitted bool) {
 	if c.giveBack == nil {
 		c.cost.sub(cost)

@@ -20,7 +20,7 @@ type visit struct {
 	epoch uint64   // of the breaker, before the call of primary
 	calls *calls   // that the call of primary under way is one of, or nil; guarded by a.mu
 	late  *pending // the call of primary, if it may outlast the visit
-	kept  *kept    // of an OpTake with a Receipt, and of what is given back by one; else nil
+	kept  *kept    // of an OpTake with a Receipt, and of an OpReturn by one; else nil
 
 	hurried bool // the caller waits for less than Timeout
 
@@ -38,8 +38,8 @@ type first struct {
 
 // task is the op that a visit is for.
 type task interface {
-	ask(op *weir.Op)                                    // sets what primary is to do
-	answer(ctx context.Context, op *weir.Op) *result    // reads what it has done; nil: no decision
+	ask(op *weir.Op)                                    // sets the op of primary
+	answer(ctx context.Context, op *weir.Op) *result    // reads its answer; nil: no decision
 	finish(ctx context.Context, res *result, err error) // ends the op; err: see visit.call
 }
 
@@ -57,7 +57,7 @@ func (v *visit) open(f *Fallback, r *weir.Request, reset time.Time) {
 
 func (v *visit) end() { v.a.users.Add(-1) }
 
-// period returns that of the request.
+// period returns the period of the request.
 func (v *visit) period() period { return period{v.f, v.r} }
 
 // call has primary do op, unless the breaker is open: see server.Call. The error is errUndecided,
@@ -75,7 +75,7 @@ func (v *visit) call(ctx context.Context, op operation) (*result, error) {
 	return p.outcome()
 }
 
-// do has primary do what the visit is for.
+// do has primary do the op of the visit.
 func (v *visit) do(ctx context.Context) (res *result, err error) {
 	op := v.ask()
 	defer func() {
@@ -91,7 +91,7 @@ func (v *visit) do(ctx context.Context) (res *result, err error) {
 	return v.answer(ctx, op)
 }
 
-// ask returns what primary is to do.
+// ask returns the op that primary is to do.
 func (v *visit) ask() *weir.Op {
 	op := &v.first.op
 	if op.Counter != nil {
@@ -102,7 +102,7 @@ func (v *visit) ask() *weir.Op {
 	return op
 }
 
-// answer reads what primary has done.
+// answer reads the answer of primary.
 func (v *visit) answer(ctx context.Context, op *weir.Op) (*result, error) {
 	if op.Err != nil {
 		return nil, op.Err
@@ -132,9 +132,9 @@ func (v *visit) send(ctx context.Context, op operation) error {
 	return sent(err)
 }
 
-// settle records what is known now. What primary has counted for a caller that was denied or has
-// left, it is to give back. A call that ignores its context ends twice: at its timeout, and when it
-// returns.
+// settle records the facts that are known now. Cost that primary has counted for a caller who was
+// denied or has left, it is to give back. A call that ignores its context ends twice: at its
+// timeout, and when it returns.
 func (v *visit) settle(ctx context.Context, now known) {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
@@ -190,7 +190,7 @@ func (v *visit) policy() *weir.Result {
 	return &weir.Result{TotalRequests: v.r.Limit, ExpiresAt: v.b.Next(v.f.cfg.Now())}
 }
 
-// backlog returns what primary has missed of the caller, or nil if that is nothing.
+// backlog returns all that primary has missed of the caller, or nil if that is nothing.
 func (v *visit) backlog() *weir.Backlog {
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()

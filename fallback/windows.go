@@ -36,7 +36,7 @@ type windows struct {
 // here.
 type phase struct{ scaleMs, lag int64 }
 
-// windowCount is what local counts of one caller, in primary's windows. The zero windowCount is
+// windowCount is local's count of one caller, in primary's windows. The zero windowCount is
 // none. It is not safe for concurrent use.
 type windowCount struct {
 	algorithm.State // by primary's clock; Still2 is the start of the window
@@ -114,7 +114,7 @@ func (w *windows) nearest(scaleMs, at int64) (lag int64) {
 	return at - end
 }
 
-// learn records the lag that an answer showed. That of longer windows says more.
+// learn records the lag that an answer showed. An answer of longer windows says more.
 func (w *windows) learn(scaleMs, lag int64) {
 	p := w.last.Load()
 	if p == nil || scaleMs > p.scaleMs || w.guess(scaleMs) != lag {
@@ -147,7 +147,7 @@ type inWindow struct {
 }
 
 // state returns the reading of primary's clock, and the state then.
-// The first time it places the windows as those of other callers.
+// The first time it places the windows where other callers have them.
 func (in inWindow) state() (s algorithm.State, now int64) {
 	w, c, scaleMs := in.w, in.c, in.p.Scale
 	if !c.placed {
@@ -277,9 +277,9 @@ func (in inWindow) end() time.Time {
 	return in.w.time(end, in.c.lag)
 }
 
-// follow has what is counted come up to the cost, as after res, an answer of primary. If its
+// follow has the count come up to the cost, as after res, an answer of primary. If its
 // windows begin at other times than before, as after its clock was set, the cost counts in the one
-// of the answer, and what is owed besides.
+// of the answer, and the debts besides.
 func (in inWindow) follow(res *weir.Result, owed uint64) {
 	if in.w == nil || res.ExpiresAt.IsZero() {
 		return
