@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/overload"
 )
 
-// answer is what was decided on a request, and how its client and the hooks are told.
+// answer is the decision on a request, and how its client and the hooks are told.
 type answer struct {
 	asks
 	kind    Kind
@@ -86,11 +86,11 @@ func (a *answer) stopUndecided(ctx context.Context, err error) {
 
 func (a *answer) passes() bool { return a.status == 0 || a.shadow }
 
-// counting reports whether CountIf decides at the end whether what was taken counts.
+// counting reports whether CountIf decides at the end whether the request counts.
 func (a *answer) counting() bool { return a.m.CountIf != nil && a.passes() && a.taken() }
 
 // taken reports whether a limit counts the request. Without a decider no policy has decided, and
-// limits are those of another request.
+// limits are still of another request.
 func (a *answer) taken() bool {
 	return a.decider != none && taken(a.limits) || a.verdict != nil && taken(a.verdict.Attempts)
 }
@@ -104,7 +104,7 @@ func taken(limits limits.Attempts) bool {
 	return false
 }
 
-// caller returns the extracted key, that of the policy that decides if there is one.
+// caller returns the extracted key, by the policy that decides if there is one.
 func (a *answer) caller() string {
 	switch {
 	case a.kind == NoKey:
@@ -231,7 +231,7 @@ func (a *answer) setDraftFields(f *fields) {
 	}
 }
 
-// lastLine returns line as a string. It is that of the last denial if they are equal, as those of
+// lastLine returns line as a string. It is the last denial's if they are equal, as lines of
 // repeated denials are.
 func (a *answer) lastLine() string {
 	if line := a.line[len(comma):]; string(line) != a.last {

@@ -17,7 +17,7 @@ import (
 type asks struct {
 	m       *middleware
 	limits  limits.Attempts // one for each policy
-	states  []state         // one for each of limits, and those of the Decider
+	states  []state         // one for each of limits, and for each of the Decider
 	verdict *Consultation   // nil without a Decider
 	key     []byte          // buffer: the extracted key
 	client  []byte          // buffer: the client's address or prefix
@@ -39,7 +39,7 @@ func newAsks(m *middleware) asks {
 	return a
 }
 
-// reset drops what was added for a request.
+// reset drops the limits that were added for a request.
 func (a *asks) reset() {
 	a.key = a.key[:0]
 	if n := len(a.m.policies); len(a.states) > n {
@@ -207,7 +207,7 @@ func (a *asks) fillOwnKey(s *state, r *http.Request, err error) error {
 	}
 	s.setKey(s.own)
 	key := s.own
-	if s.listedAs != "" { // it is of another kind than those of Config's Extractor
+	if s.listedAs != "" { // it is of another kind than the keys of Config's Extractor
 		key = s.distinctKey()
 	}
 	if a.exceedsKeys(r, s.Extractor, key) {
@@ -264,7 +264,7 @@ func (a *asks) observe(ctx context.Context, admitted bool) (failed int) {
 				s.reset = retryPlace
 			}
 		}
-		if s.policy != nil && s.Keys != nil && !s.exempt { // the name may be that of an earlier one
+		if s.policy != nil && s.Keys != nil && !s.exempt { // an earlier one may have the name
 			yield(a.states[:i], s)
 		}
 	}
@@ -283,7 +283,7 @@ func (a *asks) binding() int {
 	return binding
 }
 
-// refund gives back what the limits have taken.
+// refund gives back the cost that the limits have taken.
 func (a *asks) refund(ctx context.Context) error {
 	err := a.limits.Refund(ctx)
 	if a.verdict != nil {

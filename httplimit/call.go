@@ -36,7 +36,7 @@ func (c *call) begin(r *http.Request) {
 	}
 }
 
-// releaseUnlessBegun releases what a request holds of which a Strategy or a hook panics.
+// releaseUnlessBegun releases the places of a request in which a Strategy or a hook panics.
 func (c *call) releaseUnlessBegun(r *http.Request) {
 	if c.begun {
 		return
@@ -125,9 +125,9 @@ func (c *call) holdToLimits(r *http.Request) {
 	c.logFailures(ctx)
 }
 
-// askDecider has the Decider decide, after the policies have admitted the request: what it refuses
-// is given back to them. It reports whether the request is admitted, or ends it: as exempt only if
-// no policy applies.
+// askDecider has the Decider decide, after the policies have admitted the request: one that it
+// refuses is given back to them. It reports whether the request is admitted, or ends it: as exempt
+// only if no policy applies.
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}
@@ -142,12 +142,12 @@ func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err erro
 	}
 	allowed, err = !v.Denied && v.Invalid == nil, v.Err
 	if refused := !allowed || err != nil; refused && !v.Shadow {
-		_ = c.limits.Refund(r.Context()) // logFailures has what could not be
+		_ = c.limits.Refund(r.Context()) // logFailures has the failures
 	}
 	return allowed, err
 }
 
-// keep has the request hold what its limits have admitted and hold.
+// keep has the request hold the places that its limits have admitted.
 func (c *call) keep(r *http.Request) {
 	var held holds
 	if c.inFlight != nil {
@@ -190,7 +190,7 @@ func (c *call) penalize(r *http.Request) {
 // lasts reports whether something is left to do when the request ends.
 func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
 
-// writer returns what a handler gets: see Ticket.Writer.
+// writer returns the writer and the request of a handler: see Ticket.Writer.
 func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	counting := c.counting()
 	sends := c.m.Headers != HeadersNone && !c.shadow && c.decider != none

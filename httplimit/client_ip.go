@@ -214,7 +214,7 @@ func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) 
 	return client, nil
 }
 
-// ServeHTTP answers with what ip sees of a request: the TCP peer, the fields that name further
+// ServeHTTP answers with the addresses that ip sees: the TCP peer, the fields that name further
 // addresses, and the key. Serve it behind a new load balancer, compare the key with your own
 // address, and remove it again, since it shows the addresses of your proxies:
 //

@@ -34,13 +34,13 @@ type Config struct {
 
 	// Decider decides after these, by limits that it finds itself: a rules.Decider. With one,
 	// Extractor may be nil: the key is then the client's address by
-	// ClientIP, for DenyList, Penalty and Decision, and a request without one is no mistake. What the
-	// Decider denies takes nothing from the policies. nil: none.
+	// ClientIP, for DenyList, Penalty and Decision, and a request without one is no mistake. A denial
+	// of the Decider takes nothing from the policies. nil: none.
 	Decider Decider
 
 	// Concurrency bounds the requests of one caller that are in flight at one time, such as its
 	// streams. Its Strategy is a limit on work in flight, such as limiter.InFlight().Limit(2), or a
-	// [weir.Counter] that can [weir.OpHold]: limiter.InFlight(), that of redislimit for all instances
+	// [weir.Counter] that can [weir.OpHold]: limiter.InFlight(), redislimit's for all instances
 	// together, or a fallback of both. Each request takes one place as [weir.Hold] does, whatever
 	// CostFunc returns, and keeps it until the handler returns or panics, and until a
 	// connection that it has hijacked is closed too. Duration is the lease, by which the places of an
@@ -74,8 +74,8 @@ type Config struct {
 
 	// Overload admits a request as long as the service is not full: it learns how many requests
 	// fit, by how long handlers take. It comes after the deny list and before the policies, so that
-	// what it refuses counts nowhere. A request beyond what its class may fill is answered with 503,
-	// and that of a caller who holds its share with DeniedStatus and the fields of a limit named
+	// a refusal counts nowhere. A request beyond the part of its class is answered with 503, and one
+	// of a caller who holds its share with DeniedStatus and the fields of a limit named
 	// "share"; Retry-After grows with how many are refused. The caller is the key of Extractor, as
 	// DenyList has it. Several middlewares may share one; it must not be one around the other.
 	//

@@ -10,7 +10,7 @@ import (
 )
 
 // counts reports whether a request counts, by countIf, that was answered with status or, if that is
-// 0, with what its Writer w has seen; w is nil if there is none.
+// 0, with the status that its Writer w has seen; w is nil if there is none.
 //
 // A status written after the client hung up is no evidence: a client that hangs up as soon as its
 // attempt has reached the server makes the handler write some other status, or none. Such a request
@@ -31,7 +31,7 @@ func counts(w *responseWriter, r *http.Request, status int, countIf func(int) bo
 	return countIf(cmp.Or(int(w.status), status, http.StatusOK))
 }
 
-// watched is what CountIf watches besides the status.
+// watched has the facts that CountIf watches besides the status.
 type watched struct {
 	ctx  context.Context // of the request
 	body requestBody     // without a ReadCloser if the request has no body

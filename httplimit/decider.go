@@ -16,28 +16,28 @@ type Decider interface {
 	Decide(r *http.Request, v *Consultation)
 }
 
-// Consultation is what a [Decider] decides on one request, and what it may ask meanwhile. The zero
-// values of the fields that it sets admit the request.
+// Consultation is the decision of a [Decider] on one request, and says what it may ask meanwhile.
+// The zero values of the fields that it sets admit the request.
 type Consultation struct {
-	// Cost is that of Config.CostFunc; 0 counts as 1.
+	// Cost is the result of Config.CostFunc; 0 counts as 1.
 	Cost uint64
 
-	// State is what the Decider last left here, for some earlier request: memory to use again.
+	// State is memory that the Decider left here, for some earlier request, to use again.
 	State any
 
 	// Denied is set if a limit denies the request. Exempt is set if no limit applies to it, Shadow if
 	// it is to pass in any case, and to be told nothing.
 	Denied, Exempt, Shadow bool
 
-	// Err is set to why the request could not be decided; what was counted was given back.
+	// Err is set to why the request could not be decided; its counts were given back.
 	Err error
 
 	// Invalid is set to why the request cannot be read. It is refused with 400, or 414 if its path is
 	// too long.
 	Invalid error
 
-	// Attempts are set to those that have decided. What they took is given back if the request does
-	// not count after all, and what they hold is released when it ends.
+	// Attempts are set to the ones that have decided. They are given back if the request does not
+	// count after all, and their places are released when it ends.
 	Attempts limits.Attempts
 
 	c *call
@@ -45,8 +45,8 @@ type Consultation struct {
 }
 
 // Report shows a limit in the fields and in the Decision, by its Policy, Strategy, Limit and
-// Duration in d, whose Kind is Denied if the request is denied for it. a is what has been
-// decided, and stays unchanged until the request has ended. reset is the time until more remains
+// Duration in d, whose Kind is Denied if the request is denied for it. a has the
+// decision, and stays unchanged until the request has ended. reset is the time until more remains
 // or, if denied, until the request would pass, negative for never; of a limit that holds, of which
 // nobody knows that, it is ignored, as d's Duration is.
 func (v *Consultation) Report(d Decision, a *limits.Attempt, reset time.Duration) {
@@ -59,7 +59,7 @@ func (v *Consultation) Report(d Decision, a *limits.Attempt, reset time.Duration
 // [limits.Attempts.Take].
 func (v *Consultation) Tolerates(err error) bool { return v.c.m.bypasses(err) }
 
-// ClientIP returns what finds the client's address.
+// ClientIP returns the IP that finds the client's address.
 func (v *Consultation) ClientIP() IP { return v.c.m.ClientIP }
 
 // SharedKey reports whether the client uses too many keys beside key, which lives for a period: see

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/overload"
 )
 
-// Kind is what a middleware has done with a request, the "outcome" of logs and metrics.
+// Kind says what a middleware has done with a request, the "outcome" of logs and metrics.
 type Kind uint8
 
 // The kinds. The handler ran after Admitted, Bypassed and Exempt, and in shadow mode after all
@@ -43,7 +43,7 @@ func (k Kind) String() string {
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// The sources of a Decision, besides what a Strategy says of itself.
+// The sources of a Decision, besides the ones that a Strategy names.
 const (
 	sourceStrategy = "strategy"
 	sourceDenyList = "deny list"
@@ -65,14 +65,14 @@ type Decision struct {
 	Policy   string
 	Strategy string // the policy's algorithm, such as "sliding window"
 
-	// Source is the part that decided: "local", a limiter in this process; "primary", that of a
+	// Source is the part that decided: "local", a limiter in this process; "primary", the one of a
 	// fallback; "lease", a block of budget that the primary granted earlier; "denial cache", a denial
 	// of the primary that still holds; "strategy", any other Strategy, such as one on Redis; "deny
 	// list"; "overload", Config's Overload; or "bypass", nobody, because of FailOpen, AdmitFull, or
 	// the fallback's OnFail. It is empty if no policy ran.
 	Source string
 
-	Limit    uint64 // with Duration: the policy's, or those of the tier that binds
+	Limit    uint64 // with Duration: the policy's, or the binding tier's
 	Duration time.Duration
 	Cost     uint64 // at least 1, if a policy ran
 

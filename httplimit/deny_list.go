@@ -28,7 +28,7 @@ const (
 // DenyEntry is one line of a [DenyList]: either a Key or a Prefix.
 type DenyEntry struct {
 	Key    string       // an extracted key; 1 to 1024 bytes
-	Policy string       // the policy whose own Extractor extracts the Key; empty: it is that of Config
+	Policy string       // the policy whose own Extractor extracts the Key; empty: Config's
 	Prefix netip.Prefix // of the client's address; masked, and IPv4 if it is IPv4-mapped
 	Until  time.Time    // when the entry ends; the zero time: never
 

@@ -6,9 +6,10 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Guard decides on requests, in three steps: [Guard.Begin] decides, [Ticket.Answer] answers what is
-// refused, and [Ticket.End] ends what is not. [Guard.Wrap] is the middleware made of them; adapters
-// to frameworks take the steps themselves. It is safe for concurrent use, as its Strategies are.
+// Guard decides on requests, in three steps: [Guard.Begin] decides, [Ticket.Answer] answers a
+// refused request, and [Ticket.End] ends an admitted one. [Guard.Wrap] is the middleware made of
+// them; adapters to frameworks take the steps themselves. It is safe for concurrent use, as its
+// Strategies are.
 type Guard struct{ m *middleware }
 
 // NewGuard returns a Guard that consults s about each request. s is a [weir.Limit], or another

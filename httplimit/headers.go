@@ -17,7 +17,7 @@ import (
 // them: a denial has it in every style, unless the request can never pass.
 //
 // The remainder is Limit minus the count, or for a token bucket its burst minus the count; of tiers
-// it is that of the one that binds.
+// it is the binding one's.
 //
 // If another middleware has set a field, a second line is added; of two guards with HeadersLegacy,
 // one around the other, the limit with less remaining is reported. Informational answers (1xx)
@@ -46,7 +46,7 @@ const (
 	// whole number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst, or that of the tier that binds),
+	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst, or the binding tier's),
 	// X-RateLimit-Remaining and X-RateLimit-Reset (the t above, in seconds since the epoch, as GitHub
 	// does), and on a denial X-Ratelimit-Retry-After (in seconds from now), of the deciding policy.
 	// Concurrency has no X-RateLimit-Reset.

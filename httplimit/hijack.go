@@ -32,7 +32,7 @@ func (c *hijackedConn) Close() error {
 	return err
 }
 
-// closeWriter is what connections of TCP and TLS are, and proxies look for.
+// closeWriter is implemented by connections of TCP and TLS; proxies look for it.
 type closeWriter interface{ CloseWrite() error }
 
 // halfConn is a hijackedConn whose two directions can be closed separately.

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/limits"
 )
 
-// inFlight is what one request holds while it is in flight.
+// inFlight has the places that one request holds while it is in flight.
 type inFlight struct {
 	*middleware
 	request *http.Request
@@ -56,7 +56,7 @@ func (f *inFlight) enter(c *call) bool {
 	return f.Overload == nil || f.place.admit(c, f.request)
 }
 
-// holds reports whether a Writer is to see what becomes of the request.
+// holds reports whether a Writer is to watch the request.
 func (f *inFlight) holds() bool { return f.held != nil || f.place.held != nil }
 
 // takeHeld adds to held the places that limits hold.
@@ -79,7 +79,7 @@ func takeHeld(held holds, limits limits.Attempts) holds {
 }
 
 // end ends the handler, which has returned with a status, if that is known, or panicked. After a
-// panic nobody may close what was hijacked.
+// panic nobody may close a hijacked connection.
 func (f *inFlight) end(returned bool, status int) {
 	if f.all {
 		f.middleware.all.Release(1)

@@ -32,7 +32,7 @@ type middleware struct {
 	key          appender // of Extractor
 	policies     []*policy
 	maxExtracted int // the longest extracted key that makes no joined key too long
-	// of a writer with fields: those of the style, and RateLimit-Bypassed
+	// of a writer with fields: the style's, and RateLimit-Bypassed
 	sending        writerState
 	exposed        string           // Access-Control-Expose-Headers
 	tolerates      func(error) bool // bypasses

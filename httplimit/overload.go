@@ -12,11 +12,11 @@ import (
 	"github.com/weirgo/weir/overload"
 )
 
-// flushedFor is how long a response may go on after it was flushed and still be measured: what
-// lasts longer is a stream.
+// flushedFor is how long a response may go on after it was flushed and still be measured: a
+// longer one is a stream.
 const flushedFor = time.Second
 
-// place is that of Config's Overload which a request holds. The zero place is none.
+// place is the place in Config's Overload that a request holds. The zero place is none.
 type place struct {
 	held   *overload.Place
 	stream *time.Timer     // drops held; nil: the response was not flushed
@@ -103,7 +103,7 @@ func (p *place) admit(c *call, r *http.Request) bool {
 	return false
 }
 
-// shareName is that of the limit which a caller is told of who holds its share.
+// shareName is the name of the limit in the answer to a caller who holds its share.
 const shareName = "share"
 
 // setShareFields sets the fields of a style for a caller who holds its share, and may try again

@@ -15,7 +15,7 @@ import (
 // three with "shared" as the second.
 var penaltyPrefix = string(appendPart(appendPart(nil, "penalty"), "denied"))
 
-// penaltyPolicy begins those of policies with an Extractor of their own, whose key in the policy
+// penaltyPolicy begins the keys of policies with an Extractor of their own, whose key in the policy
 // follows.
 var penaltyPolicy = penaltyPrefix + string(appendPart(nil, "policy"))
 

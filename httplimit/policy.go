@@ -69,8 +69,8 @@ type Policy struct {
 	Extractor Extractor
 
 	// Keys returns the keys that the policy counts a request under, in place of the one of an
-	// Extractor: those of several readings of a path, for instance. They are of the same kind as
-	// those of Config's Extractor: a key has one budget, and one entry in a DenyList, whichever of
+	// Extractor: one for each reading of a path, for instance. They are of the same kind as the
+	// keys of Config's Extractor: a key has one budget, and one entry in a DenyList, whichever of
 	// the two has found it. The request is held to the limit under each key; the fields show the one
 	// that denies for the longest or, if none denies, the one with the least remaining. Without a key
 	// the policy does not apply, and an error is one of an Extractor. Policies with Keys may have the
@@ -167,7 +167,7 @@ func (c *policy) setLimit(m *weir.Limit) {
 	}
 }
 
-// complete computes what follows from the Strategy, the Name and the numbers.
+// complete computes the fields that follow from the Strategy, the Name and the numbers.
 func (c *policy) complete(deniedStatus int) {
 	c.part = appendPart(nil, c.Name)
 	if c.Extractor != nil {
@@ -261,7 +261,7 @@ func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	return c
 }
 
-// fits has the Strategy hold what it admits if the policy is Concurrency. It fails if the Strategy
+// fits has the Strategy hold its admissions if the policy is Concurrency. It fails if the Strategy
 // cannot, or if another policy has one that does.
 func (c *policy) fits(concurrency bool) (err error) {
 	switch {

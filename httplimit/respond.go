@@ -2,7 +2,7 @@ package httplimit
 
 import "encoding/json"
 
-// Problem types (RFC 9457): the first three are those of the RateLimit draft, section 5.
+// Problem types (RFC 9457): the first three are of the RateLimit draft, section 5.
 const (
 	problemQuota     = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	problemAbnormal  = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"

@@ -25,7 +25,7 @@ type responseWriter struct {
 	lost   bool                      // the client was gone when the status was written
 }
 
-// writerState is what the responseWriters of most requests have in common.
+// writerState is shared by the responseWriters of most requests.
 type writerState struct {
 	style    []string          // the names of the fields that the middleware set; read-only
 	watched  *watched          // nil: CountIf is not set
@@ -145,7 +145,7 @@ func (w *responseWriter) ReadFrom(src io.Reader) (int64, error) {
 // Unwrap is used by http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// watch makes w and the returned request record what counts needs.
+// watch makes w and the returned request record the facts that counts needs.
 func (w *responseWriter) watch(r *http.Request) *http.Request {
 	c := &watched{ctx: r.Context()}
 	w.more = &writerState{style: w.more.style, watched: c, inFlight: w.more.inFlight}
@@ -158,9 +158,9 @@ func (w *responseWriter) watch(r *http.Request) *http.Request {
 	return &out
 }
 
-// hijack hands the connection over. For CountIf it watches what the handler writes there: the
-// answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until
-// it is closed, and one of Overload is dropped.
+// hijack hands the connection over. For CountIf it watches the bytes that the handler writes there:
+// the answer to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held
+// until it is closed, and one of Overload is dropped.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	counting, holds := w.more.watched != nil && w.status == 0, false
@@ -245,7 +245,7 @@ func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWri
 	return rw, rw
 }
 
-// reaches reports whether http.ResponseController finds an I: w, or what is below it.
+// reaches reports whether http.ResponseController finds an I: w, or a writer below it.
 func reaches[I any](w http.ResponseWriter) bool {
 	for {
 		if _, ok := w.(I); ok {

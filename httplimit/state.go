@@ -26,13 +26,13 @@ type shown struct {
 // state is one limit on one request.
 type state struct {
 	*policy                 // nil: a limit of the Decider
-	of      *policy         // as it was configured; policy is that of the limit of LimitFunc
+	of      *policy         // as it was configured; policy is the one of LimitFunc's limit
 	ask     *limits.Attempt // the Request to the Strategy, and the decision
 	shown   shown
 
-	// What observe finds, and a Decider has reported.
+	// The findings of observe, and of a Decider's report.
 	denied    bool
-	undecided bool // what remains is not known
+	undecided bool // the remainder is not known
 	exempt    bool // the fields leave it out
 	remaining uint64
 	at        time.Time     // when more is available, or a denied request passes; zero: never
@@ -46,7 +46,7 @@ type state struct {
 	probes [1]*weir.Op
 }
 
-// sourceOf has the Source of a Decision for that of a limits.Attempt, where they differ.
+// sourceOf has the Source of a Decision for the Source of a limits.Attempt, where they differ.
 var sourceOf = map[weir.Source]string{
 	weir.Nowhere: sourceStrategy, weir.FromDenials: "denial cache",
 }
@@ -90,7 +90,7 @@ func (s *state) choose(r *http.Request) {
 	s.ask.Exempt = !p.limited
 }
 
-// setKey sets the Key of the Request to that of an extracted key, unless it is that already:
+// setKey sets the Key of the Request for an extracted key, unless it is set already:
 // consecutive requests often have the same one.
 func (s *state) setKey(key []byte) {
 	joined := s.ask.Request.Key
@@ -137,7 +137,7 @@ func (s *state) caller(key []byte) string {
 	return string(key)
 }
 
-// setLegacyFields sets the fields in place of those of a guard around this one, unless its limit
+// setLegacyFields sets the fields in place of the ones of a guard around this one, unless its limit
 // has less remaining: a client reads one number.
 func (s *state) setLegacyFields(f *fields, m *middleware, wait int64) {
 	if len(f.header) > 0 {
@@ -230,8 +230,8 @@ func (s *state) resetIn(m *middleware) time.Duration {
 	return max(0, left)
 }
 
-// penalized returns the key under which the denials of the caller count that s has denied, and what
-// it is listed by, or else by its client. It reports false if the caller is not known. key is that
+// penalized returns the key under which the denials of the caller count that s has denied, and the
+// entry that lists it, or else its client. It reports false if the caller is not known. key is that
 // of Config's Extractor.
 func (s *state) penalized(key, client []byte) (counted []byte, e DenyEntry, known bool) {
 	counted, e = []byte(penaltyPrefix), DenyEntry{Key: s.caller(key)}

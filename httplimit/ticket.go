@@ -7,7 +7,7 @@ import (
 
 // Ticket is one request from [Guard.Begin] to its end. A goroutine that has one
 //
-//   - either has the request handled, if Passes reports true, with what Writer returns or after
+//   - either has the request handled, if Passes reports true, with the results of Writer or after
 //     SetFields, or else calls Answer;
 //   - calls End once that is over, and defers Abort, which ends the request after a panic.
 //
@@ -35,7 +35,7 @@ func (t Ticket) Passes() bool {
 	return c != nil && c.passes()
 }
 
-// Decision returns what was decided.
+// Decision returns the decision.
 func (t Ticket) Decision() Decision {
 	if c := t.call(); c != nil {
 		return c.report()
@@ -66,17 +66,18 @@ func (t Ticket) SetFields(h http.Header) {
 }
 
 // Answer answers a request that does not pass, with its fields. It writes nothing if the request
-// passes, so that what a handler has written stands.
+// passes, so that the answer of a handler stands.
 func (t Ticket) Answer(w http.ResponseWriter) {
 	if c := t.call(); c != nil && !c.passes() {
 		c.write(w, t.request)
 	}
 }
 
-// Writer returns what the handler of a request that passes gets in place of w and of the request
-// that was begun: a writer that has the fields, leaves them out of informational answers (1xx), and
-// knows what is written, for CountIf, and whether the connection is handed over, for the bounds on
-// requests in flight. It has those optional interfaces of net/http that w has. It may be w.
+// Writer returns a writer and a request for the handler of a request that passes, in place of w and
+// of the request that was begun. The writer has the fields, leaves them out of informational
+// answers (1xx), and knows the answer, for CountIf, and whether the connection is handed over, for
+// the bounds on requests in flight. It has those optional interfaces of net/http that w has. It may
+// be w.
 func (t Ticket) Writer(w http.ResponseWriter) (http.ResponseWriter, *http.Request) {
 	if c := t.call(); c != nil && c.passes() {
 		return c.writer(w, t.request)
@@ -93,10 +94,10 @@ func (t Ticket) Stream() {
 	}
 }
 
-// End ends the request: it gives back what was taken if CountIf says so of the status that was
-// answered with, and releases the places of a request in flight, but for that of a connection which
-// was handed over by a Writer, whose place is released when it is closed. To Overload the handler
-// has taken until now, if the client is still there and the status is below 500.
+// End ends the request: it gives the request back if CountIf says so of the status that was
+// answered with, and releases the places of a request in flight, but for the place of a connection
+// which was handed over by a Writer, whose place is released when it is closed. To Overload the
+// handler has taken until now, if the client is still there and the status is below 500.
 //
 // A status that was written to a Writer counts in place of status. 0 stands for that one, or for
 // the 200 that net/http sends for a handler that has written none; without a Writer it is not
