@@ -18,7 +18,7 @@ func (c *Calendar) Limit(n uint64) *weir.Limit {
 
 // dated is the protocol of a Calendar.
 type dated struct {
-	byDuration // for what was admitted; not for the period
+	byDuration // for the cost admitted; not for the period
 	of         calendar.Calendar
 	name       string // in the key
 	now        func() time.Time

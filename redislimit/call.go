@@ -8,15 +8,15 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// What follows the key of a count in the keys beside it.
+// The ends of the keys beside a count, after its key.
 const (
 	resetKey   = ":reset"   // the number of the last reset; see reset.lua
 	backKey    = ":back"    // when something was last taken back; see take_back.lua
 	chargedKey = ":charged" // the totals of backlogs; see reconcile.lua
 )
 
-// admissionValues is how many numbers admission.lua and reconcile.lua add to those of the strategy:
-// that of the last reset.
+// admissionValues is how many numbers admission.lua and reconcile.lua add to the strategy's: the
+// number of the last reset.
 const admissionValues = 1
 
 // The numbers of a Receipt: the first two are the instant that names the admission.
@@ -42,7 +42,7 @@ type call struct {
 	reply    numbers
 }
 
-// prepare sets what is called. It reports false if there is nothing to call: the request is bad, or
+// prepare sets the call. It reports false if there is nothing to call: the request is bad, or
 // there is nothing to give back.
 func (c *call) prepare() bool {
 	c.script, c.now = c.strategy.script, c.strategy.store.read()

@@ -41,7 +41,7 @@ func (c Class) String() string {
 	return [...]string{"none", "down", "misconfigured", "bug", "caller"}[c]
 }
 
-// The errors of a decision, beside those of the client and of weir.
+// The errors of a decision, beside the client's and weir's.
 var (
 	// ErrTimeout: Config.Timeout passed. The request may or may not have been counted.
 	ErrTimeout = errors.New("redislimit: timeout")
@@ -66,8 +66,8 @@ var downPrefixes = []string{
 var refusals = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "invalid password",
 	"invalid username-password pair", "The user executing the script"}
 
-// Classify returns the class of an error from this package or from the client. What is neither the
-// caller's doing nor a message of the server is a server that cannot be reached.
+// Classify returns the class of an error from this package or from the client. If it is
+// neither the caller's doing nor a message of the server, the server cannot be reached.
 func Classify(err error) Class {
 	var message redis.Error
 	switch {

@@ -51,7 +51,7 @@ func (c *clocks) local(i instant) time.Time {
 	return c.began.Add(time.Duration(arith.Add(i.unixNano(), c.ahead.Load())))
 }
 
-// server returns what the server's clock shows at an instant of this process.
+// server returns the instant on the server's clock for one of this process.
 func (c *clocks) server(t time.Time) instant {
 	return ofUnixNano(arith.Sub(int64(t.Sub(c.began)), c.ahead.Load()))
 }

@@ -8,7 +8,7 @@
 //	res, err := store.SlidingWindow().Run(ctx, r)
 //
 // Any redis.UniversalClient will do: one server, Sentinel, Cluster, Ring; Redis 5 or newer, or
-// Valkey. The names, the arithmetic and the laws are those of weir: on one clock that does not step
+// Valkey. The names, the arithmetic and the laws are weir's: on one clock that does not step
 // back, the local strategy and its counterpart here give the same Results.
 //
 // # What a decision is
@@ -21,7 +21,7 @@
 // sent the source, once.
 //
 // Reset removes the key, and leaves another, which ends in ":reset", for as long as the first would
-// have lived. Admit reads it, so that what was admitted before is not given back after it. Reset,
+// have lived. Admit reads it, so that an admission before is not given back after it. Reset,
 // and each refund and return, leave one more, which ends in ":back": when that was. Reconcile reads
 // it, so that a count that an instance knows of before is not restored after it. A key that is
 // removed by hand, evicted, or reset by an earlier release leaves none.
@@ -43,24 +43,24 @@
 // evicts keys forgets counts, and every key here has a time to live, so volatile-… evicts them as
 // allkeys-… does: use maxmemory-policy noeviction.
 //
-// Results equal those of package weir on a clock that does not step back. After such a step those
-// of some strategies still do: TokenBucket stays at the instant of a caller's latest admission,
-// until the clock has passed it; Counter and List stay in the caller's period; SlidingWindow stays
-// in the latest window of a caller, at its start or at what the clock shows of it, where more of
-// the window before counts again. FixedWindow goes by the clock, and its Results are equal as long
-// as it steps back by less than a Duration. The others differ: in weir they stay at the latest
-// instant that was seen of a caller, also by a denial, and here SlidingLog and Tiers stay at the
-// latest admitted hit, and InFlight goes by the clock. Tiers of more than 1024 slices, and refunds
-// of hits that more than 1000 others followed, differ too, on the side of denying: see Store.Tiers
-// and Strategy.Refund.
+// Results equal the ones of package weir on a clock that does not step back. After such a step
+// those of some strategies still do: TokenBucket stays at the instant of a caller's latest
+// admission, until the clock has passed it; Counter and List stay in the caller's period;
+// SlidingWindow stays in the latest window of a caller, at its start or at the clock's instant in
+// it, where more of the window before counts again. FixedWindow goes by the clock, and its Results
+// are equal as long as it steps back by less than a Duration. The others differ: in weir they stay
+// at the latest instant that was seen of a caller, also by a denial, and here SlidingLog and Tiers
+// stay at the latest admitted hit, and InFlight goes by the clock. Tiers of more than 1024 slices,
+// and refunds of hits that more than 1000 others followed, differ too, on the side of denying: see
+// Store.Tiers and Strategy.Refund.
 //
 // # Permissions
 //
 // A user of Redis' ACL needs, on the keys of Config.Prefix (~weir:*), EVAL, EVALSHA and TIME, PTTL
-// and PEXPIRE, DEL for Reset, SCAN for ResetPrefix, GET and PSETEX for what Reset and refunds
-// leave, and for FixedWindow, Calendar, SlidingWindow, Counter, Tiers and the totals of Reconcile
-// HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX; for
-// SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH; for InFlight ZADD, ZRANGE,
+// and PEXPIRE, DEL for Reset, SCAN for ResetPrefix, GET and PSETEX for the records that Reset and
+// refunds leave, and for FixedWindow, Calendar, SlidingWindow, Counter, Tiers and the totals of
+// Reconcile HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX;
+// for SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH; for InFlight ZADD, ZRANGE,
 // ZRANGEBYLEX and ZREM. NewSortedSetCounterStrategy needs ZADD, ZCARD, ZCOUNT, ZRANGE,
 // ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is a Misconfigured error.
 //

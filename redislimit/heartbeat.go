@@ -89,7 +89,7 @@ func (h *Heartbeat) run(ctx context.Context) {
 // lives is how long a beat counts.
 func (h *Heartbeat) lives() time.Duration { return 3 * h.cfg.Every }
 
-// beat reports this instance and updates the number. A number that falls may be that of a Redis
+// beat reports this instance and updates the number. A number that falls may come from a Redis
 // that was emptied, so it counts only when all have had the time to report themselves.
 func (h *Heartbeat) beat(ctx context.Context) error {
 	n, err := h.send(ctx, "beat")

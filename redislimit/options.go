@@ -23,7 +23,7 @@ const ioTimeout = 10 * time.Second
 var ErrUnsafeClient = errors.New("redislimit: unsafe client settings")
 
 // Options returns settings for redis.NewClient with which every promise of this package holds.
-// Change what is of no concern to them: credentials, TLS, the database, the pool's size. For
+// Change whatever is of no concern to them: credentials, TLS, the database, the pool's size. For
 // Cluster, Sentinel and Ring, set the same fields, with [Dialer]. [ParseURL] takes a URL.
 //
 // The client's own defaults hold a caller for 2 s when the server is gone and for 5 s when it is
@@ -34,7 +34,7 @@ func Options(addr string) *redis.Options {
 	return o
 }
 
-// secure sets what Options promises.
+// secure sets the options that Options promises.
 func secure(o *redis.Options) {
 	o.MaxRetries = -1 // A lost reply is not a lost request: a second try counts twice.
 	o.ContextTimeoutEnabled = true
@@ -55,7 +55,7 @@ type settings struct {
 	contexts                bool
 }
 
-// read finds the settings of a client: go-redis' own three, or what embeds one of them.
+// read finds the settings of a client: go-redis' own three, or one that embeds one of them.
 func read(c redis.UniversalClient) (settings, bool) {
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:

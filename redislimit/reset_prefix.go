@@ -79,7 +79,7 @@ func (p *prefixReset) scan(ctx context.Context, on redis.Cmdable) error {
 	}
 }
 
-// reset resets those of keys that begin with the prefix, and returns how many had a count.
+// reset resets the keys that begin with the prefix, and returns how many had a count.
 func (p *prefixReset) reset(ctx context.Context, keys []string) (n int, err error) {
 	for _, key := range keys {
 		_, id, _ := strings.Cut(key[len(p.own):], ":{") // no brace is before

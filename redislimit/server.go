@@ -142,7 +142,7 @@ func fail(calls []*call, err error) {
 	}
 }
 
-// What stands in a command before the script's arguments. Making an interface of a string costs an
+// The words of a command before the script's arguments. Making an interface of a string costs an
 // allocation, hence the variables.
 var evalsha, eval any = "evalsha", "eval"
 
@@ -157,7 +157,7 @@ func on(args []any, key string, suffixes ...string) []any {
 	return args
 }
 
-// at sets the clock of a command, if it is not that of the server.
+// at sets the clock of a command, if it is not the server's.
 func at(args []any, now reading) []any {
 	if now.clocks == nil {
 		n := instantOf(now.now)

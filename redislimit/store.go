@@ -17,8 +17,8 @@ import (
 )
 
 // Store makes the strategies that count in one Redis. It holds no counts, and is safe for
-// concurrent use. Strategies of different kinds never share a count; those of one kind, prefix and
-// server do, from whichever process.
+// concurrent use. Strategies of different kinds never share a count; strategies of one kind, prefix
+// and server do, from whichever process.
 type Store struct {
 	server server
 	prefix string
@@ -68,9 +68,9 @@ func (s *Store) TokenBucket(burst uint64) *Strategy {
 // Calendar counts in hours, days, weeks, months or years of a time zone, whatever r.Duration is. A
 // nil zone is UTC. It panics if unit.Check fails. The counterpart of weir's Calendar.
 //
-// The clock of the server decides, but the rules of the zone are those of this process: it sends
+// The clock of the server decides, but the rules of the zone are this process's: it sends
 // the window that holds its own time, the one before and the next one, and the script counts in
-// that of the three which holds the time of the server. If none does, since the clocks differ by
+// the one of the three which holds the time of the server. If none does, since the clocks differ by
 // more than a window, the call fails with ErrClock and counts nothing. Processes count together if
 // they give the unit, its first day and the zone the same names, in windows that end at the same
 // instant: one whose rules of the zone are older counts windows apart whose ends were changed.
@@ -182,8 +182,8 @@ func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
 	return describe(of, &of.Strategy, weir.About{Bound: true, Tiers: sorted})
 }
 
-// args begins a command for eval, with room for the head and for what the scripts add to the
-// arguments that all share. See clock.lua.
+// args begins a command for eval, with room for the head and for the numbers that the scripts add
+// to the arguments that all share. See clock.lua.
 func (s *Store) args(op any) []any {
 	return append(make([]any, head, head+12), op, s.grace)
 }

@@ -16,8 +16,8 @@ import (
 const maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 
 // Strategy counts in Redis by one algorithm: it is a weir.Counter, each op of which is one script
-// in one round trip, but OpCatchUp and OpResetPrefix. Errors are those of weir for a bad Request,
-// and those of Classify. It is safe for concurrent use, by any number of processes.
+// in one round trip, but OpCatchUp and OpResetPrefix. Errors are weir's for a bad Request,
+// and the ones of Classify. It is safe for concurrent use, by any number of processes.
 type Strategy struct {
 	store    *Store
 	kind     string // in the key
@@ -39,7 +39,7 @@ type counts struct {
 	kind, plan string
 }
 
-// describe sets what c is, which has s embedded, and returns it.
+// describe sets the About of c, which has s embedded, and returns it.
 func describe[C weir.Counter](c C, s *Strategy, a weir.About) C {
 	a.Of, a.Name, a.Prompt, a.Store = c, kinds[s.kind], s.store.prompt, s.store
 	a.Reconciles = true
@@ -249,8 +249,9 @@ func (s *Strategy) key(r *weir.Request) (string, error) {
 	return s.store.prefix + s.kind + ":" + period + ":{" + tag(r.Key) + "}", nil
 }
 
-// life returns how long what a local strategy admits for r may count, or 0 if it counts no longer
-// there than here. Its period may have begun later, and its share of a bucket fills more slowly.
+// life returns how long an admission of a local strategy for r may count, or 0 if it counts no
+// longer there than here. Its period may have begun later, and its share of a bucket fills more
+// slowly.
 func (s *Strategy) life(r *weir.Request) time.Duration {
 	if p, ok := s.protocol.(interface {
 		life(r *weir.Request) time.Duration

@@ -74,7 +74,7 @@ type several struct {
 	slice  int64  // ms
 	limits []int64
 	least  uint64 // of the limits, not clamped
-	bad    error  // what no request can mend; then there is nothing else
+	bad    error  // that no request can mend; then there is nothing else
 
 	// For each tier its slices and its limit. Converting a number to an interface allocates, so
 	// they are converted once.

@@ -45,7 +45,8 @@ func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 		r.Limit > 0 && fits(r, cmp.Or(t.burst, r.Limit)), nil
 }
 
-// returned takes the tokens that were given back from the end of what the others take to flow in.
+// returned takes the tokens that were given back from the end of the time that the others take to
+// flow in.
 func (t token) returned(r *weir.Request, where instant, before int64) (op any, at instant) {
 	_, p, _ := t.prepare(r)
 	return "refund", where.plus(-grow(before, p.Each))

@@ -13,9 +13,9 @@ import (
 //	rediss://[[user]:password@]host[:port][/database]   over TLS
 //	unix://[[user]:password@]/path[?db=database]
 //
-// Parameters such as pool_size are those of redis.ParseURL; retries and timeouts are not taken from
+// Parameters such as pool_size are as in redis.ParseURL; retries and timeouts are not taken from
 // the URL. Over TLS the certificate must be for the host and of an authority that the system
-// trusts, unless the URL ends in ?skip_verify=true, which accepts any, also that of an attacker
+// trusts, unless the URL ends in ?skip_verify=true, which accepts any, also an attacker's
 // between. It fails if url is none of these. The error does not quote url, which may hold a
 // password.
 func ParseURL(url string) (*redis.Options, error) {
