@@ -244,6 +244,7 @@ var settings = []struct {
 		}
 		return slices.Max(codes)
 	}},
+	{"fail", "", "fail: open", "false", "true", figures(`"fail_open":true`)},
 	{"on-full", "limit: 9/1d\nby: header:X-Key\nmax-buckets: 1", "on-full: admit", "503", "200",
 		until("503", func(f *followed) string { return status("/", "X-Key", rand.Text())(f) })},
 	{"max-keys", "limit: 1/1d\nby: header:X-Key", "max-keys: 1", "200", "429", func(f *followed) (seen string) {
@@ -330,10 +331,6 @@ var settings = []struct {
 	{"log-keys", "", "log-keys: true", "false", "true", logged("key=127.0.0.1")},
 }
 
-// taken are settings that a reload takes, too, whose effect other tests show: fail needs a limiter
-// that fails.
-var taken = []string{"fail"}
-
 // ending are those that show at the end: each line has a proxy end soon with a request in flight,
 // whose client does not leave.
 var ending = []struct{ name, before, after string }{
@@ -402,9 +399,6 @@ func TestEachSettingCanBeChanged(t *testing.T) {
 	rows := map[string]string{}
 	for _, name := range fixed {
 		rows[name] = "SIGUSR2 |"
-	}
-	for _, name := range taken {
-		rows[name] = "SIGHUP |"
 	}
 	for _, s := range ending {
 		rows[s.name] = "SIGHUP | ✓"
