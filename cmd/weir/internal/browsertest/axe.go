@@ -29,7 +29,7 @@ func axeCore(t Tab) string {
 // Axe returns what axe-core finds of the page: a line for each element and rule that it breaks, or
 // may break, but for contrasts that axe-core cannot tell, as in a drawing or of what is scrolled
 // out of sight.
-func (t Tab) Axe() []string {
+func Axe(t Tab) []string {
 	t.Helper()
 	Eval[bool](t, axeCore(t)+";\ntrue")
 	found, err := chromedp.Run(t.Context, chromedp.Evaluate[[]string](`axe.run(document).then((r) =>

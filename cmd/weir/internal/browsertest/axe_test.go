@@ -25,7 +25,7 @@ func TestAxe(t *testing.T) {
 	page := Open(t)
 	page.Do(chromedp.Navigate(s.URL))
 	page.Appear(800, "light")
-	assert.Empty(t, page.Axe())
+	assert.Empty(t, Axe(page))
 	for _, row := range []struct{ body, scheme, finds string }{
 		{`<p>read me`, "light", ""},
 		{`<p>read me`, "dark", "color-contrast: p: "},
@@ -35,7 +35,7 @@ func TestAxe(t *testing.T) {
 		body = row.body
 		page.Do(chromedp.Navigate(s.URL))
 		page.Appear(800, row.scheme)
-		found := page.Axe()
+		found := Axe(page)
 		if row.finds == "" {
 			assert.Empty(t, found, row.body)
 			continue

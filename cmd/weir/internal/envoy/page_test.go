@@ -43,7 +43,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 	for _, width := range []int64{1200, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			page.Appear(width, scheme)
-			assert.Empty(t, page.Axe(), "%d, %s", width, scheme)
+			assert.Empty(t, browsertest.Axe(page), "%d, %s", width, scheme)
 		}
 	}
 }

@@ -76,7 +76,7 @@ func TestAxeFindsNothingOnThePage(t *testing.T) {
 		for _, width := range []int64{1200, 390} {
 			for _, scheme := range []string{"light", "dark"} {
 				page.Appear(width, scheme)
-				assert.Empty(t, page.Axe(), "%s, %d, %s", row.state, width, scheme)
+				assert.Empty(t, browsertest.Axe(page), "%s, %d, %s", row.state, width, scheme)
 			}
 		}
 	}
