@@ -2,11 +2,15 @@ package weir
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/engine"
 )
 
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
@@ -17,11 +21,11 @@ import (
 // Each window needs a new bucket. So while made-up keys fill the table, known ones get [ErrFull]
 // too from the next window on. The other strategies keep a caller's bucket until its count has
 // expired.
-type FixedWindow struct{ windowStrategy }
+type FixedWindow struct{ slotStrategy }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
 func (l *Limiter) FixedWindow() *FixedWindow {
-	return (&FixedWindow{windowStrategy{slotStrategy: newSlotStrategy(l, fixedKind)}}).described()
+	return (&FixedWindow{newSlotStrategy(l, engine.FixedKind)}).described()
 }
 
 // described sets what f is.
@@ -36,8 +40,7 @@ func (f *FixedWindow) Limit(n uint64, d time.Duration) *Limit { return mustLimit
 func (f *FixedWindow) bind(m *Limit) (Counter, error) {
 	name := m.seriesName()
 	name.Length = m.d.Milliseconds()
-	s, err := newLimitedWindows(f.l, name, nil, m.n)
-	s.numbersOf = Tier{m.n, m.d}
+	s, err := newLimitedWindows(f.l, name, nil, m.numbers())
 	return (&FixedWindow{s}).described(), err
 }
 
@@ -64,7 +67,7 @@ type SlidingWindow struct{ slotStrategy }
 // scaling to millions of domains"); it differs in rounding up, in integers throughout, and in
 // reporting the exact instant to retry at.
 func (l *Limiter) SlidingWindow() *SlidingWindow {
-	return (&SlidingWindow{newSlotStrategy(l, slidingKind)}).described()
+	return (&SlidingWindow{newSlotStrategy(l, engine.SlidingKind)}).described()
 }
 
 // described sets what s is.
@@ -78,7 +81,7 @@ func (s *SlidingWindow) Limit(n uint64, d time.Duration) *Limit { return mustLim
 
 func (s *SlidingWindow) bind(m *Limit) (Counter, error) {
 	of := *s
-	err := of.bindTo(m)
+	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 
@@ -109,8 +112,9 @@ type TokenBucket struct {
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	a := &algorithm.TokenBucket{Burst: clampCost(burst), ClockSteps: l.clock.ByHand()}
-	of := reader{l: l, most: math.MaxInt64, preparer: a}
-	return (&TokenBucket{slotStrategy{of, l.callers, tokenKind, a}, burst}).described()
+	of := newSlotStrategy(l, engine.TokenKind)
+	of.most, of.preparer, of.in.Algorithm = math.MaxInt64, a, a
+	return (&TokenBucket{of, burst}).described()
 }
 
 // described sets what b is.
@@ -124,8 +128,8 @@ func (b *TokenBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit
 
 func (b *TokenBucket) bind(m *Limit) (Counter, error) {
 	of := *b
-	of.keepAcrossDurations(m)
-	err := of.bindTo(m, cmp.Or(b.burst, m.n))
+	of.in.Scale = m.keyScale()
+	err := of.bindTo(m.seriesName(cmp.Or(b.burst, m.n)), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 
@@ -146,7 +150,7 @@ type PeriodCounter struct{ slotStrategy }
 // Counter gives the same Results. It differs from that original in that the period begins with the
 // first hit, not the second, and that a denial names the end of the period that is now.
 func (l *Limiter) Counter() *PeriodCounter {
-	return (&PeriodCounter{newSlotStrategy(l, counterKind)}).described()
+	return (&PeriodCounter{newSlotStrategy(l, engine.CounterKind)}).described()
 }
 
 // described sets what c is.
@@ -160,7 +164,7 @@ func (c *PeriodCounter) Limit(n uint64, d time.Duration) *Limit { return mustLim
 
 func (c *PeriodCounter) bind(m *Limit) (Counter, error) {
 	of := *c
-	err := of.bindTo(m)
+	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 
@@ -180,7 +184,7 @@ type SlidingLog struct{ stateStrategy[*algorithm.Log] }
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
 	return (&SlidingLog{stateStrategy[*algorithm.Log]{
-		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.SlidingLog{}, table: &l.logs,
+		reader: reader{l: l, most: math.MaxInt64}, in: l.stores.Logs,
 		list: func(g *algorithm.Log, p params, now int64) []Hit {
 			first, _ := g.Expired(p.Scale, now)
 			return hitsOf(l, g, first)
@@ -199,26 +203,6 @@ func hitsOf(l *Limiter, g *algorithm.Log, first int) (hits []Hit) {
 	return hits
 }
 
-// writeLog writes a log, and writeList a list.
-func writeLog(e *encoder, g *algorithm.Log) {
-	e.Int(int64(g.Len()))
-	for i := range g.Len() {
-		h, meta := g.Hit(i)
-		e.Int(h.At)
-		e.Int(h.Cost)
-		e.Text(meta)
-	}
-}
-
-// readHits reads what writeLog has written.
-func readHits(d *decoder, g *algorithm.Log) {
-	last := int64(math.MinInt64)
-	for n := d.Int(0, math.MaxInt64); n > 0 && !d.Bad; n-- {
-		last = d.Int(last, math.MaxInt64)
-		g.Add(last, d.Int(0, math.MaxInt64-g.Used()), d.Text(0))
-	}
-}
-
 // described sets what s is.
 func (s *SlidingLog) described() *SlidingLog {
 	s.describe(s, About{Name: "sliding log", Verbs: VerbsOf(OpHits)})
@@ -230,7 +214,7 @@ func (s *SlidingLog) Limit(n uint64, d time.Duration) *Limit { return mustLimit(
 
 func (s *SlidingLog) bind(m *Limit) (Counter, error) {
 	of := *s
-	err := of.bindTo(m)
+	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 
@@ -250,8 +234,8 @@ type List struct {
 // redislimit's List gives the same Results and Hits.
 func (l *Limiter) List() *List {
 	return (&List{stateStrategy[*algorithm.Listed]{
-		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, table: &l.lists,
-		plan: listPlan, list: func(g *algorithm.Listed, p params, now int64) []Hit {
+		reader: reader{l: l, most: math.MaxInt64}, in: l.stores.Lists,
+		list: func(g *algorithm.Listed, p params, now int64) []Hit {
 			if g.Over(p.Scale, now) {
 				return nil
 			}
@@ -259,9 +243,6 @@ func (l *Limiter) List() *List {
 		},
 	}}).described()
 }
-
-// listPlan tells the record of a list from that of a log.
-const listPlan = "list"
 
 // described sets what s is.
 func (s *List) described() *List {
@@ -274,25 +255,239 @@ func (s *List) Limit(n uint64, d time.Duration) *Limit { return mustLimit(s, n, 
 
 func (s *List) bind(m *Limit) (Counter, error) {
 	of := *s
-	err := of.bindTo(m)
+	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 
-func writeList(e *encoder, g *algorithm.Listed) { writeLog(e, &g.Log) }
+// Tiers holds several limits at once over one key, all or nothing. Make one with [Limiter.Tiers].
+type Tiers struct {
+	stateStrategy[*algorithm.Slices]
+	tiers      []Tier // the shortest first
+	resolution time.Duration
+}
 
-// readLog reads a log, or a list.
-func readLog(d *decoder) error {
-	id, scale, plan := d.key()
-	switch key := (states.Key{ID: id, Scale: scale, Plan: plan}); plan {
-	case "":
-		g := new(algorithm.Log)
-		readHits(d, g)
-		return restoreState(d, &d.l.SlidingLog().stateStrategy, key, g)
-	case listPlan:
-		g := new(algorithm.Listed)
-		readHits(d, &g.Log)
-		return restoreState(d, &d.l.List().stateStrategy, key, g)
+// Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to
+// all of them; a request that one tier denies is charged to none. The request's own Limit and
+// Duration are ignored. The Result is that of the tier that binds: of a denial, the one that has
+// room last; of an admission, the one with the least room left; among equals, the first given.
+// Its Limit is the Result's. After ExpiresAt of an admission longer tiers
+// may still count it. A Result does not say which slice it is of: so a plain Refund gives back to
+// the newest slice that may have admitted the request, and Seed raises the longest tier. A
+// Reservation of package limits knows its slice.
+//
+// Time is cut into slices as long as the greatest common divisor of the Durations: 1000 in 1 s,
+// 5000 in 10 s and 7000 in 15 s are counted by the second. A tier counts the slices of the last
+// Duration, the current one included. So at most Limit are admitted in any span that is one slice
+// shorter than Duration, and up to twice Limit in a whole one, unless [Tiers.Resolution] makes the
+// slices finer. It keeps 16 bytes for each slice of the longest tier that has a hit, within the
+// bound of [Limiter.SlidingLog]. Two Tiers of one Limiter count together if they have the same
+// Durations and Resolution.
+//
+// Without tiers, with a Duration that no Request has, or with two of the same, its Limit panics,
+// and [NewLimit] and each call fail with [ErrScale].
+//
+// The scheme is that of per-second counters in Redis, summed with MGET, in one decision, not two.
+func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
+	if err := checkTiers(tiers); err != nil {
+		t := l.Tiers(Tier{Duration: time.Millisecond})
+		t.bad = err
+		return t
 	}
-	d.Bad = true
-	return nil
+	list := make([]algorithm.Tier, len(tiers))
+	for i, tier := range tiers {
+		list[i] = algorithm.Tier{Limit: clampCost(tier.Limit), Scale: tier.Duration.Milliseconds()}
+	}
+	a := algorithm.NewTiers(list)
+	sorted := make([]Tier, len(tiers))
+	var plan strings.Builder
+	for i, given := range a.Given() {
+		sorted[i] = tiers[given]
+		fmt.Fprint(&plan, list[given].Scale, " ")
+	}
+	t := &Tiers{tiers: sorted, stateStrategy: stateStrategy[*algorithm.Slices]{
+		reader: reader{l: l, duration: time.Duration(a.Slice()) * time.Millisecond,
+			most: math.MaxInt64, preparer: a},
+		in: l.stores.Tiers,
+	}}
+	t.in.Algorithm, t.in.Scale, t.in.Plan = a, a.Slice(), plan.String()
+	return t.described()
+}
+
+// Resolution returns the same tiers with slices of d, and with each tier counting one slice more.
+// So at most Limit are admitted in any span of one Duration, and an admission counts for up to d
+// longer than Duration. With a tenth of Duration, a caller that is always back at once gets its
+// Limit in each 1.1 Durations, and in any span of 1.1 Durations at most twice. The longest tier
+// costs up to 16 bytes for each d of it, and a decision is no slower: 5000 in 10 s by the tenth of
+// a second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, what
+// is made of it fails as bad Tiers do.
+func (t *Tiers) Resolution(d time.Duration) *Tiers {
+	bad := cmp.Or(t.bad, checkDuration(d))
+	if bad == nil && t.duration%d != 0 {
+		bad = fmt.Errorf("%w: a resolution of %v does not divide slices of %v", ErrScale, d, t.duration)
+	}
+	if bad != nil {
+		of := *t
+		of.bad = bad
+		return of.described()
+	}
+	a, fine := t.in.Algorithm.(*algorithm.Tiers).Cut(d.Milliseconds()), *t
+	durations, _, _ := strings.Cut(t.in.Plan, "/")
+	fine.preparer, fine.duration, fine.resolution = a, d, d
+	fine.in.Algorithm, fine.in.Scale = a, a.Slice()
+	fine.in.Plan = fmt.Sprint(durations, "/", d.Milliseconds())
+	return fine.described()
+}
+
+// plannedStates returns the store of tiers by the plan and the scale of their keys. It reports
+// false if no Tiers have these.
+func (l *Limiter) plannedStates(
+	plan string, scaleMs int64,
+) (s engine.States[*algorithm.Slices], ok bool) {
+	var tiers []Tier
+	durations, _, fine := strings.Cut(plan, "/")
+	for ms := range strings.FieldsSeq(durations) {
+		n, err := strconv.ParseInt(ms, 10, 64)
+		if err != nil || n > maxScale {
+			return s, false
+		}
+		tiers = append(tiers, Tier{Duration: time.Duration(n) * time.Millisecond})
+	}
+	t := l.Tiers(tiers...)
+	if fine {
+		t = t.Resolution(time.Duration(scaleMs) * time.Millisecond)
+	}
+	return t.in, t.bad == nil && t.in.Plan == plan && t.in.Scale == scaleMs
+}
+
+// described sets what t is.
+func (t *Tiers) described() *Tiers {
+	a := t.in.Algorithm.(*algorithm.Tiers)
+	t.in.Left = func(s *algorithm.Slices, p params, now int64, admitted bool) (left int64, unsaid bool) {
+		if !admitted && p.Cost > 1 { // else nothing is left
+			left = a.Left(s, now)
+		}
+		return left, !admitted // by the tier that binds: another one may have less left
+	}
+	t.describe(t, About{
+		Name: "tiers", Tiers: t.tiers, Longest: t.tiers[len(t.tiers)-1].Duration + t.resolution,
+	})
+	return t
+}
+
+// Limit returns the limit by t.
+func (t *Tiers) Limit() *Limit { return mustLimit(t, 0, 0) }
+
+func (t *Tiers) check(m *Limit) error {
+	m.n, m.d = 0, 0
+	return t.bad
+}
+
+func (t *Tiers) bind(m *Limit) (Counter, error) {
+	of, limits := *t, make([]uint64, len(t.tiers))
+	for i, tier := range t.tiers {
+		limits[i] = tier.Limit
+	}
+	err := of.bindTo(m.seriesName(limits...), m.numbers(), &of.in.Keys)
+	return of.described(), err
+}
+
+// LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
+// Make one with [Limiter.LeakyBucket].
+type LeakyBucket struct{ stateStrategy[*engine.Queue] }
+
+// LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
+// order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
+// length of them wait; one that finds the queue full is denied, with the instant at which there is
+// room. With a length of 0 or less none waits: a request is admitted at its turn or denied.
+//
+// Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed:
+// the caller has then left the queue, those behind it move up, and nothing was counted. There is no
+// goroutine per key. Where Config.Now is set, the first in the queue looks at it every millisecond
+// of real time. When Limit changes, the cost that is in the bucket stays, and all of it leaves and
+// leaks at the new rate, from a Run, a Charge or a Seed at it on.
+//
+// TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
+// In any span of one Duration at most Limit+1 requests of cost 1 leave. A line keeps its rate:
+// where a timer is late, requests leave as of the instants at which they were due, and Run returns
+// up to 100 ms after these; what is later than that is lost. A request that waits holds
+// 256 bytes, within the bound of [Limiter.SlidingLog].
+//
+// After a Reset the first in line may leave at once. An [OpReturn] of what left before moves
+// the line up as if there had been no Reset.
+//
+// It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
+// honoring the context, in having no slack, and in denying.
+func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
+	in := engine.WithLine(l.stores.Queues, max(length, 0))
+	return (&LeakyBucket{stateStrategy[*engine.Queue]{
+		reader: reader{l: l, most: math.MaxInt64, preparer: in.Algorithm.(*engine.Line)}, in: in,
+	}}).described()
+}
+
+// Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.
+func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
+	var call engine.Call
+	v, _, err := b.pass(ctx, r, &call, &b.in)
+	if err != nil {
+		return nil, err
+	}
+	return b.l.result(v), nil
+}
+
+// Do implements [Counter]. An [OpTake] waits.
+func (b *LeakyBucket) Do(ctx context.Context, ops []*Op) {
+	for _, op := range ops {
+		if op.Verb != OpTake {
+			b.do(ctx, op)
+			continue
+		}
+		op.Err = b.catchUp(op, &b.in)
+		if op.Err != nil {
+			continue
+		}
+		in := b.in
+		if op.AtOnce {
+			in = engine.WithLine(in, 0)
+		}
+		op.call.WantMark, op.call.WantRest = op.Keep, op.Full
+		v, now, err := b.pass(ctx, &op.Request, &op.call, &in)
+		b.decided(op, v, now, err)
+	}
+}
+
+// pass returns the verdict on r, when it has left the queue, and where it was decided.
+func (b *LeakyBucket) pass(
+	ctx context.Context, r *Request, c *engine.Call, in *engine.States[*engine.Queue],
+) (v verdict, now int64, err error) {
+	c.Params, err = b.parse(r)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return v, 0, err
+	}
+	c.AsOf = b.l.asOf(ctx)
+	queues := engine.Queues{States: in, Clock: &b.l.clock, Stopped: b.l.janitor.stop}
+	v, now, err = queues.Pass(ctx, r.Key, c)
+	if err == ErrFull || err == ErrClosed {
+		err = b.l.fail(err)
+	}
+	return v, now, err
+}
+
+// described sets what b is.
+func (b *LeakyBucket) described() *LeakyBucket {
+	b.describe(b, About{Name: "leaky bucket", Waits: true})
+	return b
+}
+
+// Limit returns the limit of n in d. Its Take and Wait have callers wait their turn; its Allow
+// admits only who need not. It panics where [NewLimit] fails.
+func (b *LeakyBucket) Limit(n uint64, d time.Duration) *Limit { return mustLimit(b, n, d) }
+
+func (b *LeakyBucket) bind(m *Limit) (Counter, error) {
+	of := *b
+	of.in.Scale = m.keyScale()
+	err := of.bindTo(m.seriesName(uint64(b.in.Algorithm.(*engine.Line).Length)), m.numbers(), &of.in.Keys)
+	return of.described(), err
 }

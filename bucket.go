@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/arith"
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
@@ -49,9 +50,10 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 // meanwhile may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
-		for i := range l.buckets.shards {
+		shards := l.buckets.Shards()
+		for i := range shards {
 			var found []Bucket
-			sh := &l.buckets.shards[i]
+			sh := &shards[i]
 			add := func(_ int, s *slots.Slot) { found = append(found, l.bucket(sh, s)) }
 			for c := 0; sh.Visit(c, add); c, found = c+1, found[:0] {
 				for _, b := range found {
@@ -105,23 +107,22 @@ func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start i
 }
 
 // inspect returns the Bucket of a key in a fixed window, and unlocks the shard.
-func (l *Limiter) inspect(c *lockedSlot, scaleMs int64) Bucket {
+func (l *Limiter) inspect(c *engine.LockedSlot, scaleMs int64) Bucket {
 	defer c.Unlock()
 	if c.Slot != nil {
 		return l.bucket(c.Shard, c.Slot)
 	}
-	b, _ := l.newBucket(c.ID, scaleMs, l.windows.Running(c.now, scaleMs).Number)
+	b, _ := l.newBucket(c.ID, scaleMs, l.windows.Running(c.Now, scaleMs).Number)
 	return b
 }
 
 // lockWindow locks the bucket of id in the current window.
-func (l *Limiter) lockWindow(id string, scaleMs int64) (c lockedSlot, err error) {
+func (l *Limiter) lockWindow(id string, scaleMs int64) (c engine.LockedSlot, err error) {
 	if err = checkArgs(id, scaleMs, 0); err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	if err != nil {
 		return c, l.fail(err)
 	}
-	s := newSlotStrategy(l, fixedKind)
-	return s.lock(id, scaleMs, noInstant, false)
+	return l.stores.Slots[engine.FixedKind].Lock(id, scaleMs, noInstant, false)
 }

@@ -1,12 +1,9 @@
 package weir
 
 import (
-	"context"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/calendar"
-	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -45,7 +42,7 @@ func (u CalendarUnit) String() string { return calendar.Unit(u).String() }
 
 // Calendar is the fixed window counter in windows of the calendar. Make one with
 // [Limiter.Calendar].
-type Calendar struct{ windowStrategy }
+type Calendar struct{ slotStrategy }
 
 // Calendar returns the fixed window counter as a Strategy whose windows are the hours, days, weeks,
 // months or years of a time zone: in each exactly Limit is admitted. They follow each other without
@@ -79,7 +76,7 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 	if err != nil {
 		return Bucket{}, err
 	}
-	at, err := c.lock(key, p.Scale, noInstant, false)
+	at, err := c.in.Lock(key, p.Scale, noInstant, false)
 	if err != nil {
 		return Bucket{}, err
 	}
@@ -87,12 +84,12 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 }
 
 // window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
-func (c *Calendar) window() time.Duration { return c.in.Calendar.Load().Unit().Length() }
+func (c *Calendar) window() time.Duration { return c.series.Calendar.Load().Unit().Length() }
 
 // described sets what c is.
 func (c *Calendar) described() *Calendar {
 	c.describe(c, About{
-		Name: "calendar", Lapses: LapsesAtOnce, Window: c.window(), Period: c.in.Calendar.Load().String(),
+		Name: "calendar", Lapses: LapsesAtOnce, Window: c.window(), Period: c.series.Calendar.Load().String(),
 	})
 	return c
 }
@@ -107,81 +104,10 @@ func (c *Calendar) check(m *Limit) error {
 
 func (c *Calendar) bind(m *Limit) (Counter, error) {
 	name := m.seriesName()
-	name.Calendar = c.in.SeriesName.Calendar
-	s, err := newLimitedWindows(c.l, name, c.in.Calendar.Load(), m.n)
+	name.Calendar = c.series.SeriesName.Calendar
+	s, err := newLimitedWindows(c.l, name, c.series.Calendar.Load(), m.numbers())
 	if err != nil {
-		s = c.windowStrategy
-	}
-	s.numbersOf = Tier{m.n, m.d}
-	return (&Calendar{s}).described(), err
-}
-
-// newLimitedWindows returns the strategy for a limit of n in the windows of a series.
-func newLimitedWindows(
-	l *Limiter, name windows.SeriesName, c *calendar.Calendar, n uint64,
-) (s windowStrategy, err error) {
-	in, err := l.named(name, c)
-	if err != nil {
-		return windowStrategy{slotStrategy: newSlotStrategy(l, fixedKind)}, err
-	}
-	s = newWindowStrategy(l, in)
-	s.bound, s.limit = true, n
-	return s, nil
-}
-
-// windowStrategy is what [FixedWindow] and [Calendar] have in common.
-type windowStrategy struct {
-	slotStrategy
-	in *windows.Series // nil: the windows are those of the request's Duration
-}
-
-// newWindowStrategy returns the strategy whose windows, and counts, are those of a series.
-func newWindowStrategy(l *Limiter, in *windows.Series) windowStrategy {
-	s := windowStrategy{slotStrategy: newSlotStrategy(l, fixedKind), in: in}
-	s.duration, s.reader.series = time.Duration(in.Scale()*msec), in.Number
-	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return in.Window(now).End }}
-	return s
-}
-
-// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *windowStrategy) Run(_ context.Context, r *Request) (*Result, error) {
-	res := new(Result)
-	if _, err := s.run(r, res, noSight); err != nil {
 		return nil, err
 	}
-	return res, nil
-}
-
-// run decides on r at the present, and goes on from where a look has seen that its bucket admits
-// it.
-func (s *windowStrategy) run(r *Request, res *Result, at *sight) (left time.Duration, err error) {
-	if slot := at.Slot; slot != nil {
-		at.Slot = nil
-		if s.l.hit(slot, at.State, at.Cost, at.Limit, at.Window.Stamp(at.Now), at.Window, res) {
-			return time.Duration(at.Window.End - at.Now), nil
-		}
-	}
-	p, err := s.parse(r)
-	switch {
-	case err != nil:
-		return 0, err
-	case s.in == nil:
-		return s.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
-	}
-	w := s.in.Current.Load()
-	slot, state, _ := s.table.find(r.Key, &w.Fixed)
-	now := s.l.clock.Read()
-	if !s.hit(slot, state, w, p, now, res) {
-		return s.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
-	}
-	return time.Duration(w.End - now), nil
-}
-
-// hit decides p at now on the bucket in a slot of a window, as Limiter.hit does. It reports false
-// if there is none, or if the window does not hold now.
-func (s *windowStrategy) hit(
-	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64, res *Result,
-) bool {
-	return slot != nil && w.Holds(now) && p.Cost <= p.Limit &&
-		s.l.hit(slot, state, p.Cost, p.Limit, w.Stamp(now), w, res)
+	return (&Calendar{s}).described(), err
 }

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"math"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/ids"
@@ -49,8 +48,7 @@ func (l *Limiter) count(
 	k := l.buckets.PackShort(id)
 	// The search comes before the clock for speed alone, since the window is in the key: the words of
 	// the slot are on their way while the clock is read.
-	x := l.buckets.indexes[l.buckets.shardNumber(k.Hash)].Load()
-	s, state, _ := x.FindShort(k, len(id), &w.Fixed)
+	s, state, _ := l.buckets.Index(k.Hash).FindShort(k, len(id), &w.Fixed)
 	now := l.clock.Read()
 	switch {
 	case s == nil, now < w.Start, now >= w.End, cost > limit, l.closed.Load():
@@ -79,19 +77,19 @@ func (l *Limiter) countSlow(
 		now = l.clock.Read()
 	}
 	k := l.buckets.Pack(id)
-	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.Read() {
+	for at := slots.NewReading(now); !l.closed.Load(); at.Now = l.clock.Read() {
 		w := tried
-		if at.now < w.Start || at.now >= w.End {
-			w = l.windows.Running(at.now, scaleMs)
+		if at.Now < w.Start || at.Now >= w.End {
+			w = l.windows.Running(at.Now, scaleMs)
 		}
 		if w != tried && cost <= limit {
-			s, state, _ := l.buckets.find(id, &w.Fixed)
-			if s != nil && l.hit(s, state, cost, limit, w.Stamp(at.now), w, r) {
-				return time.Duration(w.End - at.now), nil
+			s, state, _ := l.buckets.Find(id, &w.Fixed)
+			if s != nil && l.hit(s, state, cost, limit, w.Stamp(at.Now), w, r) {
+				return time.Duration(w.End - at.Now), nil
 			}
 		}
-		if err = l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
-			return time.Duration(w.End - at.now), err
+		if err = l.countLocked(k, id, w, &at, limit, cost, r); err != slots.ErrEarlier {
+			return time.Duration(w.End - at.Now), err
 		}
 	}
 	*r = Result{} // a hit that failed has set it
@@ -118,7 +116,7 @@ func (l *Limiter) hit(
 			break
 		}
 		r.State, r.TotalRequests = Allow, uint64(total+cost)
-		if l.buckets.admit(s, state, state+slots.Word(cost), 1-cost) {
+		if l.buckets.Admit(s, state, state+slots.Word(cost), 1-cost) {
 			break
 		}
 		epoch := state.Epoch()
@@ -133,21 +131,21 @@ func (l *Limiter) hit(
 }
 
 // countLocked is count under the shard's mutex, for a call that found no slot without it, or whose
-// cost is over the limit. It fails with errEarlier if the caller is to read the clock and try
+// cost is over the limit. It fails with slots.ErrEarlier if the caller is to read the clock and try
 // again.
 func (l *Limiter) countLocked(
-	k ids.Packed, id string, w *windows.Window, at *reading, limit, cost int64, r *Result,
+	k ids.Packed, id string, w *windows.Window, at *slots.Reading, limit, cost int64, r *Result,
 ) error {
 	*r = Result{}
-	c, err := l.buckets.lock(k, id, &w.Fixed, at, cost <= limit)
+	c, err := l.buckets.Lock(k, id, &w.Fixed, at, cost <= limit)
 	switch {
-	case err == errEarlier:
+	case err == slots.ErrEarlier:
 		return err
 	case err != nil:
 		return l.fail(err)
 	}
 	defer c.Unlock()
-	stamp := w.Stamp(at.now)
+	stamp := w.Stamp(at.Now)
 	switch {
 	case c.Slot == nil && cost > limit:
 		c.Shard.Denied++
@@ -162,7 +160,7 @@ func (l *Limiter) countLocked(
 		c.Touch(state, stamp)
 		r.TotalRequests = uint64(state.Count())
 	case !l.hit(c.Slot, c.Slot.State(), cost, limit, stamp, w, r):
-		return errEarlier
+		return slots.ErrEarlier
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/ids"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
@@ -27,9 +28,9 @@ type decider struct {
 	own      bool    // it is of this package
 
 	// of a strategy on slots; nil: it is another one
-	l     *Limiter
-	table *table
-	slotted
+	l      *Limiter
+	table  *slots.Table
+	slots  *slotStrategy
 	params params       // of a cost of 1
 	key    slots.Period // where it is not that of a window
 
@@ -54,10 +55,10 @@ func newDecider(m *Limit) *decider {
 	}
 	d.counter, d.about, d.own = s, s.About(), true
 	if s, ok := s.(onSlots); ok {
-		d.slotted = s.counts()
-		d.l, d.table = d.slots.l, d.slots.table
+		d.slots = s.onSlots()
+		d.l, d.table = d.slots.l, d.slots.in.Table
 		d.params = d.slots.one
-		d.key, d.most = d.slots.period(d.params.Scale), uint64(d.params.Limit)
+		d.key, d.most = d.slots.in.Period(d.params.Scale), uint64(d.params.Limit)
 	}
 	d.tiered = d.ofTiers(m)
 	return d
@@ -103,7 +104,7 @@ func (f *failing) Do(_ context.Context, ops []*Op) {
 
 // find returns the slot of a known caller, with its state as read before the key was compared, and
 // its window if it counts in fixed windows. It returns nil for one who is not known, and for keys
-// and limiters that fail. The clock is to be read after it, as in slotStrategy.run.
+// and limiters that fail. The clock is to be read after it, as in engine.Slots.Take.
 func (d *decider) find(key string) (slot *slots.Slot, state slots.Word, w *windows.Window) {
 	if d.slots == nil || uint(len(key)-1) >= maxID || d.l.closed.Load() {
 		return nil, 0, nil
@@ -111,11 +112,11 @@ func (d *decider) find(key string) (slot *slots.Slot, state slots.Word, w *windo
 	p, w := d.current()
 	t := d.table
 	if len(key) > ids.Inline {
-		slot, state, _ = t.find(key, p)
+		slot, state, _ = t.Find(key, p)
 		return slot, state, w
 	}
 	k := t.PackShort(key)
-	slot, state, _ = t.indexes[t.shardNumber(k.Hash)].Load().FindShort(k, len(key), p)
+	slot, state, _ = t.Index(k.Hash).FindShort(k, len(key), p)
 	return slot, state, w
 }
 
@@ -128,17 +129,17 @@ func (d *decider) findBytes(key []byte) (slot *slots.Slot, state slots.Word, w *
 		return nil, 0, nil
 	}
 	p, w := d.current()
-	slot, state = d.table.findLongBytes(key, p)
+	slot, state = d.table.FindLongBytes(key, p)
 	return slot, state, w
 }
 
 // current returns the period of the buckets and, of fixed windows, the latest window, which may
 // have ended: it reads no clock.
 func (d *decider) current() (*slots.Period, *windows.Window) {
-	if d.windows == nil {
+	if d.slots.series == nil {
 		return &d.key, nil
 	}
-	w := d.windows.in.Current.Load()
+	w := d.slots.series.Current.Load()
 	return &w.Fixed, w
 }
 
@@ -147,7 +148,7 @@ func (d *decider) runCounter(
 	ctx context.Context, r *Request, atOnce bool, res *Result,
 ) (err error) {
 	if d.slots != nil {
-		_, err = d.run(r, res)
+		_, err = d.slots.run(ctx, r, res)
 		return err
 	}
 	c := calls.Get().(*call)
@@ -190,16 +191,16 @@ func waitOf(a *About, res *Result) time.Duration {
 }
 
 // complete sets what out does not have of a Result.
-func (d *decider) complete(out *Outcome, m *rest) {
+func (d *decider) complete(out *Outcome, m *engine.Rest) {
 	if len(d.tiered) > 0 {
-		out.By = d.tiered[m.tier]
+		out.By = d.tiered[m.Tier]
 	}
 	switch {
-	case !m.unsaid:
+	case !m.Unsaid:
 	case len(d.tiered) > 0:
-		out.Left = uint64(m.left)
+		out.Left = uint64(m.Left)
 	default:
-		out.Left = min(d.most, uint64(m.left))
+		out.Left = min(d.most, uint64(m.Left))
 	}
 }
 

@@ -86,60 +86,54 @@ package weir
 //
 // What callers see:
 //
-//	limiter.go       Limiter: New, its tables, Stats, Close; the errors
-//	strategy.go      Strategy, Request, Result; where a Strategy counts
-//	op.go            Counter, Op and its Verbs, About
+//	limiter.go       Limiter: New, Stats, Close; the errors
+//	strategy.go      Strategy, Request, Result; where a Strategy counts; bounds
+//	op.go            Counter, Op and its Verbs, About; what an Op takes from the engine, and gives it
 //	limit.go         Limit: all that it can do; NewLimit
 //	outcome.go       Outcome, and how people read it; how much is left, where a Result does not say
 //	                 it
 //	checkrate.go     CheckRate, from its arguments to the compare-and-swap
 //	bucket.go        Bucket: a slot of a fixed window, as people read it; Inspect, Buckets, Reset
 //	wait.go          Wait: who asks next, and when
-//	hold.go          Held: work in flight, in this process or elsewhere; the places of overload;
+//	hold.go          Hold and HoldWait, in this process or elsewhere; the places of overload;
 //	                 Reservation: an estimate that is corrected
 //	snapshot.go      Save and Load, and their files
 //	mochi_compat.go  the names and answers of the originals
 //
 // Methods of Limiter stand with what they return, or with what they do: the constructors of
 // strategies with those, CheckRate, buckets, snapshots and the names of the originals in the files
-// above. So do Wait, Hold and Reserve of a Limit, the Do of strategies on slots, and what a Limit
-// needs of a reader: where files flow one way, a type does not know what is made of it. All other
-// methods stand in the file of their type.
+// above. So do Wait, Hold and Reserve of a Limit, and what NewLimit needs of a reader: where files
+// flow one way, a type does not know what is made of it. All other methods stand in the file of
+// their type.
 //
-// The strategies, with what they promise and their Limits; of those on states what they keep, and
-// its record in a snapshot:
+// The strategies, with what they promise and their Limits:
 //
-//	algorithms.go    FixedWindow, SlidingWindow, TokenBucket, Counter on slots; SlidingLog and List
-//	                 on states
-//	calendar.go      Calendar, on slots, and what FixedWindow has in common with it
-//	tiers.go         Tiers, on states
-//	leaky_bucket.go  LeakyBucket, on states
+//	algorithms.go    FixedWindow, SlidingWindow, TokenBucket, Counter on slots; SlidingLog, List,
+//	                 Tiers, LeakyBucket on states
+//	calendar.go      Calendar, on slots
 //	in_flight.go     InFlight, on both: Hold on a slot, as long as there are no leases and nobody
-//	                 waits
+//	                 waits; Held
 //
 // How they decide:
 //
-//	request.go         a Request becomes params; keys; a reset of a prefix under way
-//	slot_strategy.go   all strategies on slots: Run and Peek of a known caller by the slot's word,
-//	                   without a lock; a new one, another epoch, and every other verb under the
-//	                   shard's mutex, with the clock read
-//	state_strategy.go  all strategies on states: with the state's lock, and the clock read
-//	slotted.go         ops on slots, and few of them at once; a known caller's, for a Limit
-//	decider.go         a Limit: by its slots or, as a call of a Counter, other strategies; how it
-//	                   fails; by a Strategy of another package: its label and its keys; any
-//	                   Strategy as a Counter
+//	request.go  a Request becomes params, and an Op a verb of the engine; keys
+//	stores.go   what the strategies on slots have in common, and those on states: Run; few ops on
+//	            slots at once; fixed windows by CheckRate's compare-and-swap
+//	decider.go  a Limit: by its slots or, as a call of a Counter, other strategies; how it fails; by
+//	            a Strategy of another package: its label and its keys; any Strategy as a Counter
 //
 // What they decide on:
 //
-//	table.go    slots by the hash of their key: shards, locks, room, sums
-//	kinds.go    what a slot's content means to each kind; of work in flight the bits of its number
+//	table.go    which buckets are in which table; what the contents of slots mean; sums
 //	janitor.go  sweeps; what is removed at a full table
-//	record.go   a bucket as a record of a snapshot, written and read; which go first
 //
 // The packages of internal/core:
 //
+//	engine     decides: each verb once on slots and once on states; places and leases, queues, the
+//	           records of a snapshot. It knows no Request, Op, Limit or Limiter
 //	algorithm  what each strategy decides and keeps, a file each: pure, its callers hold the lock
-//	slots      slots: to find and to hit them takes no lock, what a shard does takes its mutex
+//	slots      slots, and the table of their shards: to find and to hit them takes no lock, what a
+//	           shard does takes its mutex
 //	ids        the words and the hash of an ID
 //	states     what has no fixed size, under a lock each; the bounds of a sweep, without one
 //	windows    the windows of a length, and series: of calendars and of Limits; kept by atomics,

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/states"
 	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/core/windows"
@@ -105,9 +106,13 @@ func KeyedFor(name string, s Strategy, n uint64, d time.Duration) Counter {
 
 // RunTier returns the Result of a Run of s, and the tier that it is of.
 func RunTier(ctx context.Context, s *Tiers, r *Request) (*Result, Tier, error) {
-	v, at, err := s.decide(r, s.l.asOf(ctx), nil)
+	p, err := s.parse(r)
+	if err != nil {
+		return nil, Tier{}, err
+	}
+	v, now, err := s.in.Count(r.Key, "", &engine.Call{Params: p, AsOf: s.l.asOf(ctx)})
 	res := new(Result)
-	s.setResult(res, v, at.Now)
+	s.setResult(res, v, now)
 	return res, s.tiers[v.Tier], err
 }
 
@@ -136,7 +141,8 @@ func ReadNow(l *Limiter) time.Time { return l.clock.Time(l.clock.Read()) }
 
 // StateBytes returns how many bytes the states of a limiter hold, by a look at each.
 func StateBytes(l *Limiter) int64 {
-	return bytesOf(&l.logs) + bytesOf(&l.lists) + bytesOf(&l.slices) + bytesOf(&l.queues)
+	return bytesOf(l.stores.Logs.Table) + bytesOf(l.stores.Lists.Table) + bytesOf(l.stores.Tiers.Table) +
+		bytesOf(l.stores.Queues.Table)
 }
 
 func bytesOf[S states.State](t *states.Table[S]) (n int64) {
@@ -156,7 +162,7 @@ func MaxBytes(l *Limiter) int64 { return l.room.MaxBytes }
 
 // Flights returns how many callers have a flight: leases, or waiters.
 func Flights(l *Limiter) (n int) {
-	for range l.flights.Keys {
+	for range l.stores.Places.Flights.Table.Keys {
 		n++
 	}
 	return n
@@ -175,11 +181,15 @@ func RunAsOf(s *SlidingLog, r *Request, due time.Time) (*Result, time.Time, erro
 	if !due.IsZero() {
 		asOf = s.l.clock.Instant(due)
 	}
-	v, at, err := s.decide(r, asOf, nil)
+	p, err := s.parse(r)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	return s.l.result(v), s.l.clock.Time(at.Now), nil
+	v, now, err := s.in.Count(r.Key, r.Meta, &engine.Call{Params: p, AsOf: asOf})
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return s.l.result(v), s.l.clock.Time(now), nil
 }
 
 // Freed returns what receives when a place of a caller is given back.
@@ -206,16 +216,8 @@ func LiveHeap() int64 {
 const (
 	MaxID    = maxID
 	MaxScale = maxScale
-	MaxHeld  = maxHeld
+	MaxHeld  = engine.MaxHeld
 	MinTry   = minTry
-
-	SnapshotVersion = snapshotVersion
-	EndRecord       = endRecord
-	SlotRecord      = slotRecord
-	QueueRecord     = queueRecord
-	SlidingKind     = slidingKind
-	TokenKind       = tokenKind
-	CounterKind     = counterKind
 )
 
 // And these functions.

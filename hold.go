@@ -9,25 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/foroverload"
-	"github.com/weirgo/weir/internal/core/renewal"
-	"github.com/weirgo/weir/internal/core/turns"
+	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 )
-
-// Held is work that was admitted, and is in flight until Release. Make one with [Hold] or
-// [HoldWait]. It is safe for concurrent use.
-type Held struct {
-	place    // in this process
-	released atomic.Bool
-	kept     *kept // a place elsewhere; nil: it is in this process
-}
-
-// kept is a place elsewhere, which is renewed.
-type kept struct {
-	renewal.Kept
-	id turns.ID // of those who wait for it
-}
 
 // DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the
 // request can never pass, since its Cost is over the limit.
@@ -165,36 +151,6 @@ func (p *remotePlace) Renew(ctx context.Context) (held bool, err error) {
 // Release implements renewal.Place.
 func (p *remotePlace) Release(ctx context.Context) error { return p.do(ctx, OpRelease) }
 
-// Release ends what is held. The first call counts; later ones do nothing and return nil, as does
-// one after the place was lost. An error means that it may count until its lease ends. That ctx has
-// ended does not matter.
-func (h *Held) Release(ctx context.Context) error {
-	switch {
-	case h.released.Swap(true):
-		return nil
-	case h.kept != nil:
-		return h.kept.release(ctx)
-	}
-	h.place.release()
-	return nil
-}
-
-// release gives the place back, and wakes the first who waits for it.
-func (k *kept) release(ctx context.Context) error {
-	defer turns.Signal(k.id)
-	return k.Release(context.WithoutCancel(ctx))
-}
-
-// Lost returns a channel that is closed if the lease ended before it was renewed and the place was
-// given to others: then more than the limit may be in flight, until this work ends too. In this
-// process a place is never lost, and the channel is nil.
-func (h *Held) Lost() <-chan struct{} {
-	if h.kept == nil {
-		return nil
-	}
-	return h.kept.Lost()
-}
-
 // HoldWait is Hold, and waits its turn as [Wait] does: in order of arrival, behind those who wait
 // for the same limit in this process. It fails with ctx, and at once if the deadline leaves no time
 // for another try.
@@ -258,15 +214,15 @@ func newGuardPlaces(l *Limiter) (p guardPlaces, err error) {
 		return p, err
 	}
 	p.InFlight = l.InFlight()
-	p.series, p.duration = in.Number, time.Millisecond
+	p.duration, p.in.Series, p.in.Scale = time.Millisecond, in.Number, 1
 	return p, nil
 }
 
 // Hold implements [foroverload.Places].
 func (p guardPlaces) Hold(key string, most uint64) (h foroverload.Held, holds int64, err error) {
-	var at place
+	var at engine.Place
 	v, err := p.hold(&at, &Request{Key: key, Limit: most})
-	return foroverload.Held{Slot: at.Slot, At: uint64(at.at)}, v.Total, err
+	return foroverload.Held{Slot: at.Slot, At: uint64(at.At)}, v.Total, err
 }
 
 // Holds implements [foroverload.Places].
@@ -278,8 +234,8 @@ func (p guardPlaces) Holds(key string) (int64, error) {
 
 // Release implements [foroverload.Places].
 func (p guardPlaces) Release(h foroverload.Held) {
-	at := place{h.Slot, p.l, location(h.At), ^uint64(0)}
-	at.release()
+	at := p.l.stores.Places.PlaceAt(h.Slot, slots.Location(h.At), 1)
+	at.Release()
 }
 
 // Read implements [foroverload.Places].

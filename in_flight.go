@@ -2,18 +2,19 @@ package weir
 
 import (
 	"context"
-	"math"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/engine"
+	"github.com/weirgo/weir/internal/core/renewal"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/turns"
 )
 
 // InFlight bounds the work that is in flight at one time. Make one with [Limiter.InFlight].
 type InFlight struct {
-	stateStrategy[*flight]
+	stateStrategy[*engine.Flight]
 	// of the first Hold; kept, since to compute it takes a fifth of a Hold
 	first atomic.Pointer[leasePeriod]
 }
@@ -41,136 +42,14 @@ type leasePeriod struct {
 // caller who has no lease and for whom nobody waits in HoldWait; other decisions take the caller's
 // lock. Limits and costs over 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
-	return (&InFlight{stateStrategy: stateStrategy[*flight]{
-		reader: reader{l: l, most: maxHeld}, algorithm: leases{}, table: &l.flights, forget: dropLeases,
+	return (&InFlight{stateStrategy: stateStrategy[*engine.Flight]{
+		reader: reader{l: l, most: engine.MaxHeld}, in: l.stores.Places.Flights,
 	}}).described()
-}
-
-// flight is one caller's work in flight where there are leases, or somebody waits for a place. It
-// has an entry only as long as that is so, and no room of its own: its slot has taken that.
-type flight struct {
-	algorithm.Log // the leases
-	l             *Limiter
-	key           states.Key
-	// the places, with sharedBit; nil: this is not kept, and alone says what they are
-	slot  *slots.Slot
-	at    location      // of slot
-	alone int64         // the cost of the places, as it was found
-	freed chan struct{} // closed when something is given back; nil if nobody waits for that
-}
-
-// held returns the cost of the places.
-func (f *flight) held() int64 {
-	if f.slot == nil {
-		return f.alone
-	}
-	return heldIn(f.slot.State())
-}
-
-// Attach implements [states.Beside]: the slot holds the places.
-func (f *flight) Attach(kept bool) (ok bool) {
-	if f.slot != nil {
-		return true
-	}
-	places := f.l.places
-	packed, p := places.Pack(f.key.ID), placesPeriod(f.key.Scale, f.key.Series)
-	shard := places.shardNumber(packed.Hash)
-	c := places.shards[shard].LockKey(packed, f.key.ID, &p)
-	defer c.Unlock()
-	if c.Slot == nil {
-		return !kept
-	}
-	state := c.State
-	f.alone = heldIn(state)
-	for ; kept && !c.Swap(state, state|sharedBit); state = c.Slot.State() {
-	}
-	if kept {
-		f.slot, f.at = c.Slot, location(shard)<<32|location(c.N)
-	}
-	return true
-}
-
-// Make implements [states.Beside].
-func (f *flight) Make() error { return makePlaces(f.l, f.key) }
-
-// Detach implements [states.Beside]: Hold decides on the places again, without a lock.
-func (f *flight) Detach() (idle bool) {
-	f.wake()
-	if f.slot == nil {
-		return false
-	}
-	sh, n := f.l.places.shardOf(f.at)
-	sh.Lock()
-	defer sh.Unlock()
-	for state := f.slot.State(); heldIn(state) == 0; state = f.slot.State() {
-		if sh.Release(f.slot, n, state) {
-			return true
-		}
-	}
-	noteIdle(sh, f.slot, n, sharedBit)
-	return false
-}
-
-// Restore takes the leases of saved; the places, and who waits, stay.
-func (f *flight) Restore(saved *flight) { f.Log = saved.Log }
-
-// Used returns the cost in flight.
-func (f *flight) Used() int64 { return f.Log.Used() + f.held() }
-
-// Expires returns when f is no longer needed: when the last lease ends, unless somebody waits for a
-// place.
-func (f *flight) Expires(scaleMs int64) int64 {
-	if f.freed != nil && f.held() > 0 {
-		return maxInstant
-	}
-	return f.Log.Expires(scaleMs)
-}
-
-// Growth is described at algorithm.Log. No Meta is kept.
-func (f *flight) Growth(string) int64 { return f.Log.Growth("") }
-
-// wake has those who wait look again.
-func (f *flight) wake() {
-	if f.freed != nil {
-		close(f.freed)
-		f.freed = nil
-	}
-}
-
-// leases binds the arithmetic of an algorithm.InFlight to those who wait.
-type leases struct{ algorithm.InFlight }
-
-func (a leases) Advance(f *flight, p params, now int64) { a.InFlight.Advance(&f.Log, p, now) }
-
-func (a leases) Decide(f *flight, p params, now int64) verdict {
-	return a.InFlight.Decide(&f.Log, f.held(), p, now)
-}
-
-func (a leases) Full(f *flight, p params, now int64) int64 {
-	return a.InFlight.Full(&f.Log, f.held(), p, now)
-}
-
-func (a leases) Admit(f *flight, p params, now int64, _ string) { f.Add(now, p.Cost, "") }
-
-func (a leases) Refund(f *flight, p params, now int64, t algorithm.Taken, _ string) {
-	a.InFlight.Refund(&f.Log, p, now, t, "")
-	f.wake()
-}
-
-func (a leases) Raise(f *flight, p params, now, expires, total int64, _ string) {
-	a.InFlight.Raise(&f.Log, p, now, expires, total-f.held(), "")
-}
-
-// places admits places that are held.
-type places struct{ leases }
-
-func (places) Admit(f *flight, p params, _ int64, _ string) {
-	f.slot.Add(uint64(p.Cost))
 }
 
 // hold admits a place, or returns the verdict that denies it. It takes no lock for a known caller
 // of whom only places are held, and reads no clock to admit one: At is not set then.
-func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
+func (s *InFlight) hold(h *engine.Place, r *Request) (v verdict, err error) {
 	most, lease := s.numbers(r)
 	w := s.first.Load()
 	if w == nil || w.duration != lease || uint(len(r.Key)-1) >= maxID || s.l.closed.Load() {
@@ -178,49 +57,43 @@ func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
 		if err != nil {
 			return v, err
 		}
-		w = &leasePeriod{lease, placesPeriod(p.Scale, s.series)}
+		w = &leasePeriod{lease, engine.PlacesPeriod(p.Scale, s.in.Series)}
 		s.first.CompareAndSwap(nil, w)
 	}
-	limit, cost := int64(min(most, maxHeld)), min(max(1, r.Cost), maxHeld+1)
-	slot, state, at := s.l.places.find(r.Key, &w.Period)
-	if slot == nil || int64(cost) > limit {
-		return s.holdLocked(h, r, lease, int64(cost) > limit)
+	limit, cost := int64(min(most, engine.MaxHeld)), int64(min(max(1, r.Cost), engine.MaxHeld+1))
+	v, shared, ok := s.l.stores.Places.Hold(h, r.Key, &w.Period, cost, limit)
+	if !ok {
+		return s.holdLocked(h, r, lease, shared)
 	}
-	for epoch := state.Epoch(); state.Epoch() == epoch && state&sharedBit == 0; {
-		held, was := heldIn(state), state
-		if int64(cost) <= limit-held {
-			if s.l.places.addPlace(slot, state, slots.Word(cost)) {
-				*h = place{slot, s.l, at, -cost}
-				return verdict{Allowed: true, Total: held + int64(cost)}, nil
-			}
-			state = slot.State()
-		} else if state = slot.State(); state == was { // the key was that of this epoch
-			return s.deny(held), nil
-		}
-	}
-	return s.holdLocked(h, r, lease, state&sharedBit != 0)
+	return v, nil
 }
 
 // holdLocked is hold after a search without a slot to add to: it decides with the lock of the
 // flight. Without shared there was no slot at all: it makes that, and calls hold again.
 func (s *InFlight) holdLocked(
-	h *place, r *Request, lease time.Duration, shared bool,
+	h *engine.Place, r *Request, lease time.Duration, shared bool,
 ) (v verdict, err error) {
 	if !shared {
-		err = makePlaces(s.l, s.key(r.Key, lease.Milliseconds()))
+		err = s.l.stores.Places.Make(s.in.Key(r.Key, lease.Milliseconds()))
 		if err != nil {
 			return v, s.l.fail(err)
 		}
 		return s.hold(h, r)
 	}
-	held := s.stateStrategy
-	held.algorithm = places{}
-	v, at, err := held.decide(r, present, nil)
-	if err == nil && v.Allowed {
-		f := at.State
-		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}
+	p, err := s.parse(r)
+	if err != nil {
+		return v, err
 	}
-	return v, err
+	in := s.in
+	in.Algorithm = engine.SharedPlaces{}
+	v, at, err := in.Decide(r.Key, "", &engine.Call{Params: p, AsOf: present})
+	if err != nil {
+		return v, s.l.fail(err)
+	}
+	if v.Allowed {
+		*h = at.State.Place(int64(min(max(1, r.Cost), engine.MaxHeld)))
+	}
+	return v, nil
 }
 
 // Do implements [Counter].
@@ -259,12 +132,6 @@ func (s *InFlight) admit(op *Op) error {
 	return nil
 }
 
-// deny tallies a denial beside places of the cost held, and returns its verdict.
-func (s *InFlight) deny(held int64) verdict {
-	s.l.places.denied.Add(s.l.places.denied.One(), 1)
-	return verdict{Total: held, At: noInstant}
-}
-
 // freed returns a channel that is closed when something that counts for r is given back, or nil if
 // nothing counts.
 func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
@@ -272,45 +139,12 @@ func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.lock(r.Key, p.Scale, true)
+	h, err := s.in.Lock(r.Key, p.Scale, true)
 	if err != nil {
 		return nil, s.l.fail(err)
 	}
 	defer h.Unlock(states.Seen)
-	if f := h.State; f.freed == nil && f.Used() > 0 {
-		f.freed = make(chan struct{})
-	}
-	return h.State.freed, nil
-}
-
-// dropLeases takes the leases back, and no place that is held.
-func dropLeases(h states.Locked[*flight]) {
-	h.State.Log = algorithm.Log{}
-	h.State.wake()
-}
-
-// writeFlight writes the leases, and the places that are held as the newest of them: they end one
-// Duration after the snapshot.
-func writeFlight(e *encoder, f *flight) {
-	at := e.now
-	if f.Len() > 0 {
-		at = max(at, f.Latest(0))
-	}
-	e.Int(at)
-	e.Int(f.held())
-	writeLog(e, &f.Log)
-}
-
-func readFlight(d *decoder) error {
-	id, scale, plan := d.key()
-	at, held := d.Any(), d.Int(0, math.MaxInt64)
-	f := new(flight) // kept nowhere
-	readHits(d, &f.Log)
-	d.Bad = d.Bad || plan != "" || f.Len() > 0 && at < f.Latest(0)
-	if held > 0 {
-		f.Add(at, held, "")
-	}
-	return restoreState(d, &d.l.InFlight().stateStrategy, states.Key{ID: id, Scale: scale}, f)
+	return h.State.Freed(), nil
 }
 
 // described sets what s is.
@@ -329,68 +163,50 @@ func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) 
 func (s *InFlight) bind(m *Limit) (Counter, error) {
 	of := s.l.InFlight()
 	of.duration = m.d
-	err := of.bindTo(m)
+	err := of.bindTo(m.seriesName(), m.numbers(), &of.in.Keys)
 	return of.described(), err
 }
 
-// makePlaces makes the bucket of a caller's places, if there is none. The next sweep may remove it.
-func makePlaces(l *Limiter, k states.Key) error {
-	packed, p := l.places.Pack(k.ID), placesPeriod(k.Scale, k.Series)
-	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = l.clock.Read()
-		c, err := l.places.lock(packed, k.ID, &p, &at, true)
-		switch {
-		case err == errEarlier:
-			continue
-		case err != nil:
-			return err
-		case c.Slot == nil:
-			c.Insert(slots.Content{})
-			c.NoteEnd(noInstant)
-		}
-		c.Unlock()
+// Held is work that was admitted, and is in flight until Release. Make one with [Hold] or
+// [HoldWait]. It is safe for concurrent use.
+type Held struct {
+	place    engine.Place // in this process
+	released atomic.Bool
+	kept     *kept // a place elsewhere; nil: it is in this process
+}
+
+// kept is a place elsewhere, which is renewed.
+type kept struct {
+	renewal.Kept
+	id turns.ID // of those who wait for it
+}
+
+// Release ends what is held. The first call counts; later ones do nothing and return nil, as does
+// one after the place was lost. An error means that it may count until its lease ends. That ctx has
+// ended does not matter.
+func (h *Held) Release(ctx context.Context) error {
+	switch {
+	case h.released.Swap(true):
+		return nil
+	case h.kept != nil:
+		return h.kept.release(ctx)
+	}
+	h.place.Release()
+	return nil
+}
+
+// release gives the place back, and wakes the first who waits for it.
+func (k *kept) release(ctx context.Context) error {
+	defer turns.Signal(k.id)
+	return k.Release(context.WithoutCancel(ctx))
+}
+
+// Lost returns a channel that is closed if the lease ended before it was renewed and the place was
+// given to others: then more than the limit may be in flight, until this work ends too. In this
+// process a place is never lost, and the channel is nil.
+func (h *Held) Lost() <-chan struct{} {
+	if h.kept == nil {
 		return nil
 	}
-}
-
-// place is a cost that is held in a slot.
-type place struct {
-	*slots.Slot
-	l    *Limiter
-	at   location
-	back uint64 // the cost, negated
-}
-
-// release gives the place back. Then the slot may be another bucket's at any time.
-func (p *place) release() {
-	if state := p.Add(p.back); state&(sharedBit|unnotedBit) != 0 {
-		p.released(state)
-	}
-}
-
-// released wakes who waits for the place, and notes that the bucket is idle. state is that after
-// the release. If the bucket is another by now, that does no harm.
-func (p *place) released(state slots.Word) {
-	if state&sharedBit == 0 && heldIn(state) > 0 {
-		return
-	}
-	sh, n := p.l.places.shardOf(p.at)
-	sh.Lock()
-	var key states.Key
-	state = p.State()
-	if state.Live() && sh.Slot(n) == p.Slot {
-		noteIdle(sh, p.Slot, n, 0)
-		if state&sharedBit != 0 {
-			_, key.Scale, key.Series = p.Period()
-			key.ID = string(sh.AppendID(nil, p.Slot))
-		}
-	}
-	sh.Unlock()
-	if key.ID == "" {
-		return
-	}
-	if h, _ := p.l.flights.Lock(key, false); h.Entry != nil {
-		h.State.wake()
-		h.Unlock(states.Seen)
-	}
+	return h.kept.Lost()
 }

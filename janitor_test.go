@@ -186,7 +186,7 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration)
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Millisecond})
 	endSweep := sync.OnceFunc(func() { close(swept) })
 	t.Cleanup(endSweep) // runs before l is closed, which waits for the sweep
-	l.janitor.tables = append(l.janitor.tables, sweeps{&l.lists, func() {
+	l.janitor.tables = append(l.janitor.tables, sweeps{l.stores.Lists.Table, func() {
 		once.Do(func() { sweeping <- struct{}{} })
 		<-swept
 	}})

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/bounds"
-	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -162,11 +161,11 @@ func (m *Limit) Period() string {
 func (m *Limit) Allow(key string) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
-			if w == nil { // as in decider.hit, without its call
-				if v, ok := d.slots.hit(slot, state, d.params, d.l.clock.Read()); ok {
+			if w == nil { // as in slotStrategy.hit, without its call
+				if v, ok := d.slots.in.Hit(slot, state, d.params, d.l.clock.Read()); ok {
 					return v.Allowed
 				}
-			} else if v, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
+			} else if v, ok := d.slots.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
 				return v.Allowed
 			}
 		}
@@ -180,7 +179,7 @@ func (m *Limit) Allow(key string) bool {
 func (m *Limit) AllowBytes(key []byte) bool {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.findBytes(key); slot != nil {
-			if v, ok := d.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
+			if v, ok := d.slots.hit(slot, state, w, d.params, d.l.clock.Read()); ok {
 				return v.Allowed
 			}
 		}
@@ -214,12 +213,12 @@ func (m *Limit) Take(ctx context.Context, key string, cost uint64) (out Outcome,
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
 			p, now := d.slots.costing(cost), d.l.clock.Read()
-			if v, ok := d.hit(slot, state, w, p, now); ok {
+			if v, ok := d.slots.hit(slot, state, w, p, now); ok {
 				full := v.At
 				if !v.Allowed {
-					full, ok = d.fullAfterDenial(p, v)
+					full, ok = d.slots.fullAfterDenial(p, v)
 					if !ok {
-						full = d.fullAfter(key, slot, state, p, now)
+						full = d.slots.fullAfter(key, slot, state, p, now)
 					}
 				}
 				m.setOutcome(&out, d.l, d.most, v, now, full)
@@ -237,11 +236,11 @@ func (m *Limit) Peek(ctx context.Context, key string) (out Outcome, err error) {
 	if d := m.made.Load(); d != nil {
 		if slot, state, w := d.find(key); slot != nil {
 			now := d.l.clock.Read()
-			if v, c, ok := d.look(slot, state, w, d.params, now); ok {
+			if v, c, ok := d.slots.look(slot, state, w, d.params, now); ok {
 				if v.Allowed {
 					v.Total--
 				}
-				m.setOutcome(&out, d.l, d.most, v, now, d.slots.algorithm.Full(c, d.params, now))
+				m.setOutcome(&out, d.l, d.most, v, now, d.slots.in.Algorithm.Full(c, d.params, now))
 				return out, nil
 			}
 		}
@@ -274,12 +273,8 @@ func (a Ask) Cost(cost uint64) Ask {
 // Run implements [Strategy]. It allocates the Result.
 func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 	d := m.decider()
-	switch {
-	case d.inFlight:
+	if d.inFlight {
 		return nil, m.unreleasable()
-	case turns.IsDue(ctx):
-		q := *r // so that r stays on the stack
-		return d.counter.Run(ctx, &q)
 	}
 	res := new(Result)
 	if err := d.runCounter(ctx, r, false, res); err != nil {
@@ -290,20 +285,7 @@ func (m *Limit) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // take is Take of any key, by any strategy. It sets out.
 func (m *Limit) take(ctx context.Context, key string, cost uint64, out *Outcome) (err error) {
-	d := m.decider()
-	if d.slots != nil {
-		res, r := Result{}, Request{Key: key, Cost: cost}
-		left, err := d.run(&r, &res)
-		if err == nil {
-			*out = m.outcomeOf(res, res.Remaining(d.most), left)
-			out.FullAt = res.ExpiresAt
-			if !res.Allowed() {
-				out.FullAt = d.slots.fullTime(&r)
-			}
-		}
-		return err
-	}
-	*out, err = d.decide(ctx, m, false, &Request{Key: key, Cost: cost})
+	*out, err = m.decider().decide(ctx, m, false, &Request{Key: key, Cost: cost})
 	return err
 }
 
@@ -373,7 +355,7 @@ func (m *Limit) Outcome(ctx context.Context, op *Op) Outcome {
 	switch {
 	case d.own && op.Full:
 		out.FullAt = op.FullAt
-		d.complete(&out, &op.more)
+		d.complete(&out, &op.call.Rest)
 		return out
 	case op.Full:
 		out.FullAt = fullOf(d.about, op)
@@ -406,27 +388,11 @@ func (m *Limit) tierOf(limit uint64) *Limit {
 // unreleasable returns the error of a hit of work in flight, which nobody could release.
 func (m *Limit) unreleasable() error { return m.decider().about.Unreleasable(m.String()) }
 
-// bindTo has a strategy count for a Limit, in the series of its name or of its numbers: n, and
-// with.
-func (s *reader) bindTo(m *Limit, with ...uint64) error {
-	in, err := s.l.named(m.seriesName(with...), nil)
-	if err != nil {
-		return err
-	}
-	s.bound, s.limit, s.series, s.numbersOf = true, m.n, in.Number, Tier{m.n, m.d}
-	if s.duration == 0 {
-		s.duration = m.d
-	}
-	return nil
-}
+func (m *Limit) numbers() Tier { return Tier{m.n, m.d} }
 
-// keepAcrossDurations has the keys of a Limit with a name hold no duration, for a strategy that
-// counts in no windows.
-func (s *reader) keepAcrossDurations(m *Limit) {
-	if m.name != "" {
-		s.keyScale = 1
-	}
-}
+// keyScale returns the scale in the keys of a strategy that counts in no windows: those of a Limit
+// with a name hold no duration, so that the counts outlast a change of it. 0: they hold it.
+func (m *Limit) keyScale() int64 { return int64(min(1, len(m.name))) }
 
 // check implements own.
 func (s *reader) check(m *Limit) error {

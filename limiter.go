@@ -9,12 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir/internal/core/algorithm"
 	"github.com/weirgo/weir/internal/core/calendar"
 	"github.com/weirgo/weir/internal/core/clock"
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/room"
-	"github.com/weirgo/weir/internal/core/states"
-	"github.com/weirgo/weir/internal/core/tally"
 	"github.com/weirgo/weir/internal/core/turns"
 	"github.com/weirgo/weir/internal/core/windows"
 )
@@ -32,16 +30,7 @@ type Limiter struct {
 	clock   clock.Clock
 	closed  atomic.Bool
 	windows windows.Windows
-	buckets *table // of fixed windows
-	callers *table // of sliding windows, token buckets and counters, one a caller
-	places  *table // of work in flight
-
-	// The states of no fixed size are in tables of their own.
-	logs    states.Table[*algorithm.Log]
-	lists   states.Table[*algorithm.Listed]
-	slices  states.Table[*algorithm.Slices]
-	queues  states.Table[*queue]
-	flights states.Table[*flight]
+	tables
 
 	room    *room.Room
 	janitor janitor
@@ -65,7 +54,7 @@ var (
 	ErrFull = room.ErrFull
 
 	// ErrClosed: the limiter was closed.
-	ErrClosed = errors.New("weir: limiter is closed")
+	ErrClosed = engine.ErrClosed
 
 	// ErrID: the id, or a request's key, is empty or longer than 1 KiB.
 	ErrID = errors.New("weir: bad id")
@@ -123,18 +112,8 @@ func New(cfg Config) (*Limiter, error) {
 		stop:    make(chan struct{}),
 	}
 	l.windows.Init(&l.clock)
-	l.buckets = newTable(l.room, &l.janitor, windowSlots{})
-	l.callers = newTable(l.room, &l.janitor, callerSlots{})
-	l.places = newTable(l.room, &l.janitor, placeSlots{})
-	shared := &states.Limits{Clock: &l.clock, Room: l.room, Full: l.janitor.reclaim,
-		FullBytes: l.janitor.reclaimBytes}
-	l.logs.Init(shared, func(states.Key) *algorithm.Log { return new(algorithm.Log) })
-	l.lists.Init(shared, func(states.Key) *algorithm.Listed { return new(algorithm.Listed) })
-	l.slices.Init(shared, func(states.Key) *algorithm.Slices { return new(algorithm.Slices) })
-	l.queues.Init(shared, func(states.Key) *queue { return newQueue() })
-	l.flights.Init(shared, func(k states.Key) *flight { return &flight{l: l, key: k} })
-	l.janitor.tables = []sweeper{l.buckets, l.callers, l.places,
-		&l.logs, &l.lists, &l.slices, &l.queues, &l.flights}
+	l.tables.open(&l.clock, &l.windows, l.room, &l.janitor)
+	l.janitor.tables = l.tables.all()
 	return l, nil
 }
 
@@ -158,10 +137,7 @@ type Stats struct {
 // else. It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of
 // calls falls.
 func (l *Limiter) Stats() Stats {
-	var sums tally.Sums
-	for _, t := range l.janitor.tables {
-		t.SumUp(&sums)
-	}
+	sums := l.tables.sums()
 	s := Stats{
 		// Of a hit under way only the cost may be known, which is taken off. Metrics take a count that
 		// falls for a restart.
@@ -212,9 +188,10 @@ func (l *Limiter) asOf(ctx context.Context) int64 {
 	return present
 }
 
-// fail counts err for Stats.
+// fail counts err for Stats, unless it is nil.
 func (l *Limiter) fail(err error) error {
 	switch err {
+	case nil:
 	case ErrFull:
 		l.full.Add(1)
 	case ErrClosed:

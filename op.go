@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/core/algorithm"
-	"github.com/weirgo/weir/internal/core/slots"
-	"github.com/weirgo/weir/internal/core/windows"
+	"github.com/weirgo/weir/internal/core/clock"
+	"github.com/weirgo/weir/internal/core/engine"
 )
 
 // Counter is a Strategy that can be asked for more than Run: those of a [Limiter], of redislimit,
@@ -148,8 +148,7 @@ type Op struct {
 	Hits []Hit
 	Err  error
 
-	seen sight // by a Peek that is Deciding
-	more rest  // of a strategy on states
+	call engine.Call // in this process: what a Peek that is Deciding has seen, and what is Full
 }
 
 // Receipt names an admission, to give it back or to renew it. It is of use to the Counter that set
@@ -340,48 +339,6 @@ func (c *call) do(ctx context.Context, of Counter) {
 	of.Do(ctx, c.ops[:])
 }
 
-// sight is where a look has seen that a bucket admits a request: a run that follows at once goes on
-// from there.
-type sight struct {
-	params
-	Slot   *slots.Slot // nil: the look has seen no such bucket
-	State  slots.Word
-	Now    int64
-	Window *windows.Window // of a fixed window
-}
-
-// noSight stands for a run without a look, or a look that is part of no decision. Nothing writes
-// it.
-var noSight = new(sight)
-
-// sight returns where a look leaves what it has seen.
-func (op *Op) sight() *sight {
-	switch {
-	case !op.Deciding:
-		return noSight
-	case op.Verb == OpPeek:
-		op.seen.Slot = nil
-	}
-	return &op.seen
-}
-
-// rest returns where a strategy leaves what an Outcome says besides a verdict; nil: nobody reads
-// it.
-func (op *Op) rest() *rest {
-	if !op.Full {
-		return nil
-	}
-	return &op.more
-}
-
-// set sets the Result, and returns err.
-func (op *Op) set(res *Result, err error) error {
-	if err == nil {
-		op.Result, op.Left = *res, 0
-	}
-	return err
-}
-
 // decided completes an op that was decided in this process.
 func (op *Op) decided() {
 	if op.Err != nil {
@@ -391,74 +348,44 @@ func (op *Op) decided() {
 	op.Source = FromLocal
 }
 
-// The numbers of a Receipt in this process. The first two are of the bucket.
+// The numbers of a Receipt in this process. The first two are those of its bucket.
 const (
-	receiptAt      = 0 // of a state: when it was admitted
 	receiptExpires = 2 // ExpiresAt
 	receiptCost    = 3 // of the admission
 )
 
-// receipt sets the Receipt of an op that was decided in of, with this ExpiresAt.
-func (op *Op) receipt(of any, expires int64) {
-	op.Receipt = Receipt{Of: of}
+// receipt sets the Receipt of an op that was decided there, with this ExpiresAt.
+func (op *Op) receipt(at *engine.Mark, expires int64) {
+	op.Receipt = Receipt{Of: at.Of}
 	if op.Result.Allowed() {
 		op.Receipt.Cost = max(1, op.Cost)
 	}
+	copy(op.Receipt.N[:], at.N[:])
 	op.Receipt.N[receiptExpires], op.Receipt.N[receiptCost] = expires, int64(op.Receipt.Cost)
 }
 
-// returned returns how much an OpReturn gives back, and what was given back before, and takes it
-// from the Receipt.
-func (op *Op) returned() (n, before uint64) {
-	n = max(1, op.Cost)
+// returned sets the cost of r to what an OpReturn gives back, which may be 0, and takes that from
+// the Receipt. It returns what it is given back of.
+func (op *Op) returned(r *Request, c *clock.Clock) (t engine.Taken) {
+	r.Cost = max(1, op.Cost)
 	if op.Receipt.Of == nil {
 		if !op.Result.Allowed() {
-			n = 0
+			r.Cost = 0
 		}
-		return n, 0
+		t.Expires = c.Instant(op.Result.ExpiresAt)
+		return t
 	}
-	n, before = min(n, op.Receipt.Cost), uint64(op.Receipt.N[receiptCost])-op.Receipt.Cost
-	op.Receipt.Cost -= n
-	return n, before
-}
-
-// catcher is a strategy that can catch up.
-type catcher interface {
-	reset(r *Request) error
-	raise(r *Request, counted *Result) error
-	charge(r *Request) error
-}
-
-// catchUp has s catch up with the Backlog of an op, if that is to do so.
-func catchUp(s catcher, op *Op) (err error) {
-	b := op.Backlog
-	if b == nil || op.Verb != OpTake && op.Verb != OpCatchUp {
-		return nil
-	}
-	if b.Reset {
-		err = s.reset(&op.Request)
-	}
-	if err == nil && b.Counted != nil {
-		err = s.raise(&op.Request, b.Counted)
-	}
-	if debt := op.Request; err == nil && b.Total > b.Charged {
-		debt.Cost = b.Total - b.Charged
-		err = s.charge(&debt)
-	}
-	return err
+	n := &op.Receipt.N
+	r.Cost = min(r.Cost, op.Receipt.Cost)
+	t.Of, t.N, t.Expires = op.Receipt.Of, [2]int64(n[:2]), n[receiptExpires]
+	t.Before = n[receiptCost] - int64(op.Receipt.Cost)
+	op.Receipt.Cost -= r.Cost
+	return t
 }
 
 // Unsupported returns the error of an op that a Counter cannot do.
 func (op *Op) Unsupported(a *About) error {
 	return fmt.Errorf("weir: %v cannot %v: %w", a, op.Verb, errors.ErrUnsupported)
-}
-
-// rest is what an [Outcome] says besides a verdict.
-type rest struct {
-	left   int64 // how much cost is left, if it is unsaid by the verdict
-	unsaid bool
-	full   int64 // when all is left again; noInstant if nobody knows
-	tier   int   // of Tiers: the one that binds
 }
 
 // clampCost returns n, or the largest int64.

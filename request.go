@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/core/engine"
+	"github.com/weirgo/weir/internal/core/windows"
 )
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
@@ -24,7 +27,7 @@ func checkArgs(id string, scaleMs, limit int64) error {
 	return nil
 }
 
-// reader reads the requests of a strategy.
+// reader reads the requests of a strategy, and does its ops in the store that it counts in.
 type reader struct {
 	l        *Limiter
 	about    About
@@ -36,8 +39,6 @@ type reader struct {
 	// set by bind, for a Limit
 	bound     bool
 	limit     uint64 // in place of a request's
-	series    int64  // the number of the counts; 0: they are those of the strategy itself
-	keyScale  int64  // in place of the duration, in keys; 0: there is none
 	numbersOf Tier   // of the Limit
 	one       params // of a hit, of a bound strategy
 }
@@ -65,22 +66,19 @@ func (s *reader) prepare(p params) (params, error) {
 	return p, nil
 }
 
-// ownScale returns the scale in the keys of a strategy that has one of its own, or 0.
-func (s *reader) ownScale() int64 { return cmp.Or(s.keyScale, s.duration.Milliseconds()) }
-
 // preparer completes params. It reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
 
-// describe sets what c is, which reads its requests by s.
-func (s *reader) describe(c Counter, a About) {
+// describe sets what c is, which reads its requests by s and has these keys.
+func (s *reader) describe(c Counter, in engine.Keys, a About) {
 	a.Of, a.Limiter, a.stats, a.Bound = c, s.l, s.l, s.bound || a.Tiers != nil
 	a.Verbs |= VerbsOf(OpTake, OpPeek, OpReturn, OpCharge, OpReset, OpResetPrefix, OpCatchUp)
 	if a.Lapses != LapsesAnyhow {
 		a.Verbs |= VerbsOf(OpForecast)
 	}
-	of := counts{of: s.l, series: s.series, bound: a.Bound, algorithm: a.Name}
+	of := counts{of: s.l, series: in.Series, bound: a.Bound, algorithm: a.Name}
 	if s.bound {
-		of.scale = s.ownScale()
+		of.scale = in.Scale
 		a.Numbers = s.numbersOf
 	}
 	for _, tier := range a.Tiers {
@@ -91,6 +89,18 @@ func (s *reader) describe(c Counter, a About) {
 	}
 	a.Counts = of
 	s.about = a
+}
+
+// bindTo has s count for a limit, in a series, and completes the keys.
+func (s *reader) bindTo(series windows.SeriesName, limit Tier, in *engine.Keys) error {
+	of, err := s.l.named(series, nil)
+	if err != nil {
+		return err
+	}
+	s.bound, s.limit, s.numbersOf, in.Series = true, limit.Limit, limit, of.Number
+	s.duration = cmp.Or(s.duration, limit.Duration)
+	in.Scale = cmp.Or(in.Scale, s.duration.Milliseconds())
+	return nil
 }
 
 // numbers returns the limit and the duration that hold for r.
@@ -126,6 +136,174 @@ func (s *reader) parse(r *Request) (p params, err error) {
 		}
 	}
 	return p, err
+}
+
+// do does an op in the store that s counts in.
+func (s *reader) do(ctx context.Context, op *Op, in engine.Store) {
+	op.Err = s.catchUp(op, in)
+	if op.Err != nil {
+		return
+	}
+	switch op.Verb {
+	case OpTake, OpPeek:
+		s.decide(ctx, op, in)
+	case OpReturn:
+		op.Err = s.giveBack(op, in)
+	case OpCharge:
+		op.Err = s.charge(&op.Request, in)
+	case OpReset:
+		op.Err = s.reset(&op.Request, in)
+	case OpResetPrefix:
+		op.Err = s.resetPrefix(ctx, op, in)
+	case OpForecast:
+		op.Err = s.forecast(op, in)
+	case OpCatchUp:
+	default:
+		op.Err = op.Unsupported(&s.about)
+	}
+}
+
+// decide does an OpTake or an OpPeek.
+func (s *reader) decide(ctx context.Context, op *Op, in engine.Store) {
+	v, now, err := verdict{}, int64(0), s.begin(ctx, op)
+	switch {
+	case err != nil:
+	case op.Verb == OpPeek:
+		v, now, err = in.Look(op.Key, &op.call)
+		err = s.l.fail(err)
+	default:
+		v, now, err = in.Count(op.Key, op.Meta, &op.call)
+		err = s.l.fail(err)
+	}
+	s.decided(op, v, now, err)
+}
+
+// begin begins the call of a decision: it parses the request, unless a look has done so.
+func (s *reader) begin(ctx context.Context, op *Op) (err error) {
+	c := &op.call
+	if op.Verb == OpPeek || !op.Deciding {
+		c.Slot = nil
+	}
+	if c.Slot == nil {
+		c.Params, err = s.parse(&op.Request)
+	}
+	c.AsOf, c.WantMark, c.WantRest, c.Deciding = s.l.asOf(ctx), op.Keep, op.Full, op.Deciding
+	return err
+}
+
+// decided sets the outcome of an op.
+func (s *reader) decided(op *Op, v verdict, now int64, err error) {
+	op.Left, op.Err = s.setResult(&op.Result, v, now), err
+	op.decided()
+	if err != nil {
+		return
+	}
+	if op.Full {
+		op.FullAt = s.l.time(op.call.Rest.Full)
+	}
+	if op.Keep && op.Verb == OpTake {
+		op.receipt(&op.call.Mark, v.At)
+	}
+}
+
+// setResult sets res to a verdict at now, and returns how long it holds.
+func (s *reader) setResult(res *Result, v verdict, now int64) time.Duration {
+	left := s.l.setResult(res, v, now)
+	if tiers := s.about.Tiers; tiers != nil {
+		res.Limit = tiers[v.Tier].Limit
+	}
+	return left
+}
+
+// giveBack does an OpReturn.
+func (s *reader) giveBack(op *Op, in engine.Store) error {
+	r := op.Request
+	taken := op.returned(&r, &s.l.clock)
+	if r.Cost == 0 {
+		return nil
+	}
+	p, err := s.parse(&r)
+	if err != nil || p.ExceedsLimit() {
+		return err
+	}
+	return s.l.fail(in.Refund(r.Key, r.Meta, p, taken))
+}
+
+func (s *reader) charge(r *Request, in engine.Store) error {
+	p, err := s.parse(r)
+	if err != nil {
+		return err
+	}
+	return s.l.fail(in.Admit(r.Key, r.Meta, p))
+}
+
+func (s *reader) reset(r *Request, in engine.Store) error {
+	p, err := s.parse(r)
+	if err != nil {
+		return err
+	}
+	return in.Reset(r.Key, p)
+}
+
+// resetPrefix does an OpResetPrefix.
+func (s *reader) resetPrefix(ctx context.Context, op *Op, in engine.Store) error {
+	if s.l.closed.Load() {
+		return s.l.fail(ErrClosed)
+	}
+	p := engine.Prefix{Ctx: ctx, Prefix: op.Key, Progress: op.Progress}
+	in.ResetPrefix(&p)
+	op.Result = Result{TotalRequests: uint64(p.Reset)}
+	return ctx.Err()
+}
+
+// forecast does an OpForecast.
+func (s *reader) forecast(op *Op, in engine.Store) error {
+	if s.about.Lapses == LapsesAnyhow {
+		return op.Unsupported(&s.about)
+	}
+	p, err := s.parse(&op.Request)
+	op.More = time.Time{}
+	if err != nil || op.Result.TotalRequests == 0 {
+		return err
+	}
+	expires := s.l.clock.Instant(op.Result.ExpiresAt)
+	more := in.Forecast(op.Key, p, clampCost(op.Result.TotalRequests), expires)
+	op.More = op.Result.ExpiresAt
+	if more != expires {
+		op.More = s.l.clock.Time(more)
+	}
+	return nil
+}
+
+// catchUp catches up with the Backlog of an op, if that is to do so.
+func (s *reader) catchUp(op *Op, in engine.Store) (err error) {
+	b := op.Backlog
+	if b == nil || op.Verb != OpTake && op.Verb != OpCatchUp {
+		return nil
+	}
+	if b.Reset {
+		err = s.reset(&op.Request, in)
+	}
+	if err == nil && b.Counted != nil {
+		err = s.raise(&op.Request, b.Counted, in)
+	}
+	if debt := op.Request; err == nil && b.Total > b.Charged {
+		debt.Cost = b.Total - b.Charged
+		err = s.charge(&debt, in)
+	}
+	return err
+}
+
+// raise raises the count of r to that of another store. It never lowers it, and does nothing once
+// that has expired.
+func (s *reader) raise(r *Request, counted *Result, in engine.Store) error {
+	p, err := s.parse(r)
+	expires := s.l.clock.Instant(counted.ExpiresAt)
+	if err != nil || expires <= s.l.clock.Read() {
+		return err
+	}
+	total := clampCost(counted.TotalRequests)
+	return s.l.fail(in.Raise(r.Key, r.Meta, p, expires, total))
 }
 
 // inputError is an error about bad input, in the words of the call: CheckRate has an ID and a
@@ -192,23 +370,4 @@ func JoinKey(parts ...string) string {
 		b.WriteString(p)
 	}
 	return b.String()
-}
-
-// prefixReset is a reset of a prefix under way.
-type prefixReset struct {
-	ctx         context.Context
-	prefix      string
-	progress    func(seen, reset int)
-	seen, reset int
-}
-
-// progressEvery is how many states are looked at between two calls of progress.
-const progressEvery = 1 << 11
-
-// next reports whether to go on.
-func (p *prefixReset) next() bool {
-	if p.progress != nil {
-		p.progress(p.seen, p.reset)
-	}
-	return p.ctx.Err() == nil
 }

@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"time"
 
 	"github.com/weirgo/weir/internal/core/arith"
 	"github.com/weirgo/weir/internal/core/atomicfile"
-	"github.com/weirgo/weir/internal/core/slots"
-	"github.com/weirgo/weir/internal/core/snapshot"
-	"github.com/weirgo/weir/internal/core/states"
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
@@ -28,20 +25,7 @@ var ErrSnapshot = errors.New("weir: bad snapshot")
 // It is safe beside all other calls, and after Close. It is not a snapshot of one instant: what is
 // admitted while it runs may be in it or not. No lock is held while it writes. It fails with the
 // error of w; then what was written is no snapshot.
-func (l *Limiter) Save(w io.Writer) error {
-	e := &encoder{Writer: snapshot.NewWriter(w, snapshotVersion), l: l, now: l.clock.Read()}
-	e.Int(e.now)
-	saveSlots(e, l.buckets, e.slot)
-	saveSlots(e, l.callers, e.slot)
-	saveSlots(e, l.places, e.noteFlight)
-	saveStates(e, logRecord, &l.logs, writeLog)
-	saveStates(e, logRecord, &l.lists, writeList)
-	saveStates(e, tiersRecord, &l.slices, writeTiers)
-	saveStates(e, spacedRecord, &l.queues, writeQueue) // what is in flight goes by its places, above
-	e.Byte(endRecord)
-	e.Int(e.records)
-	return e.Close()
-}
+func (l *Limiter) Save(w io.Writer) error { return engine.Save(w, &l.stores) }
 
 // Load counts what Save has written. A caller that has no count gets the saved one. The count of
 // one that has is raised, as by [OpCatchUp], never lowered, and the two are not added: to load one
@@ -63,17 +47,22 @@ func (l *Limiter) Load(r io.Reader) error {
 	if l.closed.Load() {
 		return l.fail(ErrClosed)
 	}
-	records, err := readRecords(l, data)
+	in := &engine.Loader{Stores: &l.stores, Planned: l.plannedStates,
+		Series: func(name windows.SeriesName) (*windows.Series, error) { return l.named(name, nil) }}
+	records, saved, err := in.Read(data)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	if now := l.clock.Read(); saved > arith.Add(now, engine.MaxAhead) {
+		return fmt.Errorf("%w: it is of %v, and the clock shows %v",
+			ErrSnapshot, l.clock.Time(saved), l.clock.Time(now))
 	}
 	if int64(len(records)) > l.room.Max-l.room.Used() {
-		mostCountedFirst(records)
+		engine.MostCountedFirst(records)
 	}
 	full, unnamed := 0, 0
-	for _, r := range records {
-		d := &decoder{Reader: snapshot.Reader{Data: r.data}, l: l, load: true}
-		switch err := readRecord(d); {
+	for i := range records {
+		switch err := in.Load(&records[i]); {
 		case errors.Is(err, ErrLimit):
 			unnamed++
 		case err != nil:
@@ -88,25 +77,6 @@ func (l *Limiter) Load(r io.Reader) error {
 			l.fail(ErrLimit), unnamed, len(records)))
 	}
 	return err
-}
-
-// readRecords reads a snapshot without loading it, and returns its records.
-func readRecords(l *Limiter, data []byte) ([]record, error) {
-	r, err := snapshot.Open(data, snapshotVersion)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
-	}
-	d := &decoder{Reader: r, l: l}
-	saved := d.Any()
-	records := readAll(d)
-	if d.Bad {
-		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, d.Offset())
-	}
-	if now := l.clock.Read(); saved > arith.Add(now, maxAhead) {
-		return nil, fmt.Errorf("%w: it is of %v, and the clock shows %v",
-			ErrSnapshot, l.clock.Time(saved), l.clock.Time(now))
-	}
-	return records, nil
 }
 
 // SaveFile saves to the named file, for [Limiter.LoadFile] in the next process. The file is a whole
@@ -181,79 +151,6 @@ func (l *Limiter) Checkpoint(
 			return l.SaveFile(name)
 		case <-l.janitor.stop:
 			return l.SaveFile(name)
-		}
-	}
-}
-
-// readRecord reads one record. It fails, if it loads, with ErrFull, or with ErrLimit where the
-// record is of a Limit that finds no series.
-func readRecord(d *decoder) error {
-	t := d.Byte()
-	d.limit = windows.SeriesName{}
-	if t == limitRecord {
-		d.limit.Name, d.limit.Numbers = d.Text(0), d.Text(0)
-		d.Bad = d.Bad || max(len(d.limit.Name), len(d.limit.Numbers)) > maxID
-		t = d.Byte()
-	}
-	d.kind = int(t)
-	switch t {
-	case slotRecord:
-		return d.slot()
-	case calendarRecord:
-		return d.calendar()
-	case logRecord:
-		return readLog(d)
-	case tiersRecord:
-		return readTiers(d)
-	case queueRecord, spacedRecord:
-		return readQueue(d, t == spacedRecord)
-	case flightRecord:
-		return readFlight(d)
-	}
-	d.Bad = true
-	return nil
-}
-
-// readAll reads the records up to the end.
-func readAll(d *decoder) (records []record) {
-	for !d.Bad {
-		data := d.Data
-		if len(data) > 0 && data[0] == endRecord {
-			d.Data = data[1:]
-			d.Bad = d.Int(0, math.MaxInt64) != int64(len(records)) || d.Bad || len(d.Data) > 0
-			break
-		}
-		d.counted = 0
-		_ = readRecord(d) // fails only if it loads
-		records = append(records,
-			record{data: data[:len(data)-len(d.Data)], kind: d.kind, counted: d.counted})
-	}
-	return records
-}
-
-// saveFlights writes the work in flight of the slots in flights, each locked. The caller holds no
-// lock.
-func saveFlights(e *encoder) {
-	for _, key := range e.flights {
-		h, _ := e.l.flights.Lock(key, false) // fails only if it makes one
-		if f := h.State; f.held() > 0 || f.Expires(key.Scale) > e.now {
-			e.state(flightRecord, key)
-			writeFlight(e, f)
-		}
-		h.Unlock(states.Seen)
-	}
-	e.flights = e.flights[:0]
-}
-
-// saveSlots calls save for the buckets of a table, with the mutex of their shard held. After each
-// chunk, without it, it saves the flights that save has noted, and writes.
-func saveSlots(e *encoder, t *table, save func(*slots.Shard, *slots.Slot)) {
-	for i := range t.shards {
-		sh := &t.shards[i]
-		each := func(_ int, s *slots.Slot) { save(sh, s) }
-		for c := 0; e.Err == nil && sh.Visit(c, each); c++ {
-			saveFlights(e)
-			e.Flush()
 		}
 	}
 }

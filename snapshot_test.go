@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/snapshot"
 	"github.com/weirgo/weir/internal/core/windows"
@@ -370,7 +371,7 @@ func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
 // framed returns a snapshot with the given records and a valid checksum.
 func framed(records []byte) []byte {
 	var b bytes.Buffer
-	w := snapshot.NewWriter(&b, weir.SnapshotVersion)
+	w := snapshot.NewWriter(&b, engine.Version)
 	w.Int(0)
 	w.Buf = append(w.Buf, records...)
 	_ = w.Close()
@@ -382,23 +383,23 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	load := func(k slots.Kind, id string, scale int64) error {
 		var e snapshot.Writer
-		e.Buf = append(e.Buf, weir.SlotRecord, byte(k))
+		e.Buf = append(e.Buf, 'b', byte(k))
 		e.Text(id)
 		for _, v := range []int64{scale, 1, 0, 0} {
 			e.Int(v)
 		}
-		e.Buf = append(e.Buf, weir.EndRecord)
+		e.Buf = append(e.Buf, 'e')
 		e.Int(1)
 		return l.Load(bytes.NewReader(framed(e.Buf)))
 	}
-	for k := weir.SlidingKind; k <= weir.CounterKind; k++ {
+	for k := engine.SlidingKind; k <= engine.CounterKind; k++ {
 		require.NoError(t, load(k, "a", 1000), "a valid one")
 		assert.ErrorIs(t, load(k, "a", 0), weir.ErrSnapshot)
 		assert.ErrorIs(t, load(k, "a", weir.MaxScale+1), weir.ErrSnapshot)
 		assert.ErrorIs(t, load(k, "", 1000), weir.ErrSnapshot)
 		assert.ErrorIs(t, load(k, strings.Repeat("a", weir.MaxID+1), 1000), weir.ErrSnapshot)
 	}
-	assert.ErrorIs(t, load(weir.CounterKind+1, "a", 1000), weir.ErrSnapshot)
+	assert.ErrorIs(t, load(engine.CounterKind+1, "a", 1000), weir.ErrSnapshot)
 	assert.ErrorIs(t, load(255, "a", 1000), weir.ErrSnapshot)
 }
 
@@ -406,7 +407,7 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 func TestLoadRejectsABadEnd(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	load := func(says int64, after ...byte) error {
-		e := snapshot.Writer{Buf: []byte{weir.EndRecord}}
+		e := snapshot.Writer{Buf: []byte{'e'}}
 		e.Int(says)
 		return l.Load(bytes.NewReader(framed(append(e.Buf, after...))))
 	}
@@ -415,7 +416,7 @@ func TestLoadRejectsABadEnd(t *testing.T) {
 	assert.ErrorIs(t, load(-1), weir.ErrSnapshot)
 	assert.ErrorIs(t, load(0, 0), weir.ErrSnapshot)
 	_, snapshot := sample(t)
-	records := snapshot[len(weir.SnapshotVersion)+1 : len(snapshot)-crc32.Size]
+	records := snapshot[len(engine.Version)+1 : len(snapshot)-crc32.Size]
 	require.NoError(t, l.Load(bytes.NewReader(framed(records))))
 	for n := range records {
 		require.ErrorIs(t, l.Load(bytes.NewReader(framed(records[:n]))), weir.ErrSnapshot,
@@ -426,13 +427,13 @@ func TestLoadRejectsABadEnd(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	l, snapshot := sample(f)
 	f.Add(snapshot, false)
-	f.Add(snapshot[len(weir.SnapshotVersion)+1:len(snapshot)-crc32.Size], true)
+	f.Add(snapshot[len(engine.Version)+1:len(snapshot)-crc32.Size], true)
 	for _, s := range subjects(f, l) {
 		one, _ := newLimiter(f, weir.Config{})
 		_, err := s.Run(context.Background(), &weir.Request{Key: "a", Limit: 2, Duration: time.Second})
 		require.NoError(f, err)
 		b := saved(f, one)
-		f.Add(b[len(weir.SnapshotVersion)+1:len(b)-crc32.Size], true)
+		f.Add(b[len(engine.Version)+1:len(b)-crc32.Size], true)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, records bool) {
 		if records {
@@ -530,12 +531,12 @@ func TestLoadReadsTokenBucketsWithAndWithoutASpacing(t *testing.T) {
 	} {
 		l, clock := newLimiter(t, weir.Config{})
 		clock.Set(time.Unix(0, now).UTC())
-		e := snapshot.Writer{Buf: []byte{weir.SlotRecord, byte(weir.TokenKind)}}
+		e := snapshot.Writer{Buf: []byte{'b', byte(engine.TokenKind)}}
 		e.Text("a")
 		for _, v := range []int64{10_000, row.n, row.still1, row.still2} {
 			e.Int(v)
 		}
-		e.Buf = append(e.Buf, weir.EndRecord)
+		e.Buf = append(e.Buf, 'e')
 		e.Int(1)
 		require.NoError(t, l.Load(bytes.NewReader(framed(e.Buf))), row.name)
 		res := weir.MustRun(t, l.TokenBucket(0), &weir.Request{Key: "a", Limit: row.limit,
@@ -723,12 +724,12 @@ func TestLoadKeepsTheRateOfALeakyBucket(t *testing.T) {
 func TestLoadReadsLeakyBucketsWithoutASpacing(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	setMs(clock, 1_700_000_000_000)
-	e := snapshot.Writer{Buf: []byte{weir.QueueRecord}}
+	e := snapshot.Writer{Buf: []byte{'q'}}
 	e.Text("a")
 	e.Int(60_000)
 	e.Text("")
 	e.Int(clock.Now().UnixNano() + 4*int64(time.Second))
-	e.Buf = append(e.Buf, weir.EndRecord)
+	e.Buf = append(e.Buf, 'e')
 	e.Int(1)
 	require.NoError(t, l.Load(bytes.NewReader(framed(e.Buf))))
 	res := weir.MustPeek(t, l.LeakyBucket(0), &weir.Request{Key: "a", Limit: 60, Duration: time.Minute})

@@ -4,6 +4,26 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/weirgo/weir/internal/core/algorithm"
+	"github.com/weirgo/weir/internal/core/bounds"
+	"github.com/weirgo/weir/internal/core/engine"
+)
+
+const (
+	maxID    = bounds.MaxKey // bytes
+	maxCount = algorithm.MaxCount
+	maxScale = bounds.MaxScale // ms: a larger scale stands for a series of windows
+
+	msec       = int64(time.Millisecond)
+	maxInstant = algorithm.End
+	noInstant  = algorithm.Never
+	present    = engine.Present
+)
+
+type (
+	params  = engine.Params
+	verdict = engine.Verdict
 )
 
 // Strategy decides whether a request may pass. It is safe for concurrent use. Run neither keeps nor

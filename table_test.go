@@ -3,7 +3,6 @@ package weir
 import (
 	"bytes"
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +23,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir/internal/core/calendar"
+	"github.com/weirgo/weir/internal/core/engine"
 	"github.com/weirgo/weir/internal/core/ids"
-	"github.com/weirgo/weir/internal/core/room"
 	"github.com/weirgo/weir/internal/core/slots"
 	"github.com/weirgo/weir/internal/core/windows"
 	"github.com/weirgo/weir/internal/testkit/slow"
@@ -33,10 +32,10 @@ import (
 
 // checkTable checks the invariants of a table that is not in use, and returns the number of its
 // buckets.
-func checkTable(t *testing.T, tab *table) (live int) {
+func checkTable(t *testing.T, tab *slots.Table) (live int) {
 	t.Helper()
-	for i := range tab.shards {
-		n, err := tab.shards[i].Check()
+	for i := range tab.Shards() {
+		n, err := tab.Shards()[i].Check()
 		require.NoError(t, err)
 		live += n
 	}
@@ -79,33 +78,15 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestShardsOfATable(t *testing.T) {
-	for _, c := range []struct {
-		max    int64
-		shards int
-	}{
-		{1, 1}, {shardSlots, 1}, {shardSlots + 1, 2}, {1 << 20, 64}, {5_000_000, 256},
-		{math.MaxInt64, maxShards},
-	} {
-		tab := newTable(&room.Room{Max: c.max}, nil, callerSlots{})
-		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
-		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
-			require.Less(t, tab.shardNumber(hash), c.shards)
-		}
-		require.Equal(t, c.shards-1, tab.shardNumber(math.MaxUint64), "MaxBuckets %d", c.max)
-		require.Zero(t, tab.shardNumber(math.MaxUint32), "the low half is for the index")
-	}
-}
-
 func TestShardsFillEvenly(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	const each = 100
-	n := each * len(l.buckets.shards)
+	n := each * len(l.buckets.Shards())
 	for i := range n {
 		MustCheck(t, l, strconv.Itoa(i), 1000, 1)
 	}
-	for i := range l.buckets.shards {
-		n, err := l.buckets.shards[i].Check()
+	for i := range l.buckets.Shards() {
+		n, err := l.buckets.Shards()[i].Check()
 		require.NoError(t, err)
 		assert.InDelta(t, each, n, 6*math.Sqrt(each))
 	}
@@ -116,11 +97,11 @@ func TestShardsFillEvenly(t *testing.T) {
 func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	tab := l.buckets
-	p := slots.PeriodOf(fixedKind, 10, 0)
+	p := slots.PeriodOf(engine.FixedKind, 10, 0)
 	k := tab.Pack("id")
-	sh := &tab.shards[tab.shardNumber(k.Hash)]
-	lock := func(at *reading) error {
-		c, err := tab.lock(k, "id", &p, at, true)
+	sh := &tab.Shards()[tab.ShardNumber(k.Hash)]
+	lock := func(at *slots.Reading) error {
+		c, err := tab.Lock(k, "id", &p, at, true)
 		if err == nil {
 			require.Nil(t, c.Slot)
 			c.Insert(slots.Content{})
@@ -130,21 +111,21 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 		return err
 	}
 	horizon := &sh.Horizon
-	at := reading{now: 5, horizon: math.MinInt64}
+	at := slots.NewReading(5)
 	require.NoError(t, lock(&at), "nothing was removed")
 	*horizon = 5
 	require.NoError(t, lock(&at), "read at that instant")
 	*horizon = 10
-	require.ErrorIs(t, lock(&at), errEarlier)
-	require.EqualValues(t, 10, at.horizon)
+	require.ErrorIs(t, lock(&at), slots.ErrEarlier)
+	require.EqualValues(t, 10, at.Horizon)
 	*horizon = 20
-	at.now = 12
-	require.ErrorIs(t, lock(&at), errEarlier, "removed since the clock was read again")
-	at.now = 15
+	at.Now = 12
+	require.ErrorIs(t, lock(&at), slots.ErrEarlier, "removed since the clock was read again")
+	at.Now = 15
 	require.NoError(t, lock(&at), "the clock went back")
 	require.Zero(t, checkTable(t, tab), "no slot remains in use")
-	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
-	require.ErrorIs(t, err, errEarlier, "a lookup at a reading before the removal")
+	_, err := tab.Lock(k, "id", &p, new(slots.Reading), false)
+	require.ErrorIs(t, err, slots.ErrEarlier, "a lookup at a reading before the removal")
 }
 
 // A hit on a slot whose bucket was removed is not counted, neither as a hit nor as a denial of the
@@ -153,7 +134,7 @@ func TestStaleHitsFail(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1})
 	MustCheck(t, l, "old", 10, 5)
 	w := l.windows.Running(0, 10)
-	s, state, _ := l.buckets.find("old", &w.Fixed)
+	s, state, _ := l.buckets.Find("old", &w.Fixed)
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())
@@ -193,8 +174,8 @@ func TestMemoryIsFreed(t *testing.T) {
 func TestShardWithoutSlotNumbersIsFull(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	MustCheck(t, l, "known", 1000, 1)
-	for i := range l.buckets.shards {
-		l.buckets.shards[i].MaxChunks = -1
+	for i := range l.buckets.Shards() {
+		l.buckets.Shards()[i].MaxChunks = -1
 	}
 	_, err := l.CheckRate("new", 1000, 1)
 	require.ErrorIs(t, err, ErrFull)
@@ -298,7 +279,7 @@ func TestTableKeepsItsInvariants(t *testing.T) {
 // freed.
 func TestHitsDuringGrowth(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 20_000, Timeout: 1})
-	require.Len(t, l.buckets.shards, 1)
+	require.Len(t, l.buckets.Shards(), 1)
 	const callers, known, limit = 4, 50, 300
 	for round := range int64(2) {
 		clock.setMs(round * 1000)
@@ -340,11 +321,11 @@ var hashes = map[string]uint64{"all alike": 0, "16 values": 15, "one shard": 1<<
 func breakHash(l *Limiter, mask uint64) {
 	l.buckets.Mask = mask
 	l.callers.Mask = mask
-	l.places.Mask = mask
-	l.logs.Mask = mask
-	l.queues.Mask = mask
-	l.slices.Mask = mask
-	l.flights.Mask = mask
+	l.stores.Places.Table.Mask = mask
+	l.stores.Logs.Table.Mask = mask
+	l.stores.Queues.Table.Mask = mask
+	l.stores.Tiers.Table.Mask = mask
+	l.stores.Places.Flights.Table.Mask = mask
 }
 
 // A hash only selects where to search, and keys are compared in full: equal hashes cost time but
@@ -431,17 +412,17 @@ func TestAbsenceRaisesTheHorizon(t *testing.T) {
 		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
 	} {
 		clock.setMs(1500)
-		c, err := s.lock(name, 1000, noInstant, false)
+		c, err := s.in.Lock(name, 1000, noInstant, false)
 		require.NoError(t, err)
 		require.Nil(t, c.Slot)
 		c.Unlock()
-		key := s.period(1000)
-		if s.kind == fixedKind {
+		key := s.in.Period(1000)
+		if s.in.Kind == engine.FixedKind {
 			key = l.windows.Running(1500*msec, 1000).Fixed
 		}
-		_, err = s.table.lock(s.table.Pack(name), name, &key, &reading{now: 1200 * msec, horizon: noInstant},
-			true)
-		assert.ErrorIs(t, err, errEarlier, name)
+		at := slots.NewReading(1200 * msec)
+		_, err = s.in.Table.Lock(s.in.Table.Pack(name), name, &key, &at, true)
+		assert.ErrorIs(t, err, slots.ErrEarlier, name)
 	}
 }
 
@@ -454,7 +435,7 @@ func TestBucketsOutliveTheirSlots(t *testing.T) {
 		r := &Request{Key: id, Limit: 2, Duration: time.Millisecond}
 		MustRun(t, s, r)
 		bucket := func() (*slots.Slot, slots.Identity) {
-			c, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
+			c, err := s.in.Lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
 			require.NoError(t, err)
 			defer c.Unlock()
 			return c.Slot, c.Identity()
@@ -533,7 +514,7 @@ func TestRunAfterALook(t *testing.T) {
 				op := &Op{Verb: OpPeek, Request: r, Deciding: true}
 				s.Do(t.Context(), []*Op{op})
 				require.NoError(t, op.Err)
-				require.NotNil(t, op.seen.Slot)
+				require.NotNil(t, op.call.Slot)
 				c.change(s)
 				op.Verb = OpTake
 				s.Do(t.Context(), []*Op{op})
@@ -575,8 +556,8 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 			require.True(t, (<-decided(id, scale, 2)).Allowed())
 		}
 	}
-	for i := range l.buckets.shards {
-		l.buckets.shards[i].Lock()
+	for i := range l.buckets.Shards() {
+		l.buckets.Shards()[i].Lock()
 	}
 	for _, id := range callers {
 		for _, scale := range []int64{a, b} {
@@ -600,8 +581,8 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 		locked = false
 	case <-time.After(20 * time.Millisecond):
 	}
-	for i := range l.buckets.shards {
-		l.buckets.shards[i].Unlock()
+	for i := range l.buckets.Shards() {
+		l.buckets.Shards()[i].Unlock()
 	}
 	require.True(t, locked, "a new key took no lock")
 	require.True(t, (<-fresh).Allowed())
@@ -665,7 +646,7 @@ func TestNeverExceedsCapacity(t *testing.T) {
 func TestReclaimedBucketsAreSwept(t *testing.T) {
 	const n = 64
 	l, clock := newTestLimiter(t, Config{})
-	require.Greater(t, len(l.buckets.shards), 1)
+	require.Greater(t, len(l.buckets.Shards()), 1)
 	l.room.Max = n // after New, so that there are as many shards as in a large table
 	for i := range n {
 		MustCheck(t, l, strconv.Itoa(i), 10, 1)
@@ -685,7 +666,7 @@ func together(t *testing.T, all ...*Limit) (ops []*Op, takings []taking) {
 		require.True(t, m.Allow("k"))
 		op := &Op{Counter: CounterOf(m), Verb: OpTakeAll, Request: Request{Key: "k"}}
 		t1 := taking{}
-		require.True(t, t1.find(op, op.Counter.(onSlots).counts()))
+		require.True(t, t1.find(op, op.Counter.(onSlots).onSlots()))
 		ops, takings = append(ops, op), append(takings, t1)
 	}
 	return ops, takings
@@ -749,8 +730,8 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 			require.NoError(t, err, "%s, %d bytes", name, n)
 		}
 	}
-	keys := slices.Collect(l.logs.Keys)
-	keys = slices.AppendSeq(slices.AppendSeq(keys, l.queues.Keys), l.slices.Keys)
+	keys := slices.Collect(l.stores.Logs.Table.Keys)
+	keys = slices.AppendSeq(slices.AppendSeq(keys, l.stores.Queues.Table.Keys), l.stores.Tiers.Table.Keys)
 	require.Len(t, keys, 12)
 	for _, k := range keys {
 		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.ID), "%d bytes", len(k.ID))
@@ -807,54 +788,10 @@ func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 	}
 }
 
-// A waiter leaves the queue at a cost that does not depend on its length: it looks at its neighbors
-// only.
-func TestLeavingALongQueueIsCheap(t *testing.T) {
-	var q queue
-	var line []*list.Element
-	for range 1001 {
-		line = append(line, q.line.PushBack(&waiter{cost: 1}))
-		q.Waiting++
-	}
-	cutLinks(line, 500)
-	q.remove(line[500])
-	assert.Equal(t, 1000, q.line.Len())
-	assert.EqualValues(t, 1000, q.Waiting)
-}
-
-func TestLeavingALongQueueControlIsRejected(t *testing.T) {
-	var l list.List
-	var line []*list.Element
-	for i := range 1001 {
-		line = append(line, l.PushBack(i))
-	}
-	search := func() bool {
-		for e := l.Front(); e != nil; e = e.Next() {
-			if e == line[500] {
-				return true
-			}
-		}
-		return false
-	}
-	assert.True(t, search())
-	cutLinks(line, 500)
-	assert.False(t, search(), "a walk through the queue finds no waiter")
-}
-
-// cutLinks clears every element of a list but the i-th, so that nothing else can walk to it. It can
-// still be removed.
-func cutLinks(elements []*list.Element, i int) {
-	for j, e := range elements {
-		if j != i {
-			*e = list.Element{Value: e.Value}
-		}
-	}
-}
-
 func TestWaitersAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := MustNew(t, Config{MaxBuckets: 1})
-		l.room.MaxBytes = 5 * waiterBytes
+		l.room.MaxBytes = 5 * 256
 		r := &Request{Key: "id", Limit: 1, Duration: time.Hour}
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting errgroup.Group
@@ -908,7 +845,7 @@ func TestParams(t *testing.T) {
 func TestLargeLimitsAndCostsCountAsTheMost(t *testing.T) {
 	const most = maxCount
 	l, _ := newTestLimiter(t, Config{})
-	s := newSlotStrategy(l, counterKind)
+	s := newSlotStrategy(l, engine.CounterKind)
 	for _, c := range []struct {
 		name                    string
 		limit, cost             uint64
@@ -952,12 +889,8 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	now = before
 	assert.Equal(t, before.Add(23*time.Hour), at())
 
-	s := newSlotStrategy(l, fixedKind)
-	err = s.update("k", ws.Scale(), true, noInstant, func(v visit) slots.Content {
-		v.N = 7
-		return v.Content
-	})
-	require.NoError(t, err)
+	day := func(l *Limiter) *Calendar { return (&Calendar{newWindowStrategy(l, ws)}).described() }
+	require.True(t, MustRun(t, day(l), &Request{Key: "k", Limit: 9, Cost: 7}).Allowed())
 	var saved bytes.Buffer
 	require.NoError(t, l.Save(&saved))
 	other := CalendarAt(t, &now)
@@ -967,11 +900,8 @@ func TestCalendarTakesTheNewRulesOfAZone(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, other.Load(bytes.NewReader(saved.Bytes())))
 	now = now.Add(22 * time.Hour)
-	s = newSlotStrategy(other, fixedKind)
-	_ = s.update("k", ws.Scale(), false, noInstant, func(v visit) slots.Content {
-		assert.EqualValues(t, 7, v.N, "it counts in the window that holds the end of the one before")
-		return v.Content
-	})
+	assert.EqualValues(t, 7, Counted(t, day(other), &Request{Key: "k", Limit: 9}),
+		"it counts in the window that holds the end of the one before")
 }
 
 // The rules of a zone that only the program knows hold for a limit of a snapshot.

@@ -21,7 +21,8 @@ import (
 
 // core are the root package and its layers of state, which are mutated together.
 var core = []string{".", "limits", "internal/core/ids", "internal/core/slots",
-	"internal/core/states", "internal/core/windows", "internal/core/turns", "internal/core/snapshot"}
+	"internal/core/states", "internal/core/windows", "internal/core/turns", "internal/core/snapshot",
+	"internal/core/engine"}
 
 // pkg is a package that is mutated.
 type pkg struct {

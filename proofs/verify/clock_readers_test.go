@@ -42,7 +42,7 @@ func readers(t *testing.T, name string, src any) (clock, wall []string) {
 // A decision that reads the wall clock elsewhere would follow its steps.
 func TestOnlyTheClockReadsTime(t *testing.T) {
 	var names []string
-	for _, dir := range []string{"", "room", "slots", "snapshot", "states", "tally", "windows"} {
+	for _, dir := range []string{"", "engine", "room", "slots", "snapshot", "states", "tally", "windows"} {
 		if dir != "" {
 			dir = "internal/core/" + dir + "/"
 		}

@@ -37,8 +37,8 @@ func importRuntime(file string) edit {
 // beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
 // that counts a hit.
 var beforeSwap = edit{"checkrate.go",
-	"\t\tif l.buckets.admit(s, state, state+slots.Word(cost), 1-cost) {",
-	"\t\truntime.Gosched()\n\t\tif l.buckets.admit(s, state, state+slots.Word(cost), 1-cost) {"}
+	"\t\tif l.buckets.Admit(s, state, state+slots.Word(cost), 1-cost) {",
+	"\t\truntime.Gosched()\n\t\tif l.buckets.Admit(s, state, state+slots.Word(cost), 1-cost) {"}
 
 var faults = []fault{
 	{
@@ -55,8 +55,8 @@ var faults = []fault{
 	},
 	{
 		name: "insertion does not compare the reading of the clock with the horizon",
-		breaks: []edit{{"table.go",
-			"case at.now < sh.Horizon && at.horizon != sh.Horizon:",
+		breaks: []edit{{"internal/core/slots/table.go",
+			"case at.Now < sh.Horizon && at.Horizon != sh.Horizon:",
 			"case false:"}},
 		test: "TestStalledGoroutineRevivesNoWindow",
 		says: "Not equal",
@@ -104,8 +104,8 @@ var faults = []fault{
 // beforeRoll lets other goroutines run between the load of a slot's state and the compare-and-swap
 // of a decision, and between the words that a roll stores.
 var beforeRoll = []edit{
-	importRuntime("slot_strategy.go"),
-	{"slot_strategy.go", "\t\thave.N = next.N\n", "\t\truntime.Gosched()\n\t\thave.N = next.N\n"},
+	importRuntime("internal/core/engine/slots.go"),
+	{"internal/core/engine/slots.go", "\t\thave.N = next.N\n", "\t\truntime.Gosched()\n\t\thave.N = next.N\n"},
 	importRuntime("internal/core/slots/locked.go"),
 	{"internal/core/slots/locked.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
@@ -127,19 +127,19 @@ func init() {
 		fault{
 			name:  "a roll does not hold the mutex",
 			widen: beforeRoll,
-			breaks: []edit{{"slot_strategy.go",
-				"\t\t\treturn s.l.setResult(res, v, seen.Now), nil\n\t\t}\n",
-				"\t\t\treturn s.l.setResult(res, v, seen.Now), nil\n\t\t}\n" +
-					"\t\tk, state := s.table.Pack(r.Key), seen.Slot.State()\n" +
-					"\t\tc := slots.Locked{Slot: seen.Slot, State: state, ID: r.Key,\n" +
-					"\t\t\tHave: seen.Slot.Content(state), Shard: &s.table.shards[s.table.shardNumber(k.Hash)]}\n" +
-					"\t\tv, next := s.algorithm.Decide(c.Have, seen.params, seen.Now)\n" +
-					"\t\tdone := false\n" +
-					"\t\tif v.Allowed && state.Live() {\n\t\t\tdone, _ = c.Replace(next)\n\t\t}\n" +
-					"\t\tif done {\n" +
-					"\t\t\ts.table.allowed.Add(s.table.allowed.One(), state.Count()-next.N+1)\n" +
-					"\t\t\treturn s.l.setResult(res, v, seen.Now), nil\n" +
-					"\t\t}\n"}},
+			breaks: []edit{{"internal/core/engine/slots.go",
+				"\t\t\t\treturn v, now, nil\n\t\t\t}\n",
+				"\t\t\t\treturn v, now, nil\n\t\t\t}\n" +
+					"\t\t\tk, state := s.Table.Pack(id), slot.State()\n" +
+					"\t\t\tc := slots.Locked{Slot: slot, State: state, ID: id,\n" +
+					"\t\t\t\tHave: slot.Content(state), Shard: &s.Table.Shards()[s.Table.ShardNumber(k.Hash)]}\n" +
+					"\t\t\tv, next := s.Algorithm.Decide(c.Have, p, now)\n" +
+					"\t\t\tdone := false\n" +
+					"\t\t\tif v.Allowed && state.Live() {\n\t\t\t\tdone, _ = c.Replace(next)\n\t\t\t}\n" +
+					"\t\t\tif done {\n" +
+					"\t\t\t\ts.Table.Allowed.Add(s.Table.Allowed.One(), state.Count()-next.N+1)\n" +
+					"\t\t\t\treturn v, now, nil\n" +
+					"\t\t\t}\n"}},
 			test:   "TestRollingEpochsCountExactly/Counter",
 			says:   "Error:",
 			panics: true,
@@ -169,12 +169,12 @@ func init() {
 	})
 	faults = append(faults, fault{
 		name: "a cost is taken off after its hit",
-		widen: []edit{importRuntime("table.go"),
-			{"table.go", "\tsum.Add(n)\n\tif", "\truntime.Gosched()\n\tsum.Add(n)\n\tif"},
-			{"table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
+		widen: []edit{importRuntime("internal/core/slots/table.go"),
+			{"internal/core/slots/table.go", "\tsum.Add(n)\n\tif", "\truntime.Gosched()\n\tsum.Add(n)\n\tif"},
+			{"internal/core/slots/table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
 				"\t\truntime.Gosched()\n\t\treturn true\n\t}\n\tsum.Add(-n)\n"}},
-		breaks: []edit{{"table.go", "\tsum.Add(n)\n\tif", "\tif"},
-			{"table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
+		breaks: []edit{{"internal/core/slots/table.go", "\tsum.Add(n)\n\tif", "\tif"},
+			{"internal/core/slots/table.go", "\t\treturn true\n\t}\n\tsum.Add(-n)\n",
 				"\t\tsum.Add(n)\n\t\treturn true\n\t}\n"}},
 		test: "TestStatsLeaveOutTheCostOfHitsUnderWay",
 		says: "Error:",
@@ -184,29 +184,29 @@ func init() {
 		fault{
 			name: "a sweep releases a slot with places",
 			breaks: []edit{
-				{"kinds.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
+				{"internal/core/engine/places.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
 				// A place is given back only to a slot that has one, so that the table stays whole.
-				{"in_flight.go", "state := p.Add(p.back); state",
-					"state := p.State(); heldIn(state) >= -int64(p.back) &&\n" +
-						"\t\tp.Swap(state, state.With(state.Count()+int64(p.back))) && state"},
+				{"internal/core/engine/places.go", "state := p.Slot.Add(p.back); state",
+					"state := p.Slot.State(); heldIn(state) >= -int64(p.back) &&\n" +
+						"\t\tp.Slot.Swap(state, state.With(state.Count()+int64(p.back))) && state"},
 			},
 			test: test, says: says,
 		},
 		fault{
 			name: "a place is given back by a store",
 			widen: []edit{
-				importRuntime("in_flight.go"),
-				{"in_flight.go", "\tif state := p.Add(", "\truntime.Gosched()\n\tif state := p.Add("},
+				importRuntime("internal/core/engine/places.go"),
+				{"internal/core/engine/places.go", "\tif state := p.Slot.Add(", "\truntime.Gosched()\n\tif state := p.Slot.Add("},
 			},
-			breaks: []edit{{"in_flight.go", "p.Add(p.back); state",
-				"p.State() + slots.Word(p.back); func() bool {\n\t\truntime.Gosched()\n" +
+			breaks: []edit{{"internal/core/engine/places.go", "p.Slot.Add(p.back); state",
+				"p.Slot.State() + slots.Word(p.back); func() bool {\n\t\truntime.Gosched()\n" +
 					"\t\tp.Slot[0] = uint64(state)\n\t\treturn true\n\t}() && state"}},
 			panics: true,
 			test:   test, says: says,
 		},
 		fault{
 			name: "leases do not count for places",
-			breaks: []edit{{"in_flight.go", "state.Epoch() == epoch && state&sharedBit == 0; {",
+			breaks: []edit{{"internal/core/engine/places.go", "state.Epoch() == epoch && state&sharedBit == 0; {",
 				"state.Epoch() == epoch; {"}},
 			test: test, says: says,
 		},

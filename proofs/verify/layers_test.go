@@ -27,6 +27,7 @@ var layers = [][]string{
 	{"internal/core/clock"},
 	{"internal/core/slots"},
 	{"internal/core/states", "internal/core/windows"},
+	{"internal/core/engine"},
 	{"internal/core/foroverload"},
 	{"."},
 	{"limits", "overload"},

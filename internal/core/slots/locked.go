@@ -22,11 +22,8 @@ type Locked struct {
 // Identity distinguishes a bucket from the others of its key. The zero value is no bucket's.
 type Identity struct{ mark, slot uint64 }
 
-// Put writes the identity as two numbers, and IdentityOf reads it.
-func (i Identity) Put(n *[4]int64) { n[0], n[1] = int64(i.mark), int64(i.slot) }
-
-// IdentityOf returns the identity that Put has written.
-func IdentityOf(n [4]int64) Identity { return Identity{uint64(n[0]), uint64(n[1])} }
+// Words returns the identity as two numbers.
+func (i Identity) Words() [2]int64 { return [2]int64{int64(i.mark), int64(i.slot)} }
 
 // Identity returns that of the bucket. In a tallied shard it is the mark, the slot and the
 // generation: that of two buckets is the same only if the clock stood still while a sweep freed the
