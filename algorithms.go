@@ -28,7 +28,7 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 	return (&FixedWindow{newSlotStrategy(l, engine.FixedKind)}).described()
 }
 
-// described sets what f is.
+// described sets the About of f.
 func (f *FixedWindow) described() *FixedWindow {
 	f.describe(f, About{Name: "fixed window", Lapses: LapsesWithWindow})
 	return f
@@ -70,7 +70,7 @@ func (l *Limiter) SlidingWindow() *SlidingWindow {
 	return (&SlidingWindow{newSlotStrategy(l, engine.SlidingKind)}).described()
 }
 
-// described sets what s is.
+// described sets the About of s.
 func (s *SlidingWindow) described() *SlidingWindow {
 	s.describe(s, About{Name: "sliding window", Lapses: LapsesWithWindows})
 	return s
@@ -103,13 +103,13 @@ type TokenBucket struct {
 // instant. A clock that goes back adds no tokens: with Config.Now the key stays at the instant of
 // its last admission. A burst that takes longer than 146 years to flow in is [ErrLimit].
 //
-// What was used stays used, in tokens, when Limit changes: a higher one helps at once, and a lower
+// Used tokens stay used when Limit changes: a higher one helps at once, and a lower
 // one gives nothing away. From the first Run at another Limit on, also if it is denied, tokens flow
 // in at the new interval; each change takes less than a nanosecond's tokens. With a burst of 0 more
 // may be used than a lower Limit, and TotalRequests says so. Requests of several plans may share a
 // key. A Peek changes no interval.
 //
-// The algorithm is that of ATM Forum TM 4.0 (1996).
+// The algorithm is from ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	a := &algorithm.TokenBucket{Burst: clampCost(burst), ClockSteps: l.clock.ByHand()}
 	of := newSlotStrategy(l, engine.TokenKind)
@@ -117,7 +117,7 @@ func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	return (&TokenBucket{of, burst}).described()
 }
 
-// described sets what b is.
+// described sets the About of b.
 func (b *TokenBucket) described() *TokenBucket {
 	b.describe(b, About{Name: "token bucket", Lapses: LapsesByToken, Burst: b.burst})
 	return b
@@ -143,7 +143,7 @@ type PeriodCounter struct{ slotStrategy }
 // admitted, as by FixedWindow, but the periods of different callers do not all end at one instant.
 //
 // A caller has one bucket, from period to period. A decision on a key that has a bucket takes no
-// lock, but for the hit that begins a period. What is given back stays in its period, which does
+// lock, but for the hit that begins a period. A refund stays in its period, which does
 // not end sooner for it.
 //
 // It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's
@@ -153,7 +153,7 @@ func (l *Limiter) Counter() *PeriodCounter {
 	return (&PeriodCounter{newSlotStrategy(l, engine.CounterKind)}).described()
 }
 
-// described sets what c is.
+// described sets the About of c.
 func (c *PeriodCounter) described() *PeriodCounter {
 	c.describe(c, About{Name: "counter", Lapses: LapsesAtOnce})
 	return c
@@ -203,7 +203,7 @@ func hitsOf(l *Limiter, g *algorithm.Log, first int) (hits []Hit) {
 	return hits
 }
 
-// described sets what s is.
+// described sets the About of s.
 func (s *SlidingLog) described() *SlidingLog {
 	s.describe(s, About{Name: "sliding log", Verbs: VerbsOf(OpHits)})
 	return s
@@ -244,7 +244,7 @@ func (l *Limiter) List() *List {
 	}}).described()
 }
 
-// described sets what s is.
+// described sets the About of s.
 func (s *List) described() *List {
 	s.describe(s, About{Name: "list", Lapses: LapsesAtOnce, Verbs: VerbsOf(OpHits)})
 	return s
@@ -268,7 +268,7 @@ type Tiers struct {
 
 // Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to
 // all of them; a request that one tier denies is charged to none. The request's own Limit and
-// Duration are ignored. The Result is that of the tier that binds: of a denial, the one that has
+// Duration are ignored. The Result is by the tier that binds: of a denial, the one that has
 // room last; of an admission, the one with the least room left; among equals, the first given.
 // Its Limit is the Result's. After ExpiresAt of an admission longer tiers
 // may still count it. A Result does not say which slice it is of: so a plain Refund gives back to
@@ -286,7 +286,7 @@ type Tiers struct {
 // Without tiers, with a Duration that no Request has, or with two of the same, its Limit panics,
 // and [NewLimit] and each call fail with [ErrScale].
 //
-// The scheme is that of per-second counters in Redis, summed with MGET, in one decision, not two.
+// The scheme is per-second counters in Redis, summed with MGET, in one decision, not two.
 func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 	if err := checkTiers(tiers); err != nil {
 		t := l.Tiers(Tier{Duration: time.Millisecond})
@@ -318,8 +318,8 @@ func (l *Limiter) Tiers(tiers ...Tier) *Tiers {
 // longer than Duration. With a tenth of Duration, a caller that is always back at once gets its
 // Limit in each 1.1 Durations, and in any span of 1.1 Durations at most twice. The longest tier
 // costs up to 16 bytes for each d of it, and a decision is no slower: 5000 in 10 s by the tenth of
-// a second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, what
-// is made of it fails as bad Tiers do.
+// a second takes up to 101 slices in place of 10, 2 KB a caller. Unless d divides t's slices, a
+// limit of it fails as bad Tiers do.
 func (t *Tiers) Resolution(d time.Duration) *Tiers {
 	bad := cmp.Or(t.bad, checkDuration(d))
 	if bad == nil && t.duration%d != 0 {
@@ -359,7 +359,7 @@ func (l *Limiter) plannedStates(
 	return t.in, t.bad == nil && t.in.Plan == plan && t.in.Scale == scaleMs
 }
 
-// described sets what t is.
+// described sets the About of t.
 func (t *Tiers) described() *Tiers {
 	a := t.in.Algorithm.(*algorithm.Tiers)
 	t.in.Left = func(s *algorithm.Slices, p params, now int64, admitted bool) (left int64, unsaid bool) {
@@ -409,10 +409,10 @@ type LeakyBucket struct{ stateStrategy[*engine.Queue] }
 // TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
 // In any span of one Duration at most Limit+1 requests of cost 1 leave. A line keeps its rate:
 // where a timer is late, requests leave as of the instants at which they were due, and Run returns
-// up to 100 ms after these; what is later than that is lost. A request that waits holds
+// up to 100 ms after these; a longer delay is lost. A request that waits holds
 // 256 bytes, within the bound of [Limiter.SlidingLog].
 //
-// After a Reset the first in line may leave at once. An [OpReturn] of what left before moves
+// After a Reset the first in line may leave at once. An [OpReturn] of one that left before moves
 // the line up as if there had been no Reset.
 //
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
@@ -475,7 +475,7 @@ func (b *LeakyBucket) pass(
 	return v, now, err
 }
 
-// described sets what b is.
+// described sets the About of b.
 func (b *LeakyBucket) described() *LeakyBucket {
 	b.describe(b, About{Name: "leaky bucket", Waits: true})
 	return b

@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// Bucket is what one ID has used in one window.
+// Bucket is the count of one ID in one window.
 type Bucket struct {
 	ID    string
 	Scale time.Duration // of the window
@@ -21,10 +21,10 @@ type Bucket struct {
 	// empty for CheckRate and for a strategy itself.
 	Limit string
 
-	// Calendar is that of the window, such as "month:17@Europe/Berlin"; empty if it is in none.
+	// Calendar has the window, such as "month:17@Europe/Berlin"; empty if it is in none.
 	Calendar string
 
-	// Number is that of the window: Unix time divided by Scale, rounded down; in a calendar that of
+	// Number tells the window: Unix time divided by Scale, rounded down; in a calendar the number of
 	// its end.
 	Number int64
 
@@ -35,8 +35,9 @@ type Bucket struct {
 	Ends     time.Time // when the window ends
 }
 
-// Inspect returns the Bucket of id in the current window of scaleMs. It creates none: that of an id
-// without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and [ErrClosed].
+// Inspect returns the Bucket of id in the current window of scaleMs. It creates none: for an id
+// without one it has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and
+// [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	c, err := l.lockWindow(id, scaleMs)
 	if err != nil {

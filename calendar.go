@@ -55,7 +55,7 @@ type Calendar struct{ slotStrategy }
 // is set from 0:00 to 1:00, and at the first of two midnights. An hour in which it is set by a part
 // of one ends there.
 //
-// Buckets, and the cost of a decision, are those of [FixedWindow]. Calendars of one Limiter count
+// Buckets, and the cost of a decision, are as in [FixedWindow]. Calendars of one Limiter count
 // together if they have the same unit, first day, time and name of the zone. If a zone has other
 // rules than in an earlier call, they hold from the next window on.
 func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
@@ -86,7 +86,7 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 // window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
 func (c *Calendar) window() time.Duration { return c.series.Calendar.Load().Unit().Length() }
 
-// described sets what c is.
+// described sets the About of c.
 func (c *Calendar) described() *Calendar {
 	c.describe(c, About{
 		Name: "calendar", Lapses: LapsesAtOnce, Window: c.window(), Period: c.series.Calendar.Load().String(),

@@ -33,7 +33,7 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 	return
 }
 
-// count decides by the fixed window, sets r, and returns what is left of the window.
+// count decides by the fixed window, sets r, and returns the rest of the window.
 //
 // Nearly every call finds its bucket in the window that was current last, and ends here. The others
 // begin again in countSlow: a loop here would have each call store its variables for a second try.

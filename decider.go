@@ -23,7 +23,7 @@ import (
 type decider struct {
 	counter  Counter // counts for the limit, whatever the numbers of a request
 	about    *About  // of it
-	most     uint64  // what Outcome.Left is of
+	most     uint64  // of Outcome.Left
 	inFlight bool    // it bounds work in flight: a hit that nobody releases is a mistake
 	own      bool    // it is of this package
 
@@ -32,7 +32,7 @@ type decider struct {
 	table  *slots.Table
 	slots  *slotStrategy
 	params params       // of a cost of 1
-	key    slots.Period // where it is not that of a window
+	key    slots.Period // where it is no window's
 
 	tiered []*Limit // with the numbers of each tier, the shortest first
 }
@@ -190,7 +190,7 @@ func waitOf(a *About, res *Result) time.Duration {
 	return res.RetryAfter(time.Now())
 }
 
-// complete sets what out does not have of a Result.
+// complete sets the fields of out that a Result does not have.
 func (d *decider) complete(out *Outcome, m *engine.Rest) {
 	if len(d.tiered) > 0 {
 		out.By = d.tiered[m.Tier]
@@ -218,7 +218,7 @@ type keyed struct {
 // keyedStore is the Store of Limits on one Store.
 type keyedStore struct{ of any }
 
-// newKeyed returns what counts for m by c.
+// newKeyed returns the Counter that counts for m by c.
 func newKeyed(m *Limit, c Counter) *keyed {
 	a := *c.About()
 	lasting := m.name != "" && a.Lapses == LapsesByToken // a change of the Duration
@@ -296,8 +296,8 @@ func (p *keyed) key(key string) string {
 	return label + "#" + hex.EncodeToString(sum[:])
 }
 
-// labelOf returns what begins the keys that count for a limit by a strategy of another package: its
-// name as the first part of a joined key, or an empty part and its numbers.
+// labelOf returns the begin of the keys that count for a limit by a strategy of another package:
+// its name as the first part of a joined key, or an empty part and its numbers.
 func labelOf(m *Limit, a *About) string {
 	if m.name != "" {
 		return JoinKey(m.name)

@@ -20,7 +20,7 @@
 //	jobs := limiter.InFlight().Limit(20)
 //
 //	perUser.Allow(user)                      // a hit; AllowBytes takes an address or an integer
-//	out, err := perUser.Take(ctx, user, 3)   // a cost; out has what is left, and how long to wait
+//	out, err := perUser.Take(ctx, user, 3)   // a cost; out says how much is left, how long to wait
 //	err = logins.Wait(ctx, user)             // until it is admitted
 //	held, err := jobs.Hold(ctx, tenant)      // until held.Release(ctx)
 //
@@ -29,7 +29,7 @@
 // tokens.For(org).Cost(n)) on several.
 //
 // [Limiter.CheckRate] is the call of the original, for code that has a limit in numbers: it counts
-// in fixed windows. A [Strategy] is what a Limit decides by, and the contract with stores: Run
+// in fixed windows. A Limit decides by a [Strategy], which is the contract with stores too: Run
 // takes a [Request] with its own numbers, and returns a [Result]. Limits of one name count
 // together, as do equal ones without a name, and neither counts with CheckRate or a Strategy's Run.
 //
@@ -37,7 +37,7 @@
 // a key of several parts.
 //
 // docs/README.md of the repository has three ways through its pages, and answers: docs/tutorial.md
-// begins at the beginning, docs/strategies.md helps to choose and lists what is promised, and
+// begins at the beginning, docs/strategies.md helps to choose and lists the promises, and
 // docs/recipes.md has tested answers. Package weirtest has a scripted fake and the conformance
 // suite of every Strategy; httplimit, the HTTP middleware; redislimit, the strategies on Redis;
 // fallback, a local Strategy behind a remote one; limits, several limits at once.
@@ -67,11 +67,11 @@
 //
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run. A
 // store that can do more is a [Counter]: Do takes one [Op] or several, each with a [Verb], and
-// [About] says what the Counter is and its [Verbs]. An admission that may be given back has a
+// [About] describes the Counter and has its [Verbs]. An admission that may be given back has a
 // [Receipt]; a [Lapse] is how it ends, and a [Source] who decided. Package fallback adds a local
 // Counter to one elsewhere, and has it catch up with a [Backlog]. [CounterOf] makes a Counter of
-// any Strategy, or finds that of a Limit. Package limits has what a middleware keeps of several
-// limits. weirtest.TestStrategy tests what a Counter says that it can do.
+// any Strategy, or finds the one of a Limit. Package limits has the state that a middleware keeps
+// of several limits. weirtest.TestStrategy tests that a Counter can do all that its About says.
 //
 // # How it works
 //
@@ -88,7 +88,7 @@ package weir
 //
 //	limiter.go       Limiter: New, Stats, Close; the errors
 //	strategy.go      Strategy, Request, Result; where a Strategy counts; bounds
-//	op.go            Counter, Op and its Verbs, About; what an Op takes from the engine, and gives it
+//	op.go            Counter, Op and its Verbs, About; how an Op and the engine meet
 //	limit.go         Limit: all that it can do; NewLimit
 //	outcome.go       Outcome, and how people read it; how much is left, where a Result does not say
 //	                 it
@@ -100,13 +100,13 @@ package weir
 //	snapshot.go      Save and Load, and their files
 //	mochi_compat.go  the names and answers of the originals
 //
-// Methods of Limiter stand with what they return, or with what they do: the constructors of
-// strategies with those, CheckRate, buckets, snapshots and the names of the originals in the files
-// above. So do Wait, Hold and Reserve of a Limit, and what NewLimit needs of a reader: where files
-// flow one way, a type does not know what is made of it. All other methods stand in the file of
+// Methods of Limiter stand with their result, or with their subject: the constructors of
+// strategies with these, CheckRate, buckets, snapshots and the names of the originals in the files
+// above. So do Wait, Hold and Reserve of a Limit, and the parts of a reader that NewLimit needs:
+// where files flow one way, a type does not know its users. All other methods stand in the file of
 // their type.
 //
-// The strategies, with what they promise and their Limits:
+// The strategies, with their promises and their Limits:
 //
 //	algorithms.go    FixedWindow, SlidingWindow, TokenBucket, Counter on slots; SlidingLog, List,
 //	                 Tiers, LeakyBucket on states
@@ -117,30 +117,31 @@ package weir
 // How they decide:
 //
 //	request.go  a Request becomes params, and an Op a verb of the engine; keys
-//	stores.go   what the strategies on slots have in common, and those on states: Run; few ops on
+//	stores.go   the common part of strategies on slots, and of strategies on states: Run; few ops on
 //	            slots at once; fixed windows by CheckRate's compare-and-swap
 //	decider.go  a Limit: by its slots or, as a call of a Counter, other strategies; how it fails; by
 //	            a Strategy of another package: its label and its keys; any Strategy as a Counter
 //
-// What they decide on:
+// Their data:
 //
-//	table.go    which buckets are in which table; what the contents of slots mean; sums
-//	janitor.go  sweeps; what is removed at a full table
+//	table.go    which buckets are in which table; the meaning of a slot's contents; sums
+//	janitor.go  sweeps; room at a full table
 //
 // The packages of internal/core:
 //
 //	engine     decides: each verb once on slots and once on states; places and leases, queues, the
 //	           records of a snapshot. It knows no Request, Op, Limit or Limiter
-//	algorithm  what each strategy decides and keeps, a file each: pure, its callers hold the lock
-//	slots      slots, and the table of their shards: to find and to hit them takes no lock, what a
-//	           shard does takes its mutex
+//	algorithm  the arithmetic and the state of each strategy, a file each: pure, its callers hold
+//	           the lock
+//	slots      slots, and the table of their shards: to find and to hit them takes no lock, all that
+//	           a shard does takes its mutex
 //	ids        the words and the hash of an ID
-//	states     what has no fixed size, under a lock each; the bounds of a sweep, without one
+//	states     states of no fixed size, under a lock each; the bounds of a sweep, without one
 //	windows    the windows of a length, and series: of calendars and of Limits; kept by atomics,
 //	           and a new series takes a mutex
 //	clock      the clock
 //	room       how many buckets and bytes are in use: atomics. The locks of a table and of states
-//	           take some, and what removes a bucket gives it back
+//	           take some, and give it back with the bucket
 //	tally      a sum that several processors add to; sums of decisions
 //	turns      the queues of those who wait: a mutex for the process
 //	renewal    places elsewhere, renewed by a goroutine a group

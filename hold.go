@@ -68,9 +68,9 @@ func denial(c Counter, m *Limit, r *Request, res *Result) *DeniedError {
 //	if err != nil { … } // errors.As finds a *weir.DeniedError, if it is denied
 //	defer held.Release(ctx)
 //
-// s is a [Counter] that can [OpHold]: [InFlight], that of redislimit, or a fallback of both; with
+// s is a [Counter] that can [OpHold]: [InFlight], redislimit's, or a fallback of both; with
 // another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and
-// those of s. That ctx ends does not end what is held.
+// the errors of s. The end of ctx does not end the hold.
 //
 // Duration is the lease. In this process a place needs none: it ends with its Release, or with the
 // process. A place elsewhere is renewed three times in each Duration, and more often after an
@@ -80,7 +80,7 @@ func denial(c Counter, m *Limit, r *Request, res *Result) *DeniedError {
 // after the next try; seconds to minutes. One goroutine renews all places of a Strategy, with up to
 // 16 calls at one time.
 //
-// Hold is small enough to be inlined: what it returns takes no allocation where it does not escape.
+// Hold is small enough to be inlined: the Held takes no allocation where it does not escape.
 func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
 	return new(Held).hold(ctx, s, r)
 }
@@ -156,7 +156,7 @@ func (p *remotePlace) Release(ctx context.Context) error { return p.do(ctx, OpRe
 // for another try.
 //
 // In this process the first who waits sleeps until something is released. Elsewhere it asks again
-// after pauses of random length that double, from 5 ms to 250 ms at most; what is released by the
+// after pauses of random length that double, from 5 ms to 250 ms at most; a release by the
 // same process ends the pause. One try is under way for each limit and process.
 func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err error) {
 	c := newWaitCaller(ctx, CounterOf(s), r, nil)
@@ -246,7 +246,7 @@ func (p guardPlaces) Closed() bool { return p.l.closed.Load() }
 
 // Reservation is an estimate that was taken, or denied, and is corrected when the cost is known.
 // Make one with [Limit.Reserve], or of several limits with limits.Reserve. The Outcome is the
-// decision on the estimate, of several limits that of the one that binds. It is safe for concurrent
+// decision on the estimate, of several limits by the one that binds. It is safe for concurrent
 // use.
 type Reservation struct {
 	Outcome
@@ -268,9 +268,9 @@ type Reservation struct {
 // and [OpCharge], or bounds work in flight. The strategies of weir, of redislimit and of fallback
 // can.
 //
-// What is given back is given back to the admission itself: not to one that came later, nor after a
+// Cost is given back to the admission itself: not to one that came later, nor after a
 // Reset. With a Strategy that gives back and charges exactly, at most the limit is admitted, and
-// what commits exceeded their estimates by.
+// the excess of commits over their estimates.
 //
 // For a cost that is known afterwards to another process, such as a proxy that asks by Envoy's
 // protocol, see "costs: afterwards" in package rules: there the request passes while something is
@@ -299,7 +299,7 @@ func ReservationOf(out Outcome, ops ...*Op) *Reservation {
 
 // Commit corrects the reservation to the cost that it came to. Of an estimate that was too high the
 // rest is given back, within the period that it was taken from; after that nothing is, since it
-// counts no more. What exceeds the estimate is charged to the current period, without asking
+// counts no more. An excess is charged to the current period, without asking
 // whether it fits. Commit(ctx, 0) gives everything back.
 //
 // The first Commit, CommitEach or Cancel counts; later ones do nothing and return nil, even if the

@@ -29,7 +29,7 @@ type leasePeriod struct {
 // cost admitted and not yet released is at most Limit. [Hold] admits work until it is released.
 //
 // Run takes a lease: it counts until it is given back by [OpReturn], and ends by itself
-// one Duration later, as when the process that took it has died. What Hold admits in this process
+// one Duration later, as when the process that took it has died. A hold in this process
 // does not end by itself: it ends with the process, or a Release. A snapshot has it as leases. So a
 // Duration of one key counts separately from another here too.
 //
@@ -147,7 +147,7 @@ func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
 	return h.State.Freed(), nil
 }
 
-// described sets what s is.
+// described sets the About of s.
 func (s *InFlight) described() *InFlight {
 	s.describe(s, About{
 		Name: "in flight", InFlight: true, Verbs: VerbsOf(OpHold, OpRenew, OpRelease),
@@ -156,8 +156,8 @@ func (s *InFlight) described() *InFlight {
 }
 
 // Limit returns the limit of n in flight, for [Limit.Hold]. Its leases, of Unwrap and after a
-// snapshot was loaded, are of a minute; those of [NewLimit] of its d. What would take a hit that
-// nobody releases, such as its Allow, Take, Run and Wait, fails with [errors.ErrUnsupported].
+// snapshot was loaded, are of a minute, and with [NewLimit] of its d. Methods that take a hit which
+// nobody releases, such as its Allow, Take, Run and Wait, fail with [errors.ErrUnsupported].
 func (s *InFlight) Limit(n uint64) *Limit { return mustLimit(s, n, time.Minute) }
 
 func (s *InFlight) bind(m *Limit) (Counter, error) {
@@ -181,7 +181,7 @@ type kept struct {
 	id turns.ID // of those who wait for it
 }
 
-// Release ends what is held. The first call counts; later ones do nothing and return nil, as does
+// Release ends the hold. The first call counts; later ones do nothing and return nil, as does
 // one after the place was lost. An error means that it may count until its lease ends. That ctx has
 // ended does not matter.
 func (h *Held) Release(ctx context.Context) error {

@@ -33,11 +33,11 @@ type janitor struct {
 
 // sweeper is a table of buckets or of states.
 type sweeper interface {
-	// Sweep removes what at now expired, and was last used, at least timeout ago.
+	// Sweep removes all that at now expired, and was last used, at least timeout ago.
 	Sweep(now, timeout int64) (removed int)
 
-	// Reclaim removes some of what has expired at now. It returns 0 if it found nothing, or has used
-	// up budget: a number of buckets to look at, which it lowers.
+	// Reclaim removes some buckets that have expired at now. It returns 0 if it found nothing, or has
+	// used up budget: a number of buckets to look at, which it lowers.
 	Reclaim(now int64, budget *int) (removed int)
 
 	// Soonest returns an instant at or before the one at which the first bucket expires.

@@ -26,10 +26,10 @@ import (
 //
 // A name decides who shares a count: limits of one strategy and duration with the same name do,
 // wherever they are made and whatever their numbers, and without a name those with equal numbers.
-// None counts with [Limiter.CheckRate] or the Run of the strategy itself. Equal strategies are
-// those of one Limiter, kind, burst, length of the queue, tiers, unit and zone. A Limiter keeps
-// apart 65,536 limits and calendars; the calls of further ones fail with [ErrLimit]. So what varies
-// from caller to caller belongs into the key.
+// None counts with [Limiter.CheckRate] or the Run of the strategy itself. Strategies are equal
+// if their Limiter, kind, burst, length of the queue, tiers, unit and zone are. A Limiter keeps
+// apart 65,536 limits and calendars; the calls of further ones fail with [ErrLimit]. So a part that
+// varies from caller to caller belongs into the key.
 //
 // A key names the caller: 1 to 1024 bytes, any bytes. Calls fail as [Limiter.CheckRate] does, or as
 // the strategy does, and count nothing then. Where a strategy keeps one number for a caller, as
@@ -57,8 +57,8 @@ const maxName = 256
 //
 // A strategy of this package counts for the Limit by itself. Any other one, on Redis or with a
 // fallback, gets a key that begins with the name of the Limit, or with its numbers; if that has
-// over 1024 bytes, a digest of the caller's key follows. What it cannot do fails with
-// [errors.ErrUnsupported].
+// over 1024 bytes, a digest of the caller's key follows. An op that it cannot do fails
+// with [errors.ErrUnsupported].
 func NewLimit(s Strategy, n uint64, d time.Duration) (*Limit, error) {
 	if s == nil {
 		return nil, fmt.Errorf("weir: a limit needs a Strategy: %w", errors.ErrUnsupported)
@@ -110,7 +110,7 @@ func mustLimit(s Strategy, n uint64, d time.Duration) *Limit {
 // Named returns the limit with a name of 1 to 256 bytes, whose counts are kept when its numbers
 // change: n, and of a token or leaky bucket d and the burst or queue too. Where windows are counted
 // d is their length, so another d counts anew. It panics for another length of the name. Before,
-// the counts were those of the limit without a name.
+// the counts belonged to the limit without a name.
 func (m *Limit) Named(name string) *Limit {
 	if uint(len(name)-1) >= maxName {
 		panic(fmt.Sprintf("weir: bad name: %d bytes of a limit, want 1 to %d", len(name), maxName))
@@ -128,7 +128,7 @@ func (m *Limit) FailOpen() *Limit {
 // Name returns the name, or the empty string.
 func (m *Limit) Name() string { return m.name }
 
-// Numbers returns how much cost is admitted in what time. They are 0 of a limits.All.
+// Numbers returns how much cost is admitted in which time. They are 0 of a limits.All.
 func (m *Limit) Numbers() (n uint64, d time.Duration) { return m.n, m.d }
 
 // String describes the limit, such as "logins: token bucket, 5 in 1m".
@@ -303,7 +303,7 @@ func (m *Limit) seriesName(with ...uint64) windows.SeriesName {
 // isInFlight reports whether the limit bounds work in flight.
 func (m *Limit) isInFlight() bool { return m.decider().inFlight }
 
-// setOutcome sets out, which is zero, to that of a verdict at now on a limit of most, of which all
+// setOutcome sets out, which is zero, for a verdict at now on a limit of most, of which all
 // is left again at full. To return it by value would copy words that are being stored, for which
 // each load waits.
 func (m *Limit) setOutcome(out *Outcome, l *Limiter, most uint64, v verdict, now, full int64) {
@@ -366,7 +366,7 @@ func (m *Limit) Outcome(ctx context.Context, op *Op) Outcome {
 	return out
 }
 
-// decider returns what decides, and makes it at the first call.
+// decider returns the decider, and makes it at the first call.
 func (m *Limit) decider() *decider {
 	if d := m.made.Load(); d != nil {
 		return d
@@ -390,7 +390,7 @@ func (m *Limit) unreleasable() error { return m.decider().about.Unreleasable(m.S
 
 func (m *Limit) numbers() Tier { return Tier{m.n, m.d} }
 
-// keyScale returns the scale in the keys of a strategy that counts in no windows: those of a Limit
+// keyScale returns the scale in the keys of a strategy that counts in no windows: keys of a Limit
 // with a name hold no duration, so that the counts outlast a change of it. 0: they hold it.
 func (m *Limit) keyScale() int64 { return int64(min(1, len(m.name))) }
 

@@ -71,7 +71,7 @@ var (
 type Config struct {
 	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
 	// time. 0 means 1<<20. A bucket takes about 73 bytes, and 64 more for each 40 bytes beyond the
-	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket, and of
+	// first 16 of an ID over 22 bytes. Buckets of SlidingLog, List, Tiers and LeakyBucket, and of
 	// InFlight where a caller has leases, take about 300 bytes, and their contents, bounded as
 	// [Limiter.SlidingLog] says. At a full table expired buckets are removed at once; if there is
 	// none, an ID without a bucket gets [ErrFull]. Too small refuses new callers; too large lets a
@@ -117,7 +117,7 @@ func New(cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// Stats counts the decisions, errors and sweeps of a limiter since New, and what it keeps now.
+// Stats counts the decisions, errors and sweeps of a limiter since New, and its buckets now.
 type Stats struct {
 	Checks          uint64 // Allowed, Denied and all errors
 	Allowed, Denied uint64
@@ -162,7 +162,7 @@ func (l *Limiter) Stats() Stats {
 func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.Read()) }
 
 // Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
-// that decide, read or change a count fail with [ErrClosed], those of [Wait] and [HoldWait] when
+// that decide, read or change a count fail with [ErrClosed], [Wait] and [HoldWait] when
 // they ask again. It may be called more than once, and from Config.Now. It always returns nil.
 func (l *Limiter) Close() error {
 	l.closed.Store(true)
@@ -202,7 +202,7 @@ func (l *Limiter) fail(err error) error {
 	return err
 }
 
-// storeMax raises a to at least to, and returns what it is then.
+// storeMax raises a to at least to, and returns its value then.
 func storeMax(a *atomic.Int64, to int64) int64 {
 	for {
 		if at := a.Load(); at >= to || a.CompareAndSwap(at, to) {

@@ -15,25 +15,27 @@ import (
 	"github.com/weirgo/weir/internal/core/engine"
 )
 
-// Counter is a Strategy that can be asked for more than Run: those of a [Limiter], of redislimit,
-// fallback and near, and what counts for a [Limit], see [CounterOf]. It is safe for concurrent use.
+// Counter is a Strategy that can be asked for more than Run. The strategies of a [Limiter], of
+// redislimit, fallback and near are Counters, and so is the one behind a [Limit]: see [CounterOf].
+// It is safe for concurrent use.
 //
-// A wrapper around another Counter is one method: its Do changes ops, hands them on, and reads what
-// came back. A verb that it does not know it hands on as it is. Its Run is [Run], and its About
-// that of the other one, made its own by [About.By].
+// A wrapper around another Counter is one method: its Do changes ops, hands them on, and reads
+// the outcomes. A verb that it does not know it hands on as it is. Its Run is [Run], and its About
+// the other one's, made its own by [About.By].
 type Counter interface {
 	Strategy
 
-	// About returns what the Counter is. It is the same at each call, and nobody changes it.
+	// About returns the description of the Counter. It is the same at each call, and nobody changes
+	// it.
 	About() *About
 
-	// Do does ops in order, and sets the Result or the Err of each. It keeps none of them. Those of
-	// Counters with one Store may go together; others are of this Counter alone. What it changes of an
-	// Op besides what the Verb says, it changes back.
+	// Do does ops in order, and sets the Result or the Err of each. It keeps none of them. Ops of
+	// Counters with one Store may go together; others are of this Counter alone. Changes of an Op
+	// besides the Verb's outcome it changes back.
 	Do(ctx context.Context, ops []*Op)
 }
 
-// Verb is what an [Op] asks of a Counter. A Counter that cannot do it sets an Err that wraps
+// Verb says which operation an [Op] is. A Counter that cannot do it sets an Err that wraps
 // [errors.ErrUnsupported], and does nothing.
 type Verb uint8
 
@@ -44,7 +46,7 @@ const (
 	OpTake Verb = iota
 
 	// OpTakeAll is OpTake of all ops of one call, all of which have it: if one is denied, none counts,
-	// and each Result is that of an OpPeek. A Counter may leave them undone, for the caller to take
+	// and each Result is as of an OpPeek. A Counter may leave them undone, for the caller to take
 	// one by one: then the first has an Err that wraps [errors.ErrUnsupported].
 	OpTakeAll
 
@@ -82,8 +84,8 @@ const (
 	OpRenew
 	OpRelease
 
-	// OpLookup is OpTake if that takes no round trip, and otherwise unsupported. OpForget removes what
-	// is known of Key in Duration without one.
+	// OpLookup is OpTake if that takes no round trip, and otherwise unsupported. OpForget removes all
+	// that is known of Key in Duration without one.
 	OpLookup
 	OpForget
 
@@ -110,7 +112,7 @@ func (v Verb) String() string {
 
 // Op is one operation of a [Counter], and its outcome.
 type Op struct {
-	// Counter is whose operation this is. Do does that of nobody, or of a Counter that it does not
+	// Counter is whose operation this is. Do does an op of nobody, or of a Counter that it does not
 	// know, as its own.
 	Counter Counter
 
@@ -148,14 +150,14 @@ type Op struct {
 	Hits []Hit
 	Err  error
 
-	call engine.Call // in this process: what a Peek that is Deciding has seen, and what is Full
+	call engine.Call // in this process: the sight of a Peek that is Deciding, and the rest if Full
 }
 
 // Receipt names an admission, to give it back or to renew it. It is of use to the Counter that set
 // it alone.
 type Receipt struct {
 	Cost uint64   // that was not given back
-	Of   any      // what else the Counter needs
+	Of   any      // for the Counter
 	N    [4]int64 // the same
 }
 
@@ -177,7 +179,7 @@ func (s Source) String() string {
 	return [...]string{"", "local", "primary", "lease", "denials", "on_fail"}[s]
 }
 
-// About is what a [Counter] is.
+// About describes a [Counter].
 type About struct {
 	Of    Counter // whose this is
 	Verbs Verbs   // that it can do
@@ -194,7 +196,7 @@ type About struct {
 	Lapses   Lapse // how admissions end
 	Bound    bool  // the Limit and the Duration of a Request are ignored
 	Numbers  Tier  // that hold in place of them, unless there are Tiers
-	InFlight bool  // it bounds work in flight: only what is held, or given back, may be taken
+	InFlight bool  // it bounds work in flight: a hit must be held, or given back
 	Waits    bool  // Run may wait
 	// Reconciles: a Backlog may be sent again, and its debts are charged once.
 	Reconciles bool
@@ -225,7 +227,8 @@ type About struct {
 	named Strategy // that String names; nil: Of
 }
 
-// String returns Name, or without one what String returns of Of or of what that wraps, or its type.
+// String returns Name, or without one the String of Of or of the Counter that it wraps, or its
+// type.
 func (a *About) String() string {
 	if a.Name != "" {
 		return a.Name
@@ -258,7 +261,7 @@ func (a *About) Until(
 }
 
 // Unreleasable returns the error of a hit of work in flight, by a call that has no way to release
-// it, of what has this name. Stats counts it.
+// it, for a strategy or limit of this name. Stats counts it.
 func (a *About) Unreleasable(name string) error {
 	err := fmt.Errorf("weir: %s: nobody could release a hit of work in flight: use Hold: %w", name,
 		errors.ErrUnsupported)
@@ -294,8 +297,8 @@ const (
 	LapsesByToken                  // one token after the other, the last at ExpiresAt
 )
 
-// By returns what a wrapper is: the same, of c, whose ops go with nobody's, and which counts by
-// itself.
+// By returns the About of a wrapper: the same, of c, whose ops go with nobody's, and which counts
+// by itself.
 func (a *About) By(c Counter) *About {
 	b := *a
 	b.named = cmp.Or(b.named, Strategy(b.Of))
@@ -320,7 +323,7 @@ func Run(ctx context.Context, c Counter, r *Request) (*Result, error) {
 	return &res, nil
 }
 
-// call is a call of a Counter, which does not keep what it is given.
+// call is a call of a Counter, which does not keep its ops.
 type call struct {
 	op  Op
 	ops [1]*Op
@@ -348,7 +351,7 @@ func (op *Op) decided() {
 	op.Source = FromLocal
 }
 
-// The numbers of a Receipt in this process. The first two are those of its bucket.
+// The numbers of a Receipt in this process. The first two name its bucket.
 const (
 	receiptExpires = 2 // ExpiresAt
 	receiptCost    = 3 // of the admission
@@ -364,8 +367,8 @@ func (op *Op) receipt(at *engine.Mark, expires int64) {
 	op.Receipt.N[receiptExpires], op.Receipt.N[receiptCost] = expires, int64(op.Receipt.Cost)
 }
 
-// returned sets the cost of r to what an OpReturn gives back, which may be 0, and takes that from
-// the Receipt. It returns what it is given back of.
+// returned sets the cost of r to the cost that an OpReturn gives back, which may be 0, and takes
+// that from the Receipt. It returns the admission.
 func (op *Op) returned(r *Request, c *clock.Clock) (t engine.Taken) {
 	r.Cost = max(1, op.Cost)
 	if op.Receipt.Of == nil {

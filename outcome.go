@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/internal/core/bounds"
 )
 
-// Outcome is the decision of a [Limit]. Limit is what TotalRequests is held against: that of By or,
-// if it has one, its burst.
+// Outcome is the decision of a [Limit]. Limit is the number that TotalRequests is held against:
+// By's or, if it has one, its burst.
 type Outcome struct {
 	Result
 
@@ -24,9 +24,9 @@ type Outcome struct {
 	Left uint64
 
 	// FullAt is the instant from which all of it is left again, since nothing that was admitted counts
-	// any more, if nothing else is admitted until then: that of the decision, if so it is already. Of
+	// any more, if nothing else is admitted until then: the decision's, if so it is already. Of
 	// Tiers and limits.All that holds of all limits. It is the zero time of work in flight that is
-	// held, since nobody knows; and where another package counts of what its Result does not say: a
+	// held, since nobody knows; and where another package counts and its Result does not say it: a
 	// denial or Peek by a limit that slides, a log, a counter or tiers, and an admission by tiers.
 	FullAt time.Time
 
@@ -108,8 +108,8 @@ func (o Outcome) MarshalJSON() ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// saysLeft reports whether a Result says how much cost is left, that of an admission or else that
-// of a denial. A denial by tiers is that of one tier, and another may have less left. A leaky
+// saysLeft reports whether the Result of an admission, or else of a denial, says how much cost is
+// left. A denial by tiers is by one tier, and another may have less left. A leaky
 // bucket admits any cost if nobody waits or its line has room, and else none.
 func saysLeft(a *About, admitted bool) bool { return !a.Waits && (admitted || a.Tiers == nil) }
 

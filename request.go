@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
+// checkArgs fails for a bad ID, scale or limit.
 func checkArgs(id string, scaleMs, limit int64) error {
 	switch {
 	case id == "":
@@ -31,10 +31,10 @@ func checkArgs(id string, scaleMs, limit int64) error {
 type reader struct {
 	l        *Limiter
 	about    About
-	duration time.Duration // in place of a request's; 0: none. That of a series is over maxScale
+	duration time.Duration // in place of a request's; 0: none. A series' is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
-	bad      error         // of a strategy with a preparer: what no request can mend
+	bad      error         // of a strategy with a preparer, which no request can mend
 
 	// set by bind, for a Limit
 	bound     bool
@@ -43,7 +43,7 @@ type reader struct {
 	one       params // of a hit, of a bound strategy
 }
 
-// params returns those of a hit of a bound strategy.
+// params returns the params of a hit of a bound strategy.
 func (s *reader) params() params {
 	p := params{Scale: s.duration.Milliseconds(), Limit: int64(min(s.limit, s.most)), Cost: 1}
 	p, _ = s.prepare(p) // check has found it right
@@ -69,7 +69,7 @@ func (s *reader) prepare(p params) (params, error) {
 // preparer completes params. It reports false for a burst that never fills.
 type preparer interface{ Prepare(p params) (params, bool) }
 
-// describe sets what c is, which reads its requests by s and has these keys.
+// describe sets the About of c, which reads its requests by s and has these keys.
 func (s *reader) describe(c Counter, in engine.Keys, a About) {
 	a.Of, a.Limiter, a.stats, a.Bound = c, s.l, s.l, s.bound || a.Tiers != nil
 	a.Verbs |= VerbsOf(OpTake, OpPeek, OpReturn, OpCharge, OpReset, OpResetPrefix, OpCatchUp)
@@ -294,8 +294,8 @@ func (s *reader) catchUp(op *Op, in engine.Store) (err error) {
 	return err
 }
 
-// raise raises the count of r to that of another store. It never lowers it, and does nothing once
-// that has expired.
+// raise raises the count of r to the count of another store. It never lowers it, and does nothing
+// once that has expired.
 func (s *reader) raise(r *Request, counted *Result, in engine.Store) error {
 	p, err := s.parse(r)
 	expires := s.l.clock.Instant(counted.ExpiresAt)
@@ -319,7 +319,7 @@ func (e *inputError) Error() string { return e.text }
 // Unwrap returns ErrID or ErrScale.
 func (e *inputError) Unwrap() error { return e.is }
 
-// checkRequest returns what is wrong with a key and a duration, or nil.
+// checkRequest fails for a bad key or duration.
 func checkRequest(key string, d time.Duration) error {
 	switch {
 	case key == "":
@@ -330,7 +330,7 @@ func checkRequest(key string, d time.Duration) error {
 	return checkDuration(d)
 }
 
-// checkDuration returns what is wrong with a duration, or nil.
+// checkDuration fails for a bad duration.
 func checkDuration(d time.Duration) error {
 	switch {
 	case d < time.Millisecond || d > maxScale*time.Millisecond:
@@ -342,7 +342,7 @@ func checkDuration(d time.Duration) error {
 	return nil
 }
 
-// checkTiers returns what is wrong with tiers, or nil.
+// checkTiers fails for bad tiers.
 func checkTiers(tiers []Tier) error {
 	if len(tiers) == 0 {
 		return fmt.Errorf("%w: no tiers", ErrScale)

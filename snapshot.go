@@ -14,26 +14,26 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
+// ErrSnapshot: Load was given no snapshot, or a damaged one, or one of the future.
 var ErrSnapshot = errors.New("weir: bad snapshot")
 
-// Save writes what is counted now to w, for Load in the next process: the counts of every strategy
+// Save writes the present counts to w, for Load in the next process: the counts of every strategy
 // but those who wait in a LeakyBucket. It takes 15 to 40 bytes and the ID for each bucket that has
 // not expired. Windows are aligned to the Unix epoch, so the counts stay valid as long as the wall
 // clock does.
 //
-// It is safe beside all other calls, and after Close. It is not a snapshot of one instant: what is
-// admitted while it runs may be in it or not. No lock is held while it writes. It fails with the
-// error of w; then what was written is no snapshot.
+// It is safe beside all other calls, and after Close. It is not a snapshot of one instant: an
+// admission while it runs may be in it or not. No lock is held while it writes. It fails with the
+// error of w; then w has no snapshot.
 func (l *Limiter) Save(w io.Writer) error { return engine.Save(w, &l.stores) }
 
-// Load counts what Save has written. A caller that has no count gets the saved one. The count of
+// Load counts the snapshot of a Save. A caller that has no count gets the saved one. The count of
 // one that has is raised, as by [OpCatchUp], never lowered, and the two are not added: to load one
 // snapshot twice is to load it once. Windows that have ended are left out. Bucket.Denied and
 // Created begin anew, and Stats counts nothing of it.
 //
 // It reads r to its end before it changes anything, and holds all of it in memory. It fails with
-// [ErrSnapshot] for what Save did not write, or not to the end, or more than a minute after the
+// [ErrSnapshot] for one that Save did not write, or not to the end, or more than a minute after the
 // limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
 // [ErrFull] if there was no room for some of the buckets: it loads those first that have counted
 // most, of each strategy, since they are the nearest to their limits. It fails with [ErrLimit] if
@@ -86,14 +86,14 @@ func (l *Limiter) Load(r io.Reader) error {
 // replaced, not followed.
 //
 // If SaveFile fails, the previous file is as it was and no temporary file is left. The error names
-// the file and wraps that of the system. On Windows it fails while another program has the file
+// the file and wraps the system's. On Windows it fails while another program has the file
 // open. A process that is killed leaves its temporary file, name.saving- and a number, which the
 // next SaveFile of that name removes; on systems without flock(2), such as Windows, once it is a
 // minute old.
 //
 // It is safe beside all other calls, and after Close. Concurrent calls on one limiter run one after
-// another. Those of several limiters or processes on one file each write a whole one, and the last
-// replaces the others: give each limiter a file of its own. It costs what [Limiter.Save] does, and
+// another. Calls of several limiters or processes on one file each write a whole one, and the last
+// replaces the others: give each limiter a file of its own. It costs as much as [Limiter.Save], and
 // waits for the disk.
 func (l *Limiter) SaveFile(name string) error {
 	l.saving.Lock()
@@ -103,7 +103,7 @@ func (l *Limiter) SaveFile(name string) error {
 
 // LoadFile loads the named file, as [Limiter.Load] does. If the file does not exist, as at the
 // first start, the error satisfies errors.Is(err, fs.ErrNotExist), and the caller decides. The
-// other errors are those of the system and of Load. Each names the file. A file that was not loaded
+// other errors are the system's and Load's. Each names the file. A file that was not loaded
 // stays as it is until SaveFile replaces it: to keep it, rename it first.
 func (l *Limiter) LoadFile(name string) error {
 	f, err := os.Open(name)
@@ -118,7 +118,7 @@ func (l *Limiter) LoadFile(name string) error {
 }
 
 // Checkpoint calls [Limiter.SaveFile] each time interval has passed, until ctx ends or the limiter
-// is closed, and then once more. A process that is killed loses what was counted since the last
+// is closed, and then once more. A process that is killed loses the counts since the last
 // save. An interval of 0 or less is a minute. Checkpoint blocks: start it in a goroutine, and wait
 // for it before the process ends:
 //

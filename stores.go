@@ -14,19 +14,19 @@ import (
 	"github.com/weirgo/weir/internal/core/windows"
 )
 
-// slotStrategy is what the strategies on slots have in common.
+// slotStrategy is the common part of the strategies on slots.
 type slotStrategy struct {
 	reader
 	in     engine.Slots
-	series *windows.Series // of fixed windows; nil: they are those of a request's Duration
+	series *windows.Series // of fixed windows; nil: they are as long as a request's Duration
 }
 
-// newSlotStrategy returns the strategy of a kind, without what a token bucket has besides.
+// newSlotStrategy returns the strategy of a kind, without the rest of a token bucket.
 func newSlotStrategy(l *Limiter, k slots.Kind) slotStrategy {
 	return slotStrategy{reader: reader{l: l, most: maxCount}, in: l.stores.Slots[k]}
 }
 
-// newWindowStrategy returns the strategy whose fixed windows, and counts, are those of a series.
+// newWindowStrategy returns the strategy with the fixed windows, and the counts, of a series.
 func newWindowStrategy(l *Limiter, in *windows.Series) slotStrategy {
 	s := newSlotStrategy(l, engine.FixedKind)
 	s.series, s.duration = in, time.Duration(in.Scale()*msec)
@@ -96,7 +96,7 @@ func (s *slotStrategy) hitWindow(
 // About implements [Counter].
 func (s *slotStrategy) About() *About { return &s.about }
 
-// describe sets what c is, which decides by s.
+// describe sets the About of c, which decides by s.
 func (s *slotStrategy) describe(c Counter, a About) {
 	a.Store, a.Verbs = s.l, VerbsOf(OpTakeAll)
 	if s.bound {
@@ -181,8 +181,8 @@ func (s *slotStrategy) hit(
 	return verdict{Allowed: res.Allowed(), Total: int64(res.TotalRequests), At: w.End}, true
 }
 
-// look returns the verdict on a hit at now of the bucket in a slot that find has returned, and what
-// the slot holds. It reports false if another call is to decide.
+// look returns the verdict on a hit at now of the bucket in a slot that find has returned, and the
+// content of the slot. It reports false if another call is to decide.
 func (s *slotStrategy) look(
 	slot *slots.Slot, state slots.Word, w *windows.Window, p params, now int64,
 ) (v verdict, c slots.Content, ok bool) {
@@ -273,7 +273,7 @@ func lookAll(all []taking, now int64) (denied, ok bool) {
 	return denied, !denied || all[0].look(now)
 }
 
-// takeEach takes from each, until one denies: then it gives back what it has taken. It reports
+// takeEach takes from each, until one denies: then it gives all back. It reports
 // false where another call is to decide.
 func takeEach(all []taking, now int64) (denied, ok bool) {
 	for i := range all {
@@ -293,7 +293,7 @@ func takeEach(all []taking, now int64) (denied, ok bool) {
 }
 
 // find finds the bucket of a known caller. It reports false where there is none, and of a Strategy
-// that is not that of a Limit.
+// that is no Limit's.
 func (t *taking) find(op *Op, s *slotStrategy) bool {
 	if !s.bound || uint(len(op.Key)-1) >= maxID || s.l.closed.Load() {
 		return false
@@ -327,7 +327,7 @@ func (t *taking) run() bool {
 	return true
 }
 
-// giveBack gives back what was taken.
+// giveBack gives the admission back.
 func (t *taking) giveBack() {
 	_ = t.in.Refund(t.op.Key, "", t.p, engine.Taken{Expires: t.v.At})
 }
@@ -349,12 +349,12 @@ func (t *taking) decided(denied bool, now int64) {
 	}
 }
 
-// stateStrategy is what the strategies on states have in common.
+// stateStrategy is the common part of the strategies on states.
 type stateStrategy[S states.State] struct {
 	reader
 	in engine.States[S]
 
-	// list lists what a log counts; nil: this is no log.
+	// list lists the hits of a log; nil: this is no log.
 	list func(state S, p params, now int64) []Hit
 }
 
@@ -376,7 +376,7 @@ func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error)
 // About implements [Counter].
 func (s *stateStrategy[S]) About() *About { return &s.about }
 
-// describe sets what c is, which decides by s.
+// describe sets the About of c, which decides by s.
 func (s *stateStrategy[S]) describe(c Counter, a About) { s.reader.describe(c, s.in.Keys, a) }
 
 // Do implements [Counter].

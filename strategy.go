@@ -90,8 +90,8 @@ type Result struct {
 	// released.
 	ExpiresAt time.Time
 
-	// Limit is what TotalRequests is held against where that is none of the Request: of [Tiers] and
-	// limits.All the Limit, or burst, of the one that binds. Else it is 0.
+	// Limit is the number that TotalRequests is held against where the Request has none: of [Tiers]
+	// and limits.All the Limit, or burst, of the one that binds. Else it is 0.
 	Limit uint64
 }
 
@@ -125,7 +125,7 @@ type Tier struct {
 	Duration time.Duration // a whole number of milliseconds, 1 ms to 365 days
 }
 
-// Backlog is what a [Counter] has missed of one caller while another store decided.
+// Backlog is all that a [Counter] has missed of one caller while another store decided.
 type Backlog struct {
 	// Reset reports that the caller was reset: the count is first set to zero, as by [OpReset], once
 	// for a Source.
@@ -142,10 +142,10 @@ type Backlog struct {
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never
-	// restarts, and falls by what is given back: less than one seen before charges nothing; Charged is
-	// the part of it that is known to be charged or no longer counts. The Counter charges Total less
-	// Charged, or less the largest Total that it has seen of Source, whichever is less. It remembers
-	// that Total for as long as the period.
+	// restarts, and falls when cost is given back: less than one seen before charges nothing; Charged
+	// is the part of it that is known to be charged or no longer counts. The Counter charges Total
+	// less Charged, or less the largest Total that it has seen of Source, whichever is less. It
+	// remembers that Total for as long as the period.
 	Charged, Total uint64
 }
 

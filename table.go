@@ -16,7 +16,7 @@ import (
 type tables struct {
 	buckets *slots.Table  // of fixed windows, one for each window: the window is in the key
 	callers *slots.Table  // of sliding windows, token buckets and counters, one a caller
-	stores  engine.Stores // what decides on them, and the tables of states
+	stores  engine.Stores // which decide on them, and the tables of states
 }
 
 // open makes the tables, and the stores that decide on them.

@@ -31,7 +31,7 @@ import (
 // in this process and gets ctx, or one made of it; elsewhere, as on Redis, lateness is lost, and so
 // is a fixed window that ends meanwhile.
 //
-// Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
+// Its error is from s, or from ctx if that ends first. If the deadline of ctx is nearer than the
 // instant, or than the one for which the first in the queue waits, Wait returns at once with an
 // error that wraps [context.DeadlineExceeded]. A request that can never pass gets one that wraps
 // [ErrLimit]: at once too, except behind others with a Cost up to Limit where s cannot [OpPeek]. An
@@ -69,7 +69,7 @@ func waitFor(ctx context.Context, s Strategy, r *Request) error {
 }
 
 // Wait waits until a hit of key is admitted, as the function [Wait] does. Where nobody waits it
-// costs what Take does.
+// costs as much as Take.
 func (m *Limit) Wait(ctx context.Context, key string) error { return waitForHit(ctx, m, key, 0) }
 
 func waitForHit(ctx context.Context, m *Limit, key string, cost uint64) error {
@@ -157,12 +157,12 @@ func (c *waitCaller) queue(ctx context.Context, id turns.ID) (err error) {
 		renewal.Waited()
 	}
 	if c.tries > 0 {
-		c.freed = c.Woken() // by what is released
+		c.freed = c.Woken() // by a release
 	}
 	switch waited, err := c.Await(ctx); {
 	case err != nil:
 		return err
-	case waited: // what its first try found is out of date
+	case waited: // its first try is out of date
 		c.next, c.instant = time.Time{}, time.Time{}
 		if !c.holds {
 			c.due = c.Due()
