@@ -34,7 +34,7 @@ const none = -1
 // write of one.
 func (a *answer) reset() {
 	a.asks.reset()
-	a.kind, a.status, a.shadow = Admitted, 0, a.m.Shadow
+	a.kind, a.status, a.shadow = Admitted, 0, a.m.cfg.Shadow
 	if a.err != nil {
 		a.err = nil
 	}
@@ -48,7 +48,7 @@ func (a *answer) reset() {
 func (a *answer) stop(k Kind, status int, err error) {
 	a.kind, a.status, a.err = k, status, err
 	if status != 0 {
-		a.jitter = randomSeconds(a.m.Jitter)
+		a.jitter = randomSeconds(a.m.cfg.Jitter)
 	}
 }
 
@@ -61,7 +61,7 @@ func (a *answer) stopUnasked(err error) {
 	case a.listed.until.IsZero():
 		a.stop(Listed, http.StatusForbidden, nil)
 	default:
-		a.stop(Listed, a.m.DeniedStatus, nil)
+		a.stop(Listed, a.m.cfg.DeniedStatus, nil)
 	}
 }
 
@@ -87,7 +87,7 @@ func (a *answer) stopUndecided(ctx context.Context, err error) {
 func (a *answer) passes() bool { return a.status == 0 || a.shadow }
 
 // counting reports whether CountIf decides at the end whether the request counts.
-func (a *answer) counting() bool { return a.m.CountIf != nil && a.passes() && a.taken() }
+func (a *answer) counting() bool { return a.m.cfg.CountIf != nil && a.passes() && a.taken() }
 
 // taken reports whether a limit counts the request. Without a decider no policy has decided, and
 // limits are still of another request.
@@ -186,7 +186,7 @@ func (a *answer) retryAfter() time.Duration {
 
 // setFields sets the fields of the style. In shadow mode there are none.
 func (a *answer) setFields(f *fields) {
-	style := a.m.Headers
+	style := a.m.cfg.Headers
 	if a.full != nil && a.full.Reason == overload.ShareUsed && !a.shadow {
 		setShareFields(f, style, a.full, a.retryAfter())
 		return
@@ -225,19 +225,14 @@ func (a *answer) setDraftFields(f *fields) {
 	switch {
 	case len(a.line) == 0:
 	case a.kind == Denied:
-		f.add(fieldRateLimit, a.lastLine())
+		// the text of the last denial if it is equal, as those of repeated denials are
+		if string(a.line[len(comma):]) != a.last {
+			a.last = string(a.line[len(comma):])
+		}
+		f.add(fieldRateLimit, a.last)
 	default:
 		f.add(fieldRateLimit, string(a.line[len(comma):]))
 	}
-}
-
-// lastLine returns line as a string. It is the last denial's if they are equal, as lines of
-// repeated denials are.
-func (a *answer) lastLine() string {
-	if line := a.line[len(comma):]; string(line) != a.last {
-		a.last = string(line)
-	}
-	return a.last
 }
 
 // setRetryAfter sets Retry-After, unless waiting does not help.
@@ -250,13 +245,14 @@ func (a *answer) setRetryAfter(f *fields) {
 // write answers in the handler's place.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	m := a.m
-	f := fields{header: w.Header(), values: make([]string, len(styleFields[m.Headers])+refusalFields)}
+	values := make([]string, len(styleFields[m.cfg.Headers])+refusalFields)
+	f := fields{header: w.Header(), values: values}
 	a.setFields(&f)
 	a.setRetryAfter(&f)
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
-	m.CORS.allow(w.Header(), r, m.exposed)
-	if m.Respond != nil {
-		m.Respond(w, r, a.report())
+	m.cfg.CORS.allow(w.Header(), r, m.exposed)
+	if m.cfg.Respond != nil {
+		m.cfg.Respond(w, r, a.report())
 		return
 	}
 	f.set(fieldContentType, problemMediaType)

@@ -65,7 +65,7 @@ func (a *asks) findKey(r *http.Request) (err error) {
 // checkListed returns a listedError if the caller is on the deny list. It fails as
 // middleware.listed does.
 func (a *asks) checkListed(r *http.Request) error {
-	if a.m.DenyList == nil || a.m.DenyList.Len() == 0 {
+	if a.m.cfg.DenyList == nil || a.m.cfg.DenyList.Len() == 0 {
 		return nil
 	}
 	e, listed, err := a.m.listed(a.key, r)
@@ -86,8 +86,8 @@ func (a *asks) listedBy(e DenyEntry) error {
 func (a *asks) fill(r *http.Request) (applies bool, err error) {
 	m := a.m
 	var cost uint64
-	if m.CostFunc != nil {
-		cost = m.CostFunc(r)
+	if m.cfg.CostFunc != nil {
+		cost = m.cfg.CostFunc(r)
 	}
 	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
 	several := false
@@ -127,7 +127,7 @@ func (a *asks) fill(r *http.Request) (applies bool, err error) {
 			}
 			continue
 		case !asked && m.keys != nil:
-			asked, shared = true, a.exceedsKeys(r, m.Extractor, a.key)
+			asked, shared = true, a.exceedsKeys(r, m.cfg.Extractor, a.key)
 		}
 		if shared {
 			s.setSharedKey(a.client)
@@ -199,8 +199,8 @@ func (a *asks) fillOwnKey(s *state, r *http.Request, err error) error {
 	if err != nil {
 		return fmt.Errorf("policy %q: %w", s.Name, err)
 	}
-	if a.m.DenyList != nil {
-		if entry, listed := a.m.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
+	if a.m.cfg.DenyList != nil {
+		if entry, listed := a.m.cfg.DenyList.lookup(s.listedAs, s.own, netip.Addr{}); listed {
 			a.key = append(a.key[:0], s.own...) // of the Decision
 			return a.listedBy(entry)
 		}
@@ -226,7 +226,7 @@ func (a *asks) exceeds(r *http.Request, key []byte) bool {
 	m := a.m
 	client, ok := m.clientOf(a.client[:0], r)
 	a.client = client
-	if !ok || m.keys.Admit(client, key, m.Now()) {
+	if !ok || m.keys.Admit(client, key, m.cfg.Now()) {
 		return false
 	}
 	m.log(r.Context(), &m.throttles.shared, slog.LevelWarn,

@@ -21,19 +21,10 @@ type call struct {
 
 func newCall(m *middleware) *call {
 	c := &call{answer: answer{asks: newAsks(m)}}
-	if m.Decider != nil {
+	if m.cfg.Decider != nil {
 		c.verdict = &Consultation{c: c}
 	}
 	return c
-}
-
-// begin begins a request.
-func (c *call) begin(r *http.Request) {
-	c.reset()
-	c.begun = false
-	if c.m.boundsInFlight {
-		c.inFlight = newInFlight(c.m, r)
-	}
 }
 
 // releaseUnlessBegun releases the places of a request in which a Strategy or a hook panics.
@@ -51,7 +42,7 @@ func (c *call) releaseUnlessBegun(r *http.Request) {
 // policies, in this order, as far as needed. It leaves the decision in c.
 func (c *call) decide(r *http.Request) {
 	m := c.m
-	if m.Skip != nil && m.Skip(r) {
+	if m.cfg.Skip != nil && m.cfg.Skip(r) {
 		c.stop(Exempt, 0, nil)
 		return
 	}
@@ -59,7 +50,7 @@ func (c *call) decide(r *http.Request) {
 		m.warnOfProxy(r)
 	}
 	// a CORS preflight request: Fetch standard, section 3.3.2
-	preflight := !m.CountPreflights && r.Method == http.MethodOptions &&
+	preflight := !m.cfg.CountPreflights && r.Method == http.MethodOptions &&
 		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 	err := c.findKey(r)
 	if err == nil || preflight || m.keyless {
@@ -109,7 +100,7 @@ func (c *call) holdToLimits(r *http.Request) {
 		c.stopUndecided(ctx, err)
 	case !allowed:
 		c.decider = c.binding()
-		c.stop(Denied, c.m.DeniedStatus, nil)
+		c.stop(Denied, c.m.cfg.DeniedStatus, nil)
 	case failed != none:
 		c.decider = failed
 		c.stop(Bypassed, 0, c.states[failed].ask.Err)
@@ -131,7 +122,7 @@ func (c *call) holdToLimits(r *http.Request) {
 func (c *call) askDecider(r *http.Request, applies bool) (allowed bool, err error) {
 	v := c.verdict
 	*v = Consultation{Cost: v.Cost, State: v.State, c: c, r: r}
-	c.m.Decider.Decide(r, v)
+	c.m.cfg.Decider.Decide(r, v)
 	v.r = nil
 	c.shadow = c.shadow || v.Shadow
 	switch {
@@ -169,7 +160,7 @@ func (c *call) keep(r *http.Request) {
 // penalize counts a denial and lists the caller if it was the last one allowed.
 func (c *call) penalize(r *http.Request) {
 	m := c.m
-	if m.Penalty.Denials == 0 || c.decider == none {
+	if m.cfg.Penalty.Denials == 0 || c.decider == none {
 		return
 	}
 	key, e, known := c.states[c.decider].penalized(c.key, c.client)
@@ -177,7 +168,7 @@ func (c *call) penalize(r *http.Request) {
 		return
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
-	counted, last, err := m.Penalty.count(ctx, key)
+	counted, last, err := m.cfg.Penalty.count(ctx, key)
 	if last {
 		err = m.list(e, r, counted)
 	}
@@ -193,7 +184,7 @@ func (c *call) lasts() bool { return c.inFlight != nil || c.counting() }
 // writer returns the writer and the request of a handler: see Ticket.Writer.
 func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request) {
 	counting := c.counting()
-	sends := c.m.Headers != HeadersNone && !c.shadow && c.decider != none
+	sends := c.m.cfg.Headers != HeadersNone && !c.shadow && c.decider != none
 	held := c.inFlight != nil && c.inFlight.holds()
 	if c.kind == Bypassed {
 		r = r.WithContext(bypassed(r.Context()))
@@ -221,8 +212,10 @@ func (c *call) writer(w http.ResponseWriter, r *http.Request) (http.ResponseWrit
 
 // end ends a request that was not aborted.
 func (c *call) end(r *http.Request, status int) {
-	if c.counting() && !counts(c.response, r, status, c.m.CountIf) && c.refund(r.Context()) != nil {
-		c.logFailures(r.Context())
+	if c.counting() && !counts(c.response, r, status, c.m.cfg.CountIf) {
+		if c.refund(r.Context()) != nil {
+			c.logFailures(r.Context())
+		}
 	}
 	if c.inFlight != nil {
 		if !c.passes() {

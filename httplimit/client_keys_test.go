@@ -161,7 +161,7 @@ func TestClientOf(t *testing.T) {
 		if row.xff != "" {
 			r.Header.Set("X-Forwarded-For", row.xff)
 		}
-		got, ok := (&middleware{Config: Config{ClientIP: row.ip}}).clientOf(nil, r)
+		got, ok := (&middleware{cfg: Config{ClientIP: row.ip}}).clientOf(nil, r)
 		assert.Equal(t, row.wants, string(got))
 		assert.Equal(t, row.wants != "", ok)
 	}

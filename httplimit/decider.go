@@ -60,7 +60,7 @@ func (v *Consultation) Report(d Decision, a *limits.Attempt, reset time.Duration
 func (v *Consultation) Tolerates(err error) bool { return v.c.m.bypasses(err) }
 
 // ClientIP returns the IP that finds the client's address.
-func (v *Consultation) ClientIP() IP { return v.c.m.ClientIP }
+func (v *Consultation) ClientIP() IP { return v.c.m.cfg.ClientIP }
 
 // SharedKey reports whether the client uses too many keys beside key, which lives for a period: see
 // MaxKeysPerClient. If it does, its further keys are to share one counter in each limit, under the

@@ -67,7 +67,7 @@ func FuzzRateLimitFields(f *testing.F) {
 		ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
-		m := &middleware{Config: Config{Now: func() time.Time { return now }}}
+		m := &middleware{cfg: Config{Now: func() time.Time { return now }}}
 		c := answer{asks: asks{m: m, states: []state{
 			fuzzState(name1, limit1, total1, now, left1, ok1),
 			fuzzState(name2, limit2, total2, now, left2, ok2),
@@ -165,7 +165,7 @@ func TestSerialiserAllocations(t *testing.T) {
 		c.limits[0].Result.TotalRequests++ // the numbers differ each time
 		clear(header)
 		c.observe(t.Context(), false)
-		f := fields{header: header, values: make([]string, len(styleFields[m.Headers]))}
+		f := fields{header: header, values: make([]string, len(styleFields[m.cfg.Headers]))}
 		c.setFields(&f)
 	}
 	write() // the buffers grow once

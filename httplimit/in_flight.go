@@ -13,7 +13,7 @@ import (
 
 // inFlight has the places that one request holds while it is in flight.
 type inFlight struct {
-	*middleware
+	m       *middleware
 	request *http.Request
 	all     bool  // one of MaxInFlight
 	held    holds // places of limits; nil: none
@@ -39,21 +39,21 @@ func (p places) Release(ctx context.Context) (err error) {
 }
 
 func newInFlight(m *middleware, r *http.Request) *inFlight {
-	f := &inFlight{middleware: m, request: r}
+	f := &inFlight{m: m, request: r}
 	f.parts.Store(1)
 	return f
 }
 
 // enter takes a place of MaxInFlight and one of Overload, or ends the request and returns false.
 func (f *inFlight) enter(c *call) bool {
-	if f.middleware.all != nil {
-		f.all = f.middleware.all.TryAcquire(1)
+	if f.m.all != nil {
+		f.all = f.m.all.TryAcquire(1)
 		if !f.all {
 			c.stop(Busy, http.StatusServiceUnavailable, nil)
 			return false
 		}
 	}
-	return f.Overload == nil || f.place.admit(c, f.request)
+	return f.m.cfg.Overload == nil || f.place.admit(c, f.request)
 }
 
 // holds reports whether a Writer is to watch the request.
@@ -82,7 +82,7 @@ func takeHeld(held holds, limits limits.Attempts) holds {
 // panic nobody may close a hijacked connection.
 func (f *inFlight) end(returned bool, status int) {
 	if f.all {
-		f.middleware.all.Release(1)
+		f.m.all.Release(1)
 	}
 	f.place.end(f.request.Context(), returned, status)
 	if f.parts.Add(-1) == 0 || !returned {
@@ -97,7 +97,7 @@ func (f *inFlight) release() {
 	}
 	ctx := f.request.Context()
 	if err := f.held.Release(ctx); err != nil {
-		f.log(ctx, &f.throttles.release, slog.LevelError,
+		f.m.log(ctx, &f.m.throttles.release, slog.LevelError,
 			"httplimit: a place in flight was not released, and counts until its lease ends", "",
 			slog.String("error", escape(err.Error())))
 	}

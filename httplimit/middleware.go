@@ -28,7 +28,7 @@ import (
 // middleware is a checked Config and the values computed from it. All of it is read-only after New
 // except calls, all, keys, throttles and unchecked.
 type middleware struct {
-	Config
+	cfg          Config
 	key          appender // of Extractor
 	policies     []*policy
 	maxExtracted int // the longest extracted key that makes no joined key too long
@@ -51,42 +51,43 @@ type middleware struct {
 }
 
 func (m *middleware) setDefaults() {
-	m.DeniedStatus = cmp.Or(m.DeniedStatus, http.StatusTooManyRequests)
-	if m.Now == nil {
-		m.Now, m.realTime = time.Now, true
+	m.cfg.DeniedStatus = cmp.Or(m.cfg.DeniedStatus, http.StatusTooManyRequests)
+	if m.cfg.Now == nil {
+		m.cfg.Now, m.realTime = time.Now, true
 	}
-	m.keyless = m.Extractor == nil && m.Decider != nil
+	m.keyless = m.cfg.Extractor == nil && m.cfg.Decider != nil
 	if m.keyless {
-		m.Extractor = m.ClientIP
+		m.cfg.Extractor = m.cfg.ClientIP
 	}
-	if ip, ok := findIP(m.Extractor); ok && m.ClientIP.isZero() {
-		m.ClientIP = ip
+	if ip, ok := findIP(m.cfg.Extractor); ok && m.cfg.ClientIP.isZero() {
+		m.cfg.ClientIP = ip
 	}
 }
 
 func (m *middleware) check() {
 	switch {
-	case m.Extractor == nil:
+	case m.cfg.Extractor == nil:
 		panic("httplimit: no Extractor: choose what is limited; RemoteAddr() limits TCP peers")
-	case m.DeniedStatus < 400 || m.DeniedStatus > 599:
-		panic(fmt.Sprintf("httplimit: the DeniedStatus %d is no error status", m.DeniedStatus))
-	case m.Headers >= headerStyles:
-		panic(fmt.Sprintf("httplimit: there is no HeaderStyle %d", m.Headers))
-	case m.Jitter < 0:
-		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.Jitter))
-	case m.MaxInFlight < 0:
-		panic(fmt.Sprintf("httplimit: the MaxInFlight %d is negative", m.MaxInFlight))
-	case m.Class != nil && m.Overload == nil:
+	case m.cfg.DeniedStatus < 400 || m.cfg.DeniedStatus > 599:
+		panic(fmt.Sprintf("httplimit: the DeniedStatus %d is no error status", m.cfg.DeniedStatus))
+	case m.cfg.Headers >= headerStyles:
+		panic(fmt.Sprintf("httplimit: there is no HeaderStyle %d", m.cfg.Headers))
+	case m.cfg.Jitter < 0:
+		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.cfg.Jitter))
+	case m.cfg.MaxInFlight < 0:
+		panic(fmt.Sprintf("httplimit: the MaxInFlight %d is negative", m.cfg.MaxInFlight))
+	case m.cfg.Class != nil && m.cfg.Overload == nil:
 		panic("httplimit: a Class without an Overload: set that too, such as to overload.New(limiter, " +
 			"overload.Config{})")
-	case m.CORS.Credentials && slices.Contains(m.CORS.Origins, "*"):
+	case m.cfg.CORS.Credentials && slices.Contains(m.cfg.CORS.Origins, "*"):
 		panic("httplimit: CORS: browsers send no credentials to the origin *")
 	}
-	m.Penalty.check(m.DenyList)
+	m.cfg.Penalty.check(m.cfg.DenyList)
 }
 
 func (m *middleware) checkPolicies() {
-	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.Overload == nil && m.Decider == nil {
+	if len(m.policies) == 0 && m.cfg.MaxInFlight == 0 && m.cfg.Overload == nil &&
+		m.cfg.Decider == nil {
 		panic("httplimit: no limit: give New a weir.Limit, or set Limit and Duration, LimitFunc, " +
 			"Policies, Concurrency, Overload, MaxInFlight, or Decider")
 	}
@@ -102,7 +103,7 @@ func (m *middleware) checkPolicies() {
 		case p.Keys != nil:
 			panic(fmt.Sprintf("httplimit: the Strategy of policy %q, %s, cannot refund, "+
 				"and has several keys", p.Name, p.shown.strategy))
-		case m.CountIf != nil:
+		case m.cfg.CountIf != nil:
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, %s, cannot refund",
 				p.Name, p.shown.strategy))
 		case irrevocable != "":
@@ -117,7 +118,7 @@ func (m *middleware) checkPolicies() {
 
 func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
-	static := m.Decider == nil
+	static := m.cfg.Decider == nil
 	for _, p := range m.policies {
 		prefix := max(len(p.part), len(p.prefix))
 		if p.plans != nil && p.plans.of.Name == "" {
@@ -134,24 +135,26 @@ func (m *middleware) precompute() {
 	if static {
 		m.policyLine = string(appendPolicies(nil, newAsks(m).states))
 	}
-	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
-	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
-	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
-	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
+	m.forecasts = !m.cfg.Shadow && (m.cfg.Headers == HeadersDraft || m.cfg.Headers == HeadersLegacy)
+	m.describes = m.cfg.OnDecision != nil || m.cfg.Headers == HeadersLegacy ||
+		m.cfg.Headers == HeadersOriginal
+	m.sending.style = append(slices.Clone(styleFields[m.cfg.Headers]), fieldBypassed)
+	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.cfg.Headers]...), ", ")
 	m.calls.New = func() any { return newCall(m) }
 }
 
 // boundKeys sets keys, unless each client has one key only or MaxKeysPerClient is negative.
 func (m *middleware) boundKeys() {
 	several := func(p *policy) bool {
-		return p.Keys != nil || !oneKeyEach(cmp.Or(p.Extractor, m.Extractor))
+		return p.Keys != nil || !oneKeyEach(cmp.Or(p.Extractor, m.cfg.Extractor))
 	}
-	if m.MaxKeysPerClient < 0 || m.Decider == nil && !slices.ContainsFunc(m.policies, several) {
+	if m.cfg.MaxKeysPerClient < 0 ||
+		m.cfg.Decider == nil && !slices.ContainsFunc(m.policies, several) {
 		return
 	}
-	m.keys = clientaddr.NewKeys(cmp.Or(m.MaxKeysPerClient, clientaddr.DefaultKeys))
+	m.keys = clientaddr.NewKeys(cmp.Or(m.cfg.MaxKeysPerClient, clientaddr.DefaultKeys))
 	m.keys.Lives(time.Minute)
-	m.keys.Lives(2 * m.Penalty.Within)
+	m.keys.Lives(2 * m.cfg.Penalty.Within)
 	for _, p := range m.policies {
 		m.keys.Lives(2 * p.Duration)
 	}
@@ -160,19 +163,23 @@ func (m *middleware) boundKeys() {
 // begin decides on a request, and counts and reports the decision.
 func (m *middleware) begin(r *http.Request) *call {
 	c := m.calls.Get().(*call)
-	c.begin(r)
-	if m.boundsInFlight || m.Decider != nil {
+	c.reset()
+	c.begun = false
+	if m.boundsInFlight {
+		c.inFlight = newInFlight(m, r)
+	}
+	if m.boundsInFlight || m.cfg.Decider != nil {
 		defer c.releaseUnlessBegun(r)
 	}
 	c.decide(r)
 	if c.kind == Denied && !c.shadow {
 		c.penalize(r)
 	}
-	if m.Stats != nil {
-		m.Stats.counts[c.kind].Add(1)
+	if m.cfg.Stats != nil {
+		m.cfg.Stats.counts[c.kind].Add(1)
 	}
-	if m.OnDecision != nil {
-		m.OnDecision(r, c.report())
+	if m.cfg.OnDecision != nil {
+		m.cfg.OnDecision(r, c.report())
 	}
 	c.begun = true
 	return c
@@ -181,7 +188,7 @@ func (m *middleware) begin(r *http.Request) *call {
 // clientOf appends the client that a request's keys count for: the client's address or prefix, or
 // the peer's if the forwarding fields are invalid. ok is false if the peer has no IP address.
 func (m *middleware) clientOf(dst []byte, r *http.Request) (client []byte, ok bool) {
-	ip := m.ClientIP
+	ip := m.cfg.ClientIP
 	ip.bits = min(ip.bits, defaultIPv6Bits) // a client has all addresses of its /64
 	if client, err := ip.appendKey(dst, r); err == nil {
 		return client, true
@@ -212,14 +219,14 @@ func (m *middleware) bypasses(err error) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, weir.ErrFull):
-		return m.AdmitFull
+		return m.cfg.AdmitFull
 	case errors.Is(err, weir.ErrID):
 		return false // the key is the client's choice, and a bad one would be a way through
 	case errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),
 		errors.Is(err, errors.ErrUnsupported):
 		return false // a mistake in the program does not end: it would mean no limit at all
 	}
-	return m.FailOpen
+	return m.cfg.FailOpen
 }
 
 // listed returns the entry that refuses the caller, if any. It fails if the list holds prefixes and
@@ -227,13 +234,13 @@ func (m *middleware) bypasses(err error) bool {
 // in no prefix.
 func (m *middleware) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, err error) {
 	var addr netip.Addr
-	if m.DenyList.prefixes.Load() > 0 {
-		addr, err = m.ClientIP.Addr(r)
+	if m.cfg.DenyList.prefixes.Load() > 0 {
+		addr, err = m.cfg.ClientIP.Addr(r)
 		if err != nil && !errors.As(err, new(peerError)) {
 			return DenyEntry{}, false, err
 		}
 	}
-	e, ok = m.DenyList.lookup("", key, addr)
+	e, ok = m.cfg.DenyList.lookup("", key, addr)
 	return e, ok, nil
 }
 
@@ -241,7 +248,7 @@ func (m *middleware) listed(key []byte, r *http.Request) (e DenyEntry, ok bool, 
 func (m *middleware) log(
 	ctx context.Context, t *throttle.Throttle, level slog.Level, msg, key string, attrs ...slog.Attr,
 ) {
-	dropped, ok := t.Allow(m.Now(), logEvery)
+	dropped, ok := t.Allow(m.cfg.Now(), logEvery)
 	if !ok {
 		return
 	}
@@ -249,12 +256,12 @@ func (m *middleware) log(
 	if dropped > 0 {
 		attrs = append(attrs, slog.Uint64("not_logged", dropped))
 	}
-	cmp.Or(m.Logger, slog.Default()).LogAttrs(ctx, level, msg, attrs...)
+	cmp.Or(m.cfg.Logger, slog.Default()).LogAttrs(ctx, level, msg, attrs...)
 }
 
 // logKey returns the key quoted or, unless LogKeys is set, its digest.
 func (m *middleware) logKey(key string) string {
-	if m.LogKeys {
+	if m.cfg.LogKeys {
 		return strconv.QuoteToASCII(key)
 	}
 	mac := hmac.New(sha256.New, []byte(logSecret))
@@ -268,7 +275,7 @@ func (m *middleware) until(t time.Time) time.Duration {
 	if m.realTime {
 		return time.Until(t)
 	}
-	return t.Sub(m.Now())
+	return t.Sub(m.cfg.Now())
 }
 
 // list puts e on the deny list: a key, or without one, of a client that uses more than
@@ -276,15 +283,15 @@ func (m *middleware) until(t time.Time) time.Duration {
 // counted.
 func (m *middleware) list(e DenyEntry, r *http.Request, counted *weir.Request) error {
 	if e.Key == "" {
-		addr, err := m.ClientIP.Addr(r)
+		addr, err := m.cfg.ClientIP.Addr(r)
 		if err != nil {
 			return nil //nolint:nilerr // the chain is invalid: the address is a proxy's, not the client's
 		}
 		e.Prefix = IP{}.prefix(addr)
 	}
-	e.Until = m.Now().Add(m.Penalty.For)
-	return m.DenyList.extend(e, func() {
-		if err := m.Penalty.forget(counted); err != nil {
+	e.Until = m.cfg.Now().Add(m.cfg.Penalty.For)
+	return m.cfg.DenyList.extend(e, func() {
+		if err := m.cfg.Penalty.forget(counted); err != nil {
 			m.log(context.Background(), &m.throttles.penalty, slog.LevelError,
 				"httplimit: the penalty box failed to forget", e.Key, slog.String("error", escape(err.Error())))
 		}
@@ -294,7 +301,7 @@ func (m *middleware) list(e DenyEntry, r *http.Request, counted *weir.Request) e
 // usesAddress reports whether an address matters: as a key, or for MaxKeysPerClient.
 func (m *middleware) usesAddress() bool {
 	byIP := func(e Extractor) bool { _, ok := findIP(e); return ok }
-	return m.keys != nil || byIP(m.Extractor) ||
+	return m.keys != nil || byIP(m.cfg.Extractor) ||
 		slices.ContainsFunc(m.policies, func(p *policy) bool { return byIP(p.Extractor) })
 }
 
@@ -304,7 +311,7 @@ func (m *middleware) usesAddress() bool {
 func (m *middleware) warnOfProxy(r *http.Request) {
 	m.unchecked.Add(-1)
 	peer, err := parsePeer(r.RemoteAddr)
-	if err != nil || m.ClientIP.trusts(peer) {
+	if err != nil || m.cfg.ClientIP.trusts(peer) {
 		return
 	}
 	forwarded := len(r.Header["X-Forwarded-For"]) > 0 || len(r.Header["Forwarded"]) > 0
@@ -313,7 +320,7 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 		return // or another request logs it, or was the last to be looked at
 	}
 	field := "Extractor"
-	if _, ok := findIP(m.Extractor); !ok {
+	if _, ok := findIP(m.cfg.Extractor); !ok {
 		field = "ClientIP"
 	}
 	var once throttle.Throttle
@@ -328,23 +335,23 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 
 // newMiddleware checks cfg and compiles its policies; it panics on a mistake.
 func newMiddleware(s weir.Strategy, cfg Config) *middleware {
-	m := &middleware{Config: cfg}
+	m := &middleware{cfg: cfg}
 	m.tolerates = m.bypasses
 	m.setDefaults()
 	m.check()
-	m.key = appenderOf(m.Extractor)
+	m.key = appenderOf(m.cfg.Extractor)
 	if !cfg.Concurrency.IsZero() {
-		m.policies = append(m.policies, compileConcurrency(cfg.Concurrency, s, m.DeniedStatus))
+		m.policies = append(m.policies, compileConcurrency(cfg.Concurrency, s, m.cfg.DeniedStatus))
 	}
 	for _, p := range cfg.allPolicies(s) {
-		m.policies = append(m.policies, compile(p, s, m.DeniedStatus, false))
+		m.policies = append(m.policies, compile(p, s, m.cfg.DeniedStatus, false))
 	}
 	m.checkPolicies()
 	m.precompute()
-	if m.MaxInFlight > 0 {
-		m.all = semaphore.NewWeighted(int64(m.MaxInFlight))
+	if m.cfg.MaxInFlight > 0 {
+		m.all = semaphore.NewWeighted(int64(m.cfg.MaxInFlight))
 	}
-	m.boundsInFlight = m.all != nil || m.Overload != nil || !m.Concurrency.IsZero()
+	m.boundsInFlight = m.all != nil || m.cfg.Overload != nil || !m.cfg.Concurrency.IsZero()
 	m.boundKeys()
 	if m.usesAddress() {
 		m.unchecked.Store(peersChecked)

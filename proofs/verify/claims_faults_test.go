@@ -187,7 +187,7 @@ var claimFaults = []struct {
 		[]edit{{"metrics/metrics.go", "if l.n.Load() >= MaxValues || l.n.Add(1) > MaxValues {",
 			"if l.n.Add(1) > 2*MaxValues {"}}},
 	{"httplimit", "TestJitterOnlyAddsDelay",
-		[]edit{{"httplimit/answer.go", "= randomSeconds(a.m.Jitter)", "= -randomSeconds(a.m.Jitter)"}}},
+		[]edit{{"httplimit/answer.go", "= randomSeconds(a.m.cfg.Jitter)", "= -randomSeconds(a.m.cfg.Jitter)"}}},
 	{"httplimit", "TestAddressNotationsShareKey",
 		[]edit{{"internal/doors/clientaddr/address.go", "return addr.Unmap().WithZone(", "return addr.WithZone("}}},
 	{"httplimit", "TestLogLinesCannotBeForged",
