@@ -253,7 +253,7 @@ func TestWhatAFileCannotChange(t *testing.T) {
 	require.NoError(t, err)
 	p, err := proxy.New(cfg)
 	require.NoError(t, err)
-	r := &reloader{Proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
+	r := &reloader{proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
 		log: newFormats(cfg.Log.Handler()), make: quiet}
 	ask := func() int {
 		w := httptest.NewRecorder()
@@ -313,7 +313,7 @@ func TestACutFileOfSettingsChangesNothing(t *testing.T) {
 	require.NoError(t, read.located(err))
 	p, err := proxy.New(cfg)
 	require.NoError(t, err)
-	r := &reloader{Proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
+	r := &reloader{proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
 		log: newFormats(cfg.Log.Handler()), make: quiet}
 	for end, want := range map[string]error{"": cli.ErrCut, "# end\n": nil} {
 		write("limit: 9/1d\nroute:\n- /0 limit=1/1d\n" + end)
@@ -350,7 +350,7 @@ func TestListsInAFile(t *testing.T) {
 		require.NoError(t, err)
 		file := filepath.Join(t.TempDir(), "weir.yaml")
 		require.NoError(t, os.WriteFile(file, []byte("status: 420\n"), 0o600))
-		r := &reloader{Proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
+		r := &reloader{proxy: p, file: file, given: f.given, flags: cmd.Flags(), cfg: cfg,
 			log: newFormats(cfg.Log.Handler()), make: quiet}
 		_, err = r.reconfigure()
 		require.NoError(t, err)

@@ -302,7 +302,7 @@ func (f *proxyFlags) run(cmd *cobra.Command, file []string) error {
 	if err != nil {
 		return located(err)
 	}
-	r := &reloader{Proxy: p, file: strings.Join(file, ""), given: f.given, flags: cmd.Flags(),
+	r := &reloader{proxy: p, file: strings.Join(file, ""), given: f.given, flags: cmd.Flags(),
 		cfg: cfg, log: log, make: func(next *proxyFlags, given func(string) bool) (proxy.Config, error) {
 			next.process.screen, next.process.terminal = f.process.screen, f.process.terminal
 			return next.config(given, stdout, errs)

@@ -25,7 +25,7 @@ var fixed = []string{"listen", "tls-cert", "tls-key", "admin", "admin-remote", "
 
 // reloader has a running proxy follow the file that it was started with.
 type reloader struct {
-	*proxy.Proxy
+	proxy *proxy.Proxy
 	file  string         // empty: none
 	given []*pflag.Flag  // of the command line, which comes before the file
 	flags *pflag.FlagSet // in force
@@ -37,8 +37,8 @@ type reloader struct {
 
 // reload reads all files again. It logs what fails.
 func (r *reloader) reload() error {
-	defer r.Warn()
-	err := r.Reload()
+	defer r.proxy.Warn()
+	err := r.proxy.Reload()
 	if r.file == "" {
 		return err
 	}
@@ -94,7 +94,7 @@ func (r *reloader) reconfigure() (changed bool, err error) {
 		return false, err
 	}
 	format := cfg.Log.Handler()
-	if err := r.Reconfigure(cfg); err != nil {
+	if err := r.proxy.Reconfigure(cfg); err != nil {
 		return false, read.located(err)
 	}
 	r.log.set(format)

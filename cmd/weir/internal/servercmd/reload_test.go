@@ -474,7 +474,7 @@ func follow(t *testing.T, text string) (f *followed, change func(text string)) {
 	cfg.Log = slog.New(log)
 	p, err := proxy.New(cfg)
 	require.NoError(t, err)
-	r := &reloader{Proxy: p, file: file, given: given, flags: cmd.Flags(), cfg: cfg, log: log, make: build}
+	r := &reloader{proxy: p, file: file, given: given, flags: cmd.Flags(), cfg: cfg, log: log, make: build}
 
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
