@@ -37,3 +37,20 @@ func TestCountDecreases(t *testing.T) {
 	assert.EqualValues(t, 100, window.now(at.Add(time.Minute-1)))
 	assert.Zero(t, window.now(at.Add(time.Minute)))
 }
+
+// Work in flight keeps its caller in the ledger while a call is under way, and not afterwards.
+func TestWorkInFlightKeepsNoAccount(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	f, err := New(limiter.InFlight(), limiter.InFlight(), Config{Timeout: time.Minute})
+	require.NoError(t, err)
+	op := &weir.Op{Verb: weir.OpHold, Request: weir.Request{Key: "a", Limit: 5, Duration: time.Minute}}
+	for _, op.Verb = range []weir.Verb{weir.OpHold, weir.OpRenew, weir.OpRelease} {
+		f.Do(t.Context(), []*weir.Op{op})
+		require.NoError(t, op.Err, op.Verb)
+		a := f.ledger.open(&op.Request, time.Now(), time.Time{})
+		assert.EqualValues(t, 1, a.users.Load(), op.Verb)
+		a.users.Add(-1)
+	}
+}

@@ -173,3 +173,20 @@ func TestEmptiedServerIsBounded(t *testing.T) {
 	assert.GreaterOrEqual(t, without.over, 10*max(1, with.over))
 	assert.NotZero(t, without.overBound, "the control: without reconciliation the bound is exceeded")
 }
+
+// What local admits in a sliding window counts in the next one too: it is charged if primary
+// returns then.
+func TestDebtsOfASlidingWindowAreOwedInTheNextOne(t *testing.T) {
+	f := newFleet(t, 1, func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, tripAtOnce,
+		chargingFront)
+	f.clock.Set(f.clock.Now().Truncate(time.Minute).Add(50 * time.Second))
+	r := weir.Request{Key: "a", Limit: 100, Duration: time.Minute, Cost: 40}
+	f.server.fails(errDown)
+	res, _ := ask(t, f.instances[0], r)
+	require.True(t, res.Allowed())
+	f.clock.Advance(25 * time.Second) // a quarter of the next window
+	f.heal(t)
+	r.Cost = 1
+	ask(t, f.instances[0], r)
+	assert.EqualValues(t, 40, f.instances[0].Stats().Reconciled)
+}
