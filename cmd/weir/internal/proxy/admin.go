@@ -16,21 +16,24 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// adminHandler serves the status page, the statistics and the deny list.
+// adminServer serves the status page, the statistics and the deny list.
 //
 // A client of it can read which callers are limited and deny service to any of them, and a browser
 // on the same machine can send requests on behalf of any site. So the Host must be an IP address or
 // a configured name (a site can make its own name resolve to this address), a request must carry
 // the token if one is set, and a change must come from the page itself or from outside a browser,
 // with a header that no form can send.
-func (p *Proxy) adminHandler() http.Handler {
+type adminServer struct{ p *Proxy }
+
+func (a adminServer) handler() http.Handler {
+	p := a.p
 	mux := http.NewServeMux()
 	live.AddPage(mux)
-	mux.HandleFunc("GET /-/stats", p.serveStats)
-	mux.HandleFunc("GET /-/explain", p.serveExplain)
-	mux.Handle("GET /-/metrics", p.serveMetrics())
-	mux.Handle("POST /-/deny", changes(p.serveDeny))
-	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
+	mux.HandleFunc("GET /-/stats", statistics{p}.serve)
+	mux.HandleFunc("GET /-/explain", explainer{p}.serve)
+	mux.Handle("GET /-/metrics", metricsOf(p))
+	mux.Handle("POST /-/deny", changes(a.serveDeny))
+	mux.Handle("DELETE /-/deny", changes(a.serveDeny))
 	var guarded http.Handler = mux
 	tokenOnly := p.gate.Wrap // it refuses all requests if no token is set
 	if p.gate != nil {
@@ -47,7 +50,7 @@ func (p *Proxy) adminHandler() http.Handler {
 
 	// Health checks need no token, may use any name, and reveal nothing else.
 	outer := http.NewServeMux()
-	outer.HandleFunc("GET /-/healthz", p.serveHealth)
+	outer.HandleFunc("GET /-/healthz", a.serveHealth)
 	outer.Handle("/", guarded)
 	return live.Secure(outer)
 }
@@ -68,9 +71,9 @@ func changes(next http.HandlerFunc) http.Handler {
 	}))
 }
 
-func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request) {
+func (a adminServer) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if p.stopping.Load() {
+	if a.p.stopping.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_, _ = w.Write([]byte("stopping\n"))
 		return
@@ -98,8 +101,9 @@ type doubt struct {
 // doubtOf returns the doubt about adding e, or nil if there is none. An entry is in doubt if it
 // stops more than a quarter of the callers of the last minute or of all addresses, or the client
 // that sent r. The number that was confirmed may have doubled since, as callers come and go.
-func (p *Proxy) doubtOf(e httplimit.DenyEntry, r *http.Request, confirmed int) *doubt {
-	alone := p.newDenyList()
+func (a adminServer) doubtOf(e httplimit.DenyEntry, r *http.Request, confirmed int) *doubt {
+	p := a.p
+	alone := p.denied.empty()
 	if alone.Add(e) != nil {
 		return nil // it cannot be added to the list either
 	}
@@ -129,7 +133,7 @@ func (p *Proxy) doubtOf(e httplimit.DenyEntry, r *http.Request, confirmed int) *
 		return nil
 	}
 	return &doubt{fmt.Sprintf("%s would stop %s; to do so, repeat it with \"confirm\": %d",
-		p.describe(e), strings.Join(reasons, ", and "), stopped), stopped}
+		p.cfg.By.describe(e), strings.Join(reasons, ", and "), stopped), stopped}
 }
 
 // entryHeader has, after a denial, its entry in JSON, which is enough to take it back.
@@ -143,13 +147,13 @@ type entered struct {
 	Until    int64  `json:"until,omitempty"`  // until when, if it ended; in ms since the Unix epoch
 }
 
-// enteredOf describes e, which is added next. denyFile.mu is held.
+// enteredOf describes e, which is added next. The file's mu is held.
 func enteredOf(p *Proxy, e httplimit.DenyEntry) entered {
-	l := p.listed(e)
+	l := p.denied.shown(e, p.cfg.By)
 	is := entered{ID: l.ID, Prefix: l.Prefix}
 	for _, old := range p.denied.Entries() {
 		if whom(old) == whom(e) && old.Policy == e.Policy {
-			is.Replaced, is.Until = true, p.listed(old).Until
+			is.Replaced, is.Until = true, p.denied.shown(old, p.cfg.By).Until
 		}
 	}
 	return is
@@ -201,7 +205,8 @@ func (c change) unlist(e httplimit.DenyEntry, p *Proxy) bool {
 }
 
 // serveDeny changes the deny list.
-func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
+func (a adminServer) serveDeny(w http.ResponseWriter, r *http.Request) {
+	p := a.p
 	var c change
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<10))
 	body.DisallowUnknownFields()
@@ -215,22 +220,22 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	}
 	e, err := c.entry(time.Now())
 	if err == nil && c.What != "" && e.Key != "" {
-		e.Key, err = p.keyOf(e.Key)
+		e.Key, err = explainer{p}.keyOf(e.Key)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	if r.Method == http.MethodPost {
-		if d := p.doubtOf(e, r, c.Confirm); d != nil {
+		if d := a.doubtOf(e, r, c.Confirm); d != nil {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusConflict)
 			_ = json.NewEncoder(w).Encode(d) // the client is gone
 			return
 		}
 	}
-	p.denyFile.mu.Lock()
-	defer p.denyFile.mu.Unlock()
+	p.denied.file.mu.Lock()
+	defer p.denied.file.mu.Unlock()
 	is := enteredOf(p, e)
 	if r.Method == http.MethodDelete {
 		if !c.unlist(e, p) {
@@ -245,8 +250,8 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), status)
 		return
 	}
-	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", p.describe(e))
-	if err := p.denyFile.save(p.denied); err != nil {
+	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", p.cfg.By.describe(e))
+	if err := p.denied.file.save(p.denied.DenyList); err != nil {
 		p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
 		http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".",
 			http.StatusInternalServerError)

@@ -91,6 +91,14 @@ func (b By) shown(key string) string {
 	return screen.Printable(key)
 }
 
+// describe returns an entry of the deny list as text for logs and the page.
+func (b By) describe(e httplimit.DenyEntry) string {
+	if e.Key != "" {
+		return b.shown(e.Key)
+	}
+	return e.Prefix.String()
+}
+
 // shadows reports whether a field, whose plainName is plain, is another spelling of one that b
 // reads, so that the upstream may read a key that was not counted.
 func (b By) shadows(name, plain string) bool {
@@ -117,12 +125,12 @@ func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 // early returns the Extractor of the keys before a path is read: those of callers, or if these have
 // the path or its pattern, the client's address, or the peer's if the forwarding fields are
 // invalid.
-func (p *Proxy) early() httplimit.Extractor {
-	if by := p.cfg.By; !by.keys.Path && !by.keys.Pattern {
-		return by.extractor(p.ip, 0)
+func (b By) early(ip httplimit.IP) httplimit.Extractor {
+	if !b.keys.Path && !b.keys.Pattern {
+		return b.extractor(ip, 0)
 	}
 	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		if key, err := p.ip.Extract(r); err == nil {
+		if key, err := ip.Extract(r); err == nil {
 			return key, nil
 		}
 		return r.RemoteAddr, nil

@@ -19,7 +19,7 @@ func TestCalendarLimit(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	p, err := (&Proxy{process: &process{limiter: limiter}}).policy(r)
+	p, err := stores{limiter: limiter}.policy(r)
 	require.NoError(t, err)
 	res, err := p.Strategy.Run(t.Context(), &weir.Request{Key: "a", Limit: p.Limit})
 	require.NoError(t, err)

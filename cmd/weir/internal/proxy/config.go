@@ -171,7 +171,7 @@ func (c Config) Check() error {
 	}
 	c.TLS, c.DenyFile, c.StateFile, c.Rules = TLS{}, "", "", cli.Rules{}
 	c.Redis.URL, _, _ = strings.Cut(c.Redis.URL, "?") // which may ask for idle connections
-	p, err := c.start()
+	p, err := start(&c)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirgo/weir/internal/doors/clientaddr"
 )
 
@@ -355,4 +357,16 @@ func occupy(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// collect collects the figures.
+func (c *conns) collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	open, waiting := c.open, c.waiting.Len()
+	c.mu.Unlock()
+	ch <- prometheus.MustNewConstMetric(descConns, prometheus.GaugeValue, float64(open))
+	ch <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(waiting))
+	refused, evicted := float64(c.refused.Load()), float64(c.evicted.Load())
+	ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, refused)
+	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, evicted)
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -167,90 +166,4 @@ func (f *denyFile) write(text string) error {
 		f.text = text
 	}
 	return err
-}
-
-// setDeny has the deny list follow the settings. If it fails, the list is unchanged.
-func (p *Proxy) setDeny() error {
-	was := p.before().cfg.Deny
-	switch {
-	case p.from.Load() != nil && slices.Equal(was, p.cfg.Deny):
-		return nil
-	case p.from.Load() == nil || p.denyFile.name != "":
-		return p.loadDenyList()
-	}
-	p.denyFile.mu.Lock()
-	defer p.denyFile.mu.Unlock()
-	entries := slices.DeleteFunc(p.denied.Added(), func(e httplimit.DenyEntry) bool {
-		return has(was, e) || has(p.cfg.Deny, e)
-	})
-	by := len(entries) // these were set by hand
-	entries = append(entries, p.cfg.Deny...)
-	next := p.newDenyList()
-	for i, e := range entries {
-		if err := next.Add(e); err != nil {
-			return wrongDeny(max(0, i-by), err)
-		}
-	}
-	p.replaceDenied(entries)
-	p.cameFrom(nil)
-	return nil
-}
-
-// has reports whether one of all denies whom e denies.
-func has(all []httplimit.DenyEntry, e httplimit.DenyEntry) bool {
-	return slices.ContainsFunc(all, func(o httplimit.DenyEntry) bool { return whom(o) == whom(e) })
-}
-
-// replaceDenied makes these the entries of the deny list beside penalties. They fit on it.
-// denyFile.mu is held.
-func (p *Proxy) replaceDenied(entries []httplimit.DenyEntry) {
-	for _, old := range p.denied.Added() {
-		if !has(entries, old) {
-			p.denied.Remove(old)
-		}
-	}
-	for _, e := range entries {
-		_ = p.denied.Add(e) // it fits
-	}
-}
-
-// cameFrom notes who has set the entries of the file and of the settings.
-func (p *Proxy) cameFrom(fromFile []httplimit.DenyEntry) {
-	from := make(map[httplimit.DenyEntry]string)
-	for _, e := range fromFile {
-		from[whom(e)] = "file"
-	}
-	for _, e := range p.cfg.Deny {
-		from[whom(e)] = "command line"
-	}
-	p.from.Store(&from)
-}
-
-// loadDenyList makes the deny list consist of the entries of the file, the ones of the command
-// line, and the penalties. If it fails, the list is unchanged.
-func (p *Proxy) loadDenyList() error {
-	p.denyFile.mu.Lock()
-	defer p.denyFile.mu.Unlock()
-	text, fromFile, err := p.denyFile.load()
-	if err == nil && p.denyFile.name != "" && p.from.Load() != nil { // it was read before
-		err = p.denyFile.checkCut(text, fromFile, p.cfg.Log)
-	}
-	if err != nil {
-		return err
-	}
-	next := p.newDenyList()
-	for _, e := range fromFile {
-		if err := next.Add(e); err != nil {
-			return fmt.Errorf("%s: %w", p.denyFile.name, err)
-		}
-	}
-	for i, e := range p.cfg.Deny {
-		if err := next.Add(e); err != nil {
-			return wrongDeny(i, err)
-		}
-	}
-	p.replaceDenied(next.Added())
-	p.denyFile.text = text
-	p.cameFrom(fromFile)
-	return nil
 }

@@ -121,7 +121,7 @@ func TestACutPageAndACutChainAreNoticed(t *testing.T) {
 // names returns whom the entries are for.
 func names(entries []httplimit.DenyEntry) (all []string) {
 	for _, e := range entries {
-		all = append(all, new(Proxy).describe(e))
+		all = append(all, new(By).describe(e))
 	}
 	return all
 }

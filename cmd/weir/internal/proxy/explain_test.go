@@ -126,7 +126,7 @@ func TestTheListSaysWhoSetAnEntry(t *testing.T) {
 	cfg.DenyFile = t.TempDir() + "/deny"
 	cfg.Trust = loopback
 	s := serve(t, cfg)
-	require.NoError(t, s.denyFile.write("198.51.100.7\n\"a key\"\n"))
+	require.NoError(t, s.denied.file.write("198.51.100.7\n\"a key\"\n"))
 	require.NoError(t, s.Reload())
 	require.Equal(t, 204, code(deny(t, s, "POST", `{"what": "203.0.113.0/28", "confirm": 9}`)))
 	for i := range 3 {
@@ -154,7 +154,7 @@ func TestDenialsStandAtTheirRoute(t *testing.T) {
 		assert.Equal(t, want, status(t, "GET", s.front.URL+"/b"))
 	}
 	denied := map[string]uint64{}
-	for _, h := range s.held {
+	for _, h := range s.held.limits {
 		denied[h.route.pattern] += h.denied.Load()
 	}
 	assert.Equal(t, map[string]uint64{"": 0, "/a": 0, "/b": 2}, denied)

@@ -28,13 +28,13 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	for _, route := range p.cfg.limited() {
 		order = append(order, route.Pattern)
 		for _, l := range route.Limits {
-			policy, err := p.policy(l)
+			policy, err := p.stores().policy(l)
 			if err != nil {
 				return nil, err
 			}
 			limits[route.Pattern] = append(limits[route.Pattern], policy)
 		}
-		p.hold(route.Pattern, route.Limits, limits[route.Pattern])
+		p.held.hold(&p.before().held, route.Pattern, route.Limits, limits[route.Pattern])
 		var err error
 		own[route.Pattern], err = p.middleware(limits[route.Pattern], next)
 		if err != nil {
@@ -42,7 +42,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		}
 	}
 	if !reads {
-		return p.try(own[""])
+		return try(p, own[""])
 	}
 	limited := own[""]
 	if p.ruled == nil { // rules read the path themselves
@@ -53,7 +53,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		limited = p.byTarget(own, several)
 	}
 	var err error
-	limited, err = p.try(limited)
+	limited, err = try(p, limited)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (p *Proxy) several(
 func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (http.Handler, error) {
 	cfg := p.cfg.Guard
 	cfg.CostFunc = p.costs()
-	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied, &p.stats, p.onDecision, p.cfg.Log
+	cfg.DenyList, cfg.Stats, cfg.OnDecision, cfg.Logger = p.denied.DenyList, &p.stats, p.onDecision, p.cfg.Log
 	if cfg.Penalty != (httplimit.Penalty{}) {
 		cfg.Penalty.Strategy = p.limiter.FixedWindow()
 	}
@@ -174,7 +174,7 @@ func (p *Proxy) boundInFlight(next http.Handler) (http.Handler, error) {
 // only place is taken for good: so a refusal looks as any other, is counted as such, and passes in
 // shadow mode.
 func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
-	taken, early := &http.Request{Header: http.Header{}, URL: new(url.URL)}, p.early()
+	taken, early := &http.Request{Header: http.Header{}, URL: new(url.URL)}, p.cfg.By.early(p.ip)
 	cfg := httplimit.Config{
 		MaxInFlight: 1,
 		Respond:     p.cfg.Guard.Respond,
@@ -211,7 +211,7 @@ func (p *Proxy) busy(next http.Handler) (h http.Handler, err error) {
 func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
 	listed, err := p.wrap(httplimit.Config{
 		Name: "lists", MaxKeysPerClient: -1, // they have no bucket
-		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
+		DenyList: p.denied.DenyList, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		Respond: p.cfg.Guard.Respond, CORS: p.cfg.Guard.CORS, Jitter: p.cfg.Guard.Jitter,
 		Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) *weir.Limit { return nil },
@@ -220,7 +220,7 @@ func (p *Proxy) behindLists(next, upstream http.Handler) (http.Handler, error) {
 				p.decided(r, d)
 			}
 		},
-	}, p.early(), next)
+	}, p.cfg.By.early(p.ip), next)
 	allowed := p.allowed()
 	if err != nil || allowed == nil {
 		return listed, err
@@ -287,7 +287,7 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 	p.watch.decisions.OnDecision(r, d)
 	rec := recordOf(r.Context())
 	rec.decision, rec.decided = d, true
-	p.countHeld(r, d)
+	p.held.count(r, d)
 	if d.Key != "" {
 		addr, _ := p.ip.Addr(r) // the zero Addr if it is unknown
 		now := time.Now()

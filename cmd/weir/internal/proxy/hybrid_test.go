@@ -211,7 +211,7 @@ func TestMetricsOfLimitsOfAnyName(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	p := &Proxy{process: &process{limiter: limiter, redis: s}}
+	p := stores{limiter: limiter, redis: s}
 	for range 2 {
 		for _, l := range limits {
 			_, err := p.strategy(l)

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -36,9 +35,9 @@ func newWatch() watch {
 	}
 }
 
-// serveMetrics returns the handler of the metrics. No label holds anything that a client chooses,
+// metricsOf returns the handler of the metrics. No label holds anything that a client chooses,
 // so the series are as many as the limits and rules are.
-func (p *Proxy) serveMetrics() http.Handler {
+func metricsOf(p *Proxy) http.Handler {
 	registry := prometheus.NewRegistry()
 	table := func() weir.Stats { return p.table.stats(p.limiter) }
 	registry.MustRegister(
@@ -58,7 +57,11 @@ func (p *Proxy) serveMetrics() http.Handler {
 			func() float64 { return float64(p.started.UnixMilli()) / 1e3 }),
 		live.Gauge("weir_stopping", "1 while the proxy drains.",
 			func() float64 { return live.OneIf(p.stopping.Load()) }),
-		live.Metrics(p.collectConns),
+		live.Metrics(func(ch chan<- prometheus.Metric) {
+			if c := p.conns.Load(); c != nil { // the proxy serves
+				c.collect(ch)
+			}
+		}),
 	)
 	if p.redis != nil {
 		registry.MustRegister(p.watch.calls, p.redis)
@@ -92,33 +95,4 @@ var (
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("weir_"+name, help, labels, nil)
-}
-
-// collectConns collects the figures of the clients' connections, once the proxy serves.
-func (p *Proxy) collectConns(ch chan<- prometheus.Metric) {
-	c := p.conns.Load()
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	open, waiting := c.open, c.waiting.Len()
-	c.mu.Unlock()
-	ch <- prometheus.MustNewConstMetric(descConns, prometheus.GaugeValue, float64(open))
-	ch <- prometheus.MustNewConstMetric(descWaiting, prometheus.GaugeValue, float64(waiting))
-	refused, evicted := float64(c.refused.Load()), float64(c.evicted.Load())
-	ch <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, refused)
-	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, evicted)
-}
-
-// collect collects the figures of each rule.
-func (r *ruled) collect(ch chan<- prometheus.Metric) {
-	for of, f := range r.Figures.All() {
-		domain, rule := strings.ToValidUTF8(of.Domain, "\uFFFD"), strings.ToValidUTF8(of.Path, "\uFFFD")
-		send := func(d *prometheus.Desc, n uint64) {
-			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), domain, rule)
-		}
-		send(descHits, f.Hits)
-		send(descOver, f.Over)
-		send(descShadow, f.Shadowed)
-	}
 }

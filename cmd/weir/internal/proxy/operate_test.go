@@ -115,7 +115,7 @@ func TestTLSWithARenewedCertificate(t *testing.T) {
 // metrics returns the metrics of the proxy.
 func (p *Proxy) metrics() string {
 	w := httptest.NewRecorder()
-	p.serveMetrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	metricsOf(p).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	return w.Body.String()
 }
 

@@ -38,9 +38,7 @@ type Proxy struct {
 	// to the upstream; nil: none. It is that of the configuration before, if its settings are the
 	// same.
 	transport *timed
-	held      []*heldTo
-	routed    map[string]*routed // by pattern, the routes of held
-	inAll     *routed            // of the limit on requests in flight, for all routes; nil: none
+	held      held
 
 	drop, pass map[string]bool // plain names of fields: see Config.Strip
 	plain      map[string]bool // see plainFields
@@ -64,10 +62,7 @@ type process struct {
 	gate    *live.Gate            // nil: no token
 	cert    *live.Certificate     // nil: plain HTTP
 
-	denied   *httplimit.DenyList
-	denyFile denyFile
-	// who has set the entries of the deny list that are not set by hand, by their key or prefix
-	from    atomic.Pointer[map[httplimit.DenyEntry]string]
+	denied  *denyList
 	state   *stateFile // nil: none
 	stats   httplimit.Stats
 	flight  httplimit.Stats   // of the bound on requests in flight of all clients
@@ -99,16 +94,16 @@ func New(cfg Config) (*Proxy, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return cfg.start()
+	return start(&cfg)
 }
 
 // start returns a Proxy of a valid configuration. It fails where its parts do.
-func (c *Config) start() (*Proxy, error) {
-	limiter, err := weir.New(c.Table)
+func start(cfg *Config) (*Proxy, error) {
+	limiter, err := weir.New(cfg.Table)
 	if err != nil {
 		return nil, err
 	}
-	p := c.proxy(&process{
+	p := newProxy(cfg, &process{
 		via: "weir-" + strings.ToLower(rand.Text()[:12]), limiter: limiter,
 		watch: newWatch(), started: time.Now(), recent: newRecent(), denials: live.NewDenials(),
 		callers: traffic.NewCallers(live.Counted), lately: traffic.NewSamples(),
@@ -121,11 +116,11 @@ func (c *Config) start() (*Proxy, error) {
 	return p, nil
 }
 
-// proxy returns a Proxy of this configuration without its handlers.
-func (c *Config) proxy(of *process) *Proxy {
+// newProxy returns a Proxy of a valid configuration without its handlers.
+func newProxy(c *Config, of *process) *Proxy {
 	p := &Proxy{
 		drop: plainSet(c.Strip), pass: plainSet(c.Pass), process: of, cfg: *c, ip: c.ip(),
-		routes: c.routes, routed: make(map[string]*routed)}
+		routes: c.routes, held: held{table: c.routes, routed: make(map[string]*routed)}}
 	p.plain = p.plainFields()
 	return p
 }
@@ -148,16 +143,18 @@ func (p *Proxy) build() (err error) {
 		}
 	}
 	if p.cfg.Redis.URL != "" {
-		if err := p.openRedis(); err != nil {
+		p.redis, err = openRedis(p)
+		if err != nil {
 			return err
 		}
 	}
-	p.denied, p.denyFile.name = p.newDenyList(), p.cfg.DenyFile
-	if err := p.denyFile.create(); err != nil {
+	p.denied, err = newDenyList(p.cfg.MaxDeny, p.cfg.DenyFile)
+	if err != nil {
 		return err
 	}
 	if len(p.cfg.Rules.Paths) > 0 {
-		if err := p.newRuled(); err != nil {
+		p.ruled, err = newRuled(p)
+		if err != nil {
 			return err
 		}
 	}
@@ -191,14 +188,14 @@ func (p *Proxy) begin() error {
 		return err
 	}
 	p.handler = occupy(p.observe(p.refuse(p.cfg.Bodies.bound(next))))
-	p.admin = occupy(p.adminHandler())
-	if err := p.setDeny(); err != nil {
+	p.admin = occupy(adminServer{p}.handler())
+	if err := p.denied.follow(p.before().cfg.Deny, p.cfg.Deny, p.cfg.Log); err != nil {
 		return err
 	}
 	if p.redis != nil && p.ruled == nil { // rules have their own
 		p.redis.Retain(func(h onredis.Hybrid) bool {
 			counts := func(l *heldTo) bool { return l.policy.Strategy == weir.Strategy(h.Fallback) }
-			return slices.ContainsFunc(p.held, counts)
+			return slices.ContainsFunc(p.held.limits, counts)
 		})
 	}
 	before := p.current.Swap(p)
@@ -210,6 +207,9 @@ func (p *Proxy) begin() error {
 	}
 	return nil
 }
+
+// stores returns where limits count.
+func (p *Proxy) stores() stores { return stores{p.limiter, p.redis, p.cfg.Denials, p.cfg.Lease} }
 
 // connBounds returns the bounds on the connections of clients.
 func (p *Proxy) connBounds() connBounds {
@@ -235,7 +235,7 @@ func (p *Proxy) Reconfigure(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	return cfg.proxy(p.process).begin()
+	return newProxy(&cfg, p.process).begin()
 }
 
 // before returns the configuration that serves until the next one begins, at first an empty one.
@@ -275,17 +275,13 @@ func (p *Proxy) showAddress(next http.Handler) http.Handler {
 	})
 }
 
-func (p *Proxy) newDenyList() *httplimit.DenyList {
-	return httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: p.cfg.MaxDeny})
-}
-
 // Reload reads the files again: the certificate, the deny list, the page of a denial and the rules.
 // A file that cannot be read leaves its old contents in force.
 func (p *Proxy) Reload() error {
 	p = p.current.Load()
 	var errs []error
 	if p.cfg.DenyFile != "" {
-		errs = append(errs, p.loadDenyList())
+		errs = append(errs, p.denied.load(p.cfg.Deny, p.cfg.Log))
 	}
 	if p.cert != nil {
 		errs = append(errs, p.cert.Reload())
@@ -501,6 +497,20 @@ func (p *Proxy) Warn() {
 		warn(e.Prefix,
 			"the deny list has more than a quarter of all addresses: their clients are refused")
 	}
+}
+
+// Sum says what the proxy has done since its start, for the end of a session.
+func (p *Proxy) Sum() string {
+	of := p.totals()
+	var b strings.Builder
+	all := of.Admitted + of.Denied + of.Failed
+	fmt.Fprintf(&b, "%d requests in %s: %d admitted, %d denied, %d others", all,
+		time.Since(p.started).Round(time.Second), of.Admitted, of.Denied, of.Failed)
+	if top, _ := p.denials.Top(1); len(top) > 0 {
+		fmt.Fprintf(&b, "; denied most: %s, %d times", p.cfg.By.shown(top[0].Key),
+			top[0].N-top[0].Error)
+	}
+	return b.String()
 }
 
 // linger is how long connections without a request are read after the listener is closed: their

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/overload"
@@ -21,13 +23,13 @@ type ruled struct {
 }
 
 // newRuled loads the rules.
-func (p *Proxy) newRuled() (err error) {
+func newRuled(p *Proxy) (r *ruled, err error) {
 	cfg := p.cfg.Rules
 	strategies := rules.StrategiesOf(p.limiter)
 	if p.redis != nil {
 		strategies = p.redis.Strategies(strategies)
 	}
-	r := new(ruled)
+	r = new(ruled)
 	check := func(s *rules.Set) error {
 		domain, err := cfg.Choose(s)
 		if err == nil && cmp.Or(r.domain, domain) != domain {
@@ -42,8 +44,7 @@ func (p *Proxy) newRuled() (err error) {
 		Paths: cfg.Paths, Loader: cfg.Loader, Check: check, Log: p.cfg.Log,
 		Engine: rules.Config{Strategies: strategies, Shadow: p.cfg.Guard.Shadow},
 	})
-	p.ruled = r
-	return err
+	return r, err
 }
 
 // class returns httplimit's Class by the rules.
@@ -73,4 +74,17 @@ func (r *ruled) counting() string {
 		all = append(all, fmt.Sprintf("%s %d", a, n[a]))
 	}
 	return strings.Join(all, ", ")
+}
+
+// collect collects the figures of each rule.
+func (r *ruled) collect(ch chan<- prometheus.Metric) {
+	for of, f := range r.Figures.All() {
+		domain, rule := strings.ToValidUTF8(of.Domain, "\uFFFD"), strings.ToValidUTF8(of.Path, "\uFFFD")
+		send := func(d *prometheus.Desc, n uint64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), domain, rule)
+		}
+		send(descHits, f.Hits)
+		send(descOver, f.Over)
+		send(descShadow, f.Shadowed)
+	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // figures returns the statistics, with the callers since the start.
-func (p *Proxy) figures() *figures { return p.figuresOf(traffic.Start) }
+func (p *Proxy) figures() *figures { return statistics{p}.figures(traffic.Start) }
 
 // A dead upstream is no success: its answers are errors, and the state says so.
 func TestADeadUpstreamIsBad(t *testing.T) {
@@ -82,7 +82,7 @@ func TestTheServiceSaysHowSlowTheUpstreamIs(t *testing.T) {
 	assert.Equal(t, []float64{1, .25, .75, 0, 1}, []float64{b.Share, b.Denied, b.Turned, b.Failed, b.Upstream})
 	assert.InDelta(t, 4, b.Agents, 1)
 	assert.InDelta(t, 4, b.Paths, 1)
-	x := s.explain(t.Context(), "127.0.0.1")
+	x := explainer{s.Proxy}.explain(t.Context(), "127.0.0.1")
 	require.NotNil(t, x.Sent)
 	assert.Equal(t, "GET /2", x.Sent.Admitted[0].Of)
 	assert.Equal(t, "2", x.Sent.Admitted[0].Agent)

@@ -102,3 +102,11 @@ func (s *stateFile) report(err error) {
 		s.log.Error("state not saved", "file", s.name, "error", err.Error())
 	}
 }
+
+// letGo saves the counts and lets another process use the file. save ends what saves them now and
+// then, and saves them.
+func (s *stateFile) letGo(save func()) {
+	save()
+	s.unlock()
+	s.unlock = func() {}
+}

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -67,17 +66,21 @@ func titleOf(l rule.Rule) limitTitle {
 
 const listedShown = 200
 
-func (p *Proxy) serveStats(w http.ResponseWriter, r *http.Request) {
+// statistics are the figures of a proxy.
+type statistics struct{ p *Proxy }
+
+func (s statistics) serve(w http.ResponseWriter, r *http.Request) {
 	window, err := traffic.ParseWindow(r.FormValue("window"))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	live.WriteJSON(w, p.figuresOf(window))
+	live.WriteJSON(w, s.figures(window))
 }
 
-// figuresOf collects the statistics. The callers with most requests and denials are those of w.
-func (p *Proxy) figuresOf(w traffic.Window) *figures {
+// figures collects them. The callers with most requests and denials are those of w.
+func (s statistics) figures(w traffic.Window) *figures {
+	p := s.p
 	sent := p.callers.View(w, time.Now())
 	f := &figures{
 		Shown:    live.NewShown("weir proxy", p.started, &p.meter, p.denials, w, p.cfg.By.shown),
@@ -86,7 +89,7 @@ func (p *Proxy) figuresOf(w traffic.Window) *figures {
 		Shadow:   p.cfg.Guard.Shadow,
 		FailOpen: p.cfg.Guard.FailOpen,
 		InFlight: p.open.Load(),
-		Limits:   p.limitsShown(),
+		Limits:   p.held.shown(p.cfg.Routes),
 		Table:    p.table.read(p.limiter),
 	}
 	if p.cfg.Upstream != nil {
@@ -101,8 +104,8 @@ func (p *Proxy) figuresOf(w traffic.Window) *figures {
 		_, f.Worst[i].Listed = listingOf(p, key)
 	}
 	f.Busiest, f.Near, f.Service = busiestOf(p, &sent), groupsOf(p, &sent), serviceOf(p)
-	f.DenyList, f.Listed = p.listShown()
-	f.Try, f.Overload = p.tried(), overloadedOf(p)
+	f.DenyList, f.Listed = s.denied()
+	f.Try, f.Overload = p.trial.shown(p.cfg.By), overloadedOf(p)
 	if p.ruled != nil {
 		f.Rules = p.ruled.Shown(p.ruled.domain)
 	}
@@ -112,27 +115,10 @@ func (p *Proxy) figuresOf(w traffic.Window) *figures {
 	return f
 }
 
-// limitsShown has a row for each limit, and then for each cost of a route.
-func (p *Proxy) limitsShown() []limitShown {
-	var shown []limitShown
-	for _, h := range p.held {
-		shown = append(shown, limitShown{h.limitTitle, h.route.pattern, h.route.requests.Load(),
-			h.denied.Load()})
-		if len(p.routed) == 1 && p.routes.HaveCosts() {
-			shown[len(shown)-1].Route = "all" // an empty one beside others is that of all others
-		}
-	}
-	for _, r := range p.cfg.Routes {
-		if r.Cost > 0 {
-			title := limitTitle{Name: "cost", Limit: fmt.Sprintf("%d a request", r.Cost)}
-			shown = append(shown, limitShown{limitTitle: title, Route: r.Pattern})
-		}
-	}
-	return shown
-}
-
-func (p *Proxy) listShown() ([]cli.Listed, int) {
-	entries, stopped := p.denied.Entries(), p.stopped()
+// denied returns the first entries of the deny list, and how many there are.
+func (s statistics) denied() ([]cli.Listed, int) {
+	p := s.p
+	entries, stopped := p.denied.Entries(), p.denied.stopped(p.recent)
 	sent := p.callers.View(traffic.Minute, time.Now())
 	of := make(map[string]*traffic.Caller, len(sent.Callers))
 	for i := range sent.Callers {
@@ -141,21 +127,13 @@ func (p *Proxy) listShown() ([]cli.Listed, int) {
 	shown := make([]cli.Listed, min(len(entries), listedShown))
 	for i := range shown {
 		e := entries[i]
-		shown[i] = p.listed(e)
+		shown[i] = p.denied.shown(e, p.cfg.By)
 		shown[i].Stops = stopped[whom(e)]
 		if c := of[e.Key]; c != nil && e.Key != "" {
 			shown[i].Agents, shown[i].Paths = c.Agents.Count(), c.Paths.Count()
 		}
 	}
 	return shown, len(entries)
-}
-
-// describe returns an entry as text for logs and the page.
-func (p *Proxy) describe(e httplimit.DenyEntry) string {
-	if e.Key != "" {
-		return p.cfg.By.shown(e.Key)
-	}
-	return e.Prefix.String()
 }
 
 // tableFigures caches the limiter's statistics for tableEvery: computing them visits all buckets.

@@ -70,7 +70,7 @@ func (p *Proxy) succeed(ctx context.Context) error {
 		}
 	}
 	if next.Succeeds() && p.cfg.DenyFile != "" { // it may have changed since New
-		if err := p.current.Load().loadDenyList(); err != nil {
+		if err := p.denied.load(p.current.Load().cfg.Deny, p.cfg.Log); err != nil {
 			p.cfg.Log.Error("the deny list is as it was at the start", "error", err.Error())
 		}
 	}
@@ -141,12 +141,4 @@ func (p *Proxy) ended(deadline context.Context, err error, cut func()) error {
 		return nil // only connections without a request were left
 	}
 	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
-}
-
-// letGo saves the counts and lets another process use the file. save ends what saves them now and
-// then, and saves them.
-func (s *stateFile) letGo(save func()) {
-	save()
-	s.unlock()
-	s.unlock = func() {}
 }

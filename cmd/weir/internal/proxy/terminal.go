@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -75,18 +74,4 @@ func colorOf(status int64, outcome slog.Value) string {
 		return screen.Yellow
 	}
 	return screen.Green
-}
-
-// Sum says what the proxy has done since its start, for the end of a session.
-func (p *Proxy) Sum() string {
-	of := p.totals()
-	var b strings.Builder
-	all := of.Admitted + of.Denied + of.Failed
-	fmt.Fprintf(&b, "%d requests in %s: %d admitted, %d denied, %d others", all,
-		time.Since(p.started).Round(time.Second), of.Admitted, of.Denied, of.Failed)
-	if top, _ := p.denials.Top(1); len(top) > 0 {
-		fmt.Fprintf(&b, "; denied most: %s, %d times", p.cfg.By.shown(top[0].Key),
-			top[0].N-top[0].Error)
-	}
-	return b.String()
 }

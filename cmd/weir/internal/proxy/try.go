@@ -13,22 +13,23 @@ import (
 
 // trial counts requests by limits that deny nobody, to see whom they would deny.
 type trial struct {
+	limits  []rule.Rule
 	stats   httplimit.Stats
 	denials *live.Denials
 }
 
 // try returns next behind the limits of Config.Try, which count in this process only.
-func (p *Proxy) try(next http.Handler) (http.Handler, error) {
+func try(p *Proxy, next http.Handler) (http.Handler, error) {
 	if len(p.cfg.Try) == 0 {
 		return next, nil
 	}
-	t := &trial{denials: live.NewDenials()}
-	if was := p.before(); reflect.DeepEqual(was.cfg.Try, p.cfg.Try) {
-		t = was.trial
+	t := &trial{limits: p.cfg.Try, denials: live.NewDenials()}
+	if was := p.before().trial; was != nil && reflect.DeepEqual(was.limits, t.limits) {
+		t = was
 	}
 	cfg := httplimit.Config{
 		Shadow: true, Headers: httplimit.HeadersNone,
-		DenyList: p.denied, // who is on it is denied anyway
+		DenyList: p.denied.DenyList, // who is on it is denied anyway
 		CountIf:  p.cfg.Guard.CountIf, MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient,
 		CountPreflights: p.cfg.Guard.CountPreflights,
 		CostFunc:        p.costs(),
@@ -61,19 +62,18 @@ type tried struct {
 	Worst    []live.Caller `json:"worst"`
 }
 
-// tried returns the part of the page about the trial; nil without one.
-func (p *Proxy) tried() *tried {
-	t := p.trial
+// shown returns the part of the page about the trial; nil without one.
+func (t *trial) shown(by By) *tried {
 	if t == nil {
 		return nil
 	}
 	s := &tried{Denied: t.stats.Count(httplimit.Denied)}
-	for _, l := range p.cfg.Try {
+	for _, l := range t.limits {
 		s.Limits = append(s.Limits, titleOf(l))
 	}
 	s.Requests = s.Denied + t.stats.Count(httplimit.Admitted)
 	v := t.denials.View(traffic.Start)
 	s.Callers = min(len(v.Callers), live.Counted)
-	s.Worst = live.Callers(&v, p.cfg.By.shown)
+	s.Worst = live.Callers(&v, by.shown)
 	return s
 }
